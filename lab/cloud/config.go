@@ -1,0 +1,79 @@
+package cloud
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+)
+
+// Config is what a Cloud is made from.
+type Config struct {
+	// Dir holds the state (state.json, 0600: it contains user data). It is made if absent.
+	Dir string
+	// Token is the API token of the one project that there is.
+	Token string
+	// Machine makes servers run.
+	Machine Machine
+	// Listen opens a listening socket on "address:port"; load balancers have no other way to listen.
+	Listen func(ctx context.Context, addr string) (net.Listener, error)
+	// PublicServers and PublicLoadBalancers are the pools of public IPv4 addresses, inside 127.0.0.0/8.
+	PublicServers       netip.Prefix
+	PublicLoadBalancers netip.Prefix
+	// PublicIPv6 is where servers' /64 come from; zero means the documentation range 2001:db8::/32
+	// (RFC 3849). Nothing ever answers there.
+	PublicIPv6 netip.Prefix
+	// Latency is how long things take; zero means FastLatency.
+	Latency Latency
+	// RateLimit is the project's budget of requests; zero means DefaultRateLimit.
+	RateLimit RateLimit
+	// RequestLog is the file that gets one JSON line a request; empty means none.
+	RequestLog string
+	// Log gets what goes wrong behind the API; nil means slog.Default.
+	Log *slog.Logger
+	// Seed makes faults with a probability, and the jitter of latencies, repeatable.
+	Seed uint64
+}
+
+// Loopback is where every address of the lab lies.
+var loopback = netip.PrefixFrom(netip.AddrFrom4([4]byte{127}), 8)
+
+// withDefaults returns the Config with its zero values replaced, or what is wrong with it.
+func (c Config) withDefaults() (Config, error) {
+	var wrong []error
+	need := func(ok bool, format string, args ...any) {
+		if !ok {
+			wrong = append(wrong, fmt.Errorf(format, args...))
+		}
+	}
+	need(c.Dir != "", "Dir is empty")
+	need(c.Token != "", "Token is empty")
+	need(c.Machine != nil, "Machine is nil")
+	need(c.Listen != nil, "Listen is nil")
+	need(within(loopback, c.PublicServers), "PublicServers %v is not inside %v", c.PublicServers, loopback)
+	need(within(loopback, c.PublicLoadBalancers), "PublicLoadBalancers %v is not inside %v", c.PublicLoadBalancers, loopback)
+	if !c.PublicIPv6.IsValid() {
+		c.PublicIPv6 = netip.MustParsePrefix("2001:db8::/32")
+	}
+	need(c.PublicIPv6.Addr().Is6() && c.PublicIPv6.Bits() <= 56, "PublicIPv6 %v is not an IPv6 range of /56 or wider", c.PublicIPv6)
+	if c.Latency.Actions == nil {
+		c.Latency = FastLatency()
+	}
+	if c.RateLimit == (RateLimit{}) {
+		c.RateLimit = DefaultRateLimit
+	}
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	if len(wrong) > 0 {
+		return c, fmt.Errorf("configuring the simulated Hetzner Cloud: %w", errors.Join(wrong...))
+	}
+	return c, nil
+}
+
+// within tells whether inner is a valid part of outer.
+func within(outer, inner netip.Prefix) bool {
+	return inner.IsValid() && outer.Bits() <= inner.Bits() && outer.Contains(inner.Addr())
+}

@@ -1,0 +1,62 @@
+package cloud
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// FaultKind is what goes wrong.
+type FaultKind string
+
+// The kinds of faults.
+const (
+	FaultOutOfStock  FaultKind = "out-of-stock" // creating a server of ServerType in Location answers resource_unavailable
+	FaultRateLimit   FaultKind = "rate-limit"   // 429 rate_limit_exceeded
+	FaultError       FaultKind = "error"        // Status (500 unless given) with Code and Message
+	FaultLostReply   FaultKind = "lost-reply"   // the request takes effect, then the connection closes without a reply
+	FaultTimeout     FaultKind = "timeout"      // no effect, and silence for Delay (or until the client leaves), then 504
+	FaultReset       FaultKind = "reset"        // no effect, and the connection is reset
+	FaultActionError FaultKind = "action-error" // the action Command ends in error with Code and Message
+	FaultSlowBoot    FaultKind = "slow-boot"    // the server runs, but its machine starts only after Delay
+)
+
+// Duration is a time.Duration that is a string like "1.5s" in JSON.
+type Duration time.Duration
+
+// MarshalJSON writes the duration as time.Duration prints it.
+func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(d).String()) }
+
+// UnmarshalJSON reads what time.ParseDuration reads.
+func (d *Duration) UnmarshalJSON(data []byte) error {
+	var text string
+	if err := json.Unmarshal(data, &text); err != nil {
+		return fmt.Errorf("a duration is a string like \"1.5s\": %w", err)
+	}
+	parsed, err := time.ParseDuration(text)
+	*d = Duration(parsed)
+	return err
+}
+
+// Fault is something that goes wrong on demand. Its fields narrow what it hits; an empty one hits
+// everything that the kind can hit.
+type Fault struct {
+	Kind FaultKind `json:"kind"`
+
+	Method string `json:"method,omitempty"` // GET, POST, PUT, DELETE
+	Path   string `json:"path,omitempty"`   // pattern as in path.Match, without /v1: "/servers/*"
+
+	ServerType string `json:"serverType,omitempty"` // out-of-stock
+	Location   string `json:"location,omitempty"`   // out-of-stock
+	Server     string `json:"server,omitempty"`     // slow-boot: pattern of the server's name
+	Command    string `json:"command,omitempty"`    // action-error: e.g. create_server
+
+	Status  int      `json:"status,omitempty"`  // error: HTTP status
+	Code    string   `json:"code,omitempty"`    // error, action-error: the API's error code
+	Message string   `json:"message,omitempty"` // error, action-error
+	Delay   Duration `json:"delay,omitempty"`   // timeout, slow-boot
+
+	Skip        int     `json:"skip,omitempty"`        // let that many hits pass first
+	Times       int     `json:"times,omitempty"`       // stop after that many; 0: until removed
+	Probability float64 `json:"probability,omitempty"` // chance of each hit, seeded; 0: always
+}
