@@ -1,0 +1,105 @@
+package proc
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+const (
+	firstPause = 250 * time.Millisecond
+	lastPause  = 10 * time.Second
+	// settled is how long a run must last for the next pause to be the first one again.
+	settled = 30 * time.Second
+)
+
+// Service is a program that is started again whenever it ends, after a pause that doubles, until it is stopped: what
+// a kubelet does for a static Pod and an init system for a daemon.
+type Service struct {
+	super  *Supervisor
+	spec   Spec
+	cancel context.CancelFunc
+	done   chan struct{}
+
+	mu      sync.Mutex
+	current *Process
+	ends    int
+	last    Exit
+}
+
+// Keep starts a program and keeps it running.
+func (s *Supervisor) Keep(spec Spec) (*Service, error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	service := &Service{super: s, spec: spec, cancel: cancel, done: make(chan struct{})}
+	p, err := s.Start(spec)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	service.current = p
+	go service.keep(ctx, p)
+	return service, nil
+}
+
+func (v *Service) keep(ctx context.Context, p *Process) {
+	defer close(v.done)
+	pause := firstPause
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.Done():
+		}
+		exit, _ := p.Exit()
+		v.mu.Lock()
+		v.ends++
+		v.last = exit
+		v.mu.Unlock()
+		if exit.Elapsed >= settled {
+			pause = firstPause
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+		pause = min(2*pause, lastPause)
+		next, err := v.super.Start(v.spec)
+		if err != nil {
+			return // the supervisor is stopping, or the program is gone: the log of the last run stays
+		}
+		p = next
+		v.mu.Lock()
+		v.current = p
+		v.mu.Unlock()
+	}
+}
+
+// Ends says how often the program has ended, and how the last time.
+func (v *Service) Ends() (int, Exit) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.ends, v.last
+}
+
+// Process returns the present run, or the last one during a pause.
+func (v *Service) Process() *Process {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.current
+}
+
+// Log returns the path of the program's log.
+func (v *Service) Log() string { return v.spec.LogFile }
+
+// Name returns the program's name in the status.
+func (v *Service) Name() string { return v.spec.Name }
+
+// Stop ends the program as Process.Stop does and does not start it again.
+func (v *Service) Stop(ctx context.Context, grace time.Duration) error {
+	v.cancel()
+	<-v.done
+	return v.Process().Stop(ctx, grace)
+}

@@ -1,0 +1,54 @@
+package proc
+
+import (
+	"os/exec"
+	"runtime"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// attributes gives the child a process group, so that what it starts is ended with it, and has the kernel kill it when the
+// thread that started it ends.
+func attributes() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+}
+
+// starter starts every child from one operating system thread that lives as long as the daemon: Pdeathsig follows the
+// thread, not the process, and Go ends idle threads at will.
+type starter struct {
+	requests chan startRequest
+}
+
+type startRequest struct {
+	cmd  *exec.Cmd
+	done chan error
+}
+
+func newStarter() starter {
+	s := starter{requests: make(chan startRequest)}
+	go func() {
+		runtime.LockOSThread() // never unlocked
+		for r := range s.requests {
+			r.done <- r.cmd.Start()
+		}
+	}()
+	return s
+}
+
+func (s starter) start(cmd *exec.Cmd) error {
+	r := startRequest{cmd: cmd, done: make(chan error)}
+	s.requests <- r
+	return <-r.done
+}
+
+// awaitExit returns true once the process has ended and leaves it unreaped: as long as it is, neither its id nor that of its
+// group can belong to others, and the group can be killed without a doubt.
+func awaitExit(pid int) bool {
+	for {
+		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
+		if err != unix.EINTR {
+			return err == nil
+		}
+	}
+}

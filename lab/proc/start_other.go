@@ -1,0 +1,22 @@
+//go:build unix && !linux
+
+package proc
+
+import (
+	"os/exec"
+	"syscall"
+)
+
+// attributes gives the child a process group, so that what it starts is ended with it.
+func attributes() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true}
+}
+
+type starter struct{}
+
+func newStarter() starter { return starter{} }
+
+func (starter) start(cmd *exec.Cmd) error { return cmd.Start() }
+
+// awaitExit is false at once: without waitid a process can only be waited for and reaped in one.
+func awaitExit(int) bool { return false }
