@@ -1,0 +1,160 @@
+package steps
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Config is everything a bootstrap is made from, besides the secrets and clients in Tools. It is plain data: the
+// zero value is not useful, start from Defaults.
+//
+// Every field has one name in three spellings (see Variables): CLUSTER_NAME in the environment and as KEY=VALUE,
+// clusterName in bootstrap.yaml.
+type Config struct {
+	// The cluster, as it will stand at Hetzner.
+	ClusterName          string `json:"clusterName" yaml:"clusterName"`                   // DNS label; the prefix of everything made for the cluster
+	Location             string `json:"location" yaml:"location"`                         // Hetzner location of the servers and the load balancer
+	ServerType           string `json:"serverType" yaml:"serverType"`                     // Hetzner server type of the control plane
+	ControlPlaneReplicas int    `json:"controlPlaneReplicas" yaml:"controlPlaneReplicas"` // odd, for etcd's quorum
+	LoadBalancerType     string `json:"loadBalancerType" yaml:"loadBalancerType"`         // Hetzner load balancer type
+	NetworkCIDR          string `json:"networkCidr" yaml:"networkCidr"`                   // the private network; holds the three below
+	ControlPlaneCIDR     string `json:"controlPlaneCidr" yaml:"controlPlaneCidr"`         // the servers' subnet; etcd listens here
+	PodCIDR              string `json:"podCidr" yaml:"podCidr"`                           // addresses of Pods
+	ServiceCIDR          string `json:"serviceCidr" yaml:"serviceCidr"`                   // addresses of Services
+	ImageName            string `json:"imageName" yaml:"imageName"`                       // label caph-image-name of the Talos snapshot; empty: see Config.Image
+	OIDCIssuerURL        string `json:"oidcIssuerUrl" yaml:"oidcIssuerUrl"`               // optional, together with OIDCClientID
+	OIDCClientID         string `json:"oidcClientId" yaml:"oidcClientId"`                 // optional, together with OIDCIssuerURL
+
+	// The version matrix.
+	TalosVersion      string `json:"talosVersion" yaml:"talosVersion"`
+	KubernetesVersion string `json:"kubernetesVersion" yaml:"kubernetesVersion"`
+	CAPIVersion       string `json:"capiVersion" yaml:"capiVersion"`
+	CAPHVersion       string `json:"caphVersion" yaml:"caphVersion"`
+	CABPTVersion      string `json:"cabptVersion" yaml:"cabptVersion"`
+	CACPPTVersion     string `json:"cacpptVersion" yaml:"cacpptVersion"`
+	CiliumVersion     string `json:"ciliumVersion" yaml:"ciliumVersion"`
+	HCloudCCMVersion  string `json:"hcloudCcmVersion" yaml:"hcloudCcmVersion"`
+	TalosCCMVersion   string `json:"talosCcmVersion" yaml:"talosCcmVersion"`
+
+	// Where the parts come from.
+	KindNodeImage        string `json:"kindNodeImage" yaml:"kindNodeImage"`               // node image of the kind management cluster
+	ManagementKubeconfig string `json:"managementKubeconfig" yaml:"managementKubeconfig"` // an existing management cluster in place of kind
+	ProviderRepository   string `json:"providerRepository" yaml:"providerRepository"`     // folder in clusterctl's layout; empty: the URLs of manifests/clusterctl.yaml
+	CertManagerURL       string `json:"certManagerUrl" yaml:"certManagerUrl"`             // cert-manager.yaml, address or absolute path; empty: clusterctl's own
+	CertManagerVersion   string `json:"certManagerVersion" yaml:"certManagerVersion"`     // version of CertManagerURL; empty: clusterctl's own
+	CiliumRepository     string `json:"ciliumRepository" yaml:"ciliumRepository"`         // chart repository, https:// or oci://; empty: bootstrap.Charts
+	HCloudCCMRepository  string `json:"hcloudCcmRepository" yaml:"hcloudCcmRepository"`   // as above
+	TalosCCMRepository   string `json:"talosCcmRepository" yaml:"talosCcmRepository"`     // as above
+
+	// How long each step may take before it fails with what it last saw. Not part of what a step is made from:
+	// changing them re-runs nothing.
+	PreflightTimeout    Duration `json:"preflightTimeout" yaml:"preflightTimeout"`       // preflight
+	ImageTimeout        Duration `json:"imageTimeout" yaml:"imageTimeout"`               // image: a snapshot that is being made becomes available
+	ManagementTimeout   Duration `json:"managementTimeout" yaml:"managementTimeout"`     // kind-create
+	ProvidersTimeout    Duration `json:"providersTimeout" yaml:"providersTimeout"`       // capi-init
+	LoadBalancerTimeout Duration `json:"loadBalancerTimeout" yaml:"loadBalancerTimeout"` // apply: network and load balancer exist
+	ControlPlaneTimeout Duration `json:"controlPlaneTimeout" yaml:"controlPlaneTimeout"` // wait-cp, and the kubeconfig and talosconfig on the way
+	ReleaseTimeout      Duration `json:"releaseTimeout" yaml:"releaseTimeout"`           // cilium, hcloud-ccm, talos-ccm, each
+	NodesTimeout        Duration `json:"nodesTimeout" yaml:"nodesTimeout"`               // wait-nodes
+}
+
+// Namespace holds the Cluster API objects in the management cluster, as in the guide.
+const Namespace = "default"
+
+// TokenSecretName and TokenSecretKey name the Secret with the Hetzner token in the management cluster, as
+// spec.hetznerSecretRef of manifests/cluster.yaml tells CAPH.
+const (
+	TokenSecretName = "hetzner"
+	TokenSecretKey  = "hcloud"
+)
+
+// Defaults is the configuration of the guide's tables.
+//
+// The time-outs are sized for the real cloud: a server takes one to two minutes from order to Talos's answer, etcd
+// and the images of three nodes as much again, and the first pull of the providers' images a few minutes on a slow
+// line.
+func Defaults() Config {
+	return Config{
+		ClusterName:          "k8s",
+		Location:             "nbg1",
+		ServerType:           "cx33",
+		ControlPlaneReplicas: 3,
+		LoadBalancerType:     "lb11",
+		NetworkCIDR:          "10.10.0.0/16",
+		ControlPlaneCIDR:     "10.10.64.0/25",
+		PodCIDR:              "10.10.128.0/17",
+		ServiceCIDR:          "10.10.96.0/20",
+
+		TalosVersion:      "v1.12.2",
+		KubernetesVersion: "v1.32.2",
+		CAPIVersion:       "v1.10.10",
+		CAPHVersion:       "v1.0.7",
+		CABPTVersion:      "v0.6.11",
+		CACPPTVersion:     "v0.5.12",
+		CiliumVersion:     "1.18.6",
+		HCloudCCMVersion:  "1.29.2",
+		TalosCCMVersion:   "0.5.4",
+
+		// The Kubernetes 1.33 image released with kind v0.31.0: 1.33 is the newest that Cluster API v1.10 manages from,
+		// and kind's own default is 1.35.
+		KindNodeImage: "kindest/node:v1.33.7@sha256:d26ef333bdb2cbe9862a0f7c3803ecc7b4303d8cea8e814b481b09949d353040",
+
+		PreflightTimeout:    minutes(1),
+		ImageTimeout:        minutes(15),
+		ManagementTimeout:   minutes(10),
+		ProvidersTimeout:    minutes(15),
+		LoadBalancerTimeout: minutes(10),
+		ControlPlaneTimeout: minutes(25),
+		ReleaseTimeout:      minutes(15),
+		NodesTimeout:        minutes(15),
+	}
+}
+
+// Image is the value of the label caph-image-name that CAPH looks for: ImageName, or the guide's name made of the
+// architecture ("amd64", "arm64") and the Talos version.
+func (c Config) Image(architecture string) string {
+	if c.ImageName != "" {
+		return c.ImageName
+	}
+	return fmt.Sprintf("talos-%s-%s", architecture, c.TalosVersion)
+}
+
+// ManagementName is the name of the temporary management cluster.
+func (c Config) ManagementName() string { return c.ClusterName + "-mgmt" }
+
+// ControlPlaneName is the name of the TalosControlPlane in manifests/cluster.yaml.
+func (c Config) ControlPlaneName() string { return c.ClusterName + "-control-plane" }
+
+// Duration is a time.Duration that reads and writes as text ("25m").
+type Duration time.Duration
+
+func minutes(n int) Duration { return Duration(time.Duration(n) * time.Minute) }
+
+// D is the duration as Go's own type.
+func (d Duration) D() time.Duration { return time.Duration(d) }
+
+// String writes whole minutes and hours without their empty rest: "25m", not "25m0s".
+func (d Duration) String() string {
+	s := time.Duration(d).String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (d *Duration) UnmarshalText(text []byte) error {
+	v, err := time.ParseDuration(string(text))
+	if err != nil {
+		return fmt.Errorf("%q is not a duration: write it as 90s, 25m or 1h30m", text)
+	}
+	*d = Duration(v)
+	return nil
+}

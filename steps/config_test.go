@@ -1,0 +1,160 @@
+package steps
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func TestDefaultsAreValid(t *testing.T) {
+	for _, e := range Defaults().Validate() {
+		t.Errorf("the defaults are refused: %v", e)
+	}
+}
+
+func TestValidate(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		set   string // KEY=VALUE, several separated by blanks
+		field string // field of the only error; empty: valid
+		want  string // part of the error
+	}{
+		{"upper case name", "CLUSTER_NAME=K8s", "clusterName", "DNS label"},
+		{"name begins with a digit", "CLUSTER_NAME=8s", "clusterName", "letter"},
+		{"long name", "CLUSTER_NAME=" + strings.Repeat("a", 33), "clusterName", "32"},
+		{"unknown location", "LOCATION=nbg9", "location", "fsn1, hel1"},
+		{"server type with blanks", "SERVER_TYPE=", "serverType", "cx33"},
+		{"unknown load balancer", "LOAD_BALANCER_TYPE=lb12", "loadBalancerType", "lb11"},
+		{"no replicas", "CONTROL_PLANE_REPLICAS=0", "controlPlaneReplicas", "less than one"},
+		{"even replicas", "CONTROL_PLANE_REPLICAS=4", "controlPlaneReplicas", "use 3 or 5"},
+		{"too many replicas", "CONTROL_PLANE_REPLICAS=11", "controlPlaneReplicas", "placement group"},
+		{"one replica", "CONTROL_PLANE_REPLICAS=1", "", ""},
+		{"image name as a path", "IMAGE_NAME=a/b", "imageName", "caph-image-name"},
+		{"malformed range", "NETWORK_CIDR=10.10.0.0", "networkCidr", "IPv4 range"},
+		{"IPv6 range", "POD_CIDR=fd00::/64", "podCidr", "IPv4 range"},
+		{"host bits", "CONTROL_PLANE_CIDR=10.10.64.1/25", "controlPlaneCidr", "10.10.64.0/25?"},
+		{"outside its parent", "SERVICE_CIDR=10.11.96.0/20", "serviceCidr", "inside networkCidr 10.10.0.0/16"},
+		{"wider than its parent", "POD_CIDR=10.0.0.0/8", "podCidr", "inside networkCidr"},
+		{"overlap", "SERVICE_CIDR=10.10.128.0/20", "serviceCidr", "overlaps podCidr"},
+		{"small subnet", "CONTROL_PLANE_CIDR=10.10.64.0/30", "controlPlaneCidr", "too small"},
+		{"few Pod ranges", "POD_CIDR=10.10.128.0/23", "podCidr", "too small"},
+		{"version without v", "TALOS_VERSION=1.12.2", "talosVersion", "write v1.12.2"},
+		{"chart version with v", "CILIUM_VERSION=v1.18.6", "ciliumVersion", "write 1.18.6"},
+		{"two numbers", "KUBERNETES_VERSION=v1.32", "kubernetesVersion", "three numbers"},
+		{"Kubernetes too old for Talos", "KUBERNETES_VERSION=v1.29.4", "kubernetesVersion", "too old"},
+		{"Kubernetes too new for Cluster API", "KUBERNETES_VERSION=v1.34.0", "kubernetesVersion", "v1.33"},
+		{"Talos unknown to its own library", "TALOS_VERSION=v1.99.0", "kubernetesVersion", "not supported"},
+		{"another core", "CAPI_VERSION=v1.11.0", "capiVersion", "v1.10.x"},
+		{"kind's own default", "KIND_NODE_IMAGE=kindest/node:v1.35.0", "kindNodeImage", "v1.33"},
+		{"kind image without version", "KIND_NODE_IMAGE=kindest/node:latest", "kindNodeImage", "version"},
+		{"no kind, no image needed", "KIND_NODE_IMAGE= MANAGEMENT_KUBECONFIG=/some/kubeconfig", "", ""},
+		{"issuer without client", "OIDC_ISSUER_URL=https://auth.example.com/", "oidcClientId", "both"},
+		{"client without issuer", "OIDC_CLIENT_ID=kubernetes", "oidcIssuerUrl", "both"},
+		{"plain issuer", "OIDC_ISSUER_URL=http://auth.example.com OIDC_CLIENT_ID=kubernetes", "oidcIssuerUrl", "https"},
+		{"issuer and client", "OIDC_ISSUER_URL=https://auth.example.com/ OIDC_CLIENT_ID=kubernetes", "", ""},
+		{"relative repository", "PROVIDER_REPOSITORY=repo", "providerRepository", "absolute"},
+		{"cert-manager without version", "CERT_MANAGER_URL=/repo/cert-manager.yaml", "certManagerUrl", "both"},
+		{"chart repository without scheme", "CILIUM_REPOSITORY=helm.cilium.io", "ciliumRepository", "https://"},
+		{"chart repository in a registry", "TALOS_CCM_REPOSITORY=oci://ghcr.io/siderolabs/charts", "", ""},
+		{"no time", "NODES_TIMEOUT=0s", "nodesTimeout", "25m"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := Defaults()
+			for _, kv := range strings.Fields(tt.set) {
+				set(t, &c, kv)
+			}
+			errs := c.Validate()
+			if tt.field == "" {
+				if len(errs) > 0 {
+					t.Fatalf("refused: %v", errs)
+				}
+				return
+			}
+			if len(errs) != 1 || errs[0].Field != tt.field {
+				t.Fatalf("got %v, want one error about %s", errs, tt.field)
+			}
+			if !strings.Contains(errs[0].Error(), tt.want) {
+				t.Errorf("%q does not say %q", errs[0].Error(), tt.want)
+			}
+			if errs[0].Hint == "" {
+				t.Errorf("%q does not say what to do", errs[0].Error())
+			}
+		})
+	}
+}
+
+// set applies KEY=VALUE as the command does.
+func set(t *testing.T, c *Config, kv string) {
+	t.Helper()
+	key, value, _ := strings.Cut(kv, "=")
+	for _, v := range Variables() {
+		if v.Name == key {
+			if err := v.Set(c, value); err != nil {
+				t.Fatal(err)
+			}
+			return
+		}
+	}
+	t.Fatalf("no variable %s", key)
+}
+
+// TestVariables holds the table of variables against the fields of Config: each once, with one name.
+func TestVariables(t *testing.T) {
+	fields := map[string]bool{}
+	typ := reflect.TypeFor[Config]()
+	for i := range typ.NumField() {
+		json, yaml := typ.Field(i).Tag.Get("json"), typ.Field(i).Tag.Get("yaml")
+		if json == "" || json != yaml {
+			t.Errorf("field %s is %q in JSON and %q in YAML", typ.Field(i).Name, json, yaml)
+		}
+		fields[json] = true
+	}
+	defaults := Defaults()
+	for _, v := range Variables() {
+		if !fields[v.Field] {
+			t.Errorf("%s names no field %s, or one that is named twice", v.Name, v.Field)
+		}
+		delete(fields, v.Field)
+		if v.Doc == "" {
+			t.Errorf("%s is not described", v.Name)
+		}
+		var c Config
+		if err := v.Set(&c, v.Default); err != nil {
+			t.Errorf("%s does not read its own default: %v", v.Name, err)
+		}
+		if got := v.Get(c); got != v.Get(defaults) {
+			t.Errorf("%s: wrote %q, read %q", v.Name, v.Get(defaults), got)
+		}
+	}
+	for f := range fields {
+		t.Errorf("field %s has no variable", f)
+	}
+}
+
+func TestSetRefusesWrongTypes(t *testing.T) {
+	for _, v := range Variables() {
+		c := Defaults()
+		switch v.field(&c).(type) {
+		case *int, *Duration:
+			err := v.Set(&c, "three")
+			if err == nil || !strings.Contains(err.Error(), v.Name) || !strings.Contains(err.Error(), `"three"`) {
+				t.Errorf("%s took the value: %v", v.Name, err)
+			}
+		}
+	}
+}
+
+func TestDurationsAreText(t *testing.T) {
+	data, err := json.Marshal(Defaults())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(data), `"controlPlaneTimeout":"25m"`) {
+		t.Errorf("no readable duration in %s", data)
+	}
+	var back Config
+	if err := json.Unmarshal(data, &back); err != nil || back != Defaults() {
+		t.Errorf("does not read back: %v", err)
+	}
+}

@@ -1,0 +1,273 @@
+package steps
+
+import (
+	"fmt"
+	"net/netip"
+	"net/url"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/blang/semver/v4"
+	"github.com/siderolabs/talos/pkg/machinery/api/machine"
+	"github.com/siderolabs/talos/pkg/machinery/compatibility"
+)
+
+// FieldError says what is wrong with one field of the configuration and what to do about it.
+type FieldError struct {
+	Field   string // the field's name as in bootstrap.yaml: "networkCidr"
+	Value   string // as it was written
+	Problem string
+	Hint    string // what to do next
+}
+
+// Error implements error.
+func (e FieldError) Error() string {
+	s := fmt.Sprintf("%s: %q %s", e.Field, e.Value, e.Problem)
+	if e.Hint != "" {
+		s += ": " + e.Hint
+	}
+	return s
+}
+
+// Limits whose source is outside this project.
+const (
+	// maxClusterName keeps a server's name "<cluster>-control-plane-<5 hash>-<5 random>" well inside a host name's 63.
+	maxClusterName = 32
+	// maxReplicas: a spread placement group of Hetzner holds 10 servers, and a rollout needs one more than there are.
+	maxReplicas = 9
+	// clusterctlMinor: the clusterctl library linked in is v1.10's; it cannot move objects of another core (v1beta2).
+	clusterctlMinor = 10
+	// nodePodBits: every node gets a /24 of the Pod addresses (kube-controller-manager's --node-cidr-mask-size).
+	nodePodBits = 24
+)
+
+// Support ranges of Cluster API v1.10, from its book's version matrix, as Kubernetes minors.
+const (
+	minManagementMinor, maxManagementMinor = 29, 33
+	minWorkloadMinor, maxWorkloadMinor     = 27, 33
+)
+
+// locations are what the HetznerCluster CRD of CAPH v1.0.7 accepts as a region.
+var locations = []string{"ash", "fsn1", "hel1", "hil", "nbg1", "sin"}
+
+// loadBalancerTypes are what the HetznerCluster CRD of CAPH v1.0.7 accepts.
+var loadBalancerTypes = []string{"lb11", "lb21", "lb31"}
+
+var (
+	dnsLabel   = regexp.MustCompile(`^[a-z]([-a-z0-9]*[a-z0-9])?$`)
+	hcloudName = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
+	labelValue = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`)
+	imageTag   = regexp.MustCompile(`^[^\s@]+:v(\d+)\.(\d+)\.(\d+)(@sha256:[0-9a-f]{64})?$`)
+)
+
+// Validate finds everything that is wrong with the configuration by itself. What only the cloud can know (a server
+// type's name, the token) is the preflight step's.
+func (c Config) Validate() []FieldError {
+	v := &validation{}
+	v.cluster(c)
+	v.networks(c)
+	v.versions(c)
+	v.sources(c)
+	v.timeouts(c)
+	return v.errs
+}
+
+type validation struct{ errs []FieldError }
+
+func (v *validation) add(field string, value any, problem, hint string) {
+	v.errs = append(v.errs, FieldError{Field: field, Value: fmt.Sprint(value), Problem: problem, Hint: hint})
+}
+
+func (v *validation) cluster(c Config) {
+	switch {
+	case !dnsLabel.MatchString(c.ClusterName):
+		v.add("clusterName", c.ClusterName, "is not a DNS label", "use lower case letters, digits and dashes, beginning with a letter (RFC 1123)")
+	case len(c.ClusterName) > maxClusterName:
+		v.add("clusterName", c.ClusterName, fmt.Sprintf("is longer than %d characters", maxClusterName), "server names are made of it; choose a shorter one")
+	}
+	if !slices.Contains(locations, c.Location) {
+		v.add("location", c.Location, "is not a location that Cluster API provider Hetzner knows", "choose one of "+strings.Join(locations, ", "))
+	}
+	if !hcloudName.MatchString(c.ServerType) {
+		v.add("serverType", c.ServerType, "is not a server type's name", "names look like cx33, cpx31 or cax21")
+	}
+	if !slices.Contains(loadBalancerTypes, c.LoadBalancerType) {
+		v.add("loadBalancerType", c.LoadBalancerType, "is not a load balancer type", "choose one of "+strings.Join(loadBalancerTypes, ", "))
+	}
+	switch n := c.ControlPlaneReplicas; {
+	case n < 1:
+		v.add("controlPlaneReplicas", n, "is less than one", "use 1 for a trial and 3 or 5 for a cluster that survives the loss of a server")
+	case n%2 == 0:
+		v.add("controlPlaneReplicas", n, "is even", fmt.Sprintf("etcd needs a majority: %d survive no more losses than %d; use %d or %d", n, n-1, n-1, n+1))
+	case n > maxReplicas:
+		v.add("controlPlaneReplicas", n, fmt.Sprintf("is more than %d", maxReplicas), "a placement group holds 10 servers and a rollout needs one more than there are")
+	}
+	if c.ImageName != "" && !labelValue.MatchString(c.ImageName) {
+		v.add("imageName", c.ImageName, "cannot be a label's value", "it is compared with the snapshot's label caph-image-name: at most 63 letters, digits, dots, dashes and underscores")
+	}
+	v.oidc(c)
+}
+
+func (v *validation) oidc(c Config) {
+	switch {
+	case c.OIDCIssuerURL == "" && c.OIDCClientID != "":
+		v.add("oidcIssuerUrl", "", "is empty while oidcClientId is set", "set both, or neither")
+		return
+	case c.OIDCIssuerURL == "":
+		return
+	case c.OIDCClientID == "":
+		v.add("oidcClientId", "", "is empty while oidcIssuerUrl is set", "set both, or neither")
+	}
+	if u, err := url.Parse(c.OIDCIssuerURL); err != nil || u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
+		v.add("oidcIssuerUrl", c.OIDCIssuerURL, "is not an https URL without query and fragment", "kube-apiserver accepts no other issuer")
+	}
+}
+
+func (v *validation) networks(c Config) {
+	network, ok := v.prefix("networkCidr", c.NetworkCIDR)
+	children := []struct {
+		field, value string
+		prefix       netip.Prefix
+		ok           bool
+	}{{field: "controlPlaneCidr", value: c.ControlPlaneCIDR}, {field: "podCidr", value: c.PodCIDR}, {field: "serviceCidr", value: c.ServiceCIDR}}
+	for i := range children {
+		k := &children[i]
+		k.prefix, k.ok = v.prefix(k.field, k.value)
+		if !k.ok || !ok {
+			continue
+		}
+		if !inside(k.prefix, network) {
+			v.add(k.field, k.value, "is not inside networkCidr "+c.NetworkCIDR, "choose a range of that network, or a wider network")
+			k.ok = false
+			continue
+		}
+		for _, other := range children[:i] {
+			if other.ok && k.prefix.Overlaps(other.prefix) {
+				v.add(k.field, k.value, fmt.Sprintf("overlaps %s %s", other.field, other.value), "give servers, Pods and Services ranges of their own")
+			}
+		}
+	}
+	// Two addresses of a Hetzner subnet are the gateway's and the broadcast's, one is the load balancer's.
+	if cp := children[0]; cp.ok && 1<<(32-cp.prefix.Bits()) < c.ControlPlaneReplicas+4 {
+		v.add(cp.field, cp.value, fmt.Sprintf("is too small for %d servers, one more in a rollout, the load balancer and the gateway", c.ControlPlaneReplicas), "use a /25 or wider")
+	}
+	if pods := children[1]; pods.ok && (pods.prefix.Bits() > nodePodBits || 1<<(nodePodBits-pods.prefix.Bits()) < c.ControlPlaneReplicas+1) {
+		v.add(pods.field, pods.value, fmt.Sprintf("is too small for %d nodes and one more in a rollout", c.ControlPlaneReplicas), "every node takes a /24 of it")
+	}
+}
+
+func inside(child, parent netip.Prefix) bool {
+	return child.Bits() >= parent.Bits() && parent.Contains(child.Addr())
+}
+
+func (v *validation) prefix(field, value string) (netip.Prefix, bool) {
+	p, err := netip.ParsePrefix(value)
+	switch {
+	case err != nil || !p.Addr().Is4():
+		v.add(field, value, "is not an IPv4 range", "write it like 10.10.0.0/16")
+	case p != p.Masked():
+		v.add(field, value, "has address bits set behind its prefix", "did you mean "+p.Masked().String()+"?")
+	default:
+		return p, true
+	}
+	return netip.Prefix{}, false
+}
+
+func (v *validation) versions(c Config) {
+	talos, talosOK := v.version("talosVersion", c.TalosVersion, "v")
+	kubernetes, kubernetesOK := v.version("kubernetesVersion", c.KubernetesVersion, "v")
+	capi, capiOK := v.version("capiVersion", c.CAPIVersion, "v")
+	v.version("caphVersion", c.CAPHVersion, "v")
+	v.version("cabptVersion", c.CABPTVersion, "v")
+	v.version("cacpptVersion", c.CACPPTVersion, "v")
+	v.version("ciliumVersion", c.CiliumVersion, "")
+	v.version("hcloudCcmVersion", c.HCloudCCMVersion, "")
+	v.version("talosCcmVersion", c.TalosCCMVersion, "")
+
+	if capiOK && (capi.Major != 1 || capi.Minor != clusterctlMinor) {
+		v.add("capiVersion", c.CAPIVersion, fmt.Sprintf("is not v1.%d.x", clusterctlMinor), "the clusterctl library inside this command installs and moves objects of that core only")
+		capiOK = false
+	}
+	if talosOK && kubernetesOK {
+		if err := supports(talos, kubernetes); err != nil {
+			v.add("kubernetesVersion", c.KubernetesVersion, "does not fit talosVersion "+c.TalosVersion+" ("+err.Error()+")", "see Talos's support matrix and change one of them")
+		}
+	}
+	if kubernetesOK && capiOK && (kubernetes.Major != 1 || kubernetes.Minor < minWorkloadMinor || kubernetes.Minor > maxWorkloadMinor) {
+		v.add("kubernetesVersion", c.KubernetesVersion, "is outside what Cluster API "+c.CAPIVersion+" manages", fmt.Sprintf("choose v1.%d to v1.%d", minWorkloadMinor, maxWorkloadMinor))
+	}
+}
+
+// supports asks Talos's own table whether it runs that Kubernetes.
+func supports(talos, kubernetes semver.Version) error {
+	t, err := compatibility.ParseTalosVersion(&machine.VersionInfo{Tag: talos.String()})
+	if err != nil {
+		return err
+	}
+	k, err := compatibility.ParseKubernetesVersion(kubernetes.String())
+	if err != nil {
+		return err
+	}
+	return k.SupportedWith(t)
+}
+
+func (v *validation) version(field, value, prefix string) (semver.Version, bool) {
+	bare := strings.TrimPrefix(value, "v")
+	parsed, err := semver.Parse(bare)
+	switch {
+	case err != nil:
+		v.add(field, value, "is not a version", "write all three numbers, like "+prefix+"1.12.3")
+	case value != prefix+bare:
+		v.add(field, value, "is not written as this component writes its versions", "write "+prefix+bare)
+	default:
+		return parsed, true
+	}
+	return semver.Version{}, false
+}
+
+func (v *validation) sources(c Config) {
+	if c.ManagementKubeconfig == "" {
+		v.kindImage(c)
+	}
+	if c.ProviderRepository != "" && !filepath.IsAbs(c.ProviderRepository) {
+		v.add("providerRepository", c.ProviderRepository, "is not an absolute path", "clusterctl takes a local repository only by its absolute path")
+	}
+	if (c.CertManagerURL == "") != (c.CertManagerVersion == "") {
+		v.add("certManagerUrl", c.CertManagerURL, fmt.Sprintf("and certManagerVersion %q do not go together", c.CertManagerVersion), "set both, or neither")
+	}
+	for _, r := range []struct{ field, value string }{
+		{"ciliumRepository", c.CiliumRepository},
+		{"hcloudCcmRepository", c.HCloudCCMRepository},
+		{"talosCcmRepository", c.TalosCCMRepository},
+	} {
+		if r.value == "" {
+			continue
+		}
+		if u, err := url.Parse(r.value); err != nil || !slices.Contains([]string{"http", "https", "oci"}, u.Scheme) || u.Host == "" {
+			v.add(r.field, r.value, "is not a chart repository's address", "write https://host/path or oci://host/path")
+		}
+	}
+}
+
+// kindImage holds the management cluster's Kubernetes against what Cluster API manages from.
+func (v *validation) kindImage(c Config) {
+	m := imageTag.FindStringSubmatch(c.KindNodeImage)
+	if m == nil {
+		v.add("kindNodeImage", c.KindNodeImage, "does not name a Kubernetes version", "write it like kindest/node:v1.33.7, best with the @sha256: digest of kind's release notes")
+		return
+	}
+	var minor int
+	if _, err := fmt.Sscan(m[2], &minor); err != nil || m[1] != "1" || minor < minManagementMinor || minor > maxManagementMinor {
+		v.add("kindNodeImage", c.KindNodeImage, fmt.Sprintf("is outside what Cluster API v1.%d can be managed from", clusterctlMinor), fmt.Sprintf("choose a node image of Kubernetes v1.%d to v1.%d", minManagementMinor, maxManagementMinor))
+	}
+}
+
+func (v *validation) timeouts(c Config) {
+	for _, variable := range Variables() {
+		if d, ok := variable.field(&c).(*Duration); ok && *d <= 0 {
+			v.add(variable.Field, d, "is not a time to wait", "write it as 90s, 25m or 1h30m")
+		}
+	}
+}
