@@ -1,0 +1,82 @@
+package flow
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Status is what the journal knows about a step and what the world says to it.
+type Status struct {
+	Name    string
+	Doc     string
+	State   State  // "" if it was never begun
+	Attempt int    // of the last try
+	Run     string // that began it
+	Started time.Time
+	Ended   time.Time // zero: at work, or its run died
+	Said    string
+	Error   string
+	// Changed lists what differs between what the step was made from and what
+	// it would be made from today: fields of its spec, outputs of other steps.
+	Changed []string
+	// Sealed names the passed point of no return that the step lies before;
+	// such a step is not asked about.
+	Sealed string
+	// Asked tells whether Verdict is an answer: the step is done and has a
+	// Verify.
+	Asked   bool
+	Verdict Verdict
+}
+
+// Check compares the journal with the world, all steps at once. It only reads:
+// no step runs, nothing is written, and the lock is not taken, so it can be
+// called while a run is at work.
+func (g *Graph) Check(ctx context.Context, j Journal) ([]Status, error) {
+	if err := g.Validate(); err != nil {
+		return nil, err
+	}
+	snapshot, err := g.load(ctx, j)
+	if err != nil {
+		return nil, err
+	}
+	sorted, _ := g.order()
+	behind := g.behind(snapshot)
+	all := make([]Status, len(sorted))
+	var asking sync.WaitGroup
+	for i, n := range sorted {
+		asking.Go(func() { all[i] = n.status(ctx, snapshot, behind[n]) })
+	}
+	asking.Wait()
+	return all, ctx.Err()
+}
+
+func (n *node) status(ctx context.Context, snapshot Snapshot, seal *node) Status {
+	rec := snapshot.Steps[n.name]
+	s := Status{
+		Name: n.name, Doc: n.doc, State: rec.State, Attempt: rec.Attempt, Run: rec.Run,
+		Started: rec.Started, Ended: rec.Ended, Said: rec.Said, Error: rec.Error,
+	}
+	if seal != nil {
+		s.Sealed = seal.name
+		return s
+	}
+	if rec.State == "" {
+		return s
+	}
+	k, err := n.key(func(m *node) string { return digest(mustCanonical(snapshot.Steps[m.name].Output)) })
+	if err == nil && k.hash != rec.Hash {
+		s.Changed = k.changes(rec)
+	}
+	if rec.State != StateDone || n.verify == nil {
+		return s
+	}
+	s.Asked = true
+	output, err := n.decode(rec.Output)
+	if err != nil {
+		s.Verdict = Gone("its recorded output does not restore: %v", err)
+		return s
+	}
+	s.Verdict = ask(ctx, n, output, defaultGrace)
+	return s
+}

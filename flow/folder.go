@@ -1,0 +1,190 @@
+package flow
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Names of the files in a folder journal.
+const (
+	journalFile = "journal.json"
+	lockFile    = "journal.lock"
+)
+
+// Folder is a journal in a folder: journal.json, and a lock that the kernel
+// takes back when its holder dies. The folder is made when it is first needed,
+// closed to other users, as are the files in it.
+func Folder(dir string) Journal { return folder(dir) }
+
+type folder string
+
+// CorruptError says that a journal cannot be read, and what to do about it.
+type CorruptError struct {
+	Path string
+	Err  error
+}
+
+func (e *CorruptError) Error() string {
+	return fmt.Sprintf("the journal %s is damaged (%v): move it away and run again; "+
+		"losing it costs time and never correctness, because every step looks for what exists and adopts it", e.Path, e.Err)
+}
+
+func (e *CorruptError) Unwrap() error { return e.Err }
+
+// Load reads journal.json. Saving renames, so it can be read at any time.
+func (f folder) Load(context.Context) (Snapshot, error) {
+	path := filepath.Join(string(f), journalFile)
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Snapshot{}, nil
+	}
+	if err != nil {
+		return Snapshot{}, err
+	}
+	var s Snapshot
+	if err := json.Unmarshal(data, &s); err != nil {
+		var newer *FormatError
+		if errors.As(err, &newer) {
+			return Snapshot{}, fmt.Errorf("the journal %s cannot be read: %w", path, err)
+		}
+		return Snapshot{}, &CorruptError{Path: path, Err: err}
+	}
+	return s, nil
+}
+
+// Save writes a file beside journal.json and renames it over it, each flushed
+// to the disk, so that a power failure leaves the old snapshot or the new one.
+func (f folder) Save(_ context.Context, s Snapshot) error {
+	data, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode the journal: %w", err)
+	}
+	if err := f.make(); err != nil {
+		return err
+	}
+	// One name, so that a crash leaves one file at most; the lock keeps others off it.
+	path := filepath.Join(string(f), journalFile)
+	file, err := os.OpenFile(path+".tmp", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(append(data, '\n'))
+	if err == nil {
+		err = file.Sync()
+	}
+	if closed := file.Close(); err == nil {
+		err = closed
+	}
+	if err != nil {
+		return fmt.Errorf("write the journal: %w", err)
+	}
+	if err := os.Rename(file.Name(), path); err != nil {
+		return err
+	}
+	return f.sync()
+}
+
+// sync makes the rename itself last.
+func (f folder) sync() error {
+	dir, err := os.Open(string(f))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if err := dir.Sync(); err != nil {
+		return fmt.Errorf("flush the folder %s: %w", f, err)
+	}
+	return nil
+}
+
+// make makes the folder. One that is there keeps its mode: it may be somebody's
+// working directory, and the files in it are closed by themselves.
+func (f folder) make() error {
+	if err := os.MkdirAll(string(f), 0o700); err != nil {
+		return fmt.Errorf("make the journal's folder: %w", err)
+	}
+	return nil
+}
+
+// holder is the lock file's content: who a second run is to be told about.
+type holder struct {
+	PID   int       `json:"pid"`
+	Host  string    `json:"host"`
+	Since time.Time `json:"since"`
+}
+
+// Lock takes the kernel's lock on journal.lock and writes into it who holds it.
+// The file stays when the lock is given back: removing it would let two runs
+// hold two files of the same name.
+func (f folder) Lock(ctx context.Context) (func() error, error) {
+	if err := f.make(); err != nil {
+		return nil, err
+	}
+	path := filepath.Join(string(f), lockFile)
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	ok, err := tryLock(file)
+	if err != nil {
+		file.Close()
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+	if !ok {
+		defer file.Close()
+		who := readHolder(ctx, path)
+		return nil, &LockedError{PID: who.PID, Host: who.Host, Since: who.Since, Path: path}
+	}
+	if err := writeHolder(file); err != nil {
+		file.Close()
+		return nil, fmt.Errorf("write %s: %w", path, err)
+	}
+	return func() error {
+		// The name goes first, or a run that comes between would be named by it.
+		return errors.Join(file.Truncate(0), file.Close())
+	}, nil
+}
+
+func writeHolder(file *os.File) error {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "an unknown host"
+	}
+	data, err := json.Marshal(holder{PID: os.Getpid(), Host: host, Since: time.Now().Round(time.Second)})
+	if err != nil {
+		return err
+	}
+	if err := file.Truncate(0); err != nil {
+		return err
+	}
+	_, err = file.WriteAt(append(data, '\n'), 0)
+	return err
+}
+
+// readHolder reads who holds the lock. The holder writes its name a moment
+// after it has the lock, so an empty file is read again for a short while; the
+// name is for the message only and may stay unknown.
+func readHolder(ctx context.Context, path string) holder {
+	ctx, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+	defer cancel()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		var who holder
+		data, err := os.ReadFile(path)
+		if err == nil && json.Unmarshal(data, &who) == nil {
+			return who
+		}
+		select {
+		case <-ctx.Done():
+			return holder{}
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,230 @@
+package flow
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Graph is a set of steps and what they hang on. It is built by one goroutine,
+// with Add and its siblings, and can then be run any number of times.
+type Graph struct {
+	name     string
+	nodes    []*node
+	problems []error // found while it was built; Validate reports them
+}
+
+// New makes an empty graph. Its name is kept in the journal, so that a journal
+// of another graph is not taken for its own.
+func New(name string) *Graph { return &Graph{name: name} }
+
+// Name is the graph's name.
+func (g *Graph) Name() string { return g.name }
+
+// node is a step without its types.
+type node struct {
+	graph    *Graph
+	name     string
+	doc      string
+	spec     json.RawMessage // canonical; nil: none
+	inputs   []*node         // the arguments, in their order
+	after    []*node         // order without data
+	deadline time.Duration   // 0: none
+	waits    []time.Duration
+	sealed   bool
+
+	do     func(ctx context.Context, say Say, inputs []any) (any, error)
+	decode func(json.RawMessage) (any, error)
+	verify func(ctx context.Context, output any) Verdict // nil: the record is enough
+}
+
+// needs are all the steps that must be done before n, each once, arguments first.
+func (n *node) needs() []*node {
+	var all []*node
+	for _, m := range slices.Concat(n.inputs, n.after) {
+		if m != nil && !slices.Contains(all, m) {
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
+func (g *Graph) problem(format string, args ...any) {
+	g.problems = append(g.problems, fmt.Errorf(format, args...))
+}
+
+func (g *Graph) find(name string) *node {
+	for _, n := range g.nodes {
+		if n.name == name {
+			return n
+		}
+	}
+	return nil
+}
+
+var kebab = regexp.MustCompile(`^[a-z][a-z0-9]*(-[a-z0-9]+)*$`)
+
+// Validate finds what is wrong with the graph before anything runs: names,
+// handles, cycles, specs, and waits that a deadline cannot hold. Its error is
+// an *InvalidError with everything that was found.
+func (g *Graph) Validate() error {
+	problems := slices.Clone(g.problems)
+	report := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
+
+	seen := map[string]bool{}
+	for _, n := range g.nodes {
+		if !kebab.MatchString(n.name) {
+			report("step name %q is not in kebab case (lower case letters, digits and single hyphens)", n.name)
+		}
+		if seen[n.name] {
+			report("two steps are named %q", n.name)
+		}
+		seen[n.name] = true
+		if n.deadline < 0 {
+			report("step %s: deadline %s is negative", n.name, n.deadline)
+		}
+		if err := n.waitsFit(); err != nil {
+			problems = append(problems, err)
+		}
+	}
+	if _, cycle := g.order(); cycle != nil {
+		report("these steps wait for each other: %s", strings.Join(cycle, " → "))
+	}
+	if len(problems) > 0 {
+		return &InvalidError{Graph: g.name, Problems: problems}
+	}
+	return nil
+}
+
+// waitsFit checks that the inner waits, one after another, end before the deadline.
+func (n *node) waitsFit() error {
+	var sum time.Duration
+	terms := make([]string, len(n.waits))
+	for i, w := range n.waits {
+		if w < 0 {
+			return fmt.Errorf("step %s: wait %s is negative", n.name, w)
+		}
+		sum += w
+		terms[i] = w.String()
+	}
+	if n.deadline == 0 || sum <= n.deadline {
+		return nil
+	}
+	arithmetic := strings.Join(terms, " + ")
+	if len(terms) > 1 {
+		arithmetic += " = " + sum.String()
+	}
+	return fmt.Errorf("step %s waits up to %s, which is %s more than its deadline of %s: "+
+		"raise the deadline or shorten the waits", n.name, arithmetic, sum-n.deadline, n.deadline)
+}
+
+// order sorts the steps so that each comes after what it needs, and otherwise
+// as they were added. Where that is impossible it returns the names of a cycle.
+func (g *Graph) order() (sorted []*node, cycle []string) {
+	const visiting, visited = 1, 2
+	state := map[*node]int{}
+	var path []*node
+	var visit func(n *node) bool
+	visit = func(n *node) bool {
+		switch state[n] {
+		case visited:
+			return true
+		case visiting:
+			for _, m := range path[slices.Index(path, n):] {
+				cycle = append(cycle, m.name)
+			}
+			cycle = append(cycle, n.name)
+			return false
+		}
+		state[n] = visiting
+		path = append(path, n)
+		for _, m := range n.needs() {
+			if !visit(m) {
+				return false
+			}
+		}
+		path = path[:len(path)-1]
+		state[n] = visited
+		sorted = append(sorted, n)
+		return true
+	}
+	for _, n := range g.nodes {
+		if !visit(n) {
+			return nil, cycle
+		}
+	}
+	return sorted, nil
+}
+
+// ancestors are all the steps that n hangs on, directly or not.
+func ancestors(n *node) map[*node]bool {
+	all := map[*node]bool{}
+	var visit func(*node)
+	visit = func(n *node) {
+		for _, m := range n.needs() {
+			if !all[m] {
+				all[m] = true
+				visit(m)
+			}
+		}
+	}
+	visit(n)
+	return all
+}
+
+// wanted are the targets with all that they hang on, in order; every step for
+// no targets.
+func (g *Graph) wanted(targets []string) ([]*node, error) {
+	sorted, _ := g.order()
+	if len(targets) == 0 {
+		return sorted, nil
+	}
+	want := map[*node]bool{}
+	for _, name := range targets {
+		n := g.find(name)
+		if n == nil {
+			return nil, g.unknown(name)
+		}
+		want[n] = true
+		for m := range ancestors(n) {
+			want[m] = true
+		}
+	}
+	return slices.DeleteFunc(sorted, func(n *node) bool { return !want[n] }), nil
+}
+
+func (g *Graph) unknown(name string) error {
+	names := make([]string, len(g.nodes))
+	for i, n := range g.nodes {
+		names[i] = n.name
+	}
+	return &UnknownStepError{Name: name, Nearest: Nearest(name, names)}
+}
+
+// Info describes a step of the graph.
+type Info struct {
+	Name     string          `json:"name"`
+	Doc      string          `json:"doc,omitempty"`
+	Needs    []string        `json:"needs,omitempty"` // arguments first, then After
+	Deadline time.Duration   `json:"deadlineNs,omitempty"`
+	Waits    []time.Duration `json:"waitsNs,omitempty"`
+	Sealed   bool            `json:"sealed,omitempty"`
+}
+
+// Steps describes the steps, each after what it needs and otherwise in the
+// order in which they were added. It is empty for a graph with a cycle.
+func (g *Graph) Steps() []Info {
+	sorted, _ := g.order()
+	infos := make([]Info, len(sorted))
+	for i, n := range sorted {
+		infos[i] = Info{Name: n.name, Doc: n.doc, Deadline: n.deadline, Waits: slices.Clone(n.waits), Sealed: n.sealed}
+		for _, m := range n.needs() {
+			infos[i].Needs = append(infos[i].Needs, m.name)
+		}
+	}
+	return infos
+}

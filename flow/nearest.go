@@ -1,0 +1,36 @@
+package flow
+
+// Nearest finds the word most similar to name, for "did you mean". It returns
+// "" where none is similar: where more than a third of the letters, and more
+// than two, would have to change.
+func Nearest(name string, words []string) string {
+	best, least := "", max(2, len(name)/3)+1
+	for _, word := range words {
+		if d := distance(name, word); d < least {
+			best, least = word, d
+		}
+	}
+	return best
+}
+
+// distance is Levenshtein's: how many letters to insert, delete or replace.
+func distance(a, b string) int {
+	x, y := []rune(a), []rune(b)
+	row := make([]int, len(y)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range x {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range y {
+			replace := diagonal
+			if x[i] != y[j] {
+				replace++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(replace, row[j]+1, diagonal+1)
+		}
+	}
+	return row[len(y)]
+}

@@ -1,0 +1,257 @@
+package flow
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// VerifyWithin bounds one Verify. A world that takes longer to answer a
+	// question could not be asked.
+	VerifyWithin = 20 * time.Second
+	// saveWithin bounds one write of the journal, which cancellation does not.
+	saveWithin = 30 * time.Second
+	// defaultGrace is short because a person who pressed Ctrl-C waits for it.
+	defaultGrace = time.Second
+)
+
+// Options say how a graph is run. The zero value runs every step, as many at
+// once as possible, with a journal in memory.
+type Options struct {
+	// Journal remembers; nil: in memory.
+	Journal Journal
+	// Targets are the steps wanted, with all that they hang on; empty: every step.
+	Targets []string
+	// Parallel is the most steps at once; 0: no bound.
+	Parallel int
+	// Observe gets every event, in order, one at a time. It must not block for
+	// long: steps wait for it.
+	Observe func(Event)
+	// Grace is how long a step may take to return once its context is over,
+	// before it is left behind; 0: one second. What is left behind may go on
+	// until the process ends.
+	Grace time.Duration
+}
+
+// Run brings every wanted step to done. The report is never nil; it is empty
+// when the run ended before its first step. The error is nil when every wanted
+// step is done. Otherwise it wraps one *StepError for each step that failed, or
+// ErrInterrupted and the context's error, or one of the package's other errors
+// when the run was refused.
+func (g *Graph) Run(ctx context.Context, opt Options) (*Report, error) {
+	r := &run{
+		graph: g, opt: opt, journal: opt.Journal, id: newID(), began: time.Now(),
+		outputs: map[*node]json.RawMessage{}, behind: map[*node]*node{},
+	}
+	if r.journal == nil {
+		r.journal = Memory()
+	}
+	if r.opt.Grace == 0 {
+		r.opt.Grace = defaultGrace
+	}
+	report := &Report{Run: r.id, Graph: g.name, Started: r.began}
+	if err := g.Validate(); err != nil {
+		return report, err
+	}
+	wanted, err := g.wanted(opt.Targets)
+	if err != nil {
+		return report, err
+	}
+	unlock, err := r.journal.Lock(ctx)
+	if err != nil {
+		return report, fmt.Errorf("lock the journal: %w", err)
+	}
+	err = r.all(ctx, wanted, report)
+	if unlockErr := unlock(); unlockErr != nil {
+		err = errors.Join(err, fmt.Errorf("unlock the journal: %w", unlockErr))
+	}
+	return report, err
+}
+
+// newID is a run's id: when it began, and enough chance to tell two apart.
+func newID() string {
+	var b [3]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return time.Now().UTC().Format("20060102T150405Z") + "-" + hex.EncodeToString(b[:])
+}
+
+// run is one run of a graph.
+type run struct {
+	graph   *Graph
+	opt     Options
+	journal Journal
+	id      string
+	began   time.Time
+	behind  map[*node]*node // step → the passed seal that it lies behind
+	stop    atomic.Bool     // a step failed: nothing new starts
+
+	mu       sync.Mutex // guards what follows
+	snapshot Snapshot
+	outputs  map[*node]json.RawMessage // canonical, of the steps that are done
+
+	observing sync.Mutex // one event at a time
+}
+
+// result is how a step came out of the run.
+type result struct {
+	node *node
+	StepReport
+	err error
+}
+
+// all loads the journal, runs the wanted steps and reports.
+func (r *run) all(ctx context.Context, wanted []*node, report *Report) error {
+	var err error
+	if r.snapshot, err = r.graph.load(ctx, r.journal); err != nil {
+		return err
+	}
+	r.findSeals()
+	for _, name := range r.opt.Targets {
+		if by := r.behind[r.graph.find(name)]; by != nil {
+			return &SealedError{Step: name, By: by.name}
+		}
+	}
+	r.emit(Event{Kind: RunStarted, Message: fmt.Sprintf("%d steps", len(wanted))})
+	results := r.schedule(ctx, wanted)
+
+	var failures []error
+	for _, n := range wanted {
+		res, ok := results[n]
+		if !ok {
+			res = r.skip(ctx, n)
+		}
+		if res.Outcome == Failed {
+			failures = append(failures, res.err)
+		}
+		report.Steps = append(report.Steps, res.StepReport)
+	}
+	report.Elapsed = time.Since(r.began)
+	err = r.verdict(ctx, report, failures)
+	end := Event{Kind: RunFinished, Elapsed: report.Elapsed}
+	if err != nil {
+		end.Err = err.Error()
+	}
+	r.emit(end)
+	return err
+}
+
+// verdict is the run's error: its failures, and its interruption unless every
+// step was done before that reached anything.
+func (r *run) verdict(ctx context.Context, report *Report, failures []error) error {
+	done := true
+	for _, s := range report.Steps {
+		done = done && (s.Outcome == Ran || s.Outcome == Reused || r.behind[r.graph.find(s.Name)] != nil)
+	}
+	if err := ctx.Err(); err != nil && !done {
+		// The cause tells who cancelled; where it is the error itself it adds nothing.
+		if cause := context.Cause(ctx); !errors.Is(cause, err) {
+			err = fmt.Errorf("%w (%w)", err, cause)
+		}
+		failures = append(failures, fmt.Errorf("%w: %w", ErrInterrupted, err))
+	}
+	if len(failures) == 1 {
+		return failures[0]
+	}
+	return errors.Join(failures...)
+}
+
+// schedule starts each step as soon as what it hangs on is done, and returns
+// when nothing runs any more.
+func (r *run) schedule(ctx context.Context, wanted []*node) map[*node]result {
+	results := map[*node]result{}
+	running := map[*node]bool{}
+	ended := make(chan result)
+	ready := func(n *node) bool {
+		for _, m := range n.needs() {
+			if res, ok := results[m]; !ok || res.err != nil {
+				return false
+			}
+		}
+		return true
+	}
+	for {
+		for _, n := range wanted {
+			if _, known := results[n]; known || running[n] || !ready(n) {
+				continue
+			}
+			if r.stop.Load() || ctx.Err() != nil || r.opt.Parallel > 0 && len(running) >= r.opt.Parallel {
+				break
+			}
+			running[n] = true
+			go func() { ended <- r.visit(ctx, n) }()
+		}
+		if len(running) == 0 {
+			return results
+		}
+		res := <-ended
+		delete(running, res.node)
+		results[res.node] = res
+		if res.Outcome == Failed {
+			r.stop.Store(true)
+		}
+	}
+}
+
+// skip reports a step that was not begun, and why.
+func (r *run) skip(ctx context.Context, n *node) result {
+	res := result{node: n, StepReport: StepReport{Name: n.name, Outcome: Skipped, Reason: "another step failed"}}
+	if ctx.Err() != nil {
+		res.Reason = "the run was interrupted"
+	}
+	r.emit(Event{Kind: StepSkipped, Step: n.name, Message: res.Reason})
+	return res
+}
+
+// emit hands an event to the observer.
+func (r *run) emit(e Event) {
+	if r.opt.Observe == nil {
+		return
+	}
+	r.observing.Lock()
+	defer r.observing.Unlock()
+	e.Time, e.Run = time.Now(), r.id
+	r.opt.Observe(e)
+}
+
+// record is what the journal knows about a step; the zero Record if nothing.
+func (r *run) record(n *node) Record {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.snapshot.Steps[n.name]
+}
+
+// save writes one step's record, whatever became of the run's context. The
+// snapshot in memory changes only if the one in the journal did.
+func (r *run) save(ctx context.Context, n *node, rec Record) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveWithin)
+	defer cancel()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	next := r.snapshot.with(n.name, rec)
+	next.Format, next.Graph, next.Run, next.Updated = Format, r.graph.name, r.id, time.Now()
+	if err := r.journal.Save(ctx, next); err != nil {
+		return fmt.Errorf("save the journal: %w", err)
+	}
+	r.snapshot = next
+	return nil
+}
+
+// finish makes a step's output known to what hangs on it.
+func (r *run) finish(n *node, output json.RawMessage) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.outputs[n] = output
+}
+
+func (r *run) output(n *node) json.RawMessage {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.outputs[n]
+}

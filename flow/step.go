@@ -1,0 +1,213 @@
+package flow
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Say is how a step tells what it does, or what it waits for and why. The last
+// line is kept: it explains a deadline that passed. Saying the same thing twice
+// in a row says it once. A line must not contain a secret.
+type Say func(format string, args ...any)
+
+// Node is any step's handle, whatever its output.
+type Node interface {
+	// Name is the step's name.
+	Name() string
+	node() *node
+}
+
+// Step is the handle of a step whose output is a T. T must survive JSON.
+type Step[T any] struct{ n *node }
+
+// Add adds a step that hangs on nothing.
+func Add[T any](g *Graph, name string, do func(context.Context, Say) (T, error)) *Step[T] {
+	return add(g, name, do == nil, func(ctx context.Context, say Say, _ []any) (T, error) {
+		return do(ctx, say)
+	})
+}
+
+// Add1 adds a step that takes the output of another.
+func Add1[A, T any](g *Graph, name string, do func(context.Context, Say, A) (T, error), a *Step[A]) *Step[T] {
+	return add(g, name, do == nil, func(ctx context.Context, say Say, in []any) (T, error) {
+		return do(ctx, say, arg[A](in[0]))
+	}, a)
+}
+
+// Add2 adds a step that takes the outputs of two others.
+func Add2[A, B, T any](g *Graph, name string, do func(context.Context, Say, A, B) (T, error),
+	a *Step[A], b *Step[B]) *Step[T] {
+	return add(g, name, do == nil, func(ctx context.Context, say Say, in []any) (T, error) {
+		return do(ctx, say, arg[A](in[0]), arg[B](in[1]))
+	}, a, b)
+}
+
+// Add3 adds a step that takes the outputs of three others.
+func Add3[A, B, C, T any](g *Graph, name string, do func(context.Context, Say, A, B, C) (T, error),
+	a *Step[A], b *Step[B], c *Step[C]) *Step[T] {
+	return add(g, name, do == nil, func(ctx context.Context, say Say, in []any) (T, error) {
+		return do(ctx, say, arg[A](in[0]), arg[B](in[1]), arg[C](in[2]))
+	}, a, b, c)
+}
+
+// Add4 adds a step that takes the outputs of four others.
+func Add4[A, B, C, D, T any](g *Graph, name string, do func(context.Context, Say, A, B, C, D) (T, error),
+	a *Step[A], b *Step[B], c *Step[C], d *Step[D]) *Step[T] {
+	return add(g, name, do == nil, func(ctx context.Context, say Say, in []any) (T, error) {
+		return do(ctx, say, arg[A](in[0]), arg[B](in[1]), arg[C](in[2]), arg[D](in[3]))
+	}, a, b, c, d)
+}
+
+// arg gives a decoded output its type back; a nil interface has none to assert.
+func arg[A any](v any) A {
+	a, _ := v.(A)
+	return a
+}
+
+func add[T any](g *Graph, name string, empty bool, do func(context.Context, Say, []any) (T, error), inputs ...Node) *Step[T] {
+	n := &node{
+		graph: g,
+		name:  name,
+		do: func(ctx context.Context, say Say, in []any) (any, error) {
+			return do(ctx, say, in)
+		},
+		decode: func(raw json.RawMessage) (any, error) { return decode[T](raw) },
+	}
+	if empty {
+		g.problem("step %s has no function", name)
+	}
+	var zero T
+	if _, err := json.Marshal(zero); err != nil {
+		g.problem("step %s: its output cannot be written to the journal: %w", name, err)
+	}
+	for i, input := range inputs {
+		if in, err := g.own(input); err != nil {
+			g.problem("step %s: argument %d %w", name, i+1, err)
+		} else {
+			n.inputs = append(n.inputs, in)
+		}
+	}
+	g.nodes = append(g.nodes, n)
+	return &Step[T]{n}
+}
+
+// own is the node behind a handle of this graph.
+func (g *Graph) own(handle Node) (*node, error) {
+	if handle == nil || handle.node() == nil {
+		return nil, errors.New("is a nil handle")
+	}
+	if n := handle.node(); n.graph != g {
+		return nil, fmt.Errorf("is step %s of another graph (%s)", n.name, n.graph.name)
+	}
+	return handle.node(), nil
+}
+
+// Name is the step's name.
+func (s *Step[T]) Name() string {
+	if s == nil || s.n == nil {
+		return ""
+	}
+	return s.n.name
+}
+
+func (s *Step[T]) node() *node {
+	if s == nil {
+		return nil
+	}
+	return s.n
+}
+
+// Spec is what the step is made from, besides its arguments: the part of the
+// configuration that it reads. It is written as JSON to the journal, so it must
+// not contain a secret, and when it differs from the recorded one the step runs
+// again.
+func (s *Step[T]) Spec(v any) *Step[T] {
+	raw, err := json.Marshal(v)
+	if err == nil {
+		s.n.spec, err = canonical(raw)
+	}
+	if err != nil {
+		s.n.graph.problem("step %s: its spec cannot be written to the journal: %w", s.n.name, err)
+	}
+	return s
+}
+
+// Verify asks the world whether a recorded output is still true. It must only
+// read, and it has VerifyWithin to answer. When a step is about to be reused
+// it is asked once; it is not asked after the step has run.
+func (s *Step[T]) Verify(check func(context.Context, T) Verdict) *Step[T] {
+	s.n.verify = func(ctx context.Context, output any) Verdict { return check(ctx, arg[T](output)) }
+	if check == nil {
+		s.n.verify = nil
+	}
+	return s
+}
+
+// After orders the step behind others without taking anything from them.
+func (s *Step[T]) After(nodes ...Node) *Step[T] {
+	for _, handle := range nodes {
+		if n, err := s.n.graph.own(handle); err != nil {
+			s.n.graph.problem("step %s: After %w", s.n.name, err)
+		} else {
+			s.n.after = append(s.n.after, n)
+		}
+	}
+	return s
+}
+
+// Deadline bounds one attempt of the step. Without one it has no bound.
+func (s *Step[T]) Deadline(d time.Duration) *Step[T] {
+	s.n.deadline = d
+	return s
+}
+
+// Waits declares the longest that the step's inner waits can take, one after
+// another. Validate refuses a graph in which they do not fit into the deadline:
+// the inner wait knows better why it ends, and must be the one that does.
+func (s *Step[T]) Waits(d ...time.Duration) *Step[T] {
+	s.n.waits = slices.Clone(d)
+	return s
+}
+
+// Seal makes the step a point of no return.
+func (s *Step[T]) Seal() *Step[T] {
+	s.n.sealed = true
+	return s
+}
+
+// Doc says in a sentence what the step ensures.
+func (s *Step[T]) Doc(sentence string) *Step[T] {
+	s.n.doc = sentence
+	return s
+}
+
+// decode restores an output and makes sure that nothing was lost: a field that
+// today's type has more or less than the recorded output makes it another
+// output, which only the step can make.
+func decode[T any](raw json.RawMessage) (T, error) {
+	var v, zero T
+	if err := json.Unmarshal(raw, &v); err != nil {
+		return zero, err
+	}
+	again, err := json.Marshal(v)
+	if err != nil {
+		return zero, err
+	}
+	was, err := canonical(raw)
+	if err != nil {
+		return zero, err
+	}
+	is, err := canonical(again)
+	if err != nil {
+		return zero, err
+	}
+	if !bytes.Equal(was, is) {
+		return zero, fmt.Errorf("it changes on its way through JSON in %s", joined(differences(was, is)))
+	}
+	return v, nil
+}
