@@ -29,11 +29,11 @@ func TestMain(m *testing.M) {
 		os.Exit(3)
 	case "sleep":
 		fmt.Println("asleep")
-		select {}
+		time.Sleep(time.Hour)
 	case "stubborn":
 		ignoreTERM()
 		fmt.Println("asleep")
-		select {}
+		time.Sleep(time.Hour)
 	case "parent": // starts a grandchild in its own group and sleeps
 		cmd := exec.Command(os.Args[0])
 		cmd.Env = []string{roleVar + "=sleep"}
@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		fmt.Println("grandchild", cmd.Process.Pid)
-		select {}
+		time.Sleep(time.Hour)
 	case "daemon": // a supervisor with one child, whose pid it prints
 		p, err := New().Start(Spec{Name: "child", Path: os.Args[0], Env: []string{roleVar + "=sleep"}})
 		if err != nil {
@@ -50,7 +50,7 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		fmt.Println(p.PID())
-		select {}
+		time.Sleep(time.Hour)
 	}
 }
 
@@ -159,6 +159,13 @@ func TestKeepStartsAgain(t *testing.T) {
 	await(t, "a second run", func() bool { return v.Process() != first })
 	if n, exit := v.Ends(); n != 1 || exit.Reason != "signal: killed" {
 		t.Errorf("ends %d, %+v", n, exit)
+	}
+	second := v.Process()
+	if err := v.Restart(context.Background(), time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if third := v.Process(); third == second {
+		t.Error("a restart left the old run in place")
 	}
 	if err := v.Stop(context.Background(), time.Minute); err != nil {
 		t.Error(err)

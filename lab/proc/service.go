@@ -2,6 +2,7 @@ package proc
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 )
@@ -23,6 +24,7 @@ type Service struct {
 
 	mu      sync.Mutex
 	current *Process
+	again   chan struct{} // closed when current is replaced
 	ends    int
 	last    Exit
 }
@@ -30,7 +32,7 @@ type Service struct {
 // Keep starts a program and keeps it running.
 func (s *Supervisor) Keep(spec Spec) (*Service, error) {
 	ctx, cancel := context.WithCancel(context.Background())
-	service := &Service{super: s, spec: spec, cancel: cancel, done: make(chan struct{})}
+	service := &Service{super: s, spec: spec, cancel: cancel, done: make(chan struct{}), again: make(chan struct{})}
 	p, err := s.Start(spec)
 	if err != nil {
 		cancel()
@@ -73,6 +75,8 @@ func (v *Service) keep(ctx context.Context, p *Process) {
 		p = next
 		v.mu.Lock()
 		v.current = p
+		close(v.again)
+		v.again = make(chan struct{})
 		v.mu.Unlock()
 	}
 }
@@ -96,6 +100,24 @@ func (v *Service) Log() string { return v.spec.LogFile }
 
 // Name returns the program's name in the status.
 func (v *Service) Name() string { return v.spec.Name }
+
+// Restart ends the present run as Process.Stop does and returns once the next one was started.
+func (v *Service) Restart(ctx context.Context, grace time.Duration) error {
+	v.mu.Lock()
+	p, again := v.current, v.again
+	v.mu.Unlock()
+	if err := p.Stop(ctx, grace); err != nil {
+		return err
+	}
+	select {
+	case <-again:
+		return nil
+	case <-v.done:
+		return fmt.Errorf("restart %s: %w", v.spec.Name, ErrStopped)
+	case <-ctx.Done():
+		return fmt.Errorf("restart %s: %w", v.spec.Name, ctx.Err())
+	}
+}
 
 // Stop ends the program as Process.Stop does and does not start it again.
 func (v *Service) Stop(ctx context.Context, grace time.Duration) error {

@@ -1,0 +1,122 @@
+package plane
+
+import (
+	"strings"
+)
+
+// Ports at which the controller-manager and the scheduler serve their health.
+const (
+	controllerManagerPort = "10257"
+	schedulerPort         = "10259"
+)
+
+// frontProxy is the name that the apiserver shows to aggregated API servers.
+const frontProxy = "front-proxy-client"
+
+// egressConfig sends every connection into the cluster (webhooks, conversions, aggregated APIs, kubelets) to a Unix socket.
+const egressConfig = `apiVersion: apiserver.k8s.io/v1beta1
+kind: EgressSelectorConfiguration
+egressSelections:
+- name: cluster
+  connection:
+    proxyProtocol: HTTPConnect
+    transport:
+      uds:
+        udsName: %q
+`
+
+// auditPolicy records every write with who made it and with what program, so that "nothing was written" can be read off the
+// log. Left out are reads, reviews, which are created but write nothing, and what a cluster's own parts write all the time:
+// leases and events.
+const auditPolicy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: None
+  verbs: [get, list, watch]
+- level: None
+  resources:
+  - {group: authentication.k8s.io, resources: [tokenreviews, selfsubjectreviews]}
+  - {group: authorization.k8s.io}
+- level: None
+  userGroups: [system:nodes, system:serviceaccounts]
+  resources: &noise
+  - {group: coordination.k8s.io, resources: [leases]}
+  - {group: events.k8s.io, resources: [events]}
+  - {group: "", resources: [events]}
+- level: None
+  users: [system:kube-controller-manager, system:kube-scheduler, system:apiserver]
+  resources: *noise
+- level: Metadata
+`
+
+func (p *Plane) apiArgs() []string {
+	c, f := p.cfg, p.files
+	args := []string{
+		"--bind-address=" + c.Address, "--advertise-address=" + c.Address, "--secure-port=" + APIPort,
+		// Endpoints refuse loopback addresses, so the Service "kubernetes" has none.
+		"--endpoint-reconciler-type=none",
+		"--etcd-servers=" + strings.Join(c.Etcd.Endpoints, ","),
+		"--etcd-cafile=" + f.etcdCA, "--etcd-certfile=" + f.etcdCert, "--etcd-keyfile=" + f.etcdKey,
+		"--tls-cert-file=" + f.serverCert, "--tls-private-key-file=" + f.serverKey,
+		"--client-ca-file=" + f.ca,
+		"--requestheader-client-ca-file=" + f.aggregatorCA, "--requestheader-allowed-names=" + frontProxy,
+		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
+		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
+		"--proxy-client-cert-file=" + f.aggregatorCert, "--proxy-client-key-file=" + f.aggrKey,
+		"--service-account-key-file=" + f.serviceAccountKey, "--service-account-signing-key-file=" + f.serviceAccountKey,
+		"--service-account-issuer=" + c.Issuer,
+		"--service-cluster-ip-range=" + c.ServiceCIDR,
+		"--authorization-mode=Node,RBAC",
+		"--enable-admission-plugins=NodeRestriction",
+		"--allow-privileged",
+		"--profiling=false",
+	}
+	if f.egress != "" {
+		args = append(args, "--egress-selector-config-file="+f.egress)
+	}
+	if f.encryption != "" {
+		args = append(args, "--encryption-provider-config="+f.encryption)
+	}
+	if f.audit != "" {
+		args = append(args, "--audit-policy-file="+f.audit, "--audit-log-path="+c.AuditLog,
+			"--audit-log-maxsize=64", "--audit-log-maxbackup=2") // megabytes; files beside the present one
+	}
+	return append(args, c.APIArgs...)
+}
+
+func (p *Plane) controllerManagerArgs() []string {
+	c, f := p.cfg, p.files
+	args := append(p.componentArgs(f.controllerManager, controllerManagerPort),
+		"--use-service-account-credentials",
+		"--service-account-private-key-file="+f.serviceAccountKey,
+		"--root-ca-file="+f.ca,
+		"--cluster-signing-cert-file="+f.ca, "--cluster-signing-key-file="+f.caKey,
+		// Its own limit of 20 requests a second is made for large clusters, and is what a small one waits for.
+		"--kube-api-qps=200", "--kube-api-burst=400",
+	)
+	if c.PodCIDR != "" {
+		args = append(args, "--allocate-node-cidrs", "--cluster-cidr="+c.PodCIDR, "--service-cluster-ip-range="+c.ServiceCIDR)
+	}
+	return append(args, c.ControllerManagerArgs...)
+}
+
+func (p *Plane) schedulerArgs() []string {
+	args := append(p.componentArgs(p.files.scheduler, schedulerPort), "--kube-api-qps=200", "--kube-api-burst=400")
+	return append(args, p.cfg.SchedulerArgs...)
+}
+
+func (p *Plane) componentArgs(id component, port string) []string {
+	leaderElect := "--leader-elect=false"
+	if p.cfg.LeaderElect {
+		leaderElect = "--leader-elect=true"
+	}
+	return []string{
+		"--kubeconfig=" + id.kubeconfig,
+		"--authentication-kubeconfig=" + id.kubeconfig, "--authorization-kubeconfig=" + id.kubeconfig,
+		"--bind-address=" + p.cfg.Address, "--secure-port=" + port,
+		"--tls-cert-file=" + id.cert, "--tls-private-key-file=" + id.key,
+		leaderElect,
+		"--profiling=false",
+	}
+}

@@ -1,0 +1,168 @@
+package plane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/slipway-k8s/slipway/lab/pki"
+	"github.com/slipway-k8s/slipway/lab/proc"
+)
+
+// Config says how a control plane's kube-apiserver, kube-controller-manager and kube-scheduler run. All of them bind Address.
+type Config struct {
+	Cluster string // name of the cluster, of its kubeconfig's context
+	Bin     string // folder of the programs
+	Dir     string // certificates, kubeconfigs, configuration; 0700
+	LogDir  string
+	Address string   // IP that all three bind; the apiserver at port 6443
+	SANs    []string // further names and addresses of the apiserver
+
+	Etcd              EtcdClient
+	CA                *pki.CA // the cluster's authority: the apiserver, its clients, signing requests
+	Aggregator        *pki.CA // the authority of the aggregation layer (front proxy)
+	ServiceAccountKey []byte  // private key in PEM
+	Issuer            string  // of service account tokens; empty: https://Address:6443
+
+	ServiceCIDR string
+	PodCIDR     string // not empty: the controller-manager allots every node a part of it
+	// EgressSocket is the Unix socket of the HTTP CONNECT proxy that the apiserver reaches Services, Pods and nodes
+	// through; empty: none, it dials them itself. At most 107 bytes.
+	EgressSocket string
+	// EncryptionConfig is an EncryptionConfiguration in YAML; empty: Secrets lie in etcd as they are.
+	EncryptionConfig []byte
+	AuditLog         string // file of the audit log, every write at level Metadata; empty: none
+	LeaderElect      bool   // needed where several planes serve one cluster
+
+	Prefix  string // of the processes' names in the status and of their logs, as in "node-1/"
+	Labels  map[string]string
+	Env     []string // over the defaults
+	APIArgs []string // after the lab's own; later flags win
+	// ControllerManagerArgs and SchedulerArgs likewise.
+	ControllerManagerArgs, SchedulerArgs []string
+}
+
+// EtcdClient says how the apiserver reaches etcd.
+type EtcdClient struct {
+	Endpoints []string // https URLs
+	CA        []byte   // PEM
+	Pair      pki.Pair
+}
+
+// Plane is a running control plane.
+type Plane struct {
+	cfg    Config
+	files  files
+	health *http.Client // asks for readiness, with a certificate: anonymous requests may be off
+
+	api, controllers, scheduler *proc.Service
+}
+
+// Start starts the apiserver, waits until it is ready, and starts the controller-manager and the scheduler; Ready waits for
+// those. All three are kept running until Stop. When Start fails, nothing of it is left running.
+func Start(ctx context.Context, super *proc.Supervisor, cfg Config) (_ *Plane, err error) {
+	if cfg.Issuer == "" {
+		cfg.Issuer = endpoint(cfg.Address)
+	}
+	p := &Plane{cfg: cfg}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("start the control plane of cluster %s on %s: %w", cfg.Cluster, cfg.Address, err)
+			// ctx may be what failed.
+			err = errors.Join(err, p.Stop(context.WithoutCancel(ctx)))
+		}
+	}()
+	if p.files, err = cfg.write(); err != nil {
+		return nil, err
+	}
+	probe, err := cfg.CA.Issue(pki.Request{CommonName: "system:lab-health"})
+	if err != nil {
+		return nil, err
+	}
+	if p.health, err = probeClient(cfg.CA.Cert(), probe); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(cfg.LogDir, 0o700); err != nil {
+		return nil, err
+	}
+	if p.api, err = super.Keep(p.spec("kube-apiserver", p.apiArgs())); err != nil {
+		return nil, err
+	}
+	if err := p.awaitAPI(ctx); err != nil {
+		return nil, err
+	}
+	// Not earlier: they would take the processor from the apiserver that they wait for.
+	if p.controllers, err = super.Keep(p.spec("kube-controller-manager", p.controllerManagerArgs())); err != nil {
+		return nil, err
+	}
+	if p.scheduler, err = super.Keep(p.spec("kube-scheduler", p.schedulerArgs())); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *Plane) spec(program string, args []string) proc.Spec {
+	return proc.Spec{
+		Name:    p.cfg.Prefix + program,
+		Path:    filepath.Join(p.cfg.Bin, program),
+		Args:    args,
+		Env:     append(environment(), p.cfg.Env...),
+		Dir:     p.cfg.Dir,
+		LogFile: filepath.Join(p.cfg.LogDir, program+".log"),
+		Labels:  p.cfg.Labels,
+	}
+}
+
+// environment of the plane's programs: they need none of the daemon's.
+func environment() []string {
+	return []string{"PATH=/usr/bin:/bin", "TMPDIR=" + os.TempDir()}
+}
+
+func endpoint(address string) string { return "https://" + net.JoinHostPort(address, APIPort) }
+
+// Endpoint returns the apiserver's own URL.
+func (p *Plane) Endpoint() string { return endpoint(p.cfg.Address) }
+
+func (p *Plane) awaitAPI(ctx context.Context) error {
+	return await(ctx, p.api, func(ctx context.Context) error {
+		return probe(ctx, p.health, p.Endpoint()+"/readyz?verbose")
+	})
+}
+
+// Ready waits until all three are ready.
+func (p *Plane) Ready(ctx context.Context) error {
+	if err := p.awaitAPI(ctx); err != nil {
+		return err
+	}
+	for service, port := range map[*proc.Service]string{p.controllers: controllerManagerPort, p.scheduler: schedulerPort} {
+		err := await(ctx, service, func(ctx context.Context) error {
+			return probe(ctx, p.health, "https://"+net.JoinHostPort(p.cfg.Address, port)+"/healthz")
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// RestartAPI ends the apiserver and starts it again, as the upgrade of a static Pod would. It does not wait until it is ready.
+func (p *Plane) RestartAPI(ctx context.Context) error { return p.api.Restart(ctx, apiGrace) }
+
+// apiGrace is short: what an apiserver would still finish in a minute of its own, its clients retry.
+const apiGrace = 2 * time.Second
+
+// Stop ends all three, the apiserver last.
+func (p *Plane) Stop(ctx context.Context) error {
+	var errs []error
+	for _, service := range []*proc.Service{p.scheduler, p.controllers, p.api} {
+		if service != nil {
+			errs = append(errs, service.Stop(ctx, apiGrace))
+		}
+	}
+	return errors.Join(errs...)
+}

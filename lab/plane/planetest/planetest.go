@@ -1,0 +1,112 @@
+// Package planetest gives tests real control planes.
+package planetest
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/slipway-k8s/slipway/lab/plane"
+	"github.com/slipway-k8s/slipway/lab/proc"
+)
+
+// Bin returns the folder of the lab's programs: SLIPWAY_LAB_BIN, or the newest that `lab build` made in the user's cache.
+// Where there is none the test is skipped, and fails on a machine that claims to be CI.
+func Bin(t testing.TB) string {
+	t.Helper()
+	if dir := os.Getenv("SLIPWAY_LAB_BIN"); dir != "" {
+		return dir
+	}
+	if cache, err := os.UserCacheDir(); err == nil {
+		if dir := newest(filepath.Join(cache, "slipway", "lab", "*", "bin", "kube-apiserver")); dir != "" {
+			return dir
+		}
+	}
+	const missing = "the lab's programs are not built: run `go run ./cmd/bootstrap lab build`, or set SLIPWAY_LAB_BIN to their folder"
+	if os.Getenv("CI") != "" {
+		t.Fatal(missing)
+	}
+	t.Skip(missing)
+	return ""
+}
+
+// newest returns the folder of the youngest file that the pattern matches.
+func newest(pattern string) (dir string) {
+	var youngest time.Time
+	files, _ := filepath.Glob(pattern) // the only error is a bad pattern
+	for _, f := range files {
+		if info, err := os.Stat(f); err == nil && info.ModTime().After(youngest) {
+			dir, youngest = filepath.Dir(f), info.ModTime()
+		}
+	}
+	return dir
+}
+
+// Address returns an address of 127.0.0.0/8 on which no control plane listens, outside of what labs use.
+func Address(t testing.TB) string {
+	t.Helper()
+	for range 100 {
+		a := fmt.Sprintf("127.%d.%d.%d", 130+rand.IntN(120), rand.IntN(256), 1+rand.IntN(254))
+		l, err := net.Listen("tcp", net.JoinHostPort(a, plane.APIPort))
+		if err == nil {
+			l.Close()
+			return a
+		}
+	}
+	t.Fatal("no free address in 127.130.0.0 to 127.249.255.255")
+	return ""
+}
+
+// Supervisor returns a supervisor whose processes end with the test.
+func Supervisor(t testing.TB) *proc.Supervisor {
+	t.Helper()
+	s := proc.New()
+	t.Cleanup(func() {
+		if err := s.StopAll(context.Background(), time.Second); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// Start starts a control plane with its own etcd that ends with the test, and returns it with its administrator's access.
+// edit, where not nil, changes the configuration.
+func Start(t testing.TB, edit func(*plane.SingleConfig)) (*plane.Single, *rest.Config) {
+	t.Helper()
+	dir := t.TempDir()
+	cfg := plane.SingleConfig{
+		Cluster: "test", Bin: Bin(t), Dir: filepath.Join(dir, "cluster"), LogDir: filepath.Join(dir, "logs"),
+		Address: Address(t), ServiceCIDR: "127.129.96.0/20",
+	}
+	if edit != nil {
+		edit(&cfg)
+	}
+	p, err := plane.StartSingle(t.Context(), Supervisor(t), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, Admin(t, p)
+}
+
+// Admin returns the administrator's access to a control plane.
+func Admin(t testing.TB, p *plane.Single) *rest.Config {
+	t.Helper()
+	kubeconfig, err := p.AdminKubeconfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.QPS, config.Burst = 500, 500
+	return config
+}
