@@ -111,7 +111,7 @@ func (n *node) waitsFit() error {
 		sum += w
 		terms[i] = w.String()
 	}
-	if n.deadline == 0 || sum <= n.deadline {
+	if n.deadline <= 0 || sum <= n.deadline {
 		return nil
 	}
 	arithmetic := strings.Join(terms, " + ")

@@ -69,7 +69,7 @@ func (n *node) key(digests func(*node) string) (key, error) {
 func (k key) changes(rec Record) []string {
 	var all []string
 	for _, path := range differences(rec.Spec, k.spec) {
-		all = append(all, "spec "+path)
+		all = append(all, strings.TrimSpace("spec "+path))
 	}
 	for name, d := range k.inputs {
 		if rec.Inputs[name] != d {
@@ -81,8 +81,8 @@ func (k key) changes(rec Record) []string {
 }
 
 // differences lists the paths at which two JSON texts differ, such as
-// "values.hubble.enabled"; "(all)" where they differ as a whole. A text that is
-// empty or broken differs from everything else as a whole.
+// "values.hubble.enabled"; the path is empty where they differ as a whole, as a
+// text that is empty or broken does from everything else.
 func differences(was, is json.RawMessage) []string {
 	if bytes.Equal(was, is) {
 		return nil
@@ -90,7 +90,7 @@ func differences(was, is json.RawMessage) []string {
 	a, errA := parse(was)
 	b, errB := parse(is)
 	if errA != nil || errB != nil {
-		return []string{"(all)"}
+		return []string{""}
 	}
 	paths := walk("", a, b)
 	slices.Sort(paths)
@@ -105,9 +105,6 @@ func walk(path string, a, b any) []string {
 		rawB, errB := json.Marshal(b)
 		if errA == nil && errB == nil && bytes.Equal(rawA, rawB) {
 			return nil
-		}
-		if path == "" {
-			path = "(all)"
 		}
 		return []string{path}
 	}
@@ -128,6 +125,14 @@ func join(path, name string) string {
 		return name
 	}
 	return path + "." + name
+}
+
+// in says where, unless that is the whole.
+func in(paths []string) string {
+	if len(paths) == 1 && paths[0] == "" {
+		return ""
+	}
+	return " in " + joined(paths)
 }
 
 // joined puts a list into a sentence and keeps it short.

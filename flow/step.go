@@ -207,7 +207,7 @@ func decode[T any](raw json.RawMessage) (T, error) {
 		return zero, err
 	}
 	if !bytes.Equal(was, is) {
-		return zero, fmt.Errorf("it changes on its way through JSON in %s", joined(differences(was, is)))
+		return zero, fmt.Errorf("it changes on its way through JSON%s", in(differences(was, is)))
 	}
 	return v, nil
 }

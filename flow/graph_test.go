@@ -1,0 +1,152 @@
+package flow_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/slipway-k8s/slipway/flow"
+)
+
+func TestValidateRefuses(t *testing.T) {
+	var l ledger
+	other := flow.Add(flow.New("elsewhere"), "foreign", l.make("foreign"))
+	cases := map[string]struct {
+		build func(g *flow.Graph)
+		want  string
+	}{
+		"duplicate": {
+			func(g *flow.Graph) { flow.Add(g, "a", l.make("a")); flow.Add(g, "a", l.make("a")) },
+			`two steps are named "a"`,
+		},
+		"capital":       {func(g *flow.Graph) { flow.Add(g, "Wait", l.make("a")) }, `"Wait" is not in kebab case`},
+		"underscore":    {func(g *flow.Graph) { flow.Add(g, "wait_cp", l.make("a")) }, `"wait_cp" is not in kebab case`},
+		"double hyphen": {func(g *flow.Graph) { flow.Add(g, "wait--cp", l.make("a")) }, `"wait--cp" is not in kebab case`},
+		"empty name":    {func(g *flow.Graph) { flow.Add(g, "", l.make("a")) }, `"" is not in kebab case`},
+		"nil argument": {
+			func(g *flow.Graph) { flow.Add1(g, "b", l.grow("b"), (*flow.Step[thing])(nil)) },
+			"step b: argument 1 is a nil handle",
+		},
+		"nil after": {func(g *flow.Graph) { flow.Add(g, "b", l.make("b")).After(nil) }, "step b: After is a nil handle"},
+		"foreign argument": {
+			func(g *flow.Graph) { flow.Add1(g, "b", l.grow("b"), other) },
+			"step b: argument 1 is step foreign of another graph (elsewhere)",
+		},
+		"foreign after": {func(g *flow.Graph) { flow.Add(g, "b", l.make("b")).After(other) }, "step foreign of another graph"},
+		"no function":   {func(g *flow.Graph) { flow.Add[thing](g, "b", nil) }, "step b has no function"},
+		"output": {
+			func(g *flow.Graph) {
+				flow.Add(g, "b", func(context.Context, flow.Say) (chan int, error) { return nil, nil })
+			},
+			"step b: its output cannot be written to the journal",
+		},
+		"spec": {func(g *flow.Graph) { flow.Add(g, "b", l.make("b")).Spec(func() {}) }, "step b: its spec cannot be written"},
+		"deadline": {
+			func(g *flow.Graph) { flow.Add(g, "b", l.make("b")).Deadline(-time.Second) },
+			"step b: deadline -1s is negative",
+		},
+		"waits": {
+			func(g *flow.Graph) {
+				flow.Add(g, "b", l.make("b")).Deadline(12*time.Minute).Waits(5*time.Minute, 10*time.Minute)
+			},
+			"step b waits up to 5m0s + 10m0s = 15m0s, which is 3m0s more than its deadline of 12m0s",
+		},
+		"one wait": {
+			func(g *flow.Graph) { flow.Add(g, "b", l.make("b")).Deadline(time.Minute).Waits(time.Hour) },
+			"step b waits up to 1h0m0s, which is 59m0s more than its deadline of 1m0s",
+		},
+		"cycle": {
+			func(g *flow.Graph) {
+				a := flow.Add(g, "a", l.make("a"))
+				b := flow.Add1(g, "b", l.grow("b"), a)
+				a.After(flow.Add1(g, "c", l.grow("c"), b))
+			},
+			"these steps wait for each other: a → c → b → a",
+		},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			g := flow.New("test")
+			c.build(g)
+			_, err := g.Run(t.Context(), flow.Options{})
+			errorAs[*flow.InvalidError](t, err)
+			if !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error is %q, want it to say %q", err, c.want)
+			}
+		})
+	}
+	wantLines(t, l.take()) // nothing ran
+}
+
+func TestValidateReportsEverything(t *testing.T) {
+	var l ledger
+	g := flow.New("test")
+	flow.Add(g, "A", l.make("A"))
+	flow.Add(g, "b", l.make("b")).Deadline(-1)
+	if got := len(errorAs[*flow.InvalidError](t, g.Validate()).Problems); got != 2 {
+		t.Errorf("%d problems, want 2", got)
+	}
+}
+
+func TestWaitsThatFillTheDeadline(t *testing.T) {
+	var l ledger
+	g := flow.New("test")
+	flow.Add(g, "a", l.make("a")).Deadline(3*time.Minute).Waits(time.Minute, 2*time.Minute)
+	flow.Add(g, "b", l.make("b")).Waits(time.Hour) // without a deadline there is nothing to exceed
+	if err := g.Validate(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestStepsDescribesInOrder(t *testing.T) {
+	var l ledger
+	g := flow.New("test")
+	late := flow.Add(g, "late", l.make("late"))
+	early := flow.Add(g, "early", l.make("early")).Doc("First of all.").Deadline(time.Minute).Waits(time.Second)
+	mid := flow.Add1(g, "mid", l.grow("mid"), early).Seal()
+	late.After(mid, early, mid)
+
+	steps := g.Steps()
+	var names []string
+	for _, s := range steps {
+		names = append(names, s.Name)
+	}
+	wantLines(t, names, "early", "mid", "late")
+	if s := steps[0]; s.Doc != "First of all." || s.Deadline != time.Minute || !slices.Equal(s.Waits, []time.Duration{time.Second}) {
+		t.Errorf("early is described as %+v", s)
+	}
+	if !steps[1].Sealed || steps[0].Sealed {
+		t.Error("only mid is sealed")
+	}
+	wantLines(t, steps[2].Needs, "mid", "early")
+}
+
+func TestUnknownTargetSuggestsTheNearest(t *testing.T) {
+	var l ledger
+	g := flow.New("test")
+	flow.Add(g, "kubeconfig", l.make("kubeconfig"))
+	flow.Add(g, "talosconfig", l.make("talosconfig"))
+
+	_, err := g.Run(t.Context(), flow.Options{Targets: []string{"kubconfg"}})
+	if e := errorAs[*flow.UnknownStepError](t, err); e.Nearest != "kubeconfig" || e.Name != "kubconfg" {
+		t.Errorf("error is %+v", e)
+	}
+	_, err = g.Run(t.Context(), flow.Options{Targets: []string{"zebra-crossing"}})
+	if e := errorAs[*flow.UnknownStepError](t, err); e.Nearest != "" {
+		t.Errorf("%q was suggested for a word unlike any", e.Nearest)
+	}
+	wantLines(t, l.take())
+}
+
+func TestNearest(t *testing.T) {
+	words := []string{"cilium", "hcloud-ccm", "talos-ccm", "pivot"}
+	for name, want := range map[string]string{
+		"cillium": "cilium", "talos-cmc": "talos-ccm", "hcloudccm": "hcloud-ccm", "pivto": "pivot", "x": "", "": "",
+	} {
+		if got := flow.Nearest(name, words); got != want {
+			t.Errorf("nearest to %q is %q, want %q", name, got, want)
+		}
+	}
+}
