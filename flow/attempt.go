@@ -35,6 +35,7 @@ func (r *run) visit(ctx context.Context, n *node) result {
 		r.emit(Event{Kind: StepInterrupted, Step: n.name, Message: res.Reason, Elapsed: res.Elapsed})
 		return res
 	case err != nil:
+		r.stop.Store(true)
 		res = end(Failed, err.Error(), err)
 		r.emit(Event{Kind: StepFailed, Step: n.name, Elapsed: res.Elapsed, Err: res.Reason})
 		return res
@@ -118,6 +119,7 @@ func ask(ctx context.Context, n *node, output any, grace time.Duration) Verdict 
 // attempt runs a step whose record says that it starts.
 func (r *run) attempt(ctx context.Context, n *node, rec Record, why string) (Outcome, string, error) {
 	fail := func(err error) (Outcome, string, error) {
+		r.stop.Store(true)
 		err = &StepError{Step: n.name, Attempt: rec.Attempt, Elapsed: time.Since(rec.Started), Err: err}
 		r.emit(Event{Kind: StepFailed, Step: n.name, Attempt: rec.Attempt, Elapsed: time.Since(rec.Started), Err: err.Error()})
 		return Failed, err.Error(), err

@@ -3,6 +3,7 @@ package flow_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -139,6 +140,42 @@ func TestTwoRunsAtOnce(t *testing.T) {
 			}
 			wantOutcome(t, report, "a", flow.Reused)
 		})
+	}
+}
+
+// A reader beside a writer sees one snapshot or the next, never a part of one.
+func TestSavingIsAtomic(t *testing.T) {
+	j := flow.Folder(t.TempDir())
+	steps := map[string]flow.Record{}
+	for i := range 200 {
+		steps[fmt.Sprintf("s%d", i)] = flow.Record{State: flow.StateDone}
+	}
+	written := make(chan error, 1)
+	go func() {
+		for range 50 {
+			if err := j.Save(context.Background(), flow.Snapshot{Format: flow.Format, Graph: "test", Steps: steps}); err != nil {
+				written <- err
+				return
+			}
+		}
+		written <- nil
+	}()
+	for reads := 0; ; reads++ {
+		s, err := j.Load(t.Context())
+		if err != nil {
+			t.Fatalf("read %d: %v", reads, err)
+		}
+		if n := len(s.Steps); n != 0 && n != len(steps) {
+			t.Fatalf("read %d: %d steps", reads, n)
+		}
+		select {
+		case err := <-written:
+			if err != nil {
+				t.Fatal(err)
+			}
+			return
+		default:
+		}
 	}
 }
 

@@ -193,6 +193,35 @@ func TestResumeAfterCancellation(t *testing.T) {
 	}
 }
 
+// obedientJournal writes nothing in a context that is over.
+type obedientJournal struct{ flow.Journal }
+
+func (j obedientJournal) Save(ctx context.Context, s flow.Snapshot) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return j.Journal.Save(ctx, s)
+}
+
+func TestCancellationDoesNotReachTheJournal(t *testing.T) {
+	j := flow.Memory()
+	for _, end := range []error{nil, context.Canceled} {
+		ctx, cancel := context.WithCancel(t.Context())
+		g := flow.New("test")
+		flow.Add(g, "a", func(context.Context, flow.Say) (int, error) { cancel(); return 1, end }).Spec(end == nil)
+		if _, err := g.Run(ctx, flow.Options{Journal: obedientJournal{j}}); (err == nil) != (end == nil) {
+			t.Errorf("error is %v", err)
+		}
+		want := flow.StateDone
+		if end != nil {
+			want = flow.StateInterrupted
+		}
+		if got := mustLoad(t, j).Steps["a"].State; got != want {
+			t.Errorf("the record says %s, want %s", got, want)
+		}
+	}
+}
+
 // Records of steps that the graph does not have (any more) are kept.
 func TestUnknownRecordsAreKept(t *testing.T) {
 	j := flow.Memory()

@@ -193,9 +193,6 @@ func (r *run) schedule(ctx context.Context, wanted []*node) map[*node]result {
 		res := <-ended
 		delete(running, res.node)
 		results[res.node] = res
-		if res.Outcome == Failed {
-			r.stop.Store(true)
-		}
 	}
 }
 

@@ -167,6 +167,41 @@ func TestAFailureLetsRunningStepsFinishAndStartsNothing(t *testing.T) {
 	wantOutcome(t, report, "after-slow", flow.Skipped)
 }
 
+// Verifying is not running: what turns out to be gone only after another step
+// has failed does not start any more.
+func TestAFailureDuringVerifyKeepsTheStepFromStarting(t *testing.T) {
+	var l ledger
+	j, asked, failed := flow.Memory(), make(chan struct{}), make(chan struct{})
+	fail := false
+	g := flow.New("test")
+	flow.Add(g, "gone", l.make("gone")).Verify(func(context.Context, thing) flow.Verdict {
+		close(asked)
+		<-failed
+		return flow.Gone("not there")
+	})
+	flow.Add(g, "bad", func(context.Context, flow.Say) (thing, error) {
+		if !fail {
+			return thing{}, nil
+		}
+		<-asked
+		return thing{}, errors.New("no")
+	}).Verify(func(context.Context, thing) flow.Verdict { return flow.Gone("neither") })
+	mustRun(t, g, flow.Options{Journal: j})
+	l.take()
+	fail = true
+	report, err := g.Run(t.Context(), flow.Options{Journal: j, Observe: func(e flow.Event) {
+		if e.Kind == flow.StepFailed {
+			close(failed)
+		}
+	}})
+	errorAs[*flow.StepError](t, err)
+	wantLines(t, l.take())
+	wantOutcome(t, report, "gone", flow.Skipped)
+	if s := mustLoad(t, j); s.Steps["gone"].State != flow.StateDone {
+		t.Errorf("record is %+v", s.Steps["gone"])
+	}
+}
+
 func TestAttemptsAreCountedUntilDone(t *testing.T) {
 	j, tries := flow.Memory(), 0
 	g := flow.New("test")
@@ -301,14 +336,14 @@ func TestCancellationInterrupts(t *testing.T) {
 
 // A step without a context of its own (kind's library) must not hold up the end.
 func TestCancellationLeavesDeafStepsBehind(t *testing.T) {
-	begun, release := make(chan struct{}), make(chan struct{})
-	defer close(release)
+	begun, release, spoken := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	var all events
 	g := flow.New("test")
 	flow.Add(g, "deaf", func(_ context.Context, say flow.Say) (int, error) {
 		close(begun)
 		<-release
 		say("from the grave")
+		close(spoken)
 		return 1, nil
 	})
 	j := flow.Memory()
@@ -324,6 +359,13 @@ func TestCancellationLeavesDeafStepsBehind(t *testing.T) {
 	}
 	if s, _ := j.Load(t.Context()); s.Steps["deaf"].State != flow.StateInterrupted {
 		t.Errorf("record is %+v", s.Steps["deaf"])
+	}
+	close(release)
+	eventually(t, "the last words of the step left behind", spoken)
+	for _, kind := range all.of("deaf") {
+		if kind == flow.StepProgress {
+			t.Error("a step that is over was heard")
+		}
 	}
 }
 
