@@ -141,7 +141,9 @@ func (p *Process) wait() error {
 	defer p.mu.Unlock()
 	_ = syscall.Kill(-p.PID(), syscall.SIGKILL) // mostly nobody is left
 	p.reaped = true
-	return p.cmd.Wait() // at once: the process has ended
+	err := p.cmd.Wait() // at once: the process has ended
+	reapGroup(p.PID())
+	return err
 }
 
 // signal sends to the whole group; a group that is gone is no error.

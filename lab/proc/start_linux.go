@@ -52,3 +52,14 @@ func awaitExit(pid int) bool {
 		}
 	}
 }
+
+// reapGroup waits for what is left of a group that was killed. As the first process of a PID namespace the daemon is the parent of
+// every orphan in it; else this finds nobody.
+func reapGroup(pgid int) {
+	for {
+		_, err := unix.Wait4(-pgid, nil, 0, nil)
+		if err != nil && err != unix.EINTR {
+			return
+		}
+	}
+}

@@ -1,0 +1,140 @@
+package netns
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+)
+
+// request asks the host's side for a listening socket; the reply carries it, or says why not.
+type request struct {
+	Listen string `json:"listen"`
+}
+
+type reply struct {
+	Error string `json:"error,omitempty"`
+	InUse bool   `json:"inUse,omitempty"` // the address is taken: an error that callers tell from others
+}
+
+// serveBroker answers requests until the process inside hangs up.
+func serveBroker(conn *net.UnixConn) {
+	for {
+		var q request
+		if _, err := receive(conn, &q); err != nil {
+			return
+		}
+		f, err := hostListen(q.Listen)
+		if err != nil {
+			err = send(conn, reply{Error: err.Error(), InUse: errors.Is(err, syscall.EADDRINUSE)})
+		} else {
+			err = send(conn, reply{}, f)
+			f.Close() // the socket is theirs alone: it ends when they close it
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func hostListen(addr string) (*os.File, error) {
+	if err := checkAddr(addr); err != nil { // once more: this side is the one that counts
+		return nil, err
+	}
+	l, err := net.Listen("tcp4", addr)
+	if err != nil {
+		return nil, err
+	}
+	defer l.Close() // File returns a copy
+	return l.(*net.TCPListener).File()
+}
+
+// broker is the inner end of the conversation.
+type broker struct {
+	mu   sync.Mutex // one request at a time
+	conn *net.UnixConn
+}
+
+func (b *broker) listen(addr string) (net.Listener, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	fail := func(err error) (net.Listener, error) {
+		return nil, fmt.Errorf("listen on the host's %s: %w", addr, err)
+	}
+	if err := send(b.conn, request{Listen: addr}); err != nil {
+		return fail(err)
+	}
+	var r reply
+	f, err := receive(b.conn, &r)
+	switch {
+	case err != nil:
+		return fail(err)
+	case r.InUse:
+		return fail(syscall.EADDRINUSE)
+	case r.Error != "":
+		return fail(errors.New(r.Error))
+	case f == nil:
+		return fail(errors.New("the reply carried no socket"))
+	}
+	defer f.Close() // FileListener has a copy
+	l, err := net.FileListener(f)
+	if err != nil {
+		return fail(err)
+	}
+	return l, nil
+}
+
+// ownNetwork is a network namespace of the lab's own with a broker on the host's side.
+type ownNetwork struct {
+	registry
+	broker *broker
+	pid    int
+}
+
+// portTries bounds the search for a port that is free on both sides when the system chooses it.
+const portTries = 20
+
+func (n *ownNetwork) Listen(ctx context.Context, addr string) (net.Listener, error) {
+	if err := checkAddr(addr); err != nil {
+		return nil, err
+	}
+	for try := 1; ; try++ {
+		host, err := n.broker.listen(addr)
+		if err != nil {
+			return nil, err
+		}
+		chosen := host.Addr().String()
+		var lc net.ListenConfig
+		in, err := lc.Listen(ctx, "tcp4", chosen)
+		if err != nil {
+			host.Close()
+			if chosen != addr && try < portTries && errors.Is(err, syscall.EADDRINUSE) {
+				continue
+			}
+			return nil, fmt.Errorf("listen inside the lab: %w", err)
+		}
+		n.add(chosen)
+		return &registered{Listener: merge(in, host), registry: &n.registry}, nil
+	}
+}
+
+func (n *ownNetwork) Expose(_ context.Context, addr string) (io.Closer, error) {
+	if err := checkAddr(addr); err != nil {
+		return nil, err
+	}
+	host, err := n.broker.listen(addr)
+	if err != nil {
+		return nil, err
+	}
+	go relay(host, addr)
+	n.add(addr)
+	return &registered{Listener: host, registry: &n.registry}, nil
+}
+
+func (n *ownNetwork) Isolation() string { return "network namespace" }
+
+func (n *ownNetwork) PID() int { return n.pid }

@@ -1,0 +1,133 @@
+// Package netns gives the lab a network of its own, so that whatever its programs listen on stays inside and can clash with
+// nothing, while chosen addresses are offered to the host.
+//
+// On Linux, Enter starts the calling program once more in a user, network and PID namespace, which needs no privileges. The process
+// that was called stays on the host's side; it makes listening sockets on the host's loopback and hands them to the one inside
+// (SCM_RIGHTS): a socket keeps the network that it was made in, wherever its owner lives. So one process accepts connections
+// from both sides, and nothing is relayed. The PID namespace has the kernel end everything inside with its first process.
+//
+// Where the system refuses namespaces or has none, the lab runs on the host's loopback; Network.Isolation says so and why.
+package netns
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+)
+
+// Network is where the lab listens. Only addresses in 127.0.0.0/8 are accepted.
+type Network interface {
+	// Listen listens on a TCP address, "127.65.0.1:8080", for the host and for the lab's programs alike.
+	Listen(ctx context.Context, addr string) (net.Listener, error)
+	// Expose offers the host an address on which one of the lab's programs listens. Until it does, connections are closed
+	// as soon as they are made. Close ends the offer; connections that exist go on.
+	Expose(ctx context.Context, addr string) (io.Closer, error)
+	// Isolation says in words how the lab's network is kept apart from the host's.
+	Isolation() string
+	// Listeners returns the addresses that the host sees, sorted.
+	Listeners() []string
+	// PID is the process to end, as the host numbers it, to end the lab.
+	PID() int
+}
+
+// ExitError is what Enter returns on the host's side when the process inside has failed. That one has said why.
+type ExitError struct {
+	Code   int // exit code; -1 when a signal ended it
+	Reason string
+}
+
+func (e *ExitError) Error() string { return "the lab's inner process ended: " + e.Reason }
+
+// checkAddr refuses everything but an explicit loopback address with a port; 0 has the system choose one.
+func checkAddr(addr string) error {
+	a, err := netip.ParseAddrPort(addr)
+	if err != nil {
+		return fmt.Errorf("listen on %q: %w", addr, err)
+	}
+	if !a.Addr().Is4() || !a.Addr().IsLoopback() {
+		return fmt.Errorf("listen on %s: the lab listens in 127.0.0.0/8 only", addr)
+	}
+	return nil
+}
+
+// hostNetwork is the host's loopback.
+type hostNetwork struct {
+	registry
+	isolation string
+	pid       int
+}
+
+func (n *hostNetwork) Listen(ctx context.Context, addr string) (net.Listener, error) {
+	if err := checkAddr(addr); err != nil {
+		return nil, err
+	}
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp4", addr)
+	if err != nil {
+		return nil, err
+	}
+	n.add(l.Addr().String())
+	return &registered{Listener: l, registry: &n.registry}, nil
+}
+
+// Expose has nothing to do: inside and outside are one.
+func (n *hostNetwork) Expose(_ context.Context, addr string) (io.Closer, error) {
+	if err := checkAddr(addr); err != nil {
+		return nil, err
+	}
+	n.add(addr)
+	return closer(func() error { n.remove(addr); return nil }), nil
+}
+
+func (n *hostNetwork) Isolation() string { return n.isolation }
+
+func (n *hostNetwork) PID() int { return n.pid }
+
+// registry remembers what is offered to the host.
+type registry struct {
+	mu    sync.Mutex
+	addrs []string
+}
+
+func (r *registry) add(addr string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.addrs = append(r.addrs, addr)
+}
+
+func (r *registry) remove(addr string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if i := slices.Index(r.addrs, addr); i >= 0 {
+		r.addrs = slices.Delete(r.addrs, i, i+1)
+	}
+}
+
+// Listeners returns the addresses that the host sees, sorted.
+func (r *registry) Listeners() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	addrs := slices.Clone(r.addrs)
+	slices.Sort(addrs)
+	return addrs
+}
+
+// registered is a listener that leaves the registry when it is closed.
+type registered struct {
+	net.Listener
+	registry *registry
+	once     sync.Once
+}
+
+func (l *registered) Close() error {
+	l.once.Do(func() { l.registry.remove(l.Addr().String()) })
+	return l.Listener.Close()
+}
+
+type closer func() error
+
+func (c closer) Close() error { return c() }
