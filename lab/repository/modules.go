@@ -1,0 +1,161 @@
+package repository
+
+import (
+	"context"
+	"debug/buildinfo"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+)
+
+// Module is a Go module at one version, as files on disk. A provider's
+// manifests are made from its module's config folder.
+type Module struct {
+	Path    string // github.com/siderolabs/cluster-api-bootstrap-provider-talos
+	Version string // v0.6.12
+	Dir     string // absolute folder that holds config/default
+}
+
+// keptFolder, in the folder of the programs, holds a copy of the parts of each
+// program's module that manifests are made from.
+const keptFolder = "modules"
+
+// Modules finds the modules that the provider programs in bin were built from.
+//
+// The programs say themselves which module and version they are (Go's build
+// information), so manifest and program cannot drift apart. Whoever built the
+// programs had the modules in Go's module cache; the first call copies what it
+// needs from there to bin, so that a lab that is started later, elsewhere or
+// without Go still finds them. Modules never change under a version, so
+// neither does the copy.
+func Modules(ctx context.Context, bin string) ([]Module, error) {
+	bin, err := filepath.Abs(bin)
+	if err != nil {
+		return nil, fmt.Errorf("find the programs' folder: %w", err)
+	}
+	var found []Module
+	for _, p := range providers {
+		version, err := programVersion(filepath.Join(bin, p.program), p.module)
+		if err != nil {
+			return nil, err
+		}
+		m := Module{Path: p.module, Version: version}
+		m.Dir = filepath.Join(bin, keptFolder, filepath.FromSlash(m.Path+"@"+m.Version))
+		if _, err := os.Stat(m.Dir); errors.Is(err, fs.ErrNotExist) {
+			err = keepModule(ctx, m)
+			if err != nil {
+				return nil, err
+			}
+		} else if err != nil {
+			return nil, fmt.Errorf("look for the manifests of %s: %w", m.Path, err)
+		}
+		found = append(found, m)
+	}
+	return found, nil
+}
+
+// programVersion reads out of a program's build information at which version
+// of the module it was built.
+func programVersion(program, module string) (string, error) {
+	info, err := buildinfo.ReadFile(program)
+	if err != nil {
+		return "", fmt.Errorf("read the version of %s (it is built by \"go install tool\" in the lab's module): %w", program, err)
+	}
+	for _, m := range append([]*debug.Module{&info.Main}, info.Deps...) {
+		if m.Path != module {
+			continue
+		}
+		if m.Replace != nil {
+			m = m.Replace
+		}
+		if !strings.HasPrefix(m.Version, "v") {
+			return "", fmt.Errorf("%s was built from %s at %q, which is not a release: no provider version to publish it under", program, module, m.Version)
+		}
+		return m.Version, nil
+	}
+	return "", fmt.Errorf("%s was not built from %s but from %s", program, module, info.Main.Path)
+}
+
+// keepModule copies what manifests are made from out of Go's module cache to
+// m.Dir, completely or not at all.
+func keepModule(ctx context.Context, m Module) error {
+	cache, err := moduleCache(ctx)
+	if err != nil {
+		return fmt.Errorf("find the module %s: %w", m.Path, err)
+	}
+	source := filepath.Join(cache, filepath.FromSlash(m.Path+"@"+m.Version))
+	files, err := manifestFiles(os.DirFS(source))
+	if err != nil {
+		return fmt.Errorf("read the manifests of %s in Go's module cache (\"go mod download %s@%s\" brings them back): %w", m.Path, m.Path, m.Version, err)
+	}
+	parent := filepath.Dir(m.Dir)
+	if err := os.MkdirAll(parent, 0o755); err != nil {
+		return fmt.Errorf("keep the manifests of %s: %w", m.Path, err)
+	}
+	partial, err := os.MkdirTemp(parent, ".partial-")
+	if err != nil {
+		return fmt.Errorf("keep the manifests of %s: %w", m.Path, err)
+	}
+	defer os.RemoveAll(partial)
+	for name, content := range files {
+		if err := writeFile(filepath.Join(partial, filepath.FromSlash(name)), content); err != nil {
+			return fmt.Errorf("keep the manifests of %s: %w", m.Path, err)
+		}
+	}
+	if err := os.Rename(partial, m.Dir); err != nil {
+		// Another lab may have been quicker; its copy is the same.
+		if _, statErr := os.Stat(m.Dir); statErr != nil {
+			return fmt.Errorf("keep the manifests of %s: %w", m.Path, err)
+		}
+	}
+	return nil
+}
+
+// moduleCache is the folder of Go's module cache: what the environment says,
+// else what the go command says, else Go's default.
+func moduleCache(ctx context.Context) (string, error) {
+	if dir := os.Getenv("GOMODCACHE"); dir != "" {
+		return dir, nil
+	}
+	if out, err := exec.CommandContext(ctx, "go", "env", "GOMODCACHE").Output(); err == nil {
+		if dir := strings.TrimSpace(string(out)); dir != "" {
+			return dir, nil
+		}
+	}
+	if paths := filepath.SplitList(os.Getenv("GOPATH")); len(paths) > 0 {
+		return filepath.Join(paths[0], "pkg", "mod"), nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", fmt.Errorf("where Go's module cache lies is unknown (set GOMODCACHE): %w", err)
+	}
+	return filepath.Join(home, "go", "pkg", "mod"), nil
+}
+
+// manifestFiles reads the part of a module that its manifests are made from:
+// the YAML below config, and the clusterctl metadata beside it.
+func manifestFiles(module fs.FS) (map[string][]byte, error) {
+	files := map[string][]byte{}
+	err := fs.WalkDir(module, "config", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || filepath.Ext(name) != ".yaml" {
+			return err
+		}
+		files[name], err = fs.ReadFile(module, name)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	content, err := fs.ReadFile(module, metadataFile)
+	if err == nil {
+		files[metadataFile] = content
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	return files, nil
+}

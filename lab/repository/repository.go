@@ -1,0 +1,169 @@
+// Package repository makes what the lab's clusters are installed from: the
+// provider repository that clusterctl reads from a folder, and the charts that
+// Helm reads over HTTP.
+//
+// The manifests of Cluster API's core, CABPT and CACPPT are built on the spot
+// from the modules that their programs were built from. CAPH, cert-manager and
+// the charts are stand-ins written for the lab: small, with the names, values,
+// images, arguments and API fields of the originals, and saying what they are.
+package repository
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// Folders below the one that Write is given.
+const (
+	providersFolder = "providers"
+	chartsFolder    = "charts"
+)
+
+// DefaultCertManagerVersion is the version that clusterctl v1.10.10 installs
+// unless told otherwise (CertManagerDefaultVersion in its config package).
+const DefaultCertManagerVersion = "v1.19.1"
+
+// Options say what Write makes the repository from.
+type Options struct {
+	// Bin is the folder of the upstream programs. They decide the versions of
+	// the providers, see Modules.
+	Bin string
+	// Modules, if set, are used instead of those of the programs in Bin.
+	Modules []Module
+	// CertManagerVersion that the stand-in is published under; by default
+	// DefaultCertManagerVersion.
+	CertManagerVersion string
+}
+
+// Contents says what Write wrote.
+type Contents struct {
+	// Providers is the absolute folder that holds <label>/<version>/<file>, as
+	// clusterctl expects of a local repository.
+	Providers string
+	// Components maps a provider's manifest label (cluster-api,
+	// infrastructure-hetzner, …) to the absolute path of its components: the
+	// url of the provider in clusterctl's configuration.
+	Components map[string]string
+	// CertManager is the absolute path of cert-manager.yaml: the url of
+	// cert-manager in clusterctl's configuration.
+	CertManager        string
+	CertManagerVersion string
+	// Versions of what is on offer: CAPI, CAPH, CABPT, CACPPT, CILIUM,
+	// HCLOUD_CCM and TALOS_CCM.
+	Versions map[string]string
+	// Charts that Handler serves.
+	Charts []Chart
+	// Notes say where the repository is not what it stands for.
+	Notes []string
+}
+
+// Write makes the repository in dir, replacing what an earlier call left
+// there. The same modules give the same bytes.
+func Write(ctx context.Context, dir string, opt Options) (Contents, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return Contents{}, fmt.Errorf("write the lab's repository: %w", err)
+	}
+	if opt.Modules == nil {
+		if opt.Modules, err = Modules(ctx, opt.Bin); err != nil {
+			return Contents{}, err
+		}
+	}
+	if opt.CertManagerVersion == "" {
+		opt.CertManagerVersion = DefaultCertManagerVersion
+	}
+	for _, folder := range []string{providersFolder, chartsFolder} {
+		// A version that is no longer made must no longer be offered.
+		if err := os.RemoveAll(filepath.Join(dir, folder)); err != nil {
+			return Contents{}, fmt.Errorf("replace the lab's repository: %w", err)
+		}
+	}
+	contents := Contents{
+		Providers:          filepath.Join(dir, providersFolder),
+		Components:         map[string]string{},
+		CertManagerVersion: opt.CertManagerVersion,
+		Versions:           map[string]string{},
+		Notes:              notes,
+	}
+	if err := contents.writeProviders(ctx, opt.Modules); err != nil {
+		return Contents{}, err
+	}
+	if err := contents.writeCertManager(opt.CertManagerVersion); err != nil {
+		return Contents{}, err
+	}
+	if err := contents.writeCharts(filepath.Join(dir, chartsFolder)); err != nil {
+		return Contents{}, err
+	}
+	return contents, nil
+}
+
+// notes are the limits of the stand-ins.
+var notes = []string{
+	"CAPH's manifest is a stand-in: the CRDs of HCloud machines, templates and remediations and of HetznerCluster only, without HetznerBareMetal kinds and HetznerClusterTemplate; its webhooks' defaults and refusals are in the CRDs",
+	"cert-manager's manifest is a stand-in: issuers, certificates and certificate requests with open schemas, one controller, no webhook",
+	"the charts are stand-ins with the originals' names, versions and values; Cilium's pods are simulated",
+}
+
+// writeProviders makes the provider repository.
+func (c *Contents) writeProviders(ctx context.Context, modules []Module) error {
+	for _, p := range providers {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("write the provider repository: %w", err)
+		}
+		m, err := p.moduleFor(modules)
+		if err != nil {
+			return err
+		}
+		components, metadata, err := p.build(m)
+		if err != nil {
+			return err
+		}
+		c.Versions[p.key] = m.Version
+		if err := c.writeProvider(p.label, m.Version, p.components, components, metadata); err != nil {
+			return err
+		}
+	}
+	components, metadata, err := caphManifest()
+	if err != nil {
+		return err
+	}
+	c.Versions["CAPH"] = caphVersion
+	return c.writeProvider("infrastructure-hetzner", caphVersion, "infrastructure-components.yaml", components, metadata)
+}
+
+// writeProvider writes one provider in clusterctl's layout.
+func (c *Contents) writeProvider(label, version, name string, components, metadata []byte) error {
+	folder := filepath.Join(c.Providers, label, version)
+	c.Components[label] = filepath.Join(folder, name)
+	if err := writeFile(c.Components[label], components); err != nil {
+		return fmt.Errorf("write the components of %s: %w", label, err)
+	}
+	if err := writeFile(filepath.Join(folder, metadataFile), metadata); err != nil {
+		return fmt.Errorf("write the metadata of %s: %w", label, err)
+	}
+	return nil
+}
+
+// writeCertManager writes the stand-in where clusterctl's cert-manager client,
+// which reads it like a provider named cert-manager, looks for it.
+func (c *Contents) writeCertManager(version string) error {
+	manifest, err := certManagerManifest(version)
+	if err != nil {
+		return err
+	}
+	c.CertManager = filepath.Join(c.Providers, "cert-manager", version, "cert-manager.yaml")
+	if err := writeFile(c.CertManager, manifest); err != nil {
+		return fmt.Errorf("write cert-manager's manifest: %w", err)
+	}
+	return nil
+}
+
+// writeFile writes a file and the folders above it.
+func writeFile(name string, content []byte) error {
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(name, content, 0o644)
+}
