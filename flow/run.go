@@ -27,6 +27,8 @@ const (
 type Options struct {
 	// Journal remembers; nil: in memory.
 	Journal Journal
+	// Run is the run's id, in its events and records; empty: one is made.
+	Run string
 	// Targets are the steps wanted, with all that they hang on; empty: every step.
 	Targets []string
 	// Parallel is the most steps at once; 0: no bound.
@@ -47,11 +49,14 @@ type Options struct {
 // when the run was refused.
 func (g *Graph) Run(ctx context.Context, opt Options) (*Report, error) {
 	r := &run{
-		graph: g, opt: opt, journal: opt.Journal, id: newID(), began: time.Now(),
+		graph: g, opt: opt, journal: opt.Journal, id: opt.Run, began: time.Now(),
 		outputs: map[*node]json.RawMessage{}, behind: map[*node]*node{},
 	}
 	if r.journal == nil {
 		r.journal = Memory()
+	}
+	if r.id == "" {
+		r.id = newID()
 	}
 	if r.opt.Grace == 0 {
 		r.opt.Grace = defaultGrace
