@@ -1,0 +1,163 @@
+package kubelet
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+
+	"github.com/slipway-k8s/slipway/lab/proc"
+)
+
+// launch is a process that is ready to be started, with the ports that it was allotted.
+type launch struct {
+	spec  proc.Spec
+	ports map[int32]int // local ports by container port
+
+	registry *Registry
+	pod      portKey // port left out
+}
+
+// release gives the ports back.
+func (l *launch) release() {
+	for port, local := range l.ports {
+		key := l.pod
+		key.port = port
+		l.registry.release(key, local)
+	}
+}
+
+// prepare says what process plays the container, and allots its ports. The caller releases them.
+func (c *container) prepare(env map[string]string) (_ *launch, err error) {
+	p, cfg := c.p, c.p.k.cfg
+	executable, err := c.executable()
+	if err != nil {
+		return nil, err
+	}
+	home := filepath.Join(p.dir, "containers", c.spec.Name)
+	if err := os.MkdirAll(home, 0o700); err != nil {
+		return nil, fmt.Errorf("make the container's folder: %w", err)
+	}
+	l := &launch{ports: map[int32]int{}, registry: cfg.Registry, pod: portKey{cfg.Cluster, p.namespace, p.name, 0}}
+	defer func() {
+		if err != nil {
+			l.release()
+		}
+	}()
+	for _, port := range portsOf(c.program.texts()) {
+		key := l.pod
+		key.port = port
+		if l.ports[port], err = cfg.Registry.allot(key); err != nil {
+			delete(l.ports, port)
+			return nil, err
+		}
+	}
+
+	all := map[string]string{
+		"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": home, "TMPDIR": home, "HOSTNAME": p.name,
+		"NO_PROXY": "127.0.0.0/8,localhost", // Go's own clients leave loopback out by themselves
+	}
+	if p.hasIdentity() {
+		all["KUBECONFIG"] = p.kubeconfig()
+	}
+	maps.Copy(all, cfg.PodEnv)
+	maps.Copy(all, env)
+	for name, text := range c.program.Env {
+		if all[name], err = fill(text, c.placeholder(l)); err != nil {
+			return nil, err
+		}
+	}
+	args, err := c.arguments(l, all)
+	if err != nil {
+		return nil, err
+	}
+	l.spec = proc.Spec{
+		Name: fmt.Sprintf("%s/%s", p.name, c.spec.Name), Path: executable, Args: args, Dir: home,
+		LogFile: filepath.Join(p.k.logsDir(), fmt.Sprintf("%s_%s_%s.log", p.namespace, p.name, c.spec.Name)),
+		Labels:  map[string]string{proc.LabelCluster: cfg.Cluster, proc.LabelPod: p.String(), proc.LabelServer: cfg.Node},
+	}
+	for name, value := range all {
+		l.spec.Env = append(l.spec.Env, name+"="+value)
+	}
+	return l, nil
+}
+
+// arguments returns the program's prefix, the container's arguments, and the program's own.
+func (c *container) arguments(l *launch, env map[string]string) ([]string, error) {
+	args := append([]string{}, c.program.Prefix...)
+	if !c.program.NoContainerArgs {
+		own := c.spec.Args
+		if len(c.spec.Command) > 0 { // its first word is the program in the image
+			own = append(append([]string{}, c.spec.Command[1:]...), own...)
+		}
+		for _, arg := range own {
+			args = append(args, expand(arg, env))
+		}
+	}
+	for _, text := range c.program.Args {
+		arg, err := fill(text, c.placeholder(l))
+		if err != nil {
+			return nil, err
+		}
+		args = append(args, expand(arg, env))
+	}
+	return args, nil
+}
+
+func (c *container) executable() (string, error) {
+	cfg, name := c.p.k.cfg, c.program.Exec
+	file := filepath.Join(cfg.Bin, name)
+	switch {
+	case name == labProgram:
+		file = cfg.Lab
+	case filepath.IsAbs(name):
+		file = name
+	}
+	info, err := os.Stat(file)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("program %q for image %s: %w: build it, or correct the image mapping", name, c.spec.Image, err)
+	case info.IsDir() || info.Mode()&0o111 == 0:
+		return "", fmt.Errorf("program %q for image %s: %s is not an executable file: correct the image mapping", name, c.spec.Image, file)
+	}
+	return file, nil
+}
+
+// placeholder returns what stands for the placeholders in this container's launch.
+func (c *container) placeholder(l *launch) func(word, argument string) (string, error) {
+	p, cfg := c.p, c.p.k.cfg
+	needs := func(value, what string) (string, error) {
+		if value == "" {
+			return "", fmt.Errorf("the lab has no %s", what)
+		}
+		return value, nil
+	}
+	return func(word, argument string) (string, error) {
+		switch word {
+		case "kubeconfig":
+			if !p.hasIdentity() {
+				return "", fmt.Errorf("the Pod has automountServiceAccountToken: false, so it has no identity")
+			}
+			return p.kubeconfig(), nil
+		case "namespace":
+			return p.namespace, nil
+		case "pod":
+			return p.name, nil
+		case "node":
+			return cfg.Node, nil
+		case "ca":
+			return needs(cfg.PodEnv["SSL_CERT_FILE"], "certificate authority for Pods")
+		case "proxy":
+			return needs(cfg.PodEnv["HTTPS_PROXY"], "HTTPS proxy for Pods")
+		case "dir":
+			return p.localDir(c.spec, argument)
+		default: // "port"; checkPlaceholders knows no other
+			for port, local := range l.ports {
+				if argument == fmt.Sprint(port) {
+					return fmt.Sprint(local), nil
+				}
+			}
+			return "", fmt.Errorf("%q is no port", argument)
+		}
+	}
+}

@@ -1,0 +1,202 @@
+package kubelet
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+)
+
+// ref names a Secret or a ConfigMap that a Pod refers to.
+type ref struct {
+	kind            string // secretKind or configMapKind
+	namespace, name string
+}
+
+const (
+	secretKind    = "secret"
+	configMapKind = "configmap"
+)
+
+// objects follows the Secrets and ConfigMaps that the Node's Pods refer to, each by a watch of its own: a node may not list
+// others.
+type objects struct {
+	client kubernetes.Interface
+
+	mu      sync.Mutex
+	entries map[ref]*entry
+}
+
+type entry struct {
+	users  map[*signal]int
+	cancel context.CancelFunc
+	// Exactly one of these is set once something is known.
+	secret    *corev1.Secret
+	configMap *corev1.ConfigMap
+	err       error // NotFound, or why it could not be read
+}
+
+func newObjects(client kubernetes.Interface) *objects {
+	return &objects{client: client, entries: map[ref]*entry{}}
+}
+
+// follow begins to watch an object for a user, whose signal is raised at every change, until forget.
+func (o *objects) follow(ctx context.Context, r ref, user *signal) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	e := o.entries[r]
+	if e == nil {
+		e = &entry{users: map[*signal]int{}, err: fmt.Errorf("%s %q has not been read yet", r.kind, r.name)}
+		o.entries[r] = e
+		ctx, e.cancel = context.WithCancel(ctx)
+		go o.watch(ctx, r, e)
+	}
+	e.users[user]++
+}
+
+func (o *objects) forget(r ref, user *signal) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	e := o.entries[r]
+	if e == nil {
+		return
+	}
+	if e.users[user]--; e.users[user] <= 0 {
+		delete(e.users, user)
+	}
+	if len(e.users) == 0 {
+		e.cancel()
+		delete(o.entries, r)
+	}
+}
+
+// secret returns a Secret that is followed. The error is a NotFound where it does not exist.
+func (o *objects) secret(namespace, name string) (*corev1.Secret, error) {
+	e := o.get(ref{secretKind, namespace, name})
+	return e.secret, e.err
+}
+
+// configMap returns a ConfigMap that is followed. The error is a NotFound where it does not exist.
+func (o *objects) configMap(namespace, name string) (*corev1.ConfigMap, error) {
+	e := o.get(ref{configMapKind, namespace, name})
+	return e.configMap, e.err
+}
+
+func (o *objects) get(r ref) entry {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if e := o.entries[r]; e != nil {
+		return *e
+	}
+	return entry{err: fmt.Errorf("%s %q is not followed", r.kind, r.name)}
+}
+
+// set records what an object is now and tells its users.
+func (o *objects) set(r ref, e *entry, object runtime.Object, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	e.secret, _ = object.(*corev1.Secret)
+	e.configMap, _ = object.(*corev1.ConfigMap)
+	if e.err = err; object == nil && err == nil {
+		e.err = apierrors.NewNotFound(corev1.Resource(r.kind), r.name)
+	}
+	for user := range e.users {
+		user.raise()
+	}
+}
+
+// watch keeps an entry up to date until ctx is done. What was read stays while the API server cannot be asked.
+func (o *objects) watch(ctx context.Context, r ref, e *entry) {
+	const least, most = 100 * time.Millisecond, 5 * time.Second
+	pause := least
+	for {
+		read, err := o.watchOnce(ctx, r, e)
+		if read {
+			pause = least
+		} else if err != nil && ctx.Err() == nil {
+			o.mu.Lock()
+			unread := e.secret == nil && e.configMap == nil
+			o.mu.Unlock()
+			if unread { // Forbidden too: the authorizer learns of a Pod a moment after the kubelet
+				o.set(r, e, nil, fmt.Errorf("%s %q could not be read: %w", r.kind, r.name, err))
+			}
+		}
+		if !sleep(ctx, pause) {
+			return
+		}
+		pause = min(2*pause, most)
+	}
+}
+
+// watchOnce reads an object and follows it until the watch ends; read says whether it got as far as reading it.
+func (o *objects) watchOnce(ctx context.Context, r ref, e *entry) (read bool, err error) {
+	options := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", r.name).String()}
+	object, version, err := o.list(ctx, r, options)
+	if err != nil {
+		return false, err
+	}
+	o.set(r, e, object, nil)
+
+	options.ResourceVersion, options.AllowWatchBookmarks = version, true
+	var changes watch.Interface
+	if r.kind == secretKind {
+		changes, err = o.client.CoreV1().Secrets(r.namespace).Watch(ctx, options)
+	} else {
+		changes, err = o.client.CoreV1().ConfigMaps(r.namespace).Watch(ctx, options)
+	}
+	if err != nil {
+		return true, err
+	}
+	defer changes.Stop()
+	for change := range changes.ResultChan() {
+		switch change.Type {
+		case watch.Added, watch.Modified, watch.Deleted:
+		case watch.Error:
+			return true, apierrors.FromObject(change.Object)
+		default:
+			continue
+		}
+		if accessor, ok := change.Object.(metav1.Object); !ok || accessor.GetName() != r.name {
+			continue
+		}
+		if change.Type == watch.Deleted {
+			change.Object = nil
+		}
+		o.set(r, e, change.Object, nil)
+	}
+	return true, nil
+}
+
+// list returns the object, nil if there is none, and the version from which to watch.
+func (o *objects) list(ctx context.Context, r ref, options metav1.ListOptions) (runtime.Object, string, error) {
+	if r.kind == secretKind {
+		list, err := o.client.CoreV1().Secrets(r.namespace).List(ctx, options)
+		if err != nil {
+			return nil, "", err
+		}
+		for i := range list.Items {
+			if list.Items[i].Name == r.name {
+				return &list.Items[i], list.ResourceVersion, nil
+			}
+		}
+		return nil, list.ResourceVersion, nil
+	}
+	list, err := o.client.CoreV1().ConfigMaps(r.namespace).List(ctx, options)
+	if err != nil {
+		return nil, "", err
+	}
+	for i := range list.Items {
+		if list.Items[i].Name == r.name {
+			return &list.Items[i], list.ResourceVersion, nil
+		}
+	}
+	return nil, list.ResourceVersion, nil
+}

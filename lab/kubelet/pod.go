@@ -1,0 +1,377 @@
+package kubelet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path"
+	"path/filepath"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const (
+	// switchOffGrace is what processes get to end when the node is switched off.
+	switchOffGrace = 2 * time.Second
+	// cniFolder of the host is where a CNI agent leaves its configuration.
+	cniFolder = "/etc/cni/net.d"
+)
+
+// pod runs one Pod from the moment it is bound to the Node until the API has forgotten it.
+type pod struct {
+	k               *Kubelet
+	namespace, name string
+	uid             types.UID
+	dir             string
+	log             *slog.Logger
+	changed         signal // anything below, or an object that the Pod refers to
+
+	// kill is done when nothing is to be waited for any more: the Pod was deleted by force.
+	kill   context.Context
+	killed context.CancelFunc
+
+	inits, containers []*container // neither changes
+
+	mu        sync.Mutex
+	api       *corev1.Pod // as last seen
+	vanished  bool
+	startedAt metav1.Time
+	mounted   bool // volumes are there: the sandbox of a real Pod
+	waiting   string
+	tokens    map[tokenKey]token
+	volumes   map[string]volume // as last written
+}
+
+func newPod(k *Kubelet, api *corev1.Pod) *pod {
+	p := &pod{
+		k: k, namespace: api.Namespace, name: api.Name, uid: api.UID, api: api,
+		dir:     filepath.Join(k.podsDir(), string(api.UID)),
+		log:     k.log.With("pod", api.Namespace+"/"+api.Name),
+		tokens:  map[tokenKey]token{},
+		volumes: map[string]volume{},
+	}
+	p.kill, p.killed = context.WithCancel(context.Background())
+	for _, spec := range api.Spec.InitContainers {
+		p.inits = append(p.inits, newContainer(p, spec, true))
+	}
+	for _, spec := range api.Spec.Containers {
+		p.containers = append(p.containers, newContainer(p, spec, false))
+	}
+	p.resume()
+	return p
+}
+
+// observe takes over what the API says now.
+func (p *pod) observe(api *corev1.Pod) {
+	p.mu.Lock()
+	p.api = api
+	p.mu.Unlock()
+	p.changed.raise()
+}
+
+func (p *pod) vanish() {
+	p.mu.Lock()
+	p.vanished = true
+	p.mu.Unlock()
+	p.killed()
+	p.changed.raise()
+}
+
+// seen returns the Pod as the API last said it. Nobody changes it.
+func (p *pod) seen() *corev1.Pod {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.api
+}
+
+// run plays the Pod until the API has forgotten it or ctx is done.
+func (p *pod) run(ctx context.Context) {
+	defer p.killed()
+	for _, r := range p.references() {
+		p.k.objects.follow(ctx, r, &p.changed)
+		defer p.k.objects.forget(r, &p.changed)
+	}
+	var reporting sync.WaitGroup
+	reportCtx, stopReports := context.WithCancel(ctx)
+	reporting.Go(func() { p.report(reportCtx) })
+
+	playCtx, stop := context.WithCancel(ctx)
+	played := make(chan struct{})
+	go func() {
+		defer close(played)
+		if !finished(p.api) {
+			p.play(playCtx)
+		}
+	}()
+	p.await(ctx, func() bool { return p.vanished || p.api.DeletionTimestamp != nil })
+	stop()
+	<-played
+	stopReports()
+	reporting.Wait()
+	if ctx.Err() == nil {
+		p.remove(ctx)
+	}
+	if err := os.RemoveAll(p.dir); err != nil {
+		p.log.Warn("the Pod's folder was not removed", "reason", err)
+	}
+}
+
+// await waits until the condition, which is asked under the lock, holds or ctx is done.
+func (p *pod) await(ctx context.Context, holds func() bool) bool {
+	for {
+		changed := p.changed.next()
+		p.mu.Lock()
+		ok := holds()
+		p.mu.Unlock()
+		if ok {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-changed:
+		}
+	}
+}
+
+// finished says whether a Pod has come to its end before this kubelet saw it.
+func finished(api *corev1.Pod) bool {
+	return api.Status.Phase == corev1.PodSucceeded || api.Status.Phase == corev1.PodFailed
+}
+
+// play brings the containers up, and returns when all have ended for good or ctx is done and they are stopped.
+func (p *pod) play(ctx context.Context) {
+	if !p.awaitNetwork(ctx) || !p.mount(ctx) {
+		return
+	}
+	var refreshing sync.WaitGroup
+	refreshCtx, stopRefresh := context.WithCancel(ctx)
+	refreshing.Go(func() { p.refreshVolumes(refreshCtx) })
+	defer refreshing.Wait()
+	defer stopRefresh()
+
+	// Sidecars outlive the containers: they are stopped last, in the reverse of their order.
+	var stopSidecars []func()
+	defer func() {
+		for i := len(stopSidecars) - 1; i >= 0; i-- {
+			stopSidecars[i]()
+		}
+	}()
+	for _, c := range p.inits {
+		if !c.sidecar() {
+			if !c.run(ctx) {
+				return
+			}
+			continue
+		}
+		sidecarCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			c.run(sidecarCtx)
+		}()
+		stopSidecars = append(stopSidecars, func() { cancel(); <-ended })
+		if !p.await(ctx, func() bool { return c.status.Started != nil && *c.status.Started }) {
+			return
+		}
+	}
+	var wg sync.WaitGroup
+	for _, c := range p.containers {
+		wg.Go(func() { c.run(ctx) })
+	}
+	wg.Wait()
+}
+
+// awaitNetwork holds a Pod back until the Node has its Pod network, unless the Pod does without.
+func (p *pod) awaitNetwork(ctx context.Context) bool {
+	if p.seen().Spec.HostNetwork {
+		return true
+	}
+	for said := false; ; said = true {
+		changed := p.k.changed.next()
+		if p.k.networkReady() {
+			p.setWaiting("")
+			return true
+		}
+		if !said {
+			p.setWaiting("network is not ready: container runtime network not ready: " + networkNotReady)
+			p.event(corev1.EventTypeWarning, "NetworkNotReady", "network is not ready: container runtime network not ready: %s", networkNotReady)
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-changed:
+		}
+	}
+}
+
+// setWaiting records why no container has been started yet.
+func (p *pod) setWaiting(message string) {
+	p.mu.Lock()
+	p.waiting = message
+	p.mu.Unlock()
+	p.changed.raise()
+}
+
+func (p *pod) event(kind, reason, format string, args ...any) {
+	p.k.events.Eventf(p.seen(), kind, reason, format, args...)
+}
+
+// grace is what the Pod's processes get to end.
+func (p *pod) grace(ctx context.Context) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	grace := 30 * time.Second // as the API server's default
+	if s := p.api.Spec.TerminationGracePeriodSeconds; s != nil {
+		grace = time.Duration(*s) * time.Second
+	}
+	if s := p.api.DeletionGracePeriodSeconds; p.api.DeletionTimestamp != nil && s != nil {
+		grace = time.Duration(*s) * time.Second
+	} else if ctx.Err() != nil { // no deletion: the node is switched off
+		grace = min(grace, switchOffGrace)
+	}
+	return grace
+}
+
+// remove writes the last status and lets the API forget the Pod.
+func (p *pod) remove(ctx context.Context) {
+	for !p.isGone() {
+		err := p.writeStatus(ctx)
+		if err == nil {
+			none := int64(0)
+			err = p.k.client.CoreV1().Pods(p.namespace).Delete(ctx, p.name, metav1.DeleteOptions{
+				GracePeriodSeconds: &none, Preconditions: &metav1.Preconditions{UID: &p.uid},
+			})
+		}
+		if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) && !p.sameUID(ctx) {
+			break
+		}
+		p.log.Warn("the Pod was not removed from the API", "reason", err)
+		if !sleep(ctx, retryEvery) {
+			return
+		}
+	}
+	// A finalizer may still hold it: then whoever put it there says when.
+	p.await(ctx, func() bool { return p.vanished })
+}
+
+// sameUID says whether the API still has this Pod and not a later one of its name.
+func (p *pod) sameUID(ctx context.Context) bool {
+	api, err := p.k.client.CoreV1().Pods(p.namespace).Get(ctx, p.name, metav1.GetOptions{})
+	return err != nil && !apierrors.IsNotFound(err) || err == nil && api.UID == p.uid
+}
+
+func (p *pod) isGone() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.vanished
+}
+
+// mapped says whether a process plays any of the Pod's containers: only then there is something to mount for.
+func (p *pod) mapped() bool {
+	for _, c := range append(append([]*container{}, p.inits...), p.containers...) {
+		if c.program != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// isNetworkAgent says whether the Pod is what configures the Node's network.
+func (p *pod) isNetworkAgent() bool {
+	for _, v := range p.seen().Spec.Volumes {
+		if v.HostPath != nil && path.Clean(v.HostPath.Path) == cniFolder {
+			return true
+		}
+	}
+	return false
+}
+
+// errAgain marks a failure that ends by itself or by a change of an object that the Pod refers to.
+var errAgain = errors.New("not yet")
+
+// mount makes the volumes, and waits for what they need.
+func (p *pod) mount(ctx context.Context) bool {
+	const least, most = 100 * time.Millisecond, 2 * time.Second
+	said := ""
+	for pause := least; ; pause = min(2*pause, most) {
+		changed := p.changed.next()
+		_, err := p.syncVolumes(ctx)
+		if err == nil {
+			p.mu.Lock()
+			p.mounted, p.waiting = true, ""
+			p.mu.Unlock()
+			p.changed.raise()
+			return true
+		}
+		if ctx.Err() != nil {
+			return false
+		}
+		// The first moments are the authorizer's, which learns of a Pod a little after the kubelet.
+		if message := err.Error(); message != said && (pause > 2*least || !errors.Is(err, errAgain)) {
+			said = message
+			p.setWaiting(message)
+			p.event(corev1.EventTypeWarning, "FailedMount", "%s", message)
+			changed = p.changed.next() // that was this change
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		case <-timer.C:
+		}
+		timer.Stop()
+		if ctx.Err() != nil {
+			return false
+		}
+	}
+}
+
+// refreshVolumes keeps the volumes like their sources and the tokens fresh.
+func (p *pod) refreshVolumes(ctx context.Context) {
+	for {
+		changed := p.changed.next()
+		due, err := p.syncVolumes(ctx)
+		if err != nil && ctx.Err() == nil { // what was mounted stays, as on a real node
+			p.log.Warn("the Pod's volumes were not brought up to date", "reason", err)
+		}
+		timer := time.NewTimer(due)
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		case <-timer.C:
+		}
+		timer.Stop()
+		if ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// describe is the Pod's part of the kubelet's status.
+func (p *pod) describe() PodStatus {
+	status := p.status()
+	d := PodStatus{Namespace: p.namespace, Name: p.name, Phase: string(status.Phase), Containers: []ContainerStatus{}}
+	if status.StartTime != nil {
+		d.StartedAt = status.StartTime.Time
+	}
+	for _, c := range status.Conditions {
+		if c.Type == corev1.PodReady {
+			d.Ready = c.Status == corev1.ConditionTrue
+		}
+	}
+	for _, c := range append(append([]*container{}, p.inits...), p.containers...) {
+		d.Containers = append(d.Containers, c.describe())
+	}
+	return d
+}
+
+// String names the Pod in errors.
+func (p *pod) String() string { return fmt.Sprintf("%s/%s", p.namespace, p.name) }

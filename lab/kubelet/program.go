@@ -1,0 +1,157 @@
+package kubelet
+
+import (
+	"fmt"
+	"path"
+	"strings"
+)
+
+// Program maps an image to an executable that runs in its place.
+//
+// Args and the values of Env may hold placeholders:
+//
+//	{kubeconfig}  kubeconfig file with the token of the Pod's service account
+//	{namespace}   namespace of the Pod
+//	{pod}         name of the Pod
+//	{node}        name of the Node
+//	{port:9443}   loopback port that stands for this port of the container; listen on 127.0.0.1
+//	{dir:/path}   local folder of the volume mounted at /path, or above it
+//	{ca}          file with the certificate authorities that the lab's TLS servers are signed with
+//	{proxy}       URL of the lab's HTTPS proxy
+//
+// A probe reaches the process only on a port that a placeholder asks for.
+type Program struct {
+	// Image is the image without tag and digest, a pattern of path.Match.
+	Image string
+	// Exec is an absolute path, a program in the lab's folder of programs, or "lab" for the lab's own binary.
+	Exec string
+	// Prefix goes before the container's arguments: a sub command.
+	Prefix []string
+	// Args go after the container's arguments, so that of a flag given twice these win.
+	Args []string
+	// Env goes over the container's environment.
+	Env map[string]string
+	// NoContainerArgs leaves the container's own arguments out.
+	NoContainerArgs bool
+	// Fidelity is "real" for an unmodified program and "stand-in" for one that behaves like it. The status shows it.
+	Fidelity string
+	// Note is what the status says about the program: where it differs from what it stands for, for example.
+	Note string
+}
+
+// What a container is, as the status says it.
+const (
+	Real      = "real"
+	StandIn   = "stand-in"
+	Simulated = "simulated"
+)
+
+// listensWide is true of every manager built on the webhook server of controller-runtime with only a port flag.
+const listensWide = "its webhook server listens on all addresses of the lab's network, for it has no flag for the host"
+
+// DefaultPrograms returns the built-in mapping: the three upstream provider managers, which are unmodified programs in the
+// lab's folder of programs, and the stand-ins, which are sub commands of the lab's binary. A mapping of one's own goes before
+// it; the first match counts.
+//
+// The flags are those of the managers' main.go (Cluster API v1.10.10, CABPT v0.6.12, CACPPT v0.5.13). Leader election is off:
+// it asks for the namespace in a file that only a container has.
+func DefaultPrograms() []Program {
+	manager := func(image, exec string, more ...string) Program {
+		return Program{
+			Image: image, Exec: exec, Fidelity: Real, Note: listensWide,
+			Args: append([]string{
+				"--kubeconfig={kubeconfig}",
+				"--webhook-port={port:9443}",
+				"--webhook-cert-dir={dir:/tmp/k8s-webhook-server/serving-certs}",
+				"--health-addr=127.0.0.1:{port:9440}",
+				"--diagnostics-address=127.0.0.1:{port:8443}",
+			}, more...),
+		}
+	}
+	standIn := func(image, command string, args ...string) Program {
+		return Program{Image: image, Exec: labProgram, Prefix: []string{command}, Args: args, Fidelity: StandIn}
+	}
+	return []Program{
+		manager("registry.k8s.io/cluster-api/cluster-api-controller", "cluster-api", "--leader-elect=false"),
+		manager("ghcr.io/siderolabs/cluster-api-talos-controller",
+			"cluster-api-bootstrap-provider-talos", "--enable-leader-election=false"),
+		manager("ghcr.io/siderolabs/cluster-api-control-plane-talos-controller",
+			"cluster-api-control-plane-provider-talos", "--enable-leader-election=false"),
+		standIn("ghcr.io/syself/caph", "caph"),
+		standIn("quay.io/jetstack/cert-manager-controller", "cert-manager"),
+		standIn("docker.io/hetznercloud/hcloud-cloud-controller-manager", "hcloud-ccm"),
+		standIn("ghcr.io/siderolabs/talos-cloud-controller-manager", "talos-ccm"),
+	}
+}
+
+// labProgram is the Exec that means the lab's own binary.
+const labProgram = "lab"
+
+// Validate says what is wrong with a mapping, nil if nothing is.
+func (p Program) Validate() error {
+	switch {
+	case p.Image == "":
+		return fmt.Errorf("image is missing: name the image that the program runs for, without tag and digest")
+	case p.Exec == "":
+		return fmt.Errorf("exec is missing: name the program, as an absolute path or as a file of the lab's folder of programs")
+	case !path.IsAbs(p.Exec) && strings.Contains(p.Exec, "/"):
+		return fmt.Errorf("exec %q is a relative path: give an absolute one, or only the name of a file in the lab's folder of programs", p.Exec)
+	}
+	if _, err := path.Match(p.Image, ""); err != nil {
+		return fmt.Errorf("image %q is not a pattern of path.Match: %w", p.Image, err)
+	}
+	if bare := bareImage(p.Image); bare != p.Image {
+		return fmt.Errorf("image %q has a tag or a digest, but a mapping covers all versions: write %q", p.Image, bare)
+	}
+	for _, text := range p.texts() {
+		if err := checkPlaceholders(text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// texts returns everything that may hold placeholders.
+func (p Program) texts() []string {
+	texts := append([]string{}, p.Args...)
+	for _, v := range p.Env {
+		texts = append(texts, v)
+	}
+	return texts
+}
+
+// Match returns the first program for an image, which may carry a tag and a digest.
+func Match(programs []Program, image string) (Program, bool) {
+	bare := bareImage(image)
+	full := qualifiedImage(bare)
+	for _, p := range programs {
+		for _, candidate := range []string{bare, full} {
+			if ok, err := path.Match(p.Image, candidate); err == nil && ok {
+				return p, true
+			}
+		}
+	}
+	return Program{}, false
+}
+
+// bareImage cuts tag and digest off.
+func bareImage(image string) string {
+	image, _, _ = strings.Cut(image, "@")
+	if i := strings.LastIndex(image, ":"); i > strings.LastIndex(image, "/") {
+		image = image[:i]
+	}
+	return image
+}
+
+// qualifiedImage names the registry that container runtimes take for granted.
+func qualifiedImage(bare string) string {
+	host, _, nested := strings.Cut(bare, "/")
+	switch {
+	case !nested:
+		return "docker.io/library/" + bare
+	case strings.ContainsAny(host, ".:") || host == "localhost":
+		return bare
+	default:
+		return "docker.io/" + bare
+	}
+}

@@ -1,0 +1,82 @@
+package kubelet
+
+import (
+	"fmt"
+	"net"
+	"strconv"
+	"sync"
+)
+
+// Registry knows where the ports of the Pods' processes are on this machine. All kubelets of a lab share one.
+type Registry struct {
+	mu    sync.Mutex
+	addrs map[portKey]string
+	ports map[int]bool // allotted
+	next  int
+}
+
+type portKey struct {
+	cluster, namespace, pod string
+	port                    int32
+}
+
+// The ports allotted to processes lie below Linux's range for outgoing connections (from 32768), so that none of these takes
+// one between its allotment and the process that listens on it.
+const (
+	firstPort = 20000
+	lastPort  = 31999
+)
+
+// NewRegistry returns an empty registry.
+func NewRegistry() *Registry {
+	return &Registry{addrs: map[portKey]string{}, ports: map[int]bool{}, next: firstPort}
+}
+
+// Address returns the local address ("127.0.0.1:20007") of a port of a Pod's containers; ok is false where no process that
+// runs now was allotted one for it.
+func (r *Registry) Address(cluster, namespace, pod string, containerPort int32) (addr string, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	addr, ok = r.addrs[portKey{cluster, namespace, pod, containerPort}]
+	return addr, ok
+}
+
+// allot finds a free local port for a port of a Pod.
+func (r *Registry) allot(key portKey) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for range lastPort - firstPort + 1 {
+		port := r.next
+		if r.next++; r.next > lastPort {
+			r.next = firstPort
+		}
+		if r.ports[port] || !free(port) {
+			continue
+		}
+		r.ports[port] = true
+		r.addrs[key] = loopback(port)
+		return port, nil
+	}
+	return 0, fmt.Errorf("allot a port to %s/%s: no port of 127.0.0.1 between %d and %d is free", key.namespace, key.pod, firstPort, lastPort)
+}
+
+// release takes a port back from a Pod.
+func (r *Registry) release(key portKey, port int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.ports, port)
+	if r.addrs[key] == loopback(port) { // a process that followed may have one of its own
+		delete(r.addrs, key)
+	}
+}
+
+func free(port int) bool {
+	l, err := net.Listen("tcp", loopback(port))
+	if err != nil {
+		return false
+	}
+	l.Close()
+	return true
+}
+
+func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }

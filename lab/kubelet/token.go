@@ -1,0 +1,108 @@
+package kubelet
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// tokenSeconds is the life of a token for a kubeconfig, a kubelet's default for projected ones.
+const tokenSeconds = int64(3600)
+
+// tokenKey tells the tokens of a Pod apart.
+type tokenKey struct {
+	audience string // empty: the API server
+	seconds  int64
+}
+
+type token struct {
+	value   string
+	renewAt time.Time
+}
+
+func tokenKeyOf(source *corev1.ServiceAccountTokenProjection) tokenKey {
+	key := tokenKey{source.Audience, tokenSeconds}
+	if source.ExpirationSeconds != nil {
+		key.seconds = *source.ExpirationSeconds
+	}
+	return key
+}
+
+// serviceAccount names the service account that a Pod runs as.
+func serviceAccount(api *corev1.Pod) string {
+	if api.Spec.ServiceAccountName == "" { // only where the ServiceAccount admission plugin is off
+		return "default"
+	}
+	return api.Spec.ServiceAccountName
+}
+
+// hasIdentity says whether the Pod's processes get a kubeconfig: not those of a Pod that wants no token.
+func (p *pod) hasIdentity() bool {
+	automount := p.seen().Spec.AutomountServiceAccountToken
+	return automount == nil || *automount
+}
+
+// token returns a token of the Pod's service account that is bound to the Pod, a new one from four fifths of its life on.
+func (p *pod) token(ctx context.Context, key tokenKey) (token, error) {
+	p.mu.Lock()
+	t, ok := p.tokens[key]
+	p.mu.Unlock()
+	if ok && time.Now().Before(t.renewAt) {
+		return t, nil
+	}
+	api := p.seen()
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+		ExpirationSeconds: &key.seconds,
+		BoundObjectRef:    &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: api.Name, UID: api.UID},
+	}}
+	if key.audience != "" {
+		request.Spec.Audiences = []string{key.audience}
+	}
+	asked := time.Now()
+	answer, err := p.k.client.CoreV1().ServiceAccounts(p.namespace).CreateToken(ctx, serviceAccount(api), request, metav1.CreateOptions{})
+	if err != nil {
+		return token{}, fmt.Errorf("%w: failed to fetch token: %w", errAgain, err)
+	}
+	life := answer.Status.ExpirationTimestamp.Sub(asked)
+	t = token{value: answer.Status.Token, renewAt: asked.Add(life * 4 / 5)}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.tokens[key] = t
+	return t, nil
+}
+
+// identity returns the files of the folder with which the Pod's processes reach the API server. The kubeconfig refers to the
+// token as a file, which client libraries read again every now and then.
+func (p *pod) identity(ctx context.Context) (map[string][]byte, time.Duration, error) {
+	t, err := p.token(ctx, tokenKey{seconds: tokenSeconds})
+	if err != nil {
+		return nil, 0, err
+	}
+	authority := p.k.cfg.Client.TLSClientConfig.CAData
+	if file := p.k.cfg.Client.TLSClientConfig.CAFile; len(authority) == 0 && file != "" {
+		if authority, err = os.ReadFile(file); err != nil {
+			return nil, 0, fmt.Errorf("read the API server's certificate authority: %w", err)
+		}
+	}
+	const name = "lab"
+	config := clientcmdapi.NewConfig()
+	config.Clusters[name] = &clientcmdapi.Cluster{Server: p.k.cfg.PodServer, CertificateAuthorityData: authority}
+	config.AuthInfos[name] = &clientcmdapi.AuthInfo{TokenFile: filepath.Join(p.volumeDir(identityVolume), "token")}
+	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name, Namespace: p.namespace}
+	config.CurrentContext = name
+	kubeconfig, err := clientcmd.Write(*config)
+	if err != nil {
+		return nil, 0, fmt.Errorf("encode it: %w", err)
+	}
+	return map[string][]byte{"kubeconfig": kubeconfig, "token": []byte(t.value)}, time.Until(t.renewAt), nil
+}
+
+func (p *pod) kubeconfig() string { return filepath.Join(p.volumeDir(identityVolume), "kubeconfig") }

@@ -1,0 +1,292 @@
+package kubelet
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// volume is a folder of files as it was last written.
+type volume struct {
+	files map[string][]byte // by path within the volume
+}
+
+// syncEvery is how often volumes are compared with their sources even where nothing seemed to change, as kubelets do: the
+// downward API has no other signal.
+const syncEvery = 60 * time.Second
+
+// identityVolume is the folder with the kubeconfig of the Pod's service account. No volume of a Pod can have this name.
+const identityVolume = "..identity"
+
+// references returns every Secret and ConfigMap that the Pod's volumes and environments name.
+func (p *pod) references() []ref {
+	set := map[ref]bool{}
+	add := func(kind, name string) {
+		if name != "" {
+			set[ref{kind, p.namespace, name}] = true
+		}
+	}
+	spec := p.seen().Spec
+	for _, v := range spec.Volumes {
+		switch {
+		case v.Secret != nil:
+			add(secretKind, v.Secret.SecretName)
+		case v.ConfigMap != nil:
+			add(configMapKind, v.ConfigMap.Name)
+		case v.Projected != nil:
+			for _, s := range v.Projected.Sources {
+				if s.Secret != nil {
+					add(secretKind, s.Secret.Name)
+				}
+				if s.ConfigMap != nil {
+					add(configMapKind, s.ConfigMap.Name)
+				}
+			}
+		}
+	}
+	for _, c := range append(slices.Clone(spec.InitContainers), spec.Containers...) {
+		for _, e := range c.EnvFrom {
+			if e.SecretRef != nil {
+				add(secretKind, e.SecretRef.Name)
+			}
+			if e.ConfigMapRef != nil {
+				add(configMapKind, e.ConfigMapRef.Name)
+			}
+		}
+		for _, e := range c.Env {
+			if e.ValueFrom == nil {
+				continue
+			}
+			if e.ValueFrom.SecretKeyRef != nil {
+				add(secretKind, e.ValueFrom.SecretKeyRef.Name)
+			}
+			if e.ValueFrom.ConfigMapKeyRef != nil {
+				add(configMapKind, e.ValueFrom.ConfigMapKeyRef.Name)
+			}
+		}
+	}
+	return slices.Collect(maps.Keys(set))
+}
+
+// syncVolumes makes the volumes like their sources now, and says after what time to look again. A Pod without processes
+// needs only what its volumes name to be there.
+func (p *pod) syncVolumes(ctx context.Context) (due time.Duration, err error) {
+	due = syncEvery
+	api := p.seen()
+	for _, v := range api.Spec.Volumes {
+		files, next, err := p.filesOf(ctx, v)
+		if err != nil {
+			return due, fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", v.Name, err)
+		}
+		if next > 0 {
+			due = min(due, next)
+		}
+		if !p.mapped() {
+			continue
+		}
+		if v.EmptyDir != nil {
+			if err := os.MkdirAll(p.volumeDir(v.Name), 0o700); err != nil {
+				return due, fmt.Errorf("make the folder of volume %q: %w", v.Name, err)
+			}
+		}
+		if files != nil {
+			if err := p.writeVolume(v.Name, files); err != nil {
+				return due, err
+			}
+		}
+	}
+	if p.mapped() && p.hasIdentity() {
+		files, next, err := p.identity(ctx)
+		if err != nil {
+			return due, fmt.Errorf("kubeconfig of service account %q: %w", serviceAccount(api), err)
+		}
+		due = min(due, next)
+		if err := p.writeVolume(identityVolume, files); err != nil {
+			return due, err
+		}
+	}
+	return due, nil
+}
+
+// writeVolume writes a volume's files where they differ from the last ones.
+func (p *pod) writeVolume(name string, files map[string][]byte) error {
+	p.mu.Lock()
+	last, written := p.volumes[name]
+	p.mu.Unlock()
+	if written && maps.EqualFunc(last.files, files, bytes.Equal) {
+		return nil
+	}
+	if err := replaceFiles(p.volumeDir(name), files); err != nil {
+		return fmt.Errorf("write volume %q: %w", name, err)
+	}
+	p.mu.Lock()
+	p.volumes[name] = volume{files}
+	p.mu.Unlock()
+	return nil
+}
+
+func (p *pod) volumeDir(name string) string { return filepath.Join(p.dir, "volumes", name) }
+
+// filesOf returns a volume's files; nil for a kind that has none or that the lab only remembers (hostPath, persistent ones).
+// Next is when a token among them is to be renewed; 0: never.
+func (p *pod) filesOf(ctx context.Context, v corev1.Volume) (files map[string][]byte, next time.Duration, err error) {
+	switch {
+	case v.Secret != nil:
+		files, err = p.secretFiles(v.Secret.SecretName, v.Secret.Items, v.Secret.Optional)
+	case v.ConfigMap != nil:
+		files, err = p.configMapFiles(v.ConfigMap.Name, v.ConfigMap.Items, v.ConfigMap.Optional)
+	case v.DownwardAPI != nil:
+		files, err = p.downwardFiles(v.DownwardAPI.Items)
+	case v.Projected != nil:
+		return p.projectedFiles(ctx, v.Projected.Sources)
+	}
+	return files, 0, err
+}
+
+func (p *pod) projectedFiles(ctx context.Context, sources []corev1.VolumeProjection) (files map[string][]byte, next time.Duration, err error) {
+	files = map[string][]byte{}
+	for _, s := range sources {
+		var some map[string][]byte
+		switch {
+		case s.Secret != nil:
+			some, err = p.secretFiles(s.Secret.Name, s.Secret.Items, s.Secret.Optional)
+		case s.ConfigMap != nil:
+			some, err = p.configMapFiles(s.ConfigMap.Name, s.ConfigMap.Items, s.ConfigMap.Optional)
+		case s.DownwardAPI != nil:
+			some, err = p.downwardFiles(s.DownwardAPI.Items)
+		case s.ServiceAccountToken != nil && p.mapped():
+			var t token
+			if t, err = p.token(ctx, tokenKeyOf(s.ServiceAccountToken)); err == nil {
+				some = map[string][]byte{s.ServiceAccountToken.Path: []byte(t.value)}
+				if wait := time.Until(t.renewAt); next == 0 || wait < next {
+					next = wait
+				}
+			}
+		}
+		if err != nil {
+			return nil, 0, err
+		}
+		maps.Copy(files, some)
+	}
+	return files, next, nil
+}
+
+func (p *pod) secretFiles(name string, items []corev1.KeyToPath, optional *bool) (map[string][]byte, error) {
+	secret, err := p.k.objects.secret(p.namespace, name)
+	if err != nil {
+		return absent(secretKind, name, optional, err)
+	}
+	return pick("Secret", name, secret.Data, items, optional)
+}
+
+func (p *pod) configMapFiles(name string, items []corev1.KeyToPath, optional *bool) (map[string][]byte, error) {
+	configMap, err := p.k.objects.configMap(p.namespace, name)
+	if err != nil {
+		return absent(configMapKind, name, optional, err)
+	}
+	data := maps.Clone(configMap.BinaryData)
+	if data == nil {
+		data = map[string][]byte{}
+	}
+	for key, value := range configMap.Data {
+		data[key] = []byte(value)
+	}
+	return pick("ConfigMap", name, data, items, optional)
+}
+
+// absent says what it means that an object could not be had: nothing for an optional one that does not exist.
+func absent(kind, name string, optional *bool, err error) (map[string][]byte, error) {
+	switch {
+	case !apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("%w: %w", errAgain, err)
+	case optional != nil && *optional:
+		return map[string][]byte{}, nil
+	default:
+		return nil, fmt.Errorf("%s %q not found", kind, name)
+	}
+}
+
+// pick returns the chosen keys under the chosen paths, all of them under their own names where none is chosen.
+func pick(kind, name string, data map[string][]byte, items []corev1.KeyToPath, optional *bool) (map[string][]byte, error) {
+	if len(items) == 0 {
+		if data == nil {
+			return map[string][]byte{}, nil
+		}
+		return data, nil
+	}
+	picked := map[string][]byte{}
+	for _, item := range items {
+		value, ok := data[item.Key]
+		if !ok && (optional == nil || !*optional) {
+			return nil, fmt.Errorf("references non-existent %s key: %s (%s)", strings.ToLower(kind), item.Key, name)
+		}
+		if ok {
+			picked[path.Clean(item.Path)] = value
+		}
+	}
+	return picked, nil
+}
+
+func (p *pod) downwardFiles(items []corev1.DownwardAPIVolumeFile) (map[string][]byte, error) {
+	files := map[string][]byte{}
+	var errs []error
+	for _, item := range items {
+		var value string
+		var err error
+		switch {
+		case item.FieldRef != nil:
+			value, err = p.field(item.FieldRef.FieldPath)
+		case item.ResourceFieldRef != nil:
+			value, err = p.resourceField(item.ResourceFieldRef, nil)
+		}
+		errs = append(errs, err)
+		files[path.Clean(item.Path)] = []byte(value)
+	}
+	return files, errors.Join(errs...)
+}
+
+// localDir returns the folder behind a path in a container.
+func (p *pod) localDir(spec corev1.Container, containerPath string) (string, error) {
+	best, rest := corev1.VolumeMount{}, ""
+	for _, m := range spec.VolumeMounts {
+		at, want := path.Clean(m.MountPath), path.Clean(containerPath)
+		if want != at && !strings.HasPrefix(want, strings.TrimSuffix(at, "/")+"/") {
+			continue
+		}
+		if best.Name == "" || len(at) > len(path.Clean(best.MountPath)) {
+			best, rest = m, strings.TrimPrefix(want, at)
+		}
+	}
+	if best.Name == "" {
+		return "", fmt.Errorf("container %s mounts nothing at %s", spec.Name, containerPath)
+	}
+	i := slices.IndexFunc(p.seen().Spec.Volumes, func(v corev1.Volume) bool { return v.Name == best.Name })
+	if i < 0 {
+		return "", fmt.Errorf("container %s mounts volume %q, which the Pod does not have", spec.Name, best.Name)
+	}
+	v := p.seen().Spec.Volumes[i]
+	if v.Secret == nil && v.ConfigMap == nil && v.Projected == nil && v.DownwardAPI == nil && v.EmptyDir == nil {
+		return "", fmt.Errorf("volume %q at %s is of a kind that the lab has no folder for", v.Name, containerPath)
+	}
+	if best.SubPathExpr != "" {
+		return "", fmt.Errorf("volume %q at %s has a subPathExpr, which the lab does not know", v.Name, containerPath)
+	}
+	local := filepath.Join(p.volumeDir(v.Name), filepath.FromSlash(path.Join("/", best.SubPath)), filepath.FromSlash(rest))
+	if v.EmptyDir != nil {
+		if err := os.MkdirAll(local, 0o700); err != nil {
+			return "", fmt.Errorf("make the folder of volume %q: %w", v.Name, err)
+		}
+	}
+	return local, nil
+}
