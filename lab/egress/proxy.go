@@ -1,0 +1,249 @@
+// Package egress lets a kube-apiserver reach Services without a cluster network. An EgressSelectorConfiguration makes the
+// apiserver send CONNECT <ClusterIP>:<port> to a Unix socket for every call of a webhook; the proxy there looks up the
+// Service, picks a ready Pod behind it, and connects to the local process that plays this Pod.
+package egress
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// maxSocketPath is what a Unix socket's path may measure on every system, in bytes (104 on macOS, with the final zero).
+	maxSocketPath = 103
+	// requestTime is what a client gets to send its request, and a Pod's process to accept the connection.
+	requestTime = 10 * time.Second
+	// maxRefusals is how many targets the proxy remembers the refusals of.
+	maxRefusals = 100
+	// repeatAfter is the time after which the same refusal is logged again.
+	repeatAfter = 30 * time.Second
+)
+
+// Resolver finds the local addresses behind the address of a Service, the one to try first at the front. Its error says
+// plainly why there is none.
+type Resolver interface {
+	Resolve(ctx context.Context, host string, port int32) ([]string, error)
+}
+
+// Proxy is an HTTP CONNECT proxy on a Unix socket.
+type Proxy struct {
+	resolver Resolver
+	log      *slog.Logger
+
+	mu       sync.Mutex
+	tunnels  int64
+	open     int
+	refusals map[string]Refusal
+}
+
+// Refusal says why connections to a target were refused.
+type Refusal struct {
+	Target string    `json:"target"` // host:port as the apiserver asked for it
+	Reason string    `json:"reason"` // of the last time
+	Count  int64     `json:"count"`
+	Last   time.Time `json:"last"`
+}
+
+// Stats says what a proxy has done so far.
+type Stats struct {
+	Tunnels  int64     `json:"tunnels"` // ever opened
+	Open     int       `json:"open"`
+	Refusals []Refusal `json:"refusals"` // of the latest targets, sorted by target
+}
+
+// New returns a proxy over a resolver. A nil log is none.
+func New(resolver Resolver, log *slog.Logger) *Proxy {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	return &Proxy{resolver: resolver, log: log, refusals: map[string]Refusal{}}
+}
+
+// Listen opens the socket, which only this user may use, in place of one that a process before left.
+func Listen(path string) (net.Listener, error) {
+	if len(path) > maxSocketPath {
+		return nil, fmt.Errorf("egress socket %s: the path has %d bytes, a Unix socket's may have %d: use a shorter folder", path, len(path), maxSocketPath)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("egress socket: make its folder: %w", err)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("egress socket: remove the one of a process before: %w", err)
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("egress socket: %w", err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		l.Close()
+		return nil, fmt.Errorf("egress socket: keep it from others: %w", err)
+	}
+	return l, nil
+}
+
+// Serve accepts connections until ctx is done, closes the listener and every tunnel then, and returns nil.
+func (p *Proxy) Serve(ctx context.Context, l net.Listener) error {
+	var tunnels sync.WaitGroup
+	defer tunnels.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // tunnels end with the listener, whatever ended it
+	stop := context.AfterFunc(ctx, func() { l.Close() })
+	defer stop()
+	defer l.Close()
+	for {
+		client, err := l.Accept()
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return fmt.Errorf("accept a connection on %s: %w", l.Addr(), err)
+		}
+		tunnels.Go(func() { p.handle(ctx, client) })
+	}
+}
+
+// handle serves one connection: a request, then bytes both ways.
+func (p *Proxy) handle(ctx context.Context, client net.Conn) {
+	defer client.Close()
+	defer context.AfterFunc(ctx, func() { client.Close() })()
+
+	_ = client.SetDeadline(time.Now().Add(requestTime))
+	reader := bufio.NewReader(client)
+	request, err := http.ReadRequest(reader)
+	if err != nil {
+		return // nobody to answer
+	}
+	target := request.Host
+	if request.Method != http.MethodConnect {
+		p.refuse(client, target, http.StatusMethodNotAllowed, fmt.Errorf("method %s: this proxy only knows CONNECT", request.Method))
+		return
+	}
+	backend, err := p.dial(ctx, target)
+	if err != nil {
+		p.refuse(client, target, http.StatusBadGateway, err)
+		return
+	}
+	defer backend.Close()
+	defer context.AfterFunc(ctx, func() { backend.Close() })()
+	if _, err := io.WriteString(client, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
+		return
+	}
+	_ = client.SetDeadline(time.Time{})
+	p.count(1)
+	defer p.count(-1)
+	join(client, reader, backend)
+}
+
+// dial connects to the first of the target's local addresses that accepts.
+func (p *Proxy) dial(ctx context.Context, target string) (net.Conn, error) {
+	host, portText, err := net.SplitHostPort(target)
+	if err != nil {
+		return nil, fmt.Errorf("target %q: %w", target, err)
+	}
+	port, err := net.LookupPort("tcp", portText)
+	if err != nil {
+		return nil, fmt.Errorf("target %q: %w", target, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTime)
+	defer cancel()
+	addrs, err := p.resolver.Resolve(ctx, host, int32(port))
+	if err != nil {
+		return nil, err
+	}
+	var errs []error
+	for _, addr := range addrs {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+		if err == nil {
+			return conn, nil
+		}
+		errs = append(errs, err)
+	}
+	return nil, fmt.Errorf("no process behind %s accepts: %w", target, errors.Join(errs...))
+}
+
+// refuse answers with the reason, also in the status line: that is the part that an apiserver shows to its clients.
+func (p *Proxy) refuse(client net.Conn, target string, code int, reason error) {
+	text := strings.Join(strings.Fields(reason.Error()), " ")
+	p.record(target, text)
+	body := text + "\n"
+	_, _ = fmt.Fprintf(client, "HTTP/1.1 %d %s: %s\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s",
+		code, http.StatusText(code), text, len(body), body) // a client that is gone needs no answer
+}
+
+// record counts a refusal, and logs it unless it is a repetition.
+func (p *Proxy) record(target, reason string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r, known := p.refusals[target]
+	if !known || r.Reason != reason || time.Since(r.Last) > repeatAfter {
+		p.log.Warn("the apiserver's call was refused", "target", target, "reason", reason, "before", r.Count)
+	}
+	if !known && len(p.refusals) >= maxRefusals {
+		oldest := ""
+		for t, other := range p.refusals {
+			if oldest == "" || other.Last.Before(p.refusals[oldest].Last) {
+				oldest = t
+			}
+		}
+		delete(p.refusals, oldest)
+	}
+	p.refusals[target] = Refusal{Target: target, Reason: reason, Count: r.Count + 1, Last: time.Now()}
+}
+
+func (p *Proxy) count(change int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.open += change
+	if change > 0 {
+		p.tunnels++
+	}
+}
+
+// Stats says what the proxy has done so far.
+func (p *Proxy) Stats() Stats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := Stats{Tunnels: p.tunnels, Open: p.open, Refusals: []Refusal{}}
+	for _, r := range p.refusals {
+		s.Refusals = append(s.Refusals, r)
+	}
+	slices.SortFunc(s.Refusals, func(a, b Refusal) int { return strings.Compare(a.Target, b.Target) })
+	return s
+}
+
+// join carries bytes both ways until both directions have ended. The end of one is passed on as such (a half-closed
+// connection), so that what the other side still has to say arrives.
+func join(client net.Conn, fromClient io.Reader, backend net.Conn) {
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		_, err := io.Copy(backend, fromClient)
+		end(backend, client, err)
+	})
+	_, err := io.Copy(client, backend)
+	end(client, backend, err)
+	wg.Wait()
+}
+
+// end passes the end of a direction on: an orderly one as a half-close, a broken one by breaking the rest.
+func end(to, from net.Conn, err error) {
+	half, ok := to.(interface{ CloseWrite() error })
+	if err != nil || !ok {
+		to.Close()
+		from.Close()
+		return
+	}
+	_ = half.CloseWrite() // gone already where both sides ended
+}
