@@ -1,0 +1,95 @@
+package caph
+
+import (
+	"strings"
+	"time"
+
+	"github.com/hetznercloud/hcloud-go/v2/hcloud"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/workqueue"
+	clusterv1 "sigs.k8s.io/cluster-api/api/v1beta1"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/slipway-k8s/slipway/lab/caph/api"
+	"github.com/slipway-k8s/slipway/lab/standin"
+)
+
+// reconciler is what the three controllers have in common.
+type reconciler struct {
+	client.Client
+	reader    client.Reader // past the cache
+	hetzner   Hetzner
+	events    record.EventRecorder
+	pace      standin.TimeScale
+	rateLimit time.Duration // how long nothing is asked after a 429, before scaling (--rate-limit)
+}
+
+// after looks again after a scaled interval.
+func (r *reconciler) after(d time.Duration) reconcile.Result {
+	return reconcile.Result{RequeueAfter: r.pace.Of(d)}
+}
+
+// held tells whether object waits out a rate limit. Once the wait is over the condition is true again.
+func (r *reconciler) held(object conditions.Setter) bool {
+	reachable := conditions.Get(object, api.HetznerAPIReachable)
+	if reachable == nil || reachable.Status != corev1.ConditionFalse {
+		return false
+	}
+	if time.Since(reachable.LastTransitionTime.Time) < r.pace.Of(r.rateLimit) {
+		return true
+	}
+	conditions.MarkTrue(object, api.HetznerAPIReachable)
+	return false
+}
+
+// noteError sets the conditions that tell of the API itself: a rate limit, a token that is refused. It returns err.
+func noteError(object conditions.Setter, call string, err error) error {
+	switch {
+	case hcloud.IsError(err, hcloud.ErrorCodeRateLimitExceeded):
+		conditions.MarkFalse(object, api.HetznerAPIReachable, api.RateLimitExceeded, clusterv1.ConditionSeverityWarning,
+			"exceeded hcloud rate limit with calling hcloud function %q", call)
+	case unauthorized(err):
+		conditions.MarkFalse(object, api.HCloudTokenAvailable, api.HCloudCredentialsInvalid, clusterv1.ConditionSeverityError,
+			"wrong hcloud token")
+	}
+	return err
+}
+
+// unauthorized recognises a refused token as the original does, by the text of the error.
+func unauthorized(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "(unauthorized)")
+}
+
+// options are a controller's: the original's number of workers, and the usual backoff (5 ms to 1000 s) with its end scaled.
+func (r *reconciler) options(workers int) controller.Options {
+	return controller.Options{
+		MaxConcurrentReconciles: workers,
+		RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](
+			5*time.Millisecond, r.pace.Of(1000*time.Second)),
+	}
+}
+
+// significant passes updates that change more than the status, and resyncs.
+func significant() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		return e.ObjectOld.GetResourceVersion() == e.ObjectNew.GetResourceVersion() ||
+			e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() ||
+			!sameMeta(e.ObjectOld, e.ObjectNew)
+	}}
+}
+
+// sameMeta compares what controllers act on in two objects' metadata.
+func sameMeta(a, b client.Object) bool {
+	return equality.Semantic.DeepEqual(a.GetLabels(), b.GetLabels()) &&
+		equality.Semantic.DeepEqual(a.GetAnnotations(), b.GetAnnotations()) &&
+		equality.Semantic.DeepEqual(a.GetOwnerReferences(), b.GetOwnerReferences()) &&
+		equality.Semantic.DeepEqual(a.GetFinalizers(), b.GetFinalizers()) &&
+		a.GetDeletionTimestamp().IsZero() == b.GetDeletionTimestamp().IsZero()
+}
