@@ -1,0 +1,69 @@
+// Command lab runs the simulated world that Slipway rehearses in, and the stand-ins that run in it as Pods.
+//
+//	lab serve --dir D --bin B    run the lab in the foreground until it is told to end
+//	lab status --dir D           say what runs, and how much of it is real
+//	lab down --dir D             end everything that the lab started
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/slipway-k8s/slipway/lab/netns"
+)
+
+// Exit codes.
+const (
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	os.Exit(run(ctx, os.Args[1:]))
+}
+
+// usageError is a mistake in the arguments.
+type usageError struct{ error }
+
+func run(ctx context.Context, args []string) int {
+	err := dispatch(ctx, args)
+	var (
+		usage  usageError
+		inside *netns.ExitError
+	)
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &inside) && inside.Code > 0: // it has said why itself
+		return inside.Code
+	case errors.As(err, &usage):
+		fmt.Fprintln(os.Stderr, "lab:", err)
+		return exitUsage
+	default:
+		fmt.Fprintln(os.Stderr, "lab:", err)
+		return exitFailed
+	}
+}
+
+// commands are the daemon's own; a Pod's program is found in standIns.
+var commands = map[string]func(ctx context.Context, args []string) error{
+	"serve":  serve,
+	"status": status,
+	"down":   down,
+}
+
+func dispatch(ctx context.Context, args []string) error {
+	if len(args) == 0 {
+		return usageError{errors.New("no command: want serve, status or down")}
+	}
+	if do, ok := commands[args[0]]; ok {
+		return do(ctx, args[1:])
+	}
+	return usageError{fmt.Errorf("unknown command %q: want serve, status or down", args[0])}
+}

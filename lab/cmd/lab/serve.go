@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/slipway-k8s/slipway/lab/kubelet"
+	"github.com/slipway-k8s/slipway/lab/netns"
+	"github.com/slipway-k8s/slipway/lab/world"
+)
+
+// serve runs the lab in the foreground.
+func serve(ctx context.Context, args []string) error {
+	cfg, err := parseServe(args)
+	if err != nil {
+		return usageError{err}
+	}
+	return netns.Enter(ctx, func(ctx context.Context, n netns.Network) error {
+		cfg.Network = n
+		return world.Run(ctx, cfg)
+	})
+}
+
+func parseServe(args []string) (world.Config, error) {
+	flags := newFlags("serve")
+	dir := flags.String("dir", "", "folder of the lab (required)")
+	bin := flags.String("bin", "", "folder of the upstream programs (required)")
+	latency := flags.String("latency", string(world.FastLatency), "how long simulated things take: fast or real")
+	images := flags.String("images", "", "YAML file: programs that run for images")
+	if err := parse(flags, args); err != nil {
+		return world.Config{}, err
+	}
+	if *dir == "" || *bin == "" {
+		return world.Config{}, errors.New("serve: --dir and --bin are required")
+	}
+	cfg := world.Config{Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
+	var err error
+	if cfg.Dir, err = filepath.Abs(*dir); err != nil {
+		return cfg, err
+	}
+	if cfg.Bin, err = filepath.Abs(*bin); err != nil {
+		return cfg, err
+	}
+	if cfg.Lab, err = os.Executable(); err != nil {
+		return cfg, err
+	}
+	if cfg.Latency, err = world.ParseLatency(*latency); err != nil {
+		return cfg, fmt.Errorf("serve: %w", err)
+	}
+	if *images != "" {
+		if cfg.Images, err = readImages(*images); err != nil {
+			return cfg, err
+		}
+	}
+	return cfg, nil
+}
+
+// readImages reads a mapping from images to programs.
+func readImages(path string) ([]kubelet.Program, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the programs for images: %w", err)
+	}
+	var programs []kubelet.Program
+	if err := yaml.UnmarshalStrict(b, &programs); err != nil {
+		return nil, fmt.Errorf("read the programs for images: %s: %w", path, err)
+	}
+	var wrong []error
+	for i, p := range programs {
+		if err := p.Validate(); err != nil {
+			wrong = append(wrong, fmt.Errorf("%s: entry %d (image %q): %w", path, i+1, p.Image, err))
+		}
+	}
+	return programs, errors.Join(wrong...)
+}
+
+func newFlags(command string) *flag.FlagSet {
+	flags := flag.NewFlagSet(command, flag.ContinueOnError)
+	flags.SetOutput(io.Discard) // main reports errors, in one line
+	return flags
+}
+
+// parse refuses what no flag takes.
+func parse(flags *flag.FlagSet, args []string) error {
+	if err := flags.Parse(args); err != nil {
+		return fmt.Errorf("%s: %w", flags.Name(), err)
+	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("%s: unexpected argument %q", flags.Name(), flags.Arg(0))
+	}
+	return nil
+}

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"text/tabwriter"
+	"time"
+
+	"github.com/slipway-k8s/slipway/lab/world"
+)
+
+// status prints what runs.
+func status(ctx context.Context, args []string) error {
+	flags := newFlags("status")
+	dir := flags.String("dir", "", "folder of the lab (required)")
+	output := flags.String("output", "text", "text or json")
+	if err := parse(flags, args); err != nil {
+		return usageError{err}
+	}
+	if *dir == "" || *output != "text" && *output != "json" {
+		return usageError{errors.New("status: want --dir D and --output text or json")}
+	}
+	s, err := world.NewClient(*dir).Status(ctx)
+	if err != nil {
+		return err
+	}
+	if *output == "json" {
+		e := json.NewEncoder(os.Stdout)
+		e.SetIndent("", "  ")
+		return e.Encode(s)
+	}
+	return printStatus(os.Stdout, s)
+}
+
+func printStatus(out io.Writer, s world.Status) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "PART\tFIDELITY\tDETAIL")
+	for _, p := range s.Parts {
+		fmt.Fprintf(w, "%s\t%s\t%s\n", p.Name, p.Fidelity, p.Detail)
+	}
+	fmt.Fprintln(w, "\nCLUSTER\tKIND\tREADY\tENDPOINT")
+	for _, c := range s.Clusters {
+		fmt.Fprintf(w, "%s\t%s\t%v\t%s\t%s\n", c.Name, c.Kind, c.Ready, c.Endpoint, c.Reason)
+	}
+	fmt.Fprintln(w, "\nPROCESS\tPID\tMEMORY\tAGE\tCLUSTER\tPOD OR SERVER")
+	var sum int64
+	for _, p := range s.Processes {
+		sum += p.RSSBytes
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\n", p.Name, p.PID, mebibytes(p.RSSBytes), time.Since(p.StartedAt).Round(time.Second), p.Cluster, p.Pod+p.Server)
+	}
+	fmt.Fprintf(w, "%d in all\t\t%s\n", len(s.Processes), mebibytes(sum))
+	fmt.Fprintf(w, "\nNetwork: %s. On the host's loopback:\n", s.Isolation)
+	for _, l := range s.Listeners {
+		fmt.Fprintf(w, "  %s\n", l)
+	}
+	for _, n := range s.Notes {
+		fmt.Fprintf(w, "Note: %s\n", n)
+	}
+	return w.Flush()
+}
+
+func mebibytes(n int64) string { return fmt.Sprintf("%d MiB", n>>20) }
+
+// down ends the lab. That none is up is what was wanted.
+func down(ctx context.Context, args []string) error {
+	flags := newFlags("down")
+	dir := flags.String("dir", "", "folder of the lab (required)")
+	if err := parse(flags, args); err != nil {
+		return usageError{err}
+	}
+	if *dir == "" {
+		return usageError{errors.New("down: --dir is required")}
+	}
+	err := world.NewClient(*dir).Down(ctx)
+	if errors.Is(err, world.ErrNotUp) {
+		fmt.Println(err)
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,93 @@
+package world
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"syscall"
+)
+
+// ErrNotUp is returned by a Client where no lab is up in the folder.
+var ErrNotUp = errors.New("no lab is up")
+
+// Client speaks to the lab that is up in a folder.
+type Client struct {
+	dir  string
+	http *http.Client
+}
+
+// NewClient returns a client for the lab in dir. Whether one is up there shows with the first call.
+func NewClient(dir string) *Client {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		socket, err := findSocket(dir)
+		if err != nil {
+			return nil, err
+		}
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", socket)
+	}
+	return &Client{dir: dir, http: &http.Client{Transport: &http.Transport{DialContext: dial}}}
+}
+
+// Info asks what the command needs to know.
+func (c *Client) Info(ctx context.Context) (info Info, err error) {
+	return info, c.do(ctx, http.MethodGet, "/v1/info", &info)
+}
+
+// Status asks what runs.
+func (c *Client) Status(ctx context.Context) (status Status, err error) {
+	return status, c.do(ctx, http.MethodGet, "/v1/status", &status)
+}
+
+// EnsureManagement makes sure that a management cluster is there and ready.
+func (c *Client) EnsureManagement(ctx context.Context, name string) (m Management, err error) {
+	return m, c.do(ctx, http.MethodPut, "/v1/management/"+name, &m)
+}
+
+// Management asks for a management cluster.
+func (c *Client) Management(ctx context.Context, name string) (m Management, err error) {
+	return m, c.do(ctx, http.MethodGet, "/v1/management/"+name, &m)
+}
+
+// DeleteManagement removes a management cluster, if there is one.
+func (c *Client) DeleteManagement(ctx context.Context, name string) error {
+	return c.do(ctx, http.MethodDelete, "/v1/management/"+name, nil)
+}
+
+// Down ends the lab. It returns when everything that the lab started is gone.
+func (c *Client) Down(ctx context.Context) error {
+	return c.do(ctx, http.MethodPost, "/v1/down", nil)
+}
+
+func (c *Client) do(ctx context.Context, method, path string, answer any) error {
+	req, err := http.NewRequestWithContext(ctx, method, "http://lab"+path, nil)
+	if err != nil {
+		return err
+	}
+	res, err := c.http.Do(req)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("%w in %s", ErrNotUp, c.dir)
+	case err != nil:
+		return fmt.Errorf("ask the lab in %s: %w", c.dir, err)
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		var failure struct{ Error string }
+		if err := json.NewDecoder(res.Body).Decode(&failure); err != nil || failure.Error == "" {
+			failure.Error = res.Status
+		}
+		return fmt.Errorf("the lab in %s: %s %s: %s", c.dir, method, path, failure.Error)
+	}
+	if answer == nil {
+		return nil
+	}
+	if err := json.NewDecoder(res.Body).Decode(answer); err != nil {
+		return fmt.Errorf("the lab in %s: %s %s: %w", c.dir, method, path, err)
+	}
+	return nil
+}

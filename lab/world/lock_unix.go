@@ -1,0 +1,39 @@
+//go:build unix
+
+package world
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"syscall"
+)
+
+// lockFolder makes sure that one daemon works in a folder. The lock is the kernel's and ends with the process; the file says
+// who holds it.
+func lockFolder(path string, pid int) (unlock func() error, err error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock the lab's folder: %w", err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		defer f.Close()
+		holder, _ := os.ReadFile(path)
+		return nil, fmt.Errorf("lock the lab's folder %s: a lab is up there already (process %s): %w", path, strings.TrimSpace(string(holder)), err)
+	}
+	if err := f.Truncate(0); err == nil {
+		_, err = fmt.Fprintln(f, pid)
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("lock the lab's folder: %w", err)
+	}
+	return f.Close, nil
+}
+
+// owned says whether a file belongs to us.
+func owned(info fs.FileInfo) bool {
+	s, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(s.Uid) == os.Getuid()
+}

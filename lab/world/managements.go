@@ -1,0 +1,206 @@
+package world
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// managements are the lab's management clusters.
+type managements struct {
+	life  context.Context // until the lab ends
+	world *World
+
+	changing sync.Mutex // held by who makes or removes clusters; guards stopped
+	stopped  bool
+
+	mu       sync.Mutex
+	clusters map[string]*management
+}
+
+var (
+	errNotFound = errors.New("there is no such management cluster")
+	errStopping = errors.New("the lab is stopping")
+)
+
+// nameError is a request's fault.
+type nameError struct{ error }
+
+func newManagements(life context.Context, w *World) *managements {
+	return &managements{life: life, world: w, clusters: map[string]*management{}}
+}
+
+// resume brings back, in the background, every cluster that should be there.
+func (s *managements) resume() {
+	for _, spec := range s.world.state.management() {
+		s.begin(spec)
+	}
+}
+
+// begin starts a cluster in the background.
+func (s *managements) begin(spec managementSpec) *management {
+	ctx, end := context.WithCancel(s.life)
+	m := &management{world: s.world, spec: spec, started: make(chan struct{}), end: end}
+	s.mu.Lock()
+	s.clusters[spec.Name] = m
+	s.mu.Unlock()
+	go func() {
+		defer close(m.started)
+		if m.err = m.start(ctx); m.err != nil {
+			s.world.cfg.Log.Error("a management cluster did not start", "cluster", spec.Name, "reason", m.err)
+			return
+		}
+		s.world.cfg.Log.Info("a management cluster is ready", "cluster", spec.Name, "endpoint", m.plane.Endpoint())
+	}()
+	return m
+}
+
+func (s *managements) find(name string) *management {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.clusters[name]
+}
+
+// get returns a cluster once its start has ended.
+func (s *managements) get(ctx context.Context, name string) (*management, error) {
+	m := s.find(name)
+	if m == nil {
+		return nil, errNotFound
+	}
+	return m, m.await(ctx)
+}
+
+// await waits until the cluster's start has ended, and returns how.
+func (m *management) await(ctx context.Context) error {
+	select {
+	case <-m.started:
+		if m.err != nil {
+			return fmt.Errorf("management cluster %s: %w", m.name(), m.err)
+		}
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// ensure makes a cluster, or finds it, and returns it when it is ready. A start goes on when the caller gives up, and one that
+// failed is tried again.
+func (s *managements) ensure(ctx context.Context, name string) (*management, error) {
+	if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
+		return nil, nameError{fmt.Errorf("management cluster name %q: %s", name, problems[0])}
+	}
+	m, err := s.ensureBegun(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return m, m.await(ctx)
+}
+
+func (s *managements) ensureBegun(ctx context.Context, name string) (*management, error) {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	if s.stopped {
+		return nil, errStopping
+	}
+	if m := s.find(name); m != nil {
+		if !m.failed() {
+			return m, nil
+		}
+		if err := m.stop(ctx); err != nil {
+			return nil, err
+		}
+		return s.begin(m.spec), nil
+	}
+	spec := managementSpec{Name: name}
+	err := s.world.state.update(func(d *stateData) error {
+		for i := 1; i <= maxManagement; i++ {
+			if !slices.ContainsFunc(d.Management, func(o managementSpec) bool { return o.Index == i }) {
+				spec.Index = i
+				d.Management = append(d.Management, spec)
+				return nil
+			}
+		}
+		return fmt.Errorf("all %d addresses of management clusters are in use", maxManagement)
+	})
+	if err != nil {
+		return nil, err
+	}
+	// A lab that died while it removed a cluster of this name may have left some of it.
+	if err := s.world.removeManagement(name); err != nil {
+		return nil, err
+	}
+	return s.begin(spec), nil
+}
+
+// failed says whether the start has ended badly.
+func (m *management) failed() bool {
+	select {
+	case <-m.started:
+		return m.err != nil
+	default:
+		return false
+	}
+}
+
+// remove deletes a cluster with all that it holds. It is no error that there is none.
+func (s *managements) remove(ctx context.Context, name string) error {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	m := s.find(name)
+	if m == nil {
+		return nil
+	}
+	// First, so that it never comes back half removed.
+	err := s.world.state.update(func(d *stateData) error {
+		d.Management = slices.DeleteFunc(d.Management, func(o managementSpec) bool { return o.Name == name })
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(m.stop(ctx), s.world.removeManagement(name)); err != nil {
+		return fmt.Errorf("delete management cluster %s: %w", name, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.clusters, name)
+	return nil
+}
+
+// list returns the clusters by name.
+func (s *managements) list() []*management {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]*management, 0, len(s.clusters))
+	for _, m := range s.clusters {
+		all = append(all, m)
+	}
+	slices.SortFunc(all, func(a, b *management) int { return a.spec.Index - b.spec.Index })
+	return all
+}
+
+// stop ends all clusters and starts no others; they stay in the state.
+func (s *managements) stop(ctx context.Context) error {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	s.stopped = true
+	var (
+		wg   sync.WaitGroup
+		mu   sync.Mutex
+		errs []error
+	)
+	for _, m := range s.list() {
+		wg.Go(func() {
+			err := m.stop(ctx)
+			mu.Lock()
+			defer mu.Unlock()
+			errs = append(errs, err)
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}

@@ -1,0 +1,79 @@
+package world
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"net"
+	"net/netip"
+	"syscall"
+
+	"github.com/slipway-k8s/slipway/lab/netns"
+)
+
+// slot is the lab's place in 127.0.0.0/8: two neighbouring /16, the even one the simulated cluster's private network, the odd one
+// everything else. Slots keep several labs of one host apart, also those that have no network namespace.
+type slot int
+
+const (
+	firstSlot slot = 64
+	lastSlot  slot = 126
+)
+
+func (s slot) valid() bool { return firstSlot <= s && s <= lastSlot && s%2 == 0 }
+
+// The private network and its parts, sized and placed in it as the defaults for the real cloud (10.10.0.0/16) are.
+func (s slot) networkCIDR() netip.Prefix      { return prefix(int(s), 0, 0, 16) }
+func (s slot) controlPlaneCIDR() netip.Prefix { return prefix(int(s), 64, 0, 25) }
+func (s slot) serviceCIDR() netip.Prefix      { return prefix(int(s), 96, 0, 20) }
+func (s slot) podCIDR() netip.Prefix          { return prefix(int(s), 128, 0, 17) }
+
+// Addresses of the world around it.
+func (s slot) hetznerAPI() string   { return s.outside(0, 1, 8080) }
+func (s slot) hetznerProxy() string { return s.outside(0, 1, 8443) }
+func (s slot) charts() string       { return s.outside(0, 2, 8081) }
+func (s slot) managementAddress(index int) netip.Addr {
+	return prefix(int(s)+1, 1, byte(index), 32).Addr()
+}
+func (s slot) publicLoadBalancers() netip.Prefix   { return prefix(int(s)+1, 2, 0, 24) }
+func (s slot) publicServers() netip.Prefix         { return prefix(int(s)+1, 4, 0, 22) }
+func (s slot) managementServiceCIDR() netip.Prefix { return prefix(int(s)+1, 96, 0, 20) }
+func (s slot) outside(third, last byte, port uint16) string {
+	return netip.AddrPortFrom(prefix(int(s)+1, third, last, 32).Addr(), port).String()
+}
+
+// maxManagement is how many management clusters have an address: the last octet from 1 on.
+const maxManagement = 254
+
+func prefix(second int, third, last byte, bits int) netip.Prefix {
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{127, byte(second), third, last}), bits)
+}
+
+// claimSlot finds a free slot by listening at its API address, which is then ours as long as we listen. A lab that had a slot must
+// get it again, for its clusters' certificates and kubeconfigs name its addresses. A new one begins its search at a place that
+// follows from its folder, so that labs which are not up at the same time mostly have slots of their own, too.
+func claimSlot(ctx context.Context, network netns.Network, had slot, dir string) (slot, net.Listener, error) {
+	if had != 0 {
+		l, err := network.Listen(ctx, had.hetznerAPI())
+		if errors.Is(err, syscall.EADDRINUSE) {
+			return 0, nil, fmt.Errorf("this lab's addresses (127.%d.0.0 to 127.%d.255.255) are in use, probably by another lab that was started meanwhile: stop that one, or remove %s to begin a new lab: %w",
+				had, had+1, dir, err)
+		}
+		return had, l, err
+	}
+	h := fnv.New32a()
+	h.Write([]byte(dir)) // never fails
+	slots := uint32(lastSlot-firstSlot)/2 + 1
+	for i := range slots {
+		s := firstSlot + 2*slot((h.Sum32()+i)%slots)
+		l, err := network.Listen(ctx, s.hetznerAPI())
+		if err == nil {
+			return s, l, nil
+		}
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			return 0, nil, fmt.Errorf("find addresses for the lab: %w", err)
+		}
+	}
+	return 0, nil, fmt.Errorf("find addresses for the lab: all %d places between 127.%d.0.0 and 127.%d.255.255 are in use; stop another lab", slots, firstSlot, lastSlot+1)
+}

@@ -1,0 +1,85 @@
+package world
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/slipway-k8s/slipway/lab/pki"
+)
+
+// maxSocketPath leaves room below the 104 bytes that a Unix socket's path has on macOS (108 on Linux).
+const maxSocketPath = 100
+
+// socketNames are the lab's Unix sockets: longestSocket is one of them.
+const (
+	controlSocket = "lab.sock"
+	pathSuffix    = ".path" // lab.sock.path names the socket where its own path would be too long
+	longestSocket = len("egress-254.sock")
+)
+
+// socketDir returns the folder for the lab's Unix sockets: dir itself, or, where that is too deep, a 0700 folder for
+// temporary files whose control socket lab.sock.path names, the same one at every start.
+func socketDir(dir string) (string, error) {
+	if len(dir)+1+longestSocket <= maxSocketPath {
+		return dir, nil
+	}
+	note := filepath.Join(dir, controlSocket+pathSuffix)
+	if b, err := os.ReadFile(note); err == nil {
+		old := filepath.Dir(strings.TrimSpace(string(b)))
+		if ownFolder(old) {
+			return old, nil
+		}
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	made, err := os.MkdirTemp("", "slipway-lab-") // 0700 by contract
+	if err != nil {
+		return "", fmt.Errorf("folder for sockets: %w", err)
+	}
+	return made, pki.WriteFile(note, []byte(filepath.Join(made, controlSocket)+"\n"))
+}
+
+// ownFolder says whether a folder is there and nobody else may enter it.
+func ownFolder(dir string) bool {
+	info, err := os.Lstat(dir)
+	return err == nil && info.IsDir() && info.Mode().Perm() == 0o700 && owned(info)
+}
+
+// removeSocketDir removes a folder that socketDir made.
+func removeSocketDir(dir, sockets string) error {
+	if sockets == dir {
+		return nil
+	}
+	return errors.Join(os.RemoveAll(sockets), os.Remove(filepath.Join(dir, controlSocket+pathSuffix)))
+}
+
+// findSocket returns the path of the control socket of the lab in dir, whether it is up or not.
+func findSocket(dir string) (string, error) {
+	b, err := os.ReadFile(filepath.Join(dir, controlSocket+pathSuffix))
+	if errors.Is(err, fs.ErrNotExist) {
+		return filepath.Join(dir, controlSocket), nil
+	}
+	return strings.TrimSpace(string(b)), err
+}
+
+// listenControl listens on the control socket. One that a killed daemon left is replaced: that no other daemon is alive, the
+// folder's lock says.
+func listenControl(sockets string) (net.Listener, error) {
+	path := filepath.Join(sockets, controlSocket)
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("replace the control socket: %w", err)
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("listen for the lab's commands: %w", err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}

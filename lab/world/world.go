@@ -1,0 +1,147 @@
+package world
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/slipway-k8s/slipway/lab/kubelet"
+	"github.com/slipway-k8s/slipway/lab/netns"
+	"github.com/slipway-k8s/slipway/lab/pki"
+	"github.com/slipway-k8s/slipway/lab/proc"
+)
+
+// Config says which lab to run.
+type Config struct {
+	Dir     string            // the lab's folder; everything that it writes lies there
+	Bin     string            // folder of the upstream programs
+	Lab     string            // the lab's own binary, for Pods that it plays
+	Latency Latency           // how long simulated things take
+	Images  []kubelet.Program // programs for images, before the built-in ones
+	Network netns.Network
+	Log     *slog.Logger
+}
+
+const (
+	// stopDeadline bounds an orderly stop; what is left then is ended by force.
+	stopDeadline = 12 * time.Second
+	// replyDeadline bounds the wait for the last replies to be read.
+	replyDeadline = 3 * time.Second
+)
+
+// World is a running lab.
+type World struct {
+	cfg       Config
+	started   time.Time
+	state     *state
+	sockets   string // folder of the Unix sockets
+	token     string // of the simulated Hetzner project
+	ca        *pki.CA
+	processes *proc.Supervisor
+	registry  *kubelet.Registry
+	programs  []kubelet.Program
+
+	managements *managements
+
+	stopOnce sync.Once
+	stopErr  error
+	endOnce  sync.Once
+	down     chan struct{} // closed when a command has ended the lab
+}
+
+// Run runs the lab until ctx is done or a command asks it to end, and returns when everything that it started is gone.
+func Run(ctx context.Context, cfg Config) (err error) {
+	if cfg.Dir, err = filepath.Abs(cfg.Dir); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+		return fmt.Errorf("make the lab's folder: %w", err)
+	}
+	if err := os.Chmod(cfg.Dir, 0o700); err != nil {
+		return fmt.Errorf("keep the lab's folder from others: %w", err)
+	}
+	unlock, err := lockFolder(filepath.Join(cfg.Dir, "lab.lock"), cfg.Network.PID())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, unlock()) }()
+
+	w := &World{cfg: cfg, started: time.Now(), processes: proc.New(), registry: kubelet.NewRegistry(), down: make(chan struct{})}
+	w.programs = append(append(w.programs, cfg.Images...), kubelet.DefaultPrograms()...)
+	// Whatever happens below, no process outlives the lab.
+	defer func() { err = errors.Join(err, w.processes.StopAll(context.WithoutCancel(ctx), 0)) }()
+	return w.run(ctx)
+}
+
+func (w *World) run(ctx context.Context) (err error) {
+	if w.sockets, err = socketDir(w.cfg.Dir); err != nil {
+		return err
+	}
+	if w.state, err = loadState(w.path("state.json")); err != nil {
+		return err
+	}
+	if w.token, err = ensureToken(w.path("token")); err != nil {
+		return fmt.Errorf("the simulated project's token: %w", err)
+	}
+	if w.ca, err = pki.EnsureCA(w.path("pki"), "ca", "Slipway lab"); err != nil {
+		return fmt.Errorf("the lab's certificate authority: %w", err)
+	}
+	taken, api, err := claimSlot(ctx, w.cfg.Network, w.state.slot(), w.cfg.Dir)
+	if err != nil {
+		return err
+	}
+	defer api.Close()
+	if err := w.state.update(func(d *stateData) error { d.Slot = taken; return nil }); err != nil {
+		return err
+	}
+
+	// The parts live longer than ctx: they end in order, by stop.
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	w.managements = newManagements(life, w)
+	w.managements.resume()
+
+	control, err := listenControl(w.sockets)
+	if err != nil {
+		return err
+	}
+	server := &http.Server{Handler: w.handler(), ReadHeaderTimeout: 10 * time.Second}
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = server.Serve(control) }) // ends by Close
+	defer serving.Wait()
+	defer server.Close()
+	w.cfg.Log.Info("the lab is up", "dir", w.cfg.Dir, "slot", int(taken), "isolation", w.cfg.Network.Isolation())
+
+	select {
+	case <-ctx.Done():
+		return w.stop()
+	case <-w.down: // the reply is on its way
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), replyDeadline)
+		defer cancel()
+		return errors.Join(w.stopErr, server.Shutdown(ctx))
+	}
+}
+
+// stop ends everything that the lab runs, in order as far as stopDeadline allows, once.
+func (w *World) stop() error {
+	w.stopOnce.Do(func() { w.stopErr = w.stopParts() })
+	return w.stopErr
+}
+
+func (w *World) stopParts() error {
+	w.cfg.Log.Info("the lab ends")
+	ctx, cancel := context.WithTimeout(context.Background(), stopDeadline)
+	defer cancel()
+	err := w.managements.stop(ctx)
+	return errors.Join(err, w.processes.StopAll(ctx, time.Second), removeSocketDir(w.cfg.Dir, w.sockets))
+}
+
+func (w *World) path(parts ...string) string {
+	return filepath.Join(append([]string{w.cfg.Dir}, parts...)...)
+}
