@@ -64,21 +64,30 @@ func Modules(ctx context.Context, bin string) ([]Module, error) {
 func programVersion(program, module string) (string, error) {
 	info, err := buildinfo.ReadFile(program)
 	if err != nil {
-		return "", fmt.Errorf("read the version of %s (it is built by \"go install tool\" in the lab's module): %w", program, err)
+		return "", fmt.Errorf("read the version of %s (\"go install tool\" in the lab's module builds it): %w", program, err)
 	}
+	version, err := moduleVersion(info, module)
+	if err != nil {
+		return "", fmt.Errorf("read the version of %s: %w", program, err)
+	}
+	return version, nil
+}
+
+// moduleVersion finds a module's version in build information. The module is
+// the main one of a program that was installed as a tool, a dependency of a
+// program that embeds it.
+func moduleVersion(info *debug.BuildInfo, module string) (string, error) {
 	for _, m := range append([]*debug.Module{&info.Main}, info.Deps...) {
 		if m.Path != module {
 			continue
 		}
-		if m.Replace != nil {
-			m = m.Replace
-		}
-		if !strings.HasPrefix(m.Version, "v") {
-			return "", fmt.Errorf("%s was built from %s at %q, which is not a release: no provider version to publish it under", program, module, m.Version)
+		// A module out of a folder has no version that clusterctl could order.
+		if m.Replace != nil || !strings.HasPrefix(m.Version, "v") {
+			return "", fmt.Errorf("it was built from %s at %q, which is not a release", module, m.Version)
 		}
 		return m.Version, nil
 	}
-	return "", fmt.Errorf("%s was not built from %s but from %s", program, module, info.Main.Path)
+	return "", fmt.Errorf("it was built from %s, not from %s", info.Main.Path, module)
 }
 
 // keepModule copies what manifests are made from out of Go's module cache to

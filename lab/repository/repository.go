@@ -101,7 +101,7 @@ func Write(ctx context.Context, dir string, opt Options) (Contents, error) {
 
 // notes are the limits of the stand-ins.
 var notes = []string{
-	"CAPH's manifest is a stand-in: the CRDs of HCloud machines, templates and remediations and of HetznerCluster only, without HetznerBareMetal kinds and HetznerClusterTemplate; its webhooks' defaults and refusals are in the CRDs",
+	"CAPH's manifest is a stand-in: it has the kinds of HCloud machines, remediations and their templates and HetznerCluster, without HetznerBareMetal kinds and HetznerClusterTemplate",
 	"cert-manager's manifest is a stand-in: issuers, certificates and certificate requests with open schemas, one controller, no webhook",
 	"the charts are stand-ins with the originals' names, versions and values; Cilium's pods are simulated",
 }
