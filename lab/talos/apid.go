@@ -1,0 +1,198 @@
+package talos
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/siderolabs/talos/pkg/machinery/api/machine"
+	"github.com/siderolabs/talos/pkg/machinery/constants"
+	"github.com/siderolabs/talos/pkg/machinery/role"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/slipway-k8s/slipway/lab/pki"
+)
+
+// localBuffer is the size in bytes of the pipe between apid and machined.
+const localBuffer = 256 << 10
+
+// apid is the machine API's door: it serves TLS on the server's addresses, knows who the caller is, and sends each call to
+// where its metadata says: "node" to one node, "nodes" to many, none of both to this one.
+type apid struct {
+	system  *system
+	trusted *x509.CertPool // of clients and of other nodes
+
+	local  *grpc.ClientConn
+	pipe   *bufconn.Listener
+	inner  *grpc.Server // machined
+	outer  *grpc.Server
+	client tls.Certificate // shown to other nodes
+
+	mu       sync.Mutex
+	ca       *pki.CA
+	cert     *tls.Certificate
+	certSANs []string
+}
+
+// newAPID makes the door to a system's machined. ca signs its certificates: the server's, and the one that other nodes know
+// it by.
+func newAPID(y *system, ca *pki.CA) (*apid, error) {
+	a := &apid{system: y, ca: ca, trusted: x509.NewCertPool()}
+	if !a.trusted.AppendCertsFromPEM(y.config.trustedMachineCAs()) {
+		return nil, errors.New("machine.ca holds no certificate")
+	}
+	pair, err := ca.Issue(pki.Request{CommonName: y.hostname, Organizations: []string{string(role.Impersonator)}})
+	if err != nil {
+		return nil, err
+	}
+	if a.client, err = pair.TLS(); err != nil {
+		return nil, err
+	}
+	if _, err := a.certificate(nil); err != nil {
+		return nil, err
+	}
+
+	a.pipe = bufconn.Listen(localBuffer)
+	a.inner = grpc.NewServer(grpc.MaxRecvMsgSize(constants.GRPCMaxMessageSize),
+		grpc.UnaryInterceptor(authorizeUnary), grpc.StreamInterceptor(authorizeStream))
+	machine.RegisterMachineServiceServer(a.inner, &machined{system: y})
+	a.local, err = grpc.NewClient("passthrough:///machined",
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return a.pipe.DialContext(ctx) }),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(constants.GRPCMaxMessageSize)))
+	if err != nil {
+		return nil, err
+	}
+	a.outer = grpc.NewServer(
+		grpc.Creds(credentials.NewTLS(&tls.Config{
+			MinVersion:     tls.VersionTLS13,
+			ClientAuth:     tls.RequireAndVerifyClientCert,
+			ClientCAs:      a.trusted,
+			GetCertificate: a.certificate,
+		})),
+		grpc.MaxRecvMsgSize(constants.GRPCMaxMessageSize),
+		grpc.ForceServerCodecV2(frameCodec{}),
+		grpc.UnknownServiceHandler(a.direct),
+	)
+	return a, nil
+}
+
+// serve serves on the server's addresses, also on those that it gets later, until ctx is done.
+func (a *apid) serve(ctx context.Context) {
+	y := a.system
+	go a.inner.Serve(a.pipe) // it returns when it is stopped, and has nothing else to say
+	defer func() {
+		a.outer.Stop()
+		a.inner.Stop()
+		a.local.Close()
+	}()
+	serveOnAddresses(ctx, y.server.addresses, constants.ApidPort, y.talos.config.Listen, func(l net.Listener) {
+		if err := a.outer.Serve(l); err != nil && ctx.Err() == nil && !errors.Is(err, net.ErrClosed) {
+			y.log.Warn("the machine API stopped serving an address", "address", l.Addr().String(), "reason", err)
+		}
+	}, func(problem error) {
+		if problem != nil {
+			y.services.set(serviceAPID, stateWaiting, problem.Error())
+			return
+		}
+		y.services.run(serviceAPID, "Started")
+	})
+}
+
+// sans is what the server's certificate is for at present.
+func (a *apid) sans() []string {
+	addrs, _ := a.system.server.addresses.get()
+	return a.system.config.apidSANs(a.system.hostname, addrs)
+}
+
+// certificate returns the server's certificate, a new one when the server's addresses have changed.
+func (a *apid) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	want := a.sans()
+	if a.cert != nil && slices.Equal(want, a.certSANs) {
+		return a.cert, nil
+	}
+	pair, err := a.ca.Issue(pki.Request{CommonName: a.system.hostname, Hosts: want})
+	if err != nil {
+		return nil, err
+	}
+	cert, err := pair.TLS()
+	if err != nil {
+		return nil, err
+	}
+	a.cert, a.certSANs = &cert, want
+	return a.cert, nil
+}
+
+// direct handles every call.
+func (a *apid) direct(_ any, caller grpc.ServerStream) error {
+	ctx := caller.Context()
+	method, _ := grpc.MethodFromServerStream(caller)
+	md, _ := metadata.FromIncomingContext(ctx)
+	nodes, node := md.Get("nodes"), md.Get("node")
+	forward := a.system.config.controlPlane() // workers pass nothing on
+	out := metadata.New(nil)
+	out.Set(roleKey, peerRoles(ctx, md).Strings()...)
+	ctx = metadata.NewOutgoingContext(ctx, out)
+
+	switch {
+	case len(node) > 1:
+		return status.Error(codes.InvalidArgument, "node metadata must be single-valued")
+	case len(nodes) == 0 && len(node) == 0:
+		return pass(ctx, caller, method, a.machined())
+	case !forward && len(nodes)+len(node) == 1 && slices.Contains(a.sans(), strings.Join(append(nodes, node...), "")):
+		return pass(ctx, caller, method, a.machined()) // a worker knows itself by name
+	case !forward:
+		return status.Error(codes.PermissionDenied, "no request forwarding")
+	case len(nodes) > 0:
+		if !strings.HasPrefix(method, "/"+machine.MachineService_ServiceDesc.ServiceName+"/") {
+			return status.Errorf(codes.InvalidArgument, "one-2-many proxying is not supported for method %s", method)
+		}
+		backends := make([]backend, len(nodes))
+		for i, n := range nodes {
+			backends[i] = a.remote(n)
+		}
+		return fanOut(ctx, caller, method, backends)
+	default:
+		return pass(ctx, caller, method, a.remote(node[0]))
+	}
+}
+
+func (a *apid) machined() backend {
+	return backend{target: a.system.hostname, dial: func() (*grpc.ClientConn, error) { return a.local, nil }}
+}
+
+// remote is the apid of another node, or this one's own under one of its addresses.
+func (a *apid) remote(target string) backend {
+	return backend{target: target, hangUp: true, dial: func() (*grpc.ClientConn, error) {
+		addr, err := netip.ParseAddr(target)
+		if err != nil {
+			known := false
+			if addr, known = a.system.resolve(target); !known {
+				return nil, fmt.Errorf("lookup %s: no such member of the cluster", target)
+			}
+		}
+		if !addr.IsLoopback() {
+			return nil, fmt.Errorf("dial %s: no route to host: the lab's network is 127.0.0.0/8", addr)
+		}
+		return grpc.NewClient("passthrough:///"+netip.AddrPortFrom(addr, constants.ApidPort).String(),
+			grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{
+				MinVersion: tls.VersionTLS13, RootCAs: a.trusted, Certificates: []tls.Certificate{a.client}, ServerName: addr.String(),
+			})),
+			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(constants.GRPCMaxMessageSize)))
+	}}
+}

@@ -1,0 +1,171 @@
+package talos
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/siderolabs/talos/pkg/machinery/constants"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/slipway-k8s/slipway/lab/pki"
+	"github.com/slipway-k8s/slipway/lab/plane"
+)
+
+// planePause is the time between two tries to start a control plane that does not come up.
+const planePause = 3 * time.Second
+
+// runPlane runs kube-apiserver, kube-controller-manager and kube-scheduler whenever the server's etcd member serves, until ctx
+// is done.
+func (y *system) runPlane(ctx context.Context) {
+	for ctx.Err() == nil {
+		y.setAPIServer("waiting for etcd")
+		url, err := y.etcd.url.await(ctx, func(url string) bool { return url != "" })
+		if err != nil {
+			return
+		}
+		if err := y.servePlane(ctx, url); err != nil && ctx.Err() == nil {
+			y.setAPIServer("failed, tried again: " + err.Error())
+			y.log.Warn("the control plane failed and is tried again", "reason", err)
+			sleep(ctx, planePause)
+		}
+	}
+}
+
+// servePlane runs the control plane on the etcd member at url until ctx is done or that member has left.
+func (y *system) servePlane(ctx context.Context, url string) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		if _, err := y.etcd.url.await(ctx, func(now string) bool { return now != url }); err == nil {
+			cancel(errLeft)
+		}
+	}()
+	config, err := y.planeConfig(url)
+	if err != nil {
+		return err
+	}
+	egress, err := y.serveEgress(ctx)
+	if err != nil {
+		return err
+	}
+	config.EgressSocket = egress.socket
+
+	y.setAPIServer("starting")
+	p, err := plane.Start(ctx, y.talos.config.Processes, config)
+	if err != nil {
+		return err
+	}
+	y.setAPIServer("ready")
+	y.plane.set(p)
+	y.log.Info("the kube-apiserver is ready", "endpoint", p.Endpoint())
+	admin, err := y.adminOf(p)
+	if err != nil {
+		cancel(err)
+	}
+	var helpers sync.WaitGroup
+	for _, help := range []func(context.Context){
+		func(ctx context.Context) { y.serveOtherAddresses(ctx, p) },
+		func(ctx context.Context) { egress.follow(ctx, y, admin) },
+		func(ctx context.Context) { y.applyManifests(ctx, admin) },
+		func(ctx context.Context) { y.serveServiceAccounts(ctx, admin) },
+	} {
+		helpers.Go(func() { help(ctx) })
+	}
+	<-ctx.Done()
+
+	y.plane.set(nil)
+	helpers.Wait()
+	stopping, done := ending(ctx)
+	defer done()
+	return p.Stop(stopping)
+}
+
+// adminOf is the access of Talos itself to a kube-apiserver.
+func (y *system) adminOf(p *plane.Plane) (*rest.Config, error) {
+	kubeconfig, err := p.Kubeconfig("system:talos", "system:masters")
+	if err != nil {
+		return nil, err
+	}
+	return clientcmd.RESTConfigFromKubeConfig(kubeconfig)
+}
+
+// planeConfig is the control plane that the machine configuration describes.
+func (y *system) planeConfig(etcdURL string) (plane.Config, error) {
+	cluster := y.config.Cluster()
+	aggregator, err := parseCA(cluster.AggregatorCA())
+	if err != nil {
+		return plane.Config{}, fmt.Errorf("cluster.aggregatorCA: %w", err)
+	}
+	if cluster.ServiceAccount() == nil {
+		return plane.Config{}, fmt.Errorf("cluster.serviceAccount: the machine configuration has no key")
+	}
+	etcdClient, err := y.etcd.ca.Issue(pki.Request{CommonName: "kube-apiserver"})
+	if err != nil {
+		return plane.Config{}, err
+	}
+	addresses, _ := y.server.addresses.get()
+	address, err := y.config.nodeIP(addresses)
+	if err != nil { // the kubelet waits for one; a real kube-apiserver listens everywhere and does not care
+		if address, err = y.config.etcdIP(addresses); err != nil {
+			return plane.Config{}, err
+		}
+	}
+	names, err := y.config.apiServerSANs(y.hostname, addresses)
+	if err != nil {
+		return plane.Config{}, err
+	}
+	dir := y.server.path("run", "control-plane")
+	apiArgs, dropped, err := y.config.apiServerArgs(dir)
+	if err != nil {
+		return plane.Config{}, err
+	}
+	y.note("oidc", dropped)
+	return plane.Config{
+		Cluster: cluster.Name(), Bin: y.talos.config.Bin, Dir: dir, LogDir: y.server.path("log"),
+		Address: address.String(), SANs: names,
+		Etcd: plane.EtcdClient{Endpoints: []string{etcdURL}, CA: y.etcd.ca.Cert(), Pair: etcdClient},
+		CA:   y.clusterCA, Aggregator: aggregator, ServiceAccountKey: cluster.ServiceAccount().Key,
+		Issuer:           cluster.Endpoint().String(),
+		ServiceCIDR:      commaJoined(cluster.Network().ServiceCIDRs()),
+		PodCIDR:          commaJoined(cluster.Network().PodCIDRs()),
+		EncryptionConfig: y.config.encryptionConfig(),
+		AuditLog:         filepath.Join(y.talos.config.ClustersDir, cluster.Name(), "audit-"+y.name+".jsonl"),
+		LeaderElect:      true,
+		Prefix:           y.name + "/", Labels: y.processLabels(),
+		APIArgs:               apiArgs,
+		ControllerManagerArgs: append(leaderElection(), flags(cluster.ControllerManager().ExtraArgs(), nil)...),
+		SchedulerArgs:         append(leaderElection(), flags(cluster.Scheduler().ExtraArgs(), nil)...),
+	}, nil
+}
+
+// leaderElection lets another server take over two seconds after the leader's lease has run out, 12 seconds after the leader
+// is gone: with the defaults (15 s) every rollout of a rehearsal waits longer. The leader itself has 10 s to renew, as by
+// default: on two busy cores it may need them.
+func leaderElection() []string {
+	return []string{"--leader-elect-lease-duration=12s", "--leader-elect-renew-deadline=10s", "--leader-elect-retry-period=2s"}
+}
+
+// serveOtherAddresses has the kube-apiserver answer on the server's other addresses too, as one that listens everywhere does.
+func (y *system) serveOtherAddresses(ctx context.Context, p *plane.Plane) {
+	own := hostPort(p)
+	listen := func(ctx context.Context, addr string) (net.Listener, error) {
+		if addr == own {
+			return closedListener{}, nil // the kube-apiserver's own socket
+		}
+		return y.talos.config.Listen(ctx, addr)
+	}
+	serveOnAddresses(ctx, y.server.addresses, constants.DefaultControlPlanePort, listen, func(l net.Listener) {
+		forward(ctx, l, func(ctx context.Context) (net.Conn, error) { return dial(ctx, own) })
+	}, func(problem error) {
+		text := ""
+		if problem != nil {
+			text = "the kube-apiserver is not served on all addresses: " + problem.Error()
+		}
+		y.note("kube-apiserver addresses", text)
+	})
+}

@@ -1,0 +1,15 @@
+// Package talos runs what a simulated Hetzner server runs: Talos Linux, as far as Cluster API, Slipway and a cluster's
+// users can see it from outside.
+//
+// A server boots from its user data, the machine configuration that the bootstrap provider made. It serves the machine API
+// on port 50000 with mutual TLS from the configuration's own authority. On a control plane server, Bootstrap starts a real
+// etcd member and then a real kube-apiserver, kube-controller-manager and kube-scheduler with the cluster's own
+// certificates; the other control plane servers of the cluster find that member through discovery, join it as learners and
+// are promoted. Every server runs a kubelet of the lab.
+//
+// What is real: etcd, its membership, its snapshots and their restoration, the Kubernetes programs, the certificates, the
+// authorization of the machine API, its fan-out to other nodes. What is played: the operating system below, the container
+// runtime, and every setting that nobody outside of the server can see.
+//
+// The path of a server's boot reads from top to bottom in boot.go; each service it starts has a file of its own.
+package talos

@@ -1,0 +1,43 @@
+package talos
+
+import (
+	"fmt"
+	"os"
+
+	"go.etcd.io/etcd/etcdutl/v3/snapshot"
+	"go.uber.org/zap"
+
+	"github.com/slipway-k8s/slipway/lab/plane"
+)
+
+// restore makes the member's data from the uploaded snapshot, with this member as the only one, and deletes the snapshot.
+// skipHashCheck is for a database file that was copied instead of snapshotted.
+func (e *etcdService) restore(config *plane.EtcdConfig, skipHashCheck bool) error {
+	manager := snapshot.NewV3(zap.NewNop())
+	content, err := manager.Status(e.snapshotFile())
+	if err != nil {
+		return fmt.Errorf("verify the uploaded snapshot: %w", err)
+	}
+	e.system.log.Info("etcd is restored from a snapshot", "hash", fmt.Sprintf("%08x", content.Hash),
+		"revision", content.Revision, "keys", content.TotalKey, "bytes", content.TotalSize)
+	// An attempt that died half-way has left what the library would refuse to write over.
+	if err := os.RemoveAll(e.dataDir()); err != nil {
+		return fmt.Errorf("clear the data folder: %w", err)
+	}
+	err = manager.Restore(snapshot.RestoreConfig{
+		SnapshotPath:        e.snapshotFile(),
+		Name:                config.Name,
+		OutputDataDir:       e.dataDir(),
+		PeerURLs:            []string{config.PeerURL()},
+		InitialCluster:      config.Name + "=" + config.PeerURL(),
+		InitialClusterToken: "etcd-cluster", // etcd's own default, which the member starts with
+		SkipHashCheck:       skipHashCheck,
+	})
+	if err != nil {
+		return fmt.Errorf("restore the uploaded snapshot: %w", err)
+	}
+	if err := os.Remove(e.snapshotFile()); err != nil {
+		return fmt.Errorf("remove the uploaded snapshot: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,118 @@
+package talos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/slipway-k8s/slipway/lab/plane"
+)
+
+// dialTimeout bounds a connection to an address of the lab, which either answers at once or not at all.
+const dialTimeout = time.Second
+
+func dial(ctx context.Context, addr string) (net.Conn, error) {
+	d := net.Dialer{Timeout: dialTimeout}
+	return d.DialContext(ctx, "tcp", addr)
+}
+
+// hostPort is the address and port of a kube-apiserver.
+func hostPort(p *plane.Plane) string { return strings.TrimPrefix(p.Endpoint(), "https://") }
+
+// forward passes every connection that l accepts on to what connect connects to, until l is closed or ctx is done.
+func forward(ctx context.Context, l net.Listener, connect func(context.Context) (net.Conn, error)) {
+	var open sync.WaitGroup
+	defer open.Wait()
+	for {
+		from, err := l.Accept()
+		if err != nil {
+			return
+		}
+		open.Go(func() {
+			defer from.Close()
+			to, err := connect(ctx)
+			if err != nil {
+				return // closing the connection is all that a port without a server behind can say
+			}
+			defer to.Close()
+			stop := context.AfterFunc(ctx, func() {
+				from.Close()
+				to.Close()
+			})
+			defer stop()
+			var both sync.WaitGroup
+			both.Go(func() { pipe(to, from) })
+			both.Go(func() { pipe(from, to) })
+			both.Wait()
+		})
+	}
+}
+
+// pipe copies until src ends, and tells dst.
+func pipe(dst, src net.Conn) {
+	_, _ = io.Copy(dst, src) // whatever ends a connection ends it for both sides
+	if c, ok := dst.(interface{ CloseWrite() error }); ok {
+		_ = c.CloseWrite()
+		return
+	}
+	dst.Close()
+}
+
+// closedListener stands for a socket that somebody else listens on.
+type closedListener struct{}
+
+func (closedListener) Accept() (net.Conn, error) { return nil, net.ErrClosed }
+func (closedListener) Close() error              { return nil }
+func (closedListener) Addr() net.Addr            { return &net.TCPAddr{} }
+
+// serveKubePrism serves the Kubernetes API on this server, by whichever kube-apiserver answers: this server's own, another of
+// the cluster, or the endpoint. A real one listens on 127.0.0.1, which servers of a lab share; here it is the node's address.
+func (y *system) serveKubePrism(ctx context.Context, node netip.Addr, port int) error {
+	l, err := y.talos.config.Listen(ctx, withPort(node, port))
+	if err != nil {
+		return fmt.Errorf("KubePrism: listen on %s: %w", withPort(node, port), err)
+	}
+	stop := context.AfterFunc(ctx, func() { l.Close() })
+	go func() {
+		defer stop()
+		forward(ctx, l, y.dialAPI)
+	}()
+	return nil
+}
+
+// dialAPI connects to the first kube-apiserver of the cluster that answers.
+func (y *system) dialAPI(ctx context.Context) (net.Conn, error) {
+	var candidates []string
+	if p, _ := y.plane.get(); p != nil {
+		candidates = append(candidates, hostPort(p))
+	}
+	others, _ := y.talos.discovery.others(y.cluster, y.id)
+	for _, a := range others {
+		if a.apiServer != "" {
+			candidates = append(candidates, a.apiServer)
+		}
+	}
+	if endpoint := y.config.Cluster().Endpoint(); isLoopback(endpoint.Hostname()) {
+		candidates = append(candidates, endpoint.Host)
+	}
+	err := errors.New("no kube-apiserver of the cluster is known, and the endpoint is outside of the lab's network")
+	for _, addr := range candidates {
+		var conn net.Conn
+		if conn, err = dial(ctx, addr); err == nil {
+			return conn, nil
+		}
+	}
+	return nil, err
+}
+
+// isLoopback says whether a host is an address of the lab's network. Names are not looked up.
+func isLoopback(host string) bool {
+	addr, err := netip.ParseAddr(host)
+	return err == nil && addr.IsLoopback()
+}

@@ -1,0 +1,192 @@
+package talos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/siderolabs/talos/pkg/machinery/api/common"
+	"github.com/siderolabs/talos/pkg/machinery/api/machine"
+	"github.com/siderolabs/talos/pkg/machinery/constants"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/emptypb"
+)
+
+// machined answers the machine API's calls for its own server. A call that is not here is answered as unimplemented.
+type machined struct {
+	machine.UnimplementedMachineServiceServer
+	system *system
+}
+
+// controlPlane refuses a call that only control plane servers answer.
+func (m *machined) controlPlane(api string) error {
+	if m.system.etcd == nil {
+		return status.Errorf(codes.Unimplemented, "%s is only available on control plane nodes", api)
+	}
+	return nil
+}
+
+// Version tells the versions of Talos and the platform.
+func (m *machined) Version(context.Context, *emptypb.Empty) (*machine.VersionResponse, error) {
+	return &machine.VersionResponse{Messages: []*machine.Version{{
+		Version:  &machine.VersionInfo{Tag: m.system.version, Sha: "slipway-lab", Os: "linux", Arch: runtime.GOARCH},
+		Platform: &machine.PlatformInfo{Name: "hcloud", Mode: cloudMode{}.String()},
+		Features: &machine.FeaturesInfo{Rbac: true},
+	}}}, nil
+}
+
+// Hostname tells the server's hostname.
+func (m *machined) Hostname(context.Context, *emptypb.Empty) (*machine.HostnameResponse, error) {
+	return &machine.HostnameResponse{Messages: []*machine.Hostname{{Hostname: m.system.hostname}}}, nil
+}
+
+// ServiceList tells of all services.
+func (m *machined) ServiceList(context.Context, *emptypb.Empty) (*machine.ServiceListResponse, error) {
+	return &machine.ServiceListResponse{Messages: []*machine.ServiceList{{Services: m.system.services.list()}}}, nil
+}
+
+// Events sends an empty event at once, which tells the client that the stream has begun, then the past events that were asked
+// for, then what happens, until the client hangs up.
+func (m *machined) Events(request *machine.EventsRequest, stream grpc.ServerStreamingServer[machine.Event]) error {
+	if err := stream.Send(&machine.Event{}); err != nil {
+		return err
+	}
+	next := m.system.events.tail(request)
+	for {
+		events, after, more := m.system.events.after(next)
+		for _, e := range events {
+			if err := stream.Send(e); err != nil {
+				return err
+			}
+		}
+		next = after
+		select {
+		case <-stream.Context().Done():
+			return stream.Context().Err()
+		case <-more:
+		}
+	}
+}
+
+// List lists files below /var, which is what the server's disk holds.
+func (m *machined) List(request *machine.ListRequest, stream grpc.ServerStreamingServer[machine.FileInfo]) error {
+	root := path.Clean("/" + request.Root)
+	dir := m.system.server.path(filepath.FromSlash(root))
+	if root != "/var" && !strings.HasPrefix(root, "/var/") {
+		return fmt.Errorf("lstat %s: no such file or directory (of a simulated server there is only /var)", root)
+	}
+	return filepath.WalkDir(dir, func(file string, entry fs.DirEntry, err error) error {
+		below, _ := filepath.Rel(dir, file) // file is below dir
+		depth := 0
+		if below != "." {
+			depth = 1 + strings.Count(filepath.ToSlash(below), "/")
+		}
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && depth > 0:
+			return nil // it went away meanwhile, as etcd's files do
+		case err != nil:
+			return fmt.Errorf("lstat %s: %w", path.Join(root, filepath.ToSlash(below)), unwrapPath(err))
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return nil
+		}
+		if err := stream.Send(fileInfo(root, below, info)); err != nil {
+			return err
+		}
+		if entry.IsDir() && depth >= listDepth(request) {
+			return fs.SkipDir
+		}
+		return nil
+	})
+}
+
+// listDepth is how many levels below the root are listed.
+func listDepth(r *machine.ListRequest) int {
+	switch {
+	case !r.Recurse:
+		return 1
+	case r.RecursionDepth == 0:
+		return int(^uint(0) >> 1) // all of them
+	default:
+		return int(r.RecursionDepth)
+	}
+}
+
+func fileInfo(root, below string, info fs.FileInfo) *machine.FileInfo {
+	return &machine.FileInfo{
+		Metadata: &common.Metadata{}, // clients read it without a look
+		Name:     path.Join(root, filepath.ToSlash(below)), RelativeName: filepath.ToSlash(below),
+		Size: info.Size(), Mode: uint32(info.Mode()), Modified: info.ModTime().Unix(), IsDir: info.IsDir(),
+	}
+}
+
+// unwrapPath leaves the lab's own path out of an error.
+func unwrapPath(err error) error {
+	if p := (*fs.PathError)(nil); errors.As(err, &p) {
+		return p.Err
+	}
+	return err
+}
+
+// Reboot ends the system and boots it again, with its disk.
+func (m *machined) Reboot(context.Context, *machine.RebootRequest) (*machine.RebootResponse, error) {
+	m.system.endSoon(errReboot)
+	return &machine.RebootResponse{Messages: []*machine.Reboot{{}}}, nil
+}
+
+// Shutdown ends the system and turns the server off.
+func (m *machined) Shutdown(context.Context, *machine.ShutdownRequest) (*machine.ShutdownResponse, error) {
+	m.system.endSoon(errHalt)
+	return &machine.ShutdownResponse{Messages: []*machine.Shutdown{{}}}, nil
+}
+
+// Reset wipes the EPHEMERAL partition, that is all of /var, after the server has left etcd where graceful is asked for. The
+// configuration stays: it is the server's user data.
+func (m *machined) Reset(ctx context.Context, request *machine.ResetRequest) (*machine.ResetResponse, error) {
+	for _, p := range request.SystemPartitionsToWipe {
+		if p.Label != constants.EphemeralPartitionLabel {
+			return nil, status.Errorf(codes.InvalidArgument, "partition %s of a simulated server cannot be wiped: only %s can",
+				p.Label, constants.EphemeralPartitionLabel)
+		}
+	}
+	if request.Graceful && m.system.etcd != nil {
+		if err := m.leave(ctx); err != nil {
+			return nil, fmt.Errorf("leave etcd before the reset: %w", err)
+		}
+	}
+	m.system.wipe.Store(true)
+	cause := errHalt
+	if request.Reboot {
+		cause = errReboot
+	}
+	m.system.endSoon(cause)
+	return &machine.ResetResponse{Messages: []*machine.Reset{{}}}, nil
+}
+
+// replyTime is what a system that ends by request leaves its reply to reach the caller.
+const replyTime = 200 * time.Millisecond
+
+// endSoon ends the system after the reply to the call that asked for it is on its way.
+func (y *system) endSoon(cause error) {
+	time.AfterFunc(replyTime, func() { y.end(cause) })
+}
+
+// wipeIfAsked removes what the system kept on its EPHEMERAL partition, if a reset asked for it.
+func (y *system) wipeIfAsked() {
+	if !y.wipe.Load() {
+		return
+	}
+	if err := os.RemoveAll(y.server.path("var")); err != nil {
+		y.log.Error("the EPHEMERAL partition was not wiped", "reason", err)
+	}
+}

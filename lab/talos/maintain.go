@@ -1,0 +1,52 @@
+package talos
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+
+	"github.com/siderolabs/talos/pkg/machinery/constants"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
+
+	"github.com/slipway-k8s/slipway/lab/pki"
+)
+
+// maintain serves the machine API of a server without a usable configuration, until ctx is done: anybody may call, with a
+// certificate that nobody trusts, and is told why the server waits for a configuration.
+func (y *system) maintain(ctx context.Context, reason error) {
+	refusal := status.Errorf(codes.Unimplemented, "API is not implemented in maintenance mode: %v", reason)
+	cert, err := maintenanceCertificate(y.name)
+	if err != nil {
+		y.log.Warn("no machine API in maintenance mode", "reason", err)
+		<-ctx.Done()
+		return
+	}
+	server := grpc.NewServer(
+		grpc.Creds(credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{cert}})),
+		grpc.ForceServerCodecV2(frameCodec{}),
+		grpc.UnknownServiceHandler(func(any, grpc.ServerStream) error { return refusal }),
+	)
+	defer server.Stop()
+	serveOnAddresses(ctx, y.server.addresses, constants.ApidPort, y.talos.config.Listen, func(l net.Listener) {
+		_ = server.Serve(l) // it ends with the listener
+	}, func(problem error) {
+		if problem != nil {
+			y.log.Warn("no machine API in maintenance mode", "reason", problem)
+		}
+	})
+}
+
+func maintenanceCertificate(name string) (tls.Certificate, error) {
+	ca, err := pki.NewCA("maintenance")
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	pair, err := ca.Issue(pki.Request{CommonName: name, Hosts: []string{name}})
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	return pair.TLS()
+}

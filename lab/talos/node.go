@@ -1,0 +1,147 @@
+package talos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/slipway-k8s/slipway/lab/kubelet"
+	"github.com/slipway-k8s/slipway/lab/pki"
+	"github.com/slipway-k8s/slipway/lab/plane"
+)
+
+// apiPause is the time between two looks for a kube-apiserver.
+const apiPause = 250 * time.Millisecond
+
+// kubeletPause is the time before a kubelet that failed is started again.
+const kubeletPause = 2 * time.Second
+
+// runKubelet runs the server's kubelet, once it has an address and a cluster, until ctx is done.
+func (y *system) runKubelet(ctx context.Context) {
+	for ctx.Err() == nil {
+		if err := y.serveKubelet(ctx); err != nil && ctx.Err() == nil {
+			y.services.set(serviceKubelet, stateFailed, err.Error())
+			y.log.Warn("the kubelet failed and is tried again", "reason", err)
+			sleep(ctx, kubeletPause)
+		}
+	}
+	y.services.set(serviceKubelet, stateFinished, "Service finished")
+}
+
+func (y *system) serveKubelet(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx) // ends KubePrism with the kubelet
+	defer cancel()
+	wait := func(reason error) { y.services.set(serviceKubelet, stateWaiting, reason.Error()) }
+	node, err := y.await(ctx, y.config.nodeIP, wait)
+	if err != nil {
+		return err
+	}
+	wait(errors.New("waiting for the cluster's authority to sign the node's certificate"))
+	ca, err := y.kubeletCA(ctx)
+	if err != nil {
+		return err
+	}
+	server, serverName, err := y.kubeletServer(ctx, node)
+	if err != nil {
+		return err
+	}
+	for {
+		conn, err := y.dialAPI(ctx)
+		if err == nil {
+			conn.Close()
+			break
+		}
+		wait(fmt.Errorf("waiting for a kube-apiserver: %w", err))
+		if !sleep(ctx, apiPause) {
+			return ctx.Err()
+		}
+	}
+	config, err := y.kubeletConfig(ca, node, server, serverName)
+	if err != nil {
+		return err
+	}
+	k, err := kubelet.New(config)
+	if err != nil {
+		return err
+	}
+	y.services.run(serviceKubelet, "Started")
+	y.kubelet.Store(k)
+	defer y.kubelet.Store(nil)
+	return k.Run(ctx)
+}
+
+// kubeletCA is the authority that signs the node's certificate. A worker does not have it and would ask with its bootstrap
+// token; here a control plane server of its cluster signs at once.
+func (y *system) kubeletCA(ctx context.Context) (*pki.CA, error) {
+	if y.clusterCA != nil {
+		return y.clusterCA, nil
+	}
+	a, err := y.other(ctx, func(a affiliate) bool { return a.clusterCA != nil })
+	return a.clusterCA, err
+}
+
+// kubeletServer is where the kubelet reaches the Kubernetes API, and the name to verify there: KubePrism, which knows every
+// kube-apiserver of the cluster; without it a control plane's own, or the endpoint.
+func (y *system) kubeletServer(ctx context.Context, node netip.Addr) (url, name string, err error) {
+	if prism := y.config.Machine().Features().KubePrism(); prism.Enabled() {
+		err := y.serveKubePrism(ctx, node, prism.Port())
+		return "https://" + withPort(node, prism.Port()), "localhost", err
+	}
+	if y.etcd == nil {
+		return y.config.Cluster().Endpoint().String(), "", nil
+	}
+	p, err := y.plane.await(ctx, func(p *plane.Plane) bool { return p != nil })
+	if err != nil {
+		return "", "", err
+	}
+	return p.Endpoint(), "", nil
+}
+
+func (y *system) kubeletConfig(ca *pki.CA, node netip.Addr, server, serverName string) (kubelet.Config, error) {
+	version, err := y.config.kubeletVersion()
+	if err != nil {
+		return kubelet.Config{}, fmt.Errorf("machine.kubelet.image: %w", err)
+	}
+	client := func(user, group string) (*rest.Config, error) {
+		pair, err := ca.Issue(pki.Request{CommonName: user, Organizations: []string{group}})
+		return &rest.Config{Host: server, TLSClientConfig: rest.TLSClientConfig{
+			ServerName: serverName, CAData: ca.Cert(), CertData: pair.Cert, KeyData: pair.Key}}, err
+	}
+	identity, err := client("system:node:"+y.hostname, "system:nodes")
+	if err != nil {
+		return kubelet.Config{}, err
+	}
+	admin, err := client("system:talos:node-labels", "system:masters")
+	if err != nil {
+		return kubelet.Config{}, err
+	}
+	var taints []corev1.Taint
+	for _, t := range y.config.nodeTaints() {
+		taints = append(taints, corev1.Taint{Key: t.Key, Value: t.Value, Effect: corev1.TaintEffect(t.Effect)})
+	}
+	external := ""
+	addresses, _ := y.server.addresses.get()
+	if n := len(addresses); n > 0 && addresses[n-1] != node {
+		external = addresses[n-1].String() // the public one comes last
+	}
+	lab := y.talos.config
+	network := kubelet.NetworkFromAgent
+	return kubelet.Config{
+		Cluster: y.config.Cluster().Name(), Node: y.hostname,
+		Labels: y.config.nodeLabels(), Annotations: y.config.Machine().NodeAnnotations(), Taints: taints,
+		ExternalCloudProvider: y.config.cloudProviderExternal(),
+		InternalIP:            node.String(), ExternalIP: external,
+		KubeletVersion: version, OSImage: "Talos (" + y.version + ")",
+		Client: identity, Admin: admin,
+		// Pods reach the API by the Service "kubernetes", which has no endpoints in a lab: the load balancer is as good.
+		PodServer: y.config.Cluster().Endpoint().String(),
+		Dir:       y.server.path("var", "lib", "kubelet"),
+		Processes: lab.Processes, Programs: lab.Programs, Bin: lab.Bin, Lab: lab.Lab, Registry: lab.Registry, PodEnv: lab.PodEnv,
+		Network: network, ServingCSR: y.config.rotateServerCertificates(), Latency: lab.Latency.Kubelet, Log: y.log,
+	}, nil
+}

@@ -1,0 +1,313 @@
+package talos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/siderolabs/talos/pkg/machinery/api/machine"
+
+	"github.com/slipway-k8s/slipway/lab/cloud"
+	"github.com/slipway-k8s/slipway/lab/kubelet"
+	"github.com/slipway-k8s/slipway/lab/pki"
+	"github.com/slipway-k8s/slipway/lab/plane"
+	"github.com/slipway-k8s/slipway/lab/proc"
+)
+
+// defaultVersion is reported where the image's name has no version: the one of the guide's version matrix.
+const defaultVersion = "v1.12.2"
+
+// Phases of a system, as the status shows them.
+const (
+	phaseOff         = "off"
+	phaseBooting     = "booting"
+	phaseMaintenance = "maintenance"
+	phaseRunning     = "running"
+	phaseForeign     = "not Talos"
+)
+
+// system is one run of a server's operating system, from power on to power off.
+type system struct {
+	talos    *Talos
+	server   *server
+	id       int64
+	name     string // the server's
+	version  string
+	foreign  string // why what boots is not Talos; empty: it is
+	userData string
+	end      context.CancelCauseFunc
+	log      *slog.Logger
+
+	// Set by start, before the phase is phaseRunning for the first time; constant from then on.
+	config    machineConfig
+	hostname  string
+	cluster   string  // key in discovery
+	clusterCA *pki.CA // nil on a worker
+	services  *services
+	events    *eventLog
+	etcd      *etcdService                    // nil on a worker
+	plane     *watched[*plane.Plane]          // nil while no kube-apiserver of this server is ready
+	kubelet   atomic.Pointer[kubelet.Kubelet] // nil while none runs
+
+	runtimeUp atomic.Bool // the container runtime is up
+	wipe      atomic.Bool // the EPHEMERAL partition is to be wiped when the system has ended
+
+	mu        sync.Mutex
+	phase     string
+	reason    string
+	apiServer string            // what the control plane does
+	notes     map[string]string // what is not as the configuration asks, by topic
+}
+
+func newSystem(s *server, hardware cloud.Server, end context.CancelCauseFunc) *system {
+	y := &system{
+		talos: s.talos, server: s, id: hardware.ID, name: hardware.Name, userData: hardware.UserData, end: end,
+		version: versionOf(hardware.Image.Description+" "+hardware.Image.Labels["caph-image-name"], defaultVersion),
+		log:     s.talos.config.Log.With("server", hardware.Name),
+		phase:   phaseBooting, notes: map[string]string{},
+	}
+	switch {
+	case hardware.Rescue:
+		y.foreign = "the rescue system runs, of which nothing is simulated"
+	case !runsTalos(hardware.Image):
+		y.foreign = "the image is none of Talos, so nothing of its system is simulated"
+	}
+	return y
+}
+
+// run boots the system and keeps it running until ctx is done; then it ends everything that it started.
+func (y *system) run(ctx context.Context) {
+	defer y.setPhase(phaseOff, "")
+	defer y.wipeIfAsked()
+	if y.foreign != "" {
+		y.setPhase(phaseForeign, y.foreign)
+		<-ctx.Done()
+		return
+	}
+	if !sleep(ctx, y.talos.config.Latency.Boot) {
+		return
+	}
+	err := y.start()
+	if err != nil {
+		y.log.Warn("the server stays in maintenance mode", "reason", err)
+		y.setPhase(phaseMaintenance, err.Error())
+		y.maintain(ctx, err)
+		return
+	}
+	ca, err := y.machineCA(ctx)
+	if err != nil {
+		return // the power is off
+	}
+	apid, err := newAPID(y, ca)
+	if err != nil {
+		y.setPhase(phaseMaintenance, err.Error())
+		y.maintain(ctx, err)
+		return
+	}
+
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { apid.serve(ctx) })
+	wg.Go(func() { y.keepAnnounced(ctx) })
+	if !sleep(ctx, y.talos.config.Latency.Runtime) {
+		return
+	}
+	y.runtimeUp.Store(true)
+	for _, id := range playedServices {
+		y.services.run(id, "Started")
+	}
+	if y.etcd != nil {
+		y.services.run(serviceTrustd, "Started")
+		wg.Go(func() { y.etcd.run(ctx) })
+		wg.Go(func() { y.runPlane(ctx) })
+	}
+	wg.Go(func() { y.runKubelet(ctx) })
+	wg.Go(func() { y.finishBoot(ctx) })
+	<-ctx.Done()
+}
+
+// start reads the configuration and sets up what the rest relies on.
+func (y *system) start() error {
+	config, err := parseConfig(y.userData)
+	if err != nil {
+		return err
+	}
+	y.config, y.hostname, y.cluster = config, config.hostname(y.name), config.clusterKey()
+	if y.hostname != y.name {
+		y.note("hostname", fmt.Sprintf("the configuration names the node %s: node and server differ, so CAPH denies its "+
+			"certificate requests and the cloud controller does not find it", y.hostname))
+	}
+	y.events = &eventLog{}
+	y.services = newServices(y.events, config.controlPlane())
+	y.plane = newWatched[*plane.Plane](nil)
+	if config.controlPlane() {
+		if y.clusterCA, err = parseCA(config.Cluster().IssuingCA()); err != nil {
+			return fmt.Errorf("cluster.ca: %w", err)
+		}
+		if y.etcd, err = newEtcdService(y); err != nil {
+			return err
+		}
+	}
+	y.events.publish(&machine.SequenceEvent{Sequence: "boot", Action: machine.SequenceEvent_START})
+	y.setPhase(phaseRunning, "")
+	return nil
+}
+
+// finishBoot ends the boot sequence once etcd and the kubelet run, as Talos does.
+func (y *system) finishBoot(ctx context.Context) {
+	from := 0
+	for {
+		kubelet, _ := y.services.get(serviceKubelet)
+		etcd := stateRunning
+		if y.etcd != nil {
+			etcd, _ = y.services.get(serviceEtcd)
+		}
+		if kubelet == stateRunning && etcd == stateRunning {
+			y.events.publish(&machine.SequenceEvent{Sequence: "boot", Action: machine.SequenceEvent_STOP})
+			return
+		}
+		_, next, more := y.events.after(from) // every change of a service is an event
+		from = next
+		select {
+		case <-ctx.Done():
+			return
+		case <-more:
+		}
+	}
+}
+
+// machineCA returns the authority that signs the machine API's certificates. A worker does not have its key: a control plane
+// server of its cluster signs for it.
+func (y *system) machineCA(ctx context.Context) (*pki.CA, error) {
+	ca, ok, err := y.config.machineCA()
+	if err != nil {
+		y.setPhase(phaseMaintenance, err.Error())
+		y.maintain(ctx, err)
+		return nil, err
+	}
+	if ok {
+		return ca, nil
+	}
+	y.setPhase(phaseBooting, "waiting for a control plane server of its cluster to sign the machine API's certificate")
+	a, err := y.other(ctx, func(a affiliate) bool { return a.machineCA != nil })
+	if err != nil {
+		return nil, err
+	}
+	y.setPhase(phaseRunning, "")
+	return a.machineCA, nil
+}
+
+// other waits for another server of the cluster that fits.
+func (y *system) other(ctx context.Context, fits func(affiliate) bool) (affiliate, error) {
+	for {
+		others, changed := y.talos.discovery.others(y.cluster, y.id)
+		if i := slices.IndexFunc(others, fits); i >= 0 {
+			return others[i], nil
+		}
+		select {
+		case <-ctx.Done():
+			return affiliate{}, ctx.Err()
+		case <-changed:
+		}
+	}
+}
+
+// keepAnnounced announces the server whenever its addresses, its etcd or its kube-apiserver change, until ctx is done.
+func (y *system) keepAnnounced(ctx context.Context) {
+	defer y.talos.discovery.withdraw(y.cluster, y.id)
+	var etcdChanged <-chan struct{}
+	for {
+		_, addressesChanged := y.server.addresses.get()
+		_, planeChanged := y.plane.get()
+		if y.etcd != nil {
+			_, etcdChanged = y.etcd.url.get()
+		}
+		y.announce()
+		select {
+		case <-ctx.Done():
+			return
+		case <-addressesChanged:
+		case <-planeChanged:
+		case <-etcdChanged:
+		}
+	}
+}
+
+func (y *system) announce() {
+	addresses, _ := y.server.addresses.get()
+	a := affiliate{hostname: y.hostname, addresses: addresses, clusterCA: y.clusterCA}
+	a.machineCA, _, _ = y.config.machineCA() // an error has kept the server in maintenance mode
+	if y.etcd != nil {
+		a.etcd, _ = y.etcd.url.get()
+	}
+	if p, _ := y.plane.get(); p != nil {
+		a.apiServer = strings.TrimPrefix(p.Endpoint(), "https://")
+	}
+	y.talos.discovery.announce(y.cluster, y.id, a)
+}
+
+// await returns the first address that pick accepts of those that the server has or gets; waiting is told why there is none.
+func (y *system) await(ctx context.Context, pick func([]netip.Addr) (netip.Addr, error), waiting func(error)) (netip.Addr, error) {
+	var picked netip.Addr
+	_, err := y.server.addresses.await(ctx, func(addrs []netip.Addr) bool {
+		addr, err := pick(addrs)
+		if err != nil {
+			waiting(err)
+			return false
+		}
+		picked = addr
+		return true
+	})
+	return picked, err
+}
+
+// ending is the context in which a service that is being stopped may still work: cut short when the power is.
+func ending(ctx context.Context) (context.Context, context.CancelFunc) {
+	if errors.Is(context.Cause(ctx), errPowerOff) {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+}
+
+// processLabels are those of every process of the server, for the lab's status.
+func (y *system) processLabels() map[string]string {
+	return map[string]string{proc.LabelCluster: y.config.Cluster().Name(), proc.LabelServer: y.name}
+}
+
+// resolve finds the address of a server of the cluster by its name, where host DNS is configured to know them.
+func (y *system) resolve(name string) (netip.Addr, bool) {
+	if !y.config.Machine().Features().HostDNS().ResolveMemberNames() {
+		return netip.Addr{}, false
+	}
+	return y.talos.discovery.resolve(y.cluster, name)
+}
+
+func (y *system) setAPIServer(state string) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	y.apiServer = state
+}
+
+func (y *system) setPhase(phase, reason string) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	y.phase, y.reason = phase, reason
+}
+
+// note records what is not as the configuration asks; an empty text takes it back.
+func (y *system) note(topic, text string) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	if text == "" {
+		delete(y.notes, topic)
+		return
+	}
+	y.notes[topic] = text
+}

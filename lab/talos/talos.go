@@ -1,0 +1,216 @@
+package talos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/slipway-k8s/slipway/lab/cloud"
+	"github.com/slipway-k8s/slipway/lab/kubelet"
+	"github.com/slipway-k8s/slipway/lab/proc"
+)
+
+// Config is what all servers of a lab have in common. Fields without a default named here are required.
+type Config struct {
+	// Dir holds one folder a server: its disk. It holds keys and is made 0700.
+	Dir string
+	// ClustersDir holds one folder a workload cluster, with the audit logs of its kube-apiservers.
+	ClustersDir string
+	// SocketDir is the folder of Unix sockets. Its path is short, for a socket's may have 103 bytes.
+	SocketDir string
+	// Bin is the folder of the upstream programs.
+	Bin string
+	// Lab is the lab's own binary, for Pods that it plays.
+	Lab string
+	// Processes starts etcd, the control planes and the Pods.
+	Processes *proc.Supervisor
+	// Listen opens a listening socket on "address:port"; servers have no other way to listen.
+	Listen func(ctx context.Context, addr string) (net.Listener, error)
+	// Registry is shared by all kubelets of the lab.
+	Registry *kubelet.Registry
+	// Programs maps images to executables, for the Pods of workload clusters.
+	Programs []kubelet.Program
+	// PodEnv is the environment that every Pod's process gets.
+	PodEnv map[string]string
+	// Latency of what is played; the zero value waits for nothing.
+	Latency Latency
+	// PoweredOff is told when a server has shut itself down. Default: nobody is.
+	PoweredOff func(serverID int64)
+	// Log, by default none.
+	Log *slog.Logger
+}
+
+// Latency is how long a server takes to boot, besides what really runs.
+type Latency struct {
+	Boot    time.Duration // from power on until the machine API answers
+	Runtime time.Duration // from then until the container runtime is up, before which Bootstrap is refused
+	Kubelet kubelet.Latency
+}
+
+// FastLatency keeps a rehearsal short.
+func FastLatency() Latency {
+	return Latency{Boot: time.Second, Runtime: 200 * time.Millisecond, Kubelet: kubelet.FastLatency()}
+}
+
+// RealLatency is near to a small cloud server's: firmware, boot loader, kernel, an address by DHCP. The figures are assumed
+// from general experience, not measured for this project.
+func RealLatency() Latency {
+	return Latency{Boot: 25 * time.Second, Runtime: 8 * time.Second, Kubelet: kubelet.RealLatency()}
+}
+
+func (c Config) withDefaults() (Config, error) {
+	var missing []error
+	require := func(ok bool, field, hint string) {
+		if !ok {
+			missing = append(missing, fmt.Errorf("%s is missing: %s", field, hint))
+		}
+	}
+	require(filepath.IsAbs(c.Dir), "Dir", "give an absolute path")
+	require(filepath.IsAbs(c.ClustersDir), "ClustersDir", "give an absolute path")
+	require(filepath.IsAbs(c.SocketDir), "SocketDir", "give the absolute path of a folder with a short path")
+	require(filepath.IsAbs(c.Bin), "Bin", "give the absolute path of the folder of programs")
+	require(c.Processes != nil, "Processes", "give a supervisor")
+	require(c.Listen != nil, "Listen", "give a way to listen")
+	require(c.Registry != nil, "Registry", "give the lab's registry")
+	if err := errors.Join(missing...); err != nil {
+		return c, fmt.Errorf("simulated Talos servers: %w", err)
+	}
+	if c.PoweredOff == nil {
+		c.PoweredOff = func(int64) {}
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return c, nil
+}
+
+// Talos runs the servers of one simulated project. It is the lab's cloud.Machine.
+type Talos struct {
+	config    Config
+	discovery *discovery
+
+	mu      sync.Mutex
+	servers map[int64]*server
+}
+
+var _ cloud.Machine = (*Talos)(nil)
+
+// New returns a Talos without servers.
+func New(config Config) (*Talos, error) {
+	config, err := config.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(config.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the folder of the servers: %w", err)
+	}
+	return &Talos{config: config, discovery: newDiscovery(), servers: map[int64]*server{}}, nil
+}
+
+// Start powers a server on: with the disk it had, or a new one. It boots in the background. Starting what runs changes
+// nothing.
+func (t *Talos) Start(_ context.Context, hardware cloud.Server) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if s := t.servers[hardware.ID]; s != nil {
+		s.setHardware(hardware)
+		s.powerOn()
+		return nil
+	}
+	dir, err := t.disk(hardware.ID)
+	if err != nil {
+		return err
+	}
+	if dir == "" {
+		dir = filepath.Join(t.config.Dir, strconv.FormatInt(hardware.ID, 10)+"-"+hardware.Name)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("make the disk of server %s: %w", hardware.Name, err)
+	}
+	s := newServer(t, hardware, dir)
+	t.servers[hardware.ID] = s
+	s.powerOn()
+	return nil
+}
+
+// Stop powers a server off: at once (hard), or after its services have ended in order. Its disk stays.
+func (t *Talos) Stop(ctx context.Context, serverID int64, hard bool) error {
+	if s := t.server(serverID); s != nil {
+		return s.powerOff(ctx, hard)
+	}
+	return nil
+}
+
+// Delete ends a server at once and removes its disk. Its etcd member stays in the membership, as that of a real server does.
+func (t *Talos) Delete(ctx context.Context, serverID int64) error {
+	if s := t.server(serverID); s != nil {
+		if err := s.powerOff(ctx, true); err != nil {
+			return err
+		}
+	}
+	t.mu.Lock()
+	delete(t.servers, serverID)
+	t.mu.Unlock()
+	dir, err := t.disk(serverID)
+	if err != nil || dir == "" {
+		return err
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return fmt.Errorf("remove the disk of server %d: %w", serverID, err)
+	}
+	return nil
+}
+
+// AddressesChanged tells a running server of its addresses.
+func (t *Talos) AddressesChanged(_ context.Context, hardware cloud.Server) error {
+	if s := t.server(hardware.ID); s != nil {
+		s.setHardware(hardware)
+	}
+	return nil
+}
+
+// Close powers all servers off in order and returns when everything of theirs has ended. Their disks stay.
+func (t *Talos) Close(ctx context.Context) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var (
+		wg   sync.WaitGroup
+		mu   sync.Mutex
+		errs []error
+	)
+	for _, s := range t.servers {
+		wg.Go(func() {
+			err := s.powerOff(ctx, false)
+			mu.Lock()
+			defer mu.Unlock()
+			errs = append(errs, err)
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+func (t *Talos) server(id int64) *server {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.servers[id]
+}
+
+// disk finds the folder of a server that was started before, also by a lab before this one; empty: none.
+func (t *Talos) disk(id int64) (string, error) {
+	found, err := filepath.Glob(filepath.Join(t.config.Dir, strconv.FormatInt(id, 10)+"-*"))
+	if err != nil {
+		return "", fmt.Errorf("look for the disk of server %d: %w", id, err)
+	}
+	if len(found) == 0 {
+		return "", nil
+	}
+	return found[0], nil
+}
