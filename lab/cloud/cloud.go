@@ -2,60 +2,174 @@ package cloud
 
 import (
 	"context"
-	"crypto/tls"
+	"errors"
+	"fmt"
+	"math/rand/v2"
 	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 )
 
 // Cloud is one simulated project of the Hetzner Cloud.
 type Cloud struct {
-	config Config
+	config   Config
+	catalog  *catalog
+	mux      *http.ServeMux
+	faults   *faultSet
+	balancer *balancer
+	requests *requestLog
+	effects  map[string]func(*action) effect // by action command; called under mu
+
+	ctx        context.Context // ends with Close
+	cancel     context.CancelFunc
+	background sync.WaitGroup
+
+	mu      sync.Mutex // everything below, and the state's records
+	state   *state
+	bucket  *bucket
+	random  *rand.Rand
+	running bool // between Resume and Close
 }
 
-// New reads the state in config.Dir, or begins an empty project. Nothing runs before Resume.
+// New reads the state in config.Dir, or begins an empty project. The API answers at once, but
+// actions stay running and load balancers closed until Resume.
 func New(config Config) (*Cloud, error) {
 	config, err := config.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	return &Cloud{config: config}, nil
+	if err := os.MkdirAll(config.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("making the simulated cloud's folder: %w", err)
+	}
+	loaded, err := loadState(filepath.Join(config.Dir, "state.json"))
+	if err != nil {
+		return nil, err
+	}
+	for _, offered := range systemImages() {
+		loaded.Images[offered.ID] = offered
+	}
+	requests, err := openRequestLog(config.RequestLog)
+	if err != nil {
+		return nil, err
+	}
+	c := &Cloud{
+		config:   config,
+		catalog:  newCatalog(),
+		mux:      http.NewServeMux(),
+		faults:   newFaultSet(rand.New(rand.NewPCG(config.Seed, 1))),
+		balancer: newBalancer(config.Listen, config.Log),
+		requests: requests,
+		state:    loaded,
+		bucket:   newBucket(config.RateLimit, now()),
+		random:   rand.New(rand.NewPCG(config.Seed, 2)),
+	}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.effects = c.serverEffects()
+	c.effects["create_image"] = c.endCreateImage
+	c.registerAll()
+	return c, nil
+}
+
+// registerAll makes the whole API.
+func (c *Cloud) registerAll() {
+	c.registerCatalog()
+	c.registerActions()
+	register(c, c.networks())
+	register(c, c.loadBalancers())
+	register(c, c.servers())
+	register(c, c.images())
+	register(c, c.placementGroups())
+	register(c, c.sshKeys())
+	register(c, c.firewalls())
+	register(c, c.primaryIPs())
+	register(c, c.volumes())
+	for path, create := range map[string]handler{
+		"networks":         c.createNetwork,
+		"load_balancers":   c.createLoadBalancer,
+		"servers":          c.createServer,
+		"placement_groups": c.createPlacementGroup,
+		"ssh_keys":         c.createSSHKey,
+		"firewalls":        c.createFirewall,
+		"primary_ips":      c.createPrimaryIP,
+		"volumes":          c.createVolume,
+	} {
+		c.handle("POST /"+path, create)
+	}
+	// What the lab does not simulate cannot be made, so that there is none: whoever looks for
+	// leftovers gets a truthful answer.
+	for kind, path := range map[string]string{"certificate": "certificates", "floating_ip": "floating_ips", "iso": "isos"} {
+		register(c, resource[*meta]{kind: kind, path: path, view: func(one *meta) any { return one }})
+	}
+	c.handle("/", func(q *call) (any, error) { return nil, unknownPath(q.r) })
 }
 
 // Resume takes up the work of the state that New read: it starts the machines of running servers,
 // opens the load balancers' ports and goes on with unfinished actions.
-func (c *Cloud) Resume(ctx context.Context) error { return nil }
+func (c *Cloud) Resume(ctx context.Context) error {
+	c.mu.Lock()
+	c.running = true
+	var on []Server
+	for _, one := range ordered(c.state.Servers) {
+		if one.Status == statusRunning {
+			on = append(on, c.machineView(one))
+		}
+	}
+	for _, unfinished := range ordered(c.state.Actions) {
+		if unfinished.Status == actionRunning && unfinished.After == 0 {
+			c.schedule(unfinished)
+		}
+	}
+	c.balancer.apply(c.frontends())
+	c.mu.Unlock()
 
-// Close ends everything that the Cloud does by itself and closes the load balancers. Machines are
-// left to their owner.
-func (c *Cloud) Close() error { return nil }
+	var failed []error
+	for _, one := range on {
+		if err := c.config.Machine.Start(ctx, one); err != nil {
+			failed = append(failed, fmt.Errorf("starting server %s again: %w", one.Name, err))
+		}
+	}
+	return errors.Join(failed...)
+}
 
-// Handler serves the API under /v1.
-func (c *Cloud) Handler() http.Handler { return http.NotFoundHandler() }
+// Close ends everything that the Cloud does by itself and closes the load balancers' ports. The
+// state is kept; machines are left to their owner.
+func (c *Cloud) Close() error {
+	c.mu.Lock()
+	c.running = false
+	c.cancel()
+	c.mu.Unlock()
+	c.background.Wait()
+	c.balancer.close()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return errors.Join(c.save(), c.requests.close())
+}
 
-// Proxy is an HTTP proxy that answers CONNECT api.hetzner.cloud:443 itself, with a certificate of
-// the given CA, and refuses every other target.
-func (c *Cloud) Proxy(ca tls.Certificate) (http.Handler, error) { return http.NotFoundHandler(), nil }
+// keep saves what was changed and makes the load balancers follow it.
+func (c *Cloud) keep() {
+	if err := c.save(); err != nil {
+		c.config.Log.Error("the simulated cloud's state is not kept", "error", err)
+	}
+	if c.running {
+		c.balancer.apply(c.frontends())
+	}
+}
 
-// EnsureSnapshot makes sure that there is a snapshot labelled caph-image-name=<name> and os=talos
-// for the architecture (x86 or arm).
-func (c *Cloud) EnsureSnapshot(name, architecture string) error { return nil }
+func (c *Cloud) save() error { return saveState(filepath.Join(c.config.Dir, "state.json"), c.state) }
 
-// Servers returns all servers, oldest first.
-func (c *Cloud) Servers() []Server { return nil }
+func now() time.Time { return time.Now() }
 
-// LoadBalancers returns all load balancers, oldest first.
-func (c *Cloud) LoadBalancers() []LoadBalancer { return nil }
+func idText(id int64) string { return strconv.FormatInt(id, 10) }
 
-// Metadata serves a server's metadata as http://169.254.169.254 does on the server itself.
-func (c *Cloud) Metadata(serverID int64) http.Handler { return http.NotFoundHandler() }
-
-// InjectFault makes something go wrong from now on and returns the fault's number.
-func (c *Cloud) InjectFault(fault Fault) (int64, error) { return 0, nil }
-
-// RemoveFault ends a fault; it tells whether there was one.
-func (c *Cloud) RemoveFault(id int64) bool { return false }
-
-// Faults returns the faults in force by number.
-func (c *Cloud) Faults() map[int64]Fault { return nil }
-
-// VanishServer makes a server disappear without any request, as a failed host does.
-func (c *Cloud) VanishServer(ctx context.Context, name string) error { return nil }
+// idOrNameText is what a request named something by.
+func idOrNameText(wanted schema.IDOrName) string {
+	if wanted.Name != "" {
+		return wanted.Name
+	}
+	return idText(wanted.ID)
+}

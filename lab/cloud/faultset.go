@@ -1,0 +1,260 @@
+package cloud
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"path"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
+)
+
+// silence is how long a FaultTimeout without a Delay says nothing.
+const silence = 30 * time.Second
+
+// faultSet holds the faults in force.
+type faultSet struct {
+	mu     sync.Mutex
+	random *rand.Rand
+	next   int64
+	armed  map[int64]*armedFault
+}
+
+// armedFault is a fault with what is left of it.
+type armedFault struct {
+	Fault
+	skip, left int // left -1: no end
+}
+
+// strike is a fault that hits.
+type strike struct{ Fault }
+
+func newFaultSet(random *rand.Rand) *faultSet {
+	return &faultSet{random: random, armed: map[int64]*armedFault{}}
+}
+
+// InjectFault makes something go wrong from now on and returns the fault's number.
+func (c *Cloud) InjectFault(fault Fault) (int64, error) {
+	if err := fault.check(); err != nil {
+		return 0, err
+	}
+	s := c.faults
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.next++
+	left := fault.Times
+	if left == 0 {
+		left = -1
+	}
+	s.armed[s.next] = &armedFault{Fault: fault, skip: fault.Skip, left: left}
+	return s.next, nil
+}
+
+// RemoveFault ends a fault; it tells whether there was one.
+func (c *Cloud) RemoveFault(id int64) bool {
+	c.faults.mu.Lock()
+	defer c.faults.mu.Unlock()
+	_, ok := c.faults.armed[id]
+	delete(c.faults.armed, id)
+	return ok
+}
+
+// Faults returns the faults in force by number.
+func (c *Cloud) Faults() map[int64]Fault {
+	c.faults.mu.Lock()
+	defer c.faults.mu.Unlock()
+	found := make(map[int64]Fault, len(c.faults.armed))
+	for id, armed := range c.faults.armed {
+		found[id] = armed.Fault
+	}
+	return found
+}
+
+// check refuses what could never hit, or hit at random by a typing error.
+func (f Fault) check() error {
+	kinds := []FaultKind{FaultOutOfStock, FaultRateLimit, FaultError, FaultLostReply, FaultTimeout, FaultReset, FaultActionError, FaultSlowBoot}
+	var wrong []error
+	if !slices.Contains(kinds, f.Kind) {
+		wrong = append(wrong, fmt.Errorf("kind %q is none of %q", f.Kind, kinds))
+	}
+	for _, pattern := range []string{f.Path, f.Server} {
+		if _, err := path.Match(pattern, ""); err != nil {
+			wrong = append(wrong, fmt.Errorf("pattern %q: %w", pattern, err))
+		}
+	}
+	if f.Skip < 0 || f.Times < 0 || f.Delay < 0 || f.Probability < 0 || f.Probability > 1 {
+		wrong = append(wrong, errors.New("skip, times and delay cannot be negative, probability lies between 0 and 1"))
+	}
+	if f.Status != 0 && (f.Status < 400 || f.Status > 599) {
+		wrong = append(wrong, fmt.Errorf("status %d is no error", f.Status))
+	}
+	if f.Kind == FaultSlowBoot && f.Delay == 0 {
+		wrong = append(wrong, errors.New("slow-boot needs a delay"))
+	}
+	if len(wrong) > 0 {
+		return fmt.Errorf("injecting a fault: %w", errors.Join(wrong...))
+	}
+	return nil
+}
+
+// hit spends one hit of the first fault that the test accepts.
+func (s *faultSet) hit(accepts func(Fault) bool) *strike {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ids := make([]int64, 0, len(s.armed))
+	for id := range s.armed {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	for _, id := range ids {
+		armed := s.armed[id]
+		if !accepts(armed.Fault) {
+			continue
+		}
+		if armed.skip > 0 {
+			armed.skip--
+			continue
+		}
+		if armed.Probability > 0 && s.random.Float64() >= armed.Probability {
+			continue
+		}
+		if armed.left > 0 {
+			armed.left--
+		}
+		if armed.left == 0 {
+			delete(s.armed, id)
+		}
+		return &strike{armed.Fault}
+	}
+	return nil
+}
+
+// request finds the fault that hits a request, if any.
+func (s *faultSet) request(method, requestPath string) *strike {
+	return s.hit(func(f Fault) bool {
+		switch f.Kind {
+		case FaultRateLimit, FaultError, FaultLostReply, FaultTimeout, FaultReset:
+		default:
+			return false
+		}
+		return (f.Method == "" || f.Method == method) && matchesPattern(f.Path, requestPath)
+	})
+}
+
+// action finds the error that an action will end with, if any.
+func (s *faultSet) action(command string) *schema.ActionError {
+	found := s.hit(func(f Fault) bool {
+		return f.Kind == FaultActionError && (f.Command == "" || f.Command == command)
+	})
+	if found == nil {
+		return nil
+	}
+	return &schema.ActionError{Code: orElse(found.Code, "action_failed"), Message: orElse(found.Message, "Action failed")}
+}
+
+// boot is how much later than it should a server's machine starts.
+func (s *faultSet) boot(server string) time.Duration {
+	found := s.hit(func(f Fault) bool { return f.Kind == FaultSlowBoot && matchesPattern(f.Server, server) })
+	if found == nil {
+		return 0
+	}
+	return time.Duration(found.Delay)
+}
+
+// soldOut tells whether creating such a server fails now, and spends a hit.
+func (s *faultSet) soldOut(serverType, location string) bool {
+	return s.hit(func(f Fault) bool { return f.emptiesStock(serverType, location) }) != nil
+}
+
+// listedOut tells whether the type should be shown as out of stock. It spends nothing.
+func (s *faultSet) listedOut(serverType, location string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, armed := range s.armed {
+		if armed.skip == 0 && armed.emptiesStock(serverType, location) {
+			return true
+		}
+	}
+	return false
+}
+
+func (f Fault) emptiesStock(serverType, location string) bool {
+	return f.Kind == FaultOutOfStock && (f.ServerType == "" || f.ServerType == serverType) && (f.Location == "" || f.Location == location)
+}
+
+// before does what a fault does instead of serving the request; false if the request goes on.
+func (s *strike) before(w http.ResponseWriter, r *http.Request) bool {
+	switch s.Kind {
+	case FaultError:
+		status := s.Status
+		if status == 0 {
+			status = http.StatusInternalServerError
+		}
+		code := "server_error"
+		if status == http.StatusBadGateway {
+			code = "bad_gateway"
+		}
+		s.note(w)
+		writeError(w, &apiError{Code: orElse(s.Code, code), Message: orElse(s.Message, "simulated fault"), status: status})
+	case FaultTimeout:
+		s.note(w)
+		delay := time.Duration(s.Delay)
+		if delay == 0 {
+			delay = silence
+		}
+		select {
+		case <-r.Context().Done():
+		case <-time.After(delay):
+		}
+		writeError(w, refuse("timeout", "the request could not be answered in time"))
+	case FaultReset:
+		s.note(w)
+		reset(w)
+	default:
+		return false
+	}
+	return true
+}
+
+// note puts the fault into the request's line of the log.
+func (s *strike) note(w http.ResponseWriter) {
+	if watched, ok := w.(*watchedWriter); ok {
+		watched.fault = s.Kind
+	}
+}
+
+// reset closes the connection with a TCP reset, where there is one to be had, else without a reply.
+func reset(w http.ResponseWriter) {
+	conn, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	raw := conn
+	if wrapped, ok := conn.(interface{ NetConn() net.Conn }); ok { // tls.Conn
+		raw = wrapped.NetConn()
+	}
+	if tcp, ok := raw.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0) // a failure leaves an orderly close, which is no reply either
+	}
+	_ = raw.Close()
+}
+
+func matchesPattern(pattern, name string) bool {
+	if pattern == "" {
+		return true
+	}
+	ok, err := path.Match(pattern, name)
+	return err == nil && ok
+}
+
+func orElse(text, otherwise string) string {
+	if text == "" {
+		return otherwise
+	}
+	return text
+}

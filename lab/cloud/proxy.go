@@ -1,0 +1,112 @@
+package cloud
+
+import (
+	"bufio"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/slipway-k8s/slipway/lab/pki"
+)
+
+// apiHost is the real API's host, which the proxy plays.
+const apiHost = "api.hetzner.cloud"
+
+// Proxy is an HTTP proxy that answers CONNECT api.hetzner.cloud:443 itself, with a certificate of
+// the given CA, and serves the API there. Every other target is refused: nothing leaves the machine.
+func (c *Cloud) Proxy(ca *pki.CA) (http.Handler, error) {
+	pair, err := ca.Issue(pki.Request{CommonName: apiHost, Hosts: []string{apiHost}})
+	if err != nil {
+		return nil, fmt.Errorf("making the simulated cloud's HTTPS proxy: %w", err)
+	}
+	certificate, err := pair.TLS()
+	if err != nil {
+		return nil, fmt.Errorf("making the simulated cloud's HTTPS proxy: %w", err)
+	}
+	p := &proxy{
+		config:  &tls.Config{Certificates: []tls.Certificate{certificate}, NextProtos: []string{"http/1.1"}},
+		tunnels: &tunnels{arrived: make(chan net.Conn), closed: make(chan struct{})},
+	}
+	server := &http.Server{Handler: c.Handler(), ReadHeaderTimeout: time.Minute}
+	// Serve ends with the Cloud; what it then returns says only that.
+	c.background.Go(func() { _ = server.Serve(p.tunnels) })
+	c.background.Go(func() {
+		<-c.ctx.Done()
+		_ = server.Close()
+	})
+	return p, nil
+}
+
+type proxy struct {
+	config  *tls.Config
+	tunnels *tunnels
+}
+
+func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodConnect {
+		http.Error(w, "the lab's proxy takes only CONNECT "+apiHost+":443", http.StatusMethodNotAllowed)
+		return
+	}
+	if r.Host != apiHost+":443" {
+		http.Error(w, fmt.Sprintf("the lab's proxy refuses %s: it plays only %s:443, and nothing leaves the machine", r.Host, apiHost), http.StatusForbidden)
+		return
+	}
+	conn, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		http.Error(w, "the lab's proxy cannot take over this connection: use HTTP/1.1", http.StatusInternalServerError)
+		return
+	}
+	if _, err := conn.Write([]byte("HTTP/1.1 200 Connection established\r\n\r\n")); err != nil {
+		_ = conn.Close()
+		return
+	}
+	p.tunnels.hand(tls.Server(&peeked{Conn: conn, reader: buffered.Reader}, p.config))
+}
+
+// peeked is a connection whose first bytes may already wait in a buffer.
+type peeked struct {
+	net.Conn
+	reader *bufio.Reader
+}
+
+func (p *peeked) Read(into []byte) (int, error) { return p.reader.Read(into) }
+
+// tunnels is the listener of connections that arrive through the proxy.
+type tunnels struct {
+	arrived chan net.Conn
+	closed  chan struct{}
+	once    sync.Once
+}
+
+// hand gives a connection to the server, or closes it if there is none any more.
+func (t *tunnels) hand(conn net.Conn) {
+	select {
+	case t.arrived <- conn:
+	case <-t.closed:
+		_ = conn.Close()
+	}
+}
+
+func (t *tunnels) Accept() (net.Conn, error) {
+	select {
+	case conn := <-t.arrived:
+		return conn, nil
+	case <-t.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (t *tunnels) Close() error {
+	t.once.Do(func() { close(t.closed) })
+	return nil
+}
+
+func (t *tunnels) Addr() net.Addr { return tunnelAddr{} }
+
+type tunnelAddr struct{}
+
+func (tunnelAddr) Network() string { return "tunnel" }
+func (tunnelAddr) String() string  { return apiHost + ":443" }

@@ -1,0 +1,127 @@
+package cloud
+
+import (
+	"bytes"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+// call is one request while it is served, under the Cloud's lock.
+type call struct {
+	*Cloud
+	r     *http.Request
+	query url.Values
+	body  []byte
+}
+
+// largestBody bounds a request's body; user data is at most 32 KiB.
+const largestBody = 1 << 20
+
+// handler serves one call. A nil reply is 204; POST replies 201 and all else 200.
+type handler func(q *call) (any, error)
+
+// handle makes the API serve the pattern ("METHOD /path", without /v1).
+func (c *Cloud) handle(pattern string, serve handler) {
+	c.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { c.serve(w, r, serve) })
+}
+
+// Handler serves the API under /v1.
+func (c *Cloud) Handler() http.Handler {
+	return c.logged(http.StripPrefix("/v1", c.mux))
+}
+
+// serve answers one request, with the faults that hit it.
+func (c *Cloud) serve(w http.ResponseWriter, r *http.Request, serve handler) {
+	hit := c.faults.request(r.Method, r.URL.Path)
+	if hit != nil && hit.before(w, r) {
+		return
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, largestBody))
+	if err != nil {
+		writeError(w, refuse("json_error", "the request's body cannot be read: %v", err))
+		return
+	}
+	reply, err := c.answer(w.Header(), r, body, serve, hit)
+	if hit != nil && hit.Kind == FaultLostReply {
+		hit.note(w)
+		panic(http.ErrAbortHandler) // net/http closes the connection without a reply
+	}
+	switch {
+	case err != nil:
+		writeError(w, err)
+	case reply == nil:
+		w.WriteHeader(http.StatusNoContent)
+	case r.Method == http.MethodPost:
+		writeJSON(w, http.StatusCreated, reply)
+	default:
+		writeJSON(w, http.StatusOK, reply)
+	}
+}
+
+// answer runs the handler under the lock and keeps what it changed.
+func (c *Cloud) answer(header http.Header, r *http.Request, body []byte, serve handler, hit *strike) (any, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if subtle.ConstantTimeCompare([]byte(token), []byte(c.config.Token)) != 1 {
+		return nil, refuse("unauthorized", "unable to authenticate")
+	}
+	limited := !c.bucket.take(now(), header)
+	if limited || (hit != nil && hit.Kind == FaultRateLimit) {
+		return nil, refuse("rate_limit_exceeded", "limit of %d requests per %v reached", c.config.RateLimit.Limit, c.config.RateLimit.Per)
+	}
+	q := &call{Cloud: c, r: r, query: r.URL.Query(), body: body}
+	reply, err := serve(q)
+	if r.Method != http.MethodGet {
+		c.keep()
+	}
+	return reply, err
+}
+
+// id is the path's id; 0, which no record has, where it is not a number.
+func (q *call) id() int64 {
+	id, _ := strconv.ParseInt(q.r.PathValue("id"), 10, 64)
+	return id
+}
+
+// decode reads the request's JSON. A body is optional where nothing in it is required.
+func (q *call) decode(into any) error {
+	if len(bytes.TrimSpace(q.body)) == 0 {
+		return nil
+	}
+	err := json.Unmarshal(q.body, into)
+	var wrongType *json.UnmarshalTypeError
+	if errors.As(err, &wrongType) {
+		return invalid(wrongType.Field, "must not be a %s", wrongType.Value)
+	}
+	if err != nil {
+		return refuse("json_error", "the request's body is not valid JSON")
+	}
+	return nil
+}
+
+// writeError answers with an error in the API's form. The content type matters: hcloud-go reads the
+// code only out of application/json.
+func writeError(w http.ResponseWriter, err error) {
+	var known *apiError
+	if !errors.As(err, &known) {
+		known = refuse("server_error", "%v", err)
+	}
+	writeJSON(w, known.httpStatus(), map[string]*apiError{"error": known})
+}
+
+func writeJSON(w http.ResponseWriter, status int, body any) {
+	data, err := json.Marshal(body)
+	if err != nil { // cannot happen with the types of this package
+		status, data = http.StatusInternalServerError, []byte(`{"error":{"code":"server_error","message":"the reply cannot be encoded"}}`)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(data) // the client may have left
+}
