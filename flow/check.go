@@ -33,6 +33,15 @@ type Status struct {
 // no step runs, nothing is written, and the lock is not taken, so it can be
 // called while a run is at work.
 func (g *Graph) Check(ctx context.Context, j Journal) ([]Status, error) {
+	return g.check(ctx, j, true)
+}
+
+// Recorded is Check without asking the world, for when it cannot be asked.
+func (g *Graph) Recorded(ctx context.Context, j Journal) ([]Status, error) {
+	return g.check(ctx, j, false)
+}
+
+func (g *Graph) check(ctx context.Context, j Journal, world bool) ([]Status, error) {
 	if err := g.Validate(); err != nil {
 		return nil, err
 	}
@@ -45,13 +54,13 @@ func (g *Graph) Check(ctx context.Context, j Journal) ([]Status, error) {
 	all := make([]Status, len(sorted))
 	var asking sync.WaitGroup
 	for i, n := range sorted {
-		asking.Go(func() { all[i] = n.status(ctx, snapshot, behind[n]) })
+		asking.Go(func() { all[i] = n.status(ctx, snapshot, behind[n], world) })
 	}
 	asking.Wait()
 	return all, ctx.Err()
 }
 
-func (n *node) status(ctx context.Context, snapshot Snapshot, seal *node) Status {
+func (n *node) status(ctx context.Context, snapshot Snapshot, seal *node, world bool) Status {
 	rec := snapshot.Steps[n.name]
 	s := Status{
 		Name: n.name, Doc: n.doc, State: rec.State, Attempt: rec.Attempt, Run: rec.Run,
@@ -68,7 +77,7 @@ func (n *node) status(ctx context.Context, snapshot Snapshot, seal *node) Status
 	if err == nil && k.hash != rec.Hash {
 		s.Changed = k.changes(rec)
 	}
-	if rec.State != StateDone || n.verify == nil {
+	if rec.State != StateDone || n.verify == nil || !world {
 		return s
 	}
 	s.Asked = true

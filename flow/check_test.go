@@ -60,6 +60,20 @@ func TestCheckComparesAndWritesNothing(t *testing.T) {
 	}
 }
 
+func TestRecordedDoesNotAsk(t *testing.T) {
+	c, j := chain{spec: map[string]any{"a": 1}}, flow.Memory()
+	mustRun(t, c.graph(), flow.Options{Journal: j})
+	c.spec["a"] = 2
+	all, err := c.graph().Recorded(t.Context(), j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := all[0]; s.Name != "a" || s.State != flow.StateDone || s.Asked || len(s.Changed) != 1 {
+		t.Errorf("a: %+v", s)
+	}
+	wantLines(t, c.asked.take())
+}
+
 func TestCheckBehindASeal(t *testing.T) {
 	v, j := &voyage{}, flow.Memory()
 	mustRun(t, v.graph(), flow.Options{Journal: j, Targets: []string{"launch"}})
