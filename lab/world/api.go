@@ -27,7 +27,15 @@ type Info struct {
 	ControlPlaneCIDR string    `json:"controlPlaneCidr"`
 	PodCIDR          string    `json:"podCidr"`
 	ServiceCIDR      string    `json:"serviceCidr"`
-	Notes            []string  `json:"notes"`
+	// ProviderRepository is the folder that clusterctl's local repositories lie in.
+	ProviderRepository string `json:"providerRepository"`
+	CertManagerURL     string `json:"certManagerUrl"` // path of its manifest
+	CertManagerVersion string `json:"certManagerVersion"`
+	// ChartRepositories are URLs by chart.
+	ChartRepositories map[string]string `json:"chartRepositories"`
+	// Versions of what the repositories offer, by the names of the command's variables without _VERSION.
+	Versions map[string]string `json:"versions"`
+	Notes    []string          `json:"notes"`
 }
 
 // handler is the control API. Whoever may open the socket may do anything: it lies in a folder of the user's own.
@@ -39,7 +47,7 @@ func (w *World) handler() http.Handler {
 			reply(rw, answer, err)
 		})
 	}
-	handle("GET /v1/info", func(r *http.Request) (any, error) { return w.info(), nil })
+	handle("GET /v1/info", func(r *http.Request) (any, error) { return w.info(r.Context()) })
 	handle("GET /v1/status", func(r *http.Request) (any, error) { return w.status(), nil })
 	handle("GET /v1/management/{name}", func(r *http.Request) (any, error) {
 		return describe(w.managements.get(r.Context(), r.PathValue("name")))
@@ -90,15 +98,23 @@ func reply(rw http.ResponseWriter, answer any, err error) {
 	_ = json.NewEncoder(rw).Encode(answer) // a caller that is gone needs no answer
 }
 
-func (w *World) info() Info {
+func (w *World) info(ctx context.Context) (Info, error) {
+	offered, err := w.offer.await(ctx)
+	if err != nil {
+		return Info{}, err
+	}
 	s := w.state.slot()
 	return Info{
 		PID: w.cfg.Network.PID(), StartedAt: w.started,
 		HetznerEndpoint: "http://" + s.hetznerAPI() + "/v1", Proxy: w.proxyURL(), CAFile: w.caFile(), Token: w.token,
 		NetworkCIDR: s.networkCIDR().String(), ControlPlaneCIDR: s.controlPlaneCIDR().String(),
 		PodCIDR: s.podCIDR().String(), ServiceCIDR: s.serviceCIDR().String(),
-		Notes: []string{},
-	}
+		ProviderRepository: offered.Providers,
+		CertManagerURL:     offered.CertManager, CertManagerVersion: offered.CertManagerVersion,
+		ChartRepositories: w.chartRepositories(offered.Charts),
+		Versions:          offered.Versions,
+		Notes:             offered.Notes,
+	}, nil
 }
 
 func (w *World) proxyURL() string { return "http://" + w.state.slot().hetznerProxy() }

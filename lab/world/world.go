@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/slipway-k8s/slipway/lab/kubelet"
@@ -33,6 +35,8 @@ const (
 	stopDeadline = 12 * time.Second
 	// replyDeadline bounds the wait for the last replies to be read.
 	replyDeadline = 3 * time.Second
+	// headerDeadline is how long a client may take to say what it wants.
+	headerDeadline = 10 * time.Second
 )
 
 // World is a running lab.
@@ -47,6 +51,7 @@ type World struct {
 	registry  *kubelet.Registry
 	programs  []kubelet.Program
 
+	offer       *offer
 	managements *managements
 
 	stopOnce sync.Once
@@ -60,6 +65,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	if cfg.Dir, err = filepath.Abs(cfg.Dir); err != nil {
 		return err
 	}
+	syscall.Umask(0o077) // for what the lab's programs write, too
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return fmt.Errorf("make the lab's folder: %w", err)
 	}
@@ -104,6 +110,9 @@ func (w *World) run(ctx context.Context) (err error) {
 	// The parts live longer than ctx: they end in order, by stop.
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
+	if err := w.offerRepository(life); err != nil {
+		return err
+	}
 	w.managements = newManagements(life, w)
 	w.managements.resume()
 
@@ -111,7 +120,7 @@ func (w *World) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	server := &http.Server{Handler: w.handler(), ReadHeaderTimeout: 10 * time.Second}
+	server := &http.Server{Handler: w.handler(), ReadHeaderTimeout: headerDeadline}
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = server.Serve(control) }) // ends by Close
 	defer serving.Wait()
@@ -140,6 +149,17 @@ func (w *World) stopParts() error {
 	defer cancel()
 	err := w.managements.stop(ctx)
 	return errors.Join(err, w.processes.StopAll(ctx, time.Second), removeSocketDir(w.cfg.Dir, w.sockets))
+}
+
+// serve answers requests until ctx is done.
+func (w *World) serve(ctx context.Context, l net.Listener, h http.Handler) {
+	server := &http.Server{Handler: h, ReadHeaderTimeout: headerDeadline, ErrorLog: slog.NewLogLogger(w.cfg.Log.Handler(), slog.LevelWarn)}
+	context.AfterFunc(ctx, func() { server.Close() })
+	go func() {
+		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			w.cfg.Log.Error("a server ended", "address", l.Addr().String(), "reason", err)
+		}
+	}()
 }
 
 func (w *World) path(parts ...string) string {

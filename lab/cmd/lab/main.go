@@ -51,7 +51,7 @@ func run(ctx context.Context, args []string) int {
 	}
 }
 
-// commands are the daemon's own; a Pod's program is found in standIns.
+// commands are the daemon's own.
 var commands = map[string]func(ctx context.Context, args []string) error{
 	"serve":  serve,
 	"status": status,
@@ -64,6 +64,9 @@ func dispatch(ctx context.Context, args []string) error {
 	}
 	if do, ok := commands[args[0]]; ok {
 		return do(ctx, args[1:])
+	}
+	if run, ok := standIns[args[0]]; ok {
+		return run(ctx, args[1:])
 	}
 	return usageError{fmt.Errorf("unknown command %q: want serve, status or down", args[0])}
 }

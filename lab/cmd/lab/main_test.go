@@ -1,0 +1,307 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/slipway-k8s/slipway/lab/plane/planetest"
+	"github.com/slipway-k8s/slipway/lab/world"
+)
+
+// asCommand makes the test binary the command.
+const asCommand = "SLIPWAY_LAB_TEST_COMMAND"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asCommand) != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+func command(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self, args...)
+	cmd.Env = append(os.Environ(), asCommand+"=1")
+	return cmd
+}
+
+// daemon is a lab that was started in the background.
+type daemon struct {
+	*world.Client
+	cmd *exec.Cmd
+	dir string
+}
+
+func serveLab(t *testing.T, dir string) *daemon {
+	t.Helper()
+	d := &daemon{Client: world.NewClient(dir), dir: dir, cmd: command(t, "serve", "--dir", dir, "--bin", planetest.Bin(t))}
+	var log bytes.Buffer
+	d.cmd.Stdout, d.cmd.Stderr = &log, &log
+	if err := d.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = d.cmd.Process.Kill() // mostly it has ended
+		_ = d.cmd.Wait()
+		if t.Failed() {
+			t.Logf("the lab's log:\n%s", log.String())
+		}
+	})
+	await(t, "answer of the lab", func() error {
+		_, err := d.Status(t.Context())
+		return err
+	})
+	return d
+}
+
+// TestLab goes a management cluster's whole way: it is made, used from the host, outlives the lab's death and orderly end, and is
+// removed.
+func TestLab(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "lab")
+	d := serveLab(t, dir)
+	begin := time.Now()
+	m, err := d.EnsureManagement(t.Context(), "m")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("the management cluster was ready after %s", time.Since(begin).Round(time.Millisecond))
+	cs := client(t, m)
+	ready, err := cs.CoreV1().Nodes().Get(t.Context(), "m-control-plane", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ready.Status.NodeInfo.KubeletVersion == "" || len(ready.Spec.Taints) != 0 {
+		t.Errorf("Node: version %q, taints %v", ready.Status.NodeInfo.KubeletVersion, ready.Spec.Taints)
+	}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kept"}}
+	if _, err := cs.CoreV1().Namespaces().Create(t.Context(), ns, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := d.EnsureManagement(t.Context(), "m"); err != nil || again != m {
+		t.Errorf("asked again, the cluster is another one (%v)", err)
+	}
+	if _, err := d.Management(t.Context(), "other"); err == nil || !strings.Contains(err.Error(), "no such management cluster") {
+		t.Errorf("a cluster that is not there: %v", err)
+	}
+	if _, err := d.EnsureManagement(t.Context(), "No_Name"); err == nil {
+		t.Error("an impossible name was accepted")
+	}
+	if out, err := command(t, "serve", "--dir", dir, "--bin", "/").CombinedOutput(); err == nil || !strings.Contains(string(out), "already") {
+		t.Errorf("a second lab in the folder: %v, %s", err, out)
+	}
+	checkModes(t, dir)
+	checkSecrets(t, d)
+
+	// Killed, the lab leaves nothing; started again, it is the same.
+	s := statusOf(t, d)
+	if err := d.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = d.cmd.Wait()
+	checkGone(t, s)
+	d = serveLab(t, dir)
+	again, err := d.EnsureManagement(t.Context(), "m")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again != m {
+		t.Error("after a restart the cluster has another kubeconfig")
+	}
+	if _, err := cs.CoreV1().Namespaces().Get(t.Context(), "kept", metav1.GetOptions{}); err != nil {
+		t.Errorf("after a restart: %v", err)
+	}
+
+	// Told to end, it ends within its bound.
+	s = statusOf(t, d)
+	if out, err := command(t, "down", "--dir", dir).CombinedOutput(); err != nil {
+		t.Fatalf("down: %v, %s", err, out)
+	}
+	if err := d.cmd.Wait(); err != nil {
+		t.Errorf("the lab's end: %v", err)
+	}
+	checkGone(t, s)
+	if out, err := command(t, "down", "--dir", dir).CombinedOutput(); err != nil || !strings.Contains(string(out), "no lab is up") {
+		t.Errorf("a second down: %v, %s", err, out)
+	}
+
+	d = serveLab(t, dir)
+	if _, err := d.Management(t.Context(), "m"); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.DeleteManagement(t.Context(), "m"); err != nil {
+		t.Fatal(err)
+	}
+	if s := statusOf(t, d); len(s.Clusters) != 0 || len(s.Processes) != 0 {
+		t.Errorf("after its removal: clusters %v, processes %v", s.Clusters, s.Processes)
+	}
+	if m, err := d.EnsureManagement(t.Context(), "m"); err != nil {
+		t.Error(err)
+	} else if _, err := client(t, m).CoreV1().Namespaces().Get(t.Context(), "kept", metav1.GetOptions{}); err == nil {
+		t.Error("a new cluster holds what the removed one held")
+	}
+	if err := d.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.cmd.Wait(); err != nil {
+		t.Errorf("the lab's end by a signal: %v", err)
+	}
+}
+
+func TestUsage(t *testing.T) {
+	for _, args := range [][]string{{}, {"sing"}, {"serve"}, {"serve", "--dir", "x"}, {"serve", "--dir", "x", "--bin", "y", "--latency", "slow"},
+		{"serve", "--dir", "x", "--bin", "y", "z"}, {"status"}, {"status", "--dir", "x", "--output", "xml"}, {"down"}} {
+		out, err := command(t, args...).CombinedOutput()
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.ExitCode() != exitUsage || !bytes.HasPrefix(out, []byte("lab: ")) {
+			t.Errorf("%v: %v, %s", args, err, out)
+		}
+	}
+}
+
+func TestImages(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "images.yaml")
+	write := func(s string) {
+		if err := os.WriteFile(path, []byte(s), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("- image: ghcr.io/syself/caph\n  exec: /opt/caph\n  args: ['--kubeconfig={kubeconfig}']\n")
+	programs, err := readImages(path)
+	if err != nil || len(programs) != 1 || programs[0].Exec != "/opt/caph" {
+		t.Errorf("got %v, %v", programs, err)
+	}
+	for _, bad := range []string{"- image: x\n  exce: /opt/caph\n", "- image: x:v1\n  exec: y\n", "{"} {
+		write(bad)
+		if _, err := readImages(path); err == nil || !strings.Contains(err.Error(), path) {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}
+
+func statusOf(t *testing.T, d *daemon) world.Status {
+	t.Helper()
+	s, err := d.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func client(t *testing.T, m world.Management) *kubernetes.Clientset {
+	t.Helper()
+	config, err := clientcmd.RESTConfigFromKubeConfig([]byte(m.Kubeconfig))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cs, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cs
+}
+
+// checkModes wants everything that the lab wrote to be its user's alone.
+func checkModes(t *testing.T, dir string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := e.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // programs write and rename
+		}
+		if err == nil && info.Mode().Perm()&0o077 != 0 && info.Mode().Type() != fs.ModeSymlink {
+			t.Errorf("%s: mode %v", path, info.Mode())
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// checkSecrets wants the token in no process's arguments.
+func checkSecrets(t *testing.T, d *daemon) {
+	t.Helper()
+	info, err := d.Info(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(info.Token) != 64 {
+		t.Errorf("token of %d characters", len(info.Token))
+	}
+	for _, p := range statusOf(t, d).Processes {
+		b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.PID), "cmdline"))
+		if err != nil {
+			t.Errorf("the status's process id %d of %s: %v", p.PID, p.Name, err)
+		}
+		if bytes.Contains(b, []byte(info.Token)) {
+			t.Errorf("%s has the token in its arguments", p.Name)
+		}
+	}
+}
+
+// checkGone wants none of a status's processes and listeners to be left.
+func checkGone(t *testing.T, s world.Status) {
+	t.Helper()
+	if len(s.Processes) < 4 || len(s.Listeners) < 3 {
+		t.Errorf("the status before the end: processes %v, listeners %v", s.Processes, s.Listeners)
+	}
+	for _, p := range s.Processes {
+		// The kernel ends what a killed lab started, but not within the same moment.
+		await(t, "end of process "+p.Name, func() error {
+			if err := syscall.Kill(p.PID, 0); err != syscall.ESRCH {
+				return fmt.Errorf("process %d: %v", p.PID, err)
+			}
+			return nil
+		})
+	}
+	for _, l := range s.Listeners {
+		if c, err := net.DialTimeout("tcp", l, time.Second); err == nil {
+			c.Close()
+			t.Errorf("%s still listens", l)
+		}
+	}
+}
+
+// await polls until ask succeeds, for at most 30 seconds.
+func await(t *testing.T, what string, ask func() error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	for {
+		err := ask()
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("no %s: %v", what, err)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
