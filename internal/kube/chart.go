@@ -1,0 +1,160 @@
+package kube
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"helm.sh/helm/v3/pkg/chart"
+	"helm.sh/helm/v3/pkg/chart/loader"
+	"helm.sh/helm/v3/pkg/registry"
+	"helm.sh/helm/v3/pkg/repo"
+	"sigs.k8s.io/yaml"
+)
+
+const (
+	ociScheme = "oci://"
+	// downloadTimeout bounds one file of a chart repository; Cilium's index, the largest met, has 3 MB.
+	downloadTimeout = 2 * time.Minute
+	// maxDownload is far above any chart and index, and keeps a wrong address from filling the memory.
+	maxDownload = 64 << 20
+)
+
+// ChartSource says where a chart comes from.
+type ChartSource struct {
+	Repository string // http(s):// for a classic repository, oci:// for the folder in a registry
+	Name       string
+	Version    string // exact
+}
+
+// String is "cilium 1.18.6 of https://helm.cilium.io".
+func (s ChartSource) String() string { return s.Name + " " + s.Version + " of " + s.Repository }
+
+// LoadChart downloads a chart into memory. It uses no cache, configuration or credentials of a helm command on the same
+// machine; dir is a folder for the little that the registry client insists on, log takes its words.
+func LoadChart(ctx context.Context, s ChartSource, dir string, log io.Writer) (*chart.Chart, error) {
+	var archive []byte
+	var err error
+	if strings.HasPrefix(s.Repository, ociScheme) {
+		archive, err = pullChart(ctx, s, dir, log)
+	} else {
+		archive, err = downloadChart(ctx, s)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("download chart %s: %w", s, err)
+	}
+	c, err := loader.LoadArchive(bytes.NewReader(archive))
+	if err != nil {
+		return nil, fmt.Errorf("read chart %s: %w", s, err)
+	}
+	return c, nil
+}
+
+// pullChart takes a chart from a registry.
+func pullChart(ctx context.Context, s ChartSource, dir string, log io.Writer) ([]byte, error) {
+	client, err := registry.NewClient(
+		registry.ClientOptWriter(log),
+		registry.ClientOptCredentialsFile(filepath.Join(dir, "registry.json")),
+		registry.ClientOptHTTPClient(&http.Client{Timeout: downloadTimeout, Transport: withContext{ctx}}),
+	)
+	if err != nil {
+		return nil, err
+	}
+	ref := strings.TrimPrefix(strings.TrimSuffix(s.Repository, "/"), ociScheme) + "/" + s.Name + ":" + s.Version
+	result, err := client.Pull(ref)
+	if err != nil {
+		return nil, err
+	}
+	return result.Chart.Data, nil
+}
+
+// withContext ends the registry client's requests with ctx, which its own methods do not take.
+type withContext struct{ ctx context.Context }
+
+func (t withContext) RoundTrip(r *http.Request) (*http.Response, error) {
+	if err := t.ctx.Err(); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	stop := context.AfterFunc(t.ctx, cancel)
+	resp, err := http.DefaultTransport.RoundTrip(r.WithContext(ctx))
+	if err != nil {
+		stop()
+		cancel()
+		return nil, err
+	}
+	resp.Body = &body{ReadCloser: resp.Body, done: func() { stop(); cancel() }}
+	return resp, nil
+}
+
+type body struct {
+	io.ReadCloser
+	done func()
+}
+
+func (b *body) Close() error {
+	defer b.done()
+	return b.ReadCloser.Close()
+}
+
+// downloadChart takes a chart from a classic repository: its index names the file and the file's hash.
+func downloadChart(ctx context.Context, s ChartSource) ([]byte, error) {
+	raw, err := download(ctx, strings.TrimSuffix(s.Repository, "/")+"/index.yaml")
+	if err != nil {
+		return nil, err
+	}
+	index := &repo.IndexFile{}
+	if err := yaml.Unmarshal(raw, index); err != nil {
+		return nil, fmt.Errorf("read the repository's index: %w", err)
+	}
+	index.SortEntries()
+	entry, err := index.Get(s.Name, s.Version)
+	if err != nil {
+		return nil, fmt.Errorf("the repository has no such version: %w", err)
+	}
+	if entry.Version != s.Version || len(entry.URLs) == 0 {
+		return nil, fmt.Errorf("the repository has no such version, the nearest is %s", entry.Version)
+	}
+	address, err := repo.ResolveReferenceURL(s.Repository, entry.URLs[0])
+	if err != nil {
+		return nil, err
+	}
+	archive, err := download(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	if sum := sha256.Sum256(archive); entry.Digest != "" && !strings.EqualFold(strings.TrimPrefix(entry.Digest, "sha256:"), hex.EncodeToString(sum[:])) {
+		return nil, fmt.Errorf("%s is not the file that the repository's index describes (sha256 %x instead of %s)", address, sum, entry.Digest)
+	}
+	return archive, nil
+}
+
+func download(ctx context.Context, address string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, downloadTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("User-Agent", userAgent)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("get %s: %s", address, resp.Status)
+	}
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxDownload))
+	if err != nil {
+		return nil, fmt.Errorf("get %s: %w", address, err)
+	}
+	return data, nil
+}

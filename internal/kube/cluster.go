@@ -1,0 +1,134 @@
+// Package kube speaks to one Kubernetes cluster behind a kubeconfig: apply, get, watch, readiness, Helm releases.
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// FieldManager owns the fields that Apply writes.
+const FieldManager = "slipway"
+
+const (
+	userAgent = "slipway"
+	// dialTimeout is short because a cluster that is there answers a connect at once; without it a vanished host
+	// costs the kernel's two minutes.
+	dialTimeout = 5 * time.Second
+	// A run reads some hundred objects; client-go's own 5 requests a second would make it wait for itself.
+	requestsPerSecond, burst = 50, 100
+)
+
+var secretGVK = corev1.SchemeGroupVersion.WithKind("Secret")
+
+// Cluster is one Kubernetes cluster. It reads and writes built-in objects by their Go types and all others as
+// unstructured ones.
+type Cluster struct {
+	client.WithWatch
+	config *rest.Config
+	rest   *rest.RESTClient // for paths that are not objects, such as /readyz
+}
+
+// Connect makes a Cluster from a kubeconfig's current context. It does not speak to the cluster yet.
+func Connect(kubeconfig []byte) (*Cluster, error) {
+	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("read kubeconfig: %w", err)
+	}
+	config.UserAgent = userAgent
+	config.QPS, config.Burst = requestsPerSecond, burst
+	config.WarningHandler = rest.NoWarnings{}
+	config.Dial = (&net.Dialer{Timeout: dialTimeout}).DialContext
+
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, appsv1.AddToScheme, batchv1.AddToScheme, admissionv1.AddToScheme, metav1.AddMetaToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, fmt.Errorf("register types: %w", err)
+		}
+	}
+	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, fmt.Errorf("make a client for %s: %w", config.Host, err)
+	}
+	raw, err := rest.UnversionedRESTClientFor(unversioned(config))
+	if err != nil {
+		return nil, fmt.Errorf("make a client for %s: %w", config.Host, err)
+	}
+	return &Cluster{WithWatch: c, config: config, rest: raw}, nil
+}
+
+// Host is the API server's address, as the kubeconfig has it.
+func (c *Cluster) Host() string { return c.config.Host }
+
+// Ready asks the API server's /readyz.
+func (c *Cluster) Ready(ctx context.Context) error {
+	body, err := c.rest.Get().AbsPath("/readyz").DoRaw(ctx)
+	if err != nil {
+		return err
+	}
+	if string(body) != "ok" {
+		return fmt.Errorf("/readyz says %q", body)
+	}
+	return nil
+}
+
+// UID identifies the cluster: the UID of its namespace kube-system. Another cluster at the same address has another.
+func (c *Cluster) UID(ctx context.Context) (string, error) {
+	ns := &metav1.PartialObjectMetadata{}
+	ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	if err := c.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, ns); err != nil {
+		return "", fmt.Errorf("get namespace %s of %s: %w", metav1.NamespaceSystem, c.Host(), err)
+	}
+	return string(ns.UID), nil
+}
+
+// Apply writes objects by server-side apply, one after another, as the owner of what they contain. What another
+// manager owns is taken over: the files that people edit are the intent. Each object becomes what the cluster answers.
+func (c *Cluster) Apply(ctx context.Context, objects ...*unstructured.Unstructured) error {
+	for _, o := range objects {
+		if err := c.Patch(ctx, o, client.Apply, client.ForceOwnership, client.FieldOwner(FieldManager)); err != nil {
+			return fmt.Errorf("apply %s: %w", Describe(o), err)
+		}
+	}
+	return nil
+}
+
+// Absent tells whether err is the answer of a reachable cluster that it has no such object (or no such kind).
+func Absent(err error) bool { return apierrors.IsNotFound(err) || meta.IsNoMatchError(err) }
+
+// WebhookDown tells whether err is the API server's complaint that it could not reach an admission webhook, or could
+// not trust it.
+func WebhookDown(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && apierrors.IsInternalError(err) && containsAny(status.Status().Message, "failed calling webhook", "failed to call webhook")
+}
+
+// answered tells whether err is a refusal by someone who read the request, a webhook or the API server.
+func answered(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && status.Status().Code >= 400 && status.Status().Code < 500 && !apierrors.IsTooManyRequests(err)
+}
+
+// Describe names an object for people: "TalosControlPlane default/k8s-control-plane".
+func Describe(o client.Object) string {
+	kind := o.GetObjectKind().GroupVersionKind().Kind
+	if o.GetNamespace() == "" {
+		return kind + " " + o.GetName()
+	}
+	return kind + " " + o.GetNamespace() + "/" + o.GetName()
+}

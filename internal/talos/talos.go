@@ -1,0 +1,166 @@
+// Package talos reads and writes talosconfigs and asks Talos nodes how they are, through Talos's machinery client.
+package talos
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/siderolabs/talos/pkg/machinery/api/machine"
+	"github.com/siderolabs/talos/pkg/machinery/client"
+	"github.com/siderolabs/talos/pkg/machinery/client/config"
+	"google.golang.org/grpc/status"
+)
+
+// Credentials are a talosconfig's only context.
+type Credentials struct {
+	config  *config.Config
+	context *config.Context
+}
+
+// Parse reads a talosconfig with the credentials of one cluster in its current context.
+func Parse(talosconfig []byte) (*Credentials, error) {
+	c, err := config.FromBytes(talosconfig)
+	if err != nil {
+		return nil, fmt.Errorf("read talosconfig: %w", err)
+	}
+	current := c.Contexts[c.Context]
+	if current == nil {
+		return nil, fmt.Errorf("read talosconfig: it has no context %q", c.Context)
+	}
+	return &Credentials{config: c, context: current}, nil
+}
+
+// Point sets the addresses that the credentials are used with: endpoints are dialled, nodes are spoken to through them.
+func (c *Credentials) Point(endpoints, nodes []string) {
+	c.context.Endpoints, c.context.Nodes = slices.Clone(endpoints), slices.Clone(nodes)
+}
+
+// Targets are the addresses that Point set.
+func (c *Credentials) Targets() (endpoints, nodes []string) {
+	return c.context.Endpoints, c.context.Nodes
+}
+
+// Bytes is the talosconfig as a file.
+func (c *Credentials) Bytes() ([]byte, error) { return c.config.Bytes() }
+
+// Fingerprint identifies the cluster that the credentials are for: the SHA-256 of its certificate authority.
+func (c *Credentials) Fingerprint() (string, error) {
+	der, err := certificate(c.context.CA)
+	if err != nil {
+		return "", fmt.Errorf("read the certificate authority of the talosconfig: %w", err)
+	}
+	sum := sha256.Sum256(der.Raw)
+	return hex.EncodeToString(sum[:]), nil
+}
+
+// Expires is when the client certificate ends.
+func (c *Credentials) Expires() (time.Time, error) {
+	cert, err := certificate(c.context.Crt)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("read the client certificate of the talosconfig: %w", err)
+	}
+	return cert.NotAfter, nil
+}
+
+func certificate(encoded string) (*x509.Certificate, error) {
+	raw, err := base64.StdEncoding.DecodeString(encoded)
+	if err != nil {
+		return nil, err
+	}
+	block, _ := pem.Decode(raw)
+	if block == nil {
+		return nil, errors.New("it is not PEM")
+	}
+	return x509.ParseCertificate(block.Bytes)
+}
+
+// Node is what a Talos node says of itself.
+type Node struct {
+	Version string // Talos's
+	Etcd    string // state of the service: "Running", "Preparing", …; empty where there is none yet
+	Healthy bool   // etcd is running and its health check passes
+}
+
+// Ask asks the node at an address, in the time that ctx gives.
+func (c *Credentials) Ask(ctx context.Context, address string) (Node, error) {
+	t, err := c.dial(ctx, address)
+	if err != nil {
+		return Node{}, err
+	}
+	defer t.Close()
+	v, err := t.Version(ctx)
+	if err != nil {
+		return Node{}, plain("ask Talos on "+address+" for its version", err)
+	}
+	var n Node
+	for _, m := range v.GetMessages() {
+		n.Version = m.GetVersion().GetTag()
+	}
+	services, err := t.ServiceInfo(ctx, "etcd")
+	if err != nil {
+		return Node{}, plain("ask Talos on "+address+" for its services", err)
+	}
+	for _, s := range services {
+		n.Etcd = s.Service.GetState()
+		n.Healthy = n.Etcd == "Running" && s.Service.GetHealth().GetHealthy()
+	}
+	return n, nil
+}
+
+// EtcdMembers lists the host names of etcd's members, as the node at an address knows them.
+func (c *Credentials) EtcdMembers(ctx context.Context, address string) ([]string, error) {
+	t, err := c.dial(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	defer t.Close()
+	list, err := t.EtcdMemberList(ctx, &machine.EtcdMemberListRequest{})
+	if err != nil {
+		return nil, plain("list etcd's members through "+address, err)
+	}
+	var names []string
+	for _, m := range list.GetMessages() {
+		for _, member := range m.GetMembers() {
+			names = append(names, member.GetHostname())
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+func (c *Credentials) dial(ctx context.Context, address string) (*client.Client, error) {
+	t, err := client.New(ctx, client.WithConfigContext(c.context), client.WithEndpoints(address))
+	if err != nil {
+		return nil, fmt.Errorf("make a Talos client for %s: %w", address, err)
+	}
+	return t, nil
+}
+
+// plain drops gRPC's frame around an error's message.
+func plain(doing string, err error) error {
+	if s, ok := status.FromError(err); ok {
+		return &CallError{Doing: doing, Message: s.Message(), err: err}
+	}
+	return fmt.Errorf("%s: %w", doing, err)
+}
+
+// CallError is a call that a node did not answer, or refused.
+type CallError struct {
+	Doing   string
+	Message string
+	err     error
+}
+
+// Error implements error.
+func (e *CallError) Error() string { return e.Doing + ": " + e.Message }
+
+// Unwrap gives gRPC's error.
+func (e *CallError) Unwrap() error { return e.err }

@@ -1,0 +1,265 @@
+package steps
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	clusterctl "sigs.k8s.io/cluster-api/cmd/clusterctl/client"
+	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/config"
+	"sigs.k8s.io/yaml"
+
+	appsv1 "k8s.io/api/apps/v1"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/kube"
+)
+
+// Providers are the installed Cluster API providers: clusterctl's name of each → its version.
+type Providers struct {
+	Versions map[string]string `json:"versions"`
+}
+
+// provider is one of the four that a cluster of Talos servers at Hetzner needs.
+type provider struct {
+	label   string // clusterctl's name for it: of its inventory object, of its folder in a local repository
+	kind    string // clusterctl's type
+	name    string // as init is told
+	version string
+	file    string // its manifest
+}
+
+func (b *bootstrapper) providers() []provider {
+	return []provider{
+		{"cluster-api", "CoreProvider", "cluster-api", b.cfg.CAPIVersion, "core-components.yaml"},
+		{"bootstrap-talos", "BootstrapProvider", "talos", b.cfg.CABPTVersion, "bootstrap-components.yaml"},
+		{"control-plane-talos", "ControlPlaneProvider", "talos", b.cfg.CACPPTVersion, "control-plane-components.yaml"},
+		{"infrastructure-hetzner", "InfrastructureProvider", "hetzner", b.cfg.CAPHVersion, "infrastructure-components.yaml"},
+	}
+}
+
+func (b *bootstrapper) providersSpec() (any, error) {
+	versions := map[string]string{}
+	for _, p := range b.providers() {
+		versions[p.label] = p.version
+	}
+	configured, err := b.sources.clusterctl.ingredient(nil)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := b.clusterctlConfig(); err != nil {
+		return nil, err
+	}
+	return map[string]any{"versions": versions, "clusterctl": configured}, nil
+}
+
+// initProviders installs the providers and waits until they serve. clusterctl skips what its inventory has, and then
+// neither repairs nor waits for it: waiting is done here, in every case.
+func (b *bootstrapper) initProviders(ctx context.Context, say flow.Say, m Management) (Providers, error) {
+	mgmt, err := b.connect(m.Kubeconfig)
+	if err != nil {
+		return Providers{}, err
+	}
+	installed, err := inventory(ctx, mgmt)
+	if err != nil && !kube.Absent(err) {
+		return Providers{}, err
+	}
+	missing, err := b.compare(installed)
+	if err != nil {
+		return Providers{}, err
+	}
+	if len(missing) > 0 {
+		say("installing %s", strings.Join(missing, ", "))
+		if err := b.clusterctlInit(ctx, m); err != nil {
+			return Providers{}, fmt.Errorf("install %s: %w", strings.Join(missing, ", "), err)
+		}
+	}
+	changes, stop := watchProviders(ctx, mgmt)
+	defer stop()
+	err = wait{what: "the providers to serve", within: b.cfg.ProvidersTimeout.D(), changes: changes}.until(ctx, say, func(ctx context.Context) (string, error) {
+		if unready, err := serving(ctx, mgmt); unready != "" || err != nil {
+			return unready, err
+		}
+		// Only now, because an answer proves nothing while an old Pod may still give it.
+		return mgmt.ProbeWebhooks(ctx, Namespace, providerLabel)
+	})
+	if err != nil {
+		return Providers{}, err
+	}
+	return b.wantedProviders(), nil
+}
+
+func (b *bootstrapper) wantedProviders() Providers {
+	p := Providers{Versions: map[string]string{}}
+	for _, w := range b.providers() {
+		p.Versions[w.label] = w.version
+	}
+	return p
+}
+
+func watchProviders(ctx context.Context, mgmt *kube.Cluster) (<-chan struct{}, func()) {
+	ctx, stop := context.WithCancel(ctx)
+	return mgmt.Changes(ctx, kube.Selection{List: &appsv1.DeploymentList{}, Options: []client.ListOption{client.HasLabels{providerLabel}}}), stop
+}
+
+// inventory lists what clusterctl has installed: provider → version.
+func inventory(ctx context.Context, mgmt *kube.Cluster) (map[string]string, error) {
+	l := listOf(providerKind)
+	if err := mgmt.List(ctx, l); err != nil {
+		return nil, fmt.Errorf("list the installed providers: %w", err)
+	}
+	installed := map[string]string{}
+	for i := range l.Items {
+		installed[l.Items[i].GetName()] = text(&l.Items[i], "version")
+	}
+	return installed, nil
+}
+
+// compare lists the providers that are not installed. One that is installed at another version is an error: replacing it
+// is an upgrade, which has rules of its own.
+func (b *bootstrapper) compare(installed map[string]string) (missing []string, err error) {
+	for _, p := range b.providers() {
+		switch has := installed[p.label]; has {
+		case "":
+			missing = append(missing, p.label+" "+p.version)
+		case p.version:
+		default:
+			return nil, fmt.Errorf("%s is installed at %s, not %s: configure the installed version, or upgrade it with clusterctl first", p.label, has, p.version)
+		}
+	}
+	return missing, nil
+}
+
+// clusterctlInit names all four providers even where some are installed: clusterctl leaves those alone, and would add
+// its own choice for a kind that is not named.
+func (b *bootstrapper) clusterctlInit(ctx context.Context, m Management) error {
+	cfg, err := b.clusterctlConfig()
+	if err != nil {
+		return err
+	}
+	reader := config.NewMemoryReader()
+	client, err := config.New(ctx, "", config.InjectReader(reader))
+	if err != nil {
+		return err
+	}
+	for key, value := range cfg { // after New, which sets the reader's own defaults
+		reader.Set(key, value)
+	}
+	c, err := b.tools.Clusterctl(ctx, client)
+	if err != nil {
+		return err
+	}
+	p := b.providers()
+	spec := func(p provider) string { return p.name + ":" + p.version }
+	_, err = c.Init(ctx, clusterctl.InitOptions{
+		Kubeconfig:              clusterctl.Kubeconfig{Path: b.tools.Files.Path(m.Kubeconfig)},
+		CoreProvider:            spec(p[0]),
+		BootstrapProviders:      []string{spec(p[1])},
+		ControlPlaneProviders:   []string{spec(p[2])},
+		InfrastructureProviders: []string{spec(p[3])},
+	})
+	return err
+}
+
+// clusterctlConfig is clusterctl's configuration, key by key as its reader takes them: manifests/clusterctl.yaml, and
+// over it what Slipway's own configuration says.
+func (b *bootstrapper) clusterctlConfig() (map[string]string, error) {
+	s := b.sources.clusterctl
+	entries, err := s.values(b.vars)
+	if err != nil {
+		return nil, err
+	}
+	if b.cfg.ProviderRepository != "" {
+		entries[config.ProvidersConfigKey] = b.localProviders()
+	}
+	if b.cfg.CertManagerURL != "" {
+		entries[config.CertManagerConfigKey] = map[string]string{
+			"url": b.cfg.CertManagerURL, "version": b.cfg.CertManagerVersion, "timeout": b.cfg.ProvidersTimeout.D().String(),
+		}
+	}
+	if t := b.tools.GitHubToken.Reveal(); t != "" {
+		entries[config.GitHubTokenVariable] = t
+	}
+	texts := map[string]string{}
+	for _, key := range slices.Sorted(maps.Keys(entries)) {
+		if value, ok := entries[key].(string); ok {
+			texts[key] = value
+			continue
+		}
+		data, err := yaml.Marshal(entries[key])
+		if err != nil {
+			return nil, fmt.Errorf("%s: %s: %w", s.name, key, err)
+		}
+		texts[key] = string(data)
+	}
+	return texts, nil
+}
+
+// localProviders points every provider's address into the local repository, as clusterctl lays one out.
+func (b *bootstrapper) localProviders() []map[string]string {
+	var local []map[string]string
+	for _, p := range b.providers() {
+		url := filepath.ToSlash(filepath.Join(b.cfg.ProviderRepository, p.label, p.version, p.file))
+		local = append(local, map[string]string{"name": p.name, "type": p.kind, "url": url})
+	}
+	return local
+}
+
+// serving says what of the providers, and of cert-manager, does not serve yet, by reading only.
+func serving(ctx context.Context, mgmt *kube.Cluster) (string, error) {
+	var missing []string
+	for _, selector := range []client.ListOption{client.HasLabels{providerLabel}, client.MatchingLabels{coreLabel: certManagerCore}} {
+		deployments := &appsv1.DeploymentList{}
+		if err := mgmt.List(ctx, deployments, selector); err != nil {
+			return "", fmt.Errorf("list the providers' Deployments: %w", err)
+		}
+		var workloads []kube.Workload
+		for _, d := range deployments.Items {
+			workloads = append(workloads, kube.Workload{Kind: "Deployment", Namespace: d.Namespace, Name: d.Name})
+		}
+		unready, err := mgmt.Unready(ctx, workloads...)
+		if err != nil {
+			return "", err
+		}
+		if unready != "" {
+			missing = append(missing, unready)
+		}
+	}
+	untrusted, err := mgmt.UntrustedWebhooks(ctx, providerLabel)
+	if err != nil {
+		return "", err
+	}
+	if untrusted != "" {
+		missing = append(missing, untrusted)
+	}
+	return strings.Join(missing, "; "), nil
+}
+
+func (b *bootstrapper) providersStand(ctx context.Context, was Providers) flow.Verdict {
+	mgmt, err := b.connect(managementFile)
+	if err != nil {
+		return flow.Unknown(err)
+	}
+	installed, err := inventory(ctx, mgmt)
+	if err != nil {
+		return unless(err)
+	}
+	for label, version := range was.Versions {
+		if installed[label] != version {
+			return flow.Gone("provider %s %s is not installed any more", label, version)
+		}
+	}
+	missing, err := serving(ctx, mgmt)
+	switch {
+	case err != nil:
+		return unless(err)
+	case missing != "":
+		return flow.Gone("%s", missing)
+	}
+	return flow.Holds()
+}

@@ -1,0 +1,83 @@
+package steps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/slipway-k8s/slipway/flow"
+)
+
+const (
+	// managementReady is how long a management cluster that its provider calls made may take to answer.
+	managementReady = 2 * time.Minute
+	// aliveWithin is how long Verify listens for the cluster before it asks the provider; both fit into flow's bound.
+	aliveWithin = 8 * time.Second
+)
+
+// Management is the cluster that Cluster API works in.
+type Management struct {
+	Provider   string `json:"provider"`
+	Name       string `json:"name"`
+	Kubeconfig string `json:"kubeconfig"` // file in the state folder
+	UID        string `json:"uid"`        // of its namespace kube-system
+}
+
+// ensureManagement adopts or makes the management cluster, and keeps its kubeconfig.
+func (b *bootstrapper) ensureManagement(ctx context.Context, say flow.Say) (Management, error) {
+	p, name := b.tools.Management, b.cfg.ManagementName()
+	kubeconfig, err := p.Ensure(ctx, name, say)
+	if err != nil {
+		return Management{}, fmt.Errorf("management cluster %s (%s): %w", name, p.Name(), err)
+	}
+	if err := b.tools.Files.Write(managementFile, kubeconfig); err != nil {
+		return Management{}, err
+	}
+	cluster, err := b.tools.Connect(kubeconfig)
+	if err != nil {
+		return Management{}, fmt.Errorf("management cluster %s (%s): %w", name, p.Name(), err)
+	}
+	m := Management{Provider: p.Name(), Name: name, Kubeconfig: managementFile}
+	err = wait{what: "the API of management cluster " + name, within: managementReady}.until(ctx, say, func(ctx context.Context) (string, error) {
+		if err := cluster.Ready(ctx); err != nil {
+			return "", err
+		}
+		m.UID, err = cluster.UID(ctx)
+		return "", err
+	})
+	return m, err
+}
+
+// managementStands distinguishes a cluster that is gone from one that is silent: it may hold the only record of which
+// servers belong to whom, so only its provider's word, or another cluster in its place, counts as gone.
+func (b *bootstrapper) managementStands(ctx context.Context, m Management) flow.Verdict {
+	uid, err := b.managementUID(ctx)
+	switch {
+	case err == nil && uid == m.UID:
+		return flow.Holds()
+	case err == nil:
+		return flow.Gone("another cluster answers in the place of management cluster %s", m.Name)
+	}
+	exists, existsErr := b.tools.Management.Exists(ctx, m.Name)
+	switch {
+	case existsErr != nil:
+		return flow.Unknown(fmt.Errorf("management cluster %s does not answer (%w) and %s cannot tell whether it exists: %w", m.Name, err, m.Provider, existsErr))
+	case !exists:
+		return flow.Gone("%s has no management cluster %s any more", m.Provider, m.Name)
+	case errors.Is(err, fs.ErrNotExist):
+		return flow.Gone("the kubeconfig of management cluster %s is not in the state folder", m.Name)
+	}
+	return flow.Unknown(fmt.Errorf("management cluster %s exists but does not answer: %w: start it again; delete it only if you know that it manages nothing", m.Name, err))
+}
+
+func (b *bootstrapper) managementUID(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, aliveWithin)
+	defer cancel()
+	cluster, err := b.connect(managementFile)
+	if err != nil {
+		return "", err
+	}
+	return cluster.UID(ctx)
+}

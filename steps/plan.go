@@ -1,0 +1,171 @@
+// Package steps is the bootstrap itself: what it is configured with (Config), what it works with (Tools), the graph of
+// its steps (Plan) and one file for each of them.
+package steps
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/kube"
+)
+
+// Plan is the graph of the bootstrap, with the handle of every step for whoever wants its output.
+type Plan struct {
+	Graph *flow.Graph
+	// Bootstrap names the steps that the target bootstrap wants; all others hang below them.
+	Bootstrap []string
+
+	Preflight    *flow.Step[Offer]
+	Image        *flow.Step[Image]
+	Management   *flow.Step[Management]
+	Providers    *flow.Step[Providers]
+	Secret       *flow.Step[TokenSecret]
+	Cluster      *flow.Step[Cluster]
+	ControlPlane *flow.Step[ControlPlane]
+	Kubeconfig   *flow.Step[Kubeconfig]
+	Talosconfig  *flow.Step[Talosconfig]
+	Cilium       *flow.Step[Release]
+	HCloudCCM    *flow.Step[CloudController]
+	TalosCCM     *flow.Step[Release]
+	Nodes        *flow.Step[Nodes]
+}
+
+// overhead is what a step's deadline leaves for everything in it that is not its one long wait, which then ends first
+// and says what it saw.
+const overhead = 3 * time.Minute
+
+// New plans the bootstrap of a valid configuration. It reads the manifests and values, and speaks to nobody.
+func New(cfg Config, tools Tools) (*Plan, error) {
+	b := &bootstrapper{cfg: cfg, tools: tools.withDefaults(), vars: cfg.variables()}
+	var err error
+	if b.sources, err = readSources(tools.Overrides); err != nil {
+		return nil, err
+	}
+	made, err := b.specs()
+	if err != nil {
+		return nil, err
+	}
+	g := flow.New("slipway")
+	p := &Plan{Graph: g}
+
+	p.Preflight = flow.Add(g, "preflight", b.checkOffer).
+		Doc("the token is good; location, server type and load balancer type exist and go together").
+		Spec(made.offer).Verify(b.offerStands).Deadline(cfg.PreflightTimeout.D())
+
+	p.Image = flow.Add1(g, "image", b.findImage, p.Preflight).
+		Doc("exactly one Talos snapshot for the servers' architecture, found as Cluster API will look for it").
+		Spec(made.image).Verify(b.imageStands).Deadline(cfg.ImageTimeout.D() + overhead).Waits(cfg.ImageTimeout.D())
+
+	p.Management = flow.Add(g, "kind-create", b.ensureManagement).After(p.Preflight).
+		Doc("a management cluster for Cluster API: kind, an existing one, or the lab's").
+		Spec(made.management).Verify(b.managementStands).Deadline(cfg.ManagementTimeout.D() + overhead).Waits(managementReady)
+
+	p.Providers = flow.Add1(g, "capi-init", b.initProviders, p.Management).
+		Doc("Cluster API and its providers for Hetzner and Talos are installed and serve").
+		Spec(made.providers).Verify(b.providersStand).Deadline(2*cfg.ProvidersTimeout.D() + overhead).Waits(cfg.ProvidersTimeout.D())
+
+	p.Secret = flow.Add1(g, "secret", b.ensureTokenSecret, p.Management).
+		Doc("the Hetzner token for Cluster API, in the management cluster").
+		Verify(b.tokenSecretStands).Deadline(overhead)
+
+	p.Cluster = flow.Add3(g, "apply", b.applyCluster, p.Management, p.Image, p.Preflight).After(p.Providers, p.Secret).
+		Doc("the cluster's objects are applied; its network and load balancer exist").
+		Spec(made.cluster).Verify(b.clusterStands).Deadline(2*cfg.LoadBalancerTimeout.D()+overhead).Waits(cfg.LoadBalancerTimeout.D(), cfg.LoadBalancerTimeout.D())
+
+	p.ControlPlane = flow.Add2(g, "wait-cp", b.waitControlPlane, p.Management, p.Cluster).
+		Doc("servers, Talos, etcd and the Kubernetes API answer through the load balancer").
+		Verify(b.controlPlaneStands).Deadline(cfg.ControlPlaneTimeout.D() + overhead).Waits(cfg.ControlPlaneTimeout.D())
+
+	p.Kubeconfig = flow.Add2(g, "kubeconfig", b.fetchKubeconfig, p.Management, p.Cluster).
+		Doc("the cluster's kubeconfig, as a file").
+		Verify(b.kubeconfigStands).Deadline(cfg.ControlPlaneTimeout.D() + overhead).Waits(cfg.ControlPlaneTimeout.D())
+
+	p.Talosconfig = flow.Add2(g, "talosconfig", b.fetchTalosconfig, p.Management, p.Cluster).
+		Doc("the cluster's talosconfig, as a file").
+		Verify(b.talosconfigStands).Deadline(cfg.ControlPlaneTimeout.D() + overhead).Waits(cfg.ControlPlaneTimeout.D())
+
+	releaseDeadline := 2*cfg.ReleaseTimeout.D() + overhead
+	p.Cilium = flow.Add2(g, "cilium", b.installCilium, p.Kubeconfig, p.ControlPlane).
+		Doc("Cilium, the network of Pods and Services").
+		Spec(made.cilium).Verify(b.releaseStands).Deadline(releaseDeadline).Waits(cfg.ReleaseTimeout.D())
+
+	p.HCloudCCM = flow.Add2(g, "hcloud-ccm", b.installHCloudCCM, p.Kubeconfig, p.ControlPlane).
+		Doc("Hetzner's cloud controller manager: provider IDs and addresses of nodes, load balancers of Services").
+		Spec(made.hcloudCCM).Verify(b.hcloudCCMStands).Deadline(releaseDeadline).Waits(cfg.ReleaseTimeout.D())
+
+	p.TalosCCM = flow.Add2(g, "talos-ccm", b.installTalosCCM, p.Kubeconfig, p.ControlPlane).
+		Doc("Talos's cloud controller manager: approves the kubelets' certificates").
+		Spec(made.talosCCM).Verify(b.releaseStands).Deadline(releaseDeadline).Waits(cfg.ReleaseTimeout.D())
+
+	p.Nodes = flow.Add3(g, "wait-nodes", b.waitNodes, p.Management, p.Cluster, p.Kubeconfig).After(p.Cilium, p.HCloudCCM, p.TalosCCM).
+		Doc("every node is Ready, is the server that it claims to be, and is known to Cluster API").
+		Spec(made.nodes).Verify(b.nodesStand).Deadline(cfg.NodesTimeout.D() + overhead).Waits(cfg.NodesTimeout.D())
+
+	p.Bootstrap = []string{p.Talosconfig.Name(), p.Nodes.Name()}
+	return p, g.Validate()
+}
+
+// bootstrapper holds what all steps share, and nothing that changes. What a step learns goes into its output.
+type bootstrapper struct {
+	cfg     Config
+	tools   Tools
+	sources sources
+	vars    variables // of the configuration
+}
+
+// specs are what the steps are made from, for the journal: a change in one of them runs its step again.
+type specs struct {
+	offer, image, management, providers, cluster, cilium, hcloudCCM, talosCCM, nodes any
+}
+
+func (b *bootstrapper) specs() (specs, error) {
+	c := b.cfg
+	s := specs{
+		offer:      map[string]string{"location": c.Location, "serverType": c.ServerType, "loadBalancerType": c.LoadBalancerType},
+		image:      map[string]string{"imageName": c.ImageName, "talosVersion": c.TalosVersion},
+		management: map[string]string{"provider": b.tools.Management.Name(), "name": c.ManagementName()},
+		nodes:      map[string]any{"controlPlaneReplicas": c.ControlPlaneReplicas, "kubernetesVersion": c.KubernetesVersion, "networkCidr": c.NetworkCIDR},
+	}
+	var err error
+	if s.providers, err = b.providersSpec(); err != nil {
+		return specs{}, err
+	}
+	if s.cluster, err = b.clusterSpec(); err != nil {
+		return specs{}, err
+	}
+	for _, r := range []struct {
+		to *any
+		in installation
+	}{{&s.cilium, b.cilium()}, {&s.hcloudCCM, b.hcloudCCM()}, {&s.talosCCM, b.talosCCM()}} {
+		if *r.to, err = b.releaseSpec(r.in); err != nil {
+			return specs{}, err
+		}
+	}
+	return s, nil
+}
+
+// Files of the state folder.
+const (
+	managementFile  = "management.kubeconfig"
+	kubeconfigFile  = "kubeconfig"
+	talosconfigFile = "talosconfig"
+)
+
+// connect makes the cluster of a kubeconfig in the state folder.
+func (b *bootstrapper) connect(file string) (*kube.Cluster, error) {
+	data, err := b.tools.Files.Read(file)
+	if err != nil {
+		return nil, fmt.Errorf("read kubeconfig: %w", err)
+	}
+	return b.tools.Connect(data)
+}
+
+// unless turns an error of asking into a verdict: the answer that something does not exist is an answer, everything else
+// is none.
+func unless(err error) flow.Verdict {
+	if kube.Absent(err) {
+		return flow.Gone("%v", err)
+	}
+	return flow.Unknown(err)
+}

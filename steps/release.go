@@ -1,0 +1,129 @@
+package steps
+
+import (
+	"context"
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/slipway-k8s/slipway/bootstrap"
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/kube"
+)
+
+// Release is a Helm release in the workload cluster.
+type Release struct {
+	Name      string          `json:"name"`
+	Namespace string          `json:"namespace"`
+	Chart     string          `json:"chart"`
+	Version   string          `json:"version"` // of the chart
+	Revision  int             `json:"revision"`
+	Workloads []kube.Workload `json:"workloads"`
+}
+
+// installation is a chart with what is configured about it.
+type installation struct {
+	bootstrap.Chart
+	version string
+	values  source
+}
+
+// from puts a configured repository in the place of the chart's own.
+func from(c bootstrap.Chart, repository string) bootstrap.Chart {
+	if repository != "" {
+		c.Repository = repository
+	}
+	return c
+}
+
+func (b *bootstrapper) releaseSpec(in installation) (any, error) {
+	values, err := in.values.ingredient(b.vars)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := in.values.values(b.vars); err != nil {
+		return nil, err
+	}
+	return map[string]any{"chart": in.Name, "repository": in.Repository, "version": in.version, "values": values}, nil
+}
+
+// install brings a release to its chart and values, and waits until its workloads are ready.
+func (b *bootstrapper) install(ctx context.Context, say flow.Say, in installation, kc Kubeconfig) (Release, error) {
+	workload, err := b.connect(kc.File)
+	if err != nil {
+		return Release{}, err
+	}
+	values, err := in.values.values(b.vars)
+	if err != nil {
+		return Release{}, err
+	}
+	from := kube.ChartSource{Repository: in.Repository, Name: in.Name, Version: in.version}
+	say("downloading chart %s", from)
+	chart, err := kube.LoadChart(ctx, from, b.tools.Files.Path("helm"), b.tools.Log)
+	if err != nil {
+		return Release{}, err
+	}
+	helm, err := workload.Helm(in.Namespace, func(format string, args ...any) {
+		fmt.Fprintf(b.tools.Log, "helm "+in.Release+": "+format+"\n", args...)
+	})
+	if err != nil {
+		return Release{}, err
+	}
+	done, err := helm.Ensure(ctx, say, in.Release, chart, values, func(r *kube.Release) (bool, error) {
+		workloads, err := kube.Workloads(r.Manifest, in.Namespace)
+		if err != nil {
+			return false, err
+		}
+		return workload.Exist(ctx, workloads...)
+	})
+	if err != nil {
+		return Release{}, err
+	}
+	out := Release{Name: in.Release, Namespace: in.Namespace, Chart: in.Name, Version: in.version, Revision: done.Revision}
+	if out.Workloads, err = kube.Workloads(done.Manifest, in.Namespace); err != nil {
+		return Release{}, err
+	}
+	return out, b.waitWorkloads(ctx, say, workload, out)
+}
+
+// waitWorkloads waits in Helm's place, which does not tell what it waits for.
+func (b *bootstrapper) waitWorkloads(ctx context.Context, say flow.Say, workload *kube.Cluster, r Release) error {
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	in := []client.ListOption{client.InNamespace(r.Namespace)}
+	changes := workload.Changes(watching,
+		kube.Selection{List: &appsv1.DeploymentList{}, Options: in},
+		kube.Selection{List: &appsv1.DaemonSetList{}, Options: in},
+		kube.Selection{List: &corev1.PodList{}, Options: in},
+	)
+	return wait{what: r.Name, within: b.cfg.ReleaseTimeout.D(), changes: changes}.until(ctx, say, func(ctx context.Context) (string, error) {
+		return workload.Unready(ctx, r.Workloads...)
+	})
+}
+
+// releaseStands asks whether the release is at the recorded revision and its workloads are ready.
+func (b *bootstrapper) releaseStands(ctx context.Context, was Release) flow.Verdict {
+	workload, err := b.connect(kubeconfigFile)
+	if err != nil {
+		return flow.Unknown(err)
+	}
+	revision, err := workload.DeployedRevision(ctx, was.Namespace, was.Name)
+	switch {
+	case err != nil:
+		return unless(err)
+	case revision == 0:
+		return flow.Gone("Helm release %s is not deployed any more", was.Name)
+	case revision != was.Revision:
+		return flow.Gone("Helm release %s is at revision %d instead of %d", was.Name, revision, was.Revision)
+	}
+	unready, err := workload.Unready(ctx, was.Workloads...)
+	switch {
+	case err != nil:
+		return unless(err)
+	case unready != "":
+		return flow.Gone("%s", unready)
+	}
+	return flow.Holds()
+}

@@ -1,0 +1,79 @@
+package steps
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/kube"
+)
+
+// TokenSecret is the Secret with the Hetzner token. Its content is not known to anybody who reads this.
+type TokenSecret struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	UID       string `json:"uid"`
+}
+
+// ensureTokenSecret writes the token where manifests/cluster.yaml tells CAPH to look. The label makes it go along when
+// the cluster is moved into itself, also before CAPH has put its own mark on it.
+func (b *bootstrapper) ensureTokenSecret(ctx context.Context, say flow.Say, m Management) (TokenSecret, error) {
+	mgmt, err := b.connect(m.Kubeconfig)
+	if err != nil {
+		return TokenSecret{}, err
+	}
+	say("writing Secret %s/%s", Namespace, TokenSecretName)
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: TokenSecretName, Labels: map[string]string{moveLabel: ""}},
+		Data:       map[string][]byte{TokenSecretKey: []byte(b.tools.Token.Reveal())},
+	}
+	uid, err := applySecret(ctx, mgmt, secret)
+	return TokenSecret{Namespace: Namespace, Name: TokenSecretName, UID: uid}, err
+}
+
+// tokenSecretStands compares the token itself, so that a new one reaches the cluster at the next run.
+func (b *bootstrapper) tokenSecretStands(ctx context.Context, was TokenSecret) flow.Verdict {
+	mgmt, err := b.connect(managementFile)
+	if err != nil {
+		return flow.Unknown(err)
+	}
+	return secretStands(ctx, mgmt, was, map[string]string{TokenSecretKey: b.tools.Token.Reveal()})
+}
+
+// secretStands compares a Secret with what it was made of. No value is ever part of the answer.
+func secretStands(ctx context.Context, c *kube.Cluster, was TokenSecret, want map[string]string) flow.Verdict {
+	is := &corev1.Secret{}
+	if err := c.Get(ctx, client.ObjectKey{Namespace: was.Namespace, Name: was.Name}, is); err != nil {
+		return unless(fmt.Errorf("get Secret %s/%s: %w", was.Namespace, was.Name, err))
+	}
+	if string(is.UID) != was.UID {
+		return flow.Gone("Secret %s/%s is another one than the recorded", was.Namespace, was.Name)
+	}
+	for key, value := range want {
+		if string(is.Data[key]) != value {
+			return flow.Gone("Secret %s/%s holds another value of %s than today's", was.Namespace, was.Name, key)
+		}
+	}
+	return flow.Holds()
+}
+
+// applySecret writes a Secret and gives its UID.
+func applySecret(ctx context.Context, c *kube.Cluster, secret *corev1.Secret) (string, error) {
+	secret.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(secret)
+	if err != nil {
+		return "", fmt.Errorf("write Secret %s/%s: %w", secret.Namespace, secret.Name, err)
+	}
+	o := &unstructured.Unstructured{Object: content}
+	unstructured.RemoveNestedField(o.Object, "metadata", "creationTimestamp")
+	if err := c.Apply(ctx, o); err != nil {
+		return "", err
+	}
+	return string(o.GetUID()), nil
+}

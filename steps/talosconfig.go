@@ -1,0 +1,156 @@
+package steps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/talos"
+)
+
+// talosconfigSpare is how long before its end a client certificate is replaced. The provider's live a year.
+const talosconfigSpare = 30 * 24 * time.Hour
+
+// Talosconfig is the file that opens the Talos API of the servers.
+type Talosconfig struct {
+	File        string   `json:"file"` // in the state folder
+	Fingerprint string   `json:"fingerprint"`
+	Endpoints   []string `json:"endpoints"` // the load balancer
+	Nodes       []string `json:"nodes"`     // the control plane servers' private addresses
+}
+
+// fetchTalosconfig takes the credentials that the bootstrap provider keeps and points them at the load balancer, with
+// all control plane servers behind it. The provider's own list names the servers' public addresses, which a firewall
+// will close, and grows while they come up.
+func (b *bootstrapper) fetchTalosconfig(ctx context.Context, say flow.Say, m Management, c Cluster) (Talosconfig, error) {
+	mgmt, err := b.connect(m.Kubeconfig)
+	if err != nil {
+		return Talosconfig{}, err
+	}
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	changes := mgmt.Changes(watching,
+		kube.Selection{List: &corev1.SecretList{}, Options: []client.ListOption{client.InNamespace(Namespace), client.MatchingLabels{clusterNameLabel: c.Name}}},
+		kube.Selection{List: listOf(machineKind), Options: ofCluster(c.Name)},
+	)
+	var config []byte
+	var nodes []string
+	err = wait{what: "the talosconfig", within: b.cfg.ControlPlaneTimeout.D(), changes: changes}.until(ctx, say, func(ctx context.Context) (string, error) {
+		var want int
+		if nodes, want, err = talosNodes(ctx, mgmt, c.Name, c.ControlPlane); err != nil {
+			return "", err
+		}
+		if len(nodes) < want {
+			return fmt.Sprintf("%d of %d servers have a private address", len(nodes), want), nil
+		}
+		config, err = secretValue(ctx, mgmt, c.Name+"-talosconfig", "talosconfig")
+		if kube.Absent(err) {
+			return "its Secret does not exist yet", nil
+		}
+		return "", err
+	})
+	if err != nil {
+		return Talosconfig{}, err
+	}
+	credentials, err := talos.Parse(config)
+	if err != nil {
+		return Talosconfig{}, err
+	}
+	out := Talosconfig{File: talosconfigFile, Endpoints: []string{c.LoadBalancerIP}, Nodes: nodes}
+	if out.Fingerprint, err = credentials.Fingerprint(); err != nil {
+		return Talosconfig{}, err
+	}
+	credentials.Point(out.Endpoints, out.Nodes)
+	data, err := credentials.Bytes()
+	if err != nil {
+		return Talosconfig{}, fmt.Errorf("write talosconfig: %w", err)
+	}
+	return out, b.tools.Files.Write(talosconfigFile, data)
+}
+
+// talosNodes lists the private addresses of the control plane servers, and how many there should be.
+func talosNodes(ctx context.Context, mgmt *kube.Cluster, cluster, controlPlane string) (nodes []string, want int, err error) {
+	tcp, err := get(ctx, mgmt, talosControlPlaneKind, controlPlane)
+	if err != nil {
+		return nil, 0, err
+	}
+	machines, err := list(ctx, mgmt, machineKind, cluster)
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, m := range controlPlaneMachines(machines) {
+		if a := addresses(&m, addressInternal); len(a) > 0 {
+			nodes = append(nodes, a[0])
+		}
+	}
+	slices.Sort(nodes)
+	return nodes, int(number(tcp, "spec", "replicas")), nil
+}
+
+// talosconfigStands compares what matters in the file with the cluster. Not the bytes: the provider writes its own with a
+// new certificate whenever it looks at a machine.
+func (b *bootstrapper) talosconfigStands(ctx context.Context, was Talosconfig) flow.Verdict {
+	file, err := b.tools.Files.Read(was.File)
+	if errors.Is(err, fs.ErrNotExist) {
+		return flow.Gone("the file %s is not in the state folder", was.File)
+	}
+	if err != nil {
+		return flow.Unknown(err)
+	}
+	mine, err := describeTalosconfig(file)
+	if err != nil {
+		return flow.Gone("the file %s is damaged: %v", was.File, err)
+	}
+	mgmt, err := b.connect(managementFile)
+	if err != nil {
+		return flow.Unknown(err)
+	}
+	config, err := secretValue(ctx, mgmt, b.cfg.ClusterName+"-talosconfig", "talosconfig")
+	if err != nil {
+		return unless(err)
+	}
+	live, err := describeTalosconfig(config)
+	if err != nil {
+		return flow.Unknown(err)
+	}
+	nodes, _, err := talosNodes(ctx, mgmt, b.cfg.ClusterName, b.cfg.ControlPlaneName())
+	switch {
+	case err != nil:
+		return unless(err)
+	case mine.fingerprint != live.fingerprint:
+		return flow.Gone("the file %s is of another cluster", was.File)
+	case time.Until(mine.expires) < talosconfigSpare:
+		return flow.Gone("the certificate in %s ends on %s", was.File, mine.expires.Format(time.DateOnly))
+	case !slices.Equal(mine.endpoints, was.Endpoints) || !slices.Equal(mine.nodes, nodes):
+		return flow.Gone("the servers have changed")
+	}
+	return flow.Holds()
+}
+
+type talosconfigContent struct {
+	fingerprint      string
+	expires          time.Time
+	endpoints, nodes []string
+}
+
+func describeTalosconfig(data []byte) (c talosconfigContent, err error) {
+	credentials, err := talos.Parse(data)
+	if err != nil {
+		return c, err
+	}
+	if c.fingerprint, err = credentials.Fingerprint(); err != nil {
+		return c, err
+	}
+	c.expires, err = credentials.Expires()
+	c.endpoints, c.nodes = credentials.Targets()
+	return c, err
+}

@@ -1,0 +1,147 @@
+package steps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/go-logr/logr/funcr"
+	"github.com/hetznercloud/hcloud-go/v2/hcloud"
+	"k8s.io/klog/v2"
+	clusterctl "sigs.k8s.io/cluster-api/cmd/clusterctl/client"
+	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/config"
+	clusterctllog "sigs.k8s.io/cluster-api/cmd/clusterctl/log"
+	controllerlog "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/talos"
+)
+
+// Tools are what the steps work with, made by whoever runs them.
+type Tools struct {
+	Hetzner     *hcloud.Client
+	Token       Secret             // of Hetzner Cloud; the controllers in the clusters need it too
+	GitHubToken Secret             // optional: more requests an hour while the providers' releases are fetched
+	Management  ManagementProvider // who makes the management cluster
+	Files       Files              // the state folder
+	Overrides   string             // folder whose manifests/ and bootstrap/ win over the files inside the command, file by file; empty: none
+	Log         io.Writer          // takes the libraries' own words; nil: nobody does
+
+	// Factories. New sets those that are nil to the real ones.
+	Connect    func(kubeconfig []byte) (*kube.Cluster, error)
+	Clusterctl func(context.Context, config.Client) (Initializer, error)
+	Talos      func(talosconfig []byte) (TalosClient, error)
+}
+
+// ManagementProvider makes the cluster that Cluster API works in until the new cluster can hold it.
+type ManagementProvider interface {
+	// Name says who it is: "kind", "kubeconfig", "lab".
+	Name() string
+	// Ensure looks for the cluster, adopts it when it is there and makes it otherwise.
+	Ensure(ctx context.Context, name string, say flow.Say) (kubeconfig []byte, err error)
+	// Exists tells whether the cluster is there, whatever its state. An error means that it could not ask.
+	Exists(ctx context.Context, name string) (bool, error)
+	// Delete removes the cluster.
+	Delete(ctx context.Context, name string) error
+}
+
+// Initializer is the part of clusterctl's client that capi-init uses.
+type Initializer interface {
+	Init(context.Context, clusterctl.InitOptions) ([]clusterctl.Components, error)
+}
+
+// TalosClient asks Talos nodes.
+type TalosClient interface {
+	Ask(ctx context.Context, address string) (talos.Node, error)
+}
+
+func (t Tools) withDefaults() Tools {
+	if t.Log == nil {
+		t.Log = io.Discard
+	}
+	if t.Connect == nil {
+		t.Connect = kube.Connect
+	}
+	if t.Clusterctl == nil {
+		t.Clusterctl = func(ctx context.Context, c config.Client) (Initializer, error) {
+			return clusterctl.New(ctx, "", clusterctl.InjectConfig(c))
+		}
+	}
+	if t.Talos == nil {
+		t.Talos = func(talosconfig []byte) (TalosClient, error) { return talos.Parse(talosconfig) }
+	}
+	return t
+}
+
+// RedirectLibraryLogs sends what clusterctl, controller-runtime and client-go log to w. Their loggers are global to the
+// process, so it is called once, by the command, before any step runs.
+func RedirectLibraryLogs(w io.Writer) {
+	log := funcr.New(func(prefix, args string) { fmt.Fprintln(w, prefix, args) }, funcr.Options{LogTimestamp: true, Verbosity: 1})
+	clusterctllog.SetLogger(log.WithName("clusterctl"))
+	controllerlog.SetLogger(log.WithName("controller-runtime"))
+	klog.SetLoggerWithOptions(log.WithName("client-go"), klog.ContextualLogger(true))
+}
+
+// Secret is a text that no output shows: it prints, and marshals, as "[hidden]".
+type Secret struct{ text string }
+
+// NewSecret hides a text.
+func NewSecret(text string) Secret { return Secret{text} }
+
+// Reveal gives the text.
+func (s Secret) Reveal() string { return s.text }
+
+const hidden = "[hidden]"
+
+// String implements fmt.Stringer.
+func (Secret) String() string { return hidden }
+
+// GoString implements fmt.GoStringer.
+func (Secret) GoString() string { return hidden }
+
+// MarshalText implements encoding.TextMarshaler.
+func (Secret) MarshalText() ([]byte, error) { return []byte(hidden), nil }
+
+// Files is a folder for what only its owner may read: 0700, its files 0600.
+type Files string
+
+// Path is where a file lies.
+func (f Files) Path(name string) string { return filepath.Join(string(f), name) }
+
+// Read reads a file. errors.Is(err, fs.ErrNotExist) holds when it is missing.
+func (f Files) Read(name string) ([]byte, error) { return os.ReadFile(f.Path(name)) }
+
+// Write replaces a file in one piece: a crash leaves the old one or the new one. A file that is so already is left alone.
+func (f Files) Write(name string, data []byte) error {
+	if old, err := f.Read(name); err == nil && string(old) == string(data) {
+		return os.Chmod(f.Path(name), 0o600)
+	}
+	if err := os.MkdirAll(string(f), 0o700); err != nil {
+		return fmt.Errorf("make the state folder: %w", err)
+	}
+	temporary := f.Path("." + name + ".new")
+	if err := os.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("write %s: %w", f.Path(name), err)
+	}
+	if err := writeSynced(temporary, data); err != nil {
+		return fmt.Errorf("write %s: %w", f.Path(name), err)
+	}
+	if err := os.Rename(temporary, f.Path(name)); err != nil {
+		return fmt.Errorf("write %s: %w", f.Path(name), err)
+	}
+	return nil
+}
+
+func writeSynced(path string, data []byte) error {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(data)
+	return errors.Join(err, file.Sync(), file.Close())
+}

@@ -1,0 +1,117 @@
+package steps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/slipway-k8s/slipway/flow"
+)
+
+const (
+	// lookWithin bounds one look at the world, so that a server that swallows packets costs one look and not the wait.
+	lookWithin = 15 * time.Second
+	// lookEvery is the longest time between two looks where nothing announces changes, and the safety net where
+	// something does.
+	lookEvery = 2 * time.Second
+	// lookGap keeps a burst of changes from becoming a burst of looks.
+	lookGap = 100 * time.Millisecond
+)
+
+// wait is a wait that knows what it waits for, and what was missing when it looked last.
+type wait struct {
+	what    string          // "the load balancer"
+	within  time.Duration   // then it fails
+	every   time.Duration   // longest time between two looks; 0: lookEvery
+	changes <-chan struct{} // a signal leads to a look at once; nil: none come
+}
+
+// look looks at the world once. missing says what is not there yet, empty when nothing is. An error means that it could
+// not see; the wait goes on, unless the error is final.
+type look func(ctx context.Context) (missing string, err error)
+
+// final marks an error that waiting will not mend.
+func final(err error) error { return &finalError{err} }
+
+type finalError struct{ err error }
+
+func (e *finalError) Error() string { return e.err.Error() }
+func (e *finalError) Unwrap() error { return e.err }
+
+// waitError is a wait that ended without what it waited for.
+type waitError struct {
+	what     string
+	within   time.Duration
+	lastSeen string
+}
+
+func (e *waitError) Error() string {
+	return fmt.Sprintf("waited %s for %s; last seen: %s", Duration(e.within), e.what, e.lastSeen)
+}
+
+// Is makes it a context.DeadlineExceeded.
+func (e *waitError) Is(target error) bool { return target == context.DeadlineExceeded }
+
+// until looks until nothing is missing. It says what is, whenever that changes.
+func (w wait) until(ctx context.Context, say flow.Say, see look) error {
+	deadline := time.NewTimer(w.within)
+	defer deadline.Stop()
+	every := w.every
+	if every == 0 {
+		every = lookEvery
+	}
+	last := "nothing yet"
+	for {
+		looking, cancel := context.WithTimeout(ctx, lookWithin)
+		missing, err := see(looking)
+		cancel()
+		var end *finalError
+		switch {
+		case ctx.Err() != nil:
+			return w.ended(ctx, last)
+		case errors.As(err, &end):
+			return end.err
+		case err != nil:
+			missing = "could not look: " + err.Error()
+		case missing == "":
+			return nil
+		}
+		last = missing
+		say("waiting for %s: %s", w.what, missing)
+		if err := w.pause(ctx, deadline.C, every, last); err != nil {
+			return err
+		}
+	}
+}
+
+// pause ends when it is time to look again.
+func (w wait) pause(ctx context.Context, deadline <-chan time.Time, every time.Duration, last string) error {
+	gap, next := time.NewTimer(lookGap), time.NewTimer(every)
+	defer gap.Stop()
+	defer next.Stop()
+	var changes <-chan struct{} // only after the gap
+	for {
+		select {
+		case <-ctx.Done():
+			return w.ended(ctx, last)
+		case <-deadline:
+			return &waitError{w.what, w.within, last}
+		case <-gap.C:
+			changes = w.changes
+		case <-changes:
+			return nil
+		case <-next.C:
+			return nil
+		}
+	}
+}
+
+// ended is the error of a wait whose context ended first. Only a deadline makes what was last seen worth telling.
+func (w wait) ended(ctx context.Context, last string) error {
+	cause := context.Cause(ctx)
+	if errors.Is(cause, context.DeadlineExceeded) {
+		return fmt.Errorf("waiting for %s, last seen: %s: %w", w.what, last, cause)
+	}
+	return fmt.Errorf("waiting for %s: %w", w.what, cause)
+}

@@ -1,0 +1,239 @@
+package steps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/kube"
+)
+
+// What a finished node must not carry: the taint goes when the cloud controller manager has looked at it, the label is
+// taken out of Talos's configuration by manifests/cluster.yaml.
+const (
+	uninitializedTaint  = "node.cloudprovider.kubernetes.io/uninitialized"
+	excludeFromBalancer = "node.kubernetes.io/exclude-from-external-load-balancers"
+	controlPlaneRole    = "node-role.kubernetes.io/control-plane"
+)
+
+// Nodes are the nodes of the workload cluster, by name.
+type Nodes struct {
+	Nodes []Node `json:"nodes"`
+}
+
+// Node is one of them, and the server that it runs on.
+type Node struct {
+	Name         string `json:"name"`
+	ProviderID   string `json:"providerId"`
+	InternalIP   string `json:"internalIp"`
+	ExternalIP   string `json:"externalIp,omitempty"`
+	Version      string `json:"version"` // of its kubelet
+	ControlPlane bool   `json:"controlPlane"`
+}
+
+// waitNodes waits until every node is what it should be.
+func (b *bootstrapper) waitNodes(ctx context.Context, say flow.Say, m Management, c Cluster, kc Kubeconfig) (Nodes, error) {
+	mgmt, err := b.connect(m.Kubeconfig)
+	if err != nil {
+		return Nodes{}, err
+	}
+	workload, err := b.connect(kc.File)
+	if err != nil {
+		return Nodes{}, err
+	}
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	changes := merge(watching,
+		mgmt.Changes(watching, kube.Selection{List: listOf(machineKind), Options: ofCluster(c.Name)}),
+		workload.Changes(watching, kube.Selection{List: &corev1.NodeList{}}),
+	)
+	var out Nodes
+	err = wait{what: "the nodes", within: b.cfg.NodesTimeout.D(), changes: changes}.until(ctx, say, func(ctx context.Context) (string, error) {
+		r, err := b.readRoll(ctx, mgmt, workload)
+		if err != nil {
+			return "", err
+		}
+		out = r.output()
+		return strings.Join(r.missing(b.cfg.NetworkCIDR), "; "), nil
+	})
+	return out, err
+}
+
+// merge joins two signals into one.
+func merge(ctx context.Context, a, b <-chan struct{}) <-chan struct{} {
+	both := make(chan struct{}, 1)
+	go func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-a:
+			case <-b:
+			}
+			select {
+			case both <- struct{}{}:
+			default: // one is waiting already
+			}
+		}
+	}()
+	return both
+}
+
+// roll is everything that has to agree about the nodes. How many there should be, and at which version, is asked of the
+// control plane itself: the guide scales and upgrades it with kubectl.
+type roll struct {
+	replicas int    // of the control plane
+	version  string // of Kubernetes
+	nodes    []corev1.Node
+	machines []unstructured.Unstructured
+	servers  []hetzner.Server
+}
+
+func (b *bootstrapper) readRoll(ctx context.Context, mgmt, workload *kube.Cluster) (r roll, err error) {
+	tcp, err := get(ctx, mgmt, talosControlPlaneKind, b.cfg.ControlPlaneName())
+	if err != nil {
+		return roll{}, err
+	}
+	r.replicas, r.version = int(number(tcp, "spec", "replicas")), text(tcp, "spec", "version")
+	nodes := &corev1.NodeList{}
+	if err := workload.List(ctx, nodes); err != nil {
+		return roll{}, fmt.Errorf("list the nodes: %w", err)
+	}
+	r.nodes = nodes.Items
+	slices.SortFunc(r.nodes, func(a, b corev1.Node) int { return strings.Compare(a.Name, b.Name) })
+	if r.machines, err = list(ctx, mgmt, machineKind, b.cfg.ClusterName); err != nil {
+		return roll{}, err
+	}
+	r.servers, err = hetzner.Servers(ctx, b.tools.Hetzner, b.cfg.ClusterName)
+	return r, err
+}
+
+// missing lists what does not agree yet.
+func (r roll) missing(networkCIDR string) []string {
+	var missing []string
+	add := func(format string, args ...any) { missing = append(missing, fmt.Sprintf(format, args...)) }
+
+	if n := len(controlPlaneMachines(r.machines)); n != r.replicas {
+		add("%d control plane Machines instead of %d", n, r.replicas)
+	}
+	if len(r.nodes) != len(r.machines) {
+		add("%d nodes for %d Machines", len(r.nodes), len(r.machines))
+	}
+	if len(r.servers) != len(r.machines) {
+		add("%d servers for %d Machines", len(r.servers), len(r.machines))
+	}
+	servers := map[string]hetzner.Server{}
+	for _, s := range r.servers {
+		servers[s.ProviderID()] = s
+	}
+	network, err := netip.ParsePrefix(networkCIDR)
+	if err != nil {
+		add("networkCidr: %v", err)
+	}
+	for i := range r.nodes {
+		if problems := nodeProblems(&r.nodes[i], servers, network, r.version); len(problems) > 0 {
+			add("node %s: %s", r.nodes[i].Name, strings.Join(problems, ", "))
+		}
+	}
+	var unknown []string
+	for _, m := range r.machines {
+		if text(&m, "status", "nodeRef", "name") == "" {
+			unknown = append(unknown, m.GetName())
+		}
+	}
+	if len(unknown) > 0 {
+		add("Cluster API has not seen the nodes of Machines %s (it looks twice a minute)", strings.Join(unknown, ", "))
+	}
+	return missing
+}
+
+// nodeProblems says what is wrong with one node.
+func nodeProblems(n *corev1.Node, servers map[string]hetzner.Server, network netip.Prefix, version string) []string {
+	var problems []string
+	add := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+
+	if ready, why := nodeReady(n); !ready {
+		add("not Ready (%s)", why)
+	}
+	switch server, ok := servers[n.Spec.ProviderID]; {
+	case n.Spec.ProviderID == "":
+		add("has no provider ID yet")
+	case !ok:
+		add("its provider ID %s is none of the cluster's servers", n.Spec.ProviderID)
+	case server.Name != n.Name:
+		add("its provider ID %s is the server %s", n.Spec.ProviderID, server.Name)
+	}
+	if slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == uninitializedTaint }) {
+		add("has the taint %s: the cloud controller manager has not looked at it", uninitializedTaint)
+	}
+	if _, ok := n.Labels[excludeFromBalancer]; ok {
+		add("has the label %s", excludeFromBalancer)
+	}
+	ip := nodeAddress(n, corev1.NodeInternalIP)
+	if a, err := netip.ParseAddr(ip); err != nil || !network.Contains(a) {
+		add("its address %q is not in the network %s", ip, network)
+	}
+	if v := n.Status.NodeInfo.KubeletVersion; v != version {
+		add("runs Kubernetes %s instead of %s", v, version)
+	}
+	return problems
+}
+
+func nodeReady(n *corev1.Node) (ready bool, why string) {
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.Status == corev1.ConditionTrue, strings.TrimSpace(c.Reason + " " + c.Message)
+		}
+	}
+	return false, "its kubelet has not reported yet"
+}
+
+// nodeAddress is a node's first IPv4 address of a type.
+func nodeAddress(n *corev1.Node, kind corev1.NodeAddressType) string {
+	for _, a := range n.Status.Addresses {
+		if ip, err := netip.ParseAddr(a.Address); a.Type == kind && err == nil && ip.Is4() {
+			return a.Address
+		}
+	}
+	return ""
+}
+
+func (r roll) output() Nodes {
+	var out Nodes
+	for i := range r.nodes {
+		n := &r.nodes[i]
+		_, controlPlane := n.Labels[controlPlaneRole]
+		out.Nodes = append(out.Nodes, Node{
+			Name: n.Name, ProviderID: n.Spec.ProviderID, Version: n.Status.NodeInfo.KubeletVersion, ControlPlane: controlPlane,
+			InternalIP: nodeAddress(n, corev1.NodeInternalIP), ExternalIP: nodeAddress(n, corev1.NodeExternalIP),
+		})
+	}
+	return out
+}
+
+func (b *bootstrapper) nodesStand(ctx context.Context, was Nodes) flow.Verdict {
+	mgmt, mgmtErr := b.connect(managementFile)
+	workload, err := b.connect(kubeconfigFile)
+	if err := errors.Join(mgmtErr, err); err != nil {
+		return flow.Unknown(err)
+	}
+	r, err := b.readRoll(ctx, mgmt, workload)
+	if err != nil {
+		return unless(err)
+	}
+	if missing := r.missing(b.cfg.NetworkCIDR); len(missing) > 0 {
+		return flow.Gone("%s", strings.Join(missing, "; "))
+	}
+	if is := r.output(); !slices.Equal(is.Nodes, was.Nodes) {
+		return flow.Gone("the nodes are others than the recorded")
+	}
+	return flow.Holds()
+}
