@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/slipway-k8s/slipway/lab/caph"
+	"github.com/slipway-k8s/slipway/lab/certmanager"
 )
 
 // crdsOf reads the CRDs of a manifest, strictly.
@@ -221,17 +222,23 @@ func limits(schema *apiextensionsv1.JSONSchemaProps) string {
 	return fmt.Sprint(parts)
 }
 
-// TestCAPHsRoleCoversItsRules: what the stand-in's code says that it needs, its
-// manifest grants.
-func TestCAPHsRoleCoversItsRules(t *testing.T) {
+// TestRolesCoverTheStandInsRules: what a stand-in's code says that it needs,
+// its manifest grants.
+func TestRolesCoverTheStandInsRules(t *testing.T) {
 	manifest, _, err := caphManifest()
 	if err != nil {
 		t.Fatal(err)
 	}
+	certManager, err := certManagerManifest(DefaultCertManagerVersion)
+	if err != nil {
+		t.Fatal(err)
+	}
 	rules := rulesOf(t, manifest)
+	maps.Copy(rules, rulesOf(t, certManager))
 	for name, needed := range map[string][]rbacv1.PolicyRule{
-		"ClusterRole caph-manager-role":  caph.Rules(),
-		"Role caph-leader-election-role": caph.LeaderElectionRules(),
+		"ClusterRole cert-manager-controller": certmanager.Rules(),
+		"ClusterRole caph-manager-role":       caph.Rules(),
+		"Role caph-leader-election-role":      caph.LeaderElectionRules(),
 	} {
 		if missing := uncovered(needed, rules[name]); len(missing) > 0 {
 			t.Errorf("%s lacks %v", name, missing)
