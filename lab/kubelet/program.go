@@ -77,10 +77,22 @@ func DefaultPrograms() []Program {
 			"cluster-api-bootstrap-provider-talos", "--enable-leader-election=false"),
 		manager("ghcr.io/siderolabs/cluster-api-control-plane-talos-controller",
 			"cluster-api-control-plane-provider-talos", "--enable-leader-election=false"),
-		standIn("ghcr.io/syself/caph", "caph"),
-		standIn("quay.io/jetstack/cert-manager-controller", "cert-manager"),
-		standIn("docker.io/hetznercloud/hcloud-cloud-controller-manager", "hcloud-ccm"),
-		standIn("ghcr.io/siderolabs/talos-cloud-controller-manager", "talos-ccm"),
+		standIn("ghcr.io/syself/caph", "caph",
+			"--leader-elect=false",
+			"--metrics-bind-address=0",
+			"--health-probe-bind-address=127.0.0.1:{port:9440}",
+			"--webhook-port={port:9443}",
+			"--webhook-cert-dir={dir:/tmp/k8s-webhook-server/serving-certs}"),
+		standIn("quay.io/jetstack/cert-manager-controller", "cert-manager",
+			"--leader-elect=false",
+			"--metrics-listen-address=0",
+			"--healthz-listen-address=127.0.0.1:{port:9403}"),
+		// Of the two below several may run on one machine: one a cluster, one a Node. Without a port of its own each would take
+		// that of the library.
+		standIn("docker.io/hetznercloud/hcloud-cloud-controller-manager", "hcloud-ccm",
+			"--kubeconfig={kubeconfig}", "--secure-port={port:10258}"),
+		standIn("ghcr.io/siderolabs/talos-cloud-controller-manager", "talos-ccm",
+			"--kubeconfig={kubeconfig}", "--secure-port={port:50258}", "--cloud-config={dir:/etc/talos}/ccm-config.yaml"),
 	}
 }
 
