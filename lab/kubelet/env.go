@@ -149,7 +149,7 @@ func subscript(path, field string) (key string, ok bool) {
 // Node's own where the container has no limit.
 func (p *pod) resourceField(r *corev1.ResourceFieldSelector, own *corev1.Container) (string, error) {
 	spec := own
-	for _, c := range append(append([]*container{}, p.inits...), p.containers...) {
+	for _, c := range p.all() {
 		if r.ContainerName == c.spec.Name {
 			spec = &c.spec
 		}

@@ -42,7 +42,7 @@ type Kubelet struct {
 	node    atomic.Pointer[corev1.Node] // as last seen
 	network atomic.Bool                 // the CNI agent has been ready
 	serving atomic.Value                // string: what became of the serving certificate
-	changed signal                      // of the network
+	changed notifier                    // of the network
 
 	mu      sync.Mutex
 	pods    map[types.UID]*pod

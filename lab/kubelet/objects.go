@@ -36,7 +36,7 @@ type objects struct {
 }
 
 type entry struct {
-	users  map[*signal]int
+	users  map[*notifier]int
 	cancel context.CancelFunc
 	// Exactly one of these is set once something is known.
 	secret    *corev1.Secret
@@ -48,13 +48,13 @@ func newObjects(client kubernetes.Interface) *objects {
 	return &objects{client: client, entries: map[ref]*entry{}}
 }
 
-// follow begins to watch an object for a user, whose signal is raised at every change, until forget.
-func (o *objects) follow(ctx context.Context, r ref, user *signal) {
+// follow begins to watch an object for a user, whose notifier is raised at every change, until forget.
+func (o *objects) follow(ctx context.Context, r ref, user *notifier) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	e := o.entries[r]
 	if e == nil {
-		e = &entry{users: map[*signal]int{}, err: fmt.Errorf("%s %q has not been read yet", r.kind, r.name)}
+		e = &entry{users: map[*notifier]int{}, err: fmt.Errorf("%s %q has not been read yet", r.kind, r.name)}
 		o.entries[r] = e
 		ctx, e.cancel = context.WithCancel(ctx)
 		go o.watch(ctx, r, e)
@@ -62,7 +62,7 @@ func (o *objects) follow(ctx context.Context, r ref, user *signal) {
 	e.users[user]++
 }
 
-func (o *objects) forget(r ref, user *signal) {
+func (o *objects) forget(r ref, user *notifier) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	e := o.entries[r]

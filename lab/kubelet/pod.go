@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -31,7 +32,7 @@ type pod struct {
 	uid             types.UID
 	dir             string
 	log             *slog.Logger
-	changed         signal // anything below, or an object that the Pod refers to
+	changed         notifier // anything below, or an object that the Pod refers to
 
 	// kill is done when nothing is to be waited for any more: the Pod was deleted by force.
 	kill   context.Context
@@ -39,14 +40,15 @@ type pod struct {
 
 	inits, containers []*container // neither changes
 
-	mu        sync.Mutex
-	api       *corev1.Pod // as last seen
-	vanished  bool
-	startedAt metav1.Time
-	mounted   bool // volumes are there: the sandbox of a real Pod
-	waiting   string
-	tokens    map[tokenKey]token
-	volumes   map[string]volume // as last written
+	mu          sync.Mutex
+	api         *corev1.Pod // as last seen
+	vanished    bool
+	startedAt   metav1.Time
+	mounted     bool   // volumes are there: the sandbox of a real Pod
+	initialized bool   // the init containers have done their part
+	waiting     string // why no container has been started yet
+	tokens      map[tokenKey]token
+	volumes     map[string]volume // as last written
 }
 
 func newPod(k *Kubelet, api *corev1.Pod) *pod {
@@ -148,6 +150,10 @@ func finished(api *corev1.Pod) bool {
 
 // play brings the containers up, and returns when all have ended for good or ctx is done and they are stopped.
 func (p *pod) play(ctx context.Context) {
+	if p.over() { // before this kubelet saw it
+		p.setInitialized()
+		return
+	}
 	if !p.awaitNetwork(ctx) || !p.mount(ctx) {
 		return
 	}
@@ -182,11 +188,26 @@ func (p *pod) play(ctx context.Context) {
 			return
 		}
 	}
+	p.setInitialized()
 	var wg sync.WaitGroup
 	for _, c := range p.containers {
 		wg.Go(func() { c.run(ctx) })
 	}
 	wg.Wait()
+}
+
+func (p *pod) setInitialized() {
+	p.mu.Lock()
+	p.initialized = true
+	p.mu.Unlock()
+	p.changed.raise()
+}
+
+// over says whether no container is to be started any more.
+func (p *pod) over() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !slices.ContainsFunc(p.containers, func(c *container) bool { return !c.over })
 }
 
 // awaitNetwork holds a Pod back until the Node has its Pod network, unless the Pod does without.
@@ -276,7 +297,7 @@ func (p *pod) isGone() bool {
 
 // mapped says whether a process plays any of the Pod's containers: only then there is something to mount for.
 func (p *pod) mapped() bool {
-	for _, c := range append(append([]*container{}, p.inits...), p.containers...) {
+	for _, c := range p.all() {
 		if c.program != nil {
 			return true
 		}
@@ -367,11 +388,14 @@ func (p *pod) describe() PodStatus {
 			d.Ready = c.Status == corev1.ConditionTrue
 		}
 	}
-	for _, c := range append(append([]*container{}, p.inits...), p.containers...) {
+	for _, c := range p.all() {
 		d.Containers = append(d.Containers, c.describe())
 	}
 	return d
 }
+
+// all returns every container, those that initialize first.
+func (p *pod) all() []*container { return slices.Concat(p.inits, p.containers) }
 
 // String names the Pod in errors.
 func (p *pod) String() string { return fmt.Sprintf("%s/%s", p.namespace, p.name) }

@@ -96,8 +96,11 @@ func (c *container) followReadiness(ctx context.Context, probe *corev1.Probe) {
 
 // failLiveness returns true when the liveness probe has failed often enough, false when ctx is done.
 func (c *container) failLiveness(ctx context.Context, probe *corev1.Probe) bool {
+	period := seconds(probe.PeriodSeconds, 10)
 	failures := int32(0)
-	for delay := seconds(probe.InitialDelaySeconds, 0); sleep(ctx, delay); delay = seconds(probe.PeriodSeconds, 10) {
+	// A kubelet's first probe, too, comes a part of the period after the start. This one grants the whole of it: many
+	// programs start at once here, on few cores.
+	for delay := max(period, seconds(probe.InitialDelaySeconds, 0)); sleep(ctx, delay); delay = period {
 		err := c.ask(ctx, "liveness", probe)
 		if err == nil || ctx.Err() != nil {
 			failures = 0

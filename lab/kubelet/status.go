@@ -22,7 +22,7 @@ func (p *pod) report(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case err == nil:
-		case apierrors.IsNotFound(err) || apierrors.IsConflict(err): // the informer will say
+		case apierrors.IsNotFound(err) || apierrors.IsConflict(err): // the watch will say that the Pod is gone
 		default:
 			p.log.Warn("the Pod's status was not written", "reason", err)
 			if !sleep(ctx, retryEvery) {
@@ -44,34 +44,20 @@ func (p *pod) writeStatus(ctx context.Context) error {
 	if p.isNetworkAgent() && isReady(status) {
 		p.k.agentReady(p.String())
 	}
-	if same(p.seen().Status, status) { // no call where nothing changed
-		return nil
-	}
-	pods := p.k.client.CoreV1().Pods(p.namespace)
-	api, err := pods.Get(ctx, p.name, metav1.GetOptions{})
-	if err != nil {
-		return fmt.Errorf("read pod %s: %w", p, err)
-	}
-	if api.UID != p.uid {
-		return apierrors.NewConflict(corev1.Resource("pods"), p.name, fmt.Errorf("a later Pod has this name"))
-	}
+	api := p.seen()
 	status.Conditions = withForeign(status.Conditions, api.Status.Conditions)
 	patch, err := statusPatch(p.uid, api.Status, status, corev1.Pod{})
 	if err != nil || patch == nil {
 		return err
 	}
-	_, err = pods.Patch(ctx, p.name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	api, err = p.k.client.CoreV1().Pods(p.namespace).Patch(ctx, p.name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 	if err != nil {
 		return fmt.Errorf("write pod %s: %w", p, err)
 	}
+	// So that the next change is compared with this one. Should the watch still deliver an earlier state, the comparison
+	// after the one that follows puts it right.
+	p.observe(api)
 	return nil
-}
-
-// same says whether the API has this status already.
-func same(api, want corev1.PodStatus) bool {
-	want.Conditions = withForeign(want.Conditions, api.Conditions)
-	patch, err := statusPatch("", api, want, corev1.Pod{})
-	return err == nil && patch == nil
 }
 
 // kubeletConditions are the conditions that belong to the kubelet.
@@ -118,11 +104,10 @@ func (p *pod) status() corev1.PodStatus {
 	for _, c := range p.inits {
 		s.InitContainerStatuses = append(s.InitContainerStatuses, c.reported(true))
 	}
-	initialized := p.initialized()
 	for _, c := range p.containers {
-		s.ContainerStatuses = append(s.ContainerStatuses, c.reported(!initialized))
+		s.ContainerStatuses = append(s.ContainerStatuses, c.reported(!p.initialized))
 	}
-	s.Conditions = p.conditions(s.Phase, initialized)
+	s.Conditions = p.conditions(s.Phase)
 	return s
 }
 
@@ -143,20 +128,6 @@ func (c *container) reported(initializing bool) corev1.ContainerStatus {
 	return s
 }
 
-// initialized says whether the containers may run. The caller holds the Pod's lock.
-func (p *pod) initialized() bool {
-	for _, c := range p.inits {
-		done := c.over && c.status.State.Terminated != nil && c.status.State.Terminated.ExitCode == 0
-		if c.sidecar() {
-			done = c.status.Started != nil && *c.status.Started
-		}
-		if !done {
-			return false
-		}
-	}
-	return true
-}
-
 // phase sums the containers up as a kubelet does. The caller holds the Pod's lock.
 func (p *pod) phase() corev1.PodPhase {
 	for _, c := range p.inits {
@@ -164,7 +135,7 @@ func (p *pod) phase() corev1.PodPhase {
 			return corev1.PodFailed
 		}
 	}
-	if !p.initialized() && !p.wasRunning() {
+	if !p.initialized && !p.wasRunning() {
 		return corev1.PodPending
 	}
 	over, failed, begun := 0, false, false
@@ -196,7 +167,7 @@ func (p *pod) wasRunning() bool {
 }
 
 // conditions says which of the Pod's milestones are reached. The caller holds the Pod's lock.
-func (p *pod) conditions(phase corev1.PodPhase, initialized bool) []corev1.PodCondition {
+func (p *pod) conditions(phase corev1.PodPhase) []corev1.PodCondition {
 	now := metav1.NewTime(time.Now().Truncate(time.Second))
 	condition := func(kind corev1.PodConditionType, holds bool, reason, message string) corev1.PodCondition {
 		c := corev1.PodCondition{Type: kind, Status: corev1.ConditionTrue, LastTransitionTime: now}
@@ -226,7 +197,7 @@ func (p *pod) conditions(phase corev1.PodPhase, initialized bool) []corev1.PodCo
 	ready := len(unready) == 0
 	conditions := []corev1.PodCondition{
 		condition(corev1.PodReadyToStartContainers, p.mounted && phase != corev1.PodSucceeded && phase != corev1.PodFailed, "", ""),
-		condition(corev1.PodInitialized, initialized, "ContainersNotInitialized",
+		condition(corev1.PodInitialized, p.initialized, "ContainersNotInitialized",
 			fmt.Sprintf("containers with incomplete status: [%s]", strings.Join(uninitialized, " "))),
 		condition(corev1.ContainersReady, ready, reason, message),
 		condition(corev1.PodScheduled, true, "", ""),
@@ -255,7 +226,7 @@ func (p *pod) resume() {
 	for _, s := range append(slices.Clone(p.api.Status.InitContainerStatuses), p.api.Status.ContainerStatuses...) {
 		before[s.Name] = s
 	}
-	for _, c := range append(slices.Clone(p.inits), p.containers...) {
+	for _, c := range p.all() {
 		s, ok := before[c.spec.Name]
 		if !ok {
 			continue

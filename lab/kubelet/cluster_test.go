@@ -1,0 +1,424 @@
+package kubelet
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/ptr"
+
+	"github.com/slipway-k8s/slipway/lab/egress"
+	"github.com/slipway-k8s/slipway/lab/pki"
+	"github.com/slipway-k8s/slipway/lab/plane"
+	"github.com/slipway-k8s/slipway/lab/plane/planetest"
+)
+
+// TestCluster runs a Node against a real control plane: scheduler, Deployment, DaemonSet and Job controllers, node authorizer
+// and NodeRestriction, bound tokens, a webhook through egress, a rotated certificate, deletion.
+func TestCluster(t *testing.T) {
+	const node, ns = "node-1", "default"
+	registry := NewRegistry()
+	services := egress.NewServices("test", registry)
+	proxy := egress.New(services, nil)
+	socket := filepath.Join(shortDir(t), "egress.sock")
+	listener, err := egress.Listen(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	inBackground(t, cancel, func() error { return proxy.Serve(ctx, listener) })
+
+	var address string
+	control, adminConfig := planetest.Start(t, func(c *plane.SingleConfig) { c.EgressSocket, address = socket, c.Address })
+	admin := kubernetes.NewForConfigOrDie(adminConfig)
+	inBackground(t, cancel, func() error { return services.Watch(ctx, admin) })
+	kubeconfig, err := control.Kubeconfig("system:node:"+node, "system:nodes")
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := player(t, "example.org/hook", "-address=127.0.0.1:{port:9443}", "-certs={dir:/certs}", "-ignored={kubeconfig}")
+	k, err := New(Config{
+		Cluster: "test", Node: node, InternalIP: address, KubeletVersion: "v1.32.3", Client: client, Admin: adminConfig,
+		Labels: map[string]string{"node-role.kubernetes.io/control-plane": "", "example.org/own": "yes"},
+		Dir:    filepath.Join(t.TempDir(), "kubelet"), Processes: planetest.Supervisor(t), Registry: registry,
+		Programs: []Program{program}, Network: NetworkFromAgent, ServingCSR: true, Latency: FastLatency(),
+		Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	inBackground(t, cancel, func() error { return k.Run(ctx) })
+
+	// The Node: registered, labelled also with what a kubelet may not set, not ready without an agent.
+	var registered *corev1.Node
+	eventually(t, "the Node is registered and NotReady", func() (string, bool) {
+		registered, err = admin.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
+		if err != nil {
+			return err.Error(), false
+		}
+		_, labelled := registered.Labels["node-role.kubernetes.io/control-plane"]
+		return fmt.Sprint(registered.Labels, nodeReady(registered)), labelled && nodeReady(registered) == "False KubeletNotReady"
+	})
+	if registered.Labels["example.org/own"] != "yes" {
+		t.Errorf("labels %v lack the kubelet's own", registered.Labels)
+	}
+
+	// A Deployment whose process serves a webhook. It waits for the network first.
+	authority, err := pki.NewCA("webhooks")
+	if err != nil {
+		t.Fatal(err)
+	}
+	issue := func() map[string][]byte {
+		pair, err := authority.Issue(pki.Request{CommonName: "hook", Hosts: []string{"hook.default.svc"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return map[string][]byte{corev1.TLSCertKey: pair.Cert, corev1.TLSPrivateKeyKey: pair.Key}
+	}
+	deployment, service := hook()
+	create(t, func() error {
+		_, err := admin.AppsV1().Deployments(ns).Create(ctx, deployment, metav1.CreateOptions{})
+		return err
+	})
+	create(t, func() error {
+		_, err := admin.CoreV1().Services(ns).Create(ctx, service, metav1.CreateOptions{})
+		return err
+	})
+	eventually(t, "the hook's Pod waits for the network", func() (string, bool) {
+		got := waitingReason(t, admin, "app=hook")
+		return got, strings.Contains(got, "ContainerCreating: network is not ready")
+	})
+	create(t, func() error {
+		_, err := admin.AppsV1().DaemonSets(ns).Create(ctx, agent(), metav1.CreateOptions{})
+		return err
+	})
+	eventually(t, "the agent makes the Node Ready", func() (string, bool) {
+		n, err := admin.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
+		if err != nil {
+			return err.Error(), false
+		}
+		return nodeReady(n), nodeReady(n) == "True KubeletReady"
+	})
+	eventually(t, "the hook's Pod waits for its Secret", func() (string, bool) {
+		got := waitingReason(t, admin, "app=hook")
+		return got, strings.Contains(got, `ContainerCreating: MountVolume.SetUp failed for volume "certs" : secret "hook-certs" not found`)
+	})
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "hook-certs"}, Type: corev1.SecretTypeTLS, Data: issue()}
+	create(t, func() error {
+		_, err := admin.CoreV1().Secrets(ns).Create(ctx, secret, metav1.CreateOptions{})
+		return err
+	})
+	eventually(t, "the Deployment is available", func() (string, bool) {
+		d, err := admin.AppsV1().Deployments(ns).Get(ctx, "hook", metav1.GetOptions{})
+		if err != nil {
+			return err.Error(), false
+		}
+		return fmt.Sprintf("%+v; %s", d.Status, waitingReason(t, admin, "app=hook")), d.Status.AvailableReplicas == 1
+	})
+
+	// The apiserver calls the webhook through egress.
+	create(t, func() error {
+		_, err := admin.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(ctx, webhook(authority.Cert()), metav1.CreateOptions{})
+		return err
+	})
+	forbid := func() error {
+		_, err := admin.CoreV1().ConfigMaps(ns).Create(ctx, &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{GenerateName: "probe-"}, Data: map[string]string{"forbidden": ""},
+		}, metav1.CreateOptions{})
+		return err
+	}
+	eventually(t, "the webhook refuses", func() (string, bool) {
+		err := forbid()
+		return fmt.Sprint(err), err != nil && strings.Contains(err.Error(), "the player refuses")
+	})
+
+	// A rotated certificate reaches the process's folder.
+	pod := podOf(t, admin, "app=hook")
+	folder := filepath.Join(k.podsDir(), string(pod.UID), "volumes", "certs")
+	rotated := issue()
+	secret, err = admin.CoreV1().Secrets(ns).Get(ctx, "hook-certs", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret.Data = rotated
+	if _, err := admin.CoreV1().Secrets(ns).Update(ctx, secret, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the rotated certificate is in the folder", func() (string, bool) {
+		pair, err := tls.LoadX509KeyPair(filepath.Join(folder, "tls.crt"), filepath.Join(folder, "tls.key"))
+		if err != nil {
+			return err.Error(), false
+		}
+		want, err := tls.X509KeyPair(rotated["tls.crt"], rotated["tls.key"])
+		return fmt.Sprint(err), err == nil && pair.Leaf.Equal(want.Leaf)
+	})
+
+	// The process has its Pod's identity, and no other rights than its service account's.
+	own, err := clientcmd.BuildConfigFromFlags("", filepath.Join(k.podsDir(), string(pod.UID), "volumes", identityVolume, "kubeconfig"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = kubernetes.NewForConfigOrDie(own).CoreV1().Secrets(ns).List(ctx, metav1.ListOptions{})
+	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "system:serviceaccount:default:default") {
+		t.Errorf("the Pod's kubeconfig lists Secrets: %v; want Forbidden for its service account", err)
+	}
+
+	// A Job of an unknown image completes.
+	create(t, func() error {
+		_, err := admin.BatchV1().Jobs(ns).Create(ctx, job(), metav1.CreateOptions{})
+		return err
+	})
+	eventually(t, "the Job completes", func() (string, bool) {
+		j, err := admin.BatchV1().Jobs(ns).Get(ctx, "once", metav1.GetOptions{})
+		if err != nil {
+			return err.Error(), false
+		}
+		return fmt.Sprintf("%+v", j.Status), j.Status.Succeeded == 1
+	})
+
+	serving(t, admin, k)
+
+	// Deletion: the Pod goes, its process and its port with it; the webhook's call says why it fails.
+	addr, ok := registry.Address("test", ns, pod.Name, 9443)
+	if !ok {
+		t.Fatal("the hook's port is not registered")
+	}
+	if err := admin.AppsV1().Deployments(ns).Delete(ctx, "hook", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the Pod is gone", func() (string, bool) {
+		_, err := admin.CoreV1().Pods(ns).Get(ctx, pod.Name, metav1.GetOptions{})
+		return fmt.Sprint(err), apierrors.IsNotFound(err)
+	})
+	if conn, err := net.Dial("tcp", addr); err == nil {
+		conn.Close()
+		t.Errorf("something still listens on %s", addr)
+	}
+	eventually(t, "the call says that the Service has no Pod", func() (string, bool) {
+		err := forbid()
+		return fmt.Sprint(err), err != nil && strings.Contains(err.Error(), "Service default/hook has no Pod")
+	})
+	if stats := proxy.Stats(); stats.Tunnels == 0 || len(stats.Refusals) == 0 {
+		t.Errorf("egress counted %+v; want tunnels and refusals", stats)
+	}
+}
+
+// serving approves the kubelet's certificate request as talos-ccm does, and checks what is issued.
+func serving(t *testing.T, admin kubernetes.Interface, k *Kubelet) {
+	t.Helper()
+	requests := admin.CertificatesV1().CertificateSigningRequests()
+	var request *certificatesv1.CertificateSigningRequest
+	eventually(t, "the kubelet asks for a serving certificate", func() (string, bool) {
+		list, err := requests.List(t.Context(), metav1.ListOptions{})
+		if err != nil || len(list.Items) != 1 {
+			return fmt.Sprint(err), false
+		}
+		request = &list.Items[0]
+		return "", true
+	})
+	if request.Spec.SignerName != certificatesv1.KubeletServingSignerName || request.Spec.Username != "system:node:node-1" {
+		t.Errorf("request to %s by %s", request.Spec.SignerName, request.Spec.Username)
+	}
+	request.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{
+		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "Test",
+	}}
+	if _, err := requests.UpdateApproval(t.Context(), request.Name, request, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the serving certificate is stored", func() (string, bool) {
+		return k.Status().Serving, strings.HasPrefix(k.Status().Serving, "issued by")
+	})
+	pair, err := tls.LoadX509KeyPair(filepath.Join(k.pkiDir(), "kubelet-serving.crt"), filepath.Join(k.pkiDir(), "kubelet-serving.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := pair.Leaf.VerifyHostname("node-1"); err != nil {
+		t.Error(err)
+	}
+	if err := pair.Leaf.VerifyHostname(k.cfg.InternalIP); err != nil {
+		t.Error(err)
+	}
+}
+
+func hook() (*appsv1.Deployment, *corev1.Service) {
+	labels := map[string]string{"app": "hook"}
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "hook"}}
+	d.Spec.Selector = &metav1.LabelSelector{MatchLabels: labels}
+	d.Spec.Template.Labels = labels
+	d.Spec.Template.Spec = corev1.PodSpec{
+		TerminationGracePeriodSeconds: ptr.To[int64](5),
+		// Bound to a Node that is not ready, it has to wait for the network.
+		Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+		Volumes: []corev1.Volume{{Name: "certs", VolumeSource: corev1.VolumeSource{
+			Secret: &corev1.SecretVolumeSource{SecretName: "hook-certs"},
+		}}},
+		Containers: []corev1.Container{
+			{
+				Name: "hook", Image: "example.org/hook:v1", Command: []string{"/hook"},
+				Ports:        []corev1.ContainerPort{{Name: "webhook", ContainerPort: 9443}},
+				VolumeMounts: []corev1.VolumeMount{{Name: "certs", MountPath: "/certs", ReadOnly: true}},
+				ReadinessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{
+					Path: "/readyz", Port: intstr.FromString("webhook"), Scheme: corev1.URISchemeHTTPS,
+				}}},
+			},
+			{Name: "beside", Image: "example.org/unknown:v1"},
+		},
+	}
+	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "hook"}}
+	s.Spec.Selector = labels
+	s.Spec.Ports = []corev1.ServicePort{{Port: 443, TargetPort: intstr.FromString("webhook")}}
+	return d, s
+}
+
+// agent is what configures a node's network, as far as the lab knows.
+func agent() *appsv1.DaemonSet {
+	labels := map[string]string{"app": "agent"}
+	d := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: "agent"}}
+	d.Spec.Selector = &metav1.LabelSelector{MatchLabels: labels}
+	d.Spec.Template.Labels = labels
+	d.Spec.Template.Spec = corev1.PodSpec{
+		HostNetwork: true,
+		Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+		Volumes: []corev1.Volume{{Name: "cni", VolumeSource: corev1.VolumeSource{
+			HostPath: &corev1.HostPathVolumeSource{Path: "/etc/cni/net.d"},
+		}}},
+		InitContainers: []corev1.Container{{Name: "clean", Image: "example.org/agent:v1"}},
+		Containers: []corev1.Container{{
+			Name: "agent", Image: "example.org/agent:v1",
+			VolumeMounts: []corev1.VolumeMount{{Name: "cni", MountPath: "/host/etc/cni/net.d"}},
+		}},
+	}
+	return d
+}
+
+func job() *batchv1.Job {
+	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "once"}}
+	j.Spec.Template.Spec = corev1.PodSpec{
+		RestartPolicy: corev1.RestartPolicyNever,
+		Containers:    []corev1.Container{{Name: "once", Image: "example.org/unknown:v1"}},
+	}
+	return j
+}
+
+func webhook(authority []byte) *admissionv1.ValidatingWebhookConfiguration {
+	return &admissionv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: "hook"},
+		Webhooks: []admissionv1.ValidatingWebhook{{
+			Name: "hook.example.org", AdmissionReviewVersions: []string{"v1"}, SideEffects: ptr.To(admissionv1.SideEffectClassNone),
+			FailurePolicy: ptr.To(admissionv1.Fail),
+			ClientConfig: admissionv1.WebhookClientConfig{
+				CABundle: authority,
+				Service:  &admissionv1.ServiceReference{Namespace: "default", Name: "hook", Path: ptr.To("/validate")},
+			},
+			// Only what the test makes, not what the control plane makes for itself.
+			MatchConditions: []admissionv1.MatchCondition{{Name: "probes", Expression: "object.metadata.generateName == 'probe-'"}},
+			Rules: []admissionv1.RuleWithOperations{{
+				Operations: []admissionv1.OperationType{admissionv1.Create},
+				Rule:       admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"}},
+			}},
+		}},
+	}
+}
+
+// waitingReason returns what the first waiting container of the first Pod says.
+func waitingReason(t *testing.T, admin kubernetes.Interface, selector string) string {
+	t.Helper()
+	list, err := admin.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{LabelSelector: selector})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range list.Items {
+		for _, s := range p.Status.ContainerStatuses {
+			if w := s.State.Waiting; w != nil {
+				return w.Reason + ": " + w.Message
+			}
+		}
+	}
+	return ""
+}
+
+func podOf(t *testing.T, admin kubernetes.Interface, selector string) *corev1.Pod {
+	t.Helper()
+	list, err := admin.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{LabelSelector: selector})
+	if err != nil || len(list.Items) != 1 {
+		t.Fatalf("Pods of %s: %v, %v; want one", selector, list, err)
+	}
+	return &list.Items[0]
+}
+
+func nodeReady(n *corev1.Node) string {
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return string(c.Status) + " " + c.Reason
+		}
+	}
+	return ""
+}
+
+func create(t *testing.T, do func() error) {
+	t.Helper()
+	if err := do(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// eventually asks until the answer is yes; the last answer is in the failure.
+func eventually(t testing.TB, what string, ask func() (seen string, ok bool)) {
+	t.Helper()
+	deadline := time.Now().Add(40 * time.Second)
+	for {
+		seen, ok := ask()
+		if ok {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within 40 s; last seen: %s", what, seen)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// inBackground runs until the test's end, and makes an error one of the test.
+func inBackground(t testing.TB, cancel context.CancelFunc, run func() error) {
+	t.Helper()
+	ended := make(chan error, 1)
+	go func() { ended <- run() }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// shortDir is a folder whose path leaves room for a Unix socket's name.
+func shortDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "lab")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
