@@ -1,0 +1,205 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+// arguments is the command line, taken apart. Nothing in it was looked up yet
+// but the names of variables.
+type arguments struct {
+	Targets []string     // as they were written, in their order
+	Values  []assignment // KEY=VALUE, in their order
+	Options options
+}
+
+// assignment is one KEY=VALUE.
+type assignment struct {
+	Variable steps.Variable
+	Value    string
+}
+
+// options are the flags.
+type options struct {
+	Config     string // path of bootstrap.yaml; empty: the default one, where it exists
+	Lab        bool
+	LabLatency string // "fast" or "real"
+	LabImages  string // file with a mapping of images to programs
+	StateDir   string // empty: .slipway/<cluster>
+	Yes        bool
+	Output     string // "text" or "json"
+	Parallel   int
+	Help       bool
+}
+
+// usageError is a mistake in the arguments or the configuration: exit code 2.
+type usageError struct{ err error }
+
+func (e *usageError) Error() string { return e.err.Error() }
+func (e *usageError) Unwrap() error { return e.err }
+
+func usagef(format string, args ...any) error {
+	return &usageError{fmt.Errorf(format, args...)}
+}
+
+// flags declares the flags over o. It prints nothing by itself.
+func flags(o *options) *flag.FlagSet {
+	set := flag.NewFlagSet("bootstrap", flag.ContinueOnError)
+	set.SetOutput(io.Discard)
+	set.StringVar(&o.Config, "config", "", "read the configuration from `FILE` (default bootstrap.yaml, where it exists)")
+	set.BoolVar(&o.Lab, "lab", false, "rehearse in the lab: no account, no Docker, no internet")
+	set.StringVar(&o.LabLatency, "lab-latency", "fast", "how long things take in the lab: `fast or real`")
+	set.StringVar(&o.LabImages, "lab-images", "", "run other programs as the lab's pods: `FILE` with images and executables")
+	set.StringVar(&o.StateDir, "state-dir", "", "keep the journal, kubeconfigs and logs in `DIR` (default .slipway/<cluster>)")
+	set.BoolVar(&o.Yes, "yes", false, "do not ask before something is deleted")
+	set.StringVar(&o.Output, "output", "text", "`text or json`: one event a line")
+	set.IntVar(&o.Parallel, "parallel", 0, "run at most `N` steps at once (0: as many as can)")
+	set.BoolVar(&o.Help, "help", false, "print this")
+	set.BoolVar(&o.Help, "h", false, "print this")
+	return set
+}
+
+// parseArguments takes the command line apart. Flags may stand anywhere among
+// targets and KEY=VALUE. Every error is a usageError.
+func parseArguments(args []string) (arguments, error) {
+	var a arguments
+	set := flags(&a.Options)
+	for len(args) > 0 {
+		if err := set.Parse(args); err != nil {
+			return arguments{}, flagError(err, set)
+		}
+		args = set.Args()
+		if len(args) == 0 {
+			break
+		}
+		word := args[0]
+		args = args[1:]
+		if !strings.Contains(word, "=") {
+			a.Targets = append(a.Targets, word)
+			continue
+		}
+		value, err := parseAssignment(word)
+		if err != nil {
+			return arguments{}, &usageError{err}
+		}
+		a.Values = append(a.Values, value)
+	}
+	o := a.Options
+	switch {
+	case o.Output != "text" && o.Output != "json":
+		return arguments{}, usagef("--output %q is neither text nor json", o.Output)
+	case o.LabLatency != "fast" && o.LabLatency != "real":
+		return arguments{}, usagef("--lab-latency %q is neither fast nor real", o.LabLatency)
+	case o.Parallel < 0:
+		return arguments{}, usagef("--parallel %d is negative: 0 means as many steps at once as can", o.Parallel)
+	}
+	return a, nil
+}
+
+var unknownFlag = regexp.MustCompile(`^flag provided but not defined: -+(.*)$`)
+
+// flagError says "did you mean" where the flag package only says no.
+func flagError(err error, set *flag.FlagSet) error {
+	found := unknownFlag.FindStringSubmatch(err.Error())
+	if found == nil {
+		return &usageError{err}
+	}
+	var names []string
+	set.VisitAll(func(f *flag.Flag) { names = append(names, f.Name) })
+	return usagef("there is no flag --%s%s", found[1], didYouMean("--", found[1], names))
+}
+
+var variableName = regexp.MustCompile(`^[A-Z][A-Z0-9_]*$`)
+
+// parseAssignment reads KEY=VALUE. A value is never repeated in an error: it
+// may be a token in the wrong place.
+func parseAssignment(word string) (assignment, error) {
+	key, value, _ := strings.Cut(word, "=")
+	if key == tokenVariable {
+		return assignment{}, fmt.Errorf("%s is not taken as an argument, which every process on this machine can read: "+
+			"export it, or name hcloudTokenFile or hcloudTokenCommand in bootstrap.yaml", tokenVariable)
+	}
+	variables := steps.Variables()
+	if i := slices.IndexFunc(variables, func(v steps.Variable) bool { return v.Name == key }); i >= 0 {
+		return assignment{Variable: variables[i], Value: value}, nil
+	}
+	names := make([]string, len(variables))
+	for i, v := range variables {
+		names[i] = v.Name
+	}
+	if !variableName.MatchString(key) {
+		return assignment{}, fmt.Errorf("%q is not KEY=VALUE with a variable's name in capitals%s",
+			key+"=…", didYouMean("", strings.ToUpper(strings.ReplaceAll(key, "-", "_")), names))
+	}
+	if hint := didYouMean("", key, names); hint != "" {
+		return assignment{}, fmt.Errorf("there is no variable %s%s", key, hint)
+	}
+	return assignment{}, fmt.Errorf("there is no variable %s; there are %s", key, strings.Join(names, ", "))
+}
+
+// didYouMean is "; did you mean X?", or nothing where no word is similar.
+func didYouMean(prefix, name string, words []string) string {
+	nearest := flow.Nearest(name, words)
+	if nearest == "" {
+		return ""
+	}
+	return fmt.Sprintf("; did you mean %s%s?", prefix, nearest)
+}
+
+// Targets that are not steps.
+const (
+	targetBootstrap = "bootstrap"
+	targetStatus    = "status"
+	targetLab       = "lab"
+)
+
+// laterTargets are targets of the guide that this version does not have. They
+// are named so that nobody takes a missing step for a misspelt one.
+func laterTargets() []string {
+	return []string{"firewall", "firewall-apply", "pivot", "clean", "all", "destroy"}
+}
+
+// resolveTargets turns targets into the names of steps to run. Every error is
+// a usageError.
+func resolveTargets(targets []string, plan *steps.Plan) ([]string, error) {
+	if len(targets) == 0 {
+		targets = []string{targetBootstrap}
+	}
+	known := []string{targetBootstrap, targetStatus, targetLab}
+	for _, s := range plan.Graph.Steps() {
+		known = append(known, s.Name)
+	}
+	var names []string
+	for _, target := range targets {
+		switch {
+		case target == targetBootstrap:
+			names = append(names, plan.Bootstrap...)
+		case target == targetStatus || target == targetLab:
+			return nil, usagef("%s stands alone: it cannot be one target among others", target)
+		case slices.Contains(known, target):
+			names = append(names, target)
+		case slices.Contains(laterTargets(), target):
+			return nil, usagef("the target %s is not part of this version", target)
+		case didYouMean("", target, known) != "":
+			return nil, usagef("there is no target %q%s", target, didYouMean("", target, known))
+		default:
+			return nil, usagef("there is no target %q; there are %s", target, strings.Join(known, ", "))
+		}
+	}
+	return names, nil
+}
+
+// errorAs is errors.As for a type.
+func errorAs[E error](err error) (E, bool) {
+	var e E
+	ok := errors.As(err, &e)
+	return e, ok
+}

@@ -1,0 +1,199 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/slipway-k8s/slipway/steps"
+	"go.yaml.in/yaml/v3"
+)
+
+const defaultConfigFile = "bootstrap.yaml"
+
+// configuration is a steps.Config and where each of its values comes from.
+type configuration struct {
+	steps.Config
+	places map[string]string // field → "bootstrap.yaml:3:12"; fields that are not in it have their default
+
+	// Where the Hetzner token comes from besides the environment; at most one is set.
+	tokenFile    string
+	tokenCommand string
+}
+
+// loadConfig reads the configuration: the defaults, over them the file, over it
+// the environment, over that KEY=VALUE. Every error is a usageError and says
+// where its value was written. An empty variable in the environment counts as
+// none, an empty KEY= as the empty value.
+func loadConfig(a arguments, environment map[string]string) (configuration, error) {
+	c := configuration{Config: steps.Defaults(), places: map[string]string{}}
+	if err := c.readFile(a.Options.Config); err != nil {
+		return configuration{}, err
+	}
+	var problems []error
+	set := func(v steps.Variable, value, place string) {
+		if err := v.Set(&c.Config, value); err != nil {
+			problems = append(problems, fmt.Errorf("%s: %w", place, err))
+		}
+		c.places[v.Field] = place
+	}
+	for _, v := range steps.Variables() {
+		if value := environment[v.Name]; value != "" {
+			set(v, value, "environment variable "+v.Name)
+		}
+	}
+	for _, value := range a.Values {
+		set(value.Variable, value.Value, "argument "+value.Variable.Name+"="+value.Value)
+	}
+	if len(problems) > 0 {
+		return configuration{}, &usageError{errors.Join(problems...)}
+	}
+	if err := c.check(); err != nil {
+		return configuration{}, err
+	}
+	return c, nil
+}
+
+// check validates the configuration and says where each wrong value was written.
+func (c configuration) check() error {
+	var problems []error
+	for _, e := range c.Validate() {
+		problems = append(problems, fmt.Errorf("%s: %w", c.place(e.Field), e))
+	}
+	if len(problems) > 0 {
+		return &usageError{errors.Join(problems...)}
+	}
+	return nil
+}
+
+func (c configuration) place(field string) string {
+	if place, ok := c.places[field]; ok {
+		return place
+	}
+	return "default"
+}
+
+// readFile reads the configuration file; without a path the default one, where
+// it exists.
+func (c *configuration) readFile(path string) error {
+	asked := path != ""
+	if !asked {
+		path = defaultConfigFile
+	}
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) && !asked {
+		return nil
+	}
+	if err != nil {
+		return usagef("read the configuration: %w", err)
+	}
+	file := yamlFile{path: path, config: c}
+	file.read(data)
+	if len(file.problems) > 0 {
+		return &usageError{errors.Join(file.problems...)}
+	}
+	return nil
+}
+
+// yamlFile reads one file into a configuration and collects what is wrong.
+type yamlFile struct {
+	path     string
+	config   *configuration
+	problems []error
+}
+
+func (f *yamlFile) problem(n *yaml.Node, format string, args ...any) {
+	f.problems = append(f.problems, fmt.Errorf("%s: %w", f.place(n), fmt.Errorf(format, args...)))
+}
+
+func (f *yamlFile) place(n *yaml.Node) string {
+	return fmt.Sprintf("%s:%d:%d", f.path, n.Line, n.Column)
+}
+
+// read accepts one document with one mapping of known keys to plain values.
+func (f *yamlFile) read(data []byte) {
+	decoder := yaml.NewDecoder(strings.NewReader(string(data)))
+	var document, second yaml.Node
+	err := decoder.Decode(&document)
+	if document.Kind == 0 && err != nil && err.Error() == "EOF" {
+		return // empty, or comments only
+	}
+	if err != nil {
+		f.problems = append(f.problems, fmt.Errorf("%s: %w", f.path, err)) // says the line by itself
+		return
+	}
+	if decoder.Decode(&second) == nil {
+		f.problem(&second, "a second document begins here: the configuration is one")
+		return
+	}
+	root := document.Content[0]
+	if root.Kind == yaml.ScalarNode && root.Tag == "!!null" {
+		return
+	}
+	if root.Kind != yaml.MappingNode {
+		f.problem(root, "the configuration is a mapping of keys to values")
+		return
+	}
+	seen := map[string]*yaml.Node{}
+	for i := 0; i < len(root.Content); i += 2 {
+		key, value := root.Content[i], root.Content[i+1]
+		if first := seen[key.Value]; first != nil {
+			f.problem(key, "%s is given a second time (first in line %d)", key.Value, first.Line)
+			continue
+		}
+		seen[key.Value] = key
+		f.entry(key, value)
+	}
+	if f.config.tokenFile != "" && f.config.tokenCommand != "" {
+		f.problem(seen[tokenCommandKey], "%s and %s are both given: keep one", tokenFileKey, tokenCommandKey)
+	}
+}
+
+// entry reads one key with its value. A value is not repeated in an error about
+// its key: it may be a token in the wrong place.
+func (f *yamlFile) entry(key, value *yaml.Node) {
+	variables := steps.Variables()
+	i := slices.IndexFunc(variables, func(v steps.Variable) bool { return v.Field == key.Value })
+	if i < 0 && key.Value != tokenFileKey && key.Value != tokenCommandKey {
+		names := []string{tokenFileKey, tokenCommandKey}
+		for _, v := range variables {
+			names = append(names, v.Field)
+		}
+		f.problem(key, "there is no key %q%s", key.Value, didYouMean("", key.Value, names))
+		return
+	}
+	if value.Kind == yaml.AliasNode {
+		value = value.Alias
+	}
+	if value.Kind != yaml.ScalarNode {
+		f.problem(value, "%s takes one plain value", key.Value)
+		return
+	}
+	if value.Tag == "!!null" {
+		return // "key:" leaves the default
+	}
+	switch {
+	case key.Value == tokenFileKey:
+		f.config.tokenFile = value.Value
+	case key.Value == tokenCommandKey:
+		f.config.tokenCommand = value.Value
+	default:
+		if err := variables[i].Set(&f.config.Config, value.Value); err != nil {
+			f.problem(value, "%w", err)
+		}
+		f.config.places[variables[i].Field] = f.place(value)
+	}
+}
+
+// environ makes a map of os.Environ.
+func environ(list []string) map[string]string {
+	m := make(map[string]string, len(list))
+	for _, entry := range list {
+		key, value, _ := strings.Cut(entry, "=")
+		m[key] = value
+	}
+	return m
+}

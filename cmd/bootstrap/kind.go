@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+// kindManagement makes the management cluster with kind. A kind cluster that a
+// run left half made is made again; one that may hold the only record of which
+// servers belong to whom is never deleted, not even when it is silent.
+type kindManagement struct {
+	kind  kindLibrary
+	image string // of the node, pinned
+	files steps.Files
+	yes   bool // delete without asking what is half made but not by us
+}
+
+// kindLibrary is what is used of kind. It knows no context.
+type kindLibrary interface {
+	clusters() ([]string, error)
+	create(name, image, kubeconfigPath string, say flow.Say) error
+	remove(name, kubeconfigPath string) error
+	kubeconfig(name string) ([]byte, error)
+	// initialised tells whether kubeadm got as far as an administrator's
+	// kubeconfig on the control plane node. It fails for a node that is stopped.
+	initialised(name string) (bool, error)
+}
+
+func (k *kindManagement) Name() string { return "kind" }
+
+// making is the file that is there while a cluster is made by us: a cluster
+// found together with it was never used for anything.
+func making(name string) string { return "kind-" + name + ".making" }
+
+// private is the kubeconfig that kind writes beside the one it is asked for, in
+// place of the user's own.
+func (k *kindManagement) private(name string) string {
+	return k.files.Path("kind-" + name + ".kubeconfig")
+}
+
+// Ensure adopts the cluster, or makes it. kind's library cannot be cancelled;
+// when ctx ends during its work, flow leaves it behind and the next run finds
+// what it left.
+func (k *kindManagement) Ensure(ctx context.Context, name string, say flow.Say) ([]byte, error) {
+	found, err := k.Exists(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if found {
+		usable, err := k.adopt(name, say)
+		if err != nil {
+			return nil, err
+		}
+		if usable {
+			return k.kind.kubeconfig(name)
+		}
+		if err := k.kind.remove(name, k.private(name)); err != nil {
+			return nil, fmt.Errorf("delete the half made kind cluster %s: %w", name, err)
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := k.files.Write(making(name), []byte(time.Now().Format(time.RFC3339)+"\n")); err != nil {
+		return nil, err
+	}
+	say("making kind cluster %s from %s", name, strings.SplitN(k.image, "@", 2)[0])
+	if err := k.kind.create(name, k.image, k.private(name), say); err != nil {
+		return nil, fmt.Errorf("make kind cluster %s: %w", name, err)
+	}
+	kubeconfig, err := k.kind.kubeconfig(name)
+	if err != nil {
+		return nil, fmt.Errorf("read the kubeconfig of kind cluster %s: %w", name, err)
+	}
+	return kubeconfig, os.Remove(k.files.Path(making(name)))
+}
+
+// adopt tells whether a cluster that is there can be used. False means that it
+// is half made and may be deleted.
+func (k *kindManagement) adopt(name string, say flow.Say) (bool, error) {
+	if _, err := k.files.Read(making(name)); err == nil {
+		say("kind cluster %s was left half made by a run that died: making it again", name)
+		return false, nil
+	}
+	whole, err := k.kind.initialised(name)
+	switch {
+	case err != nil:
+		return false, fmt.Errorf("kind cluster %s exists but its node does not answer: %w; "+
+			"it may hold the only record of your servers, so it is left alone: start its container (%s-control-plane)", name, err, name)
+	case whole:
+		say("adopting kind cluster %s", name)
+		return true, nil
+	case k.yes:
+		say("kind cluster %s is half made: making it again", name)
+		return false, nil
+	default:
+		return false, fmt.Errorf("kind cluster %s is half made, and not by a run that this state folder knows: "+
+			"if nobody is making it right now, run again with --yes to delete it and make it anew", name)
+	}
+}
+
+// Exists asks kind, that is Docker or what stands in for it.
+func (k *kindManagement) Exists(_ context.Context, name string) (bool, error) {
+	names, err := k.kind.clusters()
+	if err != nil {
+		return false, fmt.Errorf("list kind clusters: %w", err)
+	}
+	return slices.Contains(names, name), nil
+}
+
+func (k *kindManagement) Delete(_ context.Context, name string) error {
+	if err := k.kind.remove(name, k.private(name)); err != nil {
+		return fmt.Errorf("delete kind cluster %s: %w", name, err)
+	}
+	return nil
+}
+
+// givenManagement is a management cluster that is there already, behind a
+// kubeconfig of the user's.
+type givenManagement struct {
+	path  string
+	ready func(ctx context.Context, kubeconfig []byte) error
+}
+
+func (g givenManagement) Name() string { return "kubeconfig" }
+
+func (g givenManagement) Ensure(ctx context.Context, _ string, say flow.Say) ([]byte, error) {
+	say("using the management cluster of %s", g.path)
+	kubeconfig, err := os.ReadFile(g.path)
+	if err != nil {
+		return nil, fmt.Errorf("read MANAGEMENT_KUBECONFIG: %w", err)
+	}
+	return kubeconfig, g.ready(ctx, kubeconfig)
+}
+
+// Exists can say yes or that it does not know: a kubeconfig that leads nowhere
+// is no proof that the cluster is gone.
+func (g givenManagement) Exists(ctx context.Context, _ string) (bool, error) {
+	kubeconfig, err := os.ReadFile(g.path)
+	if err != nil {
+		return false, fmt.Errorf("read MANAGEMENT_KUBECONFIG: %w", err)
+	}
+	err = g.ready(ctx, kubeconfig)
+	return err == nil, err
+}
+
+// Delete refuses: what was given is not ours to delete.
+func (g givenManagement) Delete(context.Context, string) error {
+	return errors.New("the management cluster of MANAGEMENT_KUBECONFIG was not made by Slipway and is not deleted by it")
+}

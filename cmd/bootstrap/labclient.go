@@ -1,0 +1,168 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/slipway-k8s/slipway/flow"
+)
+
+// errLabDown means that no lab answers in a folder.
+var errLabDown = errors.New("no lab is up")
+
+// labClient speaks to the lab that is up in a folder, by its control API over a
+// Unix socket.
+type labClient struct {
+	dir  string
+	http *http.Client
+}
+
+// labInfo is what a lab tells about itself: GET /v1/info.
+type labInfo struct {
+	PID                int               `json:"pid"`
+	StartedAt          time.Time         `json:"startedAt"`
+	HetznerEndpoint    string            `json:"hetznerEndpoint"`
+	Token              string            `json:"token"` // of the simulated project
+	NetworkCIDR        string            `json:"networkCidr"`
+	ControlPlaneCIDR   string            `json:"controlPlaneCidr"`
+	PodCIDR            string            `json:"podCidr"`
+	ServiceCIDR        string            `json:"serviceCidr"`
+	ProviderRepository string            `json:"providerRepository"`
+	CertManagerURL     string            `json:"certManagerUrl"`
+	CertManagerVersion string            `json:"certManagerVersion"`
+	ChartRepositories  map[string]string `json:"chartRepositories"` // chart → address
+	Versions           map[string]string `json:"versions"`          // CAPI, CAPH, … → what its repositories offer
+	Notes              []string          `json:"notes"`
+}
+
+func newLabClient(dir string) *labClient {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		path, err := labSocket(dir)
+		if err != nil {
+			return nil, err
+		}
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", path)
+	}
+	// No idle connection is kept: the lab may be another process at the next call.
+	return &labClient{dir: dir, http: &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}}
+}
+
+// labSocket is the path of the control socket. Where the folder's own path is
+// too long for a socket, lab.sock.path names another.
+func labSocket(dir string) (string, error) {
+	path := filepath.Join(dir, "lab.sock")
+	named, err := os.ReadFile(path + ".path")
+	if errors.Is(err, fs.ErrNotExist) {
+		return path, nil
+	}
+	return strings.TrimSpace(string(named)), err
+}
+
+func (c *labClient) info(ctx context.Context) (labInfo, error) {
+	var info labInfo
+	err := c.do(ctx, http.MethodGet, "/v1/info", &info)
+	return info, err
+}
+
+// ensureImage makes sure that the simulated project has a snapshot that CAPH
+// finds by this name.
+func (c *labClient) ensureImage(ctx context.Context, name string) error {
+	return c.do(ctx, http.MethodPut, "/v1/images/"+url.PathEscape(name), nil)
+}
+
+// do sends a request. Where answer is a *json.RawMessage it gets the reply as
+// it came. An error wraps errLabDown where nothing listens.
+func (c *labClient) do(ctx context.Context, method, path string, answer any) error {
+	request, err := http.NewRequestWithContext(ctx, method, "http://lab"+path, nil)
+	if err != nil {
+		return err
+	}
+	reply, err := c.http.Do(request)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("%w in %s", errLabDown, c.dir)
+	case err != nil:
+		return fmt.Errorf("ask the lab in %s: %w", c.dir, err)
+	}
+	defer reply.Body.Close()
+	body, err := io.ReadAll(reply.Body)
+	if err != nil {
+		return fmt.Errorf("ask the lab in %s: %s %s: %w", c.dir, method, path, err)
+	}
+	if reply.StatusCode/100 != 2 {
+		return c.refused(method, path, reply, body)
+	}
+	if answer == nil {
+		return nil
+	}
+	if err := json.Unmarshal(body, answer); err != nil {
+		return fmt.Errorf("ask the lab in %s: %s %s: %w", c.dir, method, path, err)
+	}
+	return nil
+}
+
+// labError is a refusal by the lab.
+type labError struct {
+	Status  int
+	Message string
+}
+
+func (e *labError) Error() string { return e.Message }
+
+func (c *labClient) refused(method, path string, reply *http.Response, body []byte) error {
+	var said struct {
+		Error string `json:"error"`
+	}
+	if json.Unmarshal(body, &said) != nil || said.Error == "" {
+		said.Error = reply.Status
+	}
+	return fmt.Errorf("the lab in %s answers %s %s with: %w", c.dir, method, path,
+		&labError{Status: reply.StatusCode, Message: said.Error})
+}
+
+// labManagement makes management clusters in the lab.
+type labManagement struct{ lab *labClient }
+
+func (m labManagement) Name() string { return "lab" }
+
+func managementPath(name string) string { return "/v1/management/" + url.PathEscape(name) }
+
+// Ensure returns when the cluster's API server is ready and its node is.
+func (m labManagement) Ensure(ctx context.Context, name string, say flow.Say) ([]byte, error) {
+	say("asking the lab for the management cluster %s: real etcd, kube-apiserver, controller-manager and scheduler", name)
+	var made struct {
+		Kubeconfig string `json:"kubeconfig"`
+	}
+	if err := m.lab.do(ctx, http.MethodPut, managementPath(name), &made); err != nil {
+		return nil, err
+	}
+	if made.Kubeconfig == "" {
+		return nil, fmt.Errorf("the lab in %s gave no kubeconfig for %s", m.lab.dir, name)
+	}
+	return []byte(made.Kubeconfig), nil
+}
+
+func (m labManagement) Exists(ctx context.Context, name string) (bool, error) {
+	err := m.lab.do(ctx, http.MethodGet, managementPath(name), nil)
+	if refused, ok := errorAs[*labError](err); ok && refused.Status == http.StatusNotFound {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+func (m labManagement) Delete(ctx context.Context, name string) error {
+	return m.lab.do(ctx, http.MethodDelete, managementPath(name), nil)
+}

@@ -1,0 +1,179 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/slipway-k8s/slipway/flow"
+)
+
+// labVerbs are what `bootstrap lab` can do.
+func labVerbs() []string { return []string{"up", "status", "down", "build"} }
+
+// labCommand is `bootstrap lab VERB`.
+func (c *command) labCommand(ctx context.Context, a arguments) error {
+	if len(a.Targets) != 2 {
+		return usagef("lab takes one of: %s", strings.Join(labVerbs(), ", "))
+	}
+	cfg, err := loadConfig(a, c.environment)
+	if err != nil {
+		return err
+	}
+	l := c.newLab(a.Options, newStateFolder(a.Options, cfg.ClusterName, c.workDir))
+	verb := a.Targets[1]
+	switch verb {
+	case "up":
+		return c.labTask(a.Options, func(say flow.Say) error {
+			_, err := l.up(ctx, say)
+			return err
+		})
+	case "build":
+		return c.labTask(a.Options, func(say flow.Say) error { return l.build(ctx, say) })
+	case "down":
+		was, err := l.down(ctx)
+		if err != nil {
+			return err
+		}
+		if !was {
+			fmt.Fprintf(c.stdout, "no lab is up in %s\n", l.dir)
+			return nil
+		}
+		fmt.Fprintf(c.stdout, "the lab in %s is down; its state is kept\n", l.dir)
+		return nil
+	case "status":
+		return c.labStatus(ctx, l, a.Options)
+	default:
+		return usagef("lab cannot %q%s; it takes one of: %s", verb, didYouMean("", verb, labVerbs()), strings.Join(labVerbs(), ", "))
+	}
+}
+
+func (c *command) labTask(o options, work func(flow.Say) error) error {
+	h := &hub{hide: c.hide, displays: []display{c.display(o)}}
+	defer h.close()
+	return h.task("lab", "asked for", work)
+}
+
+// labReport is what a lab tells of itself: GET /v1/status.
+type labReport struct {
+	Isolation string `json:"isolation"`
+	Parts     []struct {
+		Name, Fidelity, Detail string
+	} `json:"parts"`
+	Clusters []struct {
+		Name, Kind, Endpoint, Reason string
+		Ready                        bool
+	} `json:"clusters"`
+	Servers []struct {
+		Name, Status, PublicIPv4, PrivateIPv4, Talos, Etcd, APIServer string
+		ID                                                            int64
+	} `json:"servers"`
+	LoadBalancers []json.RawMessage `json:"loadBalancers"`
+	Processes     []struct {
+		Name, Cluster, Pod, Server string
+		PID                        int
+		StartedAt                  time.Time
+		RSSBytes                   int64
+	} `json:"processes"`
+	Listeners []string `json:"listeners"`
+	Notes     []string `json:"notes"`
+}
+
+// labStatus prints what the lab tells. In JSON it is the lab's own words.
+func (c *command) labStatus(ctx context.Context, l *lab, o options) error {
+	ctx, cancel := context.WithTimeout(ctx, labAnswerWithin)
+	defer cancel()
+	var raw json.RawMessage
+	err := l.client.do(ctx, http.MethodGet, "/v1/status", &raw)
+	if errors.Is(err, errLabDown) {
+		if o.Output == "json" {
+			return printJSON(c.stdout, map[string]any{"up": false, "dir": l.dir})
+		}
+		fmt.Fprintf(c.stdout, "no lab is up in %s\n", l.dir)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if o.Output == "json" {
+		fields := map[string]json.RawMessage{}
+		if err := json.Unmarshal(raw, &fields); err != nil {
+			return fmt.Errorf("read the lab's status: %w", err)
+		}
+		fields["up"] = json.RawMessage("true")
+		return printJSON(c.stdout, fields)
+	}
+	var report labReport
+	if err := json.Unmarshal(raw, &report); err != nil {
+		return fmt.Errorf("read the lab's status: %w", err)
+	}
+	return report.print(c.stdout)
+}
+
+func (r labReport) print(out io.Writer) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	row := func(cells ...any) {
+		for i, cell := range cells {
+			if i > 0 {
+				fmt.Fprint(w, "\t")
+			}
+			fmt.Fprint(w, printable(fmt.Sprint(cell)))
+		}
+		fmt.Fprintln(w)
+	}
+	row("isolation: " + r.Isolation)
+	fmt.Fprintln(w)
+	row("PART", "IS", "DETAIL")
+	for _, p := range r.Parts {
+		row(p.Name, p.Fidelity, p.Detail)
+	}
+	if len(r.Clusters) > 0 {
+		fmt.Fprintln(w)
+		row("CLUSTER", "KIND", "READY", "ENDPOINT")
+		for _, k := range r.Clusters {
+			ready := fmt.Sprint(k.Ready)
+			if k.Reason != "" {
+				ready += " (" + k.Reason + ")"
+			}
+			row(k.Name, k.Kind, ready, k.Endpoint)
+		}
+	}
+	if len(r.Servers) > 0 {
+		fmt.Fprintln(w)
+		row("SERVER", "ID", "STATUS", "PUBLIC", "PRIVATE", "TALOS", "ETCD", "API SERVER")
+		for _, s := range r.Servers {
+			row(s.Name, s.ID, s.Status, s.PublicIPv4, s.PrivateIPv4, s.Talos, s.Etcd, s.APIServer)
+		}
+	}
+	if len(r.Processes) > 0 {
+		const mib = 1 << 20
+		total := int64(0)
+		fmt.Fprintln(w)
+		row("PROCESS", "PID", "OF", "UP", "MIB")
+		for _, p := range r.Processes {
+			row(p.Name, p.PID, strings.Join(strings.Fields(p.Cluster+" "+p.Server+" "+p.Pod), " "), elapsed(time.Since(p.StartedAt)), p.RSSBytes/mib)
+			total += p.RSSBytes
+		}
+		row("", "", "", "", total/mib)
+	}
+	if len(r.Listeners) > 0 {
+		fmt.Fprintln(w)
+		row("listens on " + strings.Join(r.Listeners, ", "))
+	}
+	for _, n := range r.Notes {
+		row("note: " + n)
+	}
+	return w.Flush()
+}
+
+func printJSON(out io.Writer, v any) error {
+	encoder := json.NewEncoder(out)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(v)
+}

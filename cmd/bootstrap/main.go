@@ -1,0 +1,157 @@
+// Command bootstrap makes a Talos Linux Kubernetes cluster on Hetzner Cloud
+// through Cluster API, or rehearses that on this machine. It is the only place
+// where the parts of Slipway are put together.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"strings"
+	"syscall"
+
+	"golang.org/x/term"
+
+	"github.com/slipway-k8s/slipway/flow"
+)
+
+// Exit codes.
+const (
+	exitDone        = 0
+	exitFailed      = 1
+	exitUsage       = 2   // bad usage or configuration: nothing was made
+	exitInterrupted = 130 // as a shell says of a process that SIGINT ended
+)
+
+func main() {
+	workDir, err := os.Getwd()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		os.Exit(exitFailed)
+	}
+	c := &command{
+		stdout: os.Stdout, stderr: os.Stderr,
+		environment: environ(os.Environ()), workDir: workDir,
+		width: func() int { return terminalWidth(os.Stdout) }, hide: &redactor{},
+	}
+	// From here on no child process inherits a token.
+	for _, name := range []string{tokenVariable, labTokenVariable} {
+		os.Unsetenv(name)
+	}
+	ctx, stop := untilSignal(os.Stderr)
+	defer stop()
+	os.Exit(c.execute(ctx, os.Args[1:]))
+}
+
+// command is the command with everything that it sees of the machine.
+type command struct {
+	stdout, stderr io.Writer
+	environment    map[string]string
+	workDir        string
+	width          func() int // columns of the terminal behind stdout; 0: it is none
+	hide           *redactor
+}
+
+// execute does what the arguments say and returns the exit code.
+func (c *command) execute(ctx context.Context, args []string) int {
+	c.hide.learn(c.environment[tokenVariable], c.environment[labTokenVariable])
+	a, err := parseArguments(args)
+	if err == nil {
+		err = c.dispatch(ctx, a)
+	}
+	if err != nil {
+		fmt.Fprintln(c.stderr, c.hide.text(complaint(err)))
+	}
+	return exitCode(err)
+}
+
+func (c *command) dispatch(ctx context.Context, a arguments) error {
+	if a.Options.Help {
+		return usage(c.stdout)
+	}
+	switch {
+	case len(a.Targets) > 0 && a.Targets[0] == targetLab:
+		return c.labCommand(ctx, a)
+	case len(a.Targets) == 1 && a.Targets[0] == targetStatus:
+		return c.status(ctx, a)
+	default:
+		return c.run(ctx, a)
+	}
+}
+
+// exitCode tells apart who has to do something about an error.
+func exitCode(err error) int {
+	var (
+		bad     *usageError
+		invalid *flow.InvalidError
+		unknown *flow.UnknownStepError
+		sealed  *flow.SealedError
+	)
+	switch {
+	case err == nil:
+		return exitDone
+	case errors.Is(err, flow.ErrInterrupted):
+		return exitInterrupted
+	case errors.As(err, &bad), errors.As(err, &invalid), errors.As(err, &unknown), errors.As(err, &sealed):
+		return exitUsage
+	default:
+		return exitFailed
+	}
+}
+
+// complaint is what a person reads about an error: each of several on a line of
+// its own.
+func complaint(err error) string {
+	if errors.Is(err, flow.ErrInterrupted) {
+		return err.Error()
+	}
+	lines := strings.Split(err.Error(), "\n")
+	return "error: " + strings.Join(lines, "\n       ")
+}
+
+// interruption is the cause of a context that a signal ended.
+type interruption struct{ signal os.Signal }
+
+func (e *interruption) Error() string        { return fmt.Sprintf("signal: %v", e.signal) }
+func (e *interruption) Is(target error) bool { return target == flow.ErrInterrupted }
+
+// untilSignal is a context that the first signal ends in good order. The second
+// ends the process at once: the journal is written before and after every step,
+// so that is safe too.
+func untilSignal(stderr io.Writer) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	go func() {
+		cancel(&interruption{<-signals})
+		<-signals
+		fmt.Fprintln(stderr, "killed by a second signal; the journal is whole, the next run goes on")
+		os.Exit(exitInterrupted)
+	}()
+	return ctx, func() { signal.Stop(signals); cancel(nil) }
+}
+
+// terminalWidth is 0 where f is no terminal that understands control sequences.
+func terminalWidth(f *os.File) int {
+	fd := int(f.Fd())
+	if !term.IsTerminal(fd) || os.Getenv("TERM") == "dumb" {
+		return 0
+	}
+	width, _, err := term.GetSize(fd)
+	if err != nil {
+		return 0
+	}
+	return width
+}
+
+// version is the module's version as Go recorded it.
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "(devel)"
+}

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"io"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"unicode"
+
+	"github.com/slipway-k8s/slipway/flow"
+)
+
+// redactor hides secrets in whatever leaves the process. It is the second line
+// of defence: nothing that is written should contain one. It can be used by
+// many at once, and learns secrets as they become known.
+type redactor struct {
+	mu      sync.Mutex
+	pairs   []string // secret, replacement, …
+	replace atomic.Pointer[strings.Replacer]
+}
+
+// learn adds secrets to those that are hidden. What is too short to be one is
+// left out: hiding it would only mangle words.
+func (r *redactor) learn(secrets ...string) {
+	const shortest = 8
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range secrets {
+		if len(s) >= shortest {
+			r.pairs = append(r.pairs, s, "[hidden]")
+		}
+	}
+	r.replace.Store(strings.NewReplacer(r.pairs...))
+}
+
+func (r *redactor) text(s string) string {
+	if replace := r.replace.Load(); replace != nil {
+		return replace.Replace(s)
+	}
+	return s
+}
+
+func (r *redactor) event(e flow.Event) flow.Event {
+	e.Message, e.Err = r.text(e.Message), r.text(e.Err)
+	return e
+}
+
+// writer hides secrets in what libraries log, a line at a time as they write it.
+func (r *redactor) writer(out io.Writer) io.Writer { return hidingWriter{r, out} }
+
+type hidingWriter struct {
+	hide *redactor
+	out  io.Writer
+}
+
+func (w hidingWriter) Write(p []byte) (int, error) {
+	if _, err := io.WriteString(w.out, w.hide.text(string(p))); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// printable makes one line of plain characters out of a text from elsewhere, so
+// that nothing in it can move a cursor or begin a line of its own.
+func printable(s string) string {
+	s = strings.Map(func(r rune) rune {
+		switch {
+		case unicode.IsSpace(r):
+			return ' '
+		case !unicode.IsPrint(r):
+			return -1
+		}
+		return r
+	}, s)
+	return strings.Join(strings.Fields(s), " ")
+}

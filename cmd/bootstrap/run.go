@@ -1,0 +1,221 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+// run runs targets of the graph.
+func (c *command) run(ctx context.Context, a arguments) error {
+	cfg, err := loadConfig(a, c.environment)
+	if err != nil {
+		return err
+	}
+	targets, err := c.rehearseOnPaper(cfg, a.Targets)
+	if err != nil {
+		return err
+	}
+	var token steps.Secret
+	if !a.Options.Lab {
+		if token, err = cfg.token(ctx, c.environment); err != nil {
+			return err
+		}
+		c.hide.learn(token.Reveal())
+	}
+	r, err := c.begin(ctx, a, cfg)
+	if err != nil {
+		return err
+	}
+	defer r.end()
+	if a.Options.Lab {
+		err = r.inLab(ctx)
+	} else {
+		r.atHetzner(token)
+	}
+	if err != nil {
+		return err
+	}
+	return r.targets(ctx, targets)
+}
+
+// rehearseOnPaper plans with nothing behind it, so that mistakes in the
+// configuration and unknown targets are found before anything is made.
+func (c *command) rehearseOnPaper(cfg configuration, targets []string) ([]string, error) {
+	tools := steps.Tools{
+		Management: management(cfg.Config, "", false, io.Discard),
+		Overrides:  overrides(c.workDir),
+	}
+	plan, err := steps.New(cfg.Config, tools)
+	if err != nil {
+		return nil, &usageError{err}
+	}
+	return resolveTargets(targets, plan)
+}
+
+// running is one run, from its folder to its summary.
+type running struct {
+	*command
+	options options
+	cfg     configuration
+	state   stateFolder
+	id      string
+	files   *runFiles
+	hub     *hub
+	log     io.Writer
+	tools   steps.Tools
+}
+
+// begin takes the state folder and opens what the run writes to.
+func (c *command) begin(ctx context.Context, a arguments, cfg configuration) (*running, error) {
+	r := &running{
+		command: c, options: a.Options, cfg: cfg,
+		state: newStateFolder(a.Options, cfg.ClusterName, c.workDir),
+		id:    fmt.Sprintf("%s-%d", time.Now().UTC().Format("20060102T150405.000Z"), os.Getpid()),
+	}
+	world := worldHetzner
+	if a.Options.Lab {
+		world = worldLab
+	}
+	var notes []string
+	err := r.state.claim(ctx, world, func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) })
+	if err != nil {
+		return nil, err
+	}
+	if r.files, err = r.state.openRun(r.id); err != nil {
+		return nil, err
+	}
+	r.hub = &hub{run: r.id, hide: c.hide, displays: []display{c.display(a.Options), newJSONDisplay(r.files.events)}}
+	r.log = c.hide.writer(r.files.log)
+	steps.RedirectLibraryLogs(r.log)
+	for _, note := range notes {
+		r.hub.note("%s", note)
+	}
+	r.tools = commonTools(r.state, c.workDir, c.environment, r.log)
+	return r, nil
+}
+
+// end gives the streams free.
+func (r *running) end() {
+	r.hub.close()
+	if err := r.files.close(); err != nil {
+		fmt.Fprintln(r.stderr, "warning: the run's files may be incomplete:", err)
+	}
+}
+
+// display is how stdout wants to see a run.
+func (c *command) display(o options) display {
+	switch {
+	case o.Output == "json":
+		return newJSONDisplay(c.stdout)
+	case c.width() > 0:
+		return newTerminalDisplay(c.stdout, c.width, c.environment["NO_COLOR"] == "")
+	default:
+		return plainDisplay{c.stdout}
+	}
+}
+
+// atHetzner equips the run for the real world.
+func (r *running) atHetzner(token steps.Secret) {
+	r.tools.Token = token
+	r.tools.Hetzner = hetznerClient(r.environment[endpointVariable], token)
+	r.tools.Management = management(r.cfg.Config, r.tools.Files, r.options.Yes, r.log)
+}
+
+// inLab brings the lab up and equips the run for it.
+func (r *running) inLab(ctx context.Context) error {
+	l := r.newLab(r.options, r.state)
+	wasUp := false
+	if _, err := l.answering(ctx); err == nil {
+		wasUp = true
+	}
+	if wasUp && (r.options.LabLatency != "fast" || r.options.LabImages != "") {
+		r.hub.note("the lab is up already: --lab-latency and --lab-images count when it starts")
+	}
+	var info labInfo
+	err := r.hub.task("lab", "the world to rehearse in", func(say flow.Say) (err error) {
+		if info, err = l.up(ctx, say); err != nil {
+			return err
+		}
+		r.hide.learn(info.Token)
+		return prepareImages(ctx, l.client, r.cfg.Config, say)
+	})
+	if err != nil {
+		return err
+	}
+	cfg, tools, notes, err := enterLab(r.cfg, r.tools, l.client, info, r.environment)
+	if err != nil {
+		return err
+	}
+	for _, note := range notes {
+		r.hub.note("%s", note)
+	}
+	r.cfg, r.tools = cfg, tools
+	return nil
+}
+
+func (c *command) newLab(o options, state stateFolder) *lab {
+	dir := state.lab()
+	images := o.LabImages
+	if images != "" && !filepath.IsAbs(images) {
+		images = filepath.Join(c.workDir, images)
+	}
+	return &lab{
+		dir: dir, latency: o.LabLatency, images: images, client: newLabClient(dir),
+		workDir: c.workDir, environment: c.environment,
+	}
+}
+
+// targets runs the graph and sums up.
+func (r *running) targets(ctx context.Context, targets []string) error {
+	plan, err := steps.New(r.cfg.Config, r.tools)
+	if err != nil {
+		return &usageError{err}
+	}
+	journal := r.state.journal()
+	report, err := plan.Graph.Run(ctx, flow.Options{
+		Journal: journal, Run: r.id, Targets: targets, Parallel: r.options.Parallel, Observe: r.hub.observe,
+	})
+	r.hub.close()
+	if errors.Is(err, flow.ErrInterrupted) {
+		return r.interrupted(err)
+	}
+	if err != nil {
+		return fmt.Errorf("%w\nwhat is done is kept in %s; run the same command again to go on; log: %s", err, r.state, r.files.log.Name())
+	}
+	s, err := r.summarise(ctx, plan, journal, report)
+	if err != nil {
+		return err
+	}
+	return s.print(r.stdout, r.options.Output)
+}
+
+// interrupted says what is kept and how to go on, and whatever else went wrong.
+func (r *running) interrupted(err error) error {
+	var lines []string
+	var failed *flow.StepError
+	if errors.As(err, &failed) {
+		lines = append(lines, failed.Error())
+	}
+	lines = append(lines, "interrupted: what is done is kept in "+string(r.state)+"; run the same command again to go on")
+	if r.options.Lab {
+		lines = append(lines, "the lab stays up; to end it: bootstrap lab down")
+	}
+	return &interruptedError{text: strings.Join(lines, "\n"), err: err}
+}
+
+type interruptedError struct {
+	text string
+	err  error
+}
+
+func (e *interruptedError) Error() string { return e.text }
+func (e *interruptedError) Unwrap() error { return e.err }

@@ -1,0 +1,174 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+// The two worlds that a state folder can belong to.
+const (
+	worldLab     = "lab"
+	worldHetzner = "hetzner"
+)
+
+// Entries of the state folder, besides the journal and what the steps write.
+const (
+	worldFile     = "world"        // which world the folder belongs to
+	labFolder     = "lab"          // the lab's own state
+	runsFolder    = "runs"         // a folder for each run: events.jsonl and log
+	eventsFile    = "events.jsonl" // in the folder of a run; a link to the last run's beside it
+	logFile       = "log"
+	setAsideName  = "rehearsal" // where the state of a rehearsal goes when the real thing begins
+	runsKept      = 50
+	journalLock   = "journal.lock" // flow's; stays where it is
+	stateFolderIn = ".slipway"
+)
+
+// stateFolder is where a bootstrap keeps what it knows, as an absolute path.
+type stateFolder string
+
+func newStateFolder(o options, clusterName, workDir string) stateFolder {
+	dir := o.StateDir
+	if dir == "" {
+		dir = filepath.Join(stateFolderIn, clusterName)
+	}
+	if !filepath.IsAbs(dir) {
+		dir = filepath.Join(workDir, dir)
+	}
+	return stateFolder(filepath.Clean(dir))
+}
+
+func (s stateFolder) path(name string) string { return filepath.Join(string(s), name) }
+func (s stateFolder) lab() string             { return s.path(labFolder) }
+func (s stateFolder) files() steps.Files      { return steps.Files(s) }
+func (s stateFolder) journal() flow.Journal   { return flow.Folder(string(s)) }
+
+// world is the world that the folder belongs to; "" for none yet.
+func (s stateFolder) world() (string, error) {
+	data, err := s.files().Read(worldFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	return strings.TrimSpace(string(data)), err
+}
+
+// claim makes the folder belong to a world. What a rehearsal left is set aside
+// when the real thing begins; it says so. The state of a real cluster does not
+// make room for a rehearsal.
+func (s stateFolder) claim(ctx context.Context, world string, note func(format string, args ...any)) error {
+	was, err := s.world()
+	switch {
+	case err != nil:
+		return fmt.Errorf("read the state folder: %w", err)
+	case was == world:
+		return nil
+	case was == worldHetzner:
+		return usagef("%s holds the state of a real cluster: rehearse in another folder (--state-dir) or under another name (CLUSTER_NAME)", s)
+	case was == worldLab:
+		if err := s.setAside(ctx); err != nil {
+			return fmt.Errorf("set aside what the rehearsal left: %w", err)
+		}
+		note("%s held the state of a rehearsal; it lies in %s now", s, s.path(setAsideName))
+	}
+	return s.files().Write(worldFile, []byte(world+"\n"))
+}
+
+// setAside moves everything but the lab, which may be up, into a folder of its
+// own, in place of what was there.
+func (s stateFolder) setAside(ctx context.Context) error {
+	unlock, err := s.journal().Lock(ctx) // not under the feet of a run
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	aside := s.path(setAsideName)
+	if err := os.RemoveAll(aside); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(aside, 0o700); err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(string(s))
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		switch e.Name() {
+		case labFolder, setAsideName, journalLock, worldFile: // the last is overwritten: the folder belongs to somebody at any time
+			continue
+		}
+		if err := os.Rename(s.path(e.Name()), filepath.Join(aside, e.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// runFiles are the files of one run.
+type runFiles struct {
+	events, log *os.File
+}
+
+// openRun makes the folder of a run and points the link events.jsonl at its
+// events. Of older runs the newest are kept.
+func (s stateFolder) openRun(id string) (*runFiles, error) {
+	dir := filepath.Join(runsFolder, id)
+	if err := os.MkdirAll(s.path(dir), 0o700); err != nil {
+		return nil, fmt.Errorf("make the run's folder: %w", err)
+	}
+	open := func(name string) (*os.File, error) {
+		return os.OpenFile(s.path(filepath.Join(dir, name)), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	}
+	events, err := open(eventsFile)
+	if err != nil {
+		return nil, err
+	}
+	log, err := open(logFile)
+	if err != nil {
+		return nil, errors.Join(err, events.Close())
+	}
+	files := &runFiles{events: events, log: log}
+	return files, errors.Join(s.link(filepath.Join(dir, eventsFile), eventsFile), s.prune())
+}
+
+func (f *runFiles) close() error { return errors.Join(f.events.Close(), f.log.Close()) }
+
+// link replaces a symbolic link in one piece.
+func (s stateFolder) link(target, name string) error {
+	temporary := s.path(name + ".new")
+	if err := os.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.Symlink(target, temporary); err != nil {
+		return err
+	}
+	return os.Rename(temporary, s.path(name))
+}
+
+// prune removes the oldest runs; their names sort by time.
+func (s stateFolder) prune() error {
+	entries, err := os.ReadDir(s.path(runsFolder))
+	if err != nil {
+		return err
+	}
+	names := make([]string, len(entries))
+	for i, e := range entries {
+		names[i] = e.Name()
+	}
+	slices.Sort(names)
+	for _, name := range names[:max(0, len(names)-runsKept)] {
+		if err := os.RemoveAll(s.path(filepath.Join(runsFolder, name))); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+// stepStatus is a step in `bootstrap status --output json`.
+type stepStatus struct {
+	Step    string    `json:"step"`
+	Doc     string    `json:"doc,omitempty"`
+	State   string    `json:"state"` // never, started, done, failed or interrupted
+	Attempt int       `json:"attempt,omitempty"`
+	Started time.Time `json:"started,omitzero"`
+	Ended   time.Time `json:"ended,omitzero"`
+	World   string    `json:"world,omitempty"`  // holds, gone or unknown; empty: not asked
+	Reason  string    `json:"reason,omitempty"` // of World
+	Changed []string  `json:"changed,omitempty"`
+	Sealed  string    `json:"sealed,omitempty"`
+	Said    string    `json:"said,omitempty"`
+	Error   string    `json:"error,omitempty"`
+}
+
+// status compares the journal with the world and changes neither.
+func (c *command) status(ctx context.Context, a arguments) error {
+	cfg, err := loadConfig(a, c.environment)
+	if err != nil {
+		return err
+	}
+	state := newStateFolder(a.Options, cfg.ClusterName, c.workDir)
+	steps.RedirectLibraryLogs(io.Discard)
+	cfg, tools, offline, err := c.lookingTools(ctx, a.Options, cfg, state)
+	if err != nil {
+		return err
+	}
+	plan, err := steps.New(cfg.Config, tools)
+	if err != nil {
+		return &usageError{err}
+	}
+	ask := plan.Graph.Check
+	if offline != "" {
+		ask = plan.Graph.Recorded
+	}
+	all, err := ask(ctx, state.journal())
+	if err != nil {
+		return err
+	}
+	rows := make([]stepStatus, len(all))
+	for i, s := range all {
+		rows[i] = newStepStatus(s)
+	}
+	if a.Options.Output == "json" {
+		return printJSON(c.stdout, map[string]any{"state": string(state), "offline": offline, "steps": rows})
+	}
+	return printStatus(c.stdout, state, offline, rows)
+}
+
+// lookingTools are the tools to look at the world that the state folder belongs
+// to. Where that cannot be asked, offline says why.
+func (c *command) lookingTools(ctx context.Context, o options, cfg configuration, state stateFolder) (_ configuration, tools steps.Tools, offline string, err error) {
+	tools = commonTools(state, c.workDir, c.environment, io.Discard)
+	tools.Management = management(cfg.Config, tools.Files, false, io.Discard)
+	world, err := state.world()
+	if err != nil {
+		return cfg, tools, "", err
+	}
+	if o.Lab || world == worldLab {
+		l := c.newLab(o, state)
+		tools.Management = labManagement{l.client}
+		info, err := l.answering(ctx)
+		if errors.Is(err, errLabDown) {
+			return cfg, tools, "the lab is down (bootstrap lab up)", nil
+		}
+		if err != nil {
+			return cfg, tools, "", err
+		}
+		c.hide.learn(info.Token)
+		cfg, tools, _, err = enterLab(cfg, tools, l.client, info, c.environment)
+		return cfg, tools, "", err
+	}
+	if world == "" {
+		return cfg, tools, "", nil // nothing was begun, so there is nothing to ask about
+	}
+	token, err := cfg.token(ctx, c.environment)
+	if errors.Is(err, errNoToken) {
+		return cfg, tools, tokenVariable + " is not set", nil
+	}
+	if err != nil {
+		return cfg, tools, "", err
+	}
+	c.hide.learn(token.Reveal())
+	tools.Token = token
+	tools.Hetzner = hetznerClient(c.environment[endpointVariable], token)
+	return cfg, tools, "", nil
+}
+
+func newStepStatus(s flow.Status) stepStatus {
+	row := stepStatus{
+		Step: s.Name, Doc: s.Doc, State: string(s.State), Attempt: s.Attempt, Started: s.Started, Ended: s.Ended,
+		Changed: s.Changed, Sealed: s.Sealed, Said: s.Said, Error: s.Error,
+	}
+	if s.State == "" {
+		row.State = "never"
+	}
+	if s.Asked {
+		row.World, row.Reason = string(s.Verdict.Answer()), s.Verdict.Reason()
+		if err := s.Verdict.Err(); err != nil {
+			row.Reason = err.Error()
+		}
+	}
+	return row
+}
+
+func printStatus(out io.Writer, state stateFolder, offline string, rows []stepStatus) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "state: %s\n", state)
+	if offline != "" {
+		fmt.Fprintf(w, "the world was not asked: %s\n", offline)
+	}
+	fmt.Fprintln(w, "\nSTEP\tSTATE\tTOOK\tWORLD\tREMARKS")
+	for _, r := range rows {
+		took := ""
+		if !r.Ended.IsZero() {
+			took = elapsed(r.Ended.Sub(r.Started))
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", r.Step, r.State, took, r.world(), printable(r.remarks()))
+	}
+	return w.Flush()
+}
+
+// world is the world's answer in a word.
+func (r stepStatus) world() string {
+	switch {
+	case r.Sealed != "":
+		return "sealed"
+	case r.World == string(flow.AnswerUnknown):
+		return "could not ask"
+	case r.World == "":
+		return "-"
+	}
+	return r.World
+}
+
+func (r stepStatus) remarks() string {
+	switch {
+	case r.Sealed != "":
+		return "lies before " + r.Sealed + ", a point of no return"
+	case r.Reason != "":
+		return r.Reason
+	case r.Error != "":
+		return r.Error
+	case len(r.Changed) > 0:
+		return fmt.Sprintf("would run again, changed: %s", r.Changed)
+	case r.State != string(flow.StateDone):
+		return r.Said
+	}
+	return ""
+}

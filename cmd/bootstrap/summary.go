@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+// summary is what a person, or a program, needs after a run.
+type summary struct {
+	Kind        string            `json:"kind"` // "summary", to tell it from events
+	Time        time.Time         `json:"time"`
+	Run         string            `json:"run"`
+	Cluster     string            `json:"cluster"`
+	Endpoint    string            `json:"endpoint,omitempty"` // of the Kubernetes API
+	Nodes       []steps.Node      `json:"nodes,omitempty"`
+	Kubeconfig  string            `json:"kubeconfig,omitempty"`
+	Talosconfig string            `json:"talosconfig,omitempty"`
+	Management  string            `json:"managementKubeconfig,omitempty"`
+	State       string            `json:"state"`
+	Steps       []flow.StepReport `json:"steps"`
+	Elapsed     time.Duration     `json:"elapsedNs"`
+}
+
+// summarise reads what the steps made out of the journal. What is not there yet
+// stays empty.
+func (r *running) summarise(ctx context.Context, plan *steps.Plan, j flow.Journal, report *flow.Report) (summary, error) {
+	s := summary{
+		Kind: "summary", Time: time.Now(), Run: report.Run, Cluster: r.cfg.ClusterName,
+		State: string(r.state), Steps: report.Steps, Elapsed: report.Elapsed,
+	}
+	management, ok, err := flow.Restore(ctx, j, plan.Management)
+	if err != nil {
+		return s, err
+	}
+	if ok {
+		s.Management = r.state.path(management.Kubeconfig)
+	}
+	cluster, _, err := flow.Restore(ctx, j, plan.Cluster)
+	if err != nil {
+		return s, err
+	}
+	if cluster.Endpoint != "" {
+		s.Endpoint = "https://" + cluster.Endpoint
+	}
+	kubeconfig, ok, err := flow.Restore(ctx, j, plan.Kubeconfig)
+	if err != nil {
+		return s, err
+	}
+	if ok {
+		s.Kubeconfig = r.state.path(kubeconfig.File)
+	}
+	talosconfig, ok, err := flow.Restore(ctx, j, plan.Talosconfig)
+	if err != nil {
+		return s, err
+	}
+	if ok {
+		s.Talosconfig = r.state.path(talosconfig.File)
+	}
+	nodes, _, err := flow.Restore(ctx, j, plan.Nodes)
+	s.Nodes = nodes.Nodes
+	return s, err
+}
+
+func (s summary) print(out io.Writer, format string) error {
+	if format == "json" {
+		return newJSONLine(out, s)
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "\nSTEP\tOUTCOME\tTIME")
+	for _, step := range s.Steps {
+		fmt.Fprintf(w, "%s\t%s\t%s\n", step.Name, step.Outcome, elapsed(step.Elapsed))
+	}
+	fmt.Fprintf(w, "\t\t%s\n", elapsed(s.Elapsed))
+	if len(s.Nodes) > 0 {
+		fmt.Fprintln(w, "\nNODE\tKUBERNETES\tPRIVATE\tPUBLIC\tPROVIDER ID")
+		for _, n := range s.Nodes {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", n.Name, n.Version, n.InternalIP, n.ExternalIP, n.ProviderID)
+		}
+	}
+	fmt.Fprintln(w)
+	for _, line := range []struct{ name, value string }{
+		{"cluster", s.Cluster}, {"endpoint", s.Endpoint}, {"kubeconfig", s.Kubeconfig}, {"talosconfig", s.Talosconfig},
+		{"management", s.Management}, {"state", s.State},
+	} {
+		if line.value != "" {
+			fmt.Fprintf(w, "%s\t%s\n", line.name, line.value)
+		}
+	}
+	return w.Flush()
+}

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+// usage prints what the command takes.
+func usage(out io.Writer) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprint(w, `Make a Talos Linux Kubernetes cluster on Hetzner Cloud through Cluster API, or rehearse it on this machine.
+
+  bootstrap [flags] [TARGET ...] [KEY=VALUE ...]
+  bootstrap lab up|status|down|build
+
+What is done is kept in a journal: run the same command again to go on. Exit codes: 0 done, 1 failed,
+2 bad usage or configuration, 130 interrupted.
+
+Targets (each brings what it hangs on; without one: bootstrap):
+`)
+	plan, err := steps.New(steps.Defaults(), steps.Tools{Management: &kindManagement{}})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "  %s\tthe whole cluster, to Ready nodes\n", targetBootstrap)
+	for _, s := range plan.Graph.Steps() {
+		fmt.Fprintf(w, "  %s\t%s\n", s.Name, s.Doc)
+	}
+	fmt.Fprintf(w, "  %s\twhat the journal knows and what the world says to it\n", targetStatus)
+	fmt.Fprintln(w, "\nFlags:")
+	var o options
+	flags(&o).VisitAll(func(f *flag.Flag) {
+		if len(f.Name) == 1 {
+			return
+		}
+		value, text := flag.UnquoteUsage(f)
+		fmt.Fprintf(w, "  --%s %s\t%s\n", f.Name, value, text)
+	})
+	fmt.Fprintln(w, "\nVariables, in the environment, as KEY=VALUE, and in camel case in bootstrap.yaml:")
+	for _, v := range steps.Variables() {
+		text := v.Doc
+		if v.Default != "" {
+			text += " (" + v.Default + ")"
+		}
+		fmt.Fprintf(w, "  %s\t%s\n", v.Name, text)
+	}
+	fmt.Fprintf(w, "\n%s is taken from the environment, or from %s or %s in bootstrap.yaml.\n", tokenVariable, tokenFileKey, tokenCommandKey)
+	return w.Flush()
+}

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/hetznercloud/hcloud-go/v2/hcloud"
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+// Variables of the environment that are not configuration.
+const (
+	endpointVariable = "HCLOUD_ENDPOINT"  // another address of the Hetzner API, as for the hcloud command
+	labTokenVariable = "LAB_HCLOUD_TOKEN" // in the lab, in place of its own token: to rehearse a wrong one
+	githubVariable   = "GITHUB_TOKEN"     // more requests an hour while providers are fetched
+)
+
+// commonTools are the tools that are the same in both worlds.
+func commonTools(state stateFolder, workDir string, environment map[string]string, log io.Writer) steps.Tools {
+	return steps.Tools{
+		GitHubToken: steps.NewSecret(environment[githubVariable]),
+		Files:       state.files(),
+		Overrides:   overrides(workDir),
+		Log:         log,
+	}
+}
+
+// overrides is the working directory where it is a tree of Slipway's: then the
+// manifests and values that people edit there are what is applied.
+func overrides(workDir string) string {
+	for _, name := range []string{"manifests", "bootstrap"} {
+		if info, err := os.Stat(filepath.Join(workDir, name)); err != nil || !info.IsDir() {
+			return ""
+		}
+	}
+	return workDir
+}
+
+// hetznerClient makes a client of the Hetzner API; endpoint may be empty.
+func hetznerClient(endpoint string, token steps.Secret) *hcloud.Client {
+	options := []hcloud.ClientOption{
+		hcloud.WithToken(token.Reveal()),
+		hcloud.WithApplication("slipway", version()),
+	}
+	if endpoint != "" {
+		options = append(options, hcloud.WithEndpoint(endpoint))
+	}
+	return hcloud.NewClient(options...)
+}
+
+// management is who makes the management cluster outside the lab.
+func management(cfg steps.Config, files steps.Files, yes bool, log io.Writer) steps.ManagementProvider {
+	if cfg.ManagementKubeconfig != "" {
+		return givenManagement{path: cfg.ManagementKubeconfig, ready: answers}
+	}
+	return &kindManagement{kind: realKind{log: log}, image: cfg.KindNodeImage, files: files, yes: yes}
+}
+
+// answers asks the API server behind a kubeconfig whether it is ready.
+func answers(ctx context.Context, kubeconfig []byte) error {
+	cluster, err := kube.Connect(kubeconfig)
+	if err != nil {
+		return err
+	}
+	return cluster.Ready(ctx)
+}
+
+// enterLab swaps the two things that are different in the lab, and configures
+// what anyone could: address ranges, repositories and the versions in them.
+func enterLab(cfg configuration, tools steps.Tools, client *labClient, info labInfo, environment map[string]string) (configuration, steps.Tools, []string, error) {
+	cfg, notes, err := cfg.inLab(info)
+	if err != nil {
+		return cfg, tools, nil, err
+	}
+	// Never the environment's own token: a real one must not reach the lab.
+	token := info.Token
+	if wrong := environment[labTokenVariable]; wrong != "" {
+		token = wrong
+	}
+	tools.Token = steps.NewSecret(token)
+	tools.Hetzner = hetznerClient(info.HetznerEndpoint, tools.Token)
+	tools.Management = labManagement{client}
+	return cfg, tools, append(notes, info.Notes...), nil
+}
+
+// inLab is the configuration with what the lab decides: the lab's addresses
+// always, its repositories and their versions unless others are configured. The
+// notes name what was replaced.
+func (c configuration) inLab(info labInfo) (configuration, []string, error) {
+	var notes []string
+	places := c.places
+	c.places = map[string]string{}
+	for field, place := range places {
+		c.places[field] = place
+	}
+	set := func(name, value string) error {
+		v := variable(name)
+		was := v.Get(c.Config)
+		if value == "" || value == was {
+			return nil
+		}
+		if place, ok := places[v.Field]; ok || strings.HasSuffix(name, "_VERSION") && was != "" {
+			if !ok {
+				place = "default"
+			}
+			notes = append(notes, fmt.Sprintf("%s is %s in the lab, in place of %s (%s)", name, value, was, place))
+		}
+		c.places[v.Field] = "the lab"
+		return v.Set(&c.Config, value)
+	}
+	own := func(name string) bool { _, ok := places[variable(name).Field]; return ok }
+
+	type pair struct{ name, value string }
+	pairs := []pair{
+		{"NETWORK_CIDR", info.NetworkCIDR}, {"CONTROL_PLANE_CIDR", info.ControlPlaneCIDR},
+		{"POD_CIDR", info.PodCIDR}, {"SERVICE_CIDR", info.ServiceCIDR},
+	}
+	if !own("PROVIDER_REPOSITORY") {
+		pairs = append(pairs, pair{"PROVIDER_REPOSITORY", info.ProviderRepository})
+		for _, name := range []string{"CAPI", "CAPH", "CABPT", "CACPPT"} {
+			pairs = append(pairs, pair{name + "_VERSION", info.Versions[name]})
+		}
+	}
+	if !own("CERT_MANAGER_URL") {
+		pairs = append(pairs, pair{"CERT_MANAGER_URL", info.CertManagerURL}, pair{"CERT_MANAGER_VERSION", info.CertManagerVersion})
+	}
+	for name, chart := range map[string]string{
+		"CILIUM": "cilium", "HCLOUD_CCM": "hcloud-cloud-controller-manager", "TALOS_CCM": "talos-cloud-controller-manager",
+	} {
+		if !own(name + "_REPOSITORY") {
+			pairs = append(pairs, pair{name + "_REPOSITORY", info.ChartRepositories[chart]}, pair{name + "_VERSION", info.Versions[name]})
+		}
+	}
+	for _, p := range pairs {
+		if err := set(p.name, p.value); err != nil {
+			return c, nil, fmt.Errorf("the lab says: %w", err)
+		}
+	}
+	slices.Sort(notes)
+	return c, notes, c.check()
+}
+
+// variable finds one of steps.Variables by name; the names here are constants
+// that a test holds against them.
+func variable(name string) steps.Variable {
+	variables := steps.Variables()
+	return variables[slices.IndexFunc(variables, func(v steps.Variable) bool { return v.Name == name })]
+}
+
+// prepareImages puts the configured image into the lab's project, where nobody
+// has built one, under the name that it has for each architecture.
+func prepareImages(ctx context.Context, client *labClient, cfg steps.Config, say flow.Say) error {
+	var names []string
+	for _, architecture := range []string{"amd64", "arm64"} {
+		if name := cfg.Image(architecture); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	for _, name := range names {
+		if err := client.ensureImage(ctx, name); err != nil {
+			return err
+		}
+	}
+	say("image %s is in the simulated project", strings.Join(names, ", "))
+	return nil
+}
