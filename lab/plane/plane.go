@@ -67,7 +67,7 @@ type Plane struct {
 // those. All three are kept running until Stop. When Start fails, nothing of it is left running.
 func Start(ctx context.Context, super *proc.Supervisor, cfg Config) (_ *Plane, err error) {
 	if cfg.Issuer == "" {
-		cfg.Issuer = endpoint(cfg.Address)
+		cfg.Issuer = Endpoint(cfg.Address)
 	}
 	p := &Plane{cfg: cfg}
 	defer func() {
@@ -123,10 +123,11 @@ func environment() []string {
 	return []string{"PATH=/usr/bin:/bin", "TMPDIR=" + os.TempDir()}
 }
 
-func endpoint(address string) string { return "https://" + net.JoinHostPort(address, APIPort) }
+// Endpoint is the URL of an apiserver that binds an address.
+func Endpoint(address string) string { return "https://" + net.JoinHostPort(address, APIPort) }
 
 // Endpoint returns the apiserver's own URL.
-func (p *Plane) Endpoint() string { return endpoint(p.cfg.Address) }
+func (p *Plane) Endpoint() string { return Endpoint(p.cfg.Address) }
 
 func (p *Plane) awaitAPI(ctx context.Context) error {
 	return await(ctx, p.api, func(ctx context.Context) error {

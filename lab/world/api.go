@@ -4,8 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
+
+	"github.com/slipway-k8s/slipway/lab/standin"
 )
 
 // Management is a management cluster in the control API.
@@ -59,6 +62,9 @@ func (w *World) handler() http.Handler {
 		// A removal that has begun is finished, whether or not its caller waits.
 		return struct{}{}, w.managements.remove(context.WithoutCancel(r.Context()), r.PathValue("name"))
 	})
+	handle("PUT /v1/images/{name}", func(r *http.Request) (any, error) {
+		return struct{}{}, w.ensureImage(r.PathValue("name"))
+	})
 	handle("POST /v1/down", func(r *http.Request) (any, error) {
 		defer w.endOnce.Do(func() { close(w.down) })
 		return struct{}{}, w.stop()
@@ -82,11 +88,11 @@ func reply(rw http.ResponseWriter, answer any, err error) {
 	status := http.StatusOK
 	if err != nil {
 		status = http.StatusInternalServerError
-		var name nameError
+		var request requestError
 		switch {
 		case errors.Is(err, errNotFound):
 			status = http.StatusNotFound
-		case errors.As(err, &name):
+		case errors.As(err, &request):
 			status = http.StatusBadRequest
 		case errors.Is(err, errStopping):
 			status = http.StatusServiceUnavailable
@@ -122,5 +128,9 @@ func (w *World) caFile() string   { return w.path("pki", "ca.crt") }
 
 // podEnv is what every Pod's process gets: it finds the simulated cloud where the real one would be.
 func (w *World) podEnv() map[string]string {
-	return map[string]string{"HTTPS_PROXY": w.proxyURL(), "SSL_CERT_FILE": w.caFile()}
+	env := map[string]string{"HTTPS_PROXY": w.proxyURL(), "SSL_CERT_FILE": w.caFile()}
+	if w.cfg.Latency == FastLatency {
+		env[standin.TimeScaleVariable] = fmt.Sprint(fastScale)
+	}
+	return env
 }

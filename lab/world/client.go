@@ -58,6 +58,11 @@ func (c *Client) DeleteManagement(ctx context.Context, name string) error {
 	return c.do(ctx, http.MethodDelete, "/v1/management/"+name, nil)
 }
 
+// EnsureImage makes sure that the simulated project has the snapshots of a Talos image.
+func (c *Client) EnsureImage(ctx context.Context, name string) error {
+	return c.do(ctx, http.MethodPut, "/v1/images/"+name, nil)
+}
+
 // Down ends the lab. It returns when everything that the lab started is gone.
 func (c *Client) Down(ctx context.Context) error {
 	return c.do(ctx, http.MethodPost, "/v1/down", nil)

@@ -2,8 +2,11 @@ package world
 
 import (
 	"fmt"
+	"time"
 
+	"github.com/slipway-k8s/slipway/lab/cloud"
 	"github.com/slipway-k8s/slipway/lab/kubelet"
+	"github.com/slipway-k8s/slipway/lab/talos"
 )
 
 // Latency is how long what is simulated takes.
@@ -15,6 +18,9 @@ const (
 	// RealLatency takes as long as the real cloud does.
 	RealLatency Latency = "real"
 )
+
+// fastScale is what FastLatency makes of the stand-ins' polls: 10 s become half a second.
+const fastScale = 0.05
 
 // ParseLatency reads a flag's value.
 func ParseLatency(s string) (Latency, error) {
@@ -31,4 +37,27 @@ func (l Latency) kubelet() kubelet.Latency {
 		return kubelet.RealLatency()
 	}
 	return kubelet.FastLatency()
+}
+
+func (l Latency) talos() talos.Latency {
+	if l == RealLatency {
+		return talos.RealLatency()
+	}
+	return talos.FastLatency()
+}
+
+func (l Latency) cloud() cloud.Latency {
+	if l == RealLatency {
+		return cloud.RealLatency()
+	}
+	return cloud.FastLatency()
+}
+
+// rateLimit is the real one, per hour of scaled time: what polls more often may ask more often.
+func (l Latency) rateLimit() cloud.RateLimit {
+	limit := cloud.DefaultRateLimit
+	if l == FastLatency {
+		limit.Per = time.Duration(fastScale * float64(limit.Per))
+	}
+	return limit
 }

@@ -27,8 +27,8 @@ var (
 	errStopping = errors.New("the lab is stopping")
 )
 
-// nameError is a request's fault.
-type nameError struct{ error }
+// requestError is the fault of who asked.
+type requestError struct{ error }
 
 func newManagements(life context.Context, w *World) *managements {
 	return &managements{life: life, world: w, clusters: map[string]*management{}}
@@ -91,7 +91,7 @@ func (m *management) await(ctx context.Context) error {
 // failed is tried again.
 func (s *managements) ensure(ctx context.Context, name string) (*management, error) {
 	if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
-		return nil, nameError{fmt.Errorf("management cluster name %q: %s", name, problems[0])}
+		return nil, requestError{fmt.Errorf("management cluster name %q: %s", name, problems[0])}
 	}
 	m, err := s.ensureBegun(ctx, name)
 	if err != nil {

@@ -1,26 +1,27 @@
 package world
 
 import (
+	"cmp"
+	"net/netip"
+	"slices"
 	"time"
 
+	"github.com/slipway-k8s/slipway/lab/cloud"
+	"github.com/slipway-k8s/slipway/lab/plane"
 	"github.com/slipway-k8s/slipway/lab/proc"
+	"github.com/slipway-k8s/slipway/lab/talos"
 )
 
 // Status is what runs in the lab, and how much of it is real.
 type Status struct {
-	Parts     []Part    `json:"parts"`
-	Clusters  []Cluster `json:"clusters"`
-	Processes []Process `json:"processes"`
-	Listeners []string  `json:"listeners"` // addresses on the host's loopback
-	Isolation string    `json:"isolation"`
-	Notes     []string  `json:"notes"`
-}
-
-// Part is a part of the world and how true it is to what it stands for.
-type Part struct {
-	Name     string `json:"name"`
-	Fidelity string `json:"fidelity"` // real, stand-in or simulated
-	Detail   string `json:"detail"`
+	Parts         []Part               `json:"parts"`
+	Clusters      []Cluster            `json:"clusters"`
+	Processes     []Process            `json:"processes"`
+	Servers       []Server             `json:"servers"`
+	LoadBalancers []cloud.LoadBalancer `json:"loadBalancers"`
+	Listeners     []string             `json:"listeners"` // addresses on the host's loopback
+	Isolation     string               `json:"isolation"`
+	Notes         []string             `json:"notes"`
 }
 
 // Cluster is a Kubernetes cluster in the lab.
@@ -28,7 +29,7 @@ type Cluster struct {
 	Name     string `json:"name"`
 	Kind     string `json:"kind"` // management or workload
 	Endpoint string `json:"endpoint"`
-	Ready    bool   `json:"ready"`
+	Ready    bool   `json:"ready"`            // an apiserver of it is
 	Reason   string `json:"reason,omitempty"` // why it is not
 }
 
@@ -43,18 +44,36 @@ type Process struct {
 	RSSBytes  int64     `json:"rssBytes"`
 }
 
+// Server is a server of the simulated cloud and what runs on it.
+type Server struct {
+	ID          int64      `json:"id"`
+	Name        string     `json:"name"`
+	Status      string     `json:"status"` // the API's
+	PublicIPv4  netip.Addr `json:"publicIPv4,omitzero"`
+	PrivateIPv4 netip.Addr `json:"privateIPv4,omitzero"`
+	Talos       string     `json:"talos"` // its phase, and why
+	Etcd        string     `json:"etcd,omitempty"`
+	APIServer   string     `json:"apiserver,omitempty"`
+	Node        string     `json:"node,omitempty"` // ready or not, and why
+	Notes       []string   `json:"notes,omitempty"`
+}
+
 func (w *World) status() Status {
+	systems := w.talos.Status()
 	s := Status{
-		Parts:     []Part{},
-		Clusters:  []Cluster{},
-		Processes: []Process{},
-		Listeners: w.cfg.Network.Listeners(),
-		Isolation: w.cfg.Network.Isolation(),
-		Notes:     []string{},
+		Parts:         w.parts(),
+		Clusters:      []Cluster{},
+		Processes:     []Process{},
+		Servers:       w.servers(systems),
+		LoadBalancers: w.cloud.LoadBalancers(),
+		Listeners:     w.cfg.Network.Listeners(),
+		Isolation:     w.cfg.Network.Isolation(),
+		Notes:         w.notes(),
 	}
 	for _, m := range w.managements.list() {
 		s.Clusters = append(s.Clusters, m.status())
 	}
+	s.Clusters = append(s.Clusters, workloads(systems, s.LoadBalancers)...)
 	for _, p := range w.processes.List() {
 		s.Processes = append(s.Processes, Process{
 			Name: p.Name, PID: p.PID, Cluster: p.Labels[proc.LabelCluster], Pod: p.Labels[proc.LabelPod], Server: p.Labels[proc.LabelServer],
@@ -64,8 +83,21 @@ func (w *World) status() Status {
 	return s
 }
 
+// notes are the repository's, once it is written.
+func (w *World) notes() []string {
+	select {
+	case <-w.offer.done:
+		if w.offer.err != nil {
+			return []string{"the provider and chart repository could not be made: " + w.offer.err.Error()}
+		}
+		return w.offer.contents.Notes
+	default:
+		return []string{"the provider and chart repository is being made"}
+	}
+}
+
 func (m *management) status() Cluster {
-	c := Cluster{Name: m.name(), Kind: "management", Endpoint: "https://" + m.address() + ":6443"}
+	c := Cluster{Name: m.name(), Kind: "management", Endpoint: plane.Endpoint(m.address())}
 	select {
 	case <-m.started:
 		if c.Ready = m.err == nil; !c.Ready {
@@ -75,4 +107,63 @@ func (m *management) status() Cluster {
 		c.Reason = "it is starting"
 	}
 	return c
+}
+
+// servers joins what the cloud knows of its servers with what runs on them.
+func (w *World) servers(systems []talos.Status) []Server {
+	servers := []Server{}
+	for _, hardware := range w.cloud.Servers() {
+		s := Server{
+			ID: hardware.ID, Name: hardware.Name, Status: hardware.Status,
+			PublicIPv4: hardware.PublicIPv4, PrivateIPv4: hardware.PrivateIP(), Talos: "off",
+		}
+		i := slices.IndexFunc(systems, func(t talos.Status) bool { return t.ID == hardware.ID })
+		if i >= 0 {
+			t := systems[i]
+			s.Talos, s.Etcd, s.APIServer, s.Notes = reasoned(t.Phase, t.Reason), t.Etcd, t.APIServer, t.Notes
+			if t.Node != nil {
+				s.Node = reasoned(map[bool]string{true: "ready", false: "not ready"}[t.Node.Ready], t.Node.Reason)
+			}
+		}
+		servers = append(servers, s)
+	}
+	return servers
+}
+
+func reasoned(state, reason string) string {
+	if reason == "" {
+		return state
+	}
+	return state + ": " + reason
+}
+
+// workloads are the clusters that the servers form, by name.
+func workloads(systems []talos.Status, balancers []cloud.LoadBalancer) []Cluster {
+	byName := map[string]*Cluster{}
+	for _, t := range systems {
+		if t.Cluster == "" || !t.ControlPlane {
+			continue
+		}
+		c := byName[t.Cluster]
+		if c == nil {
+			c = &Cluster{Name: t.Cluster, Kind: "workload", Reason: "no apiserver is ready"}
+			byName[t.Cluster] = c
+		}
+		if t.Endpoint != "" {
+			c.Endpoint, c.Ready, c.Reason = t.Endpoint, true, ""
+		}
+	}
+	for _, lb := range balancers {
+		for name, c := range byName {
+			if _, owned := lb.Labels["caph-cluster-"+name]; owned && lb.PublicIPv4.IsValid() {
+				c.Endpoint = plane.Endpoint(lb.PublicIPv4.String())
+			}
+		}
+	}
+	clusters := make([]Cluster, 0, len(byName))
+	for _, c := range byName {
+		clusters = append(clusters, *c)
+	}
+	slices.SortFunc(clusters, func(a, b Cluster) int { return cmp.Compare(a.Name, b.Name) })
+	return clusters
 }

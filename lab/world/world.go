@@ -13,10 +13,12 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/slipway-k8s/slipway/lab/cloud"
 	"github.com/slipway-k8s/slipway/lab/kubelet"
 	"github.com/slipway-k8s/slipway/lab/netns"
 	"github.com/slipway-k8s/slipway/lab/pki"
 	"github.com/slipway-k8s/slipway/lab/proc"
+	"github.com/slipway-k8s/slipway/lab/talos"
 )
 
 // Config says which lab to run.
@@ -52,7 +54,10 @@ type World struct {
 	programs  []kubelet.Program
 
 	offer       *offer
+	cloud       *cloud.Cloud
+	talos       *talos.Talos
 	managements *managements
+	programInfo []programInfo // of the upstream programs
 
 	stopOnce sync.Once
 	stopErr  error
@@ -78,7 +83,11 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	}
 	defer func() { err = errors.Join(err, unlock()) }()
 
-	w := &World{cfg: cfg, started: time.Now(), processes: proc.New(), registry: kubelet.NewRegistry(), down: make(chan struct{})}
+	programs, err := readPrograms(cfg.Bin)
+	if err != nil {
+		return err
+	}
+	w := &World{cfg: cfg, started: time.Now(), processes: proc.New(), registry: kubelet.NewRegistry(), programInfo: programs, down: make(chan struct{})}
 	w.programs = append(append(w.programs, cfg.Images...), kubelet.DefaultPrograms()...)
 	// Whatever happens below, no process outlives the lab.
 	defer func() { err = errors.Join(err, w.processes.StopAll(context.WithoutCancel(ctx), 0)) }()
@@ -110,10 +119,15 @@ func (w *World) run(ctx context.Context) (err error) {
 	// The parts live longer than ctx: they end in order, by stop.
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
+	w.managements = newManagements(life, w)
+	// Also when something below fails: no server or Pod ends worse than it has to.
+	defer func() { err = errors.Join(err, w.stop()) }()
 	if err := w.offerRepository(life); err != nil {
 		return err
 	}
-	w.managements = newManagements(life, w)
+	if err := w.startCloud(life, api); err != nil {
+		return err
+	}
 	w.managements.resume()
 
 	control, err := listenControl(w.sockets)
@@ -129,11 +143,11 @@ func (w *World) run(ctx context.Context) (err error) {
 
 	select {
 	case <-ctx.Done():
-		return w.stop()
+		return nil
 	case <-w.down: // the reply is on its way
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), replyDeadline)
 		defer cancel()
-		return errors.Join(w.stopErr, server.Shutdown(ctx))
+		return server.Shutdown(ctx)
 	}
 }
 
@@ -147,8 +161,14 @@ func (w *World) stopParts() error {
 	w.cfg.Log.Info("the lab ends")
 	ctx, cancel := context.WithTimeout(context.Background(), stopDeadline)
 	defer cancel()
-	err := w.managements.stop(ctx)
-	return errors.Join(err, w.processes.StopAll(ctx, time.Second), removeSocketDir(w.cfg.Dir, w.sockets))
+	var (
+		parts           sync.WaitGroup
+		cloud, clusters error
+	)
+	parts.Go(func() { cloud = w.stopCloud(ctx) })
+	parts.Go(func() { clusters = w.managements.stop(ctx) })
+	parts.Wait()
+	return errors.Join(cloud, clusters, w.processes.StopAll(ctx, time.Second), removeSocketDir(w.cfg.Dir, w.sockets))
 }
 
 // serve answers requests until ctx is done.

@@ -4,13 +4,15 @@ import (
 	"context"
 
 	"github.com/slipway-k8s/slipway/lab/caph"
+	"github.com/slipway-k8s/slipway/lab/certmanager"
 	"github.com/slipway-k8s/slipway/lab/hccm"
 	"github.com/slipway-k8s/slipway/lab/talosccm"
 )
 
 // standIns are the programs that the lab plays in Pods, by the sub command that the built-in mapping of images names.
 var standIns = map[string]func(ctx context.Context, args []string) error{
-	"caph":       caph.Run,
-	"hcloud-ccm": hccm.Run,
-	"talos-ccm":  talosccm.Run,
+	"caph":         caph.Run,
+	"cert-manager": certmanager.Run,
+	"hcloud-ccm":   hccm.Run,
+	"talos-ccm":    talosccm.Run,
 }

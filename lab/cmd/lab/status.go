@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -46,6 +48,25 @@ func printStatus(out io.Writer, s world.Status) error {
 	for _, c := range s.Clusters {
 		fmt.Fprintf(w, "%s\t%s\t%v\t%s\t%s\n", c.Name, c.Kind, c.Ready, c.Endpoint, c.Reason)
 	}
+	if len(s.Servers) > 0 {
+		fmt.Fprintln(w, "\nSERVER\tSTATUS\tPUBLIC\tPRIVATE\tTALOS\tETCD\tAPISERVER\tNODE")
+	}
+	for _, v := range s.Servers {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", v.Name, v.Status, address(v.PublicIPv4), address(v.PrivateIPv4), v.Talos, v.Etcd, v.APIServer, v.Node)
+		for _, n := range v.Notes {
+			fmt.Fprintf(w, "\t%s\n", n)
+		}
+	}
+	if len(s.LoadBalancers) > 0 {
+		fmt.Fprintln(w, "\nLOAD BALANCER\tPUBLIC\tPRIVATE\tPORTS (HEALTHY TARGETS)")
+	}
+	for _, b := range s.LoadBalancers {
+		ports := make([]string, 0, len(b.Services))
+		for _, v := range b.Services {
+			ports = append(ports, fmt.Sprintf("%d to %d (%d of %d)", v.ListenPort, v.DestinationPort, v.Healthy, v.Targets))
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", b.Name, address(b.PublicIPv4), address(b.PrivateIP), strings.Join(ports, ", "))
+	}
 	fmt.Fprintln(w, "\nPROCESS\tPID\tMEMORY\tAGE\tCLUSTER\tPOD OR SERVER")
 	var sum int64
 	for _, p := range s.Processes {
@@ -61,6 +82,14 @@ func printStatus(out io.Writer, s world.Status) error {
 		fmt.Fprintf(w, "Note: %s\n", n)
 	}
 	return w.Flush()
+}
+
+// address is empty where there is none.
+func address(a netip.Addr) string {
+	if !a.IsValid() {
+		return ""
+	}
+	return a.String()
 }
 
 func mebibytes(n int64) string { return fmt.Sprintf("%d MiB", n>>20) }

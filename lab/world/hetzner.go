@@ -1,0 +1,72 @@
+package world
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/slipway-k8s/slipway/lab/cloud"
+	"github.com/slipway-k8s/slipway/lab/talos"
+)
+
+// architectures of the snapshots that a Talos image consists of.
+var architectures = []string{"amd64", "arm64"}
+
+// startCloud serves the simulated Hetzner Cloud on the listener, and its HTTPS proxy, and brings servers and load balancers back
+// that were there before. Its servers run Talos.
+func (w *World) startCloud(ctx context.Context, api net.Listener) (err error) {
+	w.talos, err = talos.New(talos.Config{
+		Dir: w.path("servers"), ClustersDir: w.path("clusters"), SocketDir: w.sockets,
+		Bin: w.cfg.Bin, Lab: w.cfg.Lab,
+		Processes: w.processes, Listen: w.cfg.Network.Listen, Registry: w.registry,
+		Programs: w.programs, PodEnv: w.podEnv(),
+		Latency: w.cfg.Latency.talos(),
+		Log:     w.cfg.Log,
+	})
+	if err != nil {
+		return err
+	}
+	slot := w.state.slot()
+	w.cloud, err = cloud.New(cloud.Config{
+		Dir: w.path("cloud"), Token: w.token,
+		Machine: w.talos, Listen: w.cfg.Network.Listen,
+		PublicServers: slot.publicServers(), PublicLoadBalancers: slot.publicLoadBalancers(),
+		Latency: w.cfg.Latency.cloud(), RateLimit: w.cfg.Latency.rateLimit(),
+		RequestLog: w.path("hetzner-requests.jsonl"),
+		Log:        w.cfg.Log,
+	})
+	if err != nil {
+		return err
+	}
+	handler, err := w.cloud.Proxy(w.ca)
+	if err != nil {
+		return err
+	}
+	proxy, err := w.cfg.Network.Listen(ctx, slot.hetznerProxy())
+	if err != nil {
+		return fmt.Errorf("serve the proxy to the simulated cloud: %w", err)
+	}
+	w.serve(ctx, api, w.cloud.Handler())
+	w.serve(ctx, proxy, handler)
+	return w.cloud.Resume(ctx)
+}
+
+// stopCloud ends the simulated cloud and its servers; both stay in their folders.
+func (w *World) stopCloud(ctx context.Context) error {
+	if w.cloud == nil {
+		return nil
+	}
+	// The cloud first, or it would start servers again that are to end.
+	return errors.Join(w.cloud.Close(), w.talos.Close(ctx))
+}
+
+// ensureImage makes sure that the project has the snapshots of a Talos image.
+func (w *World) ensureImage(name string) error {
+	for _, a := range architectures {
+		if err := w.cloud.EnsureSnapshot(name, a); err != nil {
+			return requestError{err}
+		}
+	}
+	return nil
+}

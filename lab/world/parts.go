@@ -1,0 +1,93 @@
+package world
+
+import (
+	"debug/buildinfo"
+	"fmt"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/slipway-k8s/slipway/lab/kubelet"
+	"github.com/slipway-k8s/slipway/lab/plane"
+)
+
+// Part is a part of the world and how true it is to what it stands for.
+type Part struct {
+	Name     string `json:"name"`
+	Fidelity string `json:"fidelity"` // real, stand-in or simulated
+	Detail   string `json:"detail"`
+}
+
+// programInfo is an upstream program as its file tells.
+type programInfo struct {
+	file, module, version string
+}
+
+// programNames are the upstream programs, in the order of the status.
+var programNames = []string{
+	plane.ProgramEtcd, "kube-apiserver", "kube-controller-manager", "kube-scheduler",
+	"cluster-api", "cluster-api-bootstrap-provider-talos", "cluster-api-control-plane-provider-talos",
+}
+
+// readPrograms reads what the programs in bin were built from. One that is missing is an error: nothing would work without it.
+func readPrograms(bin string) ([]programInfo, error) {
+	infos := make([]programInfo, 0, len(programNames))
+	for _, name := range programNames {
+		info, err := buildinfo.ReadFile(filepath.Join(bin, name))
+		if err != nil {
+			return nil, fmt.Errorf("the lab's program %s (`go run ./cmd/bootstrap lab build` makes it): %w", name, err)
+		}
+		infos = append(infos, programInfo{file: name, module: info.Main.Path, version: info.Main.Version})
+	}
+	return infos, nil
+}
+
+// parts says of what the world consists.
+func (w *World) parts() []Part {
+	var parts []Part
+	versions := map[string]string{}
+	for _, p := range w.programInfo {
+		versions[p.file] = p.module + " " + p.version
+	}
+	for _, p := range []struct{ name, file string }{
+		{"etcd", plane.ProgramEtcd}, {"kube-apiserver", "kube-apiserver"},
+		{"kube-controller-manager", "kube-controller-manager"}, {"kube-scheduler", "kube-scheduler"},
+	} {
+		parts = append(parts, Part{p.name, kubelet.Real, versions[p.file] + ", unmodified"})
+	}
+	for _, p := range w.programs {
+		parts = append(parts, imagePart(p, versions[p.Exec]))
+	}
+	time := "simulated delays are a second or two, the stand-ins poll 20 times as often, the rate limit's hour has 3 minutes"
+	if w.cfg.Latency == RealLatency {
+		time = "simulated delays are as long as assumed of the real cloud"
+	}
+	return append(parts,
+		Part{"kubelet", kubelet.StandIn, "registers Nodes, runs Pods whose image is mapped as processes, serves neither logs nor exec"},
+		Part{"other images", kubelet.Simulated, "become Ready, or complete, after a moment: nothing of them runs"},
+		Part{"Pod network", kubelet.Simulated, "Pods have no address; Services are reached by the apiserver only, through its egress selector"},
+		Part{"Talos", kubelet.Simulated, "machine API with mutual TLS; what it starts on a server, etcd and the control plane, is real"},
+		Part{"Hetzner Cloud API", kubelet.Simulated, "the API over HTTP, and as api.hetzner.cloud through the proxy"},
+		Part{"load balancers", kubelet.Simulated, "forward TCP to targets that accept connections"},
+		Part{"firewalls", kubelet.Simulated, "are kept and shown, and filter nothing"},
+		Part{"provider manifests", kubelet.Real, "of CAPI, CABPT and CACPPT: built from the programs' own modules"},
+		Part{"other manifests and charts", kubelet.StandIn, "of CAPH, cert-manager, Cilium, hcloud-ccm and talos-ccm: see the notes"},
+		Part{"time", kubelet.Simulated, time},
+	)
+}
+
+// imagePart says what runs for an image. version is that of a program of the lab's own folder.
+func imagePart(p kubelet.Program, version string) Part {
+	part := Part{Name: path.Base(p.Image), Fidelity: p.Fidelity, Detail: strings.Join(append([]string{p.Exec}, p.Prefix...), " ")}
+	if version != "" {
+		part.Detail = version + ", unmodified"
+	}
+	if part.Fidelity == "" { // a mapping of the user's own
+		part.Fidelity = kubelet.Real
+		part.Detail += ", as --images says"
+	}
+	if p.Note != "" {
+		part.Detail += "; " + p.Note
+	}
+	return part
+}
