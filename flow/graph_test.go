@@ -143,7 +143,7 @@ func TestUnknownTargetSuggestsTheNearest(t *testing.T) {
 func TestNearest(t *testing.T) {
 	words := []string{"cilium", "hcloud-ccm", "talos-ccm", "pivot"}
 	for name, want := range map[string]string{
-		"cillium": "cilium", "talos-cmc": "talos-ccm", "hcloudccm": "hcloud-ccm", "pivto": "pivot", "x": "", "": "",
+		"cillium": "cilium", "talos-cmc": "talos-ccm", "hcloudccm": "hcloud-ccm", "pivto": "pivot", "hcl": "hcloud-ccm", "x": "", "": "",
 	} {
 		if got := flow.Nearest(name, words); got != want {
 			t.Errorf("nearest to %q is %q, want %q", name, got, want)

@@ -1,13 +1,22 @@
 package flow
 
-// Nearest finds the word most similar to name, for "did you mean". It returns
-// "" where none is similar: where more than a third of the letters, and more
-// than two, would have to change.
+import "strings"
+
+// Nearest finds the word most similar to name, for "did you mean": the one that
+// the fewest letters turn it into, or the first that it is the beginning of. It
+// returns "" where none is similar: where more than a third of the letters, and
+// more than two, would have to change.
 func Nearest(name string, words []string) string {
 	best, least := "", max(2, len(name)/3)+1
 	for _, word := range words {
 		if d := distance(name, word); d < least {
 			best, least = word, d
+		}
+	}
+	const telling = 3 // letters that a beginning must have
+	for _, word := range words {
+		if best == "" && len(name) >= telling && strings.HasPrefix(word, name) {
+			best = word
 		}
 	}
 	return best

@@ -37,6 +37,7 @@ type options struct {
 	Yes        bool
 	Output     string // "text" or "json"
 	Parallel   int
+	Check      bool // of lab build: tell whether it is built, build nothing
 	Help       bool
 }
 
@@ -62,6 +63,7 @@ func flags(o *options) *flag.FlagSet {
 	set.BoolVar(&o.Yes, "yes", false, "do not ask before something is deleted")
 	set.StringVar(&o.Output, "output", "text", "`text or json`: one event a line")
 	set.IntVar(&o.Parallel, "parallel", 0, "run at most `N` steps at once (0: as many as can)")
+	set.BoolVar(&o.Check, "check", false, "with lab build: tell whether the lab's programs are built, build nothing")
 	set.BoolVar(&o.Help, "help", false, "print this")
 	set.BoolVar(&o.Help, "h", false, "print this")
 	return set
@@ -110,7 +112,7 @@ var unknownFlag = regexp.MustCompile(`^flag provided but not defined: -+(.*)$`)
 func flagError(err error, set *flag.FlagSet) error {
 	found := unknownFlag.FindStringSubmatch(err.Error())
 	if found == nil {
-		return &usageError{err}
+		return usagef("%s", strings.Replace(err.Error(), " -", " --", 1)) // as the usage text writes flags
 	}
 	var names []string
 	set.VisitAll(func(f *flag.Flag) { names = append(names, f.Name) })
@@ -134,6 +136,9 @@ func parseAssignment(word string) (assignment, error) {
 	names := make([]string, len(variables))
 	for i, v := range variables {
 		names[i] = v.Name
+	}
+	if key == "" {
+		return assignment{}, fmt.Errorf("%q is not KEY=VALUE: the variable's name is missing", word)
 	}
 	if !variableName.MatchString(key) {
 		return assignment{}, fmt.Errorf("%q is not KEY=VALUE with a variable's name in capitals%s",

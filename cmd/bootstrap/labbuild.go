@@ -99,25 +99,30 @@ func (l *lab) build(ctx context.Context, say flow.Say) error {
 	return nil
 }
 
+// built is nil if the upstream programs are built.
+func (l *lab) built(ctx context.Context) error {
+	builder, err := newLabBuilder(l.workDir, l.environment)
+	if err != nil {
+		return err
+	}
+	bin, _, err := builder.bin(ctx)
+	if err == nil && !exists(bin) {
+		err = errors.New("the lab's programs are not built for this version of it: bootstrap lab build")
+	}
+	return err
+}
+
 // toolchain is what besides go.mod and go.sum makes two builds different.
 type toolchain struct{ GOVERSION, GOOS, GOARCH string }
 
 // upstream makes sure that the upstream programs are built and returns their
 // folder. Two commands at once build them once.
 func (b *labBuilder) upstream(ctx context.Context, say flow.Say) (string, error) {
-	ldflags, err := b.ldflags(ctx)
-	if err != nil {
-		return "", err
+	bin, ldflags, err := b.bin(ctx)
+	if err != nil || exists(bin) {
+		return bin, err
 	}
-	key, err := b.key(ctx, ldflags)
-	if err != nil {
-		return "", err
-	}
-	home := filepath.Join(b.cache, key)
-	bin := filepath.Join(home, "bin")
-	if exists(bin) {
-		return bin, nil
-	}
+	home := filepath.Dir(bin)
 	if err := os.MkdirAll(b.cache, 0o755); err != nil {
 		return "", fmt.Errorf("make a folder for the lab's programs: %w", err)
 	}
@@ -143,6 +148,16 @@ func (b *labBuilder) upstream(ctx context.Context, say flow.Say) (string, error)
 		return "", err
 	}
 	return bin, nil
+}
+
+// bin is the folder of the upstream programs, built or not, and the linker's
+// flags that they are built with.
+func (b *labBuilder) bin(ctx context.Context) (dir, ldflags string, err error) {
+	if ldflags, err = b.ldflags(ctx); err != nil {
+		return "", "", err
+	}
+	key, err := b.key(ctx, ldflags)
+	return filepath.Join(b.cache, key, "bin"), ldflags, err
 }
 
 // daemon builds the lab itself. Go's own cache makes that quick when nothing

@@ -35,6 +35,9 @@ func (c *command) labCommand(ctx context.Context, a arguments) error {
 			return err
 		})
 	case "build":
+		if a.Options.Check {
+			return l.built(ctx)
+		}
 		return c.labTask(a.Options, func(say flow.Say) error { return l.build(ctx, say) })
 	case "down":
 		was, err := l.down(ctx)

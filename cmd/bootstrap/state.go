@@ -137,17 +137,14 @@ func (s stateFolder) openRun(id string) (*runFiles, error) {
 		return nil, errors.Join(err, events.Close())
 	}
 	files := &runFiles{events: events, log: log}
-	return files, errors.Join(s.link(filepath.Join(dir, eventsFile), eventsFile), s.prune())
+	return files, errors.Join(s.link(filepath.Join(dir, eventsFile), eventsFile, id), s.prune())
 }
 
 func (f *runFiles) close() error { return errors.Join(f.events.Close(), f.log.Close()) }
 
-// link replaces a symbolic link in one piece.
-func (s stateFolder) link(target, name string) error {
-	temporary := s.path(name + ".new")
-	if err := os.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
+// link replaces a symbolic link in one piece; another run may be doing the same.
+func (s stateFolder) link(target, name, id string) error {
+	temporary := s.path(name + "." + id)
 	if err := os.Symlink(target, temporary); err != nil {
 		return err
 	}

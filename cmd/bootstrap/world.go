@@ -32,15 +32,22 @@ func commonTools(state stateFolder, workDir string, environment map[string]strin
 	}
 }
 
-// overrides is the working directory where it is a tree of Slipway's: then the
-// manifests and values that people edit there are what is applied.
+// overrides is the working directory where it has folders manifests or
+// bootstrap: then the files that people edit there are what is applied. A file
+// of such a name, the built command say, is no folder of ours.
 func overrides(workDir string) string {
+	found := ""
 	for _, name := range []string{"manifests", "bootstrap"} {
-		if info, err := os.Stat(filepath.Join(workDir, name)); err != nil || !info.IsDir() {
+		info, err := os.Stat(filepath.Join(workDir, name))
+		switch {
+		case err != nil:
+		case info.IsDir():
+			found = workDir
+		default:
 			return ""
 		}
 	}
-	return workDir
+	return found
 }
 
 // hetznerClient makes a client of the Hetzner API; endpoint may be empty.

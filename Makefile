@@ -1,0 +1,45 @@
+# Every target is one line to the command, which knows the steps, their order and what is done already.
+# Variables pass through: make image TALOS_VERSION=v1.12.3. Flags: make bootstrap FLAGS=--lab
+SHELL = /bin/sh
+GO ?= go
+FLAGS ?=
+
+# The variables given on make's command line, but for make's own, quoted for the shell.
+given := $(foreach v,$(filter-out FLAGS GO SHELL,$(.VARIABLES)),$(if $(findstring command,$(origin $(v))),$(v)))
+slipway = $(GO) run ./cmd/bootstrap $(FLAGS) $(foreach v,$(given),'$(v)=$(subst ','\'',$($(v)))')
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help:            ; @$(slipway) --help
+
+.PHONY: bootstrap image status
+bootstrap:       ; $(slipway) bootstrap
+image:           ; $(slipway) image
+status:          ; $(slipway) status
+
+.PHONY: preflight kind-create capi-init secret apply wait-cp kubeconfig talosconfig cilium hcloud-ccm talos-ccm wait-nodes
+preflight:       ; $(slipway) preflight
+kind-create:     ; $(slipway) kind-create
+capi-init:       ; $(slipway) capi-init
+secret:          ; $(slipway) secret
+apply:           ; $(slipway) apply
+wait-cp:         ; $(slipway) wait-cp
+kubeconfig:      ; $(slipway) kubeconfig
+talosconfig:     ; $(slipway) talosconfig
+cilium:          ; $(slipway) cilium
+hcloud-ccm:      ; $(slipway) hcloud-ccm
+talos-ccm:       ; $(slipway) talos-ccm
+wait-nodes:      ; $(slipway) wait-nodes
+
+# Of the guide, not yet part of the command: it says so.
+.PHONY: firewall firewall-apply pivot clean
+firewall:        ; $(slipway) firewall
+firewall-apply:  ; $(slipway) firewall-apply
+pivot:           ; $(slipway) pivot
+clean:           ; $(slipway) clean
+
+.PHONY: lab-up lab-status lab-down
+lab-up:          ; $(slipway) lab up
+lab-status:      ; $(slipway) lab status
+lab-down:        ; $(slipway) lab down
