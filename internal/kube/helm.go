@@ -81,11 +81,13 @@ func (h *Helm) Ensure(ctx context.Context, say func(string, ...any), name string
 		say("installing release %s, chart version %s", name, ch.Metadata.Version)
 		install := action.NewInstall(h.config)
 		install.ReleaseName, install.Namespace, install.Timeout = name, h.namespace, hookTimeout
+		install.DisableOpenAPIValidation = true // see upgrade
 		done, err = install.RunWithContext(ctx, ch, values)
 	} else {
 		say("upgrading release %s from chart version %s to %s", name, last.Chart.Metadata.Version, ch.Metadata.Version)
 		upgrade := action.NewUpgrade(h.config)
 		upgrade.Namespace, upgrade.Timeout, upgrade.MaxHistory = h.namespace, hookTimeout, keptRevisions
+		upgrade.DisableOpenAPIValidation = true // it reads the API's whole description, tens of megabytes, to check a released chart
 		done, err = upgrade.RunWithContext(ctx, name, ch, values)
 	}
 	if err != nil {

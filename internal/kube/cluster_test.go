@@ -1,0 +1,188 @@
+package kube_test
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+)
+
+var widget = kubetest.Resource{Group: "example.com", Version: "v1", Kind: "Widget", Plural: "widgets"}
+
+// connect starts an API and connects to it.
+func connect(t *testing.T, more ...kubetest.Resource) (*kubetest.Server, *kube.Cluster) {
+	t.Helper()
+	s := kubetest.New("uid-of-the-cluster", more...)
+	t.Cleanup(s.Close)
+	t.Cleanup(s.CloseClientConnections)
+	c, err := kube.Connect(s.Kubeconfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, c
+}
+
+func TestClusterHasAnIdentity(t *testing.T) {
+	_, c := connect(t)
+	if err := c.Ready(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if uid, err := c.UID(t.Context()); err != nil || uid != "uid-of-the-cluster" {
+		t.Fatalf("UID is %q, %v", uid, err)
+	}
+}
+
+func TestUnreachableIsNotAbsent(t *testing.T) {
+	s, c := connect(t)
+	s.Close()
+	_, err := c.UID(t.Context())
+	if err == nil || kube.Absent(err) {
+		t.Fatalf("a cluster that does not answer counts as one that has nothing: %v", err)
+	}
+}
+
+func TestAbsent(t *testing.T) {
+	_, c := connect(t)
+	if err := c.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "none"}, &corev1.Secret{}); !kube.Absent(err) {
+		t.Errorf("a missing object is not absent: %v", err)
+	}
+	o := &unstructured.Unstructured{}
+	o.SetAPIVersion("example.com/v1")
+	o.SetKind("Widget")
+	if err := c.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "none"}, o); !kube.Absent(err) {
+		t.Errorf("an object of a missing kind is not absent: %v", err)
+	}
+}
+
+func TestApplyIsServerSide(t *testing.T) {
+	s, c := connect(t, widget)
+	s.Put(kubetest.Object("example.com/v1", "Widget", "default", "w", map[string]any{"spec": map[string]any{"theirs": "kept", "ours": "old"}}))
+	o := kubetest.Object("example.com/v1", "Widget", "default", "w", map[string]any{"spec": map[string]any{"ours": "new"}})
+	if err := c.Apply(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	spec := s.Get("example.com/v1", "Widget", "default", "w").Object["spec"].(map[string]any)
+	if spec["ours"] != "new" || spec["theirs"] != "kept" {
+		t.Errorf("applied %v", spec)
+	}
+	if o.GetUID() == "" {
+		t.Error("the applied object is not what the cluster answered")
+	}
+	if w := s.Writes(); len(w) != 1 || w[0].Method != http.MethodPatch {
+		t.Errorf("wrote %v", w)
+	}
+}
+
+func TestWebhookDown(t *testing.T) {
+	s, c := connect(t, widget)
+	code, message := http.StatusInternalServerError, `Internal error occurred: failed calling webhook "x": connection refused`
+	s.Fail = func(r *http.Request) (int, string) {
+		if r.Method == http.MethodPatch {
+			return code, message
+		}
+		return 0, ""
+	}
+	o := func() *unstructured.Unstructured {
+		return kubetest.Object("example.com/v1", "Widget", "default", "w", nil)
+	}
+	if err := c.Apply(t.Context(), o()); !kube.WebhookDown(err) {
+		t.Errorf("not taken for a silent webhook: %v", err)
+	}
+	code, message = http.StatusForbidden, `admission webhook "x" denied the request`
+	if err := c.Apply(t.Context(), o()); err == nil || kube.WebhookDown(err) {
+		t.Errorf("a webhook's refusal is taken for silence: %v", err)
+	}
+}
+
+func TestChangesSignal(t *testing.T) {
+	s, c := connect(t, widget)
+	list := &unstructured.UnstructuredList{}
+	list.SetAPIVersion("example.com/v1")
+	list.SetKind("WidgetList")
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	changes := c.Changes(ctx, kube.Selection{List: list, Options: []client.ListOption{client.InNamespace("default")}})
+	s.Put(kubetest.Object("example.com/v1", "Widget", "default", "w", nil))
+	select {
+	case <-changes:
+	case <-time.After(10 * time.Second):
+		t.Fatal("no signal after a change")
+	}
+}
+
+func TestWebhooks(t *testing.T) {
+	s, c := connect(t, widget)
+	hook := func(bundle string) *unstructured.Unstructured {
+		return kubetest.Object("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "", "hooks", map[string]any{
+			"metadata": map[string]any{"labels": map[string]any{"part-of": "it"}},
+			"webhooks": []any{map[string]any{
+				"name": "widget.example.com", "sideEffects": "None", "admissionReviewVersions": []any{"v1"},
+				"clientConfig": map[string]any{"caBundle": bundle, "service": map[string]any{"name": "hooks", "namespace": "default"}},
+				"rules": []any{map[string]any{
+					"apiGroups": []any{"example.com"}, "apiVersions": []any{"v1"}, "resources": []any{"widgets", "widgets/status"}, "operations": []any{"CREATE", "UPDATE"},
+				}},
+			}},
+		})
+	}
+	s.Put(hook(""))
+	if missing, err := c.UntrustedWebhooks(t.Context(), "part-of"); err != nil || !strings.Contains(missing, "widget.example.com") {
+		t.Errorf("a webhook without authority is not missed: %q %v", missing, err)
+	}
+	s.Put(hook("Y2E="))
+	if missing, err := c.UntrustedWebhooks(t.Context(), "part-of"); err != nil || missing != "" {
+		t.Errorf("missing %q, %v", missing, err)
+	}
+	if missing, err := c.ProbeWebhooks(t.Context(), "default", "part-of"); err != nil || missing != "" {
+		t.Errorf("silent: %q, %v", missing, err)
+	}
+	if s.Get("example.com/v1", "Widget", "default", "slipway-probe") != nil {
+		t.Error("the probe was stored")
+	}
+	for _, tt := range []struct {
+		code    int
+		message string
+		silent  bool
+	}{
+		{http.StatusInternalServerError, `failed calling webhook "widget.example.com": connection refused`, true},
+		{http.StatusForbidden, `admission webhook "widget.example.com" denied the request`, false},
+		{http.StatusUnprocessableEntity, `Widget "slipway-probe" is invalid: spec.size: Required value`, false},
+	} {
+		s.Fail = func(r *http.Request) (int, string) {
+			if r.Method == http.MethodPost {
+				return tt.code, tt.message
+			}
+			return 0, ""
+		}
+		missing, err := c.ProbeWebhooks(t.Context(), "default", "part-of")
+		if err != nil || (missing != "") != tt.silent {
+			t.Errorf("%d %s: silent %q, %v", tt.code, tt.message, missing, err)
+		}
+	}
+}
+
+func TestConnectRefusesNonsense(t *testing.T) {
+	if _, err := kube.Connect([]byte("not: a kubeconfig")); err == nil {
+		t.Error("took a text without clusters for a kubeconfig")
+	}
+}
+
+func TestDocuments(t *testing.T) {
+	docs, err := kube.Documents([]byte("# only a comment\n---\na: 1\n---\n\n---\n# comment\nb: 2\n"))
+	if err != nil || len(docs) != 2 || !strings.Contains(string(docs[1]), "b: 2") {
+		t.Fatalf("got %q, %v", docs, err)
+	}
+	if _, err := kube.Parse([]byte("kind: A\napiVersion: v1\nmetadata: {name: a}\nkind: B")); err == nil {
+		t.Error("took a duplicate key")
+	}
+	if _, err := kube.Parse([]byte("kind: A\napiVersion: v1")); err == nil {
+		t.Error("took an object without a name")
+	}
+}

@@ -1,0 +1,279 @@
+// Package kubetest is a Kubernetes API in memory, for tests: objects of any kind over HTTP, with discovery, lists,
+// watches, server-side apply as a merge, and faults on demand. It has no admission, no defaults and no controllers;
+// tests play those.
+package kubetest
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// Resource is a kind that the server knows.
+type Resource struct {
+	Group, Version, Kind, Plural string
+	Cluster                      bool // not in a namespace
+}
+
+func (r Resource) apiVersion() string {
+	if r.Group == "" {
+		return r.Version
+	}
+	return r.Group + "/" + r.Version
+}
+
+// Builtin are the kinds that every cluster has, as far as tests need them.
+func Builtin() []Resource {
+	return []Resource{
+		{"", "v1", "Namespace", "namespaces", true}, {"", "v1", "Node", "nodes", true}, {"", "v1", "Pod", "pods", false},
+		{"", "v1", "Secret", "secrets", false}, {"", "v1", "ConfigMap", "configmaps", false}, {"", "v1", "Service", "services", false},
+		{"", "v1", "ServiceAccount", "serviceaccounts", false},
+		{"apps", "v1", "Deployment", "deployments", false}, {"apps", "v1", "DaemonSet", "daemonsets", false}, {"apps", "v1", "StatefulSet", "statefulsets", false},
+		{"batch", "v1", "Job", "jobs", false},
+		{"apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", true},
+		{"admissionregistration.k8s.io", "v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", true},
+		{"admissionregistration.k8s.io", "v1", "ValidatingWebhookConfiguration", "validatingwebhookconfigurations", true},
+	}
+}
+
+// Request is what a client asked, for tests that count writes.
+type Request struct{ Method, Path string }
+
+// Server is the API.
+type Server struct {
+	*httptest.Server
+	// Fail may answer a request in the server's place: a status code other than 0, and a message. It is set before the
+	// server is used.
+	Fail func(*http.Request) (code int, message string)
+
+	mu        sync.Mutex
+	resources []Resource
+	objects   map[string]*unstructured.Unstructured // by path
+	watchers  map[chan event]string                 // → path of the collection
+	version   int
+	requests  []Request
+}
+
+type event struct {
+	Type   string         `json:"type"`
+	Object map[string]any `json:"object"`
+	path   string
+}
+
+// New starts a server on loopback that knows the built-in kinds and the given ones. It has the namespaces kube-system,
+// whose UID is uid, and default.
+func New(uid string, more ...Resource) *Server {
+	s := &Server{resources: append(Builtin(), more...), objects: map[string]*unstructured.Unstructured{}, watchers: map[chan event]string{}}
+	s.Server = httptest.NewServer(http.HandlerFunc(s.serve))
+	s.Put(Object("v1", "Namespace", "", "kube-system", map[string]any{"metadata": map[string]any{"uid": uid}}))
+	s.Put(Object("v1", "Namespace", "", "default", nil))
+	return s
+}
+
+// Kubeconfig opens the server.
+func (s *Server) Kubeconfig() []byte {
+	return []byte(fmt.Sprintf(`apiVersion: v1
+kind: Config
+current-context: test
+contexts: [{name: test, context: {cluster: test, user: test}}]
+clusters: [{name: test, cluster: {server: "%s"}}]
+users: [{name: test, user: {token: test}}]
+`, s.URL))
+}
+
+// Object builds an object; fields are merged over its names.
+func Object(apiVersion, kind, namespace, name string, fields map[string]any) *unstructured.Unstructured {
+	metadata := map[string]any{"name": name}
+	if namespace != "" {
+		metadata["namespace"] = namespace
+	}
+	o := map[string]any{"apiVersion": apiVersion, "kind": kind, "metadata": metadata}
+	merge(o, fields)
+	data, err := json.Marshal(o)
+	if err != nil {
+		panic(err)
+	}
+	u := &unstructured.Unstructured{}
+	if err := u.UnmarshalJSON(data); err != nil {
+		panic(err)
+	}
+	return u
+}
+
+// Put stores an object as it is, in place of one of its name; a UID is made up where it has none.
+func (s *Server) Put(o *unstructured.Unstructured) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.store(s.path(o), o.DeepCopy())
+}
+
+// Change merges fields into a stored object.
+func (s *Server) Change(apiVersion, kind, namespace, name string, fields map[string]any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	path := s.path(Object(apiVersion, kind, namespace, name, nil))
+	o := s.objects[path]
+	if o == nil {
+		panic("no object at " + path)
+	}
+	o = o.DeepCopy()
+	merge(o.Object, roundTrip(fields))
+	s.store(path, o)
+}
+
+// Get gives a stored object; nil where there is none.
+func (s *Server) Get(apiVersion, kind, namespace, name string) *unstructured.Unstructured {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if o := s.objects[s.path(Object(apiVersion, kind, namespace, name, nil))]; o != nil {
+		return o.DeepCopy()
+	}
+	return nil
+}
+
+// Remove takes an object away.
+func (s *Server) Remove(apiVersion, kind, namespace, name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.remove(s.path(Object(apiVersion, kind, namespace, name, nil)))
+}
+
+// Writes lists the requests so far that could have changed something.
+func (s *Server) Writes() []Request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(s.requests), func(r Request) bool { return r.Method == http.MethodGet })
+}
+
+func (s *Server) path(o *unstructured.Unstructured) string {
+	for _, r := range s.resources {
+		if r.apiVersion() == o.GetAPIVersion() && r.Kind == o.GetKind() {
+			return r.collection(o.GetNamespace()) + "/" + o.GetName()
+		}
+	}
+	panic("kubetest: unknown kind " + o.GetAPIVersion() + " " + o.GetKind())
+}
+
+func (r Resource) collection(namespace string) string {
+	base := "/apis/" + r.apiVersion()
+	if r.Group == "" {
+		base = "/api/" + r.Version
+	}
+	if namespace != "" && !r.Cluster {
+		base += "/namespaces/" + namespace
+	}
+	return base + "/" + r.Plural
+}
+
+func (s *Server) store(path string, o *unstructured.Unstructured) *unstructured.Unstructured {
+	s.version++
+	kind := "ADDED"
+	if old := s.objects[path]; old != nil {
+		kind = "MODIFIED"
+		o.SetUID(old.GetUID())
+	} else if o.GetUID() == "" {
+		unstructured.SetNestedField(o.Object, "uid-"+strconv.Itoa(s.version), "metadata", "uid")
+	}
+	o.SetResourceVersion(strconv.Itoa(s.version))
+	s.objects[path] = o
+	s.tell(event{kind, o.DeepCopy().Object, path})
+	return o
+}
+
+func (s *Server) remove(path string) *unstructured.Unstructured {
+	o := s.objects[path]
+	if o == nil {
+		return nil
+	}
+	delete(s.objects, path)
+	s.tell(event{"DELETED", o.Object, path})
+	return o
+}
+
+func (s *Server) tell(e event) {
+	for ch, collection := range s.watchers {
+		if belongs(e.path, collection) {
+			select {
+			case ch <- e:
+			default: // a watcher that does not read; tests are not about it
+			}
+		}
+	}
+}
+
+// belongs tells whether an object's path lies in a collection, of one namespace or of all.
+func belongs(path, collection string) bool {
+	parent, _, _ := cut(path)
+	if parent == collection {
+		return true
+	}
+	group, plural, _ := cut(collection)
+	return strings.HasPrefix(parent, group+"/namespaces/") && strings.HasSuffix(parent, "/"+plural)
+}
+
+// cut splits a path at its last element.
+func cut(path string) (parent, last string, ok bool) {
+	i := strings.LastIndex(path, "/")
+	if i < 0 {
+		return "", path, false
+	}
+	return path[:i], path[i+1:], true
+}
+
+// selected lists the objects of a collection that a request's selectors take.
+func (s *Server) selected(collection string, r *http.Request) []*unstructured.Unstructured {
+	byLabel, err := labels.Parse(r.URL.Query().Get("labelSelector"))
+	if err != nil {
+		return nil
+	}
+	byField, err := fields.ParseSelector(r.URL.Query().Get("fieldSelector"))
+	if err != nil {
+		return nil
+	}
+	var paths []string
+	for path := range s.objects {
+		if belongs(path, collection) {
+			paths = append(paths, path)
+		}
+	}
+	slices.Sort(paths)
+	var found []*unstructured.Unstructured
+	for _, path := range paths {
+		o := s.objects[path]
+		if byLabel.Matches(labels.Set(o.GetLabels())) && byField.Matches(fields.Set{"metadata.name": o.GetName()}) {
+			found = append(found, o)
+		}
+	}
+	return found
+}
+
+// merge puts src into dst, maps by their keys, everything else as a whole; null removes.
+func merge(dst, src map[string]any) {
+	for k, v := range src {
+		if child, ok := v.(map[string]any); ok {
+			if existing, ok := dst[k].(map[string]any); ok {
+				merge(existing, child)
+				continue
+			}
+		}
+		if v == nil {
+			delete(dst, k)
+			continue
+		}
+		dst[k] = v
+	}
+}
+
+// roundTrip gives fields the types that JSON would.
+func roundTrip(fields map[string]any) map[string]any {
+	return Object("v1", "Any", "", "any", fields).Object
+}
