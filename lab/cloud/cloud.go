@@ -137,9 +137,13 @@ func (c *Cloud) Resume(ctx context.Context) error {
 }
 
 // Close ends everything that the Cloud does by itself and closes the load balancers' ports. The
-// state is kept; machines are left to their owner.
+// state is kept; machines are left to their owner. Closing again does nothing.
 func (c *Cloud) Close() error {
 	c.mu.Lock()
+	if c.ctx.Err() != nil {
+		c.mu.Unlock()
+		return nil
+	}
 	c.running = false
 	c.cancel()
 	c.mu.Unlock()

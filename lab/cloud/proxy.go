@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"crypto/tls"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"sync"
@@ -30,7 +31,11 @@ func (c *Cloud) Proxy(ca *pki.CA) (http.Handler, error) {
 		config:  &tls.Config{Certificates: []tls.Certificate{certificate}, NextProtos: []string{"http/1.1"}},
 		tunnels: &tunnels{arrived: make(chan net.Conn), closed: make(chan struct{})},
 	}
-	server := &http.Server{Handler: c.Handler(), ReadHeaderTimeout: time.Minute}
+	server := &http.Server{
+		Handler:           c.Handler(),
+		ReadHeaderTimeout: time.Minute,
+		ErrorLog:          slog.NewLogLogger(c.config.Log.Handler(), slog.LevelDebug), // clients that do not trust the CA
+	}
 	// Serve ends with the Cloud; what it then returns says only that.
 	c.background.Go(func() { _ = server.Serve(p.tunnels) })
 	c.background.Go(func() {
