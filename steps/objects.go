@@ -81,7 +81,7 @@ func number(o *unstructured.Unstructured, fields ...string) int64 {
 	return n
 }
 
-func flag(o *unstructured.Unstructured, fields ...string) bool {
+func truth(o *unstructured.Unstructured, fields ...string) bool {
 	b, _, _ := unstructured.NestedBool(o.Object, fields...)
 	return b
 }

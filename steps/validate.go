@@ -65,7 +65,7 @@ var (
 // Validate finds everything that is wrong with the configuration by itself. What only the cloud can know (a server
 // type's name, the token) is the preflight step's.
 func (c Config) Validate() []FieldError {
-	v := &validation{}
+	v := &findings{}
 	v.cluster(c)
 	v.networks(c)
 	v.versions(c)
@@ -74,13 +74,13 @@ func (c Config) Validate() []FieldError {
 	return v.errs
 }
 
-type validation struct{ errs []FieldError }
+type findings struct{ errs []FieldError }
 
-func (v *validation) add(field string, value any, problem, hint string) {
+func (v *findings) add(field string, value any, problem, hint string) {
 	v.errs = append(v.errs, FieldError{Field: field, Value: fmt.Sprint(value), Problem: problem, Hint: hint})
 }
 
-func (v *validation) cluster(c Config) {
+func (v *findings) cluster(c Config) {
 	switch {
 	case !dnsLabel.MatchString(c.ClusterName):
 		v.add("clusterName", c.ClusterName, "is not a DNS label", "use lower case letters, digits and dashes, beginning with a letter (RFC 1123)")
@@ -110,7 +110,7 @@ func (v *validation) cluster(c Config) {
 	v.oidc(c)
 }
 
-func (v *validation) oidc(c Config) {
+func (v *findings) oidc(c Config) {
 	switch {
 	case c.OIDCIssuerURL == "" && c.OIDCClientID != "":
 		v.add("oidcIssuerUrl", "", "is empty while oidcClientId is set", "set both, or neither")
@@ -125,7 +125,7 @@ func (v *validation) oidc(c Config) {
 	}
 }
 
-func (v *validation) networks(c Config) {
+func (v *findings) networks(c Config) {
 	network, ok := v.prefix("networkCidr", c.NetworkCIDR)
 	children := []struct {
 		field, value string
@@ -162,7 +162,7 @@ func inside(child, parent netip.Prefix) bool {
 	return child.Bits() >= parent.Bits() && parent.Contains(child.Addr())
 }
 
-func (v *validation) prefix(field, value string) (netip.Prefix, bool) {
+func (v *findings) prefix(field, value string) (netip.Prefix, bool) {
 	p, err := netip.ParsePrefix(value)
 	switch {
 	case err != nil || !p.Addr().Is4():
@@ -175,7 +175,7 @@ func (v *validation) prefix(field, value string) (netip.Prefix, bool) {
 	return netip.Prefix{}, false
 }
 
-func (v *validation) versions(c Config) {
+func (v *findings) versions(c Config) {
 	talos, talosOK := v.version("talosVersion", c.TalosVersion, "v")
 	kubernetes, kubernetesOK := v.version("kubernetesVersion", c.KubernetesVersion, "v")
 	capi, capiOK := v.version("capiVersion", c.CAPIVersion, "v")
@@ -213,7 +213,7 @@ func supports(talos, kubernetes semver.Version) error {
 	return k.SupportedWith(t)
 }
 
-func (v *validation) version(field, value, prefix string) (semver.Version, bool) {
+func (v *findings) version(field, value, prefix string) (semver.Version, bool) {
 	bare := strings.TrimPrefix(value, "v")
 	parsed, err := semver.Parse(bare)
 	switch {
@@ -227,7 +227,7 @@ func (v *validation) version(field, value, prefix string) (semver.Version, bool)
 	return semver.Version{}, false
 }
 
-func (v *validation) sources(c Config) {
+func (v *findings) sources(c Config) {
 	if c.ManagementKubeconfig == "" {
 		v.kindImage(c)
 	}
@@ -252,7 +252,7 @@ func (v *validation) sources(c Config) {
 }
 
 // kindImage holds the management cluster's Kubernetes against what Cluster API manages from.
-func (v *validation) kindImage(c Config) {
+func (v *findings) kindImage(c Config) {
 	m := imageTag.FindStringSubmatch(c.KindNodeImage)
 	if m == nil {
 		v.add("kindNodeImage", c.KindNodeImage, "does not name a Kubernetes version", "write it like kindest/node:v1.33.7, best with the @sha256: digest of kind's release notes")
@@ -264,7 +264,7 @@ func (v *validation) kindImage(c Config) {
 	}
 }
 
-func (v *validation) timeouts(c Config) {
+func (v *findings) timeouts(c Config) {
 	for _, variable := range Variables() {
 		if d, ok := variable.field(&c).(*Duration); ok && *d <= 0 {
 			v.add(variable.Field, d, "is not a time to wait", "write it as 90s, 25m or 1h30m")

@@ -120,7 +120,7 @@ func (b *bootstrapper) observe(ctx context.Context, mgmt *kube.Cluster, c Cluste
 	if err != nil {
 		return progress{}, err
 	}
-	p := progress{want: int(number(tcp, "spec", "replicas")), initialized: flag(tcp, "status", "initialized")}
+	p := progress{want: int(number(tcp, "spec", "replicas")), initialized: truth(tcp, "status", "initialized")}
 	machines, err := list(ctx, mgmt, machineKind, c.Name)
 	if err != nil {
 		return progress{}, err
