@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/siderolabs/talos/pkg/machinery/config"
@@ -228,19 +229,24 @@ func TestDefaultsInTheFiles(t *testing.T) {
 	}
 }
 
+// generated is a control plane configuration as CABPT makes it before the patches. Made once: its keys take seconds.
+var generated = sync.OnceValues(func() ([]byte, error) {
+	input, err := generate.NewInput("k8s", "https://192.0.2.10:6443", strings.TrimPrefix(Defaults().KubernetesVersion, "v"),
+		generate.WithVersionContract(config.TalosVersion1_12))
+	if err != nil {
+		return nil, err
+	}
+	c, err := input.Config(machine.TypeControlPlane)
+	if err != nil {
+		return nil, err
+	}
+	return c.Bytes()
+})
+
 // machineConfig is what a control plane server gets: the configuration that CABPT generates with the rendered patches.
 func machineConfig(t *testing.T, b *bootstrapper) config.Provider {
 	t.Helper()
-	input, err := generate.NewInput(b.cfg.ClusterName, "https://192.0.2.10:6443", strings.TrimPrefix(b.cfg.KubernetesVersion, "v"),
-		generate.WithVersionContract(config.TalosVersion1_12))
-	if err != nil {
-		t.Fatal(err)
-	}
-	generated, err := input.Config(machine.TypeControlPlane)
-	if err != nil {
-		t.Fatal(err)
-	}
-	raw, err := generated.Bytes()
+	raw, err := generated()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,100 @@
+// Package packer_test holds the Packer template against what the rest of the project expects of it.
+package packer_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+const template = "hcloud_talosimage.pkr.hcl"
+
+func TestTemplateParses(t *testing.T) {
+	body := parse(t)
+	blocks := map[string]int{}
+	for _, b := range body.Blocks {
+		blocks[b.Type]++
+	}
+	for _, want := range []string{"packer", "variable", "locals", "source", "build"} {
+		if blocks[want] == 0 {
+			t.Errorf("no block %s", want)
+		}
+	}
+}
+
+// TestVariablesAreDeclared finds a reference to a variable, a local or a source that does not exist, which HCL's parser
+// alone does not.
+func TestVariablesAreDeclared(t *testing.T) {
+	body := parse(t)
+	known := map[string]bool{}
+	for _, b := range body.Blocks {
+		switch b.Type {
+		case "variable":
+			known["var."+b.Labels[0]] = true
+		case "locals":
+			for name := range b.Body.Attributes {
+				known["local."+name] = true
+			}
+		}
+	}
+	references := 0
+	_ = hclsyntax.VisitAll(body, func(n hclsyntax.Node) hcl.Diagnostics {
+		e, ok := n.(*hclsyntax.ScopeTraversalExpr)
+		if !ok {
+			return nil
+		}
+		if e.Traversal.RootName() == "string" { // a variable's type
+			return nil
+		}
+		references++
+		if len(e.Traversal) < 2 {
+			t.Errorf("%s: %s refers to nothing", e.Range(), e.Traversal.RootName())
+			return nil
+		}
+		name := e.Traversal.RootName() + "." + e.Traversal[1].(hcl.TraverseAttr).Name
+		if !known[name] {
+			t.Errorf("%s: %s is not declared", e.Range(), name)
+		}
+		return nil
+	})
+	if references < 10 {
+		t.Errorf("met only %d references", references)
+	}
+}
+
+// TestLabelsAreWhatTheBootstrapLooksFor: CAPH finds the snapshot by caph-image-name, people by os=talos.
+func TestLabelsAreWhatTheBootstrapLooksFor(t *testing.T) {
+	data := read(t)
+	for _, want := range []string{
+		`"caph-image-name" = local.image_name`, `= "talos"`,
+		`default     = "` + steps.Defaults().TalosVersion + `"`,
+		"ce4c980550dd2ab1b17bbf2b08801c7eb59418eafe8f279833297925d67c7515", "factory.talos.dev",
+	} {
+		if !strings.Contains(data, want) {
+			t.Errorf("the template does not say %s", want)
+		}
+	}
+}
+
+func parse(t *testing.T) *hclsyntax.Body {
+	t.Helper()
+	file, diagnostics := hclsyntax.ParseConfig([]byte(read(t)), template, hcl.InitialPos)
+	if diagnostics.HasErrors() {
+		t.Fatal(diagnostics)
+	}
+	return file.Body.(*hclsyntax.Body)
+}
+
+func read(t *testing.T) string {
+	t.Helper()
+	data, err := os.ReadFile(template)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
