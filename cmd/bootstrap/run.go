@@ -72,6 +72,8 @@ type running struct {
 	hub     *hub
 	log     io.Writer
 	tools   steps.Tools
+	began   time.Time
+	before  []flow.StepReport // work before the graph's
 }
 
 // begin takes the state folder and opens what the run writes to.
@@ -79,6 +81,7 @@ func (c *command) begin(ctx context.Context, a arguments, cfg configuration) (*r
 	r := &running{
 		command: c, options: a.Options, cfg: cfg,
 		state: newStateFolder(a.Options, cfg.ClusterName, c.workDir),
+		began: time.Now(),
 		id:    fmt.Sprintf("%s-%d", time.Now().UTC().Format("20060102T150405.000Z"), os.Getpid()),
 	}
 	world := worldHetzner
@@ -151,15 +154,26 @@ func (r *running) inLab(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	r.before = append(r.before, flow.StepReport{Name: "lab", Outcome: labOutcome(wasUp), Elapsed: time.Since(r.began)})
 	cfg, tools, notes, err := enterLab(r.cfg, r.tools, l.client, info, r.environment)
 	if err != nil {
 		return err
+	}
+	if !wasUp { // they do not change while it is
+		notes = append(notes, info.Notes...)
 	}
 	for _, note := range notes {
 		r.hub.note("%s", note)
 	}
 	r.cfg, r.tools = cfg, tools
 	return nil
+}
+
+func labOutcome(wasUp bool) flow.Outcome {
+	if wasUp {
+		return flow.Reused
+	}
+	return flow.Ran
 }
 
 func (c *command) newLab(o options, state stateFolder) *lab {
@@ -193,7 +207,7 @@ func (r *running) targets(ctx context.Context, targets []string) error {
 	}
 	s, err := r.summarise(ctx, plan, journal, report)
 	if err != nil {
-		return err
+		return fmt.Errorf("everything is done, but the summary cannot be made: %w", err)
 	}
 	return s.print(r.stdout, r.options.Output)
 }
@@ -207,7 +221,11 @@ func (r *running) interrupted(err error) error {
 	}
 	lines = append(lines, "interrupted: what is done is kept in "+string(r.state)+"; run the same command again to go on")
 	if r.options.Lab {
-		lines = append(lines, "the lab stays up; to end it: bootstrap lab down")
+		end := "bootstrap lab down"
+		if r.options.StateDir != "" {
+			end += " --state-dir " + r.options.StateDir
+		}
+		lines = append(lines, "the lab stays up; to end it: "+end)
 	}
 	return &interruptedError{text: strings.Join(lines, "\n"), err: err}
 }

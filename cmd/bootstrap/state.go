@@ -62,8 +62,8 @@ func (s stateFolder) world() (string, error) {
 }
 
 // claim makes the folder belong to a world. What a rehearsal left is set aside
-// when the real thing begins; it says so. The state of a real cluster does not
-// make room for a rehearsal.
+// when the real thing begins; it says so. The state of a real cluster, once
+// anything was made for it, does not make room for a rehearsal.
 func (s stateFolder) claim(ctx context.Context, world string, note func(format string, args ...any)) error {
 	was, err := s.world()
 	switch {
@@ -72,7 +72,13 @@ func (s stateFolder) claim(ctx context.Context, world string, note func(format s
 	case was == world:
 		return nil
 	case was == worldHetzner:
-		return usagef("%s holds the state of a real cluster: rehearse in another folder (--state-dir) or under another name (CLUSTER_NAME)", s)
+		made, err := s.made(ctx)
+		if err != nil {
+			return err
+		}
+		if made {
+			return usagef("%s holds the state of a real cluster: rehearse in another folder (--state-dir) or under another name (CLUSTER_NAME)", s)
+		}
 	case was == worldLab:
 		if err := s.setAside(ctx); err != nil {
 			return fmt.Errorf("set aside what the rehearsal left: %w", err)
@@ -81,6 +87,20 @@ func (s stateFolder) claim(ctx context.Context, world string, note func(format s
 	}
 	return s.files().Write(worldFile, []byte(world+"\n"))
 }
+
+// made tells whether the journal knows of a step that makes something.
+func (s stateFolder) made(ctx context.Context) (bool, error) {
+	snapshot, err := s.journal().Load(ctx)
+	for name := range snapshot.Steps {
+		if !slices.Contains(lookingSteps(), name) {
+			return true, nil
+		}
+	}
+	return false, err
+}
+
+// lookingSteps only look.
+func lookingSteps() []string { return []string{"preflight", "image"} }
 
 // setAside moves everything but the lab, which may be up, into a folder of its
 // own, in place of what was there.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"text/tabwriter"
 	"time"
 
@@ -24,7 +25,7 @@ type summary struct {
 	Management  string            `json:"managementKubeconfig,omitempty"`
 	State       string            `json:"state"`
 	Steps       []flow.StepReport `json:"steps"`
-	Elapsed     time.Duration     `json:"elapsedNs"`
+	Elapsed     time.Duration     `json:"elapsedNs"` // of the whole command, with what comes before the graph
 }
 
 // summarise reads what the steps made out of the journal. What is not there yet
@@ -32,7 +33,7 @@ type summary struct {
 func (r *running) summarise(ctx context.Context, plan *steps.Plan, j flow.Journal, report *flow.Report) (summary, error) {
 	s := summary{
 		Kind: "summary", Time: time.Now(), Run: report.Run, Cluster: r.cfg.ClusterName,
-		State: string(r.state), Steps: report.Steps, Elapsed: report.Elapsed,
+		State: string(r.state), Steps: slices.Concat(r.before, report.Steps), Elapsed: time.Since(r.began),
 	}
 	management, ok, err := flow.Restore(ctx, j, plan.Management)
 	if err != nil {

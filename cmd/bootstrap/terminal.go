@@ -174,7 +174,7 @@ func (d *terminalDisplay) cut(line string) string {
 			inside = r != 'm'
 		case columns == room-1:
 			b.WriteString("…")
-			if d.colour {
+			if strings.ContainsRune(line, '\x1b') {
 				b.WriteString(styleReset)
 			}
 			return b.String()

@@ -94,7 +94,7 @@ func enterLab(cfg configuration, tools steps.Tools, client *labClient, info labI
 	tools.Token = steps.NewSecret(token)
 	tools.Hetzner = hetznerClient(info.HetznerEndpoint, tools.Token)
 	tools.Management = labManagement{client}
-	return cfg, tools, append(notes, info.Notes...), nil
+	return cfg, tools, notes, nil
 }
 
 // inLab is the configuration with what the lab decides: the lab's addresses

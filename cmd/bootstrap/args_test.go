@@ -1,0 +1,129 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+func TestParseArguments(t *testing.T) {
+	a, err := parseArguments(strings.Fields("image --lab TALOS_VERSION=v1.12.3 --parallel=2 cilium CLUSTER_NAME=a CLUSTER_NAME=b --output json --state-dir x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(a.Targets, []string{"image", "cilium"}) {
+		t.Errorf("targets are %q", a.Targets)
+	}
+	o := a.Options
+	if !o.Lab || o.Parallel != 2 || o.Output != "json" || o.StateDir != "x" || o.LabLatency != "fast" {
+		t.Errorf("options are %+v", o)
+	}
+	var values []string
+	for _, v := range a.Values {
+		values = append(values, v.Variable.Name+"="+v.Value)
+	}
+	if !slices.Equal(values, []string{"TALOS_VERSION=v1.12.3", "CLUSTER_NAME=a", "CLUSTER_NAME=b"}) {
+		t.Errorf("values are %q", values)
+	}
+	a, err = parseArguments([]string{"OIDC_ISSUER_URL=https://a/?b=c", "IMAGE_NAME="})
+	if err != nil || a.Values[0].Value != "https://a/?b=c" || a.Values[1].Value != "" {
+		t.Errorf("got %+v, %v", a.Values, err)
+	}
+}
+
+func TestParseArgumentsRefuses(t *testing.T) {
+	for args, says := range map[string]string{
+		"--labb":              "no flag --labb; did you mean --lab?",
+		"image --paralell 2":  "did you mean --parallel?",
+		"--parallel":          "flag needs an argument: --parallel",
+		"--parallel many":     "--parallel",
+		"--parallel -1":       "negative",
+		"--output yaml":       `"yaml" is neither text nor json`,
+		"--lab-latency slow":  "neither fast nor real",
+		"=x":                  `"=x" is not KEY=VALUE`,
+		"talos_version=v1":    "did you mean TALOS_VERSION?",
+		"talos-version=v1":    "did you mean TALOS_VERSION?",
+		"1=2":                 "is not KEY=VALUE",
+		"SERVERTYPE=cx33":     "no variable SERVERTYPE; did you mean SERVER_TYPE?",
+		"CLUSTER=k8s":         "did you mean CLUSTER_NAME?",
+		"ZEBRA=1":             "no variable ZEBRA; there are CLUSTER_NAME, LOCATION",
+		"HCLOUD_TOKEN=hunter": "HCLOUD_TOKEN is not taken as an argument",
+	} {
+		_, err := parseArguments(strings.Fields(args))
+		if _, ok := errorAs[*usageError](err); !ok {
+			t.Errorf("%s: error is %v (%T)", args, err, err)
+			continue
+		}
+		if !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: error %q does not say %q", args, err, says)
+		}
+		if strings.Contains(err.Error(), "hunter") {
+			t.Errorf("%s: the value is repeated in %q", args, err)
+		}
+	}
+}
+
+func paperPlan(t *testing.T) *steps.Plan {
+	t.Helper()
+	plan, err := steps.New(steps.Defaults(), steps.Tools{Management: &kindManagement{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return plan
+}
+
+func TestResolveTargets(t *testing.T) {
+	plan := paperPlan(t)
+	for _, targets := range [][]string{nil, {"bootstrap"}} {
+		got, err := resolveTargets(targets, plan)
+		if err != nil || !slices.Equal(got, plan.Bootstrap) {
+			t.Errorf("%v: %v, %v", targets, got, err)
+		}
+	}
+	if got, err := resolveTargets([]string{"image", "cilium"}, plan); err != nil || !slices.Equal(got, []string{"image", "cilium"}) {
+		t.Errorf("got %v, %v", got, err)
+	}
+	for target, says := range map[string]string{
+		"wait-node": "did you mean wait-nodes?",
+		"boostrap":  "did you mean bootstrap?",
+		"stauts":    "did you mean status?",
+		"xylophone": "there are bootstrap, status, lab, preflight",
+		"pivot":     "not part of this version",
+		"status":    "stands alone",
+	} {
+		_, err := resolveTargets([]string{"image", target}, plan)
+		if _, ok := errorAs[*usageError](err); !ok || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: error %v does not say %q", target, err, says)
+		}
+	}
+}
+
+// Every target of a later version has to go from the list once it is a step.
+func TestLaterTargetsAreNotThereYet(t *testing.T) {
+	for _, s := range paperPlan(t).Graph.Steps() {
+		if slices.Contains(laterTargets(), s.Name) {
+			t.Errorf("%s is a step now", s.Name)
+		}
+	}
+}
+
+func TestUsageNamesEverything(t *testing.T) {
+	var out strings.Builder
+	if err := usage(&out); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"--lab", "--state-dir", "status", "lab up|status|down", "HCLOUD_TOKEN", "130 interrupted"}
+	for _, s := range paperPlan(t).Graph.Steps() {
+		want = append(want, s.Name+" ", s.Doc)
+	}
+	for _, v := range steps.Variables() {
+		want = append(want, v.Name)
+	}
+	for _, w := range want {
+		if !strings.Contains(out.String(), w) {
+			t.Errorf("the usage text does not name %q", w)
+		}
+	}
+}

@@ -1,0 +1,242 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+
+	"github.com/slipway-k8s/slipway/flow"
+)
+
+const secret = "s3cr3t-s3cr3t"
+
+// aRun is what a run says, with things in it that must not come through.
+func aRun() []flow.Event {
+	at := time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
+	return []flow.Event{
+		{Time: at, Kind: flow.RunStarted, Run: "r1", Message: "3 steps"},
+		{Time: at, Kind: noteEvent, Run: "r1", Message: "the token is " + secret},
+		{Time: at, Kind: flow.StepVerifying, Run: "r1", Step: "image"},
+		{Time: at, Kind: flow.StepReused, Run: "r1", Step: "image", Elapsed: 40 * time.Millisecond},
+		{Time: at, Kind: flow.StepStarted, Run: "r1", Step: "apply", Attempt: 2, Message: "it failed last time"},
+		{Time: at, Kind: flow.StepStarted, Run: "r1", Step: "cilium", Attempt: 1, Message: "it has not run yet"},
+		{Time: at, Kind: flow.StepProgress, Run: "r1", Step: "apply", Message: "evil \x1b[2J\r\nnew line\tand " + secret},
+		{Time: at, Kind: flow.StepDone, Run: "r1", Step: "cilium", Elapsed: 61 * time.Second, Message: "all there"},
+		{Time: at, Kind: flow.StepFailed, Run: "r1", Step: "apply", Elapsed: time.Second, Err: "no way: " + secret},
+		{Time: at, Kind: flow.StepInterrupted, Run: "r1", Step: "wait-cp", Message: "waiting for etcd"},
+		{Time: at, Kind: flow.StepSkipped, Run: "r1", Step: "wait-nodes", Message: "another step failed"},
+		{Time: at, Kind: flow.RunFinished, Run: "r1", Elapsed: time.Hour + 2*time.Minute, Err: "no way"},
+	}
+}
+
+func show(d display, hide *redactor) {
+	h := &hub{hide: hide, displays: []display{d}}
+	for _, e := range aRun() {
+		h.observe(e)
+	}
+	h.close()
+}
+
+func hiding() *redactor {
+	var r redactor
+	r.learn(secret, "short", "")
+	return &r
+}
+
+func TestPlainDisplay(t *testing.T) {
+	var out bytes.Buffer
+	show(plainDisplay{&out}, hiding())
+	want := `2026-02-03T04:05:06Z run r1 begins: 3 steps
+2026-02-03T04:05:06Z note: the token is [hidden]
+2026-02-03T04:05:06Z image: reused, checked in 0.0s
+2026-02-03T04:05:06Z apply: begins, attempt 2: it failed last time
+2026-02-03T04:05:06Z cilium: begins: it has not run yet
+2026-02-03T04:05:06Z apply: evil [2J new line and [hidden]
+2026-02-03T04:05:06Z cilium: done in 1m01s
+2026-02-03T04:05:06Z apply: FAILED after 1.0s: no way: [hidden]
+2026-02-03T04:05:06Z wait-cp: interrupted; last: waiting for etcd
+2026-02-03T04:05:06Z wait-nodes: skipped: another step failed
+2026-02-03T04:05:06Z run ended after 1h02m
+`
+	if out.String() != want {
+		t.Errorf("got:\n%s\nwant:\n%s", out.String(), want)
+	}
+	for _, r := range out.String() {
+		if r != '\n' && !unicode.IsPrint(r) {
+			t.Errorf("control character %q", r)
+		}
+	}
+}
+
+func TestJSONDisplay(t *testing.T) {
+	var out bytes.Buffer
+	show(newJSONDisplay(&out), hiding())
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	if len(lines) != len(aRun()) {
+		t.Fatalf("%d lines for %d events", len(lines), len(aRun()))
+	}
+	for i, line := range lines {
+		var e flow.Event
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			t.Fatalf("%v: %s", err, line)
+		}
+		if e.Kind != aRun()[i].Kind || e.Step != aRun()[i].Step || !e.Time.Equal(aRun()[i].Time) {
+			t.Errorf("line %d is %+v", i, e)
+		}
+	}
+	if strings.Contains(out.String(), secret) {
+		t.Error("a secret came through")
+	}
+}
+
+// screen is a terminal that understands what the display uses.
+type screen struct {
+	lines []string
+	row   int
+}
+
+func (s *screen) write(text string) {
+	for text != "" {
+		switch {
+		case strings.HasPrefix(text, cursorUp):
+			s.row--
+			text = text[len(cursorUp):]
+		case strings.HasPrefix(text, clearLine):
+			s.put("")
+			text = text[len(clearLine):]
+		case text[0] == '\r':
+			text = text[1:]
+		default:
+			end := strings.IndexAny(text, "\r\n")
+			if end < 0 {
+				s.put(text)
+				return
+			}
+			if end > 0 {
+				s.put(text[:end])
+			}
+			if text[end] == '\n' {
+				s.put(s.at())
+				s.row++
+			}
+			text = text[end+1:]
+		}
+	}
+}
+
+func (s *screen) at() string {
+	if s.row < len(s.lines) {
+		return s.lines[s.row]
+	}
+	return ""
+}
+
+func (s *screen) put(line string) {
+	for len(s.lines) <= s.row {
+		s.lines = append(s.lines, "")
+	}
+	s.lines[s.row] = line
+}
+
+func TestTerminalDisplay(t *testing.T) {
+	const width = 60
+	var out bytes.Buffer
+	show(newTerminalDisplay(&out, func() int { return width }, false), hiding())
+	var s screen
+	s.write(out.String())
+	got := strings.TrimRight(strings.Join(s.lines, "\n"), "\n")
+	want := strings.TrimRight(`! the token is [hidden]
+✓ image              0.0s  as it was
+✓ cilium            1m01s  all there
+✗ apply              1.0s  failed
+! wait-cp            0.0s  interrupted
+- wait-nodes               skipped: another step failed`, "\n")
+	if got != want {
+		t.Errorf("on the screen is:\n%s\nwant:\n%s", got, want)
+	}
+	if strings.Contains(out.String(), "\x1b[2J") {
+		t.Error("a step's own control sequence came through")
+	}
+	for _, line := range s.lines {
+		if n := len([]rune(line)); n >= width {
+			t.Errorf("a line has %d columns and would wrap: %s", n, line)
+		}
+	}
+}
+
+func TestTerminalDisplayShowsWhatRuns(t *testing.T) {
+	var out bytes.Buffer
+	d := newTerminalDisplay(&out, func() int { return 40 }, true)
+	for _, e := range aRun()[:7] {
+		d.event(e)
+	}
+	d.mu.Lock()
+	var s screen
+	s.write(out.String())
+	d.mu.Unlock()
+	var running []string
+	for _, line := range s.lines {
+		if strings.ContainsAny(line, "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏") {
+			running = append(running, line)
+		}
+	}
+	if len(running) != 2 || !strings.Contains(running[0], "apply") || !strings.Contains(running[1], "cilium") {
+		t.Errorf("at work are %q", running)
+	}
+	if !strings.HasSuffix(running[0], "…") {
+		t.Errorf("the long line is not cut: %q", running[0])
+	}
+	d.close()
+}
+
+func TestTasksLookLikeSteps(t *testing.T) {
+	var all []flow.EventKind
+	h := &hub{hide: &redactor{}, displays: []display{recorder{&all}}}
+	bad := errors.New("no")
+	if err := h.task("lab", "why", func(say flow.Say) error { say("one"); return nil }); err != nil {
+		t.Error(err)
+	}
+	if err := h.task("lab", "why", func(flow.Say) error { return bad }); !errors.Is(err, bad) {
+		t.Errorf("error is %v", err)
+	}
+	want := []flow.EventKind{flow.StepStarted, flow.StepProgress, flow.StepDone, flow.StepStarted, flow.StepFailed}
+	if len(all) != len(want) {
+		t.Fatalf("events are %v", all)
+	}
+	for i := range want {
+		if all[i] != want[i] {
+			t.Errorf("event %d is %s, want %s", i, all[i], want[i])
+		}
+	}
+}
+
+type recorder struct{ kinds *[]flow.EventKind }
+
+func (r recorder) event(e flow.Event) { *r.kinds = append(*r.kinds, e.Kind) }
+func (r recorder) close()             {}
+
+func TestElapsed(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0.0s", 40 * time.Millisecond: "0.0s", 12340 * time.Millisecond: "12.3s", time.Minute: "1m00s",
+		185 * time.Second: "3m05s", 62 * time.Minute: "1h02m",
+	} {
+		if got := elapsed(d); got != want {
+			t.Errorf("%v is written %s, want %s", d, got, want)
+		}
+	}
+}
+
+func TestRedactorHides(t *testing.T) {
+	r := hiding()
+	if got := r.text("a " + secret + " and short words"); got != "a [hidden] and short words" {
+		t.Errorf("got %q", got)
+	}
+	var out bytes.Buffer
+	if n, err := r.writer(&out).Write([]byte("log " + secret + "\n")); err != nil || n != len("log "+secret+"\n") || out.String() != "log [hidden]\n" {
+		t.Errorf("wrote %d, %v: %q", n, err, out.String())
+	}
+}
