@@ -279,6 +279,23 @@ func TestActionsOfAResource(t *testing.T) {
 	}
 }
 
+func TestOldActionsAreForgotten(t *testing.T) {
+	w := newWorld(t, func(c *Config) { c.RateLimit = RateLimit{Limit: 10_000, Per: time.Hour} })
+	network := w.network()
+	w.cloud.mu.Lock()
+	first := w.cloud.begin("change_protection", on(kindNetwork, network.ID))
+	first.Status = actionSuccess
+	running := w.cloud.begin("change_protection", on(kindNetwork, network.ID))
+	for range keptActions {
+		w.cloud.begin("change_protection", on(kindNetwork, network.ID)).Status = actionSuccess
+	}
+	kept, forgotten, working := len(w.cloud.state.Actions), w.cloud.state.Actions[first.ID] == nil, w.cloud.state.Actions[running.ID] != nil
+	w.cloud.mu.Unlock()
+	if kept != keptActions || !forgotten || !working {
+		t.Errorf("%d actions are kept, the oldest forgotten: %v, the running one kept: %v", kept, forgotten, working)
+	}
+}
+
 func TestConfigIsChecked(t *testing.T) {
 	_, err := New(Config{PublicServers: netip.MustParsePrefix("10.0.0.0/24"), PublicIPv6: netip.MustParsePrefix("2001:db8::/64")})
 	if err == nil {

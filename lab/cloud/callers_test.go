@@ -27,15 +27,15 @@ func TestCAPHsCalls(t *testing.T) {
 		Name: "k8s", IPRange: cidr("127.40.0.0/16"), Labels: owned,
 		Subnets: []hcloud.NetworkSubnet{{IPRange: cidr("127.40.64.0/25"), NetworkZone: hcloud.NetworkZoneEUCentral, Type: hcloud.NetworkSubnetTypeCloud}},
 	}))
-	lb := must[hcloud.LoadBalancerCreateResult](t)(w.LoadBalancer.Create(ctx, hcloud.LoadBalancerCreateOpts{
+	must[hcloud.LoadBalancerCreateResult](t)(w.LoadBalancer.Create(ctx, hcloud.LoadBalancerCreateOpts{
 		Name: "k8s-kube-apiserver-x1y2z", LoadBalancerType: &hcloud.LoadBalancerType{Name: "lb11"}, Location: &hcloud.Location{Name: "nbg1"},
 		Algorithm: &hcloud.LoadBalancerAlgorithm{Type: hcloud.LoadBalancerAlgorithmTypeRoundRobin}, Network: network, Labels: owned,
 		PublicInterface: hcloud.Ptr(true),
 		Services: []hcloud.LoadBalancerCreateOptsService{{
 			Protocol: hcloud.LoadBalancerServiceProtocolTCP, ListenPort: hcloud.Ptr(6443), DestinationPort: hcloud.Ptr(apiPort),
 		}},
-	})).LoadBalancer
-	lb = must[[]*hcloud.LoadBalancer](t)(w.LoadBalancer.List(ctx, hcloud.LoadBalancerListOpts{ListOpts: byLabel}))[0]
+	}))
+	lb := must[[]*hcloud.LoadBalancer](t)(w.LoadBalancer.List(ctx, hcloud.LoadBalancerListOpts{ListOpts: byLabel}))[0]
 	if len(lb.PrivateNet) != 1 {
 		t.Error("the load balancer is not attached, and CAPH would attach it again")
 	}

@@ -28,6 +28,7 @@ type Cloud struct {
 	ctx        context.Context // ends with Close
 	cancel     context.CancelFunc
 	background sync.WaitGroup
+	turns      sync.Map // server id → *sync.Mutex: see machineLock
 
 	mu      sync.Mutex // everything below, and the state's records
 	state   *state
@@ -112,27 +113,31 @@ func (c *Cloud) registerAll() {
 // opens the load balancers' ports and goes on with unfinished actions.
 func (c *Cloud) Resume(ctx context.Context) error {
 	c.mu.Lock()
-	c.running = true
 	var on []Server
 	for _, one := range ordered(c.state.Servers) {
 		if one.Status == statusRunning {
 			on = append(on, c.machineView(one))
 		}
 	}
+	c.mu.Unlock()
+
+	// Machines first: actions that go on may stop them.
+	var failed []error
+	for _, one := range on {
+		if err := c.start(ctx, one); err != nil {
+			failed = append(failed, fmt.Errorf("starting server %s again: %w", one.Name, err))
+		}
+	}
+
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.running = true
 	for _, unfinished := range ordered(c.state.Actions) {
 		if unfinished.Status == actionRunning && unfinished.After == 0 {
 			c.schedule(unfinished)
 		}
 	}
 	c.balancer.apply(c.frontends())
-	c.mu.Unlock()
-
-	var failed []error
-	for _, one := range on {
-		if err := c.config.Machine.Start(ctx, one); err != nil {
-			failed = append(failed, fmt.Errorf("starting server %s again: %w", one.Name, err))
-		}
-	}
 	return errors.Join(failed...)
 }
 

@@ -37,7 +37,7 @@ type Config struct {
 	Seed uint64
 }
 
-// Loopback is where every address of the lab lies.
+// loopback is where every address of the lab lies.
 var loopback = netip.PrefixFrom(netip.AddrFrom4([4]byte{127}), 8)
 
 // withDefaults returns the Config with its zero values replaced, or what is wrong with it.

@@ -57,7 +57,7 @@ func systemImages() []*image {
 
 func (c *Cloud) images() resource[*image] {
 	return resource[*image]{
-		kind: kindImage, path: "images", all: c.state.Images, sharedNames: true,
+		kind: kindImage, path: "images", all: c.state.Images, nameless: true,
 		view: func(one *image) any { return one.view() },
 		filters: map[string]func(*image) string{
 			"type":         func(one *image) string { return one.Type },

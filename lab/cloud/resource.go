@@ -24,8 +24,8 @@ type resource[R record] struct {
 
 	// update changes what a PUT asks for beyond name and labels; nil: there is no PUT.
 	update func(q *call, one R) error
-	// sharedNames allows several records of one name, or records without a name.
-	sharedNames bool
+	// nameless records have no name of their own that could be changed or be taken.
+	nameless bool
 	// remove deletes; the reply is nil or carries an action. nil: there is no DELETE.
 	remove func(q *call, one R) (any, error)
 	// commands are the actions under /{path}/{id}/actions/{command}; nil: the kind has no actions.
@@ -146,8 +146,12 @@ func (res resource[R]) serveUpdate(q *call) (any, error) {
 	if err := q.decode(&change); err != nil {
 		return nil, err
 	}
-	if change.Name != nil && *change.Name != "" && *change.Name != one.base().Name {
-		if err := res.checkName(*change.Name); err != nil {
+	name := deref(change.Name)
+	if res.nameless || name == "" {
+		name = one.base().Name
+	}
+	if name != one.base().Name {
+		if err := res.checkName(name); err != nil {
 			return nil, err
 		}
 	}
@@ -159,9 +163,7 @@ func (res resource[R]) serveUpdate(q *call) (any, error) {
 	if err := res.update(q, one); err != nil {
 		return nil, err
 	}
-	if change.Name != nil && *change.Name != "" {
-		one.base().Name = *change.Name
-	}
+	one.base().Name = name
 	if change.Labels != nil {
 		one.base().Labels = *change.Labels
 	}
@@ -195,9 +197,6 @@ func (res resource[R]) serveCommand(q *call) (any, error) {
 func (res resource[R]) checkName(name string) error {
 	if name == "" || len(name) > 128 {
 		return invalid("name", "must be 1 to 128 characters long")
-	}
-	if res.sharedNames {
-		return nil
 	}
 	for _, other := range res.all {
 		if other.base().Name == name {

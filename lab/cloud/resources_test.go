@@ -247,6 +247,17 @@ func TestPrimaryIPs(t *testing.T) {
 		t.Errorf("the server has %+v", one.PublicNet.IPv4)
 	}
 	w.done(must[*hcloud.Action](t)(w.PrimaryIP.ChangeDNSPtr(ctx, hcloud.PrimaryIPChangeDNSPtrOpts{ID: made.ID, IP: made.IP.String(), DNSPtr: "x.example"})))
+	for _, test := range []struct {
+		id       int64
+		location string
+		code     string
+	}{{7, "nbg1", "invalid_input"}, {made.ID, "nbg1", "primary_ip_assigned"}, {own.ID, "fsn1", "primary_ip_datacenter_mismatch"}} {
+		_, _, err := w.Server.Create(ctx, hcloud.ServerCreateOpts{
+			Name: "two", ServerType: &hcloud.ServerType{Name: "cx33"}, Image: &hcloud.Image{Name: "debian-12"}, Location: &hcloud.Location{Name: test.location},
+			PublicNet: &hcloud.ServerCreatePublicNet{EnableIPv4: true, IPv4: &hcloud.PrimaryIP{ID: test.id}},
+		})
+		wants(t, test.code, err)
+	}
 	w.done(must[*hcloud.Action](t)(w.PrimaryIP.ChangeProtection(ctx, hcloud.PrimaryIPChangeProtectionOpts{ID: own.ID, Delete: true})))
 	_, err = w.PrimaryIP.Delete(ctx, own)
 	wants(t, "protected", err)
@@ -348,12 +359,12 @@ func TestMetadata(t *testing.T) {
 	server := httptest.NewServer(w.cloud.Metadata(one.ID))
 	defer server.Close()
 	client := metadata.NewClient(metadata.WithEndpoint(server.URL + "/hetzner/v1/metadata"))
-	name, err := client.Hostname()
-	id, err2 := client.InstanceID()
-	zone, err3 := client.AvailabilityZone()
-	region, err4 := client.Region()
-	ip, err5 := client.PublicIPv4()
-	nets, err6 := client.PrivateNetworks()
+	name, err := client.HostnameWithContext(t.Context())
+	id, err2 := client.InstanceIDWithContext(t.Context())
+	zone, err3 := client.AvailabilityZoneWithContext(t.Context())
+	region, err4 := client.RegionWithContext(t.Context())
+	ip, err5 := client.PublicIPv4WithContext(t.Context())
+	nets, err6 := client.PrivateNetworksWithContext(t.Context())
 	for _, err := range []error{err, err2, err3, err4, err5, err6} {
 		if err != nil {
 			t.Error(err)
@@ -374,7 +385,7 @@ func TestMetadata(t *testing.T) {
 		}
 	}
 	w.done(must[*hcloud.ServerDeleteResult](t)(w.Server.DeleteWithResult(t.Context(), one)).Action)
-	if client.IsHcloudServer() {
+	if client.IsHcloudServerWithContext(t.Context()) {
 		t.Error("a server that is gone still has metadata")
 	}
 }

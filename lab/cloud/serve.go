@@ -73,7 +73,11 @@ func (c *Cloud) answer(header http.Header, r *http.Request, body []byte, serve h
 		return nil, refuse("unauthorized", "unable to authenticate")
 	}
 	limited := !c.bucket.take(now(), header)
-	if limited || (hit != nil && hit.Kind == FaultRateLimit) {
+	if hit != nil && hit.Kind == FaultRateLimit {
+		limited = true
+		header.Set("RateLimit-Remaining", "0")
+	}
+	if limited {
 		return nil, refuse("rate_limit_exceeded", "limit of %d requests per %v reached", c.config.RateLimit.Limit, c.config.RateLimit.Per)
 	}
 	q := &call{Cloud: c, r: r, query: r.URL.Query(), body: body}
