@@ -37,7 +37,7 @@
 // its output came out differently. An edge made with After orders and does
 // nothing else: that the step before it ran again is no reason to repeat a
 // step, whose own Verify is asked anyway. A step that must follow another's
-// change takes its output as an argument.
+// change takes its output as an argument, or names it with Follows.
 //
 // A record "started" is written before the work and a record "done" after it,
 // each before anything else happens, and neither is stopped by cancellation. A

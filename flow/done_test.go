@@ -93,6 +93,29 @@ func TestAChangedOutputRunsWhatTakesIt(t *testing.T) {
 	wantOutcome(t, report, "d", flow.Reused)
 }
 
+func TestAChangedOutputRunsWhatFollowsIt(t *testing.T) {
+	var l ledger
+	size, j := 1, flow.Memory()
+	run := func() *flow.Report {
+		g := flow.New("following")
+		a := flow.Add(g, "a", func(context.Context, flow.Say) (thing, error) {
+			l.add("a")
+			return thing{Name: "a", Size: size}, nil
+		}).Spec(size)
+		flow.Add(g, "b", l.make("b")).Follows(a)
+		return mustRun(t, g, flow.Options{Journal: j})
+	}
+	run()
+	run()
+	wantLines(t, l.take(), "a", "b")
+	size = 2
+	report := run()
+	wantLines(t, l.take(), "a", "b")
+	if s, _ := report.Step("b"); s.Reason != "changed: output of a" {
+		t.Errorf("the reason is %q", s.Reason)
+	}
+}
+
 func TestSpecsThatMeanTheSameAreTheSame(t *testing.T) {
 	type spec struct {
 		B int `json:"b"`

@@ -32,6 +32,7 @@ type node struct {
 	doc      string
 	spec     json.RawMessage // canonical; nil: none
 	inputs   []*node         // the arguments, in their order
+	follows  []*node         // order, and made again when their outputs change
 	after    []*node         // order without data
 	deadline time.Duration   // 0: none
 	waits    []time.Duration
@@ -45,7 +46,7 @@ type node struct {
 // needs are all the steps that must be done before n, each once, arguments first.
 func (n *node) needs() []*node {
 	var all []*node
-	for _, m := range slices.Concat(n.inputs, n.after) {
+	for _, m := range slices.Concat(n.inputs, n.follows, n.after) {
 		if m != nil && !slices.Contains(all, m) {
 			all = append(all, m)
 		}

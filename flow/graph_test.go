@@ -29,7 +29,8 @@ func TestValidateRefuses(t *testing.T) {
 			func(g *flow.Graph) { flow.Add1(g, "b", l.grow("b"), (*flow.Step[thing])(nil)) },
 			"step b: argument 1 is a nil handle",
 		},
-		"nil after": {func(g *flow.Graph) { flow.Add(g, "b", l.make("b")).After(nil) }, "step b: After is a nil handle"},
+		"nil follows": {func(g *flow.Graph) { flow.Add(g, "b", l.make("b")).Follows(nil) }, "step b: Follows is a nil handle"},
+		"nil after":   {func(g *flow.Graph) { flow.Add(g, "b", l.make("b")).After(nil) }, "step b: After is a nil handle"},
 		"foreign argument": {
 			func(g *flow.Graph) { flow.Add1(g, "b", l.grow("b"), other) },
 			"step b: argument 1 is step foreign of another graph (elsewhere)",

@@ -36,14 +36,14 @@ func digest(raw json.RawMessage) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// key is what a step is made from: its spec and the outputs of its arguments.
+// key is what a step is made from: its spec and the outputs of its arguments and of what it follows.
 type key struct {
 	hash   string
 	spec   json.RawMessage
 	inputs map[string]string // step → digest of its output
 }
 
-// key computes what n is made from, given the digests of its arguments' outputs.
+// key computes what n is made from, given the digests of other steps' outputs.
 func (n *node) key(digests func(*node) string) (key, error) {
 	k := key{spec: n.spec, inputs: map[string]string{}}
 	type input struct{ Step, Output string }
@@ -51,7 +51,7 @@ func (n *node) key(digests func(*node) string) (key, error) {
 		Spec   json.RawMessage
 		Inputs []input
 	}{Spec: n.spec}
-	for _, in := range n.inputs {
+	for _, in := range slices.Concat(n.inputs, n.follows) {
 		d := digests(in)
 		k.inputs[in.name] = d
 		whole.Inputs = append(whole.Inputs, input{in.name, d})

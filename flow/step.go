@@ -150,14 +150,28 @@ func (s *Step[T]) Verify(check func(context.Context, T) Verdict) *Step[T] {
 
 // After orders the step behind others without taking anything from them.
 func (s *Step[T]) After(nodes ...Node) *Step[T] {
+	s.n.after = s.handles(s.n.after, "After", nodes)
+	return s
+}
+
+// Follows orders the step behind others and runs it again when one of their
+// outputs changes, without handing it the output: for a step that waits for or
+// looks at what others did and needs none of their words.
+func (s *Step[T]) Follows(nodes ...Node) *Step[T] {
+	s.n.follows = s.handles(s.n.follows, "Follows", nodes)
+	return s
+}
+
+// handles appends the nodes behind handles, and reports those that are none.
+func (s *Step[T]) handles(list []*node, method string, nodes []Node) []*node {
 	for _, handle := range nodes {
 		if n, err := s.n.graph.own(handle); err != nil {
-			s.n.graph.problem("step %s: After %w", s.n.name, err)
+			s.n.graph.problem("step %s: %s %w", s.n.name, method, err)
 		} else {
-			s.n.after = append(s.n.after, n)
+			list = append(list, n)
 		}
 	}
-	return s
+	return list
 }
 
 // Deadline bounds one attempt of the step. Without one it has no bound.

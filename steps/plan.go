@@ -98,7 +98,7 @@ func New(cfg Config, tools Tools) (*Plan, error) {
 		Doc("Talos's cloud controller manager: approves the kubelets' certificates").
 		Spec(made.talosCCM).Verify(b.releaseStands).Deadline(releaseDeadline).Waits(cfg.ReleaseTimeout.D())
 
-	p.Nodes = flow.Add3(g, "wait-nodes", b.waitNodes, p.Management, p.Cluster, p.Kubeconfig).After(p.Cilium, p.HCloudCCM, p.TalosCCM).
+	p.Nodes = flow.Add3(g, "wait-nodes", b.waitNodes, p.Management, p.Cluster, p.Kubeconfig).Follows(p.Cilium, p.HCloudCCM, p.TalosCCM).
 		Doc("every node is Ready, is the server that it claims to be, and is known to Cluster API").
 		Spec(made.nodes).Verify(b.nodesStand).Deadline(cfg.NodesTimeout.D() + overhead).Waits(cfg.NodesTimeout.D())
 

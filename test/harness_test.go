@@ -1,0 +1,269 @@
+// Package test runs the built command from outside, as a person does, and looks at what it left: the end to end
+// rehearsal in the lab. It needs the lab's programs (`go run ./cmd/bootstrap lab build`, about five minutes the first
+// time), so a bare `go test ./...` on a machine that has not built them leaves it out with a line that says so, and
+// never meets Go's own limit of ten minutes. The README's test command builds them first.
+package test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// plantedToken stands for the token of a real project in the environment: no run may let it out, and a rehearsal may
+// not even use it.
+const plantedToken = "plantedPlantedPlantedPlantedPlantedPlantedPlantedPlanted64chars"
+
+// command is the built command, as one person uses it in one folder.
+type command struct {
+	t     *testing.T
+	bin   string
+	dir   string // working directory
+	state string // --state-dir
+}
+
+// newCommand builds the command and gives it a folder of its own. The lab that it starts ends with the test.
+func newCommand(t *testing.T) *command {
+	t.Helper()
+	root := repositoryRoot(t)
+	bin := filepath.Join(t.TempDir(), "bootstrap")
+	build := exec.Command("go", "build", "-o", bin, "./cmd/bootstrap")
+	build.Dir = root
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build the command: %v\n%s", err, out)
+	}
+	needPrograms(t, bin, root)
+	dir := t.TempDir()
+	c := &command{t: t, bin: bin, dir: root, state: filepath.Join(dir, "state")}
+	t.Cleanup(func() {
+		if out, err := c.exec(context.Background(), "lab", "down"); err != nil {
+			t.Errorf("lab down: %v\n%s", err, out)
+		}
+	})
+	return c
+}
+
+// needPrograms leaves the test out where the lab's programs are not built, except where they have to be: in CI.
+func needPrograms(t *testing.T, bin, root string) {
+	t.Helper()
+	check := exec.Command(bin, "lab", "build", "--check")
+	check.Dir = root
+	out, err := check.CombinedOutput()
+	if err == nil {
+		return
+	}
+	if os.Getenv("CI") != "" {
+		t.Fatalf("the lab's programs are not built: %s", out)
+	}
+	t.Skipf("the lab's programs are not built, so the rehearsal is left out: run `go run ./cmd/bootstrap lab build` "+
+		"(about five minutes the first time) and then the tests again\n%s", out)
+}
+
+func repositoryRoot(t *testing.T) string {
+	t.Helper()
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ; ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "lab", "go.mod")); err == nil {
+			return dir
+		}
+		if dir == filepath.Dir(dir) {
+			t.Fatal("no folder above the test holds lab/go.mod")
+		}
+	}
+}
+
+func (c *command) cmd(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, c.bin, append(args, "--state-dir", c.state)...)
+	cmd.Dir = c.dir
+	cmd.Env = append(os.Environ(), "HCLOUD_TOKEN="+plantedToken, "NO_COLOR=1")
+	return cmd
+}
+
+// exec runs the command to its end and returns everything that it printed.
+func (c *command) exec(ctx context.Context, args ...string) (string, error) {
+	out, err := c.cmd(ctx, args...).CombinedOutput()
+	return string(out), err
+}
+
+// event is a line of --output json.
+type event struct {
+	Time    time.Time     `json:"time"`
+	Kind    string        `json:"kind"`
+	Step    string        `json:"step"`
+	Message string        `json:"message"`
+	Elapsed time.Duration `json:"elapsedNs"`
+	Err     string        `json:"error"`
+}
+
+// outcome is what one run of the command came to.
+type outcome struct {
+	exit    int
+	elapsed time.Duration
+	maxRSS  int64 // bytes
+	events  []event
+	output  string // standard output and error, as they came
+}
+
+// run runs the command with --output json. Each event is handed to watch as it comes, with the process, so that a test
+// can interrupt it.
+func (c *command) run(watch func(event, *os.Process), args ...string) outcome {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 8*time.Minute)
+	defer cancel()
+	cmd := c.cmd(ctx, append(args, "--output", "json")...)
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	began := time.Now()
+	if err := cmd.Start(); err != nil {
+		c.t.Fatal(err)
+	}
+	var o outcome
+	var lines strings.Builder
+	scanner := bufio.NewScanner(stdout)
+	scanner.Buffer(nil, 1<<20)
+	for scanner.Scan() {
+		lines.WriteString(scanner.Text() + "\n")
+		var e event
+		if err := json.Unmarshal(scanner.Bytes(), &e); err != nil {
+			c.t.Errorf("with --output json a line is not JSON: %s", scanner.Text())
+			continue
+		}
+		o.events = append(o.events, e)
+		o.maxRSS = max(o.maxRSS, peakRSS(cmd.Process.Pid))
+		if watch != nil {
+			watch(e, cmd.Process)
+		}
+	}
+	err = cmd.Wait()
+	o.elapsed, o.output = time.Since(began), lines.String()+stderr.String()
+	o.exit = cmd.ProcessState.ExitCode()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		c.t.Fatal(err)
+	}
+	if strings.Contains(o.output, plantedToken) {
+		c.t.Errorf("the token stands in the output of %v", args)
+	}
+	return o
+}
+
+// peakRSS is the most memory that a process has had resident so far, in bytes; 0 if it is gone. What the system counts
+// for a child that has ended holds the compilers that it ran, too.
+func peakRSS(pid int) int64 {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(data)) {
+		var kib int64
+		if _, err := fmt.Sscanf(line, "VmHWM: %d kB", &kib); err == nil {
+			return kib << 10
+		}
+	}
+	return 0
+}
+
+// steps are the steps with an event of a kind, in the order of the events.
+func (o outcome) steps(kind string) []string {
+	var names []string
+	for _, e := range o.events {
+		if e.Kind == kind {
+			names = append(names, e.Step)
+		}
+	}
+	return names
+}
+
+// span is when a step began and ended; ok only if it did both.
+func (o outcome) span(step string) (began, ended time.Time, ok bool) {
+	for _, e := range o.events {
+		switch {
+		case e.Step != step:
+		case e.Kind == "step-started":
+			began = e.Time
+		case e.Kind == "step-done":
+			ended = e.Time
+		}
+	}
+	return began, ended, !began.IsZero() && !ended.IsZero()
+}
+
+// labGet reads a path of the lab's control API.
+func (c *command) labGet(path string, into any) {
+	c.t.Helper()
+	socket := filepath.Join(c.state, "lab", "lab.sock")
+	if elsewhere, err := os.ReadFile(socket + ".path"); err == nil {
+		socket = strings.TrimSpace(string(elsewhere))
+	}
+	client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", socket)
+		},
+	}}
+	resp, err := client.Get("http://lab" + path)
+	if err != nil {
+		c.t.Fatalf("ask the lab for %s: %v", path, err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		c.t.Fatalf("ask the lab for %s: %s", path, resp.Status)
+	}
+	if err := json.NewDecoder(resp.Body).Decode(into); err != nil {
+		c.t.Fatalf("read the lab's answer to %s: %v", path, err)
+	}
+}
+
+// labStatus is the part of the lab's status that the tests read.
+type labStatus struct {
+	Processes []struct {
+		Name     string `json:"name"`
+		PID      int    `json:"pid"`
+		Cluster  string `json:"cluster"`
+		RSSBytes int64  `json:"rssBytes"`
+	} `json:"processes"`
+	Listeners []string `json:"listeners"`
+}
+
+// filesUnder reads every regular file below a folder, except those below the named folders.
+func filesUnder(dir string, except ...string) (map[string][]byte, error) {
+	files := map[string][]byte{}
+	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		for _, e := range except {
+			if d.IsDir() && path == filepath.Join(dir, e) {
+				return filepath.SkipDir
+			}
+		}
+		if !d.Type().IsRegular() {
+			return nil
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return fmt.Errorf("read %s: %w", path, err)
+		}
+		files[path] = data
+		return nil
+	})
+	return files, err
+}

@@ -1,0 +1,546 @@
+package test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/siderolabs/talos/pkg/machinery/api/machine"
+	talosclient "github.com/siderolabs/talos/pkg/machinery/client"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// bootstrapSteps are what the target bootstrap runs.
+var bootstrapSteps = []string{"image", "kind-create", "capi-init", "secret", "apply", "wait-cp", "kubeconfig",
+	"talosconfig", "cilium", "hcloud-ccm", "talos-ccm", "wait-nodes"}
+
+// TestRehearsal is the product's first promise: from nothing to three Ready nodes, against real etcd, kube-apiserver,
+// CAPI, CABPT and CACPPT; and then everything that a person does to it next. One lab serves all parts, which follow on
+// each other.
+func TestRehearsal(t *testing.T) {
+	c := newCommand(t)
+	part := func(name string, f func(*testing.T, *command)) {
+		ok := t.Run(name, func(t *testing.T) {
+			inner := *c
+			inner.t = t
+			f(t, &inner)
+		})
+		if !ok {
+			t.FailNow() // what follows builds on it
+		}
+	}
+	part("from nothing", fromNothing)
+	part("three nodes of the configured version", nodesAreReady)
+	part("three etcd members through the load balancer", etcdMembers)
+	part("run again, nothing changes", runAgain)
+	part("two at once", twoAtOnce)
+	part("a changed value runs its step again", changedValues)
+	part("a deleted release is noticed", deletedRelease)
+	part("an unreachable management cluster is not recreated", unreachableManagement)
+	part("status", statusTells)
+	part("a lost lab is noticed, and an interrupted run goes on", lostLabAndInterrupt)
+	part("no secret anywhere", noSecrets)
+	part("lab down leaves nothing", downLeavesNothing)
+}
+
+func fromNothing(t *testing.T, c *command) {
+	o := c.run(nil, "--lab")
+	if o.exit != 0 {
+		t.Fatalf("exit %d\n%s", o.exit, o.output)
+	}
+	t.Logf("from nothing to Ready nodes in %.1fs, command %d MiB at most", o.elapsed.Seconds(), o.maxRSS>>20)
+	for _, step := range bootstrapSteps {
+		began, ended, ok := o.span(step)
+		if !ok {
+			t.Errorf("step %s did not run to its end", step)
+			continue
+		}
+		t.Logf("%-12s %6.1fs", step, ended.Sub(began).Seconds())
+	}
+	overlap(t, o, "cilium", "hcloud-ccm", "talos-ccm")
+	overlap(t, o, "image", "kind-create")
+	if limit := int64(250 << 20); o.maxRSS > limit {
+		t.Errorf("the command took %d MiB, more than %d", o.maxRSS>>20, limit>>20)
+	}
+	var status labStatus
+	c.labGet("/v1/status", &status)
+	var rss int64
+	for _, p := range status.Processes {
+		rss += p.RSSBytes
+	}
+	t.Logf("the lab's %d processes take %d MiB", len(status.Processes), rss>>20)
+	if limit := int64(4 << 30); rss > limit || rss == 0 {
+		t.Errorf("the lab's processes take %d MiB; between 1 and %d are expected", rss>>20, limit>>20)
+	}
+}
+
+// overlap asserts that all of the steps were at work at one moment.
+func overlap(t *testing.T, o outcome, steps ...string) {
+	t.Helper()
+	var lastBegin, firstEnd time.Time
+	for _, s := range steps {
+		began, ended, ok := o.span(s)
+		if !ok {
+			t.Errorf("step %s did not run", s)
+			return
+		}
+		if began.After(lastBegin) {
+			lastBegin = began
+		}
+		if firstEnd.IsZero() || ended.Before(firstEnd) {
+			firstEnd = ended
+		}
+	}
+	if !lastBegin.Before(firstEnd) {
+		t.Errorf("%s were never at work at once", strings.Join(steps, ", "))
+	}
+}
+
+// workload is a client of the cluster that the run made, by the file that it left.
+func workload(t *testing.T, c *command) *kubernetes.Clientset {
+	t.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(c.state, "kubeconfig"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+func nodesAreReady(t *testing.T, c *command) {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	nodes, err := workload(t, c).CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: "node-role.kubernetes.io/control-plane"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(nodes.Items) != 3 {
+		t.Fatalf("%d control plane nodes, not 3", len(nodes.Items))
+	}
+	for _, n := range nodes.Items {
+		ready := slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+		})
+		if !ready {
+			t.Errorf("node %s is not Ready", n.Name)
+		}
+		if id, ok := strings.CutPrefix(n.Spec.ProviderID, "hcloud://"); !ok {
+			t.Errorf("node %s has the provider ID %q", n.Name, n.Spec.ProviderID)
+		} else if _, err := strconv.ParseInt(id, 10, 64); err != nil {
+			t.Errorf("node %s has the provider ID %q", n.Name, n.Spec.ProviderID)
+		}
+		if v := n.Status.NodeInfo.KubeletVersion; v != "v1.32.2" {
+			t.Errorf("node %s runs %s, not v1.32.2", n.Name, v)
+		}
+		if len(n.Spec.Taints) > 0 {
+			t.Errorf("node %s is tainted: %v", n.Name, n.Spec.Taints)
+		}
+	}
+	secrets, err := workload(t, c).CoreV1().Secrets("kube-system").List(ctx, metav1.ListOptions{LabelSelector: "owner=helm,status=deployed"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var releases []string
+	for _, s := range secrets.Items {
+		releases = append(releases, s.Labels["name"])
+	}
+	slices.Sort(releases)
+	if len(releases) != 3 {
+		t.Errorf("deployed Helm releases: %v, want three", releases)
+	}
+}
+
+func etcdMembers(t *testing.T, c *command) {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	client, err := talosclient.New(ctx, talosclient.WithConfigFromFile(filepath.Join(c.state, "talosconfig")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	resp, err := client.EtcdMemberList(ctx, &machine.EtcdMemberListRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	voters := 0
+	for _, m := range resp.GetMessages()[0].GetMembers() {
+		if !m.GetIsLearner() {
+			voters++
+		}
+	}
+	if voters != 3 {
+		t.Errorf("%d voting etcd members, not 3", voters)
+	}
+}
+
+// writes counts the requests of this project's command that change something, in the lab's own records: the Hetzner
+// request log and the audit logs of every kube-apiserver.
+func writes(t *testing.T, c *command) []string {
+	t.Helper()
+	var found []string
+	each := func(path string, f func(line []byte)) {
+		file, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		scanner := bufio.NewScanner(file)
+		scanner.Buffer(nil, 4<<20)
+		for scanner.Scan() {
+			f(scanner.Bytes())
+		}
+	}
+	each(filepath.Join(c.state, "lab", "hetzner-requests.jsonl"), func(line []byte) {
+		var r struct {
+			Method, Path, Actor string
+			Write               bool
+		}
+		if json.Unmarshal(line, &r) == nil && r.Write && ours(r.Actor) {
+			found = append(found, "hetzner "+r.Method+" "+r.Path)
+		}
+	})
+	logs, err := filepath.Glob(filepath.Join(c.state, "lab", "clusters", "*", "audit*"))
+	if err != nil || len(logs) < 2 {
+		t.Fatalf("audit logs: %v, %v; at least those of two clusters are expected", logs, err)
+	}
+	for _, log := range logs {
+		each(log, func(line []byte) {
+			var r struct {
+				Verb, UserAgent, RequestURI string
+			}
+			if json.Unmarshal(line, &r) == nil && !slices.Contains([]string{"get", "list", "watch"}, r.Verb) &&
+				ours(r.UserAgent) {
+				found = append(found, filepath.Base(filepath.Dir(log))+" "+r.Verb+" "+r.RequestURI)
+			}
+		})
+	}
+	return found
+}
+
+// ours tells whether a request came from the command: by its own name, or by those of the libraries in it.
+func ours(agent string) bool {
+	agent = strings.ToLower(agent)
+	return slices.ContainsFunc([]string{"slipway", "clusterctl", "helm", "bootstrap/"}, func(name string) bool {
+		return strings.Contains(agent, name)
+	})
+}
+
+func runAgain(t *testing.T, c *command) {
+	before := writes(t, c)
+	if len(before) == 0 {
+		t.Fatal("the records show no write of the first run: they cannot prove anything")
+	}
+	o := c.run(nil, "--lab")
+	if o.exit != 0 {
+		t.Fatalf("exit %d\n%s", o.exit, o.output)
+	}
+	t.Logf("again in %.2fs", o.elapsed.Seconds())
+	reused := o.steps("step-reused")
+	for _, step := range bootstrapSteps {
+		if !slices.Contains(reused, step) {
+			t.Errorf("step %s was not reused", step)
+		}
+	}
+	if after := writes(t, c); len(after) != len(before) {
+		t.Errorf("the second run wrote: %v", after[len(before):])
+	}
+	// Three seconds is what the run takes on two idle cores; noise is allowed for.
+	if o.elapsed > 10*time.Second {
+		t.Errorf("run again it took %s", o.elapsed)
+	}
+}
+
+func twoAtOnce(t *testing.T, c *command) {
+	results := make(chan outcome, 2)
+	for range 2 {
+		go func() { results <- c.run(nil, "--lab") }()
+	}
+	a, b := <-results, <-results
+	if a.exit != 0 && b.exit != 0 {
+		t.Fatalf("neither run of two went through:\n%s\n%s", a.output, b.output)
+	}
+	for _, o := range []outcome{a, b} {
+		if o.exit != 0 && (o.exit != 1 || !strings.Contains(o.output, "another run is at work")) {
+			t.Errorf("the second run of two ended with %d and did not name the first:\n%s", o.exit, o.output)
+		}
+	}
+}
+
+func changedValues(t *testing.T, c *command) {
+	dir := t.TempDir()
+	values, err := os.ReadFile(filepath.Join(c.dir, "bootstrap", "cilium-values.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(dir, "bootstrap"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	changed := append(values, []byte("\n# a rehearsal's change\nhubble:\n  relay:\n    enabled: true\n")...)
+	if bytes.Contains(values, []byte("\nhubble:")) {
+		changed = append(values, []byte("\ndebug:\n  enabled: true\n")...)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "bootstrap", "cilium-values.yaml"), changed, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	elsewhere := *c
+	elsewhere.dir = dir
+	o := elsewhere.run(nil, "--lab")
+	if o.exit != 0 {
+		t.Fatalf("exit %d\n%s", o.exit, o.output)
+	}
+	if ran := o.steps("step-done"); !slices.Equal(ran, []string{"cilium", "wait-nodes"}) {
+		t.Errorf("after a change of Cilium's values %v ran, not cilium and wait-nodes", ran)
+	}
+	// Back to the project's own values, for what follows.
+	if o := c.run(nil, "--lab"); o.exit != 0 {
+		t.Fatalf("exit %d\n%s", o.exit, o.output)
+	}
+}
+
+func deletedRelease(t *testing.T, c *command) {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	client := workload(t, c)
+	err := client.CoreV1().Secrets("kube-system").DeleteCollection(ctx, metav1.DeleteOptions{},
+		metav1.ListOptions{LabelSelector: "owner=helm,name=" + releaseOf(t, client, "talos")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := c.run(nil, "--lab")
+	if o.exit != 0 {
+		t.Fatalf("exit %d\n%s", o.exit, o.output)
+	}
+	ran := o.steps("step-done")
+	if !slices.Contains(ran, "talos-ccm") || slices.Contains(ran, "cilium") || slices.Contains(ran, "apply") {
+		t.Errorf("after the loss of talos-ccm's release %v ran", ran)
+	}
+	releaseOf(t, client, "talos") // it is back
+}
+
+// releaseOf finds the name of the deployed release whose name begins so.
+func releaseOf(t *testing.T, client *kubernetes.Clientset, prefix string) string {
+	t.Helper()
+	secrets, err := client.CoreV1().Secrets("kube-system").List(context.Background(), metav1.ListOptions{LabelSelector: "owner=helm,status=deployed"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range secrets.Items {
+		if strings.HasPrefix(s.Labels["name"], prefix) {
+			return s.Labels["name"]
+		}
+	}
+	t.Fatalf("no deployed release begins with %q", prefix)
+	return ""
+}
+
+func unreachableManagement(t *testing.T, c *command) {
+	var status labStatus
+	c.labGet("/v1/status", &status)
+	pid := 0
+	for _, p := range status.Processes {
+		if strings.Contains(p.Name, "apiserver") && strings.HasSuffix(p.Cluster, "-mgmt") {
+			pid = p.PID
+		}
+	}
+	if pid == 0 {
+		t.Fatalf("the lab names no apiserver of the management cluster: %v", status.Processes)
+	}
+	before := len(writes(t, c))
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	o := c.run(nil, "--lab")
+	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if o.exit != 1 || !strings.Contains(o.output, "nothing was created") {
+		t.Errorf("against a management cluster that does not answer: exit %d\n%s", o.exit, o.output)
+	}
+	if ran := o.steps("step-started"); len(ran) > 0 {
+		t.Errorf("steps %v were run", ran)
+	}
+	if after := writes(t, c); len(after) != before {
+		t.Errorf("it wrote: %v", after[before:])
+	}
+	if o := c.run(nil, "--lab"); o.exit != 0 || len(o.steps("step-started")) > 0 {
+		t.Errorf("when it answers again: exit %d, ran %v\n%s", o.exit, o.steps("step-started"), o.output)
+	}
+}
+
+func statusTells(t *testing.T, c *command) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	table, err := c.exec(ctx, "status", "--lab")
+	if err != nil {
+		t.Fatalf("%v\n%s", err, table)
+	}
+	for _, step := range bootstrapSteps {
+		if !strings.Contains(table, step) {
+			t.Errorf("status does not name step %s:\n%s", step, table)
+		}
+	}
+	out, err := c.cmd(ctx, "status", "--lab", "--output", "json").Output()
+	if err != nil || !json.Valid(out) {
+		t.Errorf("status --output json: %v\n%s", err, out)
+	}
+	lab, err := c.exec(ctx, "lab", "status")
+	if err != nil {
+		t.Fatalf("%v\n%s", err, lab)
+	}
+	for _, word := range []string{"real", "stand-in", "simulated", "kube-apiserver", "etcd"} {
+		if !strings.Contains(lab, word) {
+			t.Errorf("lab status does not say %q:\n%s", word, lab)
+		}
+	}
+}
+
+func lostLabAndInterrupt(t *testing.T, c *command) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if out, err := c.exec(ctx, "lab", "down"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if err := os.RemoveAll(filepath.Join(c.state, "lab")); err != nil {
+		t.Fatal(err)
+	}
+	var interrupted time.Time
+	o := c.run(func(e event, p *os.Process) {
+		if e.Step == "wait-cp" && e.Kind == "step-progress" && interrupted.IsZero() {
+			interrupted = time.Now()
+			if err := p.Signal(os.Interrupt); err != nil {
+				t.Error(err)
+			}
+		}
+	}, "--lab")
+	if interrupted.IsZero() {
+		t.Fatalf("wait-cp never said what it waits for\n%s", o.output)
+	}
+	took := time.Since(interrupted)
+	t.Logf("interrupted in wait-cp, ended after %.2fs", took.Seconds())
+	if o.exit != 130 {
+		t.Errorf("interrupted it ended with %d, not 130\n%s", o.exit, o.output)
+	}
+	if took > 5*time.Second { // two seconds are promised; noise is allowed for
+		t.Errorf("interrupted it took %s to end", took)
+	}
+	if ran := o.steps("step-done"); !slices.Contains(ran, "kind-create") || !slices.Contains(ran, "capi-init") {
+		t.Errorf("after the loss of the lab only %v ran", ran)
+	}
+	journal, err := os.ReadFile(filepath.Join(c.state, "journal.json"))
+	if err != nil || !json.Valid(journal) {
+		t.Fatalf("the journal after an interruption: %v", err)
+	}
+	o = c.run(nil, "--lab")
+	if o.exit != 0 {
+		t.Fatalf("the run after the interrupted one: exit %d\n%s", o.exit, o.output)
+	}
+	for _, step := range []string{"kind-create", "capi-init", "apply"} {
+		if !slices.Contains(o.steps("step-reused"), step) {
+			t.Errorf("step %s was not reused after the interruption", step)
+		}
+	}
+	nodesAreReady(t, c)
+}
+
+func noSecrets(t *testing.T, c *command) {
+	var info struct {
+		Token string `json:"token"`
+	}
+	c.labGet("/v1/info", &info)
+	if len(info.Token) < 20 {
+		t.Fatalf("the lab's token has %d characters: it cannot be looked for", len(info.Token))
+	}
+	files, err := filesUnder(c.state, "lab")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) < 4 {
+		t.Fatalf("only %d files in the state folder", len(files))
+	}
+	logs, err := filesUnder(filepath.Join(c.state, "lab", "logs"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, secret := range []string{plantedToken, info.Token} {
+		for path, data := range files {
+			if bytes.Contains(data, []byte(secret)) {
+				t.Errorf("a token stands in %s", path)
+			}
+		}
+		for path, data := range logs {
+			if bytes.Contains(data, []byte(secret)) {
+				t.Errorf("a token stands in the lab's log %s", path)
+			}
+		}
+		lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range lines {
+			if data, err := os.ReadFile(path); err == nil && bytes.Contains(data, []byte(secret)) {
+				t.Errorf("a token stands in the arguments of %s", path)
+			}
+		}
+	}
+	for path := range files {
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s is open to others: %s", path, info.Mode())
+		}
+	}
+}
+
+func downLeavesNothing(t *testing.T, c *command) {
+	var status labStatus
+	c.labGet("/v1/status", &status)
+	if len(status.Processes) < 10 || len(status.Listeners) < 3 {
+		t.Fatalf("before: %d processes, listeners %v", len(status.Processes), status.Listeners)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if out, err := c.exec(ctx, "lab", "down"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, p := range status.Processes {
+		if alive(p.PID) {
+			t.Errorf("process %d (%s) is still there", p.PID, p.Name)
+		}
+	}
+	for _, address := range status.Listeners {
+		conn, err := net.DialTimeout("tcp", address, time.Second)
+		if err == nil {
+			conn.Close()
+			t.Errorf("something still listens on %s", address)
+		}
+	}
+}
+
+// alive tells whether a process runs and has not only left its entry behind.
+func alive(pid int) bool {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	_, state, ok := strings.Cut(string(data), ") ")
+	return ok && !strings.HasPrefix(state, "Z")
+}
