@@ -110,15 +110,15 @@ func (c *Cloud) complete(id int64) {
 		c.mu.Unlock()
 		return
 	}
-	var effect effect
+	var last effect
 	if prepare := c.effects[ending.Command]; prepare != nil {
-		effect = prepare(ending)
+		last = prepare(ending)
 	}
 	failure := ending.Doomed
 	c.mu.Unlock()
 
-	if failure == nil && effect.work != nil {
-		if err := effect.work(c.ctx); err != nil {
+	if failure == nil && last.work != nil {
+		if err := last.work(c.ctx); err != nil {
 			if c.ctx.Err() != nil {
 				return // closing: Resume takes the action up again
 			}
@@ -135,8 +135,8 @@ func (c *Cloud) complete(id int64) {
 	if failure != nil {
 		ending.Status = actionError
 	}
-	if effect.done != nil {
-		effect.done(failure != nil)
+	if last.done != nil {
+		last.done(failure != nil)
 	}
 	for _, next := range ordered(c.state.Actions) {
 		if next.Status == actionRunning && next.After == id {

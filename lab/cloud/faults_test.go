@@ -145,6 +145,24 @@ func TestActionThatEndsInError(t *testing.T) {
 	must[hcloud.ServerCreateResult](t)(w.Server.Create(ctx, opts))
 }
 
+func TestAttachingThatFails(t *testing.T) {
+	w := newWorld(t)
+	ctx := t.Context()
+	network := w.network()
+	one := w.server("one", nil)
+	w.fault(Fault{Kind: FaultActionError, Command: "attach_to_network", Times: 1})
+	attach := func() *hcloud.Action {
+		return must[*hcloud.Action](t)(w.Server.AttachToNetwork(ctx, one, hcloud.ServerAttachToNetworkOpts{Network: network}))
+	}
+	if err := w.Action.WaitFor(ctx, attach()); err == nil {
+		t.Error("the action does not fail")
+	}
+	if place := must[*hcloud.Server](t)(w.Server.GetByID(ctx, one.ID)).PrivateNet; len(place) != 0 {
+		t.Errorf("after the failed attaching the server is at %+v", place)
+	}
+	w.done(attach())
+}
+
 func TestSlowBoot(t *testing.T) {
 	w := newWorld(t)
 	w.fault(Fault{Kind: FaultSlowBoot, Server: "slow-*", Delay: Duration(50 * time.Millisecond)})

@@ -1,16 +1,17 @@
 package cloud
 
-import "context"
+import (
+	"context"
+	"slices"
+)
 
 // serverEffects are what the actions on servers do at their end.
 func (c *Cloud) serverEffects() map[string]func(*action) effect {
 	effects := map[string]func(*server) effect{
-		"create_server": c.endCreate,
-		"start_server":  c.endStart,
-		"stop_server":   func(one *server) effect { return c.endStop(one, true) },
-		"shutdown_server": func(one *server) effect {
-			return c.endStop(one, false)
-		},
+		"create_server":       c.endCreate,
+		"start_server":        c.endStart,
+		"stop_server":         func(one *server) effect { return c.endStop(one, true) },
+		"shutdown_server":     func(one *server) effect { return c.endStop(one, false) },
 		"reboot_server":       func(one *server) effect { return c.endRestart(one, false) },
 		"reset_server":        func(one *server) effect { return c.endRestart(one, true) },
 		"rebuild_server":      c.endRebuild,
@@ -41,9 +42,7 @@ func (c *Cloud) endCreate(one *server) effect {
 			return
 		}
 		one.Status = statusOff
-		for i := range one.Nets {
-			one.Nets[i].Pending = false
-		}
+		one.settleNets()
 		for _, next := range c.state.Actions {
 			if next.Status == actionRunning && next.Command == "start_server" && next.concerns(kindServer, one.ID) {
 				one.Status = statusStarting
@@ -142,15 +141,30 @@ func (c *Cloud) endDelete(one *server) effect {
 
 // endAttach shows new addresses, and tells a running machine about them.
 func (c *Cloud) endAttach(one *server) effect {
-	for i := range one.Nets {
-		one.Nets[i].Pending = false
+	after := *one
+	after.Nets = slices.Clone(one.Nets)
+	after.settleNets()
+	seen, running := c.machineView(&after), one.Status == statusRunning
+	return effect{
+		work: func(ctx context.Context) error {
+			if !running {
+				return nil
+			}
+			defer c.machineLock(seen.ID)()
+			return c.config.Machine.AddressesChanged(ctx, seen)
+		},
+		done: func(failed bool) {
+			if failed {
+				one.Nets = slices.DeleteFunc(one.Nets, func(place attachment) bool { return place.Pending })
+			}
+			one.settleNets()
+		},
 	}
-	if one.Status != statusRunning {
-		return effect{}
+}
+
+// settleNets makes the server's places in networks valid.
+func (s *server) settleNets() {
+	for i := range s.Nets {
+		s.Nets[i].Pending = false
 	}
-	seen := c.machineView(one)
-	return effect{work: func(ctx context.Context) error {
-		defer c.machineLock(seen.ID)()
-		return c.config.Machine.AddressesChanged(ctx, seen)
-	}}
 }
