@@ -218,6 +218,7 @@ func (c *container) execute(ctx context.Context, l *launch) (int32, error) {
 		c.p.event(corev1.EventTypeNormal, "Killing", "Container %s failed %s probe, will be restarted", c.spec.Name, reason)
 	case <-ctx.Done():
 		c.update(func() { c.status.Ready = false })
+		c.p.event(corev1.EventTypeNormal, "Killing", "Stopping container %s", c.spec.Name)
 	}
 	stopHealth()
 	err = process.Stop(c.p.kill, c.p.grace(ctx)) // nothing to do where it has ended

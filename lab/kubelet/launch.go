@@ -53,8 +53,9 @@ func (c *container) prepare(env map[string]string) (_ *launch, err error) {
 		}
 	}
 
+	// No KUBERNETES_SERVICE_HOST: with it, client libraries look for a token in the file system of a container.
 	all := map[string]string{
-		"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": home, "TMPDIR": home, "HOSTNAME": p.name,
+		"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": home, "TMPDIR": home, "HOSTNAME": p.hostname(),
 		"NO_PROXY": "127.0.0.0/8,localhost", // Go's own clients leave loopback out by themselves
 	}
 	if p.hasIdentity() {

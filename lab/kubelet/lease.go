@@ -18,11 +18,14 @@ const (
 
 // keepLease renews the Node's Lease until ctx is done: it is what the node life cycle controller takes for a heartbeat.
 func (k *Kubelet) keepLease(ctx context.Context) {
+	retry := toAPI()
 	for {
 		wait := renewEvery
-		if err := k.renewLease(ctx); err != nil && ctx.Err() == nil {
-			k.log.Warn("the Node's Lease was not renewed", "reason", err)
-			wait = retryEvery
+		if err := k.renewLease(ctx); err == nil {
+			retry.reset()
+		} else if ctx.Err() == nil {
+			wait = retry.next()
+			k.log.Warn("the Node's Lease was not renewed", "reason", err, "again", wait)
 		}
 		if !sleep(ctx, wait) {
 			return

@@ -25,8 +25,8 @@ const (
 	statusEvery = 10 * time.Second
 	// reportEvery is how often an unchanged status is written all the same, as kubelets do (nodeStatusReportFrequency).
 	reportEvery = 5 * time.Minute
-	// retryEvery is the pause after a call to the API server failed.
-	retryEvery = 250 * time.Millisecond
+	// registerEvery is the pause between attempts to register: whoever boots the node waits for nothing else.
+	registerEvery = 250 * time.Millisecond
 
 	providedNodeIP = "alpha.kubernetes.io/provided-node-ip"
 	uninitialized  = "node.cloudprovider.kubernetes.io/uninitialized"
@@ -39,8 +39,8 @@ func (k *Kubelet) register(ctx context.Context) error {
 		if last = k.tryRegister(ctx); last == nil {
 			return nil
 		}
-		k.log.Info("the Node is not registered yet", "reason", last)
-		if !sleep(ctx, retryEvery) {
+		k.log.Debug("the Node is not registered yet", "reason", last)
+		if !sleep(ctx, registerEvery) {
 			return fmt.Errorf("register node %s: %w", k.cfg.Node, last)
 		}
 	}
@@ -112,12 +112,15 @@ func (k *Kubelet) desiredNode() *corev1.Node {
 
 // keepStatus writes the Node's status when it changes and every reportEvery, until ctx is done.
 func (k *Kubelet) keepStatus(ctx context.Context) {
+	retry := toAPI()
 	for {
 		changed := k.changed.next()
 		wait := statusEvery
-		if err := k.reportStatus(ctx); err != nil && ctx.Err() == nil {
-			k.log.Warn("the Node's status was not written", "reason", err)
-			wait = retryEvery
+		if err := k.reportStatus(ctx); err == nil {
+			retry.reset()
+		} else if ctx.Err() == nil {
+			wait = retry.next()
+			k.log.Warn("the Node's status was not written", "reason", err, "again", wait)
 		}
 		timer := time.NewTimer(wait)
 		select {

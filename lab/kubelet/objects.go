@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -115,12 +114,11 @@ func (o *objects) set(r ref, e *entry, object runtime.Object, err error) {
 
 // watch keeps an entry up to date until ctx is done. What was read stays while the API server cannot be asked.
 func (o *objects) watch(ctx context.Context, r ref, e *entry) {
-	const least, most = 100 * time.Millisecond, 5 * time.Second
-	pause := least
+	retry := toAPI()
 	for {
 		read, err := o.watchOnce(ctx, r, e)
 		if read {
-			pause = least
+			retry.reset()
 		} else if err != nil && ctx.Err() == nil {
 			o.mu.Lock()
 			unread := e.secret == nil && e.configMap == nil
@@ -129,10 +127,9 @@ func (o *objects) watch(ctx context.Context, r ref, e *entry) {
 				o.set(r, e, nil, fmt.Errorf("%s %q could not be read: %w", r.kind, r.name, err))
 			}
 		}
-		if !sleep(ctx, pause) {
+		if !sleep(ctx, retry.next()) {
 			return
 		}
-		pause = min(2*pause, most)
 	}
 }
 

@@ -108,7 +108,7 @@ func (p *pod) run(ctx context.Context) {
 	played := make(chan struct{})
 	go func() {
 		defer close(played)
-		if !finished(p.api) {
+		if !finished(p.seen()) {
 			p.play(playCtx)
 		}
 	}()
@@ -263,7 +263,7 @@ func (p *pod) grace(ctx context.Context) time.Duration {
 
 // remove writes the last status and lets the API forget the Pod.
 func (p *pod) remove(ctx context.Context) {
-	for !p.isGone() {
+	for retry := toAPI(); !p.isGone(); {
 		err := p.writeStatus(ctx)
 		if err == nil {
 			none := int64(0)
@@ -274,8 +274,9 @@ func (p *pod) remove(ctx context.Context) {
 		if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) && !p.sameUID(ctx) {
 			break
 		}
-		p.log.Warn("the Pod was not removed from the API", "reason", err)
-		if !sleep(ctx, retryEvery) {
+		wait := retry.next()
+		p.log.Warn("the Pod was not removed from the API", "reason", err, "again", wait)
+		if !sleep(ctx, wait) {
 			return
 		}
 	}
@@ -320,9 +321,9 @@ var errAgain = errors.New("not yet")
 
 // mount makes the volumes, and waits for what they need.
 func (p *pod) mount(ctx context.Context) bool {
-	const least, most = 100 * time.Millisecond, 2 * time.Second
+	retry := toAPI()
 	said := ""
-	for pause := least; ; pause = min(2*pause, most) {
+	for {
 		changed := p.changed.next()
 		_, err := p.syncVolumes(ctx)
 		if err == nil {
@@ -336,7 +337,8 @@ func (p *pod) mount(ctx context.Context) bool {
 			return false
 		}
 		// The first moments are the authorizer's, which learns of a Pod a little after the kubelet.
-		if message := err.Error(); message != said && (pause > 2*least || !errors.Is(err, errAgain)) {
+		pause := retry.next()
+		if message := err.Error(); message != said && (pause > 2*retry.least || !errors.Is(err, errAgain)) {
 			said = message
 			p.setWaiting(message)
 			p.event(corev1.EventTypeWarning, "FailedMount", "%s", message)
@@ -374,6 +376,14 @@ func (p *pod) refreshVolumes(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// hostname is what the Pod's processes take for their host's.
+func (p *pod) hostname() string {
+	if p.seen().Spec.HostNetwork {
+		return p.k.cfg.Node
+	}
+	return p.name
 }
 
 // describe is the Pod's part of the kubelet's status.

@@ -55,13 +55,11 @@ func (k *Kubelet) requestServingCertificate(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("make its key: %w", err)
 	}
-	ip := net.ParseIP(k.cfg.InternalIP)
-	if ip == nil {
-		return fmt.Errorf("the Node's address %q is no IP address", k.cfg.InternalIP)
-	}
-	ips := []net.IP{ip}
-	if external := net.ParseIP(k.cfg.ExternalIP); external != nil {
-		ips = append(ips, external)
+	var ips []net.IP // those that the Node reports: approvers compare
+	for _, a := range k.node.Load().Status.Addresses {
+		if ip := net.ParseIP(a.Address); ip != nil {
+			ips = append(ips, ip)
+		}
 	}
 	request, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
 		Subject:     pkix.Name{CommonName: "system:node:" + k.cfg.Node, Organization: []string{"system:nodes"}},

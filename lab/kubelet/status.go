@@ -15,6 +15,7 @@ import (
 
 // report writes the Pod's status whenever it changes, until ctx is done.
 func (p *pod) report(ctx context.Context) {
+	retry := toAPI()
 	for {
 		changed := p.changed.next()
 		err := p.writeStatus(ctx)
@@ -22,10 +23,12 @@ func (p *pod) report(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case err == nil:
+			retry.reset()
 		case apierrors.IsNotFound(err) || apierrors.IsConflict(err): // the watch will say that the Pod is gone
 		default:
-			p.log.Warn("the Pod's status was not written", "reason", err)
-			if !sleep(ctx, retryEvery) {
+			wait := retry.next()
+			p.log.Warn("the Pod's status was not written", "reason", err, "again", wait)
+			if !sleep(ctx, wait) {
 				return
 			}
 			continue
