@@ -30,7 +30,6 @@ func (y *system) runPlane(ctx context.Context) {
 		}
 		if err := y.servePlane(ctx, url); err != nil && ctx.Err() == nil {
 			y.setAPIServer("failed, tried again: " + err.Error())
-			y.log.Warn("the control plane failed and is tried again", "reason", err)
 			sleep(ctx, planePause)
 		}
 	}

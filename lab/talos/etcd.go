@@ -93,8 +93,7 @@ func (e *etcdService) run(ctx context.Context) {
 	e.decide(e.hasData())
 	for ctx.Err() == nil {
 		if err := e.runMember(ctx); err != nil && ctx.Err() == nil {
-			services.set(serviceEtcd, stateFailed, err.Error())
-			e.system.log.Warn("etcd failed and is tried again", "reason", err)
+			services.fail(serviceEtcd, err)
 			sleep(ctx, 2*time.Second)
 		}
 	}
@@ -152,6 +151,7 @@ func (e *etcdService) watch(ctx context.Context, member *plane.Etcd) {
 			return
 		}
 	}
+	y.log.Info("etcd serves", "url", url)
 	y.services.run(serviceEtcd, "Health check successful")
 	e.url.set(url)
 	for sleep(ctx, healthEvery) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"net"
+	"strings"
 
 	"github.com/siderolabs/talos/pkg/machinery/constants"
 	"google.golang.org/grpc"
@@ -14,10 +15,18 @@ import (
 	"github.com/slipway-k8s/slipway/lab/pki"
 )
 
+// oneLine makes one line of an error of many.
+func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
+
 // maintain serves the machine API of a server without a usable configuration, until ctx is done: anybody may call, with a
 // certificate that nobody trusts, and is told why the server waits for a configuration.
 func (y *system) maintain(ctx context.Context, reason error) {
-	refusal := status.Errorf(codes.Unimplemented, "API is not implemented in maintenance mode: %v", reason)
+	if ctx.Err() != nil {
+		return
+	}
+	y.log.Warn("the server stays in maintenance mode", "reason", reason)
+	y.setPhase(phaseMaintenance, oneLine(reason))
+	refusal := status.Errorf(codes.Unimplemented, "API is not implemented in maintenance mode: %s", oneLine(reason))
 	cert, err := maintenanceCertificate(y.name)
 	if err != nil {
 		y.log.Warn("no machine API in maintenance mode", "reason", err)

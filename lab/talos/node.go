@@ -25,8 +25,7 @@ const kubeletPause = 2 * time.Second
 func (y *system) runKubelet(ctx context.Context) {
 	for ctx.Err() == nil {
 		if err := y.serveKubelet(ctx); err != nil && ctx.Err() == nil {
-			y.services.set(serviceKubelet, stateFailed, err.Error())
-			y.log.Warn("the kubelet failed and is tried again", "reason", err)
+			y.services.fail(serviceKubelet, err)
 			sleep(ctx, kubeletPause)
 		}
 	}
@@ -125,12 +124,10 @@ func (y *system) kubeletConfig(ca *pki.CA, node netip.Addr, server, serverName s
 		taints = append(taints, corev1.Taint{Key: t.Key, Value: t.Value, Effect: corev1.TaintEffect(t.Effect)})
 	}
 	external := ""
-	addresses, _ := y.server.addresses.get()
-	if n := len(addresses); n > 0 && addresses[n-1] != node {
-		external = addresses[n-1].String() // the public one comes last
+	if public := y.server.publicIP(); public.IsValid() && public != node {
+		external = public.String()
 	}
 	lab := y.talos.config
-	network := kubelet.NetworkFromAgent
 	return kubelet.Config{
 		Cluster: y.config.Cluster().Name(), Node: y.hostname,
 		Labels: y.config.nodeLabels(), Annotations: y.config.Machine().NodeAnnotations(), Taints: taints,
@@ -142,6 +139,6 @@ func (y *system) kubeletConfig(ca *pki.CA, node netip.Addr, server, serverName s
 		PodServer: y.config.Cluster().Endpoint().String(),
 		Dir:       y.server.path("var", "lib", "kubelet"),
 		Processes: lab.Processes, Programs: lab.Programs, Bin: lab.Bin, Lab: lab.Lab, Registry: lab.Registry, PodEnv: lab.PodEnv,
-		Network: network, ServingCSR: y.config.rotateServerCertificates(), Latency: lab.Latency.Kubelet, Log: y.log,
+		Network: kubelet.NetworkFromAgent, ServingCSR: y.config.rotateServerCertificates(), Latency: lab.Latency.Kubelet, Log: y.log,
 	}, nil
 }

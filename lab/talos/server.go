@@ -66,6 +66,13 @@ func (s *server) setHardware(hardware cloud.Server) {
 	s.addresses.set(addressesOf(hardware))
 }
 
+// publicIP is the server's public address; zero: none.
+func (s *server) publicIP() netip.Addr {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.hardware.PublicIPv4
+}
+
 func (s *server) path(name ...string) string {
 	return filepath.Join(append([]string{s.dir}, name...)...)
 }
@@ -113,7 +120,7 @@ func (s *server) run(ctx context.Context) {
 		s.talos.config.Log.Info("a server's system has ended", "server", hardware.Name, "reason", cause)
 
 		s.mu.Lock()
-		if again := errors.Is(cause, errReboot) && !s.turnOff; again {
+		if errors.Is(cause, errReboot) && !s.turnOff {
 			ctx = s.boot()
 			s.mu.Unlock()
 			continue

@@ -1,6 +1,7 @@
 package talos
 
 import (
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -38,6 +39,7 @@ const keptServiceEvents = 64
 // one event, because clients rely on both.
 type services struct {
 	events *eventLog
+	log    *slog.Logger
 
 	mu   sync.Mutex
 	byID map[string]*service
@@ -52,8 +54,8 @@ type service struct {
 	events         []*machine.ServiceEvent
 }
 
-func newServices(events *eventLog, controlPlane bool) *services {
-	s := &services{events: events, byID: map[string]*service{}}
+func newServices(events *eventLog, log *slog.Logger, controlPlane bool) *services {
+	s := &services{events: events, log: log, byID: map[string]*service{}}
 	ids := append([]string{serviceAPID, serviceKubelet}, playedServices...)
 	if controlPlane {
 		ids = append(ids, serviceEtcd, serviceTrustd)
@@ -65,8 +67,8 @@ func newServices(events *eventLog, controlPlane bool) *services {
 }
 
 // set records a service's state and why it is in it. Setting what is set already changes nothing. A service that has just
-// come up is of unknown health, and so is one that does not run.
-func (s *services) set(id, state, message string) {
+// come up is of unknown health, and so is one that does not run. It says whether anything changed.
+func (s *services) set(id, state, message string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v := s.byID[id]
@@ -75,7 +77,7 @@ func (s *services) set(id, state, message string) {
 		s.byID[id] = v
 	}
 	if v.state == state && v.message == message {
-		return
+		return false
 	}
 	if v.state != state {
 		v.healthKnown, v.healthy, v.healthMessage, v.healthChanged = false, false, "", time.Now()
@@ -86,12 +88,20 @@ func (s *services) set(id, state, message string) {
 		v.events = v.events[len(v.events)-keptServiceEvents:]
 	}
 	s.publish(id, v)
+	return true
 }
 
 // run records that a service runs and is healthy.
 func (s *services) run(id, message string) {
 	s.set(id, stateRunning, message)
 	s.health(id, nil)
+}
+
+// fail records that a service failed and is to be tried again.
+func (s *services) fail(id string, problem error) {
+	if s.set(id, stateFailed, problem.Error()) {
+		s.log.Warn("a service failed and is tried again", "service", id, "reason", problem)
+	}
 }
 
 // health records the outcome of a service's health check.

@@ -50,15 +50,7 @@ func (t *Talos) Status() []Status {
 
 // AdminKubeconfig returns an administrator's kubeconfig for the kube-apiserver of a server; ok is false while it is not ready.
 func (t *Talos) AdminKubeconfig(serverID int64) (kubeconfig []byte, ok bool, err error) {
-	s := t.server(serverID)
-	if s == nil {
-		return nil, false, nil
-	}
-	y := s.running()
-	if y == nil {
-		return nil, false, nil
-	}
-	p, _ := y.plane.get()
+	p := t.planeOf(serverID)
 	if p == nil {
 		return nil, false, nil
 	}

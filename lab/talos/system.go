@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -94,20 +96,8 @@ func (y *system) run(ctx context.Context) {
 	if !sleep(ctx, y.talos.config.Latency.Boot) {
 		return
 	}
-	err := y.start()
+	apid, err := y.start(ctx)
 	if err != nil {
-		y.log.Warn("the server stays in maintenance mode", "reason", err)
-		y.setPhase(phaseMaintenance, err.Error())
-		y.maintain(ctx, err)
-		return
-	}
-	ca, err := y.machineCA(ctx)
-	if err != nil {
-		return // the power is off
-	}
-	apid, err := newAPID(y, ca)
-	if err != nil {
-		y.setPhase(phaseMaintenance, err.Error())
 		y.maintain(ctx, err)
 		return
 	}
@@ -133,31 +123,62 @@ func (y *system) run(ctx context.Context) {
 	<-ctx.Done()
 }
 
-// start reads the configuration and sets up what the rest relies on.
-func (y *system) start() error {
+// start reads the configuration and sets up what the rest relies on. Its error is what keeps a server in maintenance mode, or
+// the end of ctx.
+func (y *system) start(ctx context.Context) (*apid, error) {
 	config, err := parseConfig(y.userData)
 	if err != nil {
-		return err
+		return nil, err
+	}
+	for _, dir := range []string{
+		y.server.path("var", "lib"), y.server.path("log"), filepath.Join(y.talos.config.ClustersDir, config.Cluster().Name()),
+	} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, fmt.Errorf("make a folder of the server: %w", err)
+		}
 	}
 	y.config, y.hostname, y.cluster = config, config.hostname(y.name), config.clusterKey()
 	if y.hostname != y.name {
 		y.note("hostname", fmt.Sprintf("the configuration names the node %s: node and server differ, so CAPH denies its "+
 			"certificate requests and the cloud controller does not find it", y.hostname))
 	}
+	if len(config.Cluster().InlineManifests())+len(config.Cluster().ExtraManifestURLs()) > 0 {
+		y.note("manifests of one's own", "cluster.inlineManifests and cluster.extraManifests are not applied in a lab")
+	}
 	y.events = &eventLog{}
-	y.services = newServices(y.events, config.controlPlane())
+	y.services = newServices(y.events, y.log, config.controlPlane())
 	y.plane = newWatched[*plane.Plane](nil)
 	if config.controlPlane() {
 		if y.clusterCA, err = parseCA(config.Cluster().IssuingCA()); err != nil {
-			return fmt.Errorf("cluster.ca: %w", err)
+			return nil, fmt.Errorf("cluster.ca: %w", err)
 		}
 		if y.etcd, err = newEtcdService(y); err != nil {
-			return err
+			return nil, err
 		}
+	}
+	ca, err := y.machineCA(ctx)
+	if err != nil {
+		return nil, err
+	}
+	apid, err := newAPID(y, ca)
+	if err != nil {
+		return nil, err
 	}
 	y.events.publish(&machine.SequenceEvent{Sequence: "boot", Action: machine.SequenceEvent_START})
 	y.setPhase(phaseRunning, "")
-	return nil
+	return apid, nil
+}
+
+// machineCA returns the authority that signs the machine API's certificates. A worker does not have its key: a control plane
+// server of its cluster signs for it.
+func (y *system) machineCA(ctx context.Context) (*pki.CA, error) {
+	ca, ok, err := y.config.machineCA()
+	if ok || err != nil {
+		return ca, err
+	}
+	y.setPhase(phaseBooting, "waiting for a control plane server of its cluster to sign the machine API's certificate")
+	a, err := y.other(ctx, func(a affiliate) bool { return a.machineCA != nil })
+	return a.machineCA, err
 }
 
 // finishBoot ends the boot sequence once etcd and the kubelet run, as Talos does.
@@ -181,27 +202,6 @@ func (y *system) finishBoot(ctx context.Context) {
 		case <-more:
 		}
 	}
-}
-
-// machineCA returns the authority that signs the machine API's certificates. A worker does not have its key: a control plane
-// server of its cluster signs for it.
-func (y *system) machineCA(ctx context.Context) (*pki.CA, error) {
-	ca, ok, err := y.config.machineCA()
-	if err != nil {
-		y.setPhase(phaseMaintenance, err.Error())
-		y.maintain(ctx, err)
-		return nil, err
-	}
-	if ok {
-		return ca, nil
-	}
-	y.setPhase(phaseBooting, "waiting for a control plane server of its cluster to sign the machine API's certificate")
-	a, err := y.other(ctx, func(a affiliate) bool { return a.machineCA != nil })
-	if err != nil {
-		return nil, err
-	}
-	y.setPhase(phaseRunning, "")
-	return a.machineCA, nil
 }
 
 // other waits for another server of the cluster that fits.
@@ -289,10 +289,14 @@ func (y *system) resolve(name string) (netip.Addr, bool) {
 	return y.talos.discovery.resolve(y.cluster, name)
 }
 
+// setAPIServer records what the control plane does; a change is worth a line in the log.
 func (y *system) setAPIServer(state string) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
-	y.apiServer = state
+	if y.apiServer != state {
+		y.apiServer = state
+		y.log.Info("kube-apiserver", "state", state)
+	}
 }
 
 func (y *system) setPhase(phase, reason string) {

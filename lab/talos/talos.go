@@ -5,15 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
 
 	"github.com/slipway-k8s/slipway/lab/cloud"
 	"github.com/slipway-k8s/slipway/lab/kubelet"
+	"github.com/slipway-k8s/slipway/lab/plane"
 	"github.com/slipway-k8s/slipway/lab/proc"
 )
 
@@ -176,16 +179,40 @@ func (t *Talos) AddressesChanged(_ context.Context, hardware cloud.Server) error
 	return nil
 }
 
+// RestartAPIServer ends a server's kube-apiserver and starts it again: a fault on demand. Where none is ready it says so.
+func (t *Talos) RestartAPIServer(ctx context.Context, serverID int64) error {
+	p := t.planeOf(serverID)
+	if p == nil {
+		return fmt.Errorf("restart the kube-apiserver of server %d: none is ready there", serverID)
+	}
+	return p.RestartAPI(ctx)
+}
+
+// planeOf returns the ready control plane of a server, else nil.
+func (t *Talos) planeOf(serverID int64) *plane.Plane {
+	s := t.server(serverID)
+	if s == nil {
+		return nil
+	}
+	y := s.running()
+	if y == nil {
+		return nil
+	}
+	p, _ := y.plane.get()
+	return p
+}
+
 // Close powers all servers off in order and returns when everything of theirs has ended. Their disks stay.
 func (t *Talos) Close(ctx context.Context) error {
 	t.mu.Lock()
-	defer t.mu.Unlock()
+	servers := slices.Collect(maps.Values(t.servers))
+	t.mu.Unlock()
 	var (
 		wg   sync.WaitGroup
 		mu   sync.Mutex
 		errs []error
 	)
-	for _, s := range t.servers {
+	for _, s := range servers {
 		wg.Go(func() {
 			err := s.powerOff(ctx, false)
 			mu.Lock()
