@@ -181,11 +181,12 @@ func peakRSS(pid int) int64 {
 	return 0
 }
 
-// steps are the steps with an event of a kind, in the order of the events.
+// steps are the steps with an event of a kind, in the order of the events. Making sure of the lab is told like a step,
+// and is none of the graph's.
 func (o outcome) steps(kind string) []string {
 	var names []string
 	for _, e := range o.events {
-		if e.Kind == kind {
+		if e.Kind == kind && e.Step != "lab" {
 			names = append(names, e.Step)
 		}
 	}
