@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -14,7 +13,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
@@ -224,32 +222,13 @@ func (b *labBuilder) goOutput(ctx context.Context, args ...string) (string, erro
 // compile runs go and tells how far it is. The error carries the end of what go
 // said.
 func (b *labBuilder) compile(ctx context.Context, say flow.Say, env []string, args ...string) error {
+	progress := &compilation{say: say, said: time.Now()}
 	command := exec.CommandContext(ctx, "go", args...)
-	command.Dir, command.Env = b.source, env
-	command.WaitDelay = time.Second // its own children may outlive it and hold the pipe
-	out, err := command.StderrPipe()
-	if err != nil {
-		return err
-	}
-	command.Stdout = nil
-	if err := command.Start(); err != nil {
-		return err
-	}
-	var progress compilation
-	var reading sync.WaitGroup
-	reading.Go(func() {
-		lines := bufio.NewScanner(out)
-		said := time.Now()
-		for lines.Scan() {
-			progress.line(lines.Text())
-			if time.Since(said) >= sayBuildEvery {
-				said = time.Now()
-				say("%s", progress.String())
-			}
-		}
-	})
-	reading.Wait()
-	err = command.Wait()
+	command.Dir, command.Env, command.Stderr = b.source, env, progress
+	// go ends its compilers when it is interrupted; killed, it would leave them.
+	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
+	command.WaitDelay = time.Second
+	err := command.Run()
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -262,9 +241,26 @@ func (b *labBuilder) compile(ctx context.Context, say flow.Say, env []string, ar
 // compilation follows what go says with -v: a line for each package that it
 // compiles, lines about downloads, and complaints.
 type compilation struct {
+	say      flow.Say
+	said     time.Time
+	rest     string // a line that has no end yet
 	packages int
 	now      string
 	other    []string // the last lines that are neither
+}
+
+// Write takes what go writes, as it comes.
+func (c *compilation) Write(p []byte) (int, error) {
+	lines := strings.Split(c.rest+string(p), "\n")
+	c.rest = lines[len(lines)-1]
+	for _, line := range lines[:len(lines)-1] {
+		c.line(line)
+	}
+	if time.Since(c.said) >= sayBuildEvery {
+		c.said = time.Now()
+		c.say("%d packages compiled, now %s", c.packages, c.now)
+	}
+	return len(p), nil
 }
 
 func (c *compilation) line(line string) {
@@ -280,10 +276,6 @@ func (c *compilation) line(line string) {
 		c.other = append(c.other, line)
 		c.other = c.other[max(0, len(c.other)-kept):]
 	}
-}
-
-func (c *compilation) String() string {
-	return fmt.Sprintf("%d packages compiled, now %s", c.packages, c.now)
 }
 
 // waitForLock takes a lock file, and while somebody else has it says who.

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"io"
+	"maps"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -58,6 +60,22 @@ func (w hidingWriter) Write(p []byte) (int, error) {
 		return 0, err
 	}
 	return len(p), nil
+}
+
+// hidingJournal hides secrets in what a journal keeps of errors and progress: a
+// server may repeat a token in its complaint.
+type hidingJournal struct {
+	flow.Journal
+	hide *redactor
+}
+
+func (j hidingJournal) Save(ctx context.Context, s flow.Snapshot) error {
+	s.Steps = maps.Clone(s.Steps)
+	for name, rec := range s.Steps {
+		rec.Error, rec.Said = j.hide.text(rec.Error), j.hide.text(rec.Said)
+		s.Steps[name] = rec
+	}
+	return j.Journal.Save(ctx, s)
 }
 
 // printable makes one line of plain characters out of a text from elsewhere, so

@@ -41,6 +41,9 @@ func (c *command) run(ctx context.Context, a arguments) error {
 	} else {
 		r.atHetzner(token)
 	}
+	if errors.Is(err, flow.ErrInterrupted) {
+		return r.interrupted(err)
+	}
 	if err != nil {
 		return err
 	}
@@ -194,7 +197,7 @@ func (r *running) targets(ctx context.Context, targets []string) error {
 	if err != nil {
 		return &usageError{err}
 	}
-	journal := r.state.journal()
+	journal := hidingJournal{r.state.journal(), r.hide}
 	report, err := plan.Graph.Run(ctx, flow.Options{
 		Journal: journal, Run: r.id, Targets: targets, Parallel: r.options.Parallel, Observe: r.hub.observe,
 	})

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"encoding/json"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+)
+
+// fakeLab answers on a lab's control socket as the lab's documentation says.
+type fakeLab struct {
+	dir    string // the lab's folder
+	info   labInfo
+	server *http.Server
+
+	mu          sync.Mutex
+	asked       []string // METHOD path
+	managements map[string]bool
+}
+
+// newFakeLab begins to listen in a folder with a path short enough for a socket.
+func newFakeLab(t *testing.T) *fakeLab {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "lab")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	f := &fakeLab{dir: dir, managements: map[string]bool{}, info: labInfo{
+		PID: 1 << 30, Token: "the-labs-own-token", HetznerEndpoint: "http://127.65.0.1:8080/v1",
+		NetworkCIDR: "127.64.0.0/16", ControlPlaneCIDR: "127.64.64.0/25", ServiceCIDR: "127.64.96.0/20", PodCIDR: "127.64.128.0/17",
+		ProviderRepository: "/repository", CertManagerURL: "/repository/cert-manager.yaml", CertManagerVersion: "v1.19.1",
+		ChartRepositories: map[string]string{
+			"cilium": "http://127.65.0.2:8081", "hcloud-cloud-controller-manager": "http://127.65.0.2:8081",
+			"talos-cloud-controller-manager": "http://127.65.0.2:8081",
+		},
+		Versions: map[string]string{"CAPI": "v1.10.10", "CACPPT": "v0.5.13"},
+		Notes:    []string{"charts are stand-ins"},
+	}}
+	f.listen(t, filepath.Join(dir, "lab.sock"))
+	return f
+}
+
+func (f *fakeLab) listen(t *testing.T, path string) {
+	t.Helper()
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.server = &http.Server{Handler: http.HandlerFunc(f.serve)}
+	go func() { _ = f.server.Serve(l) }()
+	t.Cleanup(func() { f.server.Close() })
+}
+
+func (f *fakeLab) serve(w http.ResponseWriter, r *http.Request) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked = append(f.asked, r.Method+" "+r.URL.Path)
+	name := filepath.Base(r.URL.Path)
+	status, answer := http.StatusOK, any(struct{}{})
+	switch route := r.Method + " " + filepath.Dir(r.URL.Path); {
+	case r.Method+" "+r.URL.Path == "GET /v1/info":
+		answer = f.info
+	case r.Method+" "+r.URL.Path == "GET /v1/status":
+		answer = map[string]any{
+			"isolation": "network namespace",
+			"parts":     []map[string]string{{"name": "etcd", "fidelity": "real", "detail": "v3.5.16"}},
+			"processes": []map[string]any{{"name": "etcd", "pid": 7, "cluster": "k8s-mgmt", "rssBytes": 64 << 20}},
+			"servers":   []map[string]any{{"name": "cp-1", "id": 42, "status": "running", "publicIPv4": "127.65.4.1"}},
+		}
+	case r.Method+" "+r.URL.Path == "POST /v1/down":
+		defer func() { go f.server.Close() }()
+	case route == "PUT /v1/images":
+	case route == "PUT /v1/management":
+		f.managements[name] = true
+		answer = map[string]string{"name": name, "kubeconfig": "kind: Config # " + name}
+	case route == "GET /v1/management" && f.managements[name]:
+	case route == "DELETE /v1/management" && f.managements[name]:
+		delete(f.managements, name)
+	case route == "GET /v1/management" && name == "broken":
+		status, answer = http.StatusInternalServerError, map[string]string{"error": "etcd is on fire"}
+	default:
+		status, answer = http.StatusNotFound, map[string]string{"error": "there is no " + name}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(answer)
+}

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+// fakeKind is a Docker with kind clusters in it.
+type fakeKind struct {
+	there map[string]bool // cluster → kubeadm got through
+	down  error           // Docker does not answer
+	deaf  error           // nodes do not answer
+	dies  error           // creation ends with this, leaving a half made cluster
+	did   []string
+}
+
+func (k *fakeKind) clusters() ([]string, error) {
+	var names []string
+	for name := range k.there {
+		names = append(names, name)
+	}
+	return names, k.down
+}
+
+func (k *fakeKind) create(name, image, kubeconfigPath string, _ flow.Say) error {
+	k.did = append(k.did, "create "+name)
+	if k.there[name] {
+		return errors.New("node(s) already exist for a cluster with the name")
+	}
+	k.there[name] = k.dies == nil
+	return k.dies
+}
+
+func (k *fakeKind) remove(name, _ string) error {
+	k.did = append(k.did, "delete "+name)
+	delete(k.there, name)
+	return nil
+}
+
+func (k *fakeKind) kubeconfig(name string) ([]byte, error) {
+	return []byte("kubeconfig of " + name), nil
+}
+
+func (k *fakeKind) initialised(name string) (bool, error) { return k.there[name], k.deaf }
+
+func TestKind(t *testing.T) {
+	const name = "k8s-mgmt"
+	silent := errors.New("container is not running")
+	for title, tc := range map[string]struct {
+		kind   fakeKind
+		marked bool // a run of ours died while it made the cluster
+		yes    bool
+		did    []string
+		says   string // error; empty: none
+	}{
+		"nothing there":                         {did: []string{"create " + name}},
+		"there":                                 {kind: fakeKind{there: map[string]bool{name: true}}},
+		"another is there":                      {kind: fakeKind{there: map[string]bool{"kind": true}}, did: []string{"create " + name}},
+		"left half made by a run of ours":       {kind: fakeKind{there: map[string]bool{name: false}}, marked: true, did: []string{"delete " + name, "create " + name}},
+		"whole, but the run died before it saw": {kind: fakeKind{there: map[string]bool{name: true}}, marked: true, did: []string{"delete " + name, "create " + name}},
+		"half made by somebody":                 {kind: fakeKind{there: map[string]bool{name: false}}, says: "run again with --yes"},
+		"half made by somebody, yes":            {kind: fakeKind{there: map[string]bool{name: false}}, yes: true, did: []string{"delete " + name, "create " + name}},
+		"silent":                                {kind: fakeKind{there: map[string]bool{name: true}, deaf: silent}, says: "left alone: start its container"},
+		"silent, yes":                           {kind: fakeKind{there: map[string]bool{name: true}, deaf: silent}, yes: true, says: "left alone"},
+		"no Docker":                             {kind: fakeKind{down: errNoDocker}, says: "rehearse without any of them (--lab)"},
+		"creation fails":                        {kind: fakeKind{dies: errors.New("no space left")}, did: []string{"create " + name}, says: "no space left"},
+	} {
+		t.Run(title, func(t *testing.T) {
+			if tc.kind.there == nil {
+				tc.kind.there = map[string]bool{}
+			}
+			files := steps.Files(t.TempDir())
+			if tc.marked {
+				if err := files.Write(making(name), []byte("then")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			m := &kindManagement{kind: &tc.kind, image: "kindest/node:v1.33.7@sha256:0", files: files, yes: tc.yes}
+			kubeconfig, err := m.Ensure(t.Context(), name, quiet)
+			if !slices.Equal(tc.kind.did, tc.did) {
+				t.Errorf("did %q, want %q", tc.kind.did, tc.did)
+			}
+			if tc.says != "" {
+				if err == nil || !strings.Contains(err.Error(), tc.says) {
+					t.Errorf("error %v does not say %q", err, tc.says)
+				}
+				return
+			}
+			if err != nil || string(kubeconfig) != "kubeconfig of "+name {
+				t.Errorf("got %q, %v", kubeconfig, err)
+			}
+			if _, err := files.Read(making(name)); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("the mark of a creation is still there: %v", err)
+			}
+		})
+	}
+}
+
+// A creation that failed, or whose run died, is made good by the next run.
+func TestKindAfterAFailedCreation(t *testing.T) {
+	k := &fakeKind{there: map[string]bool{}, dies: errors.New("killed")}
+	m := &kindManagement{kind: k, files: steps.Files(t.TempDir())}
+	if _, err := m.Ensure(t.Context(), "m", quiet); err == nil {
+		t.Fatal("it should fail")
+	}
+	k.dies = nil
+	if _, err := m.Ensure(t.Context(), "m", quiet); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"create m", "delete m", "create m"}; !slices.Equal(k.did, want) {
+		t.Errorf("did %q, want %q", k.did, want)
+	}
+}
+
+func TestKindExists(t *testing.T) {
+	k := &fakeKind{there: map[string]bool{"a": true}}
+	m := &kindManagement{kind: k}
+	if there, err := m.Exists(t.Context(), "a"); !there || err != nil {
+		t.Errorf("a: %v, %v", there, err)
+	}
+	if there, err := m.Exists(t.Context(), "b"); there || err != nil {
+		t.Errorf("b: %v, %v", there, err)
+	}
+	k.down = errNoDocker
+	if _, err := m.Exists(t.Context(), "a"); !errors.Is(err, errNoDocker) {
+		t.Errorf("without Docker: %v", err)
+	}
+}
+
+func TestGivenManagement(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	silent := errors.New("connection refused")
+	var ready error
+	g := givenManagement{path: path, ready: func(context.Context, []byte) error { return ready }}
+	if _, err := g.Exists(t.Context(), ""); err == nil {
+		t.Error("a missing kubeconfig says nothing about the cluster")
+	}
+	if err := os.WriteFile(path, []byte("theirs"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if kubeconfig, err := g.Ensure(t.Context(), "", quiet); err != nil || string(kubeconfig) != "theirs" {
+		t.Errorf("got %q, %v", kubeconfig, err)
+	}
+	if there, err := g.Exists(t.Context(), ""); !there || err != nil {
+		t.Errorf("exists: %v, %v", there, err)
+	}
+	ready = silent
+	if there, err := g.Exists(t.Context(), ""); there || !errors.Is(err, silent) {
+		t.Errorf("silent: %v, %v", there, err)
+	}
+	if err := g.Delete(t.Context(), ""); err == nil {
+		t.Error("it was deleted")
+	}
+}

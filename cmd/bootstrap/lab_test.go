@@ -1,0 +1,250 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/slipway-k8s/slipway/flow"
+)
+
+func quiet(string, ...any) {}
+
+func TestLabClient(t *testing.T) {
+	f := newFakeLab(t)
+	c := newLabClient(f.dir)
+	info, err := c.info(t.Context())
+	if err != nil || info.Token != f.info.Token || info.Versions["CACPPT"] != "v0.5.13" {
+		t.Errorf("got %+v, %v", info, err)
+	}
+	if err := c.ensureImage(t.Context(), "talos-amd64-v1.12.2"); err != nil {
+		t.Error(err)
+	}
+	if !slices.Contains(f.asked, "PUT /v1/images/talos-amd64-v1.12.2") {
+		t.Errorf("asked: %q", f.asked)
+	}
+}
+
+func TestLabManagement(t *testing.T) {
+	f := newFakeLab(t)
+	m := labManagement{newLabClient(f.dir)}
+	if there, err := m.Exists(t.Context(), "k8s-mgmt"); there || err != nil {
+		t.Errorf("before: %v, %v", there, err)
+	}
+	if kubeconfig, err := m.Ensure(t.Context(), "k8s-mgmt", quiet); err != nil || !strings.Contains(string(kubeconfig), "k8s-mgmt") {
+		t.Errorf("ensure: %s, %v", kubeconfig, err)
+	}
+	if there, err := m.Exists(t.Context(), "k8s-mgmt"); !there || err != nil {
+		t.Errorf("then: %v, %v", there, err)
+	}
+	// An error is not an answer.
+	if there, err := m.Exists(t.Context(), "broken"); there || err == nil || !strings.Contains(err.Error(), "etcd is on fire") {
+		t.Errorf("broken: %v, %v", there, err)
+	}
+	if err := m.Delete(t.Context(), "k8s-mgmt"); err != nil || f.managements["k8s-mgmt"] {
+		t.Errorf("delete: %v", err)
+	}
+	f.server.Close()
+	if _, err := m.Exists(t.Context(), "k8s-mgmt"); !errors.Is(err, errLabDown) {
+		t.Errorf("of a lab that is down: %v", err)
+	}
+}
+
+func TestLabDown(t *testing.T) {
+	f := newFakeLab(t)
+	l := &lab{dir: f.dir, client: newLabClient(f.dir)}
+	if was, err := l.down(t.Context()); !was || err != nil {
+		t.Errorf("down: %v, %v", was, err)
+	}
+	if was, err := l.down(t.Context()); was || err != nil {
+		t.Errorf("a second time: %v, %v", was, err)
+	}
+	if _, err := l.answering(t.Context()); !errors.Is(err, errLabDown) {
+		t.Errorf("it answers: %v", err)
+	}
+}
+
+// Where a folder's path is too long for a socket, a file names another one.
+func TestLabSocketElsewhere(t *testing.T) {
+	f := newFakeLab(t)
+	deep := filepath.Join(t.TempDir(), strings.Repeat("deep/", 30))
+	if err := os.MkdirAll(deep, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(deep, "lab.sock.path"), []byte(filepath.Join(f.dir, "lab.sock")+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := newLabClient(deep).info(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// A lab that is up is used, whatever the sources say.
+func TestLabUpUsesWhatIsUp(t *testing.T) {
+	f := newFakeLab(t)
+	l := &lab{dir: f.dir, client: newLabClient(f.dir), workDir: t.TempDir()}
+	if info, err := l.up(t.Context(), quiet); err != nil || info.Token != f.info.Token {
+		t.Errorf("got %+v, %v", info, err)
+	}
+	f.server.Close()
+	if _, err := l.up(t.Context(), quiet); err == nil || !strings.Contains(err.Error(), "in no clone of Slipway") {
+		t.Errorf("without sources: %v", err)
+	}
+}
+
+// program writes a shell script that plays the lab's daemon.
+func program(t *testing.T, script string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "lab")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestLabThatDiesAtItsStart(t *testing.T) {
+	l := &lab{dir: t.TempDir(), latency: "fast", environment: map[string]string{"PATH": os.Getenv("PATH"), "HCLOUD_TOKEN": secret}}
+	l.client = newLabClient(l.dir)
+	if err := os.WriteFile(filepath.Join(l.dir, "lab.log"), []byte("of an earlier start\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	_, err := l.start(t.Context(), program(t, "echo \"args $*\"; env; echo cannot bind >&2; exit 3"), "/programs", quiet)
+	if err == nil || time.Since(began) > labUpWithin/2 {
+		t.Fatalf("error is %v after %s", err, time.Since(began))
+	}
+	for _, says := range []string{"exit status 3", "cannot bind", "lab.log", "args serve --dir " + l.dir + " --latency fast --bin /programs"} {
+		if !strings.Contains(err.Error(), says) {
+			t.Errorf("error %q does not say %q", err, says)
+		}
+	}
+	for _, not := range []string{"earlier start", secret} {
+		if strings.Contains(err.Error(), not) {
+			t.Errorf("error %q says %q", err, not)
+		}
+	}
+	if info, err := os.Stat(filepath.Join(l.dir, "lab.log")); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the log: %v, %v", info.Mode(), err)
+	}
+}
+
+func TestLabStartStopsWaitingWhenInterrupted(t *testing.T) {
+	dir := t.TempDir()
+	l := &lab{dir: dir, latency: "fast", client: newLabClient(dir)}
+	ctx, cancel := contextWithCause(t)
+	_, err := l.start(ctx, program(t, "exec sleep 30"), "/programs", func(format string, args ...any) {
+		if pid, ok := args[0].(int); ok {
+			t.Cleanup(func() { endProcess(t, pid) })
+		}
+		cancel(&interruption{os.Interrupt})
+	})
+	if !errors.Is(err, flow.ErrInterrupted) {
+		t.Errorf("error is %v", err)
+	}
+}
+
+func TestFindLabModule(t *testing.T) {
+	root := t.TempDir()
+	source := filepath.Join(root, "lab")
+	below := filepath.Join(root, "a", "lab") // a folder of that name that is something else
+	for _, dir := range []string{source, below} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for path, text := range map[string]string{
+		filepath.Join(source, "go.mod"): "module " + labModule + "\n\ngo 1.26\n",
+		filepath.Join(below, "go.mod"):  "module example.com/lab\n",
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := findLabModule(below); err != nil || got != source {
+		t.Errorf("found %q, %v", got, err)
+	}
+	if _, err := findLabModule(t.TempDir()); err == nil || !strings.Contains(err.Error(), "clone the repository") {
+		t.Errorf("error is %v", err)
+	}
+}
+
+func TestCompilationProgress(t *testing.T) {
+	var said []string
+	c := &compilation{say: func(format string, args ...any) { said = append(said, format) }, said: time.Now().Add(-time.Hour)}
+	for _, part := range []string{
+		"go: downloading k8s.io/api v0.32.3\n", "internal/abi\nk8s.io/ap", "i/core/v1\n",
+		"# k8s.io/broken\n", "x.go:3:1: undefined: y\n",
+	} {
+		if n, err := c.Write([]byte(part)); n != len(part) || err != nil {
+			t.Errorf("wrote %d, %v", n, err)
+		}
+	}
+	if c.packages != 2 || c.now != "k8s.io/api/core/v1" || len(said) != 1 {
+		t.Errorf("%d packages, now %q, said %d times", c.packages, c.now, len(said))
+	}
+	if !slices.Equal(c.other, []string{"# k8s.io/broken", "x.go:3:1: undefined: y"}) {
+		t.Errorf("the rest is %q", c.other)
+	}
+}
+
+// The lab and the compilers get no secret to see.
+func TestChildrenSeeNoSecrets(t *testing.T) {
+	environment := environ([]string{"PATH=/bin", "HOME=/home", "HCLOUD_TOKEN=" + secret, "LAB_HCLOUD_TOKEN=" + secret, "GITHUB_TOKEN=" + secret, "GOFLAGS=-mod=mod", "PASSWORD=" + secret})
+	if got := labEnvironment(environment); !slices.Equal(got, []string{"HOME=/home", "PATH=/bin"}) {
+		t.Errorf("the lab sees %q", got)
+	}
+	got := withoutSecrets(environment)
+	if !slices.Contains(got, "GOFLAGS=-mod=mod") || slices.ContainsFunc(got, func(e string) bool { return strings.Contains(e, "TOKEN") }) {
+		t.Errorf("go sees %q", got)
+	}
+}
+
+// The programs' key follows everything that goes into them.
+func TestProgramsHaveAKeyOfTheirOwn(t *testing.T) {
+	source := t.TempDir()
+	write := func(name, text string) {
+		if err := os.WriteFile(filepath.Join(source, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("go.mod", "module example.com/lab\n")
+	write("go.sum", "")
+	b := &labBuilder{source: source, env: os.Environ()}
+	keys := map[string]bool{}
+	for _, change := range []func(){func() {}, func() { write("go.mod", "module example.com/lab2\n") }, func() { write("go.sum", "x\n") }} {
+		change()
+		key, err := b.key(t.Context(), "-s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys[key] = true
+	}
+	if key, err := b.key(t.Context(), "-w"); err != nil || keys[key] || len(keys) != 3 {
+		t.Errorf("keys are %v and %s, %v", keys, key, err)
+	}
+}
+
+func TestWaitForLockSaysWho(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	unlock, err := flow.LockFile(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := ""
+	again, err := waitForLock(t.Context(), path, "building", func(format string, args ...any) {
+		said = format
+		if err := unlock(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err != nil || !strings.Contains(said, "waiting for process") {
+		t.Fatalf("said %q, %v", said, err)
+	}
+	if err := again(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,315 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/slipway-k8s/slipway/flow"
+)
+
+// ran is what a run of the command came to.
+type ran struct {
+	code           int
+	stdout, stderr string
+}
+
+// execute runs the command in a folder, with an environment of its own.
+func execute(t *testing.T, ctx context.Context, dir, environment string, args ...string) ran {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	c := &command{
+		stdout: &stdout, stderr: &stderr, environment: environ(strings.Fields(environment)), workDir: dir,
+		width: func() int { return 0 }, hide: &redactor{},
+	}
+	code := c.execute(ctx, args)
+	return ran{code, stdout.String(), stderr.String()}
+}
+
+func TestExitCodes(t *testing.T) {
+	for err, want := range map[error]int{
+		nil:                         exitDone,
+		errors.New("no"):            exitFailed,
+		usagef("no"):                exitUsage,
+		&flow.InvalidError{}:        exitUsage,
+		&flow.UnknownStepError{}:    exitUsage,
+		&flow.SealedError{}:         exitUsage,
+		&flow.LockedError{}:         exitFailed,
+		&flow.StepError{}:           exitFailed,
+		&flow.UnverifiableError{}:   exitFailed,
+		flow.ErrInterrupted:         exitInterrupted,
+		&interruption{os.Interrupt}: exitInterrupted,
+		errors.Join(&flow.StepError{Err: errors.New("no")}, fmt.Errorf("%w", flow.ErrInterrupted)): exitInterrupted,
+	} {
+		if err != nil && want != exitDone {
+			err = fmt.Errorf("in context: %w", err)
+		}
+		if got := exitCode(err); got != want {
+			t.Errorf("%v: exit code %d, want %d", err, got, want)
+		}
+	}
+}
+
+// What is wrong is found before anything is made, in either world.
+func TestBadUsageMakesNothing(t *testing.T) {
+	for _, args := range []string{
+		"--lab CONTROL_PLANE_REPLICAS=2", "--lab bootstrapp", "--lab WAIT=1", "--lab --config nowhere.yaml", "", "image",
+		"lab", "lab upp", "lab up down", "--lab NODES_TIMEOUT=0s", "status image",
+	} {
+		dir := t.TempDir()
+		t.Chdir(dir)
+		r := execute(t, t.Context(), dir, "", strings.Fields(args)...)
+		if r.code != exitUsage || !strings.HasPrefix(r.stderr, "error: ") || r.stdout != "" {
+			t.Errorf("%q: %+v", args, r)
+		}
+		if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {
+			t.Errorf("%q: it made %v, %v", args, entries, err)
+		}
+	}
+}
+
+func TestWithoutToken(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	r := execute(t, t.Context(), dir, "")
+	if lines := strings.Split(strings.TrimSpace(r.stderr), "\n"); len(lines) != 2 {
+		t.Errorf("it says %q", r.stderr)
+	}
+}
+
+func TestHelp(t *testing.T) {
+	for _, arg := range []string{"--help", "-h"} {
+		if r := execute(t, t.Context(), t.TempDir(), "", arg); r.code != exitDone || !strings.Contains(r.stdout, "Targets") {
+			t.Errorf("%s: %+v", arg, r)
+		}
+	}
+}
+
+// deaf is a Hetzner API that takes no token.
+func deaf(t *testing.T, seen *[]string) string {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		*seen = append(*seen, r.Method+" "+r.URL.Path+" "+r.Header.Get("Authorization"))
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusUnauthorized)
+		fmt.Fprintf(w, `{"error":{"code":"unauthorized","message":"unable to authenticate %s"}}`, r.Header.Get("Authorization"))
+	}))
+	t.Cleanup(s.Close)
+	return s.URL + "/v1"
+}
+
+// stateWithFakeLab is a state folder in whose lab a fake one is up.
+func stateWithFakeLab(t *testing.T) (stateFolder, *fakeLab) {
+	t.Helper()
+	f := newFakeLab(t)
+	s := stateFolder(filepath.Join(t.TempDir(), "state"))
+	if err := os.MkdirAll(s.lab(), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(s.lab(), "lab.sock.path"), []byte(filepath.Join(f.dir, "lab.sock")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return s, f
+}
+
+// A wrong token is for the cloud to know: exit code 1, the reason, no secret,
+// and nothing made.
+func TestWrongToken(t *testing.T) {
+	var seen []string
+	endpoint := deaf(t, &seen)
+	s, f := stateWithFakeLab(t)
+	f.info.HetznerEndpoint = endpoint
+	for name, tc := range map[string]struct {
+		state stateFolder
+		args  string
+		token string // that arrives
+	}{
+		"lab":     {s, "--lab", "wrong-wrong-wrong"},
+		"hetzner": {stateFolder(t.TempDir()), "", "a-real-looking-token"},
+	} {
+		for _, output := range []string{"text", "json"} {
+			t.Run(name+" "+output, func(t *testing.T) {
+				seen = nil
+				dir := t.TempDir()
+				t.Chdir(dir)
+				environment := "HCLOUD_TOKEN=a-real-looking-token LAB_HCLOUD_TOKEN=wrong-wrong-wrong HCLOUD_ENDPOINT=" + endpoint
+				r := execute(t, t.Context(), dir, environment, append(strings.Fields(tc.args), "--state-dir", string(tc.state), "--output", output, "PREFLIGHT_TIMEOUT=20s")...)
+				if r.code != exitFailed || !strings.Contains(r.stderr, "step preflight failed") || !strings.Contains(r.stderr, "unauthorized") {
+					t.Fatalf("%+v", r)
+				}
+				if len(seen) == 0 {
+					t.Fatal("nobody was asked")
+				}
+				for _, request := range seen {
+					if !strings.HasPrefix(request, "GET ") || !strings.HasSuffix(request, "Bearer "+tc.token) {
+						t.Errorf("request %s", request)
+					}
+				}
+				if got := f.managements; len(got) != 0 {
+					t.Errorf("made %v", got)
+				}
+				noSecrets(t, r, tc.state, "a-real-looking-token", "wrong-wrong-wrong", f.info.Token)
+				if output == "json" {
+					for line := range strings.Lines(r.stdout) {
+						if !json.Valid([]byte(line)) {
+							t.Errorf("not JSON: %s", line)
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+// noSecrets looks for secrets in everything that a run printed or wrote.
+func noSecrets(t *testing.T, r ran, state stateFolder, secrets ...string) {
+	t.Helper()
+	texts := map[string]string{"stdout": r.stdout, "stderr": r.stderr}
+	files := 0
+	err := filepath.WalkDir(string(state), func(path string, d os.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		texts[path] = string(data)
+		files++
+		return err
+	})
+	if err != nil || files < 3 { // the journal, events, the log
+		t.Errorf("looked through %d files, %v", files, err)
+	}
+	for where, text := range texts {
+		for _, s := range secrets {
+			if strings.Contains(text, s) {
+				t.Errorf("the secret %q stands in %s", s, where)
+			}
+		}
+	}
+}
+
+func TestInterruptedRun(t *testing.T) {
+	s, f := stateWithFakeLab(t)
+	ctx, cancel := contextWithCause(t)
+	slow := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		cancel(&interruption{os.Interrupt})
+		<-r.Context().Done()
+	}))
+	defer slow.Close()
+	f.info.HetznerEndpoint = slow.URL
+	dir := t.TempDir()
+	t.Chdir(dir)
+	r := execute(t, ctx, dir, "", "--lab", "--state-dir", string(s))
+	if r.code != exitInterrupted || !strings.Contains(r.stderr, "interrupted: what is done is kept in "+string(s)) || !strings.Contains(r.stderr, "lab down --state-dir "+string(s)) {
+		t.Errorf("%+v", r)
+	}
+	snapshot, err := s.journal().Load(t.Context())
+	if err != nil || snapshot.Steps["preflight"].State != flow.StateInterrupted {
+		t.Errorf("the journal says %+v, %v", snapshot.Steps, err)
+	}
+	events, err := os.ReadFile(s.path(eventsFile))
+	if err != nil || !strings.Contains(string(events), `"kind":"step-interrupted"`) {
+		t.Errorf("the events: %v\n%s", err, events)
+	}
+}
+
+func TestSecondRunAtOnce(t *testing.T) {
+	s, _ := stateWithFakeLab(t)
+	unlock, err := s.journal().Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	dir := t.TempDir()
+	t.Chdir(dir)
+	r := execute(t, t.Context(), dir, "", "--lab", "--state-dir", string(s))
+	if r.code != exitFailed || !strings.Contains(r.stderr, "another run is at work since") || !strings.Contains(r.stderr, fmt.Sprint(os.Getpid())) {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestStatus(t *testing.T) {
+	s, f := stateWithFakeLab(t)
+	dir := t.TempDir()
+	t.Chdir(dir)
+	status := func() (rows map[string]stepStatus, offline string) {
+		t.Helper()
+		r := execute(t, t.Context(), dir, "", "status", "--state-dir", string(s), "--output", "json")
+		var answer struct {
+			Offline string
+			Steps   []stepStatus
+		}
+		if err := json.Unmarshal([]byte(r.stdout), &answer); err != nil || r.code != exitDone {
+			t.Fatalf("%v, %+v", err, r)
+		}
+		rows = map[string]stepStatus{}
+		for _, row := range answer.Steps {
+			rows[row.Step] = row
+		}
+		return rows, answer.Offline
+	}
+	if rows, _ := status(); rows["apply"].State != "never" || len(rows) != len(paperPlan(t).Graph.Steps()) {
+		t.Errorf("of nothing: %+v", rows)
+	}
+	if exists(s.path(worldFile)) || exists(s.path("journal.json")) || exists(s.path(runsFolder)) {
+		t.Error("status wrote something")
+	}
+
+	var seen []string
+	f.info.HetznerEndpoint = deaf(t, &seen)
+	if r := execute(t, t.Context(), dir, "", "--lab", "--state-dir", string(s)); r.code != exitFailed {
+		t.Fatalf("%+v", r)
+	}
+	rows, offline := status()
+	if row := rows["preflight"]; row.State != "failed" || !strings.Contains(row.Error, "unauthorized") || offline != "" {
+		t.Errorf("after a failure: %+v, %q", row, offline)
+	}
+	if r := execute(t, t.Context(), dir, "", "status", "--state-dir", string(s)); r.code != exitDone || !strings.Contains(r.stdout, "preflight") || !strings.Contains(r.stdout, "failed") {
+		t.Errorf("the table: %+v", r)
+	}
+
+	// Of a lab that is down the journal is still to be read.
+	f.server.Close()
+	if rows, offline := status(); rows["preflight"].State != "failed" || !strings.Contains(offline, "lab is down") {
+		t.Errorf("offline: %+v, %q", rows["preflight"], offline)
+	}
+}
+
+func TestLabCommands(t *testing.T) {
+	s, f := stateWithFakeLab(t)
+	dir := t.TempDir()
+	t.Chdir(dir)
+	do := func(args ...string) ran {
+		return execute(t, t.Context(), dir, "", append(args, "--state-dir", string(s))...)
+	}
+	if r := do("lab", "up"); r.code != exitDone {
+		t.Errorf("up: %+v", r)
+	}
+	if r := do("lab", "status"); r.code != exitDone || !strings.Contains(r.stdout, "network namespace") || !strings.Contains(r.stdout, "cp-1") || !strings.Contains(r.stdout, "64") {
+		t.Errorf("status: %+v", r)
+	}
+	if r := do("lab", "status", "--output", "json"); r.code != exitDone || !strings.Contains(r.stdout, `"up": true`) {
+		t.Errorf("status in JSON: %+v", r)
+	}
+	if r := do("lab", "down"); r.code != exitDone || !strings.Contains(r.stdout, "is down") {
+		t.Errorf("down: %+v", r)
+	}
+	for _, verb := range []string{"down", "status"} {
+		if r := do("lab", verb); r.code != exitDone || !strings.Contains(r.stdout, "no lab is up") {
+			t.Errorf("%s of nothing: %+v", verb, r)
+		}
+	}
+	if r := do("lab", "up"); r.code != exitFailed || !strings.Contains(r.stderr, "in no clone of Slipway") {
+		t.Errorf("up without sources: %+v", r)
+	}
+	if len(f.managements) != 0 {
+		t.Error("the lab's commands made a cluster")
+	}
+}

@@ -1,0 +1,229 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+func TestInLab(t *testing.T) {
+	f := newFakeLab(t)
+	cfg, err := load(t, "networkCidr: 10.10.0.0/16\nciliumVersion: 1.18.9\n", "", "CAPI_VERSION=v1.10.9")
+	if err != nil {
+		t.Fatal(err)
+	}
+	was := cfg.Config
+	got, notes, err := cfg.inLab(f.info)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		"NETWORK_CIDR": "127.64.0.0/16", "CONTROL_PLANE_CIDR": "127.64.64.0/25", "POD_CIDR": "127.64.128.0/17", "SERVICE_CIDR": "127.64.96.0/20",
+		"PROVIDER_REPOSITORY": "/repository", "CERT_MANAGER_URL": "/repository/cert-manager.yaml", "CERT_MANAGER_VERSION": "v1.19.1",
+		"CILIUM_REPOSITORY": "http://127.65.0.2:8081", "TALOS_CCM_REPOSITORY": "http://127.65.0.2:8081",
+		"CAPI_VERSION": "v1.10.10", "CACPPT_VERSION": "v0.5.13", "CABPT_VERSION": was.CABPTVersion,
+		"CILIUM_VERSION": "1.18.9", // the lab names none, so it is for its repository to say
+		"CLUSTER_NAME":   was.ClusterName,
+	} {
+		if v := variable(name).Get(got.Config); v != want {
+			t.Errorf("%s is %q, want %q", name, v, want)
+		}
+	}
+	want := []string{
+		"CACPPT_VERSION is v0.5.13 in the lab, in place of v0.5.12 (default)",
+		"CAPI_VERSION is v1.10.10 in the lab, in place of v1.10.9 (argument CAPI_VERSION=v1.10.9)",
+		"NETWORK_CIDR is 127.64.0.0/16 in the lab, in place of 10.10.0.0/16 (",
+	}
+	if len(notes) != len(want) {
+		t.Fatalf("notes are %q", notes)
+	}
+	for i := range want {
+		if !strings.HasPrefix(notes[i], want[i]) {
+			t.Errorf("note %q does not begin with %q", notes[i], want[i])
+		}
+	}
+	if cfg.Config != was || cfg.place("podCidr") != "default" {
+		t.Error("the configuration of outside was changed")
+	}
+}
+
+// Who has repositories of his own keeps them, with their versions.
+func TestInLabWithOwnRepositories(t *testing.T) {
+	f := newFakeLab(t)
+	cfg, err := load(t, "", "PROVIDER_REPOSITORY=/mine", "CILIUM_REPOSITORY=http://127.0.0.1:1 CERT_MANAGER_URL=/c.yaml CERT_MANAGER_VERSION=v1.0.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, notes, err := cfg.inLab(f.info)
+	if err != nil || len(notes) != 0 {
+		t.Fatalf("notes %q, %v", notes, err)
+	}
+	if got.ProviderRepository != "/mine" || got.CACPPTVersion != cfg.CACPPTVersion || got.CiliumRepository != "http://127.0.0.1:1" || got.CertManagerURL != "/c.yaml" {
+		t.Errorf("got %+v", got.Config)
+	}
+}
+
+func TestTheLabGetsItsOwnToken(t *testing.T) {
+	f := newFakeLab(t)
+	cfg := configuration{Config: steps.Defaults()}
+	for environment, want := range map[string]string{
+		"HCLOUD_TOKEN=a-real-token":                              f.info.Token,
+		"HCLOUD_TOKEN=a-real-token LAB_HCLOUD_TOKEN=a-wrong-one": "a-wrong-one",
+	} {
+		_, tools, _, err := enterLab(cfg, steps.Tools{}, newLabClient(f.dir), f.info, environ(strings.Fields(environment)))
+		if err != nil || tools.Token.Reveal() != want || tools.Management.Name() != "lab" || tools.Hetzner == nil {
+			t.Errorf("%s: token %q, %v", environment, tools.Token.Reveal(), err)
+		}
+	}
+}
+
+func TestPrepareImages(t *testing.T) {
+	f := newFakeLab(t)
+	cfg := steps.Defaults()
+	if err := prepareImages(t.Context(), newLabClient(f.dir), cfg, quiet); err != nil {
+		t.Fatal(err)
+	}
+	cfg.ImageName = "mine"
+	if err := prepareImages(t.Context(), newLabClient(f.dir), cfg, quiet); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"PUT /v1/images/talos-amd64-v1.12.2", "PUT /v1/images/talos-arm64-v1.12.2", "PUT /v1/images/mine"}
+	if !slices.Equal(f.asked, want) {
+		t.Errorf("asked %q, want %q", f.asked, want)
+	}
+}
+
+func TestOverrides(t *testing.T) {
+	dir := t.TempDir()
+	if got := overrides(dir); got != "" {
+		t.Errorf("of nothing: %q", got)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "manifests"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if got := overrides(dir); got != dir {
+		t.Errorf("of a folder: %q", got)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "bootstrap"), []byte("the command"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if got := overrides(dir); got != "" {
+		t.Errorf("beside the built command: %q", got)
+	}
+}
+
+func TestStateFolder(t *testing.T) {
+	for name, tc := range map[string]struct{ flag, want string }{
+		"default":  {"", "/work/.slipway/k8s"},
+		"relative": {"x/../y", "/work/y"},
+		"absolute": {"/z", "/z"},
+	} {
+		if got := newStateFolder(options{StateDir: tc.flag}, "k8s", "/work"); string(got) != tc.want {
+			t.Errorf("%s: %s, want %s", name, got, tc.want)
+		}
+	}
+}
+
+// record writes a journal that knows of one step.
+func record(t *testing.T, s stateFolder, step string) {
+	t.Helper()
+	err := s.journal().Save(t.Context(), flow.Snapshot{Format: flow.Format, Graph: "slipway", Steps: map[string]flow.Record{step: {State: flow.StateDone}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestClaim(t *testing.T) {
+	s := stateFolder(filepath.Join(t.TempDir(), "state"))
+	var notes []string
+	note := func(format string, _ ...any) { notes = append(notes, format) }
+	claim := func(world string) error {
+		notes = nil
+		return s.claim(t.Context(), world, note)
+	}
+	if err := claim(worldLab); err != nil || len(notes) != 0 {
+		t.Fatalf("a new folder: %v, %q", err, notes)
+	}
+	if info, err := os.Stat(string(s)); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("the folder is %v, %v", info.Mode(), err)
+	}
+	record(t, s, "apply")
+	if err := os.MkdirAll(s.lab(), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := claim(worldLab); err != nil || !exists(s.path("journal.json")) {
+		t.Fatalf("its own folder: %v", err)
+	}
+
+	// The real thing begins with nothing of the rehearsal's, which is kept beside, and the lab stays where it is.
+	if err := claim(worldHetzner); err != nil || len(notes) != 1 {
+		t.Fatalf("after a rehearsal: %v, %q", err, notes)
+	}
+	if exists(s.path("journal.json")) || !exists(s.path("rehearsal/journal.json")) || !exists(s.lab()) {
+		t.Error("the rehearsal was not set aside")
+	}
+
+	// As long as nothing was made for it, the folder can go back.
+	record(t, s, "preflight")
+	if err := claim(worldLab); err != nil {
+		t.Errorf("before anything was made: %v", err)
+	}
+	if err := claim(worldHetzner); err != nil {
+		t.Fatal(err)
+	}
+	record(t, s, "kind-create")
+	err := claim(worldLab)
+	if _, ok := errorAs[*usageError](err); !ok || !strings.Contains(err.Error(), "--state-dir") {
+		t.Errorf("a rehearsal over a real cluster: %v", err)
+	}
+	if world, err := s.world(); world != worldHetzner || err != nil || !exists(s.path("journal.json")) {
+		t.Errorf("the folder belongs to %q, %v", world, err)
+	}
+}
+
+func TestClaimWaitsForNoRun(t *testing.T) {
+	s := stateFolder(t.TempDir())
+	if err := s.claim(t.Context(), worldLab, quiet); err != nil {
+		t.Fatal(err)
+	}
+	unlock, err := s.journal().Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	if _, ok := errorAs[*flow.LockedError](s.claim(t.Context(), worldHetzner, quiet)); !ok {
+		t.Error("the state was pulled away from under a run")
+	}
+}
+
+func TestRunFiles(t *testing.T) {
+	s := stateFolder(t.TempDir())
+	for i := range runsKept + 3 {
+		files, err := s.openRun("2026-" + string(rune('A'+i)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := files.events.WriteString("event\n"); err != nil {
+			t.Fatal(err)
+		}
+		if err := files.close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	runs, err := os.ReadDir(s.path(runsFolder))
+	if err != nil || len(runs) != runsKept || runs[0].Name() != "2026-D" {
+		t.Errorf("%d runs are kept, from %v, %v", len(runs), runs[0], err)
+	}
+	if data, err := os.ReadFile(s.path(eventsFile)); err != nil || string(data) != "event\n" {
+		t.Errorf("the last run's events: %q, %v", data, err)
+	}
+	entries, err := os.ReadDir(string(s))
+	if err != nil || len(entries) != 2 {
+		t.Errorf("in the folder are %v, %v", entries, err)
+	}
+}
