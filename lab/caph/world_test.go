@@ -10,17 +10,12 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"os"
-	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -38,13 +33,12 @@ import (
 	"github.com/slipway-k8s/slipway/lab/pki"
 	"github.com/slipway-k8s/slipway/lab/plane"
 	"github.com/slipway-k8s/slipway/lab/plane/planetest"
+	"github.com/slipway-k8s/slipway/lab/standin/standintest"
 )
 
 const (
 	testToken = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 	testImage = "talos-amd64-test"
-	// patience bounds every wait; what is waited for takes a second or two.
-	patience = 30 * time.Second
 )
 
 // world is a real Kubernetes API and a simulated Hetzner Cloud, with the stand-in between them. The Kubernetes API plays both the
@@ -107,9 +101,9 @@ func newWorld(t *testing.T) *world {
 	must(t, err)
 	_, _, err = pair.Write(dir, "tls")
 	must(t, err)
-	w.health, w.webhookPort = "127.0.0.1:"+freePort(t), freePort(t)
+	w.health, w.webhookPort = "127.0.0.1:"+standintest.FreePort(t), standintest.FreePort(t)
 	w.installCRDs(t)
-	w.allow(t)
+	standintest.Allow(t, k, "caph", Rules())
 	must(t, c.EnsureSnapshot(testImage, "x86"))
 	return w
 }
@@ -157,31 +151,7 @@ func (w *world) create(t *testing.T, document []byte) {
 	must(t, w.Create(t.Context(), object))
 }
 
-// allow gives the stand-in's identity the rules that it says it needs, and nothing else.
-func (w *world) allow(t *testing.T) {
-	t.Helper()
-	must(t, w.Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "caph"}, Rules: Rules()}))
-	must(t, w.Create(t.Context(), &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "caph"},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "caph"},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "caph"}},
-	}))
-}
-
-// runAsStandIn, in the environment, turns the test's own executable into the program.
-const runAsStandIn = "SLIPWAY_TEST_RUN_CAPH"
-
-func TestMain(m *testing.M) {
-	if os.Getenv(runAsStandIn) == "" {
-		os.Exit(m.Run())
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-	defer stop()
-	if err := Run(ctx, os.Args[1:]); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-}
+func TestMain(m *testing.M) { standintest.Main(m, Run) }
 
 // start runs the stand-in as a program of its own until the test ends. Like the original it knows only the API's real name, and
 // finds its way by HTTPS_PROXY and SSL_CERT_FILE.
@@ -191,61 +161,18 @@ func (w *world) start(t *testing.T) {
 	must(t, err)
 	server := httptest.NewServer(proxy)
 	t.Cleanup(server.Close)
-	write := func(name string, data []byte) string {
-		path := filepath.Join(w.dir, name)
-		must(t, os.WriteFile(path, data, 0o600))
-		return path
-	}
-	log, err := os.Create(filepath.Join(w.dir, "stand-in.log"))
-	must(t, err)
-	defer log.Close()
-	program := exec.Command(os.Args[0],
-		"--kubeconfig="+write("stand-in.kubeconfig", w.standIn), "--leader-elect=false", "--metrics-bind-address=0",
-		"--health-probe-bind-address="+w.health, "--rate-limit=100s", "--hcloudmachine-concurrency=2",
-		"--webhook-cert-dir="+w.dir, "--webhook-port="+w.webhookPort)
-	program.Env = []string{
-		runAsStandIn + "=yes", "LAB_TIME_SCALE=0.01", "HTTPS_PROXY=" + server.URL, "SSL_CERT_FILE=" + write("ca.crt", w.ca.Cert()),
-	}
-	program.Stdout, program.Stderr = log, log
-	must(t, program.Start())
-	t.Cleanup(func() {
-		_ = program.Process.Signal(syscall.SIGTERM)
-		err := program.Wait()
-		if err != nil {
-			t.Errorf("the stand-in ended with: %v", err)
-		}
-		if text, readErr := os.ReadFile(log.Name()); readErr == nil && t.Failed() {
-			t.Logf("the stand-in's log:\n%s", text)
-		} else if strings.Contains(string(text), testToken) {
-			t.Error("the token is in the stand-in's log")
-		}
+	standintest.Start(t, standintest.Program{
+		Args: []string{
+			"--kubeconfig=" + standintest.WriteFile(t, "kubeconfig", w.standIn), "--leader-elect=false", "--metrics-bind-address=0",
+			"--health-probe-bind-address=" + w.health, "--rate-limit=100s", "--hcloudmachine-concurrency=2",
+			"--webhook-cert-dir=" + w.dir, "--webhook-port=" + w.webhookPort,
+		},
+		Env: []string{
+			"LAB_TIME_SCALE=0.01", "HTTPS_PROXY=" + server.URL, "SSL_CERT_FILE=" + standintest.WriteFile(t, "ca.crt", w.ca.Cert()),
+		},
+		Secrets: []string{testToken},
 	})
-	eventually(t, "the stand-in to be ready", func(ctx context.Context) error {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+w.health+"/readyz", nil)
-		if err != nil {
-			return err
-		}
-		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			return err
-		}
-		defer response.Body.Close()
-		if response.StatusCode != http.StatusOK {
-			return fmt.Errorf("/readyz answers %s", response.Status)
-		}
-		return nil
-	})
-}
-
-// freePort returns a port of 127.0.0.1 on which nobody listens.
-func freePort(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	defer listener.Close()
-	_, port, err := net.SplitHostPort(listener.Addr().String())
-	must(t, err)
-	return port
+	standintest.Healthy(t, http.DefaultClient, "http://"+w.health+"/readyz")
 }
 
 // fixture is one cluster in a namespace of its own, named like the namespace.
@@ -407,35 +334,14 @@ func gone(ctx context.Context, c client.Client, object client.Object) error {
 	return err
 }
 
-// eventually polls until try succeeds, and fails the test with what it last said.
 func eventually(t *testing.T, what string, try func(context.Context) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	var last error
-	for {
-		err := try(ctx)
-		if err == nil {
-			return
-		}
-		if ctx.Err() == nil {
-			last = err
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatalf("waited %s for %s: %v", patience, what, last)
-		case <-tick.C:
-		}
-	}
+	standintest.Eventually(t, what, try)
 }
 
 func must(t *testing.T, err error) {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	standintest.Must(t, err)
 }
 
 // noMachine runs nothing: the servers of these tests need only be there.

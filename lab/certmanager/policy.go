@@ -58,8 +58,8 @@ func inspect(c *Certificate, secret *corev1.Secret, now time.Time) (*held, *viol
 		return have, &violation{"InvalidKeyPair", "Issuing certificate as Secret contains a key that is not the certificate's"}
 	}
 	for annotation, want := range issuerAnnotations(c) {
-		if have := secret.Annotations[annotation]; have != want {
-			return nil, &violation{"IncorrectIssuer", fmt.Sprintf("Issuing certificate as Secret was previously issued by %q (%s), not %q", have, annotation, want)}
+		if got := secret.Annotations[annotation]; got != want {
+			return have, &violation{"IncorrectIssuer", fmt.Sprintf("Issuing certificate as Secret was previously issued by another issuer (%s is %q, not %q)", annotation, got, want)}
 		}
 	}
 	if !keyFits(&c.Spec, key) {

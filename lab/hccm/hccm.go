@@ -33,18 +33,18 @@ const (
 
 // Run is the program: it takes the original's flags and works until ctx ends.
 func Run(ctx context.Context, args []string) error {
-	cloud, err := newCloud(ctx)
+	provider, err := newProvider(ctx)
 	if err != nil {
 		return err
 	}
 	controllers := ccm.NodeControllers()
 	controllers[names.ServiceLBController] = ccm.NotSimulated(names.ServiceLBController, "Services of type LoadBalancer stay without an address")
 	controllers[names.NodeRouteController] = ccm.NotSimulated(names.NodeRouteController, "no routes to Pods are made in the Hetzner network")
-	return ccm.Run(ctx, args, cloud.ProviderName(), cloud, controllers)
+	return ccm.Run(ctx, args, provider.ProviderName(), provider, controllers)
 }
 
-// newCloud reads the environment, and asks the API whether it takes the token and knows the network.
-func newCloud(ctx context.Context) (*cloud, error) {
+// newProvider reads the environment, and asks the API whether it takes the token and knows the network.
+func newProvider(ctx context.Context) (*provider, error) {
 	token := os.Getenv("HCLOUD_TOKEN")
 	if token == "" {
 		return nil, errors.New(`environment variable "HCLOUD_TOKEN" is required`)
@@ -57,11 +57,11 @@ func newCloud(ctx context.Context) (*cloud, error) {
 			klog.Infof("%s is set, but not simulated", name)
 		}
 	}
-	c := &cloud{addressFamily: ipv4}
+	p := &provider{addressFamily: ipv4}
 	switch family := addressFamily(os.Getenv("HCLOUD_INSTANCES_ADDRESS_FAMILY")); family {
 	case "":
 	case ipv4, ipv6, dualStack:
-		c.addressFamily = family
+		p.addressFamily = family
 	default:
 		return nil, fmt.Errorf("environment variable HCLOUD_INSTANCES_ADDRESS_FAMILY=%q: want ipv4, ipv6 or dualstack", family)
 	}
@@ -73,27 +73,27 @@ func newCloud(ctx context.Context) (*cloud, error) {
 	if debug, _ := strconv.ParseBool(os.Getenv("HCLOUD_DEBUG")); debug {
 		opts = append(opts, hcloud.WithDebugWriter(os.Stderr)) // the client masks the token
 	}
-	c.client = hcloud.NewClient(opts...)
+	p.client = hcloud.NewClient(opts...)
 
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	if network, given := os.LookupEnv("HCLOUD_NETWORK"); given {
-		found, _, err := c.client.Network.Get(ctx, network)
+		found, _, err := p.client.Network.Get(ctx, network)
 		if err != nil {
 			return nil, fmt.Errorf("asking the Hetzner API for network %q (HCLOUD_NETWORK): %w", network, err)
 		}
 		if found == nil {
 			return nil, fmt.Errorf("network %q (HCLOUD_NETWORK) does not exist", network)
 		}
-		c.networkID = found.ID
+		p.networkID = found.ID
 		klog.Infof("Network %s has ID %d; whether this Node is attached to it is not checked (no metadata service)", found.Name, found.ID)
 	} else {
 		klog.Info("HCLOUD_NETWORK is not set: Nodes get no internal address")
 	}
-	if _, _, err := c.client.Location.List(ctx, hcloud.LocationListOpts{}); err != nil {
+	if _, _, err := p.client.Location.List(ctx, hcloud.LocationListOpts{}); err != nil {
 		return nil, fmt.Errorf("checking the token against the Hetzner API: %w", err)
 	}
-	return c, nil
+	return p, nil
 }
 
 // Rules are what its service account must be allowed.

@@ -21,8 +21,8 @@ const (
 // errServerNotFound says that a Node has no server.
 var errServerNotFound = errors.New("server not found")
 
-// cloud is Hetzner's, as the node controllers see it.
-type cloud struct {
+// provider is Hetzner Cloud, as the node controllers see it.
+type provider struct {
 	client        *hcloud.Client
 	networkID     int64 // 0: none, Nodes get no internal address
 	addressFamily addressFamily
@@ -37,29 +37,29 @@ const (
 )
 
 var (
-	_ cloudprovider.Interface   = (*cloud)(nil)
-	_ cloudprovider.InstancesV2 = (*cloud)(nil)
+	_ cloudprovider.Interface   = (*provider)(nil)
+	_ cloudprovider.InstancesV2 = (*provider)(nil)
 )
 
 // The parts of a cloud provider that are not simulated, or that the original does not have.
-func (c *cloud) Initialize(cloudprovider.ControllerClientBuilder, <-chan struct{}) {}
-func (c *cloud) LoadBalancer() (cloudprovider.LoadBalancer, bool)                  { return nil, false }
-func (c *cloud) Instances() (cloudprovider.Instances, bool)                        { return nil, false }
-func (c *cloud) Zones() (cloudprovider.Zones, bool)                                { return nil, false }
-func (c *cloud) Clusters() (cloudprovider.Clusters, bool)                          { return nil, false }
-func (c *cloud) Routes() (cloudprovider.Routes, bool)                              { return nil, false }
-func (c *cloud) HasClusterID() bool                                                { return false }
+func (p *provider) Initialize(cloudprovider.ControllerClientBuilder, <-chan struct{}) {}
+func (p *provider) LoadBalancer() (cloudprovider.LoadBalancer, bool)                  { return nil, false }
+func (p *provider) Instances() (cloudprovider.Instances, bool)                        { return nil, false }
+func (p *provider) Zones() (cloudprovider.Zones, bool)                                { return nil, false }
+func (p *provider) Clusters() (cloudprovider.Clusters, bool)                          { return nil, false }
+func (p *provider) Routes() (cloudprovider.Routes, bool)                              { return nil, false }
+func (p *provider) HasClusterID() bool                                                { return false }
 
 // ProviderName implements cloudprovider.Interface.
-func (c *cloud) ProviderName() string { return "hcloud" }
+func (p *provider) ProviderName() string { return "hcloud" }
 
 // InstancesV2 implements cloudprovider.Interface.
-func (c *cloud) InstancesV2() (cloudprovider.InstancesV2, bool) { return c, true }
+func (p *provider) InstancesV2() (cloudprovider.InstancesV2, bool) { return p, true }
 
 // server finds a Node's server: by provider ID where it has one, else by name. It is nil if there is none.
-func (c *cloud) server(ctx context.Context, node *corev1.Node) (*hcloud.Server, error) {
+func (p *provider) server(ctx context.Context, node *corev1.Node) (*hcloud.Server, error) {
 	if node.Spec.ProviderID == "" {
-		server, _, err := c.client.Server.GetByName(ctx, node.Name)
+		server, _, err := p.client.Server.GetByName(ctx, node.Name)
 		if err != nil {
 			return nil, fmt.Errorf("failed to get hcloud server %q: %w", node.Name, err)
 		}
@@ -70,7 +70,7 @@ func (c *cloud) server(ctx context.Context, node *corev1.Node) (*hcloud.Server, 
 	if !ok || err != nil {
 		return nil, fmt.Errorf("node %s: provider ID %q is not hcloud://<number> (Robot servers are not simulated)", node.Name, node.Spec.ProviderID)
 	}
-	server, _, err := c.client.Server.GetByID(ctx, id)
+	server, _, err := p.client.Server.GetByID(ctx, id)
 	if err != nil {
 		return nil, fmt.Errorf("failed to get hcloud server %d: %w", id, err)
 	}
@@ -78,8 +78,8 @@ func (c *cloud) server(ctx context.Context, node *corev1.Node) (*hcloud.Server, 
 }
 
 // existing is server, with its absence an error.
-func (c *cloud) existing(ctx context.Context, node *corev1.Node) (*hcloud.Server, error) {
-	server, err := c.server(ctx, node)
+func (p *provider) existing(ctx context.Context, node *corev1.Node) (*hcloud.Server, error) {
+	server, err := p.server(ctx, node)
 	if err == nil && server == nil {
 		err = fmt.Errorf("no matching server found for node %q (provider ID %q): %w", node.Name, node.Spec.ProviderID, errServerNotFound)
 	}
@@ -87,14 +87,14 @@ func (c *cloud) existing(ctx context.Context, node *corev1.Node) (*hcloud.Server
 }
 
 // InstanceExists implements cloudprovider.InstancesV2: false makes the lifecycle controller delete the Node.
-func (c *cloud) InstanceExists(ctx context.Context, node *corev1.Node) (bool, error) {
-	server, err := c.server(ctx, node)
+func (p *provider) InstanceExists(ctx context.Context, node *corev1.Node) (bool, error) {
+	server, err := p.server(ctx, node)
 	return server != nil, err
 }
 
 // InstanceShutdown implements cloudprovider.InstancesV2: true makes the lifecycle controller taint the Node.
-func (c *cloud) InstanceShutdown(ctx context.Context, node *corev1.Node) (bool, error) {
-	server, err := c.existing(ctx, node)
+func (p *provider) InstanceShutdown(ctx context.Context, node *corev1.Node) (bool, error) {
+	server, err := p.existing(ctx, node)
 	if err != nil {
 		return false, err
 	}
@@ -102,15 +102,15 @@ func (c *cloud) InstanceShutdown(ctx context.Context, node *corev1.Node) (bool, 
 }
 
 // InstanceMetadata implements cloudprovider.InstancesV2: provider ID, type, addresses and place of a Node's server.
-func (c *cloud) InstanceMetadata(ctx context.Context, node *corev1.Node) (*cloudprovider.InstanceMetadata, error) {
-	server, err := c.existing(ctx, node)
+func (p *provider) InstanceMetadata(ctx context.Context, node *corev1.Node) (*cloudprovider.InstanceMetadata, error) {
+	server, err := p.existing(ctx, node)
 	if err != nil {
 		return nil, err
 	}
 	metadata := &cloudprovider.InstanceMetadata{
 		ProviderID:       providerIDPrefix + strconv.FormatInt(server.ID, 10),
 		InstanceType:     server.ServerType.Name,
-		NodeAddresses:    c.addresses(server),
+		NodeAddresses:    p.addresses(server),
 		AdditionalLabels: map[string]string{providedByLabel: "cloud"},
 	}
 	if server.Location != nil {
@@ -127,19 +127,19 @@ var datacenters = map[string]string{
 }
 
 // addresses are a server's: its name, the public ones of the wanted family, and the one in the cluster's network.
-func (c *cloud) addresses(server *hcloud.Server) []corev1.NodeAddress {
+func (p *provider) addresses(server *hcloud.Server) []corev1.NodeAddress {
 	list := []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: server.Name}}
-	if c.addressFamily != ipv6 && !server.PublicNet.IPv4.IsUnspecified() {
+	if p.addressFamily != ipv6 && !server.PublicNet.IPv4.IsUnspecified() {
 		list = append(list, corev1.NodeAddress{Type: corev1.NodeExternalIP, Address: server.PublicNet.IPv4.IP.String()})
 	}
-	if c.addressFamily != ipv4 && !server.PublicNet.IPv6.IsUnspecified() {
+	if p.addressFamily != ipv4 && !server.PublicNet.IPv6.IsUnspecified() {
 		// The server has the first address of its /64.
 		first := slices.Clone(server.PublicNet.IPv6.IP)
 		first[len(first)-1] |= 1
 		list = append(list, corev1.NodeAddress{Type: corev1.NodeExternalIP, Address: first.String()})
 	}
 	for _, private := range server.PrivateNet {
-		if c.networkID != 0 && private.Network.ID == c.networkID {
+		if p.networkID != 0 && private.Network.ID == p.networkID {
 			list = append(list, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: private.IP.String()})
 		}
 	}
