@@ -51,8 +51,8 @@ func TestCRDsAreValid(t *testing.T) {
 		"caph":         func() ([]byte, error) { m, _, err := caphManifest(); return m, err },
 		"cert-manager": func() ([]byte, error) { return certManagerManifest(DefaultCertManagerVersion) },
 	}
-	for name, make := range manifests {
-		manifest, err := make()
+	for name, render := range manifests {
+		manifest, err := render()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -47,8 +47,7 @@ func Modules(ctx context.Context, bin string) ([]Module, error) {
 		m := Module{Path: p.module, Version: version}
 		m.Dir = filepath.Join(bin, keptFolder, filepath.FromSlash(m.Path+"@"+m.Version))
 		if _, err := os.Stat(m.Dir); errors.Is(err, fs.ErrNotExist) {
-			err = keepModule(ctx, m)
-			if err != nil {
+			if err := keepModule(ctx, m); err != nil {
 				return nil, err
 			}
 		} else if err != nil {
