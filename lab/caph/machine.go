@@ -55,7 +55,7 @@ func (r *machineReconciler) setup(ctx context.Context, mgr ctrl.Manager, watchFi
 		// Its status counts: network, load balancer and placement groups are named there.
 		Watches(&api.HetznerCluster{}, handler.EnqueueRequestsFromMapFunc(r.machinesOf), builder.WithPredicates(notPaused)).
 		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(clusterToMachines),
-			builder.WithPredicates(notPaused, predicates.ClusterUnpausedAndInfrastructureReady(mgr.GetScheme(), log))).
+			builder.WithPredicates(notPaused, predicates.ClusterPausedTransitionsOrInfrastructureReady(mgr.GetScheme(), log))).
 		Complete(r)
 }
 
