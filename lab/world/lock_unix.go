@@ -3,6 +3,7 @@
 package world
 
 import (
+	"context"
 	"fmt"
 	"io/fs"
 	"os"
@@ -12,12 +13,13 @@ import (
 
 // lockFolder makes sure that one daemon works in a folder. The lock is the kernel's and ends with the process; the file says
 // who holds it.
-func lockFolder(path string, pid int) (unlock func() error, err error) {
+func lockFolder(ctx context.Context, path string, pid int) (unlock func() error, err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("lock the lab's folder: %w", err)
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	err = outlast(ctx, syscall.EWOULDBLOCK, func() error { return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) })
+	if err != nil {
 		defer f.Close()
 		holder, _ := os.ReadFile(path)
 		return nil, fmt.Errorf("lock the lab's folder %s: a lab is up there already (process %s): %w", path, strings.TrimSpace(string(holder)), err)

@@ -55,7 +55,11 @@ func prefix(second int, third, last byte, bits int) netip.Prefix {
 // follows from its folder, so that labs which are not up at the same time mostly have slots of their own, too.
 func claimSlot(ctx context.Context, network netns.Network, had slot, dir string) (slot, net.Listener, error) {
 	if had != 0 {
-		l, err := network.Listen(ctx, had.hetznerAPI())
+		var l net.Listener
+		err := outlast(ctx, syscall.EADDRINUSE, func() (err error) {
+			l, err = network.Listen(ctx, had.hetznerAPI())
+			return err
+		})
 		if errors.Is(err, syscall.EADDRINUSE) {
 			return 0, nil, fmt.Errorf("this lab's addresses (127.%d.0.0 to 127.%d.255.255) are in use, probably by another lab that was started meanwhile: stop that one, or remove %s to begin a new lab: %w",
 				had, had+1, dir, err)

@@ -77,7 +77,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	if err := os.Chmod(cfg.Dir, 0o700); err != nil {
 		return fmt.Errorf("keep the lab's folder from others: %w", err)
 	}
-	unlock, err := lockFolder(filepath.Join(cfg.Dir, "lab.lock"), cfg.Network.PID())
+	unlock, err := lockFolder(ctx, filepath.Join(cfg.Dir, "lab.lock"), cfg.Network.PID())
 	if err != nil {
 		return err
 	}

@@ -5,10 +5,14 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net"
+	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +22,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hetznercloud/hcloud-go/v2/hcloud"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -114,6 +119,7 @@ func TestLab(t *testing.T) {
 	}
 	checkModes(t, dir)
 	checkSecrets(t, d)
+	server := createServer(t, d)
 
 	// Killed, the lab leaves nothing; started again, it is the same.
 	s := statusOf(t, d)
@@ -133,6 +139,7 @@ func TestLab(t *testing.T) {
 	if _, err := cs.CoreV1().Namespaces().Get(t.Context(), "kept", metav1.GetOptions{}); err != nil {
 		t.Errorf("after a restart: %v", err)
 	}
+	checkServer(t, d, server)
 
 	// Told to end, it ends within its bound.
 	s = statusOf(t, d)
@@ -221,6 +228,75 @@ func client(t *testing.T, m world.Management) *kubernetes.Clientset {
 		t.Fatal(err)
 	}
 	return cs
+}
+
+// createServer makes a server of the simulated cloud from the host, through the lab's HTTPS proxy as the real API's host, and waits
+// until its Talos has seen that its user data is no machine configuration.
+func createServer(t *testing.T, d *daemon) world.Server {
+	t.Helper()
+	if err := d.EnsureImage(t.Context(), "talos-test"); err != nil {
+		t.Fatal(err)
+	}
+	info, err := d.Info(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	hc := hcloud.NewClient(hcloud.WithToken(info.Token), hcloud.WithHTTPClient(&http.Client{Transport: throughProxy(t, info)}))
+	images, err := hc.Image.AllWithOpts(t.Context(), hcloud.ImageListOpts{ListOpts: hcloud.ListOpts{LabelSelector: "caph-image-name==talos-test,os=talos"}})
+	if err != nil || len(images) != len([]string{"x86", "arm"}) {
+		t.Fatalf("snapshots %v, %v", images, err)
+	}
+	_, _, err = hc.Server.Create(t.Context(), hcloud.ServerCreateOpts{
+		Name: "test", ServerType: &hcloud.ServerType{Name: "cx33"}, Image: images[0], Location: &hcloud.Location{Name: "nbg1"}, UserData: "planted: user data",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return awaitServer(t, d)
+}
+
+func awaitServer(t *testing.T, d *daemon) (server world.Server) {
+	t.Helper()
+	await(t, "server in maintenance mode", func() error {
+		s := statusOf(t, d)
+		if len(s.Servers) != 1 || s.Servers[0].Status != "running" || !strings.HasPrefix(s.Servers[0].Talos, "maintenance") {
+			return fmt.Errorf("servers %v", s.Servers)
+		}
+		server = s.Servers[0]
+		return nil
+	})
+	return server
+}
+
+// checkServer wants the server that was there before to be there again.
+func checkServer(t *testing.T, d *daemon, before world.Server) {
+	t.Helper()
+	if after := awaitServer(t, d); after.ID != before.ID || after.PublicIPv4 != before.PublicIPv4 {
+		t.Errorf("after a restart the server is %v, was %v", after, before)
+	}
+	log, err := os.ReadFile(filepath.Join(d.dir, "hetzner-requests.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(log, []byte(`"method":"POST","path":"/v1/servers"`)) || bytes.Contains(log, []byte("planted")) {
+		t.Errorf("request log: %s", log)
+	}
+}
+
+// throughProxy goes the way of an unmodified program: HTTPS_PROXY and SSL_CERT_FILE.
+func throughProxy(t *testing.T, info world.Info) *http.Transport {
+	t.Helper()
+	proxy, err := url.Parse(info.Proxy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, err := os.ReadFile(info.CAFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(ca)
+	return &http.Transport{Proxy: http.ProxyURL(proxy), TLSClientConfig: &tls.Config{RootCAs: pool}}
 }
 
 // checkModes wants everything that the lab wrote to be its user's alone.

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"google.golang.org/grpc/grpclog"
 	"sigs.k8s.io/yaml"
 
 	"github.com/slipway-k8s/slipway/lab/kubelet"
@@ -23,6 +24,8 @@ func serve(ctx context.Context, args []string) error {
 	if err != nil {
 		return usageError{err}
 	}
+	// etcd's client tells on this logger of every connection that it gives up; those who use it report what matters.
+	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, os.Stderr))
 	return netns.Enter(ctx, func(ctx context.Context, n netns.Network) error {
 		cfg.Network = n
 		return world.Run(ctx, cfg)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -71,7 +72,7 @@ func printStatus(out io.Writer, s world.Status) error {
 	var sum int64
 	for _, p := range s.Processes {
 		sum += p.RSSBytes
-		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\n", p.Name, p.PID, mebibytes(p.RSSBytes), time.Since(p.StartedAt).Round(time.Second), p.Cluster, p.Pod+p.Server)
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\n", p.Name, p.PID, mebibytes(p.RSSBytes), time.Since(p.StartedAt).Round(time.Second), p.Cluster, cmp.Or(p.Pod, p.Server))
 	}
 	fmt.Fprintf(w, "%d in all\t\t%s\n", len(s.Processes), mebibytes(sum))
 	fmt.Fprintf(w, "\nNetwork: %s. On the host's loopback:\n", s.Isolation)
