@@ -50,7 +50,7 @@ func (w *World) handler() http.Handler {
 			reply(rw, answer, err)
 		})
 	}
-	handle("GET /v1/info", func(r *http.Request) (any, error) { return w.info(r.Context()) })
+	handle("GET /v1/info", func(r *http.Request) (any, error) { return w.info(), nil })
 	handle("GET /v1/status", func(r *http.Request) (any, error) { return w.status(), nil })
 	handle("GET /v1/management/{name}", func(r *http.Request) (any, error) {
 		return describe(w.managements.get(r.Context(), r.PathValue("name")))
@@ -104,23 +104,19 @@ func reply(rw http.ResponseWriter, answer any, err error) {
 	_ = json.NewEncoder(rw).Encode(answer) // a caller that is gone needs no answer
 }
 
-func (w *World) info(ctx context.Context) (Info, error) {
-	offered, err := w.offer.await(ctx)
-	if err != nil {
-		return Info{}, err
-	}
+func (w *World) info() Info {
 	s := w.state.slot()
 	return Info{
 		PID: w.cfg.Network.PID(), StartedAt: w.started,
 		HetznerEndpoint: "http://" + s.hetznerAPI() + "/v1", Proxy: w.proxyURL(), CAFile: w.caFile(), Token: w.token,
 		NetworkCIDR: s.networkCIDR().String(), ControlPlaneCIDR: s.controlPlaneCIDR().String(),
 		PodCIDR: s.podCIDR().String(), ServiceCIDR: s.serviceCIDR().String(),
-		ProviderRepository: offered.Providers,
-		CertManagerURL:     offered.CertManager, CertManagerVersion: offered.CertManagerVersion,
-		ChartRepositories: w.chartRepositories(offered.Charts),
-		Versions:          offered.Versions,
-		Notes:             offered.Notes,
-	}, nil
+		ProviderRepository: w.offer.Providers,
+		CertManagerURL:     w.offer.CertManager, CertManagerVersion: w.offer.CertManagerVersion,
+		ChartRepositories: w.chartRepositories(),
+		Versions:          w.offer.Versions,
+		Notes:             w.offer.Notes,
+	}
 }
 
 func (w *World) proxyURL() string { return "http://" + w.state.slot().hetznerProxy() }

@@ -68,7 +68,7 @@ func (w *World) status() Status {
 		LoadBalancers: w.cloud.LoadBalancers(),
 		Listeners:     w.cfg.Network.Listeners(),
 		Isolation:     w.cfg.Network.Isolation(),
-		Notes:         w.notes(),
+		Notes:         w.offer.Notes,
 	}
 	for _, m := range w.managements.list() {
 		s.Clusters = append(s.Clusters, m.status())
@@ -81,19 +81,6 @@ func (w *World) status() Status {
 		})
 	}
 	return s
-}
-
-// notes are the repository's, once it is written.
-func (w *World) notes() []string {
-	select {
-	case <-w.offer.done:
-		if w.offer.err != nil {
-			return []string{"the provider and chart repository could not be made: " + w.offer.err.Error()}
-		}
-		return w.offer.contents.Notes
-	default:
-		return []string{"the provider and chart repository is being made"}
-	}
 }
 
 func (m *management) status() Cluster {

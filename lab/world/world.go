@@ -18,6 +18,7 @@ import (
 	"github.com/slipway-k8s/slipway/lab/netns"
 	"github.com/slipway-k8s/slipway/lab/pki"
 	"github.com/slipway-k8s/slipway/lab/proc"
+	"github.com/slipway-k8s/slipway/lab/repository"
 	"github.com/slipway-k8s/slipway/lab/talos"
 )
 
@@ -53,7 +54,7 @@ type World struct {
 	registry  *kubelet.Registry
 	programs  []kubelet.Program
 
-	offer       *offer
+	offer       repository.Contents // providers and charts
 	cloud       *cloud.Cloud
 	talos       *talos.Talos
 	managements *managements
@@ -122,14 +123,15 @@ func (w *World) run(ctx context.Context) (err error) {
 	w.managements = newManagements(life, w)
 	// Also when something below fails: no server or Pod ends worse than it has to.
 	defer func() { err = errors.Join(err, w.stop()) }()
-	if err := w.offerRepository(life); err != nil {
-		return err
-	}
 	if err := w.startCloud(life, api); err != nil {
 		return err
 	}
 	w.managements.resume()
+	if err := w.offerRepository(life); err != nil {
+		return err
+	}
 
+	// Last, so that whoever gets an answer finds everything there but the clusters that are coming back.
 	control, err := listenControl(w.sockets)
 	if err != nil {
 		return err
