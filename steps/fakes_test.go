@@ -1,10 +1,237 @@
 package steps
 
 import (
+	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
 
+	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
+	xcrypto "github.com/siderolabs/crypto/x509"
+	talosconfig "github.com/siderolabs/talos/pkg/machinery/client/config"
+	"helm.sh/helm/v3/pkg/chart"
+	"helm.sh/helm/v3/pkg/chartutil"
+	"helm.sh/helm/v3/pkg/repo"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	clusterctl "sigs.k8s.io/cluster-api/cmd/clusterctl/client"
+	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/config"
+
+	"github.com/slipway-k8s/slipway/bootstrap"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
+	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+	"github.com/slipway-k8s/slipway/internal/talos"
 )
+
+type object = map[string]any
+
+// loadBalancer is the address that the world gives the cluster; nothing listens there.
+const loadBalancer = "127.0.0.9"
+
+// world is Hetzner, a management and a workload cluster, and everything that works in them, as far as the steps can see.
+type world struct {
+	mgmt, workload *kubetest.Server
+	hetzner        *hetznertest.Server
+	provider       *fakeProvider
+	talosconfig    []byte
+	charts         string // address of the chart repository
+	state          string // folder
+	log            *safeBuffer
+
+	mu    sync.Mutex
+	inits []clusterctl.InitOptions
+	urls  []string // of the providers, as clusterctl was configured at the last init
+}
+
+func capiResource(kind, plural, group, version string) kubetest.Resource {
+	return kubetest.Resource{Group: group, Version: version, Kind: kind, Plural: plural}
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	const infrastructure = "infrastructure.cluster.x-k8s.io"
+	w := &world{
+		mgmt: kubetest.New("management",
+			capiResource("Cluster", "clusters", "cluster.x-k8s.io", "v1beta1"),
+			capiResource("Machine", "machines", "cluster.x-k8s.io", "v1beta1"),
+			capiResource("MachineHealthCheck", "machinehealthchecks", "cluster.x-k8s.io", "v1beta1"),
+			capiResource("HetznerCluster", "hetznerclusters", infrastructure, "v1beta1"),
+			capiResource("HCloudMachine", "hcloudmachines", infrastructure, "v1beta1"),
+			capiResource("HCloudMachineTemplate", "hcloudmachinetemplates", infrastructure, "v1beta1"),
+			capiResource("TalosControlPlane", "taloscontrolplanes", "controlplane.cluster.x-k8s.io", "v1alpha3"),
+			capiResource("Provider", "providers", "clusterctl.cluster.x-k8s.io", "v1alpha3"),
+		),
+		workload: kubetest.New("workload"), hetzner: hetznertest.New(), charts: serveCharts(t),
+		talosconfig: newTalosconfig(t), state: t.TempDir(), log: &safeBuffer{},
+	}
+	w.provider = &fakeProvider{kubeconfig: w.mgmt.Kubeconfig(), exists: true}
+	w.hetzner.SetImages(hetznertest.Image(1, Defaults().Image("amd64"), "x86", "available"))
+	w.mgmt.React, w.workload.React = w.reactManagement, w.reactWorkload
+	t.Cleanup(func() {
+		w.hetzner.Close()
+		for _, s := range []*kubetest.Server{w.mgmt, w.workload} {
+			s.CloseClientConnections()
+			s.Close()
+		}
+	})
+	return w
+}
+
+func (w *world) config() Config {
+	c := Defaults()
+	c.CiliumRepository, c.HCloudCCMRepository, c.TalosCCMRepository = w.charts, w.charts, w.charts
+	return c
+}
+
+func (w *world) tools() Tools {
+	return Tools{
+		Hetzner: w.hetzner.Client(hetznertest.Token), Token: NewSecret(hetznertest.Token), Management: w.provider,
+		Files: Files(filepath.Join(w.state, "state")), Log: w.log, Overrides: filepath.Join(w.state, "own"),
+		Clusterctl: func(_ context.Context, c config.Client) (Initializer, error) { return &fakeClusterctl{w, c}, nil },
+		Talos:      func([]byte) (TalosClient, error) { return healthyTalos{}, nil },
+	}
+}
+
+// run runs the whole plan.
+func (w *world) run(t *testing.T, cfg Config, journal flow.Journal, observe func(flow.Event)) (*flow.Report, error) {
+	t.Helper()
+	plan, err := New(cfg, w.tools())
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Nothing in the world takes longer than milliseconds; what the steps last said tells what they hang on.
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	return plan.Graph.Run(ctx, flow.Options{Journal: journal, Targets: plan.Bootstrap, Observe: func(e flow.Event) {
+		t.Log(e.Kind, e.Step, e.Message, e.Err)
+		if observe != nil {
+			observe(e)
+		}
+	}})
+}
+
+// writes counts everything that anybody was asked to change.
+func (w *world) writes() int {
+	return len(w.mgmt.Writes()) + len(w.workload.Writes()) + len(w.hetzner.Writes())
+}
+
+const (
+	capi  = "cluster.x-k8s.io/v1beta1"
+	caph  = "infrastructure.cluster.x-k8s.io/v1beta1"
+	cacpt = "controlplane.cluster.x-k8s.io/v1alpha3"
+)
+
+// reactManagement plays CAPH, CABPT and CACPPT.
+func (w *world) reactManagement(o *unstructured.Unstructured) {
+	owned := map[string]string{"caph-cluster-k8s": "owned"}
+	switch o.GetKind() {
+	case "HetznerCluster":
+		if text(o, "spec", "controlPlaneEndpoint", "host") == "" {
+			w.hetzner.SetNetworks(schema.Network{ID: 77, Labels: owned, IPRange: "10.10.0.0/16"})
+			w.mgmt.Change(caph, "HetznerCluster", Namespace, "k8s", object{"spec": object{"controlPlaneEndpoint": object{"host": loadBalancer}}})
+		}
+	case "TalosControlPlane":
+		if w.mgmt.Get(capi, "Machine", Namespace, "k8s-control-plane-0") != nil {
+			return // made already
+		}
+		var servers []schema.Server
+		for i := range 3 {
+			name := fmt.Sprintf("k8s-control-plane-%d", i)
+			private := fmt.Sprintf("10.10.64.%d", 2+i)
+			servers = append(servers, schema.Server{ID: int64(100 + i), Name: name, Status: "running", Labels: owned, PrivateNet: []schema.ServerPrivateNet{{IP: private}}})
+			labels := object{clusterNameLabel: "k8s", controlPlaneLabel: ""}
+			w.mgmt.Put(kubetest.Object(caph, "HCloudMachine", Namespace, name, object{
+				"metadata": object{"labels": labels}, "spec": object{"providerID": fmt.Sprintf("hcloud://%d", 100+i)}, "status": object{"instanceState": "running"},
+			}))
+			w.mgmt.Put(kubetest.Object(capi, "Machine", Namespace, name, object{
+				"metadata": object{"labels": labels}, "spec": object{"infrastructureRef": object{"name": name}},
+				"status": object{"addresses": []any{object{"type": "InternalIP", "address": private}, object{"type": "ExternalIP", "address": "127.0.1." + fmt.Sprint(i)}}},
+			}))
+			w.workload.Put(kubetest.Object("v1", "Node", "", name, object{
+				"metadata": object{"labels": object{controlPlaneRole: ""}},
+				"spec":     object{"taints": []any{object{"key": uninitializedTaint, "effect": "NoSchedule"}}},
+				"status":   object{"nodeInfo": object{"kubeletVersion": "v1.32.2"}, "addresses": []any{object{"type": "InternalIP", "address": private}}},
+			}))
+		}
+		w.hetzner.SetServers(servers...)
+		secret := func(name, key string, value []byte) {
+			w.mgmt.Put(kubetest.Object("v1", "Secret", Namespace, name, object{"metadata": object{"labels": object{clusterNameLabel: "k8s"}}, "data": object{key: value}}))
+		}
+		secret("k8s-kubeconfig", "value", w.workload.Kubeconfig())
+		secret("k8s-talosconfig", "talosconfig", w.talosconfig)
+		w.mgmt.Change(cacpt, "TalosControlPlane", Namespace, "k8s-control-plane", object{"status": object{"initialized": true}})
+	}
+}
+
+// reactWorkload plays the controllers of workloads, Cilium and the Hetzner CCM.
+func (w *world) reactWorkload(o *unstructured.Unstructured) {
+	ready := object{"replicas": 1, "updatedReplicas": 1, "availableReplicas": 1, "desiredNumberScheduled": 3, "updatedNumberScheduled": 3, "numberReady": 3}
+	if o.GetKind() != "DaemonSet" && o.GetKind() != "Deployment" {
+		return
+	}
+	w.workload.Change("apps/v1", o.GetKind(), o.GetNamespace(), o.GetName(), object{"status": ready})
+	for i := range 3 {
+		name := fmt.Sprintf("k8s-control-plane-%d", i)
+		switch o.GetName() {
+		case "cilium":
+			w.workload.Change("v1", "Node", "", name, object{"status": object{"conditions": []any{object{"type": "Ready", "status": "True"}}}})
+		case "hcloud-cloud-controller-manager":
+			w.workload.Change("v1", "Node", "", name, object{"spec": object{"providerID": fmt.Sprintf("hcloud://%d", 100+i), "taints": nil}})
+			w.mgmt.Change(capi, "Machine", Namespace, name, object{"status": object{"nodeRef": object{"name": name}}})
+		}
+	}
+}
+
+// fakeClusterctl installs inventory objects and Deployments, as far as anyone looks at them.
+type fakeClusterctl struct {
+	w      *world
+	config config.Client
+}
+
+func (f *fakeClusterctl) Init(_ context.Context, o clusterctl.InitOptions) ([]clusterctl.Components, error) {
+	f.w.mu.Lock()
+	defer f.w.mu.Unlock()
+	f.w.inits = append(f.w.inits, o)
+	f.w.urls = nil
+	listed, err := f.config.Providers().List()
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range listed {
+		f.w.urls = append(f.w.urls, p.URL())
+	}
+	f.w.install(Defaults())
+	return nil, nil
+}
+
+func (w *world) install(c Config) {
+	b := &bootstrapper{cfg: c}
+	for _, p := range b.providers() {
+		labels := object{providerLabel: p.label}
+		w.mgmt.Put(kubetest.Object("clusterctl.cluster.x-k8s.io/v1alpha3", "Provider", p.label, p.label, object{"metadata": object{"labels": labels}, "version": p.version}))
+		w.mgmt.Put(kubetest.Object("apps/v1", "Deployment", p.label, "manager", object{
+			"metadata": object{"labels": labels}, "spec": object{"replicas": 1}, "status": object{"replicas": 1, "updatedReplicas": 1, "availableReplicas": 1},
+		}))
+	}
+}
+
+// healthyTalos answers on every address.
+type healthyTalos struct{}
+
+func (healthyTalos) Ask(context.Context, string) (talos.Node, error) {
+	return talos.Node{Version: "v1.12.2", Etcd: "Running", Healthy: true}, nil
+}
 
 // fakeProvider gives out one management cluster.
 type fakeProvider struct {
@@ -24,3 +251,72 @@ func (p *fakeProvider) Ensure(context.Context, string, flow.Say) ([]byte, error)
 func (p *fakeProvider) Exists(context.Context, string) (bool, error) { return p.exists, p.err }
 
 func (p *fakeProvider) Delete(context.Context, string) error { return nil }
+
+// serveCharts serves a small chart for each of the three releases, at the default versions.
+func serveCharts(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	d := Defaults()
+	for _, c := range []struct {
+		chart         bootstrap.Chart
+		version, kind string
+	}{{bootstrap.Cilium(), d.CiliumVersion, "DaemonSet"}, {bootstrap.HCloudCCM(), d.HCloudCCMVersion, "Deployment"}, {bootstrap.TalosCCM(), d.TalosCCMVersion, "DaemonSet"}} {
+		manifest := fmt.Sprintf("apiVersion: apps/v1\nkind: %s\nmetadata: {name: {{ .Release.Name }}}\nspec: {selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}}\n", c.kind)
+		ch := &chart.Chart{
+			Metadata:  &chart.Metadata{APIVersion: "v2", Name: c.chart.Name, Version: c.version},
+			Templates: []*chart.File{{Name: "templates/workload.yaml", Data: []byte(manifest)}},
+		}
+		if _, err := chartutil.Save(ch, dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	index, err := repo.IndexDirectory(dir, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := index.WriteFile(filepath.Join(dir, "index.yaml"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewServer(http.FileServer(http.Dir(dir)))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+// newTalosconfig makes credentials of a cluster of their own, pointing at one public address as CABPT's do at first.
+func newTalosconfig(t *testing.T) []byte {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), NotAfter: time.Now().Add(365 * 24 * time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	crt := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	c := talosconfig.NewConfig("k8s", []string{"127.0.1.0"}, crt, &xcrypto.PEMEncodedCertificateAndKey{Crt: crt, Key: []byte("key")})
+	data, err := c.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// safeBuffer is a buffer for several writers.
+type safeBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *safeBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *safeBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}

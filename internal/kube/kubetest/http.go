@@ -124,6 +124,7 @@ func (s *Server) serveCollection(w http.ResponseWriter, r *http.Request, path st
 		}
 		if r.URL.Query().Get("dryRun") == "" {
 			o = s.store(at, o)
+			s.react(o)
 		}
 		reply(w, http.StatusCreated, o.Object)
 	default:
@@ -165,7 +166,9 @@ func (s *Server) serveObject(w http.ResponseWriter, r *http.Request, path string
 			merge(merged.Object, in.Object)
 			in = merged
 		}
-		reply(w, http.StatusOK, s.store(path, in).Object)
+		o = s.store(path, in)
+		s.react(o)
+		reply(w, http.StatusOK, o.Object)
 	default:
 		refuse(w, http.StatusMethodNotAllowed, r.Method)
 	}
@@ -198,6 +201,12 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, path string) {
 			}
 			_ = flush.Flush()
 		}
+	}
+}
+
+func (s *Server) react(o *unstructured.Unstructured) {
+	if s.React != nil {
+		go s.React(o.DeepCopy())
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
 // Resource is a kind that the server knows.
@@ -54,6 +55,9 @@ type Server struct {
 	// Fail may answer a request in the server's place: a status code other than 0, and a message. It is set before the
 	// server is used.
 	Fail func(*http.Request) (code int, message string)
+	// React plays the controllers: it gets every object that a client wrote, after the client has its answer. It is set
+	// before the server is used.
+	React func(*unstructured.Unstructured)
 
 	mu        sync.Mutex
 	resources []Resource
@@ -98,15 +102,7 @@ func Object(apiVersion, kind, namespace, name string, fields map[string]any) *un
 	}
 	o := map[string]any{"apiVersion": apiVersion, "kind": kind, "metadata": metadata}
 	merge(o, fields)
-	data, err := json.Marshal(o)
-	if err != nil {
-		panic(err)
-	}
-	u := &unstructured.Unstructured{}
-	if err := u.UnmarshalJSON(data); err != nil {
-		panic(err)
-	}
-	return u
+	return &unstructured.Unstructured{Object: roundTrip(o)}
 }
 
 // Put stores an object as it is, in place of one of its name; a UID is made up where it has none.
@@ -275,5 +271,13 @@ func merge(dst, src map[string]any) {
 
 // roundTrip gives fields the types that JSON would.
 func roundTrip(fields map[string]any) map[string]any {
-	return Object("v1", "Any", "", "any", fields).Object
+	out := map[string]any{}
+	data, err := json.Marshal(fields)
+	if err == nil {
+		err = utiljson.Unmarshal(data, &out)
+	}
+	if err != nil {
+		panic(err)
+	}
+	return out
 }

@@ -1,0 +1,117 @@
+package hetzner_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
+
+	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
+)
+
+func start(t *testing.T) *hetznertest.Server {
+	t.Helper()
+	s := hetznertest.New()
+	t.Cleanup(s.Close)
+	return s
+}
+
+func TestFindOffer(t *testing.T) {
+	c := start(t).Client(hetznertest.Token)
+	for serverType, architecture := range map[string]string{"cx33": "amd64", "cax21": "arm64"} {
+		got, err := hetzner.FindOffer(t.Context(), c, "nbg1", serverType, "lb11")
+		want := hetzner.Offer{Location: "nbg1", NetworkZone: "eu-central", ServerType: serverType, Architecture: architecture, LoadBalancerType: "lb11"}
+		if err != nil || got != want {
+			t.Errorf("got %+v, %v; want %+v", got, err, want)
+		}
+	}
+}
+
+func TestFindOfferNamesWhatIsUnknown(t *testing.T) {
+	c := start(t).Client(hetznertest.Token)
+	for _, tt := range []struct{ location, serverType, loadBalancer, want string }{
+		{"xyz1", "cx33", "lb11", `location "xyz1" does not exist at Hetzner: choose one of fsn1, nbg1`},
+		{"nbg1", "cx99", "lb11", `server type "cx99" does not exist at Hetzner: choose one of cax21, cx33`},
+		{"nbg1", "cx33", "lb99", `load balancer type "lb99"`},
+		{"fsn1", "cx33", "lb11", `"cx33" is not sold in fsn1`},
+	} {
+		_, err := hetzner.FindOffer(t.Context(), c, tt.location, tt.serverType, tt.loadBalancer)
+		var unknown *hetzner.Unknown
+		if !errors.As(err, &unknown) || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("got %v, want %s", err, tt.want)
+		}
+	}
+}
+
+func TestWrongToken(t *testing.T) {
+	_, err := hetzner.FindOffer(t.Context(), start(t).Client("a-token-nobody-knows"), "nbg1", "cx33", "lb11")
+	if !errors.Is(err, hetzner.ErrToken) {
+		t.Fatalf("got %v", err)
+	}
+	if strings.Contains(err.Error(), "a-token-nobody-knows") {
+		t.Errorf("the error shows the token: %v", err)
+	}
+}
+
+func TestFindImage(t *testing.T) {
+	name := "talos-amd64-v1.12.2"
+	named := hetznertest.Image(9, "other", "x86", "available")
+	named.Name = &name
+	for _, tt := range []struct {
+		what   string
+		images []schema.Image
+		id     int64
+		want   string // part of the error; empty: found
+	}{
+		{"one", []schema.Image{hetznertest.Image(1, name, "x86", "available")}, 1, ""},
+		{"other architecture beside it", []schema.Image{hetznertest.Image(1, name, "x86", "available"), hetznertest.Image(2, name, "arm", "available")}, 1, ""},
+		{"by name", []schema.Image{named}, 9, ""},
+		{"none", []schema.Image{hetznertest.Image(1, "other", "x86", "available")}, 0, "no image for amd64"},
+		{"only the other architecture", []schema.Image{hetznertest.Image(1, name, "arm", "available")}, 0, "no image for amd64"},
+		{"two", []schema.Image{hetznertest.Image(7, name, "x86", "available"), hetznertest.Image(5, name, "x86", "creating")}, 0, "[5 7]"},
+		{"label and name", []schema.Image{hetznertest.Image(1, name, "x86", "available"), named}, 0, "2 images"},
+	} {
+		t.Run(tt.what, func(t *testing.T) {
+			s := start(t)
+			s.SetImages(tt.images...)
+			got, err := hetzner.FindImage(t.Context(), s.Client(hetznertest.Token), name, "amd64")
+			if tt.want == "" {
+				if err != nil || got.ID != tt.id || !got.Available() {
+					t.Errorf("got %+v, %v", got, err)
+				}
+				return
+			}
+			var mismatch *hetzner.ImageError
+			if !errors.As(err, &mismatch) || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want %s", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestWhatBelongsToACluster(t *testing.T) {
+	s := start(t)
+	c := s.Client(hetznertest.Token)
+	mine, other := map[string]string{"caph-cluster-k8s": "owned"}, map[string]string{"caph-cluster-demo": "owned"}
+	s.SetServers(
+		schema.Server{ID: 2, Name: "k8s-b", Status: "running", Labels: mine, PrivateNet: []schema.ServerPrivateNet{{IP: "10.10.64.3"}}},
+		schema.Server{ID: 1, Name: "k8s-a", Labels: mine}, schema.Server{ID: 3, Name: "demo-a", Labels: other},
+	)
+	servers, err := hetzner.Servers(t.Context(), c, "k8s")
+	if err != nil || len(servers) != 2 || servers[0].Name != "k8s-a" || servers[1].ProviderID() != "hcloud://2" || servers[1].Private[0].String() != "10.10.64.3" {
+		t.Errorf("servers %+v, %v", servers, err)
+	}
+	if id, err := hetzner.NetworkID(t.Context(), c, "k8s"); err != nil || id != 0 {
+		t.Errorf("network %d, %v", id, err)
+	}
+	s.SetNetworks(schema.Network{ID: 8, Labels: mine, IPRange: "10.10.0.0/16"}, schema.Network{ID: 9, Labels: other, IPRange: "10.10.0.0/16"})
+	if id, err := hetzner.NetworkID(t.Context(), c, "k8s"); err != nil || id != 8 {
+		t.Errorf("network %d, %v", id, err)
+	}
+	s.SetNetworks(schema.Network{ID: 8, Labels: mine, IPRange: "10.10.0.0/16"}, schema.Network{ID: 9, Labels: mine, IPRange: "10.10.0.0/16"})
+	if _, err := hetzner.NetworkID(t.Context(), c, "k8s"); err == nil || !strings.Contains(err.Error(), "2 networks") {
+		t.Errorf("two networks: %v", err)
+	}
+}

@@ -1,0 +1,130 @@
+// Package hetznertest is the part of the Hetzner Cloud API that only reads, in memory, for tests.
+package hetznertest
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/hetznercloud/hcloud-go/v2/hcloud"
+	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
+)
+
+// Token is the one that the server takes.
+const Token = "planted-token-of-the-tests"
+
+// Server is the API. It sells cx33 and cax21 in nbg1, and knows nothing else until told.
+type Server struct {
+	*httptest.Server
+	mu       sync.Mutex
+	images   []schema.Image
+	networks []schema.Network
+	servers  []schema.Server
+	requests []string
+}
+
+// New starts a server on loopback.
+func New() *Server {
+	s := &Server{}
+	s.Server = httptest.NewServer(http.HandlerFunc(s.serve))
+	return s
+}
+
+// Client speaks to the server with a token. It does not retry.
+func (s *Server) Client(token string) *hcloud.Client {
+	return hcloud.NewClient(hcloud.WithEndpoint(s.URL), hcloud.WithToken(token), hcloud.WithRetryOpts(hcloud.RetryOpts{MaxRetries: 0}))
+}
+
+// SetImages replaces the images.
+func (s *Server) SetImages(images ...schema.Image) { s.set(func() { s.images = images }) }
+
+// SetNetworks replaces the networks.
+func (s *Server) SetNetworks(networks ...schema.Network) { s.set(func() { s.networks = networks }) }
+
+// SetServers replaces the servers.
+func (s *Server) SetServers(servers ...schema.Server) { s.set(func() { s.servers = servers }) }
+
+func (s *Server) set(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
+}
+
+// Writes lists the requests so far that were not GET.
+func (s *Server) Writes() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(s.requests), func(r string) bool { return strings.HasPrefix(r, http.MethodGet) })
+}
+
+// Image is a snapshot with the label that CAPH looks for.
+func Image(id int64, name, architecture, status string) schema.Image {
+	return schema.Image{ID: id, Type: "snapshot", Status: status, Architecture: architecture, Labels: map[string]string{"caph-image-name": name, "os": "talos"}}
+}
+
+func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.requests = append(s.requests, r.Method+" "+r.URL.String())
+	if r.Header.Get("Authorization") != "Bearer "+Token {
+		reply(w, http.StatusUnauthorized, schema.ErrorResponse{Error: schema.Error{Code: "unauthorized", Message: "unable to authenticate"}})
+		return
+	}
+	nbg1 := schema.Location{ID: 1, Name: "nbg1", NetworkZone: "eu-central"}
+	serverType := func(id int64, name, architecture string) schema.ServerType {
+		return schema.ServerType{ID: id, Name: name, Architecture: architecture, Prices: []schema.PricingServerTypePrice{{Location: "nbg1"}}}
+	}
+	q := r.URL.Query()
+	named := func(name string) bool { return q.Get("name") == "" || q.Get("name") == name }
+	chosen := func(labels map[string]string) bool { return matches(q.Get("label_selector"), labels) }
+	switch r.URL.Path {
+	case "/locations":
+		all := []schema.Location{nbg1, {ID: 2, Name: "fsn1", NetworkZone: "eu-central"}}
+		reply(w, http.StatusOK, map[string]any{"locations": keep(all, func(l schema.Location) bool { return named(l.Name) })})
+	case "/server_types":
+		all := []schema.ServerType{serverType(1, "cx33", "x86"), serverType(2, "cax21", "arm")}
+		reply(w, http.StatusOK, map[string]any{"server_types": keep(all, func(t schema.ServerType) bool { return named(t.Name) })})
+	case "/load_balancer_types":
+		all := []schema.LoadBalancerType{{ID: 1, Name: "lb11"}}
+		reply(w, http.StatusOK, map[string]any{"load_balancer_types": keep(all, func(t schema.LoadBalancerType) bool { return named(t.Name) })})
+	case "/images":
+		reply(w, http.StatusOK, map[string]any{"images": keep(s.images, func(i schema.Image) bool {
+			name := ""
+			if i.Name != nil {
+				name = *i.Name
+			}
+			return named(name) && chosen(i.Labels) && (q.Get("architecture") == "" || q.Get("architecture") == i.Architecture)
+		})})
+	case "/networks":
+		reply(w, http.StatusOK, map[string]any{"networks": keep(s.networks, func(n schema.Network) bool { return chosen(n.Labels) })})
+	case "/servers":
+		reply(w, http.StatusOK, map[string]any{"servers": keep(s.servers, func(v schema.Server) bool { return chosen(v.Labels) })})
+	default:
+		reply(w, http.StatusNotFound, schema.ErrorResponse{Error: schema.Error{Code: "not_found", Message: r.URL.Path}})
+	}
+}
+
+// matches knows the selectors "" and "key==value".
+func matches(selector string, labels map[string]string) bool {
+	key, value, ok := strings.Cut(selector, "==")
+	return !ok || labels[key] == value
+}
+
+func keep[T any](all []T, want func(T) bool) []T {
+	kept := []T{}
+	for _, v := range all {
+		if want(v) {
+			kept = append(kept, v)
+		}
+	}
+	return kept
+}
+
+func reply(w http.ResponseWriter, code int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(v)
+}

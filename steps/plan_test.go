@@ -1,0 +1,361 @@
+package steps
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
+
+	"github.com/slipway-k8s/slipway/bootstrap"
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
+	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+)
+
+// outcomes tells what became of every step.
+func outcomes(r *flow.Report) map[string]flow.Outcome {
+	all := map[string]flow.Outcome{}
+	for _, s := range r.Steps {
+		all[s.Name] = s.Outcome
+	}
+	return all
+}
+
+// ran lists the steps that were not reused.
+func ran(r *flow.Report) []string {
+	var names []string
+	for _, s := range r.Steps {
+		if s.Outcome != flow.Reused {
+			names = append(names, s.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+func TestPlanIsValid(t *testing.T) {
+	w := newWorld(t)
+	plan, err := New(w.config(), w.tools())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range plan.Graph.Steps() {
+		if s.Doc == "" || s.Deadline == 0 {
+			t.Errorf("step %s has no description or no deadline", s.Name)
+		}
+	}
+	if w.writes() > 0 || w.provider.ensured > 0 {
+		t.Error("planning did something")
+	}
+}
+
+func TestBootstrapThenNothing(t *testing.T) {
+	w := newWorld(t)
+	journal := flow.Memory()
+	var events []flow.Event
+	report, err := w.run(t, w.config(), journal, func(e flow.Event) { events = append(events, e) })
+	if err != nil {
+		t.Fatalf("%v\n%s", err, w.log)
+	}
+	if n := len(report.Steps); n != 13 || len(ran(report)) != 13 {
+		t.Fatalf("%d steps, of which %v ran", n, ran(report))
+	}
+	plan, err := New(w.config(), w.tools())
+	if err != nil {
+		t.Fatal(err)
+	}
+	nodes, ok, err := flow.Restore(t.Context(), journal, plan.Nodes)
+	if err != nil || !ok || len(nodes.Nodes) != 3 || nodes.Nodes[2].ProviderID != "hcloud://102" || !nodes.Nodes[2].ControlPlane {
+		t.Errorf("nodes %+v, %v, %v", nodes, ok, err)
+	}
+	for _, file := range []string{managementFile, kubeconfigFile, talosconfigFile} {
+		info, err := os.Stat(w.tools().Files.Path(file))
+		if err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v", file, info, err)
+		}
+	}
+
+	before := w.writes()
+	again, err := w.run(t, w.config(), journal, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if names := ran(again); len(names) > 0 {
+		t.Errorf("the second run ran %v: %v", names, reasons(again))
+	}
+	if n := w.writes() - before; n > 0 {
+		t.Errorf("the second run wrote %d times", n)
+	}
+
+	snapshot, err := journal.Load(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, v := range map[string]any{"journal": snapshot, "events": events, "log": w.log.String()} {
+		data, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(data), hetznertest.Token) {
+			t.Errorf("the token is in the %s", what)
+		}
+	}
+}
+
+func reasons(r *flow.Report) map[string]string {
+	all := map[string]string{}
+	for _, s := range r.Steps {
+		all[s.Name] = s.Reason
+	}
+	return all
+}
+
+func TestLostJournalMakesNothingTwice(t *testing.T) {
+	w := newWorld(t)
+	if _, err := w.run(t, w.config(), flow.Memory(), nil); err != nil {
+		t.Fatal(err)
+	}
+	hosts := 0
+	for _, r := range w.mgmt.Writes() {
+		if strings.Contains(r.Path, "/hetznerclusters/") {
+			hosts++
+		}
+	}
+	inits := len(w.inits)
+	report, err := w.run(t, w.config(), flow.Memory(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(ran(report)) != 13 {
+		t.Errorf("only %v ran", ran(report))
+	}
+	if len(w.inits) != inits {
+		t.Error("the providers were installed again")
+	}
+	if w.mgmt.Get(caph, "HetznerCluster", Namespace, "k8s").Object["spec"].(object)["controlPlaneEndpoint"].(object)["host"] != loadBalancer {
+		t.Error("the endpoint was taken back")
+	}
+	for _, release := range []string{"cilium", "hcloud-cloud-controller-manager", "talos-cloud-controller-manager"} {
+		if w.workload.Get("v1", "Secret", "kube-system", "sh.helm.release.v1."+release+".v2") != nil {
+			t.Errorf("release %s was upgraded without a reason", release)
+		}
+	}
+	if hosts != 2 {
+		t.Errorf("the HetznerCluster was applied %d times in the first run, in two parts it is 2", hosts)
+	}
+}
+
+func TestClusterNamesItsControlPlaneLast(t *testing.T) {
+	w := newWorld(t)
+	if _, err := w.run(t, w.config(), flow.Memory(), nil); err != nil {
+		t.Fatal(err)
+	}
+	var order []string
+	for _, r := range w.mgmt.Writes() {
+		for _, kind := range []string{"/clusters/", "/taloscontrolplanes/"} {
+			if strings.Contains(r.Path, "x-k8s.io") && strings.Contains(r.Path, kind) {
+				order = append(order, strings.Trim(kind, "/"))
+			}
+		}
+	}
+	if got := strings.Join(order, " "); got != "clusters taloscontrolplanes clusters" {
+		t.Errorf("applied in the order %s", got)
+	}
+}
+
+func TestOnlyWhatChangedRuns(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(*testing.T, *world, *Config)
+		want   []string
+	}{
+		"values file": {func(t *testing.T, w *world, _ *Config) {
+			write(t, w.tools().Overrides, "bootstrap/"+bootstrap.Cilium().Values, "hubble: {enabled: false}\n")
+		}, []string{"cilium", "wait-nodes"}},
+		"release deleted": {func(_ *testing.T, w *world, _ *Config) {
+			w.workload.Remove("v1", "Secret", "kube-system", "sh.helm.release.v1.talos-cloud-controller-manager.v1")
+			w.workload.Remove("apps/v1", "DaemonSet", "kube-system", "talos-cloud-controller-manager")
+		}, []string{"talos-ccm"}},
+		"workload deleted": {func(_ *testing.T, w *world, _ *Config) {
+			w.workload.Remove("apps/v1", "DaemonSet", "kube-system", "cilium")
+		}, []string{"cilium", "wait-nodes"}},
+		"kubeconfig file lost": {func(t *testing.T, w *world, _ *Config) {
+			if err := os.Remove(w.tools().Files.Path(kubeconfigFile)); err != nil {
+				t.Fatal(err)
+			}
+		}, []string{"kubeconfig"}},
+		"talosconfig damaged": {func(t *testing.T, w *world, _ *Config) {
+			write(t, string(w.tools().Files), talosconfigFile, "context: nowhere\n")
+		}, []string{"talosconfig"}},
+		"talosconfig rewritten by the provider": {func(_ *testing.T, w *world, _ *Config) {
+			w.mgmt.Change("v1", "Secret", Namespace, "k8s-talosconfig", object{"metadata": object{"annotations": object{"touched": "yes"}}})
+		}, nil},
+		"Secret changed": {func(_ *testing.T, w *world, _ *Config) {
+			w.mgmt.Change("v1", "Secret", Namespace, TokenSecretName, object{"data": object{TokenSecretKey: []byte("another")}})
+		}, []string{"secret"}},
+		"CCM's Secret gone": {func(_ *testing.T, w *world, _ *Config) {
+			w.workload.Remove("v1", "Secret", "kube-system", "hcloud")
+		}, []string{"hcloud-ccm", "wait-nodes"}},
+		"provider's Deployment down": {func(_ *testing.T, w *world, _ *Config) {
+			w.mgmt.Change("apps/v1", "Deployment", "cluster-api", "manager", object{"status": object{"availableReplicas": 0}})
+		}, []string{"capi-init"}},
+		"health check deleted": {func(_ *testing.T, w *world, _ *Config) {
+			w.mgmt.Remove(capi, "MachineHealthCheck", Namespace, "k8s-control-plane")
+		}, []string{"apply"}},
+		"longer patience": {func(t *testing.T, _ *world, c *Config) { set(t, c, "RELEASE_TIMEOUT=20m") }, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			journal, cfg := flow.Memory(), w.config()
+			if _, err := w.run(t, cfg, journal, nil); err != nil {
+				t.Fatal(err)
+			}
+			tt.change(t, w, &cfg)
+			report, err := w.run(t, cfg, journal, func(e flow.Event) {
+				if e.Kind == flow.StepStarted && e.Step == "capi-init" {
+					w.install(cfg) // somebody starts the Deployment again
+				}
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := ran(report); !slices.Equal(got, tt.want) {
+				t.Errorf("ran %v, want %v: %v", got, tt.want, reasons(report))
+			}
+			again, err := w.run(t, cfg, journal, nil)
+			if err != nil || len(ran(again)) > 0 {
+				t.Errorf("the run after that ran %v: %v", ran(again), err)
+			}
+		})
+	}
+}
+
+func TestSilentManagementClusterIsNotRecreated(t *testing.T) {
+	w := newWorld(t)
+	journal := flow.Memory()
+	if _, err := w.run(t, w.config(), journal, nil); err != nil {
+		t.Fatal(err)
+	}
+	w.mgmt.CloseClientConnections()
+	w.mgmt.Close()
+	for name, tt := range map[string]struct {
+		exists bool
+		err    error
+	}{"exists": {true, nil}, "provider cannot tell": {false, errors.New("docker is not running")}} {
+		t.Run(name, func(t *testing.T) {
+			w.provider.exists, w.provider.err = tt.exists, tt.err
+			_, err := w.run(t, w.config(), journal, nil)
+			var unverifiable *flow.UnverifiableError
+			if !errors.As(err, &unverifiable) || unverifiable.Step != "kind-create" {
+				t.Errorf("got %v", err)
+			}
+			if w.provider.ensured != 1 {
+				t.Error("it was made again")
+			}
+		})
+	}
+}
+
+func TestVanishedManagementClusterIsMadeAgain(t *testing.T) {
+	w := newWorld(t)
+	journal := flow.Memory()
+	if _, err := w.run(t, w.config(), journal, nil); err != nil {
+		t.Fatal(err)
+	}
+	other := newWorld(t) // everything is gone, and a new management cluster can be made
+	w.mgmt.CloseClientConnections()
+	w.mgmt.Close()
+	w.provider.exists, w.provider.kubeconfig = false, other.mgmt.Kubeconfig()
+	w.mgmt, w.workload, w.hetzner = other.mgmt, other.workload, other.hetzner
+	w.mgmt.React, w.workload.React = w.reactManagement, w.reactWorkload
+	w.mgmt.Put(kubetest.Object("v1", "Namespace", "", "kube-system", nil))
+	report, err := w.run(t, w.config(), journal, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w.provider.ensured != 2 || !slices.Contains(ran(report), "apply") || !slices.Contains(ran(report), "wait-nodes") {
+		t.Errorf("ensured %d times, ran %v", w.provider.ensured, ran(report))
+	}
+}
+
+func TestNoSecondClusterBesideAnUnknownOne(t *testing.T) {
+	w := newWorld(t)
+	w.hetzner.SetServers(schema.Server{ID: 1, Name: "k8s-control-plane-old", Labels: map[string]string{"caph-cluster-k8s": "owned"}})
+	_, err := w.run(t, w.config(), flow.Memory(), nil)
+	if err == nil || !strings.Contains(err.Error(), "k8s-control-plane-old") {
+		t.Fatalf("got %v", err)
+	}
+	if w.mgmt.Get(capi, "Cluster", Namespace, "k8s") != nil {
+		t.Error("the cluster was made beside the old one")
+	}
+}
+
+func TestWhatOnlyTheCloudKnows(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(*testing.T, *world, *Config, *Tools)
+		want   string
+	}{
+		"server type": {func(t *testing.T, _ *world, c *Config, _ *Tools) { set(t, c, "SERVER_TYPE=cx99") }, "cx33"},
+		"wrong token": {func(_ *testing.T, w *world, _ *Config, tools *Tools) { tools.Hetzner = w.hetzner.Client("wrong-token") }, "token"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			cfg, tools := w.config(), w.tools()
+			tt.change(t, w, &cfg, &tools)
+			plan, err := New(cfg, tools)
+			if err != nil {
+				t.Fatal(err)
+			}
+			report, err := plan.Graph.Run(t.Context(), flow.Options{Targets: plan.Bootstrap})
+			if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "wrong-token") {
+				t.Errorf("got %v", err)
+			}
+			if outcomes(report)["preflight"] != flow.Failed || w.provider.ensured > 0 || w.writes() > 0 {
+				t.Errorf("something was made: %v", outcomes(report))
+			}
+		})
+	}
+}
+
+func TestProvidersAreNotReplaced(t *testing.T) {
+	w := newWorld(t)
+	old := Defaults()
+	old.CABPTVersion = "v0.6.0"
+	w.install(old)
+	_, err := w.run(t, w.config(), flow.Memory(), nil)
+	if err == nil || !strings.Contains(err.Error(), "bootstrap-talos is installed at v0.6.0, not v0.6.11") {
+		t.Errorf("got %v", err)
+	}
+	if len(w.inits) > 0 {
+		t.Error("clusterctl was called")
+	}
+}
+
+func TestClusterctlIsToldEverything(t *testing.T) {
+	w := newWorld(t)
+	cfg := w.config()
+	cfg.ProviderRepository = filepath.Join(w.state, "repository")
+	if _, err := w.run(t, cfg, flow.Memory(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if len(w.inits) != 1 {
+		t.Fatalf("%d calls", len(w.inits))
+	}
+	o := w.inits[0]
+	got := strings.Join(slices.Concat([]string{o.CoreProvider}, o.BootstrapProviders, o.ControlPlaneProviders, o.InfrastructureProviders), " ")
+	if got != "cluster-api:v1.10.10 talos:v0.6.11 talos:v0.5.12 hetzner:v1.0.7" {
+		t.Errorf("asked for %s", got)
+	}
+	for _, want := range []string{
+		"cluster-api/v1.10.10/core-components.yaml", "bootstrap-talos/v0.6.11/bootstrap-components.yaml",
+		"control-plane-talos/v0.5.12/control-plane-components.yaml", "infrastructure-hetzner/v1.0.7/infrastructure-components.yaml",
+	} {
+		if !slices.Contains(w.urls, cfg.ProviderRepository+"/"+want) {
+			t.Errorf("no provider comes from %s: %v", want, w.urls)
+		}
+	}
+}
