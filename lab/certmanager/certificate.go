@@ -101,7 +101,11 @@ func (r *certificateReconciler) Reconcile(ctx context.Context, request reconcile
 			// The issuer's next change brings this Certificate back.
 			return reconcile.Result{}, notReady(wrong.reason, fmt.Sprintf("%s; the issuer cannot sign: %s", wrong.message, err))
 		}
-		if have, err = r.issue(ctx, c, secret, have, by, now); err != nil {
+		have, err = r.issue(ctx, c, secret, have, by, now)
+		if apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) {
+			return reconcile.Result{Requeue: true}, nil // the cache is behind: look again
+		}
+		if err != nil {
 			return reconcile.Result{}, fmt.Errorf("issuing Certificate %s: %w", request, err)
 		}
 		status.Revision = ptr.To(ptr.Deref(status.Revision, 0) + 1)

@@ -384,3 +384,9 @@ func bundles(object *unstructured.Unstructured, path []string) (found []string) 
 	}
 	return found
 }
+
+// TestManifestGrants holds the permissions in the lab's manifest against those that the stand-in needs.
+func TestManifestGrants(t *testing.T) {
+	manifest := filepath.Join("..", "repository", "certmanager", "cert-manager.yaml")
+	standintest.Covers(t, standintest.Granted(t, manifest, "ClusterRole"), Rules())
+}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -139,7 +140,11 @@ func (r *injectReconciler) Reconcile(ctx context.Context, request reconcile.Requ
 	if data, err := client.MergeFrom(before).Data(object); err != nil || string(data) == "{}" {
 		return reconcile.Result{}, err
 	}
-	if err := r.Patch(ctx, object, patch); err != nil {
+	err = r.Patch(ctx, object, patch)
+	if apierrors.IsConflict(err) {
+		return reconcile.Result{Requeue: true}, nil
+	}
+	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("injecting into %s %s: %w", r.what.kind.Kind, request.Name, err)
 	}
 	return reconcile.Result{}, nil

@@ -5,7 +5,8 @@
 // HCLOUD_INSTANCES_ADDRESS_FAMILY, HCLOUD_DEBUG, and HTTPS_PROXY and SSL_CERT_FILE through Go's default HTTP client.
 //
 // Not simulated, and logged where asked for: load balancers for Services, routes (HCLOUD_NETWORK_ROUTES_ENABLED), Robot, and the
-// check against the metadata service that the network is attached (HCLOUD_NETWORK_DISABLE_ATTACHED_CHECK).
+// check against the metadata service that the network is attached (HCLOUD_NETWORK_DISABLE_ATTACHED_CHECK). Its metrics are those
+// of the library, on the secure port; the original's own, on port 8233, are missing.
 package hccm
 
 import (

@@ -1,5 +1,6 @@
 // Package ccm runs a cloud controller manager: the command line, serving and controllers of k8s.io/cloud-provider, on which the
-// originals of hccm and talosccm are built as well. Unlike theirs, its secure port listens on 127.0.0.1 unless told otherwise.
+// originals of hccm and talosccm are built as well. Unlike theirs, its secure port listens on 127.0.0.1 unless told otherwise, and
+// there is none for webhooks.
 package ccm
 
 import (
@@ -77,7 +78,7 @@ func Run(ctx context.Context, args []string, provider string, cloud cloudprovide
 	}
 	o.KubeCloudShared.CloudProvider.Name = provider
 	o.SecureServing.BindAddress = net.IPv4(127, 0, 0, 1)
-	o.Authentication.SkipInClusterLookup = true
+	o.WebhookServing.BindPort = 0 // there are no webhooks, and a certificate for them takes a second to make
 	initialize := func(*cloudcontrollerconfig.CompletedConfig) cloudprovider.Interface { return cloud }
 	command := app.NewCloudControllerManagerCommand(o, initialize, controllers, names.CCMControllerAliases(), cliflag.NamedFlagSets{}, ctx.Done())
 	command.SilenceUsage = true

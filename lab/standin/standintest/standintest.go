@@ -3,7 +3,9 @@
 package standintest
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -19,6 +21,8 @@ import (
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/component-helpers/auth/rbac/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -171,5 +175,37 @@ func Must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Granted returns the rules of a kind of role in a file of manifests.
+func Granted(t *testing.T, path, kind string) (rules []rbacv1.PolicyRule) {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	Must(t, err)
+	documents := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096)
+	for {
+		var role struct {
+			Kind  string              `json:"kind"`
+			Rules []rbacv1.PolicyRule `json:"rules"`
+		}
+		err := documents.Decode(&role)
+		if errors.Is(err, io.EOF) {
+			return rules
+		}
+		Must(t, err)
+		if role.Kind == kind {
+			rules = append(rules, role.Rules...)
+		}
+	}
+}
+
+// Covers checks that what is granted is enough for what is wanted.
+func Covers(t *testing.T, granted, wanted []rbacv1.PolicyRule) {
+	t.Helper()
+	if covered, missing := validation.Covers(granted, wanted); !covered {
+		for _, rule := range missing {
+			t.Errorf("not granted: %v", rule)
+		}
 	}
 }

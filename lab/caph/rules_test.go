@@ -1,0 +1,15 @@
+package caph
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/slipway-k8s/slipway/lab/standin/standintest"
+)
+
+// TestManifestGrants holds the permissions in the lab's manifest against those that the stand-in needs.
+func TestManifestGrants(t *testing.T) {
+	manifest := filepath.Join("..", "repository", "caph", "manager.yaml")
+	standintest.Covers(t, standintest.Granted(t, manifest, "ClusterRole"), Rules())
+	standintest.Covers(t, standintest.Granted(t, manifest, "Role"), LeaderElectionRules())
+}
