@@ -54,8 +54,11 @@ func (y *system) servePlane(ctx context.Context, url string) error {
 	}
 	config.EgressSocket = egress.socket
 
+	y.setAPIServer("waiting for its turn to start")
+	done := y.talos.awaitTurn(ctx)
 	y.setAPIServer("starting")
 	p, err := plane.Start(ctx, y.talos.config.Processes, config)
+	done()
 	if err != nil {
 		return err
 	}
@@ -79,9 +82,27 @@ func (y *system) servePlane(ctx context.Context, url string) error {
 
 	y.plane.set(nil)
 	helpers.Wait()
-	stopping, done := ending(ctx)
-	defer done()
+	stopping, stopped := ending(ctx)
+	defer stopped()
 	return p.Stop(stopping)
+}
+
+// turnTime is how long a kube-apiserver waits for others that are starting: far longer than one takes.
+const turnTime = 20 * time.Second
+
+// awaitTurn waits until few enough kube-apiservers are starting; done ends the turn. Starting one keeps a core busy for three
+// seconds: on two cores three at once are all ready after eight, one after the other the first is after three, and that is
+// what everybody waits for.
+func (t *Talos) awaitTurn(ctx context.Context) (done func()) {
+	timer := time.NewTimer(turnTime)
+	defer timer.Stop()
+	select {
+	case t.starts <- struct{}{}:
+		return func() { <-t.starts }
+	case <-timer.C: // what is before it may never come up
+	case <-ctx.Done():
+	}
+	return func() {}
 }
 
 // adminOf is the access of Talos itself to a kube-apiserver.

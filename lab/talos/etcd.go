@@ -12,6 +12,8 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/api/machine"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -210,6 +212,11 @@ func (e *etcdService) with(ctx context.Context, urls []string, ask func(*clientv
 	c, err := clientv3.New(clientv3.Config{
 		Context: ctx, Endpoints: urls, TLS: e.tls, DialTimeout: etcdTimeout, Logger: zap.NewNop(),
 		MaxUnaryRetries: uint(len(urls)), // each member once: who asks again is told what the last one said
+		// By default a member that is just starting would be tried again after a second only.
+		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: healthFirst, Multiplier: 1, MaxDelay: healthFirst},
+			MinConnectTimeout: etcdTimeout,
+		})},
 	})
 	if err != nil {
 		return fmt.Errorf("make a client for etcd: %w", err)

@@ -1,6 +1,7 @@
 package talos
 
 import (
+	"log/slog"
 	"testing"
 
 	"github.com/siderolabs/talos/pkg/machinery/api/machine"
@@ -44,7 +45,7 @@ func TestEventLog(t *testing.T) {
 
 func TestServicesRememberAndTell(t *testing.T) {
 	events := &eventLog{}
-	s := newServices(events, nil, true)
+	s := newServices(events, slog.New(slog.DiscardHandler), true)
 	_, from, _ := events.after(0)
 	if !s.set(serviceEtcd, stateWaiting, "why") || s.set(serviceEtcd, stateWaiting, "why") {
 		t.Error("a change is told once")

@@ -186,7 +186,7 @@ func newTalos(t testing.TB, dir, bin string) *Talos {
 	t.Cleanup(func() { os.RemoveAll(sockets) })
 	log := slog.New(slog.DiscardHandler)
 	if os.Getenv("SLIPWAY_LAB_LOG") != "" {
-		log = slog.New(slog.NewTextHandler(t.Output(), nil))
+		log = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
 	super := proc.New()
 	x, err := New(Config{

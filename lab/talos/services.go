@@ -176,5 +176,6 @@ var actions = map[string]machine.ServiceStateEvent_Action{
 }
 
 func (s *services) publish(id string, v *service) {
+	s.log.Debug("service", "id", id, "state", v.state, "message", v.message, "health", v.healthMessage)
 	s.events.publish(&machine.ServiceStateEvent{Service: id, Action: actions[v.state], Message: v.message, Health: v.healthInfo()})
 }

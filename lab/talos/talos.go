@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"sync"
@@ -98,6 +99,7 @@ func (c Config) withDefaults() (Config, error) {
 type Talos struct {
 	config    Config
 	discovery *discovery
+	starts    chan struct{} // a place for each kube-apiserver that may be starting at once
 
 	mu      sync.Mutex
 	servers map[int64]*server
@@ -114,7 +116,10 @@ func New(config Config) (*Talos, error) {
 	if err := os.MkdirAll(config.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the folder of the servers: %w", err)
 	}
-	return &Talos{config: config, discovery: newDiscovery(), servers: map[int64]*server{}}, nil
+	return &Talos{
+		config: config, discovery: newDiscovery(), servers: map[int64]*server{},
+		starts: make(chan struct{}, max(1, runtime.NumCPU()/2)),
+	}, nil
 }
 
 // Start powers a server on: with the disk it had, or a new one. It boots in the background. Starting what runs changes
