@@ -34,6 +34,7 @@ type node struct {
 	inputs   []*node         // the arguments, in their order
 	follows  []*node         // order, and made again when their outputs change
 	after    []*node         // order without data
+	yields   []*node         // order without data, and without bringing them
 	deadline time.Duration   // 0: none
 	waits    []time.Duration
 	sealed   bool
@@ -53,6 +54,9 @@ func (n *node) needs() []*node {
 	}
 	return all
 }
+
+// before are all the steps that n waits for where a run wants them.
+func (n *node) before() []*node { return append(n.needs(), n.yields...) }
 
 func (g *Graph) problem(format string, args ...any) {
 	g.problems = append(g.problems, fmt.Errorf(format, args...))
@@ -143,7 +147,7 @@ func (g *Graph) order() (sorted []*node, cycle []string) {
 		}
 		state[n] = visiting
 		path = append(path, n)
-		for _, m := range n.needs() {
+		for _, m := range n.before() {
 			if !visit(m) {
 				return false
 			}

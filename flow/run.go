@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -174,8 +175,9 @@ func (r *run) schedule(ctx context.Context, wanted []*node) map[*node]result {
 	running := map[*node]bool{}
 	ended := make(chan result)
 	ready := func(n *node) bool {
-		for _, m := range n.needs() {
-			if res, ok := results[m]; !ok || res.err != nil {
+		for _, m := range n.before() {
+			// What it yields to counts where this run wants it; what it needs, this run wants.
+			if res, ok := results[m]; slices.Contains(wanted, m) && (!ok || res.err != nil) {
 				return false
 			}
 		}

@@ -418,3 +418,19 @@ func TestEvents(t *testing.T) {
 		t.Errorf("events are %v, want %v", got, want)
 	}
 }
+
+func TestAStepYieldsOnlyToWhatIsWanted(t *testing.T) {
+	var l ledger
+	graph := func() *flow.Graph {
+		g := flow.New("yielding")
+		// Added first, so that only the order between them can put it last.
+		late := flow.Add(g, "late", l.make("late"))
+		early := flow.Add(g, "early", l.make("early"))
+		late.Yields(early)
+		return g
+	}
+	mustRun(t, graph(), flow.Options{Targets: []string{"late"}})
+	wantLines(t, l.take(), "late")
+	mustRun(t, graph(), flow.Options{Targets: []string{"late", "early"}})
+	wantLines(t, l.take(), "early", "late")
+}

@@ -154,6 +154,13 @@ func (s *Step[T]) After(nodes ...Node) *Step[T] {
 	return s
 }
 
+// Yields orders the step behind others in a run that wants them too, and does
+// not bring them: each can be asked for without the other.
+func (s *Step[T]) Yields(to ...Node) *Step[T] {
+	s.n.yields = s.handles(s.n.yields, "Yields", to)
+	return s
+}
+
 // Follows orders the step behind others and runs it again when one of their
 // outputs changes, without handing it the output: for a step that waits for or
 // looks at what others did and needs none of their words.
