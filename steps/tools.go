@@ -98,11 +98,11 @@ func (s Secret) Reveal() string { return s.text }
 
 const hidden = "[hidden]"
 
+// Format implements fmt.Formatter, for every verb.
+func (Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, hidden) }
+
 // String implements fmt.Stringer.
 func (Secret) String() string { return hidden }
-
-// GoString implements fmt.GoStringer.
-func (Secret) GoString() string { return hidden }
 
 // MarshalText implements encoding.TextMarshaler.
 func (Secret) MarshalText() ([]byte, error) { return []byte(hidden), nil }

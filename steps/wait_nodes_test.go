@@ -1,0 +1,94 @@
+package steps
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+)
+
+// goodNode is what every node should be; its server is hcloud://1.
+func goodNode() *corev1.Node {
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{controlPlaneRole: ""}},
+		Spec:       corev1.NodeSpec{ProviderID: "hcloud://1"},
+		Status: corev1.NodeStatus{
+			NodeInfo:   corev1.NodeSystemInfo{KubeletVersion: "v1.32.2"},
+			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
+			Addresses:  []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "fd00::1"}, {Type: corev1.NodeInternalIP, Address: "10.10.64.2"}},
+		},
+	}
+}
+
+func TestNodeProblems(t *testing.T) {
+	servers := map[string]hetzner.Server{"hcloud://1": {ID: 1, Name: "a"}, "hcloud://2": {ID: 2, Name: "b"}}
+	for name, tt := range map[string]struct {
+		change func(*corev1.Node)
+		want   string
+	}{
+		"none": {func(*corev1.Node) {}, ""},
+		"no CNI": {func(n *corev1.Node) {
+			n.Status.Conditions[0] = corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "KubeletNotReady", Message: "cni plugin not initialized"}
+		}, "cni plugin not initialized"},
+		"kubelet lost":             {func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionUnknown }, "not Ready"},
+		"no report":                {func(n *corev1.Node) { n.Status.Conditions = nil }, "has not reported"},
+		"no provider ID":           {func(n *corev1.Node) { n.Spec.ProviderID = "" }, "no provider ID"},
+		"another cloud's":          {func(n *corev1.Node) { n.Spec.ProviderID = "kind://docker/k8s/a" }, "none of the cluster's servers"},
+		"server that is gone":      {func(n *corev1.Node) { n.Spec.ProviderID = "hcloud://9" }, "none of the cluster's servers"},
+		"another node's server":    {func(n *corev1.Node) { n.Spec.ProviderID = "hcloud://2" }, "is the server b"},
+		"not initialized":          {func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: uninitializedTaint}} }, uninitializedTaint},
+		"excluded from balancers":  {func(n *corev1.Node) { n.Labels[excludeFromBalancer] = "" }, excludeFromBalancer},
+		"address of another net":   {func(n *corev1.Node) { n.Status.Addresses[1].Address = "192.168.0.5" }, "not in the network 10.10.0.0/16"},
+		"no address":               {func(n *corev1.Node) { n.Status.Addresses = nil }, "not in the network"},
+		"old version in a rollout": {func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "v1.31.0" }, "v1.31.0 instead of v1.32.2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := goodNode()
+			tt.change(n)
+			got := strings.Join(nodeProblems(n, servers, netip.MustParsePrefix("10.10.0.0/16"), "v1.32.2"), ", ")
+			if tt.want == "" && got != "" || !strings.Contains(got, tt.want) {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestRollHasToAgree(t *testing.T) {
+	machine := func(name, node string) unstructured.Unstructured {
+		return *kubetest.Object(capi, "Machine", Namespace, name, object{
+			"metadata": object{"labels": object{controlPlaneLabel: ""}}, "status": object{"nodeRef": object{"name": node}},
+		})
+	}
+	good := roll{
+		replicas: 1, version: "v1.32.2", nodes: []corev1.Node{*goodNode()},
+		machines: []unstructured.Unstructured{machine("m", "a")}, servers: []hetzner.Server{{ID: 1, Name: "a"}},
+	}
+	if missing := good.missing("10.10.0.0/16"); len(missing) > 0 {
+		t.Fatalf("missing %v", missing)
+	}
+	for name, tt := range map[string]struct {
+		change func(*roll)
+		want   string
+	}{
+		"scaled up":                   {func(r *roll) { r.replicas = 3 }, "1 control plane Machines instead of 3"},
+		"node not there":              {func(r *roll) { r.nodes = nil }, "0 nodes for 1 Machines"},
+		"server without a Machine":    {func(r *roll) { r.servers = append(r.servers, hetzner.Server{ID: 5, Name: "x"}) }, "2 servers for 1 Machines"},
+		"Cluster API has not seen it": {func(r *roll) { r.machines[0] = machine("m", "") }, "has not seen the nodes of Machines m"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := good
+			r.machines = slices.Clone(good.machines)
+			tt.change(&r)
+			if got := strings.Join(r.missing("10.10.0.0/16"), "; "); !strings.Contains(got, tt.want) {
+				t.Errorf("missing %q, want %q", got, tt.want)
+			}
+		})
+	}
+}

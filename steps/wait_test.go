@@ -1,0 +1,94 @@
+package steps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// listener collects what a wait says.
+type listener struct{ lines []string }
+
+func (l *listener) say(format string, args ...any) {
+	l.lines = append(l.lines, fmt.Sprintf(format, args...))
+}
+
+func TestWaitLooksUntilNothingIsMissing(t *testing.T) {
+	var l listener
+	answers := []string{"both", "one", ""}
+	err := wait{what: "the pair", within: time.Minute, every: time.Millisecond}.until(t.Context(), l.say, func(context.Context) (string, error) {
+		missing := answers[0]
+		answers = answers[1:]
+		return missing, nil
+	})
+	if err != nil || len(answers) > 0 {
+		t.Fatalf("%v, %d answers unheard", err, len(answers))
+	}
+	if got := strings.Join(l.lines, "|"); got != "waiting for the pair: both|waiting for the pair: one" {
+		t.Errorf("said %s", got)
+	}
+}
+
+func TestWaitTellsWhatItSawLast(t *testing.T) {
+	var l listener
+	err := wait{what: "the servers", within: 20 * time.Millisecond, every: time.Millisecond}.until(t.Context(), l.say, func(context.Context) (string, error) {
+		return "2 of 3 servers exist", nil
+	})
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "2 of 3 servers exist") || !strings.Contains(err.Error(), "the servers") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestWaitGoesOnWhenItCannotLook(t *testing.T) {
+	var l listener
+	looks := 0
+	err := wait{what: "it", within: time.Minute, every: time.Millisecond}.until(t.Context(), l.say, func(context.Context) (string, error) {
+		if looks++; looks == 1 {
+			return "", errors.New("connection refused")
+		}
+		return "", nil
+	})
+	if err != nil || looks != 2 || !strings.Contains(l.lines[0], "connection refused") {
+		t.Errorf("%v after %d looks, said %v", err, looks, l.lines)
+	}
+}
+
+func TestWaitEndsAtOnce(t *testing.T) {
+	never := errors.New("immutable field")
+	var l listener
+	err := wait{what: "it", within: time.Minute}.until(t.Context(), l.say, func(context.Context) (string, error) { return "", final(never) })
+	if !errors.Is(err, never) || len(l.lines) > 0 {
+		t.Errorf("final error: %v, said %v", err, l.lines)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	err = wait{what: "it", within: time.Minute}.until(ctx, l.say, func(context.Context) (string, error) {
+		cancel()
+		return "something", nil
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+}
+
+func TestWaitLooksWhenSomethingChanges(t *testing.T) {
+	changes := make(chan struct{}, 1)
+	var l listener
+	looks := 0
+	began := time.Now()
+	err := wait{what: "it", within: time.Hour, every: time.Hour, changes: changes}.until(t.Context(), l.say, func(context.Context) (string, error) {
+		if looks++; looks == 1 {
+			changes <- struct{}{}
+			return "a change", nil
+		}
+		return "", nil
+	})
+	if err != nil || looks != 2 {
+		t.Errorf("%v after %d looks", err, looks)
+	}
+	if time.Since(began) < lookGap {
+		t.Error("a burst of changes is a burst of looks")
+	}
+}
