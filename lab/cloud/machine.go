@@ -34,6 +34,7 @@ type Server struct {
 	Datacenter   string    `json:"datacenter"`   // e.g. nbg1-dc3
 	Image        Image     `json:"image"`
 	Rescue       bool      `json:"rescue"` // the next boot goes into the rescue system
+	RescueKeys   []string  `json:"-"`      // public keys that may log in to it, in OpenSSH form
 	Created      time.Time `json:"created"`
 
 	PublicIPv4 netip.Addr       `json:"publicIPv4,omitzero"` // zero: none

@@ -114,18 +114,24 @@ func enableRescue(q *call, one *server) (any, error) {
 	if wanted.Type != nil && *wanted.Type != "linux64" {
 		return nil, invalid("type", "%q is no rescue system: it is linux64", *wanted.Type)
 	}
+	var keys []string
 	for _, id := range wanted.SSHKeys {
-		if q.state.SSHKeys[id] == nil {
+		key := q.state.SSHKeys[id]
+		if key == nil {
 			return nil, invalid("ssh_keys", "SSH key with ID '%d' not found", id)
 		}
+		keys = append(keys, key.Public)
 	}
-	one.Rescue = true
+	one.Rescue, one.RescueKeys = true, keys
 	action := q.begin("enable_rescue", on(kindServer, one.ID))
 	return map[string]any{"action": action.view(), "root_password": newPassword()}, nil
 }
 
+// leaveRescue has the next boot go to the disk.
+func (s *server) leaveRescue() { s.Rescue, s.RescueKeys = false, nil }
+
 func disableRescue(q *call, one *server) (any, error) {
-	one.Rescue = false
+	one.leaveRescue()
 	return q.acted("disable_rescue", on(kindServer, one.ID)), nil
 }
 

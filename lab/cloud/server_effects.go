@@ -60,7 +60,8 @@ func (c *Cloud) endStart(one *server) effect {
 	return effect{
 		work: func(ctx context.Context) error { return c.boot(ctx, seen) },
 		done: func(failed bool) {
-			one.Status, one.Rescue = statusRunning, false // the rescue system is for one boot
+			one.Status = statusRunning
+			one.leaveRescue() // it is for one boot
 			if failed {
 				one.Status = statusOff
 			}
@@ -97,7 +98,7 @@ func (c *Cloud) endRestart(one *server, hard bool) effect {
 			return c.boot(ctx, seen)
 		},
 		done: func(failed bool) {
-			one.Rescue = false
+			one.leaveRescue()
 			if failed {
 				one.Status = statusOff
 			}

@@ -66,6 +66,17 @@ func (c *Cloud) boot(ctx context.Context, seen Server) error {
 	return nil
 }
 
+// PoweredOff is told that a server's system has shut the server down by itself. One that is not running is being changed
+// by an action, which has the last word.
+func (c *Cloud) PoweredOff(id int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if one := c.state.Servers[id]; one != nil && one.Status == statusRunning {
+		one.Status = statusOff
+		c.keep()
+	}
+}
+
 // VanishServer makes a server disappear without any request, as a failed host does: its machine is
 // gone, and so is its record.
 func (c *Cloud) VanishServer(ctx context.Context, name string) error {

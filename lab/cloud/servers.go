@@ -33,7 +33,8 @@ type server struct {
 	Nets           []attachment `json:"nets,omitempty"`
 	PlacementGroup int64        `json:"placementGroup,omitempty"`
 	Rescue         bool         `json:"rescue,omitempty"`
-	NoRebuild      bool         `json:"noRebuild,omitempty"` // protected against rebuild
+	RescueKeys     []string     `json:"rescueKeys,omitempty"` // as they were when the rescue system was enabled
+	NoRebuild      bool         `json:"noRebuild,omitempty"`  // protected against rebuild
 }
 
 // attachment is the server's place in a network; nil if it has none.
@@ -186,7 +187,7 @@ func (c *Cloud) machineView(one *server) Server {
 		ID: one.ID, Name: one.Name, Status: one.Status, Labels: maps.Clone(one.Labels),
 		Type: kind.Name, Architecture: kind.architecture,
 		Location: one.Location, Datacenter: c.datacenterOf(one.Location).Name,
-		Rescue: one.Rescue, Created: one.Created, UserData: one.UserData, Private: []PrivateAddress{},
+		Rescue: one.Rescue, RescueKeys: slices.Clone(one.RescueKeys), Created: one.Created, UserData: one.UserData, Private: []PrivateAddress{},
 	}
 	if base := c.state.Images[one.Image]; base != nil {
 		seen.Image = Image{ID: base.ID, Name: base.Name, Description: base.Description, OSFlavor: base.OSFlavor, Labels: maps.Clone(base.Labels)}

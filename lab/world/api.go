@@ -38,7 +38,9 @@ type Info struct {
 	ChartRepositories map[string]string `json:"chartRepositories"`
 	// Versions of what the repositories offer, by the names of the command's variables without _VERSION.
 	Versions map[string]string `json:"versions"`
-	Notes    []string          `json:"notes"`
+	// ImageBuild says whether the command can make the image, or has to ask for it as made.
+	ImageBuild ImageBuild `json:"imageBuild"`
+	Notes      []string   `json:"notes"`
 }
 
 // handler is the control API. Whoever may open the socket may do anything: it lies in a folder of the user's own.
@@ -115,6 +117,7 @@ func (w *World) info() Info {
 		CertManagerURL:     w.offer.CertManager, CertManagerVersion: w.offer.CertManagerVersion,
 		ChartRepositories: w.chartRepositories(),
 		Versions:          w.offer.Versions,
+		ImageBuild:        w.imageBuild,
 		Notes:             w.offer.Notes,
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 
 	"github.com/slipway-k8s/slipway/lab/cloud"
+	"github.com/slipway-k8s/slipway/lab/rescue"
 	"github.com/slipway-k8s/slipway/lab/talos"
 )
 
@@ -16,21 +17,27 @@ var architectures = []string{"amd64", "arm64"}
 // startCloud serves the simulated Hetzner Cloud on the listener, and its HTTPS proxy, and brings servers and load balancers back
 // that were there before. Its servers run Talos.
 func (w *World) startCloud(ctx context.Context, api net.Listener) (err error) {
+	off := func(id int64) { w.cloud.PoweredOff(id) } // no server is on before the cloud is there
+	w.rescue = rescue.New(rescue.Config{Listen: w.cfg.Network.Listen, Latency: w.cfg.Latency.rescue(), PoweredOff: off, Log: w.cfg.Log})
 	w.talos, err = talos.New(talos.Config{
 		Dir: w.path("servers"), ClustersDir: w.path("clusters"), SocketDir: w.sockets,
 		Bin: w.cfg.Bin, Lab: w.cfg.Lab,
 		Processes: w.processes, Listen: w.cfg.Network.Listen, Registry: w.registry,
 		Programs: w.programs, PodEnv: w.podEnv(),
-		Latency: w.cfg.Latency.talos(),
-		Log:     w.cfg.Log,
+		Latency:    w.cfg.Latency.talos(),
+		PoweredOff: off,
+		Log:        w.cfg.Log,
 	})
 	if err != nil {
 		return err
 	}
+	if w.imageBuild = w.tryImageBuild(ctx); !w.imageBuild.Possible {
+		w.cfg.Log.Warn("no image can be built in this lab", "reason", w.imageBuild.Reason)
+	}
 	slot := w.state.slot()
 	w.cloud, err = cloud.New(cloud.Config{
 		Dir: w.path("cloud"), Token: w.token,
-		Machine: w.talos, Listen: w.cfg.Network.Listen,
+		Machine: w.machines(), Listen: w.cfg.Network.Listen,
 		PublicServers: slot.publicServers(), PublicLoadBalancers: slot.publicLoadBalancers(),
 		Latency: w.cfg.Latency.cloud(), RateLimit: w.cfg.Latency.rateLimit(),
 		RequestLog: w.path("hetzner-requests.jsonl"),
@@ -52,13 +59,15 @@ func (w *World) startCloud(ctx context.Context, api net.Listener) (err error) {
 	return w.cloud.Resume(ctx)
 }
 
+func (w *World) machines() machines { return machines{disk: w.talos, rescue: w.rescue} }
+
 // stopCloud ends the simulated cloud and its servers; both stay in their folders.
 func (w *World) stopCloud(ctx context.Context) error {
 	if w.cloud == nil {
 		return nil
 	}
 	// The cloud first, or it would start servers again that are to end.
-	return errors.Join(w.cloud.Close(), w.talos.Close(ctx))
+	return errors.Join(w.cloud.Close(), w.machines().close(ctx))
 }
 
 // ensureImage makes sure that the project has the snapshots of a Talos image.

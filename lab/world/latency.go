@@ -6,6 +6,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/lab/cloud"
 	"github.com/slipway-k8s/slipway/lab/kubelet"
+	"github.com/slipway-k8s/slipway/lab/rescue"
 	"github.com/slipway-k8s/slipway/lab/talos"
 )
 
@@ -44,6 +45,13 @@ func (l Latency) talos() talos.Latency {
 		return talos.RealLatency()
 	}
 	return talos.FastLatency()
+}
+
+func (l Latency) rescue() rescue.Latency {
+	if l == RealLatency {
+		return rescue.RealLatency()
+	}
+	return rescue.FastLatency()
 }
 
 func (l Latency) cloud() cloud.Latency {

@@ -62,12 +62,17 @@ func (w *World) parts() []Part {
 	if w.cfg.Latency == RealLatency {
 		time = "simulated delays are as long as assumed of the real cloud"
 	}
+	rescueSystem := "SSH on port 22, knows what hcloudimages sends; downloads nothing, has no disk"
+	if !w.imageBuild.Possible {
+		rescueSystem = "image cannot build one, the command takes it as made: " + w.imageBuild.Reason
+	}
 	return append(parts,
 		Part{"kubelet", kubelet.StandIn, "registers Nodes, runs Pods whose image is mapped as processes, serves neither logs nor exec"},
 		Part{"other images", kubelet.Simulated, "become Ready, or complete, after a moment: nothing of them runs"},
 		Part{"Pod network", kubelet.Simulated, "Pods have no address; Services are reached by the apiserver only, through its egress selector"},
 		Part{"Talos", kubelet.Simulated, "machine API with mutual TLS; what it starts on a server, etcd and the control plane, is real"},
 		Part{"Hetzner Cloud API", kubelet.Simulated, "the API over HTTP, and as api.hetzner.cloud through the proxy"},
+		Part{"rescue system", kubelet.Simulated, rescueSystem},
 		Part{"load balancers", kubelet.Simulated, "forward TCP to targets that accept connections"},
 		Part{"firewalls", kubelet.Simulated, "are kept and shown, and filter nothing"},
 		Part{"provider manifests", kubelet.Real, "of CAPI, CABPT and CACPPT: built from the programs' own modules"},

@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/slipway-k8s/slipway/lab/netns"
+	"github.com/slipway-k8s/slipway/lab/rescue"
 )
 
 // slot is the lab's place in 127.0.0.0/8: two neighbouring /16, the even one the simulated cluster's private network, the odd one
@@ -33,6 +34,7 @@ func (s slot) podCIDR() netip.Prefix          { return prefix(int(s), 128, 0, 17
 func (s slot) hetznerAPI() string   { return s.outside(0, 1, 8080) }
 func (s slot) hetznerProxy() string { return s.outside(0, 1, 8443) }
 func (s slot) charts() string       { return s.outside(0, 2, 8081) }
+func (s slot) sshProbe() string     { return s.outside(0, 3, rescue.Port) }
 func (s slot) managementAddress(index int) netip.Addr {
 	return prefix(int(s)+1, 1, byte(index), 32).Addr()
 }

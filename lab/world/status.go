@@ -104,6 +104,9 @@ func (w *World) servers(systems []talos.Status) []Server {
 			ID: hardware.ID, Name: hardware.Name, Status: hardware.Status,
 			PublicIPv4: hardware.PublicIPv4, PrivateIPv4: hardware.PrivateIP(), Talos: "off",
 		}
+		if activity := w.rescue.Activity(hardware.ID); activity != "" {
+			s.Talos = "rescue system: " + activity
+		}
 		i := slices.IndexFunc(systems, func(t talos.Status) bool { return t.ID == hardware.ID })
 		if i >= 0 {
 			t := systems[i]

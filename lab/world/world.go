@@ -19,6 +19,7 @@ import (
 	"github.com/slipway-k8s/slipway/lab/pki"
 	"github.com/slipway-k8s/slipway/lab/proc"
 	"github.com/slipway-k8s/slipway/lab/repository"
+	"github.com/slipway-k8s/slipway/lab/rescue"
 	"github.com/slipway-k8s/slipway/lab/talos"
 )
 
@@ -57,6 +58,8 @@ type World struct {
 	offer       repository.Contents // providers and charts
 	cloud       *cloud.Cloud
 	talos       *talos.Talos
+	rescue      *rescue.Rescue
+	imageBuild  ImageBuild
 	managements *managements
 	programInfo []programInfo // of the upstream programs
 
