@@ -50,7 +50,10 @@ func (g *Graph) check(ctx context.Context, j Journal, world bool) ([]Status, err
 		return nil, err
 	}
 	sorted, _ := g.order()
-	behind := g.behind(snapshot)
+	behind, err := g.behind(snapshot)
+	if err != nil {
+		return nil, err
+	}
 	all := make([]Status, len(sorted))
 	var asking sync.WaitGroup
 	for i, n := range sorted {

@@ -50,7 +50,10 @@
 //
 // Once a step marked with Seal is done, nothing before it is ever verified or
 // run again, and asking for such a step is refused with a [SealedError]. Steps
-// after it that need an output from before it get the recorded one.
+// after it that need an output from before it get the recorded one. Where the
+// step can tell from more than its record that it went past that point
+// ([Step.Underway]), that counts too, so that a run that died in it is gone on
+// with before anything else is looked at.
 //
 // # Ends
 //

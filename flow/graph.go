@@ -38,6 +38,7 @@ type node struct {
 	deadline time.Duration   // 0: none
 	waits    []time.Duration
 	sealed   bool
+	passed   func() (bool, error) // of a sealed step that is not done; nil: only the record counts
 
 	do     func(ctx context.Context, say Say, inputs []any) (any, error)
 	decode func(json.RawMessage) (any, error)

@@ -118,7 +118,9 @@ func (r *run) all(ctx context.Context, wanted []*node, report *Report) error {
 	if r.snapshot, err = r.graph.load(ctx, r.journal); err != nil {
 		return err
 	}
-	r.findSeals()
+	if err = r.findSeals(); err != nil {
+		return err
+	}
 	for _, name := range r.opt.Targets {
 		if by := r.behind[r.graph.find(name)]; by != nil {
 			return &SealedError{Step: name, By: by.name}

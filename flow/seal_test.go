@@ -120,3 +120,32 @@ func TestAMissingOutputBehindASealIsAnError(t *testing.T) {
 	}
 	wantLines(t, v.take())
 }
+
+func TestASealThatWasPassedWithoutARecord(t *testing.T) {
+	v, j := &voyage{}, flow.Memory()
+	underway := func() (bool, error) { return true, nil }
+	graph := func() *flow.Graph {
+		g := flow.New("voyage")
+		crew := flow.Add(g, "crew", v.make("crew"))
+		launch := flow.Add(g, "launch", v.make("launch")).After(crew).Seal().Underway(func() (bool, error) { return underway() })
+		flow.Add(g, "sail", v.make("sail")).After(launch)
+		return g
+	}
+	report := mustRun(t, graph(), flow.Options{Journal: j})
+	wantLines(t, v.take(), "launch", "sail") // the crew stays ashore, whatever the journal lost
+	wantOutcome(t, report, "crew", flow.Skipped)
+
+	_, err := graph().Run(t.Context(), flow.Options{Journal: flow.Memory(), Targets: []string{"crew"}})
+	var sealed *flow.SealedError
+	if !errors.As(err, &sealed) || sealed.By != "launch" {
+		t.Errorf("asked for a step before it: %v", err)
+	}
+	underway = func() (bool, error) { return false, nil }
+	mustRun(t, graph(), flow.Options{Journal: flow.Memory()})
+	wantLines(t, v.take(), "crew", "launch", "sail")
+
+	underway = func() (bool, error) { return false, errors.New("fog") }
+	if _, err := graph().Run(t.Context(), flow.Options{Journal: flow.Memory()}); err == nil || len(v.take()) > 0 {
+		t.Errorf("ran without knowing how far it had come: %v", err)
+	}
+}
