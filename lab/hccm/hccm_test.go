@@ -3,6 +3,7 @@ package hccm
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -131,6 +132,9 @@ func TestStandIn(t *testing.T) {
 			if taint.Key == cloudproviderapi.TaintExternalCloudProvider {
 				return fmt.Errorf("tainted: %v", node.Spec.Taints)
 			}
+		}
+		if len(node.Status.Addresses) == 0 { // they come after the taint has gone
+			return errors.New("no addresses")
 		}
 		return nil
 	})
