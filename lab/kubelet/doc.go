@@ -8,6 +8,7 @@
 // a loopback port for each container port its Program asks for. Its probes, restarts, termination and exit codes are real.
 //
 // What it does not get, and what nobody should take this package for: a file system, a network or a user of its own, resource
-// limits, hostPath and persistent volumes, exec and gRPC probes, life cycle hooks, logs and exec through the API server.
+// limits, hostPath and persistent volumes, emptyDir volumes that outlive a restart of the node, exec and gRPC probes, life
+// cycle hooks, logs and exec through the API server.
 // Pods have no IP address, because the API refuses loopback addresses in Endpoints; package egress finds them by Registry.
 package kubelet

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"strconv"
 
 	"github.com/slipway-k8s/slipway/lab/proc"
 )
@@ -153,12 +154,11 @@ func (c *container) placeholder(l *launch) func(word, argument string) (string, 
 		case "dir":
 			return p.localDir(c.spec, argument)
 		default: // "port"; checkPlaceholders knows no other
-			for port, local := range l.ports {
-				if argument == fmt.Sprint(port) {
-					return fmt.Sprint(local), nil
-				}
+			port, err := strconv.ParseInt(argument, 10, 32)
+			if err != nil {
+				return "", err
 			}
-			return "", fmt.Errorf("%q is no port", argument)
+			return strconv.Itoa(l.ports[int32(port)]), nil // portsOf found it in the same texts
 		}
 	}
 }

@@ -2,7 +2,6 @@ package kubelet
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -48,7 +47,7 @@ type pod struct {
 	initialized bool   // the init containers have done their part
 	waiting     string // why no container has been started yet
 	tokens      map[tokenKey]token
-	volumes     map[string]volume // as last written
+	volumes     map[string]map[string][]byte // files of each as last written
 }
 
 func newPod(k *Kubelet, api *corev1.Pod) *pod {
@@ -57,7 +56,7 @@ func newPod(k *Kubelet, api *corev1.Pod) *pod {
 		dir:     filepath.Join(k.podsDir(), string(api.UID)),
 		log:     k.log.With("pod", api.Namespace+"/"+api.Name),
 		tokens:  map[tokenKey]token{},
-		volumes: map[string]volume{},
+		volumes: map[string]map[string][]byte{},
 	}
 	p.kill, p.killed = context.WithCancel(context.Background())
 	for _, spec := range api.Spec.InitContainers {
@@ -314,68 +313,6 @@ func (p *pod) isNetworkAgent() bool {
 		}
 	}
 	return false
-}
-
-// errAgain marks a failure that ends by itself or by a change of an object that the Pod refers to.
-var errAgain = errors.New("not yet")
-
-// mount makes the volumes, and waits for what they need.
-func (p *pod) mount(ctx context.Context) bool {
-	retry := toAPI()
-	said := ""
-	for {
-		changed := p.changed.next()
-		_, err := p.syncVolumes(ctx)
-		if err == nil {
-			p.mu.Lock()
-			p.mounted, p.waiting = true, ""
-			p.mu.Unlock()
-			p.changed.raise()
-			return true
-		}
-		if ctx.Err() != nil {
-			return false
-		}
-		// The first moments are the authorizer's, which learns of a Pod a little after the kubelet.
-		pause := retry.next()
-		if message := err.Error(); message != said && (pause > 2*retry.least || !errors.Is(err, errAgain)) {
-			said = message
-			p.setWaiting(message)
-			p.event(corev1.EventTypeWarning, "FailedMount", "%s", message)
-			changed = p.changed.next() // that was this change
-		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-		case <-changed:
-		case <-timer.C:
-		}
-		timer.Stop()
-		if ctx.Err() != nil {
-			return false
-		}
-	}
-}
-
-// refreshVolumes keeps the volumes like their sources and the tokens fresh.
-func (p *pod) refreshVolumes(ctx context.Context) {
-	for {
-		changed := p.changed.next()
-		due, err := p.syncVolumes(ctx)
-		if err != nil && ctx.Err() == nil { // what was mounted stays, as on a real node
-			p.log.Warn("the Pod's volumes were not brought up to date", "reason", err)
-		}
-		timer := time.NewTimer(due)
-		select {
-		case <-ctx.Done():
-		case <-changed:
-		case <-timer.C:
-		}
-		timer.Stop()
-		if ctx.Err() != nil {
-			return
-		}
-	}
 }
 
 // hostname is what the Pod's processes take for their host's.

@@ -14,8 +14,12 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// tokenSeconds is the life of a token for a kubeconfig, a kubelet's default for projected ones.
-const tokenSeconds = int64(3600)
+// tokenSeconds is the life of a token for a kubeconfig: that of the tokens which the API server's ServiceAccount admission
+// plugin has projected into Pods, so that one serves both.
+const tokenSeconds = int64(3607)
+
+// projectedSeconds is what the API means where a projected token says nothing.
+const projectedSeconds = int64(3600)
 
 // tokenKey tells the tokens of a Pod apart.
 type tokenKey struct {
@@ -29,7 +33,7 @@ type token struct {
 }
 
 func tokenKeyOf(source *corev1.ServiceAccountTokenProjection) tokenKey {
-	key := tokenKey{source.Audience, tokenSeconds}
+	key := tokenKey{source.Audience, projectedSeconds}
 	if source.ExpirationSeconds != nil {
 		key.seconds = *source.ExpirationSeconds
 	}

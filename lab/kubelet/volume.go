@@ -1,7 +1,6 @@
 package kubelet
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -16,11 +15,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
-
-// volume is a folder of files as it was last written.
-type volume struct {
-	files map[string][]byte // by path within the volume
-}
 
 // syncEvery is how often volumes are compared with their sources even where nothing seemed to change, as kubelets do: the
 // downward API has no other signal.
@@ -78,65 +72,6 @@ func (p *pod) references() []ref {
 	}
 	return slices.Collect(maps.Keys(set))
 }
-
-// syncVolumes makes the volumes like their sources now, and says after what time to look again. A Pod without processes
-// needs only what its volumes name to be there.
-func (p *pod) syncVolumes(ctx context.Context) (due time.Duration, err error) {
-	due = syncEvery
-	api := p.seen()
-	for _, v := range api.Spec.Volumes {
-		files, next, err := p.filesOf(ctx, v)
-		if err != nil {
-			return due, fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", v.Name, err)
-		}
-		if next > 0 {
-			due = min(due, next)
-		}
-		if !p.mapped() {
-			continue
-		}
-		if v.EmptyDir != nil {
-			if err := os.MkdirAll(p.volumeDir(v.Name), 0o700); err != nil {
-				return due, fmt.Errorf("make the folder of volume %q: %w", v.Name, err)
-			}
-		}
-		if files != nil {
-			if err := p.writeVolume(v.Name, files); err != nil {
-				return due, err
-			}
-		}
-	}
-	if p.mapped() && p.hasIdentity() {
-		files, next, err := p.identity(ctx)
-		if err != nil {
-			return due, fmt.Errorf("kubeconfig of service account %q: %w", serviceAccount(api), err)
-		}
-		due = min(due, next)
-		if err := p.writeVolume(identityVolume, files); err != nil {
-			return due, err
-		}
-	}
-	return due, nil
-}
-
-// writeVolume writes a volume's files where they differ from the last ones.
-func (p *pod) writeVolume(name string, files map[string][]byte) error {
-	p.mu.Lock()
-	last, written := p.volumes[name]
-	p.mu.Unlock()
-	if written && maps.EqualFunc(last.files, files, bytes.Equal) {
-		return nil
-	}
-	if err := replaceFiles(p.volumeDir(name), files); err != nil {
-		return fmt.Errorf("write volume %q: %w", name, err)
-	}
-	p.mu.Lock()
-	p.volumes[name] = volume{files}
-	p.mu.Unlock()
-	return nil
-}
-
-func (p *pod) volumeDir(name string) string { return filepath.Join(p.dir, "volumes", name) }
 
 // filesOf returns a volume's files; nil for a kind that has none or that the lab only remembers (hostPath, persistent ones).
 // Next is when a token among them is to be renewed; 0: never.
