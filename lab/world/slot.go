@@ -66,20 +66,28 @@ func claimSlot(ctx context.Context, network netns.Network, had slot, dir string)
 			return 0, nil, fmt.Errorf("this lab's addresses (127.%d.0.0 to 127.%d.255.255) are in use, probably by another lab that was started meanwhile: stop that one, or remove %s to begin a new lab: %w",
 				had, had+1, dir, err)
 		}
-		return had, l, err
+		return had, l, had.explainAddress(err)
 	}
 	h := fnv.New32a()
 	h.Write([]byte(dir)) // never fails
 	slots := uint32(lastSlot-firstSlot)/2 + 1
+	var lacking error
 	for i := range slots {
 		s := firstSlot + 2*slot((h.Sum32()+i)%slots)
 		l, err := network.Listen(ctx, s.hetznerAPI())
 		if err == nil {
 			return s, l, nil
 		}
+		if errors.Is(err, syscall.EADDRNOTAVAIL) {
+			lacking = err // another one's addresses may be there
+			continue
+		}
 		if !errors.Is(err, syscall.EADDRINUSE) {
 			return 0, nil, fmt.Errorf("find addresses for the lab: %w", err)
 		}
+	}
+	if lacking != nil {
+		return 0, nil, fmt.Errorf("find addresses for the lab: %w", firstSlot.explainAddress(lacking))
 	}
 	return 0, nil, fmt.Errorf("find addresses for the lab: all %d places between 127.%d.0.0 and 127.%d.255.255 are in use; stop another lab", slots, firstSlot, lastSlot+1)
 }

@@ -18,8 +18,8 @@ const maxSocketPath = 100
 // socketNames are the lab's Unix sockets: longestSocket is one of them.
 const (
 	controlSocket = "lab.sock"
-	pathSuffix    = ".path" // lab.sock.path names the socket where its own path would be too long
-	longestSocket = len("egress-254.sock")
+	pathSuffix    = ".path"                       // lab.sock.path names the socket where its own path would be too long
+	longestSocket = len("egress-1234567890.sock") // by a server's id
 )
 
 // socketDir returns the folder for the lab's Unix sockets: dir itself, or, where that is too deep, a 0700 folder for
