@@ -169,7 +169,7 @@ const (
 // laterTargets are targets of the guide that this version does not have. They
 // are named so that nobody takes a missing step for a misspelt one.
 func laterTargets() []string {
-	return []string{"firewall", "firewall-apply", "pivot", "clean", "all", "destroy"}
+	return []string{"pivot", "clean", "all", "destroy"}
 }
 
 // resolveTargets turns targets into the names of steps to run. Every error is

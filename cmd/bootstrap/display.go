@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -72,12 +73,15 @@ func (h *hub) task(name, why string, work func(say flow.Say) error) error {
 		last = fmt.Sprintf(format, args...)
 		emit(flow.StepProgress, last, nil)
 	})
-	if err != nil {
+	switch {
+	case err == nil:
+		emit(flow.StepDone, last, nil)
+	case errors.Is(err, flow.ErrInterrupted):
+		emit(flow.StepInterrupted, last, nil)
+	default:
 		emit(flow.StepFailed, "", err)
-		return err
 	}
-	emit(flow.StepDone, last, nil)
-	return nil
+	return err
 }
 
 // jsonDisplay writes one event a line.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -203,7 +204,10 @@ func TestTasksLookLikeSteps(t *testing.T) {
 	if err := h.task("lab", "why", func(flow.Say) error { return bad }); !errors.Is(err, bad) {
 		t.Errorf("error is %v", err)
 	}
-	want := []flow.EventKind{flow.StepStarted, flow.StepProgress, flow.StepDone, flow.StepStarted, flow.StepFailed}
+	if err := h.task("lab", "why", func(flow.Say) error { return &interruption{os.Interrupt} }); !errors.Is(err, flow.ErrInterrupted) {
+		t.Errorf("error is %v", err)
+	}
+	want := []flow.EventKind{flow.StepStarted, flow.StepProgress, flow.StepDone, flow.StepStarted, flow.StepFailed, flow.StepStarted, flow.StepInterrupted}
 	if len(all) != len(want) {
 		t.Fatalf("events are %v", all)
 	}

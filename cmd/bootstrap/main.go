@@ -63,6 +63,10 @@ func (c *command) execute(ctx context.Context, args []string) int {
 	if err == nil {
 		err = c.dispatch(ctx, a)
 	}
+	// Not every library passes on why its context ended.
+	if cause := context.Cause(ctx); err != nil && errors.Is(cause, flow.ErrInterrupted) && !errors.Is(err, flow.ErrInterrupted) {
+		err = fmt.Errorf("%w: %w", cause, err)
+	}
 	if err != nil {
 		fmt.Fprintln(c.stderr, c.hide.text(complaint(err)))
 	}
@@ -106,8 +110,11 @@ func exitCode(err error) int {
 // complaint is what a person reads about an error: each of several on a line of
 // its own.
 func complaint(err error) string {
+	if told, ok := errorAs[*interruptedError](err); ok {
+		return told.Error()
+	}
 	if errors.Is(err, flow.ErrInterrupted) {
-		return err.Error()
+		return "interrupted: run the same command again to go on"
 	}
 	lines := strings.Split(err.Error(), "\n")
 	return "error: " + strings.Join(lines, "\n       ")

@@ -220,6 +220,28 @@ func TestInterruptedRun(t *testing.T) {
 	}
 }
 
+func TestInterruptedTask(t *testing.T) {
+	s, f := stateWithFakeLab(t)
+	f.server.Close()
+	dir := t.TempDir()
+	t.Chdir(dir)
+	source := filepath.Join(dir, "lab")
+	if err := os.MkdirAll(source, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(source, "go.mod"), []byte("module "+labModule+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := contextWithCause(t)
+	cancel(&interruption{os.Interrupt})
+	for _, args := range [][]string{{"lab", "up"}, {"--lab"}} {
+		r := execute(t, ctx, dir, "PATH="+os.Getenv("PATH"), append(args, "--state-dir", string(s))...)
+		if r.code != exitInterrupted || !strings.HasPrefix(r.stderr, "interrupted: ") {
+			t.Errorf("%v: %+v", args, r)
+		}
+	}
+}
+
 func TestSecondRunAtOnce(t *testing.T) {
 	s, _ := stateWithFakeLab(t)
 	unlock, err := s.journal().Lock(t.Context())
