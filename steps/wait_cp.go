@@ -22,6 +22,8 @@ const (
 	askTalosWithin = 3 * time.Second
 	// controlPlaneEvery is short because neither Talos nor the load balancer announces when it begins to answer.
 	controlPlaneEvery = time.Second
+	// serverRunning is Hetzner's word for a server that is on.
+	serverRunning = "running"
 )
 
 // ControlPlane is the workload cluster's own API.
@@ -82,24 +84,31 @@ func (p progress) missing() string {
 	}
 	var made, running, answering, etcd int
 	var reasons []string
+	who := map[string][]string{} // reason → servers
+	because := func(server, reason string) {
+		if who[reason] == nil {
+			reasons = append(reasons, reason)
+		}
+		who[reason] = append(who[reason], server)
+	}
 	for _, s := range p.servers {
 		if s.made {
 			made++
 		}
-		if s.state == "running" {
+		if s.state == serverRunning {
 			running++
 		}
-		if s.state == "running" && s.talos == nil {
+		if s.state == serverRunning && s.talos == nil {
 			answering++
 		}
 		if s.node.Healthy {
 			etcd++
 		}
 		switch {
-		case s.trouble != "" && s.state != "running":
-			reasons = append(reasons, s.name+": "+s.trouble)
-		case s.state == "running" && s.talos != nil:
-			reasons = append(reasons, s.name+": "+s.talos.Error())
+		case s.trouble != "" && s.state != serverRunning:
+			because(s.name, s.trouble)
+		case s.state == serverRunning && s.talos != nil:
+			because(s.name, s.talos.Error())
 		}
 	}
 	line := fmt.Sprintf("of %d servers %d made, %d running, Talos answers on %d, etcd on %d", p.want, made, running, answering, etcd)
@@ -109,8 +118,8 @@ func (p progress) missing() string {
 	default:
 		line += "; the API answers, the control plane provider has not seen it yet"
 	}
-	if len(reasons) > 0 {
-		line += "; " + strings.Join(reasons, "; ")
+	for _, reason := range reasons {
+		line += "; " + strings.Join(who[reason], ", ") + ": " + reason
 	}
 	return line
 }
@@ -163,6 +172,9 @@ func describeServer(machine, server *unstructured.Unstructured) serverProgress {
 // askTalos asks every running server's Talos, all at once.
 func (b *bootstrapper) askTalos(ctx context.Context, mgmt *kube.Cluster, c Cluster, machines []unstructured.Unstructured, servers []serverProgress) {
 	config, err := secretValue(ctx, mgmt, c.Name+"-talosconfig", "talosconfig")
+	if kube.Absent(err) {
+		err = errors.New("there is no talosconfig yet")
+	}
 	if err != nil {
 		for i := range servers {
 			servers[i].talos = err
@@ -178,7 +190,7 @@ func (b *bootstrapper) askTalos(ctx context.Context, mgmt *kube.Cluster, c Clust
 			servers[i].talos = err
 		case len(address) == 0:
 			servers[i].talos = errors.New("its address is not known yet")
-		case servers[i].state == "running":
+		case servers[i].state == serverRunning:
 			asking.Go(func() {
 				ctx, cancel := context.WithTimeout(ctx, askTalosWithin)
 				defer cancel()
@@ -192,6 +204,9 @@ func (b *bootstrapper) askTalos(ctx context.Context, mgmt *kube.Cluster, c Clust
 // askAPI says why the API does not answer through the load balancer; nothing and the cluster's identity when it does.
 func (b *bootstrapper) askAPI(ctx context.Context, mgmt *kube.Cluster, c Cluster) (trouble, uid string) {
 	config, err := secretValue(ctx, mgmt, c.Name+"-kubeconfig", "value")
+	if kube.Absent(err) {
+		return "there is no kubeconfig yet", ""
+	}
 	if err != nil {
 		return err.Error(), ""
 	}

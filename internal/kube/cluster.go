@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
+	"strings"
 	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -75,16 +77,27 @@ func Connect(kubeconfig []byte) (*Cluster, error) {
 // Host is the API server's address, as the kubeconfig has it.
 func (c *Cluster) Host() string { return c.config.Host }
 
-// Ready asks the API server's /readyz.
+// Ready asks the API server's /readyz. Its error names the checks that fail, or why there was no answer.
 func (c *Cluster) Ready(ctx context.Context) error {
-	body, err := c.rest.Get().AbsPath("/readyz").DoRaw(ctx)
-	if err != nil {
-		return err
+	body, err := c.rest.Get().AbsPath("/readyz").Do(ctx).Raw()
+	if err == nil {
+		return nil
 	}
-	if string(body) != "ok" {
-		return fmt.Errorf("/readyz says %q", body)
+	var failing []string
+	for line := range strings.Lines(string(body)) {
+		if name, ok := strings.CutPrefix(line, "[-]"); ok {
+			name, _, _ = strings.Cut(name, " ")
+			failing = append(failing, name)
+		}
 	}
-	return nil
+	var transport *url.Error
+	switch {
+	case len(failing) > 0:
+		return fmt.Errorf("not ready: %s", strings.Join(failing, ", "))
+	case errors.As(err, &transport):
+		return transport.Err
+	}
+	return err
 }
 
 // UID identifies the cluster: the UID of its namespace kube-system. Another cluster at the same address has another.

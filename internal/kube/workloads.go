@@ -167,7 +167,8 @@ func podTrouble(p *corev1.Pod) string {
 	}
 	for _, cond := range p.Status.Conditions {
 		if cond.Type == corev1.PodScheduled && cond.Status == corev1.ConditionFalse {
-			return fmt.Sprintf("Pod %s is not scheduled: %s", p.Name, cond.Message)
+			why, _, _ := strings.Cut(cond.Message, " preemption:") // what follows repeats it
+			return fmt.Sprintf("Pod %s is not scheduled: %s", p.Name, why)
 		}
 	}
 	return ""
