@@ -47,6 +47,10 @@ type Config struct {
 	HCloudCCMRepository  string `json:"hcloudCcmRepository" yaml:"hcloudCcmRepository"`   // as above
 	TalosCCMRepository   string `json:"talosCcmRepository" yaml:"talosCcmRepository"`     // as above
 
+	// Who may reach the Kubernetes and the Talos API on the servers' public addresses besides private ranges: ranges and
+	// "auto" (this machine's own address), separated by commas.
+	FirewallAllow string `json:"firewallAllow" yaml:"firewallAllow"`
+
 	// How long each step may take before it fails with what it last saw. Not part of what a step is made from:
 	// changing them re-runs nothing.
 	PreflightTimeout    Duration `json:"preflightTimeout" yaml:"preflightTimeout"`       // preflight
@@ -57,6 +61,7 @@ type Config struct {
 	ControlPlaneTimeout Duration `json:"controlPlaneTimeout" yaml:"controlPlaneTimeout"` // wait-cp, and the kubeconfig and talosconfig on the way
 	ReleaseTimeout      Duration `json:"releaseTimeout" yaml:"releaseTimeout"`           // cilium, hcloud-ccm, talos-ccm, each
 	NodesTimeout        Duration `json:"nodesTimeout" yaml:"nodesTimeout"`               // wait-nodes
+	FirewallTimeout     Duration `json:"firewallTimeout" yaml:"firewallTimeout"`         // firewall-apply: every server reports it
 }
 
 // Namespace holds the Cluster API objects in the management cluster, as in the guide.
@@ -108,6 +113,7 @@ func Defaults() Config {
 		ControlPlaneTimeout: minutes(25),
 		ReleaseTimeout:      minutes(15),
 		NodesTimeout:        minutes(15),
+		FirewallTimeout:     minutes(5),
 	}
 }
 

@@ -29,6 +29,8 @@ type Plan struct {
 	HCloudCCM    *flow.Step[CloudController]
 	TalosCCM     *flow.Step[Release]
 	Nodes        *flow.Step[Nodes]
+	Firewall     *flow.Step[Firewall]
+	Cover        *flow.Step[Cover]
 }
 
 // overhead is what a step's deadline leaves for everything in it that is not its one long wait, which then ends first
@@ -102,6 +104,14 @@ func New(cfg Config, tools Tools) (*Plan, error) {
 		Doc("every node is Ready, is the server that it claims to be, and is known to Cluster API").
 		Spec(made.nodes).Verify(b.nodesStand).Deadline(cfg.NodesTimeout.D() + overhead).Waits(cfg.NodesTimeout.D())
 
+	p.Firewall = flow.Add(g, "firewall", b.ensureFirewall).
+		Doc("a Hetzner firewall that lets private addresses, and those of FIREWALL_ALLOW, in on 6443 and 50000").
+		Spec(made.firewall).Verify(b.firewallStands).Deadline(overhead)
+
+	p.Cover = flow.Add2(g, "firewall-apply", b.applyFirewall, p.Firewall, p.Kubeconfig).
+		Doc("every server, also one made later, is behind the firewall (the load balancer's public ports cannot be)").
+		Verify(b.coverStands).Deadline(cfg.FirewallTimeout.D() + overhead).Waits(cfg.FirewallTimeout.D())
+
 	p.Bootstrap = []string{p.Talosconfig.Name(), p.Nodes.Name()}
 	return p, g.Validate()
 }
@@ -116,7 +126,7 @@ type bootstrapper struct {
 
 // specs are what the steps are made from, for the journal: a change in one of them runs its step again.
 type specs struct {
-	offer, image, management, providers, cluster, cilium, hcloudCCM, talosCCM, nodes any
+	offer, image, management, providers, cluster, cilium, hcloudCCM, talosCCM, nodes, firewall any
 }
 
 func (b *bootstrapper) specs() (specs, error) {
@@ -125,6 +135,7 @@ func (b *bootstrapper) specs() (specs, error) {
 		offer:      map[string]string{"location": c.Location, "serverType": c.ServerType, "loadBalancerType": c.LoadBalancerType},
 		image:      map[string]string{"imageName": c.ImageName, "talosVersion": c.TalosVersion},
 		management: map[string]string{"provider": b.tools.Management.Name(), "name": c.ManagementName()},
+		firewall:   map[string]string{"clusterName": c.ClusterName, "firewallAllow": c.FirewallAllow},
 		nodes:      map[string]any{"controlPlaneReplicas": c.ControlPlaneReplicas, "kubernetesVersion": c.KubernetesVersion, "networkCidr": c.NetworkCIDR},
 	}
 	var err error

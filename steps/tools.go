@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
 
@@ -31,6 +32,9 @@ type Tools struct {
 	Files       Files              // the state folder
 	Overrides   string             // folder whose manifests/ and bootstrap/ win over the files inside the command, file by file; empty: none
 	Log         io.Writer          // takes the libraries' own words; nil: nobody does
+
+	// OwnAddress tells this machine's address towards the internet, for FIREWALL_ALLOW=auto. nil: ask ownAddressURL.
+	OwnAddress func(context.Context) (netip.Addr, error)
 
 	// Factories. New sets those that are nil to the real ones.
 	Connect    func(kubeconfig []byte) (*kube.Cluster, error)
@@ -63,6 +67,9 @@ type TalosClient interface {
 func (t Tools) withDefaults() Tools {
 	if t.Log == nil {
 		t.Log = io.Discard
+	}
+	if t.OwnAddress == nil {
+		t.OwnAddress = askOwnAddress
 	}
 	if t.Connect == nil {
 		t.Connect = kube.Connect

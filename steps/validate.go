@@ -108,6 +108,9 @@ func (v *findings) cluster(c Config) {
 		v.add("imageName", c.ImageName, "cannot be a label's value", "it is compared with the snapshot's label caph-image-name: at most 63 letters, digits, dots, dashes and underscores")
 	}
 	v.oidc(c)
+	if _, _, err := c.allowed(); err != nil {
+		v.add("firewallAllow", c.FirewallAllow, "cannot be read", err.Error())
+	}
 }
 
 func (v *findings) oidc(c Config) {

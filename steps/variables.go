@@ -85,6 +85,7 @@ func Variables() []Variable {
 		{Name: "CILIUM_REPOSITORY", Doc: "chart repository of Cilium, http(s):// or oci://", field: func(c *Config) any { return &c.CiliumRepository }},
 		{Name: "HCLOUD_CCM_REPOSITORY", Doc: "chart repository of the Hetzner cloud controller manager", field: func(c *Config) any { return &c.HCloudCCMRepository }},
 		{Name: "TALOS_CCM_REPOSITORY", Doc: "chart repository of the Talos cloud controller manager", field: func(c *Config) any { return &c.TalosCCMRepository }},
+		{Name: "FIREWALL_ALLOW", Doc: "ranges, and auto for this machine's own address, that the firewall lets in besides private ones", field: func(c *Config) any { return &c.FirewallAllow }},
 
 		{Name: "PREFLIGHT_TIMEOUT", Doc: "longest time for preflight", field: func(c *Config) any { return &c.PreflightTimeout }},
 		{Name: "IMAGE_TIMEOUT", Doc: "longest time for image", field: func(c *Config) any { return &c.ImageTimeout }},
@@ -94,6 +95,7 @@ func Variables() []Variable {
 		{Name: "CONTROL_PLANE_TIMEOUT", Doc: "longest time for wait-cp, kubeconfig and talosconfig, each", field: func(c *Config) any { return &c.ControlPlaneTimeout }},
 		{Name: "RELEASE_TIMEOUT", Doc: "longest time for cilium, hcloud-ccm and talos-ccm, each", field: func(c *Config) any { return &c.ReleaseTimeout }},
 		{Name: "NODES_TIMEOUT", Doc: "longest time for wait-nodes", field: func(c *Config) any { return &c.NodesTimeout }},
+		{Name: "FIREWALL_TIMEOUT", Doc: "longest time for firewall-apply", field: func(c *Config) any { return &c.FirewallTimeout }},
 	}
 	defaults := Defaults()
 	for i := range vs {

@@ -1,4 +1,4 @@
-// Package hetznertest is the part of the Hetzner Cloud API that only reads, in memory, for tests.
+// Package hetznertest is a part of the Hetzner Cloud API in memory, for tests: it answers reads, and keeps firewalls.
 package hetznertest
 
 import (
@@ -23,6 +23,7 @@ type Server struct {
 	images   []schema.Image
 	networks []schema.Network
 	servers  []schema.Server
+	walls    []schema.Firewall
 	requests []string
 }
 
@@ -103,6 +104,10 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	case "/servers":
 		reply(w, http.StatusOK, map[string]any{"servers": keep(s.servers, func(v schema.Server) bool { return chosen(v.Labels) })})
 	default:
+		if strings.HasPrefix(r.URL.Path, "/firewalls") {
+			s.serveFirewalls(w, r, named, chosen)
+			return
+		}
 		reply(w, http.StatusNotFound, schema.ErrorResponse{Error: schema.Error{Code: "not_found", Message: r.URL.Path}})
 	}
 }

@@ -1,0 +1,88 @@
+package hetznertest
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
+)
+
+// SetFirewalls replaces the firewalls.
+func (s *Server) SetFirewalls(walls ...schema.Firewall) { s.set(func() { s.walls = walls }) }
+
+// Firewalls are the firewalls as they stand.
+func (s *Server) Firewalls() (walls []schema.Firewall) {
+	s.set(func() { walls = slices.Clone(s.walls) })
+	return walls
+}
+
+// serveFirewalls answers for /firewalls and its actions, which are done at once. A firewall that is applied to a
+// selector is over the servers that carry the label at that moment.
+func (s *Server) serveFirewalls(w http.ResponseWriter, r *http.Request, named func(string) bool, chosen func(map[string]string) bool) {
+	refuse := func(code string, message string) {
+		reply(w, http.StatusUnprocessableEntity, schema.ErrorResponse{Error: schema.Error{Code: code, Message: message}})
+	}
+	words := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
+	if len(words) == 1 && r.Method == http.MethodGet {
+		reply(w, http.StatusOK, map[string]any{"firewalls": keep(s.walls, func(f schema.Firewall) bool { return named(f.Name) && chosen(f.Labels) })})
+		return
+	}
+	if len(words) == 1 {
+		var body schema.FirewallCreateRequest
+		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+			refuse("invalid_input", err.Error())
+			return
+		}
+		if slices.ContainsFunc(s.walls, func(f schema.Firewall) bool { return f.Name == body.Name }) {
+			refuse("uniqueness_error", "name is already used")
+			return
+		}
+		f := schema.Firewall{ID: int64(len(s.walls) + 1), Name: body.Name, Rules: answered(body.Rules)}
+		if body.Labels != nil {
+			f.Labels = *body.Labels
+		}
+		s.walls = append(s.walls, f)
+		reply(w, http.StatusCreated, map[string]any{"firewall": f, "actions": []any{}})
+		return
+	}
+	id, _ := strconv.ParseInt(words[1], 10, 64)
+	at := slices.IndexFunc(s.walls, func(f schema.Firewall) bool { return f.ID == id })
+	if at < 0 {
+		reply(w, http.StatusNotFound, schema.ErrorResponse{Error: schema.Error{Code: "not_found", Message: r.URL.Path}})
+		return
+	}
+	switch words[len(words)-1] {
+	case "set_rules":
+		var body schema.FirewallActionSetRulesRequest
+		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+			refuse("invalid_input", err.Error())
+			return
+		}
+		s.walls[at].Rules = answered(body.Rules)
+	case "apply_to_resources":
+		var body schema.FirewallActionApplyToResourcesRequest
+		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+			refuse("invalid_input", err.Error())
+			return
+		}
+		s.walls[at].AppliedTo = append(s.walls[at].AppliedTo, body.ApplyTo...)
+		for i, v := range s.servers {
+			if matches(body.ApplyTo[0].LabelSelector.Selector, v.Labels) {
+				s.servers[i].PublicNet.Firewalls = append(v.PublicNet.Firewalls, schema.ServerFirewall{ID: id, Status: "applied"})
+			}
+		}
+	}
+	reply(w, http.StatusCreated, map[string]any{"actions": []any{}})
+}
+
+// answered is how the API gives back the rules that it was given.
+func answered(rules []schema.FirewallRuleRequest) []schema.FirewallRule {
+	all := make([]schema.FirewallRule, len(rules))
+	for i, r := range rules {
+		all[i] = schema.FirewallRule{Direction: r.Direction, Protocol: r.Protocol, Port: r.Port, SourceIPs: r.SourceIPs, DestinationIPs: r.DestinationIPs, Description: r.Description}
+	}
+	return all
+}

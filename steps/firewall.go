@@ -1,0 +1,112 @@
+package steps
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/hetzner"
+)
+
+// Firewall is the cluster's firewall at Hetzner.
+type Firewall struct {
+	ID    int64                  `json:"id"`
+	Rules []hetzner.FirewallRule `json:"rules"`
+}
+
+// privateRanges may reach the Kubernetes and the Talos API: the guide's, for a VPN into the private network.
+var privateRanges = []string{"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"}
+
+// allowAuto stands in FIREWALL_ALLOW for the address that this machine has towards the internet.
+const allowAuto = "auto"
+
+// allowed parses FIREWALL_ALLOW. auto tells whether the operator's own address is asked for.
+func (c Config) allowed() (extra []netip.Prefix, auto bool, err error) {
+	for _, word := range strings.FieldsFunc(c.FirewallAllow, func(r rune) bool { return r == ',' || r == ' ' }) {
+		if word == allowAuto {
+			auto = true
+			continue
+		}
+		p, err := netip.ParsePrefix(word)
+		if err != nil || p != p.Masked() {
+			return nil, false, fmt.Errorf("%q is neither %s nor a range like 203.0.113.7/32", word, allowAuto)
+		}
+		extra = append(extra, p)
+	}
+	return extra, auto, nil
+}
+
+// firewallRules are the rules for today's configuration. Where the operator's own address is to be let in, it is asked
+// for each time: it changes with the network that the operator sits in.
+func (b *bootstrapper) firewallRules(ctx context.Context) ([]hetzner.FirewallRule, error) {
+	extra, auto, err := b.cfg.allowed()
+	if err != nil {
+		return nil, fmt.Errorf("firewallAllow: %w", err)
+	}
+	if auto {
+		own, err := b.tools.OwnAddress(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("find out this machine's address towards the internet: %w; name it in FIREWALL_ALLOW in place of auto", err)
+		}
+		extra = append(extra, netip.PrefixFrom(own, own.BitLen()))
+	}
+	var sources []netip.Prefix
+	for _, r := range privateRanges {
+		sources = append(sources, netip.MustParsePrefix(r))
+	}
+	for _, p := range extra {
+		if !slices.Contains(sources, p) {
+			sources = append(sources, p)
+		}
+	}
+	return []hetzner.FirewallRule{
+		{Port: 6443, Sources: sources, Description: "Kubernetes API"},
+		{Port: 50000, Sources: sources, Description: "Talos API"},
+	}, nil
+}
+
+// ensureFirewall makes the firewall or mends its rules. It covers no server yet.
+func (b *bootstrapper) ensureFirewall(ctx context.Context, say flow.Say) (Firewall, error) {
+	rules, err := b.firewallRules(ctx)
+	if err != nil {
+		return Firewall{}, err
+	}
+	say("looking for firewall %s", b.cfg.ClusterName)
+	f, changed, err := hetzner.EnsureFirewall(ctx, b.tools.Hetzner, b.cfg.ClusterName, rules)
+	if err != nil {
+		return Firewall{}, err
+	}
+	if changed {
+		say("firewall %s lets %s in on 6443 and 50000, and nothing else", f.Name, ranges(rules[0].Sources))
+	}
+	return Firewall{ID: f.ID, Rules: rules}, nil
+}
+
+func ranges(all []netip.Prefix) string {
+	words := make([]string, len(all))
+	for i, p := range all {
+		words[i] = p.String()
+	}
+	return strings.Join(words, ", ")
+}
+
+func (b *bootstrapper) firewallStands(ctx context.Context, was Firewall) flow.Verdict {
+	f, err := hetzner.FindFirewall(ctx, b.tools.Hetzner, b.cfg.ClusterName)
+	if err != nil {
+		return flow.Unknown(err)
+	}
+	if f == nil || f.ID != was.ID {
+		return flow.Gone("firewall %d does not exist any more", was.ID)
+	}
+	rules, err := b.firewallRules(ctx)
+	if err != nil {
+		return flow.Unknown(err)
+	}
+	if d := f.Differs(rules); d != "" {
+		return flow.Gone("its rules were changed: %s", d)
+	}
+	return flow.Holds()
+}

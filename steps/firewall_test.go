@@ -1,0 +1,104 @@
+package steps
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/slipway-k8s/slipway/flow"
+)
+
+// runTargets runs some steps of the plan.
+func (w *world) runTargets(t *testing.T, cfg Config, tools Tools, journal flow.Journal, targets ...string) (*flow.Report, error) {
+	t.Helper()
+	plan, err := New(cfg, tools)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	return plan.Graph.Run(ctx, flow.Options{Journal: journal, Targets: targets, Observe: func(e flow.Event) {
+		t.Log(e.Kind, e.Step, e.Message, e.Err)
+	}})
+}
+
+func TestTheFirewallIsMendedAndNotRewritten(t *testing.T) {
+	w, journal := newWorld(t), flow.Memory()
+	cfg := w.config()
+	cfg.FirewallAllow = "203.0.113.7/32, auto"
+	tools := w.tools()
+	tools.OwnAddress = func(context.Context) (netip.Addr, error) { return netip.MustParseAddr("198.51.100.9"), nil }
+	if _, err := w.runTargets(t, cfg, tools, journal, "firewall"); err != nil {
+		t.Fatal(err)
+	}
+	wall := w.hetzner.Firewalls()[0]
+	want := []string{"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "203.0.113.7/32", "198.51.100.9/32"}
+	if len(wall.Rules) != 2 || !slices.Equal(wall.Rules[0].SourceIPs, want) || *wall.Rules[0].Port != "6443" || *wall.Rules[1].Port != "50000" {
+		t.Fatalf("rules %+v", wall.Rules)
+	}
+	writes := w.writes()
+	if report, err := w.runTargets(t, cfg, tools, journal, "firewall"); err != nil || len(ran(report)) > 0 || w.writes() != writes {
+		t.Errorf("again: %v ran, %d writes, %v", ran(report), w.writes()-writes, err)
+	}
+	wall.Rules = append(wall.Rules, wall.Rules[0])
+	wall.Rules[2].SourceIPs = []string{"0.0.0.0/0"}
+	w.hetzner.SetFirewalls(wall)
+	report, err := w.runTargets(t, cfg, tools, journal, "firewall")
+	if s, _ := report.Step("firewall"); err != nil || !strings.Contains(s.Reason, "it has in tcp 6443 for 0.0.0.0/0") {
+		t.Errorf("opened by hand: %+v, %v", s, err)
+	}
+	if rules := w.hetzner.Firewalls()[0].Rules; len(rules) != 2 {
+		t.Errorf("not mended: %+v", rules)
+	}
+}
+
+func TestTheFirewallDoesNotCutOffTheManager(t *testing.T) {
+	w, journal := newWorld(t), flow.Memory()
+	cfg := w.config()
+	_, err := w.runTargets(t, cfg, w.tools(), journal, "wait-nodes", "firewall-apply")
+	if !errors.Is(err, ErrCutsOff) {
+		t.Fatalf("managed from outside: %v", err)
+	}
+	if walls := w.hetzner.Firewalls(); len(walls) != 1 || len(walls[0].AppliedTo) > 0 {
+		t.Errorf("it was applied all the same: %+v", walls)
+	}
+	cfg.FirewallAllow = "203.0.113.0/24"
+	if _, err := w.runTargets(t, cfg, w.tools(), journal, "wait-nodes", "firewall-apply"); err != nil {
+		t.Fatal(err)
+	}
+	if to := w.hetzner.Firewalls()[0].AppliedTo; len(to) != 1 || to[0].LabelSelector.Selector != "caph-cluster-k8s==owned" {
+		t.Errorf("applied to %+v", to)
+	}
+	if report, err := w.runTargets(t, cfg, w.tools(), journal, "firewall-apply"); err != nil || len(ran(report)) > 0 {
+		t.Errorf("again %v ran, %v", ran(report), err)
+	}
+}
+
+func TestFirewallAllowIsJudged(t *testing.T) {
+	for value, ok := range map[string]bool{"": true, "auto": true, "203.0.113.0/24,auto": true, "203.0.113.7": false, "203.0.113.7/24": false, "all": false} {
+		cfg := Defaults()
+		cfg.FirewallAllow = value
+		if errs := cfg.Validate(); (len(errs) == 0) != ok {
+			t.Errorf("%q: %v", value, errs)
+		}
+	}
+}
+
+func TestOwnAddress(t *testing.T) {
+	answer := "203.0.113.7\n"
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(answer)) }))
+	defer s.Close()
+	if a, err := askAddress(t.Context(), s.URL); err != nil || a.String() != "203.0.113.7" {
+		t.Errorf("got %v, %v", a, err)
+	}
+	answer = "<html>please log in</html>"
+	if a, err := askAddress(t.Context(), s.URL); err == nil {
+		t.Errorf("a login page is %v", a)
+	}
+}
