@@ -29,6 +29,13 @@ var labAPIFlags = []string{
 	"audit-log-path", "audit-policy-file", "audit-log-maxage", "audit-log-maxbackup", "audit-log-maxsize",
 }
 
+// labControllerFlags are those of kube-controller-manager and kube-scheduler that Talos sets itself, or a lab does.
+var labControllerFlags = []string{
+	"bind-address", "secure-port", "kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig", "tls-cert-file",
+	"tls-private-key-file", "cluster-signing-cert-file", "cluster-signing-key-file", "root-ca-file",
+	"service-account-private-key-file", "config",
+}
+
 // apiServerArgs returns the kube-apiserver's flags besides those of the lab's plane: Talos's own that matter to a client, and
 // cluster.apiServer.extraArgs. dir gets the files that they name. dropped says why the oidc flags were left out; empty: they
 // were not.

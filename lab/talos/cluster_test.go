@@ -515,19 +515,38 @@ func TestRecover(t *testing.T) {
 	start(t, x, servers[1])
 	two := f.admin(t, f.private(2))
 	booted(t, two)
-	recover := &machineapi.BootstrapRequest{RecoverEtcd: true}
+	recovery := &machineapi.BootstrapRequest{RecoverEtcd: true}
 	await(t, 20*time.Second, "the refusal of a recovery without a snapshot", func() error {
-		if err := two.Bootstrap(ctx, recover); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "EtcdRecover") {
+		if err := two.Bootstrap(ctx, recovery); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "EtcdRecover") {
 			return fmt.Errorf("%w", err)
 		}
 		return nil
 	})
-	if _, err := two.EtcdRecover(ctx, bytes.NewReader(snapshot)); err != nil {
+	// A damaged snapshot is found out only when it is half restored, and leaves a server that has to be reset, as a real one.
+	damaged := bytes.Clone(snapshot)
+	damaged[len(damaged)-1] ^= 1
+	if _, err := two.EtcdRecover(ctx, bytes.NewReader(damaged)); err != nil {
 		t.Fatal(err)
 	}
-	if err := two.Bootstrap(ctx, recover); err != nil {
+	if err := two.Bootstrap(ctx, recovery); err != nil {
 		t.Fatal(err)
 	}
+	await(t, patience, "a failed restoration", func() error {
+		if st := statusOf(t, x, 2); !strings.HasPrefix(st.Etcd, "Failed") || !strings.Contains(st.Etcd, "sha256") || !strings.Contains(st.Etcd, "EPHEMERAL") {
+			return errors.New(st.Etcd)
+		}
+		return nil
+	})
+	if err := two.Bootstrap(ctx, recovery); status.Code(err) != codes.AlreadyExists {
+		t.Errorf("Bootstrap over half of a restoration: %v", err)
+	}
+	reset(t, two, false)
+	await(t, patience, "a recovery", func() error {
+		if _, err := two.EtcdRecover(ctx, bytes.NewReader(snapshot)); err != nil {
+			return err
+		}
+		return two.Bootstrap(ctx, recovery)
+	})
 	awaitMembers(t, two, servers[1].Name)
 	kube = clientOf(t, awaitAPIServer(t, x, 2))
 	kept, err := kube.CoreV1().Secrets("default").Get(ctx, "kept", metav1.GetOptions{})
@@ -546,11 +565,13 @@ func TestRecover(t *testing.T) {
 	before := awaitMembers(t, two, both)
 
 	// A server that is reset in order leaves, loses its data and, when it has booted again, joins as somebody new.
-	three := f.admin(t, f.private(3))
-	if err := three.ResetGeneric(ctx, &machineapi.ResetRequest{Graceful: true, Reboot: true,
-		SystemPartitionsToWipe: []*machineapi.ResetPartitionSpec{{Label: "EPHEMERAL", Wipe: true}}}); err != nil {
-		t.Fatal(err)
-	}
+	await(t, patience, "the third server's etcd", func() error {
+		if url, _ := x.server(3).running().etcd.url.get(); url == "" {
+			return errors.New(statusOf(t, x, 3).Etcd)
+		}
+		return nil
+	})
+	reset(t, f.admin(t, f.private(3)), true)
 	await(t, patience, "a new member", func() error {
 		now, err := members(ctx, two)
 		if err == nil && (names(now) != both || slices.Equal(now, before)) {
@@ -558,4 +579,13 @@ func TestRecover(t *testing.T) {
 		}
 		return err
 	})
+}
+
+// reset wipes a server's EPHEMERAL partition and reboots it.
+func reset(t *testing.T, c *client.Client, graceful bool) {
+	t.Helper()
+	if err := c.ResetGeneric(t.Context(), &machineapi.ResetRequest{Graceful: graceful, Reboot: true,
+		SystemPartitionsToWipe: []*machineapi.ResetPartitionSpec{{Label: "EPHEMERAL", Wipe: true}}}); err != nil {
+		t.Fatal(err)
+	}
 }

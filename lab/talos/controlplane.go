@@ -2,6 +2,7 @@ package talos
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"path/filepath"
@@ -62,13 +63,12 @@ func (y *system) servePlane(ctx context.Context, url string) error {
 	if err != nil {
 		return err
 	}
-	y.setAPIServer("ready")
-	y.plane.set(p)
-	y.log.Info("the kube-apiserver is ready", "endpoint", p.Endpoint())
 	admin, err := y.adminOf(p)
 	if err != nil {
-		cancel(err)
+		return errors.Join(err, p.Stop(ctx))
 	}
+	y.setAPIServer("ready")
+	y.plane.set(p)
 	var helpers sync.WaitGroup
 	for _, help := range []func(context.Context){
 		func(ctx context.Context) { y.serveOtherAddresses(ctx, p) },
@@ -158,8 +158,8 @@ func (y *system) planeConfig(etcdURL string) (plane.Config, error) {
 		LeaderElect:      true,
 		Prefix:           y.name + "/", Labels: y.processLabels(),
 		APIArgs:               apiArgs,
-		ControllerManagerArgs: append(leaderElection(), flags(cluster.ControllerManager().ExtraArgs(), nil)...),
-		SchedulerArgs:         append(leaderElection(), flags(cluster.Scheduler().ExtraArgs(), nil)...),
+		ControllerManagerArgs: append(leaderElection(), flags(cluster.ControllerManager().ExtraArgs(), labControllerFlags)...),
+		SchedulerArgs:         append(leaderElection(), flags(cluster.Scheduler().ExtraArgs(), labControllerFlags)...),
 	}, nil
 }
 

@@ -28,6 +28,8 @@ const (
 	// healthFirst and healthEvery are the pauses between two looks at a member that has not served yet, and at one that has.
 	healthFirst = 100 * time.Millisecond
 	healthEvery = 3 * time.Second
+	// etcdPause is the time before a service that failed is tried again.
+	etcdPause = 2 * time.Second
 )
 
 // healthKey is what a health check reads; nothing is there.
@@ -94,9 +96,15 @@ func (e *etcdService) run(ctx context.Context) {
 	// What a server was that died while it made its data is for etcd to judge.
 	e.decide(e.hasData())
 	for ctx.Err() == nil {
-		if err := e.runMember(ctx); err != nil && ctx.Err() == nil {
+		err := e.runMember(ctx)
+		switch {
+		case err == nil || ctx.Err() != nil:
+		case errors.Is(err, errHalfRestored):
 			services.fail(serviceEtcd, err)
-			sleep(ctx, 2*time.Second)
+			<-ctx.Done()
+		default:
+			services.fail(serviceEtcd, err)
+			sleep(ctx, etcdPause)
 		}
 	}
 	e.url.set("")

@@ -19,6 +19,9 @@ import (
 // seconds after each promotion ("unhealthy cluster"), so tries are many.
 const joinPause = 500 * time.Millisecond
 
+// errHalfRestored is why etcd is not started on what a failed restoration has left. A real server is as stuck.
+var errHalfRestored = errors.New("the data folder holds half of a restoration: reset the server's EPHEMERAL partition, then recover again")
+
 // prepare decides how the member starts: on the data that are there; as the only member of a new cluster, or of one restored
 // from a snapshot, on request; or, once another member is found, as a learner of that one's cluster.
 func (e *etcdService) prepare(ctx context.Context, config *plane.EtcdConfig) error {
@@ -29,10 +32,15 @@ func (e *etcdService) prepare(ctx context.Context, config *plane.EtcdConfig) err
 		request, requested := e.bootstrap.get()
 		if request != nil {
 			e.decide(true)
-			if request.RecoverEtcd {
-				return e.restore(config, request.RecoverSkipHashCheck)
+			if !request.RecoverEtcd {
+				return nil
 			}
-			return nil
+			err := e.restore(config, request.RecoverSkipHashCheck)
+			if err != nil { // another snapshot, another try: if there are no data yet
+				e.bootstrap.set(nil)
+				e.decide(false)
+			}
+			return err
 		}
 		_, discovered := e.system.talos.discovery.others(e.system.cluster, e.system.id)
 		var again <-chan time.Time

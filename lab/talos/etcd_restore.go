@@ -12,7 +12,12 @@ import (
 
 // restore makes the member's data from the uploaded snapshot, with this member as the only one, and deletes the snapshot.
 // skipHashCheck is for a database file that was copied instead of snapshotted.
-func (e *etcdService) restore(config *plane.EtcdConfig, skipHashCheck bool) error {
+func (e *etcdService) restore(config *plane.EtcdConfig, skipHashCheck bool) (err error) {
+	defer func() {
+		if p := recover(); p != nil { // how etcd's library says that a database is damaged
+			err = fmt.Errorf("restore the uploaded snapshot: %v", p)
+		}
+	}()
 	manager := snapshot.NewV3(zap.NewNop())
 	content, err := manager.Status(e.snapshotFile())
 	if err != nil {
@@ -20,10 +25,6 @@ func (e *etcdService) restore(config *plane.EtcdConfig, skipHashCheck bool) erro
 	}
 	e.system.log.Info("etcd is restored from a snapshot", "hash", fmt.Sprintf("%08x", content.Hash),
 		"revision", content.Revision, "keys", content.TotalKey, "bytes", content.TotalSize)
-	// An attempt that died half-way has left what the library would refuse to write over.
-	if err := os.RemoveAll(e.dataDir()); err != nil {
-		return fmt.Errorf("clear the data folder: %w", err)
-	}
 	err = manager.Restore(snapshot.RestoreConfig{
 		SnapshotPath:        e.snapshotFile(),
 		Name:                config.Name,
@@ -33,7 +34,9 @@ func (e *etcdService) restore(config *plane.EtcdConfig, skipHashCheck bool) erro
 		InitialClusterToken: "etcd-cluster", // etcd's own default, which the member starts with
 		SkipHashCheck:       skipHashCheck,
 	})
-	if err != nil {
+	if err != nil && e.hasData() {
+		return fmt.Errorf("restore the uploaded snapshot: %w; %w", err, errHalfRestored)
+	} else if err != nil {
 		return fmt.Errorf("restore the uploaded snapshot: %w", err)
 	}
 	if err := os.Remove(e.snapshotFile()); err != nil {

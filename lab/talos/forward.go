@@ -73,17 +73,14 @@ func (closedListener) Addr() net.Addr            { return &net.TCPAddr{} }
 
 // serveKubePrism serves the Kubernetes API on this server, by whichever kube-apiserver answers: this server's own, another of
 // the cluster, or the endpoint. A real one listens on 127.0.0.1, which servers of a lab share; here it is the node's address.
-func (y *system) serveKubePrism(ctx context.Context, node netip.Addr, port int) error {
+// It serves until ctx is done, and has closed its port when stop returns.
+func (y *system) serveKubePrism(ctx context.Context, node netip.Addr, port int) (stop func(), err error) {
 	l, err := y.talos.config.Listen(ctx, withPort(node, port))
 	if err != nil {
-		return fmt.Errorf("KubePrism: listen on %s: %w", withPort(node, port), err)
+		return nil, fmt.Errorf("KubePrism: listen on %s: %w", withPort(node, port), err)
 	}
-	stop := context.AfterFunc(ctx, func() { l.Close() })
-	go func() {
-		defer stop()
-		forward(ctx, l, y.dialAPI)
-	}()
-	return nil
+	go forward(ctx, l, y.dialAPI)
+	return func() { l.Close() }, nil
 }
 
 // dialAPI connects to the first kube-apiserver of the cluster that answers.

@@ -33,7 +33,7 @@ func (y *system) runKubelet(ctx context.Context) {
 }
 
 func (y *system) serveKubelet(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx) // ends KubePrism with the kubelet
+	ctx, cancel := context.WithCancel(ctx) // ends KubePrism's connections with the kubelet
 	defer cancel()
 	wait := func(reason error) { y.services.set(serviceKubelet, stateWaiting, reason.Error()) }
 	node, err := y.await(ctx, y.config.nodeIP, wait)
@@ -45,10 +45,11 @@ func (y *system) serveKubelet(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	server, serverName, err := y.kubeletServer(ctx, node)
+	server, serverName, stop, err := y.kubeletServer(ctx, node)
 	if err != nil {
 		return err
 	}
+	defer stop()
 	for {
 		conn, err := y.dialAPI(ctx)
 		if err == nil {
@@ -85,20 +86,21 @@ func (y *system) kubeletCA(ctx context.Context) (*pki.CA, error) {
 }
 
 // kubeletServer is where the kubelet reaches the Kubernetes API, and the name to verify there: KubePrism, which knows every
-// kube-apiserver of the cluster; without it a control plane's own, or the endpoint.
-func (y *system) kubeletServer(ctx context.Context, node netip.Addr) (url, name string, err error) {
+// kube-apiserver of the cluster; without it a control plane's own, or the endpoint. stop ends what serves there.
+func (y *system) kubeletServer(ctx context.Context, node netip.Addr) (url, name string, stop func(), err error) {
 	if prism := y.config.Machine().Features().KubePrism(); prism.Enabled() {
-		err := y.serveKubePrism(ctx, node, prism.Port())
-		return "https://" + withPort(node, prism.Port()), "localhost", err
+		stop, err := y.serveKubePrism(ctx, node, prism.Port())
+		return "https://" + withPort(node, prism.Port()), "localhost", stop, err
 	}
+	nothing := func() {}
 	if y.etcd == nil {
-		return y.config.Cluster().Endpoint().String(), "", nil
+		return y.config.Cluster().Endpoint().String(), "", nothing, nil
 	}
 	p, err := y.plane.await(ctx, func(p *plane.Plane) bool { return p != nil })
 	if err != nil {
-		return "", "", err
+		return "", "", nothing, err
 	}
-	return p.Endpoint(), "", nil
+	return p.Endpoint(), "", nothing, nil
 }
 
 func (y *system) kubeletConfig(ca *pki.CA, node netip.Addr, server, serverName string) (kubelet.Config, error) {

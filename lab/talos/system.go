@@ -145,6 +145,9 @@ func (y *system) start(ctx context.Context) (*apid, error) {
 	if len(config.Cluster().InlineManifests())+len(config.Cluster().ExtraManifestURLs()) > 0 {
 		y.note("manifests of one's own", "cluster.inlineManifests and cluster.extraManifests are not applied in a lab")
 	}
+	if config.controlPlane() && len(config.Cluster().Etcd().ExtraArgs()) > 0 {
+		y.note("etcd flags", "cluster.etcd.extraArgs are not given to etcd in a lab")
+	}
 	y.events = &eventLog{}
 	y.services = newServices(y.events, y.log, config.controlPlane())
 	y.plane = newWatched[*plane.Plane](nil)
