@@ -55,7 +55,10 @@ func (w *World) parts() []Part {
 	} {
 		parts = append(parts, Part{p.name, kubelet.Real, versions[p.file] + ", unmodified"})
 	}
-	for _, p := range w.programs {
+	for i, p := range w.programs {
+		if _, shadowed := kubelet.Match(w.programs[:i], p.Image); shadowed {
+			continue
+		}
 		parts = append(parts, imagePart(p, versions[p.Exec]))
 	}
 	time := "simulated delays are a second or two, the stand-ins poll 20 times as often, the rate limit's hour has 3 minutes"
@@ -86,10 +89,6 @@ func imagePart(p kubelet.Program, version string) Part {
 	part := Part{Name: path.Base(p.Image), Fidelity: p.Fidelity, Detail: strings.Join(append([]string{p.Exec}, p.Prefix...), " ")}
 	if version != "" {
 		part.Detail = version + ", unmodified"
-	}
-	if part.Fidelity == "" { // a mapping of the user's own
-		part.Fidelity = kubelet.Real
-		part.Detail += ", as --images says"
 	}
 	if p.Note != "" {
 		part.Detail += "; " + p.Note

@@ -188,26 +188,6 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-func TestImages(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "images.yaml")
-	write := func(s string) {
-		if err := os.WriteFile(path, []byte(s), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write("- image: ghcr.io/syself/caph\n  exec: /opt/caph\n  args: ['--kubeconfig={kubeconfig}']\n")
-	programs, err := readImages(path)
-	if err != nil || len(programs) != 1 || programs[0].Exec != "/opt/caph" {
-		t.Errorf("got %v, %v", programs, err)
-	}
-	for _, bad := range []string{"- image: x\n  exce: /opt/caph\n", "- image: x:v1\n  exec: y\n", "{"} {
-		write(bad)
-		if _, err := readImages(path); err == nil || !strings.Contains(err.Error(), path) {
-			t.Errorf("%q: %v", bad, err)
-		}
-	}
-}
-
 func statusOf(t *testing.T, d *daemon) world.Status {
 	t.Helper()
 	s, err := d.Status(t.Context())

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 
 	"google.golang.org/grpc/grpclog"
-	"sigs.k8s.io/yaml"
 
 	"github.com/slipway-k8s/slipway/lab/kubelet"
 	"github.com/slipway-k8s/slipway/lab/netns"
@@ -59,30 +58,11 @@ func parseServe(args []string) (world.Config, error) {
 		return cfg, fmt.Errorf("serve: %w", err)
 	}
 	if *images != "" {
-		if cfg.Images, err = readImages(*images); err != nil {
+		if cfg.Images, err = kubelet.LoadPrograms(*images); err != nil {
 			return cfg, err
 		}
 	}
 	return cfg, nil
-}
-
-// readImages reads a mapping from images to programs.
-func readImages(path string) ([]kubelet.Program, error) {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("read the programs for images: %w", err)
-	}
-	var programs []kubelet.Program
-	if err := yaml.UnmarshalStrict(b, &programs); err != nil {
-		return nil, fmt.Errorf("read the programs for images: %s: %w", path, err)
-	}
-	var wrong []error
-	for i, p := range programs {
-		if err := p.Validate(); err != nil {
-			wrong = append(wrong, fmt.Errorf("%s: entry %d (image %q): %w", path, i+1, p.Image, err))
-		}
-	}
-	return programs, errors.Join(wrong...)
 }
 
 func newFlags(command string) *flag.FlagSet {
