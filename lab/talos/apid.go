@@ -144,6 +144,7 @@ func (a *apid) direct(_ any, caller grpc.ServerStream) error {
 	method, _ := grpc.MethodFromServerStream(caller)
 	md, _ := metadata.FromIncomingContext(ctx)
 	nodes, node := md.Get("nodes"), md.Get("node")
+	targets := slices.Concat(nodes, node)
 	forward := a.system.config.controlPlane() // workers pass nothing on
 	out := metadata.New(nil)
 	out.Set(roleKey, peerRoles(ctx, md).Strings()...)
@@ -152,9 +153,9 @@ func (a *apid) direct(_ any, caller grpc.ServerStream) error {
 	switch {
 	case len(node) > 1:
 		return status.Error(codes.InvalidArgument, "node metadata must be single-valued")
-	case len(nodes) == 0 && len(node) == 0:
+	case len(targets) == 0:
 		return pass(ctx, caller, method, a.machined())
-	case !forward && len(nodes)+len(node) == 1 && slices.Contains(a.sans(), strings.Join(append(nodes, node...), "")):
+	case !forward && len(targets) == 1 && slices.Contains(a.sans(), targets[0]):
 		return pass(ctx, caller, method, a.machined()) // a worker knows itself by name
 	case !forward:
 		return status.Error(codes.PermissionDenied, "no request forwarding")

@@ -229,6 +229,15 @@ func TestCluster(t *testing.T) {
 			t.Error("the Secret lies in etcd as it is")
 		}
 	})
+	t.Run("restart of a kube-apiserver", func(t *testing.T) {
+		if err := x.RestartAPIServer(t.Context(), 1); err != nil {
+			t.Fatal(err)
+		}
+		await(t, patience, "its answer", func() error {
+			_, err := kube.CoreV1().Secrets("default").Get(t.Context(), "planted", metav1.GetOptions{})
+			return err
+		})
+	})
 	whole := t // what is started again lives on after its part of the test
 	t.Run("restart of everything", func(t *testing.T) {
 		if err := x.Close(t.Context()); err != nil {

@@ -11,5 +11,10 @@
 // authorization of the machine API, its fan-out to other nodes. What is played: the operating system below, the container
 // runtime, and every setting that nobody outside of the server can see.
 //
-// The path of a server's boot reads from top to bottom in boot.go; each service it starts has a file of its own.
+// The path of a server's boot reads from top to bottom in system.go; each service that it starts has a file of its own.
+//
+// Where this differs from a real server: etcd, kube-apiserver and KubePrism bind the one address that the configuration
+// chooses, for servers share 127.0.0.1; a talosconfig for Pods names the server's address instead of the Service "talos"; the
+// audit policy and log, cluster.etcd.extraArgs, inline and extra manifests, and everything that configures disks, links and
+// the kernel are not taken from the configuration. The status notes what a user could miss.
 package talos
