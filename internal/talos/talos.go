@@ -13,7 +13,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/client"
 	"github.com/siderolabs/talos/pkg/machinery/client/config"
 	"google.golang.org/grpc/status"
@@ -115,27 +114,6 @@ func (c *Credentials) Ask(ctx context.Context, address string) (Node, error) {
 	return n, nil
 }
 
-// EtcdMembers lists the host names of etcd's members, as the node at an address knows them.
-func (c *Credentials) EtcdMembers(ctx context.Context, address string) ([]string, error) {
-	t, err := c.dial(ctx, address)
-	if err != nil {
-		return nil, err
-	}
-	defer t.Close()
-	list, err := t.EtcdMemberList(ctx, &machine.EtcdMemberListRequest{})
-	if err != nil {
-		return nil, plain("list etcd's members through "+address, err)
-	}
-	var names []string
-	for _, m := range list.GetMessages() {
-		for _, member := range m.GetMembers() {
-			names = append(names, member.GetHostname())
-		}
-	}
-	slices.Sort(names)
-	return names, nil
-}
-
 func (c *Credentials) dial(ctx context.Context, address string) (*client.Client, error) {
 	t, err := client.New(ctx, client.WithConfigContext(c.context), client.WithEndpoints(address))
 	if err != nil {
@@ -147,20 +125,17 @@ func (c *Credentials) dial(ctx context.Context, address string) (*client.Client,
 // plain drops gRPC's frame around an error's message.
 func plain(doing string, err error) error {
 	if s, ok := status.FromError(err); ok {
-		return &CallError{Doing: doing, Message: s.Message(), err: err}
+		return &callError{doing: doing, message: s.Message(), err: err}
 	}
 	return fmt.Errorf("%s: %w", doing, err)
 }
 
-// CallError is a call that a node did not answer, or refused.
-type CallError struct {
-	Doing   string
-	Message string
-	err     error
+// callError is a call that a node did not answer, or refused.
+type callError struct {
+	doing   string
+	message string
+	err     error // gRPC's
 }
 
-// Error implements error.
-func (e *CallError) Error() string { return e.Doing + ": " + e.Message }
-
-// Unwrap gives gRPC's error.
-func (e *CallError) Unwrap() error { return e.err }
+func (e *callError) Error() string { return e.doing + ": " + e.message }
+func (e *callError) Unwrap() error { return e.err }
