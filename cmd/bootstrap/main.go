@@ -132,7 +132,10 @@ func (e *interruption) Is(target error) bool { return target == flow.ErrInterrup
 func untilSignal(stderr io.Writer) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	if !signal.Ignored(syscall.SIGHUP) { // as under nohup, which means it
+		signal.Notify(signals, syscall.SIGHUP)
+	}
 	go func() {
 		cancel(&interruption{<-signals})
 		<-signals

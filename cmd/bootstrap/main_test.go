@@ -304,6 +304,23 @@ func TestStatus(t *testing.T) {
 	}
 }
 
+// Also without its mark a state folder is looked at with what the real world needs.
+func TestStatusOfTheRealWorld(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	s := stateFolder(filepath.Join(dir, ".slipway", "k8s"))
+	record(t, s, "image")
+	if r := execute(t, t.Context(), dir, "", "status"); r.code != exitDone || !strings.Contains(r.stdout, "the world was not asked: HCLOUD_TOKEN is not set") {
+		t.Errorf("without a token: %+v", r)
+	}
+	if err := os.WriteFile(s.path("journal.json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r := execute(t, t.Context(), dir, "", "status"); r.code != exitFailed || !strings.Contains(r.stderr, "move it away") {
+		t.Errorf("of a damaged journal: %+v", r)
+	}
+}
+
 func TestLabCommands(t *testing.T) {
 	s, f := stateWithFakeLab(t)
 	dir := t.TempDir()

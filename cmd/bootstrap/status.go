@@ -85,8 +85,8 @@ func (c *command) lookingTools(ctx context.Context, o options, cfg configuration
 		cfg, tools, _, err = enterLab(cfg, tools, l.client, info, c.environment)
 		return cfg, tools, "", err
 	}
-	if world == "" {
-		return cfg, tools, "", nil // nothing was begun, so there is nothing to ask about
+	if snapshot, err := state.journal().Load(ctx); err != nil || len(snapshot.Steps) == 0 {
+		return cfg, tools, "", err // nothing was begun, so there is nothing to ask about
 	}
 	token, err := cfg.token(ctx, c.environment)
 	if errors.Is(err, errNoToken) {
