@@ -6,7 +6,6 @@ import (
 	"maps"
 	"net"
 	"strconv"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -117,13 +116,9 @@ func (b *bootstrapper) loadBalancerIP(ctx context.Context, mgmt *kube.Cluster) (
 		return "", err
 	}
 	if len(servers) > 0 {
-		var names []string
-		for _, s := range servers {
-			names = append(names, s.Name)
-		}
 		return "", fmt.Errorf("%d servers of a cluster %s exist at Hetzner (%s), but this management cluster knows nothing of it: "+
 			"a second cluster would be made into its network and load balancer; work with the management cluster that knows it, delete the servers, or choose another CLUSTER_NAME",
-			len(servers), b.cfg.ClusterName, strings.Join(names, ", "))
+			len(servers), b.cfg.ClusterName, serverNames(servers))
 	}
 	return "", nil
 }

@@ -61,37 +61,38 @@ func (b *bootstrapper) providersSpec() (any, error) {
 // initProviders installs the providers and waits until they serve. clusterctl skips what its inventory has, and then
 // neither repairs nor waits for it: waiting is done here, in every case.
 func (b *bootstrapper) initProviders(ctx context.Context, say flow.Say, m Management) (Providers, error) {
-	mgmt, err := b.connect(m.Kubeconfig)
+	return b.wantedProviders(), b.installProviders(ctx, say, m.Kubeconfig)
+}
+
+// installProviders does it in the cluster of a kubeconfig in the state folder.
+func (b *bootstrapper) installProviders(ctx context.Context, say flow.Say, kubeconfig string) error {
+	mgmt, err := b.connect(kubeconfig)
 	if err != nil {
-		return Providers{}, err
+		return err
 	}
 	installed, err := inventory(ctx, mgmt)
 	if err != nil && !kube.Absent(err) {
-		return Providers{}, err
+		return err
 	}
 	missing, err := b.compare(installed)
 	if err != nil {
-		return Providers{}, err
+		return err
 	}
 	if len(missing) > 0 {
 		say("installing %s", strings.Join(missing, ", "))
-		if err := b.clusterctlInit(ctx, m); err != nil {
-			return Providers{}, fmt.Errorf("install %s: %w", strings.Join(missing, ", "), err)
+		if err := b.clusterctlInit(ctx, kubeconfig); err != nil {
+			return fmt.Errorf("install %s: %w", strings.Join(missing, ", "), err)
 		}
 	}
 	changes, stop := watchProviders(ctx, mgmt)
 	defer stop()
-	err = wait{what: "the providers to serve", within: b.cfg.ProvidersTimeout.D(), changes: changes}.until(ctx, say, func(ctx context.Context) (string, error) {
+	return wait{what: "the providers to serve", within: b.cfg.ProvidersTimeout.D(), changes: changes}.until(ctx, say, func(ctx context.Context) (string, error) {
 		if unready, err := serving(ctx, mgmt); unready != "" || err != nil {
 			return unready, err
 		}
 		// Only now, because an answer proves nothing while an old Pod may still give it.
 		return mgmt.ProbeWebhooks(ctx, Namespace, providerLabel)
 	})
-	if err != nil {
-		return Providers{}, err
-	}
-	return b.wantedProviders(), nil
 }
 
 func (b *bootstrapper) wantedProviders() Providers {
@@ -137,33 +138,38 @@ func (b *bootstrapper) compare(installed map[string]string) (missing []string, e
 
 // clusterctlInit names all four providers even where some are installed: clusterctl leaves those alone, and would add
 // its own choice for a kind that is not named.
-func (b *bootstrapper) clusterctlInit(ctx context.Context, m Management) error {
-	cfg, err := b.clusterctlConfig()
-	if err != nil {
-		return err
-	}
-	reader := config.NewMemoryReader()
-	client, err := config.New(ctx, "", config.InjectReader(reader))
-	if err != nil {
-		return err
-	}
-	for key, value := range cfg { // after New, which sets the reader's own defaults
-		reader.Set(key, value)
-	}
-	c, err := b.tools.Clusterctl(ctx, client)
+func (b *bootstrapper) clusterctlInit(ctx context.Context, kubeconfig string) error {
+	c, err := b.clusterctl(ctx)
 	if err != nil {
 		return err
 	}
 	p := b.providers()
 	spec := func(p provider) string { return p.name + ":" + p.version }
 	_, err = c.Init(ctx, clusterctl.InitOptions{
-		Kubeconfig:              clusterctl.Kubeconfig{Path: b.tools.Files.Path(m.Kubeconfig)},
+		Kubeconfig:              clusterctl.Kubeconfig{Path: b.tools.Files.Path(kubeconfig)},
 		CoreProvider:            spec(p[0]),
 		BootstrapProviders:      []string{spec(p[1])},
 		ControlPlaneProviders:   []string{spec(p[2])},
 		InfrastructureProviders: []string{spec(p[3])},
 	})
 	return err
+}
+
+// clusterctl makes clusterctl's client with that configuration, in memory.
+func (b *bootstrapper) clusterctl(ctx context.Context) (Clusterctl, error) {
+	cfg, err := b.clusterctlConfig()
+	if err != nil {
+		return nil, err
+	}
+	reader := config.NewMemoryReader()
+	client, err := config.New(ctx, "", config.InjectReader(reader))
+	if err != nil {
+		return nil, err
+	}
+	for key, value := range cfg { // after New, which sets the reader's own defaults
+		reader.Set(key, value)
+	}
+	return b.tools.Clusterctl(ctx, client)
 }
 
 // clusterctlConfig is clusterctl's configuration, key by key as its reader takes them: manifests/clusterctl.yaml, and

@@ -51,6 +51,7 @@ type world struct {
 
 	mu    sync.Mutex
 	inits []clusterctl.InitOptions
+	move  func(context.Context, clusterctl.MoveOptions) error
 	urls  []string // of the providers, as clusterctl was configured at the last init
 }
 
@@ -98,7 +99,7 @@ func (w *world) tools() Tools {
 	return Tools{
 		Hetzner: w.hetzner.Client(hetznertest.Token), Token: NewSecret(hetznertest.Token), Management: w.provider,
 		Files: Files(filepath.Join(w.state, "state")), Log: w.log, Overrides: filepath.Join(w.state, "own"),
-		Clusterctl: func(_ context.Context, c config.Client) (Initializer, error) { return &fakeClusterctl{w, c}, nil },
+		Clusterctl: func(_ context.Context, c config.Client) (Clusterctl, error) { return &fakeClusterctl{w, c}, nil },
 		Talos:      func([]byte) (TalosClient, error) { return healthyTalos{}, nil },
 	}
 }
@@ -213,6 +214,10 @@ func (f *fakeClusterctl) Init(_ context.Context, o clusterctl.InitOptions) ([]cl
 	}
 	f.w.install(Defaults())
 	return nil, nil
+}
+
+func (f *fakeClusterctl) Move(ctx context.Context, o clusterctl.MoveOptions) error {
+	return f.w.move(ctx, o)
 }
 
 func (w *world) install(c Config) {

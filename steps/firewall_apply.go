@@ -22,8 +22,8 @@ var ErrCutsOff = errors.New("the cluster is managed from outside: the control pl
 	"(or the ranges that the management cluster is seen from)")
 
 // applyFirewall puts the servers behind the firewall, those of today and those to come.
-func (b *bootstrapper) applyFirewall(ctx context.Context, say flow.Say, f Firewall, kc Kubeconfig) (Cover, error) {
-	if err := b.staysReachable(ctx, kc); err != nil {
+func (b *bootstrapper) applyFirewall(ctx context.Context, say flow.Say, f Firewall) (Cover, error) {
+	if err := b.staysReachable(ctx); err != nil {
 		return Cover{}, err
 	}
 	firewall, err := hetzner.FindFirewall(ctx, b.tools.Hetzner, b.cfg.ClusterName)
@@ -56,12 +56,12 @@ func (b *bootstrapper) applyFirewall(ctx context.Context, say flow.Say, f Firewa
 
 // staysReachable refuses what would lock the cluster's manager out: it reaches the servers over the private network only
 // when it runs on them.
-func (b *bootstrapper) staysReachable(ctx context.Context, kc Kubeconfig) error {
+func (b *bootstrapper) staysReachable(ctx context.Context) error {
 	extra, auto, err := b.cfg.allowed()
 	if err != nil || auto || len(extra) > 0 {
 		return err
 	}
-	workload, err := b.connect(kc.File)
+	workload, err := b.connect(kubeconfigFile)
 	if err != nil {
 		return err
 	}

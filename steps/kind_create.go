@@ -1,13 +1,16 @@
 package steps
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/hetzner"
 )
 
 const (
@@ -28,6 +31,9 @@ type Management struct {
 // ensureManagement adopts or makes the management cluster, and keeps its kubeconfig.
 func (b *bootstrapper) ensureManagement(ctx context.Context, say flow.Say) (Management, error) {
 	p, name := b.tools.Management, b.cfg.ManagementName()
+	if m, err := b.adoptSelfManaged(ctx, say); err != nil || m != nil {
+		return *cmp.Or(m, &Management{}), err
+	}
 	kubeconfig, err := p.Ensure(ctx, name, say)
 	if err != nil {
 		return Management{}, fmt.Errorf("management cluster %s (%s): %w", name, p.Name(), err)
@@ -48,6 +54,60 @@ func (b *bootstrapper) ensureManagement(ctx context.Context, say flow.Say) (Mana
 		return "", err
 	})
 	return m, err
+}
+
+// adoptSelfManaged looks before a management cluster is made: servers of a cluster that nobody manages are not to be
+// managed by an empty one, which would make them a second time. Where the cluster manages itself and the state folder
+// still opens it, it is the management cluster from here on. nil: there is nothing to adopt.
+func (b *bootstrapper) adoptSelfManaged(ctx context.Context, say flow.Say) (*Management, error) {
+	p, name := b.tools.Management, b.cfg.ManagementName()
+	if exists, err := p.Exists(ctx, name); err != nil || exists {
+		return nil, nil // Ensure knows better what to say of it
+	}
+	servers, err := hetzner.Servers(ctx, b.tools.Hetzner, b.cfg.ClusterName)
+	if err != nil || len(servers) == 0 {
+		return nil, err
+	}
+	refuse := func(why string) error {
+		return fmt.Errorf("%d servers of a cluster %s exist at Hetzner (%s), but %s has no management cluster %s, and %s: nothing is made, because a new "+
+			"management cluster would make a second cluster into the network and load balancer of this one. Where the cluster manages itself, name its "+
+			"kubeconfig in MANAGEMENT_KUBECONFIG; where it is lost, destroy it; or choose another CLUSTER_NAME",
+			len(servers), b.cfg.ClusterName, serverNames(servers), p.Name(), name, why)
+	}
+	kubeconfig, err := b.tools.Files.Read(kubeconfigFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, refuse("the state folder has no kubeconfig of the cluster")
+	}
+	if err != nil {
+		return nil, err
+	}
+	cluster, err := b.tools.Connect(kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	uid, err := cluster.UID(ctx)
+	if err != nil {
+		return nil, refuse("the cluster does not answer: " + err.Error())
+	}
+	switch o, err := b.clusterAt(ctx, cluster); {
+	case err != nil:
+		return nil, err
+	case o == nil:
+		return nil, refuse("the cluster does not manage itself")
+	}
+	say("cluster %s manages itself: it is its own management cluster", b.cfg.ClusterName)
+	if err := b.tools.Files.Write(managementFile, kubeconfig); err != nil {
+		return nil, err
+	}
+	return &Management{Provider: p.Name(), Name: name, Kubeconfig: managementFile, UID: uid}, nil
+}
+
+func serverNames(servers []hetzner.Server) string {
+	var names []string
+	for _, s := range servers {
+		names = append(names, s.Name)
+	}
+	return strings.Join(names, ", ")
 }
 
 // managementStands distinguishes a cluster that is gone from one that is silent: it may hold the only record of which

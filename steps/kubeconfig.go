@@ -56,15 +56,19 @@ func (b *bootstrapper) waitSecret(ctx context.Context, say flow.Say, mgmt *kube.
 }
 
 // kubeconfigStands compares the file with the Secret: the provider makes a new certificate before the old one ends.
-func (b *bootstrapper) kubeconfigStands(ctx context.Context, was Kubeconfig) flow.Verdict {
-	file, err := b.tools.Files.Read(was.File)
-	if errors.Is(err, fs.ErrNotExist) {
-		return flow.Gone("the file %s is not in the state folder", was.File)
-	}
+func (b *bootstrapper) kubeconfigStands(ctx context.Context, _ Kubeconfig) flow.Verdict {
+	mgmt, err := b.connect(managementFile)
 	if err != nil {
 		return flow.Unknown(err)
 	}
-	mgmt, err := b.connect(managementFile)
+	return b.kubeconfigHolds(ctx, mgmt)
+}
+
+func (b *bootstrapper) kubeconfigHolds(ctx context.Context, mgmt *kube.Cluster) flow.Verdict {
+	file, err := b.tools.Files.Read(kubeconfigFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return flow.Gone("the file %s is not in the state folder", kubeconfigFile)
+	}
 	if err != nil {
 		return flow.Unknown(err)
 	}
@@ -73,7 +77,7 @@ func (b *bootstrapper) kubeconfigStands(ctx context.Context, was Kubeconfig) flo
 		return unless(err)
 	}
 	if !bytes.Equal(file, live) {
-		return flow.Gone("the management cluster has a newer kubeconfig")
+		return flow.Gone("there is a newer kubeconfig")
 	}
 	return flow.Holds()
 }

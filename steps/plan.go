@@ -13,8 +13,8 @@ import (
 // Plan is the graph of the bootstrap, with the handle of every step for whoever wants its output.
 type Plan struct {
 	Graph *flow.Graph
-	// Bootstrap names the steps that the target bootstrap wants; all others hang below them.
-	Bootstrap []string
+	// Bootstrap and All name the steps that the targets bootstrap and all want; the others hang below them.
+	Bootstrap, All []string
 
 	Preflight    *flow.Step[Offer]
 	Image        *flow.Step[Image]
@@ -29,8 +29,13 @@ type Plan struct {
 	HCloudCCM    *flow.Step[CloudController]
 	TalosCCM     *flow.Step[Release]
 	Nodes        *flow.Step[Nodes]
+	Pivot        *flow.Step[Pivot]
+	Access       *flow.Step[Access]
+	Clean        *flow.Step[Clean]
 	Firewall     *flow.Step[Firewall]
 	Cover        *flow.Step[Cover]
+
+	b *bootstrapper
 }
 
 // overhead is what a step's deadline leaves for everything in it that is not its one long wait, which then ends first
@@ -49,7 +54,7 @@ func New(cfg Config, tools Tools) (*Plan, error) {
 		return nil, err
 	}
 	g := flow.New("slipway")
-	p := &Plan{Graph: g}
+	p := &Plan{Graph: g, b: b}
 
 	p.Preflight = flow.Add(g, "preflight", b.checkOffer).
 		Doc("the token is good; location, server type and load balancer type exist and go together").
@@ -104,15 +109,30 @@ func New(cfg Config, tools Tools) (*Plan, error) {
 		Doc("every node is Ready, is the server that it claims to be, and is known to Cluster API").
 		Spec(made.nodes).Verify(b.nodesStand).Deadline(cfg.NodesTimeout.D() + overhead).Waits(cfg.NodesTimeout.D())
 
+	// From here on no step takes an output from before the pivot: where the journal is lost, it is not made again.
+	p.Pivot = flow.Add(g, "pivot", b.pivot).After(p.Nodes, p.Talosconfig).Seal().Underway(b.pivotUnderway).
+		Doc("the cluster manages itself; a point of no return").
+		Verify(b.pivotStands).Deadline(2*cfg.ProvidersTimeout.D()+2*cfg.NodesTimeout.D()+overhead).
+		Waits(cfg.NodesTimeout.D(), cfg.ProvidersTimeout.D(), cfg.NodesTimeout.D())
+
+	p.Access = flow.Add(g, "access", b.refreshAccess).After(p.Pivot).
+		Doc("kubeconfig, talosconfig and the list of nodes are today's, from the cluster itself").
+		Verify(b.accessStands).Deadline(2*cfg.ControlPlaneTimeout.D()+overhead).Waits(cfg.ControlPlaneTimeout.D(), cfg.ControlPlaneTimeout.D())
+
 	p.Firewall = flow.Add(g, "firewall", b.ensureFirewall).
 		Doc("a Hetzner firewall that lets private addresses, and those of FIREWALL_ALLOW, in on 6443 and 50000").
 		Spec(made.firewall).Verify(b.firewallStands).Deadline(overhead)
 
-	p.Cover = flow.Add2(g, "firewall-apply", b.applyFirewall, p.Firewall, p.Kubeconfig).
+	p.Cover = flow.Add1(g, "firewall-apply", b.applyFirewall, p.Firewall).After(p.Kubeconfig).Yields(p.Pivot).
 		Doc("every server, also one made later, is behind the firewall (the load balancer's public ports cannot be)").
 		Verify(b.coverStands).Deadline(cfg.FirewallTimeout.D() + overhead).Waits(cfg.FirewallTimeout.D())
 
+	p.Clean = flow.Add(g, "clean", b.cleanManagement).After(p.Pivot).Yields(p.Access, p.Cover).
+		Doc("the temporary management cluster is gone; refused while it may hold the only record of a cluster").
+		Verify(b.cleanStands).Deadline(cfg.ManagementTimeout.D() + overhead)
+
 	p.Bootstrap = []string{p.Talosconfig.Name(), p.Nodes.Name()}
+	p.All = []string{p.Access.Name(), p.Cover.Name(), p.Clean.Name()}
 	return p, g.Validate()
 }
 

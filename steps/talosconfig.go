@@ -36,6 +36,11 @@ func (b *bootstrapper) fetchTalosconfig(ctx context.Context, say flow.Say, m Man
 	if err != nil {
 		return Talosconfig{}, err
 	}
+	return b.writeTalosconfig(ctx, say, mgmt, c)
+}
+
+// writeTalosconfig does it with whichever cluster manages c.
+func (b *bootstrapper) writeTalosconfig(ctx context.Context, say flow.Say, mgmt *kube.Cluster, c Cluster) (Talosconfig, error) {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	changes := mgmt.Changes(watching,
@@ -44,7 +49,7 @@ func (b *bootstrapper) fetchTalosconfig(ctx context.Context, say flow.Say, m Man
 	)
 	var config []byte
 	var nodes []string
-	err = wait{what: "the talosconfig", within: b.cfg.ControlPlaneTimeout.D(), changes: changes}.until(ctx, say, func(ctx context.Context) (string, error) {
+	err := wait{what: "the talosconfig", within: b.cfg.ControlPlaneTimeout.D(), changes: changes}.until(ctx, say, func(ctx context.Context) (_ string, err error) {
 		var want int
 		if nodes, want, err = talosNodes(ctx, mgmt, c.Name, c.ControlPlane); err != nil {
 			return "", err
@@ -99,6 +104,14 @@ func talosNodes(ctx context.Context, mgmt *kube.Cluster, cluster, controlPlane s
 // talosconfigStands compares what matters in the file with the cluster. Not the bytes: the provider writes its own with a
 // new certificate whenever it looks at a machine.
 func (b *bootstrapper) talosconfigStands(ctx context.Context, was Talosconfig) flow.Verdict {
+	mgmt, err := b.connect(managementFile)
+	if err != nil {
+		return flow.Unknown(err)
+	}
+	return b.talosconfigHolds(ctx, mgmt, was)
+}
+
+func (b *bootstrapper) talosconfigHolds(ctx context.Context, mgmt *kube.Cluster, was Talosconfig) flow.Verdict {
 	file, err := b.tools.Files.Read(was.File)
 	if errors.Is(err, fs.ErrNotExist) {
 		return flow.Gone("the file %s is not in the state folder", was.File)
@@ -109,10 +122,6 @@ func (b *bootstrapper) talosconfigStands(ctx context.Context, was Talosconfig) f
 	mine, err := describeTalosconfig(file)
 	if err != nil {
 		return flow.Gone("the file %s is damaged: %v", was.File, err)
-	}
-	mgmt, err := b.connect(managementFile)
-	if err != nil {
-		return flow.Unknown(err)
 	}
 	config, err := secretValue(ctx, mgmt, b.cfg.ClusterName+"-talosconfig", "talosconfig")
 	if err != nil {

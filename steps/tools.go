@@ -38,7 +38,7 @@ type Tools struct {
 
 	// Factories. New sets those that are nil to the real ones.
 	Connect    func(kubeconfig []byte) (*kube.Cluster, error)
-	Clusterctl func(context.Context, config.Client) (Initializer, error)
+	Clusterctl func(context.Context, config.Client) (Clusterctl, error)
 	Talos      func(talosconfig []byte) (TalosClient, error)
 }
 
@@ -54,9 +54,10 @@ type ManagementProvider interface {
 	Delete(ctx context.Context, name string) error
 }
 
-// Initializer is the part of clusterctl's client that capi-init uses.
-type Initializer interface {
+// Clusterctl is the part of clusterctl's client that capi-init and pivot use.
+type Clusterctl interface {
 	Init(context.Context, clusterctl.InitOptions) ([]clusterctl.Components, error)
+	Move(context.Context, clusterctl.MoveOptions) error
 }
 
 // TalosClient asks Talos nodes.
@@ -75,7 +76,7 @@ func (t Tools) withDefaults() Tools {
 		t.Connect = kube.Connect
 	}
 	if t.Clusterctl == nil {
-		t.Clusterctl = func(ctx context.Context, c config.Client) (Initializer, error) {
+		t.Clusterctl = func(ctx context.Context, c config.Client) (Clusterctl, error) {
 			return clusterctl.New(ctx, "", clusterctl.InjectConfig(c))
 		}
 	}

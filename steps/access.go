@@ -1,0 +1,85 @@
+package steps
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/kube"
+)
+
+// Access is what opens the cluster that manages itself, as it is today: the steps that made it first lie before the
+// pivot and are not looked at any more, but certificates end, and servers come and go.
+type Access struct {
+	Kubeconfig  string      `json:"kubeconfig"` // file in the state folder
+	Talosconfig Talosconfig `json:"talosconfig"`
+	Nodes       []Node      `json:"nodes"`
+}
+
+// refreshAccess asks the cluster itself.
+func (b *bootstrapper) refreshAccess(ctx context.Context, say flow.Say) (Access, error) {
+	self, err := b.connect(kubeconfigFile)
+	if err != nil {
+		return Access{}, err
+	}
+	config, err := b.waitSecret(ctx, say, self, b.cfg.ClusterName+"-kubeconfig", "value")
+	if err != nil {
+		return Access{}, err
+	}
+	if err := b.tools.Files.Write(kubeconfigFile, config); err != nil {
+		return Access{}, err
+	}
+	ip, err := b.loadBalancerIP(ctx, self)
+	if err != nil {
+		return Access{}, err
+	}
+	out := Access{Kubeconfig: kubeconfigFile}
+	c := Cluster{Name: b.cfg.ClusterName, ControlPlane: b.cfg.ControlPlaneName(), LoadBalancerIP: ip}
+	if out.Talosconfig, err = b.writeTalosconfig(ctx, say, self, c); err != nil {
+		return Access{}, err
+	}
+	r, err := b.readRoll(ctx, self, self)
+	out.Nodes = r.output().Nodes
+	return out, err
+}
+
+func (b *bootstrapper) accessStands(ctx context.Context, was Access) flow.Verdict {
+	self, err := b.connect(kubeconfigFile)
+	if err != nil {
+		return flow.Unknown(err)
+	}
+	if v := b.kubeconfigHolds(ctx, self); v.Answer() != flow.AnswerHolds {
+		return v
+	}
+	if v := b.talosconfigHolds(ctx, self, was.Talosconfig); v.Answer() != flow.AnswerHolds {
+		return v
+	}
+	r, err := b.readRoll(ctx, self, self)
+	if err != nil {
+		return flow.Unknown(err)
+	}
+	if !slices.Equal(r.output().Nodes, was.Nodes) {
+		return flow.Gone("the nodes are others than the recorded")
+	}
+	return flow.Holds()
+}
+
+// pivotStands asks only whether the cluster still is its own manager. Whether it is paused for maintenance, or has more
+// servers than it had, is not the pivot's business any more.
+func (b *bootstrapper) pivotStands(ctx context.Context, was Pivot) flow.Verdict {
+	self, err := b.connect(kubeconfigFile)
+	if err != nil {
+		return flow.Unknown(err)
+	}
+	is, err := get(ctx, self, clusterKind, b.cfg.ClusterName)
+	switch {
+	case kube.Absent(err):
+		return flow.Gone("cluster %s does not hold its Cluster object any more", b.cfg.ClusterName)
+	case err != nil:
+		return flow.Unknown(fmt.Errorf("ask cluster %s: %w", b.cfg.ClusterName, err))
+	case string(is.GetUID()) != was.Cluster:
+		return flow.Gone("the Cluster object is another one than the recorded")
+	}
+	return flow.Holds()
+}

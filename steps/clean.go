@@ -1,0 +1,130 @@
+package steps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/clusterapi"
+	"github.com/slipway-k8s/slipway/internal/kube"
+)
+
+// ErrNotOurs is wrapped by a ManagementProvider that is asked to delete a cluster which it did not make.
+var ErrNotOurs = errors.New("it was not made by Slipway and is not deleted by it")
+
+// Clean is what became of the temporary management cluster.
+type Clean struct {
+	Name string `json:"name"`
+	Left bool   `json:"left,omitempty"` // it was not made by us
+}
+
+// cleanManagement deletes the management cluster, once it is certain that nothing but it would be lost.
+func (b *bootstrapper) cleanManagement(ctx context.Context, say flow.Say) (Clean, error) {
+	p, name := b.tools.Management, b.cfg.ManagementName()
+	out := Clean{Name: name}
+	exists, err := p.Exists(ctx, name)
+	if err != nil {
+		return Clean{}, fmt.Errorf("find out whether management cluster %s (%s) exists: %w", name, p.Name(), err)
+	}
+	if exists {
+		self, err := b.deletable(ctx, say)
+		if err != nil {
+			return Clean{}, fmt.Errorf("management cluster %s (%s) is not deleted: %w", name, p.Name(), err)
+		}
+		if self {
+			say("%s is the cluster itself: there is no other management cluster", name)
+			return Clean{Name: name, Left: true}, nil
+		}
+		say("deleting management cluster %s (%s)", name, p.Name())
+		switch err := p.Delete(ctx, name); {
+		case errors.Is(err, ErrNotOurs):
+			say("leaving management cluster %s alone: %v", name, err)
+			out.Left = true
+		case err != nil:
+			return Clean{}, fmt.Errorf("delete management cluster %s (%s): %w", name, p.Name(), err)
+		}
+	}
+	// It opens nothing any more, or is a copy of what the user has.
+	if err := os.Remove(b.tools.Files.Path(managementFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return Clean{}, err
+	}
+	return out, nil
+}
+
+// deletable refuses while the management cluster may hold the only copy of the objects of any cluster. self tells that
+// it is the cluster itself.
+func (b *bootstrapper) deletable(ctx context.Context, say flow.Say) (self bool, err error) {
+	source, uid, sourceErr := b.openSource(ctx, say)
+	target, err := b.connect(kubeconfigFile)
+	if err != nil {
+		return false, err
+	}
+	targetUID, err := target.UID(ctx)
+	if err != nil {
+		return false, fmt.Errorf("cluster %s cannot be asked whether it manages itself: %w", b.cfg.ClusterName, err)
+	}
+	if sourceErr == nil && source == nil || uid == targetUID {
+		return uid == targetUID, nil
+	}
+	if err := b.managesItself(ctx, target, sourceErr != nil); err != nil {
+		return false, errors.Join(sourceErr, err)
+	}
+	if sourceErr != nil {
+		say("the management cluster does not answer, but cluster %s holds all objects, unpaused and reconciled", b.cfg.ClusterName)
+		return false, nil
+	}
+	l := listOf(clusterKind)
+	if err := source.List(ctx, l); err != nil && !kube.Absent(err) {
+		return false, fmt.Errorf("ask it for Cluster objects: %w", err)
+	}
+	var held []string
+	for _, o := range l.Items {
+		held = append(held, o.GetNamespace()+"/"+o.GetName())
+	}
+	if len(held) > 0 {
+		return false, fmt.Errorf("it holds the Cluster objects %s: move them first, or they and the knowledge of their servers are lost", strings.Join(held, ", "))
+	}
+	return false, nil
+}
+
+// managesItself tells, as nil, that the cluster holds its own Cluster object, unpaused; reconciled asks for all of its
+// objects to be there and well, too.
+func (b *bootstrapper) managesItself(ctx context.Context, target *kube.Cluster, reconciled bool) error {
+	o, err := b.clusterAt(ctx, target)
+	switch {
+	case err != nil:
+		return err
+	case o == nil:
+		return fmt.Errorf("cluster %s does not hold its own Cluster object: run pivot first", b.cfg.ClusterName)
+	case paused(o):
+		return fmt.Errorf("the Cluster object in cluster %s is paused: run pivot to its end, or unpause it", b.cfg.ClusterName)
+	case !reconciled:
+		return nil
+	}
+	inv, err := clusterapi.Read(ctx, target, Namespace, TokenSecretName)
+	if err != nil {
+		return err
+	}
+	if reasons := unsettled(inv); len(reasons) > 0 {
+		return fmt.Errorf("cluster %s is not reconciled: %s", b.cfg.ClusterName, strings.Join(reasons, "; "))
+	}
+	return nil
+}
+
+func (b *bootstrapper) cleanStands(ctx context.Context, was Clean) flow.Verdict {
+	if was.Left {
+		return flow.Holds()
+	}
+	exists, err := b.tools.Management.Exists(ctx, was.Name)
+	switch {
+	case err != nil:
+		return flow.Unknown(err)
+	case exists:
+		return flow.Gone("there is a management cluster %s again", was.Name)
+	}
+	return flow.Holds()
+}

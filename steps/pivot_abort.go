@@ -1,0 +1,141 @@
+package steps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/clusterapi"
+	"github.com/slipway-k8s/slipway/internal/kube"
+)
+
+// errNothingToAbort means that no pivot was begun.
+var errNothingToAbort = errors.New("there is nothing to abort: no pivot was begun")
+
+// AbortPivot puts a pivot that has not deleted anything yet back: the copies leave the target, and the management
+// cluster's controllers go on. The caller holds the journal's lock.
+func (p *Plan) AbortPivot(ctx context.Context, say flow.Say) error { return p.b.abortPivot(ctx, say) }
+
+func (b *bootstrapper) abortPivot(ctx context.Context, say flow.Say) error {
+	s, err := b.openSides(ctx, say)
+	if err != nil {
+		return err
+	}
+	st, err := b.look(ctx, s)
+	if err != nil {
+		return err
+	}
+	source, err := b.abortable(ctx, s, st)
+	if err != nil {
+		return err
+	}
+	// In this order, so that never both are unpaused: the copies go while the target is still paused.
+	if err := b.withdraw(ctx, say, s.target, source); err != nil {
+		return err
+	}
+	if paused(st.source) {
+		say("unpausing the management cluster's controllers")
+		if err := b.setPaused(ctx, s.source, false); err != nil {
+			return err
+		}
+	}
+	say("removing the copy in %s", string(b.pivotCopy().files))
+	return b.pivotCopy().forget()
+}
+
+// abortable gives what the source holds, if all of it is still there.
+func (b *bootstrapper) abortable(ctx context.Context, s sides, st standing) (clusterapi.Inventory, error) {
+	none := clusterapi.Inventory{}
+	tooLate := func(why string) error {
+		return fmt.Errorf("too late to abort: %s; run pivot to bring it to its end", why)
+	}
+	if st.source == nil {
+		return none, tooLate("the management cluster does not hold the Cluster object any more")
+	}
+	if len(st.marked) > 0 {
+		return none, tooLate(fmt.Sprintf("the move has begun to delete in the management cluster (%s)", st.marked[0]))
+	}
+	if st.target != nil && !paused(st.target) {
+		return none, fmt.Errorf("the Cluster object in cluster %s is not paused, so its controllers may be at work there: pause it (spec.paused: true) first", b.cfg.ClusterName)
+	}
+	inv, err := clusterapi.Read(ctx, s.source, Namespace, TokenSecretName)
+	if err != nil {
+		return none, fmt.Errorf("management cluster: %w", err)
+	}
+	copied, err := b.pivotCopy().all()
+	if err != nil {
+		return none, err
+	}
+	if st.target == nil && len(copied) == 0 && !paused(st.source) {
+		return none, errNothingToAbort
+	}
+	var missing []string
+	for _, o := range copied {
+		if !slices.ContainsFunc(inv.All(), func(is unstructured.Unstructured) bool { return clusterapi.KeyOf(&is) == clusterapi.KeyOf(o) }) {
+			missing = append(missing, clusterapi.KeyOf(o).String())
+		}
+	}
+	// A cluster that was never paused lives on, and an object of it may go for its own reasons.
+	if len(missing) > 0 && paused(st.source) {
+		return none, tooLate("the management cluster does not hold " + strings.Join(missing, ", ") + " any more")
+	}
+	return inv, nil
+}
+
+// withdraw takes the copies from the target. Without their finalizers, so that nobody there who sees one go takes its
+// server along; the Cluster object last, because it is what keeps everybody there still.
+func (b *bootstrapper) withdraw(ctx context.Context, say flow.Say, target *kube.Cluster, source clusterapi.Inventory) error {
+	var copies, clusters []*unstructured.Unstructured
+	for _, o := range source.All() {
+		is, err := read(ctx, target, &o)
+		switch {
+		case err != nil:
+			return err
+		case is == nil:
+		case clusterapi.KeyOf(is).Kind == clusterapi.ClusterKind:
+			clusters = append(clusters, is)
+		default:
+			copies = append(copies, is)
+		}
+	}
+	for _, o := range copies {
+		if err := dropFinalizers(ctx, target, o); err != nil {
+			return err
+		}
+	}
+	for i, o := range append(copies, clusters...) {
+		say("removing the copy of %s from cluster %s (%d of %d)", clusterapi.KeyOf(o), b.cfg.ClusterName, i+1, len(copies)+len(clusters))
+		if err := removeForce(ctx, target, o); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeForce deletes an object whose controllers are paused, whatever its finalizers: controllers that add theirs back
+// before they see the pause cannot do so any more once it is being deleted.
+func removeForce(ctx context.Context, c *kube.Cluster, o *unstructured.Unstructured) error {
+	if err := dropFinalizers(ctx, c, o); err != nil {
+		return err
+	}
+	if err := client.IgnoreNotFound(c.Delete(ctx, o)); err != nil {
+		return fmt.Errorf("delete %s: %w", clusterapi.KeyOf(o), err)
+	}
+	return dropFinalizers(ctx, c, o)
+}
+
+// dropFinalizers takes an object's finalizers away, if it is still there.
+func dropFinalizers(ctx context.Context, c *kube.Cluster, o *unstructured.Unstructured) error {
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
+	if err := client.IgnoreNotFound(c.Patch(ctx, o.DeepCopy(), patch)); err != nil {
+		return fmt.Errorf("take the finalizers of %s away: %w", clusterapi.KeyOf(o), err)
+	}
+	return nil
+}

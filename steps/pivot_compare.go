@@ -1,0 +1,115 @@
+package steps
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/clusterapi"
+	"github.com/slipway-k8s/slipway/internal/kube"
+)
+
+// compareWithCopy holds every object on the target against the copy, while the target is paused. What can be mended
+// without doubt is: lost labels and annotations, a Secret that stayed behind. Everything else stops the pivot.
+func (b *bootstrapper) compareWithCopy(ctx context.Context, say flow.Say, s sides) error {
+	copied, err := b.pivotCopy().all()
+	if err != nil {
+		return err
+	}
+	if len(copied) == 0 {
+		say("there is no copy to compare with")
+	}
+	var wrong []string
+	for _, was := range copied {
+		differences, err := b.mend(ctx, say, s.target, was)
+		if err != nil {
+			return err
+		}
+		if len(differences) > 0 {
+			wrong = append(wrong, clusterapi.KeyOf(was).String()+": "+strings.Join(differences, ", "))
+		}
+	}
+	if len(wrong) > 0 {
+		return fmt.Errorf("cluster %s does not hold what was moved: %s%s; the cluster stays paused: "+
+			"put right what differs, or, where it is well so, unpause the Cluster object (spec.paused), and run pivot again",
+			b.cfg.ClusterName, strings.Join(wrong, "; "), b.whereTheCopyIs())
+	}
+	return nil
+}
+
+// mend compares one object, and mends what it can. What it returns is what is left.
+func (b *bootstrapper) mend(ctx context.Context, say flow.Say, target *kube.Cluster, was *unstructured.Unstructured) ([]string, error) {
+	is, err := read(ctx, target, was)
+	if err != nil {
+		return nil, err
+	}
+	if is == nil && was.GetKind() == "Secret" {
+		say("Secret %s stayed behind: creating it from the copy", was.GetName())
+		return nil, b.recreate(ctx, target, was)
+	}
+	if is == nil {
+		return []string{"it is not there"}, nil
+	}
+	differences := clusterapi.Differences(was, is)
+	if len(differences) == 0 || !clusterapi.MetadataOnly(differences) {
+		return differences, nil
+	}
+	say("mending %s: %s", clusterapi.KeyOf(was), strings.Join(differences, ", "))
+	patch, err := json.Marshal(clusterapi.Metadata(was))
+	if err != nil {
+		return nil, err
+	}
+	if err := target.Patch(ctx, is, client.RawPatch(types.MergePatchType, patch)); err != nil {
+		return nil, fmt.Errorf("mend %s: %w", clusterapi.KeyOf(was), err)
+	}
+	return clusterapi.Differences(was, is), nil
+}
+
+// read reads the namesake of an object; nil where there is none.
+func read(ctx context.Context, c *kube.Cluster, of *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	o := &unstructured.Unstructured{}
+	o.SetGroupVersionKind(of.GroupVersionKind())
+	if err := c.Get(ctx, client.ObjectKeyFromObject(of), o); err != nil {
+		if kube.Absent(err) {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("get %s: %w", clusterapi.KeyOf(of), err)
+	}
+	return o, nil
+}
+
+// recreate makes a Secret of the copy on the target, with owners as they are called there.
+func (b *bootstrapper) recreate(ctx context.Context, target *kube.Cluster, was *unstructured.Unstructured) error {
+	o := was.DeepCopy()
+	o.SetResourceVersion("")
+	o.SetUID("")
+	o.SetManagedFields(nil)
+	var owners []metav1.OwnerReference
+	for _, owner := range was.GetOwnerReferences() {
+		of := &unstructured.Unstructured{}
+		of.SetGroupVersionKind(schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind))
+		of.SetNamespace(was.GetNamespace())
+		of.SetName(owner.Name)
+		is, err := read(ctx, target, of)
+		if err != nil {
+			return err
+		}
+		if is != nil {
+			owner.UID = is.GetUID()
+			owners = append(owners, owner)
+		}
+	}
+	o.SetOwnerReferences(owners)
+	if err := target.Create(ctx, o); err != nil {
+		return fmt.Errorf("create %s: %w", clusterapi.KeyOf(o), err)
+	}
+	return nil
+}

@@ -1,0 +1,139 @@
+package steps
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/clusterapi"
+	"github.com/slipway-k8s/slipway/internal/kube"
+)
+
+// settle removes what a dead move left at the source, and waits until the cluster's own controllers have looked at every
+// object once and found it well, with the servers that it had.
+func (b *bootstrapper) settle(ctx context.Context, say flow.Say, s sides) (Pivot, error) {
+	if s.source != nil {
+		if err := b.sweepSource(ctx, say, s.source); err != nil {
+			return Pivot{}, err
+		}
+	}
+	state, err := b.pivotCopy().state(b.cfg.ClusterName)
+	if err != nil {
+		return Pivot{}, err
+	}
+	var out Pivot
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	inNamespace := []client.ListOption{client.InNamespace(Namespace)}
+	changes := s.target.Changes(watching,
+		kube.Selection{List: listOf(clusterKind), Options: inNamespace}, kube.Selection{List: listOf(machineKind), Options: inNamespace},
+		kube.Selection{List: listOf(hcloudMachineKind), Options: inNamespace}, kube.Selection{List: listOf(talosControlPlaneKind), Options: inNamespace},
+	)
+	err = wait{what: "the cluster's own controllers", within: b.cfg.NodesTimeout.D(), changes: changes}.until(ctx, say, func(ctx context.Context) (string, error) {
+		inv, err := clusterapi.Read(ctx, s.target, Namespace, TokenSecretName)
+		if err != nil {
+			return "", err
+		}
+		servers, err := b.serverIDs(ctx)
+		if err != nil {
+			return "", err
+		}
+		if state.Servers != nil && !slices.Equal(servers, state.Servers) {
+			return "", final(fmt.Errorf("the servers changed during the pivot: %v before, %v now: see which Machine they belong to", state.Servers, servers))
+		}
+		for i := range inv.Moved {
+			if o := &inv.Moved[i]; clusterapi.KeyOf(o) == (clusterapi.Key{Kind: clusterapi.ClusterKind, Name: b.cfg.ClusterName}) {
+				out = Pivot{Cluster: string(o.GetUID()), Servers: servers}
+			}
+		}
+		return strings.Join(unsettled(inv), "; "), nil
+	})
+	if err != nil {
+		return Pivot{}, err
+	}
+	state.Phase, state.Cluster, state.Servers = pivotSettled, b.cfg.ClusterName, out.Servers
+	return out, b.pivotCopy().setState(state)
+}
+
+// unsettled says what the controllers have not looked at yet, or not found well. A move does not take the status along,
+// so what is there was written by the new controllers.
+func unsettled(inv clusterapi.Inventory) []string {
+	var reasons []string
+	for i := range inv.Moved {
+		o := &inv.Moved[i]
+		var why string
+		switch o.GroupVersionKind().GroupKind() {
+		case clusterKind.GroupKind():
+			why = unobserved(o)
+			if why == "" && !(truth(o, "status", "infrastructureReady") && truth(o, "status", "controlPlaneReady") && conditionTrue(o, "Ready")) {
+				why = "not Ready"
+			}
+		case talosControlPlaneKind.GroupKind():
+			why = unobserved(o)
+			want, ready := number(o, "spec", "replicas"), number(o, "status", "readyReplicas")
+			if why == "" && (!truth(o, "status", "initialized") || ready != want) {
+				why = fmt.Sprintf("%d of %d replicas ready", ready, want)
+			}
+		case machineKind.GroupKind():
+			why = unobserved(o)
+			if why == "" && (text(o, "status", "nodeRef", "name") == "" || text(o, "status", "phase") != "Running") {
+				why = "phase " + text(o, "status", "phase")
+			}
+		case hetznerClusterKind.GroupKind(), hcloudMachineKind.GroupKind():
+			if !truth(o, "status", "ready") || !conditionTrue(o, "Ready") {
+				why = "not ready"
+			}
+		}
+		if why == "" {
+			continue
+		}
+		if t := troubles(o); t != "" {
+			why += " (" + t + ")"
+		}
+		reasons = append(reasons, clusterapi.KeyOf(o).String()+": "+why)
+	}
+	return reasons
+}
+
+func unobserved(o *unstructured.Unstructured) string {
+	if number(o, "status", "observedGeneration") != o.GetGeneration() {
+		return "not looked at yet"
+	}
+	return ""
+}
+
+// sweepSource removes Secrets that a move left at the source when it died with its last steps: those that nobody owns go
+// together with the Cluster object. Anything else that stayed is not expected, and left for a person.
+func (b *bootstrapper) sweepSource(ctx context.Context, say flow.Say, source *kube.Cluster) error {
+	copied, err := b.pivotCopy().all()
+	if err != nil {
+		return err
+	}
+	var stayed []string
+	for _, o := range copied {
+		is, err := read(ctx, source, o)
+		if err != nil {
+			return err
+		}
+		switch {
+		case is == nil:
+		case is.GetKind() == "Secret" || is.GetKind() == "ConfigMap":
+			say("removing %s, which stayed in the management cluster", clusterapi.KeyOf(o))
+			if err := removeForce(ctx, source, is); err != nil {
+				return err
+			}
+		default:
+			stayed = append(stayed, clusterapi.KeyOf(o).String())
+		}
+	}
+	if len(stayed) > 0 {
+		return fmt.Errorf("objects stayed in the management cluster although the Cluster object is gone there: %s: "+
+			"compare them with those in cluster %s and remove them%s", strings.Join(stayed, ", "), b.cfg.ClusterName, b.whereTheCopyIs())
+	}
+	return nil
+}

@@ -1,0 +1,141 @@
+package steps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/clusterapi"
+	"github.com/slipway-k8s/slipway/internal/kube"
+)
+
+// sides are the two clusters of a pivot: the objects go from the management cluster to the cluster that they describe.
+type sides struct {
+	source *kube.Cluster // nil: there is none (any more)
+	target *kube.Cluster
+	self   bool // the management cluster is the cluster itself: there is no source
+}
+
+// openSides connects to both. A source that is silent is an error; only its provider's word that it does not exist
+// counts as gone.
+func (b *bootstrapper) openSides(ctx context.Context, say flow.Say) (sides, error) {
+	target, err := b.connect(kubeconfigFile)
+	if err != nil {
+		return sides{}, fmt.Errorf("cluster %s: %w", b.cfg.ClusterName, err)
+	}
+	targetUID, err := target.UID(ctx)
+	if err != nil {
+		return sides{}, fmt.Errorf("cluster %s does not answer, so nothing can be moved to it: %w", b.cfg.ClusterName, err)
+	}
+	source, sourceUID, err := b.openSource(ctx, say)
+	if err != nil {
+		return sides{}, err
+	}
+	if source != nil && sourceUID == targetUID {
+		return sides{target: target, self: true}, nil
+	}
+	return sides{source: source, target: target}, nil
+}
+
+// openSource connects to the management cluster; nil where its provider says that there is none.
+func (b *bootstrapper) openSource(ctx context.Context, say flow.Say) (*kube.Cluster, string, error) {
+	p, name := b.tools.Management, b.cfg.ManagementName()
+	source, err := b.connect(managementFile)
+	if err == nil {
+		var uid string
+		if uid, err = source.UID(ctx); err == nil {
+			return source, uid, nil
+		}
+	}
+	exists, existsErr := p.Exists(ctx, name)
+	switch {
+	case existsErr != nil:
+		return nil, "", fmt.Errorf("management cluster %s does not answer (%w) and %s cannot tell whether it exists: %w", name, err, p.Name(), existsErr)
+	case !exists:
+		return nil, "", nil
+	case !errors.Is(err, fs.ErrNotExist):
+		return nil, "", fmt.Errorf("management cluster %s exists but does not answer: %w: start it again, it may hold the only record of the cluster's servers", name, err)
+	}
+	// Its kubeconfig was lost; who made it has another.
+	kubeconfig, err := p.Ensure(ctx, name, say)
+	if err != nil {
+		return nil, "", fmt.Errorf("management cluster %s: %w", name, err)
+	}
+	if err := b.tools.Files.Write(managementFile, kubeconfig); err != nil {
+		return nil, "", err
+	}
+	if source, err = b.tools.Connect(kubeconfig); err != nil {
+		return nil, "", err
+	}
+	uid, err := source.UID(ctx)
+	return source, uid, err
+}
+
+// standing is where the Cluster object is. All that a pivot does next follows from it.
+type standing struct {
+	source, target *unstructured.Unstructured // nil: it is not there
+	marked         []clusterapi.Key           // objects at the source that a move has begun to delete
+}
+
+func (b *bootstrapper) look(ctx context.Context, s sides) (st standing, err error) {
+	if st.target, err = b.clusterAt(ctx, s.target); err != nil {
+		return standing{}, fmt.Errorf("cluster %s: %w", b.cfg.ClusterName, err)
+	}
+	if s.source == nil {
+		return st, nil
+	}
+	if st.source, err = b.clusterAt(ctx, s.source); err != nil {
+		return standing{}, fmt.Errorf("management cluster: %w", err)
+	}
+	inv, err := clusterapi.Read(ctx, s.source, Namespace, TokenSecretName)
+	if err != nil {
+		return standing{}, fmt.Errorf("management cluster: %w", err)
+	}
+	st.marked = inv.Marked()
+	return st, nil
+}
+
+// clusterAt reads the Cluster object; nil where there is none, or no Cluster API.
+func (b *bootstrapper) clusterAt(ctx context.Context, c *kube.Cluster) (*unstructured.Unstructured, error) {
+	o, err := get(ctx, c, clusterKind, b.cfg.ClusterName)
+	if kube.Absent(err) {
+		return nil, nil
+	}
+	return o, err
+}
+
+func paused(cluster *unstructured.Unstructured) bool { return truth(cluster, "spec", "paused") }
+
+// pivotMove is what a pivot has to do next.
+type pivotMove string
+
+const (
+	moveObjects  pivotMove = "move"   // from the beginning, or go on with a move that a dead run left
+	resumeTarget pivotMove = "resume" // everything is over: compare, and let the cluster's own controllers begin
+	settleTarget pivotMove = "settle" // they have begun: see that they have looked at everything
+)
+
+// next says what to do, or why nothing may be done.
+func (st standing) next(name string) (pivotMove, error) {
+	switch {
+	case st.source == nil && st.target == nil:
+		return "", fmt.Errorf("neither the management cluster nor cluster %s holds the Cluster object %s", name, name)
+	case st.target != nil && st.target.GetDeletionTimestamp() != nil:
+		return "", fmt.Errorf("the Cluster object in cluster %s is being deleted: where that is an abort that died, finish it with pivot --abort", name)
+	case st.source == nil && paused(st.target):
+		return resumeTarget, nil
+	case st.source == nil:
+		return settleTarget, nil
+	case st.target != nil && !paused(st.target):
+		return "", fmt.Errorf("both the management cluster and cluster %s hold the Cluster object, and the one in the cluster is not paused, "+
+			"which no move leaves behind: pause the one that must not act (spec.paused: true), in cluster %s unless you know better, and run again", name, name)
+	case st.target == nil && len(st.marked) > 0:
+		return "", fmt.Errorf("a move has begun to delete objects in the management cluster (%s, …), but cluster %s does not hold the Cluster object: "+
+			"somebody removed it there", st.marked[0], name)
+	}
+	return moveObjects, nil
+}
