@@ -82,7 +82,7 @@ func outside(ctx context.Context) error {
 		Pdeathsig:   syscall.SIGKILL,
 	}
 	if err := cmd.Start(); err != nil {
-		return &refusedError{err}
+		return &refusedError{explain(err)}
 	}
 	theirs.Close() // so that the end of the process inside is the end of the conversation
 	ended := make(chan error, 1)
@@ -108,6 +108,18 @@ func outside(ctx context.Context) error {
 		case <-expired:
 			_ = cmd.Process.Kill()
 		}
+	}
+}
+
+// explain says what the system's word for a refused namespace means.
+func explain(err error) error {
+	switch {
+	case errors.Is(err, syscall.ENOSPC):
+		return fmt.Errorf("no more of them are allowed, see sysctl user.max_user_namespaces: %w", err)
+	case errors.Is(err, syscall.EPERM):
+		return fmt.Errorf("this container or this system's settings forbid them: %w", err)
+	default:
+		return err
 	}
 }
 

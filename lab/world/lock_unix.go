@@ -24,7 +24,7 @@ func lockFolder(ctx context.Context, path string, pid int) (unlock func() error,
 		holder, _ := os.ReadFile(path)
 		return nil, fmt.Errorf("lock the lab's folder %s: a lab is up there already (process %s): %w", path, strings.TrimSpace(string(holder)), err)
 	}
-	if err := f.Truncate(0); err == nil {
+	if err = f.Truncate(0); err == nil {
 		_, err = fmt.Fprintln(f, pid)
 	}
 	if err != nil {
