@@ -86,7 +86,7 @@ func TestBootstrapThenNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if names := ran(again); len(names) > 0 {
-		t.Errorf("the second run ran %v: %v", names, reasons(again))
+		t.Errorf("the second run ran %v: %v", names, whys(again))
 	}
 	if n := w.writes() - before; n > 0 {
 		t.Errorf("the second run wrote %d times", n)
@@ -107,7 +107,7 @@ func TestBootstrapThenNothing(t *testing.T) {
 	}
 }
 
-func reasons(r *flow.Report) map[string]string {
+func whys(r *flow.Report) map[string]string {
 	all := map[string]string{}
 	for _, s := range r.Steps {
 		all[s.Name] = s.Reason
@@ -224,7 +224,7 @@ func TestOnlyWhatChangedRuns(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := ran(report); !slices.Equal(got, tt.want) {
-				t.Errorf("ran %v, want %v: %v", got, tt.want, reasons(report))
+				t.Errorf("ran %v, want %v: %v", got, tt.want, whys(report))
 			}
 			again, err := w.run(t, cfg, journal, nil)
 			if err != nil || len(ran(again)) > 0 {

@@ -83,14 +83,7 @@ func (p progress) missing() string {
 		return ""
 	}
 	var made, running, answering, etcd int
-	var reasons []string
-	who := map[string][]string{} // reason → servers
-	because := func(server, reason string) {
-		if who[reason] == nil {
-			reasons = append(reasons, reason)
-		}
-		who[reason] = append(who[reason], server)
-	}
+	var why reasons
 	for _, s := range p.servers {
 		if s.made {
 			made++
@@ -106,9 +99,9 @@ func (p progress) missing() string {
 		}
 		switch {
 		case s.trouble != "" && s.state != serverRunning:
-			because(s.name, s.trouble)
+			why.add(s.name, s.trouble)
 		case s.state == serverRunning && s.talos != nil:
-			because(s.name, s.talos.Error())
+			why.add(s.name, s.talos.Error())
 		}
 	}
 	line := fmt.Sprintf("of %d servers %d made, %d running, Talos answers on %d, etcd on %d", p.want, made, running, answering, etcd)
@@ -118,10 +111,7 @@ func (p progress) missing() string {
 	default:
 		line += "; the API answers, the control plane provider has not seen it yet"
 	}
-	for _, reason := range reasons {
-		line += "; " + strings.Join(who[reason], ", ") + ": " + reason
-	}
-	return line
+	return strings.Join(append([]string{line}, why.lines()...), "; ")
 }
 
 func (b *bootstrapper) observe(ctx context.Context, mgmt *kube.Cluster, c Cluster) (progress, error) {

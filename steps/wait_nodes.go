@@ -138,11 +138,13 @@ func (r roll) missing(networkCIDR string) []string {
 	if err != nil {
 		add("networkCidr: %v", err)
 	}
+	var why reasons
 	for i := range r.nodes {
-		if problems := nodeProblems(&r.nodes[i], servers, network, r.version); len(problems) > 0 {
-			add("node %s: %s", r.nodes[i].Name, strings.Join(problems, ", "))
+		for _, problem := range nodeProblems(&r.nodes[i], servers, network, r.version) {
+			why.add(r.nodes[i].Name, problem)
 		}
 	}
+	missing = append(missing, why.lines()...)
 	var unknown []string
 	for _, m := range r.machines {
 		if text(&m, "status", "nodeRef", "name") == "" {
