@@ -29,7 +29,6 @@ type management struct {
 	err     error         // valid from then on, as the fields below
 
 	plane  *plane.Single
-	egress *egress.Proxy
 	expose io.Closer
 	// end stops the kubelet and the egress proxy; ended waits for them.
 	end   context.CancelFunc
@@ -92,9 +91,9 @@ func (m *management) startEgress(ctx context.Context, services *egress.Services)
 	if err != nil {
 		return "", err
 	}
-	m.egress = egress.New(services, m.world.cfg.Log.With("cluster", m.name()))
+	proxy := egress.New(services, m.world.cfg.Log.With("cluster", m.name()))
 	m.ended.Go(func() {
-		if err := m.egress.Serve(ctx, l); err != nil {
+		if err := proxy.Serve(ctx, l); err != nil {
 			m.world.cfg.Log.Error("an egress proxy ended", "cluster", m.name(), "reason", err)
 		}
 	})
