@@ -6,6 +6,7 @@ require (
 	github.com/blang/semver/v4 v4.0.0
 	github.com/go-logr/logr v1.4.3
 	github.com/hashicorp/hcl/v2 v2.23.0
+	github.com/apricote/hcloud-upload-image/hcloudimages v1.3.0
 	github.com/hetznercloud/hcloud-go/v2 v2.48.0
 	github.com/siderolabs/talos/pkg/machinery v1.12.2
 	go.yaml.in/yaml/v3 v3.0.5

@@ -1,12 +1,15 @@
-// Package bootstrap holds what is installed into a new cluster before anything else: the Helm charts and their values,
-// as people edit them.
+// Package bootstrap holds what is in a new cluster before anything else: the schematic of the servers' image, the Helm charts
+// and their values, as people edit them.
 package bootstrap
 
 import "embed"
 
-// Files holds the values files of this folder.
+// Schematic is the file that says what the servers' Talos has beside Talos itself.
+const Schematic = "schematic.yaml"
+
+// Files holds the YAML files of this folder.
 //
-//go:embed *-values.yaml
+//go:embed *.yaml
 var Files embed.FS
 
 // Chart says what is installed, and where it comes from unless configured otherwise. Versions are configuration.

@@ -4,50 +4,114 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/factory"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 )
 
 // Image is the snapshot that the servers start from.
 type Image struct {
-	ID           int64  `json:"id"`
-	Name         string `json:"name"`         // value of the label caph-image-name
-	Architecture string `json:"architecture"` // of the servers
+	ID           int64   `json:"id"`
+	Name         string  `json:"name"`             // value of the label caph-image-name
+	Architecture string  `json:"architecture"`     // of the servers
+	Others       []Image `json:"others,omitempty"` // for other architectures, where they are asked for
 }
 
-// findImage looks for the image as CAPH will, which takes the first refusal as a reason to rest for five minutes.
-func (b *bootstrapper) findImage(ctx context.Context, say flow.Say, offer Offer) (Image, error) {
-	name := b.cfg.Image(offer.Architecture)
-	say("looking for image %s for %s", name, offer.Architecture)
-	var found hetzner.Image
-	err := wait{what: "image " + name, within: b.cfg.ImageTimeout.D()}.until(ctx, say, func(ctx context.Context) (string, error) {
-		var err error
-		found, err = hetzner.FindImage(ctx, b.tools.Hetzner, name, offer.Architecture)
-		var mismatch *hetzner.ImageError
-		switch {
-		case errors.As(err, &mismatch), errors.Is(err, hetzner.ErrToken):
-			return "", final(err)
-		case err != nil:
-			return "", err
-		case !found.Available():
-			return fmt.Sprintf("snapshot %d is %s", found.ID, found.Status), nil
+// ensureImage finds the image as CAPH will, which takes the first refusal as a reason to rest for five minutes, or makes it.
+func (b *bootstrapper) ensureImage(ctx context.Context, say flow.Say, offer Offer) (Image, error) {
+	run, err := b.identity()
+	if err != nil {
+		return Image{}, err
+	}
+	schematic, err := b.schematic()
+	if err != nil {
+		return Image{}, err
+	}
+	id, err := schematic.ID()
+	if err != nil {
+		return Image{}, err
+	}
+	var images []Image
+	for _, architecture := range b.cfg.imageArchitectures(offer.Architecture) {
+		m := &imageMaker{
+			bootstrapper: b, say: say, run: run, schematic: schematic, schematicID: id,
+			offer: offer, name: b.cfg.Image(architecture), architecture: architecture,
 		}
-		return "", nil
-	})
-	return Image{ID: found.ID, Name: name, Architecture: offer.Architecture}, err
+		image, err := m.ensure(ctx)
+		if err != nil {
+			return Image{}, err
+		}
+		images = append(images, image)
+	}
+	images[0].Others = images[1:]
+	return images[0], nil
 }
 
 func (b *bootstrapper) imageStands(ctx context.Context, was Image) flow.Verdict {
-	is, err := hetzner.FindImage(ctx, b.tools.Hetzner, was.Name, was.Architecture)
-	var mismatch *hetzner.ImageError
-	switch {
-	case errors.As(err, &mismatch):
-		return flow.Gone("%v", err)
-	case err != nil:
-		return flow.Unknown(err)
-	case is.ID != was.ID || !is.Available():
-		return flow.Gone("image %s is now snapshot %d, %s", was.Name, is.ID, is.Status)
+	for _, image := range append([]Image{was}, was.Others...) {
+		is, err := hetzner.FindImage(ctx, b.tools.Hetzner, image.Name, image.Architecture)
+		var mismatch *hetzner.ImageError
+		switch {
+		case errors.As(err, &mismatch):
+			return flow.Gone("%v", err)
+		case err != nil:
+			return flow.Unknown(err)
+		case is.ID != image.ID || !is.Available():
+			return flow.Gone("image %s is now snapshot %d, %s", image.Name, is.ID, is.Status)
+		}
 	}
 	return flow.Holds()
+}
+
+// schematic is what bootstrap/schematic.yaml says.
+func (b *bootstrapper) schematic() (factory.Schematic, error) {
+	s, err := factory.Parse(b.sources.schematic.data)
+	if err != nil {
+		return s, fmt.Errorf("%s: %w", b.sources.schematic.name, err)
+	}
+	return s, nil
+}
+
+// knownSchematic is that of the guide, which the Image Factory knows: bootstrap/schematic.yaml as it is inside the command.
+const knownSchematic = "ce4c980550dd2ab1b17bbf2b08801c7eb59418eafe8f279833297925d67c7515"
+
+// imageSpec is what the image is made from.
+func (b *bootstrapper) imageSpec() (any, error) {
+	s, err := b.schematic()
+	if err != nil {
+		return nil, err
+	}
+	id, err := s.ID()
+	return map[string]string{
+		"imageName": b.cfg.ImageName, "talosVersion": b.cfg.TalosVersion, "imageArchitectures": b.cfg.ImageArchitectures, "schematic": id,
+	}, err
+}
+
+// imageArchitectures are those that the image is wanted for, the servers' first.
+func (c Config) imageArchitectures(servers string) []string {
+	wanted := []string{servers}
+	for _, a := range listed(c.ImageArchitectures) {
+		if !slices.Contains(wanted, a) {
+			wanted = append(wanted, a)
+		}
+	}
+	return wanted
+}
+
+// imagesTimeout is time for every image that may have to be made; only Hetzner knows which architecture the servers are.
+func (c Config) imagesTimeout() time.Duration {
+	both := len(listed(c.ImageArchitectures)) > 0
+	if both {
+		return 2 * c.ImageTimeout.D()
+	}
+	return c.ImageTimeout.D()
+}
+
+// listed splits "a, b" into its words.
+func listed(text string) []string {
+	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' })
 }

@@ -60,9 +60,9 @@ func New(cfg Config, tools Tools) (*Plan, error) {
 		Doc("the token is good; location, server type and load balancer type exist and go together").
 		Spec(made.offer).Verify(b.offerStands).Deadline(cfg.PreflightTimeout.D())
 
-	p.Image = flow.Add1(g, "image", b.findImage, p.Preflight).
-		Doc("exactly one Talos snapshot for the servers' architecture, found as Cluster API will look for it").
-		Spec(made.image).Verify(b.imageStands).Deadline(cfg.ImageTimeout.D() + overhead).Waits(cfg.ImageTimeout.D())
+	p.Image = flow.Add1(g, "image", b.ensureImage, p.Preflight).
+		Doc("exactly one Talos snapshot for the servers' architecture, found as Cluster API will look for it; made where there is none").
+		Spec(made.image).Verify(b.imageStands).Deadline(cfg.imagesTimeout() + overhead).Waits(cfg.imagesTimeout())
 
 	p.Management = flow.Add(g, "kind-create", b.ensureManagement).After(p.Preflight).
 		Doc("a management cluster for Cluster API: kind, an existing one, or the lab's").
@@ -153,12 +153,14 @@ func (b *bootstrapper) specs() (specs, error) {
 	c := b.cfg
 	s := specs{
 		offer:      map[string]string{"location": c.Location, "serverType": c.ServerType, "loadBalancerType": c.LoadBalancerType},
-		image:      map[string]string{"imageName": c.ImageName, "talosVersion": c.TalosVersion},
 		management: map[string]string{"provider": b.tools.Management.Name(), "name": c.ManagementName()},
 		firewall:   map[string]string{"clusterName": c.ClusterName, "firewallAllow": c.FirewallAllow},
 		nodes:      map[string]any{"controlPlaneReplicas": c.ControlPlaneReplicas, "kubernetesVersion": c.KubernetesVersion, "networkCidr": c.NetworkCIDR},
 	}
 	var err error
+	if s.image, err = b.imageSpec(); err != nil {
+		return specs{}, err
+	}
 	if s.providers, err = b.providersSpec(); err != nil {
 		return specs{}, err
 	}

@@ -26,7 +26,7 @@ type source struct {
 // sources are all files that the plan is made from.
 type sources struct {
 	cluster, healthCheck, oidcPatch, clusterctl source
-	cilium, hcloudCCM, talosCCM                 source
+	cilium, hcloudCCM, talosCCM, schematic      source
 }
 
 // readSources reads every file once, so that what is planned is what is run.
@@ -42,6 +42,7 @@ func readSources(overrides string) (sources, error) {
 		{&s.healthCheck, manifests.Files, "manifests", manifests.MachineHealthCheck},
 		{&s.oidcPatch, manifests.Files, "manifests", manifests.OIDCPatch},
 		{&s.clusterctl, manifests.Files, "manifests", manifests.Clusterctl},
+		{&s.schematic, bootstrap.Files, "bootstrap", bootstrap.Schematic},
 		{&s.cilium, bootstrap.Files, "bootstrap", bootstrap.Cilium().Values},
 		{&s.hcloudCCM, bootstrap.Files, "bootstrap", bootstrap.HCloudCCM().Values},
 		{&s.talosCCM, bootstrap.Files, "bootstrap", bootstrap.TalosCCM().Values},

@@ -19,6 +19,7 @@ import (
 	controllerlog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/talos"
 )
@@ -31,6 +32,7 @@ type Tools struct {
 	Management  ManagementProvider // who makes the management cluster
 	Files       Files              // the state folder
 	Overrides   string             // folder whose manifests/ and bootstrap/ win over the files inside the command, file by file; empty: none
+	Factory     string             // address of the Image Factory that is told of schematics of the user's own; empty: none is
 	Log         io.Writer          // takes the libraries' own words; nil: nobody does
 
 	// OwnAddress tells this machine's address towards the internet, for FIREWALL_ALLOW=auto. nil: ask ownAddressURL.
@@ -40,6 +42,7 @@ type Tools struct {
 	Connect    func(kubeconfig []byte) (*kube.Cluster, error)
 	Clusterctl func(context.Context, config.Client) (Clusterctl, error)
 	Talos      func(talosconfig []byte) (TalosClient, error)
+	Upload     hetzner.Uploader
 }
 
 // ManagementProvider makes the cluster that Cluster API works in until the new cluster can hold it.
@@ -79,6 +82,9 @@ func (t Tools) withDefaults() Tools {
 		t.Clusterctl = func(ctx context.Context, c config.Client) (Clusterctl, error) {
 			return clusterctl.New(ctx, "", clusterctl.InjectConfig(c))
 		}
+	}
+	if t.Upload == nil {
+		t.Upload = hetzner.ByRescueSystem
 	}
 	if t.Talos == nil {
 		t.Talos = func(talosconfig []byte) (TalosClient, error) { return talos.Parse(talosconfig) }

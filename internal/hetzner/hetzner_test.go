@@ -70,7 +70,7 @@ func TestFindImage(t *testing.T) {
 		{"by name", []schema.Image{named}, 9, ""},
 		{"none", []schema.Image{hetznertest.Image(1, "other", "x86", "available")}, 0, "no image for amd64"},
 		{"only the other architecture", []schema.Image{hetznertest.Image(1, name, "arm", "available")}, 0, "no image for amd64"},
-		{"two", []schema.Image{hetznertest.Image(7, name, "x86", "available"), hetznertest.Image(5, name, "x86", "creating")}, 0, "[5 7]"},
+		{"two", []schema.Image{hetznertest.Image(7, name, "x86", "available"), hetznertest.Image(5, name, "x86", "creating")}, 0, "snapshot 5 (creating"},
 		{"label and name", []schema.Image{hetznertest.Image(1, name, "x86", "available"), named}, 0, "2 images"},
 	} {
 		t.Run(tt.what, func(t *testing.T) {

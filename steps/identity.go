@@ -1,0 +1,33 @@
+package steps
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"regexp"
+	"strings"
+)
+
+const identityFile = "identity"
+
+var identityForm = regexp.MustCompile(`^[0-9a-f]{16}$`)
+
+// identity is what all runs with this state folder have in common, and no others. They never run at once, as the journal's lock
+// sees to. So whatever carries it at Hetzner is this run's, or a dead one's.
+func (b *bootstrapper) identity() (string, error) {
+	data, err := b.tools.Files.Read(identityFile)
+	if id := strings.TrimSpace(string(data)); err == nil && identityForm.MatchString(id) {
+		return id, nil
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("read this state folder's identity: %w", err)
+	}
+	random := make([]byte, 8)
+	if _, err := rand.Read(random); err != nil {
+		return "", fmt.Errorf("make up an identity for this state folder: %w", err)
+	}
+	id := hex.EncodeToString(random)
+	return id, b.tools.Files.Write(identityFile, []byte(id+"\n"))
+}

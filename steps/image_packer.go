@@ -1,0 +1,52 @@
+package steps
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/slipway-k8s/slipway/internal/factory"
+)
+
+const packerTemplate = "packer/hcloud_talosimage.pkr.hcl"
+
+// PackerCommands are shell commands that make the image of the configuration with Packer, in place of the step image. overrides
+// is as Tools has it.
+func PackerCommands(cfg Config, overrides string) ([]string, error) {
+	sources, err := readSources(overrides)
+	if err != nil {
+		return nil, err
+	}
+	schematic, err := (&bootstrapper{sources: sources}).schematic()
+	if err != nil {
+		return nil, err
+	}
+	id, err := schematic.ID()
+	if err != nil {
+		return nil, err
+	}
+	commands := []string{"packer init " + packerTemplate}
+	if id != knownSchematic {
+		commands = append(commands, fmt.Sprintf("curl --fail --data-binary @%s %s/schematics", shellQuote(sources.schematic.name), factory.Address))
+	}
+	for _, architecture := range cfg.imageArchitectures(architectureOf(cfg.ServerType)) {
+		commands = append(commands, fmt.Sprintf("packer build -var talos_version=%s -var architecture=%s -var schematic=%s -var image_name=%s -var location=%s %s",
+			shellQuote(cfg.TalosVersion), architecture, id, shellQuote(cfg.Image(architecture)), cfg.Location, packerTemplate))
+	}
+	return commands, nil
+}
+
+// architectureOf tells a server type's architecture by its name, for where Hetzner is not asked: only CAX types are arm64.
+func architectureOf(serverType string) string {
+	if strings.HasPrefix(serverType, "cax") {
+		return "arm64"
+	}
+	return "amd64"
+}
+
+// shellQuote quotes a word for a shell where that is needed.
+func shellQuote(word string) string {
+	if word != "" && strings.Trim(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/") == "" {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}

@@ -1,0 +1,52 @@
+package steps
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/slipway-k8s/slipway/internal/hetzner"
+)
+
+// Pruning is what has to happen to several snapshots of one name for one of them to remain.
+type Pruning struct {
+	Name         string // label caph-image-name
+	Architecture string
+	Keep         hetzner.Image
+	Delete       []hetzner.Image // empty: there is one image already
+}
+
+// PlanPruning finds out which snapshots of the configured image are in the way of the newest available one, for the servers'
+// architecture and those of IMAGE_ARCHITECTURES. It deletes nothing. Names that no image has are left out.
+func PlanPruning(ctx context.Context, cfg Config, tools Tools) ([]Pruning, error) {
+	offer, err := hetzner.FindOffer(ctx, tools.Hetzner, cfg.Location, cfg.ServerType, cfg.LoadBalancerType)
+	if err != nil {
+		return nil, err
+	}
+	var plan []Pruning
+	for _, architecture := range cfg.imageArchitectures(offer.Architecture) {
+		p := Pruning{Name: cfg.Image(architecture), Architecture: architecture}
+		found, err := hetzner.FindImages(ctx, tools.Hetzner, p.Name, architecture)
+		if err != nil {
+			return nil, err
+		}
+		if len(found) == 0 {
+			continue
+		}
+		if p.Keep, p.Delete, err = hetzner.Surplus(found); err != nil {
+			return nil, fmt.Errorf("%w: %w", &hetzner.ImageError{Name: p.Name, Architecture: architecture, Found: found}, err)
+		}
+		plan = append(plan, p)
+	}
+	return plan, nil
+}
+
+// Prune deletes what it says, and makes sure that one image is left.
+func (p Pruning) Prune(ctx context.Context, tools Tools) error {
+	for _, one := range p.Delete {
+		if err := hetzner.DeleteImage(ctx, tools.Hetzner, one.ID); err != nil {
+			return err
+		}
+	}
+	_, err := hetzner.FindImage(ctx, tools.Hetzner, p.Name, p.Architecture)
+	return err
+}
