@@ -23,6 +23,7 @@ type Config struct {
 	PodCIDR              string `json:"podCidr" yaml:"podCidr"`                           // addresses of Pods
 	ServiceCIDR          string `json:"serviceCidr" yaml:"serviceCidr"`                   // addresses of Services
 	ImageName            string `json:"imageName" yaml:"imageName"`                       // label caph-image-name of the Talos snapshot; empty: see Config.Image
+	ImageArchitectures   string `json:"imageArchitectures" yaml:"imageArchitectures"`     // "amd64,arm64": make the image for these besides the servers'; empty: for theirs alone
 	OIDCIssuerURL        string `json:"oidcIssuerUrl" yaml:"oidcIssuerUrl"`               // optional, together with OIDCClientID
 	OIDCClientID         string `json:"oidcClientId" yaml:"oidcClientId"`                 // optional, together with OIDCIssuerURL
 
@@ -54,7 +55,7 @@ type Config struct {
 	// How long each step may take before it fails with what it last saw. Not part of what a step is made from:
 	// changing them re-runs nothing.
 	PreflightTimeout    Duration `json:"preflightTimeout" yaml:"preflightTimeout"`       // preflight
-	ImageTimeout        Duration `json:"imageTimeout" yaml:"imageTimeout"`               // image: a snapshot that is being made becomes available
+	ImageTimeout        Duration `json:"imageTimeout" yaml:"imageTimeout"`               // image: it is made, and available, for each architecture
 	ManagementTimeout   Duration `json:"managementTimeout" yaml:"managementTimeout"`     // kind-create
 	ProvidersTimeout    Duration `json:"providersTimeout" yaml:"providersTimeout"`       // capi-init
 	LoadBalancerTimeout Duration `json:"loadBalancerTimeout" yaml:"loadBalancerTimeout"` // apply: network and load balancer exist

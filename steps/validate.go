@@ -107,6 +107,11 @@ func (v *findings) cluster(c Config) {
 	if c.ImageName != "" && !labelValue.MatchString(c.ImageName) {
 		v.add("imageName", c.ImageName, "cannot be a label's value", "it is compared with the snapshot's label caph-image-name: at most 63 letters, digits, dots, dashes and underscores")
 	}
+	for _, a := range listed(c.ImageArchitectures) {
+		if a != "amd64" && a != "arm64" {
+			v.add("imageArchitectures", c.ImageArchitectures, fmt.Sprintf("names %q, which is no architecture", a), "write amd64, arm64 or both with a comma")
+		}
+	}
 	v.oidc(c)
 	if _, _, err := c.allowed(); err != nil {
 		v.add("firewallAllow", c.FirewallAllow, "cannot be read", err.Error())

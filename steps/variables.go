@@ -64,6 +64,7 @@ func Variables() []Variable {
 		{Name: "POD_CIDR", Doc: "addresses of Pods, inside the network", field: func(c *Config) any { return &c.PodCIDR }},
 		{Name: "SERVICE_CIDR", Doc: "addresses of Services, inside the network", field: func(c *Config) any { return &c.ServiceCIDR }},
 		{Name: "IMAGE_NAME", Doc: "label caph-image-name of the Talos snapshot (default talos-<architecture>-<TALOS_VERSION>)", field: func(c *Config) any { return &c.ImageName }},
+		{Name: "IMAGE_ARCHITECTURES", Doc: "amd64, arm64: make the image for these too, besides the servers' architecture", field: func(c *Config) any { return &c.ImageArchitectures }},
 		{Name: "OIDC_ISSUER_URL", Doc: "OpenID Connect issuer that the API server trusts; needs OIDC_CLIENT_ID", field: func(c *Config) any { return &c.OIDCIssuerURL }},
 		{Name: "OIDC_CLIENT_ID", Doc: "client ID at the OpenID Connect issuer", field: func(c *Config) any { return &c.OIDCClientID }},
 
@@ -88,7 +89,7 @@ func Variables() []Variable {
 		{Name: "FIREWALL_ALLOW", Doc: "ranges, and auto for this machine's own address, that the firewall lets in besides private ones", field: func(c *Config) any { return &c.FirewallAllow }},
 
 		{Name: "PREFLIGHT_TIMEOUT", Doc: "longest time for preflight", field: func(c *Config) any { return &c.PreflightTimeout }},
-		{Name: "IMAGE_TIMEOUT", Doc: "longest time for image", field: func(c *Config) any { return &c.ImageTimeout }},
+		{Name: "IMAGE_TIMEOUT", Doc: "longest time for image, for each architecture", field: func(c *Config) any { return &c.ImageTimeout }},
 		{Name: "MANAGEMENT_TIMEOUT", Doc: "longest time for kind-create", field: func(c *Config) any { return &c.ManagementTimeout }},
 		{Name: "PROVIDERS_TIMEOUT", Doc: "longest time for capi-init", field: func(c *Config) any { return &c.ProvidersTimeout }},
 		{Name: "LOAD_BALANCER_TIMEOUT", Doc: "longest time for apply", field: func(c *Config) any { return &c.LoadBalancerTimeout }},

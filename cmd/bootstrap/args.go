@@ -37,6 +37,8 @@ type options struct {
 	Yes        bool
 	Output     string // "text" or "json"
 	Parallel   int
+	Prune      bool // of image: delete the snapshots that are too many
+	Packer     bool // of image: print the call of Packer
 	Check      bool // of lab build: tell whether it is built, build nothing
 	Help       bool
 }
@@ -63,6 +65,8 @@ func flags(o *options) *flag.FlagSet {
 	set.BoolVar(&o.Yes, "yes", false, "do not ask before something is deleted")
 	set.StringVar(&o.Output, "output", "text", "`text or json`: one event a line")
 	set.IntVar(&o.Parallel, "parallel", 0, "run at most `N` steps at once (0: as many as can)")
+	set.BoolVar(&o.Prune, "prune", false, "with image: keep the newest available snapshot of the name, delete the others")
+	set.BoolVar(&o.Packer, "packer", false, "with image: print the call of Packer that makes the same image")
 	set.BoolVar(&o.Check, "check", false, "with lab build: tell whether the lab's programs are built, build nothing")
 	set.BoolVar(&o.Help, "help", false, "print this")
 	set.BoolVar(&o.Help, "h", false, "print this")
@@ -100,6 +104,8 @@ func parseArguments(args []string) (arguments, error) {
 		return arguments{}, usagef("--output %q is neither text nor json", o.Output)
 	case o.LabLatency != "fast" && o.LabLatency != "real":
 		return arguments{}, usagef("--lab-latency %q is neither fast nor real", o.LabLatency)
+	case (o.Prune || o.Packer) && !slices.Equal(a.Targets, []string{targetImage}):
+		return arguments{}, usagef("--prune and --packer go with the target image, and no other")
 	case o.Parallel < 0:
 		return arguments{}, usagef("--parallel %d is negative: 0 means as many steps at once as can", o.Parallel)
 	}
@@ -164,6 +170,7 @@ const (
 	targetBootstrap = "bootstrap"
 	targetStatus    = "status"
 	targetLab       = "lab"
+	targetImage     = "image" // a step, with flags of its own
 )
 
 // laterTargets are targets of the guide that this version does not have. They

@@ -45,6 +45,10 @@ type labInfo struct {
 	ChartRepositories  map[string]string `json:"chartRepositories"` // chart → address
 	Versions           map[string]string `json:"versions"`          // CAPI, CAPH, … → what its repositories offer
 	Notes              []string          `json:"notes"`
+	ImageBuild         struct {          // whether the step image can make the image in this lab
+		Possible bool   `json:"possible"`
+		Reason   string `json:"reason"` // why not
+	} `json:"imageBuild"`
 }
 
 func newLabClient(dir string) *labClient {

@@ -34,7 +34,7 @@ func main() {
 		os.Exit(exitFailed)
 	}
 	c := &command{
-		stdout: os.Stdout, stderr: os.Stderr,
+		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
 		environment: environ(os.Environ()), workDir: workDir,
 		width: func() int { return terminalWidth(os.Stdout) }, hide: &redactor{},
 	}
@@ -49,6 +49,7 @@ func main() {
 
 // command is the command with everything that it sees of the machine.
 type command struct {
+	stdin          io.Reader // answers of a person; nil: there is nobody
 	stdout, stderr io.Writer
 	environment    map[string]string
 	workDir        string
@@ -82,6 +83,8 @@ func (c *command) dispatch(ctx context.Context, a arguments) error {
 		return c.labCommand(ctx, a)
 	case len(a.Targets) == 1 && a.Targets[0] == targetStatus:
 		return c.status(ctx, a)
+	case a.Options.Packer:
+		return c.packer(a)
 	default:
 		return c.run(ctx, a)
 	}

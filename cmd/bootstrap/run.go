@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/factory"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -46,6 +47,9 @@ func (c *command) run(ctx context.Context, a arguments) error {
 	}
 	if err != nil {
 		return err
+	}
+	if a.Options.Prune {
+		return r.pruneImages(ctx)
 	}
 	return r.targets(ctx, targets)
 }
@@ -132,6 +136,7 @@ func (c *command) display(o options) display {
 // atHetzner equips the run for the real world.
 func (r *running) atHetzner(token steps.Secret) {
 	r.tools.Token = token
+	r.tools.Factory = factory.Address
 	r.tools.Hetzner = hetznerClient(r.environment[endpointVariable], token)
 	r.tools.Management = management(r.cfg.Config, r.tools.Files, r.options.Yes, r.log)
 }
@@ -152,6 +157,10 @@ func (r *running) inLab(ctx context.Context) error {
 			return err
 		}
 		r.hide.learn(info.Token)
+		if info.ImageBuild.Possible {
+			return nil
+		}
+		say("no image can be built in this lab: %s", info.ImageBuild.Reason)
 		return prepareImages(ctx, l.client, r.cfg.Config, say)
 	})
 	if err != nil {
