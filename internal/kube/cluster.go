@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"net/url"
 	"strings"
 	"time"
@@ -43,7 +45,7 @@ var secretGVK = corev1.SchemeGroupVersion.WithKind("Secret")
 type Cluster struct {
 	client.WithWatch
 	config *rest.Config
-	rest   *rest.RESTClient // for paths that are not objects, such as /readyz
+	http   *http.Client // for paths that are not objects, such as /readyz
 }
 
 // Connect makes a Cluster from a kubeconfig's current context. It does not speak to the cluster yet.
@@ -63,25 +65,40 @@ func Connect(kubeconfig []byte) (*Cluster, error) {
 			return nil, fmt.Errorf("register types: %w", err)
 		}
 	}
-	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme})
+	plain, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("make a client for %s: %w", config.Host, err)
 	}
-	raw, err := rest.UnversionedRESTClientFor(unversioned(config))
+	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme, HTTPClient: plain})
 	if err != nil {
 		return nil, fmt.Errorf("make a client for %s: %w", config.Host, err)
 	}
-	return &Cluster{WithWatch: c, config: config, rest: raw}, nil
+	return &Cluster{WithWatch: c, config: config, http: plain}, nil
 }
 
 // Host is the API server's address, as the kubeconfig has it.
 func (c *Cluster) Host() string { return c.config.Host }
 
+// maxReadyz is far above the some forty lines that /readyz has.
+const maxReadyz = 64 << 10
+
 // Ready asks the API server's /readyz. Its error names the checks that fail, or why there was no answer.
 func (c *Cluster) Ready(ctx context.Context) error {
-	body, err := c.rest.Get().AbsPath("/readyz").Do(ctx).Raw()
-	if err == nil {
-		return nil
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(c.config.Host, "/")+"/readyz", nil)
+	if err != nil {
+		return err
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		if transport := (*url.Error)(nil); errors.As(err, &transport) {
+			return transport.Err
+		}
+		return err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxReadyz))
+	if err != nil || resp.StatusCode == http.StatusOK {
+		return err
 	}
 	var failing []string
 	for line := range strings.Lines(string(body)) {
@@ -90,14 +107,10 @@ func (c *Cluster) Ready(ctx context.Context) error {
 			failing = append(failing, name)
 		}
 	}
-	var transport *url.Error
-	switch {
-	case len(failing) > 0:
-		return fmt.Errorf("not ready: %s", strings.Join(failing, ", "))
-	case errors.As(err, &transport):
-		return transport.Err
+	if len(failing) == 0 {
+		return fmt.Errorf("/readyz says %s", resp.Status)
 	}
-	return err
+	return fmt.Errorf("not ready: %s", strings.Join(failing, ", "))
 }
 
 // UID identifies the cluster: the UID of its namespace kube-system. Another cluster at the same address has another.

@@ -40,6 +40,23 @@ func TestClusterHasAnIdentity(t *testing.T) {
 	}
 }
 
+func TestReadySaysWhatIsNot(t *testing.T) {
+	s, c := connect(t)
+	code, body := http.StatusInternalServerError, "[+]ping ok\n[-]etcd failed: reason withheld\n[+]log ok\n[-]informer-sync failed: reason withheld\nreadyz check failed\n"
+	s.Readyz = func() (int, string) { return code, body }
+	if err := c.Ready(t.Context()); err == nil || err.Error() != "not ready: etcd, informer-sync" {
+		t.Errorf("got %v", err)
+	}
+	code, body = http.StatusForbidden, ""
+	if err := c.Ready(t.Context()); err == nil || !strings.Contains(err.Error(), "403") {
+		t.Errorf("got %v", err)
+	}
+	s.Close()
+	if err := c.Ready(t.Context()); err == nil || strings.Contains(err.Error(), "readyz") || !strings.Contains(err.Error(), "refused") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestUnreachableIsNotAbsent(t *testing.T) {
 	s, c := connect(t)
 	s.Close()

@@ -6,19 +6,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/discovery/cached/memory"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
-
-// unversioned is config for a client that asks for plain paths.
-func unversioned(config *rest.Config) *rest.Config {
-	config = rest.CopyConfig(config)
-	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
-	return config
-}
 
 // getter gives Helm its clients (genericclioptions.RESTClientGetter) without a kubeconfig file or an environment.
 type getter struct {

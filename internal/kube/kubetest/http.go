@@ -24,6 +24,10 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	switch path := strings.TrimSuffix(r.URL.Path, "/"); {
+	case path == "/readyz" && s.Readyz != nil:
+		code, text := s.Readyz()
+		w.WriteHeader(code)
+		_, _ = io.WriteString(w, text)
 	case path == "/readyz":
 		_, _ = io.WriteString(w, "ok")
 	case path == "/version":

@@ -55,6 +55,8 @@ type Server struct {
 	// Fail may answer a request in the server's place: a status code other than 0, and a message. It is set before the
 	// server is used.
 	Fail func(*http.Request) (code int, message string)
+	// Readyz answers /readyz; nil: it is ready.
+	Readyz func() (code int, body string)
 	// React plays the controllers: it gets every object that a client wrote, after the client has its answer. It is set
 	// before the server is used.
 	React func(*unstructured.Unstructured)
