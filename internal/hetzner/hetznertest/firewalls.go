@@ -82,7 +82,7 @@ func (s *Server) serveFirewalls(w http.ResponseWriter, r *http.Request, named fu
 func answered(rules []schema.FirewallRuleRequest) []schema.FirewallRule {
 	all := make([]schema.FirewallRule, len(rules))
 	for i, r := range rules {
-		all[i] = schema.FirewallRule{Direction: r.Direction, Protocol: r.Protocol, Port: r.Port, SourceIPs: r.SourceIPs, DestinationIPs: r.DestinationIPs, Description: r.Description}
+		all[i] = schema.FirewallRule(r)
 	}
 	return all
 }
