@@ -2,6 +2,7 @@ package kubelet
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -131,8 +132,9 @@ func TestPodRunsAsAProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	authority, caErr := os.ReadFile(config.CAFile) // a file, as a Pod's own configuration has it
 	token, err := os.ReadFile(config.BearerTokenFile)
-	if err != nil || string(token) != "token-1" || config.Host != "https://127.0.0.9:6443" || string(config.CAData) != "authority" {
+	if err := errors.Join(err, caErr); err != nil || string(token) != "token-1" || config.Host != "https://127.0.0.9:6443" || string(authority) != "authority" {
 		t.Errorf("kubeconfig: host %s, token %q, %v", config.Host, token, err)
 	}
 

@@ -84,7 +84,8 @@ func (p *pod) token(ctx context.Context, key tokenKey) (token, error) {
 }
 
 // identity returns the files of the folder with which the Pod's processes reach the API server. The kubeconfig refers to the
-// token as a file, which client libraries read again every now and then.
+// token as a file, which client libraries read again every now and then, and to the authority as one, as the configuration of
+// a real Pod does: Cluster API, when it manages the cluster that it runs in, takes the file's name over and nothing else.
 func (p *pod) identity(ctx context.Context) (map[string][]byte, time.Duration, error) {
 	t, err := p.token(ctx, tokenKey{seconds: tokenSeconds})
 	if err != nil {
@@ -98,7 +99,7 @@ func (p *pod) identity(ctx context.Context) (map[string][]byte, time.Duration, e
 	}
 	const name = "lab"
 	config := clientcmdapi.NewConfig()
-	config.Clusters[name] = &clientcmdapi.Cluster{Server: p.k.cfg.PodServer, CertificateAuthorityData: authority}
+	config.Clusters[name] = &clientcmdapi.Cluster{Server: p.k.cfg.PodServer, CertificateAuthority: filepath.Join(p.volumeDir(identityVolume), "ca.crt")}
 	config.AuthInfos[name] = &clientcmdapi.AuthInfo{TokenFile: filepath.Join(p.volumeDir(identityVolume), "token")}
 	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name, Namespace: p.namespace}
 	config.CurrentContext = name
@@ -106,7 +107,7 @@ func (p *pod) identity(ctx context.Context) (map[string][]byte, time.Duration, e
 	if err != nil {
 		return nil, 0, fmt.Errorf("encode it: %w", err)
 	}
-	return map[string][]byte{"kubeconfig": kubeconfig, "token": []byte(t.value)}, time.Until(t.renewAt), nil
+	return map[string][]byte{"kubeconfig": kubeconfig, "token": []byte(t.value), "ca.crt": authority}, time.Until(t.renewAt), nil
 }
 
 func (p *pod) kubeconfig() string { return filepath.Join(p.volumeDir(identityVolume), "kubeconfig") }
