@@ -13,7 +13,8 @@ slipway = $(GO) run ./cmd/bootstrap $(FLAGS) $(foreach v,$(given),'$(v)=$(subst 
 .PHONY: help
 help:            ; @$(slipway) --help
 
-.PHONY: bootstrap image status
+.PHONY: bootstrap all image status
+all:             ; $(slipway) all
 bootstrap:       ; $(slipway) bootstrap
 image:           ; $(slipway) image
 status:          ; $(slipway) status
@@ -32,11 +33,13 @@ hcloud-ccm:      ; $(slipway) hcloud-ccm
 talos-ccm:       ; $(slipway) talos-ccm
 wait-nodes:      ; $(slipway) wait-nodes
 
-# Of the guide, not yet part of the command: it says so.
-.PHONY: firewall firewall-apply pivot clean
+# The rest of the first day.
+.PHONY: pivot pivot-abort access firewall firewall-apply clean
 firewall:        ; $(slipway) firewall
 firewall-apply:  ; $(slipway) firewall-apply
 pivot:           ; $(slipway) pivot
+pivot-abort:     ; $(slipway) pivot --abort
+access:          ; $(slipway) access
 clean:           ; $(slipway) clean
 
 .PHONY: lab-up lab-status lab-down

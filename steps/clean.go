@@ -77,12 +77,12 @@ func (b *bootstrapper) deletable(ctx context.Context, say flow.Say) (self bool, 
 		say("the management cluster does not answer, but cluster %s holds all objects, unpaused and reconciled", b.cfg.ClusterName)
 		return false, nil
 	}
-	l := listOf(clusterKind)
-	if err := source.List(ctx, l); err != nil && !kube.Absent(err) {
-		return false, fmt.Errorf("ask it for Cluster objects: %w", err)
+	all, err := clusterapi.Clusters(ctx, source)
+	if err != nil {
+		return false, err
 	}
 	var held []string
-	for _, o := range l.Items {
+	for _, o := range all {
 		held = append(held, o.GetNamespace()+"/"+o.GetName())
 	}
 	if len(held) > 0 {

@@ -35,7 +35,7 @@ func (b *bootstrapper) pivot(ctx context.Context, say flow.Say) (Pivot, error) {
 		return Pivot{}, err
 	}
 	for {
-		st, err := b.look(ctx, s)
+		st, err := b.look(ctx, say, s)
 		if err != nil {
 			return Pivot{}, err
 		}

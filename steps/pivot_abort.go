@@ -28,7 +28,7 @@ func (b *bootstrapper) abortPivot(ctx context.Context, say flow.Say) error {
 	if err != nil {
 		return err
 	}
-	st, err := b.look(ctx, s)
+	st, err := b.look(ctx, say, s)
 	if err != nil {
 		return err
 	}

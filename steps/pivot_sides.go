@@ -5,13 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/clusterapi"
 	"github.com/slipway-k8s/slipway/internal/kube"
 )
+
+// lookingWithin is how long an API server that answers may take to serve every kind that it knows.
+const lookingWithin = time.Minute
 
 // sides are the two clusters of a pivot: the objects go from the management cluster to the cluster that they describe.
 type sides struct {
@@ -81,7 +86,16 @@ type standing struct {
 	marked         []clusterapi.Key           // objects at the source that a move has begun to delete
 }
 
-func (b *bootstrapper) look(ctx context.Context, s sides) (st standing, err error) {
+// look asks both sides, again where one of them has just started.
+func (b *bootstrapper) look(ctx context.Context, say flow.Say, s sides) (st standing, err error) {
+	err = wait{what: "both clusters to tell what they hold", within: lookingWithin}.until(ctx, say, func(ctx context.Context) (string, error) {
+		st, err = b.lookOnce(ctx, s)
+		return "", err
+	})
+	return st, err
+}
+
+func (b *bootstrapper) lookOnce(ctx context.Context, s sides) (st standing, err error) {
 	if st.target, err = b.clusterAt(ctx, s.target); err != nil {
 		return standing{}, fmt.Errorf("cluster %s: %w", b.cfg.ClusterName, err)
 	}
@@ -99,13 +113,16 @@ func (b *bootstrapper) look(ctx context.Context, s sides) (st standing, err erro
 	return st, nil
 }
 
-// clusterAt reads the Cluster object; nil where there is none, or no Cluster API.
+// clusterAt reads the Cluster object; nil where there is none, or no Cluster API. That it is not there is told by a list
+// that was answered: an API server that has just started says "not found" of kinds that it does not serve yet.
 func (b *bootstrapper) clusterAt(ctx context.Context, c *kube.Cluster) (*unstructured.Unstructured, error) {
-	o, err := get(ctx, c, clusterKind, b.cfg.ClusterName)
-	if kube.Absent(err) {
-		return nil, nil
+	all, err := clusterapi.Clusters(ctx, c, client.InNamespace(Namespace))
+	for i := range all {
+		if all[i].GetName() == b.cfg.ClusterName {
+			return &all[i], nil
+		}
 	}
-	return o, err
+	return nil, err
 }
 
 func paused(cluster *unstructured.Unstructured) bool { return truth(cluster, "spec", "paused") }

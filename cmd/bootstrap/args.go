@@ -39,6 +39,7 @@ type options struct {
 	Parallel   int
 	Prune      bool // of image: delete the snapshots that are too many
 	Packer     bool // of image: print the call of Packer
+	Abort      bool // of pivot: put back what was not finished
 	Check      bool // of lab build: tell whether it is built, build nothing
 	Help       bool
 }
@@ -67,6 +68,7 @@ func flags(o *options) *flag.FlagSet {
 	set.IntVar(&o.Parallel, "parallel", 0, "run at most `N` steps at once (0: as many as can)")
 	set.BoolVar(&o.Prune, "prune", false, "with image: keep the newest available snapshot of the name, delete the others")
 	set.BoolVar(&o.Packer, "packer", false, "with image: print the call of Packer that makes the same image")
+	set.BoolVar(&o.Abort, "abort", false, "with pivot: put a pivot back that has not deleted anything yet")
 	set.BoolVar(&o.Check, "check", false, "with lab build: tell whether the lab's programs are built, build nothing")
 	set.BoolVar(&o.Help, "help", false, "print this")
 	set.BoolVar(&o.Help, "h", false, "print this")
@@ -106,6 +108,8 @@ func parseArguments(args []string) (arguments, error) {
 		return arguments{}, usagef("--lab-latency %q is neither fast nor real", o.LabLatency)
 	case (o.Prune || o.Packer) && !slices.Equal(a.Targets, []string{targetImage}):
 		return arguments{}, usagef("--prune and --packer go with the target image, and no other")
+	case o.Abort && !slices.Equal(a.Targets, []string{targetPivot}):
+		return arguments{}, usagef("--abort goes with the target pivot, and no other")
 	case o.Parallel < 0:
 		return arguments{}, usagef("--parallel %d is negative: 0 means as many steps at once as can", o.Parallel)
 	}
@@ -168,15 +172,17 @@ func didYouMean(prefix, name string, words []string) string {
 // Targets that are not steps.
 const (
 	targetBootstrap = "bootstrap"
+	targetAll       = "all"
 	targetStatus    = "status"
 	targetLab       = "lab"
 	targetImage     = "image" // a step, with flags of its own
+	targetPivot     = "pivot" // a step, with a flag of its own
 )
 
 // laterTargets are targets of the guide that this version does not have. They
 // are named so that nobody takes a missing step for a misspelt one.
 func laterTargets() []string {
-	return []string{"pivot", "clean", "all", "destroy"}
+	return []string{"destroy"}
 }
 
 // resolveTargets turns targets into the names of steps to run. Every error is
@@ -185,7 +191,7 @@ func resolveTargets(targets []string, plan *steps.Plan) ([]string, error) {
 	if len(targets) == 0 {
 		targets = []string{targetBootstrap}
 	}
-	known := []string{targetBootstrap, targetStatus, targetLab}
+	known := []string{targetBootstrap, targetAll, targetStatus, targetLab}
 	for _, s := range plan.Graph.Steps() {
 		known = append(known, s.Name)
 	}
@@ -194,6 +200,8 @@ func resolveTargets(targets []string, plan *steps.Plan) ([]string, error) {
 		switch {
 		case target == targetBootstrap:
 			names = append(names, plan.Bootstrap...)
+		case target == targetAll:
+			names = append(names, plan.All...)
 		case target == targetStatus || target == targetLab:
 			return nil, usagef("%s stands alone: it cannot be one target among others", target)
 		case slices.Contains(known, target):

@@ -89,8 +89,8 @@ func TestResolveTargets(t *testing.T) {
 		"wait-node": "did you mean wait-nodes?",
 		"boostrap":  "did you mean bootstrap?",
 		"stauts":    "did you mean status?",
-		"xylophone": "there are bootstrap, status, lab, preflight",
-		"pivot":     "not part of this version",
+		"xylophone": "there are bootstrap, all, status, lab, preflight",
+		"destroy":   "not part of this version",
 		"status":    "stands alone",
 	} {
 		_, err := resolveTargets([]string{"image", target}, plan)

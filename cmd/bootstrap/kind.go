@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -154,5 +153,5 @@ func (g givenManagement) Exists(ctx context.Context, _ string) (bool, error) {
 
 // Delete refuses: what was given is not ours to delete.
 func (g givenManagement) Delete(context.Context, string) error {
-	return errors.New("the management cluster of MANAGEMENT_KUBECONFIG was not made by Slipway and is not deleted by it")
+	return fmt.Errorf("the management cluster of MANAGEMENT_KUBECONFIG: %w", steps.ErrNotOurs)
 }

@@ -51,7 +51,27 @@ func (c *command) run(ctx context.Context, a arguments) error {
 	if a.Options.Prune {
 		return r.pruneImages(ctx)
 	}
+	if a.Options.Abort {
+		return r.abortPivot(ctx)
+	}
 	return r.targets(ctx, targets)
+}
+
+// abortPivot puts a pivot back, with the journal locked, so that no run is at
+// work on the same.
+func (r *running) abortPivot(ctx context.Context) (err error) {
+	plan, err := steps.New(r.cfg.Config, r.tools)
+	if err != nil {
+		return &usageError{err}
+	}
+	unlock, err := r.state.journal().Lock(ctx)
+	if err != nil {
+		return fmt.Errorf("lock the journal: %w", err)
+	}
+	defer func() { err = errors.Join(err, unlock()) }()
+	return r.hub.task("pivot --abort", "the management cluster goes on, as before the pivot", func(say flow.Say) error {
+		return plan.AbortPivot(ctx, say)
+	})
 }
 
 // rehearseOnPaper plans with nothing behind it, so that mistakes in the

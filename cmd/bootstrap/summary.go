@@ -39,7 +39,11 @@ func (r *running) summarise(ctx context.Context, plan *steps.Plan, j flow.Journa
 	if err != nil {
 		return s, err
 	}
-	if ok {
+	_, cleaned, err := flow.Restore(ctx, j, plan.Clean)
+	if err != nil {
+		return s, err
+	}
+	if ok && !cleaned {
 		s.Management = r.state.path(management.Kubeconfig)
 	}
 	cluster, _, err := flow.Restore(ctx, j, plan.Cluster)
@@ -62,6 +66,14 @@ func (r *running) summarise(ctx context.Context, plan *steps.Plan, j flow.Journa
 	}
 	if ok {
 		s.Talosconfig = r.state.path(talosconfig.File)
+	}
+	access, ok, err := flow.Restore(ctx, j, plan.Access)
+	if err != nil {
+		return s, err
+	}
+	if ok { // after a pivot it is what is looked at
+		s.Kubeconfig, s.Talosconfig, s.Nodes = r.state.path(access.Kubeconfig), r.state.path(access.Talosconfig.File), access.Nodes
+		return s, nil
 	}
 	nodes, _, err := flow.Restore(ctx, j, plan.Nodes)
 	s.Nodes = nodes.Nodes

@@ -27,6 +27,7 @@ Targets (each brings what it hangs on; without one: bootstrap):
 		return err
 	}
 	fmt.Fprintf(w, "  %s\tthe whole cluster, to Ready nodes\n", targetBootstrap)
+	fmt.Fprintf(w, "  %s\tthe whole first day: bootstrap, pivot, firewall, firewall-apply, clean\n", targetAll)
 	for _, s := range plan.Graph.Steps() {
 		fmt.Fprintf(w, "  %s\t%s\n", s.Name, s.Doc)
 	}

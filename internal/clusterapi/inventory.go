@@ -9,13 +9,10 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 // Labels and annotations of Cluster API and clusterctl.
@@ -74,10 +71,8 @@ func Read(ctx context.Context, c client.Reader, namespace string, extra ...strin
 	for _, kind := range append(kinds, coreKinds...) {
 		l := &unstructured.UnstructuredList{}
 		l.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
+		// An API server that has just started may not serve a kind yet: that says nothing about its objects.
 		if err := c.List(ctx, l, client.InNamespace(namespace)); err != nil {
-			if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
-				continue // its definition is there, but is not served yet, or not any more
-			}
 			return Inventory{}, fmt.Errorf("list %ss in namespace %s: %w", kind.Kind, namespace, err)
 		}
 		for i := range l.Items {
@@ -89,6 +84,27 @@ func Read(ctx context.Context, c client.Reader, namespace string, extra ...strin
 		return cmp.Or(cmp.Compare(a.GetKind(), b.GetKind()), cmp.Compare(a.GetName(), b.GetName()))
 	})
 	return sortOut(all, extra), nil
+}
+
+// Clusters lists the Cluster objects of a cluster, of all namespaces or of those that the options select. None where Cluster
+// API is not installed; an error where it is, but is not served (yet).
+func Clusters(ctx context.Context, c client.Reader, opts ...client.ListOption) ([]unstructured.Unstructured, error) {
+	kinds, err := movedKinds(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	for _, kind := range kinds {
+		if kind.GroupKind() != ClusterKind {
+			continue
+		}
+		l := &unstructured.UnstructuredList{}
+		l.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
+		if err := c.List(ctx, l, opts...); err != nil {
+			return nil, fmt.Errorf("list the Cluster objects: %w", err)
+		}
+		return l.Items, nil
+	}
+	return nil, nil
 }
 
 // movedKinds are the kinds that clusterctl moves, at the versions in which they are stored.
