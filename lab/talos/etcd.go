@@ -72,16 +72,20 @@ func newEtcdService(y *system) (*etcdService, error) {
 	return e, nil
 }
 
-func (e *etcdService) dataDir() string { return e.system.server.path("var", "lib", "etcd") }
+func (e *etcdService) dataDir() string { return e.system.server.etcdDir() }
 func (e *etcdService) snapshotFile() string {
 	return e.system.server.path("var", "lib", "etcd.snapshot")
 }
 
-// hasData says whether the server holds an etcd member's data.
-func (e *etcdService) hasData() bool {
-	entries, _ := os.ReadDir(e.dataDir()) // no folder, no data
+func (s *server) etcdDir() string { return s.path("var", "lib", "etcd") }
+
+// hasEtcdData says whether the server holds an etcd member's data.
+func (s *server) hasEtcdData() bool {
+	entries, _ := os.ReadDir(s.etcdDir()) // no folder, no data
 	return len(entries) > 0
 }
+
+func (e *etcdService) hasData() bool { return e.system.server.hasEtcdData() }
 
 // run runs the service until ctx is done or the server leaves the cluster.
 func (e *etcdService) run(ctx context.Context) {

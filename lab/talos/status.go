@@ -22,6 +22,8 @@ type Status struct {
 	// Phase is off, booting, maintenance, running or "not Talos"; Reason says why, where that is not plain.
 	Phase  string `json:"phase"`
 	Reason string `json:"reason,omitempty"`
+	// EtcdData is true where the disk holds an etcd member's data, so that a kube-apiserver is to come up with the server.
+	EtcdData bool `json:"etcdData"`
 	// Each of these is "state: message", empty where the server has no such thing.
 	APID      string `json:"apid,omitempty"`
 	Etcd      string `json:"etcd,omitempty"`
@@ -65,7 +67,7 @@ func (s *server) running() *system {
 	s.mu.Unlock()
 	y.mu.Lock()
 	defer y.mu.Unlock()
-	if y.phase != phaseRunning {
+	if y.phase != PhaseRunning {
 		return nil
 	}
 	return y
@@ -76,7 +78,7 @@ func (s *server) status() Status {
 	y, hardware := s.system, s.hardware
 	s.mu.Unlock()
 	addresses, _ := s.addresses.get()
-	st := Status{ID: hardware.ID, Name: hardware.Name, Version: y.version, Addresses: addresses}
+	st := Status{ID: hardware.ID, Name: hardware.Name, Version: y.version, Addresses: addresses, EtcdData: s.hasEtcdData()}
 
 	y.mu.Lock()
 	st.Phase, st.Reason, st.APIServer, st.Notes = y.phase, y.reason, y.apiServer, make([]string, 0, len(y.notes))
@@ -84,7 +86,7 @@ func (s *server) status() Status {
 		st.Notes = append(st.Notes, topic+": "+y.notes[topic])
 	}
 	y.mu.Unlock()
-	if st.Phase != phaseRunning {
+	if st.Phase != PhaseRunning {
 		return st
 	}
 	st.Hostname, st.Cluster, st.ControlPlane = y.hostname, y.config.Cluster().Name(), y.etcd != nil

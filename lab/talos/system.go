@@ -28,10 +28,10 @@ const defaultVersion = "v1.12.2"
 
 // Phases of a system, as the status shows them.
 const (
+	PhaseBooting     = "booting" // until the configuration is read
+	PhaseRunning     = "running" // its services run, or are on their way
 	phaseOff         = "off"
-	phaseBooting     = "booting"
 	phaseMaintenance = "maintenance"
-	phaseRunning     = "running"
 	phaseForeign     = "not Talos"
 )
 
@@ -47,7 +47,7 @@ type system struct {
 	end      context.CancelCauseFunc
 	log      *slog.Logger
 
-	// Set by start, before the phase is phaseRunning for the first time; constant from then on.
+	// Set by start, before the phase is PhaseRunning for the first time; constant from then on.
 	config    machineConfig
 	hostname  string
 	cluster   string  // key in discovery
@@ -73,7 +73,7 @@ func newSystem(s *server, hardware cloud.Server, end context.CancelCauseFunc) *s
 		talos: s.talos, server: s, id: hardware.ID, name: hardware.Name, userData: hardware.UserData, end: end,
 		version: versionOf(hardware.Image.Description+" "+hardware.Image.Labels["caph-image-name"], defaultVersion),
 		log:     s.talos.config.Log.With("server", hardware.Name),
-		phase:   phaseBooting, notes: map[string]string{},
+		phase:   PhaseBooting, notes: map[string]string{},
 	}
 	switch {
 	case hardware.Rescue:
@@ -168,7 +168,7 @@ func (y *system) start(ctx context.Context) (*apid, error) {
 		return nil, err
 	}
 	y.events.publish(&machine.SequenceEvent{Sequence: "boot", Action: machine.SequenceEvent_START})
-	y.setPhase(phaseRunning, "")
+	y.setPhase(PhaseRunning, "")
 	return apid, nil
 }
 
@@ -179,7 +179,7 @@ func (y *system) machineCA(ctx context.Context) (*pki.CA, error) {
 	if ok || err != nil {
 		return ca, err
 	}
-	y.setPhase(phaseBooting, "waiting for a control plane server of its cluster to sign the machine API's certificate")
+	y.setPhase(PhaseBooting, "waiting for a control plane server of its cluster to sign the machine API's certificate")
 	a, err := y.other(ctx, func(a affiliate) bool { return a.machineCA != nil })
 	return a.machineCA, err
 }

@@ -134,7 +134,9 @@ func (w *World) run(ctx context.Context) (err error) {
 		return err
 	}
 
-	// Last, so that whoever gets an answer finds everything there but the clusters that are coming back.
+	w.settle(ctx)
+
+	// Last, so that whoever gets an answer finds everything there.
 	control, err := listenControl(w.sockets)
 	if err != nil {
 		return err

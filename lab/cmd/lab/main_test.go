@@ -344,10 +344,10 @@ func checkGone(t *testing.T, s world.Status) {
 	}
 }
 
-// await polls until ask succeeds, for at most 30 seconds.
+// await polls until ask succeeds, for at most 90 seconds.
 func await(t *testing.T, what string, ask func() error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
 	defer cancel()
 	for {
 		err := ask()
