@@ -47,6 +47,10 @@ lab-up:          ; $(slipway) lab up
 lab-status:      ; $(slipway) lab status
 lab-down:        ; $(slipway) lab down
 
+# The pivot, killed at every moment that the tests know; a few of them are part of the test below. About an hour.
+.PHONY: crash-pivot
+crash-pivot:     ; $(GO) run ./cmd/bootstrap lab build && SLIPWAY_CRASH=1 $(GO) test -count=1 -v -timeout 120m -run '^TestPivot$$' ./test
+
 # Everything: the lab's programs first, so that no test meets Go's own limit while they build.
 .PHONY: test
 test:            ; $(GO) run ./cmd/bootstrap lab build && $(GO) test -timeout 30m ./... && cd lab && $(GO) test -timeout 30m ./...

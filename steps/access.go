@@ -3,7 +3,9 @@ package steps
 import (
 	"context"
 	"fmt"
+	"net"
 	"slices"
+	"strconv"
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/kube"
@@ -12,6 +14,7 @@ import (
 // Access is what opens the cluster that manages itself, as it is today: the steps that made it first lie before the
 // pivot and are not looked at any more, but certificates end, and servers come and go.
 type Access struct {
+	Endpoint    string      `json:"endpoint"`   // host:port of the Kubernetes API
 	Kubeconfig  string      `json:"kubeconfig"` // file in the state folder
 	Talosconfig Talosconfig `json:"talosconfig"`
 	Nodes       []Node      `json:"nodes"`
@@ -30,11 +33,13 @@ func (b *bootstrapper) refreshAccess(ctx context.Context, say flow.Say) (Access,
 	if err := b.tools.Files.Write(kubeconfigFile, config); err != nil {
 		return Access{}, err
 	}
-	ip, err := b.loadBalancerIP(ctx, self)
+	live, err := get(ctx, self, hetznerClusterKind, b.cfg.ClusterName)
 	if err != nil {
 		return Access{}, err
 	}
-	out := Access{Kubeconfig: kubeconfigFile}
+	ip := text(live, "spec", "controlPlaneEndpoint", "host")
+	port := strconv.FormatInt(number(live, "spec", "controlPlaneEndpoint", "port"), 10)
+	out := Access{Endpoint: net.JoinHostPort(ip, port), Kubeconfig: kubeconfigFile}
 	c := Cluster{Name: b.cfg.ClusterName, ControlPlane: b.cfg.ControlPlaneName(), LoadBalancerIP: ip}
 	if out.Talosconfig, err = b.writeTalosconfig(ctx, say, self, c); err != nil {
 		return Access{}, err

@@ -72,6 +72,7 @@ func (r *running) summarise(ctx context.Context, plan *steps.Plan, j flow.Journa
 		return s, err
 	}
 	if ok { // after a pivot it is what is looked at
+		s.Endpoint = "https://" + access.Endpoint
 		s.Kubeconfig, s.Talosconfig, s.Nodes = r.state.path(access.Kubeconfig), r.state.path(access.Talosconfig.File), access.Nodes
 		return s, nil
 	}

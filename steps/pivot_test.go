@@ -1,0 +1,567 @@
+package steps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	clusterctl "sigs.k8s.io/cluster-api/cmd/clusterctl/client"
+	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/config"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/clusterapi"
+	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
+	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+)
+
+// errKilled is how a fake ends where a killed process would.
+var errKilled = errors.New("killed")
+
+// pivotWorld is a management cluster with a finished cluster in it, that cluster, and a mover that goes about it as
+// clusterctl does and can be made to die after any number of writes.
+type pivotWorld struct {
+	source, target *kubetest.Server
+	hetzner        *hetznertest.Server
+	provider       *fakeProvider
+	files          Files
+	b              *bootstrapper
+	said           []string
+	lives          int // writes that the mover has left; negative: no end
+}
+
+func (w *pivotWorld) say(format string, args ...any) {
+	w.said = append(w.said, fmt.Sprintf(format, args...))
+}
+
+func newPivotWorld(t *testing.T) *pivotWorld {
+	t.Helper()
+	const infrastructure = "infrastructure.cluster.x-k8s.io"
+	kinds := []kubetest.Resource{
+		capiResource("Cluster", "clusters", "cluster.x-k8s.io", "v1beta1"),
+		capiResource("Machine", "machines", "cluster.x-k8s.io", "v1beta1"),
+		capiResource("HetznerCluster", "hetznerclusters", infrastructure, "v1beta1"),
+		capiResource("HCloudMachine", "hcloudmachines", infrastructure, "v1beta1"),
+		capiResource("TalosControlPlane", "taloscontrolplanes", "controlplane.cluster.x-k8s.io", "v1alpha3"),
+		capiResource("Provider", "providers", "clusterctl.cluster.x-k8s.io", "v1alpha3"),
+	}
+	w := &pivotWorld{source: kubetest.New("source", kinds...), target: kubetest.New("target", kinds...), hetzner: hetznertest.New(), lives: -1, files: Files(t.TempDir())}
+	t.Cleanup(func() {
+		w.hetzner.Close()
+		for _, s := range []*kubetest.Server{w.source, w.target} {
+			s.CloseClientConnections()
+			s.Close()
+		}
+	})
+	w.provider = &fakeProvider{kubeconfig: w.source.Kubeconfig(), exists: true}
+	for file, s := range map[string]*kubetest.Server{managementFile: w.source, kubeconfigFile: w.target} {
+		if err := w.files.Write(file, s.Kubeconfig()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cfg := Defaults()
+	cfg.NodesTimeout = Duration(3 * time.Second)
+	w.b = &bootstrapper{cfg: cfg, vars: cfg.variables(), tools: Tools{
+		Hetzner: w.hetzner.Client(hetznertest.Token), Management: w.provider, Files: w.files,
+		Clusterctl: func(context.Context, config.Client) (Clusterctl, error) { return w, nil },
+	}.withDefaults()}
+	var err error
+	if w.b.sources, err = readSources(""); err != nil {
+		t.Fatal(err)
+	}
+	define(w.source, kinds)
+	define(w.target, kinds)
+	w.fill()
+	w.target.React = w.reconcile
+	return w
+}
+
+// define makes a server tell of its kinds as Cluster API's definitions do.
+func define(s *kubetest.Server, kinds []kubetest.Resource) {
+	for _, k := range kinds {
+		if k.Kind == "Provider" {
+			continue // clusterctl's own; not moved
+		}
+		s.Put(kubetest.Object("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", k.Plural+"."+k.Group, object{
+			"metadata": object{"labels": object{"clusterctl.cluster.x-k8s.io": ""}},
+			"spec": object{"group": k.Group, "scope": "Namespaced", "names": object{"kind": k.Kind},
+				"versions": []any{object{"name": k.Version, "storage": true}}},
+		}))
+	}
+}
+
+func owner(kind, apiVersion string, o *unstructured.Unstructured) []any {
+	return []any{object{"apiVersion": apiVersion, "kind": kind, "name": o.GetName(), "uid": string(o.GetUID()), "controller": true}}
+}
+
+// fill puts the cluster into the source: one machine, and Secrets of every sort.
+func (w *pivotWorld) fill() {
+	put := func(apiVersion, kind, name string, owners []any, fields object) *unstructured.Unstructured {
+		o := kubetest.Object(apiVersion, kind, Namespace, name, fields)
+		o.SetFinalizers([]string{"example.com/" + strings.ToLower(kind)})
+		o.SetAnnotations(map[string]string{"cloned-from": name})
+		if owners != nil {
+			_ = unstructured.SetNestedSlice(o.Object, owners, "metadata", "ownerReferences")
+		}
+		w.source.Put(o)
+		return w.source.Get(apiVersion, kind, Namespace, name)
+	}
+	labels := object{"labels": object{clusterNameLabel: "k8s"}}
+	cluster := put(capi, "Cluster", "k8s", nil, object{"spec": object{"clusterNetwork": object{"serviceDomain": "x"}}})
+	ofCluster := owner("Cluster", capi, cluster)
+	hc := put(caph, "HetznerCluster", "k8s", ofCluster, object{"spec": object{"region": "nbg1"}})
+	tcp := put(cacpt, "TalosControlPlane", "k8s-control-plane", ofCluster, object{"spec": object{"replicas": 1}})
+	m := put(capi, "Machine", "m1", owner("TalosControlPlane", cacpt, tcp), object{"spec": object{"version": "v1.32.2"}})
+	put(caph, "HCloudMachine", "m1", owner("Machine", capi, m), object{"spec": object{"providerID": "hcloud://100"}})
+	put("v1", "Secret", "k8s-ca", ofCluster, object{"data": object{"tls.key": "a2V5"}})
+	put("v1", "Secret", "k8s-kubeconfig", nil, object{"metadata": labels, "data": object{"value": "a2V5"}}) // known by name
+	put("v1", "Secret", "k8s-talos", nil, object{"metadata": labels, "data": object{"bundle": "a2V5"}})     // owned by nobody
+	put("v1", "Secret", TokenSecretName, owner("HetznerCluster", caph, hc), object{"data": object{"hcloud": "a2V5"}})
+	put("v1", "Secret", "somebody-elses", nil, object{"data": object{"x": "a2V5"}})
+	wellIn(w.source)
+	w.hetzner.SetServers(schema.Server{ID: 100, Name: "m1", Status: "running", Labels: map[string]string{"caph-cluster-k8s": "owned"}})
+}
+
+// wellIn gives everything in a cluster the status that controllers would.
+func wellIn(s *kubetest.Server) {
+	ready := []any{object{"type": "Ready", "status": "True"}, object{"type": "ControlPlaneInitialized", "status": "True"}}
+	for _, o := range []struct {
+		apiVersion, kind, name string
+		status                 object
+	}{
+		{capi, "Cluster", "k8s", object{"infrastructureReady": true, "controlPlaneReady": true, "conditions": ready}},
+		{caph, "HetznerCluster", "k8s", object{"ready": true, "conditions": ready}},
+		{cacpt, "TalosControlPlane", "k8s-control-plane", object{"initialized": true, "replicas": 1, "readyReplicas": 1}},
+		{capi, "Machine", "m1", object{"phase": "Running", "nodeRef": object{"name": "m1"}}},
+		{caph, "HCloudMachine", "m1", object{"ready": true, "conditions": ready}},
+	} {
+		s.Change(o.apiVersion, o.kind, Namespace, o.name, object{"status": o.status})
+	}
+}
+
+// reconcile plays the target's controllers: they do nothing while the cluster is paused. It runs with the server locked.
+func (w *pivotWorld) reconcile(o *unstructured.Unstructured) {
+	if o.GetKind() == "Cluster" && !paused(o) {
+		go wellIn(w.target)
+	}
+}
+
+// Init installs the providers.
+func (w *pivotWorld) Init(context.Context, clusterctl.InitOptions) ([]clusterctl.Components, error) {
+	for _, p := range w.b.providers() {
+		labels := object{providerLabel: p.label}
+		w.target.Put(kubetest.Object("clusterctl.cluster.x-k8s.io/v1alpha3", "Provider", p.label, p.label, object{"metadata": object{"labels": labels}, "version": p.version}))
+		w.target.Put(kubetest.Object("apps/v1", "Deployment", p.label, "manager", object{
+			"metadata": object{"labels": labels}, "spec": object{"replicas": 1}, "status": object{"replicas": 1, "updatedReplicas": 1, "availableReplicas": 1},
+		}))
+	}
+	return nil, nil
+}
+
+// Move does what clusterctl does, write by write: pause, create owners first, mark and delete leaves first, unpause.
+func (w *pivotWorld) Move(ctx context.Context, o clusterctl.MoveOptions) error {
+	live := func() error {
+		if w.lives == 0 {
+			return errKilled
+		}
+		w.lives--
+		return ctx.Err()
+	}
+	c, err := w.b.connect(managementFile)
+	if err != nil {
+		return err
+	}
+	inv, err := clusterapi.Read(ctx, c, Namespace)
+	if err != nil {
+		return err
+	}
+	order := []string{"Cluster", "HetznerCluster", "TalosControlPlane", "Machine", "HCloudMachine", "Secret"}
+	objects := slices.Clone(inv.Moved)
+	slices.SortStableFunc(objects, func(a, b unstructured.Unstructured) int {
+		return slices.Index(order, a.GetKind()) - slices.Index(order, b.GetKind())
+	})
+	for _, source := range objects {
+		copied := source.DeepCopy()
+		unstructured.RemoveNestedField(copied.Object, "status")
+		for _, mutate := range o.ExperimentalResourceMutators {
+			if err := mutate(copied); err != nil {
+				return err
+			}
+		}
+		if copied.GetDeletionTimestamp() != nil {
+			return errors.New("metadata.deletionTimestamp: field is immutable")
+		}
+		if err := live(); err != nil {
+			return err
+		}
+		w.target.Put(copied)
+	}
+	slices.Reverse(objects)
+	for _, source := range objects {
+		if err := live(); err != nil {
+			return err
+		}
+		source.SetAnnotations(map[string]string{clusterapi.DeleteForMove: ""})
+		w.source.Put(&source)
+		if err := live(); err != nil {
+			return err
+		}
+		w.source.Remove(source.GetAPIVersion(), source.GetKind(), Namespace, source.GetName())
+	}
+	cluster := kubetest.Object(capi, "Cluster", Namespace, "k8s", nil)
+	for _, mutate := range o.ExperimentalResourceMutators {
+		if err := mutate(cluster); err != nil {
+			return err
+		}
+	}
+	w.target.Change(capi, "Cluster", Namespace, "k8s", object{"spec": object{"paused": nil}})
+	return nil
+}
+
+func (w *pivotWorld) pivot(t *testing.T) (Pivot, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	return w.b.pivot(ctx, w.say)
+}
+
+func inventoryOf(t *testing.T, w *pivotWorld, file string) map[string]*unstructured.Unstructured {
+	t.Helper()
+	c, err := w.b.connect(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inv, err := clusterapi.Read(t.Context(), c, Namespace, TokenSecretName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]*unstructured.Unstructured{}
+	for _, o := range inv.All() {
+		all[clusterapi.KeyOf(&o).String()] = &o
+	}
+	return all
+}
+
+// pivoted asserts that everything is in the target as it was in the source, unpaused, and nothing in the source.
+func (w *pivotWorld) pivoted(t *testing.T, was map[string]*unstructured.Unstructured) {
+	t.Helper()
+	if left := inventoryOf(t, w, managementFile); len(left) > 0 {
+		t.Errorf("left at the source: %v", slices.Collect(maps.Keys(left)))
+	}
+	is := inventoryOf(t, w, kubeconfigFile)
+	for key, o := range was {
+		if is[key] == nil {
+			t.Errorf("%s did not arrive", key)
+			continue
+		}
+		for _, d := range clusterapi.Differences(o, is[key]) {
+			if d != "metadata.labels["+clusterapi.MoveLabel+"]" {
+				t.Errorf("%s: %s", key, d)
+			}
+		}
+	}
+	if len(is) != len(was) {
+		t.Errorf("%d objects arrived, %d were there", len(is), len(was))
+	}
+	if c := is["Cluster k8s"]; c == nil || paused(c) {
+		t.Error("the cluster is paused or not there")
+	}
+	if w.source.Get("v1", "Secret", Namespace, "somebody-elses") == nil {
+		t.Error("a foreign Secret was taken away")
+	}
+}
+
+func TestPivotMovesEverything(t *testing.T) {
+	w := newPivotWorld(t)
+	was := inventoryOf(t, w, managementFile)
+	out, err := w.pivot(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.pivoted(t, was)
+	if !slices.Equal(out.Servers, []int64{100}) || out.Cluster == "" {
+		t.Errorf("output %+v", out)
+	}
+	folder := w.files.Path(pivotFolder)
+	entries, err := os.ReadDir(folder)
+	if err != nil || len(entries) != len(was)+1 {
+		t.Errorf("%d files in the copy, %v", len(entries), err)
+	}
+	for _, e := range entries {
+		if info, err := e.Info(); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v %v", e.Name(), info.Mode(), err)
+		}
+	}
+	if info, err := os.Stat(folder); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("the folder of the copy: %v %v", info.Mode(), err)
+	}
+	if v := w.b.pivotStands(t.Context(), out); v.Answer() != flow.AnswerHolds {
+		t.Errorf("verified: %v", v)
+	}
+	// Only the record lost: nothing is done a second time.
+	writes := len(w.source.Writes()) + len(w.target.Writes())
+	if again, err := w.pivot(t); err != nil || again.Cluster != out.Cluster || len(w.source.Writes())+len(w.target.Writes()) != writes {
+		t.Errorf("again: %+v, %v", again, err)
+	}
+}
+
+// TestPivotIsCrashSafe kills the mover after every one of its writes, and once more in the next run.
+func TestPivotIsCrashSafe(t *testing.T) {
+	for lives := range 28 {
+		t.Run(fmt.Sprint(lives), func(t *testing.T) {
+			t.Parallel()
+			w := newPivotWorld(t)
+			was := inventoryOf(t, w, managementFile)
+			for _, w.lives = range []int{lives, lives % 5} {
+				if _, err := w.pivot(t); err == nil {
+					break
+				} else if !errors.Is(err, errKilled) {
+					t.Fatalf("the mover died after %d writes: %v", lives, err)
+				}
+				source, target := w.source.Get(capi, "Cluster", Namespace, "k8s"), w.target.Get(capi, "Cluster", Namespace, "k8s")
+				if source != nil && target != nil && !paused(source) && !paused(target) {
+					t.Fatal("both sides are unpaused")
+				}
+				if passed, err := w.b.pivotUnderway(); !passed || err != nil {
+					t.Errorf("the steps before it are looked at in the middle of a move (%v)", err)
+				}
+			}
+			w.lives = -1
+			if _, err := w.pivot(t); err != nil {
+				t.Fatal(err)
+			}
+			w.pivoted(t, was)
+		})
+	}
+}
+
+func TestPivotIsAborted(t *testing.T) {
+	for lives := range 10 { // nine objects are created; then they are deleted
+		t.Run(fmt.Sprint(lives), func(t *testing.T) {
+			t.Parallel()
+			w := newPivotWorld(t)
+			was := inventoryOf(t, w, managementFile)
+			w.lives = lives
+			if _, err := w.pivot(t); !errors.Is(err, errKilled) {
+				t.Fatal(err)
+			}
+			if err := w.b.abortPivot(t.Context(), w.say); err != nil {
+				t.Fatal(err)
+			}
+			if left := inventoryOf(t, w, kubeconfigFile); len(left) > 0 {
+				t.Errorf("left in the cluster: %v", slices.Collect(maps.Keys(left)))
+			}
+			is := inventoryOf(t, w, managementFile)
+			if len(is) != len(was) || paused(is["Cluster k8s"]) {
+				t.Errorf("the management cluster holds %d of %d objects, paused %v", len(is), len(was), paused(is["Cluster k8s"]))
+			}
+			if passed, err := w.b.pivotUnderway(); passed || err != nil {
+				t.Errorf("it still counts as begun (%v)", err)
+			}
+			if err := w.b.abortPivot(t.Context(), w.say); !errors.Is(err, errNothingToAbort) {
+				t.Errorf("aborted again: %v", err)
+			}
+			w.lives = -1
+			if _, err := w.pivot(t); err != nil {
+				t.Fatal(err)
+			}
+			w.pivoted(t, was)
+		})
+	}
+}
+
+func TestAbortComesTooLate(t *testing.T) {
+	for _, lives := range []int{10, 11, 26} {
+		w := newPivotWorld(t)
+		w.lives = lives
+		if _, err := w.pivot(t); lives < 26 && !errors.Is(err, errKilled) {
+			t.Fatal(err)
+		}
+		writes := len(w.source.Writes()) + len(w.target.Writes())
+		err := w.b.abortPivot(t.Context(), w.say)
+		if err == nil || !strings.Contains(err.Error(), "too late") {
+			t.Errorf("after %d writes: %v", lives, err)
+		}
+		if len(w.source.Writes())+len(w.target.Writes()) != writes {
+			t.Errorf("after %d writes: it wrote", lives)
+		}
+	}
+}
+
+func TestPivotGoesOnWithoutItsCopy(t *testing.T) {
+	for _, lives := range []int{5, 12, 20} {
+		w := newPivotWorld(t)
+		was := inventoryOf(t, w, managementFile)
+		w.lives = lives
+		if _, err := w.pivot(t); !errors.Is(err, errKilled) {
+			t.Fatal(err)
+		}
+		if err := os.RemoveAll(w.files.Path(pivotFolder)); err != nil {
+			t.Fatal(err)
+		}
+		w.lives = -1
+		if _, err := w.pivot(t); err != nil {
+			t.Fatalf("after %d writes: %v", lives, err)
+		}
+		w.pivoted(t, was)
+	}
+}
+
+func TestPivotRefuses(t *testing.T) {
+	for name, tt := range map[string]struct {
+		make func(*pivotWorld)
+		says string
+	}{
+		"another cluster in the namespace": {func(w *pivotWorld) {
+			w.source.Put(kubetest.Object(capi, "Cluster", Namespace, "other", nil))
+		}, "also holds other"},
+		"a paused cluster": {func(w *pivotWorld) {
+			w.source.Change(capi, "Cluster", Namespace, "k8s", object{"spec": object{"paused": true}})
+		}, "not by a pivot"},
+		"a machine without a node": {func(w *pivotWorld) {
+			w.source.Change(capi, "Machine", Namespace, "m1", object{"status": object{"nodeRef": nil}})
+		}, "Machine m1 has no node yet"},
+		"a control plane that is not ready": {func(w *pivotWorld) {
+			w.source.Change(cacpt, "TalosControlPlane", Namespace, "k8s-control-plane", object{"status": object{"readyReplicas": 0}})
+		}, "1 of 1 replicas, 0 ready"},
+		"two managers": {func(w *pivotWorld) { w.target.Put(kubetest.Object(capi, "Cluster", Namespace, "k8s", nil)) }, "both"},
+		"no manager": {func(w *pivotWorld) {
+			w.source.Remove(capi, "Cluster", Namespace, "k8s")
+		}, "neither"},
+		"a management cluster that is silent": {func(w *pivotWorld) { w.source.Close() }, "does not answer"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newPivotWorld(t)
+			tt.make(w)
+			writes := len(w.target.Writes())
+			_, err := w.pivot(t)
+			if err == nil || !strings.Contains(err.Error(), tt.says) {
+				t.Errorf("got %v, want something about %q", err, tt.says)
+			}
+			if len(w.source.Writes()) > 0 || len(w.target.Writes()) != writes {
+				t.Errorf("it wrote %v %v", w.source.Writes(), w.target.Writes())
+			}
+			if passed, err := w.b.pivotUnderway(); passed || err != nil {
+				t.Errorf("a refused pivot counts as begun (%v)", err)
+			}
+		})
+	}
+}
+
+func TestPivotNoticesWhatDiffers(t *testing.T) {
+	w := newPivotWorld(t)
+	was := inventoryOf(t, w, managementFile)
+	w.lives = 9 + 2*9 // everything is over, and it died before the end
+	w.lives--
+	if _, err := w.pivot(t); !errors.Is(err, errKilled) {
+		t.Fatal(err)
+	}
+	w.source.Remove(capi, "Cluster", Namespace, "k8s") // its last write
+	w.target.Change(capi, "Machine", Namespace, "m1", object{"spec": object{"version": "v1.99.0"}})
+	w.target.Change(caph, "HCloudMachine", Namespace, "m1", object{"metadata": object{"annotations": object{"cloned-from": nil}}})
+	w.target.Remove("v1", "Secret", Namespace, "k8s-talos")
+	_, err := w.pivot(t)
+	if err == nil || !strings.Contains(err.Error(), "Machine m1: spec.version") || strings.Contains(err.Error(), "HCloudMachine") {
+		t.Fatalf("did not tell, or did not mend: %v", err)
+	}
+	if !paused(w.target.Get(capi, "Cluster", Namespace, "k8s")) {
+		t.Error("unpaused although something differs")
+	}
+	w.target.Change(capi, "Machine", Namespace, "m1", object{"spec": object{"version": "v1.32.2"}})
+	if _, err := w.pivot(t); err != nil {
+		t.Fatal(err)
+	}
+	w.pivoted(t, was)
+}
+
+func TestPivotHoldsWhileServersChange(t *testing.T) {
+	w := newPivotWorld(t)
+	w.target.React = func(o *unstructured.Unstructured) {
+		if o.GetKind() == "Cluster" && !paused(o) {
+			w.hetzner.SetServers(schema.Server{ID: 101, Name: "m1", Status: "running", Labels: map[string]string{"caph-cluster-k8s": "owned"}})
+		}
+	}
+	if _, err := w.pivot(t); err == nil || !strings.Contains(err.Error(), "[100] before, [101] now") {
+		t.Errorf("a server was replaced: %v", err)
+	}
+}
+
+func TestClean(t *testing.T) {
+	for name, tt := range map[string]struct {
+		make    func(*testing.T, *pivotWorld)
+		says    string // of the refusal; empty: it deletes
+		deletes bool
+		left    bool
+	}{
+		"after a pivot": {deletes: true, make: func(t *testing.T, w *pivotWorld) { mustPivot(t, w) }},
+		"before one":    {says: "does not hold its own Cluster object", make: func(*testing.T, *pivotWorld) {}},
+		"another cluster in it": {says: "elsewhere/other", make: func(t *testing.T, w *pivotWorld) {
+			mustPivot(t, w)
+			w.source.Put(kubetest.Object(capi, "Cluster", "elsewhere", "other", nil))
+		}},
+		"a paused cluster": {says: "is paused", make: func(t *testing.T, w *pivotWorld) {
+			mustPivot(t, w)
+			w.target.Change(capi, "Cluster", Namespace, "k8s", object{"spec": object{"paused": true}})
+		}},
+		"silent, all moved": {deletes: true, make: func(t *testing.T, w *pivotWorld) { mustPivot(t, w); w.source.Close() }},
+		"silent, not reconciled": {says: "not reconciled", make: func(t *testing.T, w *pivotWorld) {
+			mustPivot(t, w)
+			w.source.Close()
+			w.target.Change(capi, "Machine", Namespace, "m1", object{"status": object{"nodeRef": nil}})
+		}},
+		"gone":                 {make: func(t *testing.T, w *pivotWorld) { mustPivot(t, w); w.provider.exists = false }},
+		"provider cannot tell": {says: "docker is not running", make: func(t *testing.T, w *pivotWorld) { w.provider.err = errors.New("docker is not running") }},
+		"the cluster itself": {left: true, make: func(t *testing.T, w *pivotWorld) {
+			mustPivot(t, w)
+			if err := w.files.Write(managementFile, w.target.Kubeconfig()); err != nil {
+				t.Fatal(err)
+			}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newPivotWorld(t)
+			tt.make(t, w)
+			deleter := &deletingProvider{fakeProvider: w.provider}
+			w.b.tools.Management = deleter
+			out, err := w.b.cleanManagement(t.Context(), w.say)
+			switch {
+			case tt.says == "" && err != nil:
+				t.Fatal(err)
+			case tt.says != "" && (err == nil || !strings.Contains(err.Error(), tt.says)):
+				t.Errorf("got %v, want something about %q", err, tt.says)
+			}
+			if deleter.deleted != tt.deletes || out.Left != tt.left {
+				t.Errorf("deleted %v, %+v", deleter.deleted, out)
+			}
+			_, err = os.Stat(w.files.Path(managementFile))
+			if gone := errors.Is(err, fs.ErrNotExist); tt.says == "" && !tt.left && !gone {
+				t.Errorf("its kubeconfig is still there")
+			}
+		})
+	}
+}
+
+func mustPivot(t *testing.T, w *pivotWorld) {
+	t.Helper()
+	if _, err := w.pivot(t); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// deletingProvider tells whether it was asked to delete.
+type deletingProvider struct {
+	*fakeProvider
+	deleted bool
+}
+
+func (p *deletingProvider) Delete(context.Context, string) error { p.deleted = true; return nil }

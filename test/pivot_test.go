@@ -1,0 +1,351 @@
+package test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/slipway-k8s/slipway/internal/clusterapi"
+	"github.com/slipway-k8s/slipway/internal/kube"
+)
+
+// crashVariable asks for all moments of TestPivot; without it a few stand for them, so that a run stays short.
+const crashVariable = "SLIPWAY_CRASH"
+
+// moment is a point in a pivot at which the command is killed: a while after one of its progress lines.
+type moment struct {
+	phase string
+	line  string // part of the line
+	after time.Duration
+	abort bool // go on with pivot --abort before the next pivot
+	short bool // one of the few
+}
+
+func moments() []moment {
+	const ms = time.Millisecond
+	return []moment{
+		{phase: "install", line: "installing cluster-api"},
+		{phase: "install", line: "installing cluster-api", after: 3000 * ms},
+		{phase: "install", line: "installing cluster-api", after: 8000 * ms},
+		{phase: "install", line: "waiting for the providers to serve"},
+		{phase: "copy", line: "copying "},
+		{phase: "copy", line: "copying ", after: 60 * ms},
+		{phase: "copy", line: "pausing the management cluster"},
+		{phase: "copy", line: "moving "},
+		{phase: "create", line: "(1 of "},
+		{phase: "create", line: "(3 of ", abort: true, short: true},
+		{phase: "create", line: "(9 of ", after: 20 * ms},
+		{phase: "create", line: "(16 of "},
+		{phase: "create", line: "(22 of ", abort: true},
+		{phase: "delete", line: "(22 of ", after: 250 * ms},
+		{phase: "delete", line: "(22 of ", after: 600 * ms, short: true},
+		{phase: "delete", line: "(22 of ", after: 1000 * ms},
+		{phase: "delete", line: "(22 of ", after: 1500 * ms},
+		{phase: "unpause", line: "comparing every object", short: true},
+		{phase: "unpause", line: "unpausing cluster"},
+		{phase: "verify", line: "unpausing cluster", after: 300 * ms},
+		{phase: "verify", line: "waiting for the cluster's own controllers"},
+	}
+}
+
+// TestPivot moves a cluster into itself: once undisturbed, with everything around it, and then killed at one moment after
+// the other. Every time begins with the same bootstrapped cluster: the state of the lab is kept as files and put back.
+func TestPivot(t *testing.T) {
+	c := newCommand(t)
+	if o := c.run(nil, "--lab"); o.exit != 0 {
+		t.Fatalf("bootstrap: exit %d\n%s", o.exit, o.output)
+	}
+	base := filepath.Join(t.TempDir(), "bootstrapped")
+	c.down()
+	copyFolder(t, c.state, base)
+
+	p := &pivoted{command: c, base: base}
+	if !t.Run("all", p.all) {
+		return
+	}
+	var table strings.Builder
+	fmt.Fprintf(&table, "%-8s  %-45s  %-28s  %s\n", "PHASE", "KILLED", "LEFT (management/cluster)", "NEXT RUN")
+	for i, m := range moments() {
+		if !m.short && os.Getenv(crashVariable) == "" {
+			continue
+		}
+		t.Run(fmt.Sprintf("%02d %s", i+1, m.phase), func(t *testing.T) { p.killed(t, m, &table) })
+	}
+	t.Logf("moments:\n%s", table.String())
+}
+
+// pivoted is the cluster under test and what an undisturbed pivot makes of it.
+type pivoted struct {
+	*command
+	base      string
+	reference clusterapi.Inventory
+}
+
+func (c *command) down() {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	if out, err := c.exec(ctx, "lab", "down"); err != nil {
+		c.t.Fatalf("lab down: %v\n%s", err, out)
+	}
+}
+
+// restore puts the bootstrapped cluster back.
+func (p *pivoted) restore(t *testing.T) *command {
+	t.Helper()
+	c := *p.command
+	c.t = t
+	c.down()
+	if err := os.RemoveAll(c.state); err != nil {
+		t.Fatal(err)
+	}
+	copyFolder(t, p.base, c.state)
+	return &c
+}
+
+func copyFolder(t *testing.T, from, to string) {
+	t.Helper()
+	// cp keeps modes and the lab's links, and shares blocks where the file system can.
+	if out, err := exec.Command("cp", "-a", from, to).CombinedOutput(); err != nil {
+		t.Fatalf("copy %s: %v\n%s", from, err, out)
+	}
+}
+
+// side reads what a kubeconfig's cluster holds of Cluster API.
+func side(t *testing.T, c *command, kubeconfig string) clusterapi.Inventory {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(c.state, kubeconfig))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cluster, err := kube.Connect(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	inv, err := clusterapi.Read(ctx, cluster, "default", "hetzner")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return inv
+}
+
+// standing says of a side whether it holds the Cluster object, and whether that is paused.
+func standing(inv clusterapi.Inventory) string {
+	for _, o := range inv.Moved {
+		if o.GetKind() == "Cluster" {
+			if spec, _ := o.Object["spec"].(map[string]any); spec["paused"] == true {
+				return fmt.Sprintf("paused, %d", len(inv.All()))
+			}
+			return fmt.Sprintf("active, %d", len(inv.All()))
+		}
+	}
+	return fmt.Sprintf("none, %d", len(inv.All()))
+}
+
+// serverWrites are the requests of anybody that made, changed or deleted servers.
+func serverWrites(t *testing.T, c *command) []string {
+	t.Helper()
+	file, err := os.Open(filepath.Join(c.state, "lab", "hetzner-requests.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	var found []string
+	scanner := bufio.NewScanner(file)
+	for scanner.Scan() {
+		var r struct {
+			Method, Path string
+			Write        bool
+		}
+		if err := json.Unmarshal(scanner.Bytes(), &r); err != nil {
+			t.Fatal(err)
+		}
+		if r.Write && strings.HasPrefix(r.Path, "/v1/servers") {
+			found = append(found, r.Method+" "+r.Path)
+		}
+	}
+	return found
+}
+
+func (p *pivoted) all(t *testing.T) {
+	c := p.restore(t)
+	before := serverWrites(t, c)
+	if len(before) == 0 {
+		t.Fatal("the request log shows no server being made: it cannot prove anything")
+	}
+	o := c.run(nil, "all", "--lab")
+	if o.exit != 0 {
+		t.Fatalf("exit %d\n%s", o.exit, o.output)
+	}
+	for _, step := range []string{"pivot", "access", "firewall-apply", "clean"} {
+		if began, ended, ok := o.span(step); ok {
+			t.Logf("%-15s %6.1fs", step, ended.Sub(began).Seconds())
+		} else {
+			t.Errorf("step %s did not run to its end", step)
+		}
+	}
+	p.reference = side(t, c, "kubeconfig")
+	if is := standing(p.reference); !strings.HasPrefix(is, "active") || len(p.reference.All()) < 15 {
+		t.Errorf("the cluster holds of itself: %s objects", is)
+	}
+	var status struct {
+		Clusters []struct{ Name, Kind string }
+	}
+	c.labGet("/v1/status", &status)
+	for _, k := range status.Clusters {
+		if k.Kind == "management" {
+			t.Errorf("the management cluster %s is still there", k.Name)
+		}
+	}
+	if after := serverWrites(t, c); len(after) != len(before) {
+		t.Errorf("servers were touched: %v", after[len(before):])
+	}
+
+	// Again, with the journal and then with everything but the kubeconfig lost: nothing is made.
+	again := func(what string, want ...string) {
+		t.Helper()
+		wrote := writes(t, c)
+		o := c.run(nil, "all", "--lab")
+		if o.exit != 0 {
+			t.Fatalf("%s: exit %d\n%s", what, o.exit, o.output)
+		}
+		if ran := o.steps("step-started"); want == nil && len(ran) > 0 {
+			t.Errorf("%s: %v ran", what, ran)
+		}
+		if after := writes(t, c); want == nil && len(after) != len(wrote) {
+			t.Errorf("%s: it wrote %v", what, after[len(wrote):])
+		}
+		if after := serverWrites(t, c); len(after) != len(before) {
+			t.Errorf("%s: servers were touched: %v", what, after[len(before):])
+		}
+	}
+	again("run again")
+	remove := func(names ...string) {
+		t.Helper()
+		for _, name := range names {
+			if err := os.RemoveAll(filepath.Join(c.state, name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	remove("journal.json")
+	again("with the journal lost", "pivot")
+	remove("journal.json", "pivot")
+	again("with the journal and the copy lost", "kind-create")
+	remove("journal.json", "pivot", "kubeconfig", "management.kubeconfig")
+	o = c.run(nil, "all", "--lab")
+	if o.exit != 1 || !strings.Contains(o.output, "MANAGEMENT_KUBECONFIG") || slices.Contains(o.steps("step-done"), "kind-create") {
+		t.Errorf("with the state folder lost: exit %d, ran %v\n%s", o.exit, o.steps("step-done"), o.output)
+	}
+}
+
+// killed pivots once to a moment, and then to the end.
+func (p *pivoted) killed(t *testing.T, m moment, table *strings.Builder) {
+	c := p.restore(t)
+	before := serverWrites(t, c)
+	hit := false
+	o := c.run(func(e event, process *os.Process) {
+		if hit || e.Step != "pivot" || !strings.Contains(e.Message, m.line) {
+			return
+		}
+		hit = true
+		time.AfterFunc(m.after, func() { _ = process.Kill() }) // it may have ended; the exit code tells
+	}, "pivot", "--lab")
+	if !hit || o.exit != -1 {
+		t.Fatalf("not killed: it never said %q, or ended first (exit %d)\n%s", m.line, o.exit, o.output)
+	}
+	source, target := side(t, c, "management.kubeconfig"), side(t, c, "kubeconfig")
+	left := standing(source) + " / " + standing(target)
+	if strings.HasPrefix(standing(source), "active") && strings.HasPrefix(standing(target), "active") {
+		t.Errorf("both sides are unpaused")
+	}
+	next := "pivot"
+	if m.abort {
+		next = "pivot --abort, pivot"
+		p.abort(t, c, source)
+	}
+	o = c.run(nil, "pivot", "--lab")
+	if o.exit != 0 {
+		t.Fatalf("the next run: exit %d\n%s", o.exit, o.output)
+	}
+	fmt.Fprintf(table, "%-8s  %-45s  %-28s  %s, done in %.1fs\n", m.phase, fmt.Sprintf("%q+%s", m.line, m.after), left, next, o.elapsed.Seconds())
+
+	if left := side(t, c, "management.kubeconfig").All(); len(left) > 0 {
+		t.Errorf("left at the source: %v", keys(left))
+	}
+	sameAs(t, p.reference, side(t, c, "kubeconfig"))
+	if after := serverWrites(t, c); len(after) != len(before) {
+		t.Errorf("servers were touched: %v", after[len(before):])
+	}
+}
+
+// abort puts the pivot back and looks whether the management cluster is as it was.
+func (p *pivoted) abort(t *testing.T, c *command, was clusterapi.Inventory) {
+	t.Helper()
+	o := c.run(nil, "pivot", "--abort", "--lab")
+	if o.exit != 0 {
+		t.Fatalf("pivot --abort: exit %d\n%s", o.exit, o.output)
+	}
+	is := side(t, c, "management.kubeconfig")
+	if s := standing(is); !strings.HasPrefix(s, "active") || !maps.Equal(keys(is.All()), keys(was.All())) {
+		t.Errorf("after pivot --abort the management cluster holds %s objects: %v", s, keys(is.All()))
+	}
+	if left := side(t, c, "kubeconfig").All(); len(left) > 0 {
+		t.Errorf("after pivot --abort the cluster still holds %v", keys(left))
+	}
+}
+
+func keys(objects []unstructured.Unstructured) map[string]bool {
+	all := map[string]bool{}
+	for _, o := range objects {
+		all[clusterapi.KeyOf(&o).String()] = true
+	}
+	return all
+}
+
+// sameAs asserts that a pivot that was killed came to the same as the undisturbed one. Only the talosconfig may differ: its
+// provider writes a new certificate into it whenever it looks at a machine.
+func sameAs(t *testing.T, want, is clusterapi.Inventory) {
+	t.Helper()
+	if s := standing(is); !strings.HasPrefix(s, "active") {
+		t.Errorf("the cluster holds of itself: %s objects", s)
+	}
+	found := map[string]*unstructured.Unstructured{}
+	for _, o := range is.All() {
+		found[clusterapi.KeyOf(&o).String()] = &o
+	}
+	for _, w := range want.All() {
+		key := clusterapi.KeyOf(&w).String()
+		o := found[key]
+		delete(found, key)
+		if o == nil {
+			t.Errorf("%s is not there", key)
+			continue
+		}
+		differences := slices.DeleteFunc(clusterapi.Differences(&w, o), func(d string) bool {
+			return key == "Secret k8s-talosconfig" && strings.HasPrefix(d, "data")
+		})
+		if len(differences) > 0 {
+			t.Errorf("%s differs from that of the undisturbed pivot: %v", key, differences)
+		}
+		if clusterapi.IsMarked(o) {
+			t.Errorf("%s carries the mover's mark", key)
+		}
+	}
+	if len(found) > 0 {
+		t.Errorf("more than after the undisturbed pivot: %v", slices.Collect(maps.Keys(found)))
+	}
+}
