@@ -63,6 +63,7 @@ type Config struct {
 	ReleaseTimeout      Duration `json:"releaseTimeout" yaml:"releaseTimeout"`           // cilium, hcloud-ccm, talos-ccm, each
 	NodesTimeout        Duration `json:"nodesTimeout" yaml:"nodesTimeout"`               // wait-nodes
 	FirewallTimeout     Duration `json:"firewallTimeout" yaml:"firewallTimeout"`         // firewall-apply: every server reports it
+	DestroyTimeout      Duration `json:"destroyTimeout" yaml:"destroyTimeout"`           // destroy: through Cluster API, and again by the Hetzner API
 }
 
 // Namespace holds the Cluster API objects in the management cluster, as in the guide.
@@ -115,6 +116,7 @@ func Defaults() Config {
 		ReleaseTimeout:      minutes(15),
 		NodesTimeout:        minutes(15),
 		FirewallTimeout:     minutes(5),
+		DestroyTimeout:      minutes(10),
 	}
 }
 

@@ -238,6 +238,10 @@ func (healthyTalos) Ask(context.Context, string) (talos.Node, error) {
 	return talos.Node{Version: "v1.12.2", Etcd: "Running", Healthy: true}, nil
 }
 
+func (healthyTalos) EtcdMembers(context.Context, string) ([]talos.EtcdMember, error) {
+	return []talos.EtcdMember{{Name: "k8s-control-plane-0"}, {Name: "k8s-control-plane-1"}, {Name: "k8s-control-plane-2"}}, nil
+}
+
 // fakeProvider gives out one management cluster.
 type fakeProvider struct {
 	kubeconfig []byte

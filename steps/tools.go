@@ -66,6 +66,7 @@ type Clusterctl interface {
 // TalosClient asks Talos nodes.
 type TalosClient interface {
 	Ask(ctx context.Context, address string) (talos.Node, error)
+	EtcdMembers(ctx context.Context, address string) ([]talos.EtcdMember, error)
 }
 
 func (t Tools) withDefaults() Tools {

@@ -97,6 +97,7 @@ func Variables() []Variable {
 		{Name: "RELEASE_TIMEOUT", Doc: "longest time for cilium, hcloud-ccm and talos-ccm, each", field: func(c *Config) any { return &c.ReleaseTimeout }},
 		{Name: "NODES_TIMEOUT", Doc: "longest time for wait-nodes", field: func(c *Config) any { return &c.NodesTimeout }},
 		{Name: "FIREWALL_TIMEOUT", Doc: "longest time for firewall-apply", field: func(c *Config) any { return &c.FirewallTimeout }},
+		{Name: "DESTROY_TIMEOUT", Doc: "longest time for destroy, through Cluster API and again by the Hetzner API", field: func(c *Config) any { return &c.DestroyTimeout }},
 	}
 	defaults := Defaults()
 	for i := range vs {

@@ -40,6 +40,9 @@ type options struct {
 	Prune      bool // of image: delete the snapshots that are too many
 	Packer     bool // of image: print the call of Packer
 	Abort      bool // of pivot: put back what was not finished
+	DryRun     bool // of destroy: only list
+	Images     bool // of destroy: the snapshots too
+	Volumes    bool // of destroy: the volumes too
 	Check      bool // of lab build: tell whether it is built, build nothing
 	Help       bool
 }
@@ -69,6 +72,9 @@ func flags(o *options) *flag.FlagSet {
 	set.BoolVar(&o.Prune, "prune", false, "with image: keep the newest available snapshot of the name, delete the others")
 	set.BoolVar(&o.Packer, "packer", false, "with image: print the call of Packer that makes the same image")
 	set.BoolVar(&o.Abort, "abort", false, "with pivot: put a pivot back that has not deleted anything yet")
+	set.BoolVar(&o.DryRun, "dry-run", false, "with destroy: list what would go and what it costs, change nothing")
+	set.BoolVar(&o.Images, "images", false, "with destroy: delete the snapshots that were made for the cluster, too")
+	set.BoolVar(&o.Volumes, "volumes", false, "with destroy: delete the volumes that were made in the cluster, too, with their data")
 	set.BoolVar(&o.Check, "check", false, "with lab build: tell whether the lab's programs are built, build nothing")
 	set.BoolVar(&o.Help, "help", false, "print this")
 	set.BoolVar(&o.Help, "h", false, "print this")
@@ -110,6 +116,10 @@ func parseArguments(args []string) (arguments, error) {
 		return arguments{}, usagef("--prune and --packer go with the target image, and no other")
 	case o.Abort && !slices.Equal(a.Targets, []string{targetPivot}):
 		return arguments{}, usagef("--abort goes with the target pivot, and no other")
+	case (o.DryRun || o.Images || o.Volumes) && !slices.Equal(a.Targets, []string{targetDestroy}):
+		return arguments{}, usagef("--dry-run, --images and --volumes go with the target destroy, and no other")
+	case slices.Contains(a.Targets, targetReplaceMachine) && (a.Targets[0] != targetReplaceMachine || len(a.Targets) != 2):
+		return arguments{}, usagef("%s takes the name of one machine, and stands alone", targetReplaceMachine)
 	case o.Parallel < 0:
 		return arguments{}, usagef("--parallel %d is negative: 0 means as many steps at once as can", o.Parallel)
 	}
@@ -182,7 +192,7 @@ const (
 // laterTargets are targets of the guide that this version does not have. They
 // are named so that nobody takes a missing step for a misspelt one.
 func laterTargets() []string {
-	return []string{"destroy"}
+	return nil
 }
 
 // resolveTargets turns targets into the names of steps to run. Every error is
@@ -191,7 +201,8 @@ func resolveTargets(targets []string, plan *steps.Plan) ([]string, error) {
 	if len(targets) == 0 {
 		targets = []string{targetBootstrap}
 	}
-	known := []string{targetBootstrap, targetAll, targetStatus, targetLab}
+	alone := []string{targetStatus, targetLab, targetDestroy, targetLeftovers, targetReplaceMachine}
+	known := append([]string{targetBootstrap, targetAll}, alone...)
 	for _, s := range plan.Graph.Steps() {
 		known = append(known, s.Name)
 	}
@@ -202,7 +213,7 @@ func resolveTargets(targets []string, plan *steps.Plan) ([]string, error) {
 			names = append(names, plan.Bootstrap...)
 		case target == targetAll:
 			names = append(names, plan.All...)
-		case target == targetStatus || target == targetLab:
+		case slices.Contains(alone, target):
 			return nil, usagef("%s stands alone: it cannot be one target among others", target)
 		case slices.Contains(known, target):
 			names = append(names, target)

@@ -70,8 +70,10 @@ func (h *hub) task(name, why string, work func(say flow.Say) error) error {
 	emit(flow.StepStarted, why, nil)
 	last := ""
 	err := work(func(format string, args ...any) {
-		last = fmt.Sprintf(format, args...)
-		emit(flow.StepProgress, last, nil)
+		if line := fmt.Sprintf(format, args...); line != last {
+			last = line
+			emit(flow.StepProgress, line, nil)
+		}
 	})
 	switch {
 	case err == nil:

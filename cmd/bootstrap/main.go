@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -83,6 +84,12 @@ func (c *command) dispatch(ctx context.Context, a arguments) error {
 		return c.labCommand(ctx, a)
 	case len(a.Targets) == 1 && a.Targets[0] == targetStatus:
 		return c.status(ctx, a)
+	case slices.Equal(a.Targets, []string{targetDestroy}):
+		return c.destroy(ctx, a)
+	case slices.Equal(a.Targets, []string{targetLeftovers}):
+		return c.leftovers(ctx, a)
+	case len(a.Targets) > 0 && a.Targets[0] == targetReplaceMachine:
+		return c.replaceMachine(ctx, a)
 	case a.Options.Packer:
 		return c.packer(a)
 	default:

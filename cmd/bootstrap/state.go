@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/steps"
@@ -29,6 +30,7 @@ const (
 	logFile       = "log"
 	setAsideName  = "rehearsal" // where the state of a rehearsal goes when the real thing begins
 	runsKept      = 50
+	journalFile   = "journal.json" // flow's
 	journalLock   = "journal.lock" // flow's; stays where it is
 	stateFolderIn = ".slipway"
 )
@@ -131,6 +133,17 @@ func (s stateFolder) setAside(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// retire puts the journal of a cluster that is gone aside, as a record, so that
+// the next bootstrap begins anew. It says where, as the end of a sentence.
+func (s stateFolder) retire(now time.Time) (string, error) {
+	record := "journal.destroyed-" + now.UTC().Format("20060102T150405Z") + ".json"
+	err := os.Rename(s.path(journalFile), s.path(record))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	return "; its journal is kept as " + s.path(record), err
 }
 
 // runFiles are the files of one run.

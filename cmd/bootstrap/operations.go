@@ -1,0 +1,187 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/term"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+// Targets that work on a cluster outside the graph of its bootstrap. Each stands
+// alone.
+const (
+	targetDestroy        = "destroy"
+	targetLeftovers      = "leftovers"
+	targetReplaceMachine = "replace-machine" // and a name
+)
+
+// operate equips an operation for the world of the state folder, holds the
+// journal's lock while it runs, and says how to go on where it ends early.
+func (c *command) operate(ctx context.Context, a arguments, do func(*running) error) error {
+	cfg, err := loadConfig(a, c.environment)
+	if err != nil {
+		return err
+	}
+	if err := c.sameWorld(a, cfg); err != nil {
+		return err
+	}
+	var token steps.Secret
+	if !a.Options.Lab {
+		if token, err = cfg.token(ctx, c.environment); err != nil {
+			return err
+		}
+		c.hide.learn(token.Reveal())
+	}
+	r, err := c.begin(ctx, a, cfg)
+	if err != nil {
+		return err
+	}
+	defer r.end()
+	unlock, err := r.state.journal().Lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unlock() }()
+	if a.Options.Lab {
+		err = r.inLab(ctx)
+	} else {
+		r.atHetzner(token)
+	}
+	if err == nil {
+		err = do(r)
+	}
+	if errors.Is(err, flow.ErrInterrupted) || errors.Is(context.Cause(ctx), flow.ErrInterrupted) {
+		return r.interrupted(err)
+	}
+	return err
+}
+
+// sameWorld refuses to take the state of a rehearsal for that of a real cluster.
+// The other way round the folder itself refuses.
+func (c *command) sameWorld(a arguments, cfg configuration) error {
+	state := newStateFolder(a.Options, cfg.ClusterName, c.workDir)
+	world, err := state.world()
+	if err != nil {
+		return err
+	}
+	if world == worldLab && !a.Options.Lab {
+		return usagef("%s holds the state of a rehearsal: add --lab, or name another folder (--state-dir) for the real cluster", state)
+	}
+	return nil
+}
+
+// destroy takes a cluster away, after it has listed everything and asked.
+func (c *command) destroy(ctx context.Context, a arguments) error {
+	o := a.Options
+	opts := steps.DestroyOptions{Images: o.Images, Volumes: o.Volumes}
+	if o.DryRun {
+		return c.look(ctx, a, func(operations *steps.Operations) error {
+			plan, err := operations.PlanDestroy(ctx, opts)
+			if err != nil {
+				return err
+			}
+			return c.printDemolition(plan, o.Output)
+		})
+	}
+	if !o.Yes && !c.answerable() {
+		return usagef("destroy asks for the cluster's name, and nobody is there to answer: --yes answers beforehand, --dry-run only lists")
+	}
+	return c.operate(ctx, a, func(r *running) error {
+		operations := steps.NewOperations(r.cfg.Config, r.tools)
+		plan, err := operations.PlanDestroy(ctx, opts)
+		if err != nil {
+			return err
+		}
+		if err := c.printDemolition(plan, o.Output); err != nil {
+			return err
+		}
+		if !o.Yes {
+			if err := c.confirm(fmt.Sprintf("Type the cluster's name (%s) to delete all this for good: ", plan.Cluster), plan.Cluster); err != nil {
+				return err
+			}
+		}
+		if err := operations.Destroy(ctx, opts, r.hub.task); err != nil {
+			return fmt.Errorf("%w\nrun the same command again to go on; log: %s", err, r.files.log.Name())
+		}
+		record, err := r.state.retire(r.began)
+		if err != nil {
+			return err
+		}
+		r.hub.note("cluster %s is gone%s", plan.Cluster, record)
+		return nil
+	})
+}
+
+// answerable tells whether a person can be asked. Only a file that is no
+// terminal certainly has nobody behind it.
+func (c *command) answerable() bool {
+	f, isFile := c.stdin.(*os.File)
+	return c.stdin != nil && (!isFile || term.IsTerminal(int(f.Fd())))
+}
+
+// leftovers lists what any cluster has, or left, in the project.
+func (c *command) leftovers(ctx context.Context, a arguments) error {
+	return c.look(ctx, a, func(operations *steps.Operations) error {
+		resources, err := operations.Leftovers(ctx)
+		if err != nil {
+			return err
+		}
+		return c.printLeftovers(resources, a.Options.Output)
+	})
+}
+
+// look asks the world and changes nothing: it takes no lock, leaves no files and
+// wakes no lab.
+func (c *command) look(ctx context.Context, a arguments, do func(*steps.Operations) error) error {
+	cfg, err := loadConfig(a, c.environment)
+	if err != nil {
+		return err
+	}
+	state := newStateFolder(a.Options, cfg.ClusterName, c.workDir)
+	steps.RedirectLibraryLogs(io.Discard)
+	tools := commonTools(state, c.workDir, c.environment, io.Discard)
+	if a.Options.Lab {
+		var offline string
+		if cfg, tools, offline, err = c.lookingTools(ctx, a.Options, cfg, state); err != nil {
+			return err
+		}
+		if offline != "" {
+			return errors.New(offline)
+		}
+		return do(steps.NewOperations(cfg.Config, tools))
+	}
+	if err := c.sameWorld(a, cfg); err != nil {
+		return err
+	}
+	token, err := cfg.token(ctx, c.environment)
+	if err != nil {
+		return err
+	}
+	c.hide.learn(token.Reveal())
+	tools.Hetzner = hetznerClient(c.environment[endpointVariable], token)
+	return do(steps.NewOperations(cfg.Config, tools))
+}
+
+// replaceMachine replaces a control plane machine.
+func (c *command) replaceMachine(ctx context.Context, a arguments) error {
+	return c.operate(ctx, a, func(r *running) error {
+		operations := steps.NewOperations(r.cfg.Config, r.tools)
+		err := r.hub.task(targetReplaceMachine, "a control plane machine in the place of "+a.Targets[1], func(say flow.Say) error {
+			done, err := operations.ReplaceMachine(ctx, say, a.Targets[1])
+			if err == nil {
+				say("Machine %s is replaced by %v", done.Machine, done.New)
+			}
+			return err
+		})
+		if unknown, ok := errorAs[*steps.UnknownMachineError](err); ok {
+			return &usageError{unknown}
+		}
+		return err
+	})
+}

@@ -1,0 +1,376 @@
+package hetzner
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/hetznercloud/hcloud-go/v2/hcloud"
+)
+
+// Kind is what a resource is, as people call it.
+type Kind string
+
+// Kinds that a cluster leaves at Hetzner, in the order in which they can be deleted: servers hold placement groups,
+// networks and volumes, load balancers hold networks, servers hold keys only while they are made.
+const (
+	KindServer         Kind = "server"
+	KindLoadBalancer   Kind = "load balancer"
+	KindVolume         Kind = "volume"
+	KindPrimaryIP      Kind = "primary IP"
+	KindFirewall       Kind = "firewall"
+	KindPlacementGroup Kind = "placement group"
+	KindNetwork        Kind = "network"
+	KindSSHKey         Kind = "SSH key"
+	KindSnapshot       Kind = "snapshot"
+)
+
+// Kinds lists them in that order.
+func Kinds() []Kind {
+	return []Kind{KindServer, KindLoadBalancer, KindVolume, KindPrimaryIP, KindFirewall, KindPlacementGroup, KindNetwork, KindSSHKey, KindSnapshot}
+}
+
+// Labels of those who make resources from inside a cluster. Neither names the cluster.
+const (
+	serviceLabel   = "hcloud-ccm/service-uid" // hcloud-ccm, on the load balancer of a Service
+	managedByLabel = "managed-by"             // the CSI driver, on a volume
+	managedByCSI   = "csi-driver"
+)
+
+// Resource is one thing in the project that some cluster has, or had.
+type Resource struct {
+	Kind     Kind   `json:"kind"`
+	ID       int64  `json:"id"`
+	Name     string `json:"name"`
+	Cluster  string `json:"cluster"` // empty: it cannot be told
+	Because  string `json:"because"` // what says so: "caph-cluster-k8s=owned"
+	Type     string `json:"type,omitempty"`
+	Location string `json:"location,omitempty"`
+	Price    Price  `json:"price"`
+	// Claimed tells that it carries the label of its cluster. What is told by its surroundings alone would be a riddle
+	// once they are deleted: Claim labels it first.
+	Claimed bool `json:"-"`
+	// Shared says what else uses it that is not of its cluster, and would suffer; then it is not deleted.
+	Shared string `json:"shared,omitempty"`
+
+	labels map[string]string
+	image  int64                     // of a server: what it was made from
+	covers []hcloud.FirewallResource // of a firewall: what it must be taken off
+}
+
+// String is "server k8s-control-plane-abcde (42)".
+func (r Resource) String() string { return fmt.Sprintf("%s %s (%d)", r.Kind, r.Name, r.ID) }
+
+// OfService tells a load balancer that hcloud-ccm made for a Service.
+func (r Resource) OfService() bool { return r.Kind == KindLoadBalancer && r.labels[serviceLabel] != "" }
+
+// Inventory is everything in the project that belongs to clusters, in the order of deletion.
+type Inventory struct {
+	Resources []Resource `json:"resources"`
+}
+
+// Of is what belongs to one cluster.
+func (i Inventory) Of(cluster string) []Resource {
+	var mine []Resource
+	for _, r := range i.Resources {
+		if cluster != "" && r.Cluster == cluster {
+			mine = append(mine, r)
+		}
+	}
+	return mine
+}
+
+// Attribute says of volumes that nothing around them tells the cluster of whose they are: the cluster itself knows.
+func (i Inventory) Attribute(cluster string, volumes []int64) {
+	for j, r := range i.Resources {
+		if r.Kind == KindVolume && r.Cluster == "" && r.labels[managedByLabel] == managedByCSI && slices.Contains(volumes, r.ID) {
+			i.Resources[j].Cluster, i.Resources[j].Because = cluster, "a PersistentVolume of the cluster"
+		}
+	}
+}
+
+// UsedElsewhere names a server of another cluster that was made from a snapshot; empty: there is none.
+func (i Inventory) UsedElsewhere(snapshot Resource) string {
+	for _, r := range i.Resources {
+		if r.Kind == KindServer && r.image == snapshot.ID && r.Cluster != snapshot.Cluster {
+			return r.Name
+		}
+	}
+	return ""
+}
+
+// owner reads whose a resource is out of its labels: CAPH's, or Slipway's own. Names mean nothing. What two clusters
+// have labelled is nobody's, and never deleted.
+func owner(labels map[string]string) (cluster, because string) {
+	found := map[string]string{}
+	if name := labels[OwnerLabel]; name != "" {
+		found[name] = OwnerLabel + "=" + name
+	}
+	for key, value := range labels {
+		if name, ok := strings.CutPrefix(key, clusterLabelPrefix); ok && name != "" && value == clusterLabelValue {
+			found[name] = key + "=" + value
+		}
+	}
+	names := slices.Sorted(maps.Keys(found))
+	switch len(names) {
+	case 0:
+		return "", ""
+	case 1:
+		return names[0], found[names[0]]
+	}
+	return "", "labels of several clusters: " + strings.Join(names, ", ")
+}
+
+// TakeInventory looks through the whole project, because a label that ends with a cluster's name cannot be selected
+// without knowing the name. It changes nothing.
+func TakeInventory(ctx context.Context, c *hcloud.Client) (Inventory, error) {
+	pricing, _, err := c.Pricing.Get(ctx)
+	if err != nil {
+		return Inventory{}, fmt.Errorf("ask for Hetzner's prices: %w", explain(err))
+	}
+	t := &stocktaking{prices: newPrices(pricing), servers: map[int64]string{}, networks: map[int64]string{}, guests: map[int64]string{}}
+	// Servers and networks first: load balancers and volumes are told by them.
+	for _, take := range []func(context.Context, *hcloud.Client) error{
+		t.takeServers, t.takeNetworks, t.takeLoadBalancers, t.takeVolumes, t.takePrimaryIPs,
+		t.takeFirewalls, t.takePlacementGroups, t.takeSSHKeys, t.takeSnapshots,
+	} {
+		if err := take(ctx, c); err != nil {
+			return Inventory{}, explain(err)
+		}
+	}
+	for i, r := range t.found {
+		if r.Kind == KindNetwork {
+			t.found[i].Shared = t.guests[r.ID]
+		}
+	}
+	order := Kinds()
+	slices.SortFunc(t.found, func(a, b Resource) int {
+		return cmp.Or(slices.Index(order, a.Kind)-slices.Index(order, b.Kind), strings.Compare(a.Cluster, b.Cluster), strings.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID))
+	})
+	return Inventory{t.found}, nil
+}
+
+// stocktaking is an inventory in the making.
+type stocktaking struct {
+	prices   prices
+	servers  map[int64]string // id → cluster
+	networks map[int64]string
+	guests   map[int64]string // network → what is in it of somebody else
+	found    []Resource
+}
+
+// add adds a resource that its labels, or else its surroundings, tie to clusters.
+func (t *stocktaking) add(r Resource) {
+	r.Cluster, r.Because = owner(r.labels)
+	r.Claimed = r.Cluster != ""
+	if r.Because != "" {
+		t.found = append(t.found, r)
+	}
+}
+
+func (t *stocktaking) takeServers(ctx context.Context, c *hcloud.Client) error {
+	all, err := c.Server.All(ctx)
+	if err != nil {
+		return fmt.Errorf("list the project's servers: %w", err)
+	}
+	for _, s := range all {
+		r := Resource{Kind: KindServer, ID: s.ID, Name: s.Name, Location: placeOf(s.Location), labels: s.Labels}
+		if s.ServerType != nil {
+			r.Type = s.ServerType.Name
+		}
+		if s.Image != nil {
+			r.image = s.Image.ID
+		}
+		r.Price = t.prices.server(r.Type, r.Location)
+		if !s.PublicNet.IPv4.IsUnspecified() {
+			r.Price = r.Price.plus(t.prices.primaryIP("ipv4", r.Location))
+		}
+		t.servers[s.ID], _ = owner(s.Labels)
+		t.add(r)
+	}
+	return nil
+}
+
+func (t *stocktaking) takeNetworks(ctx context.Context, c *hcloud.Client) error {
+	all, err := c.Network.All(ctx)
+	if err != nil {
+		return fmt.Errorf("list the project's networks: %w", err)
+	}
+	for _, n := range all {
+		cluster, _ := owner(n.Labels)
+		t.networks[n.ID] = cluster
+		for _, s := range n.Servers {
+			if t.servers[s.ID] != cluster {
+				t.guests[n.ID] = fmt.Sprintf("server %d is in it, which is not of the cluster", s.ID)
+			}
+		}
+		t.add(Resource{Kind: KindNetwork, ID: n.ID, Name: n.Name, labels: n.Labels})
+	}
+	return nil
+}
+
+// takeLoadBalancers takes CAPH's, and those of hcloud-ccm, which say of which Service they are but not of which cluster:
+// the network that they hang in, or the servers behind them, do.
+func (t *stocktaking) takeLoadBalancers(ctx context.Context, c *hcloud.Client) error {
+	all, err := c.LoadBalancer.All(ctx)
+	if err != nil {
+		return fmt.Errorf("list the project's load balancers: %w", err)
+	}
+	for _, lb := range all {
+		r := Resource{Kind: KindLoadBalancer, ID: lb.ID, Name: lb.Name, Location: placeOf(lb.Location), labels: lb.Labels}
+		if lb.LoadBalancerType != nil {
+			r.Type = lb.LoadBalancerType.Name
+		}
+		r.Price = t.prices.loadBalancer(r.Type, r.Location)
+		if cluster, because := owner(lb.Labels); because != "" || lb.Labels[serviceLabel] == "" {
+			for _, n := range lb.PrivateNet {
+				if t.networks[n.Network.ID] != cluster {
+					t.guests[n.Network.ID] = fmt.Sprintf("load balancer %s (%d) is in it, which is not of the cluster", lb.Name, lb.ID)
+				}
+			}
+			t.add(r)
+			continue
+		}
+		around := map[string]bool{}
+		for _, n := range lb.PrivateNet {
+			around[t.networks[n.Network.ID]] = true
+		}
+		for _, target := range lb.Targets {
+			if target.Server != nil && target.Server.Server != nil {
+				around[t.servers[target.Server.Server.ID]] = true
+			}
+		}
+		t.addBySurroundings(r, serviceLabel, around)
+	}
+	return nil
+}
+
+func (t *stocktaking) takeVolumes(ctx context.Context, c *hcloud.Client) error {
+	all, err := c.Volume.All(ctx)
+	if err != nil {
+		return fmt.Errorf("list the project's volumes: %w", err)
+	}
+	for _, v := range all {
+		r := Resource{Kind: KindVolume, ID: v.ID, Name: v.Name, Type: fmt.Sprintf("%d GB", v.Size), Location: placeOf(v.Location), labels: v.Labels}
+		r.Price = t.prices.volume.times(float64(v.Size))
+		if _, because := owner(v.Labels); because != "" || v.Labels[managedByLabel] != managedByCSI {
+			t.add(r)
+			continue
+		}
+		around := map[string]bool{}
+		if v.Server != nil {
+			around[t.servers[v.Server.ID]] = true
+		}
+		t.addBySurroundings(r, managedByLabel+"="+managedByCSI, around)
+	}
+	return nil
+}
+
+// addBySurroundings adds what a controller inside some cluster made. It is that cluster's if everything around it is.
+func (t *stocktaking) addBySurroundings(r Resource, label string, around map[string]bool) {
+	clusters := slices.Sorted(maps.Keys(around))
+	r.Because = label + ", at nothing of a cluster"
+	if len(clusters) == 1 && clusters[0] != "" {
+		r.Cluster, r.Because = clusters[0], label+", at servers or the network of the cluster"
+	}
+	t.found = append(t.found, r)
+}
+
+// takePrimaryIPs takes those that are labelled. One that CAPH's server brought has no label, is counted with its server
+// and goes with it.
+func (t *stocktaking) takePrimaryIPs(ctx context.Context, c *hcloud.Client) error {
+	all, err := c.PrimaryIP.All(ctx)
+	if err != nil {
+		return fmt.Errorf("list the project's primary IPs: %w", err)
+	}
+	for _, ip := range all {
+		r := Resource{Kind: KindPrimaryIP, ID: ip.ID, Name: ip.Name, Type: string(ip.Type), Location: placeOf(ip.Location), labels: ip.Labels}
+		if ip.AssigneeID == 0 {
+			r.Price = t.prices.primaryIP(r.Type, r.Location)
+		}
+		t.add(r)
+	}
+	return nil
+}
+
+func (t *stocktaking) takeFirewalls(ctx context.Context, c *hcloud.Client) error {
+	all, err := c.Firewall.All(ctx)
+	if err != nil {
+		return fmt.Errorf("list the project's firewalls: %w", err)
+	}
+	for _, f := range all {
+		r := Resource{Kind: KindFirewall, ID: f.ID, Name: f.Name, labels: f.Labels}
+		cluster, _ := owner(f.Labels)
+		for _, a := range f.AppliedTo {
+			switch {
+			case a.LabelSelector != nil && a.LabelSelector.Selector == clusterSelector(cluster):
+				r.covers = append(r.covers, hcloud.FirewallResource{Type: a.Type, LabelSelector: a.LabelSelector})
+			case a.LabelSelector != nil:
+				r.Shared = "it is applied to the selector " + a.LabelSelector.Selector
+			case a.Server != nil && t.servers[a.Server.ID] != cluster:
+				r.Shared = fmt.Sprintf("it is applied to server %d, which is not of the cluster", a.Server.ID)
+			}
+		}
+		t.add(r)
+	}
+	return nil
+}
+
+func (t *stocktaking) takePlacementGroups(ctx context.Context, c *hcloud.Client) error {
+	all, err := c.PlacementGroup.All(ctx)
+	if err != nil {
+		return fmt.Errorf("list the project's placement groups: %w", err)
+	}
+	for _, g := range all {
+		r := Resource{Kind: KindPlacementGroup, ID: g.ID, Name: g.Name, labels: g.Labels}
+		cluster, _ := owner(g.Labels)
+		for _, id := range g.Servers {
+			if t.servers[id] != cluster {
+				r.Shared = fmt.Sprintf("server %d is in it, which is not of the cluster", id)
+			}
+		}
+		t.add(r)
+	}
+	return nil
+}
+
+func (t *stocktaking) takeSSHKeys(ctx context.Context, c *hcloud.Client) error {
+	all, err := c.SSHKey.All(ctx)
+	if err != nil {
+		return fmt.Errorf("list the project's SSH keys: %w", err)
+	}
+	for _, k := range all {
+		t.add(Resource{Kind: KindSSHKey, ID: k.ID, Name: k.Name, labels: k.Labels})
+	}
+	return nil
+}
+
+// takeSnapshots takes what Slipway uploaded, and the images that CAPH would use, of which no label says for whom they
+// were made.
+func (t *stocktaking) takeSnapshots(ctx context.Context, c *hcloud.Client) error {
+	all, err := c.Image.AllWithOpts(ctx, hcloud.ImageListOpts{Type: []hcloud.ImageType{hcloud.ImageTypeSnapshot}})
+	if err != nil {
+		return fmt.Errorf("list the project's snapshots: %w", err)
+	}
+	for _, i := range all {
+		r := Resource{Kind: KindSnapshot, ID: i.ID, Name: cmp.Or(i.Labels[imageLabel], i.Description), Type: Architecture(i.Architecture), labels: i.Labels}
+		r.Price = t.prices.image.times(float64(i.ImageSize))
+		if _, because := owner(i.Labels); because == "" && i.Labels[imageLabel] != "" {
+			r.Because = imageLabel + "=" + i.Labels[imageLabel] + ", not made by Slipway"
+			t.found = append(t.found, r)
+			continue
+		}
+		t.add(r)
+	}
+	return nil
+}
+
+func placeOf(l *hcloud.Location) string {
+	if l == nil {
+		return ""
+	}
+	return l.Name
+}

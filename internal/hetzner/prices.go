@@ -1,0 +1,90 @@
+package hetzner
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/hetznercloud/hcloud-go/v2/hcloud"
+)
+
+// Price is what something costs a month, with the account's VAT.
+type Price struct {
+	Monthly  float64 `json:"monthly"`
+	Currency string  `json:"currency"`
+	// Unknown tells that Hetzner's price list does not have it: a type that is not sold any more.
+	Unknown bool `json:"unknown,omitempty"`
+}
+
+// String is "7.73 EUR"; nothing for what is free.
+func (p Price) String() string {
+	switch {
+	case p.Unknown:
+		return "?"
+	case p.Monthly == 0:
+		return "-"
+	}
+	return fmt.Sprintf("%.2f %s", p.Monthly, p.Currency)
+}
+
+func (p Price) plus(q Price) Price {
+	if p.Currency == "" {
+		p.Currency = q.Currency
+	}
+	return Price{p.Monthly + q.Monthly, p.Currency, p.Unknown || q.Unknown}
+}
+
+func (p Price) times(n float64) Price { return Price{p.Monthly * n, p.Currency, p.Unknown} }
+
+// Total adds up what resources cost a month. Unknown says that it is more than that.
+func Total(resources []Resource) Price {
+	var sum Price
+	for _, r := range resources {
+		sum = sum.plus(r.Price)
+	}
+	return sum
+}
+
+// prices is Hetzner's price list, as far as clusters need it.
+type prices struct {
+	currency                  string
+	servers, balancers, addrs map[[2]string]Price // by type and location
+	volume, image             Price               // a GB
+}
+
+func newPrices(p hcloud.Pricing) prices {
+	list := prices{currency: p.Currency, servers: map[[2]string]Price{}, balancers: map[[2]string]Price{}, addrs: map[[2]string]Price{}}
+	list.volume, list.image = list.read(p.Volume.PerGBMonthly.Gross), list.read(p.Image.PerGBMonth.Gross)
+	for _, t := range p.ServerTypes {
+		for _, at := range t.Pricings {
+			list.servers[[2]string{t.ServerType.Name, placeOf(at.Location)}] = list.read(at.Monthly.Gross)
+		}
+	}
+	for _, t := range p.LoadBalancerTypes {
+		for _, at := range t.Pricings {
+			list.balancers[[2]string{t.LoadBalancerType.Name, placeOf(at.Location)}] = list.read(at.Monthly.Gross)
+		}
+	}
+	for _, t := range p.PrimaryIPs {
+		for _, at := range t.Pricings {
+			list.addrs[[2]string{t.Type, at.Location}] = list.read(at.Monthly.Gross)
+		}
+	}
+	return list
+}
+
+// read reads the API's decimal form; what cannot be read is unknown, and no reason not to show the rest.
+func (l prices) read(amount string) Price {
+	f, err := strconv.ParseFloat(amount, 64)
+	return Price{Monthly: f, Currency: l.currency, Unknown: err != nil}
+}
+
+func (l prices) in(list map[[2]string]Price, what, location string) Price {
+	if p, ok := list[[2]string{what, location}]; ok {
+		return p
+	}
+	return Price{Currency: l.currency, Unknown: true}
+}
+
+func (l prices) server(name, location string) Price       { return l.in(l.servers, name, location) }
+func (l prices) loadBalancer(name, location string) Price { return l.in(l.balancers, name, location) }
+func (l prices) primaryIP(kind, location string) Price    { return l.in(l.addrs, kind, location) }

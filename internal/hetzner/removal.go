@@ -1,0 +1,152 @@
+package hetzner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+
+	"github.com/hetznercloud/hcloud-go/v2/hcloud"
+)
+
+// Removal deletes resources, one attempt at a time, and remembers which deletions Hetzner is still busy with. It holds
+// nothing that a new one would not find out again.
+type Removal struct {
+	client *hcloud.Client
+	busy   map[string]*hcloud.Action // by Resource.String
+}
+
+// NewRemoval begins.
+func NewRemoval(c *hcloud.Client) *Removal {
+	return &Removal{client: c, busy: map[string]*hcloud.Action{}}
+}
+
+// Claim labels what belongs to a cluster by its surroundings alone, before they go: a killed run must find it again.
+func (m *Removal) Claim(ctx context.Context, r Resource) error {
+	if r.Claimed || r.Cluster == "" {
+		return nil
+	}
+	labels := maps.Clone(r.labels)
+	labels[OwnerLabel] = r.Cluster
+	var err error
+	switch r.Kind {
+	case KindLoadBalancer:
+		_, _, err = m.client.LoadBalancer.Update(ctx, &hcloud.LoadBalancer{ID: r.ID}, hcloud.LoadBalancerUpdateOpts{Labels: labels})
+	case KindVolume:
+		_, _, err = m.client.Volume.Update(ctx, &hcloud.Volume{ID: r.ID}, hcloud.VolumeUpdateOpts{Labels: labels})
+	}
+	if hcloud.IsError(err, hcloud.ErrorCodeNotFound) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("label %s as %s=%s: %w", r, OwnerLabel, r.Cluster, explain(err))
+	}
+	return nil
+}
+
+// Remove asks for a resource's deletion. pending says why it cannot be deleted yet, or that Hetzner is at it; with
+// neither that nor an error it is gone or on its way, as the next inventory tells. An error is one that waiting does
+// not mend.
+func (m *Removal) Remove(ctx context.Context, r Resource) (pending string, err error) {
+	switch {
+	case !r.Claimed:
+		return "", fmt.Errorf("%s does not carry a label of its cluster: it is not deleted", r)
+	case r.Shared != "":
+		return "", fmt.Errorf("%s is not deleted: %s; take that away and run again", r, r.Shared)
+	}
+	if was := m.busy[r.String()]; was != nil {
+		action, _, err := m.client.Action.GetByID(ctx, was.ID)
+		switch {
+		case err != nil:
+			return transient("ask how the deletion of "+r.String()+" goes", err)
+		case action != nil && action.Status == hcloud.ActionStatusRunning:
+			return fmt.Sprintf("%s is being deleted (%d %%)", r, action.Progress), nil
+		}
+		delete(m.busy, r.String())
+		if action != nil && action.Status == hcloud.ActionStatusError {
+			return fmt.Sprintf("the deletion of %s failed (%s), it is tried again", r, action.ErrorMessage), nil
+		}
+	}
+	action, err := m.delete(ctx, r)
+	switch {
+	case err == nil && action != nil:
+		m.busy[r.String()] = action
+		return "", nil
+	case err == nil, hcloud.IsError(err, hcloud.ErrorCodeNotFound):
+		return "", nil
+	}
+	return transient("delete "+r.String(), err)
+}
+
+// transient says of an error that passes that it is waited for.
+func transient(doing string, err error) (pending string, _ error) {
+	if passes(err) {
+		return fmt.Sprintf("cannot %s yet: %v", doing, err), nil
+	}
+	if hcloud.IsError(err, hcloud.ErrorCodeProtected) {
+		return "", fmt.Errorf("%s: it is protected: take the protection away in Hetzner's console and run again: %w", doing, err)
+	}
+	return "", fmt.Errorf("%s: %w", doing, explain(err))
+}
+
+// passes tells errors that go away by themselves: somebody else is at it, a dependency is on its way out, the line broke.
+func passes(err error) bool {
+	if hcloud.IsError(err, hcloud.ErrorCodeLocked, hcloud.ErrorCodeConflict, hcloud.ErrorCodeResourceLocked, hcloud.ErrorCodeRateLimitExceeded,
+		hcloud.ErrorCodeTimeout, hcloud.ErrorCodeBadGateway, hcloud.ErrorCodeMaintenance, hcloud.ErrorCodeServerError,
+		hcloud.ErrorCodeServiceError, hcloud.ErrorCodeUnknownError, hcloud.ErrorCodeResourceInUse) {
+		return true
+	}
+	var broken net.Error
+	var api hcloud.Error
+	return errors.As(err, &broken) || !errors.As(err, &api) && !errors.Is(err, context.Canceled)
+}
+
+// delete deletes a resource; the action is nil where Hetzner does it at once.
+func (m *Removal) delete(ctx context.Context, r Resource) (*hcloud.Action, error) {
+	c := m.client
+	var err error
+	switch r.Kind {
+	case KindServer:
+		result, _, err := c.Server.DeleteWithResult(ctx, &hcloud.Server{ID: r.ID})
+		if err != nil {
+			return nil, err
+		}
+		return result.Action, nil
+	case KindLoadBalancer:
+		_, err = c.LoadBalancer.Delete(ctx, &hcloud.LoadBalancer{ID: r.ID})
+	case KindVolume:
+		_, err = c.Volume.Delete(ctx, &hcloud.Volume{ID: r.ID})
+	case KindPrimaryIP:
+		_, err = c.PrimaryIP.Delete(ctx, &hcloud.PrimaryIP{ID: r.ID})
+	case KindFirewall:
+		return nil, m.deleteFirewall(ctx, r)
+	case KindPlacementGroup:
+		_, err = c.PlacementGroup.Delete(ctx, &hcloud.PlacementGroup{ID: r.ID})
+	case KindNetwork:
+		_, err = c.Network.Delete(ctx, &hcloud.Network{ID: r.ID})
+	case KindSSHKey:
+		_, err = c.SSHKey.Delete(ctx, &hcloud.SSHKey{ID: r.ID})
+	case KindSnapshot:
+		_, err = c.Image.Delete(ctx, &hcloud.Image{ID: r.ID})
+	default:
+		return nil, fmt.Errorf("nobody knows how to delete a %s", r.Kind)
+	}
+	return nil, err
+}
+
+// deleteFirewall takes the firewall off the cluster's servers first: a label selector keeps it in use though no server
+// is left.
+func (m *Removal) deleteFirewall(ctx context.Context, r Resource) error {
+	if len(r.covers) > 0 {
+		actions, _, err := m.client.Firewall.RemoveResources(ctx, &hcloud.Firewall{ID: r.ID}, r.covers)
+		if err == nil {
+			err = m.client.Action.WaitFor(ctx, actions...)
+		}
+		if err != nil && !hcloud.IsError(err, hcloud.ErrorCodeFirewallAlreadyRemoved, hcloud.ErrorCodeFirewallResourceNotFound) {
+			return err
+		}
+	}
+	_, err := m.client.Firewall.Delete(ctx, &hcloud.Firewall{ID: r.ID})
+	return err
+}

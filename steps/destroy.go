@@ -1,0 +1,445 @@
+package steps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/kube"
+)
+
+// DestroyOptions are what is deleted only on request, because it can outlive its cluster.
+type DestroyOptions struct {
+	Images  bool // the snapshots that Slipway made for the cluster
+	Volumes bool // the volumes that the CSI driver made in it
+}
+
+// Demolition is what destroy takes away, and what it leaves of the cluster's own.
+type Demolition struct {
+	Cluster string             `json:"cluster"`
+	Take    []hetzner.Resource `json:"take"`
+	Keep    []Kept             `json:"keep"`
+}
+
+// Kept is a resource of the cluster that stays.
+type Kept struct {
+	hetzner.Resource
+	Why string `json:"why"`
+}
+
+// Stage shows one part of an operation while it runs.
+type Stage func(name, doc string, do func(flow.Say) error) error
+
+const (
+	// stallAfter is how long a deletion through Cluster API may stand still. A server's shutdown takes CAPH half a
+	// minute, a lost connection to a workload cluster a minute; after three nobody is at work.
+	stallAfter = 3 * time.Minute
+	// sweepEvery spares Hetzner's limit of 3600 requests an hour: one look at everything takes eleven.
+	sweepEvery = 3 * time.Second
+	csiDriver  = "csi.hetzner.cloud"
+)
+
+var errStalled = errors.New("nothing moved for " + Duration(stallAfter).String())
+
+// PlanDestroy looks at what Destroy would take away. It changes nothing.
+func (o *Operations) PlanDestroy(ctx context.Context, opts DestroyOptions) (Demolition, error) {
+	inventory, err := hetzner.TakeInventory(ctx, o.b.tools.Hetzner)
+	if err != nil {
+		return Demolition{}, err
+	}
+	return o.divide(inventory, opts), nil
+}
+
+// divide divides the cluster's resources into those that go and those that stay.
+func (o *Operations) divide(inventory hetzner.Inventory, opts DestroyOptions) Demolition {
+	d := Demolition{Cluster: o.b.cfg.ClusterName, Take: []hetzner.Resource{}, Keep: []Kept{}}
+	for _, r := range inventory.Of(d.Cluster) {
+		switch user := inventory.UsedElsewhere(r); {
+		case r.Kind == hetzner.KindVolume && !opts.Volumes:
+			d.Keep = append(d.Keep, Kept{r, "holds data: --volumes deletes it"})
+		case r.Kind == hetzner.KindSnapshot && !opts.Images:
+			d.Keep = append(d.Keep, Kept{r, "spares the next cluster its making: --images deletes it"})
+		case r.Kind == hetzner.KindSnapshot && user != "":
+			d.Keep = append(d.Keep, Kept{r, "server " + user + " of another cluster was made from it"})
+		default:
+			d.Take = append(d.Take, r)
+		}
+	}
+	return d
+}
+
+// Destroy takes the cluster away. It can be killed anywhere and run again: everything is found by label, what has none
+// of its own gets one first, and the management cluster goes last.
+func (o *Operations) Destroy(ctx context.Context, opts DestroyOptions, stage Stage) error {
+	removal := hetzner.NewRemoval(o.b.tools.Hetzner)
+	var source *kube.Cluster
+	for _, s := range []struct {
+		name, doc string
+		do        func(flow.Say) error
+	}{
+		{"look", "who manages the cluster, and what is to be found again when it is half gone", func(say flow.Say) (err error) {
+			if source, err = o.standDown(ctx, say); err == nil {
+				err = o.claim(ctx, say, removal)
+			}
+			return err
+		}},
+		{"cluster-api", "what a management cluster can take away by itself", func(say flow.Say) error {
+			return o.deleteThroughCAPI(ctx, say, source, removal)
+		}},
+		{"sweep", "everything with a label of the cluster, by the Hetzner API", func(say flow.Say) error {
+			return o.sweep(ctx, say, removal, opts)
+		}},
+		{"management", "the temporary management cluster, once it manages nothing", func(say flow.Say) error {
+			if err := o.deleteManagement(ctx, say); err != nil {
+				return err
+			}
+			// Until now somebody might still have made servers.
+			return o.sweep(ctx, say, removal, opts)
+		}},
+	} {
+		if err := stage(s.name, s.doc, func(say flow.Say) error { return s.do(say) }); err != nil {
+			return err
+		}
+	}
+	return o.forget()
+}
+
+// standDown finds the management cluster; nil where none answers. A cluster that manages itself is paused: deleting it
+// through itself would end with the servers on which its providers run and leave the rest, and unpaused they make each
+// server anew that is deleted before their own.
+func (o *Operations) standDown(ctx context.Context, say flow.Say) (*kube.Cluster, error) {
+	b := o.b
+	self, err := o.selfManaged(ctx)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case err != nil:
+		say("cluster %s does not answer, so it does not repair itself either: %v", b.cfg.ClusterName, err)
+	case self != nil:
+		say("pausing cluster %s, which manages itself, so that it makes no server anew", b.cfg.ClusterName)
+		if err := b.setPaused(ctx, self, true); err != nil {
+			say("it cannot be paused (%v): its servers go all at once instead", err)
+		}
+	}
+	asking, cancel := context.WithTimeout(ctx, b.cfg.ManagementTimeout.D())
+	defer cancel()
+	source, uid, err := b.openSource(asking, say)
+	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case err != nil:
+		say("going on by the Hetzner API: %v", err)
+		return nil, nil
+	case source == nil:
+		say("there is no management cluster")
+		return nil, nil
+	}
+	if self != nil {
+		if own, err := self.UID(ctx); err == nil && own == uid {
+			return nil, nil // one and the same
+		}
+	}
+	return source, nil
+}
+
+// selfManaged is the cluster itself where it holds its own Cluster object; nil where it does not, or where there is no
+// kubeconfig to ask with.
+func (o *Operations) selfManaged(ctx context.Context) (*kube.Cluster, error) {
+	self, err := o.b.connect(kubeconfigFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, aliveWithin)
+	defer cancel()
+	object, err := o.b.clusterAt(ctx, self)
+	if err != nil || object == nil {
+		return nil, err
+	}
+	return self, nil
+}
+
+// claim labels what only its surroundings tell to be the cluster's, as long as they stand.
+func (o *Operations) claim(ctx context.Context, say flow.Say, removal *hetzner.Removal) error {
+	inventory, err := hetzner.TakeInventory(ctx, o.b.tools.Hetzner)
+	if err != nil {
+		return err
+	}
+	inventory.Attribute(o.b.cfg.ClusterName, o.volumesInUse(ctx))
+	for _, r := range inventory.Of(o.b.cfg.ClusterName) {
+		if r.Claimed {
+			continue
+		}
+		say("labelling %s as the cluster's (%s)", r, r.Because)
+		if err := removal.Claim(ctx, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// volumesInUse are the ids of the volumes that the cluster itself knows, attached or not; none where it does not answer.
+func (o *Operations) volumesInUse(ctx context.Context) []int64 {
+	self, err := o.b.connect(kubeconfigFile)
+	if err != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, aliveWithin)
+	defer cancel()
+	volumes := &corev1.PersistentVolumeList{}
+	if err := self.List(ctx, volumes); err != nil {
+		return nil
+	}
+	var ids []int64
+	for _, v := range volumes.Items {
+		if v.Spec.CSI == nil || v.Spec.CSI.Driver != csiDriver {
+			continue
+		}
+		if id, err := strconv.ParseInt(v.Spec.CSI.VolumeHandle, 10, 64); err == nil {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// deleteThroughCAPI deletes the Cluster object and waits until it is gone. Where that leads nowhere it says so and
+// leaves the rest to the sweep.
+func (o *Operations) deleteThroughCAPI(ctx context.Context, say flow.Say, source *kube.Cluster, removal *hetzner.Removal) error {
+	b := o.b
+	if source == nil {
+		say("no management cluster answers: going on by the Hetzner API")
+		return nil
+	}
+	object, err := b.clusterAt(ctx, source)
+	if err != nil {
+		return fmt.Errorf("management cluster: %w", err)
+	}
+	if object == nil {
+		say("the management cluster does not hold cluster %s", b.cfg.ClusterName)
+		return nil
+	}
+	if state, err := b.pivotCopy().state(b.cfg.ClusterName); err == nil && state.Phase == pivotMoving {
+		say("a pivot was under way, neither side has everything: going on by the Hetzner API, with both paused")
+		if paused(object) {
+			return nil
+		}
+		return b.setPaused(ctx, source, true)
+	}
+	if object.GetDeletionTimestamp() == nil {
+		say("deleting %s", kube.Describe(object))
+		if err := source.Delete(ctx, object); err != nil && !kube.Absent(err) {
+			return fmt.Errorf("delete %s: %w", kube.Describe(object), err)
+		}
+	}
+	if paused(object) { // only now: what is being deleted is not repaired
+		if err := b.setPaused(ctx, source, false); err != nil && !kube.Absent(err) {
+			return err
+		}
+	}
+	err = o.awaitDeletion(ctx, say, source, removal)
+	if errors.Is(err, errStalled) || errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		say("Cluster API did not finish (%v): going on by the Hetzner API", err)
+		return nil
+	}
+	return err
+}
+
+func (o *Operations) awaitDeletion(ctx context.Context, say flow.Say, source *kube.Cluster, removal *hetzner.Removal) error {
+	b := o.b
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	changes := source.Changes(watching,
+		kube.Selection{List: listOf(clusterKind), Options: []client.ListOption{client.InNamespace(Namespace)}},
+		kube.Selection{List: listOf(hcloudMachineKind), Options: ofCluster(b.cfg.ClusterName)},
+	)
+	last, moved := "", time.Now()
+	w := wait{what: "Cluster API to take the cluster away", within: b.cfg.DestroyTimeout.D(), changes: changes}
+	return w.until(ctx, say, func(ctx context.Context) (string, error) {
+		missing, err := o.undeleted(ctx, source, removal)
+		if err != nil {
+			missing = err.Error()
+		}
+		if missing != last {
+			last, moved = missing, time.Now()
+		}
+		if time.Since(moved) > stallAfter {
+			return "", final(fmt.Errorf("%w: %s", errStalled, missing))
+		}
+		return missing, err
+	})
+}
+
+// undeleted says what is still there. Once the servers are gone, the load balancers of Services are in the way of the
+// network, and nobody is left in the cluster to take them away, or to make them anew.
+func (o *Operations) undeleted(ctx context.Context, source *kube.Cluster, removal *hetzner.Removal) (string, error) {
+	b := o.b
+	object, err := b.clusterAt(ctx, source)
+	if err != nil || object == nil {
+		return "", err
+	}
+	machines, err := list(ctx, source, hcloudMachineKind, b.cfg.ClusterName)
+	if err != nil && !kube.Absent(err) {
+		return "", err
+	}
+	if len(machines) > 0 {
+		var names []string
+		for _, m := range machines {
+			names = append(names, m.GetName())
+		}
+		return "servers " + strings.Join(names, ", "), nil
+	}
+	inventory, err := hetzner.TakeInventory(ctx, b.tools.Hetzner)
+	if err != nil {
+		return "", err
+	}
+	mine := inventory.Of(b.cfg.ClusterName)
+	mine = slices.DeleteFunc(mine, func(r hetzner.Resource) bool {
+		return !slices.Contains([]hetzner.Kind{hetzner.KindServer, hetzner.KindLoadBalancer, hetzner.KindNetwork, hetzner.KindPlacementGroup}, r.Kind)
+	})
+	var names []string
+	for _, r := range mine {
+		names = append(names, r.String())
+		if r.OfService() && mine[0].Kind != hetzner.KindServer {
+			say, err := removal.Remove(ctx, r)
+			if err != nil {
+				return "", final(err)
+			}
+			if say != "" {
+				names = append(names, say)
+			}
+		}
+	}
+	if len(names) == 0 {
+		return "the Cluster object", nil
+	}
+	return strings.Join(names, ", "), nil
+}
+
+// sweep deletes by the Hetzner API whatever is left, in the order of dependencies, until nothing is.
+func (o *Operations) sweep(ctx context.Context, say flow.Say, removal *hetzner.Removal, opts DestroyOptions) error {
+	deleted := map[string]bool{}
+	w := wait{what: "Hetzner to delete", within: o.b.cfg.DestroyTimeout.D(), every: sweepEvery}
+	err := w.until(ctx, say, func(ctx context.Context) (string, error) {
+		inventory, err := hetzner.TakeInventory(ctx, o.b.tools.Hetzner)
+		if err != nil {
+			if errors.Is(err, hetzner.ErrToken) {
+				err = final(err)
+			}
+			return "", err
+		}
+		take := o.divide(inventory, opts).Take
+		for _, r := range take {
+			deleted[r.String()] = true
+		}
+		return sweepOnce(ctx, removal, take)
+	})
+	if err == nil && len(deleted) > 0 {
+		say("%d resources deleted", len(deleted))
+	} else if err == nil {
+		say("nothing is left")
+	}
+	return err
+}
+
+// sweepOnce asks for the deletion of everything that does not wait for something else, and says what is on its way or
+// cannot go yet. One that is refused for good stops what comes after it, but not its own kind.
+func sweepOnce(ctx context.Context, removal *hetzner.Removal, take []hetzner.Resource) (string, error) {
+	var lines []string
+	for _, kind := range hetzner.Kinds() {
+		var refused []error
+		for _, r := range take {
+			if r.Kind != kind {
+				continue
+			}
+			pending, err := removal.Remove(ctx, r)
+			switch {
+			case err != nil:
+				refused = append(refused, err)
+			case pending != "":
+				lines = append(lines, pending)
+			default:
+				lines = append(lines, r.String())
+			}
+		}
+		if len(refused) > 0 {
+			return "", final(errors.Join(refused...))
+		}
+		if kind == hetzner.KindServer && len(lines) > 0 {
+			break // nearly everything else hangs on servers
+		}
+	}
+	return strings.Join(lines, "; "), nil
+}
+
+// deleteManagement deletes the temporary management cluster unless it manages other clusters, or was not made by us.
+func (o *Operations) deleteManagement(ctx context.Context, say flow.Say) error {
+	b := o.b
+	p, name := b.tools.Management, b.cfg.ManagementName()
+	exists, err := p.Exists(ctx, name)
+	if err != nil {
+		say("%s cannot tell whether management cluster %s exists (%v): it is left alone", p.Name(), name, err)
+		return nil
+	}
+	if !exists {
+		return nil
+	}
+	source, _, err := b.openSource(ctx, say)
+	if err != nil {
+		return fmt.Errorf("nothing of cluster %s is left at Hetzner, but management cluster %s is not deleted: %w", b.cfg.ClusterName, name, err)
+	}
+	if source == nil {
+		return nil
+	}
+	others, err := otherClusters(ctx, source, b.cfg.ClusterName)
+	if err != nil {
+		return fmt.Errorf("management cluster %s is not deleted: ask it for Cluster objects: %w", name, err)
+	}
+	if len(others) > 0 {
+		say("leaving management cluster %s: it manages %s", name, strings.Join(others, ", "))
+		return nil
+	}
+	say("deleting management cluster %s (%s)", name, p.Name())
+	err = p.Delete(ctx, name)
+	if errors.Is(err, ErrNotOurs) {
+		say("leaving management cluster %s, with the Secret %s in it: %v", name, TokenSecretName, err)
+		return nil
+	}
+	return err
+}
+
+func otherClusters(ctx context.Context, c *kube.Cluster, but string) ([]string, error) {
+	l := listOf(clusterKind)
+	if err := c.List(ctx, l); err != nil && !kube.Absent(err) {
+		return nil, err
+	}
+	var names []string
+	for _, o := range l.Items {
+		if o.GetNamespace() != Namespace || o.GetName() != but {
+			names = append(names, o.GetNamespace()+"/"+o.GetName())
+		}
+	}
+	return names, nil
+}
+
+// forget removes what opened the cluster: it is gone, and its name may come again.
+func (o *Operations) forget() error {
+	for _, name := range []string{kubeconfigFile, talosconfigFile, managementFile, replacementFile} {
+		if err := os.Remove(o.b.tools.Files.Path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return ForgetPivot(o.b.tools.Files)
+}

@@ -1,0 +1,22 @@
+package steps
+
+import (
+	"context"
+
+	"github.com/slipway-k8s/slipway/internal/hetzner"
+)
+
+// Operations are what is done to a cluster outside the graph of its bootstrap: taking it away, looking for what is left
+// of it, replacing one of its machines. Whoever calls those that change something holds the journal's lock.
+type Operations struct{ b *bootstrapper }
+
+// NewOperations makes them for the cluster of a configuration.
+func NewOperations(cfg Config, tools Tools) *Operations {
+	return &Operations{&bootstrapper{cfg: cfg, tools: tools.withDefaults()}}
+}
+
+// Leftovers is everything in the project that belongs to clusters, of whatever name. It changes nothing.
+func (o *Operations) Leftovers(ctx context.Context) ([]hetzner.Resource, error) {
+	inventory, err := hetzner.TakeInventory(ctx, o.b.tools.Hetzner)
+	return inventory.Resources, err
+}

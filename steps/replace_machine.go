@@ -1,0 +1,399 @@
+package steps
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/talos"
+)
+
+// replacementFile remembers the replacement that is under way, for a run after a killed one: the Machine that was asked
+// for does not exist any more then.
+const replacementFile = "replace-machine.json"
+
+// Replacement is a machine that was replaced.
+type Replacement struct {
+	Asked   string    `json:"asked"` // as the caller named it
+	Machine string    `json:"machine"`
+	UID     types.UID `json:"uid"`
+	Server  string    `json:"server"` // the HCloudMachine's, the server's, the node's and the etcd member's name
+	Before  []string  `json:"before"` // the control plane's Machines
+	New     []string  `json:"new,omitempty"`
+}
+
+// RefusedError says why a machine is not replaced; nothing was changed.
+type RefusedError struct{ Machine, Why string }
+
+// Error implements error.
+func (e *RefusedError) Error() string {
+	return fmt.Sprintf("machine %s is not replaced: %s", e.Machine, e.Why)
+}
+
+// UnknownMachineError says that nothing has the name.
+type UnknownMachineError struct {
+	Name  string
+	Known []string
+}
+
+// Error implements error.
+func (e *UnknownMachineError) Error() string {
+	return fmt.Sprintf("the cluster has no Machine, server or node %q; its Machines are %s", e.Name, strings.Join(e.Known, ", "))
+}
+
+// ReplaceMachine deletes a control plane Machine, if the cluster can do without it, and watches the one that Cluster API
+// makes in its place into etcd and to Ready. name is the Machine's, or its server's, which is the node's. A machine health
+// check only marks a Machine of this control plane provider, so somebody has to.
+//
+// It is also the way out when a server has vanished: CAPH makes it anew under the same name, with an empty disk, while
+// etcd still counts the dead member of that name, so the newcomer does not get in.
+func (o *Operations) ReplaceMachine(ctx context.Context, say flow.Say, name string) (Replacement, error) {
+	manager, where, err := o.manager(ctx, say)
+	if err != nil {
+		return Replacement{}, err
+	}
+	say("%s manages cluster %s", where, o.b.cfg.ClusterName)
+	workload, err := o.b.connect(kubeconfigFile)
+	if err != nil {
+		return Replacement{}, fmt.Errorf("cluster %s: %w", o.b.cfg.ClusterName, err)
+	}
+	r, err := o.replacement(ctx, manager, name)
+	if err != nil {
+		return Replacement{}, err
+	}
+	if err := o.removeMachine(ctx, say, manager, r); err != nil {
+		return Replacement{}, err
+	}
+	if r.New, err = o.awaitReplacement(ctx, say, manager, workload, r); err != nil {
+		return Replacement{}, err
+	}
+	if err := os.Remove(o.b.tools.Files.Path(replacementFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return Replacement{}, err
+	}
+	return r, o.refreshTalosconfig(ctx, say, manager)
+}
+
+// manager is the cluster that holds the Cluster object, unpaused: the cluster itself after a pivot, else the temporary
+// one.
+func (o *Operations) manager(ctx context.Context, say flow.Say) (_ *kube.Cluster, where string, err error) {
+	name := o.b.cfg.ClusterName
+	self, selfErr := o.selfManaged(ctx)
+	source, _, sourceErr := o.b.openSource(ctx, say)
+	for _, c := range []struct {
+		cluster *kube.Cluster
+		where   string
+	}{{self, "the cluster itself"}, {source, "management cluster " + o.b.cfg.ManagementName()}} {
+		if c.cluster == nil {
+			continue
+		}
+		object, err := o.b.clusterAt(ctx, c.cluster)
+		switch {
+		case err != nil:
+			return nil, "", fmt.Errorf("%s: %w", c.where, err)
+		case object == nil:
+			continue
+		case object.GetDeletionTimestamp() != nil:
+			return nil, "", fmt.Errorf("%s is being deleted", kube.Describe(object))
+		case !paused(object):
+			return c.cluster, c.where, nil
+		}
+		selfErr = errors.Join(selfErr, fmt.Errorf("%s is paused in %s: unpause it, or let pivot finish", kube.Describe(object), c.where))
+	}
+	if err := errors.Join(selfErr, sourceErr); err != nil {
+		return nil, "", fmt.Errorf("nobody manages cluster %s: %w", name, err)
+	}
+	return nil, "", fmt.Errorf("nobody manages cluster %s: neither it nor a management cluster holds its Cluster object", name)
+}
+
+// replacement finds the machine; or the record of a run that was killed after it had deleted it.
+func (o *Operations) replacement(ctx context.Context, manager *kube.Cluster, name string) (Replacement, error) {
+	all, err := list(ctx, manager, machineKind, o.b.cfg.ClusterName)
+	if err != nil {
+		return Replacement{}, err
+	}
+	machines := controlPlaneMachines(all)
+	var known []string
+	for _, m := range machines {
+		known = append(known, m.GetName())
+	}
+	for _, m := range all {
+		r := Replacement{Asked: name, Machine: m.GetName(), UID: m.GetUID(), Server: text(&m, "spec", "infrastructureRef", "name"), Before: known}
+		if name != r.Machine && name != r.Server {
+			continue
+		}
+		if !slices.Contains(known, r.Machine) {
+			return Replacement{}, &RefusedError{r.Machine, "it is not one of the control plane; delete the Machine with kubectl, its MachineDeployment makes another"}
+		}
+		if was, ok := o.underway(); ok && was.UID == r.UID {
+			return was, nil // its list of Machines is from before
+		}
+		return r, nil
+	}
+	if was, ok := o.underway(); ok && (name == was.Asked || name == was.Machine || name == was.Server) {
+		return was, nil
+	}
+	return Replacement{}, &UnknownMachineError{Name: name, Known: known}
+}
+
+func (o *Operations) underway() (r Replacement, ok bool) {
+	data, err := o.b.tools.Files.Read(replacementFile)
+	return r, err == nil && json.Unmarshal(data, &r) == nil
+}
+
+// removeMachine deletes the Machine, once etcd can do without it.
+func (o *Operations) removeMachine(ctx context.Context, say flow.Say, manager *kube.Cluster, r Replacement) error {
+	machine, err := get(ctx, manager, machineKind, r.Machine)
+	if kube.Absent(err) || err == nil && (machine.GetUID() != r.UID || machine.GetDeletionTimestamp() != nil) {
+		say("Machine %s is deleted already", r.Machine)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := o.expendable(ctx, say, manager, r); err != nil {
+		return err
+	}
+	record, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := o.b.tools.Files.Write(replacementFile, append(record, '\n')); err != nil {
+		return err
+	}
+	say("deleting %s", kube.Describe(machine))
+	if err := manager.Delete(ctx, machine, client.Preconditions{UID: &r.UID}); err != nil && !kube.Absent(err) {
+		return fmt.Errorf("delete %s: %w", kube.Describe(machine), err)
+	}
+	return nil
+}
+
+// expendable asks etcd whether its quorum stands without a machine's member.
+func (o *Operations) expendable(ctx context.Context, say flow.Say, manager *kube.Cluster, r Replacement) error {
+	ctx, cancel := context.WithTimeout(ctx, lookWithin)
+	defer cancel()
+	e, err := o.askEtcd(ctx, manager, r.Machine)
+	if err != nil {
+		return &RefusedError{r.Machine, fmt.Sprintf("etcd cannot be asked whether it can do without it: %v", err)}
+	}
+	if why := e.needs(r.Server); why != "" {
+		return &RefusedError{r.Machine, why}
+	}
+	say("etcd keeps its quorum without %s: %s", r.Server, e)
+	return nil
+}
+
+// etcdView is what is known of etcd through the machines that were asked.
+type etcdView struct {
+	members []talos.EtcdMember
+	health  map[string]error // node → why its member does not serve; nil: it does
+}
+
+// String is "of 3 voting members, a and b are healthy".
+func (e etcdView) String() string {
+	return fmt.Sprintf("of %d voting members %s healthy", len(e.voters()), sentenceOf(e.healthyBut("")))
+}
+
+func sentenceOf(names []string) string {
+	switch len(names) {
+	case 0:
+		return "none is"
+	case 1:
+		return names[0] + " is"
+	}
+	return strings.Join(names, ", ") + " are"
+}
+
+func (e etcdView) voters() []string {
+	var names []string
+	for _, m := range e.members {
+		if !m.Learner {
+			names = append(names, m.Name)
+		}
+	}
+	return names
+}
+
+func (e etcdView) healthyBut(name string) []string {
+	var healthy []string
+	for _, v := range e.voters() {
+		if why, asked := e.health[v]; v != name && asked && why == nil {
+			healthy = append(healthy, v)
+		}
+	}
+	return healthy
+}
+
+// needs says why etcd needs a member; empty if a majority of the voters, counting it as lost, is healthy.
+func (e etcdView) needs(name string) string {
+	voters, healthy := e.voters(), e.healthyBut(name)
+	quorum := len(voters)/2 + 1
+	if len(healthy) >= quorum {
+		return ""
+	}
+	var why reasons
+	for _, v := range voters {
+		switch err, asked := e.health[v]; {
+		case v == name || asked && err == nil:
+		case !asked:
+			why.add(v, "no Machine has this name")
+		default:
+			why.add(v, err.Error())
+		}
+	}
+	line := fmt.Sprintf("etcd would lose its quorum: of %d voting members %d must be healthy without %s, and %s", len(voters), quorum, name, sentenceOf(healthy))
+	return strings.Join(append([]string{line}, why.lines()...), "; ")
+}
+
+// askEtcd asks every control plane machine but one how its etcd is, and a healthy one for the members.
+func (o *Operations) askEtcd(ctx context.Context, manager *kube.Cluster, but string) (etcdView, error) {
+	config, err := secretValue(ctx, manager, o.b.cfg.ClusterName+"-talosconfig", "talosconfig")
+	if err != nil {
+		return etcdView{}, err
+	}
+	t, err := o.b.tools.Talos(config)
+	if err != nil {
+		return etcdView{}, err
+	}
+	machines, err := list(ctx, manager, machineKind, o.b.cfg.ClusterName)
+	if err != nil {
+		return etcdView{}, err
+	}
+	machines = slices.DeleteFunc(controlPlaneMachines(machines), func(m unstructured.Unstructured) bool { return m.GetName() == but })
+	e := etcdView{health: map[string]error{}}
+	var asking sync.WaitGroup
+	var mu sync.Mutex
+	for _, m := range machines {
+		asking.Go(func() {
+			members, err := askMember(ctx, t, &m)
+			mu.Lock()
+			defer mu.Unlock()
+			e.health[text(&m, "spec", "infrastructureRef", "name")] = err
+			if err == nil {
+				e.members = members
+			}
+		})
+	}
+	asking.Wait()
+	if e.members == nil {
+		var why reasons
+		for name, err := range e.health {
+			why.add(name, err.Error())
+		}
+		slices.Sort(why.order)
+		return etcdView{}, fmt.Errorf("no other member answers: %s", strings.Join(why.lines(), "; "))
+	}
+	return e, nil
+}
+
+// askMember asks one machine, at the first of its addresses that answers.
+func askMember(ctx context.Context, t TalosClient, machine *unstructured.Unstructured) ([]talos.EtcdMember, error) {
+	err := errors.New("it has no address yet")
+	for _, address := range append(addresses(machine, addressExternal), addresses(machine, addressInternal)...) {
+		var node talos.Node
+		asking, cancel := context.WithTimeout(ctx, askTalosWithin)
+		if node, err = t.Ask(asking, address); err == nil && !node.Healthy {
+			err = fmt.Errorf("its etcd is %q and does not call itself healthy", node.Etcd)
+		}
+		var members []talos.EtcdMember
+		if err == nil {
+			members, err = t.EtcdMembers(asking, address)
+		}
+		cancel()
+		if err == nil {
+			return members, nil
+		}
+	}
+	return nil, err
+}
+
+// awaitReplacement waits until the control plane is whole again: as many Machines as wanted, each a Ready node and a
+// voting member of etcd, and nobody else in it.
+func (o *Operations) awaitReplacement(ctx context.Context, say flow.Say, manager, workload *kube.Cluster, r Replacement) ([]string, error) {
+	b := o.b
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	changes := merge(watching,
+		manager.Changes(watching, kube.Selection{List: listOf(machineKind), Options: ofCluster(b.cfg.ClusterName)}),
+		workload.Changes(watching, kube.Selection{List: &corev1.NodeList{}}),
+	)
+	var made []string
+	within := b.cfg.ControlPlaneTimeout.D() + b.cfg.NodesTimeout.D()
+	w := wait{what: "the replacement of " + r.Machine, within: within, changes: changes}
+	err := w.until(ctx, say, func(ctx context.Context) (string, error) {
+		roll, err := b.readRoll(ctx, manager, workload)
+		if err != nil {
+			return "", err
+		}
+		made = nil
+		var missing []string
+		servers := []string{}
+		for _, m := range controlPlaneMachines(roll.machines) {
+			servers = append(servers, text(&m, "spec", "infrastructureRef", "name"))
+			switch {
+			case m.GetUID() == r.UID:
+				missing = append(missing, fmt.Sprintf("Machine %s is still being deleted (%s)", r.Machine, orNothing(troubles(&m))))
+			case !slices.Contains(r.Before, m.GetName()):
+				made = append(made, m.GetName())
+			}
+		}
+		missing = append(missing, roll.missing(b.cfg.NetworkCIDR)...)
+		if len(missing) > 0 {
+			return strings.Join(missing, "; "), nil
+		}
+		e, err := o.askEtcd(ctx, manager, "")
+		if err != nil {
+			return "", err
+		}
+		return e.differs(servers), nil
+	})
+	return made, err
+}
+
+func orNothing(s string) string {
+	if s == "" {
+		return "nothing is said against it"
+	}
+	return s
+}
+
+// differs says in what etcd's voters are not exactly the wanted ones, all healthy.
+func (e etcdView) differs(servers []string) string {
+	var missing []string
+	for _, s := range servers {
+		if !slices.Contains(e.voters(), s) {
+			missing = append(missing, s+" does not vote in etcd yet")
+		} else if err := e.health[s]; err != nil {
+			missing = append(missing, s+": "+err.Error())
+		}
+	}
+	for _, m := range e.members {
+		if !slices.Contains(servers, m.Name) {
+			missing = append(missing, "etcd still counts "+m.Name)
+		}
+	}
+	return strings.Join(missing, "; ")
+}
+
+// refreshTalosconfig writes the list of nodes anew.
+func (o *Operations) refreshTalosconfig(ctx context.Context, say flow.Say, manager *kube.Cluster) error {
+	ip, err := o.b.loadBalancerIP(ctx, manager)
+	if err != nil {
+		return err
+	}
+	c := Cluster{Name: o.b.cfg.ClusterName, ControlPlane: o.b.cfg.ControlPlaneName(), LoadBalancerIP: ip}
+	_, err = o.b.writeTalosconfig(ctx, say, manager, c)
+	return err
+}
