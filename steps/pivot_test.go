@@ -68,7 +68,7 @@ func newPivotWorld(t *testing.T) *pivotWorld {
 		}
 	}
 	cfg := Defaults()
-	cfg.NodesTimeout = Duration(3 * time.Second)
+	cfg.NodesTimeout = Duration(2 * time.Second)
 	w.b = &bootstrapper{cfg: cfg, vars: cfg.variables(), tools: Tools{
 		Hetzner: w.hetzner.Client(hetznertest.Token), Management: w.provider, Files: w.files,
 		Clusterctl: func(context.Context, config.Client) (Clusterctl, error) { return w, nil },
