@@ -76,12 +76,22 @@ func (b *bootstrapper) abortable(ctx context.Context, s sides, st standing) (clu
 	if st.target == nil && len(copied) == 0 && !paused(st.source) {
 		return none, errNothingToAbort
 	}
+	arrived, err := clusterapi.Read(ctx, s.target, Namespace, TokenSecretName)
+	if err != nil {
+		return none, fmt.Errorf("cluster %s: %w", b.cfg.ClusterName, err)
+	}
+	// Where the copy was lost, what the target has tells what the source had.
+	for _, o := range arrived.All() {
+		copied = append(copied, &o)
+	}
 	var missing []string
 	for _, o := range copied {
-		if !slices.ContainsFunc(inv.All(), func(is unstructured.Unstructured) bool { return clusterapi.KeyOf(&is) == clusterapi.KeyOf(o) }) {
-			missing = append(missing, clusterapi.KeyOf(o).String())
+		key := clusterapi.KeyOf(o)
+		if !slices.ContainsFunc(inv.All(), func(is unstructured.Unstructured) bool { return clusterapi.KeyOf(&is) == key }) {
+			missing = append(missing, key.String())
 		}
 	}
+	missing = slices.Compact(slices.Sorted(slices.Values(missing)))
 	// A cluster that was never paused lives on, and an object of it may go for its own reasons.
 	if len(missing) > 0 && paused(st.source) {
 		return none, tooLate("the management cluster does not hold " + strings.Join(missing, ", ") + " any more")

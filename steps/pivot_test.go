@@ -385,6 +385,11 @@ func TestAbortComesTooLate(t *testing.T) {
 		if _, err := w.pivot(t); lives < 26 && !errors.Is(err, errKilled) {
 			t.Fatal(err)
 		}
+		if lives == 11 { // one object is gone, and only the target still tells of it
+			if err := os.RemoveAll(w.files.Path(pivotFolder)); err != nil {
+				t.Fatal(err)
+			}
+		}
 		writes := len(w.source.Writes()) + len(w.target.Writes())
 		err := w.b.abortPivot(t.Context(), w.say)
 		if err == nil || !strings.Contains(err.Error(), "too late") {
