@@ -13,7 +13,7 @@ import (
 
 const (
 	// imageLookEvery is short because a look is two requests, and what it waits for takes seconds.
-	imageLookEvery = time.Second
+	imageLookEvery = 500 * time.Millisecond
 	// imageStillEvery is how often the upload says that it still goes on: writing the disk takes minutes without a word.
 	imageStillEvery = 30 * time.Second
 	// tidyWithin bounds the wait for temporary servers to go. It is part of the step's overhead.

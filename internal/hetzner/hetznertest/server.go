@@ -11,6 +11,7 @@ import (
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
+	"k8s.io/apimachinery/pkg/labels"
 )
 
 // Token is the one that the server takes.
@@ -80,7 +81,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	q := r.URL.Query()
 	named := func(name string) bool { return q.Get("name") == "" || q.Get("name") == name }
-	chosen := func(labels map[string]string) bool { return matches(q.Get("label_selector"), labels) }
+	chosen := func(of map[string]string) bool { return matches(q.Get("label_selector"), of) }
 	switch r.URL.Path {
 	case "/locations":
 		all := []schema.Location{nbg1, {ID: 2, Name: "fsn1", NetworkZone: "eu-central"}}
@@ -101,6 +102,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		})})
 	case "/networks":
 		reply(w, http.StatusOK, map[string]any{"networks": keep(s.networks, func(n schema.Network) bool { return chosen(n.Labels) })})
+	case "/ssh_keys":
+		reply(w, http.StatusOK, map[string]any{"ssh_keys": []any{}}) // what makes some works with a Project
 	case "/servers":
 		reply(w, http.StatusOK, map[string]any{"servers": keep(s.servers, func(v schema.Server) bool { return chosen(v.Labels) })})
 	default:
@@ -112,10 +115,10 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// matches knows the selectors "" and "key==value".
-func matches(selector string, labels map[string]string) bool {
-	key, value, ok := strings.Cut(selector, "==")
-	return !ok || labels[key] == value
+// matches knows every selector; one that is none selects nothing.
+func matches(selector string, of map[string]string) bool {
+	parsed, err := labels.Parse(selector)
+	return err == nil && parsed.Matches(labels.Set(of))
 }
 
 func keep[T any](all []T, want func(T) bool) []T {

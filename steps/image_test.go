@@ -1,0 +1,484 @@
+package steps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/apricote/hcloud-upload-image/hcloudimages"
+	"github.com/hetznercloud/hcloud-go/v2/hcloud"
+	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
+)
+
+const testImage = "talos-amd64-v1.12.2"
+
+// studio is a Hetzner project in which runs make images.
+type studio struct {
+	*hetznertest.Project
+	t     *testing.T
+	state string
+	cfg   Config
+	// During is called by every upload between the boot of its server and its snapshot.
+	during func(ctx context.Context)
+}
+
+func newStudio(t *testing.T) *studio {
+	s := &studio{Project: hetznertest.NewProject(), t: t, state: t.TempDir(), cfg: Defaults(), during: func(context.Context) {}}
+	s.cfg.ImageTimeout = Duration(20 * time.Second)
+	t.Cleanup(s.Close)
+	return s
+}
+
+// run runs the step image through a transport; nil: the usual one. It returns the last lines that it said.
+func (s *studio) run(ctx context.Context, transport http.RoundTripper) (Image, []string, error) {
+	plan, err := New(s.cfg, Tools{
+		Hetzner: s.Client(transport), Management: &fakeProvider{}, Files: Files(s.state), Upload: s.upload,
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	journal := flow.Memory()
+	var said []string
+	_, err = plan.Graph.Run(ctx, flow.Options{Journal: journal, Targets: []string{"image"}, Observe: func(e flow.Event) { said = append(said, e.Message) }})
+	if err != nil {
+		return Image{}, said, err
+	}
+	image, _, err := flow.Restore(ctx, journal, plan.Image)
+	return image, said, err
+}
+
+func (s *studio) mustRun() Image {
+	s.t.Helper()
+	image, said, err := s.run(s.t.Context(), nil)
+	if err != nil {
+		s.t.Fatalf("%v\n%s", err, strings.Join(said, "\n"))
+	}
+	return image
+}
+
+// upload makes the requests of hcloudimages v1.3.0, its clean-up included, and no SSH.
+func (s *studio) upload(ctx context.Context, c *hcloud.Client, o hcloudimages.UploadOptions) (*hcloud.Image, error) {
+	labels := maps.Clone(o.Labels)
+	labels[hcloudimages.CreatedByLabel] = hcloudimages.CreatedByValue
+	key, _, err := c.SSHKey.Create(ctx, hcloud.SSHKeyCreateOpts{Name: "upload", PublicKey: "ssh-ed25519 AAAA", Labels: labels})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _, _ = c.SSHKey.Delete(ctx, key) }()
+	made, _, err := c.Server.Create(ctx, hcloud.ServerCreateOpts{
+		Name: "upload", ServerType: o.ServerType, Location: o.Location, Image: &hcloud.Image{Name: "ubuntu-24.04"},
+		SSHKeys: []*hcloud.SSHKey{key}, Labels: labels, StartAfterCreate: hcloud.Ptr(false),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("creating the temporary server failed: %w", err)
+	}
+	if err := c.Action.WaitFor(ctx, made.Action); err != nil {
+		return nil, err
+	}
+	defer func() { _, _, _ = c.Server.DeleteWithResult(ctx, made.Server) }()
+	rescue, _, err := c.Server.EnableRescue(ctx, made.Server, hcloud.ServerEnableRescueOpts{Type: hcloud.ServerRescueTypeLinux64, SSHKeys: []*hcloud.SSHKey{key}})
+	if err != nil {
+		return nil, err
+	}
+	if err := c.Action.WaitFor(ctx, rescue.Action); err != nil {
+		return nil, err
+	}
+	on, _, err := c.Server.Poweron(ctx, made.Server)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.Action.WaitFor(ctx, on); err != nil {
+		return nil, err
+	}
+	s.during(ctx)
+	taken, _, err := c.Server.CreateImage(ctx, made.Server, &hcloud.ServerCreateImageOpts{Type: hcloud.ImageTypeSnapshot, Description: o.Description, Labels: labels})
+	if err != nil {
+		return nil, err
+	}
+	return taken.Image, c.Action.WaitFor(ctx, taken.Action)
+}
+
+// finished checks that one image is there, and nothing temporary.
+func (s *studio) finished(image Image) {
+	s.t.Helper()
+	images := s.Images()
+	if len(images) != 1 || images[0].ID != image.ID || images[0].Status != "available" {
+		s.t.Errorf("images %+v, the step's is %d", images, image.ID)
+	}
+	if len(s.Servers())+len(s.Keys()) > 0 {
+		s.t.Errorf("left over: servers %+v, keys %+v", s.Servers(), s.Keys())
+	}
+}
+
+func ours(run string) map[string]string {
+	return map[string]string{
+		"apricote.de/created-by": "hcloud-upload-image", "slipway-cluster": "k8s", "slipway-run": run,
+		"caph-image-name": testImage, "os": "talos", "arch": "amd64",
+	}
+}
+
+func TestImageIsMade(t *testing.T) {
+	t.Parallel()
+	s := newStudio(t)
+	image := s.mustRun()
+	s.finished(image)
+	made := s.Images()[0]
+	for key, want := range map[string]string{
+		"os": "talos", "caph-image-name": testImage, "arch": "amd64", "slipway-cluster": "k8s", "slipway-schematic": "ce4c980550dd2ab1",
+	} {
+		if made.Labels[key] != want {
+			t.Errorf("label %s is %q, want %q", key, made.Labels[key], want)
+		}
+	}
+	if made.Architecture != "x86" || made.DiskSize != 40 || made.Description != "Talos Linux v1.12.2 amd64" {
+		t.Errorf("made %+v", made) // on cx23: the smallest disk, and not the cheaper one that is about to vanish
+	}
+	before := len(s.Writes())
+	if again := s.mustRun(); again.ID != image.ID || len(s.Writes()) > before {
+		t.Errorf("the next run has image %d, and wrote %v", again.ID, s.Writes()[before:])
+	}
+}
+
+func TestImageForBothArchitectures(t *testing.T) {
+	t.Parallel()
+	s := newStudio(t)
+	s.cfg.ServerType, s.cfg.ImageArchitectures = "cax21", "amd64, arm64"
+	image := s.mustRun()
+	if image.Name != "talos-arm64-v1.12.2" || len(image.Others) != 1 || image.Others[0].Name != testImage || len(s.Images()) != 2 {
+		t.Errorf("made %+v; the project has %+v", image, s.Images())
+	}
+}
+
+// mortal is a client's transport that dies with a request: before it is sent, or when its answer was to be read. The process is
+// dead with it.
+type mortal struct {
+	at       int
+	answered bool // the request is served before the end
+	die      func()
+
+	mu   sync.Mutex
+	seen int
+}
+
+var errDead = errors.New("killed")
+
+func (m *mortal) RoundTrip(r *http.Request) (*http.Response, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.seen++
+	if m.seen < m.at || m.at == 0 {
+		return http.DefaultTransport.RoundTrip(r)
+	}
+	if m.seen == m.at && m.answered {
+		if a, err := http.DefaultTransport.RoundTrip(r.WithContext(context.WithoutCancel(r.Context()))); err == nil {
+			a.Body.Close()
+		}
+	}
+	m.die()
+	return nil, errDead
+}
+
+// TestImageSurvivesAKillAtEveryRequest kills a run before and after each of its requests.
+func TestImageSurvivesAKillAtEveryRequest(t *testing.T) {
+	t.Parallel()
+	undisturbed := newStudio(t)
+	undisturbed.mustRun()
+	total := undisturbed.Requests()
+	if total < 15 {
+		t.Fatalf("an upload took %d requests", total)
+	}
+	for at := 1; at <= total; at++ {
+		for _, answered := range []bool{false, true} {
+			t.Run(fmt.Sprintf("request %d, answered %v", at, answered), func(t *testing.T) {
+				t.Parallel()
+				s := newStudio(t)
+				foreign(s)
+				ctx, die := context.WithCancel(t.Context())
+				defer die()
+				if _, _, err := s.run(ctx, &mortal{at: at, answered: answered, die: die}); err == nil {
+					t.Fatal("it was not killed")
+				}
+				image := s.mustRun()
+				withoutForeign(s)
+				s.finished(image)
+			})
+		}
+	}
+}
+
+// foreign plants what is not ours to touch: made by the same library for somebody else, and for another cluster of ours, which
+// may be at work on another image.
+func foreign(s *studio) {
+	library := map[string]string{"apricote.de/created-by": "hcloud-upload-image"}
+	s.PutServer(schema.Server{ID: 1, Name: "hcloud-upload-image-1", Labels: library})
+	s.PutKey(schema.SSHKey{ID: 2, Name: "hcloud-upload-image-1", Labels: library})
+	other := ours("another-run")
+	other["slipway-cluster"], other["caph-image-name"] = "other", "talos-amd64-v1.11.0"
+	s.PutServer(schema.Server{ID: 3, Name: "hcloud-upload-image-3", Labels: other, Created: time.Now().Add(-24 * time.Hour)})
+	s.PutImage(schema.Image{ID: 4, Type: "snapshot", Status: "available", Architecture: "x86", Labels: map[string]string{"os": "talos"}, Description: testImage})
+	s.PutImage(schema.Image{ID: 5, Type: "snapshot", Status: "available", Architecture: "arm", Labels: map[string]string{"caph-image-name": testImage}})
+}
+
+// withoutForeign checks that it is there still, and takes it away.
+func withoutForeign(s *studio) {
+	s.t.Helper()
+	servers, keys, images := s.Servers(), s.Keys(), s.Images()
+	if len(servers) < 2 || servers[0].ID != 1 || servers[1].ID != 3 || len(keys) < 1 || keys[0].ID != 2 || len(images) < 2 || images[0].ID != 4 || images[1].ID != 5 {
+		s.t.Fatalf("something foreign was touched: servers %+v, keys %+v, images %+v", servers, keys, images)
+	}
+	c := s.Client(nil)
+	for _, id := range []int64{1, 3} {
+		deleted, _, err := c.Server.DeleteWithResult(s.t.Context(), &hcloud.Server{ID: id})
+		if err == nil {
+			err = c.Action.WaitFor(s.t.Context(), deleted.Action)
+		}
+		if err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	if _, err := c.SSHKey.Delete(s.t.Context(), &hcloud.SSHKey{ID: 2}); err != nil {
+		s.t.Fatal(err)
+	}
+	s.Drop(4)
+	s.Drop(5)
+}
+
+func TestInterruptedImageTidiesUp(t *testing.T) {
+	t.Parallel()
+	s := newStudio(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	s.during = func(ctx context.Context) { // as the library, which waits for its SSH command whatever happens
+		cancel()
+		<-ctx.Done()
+		time.Sleep(50 * time.Millisecond)
+	}
+	if _, _, err := s.run(ctx, nil); !errors.Is(err, context.Canceled) {
+		t.Fatalf("got %v", err)
+	}
+	if servers := s.Servers(); len(s.Keys()) > 0 || len(servers) > 1 || len(servers) == 1 && servers[0].Status != "deleting" {
+		t.Errorf("left over: servers %+v, keys %+v", servers, s.Keys())
+	}
+	s.during = func(context.Context) {}
+	s.finished(s.mustRun())
+}
+
+func TestImageOutOfStock(t *testing.T) {
+	t.Parallel()
+	s := newStudio(t)
+	s.SellOut("cx23")
+	s.finished(s.mustRun())
+	if disk := s.Images()[0].DiskSize; disk != 80 {
+		t.Errorf("made with a disk of %v GB", disk)
+	}
+	s = newStudio(t)
+	s.SellOut("cx23")
+	s.SellOut("cx33") // cx43's disk is larger than the servers'
+	_, said, err := s.run(t.Context(), nil)
+	if err == nil || !strings.Contains(err.Error(), "resource_unavailable") || !slices.Contains(said, "cx33 is out of stock in nbg1") {
+		t.Errorf("got %v, said %q", err, said)
+	}
+	if len(s.Servers())+len(s.Keys())+len(s.Images()) > 0 {
+		t.Error("something is left over")
+	}
+}
+
+// made is a snapshot that a run made, or is making.
+func made(run, status string) schema.Image {
+	created := time.Now()
+	return schema.Image{Type: "snapshot", Status: status, Architecture: "x86", Labels: ours(run), Created: &created}
+}
+
+func TestSnapshotWhoseCreationFailedIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	s := newStudio(t)
+	id := s.PutImage(made("a-dead-run", "creating"))
+	s.FailCreation(id)
+	image := s.mustRun()
+	if image.ID == id {
+		t.Error("the failed snapshot is taken for the image")
+	}
+	s.finished(image)
+}
+
+func TestBrokenSnapshotOfOthersIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	for _, status := range []string{"creating", "unavailable"} {
+		s := newStudio(t)
+		by := made("", status)
+		by.Labels = map[string]string{"caph-image-name": testImage}
+		id := s.PutImage(by)
+		s.FailCreation(id)
+		_, _, err := s.run(t.Context(), nil)
+		if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("snapshot %d", id)) || len(s.Writes()) > 0 {
+			t.Errorf("%s: got %v; wrote %v", status, err, s.Writes())
+		}
+	}
+}
+
+func TestTwoRunsAtOnce(t *testing.T) {
+	t.Parallel()
+	t.Run("the other came first", func(t *testing.T) {
+		t.Parallel()
+		s := newStudio(t)
+		first := made("another-run", "available")
+		first.ID = 50
+		s.during = func(context.Context) { s.PutImage(first) }
+		if image := s.mustRun(); image.ID != 50 {
+			t.Errorf("image %d stays", image.ID)
+		}
+		s.finished(Image{ID: 50})
+	})
+	t.Run("the other came second, and takes its own back", func(t *testing.T) {
+		t.Parallel()
+		s := newStudio(t)
+		second := made("another-run", "available")
+		second.ID = 5000
+		s.during = func(context.Context) {
+			s.PutImage(second)
+			time.AfterFunc(300*time.Millisecond, func() { s.Drop(5000) })
+		}
+		image := s.mustRun()
+		if image.ID == 5000 {
+			t.Error("the second one stays")
+		}
+		s.finished(image)
+	})
+	t.Run("the other is at work", func(t *testing.T) {
+		t.Parallel()
+		s := newStudio(t)
+		s.PutServer(schema.Server{ID: 7, Name: "theirs", Labels: ours("another-run"), Status: "running", Created: time.Now()})
+		time.AfterFunc(300*time.Millisecond, func() { s.PutImage(made("another-run", "available")) })
+		image, said, err := s.run(t.Context(), nil)
+		if err != nil || image.ID == 0 || len(s.Writes()) > 0 {
+			t.Errorf("got %+v, %v; wrote %v", image, err, s.Writes())
+		}
+		if !slices.ContainsFunc(said, func(line string) bool { return strings.Contains(line, "another run, for cluster k8s") }) {
+			t.Errorf("said %q", said)
+		}
+	})
+	t.Run("the other died long ago", func(t *testing.T) {
+		t.Parallel()
+		s := newStudio(t)
+		s.PutServer(schema.Server{ID: 7, Name: "theirs", Labels: ours("another-run"), Status: "running", Created: time.Now().Add(-time.Hour)})
+		s.finished(s.mustRun())
+	})
+}
+
+func TestSeveralImagesAreForAPerson(t *testing.T) {
+	t.Parallel()
+	for what, labels := range map[string]map[string]string{
+		"made by hand":       {"caph-image-name": testImage},
+		"made by a dead run": ours("a-dead-run"),
+	} {
+		s := newStudio(t)
+		long := time.Now().Add(-time.Hour)
+		first := s.PutImage(schema.Image{Type: "snapshot", Status: "available", Architecture: "x86", Labels: ours("one"), Created: &long})
+		second := s.PutImage(schema.Image{Type: "snapshot", Status: "available", Architecture: "x86", Labels: labels, Created: &long})
+		_, _, err := s.run(t.Context(), nil)
+		if err == nil || len(s.Writes()) > 0 {
+			t.Fatalf("%s: got %v; wrote %v", what, err, s.Writes())
+		}
+		for _, want := range []string{fmt.Sprintf("snapshot %d", first), fmt.Sprintf("snapshot %d", second), "image --prune"} {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v does not say %s", what, err, want)
+			}
+		}
+		pruned(t, s, first, second)
+	}
+}
+
+// pruned prunes two snapshots of which the newer, keep, stays.
+func pruned(t *testing.T, s *studio, gone, keep int64) {
+	t.Helper()
+	c := s.Client(nil)
+	if _, _, err := c.Image.Update(t.Context(), &hcloud.Image{ID: keep}, hcloud.ImageUpdateOpts{}); err == nil {
+		t.Fatal("the fake updates images: prune must not")
+	}
+	before := len(s.Writes())
+	plan, err := PlanPruning(t.Context(), s.cfg, Tools{Hetzner: c})
+	if err != nil || len(plan) != 1 || plan[0].Keep.ID != keep || len(plan[0].Delete) != 1 || plan[0].Delete[0].ID != gone {
+		t.Fatalf("plan %+v, %v", plan, err)
+	}
+	if len(s.Writes()) > before {
+		t.Fatalf("planning wrote %v", s.Writes()[before:])
+	}
+	if err := plan[0].Prune(t.Context(), Tools{Hetzner: c}); err != nil {
+		t.Fatal(err)
+	}
+	s.finished(Image{ID: keep})
+}
+
+func TestImageOfAnotherSchematic(t *testing.T) {
+	t.Parallel()
+	s := newStudio(t)
+	image := made("one", "available")
+	image.Labels["slipway-schematic"] = "376567988ad37013"
+	s.PutImage(image)
+	_, _, err := s.run(t.Context(), nil)
+	if err == nil || !strings.Contains(err.Error(), "376567988ad37013") || !strings.Contains(err.Error(), "IMAGE_NAME") || len(s.Writes()) > 0 {
+		t.Errorf("got %v; wrote %v", err, s.Writes())
+	}
+}
+
+func TestIdentityStays(t *testing.T) {
+	b := &bootstrapper{tools: Tools{Files: Files(t.TempDir())}}
+	first, err := b.identity()
+	if err != nil || !identityForm.MatchString(first) {
+		t.Fatalf("got %q, %v", first, err)
+	}
+	if again, err := b.identity(); err != nil || again != first {
+		t.Errorf("then %q, %v", again, err)
+	}
+	if other, err := (&bootstrapper{tools: Tools{Files: Files(t.TempDir())}}).identity(); err != nil || other == first {
+		t.Errorf("another folder has %q, %v", other, err)
+	}
+}
+
+// TestSchematicInsideTheCommand holds the built-in schematic against the guide's id, which the Packer template has too.
+func TestSchematicInsideTheCommand(t *testing.T) {
+	commands, err := PackerCommands(Defaults(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	template, err := os.ReadFile(filepath.Join("..", packerTemplate))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(commands) != 2 || !strings.Contains(commands[1], "schematic="+knownSchematic+" ") || !strings.Contains(string(template), `"`+knownSchematic+`"`) {
+		t.Errorf("commands %q", commands)
+	}
+	for _, v := range regexp.MustCompile(`-var (\w+)=`).FindAllStringSubmatch(commands[1], -1) {
+		if !strings.Contains(string(template), `variable "`+v[1]+`"`) {
+			t.Errorf("the Packer template has no variable %s", v[1])
+		}
+	}
+}
+
+func TestPackerCommandsOfAChangedSchematic(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "bootstrap"), "schematic.yaml", "customization: {}\n")
+	cfg := Defaults()
+	cfg.ServerType, cfg.ImageName, cfg.ImageArchitectures = "cax21", "it's mine", "amd64"
+	commands, err := PackerCommands(cfg, dir)
+	if err != nil || len(commands) != 4 {
+		t.Fatalf("got %q, %v", commands, err)
+	}
+	if !strings.HasPrefix(commands[1], "curl --fail --data-binary @"+dir) || !strings.Contains(commands[2], "architecture=arm64") ||
+		!strings.Contains(commands[3], "architecture=amd64") || !strings.Contains(commands[3], `image_name='it'\''s mine'`) {
+		t.Errorf("got %q", commands)
+	}
+}
