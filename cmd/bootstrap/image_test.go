@@ -1,0 +1,70 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
+
+	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
+)
+
+func TestPackerIsPrinted(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	r := execute(t, t.Context(), dir, "", "image", "--packer", "TALOS_VERSION=v1.12.3", "SERVER_TYPE=cax21") // no token, no network
+	for _, want := range []string{"packer init packer/", "-var talos_version=v1.12.3 ", "-var architecture=arm64 ", "-var image_name=talos-arm64-v1.12.3 "} {
+		if r.code != exitDone || !strings.Contains(r.stdout, want) {
+			t.Errorf("%+v does not say %s", r, want)
+		}
+	}
+	for _, args := range []string{"--packer", "image apply --prune", "bootstrap --prune"} {
+		if r := execute(t, t.Context(), dir, "", strings.Fields(args)...); r.code != exitUsage {
+			t.Errorf("%s: %+v", args, r)
+		}
+	}
+}
+
+func TestPruneImages(t *testing.T) {
+	p := hetznertest.NewProject()
+	defer p.Close()
+	snapshot := func(id int64, age time.Duration) {
+		created := time.Now().Add(-age)
+		p.PutImage(schema.Image{
+			ID: id, Type: "snapshot", Status: "available", Architecture: "x86", Created: &created, Description: "one of several",
+			Labels: map[string]string{"caph-image-name": "talos-amd64-v1.12.2"},
+		})
+	}
+	snapshot(7, time.Hour)
+	snapshot(5, time.Minute) // the newest
+	dir := t.TempDir()
+	t.Chdir(dir)
+	environment := "HCLOUD_ENDPOINT=" + p.URL + " HCLOUD_TOKEN=" + hetznertest.Token
+
+	r := execute(t, t.Context(), dir, environment, "image", "--prune")
+	if r.code != exitFailed || !strings.Contains(r.stdout, "keeping snapshot 5") || !strings.Contains(r.stdout, "to be deleted: snapshot 7") || len(p.Images()) != 2 {
+		t.Errorf("unconfirmed: %+v; left are %v", r, p.Images())
+	}
+	r = execute(t, t.Context(), dir, environment, "image", "--prune", "--yes")
+	if left := p.Images(); r.code != exitDone || len(left) != 1 || left[0].ID != 5 {
+		t.Errorf("%+v; left are %v", r, left)
+	}
+	r = execute(t, t.Context(), dir, environment, "image", "--prune")
+	if r.code != exitDone || !strings.Contains(r.stdout, "nothing to delete") {
+		t.Errorf("again: %+v", r)
+	}
+}
+
+func TestConfirm(t *testing.T) {
+	for answer, want := range map[string]bool{"yes\n": true, " yes \n": true, "yes": true, "": false, "y\n": false, "no\nyes\n": false} {
+		var asked bytes.Buffer
+		c := &command{stdin: strings.NewReader(answer), stderr: &asked}
+		err := c.confirm("Really? ", "yes")
+		if (err == nil) != want || err != nil && !errors.Is(err, errNotConfirmed) || asked.String() != "Really? " {
+			t.Errorf("%q: %v, asked %q", answer, err, asked.String())
+		}
+	}
+}
