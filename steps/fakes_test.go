@@ -73,7 +73,7 @@ func newWorld(t *testing.T) *world {
 			capiResource("TalosControlPlane", "taloscontrolplanes", "controlplane.cluster.x-k8s.io", "v1alpha3"),
 			capiResource("Provider", "providers", "clusterctl.cluster.x-k8s.io", "v1alpha3"),
 		),
-		workload: kubetest.New("workload"), hetzner: hetznertest.New(), charts: serveCharts(t),
+		workload: kubetest.New("workload", kubetest.Resource{Group: "talos.dev", Version: "v1alpha1", Kind: "ServiceAccount", Plural: "serviceaccounts"}), hetzner: hetznertest.New(), charts: serveCharts(t),
 		talosconfig: newTalosconfig(t), state: t.TempDir(), log: &safeBuffer{},
 	}
 	w.provider = &fakeProvider{kubeconfig: w.mgmt.Kubeconfig(), exists: true}
@@ -271,6 +271,9 @@ func serveCharts(t *testing.T) string {
 		version, kind string
 	}{{bootstrap.Cilium(), d.CiliumVersion, "DaemonSet"}, {bootstrap.HCloudCCM(), d.HCloudCCMVersion, "Deployment"}, {bootstrap.TalosCCM(), d.TalosCCMVersion, "DaemonSet"}} {
 		manifest := fmt.Sprintf("apiVersion: apps/v1\nkind: %s\nmetadata: {name: {{ .Release.Name }}}\nspec: {selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}}\n", c.kind)
+		if c.chart.Name == bootstrap.TalosCCM().Name {
+			manifest += "---\napiVersion: talos.dev/v1alpha1\nkind: ServiceAccount\nmetadata: {name: secrets}\n"
+		}
 		ch := &chart.Chart{
 			Metadata:  &chart.Metadata{APIVersion: "v2", Name: c.chart.Name, Version: c.version},
 			Templates: []*chart.File{{Name: "templates/workload.yaml", Data: []byte(manifest)}},

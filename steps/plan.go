@@ -95,15 +95,15 @@ func New(cfg Config, tools Tools) (*Plan, error) {
 	releaseDeadline := 2*cfg.ReleaseTimeout.D() + overhead
 	p.Cilium = flow.Add2(g, "cilium", b.installCilium, p.Kubeconfig, p.ControlPlane).
 		Doc("Cilium, the network of Pods and Services").
-		Spec(made.cilium).Verify(b.releaseStands).Deadline(releaseDeadline).Waits(cfg.ReleaseTimeout.D())
+		Spec(made.cilium).Verify(b.releaseStands).Deadline(releaseDeadline).Waits(cfg.ReleaseTimeout.D(), cfg.ReleaseTimeout.D())
 
 	p.HCloudCCM = flow.Add2(g, "hcloud-ccm", b.installHCloudCCM, p.Kubeconfig, p.ControlPlane).
 		Doc("Hetzner's cloud controller manager: provider IDs and addresses of nodes, load balancers of Services").
-		Spec(made.hcloudCCM).Verify(b.hcloudCCMStands).Deadline(releaseDeadline).Waits(cfg.ReleaseTimeout.D())
+		Spec(made.hcloudCCM).Verify(b.hcloudCCMStands).Deadline(releaseDeadline).Waits(cfg.ReleaseTimeout.D(), cfg.ReleaseTimeout.D())
 
 	p.TalosCCM = flow.Add2(g, "talos-ccm", b.installTalosCCM, p.Kubeconfig, p.ControlPlane).
 		Doc("Talos's cloud controller manager: approves the kubelets' certificates").
-		Spec(made.talosCCM).Verify(b.releaseStands).Deadline(releaseDeadline).Waits(cfg.ReleaseTimeout.D())
+		Spec(made.talosCCM).Verify(b.releaseStands).Deadline(releaseDeadline).Waits(cfg.ReleaseTimeout.D(), cfg.ReleaseTimeout.D())
 
 	p.Nodes = flow.Add3(g, "wait-nodes", b.waitNodes, p.Management, p.Cluster, p.Kubeconfig).Follows(p.Cilium, p.HCloudCCM, p.TalosCCM).
 		Doc("every node is Ready, is the server that it claims to be, and is known to Cluster API").

@@ -3,10 +3,12 @@ package steps
 import (
 	"encoding/json"
 	"errors"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
@@ -318,6 +320,25 @@ func TestWhatOnlyTheCloudKnows(t *testing.T) {
 				t.Errorf("something was made: %v", outcomes(report))
 			}
 		})
+	}
+}
+
+func TestReleaseWaitsForItsKinds(t *testing.T) {
+	w := newWorld(t)
+	var asked atomic.Int32
+	w.workload.Fail = func(r *http.Request) (int, string) {
+		if strings.HasPrefix(r.URL.Path, "/apis/talos.dev/") && asked.Add(1) <= 3 {
+			return http.StatusNotFound, "not defined yet"
+		}
+		return 0, ""
+	}
+	var lines []string
+	_, err := w.run(t, w.config(), flow.Memory(), func(e flow.Event) { lines = append(lines, e.Message) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(strings.Join(lines, "\n"), "waiting for the kinds of chart talos-cloud-controller-manager") {
+		t.Errorf("it did not say what it waits for:\n%s", strings.Join(lines, "\n"))
 	}
 }
 

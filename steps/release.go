@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"helm.sh/helm/v3/pkg/chart"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -61,23 +62,11 @@ func (b *bootstrapper) install(ctx context.Context, say flow.Say, in installatio
 	}
 	from := kube.ChartSource{Repository: in.Repository, Name: in.Name, Version: in.version}
 	say("downloading chart %s", from)
-	chart, err := kube.LoadChart(ctx, from, b.tools.Files.Path("helm"), b.tools.Log)
+	ch, err := kube.LoadChart(ctx, from, b.tools.Files.Path("helm"), b.tools.Log)
 	if err != nil {
 		return Release{}, err
 	}
-	helm, err := workload.Helm(in.Namespace, func(format string, args ...any) {
-		fmt.Fprintf(b.tools.Log, "helm "+in.Release+": "+format+"\n", args...)
-	})
-	if err != nil {
-		return Release{}, err
-	}
-	done, err := helm.Ensure(ctx, say, in.Release, chart, values, func(r *kube.Release) (bool, error) {
-		workloads, err := kube.Workloads(r.Manifest, in.Namespace)
-		if err != nil {
-			return false, err
-		}
-		return workload.Exist(ctx, workloads...)
-	})
+	done, err := b.ensureRelease(ctx, say, workload, in, ch, values)
 	if err != nil {
 		return Release{}, err
 	}
@@ -86,6 +75,34 @@ func (b *bootstrapper) install(ctx context.Context, say flow.Say, in installatio
 		return Release{}, err
 	}
 	return out, b.waitWorkloads(ctx, say, workload, out)
+}
+
+// ensureRelease installs or upgrades the release, as soon as the cluster knows the kinds that its chart is made of. Talos
+// defines its own ServiceAccount, which the Talos CCM uses, some seconds after the API first answers; Helm looks at the
+// kinds before it writes anything down, so trying again leaves nothing behind.
+func (b *bootstrapper) ensureRelease(ctx context.Context, say flow.Say, workload *kube.Cluster, in installation, ch *chart.Chart, values map[string]any) (done *kube.Release, err error) {
+	log := func(format string, args ...any) {
+		fmt.Fprintf(b.tools.Log, "helm "+in.Release+": "+format+"\n", args...)
+	}
+	timeout := b.cfg.ReleaseTimeout.D()
+	err = wait{what: "the kinds of chart " + in.Name, within: timeout, each: timeout}.until(ctx, say, func(ctx context.Context) (string, error) {
+		helm, err := workload.Helm(in.Namespace, log) // anew, because it remembers which kinds there are
+		if err != nil {
+			return "", final(err)
+		}
+		done, err = helm.Ensure(ctx, say, in.Release, ch, values, func(r *kube.Release) (bool, error) {
+			workloads, err := kube.Workloads(r.Manifest, in.Namespace)
+			if err != nil {
+				return false, err
+			}
+			return workload.Exist(ctx, workloads...)
+		})
+		if err != nil && !kube.UnknownKind(err) {
+			return "", final(err)
+		}
+		return "", err
+	})
+	return done, err
 }
 
 // waitWorkloads waits in Helm's place, which does not tell what it waits for.

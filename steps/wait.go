@@ -1,6 +1,7 @@
 package steps
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,7 @@ type wait struct {
 	what    string          // "the load balancer"
 	within  time.Duration   // then it fails
 	every   time.Duration   // longest time between two looks; 0: lookEvery
+	each    time.Duration   // longest time of one look; 0: lookWithin
 	changes <-chan struct{} // a signal leads to a look at once; nil: none come
 }
 
@@ -57,13 +59,10 @@ func (e *waitError) Is(target error) bool { return target == context.DeadlineExc
 func (w wait) until(ctx context.Context, say flow.Say, see look) error {
 	deadline := time.NewTimer(w.within)
 	defer deadline.Stop()
-	every := w.every
-	if every == 0 {
-		every = lookEvery
-	}
+	every, each := cmp.Or(w.every, lookEvery), cmp.Or(w.each, lookWithin)
 	last := "nothing yet"
 	for {
-		looking, cancel := context.WithTimeout(ctx, lookWithin)
+		looking, cancel := context.WithTimeout(ctx, each)
 		missing, err := see(looking)
 		cancel()
 		var end *finalError

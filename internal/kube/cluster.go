@@ -137,6 +137,9 @@ func (c *Cluster) Apply(ctx context.Context, objects ...*unstructured.Unstructur
 // Absent tells whether err is the answer of a reachable cluster that it has no such object (or no such kind).
 func Absent(err error) bool { return apierrors.IsNotFound(err) || meta.IsNoMatchError(err) }
 
+// UnknownKind tells whether err is about an object whose kind a reachable cluster does not serve (yet).
+func UnknownKind(err error) bool { return meta.IsNoMatchError(err) }
+
 // WebhookDown tells whether err is the API server's complaint that it could not reach an admission webhook, or could
 // not trust it.
 func WebhookDown(err error) bool {

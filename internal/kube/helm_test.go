@@ -190,6 +190,20 @@ func TestHelmRecoversFromADeadRun(t *testing.T) {
 	}
 }
 
+func TestHelmMeetsAnUnknownKind(t *testing.T) {
+	api, c := connect(t)
+	var s said
+	ch := demo("1.0.0")
+	ch.Templates = append(ch.Templates, &chart.File{Name: "templates/w.yaml", Data: []byte("apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: w}\n")})
+	_, err := helm(t, c).Ensure(t.Context(), s.say, "demo", ch, nil, nil)
+	if !kube.UnknownKind(err) {
+		t.Fatalf("got %v", err)
+	}
+	if len(api.Writes()) > 0 {
+		t.Errorf("it left something behind: %v", api.Writes())
+	}
+}
+
 // repository serves the demo chart as a classic repository.
 func repository(t *testing.T, mangle bool) string {
 	t.Helper()
