@@ -2,17 +2,21 @@ package steps
 
 import (
 	"context"
+	"time"
 
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 )
 
 // Operations are what is done to a cluster outside the graph of its bootstrap: taking it away, looking for what is left
 // of it, replacing one of its machines. Whoever calls those that change something holds the journal's lock.
-type Operations struct{ b *bootstrapper }
+type Operations struct {
+	b          *bootstrapper
+	sweepEvery time.Duration // between two looks at what is left
+}
 
 // NewOperations makes them for the cluster of a configuration.
 func NewOperations(cfg Config, tools Tools) *Operations {
-	return &Operations{&bootstrapper{cfg: cfg, tools: tools.withDefaults()}}
+	return &Operations{b: &bootstrapper{cfg: cfg, tools: tools.withDefaults()}, sweepEvery: sweepEvery}
 }
 
 // Leftovers is everything in the project that belongs to clusters, of whatever name. It changes nothing.

@@ -127,11 +127,7 @@ func owner(labels map[string]string) (cluster, because string) {
 // TakeInventory looks through the whole project, because a label that ends with a cluster's name cannot be selected
 // without knowing the name. It changes nothing.
 func TakeInventory(ctx context.Context, c *hcloud.Client) (Inventory, error) {
-	pricing, _, err := c.Pricing.Get(ctx)
-	if err != nil {
-		return Inventory{}, fmt.Errorf("ask for Hetzner's prices: %w", explain(err))
-	}
-	t := &stocktaking{prices: newPrices(pricing), servers: map[int64]string{}, networks: map[int64]string{}, guests: map[int64]string{}}
+	t := &stocktaking{prices: askPrices(ctx, c), servers: map[int64]string{}, networks: map[int64]string{}, guests: map[int64]string{}}
 	// Servers and networks first: load balancers and volumes are told by them.
 	for _, take := range []func(context.Context, *hcloud.Client) error{
 		t.takeServers, t.takeNetworks, t.takeLoadBalancers, t.takeVolumes, t.takePrimaryIPs,

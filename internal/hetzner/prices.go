@@ -1,10 +1,12 @@
 package hetzner
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
+	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 )
 
 // Price is what something costs a month, with the account's VAT.
@@ -51,22 +53,30 @@ type prices struct {
 	volume, image             Price               // a GB
 }
 
-func newPrices(p hcloud.Pricing) prices {
-	list := prices{currency: p.Currency, servers: map[[2]string]Price{}, balancers: map[[2]string]Price{}, addrs: map[[2]string]Price{}}
-	list.volume, list.image = list.read(p.Volume.PerGBMonthly.Gross), list.read(p.Image.PerGBMonth.Gross)
+// askPrices asks for the list. That it cannot be had is no reason not to delete: then every price is unknown. It asks
+// past hcloud-go's own method, which panics on a list with more kinds of primary than of floating IPs.
+func askPrices(ctx context.Context, c *hcloud.Client) prices {
+	list := prices{servers: map[[2]string]Price{}, balancers: map[[2]string]Price{}, addrs: map[[2]string]Price{}}
+	var answer schema.PricingGetResponse
+	if request, err := c.NewRequest(ctx, "GET", "/pricing", nil); err == nil {
+		_, _ = c.Do(request, &answer)
+	}
+	p := answer.Pricing
+	list.currency = p.Currency
+	list.volume, list.image = list.read(p.Volume.PricePerGBPerMonth.Gross), list.read(p.Image.PricePerGBMonth.Gross)
 	for _, t := range p.ServerTypes {
-		for _, at := range t.Pricings {
-			list.servers[[2]string{t.ServerType.Name, placeOf(at.Location)}] = list.read(at.Monthly.Gross)
+		for _, at := range t.Prices {
+			list.servers[[2]string{t.Name, at.Location}] = list.read(at.PriceMonthly.Gross)
 		}
 	}
 	for _, t := range p.LoadBalancerTypes {
-		for _, at := range t.Pricings {
-			list.balancers[[2]string{t.LoadBalancerType.Name, placeOf(at.Location)}] = list.read(at.Monthly.Gross)
+		for _, at := range t.Prices {
+			list.balancers[[2]string{t.Name, at.Location}] = list.read(at.PriceMonthly.Gross)
 		}
 	}
 	for _, t := range p.PrimaryIPs {
-		for _, at := range t.Pricings {
-			list.addrs[[2]string{t.Type, at.Location}] = list.read(at.Monthly.Gross)
+		for _, at := range t.Prices {
+			list.addrs[[2]string{t.Type, at.Location}] = list.read(at.PriceMonthly.Gross)
 		}
 	}
 	return list

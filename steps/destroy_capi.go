@@ -1,0 +1,133 @@
+package steps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/kube"
+)
+
+// deleteThroughCAPI deletes the Cluster object and waits until it is gone. Where that leads nowhere it says so and
+// leaves the rest to the sweep.
+func (o *Operations) deleteThroughCAPI(ctx context.Context, say flow.Say, source *kube.Cluster, removal *hetzner.Removal) error {
+	b := o.b
+	if source == nil {
+		say("no management cluster answers: going on by the Hetzner API")
+		return nil
+	}
+	object, err := b.clusterAt(ctx, source)
+	if err != nil && ctx.Err() != nil {
+		return err
+	}
+	if err != nil {
+		say("the management cluster cannot tell what it holds (%v): going on by the Hetzner API", err)
+		return nil
+	}
+	if object == nil {
+		say("the management cluster does not hold cluster %s", b.cfg.ClusterName)
+		return nil
+	}
+	if state, err := b.pivotCopy().state(b.cfg.ClusterName); err == nil && state.Phase == pivotMoving {
+		say("a pivot was under way, neither side has everything: going on by the Hetzner API, with both paused")
+		if paused(object) {
+			return nil
+		}
+		return b.setPaused(ctx, source, true)
+	}
+	if object.GetDeletionTimestamp() == nil {
+		say("deleting %s", kube.Describe(object))
+		if err := source.Delete(ctx, object); err != nil && !kube.Absent(err) {
+			return fmt.Errorf("delete %s: %w", kube.Describe(object), err)
+		}
+	}
+	if paused(object) { // only now: what is being deleted is not repaired
+		if err := b.setPaused(ctx, source, false); err != nil && !kube.Absent(err) {
+			return err
+		}
+	}
+	err = o.awaitDeletion(ctx, say, source, removal)
+	if errors.Is(err, errStalled) || errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		say("Cluster API did not finish (%v): going on by the Hetzner API", err)
+		return nil
+	}
+	return err
+}
+
+func (o *Operations) awaitDeletion(ctx context.Context, say flow.Say, source *kube.Cluster, removal *hetzner.Removal) error {
+	b := o.b
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	changes := source.Changes(watching,
+		kube.Selection{List: listOf(clusterKind), Options: []client.ListOption{client.InNamespace(Namespace)}},
+		kube.Selection{List: listOf(hcloudMachineKind), Options: ofCluster(b.cfg.ClusterName)},
+	)
+	last, moved := "", time.Now()
+	w := wait{what: "Cluster API to take the cluster away", within: b.cfg.DestroyTimeout.D(), changes: changes}
+	return w.until(ctx, say, func(ctx context.Context) (string, error) {
+		missing, err := o.undeleted(ctx, source, removal)
+		if err != nil {
+			missing = err.Error()
+		}
+		if missing != last {
+			last, moved = missing, time.Now()
+		}
+		if time.Since(moved) > stallAfter {
+			return "", final(fmt.Errorf("%w: %s", errStalled, missing))
+		}
+		return missing, err
+	})
+}
+
+// undeleted says what is still there. Once the servers are gone, the load balancers of Services are in the way of the
+// network, and nobody is left in the cluster to take them away, or to make them anew.
+func (o *Operations) undeleted(ctx context.Context, source *kube.Cluster, removal *hetzner.Removal) (string, error) {
+	b := o.b
+	object, err := b.clusterAt(ctx, source)
+	if err != nil || object == nil {
+		return "", err
+	}
+	machines, err := list(ctx, source, hcloudMachineKind, b.cfg.ClusterName)
+	if err != nil && !kube.Absent(err) {
+		return "", err
+	}
+	if len(machines) > 0 {
+		var names []string
+		for _, m := range machines {
+			names = append(names, m.GetName())
+		}
+		return "servers " + strings.Join(names, ", "), nil
+	}
+	inventory, err := hetzner.TakeInventory(ctx, b.tools.Hetzner)
+	if err != nil {
+		return "", err
+	}
+	mine := inventory.Of(b.cfg.ClusterName)
+	mine = slices.DeleteFunc(mine, func(r hetzner.Resource) bool {
+		return !slices.Contains([]hetzner.Kind{hetzner.KindServer, hetzner.KindLoadBalancer, hetzner.KindNetwork, hetzner.KindPlacementGroup}, r.Kind)
+	})
+	var names []string
+	for _, r := range mine {
+		names = append(names, r.String())
+		if r.OfService() && mine[0].Kind != hetzner.KindServer {
+			say, err := removal.Remove(ctx, r)
+			if err != nil {
+				return "", final(err)
+			}
+			if say != "" {
+				names = append(names, say)
+			}
+		}
+	}
+	if len(names) == 0 {
+		return "the Cluster object", nil
+	}
+	return strings.Join(names, ", "), nil
+}

@@ -1,0 +1,66 @@
+package steps
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/hetzner"
+)
+
+// sweep deletes by the Hetzner API whatever is left, in the order of dependencies, until nothing is.
+func (o *Operations) sweep(ctx context.Context, say flow.Say, removal *hetzner.Removal, opts DestroyOptions) error {
+	deleted := map[string]bool{}
+	w := wait{what: "Hetzner to delete", within: o.b.cfg.DestroyTimeout.D(), every: o.sweepEvery}
+	err := w.until(ctx, say, func(ctx context.Context) (string, error) {
+		inventory, err := hetzner.TakeInventory(ctx, o.b.tools.Hetzner)
+		if err != nil {
+			if errors.Is(err, hetzner.ErrToken) {
+				err = final(err)
+			}
+			return "", err
+		}
+		take := o.divide(inventory, opts).Take
+		for _, r := range take {
+			deleted[r.String()] = true
+		}
+		return sweepOnce(ctx, removal, take)
+	})
+	if err == nil && len(deleted) > 0 {
+		say("%d resources deleted", len(deleted))
+	} else if err == nil {
+		say("nothing is left")
+	}
+	return err
+}
+
+// sweepOnce asks for the deletion of everything that does not wait for something else, and says what is on its way or
+// cannot go yet. One that is refused for good stops what comes after it, but not its own kind.
+func sweepOnce(ctx context.Context, removal *hetzner.Removal, take []hetzner.Resource) (string, error) {
+	var lines []string
+	for _, kind := range hetzner.Kinds() {
+		var refused []error
+		for _, r := range take {
+			if r.Kind != kind {
+				continue
+			}
+			pending, err := removal.Remove(ctx, r)
+			switch {
+			case err != nil:
+				refused = append(refused, err)
+			case pending != "":
+				lines = append(lines, pending)
+			default:
+				lines = append(lines, r.String())
+			}
+		}
+		if len(refused) > 0 {
+			return "", final(errors.Join(refused...))
+		}
+		if kind == hetzner.KindServer && len(lines) > 0 {
+			break // nearly everything else hangs on servers
+		}
+	}
+	return strings.Join(lines, "; "), nil
+}

@@ -1,0 +1,267 @@
+package steps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
+	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+)
+
+// plantCluster puts a whole cluster k8s into a project, and things of others that look like it. foreign are the latter.
+func plantCluster(s *hetznertest.Store) (foreign []string) {
+	mine := map[string]string{"caph-cluster-k8s": "owned"}
+	ours := map[string]string{"slipway-cluster": "k8s"}
+	nbg1 := schema.Location{Name: "nbg1"}
+	server := func(id int64, name string, image int64, labels map[string]string) {
+		s.Put("servers", id, schema.Server{Name: name, Labels: labels, Location: nbg1, ServerType: schema.ServerType{Name: "cx33"}, Image: &schema.Image{ID: image},
+			PublicNet: schema.ServerPublicNet{IPv4: schema.ServerPublicNetIPv4{IP: "127.0.0.1"}}})
+	}
+	balancer := func(id, network int64, name string, labels map[string]string, targets ...int64) {
+		lb := schema.LoadBalancer{Name: name, Labels: labels, Location: nbg1, LoadBalancerType: schema.LoadBalancerType{Name: "lb11"}}
+		if network != 0 {
+			lb.PrivateNet = []schema.LoadBalancerPrivateNet{{Network: network}}
+		}
+		for _, t := range targets {
+			lb.Targets = append(lb.Targets, schema.LoadBalancerTarget{Type: "server", Server: &schema.LoadBalancerTargetServer{ID: t}})
+		}
+		s.Put("load_balancers", id, lb)
+	}
+	selector := func(what string) []schema.FirewallResource {
+		return []schema.FirewallResource{{Type: "label_selector", LabelSelector: &schema.FirewallResourceLabelSelector{Selector: what}}}
+	}
+	one, upload := int64(1), map[string]string{"slipway-cluster": "k8s", "slipway-run": "0", "apricote.de/created-by": "hcloud-upload-image"}
+
+	server(1, "k8s-a", 70, mine)
+	server(2, "k8s-b", 70, mine)
+	server(3, "hcloud-image-upload", 70, upload)
+	s.Put("ssh_keys", 4, schema.SSHKey{Name: "hcloud-image-upload", Labels: upload})
+	s.Put("networks", 10, schema.Network{Name: "k8s", Labels: mine, IPRange: "10.10.0.0/16", Servers: []int64{1, 2}})
+	balancer(20, 10, "k8s-kube-apiserver-x", mine, 1, 2)
+	balancer(21, 10, "a1b2c3", map[string]string{"hcloud-ccm/service-uid": "u-1"}, 1)
+	s.Put("placement_groups", 30, schema.PlacementGroup{Name: "k8s-control-plane", Labels: mine, Servers: []int64{1, 2}})
+	s.Put("firewalls", 40, schema.Firewall{Name: "k8s", Labels: ours, AppliedTo: selector("caph-cluster-k8s==owned")})
+	s.Put("volumes", 50, schema.Volume{Name: "pvc-1", Size: 10, Labels: map[string]string{"managed-by": "csi-driver"}, Server: &one, Location: nbg1})
+	s.Put("primary_ips", 60, schema.PrimaryIP{Name: "k8s", Type: "ipv4", Labels: ours, Location: nbg1})
+	s.Put("images", 70, schema.Image{Type: "snapshot", Labels: map[string]string{"slipway-cluster": "k8s", "caph-image-name": "talos", "os": "talos"}})
+
+	// Names, prefixes and values that are nearly right; and another cluster of the same project.
+	other := map[string]string{"caph-cluster-k8s2": "owned"}
+	server(101, "k8s-control-plane-a", 170, map[string]string{"caph-cluster": "k8s", "machine_type": "control_plane"})
+	server(102, "k8s-b2", 170, other)
+	s.Put("networks", 110, schema.Network{Name: "k8s-copy", IPRange: "10.10.0.0/16", Labels: map[string]string{"caph-cluster-k8s": "shared"}})
+	s.Put("networks", 111, schema.Network{Name: "k8s2", IPRange: "10.11.0.0/16", Labels: other})
+	balancer(120, 0, "k8s-kube-apiserver-y", map[string]string{"caph-cluster-": "owned"})
+	balancer(121, 111, "d4e5f6", map[string]string{"hcloud-ccm/service-uid": "u-2"}, 102)
+	balancer(122, 0, "g7h8i9", map[string]string{"hcloud-ccm/service-uid": "u-3"})
+	s.Put("placement_groups", 130, schema.PlacementGroup{Name: "k8s-control-plane-2", Labels: map[string]string{"slipway-cluster": ""}})
+	s.Put("firewalls", 140, schema.Firewall{Name: "k8s-hand-made", AppliedTo: selector("caph-cluster-k8s==owned")})
+	s.Put("volumes", 150, schema.Volume{Name: "pvc-2", Labels: map[string]string{"managed-by": "csi-driver"}, Location: nbg1})
+	s.Put("images", 170, schema.Image{Type: "snapshot", Labels: map[string]string{"caph-image-name": "talos", "os": "talos"}})
+	s.Put("ssh_keys", 180, schema.SSHKey{Name: "k8s", Labels: map[string]string{"caph-cluster-k8s": "owned", "caph-cluster-k8s2": "owned"}})
+	return []string{"firewalls/140", "images/170", "load_balancers/120", "load_balancers/121", "load_balancers/122", "networks/110", "networks/111",
+		"placement_groups/130", "servers/101", "servers/102", "ssh_keys/180", "volumes/150"}
+}
+
+// demolisher is a destroyer of cluster k8s without any management cluster.
+func demolisher(t *testing.T, s *hetznertest.Store, transport http.RoundTripper) *Operations {
+	t.Helper()
+	o := NewOperations(Defaults(), Tools{Hetzner: s.Client(transport), Management: &fakeProvider{}, Files: Files(t.TempDir())})
+	o.sweepEvery = time.Millisecond
+	return o
+}
+
+func quietly(_, _ string, do func(flow.Say) error) error { return do(func(string, ...any) {}) }
+
+func TestDestroyTakesWhatIsLabelledAndNothingElse(t *testing.T) {
+	s := hetznertest.NewStore()
+	defer s.Close()
+	foreign := plantCluster(s)
+	var before []string
+	for _, f := range foreign {
+		before = append(before, snapshot(s, f))
+	}
+	o := demolisher(t, s, nil)
+
+	plan, err := o.PlanDestroy(t.Context(), DestroyOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(s.Writes()) > 0 {
+		t.Errorf("the list of what would go wrote %v", s.Writes())
+	}
+	var sum float64
+	for _, r := range plan.Take {
+		sum += r.Price.Monthly
+	}
+	// 3 servers with IPv4, 2 load balancers, an IPv4 that is assigned to nothing.
+	if len(plan.Take) != 10 || sum != 3*(5+1)+2*6+1 || len(plan.Keep) != 2 {
+		t.Errorf("%d go for %v, %d stay: %+v", len(plan.Take), sum, len(plan.Keep), plan)
+	}
+
+	s.Lock(2, 2)
+	s.Lock(10, 1)
+	if err := o.Destroy(t.Context(), DestroyOptions{}, quietly); err != nil {
+		t.Fatal(err)
+	}
+	if want := sorted(foreign, "volumes/50", "images/70"); !slices.Equal(s.Left(), want) {
+		t.Errorf("left %v, want %v", s.Left(), want)
+	}
+	// The volume outlived its server, and is still known to be the cluster's.
+	if err := o.Destroy(t.Context(), DestroyOptions{Images: true, Volumes: true}, quietly); err != nil {
+		t.Fatal(err)
+	}
+	if want := sorted(foreign); !slices.Equal(s.Left(), want) {
+		t.Errorf("with everything asked for, left %v, want %v", s.Left(), want)
+	}
+	for i, f := range foreign {
+		if now := snapshot(s, f); now != before[i] {
+			t.Errorf("%s was touched: %s, before %s", f, now, before[i])
+		}
+	}
+	writes := len(s.Writes())
+	if err := o.Destroy(t.Context(), DestroyOptions{}, quietly); err != nil || len(s.Writes()) != writes {
+		t.Errorf("with nothing left: %v, it wrote %v", err, s.Writes()[writes:])
+	}
+}
+
+func sorted(names []string, more ...string) []string {
+	all := append(slices.Clone(names), more...)
+	slices.Sort(all)
+	return all
+}
+
+func snapshot(s *hetznertest.Store, what string) string {
+	collection, number, _ := strings.Cut(what, "/")
+	var id int64
+	_, _ = fmt.Sscan(number, &id)
+	return s.Snapshot(collection, id)
+}
+
+// dying is a network on which a process dies with its n-th request: before it leaves, or after it has arrived.
+type dying struct {
+	n       int
+	arrives bool
+	kill    context.CancelFunc
+}
+
+func (d *dying) RoundTrip(r *http.Request) (*http.Response, error) {
+	if d.n--; d.n > 0 {
+		return http.DefaultTransport.RoundTrip(r)
+	}
+	if d.n == 0 && d.arrives {
+		if resp, err := http.DefaultTransport.RoundTrip(r.WithContext(context.WithoutCancel(r.Context()))); err == nil {
+			resp.Body.Close()
+		}
+	}
+	d.kill()
+	return nil, errors.New("the process is dead")
+}
+
+// A process that dies at any request, and is run again, leaves nothing and has touched nothing of others.
+func TestDestroyKilledAtEveryRequest(t *testing.T) {
+	opts := DestroyOptions{Images: true, Volumes: true}
+	whole := hetznertest.NewStore()
+	defer whole.Close()
+	plantCluster(whole)
+	if err := demolisher(t, whole, nil).Destroy(t.Context(), opts, quietly); err != nil {
+		t.Fatal(err)
+	}
+	requests := whole.Requests()
+	for n := 1; n <= requests; n++ {
+		for _, arrives := range []bool{false, true} {
+			s := hetznertest.NewStore()
+			foreign := plantCluster(s)
+			ctx, cancel := context.WithCancel(t.Context())
+			if err := demolisher(t, s, &dying{n: n, arrives: arrives, kill: cancel}).Destroy(ctx, opts, quietly); err == nil {
+				t.Errorf("killed at request %d: it came to its end", n)
+			}
+			cancel()
+			if err := demolisher(t, s, nil).Destroy(t.Context(), opts, quietly); err != nil {
+				t.Errorf("after a death at request %d of %d: %v", n, requests, err)
+			}
+			if want := sorted(foreign); !slices.Equal(s.Left(), want) {
+				t.Errorf("after a death at request %d (arrived: %v) left %v, want %v", n, arrives, s.Left(), want)
+			}
+			s.Close()
+		}
+	}
+	t.Logf("killed at each of %d requests, before and after it arrived", requests)
+}
+
+// What is somebody else's is in the way: it is named, and nothing of it is touched.
+func TestDestroyStopsAtWhatIsShared(t *testing.T) {
+	for _, tt := range []struct {
+		what  string
+		plant func(*hetznertest.Store)
+		want  string
+	}{
+		{"a foreign server in the network", func(s *hetznertest.Store) {
+			s.Put("networks", 10, schema.Network{Name: "k8s", Labels: map[string]string{"caph-cluster-k8s": "owned"}, IPRange: "10.10.0.0/16", Servers: []int64{1, 2, 101}})
+		}, "network k8s (10) is not deleted: server 101 is in it"},
+		{"the firewall over a foreign server", func(s *hetznertest.Store) {
+			s.Put("firewalls", 40, schema.Firewall{Name: "k8s", Labels: map[string]string{"slipway-cluster": "k8s"},
+				AppliedTo: []schema.FirewallResource{{Type: "server", Server: &schema.FirewallResourceServer{ID: 101}}}})
+		}, "firewall k8s (40) is not deleted: it is applied to server 101"},
+		{"a protected load balancer", func(s *hetznertest.Store) {
+			s.Put("load_balancers", 20, schema.LoadBalancer{Name: "k8s-kube-apiserver-x", Labels: map[string]string{"caph-cluster-k8s": "owned"}, Protection: schema.LoadBalancerProtection{Delete: true}})
+		}, "it is protected"},
+	} {
+		t.Run(tt.what, func(t *testing.T) {
+			s := hetznertest.NewStore()
+			defer s.Close()
+			foreign := plantCluster(s)
+			tt.plant(s)
+			err := demolisher(t, s, nil).Destroy(t.Context(), DestroyOptions{}, quietly)
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want %s", err, tt.want)
+			}
+			for _, f := range foreign {
+				if !slices.Contains(s.Left(), f) {
+					t.Errorf("%s is gone", f)
+				}
+			}
+		})
+	}
+}
+
+// A cluster that manages itself is paused before anything of it is deleted.
+func TestDestroyPausesAClusterThatManagesItself(t *testing.T) {
+	s := hetznertest.NewStore()
+	defer s.Close()
+	plantCluster(s)
+	kind := capiResource("Cluster", "clusters", "cluster.x-k8s.io", "v1beta1")
+	self := kubetest.New("workload", kind)
+	defer self.Close()
+	define(self, []kubetest.Resource{kind})
+	self.Put(kubetest.Object(capi, "Cluster", Namespace, "k8s", object{"spec": object{}}))
+	o := demolisher(t, s, nil)
+	if err := o.b.tools.Files.Write(kubeconfigFile, self.Kubeconfig()); err != nil {
+		t.Fatal(err)
+	}
+	pausedFirst := false
+	err := o.Destroy(t.Context(), DestroyOptions{}, func(name, _ string, do func(flow.Say) error) error {
+		if name == "sweep" {
+			pausedFirst = paused(self.Get(capi, "Cluster", Namespace, "k8s"))
+			if len(s.Writes()) != 2 { // the labels of a load balancer and a volume
+				t.Errorf("before the sweep it wrote %v", s.Writes())
+			}
+		}
+		return do(t.Logf)
+	})
+	if err != nil || !pausedFirst {
+		t.Errorf("paused before the sweep: %v; %v", pausedFirst, err)
+	}
+	if _, err := o.b.tools.Files.Read(kubeconfigFile); err == nil {
+		t.Error("the kubeconfig of a cluster that is gone is still there")
+	}
+}
