@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
@@ -124,7 +125,6 @@ func (m *imageMaker) several(ctx context.Context, found []hetzner.Image) (missin
 	for _, one := range found[1:] {
 		switch {
 		case one.ID == m.made:
-			m.made = 0
 			return fmt.Sprintf("snapshot %d was made before ours; deleting ours, %d", found[0].ID, one.ID), hetzner.DeleteImage(ctx, m.tools.Hetzner, one.ID)
 		case one.Run == "" || one.Run == m.run || m.late(one.Created):
 			return "", final(&hetzner.ImageError{Name: m.name, Architecture: m.architecture, Found: found})
@@ -214,6 +214,7 @@ func (m *imageMaker) tidy(ctx context.Context, within time.Duration) error {
 // sweep has everything deleted that can be now. Nothing is missing once there was nothing to delete.
 func (m *imageMaker) sweep(ctx context.Context) (missing string, err error) {
 	uploads, err := hetzner.Uploads(ctx, m.tools.Hetzner)
+	var waits []string
 	for _, u := range uploads {
 		if !m.dead(u) || u.Run != m.run && u.Cluster != m.cfg.ClusterName {
 			continue
@@ -223,10 +224,10 @@ func (m *imageMaker) sweep(ctx context.Context) (missing string, err error) {
 		case removeErr != nil:
 			err = errors.Join(err, removeErr)
 		case busy:
-			missing = "Hetzner is still at work on " + u.String()
+			waits = append(waits, "Hetzner is still at work on "+u.String())
 		default:
-			missing = "deleting " + u.String()
+			waits = append(waits, "deleting "+u.String())
 		}
 	}
-	return missing, err
+	return strings.Join(waits, ", "), err
 }
