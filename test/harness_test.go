@@ -17,6 +17,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -31,6 +32,10 @@ type command struct {
 	bin   string
 	dir   string // working directory
 	state string // --state-dir
+	env   []string
+
+	mu   *sync.Mutex
+	args map[string]bool // every argument list that a process of this machine had while a run was at work
 }
 
 // newCommand builds the command and gives it a folder of its own. The lab that it starts ends with the test.
@@ -45,7 +50,7 @@ func newCommand(t *testing.T) *command {
 	}
 	needPrograms(t, bin, root)
 	dir := t.TempDir()
-	c := &command{t: t, bin: bin, dir: root, state: filepath.Join(dir, "state")}
+	c := &command{t: t, bin: bin, dir: root, state: filepath.Join(dir, "state"), mu: &sync.Mutex{}, args: map[string]bool{}}
 	t.Cleanup(func() {
 		if out, err := c.exec(context.Background(), "lab", "down"); err != nil {
 			t.Errorf("lab down: %v\n%s", err, out)
@@ -90,6 +95,7 @@ func (c *command) cmd(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, c.bin, append(args, "--state-dir", c.state)...)
 	cmd.Dir = c.dir
 	cmd.Env = append(os.Environ(), "HCLOUD_TOKEN="+plantedToken, "NO_COLOR=1")
+	cmd.Env = append(cmd.Env, c.env...)
 	return cmd
 }
 
@@ -148,6 +154,7 @@ func (c *command) run(watch func(event, *os.Process), args ...string) outcome {
 		}
 		o.events = append(o.events, e)
 		o.maxRSS = max(o.maxRSS, peakRSS(cmd.Process.Pid))
+		c.lookAtArguments()
 		if watch != nil {
 			watch(e, cmd.Process)
 		}
@@ -163,6 +170,21 @@ func (c *command) run(watch func(event, *os.Process), args ...string) outcome {
 		c.t.Errorf("the token stands in the output of %v", args)
 	}
 	return o
+}
+
+// lookAtArguments keeps what `ps` would show now.
+func (c *command) lookAtArguments() {
+	lists, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, path := range lists {
+		if data, err := os.ReadFile(path); err == nil { // else it has ended meanwhile
+			c.args[string(data)] = true
+		}
+	}
 }
 
 // peakRSS is the most memory that a process has had resident so far, in bytes; 0 if it is gone. What the system counts
