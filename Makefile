@@ -5,7 +5,7 @@ GO ?= go
 FLAGS ?=
 
 # The variables given on make's command line, but for make's own, quoted for the shell.
-given := $(foreach v,$(filter-out FLAGS GO SHELL,$(.VARIABLES)),$(if $(findstring command,$(origin $(v))),$(v)))
+given := $(foreach v,$(filter-out FLAGS GO SHELL MACHINE,$(.VARIABLES)),$(if $(findstring command,$(origin $(v))),$(v)))
 slipway = $(GO) run ./cmd/bootstrap $(FLAGS) $(foreach v,$(given),'$(v)=$(subst ','\'',$($(v)))')
 
 .DEFAULT_GOAL := help
@@ -41,6 +41,12 @@ pivot:           ; $(slipway) pivot
 pivot-abort:     ; $(slipway) pivot --abort
 access:          ; $(slipway) access
 clean:           ; $(slipway) clean
+
+# Taking away, and repairing: make replace-machine MACHINE=k8s-control-plane-x7k2p
+.PHONY: destroy leftovers replace-machine
+destroy:         ; $(slipway) destroy
+leftovers:       ; $(slipway) leftovers
+replace-machine: ; $(slipway) replace-machine $(MACHINE)
 
 .PHONY: lab-up lab-status lab-down
 lab-up:          ; $(slipway) lab up

@@ -31,6 +31,9 @@ Targets (each brings what it hangs on; without one: bootstrap):
 	for _, s := range plan.Graph.Steps() {
 		fmt.Fprintf(w, "  %s\t%s\n", s.Name, s.Doc)
 	}
+	fmt.Fprintf(w, "  %s\tdelete the cluster, after a list with prices and a question\n", targetDestroy)
+	fmt.Fprintf(w, "  %s\tlist what any cluster has in the project, and what it costs a month\n", targetLeftovers)
+	fmt.Fprintf(w, "  %s NAME\ta new control plane machine in the place of one, if etcd can do without it meanwhile\n", targetReplaceMachine)
 	fmt.Fprintf(w, "  %s\twhat the journal knows and what the world says to it\n", targetStatus)
 	fmt.Fprintln(w, "\nFlags:")
 	var o options
