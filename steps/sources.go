@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 
 	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/yamlprocessor"
 	"sigs.k8s.io/yaml"
@@ -73,12 +74,20 @@ func readSource(overrides, folder, name string, embedded embed.FS) (source, erro
 // variables are what ${NAME} stands for in the sources.
 type variables map[string]string
 
-// variables of the configuration, each as it is called everywhere.
+// operatorReplicasVariable is how many Cilium operators there are. No two of them share a node: a cluster of one node would wait
+// for the second for ever.
+const (
+	operatorReplicasVariable = "CILIUM_OPERATOR_REPLICAS"
+	maxOperatorReplicas      = 2 // the chart's own default
+)
+
+// variables of the configuration, each as it is called everywhere, and what follows from them.
 func (c Config) variables() variables {
 	v := variables{}
 	for _, variable := range Variables() {
 		v[variable.Name] = variable.Get(c)
 	}
+	v[operatorReplicasVariable] = strconv.Itoa(min(maxOperatorReplicas, c.ControlPlaneReplicas))
 	return v
 }
 

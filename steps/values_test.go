@@ -52,3 +52,17 @@ func TestReleasesDoNotWaitForEachOther(t *testing.T) {
 		}
 	}
 }
+
+// TestOperatorsHaveANodeEach holds that there are no more Cilium operators than nodes for them, and never more than two.
+func TestOperatorsHaveANodeEach(t *testing.T) {
+	for replicas, want := range map[string]float64{"1": 1, "3": 2, "5": 2} {
+		b := planner(t, "", "CONTROL_PLANE_REPLICAS="+replicas)
+		values, err := b.cilium().values.values(b.vars)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, _, _ := unstructured.NestedFieldNoCopy(values, "operator", "replicas"); got != want {
+			t.Errorf("%v operators for %s servers, want %v", got, replicas, want)
+		}
+	}
+}
