@@ -18,6 +18,8 @@ import (
 type kindManagement struct {
 	kind  kindLibrary
 	image string // of the node, pinned
+	// used tells whether Cluster API was ever installed behind a kubeconfig.
+	used  func(ctx context.Context, kubeconfig []byte) (bool, error)
 	files steps.Files
 	yes   bool // delete without asking what is half made but not by us
 }
@@ -35,8 +37,9 @@ type kindLibrary interface {
 
 func (k *kindManagement) Name() string { return "kind" }
 
-// making is the file that is there while a cluster is made by us: a cluster
-// found together with it was never used for anything.
+// making is the file that is there while a cluster is made by us. A cluster
+// found together with it is most likely half made; but a run with another state
+// folder may have taken it, or one of its name, into use since.
 func making(name string) string { return "kind-" + name + ".making" }
 
 // private is the kubeconfig that kind writes beside the one it is asked for, in
@@ -54,7 +57,7 @@ func (k *kindManagement) Ensure(ctx context.Context, name string, say flow.Say) 
 		return nil, err
 	}
 	if found {
-		usable, err := k.adopt(name, say)
+		usable, err := k.adopt(ctx, name, say)
 		if err != nil {
 			return nil, err
 		}
@@ -84,19 +87,22 @@ func (k *kindManagement) Ensure(ctx context.Context, name string, say flow.Say) 
 
 // adopt tells whether a cluster that is there can be used. False means that it
 // is half made and may be deleted.
-func (k *kindManagement) adopt(name string, say flow.Say) (bool, error) {
-	if _, err := k.files.Read(making(name)); err == nil {
-		say("kind cluster %s was left half made by a run that died: making it again", name)
-		return false, nil
-	}
+func (k *kindManagement) adopt(ctx context.Context, name string, say flow.Say) (bool, error) {
+	_, err := k.files.Read(making(name))
+	marked := err == nil
 	whole, err := k.kind.initialised(name)
 	switch {
 	case err != nil:
 		return false, fmt.Errorf("kind cluster %s exists but its node does not answer: %w; "+
 			"it may hold the only record of your servers, so it is left alone: start its container (%s-control-plane)", name, err, name)
+	case whole && marked:
+		return k.adoptMarked(ctx, name, say)
 	case whole:
 		say("adopting kind cluster %s", name)
 		return true, nil
+	case marked:
+		say("kind cluster %s was left half made by a run that died: making it again", name)
+		return false, nil
 	case k.yes:
 		say("kind cluster %s is half made: making it again", name)
 		return false, nil
@@ -104,6 +110,27 @@ func (k *kindManagement) adopt(name string, say flow.Say) (bool, error) {
 		return false, fmt.Errorf("kind cluster %s is half made, and not by a run that this state folder knows: "+
 			"if nobody is making it right now, run again with --yes to delete it and make it anew", name)
 	}
+}
+
+// adoptMarked is for a cluster with a control plane and a mark of ours. Only one
+// that never had Cluster API in it is what our dead run left.
+func (k *kindManagement) adoptMarked(ctx context.Context, name string, say flow.Say) (bool, error) {
+	kubeconfig, err := k.kind.kubeconfig(name)
+	used := false
+	if err == nil {
+		used, err = k.used(ctx, kubeconfig)
+	}
+	switch {
+	case err != nil:
+		return false, fmt.Errorf("kind cluster %s may be half made by a run that died, or in use since, and cannot be asked: %w; "+
+			"it may hold the only record of your servers, so it is left alone: run again in a minute; "+
+			"if you know that it holds nothing: kind delete cluster --name %s", name, err, name)
+	case used:
+		say("adopting kind cluster %s: Cluster API is in it already", name)
+		return true, os.Remove(k.files.Path(making(name)))
+	}
+	say("kind cluster %s was left by a run that died, before Cluster API was in it: making it again", name)
+	return false, nil
 }
 
 // Exists asks kind, that is Docker or what stands in for it.

@@ -3,6 +3,9 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -56,7 +59,9 @@ func TestKind(t *testing.T) {
 	silent := errors.New("container is not running")
 	for title, tc := range map[string]struct {
 		kind   fakeKind
-		marked bool // a run of ours died while it made the cluster
+		marked bool  // a run of ours died while it made the cluster
+		used   bool  // Cluster API is in it
+		mute   error // its API server does not answer
 		yes    bool
 		did    []string
 		says   string // error; empty: none
@@ -66,6 +71,10 @@ func TestKind(t *testing.T) {
 		"another is there":                      {kind: fakeKind{there: map[string]bool{"kind": true}}, did: []string{"create " + name}},
 		"left half made by a run of ours":       {kind: fakeKind{there: map[string]bool{name: false}}, marked: true, did: []string{"delete " + name, "create " + name}},
 		"whole, but the run died before it saw": {kind: fakeKind{there: map[string]bool{name: true}}, marked: true, did: []string{"delete " + name, "create " + name}},
+		"marked, in use by another run since":   {kind: fakeKind{there: map[string]bool{name: true}}, marked: true, used: true},
+		"marked, in use, yes":                   {kind: fakeKind{there: map[string]bool{name: true}}, marked: true, used: true, yes: true},
+		"marked, silent":                        {kind: fakeKind{there: map[string]bool{name: true}, deaf: silent}, marked: true, yes: true, says: "left alone: start its container"},
+		"marked, API server silent":             {kind: fakeKind{there: map[string]bool{name: true}}, marked: true, mute: silent, yes: true, says: "left alone: run again in a minute"},
 		"half made by somebody":                 {kind: fakeKind{there: map[string]bool{name: false}}, says: "run again with --yes"},
 		"half made by somebody, yes":            {kind: fakeKind{there: map[string]bool{name: false}}, yes: true, did: []string{"delete " + name, "create " + name}},
 		"silent":                                {kind: fakeKind{there: map[string]bool{name: true}, deaf: silent}, says: "left alone: start its container"},
@@ -84,6 +93,12 @@ func TestKind(t *testing.T) {
 				}
 			}
 			m := &kindManagement{kind: &tc.kind, image: "kindest/node:v1.33.7@sha256:0", files: files, yes: tc.yes}
+			m.used = func(_ context.Context, kubeconfig []byte) (bool, error) {
+				if string(kubeconfig) != "kubeconfig of "+name {
+					t.Errorf("asked whether %q is used", kubeconfig)
+				}
+				return tc.used, tc.mute
+			}
 			kubeconfig, err := m.Ensure(t.Context(), name, quiet)
 			if !slices.Equal(tc.kind.did, tc.did) {
 				t.Errorf("did %q, want %q", tc.kind.did, tc.did)
@@ -101,6 +116,48 @@ func TestKind(t *testing.T) {
 				t.Errorf("the mark of a creation is still there: %v", err)
 			}
 		})
+	}
+}
+
+// Only a cluster that says that it has no kind Cluster was never used.
+func TestUsedByClusterAPI(t *testing.T) {
+	status := http.StatusOK
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case r.URL.Path == "/api":
+			fmt.Fprint(w, `{"kind":"APIVersions","versions":["v1"]}`)
+		case r.URL.Path == "/apis":
+			fmt.Fprint(w, `{"kind":"APIGroupList","apiVersion":"v1","groups":[{"name":"apiextensions.k8s.io",
+				"versions":[{"groupVersion":"apiextensions.k8s.io/v1","version":"v1"}],"preferredVersion":{"groupVersion":"apiextensions.k8s.io/v1","version":"v1"}}]}`)
+		case r.URL.Path == "/apis/apiextensions.k8s.io/v1":
+			fmt.Fprint(w, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"apiextensions.k8s.io/v1","resources":[
+				{"name":"customresourcedefinitions","namespaced":false,"kind":"CustomResourceDefinition","verbs":["get"]}]}`)
+		case strings.HasSuffix(r.URL.Path, "/customresourcedefinitions/clusters.cluster.x-k8s.io") && status == http.StatusOK:
+			fmt.Fprint(w, `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"clusters.cluster.x-k8s.io"}}`)
+		case status == http.StatusOK:
+			t.Errorf("asked for %s", r.URL.Path)
+		default:
+			w.WriteHeader(status)
+			reason := map[int]string{http.StatusNotFound: "NotFound", http.StatusForbidden: "Forbidden"}[status]
+			fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":%q,"code":%d}`, reason, status)
+		}
+	}))
+	defer server.Close()
+	kubeconfig := []byte(`{"apiVersion":"v1","kind":"Config","current-context":"a","contexts":[{"name":"a","context":{"cluster":"a","user":"a"}}],
+		"users":[{"name":"a","user":{}}],"clusters":[{"name":"a","cluster":{"server":"` + server.URL + `"}}]}`)
+	for _, tc := range []struct {
+		status     int
+		used, fail bool
+	}{{http.StatusOK, true, false}, {http.StatusNotFound, false, false}, {http.StatusForbidden, false, true}} {
+		status = tc.status
+		if used, err := usedByClusterAPI(t.Context(), kubeconfig); used != tc.used || (err != nil) != tc.fail {
+			t.Errorf("where the answer is %d: %v, %v", tc.status, used, err)
+		}
+	}
+	server.Close()
+	if used, err := usedByClusterAPI(t.Context(), kubeconfig); used || err == nil {
+		t.Errorf("where nobody answers: %v, %v", used, err)
 	}
 }
 
