@@ -556,6 +556,46 @@ func TestClean(t *testing.T) {
 	}
 }
 
+// TestNoSecondClusterBesideASelfManagedOne loses everything but the kubeconfig, and then that, too: the management cluster
+// is gone, as after clean.
+func TestNoSecondClusterBesideASelfManagedOne(t *testing.T) {
+	for name, tt := range map[string]struct {
+		make func(*testing.T, *pivotWorld)
+		says string // of the refusal; empty: adopted
+	}{
+		"kubeconfig at hand":      {make: func(*testing.T, *pivotWorld) {}},
+		"kubeconfig lost":         {says: "MANAGEMENT_KUBECONFIG", make: func(t *testing.T, w *pivotWorld) { w.forget(t, kubeconfigFile) }},
+		"it does not answer":      {says: "does not answer", make: func(_ *testing.T, w *pivotWorld) { w.target.Close() }},
+		"it never managed itself": {says: "does not manage itself", make: func(_ *testing.T, w *pivotWorld) { w.target.Remove(capi, "Cluster", Namespace, "k8s") }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newPivotWorld(t)
+			mustPivot(t, w)
+			w.provider.exists = false
+			w.forget(t, managementFile)
+			tt.make(t, w)
+			m, err := w.b.ensureManagement(t.Context(), w.say)
+			if tt.says == "" && (err != nil || m.UID != "target" || m.Kubeconfig != managementFile) {
+				t.Errorf("not adopted: %+v, %v", m, err)
+			}
+			if tt.says != "" && (err == nil || !strings.Contains(err.Error(), tt.says) || !strings.Contains(err.Error(), "m1")) {
+				t.Errorf("got %v, want something about %q and the servers", err, tt.says)
+			}
+			if w.provider.ensured > 0 {
+				t.Error("a management cluster was made")
+			}
+		})
+	}
+}
+
+func (w *pivotWorld) forget(t *testing.T, file string) {
+	t.Helper()
+	if err := os.Remove(w.files.Path(file)); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func mustPivot(t *testing.T, w *pivotWorld) {
 	t.Helper()
 	if _, err := w.pivot(t); err != nil {

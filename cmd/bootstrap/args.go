@@ -189,12 +189,6 @@ const (
 	targetPivot     = "pivot" // a step, with a flag of its own
 )
 
-// laterTargets are targets of the guide that this version does not have. They
-// are named so that nobody takes a missing step for a misspelt one.
-func laterTargets() []string {
-	return nil
-}
-
 // resolveTargets turns targets into the names of steps to run. Every error is
 // a usageError.
 func resolveTargets(targets []string, plan *steps.Plan) ([]string, error) {
@@ -217,8 +211,6 @@ func resolveTargets(targets []string, plan *steps.Plan) ([]string, error) {
 			return nil, usagef("%s stands alone: it cannot be one target among others", target)
 		case slices.Contains(known, target):
 			names = append(names, target)
-		case slices.Contains(laterTargets(), target):
-			return nil, usagef("the target %s is not part of this version", target)
 		case didYouMean("", target, known) != "":
 			return nil, usagef("there is no target %q%s", target, didYouMean("", target, known))
 		default:

@@ -82,6 +82,9 @@ func TestResolveTargets(t *testing.T) {
 			t.Errorf("%v: %v, %v", targets, got, err)
 		}
 	}
+	if got, err := resolveTargets([]string{"all"}, plan); err != nil || !slices.Equal(got, plan.All) {
+		t.Errorf("all: %v, %v", got, err)
+	}
 	if got, err := resolveTargets([]string{"image", "cilium"}, plan); err != nil || !slices.Equal(got, []string{"image", "cilium"}) {
 		t.Errorf("got %v, %v", got, err)
 	}
@@ -89,22 +92,13 @@ func TestResolveTargets(t *testing.T) {
 		"wait-node": "did you mean wait-nodes?",
 		"boostrap":  "did you mean bootstrap?",
 		"stauts":    "did you mean status?",
-		"xylophone": "there are bootstrap, all, status, lab, preflight",
-		"destroy":   "not part of this version",
+		"xylophone": "there are bootstrap, all, status, lab, destroy, leftovers, replace-machine, preflight",
+		"destroy":   "stands alone",
 		"status":    "stands alone",
 	} {
 		_, err := resolveTargets([]string{"image", target}, plan)
 		if _, ok := errorAs[*usageError](err); !ok || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: error %v does not say %q", target, err, says)
-		}
-	}
-}
-
-// Every target of a later version has to go from the list once it is a step.
-func TestLaterTargetsAreNotThereYet(t *testing.T) {
-	for _, s := range paperPlan(t).Graph.Steps() {
-		if slices.Contains(laterTargets(), s.Name) {
-			t.Errorf("%s is a step now", s.Name)
 		}
 	}
 }
