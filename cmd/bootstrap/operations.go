@@ -43,7 +43,7 @@ func (c *command) operate(ctx context.Context, a arguments, do func(*running) er
 		return err
 	}
 	defer r.end()
-	unlock, err := r.state.journal().Lock(ctx)
+	unlock, err := r.journal().Lock(ctx)
 	if err != nil {
 		return err
 	}

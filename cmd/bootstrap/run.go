@@ -64,7 +64,7 @@ func (r *running) abortPivot(ctx context.Context) (err error) {
 	if err != nil {
 		return &usageError{err}
 	}
-	unlock, err := r.state.journal().Lock(ctx)
+	unlock, err := r.journal().Lock(ctx)
 	if err != nil {
 		return fmt.Errorf("lock the journal: %w", err)
 	}
@@ -111,12 +111,8 @@ func (c *command) begin(ctx context.Context, a arguments, cfg configuration) (*r
 		began: time.Now(),
 		id:    fmt.Sprintf("%s-%d", time.Now().UTC().Format("20060102T150405.000Z"), os.Getpid()),
 	}
-	world := worldHetzner
-	if a.Options.Lab {
-		world = worldLab
-	}
 	var notes []string
-	err := r.state.claim(ctx, world, func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) })
+	err := r.state.claim(ctx, r.world(), func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) })
 	if err != nil {
 		return nil, err
 	}
@@ -132,6 +128,16 @@ func (c *command) begin(ctx context.Context, a arguments, cfg configuration) (*r
 	r.tools = commonTools(r.state, c.workDir, c.environment, r.log)
 	return r, nil
 }
+
+func (r *running) world() string {
+	if r.options.Lab {
+		return worldLab
+	}
+	return worldHetzner
+}
+
+// journal is the state folder's, as long as that is in the run's world.
+func (r *running) journal() flow.Journal { return r.state.claimed(r.world()) }
 
 // end gives the streams free.
 func (r *running) end() {
@@ -226,7 +232,7 @@ func (r *running) targets(ctx context.Context, targets []string) error {
 	if err != nil {
 		return &usageError{err}
 	}
-	journal := hidingJournal{r.state.journal(), r.hide}
+	journal := hidingJournal{r.journal(), r.hide}
 	report, err := plan.Graph.Run(ctx, flow.Options{
 		Journal: journal, Run: r.id, Targets: targets, Parallel: r.options.Parallel, Observe: r.hub.observe,
 	})

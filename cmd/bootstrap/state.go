@@ -65,15 +65,22 @@ func (s stateFolder) world() (string, error) {
 
 // claim makes the folder belong to a world. What a rehearsal left is set aside
 // when the real thing begins; it says so. The state of a real cluster, once
-// anything was made for it, does not make room for a rehearsal.
-func (s stateFolder) claim(ctx context.Context, world string, note func(format string, args ...any)) error {
+// anything was made for it, does not make room for a rehearsal. The folder
+// changes hands under the journal's lock, not under the feet of a run.
+func (s stateFolder) claim(ctx context.Context, world string, note func(format string, args ...any)) (err error) {
+	if was, err := s.world(); err == nil && was == world {
+		return nil
+	}
+	unlock, err := s.journal().Lock(ctx)
+	if err != nil {
+		return fmt.Errorf("take the state folder: %w", err)
+	}
+	defer func() { err = errors.Join(err, unlock()) }()
 	was, err := s.world()
 	switch {
 	case err != nil:
 		return fmt.Errorf("read the state folder: %w", err)
-	case was == world:
-		return nil
-	case was == worldHetzner:
+	case was == worldHetzner && world == worldLab:
 		made, err := s.made(ctx)
 		if err != nil {
 			return err
@@ -81,8 +88,8 @@ func (s stateFolder) claim(ctx context.Context, world string, note func(format s
 		if made {
 			return usagef("%s holds the state of a real cluster: rehearse in another folder (--state-dir) or under another name (CLUSTER_NAME)", s)
 		}
-	case was == worldLab:
-		if err := s.setAside(ctx); err != nil {
+	case was == worldLab && world == worldHetzner:
+		if err := s.setAside(); err != nil {
 			return fmt.Errorf("set aside what the rehearsal left: %w", err)
 		}
 		note("%s held the state of a rehearsal; it lies in %s now", s, s.path(setAsideName))
@@ -90,28 +97,50 @@ func (s stateFolder) claim(ctx context.Context, world string, note func(format s
 	return s.files().Write(worldFile, []byte(world+"\n"))
 }
 
+// claimed is the journal for a run in one world. Its lock is refused where the
+// folder has come to belong to another one since it was claimed.
+func (s stateFolder) claimed(world string) flow.Journal {
+	return claimedJournal{s.journal(), s, world}
+}
+
+type claimedJournal struct {
+	flow.Journal
+	state stateFolder
+	world string
+}
+
+func (j claimedJournal) Lock(ctx context.Context) (func() error, error) {
+	unlock, err := j.Journal.Lock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	now, err := j.state.world()
+	if err == nil && now != j.world {
+		err = usagef("another run has just taken %s for itself (world %q, not %q): name another folder (--state-dir)", j.state, now, j.world)
+	}
+	if err != nil {
+		return nil, errors.Join(err, unlock())
+	}
+	return unlock, nil
+}
+
 // made tells whether the journal knows of a step that makes something.
 func (s stateFolder) made(ctx context.Context) (bool, error) {
 	snapshot, err := s.journal().Load(ctx)
 	for name := range snapshot.Steps {
-		if !slices.Contains(lookingSteps(), name) {
+		if name != lookingStep {
 			return true, nil
 		}
 	}
 	return false, err
 }
 
-// lookingSteps only look.
-func lookingSteps() []string { return []string{"preflight", "image"} }
+// lookingStep is the one that only looks: image makes servers and snapshots.
+const lookingStep = "preflight"
 
 // setAside moves everything but the lab, which may be up, into a folder of its
 // own, in place of what was there.
-func (s stateFolder) setAside(ctx context.Context) error {
-	unlock, err := s.journal().Lock(ctx) // not under the feet of a run
-	if err != nil {
-		return err
-	}
-	defer unlock()
+func (s stateFolder) setAside() error {
 	aside := s.path(setAsideName)
 	if err := os.RemoveAll(aside); err != nil {
 		return err

@@ -176,7 +176,7 @@ func TestClaim(t *testing.T) {
 	if err := claim(worldHetzner); err != nil {
 		t.Fatal(err)
 	}
-	record(t, s, "kind-create")
+	record(t, s, "image") // which makes a server and a snapshot
 	err := claim(worldLab)
 	if _, ok := errorAs[*usageError](err); !ok || !strings.Contains(err.Error(), "--state-dir") {
 		t.Errorf("a rehearsal over a real cluster: %v", err)
@@ -198,6 +198,31 @@ func TestClaimWaitsForNoRun(t *testing.T) {
 	defer unlock()
 	if _, ok := errorAs[*flow.LockedError](s.claim(t.Context(), worldHetzner, quiet)); !ok {
 		t.Error("the state was pulled away from under a run")
+	}
+	if world, err := s.world(); world != worldLab || err != nil {
+		t.Errorf("the folder belongs to %q, %v", world, err)
+	}
+}
+
+// A real run and a rehearsal that begin at once: the folder of the real one,
+// which has made nothing yet, is taken before its run has the lock.
+func TestClaimBetweenClaimAndRun(t *testing.T) {
+	s := stateFolder(t.TempDir())
+	for _, world := range []string{worldHetzner, worldLab} {
+		if err := s.claim(t.Context(), world, quiet); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.claimed(worldHetzner).Lock(t.Context()); err == nil || !strings.Contains(err.Error(), "another run has just taken") {
+		t.Errorf("the real run goes on in the rehearsal's folder: %v", err)
+	}
+	unlock, err := s.claimed(worldLab).Lock(t.Context())
+	if err != nil {
+		t.Fatalf("the refused run kept the lock: %v", err)
+	}
+	defer unlock()
+	if _, ok := errorAs[*flow.LockedError](s.claim(t.Context(), worldHetzner, quiet)); !ok {
+		t.Error("the folder changed hands under a run")
 	}
 }
 
