@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -42,6 +43,7 @@ func (b *bootstrapper) waitControlPlane(ctx context.Context, say flow.Say, m Man
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	changes := mgmt.Changes(watching,
+		kube.Selection{List: listOf(hetznerClusterKind), Options: []client.ListOption{client.InNamespace(Namespace)}},
 		kube.Selection{List: listOf(talosControlPlaneKind), Options: []client.ListOption{client.InNamespace(Namespace)}},
 		kube.Selection{List: listOf(machineKind), Options: ofCluster(c.Name)},
 		kube.Selection{List: listOf(hcloudMachineKind), Options: ofCluster(c.Name)},
@@ -54,7 +56,11 @@ func (b *bootstrapper) waitControlPlane(ctx context.Context, say flow.Say, m Man
 			return "", err
 		}
 		out.UID = p.uid
-		return p.missing(), nil
+		missing := p.missing()
+		if missing != "" && p.failed != nil {
+			return "", final(fmt.Errorf("waiting for the control plane: %w; last seen: %s", p.failed, missing))
+		}
+		return missing, nil
 	})
 	return out, err
 }
@@ -63,27 +69,31 @@ func (b *bootstrapper) waitControlPlane(ctx context.Context, say flow.Say, m Man
 type progress struct {
 	want        int // servers
 	servers     []serverProgress
-	initialized bool   // CACPPT's word: the API has answered to it
-	api         string // why the API does not answer through the load balancer; empty: it does
+	troubles    []string // of the cluster as a whole
+	failed      error    // what no waiting will mend, and what will
+	initialized bool     // CACPPT's word: the API has answered to it
+	api         string   // why the API does not answer through the load balancer; empty: it does
 	uid         string
 }
 
 type serverProgress struct {
 	name    string
+	machine string // its Machine
 	made    bool   // there is a server at Hetzner
 	state   string // Hetzner's word for it
 	trouble string
-	talos   error // why Talos does not answer
+	failed  string // why CAPH has given it up
+	talos   error  // why Talos does not answer
 	node    talos.Node
 }
 
-// missing says what is not there yet; empty when the control plane answers.
+// missing says what is not there yet, the worst first; empty when the control plane answers.
 func (p progress) missing() string {
 	if p.initialized && p.api == "" {
 		return ""
 	}
 	var made, running, answering, etcd int
-	var why reasons
+	var worst, why reasons
 	for _, s := range p.servers {
 		if s.made {
 			made++
@@ -98,6 +108,8 @@ func (p progress) missing() string {
 			etcd++
 		}
 		switch {
+		case s.trouble != "" && !s.made:
+			worst.add(s.name, s.trouble)
 		case s.trouble != "" && s.state != serverRunning:
 			why.add(s.name, s.trouble)
 		case s.state == serverRunning && s.talos != nil:
@@ -111,7 +123,7 @@ func (p progress) missing() string {
 	default:
 		line += "; the API answers, the control plane provider has not seen it yet"
 	}
-	return strings.Join(append([]string{line}, why.lines()...), "; ")
+	return strings.Join(slices.Concat(p.troubles, worst.lines(), []string{line}, why.lines()), "; ")
 }
 
 func (b *bootstrapper) observe(ctx context.Context, mgmt *kube.Cluster, c Cluster) (progress, error) {
@@ -135,6 +147,11 @@ func (b *bootstrapper) observe(ctx context.Context, mgmt *kube.Cluster, c Cluste
 	for _, m := range controlPlaneMachines(machines) {
 		p.servers = append(p.servers, describeServer(&m, byName[text(&m, "spec", "infrastructureRef", "name")]))
 	}
+	infrastructure, err := get(ctx, mgmt, hetznerClusterKind, c.Name)
+	if err != nil {
+		return progress{}, err
+	}
+	p.blame(infrastructure, tcp)
 	var asking sync.WaitGroup
 	asking.Go(func() { p.api, p.uid = b.askAPI(ctx, mgmt, c) })
 	b.askTalos(ctx, mgmt, c, controlPlaneMachines(machines), p.servers)
@@ -142,9 +159,36 @@ func (b *bootstrapper) observe(ctx context.Context, mgmt *kube.Cluster, c Cluste
 	return p, nil
 }
 
+// blame collects what keeps the cluster as a whole from coming further: without it nobody learns why nothing happens.
+func (p *progress) blame(infrastructure, tcp *unstructured.Unstructured) {
+	add := func(who, why string) {
+		if why != "" {
+			p.troubles = append(p.troubles, who+": "+why)
+		}
+	}
+	add("HetznerCluster", troublesBut(infrastructure, func(c map[string]any) bool {
+		kind, _ := c["type"].(string)
+		return strings.HasPrefix(kind, "TargetCluster") // that the API does not answer is asked of the API
+	}))
+	add("TalosControlPlane", troublesBut(tcp, func(c map[string]any) bool {
+		// While all Machines are there, its conditions say in other words what the servers are asked for here.
+		return c["severity"] != "Error" && len(p.servers) >= p.want || c["severity"] == "Info"
+	}))
+	if why := failure(tcp); why != "" {
+		p.failed = fmt.Errorf("the Talos provider has given TalosControlPlane %s up (%s) and does not try again: "+
+			"mend the cause and, as there is no cluster yet, begin anew with the target destroy", tcp.GetName(), why)
+	}
+	for _, s := range p.servers {
+		if s.failed != "" {
+			p.failed = fmt.Errorf("server %s is given up (%s) and Cluster API does not make it again by itself: "+
+				"kubectl --namespace %s delete machine %s in the management cluster makes another one; then run again", s.name, s.failed, Namespace, s.machine)
+		}
+	}
+}
+
 // describeServer joins what Cluster API and CAPH say about a server.
 func describeServer(machine, server *unstructured.Unstructured) serverProgress {
-	s := serverProgress{name: machine.GetName(), talos: errors.New("not asked yet")}
+	s := serverProgress{name: machine.GetName(), machine: machine.GetName(), talos: errors.New("not asked yet")}
 	if server == nil {
 		s.trouble = troubles(machine)
 		return s
@@ -153,8 +197,11 @@ func describeServer(machine, server *unstructured.Unstructured) serverProgress {
 	s.made = text(server, "spec", "providerID") != ""
 	s.state = text(server, "status", "instanceState")
 	s.trouble = troubles(server)
-	if why := text(server, "status", "failureMessage"); why != "" {
+	if why := failure(server); why != "" {
 		s.trouble = why
+		if machine.GetDeletionTimestamp() == nil { // else it makes room for another already
+			s.failed = why
+		}
 	}
 	return s
 }
