@@ -240,6 +240,10 @@ func (r *running) targets(ctx context.Context, targets []string) error {
 	if errors.Is(err, flow.ErrInterrupted) {
 		return r.interrupted(err)
 	}
+	if sealed, ok := errorAs[*flow.SealedError](err); ok && sealed.Step != sealed.By {
+		// Nothing was run, and running the same again would come to the same.
+		return fmt.Errorf("%w; %s goes on from there, access fetches kubeconfig and talosconfig anew, %s looks", err, targetAll, targetStatus)
+	}
 	if err != nil {
 		return fmt.Errorf("%w\nwhat is done is kept in %s; run the same command again to go on; log: %s", err, r.state, r.files.log.Name())
 	}
