@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"io"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -143,16 +145,145 @@ func (s *screen) put(line string) {
 	s.lines[s.row] = line
 }
 
+// resize wraps what is there, as terminals do when they become narrower.
+func (s *screen) resize(width int) {
+	var lines []string
+	row := s.row
+	for i, line := range s.lines {
+		if i == s.row {
+			row = len(lines)
+		}
+		for letters := []rune(line); ; letters = letters[width:] {
+			if len(letters) <= width {
+				lines = append(lines, string(letters))
+				break
+			}
+			lines = append(lines, string(letters[:width]))
+		}
+	}
+	if s.row >= len(s.lines) {
+		row = len(lines) + s.row - len(s.lines)
+	}
+	s.lines, s.row = lines, row
+}
+
+func (s *screen) text() string { return strings.TrimRight(strings.Join(s.lines, "\n"), "\n") }
+
+func sized(columns, rows int) func() (int, int) { return func() (int, int) { return columns, rows } }
+
+// still is a display whose clock stands.
+func still(out io.Writer, size func() (int, int)) *terminalDisplay {
+	at := aRun()[0].Time
+	return &terminalDisplay{out: out, size: size, now: func() time.Time { return at }, stop: make(chan struct{})}
+}
+
+func TestTerminalDisplayWrapsAndResizes(t *testing.T) {
+	var out bytes.Buffer
+	var s screen
+	columns, rows := 80, 24
+	d := still(&out, func() (int, int) { return columns, rows })
+	event := func(e flow.Event) string {
+		out.Reset()
+		e.Time = aRun()[0].Time
+		d.event(e)
+		s.write(out.String())
+		return s.text()
+	}
+	progress := func(step, message string) string {
+		return event(flow.Event{Kind: flow.StepProgress, Step: step, Message: message})
+	}
+	event(flow.Event{Kind: noteEvent, Message: "a note that says what a person should know and is far too long for one line of eighty columns"})
+	event(flow.Event{Kind: flow.StepStarted, Step: "wait-cp"})
+	waiting := "waiting for the control plane: of 3 servers 3 made, 3 running, Talos answers on 3, etcd on 2; " +
+		"the API server does not answer through the load balancer yet: connection refused by 127.65.2.1:6443, and so it goes on and on"
+	want := `! a note that says what a person should know and is far too long for one line
+  of eighty columns
+⠋ wait-cp            0.0s  of 3 servers 3 made, 3 running, Talos answers on 3,
+                           etcd on 2; the API server does not answer through
+                           the load balancer yet: connection refused by…`
+	if got := progress("wait-cp", waiting); got != want {
+		t.Errorf("on the screen is:\n%s\nwant:\n%s", got, want)
+	}
+	event(flow.Event{Kind: flow.StepStarted, Step: "kubeconfig"})
+	progress("kubeconfig", "waiting for Secret k8s-kubeconfig: it does not exist")
+
+	// The terminal becomes narrow: everything that moved is taken back, nothing else.
+	columns = 40
+	s.resize(columns)
+	got := progress("wait-cp", "waiting for the control plane: one moment more")
+	want = `! a note that says what a person should 
+know and is far too long for one line
+  of eighty columns
+⠋ wait-cp            0.0s  one moment
+    more
+⠋ kubeconfig         0.0s  waiting for
+    Secret k8s-kubeconfig: it does not
+    exist`
+	if got != want {
+		t.Errorf("after it became narrow:\n%s\nwant:\n%s", got, want)
+	}
+
+	// A terminal of few rows gets no more than it can take back.
+	rows = 4
+	progress("wait-cp", waiting)
+	if len(d.drawn) > rows-1 {
+		t.Errorf("%d lines move on %d rows", len(d.drawn), rows)
+	}
+	columns, rows = 80, 24
+	event(flow.Event{Kind: flow.StepDone, Step: "kubeconfig", Elapsed: time.Second, Message: "waiting for Secret k8s-kubeconfig: it does not exist"})
+	got = event(flow.Event{Kind: flow.StepDone, Step: "wait-cp", Elapsed: time.Minute, Message: waiting})
+	if want := "✓ kubeconfig         1.0s  done\n✓ wait-cp           1m00s  done"; !strings.HasSuffix(got, "columns\n"+want) {
+		t.Errorf("in the end:\n%s\nwant:\n%s", got, want)
+	}
+}
+
+func TestBriefly(t *testing.T) {
+	for _, tc := range [][3]string{
+		{"wait-cp", "waiting for the control plane: of 3", "of 3"},
+		{"wait-nodes", "waiting for the nodes: of 3: 2", "of 3: 2"},
+		{"cilium", "waiting for cilium: 1 of 2", "1 of 2"},
+		{"cilium", "waiting for the kinds of chart cilium: none", "waiting for the kinds of chart cilium: none"},
+		{"kubeconfig", "waiting for Secret k8s-kubeconfig: none", "waiting for Secret k8s-kubeconfig: none"},
+		{"wait-cp", "waiting for the control plane", "waiting for the control plane"},
+		{"wait-cp", "the control plane: it is up", "the control plane: it is up"},
+	} {
+		if got := briefly(tc[0], tc[1]); got != tc[2] {
+			t.Errorf("%s: %q becomes %q, want %q", tc[0], tc[1], got, tc[2])
+		}
+	}
+}
+
+// No line of any width is longer than the terminal, and no word is lost.
+func TestWrap(t *testing.T) {
+	text := "a few words and one-that-is-much-longer-than-any-line-can-be-on-a-narrow-terminal, äöü, and an end"
+	bare := func(s string) string { return strings.ReplaceAll(s, " ", "") }
+	for width := narrowest + 2; width < 130; width++ {
+		r := row{mark: "✓", columns: columns("wait-nodes", "1.0s"), text: text}
+		all := r.lines(width, 0)
+		for _, line := range append(all, r.lines(width, 2)...) {
+			if n := len([]rune(line)); n >= width {
+				t.Errorf("%d columns in a terminal of %d: %q", n, width, line)
+			}
+		}
+		if few := r.lines(width, 2); len(few) > 2 || len(all) > 2 && !strings.HasSuffix(few[1], "…") {
+			t.Errorf("in two lines of %d: %q", width, few)
+		}
+		if width > 30 && bare(strings.Join(all, "")) != bare(r.mark+r.columns+text) {
+			t.Errorf("width %d: %q", width, all)
+		}
+	}
+}
+
 func TestTerminalDisplay(t *testing.T) {
 	const width = 60
 	var out bytes.Buffer
-	show(newTerminalDisplay(&out, func() int { return width }, false), hiding())
+	show(newTerminalDisplay(&out, sized(width, 24), false), hiding())
 	var s screen
 	s.write(out.String())
 	got := strings.TrimRight(strings.Join(s.lines, "\n"), "\n")
 	want := strings.TrimRight(`! the token is [hidden]
 ✓ image              0.0s  as it was
-✓ cilium            1m01s  all there
+✓ cilium            1m01s  done
 ✗ apply              1.0s  failed
 ! wait-cp            0.0s  interrupted
 - wait-nodes               skipped: another step failed`, "\n")
@@ -171,7 +302,7 @@ func TestTerminalDisplay(t *testing.T) {
 
 func TestTerminalDisplayShowsWhatRuns(t *testing.T) {
 	var out bytes.Buffer
-	d := newTerminalDisplay(&out, func() int { return 40 }, true)
+	d := newTerminalDisplay(&out, sized(40, 24), true)
 	for _, e := range aRun()[:7] {
 		d.event(e)
 	}
@@ -188,8 +319,8 @@ func TestTerminalDisplayShowsWhatRuns(t *testing.T) {
 	if len(running) != 2 || !strings.Contains(running[0], "apply") || !strings.Contains(running[1], "cilium") {
 		t.Errorf("at work are %q", running)
 	}
-	if !strings.HasSuffix(running[0], "…") {
-		t.Errorf("the long line is not cut: %q", running[0])
+	if !slices.Contains(s.lines, "    line and "+secret) {
+		t.Errorf("the long line is not wrapped: %q", s.lines)
 	}
 	d.close()
 }

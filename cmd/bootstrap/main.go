@@ -37,7 +37,7 @@ func main() {
 	c := &command{
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
 		environment: environ(os.Environ()), workDir: workDir,
-		width: func() int { return terminalWidth(os.Stdout) }, hide: &redactor{},
+		size: func() (columns, rows int) { return terminalSize(os.Stdout) }, hide: &redactor{},
 	}
 	// From here on no child process inherits a token.
 	for _, name := range []string{tokenVariable, labTokenVariable} {
@@ -54,7 +54,7 @@ type command struct {
 	stdout, stderr io.Writer
 	environment    map[string]string
 	workDir        string
-	width          func() int // columns of the terminal behind stdout; 0: it is none
+	size           func() (columns, rows int) // of the terminal behind stdout; 0: it is none
 	hide           *redactor
 }
 
@@ -155,17 +155,23 @@ func untilSignal(stderr io.Writer) (context.Context, context.CancelFunc) {
 	return ctx, func() { signal.Stop(signals); cancel(nil) }
 }
 
-// terminalWidth is 0 where f is no terminal that understands control sequences.
-func terminalWidth(f *os.File) int {
+// terminalSize is 0 where f is no terminal that understands control sequences.
+func terminalSize(f *os.File) (columns, rows int) {
 	fd := int(f.Fd())
 	if !term.IsTerminal(fd) || os.Getenv("TERM") == "dumb" {
-		return 0
+		return 0, 0
 	}
-	width, _, err := term.GetSize(fd)
+	columns, rows, err := term.GetSize(fd)
 	if err != nil {
-		return 0
+		return 0, 0
 	}
-	return width
+	return columns, rows
+}
+
+// width is the terminal's; 0 where there is none.
+func (c *command) width() int {
+	columns, _ := c.size()
+	return columns
 }
 
 // version is the module's version as Go recorded it.

@@ -172,15 +172,19 @@ func (c *command) look(ctx context.Context, a arguments, do func(*steps.Operatio
 func (c *command) replaceMachine(ctx context.Context, a arguments) error {
 	return c.operate(ctx, a, func(r *running) error {
 		operations := steps.NewOperations(r.cfg.Config, r.tools)
+		replaced := ""
 		err := r.hub.task(targetReplaceMachine, "a control plane machine in the place of "+a.Targets[1], func(say flow.Say) error {
 			done, err := operations.ReplaceMachine(ctx, say, a.Targets[1])
 			if err == nil {
-				say("Machine %s is replaced by %v", done.Machine, done.New)
+				replaced = fmt.Sprintf("Machine %s is replaced by %v", done.Machine, done.New)
 			}
 			return err
 		})
 		if unknown, ok := errorAs[*steps.UnknownMachineError](err); ok {
 			return &usageError{unknown}
+		}
+		if err == nil {
+			r.hub.note("%s", replaced)
 		}
 		return err
 	})

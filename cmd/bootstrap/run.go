@@ -153,7 +153,7 @@ func (c *command) display(o options) display {
 	case o.Output == "json":
 		return newJSONDisplay(c.stdout)
 	case c.width() > 0:
-		return newTerminalDisplay(c.stdout, c.width, c.environment["NO_COLOR"] == "")
+		return newTerminalDisplay(c.stdout, c.size, c.environment["NO_COLOR"] == "")
 	default:
 		return plainDisplay{c.stdout}
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/slipway-k8s/slipway/flow"
 )
@@ -25,17 +26,20 @@ const (
 // redrawEvery is how often the running steps' clocks move.
 const redrawEvery = 200 * time.Millisecond
 
-// terminalDisplay shows finished steps as lines that stay and, below them, a
-// line for every running step, with what it waits for and for how long.
+// linesOfAStep is the most lines that a running step takes.
+const linesOfAStep = 3
+
+// terminalDisplay shows finished steps as lines that stay and, below them, every
+// running step, with what it waits for and for how long.
 type terminalDisplay struct {
 	out    io.Writer
-	width  func() int // columns
+	size   func() (columns, rows int)
 	colour bool
 	now    func() time.Time
 
 	mu      sync.Mutex
 	running []*runningStep
-	drawn   int // lines below the ones that stay
+	drawn   []int // columns of each line below the ones that stay
 	frame   int
 	stop    chan struct{}
 	stopped sync.WaitGroup
@@ -47,8 +51,8 @@ type runningStep struct {
 	said  string
 }
 
-func newTerminalDisplay(out io.Writer, width func() int, colour bool) *terminalDisplay {
-	d := &terminalDisplay{out: out, width: width, colour: colour, now: time.Now, stop: make(chan struct{})}
+func newTerminalDisplay(out io.Writer, size func() (columns, rows int), colour bool) *terminalDisplay {
+	d := &terminalDisplay{out: out, size: size, colour: colour, now: time.Now, stop: make(chan struct{})}
 	d.stopped.Go(d.tick)
 	return d
 }
@@ -64,7 +68,7 @@ func (d *terminalDisplay) tick() {
 			d.mu.Lock()
 			if len(d.running) > 0 {
 				d.frame++
-				d.draw("")
+				d.draw(row{})
 			}
 			d.mu.Unlock()
 		}
@@ -77,7 +81,7 @@ func (d *terminalDisplay) close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.running = nil
-	d.draw("")
+	d.draw(row{})
 }
 
 func (d *terminalDisplay) event(e flow.Event) {
@@ -86,12 +90,17 @@ func (d *terminalDisplay) event(e flow.Event) {
 	d.draw(d.apply(e))
 }
 
-// apply changes what runs and returns the line that stays, if any.
-func (d *terminalDisplay) apply(e flow.Event) string {
+// apply changes what runs and returns the row that stays, if any. Of a step that
+// is done nothing stays of what it said while it waited.
+func (d *terminalDisplay) apply(e flow.Event) row {
 	message := printable(e.Message)
+	ended := func(mark, style, outcome string) row {
+		d.forget(e.Step)
+		return row{mark: mark, style: style, columns: columns(e.Step, elapsed(e.Elapsed)), text: outcome}
+	}
 	switch e.Kind {
 	case noteEvent:
-		return d.style(styleYellow, "! "+message)
+		return row{mark: "!", style: styleYellow, columns: " ", text: message}
 	case flow.StepVerifying:
 		d.running = append(d.running, &runningStep{name: e.Step, began: e.Time, said: "checking what is there"})
 	case flow.StepStarted:
@@ -100,88 +109,89 @@ func (d *terminalDisplay) apply(e flow.Event) string {
 	case flow.StepProgress:
 		for _, s := range d.running {
 			if s.name == e.Step {
-				s.said = message
+				s.said = briefly(e.Step, message)
 			}
 		}
 	case flow.StepDone:
-		d.forget(e.Step)
-		return d.style(styleGreen, "✓") + d.columns(e.Step, e.Elapsed) + d.style(styleDim, message)
+		return ended("✓", styleGreen, "done")
 	case flow.StepReused:
-		d.forget(e.Step)
-		return d.style(styleGreen, "✓") + d.columns(e.Step, e.Elapsed) + d.style(styleDim, "as it was")
+		return ended("✓", styleGreen, "as it was")
 	case flow.StepSkipped:
 		d.forget(e.Step)
-		return d.style(styleDim, "-"+fmt.Sprintf(" %-14s %8s  ", e.Step, "")+"skipped: "+message)
+		return row{mark: "-", style: styleDim, columns: columns(e.Step, ""), text: "skipped: " + message}
 	case flow.StepFailed:
-		d.forget(e.Step)
-		return d.style(styleRed, "✗") + d.columns(e.Step, e.Elapsed) + "failed"
+		return ended("✗", styleRed, "failed")
 	case flow.StepInterrupted:
-		d.forget(e.Step)
-		return d.style(styleYellow, "!") + d.columns(e.Step, e.Elapsed) + "interrupted"
+		return ended("!", styleYellow, "interrupted")
 	}
-	return ""
+	return row{}
 }
 
 func (d *terminalDisplay) forget(step string) {
 	d.running = slices.DeleteFunc(d.running, func(s *runningStep) bool { return s.name == step })
 }
 
-func (d *terminalDisplay) columns(step string, took time.Duration) string {
-	return fmt.Sprintf(" %-14s %8s  ", step, elapsed(took))
-}
+func columns(step, took string) string { return fmt.Sprintf(" %-14s %8s  ", step, took) }
 
-func (d *terminalDisplay) style(style, text string) string {
-	if !d.colour || text == "" {
-		return text
+// briefly leaves out of "waiting for WHAT: …" what only repeats the step's name.
+func briefly(step, said string) string {
+	what, rest, found := strings.Cut(strings.TrimPrefix(said, "waiting for "), ": ")
+	if !found || !strings.HasPrefix(said, "waiting for ") {
+		return said
 	}
-	return style + text + styleReset
+	known := append(strings.Split(step, "-"), "the")
+	if slices.Contains(known, "cp") {
+		known = append(known, "control", "plane")
+	}
+	for _, word := range strings.Fields(what) {
+		if !slices.Contains(known, word) {
+			return said
+		}
+	}
+	return rest
 }
 
-// draw replaces the moving lines, after a line that stays. All in one write, so
+// draw replaces the moving lines, after a row that stays. All in one write, so
 // that nothing flickers.
-func (d *terminalDisplay) draw(stays string) {
+func (d *terminalDisplay) draw(stays row) {
+	width, height := d.size()
 	var b strings.Builder
 	b.WriteString("\r")
-	for range d.drawn {
-		b.WriteString(cursorUp + clearLine)
+	for _, columns := range d.drawn {
+		// A terminal that became narrower since has wrapped its lines itself.
+		for range max(1, (columns+width-1)/max(1, width)) {
+			b.WriteString(cursorUp + clearLine)
+		}
 	}
-	if stays != "" {
-		b.WriteString(d.cut(stays) + "\n")
+	d.drawn = nil
+	for _, line := range stays.lines(width, 0) {
+		b.WriteString(d.paint(stays, line) + "\n")
 	}
+	room := max(1, height-1) // the cursor cannot go back above the screen
 	spinner := []rune("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
 	for _, s := range d.running {
-		line := string(spinner[d.frame%len(spinner)]) + d.columns(s.name, d.now().Sub(s.began)) + s.said
-		b.WriteString(d.cut(line) + "\n")
+		r := row{mark: string(spinner[d.frame%len(spinner)]), columns: columns(s.name, elapsed(d.now().Sub(s.began))), text: s.said}
+		for _, line := range r.lines(width, min(linesOfAStep, max(1, room/len(d.running)))) {
+			if len(d.drawn) < room {
+				b.WriteString(line + "\n")
+				d.drawn = append(d.drawn, utf8.RuneCountInString(line))
+			}
+		}
 	}
-	d.drawn = len(d.running)
 	_, _ = io.WriteString(d.out, b.String())
 }
 
-// cut shortens a line to the terminal's width: a line that wraps would be
-// counted wrongly when it is taken back. Control sequences take no columns.
-func (d *terminalDisplay) cut(line string) string {
-	room := d.width() - 1
-	if room < 20 {
-		return line // no real terminal
+// paint colours the mark of a row that stays, and the whole of a note or of a
+// step that was skipped.
+func (d *terminalDisplay) paint(r row, line string) string {
+	if !d.colour {
+		return line
 	}
-	var b strings.Builder
-	columns, inside := 0, false
-	for _, r := range line {
-		switch {
-		case r == '\x1b':
-			inside = true
-		case inside:
-			inside = r != 'm'
-		case columns == room-1:
-			b.WriteString("…")
-			if strings.ContainsRune(line, '\x1b') {
-				b.WriteString(styleReset)
-			}
-			return b.String()
-		default:
-			columns++
-		}
-		b.WriteRune(r)
+	if r.style == styleYellow || r.style == styleDim {
+		return r.style + line + styleReset
 	}
-	return b.String()
+	if rest, first := strings.CutPrefix(line, r.mark); first {
+		return r.style + r.mark + styleReset + rest
+	}
+	return line
 }
