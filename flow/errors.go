@@ -78,7 +78,8 @@ func (e *PanicError) Unwrap() error {
 }
 
 // UnverifiableError says that a step's record could not be compared with the
-// world. Nothing was made: not knowing is no reason to create.
+// world. The step made nothing: not knowing is no reason to create. Others that
+// do not hang on it may have run.
 type UnverifiableError struct {
 	Step string
 	Err  error
@@ -86,7 +87,7 @@ type UnverifiableError struct {
 
 func (e *UnverifiableError) Error() string {
 	return fmt.Sprintf("could not find out whether what step %s made is still there: %v; "+
-		"nothing was created: make it reachable and run again", e.Step, e.Err)
+		"this step made nothing anew: make it reachable and run again", e.Step, e.Err)
 }
 
 func (e *UnverifiableError) Unwrap() error { return e.Err }
