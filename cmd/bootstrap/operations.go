@@ -56,7 +56,7 @@ func (c *command) operate(ctx context.Context, a arguments, do func(*running) er
 	if err == nil {
 		err = do(r)
 	}
-	if errors.Is(err, flow.ErrInterrupted) || errors.Is(context.Cause(ctx), flow.ErrInterrupted) {
+	if err != nil && errors.Is(errors.Join(err, context.Cause(ctx)), flow.ErrInterrupted) {
 		return r.interrupted(err)
 	}
 	return err
