@@ -71,7 +71,7 @@ func findLabModule(dir string) (string, error) {
 func withoutSecrets(environment map[string]string) []string {
 	var list []string
 	for key, value := range environment {
-		if !strings.HasPrefix(key, "HCLOUD_") && key != githubVariable && key != labTokenVariable {
+		if !strings.HasPrefix(key, "HCLOUD_") && !slices.Contains(tokenVariables(), key) {
 			list = append(list, key+"="+value)
 		}
 	}

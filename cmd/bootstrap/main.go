@@ -39,13 +39,18 @@ func main() {
 		environment: environ(os.Environ()), workDir: workDir,
 		size: func() (columns, rows int) { return terminalSize(os.Stdout) }, hide: &redactor{},
 	}
-	// From here on no child process inherits a token.
-	for _, name := range []string{tokenVariable, labTokenVariable} {
-		os.Unsetenv(name)
-	}
+	keepFromChildren()
 	ctx, stop := untilSignal(os.Stderr)
 	defer stop()
 	os.Exit(c.execute(ctx, os.Args[1:]))
+}
+
+// keepFromChildren takes care that from here on no child process inherits a
+// token.
+func keepFromChildren() {
+	for _, name := range tokenVariables() {
+		os.Unsetenv(name)
+	}
 }
 
 // command is the command with everything that it sees of the machine.
@@ -60,7 +65,9 @@ type command struct {
 
 // execute does what the arguments say and returns the exit code.
 func (c *command) execute(ctx context.Context, args []string) int {
-	c.hide.learn(c.environment[tokenVariable], c.environment[labTokenVariable])
+	for _, name := range tokenVariables() {
+		c.hide.learn(c.environment[name])
+	}
 	a, err := parseArguments(args)
 	if err == nil {
 		err = c.dispatch(ctx, a)

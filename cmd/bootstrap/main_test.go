@@ -93,6 +93,28 @@ func TestHelp(t *testing.T) {
 	}
 }
 
+func TestHelpNamesTheEnvironment(t *testing.T) {
+	r := execute(t, t.Context(), t.TempDir(), "", "--help")
+	for _, name := range append(tokenVariables(), endpointVariable) {
+		if !strings.Contains(r.stdout, "\n  "+name+" ") {
+			t.Errorf("--help does not name %s", name)
+		}
+	}
+}
+
+func TestTokensOfTheEnvironmentAreHidden(t *testing.T) {
+	for _, name := range []string{"HCLOUD_TOKEN", "LAB_HCLOUD_TOKEN", "GITHUB_TOKEN"} {
+		r := execute(t, t.Context(), t.TempDir(), name+"="+secret, "lab", secret)
+		if r.code != exitUsage || strings.Contains(r.stderr, secret) || !strings.Contains(r.stderr, "[hidden]") {
+			t.Errorf("%s: %+v", name, r)
+		}
+		t.Setenv(name, secret)
+		if keepFromChildren(); os.Getenv(name) != "" {
+			t.Errorf("children inherit %s", name)
+		}
+	}
+}
+
 // deaf is a Hetzner API that takes no token.
 func deaf(t *testing.T, seen *[]string) string {
 	t.Helper()

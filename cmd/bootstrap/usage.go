@@ -52,6 +52,10 @@ Targets (each brings what it hangs on; without one: bootstrap):
 		}
 		fmt.Fprintf(w, "  %s\t%s\n", v.Name, text)
 	}
-	fmt.Fprintf(w, "\n%s is taken from the environment, or from %s or %s in bootstrap.yaml.\n", tokenVariable, tokenFileKey, tokenCommandKey)
+	fmt.Fprintln(w, "\nOnly in the environment:")
+	fmt.Fprintf(w, "  %s\tthe Hetzner Cloud API token (read and write); or name %s or %s in bootstrap.yaml\n", tokenVariable, tokenFileKey, tokenCommandKey)
+	fmt.Fprintf(w, "  %s\tanother address of the Hetzner API\n", endpointVariable)
+	fmt.Fprintf(w, "  %s\ta GitHub token: more requests an hour while Cluster API's providers are fetched\n", githubVariable)
+	fmt.Fprintf(w, "  %s\twith --lab: in place of the lab's own token, to rehearse a wrong one\n", labTokenVariable)
 	return w.Flush()
 }

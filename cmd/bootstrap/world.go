@@ -29,6 +29,9 @@ const (
 	githubVariable   = "GITHUB_TOKEN"     // more requests an hour while providers are fetched
 )
 
+// tokenVariables are the variables of the environment that hold secrets.
+func tokenVariables() []string { return []string{tokenVariable, labTokenVariable, githubVariable} }
+
 // usedAnswerWithin bounds the question to an API server on this machine.
 const usedAnswerWithin = 15 * time.Second
 
