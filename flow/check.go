@@ -20,6 +20,10 @@ type Status struct {
 	// Changed lists what differs between what the step was made from and what
 	// it would be made from today: fields of its spec, outputs of other steps.
 	Changed []string
+	// After lists the arguments of a done step whose own step would run again:
+	// for Changed, or perhaps for its After. If their output comes out
+	// differently, this step runs again, too.
+	After []string
 	// Sealed names the passed point of no return that the step lies before;
 	// such a step is not asked about.
 	Sealed string
@@ -60,6 +64,19 @@ func (g *Graph) check(ctx context.Context, j Journal, world bool) ([]Status, err
 		asking.Go(func() { all[i] = n.status(ctx, snapshot, behind[n], world) })
 	}
 	asking.Wait()
+	again := map[*node]bool{}
+	for i, n := range sorted { // each after what it takes
+		s := &all[i]
+		if s.State != StateDone || s.Sealed != "" || n.sealed {
+			continue
+		}
+		for _, in := range n.inputs {
+			if again[in] {
+				s.After = append(s.After, in.name)
+			}
+		}
+		again[n] = len(s.Changed) > 0 || len(s.After) > 0
+	}
 	return all, ctx.Err()
 }
 

@@ -97,6 +97,9 @@ func parseArguments(args []string) (arguments, error) {
 		word := args[0]
 		args = args[1:]
 		if !strings.Contains(word, "=") {
+			if slices.ContainsFunc(steps.Variables(), func(v steps.Variable) bool { return v.Name == word }) {
+				return arguments{}, usagef("%s is a variable, not a target: write %s=value", word, word)
+			}
 			a.Targets = append(a.Targets, word)
 			continue
 		}

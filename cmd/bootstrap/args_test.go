@@ -42,6 +42,7 @@ func TestParseArgumentsRefuses(t *testing.T) {
 		"--parallel -1":       "negative",
 		"--output yaml":       `"yaml" is neither text nor json`,
 		"--lab-latency slow":  "neither fast nor real",
+		"--lab LOCATION":      "write LOCATION=value",
 		"=x":                  `"=x" is not KEY=VALUE`,
 		"talos_version=v1":    "did you mean TALOS_VERSION?",
 		"talos-version=v1":    "did you mean TALOS_VERSION?",

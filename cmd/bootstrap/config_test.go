@@ -162,6 +162,7 @@ func TestToken(t *testing.T) {
 	}{
 		"environment":     {environment: "HCLOUD_TOKEN=from-the-environment", want: "from-the-environment"},
 		"file":            {config: configuration{tokenFile: file}, want: "from-a-file"},
+		"file at home":    {config: configuration{tokenFile: "~/" + filepath.Base(file)}, environment: "HOME=" + filepath.Dir(file), want: "from-a-file"},
 		"command":         {config: configuration{tokenCommand: "echo from-a-command"}, want: "from-a-command"},
 		"environment won": {config: configuration{tokenFile: file}, environment: "HCLOUD_TOKEN=env", want: "env"},
 		"none":            {says: "HCLOUD_TOKEN is not set"},

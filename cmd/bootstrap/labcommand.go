@@ -10,6 +10,7 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode/utf8"
 
 	"github.com/slipway-k8s/slipway/flow"
 )
@@ -116,10 +117,11 @@ func (c *command) labStatus(ctx context.Context, l *lab, o options) error {
 	if err := json.Unmarshal(raw, &report); err != nil {
 		return fmt.Errorf("read the lab's status: %w", err)
 	}
-	return report.print(c.stdout)
+	return report.print(c.stdout, c.width())
 }
 
-func (r labReport) print(out io.Writer) error {
+// print writes the report, in lines of the terminal's width where there is one.
+func (r labReport) print(out io.Writer, width int) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	row := func(cells ...any) {
 		for i, cell := range cells {
@@ -130,11 +132,27 @@ func (r labReport) print(out io.Writer) error {
 		}
 		fmt.Fprintln(w)
 	}
-	row("isolation: " + r.Isolation)
+	text := func(s string) {
+		for _, line := range within(printable(s), width-1) {
+			row(line)
+		}
+	}
+	text("isolation: " + r.Isolation)
 	fmt.Fprintln(w)
 	row("PART", "IS", "DETAIL")
+	taken := 0 // by the columns before the detail, with the space after each
 	for _, p := range r.Parts {
-		row(p.Name, p.Fidelity, p.Detail)
+		taken = max(taken, utf8.RuneCountInString(p.Name))
+	}
+	taken += len("stand-in") + 4
+	for _, p := range r.Parts {
+		for i, line := range within(printable(p.Detail), width-1-taken) {
+			if i == 0 {
+				row(p.Name, p.Fidelity, line)
+			} else {
+				row("", "", line)
+			}
+		}
 	}
 	if len(r.Clusters) > 0 {
 		fmt.Fprintln(w)
@@ -167,12 +185,21 @@ func (r labReport) print(out io.Writer) error {
 	}
 	if len(r.Listeners) > 0 {
 		fmt.Fprintln(w)
-		row("listens on " + strings.Join(r.Listeners, ", "))
+		text("listens on " + strings.Join(r.Listeners, ", "))
 	}
 	for _, n := range r.Notes {
-		row("note: " + n)
+		text("note: " + n)
 	}
 	return w.Flush()
+}
+
+// within breaks a text into lines of so many columns, where that is enough to
+// read; otherwise there is no terminal, or none to be fitted.
+func within(text string, columns int) []string {
+	if columns < narrowest {
+		return []string{text}
+	}
+	return wrap(text, columns, columns, 0)
 }
 
 func printJSON(out io.Writer, v any) error {

@@ -374,3 +374,38 @@ func TestLabCommands(t *testing.T) {
 		t.Error("the lab's commands made a cluster")
 	}
 }
+
+func TestStatusSaysWhatWouldRunAgain(t *testing.T) {
+	for says, row := range map[string]stepStatus{
+		"would run again, changed: spec location, spec serverType": {State: "done", Changed: []string{"spec location", "spec serverType"}},
+		"runs again if apply or image comes out differently":       {State: "done", After: []string{"apply", "image"}},
+	} {
+		if got := row.remarks(); got != says {
+			t.Errorf("%q, want %q", got, says)
+		}
+	}
+}
+
+// The report fits a terminal, and loses nothing to it.
+func TestLabReportFitsTheTerminal(t *testing.T) {
+	var r labReport
+	long := strings.Repeat("one of many words about fidelity ", 8)
+	data := fmt.Sprintf(`{"isolation":%q,"parts":[{"name":"etcd","fidelity":"stand-in","detail":%q},{"name":"kube-controller-manager","fidelity":"real","detail":"v1"}],"notes":[%q]}`, long, long, long)
+	if err := json.Unmarshal([]byte(data), &r); err != nil {
+		t.Fatal(err)
+	}
+	for _, width := range []int{0, 80} {
+		var out bytes.Buffer
+		if err := r.print(&out, width); err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(strings.Join(strings.Fields(out.String()), " "), "fidelity"); n != 3*8 {
+			t.Errorf("width %d: %d of the words came through", width, n)
+		}
+		for line := range strings.Lines(out.String()) {
+			if n := len([]rune(strings.TrimRight(line, "\n"))); width > 0 && n >= width {
+				t.Errorf("%d columns: %q", n, line)
+			}
+		}
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -23,6 +24,7 @@ type stepStatus struct {
 	World   string    `json:"world,omitempty"`  // holds, gone or unknown; empty: not asked
 	Reason  string    `json:"reason,omitempty"` // of World
 	Changed []string  `json:"changed,omitempty"`
+	After   []string  `json:"after,omitempty"` // steps that would run again, or may, and whose output this one takes
 	Sealed  string    `json:"sealed,omitempty"`
 	Said    string    `json:"said,omitempty"`
 	Error   string    `json:"error,omitempty"`
@@ -104,7 +106,7 @@ func (c *command) lookingTools(ctx context.Context, o options, cfg configuration
 func newStepStatus(s flow.Status) stepStatus {
 	row := stepStatus{
 		Step: s.Name, Doc: s.Doc, State: string(s.State), Attempt: s.Attempt, Started: s.Started, Ended: s.Ended,
-		Changed: s.Changed, Sealed: s.Sealed, Said: s.Said, Error: s.Error,
+		Changed: s.Changed, After: s.After, Sealed: s.Sealed, Said: s.Said, Error: s.Error,
 	}
 	if s.State == "" {
 		row.State = "never"
@@ -157,7 +159,9 @@ func (r stepStatus) remarks() string {
 	case r.Error != "":
 		return r.Error
 	case len(r.Changed) > 0:
-		return fmt.Sprintf("would run again, changed: %s", r.Changed)
+		return "would run again, changed: " + strings.Join(r.Changed, ", ")
+	case len(r.After) > 0:
+		return "runs again if " + strings.Join(r.After, " or ") + " comes out differently"
 	case r.State != string(flow.StateDone):
 		return r.Said
 	}

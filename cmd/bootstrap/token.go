@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -34,7 +35,7 @@ func (c configuration) token(ctx context.Context, environment map[string]string)
 	case environment[tokenVariable] != "":
 		return oneWord(environment[tokenVariable], "the environment variable "+tokenVariable)
 	case c.tokenFile != "":
-		data, err := os.ReadFile(c.tokenFile)
+		data, err := os.ReadFile(atHome(c.tokenFile, environment["HOME"]))
 		if err != nil {
 			return steps.Secret{}, usagef("read the Hetzner token (%s): %w", tokenFileKey, err)
 		}
@@ -54,6 +55,15 @@ func (c configuration) token(ctx context.Context, environment map[string]string)
 	default:
 		return steps.Secret{}, &usageError{errNoToken}
 	}
+}
+
+// atHome is a path with the home folder in place of a leading "~", as a shell
+// has it.
+func atHome(path, home string) string {
+	if rest, found := strings.CutPrefix(path, "~/"); found && home != "" {
+		return filepath.Join(home, rest)
+	}
+	return path
 }
 
 // oneWord checks that a token looks like one, so that an error page or a prompt
