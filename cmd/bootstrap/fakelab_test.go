@@ -69,7 +69,11 @@ func (f *fakeLab) serve(w http.ResponseWriter, r *http.Request) {
 			"isolation": "network namespace",
 			"parts":     []map[string]string{{"name": "etcd", "fidelity": "real", "detail": "v3.5.16"}},
 			"processes": []map[string]any{{"name": "etcd", "pid": 7, "cluster": "k8s-mgmt", "rssBytes": 64 << 20}},
-			"servers":   []map[string]any{{"name": "cp-1", "id": 42, "status": "running", "publicIPv4": "127.65.4.1"}},
+			"loadBalancers": []map[string]any{{"name": "k8s-kube-apiserver", "publicIPv4": "127.65.2.1", "privateIP": "127.64.0.2", "services": []map[string]any{
+				{"listenPort": 6443, "destinationPort": 6443, "healthy": 2, "targets": 3, "listening": true},
+				{"listenPort": 50000, "destinationPort": 50001, "healthy": 0, "targets": 3},
+			}}},
+			"servers": []map[string]any{{"name": "cp-1", "id": 42, "status": "running", "publicIPv4": "127.65.4.1"}},
 		}
 	case r.Method+" "+r.URL.Path == "POST /v1/down":
 		defer func() { go f.server.Close() }()

@@ -78,8 +78,14 @@ type labReport struct {
 		Name, Status, PublicIPv4, PrivateIPv4, Talos, Etcd, APIServer string
 		ID                                                            int64
 	} `json:"servers"`
-	LoadBalancers []json.RawMessage `json:"loadBalancers"`
-	Processes     []struct {
+	LoadBalancers []struct {
+		Name, PublicIPv4, PrivateIP string
+		Services                    []struct {
+			ListenPort, DestinationPort, Healthy, Targets int
+			Listening                                     bool
+		}
+	} `json:"loadBalancers"`
+	Processes []struct {
 		Name, Cluster, Pod, Server string
 		PID                        int
 		StartedAt                  time.Time
@@ -170,6 +176,22 @@ func (r labReport) print(out io.Writer, width int) error {
 		row("SERVER", "ID", "STATUS", "PUBLIC", "PRIVATE", "TALOS", "ETCD", "API SERVER")
 		for _, s := range r.Servers {
 			row(s.Name, s.ID, s.Status, s.PublicIPv4, s.PrivateIPv4, s.Talos, s.Etcd, s.APIServer)
+		}
+	}
+	if len(r.LoadBalancers) > 0 {
+		fmt.Fprintln(w)
+		row("LOAD BALANCER", "PUBLIC", "PRIVATE", "SERVICE", "HEALTHY TARGETS")
+		for _, b := range r.LoadBalancers {
+			if len(b.Services) == 0 {
+				row(b.Name, b.PublicIPv4, b.PrivateIP, "none", "")
+			}
+			for _, s := range b.Services {
+				healthy := fmt.Sprintf("%d of %d", s.Healthy, s.Targets)
+				if !s.Listening {
+					healthy += ": refuses connections"
+				}
+				row(b.Name, b.PublicIPv4, b.PrivateIP, fmt.Sprintf("%d to %d", s.ListenPort, s.DestinationPort), healthy)
+			}
 		}
 	}
 	if len(r.Processes) > 0 {

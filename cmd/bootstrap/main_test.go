@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -355,6 +356,10 @@ func TestLabCommands(t *testing.T) {
 	}
 	if r := do("lab", "status"); r.code != exitDone || !strings.Contains(r.stdout, "network namespace") || !strings.Contains(r.stdout, "cp-1") || !strings.Contains(r.stdout, "64") {
 		t.Errorf("status: %+v", r)
+	}
+	balancer := regexp.MustCompile(`k8s-kube-apiserver +127\.65\.2\.1 +127\.64\.0\.2 +6443 to 6443 +2 of 3\nk8s-kube-apiserver .* 50000 to 50001 +0 of 3: refuses`)
+	if r := do("lab", "status"); !balancer.MatchString(r.stdout) {
+		t.Errorf("the load balancer is not in:\n%s", r.stdout)
 	}
 	if r := do("lab", "status", "--output", "json"); r.code != exitDone || !strings.Contains(r.stdout, `"up": true`) {
 		t.Errorf("status in JSON: %+v", r)
