@@ -147,6 +147,9 @@ func (b *bootstrapper) applied(ctx context.Context, say flow.Say, mgmt *kube.Clu
 		Name: b.cfg.ClusterName, LoadBalancerIP: ip, ControlPlane: b.cfg.ControlPlaneName(), Template: r.template,
 		Replicas: b.cfg.ControlPlaneReplicas, Version: b.cfg.KubernetesVersion,
 	}
+	if err := b.consent(ctx, say, mgmt, r); err != nil {
+		return Cluster{}, err
+	}
 	var others, clusters []*unstructured.Unstructured
 	for _, o := range r.now {
 		out.Objects = append(out.Objects, Object{APIVersion: o.GetAPIVersion(), Kind: o.GetKind(), Name: o.GetName()})

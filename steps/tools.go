@@ -33,6 +33,7 @@ type Tools struct {
 	Files       Files              // the state folder
 	Overrides   string             // folder whose manifests/ and bootstrap/ win over the files inside the command, file by file; empty: none
 	Factory     string             // address of the Image Factory that is told of schematics of the user's own; empty: none is
+	Consent     bool               // apply may remove or replace servers of a cluster that is there
 	Log         io.Writer          // takes the libraries' own words; nil: nobody does
 
 	// OwnAddress tells this machine's address towards the internet, for FIREWALL_ALLOW=auto. nil: ask ownAddressURL.

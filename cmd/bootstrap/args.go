@@ -66,7 +66,7 @@ func flags(o *options) *flag.FlagSet {
 	set.StringVar(&o.LabLatency, "lab-latency", "fast", "how long things take in the lab: `fast or real`")
 	set.StringVar(&o.LabImages, "lab-images", "", "run other programs as the lab's pods: `FILE` with images and executables")
 	set.StringVar(&o.StateDir, "state-dir", "", "keep the journal, kubeconfigs and logs in `DIR` (default .slipway/<cluster>)")
-	set.BoolVar(&o.Yes, "yes", false, "do not ask before something is deleted")
+	set.BoolVar(&o.Yes, "yes", false, "do not ask before something is deleted, or servers are replaced")
 	set.StringVar(&o.Output, "output", "text", "`text or json`: one event a line")
 	set.IntVar(&o.Parallel, "parallel", 0, "run at most `N` steps at once (0: as many as can)")
 	set.BoolVar(&o.Prune, "prune", false, "with image: keep the newest available snapshot of the name, delete the others")

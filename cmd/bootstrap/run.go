@@ -126,6 +126,7 @@ func (c *command) begin(ctx context.Context, a arguments, cfg configuration) (*r
 		r.hub.note("%s", note)
 	}
 	r.tools = commonTools(r.state, c.workDir, c.environment, r.log)
+	r.tools.Consent = a.Options.Yes
 	return r, nil
 }
 

@@ -1,0 +1,96 @@
+package steps
+
+import (
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
+)
+
+// TestApplyTakesNoServerAwayUnasked changes the configuration, or the live cluster as with kubectl, between two runs.
+func TestApplyTakesNoServerAwayUnasked(t *testing.T) {
+	patchLive := func(w *world, spec object) {
+		w.mgmt.Change(cacpt, "TalosControlPlane", Namespace, "k8s-control-plane", object{"spec": spec})
+	}
+	edited := func(t *testing.T, w *world) { // a manifest edited for another reason: apply runs again
+		t.Helper()
+		write(t, w.tools().Overrides, "manifests/machine-health-check.yaml", "apiVersion: cluster.x-k8s.io/v1beta1\nkind: MachineHealthCheck\nmetadata: {name: k8s-control-plane, namespace: default}\nspec: {}\n")
+	}
+	for name, tt := range map[string]struct {
+		change func(*testing.T, *world, *Config)
+		want   []string // of the refusal; none: it is no harm
+	}{
+		"nothing that matters": {func(t *testing.T, w *world, _ *Config) { edited(t, w) }, nil},
+		"what a webhook fills in": {func(t *testing.T, w *world, _ *Config) {
+			edited(t, w)
+			patchLive(w, object{"controlPlaneConfig": object{"init": object{"generateType": ""}, "controlplane": object{"data": "", "hostname": object{}}}})
+		}, nil},
+		"scaled up": {func(t *testing.T, _ *world, c *Config) { set(t, c, "CONTROL_PLANE_REPLICAS=5") }, nil},
+		"scaled with kubectl": {func(t *testing.T, w *world, _ *Config) {
+			edited(t, w)
+			patchLive(w, object{"replicas": 5})
+		}, []string{"removes 2 of its 5 servers (CONTROL_PLANE_REPLICAS 5 → 3)", "controlPlaneReplicas: 5", "--yes"}},
+		"upgraded with kubectl": {func(t *testing.T, w *world, _ *Config) {
+			edited(t, w)
+			patchLive(w, object{"version": "v1.33.1"})
+		}, []string{"replaces all its 3 servers one after another: Kubernetes v1.33.1 → v1.32.2, a downgrade", "kubernetesVersion: v1.33.1"}},
+		"another image": {func(t *testing.T, w *world, c *Config) {
+			w.hetzner.SetImages(hetznertest.Image(2, "other", "x86", "available"))
+			set(t, c, "IMAGE_NAME=other")
+		}, []string{"replaces all its 3 servers one after another: server imageName talos-amd64-v1.12.2 → other: "}},
+		"another patch": {func(t *testing.T, _ *world, c *Config) {
+			set(t, c, "OIDC_ISSUER_URL=https://auth.example.com/")
+			set(t, c, "OIDC_CLIENT_ID=kubernetes")
+		}, []string{"replaces all its 3 servers one after another: strategicPatches: "}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			if _, err := w.run(t, w.config(), flow.Memory(), nil); err != nil {
+				t.Fatal(err)
+			}
+			cfg := w.config()
+			tt.change(t, w, &cfg)
+			live := func() *unstructured.Unstructured {
+				return w.mgmt.Get(cacpt, "TalosControlPlane", Namespace, "k8s-control-plane")
+			}
+			version := live().GetResourceVersion()
+			applied := func(consent bool) error {
+				tools := w.tools()
+				tools.Consent = consent
+				plan, err := New(cfg, tools)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, err = plan.Graph.Run(t.Context(), flow.Options{Journal: flow.Memory(), Targets: []string{"apply"}})
+				return err
+			}
+			err := applied(false)
+			if len(tt.want) == 0 {
+				if err != nil {
+					t.Fatalf("refused: %v", err)
+				}
+				return
+			}
+			if err == nil {
+				t.Fatal("it was applied unasked")
+			}
+			for _, part := range tt.want {
+				if !strings.Contains(err.Error(), part) {
+					t.Errorf("%q does not say %q", err, part)
+				}
+			}
+			if live().GetResourceVersion() != version {
+				t.Error("the control plane was changed all the same")
+			}
+			if err := applied(true); err != nil {
+				t.Fatalf("refused with consent: %v", err)
+			}
+			if live().GetResourceVersion() == version {
+				t.Error("with consent nothing was applied")
+			}
+		})
+	}
+}
