@@ -37,7 +37,7 @@ func killings() []killing {
 		{step: "wait-cp", line: "of 3 servers 3 made", short: true},
 		{step: "wait-cp", line: "etcd on 1"},
 		{step: "cilium"},
-		{step: "wait-nodes", line: "waiting for", lost: true, short: true},
+		{step: "hcloud-ccm", lost: true, short: true},
 	}
 }
 
