@@ -195,12 +195,12 @@ func TestTerminalDisplayWrapsAndResizes(t *testing.T) {
 	event(flow.Event{Kind: noteEvent, Message: "a note that says what a person should know and is far too long for one line of eighty columns"})
 	event(flow.Event{Kind: flow.StepStarted, Step: "wait-cp"})
 	waiting := "waiting for the control plane: of 3 servers 3 made, 3 running, Talos answers on 3, etcd on 2; " +
-		"the API server does not answer through the load balancer yet: connection refused by 127.65.2.1:6443, and so it goes on and on"
+		"the API server does not answer through the load balancer yet: connection refused by 127.65.2.1:6443, and so it goes on and on, for longer than anybody would read"
 	want := `! a note that says what a person should know and is far too long for one line
   of eighty columns
 ⠋ wait-cp            0.0s  of 3 servers 3 made, 3 running, Talos answers on 3,
-                           etcd on 2; the API server does not answer through
-                           the load balancer yet: connection refused by…`
+    etcd on 2; the API server does not answer through the load balancer yet:
+    connection refused by 127.65.2.1:6443, and so it goes on and on, for longe…`
 	if got := progress("wait-cp", waiting); got != want {
 		t.Errorf("on the screen is:\n%s\nwant:\n%s", got, want)
 	}

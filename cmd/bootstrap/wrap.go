@@ -15,7 +15,7 @@ type row struct {
 
 const (
 	narrowest    = 20 // columns; what is narrower is no real terminal, and not wrapped for
-	besideFrom   = 30 // columns; a text with fewer beside its row's columns goes on below them
+	besideFrom   = 90 // columns; a text with fewer beside its row's columns goes on below them, where more fits
 	indentNarrow = 4
 )
 
@@ -33,7 +33,7 @@ func (r row) lines(width, most int) []string {
 	taken := utf8.RuneCountInString(head)
 	indent := taken
 	if room-taken < besideFrom {
-		indent = indentNarrow
+		indent = min(taken, indentNarrow)
 	}
 	lines := wrap(r.text, room-taken, room-indent, most)
 	for i, line := range lines {
