@@ -80,7 +80,8 @@ func (b *bootstrapper) installProviders(ctx context.Context, say flow.Say, kubec
 	}
 	if len(missing) > 0 {
 		say("installing %s", strings.Join(missing, ", "))
-		if err := b.clusterctlInit(ctx, kubeconfig); err != nil {
+		// What is installed already is skipped when it is tried again.
+		if err := retry(ctx, say, "the installation", func() error { return b.clusterctlInit(ctx, kubeconfig) }); err != nil {
 			return fmt.Errorf("install %s: %w", strings.Join(missing, ", "), err)
 		}
 	}

@@ -62,7 +62,11 @@ func (b *bootstrapper) install(ctx context.Context, say flow.Say, in installatio
 	}
 	from := kube.ChartSource{Repository: in.Repository, Name: in.Name, Version: in.version}
 	say("downloading chart %s", from)
-	ch, err := kube.LoadChart(ctx, from, b.tools.Files.Path("helm"), b.tools.Log)
+	var ch *chart.Chart
+	err = retry(ctx, say, "the download", func() (err error) {
+		ch, err = kube.LoadChart(ctx, from, b.tools.Files.Path("helm"), b.tools.Log)
+		return err
+	})
 	if err != nil {
 		return Release{}, err
 	}

@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"crypto/tls"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -85,6 +88,10 @@ func (t withContext) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(r.Context())
 	stop := context.AfterFunc(t.ctx, cancel)
 	resp, err := http.DefaultTransport.RoundTrip(r.WithContext(ctx))
+	if err == nil && passing(resp.StatusCode) {
+		resp.Body.Close()
+		err = &statusError{r.URL.String(), resp.Status} // the client's own error would be a mere text
+	}
 	if err != nil {
 		stop()
 		cancel()
@@ -149,6 +156,9 @@ func download(ctx context.Context, address string) ([]byte, error) {
 		return nil, err
 	}
 	defer resp.Body.Close()
+	if passing(resp.StatusCode) {
+		return nil, &statusError{address, resp.Status}
+	}
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("get %s: %s", address, resp.Status)
 	}
@@ -157,4 +167,28 @@ func download(ctx context.Context, address string) ([]byte, error) {
 		return nil, fmt.Errorf("get %s: %w", address, err)
 	}
 	return data, nil
+}
+
+// statusError is an answer of a server that may answer otherwise soon.
+type statusError struct{ address, status string }
+
+func (e *statusError) Error() string { return "get " + e.address + ": " + e.status }
+
+func passing(status int) bool {
+	return status >= 500 || status == http.StatusTooManyRequests || status == http.StatusRequestTimeout
+}
+
+// Transient tells whether the same request may succeed in a moment: the network failed on the way, or the server said that it
+// is not well. A certificate that does not hold will not hold then either.
+func Transient(err error) bool {
+	var status *statusError
+	var network net.Error // also what net/http says of any request without an answer
+	var certificate *tls.CertificateVerificationError
+	switch {
+	case errors.As(err, &certificate):
+		return false
+	case errors.As(err, &status), errors.Is(err, io.ErrUnexpectedEOF):
+		return true
+	}
+	return errors.As(err, &network)
 }

@@ -252,6 +252,17 @@ func TestLoadChart(t *testing.T) {
 			}
 		})
 	}
+	unwell := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }))
+	defer unwell.Close()
+	for repository, want := range map[string]bool{
+		unwell.URL: true, "oci://" + strings.TrimPrefix(unwell.URL, "http://") + "/charts": true,
+		"http://127.0.0.1:1": true, "oci://127.0.0.1:1/charts": true, from.Repository + "/nowhere": false,
+	} {
+		_, err := kube.LoadChart(t.Context(), kube.ChartSource{Repository: repository, Name: "demo", Version: "1.0.0"}, t.TempDir(), os.Stderr)
+		if err == nil || kube.Transient(err) != want {
+			t.Errorf("%s: %v may pass: %v, want %v", repository, err, !want, want)
+		}
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := kube.LoadChart(ctx, from, t.TempDir(), os.Stderr); err == nil {

@@ -1,0 +1,39 @@
+package steps
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/kube"
+)
+
+const (
+	// retryFor is how long a download that fails is tried again: a line that breaks is back within a minute, or not soon.
+	retryFor = time.Minute
+	// retryGap lies between two tries.
+	retryGap = 2 * time.Second
+)
+
+// retry does again, for a while, what failed for a reason of the network that may pass. It says why.
+func retry(ctx context.Context, say flow.Say, what string, do func() error) error {
+	var first time.Time
+	for {
+		err := do()
+		switch {
+		case err == nil || ctx.Err() != nil || !kube.Transient(err):
+			return err
+		case first.IsZero():
+			first = time.Now()
+		case time.Since(first) > retryFor:
+			return fmt.Errorf("%w (tried again for %s)", err, Duration(retryFor))
+		}
+		say("trying %s again: %v", what, err)
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s: %w, after %w", what, context.Cause(ctx), err)
+		case <-time.After(retryGap):
+		}
+	}
+}
