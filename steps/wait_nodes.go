@@ -56,15 +56,35 @@ func (b *bootstrapper) waitNodes(ctx context.Context, say flow.Say, m Management
 		workload.Changes(watching, kube.Selection{List: &corev1.NodeList{}}),
 	)
 	var out Nodes
+	var placeless string
 	err = wait{what: "the nodes", within: b.cfg.NodesTimeout.D(), changes: changes}.until(ctx, say, func(ctx context.Context) (string, error) {
 		r, err := b.readRoll(ctx, mgmt, workload)
 		if err != nil {
 			return "", err
 		}
-		out = r.output()
+		out, placeless = r.output(), r.placeless()
 		return strings.Join(r.missing(b.cfg.NetworkCIDR), "; "), nil
 	})
+	if err == nil && placeless != "" {
+		say("%s", placeless)
+	}
 	return out, err
+}
+
+// placeless is a note about nodes that do not say where they stand. The cluster works without: only what spreads Pods over
+// regions or zones does not see any.
+func (r roll) placeless() string {
+	var names []string
+	for i := range r.nodes {
+		if l := r.nodes[i].Labels; l[corev1.LabelTopologyRegion] == "" || l[corev1.LabelTopologyZone] == "" {
+			names = append(names, r.nodes[i].Name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("note: %s without %s or %s: known of hcloud-ccm 1.29.2, which reads a property of servers that the Hetzner API "+
+		"no longer has; a later one (see the changelog of v1.35.0) does not", strings.Join(names, ", "), corev1.LabelTopologyRegion, corev1.LabelTopologyZone)
 }
 
 // merge joins two signals into one.

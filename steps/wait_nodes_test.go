@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 )
@@ -57,6 +58,31 @@ func TestNodeProblems(t *testing.T) {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
+	}
+}
+
+func TestNodesWithoutAPlace(t *testing.T) {
+	placed := goodNode()
+	placed.Labels[corev1.LabelTopologyRegion], placed.Labels[corev1.LabelTopologyZone] = "nbg1", "nbg1-dc3"
+	if note := (roll{nodes: []corev1.Node{*placed}}).placeless(); note != "" {
+		t.Errorf("a note on a node that says where it stands: %s", note)
+	}
+	empty := placed.DeepCopy()
+	empty.Name, empty.Labels[corev1.LabelTopologyZone] = "b", ""
+	note := roll{nodes: []corev1.Node{*placed, *empty}}.placeless()
+	if !strings.HasPrefix(note, "note: b without") || !strings.Contains(note, "1.29.2") {
+		t.Errorf("the note %q", note)
+	}
+
+	w := newWorld(t) // its nodes have no such labels
+	said := 0
+	_, err := w.run(t, w.config(), flow.Memory(), func(e flow.Event) {
+		if e.Kind == flow.StepProgress && e.Step == "wait-nodes" && strings.HasPrefix(e.Message, "note: k8s-control-plane-0, ") {
+			said++
+		}
+	})
+	if err != nil || said != 1 {
+		t.Errorf("said %d times, %v", said, err)
 	}
 }
 
