@@ -4,9 +4,17 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
+
+	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/config"
+
+	"github.com/slipway-k8s/slipway/flow"
 )
 
 func TestRetry(t *testing.T) {
@@ -31,5 +39,43 @@ func TestRetry(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	if err := retry(ctx, say, "the download", func() error { cancel(); return broken }); !errors.Is(err, broken) {
 		t.Errorf("an ended run: %v", err)
+	}
+}
+
+// TestDownloadsAreTriedAgain runs the plan where each download fails once.
+func TestDownloadsAreTriedAgain(t *testing.T) {
+	w := newWorld(t)
+	to, err := url.Parse(w.charts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var chartFailed, providersFailed atomic.Bool
+	charts := httputil.NewSingleHostReverseProxy(to)
+	s := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if chartFailed.CompareAndSwap(false, true) {
+			rw.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		charts.ServeHTTP(rw, r)
+	}))
+	defer s.Close()
+	cfg, tools := w.config(), w.tools()
+	cfg.CiliumRepository = s.URL
+	working := tools.Clusterctl
+	tools.Clusterctl = func(ctx context.Context, c config.Client) (Clusterctl, error) {
+		if providersFailed.CompareAndSwap(false, true) {
+			return nil, &url.Error{Op: "Get", URL: "https://github.com", Err: io.EOF}
+		}
+		return working(ctx, c)
+	}
+	plan, err := New(cfg, tools)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := plan.Graph.Run(t.Context(), flow.Options{Targets: plan.Bootstrap}); err != nil {
+		t.Fatal(err)
+	}
+	if !chartFailed.Load() || !providersFailed.Load() {
+		t.Error("nothing failed")
 	}
 }
