@@ -173,6 +173,13 @@ func (b *bootstrapper) clusterctl(ctx context.Context) (Clusterctl, error) {
 	return b.tools.Clusterctl(ctx, client)
 }
 
+// overridesFolder is clusterctl's key for a folder whose manifests win over a provider's own. Without it that is a folder in the
+// user's home, and a run on another machine would install something else: so a folder is named that nobody makes.
+const (
+	overridesFolder = "overridesFolder"
+	noOverrides     = "no-overrides" // in the state folder
+)
+
 // clusterctlConfig is clusterctl's configuration, key by key as its reader takes them: manifests/clusterctl.yaml, and
 // over it what Slipway's own configuration says.
 func (b *bootstrapper) clusterctlConfig() (map[string]string, error) {
@@ -188,6 +195,9 @@ func (b *bootstrapper) clusterctlConfig() (map[string]string, error) {
 		entries[config.CertManagerConfigKey] = map[string]string{
 			"url": b.cfg.CertManagerURL, "version": b.cfg.CertManagerVersion, "timeout": b.cfg.ProvidersTimeout.D().String(),
 		}
+	}
+	if folder, _ := entries[overridesFolder].(string); strings.TrimSpace(folder) == "" {
+		entries[overridesFolder] = b.tools.Files.Path(noOverrides)
 	}
 	if t := b.tools.GitHubToken.Reveal(); t != "" {
 		entries[config.GitHubTokenVariable] = t
