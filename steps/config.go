@@ -44,7 +44,7 @@ type Config struct {
 	ProviderRepository   string `json:"providerRepository" yaml:"providerRepository"`     // folder in clusterctl's layout; empty: the URLs of manifests/clusterctl.yaml
 	CertManagerURL       string `json:"certManagerUrl" yaml:"certManagerUrl"`             // cert-manager.yaml, address or absolute path; empty: clusterctl's own
 	CertManagerVersion   string `json:"certManagerVersion" yaml:"certManagerVersion"`     // version of CertManagerURL; empty: clusterctl's own
-	CiliumRepository     string `json:"ciliumRepository" yaml:"ciliumRepository"`         // chart repository, https:// or oci://; empty: bootstrap.Charts
+	CiliumRepository     string `json:"ciliumRepository" yaml:"ciliumRepository"`         // chart repository, https:// or oci://; empty: that of the folder bootstrap's charts.go
 	HCloudCCMRepository  string `json:"hcloudCcmRepository" yaml:"hcloudCcmRepository"`   // as above
 	TalosCCMRepository   string `json:"talosCcmRepository" yaml:"talosCcmRepository"`     // as above
 

@@ -25,7 +25,7 @@ const allowAuto = "auto"
 
 // allowed parses FIREWALL_ALLOW. auto tells whether the operator's own address is asked for.
 func (c Config) allowed() (extra []netip.Prefix, auto bool, err error) {
-	for _, word := range strings.FieldsFunc(c.FirewallAllow, func(r rune) bool { return r == ',' || r == ' ' }) {
+	for _, word := range listed(c.FirewallAllow) {
 		if word == allowAuto {
 			auto = true
 			continue

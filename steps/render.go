@@ -24,12 +24,10 @@ const (
 // templateHashLength is short because it becomes part of every server's name.
 const templateHashLength = 5
 
-// rendered are the objects to apply, in two parts.
+// rendered are the objects to apply.
 type rendered struct {
-	// now can be applied at once, in this order.
+	// now can be applied at once, in this order: without the load balancer's address not everything.
 	now []*unstructured.Unstructured
-	// later has to wait for the load balancer's address; empty when that is known.
-	later []*unstructured.Unstructured
 	// template is the control plane's HCloudMachineTemplate, under the name that its content gives it.
 	template string
 }
@@ -74,26 +72,22 @@ func (b *bootstrapper) render(v variables) (*rendered, error) {
 			}
 		}
 	}
-	r.split(all, aside)
+	r.leaveOut(all, aside)
 	return r, nil
 }
 
-// split sets objects aside, together with the reference of the Cluster to one of them.
-func (r *rendered) split(all, aside []*unstructured.Unstructured) {
-	var clusters []*unstructured.Unstructured
+// leaveOut takes all but some objects, and but the reference of the Cluster to one of those.
+func (r *rendered) leaveOut(all, aside []*unstructured.Unstructured) {
 	for _, o := range all {
 		if slices.Contains(aside, o) {
-			r.later = append(r.later, o)
 			continue
 		}
 		if o.GroupVersionKind() == clusterKind && refersTo(o, aside) {
-			clusters = append(clusters, o)
 			o = o.DeepCopy()
 			unstructured.RemoveNestedField(o.Object, "spec", "controlPlaneRef")
 		}
 		r.now = append(r.now, o)
 	}
-	r.later = append(r.later, clusters...)
 }
 
 func refersTo(cluster *unstructured.Unstructured, objects []*unstructured.Unstructured) bool {

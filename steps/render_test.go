@@ -122,13 +122,14 @@ func TestRenderInTwoParts(t *testing.T) {
 	if got := kinds(r.now); got != "Cluster HetznerCluster HCloudMachineTemplate MachineHealthCheck" {
 		t.Errorf("at once: %s", got)
 	}
-	if got := kinds(r.later); got != "TalosControlPlane Cluster" {
+	whole := withIP(t, b).now
+	if got := kinds(whole); got != "Cluster HetznerCluster HCloudMachineTemplate TalosControlPlane MachineHealthCheck" {
 		t.Errorf("with the address: %s", got)
 	}
 	if _, ok, _ := unstructured.NestedMap(find(t, r.now, "Cluster").Object, "spec", "controlPlaneRef"); ok {
 		t.Error("the Cluster names a control plane that is not there yet")
 	}
-	if text(find(t, r.later, "Cluster"), "spec", "controlPlaneRef", "name") != "k8s-control-plane" {
+	if text(find(t, whole, "Cluster"), "spec", "controlPlaneRef", "name") != "k8s-control-plane" {
 		t.Error("the Cluster never gets its control plane")
 	}
 	if host, ok, _ := unstructured.NestedString(find(t, r.now, "HetznerCluster").Object, "spec", "controlPlaneEndpoint", "host"); !ok || host != "" {

@@ -1,5 +1,6 @@
-// Package hetzner asks Hetzner Cloud what the bootstrap needs to know: whether an order can be filled, which image a
-// server would start from, which network and servers belong to a cluster. It changes nothing.
+// Package hetzner asks Hetzner Cloud what the bootstrap needs to know (whether an order can be filled, which image a server
+// would start from, which network and servers belong to a cluster, what it costs), and changes there what Cluster API does not
+// look after: firewalls, images, and what a destroyed cluster left.
 package hetzner
 
 import (
