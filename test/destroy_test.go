@@ -34,7 +34,7 @@ func killings() []killing {
 		{step: "apply", line: "waiting for"},
 		{step: "wait-cp"},
 		{step: "wait-cp", line: "of 3 servers 1 made"},
-		{step: "wait-cp", line: "of 3 servers 3 made", short: true},
+		{step: "wait-cp", line: "of 3 servers 3 made"},
 		{step: "wait-cp", line: "etcd on 1"},
 		{step: "cilium"},
 		{step: "hcloud-ccm", lost: true, short: true},

@@ -52,7 +52,7 @@ func moments() []moment {
 		{phase: "delete", line: "(22 of ", after: 600 * ms, short: true},
 		{phase: "delete", line: "(22 of ", after: 1000 * ms},
 		{phase: "delete", line: "(22 of ", after: 1500 * ms},
-		{phase: "unpause", line: "comparing every object", short: true},
+		{phase: "unpause", line: "comparing every object"},
 		{phase: "unpause", line: "unpausing cluster"},
 		{phase: "verify", line: "unpausing cluster", after: 300 * ms},
 		{phase: "verify", line: "waiting for the cluster's own controllers"},
