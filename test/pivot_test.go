@@ -55,7 +55,7 @@ func moments() []moment {
 		{phase: "unpause", line: "comparing every object"},
 		{phase: "unpause", line: "unpausing cluster"},
 		{phase: "verify", line: "unpausing cluster", after: 300 * ms},
-		{phase: "verify", line: "waiting for the cluster's own controllers"},
+		{phase: "verify", line: "unpausing cluster", after: 100 * ms},
 	}
 }
 
