@@ -27,6 +27,7 @@ func (b *bootstrapper) settle(ctx context.Context, say flow.Say, s sides) (Pivot
 		return Pivot{}, err
 	}
 	var out Pivot
+	say("waiting for the cluster's own controllers to look at every object")
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	inNamespace := []client.ListOption{client.InNamespace(Namespace)}
