@@ -119,11 +119,11 @@ func TestOverrides(t *testing.T) {
 
 func TestStateFolder(t *testing.T) {
 	for name, tc := range map[string]struct{ flag, want string }{
-		"default":  {"", "/work/.slipway/k8s"},
-		"relative": {"x/../y", "/work/y"},
+		"default":  {"", "/somewhere/.slipway/k8s"},
+		"relative": {"x/../y", "/somewhere/y"},
 		"absolute": {"/z", "/z"},
 	} {
-		if got := newStateFolder(options{StateDir: tc.flag}, "k8s", "/work"); string(got) != tc.want {
+		if got := newStateFolder(options{StateDir: tc.flag}, "k8s", "/somewhere"); string(got) != tc.want {
 			t.Errorf("%s: %s, want %s", name, got, tc.want)
 		}
 	}
