@@ -143,7 +143,7 @@ func (m *Removal) deleteFirewall(ctx context.Context, r Resource) error {
 		if err == nil {
 			err = m.client.Action.WaitFor(ctx, actions...)
 		}
-		if err != nil && !hcloud.IsError(err, hcloud.ErrorCodeFirewallAlreadyRemoved, hcloud.ErrorCodeFirewallResourceNotFound) {
+		if err != nil && !hcloud.IsError(err, hcloud.ErrorCodeFirewallResourceNotFound) {
 			return err
 		}
 	}
