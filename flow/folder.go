@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 )
 
@@ -19,9 +18,15 @@ const (
 // Folder is a journal in a folder: journal.json, and a lock that the kernel
 // takes back when its holder dies. The folder is made when it is first needed,
 // closed to other users, as are the files in it.
-func Folder(dir string) Journal { return folder(dir) }
+func Folder(dir string) Journal { return FolderOn(dir, LocalDisk{}) }
 
-type folder string
+// FolderOn is Folder on a disk of the caller's.
+func FolderOn(dir string, disk Disk) Journal { return folder{dir, disk} }
+
+type folder struct {
+	dir  string
+	disk Disk
+}
 
 // CorruptError says that a journal cannot be read, and what to do about it.
 type CorruptError struct {
@@ -38,8 +43,8 @@ func (e *CorruptError) Unwrap() error { return e.Err }
 
 // Load reads journal.json. Saving renames, so it can be read at any time.
 func (f folder) Load(context.Context) (Snapshot, error) {
-	path := filepath.Join(string(f), journalFile)
-	data, err := os.ReadFile(path)
+	path := filepath.Join(f.dir, journalFile)
+	data, err := f.disk.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Snapshot{}, nil
 	}
@@ -68,44 +73,36 @@ func (f folder) Save(_ context.Context, s Snapshot) error {
 		return err
 	}
 	// One name, so that a crash leaves one file at most; the lock keeps others off it.
-	path := filepath.Join(string(f), journalFile)
-	file, err := os.OpenFile(path+".tmp", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	path := filepath.Join(f.dir, journalFile)
+	if err := f.write(path+".tmp", append(data, '\n')); err != nil {
+		return fmt.Errorf("write the journal: %w", err)
+	}
+	if err := f.disk.Rename(path+".tmp", path); err != nil {
+		return err
+	}
+	return f.disk.SyncDir(f.dir) // makes the rename itself last
+}
+
+// write writes a file and flushes it.
+func (f folder) write(path string, data []byte) error {
+	file, err := f.disk.Create(path, 0o600)
 	if err != nil {
 		return err
 	}
-	_, err = file.Write(append(data, '\n'))
+	_, err = file.Write(data)
 	if err == nil {
 		err = file.Sync()
 	}
 	if closed := file.Close(); err == nil {
 		err = closed
 	}
-	if err != nil {
-		return fmt.Errorf("write the journal: %w", err)
-	}
-	if err := os.Rename(file.Name(), path); err != nil {
-		return err
-	}
-	return f.sync()
-}
-
-// sync makes the rename itself last.
-func (f folder) sync() error {
-	dir, err := os.Open(string(f))
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	if err := dir.Sync(); err != nil {
-		return fmt.Errorf("flush the folder %s: %w", f, err)
-	}
-	return nil
+	return err
 }
 
 // make makes the folder. One that is there keeps its mode: it may be somebody's
 // working directory, and the files in it are closed by themselves.
 func (f folder) make() error {
-	if err := os.MkdirAll(string(f), 0o700); err != nil {
+	if err := f.disk.MkdirAll(f.dir, 0o700); err != nil {
 		return fmt.Errorf("make the journal's folder: %w", err)
 	}
 	return nil
@@ -116,5 +113,5 @@ func (f folder) Lock(ctx context.Context) (func() error, error) {
 	if err := f.make(); err != nil {
 		return nil, err
 	}
-	return LockFile(ctx, filepath.Join(string(f), lockFile))
+	return f.disk.Lock(ctx, filepath.Join(f.dir, lockFile))
 }
