@@ -115,18 +115,20 @@ func parseArguments(args []string) (arguments, error) {
 		return arguments{}, usagef("--output %q is neither text nor json", o.Output)
 	case o.LabLatency != "fast" && o.LabLatency != "real":
 		return arguments{}, usagef("--lab-latency %q is neither fast nor real", o.LabLatency)
-	case (o.Prune || o.Packer) && !slices.Equal(a.Targets, []string{targetImage}):
-		return arguments{}, usagef("--prune and --packer go with the target image, and no other")
-	case o.Abort && !slices.Equal(a.Targets, []string{targetPivot}):
-		return arguments{}, usagef("--abort goes with the target pivot, and no other")
-	case (o.DryRun || o.Images || o.Volumes) && !slices.Equal(a.Targets, []string{targetDestroy}):
-		return arguments{}, usagef("--dry-run, --images and --volumes go with the target destroy, and no other")
-	case slices.Contains(a.Targets, targetReplaceMachine) && (a.Targets[0] != targetReplaceMachine || len(a.Targets) != 2):
-		return arguments{}, usagef("%s takes the name of one machine, and stands alone", targetReplaceMachine)
 	case o.Parallel < 0:
 		return arguments{}, usagef("--parallel %d is negative: 0 means as many steps at once as can", o.Parallel)
 	}
-	return a, nil
+	if o.Help {
+		return a, nil
+	}
+	return a, checkTargets(a.Targets, flagsOf(set))
+}
+
+// flagsOf are the names of the flags that were given.
+func flagsOf(set *flag.FlagSet) []string {
+	var names []string
+	set.Visit(func(f *flag.Flag) { names = append(names, f.Name) })
+	return names
 }
 
 var unknownFlag = regexp.MustCompile(`^flag provided but not defined: -+(.*)$`)
@@ -180,47 +182,6 @@ func didYouMean(prefix, name string, words []string) string {
 		return ""
 	}
 	return fmt.Sprintf("; did you mean %s%s?", prefix, nearest)
-}
-
-// Targets that are not steps.
-const (
-	targetBootstrap = "bootstrap"
-	targetAll       = "all"
-	targetStatus    = "status"
-	targetLab       = "lab"
-	targetImage     = "image" // a step, with flags of its own
-	targetPivot     = "pivot" // a step, with a flag of its own
-)
-
-// resolveTargets turns targets into the names of steps to run. Every error is
-// a usageError.
-func resolveTargets(targets []string, plan *steps.Plan) ([]string, error) {
-	if len(targets) == 0 {
-		targets = []string{targetBootstrap}
-	}
-	alone := []string{targetStatus, targetLab, targetDestroy, targetLeftovers, targetReplaceMachine}
-	known := append([]string{targetBootstrap, targetAll}, alone...)
-	for _, s := range plan.Graph.Steps() {
-		known = append(known, s.Name)
-	}
-	var names []string
-	for _, target := range targets {
-		switch {
-		case target == targetBootstrap:
-			names = append(names, plan.Bootstrap...)
-		case target == targetAll:
-			names = append(names, plan.All...)
-		case slices.Contains(alone, target):
-			return nil, usagef("%s stands alone: it cannot be one target among others", target)
-		case slices.Contains(known, target):
-			names = append(names, target)
-		case didYouMean("", target, known) != "":
-			return nil, usagef("there is no target %q%s", target, didYouMean("", target, known))
-		default:
-			return nil, usagef("there is no target %q; there are %s", target, strings.Join(known, ", "))
-		}
-	}
-	return names, nil
 }
 
 // errorAs is errors.As for a type.

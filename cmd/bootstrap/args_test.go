@@ -50,6 +50,16 @@ func TestParseArgumentsRefuses(t *testing.T) {
 		"SERVERTYPE=cx33":     "no variable SERVERTYPE; did you mean SERVER_TYPE?",
 		"CLUSTER=k8s":         "did you mean CLUSTER_NAME?",
 		"ZEBRA=1":             "no variable ZEBRA; there are CLUSTER_NAME, LOCATION",
+		"image --dry-run":     "--dry-run goes with the target destroy, and no other",
+		"image pivot --prune": "--prune goes with the target image, and no other",
+		"--abort":             "--abort goes with the target pivot, and no other",
+		"lab up --check":      "--check goes with the target lab build, and no other",
+		"lab":                 "lab takes one of: up, status, down, build",
+		"lab dwon":            `lab cannot "dwon"; did you mean down?`,
+		"lab up now":          `lab up stands alone, without "now"`,
+		"status image":        `status stands alone, without "image"`,
+		"replace-machine":     "replace-machine needs NAME: write replace-machine NAME",
+		"replace-machine a b": `stands alone, without "b"`,
 		"HCLOUD_TOKEN=hunter": "HCLOUD_TOKEN is not taken as an argument",
 	} {
 		_, err := parseArguments(strings.Fields(args))
@@ -93,7 +103,7 @@ func TestResolveTargets(t *testing.T) {
 		"wait-node": "did you mean wait-nodes?",
 		"boostrap":  "did you mean bootstrap?",
 		"stauts":    "did you mean status?",
-		"xylophone": "there are bootstrap, all, status, lab, destroy, leftovers, replace-machine, preflight",
+		"xylophone": "there are bootstrap, all, destroy, leftovers, replace-machine, status, lab, preflight",
 		"destroy":   "stands alone",
 		"status":    "stands alone",
 	} {
@@ -109,7 +119,7 @@ func TestUsageNamesEverything(t *testing.T) {
 	if err := usage(&out); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"--lab", "--state-dir", "status", "lab up|status|down", "HCLOUD_TOKEN", "130 interrupted"}
+	want := []string{"--lab", "--state-dir", "status", "lab up ", "lab build ", "HCLOUD_TOKEN", "130 interrupted"}
 	for _, s := range paperPlan(t).Graph.Steps() {
 		want = append(want, s.Name+" ", s.Doc)
 	}

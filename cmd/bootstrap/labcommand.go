@@ -15,47 +15,52 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 )
 
-// labVerbs are what `bootstrap lab` can do.
-func labVerbs() []string { return []string{"up", "status", "down", "build"} }
-
-// labCommand is `bootstrap lab VERB`.
-func (c *command) labCommand(ctx context.Context, a arguments) error {
-	if len(a.Targets) != 2 {
-		return usagef("lab takes one of: %s", strings.Join(labVerbs(), ", "))
-	}
+// labOf is the lab of the state folder that the arguments name.
+func (c *command) labOf(a arguments) (*lab, error) {
 	cfg, err := loadConfig(a, c.environment)
+	if err != nil {
+		return nil, err
+	}
+	return c.newLab(a.Options, newStateFolder(a.Options, cfg.ClusterName, c.workDir)), nil
+}
+
+func (c *command) labUp(ctx context.Context, a arguments) error {
+	l, err := c.labOf(a)
 	if err != nil {
 		return err
 	}
-	l := c.newLab(a.Options, newStateFolder(a.Options, cfg.ClusterName, c.workDir))
-	verb := a.Targets[1]
-	switch verb {
-	case "up":
-		return c.labTask(a.Options, func(say flow.Say) error {
-			_, err := l.up(ctx, say)
-			return err
-		})
-	case "build":
-		if a.Options.Check {
-			return l.built(ctx)
-		}
-		return c.labTask(a.Options, func(say flow.Say) error { return l.build(ctx, say) })
-	case "down":
-		was, err := l.down(ctx)
-		if err != nil {
-			return err
-		}
-		if !was {
-			fmt.Fprintf(c.stdout, "no lab is up in %s\n", l.dir)
-			return nil
-		}
-		fmt.Fprintf(c.stdout, "the lab in %s is down; its state is kept\n", l.dir)
-		return nil
-	case "status":
-		return c.labStatus(ctx, l, a.Options)
-	default:
-		return usagef("lab cannot %q%s; it takes one of: %s", verb, didYouMean("", verb, labVerbs()), strings.Join(labVerbs(), ", "))
+	return c.labTask(a.Options, func(say flow.Say) error {
+		_, err := l.up(ctx, say)
+		return err
+	})
+}
+
+func (c *command) labBuild(ctx context.Context, a arguments) error {
+	l, err := c.labOf(a)
+	if err != nil {
+		return err
 	}
+	if a.Options.Check {
+		return l.built(ctx)
+	}
+	return c.labTask(a.Options, func(say flow.Say) error { return l.build(ctx, say) })
+}
+
+func (c *command) labDown(ctx context.Context, a arguments) error {
+	l, err := c.labOf(a)
+	if err != nil {
+		return err
+	}
+	was, err := l.down(ctx)
+	if err != nil {
+		return err
+	}
+	if !was {
+		fmt.Fprintf(c.stdout, "no lab is up in %s\n", l.dir)
+		return nil
+	}
+	fmt.Fprintf(c.stdout, "the lab in %s is down; its state is kept\n", l.dir)
+	return nil
 }
 
 func (c *command) labTask(o options, work func(flow.Say) error) error {
@@ -96,13 +101,17 @@ type labReport struct {
 }
 
 // labStatus prints what the lab tells. In JSON it is the lab's own words.
-func (c *command) labStatus(ctx context.Context, l *lab, o options) error {
+func (c *command) labStatus(ctx context.Context, a arguments) error {
+	l, err := c.labOf(a)
+	if err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, labAnswerWithin)
 	defer cancel()
 	var raw json.RawMessage
-	err := l.client.do(ctx, http.MethodGet, "/v1/status", &raw)
+	err = l.client.do(ctx, http.MethodGet, "/v1/status", &raw)
 	if errors.Is(err, errLabDown) {
-		if o.Output == "json" {
+		if a.Options.Output == "json" {
 			return printJSON(c.stdout, map[string]any{"up": false, "dir": l.dir})
 		}
 		fmt.Fprintf(c.stdout, "no lab is up in %s\n", l.dir)
@@ -111,7 +120,7 @@ func (c *command) labStatus(ctx context.Context, l *lab, o options) error {
 	if err != nil {
 		return err
 	}
-	if o.Output == "json" {
+	if a.Options.Output == "json" {
 		fields := map[string]json.RawMessage{}
 		if err := json.Unmarshal(raw, &fields); err != nil {
 			return fmt.Errorf("read the lab's status: %w", err)

@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
-	"slices"
 	"strings"
 	"syscall"
 
@@ -86,22 +85,13 @@ func (c *command) dispatch(ctx context.Context, a arguments) error {
 	if a.Options.Help {
 		return usage(c.stdout)
 	}
-	switch {
-	case len(a.Targets) > 0 && a.Targets[0] == targetLab:
-		return c.labCommand(ctx, a)
-	case len(a.Targets) == 1 && a.Targets[0] == targetStatus:
-		return c.status(ctx, a)
-	case slices.Equal(a.Targets, []string{targetDestroy}):
-		return c.destroy(ctx, a)
-	case slices.Equal(a.Targets, []string{targetLeftovers}):
-		return c.leftovers(ctx, a)
-	case len(a.Targets) > 0 && a.Targets[0] == targetReplaceMachine:
-		return c.replaceMachine(ctx, a)
-	case a.Options.Packer:
-		return c.packer(a)
-	default:
-		return c.run(ctx, a)
+	if t, alone := asked(a.Targets); alone {
+		return t.do(c, ctx, a)
 	}
+	if a.Options.Packer {
+		return c.packer(a)
+	}
+	return c.run(ctx, a)
 }
 
 // exitCode tells apart who has to do something about an error.

@@ -13,14 +13,6 @@ import (
 	"github.com/slipway-k8s/slipway/steps"
 )
 
-// Targets that work on a cluster outside the graph of its bootstrap. Each stands
-// alone.
-const (
-	targetDestroy        = "destroy"
-	targetLeftovers      = "leftovers"
-	targetReplaceMachine = "replace-machine" // and a name
-)
-
 // operate equips an operation for the world of the state folder, holds the
 // journal's lock while it runs, and says how to go on where it ends early.
 func (c *command) operate(ctx context.Context, a arguments, do func(*running) error) error {
@@ -173,7 +165,7 @@ func (c *command) replaceMachine(ctx context.Context, a arguments) error {
 	return c.operate(ctx, a, func(r *running) error {
 		operations := steps.NewOperations(r.cfg.Config, r.tools)
 		replaced := ""
-		err := r.hub.task(targetReplaceMachine, "a control plane machine in the place of "+a.Targets[1], func(say flow.Say) error {
+		err := r.hub.task("replace-machine", "a control plane machine in the place of "+a.Targets[1], func(say flow.Say) error {
 			done, err := operations.ReplaceMachine(ctx, say, a.Targets[1])
 			if err == nil {
 				replaced = fmt.Sprintf("Machine %s is replaced by %v", done.Machine, done.New)

@@ -15,26 +15,19 @@ func usage(out io.Writer) error {
 	fmt.Fprint(w, `Make a Talos Linux Kubernetes cluster on Hetzner Cloud through Cluster API, or rehearse it on this machine.
 
   bootstrap [flags] [TARGET ...] [KEY=VALUE ...]
-  bootstrap lab up|status|down|build
 
 What is done is kept in a journal: run the same command again to go on. Exit codes: 0 done, 1 failed,
 2 bad usage or configuration, 130 interrupted.
 
-Targets (each brings what it hangs on; without one: bootstrap):
+Targets (each step brings what it hangs on; without one: bootstrap):
 `)
 	plan, err := steps.New(steps.Defaults(), steps.Tools{Management: &kindManagement{}})
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "  %s\tthe whole cluster, to Ready nodes\n", targetBootstrap)
-	fmt.Fprintf(w, "  %s\tthe whole first day: bootstrap, pivot, firewall, firewall-apply, clean\n", targetAll)
-	for _, s := range plan.Graph.Steps() {
-		fmt.Fprintf(w, "  %s\t%s\n", s.Name, s.Doc)
+	for _, line := range targetLines(plan) {
+		fmt.Fprintln(w, line)
 	}
-	fmt.Fprintf(w, "  %s\tdelete the cluster, after a list with prices and a question\n", targetDestroy)
-	fmt.Fprintf(w, "  %s\tlist what any cluster has in the project, and what it costs a month\n", targetLeftovers)
-	fmt.Fprintf(w, "  %s NAME\ta new control plane machine in the place of one, if etcd can do without it meanwhile\n", targetReplaceMachine)
-	fmt.Fprintf(w, "  %s\twhat the journal knows and what the world says to it\n", targetStatus)
 	fmt.Fprintln(w, "\nFlags:")
 	var o options
 	flags(&o).VisitAll(func(f *flag.Flag) {

@@ -1,0 +1,236 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+// target is something to ask the command for that is no step of the graph.
+// Dispatch, usage, help and completion are made from the table of them.
+type target struct {
+	name      string   // one word or more: "lab up"
+	arguments []string // what has to follow it, as the usage text writes it: "NAME", or "bash|zsh|fish" for one of these words
+	optional  string   // what may follow it besides; "…" at its end: any number of it
+	doc       string   // one line
+	flags     []string // that go with it, and with no target that does not name them
+
+	// Either it stands for steps, and can be asked for among others, or it does
+	// something of its own, and stands alone.
+	steps func(*steps.Plan) []string
+	do    func(*command, context.Context, arguments) error
+}
+
+// Words of the table that the code needs, too.
+const (
+	targetBootstrap = "bootstrap"
+	targetAll       = "all"
+	targetStatus    = "status"
+	targetImage     = "image" // a step, with flags of its own
+	targetPivot     = "pivot" // a step, with a flag of its own
+)
+
+// targets is the table, in the order of the usage text.
+func targets() []target {
+	return []target{
+		{name: targetBootstrap, doc: "the whole cluster, to Ready nodes",
+			steps: func(p *steps.Plan) []string { return p.Bootstrap }},
+		{name: targetAll, doc: "the whole first day: bootstrap, pivot, firewall, firewall-apply, clean",
+			steps: func(p *steps.Plan) []string { return p.All }},
+		{name: "destroy", doc: "delete the cluster, after a list with prices and a question",
+			flags: []string{"dry-run", "images", "volumes"}, do: (*command).destroy},
+		{name: "leftovers", doc: "list what any cluster has in the project, and what it costs a month",
+			do: (*command).leftovers},
+		{name: "replace-machine", arguments: []string{"NAME"}, doc: "a new control plane machine in the place of one, if etcd can do without it meanwhile",
+			do: (*command).replaceMachine},
+		{name: targetStatus, doc: "what the journal knows and what the world says to it",
+			do: (*command).status},
+		{name: "lab up", doc: "start the lab by itself", do: (*command).labUp},
+		{name: "lab status", doc: "what runs in the lab, and what of it is real, a stand-in or simulated", do: (*command).labStatus},
+		{name: "lab down", doc: "end the lab; its state is kept", do: (*command).labDown},
+		{name: "lab build", doc: "build the lab's programs", flags: []string{"check"}, do: (*command).labBuild},
+	}
+}
+
+// stepFlags are the flags that go with steps, and with no other target.
+func stepFlags() map[string][]string {
+	return map[string][]string{
+		targetImage: {"prune", "packer"},
+		targetPivot: {"abort"},
+	}
+}
+
+// words are those of the target's name.
+func (t target) words() []string { return strings.Fields(t.name) }
+
+// alone tells whether it cannot be one target among others.
+func (t target) alone() bool { return t.do != nil }
+
+// usage is the target as it is written, with its arguments.
+func (t target) usage() string {
+	words := append([]string{t.name}, t.arguments...)
+	if t.optional != "" {
+		words = append(words, "["+t.optional+"]")
+	}
+	return strings.Join(words, " ")
+}
+
+// asked finds the target that stands alone and that the words ask for. Among
+// several, as "lab" and "lab up" would be, it is the longest.
+func asked(words []string) (target, bool) {
+	var found target
+	for _, t := range targets() {
+		name := t.words()
+		if t.alone() && len(name) > len(found.words()) && len(words) >= len(name) && slices.Equal(words[:len(name)], name) {
+			found = t
+		}
+	}
+	return found, found.name != ""
+}
+
+// rest are the arguments of the target in the words that ask for it.
+func (t target) rest(words []string) []string { return words[len(t.words()):] }
+
+// check refuses arguments that do not fit the target.
+func (t target) check(words []string) error {
+	rest := t.rest(words)
+	most := len(t.arguments)
+	switch {
+	case strings.HasSuffix(t.optional, "…"):
+		most = len(rest)
+	case t.optional != "":
+		most++
+	}
+	switch {
+	case len(rest) < len(t.arguments):
+		return usagef("%s needs %s: write %s", t.name, t.arguments[len(rest)], t.usage())
+	case len(rest) > most && most == 0:
+		return usagef("%s stands alone, without %q", t.name, rest[0])
+	case len(rest) > most:
+		return usagef("%s stands alone, without %q: write %s", t.name, rest[most], t.usage())
+	}
+	for i, form := range t.arguments {
+		if choice := strings.Split(form, "|"); len(choice) > 1 && !slices.Contains(choice, rest[i]) {
+			return usagef("%s cannot %q%s; it takes one of: %s", t.name, rest[i], didYouMean("", rest[i], choice), strings.Join(choice, ", "))
+		}
+	}
+	return nil
+}
+
+// checkTargets refuses words that cannot be asked for together, and flags that
+// go with another target.
+func checkTargets(words, flagsGiven []string) error {
+	alone, found := asked(words)
+	if found {
+		if err := alone.check(words); err != nil {
+			return err
+		}
+	} else if len(words) > 0 {
+		if verbs := following(words[0]); len(verbs) > 0 {
+			return halfNamed(words, verbs)
+		}
+	}
+	for _, name := range flagsGiven {
+		owners := flagOwners(name)
+		if len(owners) == 0 || found && slices.Contains(owners, alone.name) {
+			continue
+		}
+		if !found && len(words) == 1 && slices.Contains(owners, words[0]) {
+			continue
+		}
+		return usagef("--%s goes with the target %s, and no other", name, strings.Join(owners, " or "))
+	}
+	return nil
+}
+
+// following are the words that make targets of a word that is none by itself:
+// up, status, down and build of lab.
+func following(first string) []string {
+	var verbs []string
+	for _, t := range targets() {
+		if name := t.words(); name[0] == first && len(name) > 1 && !slices.Contains(verbs, name[1]) {
+			verbs = append(verbs, name[1])
+		}
+	}
+	return verbs
+}
+
+func halfNamed(words, verbs []string) error {
+	if len(words) == 1 {
+		return usagef("%s takes one of: %s", words[0], strings.Join(verbs, ", "))
+	}
+	return usagef("%s cannot %q%s; it takes one of: %s", words[0], words[1], didYouMean("", words[1], verbs), strings.Join(verbs, ", "))
+}
+
+// flagOwners are the targets that a flag goes with; none: it goes with all.
+func flagOwners(name string) []string {
+	var owners []string
+	for _, t := range targets() {
+		if slices.Contains(t.flags, name) {
+			owners = append(owners, t.name)
+		}
+	}
+	for step, flags := range stepFlags() {
+		if slices.Contains(flags, name) {
+			owners = append(owners, step)
+		}
+	}
+	slices.Sort(owners)
+	return owners
+}
+
+// resolveTargets turns targets into the names of steps to run. Every error is
+// a usageError.
+func resolveTargets(words []string, plan *steps.Plan) ([]string, error) {
+	if len(words) == 0 {
+		words = []string{targetBootstrap}
+	}
+	table := targets()
+	var known []string
+	for _, t := range table {
+		if name := t.words()[0]; !slices.Contains(known, name) {
+			known = append(known, name)
+		}
+	}
+	for _, s := range plan.Graph.Steps() {
+		known = append(known, s.Name)
+	}
+	var names []string
+	for _, word := range words {
+		i := slices.IndexFunc(table, func(t target) bool { return t.words()[0] == word })
+		switch {
+		case i >= 0 && table[i].alone():
+			return nil, usagef("%s stands alone: it cannot be one target among others", word)
+		case i >= 0:
+			names = append(names, table[i].steps(plan)...)
+		case slices.Contains(known, word):
+			names = append(names, word)
+		case didYouMean("", word, known) != "":
+			return nil, usagef("there is no target %q%s", word, didYouMean("", word, known))
+		default:
+			return nil, usagef("there is no target %q; there are %s", word, strings.Join(known, ", "))
+		}
+	}
+	return names, nil
+}
+
+// targetLines writes the table for the usage text, with the steps where the
+// targets that stand for steps end.
+func targetLines(plan *steps.Plan) []string {
+	line := func(left, doc string) string { return fmt.Sprintf("  %s\t%s", left, doc) }
+	var among, alone []string
+	for _, t := range targets() {
+		if t.alone() {
+			alone = append(alone, line(t.usage(), t.doc))
+		} else {
+			among = append(among, line(t.name, t.doc))
+		}
+	}
+	for _, s := range plan.Graph.Steps() {
+		among = append(among, line(s.Name, s.Doc))
+	}
+	return append(among, alone...)
+}
