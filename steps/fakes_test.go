@@ -59,20 +59,25 @@ func capiResource(kind, plural, group, version string) kubetest.Resource {
 	return kubetest.Resource{Group: group, Version: version, Kind: kind, Plural: plural}
 }
 
+// capiKinds are the kinds of Cluster API and its providers, as far as the steps look at them.
+func capiKinds() []kubetest.Resource {
+	const infrastructure = "infrastructure.cluster.x-k8s.io"
+	return []kubetest.Resource{
+		capiResource("Cluster", "clusters", "cluster.x-k8s.io", "v1beta1"),
+		capiResource("Machine", "machines", "cluster.x-k8s.io", "v1beta1"),
+		capiResource("MachineHealthCheck", "machinehealthchecks", "cluster.x-k8s.io", "v1beta1"),
+		capiResource("HetznerCluster", "hetznerclusters", infrastructure, "v1beta1"),
+		capiResource("HCloudMachine", "hcloudmachines", infrastructure, "v1beta1"),
+		capiResource("HCloudMachineTemplate", "hcloudmachinetemplates", infrastructure, "v1beta1"),
+		capiResource("TalosControlPlane", "taloscontrolplanes", "controlplane.cluster.x-k8s.io", "v1alpha3"),
+		capiResource("Provider", "providers", "clusterctl.cluster.x-k8s.io", "v1alpha3"),
+	}
+}
+
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	const infrastructure = "infrastructure.cluster.x-k8s.io"
 	w := &world{
-		mgmt: kubetest.New("management",
-			capiResource("Cluster", "clusters", "cluster.x-k8s.io", "v1beta1"),
-			capiResource("Machine", "machines", "cluster.x-k8s.io", "v1beta1"),
-			capiResource("MachineHealthCheck", "machinehealthchecks", "cluster.x-k8s.io", "v1beta1"),
-			capiResource("HetznerCluster", "hetznerclusters", infrastructure, "v1beta1"),
-			capiResource("HCloudMachine", "hcloudmachines", infrastructure, "v1beta1"),
-			capiResource("HCloudMachineTemplate", "hcloudmachinetemplates", infrastructure, "v1beta1"),
-			capiResource("TalosControlPlane", "taloscontrolplanes", "controlplane.cluster.x-k8s.io", "v1alpha3"),
-			capiResource("Provider", "providers", "clusterctl.cluster.x-k8s.io", "v1alpha3"),
-		),
+		mgmt:     kubetest.New("management", capiKinds()...),
 		workload: kubetest.New("workload", kubetest.Resource{Group: "talos.dev", Version: "v1alpha1", Kind: "ServiceAccount", Plural: "serviceaccounts"}), hetzner: hetznertest.New(), charts: serveCharts(t),
 		talosconfig: newTalosconfig(t), state: t.TempDir(), log: &safeBuffer{},
 	}

@@ -87,11 +87,12 @@ func newPivotWorld(t *testing.T) *pivotWorld {
 // define makes a server tell of its kinds as Cluster API's definitions do.
 func define(s *kubetest.Server, kinds []kubetest.Resource) {
 	for _, k := range kinds {
+		labels := object{"clusterctl.cluster.x-k8s.io": ""}
 		if k.Kind == "Provider" {
-			continue // clusterctl's own; not moved
+			labels = object{} // clusterctl's own; not moved
 		}
 		s.Put(kubetest.Object("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", k.Plural+"."+k.Group, object{
-			"metadata": object{"labels": object{"clusterctl.cluster.x-k8s.io": ""}},
+			"metadata": object{"labels": labels},
 			"spec": object{"group": k.Group, "scope": "Namespaced", "names": object{"kind": k.Kind},
 				"versions": []any{object{"name": k.Version, "storage": true}}},
 		}))

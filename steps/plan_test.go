@@ -262,6 +262,50 @@ func TestSilentManagementClusterIsNotRecreated(t *testing.T) {
 	}
 }
 
+// After its start an API server takes a while to offer the kinds that it has. Nothing is installed again on that ground.
+func TestKindsThatAreNotOfferedAreNotGone(t *testing.T) {
+	for group, step := range map[string]string{
+		"clusterctl.cluster.x-k8s.io/v1alpha3":    "capi-init",
+		"cluster.x-k8s.io/v1beta1":                "apply",
+		"controlplane.cluster.x-k8s.io/v1alpha3":  "apply",
+		"infrastructure.cluster.x-k8s.io/v1beta1": "apply",
+	} {
+		t.Run(group, func(t *testing.T) {
+			w := newWorld(t)
+			var starting atomic.Bool
+			w.mgmt.Fail = func(r *http.Request) (int, string) {
+				if starting.Load() && r.URL.Path == "/apis/"+group {
+					return http.StatusNotFound, "404 page not found"
+				}
+				return 0, ""
+			}
+			journal := flow.Memory()
+			if _, err := w.run(t, w.config(), journal, nil); err != nil {
+				t.Fatal(err)
+			}
+			define(w.mgmt, capiKinds())
+			starting.Store(true)
+			before := w.writes()
+			_, err := w.run(t, w.config(), journal, nil)
+			var unverifiable *flow.UnverifiableError
+			if !errors.As(err, &unverifiable) || unverifiable.Step != step || !strings.Contains(err.Error(), "does not serve") {
+				t.Errorf("got %v", err)
+			}
+			if n := w.writes(); n != before {
+				t.Errorf("%d requests changed something", n-before)
+			}
+			starting.Store(false)
+			report, err := w.run(t, w.config(), journal, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := w.writes(); n != before {
+				t.Errorf("when the kind is offered again, %d requests changed something: %v", n-before, report)
+			}
+		})
+	}
+}
+
 func TestVanishedManagementClusterIsMadeAgain(t *testing.T) {
 	w := newWorld(t)
 	journal := flow.Memory()

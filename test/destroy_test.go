@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -18,7 +19,7 @@ import (
 // killing is a point in a bootstrap at which the command is killed: a while after an event of a step.
 type killing struct {
 	step  string
-	line  string // part of a progress line; empty: the step begins
+	line  string // regular expression of a progress line; empty: the step begins
 	after time.Duration
 	lost  bool // the management cluster is lost, too
 	short bool // one of the few that every run tries
@@ -33,9 +34,9 @@ func killings() []killing {
 		{step: "apply"},
 		{step: "apply", line: "waiting for"},
 		{step: "wait-cp"},
-		{step: "wait-cp", line: "of 3 servers 1 made"},
+		{step: "wait-cp", line: "of 3 servers [123] made"},
 		{step: "wait-cp", line: "of 3 servers 3 made"},
-		{step: "wait-cp", line: "etcd on 1"},
+		{step: "wait-cp", line: "etcd on [123]"},
 		{step: "cilium"},
 		{step: "hcloud-ccm", lost: true, short: true},
 	}
@@ -89,10 +90,10 @@ func TestDestroy(t *testing.T) {
 // killBootstrap starts a bootstrap and kills it, as nothing in it can notice.
 func (c *command) killBootstrap(k killing) {
 	c.t.Helper()
-	reached := false
+	reached, line := false, regexp.MustCompile(k.line)
 	o := c.run(func(e event, p *os.Process) {
 		begins := k.line == "" && e.Kind == "step-started"
-		says := k.line != "" && e.Kind == "step-progress" && strings.Contains(e.Message, k.line)
+		says := k.line != "" && e.Kind == "step-progress" && line.MatchString(e.Message)
 		if reached || e.Step != k.step || !begins && !says {
 			return
 		}

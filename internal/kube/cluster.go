@@ -17,7 +17,6 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -133,12 +132,6 @@ func (c *Cluster) Apply(ctx context.Context, objects ...*unstructured.Unstructur
 	}
 	return nil
 }
-
-// Absent tells whether err is the answer of a reachable cluster that it has no such object (or no such kind).
-func Absent(err error) bool { return apierrors.IsNotFound(err) || meta.IsNoMatchError(err) }
-
-// UnknownKind tells whether err is about an object whose kind a reachable cluster does not serve (yet).
-func UnknownKind(err error) bool { return meta.IsNoMatchError(err) }
 
 // WebhookDown tells whether err is the API server's complaint that it could not reach an admission webhook, or could
 // not trust it.

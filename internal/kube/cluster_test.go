@@ -79,6 +79,49 @@ func TestAbsent(t *testing.T) {
 	}
 }
 
+// An API server that has just started does not offer every kind that it has. That is no answer about an object.
+func TestUnservedIsNotAbsent(t *testing.T) {
+	definition := kubetest.Object("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", "widgets.example.com", nil)
+	for name, tt := range map[string]struct {
+		defined bool
+		object  string // apiVersion of a Widget, or of a built-in kind
+		fail    map[string]int
+		absent  bool
+		says    string
+	}{
+		"no definition":                  {fail: map[string]int{"/apis/example.com/v1": 404}, absent: true},
+		"defined, not offered":           {defined: true, fail: map[string]int{"/apis/example.com/v1": 404}, says: "has its definition"},
+		"definitions cannot be asked":    {fail: map[string]int{"/apis/example.com/v1": 404, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.com": 503}, says: "not known"},
+		"definitions not offered either": {defined: true, fail: map[string]int{"/apis/example.com/v1": 404, "/apis/apiextensions.k8s.io/v1": 404}, says: "not known"},
+		"a kind of every cluster":        {object: "apps/v1", fail: map[string]int{"/apis/apps/v1": 404}, says: "every cluster"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, c := connect(t, widget)
+			if tt.defined {
+				s.Put(definition)
+			}
+			s.Fail = func(r *http.Request) (int, string) { return tt.fail[r.URL.Path], "404 page not found" }
+			o, l := &unstructured.Unstructured{}, &unstructured.UnstructuredList{}
+			o.SetAPIVersion("example.com/v1")
+			o.SetKind("Widget")
+			if tt.object != "" {
+				o.SetAPIVersion(tt.object)
+				o.SetKind("Deployment")
+			}
+			l.SetAPIVersion(o.GetAPIVersion())
+			l.SetKind(o.GetKind() + "List")
+			for what, err := range map[string]error{
+				"get":  c.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "none"}, o),
+				"list": c.List(t.Context(), l, client.InNamespace("default")),
+			} {
+				if err == nil || kube.Absent(err) != tt.absent || !kube.UnknownKind(err) || !strings.Contains(err.Error(), tt.says) {
+					t.Errorf("%s: absent %v, unknown kind %v: %v", what, kube.Absent(err), kube.UnknownKind(err), err)
+				}
+			}
+		})
+	}
+}
+
 func TestApplyIsServerSide(t *testing.T) {
 	s, c := connect(t, widget)
 	s.Put(kubetest.Object("example.com/v1", "Widget", "default", "w", map[string]any{"spec": map[string]any{"theirs": "kept", "ours": "old"}}))
