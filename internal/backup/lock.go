@@ -1,0 +1,147 @@
+package backup
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"filippo.io/age"
+	"filippo.io/age/agessh"
+)
+
+// ErrLocked is wrapped by the error about a backup that none of the given keys opens.
+var ErrLocked = errors.New("the backup cannot be opened")
+
+// What files begin with.
+const (
+	ageIntro   = "age-encryption.org/"
+	tarMagic   = "ustar"
+	magicPlace = 257 // of tarMagic, in bytes
+)
+
+// ParseRecipients reads public keys, separated by commas or lines: age's own (age1…) and SSH's (ssh-ed25519 …, ssh-rsa …).
+func ParseRecipients(text string) ([]age.Recipient, error) {
+	var found []age.Recipient
+	for i, word := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == '\n' }) {
+		word = strings.TrimSpace(word)
+		if word == "" || strings.HasPrefix(word, "#") {
+			continue
+		}
+		r, err := parseRecipient(word)
+		if err != nil {
+			return nil, fmt.Errorf("recipient %d: %w", i+1, err)
+		}
+		found = append(found, r)
+	}
+	return found, nil
+}
+
+// parseRecipient does not repeat the text in an error: it may be a secret key in the wrong place.
+func parseRecipient(text string) (age.Recipient, error) {
+	switch {
+	case strings.HasPrefix(text, "AGE-SECRET-KEY-"):
+		return nil, errors.New("it is a secret key: write the public key that belongs to it (age-keygen -y)")
+	case strings.HasPrefix(text, "ssh-"):
+		return agessh.ParseRecipient(text)
+	case strings.HasPrefix(text, "age1pq1"):
+		return age.ParseHybridRecipient(text)
+	case strings.HasPrefix(text, "age1"):
+		return age.ParseX25519Recipient(text)
+	}
+	return nil, errors.New("it is neither an age public key (age1…) nor an SSH one (ssh-ed25519 …, ssh-rsa …)")
+}
+
+// ParseIdentities reads a file of secret keys: one of age's (AGE-SECRET-KEY-1… a line), or an SSH private key without passphrase.
+func ParseIdentities(file []byte) ([]age.Identity, error) {
+	if bytes.Contains(file, []byte("PRIVATE KEY-----")) {
+		identity, err := agessh.ParseIdentity(file)
+		if err != nil {
+			return nil, fmt.Errorf("read the SSH private key: %w", err)
+		}
+		return []age.Identity{identity}, nil
+	}
+	identities, err := age.ParseIdentities(bytes.NewReader(file))
+	if err != nil {
+		return nil, fmt.Errorf("read the age identities: %w", err)
+	}
+	return identities, nil
+}
+
+// PassphraseSeal lets everybody open a backup who knows a passphrase.
+func PassphraseSeal(passphrase string) (Seal, error) {
+	r, err := age.NewScryptRecipient(passphrase)
+	if err != nil {
+		return Seal{}, fmt.Errorf("seal with a passphrase: %w", err)
+	}
+	return Seal{Recipients: []age.Recipient{r}}, nil
+}
+
+// PassphraseIdentity opens what PassphraseSeal sealed.
+func PassphraseIdentity(passphrase string) (age.Identity, error) {
+	i, err := age.NewScryptIdentity(passphrase)
+	if err != nil {
+		return nil, fmt.Errorf("open with a passphrase: %w", err)
+	}
+	return i, nil
+}
+
+// Witness adds one more who can open what is sealed, and who lives as long as this process: with its identity a backup is read
+// back and checked where it was written, by a machine that holds no key to older ones.
+func (s Seal) Witness() (Seal, age.Identity, error) {
+	hybrid := len(s.Recipients) > 0
+	for _, r := range s.Recipients {
+		if _, ok := r.(*age.HybridRecipient); !ok {
+			hybrid = false // age does not mix the two: the weaker would open what the stronger protects
+		}
+	}
+	s.Recipients = append([]age.Recipient(nil), s.Recipients...)
+	if hybrid {
+		identity, err := age.GenerateHybridIdentity()
+		if err != nil {
+			return Seal{}, nil, fmt.Errorf("make a key to verify the backup with: %w", err)
+		}
+		s.Recipients = append(s.Recipients, identity.Recipient())
+		return s, identity, nil
+	}
+	identity, err := age.GenerateX25519Identity()
+	if err != nil {
+		return Seal{}, nil, fmt.Errorf("make a key to verify the backup with: %w", err)
+	}
+	s.Recipients = append(s.Recipients, identity.Recipient())
+	return s, identity, nil
+}
+
+// unlock takes the encryption off a file, where it has one.
+func unlock(file *bufio.Reader, identities []age.Identity) (io.Reader, error) {
+	start, err := file.Peek(magicPlace + len(tarMagic))
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("read the backup: %w", err)
+	}
+	switch {
+	case len(start) >= magicPlace && string(start[magicPlace:]) == tarMagic:
+		return file, nil
+	case !bytes.HasPrefix(start, []byte(ageIntro)):
+		return nil, damaged("", "it is neither encrypted by age nor a tar")
+	case len(identities) == 0:
+		return nil, fmt.Errorf("%w: it is encrypted, and there is no key or passphrase to open it with", ErrLocked)
+	}
+	plain, err := age.Decrypt(file, identities...)
+	if mismatch := (*age.NoIdentityMatchError)(nil); errors.As(err, &mismatch) {
+		return nil, fmt.Errorf("%w: %s", ErrLocked, wrongKey(mismatch.StanzaTypes))
+	}
+	if err != nil {
+		return nil, damaged("", "%w", err)
+	}
+	return plain, nil
+}
+
+// wrongKey says what a backup was sealed for, in answer to a key that it was not.
+func wrongKey(sealedFor []string) string {
+	if len(sealedFor) == 1 && sealedFor[0] == "scrypt" {
+		return "it was sealed with a passphrase, and no key but that one opens it"
+	}
+	return fmt.Sprintf("it was sealed for %d keys (%s), and none of them was given", len(sealedFor), strings.Join(sealedFor, ", "))
+}

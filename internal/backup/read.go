@@ -1,0 +1,271 @@
+package backup
+
+import (
+	"archive/tar"
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"filippo.io/age"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+)
+
+// maxEntry bounds what is read into memory of one entry (bytes). Kubernetes takes no object above 1.5 MB; a part of a snapshot
+// has partSize.
+const maxEntry = 32 << 20
+
+// ErrNewer is wrapped by the error about a backup of a format that this version does not know.
+var ErrNewer = errors.New("written by a newer Slipway")
+
+// DamagedError tells that a file is not the backup that was written.
+type DamagedError struct {
+	Entry string // of the tar; empty: the file as a whole
+	Err   error
+}
+
+// Error implements error.
+func (e *DamagedError) Error() string {
+	if e.Entry == "" {
+		return "the backup is damaged: " + e.Err.Error()
+	}
+	return "the backup is damaged at " + e.Entry + ": " + e.Err.Error()
+}
+
+// Unwrap gives the reason.
+func (e *DamagedError) Unwrap() error { return e.Err }
+
+func damaged(entry, format string, args ...any) error {
+	return &DamagedError{entry, fmt.Errorf(format, args...)}
+}
+
+// Archive is a backup that is open.
+type Archive struct {
+	file     *source
+	plain    io.Reader // of tar
+	tar      *tar.Reader
+	header   Header
+	seen     []entry
+	contents Contents
+	manifest *manifest
+	whole    interface {
+		io.Writer
+		Sum([]byte) []byte
+	}
+	end  *trailer
+	size int64
+	part int
+}
+
+// Open begins to read a backup: it decrypts and reads the header, and nothing else yet. Without an identity only an unencrypted
+// one opens. errors.Is finds ErrLocked and ErrNewer, errors.As a *DamagedError.
+func Open(file io.Reader, identities ...age.Identity) (*Archive, error) {
+	a := &Archive{file: &source{Reader: file}, whole: sha256.New(), end: newTrailer()}
+	if err := a.open(identities); err != nil {
+		return nil, a.file.explain(err)
+	}
+	return a, nil
+}
+
+// source remembers why a file could not be read, which the layers above would take for damage.
+type source struct {
+	io.Reader
+	err error
+}
+
+// Read implements io.Reader.
+func (s *source) Read(p []byte) (int, error) {
+	n, err := s.Reader.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		s.err = err
+	}
+	return n, err
+}
+
+func (s *source) explain(err error) error {
+	if s.err != nil {
+		return fmt.Errorf("read the backup: %w", s.err)
+	}
+	return err
+}
+
+func (a *Archive) open(identities []age.Identity) (err error) {
+	if a.plain, err = unlock(bufio.NewReaderSize(a.file, 64<<10), identities); err != nil {
+		return err
+	}
+	a.tar = tar.NewReader(a.plain)
+	name, data, err := a.next()
+	if err != nil {
+		return err
+	}
+	if name != headerEntry {
+		return damaged(name, "a backup begins with %s", headerEntry)
+	}
+	// Not strictly: a newer header may say more.
+	if err := json.Unmarshal(data, &a.header); err != nil {
+		return damaged(name, "%w", err)
+	}
+	switch f := a.header.Format; {
+	case f > Format:
+		return fmt.Errorf("the backup has format %d, and this version reads up to %d: it was %w: use Slipway %s", f, Format, ErrNewer, a.header.Slipway)
+	case f < 1:
+		return damaged(name, "there is no format %d", f)
+	}
+	a.contents.Header = a.header
+	return nil
+}
+
+// Header is what the backup says of itself. Its sum is checked by Read only.
+func (a *Archive) Header() Header { return a.header }
+
+// Read reads all the rest, streams the snapshot to a writer (io.Discard, where it is not wanted), and checks every sum. What the
+// writer got is worth something only when Read returns no error. An Archive is read once.
+func (a *Archive) Read(snapshot io.Writer) (*Contents, error) {
+	if err := a.read(snapshot); err != nil {
+		return nil, a.file.explain(err)
+	}
+	return &a.contents, nil
+}
+
+func (a *Archive) read(snapshot io.Writer) error {
+	for a.manifest == nil {
+		name, data, err := a.next()
+		if err != nil {
+			return err
+		}
+		if err := a.take(name, data, snapshot); err != nil {
+			return err
+		}
+	}
+	if _, err := a.tar.Next(); !errors.Is(err, io.EOF) {
+		return damaged("", "something follows %s", manifestEntry)
+	}
+	// The end of the tar is not that of the file: age tells only there that nothing was cut off.
+	if _, err := io.Copy(io.Discard, a.plain); err != nil {
+		return damaged("", "%w", err)
+	}
+	return a.check()
+}
+
+// next reads one entry.
+func (a *Archive) next() (name string, data []byte, err error) {
+	h, err := a.tar.Next()
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return "", nil, damaged("", "it ends before %s: it was cut off", manifestEntry)
+	}
+	if err != nil {
+		return "", nil, damaged("", "%w", err)
+	}
+	if h.Typeflag != tar.TypeReg || h.Size > maxEntry {
+		return "", nil, damaged(h.Name, "it is no plain file of at most %d bytes", maxEntry)
+	}
+	if slices.ContainsFunc(a.seen, func(e entry) bool { return e.Name == h.Name }) {
+		return "", nil, damaged(h.Name, "it is there twice")
+	}
+	data, err = io.ReadAll(a.tar)
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return "", nil, damaged(h.Name, "it was cut off")
+	}
+	if err != nil {
+		return "", nil, damaged(h.Name, "%w", err)
+	}
+	sum := sha256.Sum256(data)
+	a.seen = append(a.seen, entry{Name: h.Name, Size: h.Size, SHA256: hex.EncodeToString(sum[:])})
+	return h.Name, data, nil
+}
+
+// take puts an entry where it belongs.
+func (a *Archive) take(name string, data []byte, snapshot io.Writer) error {
+	c := &a.contents
+	switch {
+	case name == configEntry:
+		c.Config = data
+	case name == releasesEntry:
+		return decode(name, data, &c.Releases)
+	case name == inventoryEntry:
+		return decode(name, data, &c.Inventory)
+	case name == manifestEntry:
+		a.manifest = &manifest{}
+		if err := decode(name, data, a.manifest); err != nil {
+			return err
+		}
+		// Nothing has a sum of the sums: they are to be what was written to the letter.
+		if again, err := encode(a.manifest); err != nil || !bytes.Equal(again, data) {
+			return damaged(name, "it is not in the form in which it was written")
+		}
+	case isFile(name):
+		c.Files = append(c.Files, File{name, data})
+	case strings.HasPrefix(name, objectsFolder):
+		return takeObject(&c.Objects, name, data, objectName)
+	case strings.HasPrefix(name, secretsFolder):
+		return takeObject(&c.Secrets, name, data, secretName)
+	case name == partName(a.part):
+		a.part++
+		a.size += int64(len(data))
+		a.whole.Write(data)
+		_, _ = a.end.Write(data)
+		if _, err := io.Copy(snapshot, bytes.NewReader(data)); err != nil {
+			return fmt.Errorf("write the etcd snapshot of the backup: %w", err)
+		}
+	default:
+		return damaged(name, "it has no place in a backup of format %d", a.header.Format)
+	}
+	return nil
+}
+
+func takeObject(to *[]unstructured.Unstructured, name string, data []byte, nameOf func(*unstructured.Unstructured) string) error {
+	o := unstructured.Unstructured{}
+	j, err := yaml.YAMLToJSONStrict(data)
+	if err != nil {
+		return damaged(name, "%w", err)
+	}
+	if err := o.UnmarshalJSON(j); err != nil { // keeps whole numbers whole
+		return damaged(name, "%w", err)
+	}
+	if nameOf(&o) != name {
+		return damaged(name, "it holds another object, %s", nameOf(&o))
+	}
+	*to = append(*to, o)
+	return nil
+}
+
+func decode(name string, data []byte, to any) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(to); err != nil {
+		return damaged(name, "%w", err)
+	}
+	return nil
+}
+
+// check holds what was read against the manifest.
+func (a *Archive) check() error {
+	seen := a.seen[:len(a.seen)-1] // the last is the manifest itself
+	for i, want := range a.manifest.Entries {
+		if i >= len(seen) || seen[i].Name != want.Name {
+			return damaged(want.Name, "it is missing, or out of its order")
+		}
+		if seen[i] != want {
+			return damaged(want.Name, "its %d bytes do not have the checksum in %s", seen[i].Size, manifestEntry)
+		}
+	}
+	if extra := len(a.manifest.Entries); extra < len(seen) {
+		return damaged(seen[extra].Name, "%s does not know it", manifestEntry)
+	}
+	s := Snapshot{Size: a.size, SHA256: hex.EncodeToString(a.whole.Sum(nil)), Parts: a.part}
+	if s != a.manifest.Snapshot || a.manifest.Format != a.header.Format {
+		return damaged(manifestEntry, "what it says of the etcd snapshot is not so")
+	}
+	if err := a.end.check(); err != nil {
+		return damaged(snapshotPrefix+"*", "%w", err)
+	}
+	a.contents.Snapshot = s
+	return nil
+}
