@@ -219,7 +219,25 @@ type Info struct {
 	Deadline time.Duration   `json:"deadlineNs,omitempty"`
 	Waits    []time.Duration `json:"waitsNs,omitempty"`
 	Sealed   bool            `json:"sealed,omitempty"`
+	Behind   []Link          `json:"behind,omitempty"` // every step that it comes after, and why; one is named once for each reason
 }
+
+// Link is a step that another comes after.
+type Link struct {
+	Step string   `json:"step"`
+	Kind LinkKind `json:"kind"`
+}
+
+// LinkKind says why a step comes after another.
+type LinkKind string
+
+// The kinds of links, named as the methods of Step that make them.
+const (
+	LinkArgument LinkKind = "argument" // it takes the other's output
+	LinkFollows  LinkKind = "follows"  // it runs again when the other's output changes
+	LinkAfter    LinkKind = "after"    // order, and the other is brought
+	LinkYields   LinkKind = "yields"   // order alone
+)
 
 // Steps describes the steps, each after what it needs and otherwise in the
 // order in which they were added. It is empty for a graph with a cycle.
@@ -231,6 +249,22 @@ func (g *Graph) Steps() []Info {
 		for _, m := range n.needs() {
 			infos[i].Needs = append(infos[i].Needs, m.name)
 		}
+		infos[i].Behind = n.links()
 	}
 	return infos
+}
+
+func (n *node) links() []Link {
+	var links []Link
+	for _, of := range []struct {
+		nodes []*node
+		kind  LinkKind
+	}{{n.inputs, LinkArgument}, {n.follows, LinkFollows}, {n.after, LinkAfter}, {n.yields, LinkYields}} {
+		for _, m := range of.nodes {
+			if link := (Link{m.name, of.kind}); !slices.Contains(links, link) {
+				links = append(links, link)
+			}
+		}
+	}
+	return links
 }

@@ -122,6 +122,17 @@ func TestStepsDescribesInOrder(t *testing.T) {
 		t.Error("only mid is sealed")
 	}
 	wantLines(t, steps[2].Needs, "mid", "early")
+	late.Follows(early).Yields(mid)
+	links := func(s flow.Info) (lines []string) {
+		for _, l := range s.Behind {
+			lines = append(lines, string(l.Kind)+" "+l.Step)
+		}
+		return lines
+	}
+	steps = g.Steps()
+	wantLines(t, links(steps[0]))
+	wantLines(t, links(steps[1]), "argument early")
+	wantLines(t, links(steps[2]), "follows early", "after mid", "after early", "yields mid")
 }
 
 func TestUnknownTargetSuggestsTheNearest(t *testing.T) {

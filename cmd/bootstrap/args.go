@@ -35,7 +35,7 @@ type options struct {
 	LabImages  string // file with a mapping of images to programs
 	StateDir   string // empty: .slipway/<cluster>
 	Yes        bool
-	Output     string // "text" or "json"
+	Output     string // "text", "json", or a form that the target has besides
 	Parallel   int
 	Prune      bool // of image: delete the snapshots that are too many
 	Packer     bool // of image: print the call of Packer
@@ -67,7 +67,7 @@ func flags(o *options) *flag.FlagSet {
 	set.StringVar(&o.LabImages, "lab-images", "", "run other programs as the lab's pods: `FILE` with images and executables")
 	set.StringVar(&o.StateDir, "state-dir", "", "keep the journal, kubeconfigs and logs in `DIR` (default .slipway/<cluster>)")
 	set.BoolVar(&o.Yes, "yes", false, "do not ask before something is deleted, or servers are replaced")
-	set.StringVar(&o.Output, "output", "text", "`text or json`: one event a line")
+	set.StringVar(&o.Output, "output", "text", "`text or json`: one event a line; graph has more forms")
 	set.IntVar(&o.Parallel, "parallel", 0, "run at most `N` steps at once (0: as many as can)")
 	set.BoolVar(&o.Prune, "prune", false, "with image: keep the newest available snapshot of the name, delete the others")
 	set.BoolVar(&o.Packer, "packer", false, "with image: print the call of Packer that makes the same image")
@@ -111,8 +111,6 @@ func parseArguments(args []string) (arguments, error) {
 	}
 	o := a.Options
 	switch {
-	case o.Output != "text" && o.Output != "json":
-		return arguments{}, usagef("--output %q is neither text nor json", o.Output)
 	case o.LabLatency != "fast" && o.LabLatency != "real":
 		return arguments{}, usagef("--lab-latency %q is neither fast nor real", o.LabLatency)
 	case o.Parallel < 0:
@@ -121,7 +119,7 @@ func parseArguments(args []string) (arguments, error) {
 	if o.Help {
 		return a, nil
 	}
-	return a, checkTargets(a.Targets, flagsOf(set))
+	return a, errors.Join(checkOutput(a.Targets, o.Output), checkTargets(a.Targets, flagsOf(set)))
 }
 
 // flagsOf are the names of the flags that were given.

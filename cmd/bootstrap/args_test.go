@@ -103,7 +103,7 @@ func TestResolveTargets(t *testing.T) {
 		"wait-node": "did you mean wait-nodes?",
 		"boostrap":  "did you mean bootstrap?",
 		"stauts":    "did you mean status?",
-		"xylophone": "there are bootstrap, all, destroy, leftovers, replace-machine, status, lab, preflight",
+		"xylophone": "there are bootstrap, all, destroy",
 		"destroy":   "stands alone",
 		"status":    "stands alone",
 	} {

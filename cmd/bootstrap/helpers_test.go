@@ -2,7 +2,12 @@ package main
 
 import (
 	"context"
+	"flag"
+	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -23,4 +28,27 @@ func endProcess(t *testing.T, pid int) {
 	if err != nil {
 		t.Logf("end process %d: %v", pid, err)
 	}
+}
+
+var update = flag.Bool("update", false, "write the generated parts of the documentation anew")
+
+// folderContents lists every file below a folder with its size and the time of
+// its last change, to see whether anything was touched.
+func folderContents(t *testing.T, dir string) string {
+	t.Helper()
+	var b strings.Builder
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil {
+			fmt.Fprintf(&b, "%s %d %s\n", path, info.Size(), info.ModTime())
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
 }

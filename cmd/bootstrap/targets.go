@@ -17,6 +17,7 @@ type target struct {
 	optional  string   // what may follow it besides; "…" at its end: any number of it
 	doc       string   // one line
 	flags     []string // that go with it, and with no target that does not name them
+	outputs   []string // that --output can be besides text and json
 
 	// Either it stands for steps, and can be asked for among others, or it does
 	// something of its own, and stands alone.
@@ -48,6 +49,8 @@ func targets() []target {
 			do: (*command).replaceMachine},
 		{name: targetStatus, doc: "what the journal knows and what the world says to it",
 			do: (*command).status},
+		{name: "graph", doc: "the steps and what each hangs on, as a picture, with the journal's states coloured in",
+			outputs: []string{"mermaid", "dot", "svg"}, do: (*command).graph},
 		{name: "lab up", doc: "start the lab by itself", do: (*command).labUp},
 		{name: "lab status", doc: "what runs in the lab, and what of it is real, a stand-in or simulated", do: (*command).labStatus},
 		{name: "lab down", doc: "end the lab; its state is kept", do: (*command).labDown},
@@ -144,6 +147,22 @@ func checkTargets(words, flagsGiven []string) error {
 		return usagef("--%s goes with the target %s, and no other", name, strings.Join(owners, " or "))
 	}
 	return nil
+}
+
+// checkOutput refuses a form of output that the target does not have.
+func checkOutput(words []string, output string) error {
+	forms := []string{"text", "json"}
+	if t, found := asked(words); found {
+		forms = append(forms, t.outputs...)
+	}
+	switch {
+	case slices.Contains(forms, output):
+		return nil
+	case len(forms) == 2:
+		return usagef("--output %q is neither text nor json", output)
+	default:
+		return usagef("--output %q is none of %s", output, strings.Join(forms, ", "))
+	}
 }
 
 // following are the words that make targets of a word that is none by itself:
