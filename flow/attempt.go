@@ -73,19 +73,12 @@ func (r *run) stale(ctx context.Context, n *node, rec Record, k key) (string, er
 		}
 		return reason, nil
 	}
-	switch rec.State {
-	case "":
-		return "it has not run yet", nil
-	case StateStarted:
-		return "its last run died while it was at work", nil
-	case StateFailed:
-		return "it failed last time", nil
-	case StateInterrupted:
-		return "it was interrupted", nil
+	if rec.State != StateDone {
+		return unfinished(rec.State), nil
 	}
 	// What is past is not undone because the configuration has changed since.
 	if rec.Hash != k.hash && !passed {
-		return "changed: " + joined(k.changes(rec)), nil
+		return "changed: " + joined(named(k.changes(rec))), nil
 	}
 	output, err := n.decode(rec.Output)
 	if err != nil {
@@ -102,6 +95,20 @@ func (r *run) stale(ctx context.Context, n *node, rec Record, k key) (string, er
 		return refuse("gone: " + v.Reason())
 	default:
 		return "", &UnverifiableError{Step: n.name, Err: v.Err()}
+	}
+}
+
+// unfinished says why a step that is not done has to run.
+func unfinished(s State) string {
+	switch s {
+	case StateStarted:
+		return "its last run died while it was at work"
+	case StateFailed:
+		return "it failed last time"
+	case StateInterrupted:
+		return "it was interrupted"
+	default:
+		return "it has not run yet"
 	}
 }
 

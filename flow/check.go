@@ -20,6 +20,8 @@ type Status struct {
 	// Changed lists what differs between what the step was made from and what
 	// it would be made from today: fields of its spec, outputs of other steps.
 	Changed []string
+	// Changes are the same, with the values where they are in the spec.
+	Changes []Change
 	// After lists the arguments of a done step whose own step would run again:
 	// for Changed, or perhaps for its After. If their output comes out
 	// differently, this step runs again, too.
@@ -58,12 +60,7 @@ func (g *Graph) check(ctx context.Context, j Journal, world bool) ([]Status, err
 	if err != nil {
 		return nil, err
 	}
-	all := make([]Status, len(sorted))
-	var asking sync.WaitGroup
-	for i, n := range sorted {
-		asking.Go(func() { all[i] = n.status(ctx, snapshot, behind[n], world) })
-	}
-	asking.Wait()
+	all := statuses(ctx, sorted, snapshot, behind, world)
 	again := map[*node]bool{}
 	for i, n := range sorted { // each after what it takes
 		s := &all[i]
@@ -78,6 +75,17 @@ func (g *Graph) check(ctx context.Context, j Journal, world bool) ([]Status, err
 		again[n] = len(s.Changed) > 0 || len(s.After) > 0
 	}
 	return all, ctx.Err()
+}
+
+// statuses asks about all the steps at once.
+func statuses(ctx context.Context, nodes []*node, snapshot Snapshot, behind map[*node]*node, world bool) []Status {
+	all := make([]Status, len(nodes))
+	var asking sync.WaitGroup
+	for i, n := range nodes {
+		asking.Go(func() { all[i] = n.status(ctx, snapshot, behind[n], world) })
+	}
+	asking.Wait()
+	return all
 }
 
 func (n *node) status(ctx context.Context, snapshot Snapshot, seal *node, world bool) Status {
@@ -95,7 +103,8 @@ func (n *node) status(ctx context.Context, snapshot Snapshot, seal *node, world 
 	}
 	k, err := n.key(func(m *node) string { return digest(mustCanonical(snapshot.Steps[m.name].Output)) })
 	if err == nil && k.hash != rec.Hash {
-		s.Changed = k.changes(rec)
+		s.Changes = k.changes(rec)
+		s.Changed = named(s.Changes)
 	}
 	if rec.State != StateDone || n.verify == nil || !world {
 		return s

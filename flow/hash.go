@@ -64,60 +64,105 @@ func (n *node) key(digests func(*node) string) (key, error) {
 	return k, nil
 }
 
-// changes says in what k differs from the key of a record: fields of the spec,
-// then outputs of other steps.
-func (k key) changes(rec Record) []string {
-	var all []string
-	for _, path := range differences(rec.Spec, k.spec) {
-		all = append(all, strings.TrimSpace("spec "+path))
+// Change is one difference between what a step was made from and what it would
+// be made from today: a field of its spec, or the output of another step.
+type Change struct {
+	Path   string          `json:"path,omitempty"`   // in the spec: "values.hubble.enabled"; empty: the spec as a whole
+	Output string          `json:"output,omitempty"` // the step whose output it is, in place of Path
+	Was    json.RawMessage `json:"was,omitempty"`    // in the spec; nil: it was not there
+	Is     json.RawMessage `json:"is,omitempty"`     // nil: it is not there any more
+}
+
+// String names what changed, without the values.
+func (c Change) String() string {
+	if c.Output != "" {
+		return "output of " + c.Output
 	}
+	return strings.TrimSpace("spec " + c.Path)
+}
+
+// changes says in what k differs from the key of a record, which it does: fields
+// of the spec, and outputs of other steps.
+func (k key) changes(rec Record) []Change {
+	all := differences(rec.Spec, k.spec)
 	for name, d := range k.inputs {
 		if rec.Inputs[name] != d {
-			all = append(all, "output of "+name)
+			all = append(all, Change{Output: name})
 		}
 	}
-	slices.Sort(all)
+	for name := range rec.Inputs {
+		if _, still := k.inputs[name]; !still {
+			all = append(all, Change{Output: name})
+		}
+	}
+	if len(all) == 0 {
+		all = []Change{{Was: rec.Spec, Is: k.spec}} // the order of its arguments, say
+	}
+	slices.SortFunc(all, func(a, b Change) int { return strings.Compare(a.String(), b.String()) })
 	return all
 }
 
-// differences lists the paths at which two JSON texts differ, such as
-// "values.hubble.enabled"; the path is empty where they differ as a whole, as a
-// text that is empty or broken does from everything else.
-func differences(was, is json.RawMessage) []string {
+// named are the names of changes.
+func named(changes []Change) []string {
+	var names []string
+	for _, c := range changes {
+		names = append(names, c.String())
+	}
+	return names
+}
+
+// differences lists the places at which two JSON texts differ; the path is empty
+// where they differ as a whole, as a text that is empty or broken does from
+// everything else.
+func differences(was, is json.RawMessage) []Change {
 	if bytes.Equal(was, is) {
 		return nil
 	}
 	a, errA := parse(was)
 	b, errB := parse(is)
 	if errA != nil || errB != nil {
-		return []string{""}
+		return []Change{{Was: was, Is: is}}
 	}
-	paths := walk("", a, b)
-	slices.Sort(paths)
-	return paths
+	changes := walk("", present{a, true}, present{b, true})
+	slices.SortFunc(changes, func(a, b Change) int { return strings.Compare(a.Path, b.Path) })
+	return changes
 }
 
-func walk(path string, a, b any) []string {
-	objectA, okA := a.(map[string]any)
-	objectB, okB := b.(map[string]any)
+// present is a value that may not be there, which null is.
+type present struct {
+	value any
+	there bool
+}
+
+func (p present) raw() json.RawMessage {
+	raw, err := json.Marshal(p.value)
+	if err != nil || !p.there {
+		return nil
+	}
+	return raw
+}
+
+func walk(path string, a, b present) []Change {
+	objectA, okA := a.value.(map[string]any)
+	objectB, okB := b.value.(map[string]any)
 	if !okA || !okB {
-		rawA, errA := json.Marshal(a)
-		rawB, errB := json.Marshal(b)
-		if errA == nil && errB == nil && bytes.Equal(rawA, rawB) {
+		rawA, rawB := a.raw(), b.raw()
+		if a.there == b.there && bytes.Equal(rawA, rawB) {
 			return nil
 		}
-		return []string{path}
+		return []Change{{Path: path, Was: rawA, Is: rawB}}
 	}
-	var paths []string
-	for name := range objectA {
-		paths = append(paths, walk(join(path, name), objectA[name], objectB[name])...)
+	var changes []Change
+	for name, value := range objectA {
+		other, both := objectB[name]
+		changes = append(changes, walk(join(path, name), present{value, true}, present{other, both})...)
 	}
-	for name := range objectB {
+	for name, value := range objectB {
 		if _, both := objectA[name]; !both {
-			paths = append(paths, join(path, name))
+			changes = append(changes, walk(join(path, name), present{}, present{value, true})...)
 		}
 	}
-	return paths
+	return changes
 }
 
 func join(path, name string) string {
@@ -128,7 +173,11 @@ func join(path, name string) string {
 }
 
 // in says where, unless that is the whole.
-func in(paths []string) string {
+func in(changes []Change) string {
+	var paths []string
+	for _, c := range changes {
+		paths = append(paths, c.Path)
+	}
 	if len(paths) == 1 && paths[0] == "" {
 		return ""
 	}

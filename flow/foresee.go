@@ -1,0 +1,116 @@
+package flow
+
+import (
+	"context"
+	"fmt"
+	"slices"
+)
+
+// Prospect is what a run would do with a step.
+type Prospect string
+
+// The prospects. The words are stable: programs read them.
+const (
+	WouldRun    Prospect = "run"
+	MayRun      Prospect = "may-run" // if what another step is about to make comes out differently
+	WouldReuse  Prospect = "reuse"
+	WouldPass   Prospect = "pass"   // it lies before a point of no return that was passed
+	WouldRefuse Prospect = "refuse" // a point of no return that was passed, and whose work is gone
+	CannotTell  Prospect = "unknown"
+	NotReached  Prospect = "not-reached" // the run would stop at a step before it
+)
+
+// Foresight is what a run would do with a step, and why.
+type Foresight struct {
+	Status
+	Prospect Prospect
+	// Why is a sentence for people; empty for a step whose record holds.
+	Why string
+}
+
+// Foresee tells what a run with these targets (none: every step) would do with
+// each step that it wants. It is Check in what it reads and writes; where the
+// world is not asked, a record is taken at its word. Its error is that of the
+// run, where the run would be refused.
+func (g *Graph) Foresee(ctx context.Context, j Journal, targets []string, world bool) ([]Foresight, error) {
+	if err := g.Validate(); err != nil {
+		return nil, err
+	}
+	wanted, err := g.wanted(targets)
+	if err != nil {
+		return nil, err
+	}
+	snapshot, err := g.load(ctx, j)
+	if err != nil {
+		return nil, err
+	}
+	behind, err := g.behind(snapshot)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range targets {
+		if by := behind[g.find(name)]; by != nil {
+			return nil, &SealedError{Step: name, By: by.name}
+		}
+	}
+	seen := map[*node]Prospect{}
+	all := make([]Foresight, len(wanted))
+	for i, s := range statuses(ctx, wanted, snapshot, behind, world) {
+		n := wanted[i]
+		all[i] = Foresight{Status: s}
+		f := &all[i]
+		f.Prospect, f.Why = n.prospect(s)
+		n.heed(f, seen)
+		seen[n] = f.Prospect
+	}
+	return all, ctx.Err()
+}
+
+// prospect is what a run would do with a step as far as its own record goes, in
+// the order in which a run decides.
+func (n *node) prospect(s Status) (Prospect, string) {
+	passed := n.sealed && s.State == StateDone
+	gone := WouldRun
+	if passed {
+		gone = WouldRefuse
+	}
+	switch {
+	case s.Sealed != "":
+		return WouldPass, "it lies before " + s.Sealed + ", a point of no return that was passed"
+	case s.State != StateDone:
+		return WouldRun, unfinished(s.State)
+	case len(s.Changes) > 0 && !passed:
+		return WouldRun, "changed: " + joined(s.Changed)
+	case !s.Asked || s.Verdict.Answer() == AnswerHolds:
+		return WouldReuse, ""
+	case s.Verdict.Answer() == AnswerGone:
+		return gone, "gone: " + s.Verdict.Reason()
+	default:
+		return CannotTell, "could not ask: " + s.Verdict.Err().Error()
+	}
+}
+
+// heed changes the prospect of a step for those of the steps that come before.
+func (n *node) heed(f *Foresight, seen map[*node]Prospect) {
+	if f.Prospect == WouldPass {
+		return
+	}
+	for _, m := range n.needs() {
+		switch seen[m] {
+		case CannotTell, WouldRefuse, NotReached:
+			f.Prospect, f.Why = NotReached, fmt.Sprintf("the run would stop at %s", m.name)
+			return
+		}
+	}
+	if f.Prospect != WouldReuse || n.sealed {
+		return
+	}
+	for _, m := range slices.Concat(n.inputs, n.follows) {
+		if seen[m] == WouldRun || seen[m] == MayRun {
+			f.After = append(f.After, m.name)
+		}
+	}
+	if len(f.After) > 0 {
+		f.Prospect, f.Why = MayRun, "if "+joined(f.After)+" comes out differently"
+	}
+}

@@ -1,0 +1,181 @@
+package flow_test
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/slipway-k8s/slipway/flow"
+)
+
+// cameTrue tells whether an outcome is what a prospect promised.
+func cameTrue(p flow.Prospect, o flow.Outcome) bool {
+	return slices.Contains(map[flow.Prospect][]flow.Outcome{
+		flow.WouldRun: {flow.Ran}, flow.MayRun: {flow.Ran, flow.Reused}, flow.WouldReuse: {flow.Reused}, flow.WouldPass: {flow.Skipped},
+		flow.WouldRefuse: {flow.Failed}, flow.CannotTell: {flow.Failed}, flow.NotReached: {flow.Skipped},
+	}[p], o)
+}
+
+// foreseen foresees a run, runs, and holds one against the other.
+func foreseen(t *testing.T, g *flow.Graph, j flow.Journal, targets ...string) map[string]flow.Foresight {
+	t.Helper()
+	counting := &countingJournal{Journal: j}
+	all, err := g.Foresee(t.Context(), counting, targets, true)
+	if counting.saves != 0 {
+		t.Error("foreseeing wrote the journal")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	report, _ := g.Run(t.Context(), flow.Options{Journal: j, Targets: targets, Parallel: 1})
+	if len(all) != len(report.Steps) {
+		t.Fatalf("%d steps were foreseen, %d were wanted", len(all), len(report.Steps))
+	}
+	byName := map[string]flow.Foresight{}
+	for i, f := range all {
+		byName[f.Name] = f
+		if s := report.Steps[i]; s.Name != f.Name || !cameTrue(f.Prospect, s.Outcome) {
+			t.Errorf("%s: %s (%s) was foreseen, %s: %s (%s) came", f.Name, f.Prospect, f.Why, s.Name, s.Outcome, s.Reason)
+		}
+		if s := report.Steps[i]; f.Prospect == flow.WouldRun && s.Reason != f.Why {
+			t.Errorf("%s: it runs because %q, not %q", f.Name, s.Reason, f.Why)
+		}
+	}
+	return byName
+}
+
+func wantProspects(t *testing.T, got map[string]flow.Foresight, want map[string]flow.Prospect) {
+	t.Helper()
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		if got[name].Prospect != want[name] {
+			t.Errorf("%s: %s (%s), want %s", name, got[name].Prospect, got[name].Why, want[name])
+		}
+	}
+	if len(got) != len(want) {
+		t.Errorf("%d steps, want %d", len(got), len(want))
+	}
+}
+
+func TestForesight(t *testing.T) {
+	const run, may, reuse, cannot, not = flow.WouldRun, flow.MayRun, flow.WouldReuse, flow.CannotTell, flow.NotReached
+	spec := func(v any) func(*chain) { return func(c *chain) { c.spec = map[string]any{"b": v} } }
+	says := func(name string, v flow.Verdict) func(*chain) {
+		return func(c *chain) { c.verdict = map[string]flow.Verdict{name: v} }
+	}
+	for name, tc := range map[string]struct {
+		change func(*chain)
+		want   map[string]flow.Prospect
+		why    map[string]string
+	}{
+		"nothing changed": {func(*chain) {}, map[string]flow.Prospect{"a": reuse, "b": reuse, "c": reuse, "d": reuse}, nil},
+		"a spec changed, the output does not": {spec(2), map[string]flow.Prospect{"a": reuse, "b": run, "c": may, "d": reuse},
+			map[string]string{"b": "changed: spec", "c": "if b comes out differently"}},
+		"an output comes out differently": {func(c *chain) { c.spec, c.size = map[string]any{"a": 1}, 9 }, map[string]flow.Prospect{"a": run, "b": may, "c": may, "d": reuse}, nil},
+		"gone":                            {says("b", flow.Gone("no b")), map[string]flow.Prospect{"a": reuse, "b": run, "c": may, "d": reuse}, map[string]string{"b": "gone: no b"}},
+		"could not ask": {says("b", flow.Unknown(errors.New("no way"))), map[string]flow.Prospect{"a": reuse, "b": cannot, "c": not, "d": not},
+			map[string]string{"b": "could not ask: no way", "d": "the run would stop at c"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, j := &chain{}, flow.Memory()
+			wantProspects(t, foreseen(t, c.graph(), j), map[string]flow.Prospect{"a": run, "b": run, "c": run, "d": run})
+			tc.change(c)
+			got := foreseen(t, c.graph(), j)
+			wantProspects(t, got, tc.want)
+			for step, why := range tc.why {
+				if got[step].Why != why {
+					t.Errorf("%s: %q, want %q", step, got[step].Why, why)
+				}
+			}
+		})
+	}
+}
+
+func TestForesightOfTargets(t *testing.T) {
+	c, j := &chain{}, flow.Memory()
+	wantProspects(t, foreseen(t, c.graph(), j, "b"), map[string]flow.Prospect{"a": flow.WouldRun, "b": flow.WouldRun})
+	c.asked.take()
+	if _, err := c.graph().Foresee(t.Context(), j, []string{"a"}, true); err != nil {
+		t.Fatal(err)
+	}
+	wantLines(t, c.asked.take(), "a") // nobody else is asked
+	if _, err := c.graph().Foresee(t.Context(), j, []string{"a"}, false); err != nil {
+		t.Fatal(err)
+	}
+	wantLines(t, c.asked.take())
+	_, err := c.graph().Foresee(t.Context(), j, []string{"e"}, true)
+	errorAs[*flow.UnknownStepError](t, err)
+}
+
+func TestForesightAtASeal(t *testing.T) {
+	v, j := &voyage{}, flow.Memory()
+	foreseen(t, v.graph(), j, "launch")
+	v.speed = 7
+	got := foreseen(t, v.graph(), j)
+	wantProspects(t, got, map[string]flow.Prospect{
+		"crew": flow.WouldPass, "harbour": flow.WouldPass, "launch": flow.WouldReuse, "sail": flow.WouldRun, "gull": flow.WouldRun,
+	})
+	_, err := v.graph().Foresee(t.Context(), j, []string{"harbour"}, true)
+	errorAs[*flow.SealedError](t, err)
+	v.verdict = map[string]flow.Verdict{"launch": flow.Gone("sunk")}
+	got = foreseen(t, v.graph(), j, "sail")
+	wantProspects(t, got, map[string]flow.Prospect{
+		"crew": flow.WouldPass, "harbour": flow.WouldPass, "launch": flow.WouldRefuse, "sail": flow.NotReached,
+	})
+}
+
+func TestForesightAfterAFailure(t *testing.T) {
+	fails := true
+	g := flow.New("failing")
+	flow.Add(g, "a", func(context.Context, flow.Say) (int, error) {
+		if fails {
+			return 0, errors.New("no")
+		}
+		return 1, nil
+	})
+	j := flow.Memory()
+	if _, err := g.Run(t.Context(), flow.Options{Journal: j}); err == nil {
+		t.Fatal("it did not fail")
+	}
+	fails = false
+	if got := foreseen(t, g, j)["a"]; got.Why != "it failed last time" {
+		t.Errorf("%+v", got)
+	}
+}
+
+// What a step is made from is told field by field, with both values.
+func TestChangesHaveValues(t *testing.T) {
+	type m = map[string]any
+	c, j := &chain{spec: m{"b": m{"same": 1, "x": m{"y": "old", "gone": true, "null": nil}, "list": []int{1}}}}, flow.Memory()
+	mustRun(t, c.graph(), flow.Options{Journal: j})
+	c.spec["b"] = m{"same": 1, "x": m{"y": "new", "null": 0}, "list": []int{1, 2}, "born": nil}
+	got, err := c.graph().Foresee(t.Context(), j, nil, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for _, change := range got[1].Changes {
+		lines = append(lines, change.String()+": "+string(change.Was)+" → "+string(change.Is))
+	}
+	wantLines(t, lines, "spec born:  → null", "spec list: [1] → [1,2]", "spec x.gone: true → ", "spec x.null: null → 0", `spec x.y: "old" → "new"`)
+}
+
+// A step that takes something else than before is told to have changed.
+func TestAnArgumentThatIsNoneAnyMore(t *testing.T) {
+	var l ledger
+	graph := func(takes bool) *flow.Graph {
+		g := flow.New("taker")
+		a, b := flow.Add(g, "a", l.make("a")), flow.Add(g, "b", l.make("b"))
+		c := flow.Add(g, "c", l.make("c"))
+		if c.Follows(a); takes {
+			c.Follows(b)
+		}
+		return g
+	}
+	j := flow.Memory()
+	mustRun(t, graph(true), flow.Options{Journal: j})
+	if got := foreseen(t, graph(false), j)["c"]; got.Why != "changed: output of b" {
+		t.Errorf("%s: %s", got.Prospect, got.Why)
+	}
+}
