@@ -190,6 +190,7 @@ func (r *run) work(ctx context.Context, n *node, attempt int, inputs []any) (jso
 		late.say(line)
 		r.emit(Event{Kind: StepProgress, Step: n.name, Attempt: attempt, Message: line})
 	}}
+	ctx = context.WithValue(ctx, stepName{}, n.name)
 	v, err := call(ctx, r.opt.Grace, func() (any, error) { return n.do(ctx, voice.say, inputs) })
 	said := voice.hush()
 	if err != nil {
@@ -209,6 +210,16 @@ func (r *run) work(ctx context.Context, n *node, attempt int, inputs []any) (jso
 		return nil, said, fmt.Errorf("its output cannot be kept in the journal: %w", err)
 	}
 	return output, said, nil
+}
+
+type stepName struct{}
+
+// StepName is the step that a context was given to, for those who log or count
+// what is done with it; empty for any other context. No step's work may hang on
+// it.
+func StepName(ctx context.Context) string {
+	name, _ := ctx.Value(stepName{}).(string)
+	return name
 }
 
 // explain puts the deadline before the error with which a step met it, unless

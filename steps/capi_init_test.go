@@ -5,7 +5,7 @@ import "testing"
 // TestNoOverridesFromTheHome holds that the user's home has no say in what is installed, unless the configuration names it.
 func TestNoOverridesFromTheHome(t *testing.T) {
 	b := planner(t, "")
-	b.tools.Files = Files(t.TempDir())
+	b.tools.Files = FilesIn(t.TempDir())
 	c, err := b.clusterctlConfig()
 	if err != nil || c[overridesFolder] != b.tools.Files.Path(noOverrides) {
 		t.Errorf("clusterctl takes overrides from %q, %v", c[overridesFolder], err)

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"strings"
 
 	"github.com/slipway-k8s/slipway/flow"
@@ -49,7 +47,7 @@ func (b *bootstrapper) cleanManagement(ctx context.Context, say flow.Say) (Clean
 		}
 	}
 	// It opens nothing any more, or is a copy of what the user has.
-	if err := os.Remove(b.tools.Files.Path(managementFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := b.tools.Files.Remove(managementFile); err != nil {
 		return Clean{}, err
 	}
 	return out, nil

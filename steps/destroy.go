@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -267,7 +266,7 @@ func otherClusters(ctx context.Context, c *kube.Cluster, but string) ([]string, 
 // forget removes what opened the cluster: it is gone, and its name may come again.
 func (o *Operations) forget() error {
 	for _, name := range []string{kubeconfigFile, talosconfigFile, managementFile, replacementFile} {
-		if err := os.Remove(o.b.tools.Files.Path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := o.b.tools.Files.Remove(name); err != nil {
 			return err
 		}
 	}

@@ -75,7 +75,7 @@ func plantCluster(s *hetznertest.Store) (foreign []string) {
 // demolisher is a destroyer of cluster k8s without any management cluster.
 func demolisher(t *testing.T, s *hetznertest.Store, transport http.RoundTripper) *Operations {
 	t.Helper()
-	o := NewOperations(Defaults(), Tools{Hetzner: s.Client(transport), Management: &fakeProvider{}, Files: Files(t.TempDir())})
+	o := NewOperations(Defaults(), Tools{Hetzner: s.Client(transport), Management: &fakeProvider{}, Files: FilesIn(t.TempDir())})
 	o.sweepEvery = time.Millisecond
 	return o
 }

@@ -103,7 +103,7 @@ func (w *world) config() Config {
 func (w *world) tools() Tools {
 	return Tools{
 		Hetzner: w.hetzner.Client(hetznertest.Token), Token: NewSecret(hetznertest.Token), Management: w.provider,
-		Files: Files(filepath.Join(w.state, "state")), Log: w.log, Overrides: filepath.Join(w.state, "own"),
+		Files: FilesIn(filepath.Join(w.state, "state")), Log: w.log, Overrides: filepath.Join(w.state, "own"),
 		Clusterctl: func(_ context.Context, c config.Client) (Clusterctl, error) { return &fakeClusterctl{w, c}, nil },
 		Talos:      func([]byte) (TalosClient, error) { return healthyTalos{}, nil },
 	}

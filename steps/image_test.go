@@ -45,7 +45,7 @@ func newStudio(t *testing.T) *studio {
 // run runs the step image through a transport; nil: the usual one. It returns the last lines that it said.
 func (s *studio) run(ctx context.Context, transport http.RoundTripper) (Image, []string, error) {
 	plan, err := New(s.cfg, Tools{
-		Hetzner: s.Client(transport), Management: &fakeProvider{}, Files: Files(s.state), Upload: s.upload,
+		Hetzner: s.Client(transport), Management: &fakeProvider{}, Files: FilesIn(s.state), Upload: s.upload,
 	})
 	if err != nil {
 		s.t.Fatal(err)
@@ -435,7 +435,7 @@ func TestImageOfAnotherSchematic(t *testing.T) {
 }
 
 func TestIdentityStays(t *testing.T) {
-	b := &bootstrapper{tools: Tools{Files: Files(t.TempDir())}}
+	b := &bootstrapper{tools: Tools{Files: FilesIn(t.TempDir())}}
 	first, err := b.identity()
 	if err != nil || !identityForm.MatchString(first) {
 		t.Fatalf("got %q, %v", first, err)
@@ -443,7 +443,7 @@ func TestIdentityStays(t *testing.T) {
 	if again, err := b.identity(); err != nil || again != first {
 		t.Errorf("then %q, %v", again, err)
 	}
-	if other, err := (&bootstrapper{tools: Tools{Files: Files(t.TempDir())}}).identity(); err != nil || other == first {
+	if other, err := (&bootstrapper{tools: Tools{Files: FilesIn(t.TempDir())}}).identity(); err != nil || other == first {
 		t.Errorf("another folder has %q, %v", other, err)
 	}
 }

@@ -68,7 +68,7 @@ func (b *bootstrapper) whereTheCopyIs() string {
 	if objects, err := c.all(); err != nil || len(objects) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; a copy of every object lies in %s", string(c.files))
+	return fmt.Sprintf("; a copy of every object lies in %s", c.files)
 }
 
 // resumeTarget compares what arrived with the copy, and then lets the cluster's own controllers begin.
@@ -131,7 +131,7 @@ func (b *bootstrapper) ensureCopy(ctx context.Context, say flow.Say, s sides, st
 			return pivotState{}, err
 		}
 	}
-	say("copying %d objects of the management cluster to %s", len(objects), string(c.files))
+	say("copying %d objects of the management cluster to %s", len(objects), c.files)
 	if state.UID != string(st.source.GetUID()) && state.Phase != pivotMoving {
 		state = pivotState{}
 	}

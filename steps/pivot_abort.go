@@ -46,7 +46,7 @@ func (b *bootstrapper) abortPivot(ctx context.Context, say flow.Say) error {
 			return err
 		}
 	}
-	say("removing the copy in %s", string(b.pivotCopy().files))
+	say("removing the copy in %s", b.pivotCopy().files)
 	return b.pivotCopy().forget()
 }
 

@@ -43,7 +43,7 @@ type pivotState struct {
 type pivotCopy struct{ files Files }
 
 func (b *bootstrapper) pivotCopy() pivotCopy {
-	return pivotCopy{Files(b.tools.Files.Path(pivotFolder))}
+	return pivotCopy{b.tools.Files.Folder(pivotFolder)}
 }
 
 // state is the zero pivotState where there is no copy of this cluster.
@@ -109,7 +109,7 @@ func (c pivotCopy) read(file string) (*unstructured.Unstructured, error) {
 
 // all reads every object, by file name.
 func (c pivotCopy) all() ([]*unstructured.Unstructured, error) {
-	entries, err := os.ReadDir(string(c.files))
+	entries, err := os.ReadDir(c.files.String())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
@@ -143,7 +143,7 @@ func (c pivotCopy) replace(objects []unstructured.Unstructured) error {
 	}
 	for _, o := range was {
 		if file := objectFile(clusterapi.KeyOf(o)); !keep[file] {
-			if err := os.Remove(c.files.Path(file)); err != nil {
+			if err := c.files.Remove(file); err != nil {
 				return err
 			}
 		}
@@ -153,14 +153,14 @@ func (c pivotCopy) replace(objects []unstructured.Unstructured) error {
 
 // forget removes the copy, the record first: without it the rest is nothing.
 func (c pivotCopy) forget() error {
-	if err := os.Remove(c.files.Path(pivotRecord)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := c.files.Remove(pivotRecord); err != nil {
 		return err
 	}
-	return os.RemoveAll(string(c.files))
+	return c.files.RemoveFolder()
 }
 
 // ForgetPivot removes the pivot's copy and record from a state folder: for when the cluster of that folder is gone.
-func ForgetPivot(files Files) error { return pivotCopy{Files(files.Path(pivotFolder))}.forget() }
+func ForgetPivot(files Files) error { return pivotCopy{files.Folder(pivotFolder)}.forget() }
 
 // pivotUnderway tells flow that the point of no return was passed although the journal does not say so.
 func (b *bootstrapper) pivotUnderway() (bool, error) {

@@ -53,7 +53,7 @@ func newPivotWorld(t *testing.T) *pivotWorld {
 		capiResource("TalosControlPlane", "taloscontrolplanes", "controlplane.cluster.x-k8s.io", "v1alpha3"),
 		capiResource("Provider", "providers", "clusterctl.cluster.x-k8s.io", "v1alpha3"),
 	}
-	w := &pivotWorld{source: kubetest.New("source", kinds...), target: kubetest.New("target", kinds...), hetzner: hetznertest.New(), lives: -1, files: Files(t.TempDir())}
+	w := &pivotWorld{source: kubetest.New("source", kinds...), target: kubetest.New("target", kinds...), hetzner: hetznertest.New(), lives: -1, files: FilesIn(t.TempDir())}
 	t.Cleanup(func() {
 		w.hetzner.Close()
 		for _, s := range []*kubetest.Server{w.source, w.target} {

@@ -191,7 +191,7 @@ func TestOnlyWhatChangedRuns(t *testing.T) {
 			}
 		}, []string{"kubeconfig"}},
 		"talosconfig damaged": {func(t *testing.T, w *world, _ *Config) {
-			write(t, string(w.tools().Files), talosconfigFile, "context: nowhere\n")
+			write(t, w.tools().Files.String(), talosconfigFile, "context: nowhere\n")
 		}, []string{"talosconfig"}},
 		"talosconfig rewritten by the provider": {func(_ *testing.T, w *world, _ *Config) {
 			w.mgmt.Change("v1", "Secret", Namespace, "k8s-talosconfig", object{"metadata": object{"annotations": object{"touched": "yes"}}})

@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"slices"
 	"strings"
 
@@ -77,7 +75,7 @@ func (o *Operations) ReplaceMachine(ctx context.Context, say flow.Say, name stri
 	if r.New, err = o.awaitReplacement(ctx, say, manager, workload, r); err != nil {
 		return Replacement{}, err
 	}
-	if err := os.Remove(o.b.tools.Files.Path(replacementFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := o.b.tools.Files.Remove(replacementFile); err != nil {
 		return Replacement{}, err
 	}
 	return r, o.refreshTalosconfig(ctx, say, manager)

@@ -2,13 +2,9 @@ package steps
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net/netip"
-	"os"
-	"path/filepath"
 
 	"github.com/go-logr/logr/funcr"
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
@@ -19,6 +15,7 @@ import (
 	controllerlog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/effect"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/talos"
@@ -35,6 +32,7 @@ type Tools struct {
 	Factory     string             // address of the Image Factory that is told of schematics of the user's own; empty: none is
 	Consent     bool               // apply may remove or replace servers of a cluster that is there
 	Log         io.Writer          // takes the libraries' own words; nil: nobody does
+	Effects     *effect.Recorder   // sees what the factories' clients and Files change; Hetzner's and Management's makers see to theirs. nil: nobody does
 
 	// OwnAddress tells this machine's address towards the internet, for FIREWALL_ALLOW=auto. nil: ask ownAddressURL.
 	OwnAddress func(context.Context) (netip.Addr, error)
@@ -77,19 +75,24 @@ func (t Tools) withDefaults() Tools {
 	if t.OwnAddress == nil {
 		t.OwnAddress = askOwnAddress
 	}
+	t.Files.effects = t.Effects
 	if t.Connect == nil {
-		t.Connect = kube.Connect
+		t.Connect = t.connectRecorded
 	}
 	if t.Clusterctl == nil {
-		t.Clusterctl = func(ctx context.Context, c config.Client) (Clusterctl, error) {
-			return clusterctl.New(ctx, "", clusterctl.InjectConfig(c))
-		}
+		t.Clusterctl = t.clusterctlRecorded
 	}
 	if t.Upload == nil {
-		t.Upload = hetzner.ByRescueSystem
+		t.Upload = t.uploadRecorded
 	}
 	if t.Talos == nil {
-		t.Talos = func(talosconfig []byte) (TalosClient, error) { return talos.Parse(talosconfig) }
+		t.Talos = func(talosconfig []byte) (TalosClient, error) {
+			credentials, err := talos.Parse(talosconfig)
+			if err != nil {
+				return nil, err
+			}
+			return credentials.Through(t.Effects.TalosDial()...), nil
+		}
 	}
 	return t
 }
@@ -122,42 +125,3 @@ func (Secret) String() string { return hidden }
 
 // MarshalText implements encoding.TextMarshaler.
 func (Secret) MarshalText() ([]byte, error) { return []byte(hidden), nil }
-
-// Files is a folder for what only its owner may read: 0700, its files 0600.
-type Files string
-
-// Path is where a file lies.
-func (f Files) Path(name string) string { return filepath.Join(string(f), name) }
-
-// Read reads a file. errors.Is(err, fs.ErrNotExist) holds when it is missing.
-func (f Files) Read(name string) ([]byte, error) { return os.ReadFile(f.Path(name)) }
-
-// Write replaces a file in one piece: a crash leaves the old one or the new one. A file that is so already is left alone.
-func (f Files) Write(name string, data []byte) error {
-	if old, err := f.Read(name); err == nil && string(old) == string(data) {
-		return os.Chmod(f.Path(name), 0o600)
-	}
-	if err := os.MkdirAll(string(f), 0o700); err != nil {
-		return fmt.Errorf("make the state folder: %w", err)
-	}
-	temporary := f.Path("." + name + ".new")
-	if err := os.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("write %s: %w", f.Path(name), err)
-	}
-	if err := writeSynced(temporary, data); err != nil {
-		return fmt.Errorf("write %s: %w", f.Path(name), err)
-	}
-	if err := os.Rename(temporary, f.Path(name)); err != nil {
-		return fmt.Errorf("write %s: %w", f.Path(name), err)
-	}
-	return nil
-}
-
-func writeSynced(path string, data []byte) error {
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = file.Write(data)
-	return errors.Join(err, file.Sync(), file.Close())
-}

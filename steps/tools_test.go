@@ -27,7 +27,7 @@ func TestSecretIsHidden(t *testing.T) {
 }
 
 func TestFilesAreTheOwnersAlone(t *testing.T) {
-	f := Files(filepath.Join(t.TempDir(), "a", "state"))
+	f := FilesIn(filepath.Join(t.TempDir(), "a", "state"))
 	if _, err := f.Read("x"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a missing file: %v", err)
 	}
@@ -43,13 +43,13 @@ func TestFilesAreTheOwnersAlone(t *testing.T) {
 	if data, err := f.Read("x"); err != nil || string(data) != "two" {
 		t.Errorf("read %q, %v", data, err)
 	}
-	for path, want := range map[string]fs.FileMode{string(f): 0o700, f.Path("x"): 0o600} {
+	for path, want := range map[string]fs.FileMode{f.String(): 0o700, f.Path("x"): 0o600} {
 		info, err := os.Stat(path)
 		if err != nil || info.Mode().Perm() != want {
 			t.Errorf("%s has mode %v, %v", path, info.Mode(), err)
 		}
 	}
-	entries, err := os.ReadDir(string(f))
+	entries, err := os.ReadDir(f.String())
 	if err != nil || len(entries) != 1 {
 		t.Errorf("left %v, %v", entries, err)
 	}

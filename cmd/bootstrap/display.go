@@ -29,6 +29,7 @@ type hub struct {
 	run      string
 	hide     *redactor
 	displays []display
+	atWork   map[string]bool // steps that have begun and not ended
 }
 
 // observe is flow's Observe.
@@ -36,9 +37,36 @@ func (h *hub) observe(e flow.Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	e = h.hide.event(e)
+	h.follow(e)
 	for _, d := range h.displays {
 		d.event(e)
 	}
+}
+
+// follow keeps who is at work.
+func (h *hub) follow(e flow.Event) {
+	switch e.Kind {
+	case flow.StepStarted:
+		if h.atWork == nil {
+			h.atWork = map[string]bool{}
+		}
+		h.atWork[e.Step] = true
+	case flow.StepDone, flow.StepFailed, flow.StepInterrupted:
+		delete(h.atWork, e.Step)
+	}
+}
+
+// alone is the step that is at work, where there is one and no other.
+func (h *hub) alone() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.atWork) != 1 {
+		return ""
+	}
+	for name := range h.atWork {
+		return name
+	}
+	return ""
 }
 
 // close ends the displays; what comes later is lost.

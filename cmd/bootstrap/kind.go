@@ -82,7 +82,7 @@ func (k *kindManagement) Ensure(ctx context.Context, name string, say flow.Say) 
 	if err != nil {
 		return nil, fmt.Errorf("read the kubeconfig of kind cluster %s: %w", name, err)
 	}
-	return kubeconfig, os.Remove(k.files.Path(making(name)))
+	return kubeconfig, k.files.Remove(making(name))
 }
 
 // adopt tells whether a cluster that is there can be used. False means that it
@@ -127,7 +127,7 @@ func (k *kindManagement) adoptMarked(ctx context.Context, name string, say flow.
 			"if you know that it holds nothing: kind delete cluster --name %s", name, err, name)
 	case used:
 		say("adopting kind cluster %s: Cluster API is in it already", name)
-		return true, os.Remove(k.files.Path(making(name)))
+		return true, k.files.Remove(making(name))
 	}
 	say("kind cluster %s was left by a run that died, before Cluster API was in it: making it again", name)
 	return false, nil

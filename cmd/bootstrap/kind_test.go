@@ -86,7 +86,7 @@ func TestKind(t *testing.T) {
 			if tc.kind.there == nil {
 				tc.kind.there = map[string]bool{}
 			}
-			files := steps.Files(t.TempDir())
+			files := steps.FilesIn(t.TempDir())
 			if tc.marked {
 				if err := files.Write(making(name), []byte("then")); err != nil {
 					t.Fatal(err)
@@ -164,7 +164,7 @@ func TestUsedByClusterAPI(t *testing.T) {
 // A creation that failed, or whose run died, is made good by the next run.
 func TestKindAfterAFailedCreation(t *testing.T) {
 	k := &fakeKind{there: map[string]bool{}, dies: errors.New("killed")}
-	m := &kindManagement{kind: k, files: steps.Files(t.TempDir())}
+	m := &kindManagement{kind: k, files: steps.FilesIn(t.TempDir())}
 	if _, err := m.Ensure(t.Context(), "m", quiet); err == nil {
 		t.Fatal("it should fail")
 	}

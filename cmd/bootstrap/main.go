@@ -17,6 +17,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/effect"
 )
 
 // Exit codes.
@@ -60,6 +61,7 @@ type command struct {
 	workDir        string
 	size           func() (columns, rows int) // of the terminal behind stdout; 0: it is none
 	hide           *redactor
+	crash          effect.Crash // where a run ends itself, for those who test that the next one goes on
 }
 
 // execute does what the arguments say and returns the exit code.
@@ -67,7 +69,7 @@ func (c *command) execute(ctx context.Context, args []string) int {
 	for _, name := range tokenVariables() {
 		c.hide.learn(c.environment[name])
 	}
-	a, err := parseArguments(args)
+	a, err := c.parse(args)
 	if err == nil {
 		err = c.dispatch(ctx, a)
 	}
@@ -79,6 +81,15 @@ func (c *command) execute(ctx context.Context, args []string) int {
 		fmt.Fprintln(c.stderr, c.hide.text(complaint(err)))
 	}
 	return exitCode(err)
+}
+
+// parse reads the arguments, and what the environment wants of every run. Every
+// error is a usageError.
+func (c *command) parse(args []string) (a arguments, err error) {
+	if c.crash, err = effect.ParseCrash(c.environment[effect.CrashVariable]); err != nil {
+		return arguments{}, &usageError{err}
+	}
+	return parseArguments(args)
 }
 
 func (c *command) dispatch(ctx context.Context, a arguments) error {

@@ -101,7 +101,7 @@ func (c *command) destroy(ctx context.Context, a arguments) error {
 		if err := operations.Destroy(ctx, opts, r.hub.task); err != nil {
 			return fmt.Errorf("%w\nrun the same command again to go on; log: %s", err, r.files.log.Name())
 		}
-		record, err := r.state.retire(r.began)
+		record, err := r.retire()
 		if err != nil {
 			return err
 		}
@@ -156,7 +156,7 @@ func (c *command) look(ctx context.Context, a arguments, do func(*steps.Operatio
 		return err
 	}
 	c.hide.learn(token.Reveal())
-	tools.Hetzner = hetznerClient(c.environment[endpointVariable], token)
+	tools.Hetzner = hetznerClient(c.environment[endpointVariable], token, nil)
 	return do(steps.NewOperations(cfg.Config, tools))
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/effect"
 	"github.com/slipway-k8s/slipway/internal/factory"
 	"github.com/slipway-k8s/slipway/steps"
 )
@@ -78,7 +79,7 @@ func (r *running) abortPivot(ctx context.Context) (err error) {
 // configuration and unknown targets are found before anything is made.
 func (c *command) rehearseOnPaper(cfg configuration, targets []string) ([]string, error) {
 	tools := steps.Tools{
-		Management: management(cfg.Config, "", false, io.Discard),
+		Management: management(cfg.Config, steps.Files{}, false, io.Discard, nil),
 		Overrides:  overrides(c.workDir),
 	}
 	plan, err := steps.New(cfg.Config, tools)
@@ -96,6 +97,7 @@ type running struct {
 	state   stateFolder
 	id      string
 	files   *runFiles
+	effects *effect.Recorder
 	hub     *hub
 	log     io.Writer
 	tools   steps.Tools
@@ -127,6 +129,8 @@ func (c *command) begin(ctx context.Context, a arguments, cfg configuration) (*r
 	}
 	r.tools = commonTools(r.state, c.workDir, c.environment, r.log)
 	r.tools.Consent = a.Options.Yes
+	r.effects = r.recorder()
+	r.tools.Effects, r.tools.Files = r.effects, r.tools.Files.Through(r.effects)
 	return r, nil
 }
 
@@ -138,10 +142,11 @@ func (r *running) world() string {
 }
 
 // journal is the state folder's, as long as that is in the run's world.
-func (r *running) journal() flow.Journal { return r.state.claimed(r.world()) }
+func (r *running) journal() flow.Journal { return newRecordedJournal(r.state, r.world(), r.effects) }
 
 // end gives the streams free.
 func (r *running) end() {
+	r.effects.Close()
 	r.hub.close()
 	if err := r.files.close(); err != nil {
 		fmt.Fprintln(r.stderr, "warning: the run's files may be incomplete:", err)
@@ -164,13 +169,14 @@ func (c *command) display(o options) display {
 func (r *running) atHetzner(token steps.Secret) {
 	r.tools.Token = token
 	r.tools.Factory = factory.Address
-	r.tools.Hetzner = hetznerClient(r.environment[endpointVariable], token)
-	r.tools.Management = management(r.cfg.Config, r.tools.Files, r.options.Yes, r.log)
+	r.tools.Hetzner = hetznerClient(r.environment[endpointVariable], token, r.effects)
+	r.tools.Management = management(r.cfg.Config, r.tools.Files, r.options.Yes, r.log, r.effects)
 }
 
 // inLab brings the lab up and equips the run for it.
 func (r *running) inLab(ctx context.Context) error {
 	l := r.newLab(r.options, r.state)
+	l.client.record(r.effects)
 	wasUp := false
 	if _, err := l.answering(ctx); err == nil {
 		wasUp = true

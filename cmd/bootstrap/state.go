@@ -25,7 +25,7 @@ const (
 const (
 	worldFile     = "world"        // which world the folder belongs to
 	labFolder     = "lab"          // the lab's own state
-	runsFolder    = "runs"         // a folder for each run: events.jsonl and log
+	runsFolder    = "runs"         // a folder for each run: events.jsonl, effects.jsonl and log
 	eventsFile    = "events.jsonl" // in the folder of a run; a link to the last run's beside it
 	logFile       = "log"
 	setAsideName  = "rehearsal" // where the state of a rehearsal goes when the real thing begins
@@ -51,7 +51,7 @@ func newStateFolder(o options, clusterName, workDir string) stateFolder {
 
 func (s stateFolder) path(name string) string { return filepath.Join(string(s), name) }
 func (s stateFolder) lab() string             { return s.path(labFolder) }
-func (s stateFolder) files() steps.Files      { return steps.Files(s) }
+func (s stateFolder) files() steps.Files      { return steps.FilesIn(string(s)) }
 func (s stateFolder) journal() flow.Journal   { return flow.Folder(string(s)) }
 
 // world is the world that the folder belongs to; "" for none yet.
@@ -97,10 +97,10 @@ func (s stateFolder) claim(ctx context.Context, world string, note func(format s
 	return s.files().Write(worldFile, []byte(world+"\n"))
 }
 
-// claimed is the journal for a run in one world. Its lock is refused where the
+// claimed is the folder's journal for a run in one world. Its lock is refused where the
 // folder has come to belong to another one since it was claimed.
-func (s stateFolder) claimed(world string) flow.Journal {
-	return claimedJournal{s.journal(), s, world}
+func (s stateFolder) claimed(world string, journal flow.Journal) flow.Journal {
+	return claimedJournal{journal, s, world}
 }
 
 type claimedJournal struct {
@@ -177,7 +177,7 @@ func (s stateFolder) retire(now time.Time) (string, error) {
 
 // runFiles are the files of one run.
 type runFiles struct {
-	events, log *os.File
+	events, effects, log *os.File
 }
 
 // openRun makes the folder of a run and points the link events.jsonl at its
@@ -194,15 +194,21 @@ func (s stateFolder) openRun(id string) (*runFiles, error) {
 	if err != nil {
 		return nil, err
 	}
-	log, err := open(logFile)
+	effects, err := open(effectsFile)
 	if err != nil {
 		return nil, errors.Join(err, events.Close())
 	}
-	files := &runFiles{events: events, log: log}
+	log, err := open(logFile)
+	if err != nil {
+		return nil, errors.Join(err, events.Close(), effects.Close())
+	}
+	files := &runFiles{events: events, effects: effects, log: log}
 	return files, errors.Join(s.link(filepath.Join(dir, eventsFile), eventsFile, id), s.prune())
 }
 
-func (f *runFiles) close() error { return errors.Join(f.events.Close(), f.log.Close()) }
+func (f *runFiles) close() error {
+	return errors.Join(f.events.Close(), f.effects.Close(), f.log.Close())
+}
 
 // link replaces a symbolic link in one piece; another run may be doing the same.
 func (s stateFolder) link(target, name, id string) error {

@@ -68,7 +68,7 @@ func (c *command) status(ctx context.Context, a arguments) error {
 // to. Where that cannot be asked, offline says why.
 func (c *command) lookingTools(ctx context.Context, o options, cfg configuration, state stateFolder) (_ configuration, tools steps.Tools, offline string, err error) {
 	tools = commonTools(state, c.workDir, c.environment, io.Discard)
-	tools.Management = management(cfg.Config, tools.Files, false, io.Discard)
+	tools.Management = management(cfg.Config, tools.Files, false, io.Discard, nil)
 	world, err := state.world()
 	if err != nil {
 		return cfg, tools, "", err
@@ -99,7 +99,7 @@ func (c *command) lookingTools(ctx context.Context, o options, cfg configuration
 	}
 	c.hide.learn(token.Reveal())
 	tools.Token = token
-	tools.Hetzner = hetznerClient(c.environment[endpointVariable], token)
+	tools.Hetzner = hetznerClient(c.environment[endpointVariable], token, nil)
 	return cfg, tools, "", nil
 }
 

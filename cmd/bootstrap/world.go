@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/clusterapi"
+	"github.com/slipway-k8s/slipway/internal/effect"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/steps"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -63,9 +65,11 @@ func overrides(workDir string) string {
 	return found
 }
 
-// hetznerClient makes a client of the Hetzner API; endpoint may be empty.
-func hetznerClient(endpoint string, token steps.Secret) *hcloud.Client {
+// hetznerClient makes a client of the Hetzner API; endpoint may be empty, effects
+// nil.
+func hetznerClient(endpoint string, token steps.Secret, effects *effect.Recorder) *hcloud.Client {
 	options := []hcloud.ClientOption{
+		hcloud.WithHTTPClient(&http.Client{Transport: effects.Transport(http.DefaultTransport, effect.Hetzner, effect.HetznerCall)}),
 		hcloud.WithToken(token.Reveal()),
 		hcloud.WithApplication("slipway", version()),
 	}
@@ -76,11 +80,11 @@ func hetznerClient(endpoint string, token steps.Secret) *hcloud.Client {
 }
 
 // management is who makes the management cluster outside the lab.
-func management(cfg steps.Config, files steps.Files, yes bool, log io.Writer) steps.ManagementProvider {
+func management(cfg steps.Config, files steps.Files, yes bool, log io.Writer, effects *effect.Recorder) steps.ManagementProvider {
 	if cfg.ManagementKubeconfig != "" {
 		return givenManagement{path: cfg.ManagementKubeconfig, ready: answers}
 	}
-	return &kindManagement{kind: realKind{log: log}, image: cfg.KindNodeImage, used: usedByClusterAPI, files: files, yes: yes}
+	return &kindManagement{kind: recordedKind{realKind{log: log}, effects}, image: cfg.KindNodeImage, used: usedByClusterAPI, files: files, yes: yes}
 }
 
 // answers asks the API server behind a kubeconfig whether it is ready.
@@ -125,7 +129,7 @@ func enterLab(cfg configuration, tools steps.Tools, client *labClient, info labI
 		token = wrong
 	}
 	tools.Token = steps.NewSecret(token)
-	tools.Hetzner = hetznerClient(info.HetznerEndpoint, tools.Token)
+	tools.Hetzner = hetznerClient(info.HetznerEndpoint, tools.Token, tools.Effects)
 	tools.Management = labManagement{client}
 	// Everything in the lab sees this machine by its loopback.
 	tools.OwnAddress = func(context.Context) (netip.Addr, error) { return netip.MustParseAddr("127.0.0.1"), nil }

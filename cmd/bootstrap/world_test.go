@@ -213,10 +213,10 @@ func TestClaimBetweenClaimAndRun(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := s.claimed(worldHetzner).Lock(t.Context()); err == nil || !strings.Contains(err.Error(), "another run has just taken") {
+	if _, err := s.claimed(worldHetzner, s.journal()).Lock(t.Context()); err == nil || !strings.Contains(err.Error(), "another run has just taken") {
 		t.Errorf("the real run goes on in the rehearsal's folder: %v", err)
 	}
-	unlock, err := s.claimed(worldLab).Lock(t.Context())
+	unlock, err := s.claimed(worldLab, s.journal()).Lock(t.Context())
 	if err != nil {
 		t.Fatalf("the refused run kept the lock: %v", err)
 	}

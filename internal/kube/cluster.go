@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/transport"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -48,10 +49,17 @@ type Cluster struct {
 }
 
 // Connect makes a Cluster from a kubeconfig's current context. It does not speak to the cluster yet.
-func Connect(kubeconfig []byte) (*Cluster, error) {
+func Connect(kubeconfig []byte) (*Cluster, error) { return ConnectThrough(kubeconfig, nil) }
+
+// ConnectThrough is Connect with a transport around the one that the kubeconfig makes, of every client of the cluster,
+// Helm's too; nil: none.
+func ConnectThrough(kubeconfig []byte, wrap transport.WrapperFunc) (*Cluster, error) {
 	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("read kubeconfig: %w", err)
+	}
+	if wrap != nil {
+		config.Wrap(wrap)
 	}
 	config.UserAgent = userAgent
 	config.QPS, config.Burst = requestsPerSecond, burst

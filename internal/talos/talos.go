@@ -15,6 +15,7 @@ import (
 
 	"github.com/siderolabs/talos/pkg/machinery/client"
 	"github.com/siderolabs/talos/pkg/machinery/client/config"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
 )
 
@@ -22,6 +23,7 @@ import (
 type Credentials struct {
 	config  *config.Config
 	context *config.Context
+	dialing []grpc.DialOption
 }
 
 // Parse reads a talosconfig with the credentials of one cluster in its current context.
@@ -35,6 +37,12 @@ func Parse(talosconfig []byte) (*Credentials, error) {
 		return nil, fmt.Errorf("read talosconfig: it has no context %q", c.Context)
 	}
 	return &Credentials{config: c, context: current}, nil
+}
+
+// Through adds options to every connection that is made with the credentials.
+func (c *Credentials) Through(options ...grpc.DialOption) *Credentials {
+	c.dialing = append(c.dialing, options...)
+	return c
 }
 
 // Point sets the addresses that the credentials are used with: endpoints are dialled, nodes are spoken to through them.
@@ -115,7 +123,7 @@ func (c *Credentials) Ask(ctx context.Context, address string) (Node, error) {
 }
 
 func (c *Credentials) dial(ctx context.Context, address string) (*client.Client, error) {
-	t, err := client.New(ctx, client.WithConfigContext(c.context), client.WithEndpoints(address))
+	t, err := client.New(ctx, client.WithConfigContext(c.context), client.WithEndpoints(address), client.WithGRPCDialOptions(c.dialing...))
 	if err != nil {
 		return nil, fmt.Errorf("make a Talos client for %s: %w", address, err)
 	}

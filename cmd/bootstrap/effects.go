@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"io/fs"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/effect"
+)
+
+// effectsFile is, in the folder of a run, what the run changed and where.
+const effectsFile = "effects.jsonl"
+
+// recorder makes the recorder of a run, once its files and its hub are there.
+func (r *running) recorder() *effect.Recorder {
+	return effect.New(effect.Options{
+		Lines: r.hide.writer(r.files.effects),
+		Warn: func(err error) {
+			r.hub.note("what this run changes is not written down any more (%v); the run goes on, and what it knows of the cluster is in the journal", err)
+		},
+		Step:  r.stepOf,
+		Crash: r.crash,
+	})
+}
+
+// stepOf is the step that a context belongs to. Not every library hands the
+// context on; where one step alone is at work it is that.
+func (r *running) stepOf(ctx context.Context) string {
+	if name := flow.StepName(ctx); name != "" {
+		return name
+	}
+	return r.hub.alone()
+}
+
+// recordedJournal is a journal whose writes are effects, named after the record
+// that they bring.
+type recordedJournal struct {
+	flow.Journal
+	effects *effect.Recorder
+
+	mu    sync.Mutex
+	known map[string]flow.Record
+}
+
+// newRecordedJournal is the journal of a folder, on a disk that can tear.
+func newRecordedJournal(state stateFolder, world string, effects *effect.Recorder) flow.Journal {
+	disk := tearingDisk{flow.LocalDisk{}, effects}
+	return &recordedJournal{Journal: state.claimed(world, flow.FolderOn(string(state), disk)), effects: effects}
+}
+
+// Load implements flow.Journal.
+func (j *recordedJournal) Load(ctx context.Context) (flow.Snapshot, error) {
+	s, err := j.Journal.Load(ctx)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.known = s.Steps
+	return s, err
+}
+
+// Save implements flow.Journal.
+func (j *recordedJournal) Save(ctx context.Context, s flow.Snapshot) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	err := j.effects.Do(ctx, effect.Journal, "save", j.news(s), func() error { return j.Journal.Save(ctx, s) })
+	if err == nil {
+		j.known = s.Steps
+		j.effects.Saved()
+	}
+	return err
+}
+
+// news is what a snapshot says that was not known: "wait-cp/done".
+func (j *recordedJournal) news(s flow.Snapshot) string {
+	var news []string
+	for name, rec := range s.Steps {
+		if was, ok := j.known[name]; !ok || !reflect.DeepEqual(was, rec) {
+			news = append(news, name+"/"+string(rec.State))
+		}
+	}
+	slices.Sort(news)
+	if len(news) == 0 {
+		return "nothing-new"
+	}
+	return strings.Join(news, "+")
+}
+
+// tearingDisk ends the process in the middle of a file, where the recorder wants
+// that.
+type tearingDisk struct {
+	flow.Disk
+	effects *effect.Recorder
+}
+
+// Create implements flow.Disk.
+func (d tearingDisk) Create(path string, mode fs.FileMode) (flow.DiskFile, error) {
+	file, err := d.Disk.Create(path, mode)
+	if err != nil {
+		return nil, err
+	}
+	return tearingFile{file, d.effects}, nil
+}
+
+type tearingFile struct {
+	flow.DiskFile
+	effects *effect.Recorder
+}
+
+// Write implements io.Writer.
+func (f tearingFile) Write(data []byte) (int, error) {
+	if !f.effects.Tears() {
+		return f.DiskFile.Write(data)
+	}
+	_, _ = f.DiskFile.Write(data[:len(data)/2]) // whatever it comes to, nobody will hear of it
+	f.effects.Kill()
+	return 0, nil
+}
+
+// recordedKind is kind with its changes written down.
+type recordedKind struct {
+	kindLibrary
+	effects *effect.Recorder
+}
+
+func (k recordedKind) create(name, image, kubeconfigPath string, say flow.Say) error {
+	return k.effects.Do(context.Background(), effect.Kind, "create", "clusters/"+name, func() error {
+		return k.kindLibrary.create(name, image, kubeconfigPath, say)
+	})
+}
+
+func (k recordedKind) remove(name, kubeconfigPath string) error {
+	return k.effects.Do(context.Background(), effect.Kind, "delete", "clusters/"+name, func() error {
+		return k.kindLibrary.remove(name, kubeconfigPath)
+	})
+}
+
+// record makes the lab's client write down what it asks the lab to change.
+func (c *labClient) record(effects *effect.Recorder) {
+	c.http.Transport = effects.Transport(c.http.Transport, effect.Lab, func(request *http.Request) (verb, object string, ok bool) {
+		return strings.ToLower(request.Method), strings.TrimPrefix(request.URL.Path, "/v1/"), true
+	})
+}
+
+// retire is stateFolder's, written down.
+func (r *running) retire() (record string, err error) {
+	err = r.effects.Do(context.Background(), effect.File, "retire", journalFile, func() error {
+		record, err = r.state.retire(r.began)
+		return err
+	})
+	return record, err
+}

@@ -1,0 +1,54 @@
+package effect
+
+import (
+	"encoding/json"
+	"net/http"
+	"regexp"
+	"strings"
+)
+
+var number = regexp.MustCompile(`^[0-9]+$`)
+
+// HetznerCall names a request to the Hetzner Cloud API: "create firewalls/k8s", "set_rules firewalls/*", "delete servers/*".
+func HetznerCall(request *http.Request) (verb, object string, ok bool) {
+	words := strings.Split(cutPrefix(request.URL.Path, "/v1/"), "/")
+	for i, word := range words {
+		if number.MatchString(word) {
+			words[i] = "*"
+		}
+	}
+	if i := len(words) - 2; i > 0 && words[i] == "actions" {
+		return words[i+1], strings.Join(words[:i], "/"), true
+	}
+	if request.Method == http.MethodPost {
+		var made struct {
+			Name string `json:"name"`
+		}
+		_ = json.Unmarshal(body(request), &made) // a body without a name has none
+		words = append(words, made.Name)
+	}
+	return methodVerb(request.Method), strings.Join(words, "/"), true
+}
+
+// methodVerb is what a method of HTTP does.
+func methodVerb(method string) string {
+	switch method {
+	case http.MethodPost:
+		return "create"
+	case http.MethodPut:
+		return "update"
+	case http.MethodPatch:
+		return "patch"
+	case http.MethodDelete:
+		return "delete"
+	}
+	return strings.ToLower(method)
+}
+
+// cutPrefix is what stands behind the first prefix in a path, without slashes at its ends.
+func cutPrefix(path, prefix string) string {
+	if _, rest, found := strings.Cut(path, prefix); found {
+		path = rest
+	}
+	return strings.Trim(path, "/")
+}

@@ -1,0 +1,156 @@
+// Package effect names every call of a run that changes something outside the process, writes it down before it leaves
+// and after its reply, and can end the process at a chosen moment of a chosen call.
+package effect
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+)
+
+// World is what a call changes.
+type World string
+
+// The worlds. Management is the cluster that Cluster API works in until the pivot, Workload the cluster that is made: it
+// stays Workload when it manages itself.
+const (
+	Hetzner    World = "hetzner"
+	Management World = "management"
+	Workload   World = "workload"
+	Talos      World = "talos"
+	SSH        World = "ssh"
+	Kind       World = "kind"
+	Lab        World = "lab"
+	File       World = "file"
+	Journal    World = "journal"
+)
+
+var worlds = []World{Hetzner, Management, Workload, Talos, SSH, Kind, Lab, File, Journal}
+
+// Phase is what a line says of a call.
+type Phase string
+
+// The phases. A call without Applied or Failed is one that the process did not live to see answered.
+const (
+	Leaves  Phase = "before"  // it is about to leave
+	Applied Phase = "applied" // it was answered, and not refused
+	Failed  Phase = "failed"  // it was refused, or not answered; it may have come about all the same
+)
+
+// Line is a line of a run's effects.jsonl. Its JSON names are stable.
+type Line struct {
+	Time   time.Time `json:"time"`
+	Seq    int       `json:"seq"` // of the call in its run, from 1; both lines of a call have it
+	World  World     `json:"world"`
+	Verb   string    `json:"verb"`
+	Object string    `json:"object"`
+	Nth    int       `json:"nth"` // of the calls in the run that are called the same, from 1
+	Phase  Phase     `json:"phase"`
+	Step   string    `json:"step,omitempty"`
+	Error  string    `json:"error,omitempty"` // with Failed
+}
+
+// Name is "hetzner create firewalls/k8s", the same in every undisturbed run.
+func (l Line) Name() string { return fmt.Sprintf("%s %s %s", l.World, l.Verb, l.Object) }
+
+// Key is "hetzner create firewalls/k8s#1": one call of a run.
+func (l Line) Key() string { return fmt.Sprintf("%s#%d", l.Name(), l.Nth) }
+
+// Options are what a Recorder works with.
+type Options struct {
+	// Lines takes each line in one write; nil: nobody does. It never gets a request's body.
+	Lines io.Writer
+	// Warn hears, once, that Lines takes no more. The run goes on: what it resumes by is the journal and the world, and
+	// to stop between two changes because a third cannot be noted would leave more behind, not less.
+	Warn func(error)
+	// Step names the step that a context belongs to; nil or empty: it cannot be told.
+	Step func(context.Context) string
+	// Crash is where to end the process; the zero value nowhere.
+	Crash Crash
+}
+
+// Recorder sees the calls of one run. A nil one sees nothing.
+type Recorder struct {
+	options Options
+
+	mu     sync.Mutex
+	seq    int
+	nth    map[string]int // by name
+	silent bool           // Lines has failed
+	armed  bool           // the call of Crash was answered
+}
+
+// New makes the recorder of a run.
+func New(o Options) *Recorder { return &Recorder{options: o, nth: map[string]int{}} }
+
+// Call is a call that has not been answered yet.
+type Call struct {
+	recorder *Recorder
+	line     Line
+}
+
+// Begin is called right before a call leaves. Objects are written as Plain leaves them.
+func (r *Recorder) Begin(ctx context.Context, world World, verb, object string) *Call {
+	if r == nil {
+		return nil
+	}
+	line := Line{World: world, Verb: verb, Object: Plain(object), Phase: Leaves}
+	if r.options.Step != nil {
+		line.Step = r.options.Step(ctx)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.crashReplied() // whoever made the call before has its reply
+	r.seq++
+	r.nth[line.Name()]++
+	line.Seq, line.Nth = r.seq, r.nth[line.Name()]
+	r.write(line)
+	r.crashBefore(line)
+	return &Call{r, line}
+}
+
+// End is called as soon as the reply is there, before its caller sees it. err is why the call failed; its text is kept.
+func (c *Call) End(err error) {
+	if c == nil {
+		return
+	}
+	r, line := c.recorder, c.line
+	line.Phase = Applied
+	if err != nil {
+		line.Phase, line.Error = Failed, err.Error()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.crashApplied(line)
+	r.write(line)
+}
+
+// Do records a call that is a function.
+func (r *Recorder) Do(ctx context.Context, world World, verb, object string, call func() error) error {
+	c := r.Begin(ctx, world, verb, object)
+	err := call()
+	c.End(err)
+	return err
+}
+
+// write writes a line at once: the process may end at the next instruction. It is not flushed to the disk, so a power
+// failure may take the last lines; nothing hangs on them.
+func (r *Recorder) write(line Line) {
+	if r.options.Lines == nil || r.silent {
+		return
+	}
+	line.Time = time.Now()
+	data, err := json.Marshal(line)
+	if err == nil {
+		_, err = r.options.Lines.Write(append(data, '\n'))
+	}
+	if err != nil {
+		r.silent = true
+		if r.options.Warn != nil {
+			r.options.Warn(err)
+		}
+	}
+}

@@ -1,0 +1,125 @@
+package steps
+
+import (
+	"context"
+	"crypto/sha256"
+	"log/slog"
+	"net/http"
+	"os"
+
+	"github.com/apricote/hcloud-upload-image/hcloudimages"
+	"github.com/apricote/hcloud-upload-image/hcloudimages/contextlogger"
+	"github.com/hetznercloud/hcloud-go/v2/hcloud"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/transport"
+	clusterctl "sigs.k8s.io/cluster-api/cmd/clusterctl/client"
+	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/cluster"
+	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/config"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/slipway-k8s/slipway/internal/effect"
+	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/kube"
+)
+
+// connectRecorded is the real Tools.Connect.
+func (t Tools) connectRecorded(kubeconfig []byte) (*kube.Cluster, error) {
+	return kube.ConnectThrough(kubeconfig, t.recorded(kubeconfig))
+}
+
+// recorded is the transport for the cluster of a kubeconfig; nil where nobody keeps its changes.
+func (t Tools) recorded(kubeconfig []byte) transport.WrapperFunc {
+	if t.Effects == nil {
+		return nil
+	}
+	world := t.world(kubeconfig)
+	return func(next http.RoundTripper) http.RoundTripper {
+		return t.Effects.Transport(next, world, effect.KubernetesCall)
+	}
+}
+
+// world tells the two clusters apart by what signs their certificates. A cluster that manages itself may stand in the file
+// of the management cluster, too: it is the workload cluster all the same. Every management cluster is in that file before
+// anything is changed in it.
+func (t Tools) world(kubeconfig []byte) effect.World {
+	id := fingerprint(kubeconfig)
+	is := func(file string) bool {
+		data, err := t.Files.Read(file)
+		return err == nil && fingerprint(data) == id
+	}
+	if !is(kubeconfigFile) && is(managementFile) {
+		return effect.Management
+	}
+	return effect.Workload
+}
+
+// fingerprint identifies the API server behind a kubeconfig's current context, as far as a kubeconfig can.
+func fingerprint(kubeconfig []byte) [sha256.Size]byte {
+	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
+	if err != nil {
+		return sha256.Sum256(kubeconfig)
+	}
+	authority := config.CAData
+	if len(authority) == 0 && config.CAFile != "" {
+		authority, _ = os.ReadFile(config.CAFile) // one that cannot be read will be complained of by whoever connects
+	}
+	if len(authority) == 0 {
+		authority = []byte(config.Host)
+	}
+	return sha256.Sum256(authority)
+}
+
+// clusterctlRecorded is the real Tools.Clusterctl.
+func (t Tools) clusterctlRecorded(ctx context.Context, c config.Client) (Clusterctl, error) {
+	clusters := func(in clusterctl.ClusterClientFactoryInput) (cluster.Client, error) {
+		kubeconfig := cluster.Kubeconfig(in.Kubeconfig)
+		options := []cluster.Option{cluster.InjectYamlProcessor(in.Processor)}
+		if t.Effects != nil {
+			data, err := os.ReadFile(kubeconfig.Path)
+			if err != nil {
+				return nil, err
+			}
+			options = append(options, cluster.InjectProxy(recordedProxy{cluster.NewProxy(kubeconfig), t.recorded(data)}))
+		}
+		return cluster.New(kubeconfig, c, options...), nil
+	}
+	return clusterctl.New(ctx, "", clusterctl.InjectConfig(c), clusterctl.InjectClusterClientFactory(clusters))
+}
+
+// recordedProxy is clusterctl's way to a cluster, with a transport around every client that it changes something with.
+type recordedProxy struct {
+	cluster.Proxy
+	wrap transport.WrapperFunc
+}
+
+// GetConfig implements cluster.Proxy.
+func (p recordedProxy) GetConfig() (*rest.Config, error) {
+	config, err := p.Proxy.GetConfig()
+	if err != nil {
+		return nil, err
+	}
+	config.Wrap(p.wrap)
+	return config, nil
+}
+
+// NewClient implements cluster.Proxy. clusterctl's scheme is internal to it, but its client tells it.
+func (p recordedProxy) NewClient(ctx context.Context) (client.Client, error) {
+	plain, err := p.Proxy.NewClient(ctx)
+	if err != nil {
+		return nil, err
+	}
+	config, err := p.GetConfig()
+	if err != nil {
+		return nil, err
+	}
+	return client.New(config, client.Options{Scheme: plain.Scheme()})
+}
+
+// uploadRecorded is the real Tools.Upload.
+func (t Tools) uploadRecorded(ctx context.Context, c *hcloud.Client, o hcloudimages.UploadOptions) (*hcloud.Image, error) {
+	handler, end := t.Effects.SSHCommands(contextlogger.From(ctx).Handler())
+	image, err := hetzner.ByRescueSystem(contextlogger.New(ctx, slog.New(handler)), c, o)
+	end(err)
+	return image, err
+}

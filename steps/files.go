@@ -1,0 +1,104 @@
+package steps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+
+	"github.com/slipway-k8s/slipway/internal/effect"
+)
+
+// Files is a folder for what only its owner may read: 0700, its files 0600.
+type Files struct {
+	dir     string
+	within  string // of Tools.Files; "" is that itself
+	effects *effect.Recorder
+}
+
+// FilesIn is the folder of a path. It is made when something is written.
+func FilesIn(dir string) Files { return Files{dir: dir} }
+
+// Through is the same folder, with every change of it written down by a recorder.
+func (f Files) Through(r *effect.Recorder) Files {
+	f.effects = r
+	return f
+}
+
+// Folder is a folder in the folder.
+func (f Files) Folder(name string) Files {
+	return Files{dir: f.Path(name), within: path.Join(f.within, name), effects: f.effects}
+}
+
+// String is the folder's path.
+func (f Files) String() string { return f.dir }
+
+// Path is where a file lies.
+func (f Files) Path(name string) string { return filepath.Join(f.dir, name) }
+
+// Read reads a file. errors.Is(err, fs.ErrNotExist) holds when it is missing.
+func (f Files) Read(name string) ([]byte, error) { return os.ReadFile(f.Path(name)) }
+
+// Write replaces a file in one piece: a crash leaves the old one or the new one. A file that is so already is left alone.
+func (f Files) Write(name string, data []byte) error {
+	if old, err := f.Read(name); err == nil && string(old) == string(data) {
+		return os.Chmod(f.Path(name), 0o600)
+	}
+	return f.change("write", name, func() error { return f.replace(name, data) })
+}
+
+// Remove removes a file. One that is not there is no error.
+func (f Files) Remove(name string) error {
+	if _, err := os.Lstat(f.Path(name)); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return f.change("remove", name, func() error {
+		if err := os.Remove(f.Path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	})
+}
+
+// RemoveFolder removes the folder with everything in it.
+func (f Files) RemoveFolder() error {
+	if _, err := os.Lstat(f.dir); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return f.change("remove", "", func() error { return os.RemoveAll(f.dir) })
+}
+
+// change makes a change that a recorder may want to know of. It is no work of a context: it is done in a moment, and
+// cancelled by nobody.
+func (f Files) change(verb, name string, do func() error) error {
+	return f.effects.Do(context.Background(), effect.File, verb, path.Join(f.within, name), do)
+}
+
+func (f Files) replace(name string, data []byte) error {
+	if err := os.MkdirAll(f.dir, 0o700); err != nil {
+		return fmt.Errorf("make the state folder: %w", err)
+	}
+	temporary := f.Path("." + name + ".new")
+	if err := os.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("write %s: %w", f.Path(name), err)
+	}
+	if err := writeSynced(temporary, data); err != nil {
+		return fmt.Errorf("write %s: %w", f.Path(name), err)
+	}
+	if err := os.Rename(temporary, f.Path(name)); err != nil {
+		return fmt.Errorf("write %s: %w", f.Path(name), err)
+	}
+	return nil
+}
+
+func writeSynced(path string, data []byte) error {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(data)
+	return errors.Join(err, file.Sync(), file.Close())
+}
