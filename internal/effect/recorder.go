@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"time"
 )
@@ -92,13 +93,17 @@ type Call struct {
 	line     Line
 }
 
-// Begin is called right before a call leaves. Objects are written as Plain leaves them.
+// Begin is called right before a call leaves. Objects are written as Plain leaves them; those of Journal are
+// "<step>/<state>".
 func (r *Recorder) Begin(ctx context.Context, world World, verb, object string) *Call {
 	if r == nil {
 		return nil
 	}
 	line := Line{World: world, Verb: verb, Object: Plain(object), Phase: Leaves}
-	if r.options.Step != nil {
+	switch {
+	case world == Journal: // a record is of the step that it names, whoever is at work meanwhile
+		line.Step, _, _ = strings.Cut(object, "/")
+	case r.options.Step != nil:
 		line.Step = r.options.Step(ctx)
 	}
 	r.mu.Lock()
