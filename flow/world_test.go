@@ -1,0 +1,146 @@
+package flow_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"slices"
+
+	"github.com/slipway-k8s/slipway/flow"
+)
+
+// A blueprint is a random graph as data: its steps, each of which may hang on
+// those before it.
+type blueprint []stepPrint
+
+type stepPrint struct {
+	Inputs, Follows, After, Yields []int
+	Verified                       bool // has a Verify, so that its thing may vanish
+	Mute                           bool // its output does not tell what its thing was made from
+	Sealed                         bool
+}
+
+func stepName(i int) string { return fmt.Sprintf("s%d", i) }
+
+// needs are the steps that must be done before the i'th.
+func (b blueprint) needs(i int) []int {
+	return slices.Concat(b[i].Inputs, b[i].Follows, b[i].After)
+}
+
+// before are the steps that the i'th hangs on, directly or not.
+func (b blueprint) before(i int) map[int]bool {
+	all := map[int]bool{}
+	for _, j := range b.needs(i) {
+		all[j] = true
+		maps.Copy(all, b.before(j))
+	}
+	return all
+}
+
+// made is the output of a step.
+type made struct {
+	Step int    `json:"step"`
+	ID   int    `json:"id"`             // of its thing in the world, never given twice
+	From string `json:"from,omitempty"` // what it was made from
+}
+
+// object is a thing in the world.
+type object struct {
+	ID   int
+	From string
+	Saw  map[int]made // outputs of what its step follows, when it ran
+}
+
+// world is where steps have their effects: one object for each.
+type world struct {
+	objects map[int]object
+	ids     int
+	vanish  map[int]int  // how often each object was taken away
+	creates map[int]int  // how often each was made
+	passed  map[int]bool // the sealed steps whose effect happened
+	writes  int
+}
+
+func newWorld() *world {
+	return &world{objects: map[int]object{}, vanish: map[int]int{}, creates: map[int]int{}, passed: map[int]bool{}}
+}
+
+// ensure makes a step's object what it should be, and makes it only if it is not there.
+func (w *world) ensure(i int, from string, saw map[int]made) object {
+	o, there := w.objects[i]
+	if !there {
+		w.ids++
+		w.creates[i]++
+		o.ID = w.ids
+	}
+	if !there || o.From != from || !maps.Equal(o.Saw, saw) {
+		w.writes++
+	}
+	o.From, o.Saw = from, saw
+	w.objects[i] = o
+	return o
+}
+
+// origin is what an object is made from, in short.
+func origin(spec int, inputs []made) string {
+	h := fnv.New64a()
+	fmt.Fprint(h, spec, inputs)
+	return fmt.Sprintf("%d-%x", spec, h.Sum64())
+}
+
+// The errors of a simulated run.
+var (
+	errDead   = errors.New("the process is dead")
+	errFails  = errors.New("the world refuses")
+	errSilent = errors.New("the world does not answer")
+)
+
+// graph builds the flow of a blueprint for one run over the model.
+func (m *model) graph() *flow.Graph {
+	g := flow.New("random")
+	handles := make([]*flow.Step[made], len(m.print))
+	for i, p := range m.print {
+		handles[i] = m.add(g, i, handles)
+		handles[i].Spec(m.spec[i])
+		pick := func(steps []int) (nodes []flow.Node) {
+			for _, j := range steps {
+				nodes = append(nodes, handles[j])
+			}
+			return nodes
+		}
+		handles[i].Follows(pick(p.Follows)...).After(pick(p.After)...).Yields(pick(p.Yields)...)
+		if p.Verified {
+			handles[i].Verify(func(_ context.Context, out made) flow.Verdict { return m.verify(i, out) })
+		}
+		if p.Sealed {
+			handles[i].Seal().Underway(func() (bool, error) { return m.world.passed[i], nil })
+		}
+	}
+	return g
+}
+
+// add adds the i'th step with as many typed arguments as it has inputs.
+func (m *model) add(g *flow.Graph, i int, all []*flow.Step[made]) *flow.Step[made] {
+	in, name := m.print[i].Inputs, stepName(i)
+	do := func(ctx context.Context, inputs ...made) (made, error) { return m.do(ctx, i, inputs) }
+	switch len(in) {
+	case 0:
+		return flow.Add(g, name, func(ctx context.Context, _ flow.Say) (made, error) { return do(ctx) })
+	case 1:
+		return flow.Add1(g, name, func(ctx context.Context, _ flow.Say, a made) (made, error) { return do(ctx, a) }, all[in[0]])
+	case 2:
+		return flow.Add2(g, name, func(ctx context.Context, _ flow.Say, a, b made) (made, error) {
+			return do(ctx, a, b)
+		}, all[in[0]], all[in[1]])
+	case 3:
+		return flow.Add3(g, name, func(ctx context.Context, _ flow.Say, a, b, c made) (made, error) {
+			return do(ctx, a, b, c)
+		}, all[in[0]], all[in[1]], all[in[2]])
+	default:
+		return flow.Add4(g, name, func(ctx context.Context, _ flow.Say, a, b, c, d made) (made, error) {
+			return do(ctx, a, b, c, d)
+		}, all[in[0]], all[in[1]], all[in[2]], all[in[3]])
+	}
+}
