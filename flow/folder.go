@@ -69,13 +69,22 @@ func (f folder) Save(_ context.Context, s Snapshot) error {
 	if err != nil {
 		return fmt.Errorf("encode the journal: %w", err)
 	}
+	if err := f.replace(append(data, '\n')); err != nil {
+		return fmt.Errorf("write the journal in %s: %w; what it says so far is kept: "+
+			"make sure that the folder can be written and its disk is not full, and run again", f.dir, err)
+	}
+	return nil
+}
+
+// replace puts new content in the journal's place.
+func (f folder) replace(data []byte) error {
 	if err := f.make(); err != nil {
 		return err
 	}
 	// One name, so that a crash leaves one file at most; the lock keeps others off it.
 	path := filepath.Join(f.dir, journalFile)
-	if err := f.write(path+".tmp", append(data, '\n')); err != nil {
-		return fmt.Errorf("write the journal: %w", err)
+	if err := f.write(path+".tmp", data); err != nil {
+		return err
 	}
 	if err := f.disk.Rename(path+".tmp", path); err != nil {
 		return err
@@ -113,5 +122,11 @@ func (f folder) Lock(ctx context.Context) (func() error, error) {
 	if err := f.make(); err != nil {
 		return nil, err
 	}
-	return f.disk.Lock(ctx, filepath.Join(f.dir, lockFile))
+	unlock, err := f.disk.Lock(ctx, filepath.Join(f.dir, lockFile))
+	var held *LockedError
+	if err != nil && !errors.As(err, &held) {
+		err = fmt.Errorf("%w; the lock keeps a second run away: make sure that the folder %s can be written "+
+			"and its disk is not full, and run again", err, f.dir)
+	}
+	return unlock, err
 }

@@ -306,7 +306,7 @@ func (m *model) settle(i int) {
 
 // recorded is a step's record in a journal as it lies on the disk.
 func (m *model) recorded(data []byte, i int) (flow.Record, error) {
-	var s flow.Snapshot
+	var s struct{ Steps map[string]flow.Record } // without the sum, which Load checks
 	if data == nil {
 		return flow.Record{}, errors.New("no journal")
 	}

@@ -78,6 +78,9 @@ func (d *simDisk) Create(path string, _ fs.FileMode) (flow.DiskFile, error) {
 }
 
 func (d *simDisk) Rename(from, to string) error {
+	if d.names[from] == nil {
+		return &fs.PathError{Op: "rename", Path: from, Err: fs.ErrNotExist}
+	}
 	return d.doing("rename", func() {
 		d.names[to] = d.names[from]
 		delete(d.names, from)

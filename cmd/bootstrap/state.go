@@ -203,7 +203,7 @@ func (s stateFolder) openRun(id string) (*runFiles, error) {
 		return nil, errors.Join(err, events.Close(), effects.Close())
 	}
 	files := &runFiles{events: events, effects: effects, log: log}
-	return files, errors.Join(s.link(filepath.Join(dir, eventsFile), eventsFile, id), s.prune())
+	return files, errors.Join(s.link(filepath.Join(dir, eventsFile), eventsFile, id), s.prune(id))
 }
 
 func (f *runFiles) close() error {
@@ -219,18 +219,21 @@ func (s stateFolder) link(target, name, id string) error {
 	return os.Rename(temporary, s.path(name))
 }
 
-// prune removes the oldest runs; their names sort by time.
-func (s stateFolder) prune() error {
+// prune removes the oldest runs; their names sort by time. This one stays: where
+// the clock was set back it is not the newest of them.
+func (s stateFolder) prune(id string) error {
 	entries, err := os.ReadDir(s.path(runsFolder))
 	if err != nil {
 		return err
 	}
-	names := make([]string, len(entries))
-	for i, e := range entries {
-		names[i] = e.Name()
+	var others []string
+	for _, e := range entries {
+		if e.Name() != id {
+			others = append(others, e.Name())
+		}
 	}
-	slices.Sort(names)
-	for _, name := range names[:max(0, len(names)-runsKept)] {
+	slices.Sort(others)
+	for _, name := range others[:max(0, len(others)+1-runsKept)] {
 		if err := os.RemoveAll(s.path(filepath.Join(runsFolder, name))); err != nil {
 			return err
 		}

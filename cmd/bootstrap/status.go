@@ -130,7 +130,7 @@ func printStatus(out io.Writer, state stateFolder, offline string, rows []stepSt
 	for _, r := range rows {
 		took := ""
 		if !r.Ended.IsZero() {
-			took = elapsed(r.Ended.Sub(r.Started))
+			took = elapsed(max(0, r.Ended.Sub(r.Started))) // the clock may have been set back
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", r.Step, r.State, took, r.world(), printable(r.remarks()))
 	}
