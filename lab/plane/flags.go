@@ -27,7 +27,8 @@ egressSelections:
 
 // auditPolicy records every write with who made it and with what program, so that "nothing was written" can be read off the
 // log. Left out are reads, reviews, which are created but write nothing, and what a cluster's own parts write all the time:
-// leases and events.
+// leases and events. What is written to a Cluster object stands there whole, so that the log tells when it was paused; it
+// holds no secret.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -47,6 +48,9 @@ rules:
 - level: None
   users: [system:kube-controller-manager, system:kube-scheduler, system:apiserver]
   resources: *noise
+- level: RequestResponse
+  resources:
+  - {group: cluster.x-k8s.io, resources: [clusters]}
 - level: Metadata
 `
 

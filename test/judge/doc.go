@@ -1,0 +1,78 @@
+// Package judge looks at what a run of the command, or several that were killed, came to, and says what is wrong with it. It
+// looks from outside only: at the simulated cloud over its API and at the log of its requests, at the objects of both clusters
+// and at the audit logs of their API servers, at the files of the state folder. It believes nothing that the command says of
+// itself, and shares no code with it: a mistake there cannot excuse itself here.
+//
+// A World is what was seen. Verdicts are functions of Worlds that return findings, each a sentence; none is good.
+package judge
+
+import (
+	"time"
+)
+
+// World is what was seen at one time.
+type World struct {
+	Cloud    map[string][]Object // resources by their name in the API: servers, load_balancers …
+	Clusters map[Side]Cluster    // those that exist
+	Requests []Request           // to the cloud, the changing ones, in order
+	Writes   []Write             // to either cluster, in order
+	Files    map[string]File     // below the state folder, without the lab's; links are left out
+	Journal  map[string]string   // step → state, as the journal's file has it; nil: there is none
+}
+
+// Object is a resource of the cloud or an object of a cluster, as JSON.
+type Object = map[string]any
+
+// Side is one of the two clusters of a bootstrap.
+type Side string
+
+// The sides of a pivot.
+const (
+	Management Side = "management" // the temporary one
+	Workload   Side = "workload"   // the cluster that is made
+)
+
+// Cluster is a cluster with everything in it that is compared.
+type Cluster struct {
+	Identity Identity
+	Objects  []Object
+}
+
+// Identity is what makes a cluster this one. Secrets stand in it as digests; empty means that the cluster does not hold it.
+type Identity struct {
+	System         string // UID of the namespace kube-system
+	Authority      string // of the certificate that signs its API servers' certificates
+	Bundle         string // of Talos's bundle: everything that new machines of the cluster are made from
+	ServiceAccount string // of the key that signs service accounts' tokens
+}
+
+// Request is a line of the cloud's request log.
+type Request struct {
+	Time   time.Time `json:"time"`
+	Method string    `json:"method"`
+	Path   string    `json:"path"`
+	Status int       `json:"status"` // of the reply, also of one that a fault lost; 0: there was none
+	Actor  string    `json:"actor"`  // the client's program
+	Write  bool      `json:"write"`
+}
+
+// Write is a line of an audit log: a call that changed something or was refused.
+type Write struct {
+	Time        time.Time
+	Side        Side
+	Verb        string
+	Resource    string // clusters.cluster.x-k8s.io
+	Subresource string
+	Namespace   string
+	Name        string
+	Agent       string // the client's program
+	Code        int
+	DryRun      bool
+	Paused      *bool // of a Cluster object, after the write; nil of anything else
+}
+
+// File is a file of the state folder.
+type File struct {
+	Mode uint32 // permission bits
+	Data []byte
+}
