@@ -56,7 +56,7 @@ lab-down:        ; $(slipway) lab down
 
 # The pivot, killed at every moment that the tests know; a few of them are part of the test below. About an hour.
 .PHONY: crash-pivot
-crash-pivot:     ; $(GO) run ./cmd/bootstrap lab build && SLIPWAY_CRASH=1 $(GO) test -count=1 -v -timeout 120m -run '^TestPivot$$' ./test
+crash-pivot:     ; $(GO) run ./cmd/bootstrap lab build && ALL_MOMENTS=1 $(GO) test -count=1 -v -timeout 120m -run '^TestPivot$$' ./test
 
 # Everything: the lab's programs first, so that no test meets Go's own limit while they build.
 .PHONY: test

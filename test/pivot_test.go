@@ -21,7 +21,7 @@ import (
 )
 
 // crashVariable asks for all moments of TestPivot; without it a few stand for them, so that a run stays short.
-const crashVariable = "SLIPWAY_CRASH"
+const crashVariable = "ALL_MOMENTS"
 
 // moment is a point in a pivot at which the command is killed: a while after one of its progress lines.
 type moment struct {

@@ -61,7 +61,7 @@ type command struct {
 	workDir        string
 	size           func() (columns, rows int) // of the terminal behind stdout; 0: it is none
 	hide           *redactor
-	crash          effect.Crash // where a run ends itself, for those who test that the next one goes on
+	crash          []effect.Crash // where a run ends itself, for those who test that the next one goes on
 }
 
 // execute does what the arguments say and returns the exit code.

@@ -31,13 +31,29 @@ type Crash struct {
 	Key   string // as Line.Key writes it
 }
 
+// String is as ParseCrash reads it.
+func (c Crash) String() string { return string(c.Point) + " " + c.Key }
+
 var keyForm = regexp.MustCompile(`^([a-z]+) [^\s]+ [^\s]+#[1-9][0-9]*$`)
 
-// ParseCrash reads "<point> <key>": "applied hetzner create firewalls/k8s#1". The empty text is the zero Crash.
-func ParseCrash(text string) (Crash, error) {
+// ParseCrash reads lines of "<point> <key>": "applied hetzner create firewalls/k8s#1". Of several whichever comes first ends the
+// run. The empty text is none.
+func ParseCrash(text string) ([]Crash, error) {
 	if text == "" {
-		return Crash{}, nil
+		return nil, nil
 	}
+	var all []Crash
+	for line := range strings.SplitSeq(text, "\n") {
+		c, err := parseCrash(line)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, c)
+	}
+	return all, nil
+}
+
+func parseCrash(text string) (Crash, error) {
 	point, key, _ := strings.Cut(text, " ")
 	if !slices.Contains(Points(), Point(point)) {
 		var known []string
@@ -58,31 +74,50 @@ func ParseCrash(text string) (Crash, error) {
 
 // What follows is called with r.mu held, so that no other call leaves at that moment.
 
+// crashAt is the crash that is wanted of a call; nil: none.
+func (r *Recorder) crashAt(line Line) *Crash {
+	for i := range r.options.Crash {
+		if c := &r.options.Crash[i]; c.Key == line.Key() {
+			return c
+		}
+	}
+	return nil
+}
+
 func (r *Recorder) crashBefore(line Line) {
-	if line.Key() != r.options.Crash.Key {
-		return
+	c := r.crashAt(line)
+	switch {
+	case c == nil:
+	case c.Point == PointBefore:
+		r.kill(*c)
+	case c.Point == PointTorn && line.World == Journal:
+		r.armed = c // a write of the journal is itself the next one
 	}
-	if r.options.Crash.Point == PointBefore {
-		killSelf()
-	}
-	// A write of the journal is itself the next one.
-	r.armed = line.World == Journal && r.options.Crash.Point == PointTorn
 }
 
 func (r *Recorder) crashApplied(line Line) {
-	if line.Key() != r.options.Crash.Key {
-		return
+	c := r.crashAt(line)
+	switch {
+	case c == nil:
+	case c.Point == PointApplied:
+		r.kill(*c)
+	default:
+		r.armed = c
 	}
-	if r.options.Crash.Point == PointApplied {
-		killSelf()
-	}
-	r.armed = true
 }
 
 func (r *Recorder) crashReplied() {
-	if r.armed && r.options.Crash.Point == PointReplied {
-		killSelf()
+	if r.armedFor(PointReplied) {
+		r.kill(*r.armed)
 	}
+}
+
+func (r *Recorder) armedFor(p Point) bool { return r.armed != nil && r.armed.Point == p }
+
+// kill writes down at which of several places it was, and ends the process.
+func (r *Recorder) kill(c Crash) {
+	r.write(Line{Seq: r.seq, Phase: Killed, Error: c.String()})
+	killSelf()
 }
 
 // Tears tells whoever writes the journal's file to write half of it and call Kill.
@@ -92,11 +127,15 @@ func (r *Recorder) Tears() bool {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.armed && r.options.Crash.Point == PointTorn
+	return r.armedFor(PointTorn)
 }
 
-// Kill ends the process, and its process group where it leads one.
-func (r *Recorder) Kill() { killSelf() }
+// Kill ends the process, and its process group where it leads one, after Tears.
+func (r *Recorder) Kill() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.kill(*r.armed)
+}
 
 // Saved is called after each write of the journal that was flushed.
 func (r *Recorder) Saved() {
@@ -105,8 +144,8 @@ func (r *Recorder) Saved() {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.armed && r.options.Crash.Point == PointSaved {
-		killSelf()
+	if r.armedFor(PointSaved) {
+		r.kill(*r.armed)
 	}
 }
 

@@ -39,6 +39,7 @@ const (
 	Leaves  Phase = "before"  // it is about to leave
 	Applied Phase = "applied" // it was answered, and not refused
 	Failed  Phase = "failed"  // it was refused, or not answered; it may have come about all the same
+	Killed  Phase = "killed"  // the run ended itself here, at the Crash that Error holds
 )
 
 // Line is a line of a run's effects.jsonl. Its JSON names are stable.
@@ -51,7 +52,7 @@ type Line struct {
 	Nth    int       `json:"nth"` // of the calls in the run that are called the same, from 1
 	Phase  Phase     `json:"phase"`
 	Step   string    `json:"step,omitempty"`
-	Error  string    `json:"error,omitempty"` // with Failed
+	Error  string    `json:"error,omitempty"` // with Failed and Killed
 }
 
 // Name is "hetzner create firewalls/k8s", the same in every undisturbed run.
@@ -69,8 +70,8 @@ type Options struct {
 	Warn func(error)
 	// Step names the step that a context belongs to; nil or empty: it cannot be told.
 	Step func(context.Context) string
-	// Crash is where to end the process; the zero value nowhere.
-	Crash Crash
+	// Crash is where to end the process, at whichever comes first.
+	Crash []Crash
 }
 
 // Recorder sees the calls of one run. A nil one sees nothing.
@@ -81,7 +82,7 @@ type Recorder struct {
 	seq    int
 	nth    map[string]int // by name
 	silent bool           // Lines has failed
-	armed  bool           // the call of Crash was answered
+	armed  *Crash         // its call was answered
 }
 
 // New makes the recorder of a run.

@@ -163,11 +163,18 @@ func TestParseCrash(t *testing.T) {
 		"before moon create firewalls/k8s#1":      "no world moon",
 		"torn hetzner create firewalls/k8s#1":     "",
 		"saved journal save wait-cp/done#1":       "",
+
+		"before hetzner create firewalls/k8s#1\nsaved journal save wait-cp/done#1": "",
+		"before hetzner create firewalls/k8s#1\nnever":                             "no point",
 	} {
-		c, err := ParseCrash(text)
+		all, err := ParseCrash(text)
+		var read []string
+		for _, c := range all {
+			read = append(read, c.String())
+		}
 		switch {
-		case says == "" && (err != nil || strings.TrimSpace(string(c.Point)+" "+c.Key) != text):
-			t.Errorf("%q: %+v, %v", text, c, err)
+		case says == "" && (err != nil || strings.Join(read, "\n") != text):
+			t.Errorf("%q: %+v, %v", text, all, err)
 		case says != "" && (err == nil || !strings.Contains(err.Error(), says)):
 			t.Errorf("%q: %v does not say %q", text, err, says)
 		}
