@@ -5,7 +5,7 @@ GO ?= go
 FLAGS ?=
 
 # The variables given on make's command line, but for make's own, quoted for the shell.
-given := $(foreach v,$(filter-out FLAGS GO SHELL MACHINE,$(.VARIABLES)),$(if $(findstring command,$(origin $(v))),$(v)))
+given := $(foreach v,$(filter-out FLAGS GO SHELL MACHINE FAULT,$(.VARIABLES)),$(if $(findstring command,$(origin $(v))),$(v)))
 slipway = $(GO) run ./cmd/bootstrap $(FLAGS) $(foreach v,$(given),'$(v)=$(subst ','\'',$($(v)))')
 
 .DEFAULT_GOAL := help
@@ -49,10 +49,13 @@ destroy:         ; $(slipway) destroy
 leftovers:       ; $(slipway) leftovers
 replace-machine: ; $(slipway) replace-machine $(MACHINE)
 
-.PHONY: lab-up lab-status lab-down
+# make lab-fault FAULT='management-away for=30s'
+.PHONY: lab-up lab-status lab-down lab-fault lab-faults
 lab-up:          ; $(slipway) lab up
 lab-status:      ; $(slipway) lab status
 lab-down:        ; $(slipway) lab down
+lab-fault:       ; $(slipway) lab fault add $(FAULT)
+lab-faults:      ; $(slipway) lab fault list
 
 # The pivot, killed at every moment that the tests know; a few of them are part of the test below. About an hour.
 .PHONY: crash-pivot

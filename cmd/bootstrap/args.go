@@ -96,6 +96,10 @@ func parseArguments(args []string) (arguments, error) {
 		}
 		word := args[0]
 		args = args[1:]
+		if t, found := asked(a.Targets); found && strings.Contains(t.optional, "=") {
+			a.Targets = append(a.Targets, word) // its own, and no variable's
+			continue
+		}
 		if !strings.Contains(word, "=") {
 			if slices.ContainsFunc(steps.Variables(), func(v steps.Variable) bool { return v.Name == word }) {
 				return arguments{}, usagef("%s is a variable, not a target: write %s=value", word, word)

@@ -54,7 +54,7 @@ func TestParseArgumentsRefuses(t *testing.T) {
 		"image pivot --prune": "--prune goes with the target image, and no other",
 		"--abort":             "--abort goes with the target pivot, and no other",
 		"lab up --check":      "--check goes with the target lab build, and no other",
-		"lab":                 "lab takes one of: up, status, down, build",
+		"lab":                 "lab takes one of: up, status, down, build, fault",
 		"lab dwon":            `lab cannot "dwon"; did you mean down?`,
 		"lab up now":          `lab up stands alone, without "now"`,
 		"status image":        `status stands alone, without "image"`,

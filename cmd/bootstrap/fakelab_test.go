@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 )
@@ -19,17 +21,22 @@ type fakeLab struct {
 	mu          sync.Mutex
 	asked       []string // METHOD path
 	managements map[string]bool
+	faults      map[int][]byte // as they were asked for
 }
 
 // newFakeLab begins to listen in a folder with a path short enough for a socket.
 func newFakeLab(t *testing.T) *fakeLab {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "lab")
+	state, err := os.MkdirTemp("", "lab")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	f := &fakeLab{dir: dir, managements: map[string]bool{}, info: labInfo{
+	t.Cleanup(func() { os.RemoveAll(state) })
+	dir := filepath.Join(state, labFolder)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	f := &fakeLab{dir: dir, managements: map[string]bool{}, faults: map[int][]byte{}, info: labInfo{
 		PID: 1 << 30, Token: "the-labs-own-token", HetznerEndpoint: "http://127.65.0.1:8080/v1",
 		NetworkCIDR: "127.64.0.0/16", ControlPlaneCIDR: "127.64.64.0/25", ServiceCIDR: "127.64.96.0/20", PodCIDR: "127.64.128.0/17",
 		ProviderRepository: "/repository", CertManagerURL: "/repository/cert-manager.yaml", CertManagerVersion: "v1.19.1",
@@ -77,6 +84,9 @@ func (f *fakeLab) serve(w http.ResponseWriter, r *http.Request) {
 		}
 	case r.Method+" "+r.URL.Path == "POST /v1/down":
 		defer func() { go f.server.Close() }()
+	case strings.HasPrefix(r.URL.Path, "/v1/faults"):
+		id, _ := strconv.Atoi(name) // none in the path of all
+		status, answer = f.serveFaults(r, id)
 	case route == "PUT /v1/images":
 	case route == "PUT /v1/management":
 		f.managements[name] = true

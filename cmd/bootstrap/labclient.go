@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -90,7 +91,20 @@ func (c *labClient) ensureImage(ctx context.Context, name string) error {
 // do sends a request. Where answer is a *json.RawMessage it gets the reply as
 // it came. An error wraps errLabDown where nothing listens.
 func (c *labClient) do(ctx context.Context, method, path string, answer any) error {
-	request, err := http.NewRequestWithContext(ctx, method, "http://lab"+path, nil)
+	return c.send(ctx, method, path, nil, answer)
+}
+
+// send is do with a body in JSON; nil: without one.
+func (c *labClient) send(ctx context.Context, method, path string, body, answer any) error {
+	var said io.Reader
+	if body != nil {
+		data, err := json.Marshal(body)
+		if err != nil {
+			return err
+		}
+		said = bytes.NewReader(data)
+	}
+	request, err := http.NewRequestWithContext(ctx, method, "http://lab"+path, said)
 	if err != nil {
 		return err
 	}
@@ -102,17 +116,17 @@ func (c *labClient) do(ctx context.Context, method, path string, answer any) err
 		return fmt.Errorf("ask the lab in %s: %w", c.dir, err)
 	}
 	defer reply.Body.Close()
-	body, err := io.ReadAll(reply.Body)
+	data, err := io.ReadAll(reply.Body)
 	if err != nil {
 		return fmt.Errorf("ask the lab in %s: %s %s: %w", c.dir, method, path, err)
 	}
 	if reply.StatusCode/100 != 2 {
-		return c.refused(method, path, reply, body)
+		return c.refused(method, path, reply, data)
 	}
 	if answer == nil {
 		return nil
 	}
-	if err := json.Unmarshal(body, answer); err != nil {
+	if err := json.Unmarshal(data, answer); err != nil {
 		return fmt.Errorf("ask the lab in %s: %s %s: %w", c.dir, method, path, err)
 	}
 	return nil

@@ -55,6 +55,10 @@ func targets() []target {
 		{name: "lab status", doc: "what runs in the lab, and what of it is real, a stand-in or simulated", do: (*command).labStatus},
 		{name: "lab down", doc: "end the lab; its state is kept", do: (*command).labDown},
 		{name: "lab build", doc: "build the lab's programs", flags: []string{"check"}, do: (*command).labBuild},
+		{name: "lab fault add", arguments: []string{"KIND"}, optional: "key=value…", doc: "have something go wrong in the lab: see docs/rehearse.md",
+			do: (*command).labFaultAdd},
+		{name: "lab fault list", doc: "what goes wrong in the lab at present", do: (*command).labFaultList},
+		{name: "lab fault remove", arguments: []string{"ID"}, doc: "undo a fault", do: (*command).labFaultRemove},
 	}
 }
 
@@ -131,10 +135,8 @@ func checkTargets(words, flagsGiven []string) error {
 		if err := alone.check(words); err != nil {
 			return err
 		}
-	} else if len(words) > 0 {
-		if verbs := following(words[0]); len(verbs) > 0 {
-			return halfNamed(words, verbs)
-		}
+	} else if so, verbs := following(words); len(verbs) > 0 {
+		return halfNamed(words, so, verbs)
 	}
 	for _, name := range flagsGiven {
 		owners := flagOwners(name)
@@ -165,23 +167,26 @@ func checkOutput(words []string, output string) error {
 	}
 }
 
-// following are the words that make targets of a word that is none by itself:
-// up, status, down and build of lab.
-func following(first string) []string {
-	var verbs []string
-	for _, t := range targets() {
-		if name := t.words(); name[0] == first && len(name) > 1 && !slices.Contains(verbs, name[1]) {
-			verbs = append(verbs, name[1])
+// following are the words that make targets of the first so many words, which
+// are none by themselves: up, status, down and so on of lab.
+func following(words []string) (so int, verbs []string) {
+	for so = len(words); so > 0 && len(verbs) == 0; so-- {
+		for _, t := range targets() {
+			name := t.words()
+			if len(name) > so && slices.Equal(name[:so], words[:so]) && !slices.Contains(verbs, name[so]) {
+				verbs = append(verbs, name[so])
+			}
 		}
 	}
-	return verbs
+	return so + 1, verbs
 }
 
-func halfNamed(words, verbs []string) error {
-	if len(words) == 1 {
-		return usagef("%s takes one of: %s", words[0], strings.Join(verbs, ", "))
+func halfNamed(words []string, so int, verbs []string) error {
+	target := strings.Join(words[:so], " ")
+	if len(words) == so {
+		return usagef("%s takes one of: %s", target, strings.Join(verbs, ", "))
 	}
-	return usagef("%s cannot %q%s; it takes one of: %s", words[0], words[1], didYouMean("", words[1], verbs), strings.Join(verbs, ", "))
+	return usagef("%s cannot %q%s; it takes one of: %s", target, words[so], didYouMean("", words[so], verbs), strings.Join(verbs, ", "))
 }
 
 // flagOwners are the targets that a flag goes with; none: it goes with all.

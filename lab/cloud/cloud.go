@@ -20,6 +20,8 @@ type Cloud struct {
 	config   Config
 	catalog  *catalog
 	mux      *http.ServeMux
+	routes   map[string]handler // by pattern
+	lists    map[string]bool    // patterns of lists of records
 	faults   *faultSet
 	balancer *balancer
 	requests *requestLog
@@ -35,6 +37,7 @@ type Cloud struct {
 	bucket  *bucket
 	random  *rand.Rand
 	running bool // between Resume and Close
+	past    past
 }
 
 // New reads the state in config.Dir, or begins an empty project. The API answers at once, but
@@ -62,6 +65,8 @@ func New(config Config) (*Cloud, error) {
 		config:   config,
 		catalog:  newCatalog(),
 		mux:      http.NewServeMux(),
+		routes:   map[string]handler{},
+		lists:    map[string]bool{},
 		faults:   newFaultSet(rand.New(rand.NewPCG(config.Seed, 1))),
 		balancer: newBalancer(config.Listen, config.Log),
 		requests: requests,
@@ -169,7 +174,14 @@ func (c *Cloud) keep() {
 	}
 }
 
-func (c *Cloud) save() error { return saveState(filepath.Join(c.config.Dir, "state.json"), c.state) }
+func (c *Cloud) save() error {
+	data, err := c.state.encode()
+	if err != nil {
+		return err
+	}
+	c.past.add(now(), data)
+	return saveState(filepath.Join(c.config.Dir, "state.json"), data)
+}
 
 func now() time.Time { return time.Now() }
 

@@ -19,7 +19,15 @@ const (
 	FaultReset       FaultKind = "reset"        // no effect, and the connection is reset
 	FaultActionError FaultKind = "action-error" // the action Command ends in error with Code and Message
 	FaultSlowBoot    FaultKind = "slow-boot"    // the server runs, but its machine starts only after Delay
+	FaultStaleLists  FaultKind = "stale-lists"  // lists show what was there Delay ago; a record asked for by its id is up to date
 )
+
+// Kinds are all kinds of faults.
+func Kinds() []FaultKind {
+	return []FaultKind{
+		FaultOutOfStock, FaultRateLimit, FaultError, FaultLostReply, FaultTimeout, FaultReset, FaultActionError, FaultSlowBoot, FaultStaleLists,
+	}
+}
 
 // Duration is a time.Duration that is a string like "1.5s" in JSON.
 type Duration time.Duration
@@ -45,6 +53,7 @@ type Fault struct {
 
 	Method string `json:"method,omitempty"` // GET, POST, PUT, DELETE
 	Path   string `json:"path,omitempty"`   // pattern as in path.Match, without /v1: "/servers/*"
+	Actor  string `json:"actor,omitempty"`  // requests alone whose user agent has this in it
 
 	ServerType string `json:"serverType,omitempty"` // out-of-stock
 	Location   string `json:"location,omitempty"`   // out-of-stock
@@ -54,9 +63,10 @@ type Fault struct {
 	Status  int      `json:"status,omitempty"`  // error: HTTP status
 	Code    string   `json:"code,omitempty"`    // error, action-error: the API's error code
 	Message string   `json:"message,omitempty"` // error, action-error
-	Delay   Duration `json:"delay,omitempty"`   // timeout, slow-boot
+	Delay   Duration `json:"delay,omitempty"`   // timeout, slow-boot, stale-lists; rate-limit: until RateLimit-Reset
 
 	Skip        int     `json:"skip,omitempty"`        // let that many hits pass first
 	Times       int     `json:"times,omitempty"`       // stop after that many; 0: until removed
 	Probability float64 `json:"probability,omitempty"` // chance of each hit, seeded; 0: always
+	Seed        uint64  `json:"seed,omitempty"`        // of this fault's chances alone; 0: the cloud's own
 }

@@ -196,7 +196,7 @@ func TestFaultsAreChecked(t *testing.T) {
 	w := newWorld(t)
 	for _, wrong := range []Fault{
 		{}, {Kind: "gremlins"}, {Kind: FaultError, Path: "["}, {Kind: FaultError, Status: 200}, {Kind: FaultError, Probability: 2},
-		{Kind: FaultError, Times: -1}, {Kind: FaultSlowBoot},
+		{Kind: FaultError, Times: -1}, {Kind: FaultSlowBoot}, {Kind: FaultStaleLists},
 	} {
 		if _, err := w.cloud.InjectFault(wrong); err == nil {
 			t.Errorf("the fault %+v is taken", wrong)

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"path"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -28,7 +29,10 @@ type faultSet struct {
 // armedFault is a fault with what is left of it.
 type armedFault struct {
 	Fault
-	skip, left int // left -1: no end
+	hits       int
+	random     *rand.Rand // for its chances
+	skip, left int        // left -1: no end
+	over       chan struct{}
 }
 
 // strike is a fault that hits.
@@ -43,15 +47,21 @@ func (c *Cloud) InjectFault(fault Fault) (int64, error) {
 	if err := fault.check(); err != nil {
 		return 0, err
 	}
+	if fault.Kind == FaultStaleLists {
+		c.remember(time.Duration(fault.Delay))
+	}
 	s := c.faults
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.next++
-	left := fault.Times
-	if left == 0 {
-		left = -1
+	armed := &armedFault{Fault: fault, random: s.random, skip: fault.Skip, left: fault.Times, over: make(chan struct{})}
+	if fault.Times == 0 {
+		armed.left = -1
 	}
-	s.armed[s.next] = &armedFault{Fault: fault, skip: fault.Skip, left: left}
+	if fault.Seed != 0 {
+		armed.random = rand.New(rand.NewPCG(fault.Seed, 1))
+	}
+	s.armed[s.next] = armed
 	return s.next, nil
 }
 
@@ -59,9 +69,35 @@ func (c *Cloud) InjectFault(fault Fault) (int64, error) {
 func (c *Cloud) RemoveFault(id int64) bool {
 	c.faults.mu.Lock()
 	defer c.faults.mu.Unlock()
-	_, ok := c.faults.armed[id]
-	delete(c.faults.armed, id)
+	return c.faults.disarm(id)
+}
+
+func (s *faultSet) disarm(id int64) bool {
+	armed, ok := s.armed[id]
+	if ok {
+		delete(s.armed, id)
+		close(armed.over)
+	}
 	return ok
+}
+
+// FollowFault returns how often a fault has hit so far, and what is closed when it has been removed or has hit often enough. One
+// that is not in force is over, without hits.
+func (c *Cloud) FollowFault(id int64) (hits func() int, over <-chan struct{}) {
+	s := c.faults
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	armed := s.armed[id]
+	if armed == nil {
+		closed := make(chan struct{})
+		close(closed)
+		return func() int { return 0 }, closed
+	}
+	return func() int {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return armed.hits
+	}, armed.over
 }
 
 // Faults returns the faults in force by number.
@@ -77,10 +113,9 @@ func (c *Cloud) Faults() map[int64]Fault {
 
 // check refuses what could never hit, or hit at random by a typing error.
 func (f Fault) check() error {
-	kinds := []FaultKind{FaultOutOfStock, FaultRateLimit, FaultError, FaultLostReply, FaultTimeout, FaultReset, FaultActionError, FaultSlowBoot}
 	var wrong []error
-	if !slices.Contains(kinds, f.Kind) {
-		wrong = append(wrong, fmt.Errorf("kind %q is none of %q", f.Kind, kinds))
+	if !slices.Contains(Kinds(), f.Kind) {
+		wrong = append(wrong, fmt.Errorf("kind %q is none of %q", f.Kind, Kinds()))
 	}
 	for _, pattern := range []string{f.Path, f.Server} {
 		if _, err := path.Match(pattern, ""); err != nil {
@@ -93,8 +128,8 @@ func (f Fault) check() error {
 	if f.Status != 0 && (f.Status < 400 || f.Status > 599) {
 		wrong = append(wrong, fmt.Errorf("status %d is no error", f.Status))
 	}
-	if f.Kind == FaultSlowBoot && f.Delay == 0 {
-		wrong = append(wrong, errors.New("slow-boot needs a delay"))
+	if (f.Kind == FaultSlowBoot || f.Kind == FaultStaleLists) && f.Delay == 0 {
+		wrong = append(wrong, fmt.Errorf("%s needs a delay", f.Kind))
 	}
 	if len(wrong) > 0 {
 		return fmt.Errorf("injecting a fault: %w", errors.Join(wrong...))
@@ -120,30 +155,33 @@ func (s *faultSet) hit(accepts func(Fault) bool) *strike {
 			armed.skip--
 			continue
 		}
-		if armed.Probability > 0 && s.random.Float64() >= armed.Probability {
+		if armed.Probability > 0 && armed.random.Float64() >= armed.Probability {
 			continue
 		}
+		armed.hits++
 		if armed.left > 0 {
 			armed.left--
 		}
 		if armed.left == 0 {
-			delete(s.armed, id)
+			s.disarm(id)
 		}
 		return &strike{armed.Fault}
 	}
 	return nil
 }
 
-// request finds the fault that hits a request, if any.
-func (s *faultSet) request(method, requestPath string) *strike {
-	return s.hit(func(f Fault) bool {
-		switch f.Kind {
-		case FaultRateLimit, FaultError, FaultLostReply, FaultTimeout, FaultReset:
-		default:
-			return false
-		}
-		return (f.Method == "" || f.Method == method) && matchesPattern(f.Path, requestPath)
-	})
+// request finds the fault that hits a request, if any: one that spoils it, else one that a list can suffer.
+func (s *faultSet) request(r *http.Request, list bool) *strike {
+	spoiling := []FaultKind{FaultRateLimit, FaultError, FaultLostReply, FaultTimeout, FaultReset}
+	hit := s.hit(func(f Fault) bool { return slices.Contains(spoiling, f.Kind) && f.matches(r) })
+	if hit == nil && list {
+		hit = s.hit(func(f Fault) bool { return f.Kind == FaultStaleLists && f.matches(r) })
+	}
+	return hit
+}
+
+func (f Fault) matches(r *http.Request) bool {
+	return (f.Method == "" || f.Method == r.Method) && matchesPattern(f.Path, r.URL.Path) && strings.Contains(r.UserAgent(), f.Actor)
 }
 
 // action finds the error that an action will end with, if any.
@@ -169,6 +207,24 @@ func (s *faultSet) boot(server string) time.Duration {
 // soldOut tells whether creating such a server fails now, and spends a hit.
 func (s *faultSet) soldOut(serverType, location string) bool {
 	return s.hit(func(f Fault) bool { return f.emptiesStock(serverType, location) }) != nil
+}
+
+// soldOut tells whether creating such a server fails now.
+func (q *call) soldOut(serverType, location string) bool {
+	out := q.faults.soldOut(serverType, location)
+	if out {
+		q.note(FaultOutOfStock)
+	}
+	return out
+}
+
+// begin starts an action for a request; an error that waits at its end is noted with the request.
+func (q *call) begin(command string, resources ...schema.ActionResourceReference) *action {
+	begun := q.Cloud.begin(command, resources...)
+	if begun.Doomed != nil {
+		q.note(FaultActionError)
+	}
+	return begun
 }
 
 // listedOut tells whether the type should be shown as out of stock. It spends nothing.
@@ -199,10 +255,8 @@ func (s *strike) before(w http.ResponseWriter, r *http.Request) bool {
 		if status == http.StatusBadGateway {
 			code = "bad_gateway"
 		}
-		s.note(w)
 		writeError(w, &apiError{Code: orElse(s.Code, code), Message: orElse(s.Message, "simulated fault"), status: status})
 	case FaultTimeout:
-		s.note(w)
 		delay := time.Duration(s.Delay)
 		if delay == 0 {
 			delay = silence
@@ -213,7 +267,6 @@ func (s *strike) before(w http.ResponseWriter, r *http.Request) bool {
 		}
 		writeError(w, refuse("timeout", "the request could not be answered in time"))
 	case FaultReset:
-		s.note(w)
 		reset(w)
 	default:
 		return false
@@ -221,10 +274,10 @@ func (s *strike) before(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// note puts the fault into the request's line of the log.
-func (s *strike) note(w http.ResponseWriter) {
+// noteFault puts a fault into the request's line of the log.
+func noteFault(w http.ResponseWriter, kind FaultKind) {
 	if watched, ok := w.(*watchedWriter); ok {
-		watched.fault = s.Kind
+		watched.fault = kind
 	}
 }
 

@@ -38,6 +38,7 @@ func noUpdate[R record](*call, R) error { return nil }
 // register makes the API serve the resource.
 func register[R record](c *Cloud, res resource[R]) {
 	root := "/" + res.path
+	c.lists["GET "+root] = true
 	c.handle("GET "+root, res.serveList)
 	c.handle("GET "+root+"/{id}", func(q *call) (any, error) {
 		one, err := res.find(q)

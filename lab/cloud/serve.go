@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // call is one request while it is served, under the Cloud's lock.
@@ -18,6 +19,7 @@ type call struct {
 	r     *http.Request
 	query url.Values
 	body  []byte
+	note  func(FaultKind) // puts a fault that hits within the call into the request's line of the log
 }
 
 // largestBody bounds a request's body; user data is at most 32 KiB.
@@ -28,6 +30,7 @@ type handler func(q *call) (any, error)
 
 // handle makes the API serve the pattern ("METHOD /path", without /v1).
 func (c *Cloud) handle(pattern string, serve handler) {
+	c.routes[pattern] = serve
 	c.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { c.serve(w, r, serve) })
 }
 
@@ -38,18 +41,21 @@ func (c *Cloud) Handler() http.Handler {
 
 // serve answers one request, with the faults that hit it.
 func (c *Cloud) serve(w http.ResponseWriter, r *http.Request, serve handler) {
-	hit := c.faults.request(r.Method, r.URL.Path)
-	if hit != nil && hit.before(w, r) {
-		return
+	hit := c.faults.request(r, c.lists[r.Pattern])
+	if hit != nil {
+		noteFault(w, hit.Kind)
+		if hit.before(w, r) {
+			return
+		}
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, largestBody))
 	if err != nil {
 		writeError(w, refuse("json_error", "the request's body cannot be read: %v", err))
 		return
 	}
-	reply, err := c.answer(w.Header(), r, body, serve, hit)
+	q := &call{Cloud: c, r: r, query: r.URL.Query(), body: body, note: func(kind FaultKind) { noteFault(w, kind) }}
+	reply, err := q.answer(w.Header(), serve, hit)
 	if hit != nil && hit.Kind == FaultLostReply {
-		hit.note(w)
 		panic(http.ErrAbortHandler) // net/http closes the connection without a reply
 	}
 	switch {
@@ -65,24 +71,32 @@ func (c *Cloud) serve(w http.ResponseWriter, r *http.Request, serve handler) {
 }
 
 // answer runs the handler under the lock and keeps what it changed.
-func (c *Cloud) answer(header http.Header, r *http.Request, body []byte, serve handler, hit *strike) (any, error) {
+func (q *call) answer(header http.Header, serve handler, hit *strike) (any, error) {
+	c := q.Cloud
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	token, _ := strings.CutPrefix(q.r.Header.Get("Authorization"), "Bearer ")
 	if subtle.ConstantTimeCompare([]byte(token), []byte(c.config.Token)) != 1 {
 		return nil, refuse("unauthorized", "unable to authenticate")
 	}
 	limited := !c.bucket.take(now(), header)
-	if hit != nil && hit.Kind == FaultRateLimit {
+	switch {
+	case hit == nil:
+	case hit.Kind == FaultRateLimit:
 		limited = true
 		header.Set("RateLimit-Remaining", "0")
+		if hit.Delay > 0 {
+			header.Set("RateLimit-Reset", strconv.FormatInt(now().Add(time.Duration(hit.Delay)).Unix(), 10))
+		}
+	case hit.Kind == FaultStaleLists:
+		then := c.asOf(now().Add(-time.Duration(hit.Delay)))
+		q.Cloud, serve = then, then.routes[q.r.Pattern]
 	}
 	if limited {
 		return nil, refuse("rate_limit_exceeded", "limit of %d requests per %v reached", c.config.RateLimit.Limit, c.config.RateLimit.Per)
 	}
-	q := &call{Cloud: c, r: r, query: r.URL.Query(), body: body}
 	reply, err := serve(q)
-	if r.Method != http.MethodGet {
+	if q.r.Method != http.MethodGet {
 		c.keep()
 	}
 	return reply, err

@@ -96,7 +96,7 @@ func changeServerType(q *call, one *server) (any, error) {
 		return nil, refuse("server_not_stopped", "the server must be stopped to change its type")
 	case kind.architecture != was.architecture || kind.disk < one.Disk:
 		return nil, refuse("invalid_server_type", "server type %s has another architecture or too small a disk", kind.Name)
-	case q.faults.soldOut(kind.Name, one.Location):
+	case q.soldOut(kind.Name, one.Location):
 		return nil, refuse("resource_unavailable", "error during placement")
 	}
 	one.Type = kind.ID

@@ -36,7 +36,7 @@ func (c *Cloud) createServer(q *call) (any, error) {
 	if len(addresses) == 0 && len(made.Nets) == 0 {
 		return nil, invalid("public_net", "the server would have no network at all")
 	}
-	if c.faults.soldOut(c.serverTypeOf(made).Name, made.Location) {
+	if q.soldOut(c.serverTypeOf(made).Name, made.Location) {
 		return nil, refuse("resource_unavailable", "error during placement")
 	}
 	if made.meta, err = c.servers().begin(q, wanted.Name, wanted.Labels); err != nil {
@@ -120,18 +120,26 @@ func (c *Cloud) draftServer(wanted serverRequest) (*server, error) {
 }
 
 // whereToPut is the location of a new server: the one that is asked for, or the first that has the
-// type in stock.
+// type in stock; where it is out of stock everywhere, any that offers it, which the stock will then refuse.
 func (c *Cloud) whereToPut(kind *serverType, wanted serverRequest) (*location, error) {
 	if kind.retired != nil && now().After(kind.retired.UnavailableAfter) {
 		return nil, refuse("invalid_server_type", "server type %s is deprecated and no longer available", kind.Name)
 	}
 	if wanted.Location == "" && wanted.Datacenter == "" {
+		var any *location
 		for _, at := range ordered(c.catalog.locations) {
-			if _, inStock := c.offered(kind, at); inStock {
+			offered, inStock := c.offered(kind, at)
+			if inStock {
 				return at, nil
 			}
+			if offered {
+				any = at
+			}
 		}
-		return nil, refuse("resource_unavailable", "error during placement")
+		if any == nil {
+			return nil, refuse("resource_unavailable", "error during placement")
+		}
+		return any, nil
 	}
 	where := c.placeNamed(wanted.Location, wanted.Datacenter)
 	if where == nil {

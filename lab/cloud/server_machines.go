@@ -46,6 +46,7 @@ func (c *Cloud) boot(ctx context.Context, seen Server) error {
 	if delay == 0 {
 		return c.start(ctx, seen)
 	}
+	c.config.Log.Info("a fault hits", "fault", FaultSlowBoot, "server", seen.Name, "delay", delay)
 	c.background.Go(func() {
 		select {
 		case <-c.ctx.Done():

@@ -52,6 +52,21 @@ const firstID = 1_000_001
 
 // loadState reads the state, or begins an empty one.
 func loadState(path string) (*state, error) {
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		data, err = []byte("{}"), nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the simulated cloud's state: %w", err)
+	}
+	loaded, err := decodeState(data)
+	if err != nil {
+		return nil, fmt.Errorf("reading the simulated cloud's state in %s: %w (delete the file to begin an empty project)", path, err)
+	}
+	return loaded, nil
+}
+
+func decodeState(data []byte) (*state, error) {
 	loaded := &state{
 		NextID:          firstID,
 		Actions:         map[int64]*action{},
@@ -65,26 +80,20 @@ func loadState(path string) (*state, error) {
 		PrimaryIPs:      map[int64]*primaryIP{},
 		Volumes:         map[int64]*volume{},
 	}
-	data, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return loaded, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading the simulated cloud's state: %w", err)
-	}
-	if err := json.Unmarshal(data, loaded); err != nil {
-		return nil, fmt.Errorf("reading the simulated cloud's state in %s: %w (delete the file to begin an empty project)", path, err)
-	}
-	return loaded, nil
+	return loaded, json.Unmarshal(data, loaded)
 }
 
-// saveState writes the state in one piece. It survives the death of the process at any point; there
-// is no fsync, because a simulated project need not survive the machine's power failing.
-func saveState(path string, current *state) error {
-	data, err := json.Marshal(current)
+func (s *state) encode() ([]byte, error) {
+	data, err := json.Marshal(s)
 	if err != nil {
-		return fmt.Errorf("writing the simulated cloud's state: %w", err)
+		return nil, fmt.Errorf("writing the simulated cloud's state: %w", err)
 	}
+	return data, nil
+}
+
+// saveState writes an encoded state in one piece. It survives the death of the process at any point; there
+// is no fsync, because a simulated project need not survive the machine's power failing.
+func saveState(path string, data []byte) error {
 	// The state holds user data, and with it cluster keys: for the owner's eyes only.
 	fresh, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*") // 0600
 	if err != nil {

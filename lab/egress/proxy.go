@@ -32,10 +32,15 @@ const (
 	repeatAfter = 30 * time.Second
 )
 
-// Resolver finds the local addresses behind the address of a Service, the one to try first at the front. Its error says
-// plainly why there is none.
+// Resolver finds what is behind the address of a Service. Its error says plainly why there is nothing.
 type Resolver interface {
-	Resolve(ctx context.Context, host string, port int32) ([]string, error)
+	Resolve(ctx context.Context, host string, port int32) (Backend, error)
+}
+
+// Backend is what is behind a Service.
+type Backend struct {
+	Addresses []string        // local ones, the one to try first at the front
+	Cut       <-chan struct{} // closed when connections to it are to break; nil: never
 }
 
 // Proxy is an HTTP CONNECT proxy on a Unix socket.
@@ -131,7 +136,7 @@ func (p *Proxy) handle(ctx context.Context, client net.Conn) {
 		p.refuse(client, target, http.StatusMethodNotAllowed, fmt.Errorf("method %s: this proxy only knows CONNECT", request.Method))
 		return
 	}
-	backend, err := p.dial(ctx, target)
+	backend, cut, err := p.dial(ctx, target)
 	if err != nil {
 		p.refuse(client, target, http.StatusBadGateway, err)
 		return
@@ -144,34 +149,44 @@ func (p *Proxy) handle(ctx context.Context, client net.Conn) {
 	_ = client.SetDeadline(time.Time{})
 	p.count(1)
 	defer p.count(-1)
+	joined := make(chan struct{})
+	go func() {
+		select {
+		case <-cut:
+			backend.Close()
+			client.Close()
+		case <-joined:
+		}
+	}()
 	join(client, reader, backend)
+	close(joined)
 }
 
-// dial connects to the first of the target's local addresses that accepts.
-func (p *Proxy) dial(ctx context.Context, target string) (net.Conn, error) {
+// dial connects to the first of the target's local addresses that accepts; cut is closed when the connection is to break.
+func (p *Proxy) dial(ctx context.Context, target string) (conn net.Conn, cut <-chan struct{}, err error) {
 	host, portText, err := net.SplitHostPort(target)
 	if err != nil {
-		return nil, fmt.Errorf("target %q: %w", target, err)
+		return nil, nil, fmt.Errorf("target %q: %w", target, err)
 	}
 	port, err := net.LookupPort("tcp", portText)
 	if err != nil {
-		return nil, fmt.Errorf("target %q: %w", target, err)
+		return nil, nil, fmt.Errorf("target %q: %w", target, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTime)
 	defer cancel()
-	addrs, err := p.resolver.Resolve(ctx, host, int32(port))
+	backend, err := p.resolver.Resolve(ctx, host, int32(port))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	var errs []error
-	for _, addr := range addrs {
+	for _, addr := range backend.Addresses {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
 		if err == nil {
-			return conn, nil
+			return conn, backend.Cut, nil
 		}
 		errs = append(errs, err)
 	}
-	return nil, fmt.Errorf("no process behind %s accepts: %w", target, errors.Join(errs...))
+	return nil, nil, fmt.Errorf("no process behind %s accepts: %w", target, errors.Join(errs...))
 }
 
 // refuse answers with the reason, also in the status line: that is the part that an apiserver shows to its clients.

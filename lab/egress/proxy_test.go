@@ -17,8 +17,9 @@ import (
 
 type resolverFunc func(host string, port int32) ([]string, error)
 
-func (f resolverFunc) Resolve(_ context.Context, host string, port int32) ([]string, error) {
-	return f(host, port)
+func (f resolverFunc) Resolve(_ context.Context, host string, port int32) (Backend, error) {
+	addrs, err := f(host, port)
+	return Backend{Addresses: addrs}, err
 }
 
 // serve runs a proxy until the test's end and returns it with its socket.

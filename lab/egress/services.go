@@ -32,6 +32,7 @@ type Addresses interface {
 type Services struct {
 	cluster   string
 	addresses Addresses
+	outages   *Outages
 	turn      atomic.Uint32
 
 	mu      sync.Mutex
@@ -44,9 +45,9 @@ type snapshot struct {
 	pods     listers.PodLister
 }
 
-// NewServices returns the resolver of a cluster's Services.
-func NewServices(cluster string, addresses Addresses) *Services {
-	return &Services{cluster: cluster, addresses: addresses, changed: make(chan struct{})}
+// NewServices returns the resolver of a cluster's Services. Nil outages are none.
+func NewServices(cluster string, addresses Addresses, outages *Outages) *Services {
+	return &Services{cluster: cluster, addresses: addresses, outages: outages, changed: make(chan struct{})}
 }
 
 // Watch follows the cluster's Services and Pods until ctx is done. Call it once the apiserver answers.
@@ -92,49 +93,51 @@ func (s *Services) look() (*snapshot, <-chan struct{}) {
 }
 
 // Resolve returns the addresses of the processes behind a Service's address, in turn.
-func (s *Services) Resolve(ctx context.Context, host string, port int32) ([]string, error) {
+func (s *Services) Resolve(ctx context.Context, host string, port int32) (Backend, error) {
 	timer := time.NewTimer(catchUp)
 	defer timer.Stop()
 	for {
 		known, changed := s.look()
-		addrs, err := s.find(known, host, port)
+		name, addrs, err := s.find(known, host, port)
 		if err == nil {
+			cut, err := s.outages.admit(s.cluster, name)
 			first := int(s.turn.Add(1)) % len(addrs)
-			return slices.Concat(addrs[first:], addrs[:first]), nil
+			return Backend{Addresses: slices.Concat(addrs[first:], addrs[:first]), Cut: cut}, err
 		}
 		select {
 		case <-changed:
 		case <-timer.C:
-			return nil, err
+			return Backend{}, err
 		case <-ctx.Done():
-			return nil, err
+			return Backend{}, err
 		}
 	}
 }
 
-func (s *Services) find(known *snapshot, host string, port int32) ([]string, error) {
+// find returns the name of the Service at an address, as namespace/name, and the addresses of the processes behind it: one at least.
+func (s *Services) find(known *snapshot, host string, port int32) (name string, addrs []string, err error) {
 	if known == nil {
-		return nil, fmt.Errorf("the Services of cluster %s have not been read yet", s.cluster)
+		return "", nil, fmt.Errorf("the Services of cluster %s have not been read yet", s.cluster)
 	}
 	service, err := serviceAt(known.services, host)
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
-	name := service.Namespace + "/" + service.Name
+	name = service.Namespace + "/" + service.Name
 	i := slices.IndexFunc(service.Spec.Ports, func(p corev1.ServicePort) bool { return p.Port == port })
 	switch {
 	case i < 0:
-		return nil, fmt.Errorf("Service %s has no port %d", name, port)
+		return "", nil, fmt.Errorf("Service %s has no port %d", name, port)
 	case len(service.Spec.Selector) == 0:
-		return nil, fmt.Errorf("Service %s selects no Pods", name)
+		return "", nil, fmt.Errorf("Service %s selects no Pods", name)
 	}
 	selector := labels.SelectorFromSet(service.Spec.Selector)
 	pods, err := known.pods.Pods(service.Namespace).List(selector)
 	if err != nil {
-		return nil, fmt.Errorf("Pods of Service %s: %w", name, err)
+		return "", nil, fmt.Errorf("Pods of Service %s: %w", name, err)
 	}
 	slices.SortFunc(pods, func(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
-	var addrs, unfit []string
+	var unfit []string
 	for _, pod := range pods {
 		addr, why := s.addressOf(pod, service.Spec.Ports[i])
 		if why != "" {
@@ -145,11 +148,11 @@ func (s *Services) find(known *snapshot, host string, port int32) ([]string, err
 	}
 	switch {
 	case len(addrs) > 0:
-		return addrs, nil
+		return name, addrs, nil
 	case len(unfit) > 0:
-		return nil, fmt.Errorf("Service %s has no Pod that can be reached: %s", name, strings.Join(unfit, "; "))
+		return "", nil, fmt.Errorf("Service %s has no Pod that can be reached: %s", name, strings.Join(unfit, "; "))
 	default:
-		return nil, fmt.Errorf("Service %s has no Pod: none in namespace %s matches %s", name, service.Namespace, selector)
+		return "", nil, fmt.Errorf("Service %s has no Pod: none in namespace %s matches %s", name, service.Namespace, selector)
 	}
 }
 

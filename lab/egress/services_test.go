@@ -47,7 +47,7 @@ func pod(name string, ready bool) *corev1.Pod {
 func resolver(t *testing.T, known addresses, objects ...runtime.Object) (*Services, *fake.Clientset) {
 	t.Helper()
 	api := fake.NewClientset(objects...)
-	s := NewServices("c", known)
+	s := NewServices("c", known, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Watch(ctx, api) }()
@@ -101,7 +101,8 @@ func TestResolve(t *testing.T) {
 		{host: "127.1.0.9", port: 443, err: "no Service has the address 127.1.0.9"},
 		{host: "hook.ns.svc", port: 443, err: "is no IP address"},
 	} {
-		got, err := s.Resolve(t.Context(), tt.host, tt.port)
+		backend, err := s.Resolve(t.Context(), tt.host, tt.port)
+		got := backend.Addresses
 		slices.Sort(got)
 		if tt.err == "" && (err != nil || !slices.Equal(got, tt.want)) {
 			t.Errorf("%s:%d: %v, %v; want %v", tt.host, tt.port, got, err, tt.want)
@@ -117,7 +118,7 @@ func TestResolve(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		first[got[0]] = true
+		first[got.Addresses[0]] = true
 	}
 	if len(first) != 2 {
 		t.Errorf("first came only %v", first)
@@ -142,7 +143,7 @@ func TestResolveWaitsForWhatIsJustComing(t *testing.T) {
 }
 
 func TestResolveBeforeWatch(t *testing.T) {
-	_, err := NewServices("c", addresses{}).Resolve(t.Context(), "127.1.0.1", 443)
+	_, err := NewServices("c", addresses{}, nil).Resolve(t.Context(), "127.1.0.1", 443)
 	if err == nil || !strings.Contains(err.Error(), "have not been read yet") {
 		t.Errorf("%v", err)
 	}

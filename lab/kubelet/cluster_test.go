@@ -30,7 +30,7 @@ import (
 func TestCluster(t *testing.T) {
 	const node, ns = "node-1", "default"
 	registry := NewRegistry()
-	services := egress.NewServices("test", registry)
+	services := egress.NewServices("test", registry, nil)
 	proxy := egress.New(services, nil)
 	socket := filepath.Join(shortDir(t), "egress.sock")
 	listener, err := egress.Listen(socket)

@@ -13,6 +13,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"math/big"
 	"net"
@@ -154,6 +155,31 @@ func (c *CA) Issue(r Request) (Pair, error) {
 		return Pair{}, fmt.Errorf("sign certificate %q by %q: %w", r.CommonName, c.cert.Subject.CommonName, err)
 	}
 	return encode(der, key)
+}
+
+// Reissue signs a certificate that this authority has signed once more, for the same key, name and length of time, to be good until
+// a time that may have passed. Both are in PEM.
+func (c *CA) Reissue(signed []byte, until time.Time) ([]byte, error) {
+	block, _ := pem.Decode(signed)
+	if block == nil {
+		return nil, errors.New("sign a certificate once more: it is not in PEM")
+	}
+	template, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("sign a certificate once more: %w", err)
+	}
+	if err := template.CheckSignatureFrom(c.cert); err != nil {
+		return nil, fmt.Errorf("sign certificate %q once more: %q has not signed it: %w", template.Subject.CommonName, c.cert.Subject.CommonName, err)
+	}
+	if template.SerialNumber, err = newSerial(); err != nil {
+		return nil, err
+	}
+	template.NotBefore, template.NotAfter = until.Add(-template.NotAfter.Sub(template.NotBefore)), until
+	der, err := x509.CreateCertificate(rand.Reader, template, c.cert, template.PublicKey, c.key)
+	if err != nil {
+		return nil, fmt.Errorf("sign certificate %q once more: %w", template.Subject.CommonName, err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
 }
 
 // NewServiceAccountKey makes an RSA key that signs service account tokens, in PEM: kube-apiserver's tokens are RS256 by

@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"io"
 	"math/big"
 	"net"
@@ -53,6 +54,49 @@ func TestIssuedCertificatesServeAndAuthenticate(t *testing.T) {
 	if res, err := hc.Get(srv.URL); err == nil {
 		res.Body.Close()
 		t.Error("a name that is not in the certificate was accepted")
+	}
+}
+
+// A certificate that is signed once more is of the same name and key, until another time.
+func TestReissue(t *testing.T) {
+	ca, err := NewCA("lab")
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := ca.Issue(Request{CommonName: "jane", Organizations: []string{"system:masters"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	until := time.Now().Add(-time.Hour).Truncate(time.Second)
+	expired, err := ca.Reissue(first.Cert, until)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := Pair{Cert: expired, Key: first.Key}.TLS()
+	if err != nil {
+		t.Fatalf("the key does not fit any more: %v", err)
+	}
+	subject := pair.Leaf.Subject
+	if !pair.Leaf.NotAfter.Equal(until) || !pair.Leaf.NotBefore.Before(until) || subject.CommonName != "jane" || subject.Organization[0] != "system:masters" {
+		t.Errorf("it is good from %v to %v, for %v", pair.Leaf.NotBefore, pair.Leaf.NotAfter, subject)
+	}
+	opts := x509.VerifyOptions{Roots: ca.Pool(), CurrentTime: time.Now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+	var invalid x509.CertificateInvalidError
+	if _, err := pair.Leaf.Verify(opts); !errors.As(err, &invalid) || invalid.Reason != x509.Expired {
+		t.Errorf("it verifies as %v", err)
+	}
+	opts.CurrentTime = until.Add(-time.Minute)
+	opts.Roots = x509.NewCertPool()
+	opts.Roots.AddCert(pair.Leaf) // its own time alone: the authority is younger
+	if _, err := pair.Leaf.Verify(opts); err != nil {
+		t.Errorf("a minute before its end it verifies as %v", err)
+	}
+	other, err := NewCA("other")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := other.Reissue(first.Cert, until); err == nil {
+		t.Error("an authority signs what is not its own")
 	}
 }
 

@@ -126,6 +126,9 @@ func environment() []string {
 // Endpoint is the URL of an apiserver that binds an address.
 func Endpoint(address string) string { return "https://" + net.JoinHostPort(address, APIPort) }
 
+// CA is the cluster's authority.
+func (p *Plane) CA() *pki.CA { return p.cfg.CA }
+
 // Endpoint returns the apiserver's own URL.
 func (p *Plane) Endpoint() string { return Endpoint(p.cfg.Address) }
 
@@ -153,6 +156,24 @@ func (p *Plane) Ready(ctx context.Context) error {
 
 // RestartAPI ends the apiserver and starts it again, as the upgrade of a static Pod would. It does not wait until it is ready.
 func (p *Plane) RestartAPI(ctx context.Context) error { return p.api.Restart(ctx, apiGrace) }
+
+// HoldAPI kills the apiserver and keeps it from being started again until release is called.
+func (p *Plane) HoldAPI(ctx context.Context) (release func(), err error) { return p.api.Hold(ctx, 0) }
+
+// FreezeAPI has the apiserver accept connections and not answer, until thaw is called.
+func (p *Plane) FreezeAPI() (thaw func()) { return p.api.Freeze() }
+
+// AwaitAPI waits until the apiserver is ready, however often it has ended.
+func (p *Plane) AwaitAPI(ctx context.Context) error {
+	for {
+		before, _ := p.api.Ends()
+		err := p.awaitAPI(ctx)
+		after, _ := p.api.Ends()
+		if err == nil || after == before || ctx.Err() != nil {
+			return err
+		}
+	}
+}
 
 // apiGrace is short: what an apiserver would still finish in a minute of its own, its clients retry.
 const apiGrace = 2 * time.Second

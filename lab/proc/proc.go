@@ -215,6 +215,7 @@ func (p *Process) Exit() (exit Exit, ok bool) {
 func (p *Process) Stop(ctx context.Context, grace time.Duration) error {
 	if grace > 0 {
 		p.signal(syscall.SIGTERM)
+		p.signal(syscall.SIGCONT) // one that is frozen would not hear it
 		timer := time.NewTimer(grace)
 		defer timer.Stop()
 		select {

@@ -27,6 +27,7 @@ type Service struct {
 	again   chan struct{} // closed when current is replaced
 	ends    int
 	last    Exit
+	holds   []chan struct{} // each closed when its holder lets the program go
 }
 
 // Keep starts a program and keeps it running.
@@ -68,6 +69,13 @@ func (v *Service) keep(ctx context.Context, p *Process) {
 		case <-timer.C:
 		}
 		pause = min(2*pause, lastPause)
+		for held := v.held(); held != nil; held = v.held() {
+			select {
+			case <-ctx.Done():
+				return
+			case <-held:
+			}
+		}
 		next, err := v.super.Start(v.spec)
 		if err != nil {
 			return // the supervisor is stopping, or the program is gone: the log of the last run stays

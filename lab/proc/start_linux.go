@@ -53,6 +53,12 @@ func awaitExit(pid int) bool {
 	}
 }
 
+// awaitStop returns once every thread of a process that was told to stop has, or it has ended.
+func awaitStop(pid int) {
+	for unix.Waitid(unix.P_PID, pid, nil, unix.WSTOPPED|unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
+	}
+}
+
 // reapGroup waits for what is left of a group that was killed. As the first process of a PID namespace the daemon is the parent of
 // every orphan in it; else this finds nobody.
 func reapGroup(pgid int) {

@@ -23,3 +23,6 @@ func awaitExit(int) bool { return false }
 
 // reapGroup does nothing: orphans belong to the system's first process.
 func reapGroup(int) {}
+
+// awaitStop has nothing to wait on: a process stops soon after it was told to.
+func awaitStop(int) {}

@@ -230,7 +230,7 @@ func TestCluster(t *testing.T) {
 		}
 	})
 	t.Run("restart of a kube-apiserver", func(t *testing.T) {
-		if err := x.RestartAPIServer(t.Context(), 1); err != nil {
+		if err := x.Plane(1).RestartAPI(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		await(t, patience, "its answer", func() error {

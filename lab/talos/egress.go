@@ -21,7 +21,7 @@ type egressProxy struct {
 func (y *system) serveEgress(ctx context.Context) (*egressProxy, error) {
 	p := &egressProxy{
 		socket:   filepath.Join(y.talos.config.SocketDir, fmt.Sprintf("egress-%d.sock", y.id)),
-		services: egress.NewServices(y.config.Cluster().Name(), y.talos.config.Registry),
+		services: egress.NewServices(y.config.Cluster().Name(), y.talos.config.Registry, y.talos.config.Outages),
 	}
 	l, err := egress.Listen(p.socket)
 	if err != nil {

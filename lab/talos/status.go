@@ -52,7 +52,7 @@ func (t *Talos) Status() []Status {
 
 // AdminKubeconfig returns an administrator's kubeconfig for the kube-apiserver of a server; ok is false while it is not ready.
 func (t *Talos) AdminKubeconfig(serverID int64) (kubeconfig []byte, ok bool, err error) {
-	p := t.planeOf(serverID)
+	p := t.Plane(serverID)
 	if p == nil {
 		return nil, false, nil
 	}

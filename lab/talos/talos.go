@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/lab/cloud"
+	"github.com/slipway-k8s/slipway/lab/egress"
 	"github.com/slipway-k8s/slipway/lab/kubelet"
 	"github.com/slipway-k8s/slipway/lab/plane"
 	"github.com/slipway-k8s/slipway/lab/proc"
@@ -39,6 +40,8 @@ type Config struct {
 	Listen func(ctx context.Context, addr string) (net.Listener, error)
 	// Registry is shared by all kubelets of the lab.
 	Registry *kubelet.Registry
+	// Outages are Services that are not to answer; by default none.
+	Outages *egress.Outages
 	// Programs maps images to executables, for the Pods of workload clusters.
 	Programs []kubelet.Program
 	// PodEnv is the environment that every Pod's process gets.
@@ -184,17 +187,8 @@ func (t *Talos) AddressesChanged(_ context.Context, hardware cloud.Server) error
 	return nil
 }
 
-// RestartAPIServer ends a server's kube-apiserver and starts it again: a fault on demand. Where none is ready it says so.
-func (t *Talos) RestartAPIServer(ctx context.Context, serverID int64) error {
-	p := t.planeOf(serverID)
-	if p == nil {
-		return fmt.Errorf("restart the kube-apiserver of server %d: none is ready there", serverID)
-	}
-	return p.RestartAPI(ctx)
-}
-
-// planeOf returns the ready control plane of a server, else nil.
-func (t *Talos) planeOf(serverID int64) *plane.Plane {
+// Plane returns the ready control plane of a server, else nil.
+func (t *Talos) Plane(serverID int64) *plane.Plane {
 	s := t.server(serverID)
 	if s == nil {
 		return nil

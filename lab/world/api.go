@@ -67,6 +67,7 @@ func (w *World) handler() http.Handler {
 	handle("PUT /v1/images/{name}", func(r *http.Request) (any, error) {
 		return struct{}{}, w.ensureImage(r.PathValue("name"))
 	})
+	w.faults.serve(handle)
 	handle("POST /v1/down", func(r *http.Request) (any, error) {
 		defer w.endOnce.Do(func() { close(w.down) })
 		return struct{}{}, w.stop()
@@ -92,7 +93,7 @@ func reply(rw http.ResponseWriter, answer any, err error) {
 		status = http.StatusInternalServerError
 		var request requestError
 		switch {
-		case errors.Is(err, errNotFound):
+		case errors.Is(err, errNotFound), errors.Is(err, errNoFault):
 			status = http.StatusNotFound
 		case errors.As(err, &request):
 			status = http.StatusBadRequest

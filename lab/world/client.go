@@ -1,13 +1,16 @@
 package world
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"net/http"
+	"strconv"
 	"syscall"
 )
 
@@ -35,41 +38,67 @@ func NewClient(dir string) *Client {
 
 // Info asks what the command needs to know.
 func (c *Client) Info(ctx context.Context) (info Info, err error) {
-	return info, c.do(ctx, http.MethodGet, "/v1/info", &info)
+	return info, c.do(ctx, http.MethodGet, "/v1/info", nil, &info)
 }
 
 // Status asks what runs.
 func (c *Client) Status(ctx context.Context) (status Status, err error) {
-	return status, c.do(ctx, http.MethodGet, "/v1/status", &status)
+	return status, c.do(ctx, http.MethodGet, "/v1/status", nil, &status)
 }
 
 // EnsureManagement makes sure that a management cluster is there and ready.
 func (c *Client) EnsureManagement(ctx context.Context, name string) (m Management, err error) {
-	return m, c.do(ctx, http.MethodPut, "/v1/management/"+name, &m)
+	return m, c.do(ctx, http.MethodPut, "/v1/management/"+name, nil, &m)
 }
 
 // Management asks for a management cluster.
 func (c *Client) Management(ctx context.Context, name string) (m Management, err error) {
-	return m, c.do(ctx, http.MethodGet, "/v1/management/"+name, &m)
+	return m, c.do(ctx, http.MethodGet, "/v1/management/"+name, nil, &m)
 }
 
 // DeleteManagement removes a management cluster, if there is one.
 func (c *Client) DeleteManagement(ctx context.Context, name string) error {
-	return c.do(ctx, http.MethodDelete, "/v1/management/"+name, nil)
+	return c.do(ctx, http.MethodDelete, "/v1/management/"+name, nil, nil)
 }
 
 // EnsureImage makes sure that the simulated project has the snapshots of a Talos image.
 func (c *Client) EnsureImage(ctx context.Context, name string) error {
-	return c.do(ctx, http.MethodPut, "/v1/images/"+name, nil)
+	return c.do(ctx, http.MethodPut, "/v1/images/"+name, nil, nil)
 }
 
 // Down ends the lab. It returns when everything that the lab started is gone.
 func (c *Client) Down(ctx context.Context) error {
-	return c.do(ctx, http.MethodPost, "/v1/down", nil)
+	return c.do(ctx, http.MethodPost, "/v1/down", nil, nil)
 }
 
-func (c *Client) do(ctx context.Context, method, path string, answer any) error {
-	req, err := http.NewRequestWithContext(ctx, method, "http://lab"+path, nil)
+// AddFault has something go wrong.
+func (c *Client) AddFault(ctx context.Context, f Fault) (begun InForce, err error) {
+	return begun, c.do(ctx, http.MethodPost, "/v1/faults", f, &begun)
+}
+
+// Faults asks for the faults in force, by number.
+func (c *Client) Faults(ctx context.Context) ([]InForce, error) {
+	var answer struct{ Faults []InForce }
+	err := c.do(ctx, http.MethodGet, "/v1/faults", nil, &answer)
+	return answer.Faults, err
+}
+
+// RemoveFault ends a fault. It returns when it has ended.
+func (c *Client) RemoveFault(ctx context.Context, id int64) error {
+	return c.do(ctx, http.MethodDelete, "/v1/faults/"+strconv.FormatInt(id, 10), nil, nil)
+}
+
+// do asks with a body in JSON (nil: none), and reads the answer (nil: not).
+func (c *Client) do(ctx context.Context, method, path string, body, answer any) error {
+	var said io.Reader
+	if body != nil {
+		b, err := json.Marshal(body)
+		if err != nil {
+			return err
+		}
+		said = bytes.NewReader(b)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, "http://lab"+path, said)
 	if err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ func (w *World) startCloud(ctx context.Context, api net.Listener) (err error) {
 	w.talos, err = talos.New(talos.Config{
 		Dir: w.path("servers"), ClustersDir: w.path("clusters"), SocketDir: w.sockets,
 		Bin: w.cfg.Bin, Lab: w.cfg.Lab,
-		Processes: w.processes, Listen: w.cfg.Network.Listen, Registry: w.registry,
+		Processes: w.processes, Listen: w.cfg.Network.Listen, Registry: w.registry, Outages: w.outages,
 		Programs: w.programs, PodEnv: w.podEnv(),
 		Latency:    w.cfg.Latency.talos(),
 		PoweredOff: off,

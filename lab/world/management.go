@@ -40,6 +40,17 @@ func (m *management) nodeName() string { return m.spec.Name + "-control-plane" }
 func (m *management) address() string {
 	return m.world.state.slot().managementAddress(m.spec.Index).String()
 }
+
+// ready says whether the cluster's start has ended well.
+func (m *management) ready() bool {
+	select {
+	case <-m.started:
+		return m.err == nil
+	default:
+		return false
+	}
+}
+
 func (m *management) dir() string { return m.world.path("management", m.spec.Name) }
 
 // start brings the cluster up, or back with all that it held. Whatever it started before a failure, stop ends.
@@ -52,7 +63,7 @@ func (m *management) start(ctx context.Context) error {
 	if m.expose, err = w.cfg.Network.Expose(ctx, net.JoinHostPort(m.address(), plane.APIPort)); err != nil {
 		return err
 	}
-	services := egress.NewServices(m.name(), w.registry)
+	services := egress.NewServices(m.name(), w.registry, w.outages)
 	socket, err := m.startEgress(ctx, services)
 	if err != nil {
 		return err

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/lab/cloud"
+	"github.com/slipway-k8s/slipway/lab/egress"
 	"github.com/slipway-k8s/slipway/lab/kubelet"
 	"github.com/slipway-k8s/slipway/lab/netns"
 	"github.com/slipway-k8s/slipway/lab/pki"
@@ -54,6 +55,8 @@ type World struct {
 	processes *proc.Supervisor
 	registry  *kubelet.Registry
 	programs  []kubelet.Program
+	outages   *egress.Outages
+	faults    *faults
 
 	offer       repository.Contents // providers and charts
 	cloud       *cloud.Cloud
@@ -91,7 +94,8 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	if err != nil {
 		return err
 	}
-	w := &World{cfg: cfg, started: time.Now(), processes: proc.New(), registry: kubelet.NewRegistry(), programInfo: programs, down: make(chan struct{})}
+	w := &World{cfg: cfg, started: time.Now(), processes: proc.New(), registry: kubelet.NewRegistry(), outages: egress.NewOutages(), programInfo: programs, down: make(chan struct{})}
+	w.faults = newFaults(w)
 	w.programs = append(append(w.programs, cfg.Images...), kubelet.DefaultPrograms()...)
 	// Whatever happens below, no process outlives the lab.
 	defer func() { err = errors.Join(err, w.processes.StopAll(context.WithoutCancel(ctx), 0)) }()
@@ -166,6 +170,7 @@ func (w *World) stop() error {
 
 func (w *World) stopParts() error {
 	w.cfg.Log.Info("the lab ends")
+	w.faults.stop()
 	ctx, cancel := context.WithTimeout(context.Background(), stopDeadline)
 	defer cancel()
 	var (

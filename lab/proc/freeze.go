@@ -1,0 +1,49 @@
+package proc
+
+import (
+	"context"
+	"slices"
+	"syscall"
+	"time"
+)
+
+// Freeze has the system run the process and its group no more until thaw is called (SIGSTOP): its sockets stay, and nobody answers
+// on them. It returns once the process stands still, or has ended.
+func (p *Process) Freeze() (thaw func()) {
+	p.signal(syscall.SIGSTOP)
+	awaitStop(p.PID())
+	return func() { p.signal(syscall.SIGCONT) }
+}
+
+// Freeze freezes the present run; one that was started meanwhile is not frozen.
+func (v *Service) Freeze() (thaw func()) { return v.Process().Freeze() }
+
+// Hold ends the present run as Process.Stop does and keeps the program from being started again until release is called, once.
+func (v *Service) Hold(ctx context.Context, grace time.Duration) (release func(), err error) {
+	free := make(chan struct{})
+	v.mu.Lock()
+	v.holds = append(v.holds, free)
+	p := v.current
+	v.mu.Unlock()
+	release = func() {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		v.holds = slices.DeleteFunc(v.holds, func(o chan struct{}) bool { return o == free })
+		close(free)
+	}
+	if err := p.Stop(ctx, grace); err != nil {
+		release()
+		return nil, err
+	}
+	return release, nil
+}
+
+// held is closed when one that holds the program lets it go; nil: nobody holds it.
+func (v *Service) held() <-chan struct{} {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if len(v.holds) == 0 {
+		return nil
+	}
+	return v.holds[0]
+}

@@ -1,0 +1,84 @@
+package world
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/slipway-k8s/slipway/lab/pki"
+)
+
+// expiredFor is how long ago a certificate that a fault makes expired: beyond any doubt about clocks.
+const expiredFor = time.Hour
+
+// expireKubeconfig has a kubeconfig's client certificate be one that has expired. The cluster's own kube-apiserver refuses it.
+func (w *World) expireKubeconfig(f *Fault) (effect, error) {
+	if !filepath.IsAbs(f.File) {
+		return effect{}, requestError{fmt.Errorf("file %q: give an absolute path", f.File)}
+	}
+	ca, err := w.authority(f.Cluster)
+	if err != nil {
+		return effect{}, err
+	}
+	valid, err := os.ReadFile(f.File)
+	if err != nil {
+		return effect{}, requestError{fmt.Errorf("the kubeconfig: %w", err)}
+	}
+	expired, err := expire(valid, ca)
+	if err != nil {
+		return effect{}, requestError{fmt.Errorf("the kubeconfig %s: %w", f.File, err)}
+	}
+	if err := pki.WriteFile(f.File, expired); err != nil {
+		return effect{}, err
+	}
+	undo := func() {
+		now, err := os.ReadFile(f.File)
+		if err == nil && bytes.Equal(now, expired) {
+			err = pki.WriteFile(f.File, valid)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			w.cfg.Log.Error("a kubeconfig is not as it was", "file", f.File, "reason", err)
+		}
+	}
+	return effect{undo: undo}, nil
+}
+
+// authority finds the one that signs for a cluster's users.
+func (w *World) authority(cluster string) (*pki.CA, error) {
+	if m := w.managements.find(cluster); m != nil && m.ready() {
+		return m.plane.CA(), nil
+	}
+	for _, t := range w.talos.Status() {
+		if p := w.talos.Plane(t.ID); p != nil && t.Cluster == cluster {
+			return p.CA(), nil
+		}
+	}
+	return nil, requestError{fmt.Errorf("no kube-apiserver of cluster %q is ready: see lab status", cluster)}
+}
+
+// expire returns a kubeconfig whose present user's certificate has expired.
+func expire(kubeconfig []byte, ca *pki.CA) ([]byte, error) {
+	config, err := clientcmd.Load(kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	context := config.Contexts[config.CurrentContext]
+	if context == nil || config.AuthInfos[context.AuthInfo] == nil {
+		return nil, fmt.Errorf("its current context %q names no user", config.CurrentContext)
+	}
+	user := config.AuthInfos[context.AuthInfo]
+	if len(user.ClientCertificateData) == 0 {
+		return nil, fmt.Errorf("user %s has no certificate in it", context.AuthInfo)
+	}
+	user.ClientCertificateData, err = ca.Reissue(user.ClientCertificateData, time.Now().Add(-expiredFor))
+	if err != nil {
+		return nil, err
+	}
+	return clientcmd.Write(*config)
+}

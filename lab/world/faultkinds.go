@@ -1,0 +1,167 @@
+package world
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"path"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/slipway-k8s/slipway/lab/plane"
+)
+
+// begin brings a fault about. What is chosen by chance is written into f.
+func (w *World) begin(ctx context.Context, f *Fault) (effect, error) {
+	switch f.Kind {
+	case FaultAPIServerRestart:
+		return w.restartAPIServers(ctx, f)
+	case FaultManagementAway:
+		return w.managementAway(f)
+	case FaultWebhookUnready:
+		return w.webhookUnready(f)
+	case FaultVanishServer:
+		return w.vanishServer(ctx, f)
+	case FaultExpiredKubeconfig:
+		return w.expireKubeconfig(f)
+	default:
+		return w.spoilCloud(f)
+	}
+}
+
+// spoilCloud has the simulated cloud suffer a fault of its own.
+func (w *World) spoilCloud(f *Fault) (effect, error) {
+	id, err := w.cloud.InjectFault(f.Fault)
+	if err != nil {
+		return effect{}, requestError{err}
+	}
+	hits, over := w.cloud.FollowFault(id)
+	return effect{undo: func() { w.cloud.RemoveFault(id) }, over: over, hits: hits}, nil
+}
+
+// apiServer is a kube-apiserver that a fault can hit.
+type apiServer struct {
+	name  string // of the cluster or the server
+	plane *plane.Plane
+}
+
+// apiServers finds the ready kube-apiservers of a cluster, by its name, and of servers, by a pattern; both: of the cluster's servers.
+func (w *World) apiServers(cluster, server string) ([]apiServer, error) {
+	if _, err := path.Match(server, ""); err != nil {
+		return nil, requestError{fmt.Errorf("pattern %q: %w", server, err)}
+	}
+	var found []apiServer
+	if m := w.managements.find(cluster); m != nil && server == "" && m.ready() {
+		found = append(found, apiServer{m.name(), m.plane.Plane})
+	}
+	for _, t := range w.talos.Status() {
+		matches, _ := path.Match(server, t.Name)
+		if cluster != "" && t.Cluster != cluster || server != "" && !matches {
+			continue
+		}
+		if p := w.talos.Plane(t.ID); p != nil && (cluster != "" || server != "") {
+			found = append(found, apiServer{t.Name, p})
+		}
+	}
+	if len(found) == 0 {
+		return nil, requestError{fmt.Errorf("no kube-apiserver is ready of cluster %q, server %q: see lab status", cluster, server)}
+	}
+	return found, nil
+}
+
+// chosen is one of several, by a seed.
+func chosen[T any](of []T, seed uint64) T { return of[rand.New(rand.NewPCG(seed, 1)).IntN(len(of))] }
+
+func (w *World) restartAPIServers(ctx context.Context, f *Fault) (effect, error) {
+	hit, err := w.apiServers(f.Cluster, f.Server)
+	if err != nil {
+		return effect{}, err
+	}
+	if f.Server != "" {
+		one := chosen(hit, f.Seed)
+		f.Server, hit = one.name, []apiServer{one}
+	}
+	var releases []func()
+	release := func() {
+		for _, r := range releases {
+			r()
+		}
+		releases = nil
+	}
+	for _, one := range hit {
+		free, err := one.plane.HoldAPI(ctx)
+		if err != nil {
+			release()
+			return effect{}, err
+		}
+		releases = append(releases, free)
+		w.cfg.Log.Info("a kube-apiserver was killed", "of", one.name)
+	}
+	// It ends by itself, once everybody has come back.
+	life, end := context.WithCancel(context.Background())
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		timer := time.NewTimer(time.Duration(f.For))
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-life.Done():
+		}
+		release()
+		for _, one := range hit {
+			if err := one.plane.AwaitAPI(life); err != nil && life.Err() == nil {
+				w.cfg.Log.Error("a kube-apiserver that was killed has not come back", "of", one.name, "reason", err)
+			}
+		}
+	}()
+	return effect{undo: func() { end(); <-over }, over: over, hits: func() int { return len(hit) }, ownTime: true}, nil
+}
+
+func (w *World) managementAway(f *Fault) (effect, error) {
+	if f.Cluster == "" {
+		all := w.managements.list()
+		if len(all) != 1 {
+			return effect{}, requestError{fmt.Errorf("there are %d management clusters: name one with cluster", len(all))}
+		}
+		f.Cluster = all[0].name()
+	}
+	m := w.managements.find(f.Cluster)
+	if m == nil || !m.ready() {
+		return effect{}, requestError{fmt.Errorf("management cluster %q is not there, or not ready: see lab status", f.Cluster)}
+	}
+	return effect{undo: m.plane.FreezeAPI()}, nil
+}
+
+func (w *World) webhookUnready(f *Fault) (effect, error) {
+	for _, pattern := range []string{f.Cluster, f.Service} {
+		if _, err := path.Match(pattern, ""); err != nil {
+			return effect{}, requestError{fmt.Errorf("pattern %q: %w", pattern, err)}
+		}
+	}
+	var hits atomic.Int64
+	end := w.outages.Begin(f.Cluster, f.Service, func() { hits.Add(1) })
+	return effect{undo: end, hits: func() int { return int(hits.Load()) }}, nil
+}
+
+func (w *World) vanishServer(ctx context.Context, f *Fault) (effect, error) {
+	if _, err := path.Match(f.Server, ""); err != nil {
+		return effect{}, requestError{fmt.Errorf("pattern %q: %w", f.Server, err)}
+	}
+	var names []string
+	for _, s := range w.cloud.Servers() {
+		if ok, _ := path.Match(f.Server, s.Name); ok {
+			names = append(names, s.Name)
+		}
+	}
+	if len(names) == 0 {
+		return effect{}, requestError{fmt.Errorf("no server is called %q: see lab status", f.Server)}
+	}
+	slices.Sort(names)
+	f.Server = chosen(names, f.Seed)
+	over := make(chan struct{})
+	close(over)
+	// It has no end, so what has begun is finished.
+	return effect{over: over}, w.cloud.VanishServer(context.WithoutCancel(ctx), f.Server)
+}

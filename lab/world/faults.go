@@ -1,0 +1,297 @@
+package world
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/slipway-k8s/slipway/lab/cloud"
+)
+
+// Fault is something that goes wrong in the world on demand: one of the simulated cloud (its kinds and fields are cloud.Fault's), or
+// one of the kinds below, with these fields. It is in force until it is removed, has hit often enough, or its time has passed. A lab
+// that ends undoes every fault first, and starts without any.
+type Fault struct {
+	cloud.Fault
+	// Cluster is a cluster's name. webhook-unready: a pattern as of path.Match, empty for every cluster. management-away: empty for
+	// the one that there is.
+	Cluster string `json:"cluster,omitempty"`
+	// Service is a pattern of namespace/name of a Service, as of path.Match: "caph-system/*".
+	Service string `json:"service,omitempty"`
+	// File is the absolute path of a kubeconfig.
+	File string `json:"file,omitempty"`
+	// For is how long the fault is in force; zero: until it is removed.
+	For cloud.Duration `json:"for,omitzero"`
+}
+
+// The kinds of faults that are not the simulated cloud's.
+const (
+	// FaultAPIServerRestart kills the kube-apiserver of a management cluster, those of all servers of a cluster, or that of one
+	// Server (a pattern; of several that match one is chosen, by Seed), and starts it again: at once, or after For. It ends by
+	// itself when they are ready again.
+	FaultAPIServerRestart cloud.FaultKind = "apiserver-restart"
+	// FaultManagementAway freezes a management cluster's kube-apiserver: connections are accepted, and nobody answers.
+	FaultManagementAway cloud.FaultKind = "management-away"
+	// FaultWebhookUnready has the webhooks behind the Services that match refuse connections.
+	FaultWebhookUnready cloud.FaultKind = "webhook-unready"
+	// FaultVanishServer takes a Server (a pattern; of several that match one is chosen, by Seed) away, machine and record, without
+	// a request or an action.
+	FaultVanishServer cloud.FaultKind = "vanish-server"
+	// FaultExpiredKubeconfig puts a client certificate that expired an hour ago into the kubeconfig File of a Cluster: of the same
+	// name and key, signed by the cluster's own authority. At its end the file is as it was, unless somebody has written it since.
+	FaultExpiredKubeconfig cloud.FaultKind = "expired-kubeconfig"
+)
+
+// InForce is a fault as GET /v1/faults lists it.
+type InForce struct {
+	ID int64 `json:"id"`
+	Fault
+	Hits  int       `json:"hits"` // so far
+	Since time.Time `json:"since"`
+	Until time.Time `json:"until,omitzero"` // zero: it ends otherwise
+}
+
+// faultFields says which fields each kind takes besides kind and for, as JSON names them; the first ones it needs.
+var faultFields = map[cloud.FaultKind]struct{ needs, takes []string }{
+	cloud.FaultOutOfStock:  {takes: []string{"serverType", "location", "skip", "times", "probability", "seed"}},
+	cloud.FaultRateLimit:   {takes: append([]string{"delay"}, requestFields...)},
+	cloud.FaultError:       {takes: append([]string{"status", "code", "message"}, requestFields...)},
+	cloud.FaultLostReply:   {takes: requestFields},
+	cloud.FaultTimeout:     {takes: append([]string{"delay"}, requestFields...)},
+	cloud.FaultReset:       {takes: requestFields},
+	cloud.FaultActionError: {takes: []string{"command", "code", "message", "skip", "times", "probability", "seed"}},
+	cloud.FaultSlowBoot:    {needs: []string{"delay"}, takes: []string{"server", "skip", "times", "probability", "seed"}},
+	cloud.FaultStaleLists:  {needs: []string{"delay"}, takes: requestFields},
+	FaultAPIServerRestart:  {takes: []string{"cluster", "server", "seed"}},
+	FaultManagementAway:    {takes: []string{"cluster"}},
+	FaultWebhookUnready:    {needs: []string{"service"}, takes: []string{"cluster"}},
+	FaultVanishServer:      {needs: []string{"server"}, takes: []string{"seed"}},
+	FaultExpiredKubeconfig: {needs: []string{"cluster", "file"}},
+}
+
+var requestFields = []string{"method", "path", "actor", "skip", "times", "probability", "seed"}
+
+// check refuses a kind that there is not, and fields that the kind has nothing to do with.
+func (f Fault) check() error {
+	fields, known := faultFields[f.Kind]
+	if !known {
+		kinds := slices.Sorted(maps.Keys(faultFields))
+		return fmt.Errorf("there is no fault %q: there are %s", f.Kind, join(kinds))
+	}
+	b, err := json.Marshal(f)
+	if err != nil {
+		return err
+	}
+	var given map[string]any
+	if err := json.Unmarshal(b, &given); err != nil {
+		return err
+	}
+	takes := slices.Concat(fields.needs, fields.takes, []string{"for"})
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		if name != "kind" && !slices.Contains(takes, name) {
+			return fmt.Errorf("%s has no %s: it takes %s", f.Kind, name, join(takes))
+		}
+	}
+	for _, name := range fields.needs {
+		if _, ok := given[name]; !ok {
+			return fmt.Errorf("%s needs %s: it takes %s", f.Kind, name, join(takes))
+		}
+	}
+	if f.For < 0 {
+		return fmt.Errorf("%s for %s: a time cannot be negative", f.Kind, time.Duration(f.For))
+	}
+	return nil
+}
+
+func join[S ~string](words []S) string {
+	var b strings.Builder
+	for i, w := range words {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(string(w))
+	}
+	return b.String()
+}
+
+// effect is what a fault has begun.
+type effect struct {
+	undo func()          // ends it; nil: there is nothing to end
+	over <-chan struct{} // closed when it has ended by itself; nil: it does not
+	hits func() int      // so far; nil: one
+	// ownTime is true where the fault itself knows what For means.
+	ownTime bool
+}
+
+// ended says whether it has ended by itself.
+func (e effect) ended() bool {
+	select {
+	case <-e.over:
+		return true
+	default:
+		return false
+	}
+}
+
+// faults are those in force, and the only way to get there.
+type faults struct {
+	world *World
+
+	mu      sync.Mutex
+	last    int64
+	all     map[int64]*inForce
+	stopped bool
+}
+
+type inForce struct {
+	InForce
+	effect effect
+	remove chan struct{} // closed once, to end it
+	gone   chan struct{} // closed when it has ended
+	once   sync.Once
+}
+
+func newFaults(w *World) *faults { return &faults{world: w, all: map[int64]*inForce{}} }
+
+// errNoFault is the answer to a number that no fault in force has.
+var errNoFault = errors.New("there is no such fault in force")
+
+// add brings a fault into force and returns it as it is: with what was chosen.
+func (s *faults) add(ctx context.Context, f Fault) (InForce, error) {
+	if err := f.check(); err != nil {
+		return InForce{}, requestError{err}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock() // one after the other, so that none begins while the lab ends
+	if s.stopped {
+		return InForce{}, errStopping
+	}
+	begun, err := s.world.begin(ctx, &f)
+	if err != nil {
+		return InForce{}, fmt.Errorf("fault %s: %w", f.Kind, err)
+	}
+	s.last++
+	one := &inForce{InForce: InForce{ID: s.last, Fault: f, Since: time.Now()}, effect: begun, remove: make(chan struct{}), gone: make(chan struct{})}
+	if f.For > 0 && !begun.ownTime {
+		one.Until = one.Since.Add(time.Duration(f.For))
+	}
+	s.all[one.ID] = one
+	s.world.cfg.Log.Info("a fault is in force", one.attributes()...)
+	go s.keep(one)
+	return one.seen(), nil
+}
+
+// attributes are what the lab's log says of a fault.
+func (f *inForce) attributes() []any {
+	b, _ := json.Marshal(f.Fault) // it was checked by the same way
+	return []any{"fault", f.ID, "is", string(b)}
+}
+
+func (f *inForce) seen() InForce {
+	seen := f.InForce
+	seen.Hits = 1
+	if f.effect.hits != nil {
+		seen.Hits = f.effect.hits()
+	}
+	return seen
+}
+
+// keep ends a fault when its time has come.
+func (s *faults) keep(f *inForce) {
+	var expired <-chan time.Time
+	if !f.Until.IsZero() {
+		timer := time.NewTimer(time.Until(f.Until))
+		defer timer.Stop()
+		expired = timer.C
+	}
+	select {
+	case <-f.remove:
+	case <-expired:
+	case <-f.effect.over:
+	}
+	if f.effect.undo != nil {
+		f.effect.undo()
+	}
+	seen := f.seen()
+	s.world.cfg.Log.Info("a fault has ended", append(f.attributes(), "hits", seen.Hits)...)
+	s.mu.Lock()
+	delete(s.all, f.ID)
+	s.mu.Unlock()
+	close(f.gone)
+}
+
+// list returns the faults in force, by number.
+func (s *faults) list() []InForce {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := make([]InForce, 0, len(s.all))
+	for _, f := range s.all {
+		if !f.effect.ended() {
+			list = append(list, f.seen())
+		}
+	}
+	slices.SortFunc(list, func(a, b InForce) int { return cmp.Compare(a.ID, b.ID) })
+	return list
+}
+
+// end ends a fault and returns when it has.
+func (s *faults) end(id int64) error {
+	s.mu.Lock()
+	f := s.all[id]
+	s.mu.Unlock()
+	if f == nil {
+		return fmt.Errorf("fault %d: %w", id, errNoFault)
+	}
+	f.once.Do(func() { close(f.remove) })
+	<-f.gone
+	return nil
+}
+
+// stop ends all faults and lets none begin.
+func (s *faults) stop() {
+	s.mu.Lock()
+	s.stopped = true
+	all := slices.Collect(maps.Values(s.all))
+	s.mu.Unlock()
+	for _, f := range all {
+		f.once.Do(func() { close(f.remove) })
+	}
+	for _, f := range all {
+		<-f.gone
+	}
+}
+
+// serve adds the calls to the control API.
+func (s *faults) serve(handle func(pattern string, do func(*http.Request) (any, error))) {
+	handle("POST /v1/faults", func(r *http.Request) (any, error) {
+		var f Fault
+		decoder := json.NewDecoder(http.MaxBytesReader(nil, r.Body, largestFault))
+		decoder.DisallowUnknownFields()
+		if err := decoder.Decode(&f); err != nil {
+			return nil, requestError{fmt.Errorf("read the fault: %w", err)}
+		}
+		return s.add(r.Context(), f)
+	})
+	handle("GET /v1/faults", func(*http.Request) (any, error) {
+		return map[string][]InForce{"faults": s.list()}, nil
+	})
+	handle("DELETE /v1/faults/{id}", func(r *http.Request) (any, error) {
+		id, err := strconv.ParseInt(r.PathValue("id"), 10, 64)
+		if err != nil {
+			return nil, requestError{fmt.Errorf("fault %q: it has a number", r.PathValue("id"))}
+		}
+		return struct{}{}, s.end(id)
+	})
+}
+
+// largestFault bounds the description of a fault, in bytes.
+const largestFault = 64 << 10
