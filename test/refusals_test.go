@@ -38,6 +38,8 @@ func TestRefusals(t *testing.T) {
 		{name: "an unknown flag", args: []string{"--labb"}, exit: 2, says: []string{"labb"}},
 		{name: "a file that is not there", args: []string{"--lab", "--config", "nowhere.yaml"}, exit: 2, says: []string{"nowhere.yaml"}},
 		{name: "a token as an argument", args: []string{"HCLOUD_TOKEN=abc"}, exit: 2, says: []string{"HCLOUD_TOKEN"}},
+		{name: "a crash at no point", args: []string{"--lab"}, env: []string{"SLIPWAY_CRASH=after hetzner create firewalls/k8s#1"}, exit: 2, says: []string{"SLIPWAY_CRASH", "before, applied, replied, torn, saved"}},
+		{name: "a crash at no call", args: []string{"status"}, env: []string{"SLIPWAY_CRASH=before firewalls/k8s"}, exit: 2, says: []string{"SLIPWAY_CRASH", "<world> <verb> <object>#<nth>"}},
 		{name: "no token", args: nil, exit: 2, says: []string{"HCLOUD_TOKEN", "--lab"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -44,6 +44,7 @@ func TestRehearsal(t *testing.T) {
 		}
 	}
 	part("from nothing", fromNothing)
+	part("every change is written down", everyEffectIsWritten)
 	part("three nodes of the configured version", nodesAreReady)
 	part("three etcd members through the load balancer", etcdMembers)
 	part("run again, nothing changes", runAgain)
