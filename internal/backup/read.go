@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"slices"
 	"strings"
@@ -52,16 +53,15 @@ type Archive struct {
 	plain    io.Reader // of tar
 	tar      *tar.Reader
 	header   Header
-	seen     []entry
 	contents Contents
-	manifest *manifest
-	whole    interface {
-		io.Writer
-		Sum([]byte) []byte
-	}
-	end  *trailer
-	size int64
-	part int
+	seen     []entry
+	manifest *manifest // nil: it has not come yet
+
+	parts []byte    // room for one part of the snapshot
+	part  int       // how many there were
+	size  int64     // of all of them
+	whole hash.Hash // of all of them
+	end   *trailer
 }
 
 // Open begins to read a backup: it decrypts and reads the header, and nothing else yet. Without an identity only an unencrypted
@@ -169,8 +169,8 @@ func (a *Archive) next() (name string, data []byte, err error) {
 	if slices.ContainsFunc(a.seen, func(e entry) bool { return e.Name == h.Name }) {
 		return "", nil, damaged(h.Name, "it is there twice")
 	}
-	data, err = io.ReadAll(a.tar)
-	if errors.Is(err, io.ErrUnexpectedEOF) {
+	data = a.room(h)
+	if _, err = io.ReadFull(a.tar, data); errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
 		return "", nil, damaged(h.Name, "it was cut off")
 	}
 	if err != nil {
@@ -179,6 +179,17 @@ func (a *Archive) next() (name string, data []byte, err error) {
 	sum := sha256.Sum256(data)
 	a.seen = append(a.seen, entry{Name: h.Name, Size: h.Size, SHA256: hex.EncodeToString(sum[:])})
 	return h.Name, data, nil
+}
+
+// room is for the content of an entry: the same for all parts of a snapshot, which are not kept.
+func (a *Archive) room(h *tar.Header) []byte {
+	if !strings.HasPrefix(h.Name, snapshotPrefix) {
+		return make([]byte, h.Size)
+	}
+	if int64(cap(a.parts)) < h.Size {
+		a.parts = make([]byte, h.Size) // the first part is the largest
+	}
+	return a.parts[:h.Size]
 }
 
 // take puts an entry where it belongs.

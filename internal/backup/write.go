@@ -62,6 +62,7 @@ func (s Seal) open(dst io.Writer) (io.WriteCloser, error) {
 	if err != nil {
 		return nil, fmt.Errorf("begin to encrypt the backup: %w", err)
 	}
+	giveBack()
 	return out, nil
 }
 
