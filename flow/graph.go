@@ -36,7 +36,7 @@ type node struct {
 	after    []*node         // order without data
 	yields   []*node         // order without data, and without bringing them
 	deadline time.Duration   // 0: none
-	waits    []time.Duration
+	waits    []Wait
 	sealed   bool
 	passed   func() (bool, error) // of a sealed step that is not done; nil: only the record counts
 
@@ -104,28 +104,6 @@ func (g *Graph) Validate() error {
 		return &InvalidError{Graph: g.name, Problems: problems}
 	}
 	return nil
-}
-
-// waitsFit checks that the inner waits, one after another, end before the deadline.
-func (n *node) waitsFit() error {
-	var sum time.Duration
-	terms := make([]string, len(n.waits))
-	for i, w := range n.waits {
-		if w < 0 {
-			return fmt.Errorf("step %s: wait %s is negative", n.name, w)
-		}
-		sum += w
-		terms[i] = w.String()
-	}
-	if n.deadline <= 0 || sum <= n.deadline {
-		return nil
-	}
-	arithmetic := strings.Join(terms, " + ")
-	if len(terms) > 1 {
-		arithmetic += " = " + sum.String()
-	}
-	return fmt.Errorf("step %s waits up to %s, which is %s more than its deadline of %s: "+
-		"raise the deadline or shorten the waits", n.name, arithmetic, sum-n.deadline, n.deadline)
 }
 
 // order sorts the steps so that each comes after what it needs, and otherwise
@@ -213,13 +191,13 @@ func (g *Graph) unknown(name string) error {
 
 // Info describes a step of the graph.
 type Info struct {
-	Name     string          `json:"name"`
-	Doc      string          `json:"doc,omitempty"`
-	Needs    []string        `json:"needs,omitempty"` // arguments first, then After
-	Deadline time.Duration   `json:"deadlineNs,omitempty"`
-	Waits    []time.Duration `json:"waitsNs,omitempty"`
-	Sealed   bool            `json:"sealed,omitempty"`
-	Behind   []Link          `json:"behind,omitempty"` // every step that it comes after, and why; one is named once for each reason
+	Name     string        `json:"name"`
+	Doc      string        `json:"doc,omitempty"`
+	Needs    []string      `json:"needs,omitempty"` // arguments first, then After
+	Deadline time.Duration `json:"deadlineNs,omitempty"`
+	Waits    []Wait        `json:"waits,omitempty"`
+	Sealed   bool          `json:"sealed,omitempty"`
+	Behind   []Link        `json:"behind,omitempty"` // every step that it comes after, and why; one is named once for each reason
 }
 
 // Link is a step that another comes after.

@@ -50,13 +50,16 @@ func TestValidateRefuses(t *testing.T) {
 		},
 		"waits": {
 			func(g *flow.Graph) {
-				flow.Add(g, "b", l.make("b")).Deadline(12*time.Minute).Waits(5*time.Minute, 10*time.Minute)
+				flow.Add(g, "b", l.make("b")).Deadline(12*time.Minute).
+					Waits(flow.Wait{For: "the mill", Within: 5 * time.Minute}, flow.Wait{For: "the bread", Within: 10 * time.Minute})
 			},
-			"step b waits up to 5m0s + 10m0s = 15m0s, which is 3m0s more than its deadline of 12m0s",
+			"step b waits up to 5m0s for the mill + 10m0s for the bread = 15m0s, which is 3m0s more than its deadline of 12m0s",
 		},
 		"one wait": {
-			func(g *flow.Graph) { flow.Add(g, "b", l.make("b")).Deadline(time.Minute).Waits(time.Hour) },
-			"step b waits up to 1h0m0s, which is 59m0s more than its deadline of 1m0s",
+			func(g *flow.Graph) {
+				flow.Add(g, "b", l.make("b")).Deadline(time.Minute).Waits(flow.Wait{For: "rain", Within: time.Hour})
+			},
+			"step b waits up to 1h0m0s for rain, which is 59m0s more than its deadline of 1m0s",
 		},
 		"cycle": {
 			func(g *flow.Graph) {
@@ -94,8 +97,8 @@ func TestValidateReportsEverything(t *testing.T) {
 func TestWaitsThatFillTheDeadline(t *testing.T) {
 	var l ledger
 	g := flow.New("test")
-	flow.Add(g, "a", l.make("a")).Deadline(3*time.Minute).Waits(time.Minute, 2*time.Minute)
-	flow.Add(g, "b", l.make("b")).Waits(time.Hour) // without a deadline there is nothing to exceed
+	flow.Add(g, "a", l.make("a")).Deadline(3*time.Minute).Waits(flow.Wait{For: "one", Within: time.Minute}, flow.Wait{For: "two", Within: 2 * time.Minute})
+	flow.Add(g, "b", l.make("b")).Waits(flow.Wait{For: "rain", Within: time.Hour}) // without a deadline there is nothing to exceed
 	if err := g.Validate(); err != nil {
 		t.Error(err)
 	}
@@ -105,7 +108,7 @@ func TestStepsDescribesInOrder(t *testing.T) {
 	var l ledger
 	g := flow.New("test")
 	late := flow.Add(g, "late", l.make("late"))
-	early := flow.Add(g, "early", l.make("early")).Doc("First of all.").Deadline(time.Minute).Waits(time.Second)
+	early := flow.Add(g, "early", l.make("early")).Doc("First of all.").Deadline(time.Minute).Waits(flow.Wait{For: "birds", Within: time.Second})
 	mid := flow.Add1(g, "mid", l.grow("mid"), early).Seal()
 	late.After(mid, early, mid)
 
@@ -115,7 +118,7 @@ func TestStepsDescribesInOrder(t *testing.T) {
 		names = append(names, s.Name)
 	}
 	wantLines(t, names, "early", "mid", "late")
-	if s := steps[0]; s.Doc != "First of all." || s.Deadline != time.Minute || !slices.Equal(s.Waits, []time.Duration{time.Second}) {
+	if s := steps[0]; s.Doc != "First of all." || s.Deadline != time.Minute || !slices.Equal(s.Waits, []flow.Wait{{For: "birds", Within: time.Second}}) {
 		t.Errorf("early is described as %+v", s)
 	}
 	if !steps[1].Sealed || steps[0].Sealed {

@@ -34,6 +34,9 @@ type Options struct {
 	Targets []string
 	// Parallel is the most steps at once; 0: no bound.
 	Parallel int
+	// Deadline bounds the run; 0: its steps' deadlines alone do. It is refused,
+	// with a *BudgetError, where it is less than the run can take by those.
+	Deadline time.Duration
 	// Observe gets every event, in order, one at a time. It must not block for
 	// long: steps wait for it.
 	Observe func(Event)
@@ -69,6 +72,14 @@ func (g *Graph) Run(ctx context.Context, opt Options) (*Report, error) {
 	wanted, err := g.wanted(opt.Targets)
 	if err != nil {
 		return report, err
+	}
+	if err := fits(wanted, opt.Deadline, opt.Parallel); err != nil {
+		return report, err
+	}
+	if opt.Deadline > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, opt.Deadline, &RunDeadlineError{Deadline: opt.Deadline})
+		defer cancel()
 	}
 	unlock, err := r.journal.Lock(ctx)
 	if err != nil {
@@ -157,7 +168,9 @@ func (r *run) verdict(ctx context.Context, report *Report, failures []error) err
 	for _, s := range report.Steps {
 		done = done && (s.Outcome == Ran || s.Outcome == Reused || r.behind[r.graph.find(s.Name)] != nil)
 	}
-	if err := ctx.Err(); err != nil && !done {
+	if late := r.cutShort(ctx, report); late != nil && !done {
+		failures = append(failures, late)
+	} else if err := ctx.Err(); err != nil && !done {
 		// The cause tells who cancelled; where it is the error itself it adds nothing.
 		if cause := context.Cause(ctx); !errors.Is(cause, err) {
 			err = fmt.Errorf("%w (%w)", err, cause)

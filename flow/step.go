@@ -190,8 +190,8 @@ func (s *Step[T]) Deadline(d time.Duration) *Step[T] {
 // Waits declares the longest that the step's inner waits can take, one after
 // another. Validate refuses a graph in which they do not fit into the deadline:
 // the inner wait knows better why it ends, and must be the one that does.
-func (s *Step[T]) Waits(d ...time.Duration) *Step[T] {
-	s.n.waits = slices.Clone(d)
+func (s *Step[T]) Waits(w ...Wait) *Step[T] {
+	s.n.waits = slices.Clone(w)
 	return s
 }
 

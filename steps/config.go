@@ -64,6 +64,10 @@ type Config struct {
 	NodesTimeout        Duration `json:"nodesTimeout" yaml:"nodesTimeout"`               // wait-nodes
 	FirewallTimeout     Duration `json:"firewallTimeout" yaml:"firewallTimeout"`         // firewall-apply: every server reports it
 	DestroyTimeout      Duration `json:"destroyTimeout" yaml:"destroyTimeout"`           // destroy: through Cluster API, and again by the Hetzner API
+
+	// BootstrapTimeout bounds a run as a whole, from its first step to its last; 0: the steps' own bounds are enough. It is
+	// refused where these may add up to more.
+	BootstrapTimeout Duration `json:"bootstrapTimeout" yaml:"bootstrapTimeout"`
 }
 
 // Namespace holds the Cluster API objects in the management cluster, as in the guide.

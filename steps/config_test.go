@@ -58,6 +58,9 @@ func TestValidate(t *testing.T) {
 		{"chart repository without scheme", "CILIUM_REPOSITORY=helm.cilium.io", "ciliumRepository", "https://"},
 		{"chart repository in a registry", "TALOS_CCM_REPOSITORY=oci://ghcr.io/siderolabs/charts", "", ""},
 		{"no time", "NODES_TIMEOUT=0s", "nodesTimeout", "25m"},
+		{"more time than there is", "NODES_TIMEOUT=2562047h", "nodesTimeout", "longer than 48h"},
+		{"no deadline of the run", "BOOTSTRAP_TIMEOUT=0s", "", ""},
+		{"a negative deadline of the run", "BOOTSTRAP_TIMEOUT=-1s", "bootstrapTimeout", "not a time"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := Defaults()

@@ -55,6 +55,9 @@ func New(cfg Config, tools Tools) (*Plan, error) {
 	}
 	g := flow.New("slipway")
 	p := &Plan{Graph: g, b: b}
+	trying := flow.Wait{For: "a download that fails to succeed", Within: retryFor}
+	controlPlane := flow.Wait{For: "the control plane (CONTROL_PLANE_TIMEOUT)", Within: cfg.ControlPlaneTimeout.D()}
+	nodes := flow.Wait{For: "the nodes (NODES_TIMEOUT)", Within: cfg.NodesTimeout.D()}
 
 	p.Preflight = flow.Add(g, "preflight", b.checkOffer).
 		Doc("the token is good; location, server type and load balancer type exist and go together").
@@ -62,15 +65,16 @@ func New(cfg Config, tools Tools) (*Plan, error) {
 
 	p.Image = flow.Add1(g, "image", b.ensureImage, p.Preflight).
 		Doc("exactly one Talos snapshot for the servers' architecture, found as Cluster API will look for it; made where there is none").
-		Spec(made.image).Verify(b.imageStands).Deadline(cfg.imagesTimeout() + overhead).Waits(cfg.imagesTimeout())
+		Spec(made.image).Verify(b.imageStands).Deadline(cfg.imagesTimeout() + overhead).Waits(flow.Wait{For: "the images (IMAGE_TIMEOUT for each)", Within: cfg.imagesTimeout()})
 
 	p.Management = flow.Add(g, "kind-create", b.ensureManagement).After(p.Preflight).
 		Doc("a management cluster for Cluster API: kind, an existing one, or the lab's").
-		Spec(made.management).Verify(b.managementStands).Deadline(cfg.ManagementTimeout.D() + overhead).Waits(managementReady)
+		Spec(made.management).Verify(b.managementStands).Deadline(cfg.ManagementTimeout.D() + overhead).Waits(flow.Wait{For: "the management cluster's API", Within: managementReady})
 
 	p.Providers = flow.Add1(g, "capi-init", b.initProviders, p.Management).
 		Doc("Cluster API and its providers for Hetzner and Talos are installed and serve").
-		Spec(made.providers).Verify(b.providersStand).Deadline(2*cfg.ProvidersTimeout.D() + overhead).Waits(cfg.ProvidersTimeout.D())
+		Spec(made.providers).Verify(b.providersStand).Deadline(2*cfg.ProvidersTimeout.D()+overhead).
+		Waits(trying, flow.Wait{For: "the providers to serve (PROVIDERS_TIMEOUT)", Within: cfg.ProvidersTimeout.D()})
 
 	p.Secret = flow.Add1(g, "secret", b.ensureTokenSecret, p.Management).
 		Doc("the Hetzner token for Cluster API, in the management cluster").
@@ -78,46 +82,54 @@ func New(cfg Config, tools Tools) (*Plan, error) {
 
 	p.Cluster = flow.Add3(g, "apply", b.applyCluster, p.Management, p.Image, p.Preflight).After(p.Providers, p.Secret).
 		Doc("the cluster's objects are applied; its network and load balancer exist").
-		Spec(made.cluster).Verify(b.clusterStands).Deadline(2*cfg.LoadBalancerTimeout.D()+overhead).Waits(cfg.LoadBalancerTimeout.D(), cfg.LoadBalancerTimeout.D())
+		Spec(made.cluster).Verify(b.clusterStands).Deadline(2*cfg.LoadBalancerTimeout.D()+overhead).
+		Waits(flow.Wait{For: "the webhooks (LOAD_BALANCER_TIMEOUT)", Within: cfg.LoadBalancerTimeout.D()},
+			flow.Wait{For: "the load balancer (LOAD_BALANCER_TIMEOUT)", Within: cfg.LoadBalancerTimeout.D()})
 
 	p.ControlPlane = flow.Add2(g, "wait-cp", b.waitControlPlane, p.Management, p.Cluster).
 		Doc("servers, Talos, etcd and the Kubernetes API answer through the load balancer").
-		Verify(b.controlPlaneStands).Deadline(cfg.ControlPlaneTimeout.D() + overhead).Waits(cfg.ControlPlaneTimeout.D())
+		Verify(b.controlPlaneStands).Deadline(cfg.ControlPlaneTimeout.D() + overhead).Waits(controlPlane)
 
 	p.Kubeconfig = flow.Add2(g, "kubeconfig", b.fetchKubeconfig, p.Management, p.Cluster).
 		Doc("the cluster's kubeconfig, as a file").
-		Verify(b.kubeconfigStands).Deadline(cfg.ControlPlaneTimeout.D() + overhead).Waits(cfg.ControlPlaneTimeout.D())
+		Verify(b.kubeconfigStands).Deadline(cfg.ControlPlaneTimeout.D() + overhead).Waits(controlPlane)
 
 	p.Talosconfig = flow.Add2(g, "talosconfig", b.fetchTalosconfig, p.Management, p.Cluster).
 		Doc("the cluster's talosconfig, as a file").
-		Verify(b.talosconfigStands).Deadline(cfg.ControlPlaneTimeout.D() + overhead).Waits(cfg.ControlPlaneTimeout.D())
+		Verify(b.talosconfigStands).Deadline(cfg.ControlPlaneTimeout.D() + overhead).Waits(controlPlane)
 
 	releaseDeadline := 2*cfg.ReleaseTimeout.D() + overhead
+	releaseWaits := []flow.Wait{trying,
+		{For: "the kinds of the chart (RELEASE_TIMEOUT)", Within: cfg.ReleaseTimeout.D()},
+		{For: "the workloads (RELEASE_TIMEOUT)", Within: cfg.ReleaseTimeout.D()}}
+
 	p.Cilium = flow.Add2(g, "cilium", b.installCilium, p.Kubeconfig, p.ControlPlane).
 		Doc("Cilium, the network of Pods and Services").
-		Spec(made.cilium).Verify(b.releaseStands).Deadline(releaseDeadline).Waits(cfg.ReleaseTimeout.D(), cfg.ReleaseTimeout.D())
+		Spec(made.cilium).Verify(b.releaseStands).Deadline(releaseDeadline).Waits(releaseWaits...)
 
 	p.HCloudCCM = flow.Add2(g, "hcloud-ccm", b.installHCloudCCM, p.Kubeconfig, p.ControlPlane).
 		Doc("Hetzner's cloud controller manager: provider IDs and addresses of nodes, load balancers of Services").
-		Spec(made.hcloudCCM).Verify(b.hcloudCCMStands).Deadline(releaseDeadline).Waits(cfg.ReleaseTimeout.D(), cfg.ReleaseTimeout.D())
+		Spec(made.hcloudCCM).Verify(b.hcloudCCMStands).Deadline(releaseDeadline).Waits(releaseWaits...)
 
 	p.TalosCCM = flow.Add2(g, "talos-ccm", b.installTalosCCM, p.Kubeconfig, p.ControlPlane).
 		Doc("Talos's cloud controller manager: approves the kubelets' certificates").
-		Spec(made.talosCCM).Verify(b.releaseStands).Deadline(releaseDeadline).Waits(cfg.ReleaseTimeout.D(), cfg.ReleaseTimeout.D())
+		Spec(made.talosCCM).Verify(b.releaseStands).Deadline(releaseDeadline).Waits(releaseWaits...)
 
 	p.Nodes = flow.Add3(g, "wait-nodes", b.waitNodes, p.Management, p.Cluster, p.Kubeconfig).Follows(p.Cilium, p.HCloudCCM, p.TalosCCM).
 		Doc("every node is Ready, is the server that it claims to be, and is known to Cluster API").
-		Spec(made.nodes).Verify(b.nodesStand).Deadline(cfg.NodesTimeout.D() + overhead).Waits(cfg.NodesTimeout.D())
+		Spec(made.nodes).Verify(b.nodesStand).Deadline(cfg.NodesTimeout.D() + overhead).Waits(nodes)
 
 	// From here on no step takes an output from before the pivot: where the journal is lost, it is not made again.
 	p.Pivot = flow.Add(g, "pivot", b.pivot).After(p.Nodes, p.Talosconfig).Seal().Underway(b.pivotUnderway).
 		Doc("the cluster manages itself; a point of no return").
 		Verify(b.pivotStands).Deadline(2*cfg.ProvidersTimeout.D()+2*cfg.NodesTimeout.D()+overhead).
-		Waits(cfg.NodesTimeout.D(), cfg.ProvidersTimeout.D(), cfg.NodesTimeout.D())
+		Waits(flow.Wait{For: "both clusters to tell what they hold, twice", Within: 2 * lookingWithin}, trying, nodes,
+			flow.Wait{For: "the providers to serve (PROVIDERS_TIMEOUT)", Within: cfg.ProvidersTimeout.D()},
+			flow.Wait{For: "the cluster's own controllers (NODES_TIMEOUT)", Within: cfg.NodesTimeout.D()})
 
 	p.Access = flow.Add(g, "access", b.refreshAccess).After(p.Pivot).
 		Doc("kubeconfig, talosconfig and the list of nodes are today's, from the cluster itself").
-		Verify(b.accessStands).Deadline(2*cfg.ControlPlaneTimeout.D()+overhead).Waits(cfg.ControlPlaneTimeout.D(), cfg.ControlPlaneTimeout.D())
+		Verify(b.accessStands).Deadline(2*cfg.ControlPlaneTimeout.D()+overhead).Waits(controlPlane, controlPlane)
 
 	p.Firewall = flow.Add(g, "firewall", b.ensureFirewall).
 		Doc("a Hetzner firewall that lets private addresses, and those of FIREWALL_ALLOW, in on 6443 and 50000").
@@ -125,7 +137,8 @@ func New(cfg Config, tools Tools) (*Plan, error) {
 
 	p.Cover = flow.Add1(g, "firewall-apply", b.applyFirewall, p.Firewall).After(p.Kubeconfig).Yields(p.Pivot).
 		Doc("every server, also one made later, is behind the firewall (the load balancer's public ports cannot be)").
-		Verify(b.coverStands).Deadline(cfg.FirewallTimeout.D() + overhead).Waits(cfg.FirewallTimeout.D())
+		Verify(b.coverStands).Deadline(cfg.FirewallTimeout.D() + overhead).
+		Waits(flow.Wait{For: "the firewall (FIREWALL_TIMEOUT)", Within: cfg.FirewallTimeout.D()})
 
 	p.Clean = flow.Add(g, "clean", b.cleanManagement).After(p.Pivot).Yields(p.Access, p.Cover).
 		Doc("the temporary management cluster is gone; refused while it may hold the only record of a cluster").

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/blang/semver/v4"
 	"github.com/siderolabs/talos/pkg/machinery/api/machine"
@@ -39,6 +40,8 @@ const (
 	maxReplicas = 9
 	// clusterctlMinor: the clusterctl library linked in is v1.10's; it cannot move objects of another core (v1beta2).
 	clusterctlMinor = 10
+	// maxTimeout is more than anybody waits for, and little enough that sums of time-outs are times.
+	maxTimeout = 48 * time.Hour
 	// nodePodBits: every node gets a /24 of the Pod addresses (kube-controller-manager's --node-cidr-mask-size).
 	nodePodBits = 24
 )
@@ -274,8 +277,13 @@ func (v *findings) kindImage(c Config) {
 
 func (v *findings) timeouts(c Config) {
 	for _, variable := range Variables() {
-		if d, ok := variable.field(&c).(*Duration); ok && *d <= 0 {
+		d, ok := variable.field(&c).(*Duration)
+		switch {
+		case !ok, d.D() == 0 && variable.Field == "bootstrapTimeout": // that one is no wait
+		case *d <= 0:
 			v.add(variable.Field, d, "is not a time to wait", "write it as 90s, 25m or 1h30m")
+		case d.D() > maxTimeout:
+			v.add(variable.Field, d, fmt.Sprintf("is longer than %s", Duration(maxTimeout)), "nothing here takes days; write it as 90s, 25m or 1h30m")
 		}
 	}
 }

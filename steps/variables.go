@@ -98,6 +98,7 @@ func Variables() []Variable {
 		{Name: "NODES_TIMEOUT", Doc: "longest time for wait-nodes", field: func(c *Config) any { return &c.NodesTimeout }},
 		{Name: "FIREWALL_TIMEOUT", Doc: "longest time for firewall-apply", field: func(c *Config) any { return &c.FirewallTimeout }},
 		{Name: "DESTROY_TIMEOUT", Doc: "longest time for destroy, through Cluster API and again by the Hetzner API", field: func(c *Config) any { return &c.DestroyTimeout }},
+		{Name: "BOOTSTRAP_TIMEOUT", Doc: "longest time for a run; not less than its steps may take one after another; 0s: theirs bound it", field: func(c *Config) any { return &c.BootstrapTimeout }},
 	}
 	defaults := Defaults()
 	for i := range vs {

@@ -26,6 +26,9 @@ func (c *command) run(ctx context.Context, a arguments) error {
 	if err != nil {
 		return err
 	}
+	if err := c.fits(cfg, targets, a.Options.Parallel); err != nil {
+		return err
+	}
 	var token steps.Secret
 	if !a.Options.Lab {
 		if token, err = cfg.token(ctx, c.environment); err != nil {
@@ -78,15 +81,23 @@ func (r *running) abortPivot(ctx context.Context) (err error) {
 // rehearseOnPaper plans with nothing behind it, so that mistakes in the
 // configuration and unknown targets are found before anything is made.
 func (c *command) rehearseOnPaper(cfg configuration, targets []string) ([]string, error) {
-	tools := steps.Tools{
+	plan, err := c.planOnPaper(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return resolveTargets(targets, plan)
+}
+
+// planOnPaper is the plan with nothing behind it.
+func (c *command) planOnPaper(cfg configuration) (*steps.Plan, error) {
+	plan, err := steps.New(cfg.Config, steps.Tools{
 		Management: management(cfg.Config, steps.Files{}, false, io.Discard, nil),
 		Overrides:  overrides(c.workDir),
-	}
-	plan, err := steps.New(cfg.Config, tools)
+	})
 	if err != nil {
 		return nil, &usageError{err}
 	}
-	return resolveTargets(targets, plan)
+	return plan, nil
 }
 
 // running is one run, from its folder to its summary.
@@ -241,7 +252,8 @@ func (r *running) targets(ctx context.Context, targets []string) error {
 	}
 	journal := hidingJournal{r.journal(), r.hide}
 	report, err := plan.Graph.Run(ctx, flow.Options{
-		Journal: journal, Run: r.id, Targets: targets, Parallel: r.options.Parallel, Observe: r.hub.observe,
+		Journal: journal, Run: r.id, Targets: targets, Parallel: r.options.Parallel,
+		Deadline: r.cfg.BootstrapTimeout.D(), Observe: r.hub.observe,
 	})
 	r.hub.close()
 	if errors.Is(err, flow.ErrInterrupted) {
