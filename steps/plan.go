@@ -215,3 +215,8 @@ func unless(err error) flow.Verdict {
 	}
 	return flow.Unknown(err)
 }
+
+// Looking names the steps that change nothing but files of the state folder.
+func Looking() []string {
+	return []string{"preflight", "wait-cp", "kubeconfig", "talosconfig", "wait-nodes", "access"}
+}

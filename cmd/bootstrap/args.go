@@ -40,7 +40,7 @@ type options struct {
 	Prune      bool // of image: delete the snapshots that are too many
 	Packer     bool // of image: print the call of Packer
 	Abort      bool // of pivot: put back what was not finished
-	DryRun     bool // of destroy: only list
+	DryRun     bool // only say what would be done
 	Images     bool // of destroy: the snapshots too
 	Volumes    bool // of destroy: the volumes too
 	Check      bool // of lab build: tell whether it is built, build nothing
@@ -66,13 +66,14 @@ func flags(o *options) *flag.FlagSet {
 	set.StringVar(&o.LabLatency, "lab-latency", "fast", "how long things take in the lab: `fast or real`")
 	set.StringVar(&o.LabImages, "lab-images", "", "run other programs as the lab's pods: `FILE` with images and executables")
 	set.StringVar(&o.StateDir, "state-dir", "", "keep the journal, kubeconfigs and logs in `DIR` (default .slipway/<cluster>)")
-	set.BoolVar(&o.Yes, "yes", false, "do not ask before something is deleted, or servers are replaced")
+	set.BoolVar(&o.Yes, "yes", false, "do not ask: neither before a run, nor before something is deleted or servers are replaced")
 	set.StringVar(&o.Output, "output", "text", "`text or json`: one event a line; graph has more forms")
 	set.IntVar(&o.Parallel, "parallel", 0, "run at most `N` steps at once (0: as many as can)")
 	set.BoolVar(&o.Prune, "prune", false, "with image: keep the newest available snapshot of the name, delete the others")
 	set.BoolVar(&o.Packer, "packer", false, "with image: print the call of Packer that makes the same image")
 	set.BoolVar(&o.Abort, "abort", false, "with pivot: put a pivot back that has not deleted anything yet")
-	set.BoolVar(&o.DryRun, "dry-run", false, "with destroy: list what would go and what it costs, change nothing")
+	set.BoolVar(&o.DryRun, "dry-run", false, "only say what would be done (see plan); with destroy: what would go and what it costs")
+	set.BoolVar(&o.DryRun, "n", false, "as --dry-run")
 	set.BoolVar(&o.Images, "images", false, "with destroy: delete the snapshots that were made for the cluster, too")
 	set.BoolVar(&o.Volumes, "volumes", false, "with destroy: delete the volumes that were made in the cluster, too, with their data")
 	set.BoolVar(&o.Check, "check", false, "with lab build: tell whether the lab's programs are built, build nothing")
@@ -117,6 +118,8 @@ func parseArguments(args []string) (arguments, error) {
 	switch {
 	case o.LabLatency != "fast" && o.LabLatency != "real":
 		return arguments{}, usagef("--lab-latency %q is neither fast nor real", o.LabLatency)
+	case o.DryRun && (o.Prune || o.Abort || o.Packer):
+		return arguments{}, usagef("--dry-run does not go with --prune, --abort and --packer")
 	case o.Parallel < 0:
 		return arguments{}, usagef("--parallel %d is negative: 0 means as many steps at once as can", o.Parallel)
 	}

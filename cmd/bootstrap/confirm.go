@@ -8,7 +8,7 @@ import (
 )
 
 // errNotConfirmed means that a person was asked and did not agree.
-var errNotConfirmed = errors.New("not confirmed: nothing was deleted")
+var errNotConfirmed = errors.New("not confirmed: nothing was done")
 
 // confirm asks a person a question on stderr and reads the answer from stdin.
 // Anything but the wanted answer, also none, is errNotConfirmed.

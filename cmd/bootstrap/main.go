@@ -99,6 +99,9 @@ func (c *command) dispatch(ctx context.Context, a arguments) error {
 	if t, alone := asked(a.Targets); alone {
 		return t.do(c, ctx, a)
 	}
+	if a.Options.DryRun {
+		return c.plan(ctx, a)
+	}
 	if a.Options.Packer {
 		return c.packer(a)
 	}

@@ -96,7 +96,7 @@ func TestDestroyByCommand(t *testing.T) {
 func TestOperationsStandAlone(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
-	for _, args := range []string{"destroy apply", "leftovers status", "replace-machine", "replace-machine a b", "apply replace-machine", "bootstrap --dry-run", "leftovers --images"} {
+	for _, args := range []string{"destroy apply", "leftovers status", "replace-machine", "replace-machine a b", "apply replace-machine", "leftovers --images"} {
 		if r := execute(t, t.Context(), dir, "HCLOUD_TOKEN=x", strings.Fields(args)...); r.code != exitUsage {
 			t.Errorf("%s: %+v", args, r)
 		}

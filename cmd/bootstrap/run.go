@@ -58,6 +58,9 @@ func (c *command) run(ctx context.Context, a arguments) error {
 	if a.Options.Abort {
 		return r.abortPivot(ctx)
 	}
+	if err := r.agree(ctx, targets); err != nil {
+		return err
+	}
 	return r.targets(ctx, targets)
 }
 
@@ -145,8 +148,10 @@ func (c *command) begin(ctx context.Context, a arguments, cfg configuration) (*r
 	return r, nil
 }
 
-func (r *running) world() string {
-	if r.options.Lab {
+func (r *running) world() string { return worldOf(r.options) }
+
+func worldOf(o options) string {
+	if o.Lab {
 		return worldLab
 	}
 	return worldHetzner
@@ -251,6 +256,9 @@ func (r *running) targets(ctx context.Context, targets []string) error {
 		return &usageError{err}
 	}
 	journal := hidingJournal{r.journal(), r.hide}
+	if err := plan.KeepSources(ctx, journal); err != nil {
+		return err
+	}
 	report, err := plan.Graph.Run(ctx, flow.Options{
 		Journal: journal, Run: r.id, Targets: targets, Parallel: r.options.Parallel,
 		Deadline: r.cfg.BootstrapTimeout.D(), Observe: r.hub.observe,

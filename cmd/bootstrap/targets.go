@@ -42,13 +42,15 @@ func targets() []target {
 		{name: targetAll, doc: "the whole first day: bootstrap, pivot, firewall, firewall-apply, clean",
 			steps: func(p *steps.Plan) []string { return p.All }},
 		{name: "destroy", doc: "delete the cluster, after a list with prices and a question",
-			flags: []string{"dry-run", "images", "volumes"}, do: (*command).destroy},
+			flags: []string{"dry-run", "n", "images", "volumes"}, do: (*command).destroy},
 		{name: "leftovers", doc: "list what any cluster has in the project, and what it costs a month",
 			do: (*command).leftovers},
 		{name: "replace-machine", arguments: []string{"NAME"}, doc: "a new control plane machine in the place of one, if etcd can do without it meanwhile",
 			do: (*command).replaceMachine},
 		{name: targetStatus, doc: "what the journal knows and what the world says to it",
 			do: (*command).status},
+		{name: "plan", optional: "TARGET…", doc: "what a run would do with each step and why, what it makes and costs, and how long it takes",
+			do: (*command).plan},
 		{name: "graph", doc: "the steps and what each hangs on, as a picture, with the journal's states coloured in",
 			outputs: []string{"mermaid", "dot", "svg"}, do: (*command).graph},
 		{name: "lab up", doc: "start the lab by itself", do: (*command).labUp},
@@ -69,6 +71,9 @@ func stepFlags() map[string][]string {
 		targetPivot: {"abort"},
 	}
 }
+
+// runFlags are flags of other targets that also go with every run of steps.
+func runFlags() []string { return []string{"dry-run", "n"} }
 
 // words are those of the target's name.
 func (t target) words() []string { return strings.Fields(t.name) }
@@ -141,6 +146,9 @@ func checkTargets(words, flagsGiven []string) error {
 	for _, name := range flagsGiven {
 		owners := flagOwners(name)
 		if len(owners) == 0 || found && slices.Contains(owners, alone.name) {
+			continue
+		}
+		if !found && slices.Contains(runFlags(), name) {
 			continue
 		}
 		if !found && len(words) == 1 && slices.Contains(owners, words[0]) {

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/slipway-k8s/slipway/flow"
+)
+
+// durations are how long steps took in a world.
+type durations struct {
+	recorded map[string]time.Duration // from the state folder's runs
+	builtIn  map[string]time.Duration // where there is no record
+}
+
+// runsRemembered is how many runs an expectation is made from, the newest.
+const runsRemembered = 10
+
+// durations reads the record of earlier runs. A step's expectation is the middle
+// one of the times that it took when it came to its end; a record that cannot be
+// read is no record.
+func (s stateFolder) durations(world string) durations {
+	d := durations{recorded: map[string]time.Duration{}, builtIn: builtInDurations(world)}
+	entries, err := os.ReadDir(s.path(runsFolder))
+	if err != nil {
+		return d
+	}
+	took := map[string][]time.Duration{}
+	for _, e := range entries[max(0, len(entries)-runsRemembered):] { // sorted by name, so by time
+		for step, elapsed := range readDurations(s.path(filepath.Join(runsFolder, e.Name(), eventsFile))) {
+			took[step] = append(took[step], elapsed)
+		}
+	}
+	for step, all := range took {
+		slices.Sort(all)
+		d.recorded[step] = all[len(all)/2]
+	}
+	return d
+}
+
+// readDurations are those of the steps that came to their end in one run.
+func readDurations(path string) map[string]time.Duration {
+	file, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) || err != nil {
+		return nil
+	}
+	defer file.Close()
+	took := map[string]time.Duration{}
+	lines := bufio.NewScanner(file)
+	for lines.Scan() {
+		var e flow.Event
+		if json.Unmarshal(lines.Bytes(), &e) == nil && e.Kind == flow.StepDone {
+			took[e.Step] = e.Elapsed
+		}
+	}
+	return took
+}
+
+// of is what a step is expected to take, and whether that is a record.
+func (d durations) of(step string) (expected time.Duration, recorded bool) {
+	if took, ok := d.recorded[step]; ok {
+		return took, true
+	}
+	return d.builtIn[step], false
+}
+
+// builtInDurations stand in until there is a record. Those of the lab were
+// measured on two cores; those of Hetzner are put together from what the parts
+// take there: a server a minute and a half from its order to Talos's answer, the
+// images of a node and of the providers a minute on a usual line, the upload of
+// a disk image three.
+func builtInDurations(world string) map[string]time.Duration {
+	if world == worldLab {
+		return seconds(map[string]float64{
+			"preflight": 0.1, "image": 6, "kind-create": 6, "capi-init": 11, "secret": 0.1, "apply": 1, "wait-cp": 15, "kubeconfig": 2.5,
+			"talosconfig": 6, "cilium": 7, "hcloud-ccm": 3, "talos-ccm": 4, "wait-nodes": 9, "pivot": 50, "access": 0.6, "firewall": 0.5,
+			"firewall-apply": 1, "clean": 3.5,
+		})
+	}
+	return seconds(map[string]float64{
+		"preflight": 1, "image": 240, "kind-create": 60, "capi-init": 120, "secret": 1, "apply": 20, "wait-cp": 240, "kubeconfig": 60,
+		"talosconfig": 60, "cilium": 90, "hcloud-ccm": 30, "talos-ccm": 30, "wait-nodes": 30, "pivot": 150, "access": 5, "firewall": 2,
+		"firewall-apply": 15, "clean": 10,
+	})
+}
+
+func seconds(table map[string]float64) map[string]time.Duration {
+	all := map[string]time.Duration{}
+	for step, s := range table {
+		all[step] = time.Duration(s * float64(time.Second))
+	}
+	return all
+}
+
+// criticalPath is the longest way through the steps that take time, and how long
+// it takes: no run can be quicker, however many steps run at once.
+func criticalPath(all []flow.Info, takes map[string]time.Duration) (path []string, whole time.Duration) {
+	type way struct {
+		ends   time.Duration
+		before string
+	}
+	ways := map[string]way{}
+	last := ""
+	for _, s := range all { // each after what it comes after
+		own, wanted := takes[s.Name]
+		if !wanted {
+			continue
+		}
+		var w way
+		for _, l := range s.Behind {
+			if before, ok := ways[l.Step]; ok && before.ends > w.ends {
+				w = way{before.ends, l.Step}
+			}
+		}
+		w.ends += own
+		ways[s.Name] = w
+		if last == "" || w.ends > ways[last].ends {
+			last = s.Name
+		}
+	}
+	for step := last; step != ""; step = ways[step].before {
+		if takes[step] > 0 {
+			path = append(path, step)
+		}
+	}
+	slices.Reverse(path)
+	return path, ways[last].ends
+}

@@ -1,0 +1,316 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+// forecast is what a run would do, in `bootstrap plan --output json`.
+type forecast struct {
+	Kind     string         `json:"kind"` // "plan", to tell it from events
+	Cluster  string         `json:"cluster"`
+	World    string         `json:"world"`
+	State    string         `json:"state"`
+	Offline  string         `json:"offline,omitempty"` // why the world was not asked
+	Steps    []forecastStep `json:"steps"`
+	Bill     *steps.Bill    `json:"bill,omitempty"`   // nil: nobody could be asked
+	Unpriced string         `json:"noBill,omitempty"` // why
+
+	Expected     time.Duration `json:"expectedNs"` // of the whole run, if nothing holds it up
+	CriticalPath []string      `json:"criticalPath"`
+	BuiltIn      bool          `json:"builtIn"` // some of the expectation is no record
+}
+
+// forecastStep is one step of a forecast.
+type forecastStep struct {
+	Step     string             `json:"step"`
+	Doc      string             `json:"doc,omitempty"`
+	Would    flow.Prospect      `json:"would"`
+	Why      string             `json:"why,omitempty"`
+	Changes  []steps.Difference `json:"changes,omitempty"`
+	Expected time.Duration      `json:"expectedNs,omitempty"`
+	BuiltIn  bool               `json:"builtIn,omitempty"` // Expected is no record
+	Critical bool               `json:"critical,omitempty"`
+}
+
+// plan prints what a run with these targets would do. It changes nothing.
+func (c *command) plan(ctx context.Context, a arguments) error {
+	if t, found := asked(a.Targets); found { // `plan TARGET …`; with -n the targets are the run's own
+		a.Targets = t.rest(a.Targets)
+	}
+	cfg, err := loadConfig(a, c.environment)
+	if err != nil {
+		return err
+	}
+	targets, err := c.rehearseOnPaper(cfg, a.Targets)
+	if err != nil {
+		return err
+	}
+	if err := c.sameWorld(a, cfg); err != nil {
+		return err
+	}
+	if err := c.notReal(a, cfg); err != nil {
+		return err
+	}
+	steps.RedirectLibraryLogs(io.Discard)
+	state := newStateFolder(a.Options, cfg.ClusterName, c.workDir)
+	cfg, tools, offline, err := c.foreseeingTools(ctx, a.Options, cfg, state)
+	if err != nil {
+		return err
+	}
+	f := forecast{Kind: "plan", Cluster: cfg.ClusterName, World: worldOf(a.Options), State: string(state), Offline: offline}
+	if err := f.foresee(ctx, cfg, tools, state, targets); err != nil {
+		return err
+	}
+	if a.Options.Output == "json" {
+		return printJSON(c.stdout, f)
+	}
+	return f.print(c.stdout)
+}
+
+// foresee asks the journal and the world what a run would do.
+func (f *forecast) foresee(ctx context.Context, cfg configuration, tools steps.Tools, state stateFolder, targets []string) error {
+	plan, err := steps.New(cfg.Config, tools)
+	if err != nil {
+		return &usageError{err}
+	}
+	foreseen, err := plan.Graph.Foresee(ctx, state.journal(), targets, f.Offline == "")
+	if err != nil {
+		return err
+	}
+	f.add(plan, foreseen, state.durations(f.World))
+	f.Unpriced = f.Offline
+	if f.Offline != "" {
+		return nil
+	}
+	bill, err := plan.Bill(ctx, foreseen)
+	if err != nil {
+		f.Unpriced = err.Error()
+		return nil
+	}
+	f.Bill = &bill
+	return nil
+}
+
+// notReal refuses to compare the state of a real cluster with the lab.
+func (c *command) notReal(a arguments, cfg configuration) error {
+	state := newStateFolder(a.Options, cfg.ClusterName, c.workDir)
+	world, err := state.world()
+	if err == nil && world == worldHetzner && a.Options.Lab {
+		return usagef("%s holds the state of a real cluster: leave --lab away, or name another folder (--state-dir)", state)
+	}
+	return err
+}
+
+// foreseeingTools are tools to look at the world that a run would work in, also
+// before the first one. Where it cannot be asked, offline says why.
+func (c *command) foreseeingTools(ctx context.Context, o options, cfg configuration, state stateFolder) (configuration, steps.Tools, string, error) {
+	cfg, tools, offline, err := c.lookingTools(ctx, o, cfg, state)
+	if err != nil || tools.Hetzner != nil {
+		return cfg, tools, offline, err
+	}
+	if o.Lab {
+		snapshot, err := state.journal().Load(ctx)
+		if err == nil && len(snapshot.Steps) > 0 {
+			err = fmt.Errorf("%s: without it the plan would compare what was made in the lab with what is configured for Hetzner", offline)
+		}
+		return cfg, tools, offline, err
+	}
+	token, err := cfg.token(ctx, c.environment)
+	if errors.Is(err, errNoToken) {
+		return cfg, tools, tokenVariable + " is not set", nil
+	}
+	if err != nil {
+		return cfg, tools, "", err
+	}
+	c.hide.learn(token.Reveal())
+	tools.Token = token
+	tools.Hetzner = hetznerClient(c.environment[endpointVariable], token, nil)
+	return cfg, tools, offline, nil
+}
+
+// add fills in the steps and what they are expected to take.
+func (f *forecast) add(plan *steps.Plan, foreseen []flow.Foresight, took durations) {
+	takes := map[string]time.Duration{}
+	for _, s := range foreseen {
+		row := forecastStep{Step: s.Name, Doc: s.Doc, Would: s.Prospect, Why: s.Why}
+		takes[s.Name] = 0
+		if s.Prospect == flow.WouldRun || s.Prospect == flow.MayRun {
+			expected, recorded := took.of(s.Name)
+			row.Expected, row.BuiltIn = expected, !recorded
+			takes[s.Name] = expected
+			f.BuiltIn = f.BuiltIn || !recorded
+		}
+		if s.Prospect == flow.WouldRun && s.State == flow.StateDone {
+			for _, change := range s.Changes {
+				row.Changes = append(row.Changes, plan.Explain(change)...)
+			}
+		}
+		f.Steps = append(f.Steps, row)
+	}
+	f.CriticalPath, f.Expected = criticalPath(plan.Graph.Steps(), takes)
+	critical := map[string]bool{}
+	for _, name := range f.CriticalPath {
+		critical[name] = true
+	}
+	for i, s := range f.Steps {
+		f.Steps[i].Critical = critical[s.Step]
+	}
+}
+
+// runs are the names of the steps that would run, or may.
+func (f forecast) runs() []string {
+	var names []string
+	for _, s := range f.Steps {
+		if s.Would == flow.WouldRun || s.Would == flow.MayRun {
+			names = append(names, s.Step)
+		}
+	}
+	return names
+}
+
+func (f forecast) print(out io.Writer) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	where := "at Hetzner Cloud"
+	if f.World == worldLab {
+		where = "in the lab"
+	}
+	fmt.Fprintf(w, "plan for cluster %s %s; state: %s\n", f.Cluster, where, f.State)
+	if f.Offline != "" {
+		fmt.Fprintf(w, "the world was not asked: %s\n", f.Offline)
+	}
+	fmt.Fprintln(w, "\nSTEP\tWOULD\tEXPECTED\tWHY")
+	for _, s := range f.Steps {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", s.Step, s.verb(), s.expected(), s.why())
+		for _, d := range s.Changes[min(1, len(s.Changes)):] {
+			fmt.Fprintf(w, "\t\t\t%s\n", printable(d.String()))
+		}
+	}
+	f.printTime(w)
+	f.printBill(w)
+	return w.Flush()
+}
+
+// verb is the word of the table.
+func (s forecastStep) verb() string {
+	switch s.Would {
+	case flow.WouldReuse:
+		return "be reused"
+	case flow.MayRun:
+		return "may run"
+	case flow.WouldPass:
+		return "be passed over"
+	case flow.WouldRefuse, flow.CannotTell:
+		return "FAIL"
+	case flow.NotReached:
+		return "not be reached"
+	default:
+		return string(s.Would)
+	}
+}
+
+// expected is marked where it is no record, and where it is on the critical path.
+func (s forecastStep) expected() string {
+	if s.Would != flow.WouldRun && s.Would != flow.MayRun {
+		return "-"
+	}
+	text := elapsed(s.Expected)
+	if s.BuiltIn {
+		text = "~" + text
+	}
+	if s.Critical {
+		text += " *"
+	}
+	return text
+}
+
+// why is the first difference where a step is changed: the others follow in
+// lines of their own.
+func (s forecastStep) why() string {
+	if len(s.Changes) > 0 {
+		return "changed: " + printable(s.Changes[0].String())
+	}
+	return printable(s.Why)
+}
+
+func (f forecast) printTime(w io.Writer) {
+	if len(f.runs()) == 0 {
+		fmt.Fprintln(w, "\nnothing is to be done")
+		return
+	}
+	fmt.Fprintf(w, "\nexpected: %s along %s (*)\n", elapsed(f.Expected), strings.Join(f.CriticalPath, ", "))
+	if f.BuiltIn {
+		fmt.Fprintln(w, "~: a built-in figure, there is no record of an earlier run of the step in this state folder")
+	}
+}
+
+func (f forecast) printBill(w io.Writer) {
+	if f.Bill == nil {
+		fmt.Fprintf(w, "\nwhat will be made and what it costs is not known: %s\n", printable(f.Unpriced))
+		return
+	}
+	if len(f.Bill.New) == 0 {
+		fmt.Fprintln(w, "\nnothing is made at Hetzner")
+		return
+	}
+	fmt.Fprintln(w, "\nNEW\tTYPE\tLOCATION\tNAME\tA MONTH")
+	for _, o := range f.Bill.New {
+		price := o.Price.String()
+		if o.Each.Monthly > 0 {
+			price = fmt.Sprintf("%.4f %s a GB", o.Each.Monthly, o.Each.Currency)
+		}
+		fmt.Fprintf(w, "%d %s\t%s\t%s\t%s\t%s\n", o.Count, o.Kind, dash(o.Type), dash(o.Location), printable(o.Name), price)
+	}
+	fmt.Fprintf(w, "\ntogether %.2f %s a month more, VAT included", f.Bill.Monthly.Monthly, f.Bill.Monthly.Currency)
+	if f.Bill.Monthly.Unknown {
+		fmt.Fprint(w, ", besides what has no monthly price in the list")
+	}
+	fmt.Fprintln(w)
+	for _, n := range f.Bill.Notes {
+		fmt.Fprintln(w, printable(n))
+	}
+}
+
+// agree shows a person at a terminal what a real run would do, and asks once,
+// where it would change something. Nobody is asked in a pipe, with --yes, or in
+// the lab, where nothing costs anything.
+func (r *running) agree(ctx context.Context, targets []string) error {
+	if r.options.Lab || r.options.Yes || r.options.Output != "text" || r.width() == 0 || !r.answerable() {
+		return nil
+	}
+	f := forecast{Cluster: r.cfg.ClusterName, World: r.world(), State: string(r.state)}
+	err := r.hub.task("plan", "what is to be done", func(flow.Say) error { return f.foresee(ctx, r.cfg, r.tools, r.state, targets) })
+	if err != nil {
+		return err
+	}
+	if !f.changes() {
+		return nil
+	}
+	var text strings.Builder
+	if err := f.print(&text); err != nil {
+		return err
+	}
+	fmt.Fprintf(r.stdout, "%s\n", r.hide.text(text.String()))
+	answer := make(chan error, 1)
+	go func() { answer <- r.confirm("Go ahead? [yes/no] ", "yes") }()
+	select {
+	case err := <-answer:
+		return err
+	case <-ctx.Done(): // the answer is not waited for any more
+		return context.Cause(ctx)
+	}
+}
+
+// changes tells whether the run would do more than look.
+func (f forecast) changes() bool {
+	return slices.ContainsFunc(f.runs(), func(step string) bool { return !slices.Contains(steps.Looking(), step) })
+}

@@ -1,0 +1,72 @@
+package hetzner
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/hetznercloud/hcloud-go/v2/hcloud"
+)
+
+// Order is a number of resources that are to be made.
+type Order struct {
+	Kind     Kind   `json:"kind"`
+	Count    int    `json:"count"`
+	Name     string `json:"name"` // "…" stands for what is made up when it is made
+	Type     string `json:"type,omitempty"`
+	Location string `json:"location,omitempty"`
+	Price    Price  `json:"price"`          // a month, of all of them
+	Each     Price  `json:"each,omitempty"` // of a snapshot: of each GB
+}
+
+// Missing is what is left of orders once what is there has been taken off. Of servers and addresses the number counts,
+// whatever their type; load balancers of Services are nobody's order.
+func Missing(orders []Order, have []Resource) []Order {
+	there := map[Kind]int{}
+	for _, r := range have {
+		if !r.OfService() {
+			there[r.Kind]++
+		}
+	}
+	there[KindSnapshot] = 0                  // the label decides, not the owner: whoever orders one has looked
+	there[KindPrimaryIP] = there[KindServer] // an address is made with its server and not always labelled
+	missing := []Order{}
+	for _, o := range orders {
+		taken := min(o.Count, there[o.Kind])
+		there[o.Kind] -= taken
+		if o.Count -= taken; o.Count > 0 {
+			missing = append(missing, o)
+		}
+	}
+	return missing
+}
+
+// errNoPrices means that the answer had none.
+var errNoPrices = errors.New("Hetzner's answer has no prices")
+
+// Quote fills in what orders cost, from Hetzner's price list, and adds it up. What has no monthly price, as a snapshot has
+// none before its size is known, is unknown in the sum.
+func Quote(ctx context.Context, c *hcloud.Client, orders []Order) (Price, error) {
+	list := askPrices(ctx, c)
+	var sum Price
+	for i := range orders {
+		o := &orders[i]
+		switch o.Kind {
+		case KindServer:
+			o.Price = list.server(o.Type, o.Location).times(float64(o.Count))
+		case KindLoadBalancer:
+			o.Price = list.loadBalancer(o.Type, o.Location).times(float64(o.Count))
+		case KindPrimaryIP:
+			o.Price = list.primaryIP(o.Type, o.Location).times(float64(o.Count))
+		case KindSnapshot:
+			o.Price, o.Each = Price{Currency: list.currency, Unknown: true}, list.image
+		default:
+			o.Price = Price{Currency: list.currency}
+		}
+		sum = sum.plus(o.Price)
+	}
+	if list.currency == "" && slices.ContainsFunc(orders, func(o Order) bool { return o.Price.Unknown }) {
+		return sum, errNoPrices
+	}
+	return sum, nil
+}

@@ -1,0 +1,140 @@
+package steps
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/hetzner"
+)
+
+// Bill is what a run would add to the project.
+type Bill struct {
+	New     []hetzner.Order `json:"new"`     // to be made
+	Notes   []string        `json:"notes"`   // what costs something that has no monthly price
+	Monthly hetzner.Price   `json:"monthly"` // of New, together
+}
+
+// Bill tells what a run that would do this makes at Hetzner, and what that costs a month. It counts what the manifests ask
+// for and leaves out what the cluster has; it changes nothing.
+func (p *Plan) Bill(ctx context.Context, foreseen []flow.Foresight) (Bill, error) {
+	b := Bill{New: []hetzner.Order{}, Notes: []string{}}
+	would := map[string]bool{}
+	for _, f := range foreseen {
+		would[f.Name] = f.Prospect == flow.WouldRun || f.Prospect == flow.MayRun
+	}
+	if !would[p.Cluster.Name()] && !would[p.ControlPlane.Name()] && !would[p.Image.Name()] && !would[p.Firewall.Name()] {
+		return b, nil
+	}
+	wanted, err := p.b.wanted(would[p.Cluster.Name()] || would[p.ControlPlane.Name()])
+	if err != nil {
+		return b, err
+	}
+	inventory, err := hetzner.TakeInventory(ctx, p.b.tools.Hetzner)
+	if err != nil {
+		return b, err
+	}
+	if would[p.Firewall.Name()] {
+		wanted = append(wanted, hetzner.Order{Kind: hetzner.KindFirewall, Count: 1, Name: p.b.cfg.ClusterName})
+	}
+	if would[p.Image.Name()] {
+		images, notes, err := p.b.missingImages(ctx)
+		if err != nil {
+			return b, err
+		}
+		wanted, b.Notes = append(wanted, images...), append(b.Notes, notes...)
+	}
+	b.New = hetzner.Missing(wanted, inventory.Of(p.b.cfg.ClusterName))
+	if b.Monthly, err = hetzner.Quote(ctx, p.b.tools.Hetzner, b.New); err != nil {
+		b.Notes = append(b.Notes, fmt.Sprintf("the prices could not be asked for: %v", err))
+	}
+	return b, nil
+}
+
+// wanted are the resources that the manifests ask for, without the images.
+func (b *bootstrapper) wanted(cluster bool) ([]hetzner.Order, error) {
+	if !cluster {
+		return nil, nil
+	}
+	r, err := b.render(b.manifestVariables("image", "eu-central", "192.0.2.1"))
+	if err != nil {
+		return nil, err
+	}
+	var orders []hetzner.Order
+	location := b.cfg.Location
+	for _, o := range r.now {
+		switch {
+		case o.GroupVersionKind() == hetznerClusterKind:
+			orders = append(orders, clusterOrders(o)...)
+			if regions, _, _ := unstructured.NestedStringSlice(o.Object, "spec", "controlPlaneRegions"); len(regions) > 0 {
+				location = regions[0]
+			}
+		case o.GroupVersionKind() == talosControlPlaneKind:
+			template := text(o, "spec", "infrastructureTemplate", "name")
+			orders = append(orders, serverOrders(r.now, template, int(number(o, "spec", "replicas")), location)...)
+		case o.GetKind() == "MachineDeployment":
+			template := text(o, "spec", "template", "spec", "infrastructureRef", "name")
+			orders = append(orders, serverOrders(r.now, template, int(number(o, "spec", "replicas")), location)...)
+		}
+	}
+	return orders, nil
+}
+
+// clusterOrders are the resources of a HetznerCluster besides its servers.
+func clusterOrders(o *unstructured.Unstructured) []hetzner.Order {
+	var orders []hetzner.Order
+	if on, _, _ := unstructured.NestedBool(o.Object, "spec", "controlPlaneLoadBalancer", "enabled"); on {
+		orders = append(orders, hetzner.Order{
+			Kind: hetzner.KindLoadBalancer, Count: 1, Name: o.GetName() + "-kube-apiserver-…",
+			Type: text(o, "spec", "controlPlaneLoadBalancer", "type"), Location: text(o, "spec", "controlPlaneLoadBalancer", "region"),
+		})
+	}
+	if on, _, _ := unstructured.NestedBool(o.Object, "spec", "hcloudNetwork", "enabled"); on {
+		orders = append(orders, hetzner.Order{Kind: hetzner.KindNetwork, Count: 1, Name: o.GetName()})
+	}
+	groups, _, _ := unstructured.NestedSlice(o.Object, "spec", "hcloudPlacementGroups")
+	if len(groups) > 0 {
+		orders = append(orders, hetzner.Order{Kind: hetzner.KindPlacementGroup, Count: len(groups), Name: o.GetName() + "-…"})
+	}
+	return orders
+}
+
+// serverOrders are servers of a template, each with its address.
+func serverOrders(objects []*unstructured.Unstructured, template string, replicas int, location string) []hetzner.Order {
+	for _, o := range objects {
+		if o.GroupVersionKind() != machineTemplateKind || o.GetName() != template || replicas < 1 {
+			continue
+		}
+		servers := hetzner.Order{
+			Kind: hetzner.KindServer, Count: replicas, Name: template + "-…",
+			Type: text(o, "spec", "template", "spec", "type"), Location: location,
+		}
+		if on, found, _ := unstructured.NestedBool(o.Object, "spec", "template", "spec", "publicNetwork", "enableIPv4"); found && !on {
+			return []hetzner.Order{servers}
+		}
+		return []hetzner.Order{servers, {Kind: hetzner.KindPrimaryIP, Count: replicas, Name: "of the servers", Type: "ipv4", Location: location}}
+	}
+	return nil
+}
+
+// missingImages are the snapshots that the step image would make.
+func (b *bootstrapper) missingImages(ctx context.Context) (orders []hetzner.Order, notes []string, err error) {
+	offer, err := hetzner.FindOffer(ctx, b.tools.Hetzner, b.cfg.Location, b.cfg.ServerType, b.cfg.LoadBalancerType)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, architecture := range b.cfg.imageArchitectures(offer.Architecture) {
+		name := b.cfg.Image(architecture)
+		found, err := hetzner.FindImages(ctx, b.tools.Hetzner, name, architecture)
+		if err != nil {
+			return nil, nil, err
+		}
+		if len(found) == 0 {
+			orders = append(orders, hetzner.Order{Kind: hetzner.KindSnapshot, Count: 1, Name: name, Type: architecture})
+			notes = append(notes, "image "+name+" is made with a temporary server, by the hour, for some minutes")
+		}
+	}
+	return orders, notes, nil
+}

@@ -1,0 +1,93 @@
+package steps
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
+)
+
+// newMarket is an empty project at a Hetzner that has what the defaults ask for.
+func newMarket(t *testing.T) *hetznertest.Store {
+	t.Helper()
+	s := hetznertest.NewStore()
+	t.Cleanup(s.Close)
+	s.Put("locations", 1, schema.Location{Name: "nbg1", NetworkZone: "eu-central"})
+	s.Put("server_types", 1, schema.ServerType{Name: "cx33", Architecture: "x86", Prices: []schema.PricingServerTypePrice{{Location: "nbg1"}}})
+	s.Put("load_balancer_types", 1, schema.LoadBalancerType{Name: "lb11"})
+	return s
+}
+
+func billOf(t *testing.T, s *hetznertest.Store, journal flow.Journal, kvs ...string) (Bill, []string) {
+	t.Helper()
+	cfg := Defaults()
+	for _, kv := range kvs {
+		set(t, &cfg, kv)
+	}
+	plan, err := New(cfg, Tools{Hetzner: s.Client(nil), Management: &fakeProvider{}, Files: FilesIn(t.TempDir())})
+	if err != nil {
+		t.Fatal(err)
+	}
+	foreseen, err := plan.Graph.Foresee(t.Context(), journal, plan.All, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bill, err := plan.Bill(t.Context(), foreseen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for _, o := range bill.New {
+		lines = append(lines, strings.TrimSpace(fmt.Sprintf("%d %s %s %s", o.Count, o.Kind, o.Type, o.Price)))
+	}
+	if w := s.Writes(); len(w) > 0 {
+		t.Errorf("it wrote %v", w)
+	}
+	return bill, lines
+}
+
+func TestBillOfEverything(t *testing.T) {
+	bill, lines := billOf(t, newMarket(t), flow.Memory())
+	want := []string{
+		"1 load balancer lb11 6.00 EUR", "1 network  -", "1 placement group  -", "3 server cx33 15.00 EUR", "3 primary IP ipv4 3.00 EUR",
+		"1 firewall  -", "1 snapshot amd64 ?",
+	}
+	slices.Sort(want)
+	slices.Sort(lines)
+	if !slices.Equal(lines, want) {
+		t.Errorf("got  %q\nwant %q", lines, want)
+	}
+	if bill.Monthly.Monthly != 24 || !bill.Monthly.Unknown || len(bill.Notes) != 1 || !strings.Contains(bill.Notes[0], "temporary server") {
+		t.Errorf("%+v", bill)
+	}
+}
+
+// What the cluster has is not made again, and what is another's does not count.
+func TestBillLeavesOutWhatIsThere(t *testing.T) {
+	s := newMarket(t)
+	ours := map[string]string{"caph-cluster-k8s": "owned"}
+	s.Put("servers", 11, schema.Server{Name: "k8s-control-plane-a", Labels: ours, ServerType: schema.ServerType{Name: "cx33"}})
+	s.Put("servers", 12, schema.Server{Name: "k8s-control-plane-b", Labels: ours, ServerType: schema.ServerType{Name: "cx33"}})
+	s.Put("servers", 13, schema.Server{Name: "other", Labels: map[string]string{"caph-cluster-other": "owned"}})
+	s.Put("networks", 14, schema.Network{Name: "k8s", IPRange: "10.10.0.0/16", Labels: ours})
+	s.Put("images", 15, hetznertest.Image(15, "talos-amd64-v1.12.2", "x86", "available"))
+	bill, lines := billOf(t, s, flow.Memory(), "CONTROL_PLANE_REPLICAS=5")
+	for _, want := range []string{"3 server cx33 15.00 EUR", "3 primary IP ipv4 3.00 EUR", "1 load balancer lb11 6.00 EUR"} {
+		if !slices.Contains(lines, want) {
+			t.Errorf("%q lacks %q", lines, want)
+		}
+	}
+	for _, line := range lines {
+		if strings.Contains(line, "network") || strings.Contains(line, "snapshot") {
+			t.Errorf("%s is there already", line)
+		}
+	}
+	if bill.Monthly.Unknown || bill.Monthly.Monthly != 24 {
+		t.Errorf("%+v", bill.Monthly)
+	}
+}

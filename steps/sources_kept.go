@@ -1,0 +1,69 @@
+package steps
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/slipway-k8s/slipway/flow"
+)
+
+// keptFile is the file of the state folder with the texts that steps were made from, each under its hash. The journal
+// knows the hashes alone, because people put secrets into values files; this file is closed to others, as the kubeconfigs
+// are.
+const keptFile = "sources.json"
+
+func (s source) sum() string {
+	sum := sha256.Sum256(s.data)
+	return hex.EncodeToString(sum[:])
+}
+
+func (s sources) all() []source {
+	return []source{s.cluster, s.healthCheck, s.oidcPatch, s.clusterctl, s.cilium, s.hcloudCCM, s.talosCCM, s.schematic}
+}
+
+// KeepSources keeps a copy of every file that the plan is made from, so that a later plan can say what was changed in it.
+// Copies that nothing in the journal was made from are dropped.
+func (p *Plan) KeepSources(ctx context.Context, j flow.Journal) error {
+	snapshot, err := j.Load(ctx)
+	if err != nil {
+		return err
+	}
+	recorded, err := json.Marshal(snapshot.Steps)
+	if err != nil {
+		return fmt.Errorf("look for what the journal was made from: %w", err)
+	}
+	keep := map[string]string{}
+	for sum, text := range p.b.kept() {
+		if strings.Contains(string(recorded), sum) {
+			keep[sum] = text
+		}
+	}
+	for _, s := range p.b.sources.all() {
+		keep[s.sum()] = string(s.data)
+	}
+	data, err := json.MarshalIndent(keep, "", "  ")
+	if err == nil {
+		err = p.b.tools.Files.Write(keptFile, append(data, '\n'))
+	}
+	if err != nil {
+		return fmt.Errorf("keep a copy of what the steps are made from: %w", err)
+	}
+	return nil
+}
+
+// kept are the copies, by hash. None are no reason for anything but a less telling plan.
+func (b *bootstrapper) kept() map[string]string {
+	data, err := b.tools.Files.Read(keptFile)
+	if err != nil {
+		return nil
+	}
+	copies := map[string]string{}
+	if json.Unmarshal(data, &copies) != nil {
+		return nil
+	}
+	return copies
+}
