@@ -26,6 +26,14 @@ func (b *bootstrapper) refreshAccess(ctx context.Context, say flow.Say) (Access,
 	if err != nil {
 		return Access{}, err
 	}
+	live, err := get(ctx, self, hetznerClusterKind, b.cfg.ClusterName)
+	if err != nil {
+		return Access{}, err
+	}
+	ip := text(live, "spec", "controlPlaneEndpoint", "host")
+	if err := b.checkEndpoint(ctx, ip); err != nil {
+		return Access{}, err // a kubeconfig that somebody pointed at a server is worth more than the cluster's own
+	}
 	config, err := b.waitSecret(ctx, say, self, b.cfg.ClusterName+"-kubeconfig", "value")
 	if err != nil {
 		return Access{}, err
@@ -33,11 +41,6 @@ func (b *bootstrapper) refreshAccess(ctx context.Context, say flow.Say) (Access,
 	if err := b.tools.Files.Write(kubeconfigFile, config); err != nil {
 		return Access{}, err
 	}
-	live, err := get(ctx, self, hetznerClusterKind, b.cfg.ClusterName)
-	if err != nil {
-		return Access{}, err
-	}
-	ip := text(live, "spec", "controlPlaneEndpoint", "host")
 	port := strconv.FormatInt(number(live, "spec", "controlPlaneEndpoint", "port"), 10)
 	out := Access{Endpoint: net.JoinHostPort(ip, port), Kubeconfig: kubeconfigFile}
 	c := Cluster{Name: b.cfg.ClusterName, ControlPlane: b.cfg.ControlPlaneName(), LoadBalancerIP: ip}
@@ -53,6 +56,13 @@ func (b *bootstrapper) accessStands(ctx context.Context, was Access) flow.Verdic
 	self, err := b.connect(kubeconfigFile)
 	if err != nil {
 		return flow.Unknown(err)
+	}
+	host, _, err := net.SplitHostPort(was.Endpoint)
+	if err != nil {
+		return flow.Unknown(err)
+	}
+	if v := b.endpointStands(ctx, host); v.Answer() != flow.AnswerHolds {
+		return v
 	}
 	if v := b.kubeconfigHolds(ctx, self); v.Answer() != flow.AnswerHolds {
 		return v
@@ -82,7 +92,7 @@ func (b *bootstrapper) pivotStands(ctx context.Context, was Pivot) flow.Verdict 
 	case kube.Absent(err):
 		return flow.Gone("cluster %s does not hold its Cluster object any more", b.cfg.ClusterName)
 	case err != nil:
-		return flow.Unknown(fmt.Errorf("ask cluster %s: %w", b.cfg.ClusterName, err))
+		return flow.Unknown(fmt.Errorf("ask cluster %s: %w", b.cfg.ClusterName, b.silent(ctx, self, err)))
 	case string(is.GetUID()) != was.Cluster:
 		return flow.Gone("the Cluster object is another one than the recorded")
 	}

@@ -94,6 +94,9 @@ func (b *bootstrapper) applyCluster(ctx context.Context, say flow.Say, m Managem
 		// The Cluster last: it names the control plane, which must be there when Cluster API looks for it.
 		return b.applied(ctx, say, mgmt, r, ip)
 	}
+	if err := b.checkEndpoint(ctx, ip); err != nil {
+		return Cluster{}, err
+	}
 	r, err := b.render(b.manifestVariables(image.Name, offer.NetworkZone, ip))
 	if err != nil {
 		return Cluster{}, err
@@ -194,7 +197,7 @@ func (b *bootstrapper) waitLoadBalancer(ctx context.Context, say flow.Say, mgmt 
 	return ip, err
 }
 
-// clusterStands asks for every object that was applied. What people changed in them since is theirs: the guide scales
+// clusterStands asks for every object that was applied, and for the load balancer. What people changed in them since is theirs: the guide scales
 // and upgrades with kubectl.
 func (b *bootstrapper) clusterStands(ctx context.Context, was Cluster) flow.Verdict {
 	mgmt, err := b.connect(managementFile)
@@ -214,5 +217,5 @@ func (b *bootstrapper) clusterStands(ctx context.Context, was Cluster) flow.Verd
 			return flow.Gone("Cluster %s is another one than the recorded", was.Name)
 		}
 	}
-	return flow.Holds()
+	return b.endpointStands(ctx, was.LoadBalancerIP)
 }

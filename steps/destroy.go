@@ -123,7 +123,7 @@ func (o *Operations) standDown(ctx context.Context, say flow.Say) (*kube.Cluster
 	case err != nil && ctx.Err() != nil:
 		return nil, context.Cause(ctx)
 	case err != nil:
-		say("cluster %s does not answer, so it does not repair itself either: %v", b.cfg.ClusterName, err)
+		say("cluster %s does not answer and cannot be paused, so its servers go all at once: %v", b.cfg.ClusterName, err)
 	case self != nil:
 		say("pausing cluster %s, which manages itself, so that it makes no server anew", b.cfg.ClusterName)
 		if err := b.setPaused(ctx, self, true); err != nil {
@@ -161,11 +161,14 @@ func (o *Operations) selfManaged(ctx context.Context) (*kube.Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, aliveWithin)
+	asking, cancel := context.WithTimeout(ctx, aliveWithin)
 	defer cancel()
-	object, err := o.b.clusterAt(ctx, self)
-	if err != nil || object == nil {
-		return nil, err
+	object, err := o.b.clusterAt(asking, self)
+	switch {
+	case err != nil:
+		return nil, o.b.silent(ctx, self, err)
+	case object == nil:
+		return nil, nil
 	}
 	return self, nil
 }

@@ -145,6 +145,7 @@ func (w *world) reactManagement(o *unstructured.Unstructured) {
 	case "HetznerCluster":
 		if text(o, "spec", "controlPlaneEndpoint", "host") == "" {
 			w.hetzner.SetNetworks(schema.Network{ID: 77, Labels: owned, IPRange: "10.10.0.0/16"})
+			w.hetzner.SetLoadBalancers(hetznertest.LoadBalancer(9, "k8s-kube-apiserver-a1b2c", loadBalancer, owned, 6443, 50000))
 			w.mgmt.Change(caph, "HetznerCluster", Namespace, "k8s", object{"spec": object{"controlPlaneEndpoint": object{"host": loadBalancer}}})
 		}
 	case "TalosControlPlane":

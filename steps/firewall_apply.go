@@ -70,7 +70,7 @@ func (b *bootstrapper) staysReachable(ctx context.Context) error {
 	case kube.Absent(err):
 		return ErrCutsOff
 	case err != nil:
-		return fmt.Errorf("find out who manages the cluster: %w", err)
+		return fmt.Errorf("find out who manages the cluster: %w", b.silent(ctx, workload, err))
 	case truth(cluster, "spec", "paused"):
 		return fmt.Errorf("the cluster is being moved (it is paused in itself): run pivot to its end first")
 	}

@@ -152,6 +152,11 @@ func (b *bootstrapper) observe(ctx context.Context, mgmt *kube.Cluster, c Cluste
 		return progress{}, err
 	}
 	p.blame(infrastructure, tcp)
+	if text(infrastructure, "status", "controlPlaneLoadBalancer", "ipv4") != c.LoadBalancerIP {
+		if lost := b.checkEndpoint(ctx, c.LoadBalancerIP); isLost(lost) {
+			p.failed = lost
+		}
+	}
 	var asking sync.WaitGroup
 	asking.Go(func() { p.api, p.uid = b.askAPI(ctx, mgmt, c) })
 	b.askTalos(ctx, mgmt, c, controlPlaneMachines(machines), p.servers)

@@ -58,10 +58,16 @@ func (c *command) status(ctx context.Context, a arguments) error {
 	for i, s := range all {
 		rows[i] = newStepStatus(s)
 	}
-	if a.Options.Output == "json" {
-		return printJSON(c.stdout, map[string]any{"state": string(state), "offline": offline, "steps": rows})
+	var notes []string
+	if offline == "" {
+		if notes, err = plan.Notes(ctx); err != nil {
+			notes = []string{"what the firewall covers is not known: " + err.Error()}
+		}
 	}
-	return printStatus(c.stdout, state, offline, rows)
+	if a.Options.Output == "json" {
+		return printJSON(c.stdout, map[string]any{"state": string(state), "offline": offline, "steps": rows, "notes": append([]string{}, notes...)})
+	}
+	return printStatus(c.stdout, state, offline, rows, notes)
 }
 
 // lookingTools are the tools to look at the world that the state folder belongs
@@ -120,7 +126,7 @@ func newStepStatus(s flow.Status) stepStatus {
 	return row
 }
 
-func printStatus(out io.Writer, state stateFolder, offline string, rows []stepStatus) error {
+func printStatus(out io.Writer, state stateFolder, offline string, rows []stepStatus, notes []string) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "state: %s\n", state)
 	if offline != "" {
@@ -134,7 +140,13 @@ func printStatus(out io.Writer, state stateFolder, offline string, rows []stepSt
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", r.Step, r.State, took, r.world(), printable(r.remarks()))
 	}
-	return w.Flush()
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for _, note := range notes {
+		fmt.Fprintf(out, "\nnote: %s\n", printable(note))
+	}
+	return nil
 }
 
 // world is the world's answer in a word.

@@ -148,7 +148,7 @@ func wire(rules []FirewallRule) []hcloud.FirewallRule {
 // CoverServers applies the firewall to the servers that CAPH made for a cluster, by their label, so that a server made
 // later is born behind it.
 func CoverServers(ctx context.Context, c *hcloud.Client, f *Firewall, cluster string) error {
-	if f.selects(cluster) {
+	if f.Selects(cluster) {
 		return nil
 	}
 	resource := hcloud.FirewallResource{
@@ -168,7 +168,8 @@ func CoverServers(ctx context.Context, c *hcloud.Client, f *Firewall, cluster st
 	return nil
 }
 
-func (f *Firewall) selects(cluster string) bool {
+// Selects tells whether the firewall is applied to all servers that CAPH makes for a cluster.
+func (f *Firewall) Selects(cluster string) bool {
 	return slices.ContainsFunc(f.covers, func(r hcloud.FirewallResource) bool {
 		return r.LabelSelector != nil && r.LabelSelector.Selector == clusterSelector(cluster)
 	})
@@ -177,7 +178,7 @@ func (f *Firewall) selects(cluster string) bool {
 // Uncovered says which of the cluster's servers are not behind the firewall, as the servers themselves report it; empty
 // if all are and new ones will be.
 func Uncovered(ctx context.Context, c *hcloud.Client, f *Firewall, cluster string) ([]string, error) {
-	if !f.selects(cluster) {
+	if !f.Selects(cluster) {
 		return []string{"every server: the firewall is not applied to " + clusterSelector(cluster)}, nil
 	}
 	servers, err := c.Server.AllWithOpts(ctx, hcloud.ServerListOpts{ListOpts: hcloud.ListOpts{LabelSelector: clusterSelector(cluster)}})

@@ -24,6 +24,7 @@ type Server struct {
 	images   []schema.Image
 	networks []schema.Network
 	servers  []schema.Server
+	lbs      []schema.LoadBalancer
 	walls    []schema.Firewall
 	requests []string
 }
@@ -48,6 +49,21 @@ func (s *Server) SetNetworks(networks ...schema.Network) { s.set(func() { s.netw
 
 // SetServers replaces the servers.
 func (s *Server) SetServers(servers ...schema.Server) { s.set(func() { s.servers = servers }) }
+
+// SetLoadBalancers replaces the load balancers.
+func (s *Server) SetLoadBalancers(balancers ...schema.LoadBalancer) {
+	s.set(func() { s.lbs = balancers })
+}
+
+// LoadBalancer is one at a public address, that listens on some ports.
+func LoadBalancer(id int64, name, ip string, labels map[string]string, ports ...int) schema.LoadBalancer {
+	lb := schema.LoadBalancer{ID: id, Name: name, Labels: labels}
+	lb.PublicNet.Enabled, lb.PublicNet.IPv4.IP = true, ip
+	for _, p := range ports {
+		lb.Services = append(lb.Services, schema.LoadBalancerService{Protocol: "tcp", ListenPort: p, DestinationPort: p})
+	}
+	return lb
+}
 
 func (s *Server) set(change func()) {
 	s.mu.Lock()
@@ -104,6 +120,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		reply(w, http.StatusOK, map[string]any{"networks": keep(s.networks, func(n schema.Network) bool { return chosen(n.Labels) })})
 	case "/ssh_keys":
 		reply(w, http.StatusOK, map[string]any{"ssh_keys": []any{}}) // what makes some works with a Project
+	case "/load_balancers":
+		reply(w, http.StatusOK, map[string]any{"load_balancers": keep(s.lbs, func(lb schema.LoadBalancer) bool { return chosen(lb.Labels) })})
 	case "/servers":
 		reply(w, http.StatusOK, map[string]any{"servers": keep(s.servers, func(v schema.Server) bool { return chosen(v.Labels) })})
 	default:

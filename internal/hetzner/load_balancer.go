@@ -1,0 +1,51 @@
+package hetzner
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/hetznercloud/hcloud-go/v2/hcloud"
+)
+
+// LoadBalancer is a load balancer that CAPH made for a cluster, as far as the cluster's endpoint is compared with it.
+type LoadBalancer struct {
+	ID        int64
+	Name      string
+	Addresses []netip.Addr // public and private, the public IPv4 address first
+	Public    bool         // it has a public interface
+	Ports     []int        // that it listens on, ascending
+}
+
+// LoadBalancers lists the load balancers that CAPH made for a cluster. It makes one; when that is deleted, another one.
+func LoadBalancers(ctx context.Context, c *hcloud.Client, cluster string) ([]LoadBalancer, error) {
+	opts := hcloud.LoadBalancerListOpts{ListOpts: hcloud.ListOpts{LabelSelector: clusterSelector(cluster)}}
+	list, err := c.LoadBalancer.AllWithOpts(ctx, opts)
+	if err != nil {
+		return nil, fmt.Errorf("list the load balancers of cluster %s: %w", cluster, explain(err))
+	}
+	var found []LoadBalancer
+	for _, lb := range list {
+		one := LoadBalancer{ID: lb.ID, Name: lb.Name, Public: lb.PublicNet.Enabled}
+		add := func(ip net.IP) {
+			if a, ok := netip.AddrFromSlice(ip); ok {
+				one.Addresses = append(one.Addresses, a.Unmap())
+			}
+		}
+		if one.Public {
+			add(lb.PublicNet.IPv4.IP)
+			add(lb.PublicNet.IPv6.IP)
+		}
+		for _, n := range lb.PrivateNet {
+			add(n.IP)
+		}
+		for _, s := range lb.Services {
+			one.Ports = append(one.Ports, s.ListenPort)
+		}
+		slices.Sort(one.Ports)
+		found = append(found, one)
+	}
+	return found, nil
+}

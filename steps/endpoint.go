@@ -1,0 +1,112 @@
+package steps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/kube"
+)
+
+// LostEndpointError says that no load balancer of the cluster has the address any more that everything knows its API by:
+// kubeconfigs, certificates, the machine configuration of every server. Hetzner gives a load balancer's address to nobody on
+// request, so it cannot be had again. CAPH only makes another load balancer, at another address.
+type LostEndpointError struct {
+	Cluster string
+	Address string
+	Now     []hetzner.LoadBalancer // what CAPH has made since
+}
+
+// Error implements error.
+func (e *LostEndpointError) Error() string {
+	now := "and none in its place"
+	if len(e.Now) > 0 {
+		var names []string
+		for _, lb := range e.Now {
+			names = append(names, describeBalancer(lb))
+		}
+		now = "only " + strings.Join(names, ", ") + ", which CAPH made since and which no kubeconfig, certificate or server names"
+	}
+	return fmt.Sprintf("there is no load balancer with the address %s of cluster %s any more, %s: it was deleted, and its address cannot be had again. "+
+		"The servers themselves go on; kubectl --server https://ADDRESS:6443 reaches their API at an address of each. "+
+		"Save what is in the cluster, then destroy it and begin anew (docs/launch.md, \"The load balancer was deleted\")", e.Address, e.Cluster, now)
+}
+
+// describeBalancer is "load balancer k8s-kube-apiserver-x2p4q at 203.0.113.9".
+func describeBalancer(lb hetzner.LoadBalancer) string {
+	if len(lb.Addresses) == 0 {
+		return "load balancer " + lb.Name
+	}
+	return "load balancer " + lb.Name + " at " + lb.Addresses[0].String()
+}
+
+// checkEndpoint asks Hetzner whether one of the cluster's load balancers still has the address of its API; a
+// *LostEndpointError if not. It has no say where the manifests name an address of their own, or a name, or want no load balancer.
+func (b *bootstrapper) checkEndpoint(ctx context.Context, host string) error {
+	address, err := netip.ParseAddr(host)
+	if err != nil {
+		return nil
+	}
+	own, err := b.endpointOfTheirOwn()
+	if err != nil || own {
+		return err
+	}
+	balancers, err := hetzner.LoadBalancers(ctx, b.tools.Hetzner, b.cfg.ClusterName)
+	if err != nil {
+		return err
+	}
+	for _, lb := range balancers {
+		if slices.Contains(lb.Addresses, address) {
+			return nil
+		}
+	}
+	return &LostEndpointError{Cluster: b.cfg.ClusterName, Address: host, Now: balancers}
+}
+
+// endpointStands is checkEndpoint as the last word of a Verify: the step that runs again says what cannot be mended.
+func (b *bootstrapper) endpointStands(ctx context.Context, host string) flow.Verdict {
+	switch err := b.checkEndpoint(ctx, host); {
+	case isLost(err):
+		return flow.Gone("%v", err)
+	case err != nil:
+		return flow.Unknown(err)
+	}
+	return flow.Holds()
+}
+
+// endpointOfTheirOwn tells whether the manifests leave the API's address to somebody else than CAPH's load balancer.
+func (b *bootstrapper) endpointOfTheirOwn() (bool, error) {
+	r, err := b.render(b.manifestVariables("image", "eu-central", ""))
+	if err != nil {
+		return false, err
+	}
+	for _, o := range r.now {
+		if o.GroupVersionKind() == hetznerClusterKind {
+			return text(o, "spec", "controlPlaneEndpoint", "host") != "" || !truth(o, "spec", "controlPlaneLoadBalancer", "enabled"), nil
+		}
+	}
+	return true, nil
+}
+
+// silent explains why a cluster does not answer, where Hetzner knows it; otherwise err stays as it is.
+func (b *bootstrapper) silent(ctx context.Context, cluster *kube.Cluster, err error) error {
+	server, parseErr := url.Parse(cluster.Host())
+	if parseErr != nil {
+		return err
+	}
+	// What else is wrong at Hetzner does not explain the silence.
+	if lost := b.checkEndpoint(ctx, server.Hostname()); isLost(lost) {
+		return fmt.Errorf("%w (%w)", lost, err)
+	}
+	return err
+}
+
+func isLost(err error) bool {
+	return errors.As(err, new(*LostEndpointError))
+}

@@ -1,0 +1,140 @@
+package steps
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
+	"github.com/slipway-k8s/slipway/manifests"
+)
+
+var ownedByCAPH = map[string]string{"caph-cluster-k8s": "owned"}
+
+// A load balancer that was deleted is noticed by the next run, with and without the journal, and nothing is made.
+func TestDeletedLoadBalancerIsExplained(t *testing.T) {
+	for name, tt := range map[string]struct {
+		now  string // address of the one that CAPH made in its place; empty: none
+		says string
+	}{
+		"none in its place":     {says: "and none in its place"},
+		"another in its place":  {now: "127.0.0.10", says: "load balancer k8s-kube-apiserver-d3e4f at 127.0.0.10"},
+		"somebody else's there": {says: "and none in its place"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, journal := newWorld(t), flow.Memory()
+			if _, err := w.run(t, w.config(), journal, nil); err != nil {
+				t.Fatal(err)
+			}
+			w.hetzner.SetLoadBalancers(hetznertest.LoadBalancer(11, "of-others", loadBalancer, nil, 6443))
+			if tt.now != "" {
+				w.hetzner.SetLoadBalancers(hetznertest.LoadBalancer(12, "k8s-kube-apiserver-d3e4f", tt.now, ownedByCAPH, 6443))
+			}
+			before := w.writes()
+			again := func(what string, j flow.Journal) {
+				t.Helper()
+				_, err := w.run(t, w.config(), j, nil)
+				var lost *LostEndpointError
+				if !errors.As(err, &lost) || lost.Address != loadBalancer || !strings.Contains(err.Error(), tt.says) {
+					t.Errorf("%s: %v", what, err)
+				}
+			}
+			again("with the journal", journal)
+			if n := w.writes(); n != before {
+				t.Errorf("%d requests changed something", n-before)
+			}
+			again("without the journal", flow.Memory())
+		})
+	}
+}
+
+// Where people's own manifests name the address, it need not be a load balancer's.
+func TestAnEndpointOfTheirOwnIsNotJudged(t *testing.T) {
+	for name, edit := range map[string][2]string{
+		"an address":       {`host: "${LOAD_BALANCER_IP:=}"`, `host: "127.0.0.77"`},
+		"no load balancer": {"controlPlaneLoadBalancer:\n    enabled: true", "controlPlaneLoadBalancer:\n    enabled: false"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newPivotWorld(t)
+			if err := w.b.checkEndpoint(t.Context(), "127.0.0.77"); !isLost(err) {
+				t.Errorf("with the project's own manifests: %v", err)
+			}
+			dir := t.TempDir()
+			data, err := manifests.Files.ReadFile("cluster.yaml")
+			if err != nil {
+				t.Fatal(err)
+			}
+			edited := strings.Replace(string(data), edit[0], edit[1], 1)
+			if edited == string(data) {
+				t.Fatalf("manifests/cluster.yaml has no %q", edit[0])
+			}
+			if err := os.MkdirAll(filepath.Join(dir, "manifests"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(dir, "manifests", "cluster.yaml"), []byte(edited), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			if w.b.sources, err = readSources(dir); err != nil {
+				t.Fatal(err)
+			}
+			if err := w.b.checkEndpoint(t.Context(), "127.0.0.77"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// After the pivot the cluster is asked at the address that was lost. That it is silent is explained, and its kubeconfig kept.
+func TestSilenceIsExplainedAfterThePivot(t *testing.T) {
+	w := newPivotWorld(t)
+	w.target.CloseClientConnections()
+	w.target.Close()
+	v := w.b.pivotStands(t.Context(), Pivot{Cluster: "x"})
+	if v.Answer() != flow.AnswerUnknown || !isLost(v.Err()) {
+		t.Errorf("without a load balancer: %s, %v", v.Answer(), v.Err())
+	}
+	w.hetzner.SetLoadBalancers(hetznertest.LoadBalancer(9, "k8s-kube-apiserver-a1b2c", "127.0.0.1", ownedByCAPH, 6443))
+	if v := w.b.pivotStands(t.Context(), Pivot{Cluster: "x"}); v.Answer() != flow.AnswerUnknown || isLost(v.Err()) {
+		t.Errorf("with it: %s, %v", v.Answer(), v.Err())
+	}
+}
+
+// status says what the firewall does not cover, once there is one over the servers.
+func TestNotesTellWhatTheFirewallDoesNotCover(t *testing.T) {
+	w, journal := newWorld(t), flow.Memory()
+	cfg := w.config()
+	cfg.FirewallAllow = "203.0.113.0/24"
+	notes := func() []string {
+		t.Helper()
+		plan, err := New(cfg, w.tools())
+		if err != nil {
+			t.Fatal(err)
+		}
+		notes, err := plan.Notes(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return notes
+	}
+	if _, err := w.runTargets(t, cfg, w.tools(), journal, "wait-nodes", "firewall"); err != nil {
+		t.Fatal(err)
+	}
+	if n := notes(); len(n) > 0 {
+		t.Errorf("while it covers no server: %q", n)
+	}
+	if _, err := w.runTargets(t, cfg, w.tools(), journal, "firewall-apply"); err != nil {
+		t.Fatal(err)
+	}
+	if n := notes(); len(n) != 1 || !strings.Contains(n[0], loadBalancer+" answers everybody on 6443 and 50000") {
+		t.Errorf("notes %q", n)
+	}
+	private := hetznertest.LoadBalancer(9, "k8s-kube-apiserver-a1b2c", loadBalancer, ownedByCAPH, 6443, 50000)
+	private.PublicNet.Enabled = false
+	w.hetzner.SetLoadBalancers(private)
+	if n := notes(); len(n) > 0 {
+		t.Errorf("without a public interface: %q", n)
+	}
+}

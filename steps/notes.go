@@ -1,0 +1,36 @@
+package steps
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/slipway-k8s/slipway/internal/hetzner"
+)
+
+// Notes are remarks on the cluster that are no step's failure, for `status`: what the firewall, once it is applied, does not
+// cover. None where the tools have no way to ask Hetzner.
+func (p *Plan) Notes(ctx context.Context) ([]string, error) {
+	b := p.b
+	if b.tools.Hetzner == nil {
+		return nil, nil
+	}
+	firewall, err := hetzner.FindFirewall(ctx, b.tools.Hetzner, b.cfg.ClusterName)
+	if err != nil || firewall == nil || !firewall.Selects(b.cfg.ClusterName) {
+		return nil, err
+	}
+	balancers, err := hetzner.LoadBalancers(ctx, b.tools.Hetzner, b.cfg.ClusterName)
+	if err != nil {
+		return nil, err
+	}
+	var notes []string
+	for _, lb := range balancers {
+		if !lb.Public || len(lb.Ports) == 0 {
+			continue
+		}
+		ports := strings.Trim(fmt.Sprint(lb.Ports), "[]")
+		notes = append(notes, fmt.Sprintf("firewall %s covers the servers, but no firewall of Hetzner's covers a load balancer: %s answers everybody on %s (docs/firewall.md, \"What it cannot cover\")",
+			firewall.Name, describeBalancer(lb), strings.Join(strings.Fields(ports), " and ")))
+	}
+	return notes, nil
+}
