@@ -49,6 +49,10 @@ func (b *bootstrapper) refreshAccess(ctx context.Context, say flow.Say) (Access,
 	}
 	r, err := b.readRoll(ctx, self, self)
 	out.Nodes = r.output().Nodes
+	if want := b.cfg.ControlPlaneReplicas; err == nil && r.replicas != want {
+		say("note: CONTROL_PLANE_REPLICAS is %d and the control plane has %d: a cluster that manages itself is scaled with "+
+			"kubectl --namespace %s patch taloscontrolplane %s --type merge --patch '{\"spec\":{\"replicas\":%d}}'", want, r.replicas, Namespace, b.cfg.ControlPlaneName(), want)
+	}
 	return out, err
 }
 

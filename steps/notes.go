@@ -3,18 +3,38 @@ package steps
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 )
 
 // Notes are remarks on the cluster that are no step's failure, for `status`: what the firewall, once it is applied, does not
-// cover. None where the tools have no way to ask Hetzner.
+// cover, and snapshots that keep Cluster API from making another server. None where the tools have no way to ask Hetzner.
 func (p *Plan) Notes(ctx context.Context) ([]string, error) {
-	b := p.b
-	if b.tools.Hetzner == nil {
+	if p.b.tools.Hetzner == nil {
 		return nil, nil
 	}
+	uncovered, err := p.b.uncoverable(ctx)
+	if err != nil {
+		return nil, err
+	}
+	surplus, err := PlanPruning(ctx, p.b.cfg, p.b.tools)
+	if err != nil {
+		return uncovered, err
+	}
+	notes := uncovered
+	for _, p := range surplus {
+		if len(p.Delete) > 0 {
+			all := append(slices.Clone(p.Delete), p.Keep)
+			notes = append(notes, (&hetzner.ImageError{Name: p.Name, Architecture: p.Architecture, Found: all}).Error())
+		}
+	}
+	return notes, nil
+}
+
+// uncoverable says which of the cluster's ports are open to everybody although its firewall is applied.
+func (b *bootstrapper) uncoverable(ctx context.Context) ([]string, error) {
 	firewall, err := hetzner.FindFirewall(ctx, b.tools.Hetzner, b.cfg.ClusterName)
 	if err != nil || firewall == nil || !firewall.Selects(b.cfg.ClusterName) {
 		return nil, err

@@ -271,6 +271,7 @@ func TestKindsThatAreNotOfferedAreNotGone(t *testing.T) {
 		"infrastructure.cluster.x-k8s.io/v1beta1": "apply",
 	} {
 		t.Run(group, func(t *testing.T) {
+			t.Parallel() // each waits for the kind
 			w := newWorld(t)
 			var starting atomic.Bool
 			w.mgmt.Fail = func(r *http.Request) (int, string) {

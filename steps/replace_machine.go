@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
 )
 
@@ -161,6 +162,9 @@ func (o *Operations) removeMachine(ctx context.Context, say flow.Say, manager *k
 	if err := o.expendable(ctx, say, manager, r); err != nil {
 		return err
 	}
+	if err := o.successorCanBeMade(ctx, manager); err != nil {
+		return &RefusedError{r.Machine, err.Error()}
+	}
 	record, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return err
@@ -187,6 +191,27 @@ func (o *Operations) expendable(ctx context.Context, say flow.Say, manager *kube
 		return &RefusedError{r.Machine, why}
 	}
 	say("etcd keeps its quorum without %s: %s", r.Server, e)
+	return nil
+}
+
+// successorCanBeMade asks whether CAPH would find an image for a new server: it makes none where several match.
+func (o *Operations) successorCanBeMade(ctx context.Context, manager *kube.Cluster) error {
+	tcp, err := get(ctx, manager, talosControlPlaneKind, o.b.cfg.ControlPlaneName())
+	if err != nil {
+		return err
+	}
+	template, err := get(ctx, manager, machineTemplateKind, text(tcp, "spec", "infrastructureTemplate", "name"))
+	if err != nil {
+		return err
+	}
+	server := func(field string) string { return text(template, "spec", "template", "spec", field) }
+	offer, err := hetzner.FindOffer(ctx, o.b.tools.Hetzner, o.b.cfg.Location, server("type"), o.b.cfg.LoadBalancerType)
+	if err == nil {
+		_, err = hetzner.FindImage(ctx, o.b.tools.Hetzner, server("imageName"), offer.Architecture)
+	}
+	if err != nil {
+		return fmt.Errorf("another server could not be made: %w", err)
+	}
 	return nil
 }
 

@@ -61,7 +61,7 @@ func (c *command) status(ctx context.Context, a arguments) error {
 	var notes []string
 	if offline == "" {
 		if notes, err = plan.Notes(ctx); err != nil {
-			notes = []string{"what the firewall covers is not known: " + err.Error()}
+			notes = append(notes, "what is at Hetzner is not known: "+err.Error())
 		}
 	}
 	if a.Options.Output == "json" {

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -36,43 +38,61 @@ func (e *unservedError) Error() string {
 	return fmt.Sprintf("the API server does not serve %s now, but %s; it may have just started", e.kind, e.reason)
 }
 
+// servedWithin is how long an API server that answers may take to offer all its kinds, before that is an error: it does so a second
+// or two after its start. Behind a load balancer that can be one of several, while the others offer everything.
+const servedWithin = 5 * time.Second
+
 // Get reads an object; see Absent.
 func (c *Cluster) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-	if err := c.WithWatch.Get(ctx, key, o, opts...); err != nil {
-		gvk, _ := c.GroupVersionKindFor(o)
-		return c.judge(ctx, gvk.GroupKind(), err)
-	}
-	return nil
+	return c.served(ctx, o, func() error { return c.WithWatch.Get(ctx, key, o, opts...) })
 }
 
 // List reads objects; see Absent.
 func (c *Cluster) List(ctx context.Context, l client.ObjectList, opts ...client.ListOption) error {
-	if err := c.WithWatch.List(ctx, l, opts...); err != nil {
-		gvk, _ := c.GroupVersionKindFor(l)
-		return c.judge(ctx, schema.GroupKind{Group: gvk.Group, Kind: strings.TrimSuffix(gvk.Kind, "List")}, err)
-	}
-	return nil
+	return c.served(ctx, l, func() error { return c.WithWatch.List(ctx, l, opts...) })
 }
 
-// judge lets an error pass, but not one that a kind does not exist, unless that is sure.
-func (c *Cluster) judge(ctx context.Context, kind schema.GroupKind, err error) error {
-	if !unserved(err) {
-		return err
+// served reads, again for a while where the kind is not offered but may well be there.
+func (c *Cluster) served(ctx context.Context, of runtime.Object, read func() error) error {
+	deadline := time.NewTimer(servedWithin)
+	defer deadline.Stop()
+	for {
+		err := read()
+		if !unserved(err) {
+			return err
+		}
+		gvk, _ := c.GroupVersionKindFor(of)
+		kind := schema.GroupKind{Group: gvk.Group, Kind: strings.TrimSuffix(gvk.Kind, "List")}
+		reason := c.mayExist(ctx, kind)
+		if reason == "" {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return &unservedError{kind, reason}
+		case <-deadline.C:
+			return &unservedError{kind, reason}
+		case <-time.After(servedWithin / 10):
+		}
 	}
+}
+
+// mayExist says why a kind that is not offered may be there all the same; empty if it is not.
+func (c *Cluster) mayExist(ctx context.Context, kind schema.GroupKind) string {
 	if len(c.Scheme().VersionsForGroupKind(kind)) > 0 {
-		return &unservedError{kind, "every cluster has this kind"}
+		return "every cluster has this kind"
 	}
 	// A definition's name is made of the kind's plural, guessed here as the API server does for objects that it knows.
 	plural, _ := meta.UnsafeGuessKindToResource(kind.WithVersion(""))
 	definition := &metav1.PartialObjectMetadata{}
 	definition.SetGroupVersionKind(definitionKind)
-	switch asked := c.WithWatch.Get(ctx, client.ObjectKey{Name: plural.GroupResource().String()}, definition); {
-	case asked == nil:
-		return &unservedError{kind, "has its definition"}
-	case apierrors.IsNotFound(asked) && !unserved(asked):
-		return err
+	switch err := c.WithWatch.Get(ctx, client.ObjectKey{Name: plural.GroupResource().String()}, definition); {
+	case err == nil:
+		return "has its definition"
+	case apierrors.IsNotFound(err) && !unserved(err):
+		return ""
 	default:
-		return &unservedError{kind, fmt.Sprintf("whether it has its definition is not known (%v)", asked)}
+		return fmt.Sprintf("whether it has its definition is not known (%v)", err)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -110,15 +111,35 @@ func TestUnservedIsNotAbsent(t *testing.T) {
 			}
 			l.SetAPIVersion(o.GetAPIVersion())
 			l.SetKind(o.GetKind() + "List")
+			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			defer cancel()
 			for what, err := range map[string]error{
-				"get":  c.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "none"}, o),
-				"list": c.List(t.Context(), l, client.InNamespace("default")),
+				"get":  c.Get(ctx, client.ObjectKey{Namespace: "default", Name: "none"}, o),
+				"list": c.List(ctx, l, client.InNamespace("default")),
 			} {
 				if err == nil || kube.Absent(err) != tt.absent || !kube.UnknownKind(err) || !strings.Contains(err.Error(), tt.says) {
 					t.Errorf("%s: absent %v, unknown kind %v: %v", what, kube.Absent(err), kube.UnknownKind(err), err)
 				}
 			}
 		})
+	}
+}
+
+// What is offered a moment later is read then.
+func TestReadsWaitForTheirKind(t *testing.T) {
+	s, c := connect(t, widget)
+	s.Put(kubetest.Object("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", "widgets.example.com", nil))
+	s.Put(kubetest.Object("example.com/v1", "Widget", "default", "w", nil))
+	var asked atomic.Int32
+	s.Fail = func(r *http.Request) (int, string) {
+		if r.URL.Path == "/apis/example.com/v1" && asked.Add(1) <= 2 {
+			return http.StatusNotFound, "404 page not found"
+		}
+		return 0, ""
+	}
+	o := kubetest.Object("example.com/v1", "Widget", "default", "w", nil)
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil || o.GetUID() == "" {
+		t.Errorf("%v, %v", o, err)
 	}
 }
 
