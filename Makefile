@@ -13,13 +13,14 @@ slipway = $(GO) run ./cmd/bootstrap $(FLAGS) $(foreach v,$(given),'$(v)=$(subst 
 .PHONY: help
 help:            ; @$(slipway) --help
 
-.PHONY: bootstrap all image status graph plan
+.PHONY: bootstrap all image status graph plan config
 all:             ; $(slipway) all
 bootstrap:       ; $(slipway) bootstrap
 image:           ; $(slipway) image
 status:          ; $(slipway) status
 graph:           ; $(slipway) graph
 plan:            ; $(slipway) plan
+config:          ; $(slipway) config show
 
 .PHONY: preflight kind-create capi-init secret apply wait-cp kubeconfig talosconfig cilium hcloud-ccm talos-ccm wait-nodes
 preflight:       ; $(slipway) preflight

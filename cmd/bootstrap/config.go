@@ -178,8 +178,10 @@ func (f *yamlFile) entry(key, value *yaml.Node) {
 	switch {
 	case key.Value == tokenFileKey:
 		f.config.tokenFile = value.Value
+		f.config.places[tokenFileKey] = f.place(value)
 	case key.Value == tokenCommandKey:
 		f.config.tokenCommand = value.Value
+		f.config.places[tokenCommandKey] = f.place(value)
 	default:
 		if err := variables[i].Set(&f.config.Config, value.Value); err != nil {
 			f.problem(value, "%w", err)

@@ -51,6 +51,8 @@ func targets() []target {
 			do: (*command).status},
 		{name: "plan", optional: "TARGET…", doc: "what a run would do with each step and why, what it makes and costs, and how long it takes",
 			do: (*command).plan},
+		{name: "config show", doc: "every value of the configuration, and where it comes from; secrets hidden", do: (*command).configShow},
+		{name: "config schema", doc: "the JSON Schema of bootstrap.yaml, for editors", do: (*command).configSchema},
 		{name: "graph", doc: "the steps and what each hangs on, as a picture, with the journal's states coloured in",
 			outputs: []string{"mermaid", "dot", "svg"}, do: (*command).graph},
 		{name: "lab up", doc: "start the lab by itself", do: (*command).labUp},
@@ -61,6 +63,8 @@ func targets() []target {
 			do: (*command).labFaultAdd},
 		{name: "lab fault list", doc: "what goes wrong in the lab at present", do: (*command).labFaultList},
 		{name: "lab fault remove", arguments: []string{"ID"}, doc: "undo a fault", do: (*command).labFaultRemove},
+		{name: "completion", arguments: []string{"bash|zsh|fish"}, doc: "a script for the shell that completes targets, flags and variables", do: (*command).completion},
+		{name: "help", optional: "TARGET…", doc: "this, or more about one target", do: (*command).help},
 	}
 }
 

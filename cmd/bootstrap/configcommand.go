@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+// setting is one value of the configuration, in `bootstrap config show --output json`.
+type setting struct {
+	Variable string `json:"variable,omitempty"` // in the environment and as KEY=VALUE
+	Field    string `json:"field,omitempty"`    // in bootstrap.yaml
+	Value    string `json:"value"`
+	Default  string `json:"default"`
+	Source   string `json:"source"` // "default", "bootstrap.yaml:3:12", "environment variable LOCATION", …
+}
+
+// configShow prints every value of the configuration and where it comes from. It
+// runs no command for the token and reads no file of one.
+func (c *command) configShow(_ context.Context, a arguments) error {
+	cfg, err := loadConfig(a, c.environment)
+	if err != nil {
+		return err
+	}
+	var all []setting
+	for _, v := range steps.Variables() {
+		source := cfg.place(v.Field)
+		if strings.HasPrefix(source, "argument ") { // the place repeats the value
+			source = "argument " + v.Name
+		}
+		all = append(all, setting{Variable: v.Name, Field: v.Field, Value: withoutPassword(v.Get(cfg.Config)), Default: v.Default, Source: source})
+	}
+	all = append(all, c.secretSettings(cfg)...)
+	if a.Options.Output == "json" {
+		return printJSON(c.stdout, map[string]any{"settings": all})
+	}
+	w := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "VARIABLE\tIN bootstrap.yaml\tVALUE\tFROM")
+	for _, s := range all {
+		from := s.Source
+		if s.Default != "" && s.Default != s.Value {
+			from += " (default " + s.Default + ")"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", dash(s.Variable), dash(s.Field), dash(s.Value), printable(from))
+	}
+	return w.Flush()
+}
+
+// secretSettings tell whether there is a secret and who would give it, and
+// nothing of the secret. A command may hold one in its arguments.
+func (c *command) secretSettings(cfg configuration) []setting {
+	const hidden = "[hidden]"
+	hide := func(value string) string {
+		if value == "" {
+			return ""
+		}
+		return hidden
+	}
+	token := setting{Variable: tokenVariable, Source: "none"}
+	switch {
+	case c.environment[tokenVariable] != "":
+		token.Value, token.Source = hidden, "environment variable "+tokenVariable
+	case cfg.tokenFile != "":
+		token.Value, token.Source = hidden, tokenFileKey
+	case cfg.tokenCommand != "":
+		token.Value, token.Source = hidden, tokenCommandKey
+	}
+	github := setting{Variable: githubVariable, Value: hide(c.environment[githubVariable]), Source: "none"}
+	if github.Value != "" {
+		github.Source = "environment variable " + githubVariable
+	}
+	endpoint := setting{Variable: endpointVariable, Value: withoutPassword(c.environment[endpointVariable]), Source: "none"}
+	if endpoint.Value != "" {
+		endpoint.Source = "environment variable " + endpointVariable
+	}
+	return []setting{
+		token,
+		{Field: tokenFileKey, Value: cfg.tokenFile, Source: cfg.place(tokenFileKey)},
+		{Field: tokenCommandKey, Value: hide(cfg.tokenCommand), Source: cfg.place(tokenCommandKey)},
+		github,
+		endpoint,
+	}
+}
+
+// withoutPassword hides who signs in in an address.
+func withoutPassword(value string) string {
+	if u, err := url.Parse(value); err == nil && u.Host != "" && u.User != nil {
+		return u.Redacted()
+	}
+	return value
+}
+
+// configSchema prints the JSON Schema of bootstrap.yaml.
+func (c *command) configSchema(context.Context, arguments) error {
+	return printJSON(c.stdout, schemaOfConfig())
+}
+
+// property is one key of bootstrap.yaml in its schema.
+type property struct {
+	Description string   `json:"description"`
+	Default     any      `json:"default,omitempty"`
+	Pattern     string   `json:"pattern,omitempty"`
+	Enum        []any    `json:"enum,omitempty"`
+	Type        []string `json:"type"`
+}
+
+// configSchemaVersion is the dialect that editors know best.
+const configSchemaVersion = "http://json-schema.org/draft-07/schema#"
+
+// schemaOfConfig describes bootstrap.yaml for editors. A key without a value
+// leaves the default, so null is always allowed.
+func schemaOfConfig() map[string]any {
+	properties := map[string]property{
+		tokenFileKey:    {Description: "File with the Hetzner Cloud API token, in place of " + tokenVariable + ".", Type: []string{"string", "null"}},
+		tokenCommandKey: {Description: "Command that prints the Hetzner Cloud API token, in place of " + tokenVariable + ".", Type: []string{"string", "null"}},
+	}
+	for _, v := range steps.Variables() {
+		properties[v.Field] = propertyOf(v)
+	}
+	return map[string]any{
+		"$schema": configSchemaVersion, "title": "bootstrap.yaml", "description": "Configuration of a Slipway bootstrap.",
+		"type": "object", "additionalProperties": false, "properties": properties,
+		"not": map[string]any{"required": []string{tokenFileKey, tokenCommandKey}},
+	}
+}
+
+func propertyOf(v steps.Variable) property {
+	p := property{Description: v.Doc + " (" + v.Name + ")", Type: []string{"string", "null"}, Pattern: v.Pattern()}
+	asJSON := func(text string) any { return text }
+	if v.Type() == "integer" {
+		p.Type = []string{"integer", "null"}
+		asJSON = func(text string) any { n, _ := strconv.Atoi(text); return n }
+	}
+	if v.Default != "" {
+		p.Default = asJSON(v.Default)
+	}
+	for _, choice := range v.Choices() {
+		p.Enum = append(p.Enum, asJSON(choice))
+	}
+	if len(p.Enum) > 0 {
+		p.Enum = append(p.Enum, nil)
+	}
+	return p
+}

@@ -1,0 +1,58 @@
+package steps
+
+import (
+	"strconv"
+	"strings"
+)
+
+// Type is what a variable's value is, as JSON Schema and completion need to know: "string", "integer" or "duration".
+func (v Variable) Type() string {
+	switch v.field(&Config{}).(type) {
+	case *int:
+		return "integer"
+	case *Duration:
+		return "duration"
+	default:
+		return "string"
+	}
+}
+
+// Choices are the only values that a variable can have; nil: there are too many to list, or only the cloud knows.
+func (v Variable) Choices() []string {
+	switch v.Name {
+	case "LOCATION":
+		return locations
+	case "LOAD_BALANCER_TYPE":
+		return loadBalancerTypes
+	case "CONTROL_PLANE_REPLICAS":
+		var odd []string
+		for n := 1; n <= maxReplicas; n += 2 {
+			odd = append(odd, strconv.Itoa(n))
+		}
+		return odd
+	default:
+		return nil
+	}
+}
+
+// Pattern is a regular expression (of JSON Schema's dialect) that holds of every value of the variable; empty: none is known.
+func (v Variable) Pattern() string {
+	switch {
+	case v.Type() == "duration":
+		return `^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`
+	case v.Name == "CLUSTER_NAME":
+		return dnsLabel.String()
+	case v.Name == "SERVER_TYPE":
+		return hcloudName.String()
+	case strings.HasSuffix(v.Name, "_CIDR"):
+		return `^[0-9]{1,3}(\.[0-9]{1,3}){3}/[0-9]{1,2}$`
+	case v.Default != "" && strings.HasSuffix(v.Name, "_VERSION"):
+		prefix := ""
+		if v.Default[0] == 'v' {
+			prefix = "v"
+		}
+		return `^` + prefix + `[0-9]+\.[0-9]+\.[0-9]+([-+][0-9A-Za-z.+-]+)?$`
+	default:
+		return ""
+	}
+}
