@@ -100,7 +100,7 @@ func New(cfg Config, tools Tools) (*Plan, error) {
 
 	releaseDeadline := 2*cfg.ReleaseTimeout.D() + overhead
 	releaseWaits := []flow.Wait{trying,
-		{For: "the kinds of the chart (RELEASE_TIMEOUT)", Within: cfg.ReleaseTimeout.D()},
+		{For: "the kinds of the chart, or somebody else's helm (RELEASE_TIMEOUT)", Within: cfg.ReleaseTimeout.D()},
 		{For: "the workloads (RELEASE_TIMEOUT)", Within: cfg.ReleaseTimeout.D()}}
 
 	p.Cilium = flow.Add2(g, "cilium", b.installCilium, p.Kubeconfig, p.ControlPlane).

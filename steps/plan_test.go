@@ -382,7 +382,7 @@ func TestReleaseWaitsForItsKinds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(strings.Join(lines, "\n"), "waiting for the kinds of chart talos-cloud-controller-manager") {
+	if !strings.Contains(strings.Join(lines, "\n"), "waiting for release talos-cloud-controller-manager: the cluster does not know all kinds of its chart yet") {
 		t.Errorf("it did not say what it waits for:\n%s", strings.Join(lines, "\n"))
 	}
 }

@@ -2,11 +2,13 @@ package steps
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"helm.sh/helm/v3/pkg/chart"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/slipway-k8s/slipway/bootstrap"
@@ -81,32 +83,61 @@ func (b *bootstrapper) install(ctx context.Context, say flow.Say, in installatio
 	return out, b.waitWorkloads(ctx, say, workload, out)
 }
 
-// ensureRelease installs or upgrades the release, as soon as the cluster knows the kinds that its chart is made of. Talos
-// defines its own ServiceAccount, which the Talos CCM uses, some seconds after the API first answers; Helm looks at the
-// kinds before it writes anything down, so trying again leaves nothing behind.
+// ensureRelease installs or upgrades the release, as soon as nobody else is at work on it and the cluster knows the kinds
+// that its chart is made of. Talos defines its own ServiceAccount, which the Talos CCM uses, some seconds after the API first
+// answers; Helm looks at the kinds before it writes anything down, so trying again leaves nothing behind.
 func (b *bootstrapper) ensureRelease(ctx context.Context, say flow.Say, workload *kube.Cluster, in installation, ch *chart.Chart, values map[string]any) (done *kube.Release, err error) {
 	log := func(format string, args ...any) {
 		fmt.Fprintf(b.tools.Log, "helm "+in.Release+": "+format+"\n", args...)
 	}
-	timeout := b.cfg.ReleaseTimeout.D()
-	err = wait{what: "the kinds of chart " + in.Name, within: timeout, each: timeout}.until(ctx, say, func(ctx context.Context) (string, error) {
-		helm, err := workload.Helm(in.Namespace, log) // anew, because it remembers which kinds there are
+	owner, err := b.identity()
+	if err != nil {
+		return nil, err
+	}
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	changes := workload.Changes(watching, releaseRecords(in))
+	timeout, recovered := b.cfg.ReleaseTimeout.D(), ""
+	wanted := kube.Wanted{Name: in.Release, Chart: ch, Values: values, Recovered: &recovered}
+	err = wait{what: "release " + in.Release, within: timeout, each: timeout, changes: changes}.until(ctx, say, func(ctx context.Context) (string, error) {
+		helm, err := workload.Helm(in.Namespace, owner, log) // anew, because it remembers which kinds there are
 		if err != nil {
 			return "", final(err)
 		}
-		done, err = helm.Ensure(ctx, say, in.Release, ch, values, func(r *kube.Release) (bool, error) {
-			workloads, err := kube.Workloads(r.Manifest, in.Namespace)
-			if err != nil {
-				return false, err
-			}
-			return workload.Exist(ctx, workloads...)
-		})
-		if err != nil && !kube.UnknownKind(err) {
+		wanted.State = func(r *kube.Release) (kube.WorkloadState, error) { return releaseState(ctx, workload, r, in.Namespace) }
+		done, err = helm.Ensure(ctx, say, wanted)
+		var busy *kube.BusyError
+		switch {
+		case errors.As(err, &busy):
+			return busy.Error(), nil
+		case err != nil && kube.UnknownKind(err):
+			return "the cluster does not know all kinds of its chart yet: " + err.Error(), nil
+		case err != nil:
 			return "", final(err)
 		}
-		return "", err
+		return "", nil
 	})
 	return done, err
+}
+
+// releaseRecords selects what Helm keeps about a release, by its metadata: there are charts inside.
+func releaseRecords(in installation) kube.Selection {
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("SecretList"))
+	return kube.Selection{List: list, Options: []client.ListOption{client.InNamespace(in.Namespace), kube.ReleaseLabels(in.Release)}}
+}
+
+func releaseState(ctx context.Context, workload *kube.Cluster, r *kube.Release, namespace string) (kube.WorkloadState, error) {
+	workloads, err := kube.Workloads(r.Manifest, namespace)
+	if err != nil {
+		return kube.WorkloadState{}, err
+	}
+	exist, err := workload.Exist(ctx, workloads...)
+	if err != nil || !exist {
+		return kube.WorkloadState{Gone: !exist}, err
+	}
+	unready, err := workload.Unready(ctx, workloads...)
+	return kube.WorkloadState{Unready: unready}, err
 }
 
 // waitWorkloads waits in Helm's place, which does not tell what it waits for.

@@ -3,19 +3,13 @@ package kube
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"reflect"
-	"strconv"
 	"time"
 
 	"helm.sh/helm/v3/pkg/action"
 	"helm.sh/helm/v3/pkg/chart"
 	"helm.sh/helm/v3/pkg/release"
-	"helm.sh/helm/v3/pkg/releaseutil"
-	"helm.sh/helm/v3/pkg/storage/driver"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 const (
@@ -27,12 +21,15 @@ const (
 
 // Helm installs releases into one namespace of a cluster, and keeps their records there.
 type Helm struct {
+	cluster   *Cluster
 	config    *action.Configuration
+	records   *records
 	namespace string
 }
 
-// Helm makes a Helm for a namespace. log takes the words of the library.
-func (c *Cluster) Helm(namespace string, log func(format string, args ...any)) (*Helm, error) {
+// Helm makes a Helm for a namespace. owner is the name of who works with it, for the records: whoever has the same is never
+// at work at the same time. log takes the words of the library.
+func (c *Cluster) Helm(namespace, owner string, log func(format string, args ...any)) (*Helm, error) {
 	g, err := newGetter(c.config, namespace)
 	if err != nil {
 		return nil, err
@@ -41,7 +38,9 @@ func (c *Cluster) Helm(namespace string, log func(format string, args ...any)) (
 	if err := config.Init(g, namespace, "secret", log); err != nil {
 		return nil, err
 	}
-	return &Helm{config: config, namespace: namespace}, nil
+	h := &Helm{cluster: c, config: config, namespace: namespace}
+	h.records, config.Releases, err = newRecords(c, namespace, owner, log)
+	return h, err
 }
 
 // Release is a deployed Helm release.
@@ -52,88 +51,70 @@ type Release struct {
 	Changed  bool   // Ensure installed or upgraded it
 }
 
+// Wanted is what a release is to be.
+type Wanted struct {
+	Name   string
+	Chart  *chart.Chart
+	Values map[string]any
+	// State looks at the workloads of a release that is deployed as it is wanted.
+	State func(*Release) (WorkloadState, error)
+	// Recovered keeps when and why the release was recovered, over several calls of one run; empty at its beginning.
+	Recovered *string
+}
+
+// WorkloadState is how the workloads of a release are.
+type WorkloadState struct {
+	Gone    bool   // one of them does not exist
+	Unready string // what is not ready, and why; empty: all are
+}
+
 // Ensure installs or upgrades a release to exactly this chart and these values, and leaves one alone that is so
-// already. It does not wait for the workloads. What an interrupted run left pending is cleared first, and said.
+// already. It does not wait for the workloads.
 //
-// The release is applied anew in any case when intact returns false for it: a workload of it has gone.
-func (h *Helm) Ensure(ctx context.Context, say func(string, ...any), name string, ch *chart.Chart, values map[string]any, intact func(*Release) (bool, error)) (*Release, error) {
-	last, err := h.clear(say, name)
+// A release that an operation left unfinished, or whose workloads never became ready, is recovered first, once, and
+// said to be. While somebody else may be at work on it the error is a *BusyError. The release is applied anew in any case
+// when a workload of it has gone.
+func (h *Helm) Ensure(ctx context.Context, say func(string, ...any), w Wanted) (*Release, error) {
+	h.records.recovered = *w.Recovered
+	last, err := h.clear(ctx, say, w)
 	if err != nil {
 		return nil, err
 	}
-	if last != nil && last.Info.Status == release.StatusDeployed && same(last, ch, values) {
+	if last != nil && last.Info.Status == release.StatusDeployed && same(last, w.Chart, w.Values) {
 		r := toRelease(last, false)
-		ok, err := intact(r)
+		stands, err := h.stands(ctx, say, w, r)
 		if err != nil {
 			return nil, err
 		}
-		if ok {
-			say("release %s is deployed already at chart version %s", name, ch.Metadata.Version)
+		if stands {
 			return r, nil
 		}
-		say("release %s is deployed but parts of it are gone; applying it again", name)
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	var done *release.Release
 	if last == nil {
-		say("installing release %s, chart version %s", name, ch.Metadata.Version)
+		say("installing release %s, chart version %s", w.Name, w.Chart.Metadata.Version)
 		install := action.NewInstall(h.config)
-		install.ReleaseName, install.Namespace, install.Timeout = name, h.namespace, hookTimeout
+		install.ReleaseName, install.Namespace, install.Timeout = w.Name, h.namespace, hookTimeout
 		install.DisableOpenAPIValidation = true // see upgrade
-		done, err = install.RunWithContext(ctx, ch, values)
+		done, err = install.RunWithContext(ctx, w.Chart, w.Values)
 	} else {
-		say("upgrading release %s from chart version %s to %s", name, last.Chart.Metadata.Version, ch.Metadata.Version)
+		say("upgrading release %s from chart version %s to %s", w.Name, last.Chart.Metadata.Version, w.Chart.Metadata.Version)
 		upgrade := action.NewUpgrade(h.config)
 		upgrade.Namespace, upgrade.Timeout, upgrade.MaxHistory = h.namespace, hookTimeout, keptRevisions
 		upgrade.DisableOpenAPIValidation = true // it reads the API's whole description, tens of megabytes, to check a released chart
-		done, err = upgrade.RunWithContext(ctx, name, ch, values)
+		done, err = upgrade.RunWithContext(ctx, w.Name, w.Chart, w.Values)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("helm release %s in namespace %s: %w", name, h.namespace, err)
+		return nil, fmt.Errorf("helm release %s in namespace %s: %w", w.Name, h.namespace, err)
 	}
 	return toRelease(done, true), nil
 }
 
 func toRelease(r *release.Release, changed bool) *Release {
 	return &Release{Name: r.Name, Revision: r.Version, Manifest: r.Manifest, Changed: changed}
-}
-
-// clear makes way for an install or upgrade and returns the last revision that there is then, nil for none. Helm itself
-// refuses to touch a release whose last operation never ended ("another operation is in progress"): the process died in
-// it. With a good revision behind it the release goes back to that, otherwise it is removed.
-func (h *Helm) clear(say func(string, ...any), name string) (*release.Release, error) {
-	history, err := h.config.Releases.History(name)
-	if errors.Is(err, driver.ErrReleaseNotFound) || err == nil && len(history) == 0 {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read helm release %s in namespace %s: %w", name, h.namespace, err)
-	}
-	releaseutil.SortByRevision(history)
-	last := history[len(history)-1]
-	switch {
-	case !last.Info.Status.IsPending() && last.Info.Status != release.StatusUninstalling && last.Info.Status != release.StatusUninstalled:
-		return last, nil
-	case last.Info.Status == release.StatusPendingUpgrade || last.Info.Status == release.StatusPendingRollback:
-		if good := lastGood(history); good > 0 {
-			say("release %s was left %s by an interrupted run; rolling it back to revision %d", name, last.Info.Status, good)
-			rollback := action.NewRollback(h.config)
-			rollback.Version, rollback.Timeout, rollback.MaxHistory = good, hookTimeout, keptRevisions
-			if err := rollback.Run(name); err != nil {
-				return nil, fmt.Errorf("roll helm release %s back to revision %d: %w", name, good, err)
-			}
-			return h.config.Releases.Last(name)
-		}
-	}
-	say("release %s was left %s by an interrupted run; removing it before it is installed again", name, last.Info.Status)
-	uninstall := action.NewUninstall(h.config)
-	uninstall.Timeout, uninstall.Wait = hookTimeout, true
-	if _, err := uninstall.Run(name); err != nil {
-		return nil, fmt.Errorf("remove helm release %s: %w", name, err)
-	}
-	return nil, nil
 }
 
 // lastGood is the newest revision that was once deployed in full; 0 for none.
@@ -158,24 +139,4 @@ func plain(values map[string]any) map[string]any {
 		_ = json.Unmarshal(data, &out) // what Marshal wrote
 	}
 	return out
-}
-
-// DeployedRevision is the revision of a release that is deployed; 0 when its last revision is in any other state or
-// there is none. It reads the labels of Helm's records only, not the charts inside.
-func (c *Cluster) DeployedRevision(ctx context.Context, namespace, name string) (int, error) {
-	records := &metav1.PartialObjectMetadataList{}
-	records.SetGroupVersionKind(secretGVK)
-	if err := c.List(ctx, records, client.InNamespace(namespace), client.MatchingLabels{"owner": "helm", "name": name}); err != nil {
-		return 0, fmt.Errorf("list the records of helm release %s: %w", name, err)
-	}
-	last, deployed := 0, false
-	for _, r := range records.Items {
-		if v, err := strconv.Atoi(r.Labels["version"]); err == nil && v > last {
-			last, deployed = v, r.Labels["status"] == release.StatusDeployed.String()
-		}
-	}
-	if !deployed {
-		return 0, nil
-	}
-	return last, nil
 }

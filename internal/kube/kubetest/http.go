@@ -17,6 +17,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	s.requests = append(s.requests, Request{r.Method, r.URL.Path})
 	s.mu.Unlock()
+	w.Header().Set("Date", s.now().UTC().Format(http.TimeFormat))
 	if s.Fail != nil {
 		if code, message := s.Fail(r); code != 0 {
 			refuse(w, code, message)

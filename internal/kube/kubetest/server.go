@@ -12,7 +12,9 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -60,6 +62,9 @@ type Server struct {
 	// React plays the controllers: it gets every object that a client wrote, after the client has its answer. It is set
 	// before the server is used.
 	React func(*unstructured.Unstructured)
+	// Now is the server's clock, in its answers' Date and in what its objects say of when they were written; nil: the
+	// machine's. It is set before the server is used.
+	Now func() time.Time
 
 	mu        sync.Mutex
 	resources []Resource
@@ -172,12 +177,25 @@ func (r Resource) collection(namespace string) string {
 	return base + "/" + r.Plural
 }
 
+func (s *Server) now() time.Time {
+	if s.Now != nil {
+		return s.Now()
+	}
+	return time.Now()
+}
+
 func (s *Server) store(path string, o *unstructured.Unstructured) *unstructured.Unstructured {
 	s.version++
 	kind := "ADDED"
+	written := metav1.NewTime(s.now())
+	if created := o.GetCreationTimestamp(); created.IsZero() {
+		o.SetCreationTimestamp(written)
+	}
+	o.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "somebody", Operation: metav1.ManagedFieldsOperationUpdate, Time: &written}})
 	if old := s.objects[path]; old != nil {
 		kind = "MODIFIED"
 		o.SetUID(old.GetUID())
+		o.SetCreationTimestamp(old.GetCreationTimestamp())
 	} else if o.GetUID() == "" {
 		unstructured.SetNestedField(o.Object, "uid-"+strconv.Itoa(s.version), "metadata", "uid")
 	}

@@ -1,0 +1,152 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"helm.sh/helm/v3/pkg/release"
+	"helm.sh/helm/v3/pkg/storage"
+	"helm.sh/helm/v3/pkg/storage/driver"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	typed "k8s.io/client-go/kubernetes/typed/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Annotations of the Secrets in which Helm keeps its records.
+const (
+	// OwnerAnnotation names who wrote a record. Whoever has the same name is never at work twice at once.
+	OwnerAnnotation = "slipway-owner"
+	// RecoveredAnnotation says when and why the release was recovered in the operation that wrote the record.
+	RecoveredAnnotation = "slipway-recovered"
+)
+
+// records are a namespace's Secrets, signed: Helm's storage driver knows nothing of annotations and would take them off
+// with each update.
+type records struct {
+	typed.SecretInterface
+	owner     string
+	recovered string // of this operation; empty: nothing was
+}
+
+func newRecords(c *Cluster, namespace, owner string, log func(string, ...any)) (*records, *storage.Storage, error) {
+	clients, err := kubernetes.NewForConfigAndClient(c.config, c.http)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make a client for %s: %w", c.Host(), err)
+	}
+	r := &records{SecretInterface: clients.CoreV1().Secrets(namespace), owner: owner}
+	d := driver.NewSecrets(r)
+	d.Log = log
+	s := storage.Init(d)
+	s.Log = log
+	return r, s, nil
+}
+
+func (r *records) sign(s *corev1.Secret, before map[string]string) *corev1.Secret {
+	s = s.DeepCopy()
+	if s.Annotations == nil {
+		s.Annotations = map[string]string{}
+	}
+	maps.Copy(s.Annotations, before)
+	s.Annotations[OwnerAnnotation] = r.owner
+	if r.recovered != "" {
+		s.Annotations[RecoveredAnnotation] = r.recovered
+	}
+	return s
+}
+
+// Create signs a record as it is made, so that there is none of an operation of ours that is not signed.
+func (r *records) Create(ctx context.Context, s *corev1.Secret, opts metav1.CreateOptions) (*corev1.Secret, error) {
+	return r.SecretInterface.Create(ctx, r.sign(s, nil), opts)
+}
+
+// Update keeps what the record says of an earlier recovery.
+func (r *records) Update(ctx context.Context, s *corev1.Secret, opts metav1.UpdateOptions) (*corev1.Secret, error) {
+	was, err := r.Get(ctx, s.Name, metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return nil, err
+	}
+	kept := map[string]string{}
+	if err == nil && was.Annotations[RecoveredAnnotation] != "" {
+		kept[RecoveredAnnotation] = was.Annotations[RecoveredAnnotation]
+	}
+	return r.SecretInterface.Update(ctx, r.sign(s, kept), opts)
+}
+
+// record is what the metadata of one of Helm's Secrets says.
+type record struct {
+	revision int
+	status   string
+	owner    string
+	written  time.Time // last, by the API server's clock; zero: it does not say
+}
+
+// release lists the records of a release, the oldest first, without the charts inside.
+func (c *Cluster) release(ctx context.Context, namespace, name string) ([]record, error) {
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(secretGVK)
+	if err := c.List(ctx, list, client.InNamespace(namespace), ReleaseLabels(name)); err != nil {
+		return nil, fmt.Errorf("list the records of helm release %s: %w", name, err)
+	}
+	var all []record
+	for _, o := range list.Items {
+		revision, err := strconv.Atoi(o.Labels["version"])
+		if err != nil {
+			continue
+		}
+		r := record{revision: revision, status: o.Labels["status"], owner: o.Annotations[OwnerAnnotation], written: o.CreationTimestamp.Time}
+		for _, f := range o.ManagedFields {
+			if f.Time != nil && f.Time.After(r.written) {
+				r.written = f.Time.Time
+			}
+		}
+		all = append(all, r)
+	}
+	slices.SortFunc(all, func(a, b record) int { return a.revision - b.revision })
+	return all, nil
+}
+
+// ReleaseLabels select the records of a release among a namespace's Secrets.
+func ReleaseLabels(name string) client.MatchingLabels {
+	return client.MatchingLabels{"owner": "helm", "name": name}
+}
+
+// clock is the API server's own time, to a second: ages of its objects are not measured with this machine's clock,
+// which may be set differently and may jump.
+func (c *Cluster) clock(ctx context.Context) (time.Time, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(c.config.Host, "/")+"/version", nil)
+	if err != nil {
+		return time.Time{}, err
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return time.Time{}, err
+	}
+	defer resp.Body.Close()
+	at, err := http.ParseTime(resp.Header.Get("Date"))
+	if err != nil {
+		return time.Time{}, fmt.Errorf("the API server %s does not tell its time: %w", c.Host(), err)
+	}
+	return at, nil
+}
+
+// DeployedRevision is the revision of a release that is deployed; 0 when its last revision is in any other state or
+// there is none. It reads the labels of Helm's records only, not the charts inside.
+func (c *Cluster) DeployedRevision(ctx context.Context, namespace, name string) (int, error) {
+	all, err := c.release(ctx, namespace, name)
+	if err != nil || len(all) == 0 {
+		return 0, err
+	}
+	if last := all[len(all)-1]; last.status == release.StatusDeployed.String() {
+		return last.revision, nil
+	}
+	return 0, nil
+}

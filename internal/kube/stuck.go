@@ -1,0 +1,168 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"helm.sh/helm/v3/pkg/action"
+	"helm.sh/helm/v3/pkg/release"
+	"helm.sh/helm/v3/pkg/releaseutil"
+	"helm.sh/helm/v3/pkg/storage/driver"
+)
+
+// strangerIsDead is how long a record of somebody else's operation must have been still before its owner counts as
+// dead. Between the record "pending" and the one that ends it, Helm writes nothing; by default it gives up after five
+// minutes (--timeout) and says so in the record. One more is for the way there.
+const strangerIsDead = hookTimeout + time.Minute
+
+// BusyError says that somebody else may be at work on a release. Nothing was done to it.
+type BusyError struct {
+	Release, Namespace, Status string
+	Revision                   int
+	Since, Until               time.Time // by the API server's clock; from Until on, a record that is still the same is a dead one's
+}
+
+func (e *BusyError) Error() string {
+	return fmt.Sprintf("revision %d of helm release %s in namespace %s is %s since %s, and this run did not begin that: "+
+		"whoever did is waited for; unless the record changes, they count as dead from %s on",
+		e.Revision, e.Release, e.Namespace, e.Status, e.Since.Local().Format(time.TimeOnly), e.Until.Local().Format(time.TimeOnly))
+}
+
+// unfinished tells whether a status is one that an operation is to change again.
+func unfinished(s release.Status) bool { return s.IsPending() || s == release.StatusUninstalling }
+
+// clear makes way for an install or upgrade and returns the last revision that there is then, nil for none. Helm itself
+// refuses to touch a release whose last operation never ended ("another operation is in progress"). With a good revision
+// behind it the release goes back to that, otherwise it is removed.
+func (h *Helm) clear(ctx context.Context, say func(string, ...any), w Wanted) (*release.Release, error) {
+	history, err := h.config.Releases.History(w.Name)
+	if errors.Is(err, driver.ErrReleaseNotFound) || err == nil && len(history) == 0 {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read helm release %s in namespace %s: %w", w.Name, h.namespace, err)
+	}
+	releaseutil.SortByRevision(history)
+	last := history[len(history)-1]
+	if !unfinished(last.Info.Status) && last.Info.Status != release.StatusUninstalled {
+		return last, nil
+	}
+	whose := "an interrupted run"
+	if unfinished(last.Info.Status) {
+		if whose, err = h.abandoned(ctx, last); err != nil {
+			return nil, err
+		}
+	}
+	good := 0
+	if last.Info.Status == release.StatusPendingUpgrade || last.Info.Status == release.StatusPendingRollback {
+		good = lastGood(history)
+	}
+	then := "removing it before it is installed again"
+	if good > 0 {
+		then = fmt.Sprintf("rolling it back to revision %d", good)
+	}
+	why := fmt.Sprintf("release %s was left %s at revision %d by %s; %s", w.Name, last.Info.Status, last.Version, whose, then)
+	if err := h.recovering(ctx, say, w, why); err != nil {
+		return nil, err
+	}
+	if good > 0 {
+		rollback := action.NewRollback(h.config)
+		rollback.Version, rollback.Timeout, rollback.MaxHistory = good, hookTimeout, keptRevisions
+		if err := rollback.Run(w.Name); err != nil {
+			return nil, fmt.Errorf("roll helm release %s back to revision %d: %w", w.Name, good, err)
+		}
+		return h.config.Releases.Last(w.Name)
+	}
+	uninstall := action.NewUninstall(h.config)
+	uninstall.Timeout, uninstall.Wait = hookTimeout, true
+	if _, err := uninstall.Run(w.Name); err != nil {
+		return nil, fmt.Errorf("remove helm release %s: %w", w.Name, err)
+	}
+	return nil, nil
+}
+
+// abandoned says who left a release unfinished. As long as that may not be so the error is a *BusyError. A record of ours
+// is a dead run's: there is no other run of ours at the same time. Anybody else's may be a living one's until it has
+// been still for longer than Helm works.
+func (h *Helm) abandoned(ctx context.Context, last *release.Release) (whose string, err error) {
+	r, still, err := h.still(ctx, last.Name, last.Version)
+	switch {
+	case err != nil:
+		return "", err
+	case r.owner == h.records.owner:
+		return "an interrupted run", nil
+	case still < strangerIsDead:
+		return "", &BusyError{
+			Release: last.Name, Namespace: h.namespace, Status: last.Info.Status.String(), Revision: last.Version,
+			Since: r.written, Until: r.written.Add(strangerIsDead),
+		}
+	}
+	return fmt.Sprintf("somebody else, without a sign of life for %s", still), nil
+}
+
+// still finds how long the record of a revision has been as it is, by the API server's clock.
+func (h *Helm) still(ctx context.Context, name string, revision int) (record, time.Duration, error) {
+	all, err := h.cluster.release(ctx, h.namespace, name)
+	if err != nil {
+		return record{}, 0, err
+	}
+	now, err := h.cluster.clock(ctx)
+	if err != nil {
+		return record{}, 0, fmt.Errorf("find out how old the records of helm release %s are: %w", name, err)
+	}
+	for _, r := range all {
+		if r.revision != revision {
+			continue
+		}
+		if r.written.IsZero() {
+			r.written = now // it does not say, so it may be new
+		}
+		return r, now.Sub(r.written), nil
+	}
+	return record{}, 0, fmt.Errorf("revision %d of helm release %s has just gone", revision, name)
+}
+
+// stands tells whether a release that is deployed as it is wanted can stay. It cannot where a workload of it is gone, or
+// never became ready: applying it again puts back what somebody changed in its objects. One that was deployed
+// just now is given time.
+func (h *Helm) stands(ctx context.Context, say func(string, ...any), w Wanted, r *Release) (bool, error) {
+	state, err := w.State(r)
+	if err != nil {
+		return false, err
+	}
+	if state.Gone {
+		say("release %s is deployed but parts of it are gone; applying it again", w.Name)
+		return false, nil
+	}
+	if state.Unready != "" && *w.Recovered == "" {
+		_, still, err := h.still(ctx, w.Name, r.Revision)
+		if err != nil {
+			return false, err
+		}
+		if still >= strangerIsDead {
+			why := fmt.Sprintf("release %s has been deployed at revision %d for %s and is not ready (%s); applying it again", w.Name, r.Revision, still, state.Unready)
+			return false, h.recovering(ctx, say, w, why)
+		}
+	}
+	say("release %s is deployed already at chart version %s", w.Name, w.Chart.Metadata.Version)
+	return true, nil
+}
+
+// recovering says that a release is recovered and writes it into every record from here on. Once is enough in a run: what
+// is unfinished again is somebody else's doing, or a reason to look.
+func (h *Helm) recovering(ctx context.Context, say func(string, ...any), w Wanted, why string) error {
+	if was := *w.Recovered; was != "" {
+		return fmt.Errorf("%s is needed again, and was done once in this run (%s): see who else works on it (helm history %s -n %s) and run again",
+			why, was, w.Name, h.namespace)
+	}
+	at, err := h.cluster.clock(ctx)
+	if err != nil {
+		return err
+	}
+	say("%s", why)
+	*w.Recovered = at.UTC().Format(time.RFC3339) + ": " + why
+	h.records.recovered = *w.Recovered
+	return nil
+}
