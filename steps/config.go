@@ -52,6 +52,13 @@ type Config struct {
 	// "auto" (this machine's own address), separated by commas.
 	FirewallAllow string `json:"firewallAllow" yaml:"firewallAllow"`
 
+	// Where backups go, and who can open them.
+	BackupTo         string `json:"backupTo" yaml:"backupTo"`                 // folder, or s3://bucket/prefix
+	BackupKeep       int    `json:"backupKeep" yaml:"backupKeep"`             // how many of this cluster's stay there; 0: all
+	BackupRecipients string `json:"backupRecipients" yaml:"backupRecipients"` // public keys, age's or SSH's, separated by commas
+	BackupS3Endpoint string `json:"backupS3Endpoint" yaml:"backupS3Endpoint"` // address of the S3 store
+	BackupS3Region   string `json:"backupS3Region" yaml:"backupS3Region"`     // its region; empty: whatever it says
+
 	// How long each step may take before it fails with what it last saw. Not part of what a step is made from:
 	// changing them re-runs nothing.
 	PreflightTimeout    Duration `json:"preflightTimeout" yaml:"preflightTimeout"`       // preflight
@@ -110,6 +117,8 @@ func Defaults() Config {
 		// The Kubernetes 1.33 image released with kind v0.31.0: 1.33 is the newest that Cluster API v1.10 manages from,
 		// and kind's own default is 1.35.
 		KindNodeImage: "kindest/node:v1.33.7@sha256:d26ef333bdb2cbe9862a0f7c3803ecc7b4303d8cea8e814b481b09949d353040",
+
+		BackupTo: "backups",
 
 		PreflightTimeout:    minutes(1),
 		ImageTimeout:        minutes(15),

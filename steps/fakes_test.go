@@ -9,10 +9,12 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
+	"io"
 	"math/big"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -246,6 +248,10 @@ func (healthyTalos) Ask(context.Context, string) (talos.Node, error) {
 
 func (healthyTalos) EtcdMembers(context.Context, string) ([]talos.EtcdMember, error) {
 	return []talos.EtcdMember{{Name: "k8s-control-plane-0"}, {Name: "k8s-control-plane-1"}, {Name: "k8s-control-plane-2"}}, nil
+}
+
+func (healthyTalos) EtcdSnapshot(context.Context, string) (io.ReadCloser, error) {
+	return io.NopCloser(strings.NewReader("snapshot")), nil
 }
 
 // fakeProvider gives out one management cluster.

@@ -21,6 +21,7 @@ import (
 // source is a file that people edit: their own where they have one, else the one inside the command.
 type source struct {
 	name string // "manifests/cluster.yaml", or the path of the file that won over it
+	path string // "manifests/cluster.yaml" in any case
 	data []byte
 }
 
@@ -61,14 +62,14 @@ func readSource(overrides, folder, name string, embedded embed.FS) (source, erro
 		path := filepath.Join(overrides, folder, name)
 		data, err := os.ReadFile(path)
 		if err == nil {
-			return source{name: path, data: data}, nil
+			return source{name: path, path: folder + "/" + name, data: data}, nil
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
 			return source{}, fmt.Errorf("read %s: %w", path, err)
 		}
 	}
 	data, err := embedded.ReadFile(name)
-	return source{name: folder + "/" + name, data: data}, err
+	return source{name: folder + "/" + name, path: folder + "/" + name, data: data}, err
 }
 
 // variables are what ${NAME} stands for in the sources.

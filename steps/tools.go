@@ -66,6 +66,7 @@ type Clusterctl interface {
 type TalosClient interface {
 	Ask(ctx context.Context, address string) (talos.Node, error)
 	EtcdMembers(ctx context.Context, address string) ([]talos.EtcdMember, error)
+	EtcdSnapshot(ctx context.Context, address string) (io.ReadCloser, error)
 }
 
 func (t Tools) withDefaults() Tools {

@@ -13,6 +13,8 @@ import (
 	"github.com/blang/semver/v4"
 	"github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/compatibility"
+
+	"github.com/slipway-k8s/slipway/internal/backup"
 )
 
 // FieldError says what is wrong with one field of the configuration and what to do about it.
@@ -73,6 +75,7 @@ func (c Config) Validate() []FieldError {
 	v.networks(c)
 	v.versions(c)
 	v.sources(c)
+	v.backups(c)
 	v.timeouts(c)
 	return v.errs
 }
@@ -118,6 +121,28 @@ func (v *findings) cluster(c Config) {
 	v.oidc(c)
 	if _, _, err := c.allowed(); err != nil {
 		v.add("firewallAllow", c.FirewallAllow, "cannot be read", err.Error())
+	}
+}
+
+func (v *findings) backups(c Config) {
+	if c.BackupKeep < 0 {
+		v.add("backupKeep", c.BackupKeep, "is negative", "0 keeps all backups")
+	}
+	if _, err := backup.ParseRecipients(c.BackupRecipients); err != nil {
+		// Not the value: it may be a secret key in the wrong place.
+		v.add("backupRecipients", "…", "cannot be read", err.Error())
+	}
+	switch {
+	case c.BackupTo == "":
+		v.add("backupTo", "", "is empty", "name a folder, or s3://bucket/prefix")
+	case !backup.IsS3(c.BackupTo) && strings.Contains(c.BackupTo, "://"):
+		v.add("backupTo", c.BackupTo, "is neither a folder nor an S3 store", "name a folder, or s3://bucket/prefix")
+	case backup.IsS3(c.BackupTo) && c.BackupS3Endpoint == "":
+		v.add("backupS3Endpoint", "", "is empty while backupTo is in an S3 store", "Hetzner's is https://<location>.your-objectstorage.com")
+	case backup.IsS3(c.BackupTo):
+		if _, err := backup.NewS3(c.BackupTo, backup.S3Options{Endpoint: c.BackupS3Endpoint}); err != nil {
+			v.add("backupTo", c.BackupTo, "cannot be used", err.Error())
+		}
 	}
 }
 

@@ -88,6 +88,12 @@ func Variables() []Variable {
 		{Name: "TALOS_CCM_REPOSITORY", Doc: "chart repository of the Talos cloud controller manager", field: func(c *Config) any { return &c.TalosCCMRepository }},
 		{Name: "FIREWALL_ALLOW", Doc: "ranges, and auto for this machine's own address, that the firewall lets in besides private ones", field: func(c *Config) any { return &c.FirewallAllow }},
 
+		{Name: "BACKUP_TO", Doc: "where backups go: a folder, or s3://bucket/prefix", field: func(c *Config) any { return &c.BackupTo }},
+		{Name: "BACKUP_KEEP", Doc: "how many backups of the cluster stay there; 0: all", field: func(c *Config) any { return &c.BackupKeep }},
+		{Name: "BACKUP_RECIPIENTS", Doc: "public keys that open backups, age1… or ssh-ed25519 …, separated by commas", field: func(c *Config) any { return &c.BackupRecipients }},
+		{Name: "BACKUP_S3_ENDPOINT", Doc: "address of the S3 store, as https://nbg1.your-objectstorage.com", field: func(c *Config) any { return &c.BackupS3Endpoint }},
+		{Name: "BACKUP_S3_REGION", Doc: "region of the S3 store, where it wants one", field: func(c *Config) any { return &c.BackupS3Region }},
+
 		{Name: "PREFLIGHT_TIMEOUT", Doc: "longest time for preflight", field: func(c *Config) any { return &c.PreflightTimeout }},
 		{Name: "IMAGE_TIMEOUT", Doc: "longest time for image, for each architecture", field: func(c *Config) any { return &c.ImageTimeout }},
 		{Name: "MANAGEMENT_TIMEOUT", Doc: "longest time for kind-create", field: func(c *Config) any { return &c.ManagementTimeout }},

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -211,6 +212,45 @@ func belongs(secret *unstructured.Unstructured, clusters, extra []string) bool {
 
 // All are all objects of the inventory.
 func (i Inventory) All() []unstructured.Unstructured { return slices.Concat(i.Moved, i.Loose) }
+
+// Of is what belongs to one cluster, and what belongs to no other: a Secret that all of them share, say.
+func (i Inventory) Of(cluster string) []unstructured.Unstructured {
+	all := i.All()
+	owners := make(map[string]map[types.UID]bool)
+	for _, name := range i.Clusters() {
+		owners[name] = claimed(all, name)
+	}
+	return slices.DeleteFunc(all, func(o unstructured.Unstructured) bool {
+		others := false
+		for name, of := range owners {
+			others = others || name != cluster && of[o.GetUID()]
+		}
+		return others && !owners[cluster][o.GetUID()]
+	})
+}
+
+// claimed are the objects that a cluster claims: itself, what says so by label, field or name, and what these own.
+func claimed(all []unstructured.Unstructured, cluster string) map[types.UID]bool {
+	mine := map[types.UID]bool{}
+	for i := range all {
+		o := &all[i]
+		field, _, _ := unstructured.NestedString(o.Object, "spec", "clusterName")
+		if KeyOf(o).Kind == ClusterKind && o.GetName() == cluster || o.GetLabels()[clusterNameLabel] == cluster || field == cluster ||
+			o.GroupVersionKind() == secretKind && namedFor(o.GetName(), []string{cluster}, slices.Concat(softSuffixes, looseSuffixes)) {
+			mine[o.GetUID()] = true
+		}
+	}
+	for grown := true; grown; {
+		grown = false
+		for i := range all {
+			o := &all[i]
+			if !mine[o.GetUID()] && slices.ContainsFunc(o.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return mine[r.UID] }) {
+				mine[o.GetUID()], grown = true, true
+			}
+		}
+	}
+	return mine
+}
 
 // Clusters are the names of the clusters.
 func (i Inventory) Clusters() []string {

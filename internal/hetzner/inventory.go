@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 	"strings"
 
@@ -55,6 +56,8 @@ type Resource struct {
 	Claimed bool `json:"-"`
 	// Shared says what else uses it that is not of its cluster, and would suffer; then it is not deleted.
 	Shared string `json:"shared,omitempty"`
+	// Addresses are its own, public ones first; of a network its range.
+	Addresses []string `json:"-"`
 
 	labels map[string]string
 	image  int64                     // of a server: what it was made from
@@ -63,6 +66,9 @@ type Resource struct {
 
 // String is "server k8s-control-plane-abcde (42)".
 func (r Resource) String() string { return fmt.Sprintf("%s %s (%d)", r.Kind, r.Name, r.ID) }
+
+// Labels are its labels at Hetzner.
+func (r Resource) Labels() map[string]string { return maps.Clone(r.labels) }
 
 // OfService tells a load balancer that hcloud-ccm made for a Service.
 func (r Resource) OfService() bool { return r.Kind == KindLoadBalancer && r.labels[serviceLabel] != "" }
@@ -180,6 +186,10 @@ func (t *stocktaking) takeServers(ctx context.Context, c *hcloud.Client) error {
 		if s.Image != nil {
 			r.image = s.Image.ID
 		}
+		r.Addresses = addresses(s.PublicNet.IPv4.IP, s.PublicNet.IPv6.IP)
+		for _, n := range s.PrivateNet {
+			r.Addresses = append(r.Addresses, addresses(n.IP)...)
+		}
 		r.Price = t.prices.server(r.Type, r.Location)
 		if !s.PublicNet.IPv4.IsUnspecified() {
 			r.Price = r.Price.plus(t.prices.primaryIP("ipv4", r.Location))
@@ -203,7 +213,11 @@ func (t *stocktaking) takeNetworks(ctx context.Context, c *hcloud.Client) error 
 				t.guests[n.ID] = fmt.Sprintf("server %d is in it, which is not of the cluster", s.ID)
 			}
 		}
-		t.add(Resource{Kind: KindNetwork, ID: n.ID, Name: n.Name, labels: n.Labels})
+		r := Resource{Kind: KindNetwork, ID: n.ID, Name: n.Name, labels: n.Labels}
+		if n.IPRange != nil {
+			r.Addresses = []string{n.IPRange.String()}
+		}
+		t.add(r)
 	}
 	return nil
 }
@@ -221,6 +235,10 @@ func (t *stocktaking) takeLoadBalancers(ctx context.Context, c *hcloud.Client) e
 			r.Type = lb.LoadBalancerType.Name
 		}
 		r.Price = t.prices.loadBalancer(r.Type, r.Location)
+		r.Addresses = addresses(lb.PublicNet.IPv4.IP, lb.PublicNet.IPv6.IP)
+		for _, n := range lb.PrivateNet {
+			r.Addresses = append(r.Addresses, addresses(n.IP)...)
+		}
 		if cluster, because := owner(lb.Labels); because != "" || lb.Labels[serviceLabel] == "" {
 			for _, n := range lb.PrivateNet {
 				if t.networks[n.Network.ID] != cluster {
@@ -283,7 +301,7 @@ func (t *stocktaking) takePrimaryIPs(ctx context.Context, c *hcloud.Client) erro
 		return fmt.Errorf("list the project's primary IPs: %w", err)
 	}
 	for _, ip := range all {
-		r := Resource{Kind: KindPrimaryIP, ID: ip.ID, Name: ip.Name, Type: string(ip.Type), Location: placeOf(ip.Location), labels: ip.Labels}
+		r := Resource{Kind: KindPrimaryIP, ID: ip.ID, Name: ip.Name, Type: string(ip.Type), Location: placeOf(ip.Location), Addresses: addresses(ip.IP), labels: ip.Labels}
 		if ip.AssigneeID == 0 {
 			r.Price = t.prices.primaryIP(r.Type, r.Location)
 		}
@@ -362,6 +380,17 @@ func (t *stocktaking) takeSnapshots(ctx context.Context, c *hcloud.Client) error
 		t.add(r)
 	}
 	return nil
+}
+
+// addresses leaves out those that there are not.
+func addresses(all ...net.IP) []string {
+	var found []string
+	for _, ip := range all {
+		if len(ip) > 0 && !ip.IsUnspecified() {
+			found = append(found, ip.String())
+		}
+	}
+	return found
 }
 
 func placeOf(l *hcloud.Location) string {

@@ -118,8 +118,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		})})
 	case "/networks":
 		reply(w, http.StatusOK, map[string]any{"networks": keep(s.networks, func(n schema.Network) bool { return chosen(n.Labels) })})
-	case "/ssh_keys":
-		reply(w, http.StatusOK, map[string]any{"ssh_keys": []any{}}) // what makes some works with a Project
+	case "/ssh_keys", "/volumes", "/primary_ips", "/placement_groups":
+		reply(w, http.StatusOK, map[string]any{strings.TrimPrefix(r.URL.Path, "/"): []any{}}) // what makes some works with a Project or a Store
 	case "/load_balancers":
 		reply(w, http.StatusOK, map[string]any{"load_balancers": keep(s.lbs, func(lb schema.LoadBalancer) bool { return chosen(lb.Labels) })})
 	case "/servers":

@@ -1,0 +1,26 @@
+package kube
+
+import (
+	"errors"
+	"fmt"
+
+	"helm.sh/helm/v3/pkg/storage/driver"
+)
+
+// DeployedRelease is a release as Helm's record has it.
+type DeployedRelease struct {
+	Version string         // of the chart
+	Values  map[string]any // that were given; may hold secrets
+}
+
+// Deployed reads a release. nil: there is none, or its last operation has not ended well.
+func (h *Helm) Deployed(name string) (*DeployedRelease, error) {
+	r, err := h.config.Releases.Deployed(name)
+	if errors.Is(err, driver.ErrReleaseNotFound) || errors.Is(err, driver.ErrNoDeployedReleases) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read helm release %s in namespace %s: %w", name, h.namespace, err)
+	}
+	return &DeployedRelease{Version: r.Chart.Metadata.Version, Values: r.Config}, nil
+}

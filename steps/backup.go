@@ -1,0 +1,174 @@
+package steps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/backup"
+	"github.com/slipway-k8s/slipway/internal/clusterapi"
+	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/kube"
+)
+
+// BackupSource is a cluster that is looked at to be backed up.
+type BackupSource struct {
+	Contents backup.Contents
+	o        *Operations
+	manager  *kube.Cluster
+}
+
+// LookForBackup reads everything that a backup holds but the snapshot of etcd. It only reads: nothing is paused, no cluster is
+// written to, and none is made where one is missing. version is that of the command.
+func (o *Operations) LookForBackup(ctx context.Context, say flow.Say, version string) (*BackupSource, error) {
+	s := &BackupSource{o: o}
+	var err error
+	if s.manager, s.Contents.Header.SelfManaged, err = o.holder(ctx); err != nil {
+		return nil, err
+	}
+	workload, err := o.workload(ctx, s.manager)
+	if err != nil {
+		return nil, err
+	}
+	h := &s.Contents.Header
+	h.Cluster, h.Slipway, h.Taken = o.b.cfg.ClusterName, version, time.Now().UTC().Truncate(time.Second)
+	if h.UID, err = workload.UID(ctx); err != nil {
+		return nil, err
+	}
+	say("reading the objects of cluster %s", h.Cluster)
+	if err := s.readObjects(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.readFiles(); err != nil {
+		return nil, err
+	}
+	if err := s.readReleases(workload); err != nil {
+		return nil, err
+	}
+	if err := s.readVersions(ctx); err != nil {
+		return nil, err
+	}
+	say("reading what cluster %s has at Hetzner", h.Cluster)
+	if err := s.readInventory(ctx); err != nil {
+		return nil, err
+	}
+	h.Etcd.Revision, err = revision(ctx, workload)
+	return s, err
+}
+
+// holder is the cluster that holds the Cluster object: the cluster itself after a pivot, else the management cluster. Paused or
+// not is the same to a backup; that both hold it is a pivot on its way.
+func (o *Operations) holder(ctx context.Context) (_ *kube.Cluster, self bool, err error) {
+	b, name := o.b, o.b.cfg.ClusterName
+	own, ownErr := o.holds(ctx, kubeconfigFile)
+	source, sourceErr := o.holds(ctx, managementFile)
+	if own != nil && source != nil {
+		ownUID, err := own.UID(ctx)
+		sourceUID, sourceErr := source.UID(ctx)
+		if err := errors.Join(err, sourceErr); err != nil {
+			return nil, false, err
+		}
+		if ownUID != sourceUID {
+			return nil, false, fmt.Errorf("both cluster %s and its management cluster hold the Cluster object: a pivot is on its way; finish it (pivot) or put it back (pivot --abort) first", name)
+		}
+	}
+	switch {
+	case own != nil:
+		return own, true, nil
+	case source != nil:
+		return source, false, nil
+	}
+	if err := errors.Join(ownErr, sourceErr); err != nil {
+		return nil, false, fmt.Errorf("look who manages cluster %s: %w", name, err)
+	}
+	return nil, false, fmt.Errorf("there is no cluster %s to back up: neither %s nor %s of the state folder leads to its Cluster object",
+		name, b.tools.Files.Path(kubeconfigFile), b.tools.Files.Path(managementFile))
+}
+
+// holds connects to the cluster of a kubeconfig in the state folder; nil where there is none, or it does not hold the Cluster
+// object.
+func (o *Operations) holds(ctx context.Context, file string) (*kube.Cluster, error) {
+	c, err := o.b.connect(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, aliveWithin)
+	defer cancel()
+	object, err := o.b.clusterAt(ctx, c)
+	if err != nil || object == nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// workload connects to the cluster itself, by the kubeconfig that its manager keeps.
+func (o *Operations) workload(ctx context.Context, manager *kube.Cluster) (*kube.Cluster, error) {
+	kubeconfig, err := secretValue(ctx, manager, o.b.cfg.ClusterName+"-kubeconfig", "value")
+	if err != nil {
+		return nil, fmt.Errorf("connect to cluster %s: %w", o.b.cfg.ClusterName, err)
+	}
+	return o.b.tools.Connect(kubeconfig)
+}
+
+// readObjects reads the objects and Secrets, as they are stored.
+func (s *BackupSource) readObjects(ctx context.Context) error {
+	inventory, err := clusterapi.Read(ctx, s.manager, Namespace, TokenSecretName)
+	if err != nil {
+		return err
+	}
+	for _, o := range inventory.Of(s.o.b.cfg.ClusterName) {
+		o.SetManagedFields(nil) // who wrote which field last: nobody can take that up again
+		if o.GroupVersionKind() == corev1.SchemeGroupVersion.WithKind("Secret") {
+			s.Contents.Secrets = append(s.Contents.Secrets, o)
+		} else {
+			s.Contents.Objects = append(s.Contents.Objects, o)
+		}
+	}
+	return nil
+}
+
+func (s *BackupSource) readInventory(ctx context.Context) error {
+	inventory, err := hetzner.TakeInventory(ctx, s.o.b.tools.Hetzner)
+	if err != nil {
+		return err
+	}
+	s.Contents.Inventory.Resources = []backup.Resource{}
+	for _, r := range inventory.Of(s.o.b.cfg.ClusterName) {
+		s.Contents.Inventory.Resources = append(s.Contents.Inventory.Resources, backup.Resource{
+			Kind: string(r.Kind), ID: r.ID, Name: r.Name, Type: r.Type, Location: r.Location, Addresses: r.Addresses, Labels: r.Labels(),
+		})
+	}
+	return nil
+}
+
+// revision is that of the store behind an API server, which every answer to a list carries.
+func revision(ctx context.Context, c *kube.Cluster) (int64, error) {
+	l := &metav1.PartialObjectMetadataList{}
+	l.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NamespaceList"))
+	if err := c.List(ctx, l, client.Limit(1)); err != nil {
+		return 0, fmt.Errorf("ask %s for its revision: %w", c.Host(), err)
+	}
+	n, err := strconv.ParseInt(l.ResourceVersion, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("ask %s for its revision: it says %q", c.Host(), l.ResourceVersion)
+	}
+	return n, nil
+}
+
+// Snapshot streams a snapshot of etcd from the first member that gives one, and says in the header whose it is. ctx is the
+// stream's.
+func (s *BackupSource) Snapshot(ctx context.Context, say flow.Say) (io.ReadCloser, error) {
+	return s.o.snapshot(ctx, say, s.manager, &s.Contents.Header)
+}

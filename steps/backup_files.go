@@ -1,0 +1,136 @@
+package steps
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/slipway-k8s/slipway/bootstrap"
+	"github.com/slipway-k8s/slipway/internal/backup"
+	"github.com/slipway-k8s/slipway/internal/kube"
+)
+
+// renderedFile is what the manifests came to, in the backup.
+const renderedFile = "rendered/cluster.yaml"
+
+// readFiles takes the configuration and the files of today, and what they make of the live cluster's address and image.
+func (s *BackupSource) readFiles() error {
+	config, err := yaml.Marshal(s.o.b.cfg)
+	if err != nil {
+		return fmt.Errorf("write the configuration: %w", err)
+	}
+	s.Contents.Config = config
+	b := &bootstrapper{cfg: s.o.b.cfg, tools: s.o.b.tools, vars: s.o.b.cfg.variables()}
+	if b.sources, err = readSources(b.tools.Overrides); err != nil {
+		return err
+	}
+	for _, f := range b.sources.all() {
+		s.Contents.Files = append(s.Contents.Files, backup.File{Name: f.path, Data: f.data})
+	}
+	r, err := b.render(s.liveVariables(b))
+	if err != nil {
+		return err
+	}
+	var rendered bytes.Buffer
+	for _, o := range r.now {
+		data, err := yaml.Marshal(o.Object)
+		if err != nil {
+			return fmt.Errorf("write %s: %w", kube.Describe(o), err)
+		}
+		rendered.WriteString("---\n")
+		rendered.Write(data)
+	}
+	s.Contents.Files = append(s.Contents.Files, backup.File{Name: renderedFile, Data: rendered.Bytes()})
+	// By name, as they are read back.
+	slices.SortFunc(s.Contents.Files, func(a, b backup.File) int { return strings.Compare(a.Name, b.Name) })
+	return nil
+}
+
+// liveVariables are the manifests' with what only the live objects know.
+func (s *BackupSource) liveVariables(b *bootstrapper) variables {
+	var image, zone, address, template string
+	for i := range s.Contents.Objects {
+		o := &s.Contents.Objects[i]
+		switch {
+		case o.GroupVersionKind() == hetznerClusterKind && o.GetName() == b.cfg.ClusterName:
+			zone, address = text(o, "spec", "hcloudNetwork", "networkZone"), text(o, "spec", "controlPlaneEndpoint", "host")
+		case o.GroupVersionKind() == talosControlPlaneKind && o.GetName() == b.cfg.ControlPlaneName():
+			template = text(o, "spec", "infrastructureTemplate", "name")
+		}
+	}
+	for i := range s.Contents.Objects {
+		if o := &s.Contents.Objects[i]; o.GroupVersionKind() == machineTemplateKind && o.GetName() == template {
+			image = text(o, "spec", "template", "spec", "imageName")
+		}
+	}
+	return b.manifestVariables(image, zone, address)
+}
+
+// readReleases reads what Helm says of the releases. Those that are not deployed (yet) are left out.
+func (s *BackupSource) readReleases(workload *kube.Cluster) error {
+	b := s.o.b
+	s.Contents.Releases = []backup.Release{}
+	for _, in := range []installation{b.cilium(), b.hcloudCCM(), b.talosCCM()} {
+		if err := s.readRelease(workload, in.Chart); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *BackupSource) readRelease(workload *kube.Cluster, c bootstrap.Chart) error {
+	helm, err := workload.Helm(c.Namespace, "backup", func(format string, args ...any) { fmt.Fprintf(s.o.b.tools.Log, format+"\n", args...) })
+	if err != nil {
+		return err
+	}
+	live, err := helm.Deployed(c.Release)
+	if err != nil || live == nil {
+		return err
+	}
+	s.Contents.Releases = append(s.Contents.Releases, backup.Release{
+		Name: c.Release, Namespace: c.Namespace, Chart: c.Name, Version: live.Version, Repository: c.Repository, Values: live.Values,
+	})
+	return nil
+}
+
+// readVersions takes those that are configured, and over them what the live objects say: somebody may have changed the
+// configuration since.
+func (s *BackupSource) readVersions(ctx context.Context) error {
+	b := s.o.b
+	versions := map[string]string{}
+	for name, value := range b.cfg.variables() {
+		if strings.HasSuffix(name, versionSuffix) && value != "" {
+			versions[name] = value
+		}
+	}
+	for _, o := range s.Contents.Objects {
+		if o.GroupVersionKind() == talosControlPlaneKind && o.GetName() == b.cfg.ControlPlaneName() {
+			versions["KUBERNETES"+versionSuffix] = text(&o, "spec", "version")
+		}
+	}
+	for _, r := range s.Contents.Releases {
+		for variable, c := range map[string]bootstrap.Chart{"CILIUM": bootstrap.Cilium(), "HCLOUD_CCM": bootstrap.HCloudCCM(), "TALOS_CCM": bootstrap.TalosCCM()} {
+			if r.Name == c.Release {
+				versions[variable+versionSuffix] = r.Version
+			}
+		}
+	}
+	installed := listOf(providerKind)
+	if err := s.manager.List(ctx, installed); err != nil {
+		return fmt.Errorf("list the providers of Cluster API: %w", err)
+	}
+	labels := map[string]string{"cluster-api": "CAPI", "infrastructure-hetzner": "CAPH", "bootstrap-talos": "CABPT", "control-plane-talos": "CACPPT"}
+	for i := range installed.Items {
+		if o := &installed.Items[i]; labels[o.GetName()] != "" {
+			versions[labels[o.GetName()]+versionSuffix] = text(o, "version")
+		}
+	}
+	s.Contents.Header.Versions = versions
+	return nil
+}
+
+const versionSuffix = "_VERSION"
