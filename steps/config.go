@@ -53,11 +53,14 @@ type Config struct {
 	FirewallAllow string `json:"firewallAllow" yaml:"firewallAllow"`
 
 	// Where backups go, and who can open them.
-	BackupTo         string `json:"backupTo" yaml:"backupTo"`                 // folder, or s3://bucket/prefix
-	BackupKeep       int    `json:"backupKeep" yaml:"backupKeep"`             // how many of this cluster's stay there; 0: all
-	BackupRecipients string `json:"backupRecipients" yaml:"backupRecipients"` // public keys, age's or SSH's, separated by commas
-	BackupS3Endpoint string `json:"backupS3Endpoint" yaml:"backupS3Endpoint"` // address of the S3 store
-	BackupS3Region   string `json:"backupS3Region" yaml:"backupS3Region"`     // its region; empty: whatever it says
+	BackupTo                string `json:"backupTo" yaml:"backupTo"`                               // folder, or s3://bucket/prefix
+	BackupKeep              int    `json:"backupKeep" yaml:"backupKeep"`                           // how many of this cluster's stay there; 0: all
+	BackupRecipients        string `json:"backupRecipients" yaml:"backupRecipients"`               // public keys, age's or SSH's, separated by commas
+	BackupPassphraseFile    string `json:"backupPassphraseFile" yaml:"backupPassphraseFile"`       // holds the passphrase, in place of public keys
+	BackupPassphraseCommand string `json:"backupPassphraseCommand" yaml:"backupPassphraseCommand"` // prints it
+	BackupIdentityFile      string `json:"backupIdentityFile" yaml:"backupIdentityFile"`           // holds the secret keys that open backups; not needed to make one
+	BackupS3Endpoint        string `json:"backupS3Endpoint" yaml:"backupS3Endpoint"`               // address of the S3 store
+	BackupS3Region          string `json:"backupS3Region" yaml:"backupS3Region"`                   // its region; empty: whatever it says
 
 	// How long each step may take before it fails with what it last saw. Not part of what a step is made from:
 	// changing them re-runs nothing.

@@ -132,6 +132,9 @@ func (v *findings) backups(c Config) {
 		// Not the value: it may be a secret key in the wrong place.
 		v.add("backupRecipients", "…", "cannot be read", err.Error())
 	}
+	if given := []string{c.BackupRecipients, c.BackupPassphraseFile, c.BackupPassphraseCommand}; len(slices.DeleteFunc(given, func(s string) bool { return s == "" })) > 1 {
+		v.add("backupRecipients", "…", "is given together with a passphrase, or two passphrases are", "keep one of backupRecipients, backupPassphraseFile and backupPassphraseCommand")
+	}
 	switch {
 	case c.BackupTo == "":
 		v.add("backupTo", "", "is empty", "name a folder, or s3://bucket/prefix")

@@ -91,6 +91,9 @@ func Variables() []Variable {
 		{Name: "BACKUP_TO", Doc: "where backups go: a folder, or s3://bucket/prefix", field: func(c *Config) any { return &c.BackupTo }},
 		{Name: "BACKUP_KEEP", Doc: "how many backups of the cluster stay there; 0: all", field: func(c *Config) any { return &c.BackupKeep }},
 		{Name: "BACKUP_RECIPIENTS", Doc: "public keys that open backups, age1… or ssh-ed25519 …, separated by commas", field: func(c *Config) any { return &c.BackupRecipients }},
+		{Name: "BACKUP_PASSPHRASE_FILE", Doc: "file with a passphrase that opens backups, in place of public keys", field: func(c *Config) any { return &c.BackupPassphraseFile }},
+		{Name: "BACKUP_PASSPHRASE_COMMAND", Doc: "command that prints it, of a password manager", field: func(c *Config) any { return &c.BackupPassphraseCommand }},
+		{Name: "BACKUP_IDENTITY_FILE", Doc: "file with the secret keys of age, or an SSH one, that open backups; only to read them", field: func(c *Config) any { return &c.BackupIdentityFile }},
 		{Name: "BACKUP_S3_ENDPOINT", Doc: "address of the S3 store, as https://nbg1.your-objectstorage.com", field: func(c *Config) any { return &c.BackupS3Endpoint }},
 		{Name: "BACKUP_S3_REGION", Doc: "region of the S3 store, where it wants one", field: func(c *Config) any { return &c.BackupS3Region }},
 

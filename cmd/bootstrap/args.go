@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/steps"
@@ -37,13 +38,18 @@ type options struct {
 	Yes        bool
 	Output     string // "text", "json", or a form that the target has besides
 	Parallel   int
-	Prune      bool // of image: delete the snapshots that are too many
-	Packer     bool // of image: print the call of Packer
-	Abort      bool // of pivot: put back what was not finished
-	DryRun     bool // only say what would be done
-	Images     bool // of destroy: the snapshots too
-	Volumes    bool // of destroy: the volumes too
-	Check      bool // of lab build: tell whether it is built, build nothing
+	Prune      bool          // of image: delete the snapshots that are too many
+	Packer     bool          // of image: print the call of Packer
+	Abort      bool          // of pivot: put back what was not finished
+	DryRun     bool          // only say what would be done
+	Images     bool          // of destroy: the snapshots too
+	Volumes    bool          // of destroy: the volumes too
+	To         string        // of backup: where; empty: BACKUP_TO
+	Keep       int           // of backup: how many stay; 0: BACKUP_KEEP
+	Every      time.Duration // of backup: again and again; 0: once
+	Plain      bool          // of backup: unencrypted
+	Identity   string        // of backup: file with the keys; empty: BACKUP_IDENTITY_FILE
+	Check      bool          // of lab build: tell whether it is built, build nothing
 	Help       bool
 }
 
@@ -76,6 +82,11 @@ func flags(o *options) *flag.FlagSet {
 	set.BoolVar(&o.DryRun, "n", false, "as --dry-run")
 	set.BoolVar(&o.Images, "images", false, "with destroy: delete the snapshots that were made for the cluster, too")
 	set.BoolVar(&o.Volumes, "volumes", false, "with destroy: delete the volumes that were made in the cluster, too, with their data")
+	set.StringVar(&o.To, "to", "", "with backup: `DIR or s3://bucket/prefix`, in place of BACKUP_TO")
+	set.IntVar(&o.Keep, "keep", 0, "with backup: keep the newest `N` of this cluster there, in place of BACKUP_KEEP")
+	set.DurationVar(&o.Every, "every", 0, "with backup: go on, with a backup every `6h`")
+	set.BoolVar(&o.Plain, "unencrypted", false, "with backup: for everybody to read, with all keys of the cluster in it")
+	set.StringVar(&o.Identity, "identity", "", "with backup verify: open it with the keys in `FILE`, in place of BACKUP_IDENTITY_FILE")
 	set.BoolVar(&o.Check, "check", false, "with lab build: tell whether the lab's programs are built, build nothing")
 	set.BoolVar(&o.Help, "help", false, "print this")
 	set.BoolVar(&o.Help, "h", false, "print this")

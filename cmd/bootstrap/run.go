@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -57,6 +58,11 @@ func (c *command) run(ctx context.Context, a arguments) error {
 	}
 	if a.Options.Abort {
 		return r.abortPivot(ctx)
+	}
+	if slices.Contains(a.Targets, targetPivot) {
+		if err := r.offerBackup(ctx, a, "a pivot cannot be taken back once it has deleted something"); err != nil {
+			return err
+		}
 	}
 	if err := r.agree(ctx, targets); err != nil {
 		return err

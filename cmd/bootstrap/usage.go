@@ -47,6 +47,8 @@ Targets (each step brings what it hangs on; without one: bootstrap):
 	}
 	fmt.Fprintln(w, "\nOnly in the environment:")
 	fmt.Fprintf(w, "  %s\tthe Hetzner Cloud API token (read and write); or name %s or %s in bootstrap.yaml\n", tokenVariable, tokenFileKey, tokenCommandKey)
+	fmt.Fprintf(w, "  %s\ta passphrase that opens backups, in place of BACKUP_PASSPHRASE_FILE and _COMMAND\n", passphraseVariable)
+	fmt.Fprintf(w, "  %s, %s\tthe keys of the S3 store that backups go to (%s too, where they are temporary)\n", accessKeyVariable, secretKeyVariable, sessionVariable)
 	fmt.Fprintf(w, "  %s\tanother address of the Hetzner API\n", endpointVariable)
 	fmt.Fprintf(w, "  %s\ta GitHub token: more requests an hour while Cluster API's providers are fetched\n", githubVariable)
 	fmt.Fprintf(w, "  %s\twith --lab: in place of the lab's own token, to rehearse a wrong one\n", labTokenVariable)

@@ -32,7 +32,9 @@ const (
 )
 
 // tokenVariables are the variables of the environment that hold secrets.
-func tokenVariables() []string { return []string{tokenVariable, labTokenVariable, githubVariable} }
+func tokenVariables() []string {
+	return []string{tokenVariable, labTokenVariable, githubVariable, passphraseVariable}
+}
 
 // usedAnswerWithin bounds the question to an API server on this machine.
 const usedAnswerWithin = 15 * time.Second

@@ -1,0 +1,261 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"text/tabwriter"
+	"time"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/backup"
+	"github.com/slipway-k8s/slipway/internal/etcd"
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+// withBackupFlags puts the flags of backup in the place of their variables.
+func withBackupFlags(a arguments) arguments {
+	set := func(name, value string) { a.Values = append(a.Values, assignment{variable(name), value}) }
+	if a.Options.To != "" {
+		set("BACKUP_TO", a.Options.To)
+	}
+	if a.Options.Keep != 0 {
+		set("BACKUP_KEEP", strconv.Itoa(a.Options.Keep))
+	}
+	if a.Options.Identity != "" {
+		set("BACKUP_IDENTITY_FILE", a.Options.Identity)
+	}
+	return a
+}
+
+// backup makes one backup, or one after another. It reads from the clusters and
+// from Hetzner, and takes no lock: a run at work meanwhile is no harm to it.
+func (c *command) backup(ctx context.Context, a arguments) error {
+	a = withBackupFlags(a)
+	cfg, err := loadConfig(a, c.environment)
+	if err != nil {
+		return err
+	}
+	seal, err := c.backupSeal(ctx, cfg.Config, a.Options.Plain)
+	if err != nil {
+		return err
+	}
+	store, err := c.backupStore(cfg.Config, cfg.BackupTo)
+	if err != nil {
+		return err
+	}
+	hub := &hub{run: "backup", hide: c.hide, displays: []display{c.display(a.Options)}}
+	defer hub.close()
+	b := &backupRun{command: c, arguments: a, seal: seal, store: store, keep: cfg.BackupKeep, hub: hub}
+	switch every := a.Options.Every; {
+	case every == 0:
+		return b.once(ctx)
+	case every < shortestEvery:
+		return usagef("--every %s is too often: %s is the least", every, shortestEvery)
+	default:
+		return b.again(ctx, cfg.ClusterName, every)
+	}
+}
+
+// backupRun is the making of backups.
+type backupRun struct {
+	*command
+	arguments arguments
+	seal      backup.Seal
+	store     backup.Store
+	keep      int // 0: all
+	hub       *hub
+}
+
+// once makes one backup, and then makes room.
+func (b *backupRun) once(ctx context.Context) error {
+	return b.look(ctx, b.arguments, func(operations *steps.Operations) error {
+		var saved backup.Stored
+		var revision int64
+		err := b.hub.task("backup", "everything that restores the cluster, in one file", func(say flow.Say) (err error) {
+			saved, revision, err = b.save(ctx, say, operations)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		b.hub.note("%s is verified and lies in %s: %s, etcd at revision %d or later", saved.Name, b.store, size(saved.Size), revision)
+		if b.keep == 0 {
+			return nil
+		}
+		gone, err := backup.Prune(ctx, b.store, saved.Cluster, saved.Name, b.keep)
+		for _, g := range gone {
+			b.hub.note("removed %s: %d of cluster %s are kept", g.Name, b.keep, g.Cluster)
+		}
+		return err
+	})
+}
+
+func (b *backupRun) save(ctx context.Context, say flow.Say, operations *steps.Operations) (backup.Stored, int64, error) {
+	source, err := operations.LookForBackup(ctx, say, version())
+	if err != nil {
+		return backup.Stored{}, 0, err
+	}
+	stream, err := source.Snapshot(ctx, say)
+	if err != nil {
+		return backup.Stored{}, 0, err
+	}
+	saved, err := backup.Save(ctx, b.store, b.seal, source.Contents, stream)
+	return saved, source.Contents.Header.Etcd.Revision, errors.Join(err, stream.Close())
+}
+
+// backupList lists what lies there, of every cluster.
+func (c *command) backupList(ctx context.Context, a arguments) error {
+	cfg, err := loadConfig(withBackupFlags(a), c.environment)
+	if err != nil {
+		return err
+	}
+	store, err := c.backupStore(cfg.Config, cfg.BackupTo)
+	if err != nil {
+		return err
+	}
+	all, err := store.List(ctx)
+	if err != nil {
+		return err
+	}
+	if a.Options.Output == "json" {
+		if all == nil {
+			all = []backup.Stored{}
+		}
+		return newJSONLine(c.stdout, map[string]any{"kind": "backups", "place": store.String(), "backups": all})
+	}
+	if len(all) == 0 {
+		fmt.Fprintf(c.stdout, "there is no backup in %s\n", store)
+		return nil
+	}
+	w := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "CLUSTER\tTAKEN\tAGE\tSIZE\tNAME")
+	for _, s := range all {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", printable(s.Cluster), s.Taken.Format(time.RFC3339), time.Since(s.Taken).Truncate(time.Second), size(s.Size), printable(s.Name))
+	}
+	return w.Flush()
+}
+
+// verified is what verify finds.
+type verified struct {
+	Kind   string        `json:"kind"` // "backup"
+	Header backup.Header `json:"header"`
+	Etcd   etcd.Content  `json:"etcd"`
+	Counts struct {
+		Objects   int `json:"objects"`
+		Secrets   int `json:"secrets"`
+		Files     int `json:"files"`
+		Releases  int `json:"releases"`
+		Resources int `json:"resources"`
+	} `json:"counts"`
+}
+
+// backupVerify opens a backup and looks at all of it, as a restore would.
+func (c *command) backupVerify(ctx context.Context, a arguments) (err error) {
+	cfg, err := loadConfig(withBackupFlags(a), c.environment)
+	if err != nil {
+		return err
+	}
+	file := a.Targets[2]
+	store, name, err := c.backupFile(cfg.Config, file)
+	if err != nil {
+		return err
+	}
+	identities, err := c.backupIdentities(ctx, cfg.Config)
+	if err != nil {
+		return err
+	}
+	body, err := store.Open(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	archive, err := backup.Open(reader(ctx, body), identities...)
+	if err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	scratch, err := os.MkdirTemp("", "slipway-verify-")
+	if err != nil {
+		return fmt.Errorf("make a scratch folder: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
+	v, err := verifyIn(scratch, archive)
+	if err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	if a.Options.Output == "json" {
+		return newJSONLine(c.stdout, v)
+	}
+	return v.print(c.stdout)
+}
+
+// verifyIn reads an archive to its end and restores its etcd in a folder.
+func verifyIn(scratch string, archive *backup.Archive) (v verified, err error) {
+	path := filepath.Join(scratch, "snapshot.db")
+	snapshot, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return verified{}, err
+	}
+	contents, err := archive.Read(snapshot)
+	if err := errors.Join(err, snapshot.Close()); err != nil {
+		return verified{}, err
+	}
+	v = verified{Kind: "backup", Header: contents.Header}
+	if v.Etcd, err = etcd.Inspect(path, filepath.Join(scratch, "member")); err != nil {
+		return verified{}, err
+	}
+	n := &v.Counts
+	n.Objects, n.Secrets, n.Files = len(contents.Objects), len(contents.Secrets), len(contents.Files)
+	n.Releases, n.Resources = len(contents.Releases), len(contents.Inventory.Resources)
+	switch h := v.Header; {
+	case v.Etcd.UID != h.UID:
+		return verified{}, fmt.Errorf("the etcd in it is of another cluster: its namespace kube-system has UID %q, the backup says %q", v.Etcd.UID, h.UID)
+	case v.Etcd.Revision < h.Etcd.Revision:
+		return verified{}, fmt.Errorf("the etcd in it is older than the backup: revision %d, and it was at %d when the backup began", v.Etcd.Revision, h.Etcd.Revision)
+	}
+	return v, nil
+}
+
+func (v verified) print(out io.Writer) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	h := v.Header
+	manager := "a management cluster"
+	if h.SelfManaged {
+		manager = "the cluster itself"
+	}
+	fmt.Fprintf(w, "cluster\t%s, kube-system %s, managed by %s\n", printable(h.Cluster), printable(h.UID), manager)
+	fmt.Fprintf(w, "taken\t%s, by Slipway %s\n", h.Taken.Format(time.RFC3339), printable(h.Slipway))
+	fmt.Fprintf(w, "versions\tTalos %s, Kubernetes %s\n", printable(h.Versions["TALOS_VERSION"]), printable(h.Versions["KUBERNETES_VERSION"]))
+	fmt.Fprintf(w, "etcd\trevision %d, %d keys, hash %08x, %s\n", v.Etcd.Revision, v.Etcd.Keys, v.Etcd.Hash, size(v.Etcd.Size))
+	fmt.Fprintf(w, "besides\t%d objects, %d secrets, %d files, %d releases, %d resources at Hetzner\n",
+		v.Counts.Objects, v.Counts.Secrets, v.Counts.Files, v.Counts.Releases, v.Counts.Resources)
+	fmt.Fprintln(w, "verified\tevery sum is right, and etcd restores from it")
+	return w.Flush()
+}
+
+// reader ends with its context, which a file does not know.
+func reader(ctx context.Context, r io.Reader) io.Reader { return contextReader{ctx, r} }
+
+type contextReader struct {
+	ctx context.Context
+	io.Reader
+}
+
+func (r contextReader) Read(p []byte) (int, error) {
+	if err := context.Cause(r.ctx); err != nil {
+		return 0, err
+	}
+	return r.Reader.Read(p)
+}
+
+// size writes bytes for a person.
+func size(n int64) string {
+	if n < 1<<20 {
+		return fmt.Sprintf("%d kB", (n+1023)>>10)
+	}
+	return fmt.Sprintf("%.1f MB", float64(n)/(1<<20))
+}

@@ -1,0 +1,43 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+)
+
+// offerBackup asks a person whether to back the cluster up before something
+// that cannot be undone; where there is nobody to ask, or nothing to seal a
+// backup with, it says how. With --yes it is silent. A backup that fails ends
+// the run; a no does not.
+func (r *running) offerBackup(ctx context.Context, a arguments, danger string) error {
+	if r.options.Yes {
+		return nil
+	}
+	if _, err := r.tools.Files.Read("kubeconfig"); errors.Is(err, fs.ErrNotExist) {
+		return nil // there is no cluster yet
+	}
+	_, unsealed := r.backupSeal(ctx, r.cfg.Config, false)
+	if unsealed != nil || r.width() == 0 || !r.answerable() || r.options.Output != "text" {
+		r.hub.note("%s: the target backup makes a backup first (docs/backup.md)", danger)
+		return nil
+	}
+	answer := make(chan error, 1)
+	go func() {
+		answer <- r.confirm(fmt.Sprintf("%s. Back cluster %s up to %s first? [yes/no] ", danger, r.cfg.ClusterName, r.cfg.BackupTo), "yes")
+	}()
+	select {
+	case err := <-answer:
+		if errors.Is(err, errNotConfirmed) {
+			return nil
+		}
+	case <-ctx.Done(): // the answer is not waited for any more
+		return context.Cause(ctx)
+	}
+	o := a.Options
+	return r.backup(ctx, arguments{
+		Targets: []string{"backup"}, Values: a.Values,
+		Options: options{Config: o.Config, Lab: o.Lab, LabLatency: o.LabLatency, StateDir: o.StateDir, Output: o.Output},
+	})
+}
