@@ -18,6 +18,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/effect"
+	"github.com/slipway-k8s/slipway/steps"
 )
 
 // Exit codes.
@@ -62,6 +63,8 @@ type command struct {
 	size           func() (columns, rows int) // of the terminal behind stdout; 0: it is none
 	hide           *redactor
 	crash          []effect.Crash // where a run ends itself, for those who test that the next one goes on
+	// equip changes what a run at Hetzner works with; nil: nothing. Tests put their own in the place of what no fake stands for.
+	equip func(*steps.Tools)
 }
 
 // execute does what the arguments say and returns the exit code.

@@ -193,6 +193,9 @@ func (r *running) atHetzner(token steps.Secret) {
 	r.tools.Factory = factory.Address
 	r.tools.Hetzner = hetznerClient(r.environment[endpointVariable], token, r.effects)
 	r.tools.Management = management(r.cfg.Config, r.tools.Files, r.options.Yes, r.log, r.effects)
+	if r.equip != nil {
+		r.equip(&r.tools)
+	}
 }
 
 // inLab brings the lab up and equips the run for it.

@@ -143,6 +143,17 @@ func (s *Server) Get(apiVersion, kind, namespace, name string) *unstructured.Uns
 	return nil
 }
 
+// All gives every stored object, by its path.
+func (s *Server) All() map[string]*unstructured.Unstructured {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := map[string]*unstructured.Unstructured{}
+	for path, o := range s.objects {
+		all[path] = o.DeepCopy()
+	}
+	return all
+}
+
 // Remove takes an object away.
 func (s *Server) Remove(apiVersion, kind, namespace, name string) {
 	s.mu.Lock()
