@@ -103,7 +103,10 @@ func (o *Operations) Destroy(ctx context.Context, opts DestroyOptions, stage Sta
 				return err
 			}
 			// Until now somebody might still have made servers.
-			return o.sweep(ctx, say, removal, opts)
+			if err := o.sweep(ctx, say, removal, opts); err != nil {
+				return err
+			}
+			return o.release(ctx, say, removal, opts)
 		}},
 	} {
 		if err := stage(s.name, s.doc, func(say flow.Say) error { return s.do(say) }); err != nil {

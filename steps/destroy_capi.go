@@ -111,7 +111,7 @@ func (o *Operations) undeleted(ctx context.Context, source *kube.Cluster, remova
 	}
 	mine := inventory.Of(b.cfg.ClusterName)
 	mine = slices.DeleteFunc(mine, func(r hetzner.Resource) bool {
-		return !slices.Contains([]hetzner.Kind{hetzner.KindServer, hetzner.KindLoadBalancer, hetzner.KindNetwork, hetzner.KindPlacementGroup}, r.Kind)
+		return r.IsReservation() || !slices.Contains([]hetzner.Kind{hetzner.KindServer, hetzner.KindLoadBalancer, hetzner.KindNetwork, hetzner.KindPlacementGroup}, r.Kind)
 	})
 	var names []string
 	for _, r := range mine {

@@ -3,14 +3,26 @@ package steps
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 )
 
-// sweep deletes by the Hetzner API whatever is left, in the order of dependencies, until nothing is.
+// sweep deletes by the Hetzner API whatever is left, in the order of dependencies, until nothing is but the reservation of
+// the cluster's name.
 func (o *Operations) sweep(ctx context.Context, say flow.Say, removal *hetzner.Removal, opts DestroyOptions) error {
+	return o.sweepThose(ctx, say, removal, opts, func(r hetzner.Resource) bool { return !r.IsReservation() })
+}
+
+// release gives the cluster's name free. It is the last that is done: whoever reserves it next may make servers of the
+// same name, which a sweep would take for what was left of the old ones.
+func (o *Operations) release(ctx context.Context, say flow.Say, removal *hetzner.Removal, opts DestroyOptions) error {
+	return o.sweepThose(ctx, say, removal, opts, hetzner.Resource.IsReservation)
+}
+
+func (o *Operations) sweepThose(ctx context.Context, say flow.Say, removal *hetzner.Removal, opts DestroyOptions, those func(hetzner.Resource) bool) error {
 	deleted := map[string]bool{}
 	w := wait{what: "Hetzner to delete", within: o.b.cfg.DestroyTimeout.D(), every: o.sweepEvery}
 	err := w.until(ctx, say, func(ctx context.Context) (string, error) {
@@ -21,7 +33,7 @@ func (o *Operations) sweep(ctx context.Context, say flow.Say, removal *hetzner.R
 			}
 			return "", err
 		}
-		take := o.divide(inventory, opts).Take
+		take := slices.DeleteFunc(o.divide(inventory, opts).Take, func(r hetzner.Resource) bool { return !those(r) })
 		for _, r := range take {
 			deleted[r.String()] = true
 		}

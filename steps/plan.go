@@ -17,6 +17,7 @@ type Plan struct {
 	Bootstrap, All []string
 
 	Preflight    *flow.Step[Offer]
+	Reservation  *flow.Step[Reservation]
 	Image        *flow.Step[Image]
 	Management   *flow.Step[Management]
 	Providers    *flow.Step[Providers]
@@ -63,11 +64,15 @@ func New(cfg Config, tools Tools) (*Plan, error) {
 		Doc("the token is good; location, server type and load balancer type exist and go together").
 		Spec(made.offer).Verify(b.offerStands).Deadline(cfg.PreflightTimeout.D())
 
-	p.Image = flow.Add1(g, "image", b.ensureImage, p.Preflight).
+	p.Reservation = flow.Add(g, "reserve", b.reserve).After(p.Preflight).
+		Doc("the cluster's name is this state folder's in the Hetzner project: no other makes a second cluster into the first").
+		Spec(map[string]string{"clusterName": cfg.ClusterName}).Verify(b.reservationStands).Deadline(reservedWithin + overhead).Waits(reservedWithin)
+
+	p.Image = flow.Add1(g, "image", b.ensureImage, p.Preflight).Yields(p.Reservation).
 		Doc("exactly one Talos snapshot for the servers' architecture, found as Cluster API will look for it; made where there is none").
 		Spec(made.image).Verify(b.imageStands).Deadline(cfg.imagesTimeout() + overhead).Waits(flow.Wait{For: "the images (IMAGE_TIMEOUT for each)", Within: cfg.imagesTimeout()})
 
-	p.Management = flow.Add(g, "kind-create", b.ensureManagement).After(p.Preflight).
+	p.Management = flow.Add(g, "kind-create", b.ensureManagement).After(p.Preflight, p.Reservation).
 		Doc("a management cluster for Cluster API: kind, an existing one, or the lab's").
 		Spec(made.management).Verify(b.managementStands).Deadline(cfg.ManagementTimeout.D() + overhead).Waits(flow.Wait{For: "the management cluster's API", Within: managementReady})
 
@@ -131,7 +136,7 @@ func New(cfg Config, tools Tools) (*Plan, error) {
 		Doc("kubeconfig, talosconfig and the list of nodes are today's, from the cluster itself").
 		Spec(made.access).Verify(b.accessStands).Deadline(2*cfg.ControlPlaneTimeout.D()+overhead).Waits(controlPlane, controlPlane)
 
-	p.Firewall = flow.Add(g, "firewall", b.ensureFirewall).
+	p.Firewall = flow.Add(g, "firewall", b.ensureFirewall).Yields(p.Reservation).
 		Doc("a Hetzner firewall that lets private addresses, and those of FIREWALL_ALLOW, in on 6443 and 50000").
 		Spec(made.firewall).Verify(b.firewallStands).Deadline(overhead)
 

@@ -1,4 +1,5 @@
-// Package hetznertest is a part of the Hetzner Cloud API in memory, for tests: it answers reads, and keeps firewalls.
+// Package hetznertest is a part of the Hetzner Cloud API in memory, for tests: it answers reads, and keeps firewalls and
+// placement groups.
 package hetznertest
 
 import (
@@ -26,6 +27,7 @@ type Server struct {
 	servers  []schema.Server
 	lbs      []schema.LoadBalancer
 	walls    []schema.Firewall
+	groups   []schema.PlacementGroup
 	requests []string
 }
 
@@ -118,7 +120,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		})})
 	case "/networks":
 		reply(w, http.StatusOK, map[string]any{"networks": keep(s.networks, func(n schema.Network) bool { return chosen(n.Labels) })})
-	case "/ssh_keys", "/volumes", "/primary_ips", "/placement_groups":
+	case "/ssh_keys", "/volumes", "/primary_ips":
 		reply(w, http.StatusOK, map[string]any{strings.TrimPrefix(r.URL.Path, "/"): []any{}}) // what makes some works with a Project or a Store
 	case "/load_balancers":
 		reply(w, http.StatusOK, map[string]any{"load_balancers": keep(s.lbs, func(lb schema.LoadBalancer) bool { return chosen(lb.Labels) })})
@@ -127,6 +129,10 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	default:
 		if strings.HasPrefix(r.URL.Path, "/firewalls") {
 			s.serveFirewalls(w, r, named, chosen)
+			return
+		}
+		if strings.HasPrefix(r.URL.Path, "/placement_groups") {
+			s.servePlacementGroups(w, r, named, chosen)
 			return
 		}
 		reply(w, http.StatusNotFound, schema.ErrorResponse{Error: schema.Error{Code: "not_found", Message: r.URL.Path}})

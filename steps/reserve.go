@@ -1,0 +1,150 @@
+package steps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/kube"
+)
+
+// Reservation is this state folder's hold on the cluster's name in the Hetzner project.
+type Reservation struct {
+	ID int64  `json:"id"`
+	By string `json:"by"` // identity of the state folder
+}
+
+// reservedWithin is how long a reservation that somebody else made first may take to be found: lists lag a little.
+const reservedWithin = 30 * time.Second
+
+// reserve makes sure that this state folder alone makes the cluster of this name in the project. Cluster API's provider
+// adopts by the cluster's name whatever it finds: two management clusters that both make the cluster would fight over one
+// network, one load balancer and each other's servers.
+func (b *bootstrapper) reserve(ctx context.Context, say flow.Say) (out Reservation, err error) {
+	by, err := b.identity()
+	if err != nil {
+		return Reservation{}, err
+	}
+	err = wait{what: "the reservation of " + b.cfg.ClusterName, within: reservedWithin, each: reservedWithin}.until(ctx, say, func(ctx context.Context) (string, error) {
+		found, err := b.reserved(ctx, say, by)
+		var foreign *hetzner.ForeignError
+		switch {
+		case errors.Is(err, hetzner.ErrReserved):
+			return "somebody else has just made it", nil
+		case errors.Is(err, hetzner.ErrToken), errors.As(err, &foreign):
+			return "", final(err)
+		case err != nil:
+			return "", err
+		}
+		out = Reservation{ID: found.ID, By: found.By}
+		return "", nil
+	})
+	return out, err
+}
+
+// reserved finds, makes or takes over the reservation.
+func (b *bootstrapper) reserved(ctx context.Context, say flow.Say, by string) (*hetzner.Reservation, error) {
+	c, cluster := b.tools.Hetzner, b.cfg.ClusterName
+	found, err := hetzner.FindReservation(ctx, c, cluster)
+	if err != nil || found != nil && found.By == by {
+		return found, err
+	}
+	traces, err := hetzner.Traces(ctx, c, cluster)
+	if err != nil {
+		return nil, err
+	}
+	if found != nil || len(traces) > 0 {
+		// A state folder can be lost. The objects of Cluster API tell whose the cluster is.
+		managed, err := b.managed(ctx, say)
+		if err != nil {
+			return nil, final(fmt.Errorf("cluster %s exists, and whether it is this state folder's cannot be found out: %w", cluster, err))
+		}
+		if !managed {
+			return nil, final(&ReservedError{Cluster: cluster, Reservation: found, Traces: traces})
+		}
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "" // it is for people only
+	}
+	if found == nil {
+		say("reserving the name %s in the project", cluster)
+		return hetzner.Reserve(ctx, c, cluster, by, host)
+	}
+	say("taking the name %s over from state folder %s: the management cluster holds the cluster's objects", cluster, found.By)
+	return found, found.TakeOver(ctx, c, cluster, by, host)
+}
+
+// managed tells whether a management cluster that this state folder, or the provider of its management cluster, leads to
+// holds the Cluster object. One that is silent is no answer.
+func (b *bootstrapper) managed(ctx context.Context, say flow.Say) (bool, error) {
+	source, _, err := b.openSource(ctx, say)
+	if err != nil {
+		return false, err
+	}
+	self, err := b.connect(kubeconfigFile)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
+	for _, c := range []*kube.Cluster{source, self} {
+		if c == nil {
+			continue
+		}
+		object, err := b.clusterAt(ctx, c)
+		switch {
+		case err != nil:
+			return false, err
+		case object != nil:
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+func (b *bootstrapper) reservationStands(ctx context.Context, was Reservation) flow.Verdict {
+	found, err := hetzner.FindReservation(ctx, b.tools.Hetzner, b.cfg.ClusterName)
+	switch {
+	case err != nil:
+		return flow.Unknown(err)
+	case found == nil:
+		return flow.Gone("nothing reserves the name %s in the project any more", b.cfg.ClusterName)
+	case found.By != was.By:
+		return flow.Gone("state folder %s has taken the name %s over", found.By, b.cfg.ClusterName)
+	}
+	return flow.Holds()
+}
+
+// ReservedError says that the cluster is not this state folder's to make.
+type ReservedError struct {
+	Cluster     string
+	Reservation *hetzner.Reservation // nil: nobody reserved it, but it is there
+	Traces      []string             // what there is of it
+}
+
+// Error implements error.
+func (e *ReservedError) Error() string {
+	var s strings.Builder
+	if r := e.Reservation; r != nil {
+		fmt.Fprintf(&s, "cluster %s belongs to another state folder: %s reserved the name in this project", e.Cluster, r.By)
+		if r.Host != "" {
+			fmt.Fprintf(&s, " on host %s", r.Host)
+		}
+		fmt.Fprintf(&s, ", on %s (placement group %d)", r.Since.UTC().Format("2006-01-02 15:04:05 UTC"), r.ID)
+	} else {
+		fmt.Fprintf(&s, "a cluster %s exists in this project, and was not made from this state folder", e.Cluster)
+	}
+	s.WriteString("; this one's management cluster, if it has one, does not hold it")
+	if len(e.Traces) > 0 {
+		fmt.Fprintf(&s, "; of it there are %s", strings.Join(e.Traces, ", "))
+	}
+	s.WriteString(". Nothing was made, because a second management cluster would fight with the first over one network and load balancer. " +
+		"Work with the state folder that made it (--state-dir), or with the management cluster that holds it (MANAGEMENT_KUBECONFIG); " +
+		"where both are lost, take it away (destroy); or choose another CLUSTER_NAME")
+	return s.String()
+}

@@ -1,0 +1,227 @@
+package steps
+
+import (
+	"cmp"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/hetznercloud/hcloud-go/v2/hcloud"
+	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
+	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+)
+
+// reserver is a state folder with a management cluster of its own, in the project of a world.
+func reserver(t *testing.T, w *world, provider *fakeProvider) *bootstrapper {
+	t.Helper()
+	tools := w.tools()
+	tools.Files, tools.Management = FilesIn(t.TempDir()), provider
+	plan, err := New(w.config(), tools)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return plan.b
+}
+
+func hush(string, ...any) {}
+
+// Of two state folders that begin at the same moment one gets the name, and the other is told by whom it was taken.
+func TestOneOfTwoReserves(t *testing.T) {
+	for range 12 {
+		w := newWorld(t)
+		both := []*bootstrapper{reserver(t, w, &fakeProvider{}), reserver(t, w, &fakeProvider{})}
+		var group sync.WaitGroup
+		began := make(chan struct{})
+		errs := make([]error, len(both))
+		for i, b := range both {
+			group.Go(func() {
+				<-began
+				_, errs[i] = b.reserve(t.Context(), hush)
+			})
+		}
+		close(began)
+		group.Wait()
+		won := slices.IndexFunc(errs, func(err error) bool { return err == nil })
+		if won < 0 {
+			t.Fatalf("nobody won: %v", errs)
+		}
+		var reserved *ReservedError
+		winner, err := both[won].identity()
+		if lost := errs[1-won]; err != nil || !errors.As(lost, &reserved) || !strings.Contains(lost.Error(), winner) {
+			t.Fatalf("the other is told %v; the winner is %s, %v", lost, winner, err)
+		}
+		if groups := w.hetzner.PlacementGroups(); len(groups) != 1 || groups[0].Name != "slipway-k8s" || groups[0].Labels[reservedBy] != winner {
+			t.Fatalf("the reservations are %+v", groups)
+		}
+	}
+}
+
+const reservedBy = "slipway-reserved-by"
+
+func TestReserve(t *testing.T) {
+	owned := map[string]string{"caph-cluster-k8s": "owned"}
+	others := schema.PlacementGroup{ID: 7, Name: "slipway-k8s", Type: "spread", Labels: map[string]string{
+		"slipway-cluster": "k8s", reservedBy: "0123456789abcdef", "slipway-host": "laptop",
+	}}
+	traces := func(w *world) {
+		w.hetzner.SetNetworks(schema.Network{ID: 77, Name: "k8s", Labels: owned, IPRange: "10.10.0.0/16"})
+	}
+	reserved := func(w *world) { w.hetzner.SetPlacementGroups(others) }
+	clusters := capiResource("Cluster", "clusters", "cluster.x-k8s.io", "v1beta1")
+	holds := func(s *kubetest.Server) {
+		define(s, []kubetest.Resource{clusters})
+		s.Put(kubetest.Object(capi, "Cluster", Namespace, "k8s", object{}))
+	}
+	for name, tt := range map[string]struct {
+		world    func(*world)
+		folder   func(*testing.T, *world, *bootstrapper)
+		provider func(*world) *fakeProvider
+		says     string // of the refusal; empty: it is reserved
+		writes   int    // at Hetzner
+	}{
+		"nothing is there":                     {writes: 1},
+		"reserved by another":                  {world: reserved, says: "0123456789abcdef reserved the name in this project on host laptop"},
+		"reserved by another, who made things": {world: func(w *world) { reserved(w); traces(w) }, says: "there are network k8s (77)"},
+		"made, and reserved by nobody":         {world: traces, says: "was not made from this state folder; this one's management cluster, if it has one, does not hold it; of it there are network k8s (77)"},
+		"the state folder was lost, its management cluster holds the objects": {
+			world: func(w *world) { reserved(w); holds(w.mgmt) }, provider: func(w *world) *fakeProvider { return w.provider }, writes: 1},
+		"made before names were reserved": {
+			world: func(w *world) { traces(w); holds(w.mgmt) }, provider: func(w *world) *fakeProvider { return w.provider }, writes: 1},
+		"another management cluster of the same name": {
+			world: reserved, provider: func(w *world) *fakeProvider { return w.provider }, says: "belongs to another state folder"},
+		"the cluster manages itself, and the state folder opens it": {
+			world: func(w *world) { reserved(w); holds(w.workload) }, writes: 1,
+			folder: func(t *testing.T, w *world, b *bootstrapper) {
+				if err := b.tools.Files.Write(kubeconfigFile, w.workload.Kubeconfig()); err != nil {
+					t.Fatal(err)
+				}
+			}},
+		"a silent management cluster is no answer": {
+			world: reserved, provider: func(*world) *fakeProvider { return &fakeProvider{err: errors.New("no Docker")} }, says: "cannot be found out"},
+		"a placement group of somebody else's": {
+			world: func(w *world) {
+				w.hetzner.SetPlacementGroups(schema.PlacementGroup{ID: 9, Name: "slipway-k8s", Type: "spread"})
+			}, says: "so it is not touched"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.workload.Close()
+			w.workload = kubetest.New("workload", clusters)
+			if tt.world != nil {
+				tt.world(w)
+			}
+			provider := &fakeProvider{}
+			if tt.provider != nil {
+				provider = tt.provider(w)
+			}
+			b := reserver(t, w, provider)
+			if tt.folder != nil {
+				tt.folder(t, w, b)
+			}
+			out, err := b.reserve(t.Context(), hush)
+			if n := len(w.hetzner.Writes()); n != tt.writes {
+				t.Errorf("wrote %v", w.hetzner.Writes())
+			}
+			if tt.says != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.says) {
+					t.Errorf("error %v does not say %q", err, tt.says)
+				}
+				return
+			}
+			by, identityErr := b.identity()
+			if err != nil || identityErr != nil || out.By != by || w.hetzner.PlacementGroups()[0].Labels[reservedBy] != by {
+				t.Fatalf("reserved %+v for %s, %v, %v; at Hetzner %+v", out, by, err, identityErr, w.hetzner.PlacementGroups())
+			}
+			// Once more, without a journal: it is found.
+			if again, err := b.reserve(t.Context(), hush); err != nil || again != out || len(w.hetzner.Writes()) != tt.writes {
+				t.Errorf("again %+v, %v; wrote %v", again, err, w.hetzner.Writes())
+			}
+			if v := b.reservationStands(t.Context(), out); v.Answer() != flow.AnswerHolds {
+				t.Errorf("it does not stand: %s", v.Reason())
+			}
+			w.hetzner.SetPlacementGroups(others)
+			if v := b.reservationStands(t.Context(), out); v.Answer() != flow.AnswerGone || !strings.Contains(v.Reason(), "0123456789abcdef") {
+				t.Errorf("taken by another it is said to be %v: %s", v.Answer(), v.Reason())
+			}
+		})
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// A reply that is lost after the reservation was made leaves it to be found.
+func TestReserveFindsWhatItMade(t *testing.T) {
+	w := newWorld(t)
+	b := reserver(t, w, &fakeProvider{})
+	lost := false
+	through := roundTripper(func(r *http.Request) (*http.Response, error) {
+		reply, err := http.DefaultTransport.RoundTrip(r)
+		if r.Method == http.MethodPost && !lost && err == nil {
+			lost = true
+			reply.Body.Close()
+			return nil, errors.New("connection reset by peer")
+		}
+		return reply, err
+	})
+	b.tools.Hetzner = hcloud.NewClient(hcloud.WithEndpoint(w.hetzner.URL), hcloud.WithToken(hetznertest.Token),
+		hcloud.WithHTTPClient(&http.Client{Transport: through}), hcloud.WithRetryOpts(hcloud.RetryOpts{MaxRetries: 0}))
+	out, err := b.reserve(t.Context(), hush)
+	if err != nil || !lost || len(w.hetzner.PlacementGroups()) != 1 || out.ID != w.hetzner.PlacementGroups()[0].ID {
+		t.Errorf("reserved %+v, %v; at Hetzner %+v", out, err, w.hetzner.PlacementGroups())
+	}
+}
+
+// A whole bootstrap from another state folder makes nothing: no image, no management cluster, no object.
+func TestASecondStateFolderMakesNothing(t *testing.T) {
+	w := newWorld(t)
+	if _, err := w.run(t, w.config(), flow.Memory(), nil); err != nil {
+		t.Fatal(err)
+	}
+	before, provider := w.writes(), &fakeProvider{}
+	plan, err := New(w.config(), func() Tools {
+		tools := w.tools()
+		tools.Files, tools.Management = FilesIn(t.TempDir()), provider
+		return tools
+	}())
+	if err != nil {
+		t.Fatal(err)
+	}
+	report, err := plan.Graph.Run(t.Context(), flow.Options{Targets: plan.All})
+	var reserved *ReservedError
+	if !errors.As(err, &reserved) || provider.ensured > 0 || w.writes() != before {
+		t.Errorf("the second run: %v; %d management clusters, %d writes", err, provider.ensured, w.writes()-before)
+	}
+	for step, outcome := range outcomes(report) {
+		if want := map[string]flow.Outcome{"preflight": flow.Ran, "reserve": flow.Failed}[step]; outcome != cmp.Or(want, flow.Skipped) {
+			t.Errorf("step %s: %s", step, outcome)
+		}
+	}
+}
+
+// The name is given free when everything else is gone, and not before.
+func TestDestroyReleasesTheNameLast(t *testing.T) {
+	s := hetznertest.NewStore()
+	defer s.Close()
+	foreign := plantCluster(s)
+	s.Put("placement_groups", 31, schema.PlacementGroup{Name: "slipway-k8s", Labels: map[string]string{"slipway-cluster": "k8s", reservedBy: "0123456789abcdef"}})
+	s.Put("placement_groups", 131, schema.PlacementGroup{Name: "slipway-k8s2", Labels: map[string]string{"slipway-cluster": "k8s2", reservedBy: "0123456789abcdef"}})
+	o := demolisher(t, s, nil)
+	if err := o.Destroy(t.Context(), DestroyOptions{Images: true, Volumes: true}, quietly); err != nil {
+		t.Fatal(err)
+	}
+	if want := sorted(append(foreign, "placement_groups/131")); !slices.Equal(s.Left(), want) {
+		t.Errorf("left %v, want %v", s.Left(), want)
+	}
+	writes := s.Writes()
+	if last := writes[len(writes)-1]; last != "DELETE /placement_groups/31" {
+		t.Errorf("the last that was done is %s", last)
+	}
+}
