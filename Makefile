@@ -22,8 +22,9 @@ graph:           ; $(slipway) graph
 plan:            ; $(slipway) plan
 config:          ; $(slipway) config show
 
-.PHONY: preflight kind-create capi-init secret apply wait-cp kubeconfig talosconfig cilium hcloud-ccm talos-ccm wait-nodes
+.PHONY: preflight reserve kind-create capi-init secret apply wait-cp kubeconfig talosconfig cilium hcloud-ccm talos-ccm wait-nodes
 preflight:       ; $(slipway) preflight
+reserve:         ; $(slipway) reserve
 kind-create:     ; $(slipway) kind-create
 capi-init:       ; $(slipway) capi-init
 secret:          ; $(slipway) secret

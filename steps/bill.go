@@ -3,6 +3,7 @@ package steps
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -46,7 +47,11 @@ func (p *Plan) Bill(ctx context.Context, foreseen []flow.Foresight) (Bill, error
 		}
 		wanted, b.Notes = append(wanted, images...), append(b.Notes, notes...)
 	}
-	b.New = hetzner.Missing(wanted, inventory.Of(p.b.cfg.ClusterName))
+	mine := inventory.Of(p.b.cfg.ClusterName)
+	b.New = hetzner.Missing(wanted, mine)
+	if would[p.Reservation.Name()] && !slices.ContainsFunc(mine, hetzner.Resource.IsReservation) {
+		b.New = append(b.New, hetzner.Order{Kind: hetzner.KindPlacementGroup, Count: 1, Name: hetzner.ReservationName(p.b.cfg.ClusterName)})
+	}
 	if b.Monthly, err = hetzner.Quote(ctx, p.b.tools.Hetzner, b.New); err != nil {
 		b.Notes = append(b.Notes, fmt.Sprintf("the prices could not be asked for: %v", err))
 	}

@@ -66,7 +66,7 @@ func New(cfg Config, tools Tools) (*Plan, error) {
 
 	p.Reservation = flow.Add(g, "reserve", b.reserve).After(p.Preflight).
 		Doc("the cluster's name is this state folder's in the Hetzner project: no other makes a second cluster into the first").
-		Spec(map[string]string{"clusterName": cfg.ClusterName}).Verify(b.reservationStands).Deadline(reservedWithin + overhead).Waits(reservedWithin)
+		Spec(map[string]string{"clusterName": cfg.ClusterName}).Verify(b.reservationStands).Deadline(reservedWithin + overhead).Waits(flow.Wait{For: "the reservation", Within: reservedWithin})
 
 	p.Image = flow.Add1(g, "image", b.ensureImage, p.Preflight).Yields(p.Reservation).
 		Doc("exactly one Talos snapshot for the servers' architecture, found as Cluster API will look for it; made where there is none").

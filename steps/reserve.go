@@ -20,8 +20,11 @@ type Reservation struct {
 	By string `json:"by"` // identity of the state folder
 }
 
-// reservedWithin is how long a reservation that somebody else made first may take to be found: lists lag a little.
-const reservedWithin = 30 * time.Second
+const (
+	// reservedWithin is how long a reservation that somebody else made first may take to be found: lists lag a little.
+	reservedWithin = 30 * time.Second
+	reservedEvery  = 250 * time.Millisecond
+)
 
 // reserve makes sure that this state folder alone makes the cluster of this name in the project. Cluster API's provider
 // adopts by the cluster's name whatever it finds: two management clusters that both make the cluster would fight over one
@@ -31,7 +34,7 @@ func (b *bootstrapper) reserve(ctx context.Context, say flow.Say) (out Reservati
 	if err != nil {
 		return Reservation{}, err
 	}
-	err = wait{what: "the reservation of " + b.cfg.ClusterName, within: reservedWithin, each: reservedWithin}.until(ctx, say, func(ctx context.Context) (string, error) {
+	err = wait{what: "the reservation of " + b.cfg.ClusterName, within: reservedWithin, every: reservedEvery, each: reservedWithin}.until(ctx, say, func(ctx context.Context) (string, error) {
 		found, err := b.reserved(ctx, say, by)
 		var foreign *hetzner.ForeignError
 		switch {

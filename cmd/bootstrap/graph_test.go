@@ -85,7 +85,7 @@ func TestGraphShowsTheJournal(t *testing.T) {
 	r := execute(t, t.Context(), dir, "", "graph", "--output", "json")
 	if err := json.Unmarshal([]byte(r.stdout), &described); err != nil || len(described.Steps) < 15 {
 		t.Errorf("json: %+v, %v", r, err)
-	} else if s := described.Steps[1]; s.Name != "image" || s.State != "interrupted" || len(s.Behind) != 1 || s.Behind[0].Kind != flow.LinkArgument {
+	} else if s := described.Steps[2]; s.Name != "image" || s.State != "interrupted" || len(s.Behind) != 2 || s.Behind[0].Kind != flow.LinkArgument {
 		t.Errorf("json describes image as %+v", s)
 	}
 	if after := folderContents(t, dir); after != before {

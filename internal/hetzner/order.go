@@ -20,11 +20,11 @@ type Order struct {
 }
 
 // Missing is what is left of orders once what is there has been taken off. Of servers and addresses the number counts,
-// whatever their type; load balancers of Services are nobody's order.
+// whatever their type; load balancers of Services and reservations are nobody's order.
 func Missing(orders []Order, have []Resource) []Order {
 	there := map[Kind]int{}
 	for _, r := range have {
-		if !r.OfService() {
+		if !r.OfService() && !r.IsReservation() {
 			there[r.Kind]++
 		}
 	}

@@ -34,12 +34,13 @@ type ForeignError struct{ text string }
 
 func (e *ForeignError) Error() string { return e.text }
 
-func reservationName(cluster string) string { return "slipway-" + cluster }
+// ReservationName is what the reservation of a cluster is called.
+func ReservationName(cluster string) string { return "slipway-" + cluster }
 
 // FindReservation looks for the reservation of a cluster; nil where there is none. A placement group of its name that is
 // none is a *ForeignError: it is not ours to change.
 func FindReservation(ctx context.Context, c *hcloud.Client, cluster string) (*Reservation, error) {
-	name := reservationName(cluster)
+	name := ReservationName(cluster)
 	g, _, err := c.PlacementGroup.GetByName(ctx, name)
 	if err != nil {
 		return nil, fmt.Errorf("look for placement group %s: %w", name, explain(err))
@@ -57,13 +58,13 @@ func FindReservation(ctx context.Context, c *hcloud.Client, cluster string) (*Re
 // Reserve makes the reservation. Its error wraps ErrReserved where there is one.
 func Reserve(ctx context.Context, c *hcloud.Client, cluster, by, host string) (*Reservation, error) {
 	made, _, err := c.PlacementGroup.Create(ctx, hcloud.PlacementGroupCreateOpts{
-		Name: reservationName(cluster), Type: hcloud.PlacementGroupTypeSpread, Labels: reservationLabels(cluster, by, host),
+		Name: ReservationName(cluster), Type: hcloud.PlacementGroupTypeSpread, Labels: reservationLabels(cluster, by, host),
 	})
 	if hcloud.IsError(err, hcloud.ErrorCodeUniquenessError) {
 		return nil, fmt.Errorf("reserve %s: %w", cluster, ErrReserved)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("make placement group %s: %w", reservationName(cluster), explain(err))
+		return nil, fmt.Errorf("make placement group %s: %w", ReservationName(cluster), explain(err))
 	}
 	return &Reservation{ID: made.PlacementGroup.ID, By: by, Host: host, Since: made.PlacementGroup.Created}, nil
 }
@@ -72,7 +73,7 @@ func Reserve(ctx context.Context, c *hcloud.Client, cluster, by, host string) (*
 func (r *Reservation) TakeOver(ctx context.Context, c *hcloud.Client, cluster, by, host string) error {
 	_, _, err := c.PlacementGroup.Update(ctx, &hcloud.PlacementGroup{ID: r.ID}, hcloud.PlacementGroupUpdateOpts{Labels: reservationLabels(cluster, by, host)})
 	if err != nil {
-		return fmt.Errorf("take over placement group %s (%d): %w", reservationName(cluster), r.ID, explain(err))
+		return fmt.Errorf("take over placement group %s (%d): %w", ReservationName(cluster), r.ID, explain(err))
 	}
 	r.By, r.Host = by, host
 	return nil
