@@ -42,12 +42,7 @@ type command struct {
 func newCommand(t *testing.T) *command {
 	t.Helper()
 	root := repositoryRoot(t)
-	bin := filepath.Join(t.TempDir(), "bootstrap")
-	build := exec.Command("go", "build", "-o", bin, "./cmd/bootstrap")
-	build.Dir = root
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build the command: %v\n%s", err, out)
-	}
+	bin := buildCommand(t)
 	needPrograms(t, bin, root)
 	dir := t.TempDir()
 	c := &command{t: t, bin: bin, dir: root, state: filepath.Join(dir, "state"), mu: &sync.Mutex{}, args: map[string]bool{}}

@@ -12,12 +12,7 @@ import (
 
 // TestRefusals gives the built command what it must not take: each time a clear error, exit code 2, nothing made.
 func TestRefusals(t *testing.T) {
-	bin := filepath.Join(t.TempDir(), "bootstrap")
-	build := exec.Command("go", "build", "-o", bin, "./cmd/bootstrap")
-	build.Dir = repositoryRoot(t)
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build the command: %v\n%s", err, out)
-	}
+	bin := buildCommand(t)
 	for _, tc := range []struct {
 		name string
 		file string // bootstrap.yaml

@@ -49,6 +49,7 @@ func TestRehearsal(t *testing.T) {
 	part("three etcd members through the load balancer", etcdMembers)
 	part("run again, nothing changes", runAgain)
 	part("two at once", twoAtOnce)
+	part("the same cluster from another state folder", anotherStateFolder)
 	part("what only the cloud knows", onlyTheCloudKnows)
 	part("a changed value runs its step again", changedValues)
 	part("a deleted release is noticed", deletedRelease)

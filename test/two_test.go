@@ -1,0 +1,241 @@
+package test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
+	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+)
+
+// installation is a state folder on a machine of its own: with another management cluster than the others'.
+type installation struct {
+	t     *testing.T
+	bin   string
+	dir   string
+	state string
+	env   []string
+}
+
+func newInstallation(t *testing.T, bin, endpoint string) *installation {
+	t.Helper()
+	management := kubetest.New("management")
+	t.Cleanup(func() {
+		management.CloseClientConnections()
+		management.Close()
+	})
+	dir := t.TempDir()
+	kubeconfig := filepath.Join(dir, "management")
+	if err := os.WriteFile(kubeconfig, management.Kubeconfig(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return &installation{t: t, bin: bin, dir: dir, state: filepath.Join(dir, ".slipway", "k8s"), env: []string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "HCLOUD_TOKEN=" + hetznertest.Token, "HCLOUD_ENDPOINT=" + endpoint, "MANAGEMENT_KUBECONFIG=" + kubeconfig,
+	}}
+}
+
+func (i *installation) cmd(args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(i.t.Context(), i.bin, args...)
+	cmd.Dir, cmd.Env = i.dir, i.env
+	return cmd
+}
+
+// run runs the command to its end.
+func (i *installation) run(args ...string) (exit int, output string) {
+	i.t.Helper()
+	cmd := i.cmd(args...)
+	out, err := cmd.CombinedOutput()
+	var failed *exec.ExitError
+	if err != nil && !errors.As(err, &failed) {
+		i.t.Error(err)
+	}
+	return cmd.ProcessState.ExitCode(), string(out)
+}
+
+// identity is the state folder's.
+func (i *installation) identity() string {
+	i.t.Helper()
+	data, err := os.ReadFile(filepath.Join(i.state, "identity"))
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	return strings.TrimSpace(string(data))
+}
+
+func buildCommand(t *testing.T) string {
+	t.Helper()
+	bin := filepath.Join(t.TempDir(), "bootstrap")
+	build := exec.Command("go", "build", "-o", bin, "./cmd/bootstrap")
+	build.Dir = repositoryRoot(t)
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build the command: %v\n%s", err, out)
+	}
+	return bin
+}
+
+// TestTwoInstallations lets two state folders begin the same cluster at the same moment. One gets the name; the other
+// ends before it makes anything, and says by whom it was taken; also later, and until the first gives it free.
+func TestTwoInstallations(t *testing.T) {
+	bin := buildCommand(t)
+	for range 5 {
+		cloud := hetznertest.New()
+		both := []*installation{newInstallation(t, bin, cloud.URL), newInstallation(t, bin, cloud.URL)}
+		exits, outputs := make([]int, 2), make([]string, 2)
+		var group sync.WaitGroup
+		for n, i := range both {
+			group.Go(func() { exits[n], outputs[n] = i.run("reserve") })
+		}
+		group.Wait()
+		if exits[0]+exits[1] != 1 {
+			t.Fatalf("exit %d and %d, not one of 0 and one of 1\n%s\n%s", exits[0], exits[1], outputs[0], outputs[1])
+		}
+		winner, loser := both[exits[0]], both[1-exits[0]]
+		said := outputs[1-exits[0]]
+		host, err := os.Hostname()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, word := range []string{winner.identity(), host, "slipway", "--state-dir", "CLUSTER_NAME"} {
+			if !strings.Contains(said, word) {
+				t.Errorf("the other is not told %q:\n%s", word, said)
+			}
+		}
+		if exit, out := winner.run("reserve"); exit != 0 {
+			t.Errorf("the winner again: exit %d\n%s", exit, out)
+		}
+		if exit, out := loser.run("all", "--yes"); exit != 1 || !strings.Contains(out, winner.identity()) {
+			t.Errorf("the other again: exit %d\n%s", exit, out)
+		}
+		if exit, out := loser.run("reserve", "CLUSTER_NAME=k8s2"); exit != 0 {
+			t.Errorf("the other under another name: exit %d\n%s", exit, out)
+		}
+		groups := cloud.PlacementGroups()
+		if len(groups) != 2 || groups[0].Name != "slipway-k8s" || len(cloud.Writes()) < 2 || len(cloud.Writes()) > 3 {
+			t.Errorf("at Hetzner there are %+v, after %v", groups, cloud.Writes())
+		}
+		cloud.Close()
+	}
+}
+
+// TestLock holds a run in the middle of a step. A second one on the same state refuses at once and names the first; when
+// the first is killed, the next goes on.
+func TestLock(t *testing.T) {
+	cloud := hetznertest.New()
+	defer cloud.Close()
+	target, err := url.Parse(cloud.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	held, proxy := make(chan struct{}, 1), httputil.NewSingleHostReverseProxy(target)
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			select {
+			case held <- struct{}{}:
+				_, _ = io.Copy(io.Discard, r.Body) // only then the end of the connection is seen
+				<-r.Context().Done() // until the run is killed
+				return
+			default:
+			}
+		}
+		proxy.ServeHTTP(w, r)
+	}))
+	defer front.Close()
+	i := newInstallation(t, buildCommand(t), front.URL)
+	first := i.cmd("reserve")
+	if err := first.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = first.Process.Kill() }()
+	deadline, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for len(held) == 0 {
+		select {
+		case <-deadline.Done():
+			t.Fatal("the first run asked for nothing within a minute")
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	for _, args := range [][]string{{"reserve"}, {"all", "--yes"}, {"destroy", "--yes"}} {
+		exit, out := i.run(args...)
+		for _, word := range []string{"process " + strconv.Itoa(first.Process.Pid), host, began.Format("2006-01-02 15:")} {
+			if exit != 1 || !strings.Contains(out, word) {
+				t.Errorf("%v while the first is at work: exit %d, and it does not say %q:\n%s", args, exit, word, out)
+			}
+		}
+	}
+	if took := time.Since(began); took > 20*time.Second {
+		t.Errorf("three refusals took %s", took)
+	}
+	if err := first.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = first.Wait()
+	var holder struct{ PID int }
+	data, err := os.ReadFile(filepath.Join(i.state, "journal.lock"))
+	if err != nil || json.Unmarshal(data, &holder) != nil || holder.PID != first.Process.Pid {
+		t.Errorf("the killed run's lock says %s, %v: it is not stale", data, err)
+	}
+	if exit, out := i.run("reserve"); exit != 0 || !strings.Contains(out, "died while it was at work") {
+		t.Errorf("after the first was killed: exit %d\n%s", exit, out)
+	}
+}
+
+// anotherStateFolder bootstraps the same cluster in the same simulated project from another state folder, with another
+// management cluster: nothing is made, and nothing of the first is touched.
+func anotherStateFolder(t *testing.T, c *command) {
+	var info struct{ HetznerEndpoint, Token string }
+	c.labGet("/v1/info", &info)
+	if err := c.labCall(http.MethodPut, "/v1/management/elsewhere"); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := c.labCall(http.MethodDelete, "/v1/management/elsewhere"); err != nil {
+			t.Error(err)
+		}
+	}()
+	var made struct{ Kubeconfig string }
+	c.labGet("/v1/management/elsewhere", &made)
+	kubeconfig := filepath.Join(t.TempDir(), "elsewhere")
+	if err := os.WriteFile(kubeconfig, []byte(made.Kubeconfig), 0o600); err != nil || made.Kubeconfig == "" {
+		t.Fatalf("the kubeconfig of another management cluster: %q, %v", made.Kubeconfig, err)
+	}
+	before := len(writes(t, c))
+	other := *c
+	other.state = filepath.Join(t.TempDir(), "state")
+	other.env = []string{"HCLOUD_TOKEN=" + info.Token, "HCLOUD_ENDPOINT=" + info.HetznerEndpoint, "MANAGEMENT_KUBECONFIG=" + kubeconfig}
+	o := other.run(nil, "all", "--yes")
+	identity, err := os.ReadFile(filepath.Join(c.state, "identity"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, word := range []string{strings.TrimSpace(string(identity)), "network k8s", "load balancer k8s-kube-apiserver", "server k8s-control-plane"} {
+		if o.exit != 1 || !strings.Contains(o.output, word) {
+			t.Errorf("exit %d, and it does not say %q\n%s", o.exit, word, o.output)
+		}
+	}
+	if after := writes(t, c); len(after) != before {
+		t.Errorf("it wrote: %v", after[before:])
+	}
+	if again := c.run(nil, "--lab"); again.exit != 0 || len(again.steps("step-done")) > 0 {
+		t.Errorf("the first afterwards: exit %d, ran %v\n%s", again.exit, again.steps("step-done"), again.output)
+	}
+}
