@@ -87,10 +87,16 @@ func buildCommand(t *testing.T) string {
 	return bin
 }
 
-// TestTwoInstallations lets two state folders begin the same cluster at the same moment. One gets the name; the other
-// ends before it makes anything, and says by whom it was taken; also later, and until the first gives it free.
-func TestTwoInstallations(t *testing.T) {
+// TestTwoAtOnce starts the command twice: from two state folders, and on one.
+func TestTwoAtOnce(t *testing.T) {
 	bin := buildCommand(t)
+	t.Run("two state folders", func(t *testing.T) { twoStateFolders(t, bin) })
+	t.Run("one state folder", func(t *testing.T) { oneStateFolder(t, bin) })
+}
+
+// twoStateFolders lets two state folders begin the same cluster at the same moment. One gets the name; the other
+// ends before it makes anything, and says by whom it was taken; also later, and until the first gives it free.
+func twoStateFolders(t *testing.T, bin string) {
 	for range 5 {
 		cloud := hetznertest.New()
 		both := []*installation{newInstallation(t, bin, cloud.URL), newInstallation(t, bin, cloud.URL)}
@@ -131,9 +137,9 @@ func TestTwoInstallations(t *testing.T) {
 	}
 }
 
-// TestLock holds a run in the middle of a step. A second one on the same state refuses at once and names the first; when
+// oneStateFolder holds a run in the middle of a step. A second one on the same state refuses at once and names the first; when
 // the first is killed, the next goes on.
-func TestLock(t *testing.T) {
+func oneStateFolder(t *testing.T, bin string) {
 	cloud := hetznertest.New()
 	defer cloud.Close()
 	target, err := url.Parse(cloud.URL)
@@ -146,7 +152,7 @@ func TestLock(t *testing.T) {
 			select {
 			case held <- struct{}{}:
 				_, _ = io.Copy(io.Discard, r.Body) // only then the end of the connection is seen
-				<-r.Context().Done() // until the run is killed
+				<-r.Context().Done()               // until the run is killed
 				return
 			default:
 			}
@@ -154,7 +160,7 @@ func TestLock(t *testing.T) {
 		proxy.ServeHTTP(w, r)
 	}))
 	defer front.Close()
-	i := newInstallation(t, buildCommand(t), front.URL)
+	i := newInstallation(t, bin, front.URL)
 	first := i.cmd("reserve")
 	if err := first.Start(); err != nil {
 		t.Fatal(err)

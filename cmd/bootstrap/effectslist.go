@@ -1,0 +1,142 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/slipway-k8s/slipway/internal/effect"
+)
+
+// effectRow are the calls of a run that are called the same.
+type effectRow struct {
+	Effect     string       `json:"effect"` // "hetzner create firewalls/k8s"
+	World      effect.World `json:"world"`
+	Step       string       `json:"step,omitempty"` // of the first
+	First      time.Time    `json:"first"`
+	Times      int          `json:"times"`
+	Failed     int          `json:"failed,omitempty"`
+	Unanswered int          `json:"unanswered,omitempty"` // the run ended before the reply
+}
+
+// listEffects shows what a run changed, in the order in which it began to.
+func (c *command) listEffects(_ context.Context, a arguments) error {
+	cfg, err := loadConfig(a, c.environment)
+	if err != nil {
+		return err
+	}
+	state := newStateFolder(a.Options, cfg.ClusterName, c.workDir)
+	wanted := ""
+	if words := a.Targets[1:]; len(words) > 0 {
+		wanted = words[0]
+	}
+	run, lines, err := state.effects(wanted)
+	if err != nil {
+		return err
+	}
+	rows := effectRows(lines)
+	path := state.path(filepath.Join(runsFolder, run, effectsFile))
+	if a.Options.Output == "json" {
+		return printJSON(c.stdout, map[string]any{"run": run, "file": path, "effects": rows})
+	}
+	return printEffects(c.stdout, path, lines, rows)
+}
+
+// effects are the lines of a run: the one whose id begins like that, or the last
+// that changed anything.
+func (s stateFolder) effects(wanted string) (run string, lines []effect.Line, err error) {
+	entries, err := os.ReadDir(s.path(runsFolder))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", nil, err
+	}
+	var ids []string
+	for _, e := range slices.Backward(entries) { // their names sort by time
+		if strings.HasPrefix(e.Name(), wanted) {
+			ids = append(ids, e.Name())
+		}
+	}
+	if wanted != "" && len(ids) > 1 && !slices.Contains(ids, wanted) {
+		return "", nil, usagef("several runs begin with %q: %s", wanted, strings.Join(ids, ", "))
+	}
+	for _, id := range ids {
+		lines, err := readEffects(s.path(filepath.Join(runsFolder, id, effectsFile)))
+		if err != nil || len(lines) > 0 || wanted != "" {
+			return id, lines, err
+		}
+	}
+	if wanted != "" {
+		return "", nil, usagef("%s knows no run %s: its folder %s has the last %d", s, wanted, runsFolder, runsKept)
+	}
+	return "", nil, fmt.Errorf("no run in %s has changed anything yet", s)
+}
+
+func readEffects(path string) ([]effect.Line, error) {
+	file, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil // of an earlier version's run
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	lines, err := effect.Read(file)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	return lines, nil
+}
+
+// effectRows counts what is called the same.
+func effectRows(lines []effect.Line) []effectRow {
+	rows := []effectRow{}
+	at := map[string]int{}
+	for _, l := range lines {
+		i, known := at[l.Name()]
+		switch {
+		case l.Phase == effect.Leaves && !known:
+			i = len(rows)
+			at[l.Name()] = i
+			rows = append(rows, effectRow{Effect: l.Name(), World: l.World, Step: l.Step, First: l.Time})
+			fallthrough
+		case l.Phase == effect.Leaves:
+			rows[i].Times++
+			rows[i].Unanswered++
+		case l.Phase == effect.Applied && known:
+			rows[i].Unanswered--
+		case l.Phase == effect.Failed && known:
+			rows[i].Unanswered--
+			rows[i].Failed++
+		}
+	}
+	return rows
+}
+
+func printEffects(out io.Writer, path string, lines []effect.Line, rows []effectRow) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "AT\tSTEP\tTIMES\tEFFECT")
+	calls := 0
+	for _, r := range rows {
+		calls += r.Times
+		note := ""
+		if r.Failed > 0 {
+			note += fmt.Sprintf(" (%d failed)", r.Failed)
+		}
+		if r.Unanswered > 0 {
+			note += fmt.Sprintf(" (%d without an answer)", r.Unanswered)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%d\t%s%s\n", elapsed(r.First.Sub(lines[0].Time)), dash(r.Step), r.Times, printable(r.Effect), note)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(out, "\n%d changes of %d kinds; each call, with its failures: %s\n", calls, len(rows), path)
+	return err
+}
