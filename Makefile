@@ -13,11 +13,12 @@ slipway = $(GO) run ./cmd/bootstrap $(FLAGS) $(foreach v,$(given),'$(v)=$(subst 
 .PHONY: help
 help:            ; @$(slipway) --help
 
-.PHONY: bootstrap all image status graph plan config
+.PHONY: bootstrap all image status effects graph plan config
 all:             ; $(slipway) all
 bootstrap:       ; $(slipway) bootstrap
 image:           ; $(slipway) image
 status:          ; $(slipway) status
+effects:         ; $(slipway) effects
 graph:           ; $(slipway) graph
 plan:            ; $(slipway) plan
 config:          ; $(slipway) config show

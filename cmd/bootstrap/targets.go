@@ -56,6 +56,8 @@ func targets() []target {
 			do: (*command).backupCronJob},
 		{name: targetStatus, doc: "what the journal knows and what the world says to it",
 			do: (*command).status},
+		{name: "effects", optional: "RUN", doc: "what a run changed in the world, call by call; the last, where none is named",
+			do: (*command).listEffects},
 		{name: "plan", optional: "TARGET…", doc: "what a run would do with each step and why, what it makes and costs, and how long it takes",
 			do: (*command).plan},
 		{name: "config show", doc: "every value of the configuration, and where it comes from; secrets hidden", do: (*command).configShow},
