@@ -272,19 +272,19 @@ type death struct {
 	after  time.Duration // 0: never
 }
 
-// nextDeath draws a death. Most are around a call: one of the next that an undisturbed run would make, or one of the last, which the
+// nextDeath draws a death. Most are around a call: one that an undisturbed run would still make, or one of the last, which the
 // recovery from them may make again. Some are at any time.
 func nextDeath(random *rand.Rand, keys, seen []string, whole time.Duration) death {
 	if random.IntN(4) == 0 {
 		return death{after: time.Duration(1 + random.Int64N(int64(whole)))}
 	}
 	ahead := slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return slices.Contains(seen, key) })
-	near := append(slices.Clone(seen[max(0, len(seen)-4):]), ahead[:(len(ahead)+1)/2]...)
+	near := append(slices.Clone(seen[max(0, len(seen)-4):]), ahead...)
 	if len(near) == 0 {
 		near = keys
 	}
 	var places []string
-	for range 3 {
+	for range 1 + random.IntN(2) {
 		points := effect.Points()
 		places = append(places, fmt.Sprintf("%s %s", points[random.IntN(len(points))], near[random.IntN(len(near))]))
 	}
