@@ -199,6 +199,32 @@ func TestDestroyKilledAtEveryRequest(t *testing.T) {
 }
 
 // What is somebody else's is in the way: it is named, and nothing of it is touched.
+// A destroy that was killed halfway leaves a kubeconfig behind whose cluster has no servers any more. The next one goes on.
+func TestDestroyGoesOnWhereTheClusterIsSilent(t *testing.T) {
+	s := hetznertest.NewStore()
+	defer s.Close()
+	plantCluster(s)
+	cluster := kubetest.New("workload", capiKinds()...)
+	cluster.Close()
+	o := demolisher(t, s, nil)
+	if err := o.b.tools.Files.Write(kubeconfigFile, cluster.Kubeconfig()); err != nil {
+		t.Fatal(err)
+	}
+	var said []string
+	stage := func(_, _ string, do func(flow.Say) error) error {
+		return do(func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) })
+	}
+	if err := o.Destroy(t.Context(), DestroyOptions{}, stage); err != nil {
+		t.Fatal(err)
+	}
+	if text := strings.Join(said, "\n"); !strings.Contains(text, "cluster k8s does not answer") {
+		t.Errorf("it said %q", text)
+	}
+	if plan, err := o.PlanDestroy(t.Context(), DestroyOptions{}); err != nil || len(plan.Take) > 0 {
+		t.Errorf("left: %+v, %v", plan.Take, err)
+	}
+}
+
 func TestDestroyStopsAtWhatIsShared(t *testing.T) {
 	for _, tt := range []struct {
 		what  string

@@ -16,7 +16,12 @@ type Operations struct {
 
 // NewOperations makes them for the cluster of a configuration.
 func NewOperations(cfg Config, tools Tools) *Operations {
-	return &Operations{b: &bootstrapper{cfg: cfg, tools: tools.withDefaults()}, sweepEvery: sweepEvery}
+	b := &bootstrapper{cfg: cfg, tools: tools.withDefaults(), vars: cfg.variables()}
+	// A cluster must be taken away also where somebody has broken a file that it was made from: then the files have no say.
+	if s, err := readSources(tools.Overrides); err == nil {
+		b.sources = s
+	}
+	return &Operations{b: b, sweepEvery: sweepEvery}
 }
 
 // Leftovers is everything in the project that belongs to clusters, of whatever name. It changes nothing.
