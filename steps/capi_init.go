@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -15,6 +16,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/kube"
@@ -81,7 +84,13 @@ func (b *bootstrapper) installProviders(ctx context.Context, say flow.Say, kubec
 	if len(missing) > 0 {
 		say("installing %s", strings.Join(missing, ", "))
 		// What is installed already is skipped when it is tried again.
-		if err := retry(ctx, say, "the installation", func() error { return b.clusterctlInit(ctx, kubeconfig) }); err != nil {
+		err := retry(ctx, say, "the installation", func() error {
+			if err := awaitTestGone(ctx, say, mgmt); err != nil {
+				return err
+			}
+			return b.clusterctlInit(ctx, kubeconfig)
+		})
+		if err != nil {
 			return fmt.Errorf("install %s: %w", strings.Join(missing, ", "), err)
 		}
 	}
@@ -93,6 +102,32 @@ func (b *bootstrapper) installProviders(ctx context.Context, say flow.Say, kubec
 		}
 		// Only now, because an answer proves nothing while an old Pod may still give it.
 		return mgmt.ProbeWebhooks(ctx, Namespace, providerLabel)
+	})
+}
+
+const (
+	// certManagerTest is the namespace in which clusterctl tries out cert-manager, and which it deletes.
+	certManagerTest = "cert-manager-test"
+	// testGoneWithin bounds the wait for it to be gone, which takes seconds. It is part of the step's overhead.
+	testGoneWithin = time.Minute
+)
+
+// awaitTestGone waits while what a dead run's test of cert-manager left is being deleted. clusterctl takes a namespace on its
+// way out for one that is there, and then tries for ten minutes to write into one that is gone.
+func awaitTestGone(ctx context.Context, say flow.Say, mgmt *kube.Cluster) error {
+	w := wait{what: "the test of cert-manager that an earlier run began to be gone", within: testGoneWithin, every: lookGap}
+	return w.until(ctx, say, func(ctx context.Context) (string, error) {
+		namespace := &corev1.Namespace{}
+		err := mgmt.Get(ctx, client.ObjectKey{Name: certManagerTest}, namespace)
+		switch {
+		case apierrors.IsNotFound(err):
+			return "", nil
+		case err != nil:
+			return "", fmt.Errorf("look for namespace %s: %w", certManagerTest, err)
+		case namespace.DeletionTimestamp == nil:
+			return "", nil
+		}
+		return "namespace " + certManagerTest + " is being deleted", nil
 	})
 }
 
