@@ -314,6 +314,33 @@ func TestSnapshotWhoseCreationFailedIsMadeAgain(t *testing.T) {
 	s.finished(image)
 }
 
+// transportFunc is a client's transport.
+type transportFunc func(*http.Request) (*http.Response, error)
+
+func (f transportFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// A snapshot that a dead run began comes into being without it. It is waited for, and not made a second time.
+func TestSnapshotOnItsWayIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	s := newStudio(t)
+	coming := made("a-dead-run", "creating")
+	coming.ID = s.PutImage(coming)
+	requests := 0
+	image, said, err := s.run(t.Context(), transportFunc(func(r *http.Request) (*http.Response, error) {
+		if requests++; requests == 12 {
+			coming.Status = "available"
+			s.PutImage(coming)
+		}
+		return http.DefaultTransport.RoundTrip(r)
+	}))
+	if err != nil || image.ID != coming.ID || len(s.Writes()) > 0 {
+		t.Errorf("image %+v of snapshot %d, %v; wrote %q, said %q", image, coming.ID, err, s.Writes(), said)
+	}
+	if !slices.ContainsFunc(said, func(line string) bool { return strings.Contains(line, "is being created") }) {
+		t.Errorf("it does not say what it waits for: %q", said)
+	}
+}
+
 func TestBrokenSnapshotOfOthersIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	for _, status := range []string{"creating", "unavailable"} {

@@ -259,6 +259,10 @@ func (w *pivotWorld) pivoted(t *testing.T, was map[string]*unstructured.Unstruct
 	}
 	is := inventoryOf(t, w, kubeconfigFile)
 	for key, o := range was {
+		// Without the Cluster object nothing tells any more that it belongs to the cluster, so it is asked for by name.
+		if w.source.Get(o.GetAPIVersion(), o.GetKind(), Namespace, o.GetName()) != nil {
+			t.Errorf("%s is left at the source", key)
+		}
 		if is[key] == nil {
 			t.Errorf("%s did not arrive", key)
 			continue
@@ -341,6 +345,25 @@ func TestPivotIsCrashSafe(t *testing.T) {
 			}
 			w.pivoted(t, was)
 		})
+	}
+}
+
+// TestPivotSweepsTheSource has a move die between the Cluster object and the Secrets that nobody owns: clusterctl deletes
+// them side by side.
+func TestPivotSweepsTheSource(t *testing.T) {
+	w := newPivotWorld(t)
+	secret := w.source.Get("v1", "Secret", Namespace, "k8s-talos")
+	mustPivot(t, w)
+	w.source.Put(secret)
+	s, err := w.b.openSides(t.Context(), w.say)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.b.settle(t.Context(), w.say, s); err != nil {
+		t.Fatal(err)
+	}
+	if w.source.Get("v1", "Secret", Namespace, "k8s-talos") != nil || w.source.Get("v1", "Secret", Namespace, "somebody-elses") == nil {
+		t.Error("the Secret that the move left is there still, or a foreign one is not")
 	}
 }
 
