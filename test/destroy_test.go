@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"regexp"
 	"slices"
@@ -111,7 +112,7 @@ func (c *command) killBootstrap(k killing) {
 // loseManagement has the management cluster vanish.
 func (c *command) loseManagement() {
 	c.t.Helper()
-	if err := c.labCall("DELETE", "/v1/management/k8s-mgmt"); err != nil {
+	if err := c.labCall(http.MethodDelete, "/v1/management/k8s-mgmt", nil); err != nil {
 		c.t.Fatal(err)
 	}
 }

@@ -11,8 +11,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -222,32 +220,6 @@ func (o outcome) span(step string) (began, ended time.Time, ok bool) {
 		}
 	}
 	return began, ended, !began.IsZero() && !ended.IsZero()
-}
-
-// labGet reads a path of the lab's control API.
-func (c *command) labGet(path string, into any) {
-	c.t.Helper()
-	socket := filepath.Join(c.state, "lab", "lab.sock")
-	if elsewhere, err := os.ReadFile(socket + ".path"); err == nil {
-		socket = strings.TrimSpace(string(elsewhere))
-	}
-	client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, "unix", socket)
-		},
-	}}
-	resp, err := client.Get("http://lab" + path)
-	if err != nil {
-		c.t.Fatalf("ask the lab for %s: %v", path, err)
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		c.t.Fatalf("ask the lab for %s: %s", path, resp.Status)
-	}
-	if err := json.NewDecoder(resp.Body).Decode(into); err != nil {
-		c.t.Fatalf("read the lab's answer to %s: %v", path, err)
-	}
 }
 
 // labStatus is the part of the lab's status that the tests read.

@@ -2,6 +2,7 @@ package test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
@@ -11,8 +12,16 @@ import (
 	"time"
 )
 
-// labCall asks the lab's control API to do something.
-func (c *command) labCall(method, path string) error {
+// labGet reads a path of the lab's control API.
+func (c *command) labGet(path string, into any) {
+	c.t.Helper()
+	if err := c.labCall(http.MethodGet, path, into); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// labCall asks the lab's control API to do something, and reads its answer into a value; nil: into none.
+func (c *command) labCall(method, path string, into any) error {
 	socket := filepath.Join(c.state, "lab", "lab.sock")
 	if elsewhere, err := os.ReadFile(socket + ".path"); err == nil {
 		socket = strings.TrimSpace(string(elsewhere))
@@ -29,11 +38,17 @@ func (c *command) labCall(method, path string) error {
 	}
 	resp, err := client.Do(request)
 	if err != nil {
-		return err
+		return fmt.Errorf("%s %s: ask the lab: %w", method, path, err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode/100 != 2 {
 		return fmt.Errorf("%s %s: the lab answers %s", method, path, resp.Status)
+	}
+	if into == nil {
+		return nil
+	}
+	if err := json.NewDecoder(resp.Body).Decode(into); err != nil {
+		return fmt.Errorf("%s %s: read the lab's answer: %w", method, path, err)
 	}
 	return nil
 }

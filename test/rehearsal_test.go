@@ -54,6 +54,7 @@ func TestRehearsal(t *testing.T) {
 	part("a changed value runs its step again", changedValues)
 	part("a deleted release is noticed", deletedRelease)
 	part("an unreachable management cluster is not recreated", unreachableManagement)
+	part("a second snapshot of the name", secondSnapshot)
 	part("status", statusTells)
 	part("a lost lab is noticed, and an interrupted run goes on", lostLabAndInterrupt)
 	part("no secret anywhere", noSecrets)
@@ -127,15 +128,19 @@ func workload(t *testing.T, c *command) *kubernetes.Clientset {
 	return client
 }
 
-func nodesAreReady(t *testing.T, c *command) {
+func nodesAreReady(t *testing.T, c *command) { nodesReady(t, c, 3) }
+
+// nodesReady asserts how many control plane nodes there are, and that each is Ready, a server and of the configured version.
+func nodesReady(t *testing.T, c *command, want int) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	nodes, err := workload(t, c).CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: "node-role.kubernetes.io/control-plane"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(nodes.Items) != 3 {
-		t.Fatalf("%d control plane nodes, not 3", len(nodes.Items))
+	if len(nodes.Items) != want {
+		t.Fatalf("%d control plane nodes, not %d", len(nodes.Items), want)
 	}
 	for _, n := range nodes.Items {
 		ready := slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
@@ -170,7 +175,11 @@ func nodesAreReady(t *testing.T, c *command) {
 	}
 }
 
-func etcdMembers(t *testing.T, c *command) {
+func etcdMembers(t *testing.T, c *command) { votingMembers(t, c, 3) }
+
+// votingMembers asserts how many voting members etcd has, as Talos tells through the load balancer.
+func votingMembers(t *testing.T, c *command, want int) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	client, err := talosclient.New(ctx, talosclient.WithConfigFromFile(filepath.Join(c.state, "talosconfig")))
@@ -188,8 +197,8 @@ func etcdMembers(t *testing.T, c *command) {
 			voters++
 		}
 	}
-	if voters != 3 {
-		t.Errorf("%d voting etcd members, not 3", voters)
+	if voters != want || len(resp.GetMessages()[0].GetMembers()) != want {
+		t.Errorf("%d voting etcd members of %d, not %d", voters, len(resp.GetMessages()[0].GetMembers()), want)
 	}
 }
 
@@ -210,15 +219,11 @@ func writes(t *testing.T, c *command) []string {
 			f(scanner.Bytes())
 		}
 	}
-	each(filepath.Join(c.state, "lab", "hetzner-requests.jsonl"), func(line []byte) {
-		var r struct {
-			Method, Path, Actor string
-			Write               bool
-		}
-		if json.Unmarshal(line, &r) == nil && r.Write && ours(r.Actor) {
+	for _, r := range hetznerRequests(t, c) {
+		if r.Write && ours(r.Actor) {
 			found = append(found, "hetzner "+r.Method+" "+r.Path)
 		}
-	})
+	}
 	logs, err := filepath.Glob(filepath.Join(c.state, "lab", "clusters", "*", "audit*"))
 	if err != nil || len(logs) < 2 {
 		t.Fatalf("audit logs: %v, %v; at least those of two clusters are expected", logs, err)
@@ -274,8 +279,8 @@ func runAgain(t *testing.T, c *command) {
 func twoAtOnce(t *testing.T, c *command) {
 	held := false
 	var second outcome
-	first := c.run(func(_ event, p *os.Process) {
-		if held {
+	first := c.run(func(e event, p *os.Process) {
+		if held || e.Kind != "step-verifying" { // before that it need not hold the journal's lock yet
 			return
 		}
 		held = true
@@ -521,6 +526,24 @@ func lostLabAndInterrupt(t *testing.T, c *command) {
 		}
 	}
 	nodesAreReady(t, c)
+}
+
+// secondSnapshot has somebody else make a snapshot that Cluster API would find, too.
+func secondSnapshot(t *testing.T, c *command) {
+	p := c.project()
+	p.plantSnapshot(t)
+	o := c.run(nil, "--lab")
+	for _, words := range []string{"2 images", "image --prune", "snapshot " + strconv.FormatInt(p.talosSnapshots(t)[1].ID, 10)} {
+		if o.exit != 1 || !strings.Contains(o.output, words) {
+			t.Errorf("with two snapshots: exit %d, and it should say %q\n%s", o.exit, words, o.output)
+		}
+	}
+	if o := c.run(nil, "image", "--prune", "--yes", "--lab"); o.exit != 0 || len(p.talosSnapshots(t)) != 1 {
+		t.Errorf("image --prune: exit %d, %d snapshots left\n%s", o.exit, len(p.talosSnapshots(t)), o.output)
+	}
+	if o := c.run(nil, "--lab"); o.exit != 0 || slices.Contains(o.steps("step-done"), "kind-create") {
+		t.Errorf("with one again: exit %d, ran %v\n%s", o.exit, o.steps("step-done"), o.output)
+	}
 }
 
 func noSecrets(t *testing.T, c *command) {

@@ -210,11 +210,11 @@ func oneStateFolder(t *testing.T, bin string) {
 func anotherStateFolder(t *testing.T, c *command) {
 	var info struct{ HetznerEndpoint, Token string }
 	c.labGet("/v1/info", &info)
-	if err := c.labCall(http.MethodPut, "/v1/management/elsewhere"); err != nil {
+	if err := c.labCall(http.MethodPut, "/v1/management/elsewhere", nil); err != nil {
 		t.Fatal(err)
 	}
 	defer func() {
-		if err := c.labCall(http.MethodDelete, "/v1/management/elsewhere"); err != nil {
+		if err := c.labCall(http.MethodDelete, "/v1/management/elsewhere", nil); err != nil {
 			t.Error(err)
 		}
 	}()

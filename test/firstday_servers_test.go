@@ -1,0 +1,311 @@
+package test
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hetznercloud/hcloud-go/v2/hcloud"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/slipway-k8s/slipway/internal/kube"
+)
+
+// eventually looks until nothing is missing.
+func eventually(t *testing.T, what string, within time.Duration, missing func(context.Context) string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	for {
+		why := missing(ctx)
+		if why == "" {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("%s: %s later %s", what, within, why)
+		case <-time.After(500 * time.Millisecond):
+		}
+	}
+}
+
+// clusterServers are the cluster's servers, by name.
+func (p project) clusterServers(t *testing.T) []*hcloud.Server {
+	t.Helper()
+	opts := hcloud.ServerListOpts{ListOpts: hcloud.ListOpts{LabelSelector: "caph-cluster-k8s==owned"}}
+	servers := must(p.Server.AllWithOpts(t.Context(), opts))(t)
+	slices.SortFunc(servers, func(a, b *hcloud.Server) int { return strings.Compare(a.Name, b.Name) })
+	return servers
+}
+
+// lets tells whether the firewalls that a server is behind let an address in on a TCP port, as Hetzner's do: no firewall lets
+// everybody in; of several, one rule is enough; what no rule lets in is dropped.
+func (p project) lets(t *testing.T, server *hcloud.Server, from netip.Addr, port int) bool {
+	t.Helper()
+	if len(server.PublicNet.Firewalls) == 0 {
+		return true
+	}
+	for _, behind := range server.PublicNet.Firewalls {
+		if behind.Status != hcloud.FirewallStatusApplied {
+			t.Fatalf("firewall %d of server %s is %s", behind.Firewall.ID, server.Name, behind.Status)
+		}
+		wall := must(first(p.Firewall.GetByID(t.Context(), behind.Firewall.ID)))(t)
+		for _, rule := range wall.Rules {
+			if rule.Direction == hcloud.FirewallRuleDirectionIn && rule.Protocol == hcloud.FirewallRuleProtocolTCP && spans(t, *rule.Port, port) &&
+				slices.ContainsFunc(rule.SourceIPs, func(n net.IPNet) bool { return n.Contains(from.AsSlice()) }) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func first[T any](v T, _ *hcloud.Response, err error) (T, error) { return v, err }
+
+// spans reads a rule's port, one or a range.
+func spans(t *testing.T, ports string, port int) bool {
+	t.Helper()
+	from, to, isRange := strings.Cut(ports, "-")
+	if !isRange {
+		to = from
+	}
+	low, lowErr := strconv.Atoi(from)
+	high, highErr := strconv.Atoi(to)
+	if lowErr != nil || highErr != nil {
+		t.Fatalf("a rule's port is %q", ports)
+	}
+	return low <= port && port <= high
+}
+
+// closed asserts that so many servers refuse public addresses on both ports, and let private ones in.
+func (d *firstDay) closed(t *testing.T, want int) {
+	t.Helper()
+	servers := d.clusterServers(t)
+	if len(servers) != want {
+		t.Errorf("%d servers, not %d", len(servers), want)
+	}
+	for _, s := range servers {
+		for _, port := range []int{6443, 50000} {
+			if d.lets(t, s, publicAddress, port) {
+				t.Errorf("server %s lets %s in on %d", s.Name, publicAddress, port)
+			}
+			if !d.lets(t, s, privateAddress, port) {
+				t.Errorf("server %s refuses %s on %d", s.Name, privateAddress, port)
+			}
+		}
+	}
+}
+
+// openFirewall lets everybody in on 6443, as somebody does by hand.
+func (d *firstDay) openFirewall(t *testing.T) (id int64) {
+	t.Helper()
+	ctx := t.Context()
+	walls := must(d.Firewall.AllWithOpts(ctx, hcloud.FirewallListOpts{ListOpts: hcloud.ListOpts{LabelSelector: "slipway-cluster==k8s"}}))(t)
+	if len(walls) != 1 {
+		t.Fatalf("%d firewalls of the cluster", len(walls))
+	}
+	_, everybody, _ := net.ParseCIDR("0.0.0.0/0")
+	rules := append(walls[0].Rules, hcloud.FirewallRule{
+		Direction: hcloud.FirewallRuleDirectionIn, Protocol: hcloud.FirewallRuleProtocolTCP, Port: hcloud.Ptr("6443"), SourceIPs: []net.IPNet{*everybody},
+	})
+	actions := must(first(d.Firewall.SetRules(ctx, walls[0], hcloud.FirewallSetRulesOpts{Rules: rules})))(t)
+	if err := d.Action.WaitFor(ctx, actions...); err != nil {
+		t.Fatal(err)
+	}
+	return walls[0].ID
+}
+
+// vanishedServer loses a server, and is to replace its machine: not another one, not while a second image is in the way, and
+// through a kill.
+func (d *firstDay) vanishedServer(t *testing.T) {
+	servers := d.clusterServers(t)
+	gone, other := servers[0], servers[1]
+	before := machineNames(side(t, d.command, "kubeconfig").Moved)
+	refused := func(name string, says ...string) {
+		t.Helper()
+		o := d.run(nil, "replace-machine", name, "--lab")
+		for _, words := range says {
+			if o.exit != 1 || !strings.Contains(o.output, words) {
+				t.Errorf("replace-machine %s: exit %d, and it should say %q\n%s", name, o.exit, words, o.output)
+			}
+		}
+		if now := machineNames(side(t, d.command, "kubeconfig").Moved); !slices.Equal(now, before) {
+			t.Fatalf("replace-machine %s was refused, and the Machines are %v instead of %v", name, now, before)
+		}
+	}
+
+	d.plantSnapshot(t)
+	refused(gone.Name, "another server could not be made", "2 images", "image --prune")
+	if notes := strings.Join(d.status(t).Notes, "\n"); !strings.Contains(notes, "image --prune") {
+		t.Errorf("status does not tell of the second snapshot: %s", notes)
+	}
+	if o := d.run(nil, "image", "--prune", "--yes", "--lab"); o.exit != 0 {
+		t.Fatalf("image --prune: exit %d\n%s", o.exit, o.output)
+	}
+	if n := len(d.talosSnapshots(t)); n != 1 {
+		t.Fatalf("after image --prune %d snapshots of the name", n)
+	}
+
+	deleted := must(first(d.Server.DeleteWithResult(t.Context(), gone)))(t)
+	if err := d.Action.WaitFor(t.Context(), deleted.Action); err != nil {
+		t.Fatal(err)
+	}
+	refused(other.Name, "etcd would lose its quorum")
+
+	killed := false
+	o := d.run(func(e event, p *os.Process) {
+		if !killed && strings.Contains(e.Message, "waiting for the replacement of") {
+			killed = true
+			_ = p.Kill()
+		}
+	}, "replace-machine", gone.Name, "--lab")
+	if !killed || o.exit != -1 {
+		t.Fatalf("not killed while it waits: exit %d\n%s", o.exit, o.output)
+	}
+	o = d.run(nil, "replace-machine", gone.Name, "--lab")
+	if o.exit != 0 {
+		t.Fatalf("after the kill: exit %d\n%s", o.exit, o.output)
+	}
+	t.Logf("replaced in %.1fs after the kill", o.elapsed.Seconds())
+	nodesReady(t, d.command, 3)
+	votingMembers(t, d.command, 3)
+	d.closed(t, 3)
+	after := machineNames(side(t, d.command, "kubeconfig").Moved)
+	if stayed := slices.DeleteFunc(slices.Clone(after), func(m string) bool { return !slices.Contains(before, m) }); len(after) != 3 || len(stayed) != 2 {
+		t.Errorf("Machines %v before, %v after: one is to be another", before, after)
+	}
+}
+
+func machineNames(objects []unstructured.Unstructured) []string {
+	var names []string
+	for i := range objects {
+		if objects[i].GetKind() == "Machine" {
+			names = append(names, objects[i].GetName())
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+func (p project) talosSnapshots(t *testing.T) []*hcloud.Image {
+	t.Helper()
+	return must(p.Image.AllWithOpts(t.Context(), hcloud.ImageListOpts{ListOpts: hcloud.ListOpts{LabelSelector: "caph-image-name==talos-amd64-v1.12.2"}}))(t)
+}
+
+// plantSnapshot makes a second snapshot that CAPH finds, as somebody with Packer does.
+func (p project) plantSnapshot(t *testing.T) {
+	t.Helper()
+	ctx := t.Context()
+	if n := len(p.talosSnapshots(t)); n != 1 {
+		t.Fatalf("%d snapshots carry the label before a second is made", n)
+	}
+	made := must(first(p.Server.CreateImage(ctx, p.clusterServers(t)[0], &hcloud.ServerCreateImageOpts{
+		Type: hcloud.ImageTypeSnapshot, Description: hcloud.Ptr("by hand"), Labels: map[string]string{"caph-image-name": "talos-amd64-v1.12.2", "os": "talos"},
+	})))(t)
+	if err := p.Action.WaitFor(ctx, made.Action); err != nil {
+		t.Fatal(err)
+	}
+}
+
+var talosControlPlane = schema.GroupVersionKind{Group: "controlplane.cluster.x-k8s.io", Version: "v1alpha3", Kind: "TalosControlPlane"}
+
+// patch merges a change into one of the cluster's own objects.
+func patch(t *testing.T, cluster *kube.Cluster, kind schema.GroupVersionKind, name, change string) {
+	t.Helper()
+	o := &unstructured.Unstructured{}
+	o.SetGroupVersionKind(kind)
+	o.SetNamespace("default")
+	o.SetName(name)
+	if err := cluster.Patch(t.Context(), o, client.RawPatch("application/merge-patch+json", []byte(change))); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// fiveServers scales as the command says that a cluster that manages itself is scaled.
+func (d *firstDay) fiveServers(t *testing.T) {
+	const change = `{"spec":{"replicas":5}}`
+	o := d.run(nil, "all", "--lab", "CONTROL_PLANE_REPLICAS=5")
+	said := slices.ContainsFunc(o.events, func(e event) bool {
+		return e.Step == "access" && strings.Contains(e.Message, "patch taloscontrolplane k8s-control-plane --type merge --patch '"+change+"'")
+	})
+	if o.exit != 0 || !said {
+		t.Fatalf("with five configured: exit %d, and it does not say how to scale\n%s", o.exit, o.output)
+	}
+	config, err := os.ReadFile(filepath.Join(d.state, "kubeconfig"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cluster := must(kube.Connect(config))(t)
+	patch(t, cluster, talosControlPlane, "k8s-control-plane", change)
+	eventually(t, "five servers", 3*time.Minute, func(ctx context.Context) string { return readyNodes(ctx, cluster, 5) })
+	if o := d.run(nil, "all", "--lab", "CONTROL_PLANE_REPLICAS=5"); o.exit != 0 {
+		t.Fatalf("when they are there: exit %d\n%s", o.exit, o.output)
+	}
+	nodesReady(t, d.command, 5)
+	votingMembers(t, d.command, 5)
+	d.closed(t, 5)
+}
+
+// readyNodes says what is missing to so many Ready nodes.
+func readyNodes(ctx context.Context, cluster *kube.Cluster, want int) string {
+	nodes := &corev1.NodeList{}
+	if err := cluster.List(ctx, nodes); err != nil {
+		return err.Error()
+	}
+	ready := 0
+	for _, n := range nodes.Items {
+		if n.Spec.ProviderID != "" && len(n.Spec.Taints) == 0 && slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+		}) {
+			ready++
+		}
+	}
+	if ready < want {
+		return strconv.Itoa(ready) + " nodes are Ready"
+	}
+	return ""
+}
+
+// loadBalancerDeleted takes the cluster's address away for good.
+func (d *firstDay) loadBalancerDeleted(t *testing.T) {
+	ctx := t.Context()
+	config, err := os.ReadFile(filepath.Join(d.state, "kubeconfig"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts := hcloud.LoadBalancerListOpts{ListOpts: hcloud.ListOpts{LabelSelector: "caph-cluster-k8s==owned"}}
+	lost := must(d.LoadBalancer.AllWithOpts(ctx, opts))(t)[0]
+	address := lost.PublicNet.IPv4.IP.String()
+	if _, err := d.LoadBalancer.Delete(ctx, lost); err != nil {
+		t.Fatal(err)
+	}
+	is := "there is no load balancer with the address " + address + " of cluster k8s any more, and none in its place"
+	if answer, reason := d.status(t).world("pivot"); answer == "holds" || !strings.Contains(reason, is) {
+		t.Errorf("status says of pivot that it is %s: %s", answer, reason)
+	}
+	o := d.run(nil, "all", "--lab")
+	if o.exit != 1 || !strings.Contains(o.output, is) || !strings.Contains(o.output, "docs/launch.md") || len(o.steps("step-started")) > 0 {
+		t.Errorf("all: exit %d, ran %v\n%s", o.exit, o.steps("step-started"), o.output)
+	}
+	if after, err := os.ReadFile(filepath.Join(d.state, "kubeconfig")); err != nil || !bytes.Equal(after, config) {
+		t.Errorf("the kubeconfig was changed, %v", err)
+	}
+
+	// What is said to be left to do works: a server's own address opens the cluster.
+	server := d.clusterServers(t)[0].PublicNet.IPv4.IP.String()
+	there := must(kube.Connect(bytes.ReplaceAll(config, []byte(address), []byte(server))))(t)
+	if missing := readyNodes(ctx, there, 5); missing != "" {
+		t.Errorf("through server %s: %s", server, missing)
+	}
+}
