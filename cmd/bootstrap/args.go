@@ -50,6 +50,7 @@ type options struct {
 	Plain      bool          // of backup: unencrypted
 	Identity   string        // of backup: file with the keys; empty: BACKUP_IDENTITY_FILE
 	Check      bool          // of lab build: tell whether it is built, build nothing
+	SkipDoctor bool          // run without the doctor's look
 	Help       bool
 }
 
@@ -88,6 +89,7 @@ func flags(o *options) *flag.FlagSet {
 	set.BoolVar(&o.Plain, "unencrypted", false, "with backup: for everybody to read, with all keys of the cluster in it")
 	set.StringVar(&o.Identity, "identity", "", "with backup verify: open it with the keys in `FILE`, in place of BACKUP_IDENTITY_FILE")
 	set.BoolVar(&o.Check, "check", false, "with lab build: tell whether the lab's programs are built, build nothing")
+	set.BoolVar(&o.SkipDoctor, "skip-doctor", false, "do not have the doctor look before a run that makes what costs money")
 	set.BoolVar(&o.Help, "help", false, "print this")
 	set.BoolVar(&o.Help, "h", false, "print this")
 	return set

@@ -164,7 +164,7 @@ func TestWrongToken(t *testing.T) {
 				dir := t.TempDir()
 				t.Chdir(dir)
 				environment := "HCLOUD_TOKEN=a-real-looking-token LAB_HCLOUD_TOKEN=wrong-wrong-wrong HCLOUD_ENDPOINT=" + endpoint
-				r := execute(t, t.Context(), dir, environment, append(strings.Fields(tc.args), "--state-dir", string(tc.state), "--output", output, "PREFLIGHT_TIMEOUT=20s")...)
+				r := execute(t, t.Context(), dir, environment, append(strings.Fields(tc.args), "--state-dir", string(tc.state), "--output", output, "--skip-doctor", "PREFLIGHT_TIMEOUT=20s")...)
 				if r.code != exitFailed || !strings.Contains(r.stderr, "step preflight failed") || !strings.Contains(r.stderr, "unauthorized") {
 					t.Fatalf("%+v", r)
 				}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -125,17 +124,8 @@ func (c *command) foreseeingTools(ctx context.Context, o options, cfg configurat
 		}
 		return cfg, tools, offline, err
 	}
-	token, err := cfg.token(ctx, c.environment)
-	if errors.Is(err, errNoToken) {
-		return cfg, tools, tokenVariable + " is not set", nil
-	}
-	if err != nil {
-		return cfg, tools, "", err
-	}
-	c.hide.learn(token.Reveal())
-	tools.Token = token
-	tools.Hetzner = hetznerClient(c.environment[endpointVariable], token, nil)
-	return cfg, tools, offline, nil
+	tools, offline, err = c.hetznerTools(ctx, cfg, tools)
+	return cfg, tools, offline, err
 }
 
 // add fills in the steps and what they are expected to take.

@@ -59,13 +59,16 @@ func (c *command) run(ctx context.Context, a arguments) error {
 	if a.Options.Abort {
 		return r.abortPivot(ctx)
 	}
+	if err := r.examine(ctx, targets); err != nil {
+		return err
+	}
+	if err := r.agree(ctx, targets); err != nil {
+		return err
+	}
 	if slices.Contains(a.Targets, targetPivot) {
 		if err := r.offerBackup(ctx, a, "a pivot cannot be taken back once it has deleted something"); err != nil {
 			return err
 		}
-	}
-	if err := r.agree(ctx, targets); err != nil {
-		return err
 	}
 	return r.targets(ctx, targets)
 }

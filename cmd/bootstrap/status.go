@@ -96,17 +96,24 @@ func (c *command) lookingTools(ctx context.Context, o options, cfg configuration
 	if snapshot, err := state.journal().Load(ctx); err != nil || len(snapshot.Steps) == 0 {
 		return cfg, tools, "", err // nothing was begun, so there is nothing to ask about
 	}
+	tools, offline, err = c.hetznerTools(ctx, cfg, tools)
+	return cfg, tools, offline, err
+}
+
+// hetznerTools are tools to look at Hetzner, without a recorder. Without a token
+// offline says so.
+func (c *command) hetznerTools(ctx context.Context, cfg configuration, tools steps.Tools) (_ steps.Tools, offline string, err error) {
 	token, err := cfg.token(ctx, c.environment)
 	if errors.Is(err, errNoToken) {
-		return cfg, tools, tokenVariable + " is not set", nil
+		return tools, tokenVariable + " is not set", nil
 	}
 	if err != nil {
-		return cfg, tools, "", err
+		return tools, "", err
 	}
 	c.hide.learn(token.Reveal())
 	tools.Token = token
 	tools.Hetzner = hetznerClient(c.environment[endpointVariable], token, nil)
-	return cfg, tools, "", nil
+	return tools, "", nil
 }
 
 func newStepStatus(s flow.Status) stepStatus {

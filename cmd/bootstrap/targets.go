@@ -58,6 +58,8 @@ func targets() []target {
 			do: (*command).status},
 		{name: "effects", optional: "RUN", doc: "what a run changed in the world, call by call; the last, where none is named",
 			do: (*command).listEffects},
+		{name: "doctor", doc: "whether a bootstrap would go well: the token, the project, names, ranges, versions, files, sources",
+			do: (*command).doctor},
 		{name: "plan", optional: "TARGET…", doc: "what a run would do with each step and why, what it makes and costs, and how long it takes",
 			do: (*command).plan},
 		{name: "config show", doc: "every value of the configuration, and where it comes from; secrets hidden", do: (*command).configShow},
@@ -85,8 +87,9 @@ func stepFlags() map[string][]string {
 	}
 }
 
-// runFlags are flags of other targets that also go with every run of steps.
-func runFlags() []string { return []string{"dry-run", "n"} }
+// runFlags are the flags that go with every run of steps; some also go with
+// targets that name them.
+func runFlags() []string { return []string{"dry-run", "n", "skip-doctor"} }
 
 // words are those of the target's name.
 func (t target) words() []string { return strings.Fields(t.name) }
@@ -157,17 +160,16 @@ func checkTargets(words, flagsGiven []string) error {
 		return halfNamed(words, so, verbs)
 	}
 	for _, name := range flagsGiven {
-		owners := flagOwners(name)
-		if len(owners) == 0 || found && slices.Contains(owners, alone.name) {
-			continue
+		owners, ofRuns := flagOwners(name), slices.Contains(runFlags(), name)
+		switch {
+		case len(owners) == 0 && !ofRuns:
+		case found && slices.Contains(owners, alone.name):
+		case !found && (ofRuns || len(words) == 1 && slices.Contains(owners, words[0])):
+		case len(owners) == 0:
+			return usagef("--%s goes with a run of steps, and with nothing else", name)
+		default:
+			return usagef("--%s goes with the target %s, and no other", name, strings.Join(owners, " or "))
 		}
-		if !found && slices.Contains(runFlags(), name) {
-			continue
-		}
-		if !found && len(words) == 1 && slices.Contains(owners, words[0]) {
-			continue
-		}
-		return usagef("--%s goes with the target %s, and no other", name, strings.Join(owners, " or "))
 	}
 	return nil
 }

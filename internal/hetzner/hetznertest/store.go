@@ -27,6 +27,8 @@ type Store struct {
 	locked   map[int64]int                 // resource → attempts at its deletion that are refused
 	writes   []string
 	requests int
+	readOnly bool
+	budget   [2]int // requests an hour, and how many are left; 0: nothing is told
 }
 
 type resource = map[string]any
@@ -73,6 +75,20 @@ func (s *Store) Lock(id int64, attempts int) {
 	s.locked[id] = attempts
 }
 
+// ReadOnly makes the token one for reading alone.
+func (s *Store) ReadOnly() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.readOnly = true
+}
+
+// Budget is told with every answer: how many requests an hour there are, and how many are left.
+func (s *Store) Budget(limit, remaining int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.budget = [2]int{limit, remaining}
+}
+
 // Left lists what there is, as "networks/7".
 func (s *Store) Left() []string {
 	s.mu.Lock()
@@ -115,6 +131,15 @@ func (s *Store) serve(w http.ResponseWriter, r *http.Request) {
 	s.requests++
 	s.tick()
 	words := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
+	if limit := s.budget[0]; limit > 0 {
+		w.Header().Set("RateLimit-Limit", strconv.Itoa(limit))
+		w.Header().Set("RateLimit-Remaining", strconv.Itoa(s.budget[1]))
+		w.Header().Set("RateLimit-Reset", strconv.FormatInt(time.Now().Unix(), 10))
+	}
+	if s.readOnly && r.Method != http.MethodGet {
+		refuse(w, http.StatusForbidden, "token_readonly", "the token is only allowed to perform GET requests")
+		return
+	}
 	if r.Method != http.MethodGet {
 		s.writes = append(s.writes, r.Method+" "+r.URL.Path)
 	}
@@ -128,7 +153,7 @@ func (s *Store) serve(w http.ResponseWriter, r *http.Request) {
 	case words[0] == "actions":
 		reply(w, http.StatusOK, map[string]any{"action": s.action(id)})
 	case len(words) == 1 && r.Method == http.MethodGet:
-		reply(w, http.StatusOK, map[string]any{words[0]: s.list(words[0], r.URL.Query().Get("label_selector"))})
+		reply(w, http.StatusOK, map[string]any{words[0]: s.list(words[0], r.URL.Query().Get("label_selector"), r.URL.Query().Get("name"))})
 	case s.all[words[0]][id] == nil:
 		refuse(w, http.StatusNotFound, "not_found", r.URL.Path)
 	case r.Method == http.MethodPut:
@@ -146,7 +171,8 @@ func (s *Store) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (s *Store) list(collection, selector string) []resource {
+// list selects by labels, and by name where one is given.
+func (s *Store) list(collection, selector, name string) []resource {
 	found := []resource{}
 	for _, id := range slices.Sorted(maps.Keys(s.all[collection])) {
 		labels := map[string]string{}
@@ -154,7 +180,7 @@ func (s *Store) list(collection, selector string) []resource {
 		for k, v := range given {
 			labels[k], _ = v.(string)
 		}
-		if matches(selector, labels) {
+		if is, _ := s.all[collection][id]["name"].(string); matches(selector, labels) && (name == "" || is == name) {
 			found = append(found, s.all[collection][id])
 		}
 	}

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"text/tabwriter"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+// unwellError says how many of the doctor's checks failed.
+type unwellError struct{ failed int }
+
+func (e *unwellError) Error() string {
+	if e.failed == 1 {
+		return "1 check of the doctor failed"
+	}
+	return fmt.Sprintf("%d checks of the doctor failed", e.failed)
+}
+
+// doctor examines what a run would meet. It changes nothing.
+func (c *command) doctor(ctx context.Context, a arguments) error {
+	cfg, err := loadConfig(a, c.environment)
+	if err != nil {
+		return err
+	}
+	if err := c.sameWorld(a, cfg); err != nil {
+		return err
+	}
+	steps.RedirectLibraryLogs(io.Discard)
+	state := newStateFolder(a.Options, cfg.ClusterName, c.workDir)
+	cfg, tools, offline, err := c.foreseeingTools(ctx, a.Options, cfg, state)
+	if err != nil {
+		return err
+	}
+	if a.Options.Lab && offline != "" {
+		return usagef("%s: start it first", offline)
+	}
+	plan, err := steps.New(cfg.Config, tools)
+	if err != nil {
+		return &usageError{err}
+	}
+	found := c.hidden(plan.Doctor().Examine(ctx))
+	unwell := countFailed(found)
+	if a.Options.Output == "json" {
+		err = printJSON(c.stdout, map[string]any{"kind": "doctor", "checks": found, "failed": unwell})
+	} else {
+		err = printFindings(c.stdout, found, c.width())
+	}
+	if err == nil && unwell > 0 {
+		err = &unwellError{unwell}
+	}
+	return err
+}
+
+// hidden takes secrets out of what servers said.
+func (c *command) hidden(found []steps.Finding) []steps.Finding {
+	for i, f := range found {
+		found[i].Reason = printable(c.hide.text(f.Reason))
+	}
+	return found
+}
+
+func countFailed(found []steps.Finding) int {
+	n := 0
+	for _, f := range found {
+		if f.Verdict == steps.Failed {
+			n++
+		}
+	}
+	return n
+}
+
+// printFindings prints them, in lines of the terminal's width where there is one.
+func printFindings(out io.Writer, found []steps.Finding, width int) error {
+	const taken = len("address-ranges") + len("unknown") + 4 // by the columns before the text
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "CHECK\tVERDICT\tWHY")
+	for _, f := range found {
+		lines := within(printable(f.Reason), width-1-taken)
+		if f.Verdict != steps.OK && f.WayOut != "" {
+			lines = append(lines, within("→ "+f.WayOut, width-1-taken)...)
+		}
+		for i, line := range lines {
+			if i == 0 {
+				fmt.Fprintf(w, "%s\t%s\t%s\n", f.Check, f.Verdict, line)
+			} else {
+				fmt.Fprintf(w, "\t\t%s\n", line)
+			}
+		}
+	}
+	return w.Flush()
+}
+
+// spending are the steps that make what costs money.
+func spending(plan *steps.Plan) []string {
+	return []string{plan.Image.Name(), plan.Cluster.Name(), plan.ControlPlane.Name()}
+}
+
+// examine has the doctor look before a real run that would make what costs
+// money, as far as its journal tells without asking anybody: a run that reuses
+// everything is not kept waiting. What is failed stops the run; what is unknown
+// is noted.
+func (r *running) examine(ctx context.Context, targets []string) error {
+	if r.options.Lab || r.options.SkipDoctor {
+		return nil
+	}
+	plan, err := steps.New(r.cfg.Config, r.tools)
+	if err != nil {
+		return &usageError{err}
+	}
+	foreseen, err := plan.Graph.Foresee(ctx, r.journal(), targets, false)
+	if err != nil {
+		return nil // the run itself says it better
+	}
+	var would []string
+	for _, f := range foreseen {
+		if f.Prospect == flow.WouldRun {
+			would = append(would, f.Name)
+		}
+	}
+	if !slices.ContainsFunc(would, func(step string) bool { return slices.Contains(spending(plan), step) }) {
+		return nil
+	}
+	err = r.hub.task("doctor", "before anything is made", func(flow.Say) error {
+		found := r.hidden(plan.Doctor().For(would).Examine(ctx))
+		for _, f := range found {
+			switch f.Verdict {
+			case steps.Failed:
+				r.hub.note("doctor: %s failed: %s; %s", f.Check, f.Reason, f.WayOut)
+			case steps.Unknown:
+				r.hub.note("doctor: %s is not known: %s", f.Check, f.Reason)
+			}
+		}
+		if unwell := countFailed(found); unwell > 0 {
+			return &unwellError{unwell}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("%w: nothing was made; --skip-doctor goes on all the same", err)
+	}
+	return nil
+}

@@ -1,0 +1,135 @@
+package steps
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Verdict is what an examination comes to.
+type Verdict string
+
+// The verdicts. What could not be found out is Unknown, never OK.
+const (
+	OK      Verdict = "ok"
+	Failed  Verdict = "failed"
+	Unknown Verdict = "unknown"
+)
+
+// Finding is what one check of the doctor found.
+type Finding struct {
+	Check   string  `json:"check"`
+	Verdict Verdict `json:"verdict"`
+	Reason  string  `json:"reason"`
+	WayOut  string  `json:"wayOut,omitempty"`
+}
+
+// check is one question that the doctor asks. What it finds does not depend on other checks.
+type check struct {
+	name    string
+	of      []string // the steps that it matters to; nil: to all
+	examine func(context.Context) Finding
+}
+
+func ok(format string, args ...any) Finding {
+	return Finding{Verdict: OK, Reason: fmt.Sprintf(format, args...)}
+}
+
+func failed(wayOut, format string, args ...any) Finding {
+	return Finding{Verdict: Failed, Reason: fmt.Sprintf(format, args...), WayOut: wayOut}
+}
+
+func unknown(wayOut, format string, args ...any) Finding {
+	return Finding{Verdict: Unknown, Reason: fmt.Sprintf(format, args...), WayOut: wayOut}
+}
+
+// examineWithin bounds the whole examination: a person waits for it.
+const examineWithin = 4 * time.Second
+
+// Doctor examines what a bootstrap would meet, before it begins. It changes nothing.
+type Doctor struct {
+	b      *bootstrapper
+	routes func() ([]netip.Prefix, error) // of this machine, without the default
+	http   *http.Client
+	github string // address of GitHub's API
+	within time.Duration
+	wanted []string // steps; nil: all
+}
+
+// Doctor makes the doctor of a plan.
+func (p *Plan) Doctor() *Doctor {
+	return &Doctor{b: p.b, routes: ownRoutes, http: http.DefaultClient, github: "https://api.github.com", within: examineWithin}
+}
+
+// Examine asks all questions at once. The findings are in a fixed order.
+func (d *Doctor) Examine(ctx context.Context) []Finding {
+	ctx, cancel := context.WithTimeoutCause(ctx, d.within, fmt.Errorf("no answer within %s", d.within))
+	defer cancel()
+	checks := d.checks()
+	found := make([]Finding, len(checks))
+	var asking sync.WaitGroup
+	for i, c := range checks {
+		asking.Go(func() {
+			if found[i] = unknown("export HCLOUD_TOKEN", "without a token nothing can be asked of Hetzner"); d.b.tools.Hetzner != nil || !atHetzner(c.name) {
+				found[i] = inTime(ctx, c)
+			}
+			found[i].Check = c.name
+		})
+	}
+	asking.Wait()
+	return found
+}
+
+// inTime is a check's finding; that there is none in time is one.
+func inTime(ctx context.Context, c check) Finding {
+	done := make(chan Finding, 1)
+	go func() { done <- c.examine(ctx) }()
+	select {
+	case f := <-done:
+		return f
+	case <-ctx.Done():
+		return unknown("ask again, or go on with --skip-doctor", "%v", context.Cause(ctx))
+	}
+}
+
+// For leaves out what does not matter to any of these steps.
+func (d *Doctor) For(wanted []string) *Doctor {
+	d.wanted = wanted
+	return d
+}
+
+// checks are those that matter, what is local first.
+func (d *Doctor) checks() []check {
+	releases := []string{"cilium", "hcloud-ccm", "talos-ccm"}
+	all := []check{
+		{"versions", nil, d.versions},
+		{"address-ranges", []string{"apply"}, d.addressRanges},
+		{"manifests", []string{"apply"}, d.manifests},
+		{"patches", []string{"apply"}, d.patches},
+		{"helm-values", releases, d.helmValues},
+		{"management", []string{"kind-create"}, d.management},
+		{"providers", []string{"capi-init"}, d.providersReachable},
+		{"charts", releases, d.chartsReachable},
+		{"github-budget", []string{"capi-init"}, d.githubBudget},
+		{"token", nil, d.token},
+		{"project", nil, d.project},
+		{"server-type", []string{"apply", "image"}, d.serverType},
+		{"limits", []string{"apply"}, d.limits},
+		{"image", []string{"apply", "image"}, d.image},
+		{"names", []string{"apply"}, d.names},
+		{"networks", []string{"apply"}, d.networks},
+		{"hetzner-budget", nil, d.hetznerBudget},
+	}
+	return slices.DeleteFunc(all, func(c check) bool {
+		return d.wanted != nil && c.of != nil && !slices.ContainsFunc(c.of, func(step string) bool { return slices.Contains(d.wanted, step) })
+	})
+}
+
+// atHetzner tells the checks that ask Hetzner alone.
+func atHetzner(name string) bool {
+	return slices.Contains([]string{"token", "project", "server-type", "image", "names", "networks", "hetzner-budget"}, name)
+}

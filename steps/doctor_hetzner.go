@@ -1,0 +1,216 @@
+package steps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/slipway-k8s/slipway/internal/hetzner"
+)
+
+const (
+	askAgain = "try again; go on with --skip-doctor if it is known to be well"
+	// budgetNeeded is what Slipway and CAPH together may ask in the minutes of a bootstrap: the lab's record of one shows some
+	// 400 requests, twice that leaves room for waits.
+	budgetNeeded = 800
+	// groupHolds is how many servers a spread placement group of Hetzner holds.
+	groupHolds = 10
+)
+
+// unheard is the finding of a check whose question got no answer.
+func unheard(err error) Finding {
+	if errors.Is(err, hetzner.ErrToken) {
+		return unknown("see the check token", "Hetzner does not accept the token")
+	}
+	return unknown(askAgain, "could not ask: %v", err)
+}
+
+func (d *Doctor) token(ctx context.Context) Finding {
+	writes, err := hetzner.CanWrite(ctx, d.b.tools.Hetzner)
+	const another = "make a token with read and write permission in the project's Security settings"
+	switch {
+	case errors.Is(err, hetzner.ErrToken):
+		return failed(another, "Hetzner does not accept the token")
+	case err != nil:
+		return unheard(err)
+	case !writes:
+		return failed(another, "Hetzner takes the token for reading only")
+	}
+	return ok("Hetzner takes the token, for reading and writing")
+}
+
+// project tells what is in it, so that a person sees a wrong one: the API has no word for the project itself.
+func (d *Doctor) project(ctx context.Context) Finding {
+	inventory, err := hetzner.TakeInventory(ctx, d.b.tools.Hetzner)
+	if err != nil {
+		return unheard(err)
+	}
+	counts, ours := map[string]int{}, 0
+	for _, r := range inventory.Resources {
+		if r.Cluster == d.b.cfg.ClusterName {
+			ours++
+		} else if r.Cluster != "" {
+			counts[r.Cluster]++
+		}
+	}
+	var others []string
+	for name, n := range counts {
+		others = append(others, fmt.Sprintf("%d of cluster %s", n, name))
+	}
+	slices.Sort(others)
+	text := "it holds nothing of other clusters"
+	if len(others) > 0 {
+		text = "it also holds resources: " + strings.Join(others, ", ")
+	}
+	return ok("%d resources of cluster %s are in the token's project (the API does not tell its name); %s", ours, d.b.cfg.ClusterName, text)
+}
+
+func (d *Doctor) serverType(ctx context.Context) Finding {
+	c := d.b.cfg
+	if _, err := hetzner.FindOffer(ctx, d.b.tools.Hetzner, c.Location, c.ServerType, c.LoadBalancerType); err != nil {
+		var wrong *hetzner.Unknown
+		if errors.As(err, &wrong) {
+			return failed("choose another LOCATION, SERVER_TYPE or LOAD_BALANCER_TYPE", "%v", err)
+		}
+		return unheard(err)
+	}
+	sale, err := hetzner.AskSale(ctx, d.b.tools.Hetzner, c.ServerType, c.Location)
+	switch {
+	case err != nil:
+		return unheard(err)
+	case !sale.Withdrawn.IsZero():
+		return failed("choose another SERVER_TYPE: a server that is lost could not be made again",
+			"server type %s is withdrawn in %s on %s", c.ServerType, c.Location, sale.Withdrawn.Format(time.DateOnly))
+	case sale.Told && !sale.InStock:
+		return failed("choose another SERVER_TYPE or LOCATION, or wait", "server type %s is out of stock in %s", c.ServerType, c.Location)
+	case !sale.Told:
+		return unknown("the servers are ordered and waited for", "location, server type and load balancer type exist; whether %s is in stock in %s is not told", c.ServerType, c.Location)
+	}
+	return ok("%s is sold and in stock in %s; load balancer type %s exists", c.ServerType, c.Location, c.LoadBalancerType)
+}
+
+// limits holds the placement group against its known size. The project's own limits are not in the API.
+func (d *Doctor) limits(ctx context.Context) Finding {
+	r, err := d.b.render(d.b.manifestVariables("image", "eu-central", "192.0.2.1"))
+	if err != nil {
+		return failed("see the check manifests", "%v", err)
+	}
+	orders, err := d.b.wanted(true)
+	if err != nil {
+		return failed("see the check manifests", "%v", err)
+	}
+	servers, balancers := 0, 0
+	for _, o := range orders {
+		switch o.Kind {
+		case hetzner.KindServer:
+			servers += o.Count
+		case hetzner.KindLoadBalancer:
+			balancers += o.Count
+		}
+	}
+	surge := int64(0)
+	for _, o := range r.now {
+		if o.GroupVersionKind() == talosControlPlaneKind {
+			surge = number(o, "spec", "rolloutStrategy", "rollingUpdate", "maxSurge")
+			if n := number(o, "spec", "replicas"); n+surge > groupHolds {
+				return failed("choose fewer CONTROL_PLANE_REPLICAS", "%d servers and %d more in a rolling update do not fit into a placement group, which holds %d", n, surge, groupHolds)
+			}
+		}
+	}
+	return unknown("compare with the project's Limits in Hetzner's console",
+		"%d servers (%d in a rolling update) with an IPv4 each and %d load balancer are to be made; the API does not tell the project's limits", servers, servers+int(surge), balancers)
+}
+
+func (d *Doctor) image(ctx context.Context) Finding {
+	c := d.b.cfg
+	offer, err := hetzner.FindOffer(ctx, d.b.tools.Hetzner, c.Location, c.ServerType, c.LoadBalancerType)
+	if err != nil {
+		return unknown("see the check server-type", "which architecture the servers have is not known: %v", err)
+	}
+	var told []string
+	for _, architecture := range c.imageArchitectures(offer.Architecture) {
+		name := c.Image(architecture)
+		found, err := hetzner.FindImages(ctx, d.b.tools.Hetzner, name, architecture)
+		switch {
+		case err != nil:
+			return unheard(err)
+		case len(found) > 1:
+			return failed("run image --prune", "%v", &hetzner.ImageError{Name: name, Architecture: architecture, Found: found})
+		case len(found) == 0:
+			told = append(told, fmt.Sprintf("image %s for %s is to be made", name, architecture))
+		case !found[0].Available() && !found[0].Creating():
+			return failed("delete it, or take its label away", "image %s for %s is %s", name, architecture, found[0].Status)
+		default:
+			told = append(told, fmt.Sprintf("image %s for %s is %s", name, architecture, found[0]))
+		}
+	}
+	return ok("%s", strings.Join(told, "; "))
+}
+
+func (d *Doctor) names(ctx context.Context) Finding {
+	cluster := d.b.cfg.ClusterName
+	r, err := d.b.render(d.b.manifestVariables("image", "eu-central", "192.0.2.1"))
+	if err != nil {
+		return failed("see the check manifests", "%v", err)
+	}
+	var groups []string
+	for _, o := range r.now {
+		if o.GroupVersionKind() != hetznerClusterKind {
+			continue
+		}
+		listed, _, _ := unstructured.NestedSlice(o.Object, "spec", "hcloudPlacementGroups")
+		for _, g := range listed {
+			if m, isMap := g.(map[string]any); isMap {
+				groups = append(groups, fmt.Sprintf("%s-%v", cluster, m["name"]))
+			}
+		}
+	}
+	taken, err := hetzner.Taken(ctx, d.b.tools.Hetzner, cluster, []string{cluster}, groups, []string{cluster})
+	switch {
+	case err != nil:
+		return unheard(err)
+	case len(taken) > 0:
+		return failed("choose another CLUSTER_NAME, or rename what has it", "these are not the cluster's and have names that it needs: %s", strings.Join(taken, ", "))
+	}
+	return ok("the names of network, placement groups and firewall are free, or the cluster's own")
+}
+
+func (d *Doctor) networks(ctx context.Context) Finding {
+	own, err := netip.ParsePrefix(d.b.cfg.NetworkCIDR)
+	if err != nil {
+		return failed("see the check address-ranges", "%v", err)
+	}
+	ranges, err := hetzner.Ranges(ctx, d.b.tools.Hetzner, d.b.cfg.ClusterName)
+	if err != nil {
+		return unheard(err)
+	}
+	var overlaps []string
+	for _, r := range ranges {
+		if !r.Ours && r.Prefix.Overlaps(own) {
+			overlaps = append(overlaps, fmt.Sprintf("%s (%s)", r.Name, r.Prefix))
+		}
+	}
+	if len(overlaps) > 0 {
+		return failed("choose another NETWORK_CIDR; or --skip-doctor, if nothing will ever be in both", "%s overlaps networks of the project: %s", own, strings.Join(overlaps, ", "))
+	}
+	return ok("%s overlaps none of the project's other networks", own)
+}
+
+func (d *Doctor) hetznerBudget(ctx context.Context) Finding {
+	budget, err := hetzner.AskBudget(ctx, d.b.tools.Hetzner)
+	switch {
+	case err != nil:
+		return unheard(err)
+	case budget.Limit == 0:
+		return unknown(askAgain, "Hetzner's answer does not tell how many requests are left")
+	case budget.Remaining < min(budgetNeeded, budget.Limit):
+		return failed("wait: one comes back each second", "%d of %d requests an hour are left, a bootstrap may need %d", budget.Remaining, budget.Limit, budgetNeeded)
+	}
+	return ok("%d of %d requests an hour are left", budget.Remaining, budget.Limit)
+}

@@ -1,0 +1,346 @@
+package steps
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/bits"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/siderolabs/talos/pkg/machinery/config/configpatcher"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/slipway-k8s/slipway/internal/hetzner"
+)
+
+// versions holds the configured versions against each other and against what the programs inside this command can do.
+func (d *Doctor) versions(context.Context) Finding {
+	v := &findings{}
+	v.versions(d.b.cfg)
+	if d.b.cfg.ManagementKubeconfig == "" {
+		v.kindImage(d.b.cfg)
+	}
+	if len(v.errs) > 0 {
+		var texts []string
+		for _, e := range v.errs {
+			texts = append(texts, e.Error())
+		}
+		return failed("change the versions", "%s", strings.Join(texts, "; "))
+	}
+	c := d.b.cfg
+	return ok("Talos %s runs Kubernetes %s; Cluster API %s manages it, and is managed from %s", c.TalosVersion, c.KubernetesVersion, c.CAPIVersion, d.managementVersion())
+}
+
+func (d *Doctor) managementVersion() string {
+	if d.b.cfg.ManagementKubeconfig != "" {
+		return "a cluster of yours, whose version is not looked at"
+	}
+	image, _, _ := strings.Cut(d.b.cfg.KindNodeImage, "@")
+	return image
+}
+
+// addressRanges holds the ranges against each other and against this machine's routes: what lies behind a route of the
+// same addresses, a VPN's say, could not be reached beside the cluster. Once the network is there, a route to it is meant.
+func (d *Doctor) addressRanges(ctx context.Context) Finding {
+	v := &findings{}
+	v.networks(d.b.cfg)
+	if len(v.errs) > 0 {
+		var texts []string
+		for _, e := range v.errs {
+			texts = append(texts, e.Error())
+		}
+		return failed("change the ranges", "%s", strings.Join(texts, "; "))
+	}
+	own, err := netip.ParsePrefix(d.b.cfg.NetworkCIDR)
+	if err != nil {
+		return failed("change NETWORK_CIDR", "%v", err)
+	}
+	if d.b.tools.Hetzner != nil {
+		if id, err := hetzner.NetworkID(ctx, d.b.tools.Hetzner, d.b.cfg.ClusterName); err == nil && id != 0 {
+			return ok("the network %s is there already, and the ranges in it do not overlap", own)
+		}
+	}
+	routes, err := d.routes()
+	if err != nil {
+		return unknown("compare NETWORK_CIDR with this machine's routes", "the ranges do not overlap each other; this machine's routes cannot be read: %v", err)
+	}
+	var overlaps []string
+	for _, r := range routes {
+		if r.Overlaps(own) && !slices.Contains(overlaps, r.String()) {
+			overlaps = append(overlaps, r.String())
+		}
+	}
+	if len(overlaps) > 0 {
+		return failed("choose another NETWORK_CIDR, with the ranges in it", "%s overlaps this machine's own routes: %s", own, strings.Join(overlaps, ", "))
+	}
+	return ok("the ranges overlap neither each other nor this machine's %d routes", len(routes))
+}
+
+// routeFile is Linux's table of IPv4 routes.
+const routeFile = "/proc/net/route"
+
+// ownRoutes are this machine's IPv4 routes but for the default, or, where only those are to be had, its own networks.
+// Loopback does not count.
+func ownRoutes() ([]netip.Prefix, error) {
+	var routes []netip.Prefix
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range addresses {
+		if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Is4() && !p.Addr().IsLoopback() {
+			routes = append(routes, p.Masked())
+		}
+	}
+	table, err := os.ReadFile(routeFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return routes, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return append(routes, parseRoutes(string(table))...), nil
+}
+
+// parseRoutes reads Linux's table: the second column is the destination and the eighth the mask, in the byte order of the
+// machine, which is little endian on all that Slipway is built for.
+func parseRoutes(table string) []netip.Prefix {
+	var routes []netip.Prefix
+	lines := bufio.NewScanner(strings.NewReader(table))
+	for lines.Scan() {
+		columns := strings.Fields(lines.Text())
+		if len(columns) < 8 {
+			continue
+		}
+		destination, errD := hex.DecodeString(columns[1])
+		mask, errM := hex.DecodeString(columns[7])
+		if errD != nil || errM != nil || len(destination) != 4 || len(mask) != 4 {
+			continue
+		}
+		length := bits.OnesCount32(binary.LittleEndian.Uint32(mask))
+		slices.Reverse(destination)
+		address := netip.AddrFrom4([4]byte(destination))
+		if length > 0 && !address.IsLoopback() {
+			routes = append(routes, netip.PrefixFrom(address, length).Masked())
+		}
+	}
+	return routes
+}
+
+// manifests renders them and looks for what the providers' schemas allow and the providers do not bear.
+func (d *Doctor) manifests(context.Context) Finding {
+	r, err := d.b.render(d.b.manifestVariables("image", "eu-central", "192.0.2.1"))
+	if err != nil {
+		return failed("correct the file", "%v", err)
+	}
+	file := d.b.sources.cluster.name
+	kinds := map[string]int{}
+	for _, o := range r.now {
+		kinds[o.GetKind()]++
+		if o.GroupVersionKind() == hetznerClusterKind {
+			if _, found, _ := unstructured.NestedMap(o.Object, "spec", "controlPlaneEndpoint"); !found {
+				return failed("give it a host, which may be empty, and a port", "%s: HetznerCluster %s has no controlPlaneEndpoint, which CAPH %s does not survive", file, o.GetName(), d.b.cfg.CAPHVersion)
+			}
+		}
+		if o.GroupVersionKind() == talosControlPlaneKind && number(o, "spec", "replicas")%2 == 0 {
+			return failed("etcd needs an odd number", "%s: TalosControlPlane %s has %d replicas", file, o.GetName(), number(o, "spec", "replicas"))
+		}
+	}
+	for _, kind := range []string{clusterKind.Kind, hetznerClusterKind.Kind, talosControlPlaneKind.Kind, machineTemplateKind.Kind} {
+		if kinds[kind] == 0 {
+			return failed("see the file inside the command", "%s has no %s", file, kind)
+		}
+	}
+	return ok("%d objects are rendered; the providers' webhooks judge their schemas when they are applied", len(r.now))
+}
+
+// patches reads the control plane's patches as strictly as Talos does, and looks for the traps of its versions.
+func (d *Doctor) patches(context.Context) Finding {
+	r, err := d.b.render(d.b.manifestVariables("image", "eu-central", "192.0.2.1"))
+	if err != nil {
+		return failed("see the check manifests", "%v", err)
+	}
+	total := 0
+	for _, o := range r.now {
+		if o.GroupVersionKind() != talosControlPlaneKind {
+			continue
+		}
+		where := d.b.sources.cluster.name + ": TalosControlPlane " + o.GetName()
+		path := []string{"spec", "controlPlaneConfig", "controlplane"}
+		if jsonPatches, _, _ := unstructured.NestedSlice(o.Object, append(path, "configPatches")...); len(jsonPatches) > 0 {
+			return failed("write them as strategicPatches", "%s has configPatches: JSON patches do not work on a configuration of several documents, as Talos 1.12's is", where)
+		}
+		if source := text(o, append(path, "hostname", "source")...); source != "" {
+			return failed("leave hostname away", "%s has hostname.source %s: the node must be called like its server, which Talos learns from Hetzner", where, source)
+		}
+		patches, _, err := unstructured.NestedStringSlice(o.Object, append(path, "strategicPatches")...)
+		if err != nil {
+			return failed("write each patch as a text", "%s: %v", where, err)
+		}
+		merged := map[string]any{}
+		for i, patch := range patches {
+			if err := strict(patch); err != nil {
+				return failed("correct the patch", "%s: strategicPatches[%d]: %v", where, i, err)
+			}
+			var content map[string]any
+			if yaml.Unmarshal([]byte(patch), &content) == nil {
+				overlay(merged, content)
+			}
+			total++
+		}
+		if f := trap(where, merged); f != nil {
+			return *f
+		}
+	}
+	return ok("Talos's own machinery takes %d patches", total)
+}
+
+// strict reads a patch as Talos does: unknown keys are an error, and so is a JSON patch.
+func strict(patch string) error {
+	loaded, err := configpatcher.LoadPatch([]byte(patch))
+	if err != nil {
+		return err
+	}
+	if _, strategic := loaded.(configpatcher.StrategicMergePatch); !strategic {
+		return errors.New("it is a JSON patch (RFC 6902), which does not work on a configuration of several documents")
+	}
+	return nil
+}
+
+// overlay puts one tree over another, lists as a whole.
+func overlay(into, from map[string]any) {
+	for key, value := range from {
+		child, isMap := value.(map[string]any)
+		existing, wasMap := into[key].(map[string]any)
+		if isMap && wasMap {
+			overlay(existing, child)
+			continue
+		}
+		into[key] = value
+	}
+}
+
+// wants are values that the rest of the bootstrap counts on.
+type want struct {
+	path []string
+	is   string
+	why  string
+}
+
+// trap is the first value of the merged patches that the rest of the bootstrap cannot live with.
+func trap(where string, merged map[string]any) *Finding {
+	return unmet(where, merged, []want{
+		{[]string{"cluster", "network", "cni", "name"}, "none", "Cilium is installed in place of Talos's own network"},
+		{[]string{"cluster", "proxy", "disabled"}, "true", "Cilium takes kube-proxy's place"},
+		{[]string{"cluster", "externalCloudProvider", "enabled"}, "true", "the Hetzner CCM names the nodes' servers"},
+		{[]string{"machine", "features", "kubernetesTalosAPIAccess", "enabled"}, "true", "the Talos CCM asks the Talos API"},
+		{[]string{"machine", "kubelet", "extraArgs", "rotate-server-certificates"}, "true", "the Talos CCM approves the kubelets' certificates"},
+	})
+}
+
+// unmet is the finding of the first value that is not as it is wanted; nil: all are.
+func unmet(where string, values map[string]any, wants []want) *Finding {
+	for _, w := range wants {
+		got, found, err := unstructured.NestedFieldNoCopy(values, w.path...)
+		if is := fmt.Sprint(got); err != nil || !found || is != w.is {
+			if !found {
+				is = "missing"
+			}
+			f := failed("write "+strings.Join(w.path, ".")+": "+w.is, "%s: %s is %s, not %s: %s", where, strings.Join(w.path, "."), is, w.is, w.why)
+			return &f
+		}
+	}
+	return nil
+}
+
+// talosForbids are capabilities that no workload has on Talos.
+var talosForbids = []string{"SYS_MODULE"}
+
+// helmValues looks for what the charts allow and a cluster of Talos servers at Hetzner does not bear.
+func (d *Doctor) helmValues(context.Context) Finding {
+	for _, look := range []func() *Finding{d.ciliumValues, d.hcloudCCMValues, d.talosCCMValues} {
+		if f := look(); f != nil {
+			return *f
+		}
+	}
+	return ok("Cilium fits Talos (capabilities, cgroups, KubePrism), the Hetzner CCM knows the network, the Talos CCM approves certificates only")
+}
+
+func (d *Doctor) chartValues(in installation) (map[string]any, *Finding) {
+	values, err := in.values.values(d.b.vars)
+	if err != nil {
+		f := failed("correct the file", "%v", err)
+		return nil, &f
+	}
+	return values, nil
+}
+
+func (d *Doctor) ciliumValues() *Finding {
+	in := d.b.cilium()
+	values, f := d.chartValues(in)
+	if f != nil {
+		return f
+	}
+	f = unmet(in.values.name, values, []want{
+		{[]string{"ipam", "mode"}, "kubernetes", "nodes take their Pod range from Kubernetes"},
+		{[]string{"kubeProxyReplacement"}, "true", "Talos runs no kube-proxy here"},
+		{[]string{"k8sServiceHost"}, "localhost", "the API server is reached by KubePrism on every node"},
+		{[]string{"k8sServicePort"}, "7445", "KubePrism listens there"},
+		{[]string{"cgroup", "autoMount", "enabled"}, "false", "Talos mounts the cgroup file system itself"},
+		{[]string{"bpf", "hostLegacyRouting"}, "true", "Pods' DNS goes to Talos's host DNS"},
+	})
+	if f != nil {
+		return f
+	}
+	for _, who := range []string{"ciliumAgent", "cleanCiliumState"} {
+		listed, found, err := unstructured.NestedStringSlice(values, "securityContext", "capabilities", who)
+		if err != nil || !found {
+			f := failed("list them without SYS_MODULE", "%s: securityContext.capabilities.%s is missing: the chart's own list has SYS_MODULE, which Talos forbids", in.values.name, who)
+			return &f
+		}
+		for _, c := range listed {
+			if slices.Contains(talosForbids, c) {
+				f := failed("take it out", "%s: securityContext.capabilities.%s has %s, which Talos forbids", in.values.name, who, c)
+				return &f
+			}
+		}
+	}
+	return nil
+}
+
+func (d *Doctor) hcloudCCMValues() *Finding {
+	in := d.b.hcloudCCM()
+	values, f := d.chartValues(in)
+	if f != nil {
+		return f
+	}
+	return unmet(in.values.name, values, []want{
+		{[]string{"networking", "enabled"}, "true", "nodes are known by their private addresses"},
+		{[]string{"networking", "clusterCIDR"}, d.b.cfg.PodCIDR, "it is POD_CIDR"},
+		{[]string{"networking", "network", "valueFrom", "secretKeyRef", "name"}, ccmSecretName, "the step hcloud-ccm makes that Secret"},
+		{[]string{"networking", "network", "valueFrom", "secretKeyRef", "key"}, ccmNetworkKey, "the step hcloud-ccm writes it there"},
+	})
+}
+
+func (d *Doctor) talosCCMValues() *Finding {
+	in := d.b.talosCCM()
+	values, f := d.chartValues(in)
+	if f != nil {
+		return f
+	}
+	listed, _, err := unstructured.NestedStringSlice(values, "enabledControllers")
+	if err != nil || !slices.Equal(listed, []string{"node-csr-approval"}) {
+		f := failed("write enabledControllers: [node-csr-approval]", "%s: enabledControllers is %v: with others the two controllers fight over the nodes", in.values.name, listed)
+		return &f
+	}
+	return nil
+}

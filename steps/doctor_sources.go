@@ -1,0 +1,192 @@
+package steps
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"helm.sh/helm/v3/pkg/repo"
+	clusterctl "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
+	"sigs.k8s.io/yaml"
+
+	"github.com/blang/semver/v4"
+)
+
+const (
+	// contract is the Cluster API contract that clusterctl v1.10 installs and moves.
+	contract = "v1beta1"
+	// githubNeeded is how many requests clusterctl makes of GitHub for the four providers, with some to spare.
+	githubNeeded = 20
+	// largestIndex bounds a chart repository's index; Cilium's is a few MiB.
+	largestIndex = 32 << 20
+)
+
+// management asks who makes the management cluster; for kind that is the container engine.
+func (d *Doctor) management(ctx context.Context) Finding {
+	m, name := d.b.tools.Management, d.b.cfg.ManagementName()
+	exists, err := m.Exists(ctx, name)
+	switch {
+	case err != nil:
+		return failed("start it, or name an existing cluster in MANAGEMENT_KUBECONFIG", "%s does not answer: %v", m.Name(), err)
+	case exists:
+		return ok("%s answers; the management cluster %s is there", m.Name(), name)
+	}
+	return ok("%s answers; the management cluster %s is to be made", m.Name(), name)
+}
+
+// providersReachable looks for the providers' releases, and for the contract that each keeps.
+func (d *Doctor) providersReachable(ctx context.Context) Finding {
+	for _, p := range d.b.providers() {
+		metadata, where, err := d.metadata(ctx, p)
+		var missing *missingError
+		switch {
+		case errors.As(err, &missing):
+			return failed("correct the version, or the repository", "%s %s: %v", p.label, p.version, err)
+		case err != nil:
+			return unknown("capi-init tries for a while before it gives up", "%s %s could not be asked for: %v", p.label, p.version, err)
+		}
+		keeps, err := contractOf(metadata, p.version)
+		if err != nil {
+			return failed("choose a version of the provider that says which contract it keeps", "%s: %v", where, err)
+		}
+		if keeps != contract {
+			return failed("choose a version of the provider for Cluster API "+d.b.cfg.CAPIVersion, "%s %s keeps the contract %s, and Cluster API %s wants %s", p.label, p.version, keeps, d.b.cfg.CAPIVersion, contract)
+		}
+	}
+	return ok("the releases of all four providers are there and keep the contract %s", contract)
+}
+
+// missingError means that who was asked does not have it.
+type missingError struct{ what string }
+
+func (e *missingError) Error() string { return e.what + " is not there" }
+
+// metadata is a provider's metadata.yaml, from the local repository or the releases.
+func (d *Doctor) metadata(ctx context.Context, p provider) (data []byte, where string, err error) {
+	if local := d.b.cfg.ProviderRepository; local != "" {
+		where = filepath.Join(local, p.label, p.version, "metadata.yaml")
+		for _, file := range []string{filepath.Join(local, p.label, p.version, p.file), where} {
+			if data, err = os.ReadFile(file); err != nil {
+				return nil, file, &missingError{file}
+			}
+		}
+		return data, where, nil
+	}
+	entries, err := d.b.sources.clusterctl.values(d.b.vars)
+	if err != nil {
+		return nil, "", err
+	}
+	listed, _ := entries["providers"].([]any)
+	for _, entry := range listed {
+		m, _ := entry.(map[string]any)
+		if m["name"] != p.name || m["type"] != p.kind {
+			continue
+		}
+		url := fmt.Sprint(m["url"])
+		// As clusterctl knows an address of GitHub; the files lie below download.
+		where = strings.Replace(url[:strings.LastIndex(url, "/")+1], "/releases/", "/releases/download/", 1) + "metadata.yaml"
+		data, err = d.fetch(ctx, where, 1<<20)
+		return data, where, err
+	}
+	return nil, "", &missingError{"its address in " + d.b.sources.clusterctl.name}
+}
+
+// contractOf reads which contract a provider's version keeps.
+func contractOf(data []byte, version string) (string, error) {
+	v, err := semver.ParseTolerant(version)
+	if err != nil {
+		return "", err
+	}
+	var m clusterctl.Metadata
+	if err := yaml.Unmarshal(data, &m); err != nil {
+		return "", err
+	}
+	for _, series := range m.ReleaseSeries {
+		if uint64(series.Major) == v.Major && uint64(series.Minor) == v.Minor {
+			return series.Contract, nil
+		}
+	}
+	return "", fmt.Errorf("it says nothing of version %s", version)
+}
+
+// chartsReachable looks for the charts' versions in the indexes of their repositories.
+func (d *Doctor) chartsReachable(ctx context.Context) Finding {
+	var found, unasked []string
+	for _, in := range []installation{d.b.cilium(), d.b.hcloudCCM(), d.b.talosCCM()} {
+		if strings.HasPrefix(in.Repository, "oci://") {
+			unasked = append(unasked, in.Name+" (a registry, which has no index)")
+			continue
+		}
+		data, err := d.fetch(ctx, strings.TrimSuffix(in.Repository, "/")+"/index.yaml", largestIndex)
+		if err != nil {
+			unasked = append(unasked, fmt.Sprintf("%s (%v)", in.Name, err))
+			continue
+		}
+		var index repo.IndexFile
+		if err := yaml.Unmarshal(data, &index); err != nil {
+			return failed("correct the repository", "%s: its index cannot be read: %v", in.Repository, err)
+		}
+		if !index.Has(in.Name, in.version) {
+			return failed("choose a version that the repository has", "%s has no chart %s %s", in.Repository, in.Name, in.version)
+		}
+		found = append(found, in.Name+" "+in.version)
+	}
+	if len(unasked) > 0 {
+		return unknown("the steps try for a while before they give up", "not known of %s; there: %s", strings.Join(unasked, ", "), strings.Join(found, ", "))
+	}
+	return ok("%s are in their repositories", strings.Join(found, ", "))
+}
+
+// githubBudget asks for what is left of the requests that GitHub answers, which costs none of them.
+func (d *Doctor) githubBudget(ctx context.Context) Finding {
+	if d.b.cfg.ProviderRepository != "" {
+		return ok("nothing is asked of GitHub: the providers come from %s", d.b.cfg.ProviderRepository)
+	}
+	data, err := d.fetch(ctx, d.github+"/rate_limit", 1<<20)
+	if err != nil {
+		return unknown("set GITHUB_TOKEN if capi-init is refused", "GitHub could not be asked: %v", err)
+	}
+	var answer struct {
+		Rate struct{ Limit, Remaining int }
+	}
+	if err := json.Unmarshal(data, &answer); err != nil || answer.Rate.Limit == 0 {
+		return unknown("set GITHUB_TOKEN if capi-init is refused", "GitHub's answer does not tell how many requests are left")
+	}
+	with := "without GITHUB_TOKEN"
+	if d.b.tools.GitHubToken.Reveal() != "" {
+		with = "with GITHUB_TOKEN"
+	}
+	if answer.Rate.Remaining < githubNeeded {
+		return failed("set GITHUB_TOKEN, or wait an hour", "%d of %d requests an hour are left at GitHub %s, the providers may need %d", answer.Rate.Remaining, answer.Rate.Limit, with, githubNeeded)
+	}
+	return ok("%d of %d requests an hour are left at GitHub, %s", answer.Rate.Remaining, answer.Rate.Limit, with)
+}
+
+// fetch gets a file. That it does not exist is a *missingError.
+func (d *Doctor) fetch(ctx context.Context, url string, most int64) ([]byte, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	if token := d.b.tools.GitHubToken.Reveal(); token != "" && strings.HasPrefix(url, d.github+"/") {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	response, err := d.http.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	switch {
+	case response.StatusCode == http.StatusNotFound:
+		return nil, &missingError{url}
+	case response.StatusCode != http.StatusOK:
+		return nil, fmt.Errorf("%s answers %s", url, response.Status)
+	}
+	return io.ReadAll(io.LimitReader(response.Body, most))
+}
