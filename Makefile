@@ -5,7 +5,7 @@ GO ?= go
 FLAGS ?=
 
 # The variables given on make's command line, but for make's own, quoted for the shell.
-given := $(foreach v,$(filter-out FLAGS GO SHELL MACHINE FAULT SEED,$(.VARIABLES)),$(if $(findstring command,$(origin $(v))),$(v)))
+given := $(foreach v,$(filter-out FLAGS GO SHELL MACHINE FAULT FOLDER SEED,$(.VARIABLES)),$(if $(findstring command,$(origin $(v))),$(v)))
 slipway = $(GO) run ./cmd/bootstrap $(FLAGS) $(foreach v,$(given),'$(v)=$(subst ','\'',$($(v)))')
 
 .DEFAULT_GOAL := help
@@ -54,11 +54,13 @@ destroy:         ; $(slipway) destroy
 leftovers:       ; $(slipway) leftovers
 replace-machine: ; $(slipway) replace-machine $(MACHINE)
 
-# make lab-fault FAULT='management-away for=30s'
-.PHONY: lab-up lab-status lab-down lab-fault lab-faults
+# make lab-save FOLDER=before-cilium; make lab-fault FAULT='management-away for=30s'
+.PHONY: lab-up lab-status lab-down lab-save lab-load lab-fault lab-faults
 lab-up:          ; $(slipway) lab up
 lab-status:      ; $(slipway) lab status
 lab-down:        ; $(slipway) lab down
+lab-save:        ; $(slipway) lab save $(FOLDER)
+lab-load:        ; $(slipway) lab load $(FOLDER)
 lab-fault:       ; $(slipway) lab fault add $(FAULT)
 lab-faults:      ; $(slipway) lab fault list
 

@@ -34,11 +34,12 @@ type options struct {
 	Lab        bool
 	LabLatency string // "fast" or "real"
 	LabImages  string // file with a mapping of images to programs
+	LabUntil   int    // process with whose end a lab that is started ends, too; 0: none
 	StateDir   string // empty: .slipway/<cluster>
 	Yes        bool
 	Output     string // "text", "json", or a form that the target has besides
 	Parallel   int
-	Prune      bool          // of image: delete the snapshots that are too many
+	Prune      bool          // of image: delete the snapshots that are too many; of lab build: the programs that no lab uses
 	Packer     bool          // of image: print the call of Packer
 	Abort      bool          // of pivot: put back what was not finished
 	DryRun     bool          // only say what would be done
@@ -72,11 +73,12 @@ func flags(o *options) *flag.FlagSet {
 	set.BoolVar(&o.Lab, "lab", false, "rehearse in the lab: no account, no Docker, no internet")
 	set.StringVar(&o.LabLatency, "lab-latency", "fast", "how long things take in the lab: `fast or real`")
 	set.StringVar(&o.LabImages, "lab-images", "", "run other programs as the lab's pods: `FILE` with images and executables")
+	set.IntVar(&o.LabUntil, "lab-until-gone", 0, "have a lab that is started end when the process `PID` has ended, as a test that it serves")
 	set.StringVar(&o.StateDir, "state-dir", "", "keep the journal, kubeconfigs and logs in `DIR` (default .slipway/<cluster>)")
 	set.BoolVar(&o.Yes, "yes", false, "do not ask: neither before a run, nor before something is deleted or servers are replaced")
 	set.StringVar(&o.Output, "output", "text", "`text or json`: one event a line; graph has more forms")
 	set.IntVar(&o.Parallel, "parallel", 0, "run at most `N` steps at once (0: as many as can)")
-	set.BoolVar(&o.Prune, "prune", false, "with image: keep the newest available snapshot of the name, delete the others")
+	set.BoolVar(&o.Prune, "prune", false, "with image: keep the newest available snapshot of the name, delete the others; with lab build: delete the programs of other versions that no lab runs")
 	set.BoolVar(&o.Packer, "packer", false, "with image: print the call of Packer that makes the same image")
 	set.BoolVar(&o.Abort, "abort", false, "with pivot: put a pivot back that has not deleted anything yet")
 	set.BoolVar(&o.DryRun, "dry-run", false, "only say what would be done (see plan); with destroy: what would go and what it costs")
@@ -133,6 +135,8 @@ func parseArguments(args []string) (arguments, error) {
 		return arguments{}, usagef("--lab-latency %q is neither fast nor real", o.LabLatency)
 	case o.DryRun && (o.Prune || o.Abort || o.Packer):
 		return arguments{}, usagef("--dry-run does not go with --prune, --abort and --packer")
+	case o.LabUntil < 0:
+		return arguments{}, usagef("--lab-until-gone %d is no process's id", o.LabUntil)
 	case o.Parallel < 0:
 		return arguments{}, usagef("--parallel %d is negative: 0 means as many steps at once as can", o.Parallel)
 	}

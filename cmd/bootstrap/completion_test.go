@@ -37,7 +37,7 @@ func TestBashCompletes(t *testing.T) {
 	for line, want := range map[string]string{
 		"bootstrap hclo":            "hcloud-ccm",
 		"bootstrap wait-":           "wait-cp wait-nodes",
-		"bootstrap lab ":            "up status down build fault",
+		"bootstrap lab ":            "up status down build save load fault",
 		"bootstrap lab fault ":      "add list remove",
 		"bootstrap completion ":     "bash zsh fish",
 		"bootstrap config s":        "show schema",

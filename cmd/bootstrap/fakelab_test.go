@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -22,6 +23,9 @@ type fakeLab struct {
 	asked       []string // METHOD path
 	managements map[string]bool
 	faults      map[int][]byte // as they were asked for
+	stood       int            // how often it stood still
+	standing    bool
+	impatient   bool // it goes on before it is told to
 }
 
 // newFakeLab begins to listen in a folder with a path short enough for a socket.
@@ -62,7 +66,33 @@ func (f *fakeLab) listen(t *testing.T, path string) {
 	t.Cleanup(func() { f.server.Close() })
 }
 
+// standStill plays a lab that is saved.
+func (f *fakeLab) standStill(w http.ResponseWriter, r *http.Request) {
+	set := func(standing bool) (impatient bool) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.standing = standing; standing {
+			f.stood++
+		}
+		return f.impatient
+	}
+	impatient := set(true)
+	defer set(false)
+	control := http.NewResponseController(w)
+	if control.EnableFullDuplex() != nil || control.Flush() != nil {
+		return
+	}
+	if !impatient {
+		_, _ = io.Copy(io.Discard, r.Body)
+	}
+	_ = json.NewEncoder(w).Encode(map[string]bool{"stood": !impatient})
+}
+
 func (f *fakeLab) serve(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "/v1/freeze" {
+		f.standStill(w, r)
+		return
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.asked = append(f.asked, r.Method+" "+r.URL.Path)
@@ -80,6 +110,7 @@ func (f *fakeLab) serve(w http.ResponseWriter, r *http.Request) {
 				{"listenPort": 6443, "destinationPort": 6443, "healthy": 2, "targets": 3, "listening": true},
 				{"listenPort": 50000, "destinationPort": 50001, "healthy": 0, "targets": 3},
 			}}},
+			"faults":  []map[string]any{{"id": 3, "kind": "reset", "path": "/servers", "hits": 1}},
 			"servers": []map[string]any{{"name": "cp-1", "id": 42, "status": "running", "publicIPv4": "127.65.4.1"}},
 		}
 	case r.Method+" "+r.URL.Path == "POST /v1/down":

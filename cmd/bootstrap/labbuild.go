@@ -79,8 +79,9 @@ func withoutSecrets(environment map[string]string) []string {
 	return list
 }
 
-// build builds everything, without starting it.
-func (l *lab) build(ctx context.Context, say flow.Say) error {
+// build builds everything, without starting it. With prune it removes what other
+// versions of the lab have left.
+func (l *lab) build(ctx context.Context, prune bool, say flow.Say) error {
 	builder, err := newLabBuilder(l.workDir, l.environment)
 	if err != nil {
 		return err
@@ -94,6 +95,9 @@ func (l *lab) build(ctx context.Context, say flow.Say) error {
 		return err
 	}
 	say("built: %s", bin)
+	if prune {
+		return builder.prune(ctx, bin, say)
+	}
 	return nil
 }
 

@@ -43,7 +43,7 @@ func (c *command) labBuild(ctx context.Context, a arguments) error {
 	if a.Options.Check {
 		return l.built(ctx)
 	}
-	return c.labTask(a.Options, func(say flow.Say) error { return l.build(ctx, say) })
+	return c.labTask(a.Options, func(say flow.Say) error { return l.build(ctx, a.Options.Prune, say) })
 }
 
 func (c *command) labDown(ctx context.Context, a arguments) error {
@@ -96,8 +96,9 @@ type labReport struct {
 		StartedAt                  time.Time
 		RSSBytes                   int64
 	} `json:"processes"`
-	Listeners []string `json:"listeners"`
-	Notes     []string `json:"notes"`
+	Faults    []labFault `json:"faults"`
+	Listeners []string   `json:"listeners"`
+	Notes     []string   `json:"notes"`
 }
 
 // labStatus prints what the lab tells. In JSON it is the lab's own words.
@@ -217,6 +218,9 @@ func (r labReport) print(out io.Writer, width int) error {
 	if len(r.Listeners) > 0 {
 		fmt.Fprintln(w)
 		text("listens on " + strings.Join(r.Listeners, ", "))
+	}
+	for _, f := range r.Faults {
+		text(fmt.Sprintf("fault %d, as asked for: %s", f.ID, f.words()))
 	}
 	for _, n := range r.Notes {
 		text("note: " + n)

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -26,11 +27,16 @@ const (
 	labLookEvery = 50 * time.Millisecond
 )
 
+// labProgram is the daemon, in the lab's folder. go build puts another file in
+// its place, and leaves the old one as it is to whoever runs it.
+const labProgram = "bin/lab"
+
 // lab is the lab of one folder, up or not.
 type lab struct {
 	dir     string
 	latency string // "fast" or "real"
 	images  string // file with images and programs; empty: none
+	until   int    // process with whose end it ends; 0: none
 	client  *labClient
 
 	workDir     string
@@ -46,7 +52,8 @@ func (l *lab) up(ctx context.Context, say flow.Say) (labInfo, error) {
 	if err != nil {
 		return labInfo{}, err
 	}
-	if err := os.MkdirAll(filepath.Join(l.dir, "bin"), 0o700); err != nil {
+	program := filepath.Join(l.dir, labProgram)
+	if err := os.MkdirAll(filepath.Dir(program), 0o700); err != nil {
 		return labInfo{}, fmt.Errorf("make the lab's folder: %w", err)
 	}
 	unlock, err := waitForLock(ctx, filepath.Join(l.dir, "start.lock"), "starting this lab", say)
@@ -61,7 +68,6 @@ func (l *lab) up(ctx context.Context, say flow.Say) (labInfo, error) {
 	if err != nil {
 		return labInfo{}, err
 	}
-	program := filepath.Join(l.dir, "bin", "lab")
 	if err := builder.daemon(ctx, program, say); err != nil {
 		return labInfo{}, err
 	}
@@ -81,6 +87,9 @@ func (l *lab) start(ctx context.Context, program, upstream string, say flow.Say)
 	args := []string{"serve", "--dir", l.dir, "--latency", l.latency, "--bin", upstream}
 	if l.images != "" {
 		args = append(args, "--images", l.images)
+	}
+	if l.until != 0 {
+		args = append(args, "--until-gone", strconv.Itoa(l.until))
 	}
 	logPath := filepath.Join(l.dir, "lab.log")
 	log, err := os.OpenFile(logPath, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)

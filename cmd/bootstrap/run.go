@@ -256,7 +256,7 @@ func (c *command) newLab(o options, state stateFolder) *lab {
 		images = filepath.Join(c.workDir, images)
 	}
 	return &lab{
-		dir: dir, latency: o.LabLatency, images: images, client: newLabClient(dir),
+		dir: dir, latency: o.LabLatency, images: images, until: o.LabUntil, client: newLabClient(dir),
 		workDir: c.workDir, environment: c.environment,
 	}
 }

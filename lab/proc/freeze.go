@@ -3,6 +3,7 @@ package proc
 import (
 	"context"
 	"slices"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -10,9 +11,35 @@ import (
 // Freeze has the system run the process and its group no more until thaw is called (SIGSTOP): its sockets stay, and nobody answers
 // on them. It returns once the process stands still, or has ended.
 func (p *Process) Freeze() (thaw func()) {
+	p.still.Lock()
+	defer p.still.Unlock()
+	p.freezers++
 	p.signal(syscall.SIGSTOP)
 	awaitStop(p.PID())
-	return func() { p.signal(syscall.SIGCONT) }
+	return sync.OnceFunc(func() {
+		p.still.Lock()
+		defer p.still.Unlock()
+		if p.freezers--; p.freezers == 0 {
+			p.signal(syscall.SIGCONT)
+		}
+	})
+}
+
+// Freeze freezes every process, and lets none start, until thaw is called.
+func (s *Supervisor) Freeze() (thaw func()) {
+	s.mu.Lock()
+	thaws := make([]func(), len(s.running))
+	var all sync.WaitGroup
+	for i, p := range s.running {
+		all.Go(func() { thaws[i] = p.Freeze() })
+	}
+	all.Wait()
+	return sync.OnceFunc(func() {
+		for _, thaw := range thaws {
+			thaw()
+		}
+		s.mu.Unlock()
+	})
 }
 
 // Freeze freezes the present run; one that was started meanwhile is not frozen.

@@ -29,7 +29,13 @@ func TestFreeze(t *testing.T) {
 	if state := stateOf(p.PID()); state != "T" {
 		t.Errorf("frozen, it is in state %s", state)
 	}
+	other := p.Freeze()
 	thaw()
+	thaw()
+	if state := stateOf(p.PID()); state != "T" {
+		t.Errorf("one who froze it lets it go on, the other does not: state %s", state)
+	}
+	other()
 	await(t, "run", func() bool { return stateOf(p.PID()) != "T" })
 	p.Freeze()
 	began := time.Now()
@@ -41,6 +47,36 @@ func TestFreeze(t *testing.T) {
 	}
 	if exit, _ := p.Exit(); !strings.Contains(exit.Reason, "terminated") {
 		t.Errorf("it ended by %q, not as it was asked to", exit.Reason)
+	}
+}
+
+func TestFreezeAll(t *testing.T) {
+	s := New()
+	one, _ := start(t, s, "sleep")
+	two, _ := start(t, s, "sleep")
+	thaw := s.Freeze()
+	if a, b := stateOf(one.PID()), stateOf(two.PID()); a != b || a != "T" && a != "" {
+		t.Errorf("frozen, they are in states %s and %s", a, b)
+	}
+	started := make(chan *Process)
+	go func() {
+		p, err := s.Start(Spec{Name: "third", Path: self(t), Env: []string{roleVar + "=sleep"}})
+		if err != nil {
+			t.Error(err)
+		}
+		started <- p
+	}()
+	select {
+	case <-started:
+		t.Error("a process starts while all stand still")
+	case <-time.After(100 * time.Millisecond):
+	}
+	thaw()
+	if third := <-started; third != nil && stateOf(third.PID()) == "T" {
+		t.Error("a process that was started after the thaw stands still")
+	}
+	if err := s.StopAll(t.Context(), 0); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -79,6 +79,9 @@ type Process struct {
 	done    chan struct{}
 	exit    Exit // valid once done is closed
 
+	still    sync.Mutex // held to stop it or to let it go on
+	freezers int        // those who want it to stand still
+
 	mu     sync.Mutex // held to signal and to reap: an id that was reaped may belong to others
 	reaped bool
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/slipway-k8s/slipway/lab/standin"
@@ -68,6 +69,7 @@ func (w *World) handler() http.Handler {
 		return struct{}{}, w.ensureImage(r.PathValue("name"))
 	})
 	w.faults.serve(handle)
+	mux.HandleFunc("POST /v1/freeze", w.serveStill)
 	handle("POST /v1/down", func(r *http.Request) (any, error) {
 		defer w.endOnce.Do(func() { close(w.down) })
 		return struct{}{}, w.stop()
@@ -107,6 +109,22 @@ func reply(rw http.ResponseWriter, answer any, err error) {
 	_ = json.NewEncoder(rw).Encode(answer) // a caller that is gone needs no answer
 }
 
+// hetznerHandler is the simulated Hetzner API, and beside it who this lab is, for another one that needs its addresses.
+func (w *World) hetznerHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/", w.cloud.Handler())
+	mux.HandleFunc("GET /lab", func(rw http.ResponseWriter, _ *http.Request) {
+		reply(rw, Holder{Dir: w.cfg.Dir, PID: w.cfg.Network.PID()}, nil)
+	})
+	return mux
+}
+
+// Holder says which lab has an address.
+type Holder struct {
+	Dir string `json:"dir"`
+	PID int    `json:"pid"` // the process to signal
+}
+
 func (w *World) info() Info {
 	s := w.state.slot()
 	return Info{
@@ -119,8 +137,16 @@ func (w *World) info() Info {
 		ChartRepositories: w.chartRepositories(),
 		Versions:          w.offer.Versions,
 		ImageBuild:        w.imageBuild,
-		Notes:             w.offer.Notes,
+		Notes:             w.notes(),
 	}
+}
+
+// notes are what a person should know of the lab at present.
+func (w *World) notes() []string {
+	if short := shortage(len(w.processes.List())); short != "" {
+		return append(slices.Clone(w.offer.Notes), short)
+	}
+	return w.offer.Notes
 }
 
 func (w *World) proxyURL() string { return "http://" + w.state.slot().hetznerProxy() }

@@ -54,7 +54,7 @@ func (w *World) startCloud(ctx context.Context, api net.Listener) (err error) {
 	if err != nil {
 		return fmt.Errorf("serve the proxy to the simulated cloud: %w", err)
 	}
-	w.serve(ctx, api, w.cloud.Handler())
+	w.serve(ctx, api, w.hetznerHandler())
 	w.serve(ctx, proxy, handler)
 	return w.cloud.Resume(ctx)
 }

@@ -34,6 +34,19 @@ func lockFolder(ctx context.Context, path string, pid int) (unlock func() error,
 	return f.Close, nil
 }
 
+// holdPrograms keeps the folder of upstream programs from being removed as unused, until release is called or the process ends.
+func holdPrograms(bin string) (release func() error, err error) {
+	f, err := os.Open(bin)
+	if err != nil {
+		return nil, fmt.Errorf("the lab's programs: %w", err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_SH); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("the lab's programs: lock %s: %w", bin, err)
+	}
+	return f.Close, nil
+}
+
 // owned says whether a file belongs to us.
 func owned(info fs.FileInfo) bool {
 	s, ok := info.Sys().(*syscall.Stat_t)

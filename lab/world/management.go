@@ -24,6 +24,8 @@ import (
 type management struct {
 	world *World
 	spec  managementSpec
+	// beforePods returns when the cluster's Pods may start.
+	beforePods func(context.Context)
 
 	started chan struct{} // closed when start has ended, either way
 	err     error         // valid from then on, as the fields below
@@ -86,6 +88,7 @@ func (m *management) start(ctx context.Context) error {
 	if err := m.watchServices(ctx, services, admin); err != nil {
 		return err
 	}
+	m.beforePods(ctx)
 	if err := m.startKubelet(ctx, admin); err != nil {
 		return err
 	}

@@ -37,14 +37,14 @@ func newManagements(life context.Context, w *World) *managements {
 // resume brings back, in the background, every cluster that should be there.
 func (s *managements) resume() {
 	for _, spec := range s.world.state.management() {
-		s.begin(spec)
+		s.begin(spec, s.world.awaitServed)
 	}
 }
 
-// begin starts a cluster in the background.
-func (s *managements) begin(spec managementSpec) *management {
+// begin starts a cluster in the background; its Pods only after beforePods.
+func (s *managements) begin(spec managementSpec, beforePods func(context.Context)) *management {
 	ctx, end := context.WithCancel(s.life)
-	m := &management{world: s.world, spec: spec, started: make(chan struct{}), end: end}
+	m := &management{world: s.world, spec: spec, beforePods: beforePods, started: make(chan struct{}), end: end}
 	s.mu.Lock()
 	s.clusters[spec.Name] = m
 	s.mu.Unlock()
@@ -58,6 +58,9 @@ func (s *managements) begin(spec managementSpec) *management {
 	}()
 	return m
 }
+
+// atOnce has a cluster's Pods wait for nothing.
+func atOnce(context.Context) {}
 
 func (s *managements) find(name string) *management {
 	s.mu.Lock()
@@ -113,7 +116,7 @@ func (s *managements) ensureBegun(ctx context.Context, name string) (*management
 		if err := m.stop(ctx); err != nil {
 			return nil, err
 		}
-		return s.begin(m.spec), nil
+		return s.begin(m.spec, atOnce), nil
 	}
 	spec := managementSpec{Name: name}
 	err := s.world.state.update(func(d *stateData) error {
@@ -133,7 +136,7 @@ func (s *managements) ensureBegun(ctx context.Context, name string) (*management
 	if err := s.world.removeManagement(name); err != nil {
 		return nil, err
 	}
-	return s.begin(spec), nil
+	return s.begin(spec, atOnce), nil
 }
 
 // failed says whether the start has ended badly.

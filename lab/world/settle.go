@@ -14,7 +14,7 @@ const (
 	settlePoll     = 100 * time.Millisecond
 )
 
-// settle waits until the clusters that were there before are there again, so that whoever finds the lab up finds them up. After
+// settle waits until the clusters that were there before serve again, so that whoever finds the lab up finds them up. After
 // settleDeadline the lab goes on without, and says what is missing: a cluster that cannot come back is no reason for none.
 func (w *World) settle(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, settleDeadline)
@@ -35,6 +35,25 @@ func (w *World) settle(ctx context.Context) {
 	}
 }
 
+// servedDeadline bounds how long Pods that come back wait for the clusters that they may look after.
+const servedDeadline = 20 * time.Second
+
+// awaitServed waits until the clusters that the servers form are served again. Cluster API tries to connect to a cluster as it starts,
+// and in vain tries again only after 30 seconds.
+func (w *World) awaitServed(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, servedDeadline)
+	defer cancel()
+	ticker := time.NewTicker(settlePoll)
+	defer ticker.Stop()
+	for unsettledServer(w.talos.Status()) != "" {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
 // unsettled names something that is still coming back; empty: nothing.
 func (w *World) unsettled() string {
 	for _, m := range w.managements.list() {
@@ -44,22 +63,22 @@ func (w *World) unsettled() string {
 			return "management cluster " + m.name()
 		}
 	}
-	for _, t := range w.talos.Status() {
-		if returning(t) {
+	return unsettledServer(w.talos.Status())
+}
+
+// unsettledServer names a server that still boots, or one of a cluster of which no kube-apiserver is back: one of them serves it, and
+// the others follow, one after the other.
+func unsettledServer(servers []talos.Status) string {
+	served := map[string]bool{}
+	for _, t := range servers {
+		if t.Endpoint != "" {
+			served[t.Cluster] = true
+		}
+	}
+	for _, t := range servers {
+		if t.Phase == talos.PhaseBooting || t.Phase == talos.PhaseRunning && t.EtcdData && !served[t.Cluster] {
 			return fmt.Sprintf("server %s (%s, etcd %s)", t.Name, t.Phase, t.Etcd)
 		}
 	}
 	return ""
-}
-
-// returning says whether a server that was switched on is on its way to what it was before.
-func returning(t talos.Status) bool {
-	switch t.Phase {
-	case talos.PhaseBooting:
-		return true
-	case talos.PhaseRunning:
-		return t.EtcdData && t.Endpoint == ""
-	default:
-		return false
-	}
 }

@@ -21,6 +21,7 @@ type Status struct {
 	LoadBalancers []cloud.LoadBalancer `json:"loadBalancers"`
 	Listeners     []string             `json:"listeners"` // addresses on the host's loopback
 	Isolation     string               `json:"isolation"`
+	Faults        []InForce            `json:"faults"` // that were asked for, by number
 	Notes         []string             `json:"notes"`
 }
 
@@ -68,7 +69,8 @@ func (w *World) status() Status {
 		LoadBalancers: w.cloud.LoadBalancers(),
 		Listeners:     w.cfg.Network.Listeners(),
 		Isolation:     w.cfg.Network.Isolation(),
-		Notes:         w.offer.Notes,
+		Faults:        w.faults.list(),
+		Notes:         w.notes(),
 	}
 	for _, m := range w.managements.list() {
 		s.Clusters = append(s.Clusters, m.status())

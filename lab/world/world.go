@@ -67,6 +67,7 @@ type World struct {
 	programInfo []programInfo // of the upstream programs
 
 	stopOnce sync.Once
+	stopping chan struct{} // closed when it begins to
 	stopErr  error
 	endOnce  sync.Once
 	down     chan struct{} // closed when a command has ended the lab
@@ -90,11 +91,16 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	}
 	defer func() { err = errors.Join(err, unlock()) }()
 
+	release, err := holdPrograms(cfg.Bin)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, release()) }()
 	programs, err := readPrograms(cfg.Bin)
 	if err != nil {
 		return err
 	}
-	w := &World{cfg: cfg, started: time.Now(), processes: proc.New(), registry: kubelet.NewRegistry(), outages: egress.NewOutages(), programInfo: programs, down: make(chan struct{})}
+	w := &World{cfg: cfg, started: time.Now(), processes: proc.New(), registry: kubelet.NewRegistry(), outages: egress.NewOutages(), programInfo: programs, stopping: make(chan struct{}), down: make(chan struct{})}
 	w.faults = newFaults(w)
 	w.programs = append(append(w.programs, cfg.Images...), kubelet.DefaultPrograms()...)
 	// Whatever happens below, no process outlives the lab.
@@ -150,6 +156,9 @@ func (w *World) run(ctx context.Context) (err error) {
 	serving.Go(func() { _ = server.Serve(control) }) // ends by Close
 	defer serving.Wait()
 	defer server.Close()
+	if short := shortage(len(w.processes.List())); short != "" {
+		w.cfg.Log.Warn(short)
+	}
 	w.cfg.Log.Info("the lab is up", "dir", w.cfg.Dir, "slot", int(taken), "isolation", w.cfg.Network.Isolation())
 
 	select {
@@ -164,7 +173,10 @@ func (w *World) run(ctx context.Context) (err error) {
 
 // stop ends everything that the lab runs, in order as far as stopDeadline allows, once.
 func (w *World) stop() error {
-	w.stopOnce.Do(func() { w.stopErr = w.stopParts() })
+	w.stopOnce.Do(func() {
+		close(w.stopping)
+		w.stopErr = w.stopParts()
+	})
 	return w.stopErr
 }
 

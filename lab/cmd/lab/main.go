@@ -1,6 +1,6 @@
 // Command lab runs the simulated world that Slipway rehearses in, and the stand-ins that run in it as Pods.
 //
-//	lab serve --dir D --bin B    run the lab in the foreground until it is told to end
+//	lab serve --dir D --bin B    run the lab in the foreground until it is told to end, or a process has ended (--until-gone PID)
 //	lab status --dir D           say what runs, and how much of it is real
 //	lab down --dir D             end everything that the lab started
 package main

@@ -60,9 +60,10 @@ type daemon struct {
 	dir string
 }
 
-func serveLab(t *testing.T, dir string) *daemon {
+func serveLab(t *testing.T, dir string, flags ...string) *daemon {
 	t.Helper()
-	d := &daemon{Client: world.NewClient(dir), dir: dir, cmd: command(t, "serve", "--dir", dir, "--bin", planetest.Bin(t))}
+	args := append([]string{"serve", "--dir", dir, "--bin", planetest.Bin(t)}, flags...)
+	d := &daemon{Client: world.NewClient(dir), dir: dir, cmd: command(t, args...)}
 	var log bytes.Buffer
 	d.cmd.Stdout, d.cmd.Stderr = &log, &log
 	if err := d.cmd.Start(); err != nil {
@@ -179,12 +180,46 @@ func TestLab(t *testing.T) {
 
 func TestUsage(t *testing.T) {
 	for _, args := range [][]string{{}, {"sing"}, {"serve"}, {"serve", "--dir", "x"}, {"serve", "--dir", "x", "--bin", "y", "--latency", "slow"},
-		{"serve", "--dir", "x", "--bin", "y", "z"}, {"status"}, {"status", "--dir", "x", "--output", "xml"}, {"down"}} {
+		{"serve", "--dir", "x", "--bin", "y", "z"}, {"serve", "--dir", "x", "--bin", "y", "--until-gone", "-1"}, {"status"}, {"status", "--dir", "x", "--output", "xml"}, {"down"}} {
 		out, err := command(t, args...).CombinedOutput()
 		var exit *exec.ExitError
 		if !errors.As(err, &exit) || exit.ExitCode() != exitUsage || !bytes.HasPrefix(out, []byte("lab: ")) {
 			t.Errorf("%v: %v, %s", args, err, out)
 		}
+	}
+}
+
+// TestEndsWithAProcess has a lab that serves a process end with it, however that ends.
+func TestEndsWithAProcess(t *testing.T) {
+	served := exec.Command("sleep", "600")
+	if err := served.Start(); err != nil {
+		t.Fatal(err)
+	}
+	d := serveLab(t, filepath.Join(t.TempDir(), "lab"), "--until-gone", strconv.Itoa(served.Process.Pid))
+	info, err := d.Info(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := served.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = served.Wait()
+	ended := make(chan error, 1)
+	go func() { ended <- d.cmd.Wait() }()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Errorf("it ends with %v", err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("it outlives the process that it serves")
+	}
+	if _, err := net.DialTimeout("tcp", strings.TrimSuffix(strings.TrimPrefix(info.HetznerEndpoint, "http://"), "/v1"), time.Second); err == nil {
+		t.Error("it leaves a port behind")
+	}
+	out, err := command(t, "serve", "--dir", d.dir, "--bin", planetest.Bin(t), "--until-gone", strconv.Itoa(served.Process.Pid)).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "watch process") {
+		t.Errorf("of a process that has ended: %v, %s", err, out)
 	}
 }
 

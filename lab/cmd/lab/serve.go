@@ -14,14 +14,29 @@ import (
 
 	"github.com/slipway-k8s/slipway/lab/kubelet"
 	"github.com/slipway-k8s/slipway/lab/netns"
+	"github.com/slipway-k8s/slipway/lab/proc"
 	"github.com/slipway-k8s/slipway/lab/world"
 )
 
 // serve runs the lab in the foreground.
 func serve(ctx context.Context, args []string) error {
-	cfg, err := parseServe(args)
+	cfg, untilGone, err := parseServe(args)
 	if err != nil {
 		return usageError{err}
+	}
+	// Inside the lab's namespaces the host's process ids mean nothing: the one outside passes the end on.
+	if untilGone != 0 && !netns.Inside() {
+		gone, err := proc.Gone(untilGone)
+		if err != nil {
+			return fmt.Errorf("--until-gone: %w", err)
+		}
+		live, end := context.WithCancel(ctx)
+		defer end()
+		ctx = live
+		go func() {
+			<-gone
+			end()
+		}()
 	}
 	// etcd's client tells on this logger of every connection that it gives up; those who use it report what matters.
 	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, os.Stderr))
@@ -31,38 +46,41 @@ func serve(ctx context.Context, args []string) error {
 	})
 }
 
-func parseServe(args []string) (world.Config, error) {
+func parseServe(args []string) (cfg world.Config, untilGone int, err error) {
 	flags := newFlags("serve")
 	dir := flags.String("dir", "", "folder of the lab (required)")
 	bin := flags.String("bin", "", "folder of the upstream programs (required)")
 	latency := flags.String("latency", string(world.FastLatency), "how long simulated things take: fast or real")
 	images := flags.String("images", "", "YAML file: programs that run for images")
+	flags.IntVar(&untilGone, "until-gone", 0, "end when the process with this id has ended")
 	if err := parse(flags, args); err != nil {
-		return world.Config{}, err
+		return cfg, 0, err
 	}
 	if *dir == "" || *bin == "" {
-		return world.Config{}, errors.New("serve: --dir and --bin are required")
+		return cfg, 0, errors.New("serve: --dir and --bin are required")
 	}
-	cfg := world.Config{Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
-	var err error
+	if untilGone < 0 {
+		return cfg, 0, fmt.Errorf("serve: --until-gone %d is no process id", untilGone)
+	}
+	cfg.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	if cfg.Dir, err = filepath.Abs(*dir); err != nil {
-		return cfg, err
+		return cfg, 0, err
 	}
 	if cfg.Bin, err = filepath.Abs(*bin); err != nil {
-		return cfg, err
+		return cfg, 0, err
 	}
 	if cfg.Lab, err = os.Executable(); err != nil {
-		return cfg, err
+		return cfg, 0, err
 	}
 	if cfg.Latency, err = world.ParseLatency(*latency); err != nil {
-		return cfg, fmt.Errorf("serve: %w", err)
+		return cfg, 0, fmt.Errorf("serve: %w", err)
 	}
 	if *images != "" {
 		if cfg.Images, err = kubelet.LoadPrograms(*images); err != nil {
-			return cfg, err
+			return cfg, 0, err
 		}
 	}
-	return cfg, nil
+	return cfg, untilGone, nil
 }
 
 func newFlags(command string) *flag.FlagSet {

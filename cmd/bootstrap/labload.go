@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/slipway-k8s/slipway/flow"
+)
+
+// labLoad makes a state folder of one that lab save made, and starts the lab on
+// it.
+func (c *command) labLoad(ctx context.Context, a arguments) error {
+	cfg, err := loadConfig(a, c.environment)
+	if err != nil {
+		return err
+	}
+	state := newStateFolder(a.Options, cfg.ClusterName, c.workDir)
+	from := c.absolute(a.Targets[2])
+	about, err := readSaved(from)
+	if err != nil {
+		return err
+	}
+	if about.Cluster != cfg.ClusterName {
+		return usagef("%s holds the cluster %s, not %s: add CLUSTER_NAME=%s", from, about.Cluster, cfg.ClusterName, about.Cluster)
+	}
+	l := c.newLab(a.Options, state)
+	if err := l.makeRoom(ctx, state, a.Options.Yes); err != nil {
+		return err
+	}
+	if err := checkAddress(ctx, about.Endpoint); err != nil {
+		return err
+	}
+	return c.labTask(a.Options, func(say flow.Say) error {
+		began := time.Now()
+		sum, err := loadState(ctx, state, from)
+		if err != nil {
+			return fmt.Errorf("load the lab: %w", err)
+		}
+		say("loaded %s: %d files, %d MB in %s", from, sum.files, sum.bytes>>20, time.Since(began).Round(time.Millisecond))
+		_, err = l.up(ctx, say)
+		return err
+	})
+}
+
+func readSaved(dir string) (saved, error) {
+	var about saved
+	data, err := os.ReadFile(filepath.Join(dir, savedFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return about, usagef("%s holds no lab that lab save has saved", dir)
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &about)
+	}
+	if err != nil {
+		return about, usagef("read %s: %w", filepath.Join(dir, savedFile), err)
+	}
+	if about.Version != savedVersion {
+		return about, usagef("%s was saved by another version of this command (form %d, this one reads %d)", dir, about.Version, savedVersion)
+	}
+	return about, nil
+}
+
+// makeRoom refuses a state folder that is in use, or that nobody gave up: what
+// a rehearsal left makes room with --yes, anything else never.
+func (l *lab) makeRoom(ctx context.Context, state stateFolder, yes bool) error {
+	entries, err := os.ReadDir(string(state))
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(entries) == 0 {
+		return nil
+	}
+	if err != nil {
+		return usagef("load the lab: %w", err)
+	}
+	world, err := state.world()
+	if err != nil {
+		return fmt.Errorf("read the state folder: %w", err)
+	}
+	switch {
+	case world == worldHetzner:
+		return usagef("%s holds the state of a real cluster: load the lab into another folder (--state-dir)", state)
+	case world != worldLab && !exists(filepath.Join(l.dir, "state.json")):
+		return usagef("%s is not empty, and no rehearsal's state folder: load the lab into another folder (--state-dir)", state)
+	}
+	if _, err := l.answering(ctx); !errors.Is(err, errLabDown) {
+		return usagef("a lab is up in %s: end it with lab down, or load into another folder (--state-dir)", state)
+	}
+	if !yes {
+		return usagef("%s is not empty: --yes has the loaded lab take the place of what is there", state)
+	}
+	return nil
+}
+
+// checkAddress refuses where another lab has the addresses that the saved one
+// needs: its certificates and kubeconfigs name them.
+func checkAddress(ctx context.Context, endpoint string) error {
+	ctx, cancel := context.WithTimeout(ctx, labAnswerWithin)
+	defer cancel()
+	u, err := url.Parse(endpoint)
+	if err != nil {
+		return usagef("the saved lab's address %q: %w", endpoint, err)
+	}
+	u.Path = "/lab"
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return err
+	}
+	reply, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
+	if err != nil {
+		return nil // nobody is there, or who is will be found when the lab wants to listen
+	}
+	defer reply.Body.Close()
+	var holder struct {
+		Dir string
+		PID int
+	}
+	if err := json.NewDecoder(reply.Body).Decode(&holder); err != nil || holder.Dir == "" {
+		return fmt.Errorf("the saved lab needs the address %s, where another program listens", u.Host)
+	}
+	return fmt.Errorf("the saved lab needs the address %s, which the lab in %s has (process %d): one lab at a time can be up there; end that one with lab down --state-dir %s",
+		u.Host, holder.Dir, holder.PID, filepath.Dir(holder.Dir))
+}
+
+// loadState puts a copy of a saved folder in the place of the state folder.
+func loadState(ctx context.Context, state stateFolder, from string) (copied, error) {
+	parent, name := filepath.Split(string(state))
+	if err := os.MkdirAll(parent, 0o700); err != nil {
+		return copied{}, err
+	}
+	unfinished, err := os.MkdirTemp(parent, name+".unfinished-")
+	if err != nil {
+		return copied{}, err
+	}
+	defer os.RemoveAll(unfinished) // renamed by then, if all went well
+	sum, err := copyTree(ctx, unfinished, from, savedPart)
+	if err != nil {
+		return sum, err
+	}
+	if err := os.RemoveAll(string(state)); err != nil {
+		return sum, fmt.Errorf("make room: %w", err)
+	}
+	return sum, os.Rename(unfinished, string(state))
+}
