@@ -1,0 +1,137 @@
+package steps
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/transport"
+	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/cluster"
+
+	"github.com/slipway-k8s/slipway/internal/effect"
+	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+)
+
+// notes are what a recorder wrote down.
+type notes struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (n *notes) Write(p []byte) (int, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.text.Write(p)
+}
+
+// keys are the calls, by their names.
+func (n *notes) keys(t *testing.T) []string {
+	t.Helper()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	lines, err := effect.Read(bytes.NewReader(n.text.Bytes()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var keys []string
+	for _, l := range lines {
+		if l.Phase == effect.Leaves {
+			keys = append(keys, l.Key())
+		}
+	}
+	return keys
+}
+
+func newNotes(t *testing.T) (*notes, Tools) {
+	t.Helper()
+	n := &notes{}
+	return n, Tools{Files: FilesIn(t.TempDir()), Effects: effect.New(effect.Options{Lines: n})}.withDefaults()
+}
+
+// The cluster is told by what it is, not by the file or the step that a client is made for: also when it manages itself.
+func TestWhichClusterAClientChanges(t *testing.T) {
+	kubeconfig := func(authority string) []byte {
+		return []byte(`{"apiVersion":"v1","kind":"Config","current-context":"a","contexts":[{"name":"a","context":{"cluster":"a","user":"a"}}],"users":[{"name":"a","user":{}}],
+			"clusters":[{"name":"a","cluster":{"server":"https://127.0.0.1:6443","certificate-authority-data":"` + authority + `"}}]}`)
+	}
+	management, workload := kubeconfig("bWFuYWdlbWVudA=="), kubeconfig("d29ya2xvYWQ=")
+	_, tools := newNotes(t)
+	write := func(file string, data []byte) {
+		t.Helper()
+		if err := tools.Files.Write(file, data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func(when string, data []byte, want effect.World) {
+		t.Helper()
+		if got := tools.world(data); got != want {
+			t.Errorf("%s: %s, not %s", when, got, want)
+		}
+	}
+	write(managementFile, management)
+	check("the management cluster, before there is another", management, effect.Management)
+	check("the cluster, by its Secret, before it has a file", workload, effect.Workload)
+	write(kubeconfigFile, workload)
+	check("the management cluster", management, effect.Management)
+	check("the cluster", workload, effect.Workload)
+	check("the cluster, with a fresh certificate of the client's", bytes.Replace(workload, []byte(`"user":{}`), []byte(`"user":{"token":"x"}`), 1), effect.Workload)
+	write(managementFile, workload)
+	check("the cluster, which manages itself", workload, effect.Workload)
+	if err := tools.Files.Remove(managementFile); err != nil {
+		t.Fatal(err)
+	}
+	check("the cluster, when its management cluster is gone", workload, effect.Workload)
+}
+
+// clusterctl makes its own clients: they are seen, too.
+func TestClusterctlsClientsAreRecorded(t *testing.T) {
+	n, tools := newNotes(t)
+	server := kubetest.New("management")
+	defer server.Close()
+	defer server.CloseClientConnections()
+	if err := tools.Files.Write(managementFile, server.Kubeconfig()); err != nil {
+		t.Fatal(err)
+	}
+	kubeconfig := cluster.Kubeconfig{Path: tools.Files.Path(managementFile)}
+	var wrap transport.WrapperFunc = tools.recorded(server.Kubeconfig())
+	client, err := recordedProxy{cluster.NewProxy(kubeconfig), wrap}.NewClient(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: "moved-x7f2k"}, StringData: map[string]string{"a": "planted"}}
+	_ = client.Create(t.Context(), secret) // the fake makes nothing by POST; what counts is what was asked of it
+	if keys := n.keys(t); !slices.Contains(keys, "management create secrets/default/moved-*#1") {
+		t.Errorf("recorded %q", keys)
+	}
+	if strings.Contains(n.text.String(), "planted") {
+		t.Error("a secret is in the lines")
+	}
+}
+
+// Files are written down when they change, and only then.
+func TestFilesAreRecorded(t *testing.T) {
+	n, tools := newNotes(t)
+	folder := tools.Files.Folder("pivot")
+	for _, do := range []func() error{
+		func() error { return tools.Files.Write("kubeconfig", []byte("a")) },
+		func() error { return tools.Files.Write("kubeconfig", []byte("a")) }, // it is so already
+		func() error { return tools.Files.Write("kubeconfig", []byte("b")) },
+		func() error { return folder.Write("machine_x7f2k.json", nil) },
+		func() error { return folder.Remove("nothing") },
+		func() error { return folder.Remove("machine_x7f2k.json") },
+		func() error { return folder.RemoveFolder() },
+		func() error { return folder.RemoveFolder() },
+	} {
+		if err := do(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []string{"file write kubeconfig#1", "file write kubeconfig#2", "file write pivot/machine_*.json#1", "file remove pivot/machine_*.json#1", "file remove pivot#1"}
+	if keys := n.keys(t); !slices.Equal(keys, want) {
+		t.Errorf("recorded %q", keys)
+	}
+}
