@@ -5,7 +5,7 @@ GO ?= go
 FLAGS ?=
 
 # The variables given on make's command line, but for make's own, quoted for the shell.
-given := $(foreach v,$(filter-out FLAGS GO SHELL MACHINE FAULT FOLDER SEED,$(.VARIABLES)),$(if $(findstring command,$(origin $(v))),$(v)))
+given := $(foreach v,$(filter-out FLAGS GO SHELL MACHINE FAULT FOLDER SEED FILE,$(.VARIABLES)),$(if $(findstring command,$(origin $(v))),$(v)))
 slipway = $(GO) run ./cmd/bootstrap $(FLAGS) $(foreach v,$(given),'$(v)=$(subst ','\'',$($(v)))')
 
 .DEFAULT_GOAL := help
@@ -53,6 +53,13 @@ clean:           ; $(slipway) clean
 destroy:         ; $(slipway) destroy
 leftovers:       ; $(slipway) leftovers
 replace-machine: ; $(slipway) replace-machine $(MACHINE)
+
+# make backup BACKUP_TO=s3://bucket/prefix; make backup-verify FILE=backups/k8s-20260102T150405Z.slipway
+.PHONY: backup backup-list backup-verify backup-cronjob
+backup:          ; $(slipway) backup
+backup-list:     ; $(slipway) backup list
+backup-verify:   ; $(slipway) backup verify $(FILE)
+backup-cronjob:  ; @$(slipway) backup cronjob
 
 # make lab-save FOLDER=before-cilium; make lab-fault FAULT='management-away for=30s'
 .PHONY: lab-up lab-status lab-down lab-save lab-load lab-fault lab-faults

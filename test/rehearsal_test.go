@@ -48,6 +48,7 @@ func TestRehearsal(t *testing.T) {
 	part("three nodes of the configured version", nodesAreReady)
 	part("three etcd members through the load balancer", etcdMembers)
 	part("run again, nothing changes", runAgain)
+	part("a backup while it is in use", func(t *testing.T, c *command) { backsUp(t, c, false) })
 	part("two at once", twoAtOnce)
 	part("the same cluster from another state folder", anotherStateFolder)
 	part("what only the cloud knows", onlyTheCloudKnows)

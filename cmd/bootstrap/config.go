@@ -46,7 +46,7 @@ func loadConfig(a arguments, environment map[string]string) (configuration, erro
 		}
 	}
 	for _, value := range a.Values {
-		set(value.Variable, value.Value, "argument "+value.Variable.Name+"="+value.Value)
+		set(value.Variable, value.Value, "argument "+value.place())
 	}
 	if len(problems) > 0 {
 		return configuration{}, &usageError{errors.Join(problems...)}
@@ -55,6 +55,15 @@ func loadConfig(a arguments, environment map[string]string) (configuration, erro
 		return configuration{}, err
 	}
 	return c, nil
+}
+
+// place is the assignment as it was written, but for a secret key of age in a
+// place for public ones.
+func (a assignment) place() string {
+	if strings.Contains(a.Value, "AGE-SECRET-KEY-") {
+		return a.Variable.Name + "=…"
+	}
+	return a.Variable.Name + "=" + a.Value
 }
 
 // check validates the configuration and says where each wrong value was written.

@@ -283,6 +283,11 @@ func TestCutOff(t *testing.T) {
 			t.Errorf("%s: nearly whole: %v", name, err)
 		}
 	}
+	// Nor is it taken with something behind its end.
+	file := write(t, backup.Seal{Recipients: []age.Recipient{key.Recipient()}}, snapshot(t, 4096))
+	if _, _, err := read(append(file, 0), key); err == nil {
+		t.Error("one byte too many: taken")
+	}
 }
 
 // TestWrongKey wants every wrong key refused, in words that say so.
