@@ -30,7 +30,7 @@ func everyEffectIsWritten(t *testing.T, c *command) {
 	}
 	seen := map[string]int{}
 	for _, line := range jsonLines[requestLine](t, filepath.Join(c.state, "lab", "hetzner-requests.jsonl")) {
-		if line.Write && commandsOwn(line.Actor) {
+		if line.Write && ours(line.Actor) {
 			seen[line.name()]++
 		}
 	}
@@ -44,7 +44,7 @@ func everyEffectIsWritten(t *testing.T, c *command) {
 			world = effect.Management
 		}
 		for _, line := range jsonLines[auditLine](t, log) {
-			if line.changes() && commandsOwn(line.UserAgent) {
+			if line.changes() && ours(line.UserAgent) {
 				seen[string(world)+" "+line.Verb+" "+line.object()]++
 			}
 		}
@@ -91,9 +91,6 @@ func effects(t *testing.T, c *command) []effect.Line {
 	}
 	return calls
 }
-
-// commandsOwn tells the command's requests from those of the lab's parts that are named after it.
-func commandsOwn(agent string) bool { return ours(agent) && !strings.HasPrefix(agent, "slipway-lab") }
 
 func merged(a, b map[string]int) map[string]int {
 	all := maps.Clone(a)
