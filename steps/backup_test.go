@@ -174,6 +174,7 @@ func TestHolder(t *testing.T) {
 
 // talosAt answers by address, and counts who was asked for a snapshot.
 type talosAt struct {
+	healthyTalos
 	sick     map[string]error // of Ask
 	streams  map[string]func(ctx context.Context) (io.ReadCloser, error)
 	snapshot []string

@@ -276,5 +276,8 @@ func (o *Operations) forget() error {
 			return err
 		}
 	}
+	if err := RestoreFiles(o.b.tools.Files).RemoveFolder(); err != nil {
+		return err
+	}
 	return ForgetPivot(o.b.tools.Files)
 }

@@ -8,6 +8,7 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"math/big"
@@ -253,6 +254,20 @@ func (healthyTalos) EtcdMembers(context.Context, string) ([]talos.EtcdMember, er
 func (healthyTalos) EtcdSnapshot(context.Context, string) (io.ReadCloser, error) {
 	return io.NopCloser(strings.NewReader("snapshot")), nil
 }
+
+func (h healthyTalos) EtcdMembersBy(ctx context.Context, r talos.Route) ([]talos.EtcdMember, error) {
+	return h.EtcdMembers(ctx, r.Endpoint)
+}
+
+func (healthyTalos) HasEtcdData(context.Context, talos.Route) (bool, error) { return true, nil }
+
+func (healthyTalos) SnapshotSize(context.Context, talos.Route) (int64, error) { return 0, nil }
+
+func (healthyTalos) UploadSnapshot(context.Context, talos.Route, io.Reader) error {
+	return errors.New("an etcd that is healthy is not recovered")
+}
+
+func (healthyTalos) BootstrapRecovered(context.Context, talos.Route) error { return talos.ErrEtcdData }
 
 // fakeProvider gives out one management cluster.
 type fakeProvider struct {

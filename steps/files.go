@@ -71,6 +71,19 @@ func (f Files) RemoveFolder() error {
 	return f.change("remove", "", func() error { return os.RemoveAll(f.dir) })
 }
 
+// Move gives a file, or a folder, in the folder another place in it, in one piece. One that is not there is no error.
+func (f Files) Move(name, to string) error {
+	if _, err := os.Lstat(f.Path(name)); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return f.change("move", name, func() error {
+		if err := os.MkdirAll(filepath.Dir(f.Path(to)), 0o700); err != nil {
+			return err
+		}
+		return os.Rename(f.Path(name), f.Path(to))
+	})
+}
+
 // change makes a change that a recorder may want to know of. It is no work of a context: it is done in a moment, and
 // cancelled by nobody.
 func (f Files) change(verb, name string, do func() error) error {

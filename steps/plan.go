@@ -56,9 +56,7 @@ func New(cfg Config, tools Tools) (*Plan, error) {
 	}
 	g := flow.New("slipway")
 	p := &Plan{Graph: g, b: b}
-	trying := flow.Wait{For: "a download that fails to succeed", Within: retryFor}
-	controlPlane := flow.Wait{For: "the control plane (CONTROL_PLANE_TIMEOUT)", Within: cfg.ControlPlaneTimeout.D()}
-	nodes := flow.Wait{For: "the nodes (NODES_TIMEOUT)", Within: cfg.NodesTimeout.D()}
+	controlPlane, nodes := cfg.waitControlPlane(), cfg.waitNodes()
 
 	p.Preflight = flow.Add(g, "preflight", b.checkOffer).
 		Doc("the token is good; location, server type and load balancer type exist and go together").
@@ -79,7 +77,7 @@ func New(cfg Config, tools Tools) (*Plan, error) {
 	p.Providers = flow.Add1(g, "capi-init", b.initProviders, p.Management).
 		Doc("Cluster API and its providers for Hetzner and Talos are installed and serve").
 		Spec(made.providers).Verify(b.providersStand).Deadline(2*cfg.ProvidersTimeout.D()+overhead).
-		Waits(trying, flow.Wait{For: "the providers to serve (PROVIDERS_TIMEOUT)", Within: cfg.ProvidersTimeout.D()})
+		Waits(waitDownload, cfg.waitProviders())
 
 	p.Secret = flow.Add1(g, "secret", b.ensureTokenSecret, p.Management).
 		Doc("the Hetzner token for Cluster API, in the management cluster").
@@ -104,7 +102,7 @@ func New(cfg Config, tools Tools) (*Plan, error) {
 		Verify(b.talosconfigStands).Deadline(cfg.ControlPlaneTimeout.D() + overhead).Waits(controlPlane)
 
 	releaseDeadline := 2*cfg.ReleaseTimeout.D() + overhead
-	releaseWaits := []flow.Wait{trying,
+	releaseWaits := []flow.Wait{waitDownload,
 		{For: "the kinds of the chart, or somebody else's helm (RELEASE_TIMEOUT)", Within: cfg.ReleaseTimeout.D()},
 		{For: "the workloads (RELEASE_TIMEOUT)", Within: cfg.ReleaseTimeout.D()}}
 
@@ -127,10 +125,8 @@ func New(cfg Config, tools Tools) (*Plan, error) {
 	// From here on no step takes an output from before the pivot: where the journal is lost, it is not made again.
 	p.Pivot = flow.Add(g, "pivot", b.pivot).After(p.Nodes, p.Talosconfig).Seal().Underway(b.pivotUnderway).
 		Doc("the cluster manages itself; a point of no return").
-		Verify(b.pivotStands).Deadline(2*cfg.ProvidersTimeout.D()+2*cfg.NodesTimeout.D()+overhead).
-		Waits(flow.Wait{For: "both clusters to tell what they hold, twice", Within: 2 * lookingWithin}, trying, nodes,
-			flow.Wait{For: "the providers to serve (PROVIDERS_TIMEOUT)", Within: cfg.ProvidersTimeout.D()},
-			flow.Wait{For: "the cluster's own controllers (NODES_TIMEOUT)", Within: cfg.NodesTimeout.D()})
+		Verify(b.pivotStands).Deadline(2*cfg.ProvidersTimeout.D() + 2*cfg.NodesTimeout.D() + overhead).
+		Waits(cfg.waitPivot()...)
 
 	p.Access = flow.Add(g, "access", b.refreshAccess).After(p.Pivot).
 		Doc("kubeconfig, talosconfig and the list of nodes are today's, from the cluster itself").

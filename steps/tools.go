@@ -62,11 +62,16 @@ type Clusterctl interface {
 	Move(context.Context, clusterctl.MoveOptions) error
 }
 
-// TalosClient asks Talos nodes.
+// TalosClient asks Talos nodes, and has one of them restore etcd.
 type TalosClient interface {
 	Ask(ctx context.Context, address string) (talos.Node, error)
 	EtcdMembers(ctx context.Context, address string) ([]talos.EtcdMember, error)
 	EtcdSnapshot(ctx context.Context, address string) (io.ReadCloser, error)
+	EtcdMembersBy(context.Context, talos.Route) ([]talos.EtcdMember, error)
+	HasEtcdData(context.Context, talos.Route) (bool, error)
+	SnapshotSize(context.Context, talos.Route) (bytes int64, err error)
+	UploadSnapshot(ctx context.Context, to talos.Route, snapshot io.Reader) error
+	BootstrapRecovered(context.Context, talos.Route) error
 }
 
 func (t Tools) withDefaults() Tools {

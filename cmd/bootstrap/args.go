@@ -20,6 +20,8 @@ type arguments struct {
 	Targets []string     // as they were written, in their order
 	Values  []assignment // KEY=VALUE, in their order
 	Options options
+
+	base []byte // a configuration to begin with in place of the defaults: a backup's
 }
 
 // assignment is one KEY=VALUE.
@@ -49,7 +51,7 @@ type options struct {
 	Keep       int           // of backup: how many stay; 0: BACKUP_KEEP
 	Every      time.Duration // of backup: again and again; 0: once
 	Plain      bool          // of backup: unencrypted
-	Identity   string        // of backup: file with the keys; empty: BACKUP_IDENTITY_FILE
+	Identity   string        // of backup and restore: file with the keys; empty: BACKUP_IDENTITY_FILE
 	Check      bool          // of lab build: tell whether it is built, build nothing
 	SkipDoctor bool          // run without the doctor's look
 	Help       bool
@@ -89,7 +91,7 @@ func flags(o *options) *flag.FlagSet {
 	set.IntVar(&o.Keep, "keep", 0, "with backup: keep the newest `N` of this cluster there, in place of BACKUP_KEEP")
 	set.DurationVar(&o.Every, "every", 0, "with backup: go on, with a backup every `6h`")
 	set.BoolVar(&o.Plain, "unencrypted", false, "with backup: for everybody to read, with all keys of the cluster in it")
-	set.StringVar(&o.Identity, "identity", "", "with backup verify: open it with the keys in `FILE`, in place of BACKUP_IDENTITY_FILE")
+	set.StringVar(&o.Identity, "identity", "", "with backup verify and restore: open it with the keys in `FILE`, in place of BACKUP_IDENTITY_FILE")
 	set.BoolVar(&o.Check, "check", false, "with lab build: tell whether the lab's programs are built, build nothing")
 	set.BoolVar(&o.SkipDoctor, "skip-doctor", false, "do not have the doctor look before a run that makes what costs money")
 	set.BoolVar(&o.Help, "help", false, "print this")

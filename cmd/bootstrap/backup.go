@@ -211,13 +211,19 @@ func verifyIn(scratch string, archive *backup.Archive) (v verified, err error) {
 	n := &v.Counts
 	n.Objects, n.Secrets, n.Files = len(contents.Objects), len(contents.Secrets), len(contents.Files)
 	n.Releases, n.Resources = len(contents.Releases), len(contents.Inventory.Resources)
-	switch h := v.Header; {
-	case v.Etcd.UID != h.UID:
-		return verified{}, fmt.Errorf("the etcd in it is of another cluster: its namespace kube-system has UID %q, the backup says %q", v.Etcd.UID, h.UID)
-	case v.Etcd.Revision < h.Etcd.Revision:
-		return verified{}, fmt.Errorf("the etcd in it is older than the backup: revision %d, and it was at %d when the backup began", v.Etcd.Revision, h.Etcd.Revision)
+	return v, sameEtcd(v.Header, v.Etcd)
+}
+
+// sameEtcd refuses an etcd that is not the one of which its backup's header
+// speaks.
+func sameEtcd(h backup.Header, is etcd.Content) error {
+	switch {
+	case is.UID != h.UID:
+		return fmt.Errorf("the etcd in it is of another cluster: its namespace kube-system has UID %q, the backup says %q", is.UID, h.UID)
+	case is.Revision < h.Etcd.Revision:
+		return fmt.Errorf("the etcd in it is older than the backup: revision %d, and it was at %d when the backup began", is.Revision, h.Etcd.Revision)
 	}
-	return v, nil
+	return nil
 }
 
 func (v verified) print(out io.Writer) error {

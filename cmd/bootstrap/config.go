@@ -30,6 +30,9 @@ type configuration struct {
 // none, an empty KEY= as the empty value.
 func loadConfig(a arguments, environment map[string]string) (configuration, error) {
 	c := configuration{Config: steps.Defaults(), places: map[string]string{}}
+	if err := c.begin(a.base); err != nil {
+		return configuration{}, err
+	}
 	if err := c.readFile(a.Options.Config); err != nil {
 		return configuration{}, err
 	}
@@ -64,6 +67,19 @@ func (a assignment) place() string {
 		return a.Variable.Name + "=…"
 	}
 	return a.Variable.Name + "=" + a.Value
+}
+
+// begin takes the configuration out of a backup as what others write over. Its
+// values count as defaults, and where its token comes from does not.
+func (c *configuration) begin(base []byte) error {
+	was := configuration{Config: c.Config, places: map[string]string{}}
+	file := yamlFile{path: "the backup's configuration", config: &was}
+	file.read(base)
+	if len(file.problems) > 0 {
+		return &usageError{errors.Join(file.problems...)}
+	}
+	c.Config = was.Config
+	return nil
 }
 
 // check validates the configuration and says where each wrong value was written.

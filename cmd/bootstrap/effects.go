@@ -53,6 +53,12 @@ func newRecordedJournal(state stateFolder, world string, effects *effect.Recorde
 	return &recordedJournal{Journal: state.claimed(world, flow.FolderOn(string(state), disk)), effects: effects}
 }
 
+// newFolderJournal is the same for a folder in a state folder, which belongs to
+// the run that holds the state folder's own lock.
+func newFolderJournal(dir string, effects *effect.Recorder) flow.Journal {
+	return &recordedJournal{Journal: flow.FolderOn(dir, tearingDisk{flow.LocalDisk{}, effects}), effects: effects}
+}
+
 // Load implements flow.Journal.
 func (j *recordedJournal) Load(ctx context.Context) (flow.Snapshot, error) {
 	s, err := j.Journal.Load(ctx)

@@ -166,6 +166,9 @@ func (c *command) look(ctx context.Context, a arguments, do func(*steps.Operatio
 // replaceMachine replaces a control plane machine.
 func (c *command) replaceMachine(ctx context.Context, a arguments) error {
 	return c.operate(ctx, a, func(r *running) error {
+		if err := refuseDuringRestore(r.state); err != nil {
+			return err
+		}
 		operations := steps.NewOperations(r.cfg.Config, r.tools)
 		replaced := ""
 		err := r.hub.task("replace-machine", "a control plane machine in the place of "+a.Targets[1], func(say flow.Say) error {

@@ -30,6 +30,9 @@ func (c *command) run(ctx context.Context, a arguments) error {
 	if err := c.fits(cfg, targets, a.Options.Parallel); err != nil {
 		return err
 	}
+	if err := refuseDuringRestore(newStateFolder(a.Options, cfg.ClusterName, c.workDir)); err != nil {
+		return err
+	}
 	var token steps.Secret
 	if !a.Options.Lab {
 		if token, err = cfg.token(ctx, c.environment); err != nil {
@@ -267,7 +270,7 @@ func (r *running) targets(ctx context.Context, targets []string) error {
 	if err != nil {
 		return &usageError{err}
 	}
-	journal := hidingJournal{r.journal(), r.hide}
+	journal := hidingJournal{quietJournal{r.journal(), r.state}, r.hide}
 	if err := plan.KeepSources(ctx, journal); err != nil {
 		return err
 	}

@@ -54,6 +54,8 @@ func targets() []target {
 			flags: []string{"identity"}, do: (*command).backupVerify},
 		{name: "backup cronjob", doc: "a CronJob for the cluster itself, which snapshots etcd into the S3 store", flags: []string{"to", "every"},
 			do: (*command).backupCronJob},
+		{name: "restore", arguments: []string{"FILE"}, doc: "the cluster of a backup, after all its servers were lost: same data, same keys",
+			flags: []string{"identity"}, do: (*command).restore},
 		{name: targetStatus, doc: "what the journal knows and what the world says to it",
 			do: (*command).status},
 		{name: "effects", optional: "RUN", doc: "what a run changed in the world, call by call; the last, where none is named",

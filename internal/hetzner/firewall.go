@@ -197,3 +197,22 @@ func Uncovered(ctx context.Context, c *hcloud.Client, f *Firewall, cluster strin
 	slices.Sort(names)
 	return names, nil
 }
+
+// UncoverServers takes the firewall off the servers that CAPH made for a cluster, today's and those to come.
+func UncoverServers(ctx context.Context, c *hcloud.Client, f *Firewall, cluster string) error {
+	if !f.Selects(cluster) {
+		return nil
+	}
+	resource := hcloud.FirewallResource{
+		Type:          hcloud.FirewallResourceTypeLabelSelector,
+		LabelSelector: &hcloud.FirewallResourceLabelSelector{Selector: clusterSelector(cluster)},
+	}
+	actions, _, err := c.Firewall.RemoveResources(ctx, &hcloud.Firewall{ID: f.ID}, []hcloud.FirewallResource{resource})
+	if err == nil {
+		err = c.Action.WaitFor(ctx, actions...)
+	}
+	if err != nil {
+		return fmt.Errorf("take firewall %s off the servers with %s: %w", f.Name, clusterSelector(cluster), explain(err))
+	}
+	return nil
+}

@@ -19,14 +19,19 @@ type EtcdMember struct {
 
 // EtcdMembers lists etcd's members, by name, as the node at an address knows them.
 func (c *Credentials) EtcdMembers(ctx context.Context, address string) ([]EtcdMember, error) {
-	t, err := c.dial(ctx, address)
+	return c.EtcdMembersBy(ctx, Route{Endpoint: address})
+}
+
+// EtcdMembersBy does so by a route.
+func (c *Credentials) EtcdMembersBy(ctx context.Context, r Route) ([]EtcdMember, error) {
+	t, ctx, err := c.reach(ctx, r)
 	if err != nil {
 		return nil, err
 	}
 	defer t.Close()
 	list, err := t.EtcdMemberList(ctx, &machine.EtcdMemberListRequest{})
 	if err != nil {
-		return nil, plain("list etcd's members through "+address, err)
+		return nil, plain("list etcd's members through "+r.String(), err)
 	}
 	var members []EtcdMember
 	for _, m := range list.GetMessages() {

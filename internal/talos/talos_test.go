@@ -143,7 +143,7 @@ func (n node) ServiceList(context.Context, *emptypb.Empty) (*machine.ServiceList
 	return &machine.ServiceListResponse{Messages: []*machine.ServiceList{list}}, nil
 }
 
-func serve(t *testing.T, a authority, n node) string {
+func serve(t *testing.T, a authority, n machine.MachineServiceServer) string {
 	t.Helper()
 	pair, err := tls.X509KeyPair(a.crt, a.key)
 	if err != nil {

@@ -74,6 +74,15 @@ func (s *Server) serveFirewalls(w http.ResponseWriter, r *http.Request, named fu
 				s.servers[i].PublicNet.Firewalls = append(v.PublicNet.Firewalls, schema.ServerFirewall{ID: id, Status: "applied"})
 			}
 		}
+	case "remove_from_resources":
+		var body schema.FirewallActionRemoveFromResourcesRequest
+		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+			refuse("invalid_input", err.Error())
+			return
+		}
+		s.walls[at].AppliedTo = slices.DeleteFunc(s.walls[at].AppliedTo, func(f schema.FirewallResource) bool {
+			return f.LabelSelector != nil && f.LabelSelector.Selector == body.RemoveFrom[0].LabelSelector.Selector
+		})
 	}
 	reply(w, http.StatusCreated, map[string]any{"actions": []any{}})
 }

@@ -1,0 +1,211 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/backup"
+	"github.com/slipway-k8s/slipway/internal/etcd"
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+// restore makes a cluster again, all servers of which are lost.
+func (c *command) restore(ctx context.Context, a arguments) error {
+	a = withBackupFlags(a)
+	cfg, err := loadConfig(a, c.environment)
+	if err != nil {
+		return err
+	}
+	file := backupReader{command: c, cfg: cfg.Config, name: a.Targets[1]}
+	// Once to the end, so that nothing is begun with a file that is damaged.
+	contents, err := file.verified(ctx)
+	if err != nil {
+		return &usageError{err}
+	}
+	a.base = contents.Config
+	if cfg, err = loadConfig(a, c.environment); err != nil {
+		return err
+	}
+	source := steps.Backup{Contents: contents}
+	onPaper := steps.Tools{Management: management(cfg.Config, steps.Files{}, false, io.Discard, nil), Overrides: overrides(c.workDir)}
+	if _, err := steps.NewRestore(cfg.Config, onPaper, source); err != nil {
+		return &usageError{err}
+	}
+	return c.operate(ctx, a, func(r *running) error { return r.restore(ctx, file, source) })
+}
+
+// backupReader reads one backup, as often as it is asked to.
+type backupReader struct {
+	*command
+	cfg  steps.Config
+	name string
+}
+
+// read reads all of it and checks every sum; the etcd snapshot goes to a writer.
+func (b backupReader) read(ctx context.Context, snapshot io.Writer) (*backup.Contents, error) {
+	store, name, err := b.backupFile(b.cfg, b.name)
+	if err != nil {
+		return nil, err
+	}
+	identities, err := b.backupIdentities(ctx, b.cfg)
+	if err != nil {
+		return nil, err
+	}
+	body, err := store.Open(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	defer body.Close()
+	archive, err := backup.Open(reader(ctx, body), identities...)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", b.name, err)
+	}
+	contents, err := archive.Read(snapshot)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", b.name, err)
+	}
+	return contents, nil
+}
+
+// verified reads it and restores its etcd in a scratch folder: a snapshot of
+// another cluster, or one that etcd cannot read, is found before anything is made.
+func (b backupReader) verified(ctx context.Context) (_ *backup.Contents, err error) {
+	scratch, err := os.MkdirTemp("", "slipway-restore-")
+	if err != nil {
+		return nil, fmt.Errorf("make a scratch folder: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
+	path := filepath.Join(scratch, "snapshot.db")
+	snapshot, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	contents, err := b.read(ctx, snapshot)
+	if err := errors.Join(err, snapshot.Close()); err != nil {
+		return nil, err
+	}
+	is, err := etcd.Inspect(path, filepath.Join(scratch, "member"))
+	if err == nil {
+		err = sameEtcd(contents.Header, is)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", b.name, err)
+	}
+	return contents, nil
+}
+
+// refuseDuringRestore keeps other runs out of a folder whose cluster is being
+// restored: a bootstrap would let the control plane provider go too early, and
+// that would found an empty etcd in the place of the one that is restored.
+func refuseDuringRestore(state stateFolder) error {
+	record, err := steps.ReadRestoreRecord(state.files())
+	if err != nil || record == nil || !record.Ended.IsZero() {
+		return err
+	}
+	return usagef("the cluster in %s is being restored (begun %s): run restore with the same file to its end, or destroy what it made",
+		state, record.Began.Format(time.RFC3339))
+}
+
+// quietJournal is refused to a run that finds, with the lock in its hands, that
+// the cluster is being restored.
+type quietJournal struct {
+	flow.Journal
+	state stateFolder
+}
+
+// Lock implements flow.Journal.
+func (j quietJournal) Lock(ctx context.Context) (func() error, error) {
+	unlock, err := j.Journal.Lock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := refuseDuringRestore(j.state); err != nil {
+		return nil, errors.Join(err, unlock())
+	}
+	return unlock, nil
+}
+
+func (r *running) restore(ctx context.Context, file backupReader, source steps.Backup) error {
+	if err := steps.PrepareRestore(r.tools.Files, source.Contents); err != nil {
+		return err
+	}
+	folder := steps.RestoreFiles(r.tools.Files)
+	source.Snapshot = folder.Path(steps.SnapshotFile)
+	if err := r.hub.task("backup", "the etcd snapshot, out of the backup", func(say flow.Say) error {
+		say("of %s, cluster %s", source.Contents.Header.Taken.Format(time.RFC3339), source.Contents.Header.Cluster)
+		return r.extract(ctx, file, folder)
+	}); err != nil {
+		return err
+	}
+	plan, err := steps.NewRestore(r.cfg.Config, r.tools, source)
+	if err != nil {
+		return &usageError{err}
+	}
+	journal := hidingJournal{newFolderJournal(folder.String(), r.effects), r.hide}
+	report, err := plan.Graph.Run(ctx, flow.Options{
+		Journal: journal, Run: r.id, Targets: plan.All, Parallel: r.options.Parallel, Observe: r.hub.observe,
+	})
+	r.hub.close()
+	if errors.Is(err, flow.ErrInterrupted) {
+		return err
+	}
+	if err != nil {
+		return fmt.Errorf("%w\nwhat is done is kept in %s; run the same command again to go on; log: %s", err, r.state, r.files.log.Name())
+	}
+	if err := steps.EndRestore(r.tools.Files); err != nil {
+		return fmt.Errorf("everything is done, but the restore cannot be closed: %w", err)
+	}
+	s, err := r.summariseRestore(ctx, plan, journal, report)
+	if err != nil {
+		return fmt.Errorf("everything is done, but the summary cannot be made: %w", err)
+	}
+	return s.print(r.stdout, r.options.Output)
+}
+
+// extract takes the etcd snapshot out of a backup, in one piece: what an earlier
+// run left may be half of it.
+func (r *running) extract(ctx context.Context, file backupReader, folder steps.Files) (err error) {
+	if err := os.MkdirAll(folder.String(), 0o700); err != nil {
+		return fmt.Errorf("make the folder of the restore: %w", err)
+	}
+	temporary := folder.Path(steps.SnapshotFile + ".new")
+	out, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return fmt.Errorf("take the etcd snapshot out of the backup: %w", err)
+	}
+	_, err = file.read(ctx, out)
+	if err := errors.Join(err, out.Sync(), out.Close()); err != nil {
+		return errors.Join(err, os.Remove(temporary))
+	}
+	return os.Rename(temporary, folder.Path(steps.SnapshotFile))
+}
+
+// summariseRestore is what a person needs after a restore.
+func (r *running) summariseRestore(ctx context.Context, plan *steps.RestorePlan, j flow.Journal, report *flow.Report) (summary, error) {
+	s := summary{
+		Kind: "summary", Time: time.Now(), Run: report.Run, Cluster: r.cfg.ClusterName,
+		State: string(r.state), Steps: append(r.before, report.Steps...), Elapsed: time.Since(r.began),
+	}
+	cluster, _, err := flow.Restore(ctx, j, plan.Cluster)
+	if err != nil {
+		return s, err
+	}
+	s.Endpoint = "https://" + cluster.Endpoint
+	nodes, _, err := flow.Restore(ctx, j, plan.Nodes)
+	if err != nil {
+		return s, err
+	}
+	kubeconfig, _, err := flow.Restore(ctx, j, plan.Kubeconfig)
+	if err != nil {
+		return s, err
+	}
+	talosconfig, _, err := flow.Restore(ctx, j, plan.Talos)
+	s.Nodes, s.Kubeconfig, s.Talosconfig = nodes.Nodes, r.state.path(kubeconfig.File), r.state.path(talosconfig.File)
+	return s, err
+}

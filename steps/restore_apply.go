@@ -1,0 +1,169 @@
+package steps
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/kube"
+)
+
+// applyHeld applies the cluster's objects as the backup has them. The control plane provider would found an empty etcd as soon
+// as all servers have addresses; so its object is made paused, is told in its status that this was done already, and only
+// then let go: it makes the servers, and nothing more.
+func (r *restorer) applyHeld(ctx context.Context, say flow.Say, m Management, lost Lost, image Image) (Cluster, error) {
+	mgmt, err := r.connect(m.Kubeconfig)
+	if err != nil {
+		return Cluster{}, err
+	}
+	live, err := get(ctx, mgmt, hetznerClusterKind, r.cfg.ClusterName)
+	if err != nil && !kube.Absent(err) {
+		return Cluster{}, err
+	}
+	// What is there is never taken back: without an address only where there is none yet.
+	if err != nil || r.addressOf(live) == "" {
+		if err := r.apply(ctx, say, mgmt, r.restored(lost, "")); err != nil {
+			return Cluster{}, err
+		}
+	}
+	ip, err := r.awaitBalancer(ctx, say, mgmt, lost.IP)
+	if err != nil {
+		return Cluster{}, err
+	}
+	if err := r.applyAll(ctx, say, mgmt, r.restored(lost, ip)); err != nil {
+		return Cluster{}, err
+	}
+	return r.describe(ctx, mgmt, lost, ip)
+}
+
+// addressOf is what the load balancer's address is, as far as CAPH has said.
+func (r *restorer) addressOf(live *unstructured.Unstructured) string {
+	return text(live, "status", "controlPlaneLoadBalancer", "ipv4")
+}
+
+// awaitBalancer waits for the load balancer's address. Where one survived it must be that one's: a cluster whose objects name
+// another address than its load balancer has would never be reached.
+func (r *restorer) awaitBalancer(ctx context.Context, say flow.Say, mgmt *kube.Cluster, want string) (ip string, err error) {
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	changes := mgmt.Changes(watching, kube.Selection{List: listOf(hetznerClusterKind), Options: []client.ListOption{client.InNamespace(Namespace)}})
+	err = wait{what: "the load balancer", within: r.cfg.LoadBalancerTimeout.D(), changes: changes}.until(ctx, say, func(ctx context.Context) (string, error) {
+		live, err := get(ctx, mgmt, hetznerClusterKind, r.cfg.ClusterName)
+		if err != nil {
+			return "", err
+		}
+		if ip = r.addressOf(live); ip == "" {
+			if t := troubles(live); t != "" {
+				return t, nil
+			}
+			return "HetznerCluster " + r.cfg.ClusterName + " has no load balancer yet", nil
+		}
+		if want != "" && ip != want {
+			return "", final(fmt.Errorf("the cluster's load balancer has the address %s, but %s was to be taken over: it vanished meanwhile. "+
+				"Destroy what this restore has made, and restore again", ip, want))
+		}
+		return "", nil
+	})
+	return ip, err
+}
+
+// applyAll applies all objects, and sees to the hold between the control plane's creation and its release.
+func (r *restorer) applyAll(ctx context.Context, say flow.Say, mgmt *kube.Cluster, objects []*unstructured.Unstructured) error {
+	for _, o := range objects {
+		if o.GroupVersionKind().GroupKind() == talosControlPlaneKind.GroupKind() {
+			if err := r.hold(ctx, say, mgmt, o); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := r.apply(ctx, say, mgmt, []*unstructured.Unstructured{o}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// hold makes the TalosControlPlane and tells it that its etcd was founded. What is there without the pause is told already: the
+// pause goes only after that.
+func (r *restorer) hold(ctx context.Context, say flow.Say, mgmt *kube.Cluster, wanted *unstructured.Unstructured) error {
+	live, err := get(ctx, mgmt, talosControlPlaneKind, wanted.GetName())
+	switch {
+	case kube.Absent(err):
+		if err := r.apply(ctx, say, mgmt, []*unstructured.Unstructured{wanted}); err != nil {
+			return err
+		}
+		live = wanted
+	case err != nil:
+		return err
+	}
+	if _, paused := live.GetAnnotations()[pausedAnnotation]; !paused {
+		return nil
+	}
+	say("telling the control plane provider that etcd is not its to found")
+	told := client.RawPatch(types.MergePatchType, []byte(`{"status":{"bootstrapped":true}}`))
+	if err := mgmt.Status().Patch(ctx, live.DeepCopy(), told); err != nil {
+		return fmt.Errorf("set status.bootstrapped of %s: %w", kube.Describe(live), err)
+	}
+	if live, err = get(ctx, mgmt, talosControlPlaneKind, wanted.GetName()); err != nil {
+		return err
+	}
+	if !truth(live, "status", "bootstrapped") {
+		return fmt.Errorf("status.bootstrapped of %s did not stay true: it stays paused, for the provider would found an empty etcd", kube.Describe(live))
+	}
+	unpause := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"`+pausedAnnotation+`":null}}}`))
+	if err := mgmt.Patch(ctx, live, unpause); err != nil {
+		return fmt.Errorf("unpause %s: %w", kube.Describe(live), err)
+	}
+	return nil
+}
+
+// describe is the cluster as the later steps want it.
+func (r *restorer) describe(ctx context.Context, mgmt *kube.Cluster, lost Lost, ip string) (Cluster, error) {
+	cluster, err := get(ctx, mgmt, clusterKind, r.cfg.ClusterName)
+	if err != nil {
+		return Cluster{}, err
+	}
+	tcp, err := get(ctx, mgmt, talosControlPlaneKind, r.cfg.ControlPlaneName())
+	if err != nil {
+		return Cluster{}, err
+	}
+	infrastructure, err := get(ctx, mgmt, hetznerClusterKind, r.cfg.ClusterName)
+	if err != nil {
+		return Cluster{}, err
+	}
+	host, port := text(infrastructure, "spec", "controlPlaneEndpoint", "host"), number(infrastructure, "spec", "controlPlaneEndpoint", "port")
+	out := Cluster{
+		Name: r.cfg.ClusterName, UID: string(cluster.GetUID()), LoadBalancerIP: ip,
+		Endpoint:     net.JoinHostPort(host, strconv.FormatInt(port, 10)),
+		ControlPlane: tcp.GetName(), Template: text(tcp, "spec", "infrastructureTemplate", "name"),
+		Replicas: int(number(tcp, "spec", "replicas")), Version: text(tcp, "spec", "version"),
+	}
+	for _, o := range r.restored(lost, ip) {
+		out.Objects = append(out.Objects, Object{APIVersion: o.GetAPIVersion(), Kind: o.GetKind(), Name: o.GetName()})
+	}
+	return out, nil
+}
+
+func (r *restorer) clusterStands(ctx context.Context, was Cluster) flow.Verdict {
+	if v := r.bootstrapper.clusterStands(ctx, was); v.Answer() != flow.AnswerHolds {
+		return v
+	}
+	mgmt, err := r.connect(managementFile)
+	if err != nil {
+		return flow.Unknown(err)
+	}
+	tcp, err := get(ctx, mgmt, talosControlPlaneKind, was.ControlPlane)
+	if err != nil {
+		return unless(err)
+	}
+	if _, held := tcp.GetAnnotations()[pausedAnnotation]; held {
+		return flow.Gone("%s is paused", kube.Describe(tcp))
+	}
+	return flow.Holds()
+}

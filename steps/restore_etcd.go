@@ -1,0 +1,259 @@
+package steps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/talos"
+)
+
+const (
+	// bootstrapEvery lies between two requests to restore that a node has refused because it is still booting.
+	bootstrapEvery = time.Second
+	// etcdFailed is Talos's word for an etcd that does not come up.
+	etcdFailed = "Failed"
+)
+
+// RecoveredEtcd is the etcd that was restored.
+type RecoveredEtcd struct {
+	Server   string `json:"server"`   // on which
+	UID      string `json:"uid"`      // of the namespace kube-system in it
+	Revision int64  `json:"revision"` // at least, when it was looked at
+}
+
+// uploadSnapshot brings the snapshot to the chosen server, unless an etcd is there already: whose that is, is for
+// etcd-bootstrap to find out.
+func (r *restorer) uploadSnapshot(ctx context.Context, say flow.Say, m Management, c Cluster, target RecoveryTarget) (RecoveryTarget, error) {
+	mgmt, err := r.connect(m.Kubeconfig)
+	if err != nil {
+		return RecoveryTarget{}, err
+	}
+	return target, r.upload(ctx, say, mgmt, c, target)
+}
+
+func (r *restorer) upload(ctx context.Context, say flow.Say, mgmt *kube.Cluster, c Cluster, target RecoveryTarget) error {
+	t, nodes, err := r.lookForEtcd(ctx, mgmt, c)
+	if err != nil {
+		return err
+	}
+	if has := withData(nodes); len(has) > 0 {
+		say("%s holds data of etcd already", has[0].server)
+		return nil
+	}
+	chosen, err := targetAmong(nodes, target)
+	if err != nil {
+		return err
+	}
+	snapshot, size, err := r.source.open()
+	if err != nil {
+		return fmt.Errorf("open the etcd snapshot: %w", err)
+	}
+	defer snapshot.Close()
+	switch has, err := t.SnapshotSize(ctx, chosen.route); {
+	case err != nil:
+		return err
+	case has == size: // whether its bytes are right, Talos finds by its hash
+		say("the etcd snapshot lies on %s", target.Server)
+		return nil
+	}
+	say("uploading the etcd snapshot of %s (%d MiB) to %s", r.source.Contents.Header.Taken.Format(time.RFC3339), size>>20, target.Server)
+	return t.UploadSnapshot(ctx, chosen.route, snapshot)
+}
+
+func targetAmong(nodes []etcdNode, target RecoveryTarget) (etcdNode, error) {
+	i := slices.IndexFunc(nodes, func(n etcdNode) bool { return n.server == target.Server })
+	switch {
+	case i < 0:
+		return etcdNode{}, fmt.Errorf("server %s, which was chosen to get the snapshot, is none of the cluster's any more: run again, another is chosen", target.Server)
+	case nodes[i].err != nil:
+		return etcdNode{}, nodes[i].err
+	}
+	return nodes[i], nil
+}
+
+// bootstrapRecovered has the chosen server restore the snapshot, and waits until the cluster that answers is the one of the
+// snapshot. It asks for that only while no server at all holds data of etcd; where one does, it looks at whose they are.
+func (r *restorer) bootstrapRecovered(ctx context.Context, say flow.Say, m Management, c Cluster, target RecoveryTarget) (RecoveredEtcd, error) {
+	mgmt, err := r.connect(m.Kubeconfig)
+	if err != nil {
+		return RecoveredEtcd{}, err
+	}
+	var out RecoveredEtcd
+	var asked time.Time
+	w := wait{what: "etcd to be restored", within: r.cfg.ControlPlaneTimeout.D(), every: controlPlaneEvery, each: time.Minute}
+	err = w.until(ctx, say, func(ctx context.Context) (string, error) {
+		t, nodes, err := r.lookForEtcd(ctx, mgmt, c)
+		if err != nil {
+			return "", err
+		}
+		if len(withData(nodes)) == 0 {
+			if missing := unanswered(nodes, c.Replicas); missing != "" {
+				return missing, nil // a server that does not answer may hold an etcd
+			}
+			if time.Since(asked) < bootstrapEvery {
+				return target.Server + " has not begun to restore it", nil
+			}
+			asked = time.Now()
+			return r.requestRestoration(ctx, say, mgmt, c, t, nodes, target)
+		}
+		if failed := r.failedEtcd(ctx, t, withData(nodes)); failed != nil {
+			return "", final(failed)
+		}
+		out, err = r.identify(ctx, mgmt, c)
+		if err != nil {
+			return "", err
+		}
+		out.Server = withData(nodes)[0].server
+		return "", nil
+	})
+	return out, err
+}
+
+// requestRestoration asks the chosen server to restore. A snapshot that it lost, because it was made anew meanwhile, is
+// uploaded again.
+func (r *restorer) requestRestoration(ctx context.Context, say flow.Say, mgmt *kube.Cluster, c Cluster, t TalosClient, nodes []etcdNode, target RecoveryTarget) (string, error) {
+	chosen, err := targetAmong(nodes, target)
+	if err != nil {
+		return "", final(err)
+	}
+	if err := r.upload(ctx, say, mgmt, c, target); err != nil {
+		return "", err
+	}
+	say("asking %s to restore the snapshot", target.Server)
+	err = t.BootstrapRecovered(ctx, chosen.route)
+	if errors.Is(err, talos.ErrEtcdData) {
+		return target.Server + " holds data of etcd already: they are looked at", nil
+	}
+	return target.Server + " restores it", err
+}
+
+// failedEtcd is an etcd that no waiting brings up: half of a restoration, most likely.
+func (r *restorer) failedEtcd(ctx context.Context, t TalosClient, nodes []etcdNode) error {
+	for _, n := range nodes {
+		if n.route.Node != "" {
+			continue // asked through another
+		}
+		asking, cancel := context.WithTimeout(ctx, askTalosWithin)
+		is, err := t.Ask(asking, n.route.Endpoint)
+		cancel()
+		if err == nil && is.Etcd == etcdFailed {
+			return fmt.Errorf("etcd on %s does not come up on what it has restored: a snapshot that is damaged or of another etcd version. "+
+				"Reset the server (talosctl reset --nodes %s --system-labels-to-wipe EPHEMERAL --reboot --graceful=false) and run again, with another backup if it fails again",
+				n.server, n.route.Endpoint)
+		}
+	}
+	return nil
+}
+
+// identify asks the cluster who it is. An etcd that somebody founded anew has another kube-system, and begins at revision 1.
+func (r *restorer) identify(ctx context.Context, mgmt *kube.Cluster, c Cluster) (RecoveredEtcd, error) {
+	config, err := secretValue(ctx, mgmt, c.Name+"-kubeconfig", "value")
+	if err != nil {
+		return RecoveredEtcd{}, err
+	}
+	workload, err := r.tools.Connect(config)
+	if err != nil {
+		return RecoveredEtcd{}, err
+	}
+	asking, cancel := context.WithTimeout(ctx, askTalosWithin)
+	defer cancel()
+	return r.identifyAt(asking, workload)
+}
+
+func (r *restorer) identifyAt(ctx context.Context, workload *kube.Cluster) (RecoveredEtcd, error) {
+	uid, err := workload.UID(ctx)
+	if err != nil {
+		return RecoveredEtcd{}, err
+	}
+	spaces := &corev1.NamespaceList{}
+	if err := workload.List(ctx, spaces, client.Limit(1)); err != nil {
+		return RecoveredEtcd{}, fmt.Errorf("ask for the revision of etcd: %w", err)
+	}
+	revision, err := strconv.ParseInt(spaces.ResourceVersion, 10, 64)
+	if err != nil {
+		return RecoveredEtcd{}, fmt.Errorf("ask for the revision of etcd: %q is none: %w", spaces.ResourceVersion, err)
+	}
+	h := r.source.Contents.Header
+	switch {
+	case uid != h.UID:
+		return RecoveredEtcd{}, final(fmt.Errorf("another cluster answers at %s: its kube-system has the UID %s, the backup's has %s. Its etcd was not restored from "+
+			"the backup; destroy it and restore again", workload.Host(), uid, h.UID))
+	case revision < h.Etcd.Revision:
+		return RecoveredEtcd{}, final(fmt.Errorf("etcd at %s is at revision %d, and the snapshot was taken at %d or later: it was not restored from this backup", workload.Host(), revision, h.Etcd.Revision))
+	}
+	return RecoveredEtcd{UID: uid, Revision: revision}, nil
+}
+
+// etcdStands asks the restored cluster who it is. Silence is no answer.
+func (r *restorer) etcdStands(ctx context.Context, was RecoveredEtcd) flow.Verdict {
+	mgmt, err := r.connect(managementFile)
+	if err != nil {
+		return flow.Unknown(err)
+	}
+	_, err = r.identify(ctx, mgmt, Cluster{Name: r.cfg.ClusterName})
+	if err == nil {
+		return flow.Holds()
+	}
+	return flow.Unknown(err)
+}
+
+// EtcdMembership are etcd's members.
+type EtcdMembership struct {
+	Members []string `json:"members"` // names of their servers
+}
+
+// awaitMembers waits until every control plane server is a voting member of one and the same etcd.
+func (r *restorer) awaitMembers(ctx context.Context, say flow.Say, m Management, c Cluster, etcd RecoveredEtcd) (EtcdMembership, error) {
+	mgmt, err := r.connect(m.Kubeconfig)
+	if err != nil {
+		return EtcdMembership{}, err
+	}
+	var out EtcdMembership
+	w := wait{what: "etcd's members", within: r.cfg.ControlPlaneTimeout.D(), every: controlPlaneEvery}
+	err = w.until(ctx, say, func(ctx context.Context) (string, error) {
+		var missing string
+		out, missing, err = r.membership(ctx, mgmt, c)
+		return missing, err
+	})
+	return out, err
+}
+
+// membership says what of etcd's members is missing. Each server is asked for its own list: two clusters would differ in it.
+func (r *restorer) membership(ctx context.Context, mgmt *kube.Cluster, c Cluster) (EtcdMembership, string, error) {
+	t, nodes, err := r.lookForEtcd(ctx, mgmt, c)
+	if err != nil {
+		return EtcdMembership{}, "", err
+	}
+	if missing := unanswered(nodes, c.Replicas); missing != "" {
+		return EtcdMembership{}, missing, nil
+	}
+	var servers []string
+	for _, n := range nodes {
+		servers = append(servers, n.server)
+	}
+	var why reasons
+	for _, n := range nodes {
+		asking, cancel := context.WithTimeout(ctx, askTalosWithin)
+		members, err := t.EtcdMembersBy(asking, n.route)
+		cancel()
+		if err != nil {
+			why.add(n.server, err.Error())
+			continue
+		}
+		view := etcdView{members: members, health: map[string]error{}}
+		if differs := view.differs(servers); differs != "" {
+			why.add(n.server, differs)
+		}
+	}
+	return EtcdMembership{Members: servers}, strings.Join(why.lines(), "; "), nil
+}

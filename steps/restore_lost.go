@@ -1,0 +1,250 @@
+package steps
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"time"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/backup"
+	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/kube"
+)
+
+const (
+	// restoreFolder holds what a restore needs and knows, in the state folder: its record, its journal and the snapshot.
+	restoreFolder = "restore"
+	restoreRecord = "restore.json"
+	// SnapshotFile is where the etcd snapshot lies in it while a restore is under way.
+	SnapshotFile = "etcd.snapshot"
+	// lostFolder is where the lost cluster's own files go: they open nothing any more, and some would mislead.
+	lostFolder = "lost"
+	// bootstrapJournal is the file of the bootstrap's own journal, which flow writes.
+	bootstrapJournal = "journal.json"
+	// restoredAnnotation is on the Cluster object of a cluster that was restored: the SHA-256 of its etcd snapshot.
+	restoredAnnotation = "slipway.dev/restored-from"
+)
+
+// ErrAlive is wrapped by the refusal to restore a cluster that is not lost.
+var ErrAlive = errors.New("the cluster is not lost")
+
+// Lost is what is left of the cluster.
+type Lost struct {
+	// Balancer is the name of the load balancer that CAPH is told to adopt; empty: it finds it by its label, or makes one.
+	Balancer string `json:"balancer,omitempty"`
+	// IP is the surviving load balancer's address; empty: there is none, and the cluster gets another address.
+	IP string `json:"ip,omitempty"`
+	// Was is the address that the cluster had.
+	Was string `json:"was,omitempty"`
+}
+
+// RestoreRecord is the file that says whose restore a state folder is in the middle of.
+type RestoreRecord struct {
+	BackupIdentity
+	Began time.Time `json:"began"`
+	Ended time.Time `json:"ended,omitzero"` // zero: it is under way
+	// Firewall is the one that was taken off the servers; 0: none was.
+	Firewall int64 `json:"firewall,omitempty"`
+}
+
+// RestoreFiles is the folder of a restore in a state folder.
+func RestoreFiles(files Files) Files { return files.Folder(restoreFolder) }
+
+// ReadRestoreRecord reads it; nil where there is none.
+func ReadRestoreRecord(files Files) (*RestoreRecord, error) {
+	data, err := RestoreFiles(files).Read(restoreRecord)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	r := &RestoreRecord{}
+	if err := json.Unmarshal(data, r); err != nil {
+		return nil, fmt.Errorf("read %s: %w", RestoreFiles(files).Path(restoreRecord), err)
+	}
+	return r, nil
+}
+
+func (r RestoreRecord) write(files Files) error {
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	return RestoreFiles(files).Write(restoreRecord, append(data, '\n'))
+}
+
+// PrepareRestore makes room for a restore in a state folder: an earlier one that came to its end is set aside. It refuses
+// where the restore of another backup is under way.
+func PrepareRestore(files Files, source *backup.Contents) error {
+	r, err := ReadRestoreRecord(files)
+	if err != nil || r == nil {
+		return err
+	}
+	if r.Ended.IsZero() {
+		if mine := (Backup{Contents: source}).identity(); r.BackupIdentity != mine {
+			return fmt.Errorf("the restore of another backup of cluster %s (snapshot %.12s…, begun %s) is under way in this folder: "+
+				"run that to its end, or destroy what it made", r.Cluster, r.Snapshot, r.Began.Format(time.RFC3339))
+		}
+		return nil
+	}
+	return files.Move(restoreFolder, restoreFolder+"-"+r.Ended.Format("20060102T150405Z"))
+}
+
+// EndRestore records that a restore came to its end, and removes the snapshot, which holds every secret of the cluster.
+func EndRestore(files Files) error {
+	r, err := ReadRestoreRecord(files)
+	if err != nil || r == nil {
+		return err
+	}
+	if err := RestoreFiles(files).Remove(SnapshotFile); err != nil {
+		return err
+	}
+	r.Ended = time.Now().UTC()
+	return r.write(files)
+}
+
+// ensureLost makes certain that nothing lives that a restored cluster would meet: two clusters of one name and one set of keys
+// would take each other's servers and addresses. What the folder knows of the lost cluster is set aside.
+func (r *restorer) ensureLost(ctx context.Context, say flow.Say) (Lost, error) {
+	record, err := ReadRestoreRecord(r.tools.Files)
+	if err != nil {
+		return Lost{}, err
+	}
+	mine := record != nil && record.BackupIdentity == r.source.identity() && record.Ended.IsZero()
+	if !mine {
+		if err := r.refuseAlive(ctx, say); err != nil {
+			return Lost{}, err
+		}
+		if err := r.setLostAside(); err != nil {
+			return Lost{}, fmt.Errorf("set the files of the lost cluster aside: %w", err)
+		}
+		// From here on the folder is the restore's, and what is in it is its own.
+		began := RestoreRecord{BackupIdentity: r.source.identity(), Began: time.Now().UTC()}
+		if err := began.write(r.tools.Files); err != nil {
+			return Lost{}, err
+		}
+	}
+	return r.findSurvivors(ctx, say)
+}
+
+// refuseAlive says why the cluster is not lost. A restore that has lost its own folder is recognized by what it left in the
+// management cluster.
+func (r *restorer) refuseAlive(ctx context.Context, say flow.Say) error {
+	mgmt, err := r.managementOf(ctx)
+	if err != nil {
+		return err
+	}
+	if mgmt != nil {
+		cluster, err := r.clusterAt(ctx, mgmt)
+		if err != nil {
+			return fmt.Errorf("find out whether management cluster %s holds the cluster: %w", r.cfg.ManagementName(), err)
+		}
+		switch {
+		case cluster == nil:
+		case cluster.GetAnnotations()[restoredAnnotation] == r.source.identity().Snapshot:
+			say("management cluster %s holds what an earlier restore of this backup made: going on with it", r.cfg.ManagementName())
+			return nil
+		default:
+			return fmt.Errorf("%w: management cluster %s holds its objects, and makes its servers anew by itself. Where only etcd is lost, "+
+				"that is another recovery than this one; where the cluster is to be given up, destroy it first", ErrAlive, r.cfg.ManagementName())
+		}
+	}
+	servers, err := hetzner.Servers(ctx, r.tools.Hetzner, r.cfg.ClusterName)
+	if err != nil {
+		return err
+	}
+	if len(servers) > 0 {
+		return fmt.Errorf("%w: its servers %s exist. A restore makes new ones beside them, with the same keys and the same load balancer; "+
+			"it is for a cluster whose servers are all gone. If they are beyond repair, delete them first", ErrAlive, serverNames(servers))
+	}
+	return r.refuseAnswer(ctx)
+}
+
+// refuseAnswer asks the cluster itself, with what the backup and the folder know of it. Silence is what is wanted here: that
+// there is no server was told by Hetzner already.
+func (r *restorer) refuseAnswer(ctx context.Context) error {
+	var kubeconfigs [][]byte
+	if mine, err := r.tools.Files.Read(kubeconfigFile); err == nil {
+		kubeconfigs = append(kubeconfigs, mine)
+	}
+	if s := r.source.secret(r.cfg.ClusterName + "-kubeconfig"); s != nil {
+		if value, err := secretData(s, "value"); err == nil {
+			kubeconfigs = append(kubeconfigs, value)
+		}
+	}
+	for _, k := range kubeconfigs {
+		c, err := r.tools.Connect(k)
+		if err != nil {
+			continue // a file that opens nothing
+		}
+		asking, cancel := context.WithTimeout(ctx, askTalosWithin)
+		uid, err := c.UID(asking)
+		cancel()
+		if err == nil && uid == r.source.identity().UID {
+			return fmt.Errorf("%w: it answers at %s", ErrAlive, c.Host())
+		}
+	}
+	return nil
+}
+
+// managementOf connects to the temporary management cluster; nil where its provider says that there is none.
+func (r *restorer) managementOf(ctx context.Context) (*kube.Cluster, error) {
+	p, name := r.tools.Management, r.cfg.ManagementName()
+	exists, err := p.Exists(ctx, name)
+	if err != nil {
+		return nil, fmt.Errorf("find out whether management cluster %s (%s) exists: %w", name, p.Name(), err)
+	}
+	if !exists {
+		return nil, nil
+	}
+	kubeconfig, err := p.Ensure(ctx, name, func(string, ...any) {})
+	if err != nil {
+		return nil, fmt.Errorf("management cluster %s (%s): %w", name, p.Name(), err)
+	}
+	return r.tools.Connect(kubeconfig)
+}
+
+// setLostAside moves what the state folder has of the lost cluster out of the way: its journal says of every step that it is
+// done, its pivot that there is no way back.
+func (r *restorer) setLostAside() error {
+	for _, name := range []string{bootstrapJournal, pivotFolder, kubeconfigFile, talosconfigFile, managementFile, replacementFile} {
+		if err := r.tools.Files.Move(name, filepath.Join(restoreFolder, lostFolder, name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// findSurvivors looks for what the new servers can take over.
+func (r *restorer) findSurvivors(ctx context.Context, say flow.Say) (Lost, error) {
+	out := Lost{}
+	var host string
+	out.Was, host = r.source.endpoint()
+	lb, err := hetzner.SurvivingBalancer(ctx, r.tools.Hetzner, r.cfg.ClusterName, out.Was)
+	if err != nil {
+		return Lost{}, err
+	}
+	switch {
+	case lb == nil:
+		say("note: the load balancer is gone too: the cluster gets another address than %s. Kubeconfigs that were given out, DNS records and "+
+			"service account tokens that were issued (they name the address) stop working; new kubeconfigs are in the state folder, Pods get new tokens", out.Was)
+		if host != out.Was && host != "" {
+			say("note: the cluster is reached as %s, which must point to its new load balancer", host)
+		}
+	case lb.IPv4 != out.Was:
+		out.IP = lb.IPv4
+		say("note: load balancer %s has the address %s, the cluster had %s: kubeconfigs and tokens that name the old one stop working", lb.Name, lb.IPv4, out.Was)
+	default:
+		out.IP = lb.IPv4
+		say("load balancer %s survived: the cluster keeps its address %s", lb.Name, lb.IPv4)
+	}
+	if lb != nil && !lb.Labelled {
+		out.Balancer = lb.Name
+	}
+	return out, nil
+}

@@ -1,0 +1,167 @@
+package steps
+
+import (
+	"net"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// pausedAnnotation holds the controllers of one object off. CACPPT heeds it on a TalosControlPlane.
+const pausedAnnotation = "cluster.x-k8s.io/paused"
+
+// madeByControllers are kinds whose objects Cluster API makes for the others, one for each server: the restored cluster gets
+// new servers, and so new ones of these.
+var madeByControllers = []string{
+	"Machine", "MachineSet", "MachinePool", "TalosConfig", "HCloudMachine", "HetznerBareMetalMachine", "HCloudRemediation",
+	"HetznerBareMetalRemediation", "ClusterResourceSetBinding", "ConfigMap",
+}
+
+// wanted are the objects of the backup that are applied again, those that others refer to first and the Cluster last: when
+// Cluster API looks at it, what it names is there.
+func (s Backup) wanted() []*unstructured.Unstructured {
+	var objects []*unstructured.Unstructured
+	for i := range s.Contents.Objects {
+		o := &s.Contents.Objects[i]
+		if o.GetNamespace() == Namespace && !slices.Contains(madeByControllers, o.GetKind()) {
+			objects = append(objects, bare(o))
+		}
+	}
+	order := func(o *unstructured.Unstructured) int {
+		switch {
+		case strings.HasSuffix(o.GetKind(), "Template"):
+			return 0
+		case o.GetKind() == clusterKind.Kind:
+			return 2
+		}
+		return 1
+	}
+	slices.SortStableFunc(objects, func(a, b *unstructured.Unstructured) int { return order(a) - order(b) })
+	return objects
+}
+
+// bare is an object as its author wrote it: without what an API server or a controller added.
+func bare(o *unstructured.Unstructured) *unstructured.Unstructured {
+	o = o.DeepCopy()
+	annotations := o.GetAnnotations()
+	for _, name := range []string{pausedAnnotation, "kubectl.kubernetes.io/last-applied-configuration"} {
+		delete(annotations, name)
+	}
+	labels, name := o.GetLabels(), o.GetName()
+	delete(o.Object, "status")
+	delete(o.Object, "metadata")
+	o.SetNamespace(Namespace)
+	o.SetName(name)
+	if len(labels) > 0 {
+		o.SetLabels(labels)
+	}
+	if len(annotations) > 0 {
+		o.SetAnnotations(annotations)
+	}
+	return o
+}
+
+// mark puts an annotation on an object.
+func mark(o *unstructured.Unstructured, name, value string) {
+	annotations := o.GetAnnotations()
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[name] = value
+	o.SetAnnotations(annotations)
+}
+
+// restored are the objects for a load balancer at ip; without an address (ip is empty) those that can do without: the
+// Cluster then does not name its control plane yet.
+func (r *restorer) restored(lost Lost, ip string) []*unstructured.Unstructured {
+	was, host := r.source.endpoint()
+	var objects []*unstructured.Unstructured
+	for _, o := range r.source.wanted() {
+		switch o.GetKind() {
+		case clusterKind.Kind:
+			unstructured.RemoveNestedField(o.Object, "spec", "paused")
+			unstructured.RemoveNestedField(o.Object, "spec", "controlPlaneEndpoint") // Cluster API copies it from the HetznerCluster
+			if ip == "" {
+				unstructured.RemoveNestedField(o.Object, "spec", "controlPlaneRef")
+			}
+			mark(o, restoredAnnotation, r.source.identity().Snapshot)
+		case hetznerClusterKind.Kind:
+			if net.ParseIP(host) != nil || host == "" { // a name stays a name
+				_ = unstructured.SetNestedField(o.Object, ip, "spec", "controlPlaneEndpoint", "host")
+			}
+			if lost.Balancer != "" {
+				_ = unstructured.SetNestedField(o.Object, lost.Balancer, "spec", "controlPlaneLoadBalancer", "name")
+			}
+		case talosControlPlaneKind.Kind:
+			if ip == "" {
+				continue
+			}
+			mark(o, pausedAnnotation, "true")
+		}
+		if ip == "" && mentions(o.Object, was) {
+			continue
+		}
+		if ip != "" && was != "" && was != ip {
+			o.Object = replaceText(o.Object, was, ip).(map[string]any)
+		}
+		objects = append(objects, o)
+	}
+	return objects
+}
+
+// mentions tells whether an address stands anywhere in a tree of values.
+func mentions(v any, address string) bool {
+	switch v := v.(type) {
+	case map[string]any:
+		for _, child := range v {
+			if mentions(child, address) {
+				return true
+			}
+		}
+	case []any:
+		return slices.ContainsFunc(v, func(child any) bool { return mentions(child, address) })
+	case string:
+		return address != "" && replaceAddress(v, address, "") != v
+	}
+	return false
+}
+
+// replaceText replaces an address wherever it stands in a tree of values.
+func replaceText(v any, old, new string) any {
+	switch v := v.(type) {
+	case map[string]any:
+		for k, child := range v {
+			v[k] = replaceText(child, old, new)
+		}
+	case []any:
+		for i, child := range v {
+			v[i] = replaceText(child, old, new)
+		}
+	case string:
+		return replaceAddress(v, old, new)
+	}
+	return v
+}
+
+// replaceAddress replaces an IPv4 address in a text, and not the same digits within a longer one.
+func replaceAddress(text, old, new string) string {
+	part := func(c byte) bool { return c == '.' || c >= '0' && c <= '9' }
+	var b strings.Builder
+	for {
+		i := strings.Index(text, old)
+		if i < 0 {
+			break
+		}
+		end := i + len(old)
+		whole := (i == 0 || !part(text[i-1])) && (end == len(text) || !part(text[end]))
+		b.WriteString(text[:i])
+		if whole {
+			b.WriteString(new)
+		} else {
+			b.WriteString(old)
+		}
+		text = text[end:]
+	}
+	return b.String() + text
+}

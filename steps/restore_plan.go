@@ -1,0 +1,205 @@
+package steps
+
+import (
+	"github.com/slipway-k8s/slipway/flow"
+)
+
+// RestorePlan is the graph of a restore after all servers are lost: the bootstrap, with the recovery of etcd in the place
+// of the founding of a new one. What the file holds comes back; nothing of it is made a second time.
+type RestorePlan struct {
+	Graph *flow.Graph
+	// All names the steps that a restore wants; the others hang below them.
+	All []string
+
+	Lost       *flow.Step[Lost]
+	Preflight  *flow.Step[Offer]
+	Image      *flow.Step[Image]
+	Management *flow.Step[Management]
+	Providers  *flow.Step[Providers]
+	Secret     *flow.Step[TokenSecret]
+	Seed       *flow.Step[Seed]
+	Lifted     *flow.Step[Lifted]
+	Cluster    *flow.Step[Cluster]
+	Target     *flow.Step[RecoveryTarget]
+	Upload     *flow.Step[RecoveryTarget]
+	Etcd       *flow.Step[RecoveredEtcd]
+	Kubeconfig *flow.Step[Kubeconfig]
+	Quiet      *flow.Step[Quiet]
+	Sweep      *flow.Step[Sweep]
+	Members    *flow.Step[EtcdMembership]
+	Release    *flow.Step[Cluster]
+	Talos      *flow.Step[Talosconfig]
+	Nodes      *flow.Step[Nodes]
+	Pivot      *flow.Step[Pivot] // nil: the cluster did not manage itself
+	Access     *flow.Step[Access]
+	Firewall   *flow.Step[Firewall] // nil: it had none
+	Cover      *flow.Step[Cover]
+	Clean      *flow.Step[Clean]
+
+	b *bootstrapper
+}
+
+// NewRestore plans the restore of a backup. cfg is a valid configuration; what the backup knows better of its cluster (the
+// server type, the image, the versions, the number of servers) is taken from there.
+func NewRestore(cfg Config, tools Tools, source Backup) (*RestorePlan, error) {
+	cfg, err := source.configure(cfg)
+	if err != nil {
+		return nil, err
+	}
+	b := &bootstrapper{cfg: cfg, tools: tools.withDefaults(), vars: cfg.variables()}
+	if b.sources, err = readSources(tools.Overrides); err != nil {
+		return nil, err
+	}
+	made, err := b.specs()
+	if err != nil {
+		return nil, err
+	}
+	r := &restorer{bootstrapper: b, source: source}
+	g := flow.New("slipway-restore")
+	p := &RestorePlan{Graph: g, b: b}
+	id := source.identity()
+	controlPlane, nodes := cfg.waitControlPlane(), cfg.waitNodes()
+	balancer := flow.Wait{For: "the load balancer (LOAD_BALANCER_TIMEOUT)", Within: cfg.LoadBalancerTimeout.D()}
+
+	p.Lost = flow.Add(g, "lost", r.ensureLost).
+		Doc("the cluster is gone for certain: no server, no API, nobody who manages it; and what of it survived").
+		Spec(id).Deadline(overhead)
+
+	p.Preflight = flow.Add(g, "preflight", b.checkOffer).After(p.Lost).
+		Doc("the token is good; location, server type and load balancer type exist and go together").
+		Spec(made.offer).Verify(b.offerStands).Deadline(cfg.PreflightTimeout.D())
+
+	p.Image = flow.Add1(g, "image", b.ensureImage, p.Preflight).
+		Doc("exactly one Talos snapshot for the servers' architecture, found as Cluster API will look for it; made where there is none").
+		Spec(made.image).Verify(b.imageStands).Deadline(cfg.imagesTimeout() + overhead).Waits(flow.Wait{For: "the images (IMAGE_TIMEOUT for each)", Within: cfg.imagesTimeout()})
+
+	p.Management = flow.Add(g, "kind-create", b.ensureManagement).After(p.Preflight).
+		Doc("a management cluster for Cluster API: kind, an existing one, or the lab's").
+		Spec(made.management).Verify(b.managementStands).Deadline(cfg.ManagementTimeout.D() + overhead).Waits(flow.Wait{For: "the management cluster's API", Within: managementReady})
+
+	p.Providers = flow.Add1(g, "capi-init", b.initProviders, p.Management).
+		Doc("Cluster API and its providers for Hetzner and Talos are installed and serve").
+		Spec(made.providers).Verify(b.providersStand).Deadline(2*cfg.ProvidersTimeout.D()+overhead).
+		Waits(waitDownload, cfg.waitProviders())
+
+	p.Secret = flow.Add1(g, "secret", b.ensureTokenSecret, p.Management).
+		Doc("the Hetzner token for Cluster API, in the management cluster").
+		Verify(b.tokenSecretStands).Deadline(overhead)
+
+	p.Seed = flow.Add1(g, "seed", r.seedSecrets, p.Management).
+		Doc("the lost cluster's authorities, keys and tokens, in the management cluster before anything asks for new ones").
+		Spec(id).Verify(r.seedStands).Deadline(overhead)
+
+	p.Lifted = flow.Add(g, "firewall-lift", r.liftFirewall).After(p.Lost).
+		Doc("no surviving firewall keeps the temporary management cluster from the new servers").
+		Spec(id).Deadline(overhead)
+
+	p.Cluster = flow.Add3(g, "apply", r.applyHeld, p.Management, p.Lost, p.Image).After(p.Providers, p.Secret, p.Seed, p.Lifted).
+		Doc("the cluster's objects as they were; the control plane provider is held off, so that it founds no empty etcd").
+		Spec(id).Verify(r.clusterStands).Deadline(2*cfg.LoadBalancerTimeout.D()+overhead).
+		Waits(flow.Wait{For: "the webhooks (LOAD_BALANCER_TIMEOUT)", Within: cfg.LoadBalancerTimeout.D()}, balancer)
+
+	p.Target = flow.Add2(g, "servers", r.chooseTarget, p.Management, p.Cluster).
+		Doc("the servers are made, Talos answers on each, and none has an etcd; one is chosen to get the snapshot").
+		Spec(id).Verify(r.targetStands).Deadline(cfg.ControlPlaneTimeout.D() + overhead).Waits(controlPlane)
+
+	p.Upload = flow.Add3(g, "etcd-recover", r.uploadSnapshot, p.Management, p.Cluster, p.Target).
+		Doc("the etcd snapshot lies on the chosen server").
+		Spec(id).Deadline(cfg.ControlPlaneTimeout.D())
+
+	p.Etcd = flow.Add3(g, "etcd-bootstrap", r.bootstrapRecovered, p.Management, p.Cluster, p.Upload).
+		Doc("etcd runs on that one server, on the snapshot's data: the same cluster answers, by its UID and revision").
+		Spec(id).Verify(r.etcdStands).Deadline(cfg.ControlPlaneTimeout.D() + overhead).Waits(controlPlane)
+
+	p.Kubeconfig = flow.Add2(g, "kubeconfig", b.fetchKubeconfig, p.Management, p.Cluster).
+		Doc("the cluster's kubeconfig, as a file").
+		Verify(b.kubeconfigStands).Deadline(cfg.ControlPlaneTimeout.D() + overhead).Waits(controlPlane)
+
+	p.Quiet = flow.Add2(g, "quiet", r.quietStale, p.Kubeconfig, p.Etcd).
+		Doc("Cluster API of the time of the snapshot, which woke up with it, is stopped before it makes servers").
+		Spec(id).Deadline(quietWithin + overhead).Waits(flow.Wait{For: "the old controllers to be stopped", Within: quietWithin})
+
+	p.Sweep = flow.Add3(g, "sweep", r.sweepStale, p.Kubeconfig, p.Management, p.Cluster).After(p.Quiet).
+		Doc("objects and nodes of the lost servers are gone; the cloud controller manager has today's token and network").
+		Spec(id).Deadline(sweepWithin + overhead).Waits(flow.Wait{For: "the restored cluster to take changes", Within: sweepWithin})
+
+	p.Members = flow.Add3(g, "etcd-members", r.awaitMembers, p.Management, p.Cluster, p.Etcd).
+		Doc("every control plane server is a voting member of that one etcd").
+		Spec(id).Deadline(cfg.ControlPlaneTimeout.D() + overhead).Waits(controlPlane)
+
+	p.Release = flow.Add2(g, "release", r.releaseControlPlane, p.Management, p.Cluster).After(p.Members, p.Sweep).
+		Doc("the control plane provider is let go, and has seen that etcd is there").
+		Spec(id).Verify(r.releaseStands).Deadline(cfg.ControlPlaneTimeout.D() + overhead).Waits(controlPlane)
+
+	p.Talos = flow.Add2(g, "talosconfig", b.fetchTalosconfig, p.Management, p.Release).
+		Doc("the cluster's talosconfig, as a file").
+		Verify(b.talosconfigStands).Deadline(cfg.ControlPlaneTimeout.D() + overhead).Waits(controlPlane)
+
+	p.Nodes = flow.Add3(g, "wait-nodes", b.waitNodes, p.Management, p.Release, p.Kubeconfig).
+		Doc("every node is Ready, is the server that it claims to be, and is known to Cluster API").
+		Spec(made.nodes).Verify(b.nodesStand).Deadline(cfg.NodesTimeout.D() + overhead).Waits(nodes)
+
+	p.All = []string{p.Talos.Name(), p.Nodes.Name()}
+	last := flow.Node(p.Nodes)
+	if source.Contents.Header.SelfManaged {
+		p.pivot(cfg, r.pivotUnderway)
+		last = p.Access
+	}
+	if source.Contents.Header.SelfManaged && source.hadFirewall() {
+		p.wall(cfg, made.firewall)
+		return p, g.Validate()
+	}
+	back := flow.Add(g, "firewall-return", r.returnFirewall).After(last).
+		Doc("the servers are behind the firewall that the lost ones were behind").
+		Deadline(overhead)
+	p.All = append(p.All, back.Name())
+	return p, g.Validate()
+}
+
+// pivot makes a cluster that managed itself do so again.
+func (p *RestorePlan) pivot(cfg Config, underway func() (bool, error)) {
+	g, b := p.Graph, p.b
+	p.Pivot = flow.Add(g, "pivot", b.pivot).After(p.Nodes, p.Talos).Seal().Underway(underway).
+		Doc("the cluster manages itself; a point of no return").
+		Verify(b.pivotStands).Deadline(2*cfg.ProvidersTimeout.D() + 2*cfg.NodesTimeout.D() + overhead).
+		Waits(cfg.waitPivot()...)
+
+	p.Access = flow.Add(g, "access", b.refreshAccess).After(p.Pivot).
+		Doc("kubeconfig, talosconfig and the list of nodes are today's, from the cluster itself").
+		Verify(b.accessStands).Deadline(2*cfg.ControlPlaneTimeout.D()+overhead).Waits(cfg.waitControlPlane(), cfg.waitControlPlane())
+
+	p.Clean = flow.Add(g, "clean", b.cleanManagement).After(p.Pivot).Yields(p.Access).
+		Doc("the temporary management cluster is gone; refused while it may hold the only record of a cluster").
+		Verify(b.cleanStands).Deadline(cfg.ManagementTimeout.D() + overhead)
+
+	p.All = []string{p.Access.Name(), p.Clean.Name()}
+}
+
+// wall puts the cluster behind its firewall again.
+func (p *RestorePlan) wall(cfg Config, spec any) {
+	p.Firewall = flow.Add(p.Graph, "firewall", p.b.ensureFirewall).After(p.Pivot).
+		Doc("a Hetzner firewall that lets private addresses, and those of FIREWALL_ALLOW, in on 6443 and 50000").
+		Spec(spec).Verify(p.b.firewallStands).Deadline(overhead)
+
+	p.Cover = flow.Add1(p.Graph, "firewall-apply", p.b.applyFirewall, p.Firewall).After(p.Access).
+		Doc("every server, also one made later, is behind the firewall (the load balancer's public ports cannot be)").
+		Verify(p.b.coverStands).Deadline(cfg.FirewallTimeout.D() + overhead).Waits(flow.Wait{For: "the firewall (FIREWALL_TIMEOUT)", Within: cfg.FirewallTimeout.D()})
+
+	p.All = append(p.All, p.Cover.Name())
+}
+
+// restorer is a bootstrapper that has a backup.
+type restorer struct {
+	*bootstrapper
+	source Backup
+}
+
+// pivotUnderway tells whether this restore's own pivot has begun: until the restore has set it aside, the record in the folder is
+// the lost cluster's.
+func (r *restorer) pivotUnderway() (bool, error) {
+	record, err := ReadRestoreRecord(r.tools.Files)
+	if err != nil || record == nil || record.BackupIdentity != r.source.identity() {
+		return false, err
+	}
+	return r.bootstrapper.pivotUnderway()
+}

@@ -1,0 +1,289 @@
+package steps
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/clusterapi"
+	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/kube"
+)
+
+const (
+	// quietWithin is how long the API server of a restored cluster, on one member of etcd, may take for some ten writes.
+	quietWithin = 5 * time.Minute
+	sweepWithin = 10 * time.Minute
+)
+
+// Quiet is what was stopped.
+type Quiet struct {
+	Deployments []string `json:"deployments,omitempty"`
+}
+
+// quietStale stops the Cluster API of the time of the snapshot. Its objects describe servers that are gone, and its CAPH
+// would make every one of them anew. Its Pods cannot run before a node takes them: those that the snapshot knows are dead, and
+// it takes minutes until they are replaced. So this is the first thing that is done to a restored cluster.
+func (r *restorer) quietStale(ctx context.Context, say flow.Say, kc Kubeconfig, _ RecoveredEtcd) (Quiet, error) {
+	workload, err := r.connect(kc.File)
+	if err != nil {
+		return Quiet{}, err
+	}
+	var out Quiet
+	w := wait{what: "the cluster's old controllers to be stopped", within: quietWithin}
+	err = w.until(ctx, say, func(ctx context.Context) (string, error) {
+		out = Quiet{}
+		if stale, err := r.heldStale(ctx, workload); err != nil || !stale {
+			return "", err
+		}
+		if out.Deployments, err = stopDeployments(ctx, say, workload); err != nil {
+			return "", err
+		}
+		return "", removeWebhooks(ctx, say, workload)
+	})
+	return out, err
+}
+
+// heldStale tells whether the restored cluster holds Cluster API objects of its own that are of the time of the snapshot, and
+// not those that this restore has moved into it since.
+func (r *restorer) heldStale(ctx context.Context, workload *kube.Cluster) (bool, error) {
+	cluster, err := r.clusterAt(ctx, workload)
+	if err != nil {
+		return false, err
+	}
+	if cluster == nil {
+		return r.source.Contents.Header.SelfManaged, nil
+	}
+	return cluster.GetAnnotations()[restoredAnnotation] != r.source.identity().Snapshot, nil
+}
+
+// stopDeployments scales the providers down. No webhook guards a Deployment; one guards the objects that could be paused.
+func stopDeployments(ctx context.Context, say flow.Say, workload *kube.Cluster) (stopped []string, err error) {
+	all := &appsv1.DeploymentList{}
+	if err := workload.List(ctx, all, client.HasLabels{providerLabel}); err != nil {
+		return nil, fmt.Errorf("list the providers' Deployments: %w", err)
+	}
+	none := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"replicas":0}}`))
+	for i := range all.Items {
+		d := &all.Items[i]
+		stopped = append(stopped, d.Namespace+"/"+d.Name)
+		if d.Spec.Replicas != nil && *d.Spec.Replicas == 0 {
+			continue
+		}
+		say("stopping Deployment %s/%s", d.Namespace, d.Name)
+		if err := workload.Patch(ctx, d, none); err != nil {
+			return nil, fmt.Errorf("stop Deployment %s/%s: %w", d.Namespace, d.Name, err)
+		}
+	}
+	slices.Sort(stopped)
+	return stopped, nil
+}
+
+// removeWebhooks takes the webhooks of controllers that do not run away: nothing could be changed, or deleted, otherwise. They
+// come back with the providers.
+func removeWebhooks(ctx context.Context, say flow.Say, workload *kube.Cluster) error {
+	mutating, validating := &admissionv1.MutatingWebhookConfigurationList{}, &admissionv1.ValidatingWebhookConfigurationList{}
+	if err := workload.List(ctx, mutating, client.HasLabels{providerLabel}); err != nil {
+		return fmt.Errorf("list mutating webhooks: %w", err)
+	}
+	if err := workload.List(ctx, validating, client.HasLabels{providerLabel}); err != nil {
+		return fmt.Errorf("list validating webhooks: %w", err)
+	}
+	var hooks []client.Object
+	for i := range mutating.Items {
+		hooks = append(hooks, &mutating.Items[i])
+	}
+	for i := range validating.Items {
+		hooks = append(hooks, &validating.Items[i])
+	}
+	for _, h := range hooks {
+		say("removing the webhooks %s", h.GetName())
+		if err := client.IgnoreNotFound(workload.Delete(ctx, h)); err != nil {
+			return fmt.Errorf("delete the webhooks %s: %w", h.GetName(), err)
+		}
+	}
+	return nil
+}
+
+// Sweep is what of the lost servers was taken out of the cluster.
+type Sweep struct {
+	Nodes   []string `json:"nodes,omitempty"`
+	Objects int      `json:"objects,omitempty"`
+}
+
+// sweepStale removes what speaks of servers that are gone, and gives the cloud controller manager the network and the token of
+// today before the Pods of the old nodes are started anew on the new ones.
+func (r *restorer) sweepStale(ctx context.Context, say flow.Say, kc Kubeconfig, m Management, c Cluster) (Sweep, error) {
+	workload, err := r.connect(kc.File)
+	if err != nil {
+		return Sweep{}, err
+	}
+	var out Sweep
+	w := wait{what: "the restored cluster to take what is changed in it", within: sweepWithin, each: 2 * time.Minute}
+	err = w.until(ctx, say, func(ctx context.Context) (string, error) {
+		if err := r.renewCCMSecret(ctx, say, workload); err != nil {
+			return "", err
+		}
+		stale, err := r.heldStale(ctx, workload)
+		if err != nil {
+			return "", err
+		}
+		if stale {
+			if out.Objects, err = r.sweepObjects(ctx, say, workload); err != nil {
+				return "", err
+			}
+		}
+		out.Nodes, err = r.sweepNodes(ctx, say, workload)
+		return "", err
+	})
+	return out, err
+}
+
+// renewCCMSecret rewrites the Secret of the Hetzner cloud controller manager, where the cluster has one: its network is
+// another one now, unless that survived, and the token may be.
+func (r *restorer) renewCCMSecret(ctx context.Context, say flow.Say, workload *kube.Cluster) error {
+	namespace := r.hcloudCCM().Namespace
+	is := &corev1.Secret{}
+	err := workload.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ccmSecretName}, is)
+	if kube.Absent(err) {
+		return nil // the snapshot is older than the release; `bootstrap` makes both
+	}
+	if err != nil {
+		return fmt.Errorf("get Secret %s/%s: %w", namespace, ccmSecretName, err)
+	}
+	network, err := hetzner.NetworkID(ctx, r.tools.Hetzner, r.cfg.ClusterName)
+	if err != nil {
+		return err
+	}
+	if network == 0 {
+		return fmt.Errorf("cluster %s has no network at Hetzner: its HetznerCluster says why", r.cfg.ClusterName)
+	}
+	say("writing Secret %s/%s for network %d", namespace, ccmSecretName, network)
+	_, err = r.applyCCMSecret(ctx, workload, namespace, network)
+	return err
+}
+
+// sweepObjects removes the objects of Cluster API, without their controllers' help and without their finalizers: nothing at
+// Hetzner is touched. The providers go too, so that the pivot installs them whole.
+func (r *restorer) sweepObjects(ctx context.Context, say flow.Say, workload *kube.Cluster) (int, error) {
+	if _, err := stopDeployments(ctx, say, workload); err != nil {
+		return 0, err
+	}
+	inv, err := clusterapi.Read(ctx, workload, Namespace, TokenSecretName)
+	if err != nil {
+		return 0, err
+	}
+	// The Cluster last: while it is there, the next run knows that this one died here.
+	objects := inv.All()
+	slices.SortStableFunc(objects, func(a, b unstructured.Unstructured) int {
+		return boolOrder(a.GetKind() == clusterKind.Kind) - boolOrder(b.GetKind() == clusterKind.Kind)
+	})
+	for i := range objects {
+		say("removing the stale %s", clusterapi.KeyOf(&objects[i]))
+		if err := removeForce(ctx, workload, &objects[i]); err != nil {
+			return 0, err
+		}
+	}
+	return len(objects), r.sweepProviders(ctx, say, workload)
+}
+
+func boolOrder(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func (r *restorer) sweepProviders(ctx context.Context, say flow.Say, workload *kube.Cluster) error {
+	all := &appsv1.DeploymentList{}
+	if err := workload.List(ctx, all, client.HasLabels{providerLabel}); err != nil {
+		return fmt.Errorf("list the providers' Deployments: %w", err)
+	}
+	for i := range all.Items {
+		d := &all.Items[i]
+		if err := client.IgnoreNotFound(workload.Delete(ctx, d, client.PropagationPolicy("Background"))); err != nil {
+			return fmt.Errorf("delete Deployment %s/%s: %w", d.Namespace, d.Name, err)
+		}
+	}
+	installed := listOf(providerKind)
+	if err := workload.List(ctx, installed); err != nil {
+		if kube.Absent(err) {
+			return nil
+		}
+		return fmt.Errorf("list the installed providers: %w", err)
+	}
+	for i := range installed.Items {
+		say("forgetting that %s is installed: the pivot installs it anew", installed.Items[i].GetName())
+		if err := client.IgnoreNotFound(workload.Delete(ctx, &installed.Items[i])); err != nil {
+			return fmt.Errorf("delete Provider %s: %w", installed.Items[i].GetName(), err)
+		}
+	}
+	return nil
+}
+
+// sweepNodes removes the nodes of servers that are gone, and their Pods, which are started on the new nodes then: Kubernetes by
+// itself waits a minute, in case that a node comes back.
+func (r *restorer) sweepNodes(ctx context.Context, say flow.Say, workload *kube.Cluster) ([]string, error) {
+	servers, err := hetzner.Servers(ctx, r.tools.Hetzner, r.cfg.ClusterName)
+	if err != nil {
+		return nil, err
+	}
+	alive := map[string]bool{"": true} // a Pod of no node waits for one
+	for _, s := range servers {
+		alive[s.Name] = true
+	}
+	nodes := &corev1.NodeList{}
+	if err := workload.List(ctx, nodes); err != nil {
+		return nil, fmt.Errorf("list the nodes: %w", err)
+	}
+	var gone []string
+	for i := range nodes.Items {
+		n := &nodes.Items[i]
+		if alive[n.Name] {
+			continue
+		}
+		say("removing node %s, whose server is gone", n.Name)
+		none := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
+		if err := client.IgnoreNotFound(workload.Patch(ctx, n, none)); err != nil {
+			return nil, fmt.Errorf("take the finalizers of node %s away: %w", n.Name, err)
+		}
+		if err := client.IgnoreNotFound(workload.Delete(ctx, n)); err != nil {
+			return nil, fmt.Errorf("delete node %s: %w", n.Name, err)
+		}
+		gone = append(gone, n.Name)
+	}
+	slices.Sort(gone)
+	return gone, sweepPods(ctx, say, workload, alive)
+}
+
+// sweepPods deletes the Pods of nodes that are not alive without waiting for anybody to end them.
+func sweepPods(ctx context.Context, say flow.Say, workload *kube.Cluster, alive map[string]bool) error {
+	pods := &corev1.PodList{}
+	if err := workload.List(ctx, pods); err != nil {
+		return fmt.Errorf("list the Pods: %w", err)
+	}
+	dead := 0
+	for i := range pods.Items {
+		p := &pods.Items[i]
+		if alive[p.Spec.NodeName] {
+			continue
+		}
+		if err := client.IgnoreNotFound(workload.Delete(ctx, p, client.GracePeriodSeconds(0))); err != nil {
+			return fmt.Errorf("delete Pod %s/%s of a node that is gone: %w", p.Namespace, p.Name, err)
+		}
+		dead++
+	}
+	if dead > 0 {
+		say("removed %d Pods of nodes that are gone", dead)
+	}
+	return nil
+}

@@ -1,0 +1,86 @@
+package steps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/kube"
+)
+
+// bootstrappedCondition is CACPPT's: it has seen etcd's data on a server itself.
+const bootstrappedCondition = "MachinesBootstrapped"
+
+// releaseControlPlane takes back what the control plane provider was told, so that it looks itself: it lists etcd's folder on
+// the servers, finds data and concludes that the cluster is founded. On servers without data it would found one, so this is
+// done only while every one of them holds some.
+func (r *restorer) releaseControlPlane(ctx context.Context, say flow.Say, m Management, c Cluster) (Cluster, error) {
+	mgmt, err := r.connect(m.Kubeconfig)
+	if err != nil {
+		return Cluster{}, err
+	}
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	changes := mgmt.Changes(watching, kube.Selection{List: listOf(talosControlPlaneKind), Options: []client.ListOption{client.InNamespace(Namespace)}})
+	told := false
+	w := wait{what: "the control plane provider to see the restored etcd", within: r.cfg.ControlPlaneTimeout.D(), changes: changes}
+	err = w.until(ctx, say, func(ctx context.Context) (string, error) {
+		tcp, err := get(ctx, mgmt, talosControlPlaneKind, c.ControlPlane)
+		if err != nil {
+			return "", err
+		}
+		if conditionTrue(tcp, bootstrappedCondition) {
+			return "", nil
+		}
+		if !told {
+			if err := r.release(ctx, say, mgmt, c, tcp); err != nil {
+				return "", err
+			}
+			told = true
+		}
+		if t := troubles(tcp); t != "" {
+			return t, nil
+		}
+		return "it has not looked yet", nil
+	})
+	return c, err
+}
+
+func (r *restorer) release(ctx context.Context, say flow.Say, mgmt *kube.Cluster, c Cluster, tcp *unstructured.Unstructured) error {
+	_, nodes, err := r.lookForEtcd(ctx, mgmt, c)
+	if err != nil {
+		return err
+	}
+	if missing := unanswered(nodes, c.Replicas); missing != "" {
+		return errors.New(missing)
+	}
+	if has := withData(nodes); len(has) != len(nodes) {
+		return final(fmt.Errorf("of %d servers %d hold data of etcd: the control plane provider is not let go, it might found another etcd", len(nodes), len(has)))
+	}
+	say("letting the control plane provider look for itself")
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"status":{"bootstrapped":false}}`))
+	if err := mgmt.Status().Patch(ctx, tcp.DeepCopy(), patch); err != nil {
+		return fmt.Errorf("set status.bootstrapped of %s: %w", kube.Describe(tcp), err)
+	}
+	return nil
+}
+
+func (r *restorer) releaseStands(ctx context.Context, was Cluster) flow.Verdict {
+	mgmt, err := r.connect(managementFile)
+	if err != nil {
+		return flow.Unknown(err)
+	}
+	tcp, err := get(ctx, mgmt, talosControlPlaneKind, was.ControlPlane)
+	if err != nil {
+		return unless(err)
+	}
+	if !conditionTrue(tcp, bootstrappedCondition) {
+		return flow.Gone("the control plane provider does not call %s bootstrapped", was.ControlPlane)
+	}
+	return flow.Holds()
+}

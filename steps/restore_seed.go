@@ -1,0 +1,111 @@
+package steps
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/kube"
+)
+
+// talosBundleSuffix ends the name of the Secret with every authority, token and key of a cluster. CABPT takes it where it is
+// there, and makes all other Secrets of it again.
+const talosBundleSuffix = "-talos"
+
+// Seed is the Secret that was there before anything asked for a new one.
+type Seed struct {
+	Secret TokenSecret `json:"secret"`
+}
+
+// seedSecrets writes it. One that is there with other contents belongs to another cluster of the name: servers may have been
+// made of it, and it is not overwritten.
+func (r *restorer) seedSecrets(ctx context.Context, say flow.Say, m Management) (Seed, error) {
+	mgmt, err := r.connect(m.Kubeconfig)
+	if err != nil {
+		return Seed{}, err
+	}
+	name := r.cfg.ClusterName + talosBundleSuffix
+	was := r.source.secret(name)
+	data, err := secretDataOf(was)
+	if err != nil {
+		return Seed{}, err
+	}
+	if err := r.refuseOther(ctx, mgmt, name, data); err != nil {
+		return Seed{}, err
+	}
+	say("writing Secret %s", name)
+	// By its label the providers find it; the other makes it go along when the cluster is moved into itself, for nobody owns it.
+	secret := &corev1.Secret{Type: corev1.SecretType(text(was, "type")), Data: data}
+	secret.Namespace, secret.Name = Namespace, name
+	secret.Labels = map[string]string{clusterNameLabel: r.cfg.ClusterName, moveLabel: ""}
+	uid, err := applySecret(ctx, mgmt, secret)
+	return Seed{Secret: TokenSecret{Namespace: Namespace, Name: name, UID: uid}}, err
+}
+
+// refuseOther compares a Secret that is there with the backup's. No value is part of what it says.
+func (r *restorer) refuseOther(ctx context.Context, mgmt *kube.Cluster, name string, want map[string][]byte) error {
+	is := &corev1.Secret{}
+	err := mgmt.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: name}, is)
+	if kube.Absent(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("get Secret %s: %w", name, err)
+	}
+	for key, value := range want {
+		if string(is.Data[key]) != string(value) {
+			return fmt.Errorf("the management cluster has a Secret %s with another %s than the backup's: a cluster of this name was begun there with "+
+				"other keys, and the restored etcd could not be read with them. Destroy that cluster first", name, key)
+		}
+	}
+	return nil
+}
+
+func (r *restorer) seedStands(ctx context.Context, was Seed) flow.Verdict {
+	mgmt, err := r.connect(managementFile)
+	if err != nil {
+		return flow.Unknown(err)
+	}
+	is := &corev1.Secret{}
+	if err := mgmt.Get(ctx, client.ObjectKey{Namespace: was.Secret.Namespace, Name: was.Secret.Name}, is); err != nil {
+		return unless(fmt.Errorf("get Secret %s: %w", was.Secret.Name, err))
+	}
+	if string(is.UID) != was.Secret.UID {
+		return flow.Gone("Secret %s is another one than the recorded", was.Secret.Name)
+	}
+	return flow.Holds()
+}
+
+// secretDataOf decodes all keys of a Secret that is an unstructured object.
+func secretDataOf(o *unstructured.Unstructured) (map[string][]byte, error) {
+	encoded, _, err := unstructured.NestedStringMap(o.Object, "data")
+	if err != nil {
+		return nil, fmt.Errorf("read Secret %s of the backup: its data are no texts", o.GetName())
+	}
+	data := map[string][]byte{}
+	for key, value := range encoded {
+		if data[key], err = base64.StdEncoding.DecodeString(strings.TrimSpace(value)); err != nil {
+			return nil, fmt.Errorf("read Secret %s of the backup: its key %s is not in base64", o.GetName(), key)
+		}
+	}
+	return data, nil
+}
+
+// secretData decodes one key.
+func secretData(o *unstructured.Unstructured, key string) ([]byte, error) {
+	data, err := secretDataOf(o)
+	if err != nil {
+		return nil, err
+	}
+	if len(data[key]) == 0 {
+		return nil, fmt.Errorf("Secret %s of the backup has no key %s", o.GetName(), key)
+	}
+	return data[key], nil
+}

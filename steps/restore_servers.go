@@ -1,0 +1,183 @@
+package steps
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/talos"
+)
+
+// RecoveryTarget is the one server that gets the snapshot. It is in the journal before anything is sent to it.
+type RecoveryTarget struct {
+	Machine string `json:"machine"`
+	Server  string `json:"server"` // its name, which is the node's and the etcd member's
+}
+
+// etcdNode is a control plane server, and whether it holds data of etcd.
+type etcdNode struct {
+	machine, server string
+	route           talos.Route // by which it answered
+	data            bool
+	err             error // it did not answer
+}
+
+// lookForEtcd asks every control plane server whether it holds data of etcd, all at once.
+func (b *bootstrapper) lookForEtcd(ctx context.Context, mgmt *kube.Cluster, c Cluster) (TalosClient, []etcdNode, error) {
+	config, err := secretValue(ctx, mgmt, c.Name+"-talosconfig", "talosconfig")
+	if err != nil {
+		return nil, nil, err
+	}
+	t, err := b.tools.Talos(config)
+	if err != nil {
+		return nil, nil, err
+	}
+	machines, err := list(ctx, mgmt, machineKind, c.Name)
+	if err != nil {
+		return nil, nil, err
+	}
+	machines = controlPlaneMachines(machines)
+	nodes := make([]etcdNode, len(machines))
+	var asking sync.WaitGroup
+	for i := range machines {
+		asking.Go(func() { nodes[i] = askForEtcd(ctx, t, &machines[i], c.LoadBalancerIP) })
+	}
+	asking.Wait()
+	slices.SortFunc(nodes, func(a, b etcdNode) int { return cmp.Compare(a.server, b.server) })
+	return t, nodes, nil
+}
+
+// askForEtcd asks one server, by the first of its ways that leads to it: its own addresses, and through the load balancer,
+// which is the only one where a firewall closes the public addresses.
+func askForEtcd(ctx context.Context, t TalosClient, machine *unstructured.Unstructured, balancer string) etcdNode {
+	n := etcdNode{machine: machine.GetName(), server: text(machine, "spec", "infrastructureRef", "name"), err: errors.New("it has no address yet")}
+	var routes []talos.Route
+	for _, address := range append(addresses(machine, addressExternal), addresses(machine, addressInternal)...) {
+		routes = append(routes, talos.Route{Endpoint: address})
+	}
+	for _, address := range addresses(machine, addressInternal) {
+		if balancer != "" {
+			routes = append(routes, talos.Route{Endpoint: balancer, Node: address})
+		}
+	}
+	var failed []error
+	for _, route := range routes {
+		asking, cancel := context.WithTimeout(ctx, askTalosWithin)
+		data, err := t.HasEtcdData(asking, route)
+		cancel()
+		if err == nil {
+			n.route, n.data, n.err = route, data, nil
+			return n
+		}
+		failed = append(failed, err)
+	}
+	if len(failed) > 0 {
+		n.err = failed[0] // of its own address: the others are ways around
+	}
+	return n
+}
+
+// withData are the nodes that hold data.
+func withData(nodes []etcdNode) (found []etcdNode) {
+	for _, n := range nodes {
+		if n.data {
+			found = append(found, n)
+		}
+	}
+	return found
+}
+
+// unanswered says which nodes have not answered; empty: all have, and there are as many as wanted.
+func unanswered(nodes []etcdNode, want int) string {
+	var lines []string
+	if len(nodes) < want {
+		lines = append(lines, fmt.Sprintf("%d of %d servers are ordered", len(nodes), want))
+	}
+	var why reasons
+	for _, n := range nodes {
+		if n.err != nil {
+			why.add(n.server, n.err.Error())
+		}
+	}
+	return strings.Join(append(lines, why.lines()...), "; ")
+}
+
+// chooseTarget waits until every server answers, and chooses the one that gets the snapshot: that has it already, where an
+// earlier run came so far, else the first by name. A server that does not answer may hold an etcd, so all have to.
+func (r *restorer) chooseTarget(ctx context.Context, say flow.Say, m Management, c Cluster) (RecoveryTarget, error) {
+	mgmt, err := r.connect(m.Kubeconfig)
+	if err != nil {
+		return RecoveryTarget{}, err
+	}
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	changes := mgmt.Changes(watching,
+		kube.Selection{List: listOf(machineKind), Options: ofCluster(c.Name)},
+		kube.Selection{List: listOf(hcloudMachineKind), Options: ofCluster(c.Name)},
+		kube.Selection{List: listOf(talosControlPlaneKind), Options: []client.ListOption{client.InNamespace(Namespace)}},
+	)
+	var out RecoveryTarget
+	w := wait{what: "the servers", within: r.cfg.ControlPlaneTimeout.D(), every: controlPlaneEvery, changes: changes}
+	err = w.until(ctx, say, func(ctx context.Context) (string, error) {
+		_, nodes, err := r.lookForEtcd(ctx, mgmt, c)
+		if kube.Absent(err) {
+			return "there is no talosconfig yet", nil
+		}
+		if err != nil {
+			return "", err
+		}
+		if missing := unanswered(nodes, c.Replicas); missing != "" {
+			return r.serversMissing(ctx, mgmt, c, missing)
+		}
+		chosen := nodes[0]
+		if has := withData(nodes); len(has) > 0 {
+			chosen = has[0]
+		}
+		out = RecoveryTarget{Machine: chosen.machine, Server: chosen.server}
+		return "", nil
+	})
+	return out, err
+}
+
+// serversMissing adds what Cluster API says of servers that are not there yet.
+func (r *restorer) serversMissing(ctx context.Context, mgmt *kube.Cluster, c Cluster, silence string) (string, error) {
+	p, err := r.observe(ctx, mgmt, c)
+	if err != nil {
+		return silence, nil
+	}
+	if p.failed != nil {
+		return "", final(fmt.Errorf("waiting for the servers: %w", p.failed))
+	}
+	var worst reasons
+	for _, s := range p.servers {
+		if s.trouble != "" && s.state != serverRunning {
+			worst.add(s.name, s.trouble)
+		}
+	}
+	return strings.Join(append(append(p.troubles, worst.lines()...), silence), "; "), nil
+}
+
+// targetStands: the chosen server is still one of the cluster's. One that was replaced meanwhile does not have the snapshot.
+func (r *restorer) targetStands(ctx context.Context, was RecoveryTarget) flow.Verdict {
+	mgmt, err := r.connect(managementFile)
+	if err != nil {
+		return flow.Unknown(err)
+	}
+	machine, err := get(ctx, mgmt, machineKind, was.Machine)
+	if err != nil {
+		return unless(err)
+	}
+	if machine.GetDeletionTimestamp() != nil {
+		return flow.Gone("Machine %s is being deleted", was.Machine)
+	}
+	return flow.Holds()
+}

@@ -1,0 +1,146 @@
+package steps
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/slipway-k8s/slipway/internal/backup"
+	"github.com/slipway-k8s/slipway/internal/clusterapi"
+)
+
+// Backup is what a cluster is restored from. Whoever made it has read the whole file, so that every sum in it is checked.
+type Backup struct {
+	Contents *backup.Contents
+	// Snapshot is the path of the etcd snapshot, as a file. It holds everything that the cluster's etcd held.
+	Snapshot string
+}
+
+// BackupIdentity tells one backup from all others, without any of its secrets.
+type BackupIdentity struct {
+	Cluster  string `json:"cluster"`
+	UID      string `json:"uid"`      // of its namespace kube-system
+	Snapshot string `json:"snapshot"` // SHA-256 of the etcd snapshot
+}
+
+func (s Backup) identity() BackupIdentity {
+	h := s.Contents.Header
+	return BackupIdentity{Cluster: h.Cluster, UID: h.UID, Snapshot: s.Contents.Snapshot.SHA256}
+}
+
+// open opens the snapshot.
+func (s Backup) open() (io.ReadCloser, int64, error) {
+	file, err := os.Open(s.Snapshot)
+	if err != nil {
+		return nil, 0, err
+	}
+	info, err := file.Stat()
+	if err == nil && info.Size() != s.Contents.Snapshot.Size {
+		err = fmt.Errorf("%s has %d bytes instead of %d: run again, it is taken out of the backup anew", s.Snapshot, info.Size(), s.Contents.Snapshot.Size)
+	}
+	if err != nil {
+		return nil, 0, errors.Join(err, file.Close())
+	}
+	return file, info.Size(), nil
+}
+
+// object finds an object of the backup by kind and name; nil: it has none.
+func (s Backup) object(kind, name string) *unstructured.Unstructured {
+	i := slices.IndexFunc(s.Contents.Objects, func(o unstructured.Unstructured) bool {
+		return o.GetKind() == kind && o.GetName() == name && o.GetNamespace() == Namespace
+	})
+	if i < 0 {
+		return nil
+	}
+	return &s.Contents.Objects[i]
+}
+
+// secret finds a Secret of the backup; nil: it has none.
+func (s Backup) secret(name string) *unstructured.Unstructured {
+	i := slices.IndexFunc(s.Contents.Secrets, func(o unstructured.Unstructured) bool {
+		return o.GetName() == name && o.GetNamespace() == Namespace
+	})
+	if i < 0 {
+		return nil
+	}
+	return &s.Contents.Secrets[i]
+}
+
+// configure takes over what the backup knows better than a configuration, and refuses a backup that cannot be restored with
+// it. It speaks to nobody.
+func (s Backup) configure(cfg Config) (Config, error) {
+	h := s.Contents.Header
+	if h.Cluster != cfg.ClusterName {
+		return cfg, fmt.Errorf("the backup is of cluster %s, not of %s: CLUSTER_NAME=%s, or another file", h.Cluster, cfg.ClusterName, h.Cluster)
+	}
+	var missing []string
+	need := func(kind, name string) *unstructured.Unstructured {
+		o := s.object(kind, name)
+		if o == nil {
+			missing = append(missing, kind+" "+name)
+			return &unstructured.Unstructured{Object: map[string]any{}}
+		}
+		return o
+	}
+	need(clusterKind.Kind, cfg.ClusterName)
+	infrastructure := need(hetznerClusterKind.Kind, cfg.ClusterName)
+	tcp := need(talosControlPlaneKind.Kind, cfg.ControlPlaneName())
+	template := need(machineTemplateKind.Kind, text(tcp, "spec", "infrastructureTemplate", "name"))
+	if s.secret(cfg.ClusterName+talosBundleSuffix) == nil {
+		missing = append(missing, "Secret "+cfg.ClusterName+talosBundleSuffix+", without which nothing in etcd can be read")
+	}
+	if h.UID == "" || s.Contents.Snapshot.SHA256 == "" {
+		missing = append(missing, "the identity of its etcd snapshot")
+	}
+	if len(missing) > 0 {
+		return cfg, fmt.Errorf("the backup cannot be restored, it lacks %s", strings.Join(missing, "; "))
+	}
+	if others := s.otherClusters(); len(others) > 0 {
+		return cfg, fmt.Errorf("the cluster also managed %s from its namespace %s: who manages them next is for you to settle, this restore cannot tell their objects apart",
+			strings.Join(others, ", "), Namespace)
+	}
+	regions, _, _ := unstructured.NestedStringSlice(infrastructure.Object, "spec", "controlPlaneRegions")
+	for _, v := range []struct {
+		to   *string
+		from string
+	}{
+		{&cfg.ServerType, text(template, "spec", "template", "spec", "type")},
+		{&cfg.ImageName, text(template, "spec", "template", "spec", "imageName")},
+		{&cfg.LoadBalancerType, text(infrastructure, "spec", "controlPlaneLoadBalancer", "type")},
+		{&cfg.Location, text(infrastructure, "spec", "controlPlaneLoadBalancer", "region")},
+		{&cfg.NetworkCIDR, text(infrastructure, "spec", "hcloudNetwork", "cidrBlock")},
+		{&cfg.KubernetesVersion, text(tcp, "spec", "version")},
+		{&cfg.TalosVersion, text(tcp, "spec", "controlPlaneConfig", "controlplane", "talosVersion")},
+	} {
+		if v.from != "" {
+			*v.to = v.from
+		}
+	}
+	if len(regions) > 0 && cfg.Location == "" {
+		cfg.Location = regions[0]
+	}
+	cfg.ControlPlaneReplicas = int(number(tcp, "spec", "replicas"))
+	return cfg, nil
+}
+
+// otherClusters are the Cluster objects beside the cluster's own in its namespace.
+func (s Backup) otherClusters() (names []string) {
+	for i := range s.Contents.Objects {
+		o := &s.Contents.Objects[i]
+		if clusterapi.KeyOf(o).Kind == clusterapi.ClusterKind && o.GetNamespace() == Namespace && o.GetName() != s.Contents.Header.Cluster {
+			names = append(names, o.GetName())
+		}
+	}
+	return names
+}
+
+// endpoint is the address that the cluster had, and the host that its own objects name, which may be a name in DNS.
+func (s Backup) endpoint() (ip, host string) {
+	o := s.object(hetznerClusterKind.Kind, s.Contents.Header.Cluster)
+	return text(o, "status", "controlPlaneLoadBalancer", "ipv4"), text(o, "spec", "controlPlaneEndpoint", "host")
+}

@@ -1,0 +1,633 @@
+package steps
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/slipway-k8s/slipway/internal/backup"
+	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+	"github.com/slipway-k8s/slipway/internal/talos"
+)
+
+// fakeEtcd are three Talos servers, by their private addresses.
+type fakeEtcd struct {
+	healthyTalos
+	mu       sync.Mutex
+	data     map[string]bool
+	uploaded map[string]string
+	silent   map[string]bool
+	refuse   error    // of Bootstrap
+	calls    []string // that change something
+}
+
+func (f *fakeEtcd) answer(r talos.Route) error {
+	if f.silent[r.Endpoint] {
+		return errors.New("connection refused")
+	}
+	return nil
+}
+
+func (f *fakeEtcd) HasEtcdData(_ context.Context, r talos.Route) (bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.data[r.Endpoint], f.answer(r)
+}
+
+func (f *fakeEtcd) SnapshotSize(_ context.Context, r talos.Route) (int64, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return int64(len(f.uploaded[r.Endpoint])), f.answer(r)
+}
+
+func (f *fakeEtcd) UploadSnapshot(_ context.Context, r talos.Route, snapshot io.Reader) error {
+	data, err := io.ReadAll(snapshot)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.uploaded[r.Endpoint] = string(data)
+	f.calls = append(f.calls, "upload "+r.Endpoint)
+	return err
+}
+
+func (f *fakeEtcd) BootstrapRecovered(_ context.Context, r talos.Route) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calls = append(f.calls, "bootstrap "+r.Endpoint)
+	if f.refuse != nil {
+		return f.refuse
+	}
+	if f.uploaded[r.Endpoint] == "" {
+		return errors.New("no snapshot")
+	}
+	f.data[r.Endpoint] = true
+	return nil
+}
+
+// restoreWorld is a world in which a cluster was lost.
+type restoreWorld struct {
+	*world
+	etcd   *fakeEtcd
+	source Backup
+	r      *restorer
+	said   []string
+}
+
+func (w *restoreWorld) say(format string, args ...any) {
+	w.said = append(w.said, fmt.Sprintf(format, args...))
+}
+
+const theSnapshot = "a snapshot of etcd"
+
+// lostBackup is a backup of a cluster that managed itself.
+func lostBackup(t *testing.T) Backup {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "snapshot")
+	if err := os.WriteFile(file, []byte(theSnapshot), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	object := func(apiVersion, kind, name string, fields object) unstructured.Unstructured {
+		o := kubetest.Object(apiVersion, kind, Namespace, name, fields)
+		o.SetUID("old")
+		o.SetResourceVersion("7")
+		o.SetFinalizers([]string{"hold"})
+		return *o
+	}
+	c := &backup.Contents{
+		Header:   backup.Header{Cluster: "k8s", UID: "workload", SelfManaged: true, Taken: time.Now(), Etcd: backup.Etcd{Revision: 1}},
+		Snapshot: backup.Snapshot{Size: int64(len(theSnapshot)), SHA256: "5a5a"},
+		Objects: []unstructured.Unstructured{
+			object(capi, "Cluster", "k8s", map[string]any{"spec": map[string]any{
+				"paused": true, "controlPlaneEndpoint": map[string]any{"host": "127.0.0.7", "port": 6443},
+				"controlPlaneRef": map[string]any{"name": "k8s-control-plane"},
+			}}),
+			object(caph, "HetznerCluster", "k8s", map[string]any{
+				"spec": map[string]any{
+					"controlPlaneEndpoint":     map[string]any{"host": "127.0.0.7", "port": 6443},
+					"controlPlaneLoadBalancer": map[string]any{"type": "lb11", "region": "nbg1"}, "controlPlaneRegions": []any{"nbg1"},
+				},
+				"status": map[string]any{"controlPlaneLoadBalancer": map[string]any{"ipv4": "127.0.0.7"}},
+			}),
+			object(cacpt, "TalosControlPlane", "k8s-control-plane", map[string]any{
+				"spec": map[string]any{"replicas": 3, "version": "v1.32.2", "infrastructureTemplate": map[string]any{"name": "k8s-control-plane-1a2b3"},
+					"controlPlaneConfig": map[string]any{"controlplane": map[string]any{"strategicPatches": []any{"certSANs: [127.0.0.7, 127.0.0.70]"}}}},
+				"status": map[string]any{"bootstrapped": true},
+			}),
+			object(caph, "HCloudMachineTemplate", "k8s-control-plane-1a2b3", map[string]any{"spec": map[string]any{"template": map[string]any{
+				"spec": map[string]any{"type": "cax21", "imageName": "talos-arm64-v9"}}}}),
+			object(capi, "Machine", "k8s-control-plane-old", nil), object(caph, "HCloudMachine", "k8s-control-plane-old", nil),
+		},
+		Secrets: []unstructured.Unstructured{object("v1", "Secret", "k8s-talos", map[string]any{"data": map[string]any{
+			"bundle": base64.StdEncoding.EncodeToString([]byte("every key"))}})},
+	}
+	return Backup{Contents: c, Snapshot: file}
+}
+
+func newRestoreWorld(t *testing.T) *restoreWorld {
+	t.Helper()
+	w := &restoreWorld{world: newWorld(t), source: lostBackup(t)}
+	w.etcd = &fakeEtcd{data: map[string]bool{}, uploaded: map[string]string{}, silent: map[string]bool{}}
+	w.provider.exists = false
+	w.workload = kubetest.New("workload",
+		capiResource("Cluster", "clusters", "cluster.x-k8s.io", "v1beta1"),
+		capiResource("Provider", "providers", "clusterctl.cluster.x-k8s.io", "v1alpha3"),
+	)
+	t.Cleanup(func() {
+		w.workload.CloseClientConnections()
+		w.workload.Close()
+	})
+	cfg, err := w.source.configure(Defaults())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, timeout := range []*Duration{&cfg.ControlPlaneTimeout, &cfg.LoadBalancerTimeout} {
+		*timeout = Duration(5 * time.Second)
+	}
+	tools := w.tools()
+	tools.Talos = func([]byte) (TalosClient, error) { return w.etcd, nil }
+	w.r = &restorer{bootstrapper: &bootstrapper{cfg: cfg, tools: tools.withDefaults(), vars: cfg.variables()}, source: w.source}
+	return w
+}
+
+func TestABackupSaysWhatItsClusterIsMadeOf(t *testing.T) {
+	cfg, err := lostBackup(t).configure(Defaults())
+	if err != nil || cfg.ServerType != "cax21" || cfg.ImageName != "talos-arm64-v9" || cfg.ControlPlaneReplicas != 3 {
+		t.Errorf("%+v, %v", cfg, err)
+	}
+	for name, spoil := range map[string]func(*Backup){
+		"CLUSTER_NAME=other": func(b *Backup) { b.Contents.Header.Cluster = "other" },
+		"Secret k8s-talos":   func(b *Backup) { b.Contents.Secrets = nil },
+		"TalosControlPlane":  func(b *Backup) { b.Contents.Objects = b.Contents.Objects[:2] },
+		"another": func(b *Backup) {
+			b.Contents.Objects = append(b.Contents.Objects, *kubetest.Object(capi, "Cluster", Namespace, "another", nil))
+		},
+	} {
+		b := lostBackup(t)
+		spoil(&b)
+		if _, err := b.configure(Defaults()); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestOnlyALostClusterIsRestored(t *testing.T) {
+	w := newRestoreWorld(t)
+	files := w.r.tools.Files
+	for _, name := range []string{bootstrapJournal, kubeconfigFile} {
+		if err := files.Write(name, []byte("of the lost cluster")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refused := func(what string) {
+		t.Helper()
+		if _, err := w.r.ensureLost(t.Context(), w.say); !errors.Is(err, ErrAlive) {
+			t.Errorf("%s: %v", what, err)
+		}
+		if _, err := files.Read(bootstrapJournal); err != nil {
+			t.Errorf("%s: the folder was changed: %v", what, err)
+		}
+	}
+	w.hetzner.SetServers(schema.Server{ID: 1, Name: "k8s-control-plane-0", Status: "off", Labels: map[string]string{"caph-cluster-k8s": "owned"}})
+	refused("with a server that is off")
+	w.hetzner.SetServers()
+	w.provider.exists = true
+	w.mgmt.Put(kubetest.Object(capi, "Cluster", Namespace, "k8s", nil))
+	w.mgmt.Put(crd("clusters", "cluster.x-k8s.io", "v1beta1", "Cluster"))
+	refused("with a management cluster that holds it")
+	w.provider.exists = false
+	if err := files.Write(kubeconfigFile, w.workload.Kubeconfig()); err != nil {
+		t.Fatal(err)
+	}
+	refused("with an API that answers")
+	if err := files.Write(kubeconfigFile, []byte("of the lost cluster")); err != nil {
+		t.Fatal(err)
+	}
+
+	if lost, err := w.r.ensureLost(t.Context(), w.say); err != nil || lost.IP != "" || lost.Was != "127.0.0.7" {
+		t.Fatalf("%+v, %v", lost, err)
+	}
+	if said := strings.Join(w.said, "\n"); !strings.Contains(said, "another address") {
+		t.Errorf("a lost load balancer goes unmentioned: %s", said)
+	}
+	for _, name := range []string{bootstrapJournal, kubeconfigFile} {
+		if data, err := files.Read(filepath.Join(restoreFolder, lostFolder, name)); err != nil || string(data) != "of the lost cluster" {
+			t.Errorf("%s was not set aside: %v", name, err)
+		}
+	}
+	// The next run of the same restore finds its own servers, and its own files, and takes neither for the lost cluster's.
+	w.hetzner.SetServers(schema.Server{ID: 2, Name: "k8s-control-plane-1", Labels: map[string]string{"caph-cluster-k8s": "owned"}})
+	if err := files.Write(kubeconfigFile, []byte("the restore's own")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.r.ensureLost(t.Context(), w.say); err != nil {
+		t.Error(err)
+	}
+	if data, err := files.Read(kubeconfigFile); err != nil || string(data) != "the restore's own" {
+		t.Errorf("the restore's own kubeconfig was set aside: %q, %v", data, err)
+	}
+	other := *w.source.Contents
+	other.Snapshot.SHA256 = "another"
+	if err := PrepareRestore(files, &other); err == nil {
+		t.Error("the restore of another backup begins in the middle of this one")
+	}
+}
+
+func crd(plural, group, version, kind string) *unstructured.Unstructured {
+	return kubetest.Object("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", plural+"."+group, map[string]any{
+		"metadata": map[string]any{"labels": map[string]any{"clusterctl.cluster.x-k8s.io": ""}},
+		"spec": map[string]any{"group": group, "scope": "Namespaced", "names": map[string]any{"kind": kind},
+			"versions": []any{map[string]any{"name": version, "storage": true}}},
+	})
+}
+
+func TestASurvivingLoadBalancerKeepsTheAddress(t *testing.T) {
+	ours, foreign := map[string]string{"caph-cluster-k8s": "owned"}, map[string]string{"caph-cluster-other": "owned"}
+	lb := func(ip string, labels map[string]string) schema.LoadBalancer {
+		return schema.LoadBalancer{ID: 3, Name: "lb", Labels: labels, PublicNet: schema.LoadBalancerPublicNet{Enabled: true, IPv4: schema.LoadBalancerPublicNetIPv4{IP: ip}}}
+	}
+	for _, c := range []struct {
+		what string
+		lb   schema.LoadBalancer
+		want Lost
+		err  string
+	}{
+		{"with the cluster's label", lb("127.0.0.7", ours), Lost{IP: "127.0.0.7", Was: "127.0.0.7"}, ""},
+		{"with the label and another address", lb("127.0.0.8", ours), Lost{IP: "127.0.0.8", Was: "127.0.0.7"}, ""},
+		{"without label", lb("127.0.0.7", nil), Lost{Balancer: "lb", IP: "127.0.0.7", Was: "127.0.0.7"}, ""},
+		{"of another cluster", lb("127.0.0.7", foreign), Lost{}, "caph-cluster-other"},
+		{"of somebody else", lb("127.0.0.8", nil), Lost{Was: "127.0.0.7"}, ""},
+	} {
+		w := newRestoreWorld(t)
+		w.hetzner.SetLoadBalancers(c.lb)
+		lost, err := w.r.findSurvivors(t.Context(), w.say)
+		if lost != c.want || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+			t.Errorf("%s: %+v, %v", c.what, lost, err)
+		}
+	}
+}
+
+func TestTheSeedIsNotPutOverAnotherClustersKeys(t *testing.T) {
+	w := newRestoreWorld(t)
+	if err := w.r.tools.Files.Write(managementFile, w.mgmt.Kubeconfig()); err != nil {
+		t.Fatal(err)
+	}
+	m := Management{Kubeconfig: managementFile}
+	for range 2 {
+		if _, err := w.r.seedSecrets(t.Context(), w.say, m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	is := w.mgmt.Get("v1", "Secret", Namespace, "k8s-talos")
+	if is == nil || is.GetLabels()[clusterNameLabel] != "k8s" || text(is, "data", "bundle") != base64.StdEncoding.EncodeToString([]byte("every key")) {
+		t.Errorf("the seed is %v", is)
+	}
+	w.mgmt.Change("v1", "Secret", Namespace, "k8s-talos", map[string]any{"data": map[string]any{"bundle": "b3RoZXI="}})
+	if _, err := w.r.seedSecrets(t.Context(), w.say, m); err == nil || strings.Contains(err.Error(), "every key") {
+		t.Errorf("another cluster's keys are overwritten, or told: %v", err)
+	}
+}
+
+func TestTheControlPlaneProviderIsToldBeforeItIsLetGo(t *testing.T) {
+	w := newRestoreWorld(t)
+	if err := w.r.tools.Files.Write(managementFile, w.mgmt.Kubeconfig()); err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var states []string
+	w.mgmt.React = func(o *unstructured.Unstructured) {
+		switch o.GetKind() {
+		case "HetznerCluster":
+			if text(o, "status", "controlPlaneLoadBalancer", "ipv4") == "" {
+				w.mgmt.Change(caph, "HetznerCluster", Namespace, "k8s", map[string]any{
+					"spec":   map[string]any{"controlPlaneEndpoint": map[string]any{"host": "127.0.0.9"}},
+					"status": map[string]any{"controlPlaneLoadBalancer": map[string]any{"ipv4": "127.0.0.9"}}})
+			}
+		case "TalosControlPlane":
+			_, held := o.GetAnnotations()[pausedAnnotation]
+			mu.Lock()
+			states = append(states, fmt.Sprintf("%5s held=%v told=%v", o.GetResourceVersion(), held, truth(o, "status", "bootstrapped")))
+			mu.Unlock()
+		}
+	}
+	m := Management{Kubeconfig: managementFile}
+	c, err := w.r.applyHeld(t.Context(), w.say, m, Lost{Was: "127.0.0.7"}, Image{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.LoadBalancerIP != "127.0.0.9" || c.Endpoint != "127.0.0.9:6443" || c.Replicas != 3 {
+		t.Errorf("the cluster is %+v", c)
+	}
+	tcp := w.mgmt.Get(cacpt, "TalosControlPlane", Namespace, "k8s-control-plane")
+	patches, _, _ := unstructured.NestedStringSlice(tcp.Object, "spec", "controlPlaneConfig", "controlplane", "strategicPatches")
+	if !slices.Equal(patches, []string{"certSANs: [127.0.0.9, 127.0.0.70]"}) {
+		t.Errorf("the patches name %v", patches)
+	}
+	if w.mgmt.Get(capi, "Machine", Namespace, "k8s-control-plane-old") != nil {
+		t.Error("a Machine of the backup was applied: its server would be made")
+	}
+	cluster := w.mgmt.Get(capi, "Cluster", Namespace, "k8s")
+	if truth(cluster, "spec", "paused") || len(cluster.GetFinalizers()) > 0 || text(cluster, "spec", "controlPlaneRef", "name") == "" || cluster.GetAnnotations()[restoredAnnotation] != "5a5a" {
+		t.Errorf("the Cluster is %v", cluster.Object)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	slices.Sort(states)
+	for _, s := range states {
+		if strings.HasSuffix(s, "held=false told=false") {
+			t.Errorf("the provider was free to found an etcd: %v", states)
+		}
+	}
+	if !slices.ContainsFunc(states, func(s string) bool { return strings.HasSuffix(s, "held=true told=false") }) || !strings.HasSuffix(states[len(states)-1], "held=false told=true") {
+		t.Errorf("it went through %v", states)
+	}
+}
+
+// prepare makes the management cluster of three servers that are up.
+func (w *restoreWorld) prepare(t *testing.T) (Management, Cluster) {
+	t.Helper()
+	if err := w.r.tools.Files.Write(managementFile, w.mgmt.Kubeconfig()); err != nil {
+		t.Fatal(err)
+	}
+	w.mgmt.React = nil
+	for i := range 3 {
+		name := fmt.Sprintf("k8s-control-plane-%d", i)
+		w.mgmt.Put(kubetest.Object(capi, "Machine", Namespace, name, map[string]any{
+			"metadata": map[string]any{"labels": map[string]any{clusterNameLabel: "k8s", controlPlaneLabel: ""}},
+			"spec":     map[string]any{"infrastructureRef": map[string]any{"name": name}},
+			"status":   map[string]any{"addresses": []any{map[string]any{"type": "InternalIP", "address": fmt.Sprintf("127.0.1.%d", i)}}},
+		}))
+	}
+	secret := func(name, key string, value []byte) {
+		w.mgmt.Put(kubetest.Object("v1", "Secret", Namespace, name, map[string]any{"data": map[string]any{key: value}}))
+	}
+	secret("k8s-kubeconfig", "value", w.workload.Kubeconfig())
+	secret("k8s-talosconfig", "talosconfig", w.talosconfig)
+	return Management{Kubeconfig: managementFile}, Cluster{Name: "k8s", ControlPlane: "k8s-control-plane", Replicas: 3}
+}
+
+func TestTheSnapshotGoesToOneServer(t *testing.T) {
+	w := newRestoreWorld(t)
+	m, c := w.prepare(t)
+	target, err := w.r.chooseTarget(t.Context(), w.say, m, c)
+	if err != nil || target.Server != "k8s-control-plane-0" {
+		t.Fatalf("%+v, %v", target, err)
+	}
+	for range 2 { // and again, as after a kill
+		if _, err := w.r.uploadSnapshot(t.Context(), w.say, m, c, target); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.r.bootstrapRecovered(t.Context(), w.say, m, c, target); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !slices.Equal(w.etcd.calls, []string{"upload 127.0.1.0", "bootstrap 127.0.1.0"}) || w.etcd.uploaded["127.0.1.0"] != theSnapshot {
+		t.Errorf("the servers were asked %v", w.etcd.calls)
+	}
+}
+
+func TestAServerWithEtcdIsTheTarget(t *testing.T) {
+	w := newRestoreWorld(t)
+	m, c := w.prepare(t)
+	w.etcd.data["127.0.1.2"] = true
+	target, err := w.r.chooseTarget(t.Context(), w.say, m, c)
+	if err != nil || target.Server != "k8s-control-plane-2" {
+		t.Errorf("%+v, %v", target, err)
+	}
+	if _, err := w.r.bootstrapRecovered(t.Context(), w.say, m, c, RecoveryTarget{Server: "k8s-control-plane-0"}); err != nil || len(w.etcd.calls) > 0 {
+		t.Errorf("%v, with an etcd on another server it was asked %v", err, w.etcd.calls)
+	}
+}
+
+func TestNoEtcdIsMadeWhileAServerIsSilent(t *testing.T) {
+	w := newRestoreWorld(t)
+	m, c := w.prepare(t)
+	w.r.cfg.ControlPlaneTimeout = Duration(300 * time.Millisecond)
+	w.etcd.silent["127.0.1.1"] = true
+	if _, err := w.r.bootstrapRecovered(t.Context(), w.say, m, c, RecoveryTarget{Server: "k8s-control-plane-0"}); err == nil || !strings.Contains(err.Error(), "connection refused") || len(w.etcd.calls) > 0 {
+		t.Errorf("%v, and was asked %v", err, w.etcd.calls)
+	}
+}
+
+func TestAlreadyThereIsLookedInto(t *testing.T) {
+	for _, c := range []struct {
+		what     string
+		uid      string
+		revision int64
+		want     string
+	}{
+		{"the snapshot's cluster", "workload", 1, ""},
+		{"another cluster", "the one that was lost", 1, "another cluster answers"},
+		{"an older etcd", "workload", 5, "at revision 1"},
+	} {
+		w := newRestoreWorld(t)
+		m, cluster := w.prepare(t)
+		w.source.Contents.Header.UID, w.source.Contents.Header.Etcd.Revision = c.uid, c.revision
+		w.etcd.data["127.0.1.0"] = true
+		_, err := w.r.bootstrapRecovered(t.Context(), w.say, m, cluster, RecoveryTarget{Server: "k8s-control-plane-0"})
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) || len(w.etcd.calls) > 0 {
+			t.Errorf("%s: %v, and was asked %v", c.what, err, w.etcd.calls)
+		}
+	}
+}
+
+func TestARefusalOfBootstrapIsNoSuccess(t *testing.T) {
+	w := newRestoreWorld(t)
+	m, c := w.prepare(t)
+	w.r.cfg.ControlPlaneTimeout = Duration(300 * time.Millisecond)
+	w.etcd.refuse = fmt.Errorf("%w: AlreadyExists", talos.ErrEtcdData)
+	if _, err := w.r.bootstrapRecovered(t.Context(), w.say, m, c, RecoveryTarget{Server: "k8s-control-plane-0"}); err == nil {
+		t.Error("a server that says that it has data, and shows none, counts as restored")
+	}
+}
+
+// restored puts what a restored etcd knows into the workload cluster.
+func (w *restoreWorld) restored(t *testing.T, annotations map[string]any) Kubeconfig {
+	t.Helper()
+	if err := w.r.tools.Files.Write(kubeconfigFile, w.workload.Kubeconfig()); err != nil {
+		t.Fatal(err)
+	}
+	w.workload.Put(crd("clusters", "cluster.x-k8s.io", "v1beta1", "Cluster"))
+	labels := map[string]any{providerLabel: "infrastructure-hetzner"}
+	w.workload.Put(kubetest.Object("apps/v1", "Deployment", "caph-system", "caph", map[string]any{"metadata": map[string]any{"labels": labels}, "spec": map[string]any{"replicas": 1}}))
+	w.workload.Put(kubetest.Object("apps/v1", "Deployment", "shop", "web", map[string]any{"spec": map[string]any{"replicas": 2}}))
+	w.workload.Put(kubetest.Object("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "", "caph", map[string]any{"metadata": map[string]any{"labels": labels}}))
+	w.workload.Put(kubetest.Object("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "", "shop", nil))
+	w.workload.Put(kubetest.Object(capi, "Cluster", Namespace, "k8s", map[string]any{"metadata": map[string]any{"finalizers": []any{"hold"}, "annotations": annotations}}))
+	w.workload.Put(kubetest.Object("clusterctl.cluster.x-k8s.io/v1alpha3", "Provider", "caph-system", "infrastructure-hetzner", nil))
+	for name, node := range map[string]string{"k8s-control-plane-0": "k8s-control-plane-0", "lost": "lost", "waits": ""} {
+		w.workload.Put(kubetest.Object("v1", "Pod", "shop", name, map[string]any{"spec": map[string]any{"nodeName": node}}))
+	}
+	for _, name := range []string{"k8s-control-plane-0", "lost"} {
+		w.workload.Put(kubetest.Object("v1", "Node", "", name, nil))
+	}
+	w.hetzner.SetServers(schema.Server{ID: 1, Name: "k8s-control-plane-0", Labels: map[string]string{"caph-cluster-k8s": "owned"}})
+	w.hetzner.SetNetworks(schema.Network{ID: 78, Labels: map[string]string{"caph-cluster-k8s": "owned"}, IPRange: "10.10.0.0/16"})
+	w.workload.Put(kubetest.Object("v1", "Secret", "kube-system", ccmSecretName, map[string]any{"data": map[string]any{ccmNetworkKey: "Nzc="}}))
+	return Kubeconfig{File: kubeconfigFile}
+}
+
+func TestStaleControllersAreStoppedAndSwept(t *testing.T) {
+	w := newRestoreWorld(t)
+	kc := w.restored(t, nil)
+	if _, err := w.r.quietStale(t.Context(), w.say, kc, RecoveredEtcd{}); err != nil {
+		t.Fatal(err)
+	}
+	first := w.workload.Writes()[0]
+	if first.Method != http.MethodPatch || !strings.HasSuffix(first.Path, "/deployments/caph") {
+		t.Errorf("the first change of the restored cluster is %v: its CAPH makes servers meanwhile", first)
+	}
+	if n := number(w.workload.Get("apps/v1", "Deployment", "caph-system", "caph"), "spec", "replicas"); n != 0 {
+		t.Errorf("the stale CAPH has %d replicas", n)
+	}
+	swept, err := w.r.sweepStale(t.Context(), w.say, kc, Management{}, Cluster{})
+	if err != nil || !slices.Equal(swept.Nodes, []string{"lost"}) {
+		t.Fatalf("%+v, %v", swept, err)
+	}
+	for _, gone := range []*unstructured.Unstructured{
+		w.workload.Get(capi, "Cluster", Namespace, "k8s"), w.workload.Get("v1", "Node", "", "lost"), w.workload.Get("v1", "Pod", "shop", "lost"),
+		w.workload.Get("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "", "caph"),
+		w.workload.Get("clusterctl.cluster.x-k8s.io/v1alpha3", "Provider", "caph-system", "infrastructure-hetzner"),
+	} {
+		if gone != nil {
+			t.Errorf("%s %s is still there", gone.GetKind(), gone.GetName())
+		}
+	}
+	for _, kept := range []*unstructured.Unstructured{
+		w.workload.Get("v1", "Node", "", "k8s-control-plane-0"), w.workload.Get("v1", "Pod", "shop", "k8s-control-plane-0"), w.workload.Get("v1", "Pod", "shop", "waits"),
+		w.workload.Get("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "", "shop"),
+	} {
+		if kept == nil {
+			t.Error("something that is not stale is gone")
+		}
+	}
+	if n := number(w.workload.Get("apps/v1", "Deployment", "shop", "web"), "spec", "replicas"); n != 2 {
+		t.Errorf("somebody's Deployment has %d replicas", n)
+	}
+	if network := text(w.workload.Get("v1", "Secret", "kube-system", ccmSecretName), "data", ccmNetworkKey); network != base64.StdEncoding.EncodeToString([]byte("78")) {
+		t.Errorf("the cloud controller manager is told of network %q", network)
+	}
+}
+
+func TestWhatWasMovedIntoTheClusterIsNotStale(t *testing.T) {
+	w := newRestoreWorld(t)
+	kc := w.restored(t, map[string]any{restoredAnnotation: "5a5a"})
+	if _, err := w.r.quietStale(t.Context(), w.say, kc, RecoveredEtcd{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.r.sweepStale(t.Context(), w.say, kc, Management{}, Cluster{}); err != nil {
+		t.Fatal(err)
+	}
+	if w.workload.Get(capi, "Cluster", Namespace, "k8s") == nil || number(w.workload.Get("apps/v1", "Deployment", "caph-system", "caph"), "spec", "replicas") != 1 {
+		t.Error("what this restore's own pivot moved was taken for stale")
+	}
+}
+
+func TestTheProviderIsLetGoOnlyWithEtcdEverywhere(t *testing.T) {
+	w := newRestoreWorld(t)
+	m, c := w.prepare(t)
+	w.mgmt.Put(kubetest.Object(cacpt, "TalosControlPlane", Namespace, "k8s-control-plane", map[string]any{"status": map[string]any{"bootstrapped": true}}))
+	w.etcd.data["127.0.1.0"], w.etcd.data["127.0.1.1"] = true, true
+	if _, err := w.r.releaseControlPlane(t.Context(), w.say, m, c); err == nil || !truth(w.mgmt.Get(cacpt, "TalosControlPlane", Namespace, "k8s-control-plane"), "status", "bootstrapped") {
+		t.Errorf("it was let go with a server without etcd: %v", err)
+	}
+	w.etcd.data["127.0.1.2"] = true
+	w.mgmt.React = func(o *unstructured.Unstructured) {
+		if o.GetKind() == "TalosControlPlane" && !truth(o, "status", "bootstrapped") {
+			w.mgmt.Change(cacpt, "TalosControlPlane", Namespace, "k8s-control-plane", map[string]any{"status": map[string]any{
+				"bootstrapped": true, "conditions": []any{map[string]any{"type": bootstrappedCondition, "status": "True"}}}})
+		}
+	}
+	if _, err := w.r.releaseControlPlane(t.Context(), w.say, m, c); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestTheFirewallComesBack(t *testing.T) {
+	w := newRestoreWorld(t)
+	if _, err := w.r.ensureLost(t.Context(), w.say); err != nil {
+		t.Fatal(err)
+	}
+	covers := func() bool {
+		for _, f := range w.hetzner.Firewalls() {
+			if len(f.AppliedTo) > 0 {
+				return true
+			}
+		}
+		return false
+	}
+	if lifted, err := w.r.liftFirewall(t.Context(), w.say); err != nil || lifted.Firewall != 0 {
+		t.Fatalf("without a firewall: %+v, %v", lifted, err)
+	}
+	f, _, err := hetzner.EnsureFirewall(t.Context(), w.r.tools.Hetzner, "k8s", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f, err = hetzner.FindFirewall(t.Context(), w.r.tools.Hetzner, "k8s"); err != nil {
+		t.Fatal(err)
+	}
+	if err := hetzner.CoverServers(t.Context(), w.r.tools.Hetzner, f, "k8s"); err != nil || !covers() {
+		t.Fatalf("the firewall covers nothing: %v", err)
+	}
+	var lifted Lifted
+	for range 2 { // the second time as after a kill: it knows what it took off
+		if lifted, err = w.r.liftFirewall(t.Context(), w.say); err != nil || lifted.Firewall != f.ID || covers() {
+			t.Fatalf("%+v, %v; it covers servers that are made: %v", lifted, err, covers())
+		}
+	}
+	if _, err := w.r.returnFirewall(t.Context(), w.say); err != nil || !covers() {
+		t.Errorf("the servers stay in the open: %v", err)
+	}
+}
+
+func TestTheRestorePlanIsSound(t *testing.T) {
+	source := lostBackup(t)
+	tools := newWorld(t).tools()
+	p, err := NewRestore(Defaults(), tools, source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, s := range p.Graph.Steps() {
+		names = append(names, s.Name)
+	}
+	for _, order := range [][]string{
+		{"lost", "kind-create", "capi-init", "apply"}, {"seed", "apply"}, {"firewall-lift", "apply"},
+		{"servers", "etcd-recover", "etcd-bootstrap", "quiet", "sweep", "release", "wait-nodes", "pivot", "clean"}, {"etcd-members", "release"},
+	} {
+		last := -1
+		for _, name := range order {
+			i := slices.Index(names, name)
+			if i <= last {
+				t.Errorf("%s comes too early in %v", name, names)
+			}
+			last = i
+		}
+	}
+	source.Contents.Header.SelfManaged = false
+	if p, err = NewRestore(Defaults(), tools, source); err != nil || p.Pivot != nil || !slices.Contains(p.All, "wait-nodes") {
+		t.Errorf("a cluster that did not manage itself: %v, %v", p.All, err)
+	}
+}
+
+func TestAnAddressIsReplacedAsAWhole(t *testing.T) {
+	for was, want := range map[string]string{
+		"10.0.0.1": "9.9.9.9", "https://10.0.0.1:6443": "https://9.9.9.9:6443", "110.0.0.1": "110.0.0.1", "10.0.0.12 10.0.0.1": "10.0.0.12 9.9.9.9", "10.0.0.1.5": "10.0.0.1.5",
+	} {
+		if is := replaceAddress(was, "10.0.0.1", "9.9.9.9"); is != want {
+			t.Errorf("%q becomes %q", was, is)
+		}
+	}
+}
