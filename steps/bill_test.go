@@ -54,7 +54,7 @@ func billOf(t *testing.T, s *hetznertest.Store, journal flow.Journal, kvs ...str
 func TestBillOfEverything(t *testing.T) {
 	bill, lines := billOf(t, newMarket(t), flow.Memory())
 	want := []string{
-		"1 load balancer lb11 6.00 EUR", "1 network  -", "1 placement group  -", "3 server cx33 15.00 EUR", "3 primary IP ipv4 3.00 EUR",
+		"1 load balancer lb11 6.00 EUR", "1 network  -", "1 placement group  -", "1 placement group  -", "3 server cx33 15.00 EUR", "3 primary IP ipv4 3.00 EUR",
 		"1 firewall  -", "1 snapshot amd64 ?",
 	}
 	slices.Sort(want)

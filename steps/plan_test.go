@@ -64,7 +64,7 @@ func TestBootstrapThenNothing(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, w.log)
 	}
-	if n := len(report.Steps); n != 13 || len(ran(report)) != 13 {
+	if n := len(report.Steps); n != 14 || len(ran(report)) != 14 {
 		t.Fatalf("%d steps, of which %v ran", n, ran(report))
 	}
 	plan, err := New(w.config(), w.tools())
@@ -133,7 +133,7 @@ func TestLostJournalMakesNothingTwice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(ran(report)) != 13 {
+	if len(ran(report)) != 14 {
 		t.Errorf("only %v ran", ran(report))
 	}
 	if len(w.inits) != inits {
