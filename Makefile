@@ -5,7 +5,7 @@ GO ?= go
 FLAGS ?=
 
 # The variables given on make's command line, but for make's own, quoted for the shell.
-given := $(foreach v,$(filter-out FLAGS GO SHELL MACHINE FAULT FOLDER SEED FILE,$(.VARIABLES)),$(if $(findstring command,$(origin $(v))),$(v)))
+given := $(foreach v,$(filter-out FLAGS GO SHELL MACHINE FAULT FOLDER SEED FILE ONLY FOR,$(.VARIABLES)),$(if $(findstring command,$(origin $(v))),$(v)))
 slipway = $(GO) run ./cmd/bootstrap $(FLAGS) $(foreach v,$(given),'$(v)=$(subst ','\'',$($(v)))')
 
 .DEFAULT_GOAL := help
@@ -81,6 +81,11 @@ crash-pivot:     ; $(GO) run ./cmd/bootstrap lab build && ALL_MOMENTS=1 $(GO) te
 SEED ?= 1
 .PHONY: crash-quick
 crash-quick:     ; SLIPWAY_QUICK_SCHEDULES=1000 SLIPWAY_QUICK_SEED=$(SEED) $(GO) test -count=1 -v -timeout 120m -parallel 4 -run '^TestQuickCrashes$$' ./cmd/bootstrap
+
+# The crash suite: docs/resume.md. It goes on where it was ended; ONLY='^chain' chooses cases, FOR=20m ends it after a while.
+.PHONY: crash crash-mutations
+crash:           ; $(GO) run ./cmd/bootstrap lab build && $(GO) run ./test/crash/cmd $(if $(ONLY),-only '$(ONLY)') $(if $(FOR),-for $(FOR)) && $(GO) run ./test/crash/cmd -mutations
+crash-mutations: ; $(GO) run ./test/crash/cmd -mutations $(if $(ONLY),-only '$(ONLY)')
 
 # Everything: the lab's programs first, so that no test meets Go's own limit while they build.
 .PHONY: test

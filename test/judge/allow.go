@@ -45,13 +45,13 @@ func allowances() []allowance {
 			kinds: []string{"Pod", "ReplicaSet", "ControllerRevision", "Endpoints", "EndpointSlice", "CertificateSigningRequest", "CertificateRequest",
 				"ComponentStatus", "CSINode", "PriorityLevelConfiguration", "FlowSchema", "StorageVersion"}},
 		{why: "a counter of how often something was written, and a Helm release's number: a release that died on its way is rolled back or " +
-			"removed and made again; that the last one is deployed, and no other pending, is compared",
+			"removed and made again, which its annotations tell; that the last one is deployed, and no other pending, is compared",
 			fields: []string{"metadata.annotations.deployment.kubernetes.io/revision", "metadata.annotations.deprecated.daemonset.template.generation",
-				"metadata.labels.version"},
+				"metadata.labels.version", "metadata.annotations.slipway-recovered", "metadata.annotations.slipway-owner"},
 			text: regexp.MustCompile(`(sh\.helm\.release\.v1\..*)\.v\d+$`), by: "$1.v<n>"},
 		{why: "when the API server first saw an old token", fields: []string{"data.since"}},
 		{why: "a run's own records, and its lock; how far each step is, is compared",
-			files: []string{"runs/*", "runs/*/*", "journal.json", "journal.json.tmp", "journal.lock", "events.jsonl", "backups/*"}},
+			files: []string{"runs/*", "runs/*/*", "journal.json", "journal.json.tmp", "journal.lock", "events.jsonl", "backups/*", "journal.destroyed-*"}},
 	}
 }
 

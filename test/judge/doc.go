@@ -38,6 +38,9 @@ type Cluster struct {
 	Objects  []Object
 }
 
+// Known tells whether the cluster was there to be looked at.
+func (c Cluster) Known() bool { return c.Identity.System != "" }
+
 // Identity is what makes a cluster this one. Secrets stand in it as digests; empty means that the cluster does not hold it.
 type Identity struct {
 	System         string // UID of the namespace kube-system

@@ -1,0 +1,189 @@
+package crash
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+)
+
+// Kind is a kind of case.
+type Kind string
+
+// The kinds of cases.
+const (
+	Single Kind = "single" // one kill, then to the end of the stage
+	Chain  Kind = "chain"  // a kill at every effect of a stage, one after the other, each resumed up to the next
+	Pair   Kind = "pair"   // a kill, and another while that is being recovered from
+	Random Kind = "random" // two to five kills by key or by time, from a stage to the end of `all`
+	Fault  Kind = "fault"  // the world's
+	Disk   Kind = "disk"   // the machine's: the disk, the journal's file, the clock
+)
+
+// Kinds are all kinds in the order in which they are run: what covers most in least time comes first.
+func Kinds() []Kind { return []Kind{Chain, Disk, Fault, Single, Pair, Random} }
+
+// Points are the moments of an effect at which the command can be killed, in their order.
+func Points() []string { return []string{"before", "applied", "replied", "torn", "saved"} }
+
+// Case is one experiment.
+type Case struct {
+	ID    string
+	Kind  Kind
+	Stage string   // that is run
+	Kills []string // single, pair: "<point> <key>" in order; chain: of every effect; random: those that may hit
+	Seed  uint64   // pair, random
+	What  string   // fault, disk: its name
+}
+
+// kill is a value of SLIPWAY_CRASH.
+func kill(point, key string) string { return point + " " + key }
+
+// Amounts are how many sampled cases a full suite has.
+type Amounts struct{ Pairs, Random int }
+
+// Full is what the whole suite runs.
+func Full() Amounts { return Amounts{Pairs: 60, Random: 50} }
+
+// Enumerate makes all cases of the effects of all stages. The same effects give the same cases.
+func Enumerate(effects []Effect, amounts Amounts) []Case {
+	var cases []Case
+	byStage := map[string][]Effect{}
+	for _, e := range effects {
+		byStage[e.Stage] = append(byStage[e.Stage], e)
+	}
+	for _, stage := range Stages() {
+		list := byStage[stage.Name]
+		if len(list) == 0 {
+			continue
+		}
+		for turn, point := range Points() {
+			cases = append(cases, chainOf(stage.Name, list, turn, "from "+point))
+		}
+		for _, e := range list {
+			for _, point := range Points() {
+				cases = append(cases, Case{ID: fmt.Sprintf("single %s: %s %s", stage.Name, point, e.Key), Kind: Single, Stage: stage.Name, Kills: []string{kill(point, e.Key)}})
+			}
+		}
+	}
+	cases = append(cases, pairs(byStage, amounts.Pairs)...)
+	cases = append(cases, schedules(byStage, amounts.Random)...)
+	for _, f := range Faults() {
+		cases = append(cases, Case{ID: "fault " + f.Name, Kind: Fault, Stage: f.Stage, What: f.Name})
+	}
+	for _, d := range Disks() {
+		cases = append(cases, Case{ID: "disk " + d.Name, Kind: Disk, Stage: d.Stage, What: d.Name})
+	}
+	slices.SortStableFunc(cases, func(a, b Case) int { return slices.Index(Kinds(), a.Kind) - slices.Index(Kinds(), b.Kind) })
+	return cases
+}
+
+// chainOf gives every effect one point; the points go round from the turn's, so that five chains give each effect all of its.
+func chainOf(stage string, effects []Effect, turn int, name string) Case {
+	c := Case{ID: fmt.Sprintf("chain %s %s", stage, name), Kind: Chain, Stage: stage}
+	for i, e := range effects {
+		points := chainPoints(e.Key)
+		c.Kills = append(c.Kills, kill(points[(turn+i)%len(points)], e.Key))
+	}
+	return c
+}
+
+// chainPoints are the points of an effect that a chain can reach. "torn" and "saved" come with the next write of the journal,
+// and a chain is killed at another effect before that: it has them of the writes themselves.
+func chainPoints(key string) []string {
+	if strings.HasPrefix(key, "journal ") {
+		return Points()
+	}
+	return Points()[:3]
+}
+
+// pairs samples a kill and a later one of the same stage.
+func pairs(byStage map[string][]Effect, number int) []Case {
+	var cases []Case
+	for i := range number {
+		seed := uint64(i + 1)
+		r := rand.New(rand.NewPCG(seed, 1))
+		stage := Stages()[i%len(Stages())].Name
+		list := byStage[stage]
+		if len(list) < 2 {
+			continue
+		}
+		first := r.IntN(len(list) - 1)
+		// Later by a little: while the first is being recovered from.
+		second := min(len(list)-1, first+r.IntN(6))
+		point := func() string { return Points()[r.IntN(len(Points()))] }
+		c := Case{Kind: Pair, Stage: stage, Seed: seed, Kills: []string{kill(point(), list[first].Key), kill(point(), list[second].Key)}}
+		c.ID = fmt.Sprintf("pair %d %s: %s", seed, stage, strings.Join(c.Kills, ", then "))
+		cases = append(cases, c)
+	}
+	return cases
+}
+
+// schedules begins at a random stage and goes to the end of `all`.
+func schedules(byStage map[string][]Effect, number int) []Case {
+	var cases []Case
+	for i := range number {
+		seed := uint64(i + 1)
+		r := rand.New(rand.NewPCG(seed, 2))
+		begins := r.IntN(len(Stages()) - 1) // destroy takes away what is compared
+		c := Case{ID: fmt.Sprintf("random %d from %s", seed, Stages()[begins].Name), Kind: Random, Stage: Stages()[begins].Name, Seed: seed}
+		var keys []string
+		for _, stage := range Stages()[begins : len(Stages())-1] {
+			for _, e := range byStage[stage.Name] {
+				keys = append(keys, e.Key)
+			}
+		}
+		for range 2 + r.IntN(4) {
+			if r.IntN(3) == 0 || len(keys) == 0 {
+				c.Kills = append(c.Kills, fmt.Sprintf("after %d ms", 200+r.IntN(30000)))
+				continue
+			}
+			c.Kills = append(c.Kills, kill(Points()[r.IntN(len(Points()))], keys[r.IntN(len(keys))]))
+		}
+		cases = append(cases, c)
+	}
+	return cases
+}
+
+// sample is a chain of one effect of each sort, for a run that has little time. Which of them stands for the others, and which
+// point it gets, changes by the day.
+func sample(effects []Effect, day int) (kills []string, sorts int) {
+	var order []string
+	bySort := map[string][]Effect{}
+	for _, e := range effects {
+		sort := e.sort()
+		if len(bySort[sort]) == 0 {
+			order = append(order, sort)
+		}
+		bySort[sort] = append(bySort[sort], e)
+	}
+	for i, sort := range order {
+		all := bySort[sort]
+		one := all[day%len(all)].Key
+		points := chainPoints(one)
+		// The point moves on when all effects have had their day with one.
+		kills = append(kills, kill(points[(day/len(all)+i)%len(points)], one))
+	}
+	return kills, len(order)
+}
+
+// sort is what an effect has in common with others that are made by the same lines of code: in one step the same verb to the
+// same cluster, whatever the object. Calls to Hetzner, files and commands are each a sort of their own, and the journal's
+// writes of one state.
+func (e Effect) sort() string {
+	words := strings.Fields(e.Key)
+	if len(words) < 3 {
+		return e.Key
+	}
+	world, verb, object := words[0], words[1], words[2]
+	switch world {
+	case "management", "workload":
+		return strings.Join([]string{e.Step, world, verb}, " ")
+	case "journal":
+		_, state, _ := strings.Cut(object, "/")
+		state, _, _ = strings.Cut(state, "#")
+		return strings.Join([]string{world, verb, state}, " ")
+	}
+	object, _, _ = strings.Cut(object, "#")
+	return strings.Join([]string{e.Step, world, verb, object}, " ")
+}

@@ -1,0 +1,295 @@
+package crash
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestLedger is a suite that was killed while it wrote a line.
+func TestLedger(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ledger.jsonl")
+	l, err := OpenLedger(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range []Entry{{Case: "a", Result: Bad}, {Case: "b", Result: Good}, {Case: "a", Result: Good, Covered: []string{"before x"}}} {
+		if err := l.Add(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := file.WriteString(`{"case":"c","res`); err != nil {
+		t.Fatal(err)
+	}
+	if err := file.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if l, err = OpenLedger(path); err != nil || len(l.Entries) != 3 {
+		t.Fatalf("%d entries, %v", len(l.Entries), err)
+	}
+	if e, ok := l.Last("a"); !ok || e.Result != Good || len(e.Covered) != 1 {
+		t.Errorf("the last of a is %+v", e)
+	}
+	if err := l.Add(Entry{Case: "c", Result: Good}); err != nil {
+		t.Fatal(err)
+	}
+	if l, err = OpenLedger(path); err != nil || len(l.Entries) != 4 {
+		t.Errorf("after the next one: %d entries, %v", len(l.Entries), err)
+	}
+}
+
+func someEffects() []Effect {
+	var all []Effect
+	for _, stage := range Stages() {
+		for i := range 6 { // a multiple of the points
+			all = append(all, Effect{Stage: stage.Name, Step: stage.Name, Key: fmt.Sprintf("workload create deployments.apps/ns/%s%d#1", stage.Name, i)})
+		}
+		all = append(all, Effect{Stage: stage.Name, Key: "journal save " + stage.Name + "/done#1"})
+	}
+	return all
+}
+
+func TestEnumerate(t *testing.T) {
+	effects := someEffects()
+	cases := Enumerate(effects, Full())
+	ids, count, chained := map[string]bool{}, map[Kind]int{}, map[string]bool{}
+	for _, c := range cases {
+		if ids[c.ID] {
+			t.Errorf("two cases are called %q", c.ID)
+		}
+		ids[c.ID] = true
+		count[c.Kind]++
+		if c.Kind == Chain {
+			for _, k := range c.Kills {
+				chained[k] = true
+			}
+		}
+	}
+	if count[Single] != len(effects)*len(Points()) || count[Chain] != len(Stages())*len(Points()) || count[Random] != Full().Random || count[Pair] != Full().Pairs {
+		t.Errorf("there are %v", count)
+	}
+	for _, e := range effects {
+		for _, p := range chainPoints(e.Key) {
+			if !chained[kill(p, e.Key)] {
+				t.Errorf("no chain goes through %s %s", p, e.Key)
+			}
+		}
+	}
+	if again := Enumerate(effects, Full()); fmt.Sprint(again) != fmt.Sprint(cases) {
+		t.Error("the same effects gave other cases")
+	}
+	if cases[0].Kind != Kinds()[0] {
+		t.Errorf("first comes %s", cases[0].Kind)
+	}
+}
+
+// The sample goes through every sort of effect on every day, and over the days through every effect and point.
+func TestSampleRotates(t *testing.T) {
+	effects := someEffects()
+	seen := map[string]bool{}
+	for day := range 200 {
+		kills, sorts := sample(effects, day)
+		if sorts != 1+len(Stages()) || len(kills) != sorts {
+			t.Fatalf("day %d: %d sorts, kills %v", day, sorts, kills)
+		}
+		for _, k := range kills {
+			seen[k] = true
+		}
+	}
+	for _, e := range effects {
+		for _, p := range chainPoints(e.Key) {
+			if !seen[kill(p, e.Key)] {
+				t.Errorf("no day has %s %s", p, e.Key)
+			}
+		}
+	}
+}
+
+// TestMutationsApply holds the mutations to the code: each text that one replaces is there once.
+func TestMutationsApply(t *testing.T) {
+	root, err := Source(".")
+	if abs, absErr := filepath.Abs("."); absErr == nil {
+		root, err = Source(abs)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for _, m := range Mutations() {
+		if names[m.Name] {
+			t.Errorf("two mutations are called %q", m.Name)
+		}
+		names[m.Name] = true
+		data, err := os.ReadFile(filepath.Join(root, m.File))
+		if n := strings.Count(string(data), m.Old); err != nil || n != 1 || m.Old == m.New {
+			t.Errorf("mutation %q is stale: its text is %d times in %s (%v)", m.Name, n, m.File, err)
+		}
+		if _, err := regexp.Compile(m.Run); err != nil {
+			t.Error(err)
+		}
+	}
+	if len(names) < 10 {
+		t.Errorf("only %d mutations", len(names))
+	}
+}
+
+// A mutation that is caught, one that survives and one that is stale are told apart.
+func TestMutationResults(t *testing.T) {
+	root := t.TempDir()
+	for name, text := range map[string]string{
+		"go.mod":      "module example.com/m\n\ngo 1.26\n",
+		"a/a.go":      "package a\n\nfunc Sum(a, b int) int { return a + b } // sums\n",
+		"a/a_test.go": "package a\n\nimport \"testing\"\n\nfunc TestSum(t *testing.T) {\n\tif Sum(1, 2) != 3 {\n\t\tt.Fatal(1)\n\t}\n}\n",
+	} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(root, name)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, tc := range map[string]struct {
+		old, new string
+		want     MutationResult
+	}{
+		"caught":         {"a + b", "a - b", Caught},
+		"survived":       {"// sums", "// adds", Survived},
+		"not there":      {"a * b", "a", Stale},
+		"no code at all": {"a + b", "a +", Stale},
+	} {
+		m := Mutation{Name: name, File: "a/a.go", Package: "a", Old: tc.old, New: tc.new}
+		if result, why := m.try(t.Context(), root); result != tc.want || why == "" {
+			t.Errorf("%s: %s (%s), want %s", name, result, why, tc.want)
+		}
+	}
+	if data, err := os.ReadFile(filepath.Join(root, "a/a.go")); err != nil || !strings.Contains(string(data), "a + b } // sums") {
+		t.Errorf("afterwards the code is %s, %v", data, err)
+	}
+}
+
+// guardChild is a process that stands for a suite: it opens a session, starts a run, says so, and waits to be killed.
+const guardChild = "SLIPWAY_CRASH_GUARD_CHILD"
+
+func TestGuardChild(t *testing.T) {
+	dir := os.Getenv(guardChild)
+	if dir == "" {
+		t.Skip("it is started by TestGuard")
+	}
+	s, err := Open(filepath.Join(dir, "bootstrap"), dir, filepath.Join(dir, "state"), os.Stderr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Do(context.Background(), Run{Args: []string{"all"}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestGuard kills a suite in the middle of a run, as nothing in it can notice: the run dies, and the lab is ended.
+func TestGuard(t *testing.T) {
+	dir := t.TempDir()
+	lab := filepath.Join(dir, "state", "lab")
+	if err := os.MkdirAll(lab, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	// The command: `all` starts something that stands for the lab in a session of its own, and goes on; `lab down` ends that.
+	script := fmt.Sprintf(`#!/bin/sh
+if [ "$1" = all ]; then
+	setsid sleep 300 & echo $! >%[1]s/lab.lock
+	echo $$ >%[1]s/run
+	exec sleep 300
+fi
+kill "$(cat %[1]s/lab.lock)"
+echo "$@" >%[1]s/asked
+`, lab)
+	if err := os.WriteFile(filepath.Join(dir, "bootstrap"), []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	suite := exec.Command(os.Args[0], "-test.run=^TestGuardChild$")
+	suite.Env = append(os.Environ(), guardChild+"="+dir)
+	if err := suite.Start(); err != nil {
+		t.Fatal(err)
+	}
+	pid := func(name string) (pid int) {
+		data, _ := os.ReadFile(filepath.Join(lab, name)) // not there yet: 0
+		_, _ = fmt.Fscan(bufio.NewReader(strings.NewReader(string(data))), &pid)
+		return pid
+	}
+	await(t, "the run to be at work", func() bool { return pid("run") > 0 && pid("lab.lock") > 0 })
+	run, daemon := pid("run"), pid("lab.lock")
+	if err := suite.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = suite.Wait() // it was killed
+	await(t, "the run to be dead", func() bool { return gone(run) })
+	await(t, "the lab to be ended", func() bool { return gone(daemon) })
+	await(t, "lab down to be asked of the right folder", func() bool {
+		asked, _ := os.ReadFile(filepath.Join(lab, "asked")) // not there yet: empty
+		return strings.TrimSpace(string(asked)) == "lab down --state-dir "+filepath.Join(dir, "state")
+	})
+}
+
+// gone tells whether a process has ended; one that nobody has waited for yet has.
+func gone(pid int) bool {
+	if syscall.Kill(pid, 0) != nil {
+		return true
+	}
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	_, state, ok := strings.Cut(string(data), ") ")
+	return ok && strings.HasPrefix(state, "Z")
+}
+
+func await(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for !done() {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain for %s", what)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func TestCount(t *testing.T) {
+	effects := []Effect{{Stage: "image", Key: "a b c#1"}, {Stage: "image", Key: "a b d#1"}}
+	cases := []Case{{ID: "1", Kind: Single}, {ID: "2", Kind: Chain}, {ID: "3", Kind: Chain}, {ID: "4", Kind: Pair}, {ID: "5", Kind: Pair}}
+	l := &Ledger{Entries: []Entry{
+		{Case: "1", Kind: Single, Result: Good, Covered: []string{"before a b c#1"}, Kills: 1, Resumed: 12, Rest: 10},
+		{Case: "2", Kind: Chain, Result: Good, Covered: []string{"before a b c#1", "applied a b c#1"}, Kills: 2},
+		{Case: "3", Kind: Chain, Result: Bad, Covered: []string{"before a b d#1"}, Kills: 1},
+		{Case: "4", Kind: Pair, Result: Missed},
+	}}
+	f := Count(effects, cases, l)
+	if f.Effects != 2 || f.Touched != 1 || f.Points != 2 || f.Singly != 1 || f.Kills != 4 || f.Missed != 1 || len(f.Failed) != 1 || f.Slower != 2 {
+		t.Errorf("figures are %+v", f)
+	}
+	if f.Cases[Chain] != 1 || f.Of[Chain] != 2 || f.Of[Pair] != 2 {
+		t.Errorf("cases are %v of %v", f.Cases, f.Of)
+	}
+	var out strings.Builder
+	if err := f.Print(&out); err != nil || !strings.Contains(out.String(), "1 good of 2") {
+		t.Errorf("%s, %v", out.String(), err)
+	}
+}
+
+func TestShiftYears(t *testing.T) {
+	journal := []byte("{\n  \"updated\": \"2026-05-04T12:00:00Z\",\n  \"sum\": \"sha256:abc\"\n}")
+	if got := string(shiftYears(1)(slices.Clone(journal))); got != "{\n  \"updated\": \"2027-05-04T12:00:00Z\"\n}" {
+		t.Errorf("got %s", got)
+	}
+}

@@ -1,0 +1,144 @@
+package crash
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// WorldFault is something that goes wrong in the world during a stage.
+type WorldFault struct {
+	Name  string
+	Stage string
+	Words []string      // of `lab fault add`
+	After time.Duration // since the run began; 0: before it
+	Again map[string]int
+}
+
+const (
+	caph       = "actor=cluster-api-provider-hetzner"
+	own        = "actor=slipway"
+	caphServer = "cluster-api-provider-hetzner POST /v1/servers"
+)
+
+// Faults are the world's, each where it hurts. What an action that fails had made is taken back by the cloud, so that it has
+// to be made once more.
+func Faults() []WorldFault {
+	fault := func(stage, words string) WorldFault {
+		return WorldFault{Name: stage + ": " + words, Stage: stage, Words: strings.Fields(words)}
+	}
+	later := func(after time.Duration, stage, words string) WorldFault {
+		f := fault(stage, words)
+		f.After, f.Name = after, fmt.Sprintf("%s after %s", f.Name, after)
+		return f
+	}
+	once := func(f WorldFault, request string) WorldFault {
+		f.Again = map[string]int{request: 1}
+		return f
+	}
+	const s = time.Second
+	return []WorldFault{
+		fault("image", "rate-limit method=POST path=/ssh_keys delay=2s times=2 "+own),
+		fault("image", "rate-limit path=/images delay=3s times=3 "+own),
+		fault("image", "error status=500 method=POST path=/servers times=1 "+own),
+		fault("image", "error status=502 path=/images times=2 "+own),
+		fault("image", "timeout path=/images delay=3s times=1 "+own),
+		once(fault("image", "lost-reply method=POST path=/servers times=1 "+own), "slipway POST /v1/servers"),
+		once(fault("image", "lost-reply method=POST path=/ssh_keys times=1 "+own), "slipway POST /v1/ssh_keys"),
+		fault("image", "reset method=POST path=/servers times=1 "+own),
+		fault("image", "reset path=/servers/* times=1 "+own),
+		once(fault("image", "action-error command=create_image times=1"), "slipway POST /v1/servers/*/actions/create_image"),
+		fault("image", "stale-lists delay=2s for=40s"),
+		fault("providers", "webhook-unready service=capi-system/* for=15s"),
+		later(3*s, "providers", "apiserver-restart cluster=k8s-mgmt for=3s"),
+		later(1*s, "providers", "management-away for=30s"),
+		fault("servers", "out-of-stock serverType=cx33 skip=1 times=2"),
+		fault("servers", "lost-reply method=POST path=/servers times=1 "+caph),
+		fault("servers", "lost-reply method=POST path=/load_balancers times=1 "+caph),
+		fault("servers", "rate-limit path=/servers delay=2s times=3 "+caph),
+		once(fault("servers", "action-error command=create_server times=1"), caphServer),
+		fault("servers", "slow-boot server=k8s-* delay=8s times=1"),
+		fault("servers", "error status=502 probability=0.2 seed=1 times=8"),
+		fault("servers", "stale-lists delay=1s for=30s"),
+		fault("servers", "webhook-unready service=caph-system/* for=10s"),
+		later(2*s, "servers", "apiserver-restart cluster=k8s-mgmt for=2s"),
+		later(2*s, "servers", "management-away for=30s"),
+		later(1*s, "nodes", "apiserver-restart cluster=k8s for=3s"),
+		fault("nodes", "expired-kubeconfig cluster=k8s file=kubeconfig"),
+		fault("pivot", "webhook-unready service=capi-system/* cluster=k8s for=20s"),
+		later(4*s, "pivot", "management-away for=30s"),
+		later(9*s, "pivot", "apiserver-restart cluster=k8s for=2s"),
+		later(9*s, "pivot", "apiserver-restart cluster=k8s-mgmt for=2s"),
+		fault("all", "lost-reply method=POST path=/firewalls times=1 "+own),
+		fault("all", "rate-limit path=/firewalls delay=2s times=2 "+own),
+		fault("all", "error status=500 path=/firewalls/*/actions/* times=2 "+own),
+		fault("all", "action-error command=apply_firewall times=1"),
+		fault("all", "expired-kubeconfig cluster=k8s file=kubeconfig"),
+		fault("destroy", "error status=500 method=DELETE path=/servers/* times=2 "+own),
+		fault("destroy", "lost-reply method=DELETE path=/servers/* times=2 "+own),
+		fault("destroy", "rate-limit delay=2s times=3 "+own),
+		fault("destroy", "reset probability=0.1 seed=2 times=6 "+own),
+		fault("destroy", "stale-lists delay=2s for=40s"),
+	}
+}
+
+// fault runs the stage with something going wrong. The run may fail, saying why; the next one may not.
+func (t *trial) fault(ctx context.Context) error {
+	all := Faults()
+	f := all[slices.IndexFunc(all, func(f WorldFault) bool { return f.Name == t.c.What })]
+	t.again = f.Again
+	words := slices.Clone(f.Words)
+	for i, word := range words {
+		if name, ok := strings.CutPrefix(word, "file="); ok {
+			words[i] = "file=" + filepath.Join(t.State, name)
+		}
+	}
+	begun := make(chan error, 1)
+	begin := func() { begun <- t.lab(ctx, append([]string{"fault", "add"}, words...)...) }
+	if f.After == 0 {
+		begin()
+	} else {
+		timer := time.AfterFunc(f.After, begin)
+		defer timer.Stop()
+	}
+	o, err := t.run(ctx, Run{})
+	if err != nil {
+		return err
+	}
+	select {
+	case err := <-begun:
+		if err != nil {
+			return err
+		}
+	default:
+		return fmt.Errorf("the run ended after %.1fs, before the fault began", o.Elapsed.Seconds())
+	}
+	if o.Exit != 0 && o.Exit != 1 {
+		t.find("the run with the fault", fmt.Sprintf("exit %d: %s", o.Exit, lastLine(o.Output)))
+	}
+	if err := t.removeFaults(ctx); err != nil {
+		return err
+	}
+	return t.finish(ctx)
+}
+
+// removeFaults ends those that are still in force.
+func (t *trial) removeFaults(ctx context.Context) error {
+	list, err := t.Do(ctx, Run{Args: []string{"lab", "fault", "list"}, Timeout: time.Minute})
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(list.Output) {
+		var id int
+		if _, err := fmt.Sscanf(line, "%d ", &id); err != nil {
+			continue // the heading
+		}
+		if err := t.lab(ctx, "fault", "remove", fmt.Sprint(id)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

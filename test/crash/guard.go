@@ -1,0 +1,64 @@
+package crash
+
+import (
+	"fmt"
+	"io"
+	"os/exec"
+	"syscall"
+)
+
+// guardScript waits until its input ends, which it does with the suite, however that dies. It reads the process group of the
+// run that is at work. Then it kills that, and ends the lab: one that is still starting is ended once it can be asked.
+const guardScript = `
+group=
+while read -r line; do group=$line; done
+if [ -n "$group" ] && [ "$group" -gt 1 ]; then kill -s KILL -- "-$group" 2>/dev/null; fi
+tries=0
+while [ $tries -lt 60 ]; do
+	"$1" lab down --state-dir "$2" >/dev/null 2>&1
+	pid=$(cat "$2/lab/lab.lock" 2>/dev/null)
+	if [ -z "$pid" ] || ! kill -0 "$pid" 2>/dev/null; then exit 0; fi
+	tries=$((tries+1)); sleep 1
+done
+exit 1
+`
+
+// guard is a process that outlives the suite for as long as it takes to clean up.
+type guard struct {
+	cmd  *exec.Cmd
+	pipe io.WriteCloser
+}
+
+func startGuard(command, source, state string) (*guard, error) {
+	cmd := exec.Command("sh", "-c", guardScript, "crash-guard", command, state)
+	cmd.Dir = source
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // Ctrl-C is for the suite
+	pipe, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start what cleans up behind the suite: %w", err)
+	}
+	return &guard{cmd, pipe}, nil
+}
+
+// watch tells it of the process group at work; 0: none.
+func (g *guard) watch(pid int) {
+	line := "\n"
+	if pid > 0 {
+		line = fmt.Sprintf("%d\n", pid)
+	}
+	_, _ = io.WriteString(g.pipe, line) // where it is gone, end says so
+}
+
+// end has it clean up, and waits for that.
+func (g *guard) end() error {
+	if err := g.pipe.Close(); err != nil {
+		return err
+	}
+	if err := g.cmd.Wait(); err != nil {
+		return fmt.Errorf("the lab did not end: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,173 @@
+package crash
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// Mutation breaks the code in one place, as somebody might by mistake, and names the quickest tests that must notice.
+type Mutation struct {
+	Name     string
+	File     string
+	Old, New string
+	Package  string // of the tests
+	Run      string // -run of them; empty: all of the package
+}
+
+// MutationResult is what the tests said of a mutation.
+type MutationResult string
+
+// The results. Only Caught is good.
+const (
+	Caught   MutationResult = "caught"
+	Survived MutationResult = "survived" // the tests pass as if nothing were wrong
+	Stale    MutationResult = "stale"    // the text is not there (once), or the mutated code does not compile
+)
+
+// testsWithin bounds the tests of one mutation: one that has them wait for ever is caught, too.
+const testsWithin = 3 * time.Minute
+
+// apply changes a copy of the code, and returns how to change it back.
+func (m Mutation) apply(root string) (undo func() error, err error) {
+	path := filepath.Join(root, m.File)
+	was, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	if n := bytes.Count(was, []byte(m.Old)); n != 1 || m.Old == m.New {
+		return nil, fmt.Errorf("the text that it replaces is %d times in %s, not once: bring the mutation up to the code", n, m.File)
+	}
+	mutated := bytes.Replace(was, []byte(m.Old), []byte(m.New), 1)
+	return func() error { return os.WriteFile(path, was, 0o600) }, os.WriteFile(path, mutated, 0o600)
+}
+
+// TryMutations breaks a copy of the code in one place after the other and runs the tests that must notice; they pass before.
+// only selects by name.
+func TryMutations(ctx context.Context, source, copied, only string, out io.Writer) error {
+	wanted, err := regexp.Compile(only)
+	if err != nil {
+		return err
+	}
+	if err := copyCode(ctx, source, copied); err != nil {
+		return err
+	}
+	var rows [][]string
+	notCaught := 0
+	passed := map[string]error{}
+	for _, m := range Mutations() {
+		if !wanted.MatchString(m.Name) {
+			continue
+		}
+		tests := m.Package + " " + m.Run
+		if _, known := passed[tests]; !known {
+			_, passed[tests] = m.test(ctx, copied)
+		}
+		result, why := MutationResult(""), ""
+		if err := passed[tests]; err != nil {
+			result, why = Stale, "the tests fail without it, too: "+err.Error()
+		} else {
+			result, why = m.try(ctx, copied)
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if result != Caught {
+			notCaught++
+		}
+		fmt.Fprintf(out, "%-8s  %s: %s\n", result, m.Name, why)
+		rows = append(rows, []string{m.Name, m.File, strings.TrimSpace(m.Package + " " + strings.Trim(m.Run, "^$")), string(result)})
+	}
+	fmt.Fprintln(out)
+	w := tabwriter.NewWriter(out, 0, 0, 1, ' ', 0)
+	fmt.Fprintf(w, "| mutation\t| in\t| noticed by\t| result\t|\n| ---\t| ---\t| ---\t| ---\t|\n")
+	for _, row := range rows {
+		fmt.Fprintf(w, "| %s\t| `%s`\t| `%s`\t| %s\t|\n", row[0], row[1], row[2], row[3])
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if notCaught > 0 {
+		return fmt.Errorf("%d of %d mutations were not caught", notCaught, len(rows))
+	}
+	return nil
+}
+
+// try applies a mutation, runs the tests and takes it back.
+func (m Mutation) try(ctx context.Context, root string) (result MutationResult, why string) {
+	undo, err := m.apply(root)
+	if err != nil {
+		return Stale, err.Error()
+	}
+	defer func() {
+		if err := undo(); err != nil {
+			result, why = Stale, "it cannot be taken back: "+err.Error()
+		}
+	}()
+	build := exec.CommandContext(ctx, "go", "vet", "./"+filepath.Dir(m.File))
+	build.Dir = root
+	if out, err := build.CombinedOutput(); err != nil {
+		return Stale, "the mutated code does not compile: " + lastLine(string(out))
+	}
+	says, err := m.test(ctx, root)
+	if err == nil {
+		return Survived, "no test of " + m.Package + " fails"
+	}
+	return Caught, says
+}
+
+var failedTest = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
+
+// test runs the mutation's tests. An error is their failure; says names the first test that failed.
+func (m Mutation) test(ctx context.Context, root string) (says string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, testsWithin)
+	defer cancel()
+	args := []string{"test", "-count=1", "-timeout", testsWithin.String()}
+	if m.Run != "" {
+		args = append(args, "-run", m.Run)
+	}
+	cmd := exec.CommandContext(ctx, "go", append(args, "./"+m.Package)...)
+	cmd.Dir = root
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 10 * time.Second
+	out, err := cmd.CombinedOutput()
+	if err == nil && strings.Contains(string(out), "no tests to run") {
+		return "", errors.New("there is no such test")
+	}
+	if err != nil && (ctx.Err() != nil || strings.Contains(string(out), "panic: test timed out")) {
+		return "the tests never end", err
+	}
+	if name := failedTest.FindSubmatch(out); name != nil {
+		return string(name[1]) + " fails", err
+	}
+	return lastLine(string(out)), err
+}
+
+// copyCode copies the main module without what is not its source.
+func copyCode(ctx context.Context, source, to string) error {
+	if err := os.MkdirAll(to, 0o700); err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(source)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), ".") || e.Name() == "lab" {
+			continue
+		}
+		if err := copyFolder(ctx, filepath.Join(source, e.Name()), filepath.Join(to, e.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}

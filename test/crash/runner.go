@@ -1,0 +1,366 @@
+package crash
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/slipway-k8s/slipway/test/judge"
+)
+
+const (
+	// mostRuns bounds the runs that a chain may need above its kills.
+	mostRuns = 4
+	// noise is how many times as long a resumed run may take as the rest of an undisturbed one did, before it counts as
+	// waiting for something that is not there: the machine works for others, too.
+	noise = 2.0
+	// settleWithin is how long controllers may need after the command's end until the world is what it is in the reference.
+	settleWithin = 60 * time.Second
+)
+
+// Try runs a case and judges it. The error is one of the suite, not of what it tries.
+func (s *Suite) Try(ctx context.Context, c Case) (Entry, error) {
+	e := Entry{Case: c.ID, Kind: c.Kind, At: time.Now().UTC()}
+	began := time.Now()
+	if err := s.ready(ctx, c.Stage); err != nil {
+		return e, fmt.Errorf("load the lab before stage %s: %w", c.Stage, err)
+	}
+	s.Begin()
+	s.loaded = "" // from here on it is touched
+	trial, err := s.newTrial(ctx, c)
+	if err != nil {
+		return e, err
+	}
+	switch c.Kind {
+	case Fault:
+		err = trial.fault(ctx)
+	case Disk:
+		err = trial.disk(ctx)
+	case Random:
+		err = trial.random(ctx)
+	case Chain:
+		err = trial.chain(ctx)
+	default:
+		err = trial.inOrder(ctx)
+	}
+	if err == nil && trial.skipped == "" {
+		err = trial.judge(ctx)
+	}
+	if err != nil && ctx.Err() != nil {
+		return e, err
+	}
+	if err != nil {
+		trial.find("the suite", err.Error())
+	}
+	e.Covered, e.Kills, e.Findings, e.Note = trial.covered, trial.kills, trial.findings, trial.skipped
+	e.Seconds, e.Resumed, e.Rest = time.Since(began).Seconds(), trial.resumed.Seconds(), trial.rest.Seconds()
+	switch {
+	case len(e.Findings) > 0:
+		e.Result = Bad
+	case trial.skipped != "":
+		e.Result = Skipped
+	case trial.kills == 0 && c.Kind != Fault && c.Kind != Disk:
+		e.Result = Missed
+	default:
+		e.Result = Good
+	}
+	return e, nil
+}
+
+// ready has the lab stand before a stage.
+func (s *Suite) ready(ctx context.Context, stage string) error {
+	was := before(stage)
+	if was != "" && s.loaded == was {
+		return nil
+	}
+	return s.Load(ctx, was)
+}
+
+// trial is a case at work.
+type trial struct {
+	*Suite
+	c          Case
+	args       []string
+	end        string // the stage whose reference is the end
+	reference  Reference
+	wanted     judge.World // at the end of it
+	first      judge.World // before anything
+	since      time.Time   // the undisturbed run was in the same lab, until then; zero: in one of its own
+	attributed judge.Attribution
+	effects    map[string]Effect // of the stages that are run, by key
+
+	covered, findings []string
+	kills             int
+	uploads           int            // runs that died while the image was made
+	again             map[string]int // requests that a fault makes necessary once more
+	forgotten         bool           // the journal was lost on the way: what is done is not known
+	resumed, rest     time.Duration
+	skipped           string
+}
+
+func (s *Suite) newTrial(ctx context.Context, c Case) (*trial, error) {
+	t := &trial{Suite: s, c: c, args: stageNamed(c.Stage).Args, end: c.Stage, attributed: judge.Attribution{}, effects: map[string]Effect{}}
+	if c.Kind == Random {
+		t.end = "all"
+		t.args = stageNamed("all").Args
+	}
+	running := false
+	for _, stage := range Stages() {
+		running = running || stage.Name == c.Stage
+		if !running {
+			continue
+		}
+		ref, world, err := s.reference(stage.Name)
+		if err != nil {
+			return nil, err
+		}
+		for what, steps := range judge.Attribute(world, ref.Spans) {
+			t.attributed[what] = append(t.attributed[what], steps...)
+		}
+		for _, e := range ref.Effects {
+			t.effects[e.Key] = e
+		}
+		t.reference.Elapsed += ref.Elapsed
+		t.wanted = world
+		if stage.Name == t.end {
+			t.reference.Stage, t.reference.Began = ref.Stage, ref.Began
+			break
+		}
+	}
+	var err error
+	t.first, err = judge.Look(ctx, s.Place())
+	return t, err
+}
+
+func (t *trial) find(verdict string, findings ...string) {
+	for _, f := range findings {
+		t.findings = append(t.findings, verdict+": "+f)
+	}
+}
+
+// run runs the command once. A kill that hit is counted, and what it left looked at.
+func (t *trial) run(ctx context.Context, r Run) (Outcome, error) {
+	r.Args = t.args
+	o, err := t.Do(ctx, r)
+	if err != nil {
+		return o, err
+	}
+	switch {
+	case o.Killed:
+		return o, t.killed(ctx, r)
+	case o.Exit == 2:
+		return o, fmt.Errorf("exit 2: %s", lastLine(o.Output))
+	}
+	return o, nil
+}
+
+// killed notes which of the kills hit.
+func (t *trial) killed(ctx context.Context, r Run) error {
+	t.kills++
+	run, err := newestRun(t.State)
+	if err != nil {
+		return err
+	}
+	lines, err := readLines[effectLine](filepath.Join(run, "effects.jsonl"))
+	if err != nil {
+		return err
+	}
+	if len(r.Crash) > 0 {
+		last := effectLine{}
+		if len(lines) > 0 {
+			last = lines[len(lines)-1]
+		}
+		if last.Phase != "killed" || !slices.Contains(r.Crash, last.Error) {
+			return fmt.Errorf("killed, and not at any of the %d places asked for; the run's last line is %+v", len(r.Crash), last)
+		}
+		t.covered = append(t.covered, last.Error)
+	}
+	// A temporary server without its record is made again: one that was, and a journal that does not have the image yet.
+	records, err := judge.Records(t.Place())
+	if err != nil {
+		return err
+	}
+	if records.Journal["image"] == "started" {
+		t.uploads++
+	}
+	if records.Journal["kubeconfig"] != "done" || t.first.Clusters[judge.Workload].Known() {
+		return nil
+	}
+	// From here on there is a cluster to be the same.
+	seen, err := judge.Look(ctx, t.Place())
+	if err == nil && seen.Clusters[judge.Workload].Known() {
+		t.first = seen
+	}
+	return nil // one that does not answer just now is looked at after the next kill
+}
+
+// finish runs to the end, and checks of each such run that it repeats nothing and waits for nothing.
+func (t *trial) finish(ctx context.Context) error {
+	left, err := judge.Records(t.Place())
+	if err != nil {
+		return err
+	}
+	var done []string
+	for step, state := range left.Journal {
+		if state == "done" && !t.forgotten {
+			done = append(done, step)
+		}
+	}
+	at := time.Now()
+	o, err := t.run(ctx, Run{})
+	if err != nil {
+		return err
+	}
+	if o.Exit != 0 {
+		t.find("the next run", fmt.Sprintf("exit %d: %s", o.Exit, lastLine(o.Output)))
+		return nil
+	}
+	t.resumed = o.Elapsed
+	t.rest = t.reference.Elapsed
+	if len(t.covered) == 1 && t.c.Kind == Single {
+		if e, ok := t.effects[strings.SplitN(t.covered[0], " ", 2)[1]]; ok && t.reference.Stage == t.c.Stage {
+			t.rest = t.stepBegan(e)
+		}
+	}
+	t.find("in time", judge.InTime(t.resumed, t.rest, noise)...)
+	after, err := judge.Records(t.Place())
+	if err != nil {
+		return err
+	}
+	t.find("not repeated", judge.NotRepeated(after, at, done, t.attributed)...)
+	return nil
+}
+
+// stepBegan is how long the undisturbed run went on after the step of an effect began: a step that died is run again whole.
+func (t *trial) stepBegan(e Effect) time.Duration {
+	ref, _, err := t.Suite.reference(t.c.Stage)
+	if err != nil {
+		return t.reference.Elapsed
+	}
+	for _, span := range ref.Spans {
+		if span.Step == e.Step {
+			return ref.Rest(span.Begin)
+		}
+	}
+	return t.reference.Elapsed
+}
+
+// inOrder kills at one place after the other, and finishes.
+func (t *trial) inOrder(ctx context.Context) error {
+	for _, k := range t.c.Kills {
+		if o, err := t.run(ctx, Run{Crash: []string{k}}); err != nil || !o.Killed {
+			if err == nil && o.Exit != 0 {
+				t.find("the run that was to be killed", fmt.Sprintf("exit %d: %s", o.Exit, lastLine(o.Output)))
+			}
+			if err != nil {
+				return err
+			}
+			break // it came to its end; what follows is never reached
+		}
+	}
+	return t.finish(ctx)
+}
+
+// chain kills at every place that has not been hit yet, whichever comes first, until none comes any more.
+func (t *trial) chain(ctx context.Context) error {
+	left := slices.Clone(t.c.Kills)
+	for range len(left) + mostRuns {
+		if len(left) == 0 {
+			break
+		}
+		o, err := t.run(ctx, Run{Crash: left})
+		if err != nil {
+			return err
+		}
+		if !o.Killed {
+			if o.Exit != 0 {
+				t.find("a run of the chain", fmt.Sprintf("after %d kills exit %d: %s", t.kills, o.Exit, lastLine(o.Output)))
+			}
+			break
+		}
+		last := t.covered[len(t.covered)-1]
+		left = slices.DeleteFunc(left, func(k string) bool { return k == last })
+	}
+	return t.finish(ctx)
+}
+
+// random kills by a schedule.
+func (t *trial) random(ctx context.Context) error {
+	for _, k := range t.c.Kills {
+		r := Run{Crash: []string{k}}
+		if ms, ok := strings.CutPrefix(k, "after "); ok {
+			n, err := strconv.Atoi(strings.TrimSuffix(ms, " ms"))
+			if err != nil {
+				return err
+			}
+			r = Run{KillAt: time.Duration(n) * time.Millisecond}
+		}
+		o, err := t.run(ctx, r)
+		if err != nil {
+			return err
+		}
+		if !o.Killed && o.Exit != 0 {
+			t.find("a run of the schedule", fmt.Sprintf("exit %d: %s", o.Exit, lastLine(o.Output)))
+			break
+		}
+	}
+	return t.finish(ctx)
+}
+
+// judge looks at the end.
+func (t *trial) judge(ctx context.Context) error {
+	is, err := t.settle(ctx)
+	if err != nil {
+		return err
+	}
+	t.find("same end", judge.SameEnd(t.wanted, is)...)
+	more := judge.Upload(t.uploads)
+	maps.Copy(more, t.again)
+	undisturbed, since := t.wanted.Requests, is.Requests
+	if !t.since.IsZero() {
+		undisturbed = slices.DeleteFunc(slices.Clone(undisturbed), func(r judge.Request) bool { return !r.Time.Before(t.since) })
+		since = slices.DeleteFunc(slices.Clone(since), func(r judge.Request) bool { return r.Time.Before(t.since) })
+	}
+	t.find("made once", judge.MadeOnce(undisturbed, since, more)...)
+	t.find("same identity", judge.SameIdentity(t.first, is)...)
+	t.find("one manager", judge.OneManager(is.Writes)...)
+	secrets := is.Secrets()
+	for what, secret := range t.first.Secrets() {
+		secrets["earlier "+what] = secret
+	}
+	secrets["the planted token"] = planted
+	if token, err := os.ReadFile(filepath.Join(t.Place().Lab(), "token")); err == nil {
+		secrets["the lab's token"] = strings.TrimSpace(string(token))
+	} else {
+		return err
+	}
+	t.find("no secret", judge.NoSecret(is, secrets, t.Seen())...)
+	return nil
+}
+
+// settle looks until the world is as it should be, or for as long as controllers may need; then it returns what it saw last.
+func (t *trial) settle(ctx context.Context) (judge.World, error) {
+	const lookEvery = time.Second
+	deadline := time.Now().Add(settleWithin)
+	for {
+		is, err := judge.Look(ctx, t.Place())
+		if err == nil && len(judge.SameEnd(t.wanted, is)) == 0 {
+			return is, nil
+		}
+		if time.Now().After(deadline) {
+			return is, err
+		}
+		select {
+		case <-ctx.Done():
+			return is, errors.Join(err, ctx.Err())
+		case <-time.After(lookEvery):
+		}
+	}
+}

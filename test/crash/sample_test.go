@@ -1,0 +1,150 @@
+package crash
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/slipway-k8s/slipway/test/judge"
+)
+
+// lineWriter hands lines to a test's log.
+type lineWriter struct{ t *testing.T }
+
+func (w lineWriter) Write(p []byte) (int, error) {
+	w.t.Log(strings.TrimRight(string(p), "\n"))
+	return len(p), nil
+}
+
+// dayVariable chooses another day's sample.
+const dayVariable = "CRASH_DAY"
+
+// today is the number of the day by which the sample's points rotate.
+func today(t *testing.T) int {
+	t.Helper()
+	if chosen := os.Getenv(dayVariable); chosen != "" {
+		var day int
+		if _, err := fmt.Sscan(chosen, &day); err != nil {
+			t.Fatalf("%s: %v", dayVariable, err)
+		}
+		return day
+	}
+	const secondsADay = 24 * 60 * 60
+	return int(time.Now().Unix() / secondsADay)
+}
+
+// TestSample runs the whole first day and its end twice in one lab: once undisturbed, which tells the effects and what they come
+// to, and then killed at one effect of every sort, one after the other, each time resumed up to the next. The judge finds no
+// difference.
+func TestSample(t *testing.T) {
+	s := newSample(t)
+	ctx := t.Context()
+	if err := s.lab(ctx, "up"); err != nil {
+		t.Fatal(err)
+	}
+	day := today(t)
+	t.Logf("the sample of day %d (%s chooses another)", day, dayVariable)
+	var references []Reference
+	var worlds []judge.World
+	for _, name := range []string{"all", "destroy"} {
+		ref, world := s.undisturbed(t, name)
+		references, worlds = append(references, ref), append(worlds, world)
+	}
+	again := time.Now()
+	for i, ref := range references {
+		s.Begin()
+		kills, sorts := sample(ref.Effects, day)
+		tr := &trial{
+			Suite: s, c: Case{Kind: Chain, Stage: ref.Stage, Kills: kills}, args: stageNamed(ref.Stage).Args, reference: ref,
+			wanted: worlds[i], attributed: judge.Attribute(worlds[i], ref.Spans), since: again,
+		}
+		began := time.Now()
+		if err := tr.chain(ctx); err != nil {
+			t.Fatalf("%s: after %d kills: %v", ref.Stage, tr.kills, err)
+		}
+		if err := tr.judge(ctx); err != nil {
+			t.Fatal(err)
+		}
+		for _, finding := range tr.findings {
+			t.Errorf("%s: %s", ref.Stage, finding)
+		}
+		hit := len(tr.covered)
+		t.Logf("%s: %d effects of %d sorts; killed at %d of the sorts in %.0fs", ref.Stage, len(ref.Effects), sorts, hit, time.Since(began).Seconds())
+		for _, k := range kills {
+			if !slices.Contains(tr.covered, k) {
+				t.Logf("%s: not come by: %s", ref.Stage, k)
+			}
+		}
+		// A kill takes the effects of other steps at work with it, so that some never come again. Most do.
+		if hit*10 < sorts*8 {
+			t.Errorf("%s: only %d of %d sorts were killed at", ref.Stage, hit, sorts)
+		}
+	}
+}
+
+func newSample(t *testing.T) *Suite {
+	t.Helper()
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, err := Source(here)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	command := filepath.Join(dir, "bootstrap")
+	if err := Build(t.Context(), source, command); err != nil {
+		t.Fatal(err)
+	}
+	check := exec.Command(command, "lab", "build", "--check")
+	check.Dir = source
+	if out, err := check.CombinedOutput(); err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatalf("the lab's programs are not built: %s", out)
+		}
+		t.Skipf("the lab's programs are not built, so the sample is left out: run `go run ./cmd/bootstrap lab build` first\n%s", out)
+	}
+	log, err := os.Create(filepath.Join(dir, "suite.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	session, err := Open(command, source, filepath.Join(dir, "state"), log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := session.Close(); err != nil {
+			t.Error(err)
+		}
+		if data, err := os.ReadFile(log.Name()); err == nil && t.Failed() {
+			t.Logf("the end of what the runs said:\n%s", data[max(0, len(data)-20000):])
+		}
+		log.Close()
+	})
+	return &Suite{Session: session, Dir: dir, Say: func(format string, args ...any) { fmt.Fprintf(lineWriter{t}, format, args...) }}
+}
+
+// undisturbed runs a stage and tells what it did and left.
+func (s *Suite) undisturbed(t *testing.T, stage string) (Reference, judge.World) {
+	t.Helper()
+	o, err := s.Do(t.Context(), Run{Args: stageNamed(stage).Args})
+	if err != nil || o.Exit != 0 {
+		t.Fatalf("%s, undisturbed: exit %d, %v\n%s", stage, o.Exit, err, o.Output)
+	}
+	ref, err := s.recorded(Reference{Stage: stage, Began: o.Began, Elapsed: o.Elapsed})
+	if err != nil {
+		t.Fatal(err)
+	}
+	world, err := s.settled(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%s, undisturbed: %d effects in %.0fs", stage, len(ref.Effects), o.Elapsed.Seconds())
+	return ref, world
+}

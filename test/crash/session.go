@@ -1,0 +1,202 @@
+// Package crash kills the built command at every effect of its runs and looks at what comes of it.
+//
+// A case begins with the lab as it stood before a stage of the bootstrap, runs the real command with SLIPWAY_CRASH (or with
+// a fault of the world or of the machine), then again until it ends, and has package judge look at the end. Cases are
+// enumerated from the effects that an undisturbed run recorded. The ledger keeps what each came to, so that a suite that was
+// itself killed goes on.
+package crash
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/slipway-k8s/slipway/test/judge"
+)
+
+const (
+	// planted stands for the token of a real project: no run may let it out.
+	planted = "plantedPlantedPlantedPlantedPlantedPlantedPlantedPlanted64chars"
+	// ClusterName is the cluster's in every case: the default.
+	ClusterName = "k8s"
+	// runWithin bounds one run of the command.
+	runWithin = 8 * time.Minute
+	// argumentsEvery is how often the argument lists of all processes are looked at while a run is at work.
+	argumentsEvery = 200 * time.Millisecond
+)
+
+// Session is one state folder with a lab, and the command that works in it.
+type Session struct {
+	Command string // the built command
+	Source  string // the repository
+	State   string // --state-dir
+	Log     io.Writer
+
+	guard *guard
+
+	mu        sync.Mutex
+	arguments map[string]bool // lists that a process had while a run was at work
+	output    bytes.Buffer    // of all runs since the last Begin
+}
+
+// Open makes a session in a folder. Close ends its lab; so does the death of this process.
+func Open(command, source, state string, log io.Writer) (*Session, error) {
+	s := &Session{Command: command, Source: source, State: state, Log: log, arguments: map[string]bool{}}
+	var err error
+	s.guard, err = startGuard(command, source, state)
+	return s, err
+}
+
+// Close ends everything that the session started, and returns when it is gone.
+func (s *Session) Close() error { return s.guard.end() }
+
+// Place is where the judge looks.
+func (s *Session) Place() judge.Place { return judge.Place{State: s.State, Cluster: ClusterName} }
+
+// Begin forgets what earlier runs printed.
+func (s *Session) Begin() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.output.Reset()
+	clear(s.arguments)
+}
+
+// Seen is everything that was printed, and every argument list, since Begin.
+func (s *Session) Seen() map[string][]byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	lists := strings.Join(slices.Collect(mapKeys(s.arguments)), "\n")
+	return map[string][]byte{"the output": slices.Clone(s.output.Bytes()), "a process's arguments": []byte(lists)}
+}
+
+func mapKeys(m map[string]bool) func(func(string) bool) {
+	return func(yield func(string) bool) {
+		for k := range m {
+			if !yield(k) {
+				return
+			}
+		}
+	}
+}
+
+// Run is one run of the command.
+type Run struct {
+	Args    []string
+	Crash   []string      // values of SLIPWAY_CRASH: whichever comes first ends the run; none: it runs to its end
+	KillAt  time.Duration // the process group is killed then; 0: never
+	Wrap    []string      // words before the command's own
+	Timeout time.Duration // 0: runWithin
+}
+
+// Outcome is what a run came to.
+type Outcome struct {
+	Exit    int  // -1: killed
+	Killed  bool // by SIGKILL
+	Began   time.Time
+	Elapsed time.Duration
+	Output  string
+}
+
+// Do runs the command as the leader of a process group of its own.
+func (s *Session) Do(ctx context.Context, r Run) (Outcome, error) {
+	within := r.Timeout
+	if within == 0 {
+		within = runWithin
+	}
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	words := slices.Concat(r.Wrap, []string{s.Command}, r.Args, []string{"--state-dir", s.State})
+	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
+	cmd.Dir = s.Source
+	cmd.Env = s.environment()
+	if len(r.Crash) > 0 {
+		cmd.Env = append(cmd.Env, crashVariable+"="+strings.Join(r.Crash, "\n"))
+	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = 10 * time.Second
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	o := Outcome{Began: time.Now()}
+	if err := cmd.Start(); err != nil {
+		return o, err
+	}
+	s.guard.watch(cmd.Process.Pid)
+	stop := s.lookAtArguments()
+	if r.KillAt > 0 {
+		timer := time.AfterFunc(r.KillAt, func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }) // it may have ended
+		defer timer.Stop()
+	}
+	err := cmd.Wait()
+	stop()
+	s.guard.watch(0)
+	o.Elapsed, o.Output, o.Exit = time.Since(o.Began), out.String(), cmd.ProcessState.ExitCode()
+	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() && status.Signal() == syscall.SIGKILL {
+		o.Killed = true
+	}
+	s.mu.Lock()
+	s.output.Write(out.Bytes())
+	s.mu.Unlock()
+	fmt.Fprintf(s.Log, "$ %s %s%s\n%s[%.1fs, exit %d]\n", strings.Join(r.Args, " "), crashVariable, r.Crash, o.Output, o.Elapsed.Seconds(), o.Exit)
+	if ctx.Err() != nil {
+		return o, fmt.Errorf("run %s: it did not end within %s; it last said: %s", strings.Join(r.Args, " "), within, lastLine(o.Output))
+	}
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		return o, err
+	}
+	return o, nil
+}
+
+// crashVariable is the command's variable for the place at which it kills itself.
+const crashVariable = "SLIPWAY_CRASH"
+
+// environment is the suite's own, without what would change a run, and with a token that must not be used.
+func (s *Session) environment() []string {
+	list := slices.DeleteFunc(os.Environ(), func(e string) bool {
+		name, _, _ := strings.Cut(e, "=")
+		return name == crashVariable || strings.HasPrefix(name, "HCLOUD_") || name == "HTTPS_PROXY" || name == "https_proxy"
+	})
+	return append(list, "HCLOUD_TOKEN="+planted, "NO_COLOR=1")
+}
+
+// lookAtArguments keeps what `ps` would show until it is stopped.
+func (s *Session) lookAtArguments() (stop func()) {
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		ticker := time.NewTicker(argumentsEvery)
+		defer ticker.Stop()
+		for {
+			lists, _ := filepath.Glob("/proc/[0-9]*/cmdline") // the pattern is well formed; elsewhere than on Linux there are none
+			s.mu.Lock()
+			for _, path := range lists {
+				if data, err := os.ReadFile(path); err == nil { // else it has ended meanwhile
+					s.arguments[string(data)] = true
+				}
+			}
+			s.mu.Unlock()
+			select {
+			case <-done:
+				return
+			case <-ticker.C:
+			}
+		}
+	}()
+	return func() { close(done); <-ended }
+}
+
+func lastLine(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return lines[len(lines)-1]
+}
