@@ -113,32 +113,38 @@ func (m Mutation) try(ctx context.Context, root string) (result MutationResult, 
 			result, why = Stale, "it cannot be taken back: "+err.Error()
 		}
 	}()
-	build := exec.CommandContext(ctx, "go", "vet", "./"+filepath.Dir(m.File))
-	build.Dir = root
-	if out, err := build.CombinedOutput(); err != nil {
-		return Stale, "the mutated code does not compile: " + lastLine(string(out))
-	}
 	says, err := m.test(ctx, root)
-	if err == nil {
+	var broken *buildError
+	switch {
+	case errors.As(err, &broken):
+		return Stale, "the mutated code does not compile: " + broken.says
+	case err == nil:
 		return Survived, "no test of " + m.Package + " fails"
 	}
 	return Caught, says
 }
 
+// buildError is code or tests that do not compile.
+type buildError struct{ says string }
+
+func (e *buildError) Error() string { return e.says }
+
 var failedTest = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
 
 // test runs the mutation's tests. An error is their failure; says names the first test that failed.
 func (m Mutation) test(ctx context.Context, root string) (says string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, testsWithin)
-	defer cancel()
-	args := []string{"test", "-count=1", "-timeout", testsWithin.String()}
-	if m.Run != "" {
-		args = append(args, "-run", m.Run)
+	binary := filepath.Join(filepath.Dir(root), "mutated.test")
+	defer os.Remove(binary)
+	// Compiled first, so that the time that it takes is not the tests'.
+	build := exec.CommandContext(ctx, "go", "test", "-c", "-o", binary, "./"+m.Package)
+	build.Dir = root
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", &buildError{lastLine(string(out))}
 	}
-	cmd := exec.CommandContext(ctx, "go", append(args, "./"+m.Package)...)
-	cmd.Dir = root
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	cmd.WaitDelay = 10 * time.Second
+	ctx, cancel := context.WithTimeout(ctx, testsWithin+30*time.Second) // the tests end themselves first, and say where they hang
+	defer cancel()
+	cmd := exec.CommandContext(ctx, binary, "-test.timeout", testsWithin.String(), "-test.run", m.Run)
+	cmd.Dir = filepath.Join(root, m.Package)
 	out, err := cmd.CombinedOutput()
 	if err == nil && strings.Contains(string(out), "no tests to run") {
 		return "", errors.New("there is no such test")
