@@ -32,7 +32,6 @@ type Case struct {
 	Kind  Kind
 	Stage string   // that is run
 	Kills []string // single, pair: "<point> <key>" in order; chain: of every effect; random: those that may hit
-	Seed  uint64   // pair, random
 	What  string   // fault, disk: its name
 }
 
@@ -112,7 +111,7 @@ func pairs(byStage map[string][]Effect, number int) []Case {
 		// Later by a little: while the first is being recovered from.
 		second := min(len(list)-1, first+r.IntN(6))
 		point := func() string { return Points()[r.IntN(len(Points()))] }
-		c := Case{Kind: Pair, Stage: stage, Seed: seed, Kills: []string{kill(point(), list[first].Key), kill(point(), list[second].Key)}}
+		c := Case{Kind: Pair, Stage: stage, Kills: []string{kill(point(), list[first].Key), kill(point(), list[second].Key)}}
 		c.ID = fmt.Sprintf("pair %d %s: %s", seed, stage, strings.Join(c.Kills, ", then "))
 		cases = append(cases, c)
 	}
@@ -126,7 +125,7 @@ func schedules(byStage map[string][]Effect, number int) []Case {
 		seed := uint64(i + 1)
 		r := rand.New(rand.NewPCG(seed, 2))
 		begins := r.IntN(len(Stages()) - 1) // destroy takes away what is compared
-		c := Case{ID: fmt.Sprintf("random %d from %s", seed, Stages()[begins].Name), Kind: Random, Stage: Stages()[begins].Name, Seed: seed}
+		c := Case{ID: fmt.Sprintf("random %d from %s", seed, Stages()[begins].Name), Kind: Random, Stage: Stages()[begins].Name}
 		var keys []string
 		for _, stage := range Stages()[begins : len(Stages())-1] {
 			for _, e := range byStage[stage.Name] {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -12,18 +11,17 @@ import (
 
 // Figures are what the ledger amounts to.
 type Figures struct {
-	Effects   int            // that an undisturbed run has
-	Points    int            // different kills, each a point of an effect, that a good case went through
-	Singly    int            // of them in a case of their own
-	Kills     int            // altogether
-	Cases     map[Kind]int   // good ones
-	Of        map[Kind]int   // all
-	Failed    []Entry        // bad ones
-	Missed    int            // whose effect never came
-	Skipped   []Entry        // that this machine cannot show
-	Touched   int            // effects of which some point was gone through
-	Mutations map[Result]int // caught, survived …
-	Slower    float64        // seconds that resumed runs took above the undisturbed rest, the median
+	Effects int          // that an undisturbed run has
+	Points  int          // different kills, each a point of an effect, that a good case went through
+	Singly  int          // of them in a case of their own
+	Kills   int          // altogether
+	Cases   map[Kind]int // good ones
+	Of      map[Kind]int // all
+	Failed  []Entry      // bad ones
+	Missed  int          // whose effect never came
+	Skipped []Entry      // that this machine cannot show
+	Touched int          // effects of which some point was gone through
+	Slower  float64      // seconds that resumed runs took above the undisturbed rest, the median
 }
 
 // Count makes the figures of a ledger.
@@ -120,13 +118,4 @@ func PrintCases(out io.Writer, cases []Case, l *Ledger) {
 		}
 		fmt.Fprintf(out, "%-16s %s\n", result, c.ID)
 	}
-}
-
-// Sorts counts effects by their sort, for a table.
-func Sorts(effects []Effect) (names []string, counts map[string]int) {
-	counts = map[string]int{}
-	for _, e := range effects {
-		counts[e.sort()]++
-	}
-	return slices.Sorted(maps.Keys(counts)), counts
 }

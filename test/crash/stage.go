@@ -51,7 +51,6 @@ type Reference struct {
 	Elapsed time.Duration `json:"elapsedNs"`
 	Effects []Effect      `json:"effects"`
 	Spans   []judge.Span  `json:"spans"`
-	Steps   []string      `json:"steps"` // that were at work
 }
 
 // Rest is how long the undisturbed run went on after a time in it.
@@ -161,16 +160,13 @@ type Suite struct {
 func (s *Suite) stageDir(stage string) string { return filepath.Join(s.Dir, "stages", stage) }
 
 // Prepare makes sure of every stage's saved lab and reference, in their order.
-func (s *Suite) Prepare(ctx context.Context, until string) error {
+func (s *Suite) Prepare(ctx context.Context) error {
 	before := ""
 	for _, stage := range Stages() {
 		if _, _, err := s.reference(stage.Name); err != nil {
 			if err := s.makeStage(ctx, before, stage); err != nil {
 				return fmt.Errorf("stage %s, undisturbed: %w", stage.Name, err)
 			}
-		}
-		if stage.Name == until {
-			return nil
 		}
 		before = stage.Name
 	}
@@ -227,13 +223,8 @@ func (s *Suite) recorded(ref Reference) (Reference, error) {
 	if ref.Effects, err = readEffects(ref.Stage, run); err != nil {
 		return ref, err
 	}
-	if ref.Spans, err = readSpans(run); err != nil {
-		return ref, err
-	}
-	for _, span := range ref.Spans {
-		ref.Steps = append(ref.Steps, span.Step)
-	}
-	return ref, nil
+	ref.Spans, err = readSpans(run)
+	return ref, err
 }
 
 // settled looks until two looks in a row see the same, so that what controllers still do is in the reference.

@@ -102,7 +102,7 @@ func suite(ctx context.Context, source string, o options) (err error) {
 	defer func() { err = errors.Join(err, session.Close()) }()
 	s := &crash.Suite{Session: session, Dir: dir, Ledger: ledger, Say: say}
 	say("the code is %s; ledger, saved labs and log lie in %s", key, dir)
-	if err := s.Prepare(ctx, ""); err != nil {
+	if err := s.Prepare(ctx); err != nil {
 		return err
 	}
 	effects, err := s.Effects()
