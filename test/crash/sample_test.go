@@ -55,13 +55,14 @@ func TestSample(t *testing.T) {
 		ref, world := s.undisturbed(t, name)
 		references, worlds = append(references, ref), append(worlds, world)
 	}
-	again := time.Now()
+	again, uploads := time.Now(), 0
 	for i, ref := range references {
 		s.Begin()
 		kills, sorts := sample(ref.Effects, day)
 		tr := &trial{
 			Suite: s, c: Case{Kind: Chain, Stage: ref.Stage, Kills: kills}, args: stageNamed(ref.Stage).Args, reference: ref,
 			wanted: worlds[i], attributed: judge.Attribute(worlds[i], ref.Spans), since: again,
+			uploads: uploads, // the requests of both are counted together
 		}
 		began := time.Now()
 		if err := tr.chain(ctx); err != nil {
@@ -73,6 +74,7 @@ func TestSample(t *testing.T) {
 		for _, finding := range tr.findings {
 			t.Errorf("%s: %s", ref.Stage, finding)
 		}
+		uploads = tr.uploads
 		hit := len(tr.covered)
 		t.Logf("%s: %d effects of %d sorts; killed at %d of the sorts in %.0fs", ref.Stage, len(ref.Effects), sorts, hit, time.Since(began).Seconds())
 		for _, k := range kills {
