@@ -134,13 +134,14 @@ mount --bind "$state" "$real" || exit 90
 used=$(cd "$state" && find . -path ./lab -prune -o -type f -print0 | du -ck --files0-from=- | tail -1 | cut -f1)
 mount -t tmpfs -o size=$((used + free + 64))k none "$small" || exit 90
 (cd "$real" && tar cf - --exclude=./lab .) | (cd "$small" && tar xf -) || exit 90
-mkdir "$small/lab" && mount --bind "$real/lab" "$small/lab" && mount --bind "$small" "$state" || exit 90
+mkdir "$small/lab" && mount --bind "$real/lab" "$small/lab" && mount --rbind "$small" "$state" || exit 90
 left=$(df -k --output=avail "$state" | tail -1)
 if [ "$left" -gt "$free" ]; then head -c $(((left - free) * 1024)) /dev/zero >"$state/ballast"; fi
 "$@"
 exit=$?
 rm -f "$state/ballast"
 (cd "$small" && tar cf - --exclude=./lab .) | (cd "$real" && find . -mindepth 1 -maxdepth 1 ! -name lab -exec rm -rf {} + && tar xf -) || exit 90
+umount -R "$state" && umount -R "$small" && umount "$real" && rmdir "$small" "$real"
 exit $exit`
 
 // inNamespace runs the command in a mount namespace; a case that cannot is skipped.
