@@ -17,7 +17,7 @@ import (
 // applyHeld applies the cluster's objects as the backup has them. The control plane provider would found an empty etcd as soon
 // as all servers have addresses; so its object is made paused, is told in its status that this was done already, and only
 // then let go: it makes the servers, and nothing more.
-func (r *restorer) applyHeld(ctx context.Context, say flow.Say, m Management, lost Lost, image Image) (Cluster, error) {
+func (r *restorer) applyHeld(ctx context.Context, say flow.Say, m Management, lost Lost, _ Image) (Cluster, error) {
 	mgmt, err := r.connect(m.Kubeconfig)
 	if err != nil {
 		return Cluster{}, err

@@ -1,0 +1,132 @@
+package steps
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+	"github.com/slipway-k8s/slipway/internal/talos"
+)
+
+// prepare makes the management cluster of three servers that are up.
+func (w *restoreWorld) prepare(t *testing.T) (Management, Cluster) {
+	t.Helper()
+	if err := w.r.tools.Files.Write(managementFile, w.mgmt.Kubeconfig()); err != nil {
+		t.Fatal(err)
+	}
+	w.mgmt.React = nil
+	for i := range 3 {
+		name := fmt.Sprintf("k8s-control-plane-%d", i)
+		w.mgmt.Put(kubetest.Object(capi, "Machine", Namespace, name, map[string]any{
+			"metadata": map[string]any{"labels": map[string]any{clusterNameLabel: "k8s", controlPlaneLabel: ""}},
+			"spec":     map[string]any{"infrastructureRef": map[string]any{"name": name}},
+			"status":   map[string]any{"addresses": []any{map[string]any{"type": "InternalIP", "address": fmt.Sprintf("127.0.1.%d", i)}}},
+		}))
+	}
+	secret := func(name, key string, value []byte) {
+		w.mgmt.Put(kubetest.Object("v1", "Secret", Namespace, name, map[string]any{"data": map[string]any{key: value}}))
+	}
+	secret("k8s-kubeconfig", "value", w.workload.Kubeconfig())
+	secret("k8s-talosconfig", "talosconfig", w.talosconfig)
+	return Management{Kubeconfig: managementFile}, Cluster{Name: "k8s", ControlPlane: "k8s-control-plane", Replicas: 3}
+}
+
+func TestTheSnapshotGoesToOneServer(t *testing.T) {
+	w := newRestoreWorld(t)
+	m, c := w.prepare(t)
+	target, err := w.r.chooseTarget(t.Context(), w.say, m, c)
+	if err != nil || target.Server != "k8s-control-plane-0" {
+		t.Fatalf("%+v, %v", target, err)
+	}
+	for range 2 { // and again, as after a kill
+		if _, err := w.r.uploadSnapshot(t.Context(), w.say, m, c, target); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.r.bootstrapRecovered(t.Context(), w.say, m, c, target); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !slices.Equal(w.etcd.calls, []string{"upload 127.0.1.0", "bootstrap 127.0.1.0"}) || w.etcd.uploaded["127.0.1.0"] != theSnapshot {
+		t.Errorf("the servers were asked %v", w.etcd.calls)
+	}
+}
+
+func TestAServerWithEtcdIsTheTarget(t *testing.T) {
+	w := newRestoreWorld(t)
+	m, c := w.prepare(t)
+	w.etcd.data["127.0.1.2"] = true
+	target, err := w.r.chooseTarget(t.Context(), w.say, m, c)
+	if err != nil || target.Server != "k8s-control-plane-2" {
+		t.Errorf("%+v, %v", target, err)
+	}
+	if _, err := w.r.bootstrapRecovered(t.Context(), w.say, m, c, RecoveryTarget{Server: "k8s-control-plane-0"}); err != nil || len(w.etcd.calls) > 0 {
+		t.Errorf("%v, with an etcd on another server it was asked %v", err, w.etcd.calls)
+	}
+}
+
+func TestNoEtcdIsMadeWhileAServerIsSilent(t *testing.T) {
+	w := newRestoreWorld(t)
+	m, c := w.prepare(t)
+	w.r.cfg.ControlPlaneTimeout = Duration(300 * time.Millisecond)
+	w.etcd.silent["127.0.1.1"] = true
+	if _, err := w.r.bootstrapRecovered(t.Context(), w.say, m, c, RecoveryTarget{Server: "k8s-control-plane-0"}); err == nil || !strings.Contains(err.Error(), "connection refused") || len(w.etcd.calls) > 0 {
+		t.Errorf("%v, and was asked %v", err, w.etcd.calls)
+	}
+}
+
+func TestAlreadyThereIsLookedInto(t *testing.T) {
+	for _, c := range []struct {
+		what     string
+		uid      string
+		revision int64
+		want     string
+	}{
+		{"the snapshot's cluster", "workload", 1, ""},
+		{"another cluster", "the one that was lost", 1, "another cluster answers"},
+		{"an older etcd", "workload", 5, "at revision 1"},
+	} {
+		w := newRestoreWorld(t)
+		m, cluster := w.prepare(t)
+		w.source.Contents.Header.UID, w.source.Contents.Header.Etcd.Revision = c.uid, c.revision
+		w.etcd.data["127.0.1.0"] = true
+		_, err := w.r.bootstrapRecovered(t.Context(), w.say, m, cluster, RecoveryTarget{Server: "k8s-control-plane-0"})
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) || len(w.etcd.calls) > 0 {
+			t.Errorf("%s: %v, and was asked %v", c.what, err, w.etcd.calls)
+		}
+	}
+}
+
+func TestARefusalOfBootstrapIsNoSuccess(t *testing.T) {
+	w := newRestoreWorld(t)
+	m, c := w.prepare(t)
+	w.r.cfg.ControlPlaneTimeout = Duration(300 * time.Millisecond)
+	w.etcd.refuse = fmt.Errorf("%w: AlreadyExists", talos.ErrEtcdData)
+	if _, err := w.r.bootstrapRecovered(t.Context(), w.say, m, c, RecoveryTarget{Server: "k8s-control-plane-0"}); err == nil {
+		t.Error("a server that says that it has data, and shows none, counts as restored")
+	}
+}
+
+func TestTheProviderIsLetGoOnlyWithEtcdEverywhere(t *testing.T) {
+	w := newRestoreWorld(t)
+	m, c := w.prepare(t)
+	w.mgmt.Put(kubetest.Object(cacpt, "TalosControlPlane", Namespace, "k8s-control-plane", map[string]any{"status": map[string]any{"bootstrapped": true}}))
+	w.etcd.data["127.0.1.0"], w.etcd.data["127.0.1.1"] = true, true
+	if _, err := w.r.releaseControlPlane(t.Context(), w.say, m, c); err == nil || !truth(w.mgmt.Get(cacpt, "TalosControlPlane", Namespace, "k8s-control-plane"), "status", "bootstrapped") {
+		t.Errorf("it was let go with a server without etcd: %v", err)
+	}
+	w.etcd.data["127.0.1.2"] = true
+	w.mgmt.React = func(o *unstructured.Unstructured) {
+		if o.GetKind() == "TalosControlPlane" && !truth(o, "status", "bootstrapped") {
+			w.mgmt.Change(cacpt, "TalosControlPlane", Namespace, "k8s-control-plane", map[string]any{"status": map[string]any{
+				"bootstrapped": true, "conditions": []any{map[string]any{"type": bootstrappedCondition, "status": "True"}}}})
+		}
+	}
+	if _, err := w.r.releaseControlPlane(t.Context(), w.say, m, c); err != nil {
+		t.Error(err)
+	}
+}

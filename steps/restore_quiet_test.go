@@ -1,0 +1,96 @@
+package steps
+
+import (
+	"encoding/base64"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+)
+
+// restored puts what a restored etcd knows into the workload cluster.
+func (w *restoreWorld) restored(t *testing.T, annotations map[string]any) Kubeconfig {
+	t.Helper()
+	if err := w.r.tools.Files.Write(kubeconfigFile, w.workload.Kubeconfig()); err != nil {
+		t.Fatal(err)
+	}
+	w.workload.Put(crd("clusters", "cluster.x-k8s.io", "v1beta1", "Cluster"))
+	labels := map[string]any{providerLabel: "infrastructure-hetzner"}
+	w.workload.Put(kubetest.Object("apps/v1", "Deployment", "caph-system", "caph", map[string]any{"metadata": map[string]any{"labels": labels}, "spec": map[string]any{"replicas": 1}}))
+	w.workload.Put(kubetest.Object("apps/v1", "Deployment", "shop", "web", map[string]any{"spec": map[string]any{"replicas": 2}}))
+	w.workload.Put(kubetest.Object("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "", "caph", map[string]any{"metadata": map[string]any{"labels": labels}}))
+	w.workload.Put(kubetest.Object("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "", "shop", nil))
+	w.workload.Put(kubetest.Object(capi, "Cluster", Namespace, "k8s", map[string]any{"metadata": map[string]any{"finalizers": []any{"hold"}, "annotations": annotations}}))
+	w.workload.Put(kubetest.Object("clusterctl.cluster.x-k8s.io/v1alpha3", "Provider", "caph-system", "infrastructure-hetzner", nil))
+	for name, node := range map[string]string{"k8s-control-plane-0": "k8s-control-plane-0", "lost": "lost", "waits": ""} {
+		w.workload.Put(kubetest.Object("v1", "Pod", "shop", name, map[string]any{"spec": map[string]any{"nodeName": node}}))
+	}
+	for _, name := range []string{"k8s-control-plane-0", "lost"} {
+		w.workload.Put(kubetest.Object("v1", "Node", "", name, nil))
+	}
+	w.hetzner.SetServers(schema.Server{ID: 1, Name: "k8s-control-plane-0", Labels: map[string]string{"caph-cluster-k8s": "owned"}})
+	w.hetzner.SetNetworks(schema.Network{ID: 78, Labels: map[string]string{"caph-cluster-k8s": "owned"}, IPRange: "10.10.0.0/16"})
+	w.workload.Put(kubetest.Object("v1", "Secret", "kube-system", ccmSecretName, map[string]any{"data": map[string]any{ccmNetworkKey: "Nzc="}}))
+	return Kubeconfig{File: kubeconfigFile}
+}
+
+func TestStaleControllersAreStoppedAndSwept(t *testing.T) {
+	w := newRestoreWorld(t)
+	kc := w.restored(t, nil)
+	if _, err := w.r.quietStale(t.Context(), w.say, kc, RecoveredEtcd{}); err != nil {
+		t.Fatal(err)
+	}
+	first := w.workload.Writes()[0]
+	if first.Method != http.MethodPatch || !strings.HasSuffix(first.Path, "/deployments/caph") {
+		t.Errorf("the first change of the restored cluster is %v: its CAPH makes servers meanwhile", first)
+	}
+	if n := number(w.workload.Get("apps/v1", "Deployment", "caph-system", "caph"), "spec", "replicas"); n != 0 {
+		t.Errorf("the stale CAPH has %d replicas", n)
+	}
+	swept, err := w.r.sweepStale(t.Context(), w.say, kc, Management{}, Cluster{})
+	if err != nil || !slices.Equal(swept.Nodes, []string{"lost"}) {
+		t.Fatalf("%+v, %v", swept, err)
+	}
+	for _, gone := range []*unstructured.Unstructured{
+		w.workload.Get(capi, "Cluster", Namespace, "k8s"), w.workload.Get("v1", "Node", "", "lost"), w.workload.Get("v1", "Pod", "shop", "lost"),
+		w.workload.Get("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "", "caph"),
+		w.workload.Get("clusterctl.cluster.x-k8s.io/v1alpha3", "Provider", "caph-system", "infrastructure-hetzner"),
+	} {
+		if gone != nil {
+			t.Errorf("%s %s is still there", gone.GetKind(), gone.GetName())
+		}
+	}
+	for _, kept := range []*unstructured.Unstructured{
+		w.workload.Get("v1", "Node", "", "k8s-control-plane-0"), w.workload.Get("v1", "Pod", "shop", "k8s-control-plane-0"), w.workload.Get("v1", "Pod", "shop", "waits"),
+		w.workload.Get("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "", "shop"),
+	} {
+		if kept == nil {
+			t.Error("something that is not stale is gone")
+		}
+	}
+	if n := number(w.workload.Get("apps/v1", "Deployment", "shop", "web"), "spec", "replicas"); n != 2 {
+		t.Errorf("somebody's Deployment has %d replicas", n)
+	}
+	if network := text(w.workload.Get("v1", "Secret", "kube-system", ccmSecretName), "data", ccmNetworkKey); network != base64.StdEncoding.EncodeToString([]byte("78")) {
+		t.Errorf("the cloud controller manager is told of network %q", network)
+	}
+}
+
+func TestWhatWasMovedIntoTheClusterIsNotStale(t *testing.T) {
+	w := newRestoreWorld(t)
+	kc := w.restored(t, map[string]any{restoredAnnotation: "5a5a"})
+	if _, err := w.r.quietStale(t.Context(), w.say, kc, RecoveredEtcd{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.r.sweepStale(t.Context(), w.say, kc, Management{}, Cluster{}); err != nil {
+		t.Fatal(err)
+	}
+	if w.workload.Get(capi, "Cluster", Namespace, "k8s") == nil || number(w.workload.Get("apps/v1", "Deployment", "caph-system", "caph"), "spec", "replicas") != 1 {
+		t.Error("what this restore's own pivot moved was taken for stale")
+	}
+}
