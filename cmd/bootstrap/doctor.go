@@ -95,6 +95,9 @@ func printFindings(out io.Writer, found []steps.Finding, width int) error {
 	return w.Flush()
 }
 
+// doctorTask is the name of the doctor's look before a run, in its events.
+const doctorTask = "doctor"
+
 // spending are the steps that make what costs money.
 func spending(plan *steps.Plan) []string {
 	return []string{plan.Image.Name(), plan.Cluster.Name(), plan.ControlPlane.Name()}
@@ -125,7 +128,7 @@ func (r *running) examine(ctx context.Context, targets []string) error {
 	if !slices.ContainsFunc(would, func(step string) bool { return slices.Contains(spending(plan), step) }) {
 		return nil
 	}
-	err = r.hub.task("doctor", "before anything is made", func(flow.Say) error {
+	err = r.hub.task(doctorTask, "before anything is made", func(flow.Say) error {
 		found := r.hidden(plan.Doctor().For(would).Examine(ctx))
 		for _, f := range found {
 			switch f.Verdict {
