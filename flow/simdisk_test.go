@@ -7,6 +7,7 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"sync"
 
 	"github.com/slipway-k8s/slipway/flow"
 )
@@ -20,6 +21,7 @@ type simDisk struct {
 	// stays done.
 	moment func(call string, when when) error
 
+	mu      sync.Mutex        // guards what follows; not held while moment is asked
 	names   map[string]*inode // as the machine sees them
 	durable map[string]*inode // as they are on the disk
 }
@@ -51,13 +53,21 @@ func (d *simDisk) doing(call string, change func()) error {
 	if err := d.moment(call, before); err != nil {
 		return err
 	}
-	change()
+	d.change(change)
 	return d.moment(call, after)
+}
+
+func (d *simDisk) change(change func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	change()
 }
 
 func (d *simDisk) MkdirAll(string, fs.FileMode) error { return nil }
 
 func (d *simDisk) ReadFile(path string) ([]byte, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	file, ok := d.names[path]
 	if !ok {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: fs.ErrNotExist}
@@ -66,9 +76,9 @@ func (d *simDisk) ReadFile(path string) ([]byte, error) {
 }
 
 func (d *simDisk) Create(path string, _ fs.FileMode) (flow.DiskFile, error) {
-	file, ok := d.names[path]
+	var file *inode
 	err := d.doing("create", func() {
-		if !ok {
+		if file = d.names[path]; file == nil {
 			file = &inode{}
 			d.names[path] = file
 		}
@@ -78,13 +88,16 @@ func (d *simDisk) Create(path string, _ fs.FileMode) (flow.DiskFile, error) {
 }
 
 func (d *simDisk) Rename(from, to string) error {
-	if d.names[from] == nil {
-		return &fs.PathError{Op: "rename", Path: from, Err: fs.ErrNotExist}
-	}
-	return d.doing("rename", func() {
+	var missing error
+	err := d.doing("rename", func() {
+		if d.names[from] == nil {
+			missing = &fs.PathError{Op: "rename", Path: from, Err: fs.ErrNotExist}
+			return
+		}
 		d.names[to] = d.names[from]
 		delete(d.names, from)
 	})
+	return errors.Join(missing, err)
 }
 
 func (d *simDisk) SyncDir(string) error {
@@ -100,6 +113,8 @@ func (d *simDisk) Lock(context.Context, string) (func() error, error) {
 // all the same, on its own: names tells whether the names did, and files how
 // much of each file, from 0 to 1.
 func (d *simDisk) powerFails(names bool, files float64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	if names {
 		d.durable = maps.Clone(d.names)
 	}
@@ -114,6 +129,8 @@ func (d *simDisk) powerFails(names bool, files float64) {
 
 // onDisk gives the journal as it is on the disk, after the worst of power failures.
 func (d *simDisk) onDisk(dir string) []byte {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	file, ok := d.durable[filepath.Join(dir, "journal.json")]
 	if !ok {
 		return nil
@@ -130,12 +147,16 @@ func (f *simFile) Write(data []byte) (int, error) {
 	if err := f.disk.moment("write", before); err != nil {
 		return 0, err
 	}
-	f.file.data = append(f.file.data, data[:len(data)/2]...)
+	f.add(data[:len(data)/2])
 	if err := f.disk.moment("write", half); err != nil {
 		return len(data) / 2, err
 	}
-	f.file.data = append(f.file.data, data[len(data)/2:]...)
+	f.add(data[len(data)/2:])
 	return len(data), f.disk.moment("write", after)
+}
+
+func (f *simFile) add(data []byte) {
+	f.disk.change(func() { f.file.data = append(f.file.data, data...) })
 }
 
 func (f *simFile) Sync() error {
