@@ -35,7 +35,7 @@ type belief struct {
 	spec   int
 	inputs map[int]made // of Inputs and Follows
 	out    made         // of the last time that it was done
-	loose  bool         // it is done, and a power failure may take the record of that
+	loose  bool         // the record that made it done, or undone, is not flushed: a power failure may take it back
 	next   *belief      // its work has ended well, and whether that is recorded is open
 }
 
@@ -78,12 +78,17 @@ func (m *model) notRight(format string, args ...any) {
 }
 
 // moment is a point at which the run's trouble may strike.
-func (m *model) moment(_ string, w when) error {
+func (m *model) moment(call string, w when) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := m.run
 	if r.over.Load() {
 		return errDead
+	}
+	if call == "sync the folder" && w == after {
+		for i := range m.steps {
+			m.steps[i].loose = false
+		}
 	}
 	r.moments++
 	if r.moments != r.Trouble.At {
@@ -314,17 +319,33 @@ func (m *model) recorded(data []byte, i int) (flow.Record, error) {
 	return s.Steps[stepName(i)], err
 }
 
+// powerFails takes what was not flushed, of what the model believes as well. A
+// step whose record "started" an earlier run renamed and did not flush is done
+// again, as truly as before: work begins only after that flush, so there was none.
+func (m *model) powerFails() {
+	m.disk.powerFails(m.run.Trouble.Names, m.run.Trouble.Files)
+	for i := range m.steps {
+		b := &m.steps[i]
+		switch {
+		case !b.loose || m.run.Trouble.Names:
+		case b.is == done:
+			b.is = undone
+		default:
+			b.is = done
+		}
+	}
+}
+
 // reconcile compares the journal with what was seen, after a run.
 func (m *model) reconcile(s flow.Snapshot) {
+	disturbed := m.run.struck && (m.run.Trouble.Kind == kill || m.run.Trouble.Kind == power || m.run.Trouble.Kind == fault)
+	flushed := m.disk.onDisk(simDir)
 	for i := range m.print {
 		b, rec := &m.steps[i], s.Steps[stepName(i)]
-		disturbed := m.run.struck && (m.run.Trouble.Kind == kill || m.run.Trouble.Kind == power || m.run.Trouble.Kind == fault)
 		switch {
 		case rec.State == flow.StateDone:
 			if b.next != nil {
 				m.settle(i)
-				kept, _ := m.recorded(m.disk.onDisk(simDir), i)
-				b.loose = kept.State != flow.StateDone
 			}
 			want, _ := json.Marshal(b.out)
 			var is bytes.Buffer
@@ -334,14 +355,14 @@ func (m *model) reconcile(s flow.Snapshot) {
 			}
 		case b.next != nil && !disturbed:
 			m.notRight("s%d ended well, and is recorded as %q", i, rec.State)
-		case b.is == done && b.loose && m.run.Trouble.Kind == power:
-			b.is = undone // as it was before the save that was not flushed
 		case b.is == done && (!disturbed || rec.Run != m.run.id || m.reason(i) == ""):
 			m.notRight("s%d was done, and is recorded as %q by run %q", i, rec.State, rec.Run)
 		default:
 			b.is = undone
 		}
 		b.next = nil
+		kept, _ := m.recorded(flushed, i)
+		b.loose = (kept.State == flow.StateDone) != (b.is == done)
 	}
 }
 

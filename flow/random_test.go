@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -22,6 +23,10 @@ const simDir = "state"
 // casesEach is how many random cases each of the groups of a random test has,
 // unless -rapid.checks or RAPID_CHECKS says otherwise.
 const casesEach = 2500
+
+// patience is longer than a busy machine keeps a step from going on: what a run
+// leaves behind goes on without it, which the model does not follow.
+const patience = time.Minute
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -139,7 +144,7 @@ func (m *model) next(s story, parallel int) error {
 		behind: m.passed(), wanted: map[int]bool{}, begun: map[int]bool{}, ended: map[int]bool{},
 		answers: map[int]flow.Answer{}, inside: map[int]bool{},
 	}
-	opt := flow.Options{Journal: flow.FolderOn(simDir, m.disk), Run: m.run.id, Parallel: parallel, Observe: m.observe}
+	opt := flow.Options{Journal: flow.FolderOn(simDir, m.disk), Run: m.run.id, Parallel: parallel, Observe: m.observe, Grace: patience}
 	for i := range m.print {
 		m.run.wanted[i] = len(s.Targets) == 0
 	}
@@ -154,7 +159,7 @@ func (m *model) next(s story, parallel int) error {
 	m.count()
 	m.judge(err)
 	if m.run.over.Load() && s.Trouble.Kind == power {
-		m.disk.powerFails(s.Trouble.Names, s.Trouble.Files)
+		m.powerFails()
 	}
 	m.disk.moment = func(string, when) error { return nil }
 	snapshot, loadErr := flow.FolderOn(simDir, m.disk).Load(context.Background())
