@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -221,7 +222,7 @@ func writes(t *testing.T, c *command) []string {
 		}
 	}
 	for _, r := range hetznerRequests(t, c) {
-		if r.Write && ours(r.Actor) {
+		if r.Write && ours(r.Actor) && !isDoctors(r.Method, r.Path) {
 			found = append(found, "hetzner "+r.Method+" "+r.Path)
 		}
 	}
@@ -241,6 +242,21 @@ func writes(t *testing.T, c *command) []string {
 		})
 	}
 	return found
+}
+
+// isDoctors tells the doctor's question whether the token may write: it deletes what cannot exist.
+func isDoctors(method, path string) bool {
+	return method == http.MethodDelete && strings.TrimPrefix(path, "/v1") == "/placement_groups/0"
+}
+
+// newly is what stands in a later list and not in an earlier one of the same logs, which are listed one after another.
+func newly(before, after []string) []string {
+	for _, w := range before {
+		if i := slices.Index(after, w); i >= 0 {
+			after = slices.Delete(slices.Clone(after), i, i+1)
+		}
+	}
+	return after
 }
 
 // ours tells whether a request came from the command: by its own name, or by those of the libraries in it. The lab's
@@ -307,7 +323,7 @@ func twoAtOnce(t *testing.T, c *command) {
 
 // onlyTheCloudKnows asks for what no file can tell: each time exit code 1, the reason, and nothing made.
 func onlyTheCloudKnows(t *testing.T, c *command) {
-	before := len(writes(t, c))
+	before := writes(t, c)
 	o := c.run(nil, "--lab", "SERVER_TYPE=cx99")
 	if o.exit != 1 || !strings.Contains(o.output, "cx99") || !strings.Contains(o.output, "cx33") {
 		t.Errorf("an unknown server type: exit %d\n%s", o.exit, o.output)
@@ -333,8 +349,8 @@ func onlyTheCloudKnows(t *testing.T, c *command) {
 			t.Errorf("the token stands in %s", path)
 		}
 	}
-	if after := writes(t, c); len(after) != before {
-		t.Errorf("it wrote: %v", after[before:])
+	if wrote := newly(before, writes(t, c)); len(wrote) > 0 {
+		t.Errorf("it wrote: %v", wrote)
 	}
 	if o := c.run(nil, "--lab"); o.exit != 0 {
 		t.Errorf("with the right values again: exit %d\n%s", o.exit, o.output)
@@ -421,7 +437,7 @@ func unreachableManagement(t *testing.T, c *command) {
 	if pid == 0 {
 		t.Fatalf("the lab names no apiserver of the management cluster: %v", status.Processes)
 	}
-	before := len(writes(t, c))
+	before := writes(t, c)
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
@@ -435,8 +451,8 @@ func unreachableManagement(t *testing.T, c *command) {
 	if ran := o.steps("step-started"); len(ran) > 0 {
 		t.Errorf("steps %v were run", ran)
 	}
-	if after := writes(t, c); len(after) != before {
-		t.Errorf("it wrote: %v", after[before:])
+	if wrote := newly(before, writes(t, c)); len(wrote) > 0 {
+		t.Errorf("it wrote: %v", wrote)
 	}
 	if o := c.run(nil, "--lab"); o.exit != 0 || len(o.steps("step-started")) > 0 {
 		t.Errorf("when it answers again: exit %d, ran %v\n%s", o.exit, o.steps("step-started"), o.output)

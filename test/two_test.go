@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -129,9 +130,13 @@ func twoStateFolders(t *testing.T, bin string) {
 		if exit, out := loser.run("reserve", "CLUSTER_NAME=k8s2"); exit != 0 {
 			t.Errorf("the other under another name: exit %d\n%s", exit, out)
 		}
-		groups := cloud.PlacementGroups()
-		if len(groups) != 2 || groups[0].Name != "slipway-k8s" || len(cloud.Writes()) < 2 || len(cloud.Writes()) > 3 {
-			t.Errorf("at Hetzner there are %+v, after %v", groups, cloud.Writes())
+		groups, written := cloud.PlacementGroups(), slices.DeleteFunc(cloud.Writes(), func(w string) bool {
+			method, path, _ := strings.Cut(w, " ")
+			return isDoctors(method, path)
+		})
+		// Of two that begin at the same moment both may ask for the name; a third request is the other cluster's.
+		if len(groups) != 2 || groups[0].Name != "slipway-k8s" || len(written) < 2 || len(written) > 3 {
+			t.Errorf("at Hetzner there are %+v, after %v", groups, written)
 		}
 		cloud.Close()
 	}
@@ -224,7 +229,7 @@ func anotherStateFolder(t *testing.T, c *command) {
 	if err := os.WriteFile(kubeconfig, []byte(made.Kubeconfig), 0o600); err != nil || made.Kubeconfig == "" {
 		t.Fatalf("the kubeconfig of another management cluster: %q, %v", made.Kubeconfig, err)
 	}
-	before := len(writes(t, c))
+	before := writes(t, c)
 	other := *c
 	other.state = filepath.Join(t.TempDir(), "state")
 	other.env = []string{"HCLOUD_TOKEN=" + info.Token, "HCLOUD_ENDPOINT=" + info.HetznerEndpoint, "MANAGEMENT_KUBECONFIG=" + kubeconfig}
@@ -238,8 +243,8 @@ func anotherStateFolder(t *testing.T, c *command) {
 			t.Errorf("exit %d, and it does not say %q\n%s", o.exit, word, o.output)
 		}
 	}
-	if after := writes(t, c); len(after) != before {
-		t.Errorf("it wrote: %v", after[before:])
+	if wrote := newly(before, writes(t, c)); len(wrote) > 0 {
+		t.Errorf("it wrote: %v", wrote)
 	}
 	if again := c.run(nil, "--lab"); again.exit != 0 || len(again.steps("step-done")) > 0 {
 		t.Errorf("the first afterwards: exit %d, ran %v\n%s", again.exit, again.steps("step-done"), again.output)
