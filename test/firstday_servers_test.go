@@ -305,7 +305,6 @@ func (d *firstDay) loadBalancerDeleted(t *testing.T) {
 	// What is said to be left to do works: a server's own address opens the cluster.
 	server := d.clusterServers(t)[0].PublicNet.IPv4.IP.String()
 	there := must(kube.Connect(bytes.ReplaceAll(config, []byte(address), []byte(server))))(t)
-	if missing := readyNodes(ctx, there, 5); missing != "" {
-		t.Errorf("through server %s: %s", server, missing)
-	}
+	// A server that has just come has its Node first, its API server a little later.
+	eventually(t, "the cluster through server "+server, time.Minute, func(ctx context.Context) string { return readyNodes(ctx, there, 5) })
 }

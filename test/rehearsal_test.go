@@ -22,7 +22,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 )
 
 // bootstrapSteps are what the target bootstrap runs.
@@ -53,11 +52,15 @@ func TestRehearsal(t *testing.T) {
 	part("two at once", twoAtOnce)
 	part("the same cluster from another state folder", anotherStateFolder)
 	part("what only the cloud knows", onlyTheCloudKnows)
+	part("the doctor", doctorLooks)
 	part("a changed value runs its step again", changedValues)
 	part("a deleted release is noticed", deletedRelease)
 	part("an unreachable management cluster is not recreated", unreachableManagement)
 	part("a second snapshot of the name", secondSnapshot)
 	part("status", statusTells)
+	part("help comes at once", helpAtOnce)
+	part("faults of the world", faultsOfTheWorld)
+	part("saved and loaded", savedAndLoaded)
 	part("a lost lab is noticed, and an interrupted run goes on", lostLabAndInterrupt)
 	part("no secret anywhere", noSecrets)
 	part("lab down leaves nothing", downLeavesNothing)
@@ -119,15 +122,7 @@ func overlap(t *testing.T, o outcome, steps ...string) {
 // workload is a client of the cluster that the run made, by the file that it left.
 func workload(t *testing.T, c *command) *kubernetes.Clientset {
 	t.Helper()
-	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(c.state, "kubeconfig"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return client
+	return clientOf(t, filepath.Join(c.state, "kubeconfig"))
 }
 
 func nodesAreReady(t *testing.T, c *command) { nodesReady(t, c, 3) }
@@ -375,6 +370,7 @@ func changedValues(t *testing.T, c *command) {
 	}
 	elsewhere := *c
 	elsewhere.dir = dir
+	planTellsTheChange(t, &elsewhere)
 	o := elsewhere.run(nil, "--lab")
 	if o.exit != 0 {
 		t.Fatalf("exit %d\n%s", o.exit, o.output)
