@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/transport"
 	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/cluster"
 
 	"github.com/slipway-k8s/slipway/internal/effect"
@@ -97,8 +96,7 @@ func TestClusterctlsClientsAreRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	kubeconfig := cluster.Kubeconfig{Path: tools.Files.Path(managementFile)}
-	var wrap transport.WrapperFunc = tools.recorded(server.Kubeconfig())
-	client, err := recordedProxy{cluster.NewProxy(kubeconfig), wrap}.NewClient(t.Context())
+	client, err := recordedProxy{cluster.NewProxy(kubeconfig), tools.recorded(server.Kubeconfig())}.NewClient(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

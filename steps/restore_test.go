@@ -380,11 +380,11 @@ func TestTheFirewallComesBack(t *testing.T) {
 	if lifted, err := w.r.liftFirewall(t.Context(), w.say); err != nil || lifted.Firewall != 0 {
 		t.Fatalf("without a firewall: %+v, %v", lifted, err)
 	}
-	f, _, err := hetzner.EnsureFirewall(t.Context(), w.r.tools.Hetzner, "k8s", nil)
-	if err != nil {
+	if _, _, err := hetzner.EnsureFirewall(t.Context(), w.r.tools.Hetzner, "k8s", nil); err != nil {
 		t.Fatal(err)
 	}
-	if f, err = hetzner.FindFirewall(t.Context(), w.r.tools.Hetzner, "k8s"); err != nil {
+	f, err := hetzner.FindFirewall(t.Context(), w.r.tools.Hetzner, "k8s")
+	if err != nil {
 		t.Fatal(err)
 	}
 	if err := hetzner.CoverServers(t.Context(), w.r.tools.Hetzner, f, "k8s"); err != nil || !covers() {

@@ -64,7 +64,7 @@ func TestListsLagBehind(t *testing.T) {
 	default:
 		t.Error("a fault that was removed is not over")
 	}
-	if _, err := w.Server.Delete(ctx, made); err != nil {
+	if _, _, err := w.Server.DeleteWithResult(ctx, made); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the server is gone", func() bool {

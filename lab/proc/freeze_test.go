@@ -87,12 +87,13 @@ func TestHoldKeepsAServiceFromComingBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = v.Stop(t.Context(), 0) })
-	first, second, err := v.Process(), func() {}, error(nil)
+	first := v.Process()
 	release, err := v.Hold(t.Context(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if second, err = v.Hold(t.Context(), 0); err != nil {
+	second, err := v.Hold(t.Context(), 0)
+	if err != nil {
 		t.Fatal(err)
 	}
 	release()
