@@ -11,12 +11,12 @@ import (
 )
 
 func TestParseFault(t *testing.T) {
-	got, err := parseFault([]string{"apiserver-restart", "cluster=k8s", "for=2s", "seed=9007199254740993", "probability=0.5", "file=a/kubeconfig"}, "/work")
+	got, err := parseFault([]string{"apiserver-restart", "cluster=k8s", "for=2s", "seed=9007199254740993", "probability=0.5", "file=a/kubeconfig"}, "/srv")
 	if err != nil {
 		t.Fatal(err)
 	}
 	data, err := json.Marshal(got)
-	want := `{"cluster":"k8s","file":"/work/a/kubeconfig","for":"2s","kind":"apiserver-restart","probability":0.5,"seed":9007199254740993}`
+	want := `{"cluster":"k8s","file":"/srv/a/kubeconfig","for":"2s","kind":"apiserver-restart","probability":0.5,"seed":9007199254740993}`
 	if err != nil || string(data) != want {
 		t.Errorf("%s, %v", data, err)
 	}
@@ -31,7 +31,7 @@ func TestParseFault(t *testing.T) {
 		"error probability=certain":  "probability=certain",
 		"error nothing-like-it=none": "there are actor, cluster",
 	} {
-		_, err := parseFault(strings.Fields(words), "/work")
+		_, err := parseFault(strings.Fields(words), "/srv")
 		if _, usage := errorAs[*usageError](err); !usage || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v, want %s", words, err, says)
 		}
