@@ -226,9 +226,16 @@ func (o *Operations) awaitReplacement(ctx context.Context, say flow.Say, manager
 		workload.Changes(watching, kube.Selection{List: &corev1.NodeList{}}),
 	)
 	var made []string
+	freed := false
 	within := b.cfg.ControlPlaneTimeout.D() + b.cfg.NodesTimeout.D()
 	w := wait{what: "the replacement of " + r.Machine, within: within, changes: changes}
 	err := w.until(ctx, say, func(ctx context.Context) (string, error) {
+		if !freed {
+			if err := o.freePods(ctx, say, workload, r.Server); err != nil {
+				return "", err
+			}
+			freed = true
+		}
 		roll, err := b.readRoll(ctx, manager, workload)
 		if err != nil {
 			return "", err
@@ -256,6 +263,35 @@ func (o *Operations) awaitReplacement(ctx context.Context, say flow.Say, manager
 		return e.differs(servers), nil
 	})
 	return made, err
+}
+
+// freePods deletes the Pods of a server that does not exist any more, so that they start elsewhere at once. Kubernetes by itself
+// leaves them there for five minutes, in case that the server comes back, and in a cluster that manages itself the controllers
+// of Cluster API may be among them: meanwhile nobody would take the Machine away or make another. Their grace period is 0,
+// as nobody is left who could end them in good order.
+func (o *Operations) freePods(ctx context.Context, say flow.Say, workload *kube.Cluster, name string) error {
+	node := &corev1.Node{}
+	if err := workload.Get(ctx, client.ObjectKey{Name: name}, node); err != nil || node.Spec.ProviderID == "" {
+		return client.IgnoreNotFound(err)
+	}
+	gone, err := hetzner.ServerGone(ctx, o.b.tools.Hetzner, node.Spec.ProviderID)
+	if err != nil || !gone {
+		return err
+	}
+	pods := &corev1.PodList{}
+	if err := workload.List(ctx, pods, client.MatchingFields{"spec.nodeName": name}); err != nil {
+		return fmt.Errorf("list the Pods of node %s: %w", name, err)
+	}
+	for i := range pods.Items {
+		p := &pods.Items[i]
+		if err := client.IgnoreNotFound(workload.Delete(ctx, p, client.GracePeriodSeconds(0), client.Preconditions{UID: &p.UID})); err != nil {
+			return fmt.Errorf("delete Pod %s/%s of node %s, whose server is gone: %w", p.Namespace, p.Name, name, err)
+		}
+	}
+	if len(pods.Items) > 0 {
+		say("server %s does not exist any more: its %d Pods start on other nodes", name, len(pods.Items))
+	}
+	return nil
 }
 
 func orNothing(s string) string {

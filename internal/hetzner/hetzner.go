@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
@@ -162,6 +163,19 @@ type Server struct {
 
 // ProviderID is what the cloud controller manager writes into the Node of the server.
 func (s Server) ProviderID() string { return fmt.Sprintf("hcloud://%d", s.ID) }
+
+// ServerGone tells whether the project has no server with a Node's provider ID. One that is not of Hetzner Cloud is an error.
+func ServerGone(ctx context.Context, c *hcloud.Client, providerID string) (bool, error) {
+	id, err := strconv.ParseInt(strings.TrimPrefix(providerID, "hcloud://"), 10, 64)
+	if err != nil {
+		return false, fmt.Errorf("provider ID %q is none of Hetzner Cloud: %w", providerID, err)
+	}
+	server, _, err := c.Server.GetByID(ctx, id)
+	if err != nil {
+		return false, fmt.Errorf("ask for server %d: %w", id, explain(err))
+	}
+	return server == nil, nil
+}
 
 // Servers lists the servers that CAPH made for a cluster, by name.
 func Servers(ctx context.Context, c *hcloud.Client, cluster string) ([]Server, error) {

@@ -156,6 +156,8 @@ func (s *Store) serve(w http.ResponseWriter, r *http.Request) {
 		reply(w, http.StatusOK, map[string]any{words[0]: s.list(words[0], r.URL.Query().Get("label_selector"), r.URL.Query().Get("name"))})
 	case s.all[words[0]][id] == nil:
 		refuse(w, http.StatusNotFound, "not_found", r.URL.Path)
+	case len(words) == 2 && r.Method == http.MethodGet:
+		reply(w, http.StatusOK, map[string]any{strings.TrimSuffix(words[0], "s"): s.all[words[0]][id]})
 	case r.Method == http.MethodPut:
 		var change resource
 		_ = json.NewDecoder(r.Body).Decode(&change)

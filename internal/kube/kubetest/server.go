@@ -276,7 +276,8 @@ func (s *Server) selected(collection string, r *http.Request) []*unstructured.Un
 	var found []*unstructured.Unstructured
 	for _, path := range paths {
 		o := s.objects[path]
-		if byLabel.Matches(labels.Set(o.GetLabels())) && byField.Matches(fields.Set{"metadata.name": o.GetName()}) {
+		node, _, _ := unstructured.NestedString(o.Object, "spec", "nodeName")
+		if byLabel.Matches(labels.Set(o.GetLabels())) && byField.Matches(fields.Set{"metadata.name": o.GetName(), "spec.nodeName": node}) {
 			found = append(found, o)
 		}
 	}
