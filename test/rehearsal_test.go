@@ -130,12 +130,23 @@ func nodesAreReady(t *testing.T, c *command) { nodesReady(t, c, 3) }
 // nodesReady asserts how many control plane nodes there are, and that each is Ready, a server and of the configured version.
 func nodesReady(t *testing.T, c *command, want int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
 	defer cancel()
-	nodes, err := workload(t, c).CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: "node-role.kubernetes.io/control-plane"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	var nodes *corev1.NodeList
+	// The controller manager takes the taint of a node that was not Ready away a moment after it is.
+	eventually(t, "nodes without the taint not-ready", time.Minute, func(ctx context.Context) string {
+		var err error
+		nodes, err = workload(t, c).CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: "node-role.kubernetes.io/control-plane"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range nodes.Items {
+			if slices.ContainsFunc(n.Spec.Taints, func(taint corev1.Taint) bool { return taint.Key == corev1.TaintNodeNotReady }) {
+				return n.Name + " has it"
+			}
+		}
+		return ""
+	})
 	if len(nodes.Items) != want {
 		t.Fatalf("%d control plane nodes, not %d", len(nodes.Items), want)
 	}
