@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"strconv"
 	"text/tabwriter"
 	"time"
@@ -161,57 +159,23 @@ func (c *command) backupVerify(ctx context.Context, a arguments) (err error) {
 		return err
 	}
 	file := a.Targets[2]
-	store, name, err := c.backupFile(cfg.Config, file)
+	contents, is, err := backupReader{command: c, cfg: cfg.Config, name: file}.verified(ctx)
 	if err != nil {
 		return err
 	}
-	identities, err := c.backupIdentities(ctx, cfg.Config)
-	if err != nil {
-		return err
-	}
-	body, err := store.Open(ctx, name)
-	if err != nil {
-		return err
-	}
-	defer body.Close()
-	archive, err := backup.Open(reader(ctx, body), identities...)
-	if err != nil {
-		return fmt.Errorf("%s: %w", file, err)
-	}
-	scratch, err := os.MkdirTemp("", "slipway-verify-")
-	if err != nil {
-		return fmt.Errorf("make a scratch folder: %w", err)
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
-	v, err := verifyIn(scratch, archive)
-	if err != nil {
-		return fmt.Errorf("%s: %w", file, err)
-	}
+	v := newVerified(contents, is)
 	if a.Options.Output == "json" {
 		return newJSONLine(c.stdout, v)
 	}
 	return v.print(c.stdout)
 }
 
-// verifyIn reads an archive to its end and restores its etcd in a folder.
-func verifyIn(scratch string, archive *backup.Archive) (v verified, err error) {
-	path := filepath.Join(scratch, "snapshot.db")
-	snapshot, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return verified{}, err
-	}
-	contents, err := archive.Read(snapshot)
-	if err := errors.Join(err, snapshot.Close()); err != nil {
-		return verified{}, err
-	}
-	v = verified{Kind: "backup", Header: contents.Header}
-	if v.Etcd, err = etcd.Inspect(path, filepath.Join(scratch, "member")); err != nil {
-		return verified{}, err
-	}
+func newVerified(c *backup.Contents, is etcd.Content) verified {
+	v := verified{Kind: "backup", Header: c.Header, Etcd: is}
 	n := &v.Counts
-	n.Objects, n.Secrets, n.Files = len(contents.Objects), len(contents.Secrets), len(contents.Files)
-	n.Releases, n.Resources = len(contents.Releases), len(contents.Inventory.Resources)
-	return v, sameEtcd(v.Header, v.Etcd)
+	n.Objects, n.Secrets, n.Files = len(c.Objects), len(c.Secrets), len(c.Files)
+	n.Releases, n.Resources = len(c.Releases), len(c.Inventory.Resources)
+	return v
 }
 
 // sameEtcd refuses an etcd that is not the one of which its backup's header

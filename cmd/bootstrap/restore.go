@@ -24,7 +24,7 @@ func (c *command) restore(ctx context.Context, a arguments) error {
 	}
 	file := backupReader{command: c, cfg: cfg.Config, name: a.Targets[1]}
 	// Once to the end, so that nothing is begun with a file that is damaged.
-	contents, err := file.verified(ctx)
+	contents, _, err := file.verified(ctx)
 	if err != nil {
 		return &usageError{err}
 	}
@@ -75,29 +75,29 @@ func (b backupReader) read(ctx context.Context, snapshot io.Writer) (*backup.Con
 
 // verified reads it and restores its etcd in a scratch folder: a snapshot of
 // another cluster, or one that etcd cannot read, is found before anything is made.
-func (b backupReader) verified(ctx context.Context) (_ *backup.Contents, err error) {
-	scratch, err := os.MkdirTemp("", "slipway-restore-")
+func (b backupReader) verified(ctx context.Context) (contents *backup.Contents, is etcd.Content, err error) {
+	scratch, err := os.MkdirTemp("", "slipway-backup-")
 	if err != nil {
-		return nil, fmt.Errorf("make a scratch folder: %w", err)
+		return nil, is, fmt.Errorf("make a scratch folder: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
 	path := filepath.Join(scratch, "snapshot.db")
 	snapshot, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return nil, err
+		return nil, is, err
 	}
-	contents, err := b.read(ctx, snapshot)
+	contents, err = b.read(ctx, snapshot)
 	if err := errors.Join(err, snapshot.Close()); err != nil {
-		return nil, err
+		return nil, is, err
 	}
-	is, err := etcd.Inspect(path, filepath.Join(scratch, "member"))
+	is, err = etcd.Inspect(path, filepath.Join(scratch, "member"))
 	if err == nil {
 		err = sameEtcd(contents.Header, is)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", b.name, err)
+		return nil, is, fmt.Errorf("%s: %w", b.name, err)
 	}
-	return contents, nil
+	return contents, is, nil
 }
 
 // refuseDuringRestore keeps other runs out of a folder whose cluster is being
@@ -112,20 +112,20 @@ func refuseDuringRestore(state stateFolder) error {
 		state, record.Began.Format(time.RFC3339))
 }
 
-// quietJournal is refused to a run that finds, with the lock in its hands, that
-// the cluster is being restored.
-type quietJournal struct {
+// lockedJournal does something with the lock in its hands, before the run reads
+// or writes anything; where that fails the lock is refused.
+type lockedJournal struct {
 	flow.Journal
-	state stateFolder
+	first func(context.Context) error
 }
 
 // Lock implements flow.Journal.
-func (j quietJournal) Lock(ctx context.Context) (func() error, error) {
+func (j lockedJournal) Lock(ctx context.Context) (func() error, error) {
 	unlock, err := j.Journal.Lock(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := refuseDuringRestore(j.state); err != nil {
+	if err := j.first(ctx); err != nil {
 		return nil, errors.Join(err, unlock())
 	}
 	return unlock, nil

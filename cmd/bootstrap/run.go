@@ -270,10 +270,13 @@ func (r *running) targets(ctx context.Context, targets []string) error {
 	if err != nil {
 		return &usageError{err}
 	}
-	journal := hidingJournal{quietJournal{r.journal(), r.state}, r.hide}
-	if err := plan.KeepSources(ctx, journal); err != nil {
-		return err
-	}
+	recorded := r.journal()
+	journal := hidingJournal{lockedJournal{recorded, func(ctx context.Context) error {
+		if err := refuseDuringRestore(r.state); err != nil {
+			return err
+		}
+		return plan.KeepSources(ctx, recorded)
+	}}, r.hide}
 	report, err := plan.Graph.Run(ctx, flow.Options{
 		Journal: journal, Run: r.id, Targets: targets, Parallel: r.options.Parallel,
 		Deadline: r.cfg.BootstrapTimeout.D(), Observe: r.hub.observe,
