@@ -23,17 +23,11 @@ func (r *running) offerBackup(ctx context.Context, a arguments, danger string) e
 		r.hub.note("%s: the target backup makes a backup first (docs/backup.md)", danger)
 		return nil
 	}
-	answer := make(chan error, 1)
-	go func() {
-		answer <- r.confirm(fmt.Sprintf("%s. Back cluster %s up to %s first? [yes/no] ", danger, r.cfg.ClusterName, r.cfg.BackupTo), "yes")
-	}()
-	select {
-	case err := <-answer:
-		if errors.Is(err, errNotConfirmed) {
-			return nil
-		}
-	case <-ctx.Done(): // the answer is not waited for any more
-		return context.Cause(ctx)
+	question := fmt.Sprintf("%s. Back cluster %s up to %s first? [yes/no] ", danger, r.cfg.ClusterName, r.cfg.BackupTo)
+	if err := r.confirm(ctx, question, "yes"); errors.Is(err, errNotConfirmed) {
+		return nil
+	} else if err != nil {
+		return err
 	}
 	o := a.Options
 	return r.backup(ctx, arguments{

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -11,12 +12,24 @@ import (
 var errNotConfirmed = errors.New("not confirmed: nothing was done")
 
 // confirm asks a person a question on stderr and reads the answer from stdin.
-// Anything but the wanted answer, also none, is errNotConfirmed.
-func (c *command) confirm(question, want string) error {
+// Anything but the wanted answer, also none, is errNotConfirmed. When ctx ends the
+// answer is not waited for any more.
+func (c *command) confirm(ctx context.Context, question, want string) error {
 	fmt.Fprint(c.stderr, question)
 	if c.stdin == nil {
 		return errNotConfirmed
 	}
+	answer := make(chan error, 1)
+	go func() { answer <- c.answer(want) }()
+	select {
+	case err := <-answer:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (c *command) answer(want string) error {
 	line, err := bufio.NewReader(c.stdin).ReadString('\n')
 	if strings.TrimSpace(line) == want {
 		return nil

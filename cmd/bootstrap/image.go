@@ -45,7 +45,7 @@ func (r *running) pruneImages(ctx context.Context) error {
 		return nil
 	}
 	if !r.options.Yes {
-		if err := r.confirm("Delete these snapshots? Servers that were made from them are not touched. [yes/no] ", "yes"); err != nil {
+		if err := r.confirm(ctx, "Delete these snapshots? Servers that were made from them are not touched. [yes/no] ", "yes"); err != nil {
 			return err
 		}
 	}

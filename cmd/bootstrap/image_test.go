@@ -62,7 +62,7 @@ func TestConfirm(t *testing.T) {
 	for answer, want := range map[string]bool{"yes\n": true, " yes \n": true, "yes": true, "": false, "y\n": false, "no\nyes\n": false} {
 		var asked bytes.Buffer
 		c := &command{stdin: strings.NewReader(answer), stderr: &asked}
-		err := c.confirm("Really? ", "yes")
+		err := c.confirm(t.Context(), "Really? ", "yes")
 		if (err == nil) != want || err != nil && !errors.Is(err, errNotConfirmed) || asked.String() != "Really? " {
 			t.Errorf("%q: %v, asked %q", answer, err, asked.String())
 		}

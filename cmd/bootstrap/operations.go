@@ -97,7 +97,7 @@ func (c *command) destroy(ctx context.Context, a arguments) error {
 			if err := r.offerBackup(ctx, a, "what destroy deletes is gone for good"); err != nil {
 				return err
 			}
-			if err := c.confirm(fmt.Sprintf("Type the cluster's name (%s) to delete all this for good: ", plan.Cluster), plan.Cluster); err != nil {
+			if err := c.confirm(ctx, fmt.Sprintf("Type the cluster's name (%s) to delete all this for good: ", plan.Cluster), plan.Cluster); err != nil {
 				return err
 			}
 		}

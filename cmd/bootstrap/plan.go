@@ -290,14 +290,7 @@ func (r *running) agree(ctx context.Context, targets []string) error {
 		return err
 	}
 	fmt.Fprintf(r.stdout, "%s\n", r.hide.text(text.String()))
-	answer := make(chan error, 1)
-	go func() { answer <- r.confirm("Go ahead? [yes/no] ", "yes") }()
-	select {
-	case err := <-answer:
-		return err
-	case <-ctx.Done(): // the answer is not waited for any more
-		return context.Cause(ctx)
-	}
+	return r.confirm(ctx, "Go ahead? [yes/no] ", "yes")
 }
 
 // changes tells whether the run would do more than look.
