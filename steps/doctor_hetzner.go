@@ -16,8 +16,7 @@ import (
 
 const (
 	askAgain = "try again; go on with --skip-doctor if it is known to be well"
-	// budgetNeeded is what Slipway and CAPH together may ask in the minutes of a bootstrap: the lab's record of one shows some
-	// 400 requests, twice that leaves room for waits.
+	// budgetNeeded is what Slipway and CAPH together may ask in the minutes of a bootstrap: an estimate, on the safe side.
 	budgetNeeded = 800
 	// groupHolds is how many servers a spread placement group of Hetzner holds.
 	groupHolds = 10

@@ -267,8 +267,7 @@ func (o *Operations) awaitReplacement(ctx context.Context, say flow.Say, manager
 
 // freePods deletes the Pods of a server that does not exist any more, so that they start elsewhere at once. Kubernetes by itself
 // leaves them there for five minutes, in case that the server comes back, and in a cluster that manages itself the controllers
-// of Cluster API may be among them: meanwhile nobody would take the Machine away or make another. Their grace period is 0,
-// as nobody is left who could end them in good order.
+// of Cluster API may be among them: meanwhile nobody would take the Machine away or make another.
 func (o *Operations) freePods(ctx context.Context, say flow.Say, workload *kube.Cluster, name string) error {
 	node := &corev1.Node{}
 	if err := workload.Get(ctx, client.ObjectKey{Name: name}, node); err != nil || node.Spec.ProviderID == "" {
@@ -282,11 +281,8 @@ func (o *Operations) freePods(ctx context.Context, say flow.Say, workload *kube.
 	if err := workload.List(ctx, pods, client.MatchingFields{"spec.nodeName": name}); err != nil {
 		return fmt.Errorf("list the Pods of node %s: %w", name, err)
 	}
-	for i := range pods.Items {
-		p := &pods.Items[i]
-		if err := client.IgnoreNotFound(workload.Delete(ctx, p, client.GracePeriodSeconds(0), client.Preconditions{UID: &p.UID})); err != nil {
-			return fmt.Errorf("delete Pod %s/%s of node %s, whose server is gone: %w", p.Namespace, p.Name, name, err)
-		}
+	if err := endPods(ctx, workload, pods.Items); err != nil {
+		return err
 	}
 	if len(pods.Items) > 0 {
 		say("server %s does not exist any more: its %d Pods start on other nodes", name, len(pods.Items))

@@ -5,12 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
-
-	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/kube"
@@ -175,13 +171,9 @@ func (r *restorer) identifyAt(ctx context.Context, workload *kube.Cluster) (Reco
 	if err != nil {
 		return RecoveredEtcd{}, err
 	}
-	spaces := &corev1.NamespaceList{}
-	if err := workload.List(ctx, spaces, client.Limit(1)); err != nil {
-		return RecoveredEtcd{}, fmt.Errorf("ask for the revision of etcd: %w", err)
-	}
-	revision, err := strconv.ParseInt(spaces.ResourceVersion, 10, 64)
+	revision, err := revision(ctx, workload)
 	if err != nil {
-		return RecoveredEtcd{}, fmt.Errorf("ask for the revision of etcd: %q is none: %w", spaces.ResourceVersion, err)
+		return RecoveredEtcd{}, err
 	}
 	h := r.source.Contents.Header
 	switch {

@@ -271,19 +271,24 @@ func sweepPods(ctx context.Context, say flow.Say, workload *kube.Cluster, alive 
 	if err := workload.List(ctx, pods); err != nil {
 		return fmt.Errorf("list the Pods: %w", err)
 	}
-	dead := 0
-	for i := range pods.Items {
-		p := &pods.Items[i]
-		if alive[p.Spec.NodeName] {
-			continue
-		}
-		if err := client.IgnoreNotFound(workload.Delete(ctx, p, client.GracePeriodSeconds(0))); err != nil {
-			return fmt.Errorf("delete Pod %s/%s of a node that is gone: %w", p.Namespace, p.Name, err)
-		}
-		dead++
+	dead := slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool { return alive[p.Spec.NodeName] })
+	if err := endPods(ctx, workload, dead); err != nil {
+		return err
 	}
-	if dead > 0 {
-		say("removed %d Pods of nodes that are gone", dead)
+	if len(dead) > 0 {
+		say("removed %d Pods of nodes that are gone", len(dead))
+	}
+	return nil
+}
+
+// endPods deletes Pods of nodes whose servers are gone. Their grace period is 0, as nobody is left who could end them in good
+// order.
+func endPods(ctx context.Context, workload *kube.Cluster, pods []corev1.Pod) error {
+	for i := range pods {
+		p := &pods[i]
+		if err := client.IgnoreNotFound(workload.Delete(ctx, p, client.GracePeriodSeconds(0), client.Preconditions{UID: &p.UID})); err != nil {
+			return fmt.Errorf("delete Pod %s/%s of node %s, whose server is gone: %w", p.Namespace, p.Name, p.Spec.NodeName, err)
+		}
 	}
 	return nil
 }
