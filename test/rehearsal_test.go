@@ -188,26 +188,29 @@ func etcdMembers(t *testing.T, c *command) { votingMembers(t, c, 3) }
 // votingMembers asserts how many voting members etcd has, as Talos tells through the load balancer.
 func votingMembers(t *testing.T, c *command, want int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	client, err := talosclient.New(ctx, talosclient.WithConfigFromFile(filepath.Join(c.state, "talosconfig")))
+	client, err := talosclient.New(t.Context(), talosclient.WithConfigFromFile(filepath.Join(c.state, "talosconfig")))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	resp, err := client.EtcdMemberList(ctx, &machine.EtcdMemberListRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	voters := 0
-	for _, m := range resp.GetMessages()[0].GetMembers() {
-		if !m.GetIsLearner() {
-			voters++
+	// A Node is Ready when its kubelet is; its etcd joins on its own, as a learner first.
+	eventually(t, fmt.Sprintf("%d voting etcd members", want), time.Minute, func(ctx context.Context) string {
+		resp, err := client.EtcdMemberList(ctx, &machine.EtcdMemberListRequest{})
+		if err != nil {
+			return err.Error()
 		}
-	}
-	if voters != want || len(resp.GetMessages()[0].GetMembers()) != want {
-		t.Errorf("%d voting etcd members of %d, not %d", voters, len(resp.GetMessages()[0].GetMembers()), want)
-	}
+		members := resp.GetMessages()[0].GetMembers()
+		voters := 0
+		for _, m := range members {
+			if !m.GetIsLearner() {
+				voters++
+			}
+		}
+		if voters != want || len(members) != want {
+			return fmt.Sprintf("%d voting etcd members of %d", voters, len(members))
+		}
+		return ""
+	})
 }
 
 // writes counts the requests of this project's command that change something, in the lab's own records: the Hetzner
