@@ -28,7 +28,7 @@ type firstDay struct {
 // TestFirstDay is the target all, from nothing to a cluster that manages itself behind its firewall, and what happens to
 // such a cluster next. One lab serves all parts, which follow on each other.
 func TestFirstDay(t *testing.T) {
-	c := newCommand(t)
+	c := newSharing(t, "all")
 	d := &firstDay{command: c}
 	part := func(name string, f func(*firstDay, *testing.T)) {
 		ok := t.Run(name, func(t *testing.T) {
@@ -44,6 +44,7 @@ func TestFirstDay(t *testing.T) {
 	d.project = c.project()
 	part("it manages itself, and nothing was made twice", (*firstDay).managesItself)
 	part("run again, nothing changes", (*firstDay).again)
+	c.share("all")
 	part("the firewall", (*firstDay).firewall)
 	part("a vanished server is replaced", (*firstDay).vanishedServer)
 	part("five servers, all behind the firewall", (*firstDay).fiveServers)

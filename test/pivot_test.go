@@ -62,10 +62,7 @@ func moments() []moment {
 // TestPivot moves a cluster into itself: once undisturbed, and then killed at one moment after the other; at last the cluster is
 // taken away. Every time begins with the same bootstrapped cluster: the state of the lab is kept as files and put back.
 func TestPivot(t *testing.T) {
-	c := newCommand(t)
-	if o := c.run(nil, "--lab"); o.exit != 0 {
-		t.Fatalf("bootstrap: exit %d\n%s", o.exit, o.output)
-	}
+	c := bootstrapped(t, "bootstrap")
 	base := filepath.Join(t.TempDir(), "bootstrapped")
 	c.down()
 	copyFolder(t, c.state, base)

@@ -50,10 +50,7 @@ func restoreKills(all bool) []string {
 // TestRestore loses all servers of a cluster that manages itself and gets it back out of a backup, with kills at the two calls
 // that make an etcd.
 func TestRestore(t *testing.T) {
-	c := newCommand(t)
-	if o := c.run(nil, "all", "--lab"); o.exit != 0 {
-		t.Fatalf("all: exit %d\n%s", o.exit, o.output)
-	}
+	c := bootstrapped(t, "all")
 	l := &lostCluster{command: c}
 	l.mark(t)
 	l.backUp(t)

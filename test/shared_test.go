@@ -1,0 +1,101 @@
+package test
+
+import (
+	"encoding/json"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// shared holds bootstrapped clusters, by the target that made them, for all tests of this run of the tests.
+var shared = map[string]*sharedLab{}
+
+// sharedLab is a lab that was saved. While no test has a copy of it up, its addresses are held, so that no other lab takes them.
+type sharedLab struct {
+	dir      string
+	endpoint string // host and port of the simulated Hetzner API, by which a lab has its place
+	held     net.Listener
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	for _, s := range shared {
+		s.letGo()
+		_ = os.RemoveAll(filepath.Dir(s.dir))
+	}
+	os.Exit(code)
+}
+
+// bootstrapped is a command with a cluster of its own that a target made: "bootstrap", with the temporary management cluster, or
+// "all", managing itself. The first test to ask makes it; to the others it is loaded.
+func bootstrapped(t *testing.T, target string) *command {
+	t.Helper()
+	c := newSharing(t, target)
+	s := shared[target]
+	if s == nil {
+		if o := c.run(nil, target, "--lab"); o.exit != 0 {
+			t.Fatalf("%s: exit %d\n%s", target, o.exit, o.output)
+		}
+		c.share(target)
+		return c
+	}
+	s.letGo()
+	c.lab("load", s.dir)
+	return c
+}
+
+// newSharing is newCommand for a test that shares what the target makes, or has it from another.
+func newSharing(t *testing.T, target string) *command {
+	t.Helper()
+	t.Cleanup(func() { shared[target].hold(t) }) // after the end of the lab, for which newCommand asks
+	return newCommand(t)
+}
+
+// share saves the cluster that the target has just made, for the tests that follow, unless it is there. The lab stays up.
+func (c *command) share(target string) {
+	c.t.Helper()
+	if shared[target] != nil {
+		return
+	}
+	parent, err := os.MkdirTemp("", "slipway-shared-")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	s := &sharedLab{dir: filepath.Join(parent, target)}
+	c.lab("save", s.dir)
+	var state struct{ Endpoint string }
+	data, err := os.ReadFile(filepath.Join(s.dir, "saved.json"))
+	if err == nil {
+		err = json.Unmarshal(data, &state)
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	at, err := url.Parse(state.Endpoint)
+	if err != nil || at.Host == "" {
+		c.t.Fatalf("the saved lab's address %q: %v", state.Endpoint, err)
+	}
+	s.endpoint = at.Host
+	shared[target] = s
+}
+
+func (s *sharedLab) hold(t *testing.T) {
+	if s == nil || s.held != nil {
+		return
+	}
+	l, err := net.Listen("tcp", s.endpoint)
+	if err != nil {
+		t.Errorf("hold the shared lab's addresses: %v", err)
+		return
+	}
+	s.held = l
+}
+
+func (s *sharedLab) letGo() {
+	if s.held != nil {
+		_ = s.held.Close()
+		s.held = nil
+	}
+}
