@@ -73,7 +73,19 @@ func Enumerate(effects []Effect, amounts Amounts) []Case {
 	for _, d := range Disks() {
 		cases = append(cases, Case{ID: "disk " + d.Name, Kind: Disk, Stage: d.Stage, What: d.Name})
 	}
-	slices.SortStableFunc(cases, func(a, b Case) int { return slices.Index(Kinds(), a.Kind) - slices.Index(Kinds(), b.Kind) })
+	place := map[string]int{}
+	for i, c := range cases {
+		place[c.ID] = i
+	}
+	// Of the single kills, which are the most, a part of the time shows a part of every stage.
+	r := rand.New(rand.NewPCG(1, 3))
+	r.Shuffle(len(cases), func(i, j int) { cases[i], cases[j] = cases[j], cases[i] })
+	slices.SortStableFunc(cases, func(a, b Case) int {
+		if d := slices.Index(Kinds(), a.Kind) - slices.Index(Kinds(), b.Kind); d != 0 || a.Kind == Single {
+			return d
+		}
+		return place[a.ID] - place[b.ID]
+	})
 	return cases
 }
 

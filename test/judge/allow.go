@@ -13,6 +13,7 @@ type allowance struct {
 	cloud  []string       // of any resource of the cloud, likewise
 	text   *regexp.Regexp // replaced in every string, key and name …
 	by     string         // … by this
+	taints *regexp.Regexp // keys of a Node's taints that are not compared
 	files  []string       // patterns of names in the state folder that are not compared
 }
 
@@ -50,6 +51,8 @@ func allowances() []allowance {
 			fields: []string{"metadata.annotations.deployment.kubernetes.io/revision", "metadata.annotations.deprecated.daemonset.template.generation",
 				"metadata.labels.version", "metadata.annotations.slipway-recovered", "metadata.annotations.slipway-owner"},
 			text: regexp.MustCompile(`(sh\.helm\.release\.v1\..*)\.v\d+$`), by: "$1.v<n>"},
+		{why: "Kubernetes makes them of a Node's conditions, which are compared, some of them after a while",
+			taints: regexp.MustCompile(`^node\.kubernetes\.io/`)},
 		{why: "when the API server first saw an old token", fields: []string{"data.since"}},
 		{why: "a run's own records, and its lock; how far each step is, is compared",
 			files: []string{"runs/*", "runs/*/*", "journal.json", "journal.json.tmp", "journal.lock", "events.jsonl", "backups/*", "journal.destroyed-*"}},

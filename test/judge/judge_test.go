@@ -29,6 +29,10 @@ func good(suffix, uid, address string, id int) World {
 		}}
 	}
 	with := func(o Object, key string, value any) Object { o[key] = value; return o }
+	taints := []any{map[string]any{"key": "node.cloudprovider.kubernetes.io/uninitialized"}}
+	if id%16 == 0 { // a slow one has another of the node lifecycle controller's
+		taints = append(taints, map[string]any{"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"})
+	}
 	w := World{
 		Cloud: map[string][]Object{
 			"servers": {{"id": no, "name": "k8s-cp-" + suffix, "status": "running", "labels": map[string]any{"caph-cluster-k8s": "owned"},
@@ -39,7 +43,7 @@ func good(suffix, uid, address string, id int) World {
 			Identity: Identity{System: uid, Authority: "ca-" + uid, Bundle: "bundle-" + uid, ServiceAccount: "sa-" + uid},
 			Objects: []Object{
 				meta("Namespace", "", "kube-system"),
-				with(meta("Node", "", "k8s-cp-"+suffix), "spec", map[string]any{"providerID": "hcloud://" + no}),
+				with(meta("Node", "", "k8s-cp-"+suffix), "spec", map[string]any{"providerID": "hcloud://" + no, "taints": taints}),
 				with(meta("Deployment", "kube-system", "cilium-operator"), "spec", map[string]any{"replicas": "2"}),
 				with(with(meta("Secret", "default", "k8s-talos"), "data", map[string]any{"bundle": bundle}), "type", "Opaque"),
 			},
@@ -127,6 +131,10 @@ func TestDoctoredWorlds(t *testing.T) {
 		"a lost label of an object": {func(w *World) {
 			object(*w, 2)["metadata"].(map[string]any)["labels"] = map[string]any{"clusterctl.cluster.x-k8s.io/move": ""}
 		}, end, "metadata.labels"},
+		"a taint that nobody took off": {func(w *World) {
+			spec := object(*w, 1)["spec"].(map[string]any)
+			spec["taints"] = append(spec["taints"].([]any), map[string]any{"key": "somebody's"})
+		}, end, "spec.taints"},
 		"a condition that does not hold": {func(w *World) {
 			object(*w, 1)["status"] = map[string]any{"conditions": []any{map[string]any{"type": "Ready", "status": "False"}}}
 		}, end, "conditions"},

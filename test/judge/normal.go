@@ -97,13 +97,31 @@ func ended(o Object) bool {
 func (n normalizer) object(o Object) any {
 	kept := maps.Clone(o)
 	delete(kept, "status")
-	if text(o, "kind") == "Secret" {
+	switch text(o, "kind") {
+	case "Secret":
 		kept["data"] = slices.Sorted(maps.Keys(dictionary(o, "data")))
+	case "Node":
+		spec := maps.Clone(dictionary(o, "spec"))
+		if taints := n.taints(spec["taints"]); len(taints) > 0 {
+			spec["taints"] = taints
+		} else {
+			delete(spec, "taints")
+		}
+		kept["spec"] = spec
 	}
 	if conditions := conditionsOf(o); len(conditions) > 0 {
 		kept["conditions"] = conditions
 	}
 	return n.value(kept, "", func(a allowance) []string { return a.fields })
+}
+
+// taints are those of a Node that are compared.
+func (n normalizer) taints(all any) []any {
+	list, _ := all.([]any)
+	return slices.DeleteFunc(slices.Clone(list), func(taint any) bool {
+		m, _ := taint.(map[string]any)
+		return slices.ContainsFunc(n.allowances, func(a allowance) bool { return a.taints != nil && a.taints.MatchString(text(m, "key")) })
+	})
 }
 
 // conditionsOf are an object's conditions without when and why.
