@@ -23,10 +23,14 @@ import (
 // watch here.
 const catchUp = 500 * time.Millisecond
 
-// Addresses says where on this machine a port of a Pod is; *kubelet.Registry does.
+// Addresses says where on this machine a port of a Pod, and a Node's kubelet, is; *kubelet.Registry does.
 type Addresses interface {
 	Address(cluster, namespace, pod string, containerPort int32) (addr string, ok bool)
+	Kubelet(cluster, host string) (addr string, ok bool)
 }
+
+// kubeletPort is where apiservers look for kubelets. No Service is asked for at a Node's address.
+const kubeletPort = 10250
 
 // Services resolves the Services of one cluster. It knows none before Watch.
 type Services struct {
@@ -92,8 +96,11 @@ func (s *Services) look() (*snapshot, <-chan struct{}) {
 	return s.known, s.changed
 }
 
-// Resolve returns the addresses of the processes behind a Service's address, in turn.
+// Resolve returns the addresses of the processes behind a Service's address, in turn, or that of a Node's kubelet.
 func (s *Services) Resolve(ctx context.Context, host string, port int32) (Backend, error) {
+	if addr, ok := s.addresses.Kubelet(s.cluster, host); ok && port == kubeletPort {
+		return Backend{Addresses: []string{addr}}, nil
+	}
 	timer := time.NewTimer(catchUp)
 	defer timer.Stop()
 	for {

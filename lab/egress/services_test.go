@@ -23,6 +23,11 @@ func (a addresses) Address(cluster, namespace, pod string, port int32) (string, 
 	return addr, ok
 }
 
+func (a addresses) Kubelet(cluster, host string) (string, bool) {
+	addr, ok := a[cluster+" "+host]
+	return addr, ok
+}
+
 func service(name, ip string, selector map[string]string, ports ...corev1.ServicePort) *corev1.Service {
 	return &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns"},
@@ -75,7 +80,7 @@ func TestResolve(t *testing.T) {
 	hook := map[string]string{"app": "hook"}
 	gone := pod("gone", true)
 	gone.DeletionTimestamp, gone.Finalizers = &metav1.Time{Time: time.Now()}, []string{"example.org/hold"}
-	s, _ := resolver(t, addresses{"c/ns/a/9443": "127.0.0.1:1", "c/ns/b/9443": "127.0.0.1:2", "c/ns/a/80": "127.0.0.1:3", "c/ns/gone/9443": "127.0.0.1:4"},
+	s, _ := resolver(t, addresses{"c/ns/a/9443": "127.0.0.1:1", "c/ns/b/9443": "127.0.0.1:2", "c/ns/a/80": "127.0.0.1:3", "c/ns/gone/9443": "127.0.0.1:4", "c node-1": "127.0.0.1:5"},
 		service("named", "127.1.0.1", hook, corev1.ServicePort{Port: 443, TargetPort: intstr.FromString("webhook")}),
 		service("numbered", "127.1.0.2", hook, corev1.ServicePort{Port: 443, TargetPort: intstr.FromInt32(9443)}, corev1.ServicePort{Port: 80}),
 		service("misnamed", "127.1.0.3", hook, corev1.ServicePort{Port: 443, TargetPort: intstr.FromString("other")}),
@@ -98,6 +103,9 @@ func TestResolve(t *testing.T) {
 		{host: "127.1.0.3", port: 443, err: "gone is being deleted"},
 		{host: "127.1.0.4", port: 443, err: "Service ns/bare selects no Pods"},
 		{host: "127.1.0.5", port: 443, err: "Service ns/nobody has no Pod: none in namespace ns matches app=nobody"},
+		{host: "node-1", port: 10250, want: []string{"127.0.0.1:5"}},
+		{host: "node-1", port: 443, err: "is no IP address"},
+		{host: "node-2", port: 10250, err: "is no IP address"},
 		{host: "127.1.0.9", port: 443, err: "no Service has the address 127.1.0.9"},
 		{host: "hook.ns.svc", port: 443, err: "is no IP address"},
 	} {

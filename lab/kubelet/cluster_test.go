@@ -52,7 +52,7 @@ func TestCluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	program := player(t, "example.org/hook", "-address=127.0.0.1:{port:9443}", "-certs={dir:/certs}", "-ignored={kubeconfig}")
+	program := player(t, "example.org/hook", "-say=the hook speaks", "-address=127.0.0.1:{port:9443}", "-certs={dir:/certs}", "-ignored={kubeconfig}")
 	k, err := New(Config{
 		Cluster: "test", Node: node, InternalIP: address, KubeletVersion: "v1.32.3", Client: client, Admin: adminConfig,
 		Labels: map[string]string{"node-role.kubernetes.io/control-plane": "", "example.org/own": "yes"},
@@ -192,7 +192,12 @@ func TestCluster(t *testing.T) {
 		return fmt.Sprintf("%+v", j.Status), j.Status.Succeeded == 1
 	})
 
+	// Its log cannot be read before the kubelet has a serving certificate.
+	if said, err := podLogs(t, admin, pod.Name, &corev1.PodLogOptions{Container: "hook"}); err == nil {
+		t.Errorf("without a serving certificate the kubelet serves %q", said)
+	}
 	serving(t, admin, k)
+	logs(t, admin, k, pod.Name)
 
 	// Deletion: the Pod goes, its process and its port with it; the webhook's call says why it fails.
 	addr, ok := registry.Address("test", ns, pod.Name, 9443)

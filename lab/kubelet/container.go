@@ -30,6 +30,8 @@ type container struct {
 	ports   map[int32]int // local ports by container port
 	over    bool          // it has ended and is not started again
 
+	log, logBefore *containerLog // of the present or last run of a process, and of the one before
+
 	unprobedKinds sync.Map // probes that an event has said not to be carried out
 }
 
@@ -198,12 +200,23 @@ func (c *container) simulate(ctx context.Context) int32 {
 
 // execute runs the container's process to its end: its own, one that a liveness probe made, or that of ctx.
 func (c *container) execute(ctx context.Context, l *launch) (int32, error) {
+	written := fileSize(l.spec.LogFile)
 	process, err := c.p.k.cfg.Processes.Start(l.spec)
 	if err != nil {
 		return 0, err
 	}
 	began := time.Now()
+	log := newContainerLog(l.spec.LogFile, written)
+	if before := c.lastLog(); before != nil {
+		before.putAside(written)
+	}
+	c.update(func() { c.logBefore, c.log = c.log, log })
 	c.running(process, l.ports)
+	logCtx, endLog := context.WithCancel(context.Background())
+	var logged sync.WaitGroup
+	logged.Go(func() { log.keep(logCtx) })
+	defer logged.Wait()
+	defer endLog()
 	c.p.event(corev1.EventTypeNormal, "Started", "Started container %s as process %d", c.spec.Name, process.PID())
 	healthCtx, stopHealth := context.WithCancel(ctx)
 	sick := make(chan string, 1)

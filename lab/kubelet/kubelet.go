@@ -115,6 +115,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	if k.cfg.ServingCSR {
 		wg.Go(func() { k.keepServingCertificate(ctx) })
 	}
+	wg.Go(func() { k.serveAPI(ctx) })
 	wg.Go(func() { k.watchPods(ctx) })
 	wg.Wait()
 	k.mu.Lock()

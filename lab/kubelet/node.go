@@ -176,6 +176,7 @@ func withoutHeartbeats(s corev1.NodeStatus) corev1.NodeStatus {
 func (k *Kubelet) setNodeStatus(node *corev1.Node) {
 	s := &node.Status
 	s.Capacity, s.Allocatable = k.cfg.Capacity, k.cfg.Capacity
+	s.DaemonEndpoints.KubeletEndpoint.Port = Port
 	s.NodeInfo = corev1.NodeSystemInfo{
 		MachineID: k.machineID, SystemUUID: k.machineID, BootID: k.bootID,
 		KernelVersion: "slipway-lab", OSImage: k.cfg.OSImage, ContainerRuntimeVersion: runtimeVersion,

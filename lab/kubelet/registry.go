@@ -7,13 +7,17 @@ import (
 	"sync"
 )
 
-// Registry knows where the ports of the Pods' processes are on this machine. All kubelets of a lab share one.
+// Registry knows where the ports of the Pods' processes are on this machine, and the kubelets' own. All kubelets of a lab
+// share one.
 type Registry struct {
-	mu    sync.Mutex
-	addrs map[portKey]string
-	ports map[int]bool // allotted
-	next  int
+	mu       sync.Mutex
+	addrs    map[portKey]string
+	ports    map[int]bool // allotted
+	next     int
+	kubelets map[hostKey]string
 }
+
+type hostKey struct{ cluster, host string }
 
 type portKey struct {
 	cluster, namespace, pod string
@@ -29,7 +33,7 @@ const (
 
 // NewRegistry returns an empty registry.
 func NewRegistry() *Registry {
-	return &Registry{addrs: map[portKey]string{}, ports: map[int]bool{}, next: firstPort}
+	return &Registry{addrs: map[portKey]string{}, ports: map[int]bool{}, next: firstPort, kubelets: map[hostKey]string{}}
 }
 
 // Address returns the local address ("127.0.0.1:20007") of a port of a Pod's containers; ok is false where no process that
@@ -39,6 +43,35 @@ func (r *Registry) Address(cluster, namespace, pod string, containerPort int32) 
 	defer r.mu.Unlock()
 	addr, ok = r.addrs[portKey{cluster, namespace, pod, containerPort}]
 	return addr, ok
+}
+
+// Kubelet returns where the kubelet of a Node serves; host is the Node's name or one of its addresses.
+func (r *Registry) Kubelet(cluster, host string) (addr string, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	addr, ok = r.kubelets[hostKey{cluster, host}]
+	return addr, ok
+}
+
+func (r *Registry) setKubelet(cluster string, hosts []string, addr string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, host := range hosts {
+		if host != "" {
+			r.kubelets[hostKey{cluster, host}] = addr
+		}
+	}
+}
+
+// unsetKubelet forgets a kubelet, but none that has taken its place.
+func (r *Registry) unsetKubelet(cluster string, hosts []string, addr string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, host := range hosts {
+		if key := (hostKey{cluster, host}); r.kubelets[key] == addr {
+			delete(r.kubelets, key)
+		}
+	}
 }
 
 // allot finds a free local port for a port of a Pod.

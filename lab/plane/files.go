@@ -19,6 +19,7 @@ type files struct {
 	serverCert, serverKey                 string
 	etcdCA, etcdCert, etcdKey             string
 	aggregatorCA, aggregatorCert, aggrKey string
+	kubeletCert, kubeletKey               string
 	serviceAccountKey                     string
 	audit, egress, encryption             string // empty: not wanted
 	controllerManager, scheduler          component
@@ -43,6 +44,8 @@ func (c Config) write() (f files, err error) {
 	f.aggregatorCA = w.file(path("front-proxy-ca.crt"), c.Aggregator.Cert())
 	proxy, err := c.Aggregator.Issue(pki.Request{CommonName: frontProxy})
 	f.aggregatorCert, f.aggrKey = w.pair(c.Dir, "front-proxy-client", proxy, err)
+	kubelets, err := c.CA.Issue(pki.Request{CommonName: "apiserver-kubelet-client", Organizations: []string{"system:masters"}})
+	f.kubeletCert, f.kubeletKey = w.pair(c.Dir, "apiserver-kubelet-client", kubelets, err)
 	f.serviceAccountKey = w.file(path("sa.key"), c.ServiceAccountKey)
 	f.controllerManager = w.component(c, "kube-controller-manager")
 	f.scheduler = w.component(c, "kube-scheduler")

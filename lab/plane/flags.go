@@ -68,6 +68,7 @@ func (p *Plane) apiArgs() []string {
 		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
 		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
 		"--proxy-client-cert-file=" + f.aggregatorCert, "--proxy-client-key-file=" + f.aggrKey,
+		"--kubelet-client-certificate=" + f.kubeletCert, "--kubelet-client-key=" + f.kubeletKey,
 		"--service-account-key-file=" + f.serviceAccountKey, "--service-account-signing-key-file=" + f.serviceAccountKey,
 		"--service-account-issuer=" + c.Issuer,
 		"--service-cluster-ip-range=" + c.ServiceCIDR,

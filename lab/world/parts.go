@@ -70,7 +70,7 @@ func (w *World) parts() []Part {
 		rescueSystem = "image cannot build one, the command takes it as made: " + w.imageBuild.Reason
 	}
 	return append(parts,
-		Part{"kubelet", kubelet.StandIn, "registers Nodes, runs Pods whose image is mapped as processes, serves neither logs nor exec"},
+		Part{"kubelet", kubelet.StandIn, "registers Nodes, runs Pods whose image is mapped as processes, serves their logs, and no exec"},
 		Part{"other images", kubelet.Simulated, "become Ready, or complete, after a moment: nothing of them runs"},
 		Part{"Pod network", kubelet.Simulated, "Pods have no address; Services are reached by the apiserver only, through its egress selector"},
 		Part{"Talos", kubelet.Simulated, "machine API with mutual TLS; what it starts on a server, etcd and the control plane, is real"},
