@@ -84,7 +84,7 @@ crash-quick:     ; SLIPWAY_QUICK_SCHEDULES=1000 SLIPWAY_QUICK_SEED=$(SEED) $(GO)
 
 # The crash suite: docs/resume.md. It goes on where it was ended; ONLY='^chain' chooses cases, FOR=20m ends it after a while.
 .PHONY: crash crash-mutations
-crash:           ; $(GO) run ./cmd/bootstrap lab build && $(GO) run ./test/crash/cmd $(if $(ONLY),-only '$(ONLY)') $(if $(FOR),-for $(FOR)) && $(GO) run ./test/crash/cmd -mutations
+crash:           ; $(GO) run ./cmd/bootstrap lab build && $(GO) run ./test/crash/cmd $(if $(ONLY),-only '$(ONLY)') $(if $(FOR),-for $(FOR)); good=$$?; $(GO) run ./test/crash/cmd -mutations && exit $$good
 crash-mutations: ; $(GO) run ./test/crash/cmd -mutations $(if $(ONLY),-only '$(ONLY)')
 
 # Everything: the lab's programs first, so that no test meets Go's own limit while they build.

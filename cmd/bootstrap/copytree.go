@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 )
 
 // copied is what copyTree came to.
@@ -25,6 +27,29 @@ const (
 	leaveIt
 	linkIt // by another name for the same file, where the file system can: it is never written, only replaced
 )
+
+// beside makes a folder next to another, in which that one is made until it is
+// whole. What processes that have died left of the kind is removed: it is as
+// large as a lab.
+func beside(whole string) (string, error) {
+	mark := filepath.Base(whole) + ".unfinished-"
+	parent := filepath.Dir(whole)
+	entries, err := os.ReadDir(parent)
+	if err != nil {
+		return "", err
+	}
+	for _, e := range entries {
+		pid, err := strconv.Atoi(strings.TrimPrefix(e.Name(), mark))
+		if err != nil || !strings.HasPrefix(e.Name(), mark) || alive(pid) {
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(parent, e.Name())); err != nil {
+			return "", err
+		}
+	}
+	dir := filepath.Join(parent, mark+strconv.Itoa(os.Getpid()))
+	return dir, os.Mkdir(dir, 0o700)
+}
 
 // copyTree copies a folder's folders, files and symbolic links into another
 // one, with their permissions. How it treats each, treat says by its path in the

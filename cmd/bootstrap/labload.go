@@ -129,11 +129,10 @@ func checkAddress(ctx context.Context, endpoint string) error {
 
 // loadState puts a copy of a saved folder in the place of the state folder.
 func loadState(ctx context.Context, state stateFolder, from string) (copied, error) {
-	parent, name := filepath.Split(string(state))
-	if err := os.MkdirAll(parent, 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Dir(string(state)), 0o700); err != nil {
 		return copied{}, err
 	}
-	unfinished, err := os.MkdirTemp(parent, name+".unfinished-")
+	unfinished, err := beside(string(state))
 	if err != nil {
 		return copied{}, err
 	}

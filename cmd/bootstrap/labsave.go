@@ -101,7 +101,7 @@ func (l *lab) save(ctx context.Context, state stateFolder, cluster, to string, s
 	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 		return fmt.Errorf("save the lab: %w", err)
 	}
-	unfinished, err := os.MkdirTemp(filepath.Dir(to), filepath.Base(to)+".unfinished-")
+	unfinished, err := beside(to)
 	if err != nil {
 		return fmt.Errorf("save the lab: %w", err)
 	}

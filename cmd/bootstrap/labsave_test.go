@@ -5,11 +5,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -25,6 +27,36 @@ func writeFile(t *testing.T, path, text string) {
 	}
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A killed lab save or lab load leaves half a lab: the next one takes it away, and nothing else.
+func TestBeside(t *testing.T) {
+	parent := t.TempDir()
+	ended := exec.Command("true")
+	if err := ended.Run(); err != nil {
+		t.Fatal(err)
+	}
+	dead := filepath.Join(parent, fmt.Sprintf("lab.unfinished-%d", ended.Process.Pid))
+	kept := []string{filepath.Join(parent, fmt.Sprintf("lab.unfinished-%d", os.Getppid())),
+		filepath.Join(parent, fmt.Sprintf("other.unfinished-%d", ended.Process.Pid)), filepath.Join(parent, "lab.unfinished-business")}
+	for _, dir := range append(kept, dead) {
+		writeFile(t, filepath.Join(dir, "file"), "half")
+	}
+	made, err := beside(filepath.Join(parent, "lab"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(made); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("%s: %v", made, err)
+	}
+	if exists(dead) {
+		t.Error("what a dead process left is there")
+	}
+	for _, dir := range kept {
+		if !exists(dir) {
+			t.Errorf("%s is gone", dir)
+		}
 	}
 }
 
