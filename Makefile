@@ -5,7 +5,7 @@ GO ?= go
 FLAGS ?=
 
 # The variables given on make's command line, but for make's own, quoted for the shell.
-given := $(foreach v,$(filter-out FLAGS GO SHELL MACHINE FAULT FOLDER SEED FILE ONLY FOR,$(.VARIABLES)),$(if $(findstring command,$(origin $(v))),$(v)))
+given := $(foreach v,$(filter-out FLAGS GO SHELL MACHINE FAULT FOLDER SEED FILE ONLY FOR CONTROLLERS,$(.VARIABLES)),$(if $(findstring command,$(origin $(v))),$(v)))
 slipway = $(GO) run ./cmd/bootstrap $(FLAGS) $(foreach v,$(given),'$(v)=$(subst ','\'',$($(v)))')
 
 .DEFAULT_GOAL := help
@@ -13,13 +13,14 @@ slipway = $(GO) run ./cmd/bootstrap $(FLAGS) $(foreach v,$(given),'$(v)=$(subst 
 .PHONY: help
 help:            ; @$(slipway) --help
 
-.PHONY: bootstrap all image status effects graph plan config doctor
+.PHONY: bootstrap all image status effects graph plan config doctor logs
 all:             ; $(slipway) all
 bootstrap:       ; $(slipway) bootstrap
 image:           ; $(slipway) image
 status:          ; $(slipway) status
 effects:         ; $(slipway) effects
 graph:           ; $(slipway) graph
+logs:            ; $(slipway) logs $(CONTROLLERS)
 doctor:          ; $(slipway) doctor
 plan:            ; $(slipway) plan
 config:          ; $(slipway) config show

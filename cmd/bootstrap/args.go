@@ -52,6 +52,9 @@ type options struct {
 	Every      time.Duration // of backup: again and again; 0: once
 	Plain      bool          // of backup: unencrypted
 	Identity   string        // of backup and restore: file with the keys; empty: BACKUP_IDENTITY_FILE
+	Since      time.Duration // of logs: how far back; 0: as far as Tail
+	Tail       int64         // of logs: lines of each container; below 0: by whether it follows
+	NoFollow   bool          // of logs: end behind what is there
 	Check      bool          // of lab build: tell whether it is built, build nothing
 	SkipDoctor bool          // run without the doctor's look
 	Help       bool
@@ -92,6 +95,9 @@ func flags(o *options) *flag.FlagSet {
 	set.DurationVar(&o.Every, "every", 0, "with backup: go on, with a backup every `6h`")
 	set.BoolVar(&o.Plain, "unencrypted", false, "with backup: for everybody to read, with all keys of the cluster in it")
 	set.StringVar(&o.Identity, "identity", "", "with backup verify and restore: open it with the keys in `FILE`, in place of BACKUP_IDENTITY_FILE")
+	set.DurationVar(&o.Since, "since", 0, "with logs: begin with what is not older than `10m`")
+	set.Int64Var(&o.Tail, "tail", -1, "with logs: begin with the last `N` lines of each container (default 10; all with --since or --no-follow)")
+	set.BoolVar(&o.NoFollow, "no-follow", false, "with logs: end behind what has been written so far, in the order of its times")
 	set.BoolVar(&o.Check, "check", false, "with lab build: tell whether the lab's programs are built, build nothing")
 	set.BoolVar(&o.SkipDoctor, "skip-doctor", false, "do not have the doctor look before a run that makes what costs money")
 	set.BoolVar(&o.Help, "help", false, "print this")
@@ -137,6 +143,8 @@ func parseArguments(args []string) (arguments, error) {
 		return arguments{}, usagef("--lab-latency %q is neither fast nor real", o.LabLatency)
 	case o.DryRun && (o.Prune || o.Abort || o.Packer):
 		return arguments{}, usagef("--dry-run does not go with --prune, --abort and --packer")
+	case o.Since < 0:
+		return arguments{}, usagef("--since %s is negative: 10m means what is not older than ten minutes", o.Since)
 	case o.LabUntil < 0:
 		return arguments{}, usagef("--lab-until-gone %d is no process's id", o.LabUntil)
 	case o.Parallel < 0:

@@ -30,6 +30,7 @@ const (
 	targetBootstrap = "bootstrap"
 	targetAll       = "all"
 	targetStatus    = "status"
+	targetLogs      = "logs"
 	targetImage     = "image" // a step, with flags of its own
 	targetPivot     = "pivot" // a step, with a flag of its own
 )
@@ -60,6 +61,8 @@ func targets() []target {
 			do: (*command).status},
 		{name: "effects", optional: "RUN", doc: "what a run changed in the world, call by call; the last, where none is named",
 			do: (*command).listEffects},
+		{name: targetLogs, optional: "CONTROLLER…", doc: "follow the logs of the controllers, in whichever cluster they run now: " + strings.Join(controllerNames(), ", "),
+			flags: []string{"since", "tail", "no-follow"}, do: (*command).logs},
 		{name: "doctor", doc: "whether a bootstrap would go well: the token, the project, names, ranges, versions, files, sources",
 			do: (*command).doctor},
 		{name: "plan", optional: "TARGET…", doc: "what a run would do with each step and why, what it makes and costs, and how long it takes",

@@ -35,6 +35,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		reply(w, http.StatusOK, map[string]any{"major": "1", "minor": "32", "gitVersion": "v1.32.2"})
 	case path == "/api" || path == "/apis" || strings.Count(path, "/") == 2 && strings.HasPrefix(path, "/api/") || strings.Count(path, "/") == 3 && strings.HasPrefix(path, "/apis/") || strings.Count(path, "/") == 2 && strings.HasPrefix(path, "/apis/"):
 		s.discover(w, path)
+	case s.Logs != nil && strings.HasSuffix(path, "/log") && strings.Contains(path, "/pods/"):
+		s.Logs(w, r)
 	case s.isCollection(path):
 		s.serveCollection(w, r, path)
 	default:

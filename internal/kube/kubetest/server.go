@@ -59,6 +59,8 @@ type Server struct {
 	Fail func(*http.Request) (code int, message string)
 	// Readyz answers /readyz; nil: it is ready.
 	Readyz func() (code int, body string)
+	// Logs answers requests for the logs of Pods; nil: there are none. It is set before the server is used.
+	Logs http.HandlerFunc
 	// React plays the controllers: it gets every object that a client wrote, after the client has its answer. It is set
 	// before the server is used.
 	React func(*unstructured.Unstructured)
