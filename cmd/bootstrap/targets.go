@@ -57,6 +57,8 @@ func targets() []target {
 			do: (*command).backupCronJob},
 		{name: "restore", arguments: []string{"FILE"}, doc: "the cluster of a backup, after all its servers were lost: same data, same keys",
 			flags: []string{"identity"}, do: (*command).restore},
+		{name: "readopt", arguments: []string{"FILE"}, doc: "the management of a cluster whose servers live, out of a backup, after a comparison of the two",
+			flags: []string{"identity", "accept", "dry-run", "n"}, do: (*command).readopt},
 		{name: targetStatus, doc: "what the journal knows and what the world says to it",
 			do: (*command).status},
 		{name: "effects", optional: "RUN", doc: "what a run changed in the world, call by call; the last, where none is named",
