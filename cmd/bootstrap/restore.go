@@ -140,6 +140,9 @@ func (j lockedJournal) Lock(ctx context.Context) (func() error, error) {
 }
 
 func (r *running) restore(ctx context.Context, file backupReader, source steps.Backup) error {
+	if err := r.examineFor(ctx, steps.ForRestore); err != nil {
+		return err
+	}
 	if err := steps.PrepareRestore(r.tools.Files, source.Contents); err != nil {
 		return err
 	}
