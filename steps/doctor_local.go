@@ -131,7 +131,7 @@ func (d *Doctor) manifests(context.Context) Finding {
 			return failed("see the file inside the command", "%s has no %s", file, kind)
 		}
 	}
-	return ok("%d objects are rendered; the providers' webhooks judge their schemas when they are applied", len(r.now))
+	return ok("%d objects are rendered, and have what the providers cannot do without", len(r.now))
 }
 
 // talosForbids are capabilities that no workload has on Talos.

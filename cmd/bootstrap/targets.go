@@ -177,7 +177,7 @@ func checkTargets(words, flagsGiven []string) error {
 		case len(owners) == 0:
 			return usagef("--%s goes with a run of steps, and with nothing else", name)
 		case ofRuns:
-			return usagef("--%s goes with a run of steps and with the target %s, and with nothing else", name, strings.Join(owners, " or "))
+			return usagef("--%s goes with the target %s, and with a run of steps", name, strings.Join(owners, " or "))
 		default:
 			return usagef("--%s goes with the target %s, and no other", name, strings.Join(owners, " or "))
 		}
