@@ -50,12 +50,12 @@ access:          ; $(slipway) access
 clean:           ; $(slipway) clean
 
 # Taking away, and repairing: make replace-machine MACHINE=k8s-control-plane-x7k2p, make restore FILE=k8s-….slipway
-.PHONY: destroy leftovers replace-machine restore readopt
+.PHONY: destroy leftovers replace-machine restore drill
 destroy:         ; $(slipway) destroy
 leftovers:       ; $(slipway) leftovers
 replace-machine: ; $(slipway) replace-machine $(MACHINE)
 restore:         ; $(slipway) restore $(FILE)
-readopt:         ; $(slipway) readopt $(FILE)
+drill:           ; $(slipway) drill
 
 # make backup BACKUP_TO=s3://bucket/prefix; make backup-verify FILE=backups/k8s-20260102T150405Z.slipway
 .PHONY: backup backup-list backup-verify backup-cronjob
@@ -77,6 +77,10 @@ lab-faults:      ; $(slipway) lab fault list
 # The pivot, killed at every moment that the tests know; a few of them are part of the test below. About an hour.
 .PHONY: crash-pivot
 crash-pivot:     ; $(GO) run ./cmd/bootstrap lab build && ALL_MOMENTS=1 $(GO) test -count=1 -v -timeout 120m -run '^TestPivot$$' ./test
+
+# The restore, killed at every step of it; two of the moments are part of the test below. About a quarter of an hour.
+.PHONY: crash-restore
+crash-restore:   ; $(GO) run ./cmd/bootstrap lab build && ALL_MOMENTS=1 $(GO) test -count=1 -v -timeout 60m -run '^TestRestore$$' ./test
 
 # The command, killed in 1,000 random schedules in a world of fakes that makes a cluster in a second; 50 are part of the tests.
 # From another seed: make crash-quick SEED=5000

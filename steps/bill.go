@@ -33,29 +33,38 @@ func (p *Plan) Bill(ctx context.Context, foreseen []flow.Foresight) (Bill, error
 	if err != nil {
 		return b, err
 	}
-	inventory, err := hetzner.TakeInventory(ctx, p.b.tools.Hetzner)
+	return p.b.bill(ctx, wanted, besides{would[p.Firewall.Name()], would[p.Image.Name()], would[p.Reservation.Name()]})
+}
+
+// besides is what is to be made besides what manifests ask for.
+type besides struct{ firewall, image, reservation bool }
+
+// bill leaves out of the wanted what the cluster has, and asks for the prices.
+func (b *bootstrapper) bill(ctx context.Context, wanted []hetzner.Order, more besides) (Bill, error) {
+	out := Bill{New: []hetzner.Order{}, Notes: []string{}}
+	inventory, err := hetzner.TakeInventory(ctx, b.tools.Hetzner)
 	if err != nil {
-		return b, err
+		return out, err
 	}
-	if would[p.Firewall.Name()] {
-		wanted = append(wanted, hetzner.Order{Kind: hetzner.KindFirewall, Count: 1, Name: p.b.cfg.ClusterName})
+	if more.firewall {
+		wanted = append(wanted, hetzner.Order{Kind: hetzner.KindFirewall, Count: 1, Name: b.cfg.ClusterName})
 	}
-	if would[p.Image.Name()] {
-		images, notes, err := p.b.missingImages(ctx)
+	if more.image {
+		images, notes, err := b.missingImages(ctx)
 		if err != nil {
-			return b, err
+			return out, err
 		}
-		wanted, b.Notes = append(wanted, images...), append(b.Notes, notes...)
+		wanted, out.Notes = append(wanted, images...), append(out.Notes, notes...)
 	}
-	mine := inventory.Of(p.b.cfg.ClusterName)
-	b.New = hetzner.Missing(wanted, mine)
-	if would[p.Reservation.Name()] && !slices.ContainsFunc(mine, hetzner.Resource.IsReservation) {
-		b.New = append(b.New, hetzner.Order{Kind: hetzner.KindPlacementGroup, Count: 1, Name: hetzner.ReservationName(p.b.cfg.ClusterName)})
+	mine := inventory.Of(b.cfg.ClusterName)
+	out.New = hetzner.Missing(wanted, mine)
+	if more.reservation && !slices.ContainsFunc(mine, hetzner.Resource.IsReservation) {
+		out.New = append(out.New, hetzner.Order{Kind: hetzner.KindPlacementGroup, Count: 1, Name: hetzner.ReservationName(b.cfg.ClusterName)})
 	}
-	if b.Monthly, err = hetzner.Quote(ctx, p.b.tools.Hetzner, b.New); err != nil {
-		b.Notes = append(b.Notes, fmt.Sprintf("the prices could not be asked for: %v", err))
+	if out.Monthly, err = hetzner.Quote(ctx, b.tools.Hetzner, out.New); err != nil {
+		out.Notes = append(out.Notes, fmt.Sprintf("the prices could not be asked for: %v", err))
 	}
-	return b, nil
+	return out, nil
 }
 
 // wanted are the resources that the manifests ask for, without the images.
@@ -67,9 +76,13 @@ func (b *bootstrapper) wanted(cluster bool) ([]hetzner.Order, error) {
 	if err != nil {
 		return nil, err
 	}
+	return ordersOf(r.now, b.cfg.Location), nil
+}
+
+// ordersOf are the resources that the objects of a cluster ask for.
+func ordersOf(objects []*unstructured.Unstructured, location string) []hetzner.Order {
 	var orders []hetzner.Order
-	location := b.cfg.Location
-	for _, o := range r.now {
+	for _, o := range objects {
 		switch {
 		case o.GroupVersionKind() == hetznerClusterKind:
 			orders = append(orders, clusterOrders(o)...)
@@ -78,13 +91,13 @@ func (b *bootstrapper) wanted(cluster bool) ([]hetzner.Order, error) {
 			}
 		case o.GroupVersionKind() == talosControlPlaneKind:
 			template := text(o, "spec", "infrastructureTemplate", "name")
-			orders = append(orders, serverOrders(r.now, template, int(number(o, "spec", "replicas")), location)...)
+			orders = append(orders, serverOrders(objects, template, int(number(o, "spec", "replicas")), location)...)
 		case o.GetKind() == "MachineDeployment":
 			template := text(o, "spec", "template", "spec", "infrastructureRef", "name")
-			orders = append(orders, serverOrders(r.now, template, int(number(o, "spec", "replicas")), location)...)
+			orders = append(orders, serverOrders(objects, template, int(number(o, "spec", "replicas")), location)...)
 		}
 	}
-	return orders, nil
+	return orders
 }
 
 // clusterOrders are the resources of a HetznerCluster besides its servers.

@@ -40,12 +40,14 @@ func (d Difference) String() string {
 
 // Explain says what a change of what a step is made from is, down to the field of the file that was edited. Values that
 // look like secrets are not repeated.
-func (p *Plan) Explain(c flow.Change) []Difference {
+func (p *Plan) Explain(c flow.Change) []Difference { return p.b.explain(c) }
+
+func (b *bootstrapper) explain(c flow.Change) []Difference {
 	if c.Output != "" {
 		return []Difference{{Field: c.String(), Note: "another one than it was made with"}}
 	}
-	if is, file := p.b.edited(c); file {
-		return p.b.inFile(is, c)
+	if is, file := b.edited(c); file {
+		return b.inFile(is, c)
 	}
 	var d differ
 	d.compare(c.Path, decoded(c.Was), decoded(c.Is), secretName.MatchString(c.Path))

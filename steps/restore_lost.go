@@ -56,35 +56,26 @@ func RestoreFiles(files Files) Files { return files.Folder(restoreFolder) }
 
 // ReadRestoreRecord reads it; nil where there is none.
 func ReadRestoreRecord(files Files) (*RestoreRecord, error) {
-	return readRecord[RestoreRecord](RestoreFiles(files), restoreRecord)
-}
-
-func (r RestoreRecord) write(files Files) error {
-	return writeRecord(RestoreFiles(files), restoreRecord, r)
-}
-
-// readRecord reads what an operation on a state folder remembers of itself; nil where there is none.
-func readRecord[T any](files Files, name string) (*T, error) {
-	data, err := files.Read(name)
+	data, err := RestoreFiles(files).Read(restoreRecord)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	r := new(T)
+	r := &RestoreRecord{}
 	if err := json.Unmarshal(data, r); err != nil {
-		return nil, fmt.Errorf("read %s: %w", files.Path(name), err)
+		return nil, fmt.Errorf("read %s: %w", RestoreFiles(files).Path(restoreRecord), err)
 	}
 	return r, nil
 }
 
-func writeRecord(files Files, name string, record any) error {
-	data, err := json.MarshalIndent(record, "", "  ")
+func (r RestoreRecord) write(files Files) error {
+	data, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return err
 	}
-	return files.Write(name, append(data, '\n'))
+	return RestoreFiles(files).Write(restoreRecord, append(data, '\n'))
 }
 
 // PrepareRestore makes room for a restore in a state folder: an earlier one that came to its end is set aside. It refuses
@@ -120,11 +111,10 @@ func EndRestore(files Files) error {
 // ensureLost makes certain that nothing lives that a restored cluster would meet: two clusters of one name and one set of keys
 // would take each other's servers and addresses. What the folder knows of the lost cluster is set aside.
 func (r *restorer) ensureLost(ctx context.Context, say flow.Say) (Lost, error) {
-	record, err := ReadRestoreRecord(r.tools.Files)
+	mine, err := r.underway()
 	if err != nil {
 		return Lost{}, err
 	}
-	mine := record != nil && record.BackupIdentity == r.source.identity() && record.Ended.IsZero()
 	if !mine {
 		if err := r.refuseAlive(ctx, say); err != nil {
 			return Lost{}, err
@@ -139,6 +129,12 @@ func (r *restorer) ensureLost(ctx context.Context, say flow.Say) (Lost, error) {
 		}
 	}
 	return r.findSurvivors(ctx, say)
+}
+
+// underway tells whether the folder is in the middle of the restore of this very backup.
+func (r *restorer) underway() (bool, error) {
+	record, err := ReadRestoreRecord(r.tools.Files)
+	return record != nil && record.BackupIdentity == r.source.identity() && record.Ended.IsZero(), err
 }
 
 // refuseAlive says why the cluster is not lost. A restore that has lost its own folder is recognized by what it left in the
@@ -231,29 +227,38 @@ func (r *restorer) setLostAside() error {
 
 // findSurvivors looks for what the new servers can take over.
 func (r *restorer) findSurvivors(ctx context.Context, say flow.Say) (Lost, error) {
-	out := Lost{}
+	out, notes, err := r.survivors(ctx)
+	for _, n := range notes {
+		say("%s", n)
+	}
+	return out, err
+}
+
+// survivors says what becomes of the cluster's address, too, and what that breaks.
+func (r *restorer) survivors(ctx context.Context) (out Lost, notes []string, err error) {
+	note := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
 	var host string
 	out.Was, host = r.source.endpoint()
 	lb, err := hetzner.SurvivingBalancer(ctx, r.tools.Hetzner, r.cfg.ClusterName, out.Was)
 	if err != nil {
-		return Lost{}, err
+		return Lost{}, nil, err
 	}
 	switch {
 	case lb == nil:
-		say("note: the load balancer is gone too: the cluster gets another address than %s. Kubeconfigs that were given out, DNS records and "+
+		note("note: the load balancer is gone too: the cluster gets another address than %s. Kubeconfigs that were given out, DNS records and "+
 			"service account tokens that were issued (they name the address) stop working; new kubeconfigs are in the state folder, Pods get new tokens", out.Was)
 		if host != out.Was && host != "" {
-			say("note: the cluster is reached as %s, which must point to its new load balancer", host)
+			note("note: the cluster is reached as %s, which must point to its new load balancer", host)
 		}
 	case lb.IPv4 != out.Was:
 		out.IP = lb.IPv4
-		say("note: load balancer %s has the address %s, the cluster had %s: kubeconfigs and tokens that name the old one stop working", lb.Name, lb.IPv4, out.Was)
+		note("note: load balancer %s has the address %s, the cluster had %s: kubeconfigs and tokens that name the old one stop working", lb.Name, lb.IPv4, out.Was)
 	default:
 		out.IP = lb.IPv4
-		say("load balancer %s survived: the cluster keeps its address %s", lb.Name, lb.IPv4)
+		note("load balancer %s survived: the cluster keeps its address %s", lb.Name, lb.IPv4)
 	}
 	if lb != nil && !lb.Labelled {
 		out.Balancer = lb.Name
 	}
-	return out, nil
+	return out, notes, nil
 }

@@ -37,6 +37,7 @@ type RestorePlan struct {
 	Clean      *flow.Step[Clean]
 
 	b *bootstrapper
+	r *restorer
 }
 
 // NewRestore plans the restore of a backup. cfg is a valid configuration; what the backup knows better of its cluster (the
@@ -56,7 +57,7 @@ func NewRestore(cfg Config, tools Tools, source Backup) (*RestorePlan, error) {
 	}
 	r := &restorer{bootstrapper: b, source: source}
 	g := flow.New("slipway-restore")
-	p := &RestorePlan{Graph: g, b: b}
+	p := &RestorePlan{Graph: g, b: b, r: r}
 	id := source.identity()
 	controlPlane, nodes := cfg.waitControlPlane(), cfg.waitNodes()
 	balancer := flow.Wait{For: "the load balancer (LOAD_BALANCER_TIMEOUT)", Within: cfg.LoadBalancerTimeout.D()}

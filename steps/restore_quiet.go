@@ -14,7 +14,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/backup"
 	"github.com/slipway-k8s/slipway/internal/clusterapi"
+	"github.com/slipway-k8s/slipway/internal/etcd"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
 )
@@ -30,9 +32,19 @@ type Quiet struct {
 	Deployments []string `json:"deployments,omitempty"`
 }
 
-// quietStale stops the Cluster API of the time of the snapshot. Its objects describe servers that are gone, and its CAPH
-// would make every one of them anew. Its Pods cannot run before a node takes them: those that the snapshot knows are dead, and
-// it takes minutes until they are replaced. So this is the first thing that is done to a restored cluster.
+// SilenceSnapshot takes the Cluster API of the time of a snapshot out of it, where the cluster managed itself: its objects describe
+// servers that are gone, and its CAPH would make every one of them anew as soon as a node takes its Pod, whoever looks at that
+// time. The names of its Deployments are returned.
+func SilenceSnapshot(h backup.Header, file string) ([]string, error) {
+	if !h.SelfManaged {
+		return nil, nil
+	}
+	return etcd.Silence(file, providerLabel)
+}
+
+// quietStale stops what of the Cluster API of the time of the snapshot SilenceSnapshot could not take out of it, and removes its
+// webhooks, which nobody answers. Its Pods cannot run before a node takes them: those that the snapshot knows are dead, and it takes
+// minutes until they are replaced. So this is the first thing that is done to a restored cluster.
 func (r *restorer) quietStale(ctx context.Context, say flow.Say, kc Kubeconfig, _ RecoveredEtcd) (Quiet, error) {
 	workload, err := r.connect(kc.File)
 	if err != nil {
@@ -251,26 +263,18 @@ func (r *restorer) sweepNodes(ctx context.Context, say flow.Say, workload *kube.
 		if alive[n.Name] {
 			continue
 		}
-		if err := removeNode(ctx, say, workload, n); err != nil {
-			return nil, err
+		say("removing node %s, whose server is gone", n.Name)
+		none := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
+		if err := client.IgnoreNotFound(workload.Patch(ctx, n, none)); err != nil {
+			return nil, fmt.Errorf("take the finalizers of node %s away: %w", n.Name, err)
+		}
+		if err := client.IgnoreNotFound(workload.Delete(ctx, n)); err != nil {
+			return nil, fmt.Errorf("delete node %s: %w", n.Name, err)
 		}
 		gone = append(gone, n.Name)
 	}
 	slices.Sort(gone)
 	return gone, sweepPods(ctx, say, workload, alive)
-}
-
-// removeNode removes a node whose server is gone.
-func removeNode(ctx context.Context, say flow.Say, workload *kube.Cluster, n *corev1.Node) error {
-	say("removing node %s, whose server is gone", n.Name)
-	none := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
-	if err := client.IgnoreNotFound(workload.Patch(ctx, n, none)); err != nil {
-		return fmt.Errorf("take the finalizers of node %s away: %w", n.Name, err)
-	}
-	if err := client.IgnoreNotFound(workload.Delete(ctx, n)); err != nil {
-		return fmt.Errorf("delete node %s: %w", n.Name, err)
-	}
-	return nil
 }
 
 // sweepPods deletes the Pods of nodes that are not alive without waiting for anybody to end them.

@@ -17,7 +17,8 @@ import (
 // Backup is what a cluster is restored from. Whoever made it has read the whole file, so that every sum in it is checked.
 type Backup struct {
 	Contents *backup.Contents
-	// Snapshot is the path of the etcd snapshot, as a file. It holds everything that the cluster's etcd held.
+	// Snapshot is the path of the etcd snapshot, as a file, which is whole as soon as it has its name. It holds everything that
+	// the cluster's etcd held, but for what SilenceSnapshot took out of it.
 	Snapshot string
 }
 
@@ -40,9 +41,6 @@ func (s Backup) open() (io.ReadCloser, int64, error) {
 		return nil, 0, err
 	}
 	info, err := file.Stat()
-	if err == nil && info.Size() != s.Contents.Snapshot.Size {
-		err = fmt.Errorf("%s has %d bytes instead of %d: run again, it is taken out of the backup anew", s.Snapshot, info.Size(), s.Contents.Snapshot.Size)
-	}
 	if err != nil {
 		return nil, 0, errors.Join(err, file.Close())
 	}
@@ -143,4 +141,37 @@ func (s Backup) otherClusters() (names []string) {
 func (s Backup) endpoint() (ip, host string) {
 	o := s.object(hetznerClusterKind.Kind, s.Contents.Header.Cluster)
 	return text(o, "status", "controlPlaneLoadBalancer", "ipv4"), text(o, "spec", "controlPlaneEndpoint", "host")
+}
+
+// Elsewhere is the backup as it is restored in a world with other address ranges than its cluster had, which a lab is: those of
+// the configuration stand in the place of its own in every object. What etcd holds keeps the old ones.
+func (s Backup) Elsewhere(cfg Config) Backup {
+	name := s.Contents.Header.Cluster
+	infrastructure, cluster := s.object(hetznerClusterKind.Kind, name), s.object(clusterKind.Kind, name)
+	if infrastructure == nil || cluster == nil {
+		return s // configure says so
+	}
+	first := func(fields ...string) string {
+		blocks, _, _ := unstructured.NestedStringSlice(cluster.Object, fields...)
+		return strings.Join(blocks[:min(1, len(blocks))], "")
+	}
+	ranges := []struct{ was, is string }{
+		{text(infrastructure, "spec", "hcloudNetwork", "subnetCidrBlock"), cfg.ControlPlaneCIDR},
+		{first("spec", "clusterNetwork", "services", "cidrBlocks"), cfg.ServiceCIDR},
+		{first("spec", "clusterNetwork", "pods", "cidrBlocks"), cfg.PodCIDR},
+		{text(infrastructure, "spec", "hcloudNetwork", "cidrBlock"), cfg.NetworkCIDR},
+	}
+	there := *s.Contents
+	there.Objects = nil
+	for i := range s.Contents.Objects {
+		o := s.Contents.Objects[i].DeepCopy()
+		for _, r := range ranges {
+			if r.was != "" && r.was != r.is {
+				o.Object = replaceText(o.Object, r.was, r.is).(map[string]any)
+			}
+		}
+		there.Objects = append(there.Objects, *o)
+	}
+	s.Contents = &there
+	return s
 }

@@ -1,8 +1,6 @@
 package test
 
 import (
-	"context"
-	"encoding/base64"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,16 +9,14 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
+	"filippo.io/age"
+	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/slipway-k8s/slipway/internal/clusterapi"
 	"github.com/slipway-k8s/slipway/internal/effect"
-	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
-	"github.com/slipway-k8s/slipway/internal/talos"
 )
 
 // restoreKills are the moments at which a restore is ended, one after the other, each run going on with what the one before
@@ -52,11 +48,12 @@ func restoreKills(all bool) []string {
 func TestRestore(t *testing.T) {
 	c := bootstrapped(t, "all")
 	l := &lostCluster{command: c}
+	l.made, _ = l.etcdsMade(t)
 	l.mark(t)
 	l.backUp(t)
 	l.write(t, "after", "ConfigMap", map[string]string{"written": "after the backup"})
 
-	refused := c.run(nil, "restore", l.file, "--lab")
+	refused := c.run(nil, "restore", l.file, "--identity", l.identity, "--lab")
 	if refused.exit != 1 || !strings.Contains(refused.output, "is not lost") || slices.Contains(refused.steps("step-done"), "lost") {
 		t.Errorf("a restore over a living cluster: exit %d\n%s", refused.exit, refused.output)
 	}
@@ -78,10 +75,12 @@ func TestRestore(t *testing.T) {
 type lostCluster struct {
 	*command
 	file     string // the backup
+	identity string // file with the key to it
 	uid, ca  string
 	endpoint string
-	token    string  // of a service account, issued before the backup
-	servers  []int64 // before
+	token    string   // of a service account, issued before the backup
+	servers  []int64  // before
+	made     []string // how an etcd was made, before
 }
 
 const markedNamespace = "marked"
@@ -157,6 +156,36 @@ func (l *lostCluster) mark(t *testing.T) {
 	}
 }
 
+// backUp backs the cluster up as a user does, encrypted to a key that the restore is given.
+func (l *lostCluster) backUp(t *testing.T) {
+	t.Helper()
+	key, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := t.TempDir()
+	l.identity = filepath.Join(folder, "key.txt")
+	if err := os.WriteFile(l.identity, []byte(key.String()+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	before, stop := writes(t, l.command), use(t, l.command)
+	if o := l.run(nil, "backup", "--lab", "--to", folder, "BACKUP_RECIPIENTS="+key.Recipient().String()); o.exit != 0 {
+		t.Fatalf("backup: exit %d\n%s", o.exit, o.output)
+	}
+	if stop() == 0 {
+		t.Error("the cluster was not in use meanwhile")
+	}
+	if wrote := newly(before, writes(t, l.command)); len(wrote) > 0 {
+		t.Errorf("backup wrote to a cluster that manages itself: %v", wrote)
+	}
+	verifies(t, l.command, folder, l.identity, true)
+	files, err := filepath.Glob(filepath.Join(folder, "*.slipway"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("backups: %v, %v", files, err)
+	}
+	l.file = files[0]
+}
+
 // authority is what signs the API server's certificate, and where that is, as the kubeconfig has them.
 func (l *lostCluster) authority(t *testing.T) (ca, endpoint string) {
 	t.Helper()
@@ -198,17 +227,49 @@ func (l *lostCluster) loseServers(t *testing.T) {
 	}
 }
 
+// sleeps looks at a cluster that has just been restored, with nobody at work on it: no controller of before the loss is in it
+// that could come alive.
+func (l *lostCluster) sleeps(t *testing.T) {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(l.state, "restore", "lost", "kubeconfig"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := kube.Connect(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	deadline := time.Now().Add(2 * time.Minute)
+	for {
+		found := &appsv1.DeploymentList{}
+		err := c.List(t.Context(), found, client.HasLabels{"cluster.x-k8s.io/provider"})
+		if err == nil {
+			for _, d := range found.Items {
+				t.Errorf("Deployment %s/%s is there and waits for a node", d.Namespace, d.Name)
+			}
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the restored cluster does not answer: %v", err)
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+}
+
 // restoreKilled runs a restore that ends itself at one call after the other, and then one to the end.
 func (l *lostCluster) restoreKilled(t *testing.T, kills []string) {
 	t.Helper()
 	for i, kill := range kills {
 		c := *l.command
 		c.env = append(slices.Clone(c.env), effect.CrashVariable+"="+kill)
-		o := c.run(nil, "restore", l.file, "--lab")
+		o := c.run(nil, "restore", l.file, "--identity", l.identity, "--lab")
 		if o.exit != -1 {
 			t.Fatalf("restore %d with %q was not killed: exit %d\n%s", i+1, kill, o.exit, o.output)
 		}
 		t.Logf("killed %s after %.1fs", kill, o.elapsed.Seconds())
+		if strings.HasPrefix(kill, "applied talos Bootstrap") {
+			l.sleeps(t)
+		}
 		if i > 0 {
 			continue
 		}
@@ -217,7 +278,7 @@ func (l *lostCluster) restoreKilled(t *testing.T, kills []string) {
 			t.Errorf("a bootstrap in the middle of a restore: exit %d\n%s", began.exit, began.output)
 		}
 	}
-	o := l.run(nil, "restore", l.file, "--lab")
+	o := l.run(nil, "restore", l.file, "--identity", l.identity, "--lab")
 	if o.exit != 0 {
 		t.Fatalf("restore: exit %d\n%s", o.exit, o.output)
 	}
@@ -231,158 +292,4 @@ func (l *lostCluster) restoreKilled(t *testing.T, kills []string) {
 	if strings.Contains(o.output, "plantedSecretOfTheLostCluster") {
 		t.Error("a Secret of the cluster stands in the output")
 	}
-}
-
-// isBack looks at whether it is the same cluster, whole, with what it had at the backup and nothing of the lost servers.
-func (l *lostCluster) isBack(t *testing.T) {
-	t.Helper()
-	c, ctx := l.cluster(t), t.Context()
-	if uid, err := c.UID(ctx); err != nil || uid != l.uid {
-		t.Errorf("kube-system has the UID %s (%v), it was %s", uid, err, l.uid)
-	}
-	if ca, endpoint := l.authority(t); ca != l.ca || endpoint != l.endpoint {
-		t.Errorf("the API is at %s (it was at %s), its authority is the same: %v", endpoint, l.endpoint, ca == l.ca)
-	}
-	l.dataIsBack(t, c)
-	l.tokenWorks(t)
-	// One was founded by the bootstrap, the other restored from the snapshot.
-	if founded, restored := l.etcdsMade(t); founded != 2 || restored != 1 {
-		t.Errorf("the servers were asked %d times to make an etcd and %d restored one, want 2 and 1", founded, restored)
-	}
-	l.nothingIsStale(t, c)
-	for _, name := range []string{"etcd.snapshot", "etcd.snapshot.new"} {
-		if _, err := os.Lstat(filepath.Join(l.state, "restore", name)); err == nil {
-			t.Errorf("%s is left in the state folder, with every secret of the cluster", name)
-		}
-	}
-}
-
-func (l *lostCluster) dataIsBack(t *testing.T, c *kube.Cluster) {
-	t.Helper()
-	maps := &corev1.ConfigMapList{}
-	if err := c.List(t.Context(), maps, client.InNamespace(markedNamespace)); err != nil {
-		t.Fatal(err)
-	}
-	found := map[string]string{}
-	for _, m := range maps.Items {
-		found[m.Name] = m.Data["written"]
-	}
-	for i := range 50 {
-		if name := fmt.Sprintf("data-%d", i); found[name] != fmt.Sprint(i) {
-			t.Errorf("ConfigMap %s holds %q", name, found[name])
-		}
-	}
-	if _, there := found["after"]; there {
-		t.Error("what was written after the backup is there: this is not what was restored")
-	}
-	secret := &corev1.Secret{}
-	if err := c.Get(t.Context(), client.ObjectKey{Namespace: markedNamespace, Name: "hidden"}, secret); err != nil || string(secret.Data["word"]) != "plantedSecretOfTheLostCluster" {
-		t.Errorf("the Secret cannot be read: %v", err)
-	}
-}
-
-// tokenWorks asks the cluster who the bearer of the old token is.
-func (l *lostCluster) tokenWorks(t *testing.T) {
-	t.Helper()
-	ca, endpoint := l.authority(t)
-	visitor, err := kube.Connect([]byte(fmt.Sprintf("apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n"+
-		"clusters: [{name: c, cluster: {server: %q, certificate-authority-data: %s}}]\nusers: [{name: u, user: {token: %q}}]\n",
-		endpoint, base64.StdEncoding.EncodeToString([]byte(ca)), l.token)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	review := objectOf("authentication.k8s.io/v1", "SelfSubjectReview", "", "")
-	if err := visitor.Create(t.Context(), review); err != nil {
-		t.Fatalf("the token of before the backup is not taken: %v", err)
-	}
-	if name, _, _ := unstructured.NestedString(review.Object, "status", "userInfo", "username"); name != "system:serviceaccount:marked:visitor" {
-		t.Errorf("the token of before the backup is %q's", name)
-	}
-}
-
-// etcdsMade counts, in the lab's log, how often a server founded an etcd and how often one restored it.
-func (l *lostCluster) etcdsMade(t *testing.T) (founded, restored int) {
-	t.Helper()
-	log, err := os.ReadFile(filepath.Join(l.state, "lab", "lab.log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.Count(string(log), "etcd is bootstrapped"), strings.Count(string(log), "etcd is restored from a snapshot")
-}
-
-// nothingIsStale compares servers, nodes, Machines and etcd's members.
-func (l *lostCluster) nothingIsStale(t *testing.T, c *kube.Cluster) {
-	t.Helper()
-	servers, err := hetzner.Servers(t.Context(), l.project().Client, "k8s")
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := map[string]bool{}
-	for _, s := range servers {
-		want[s.Name] = true
-		if slices.Contains(l.servers, s.ID) {
-			t.Errorf("server %s was lost and is there", s.Name)
-		}
-	}
-	if len(want) != 3 {
-		t.Errorf("%d servers", len(want))
-	}
-	same := func(what string, names []string) {
-		t.Helper()
-		if len(names) != len(want) || slices.ContainsFunc(names, func(n string) bool { return !want[n] }) {
-			t.Errorf("%s are %v, the servers %v", what, names, want)
-		}
-	}
-	nodes := &corev1.NodeList{}
-	if err := c.List(t.Context(), nodes); err != nil {
-		t.Fatal(err)
-	}
-	var names []string
-	for _, n := range nodes.Items {
-		names = append(names, n.Name)
-		if !slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-		}) {
-			t.Errorf("node %s is not Ready", n.Name)
-		}
-	}
-	same("the nodes", names)
-	inv := side(t, l.command, "kubeconfig")
-	if s := standing(inv); !strings.HasPrefix(s, "active") {
-		t.Errorf("the cluster holds of itself: %s", s)
-	}
-	names = nil
-	for _, o := range inv.All() {
-		if clusterapi.KeyOf(&o).Kind.Kind == "HCloudMachine" {
-			names = append(names, o.GetName())
-		}
-	}
-	same("the HCloudMachines", names)
-	same("etcd's members", l.etcdMembers(t))
-}
-
-func (l *lostCluster) etcdMembers(t *testing.T) (names []string) {
-	t.Helper()
-	data, err := os.ReadFile(filepath.Join(l.state, "talosconfig"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	credentials, err := talos.Parse(data)
-	if err != nil {
-		t.Fatal(err)
-	}
-	endpoints, _ := credentials.Targets()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	members, err := credentials.EtcdMembers(ctx, endpoints[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, m := range members {
-		if m.Learner {
-			t.Errorf("etcd's member %s does not vote", m.Name)
-		}
-		names = append(names, m.Name)
-	}
-	return names
 }

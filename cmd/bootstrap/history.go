@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -27,6 +28,7 @@ const runsRemembered = 10
 // read is no record.
 func (s stateFolder) durations(world string) durations {
 	d := durations{recorded: map[string]time.Duration{}, builtIn: builtInDurations(world)}
+	maps.Copy(d.builtIn, builtInRestore(world))
 	entries, err := os.ReadDir(s.path(runsFolder))
 	if err != nil {
 		return d
@@ -87,6 +89,22 @@ func builtInDurations(world string) map[string]time.Duration {
 		"preflight": 1, "reserve": 1, "image": 240, "kind-create": 60, "capi-init": 120, "secret": 1, "apply": 20, "wait-cp": 240, "kubeconfig": 60,
 		"talosconfig": 60, "cilium": 90, "hcloud-ccm": 30, "talos-ccm": 30, "wait-nodes": 30, "pivot": 150, "access": 5, "firewall": 2,
 		"firewall-apply": 15, "clean": 10,
+	})
+}
+
+// builtInRestore is the same for the steps that only a restore has. Those at
+// Hetzner are put together as the others are: servers as in wait-cp, a snapshot
+// of 100 MB over a usual line.
+func builtInRestore(world string) map[string]time.Duration {
+	if world == worldLab {
+		return seconds(map[string]float64{
+			"lost": 0.2, "seed": 0.1, "firewall-lift": 0.2, "servers": 12, "etcd-recover": 0.5, "etcd-bootstrap": 10, "quiet": 1.5, "sweep": 3,
+			"etcd-members": 15, "release": 3, "firewall-return": 0.2,
+		})
+	}
+	return seconds(map[string]float64{
+		"lost": 3, "seed": 1, "firewall-lift": 2, "servers": 150, "etcd-recover": 60, "etcd-bootstrap": 90, "quiet": 5, "sweep": 15,
+		"etcd-members": 90, "release": 10, "firewall-return": 2,
 	})
 }
 

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
-	"unicode/utf8"
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/steps"
@@ -21,6 +20,7 @@ type forecast struct {
 	World    string         `json:"world"`
 	State    string         `json:"state"`
 	Offline  string         `json:"offline,omitempty"` // why the world was not asked
+	Losses   []string       `json:"losses,omitempty"`  // of a restore
 	Steps    []forecastStep `json:"steps"`
 	Bill     *steps.Bill    `json:"bill,omitempty"`   // nil: nobody could be asked
 	Unpriced string         `json:"noBill,omitempty"` // why
@@ -74,7 +74,7 @@ func (c *command) plan(ctx context.Context, a arguments) error {
 	if a.Options.Output == "json" {
 		return printJSON(c.stdout, f)
 	}
-	return f.print(c.stdout, c.width())
+	return f.print(c.stdout)
 }
 
 // foresee asks the journal and the world what a run would do.
@@ -83,11 +83,22 @@ func (f *forecast) foresee(ctx context.Context, cfg configuration, tools steps.T
 	if err != nil {
 		return &usageError{err}
 	}
-	foreseen, err := plan.Graph.Foresee(ctx, state.journal(), targets, f.Offline == "")
+	return f.ask(ctx, plan, plan.Graph, state.journal(), targets, state.durations(f.World))
+}
+
+// foreseeable is a plan of which a forecast is made.
+type foreseeable interface {
+	Explain(flow.Change) []steps.Difference
+	Bill(context.Context, []flow.Foresight) (steps.Bill, error)
+}
+
+// ask asks what a run of a graph would do, and make.
+func (f *forecast) ask(ctx context.Context, plan foreseeable, graph *flow.Graph, j flow.Journal, targets []string, took durations) error {
+	foreseen, err := graph.Foresee(ctx, j, targets, f.Offline == "")
 	if err != nil {
 		return err
 	}
-	f.add(plan, foreseen, state.durations(f.World))
+	f.add(plan, graph, foreseen, took)
 	f.Unpriced = f.Offline
 	if f.Offline != "" {
 		return nil
@@ -130,7 +141,7 @@ func (c *command) foreseeingTools(ctx context.Context, o options, cfg configurat
 }
 
 // add fills in the steps and what they are expected to take.
-func (f *forecast) add(plan *steps.Plan, foreseen []flow.Foresight, took durations) {
+func (f *forecast) add(plan foreseeable, graph *flow.Graph, foreseen []flow.Foresight, took durations) {
 	takes := map[string]time.Duration{}
 	for _, s := range foreseen {
 		row := forecastStep{Step: s.Name, Doc: s.Doc, Would: s.Prospect, Why: s.Why}
@@ -148,7 +159,7 @@ func (f *forecast) add(plan *steps.Plan, foreseen []flow.Foresight, took duratio
 		}
 		f.Steps = append(f.Steps, row)
 	}
-	f.CriticalPath, f.Expected = criticalPath(plan.Graph.Steps(), takes)
+	f.CriticalPath, f.Expected = criticalPath(graph.Steps(), takes)
 	critical := map[string]bool{}
 	for _, name := range f.CriticalPath {
 		critical[name] = true
@@ -169,45 +180,28 @@ func (f forecast) runs() []string {
 	return names
 }
 
-// print writes the plan, in lines of the terminal's width where there is one.
-func (f forecast) print(out io.Writer, width int) error {
+func (f forecast) print(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	text := func(format string, args ...any) {
-		for _, line := range within(fmt.Sprintf(format, args...), width-1) {
-			fmt.Fprintln(w, line)
-		}
-	}
 	where := "at Hetzner Cloud"
 	if f.World == worldLab {
 		where = "in the lab"
 	}
-	text("plan for cluster %s %s; state: %s", f.Cluster, where, f.State)
+	fmt.Fprintf(w, "plan for cluster %s %s; state: %s\n", f.Cluster, where, f.State)
 	if f.Offline != "" {
-		text("the world was not asked: %s", printable(f.Offline))
+		fmt.Fprintf(w, "the world was not asked: %s\n", f.Offline)
+	}
+	for _, loss := range f.Losses {
+		fmt.Fprintln(w, printable(loss))
 	}
 	fmt.Fprintln(w, "\nSTEP\tWOULD\tEXPECTED\tWHY")
-	var columns [3]int
 	for _, s := range f.Steps {
-		for i, cell := range []string{s.Step, s.verb(), s.expected()} {
-			columns[i] = max(columns[i], utf8.RuneCountInString(cell))
-		}
-	}
-	room := width - 1 - columns[0] - columns[1] - max(columns[2], len("EXPECTED")) - 3*len("  ")
-	for _, s := range f.Steps {
-		lines := within(s.why(), room)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", s.Step, s.verb(), s.expected(), s.why())
 		for _, d := range s.Changes[min(1, len(s.Changes)):] {
-			lines = append(lines, within(printable(d.String()), room)...)
-		}
-		for i, line := range lines {
-			if i == 0 {
-				fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", s.Step, s.verb(), s.expected(), line)
-			} else {
-				fmt.Fprintf(w, "\t\t\t%s\n", line)
-			}
+			fmt.Fprintf(w, "\t\t\t%s\n", printable(d.String()))
 		}
 	}
-	f.printTime(w, text)
-	f.printBill(w, text)
+	f.printTime(w)
+	f.printBill(w)
 	return w.Flush()
 }
 
@@ -253,29 +247,27 @@ func (s forecastStep) why() string {
 	return printable(s.Why)
 }
 
-func (f forecast) printTime(w io.Writer, text func(string, ...any)) {
-	fmt.Fprintln(w)
+func (f forecast) printTime(w io.Writer) {
 	if len(f.runs()) == 0 {
-		text("nothing is to be done")
+		fmt.Fprintln(w, "\nnothing is to be done")
 		return
 	}
-	text("expected: %s along %s (*)", elapsed(f.Expected), strings.Join(f.CriticalPath, ", "))
+	fmt.Fprintf(w, "\nexpected: %s along %s (*)\n", elapsed(f.Expected), strings.Join(f.CriticalPath, ", "))
 	if f.BuiltIn {
-		text("~: a built-in figure, there is no record of an earlier run of the step in this state folder")
+		fmt.Fprintln(w, "~: a built-in figure, there is no record of an earlier run of the step in this state folder")
 	}
 }
 
-func (f forecast) printBill(w io.Writer, text func(string, ...any)) {
-	fmt.Fprintln(w)
+func (f forecast) printBill(w io.Writer) {
 	if f.Bill == nil {
-		text("what will be made and what it costs is not known: %s", printable(f.Unpriced))
+		fmt.Fprintf(w, "\nwhat will be made and what it costs is not known: %s\n", printable(f.Unpriced))
 		return
 	}
 	if len(f.Bill.New) == 0 {
-		text("nothing is made at Hetzner")
+		fmt.Fprintln(w, "\nnothing is made at Hetzner")
 		return
 	}
-	fmt.Fprintln(w, "NEW\tTYPE\tLOCATION\tNAME\tA MONTH")
+	fmt.Fprintln(w, "\nNEW\tTYPE\tLOCATION\tNAME\tA MONTH")
 	for _, o := range f.Bill.New {
 		price := o.Price.String()
 		if o.Each.Monthly > 0 {
@@ -283,14 +275,13 @@ func (f forecast) printBill(w io.Writer, text func(string, ...any)) {
 		}
 		fmt.Fprintf(w, "%d %s\t%s\t%s\t%s\t%s\n", o.Count, o.Kind, dash(o.Type), dash(o.Location), printable(o.Name), price)
 	}
-	fmt.Fprintln(w)
-	besides := ""
+	fmt.Fprintf(w, "\ntogether %.2f %s a month more, VAT included", f.Bill.Monthly.Monthly, f.Bill.Monthly.Currency)
 	if f.Bill.Monthly.Unknown {
-		besides = ", besides what has no monthly price in the list"
+		fmt.Fprint(w, ", besides what has no monthly price in the list")
 	}
-	text("together %.2f %s a month more, VAT included%s", f.Bill.Monthly.Monthly, f.Bill.Monthly.Currency, besides)
+	fmt.Fprintln(w)
 	for _, n := range f.Bill.Notes {
-		text("%s", printable(n))
+		fmt.Fprintln(w, printable(n))
 	}
 }
 
@@ -298,19 +289,23 @@ func (f forecast) printBill(w io.Writer, text func(string, ...any)) {
 // where it would change something. Nobody is asked in a pipe, with --yes, or in
 // the lab, where nothing costs anything.
 func (r *running) agree(ctx context.Context, targets []string) error {
+	f := forecast{Cluster: r.cfg.ClusterName, World: r.world(), State: string(r.state)}
+	return r.agreeTo(ctx, &f, func() error { return f.foresee(ctx, r.cfg, r.tools, r.state, targets) })
+}
+
+// agreeTo makes a forecast and asks, where there is somebody to ask.
+func (r *running) agreeTo(ctx context.Context, f *forecast, foresee func() error) error {
 	if r.options.Lab || r.options.Yes || r.options.Output != "text" || r.width() == 0 || !r.answerable() {
 		return nil
 	}
-	f := forecast{Cluster: r.cfg.ClusterName, World: r.world(), State: string(r.state)}
-	err := r.hub.task("plan", "what is to be done", func(flow.Say) error { return f.foresee(ctx, r.cfg, r.tools, r.state, targets) })
-	if err != nil {
+	if err := r.hub.task("plan", "what is to be done", func(flow.Say) error { return foresee() }); err != nil {
 		return err
 	}
 	if !f.changes() {
 		return nil
 	}
 	var text strings.Builder
-	if err := f.print(&text, r.width()); err != nil {
+	if err := f.print(&text); err != nil {
 		return err
 	}
 	fmt.Fprintf(r.stdout, "%s\n", r.hide.text(text.String()))

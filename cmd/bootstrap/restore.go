@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
@@ -26,7 +28,7 @@ func (c *command) restore(ctx context.Context, a arguments) error {
 	// Once to the end, so that nothing is begun with a file that is damaged.
 	contents, _, err := file.verified(ctx)
 	if err != nil {
-		return &usageError{err}
+		return refusal(ctx, err)
 	}
 	a.base = contents.Config
 	if cfg, err = loadConfig(a, c.environment); err != nil {
@@ -37,7 +39,82 @@ func (c *command) restore(ctx context.Context, a arguments) error {
 	if _, err := steps.NewRestore(cfg.Config, onPaper, source); err != nil {
 		return &usageError{err}
 	}
+	if a.Options.DryRun {
+		return c.foreseeRestore(ctx, a, cfg, source)
+	}
 	return c.operate(ctx, a, func(r *running) error { return r.restore(ctx, file, source) })
+}
+
+// foreseeRestore prints what a restore would do. It changes nothing.
+func (c *command) foreseeRestore(ctx context.Context, a arguments, cfg configuration, source steps.Backup) error {
+	if err := errors.Join(c.sameWorld(a, cfg), c.notReal(a, cfg)); err != nil {
+		return err
+	}
+	steps.RedirectLibraryLogs(io.Discard)
+	state := newStateFolder(a.Options, cfg.ClusterName, c.workDir)
+	cfg, tools, offline, err := c.foreseeingTools(ctx, a.Options, cfg, state)
+	if err != nil {
+		return err
+	}
+	if c.equip != nil {
+		c.equip(&tools)
+	}
+	plan, err := steps.NewRestore(cfg.Config, tools, source)
+	if err != nil {
+		return &usageError{err}
+	}
+	f := forecast{Kind: "plan", Cluster: cfg.ClusterName, World: worldOf(a.Options), State: string(state), Offline: offline}
+	if err := f.foreseeRestore(ctx, plan, state); err != nil {
+		return err
+	}
+	if a.Options.Output == "json" {
+		return printJSON(c.stdout, f)
+	}
+	return f.print(c.stdout)
+}
+
+// foreseeRestore asks the restore's own journal and the world.
+func (f *forecast) foreseeRestore(ctx context.Context, plan *steps.RestorePlan, state stateFolder) (err error) {
+	if f.Offline == "" {
+		if f.Losses, err = plan.Losses(ctx, time.Now()); err != nil {
+			return err
+		}
+	}
+	journal := flow.Folder(steps.RestoreFiles(state.files()).String())
+	return f.ask(ctx, plan, plan.Graph, journal, plan.All, state.durations(f.World))
+}
+
+// refusal tells a file that is wrong, which is for the person who named it to
+// change, from what only kept it from being read: then the same may succeed later.
+func refusal(ctx context.Context, err error) error {
+	_, unread := errorAs[*backup.UnreadError](err)
+	_, machine := errorAs[*scratchError](err)
+	machine = machine || errors.Is(err, syscall.ENOSPC) // as etcd's library says it
+	switch {
+	case context.Cause(ctx) != nil:
+		return errors.Join(context.Cause(ctx), err)
+	case unread:
+		return fmt.Errorf("%w\nnothing was changed: run the same command again when the place where the backup lies answers", err)
+	case machine:
+		return fmt.Errorf("%w\nnothing was changed: it needs as much room as the backup's etcd has, three times over", err)
+	}
+	return &usageError{err}
+}
+
+// scratchError tells that this machine did not take what was read.
+type scratchError struct{ error }
+
+func (e *scratchError) Unwrap() error { return e.error }
+
+// scratchFile is a file whose refusals can be told from those of the backup.
+type scratchFile struct{ *os.File }
+
+func (f scratchFile) Write(p []byte) (int, error) {
+	n, err := f.File.Write(p)
+	if err != nil {
+		err = &scratchError{err}
+	}
+	return n, err
 }
 
 // backupReader reads one backup, as often as it is asked to.
@@ -78,7 +155,7 @@ func (b backupReader) read(ctx context.Context, snapshot io.Writer) (*backup.Con
 func (b backupReader) verified(ctx context.Context) (contents *backup.Contents, is etcd.Content, err error) {
 	scratch, err := os.MkdirTemp("", "slipway-backup-")
 	if err != nil {
-		return nil, is, fmt.Errorf("make a scratch folder: %w", err)
+		return nil, is, &scratchError{fmt.Errorf("make a scratch folder: %w", err)}
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
 	path := filepath.Join(scratch, "snapshot.db")
@@ -86,7 +163,7 @@ func (b backupReader) verified(ctx context.Context) (contents *backup.Contents, 
 	if err != nil {
 		return nil, is, err
 	}
-	contents, err = b.read(ctx, snapshot)
+	contents, err = b.read(ctx, scratchFile{snapshot})
 	if err := errors.Join(err, snapshot.Close()); err != nil {
 		return nil, is, err
 	}
@@ -102,22 +179,14 @@ func (b backupReader) verified(ctx context.Context) (contents *backup.Contents, 
 
 // refuseDuringRestore keeps other runs out of a folder whose cluster is being
 // restored: a bootstrap would let the control plane provider go too early, and
-// that would found an empty etcd in the place of the one that is restored. So it
-// does where the cluster is being readopted, whose objects it would unpause.
+// that would found an empty etcd in the place of the one that is restored.
 func refuseDuringRestore(state stateFolder) error {
 	record, err := steps.ReadRestoreRecord(state.files())
-	if err != nil {
+	if err != nil || record == nil || !record.Ended.IsZero() {
 		return err
 	}
-	if record != nil && record.Ended.IsZero() {
-		return usagef("the cluster in %s is being restored (begun %s): run restore with the same file to its end, or destroy what it made",
-			state, record.Began.Format(time.RFC3339))
-	}
-	readopting, err := steps.ReadReadoptRecord(state.files())
-	if err != nil || readopting == nil || !readopting.Ended.IsZero() {
-		return err
-	}
-	return usagef("the cluster in %s is being readopted (begun %s): run readopt with the same file to its end", state, readopting.Began.Format(time.RFC3339))
+	return usagef("the cluster in %s is being restored (begun %s): run restore with the same file to its end, or destroy what it made",
+		state, record.Began.Format(time.RFC3339))
 }
 
 // lockedJournal does something with the lock in its hands, before the run reads
@@ -140,71 +209,84 @@ func (j lockedJournal) Lock(ctx context.Context) (func() error, error) {
 }
 
 func (r *running) restore(ctx context.Context, file backupReader, source steps.Backup) error {
-	if err := r.examineFor(ctx, steps.ForRestore); err != nil {
-		return err
-	}
 	if err := steps.PrepareRestore(r.tools.Files, source.Contents); err != nil {
 		return err
 	}
+	if r.options.Lab {
+		source = source.Elsewhere(r.cfg.Config)
+	}
 	folder := steps.RestoreFiles(r.tools.Files)
 	source.Snapshot = folder.Path(steps.SnapshotFile)
-	if err := r.hub.task("backup", "the etcd snapshot, out of the backup", func(say flow.Say) error {
-		say("of %s, cluster %s", source.Contents.Header.Taken.Format(time.RFC3339), source.Contents.Header.Cluster)
-		return r.extract(ctx, file, folder)
-	}); err != nil {
-		return err
-	}
 	plan, err := steps.NewRestore(r.cfg.Config, r.tools, source)
 	if err != nil {
 		return &usageError{err}
 	}
-	journal, report, err := r.runRecovery(ctx, plan.Graph, plan.All, folder, steps.EndRestore)
-	if err != nil {
+	f := forecast{Cluster: r.cfg.ClusterName, World: r.world(), State: string(r.state)}
+	if err := r.agreeTo(ctx, &f, func() error { return f.foreseeRestore(ctx, plan, r.state) }); err != nil {
 		return err
+	}
+	if err := r.hub.task("backup", "the etcd snapshot, out of the backup", func(say flow.Say) error {
+		say("of %s, cluster %s", source.Contents.Header.Taken.Format(time.RFC3339), source.Contents.Header.Cluster)
+		return r.extract(ctx, say, file, folder)
+	}); err != nil {
+		return refusal(ctx, err)
+	}
+	journal := hidingJournal{newFolderJournal(folder.String(), r.effects), r.hide}
+	report, err := plan.Graph.Run(ctx, flow.Options{
+		Journal: journal, Run: r.id, Targets: plan.All, Parallel: r.options.Parallel, Observe: r.hub.observe,
+	})
+	r.hub.close()
+	if errors.Is(err, flow.ErrInterrupted) {
+		return err
+	}
+	if err != nil {
+		return fmt.Errorf("%w\nwhat is done is kept in %s; run the same command again to go on; log: %s", err, r.state, r.files.log.Name())
+	}
+	if err := steps.EndRestore(r.tools.Files); err != nil {
+		return fmt.Errorf("everything is done, but the restore cannot be closed: %w", err)
 	}
 	s, err := r.summariseRestore(ctx, plan, journal, report)
 	if err != nil {
 		return fmt.Errorf("everything is done, but the summary cannot be made: %w", err)
 	}
-	return s.print(r.stdout, r.options.Output)
-}
-
-// runRecovery runs the graph of a recovery, which has a journal of its own in a
-// folder of its own, and closes its record at the end.
-func (r *running) runRecovery(ctx context.Context, graph *flow.Graph, targets []string, folder steps.Files, end func(steps.Files) error) (flow.Journal, *flow.Report, error) {
-	journal := hidingJournal{newFolderJournal(folder.String(), r.effects), r.hide}
-	report, err := graph.Run(ctx, flow.Options{
-		Journal: journal, Run: r.id, Targets: targets, Parallel: r.options.Parallel, Observe: r.hub.observe,
-	})
-	r.hub.close()
-	if errors.Is(err, flow.ErrInterrupted) {
-		return nil, nil, err
-	}
-	if err != nil {
-		return nil, nil, fmt.Errorf("%w\nwhat is done is kept in %s; run the same command again to go on; log: %s", err, r.state, r.files.log.Name())
-	}
-	if err := end(r.tools.Files); err != nil {
-		return nil, nil, fmt.Errorf("everything is done, but its record cannot be closed: %w", err)
-	}
-	return journal, report, nil
+	return r.tell(s)
 }
 
 // extract takes the etcd snapshot out of a backup, in one piece: what an earlier
 // run left may be half of it.
-func (r *running) extract(ctx context.Context, file backupReader, folder steps.Files) (err error) {
+func (r *running) extract(ctx context.Context, say flow.Say, file backupReader, folder steps.Files) error {
 	if err := os.MkdirAll(folder.String(), 0o700); err != nil {
 		return fmt.Errorf("make the folder of the restore: %w", err)
 	}
 	temporary := folder.Path(steps.SnapshotFile + ".new")
-	out, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	contents, err := file.extract(ctx, temporary)
 	if err != nil {
-		return fmt.Errorf("take the etcd snapshot out of the backup: %w", err)
+		return err
 	}
-	_, err = file.read(ctx, out)
-	if err := errors.Join(err, out.Sync(), out.Close()); err != nil {
-		return errors.Join(err, os.Remove(temporary))
+	silenced, err := steps.SilenceSnapshot(contents.Header, temporary)
+	switch {
+	case err != nil: // what the file is now nobody knows
+		say("note: the Cluster API in it wakes up with it, and is stopped then: %v", err)
+		if _, err := file.extract(ctx, temporary); err != nil {
+			return err
+		}
+	case len(silenced) > 0:
+		say("without the Cluster API of that time, which would make the lost servers anew: Deployments %s", strings.Join(silenced, ", "))
 	}
 	return os.Rename(temporary, folder.Path(steps.SnapshotFile))
+}
+
+// extract writes the etcd snapshot into a file; where that fails there is none.
+func (b backupReader) extract(ctx context.Context, path string) (*backup.Contents, error) {
+	out, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return nil, &scratchError{fmt.Errorf("take the etcd snapshot out of the backup: %w", err)}
+	}
+	contents, err := b.read(ctx, scratchFile{out})
+	if err := errors.Join(err, out.Sync(), out.Close()); err != nil {
+		return nil, errors.Join(err, os.Remove(path))
+	}
+	return contents, nil
 }
 
 // summariseRestore is what a person needs after a restore.

@@ -3,8 +3,11 @@ package main
 import (
 	"bytes"
 	"crypto/sha256"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -60,6 +63,42 @@ func TestRestoreRefusesBeforeAnythingIsBegun(t *testing.T) {
 		r := execute(t, t.Context(), dir, c.environment, "restore", c.file)
 		if r.code != exitUsage || !strings.Contains(r.stderr, c.want) {
 			t.Errorf("%s with %q: exit %d, %s", c.file, c.environment, r.code, r.stderr)
+		}
+	}
+	if _, err := os.Lstat(stateFolderIn); err == nil {
+		t.Error("a refused restore made a state folder")
+	}
+}
+
+// A store that fails is no mistake of who names a file in it; a name that it does not have is.
+func TestRestoreFromAStoreThatFails(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	writeBackup(t, "whole", backup.Seal{Unencrypted: true}, backup.Header{Cluster: "k8s", UID: "uid", Taken: time.Now()})
+	whole, err := os.ReadFile("whole")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		serve func(http.ResponseWriter)
+		code  int
+		want  string
+	}{
+		"it breaks off in the middle": {func(w http.ResponseWriter) {
+			w.Header().Set("Content-Length", strconv.Itoa(len(whole)))
+			w.Header().Set("Last-Modified", time.Now().UTC().Format(http.TimeFormat))
+			_, _ = w.Write(whole[:len(whole)/2])
+		}, exitFailed, "run the same command again"},
+		"it is out of order":  {func(w http.ResponseWriter) { w.WriteHeader(http.StatusServiceUnavailable) }, exitFailed, "run the same command again"},
+		"it has no such file": {func(w http.ResponseWriter) { w.WriteHeader(http.StatusNotFound) }, exitUsage, "s3://bucket/k8s.slipway"},
+		"it does not let one": {func(w http.ResponseWriter) { w.WriteHeader(http.StatusForbidden) }, exitUsage, accessKeyVariable},
+	} {
+		store := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { c.serve(w) }))
+		environment := "BACKUP_S3_REGION=nbg1 AWS_ACCESS_KEY_ID=a AWS_SECRET_ACCESS_KEY=secret BACKUP_S3_ENDPOINT=" + store.URL
+		r := execute(t, t.Context(), dir, environment, "restore", "s3://bucket/k8s.slipway")
+		store.Close()
+		if r.code != c.code || !strings.Contains(r.stderr, c.want) {
+			t.Errorf("%s: exit %d, %s", name, r.code, r.stderr)
 		}
 	}
 	if _, err := os.Lstat(stateFolderIn); err == nil {

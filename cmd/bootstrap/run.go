@@ -148,6 +148,9 @@ func (c *command) begin(ctx context.Context, a arguments, cfg configuration) (*r
 		return nil, err
 	}
 	r.hub = &hub{run: r.id, hide: c.hide, displays: []display{c.display(a.Options), newJSONDisplay(r.files.events)}}
+	if r.watch != nil {
+		r.hub.displays = append(r.hub.displays, r.watch)
+	}
 	r.log = c.hide.writer(r.files.log)
 	steps.RedirectLibraryLogs(r.log)
 	for _, note := range notes {
@@ -296,7 +299,7 @@ func (r *running) targets(ctx context.Context, targets []string) error {
 	if err != nil {
 		return fmt.Errorf("everything is done, but the summary cannot be made: %w", err)
 	}
-	return s.print(r.stdout, r.options.Output)
+	return r.tell(s)
 }
 
 // interrupted says what is kept and how to go on, and whatever else went wrong.

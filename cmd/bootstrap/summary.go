@@ -81,6 +81,15 @@ func (r *running) summarise(ctx context.Context, plan *steps.Plan, j flow.Journa
 	return s, err
 }
 
+// tell prints the summary, or hands it to who watches the run.
+func (r *running) tell(s summary) error {
+	if r.watch != nil {
+		r.watch.summary = s
+		return nil
+	}
+	return s.print(r.stdout, r.options.Output)
+}
+
 func (s summary) print(out io.Writer, format string) error {
 	if format == "json" {
 		return newJSONLine(out, s)

@@ -43,6 +43,15 @@ func (e *DamagedError) Error() string {
 // Unwrap gives the reason.
 func (e *DamagedError) Unwrap() error { return e.Err }
 
+// UnreadError tells that nothing is known of a file: the place where it lies did not give it, or not all of it.
+type UnreadError struct{ Err error }
+
+// Error implements error.
+func (e *UnreadError) Error() string { return e.Err.Error() }
+
+// Unwrap gives the reason.
+func (e *UnreadError) Unwrap() error { return e.Err }
+
 func damaged(entry, format string, args ...any) error {
 	return &DamagedError{entry, fmt.Errorf(format, args...)}
 }
@@ -65,7 +74,7 @@ type Archive struct {
 }
 
 // Open begins to read a backup: it decrypts and reads the header, and nothing else yet. Without an identity only an unencrypted
-// one opens. errors.Is finds ErrLocked and ErrNewer, errors.As a *DamagedError.
+// one opens. errors.Is finds ErrLocked and ErrNewer, errors.As a *DamagedError and an *UnreadError.
 func Open(file io.Reader, identities ...age.Identity) (*Archive, error) {
 	a := &Archive{file: &source{Reader: file}, whole: sha256.New(), end: newTrailer()}
 	if err := a.open(identities); err != nil {
@@ -91,7 +100,7 @@ func (s *source) Read(p []byte) (int, error) {
 
 func (s *source) explain(err error) error {
 	if s.err != nil {
-		return fmt.Errorf("read the backup: %w", s.err)
+		return &UnreadError{fmt.Errorf("read the backup: %w", s.err)}
 	}
 	return err
 }

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"net/url"
 	"path"
 	"slices"
@@ -138,7 +139,11 @@ func (s *S3) each(ctx context.Context, do func(name string, size int64) error) e
 func (s *S3) Open(ctx context.Context, name string) (io.ReadCloser, error) {
 	body, _, _, err := s.client.GetObject(ctx, s.bucket, s.prefix+name, minio.GetObjectOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", s.place(name), explain(err))
+		err, status := fmt.Errorf("read %s: %w", s.place(name), explain(err)), minio.ToErrorResponse(err).StatusCode
+		if status < 400 || status >= 500 || status == http.StatusTooManyRequests { // else it is the name, or the key, that is wrong
+			return nil, &UnreadError{err}
+		}
+		return nil, err
 	}
 	return body, nil
 }

@@ -10,50 +10,25 @@ import (
 
 	"go.etcd.io/etcd/server/v3/lease"
 	"go.etcd.io/etcd/server/v3/mvcc"
-	"go.etcd.io/etcd/server/v3/mvcc/backend"
-	"go.uber.org/zap"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 
 	"github.com/slipway-k8s/slipway/internal/etcd"
+	"github.com/slipway-k8s/slipway/internal/etcd/etcdtest"
 )
 
-// database makes an etcd database with the namespace kube-system and 100 other keys, 10 of them deleted again, and returns a
-// snapshot as etcd's server sends it, and its revision.
-func database(t *testing.T, namespace *corev1.Namespace) (snapshot []byte, revision int64) {
+// database makes an etcd database with the namespace kube-system, where it has a uid, and 100 other keys, 10 of them deleted
+// again, and returns a snapshot as etcd's server sends it, and its revision.
+func database(t *testing.T, uid string) (snapshot []byte, revision int64) {
 	t.Helper()
-	b := backend.NewDefaultBackend(filepath.Join(t.TempDir(), "db"))
-	defer b.Close()
-	store := mvcc.New(zap.NewNop(), b, &lease.FakeLessor{}, mvcc.StoreConfig{})
-	defer store.Close()
-	if namespace != nil {
-		scheme := runtime.NewScheme()
-		if err := corev1.AddToScheme(scheme); err != nil {
-			t.Fatal(err)
-		}
-		var stored bytes.Buffer
-		if err := protobuf.NewSerializer(scheme, scheme).Encode(namespace, &stored); err != nil {
-			t.Fatal(err)
-		}
-		store.Put([]byte("/registry/namespaces/kube-system"), stored.Bytes(), lease.NoLease)
-	}
-	for i := range 100 {
-		store.Put([]byte("/registry/things/"+strconv.Itoa(i)), []byte("value"), lease.NoLease)
-	}
-	for i := range 10 {
-		store.DeleteRange([]byte("/registry/things/"+strconv.Itoa(i)), nil)
-	}
-	store.Commit()
 	var out bytes.Buffer
-	s := b.Snapshot()
-	defer s.Close()
-	if _, err := s.WriteTo(&out); err != nil {
-		t.Fatal(err)
-	}
-	sum := sha256.Sum256(out.Bytes())
-	return append(out.Bytes(), sum[:]...), store.Rev()
+	revision = etcdtest.Snapshot(t, &out, uid, func(store mvcc.KV) {
+		for i := range 100 {
+			store.Put([]byte("/registry/things/"+strconv.Itoa(i)), []byte("value"), lease.NoLease)
+		}
+		for i := range 10 {
+			store.DeleteRange([]byte("/registry/things/"+strconv.Itoa(i)), nil)
+		}
+	})
+	return out.Bytes(), revision
 }
 
 func inspect(t *testing.T, snapshot []byte) (etcd.Content, error) {
@@ -72,11 +47,7 @@ func inspect(t *testing.T, snapshot []byte) (etcd.Content, error) {
 }
 
 func TestInspect(t *testing.T) {
-	namespace := &corev1.Namespace{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
-		ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "7a3b"},
-	}
-	data, revision := database(t, namespace)
+	data, revision := database(t, "7a3b")
 	c, err := inspect(t, data)
 	if err != nil {
 		t.Fatal(err)
@@ -84,7 +55,7 @@ func TestInspect(t *testing.T) {
 	if c.UID != "7a3b" || c.Keys != 91 || c.Revision != revision || c.Hash == 0 || c.Size != int64(len(data)-sha256.Size) {
 		t.Errorf("got %+v at revision %d", c, revision)
 	}
-	data, _ = database(t, nil)
+	data, _ = database(t, "")
 	if c, err := inspect(t, data); err != nil || c.UID != "" || c.Keys != 90 {
 		t.Errorf("of no Kubernetes: %+v, %v", c, err)
 	}
@@ -92,7 +63,7 @@ func TestInspect(t *testing.T) {
 
 // TestDamaged wants an error, and no panic, of what does not match its checksum or is no database.
 func TestDamaged(t *testing.T) {
-	good, _ := database(t, nil)
+	good, _ := database(t, "")
 	none := make([]byte, 8192)
 	sum := sha256.Sum256(none)
 	for name, data := range map[string][]byte{

@@ -135,6 +135,15 @@ func (m *Removal) delete(ctx context.Context, r Resource) (*hcloud.Action, error
 	return nil, err
 }
 
+// DeleteServer deletes one server, and does not wait until it is gone. One that is gone is no error.
+func DeleteServer(ctx context.Context, c *hcloud.Client, id int64) error {
+	_, _, err := c.Server.DeleteWithResult(ctx, &hcloud.Server{ID: id})
+	if err == nil || hcloud.IsError(err, hcloud.ErrorCodeNotFound) {
+		return nil
+	}
+	return fmt.Errorf("delete server %d: %w", id, explain(err))
+}
+
 // deleteFirewall takes the firewall off the cluster's servers first: a label selector keeps it in use though no server
 // is left.
 func (m *Removal) deleteFirewall(ctx context.Context, r Resource) error {

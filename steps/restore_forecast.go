@@ -1,0 +1,52 @@
+package steps
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/slipway-k8s/slipway/flow"
+)
+
+// Explain says what a change of what a step is made from is.
+func (p *RestorePlan) Explain(c flow.Change) []Difference { return p.b.explain(c) }
+
+// Losses says what a restore cannot bring back, and what becomes of the cluster's address. It changes nothing. Where the
+// cluster is not lost its error wraps ErrAlive, as the restore's would.
+func (p *RestorePlan) Losses(ctx context.Context, now time.Time) ([]string, error) {
+	r := p.r
+	mine, err := r.underway()
+	if err != nil {
+		return nil, err
+	}
+	if !mine {
+		if err := r.refuseAlive(ctx, func(string, ...any) {}); err != nil {
+			return nil, err
+		}
+	}
+	taken := r.source.Contents.Header.Taken
+	since := now.Sub(taken).Round(time.Second)
+	if since > time.Hour {
+		since = since.Round(time.Minute)
+	}
+	losses := []string{
+		fmt.Sprintf("the cluster comes back as it was at %s: what was written in the %s since is lost", taken.Local().Format(time.DateTime), Duration(since)),
+		"what lay on the lost servers' own disks is lost; volumes at Hetzner are kept",
+	}
+	_, notes, err := r.survivors(ctx)
+	return append(losses, notes...), err
+}
+
+// Bill tells what a restore that would do this makes at Hetzner, and what that costs a month: what the backup's objects ask for
+// and has not survived.
+func (p *RestorePlan) Bill(ctx context.Context, foreseen []flow.Foresight) (Bill, error) {
+	would := map[string]bool{}
+	for _, f := range foreseen {
+		would[f.Name] = f.Prospect == flow.WouldRun || f.Prospect == flow.MayRun
+	}
+	if !would[p.Cluster.Name()] && !would[p.Target.Name()] && !would[p.Image.Name()] {
+		return Bill{}, nil
+	}
+	more := besides{image: would[p.Image.Name()], firewall: p.Firewall != nil && would[p.Firewall.Name()]}
+	return p.b.bill(ctx, ordersOf(p.r.source.wanted(), p.b.cfg.Location), more)
+}

@@ -1,0 +1,72 @@
+package test
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+// drillEvent is the last line of a drill.
+type drillEvent struct {
+	Kind        string
+	Passed      bool
+	Comparisons []steps.Comparison
+	RTO         time.Duration `json:"rtoNs"`
+	Bootstrap   time.Duration `json:"bootstrapNs"`
+	Ratio       float64
+	RPO         struct {
+		Time          time.Duration `json:"ns"`
+		Written, Gone int
+	}
+	Steps []struct {
+		Step  string
+		After time.Duration `json:"afterNs"`
+	}
+}
+
+// TestDrill loses a cluster that manages itself and gets it back, undisturbed, as a team rehearses it: the drill itself compares.
+func TestDrill(t *testing.T) {
+	c := newCommand(t)
+	o := c.run(nil, "drill")
+	var d drillEvent
+	lines := strings.Split(strings.TrimSpace(o.output), "\n")
+	for _, line := range lines {
+		if strings.Contains(line, `"kind":"drill"`) {
+			if err := json.Unmarshal([]byte(line), &d); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if o.exit != 0 || !d.Passed {
+		t.Fatalf("exit %d\n%s", o.exit, o.output)
+	}
+	if len(d.Comparisons) != 9 {
+		t.Errorf("it compared %d things: %+v", len(d.Comparisons), d.Comparisons)
+	}
+	var back time.Duration
+	for _, s := range d.Steps {
+		if s.Step == "etcd-bootstrap" {
+			back = s.After
+		}
+	}
+	if back <= 0 || d.RTO <= back || d.Bootstrap <= 0 || d.Ratio <= 0 {
+		t.Errorf("RTO %s, the API after %s, the bootstrap %s, ratio %.2f", d.RTO, back, d.Bootstrap, d.Ratio)
+	}
+	if d.RPO.Time <= 0 || d.RPO.Gone < 8 || d.RPO.Written <= d.RPO.Gone {
+		t.Errorf("RPO %+v", d.RPO)
+	}
+	t.Logf("RTO %.1fs, %.2f times the bootstrap of %.1fs; the API after %.1fs; RPO %.1fs, %d of %d writes gone; command %d MiB at most",
+		d.RTO.Seconds(), d.Ratio, d.Bootstrap.Seconds(), back.Seconds(), d.RPO.Time.Seconds(), d.RPO.Gone, d.RPO.Written, o.maxRSS>>20)
+	for _, name := range []string{"AGE-SECRET-KEY", "PRIVATE KEY"} {
+		if strings.Contains(o.output, name) {
+			t.Errorf("%s stands in the output", name)
+		}
+	}
+	if _, err := os.Stat(c.state); err == nil {
+		t.Error("a drill that passed left its folder")
+	}
+}
