@@ -181,16 +181,14 @@ func (b *bootstrapper) waitLoadBalancer(ctx context.Context, say flow.Say, mgmt 
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	changes := mgmt.Changes(watching, kube.Selection{List: listOf(hetznerClusterKind), Options: []client.ListOption{client.InNamespace(Namespace)}})
-	err = wait{what: "the load balancer", within: b.cfg.LoadBalancerTimeout.D(), changes: changes}.until(ctx, say, func(ctx context.Context) (string, error) {
+	w := wait{what: "the load balancer", within: b.cfg.LoadBalancerTimeout.D(), changes: changes, because: b.hindered(mgmt, b.watched())}
+	err = w.until(ctx, say, func(ctx context.Context) (string, error) {
 		live, err := get(ctx, mgmt, hetznerClusterKind, b.cfg.ClusterName)
 		if err != nil {
 			return "", err
 		}
 		if ip = text(live, "spec", "controlPlaneEndpoint", "host"); ip != "" {
 			return "", nil
-		}
-		if t := troubles(live); t != "" {
-			return t, nil
 		}
 		return "HetznerCluster " + b.cfg.ClusterName + " has no address yet", nil
 	})

@@ -72,6 +72,7 @@ func capiKinds() []kubetest.Resource {
 		capiResource("HetznerCluster", "hetznerclusters", infrastructure, "v1beta1"),
 		capiResource("HCloudMachine", "hcloudmachines", infrastructure, "v1beta1"),
 		capiResource("HCloudMachineTemplate", "hcloudmachinetemplates", infrastructure, "v1beta1"),
+		capiResource("TalosConfig", "talosconfigs", "bootstrap.cluster.x-k8s.io", "v1alpha3"),
 		capiResource("TalosControlPlane", "taloscontrolplanes", "controlplane.cluster.x-k8s.io", "v1alpha3"),
 		capiResource("Provider", "providers", "clusterctl.cluster.x-k8s.io", "v1alpha3"),
 	}

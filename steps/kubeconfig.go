@@ -45,7 +45,7 @@ func (b *bootstrapper) waitSecret(ctx context.Context, say flow.Say, mgmt *kube.
 	changes := mgmt.Changes(watching, kube.Selection{List: &corev1.SecretList{}, Options: []client.ListOption{
 		client.InNamespace(Namespace), client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("metadata.name", name)},
 	}})
-	err = wait{what: "Secret " + name, within: b.cfg.ControlPlaneTimeout.D(), changes: changes}.until(ctx, say, func(ctx context.Context) (string, error) {
+	err = wait{what: "Secret " + name, within: b.cfg.ControlPlaneTimeout.D(), changes: changes, because: b.because(mgmt, b.watched())}.until(ctx, say, func(ctx context.Context) (string, error) {
 		value, err = secretValue(ctx, mgmt, name, key)
 		if kube.Absent(err) {
 			return "it does not exist yet", nil

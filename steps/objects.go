@@ -22,6 +22,7 @@ var (
 	hcloudMachineKind     = schema.GroupVersionKind{Group: "infrastructure.cluster.x-k8s.io", Version: "v1beta1", Kind: "HCloudMachine"}
 	machineTemplateKind   = schema.GroupVersionKind{Group: "infrastructure.cluster.x-k8s.io", Version: "v1beta1", Kind: "HCloudMachineTemplate"}
 	talosControlPlaneKind = schema.GroupVersionKind{Group: "controlplane.cluster.x-k8s.io", Version: "v1alpha3", Kind: "TalosControlPlane"}
+	talosConfigKind       = schema.GroupVersionKind{Group: "bootstrap.cluster.x-k8s.io", Version: "v1alpha3", Kind: "TalosConfig"}
 	providerKind          = schema.GroupVersionKind{Group: "clusterctl.cluster.x-k8s.io", Version: "v1alpha3", Kind: "Provider"}
 )
 
@@ -88,20 +89,12 @@ func truth(o *unstructured.Unstructured, fields ...string) bool {
 
 // troubles is what an object's conditions complain about: "ServerCreateSucceeded: ImageNotFound (…)".
 func troubles(o *unstructured.Unstructured) string {
-	return troublesBut(o, func(map[string]any) bool { return false })
-}
-
-// troublesBut leaves out the conditions that normal says are so in good order, too.
-func troublesBut(o *unstructured.Unstructured, normal func(condition map[string]any) bool) string {
 	conditions, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
 	var found []string
 	for _, c := range conditions {
 		m, _ := c.(map[string]any)
 		if m["status"] != "False" || m["type"] == "Ready" && len(conditions) > 1 {
 			continue // Ready only repeats the others
-		}
-		if normal(m) {
-			continue
 		}
 		line := fmt.Sprintf("%v: %v", m["type"], m["reason"])
 		if message, _ := m["message"].(string); message != "" {
@@ -110,17 +103,6 @@ func troublesBut(o *unstructured.Unstructured, normal func(condition map[string]
 		found = append(found, line)
 	}
 	return strings.Join(found, ", ")
-}
-
-// failure is what a controller wrote down when it gave an object up; empty: it has not.
-func failure(o *unstructured.Unstructured) string {
-	var words []string
-	for _, field := range []string{"failureReason", "failureMessage"} {
-		if word := text(o, "status", field); word != "" {
-			words = append(words, word)
-		}
-	}
-	return strings.Join(words, ": ")
 }
 
 // addresses lists a Machine's addresses of one type.

@@ -63,7 +63,7 @@ func (b *bootstrapper) awaitMovable(ctx context.Context, say flow.Say, s sides, 
 		return fmt.Errorf("the Cluster object in the management cluster is paused, and not by a pivot that this state folder knows: " +
 			"unpause it (spec.paused), or run pivot --abort, before it is moved")
 	}
-	return wait{what: "the cluster to be movable", within: b.cfg.NodesTimeout.D()}.until(ctx, say, func(ctx context.Context) (string, error) {
+	return wait{what: "the cluster to be movable", within: b.cfg.NodesTimeout.D(), because: b.hindered(s.source, b.watched())}.until(ctx, say, func(ctx context.Context) (string, error) {
 		inv, err := clusterapi.Read(ctx, s.source, Namespace, TokenSecretName)
 		if err != nil {
 			return "", err

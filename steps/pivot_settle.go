@@ -35,7 +35,7 @@ func (b *bootstrapper) settle(ctx context.Context, say flow.Say, s sides) (Pivot
 		kube.Selection{List: listOf(clusterKind), Options: inNamespace}, kube.Selection{List: listOf(machineKind), Options: inNamespace},
 		kube.Selection{List: listOf(hcloudMachineKind), Options: inNamespace}, kube.Selection{List: listOf(talosControlPlaneKind), Options: inNamespace},
 	)
-	err = wait{what: "the cluster's own controllers", within: b.cfg.NodesTimeout.D(), changes: changes}.until(ctx, say, func(ctx context.Context) (string, error) {
+	err = wait{what: "the cluster's own controllers", within: b.cfg.NodesTimeout.D(), changes: changes, because: b.hindered(s.target, b.watched())}.until(ctx, say, func(ctx context.Context) (string, error) {
 		inv, err := clusterapi.Read(ctx, s.target, Namespace, TokenSecretName)
 		if err != nil {
 			return "", err

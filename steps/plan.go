@@ -45,7 +45,7 @@ const overhead = 3 * time.Minute
 
 // New plans the bootstrap of a valid configuration. It reads the manifests and values, and speaks to nobody.
 func New(cfg Config, tools Tools) (*Plan, error) {
-	b := &bootstrapper{cfg: cfg, tools: tools.withDefaults(), vars: cfg.variables()}
+	b := &bootstrapper{cfg: cfg, tools: tools.withDefaults(), vars: cfg.variables(), began: time.Now()}
 	var err error
 	if b.sources, err = readSources(tools.Overrides); err != nil {
 		return nil, err
@@ -156,6 +156,8 @@ type bootstrapper struct {
 	tools   Tools
 	sources sources
 	vars    variables // of the configuration
+	began   time.Time // what was found hopeless before may have been mended since; zero: all counts
+	cloud   cloudSight
 }
 
 // specs are what the steps are made from, for the journal: a change in one of them runs its step again.

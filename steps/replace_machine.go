@@ -228,7 +228,7 @@ func (o *Operations) awaitReplacement(ctx context.Context, say flow.Say, manager
 	var made []string
 	freed := false
 	within := b.cfg.ControlPlaneTimeout.D() + b.cfg.NodesTimeout.D()
-	w := wait{what: "the replacement of " + r.Machine, within: within, changes: changes}
+	w := wait{what: "the replacement of " + r.Machine, within: within, changes: changes, because: b.hindered(manager, b.watched())}
 	err := w.until(ctx, say, func(ctx context.Context) (string, error) {
 		if !freed {
 			if err := o.freePods(ctx, say, workload, r.Server); err != nil {

@@ -53,15 +53,12 @@ func (r *restorer) awaitBalancer(ctx context.Context, say flow.Say, mgmt *kube.C
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	changes := mgmt.Changes(watching, kube.Selection{List: listOf(hetznerClusterKind), Options: []client.ListOption{client.InNamespace(Namespace)}})
-	err = wait{what: "the load balancer", within: r.cfg.LoadBalancerTimeout.D(), changes: changes}.until(ctx, say, func(ctx context.Context) (string, error) {
+	err = wait{what: "the load balancer", within: r.cfg.LoadBalancerTimeout.D(), changes: changes, because: r.hindered(mgmt, r.watched())}.until(ctx, say, func(ctx context.Context) (string, error) {
 		live, err := get(ctx, mgmt, hetznerClusterKind, r.cfg.ClusterName)
 		if err != nil {
 			return "", err
 		}
 		if ip = r.addressOf(live); ip == "" {
-			if t := troubles(live); t != "" {
-				return t, nil
-			}
 			return "HetznerCluster " + r.cfg.ClusterName + " has no load balancer yet", nil
 		}
 		if want != "" && ip != want {

@@ -2,6 +2,7 @@ package steps
 
 import (
 	"github.com/slipway-k8s/slipway/flow"
+	"time"
 )
 
 // RestorePlan is the graph of a restore after all servers are lost: the bootstrap, with the recovery of etcd in the place
@@ -47,7 +48,7 @@ func NewRestore(cfg Config, tools Tools, source Backup) (*RestorePlan, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &bootstrapper{cfg: cfg, tools: tools.withDefaults(), vars: cfg.variables()}
+	b := &bootstrapper{cfg: cfg, tools: tools.withDefaults(), vars: cfg.variables(), began: time.Now()}
 	if b.sources, err = readSources(tools.Overrides); err != nil {
 		return nil, err
 	}

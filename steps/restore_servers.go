@@ -126,7 +126,7 @@ func (r *restorer) chooseTarget(ctx context.Context, say flow.Say, m Management,
 		kube.Selection{List: listOf(talosControlPlaneKind), Options: []client.ListOption{client.InNamespace(Namespace)}},
 	)
 	var out RecoveryTarget
-	w := wait{what: "the servers", within: r.cfg.ControlPlaneTimeout.D(), every: controlPlaneEvery, changes: changes}
+	w := wait{what: "the servers", within: r.cfg.ControlPlaneTimeout.D(), every: controlPlaneEvery, changes: changes, because: r.because(mgmt, c.watched())}
 	err = w.until(ctx, say, func(ctx context.Context) (string, error) {
 		_, nodes, err := r.lookForEtcd(ctx, mgmt, c)
 		if kube.Absent(err) {
@@ -136,7 +136,7 @@ func (r *restorer) chooseTarget(ctx context.Context, say flow.Say, m Management,
 			return "", err
 		}
 		if missing := unanswered(nodes, c.Replicas); missing != "" {
-			return r.serversMissing(ctx, mgmt, c, missing)
+			return missing, nil
 		}
 		chosen := nodes[0]
 		if has := withData(nodes); len(has) > 0 {
@@ -146,24 +146,6 @@ func (r *restorer) chooseTarget(ctx context.Context, say flow.Say, m Management,
 		return "", nil
 	})
 	return out, err
-}
-
-// serversMissing adds what Cluster API says of servers that are not there yet.
-func (r *restorer) serversMissing(ctx context.Context, mgmt *kube.Cluster, c Cluster, silence string) (string, error) {
-	p, err := r.observe(ctx, mgmt, c)
-	if err != nil {
-		return silence, nil
-	}
-	if p.failed != nil {
-		return "", final(fmt.Errorf("waiting for the servers: %w", p.failed))
-	}
-	var worst reasons
-	for _, s := range p.servers {
-		if s.trouble != "" && s.state != serverRunning {
-			worst.add(s.name, s.trouble)
-		}
-	}
-	return strings.Join(append(append(p.troubles, worst.lines()...), silence), "; "), nil
 }
 
 // targetStands: the chosen server is still one of the cluster's. One that was replaced meanwhile does not have the snapshot.

@@ -49,7 +49,7 @@ func (b *bootstrapper) writeTalosconfig(ctx context.Context, say flow.Say, mgmt 
 	)
 	var config []byte
 	var nodes []string
-	err := wait{what: "the talosconfig", within: b.cfg.ControlPlaneTimeout.D(), changes: changes}.until(ctx, say, func(ctx context.Context) (_ string, err error) {
+	err := wait{what: "the talosconfig", within: b.cfg.ControlPlaneTimeout.D(), changes: changes, because: b.because(mgmt, c.watched())}.until(ctx, say, func(ctx context.Context) (_ string, err error) {
 		var want int
 		if nodes, want, err = talosNodes(ctx, mgmt, c.Name, c.ControlPlane); err != nil {
 			return "", err

@@ -5,9 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/why"
 )
 
 const (
@@ -27,6 +30,8 @@ type wait struct {
 	every   time.Duration   // longest time between two looks; 0: lookEvery
 	each    time.Duration   // longest time of one look; 0: lookWithin
 	changes <-chan struct{} // a signal leads to a look at once; nil: none come
+	because because         // tells why what is missing is; nil: nobody does
+	whole   bool            // a look's words say what is waited for, too
 }
 
 // look looks at the world once. missing says what is not there yet, empty when nothing is. An error means that it could
@@ -71,13 +76,26 @@ func (w wait) until(ctx context.Context, say flow.Say, see look) error {
 			return w.ended(ctx, last)
 		case errors.As(err, &end):
 			return end.err
+		case errors.Is(err, hetzner.ErrToken):
+			return fmt.Errorf("waiting for %s: %w", w.what, err)
 		case err != nil:
-			missing = "could not look: " + err.Error()
+			missing = "could not look: " + why.Unseen(err.Error())
 		case missing == "":
 			return nil
 		}
+		if w.because != nil {
+			beside, err := w.because(ctx)
+			if err != nil {
+				return fmt.Errorf("waiting for %s: %w; last seen: %s", w.what, err, missing)
+			}
+			missing = strings.TrimSuffix(missing+"; "+beside, "; ")
+		}
 		last = missing
-		say("waiting for %s: %s", w.what, missing)
+		if w.whole {
+			say("waiting for %s", missing)
+		} else {
+			say("waiting for %s: %s", w.what, missing)
+		}
 		if err := w.pause(ctx, deadline.C, every, last); err != nil {
 			return err
 		}

@@ -57,7 +57,7 @@ func (b *bootstrapper) waitNodes(ctx context.Context, say flow.Say, m Management
 	)
 	var out Nodes
 	var placeless string
-	err = wait{what: "the nodes", within: b.cfg.NodesTimeout.D(), changes: changes}.until(ctx, say, func(ctx context.Context) (string, error) {
+	err = wait{what: "the nodes", within: b.cfg.NodesTimeout.D(), changes: changes, because: b.hindered(mgmt, c.watched())}.until(ctx, say, func(ctx context.Context) (string, error) {
 		r, err := b.readRoll(ctx, mgmt, workload)
 		if err != nil {
 			return "", err

@@ -35,9 +35,9 @@ func killings() []killing {
 		{step: "apply"},
 		{step: "apply", line: "waiting for"},
 		{step: "wait-cp"},
-		{step: "wait-cp", line: "of 3 servers [123] made"},
-		{step: "wait-cp", line: "of 3 servers 3 made"},
-		{step: "wait-cp", line: "etcd on [123]"},
+		{step: "wait-cp", line: "of 3 servers"},
+		{step: "wait-cp", line: "Talos|the API"},
+		{step: "wait-cp", line: "the API"},
 		{step: "cilium"},
 		{step: "hcloud-ccm", lost: true, short: true},
 	}

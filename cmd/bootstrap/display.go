@@ -43,6 +43,17 @@ func (h *hub) observe(e flow.Event) {
 	}
 }
 
+// expect announces the steps of a run to the displays that show them before they begin.
+func (h *hub) expect(all []expectedStep) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, d := range h.displays {
+		if d, ok := d.(interface{ expect([]expectedStep) }); ok {
+			d.expect(all)
+		}
+	}
+}
+
 // follow keeps who is at work.
 func (h *hub) follow(e flow.Event) {
 	switch e.Kind {

@@ -60,7 +60,7 @@ func beTheCommand() int {
 	}
 	c := &command{
 		stdout: os.Stdout, stderr: os.Stderr, environment: environ(os.Environ()), workDir: workDir,
-		size: func() (int, int) { return 0, 0 }, hide: &redactor{}, equip: equipQuickly,
+		size: func() (int, int) { return terminalSize(os.Stdout) }, hide: &redactor{}, equip: equipQuickly,
 	}
 	go func() { // nobody writes there; it ends with whoever started this
 		_, _ = io.Copy(io.Discard, os.Stdin)

@@ -280,6 +280,7 @@ func (r *running) targets(ctx context.Context, targets []string) error {
 		}
 		return plan.KeepSources(ctx, recorded)
 	}}, r.hide}
+	r.expect(ctx, plan, targets)
 	report, err := plan.Graph.Run(ctx, flow.Options{
 		Journal: journal, Run: r.id, Targets: targets, Parallel: r.options.Parallel,
 		Deadline: r.cfg.BootstrapTimeout.D(), Observe: r.hub.observe,
@@ -300,6 +301,27 @@ func (r *running) targets(ctx context.Context, targets []string) error {
 		return fmt.Errorf("everything is done, but the summary cannot be made: %w", err)
 	}
 	return r.tell(s)
+}
+
+// expect shows the steps that the run will come to, as the journal has them. That it cannot tell is no reason not to run.
+func (r *running) expect(ctx context.Context, plan *steps.Plan, targets []string) {
+	foreseen, err := plan.Graph.Foresee(ctx, r.journal(), targets, false)
+	if err != nil {
+		return
+	}
+	took := r.state.durations(r.world())
+	var all []expectedStep
+	for _, f := range foreseen {
+		one := expectedStep{name: f.Name}
+		switch f.Prospect {
+		case flow.WouldPass:
+			continue
+		case flow.WouldRun, flow.MayRun:
+			one.takes, one.recorded = took.of(f.Name)
+		}
+		all = append(all, one)
+	}
+	r.hub.expect(all)
 }
 
 // interrupted says what is kept and how to go on, and whatever else went wrong.

@@ -7,15 +7,14 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
+
+	tea "charm.land/bubbletea/v2"
 
 	"github.com/slipway-k8s/slipway/flow"
 )
 
-// Control sequences of every terminal in use.
+// Styles of every terminal in use.
 const (
-	clearLine   = "\r\x1b[2K"
-	cursorUp    = "\x1b[1A"
 	styleDim    = "\x1b[2m"
 	styleGreen  = "\x1b[32m"
 	styleRed    = "\x1b[31m"
@@ -23,112 +22,163 @@ const (
 	styleReset  = "\x1b[0m"
 )
 
+// clearBelow goes to the begin of the line and clears all from there.
+const clearBelow = "\r\x1b[J"
+
 // redrawEvery is how often the running steps' clocks move.
 const redrawEvery = 200 * time.Millisecond
 
-// linesOfAStep is the most lines that a running step takes.
+// linesOfAStep is the most lines that stand under a running step.
 const linesOfAStep = 3
 
-// terminalDisplay shows finished steps as lines that stay and, below them, every
-// running step, with what it waits for and for how long.
+// terminalDisplay shows a run's tree while something is at work, and leaves it on
+// the screen when all has ended. Nothing moves while nothing is at work, so that
+// questions can be asked.
 type terminalDisplay struct {
-	out    io.Writer
-	size   func() (columns, rows int)
-	colour bool
-	now    func() time.Time
+	out  io.Writer
+	size func() (columns, rows int)
+	now  func() time.Time
 
-	mu      sync.Mutex
-	running []*runningStep
-	drawn   []int // columns of each line below the ones that stay
-	frame   int
-	stop    chan struct{}
-	stopped sync.WaitGroup
-}
+	mu    sync.Mutex // of what follows; the program reads it, too
+	tree  tree
+	tick  int
+	over  bool // nothing is drawn any more
+	graph bool // a graph runs, between whose steps there may be none at work
 
-type runningStep struct {
-	name  string
-	began time.Time
-	said  string
+	program *tea.Program // nil: nothing moves
+	ended   chan struct{}
 }
 
 func newTerminalDisplay(out io.Writer, size func() (columns, rows int), colour bool) *terminalDisplay {
-	d := &terminalDisplay{out: out, size: size, colour: colour, now: time.Now, stop: make(chan struct{})}
-	d.stopped.Go(d.tick)
-	return d
+	return &terminalDisplay{out: out, size: size, now: time.Now, tree: tree{colour: colour}}
 }
 
-func (d *terminalDisplay) tick() {
-	ticker := time.NewTicker(redrawEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-d.stop:
-			return
-		case <-ticker.C:
-			d.mu.Lock()
-			if len(d.running) > 0 {
-				d.frame++
-				d.draw(row{})
-			}
-			d.mu.Unlock()
-		}
-	}
-}
-
-func (d *terminalDisplay) close() {
-	close(d.stop)
-	d.stopped.Wait()
+// expect announces the steps of a run.
+func (d *terminalDisplay) expect(all []expectedStep) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.running = nil
-	d.draw(row{})
+	d.tree.expect(all)
 }
 
 func (d *terminalDisplay) event(e flow.Event) {
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.draw(d.apply(e))
-}
-
-// apply changes what runs and returns the row that stays, if any. Of a step that
-// is done nothing stays of what it said while it waited.
-func (d *terminalDisplay) apply(e flow.Event) row {
-	message := printable(e.Message)
-	ended := func(mark, style, outcome string) row {
-		d.forget(e.Step)
-		return row{mark: mark, style: style, columns: columns(e.Step, elapsed(e.Elapsed)), text: outcome}
-	}
+	stays := d.tree.apply(e)
 	switch e.Kind {
-	case noteEvent:
-		return row{mark: "!", style: styleYellow, columns: " ", text: message}
-	case flow.StepVerifying:
-		d.running = append(d.running, &runningStep{name: e.Step, began: e.Time, said: "checking what is there"})
-	case flow.StepStarted:
-		d.forget(e.Step)
-		d.running = append(d.running, &runningStep{name: e.Step, began: e.Time, said: message})
-	case flow.StepProgress:
-		for _, s := range d.running {
-			if s.name == e.Step {
-				s.said = briefly(e.Step, message)
-			}
-		}
-	case flow.StepDone:
-		return ended("✓", styleGreen, "done")
-	case flow.StepReused:
-		return ended("✓", styleGreen, "as it was")
-	case flow.StepSkipped:
-		d.forget(e.Step)
-		return row{mark: "-", style: styleDim, columns: columns(e.Step, ""), text: "skipped: " + message}
-	case flow.StepFailed:
-		return ended("✗", styleRed, "failed")
-	case flow.StepInterrupted:
-		return ended("!", styleYellow, "interrupted")
+	case flow.RunStarted:
+		d.graph = true
+	case flow.RunFinished:
+		d.graph = false
 	}
-	return row{}
+	working := d.tree.running() > 0
+	idle := !working && !d.graph
+	d.mu.Unlock()
+
+	if working && d.program == nil {
+		d.start()
+	}
+	d.keep(stays)
+	switch {
+	case d.program == nil:
+	case idle:
+		d.stop()
+	default:
+		d.program.Send(redraw{})
+	}
 }
 
-func (d *terminalDisplay) forget(step string) {
-	d.running = slices.DeleteFunc(d.running, func(s *runningStep) bool { return s.name == step })
+// keep writes a row that stays on the screen.
+func (d *terminalDisplay) keep(r row) {
+	width, _ := d.size()
+	for _, line := range r.lines(width, 0) {
+		line = d.tree.paint(r, line)
+		if d.program != nil {
+			d.program.Println(line)
+		} else {
+			fmt.Fprintln(d.out, line)
+		}
+	}
+}
+
+// start begins to draw. The terminal is only written to: nothing is read from it, so that an interruption stays a signal, and it is
+// not asked what it can do, because its answer would stand among what a person types.
+func (d *terminalDisplay) start() {
+	width, height := d.size()
+	d.over = false
+	d.program = tea.NewProgram(screenModel{d},
+		tea.WithOutput(d.out), tea.WithInput(nil), tea.WithoutSignalHandler(), tea.WithWindowSize(width, height),
+		// As over SSH, where bubbletea does not ask either.
+		tea.WithEnvironment([]string{"TERM=xterm-256color", "SSH_TTY=none"}))
+	d.ended = make(chan struct{})
+	go func(p *tea.Program) {
+		defer close(d.ended)
+		_, _ = p.Run() // a terminal that went away is no reason to stop
+	}(d.program)
+}
+
+// stop takes what moves off the screen and writes what stays.
+func (d *terminalDisplay) stop() {
+	d.mu.Lock()
+	d.over = true
+	d.mu.Unlock()
+	d.program.Send(redraw{})
+	d.program.Quit()
+	<-d.ended
+	d.program = nil
+	fmt.Fprint(d.out, clearBelow)
+	d.mu.Lock()
+	rows := d.tree.ended()
+	d.tree.steps, d.tree.announced = nil, false
+	d.mu.Unlock()
+	for _, r := range rows {
+		d.keep(r)
+	}
+}
+
+func (d *terminalDisplay) close() {
+	if d.program != nil {
+		d.stop()
+	}
+}
+
+// screenModel is the display as the library that draws it sees it.
+type screenModel struct{ d *terminalDisplay }
+
+// redraw asks for a frame; clock for one, and the next.
+type (
+	redraw struct{}
+	clock  struct{}
+)
+
+// Init implements tea.Model.
+func (m screenModel) Init() tea.Cmd { return m.next() }
+
+func (m screenModel) next() tea.Cmd {
+	return tea.Tick(redrawEvery, func(time.Time) tea.Msg { return clock{} })
+}
+
+// Update implements tea.Model.
+func (m screenModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+	if _, moved := msg.(clock); moved {
+		m.d.mu.Lock()
+		m.d.tick++
+		m.d.mu.Unlock()
+		return m, m.next()
+	}
+	return m, nil
+}
+
+// View implements tea.Model. The cursor stays to be seen, so that a process that is killed leaves a terminal as it was.
+func (m screenModel) View() tea.View {
+	m.d.mu.Lock()
+	defer m.d.mu.Unlock()
+	if m.d.over {
+		return tea.NewView("")
+	}
+	width, height := m.d.size()
+	lines := m.d.tree.frame(width, height, m.d.tick, m.d.now())
+	v := tea.NewView(strings.Join(lines, "\n") + "\n")
+	v.Cursor = tea.NewCursor(0, len(lines))
+	return v
 }
 
 func columns(step, took string) string { return fmt.Sprintf(" %-14s %8s  ", step, took) }
@@ -149,49 +199,4 @@ func briefly(step, said string) string {
 		}
 	}
 	return rest
-}
-
-// draw replaces the moving lines, after a row that stays. All in one write, so
-// that nothing flickers.
-func (d *terminalDisplay) draw(stays row) {
-	width, height := d.size()
-	var b strings.Builder
-	b.WriteString("\r")
-	for _, columns := range d.drawn {
-		// A terminal that became narrower since has wrapped its lines itself.
-		for range max(1, (columns+width-1)/max(1, width)) {
-			b.WriteString(cursorUp + clearLine)
-		}
-	}
-	d.drawn = nil
-	for _, line := range stays.lines(width, 0) {
-		b.WriteString(d.paint(stays, line) + "\n")
-	}
-	room := max(1, height-1) // the cursor cannot go back above the screen
-	spinner := []rune("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
-	for _, s := range d.running {
-		r := row{mark: string(spinner[d.frame%len(spinner)]), columns: columns(s.name, elapsed(d.now().Sub(s.began))), text: s.said}
-		for _, line := range r.lines(width, min(linesOfAStep, max(1, room/len(d.running)))) {
-			if len(d.drawn) < room {
-				b.WriteString(line + "\n")
-				d.drawn = append(d.drawn, utf8.RuneCountInString(line))
-			}
-		}
-	}
-	_, _ = io.WriteString(d.out, b.String())
-}
-
-// paint colours the mark of a row that stays, and the whole of a note or of a
-// step that was skipped.
-func (d *terminalDisplay) paint(r row, line string) string {
-	if !d.colour {
-		return line
-	}
-	if r.style == styleYellow || r.style == styleDim {
-		return r.style + line + styleReset
-	}
-	if rest, first := strings.CutPrefix(line, r.mark); first {
-		return r.style + r.mark + styleReset + rest
-	}
-	return line
 }

@@ -148,15 +148,15 @@ func (c *Cluster) because(ctx context.Context, what string, w Workload, labels m
 		return "", err
 	}
 	for i := range pods.Items {
-		if why := podTrouble(&pods.Items[i]); why != "" {
+		if why := PodTrouble(&pods.Items[i]); why != "" {
 			return what + " (" + why + ")", nil
 		}
 	}
 	return what, nil
 }
 
-// podTrouble is the first thing that keeps a Pod from being ready; empty where it is ready or says nothing.
-func podTrouble(p *corev1.Pod) string {
+// PodTrouble is the first thing that keeps a Pod from being ready; empty where it is ready or says nothing.
+func PodTrouble(p *corev1.Pod) string {
 	for _, s := range append(p.Status.InitContainerStatuses, p.Status.ContainerStatuses...) {
 		switch {
 		case s.State.Waiting != nil && s.State.Waiting.Reason != "" && s.State.Waiting.Reason != "PodInitializing":

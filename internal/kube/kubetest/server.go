@@ -39,7 +39,7 @@ func Builtin() []Resource {
 	return []Resource{
 		{"", "v1", "Namespace", "namespaces", true}, {"", "v1", "Node", "nodes", true}, {"", "v1", "Pod", "pods", false},
 		{"", "v1", "Secret", "secrets", false}, {"", "v1", "ConfigMap", "configmaps", false}, {"", "v1", "Service", "services", false},
-		{"", "v1", "ServiceAccount", "serviceaccounts", false},
+		{"", "v1", "ServiceAccount", "serviceaccounts", false}, {"", "v1", "Event", "events", false},
 		{"apps", "v1", "Deployment", "deployments", false}, {"apps", "v1", "DaemonSet", "daemonsets", false}, {"apps", "v1", "StatefulSet", "statefulsets", false},
 		{"batch", "v1", "Job", "jobs", false},
 		{"apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", true},

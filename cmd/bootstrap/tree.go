@@ -1,0 +1,255 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/slipway-k8s/slipway/flow"
+)
+
+// expectedStep is a step that a run is going to come to, and how long it takes
+// as far as that is known.
+type expectedStep struct {
+	name     string
+	takes    time.Duration // 0: unknown, or it is not expected to run
+	recorded bool          // takes is from earlier runs, not built in
+}
+
+// stepState is how far a step is, for a person who watches.
+type stepState int
+
+const (
+	stepComing stepState = iota
+	stepRunning
+	stepDone
+	stepReused
+	stepSkipped
+	stepFailed
+	stepInterrupted
+)
+
+// treeStep is a step on the screen.
+type treeStep struct {
+	expectedStep
+	state stepState
+	began time.Time
+	took  time.Duration
+	said  string
+}
+
+// tree is what a person sees of a run: every step that is wanted, its state, how
+// long it has taken and is expected to take, and under each that is at work what
+// it does or waits for. It is changed by events, and draws itself.
+type tree struct {
+	colour bool
+	began  time.Time // of the graph's run; zero: there is none
+	steps  []*treeStep
+	// announced tells that the steps of the run are known. Others are shown while they are at work.
+	announced bool
+}
+
+// expect announces the steps of a run.
+func (t *tree) expect(all []expectedStep) {
+	t.announced = true
+	for _, s := range all {
+		t.steps = append(t.steps, &treeStep{expectedStep: s})
+	}
+}
+
+func (t *tree) find(name string) *treeStep {
+	if i := slices.IndexFunc(t.steps, func(s *treeStep) bool { return s.name == name }); i >= 0 {
+		return t.steps[i]
+	}
+	return nil
+}
+
+func (t *tree) running() int {
+	n := 0
+	for _, s := range t.steps {
+		if s.state == stepRunning {
+			n++
+		}
+	}
+	return n
+}
+
+// apply takes an event in. What it returns is not part of the tree and stays
+// above it: a note, and the end of a step that nobody announced.
+func (t *tree) apply(e flow.Event) row {
+	message := printable(e.Message)
+	s := t.find(e.Step)
+	switch e.Kind {
+	case noteEvent:
+		return row{mark: "!", style: styleYellow, columns: " ", text: message}
+	case flow.RunStarted:
+		t.began = e.Time
+		return row{}
+	case flow.StepVerifying, flow.StepStarted:
+		if s == nil {
+			s = &treeStep{expectedStep: expectedStep{name: e.Step}}
+			t.steps = append(t.steps, s)
+		}
+		s.state, s.began, s.said = stepRunning, e.Time, cmp.Or(message, "checking what is there")
+		return row{}
+	case flow.StepProgress:
+		if s != nil {
+			s.said = briefly(e.Step, message)
+		}
+		return row{}
+	}
+	state, ends := map[flow.EventKind]stepState{
+		flow.StepDone: stepDone, flow.StepReused: stepReused, flow.StepSkipped: stepSkipped, flow.StepFailed: stepFailed, flow.StepInterrupted: stepInterrupted,
+	}[e.Kind]
+	if !ends {
+		return row{}
+	}
+	ended := &treeStep{expectedStep: expectedStep{name: e.Step}}
+	if s != nil {
+		ended = s
+	}
+	ended.state, ended.took, ended.said = state, e.Elapsed, ""
+	if state == stepSkipped {
+		ended.said = message
+	}
+	if t.announced && s != nil {
+		return row{}
+	}
+	t.steps = slices.DeleteFunc(t.steps, func(o *treeStep) bool { return o == s })
+	return ended.row("", time.Time{})
+}
+
+// ended are the rows of all steps that came to an end, for the time after.
+func (t *tree) ended() []row {
+	var rows []row
+	for _, s := range t.steps {
+		if s.state > stepRunning {
+			rows = append(rows, s.row("", time.Time{}))
+		}
+	}
+	return rows
+}
+
+// row is the step's first line.
+func (s *treeStep) row(spinner string, now time.Time) row {
+	r := row{columns: columns(s.name, elapsed(s.took))}
+	switch s.state {
+	case stepComing:
+		r.mark, r.style, r.columns, r.text = "·", styleDim, columns(s.name, ""), s.estimate()
+	case stepRunning:
+		r.mark, r.columns, r.text = spinner, columns(s.name, elapsed(now.Sub(s.began))), s.estimate()
+	case stepDone:
+		r.mark, r.style, r.text = "✓", styleGreen, "done"
+	case stepReused:
+		r.mark, r.style, r.text = "✓", styleGreen, "as it was"
+	case stepSkipped:
+		r.mark, r.style, r.columns, r.text = "-", styleDim, columns(s.name, ""), "skipped: "+s.said
+	case stepFailed:
+		r.mark, r.style, r.text = "✗", styleRed, "failed"
+	case stepInterrupted:
+		r.mark, r.style, r.text = "!", styleYellow, "interrupted"
+	}
+	return r
+}
+
+// estimate is "of ~15s", with a question mark where that is no record.
+func (s *treeStep) estimate() string {
+	if s.takes == 0 {
+		return ""
+	}
+	about := "~" + strings.Replace(elapsed(s.takes), ".0s", "s", 1)
+	if !s.recorded {
+		about += "?"
+	}
+	if s.state == stepComing {
+		return about
+	}
+	return "of " + about
+}
+
+// spinners are the marks of a step at work, one after another.
+const spinners = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+
+// under is the line below a running step.
+const under = "    "
+
+// frame draws the tree into a terminal of so many columns and rows. Where it does
+// not fit, the steps that are done and those to come become one line each, then
+// sentences lose their further lines. No line fills the width.
+func (t *tree) frame(width, height, tick int, now time.Time) []string {
+	room := max(1, height-1) // the last line is the cursor's
+	for _, d := range []density{{sentence: linesOfAStep}, {sentence: linesOfAStep, done: true}, {linesOfAStep, true, true}, {1, true, true}, {0, true, true}} {
+		if lines := t.draw(width, tick, now, d); len(lines) <= room || d.sentence == 0 {
+			return lines[:min(room, len(lines))]
+		}
+	}
+	return nil
+}
+
+// density is how much of the tree is drawn.
+type density struct {
+	sentence     int  // most lines of what a step says
+	done, coming bool // these are one line
+}
+
+func (t *tree) draw(width, tick int, now time.Time, d density) []string {
+	spinner := string([]rune(spinners)[tick%len([]rune(spinners))])
+	var lines []string
+	var done int
+	var coming []string
+	for _, s := range t.steps {
+		switch {
+		case s.state > stepRunning && d.done:
+			done++
+			continue
+		case s.state == stepComing && d.coming:
+			coming = append(coming, s.name)
+			continue
+		}
+		lines = append(lines, t.paint(s.row(spinner, now), s.row(spinner, now).one(width)))
+		if s.state == stepRunning && s.said != "" && d.sentence > 0 {
+			for _, line := range sentenceLines(s.said, width, d.sentence) {
+				lines = append(lines, under+line)
+			}
+		}
+	}
+	if done > 0 {
+		r := row{mark: "✓", style: styleGreen, columns: fmt.Sprintf(" %d of %d steps done", done, len(t.steps))}
+		lines = slices.Insert(lines, 0, t.paint(r, r.one(width)))
+	}
+	if len(coming) > 0 {
+		r := row{mark: "·", style: styleDim, columns: fmt.Sprintf(" %d to come: %s", len(coming), strings.Join(coming, ", "))}
+		lines = append(lines, t.paint(r, r.one(width)))
+	}
+	return lines
+}
+
+// sentenceLines are what stands under a step.
+func sentenceLines(said string, width, most int) []string {
+	room := width - 1 - len(under)
+	if room < narrowest/2 {
+		return []string{cut(said, max(1, room))}
+	}
+	return wrap(said, room, room, most)
+}
+
+// one is the row in one line that does not fill the width.
+func (r row) one(width int) string {
+	return cut(strings.TrimRight(r.mark+r.columns+r.text, " "), max(1, width-1))
+}
+
+// paint colours the mark of a row, and the whole of one that is no news.
+func (t *tree) paint(r row, line string) string {
+	if !t.colour || r.style == "" {
+		return line
+	}
+	if r.style == styleYellow || r.style == styleDim {
+		return r.style + line + styleReset
+	}
+	if rest, first := strings.CutPrefix(line, r.mark); first {
+		return r.style + r.mark + styleReset + rest
+	}
+	return line
+}

@@ -1,0 +1,233 @@
+package why
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Answer is why a cluster is not further.
+type Answer struct {
+	For      string    `json:"for,omitempty"`     // what is waited for; empty: nothing is
+	Missing  string    `json:"missing,omitempty"` // "2 of 3 servers run"
+	Findings []Finding `json:"findings,omitempty"`
+}
+
+// Finding is one thing that keeps a cluster.
+type Finding struct {
+	Who  []string `json:"who"`
+	What string   `json:"what"`
+	// Do is what a person can do about it; empty: it mends itself.
+	Do string `json:"do,omitempty"`
+	// Hopeless tells that waiting does not help, as of Seen.
+	Hopeless bool      `json:"hopeless,omitempty"`
+	Seen     time.Time `json:"seen,omitzero"`
+
+	weight int // the heaviest come first
+}
+
+// Weights of findings.
+const (
+	weightNormal  = iota // belongs to the way that every cluster goes
+	weightTrouble        // something is in the way, and may go by itself
+	weightHopeless
+)
+
+// String is "a, b: why".
+func (f Finding) String() string {
+	if len(f.Who) == 0 {
+		return f.What
+	}
+	return strings.Join(f.Who, ", ") + ": " + f.What
+}
+
+// Sentence is the whole in one line: "waiting for etcd: 2 of 3 servers run; k8s-control-plane-x7k2p: …". Empty: nothing is waited for.
+func (a Answer) Sentence() string {
+	if a.For == "" {
+		return ""
+	}
+	return "waiting for " + a.For + ": " + a.Because()
+}
+
+// Because is the sentence without what is waited for.
+func (a Answer) Because() string {
+	parts := []string{a.Missing}
+	for _, f := range a.Findings {
+		parts = append(parts, f.String())
+	}
+	return strings.Join(parts, "; ")
+}
+
+// Beside is what it adds for somebody who waits for something else that hangs on the same: "etcd: 2 of 3 servers run; …".
+func (a Answer) Beside() string {
+	if a.For == "" {
+		return ""
+	}
+	return a.For + ": " + a.Because()
+}
+
+// Troubles are the findings that do not belong to every cluster's way.
+func (a Answer) Troubles() string {
+	var parts []string
+	for _, f := range a.Findings {
+		if f.weight > weightNormal {
+			parts = append(parts, f.String())
+		}
+	}
+	return strings.Join(parts, "; ")
+}
+
+// Hopeless is what no waiting mends and was found to be so since a time; nil: there is none.
+func (a Answer) Hopeless(since time.Time) *Finding {
+	for i, f := range a.Findings {
+		// Cluster API writes whole seconds.
+		if f.Hopeless && !f.Seen.Before(since.Truncate(time.Second)) {
+			return &a.Findings[i]
+		}
+	}
+	return nil
+}
+
+// Error makes the finding the end of a wait.
+func (f *Finding) Error() string {
+	if f.Do == "" {
+		return f.String()
+	}
+	return f.String() + ": " + f.Do
+}
+
+// Explain tells what is missing and why. The API does not count as there before the control plane provider has seen it.
+func Explain(s Situation) Answer {
+	if why := s.Silent[Management]; why != "" {
+		return Answer{For: "the management cluster", Missing: "it does not answer (" + Unseen(why) + ")"}
+	}
+	if s.Cluster == nil && s.Infrastructure == nil {
+		return Answer{For: "the cluster", Missing: "its objects are not applied yet"}
+	}
+	members := s.members()
+	var a Answer
+	a.For, a.Missing = s.stage(members)
+	if a.For == "" {
+		return a
+	}
+	var found findings
+	s.blameCluster(&found)
+	for _, m := range members {
+		s.blameServer(&found, m)
+	}
+	for _, n := range s.Nodes {
+		for _, t := range n.Troubles {
+			found.add(Finding{Who: []string{n.Name}, What: t, weight: weightNormal})
+		}
+	}
+	s.blamePods(&found)
+	for _, who := range []string{Workload, Hetzner} {
+		if why := s.Silent[who]; why != "" {
+			found.add(Finding{What: "could not ask " + silentNames[who] + " (" + Unseen(why) + ")", weight: weightTrouble})
+		}
+	}
+	a.Findings = found.sorted()
+	return a
+}
+
+var silentNames = map[string]string{Workload: "the cluster", Hetzner: "Hetzner"}
+
+// stage is the first thing on the way of every cluster that is not there yet, and how far it is.
+func (s Situation) stage(members []member) (what, missing string) {
+	want, run, answer, etcd := s.wanted(), 0, 0, 0
+	for _, m := range members {
+		if m.state == running {
+			run++
+			if m.talos.Trouble == "" {
+				answer++
+			}
+		}
+		if m.talos.Etcd {
+			etcd++
+		}
+	}
+	initialized := truth(s.ControlPlane, "status", "initialized")
+	switch {
+	case s.Infrastructure != nil && text(s.Infrastructure, "spec", "controlPlaneEndpoint", "host") == "":
+		return "the load balancer", "it has no address yet"
+	case s.ControlPlane == nil:
+		return "the control plane", "its objects are not applied yet"
+	case !initialized && (len(members) < want || run < want):
+		return "etcd", fmt.Sprintf("%d of %d servers run", run, want)
+	case !initialized && answer < want:
+		return "Talos", fmt.Sprintf("it answers on %d of %d servers", answer, want)
+	case !initialized && etcd == 0:
+		return "etcd", fmt.Sprintf("Talos answers on %d of %d servers, etcd runs on none", answer, want)
+	case s.API != "":
+		return "the API", Unseen(s.API)
+	case !initialized:
+		return "the API", "it answers; the control plane provider has not seen it yet"
+	case len(members) != want:
+		return "the machines", fmt.Sprintf("%d of the control plane instead of %d", len(members), want)
+	}
+	return s.later(members)
+}
+
+// later is the stage of a cluster whose API answers.
+func (s Situation) later(members []member) (what, missing string) {
+	ready, seen, finished := 0, 0, true
+	for _, n := range s.Nodes {
+		if n.Ready {
+			ready++
+		}
+		finished = finished && len(n.Troubles) == 0
+	}
+	for _, m := range members {
+		if text(m.machine, "status", "nodeRef", "name") != "" {
+			seen++
+		}
+	}
+	switch {
+	case ready < len(members) || len(s.Nodes) > ready:
+		return "the nodes", fmt.Sprintf("%d of %d Ready", ready, max(len(members), len(s.Nodes)))
+	case !finished:
+		return "the nodes", "all Ready"
+	case len(s.Pods) > 0:
+		return "the system's Pods", fmt.Sprintf("%d not ready", len(s.Pods))
+	case seen < len(members):
+		return "the machines", fmt.Sprintf("Cluster API has seen the nodes of %d of %d (it looks twice a minute)", seen, len(members))
+	case slices.ContainsFunc(members, func(m member) bool { return m.state != running }):
+		return "the servers", "not all run"
+	}
+	return "", ""
+}
+
+// findings collects what is wrong with whom, and says what is wrong with several once.
+type findings []Finding
+
+func (all *findings) add(f Finding) {
+	for i := range *all {
+		if (*all)[i].What == f.What {
+			for _, who := range f.Who {
+				if !slices.Contains((*all)[i].Who, who) {
+					(*all)[i].Who = append((*all)[i].Who, who)
+				}
+			}
+			(*all)[i].Seen = later((*all)[i].Seen, f.Seen)
+			return
+		}
+	}
+	*all = append(*all, f)
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// sorted has the heaviest first. Of what belongs to every cluster's way nothing stays beside real troubles.
+func (all findings) sorted() []Finding {
+	slices.SortStableFunc(all, func(a, b Finding) int { return b.weight - a.weight })
+	if len(all) > 0 && all[0].weight > weightNormal {
+		return slices.DeleteFunc(all, func(f Finding) bool { return f.weight == weightNormal })
+	}
+	return all
+}

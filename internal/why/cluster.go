@@ -1,0 +1,102 @@
+package why
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+func truth(o *unstructured.Unstructured, fields ...string) bool {
+	if o == nil {
+		return false
+	}
+	b, _, _ := unstructured.NestedBool(o.Object, fields...)
+	return b
+}
+
+// blameCluster collects what keeps the cluster as a whole.
+func (s Situation) blameCluster(found *findings) {
+	if s.Lost != "" {
+		found.add(Finding{What: s.Lost, Hopeless: true, Seen: s.At, weight: weightHopeless})
+	}
+	s.blamePause(found)
+	for _, c := range complaints(s.Infrastructure) {
+		if strings.HasPrefix(c.kind, "TargetCluster") {
+			continue // that the API does not answer is asked of the API
+		}
+		f := s.translate(s.Infrastructure, c)
+		f.Who = []string{"HetznerCluster"}
+		found.add(f)
+	}
+	if why := failure(s.ControlPlane); why != "" {
+		found.add(Finding{
+			Who: []string{"TalosControlPlane " + s.ControlPlane.GetName()}, What: "the Talos provider has given it up (" + why + ") and does not try again",
+			Do: "mend the cause and, as long as there is no cluster yet, begin anew with the target destroy", Hopeless: true, Seen: s.At, weight: weightHopeless,
+		})
+	}
+	for _, c := range complaints(s.ControlPlane) {
+		// While all Machines are there, its conditions say in other words what the servers are asked for here.
+		if c.kind != "MachinesReady" && (c.severity == "Error" || c.kind == "MachinesCreated") {
+			found.add(Finding{Who: []string{"TalosControlPlane"}, What: verbatim(c), weight: weightTrouble})
+		}
+	}
+}
+
+// blamePause tells of controllers that were told to rest: nothing comes of waiting for them.
+func (s Situation) blamePause(found *findings) {
+	var paused []string
+	if truth(s.Cluster, "spec", "paused") {
+		paused = append(paused, "Cluster")
+	}
+	for _, o := range []*unstructured.Unstructured{s.Cluster, s.Infrastructure, s.ControlPlane} {
+		if o == nil {
+			continue
+		}
+		if _, ok := o.GetAnnotations()[pausedAnnotation]; ok {
+			paused = append(paused, o.GetKind())
+		}
+	}
+	if len(paused) > 0 {
+		found.add(Finding{
+			Who: slices.Compact(paused), What: "paused, so its controllers do nothing",
+			Do: "when nobody is at work on it, take spec.paused and the annotation " + pausedAnnotation + " away", weight: weightTrouble,
+		})
+	}
+}
+
+// blamePods collects the Pods of the system that are not ready.
+func (s Situation) blamePods(found *findings) {
+	for _, p := range s.Pods {
+		what := p.Trouble
+		for _, e := range s.Events {
+			if what == "" && e.Kind == "Pod" && e.Name == p.Name {
+				what = e.Reason + " (" + briefly(e.Message) + ")"
+			}
+		}
+		if what == "" {
+			what = "not ready yet"
+		}
+		found.add(Finding{Who: []string{"Pod " + p.Name}, What: what, weight: weightNormal})
+	}
+}
+
+// verbatim is a condition that has no words of its own here.
+func verbatim(c condition) string {
+	if c.message == "" {
+		return c.kind + " is false: " + c.reason
+	}
+	return fmt.Sprintf("%s is false: %s (%s)", c.kind, c.reason, briefly(c.message))
+}
+
+// briefly is a controller's message in one line, without the number that every answer of Hetzner's has of its own: a sentence
+// changes when the situation does.
+func briefly(message string) string {
+	const most = 240
+	line := []rune(correlation.ReplaceAllString(strings.Join(strings.Fields(message), " "), "($1)"))
+	if len(line) > most {
+		return string(line[:most]) + "…"
+	}
+	return string(line)
+}

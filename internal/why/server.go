@@ -1,0 +1,266 @@
+package why
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// How CAPH tries again: what it calls impossible every five minutes, errors with a pause that doubles from 5 ms to 1000 s
+// (controller-runtime's), and after a refusal for too many requests it rests (its flag --rate-limit). FACTS.md §1 names the lines.
+const (
+	impossibleAgain = 5 * time.Minute
+	longestPause    = 1000 * time.Second
+)
+
+var (
+	// apiCode finds the code in the text of an error of Hetzner's API: "message (code, correlation)".
+	apiCode     = regexp.MustCompile(`\(([a-z]+(?:_[a-z]+)*)(?:, [0-9a-zA-Z-]+)?\)`)
+	correlation = regexp.MustCompile(`\(([a-z]+(?:_[a-z]+)*), [0-9a-zA-Z-]+\)`)
+)
+
+// blameServer says what keeps one server of the control plane: the first of what every server goes through that is not in order.
+func (s Situation) blameServer(found *findings, m member) {
+	if f, ok := s.server(m); ok {
+		f.Who = []string{m.name}
+		found.add(f)
+	}
+}
+
+func (s Situation) server(m member) (Finding, bool) {
+	switch {
+	case m.machine.GetDeletionTimestamp() != nil:
+		return Finding{What: "is being taken away", weight: weightNormal}, true
+	case m.server == nil:
+		return Finding{What: "Cluster API is making it", weight: weightNormal}, true
+	}
+	if why := failure(m.server); why != "" {
+		return Finding{
+			What: "is given up (" + why + "), and Cluster API does not make it again by itself",
+			Do:   fmt.Sprintf("kubectl --namespace %s delete machine %s in the management cluster makes another one; then run again", m.machine.GetNamespace(), m.machine.GetName()),
+			// A server that is given up stays so, whenever that was.
+			Hopeless: true, Seen: s.At, weight: weightHopeless,
+		}, true
+	}
+	if c, ok := worst(complaints(m.config)); ok && c.reason == "DataSecretGenerationFailed" {
+		return Finding{
+			What: "its machine configuration cannot be made: " + briefly(c.message),
+			Do:   "mend the strategic patches in manifests/cluster.yaml, then run again", Hopeless: true, Seen: later(c.since, s.lastSeen(m.config.GetName(), c)), weight: weightHopeless,
+		}, true
+	}
+	if f, ok := s.failedAction(m); ok {
+		return f, true
+	}
+	if c, ok := worst(complaints(m.server)); ok && (m.state != running || c.severity == "Error" || c.severity == "Warning") {
+		return s.translate(m.server, c), true
+	}
+	return s.booting(m)
+}
+
+// booting is how far a server is that nobody complains about.
+func (s Situation) booting(m member) (Finding, bool) {
+	normal := func(format string, args ...any) (Finding, bool) {
+		return Finding{What: fmt.Sprintf(format, args...), weight: weightNormal}, true
+	}
+	switch m.state {
+	case "":
+		return normal("is being made")
+	case vanished:
+		return Finding{What: "its server is gone from the Hetzner project; CAPH makes it anew when it looks", weight: weightTrouble}, true
+	case running:
+	default:
+		return normal("its server is %s", m.state)
+	}
+	switch {
+	case m.talos.Trouble != "":
+		return normal("its server runs, Talos does not answer yet (%s)", Unseen(m.talos.Trouble))
+	case !m.talos.Etcd:
+		return normal("etcd does not run yet")
+	}
+	return Finding{}, false
+}
+
+// failedAction is the newest thing that Hetzner began for the server and could not finish, unless the server runs all the same.
+func (s Situation) failedAction(m member) (Finding, bool) {
+	if m.state == running {
+		return Finding{}, false
+	}
+	id := strings.TrimPrefix(text(m.server, "spec", "providerID"), "hcloud://")
+	var newest *Failure
+	for i, a := range s.Failures {
+		if strconv.FormatInt(a.Server, 10) == id && (newest == nil || a.Finished.After(newest.Finished)) {
+			newest = &s.Failures[i]
+		}
+	}
+	if newest == nil {
+		return Finding{}, false
+	}
+	return Finding{
+		What: fmt.Sprintf("Hetzner's action %s failed: %s (%s); its server is %s", newest.Command, newest.Message, newest.Code, cmp.Or(m.state, "not made")),
+		Do:   "if it does not come up, the target replace-machine makes another one", weight: weightTrouble,
+	}, true
+}
+
+// worst is the complaint that keeps the others: an error before a warning before what is only under way.
+func worst(all []condition) (condition, bool) {
+	for _, severity := range []string{"Error", "Warning", "Info", ""} {
+		for _, c := range all {
+			if c.severity == severity {
+				return c, true
+			}
+		}
+	}
+	return condition{}, false
+}
+
+// translate says a condition of CAPH's in a person's words.
+func (s Situation) translate(o *unstructured.Unstructured, c condition) Finding {
+	seen := s.lastSeen(o.GetName(), c)
+	hopeless := func(do, format string, args ...any) Finding {
+		return Finding{What: fmt.Sprintf(format, args...), Do: do, Hopeless: true, Seen: seen, weight: weightHopeless}
+	}
+	trouble := func(format string, args ...any) Finding {
+		return Finding{What: fmt.Sprintf(format, args...), weight: weightTrouble}
+	}
+	switch c.reason {
+	case "HetznerSecretUnreachable":
+		return hopeless("the target secret makes it; then run again", "its Secret with the Hetzner token is not there")
+	case "HCloudCredentialsInvalid":
+		return hopeless("give a token with read and write permission; the target secret takes it to Cluster API", "Hetzner does not accept the token that Cluster API has")
+	case "RateLimitExceeded":
+		return trouble("Hetzner refuses more requests for now (its limit an hour is used up), so CAPH rests for five minutes")
+	case "ImageNotFound", "ImageAmbiguous":
+		return s.image(o, c, seen)
+	case "ServerTypeNotFound":
+		return hopeless("choose another SERVER_TYPE", "Hetzner has no server type %s", text(o, "spec", "type"))
+	case "SSHKeyNotFound", "InstanceHasNonExistingPlacementGroup":
+		return hopeless("mend manifests/cluster.yaml, then run again", "%s", briefly(c.message))
+	case "ServerLimitExceeded":
+		return hopeless("delete servers that are not needed or have Hetzner raise the limit (Console, Limits), then run again", "the project's limit of servers is reached")
+	case "BootstrapNotReady":
+		return Finding{What: "its machine configuration is not made yet", weight: weightNormal}
+	case "ServerStarting":
+		return Finding{What: "its server starts", weight: weightNormal}
+	case "ServerOff":
+		return trouble("its server is off; CAPH turns it on, for ten minutes")
+	case "InstanceTerminated":
+		return Finding{What: "its server is being shut down", weight: weightNormal}
+	}
+	return s.refused(o, c, seen)
+}
+
+// image is about an image that CAPH could not choose. It looks every five minutes, so what it says may be old.
+func (s Situation) image(o *unstructured.Unstructured, c condition, seen time.Time) Finding {
+	name := text(o, "spec", "imageName")
+	if s.Images != nil && s.Images.Found == 1 {
+		return Finding{What: fmt.Sprintf("image %s is found now; CAPH looks again within %s", name, spoken(impossibleAgain)), weight: weightTrouble}
+	}
+	if s.Images != nil {
+		seen = s.At
+	}
+	f := Finding{Hopeless: true, Seen: seen, weight: weightHopeless}
+	if c.reason == "ImageNotFound" {
+		f.What, f.Do = "there is no image "+name, "the target image makes it; then run again"
+		return f
+	}
+	f.What, f.Do = "several images are called "+name+", and CAPH needs exactly one", "image --prune keeps the newest; then run again"
+	return f
+}
+
+// refused is a call that Hetzner's API did not take, as CAPH tells of it; the code says what that means.
+func (s Situation) refused(o *unstructured.Unstructured, c condition, seen time.Time) Finding {
+	again := "CAPH tries again within " + spoken(min(longestPause, max(time.Second, s.At.Sub(o.GetCreationTimestamp().Time))))
+	f := Finding{weight: weightTrouble}
+	what, region := "a "+whatFor(c.kind), text(o, "status", "region")
+	switch codeOf(c.message) {
+	case "resource_unavailable":
+		if t := text(o, "spec", "type"); t != "" {
+			what = "server type " + t
+		}
+		f.What = fmt.Sprintf("%s is out of stock%s (%s)", what, at(region), again)
+		f.Do = "wait, or choose another SERVER_TYPE or LOCATION"
+	case "placement_error":
+		f.What = fmt.Sprintf("Hetzner has no host%s for another server of the placement group (%s)", at(region), again)
+		f.Do = "wait, or choose another SERVER_TYPE or LOCATION"
+	case "resource_limit_exceeded":
+		f = Finding{What: "the project's limit is reached (" + whatFor(c.kind) + ")", Hopeless: true, Seen: seen, weight: weightHopeless,
+			Do: "delete what is not needed or have Hetzner raise the limit (Console, Limits), then run again"}
+	case "unauthorized", "forbidden":
+		f = Finding{What: "Hetzner does not accept the token that Cluster API has", Hopeless: true, Seen: seen, weight: weightHopeless,
+			Do: "give a token with read and write permission; the target secret takes it to Cluster API"}
+	case "rate_limit_exceeded":
+		f.What = "Hetzner refuses more requests for now (its limit an hour is used up), so CAPH rests for five minutes"
+	case "invalid_input":
+		f = Finding{What: "Hetzner refuses the order: " + briefly(doing.ReplaceAllString(c.message, "")), Hopeless: true, Seen: seen, weight: weightHopeless,
+			Do: "mend manifests/cluster.yaml or the configuration, then run again"}
+	default:
+		f.What = cannot(c) + " (" + again + ")"
+		if c.severity != "Error" && c.severity != "Warning" {
+			f.What, f.weight = verbatim(c), weightNormal
+		}
+	}
+	return f
+}
+
+// cannot is a call that failed, as the person sees it who wants what it is for.
+func cannot(c condition) string {
+	what, ok := map[string]string{
+		"ServerCreateFailedReason": "its server cannot be made", "NetworkReconcileFailed": "the network cannot be made",
+		"LoadBalancerCreateFailed": "the load balancer cannot be made", "LoadBalancerUpdateFailed": "the load balancer cannot be changed",
+		"LoadBalancerServiceSyncFailed": "the load balancer's services cannot be set", "PlacementGroupsSyncFailed": "the placement group cannot be made",
+		"LoadBalancerAttachFailed": "it cannot be put behind the load balancer", "NetworkAttachFailed": "it cannot be put into the network",
+	}[c.reason]
+	if !ok {
+		return verbatim(c)
+	}
+	return what + ": " + briefly(doing.ReplaceAllString(c.message, ""))
+}
+
+// doing is what CAPH says it was doing, which repeats names that stand before.
+var doing = regexp.MustCompile(`^(?:creating server "[^"]*" \([^)]*\)|creating network "[^"]*"|creating|adding server \d+ to load balancer \d+): `)
+
+func codeOf(message string) string {
+	for _, found := range apiCode.FindAllStringSubmatch(message, -1) {
+		if strings.Contains(found[1], "_") || found[1] == "unauthorized" || found[1] == "forbidden" {
+			return found[1]
+		}
+	}
+	return ""
+}
+
+// whatFor is what a condition of CAPH's is about.
+func whatFor(kind string) string {
+	switch {
+	case strings.HasPrefix(kind, "LoadBalancer"):
+		return "load balancer"
+	case strings.HasPrefix(kind, "Network"):
+		return "network"
+	case strings.HasPrefix(kind, "PlacementGroups"):
+		return "placement group"
+	case strings.HasPrefix(kind, "Server"):
+		return "server"
+	}
+	return kind
+}
+
+func at(region string) string {
+	if region == "" {
+		return ""
+	}
+	return " in " + region
+}
+
+// spoken rounds a time up as a person says it, so that a sentence does not change every second: steps of 10 s below a minute, of
+// minutes above.
+func spoken(d time.Duration) string {
+	if d <= time.Minute {
+		ten := max(10, (int(d.Seconds())+9)/10*10)
+		return fmt.Sprintf("%d s", ten)
+	}
+	return fmt.Sprintf("%d min", int((d+time.Minute-1)/time.Minute))
+}

@@ -1,0 +1,251 @@
+// Package why makes one sentence of what is known about a cluster that is not as far as it should be: what is missing, who keeps
+// it, and what a person can do. It asks nobody; whoever asks gives it a Situation.
+package why
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// Situation is what was seen of a cluster at one moment. What is nil or empty is not there, unless Silent names who did not tell.
+type Situation struct {
+	At time.Time `json:"at"`
+	// Cluster API's objects. Machines of the control plane and servers (HCloudMachines) are found by their references.
+	Cluster        *unstructured.Unstructured  `json:"cluster,omitempty"`
+	Infrastructure *unstructured.Unstructured  `json:"infrastructure,omitempty"` // HetznerCluster
+	ControlPlane   *unstructured.Unstructured  `json:"controlPlane,omitempty"`   // TalosControlPlane
+	Configs        []unstructured.Unstructured `json:"configs,omitempty"`        // TalosConfigs
+	Machines       []unstructured.Unstructured `json:"machines,omitempty"`
+	Servers        []unstructured.Unstructured `json:"servers,omitempty"` // HCloudMachines
+
+	Nodes  []Node  `json:"nodes,omitempty"`
+	Pods   []Pod   `json:"pods,omitempty"`   // of the system, those that are not ready
+	Events []Event `json:"events,omitempty"` // warnings
+
+	Cloud    []Server         `json:"cloud,omitempty"`    // at Hetzner
+	CloudAt  time.Time        `json:"cloudAt,omitzero"`   // when Hetzner was asked
+	Failures []Failure        `json:"failures,omitempty"` // actions that Hetzner began and that failed
+	Images   *Images          `json:"images,omitempty"`   // asked for where a server could not be made for want of one
+	Talos    map[string]Talos `json:"talos,omitempty"`    // by the server's name; those that run
+	API      string           `json:"api,omitempty"`      // why the cluster's API does not answer through its load balancer
+	Lost     string           `json:"lost,omitempty"`     // why the API's address will never answer again
+
+	Silent map[string]string `json:"silent,omitempty"` // who could not be asked, and why
+}
+
+// Who can be silent.
+const (
+	Management = "management" // cluster
+	Workload   = "workload"   // cluster
+	Hetzner    = "hetzner"
+)
+
+// Server is a server as Hetzner has it.
+type Server struct {
+	ID     int64  `json:"id"`
+	Name   string `json:"name"`
+	Status string `json:"status"`
+}
+
+// Failure is an action that Hetzner could not finish.
+type Failure struct {
+	Command  string    `json:"command"`
+	Server   int64     `json:"server"` // its ID
+	Code     string    `json:"code"`
+	Message  string    `json:"message"`
+	Finished time.Time `json:"finished"`
+}
+
+// Images is how many images have the name that the servers want, for their architecture, whatever CAPH saw when it looked last.
+type Images struct {
+	Name  string `json:"name"`
+	Found int    `json:"found"`
+}
+
+// Talos is what a server's Talos answers.
+type Talos struct {
+	Trouble string `json:"trouble,omitempty"` // why it does not
+	Etcd    bool   `json:"etcd,omitempty"`    // runs and is healthy
+}
+
+// Node is a node, with what is wrong with it.
+type Node struct {
+	Name     string   `json:"name"`
+	Ready    bool     `json:"ready"`
+	Troubles []string `json:"troubles,omitempty"`
+}
+
+// Pod is a Pod that is not ready, and why as far as it tells.
+type Pod struct {
+	Name    string `json:"name"`
+	Trouble string `json:"trouble,omitempty"`
+}
+
+// Event is a warning.
+type Event struct {
+	Kind    string    `json:"kind"`
+	Name    string    `json:"name"`
+	Reason  string    `json:"reason"`
+	Message string    `json:"message"`
+	Last    time.Time `json:"last"`
+}
+
+// Labels and annotations that the sentences hang on.
+const (
+	controlPlaneLabel = "cluster.x-k8s.io/control-plane"
+	pausedAnnotation  = "cluster.x-k8s.io/paused"
+)
+
+// member is a machine of the control plane with all that tells of it.
+type member struct {
+	name    string // the server's
+	machine *unstructured.Unstructured
+	server  *unstructured.Unstructured // nil: not there yet
+	config  *unstructured.Unstructured // nil: not there yet
+	state   string                     // Hetzner's word for the server; empty: there is none
+	talos   Talos
+}
+
+const running = "running"
+
+func (s Situation) members() []member {
+	var all []member
+	for i := range s.Machines {
+		m := &s.Machines[i]
+		if _, ok := m.GetLabels()[controlPlaneLabel]; !ok {
+			continue
+		}
+		one := member{name: m.GetName(), machine: m, talos: Talos{Trouble: "not asked yet"}}
+		one.config = find(s.Configs, text(m, "spec", "bootstrap", "configRef", "name"))
+		if one.server = find(s.Servers, text(m, "spec", "infrastructureRef", "name")); one.server != nil {
+			one.name = one.server.GetName()
+			if text(one.server, "spec", "providerID") != "" {
+				one.state = s.stateOf(one)
+			}
+		}
+		if t, ok := s.Talos[one.name]; ok {
+			one.talos = t
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
+// Runs tells whether a control plane's server runs.
+func (s Situation) Runs(server string) bool {
+	return slices.ContainsFunc(s.members(), func(m member) bool { return m.name == server && m.state == running })
+}
+
+// stateOf is Hetzner's word, and CAPH's where Hetzner was not asked: CAPH looks at a server that starts once a minute.
+func (s Situation) stateOf(m member) string {
+	if s.Silent[Hetzner] != "" || s.Cloud == nil {
+		return text(m.server, "status", "instanceState")
+	}
+	i := slices.IndexFunc(s.Cloud, func(c Server) bool { return c.Name == m.name })
+	switch {
+	case i >= 0:
+		return s.Cloud[i].Status
+	case s.CloudAt.Before(madeAt(m.server).Add(cloudLag)):
+		return text(m.server, "status", "instanceState")
+	}
+	return vanished
+}
+
+// cloudLag is how much later than CAPH Hetzner must have been asked to know of a server: conditions tell whole seconds.
+const cloudLag = 2 * time.Second
+
+// madeAt is when CAPH got its server.
+func madeAt(server *unstructured.Unstructured) time.Time {
+	all, _, _ := unstructured.NestedSlice(server.Object, "status", "conditions")
+	for _, c := range all {
+		if m, _ := c.(map[string]any); m["type"] == "ServerCreateSucceeded" {
+			word, _ := m["lastTransitionTime"].(string)
+			at, _ := time.Parse(time.RFC3339, word)
+			return at
+		}
+	}
+	return time.Time{}
+}
+
+// vanished is the state of a server that Cluster API knows and Hetzner does not.
+const vanished = "vanished"
+
+func find(all []unstructured.Unstructured, name string) *unstructured.Unstructured {
+	for i := range all {
+		if all[i].GetName() == name {
+			return &all[i]
+		}
+	}
+	return nil
+}
+
+func text(o *unstructured.Unstructured, fields ...string) string {
+	if o == nil {
+		return ""
+	}
+	s, _, _ := unstructured.NestedString(o.Object, fields...)
+	return s
+}
+
+func (s Situation) wanted() int {
+	if s.ControlPlane == nil {
+		return 0
+	}
+	switch n, _, _ := unstructured.NestedFieldNoCopy(s.ControlPlane.Object, "spec", "replicas"); n := n.(type) {
+	case int64:
+		return int(n)
+	case float64: // out of YAML
+		return int(n)
+	}
+	return 0
+}
+
+// condition is what a controller says of an object.
+type condition struct {
+	kind, reason, message, severity string
+	since                           time.Time
+}
+
+// complaints are an object's conditions that are false. Ready only repeats the others.
+func complaints(o *unstructured.Unstructured) []condition {
+	if o == nil {
+		return nil
+	}
+	all, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
+	var found []condition
+	for _, c := range all {
+		m, _ := c.(map[string]any)
+		if m["status"] != "False" || m["type"] == "Ready" && len(all) > 1 {
+			continue
+		}
+		word := func(key string) string { w, _ := m[key].(string); return w }
+		since, _ := time.Parse(time.RFC3339, word("lastTransitionTime"))
+		found = append(found, condition{word("type"), word("reason"), strings.TrimSpace(word("message")), word("severity"), since})
+	}
+	return found
+}
+
+// failure is what a controller wrote down when it gave an object up.
+func failure(o *unstructured.Unstructured) string {
+	var words []string
+	for _, field := range []string{"failureReason", "failureMessage"} {
+		if word := text(o, "status", field); word != "" {
+			words = append(words, word)
+		}
+	}
+	return strings.Join(words, ": ")
+}
+
+// lastSeen is when a complaint was last found to be so. A condition keeps the time at which it began; an event tells when it was met again.
+func (s Situation) lastSeen(name string, c condition) time.Time {
+	last := c.since
+	for _, e := range s.Events {
+		if e.Name == name && e.Reason == c.reason && e.Last.After(last) {
+			last = e.Last
+		}
+	}
+	return last
+}

@@ -1,0 +1,36 @@
+package why
+
+import (
+	"regexp"
+	"strings"
+)
+
+var webhook = regexp.MustCompile(`fail(?:ed|ure) (?:to call|calling) webhook "([^"]+)"`)
+
+// Unseen says why somebody did not answer, in a person's words where the error is a known one.
+func Unseen(err string) string {
+	line := strings.Join(strings.Fields(err), " ")
+	switch found := webhook.FindStringSubmatch(line); {
+	case found != nil:
+		return "webhook " + found[1] + " does not answer yet"
+	case strings.Contains(line, "certificate has expired"):
+		return "its certificate has expired"
+	case strings.HasSuffix(line, "Unauthorized"):
+		return "it does not accept our certificate, which may have expired: the target kubeconfig (access after a pivot) fetches a new one"
+	case strings.Contains(line, "connect: connection refused"):
+		return "connection refused" + after(line, "dial tcp ", ":")
+	case strings.Contains(line, "context deadline exceeded"), strings.Contains(line, "i/o timeout"), strings.Contains(line, "Client.Timeout"):
+		return "no answer in time"
+	}
+	return line
+}
+
+// after names the address in an error of dialling: " by 127.0.0.1:6443".
+func after(line, mark, end string) string {
+	_, rest, found := strings.Cut(line, mark)
+	if !found {
+		return ""
+	}
+	address, _, _ := strings.Cut(rest, end+" ")
+	return " by " + address
+}

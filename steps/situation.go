@@ -1,0 +1,330 @@
+package steps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/why"
+)
+
+const (
+	// situationWithin bounds each question about a situation; all are asked at once.
+	situationWithin = 3 * time.Second
+	// cloudFresh is how long what Hetzner answered counts: its limit is 3600 requests an hour for everybody in the project.
+	cloudFresh = 5 * time.Second
+	// failuresSince is how old a failed action of Hetzner's may be to be told.
+	failuresSince = time.Hour
+)
+
+// watchedCluster is the workload cluster as those who look at its situation know it.
+type watchedCluster struct {
+	name, controlPlane string
+	loadBalancerIP     string // as the journal has it; empty: not known
+}
+
+func (b *bootstrapper) watched() watchedCluster {
+	return watchedCluster{name: b.cfg.ClusterName, controlPlane: b.cfg.ControlPlaneName()}
+}
+
+// situation looks at everything that can tell why a cluster is not further, all at once. It never fails: who does not answer is
+// silent in it. uid is the workload cluster's, where that answers.
+func (b *bootstrapper) situation(ctx context.Context, mgmt *kube.Cluster, c watchedCluster) (s why.Situation, uid string) {
+	ctx, cancel := context.WithTimeout(ctx, situationWithin)
+	defer cancel()
+	s = why.Situation{At: time.Now().UTC().Truncate(time.Second), Silent: map[string]string{}}
+	var asking sync.WaitGroup
+	var silence error
+	asking.Go(func() { silence = readManagement(ctx, mgmt, c, &s) })
+	asking.Go(func() { b.cloud.read(ctx, b) })
+	asking.Wait()
+	b.cloud.tell(&s)
+	if silence != nil {
+		s.Silent[why.Management] = silence.Error()
+		return s, ""
+	}
+	asking.Go(func() { uid = b.readWorkload(ctx, mgmt, c, &s) })
+	asking.Go(func() { s.Talos = b.readTalos(ctx, mgmt, c, s.Machines, s.Runs) })
+	asking.Go(func() { s.Images = b.readImages(ctx, s.Servers) })
+	asking.Go(func() { s.Lost = b.readEndpoint(ctx, c, s.Infrastructure) })
+	asking.Wait()
+	return s, uid
+}
+
+// Situation looks at the cluster by whichever cluster manages it now. It is what a wait looks at; see why.Explain.
+func (p *Plan) Situation(ctx context.Context) (why.Situation, error) {
+	mgmt, err := p.b.manager(ctx)
+	if err != nil {
+		return why.Situation{}, err
+	}
+	s, _ := p.b.situation(ctx, mgmt, p.b.watched())
+	return s, nil
+}
+
+// manager is the cluster that manages the workload cluster now: after a pivot it itself.
+func (b *bootstrapper) manager(ctx context.Context) (*kube.Cluster, error) {
+	ctx, cancel := context.WithTimeout(ctx, situationWithin)
+	defer cancel()
+	if self, err := b.connect(kubeconfigFile); err == nil && b.managesItself(ctx, self, false) == nil {
+		return self, nil
+	}
+	return b.connect(managementFile)
+}
+
+// readManagement reads Cluster API's objects. What is not there is left out.
+func readManagement(ctx context.Context, mgmt *kube.Cluster, c watchedCluster, s *why.Situation) error {
+	one := func(kind schema.GroupVersionKind, name string, into **unstructured.Unstructured) func() error {
+		return func() error {
+			o, err := get(ctx, mgmt, kind, name)
+			if err == nil {
+				*into = stripped(o)
+			}
+			return err
+		}
+	}
+	many := func(kind schema.GroupVersionKind, into *[]unstructured.Unstructured) func() error {
+		return func() error {
+			all, err := list(ctx, mgmt, kind, c.name)
+			for i := range all {
+				stripped(&all[i])
+			}
+			*into = all
+			return err
+		}
+	}
+	return together(
+		one(clusterKind, c.name, &s.Cluster),
+		one(hetznerClusterKind, c.name, &s.Infrastructure),
+		one(talosControlPlaneKind, c.controlPlane, &s.ControlPlane),
+		many(machineKind, &s.Machines), many(hcloudMachineKind, &s.Servers), many(talosConfigKind, &s.Configs),
+		// They add to what the objects say; a cluster that cannot tell them is not silent.
+		func() error { s.Events, _ = warnings(ctx, mgmt, Namespace); return nil },
+	)
+}
+
+// together does everything at once. That something is absent is no error.
+func together(questions ...func() error) error {
+	errs := make([]error, len(questions))
+	var asking sync.WaitGroup
+	for i, ask := range questions {
+		asking.Go(func() {
+			if err := ask(); !kube.Absent(err) {
+				errs[i] = err
+			}
+		})
+	}
+	asking.Wait()
+	for _, err := range errs { // all say the same where nobody answers
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stripped leaves out of an object what tells nothing of its state: who wrote which field, and the machines' configuration, in which
+// people may have secrets.
+func stripped(o *unstructured.Unstructured) *unstructured.Unstructured {
+	o.SetManagedFields(nil)
+	o.SetFinalizers(nil)
+	unstructured.RemoveNestedField(o.Object, "spec", "controlPlaneConfig")
+	if o.GetKind() == talosConfigKind.Kind {
+		unstructured.RemoveNestedField(o.Object, "spec")
+	}
+	return o
+}
+
+// warnings are the events of a namespace that tell of trouble, the newest first.
+func warnings(ctx context.Context, c *kube.Cluster, namespace string) ([]why.Event, error) {
+	l := &corev1.EventList{}
+	if err := c.List(ctx, l, client.InNamespace(namespace)); err != nil {
+		return nil, fmt.Errorf("list the events of namespace %s: %w", namespace, err)
+	}
+	var found []why.Event
+	for _, e := range l.Items {
+		if e.Type != corev1.EventTypeWarning {
+			continue
+		}
+		last := e.LastTimestamp.Time
+		if e.Series != nil {
+			last = e.Series.LastObservedTime.Time
+		}
+		if last.IsZero() {
+			last = e.EventTime.Time
+		}
+		found = append(found, why.Event{Kind: e.InvolvedObject.Kind, Name: e.InvolvedObject.Name, Reason: e.Reason, Message: e.Message, Last: last.UTC()})
+	}
+	slices.SortStableFunc(found, func(a, b why.Event) int { return b.Last.Compare(a.Last) })
+	return found, nil
+}
+
+// readWorkload asks the workload cluster through its load balancer, and if it answers, about its nodes and the system's Pods.
+func (b *bootstrapper) readWorkload(ctx context.Context, mgmt *kube.Cluster, c watchedCluster, s *why.Situation) (uid string) {
+	workload, uid, err := b.reachAPI(ctx, mgmt, c.name)
+	if err != nil {
+		s.API = err.Error()
+		return ""
+	}
+	network, version := b.network(), text(orEmpty(s.ControlPlane), "spec", "version")
+	servers := map[string]hetzner.Server{}
+	for _, server := range s.Cloud {
+		one := hetzner.Server{ID: server.ID, Name: server.Name, Status: server.Status}
+		servers[one.ProviderID()] = one
+	}
+	var events []why.Event
+	err = together(
+		func() error {
+			nodes := &corev1.NodeList{}
+			err := workload.List(ctx, nodes)
+			for i := range nodes.Items {
+				n := &nodes.Items[i]
+				one := why.Node{Name: n.Name, Troubles: nodeProblems(n, servers, network, version)}
+				one.Ready, _ = nodeReady(n)
+				s.Nodes = append(s.Nodes, one)
+			}
+			slices.SortFunc(s.Nodes, func(a, b why.Node) int { return strings.Compare(a.Name, b.Name) })
+			return err
+		},
+		func() (err error) { s.Pods, err = unreadyPods(ctx, workload); return err },
+		func() (err error) { events, err = warnings(ctx, workload, metav1.NamespaceSystem); return err },
+	)
+	s.Events = append(s.Events, events...)
+	if err != nil {
+		s.Silent[why.Workload] = err.Error()
+	}
+	return uid
+}
+
+func orEmpty(o *unstructured.Unstructured) *unstructured.Unstructured {
+	if o == nil {
+		return &unstructured.Unstructured{Object: map[string]any{}}
+	}
+	return o
+}
+
+func (b *bootstrapper) network() netip.Prefix {
+	network, _ := netip.ParsePrefix(b.cfg.NetworkCIDR) // Config.Validate has seen it
+	return network
+}
+
+func unreadyPods(ctx context.Context, workload *kube.Cluster) ([]why.Pod, error) {
+	l := &corev1.PodList{}
+	if err := workload.List(ctx, l, client.InNamespace(metav1.NamespaceSystem)); err != nil {
+		return nil, fmt.Errorf("list the Pods of the system: %w", err)
+	}
+	var found []why.Pod
+	for i := range l.Items {
+		if p := &l.Items[i]; p.DeletionTimestamp == nil && !podReady(p) {
+			found = append(found, why.Pod{Name: p.Name, Trouble: kube.PodTrouble(p)})
+		}
+	}
+	slices.SortFunc(found, func(a, b why.Pod) int { return strings.Compare(a.Name, b.Name) })
+	return found, nil
+}
+
+func podReady(p *corev1.Pod) bool {
+	return p.Status.Phase == corev1.PodSucceeded || slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// reachAPI connects to the workload cluster by the kubeconfig that the control plane provider keeps. Its error is why it does not answer.
+func (b *bootstrapper) reachAPI(ctx context.Context, mgmt *kube.Cluster, cluster string) (*kube.Cluster, string, error) {
+	config, err := secretValue(ctx, mgmt, cluster+"-kubeconfig", "value")
+	if kube.Absent(err) {
+		return nil, "", errors.New("there is no kubeconfig yet")
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	workload, err := b.tools.Connect(config)
+	if err != nil {
+		return nil, "", err
+	}
+	if err := workload.Ready(ctx); err != nil {
+		return nil, "", err
+	}
+	uid, err := workload.UID(ctx)
+	return workload, uid, err
+}
+
+// readImages asks how many images the servers can be made from, where CAPH says that it did not find exactly one.
+func (b *bootstrapper) readImages(ctx context.Context, servers []unstructured.Unstructured) *why.Images {
+	for i := range servers {
+		if t := troubles(&servers[i]); !strings.Contains(t, "ImageNotFound") && !strings.Contains(t, "ImageAmbiguous") {
+			continue
+		}
+		name := text(&servers[i], "spec", "imageName")
+		offer, err := hetzner.FindOffer(ctx, b.tools.Hetzner, b.cfg.Location, text(&servers[i], "spec", "type"), b.cfg.LoadBalancerType)
+		if err != nil {
+			return nil
+		}
+		if found, err := hetzner.FindImages(ctx, b.tools.Hetzner, name, offer.Architecture); err == nil {
+			return &why.Images{Name: name, Found: len(found)}
+		}
+	}
+	return nil
+}
+
+// readEndpoint tells why the cluster's address will never answer again, where it is lost.
+func (b *bootstrapper) readEndpoint(ctx context.Context, c watchedCluster, infrastructure *unstructured.Unstructured) string {
+	if infrastructure == nil || c.loadBalancerIP == "" || text(infrastructure, "status", "controlPlaneLoadBalancer", "ipv4") == c.loadBalancerIP {
+		return ""
+	}
+	if lost := b.checkEndpoint(ctx, c.loadBalancerIP); isLost(lost) {
+		return lost.Error()
+	}
+	return ""
+}
+
+const (
+	// becauseAfter is how long a wait lasts before it asks why: most are over sooner.
+	becauseAfter = time.Second
+	// becauseEvery is the shortest time between two such questions.
+	becauseEvery = 2 * time.Second
+)
+
+// because says what keeps what a wait hangs on. Its error is what no waiting mends.
+type because func(ctx context.Context) (string, error)
+
+// because tells how far the cluster is, and what keeps it.
+func (b *bootstrapper) because(mgmt *kube.Cluster, c watchedCluster) because {
+	return b.asking(mgmt, c, why.Answer.Beside)
+}
+
+// hindered tells what is in the cluster's way, for a wait that says itself how far it is.
+func (b *bootstrapper) hindered(mgmt *kube.Cluster, c watchedCluster) because {
+	return b.asking(mgmt, c, why.Answer.Troubles)
+}
+
+// asking looks at the cluster, not at once and not too often.
+func (b *bootstrapper) asking(mgmt *kube.Cluster, c watchedCluster, tell func(why.Answer) string) because {
+	next := time.Now().Add(becauseAfter)
+	said := ""
+	return func(ctx context.Context) (string, error) {
+		if time.Now().Before(next) {
+			return said, nil
+		}
+		s, _ := b.situation(ctx, mgmt, c)
+		next = time.Now().Add(becauseEvery)
+		a := why.Explain(s)
+		if hopeless := a.Hopeless(b.began); hopeless != nil {
+			return "", hopeless
+		}
+		said = tell(a)
+		return said, nil
+	}
+}

@@ -1,0 +1,110 @@
+package steps
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/why"
+)
+
+// cloudSight is what Hetzner answered last, for all waits of a run together.
+type cloudSight struct {
+	mu       sync.Mutex
+	at       time.Time
+	servers  []why.Server
+	failures []why.Failure
+	err      error
+}
+
+// read asks Hetzner again where its last answer is old.
+func (s *cloudSight) read(ctx context.Context, b *bootstrapper) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if b.tools.Hetzner == nil {
+		s.err = errors.New("there is no token")
+		return
+	}
+	if time.Since(s.at) < cloudFresh {
+		return
+	}
+	var servers []hetzner.Server
+	var failures []hetzner.Failure
+	s.err = together(
+		func() (err error) {
+			servers, err = hetzner.Servers(ctx, b.tools.Hetzner, b.cfg.ClusterName)
+			return err
+		},
+		func() error { // beside what the servers say
+			failures, _ = hetzner.Failures(ctx, b.tools.Hetzner, time.Now().Add(-failuresSince))
+			return nil
+		},
+	)
+	s.at, s.servers, s.failures = time.Now(), []why.Server{}, nil
+	for _, one := range servers {
+		s.servers = append(s.servers, why.Server{ID: one.ID, Name: one.Name, Status: one.Status})
+	}
+	for _, f := range failures {
+		s.failures = append(s.failures, why.Failure(f))
+	}
+}
+
+// tell writes what is known into a situation.
+func (s *cloudSight) tell(to *why.Situation) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		to.Silent[why.Hetzner] = s.err.Error()
+		return
+	}
+	to.Cloud, to.CloudAt, to.Failures = s.servers, s.at.UTC(), s.failures
+}
+
+// readTalos asks the Talos of every server that runs, all at once.
+func (b *bootstrapper) readTalos(ctx context.Context, mgmt *kube.Cluster, c watchedCluster, machines []unstructured.Unstructured, runs func(server string) bool) map[string]why.Talos {
+	answers := map[string]why.Talos{}
+	config, err := secretValue(ctx, mgmt, c.name+"-talosconfig", "talosconfig")
+	if kube.Absent(err) {
+		err = errors.New("there is no talosconfig yet")
+	}
+	var t TalosClient
+	if err == nil {
+		t, err = b.tools.Talos(config)
+	}
+	var asking sync.WaitGroup
+	var mu sync.Mutex
+	for _, m := range controlPlaneMachines(machines) {
+		name := text(&m, "spec", "infrastructureRef", "name")
+		if !runs(name) {
+			continue
+		}
+		address := append(addresses(&m, addressExternal), addresses(&m, addressInternal)...)
+		asking.Go(func() {
+			answer := askOneTalos(ctx, t, err, address)
+			mu.Lock()
+			defer mu.Unlock()
+			answers[name] = answer
+		})
+	}
+	asking.Wait()
+	return answers
+}
+
+func askOneTalos(ctx context.Context, t TalosClient, err error, address []string) why.Talos {
+	switch {
+	case err != nil:
+		return why.Talos{Trouble: err.Error()}
+	case len(address) == 0:
+		return why.Talos{Trouble: "its address is not known yet"}
+	}
+	node, err := t.Ask(ctx, address[0])
+	if err != nil {
+		return why.Talos{Trouble: err.Error()}
+	}
+	return why.Talos{Etcd: node.Healthy}
+}

@@ -1,0 +1,333 @@
+package test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hetznercloud/hcloud-go/v2/hcloud"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/why"
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+// recordVariable names the folder into which TestRecordSituations writes: internal/why/testdata, made absolute.
+const recordVariable = "SLIPWAY_RECORD_SITUATIONS"
+
+var (
+	capiCluster    = schema.GroupVersionKind{Group: "cluster.x-k8s.io", Version: "v1beta1", Kind: "Cluster"}
+	hetznerCluster = schema.GroupVersionKind{Group: "infrastructure.cluster.x-k8s.io", Version: "v1beta1", Kind: "HetznerCluster"}
+	hcloudMachine  = schema.GroupVersionKind{Group: "infrastructure.cluster.x-k8s.io", Version: "v1beta1", Kind: "HCloudMachine"}
+)
+
+// recorder brings situations about in one lab, one after another, and writes down what a wait would see.
+type recorder struct {
+	*command
+	project
+	t    *testing.T
+	dir  string
+	mgmt *kube.Cluster
+	plan *steps.Plan
+	left int // looks at a changed annotation
+}
+
+// TestRecordSituations records what the sentences of docs/waiting.md are made from. It is no part of the tests: what it writes is
+// checked in, and tested from there.
+func TestRecordSituations(t *testing.T) {
+	dir := os.Getenv(recordVariable)
+	if dir == "" {
+		t.Skip("records only where " + recordVariable + " says where to")
+	}
+	c := newCommand(t)
+	if o := c.run(nil, "--lab", "capi-init", "secret", "image"); o.exit != 0 {
+		t.Fatalf("exit %d\n%s", o.exit, o.output)
+	}
+	config := must(os.ReadFile(filepath.Join(c.state, "management.kubeconfig")))(t)
+	r := &recorder{command: c, project: c.project(), t: t, dir: dir, mgmt: must(kube.Connect(config))(t)}
+	r.plan = r.makePlan()
+	r.beforeLoadBalancer()
+	r.beforeServers()
+	r.beforeAPI()
+	r.beforeNodes()
+	r.withNodes()
+}
+
+func (r *recorder) makePlan() *steps.Plan {
+	var info struct{ NetworkCIDR string }
+	r.labGet("/v1/info", &info)
+	cfg := steps.Defaults()
+	cfg.NetworkCIDR = info.NetworkCIDR
+	p, err := steps.New(cfg, steps.Tools{Files: steps.FilesIn(r.state), Hetzner: r.Client, Management: nobody{}})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return p
+}
+
+// nobody makes no management cluster.
+type nobody struct{ steps.ManagementProvider }
+
+// Name implements steps.ManagementProvider.
+func (nobody) Name() string { return "nobody" }
+
+// shot waits until a situation shows what it is about, and writes it down.
+func (r *recorder) shot(name string, shows ...string) {
+	r.t.Helper()
+	began := time.Now()
+	for {
+		r.nudge()
+		s, err := r.plan.Situation(r.t.Context())
+		if err != nil {
+			r.t.Fatalf("%s: %v", name, err)
+		}
+		text, err := yaml.Marshal(s)
+		if err != nil {
+			r.t.Fatalf("%s: %v", name, err)
+		}
+		if all(string(text), shows) {
+			if err := os.WriteFile(filepath.Join(r.dir, name+".yaml"), text, 0o644); err != nil {
+				r.t.Fatal(err)
+			}
+			r.t.Logf("%-24s after %4.1fs: %s", name, time.Since(began).Seconds(), why.Explain(s).Sentence())
+			return
+		}
+		if time.Since(began) > 90*time.Second {
+			r.t.Errorf("%s: nothing shows %q in\n%s", name, shows, text)
+			return
+		}
+		time.Sleep(300 * time.Millisecond)
+	}
+}
+
+func all(text string, words []string) bool {
+	for _, w := range words {
+		if !strings.Contains(text, w) {
+			return false
+		}
+	}
+	return true
+}
+
+// nudge has CAPH look at its objects now: its own pauses grow.
+func (r *recorder) nudge() {
+	r.left++
+	for _, kind := range []schema.GroupVersionKind{hetznerCluster, hcloudMachine} {
+		l := &unstructured.UnstructuredList{}
+		l.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
+		ctx, cancel := context.WithTimeout(r.t.Context(), 2*time.Second)
+		if r.mgmt.List(ctx, l, client.InNamespace("default")) == nil {
+			for i := range l.Items {
+				change := fmt.Sprintf(`{"metadata":{"annotations":{"recorder/looks":"%d"}}}`, r.left)
+				_ = r.mgmt.Patch(ctx, &l.Items[i], client.RawPatch("application/merge-patch+json", []byte(change)))
+			}
+		}
+		cancel()
+	}
+}
+
+// fault begins a fault; what it returns ends it.
+func (r *recorder) fault(words ...string) (end func()) {
+	r.t.Helper()
+	id := strings.TrimSuffix(strings.Fields(r.lab(append([]string{"fault", "add"}, words...)...))[1], ":")
+	return func() { r.t.Helper(); r.lab("fault", "remove", id) }
+}
+
+// during records one situation that a fault brings about.
+func (r *recorder) during(name, shows string, words ...string) {
+	r.t.Helper()
+	end := r.fault(words...)
+	r.shot(name, shows)
+	end()
+}
+
+// begin runs the command beside the recorder; what it returns interrupts it.
+func (r *recorder) begin(targets ...string) (end func()) {
+	cmd := r.cmd(context.Background(), append([]string{"--lab", "--yes"}, targets...)...)
+	if err := cmd.Start(); err != nil {
+		r.t.Fatal(err)
+	}
+	return func() {
+		_ = cmd.Process.Signal(os.Interrupt)
+		_ = cmd.Wait()
+	}
+}
+
+const caphActor = "actor=cluster-api-provider-hetzner"
+
+// beforeLoadBalancer is about what keeps the cluster's network and load balancer.
+func (r *recorder) beforeLoadBalancer() {
+	refused := r.fault("error", "status=401", "code=unauthorized", "message=unable to authenticate", caphActor)
+	end := r.begin("apply")
+	r.shot("token-refused", "HCloudCredentialsInvalid")
+	away := r.fault("error", "status=503", "code=unavailable", "message=service unavailable", "method=POST", "path=/networks", caphActor)
+	refused()
+	r.shot("network-unavailable", "NetworkReconcileFailed")
+	limit := r.fault("error", "status=403", "code=resource_limit_exceeded", "message=load balancer limit exceeded", "method=POST", "path=/load_balancers", caphActor)
+	away()
+	r.shot("load-balancer-limit", "LoadBalancerCreateFailed", "load balancer limit")
+	stock := r.fault("error", "status=412", "code=resource_unavailable", "message=load balancer type unavailable", "method=POST", "path=/load_balancers", caphActor)
+	limit()
+	r.shot("load-balancer-stock", "LoadBalancerCreateFailed", "load balancer type unavailable")
+	patch(r.t, r.mgmt, capiCluster, "k8s", `{"spec":{"paused":true}}`)
+	r.shot("paused", "paused: true")
+	patch(r.t, r.mgmt, capiCluster, "k8s", `{"spec":{"paused":false}}`)
+	patch(r.t, r.mgmt, hetznerCluster, "k8s", `{"spec":{"hetznerSecretRef":{"name":"elsewhere"}}}`)
+	r.shot("secret-missing", "HetznerSecretUnreachable")
+	patch(r.t, r.mgmt, hetznerCluster, "k8s", `{"spec":{"hetznerSecretRef":{"name":"hetzner"}}}`)
+	end()
+	none := r.fault("out-of-stock")
+	stock()
+	if o := r.run(nil, "--lab", "--yes", "apply"); o.exit != 0 {
+		r.t.Fatalf("apply: exit %d\n%s", o.exit, o.output)
+	}
+	r.shot("out-of-stock", "resource_unavailable")
+	none()
+}
+
+// beforeServers is about what keeps servers from being made.
+func (r *recorder) beforeServers() {
+	blocked := r.fault("error", "status=409", "code=placement_error", "message=error during placement", "method=POST", "path=/servers", caphActor)
+	r.shot("placement", "placement_error")
+	next := func(name string, shows string, words ...string) {
+		r.t.Helper()
+		end := r.fault(words...)
+		blocked()
+		blocked = end
+		r.shot(name, shows)
+	}
+	next("server-limit", "ServerLimitExceeded", "error", "status=403", "code=resource_limit_exceeded", "message=server limit exceeded", "method=POST", "path=/servers", caphActor)
+	next("hetzner-unavailable", "503", "error", "status=503", "code=unavailable", "message=503 service unavailable", "method=POST", "path=/servers", caphActor)
+	next("order-refused", "invalid input in field", "error", "status=422", "code=invalid_input", "message=invalid input in field 'user_data'", "method=POST", "path=/servers", caphActor)
+	image := r.talosSnapshots(r.t)[0]
+	relabel := func(name string) {
+		must(first(r.Image.Update(r.t.Context(), image, hcloud.ImageUpdateOpts{Labels: map[string]string{"caph-image-name": name, "os": "talos"}})))(r.t)
+	}
+	name := image.Labels["caph-image-name"]
+	relabel("elsewhere")
+	r.shot("image-unknown", "ImageNotFound", "found: 0")
+	relabel(name)
+	r.rest("image-found-again", "ImageNotFound", "found: 1")
+	second := r.secondImage(name)
+	r.shot("image-ambiguous", "ImageAmbiguous")
+	must(r.Image.Delete(r.t.Context(), second))(r.t)
+	next("rate-limit", "RateLimitExceeded", "rate-limit", "path=/servers", caphActor)
+	end := r.fault("out-of-stock", "serverType=cx33", "location=nbg1", "skip=2")
+	blocked()
+	r.shot("one-out-of-stock", "status: running", "resource_unavailable")
+	end()
+}
+
+// rest records without having CAPH look.
+func (r *recorder) rest(name string, shows ...string) {
+	r.t.Helper()
+	s, err := r.plan.Situation(r.t.Context())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	text, err := yaml.Marshal(s)
+	if err != nil || !all(string(text), shows) {
+		r.t.Errorf("%s: %v, nothing shows %q", name, err, shows)
+		return
+	}
+	if err := os.WriteFile(filepath.Join(r.dir, name+".yaml"), text, 0o644); err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Logf("%-24s %s", name, why.Explain(s).Sentence())
+}
+
+// secondImage makes another image of the same name, from a server of nobody's.
+func (r *recorder) secondImage(name string) *hcloud.Image {
+	ctx := r.t.Context()
+	made := must(first(r.Server.Create(ctx, hcloud.ServerCreateOpts{
+		Name: "somebody", ServerType: &hcloud.ServerType{Name: "cx23"}, Image: &hcloud.Image{Name: "ubuntu-24.04"}, Location: &hcloud.Location{Name: "nbg1"},
+	})))(r.t)
+	if err := r.Action.WaitFor(ctx, append(made.NextActions, made.Action)...); err != nil {
+		r.t.Fatal(err)
+	}
+	image := must(first(r.Server.CreateImage(ctx, made.Server, &hcloud.ServerCreateImageOpts{
+		Type: hcloud.ImageTypeSnapshot, Description: hcloud.Ptr("by hand"), Labels: map[string]string{"caph-image-name": name, "os": "talos"},
+	})))(r.t)
+	if err := r.Action.WaitFor(ctx, image.Action); err != nil {
+		r.t.Fatal(err)
+	}
+	must(first(r.Server.DeleteWithResult(ctx, made.Server)))(r.t)
+	return image.Image
+}
+
+// beforeAPI is about servers that do not come up, and an API that does not answer.
+func (r *recorder) beforeAPI() {
+	for _, s := range r.clusterServers(r.t) {
+		must(first(r.Server.Poweroff(r.t.Context(), s)))(r.t)
+	}
+	r.shot("server-off", "ServerOff")
+	r.shot("all-run", "initialized: true")
+	r.during("api-away", "connection refused", "apiserver-restart", "cluster=k8s", "for=20s")
+	r.during("management-away", "management:", "management-away")
+	r.during("hetzner-away", "hetzner:", "error", "status=503", "code=unavailable", "message=service unavailable", "path=/servers", "actor=hcloud-go")
+}
+
+// beforeNodes is about nodes on which something is missing yet.
+func (r *recorder) beforeNodes() {
+	r.ok("wait-cp", "kubeconfig")
+	r.shot("no-network-plugin", "not Ready")
+	r.ok("cilium")
+	r.shot("uninitialized", "uninitialized")
+	r.ok("bootstrap")
+	r.shot("well", "ready: true")
+}
+
+func (r *recorder) ok(targets ...string) {
+	r.t.Helper()
+	if o := r.run(nil, append([]string{"--lab", "--yes"}, targets...)...); o.exit != 0 {
+		r.t.Fatalf("%v: exit %d\n%s", targets, o.exit, o.output)
+	}
+}
+
+// withNodes is about a cluster that was whole.
+func (r *recorder) withNodes() {
+	deployment := &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "too-large"},
+		Spec: appsv1.DeploymentSpec{
+			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "too-large"}},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "too-large"}},
+				Spec: corev1.PodSpec{
+					NodeSelector: map[string]string{"kubernetes.io/hostname": "nowhere"},
+					Containers:   []corev1.Container{{Name: "one", Image: "example.org/one"}},
+				},
+			},
+		},
+	}
+	deployments := clientOf(r.t, filepath.Join(r.state, "kubeconfig")).AppsV1().Deployments("kube-system")
+	must(deployments.Create(r.t.Context(), deployment, metav1.CreateOptions{}))(r.t)
+	r.shot("pod-without-node", "is not scheduled")
+	if err := deployments.Delete(r.t.Context(), "too-large", metav1.DeleteOptions{}); err != nil {
+		r.t.Fatal(err)
+	}
+	away := r.fault("error", "status=503", "code=unavailable", "message=service unavailable", "method=POST", "path=/load_balancers/*/actions/add_target", caphActor)
+	patch(r.t, r.mgmt, talosControlPlane, "k8s-control-plane", `{"spec":{"replicas":4}}`)
+	r.shot("balancer-refuses-target", "LoadBalancerAttachFailed")
+	away()
+	slow := r.fault("slow-boot", "delay=60s")
+	patch(r.t, r.mgmt, talosControlPlane, "k8s-control-plane", `{"spec":{"replicas":5}}`)
+	r.shot("slow-boot", "trouble: ")
+	slow()
+	failed := r.fault("action-error", "command=start_server", "code=server_error", "message=server could not be started")
+	failed()
+	r.lab("fault", "add", "vanish-server", "server=k8s-control-plane-*", "seed=3")
+	r.rest("vanished")
+	patch(r.t, r.mgmt, talosControlPlane, "k8s-control-plane", `{"spec":{"controlPlaneConfig":{"controlplane":{"strategicPatches":["machine: {nonsense: true}"]}}}}`)
+	r.shot("configuration-refused", "DataSecretGenerationFailed")
+}
