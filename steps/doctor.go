@@ -58,6 +58,8 @@ type Doctor struct {
 	github string // address of GitHub's API
 	within time.Duration
 	wanted []string // steps; nil: all
+	// recorded is the reservation that this state folder made; 0: none that it knows of.
+	recorded int64
 }
 
 // Doctor makes the doctor of a plan.
@@ -96,6 +98,12 @@ func inTime(ctx context.Context, c check) Finding {
 	}
 }
 
+// What For takes beside steps: operations that make servers outside of the graph.
+const (
+	ForServer  = "a server"  // one more of a cluster that stands
+	ForRestore = "a restore" // a cluster's resources may be left of it, and are not in the way
+)
+
 // For leaves out what does not matter to any of these steps.
 func (d *Doctor) For(wanted []string) *Doctor {
 	d.wanted = wanted
@@ -109,19 +117,23 @@ func (d *Doctor) checks() []check {
 		{"versions", nil, d.versions},
 		{"address-ranges", []string{"apply"}, d.addressRanges},
 		{"manifests", []string{"apply"}, d.manifests},
+		{"schemas", []string{"apply"}, d.schemas},
 		{"patches", []string{"apply"}, d.patches},
 		{"helm-values", releases, d.helmValues},
-		{"management", []string{"kind-create"}, d.management},
-		{"providers", []string{"capi-init"}, d.providersReachable},
+		{"management", []string{"kind-create", ForRestore}, d.management},
+		{"engine", []string{"kind-create", ForRestore}, d.engine},
+		{"providers", []string{"capi-init", ForRestore}, d.providersReachable},
 		{"charts", releases, d.chartsReachable},
-		{"github-budget", []string{"capi-init"}, d.githubBudget},
+		{"github-budget", []string{"capi-init", ForRestore}, d.githubBudget},
 		{"token", nil, d.token},
 		{"project", nil, d.project},
-		{"server-type", []string{"apply", "image"}, d.serverType},
-		{"limits", []string{"apply"}, d.limits},
-		{"image", []string{"apply", "image"}, d.image},
+		{"reservation", []string{"reserve"}, d.reservation},
+		{"server-type", []string{"apply", "image", ForServer, ForRestore}, d.serverType},
+		{"capacity", []string{"apply", ForRestore}, d.capacity},
+		{"limits", []string{"apply", ForServer, ForRestore}, d.limits},
+		{"image", []string{"apply", "image", ForServer, ForRestore}, d.image},
 		{"names", []string{"apply"}, d.names},
-		{"networks", []string{"apply"}, d.networks},
+		{"networks", []string{"apply", ForRestore}, d.networks},
 		{"hetzner-budget", nil, d.hetznerBudget},
 	}
 	return slices.DeleteFunc(all, func(c check) bool {
@@ -131,5 +143,5 @@ func (d *Doctor) checks() []check {
 
 // atHetzner tells the checks that ask Hetzner alone.
 func atHetzner(name string) bool {
-	return slices.Contains([]string{"token", "project", "server-type", "image", "names", "networks", "hetzner-budget"}, name)
+	return slices.Contains([]string{"token", "project", "reservation", "server-type", "capacity", "image", "names", "networks", "hetzner-budget"}, name)
 }

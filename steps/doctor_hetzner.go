@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
+	"regexp"
 	"strings"
 	"time"
 
@@ -44,32 +44,6 @@ func (d *Doctor) token(ctx context.Context) Finding {
 	return ok("Hetzner takes the token, for reading and writing")
 }
 
-// project tells what is in it, so that a person sees a wrong one: the API has no word for the project itself.
-func (d *Doctor) project(ctx context.Context) Finding {
-	inventory, err := hetzner.TakeInventory(ctx, d.b.tools.Hetzner)
-	if err != nil {
-		return unheard(err)
-	}
-	counts, ours := map[string]int{}, 0
-	for _, r := range inventory.Resources {
-		if r.Cluster == d.b.cfg.ClusterName {
-			ours++
-		} else if r.Cluster != "" {
-			counts[r.Cluster]++
-		}
-	}
-	var others []string
-	for name, n := range counts {
-		others = append(others, fmt.Sprintf("%d of cluster %s", n, name))
-	}
-	slices.Sort(others)
-	text := "it holds nothing of other clusters"
-	if len(others) > 0 {
-		text = "it also holds resources: " + strings.Join(others, ", ")
-	}
-	return ok("%d resources of cluster %s are in the token's project (the API does not tell its name); %s", ours, d.b.cfg.ClusterName, text)
-}
-
 func (d *Doctor) serverType(ctx context.Context) Finding {
 	c := d.b.cfg
 	if _, err := hetzner.FindOffer(ctx, d.b.tools.Hetzner, c.Location, c.ServerType, c.LoadBalancerType); err != nil {
@@ -79,10 +53,16 @@ func (d *Doctor) serverType(ctx context.Context) Finding {
 		}
 		return unheard(err)
 	}
+	balancing, _, err := hetzner.AskBalancing(ctx, d.b.tools.Hetzner, c.LoadBalancerType)
+	if err != nil {
+		return unheard(err)
+	}
 	sale, err := hetzner.AskSale(ctx, d.b.tools.Hetzner, c.ServerType, c.Location)
 	switch {
 	case err != nil:
 		return unheard(err)
+	case !balancing.Withdrawn.IsZero():
+		return failed("choose another LOAD_BALANCER_TYPE", "load balancer type %s is withdrawn on %s", c.LoadBalancerType, balancing.Withdrawn.Format(time.DateOnly))
 	case !sale.Withdrawn.IsZero():
 		return failed("choose another SERVER_TYPE: a server that is lost could not be made again",
 			"server type %s is withdrawn in %s on %s", c.ServerType, c.Location, sale.Withdrawn.Format(time.DateOnly))
@@ -94,36 +74,84 @@ func (d *Doctor) serverType(ctx context.Context) Finding {
 	return ok("%s is sold and in stock in %s; load balancer type %s exists", c.ServerType, c.Location, c.LoadBalancerType)
 }
 
-// limits holds the placement group against its known size. The project's own limits are not in the API.
-func (d *Doctor) limits(ctx context.Context) Finding {
+// planned is what the manifests ask Hetzner for.
+type planned struct {
+	servers, surge, balancers, services int
+	group                               int // the most in one placement group, a rolling update counted
+}
+
+func (d *Doctor) planned() (planned, error) {
 	r, err := d.b.render(d.b.manifestVariables("image", "eu-central", "192.0.2.1"))
 	if err != nil {
-		return failed("see the check manifests", "%v", err)
+		return planned{}, err
 	}
 	orders, err := d.b.wanted(true)
 	if err != nil {
-		return failed("see the check manifests", "%v", err)
+		return planned{}, err
 	}
-	servers, balancers := 0, 0
+	var p planned
 	for _, o := range orders {
 		switch o.Kind {
 		case hetzner.KindServer:
-			servers += o.Count
+			p.servers += o.Count
 		case hetzner.KindLoadBalancer:
-			balancers += o.Count
+			p.balancers += o.Count
 		}
 	}
-	surge := int64(0)
 	for _, o := range r.now {
-		if o.GroupVersionKind() == talosControlPlaneKind {
-			surge = number(o, "spec", "rolloutStrategy", "rollingUpdate", "maxSurge")
-			if n := number(o, "spec", "replicas"); n+surge > groupHolds {
-				return failed("choose fewer CONTROL_PLANE_REPLICAS", "%d servers and %d more in a rolling update do not fit into a placement group, which holds %d", n, surge, groupHolds)
+		switch o.GroupVersionKind() {
+		case talosControlPlaneKind:
+			surge := 1 // the provider's default
+			if is, found, _ := unstructured.NestedInt64(o.Object, "spec", "rolloutStrategy", "rollingUpdate", "maxSurge"); found {
+				surge = int(is)
 			}
+			p.surge += surge
+			p.group = max(p.group, int(number(o, "spec", "replicas"))+surge)
+		case hetznerClusterKind:
+			extra, _, _ := unstructured.NestedSlice(o.Object, "spec", "controlPlaneLoadBalancer", "extraServices")
+			p.services = max(p.services, len(extra)+1) // and the API server's
 		}
+	}
+	return p, nil
+}
+
+// capacity holds what is planned against what one placement group and one load balancer hold.
+func (d *Doctor) capacity(ctx context.Context) Finding {
+	p, err := d.planned()
+	if err != nil {
+		return failed("see the check manifests", "%v", err)
+	}
+	if p.group > groupHolds {
+		return failed("choose fewer CONTROL_PLANE_REPLICAS", "%d servers and %d more in a rolling update do not fit into a placement group, which holds %d", p.group-p.surge, p.surge, groupHolds)
+	}
+	name := d.b.cfg.LoadBalancerType
+	b, found, err := hetzner.AskBalancing(ctx, d.b.tools.Hetzner, name)
+	switch {
+	case err != nil:
+		return unheard(err)
+	case !found:
+		return unknown("see the check server-type", "load balancer type %s does not exist", name)
+	case p.group > b.Targets:
+		return failed("choose a larger LOAD_BALANCER_TYPE", "%d servers, a rolling update's counted, do not fit behind a load balancer %s, which has %d targets", p.group, name, b.Targets)
+	case p.services > b.Services:
+		return failed("choose a larger LOAD_BALANCER_TYPE, or fewer extraServices", "%d services do not fit onto a load balancer %s, which has %d", p.services, name, b.Services)
+	}
+	return ok("%d servers with the one more of a rolling update, of %d that a placement group holds and %d that %s has targets for; %d of its %d services",
+		p.group, groupHolds, b.Targets, name, p.services, b.Services)
+}
+
+// limits says what the project's limits have to allow. They are in no answer of the API.
+func (d *Doctor) limits(context.Context) Finding {
+	p, err := d.planned()
+	if err != nil {
+		return unknown("see the check manifests", "%v", err)
+	}
+	plural := "s"
+	if p.balancers == 1 {
+		plural = ""
 	}
 	return unknown("compare with the project's Limits in Hetzner's console",
-		"%d servers (%d in a rolling update) with an IPv4 each and %d load balancer are to be made; the API does not tell the project's limits", servers, servers+int(surge), balancers)
+		"%d servers (%d in a rolling update) with a primary IP each and %d load balancer%s are to be made; the API does not tell the project's limits", p.servers, p.servers+p.surge, p.balancers, plural)
 }
 
 func (d *Doctor) image(ctx context.Context) Finding {
@@ -142,6 +170,13 @@ func (d *Doctor) image(ctx context.Context) Finding {
 		case len(found) > 1:
 			return failed("run image --prune", "%v", &hetzner.ImageError{Name: name, Architecture: architecture, Found: found})
 		case len(found) == 0:
+			why, err := hetzner.AskUpload(ctx, d.b.tools.Hetzner, c.Location, architecture, c.ServerType)
+			if err != nil {
+				return unheard(err)
+			}
+			if why != "" {
+				return failed("choose another LOCATION, wait, or make it elsewhere (image --packer)", "image %s for %s cannot be made: %s", name, architecture, why)
+			}
 			told = append(told, fmt.Sprintf("image %s for %s is to be made", name, architecture))
 		case !found[0].Available() && !found[0].Creating():
 			return failed("delete it, or take its label away", "image %s for %s is %s", name, architecture, found[0].Status)
@@ -170,14 +205,20 @@ func (d *Doctor) names(ctx context.Context) Finding {
 			}
 		}
 	}
-	taken, err := hetzner.Taken(ctx, d.b.tools.Hetzner, cluster, []string{cluster}, groups, []string{cluster})
+	names := hetzner.Names{
+		Networks: []string{cluster}, PlacementGroups: groups, Firewalls: []string{cluster},
+		// As CACPPT and CAPH make them up: <template>-<hash>-<random>, <cluster>-kube-apiserver-<random>.
+		Servers:       regexp.MustCompile(fmt.Sprintf(`^%s-[0-9a-z]{%d}-[0-9a-z]{5}$`, regexp.QuoteMeta(d.b.cfg.ControlPlaneName()), templateHashLength)),
+		LoadBalancers: regexp.MustCompile(fmt.Sprintf(`^%s-kube-apiserver-[0-9a-z]{5}$`, regexp.QuoteMeta(cluster))),
+	}
+	taken, err := hetzner.Taken(ctx, d.b.tools.Hetzner, cluster, names)
 	switch {
 	case err != nil:
 		return unheard(err)
 	case len(taken) > 0:
 		return failed("choose another CLUSTER_NAME, or rename what has it", "these are not the cluster's and have names that it needs: %s", strings.Join(taken, ", "))
 	}
-	return ok("the names of network, placement groups and firewall are free, or the cluster's own")
+	return ok("the names of network, placement groups, firewall, servers and load balancer are free, or the cluster's own")
 }
 
 func (d *Doctor) networks(ctx context.Context) Finding {

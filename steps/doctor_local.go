@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"io/fs"
 	"math/bits"
 	"net"
@@ -15,38 +14,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/siderolabs/talos/pkg/machinery/config/configpatcher"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/yaml"
 
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 )
-
-// versions holds the configured versions against each other and against what the programs inside this command can do.
-func (d *Doctor) versions(context.Context) Finding {
-	v := &findings{}
-	v.versions(d.b.cfg)
-	if d.b.cfg.ManagementKubeconfig == "" {
-		v.kindImage(d.b.cfg)
-	}
-	if len(v.errs) > 0 {
-		var texts []string
-		for _, e := range v.errs {
-			texts = append(texts, e.Error())
-		}
-		return failed("change the versions", "%s", strings.Join(texts, "; "))
-	}
-	c := d.b.cfg
-	return ok("Talos %s runs Kubernetes %s; Cluster API %s manages it, and is managed from %s", c.TalosVersion, c.KubernetesVersion, c.CAPIVersion, d.managementVersion())
-}
-
-func (d *Doctor) managementVersion() string {
-	if d.b.cfg.ManagementKubeconfig != "" {
-		return "a cluster of yours, whose version is not looked at"
-	}
-	image, _, _ := strings.Cut(d.b.cfg.KindNodeImage, "@")
-	return image
-}
 
 // addressRanges holds the ranges against each other and against this machine's routes: what lies behind a route of the
 // same addresses, a VPN's say, could not be reached beside the cluster. Once the network is there, a route to it is meant.
@@ -160,106 +131,7 @@ func (d *Doctor) manifests(context.Context) Finding {
 			return failed("see the file inside the command", "%s has no %s", file, kind)
 		}
 	}
-	return ok("%d objects are rendered; the providers' webhooks judge their schemas when they are applied", len(r.now))
-}
-
-// patches reads the control plane's patches as strictly as Talos does, and looks for the traps of its versions.
-func (d *Doctor) patches(context.Context) Finding {
-	r, err := d.b.render(d.b.manifestVariables("image", "eu-central", "192.0.2.1"))
-	if err != nil {
-		return failed("see the check manifests", "%v", err)
-	}
-	total := 0
-	for _, o := range r.now {
-		if o.GroupVersionKind() != talosControlPlaneKind {
-			continue
-		}
-		where := d.b.sources.cluster.name + ": TalosControlPlane " + o.GetName()
-		path := []string{"spec", "controlPlaneConfig", "controlplane"}
-		if jsonPatches, _, _ := unstructured.NestedSlice(o.Object, append(path, "configPatches")...); len(jsonPatches) > 0 {
-			return failed("write them as strategicPatches", "%s has configPatches: JSON patches do not work on a configuration of several documents, as Talos 1.12's is", where)
-		}
-		if source := text(o, append(path, "hostname", "source")...); source != "" {
-			return failed("leave hostname away", "%s has hostname.source %s: the node must be called like its server, which Talos learns from Hetzner", where, source)
-		}
-		patches, _, err := unstructured.NestedStringSlice(o.Object, append(path, "strategicPatches")...)
-		if err != nil {
-			return failed("write each patch as a text", "%s: %v", where, err)
-		}
-		merged := map[string]any{}
-		for i, patch := range patches {
-			if err := strict(patch); err != nil {
-				return failed("correct the patch", "%s: strategicPatches[%d]: %v", where, i, err)
-			}
-			var content map[string]any
-			if yaml.Unmarshal([]byte(patch), &content) == nil {
-				overlay(merged, content)
-			}
-			total++
-		}
-		if f := trap(where, merged); f != nil {
-			return *f
-		}
-	}
-	return ok("Talos's own machinery takes %d patches", total)
-}
-
-// strict reads a patch as Talos does: unknown keys are an error, and so is a JSON patch.
-func strict(patch string) error {
-	loaded, err := configpatcher.LoadPatch([]byte(patch))
-	if err != nil {
-		return err
-	}
-	if _, strategic := loaded.(configpatcher.StrategicMergePatch); !strategic {
-		return errors.New("it is a JSON patch (RFC 6902), which does not work on a configuration of several documents")
-	}
-	return nil
-}
-
-// overlay puts one tree over another, lists as a whole.
-func overlay(into, from map[string]any) {
-	for key, value := range from {
-		child, isMap := value.(map[string]any)
-		existing, wasMap := into[key].(map[string]any)
-		if isMap && wasMap {
-			overlay(existing, child)
-			continue
-		}
-		into[key] = value
-	}
-}
-
-// wants are values that the rest of the bootstrap counts on.
-type want struct {
-	path []string
-	is   string
-	why  string
-}
-
-// trap is the first value of the merged patches that the rest of the bootstrap cannot live with.
-func trap(where string, merged map[string]any) *Finding {
-	return unmet(where, merged, []want{
-		{[]string{"cluster", "network", "cni", "name"}, "none", "Cilium is installed in place of Talos's own network"},
-		{[]string{"cluster", "proxy", "disabled"}, "true", "Cilium takes kube-proxy's place"},
-		{[]string{"cluster", "externalCloudProvider", "enabled"}, "true", "the Hetzner CCM names the nodes' servers"},
-		{[]string{"machine", "features", "kubernetesTalosAPIAccess", "enabled"}, "true", "the Talos CCM asks the Talos API"},
-		{[]string{"machine", "kubelet", "extraArgs", "rotate-server-certificates"}, "true", "the Talos CCM approves the kubelets' certificates"},
-	})
-}
-
-// unmet is the finding of the first value that is not as it is wanted; nil: all are.
-func unmet(where string, values map[string]any, wants []want) *Finding {
-	for _, w := range wants {
-		got, found, err := unstructured.NestedFieldNoCopy(values, w.path...)
-		if is := fmt.Sprint(got); err != nil || !found || is != w.is {
-			if !found {
-				is = "missing"
-			}
-			f := failed("write "+strings.Join(w.path, ".")+": "+w.is, "%s: %s is %s, not %s: %s", where, strings.Join(w.path, "."), is, w.is, w.why)
-			return &f
-		}
-	}
-	return nil
+	return ok("%d objects are rendered, and have what the providers cannot do without", len(r.now))
 }
 
 // talosForbids are capabilities that no workload has on Talos.

@@ -16,6 +16,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/blang/semver/v4"
+
+	"github.com/slipway-k8s/slipway/internal/kube"
 )
 
 const (
@@ -67,14 +69,23 @@ type missingError struct{ what string }
 
 func (e *missingError) Error() string { return e.what + " is not there" }
 
-// metadata is a provider's metadata.yaml, from the local repository or the releases.
+// metadata is a provider's metadata.yaml. A local repository must have its manifest beside it.
 func (d *Doctor) metadata(ctx context.Context, p provider) (data []byte, where string, err error) {
 	if local := d.b.cfg.ProviderRepository; local != "" {
-		where = filepath.Join(local, p.label, p.version, "metadata.yaml")
-		for _, file := range []string{filepath.Join(local, p.label, p.version, p.file), where} {
-			if data, err = os.ReadFile(file); err != nil {
-				return nil, file, &missingError{file}
-			}
+		manifest := filepath.Join(local, p.label, p.version, p.file)
+		if _, err := os.Stat(manifest); err != nil {
+			return nil, manifest, &missingError{manifest}
+		}
+	}
+	return d.file(ctx, p, "metadata.yaml", 1<<20)
+}
+
+// file is a file of a provider's release, from the local repository or the releases.
+func (d *Doctor) file(ctx context.Context, p provider, name string, most int64) (data []byte, where string, err error) {
+	if local := d.b.cfg.ProviderRepository; local != "" {
+		where = filepath.Join(local, p.label, p.version, name)
+		if data, err = os.ReadFile(where); err != nil {
+			return nil, where, &missingError{where}
 		}
 		return data, where, nil
 	}
@@ -90,8 +101,8 @@ func (d *Doctor) metadata(ctx context.Context, p provider) (data []byte, where s
 		}
 		url := fmt.Sprint(m["url"])
 		// As clusterctl knows an address of GitHub; the files lie below download.
-		where = strings.Replace(url[:strings.LastIndex(url, "/")+1], "/releases/", "/releases/download/", 1) + "metadata.yaml"
-		data, err = d.fetch(ctx, where, 1<<20)
+		where = strings.Replace(url[:strings.LastIndex(url, "/")+1], "/releases/", "/releases/download/", 1) + name
+		data, err = d.fetch(ctx, where, most)
 		return data, where, err
 	}
 	return nil, "", &missingError{"its address in " + d.b.sources.clusterctl.name}
@@ -115,12 +126,20 @@ func contractOf(data []byte, version string) (string, error) {
 	return "", fmt.Errorf("it says nothing of version %s", version)
 }
 
-// chartsReachable looks for the charts' versions in the indexes of their repositories.
+// chartsReachable looks for the charts' versions in the indexes of their repositories, or asks their registries.
 func (d *Doctor) chartsReachable(ctx context.Context) Finding {
 	var found, unasked []string
 	for _, in := range []installation{d.b.cilium(), d.b.hcloudCCM(), d.b.talosCCM()} {
-		if strings.HasPrefix(in.Repository, "oci://") {
-			unasked = append(unasked, in.Name+" (a registry, which has no index)")
+		source := kube.ChartSource{Repository: in.Repository, Name: in.Name, Version: in.version}
+		if source.Registry() {
+			switch has, err := source.InRegistry(ctx, d.b.tools.Files.Path("helm"), io.Discard); {
+			case err != nil:
+				unasked = append(unasked, fmt.Sprintf("%s (%v)", in.Name, err))
+			case !has:
+				return failed("choose a version that the registry has", "%s has no chart %s %s", in.Repository, in.Name, in.version)
+			default:
+				found = append(found, in.Name+" "+in.version)
+			}
 			continue
 		}
 		data, err := d.fetch(ctx, strings.TrimSuffix(in.Repository, "/")+"/index.yaml", largestIndex)
@@ -138,7 +157,11 @@ func (d *Doctor) chartsReachable(ctx context.Context) Finding {
 		found = append(found, in.Name+" "+in.version)
 	}
 	if len(unasked) > 0 {
-		return unknown("the steps try for a while before they give up", "not known of %s; there: %s", strings.Join(unasked, ", "), strings.Join(found, ", "))
+		there := ""
+		if len(found) > 0 {
+			there = "; there are " + strings.Join(found, ", ")
+		}
+		return unknown("the steps try for a while before they give up", "not known of %s%s", strings.Join(unasked, ", "), there)
 	}
 	return ok("%s are in their repositories", strings.Join(found, ", "))
 }

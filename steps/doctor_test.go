@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hetznercloud/hcloud-go/v2/hcloud"
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
@@ -28,17 +29,22 @@ type clinic struct {
 	cfg       Config
 	overrides string
 	provider  *fakeProvider
+	engine    *Engine // of the provider; nil: it needs none
+	files     Files
+	recorded  Reservation
 	routes    []netip.Prefix
 	routesErr error
 }
 
 func newClinic(t *testing.T) *clinic {
 	t.Helper()
-	c := &clinic{store: newMarket(t), cfg: Defaults(), overrides: t.TempDir(), provider: &fakeProvider{}}
+	c := &clinic{store: newMarket(t), cfg: Defaults(), overrides: t.TempDir(), provider: &fakeProvider{}, files: FilesIn(t.TempDir()),
+		engine: &Engine{Name: "docker", Version: "28.0.1", CgroupV2: true, CanLimit: true, MemoryBytes: 8 * gib, DataRoot: "/data", FreeBytes: 40 * gib}}
 	c.store.Budget(3600, 3000)
 	c.store.Put("server_types", 1, schema.ServerType{Name: "cx33", Architecture: "x86",
 		Prices:    []schema.PricingServerTypePrice{{Location: "nbg1"}},
 		Locations: []schema.ServerTypeLocation{{Name: "nbg1", Available: true}}})
+	c.store.Put("images", 99, schema.Image{Name: hcloud.Ptr("ubuntu-24.04"), Type: "system", Architecture: "x86", Status: "available"})
 	c.github = `{"rate":{"limit":60,"remaining":55}}`
 	c.index = "apiVersion: v1\nentries:\n"
 	for name, version := range map[string]string{
@@ -65,6 +71,40 @@ func newClinic(t *testing.T) *clinic {
 	return c
 }
 
+// engineProvider makes its cluster in a container engine.
+type engineProvider struct {
+	*fakeProvider
+	engine Engine
+}
+
+func (p engineProvider) Engine(context.Context) (Engine, error) { return p.engine, p.err }
+
+// components are manifests with the kinds that the cluster's objects are of; only those of CAPH have a schema.
+func components(t *testing.T, p provider) string {
+	t.Helper()
+	lax := func(group, version, kind string) string {
+		return fmt.Sprintf("apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: x}\nspec:\n  group: %s\n  names: {kind: %s}\n  versions:\n"+
+			"  - {name: %s, served: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}\n", group, kind, version)
+	}
+	switch p.label {
+	case "cluster-api":
+		return lax("cluster.x-k8s.io", "v1beta1", "Cluster") + "---\n" + lax("cluster.x-k8s.io", "v1beta1", "MachineHealthCheck")
+	case "control-plane-talos":
+		return lax("controlplane.cluster.x-k8s.io", "v1alpha3", "TalosControlPlane")
+	case "infrastructure-hetzner":
+		var both []byte
+		for _, name := range []string{"hetznerclusters", "hcloudmachinetemplates"} {
+			data, err := os.ReadFile("../lab/repository/caph/" + name + ".yaml")
+			if err != nil {
+				t.Fatal(err)
+			}
+			both = append(append(both, "\n---\n"...), data...)
+		}
+		return string(both)
+	}
+	return "{}"
+}
+
 // release puts a provider's version into the local repository.
 func (c *clinic) release(t *testing.T, p provider, keeps string) {
 	t.Helper()
@@ -74,7 +114,7 @@ func (c *clinic) release(t *testing.T, p provider, keeps string) {
 	}
 	series := strings.Split(strings.TrimPrefix(p.version, "v"), ".")
 	metadata := fmt.Sprintf("apiVersion: clusterctl.cluster.x-k8s.io/v1alpha3\nkind: Metadata\nreleaseSeries:\n- major: %s\n  minor: %s\n  contract: %s\n", series[0], series[1], keeps)
-	for name, text := range map[string]string{"metadata.yaml": metadata, p.file: "{}"} {
+	for name, text := range map[string]string{"metadata.yaml": metadata, p.file: components(t, p)} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -83,11 +123,15 @@ func (c *clinic) release(t *testing.T, p provider, keeps string) {
 
 func (c *clinic) examine(t *testing.T) map[string]Finding {
 	t.Helper()
-	plan, err := New(c.cfg, Tools{Hetzner: c.store.Client(nil), Management: c.provider, Files: FilesIn(t.TempDir()), Overrides: c.overrides})
+	var management ManagementProvider = c.provider
+	if c.engine != nil {
+		management = engineProvider{c.provider, *c.engine}
+	}
+	plan, err := New(c.cfg, Tools{Hetzner: c.store.Client(nil), Management: management, Files: c.files, Overrides: c.overrides})
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := plan.Doctor()
+	d := plan.Doctor().Recorded(c.recorded)
 	d.routes = func() ([]netip.Prefix, error) { return c.routes, c.routesErr }
 	d.http, d.github = c.charts.Client(), c.charts.URL
 	found := map[string]Finding{}
@@ -113,7 +157,7 @@ func TestDoctorPassesWhatIsWell(t *testing.T) {
 			t.Errorf("%s: %+v", name, f)
 		}
 	}
-	if len(found) != 17 {
+	if len(found) != 21 {
 		t.Errorf("%d checks", len(found))
 	}
 	if w := c.store.Writes(); !slices.Equal(w, []string{"DELETE /placement_groups/0"}) {
@@ -160,7 +204,7 @@ func TestDoctorFindsWhatIsNotWell(t *testing.T) {
 		"a provider's version that is not there": {cfg("CAPH_VERSION=v1.0.99"), "providers", Failed, "v1.0.99"},
 		"a chart's version that is not there":    {cfg("CILIUM_VERSION=1.18.99"), "charts", Failed, "no chart cilium 1.18.99"},
 		"a repository that is not there":         {cfg("CILIUM_REPOSITORY=http://127.0.0.1:1"), "charts", Unknown, "cilium"},
-		"a registry":                             {cfg("TALOS_CCM_REPOSITORY=oci://127.0.0.1:1/charts"), "charts", Unknown, "has no index"},
+		"a registry":                             {cfg("TALOS_CCM_REPOSITORY=oci://127.0.0.1:1/charts"), "charts", Unknown, "talos-cloud-controller-manager"},
 		"GitHub has had enough": {func(_ *testing.T, c *clinic) {
 			c.cfg.ProviderRepository, c.github = "", `{"rate":{"limit":60,"remaining":3}}`
 		}, "github-budget", Failed, "3 of 60"},
@@ -177,8 +221,59 @@ func TestDoctorFindsWhatIsNotWell(t *testing.T) {
 		"out of stock": {func(_ *testing.T, c *clinic) {
 			c.store.Put("server_types", 1, schema.ServerType{Name: "cx33", Locations: []schema.ServerTypeLocation{{Name: "nbg1"}}})
 		}, "server-type", Failed, "out of stock"},
-		"stock that is not told": {func(_ *testing.T, c *clinic) { c.store.Put("server_types", 1, schema.ServerType{Name: "cx33"}) }, "server-type", Unknown, "not told"},
-		"a surge too wide":       {manifest("replicas: ${CONTROL_PLANE_REPLICAS:=3} #", "replicas: 11 #"), "limits", Failed, "11 servers"},
+		"stock that is not told":        {func(_ *testing.T, c *clinic) { c.store.Put("server_types", 1, schema.ServerType{Name: "cx33"}) }, "server-type", Unknown, "not told"},
+		"a surge too wide":              {manifest("replicas: ${CONTROL_PLANE_REPLICAS:=3} #", "replicas: 11 #"), "capacity", Failed, "11 servers"},
+		"the surge is the one too many": {manifest("replicas: ${CONTROL_PLANE_REPLICAS:=3} #", "replicas: 10 #"), "capacity", Failed, "10 servers and 1 more"},
+		"a load balancer too small": {func(_ *testing.T, c *clinic) {
+			c.store.Put("load_balancer_types", 1, schema.LoadBalancerType{Name: "lb11", MaxTargets: 3, MaxServices: 5})
+		}, "capacity", Failed, "3 targets"},
+		"a load balancer of few services": {func(_ *testing.T, c *clinic) {
+			c.store.Put("load_balancer_types", 1, schema.LoadBalancerType{Name: "lb11", MaxTargets: 25, MaxServices: 1})
+		}, "capacity", Failed, "2 services"},
+		"a load balancer type withdrawn": {func(_ *testing.T, c *clinic) {
+			c.store.Put("load_balancer_types", 1, schema.LoadBalancerType{Name: "lb11", MaxTargets: 25, MaxServices: 5, DeprecatableResource: schema.DeprecatableResource{
+				Deprecation: &schema.DeprecationInfo{Announced: time.Now(), UnavailableAfter: time.Now().AddDate(0, 3, 0)}}})
+		}, "server-type", Failed, "lb11 is withdrawn"},
+		"Cilium on a Kubernetes that it is not tested with": {func(t *testing.T, c *clinic) {
+			cfg("TALOS_VERSION=v1.11.0")(t, c)
+			cfg("KUBERNETES_VERSION=v1.29.0")(t, c)
+		}, "versions", Unknown, "not with v1.29.0"},
+		"a Talos that the machinery inside is not of": {cfg("TALOS_VERSION=v1.11.0"), "patches", Unknown, "whether they fit v1.11.0"},
+		"a Cilium that nobody here knows":             {cfg("CILIUM_VERSION=1.16.0"), "versions", Unknown, "Cilium 1.16"},
+		"an unknown field":                            {manifest("    algorithm: round_robin\n", "    algorithm: round_robin\n    algorythm: x\n"), "schemas", Failed, "unknown field spec.controlPlaneLoadBalancer.algorythm"},
+		"a value that the schema refuses":             {manifest("algorithm: round_robin", "algorithm: random"), "schemas", Failed, "algorithm"},
+		"a kind that does not exist":                  {manifest("kind: HCloudMachineTemplate\nmetadata", "kind: HCloudMachineTemplates\nmetadata"), "schemas", Failed, "no kind HCloudMachineTemplates"},
+		"a kind of somebody else":                     {manifest("---\napiVersion: cluster", "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n---\napiVersion: cluster"), "schemas", Unknown, "no provider brings"},
+		"patches that make no configuration":          {manifest("                name: none\n", "                name: nothing\n"), "patches", Failed, "cni"},
+		"a join in place of a control plane":          {manifest("generateType: controlplane", "generateType: init"), "patches", Failed, "generateType"},
+		"an engine without the right to limit":        {func(_ *testing.T, c *clinic) { c.engine.Rootless, c.engine.CanLimit = true, false }, "engine", Failed, "may not limit"},
+		"an engine without cgroup v2":                 {func(_ *testing.T, c *clinic) { c.engine.Rootless, c.engine.CgroupV2 = true, false }, "engine", Failed, "cgroup v1"},
+		"an engine with a full disk":                  {func(_ *testing.T, c *clinic) { c.engine.FreeBytes = gib }, "engine", Failed, "1.0 GiB free in /data"},
+		"an engine with little memory":                {func(_ *testing.T, c *clinic) { c.engine.MemoryBytes = gib }, "engine", Failed, "1.0 GiB of memory"},
+		"an engine that does not tell":                {func(_ *testing.T, c *clinic) { c.engine.FreeBytes = 0 }, "engine", Unknown, "does not tell how much of its disk"},
+		"another state folder's name": {func(_ *testing.T, c *clinic) {
+			c.store.Put("placement_groups", 51, schema.PlacementGroup{Name: "slipway-k8s", Labels: map[string]string{"slipway-cluster": "k8s", "slipway-reserved-by": "0123456789abcdef"}})
+		}, "reservation", Failed, "0123456789abcdef"},
+		"a cluster of the name that nobody here made": {func(_ *testing.T, c *clinic) {
+			c.store.Put("networks", 52, schema.Network{Name: "k8s", IPRange: "10.10.0.0/16", Labels: map[string]string{"caph-cluster-k8s": "owned"}})
+		}, "reservation", Failed, "1 resources of a cluster k8s"},
+		"a cluster that the management cluster may know": {func(t *testing.T, c *clinic) {
+			c.store.Put("networks", 52, schema.Network{Name: "k8s", IPRange: "10.10.0.0/16", Labels: map[string]string{"caph-cluster-k8s": "owned"}})
+			c.provider.exists = true
+		}, "reservation", Unknown, "did not make"},
+		"a token of another project": {func(_ *testing.T, c *clinic) { c.recorded.ID = 4711 }, "project", Failed, "another project"},
+		"nothing to make an image with": {func(_ *testing.T, c *clinic) {
+			c.store.Put("server_types", 1, schema.ServerType{Name: "cx33", Architecture: "x86", Prices: []schema.PricingServerTypePrice{{Location: "nbg1"}}, Locations: []schema.ServerTypeLocation{{Name: "nbg1"}}})
+		}, "image", Failed, "is in stock in nbg1"},
+		"nothing to start an image's server from": {func(_ *testing.T, c *clinic) {
+			c.store.Put("images", 99, schema.Image{Name: hcloud.Ptr("debian"), Architecture: "x86"})
+		}, "image", Failed, "no image ubuntu-24.04"},
+		"somebody's server of our name": {func(_ *testing.T, c *clinic) {
+			c.store.Put("servers", 61, schema.Server{Name: "k8s-control-plane-1a2b3-x7k2p"})
+		}, "names", Failed, "server k8s-control-plane-1a2b3-x7k2p (61)"},
+		"somebody's load balancer of our name": {func(_ *testing.T, c *clinic) {
+			c.store.Put("load_balancers", 62, schema.LoadBalancer{Name: "k8s-kube-apiserver-x7k2p"})
+		}, "names", Failed, "load balancer k8s-kube-apiserver-x7k2p (62)"},
 		"two images": {func(_ *testing.T, c *clinic) {
 			c.store.Put("images", 21, hetznertest.Image(21, "talos-amd64-v1.12.2", "x86", "available"))
 			c.store.Put("images", 22, hetznertest.Image(22, "talos-amd64-v1.12.2", "x86", "available"))
@@ -225,7 +320,7 @@ func TestDoctorWithoutToken(t *testing.T) {
 			t.Errorf("%+v", f)
 		}
 	}
-	if len(found) != 4 { // versions, token, project, budget: the rest does not matter to a firewall
+	if len(found) != 5 { // versions, token, project, reservation, budget: the rest does not matter to a firewall
 		t.Errorf("%d checks: %+v", len(found), found)
 	}
 }

@@ -22,8 +22,8 @@ import (
 // only what moves by itself, an election say, is left.
 const compareWithin = time.Minute
 
-// Comparison is one thing about a restored cluster that is to be as it was.
-type Comparison struct {
+// Likeness is one thing about a restored cluster that is to be as it was.
+type Likeness struct {
 	What string `json:"what"`
 	Same bool   `json:"same"`
 	Seen string `json:"seen"` // by what that was seen, or in what it differs
@@ -42,7 +42,7 @@ type comparer struct {
 }
 
 // Compare holds the restored cluster against the marks.
-func (o *Operations) Compare(ctx context.Context, say flow.Say, m *Marks) ([]Comparison, error) {
+func (o *Operations) Compare(ctx context.Context, say flow.Say, m *Marks) ([]Likeness, error) {
 	return o.compare(ctx, say, func(c comparer) []question {
 		return append([]question{
 			{"the same cluster, by the UID of kube-system", c.sameUID(m.UID)},
@@ -55,7 +55,7 @@ func (o *Operations) Compare(ctx context.Context, say flow.Say, m *Marks) ([]Com
 }
 
 // CompareBackup holds a restored cluster against its backup, which knows less of it than marks do.
-func (o *Operations) CompareBackup(ctx context.Context, say flow.Say, source Backup) ([]Comparison, error) {
+func (o *Operations) CompareBackup(ctx context.Context, say flow.Say, source Backup) ([]Likeness, error) {
 	return o.compare(ctx, say, func(c comparer) []question {
 		h := source.Contents.Header
 		questions := []question{
@@ -75,13 +75,13 @@ func (o *Operations) CompareBackup(ctx context.Context, say flow.Say, source Bac
 }
 
 // compare asks until nothing differs, or the time is up: what differs then is told, and is no error.
-func (o *Operations) compare(ctx context.Context, say flow.Say, questions func(comparer) []question) ([]Comparison, error) {
+func (o *Operations) compare(ctx context.Context, say flow.Say, questions func(comparer) []question) ([]Likeness, error) {
 	cluster, err := o.b.connect(kubeconfigFile)
 	if err != nil {
 		return nil, err
 	}
 	asked := questions(comparer{o, cluster})
-	var found []Comparison
+	var found []Likeness
 	w := wait{what: "the cluster to be as it was", within: compareWithin, each: compareWithin}
 	err = w.until(ctx, say, func(ctx context.Context) (string, error) {
 		found = nil
@@ -101,17 +101,17 @@ func (o *Operations) compare(ctx context.Context, say flow.Say, questions func(c
 	return found, nil
 }
 
-func (q question) answer(ctx context.Context) Comparison {
+func (q question) answer(ctx context.Context) Likeness {
 	ctx, cancel := context.WithTimeout(ctx, lookWithin)
 	defer cancel()
 	seen, differs, err := q.ask(ctx)
 	switch {
 	case err != nil:
-		return Comparison{What: q.what, Seen: "it cannot be told: " + err.Error()}
+		return Likeness{What: q.what, Seen: "it cannot be told: " + err.Error()}
 	case differs != "":
-		return Comparison{What: q.what, Seen: differs}
+		return Likeness{What: q.what, Seen: differs}
 	}
-	return Comparison{What: q.what, Same: true, Seen: seen}
+	return Likeness{What: q.what, Same: true, Seen: seen}
 }
 
 func (c comparer) sameUID(want string) func(context.Context) (string, string, error) {

@@ -30,10 +30,15 @@ type Management struct {
 
 // ensureManagement adopts or makes the management cluster, and keeps its kubeconfig.
 func (b *bootstrapper) ensureManagement(ctx context.Context, say flow.Say) (Management, error) {
-	p, name := b.tools.Management, b.cfg.ManagementName()
 	if m, err := b.adoptSelfManaged(ctx, say); err != nil || m != nil {
 		return *cmp.Or(m, &Management{}), err
 	}
+	return b.makeManagement(ctx, say)
+}
+
+// makeManagement asks its provider for the management cluster, whatever servers there are.
+func (b *bootstrapper) makeManagement(ctx context.Context, say flow.Say) (Management, error) {
+	p, name := b.tools.Management, b.cfg.ManagementName()
 	kubeconfig, err := p.Ensure(ctx, name, say)
 	if err != nil {
 		return Management{}, fmt.Errorf("management cluster %s (%s): %w", name, p.Name(), err)

@@ -27,15 +27,9 @@ func (b *bootstrapper) compareWithCopy(ctx context.Context, say flow.Say, s side
 	if len(copied) == 0 {
 		say("there is no copy to compare with")
 	}
-	var wrong []string
-	for _, was := range copied {
-		differences, err := b.mend(ctx, say, s.target, was)
-		if err != nil {
-			return err
-		}
-		if len(differences) > 0 {
-			wrong = append(wrong, clusterapi.KeyOf(was).String()+": "+strings.Join(differences, ", "))
-		}
+	wrong, err := b.differing(ctx, say, s.target, copied)
+	if err != nil {
+		return err
 	}
 	if len(wrong) > 0 {
 		return fmt.Errorf("cluster %s does not hold what was moved: %s%s; the cluster stays paused: "+
@@ -43,6 +37,20 @@ func (b *bootstrapper) compareWithCopy(ctx context.Context, say flow.Say, s side
 			b.cfg.ClusterName, strings.Join(wrong, "; "), b.whereTheCopyIs())
 	}
 	return nil
+}
+
+// differing holds objects on a paused target against what they are to be, and says what is left after mending.
+func (b *bootstrapper) differing(ctx context.Context, say flow.Say, target *kube.Cluster, wanted []*unstructured.Unstructured) (wrong []string, err error) {
+	for _, was := range wanted {
+		differences, err := b.mend(ctx, say, target, was)
+		if err != nil {
+			return nil, err
+		}
+		if len(differences) > 0 {
+			wrong = append(wrong, clusterapi.KeyOf(was).String()+": "+strings.Join(differences, ", "))
+		}
+	}
+	return wrong, nil
 }
 
 // mend compares one object, and mends what it can. What it returns is what is left.
@@ -86,12 +94,14 @@ func read(ctx context.Context, c *kube.Cluster, of *unstructured.Unstructured) (
 	return o, nil
 }
 
-// recreate makes a Secret of the copy on the target, with owners as they are called there.
+// recreate makes an object of the copy on the target, with owners as they are called there. Those that are not there do not own it.
 func (b *bootstrapper) recreate(ctx context.Context, target *kube.Cluster, was *unstructured.Unstructured) error {
 	o := was.DeepCopy()
 	o.SetResourceVersion("")
 	o.SetUID("")
 	o.SetManagedFields(nil)
+	o.SetDeletionTimestamp(nil)
+	o.SetDeletionGracePeriodSeconds(nil)
 	var owners []metav1.OwnerReference
 	for _, owner := range was.GetOwnerReferences() {
 		of := &unstructured.Unstructured{}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -26,39 +27,50 @@ func (b *bootstrapper) settle(ctx context.Context, say flow.Say, s sides) (Pivot
 	if err != nil {
 		return Pivot{}, err
 	}
-	var out Pivot
-	say("waiting for the cluster's own controllers to look at every object")
-	watching, stop := context.WithCancel(ctx)
-	defer stop()
-	inNamespace := []client.ListOption{client.InNamespace(Namespace)}
-	changes := s.target.Changes(watching,
-		kube.Selection{List: listOf(clusterKind), Options: inNamespace}, kube.Selection{List: listOf(machineKind), Options: inNamespace},
-		kube.Selection{List: listOf(hcloudMachineKind), Options: inNamespace}, kube.Selection{List: listOf(talosControlPlaneKind), Options: inNamespace},
-	)
-	err = wait{what: "the cluster's own controllers", within: b.cfg.NodesTimeout.D(), changes: changes, because: b.hindered(s.target, b.watched())}.until(ctx, say, func(ctx context.Context) (string, error) {
-		inv, err := clusterapi.Read(ctx, s.target, Namespace, TokenSecretName)
-		if err != nil {
-			return "", err
-		}
-		servers, err := b.serverIDs(ctx)
-		if err != nil {
-			return "", err
-		}
+	out, err := b.awaitReconciled(ctx, say, s.target, b.cfg.NodesTimeout.D(), func(servers []int64) error {
 		if state.Servers != nil && !slices.Equal(servers, state.Servers) {
-			return "", final(fmt.Errorf("the servers changed during the pivot: %v before, %v now: see which Machine they belong to", state.Servers, servers))
+			return fmt.Errorf("the servers changed during the pivot: %v before, %v now: see which Machine they belong to", state.Servers, servers)
 		}
-		for i := range inv.Moved {
-			if o := &inv.Moved[i]; clusterapi.KeyOf(o) == (clusterapi.Key{Kind: clusterapi.ClusterKind, Name: b.cfg.ClusterName}) {
-				out = Pivot{Cluster: string(o.GetUID()), Servers: servers}
-			}
-		}
-		return strings.Join(unsettled(inv), "; "), nil
+		return nil
 	})
 	if err != nil {
 		return Pivot{}, err
 	}
 	state.Phase, state.Cluster, state.Servers = pivotSettled, b.cfg.ClusterName, out.Servers
 	return out, b.pivotCopy().setState(state)
+}
+
+// awaitReconciled waits until the controllers of a cluster whose objects were put there, and unpaused, have looked at every one of
+// them once and found it well. servers says at every look what is wrong with the servers that there are then; that ends it.
+func (b *bootstrapper) awaitReconciled(ctx context.Context, say flow.Say, target *kube.Cluster, within time.Duration, servers func([]int64) error) (out Pivot, err error) {
+	say("waiting for the controllers to look at every object")
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	inNamespace := []client.ListOption{client.InNamespace(Namespace)}
+	changes := target.Changes(watching,
+		kube.Selection{List: listOf(clusterKind), Options: inNamespace}, kube.Selection{List: listOf(machineKind), Options: inNamespace},
+		kube.Selection{List: listOf(hcloudMachineKind), Options: inNamespace}, kube.Selection{List: listOf(talosControlPlaneKind), Options: inNamespace},
+	)
+	err = wait{what: "the cluster's own controllers", within: within, changes: changes, because: b.hindered(target, b.watched())}.until(ctx, say, func(ctx context.Context) (string, error) {
+		inv, err := clusterapi.Read(ctx, target, Namespace, TokenSecretName)
+		if err != nil {
+			return "", err
+		}
+		ids, err := b.serverIDs(ctx)
+		if err != nil {
+			return "", err
+		}
+		if err := servers(ids); err != nil {
+			return "", final(err)
+		}
+		for i := range inv.Moved {
+			if o := &inv.Moved[i]; clusterapi.KeyOf(o) == (clusterapi.Key{Kind: clusterapi.ClusterKind, Name: b.cfg.ClusterName}) {
+				out = Pivot{Cluster: string(o.GetUID()), Servers: ids}
+			}
+		}
+		return strings.Join(unsettled(inv), "; "), nil
+	})
+	return out, err
 }
 
 // unsettled says what the controllers have not looked at yet, or not found well. A move does not take the status along,

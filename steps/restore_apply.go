@@ -39,7 +39,7 @@ func (r *restorer) applyHeld(ctx context.Context, say flow.Say, m Management, lo
 	if err := r.applyAll(ctx, say, mgmt, r.restored(lost, ip)); err != nil {
 		return Cluster{}, err
 	}
-	return r.describe(ctx, mgmt, lost, ip)
+	return r.describe(ctx, mgmt, r.restored(lost, ip), ip)
 }
 
 // addressOf is what the load balancer's address is, as far as CAPH has said.
@@ -102,16 +102,8 @@ func (r *restorer) hold(ctx context.Context, say flow.Say, mgmt *kube.Cluster, w
 	if _, paused := live.GetAnnotations()[pausedAnnotation]; !paused {
 		return nil
 	}
-	say("telling the control plane provider that etcd is not its to found")
-	told := client.RawPatch(types.MergePatchType, []byte(`{"status":{"bootstrapped":true}}`))
-	if err := mgmt.Status().Patch(ctx, live.DeepCopy(), told); err != nil {
-		return fmt.Errorf("set status.bootstrapped of %s: %w", kube.Describe(live), err)
-	}
-	if live, err = get(ctx, mgmt, talosControlPlaneKind, wanted.GetName()); err != nil {
-		return err
-	}
-	if !truth(live, "status", "bootstrapped") {
-		return fmt.Errorf("status.bootstrapped of %s did not stay true: it stays paused, for the provider would found an empty etcd", kube.Describe(live))
+	if live, err = tellFounded(ctx, say, mgmt, live, `{"status":{"bootstrapped":true}}`); err != nil {
+		return fmt.Errorf("%w: it stays paused, for the provider would found an empty etcd", err)
 	}
 	unpause := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"`+pausedAnnotation+`":null}}}`))
 	if err := mgmt.Patch(ctx, live, unpause); err != nil {
@@ -120,8 +112,24 @@ func (r *restorer) hold(ctx context.Context, say flow.Say, mgmt *kube.Cluster, w
 	return nil
 }
 
+// tellFounded tells the control plane provider, in the status of its object, that etcd was founded.
+func tellFounded(ctx context.Context, say flow.Say, mgmt *kube.Cluster, tcp *unstructured.Unstructured, status string) (*unstructured.Unstructured, error) {
+	say("telling the control plane provider that etcd is not its to found")
+	if err := mgmt.Status().Patch(ctx, tcp.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(status))); err != nil {
+		return nil, fmt.Errorf("set status.bootstrapped of %s: %w", kube.Describe(tcp), err)
+	}
+	live, err := get(ctx, mgmt, talosControlPlaneKind, tcp.GetName())
+	if err != nil {
+		return nil, err
+	}
+	if !truth(live, "status", "bootstrapped") {
+		return nil, fmt.Errorf("status.bootstrapped of %s did not stay true", kube.Describe(live))
+	}
+	return live, nil
+}
+
 // describe is the cluster as the later steps want it.
-func (r *restorer) describe(ctx context.Context, mgmt *kube.Cluster, lost Lost, ip string) (Cluster, error) {
+func (r *restorer) describe(ctx context.Context, mgmt *kube.Cluster, objects []*unstructured.Unstructured, ip string) (Cluster, error) {
 	cluster, err := get(ctx, mgmt, clusterKind, r.cfg.ClusterName)
 	if err != nil {
 		return Cluster{}, err
@@ -141,7 +149,7 @@ func (r *restorer) describe(ctx context.Context, mgmt *kube.Cluster, lost Lost, 
 		ControlPlane: tcp.GetName(), Template: text(tcp, "spec", "infrastructureTemplate", "name"),
 		Replicas: int(number(tcp, "spec", "replicas")), Version: text(tcp, "spec", "version"),
 	}
-	for _, o := range r.restored(lost, ip) {
+	for _, o := range objects {
 		out.Objects = append(out.Objects, Object{APIVersion: o.GetAPIVersion(), Kind: o.GetKind(), Name: o.GetName()})
 	}
 	return out, nil

@@ -56,26 +56,35 @@ func RestoreFiles(files Files) Files { return files.Folder(restoreFolder) }
 
 // ReadRestoreRecord reads it; nil where there is none.
 func ReadRestoreRecord(files Files) (*RestoreRecord, error) {
-	data, err := RestoreFiles(files).Read(restoreRecord)
+	return readRecord[RestoreRecord](RestoreFiles(files), restoreRecord)
+}
+
+func (r RestoreRecord) write(files Files) error {
+	return writeRecord(RestoreFiles(files), restoreRecord, r)
+}
+
+// readRecord reads what an operation on a state folder remembers of itself; nil where there is none.
+func readRecord[T any](files Files, name string) (*T, error) {
+	data, err := files.Read(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	r := &RestoreRecord{}
+	r := new(T)
 	if err := json.Unmarshal(data, r); err != nil {
-		return nil, fmt.Errorf("read %s: %w", RestoreFiles(files).Path(restoreRecord), err)
+		return nil, fmt.Errorf("read %s: %w", files.Path(name), err)
 	}
 	return r, nil
 }
 
-func (r RestoreRecord) write(files Files) error {
-	data, err := json.MarshalIndent(r, "", "  ")
+func writeRecord(files Files, name string, record any) error {
+	data, err := json.MarshalIndent(record, "", "  ")
 	if err != nil {
 		return err
 	}
-	return RestoreFiles(files).Write(restoreRecord, append(data, '\n'))
+	return files.Write(name, append(data, '\n'))
 }
 
 // PrepareRestore makes room for a restore in a state folder: an earlier one that came to its end is set aside. It refuses

@@ -263,18 +263,26 @@ func (r *restorer) sweepNodes(ctx context.Context, say flow.Say, workload *kube.
 		if alive[n.Name] {
 			continue
 		}
-		say("removing node %s, whose server is gone", n.Name)
-		none := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
-		if err := client.IgnoreNotFound(workload.Patch(ctx, n, none)); err != nil {
-			return nil, fmt.Errorf("take the finalizers of node %s away: %w", n.Name, err)
-		}
-		if err := client.IgnoreNotFound(workload.Delete(ctx, n)); err != nil {
-			return nil, fmt.Errorf("delete node %s: %w", n.Name, err)
+		if err := removeNode(ctx, say, workload, n); err != nil {
+			return nil, err
 		}
 		gone = append(gone, n.Name)
 	}
 	slices.Sort(gone)
 	return gone, sweepPods(ctx, say, workload, alive)
+}
+
+// removeNode removes a node whose server is gone.
+func removeNode(ctx context.Context, say flow.Say, workload *kube.Cluster, n *corev1.Node) error {
+	say("removing node %s, whose server is gone", n.Name)
+	none := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
+	if err := client.IgnoreNotFound(workload.Patch(ctx, n, none)); err != nil {
+		return fmt.Errorf("take the finalizers of node %s away: %w", n.Name, err)
+	}
+	if err := client.IgnoreNotFound(workload.Delete(ctx, n)); err != nil {
+		return fmt.Errorf("delete node %s: %w", n.Name, err)
+	}
+	return nil
 }
 
 // sweepPods deletes the Pods of nodes that are not alive without waiting for anybody to end them.

@@ -60,17 +60,8 @@ func (b *bootstrapper) lookForEtcd(ctx context.Context, mgmt *kube.Cluster, c Cl
 // which is the only one where a firewall closes the public addresses.
 func askForEtcd(ctx context.Context, t TalosClient, machine *unstructured.Unstructured, balancer string) etcdNode {
 	n := etcdNode{machine: machine.GetName(), server: text(machine, "spec", "infrastructureRef", "name"), err: errors.New("it has no address yet")}
-	var routes []talos.Route
-	for _, address := range append(addresses(machine, addressExternal), addresses(machine, addressInternal)...) {
-		routes = append(routes, talos.Route{Endpoint: address})
-	}
-	for _, address := range addresses(machine, addressInternal) {
-		if balancer != "" {
-			routes = append(routes, talos.Route{Endpoint: balancer, Node: address})
-		}
-	}
 	var failed []error
-	for _, route := range routes {
+	for _, route := range routesTo(addresses(machine, addressExternal), addresses(machine, addressInternal), balancer) {
 		asking, cancel := context.WithTimeout(ctx, askTalosWithin)
 		data, err := t.HasEtcdData(asking, route)
 		cancel()
@@ -84,6 +75,19 @@ func askForEtcd(ctx context.Context, t TalosClient, machine *unstructured.Unstru
 		n.err = failed[0] // of its own address: the others are ways around
 	}
 	return n
+}
+
+// routesTo are the ways to a server's Talos API, the direct ones first.
+func routesTo(public, private []string, balancer string) (routes []talos.Route) {
+	for _, address := range slices.Concat(public, private) {
+		routes = append(routes, talos.Route{Endpoint: address})
+	}
+	for _, address := range private {
+		if balancer != "" {
+			routes = append(routes, talos.Route{Endpoint: balancer, Node: address})
+		}
+	}
+	return routes
 }
 
 // withData are the nodes that hold data.

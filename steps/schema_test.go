@@ -8,13 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
-	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/pruning"
-	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/yaml"
 )
 
 // TestManifestsFollowTheSchemas holds every rendered object against the CRD that its API server will hold it against,
@@ -66,42 +60,23 @@ func TestManifestsFollowTheSchemas(t *testing.T) {
 // hold validates an object by its kind's CRD, among the given files.
 func hold(t *testing.T, o *unstructured.Unstructured, files []string) {
 	t.Helper()
+	known := kinds{}
 	for _, file := range files {
 		data, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		crd := &apiextensionsv1.CustomResourceDefinition{}
-		if err := yaml.Unmarshal(data, crd); err != nil || crd.Spec.Names.Kind != o.GetKind() {
-			continue
-		}
-		for _, v := range crd.Spec.Versions {
-			if crd.Spec.Group+"/"+v.Name != o.GetAPIVersion() {
-				continue
-			}
-			internal := &apiextensions.JSONSchemaProps{}
-			if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(v.Schema.OpenAPIV3Schema, internal, nil); err != nil {
-				t.Fatal(err)
-			}
-			validator, _, err := validation.NewSchemaValidator(internal)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, e := range validation.ValidateCustomResource(nil, o.Object, validator) {
-				t.Error(e)
-			}
-			structural, err := schema.NewStructural(internal)
-			if err != nil {
-				t.Fatal(err)
-			}
-			pruned := o.DeepCopy()
-			for _, path := range pruning.PruneWithOptions(pruned.Object, structural, true, schema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true}) {
-				t.Errorf("unknown field %s", path)
-			}
-			return
+		if err := known.learn(data); err != nil {
+			t.Fatal(err)
 		}
 	}
-	t.Fatalf("no CRD among %d files serves %s %s", len(files), o.GetAPIVersion(), o.GetKind())
+	wrong, held := known.check(o)
+	if !held {
+		t.Fatalf("no CRD among %d files is of the group of %s %s", len(files), o.GetAPIVersion(), o.GetKind())
+	}
+	for _, w := range wrong {
+		t.Error(w)
+	}
 }
 
 // moduleDir is where a module lies that the module in dir depends on; empty where it is not at hand.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-logr/logr/funcr"
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
+	"github.com/sirupsen/logrus"
 	"k8s.io/klog/v2"
 	clusterctl "sigs.k8s.io/cluster-api/cmd/clusterctl/client"
 	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/config"
@@ -103,12 +104,13 @@ func (t Tools) withDefaults() Tools {
 	return t
 }
 
-// RedirectLibraryLogs sends what clusterctl, controller-runtime and client-go log to w. Their loggers are global to the
+// RedirectLibraryLogs sends what clusterctl, controller-runtime, client-go and the registry client log to w. Their loggers are global to the
 // process, so it is called once, by the command, before any step runs.
 func RedirectLibraryLogs(w io.Writer) {
 	log := funcr.New(func(prefix, args string) { fmt.Fprintln(w, prefix, args) }, funcr.Options{LogTimestamp: true, Verbosity: 1})
 	clusterctllog.SetLogger(log.WithName("clusterctl"))
 	controllerlog.SetLogger(log.WithName("controller-runtime"))
+	logrus.SetOutput(w)
 	klog.SetLoggerWithOptions(log.WithName("client-go"), klog.ContextualLogger(true))
 }
 

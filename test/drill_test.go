@@ -14,7 +14,7 @@ import (
 type drillEvent struct {
 	Kind        string
 	Passed      bool
-	Comparisons []steps.Comparison
+	Comparisons []steps.Likeness
 	RTO         time.Duration `json:"rtoNs"`
 	Bootstrap   time.Duration `json:"bootstrapNs"`
 	Ratio       float64

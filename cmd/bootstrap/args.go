@@ -55,6 +55,7 @@ type options struct {
 	Since      time.Duration // of logs: how far back; 0: as far as Tail
 	Tail       int64         // of logs: lines of each container; below 0: by whether it follows
 	NoFollow   bool          // of logs: end behind what is there
+	Accept     string        // of readopt: IDs of differences, with commas between
 	Check      bool          // of lab build: tell whether it is built, build nothing
 	Backup     string        // of drill: restore this one; empty: of a cluster that the drill makes
 	Faults     uint64        // of drill: a seed for faults during the restore; 0: none
@@ -89,7 +90,7 @@ func flags(o *options) *flag.FlagSet {
 	set.BoolVar(&o.Prune, "prune", false, "with image: keep the newest available snapshot of the name, delete the others; with lab build: delete the programs of other versions that no lab runs")
 	set.BoolVar(&o.Packer, "packer", false, "with image: print the call of Packer that makes the same image")
 	set.BoolVar(&o.Abort, "abort", false, "with pivot: put a pivot back that has not deleted anything yet")
-	set.BoolVar(&o.DryRun, "dry-run", false, "only say what would be done (see plan); with destroy: what would go and what it costs")
+	set.BoolVar(&o.DryRun, "dry-run", false, "only say what would be done (see plan); with destroy: what would go and what it costs; with readopt: what differs")
 	set.BoolVar(&o.DryRun, "n", false, "as --dry-run")
 	set.BoolVar(&o.Images, "images", false, "with destroy: delete the snapshots that were made for the cluster, too")
 	set.BoolVar(&o.Volumes, "volumes", false, "with destroy: delete the volumes that were made in the cluster, too, with their data")
@@ -97,10 +98,11 @@ func flags(o *options) *flag.FlagSet {
 	set.IntVar(&o.Keep, "keep", 0, "with backup: keep the newest `N` of this cluster there, in place of BACKUP_KEEP")
 	set.DurationVar(&o.Every, "every", 0, "with backup: go on, with a backup every `6h`")
 	set.BoolVar(&o.Plain, "unencrypted", false, "with backup: for everybody to read, with all keys of the cluster in it")
-	set.StringVar(&o.Identity, "identity", "", "with backup verify, restore and drill: open it with the keys in `FILE`, in place of BACKUP_IDENTITY_FILE")
 	set.DurationVar(&o.Since, "since", 0, "with logs: begin with what is not older than `10m`")
 	set.Int64Var(&o.Tail, "tail", -1, "with logs: begin with the last `N` lines of each container (default 10; all with --since or --no-follow)")
 	set.BoolVar(&o.NoFollow, "no-follow", false, "with logs: end behind what has been written so far, in the order of its times")
+	set.StringVar(&o.Accept, "accept", "", "with readopt: accept the differences `ID[,ID…]` between backup and cluster, as the list of them names them")
+	set.StringVar(&o.Identity, "identity", "", "with backup verify, restore, readopt and drill: open it with the keys in `FILE`, in place of BACKUP_IDENTITY_FILE")
 	set.BoolVar(&o.Check, "check", false, "with lab build: tell whether the lab's programs are built, build nothing")
 	set.StringVar(&o.Backup, "backup", "", "with drill: restore the backup `FILE`, in place of one of a cluster that is made for the drill")
 	set.Uint64Var(&o.Faults, "faults", 0, "with drill: have things go wrong during the restore; the same `SEED` chooses the same")

@@ -43,7 +43,11 @@ func (c *command) doctor(ctx context.Context, a arguments) error {
 	if err != nil {
 		return &usageError{err}
 	}
-	found := c.hidden(plan.Doctor().Examine(ctx))
+	doctor, err := doctorOf(ctx, plan, state)
+	if err != nil {
+		return err
+	}
+	found := c.hidden(doctor.Examine(ctx))
 	unwell := countFailed(found)
 	if a.Options.Output == "json" {
 		err = printJSON(c.stdout, map[string]any{"kind": "doctor", "checks": found, "failed": unwell})
@@ -54,6 +58,15 @@ func (c *command) doctor(ctx context.Context, a arguments) error {
 		err = &unwellError{unwell}
 	}
 	return err
+}
+
+// doctorOf is the plan's doctor, who knows what the state folder's journal does.
+func doctorOf(ctx context.Context, plan *steps.Plan, state stateFolder) (*steps.Doctor, error) {
+	reservation, _, err := flow.Restore(ctx, state.journal(), plan.Reservation)
+	if err != nil {
+		return nil, err
+	}
+	return plan.Doctor().Recorded(reservation), nil
 }
 
 // hidden takes secrets out of what servers said.
@@ -128,8 +141,31 @@ func (r *running) examine(ctx context.Context, targets []string) error {
 	if !slices.ContainsFunc(would, func(step string) bool { return slices.Contains(spending(plan), step) }) {
 		return nil
 	}
-	err = r.hub.task(doctorTask, "before anything is made", func(flow.Say) error {
-		found := r.hidden(plan.Doctor().For(would).Examine(ctx))
+	doctor, err := doctorOf(ctx, plan, r.state)
+	if err != nil {
+		return err
+	}
+	return r.examined(ctx, doctor.For(would))
+}
+
+// examineFor has the doctor look before an operation that makes servers outside
+// of the graph: steps.ForServer, steps.ForRestore.
+func (r *running) examineFor(ctx context.Context, what string) error {
+	if r.options.Lab || r.options.SkipDoctor {
+		return nil
+	}
+	plan, err := steps.New(r.cfg.Config, r.tools)
+	if err != nil {
+		return &usageError{err}
+	}
+	return r.examined(ctx, plan.Doctor().For([]string{what}))
+}
+
+// examined has a doctor look, notes what is not known, and fails with what is
+// not well.
+func (r *running) examined(ctx context.Context, doctor *steps.Doctor) error {
+	err := r.hub.task(doctorTask, "before anything is made", func(flow.Say) error {
+		found := r.hidden(doctor.Examine(ctx))
 		for _, f := range found {
 			switch f.Verdict {
 			case steps.Failed:

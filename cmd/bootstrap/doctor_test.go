@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hetznercloud/hcloud-go/v2/hcloud"
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
@@ -24,11 +25,16 @@ func wellWorld(t *testing.T) (*hetznertest.Store, string) {
 	market := newMarket(t)
 	market.Put("server_types", 1, schema.ServerType{Name: "cx33", Architecture: "x86", Prices: []schema.PricingServerTypePrice{{Location: "nbg1"}},
 		Locations: []schema.ServerTypeLocation{{Name: "nbg1", Available: true}}})
+	market.Put("images", 99, schema.Image{Name: hcloud.Ptr("ubuntu-24.04"), Type: "system", Architecture: "x86", Status: "available"})
 	market.Budget(3600, 3000)
 	d := steps.Defaults()
 	charts := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/readyz" {
+		switch r.URL.Path {
+		case "/readyz":
 			fmt.Fprint(w, "ok")
+			return
+		case "/version":
+			fmt.Fprint(w, `{"gitVersion": "v1.33.7"}`)
 			return
 		}
 		fmt.Fprint(w, "apiVersion: v1\nentries:\n")

@@ -84,10 +84,10 @@ func TestWhatADrillFindsOut(t *testing.T) {
 	for i := range 20 {
 		writes = append(writes, steps.Write{Name: fmt.Sprint(i), At: at(i)})
 	}
-	same := steps.Comparison{What: "the same cluster", Same: true}
+	same := steps.Likeness{What: "the same cluster", Same: true}
 	for name, c := range map[string]struct {
 		surviving []steps.Write
-		more      []steps.Comparison
+		more      []steps.Likeness
 		rpo       time.Duration
 		passed    bool
 	}{
@@ -95,9 +95,9 @@ func TestWhatADrillFindsOut(t *testing.T) {
 		"a hole":                     {append(writes[:5:5], writes[6:10]...), nil, 12 * time.Second, false},
 		"more than the backup holds": {writes[:15], nil, 7 * time.Second, false},
 		"nothing":                    {nil, nil, 21 * time.Second, true},
-		"another cluster":            {writes[:10], []steps.Comparison{{What: "the same data"}}, 12 * time.Second, false},
+		"another cluster":            {writes[:10], []steps.Likeness{{What: "the same data"}}, 12 * time.Second, false},
 	} {
-		r := drillReport{Comparisons: append([]steps.Comparison{same}, c.more...), Bootstrap: 100 * time.Second}
+		r := drillReport{Comparisons: append([]steps.Likeness{same}, c.more...), Bootstrap: 100 * time.Second}
 		r.recover(at(21), []flow.Event{{Kind: flow.StepDone, Step: "etcd-bootstrap", Time: at(51), Elapsed: time.Second}}, at(171))
 		r.lose(at(21), writes, c.surviving)
 		r.conclude()

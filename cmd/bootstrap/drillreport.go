@@ -19,12 +19,12 @@ const (
 
 // drillReport is what a drill found out, in `bootstrap drill --output json`.
 type drillReport struct {
-	Kind        string             `json:"kind"` // "drill", to tell it from events
-	Cluster     string             `json:"cluster"`
-	Began       time.Time          `json:"began"`
-	Passed      bool               `json:"passed"`
-	Parts       []drillPart        `json:"parts"`
-	Comparisons []steps.Comparison `json:"comparisons"`
+	Kind        string           `json:"kind"` // "drill", to tell it from events
+	Cluster     string           `json:"cluster"`
+	Began       time.Time        `json:"began"`
+	Passed      bool             `json:"passed"`
+	Parts       []drillPart      `json:"parts"`
+	Comparisons []steps.Likeness `json:"comparisons"`
 
 	RTO       time.Duration `json:"rtoNs"` // from the loss to the whole cluster
 	Steps     []drillStep   `json:"steps"` // of the restore, in the order of their ends
@@ -108,7 +108,7 @@ func (r *drillReport) lose(lost time.Time, written, surviving []steps.Write) {
 		last = surviving[len(surviving)-1].At
 	}
 	r.RPO.Time = lost.Sub(last)
-	hole := steps.Comparison{What: "what was written up to the snapshot is there, and nothing since", Same: slices.Equal(surviving, written[:len(surviving)]),
+	hole := steps.Likeness{What: "what was written up to the snapshot is there, and nothing since", Same: slices.Equal(surviving, written[:len(surviving)]),
 		Seen: fmt.Sprintf("the first %d of a user's %d writes", len(surviving), len(written))}
 	switch {
 	case !hole.Same:
@@ -121,7 +121,7 @@ func (r *drillReport) lose(lost time.Time, written, surviving []steps.Write) {
 
 // conclude decides whether the drill has passed.
 func (r *drillReport) conclude() {
-	r.Passed = len(r.Comparisons) > 0 && !slices.ContainsFunc(r.Comparisons, func(c steps.Comparison) bool { return !c.Same })
+	r.Passed = len(r.Comparisons) > 0 && !slices.ContainsFunc(r.Comparisons, func(c steps.Likeness) bool { return !c.Same })
 }
 
 func (r *drillReport) print(out io.Writer, format string) error {

@@ -169,6 +169,9 @@ func (c *command) replaceMachine(ctx context.Context, a arguments) error {
 		if err := refuseDuringRestore(r.state); err != nil {
 			return err
 		}
+		if err := r.examineFor(ctx, steps.ForServer); err != nil {
+			return err
+		}
 		operations := steps.NewOperations(r.cfg.Config, r.tools)
 		replaced := ""
 		err := r.hub.task("replace-machine", "a control plane machine in the place of "+a.Targets[1], func(say flow.Say) error {

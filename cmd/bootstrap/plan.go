@@ -8,6 +8,7 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode/utf8"
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/steps"
@@ -74,7 +75,7 @@ func (c *command) plan(ctx context.Context, a arguments) error {
 	if a.Options.Output == "json" {
 		return printJSON(c.stdout, f)
 	}
-	return f.print(c.stdout)
+	return f.print(c.stdout, c.width())
 }
 
 // foresee asks the journal and the world what a run would do.
@@ -180,28 +181,48 @@ func (f forecast) runs() []string {
 	return names
 }
 
-func (f forecast) print(out io.Writer) error {
+// print writes the plan, in lines of the terminal's width where there is one.
+func (f forecast) print(out io.Writer, width int) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	text := func(format string, args ...any) {
+		for _, line := range within(fmt.Sprintf(format, args...), width-1) {
+			fmt.Fprintln(w, line)
+		}
+	}
 	where := "at Hetzner Cloud"
 	if f.World == worldLab {
 		where = "in the lab"
 	}
-	fmt.Fprintf(w, "plan for cluster %s %s; state: %s\n", f.Cluster, where, f.State)
+	text("plan for cluster %s %s; state: %s", f.Cluster, where, f.State)
 	if f.Offline != "" {
-		fmt.Fprintf(w, "the world was not asked: %s\n", f.Offline)
+		text("the world was not asked: %s", printable(f.Offline))
 	}
 	for _, loss := range f.Losses {
-		fmt.Fprintln(w, printable(loss))
+		text("%s", printable(loss))
 	}
 	fmt.Fprintln(w, "\nSTEP\tWOULD\tEXPECTED\tWHY")
+	var columns [3]int
 	for _, s := range f.Steps {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", s.Step, s.verb(), s.expected(), s.why())
-		for _, d := range s.Changes[min(1, len(s.Changes)):] {
-			fmt.Fprintf(w, "\t\t\t%s\n", printable(d.String()))
+		for i, cell := range []string{s.Step, s.verb(), s.expected()} {
+			columns[i] = max(columns[i], utf8.RuneCountInString(cell))
 		}
 	}
-	f.printTime(w)
-	f.printBill(w)
+	room := width - 1 - columns[0] - columns[1] - max(columns[2], len("EXPECTED")) - 3*len("  ")
+	for _, s := range f.Steps {
+		lines := within(s.why(), room)
+		for _, d := range s.Changes[min(1, len(s.Changes)):] {
+			lines = append(lines, within(printable(d.String()), room)...)
+		}
+		for i, line := range lines {
+			if i == 0 {
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", s.Step, s.verb(), s.expected(), line)
+			} else {
+				fmt.Fprintf(w, "\t\t\t%s\n", line)
+			}
+		}
+	}
+	f.printTime(w, text)
+	f.printBill(w, text)
 	return w.Flush()
 }
 
@@ -247,27 +268,29 @@ func (s forecastStep) why() string {
 	return printable(s.Why)
 }
 
-func (f forecast) printTime(w io.Writer) {
+func (f forecast) printTime(w io.Writer, text func(string, ...any)) {
+	fmt.Fprintln(w)
 	if len(f.runs()) == 0 {
-		fmt.Fprintln(w, "\nnothing is to be done")
+		text("nothing is to be done")
 		return
 	}
-	fmt.Fprintf(w, "\nexpected: %s along %s (*)\n", elapsed(f.Expected), strings.Join(f.CriticalPath, ", "))
+	text("expected: %s along %s (*)", elapsed(f.Expected), strings.Join(f.CriticalPath, ", "))
 	if f.BuiltIn {
-		fmt.Fprintln(w, "~: a built-in figure, there is no record of an earlier run of the step in this state folder")
+		text("~: a built-in figure, there is no record of an earlier run of the step in this state folder")
 	}
 }
 
-func (f forecast) printBill(w io.Writer) {
+func (f forecast) printBill(w io.Writer, text func(string, ...any)) {
+	fmt.Fprintln(w)
 	if f.Bill == nil {
-		fmt.Fprintf(w, "\nwhat will be made and what it costs is not known: %s\n", printable(f.Unpriced))
+		text("what will be made and what it costs is not known: %s", printable(f.Unpriced))
 		return
 	}
 	if len(f.Bill.New) == 0 {
-		fmt.Fprintln(w, "\nnothing is made at Hetzner")
+		text("nothing is made at Hetzner")
 		return
 	}
-	fmt.Fprintln(w, "\nNEW\tTYPE\tLOCATION\tNAME\tA MONTH")
+	fmt.Fprintln(w, "NEW\tTYPE\tLOCATION\tNAME\tA MONTH")
 	for _, o := range f.Bill.New {
 		price := o.Price.String()
 		if o.Each.Monthly > 0 {
@@ -275,13 +298,14 @@ func (f forecast) printBill(w io.Writer) {
 		}
 		fmt.Fprintf(w, "%d %s\t%s\t%s\t%s\t%s\n", o.Count, o.Kind, dash(o.Type), dash(o.Location), printable(o.Name), price)
 	}
-	fmt.Fprintf(w, "\ntogether %.2f %s a month more, VAT included", f.Bill.Monthly.Monthly, f.Bill.Monthly.Currency)
-	if f.Bill.Monthly.Unknown {
-		fmt.Fprint(w, ", besides what has no monthly price in the list")
-	}
 	fmt.Fprintln(w)
+	besides := ""
+	if f.Bill.Monthly.Unknown {
+		besides = ", besides what has no monthly price in the list"
+	}
+	text("together %.2f %s a month more, VAT included%s", f.Bill.Monthly.Monthly, f.Bill.Monthly.Currency, besides)
 	for _, n := range f.Bill.Notes {
-		fmt.Fprintln(w, printable(n))
+		text("%s", printable(n))
 	}
 }
 
@@ -305,7 +329,7 @@ func (r *running) agreeTo(ctx context.Context, f *forecast, foresee func() error
 		return nil
 	}
 	var text strings.Builder
-	if err := f.print(&text); err != nil {
+	if err := f.print(&text, r.width()); err != nil {
 		return err
 	}
 	fmt.Fprintf(r.stdout, "%s\n", r.hide.text(text.String()))

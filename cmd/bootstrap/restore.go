@@ -70,7 +70,7 @@ func (c *command) foreseeRestore(ctx context.Context, a arguments, cfg configura
 	if a.Options.Output == "json" {
 		return printJSON(c.stdout, f)
 	}
-	return f.print(c.stdout)
+	return f.print(c.stdout, c.width())
 }
 
 // foreseeRestore asks the restore's own journal and the world.
@@ -179,14 +179,22 @@ func (b backupReader) verified(ctx context.Context) (contents *backup.Contents, 
 
 // refuseDuringRestore keeps other runs out of a folder whose cluster is being
 // restored: a bootstrap would let the control plane provider go too early, and
-// that would found an empty etcd in the place of the one that is restored.
+// that would found an empty etcd in the place of the one that is restored. So it
+// does where the cluster is being readopted, whose objects it would unpause.
 func refuseDuringRestore(state stateFolder) error {
 	record, err := steps.ReadRestoreRecord(state.files())
-	if err != nil || record == nil || !record.Ended.IsZero() {
+	if err != nil {
 		return err
 	}
-	return usagef("the cluster in %s is being restored (begun %s): run restore with the same file to its end, or destroy what it made",
-		state, record.Began.Format(time.RFC3339))
+	if record != nil && record.Ended.IsZero() {
+		return usagef("the cluster in %s is being restored (begun %s): run restore with the same file to its end, or destroy what it made",
+			state, record.Began.Format(time.RFC3339))
+	}
+	readopting, err := steps.ReadReadoptRecord(state.files())
+	if err != nil || readopting == nil || !readopting.Ended.IsZero() {
+		return err
+	}
+	return usagef("the cluster in %s is being readopted (begun %s): run readopt with the same file to its end", state, readopting.Began.Format(time.RFC3339))
 }
 
 // lockedJournal does something with the lock in its hands, before the run reads
@@ -209,6 +217,9 @@ func (j lockedJournal) Lock(ctx context.Context) (func() error, error) {
 }
 
 func (r *running) restore(ctx context.Context, file backupReader, source steps.Backup) error {
+	if err := r.examineFor(ctx, steps.ForRestore); err != nil {
+		return err
+	}
 	if err := steps.PrepareRestore(r.tools.Files, source.Contents); err != nil {
 		return err
 	}
@@ -231,25 +242,35 @@ func (r *running) restore(ctx context.Context, file backupReader, source steps.B
 	}); err != nil {
 		return refusal(ctx, err)
 	}
-	journal := hidingJournal{newFolderJournal(folder.String(), r.effects), r.hide}
-	report, err := plan.Graph.Run(ctx, flow.Options{
-		Journal: journal, Run: r.id, Targets: plan.All, Parallel: r.options.Parallel, Observe: r.hub.observe,
-	})
-	r.hub.close()
-	if errors.Is(err, flow.ErrInterrupted) {
-		return err
-	}
+	journal, report, err := r.runRecovery(ctx, plan.Graph, plan.All, folder, steps.EndRestore)
 	if err != nil {
-		return fmt.Errorf("%w\nwhat is done is kept in %s; run the same command again to go on; log: %s", err, r.state, r.files.log.Name())
-	}
-	if err := steps.EndRestore(r.tools.Files); err != nil {
-		return fmt.Errorf("everything is done, but the restore cannot be closed: %w", err)
+		return err
 	}
 	s, err := r.summariseRestore(ctx, plan, journal, report)
 	if err != nil {
 		return fmt.Errorf("everything is done, but the summary cannot be made: %w", err)
 	}
 	return r.tell(s)
+}
+
+// runRecovery runs the graph of a recovery, which has a journal of its own in a
+// folder of its own, and closes its record at the end.
+func (r *running) runRecovery(ctx context.Context, graph *flow.Graph, targets []string, folder steps.Files, end func(steps.Files) error) (flow.Journal, *flow.Report, error) {
+	journal := hidingJournal{newFolderJournal(folder.String(), r.effects), r.hide}
+	report, err := graph.Run(ctx, flow.Options{
+		Journal: journal, Run: r.id, Targets: targets, Parallel: r.options.Parallel, Observe: r.hub.observe,
+	})
+	r.hub.close()
+	if errors.Is(err, flow.ErrInterrupted) {
+		return nil, nil, err
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w\nwhat is done is kept in %s; run the same command again to go on; log: %s", err, r.state, r.files.log.Name())
+	}
+	if err := end(r.tools.Files); err != nil {
+		return nil, nil, fmt.Errorf("everything is done, but its record cannot be closed: %w", err)
+	}
+	return journal, report, nil
 }
 
 // extract takes the etcd snapshot out of a backup, in one piece: what an earlier

@@ -47,7 +47,7 @@ func targets() []target {
 		{name: "leftovers", doc: "list what any cluster has in the project, and what it costs a month",
 			do: (*command).leftovers},
 		{name: "replace-machine", arguments: []string{"NAME"}, doc: "a new control plane machine in the place of one, if etcd can do without it meanwhile",
-			do: (*command).replaceMachine},
+			flags: []string{"skip-doctor"}, do: (*command).replaceMachine},
 		{name: "backup", doc: "everything that restores the cluster, in one encrypted file, in a folder or an S3 store",
 			flags: []string{"to", "keep", "every", "unencrypted"}, do: (*command).backup},
 		{name: "backup list", doc: "the backups there are", flags: []string{"to"}, do: (*command).backupList},
@@ -56,7 +56,9 @@ func targets() []target {
 		{name: "backup cronjob", doc: "a CronJob for the cluster itself, which snapshots etcd into the S3 store", flags: []string{"to", "every"},
 			do: (*command).backupCronJob},
 		{name: "restore", arguments: []string{"FILE"}, doc: "the cluster of a backup, after all its servers were lost: same data, same keys",
-			flags: []string{"identity", "dry-run", "n"}, do: (*command).restore},
+			flags: []string{"identity", "skip-doctor", "dry-run", "n"}, do: (*command).restore},
+		{name: "readopt", arguments: []string{"FILE"}, doc: "the management of a cluster whose servers live, out of a backup, after a comparison of the two",
+			flags: []string{"identity", "accept", "dry-run", "n"}, do: (*command).readopt},
 		{name: "drill", doc: "lose everything in a lab of its own and get it back: what came back, how long it took, how much was lost",
 			flags: []string{"backup", "identity", "faults", "keep-lab"}, do: (*command).drill},
 		{name: targetStatus, doc: "what the journal knows and what the world says to it",
@@ -176,6 +178,8 @@ func checkTargets(words, flagsGiven []string) error {
 		case !found && (ofRuns || len(words) == 1 && slices.Contains(owners, words[0])):
 		case len(owners) == 0:
 			return usagef("--%s goes with a run of steps, and with nothing else", name)
+		case ofRuns:
+			return usagef("--%s goes with the target %s, and with a run of steps", name, strings.Join(owners, " or "))
 		default:
 			return usagef("--%s goes with the target %s, and no other", name, strings.Join(owners, " or "))
 		}

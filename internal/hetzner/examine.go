@@ -2,9 +2,12 @@ package hetzner
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
+	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
@@ -79,6 +82,62 @@ func AskSale(ctx context.Context, c *hcloud.Client, serverType, location string)
 	return s, nil
 }
 
+// Balancing is what a load balancer type can do.
+type Balancing struct {
+	Targets, Services int       // the most of each
+	Withdrawn         time.Time // when it is not sold any more, as announced; zero: nothing is
+}
+
+// AskBalancing asks for a load balancer type; false: there is none.
+func AskBalancing(ctx context.Context, c *hcloud.Client, name string) (Balancing, bool, error) {
+	t, _, err := c.LoadBalancerType.GetByName(ctx, name)
+	if err != nil {
+		return Balancing{}, false, fmt.Errorf("look up load balancer type %s: %w", name, explain(err))
+	}
+	if t == nil {
+		return Balancing{}, false, nil
+	}
+	b := Balancing{Targets: t.MaxTargets, Services: t.MaxServices}
+	if t.IsDeprecated() {
+		b.Withdrawn = t.UnavailableAfter()
+	}
+	return b, true, nil
+}
+
+// uploadSystem is what hcloudimages has the temporary server made from, before it boots into the rescue system.
+const uploadSystem = "ubuntu-24.04"
+
+// AskUpload tells whether a temporary server to make an image with can be had now; otherwise why not. An error is no answer.
+func AskUpload(ctx context.Context, c *hcloud.Client, location, architecture, servers string) (why string, err error) {
+	types, err := UploadServerTypes(ctx, c, location, architecture, servers)
+	var none *NoUploadTypeError
+	switch {
+	case errors.As(err, &none):
+		return none.Error(), nil
+	case err != nil:
+		return "", err
+	}
+	inStock := slices.ContainsFunc(types, func(name string) bool {
+		sale, saleErr := AskSale(ctx, c, name, location)
+		err = errors.Join(err, saleErr)
+		return saleErr == nil && (sale.InStock || !sale.Told)
+	})
+	if !inStock && err == nil {
+		return fmt.Sprintf("no server type to make the image with is in stock in %s: %s", location, strings.Join(types, ", ")), nil
+	}
+	if inStock {
+		err = nil
+	}
+	system, _, imageErr := c.Image.GetForArchitecture(ctx, uploadSystem, hetznerArchitecture(architecture))
+	switch {
+	case imageErr != nil:
+		return "", fmt.Errorf("look up image %s: %w", uploadSystem, explain(imageErr))
+	case system == nil:
+		return fmt.Sprintf("Hetzner has no image %s for %s, which the temporary server starts from", uploadSystem, architecture), err
+	}
+	return "", err
+}
+
 // Range is a network of the project.
 type Range struct {
 	Name   string
@@ -107,34 +166,58 @@ func Ranges(ctx context.Context, c *hcloud.Client, cluster string) ([]Range, err
 	return ranges, nil
 }
 
-// Taken lists what in the project has a name that the cluster's resources will have, and is not the cluster's.
-func Taken(ctx context.Context, c *hcloud.Client, cluster string, networks, placementGroups, firewalls []string) ([]string, error) {
+// Names are those that a cluster's resources will have. Part of a server's and a load balancer's is made up when it is made.
+type Names struct {
+	Networks, PlacementGroups, Firewalls []string
+	Servers, LoadBalancers               *regexp.Regexp
+}
+
+// Taken lists what in the project has a name that the cluster's resources will have, and is not the cluster's: Hetzner allows no
+// second network, placement group, firewall, server or load balancer of a name.
+func Taken(ctx context.Context, c *hcloud.Client, cluster string, names Names) ([]string, error) {
 	var taken []string
-	note := func(kind Kind, id int64, name string, names []string, labels map[string]string) {
-		if of, _ := owner(labels); slices.Contains(names, name) && of != cluster {
+	like := func(kind Kind, id int64, name string, wanted bool, labels map[string]string) {
+		if of, _ := owner(labels); wanted && of != cluster {
 			taken = append(taken, Resource{Kind: kind, ID: id, Name: name}.String())
 		}
+	}
+	note := func(kind Kind, id int64, name string, wanted []string, labels map[string]string) {
+		like(kind, id, name, slices.Contains(wanted, name), labels)
 	}
 	nets, err := c.Network.All(ctx)
 	if err != nil {
 		return nil, explain(err)
 	}
 	for _, n := range nets {
-		note(KindNetwork, n.ID, n.Name, networks, n.Labels)
+		note(KindNetwork, n.ID, n.Name, names.Networks, n.Labels)
 	}
 	groups, err := c.PlacementGroup.All(ctx)
 	if err != nil {
 		return nil, explain(err)
 	}
 	for _, g := range groups {
-		note(KindPlacementGroup, g.ID, g.Name, placementGroups, g.Labels)
+		note(KindPlacementGroup, g.ID, g.Name, names.PlacementGroups, g.Labels)
 	}
 	walls, err := c.Firewall.All(ctx)
 	if err != nil {
 		return nil, explain(err)
 	}
 	for _, w := range walls {
-		note(KindFirewall, w.ID, w.Name, firewalls, w.Labels)
+		note(KindFirewall, w.ID, w.Name, names.Firewalls, w.Labels)
+	}
+	servers, err := c.Server.All(ctx)
+	if err != nil {
+		return nil, explain(err)
+	}
+	for _, s := range servers {
+		like(KindServer, s.ID, s.Name, names.Servers.MatchString(s.Name), s.Labels)
+	}
+	balancers, err := c.LoadBalancer.All(ctx)
+	if err != nil {
+		return nil, explain(err)
+	}
+	for _, b := range balancers {
+		like(KindLoadBalancer, b.ID, b.Name, names.LoadBalancers.MatchString(b.Name), b.Labels)
 	}
 	return taken, nil
 }

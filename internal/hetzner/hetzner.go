@@ -20,6 +20,11 @@ const (
 	clusterLabelPrefix = "caph-cluster-"
 	clusterLabelValue  = "owned"
 	imageLabel         = "caph-image-name"
+
+	// On servers: the name of their HCloudMachine, and what they are for.
+	machineLabel     = "machine.caph-name"
+	roleLabel        = "machine_type"
+	controlPlaneRole = "control_plane"
 )
 
 // ErrToken is wrapped by errors about a token that Hetzner does not take.
@@ -153,12 +158,17 @@ func NetworkID(ctx context.Context, c *hcloud.Client, cluster string) (int64, er
 	return networks[0].ID, nil
 }
 
-// Server is a server as far as nodes are compared with it.
+// Server is a server as far as nodes and Machines are compared with it.
 type Server struct {
-	ID      int64
-	Name    string
-	Status  string
-	Private []netip.Addr
+	ID       int64
+	Name     string
+	Status   string
+	Private  []netip.Addr
+	Public   netip.Addr // IPv4; the zero Addr: it has none
+	Location string     // "nbg1"
+	// Machine is the name of the HCloudMachine that it was made for, and ControlPlane whether for a control plane: CAPH's labels.
+	Machine      string
+	ControlPlane bool
 }
 
 // ProviderID is what the cloud controller manager writes into the Node of the server.
@@ -186,7 +196,13 @@ func Servers(ctx context.Context, c *hcloud.Client, cluster string) ([]Server, e
 	}
 	servers := make([]Server, 0, len(list))
 	for _, s := range list {
-		server := Server{ID: s.ID, Name: s.Name, Status: string(s.Status)}
+		server := Server{
+			ID: s.ID, Name: s.Name, Status: string(s.Status), Location: placeOf(s.Location),
+			Machine: s.Labels[machineLabel], ControlPlane: s.Labels[roleLabel] == controlPlaneRole,
+		}
+		if a, ok := netip.AddrFromSlice(s.PublicNet.IPv4.IP); ok && !a.IsUnspecified() {
+			server.Public = a.Unmap()
+		}
 		for _, n := range s.PrivateNet {
 			if a, ok := netip.AddrFromSlice(n.IP); ok {
 				server.Private = append(server.Private, a.Unmap())

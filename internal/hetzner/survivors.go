@@ -3,6 +3,7 @@ package hetzner
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
@@ -48,4 +49,20 @@ func SurvivingBalancer(ctx context.Context, c *hcloud.Client, cluster, ip string
 		return &Survivor{ID: lb.ID, Name: lb.Name, IPv4: ip}, nil
 	}
 	return nil, nil
+}
+
+// PlacementGroups are the names of the placement groups that CAPH made for a cluster. It deletes those that it finds and that the
+// cluster does not want.
+func PlacementGroups(ctx context.Context, c *hcloud.Client, cluster string) ([]string, error) {
+	opts := hcloud.PlacementGroupListOpts{ListOpts: hcloud.ListOpts{LabelSelector: clusterSelector(cluster)}}
+	groups, err := c.PlacementGroup.AllWithOpts(ctx, opts)
+	if err != nil {
+		return nil, fmt.Errorf("list the placement groups of cluster %s: %w", cluster, explain(err))
+	}
+	var names []string
+	for _, g := range groups {
+		names = append(names, g.Name)
+	}
+	slices.Sort(names)
+	return names, nil
 }

@@ -123,8 +123,7 @@ func UploadServerTypes(ctx context.Context, c *hcloud.Client, location, architec
 			!slices.Contains(soldAt(t), location) || retiring(t, location)
 	})
 	if len(fits) == 0 {
-		return nil, fmt.Errorf("no %s server type is sold in %s to make the image with: choose another LOCATION, or make the image "+
-			"with packer (image --packer)", architecture, location)
+		return nil, &NoUploadTypeError{Location: location, Architecture: architecture}
 	}
 	slices.SortFunc(fits, func(a, b *hcloud.ServerType) int {
 		return cmp.Or(cmp.Compare(a.Disk, b.Disk), cmp.Compare(price(a, location), price(b, location)), cmp.Compare(a.Name, b.Name))
@@ -134,6 +133,15 @@ func UploadServerTypes(ctx context.Context, c *hcloud.Client, location, architec
 		names[i] = t.Name
 	}
 	return names, nil
+}
+
+// NoUploadTypeError says that no temporary server for an image can be had in a location.
+type NoUploadTypeError struct{ Location, Architecture string }
+
+// Error implements error.
+func (e *NoUploadTypeError) Error() string {
+	return fmt.Sprintf("no %s server type is sold in %s to make the image with: choose another LOCATION, or make the image with packer (image --packer)",
+		e.Architecture, e.Location)
 }
 
 // retiring tells whether a type is deprecated in a location: it may be refused any day.

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"helm.sh/helm/v3/pkg/chart"
 	"helm.sh/helm/v3/pkg/chart/loader"
 	"helm.sh/helm/v3/pkg/registry"
@@ -45,7 +46,7 @@ func (s ChartSource) String() string { return s.Name + " " + s.Version + " of " 
 func LoadChart(ctx context.Context, s ChartSource, dir string, log io.Writer) (*chart.Chart, error) {
 	var archive []byte
 	var err error
-	if strings.HasPrefix(s.Repository, ociScheme) {
+	if s.Registry() {
 		archive, err = pullChart(ctx, s, dir, log)
 	} else {
 		archive, err = downloadChart(ctx, s)
@@ -62,21 +63,44 @@ func LoadChart(ctx context.Context, s ChartSource, dir string, log io.Writer) (*
 
 // pullChart takes a chart from a registry.
 func pullChart(ctx context.Context, s ChartSource, dir string, log io.Writer) ([]byte, error) {
-	client, err := registry.NewClient(
-		registry.ClientOptWriter(log),
-		registry.ClientOptCredentialsFile(filepath.Join(dir, "registry.json")),
-		registry.ClientOptHTTPClient(&http.Client{Timeout: downloadTimeout, Transport: withContext{ctx}}),
-	)
+	client, ref, err := s.registry(ctx, dir, log)
 	if err != nil {
 		return nil, err
 	}
-	ref := strings.TrimPrefix(strings.TrimSuffix(s.Repository, "/"), ociScheme) + "/" + s.Name + ":" + s.Version
 	result, err := client.Pull(ref)
 	if err != nil {
 		return nil, err
 	}
 	return result.Chart.Data, nil
 }
+
+// registry is the client of the registry that a chart lies in, and what the chart is called there.
+func (s ChartSource) registry(ctx context.Context, dir string, log io.Writer) (*registry.Client, string, error) {
+	client, err := registry.NewClient(
+		registry.ClientOptWriter(log),
+		registry.ClientOptCredentialsFile(filepath.Join(dir, "registry.json")),
+		registry.ClientOptHTTPClient(&http.Client{Timeout: downloadTimeout, Transport: withContext{ctx}}),
+	)
+	return client, strings.TrimPrefix(strings.TrimSuffix(s.Repository, "/"), ociScheme) + "/" + s.Name + ":" + s.Version, err
+}
+
+// InRegistry tells whether a registry has the chart, without taking it. dir and log are those of LoadChart.
+func (s ChartSource) InRegistry(ctx context.Context, dir string, log io.Writer) (bool, error) {
+	client, ref, err := s.registry(ctx, dir, log)
+	if err != nil {
+		return false, err
+	}
+	switch _, err := client.Resolve(ref); {
+	case errdefs.IsNotFound(err):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("ask for %s: %w", ref, err)
+	}
+	return true, nil
+}
+
+// Registry tells a registry from a classic repository.
+func (s ChartSource) Registry() bool { return strings.HasPrefix(s.Repository, ociScheme) }
 
 // withContext ends the registry client's requests with ctx, which its own methods do not take.
 type withContext struct{ ctx context.Context }

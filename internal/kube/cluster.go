@@ -3,6 +3,7 @@ package kube
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -20,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/transport"
@@ -118,6 +120,27 @@ func (c *Cluster) Ready(ctx context.Context) error {
 		return fmt.Errorf("/readyz says %s", resp.Status)
 	}
 	return fmt.Errorf("not ready: %s", strings.Join(failing, ", "))
+}
+
+// Version asks which Kubernetes the API server is: "v1.33.7".
+func (c *Cluster) Version(ctx context.Context) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(c.config.Host, "/")+"/version", nil)
+	if err != nil {
+		return "", err
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return "", fmt.Errorf("/version says %s", resp.Status)
+	}
+	var is version.Info
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxReadyz)).Decode(&is); err != nil {
+		return "", fmt.Errorf("read /version: %w", err)
+	}
+	return is.GitVersion, nil
 }
 
 // UID identifies the cluster: the UID of its namespace kube-system. Another cluster at the same address has another.

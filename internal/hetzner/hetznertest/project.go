@@ -188,7 +188,7 @@ func (p *Project) list(w http.ResponseWriter, r *http.Request, what string, sele
 	case "locations":
 		found = keep([]schema.Location{{ID: 1, Name: "nbg1", NetworkZone: "eu-central"}}, func(l schema.Location) bool { return named(l.Name) })
 	case "load_balancer_types":
-		found = keep([]schema.LoadBalancerType{{ID: 1, Name: "lb11"}}, func(t schema.LoadBalancerType) bool { return named(t.Name) })
+		found = keep([]schema.LoadBalancerType{{ID: 1, Name: "lb11", MaxTargets: 25, MaxServices: 5}}, func(t schema.LoadBalancerType) bool { return named(t.Name) })
 	case "server_types":
 		found = keep(serverTypes(), func(t schema.ServerType) bool { return named(t.Name) })
 	case "images":

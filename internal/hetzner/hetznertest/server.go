@@ -108,7 +108,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		all := []schema.ServerType{serverType(1, "cx33", "x86"), serverType(2, "cax21", "arm")}
 		reply(w, http.StatusOK, map[string]any{"server_types": keep(all, func(t schema.ServerType) bool { return named(t.Name) })})
 	case "/load_balancer_types":
-		all := []schema.LoadBalancerType{{ID: 1, Name: "lb11"}}
+		all := []schema.LoadBalancerType{{ID: 1, Name: "lb11", MaxTargets: 25, MaxServices: 5}}
 		reply(w, http.StatusOK, map[string]any{"load_balancer_types": keep(all, func(t schema.LoadBalancerType) bool { return named(t.Name) })})
 	case "/images":
 		reply(w, http.StatusOK, map[string]any{"images": keep(s.images, func(i schema.Image) bool {

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+// readoptPlan is what a readoption finds and would do, in `--output json`.
+type readoptPlan struct {
+	Kind string `json:"kind"` // "readopt-plan", to tell it from events
+	steps.Readoption
+}
+
+// readopt gives a cluster whose servers live the management back that it lost.
+func (c *command) readopt(ctx context.Context, a arguments) error {
+	a = withBackupFlags(a)
+	cfg, err := loadConfig(a, c.environment)
+	if err != nil {
+		return err
+	}
+	file := backupReader{command: c, cfg: cfg.Config, name: a.Targets[1]}
+	contents, err := file.read(ctx, io.Discard) // to its end, so that every sum is checked
+	if err != nil {
+		return &usageError{err}
+	}
+	a.base = contents.Config
+	if cfg, err = loadConfig(a, c.environment); err != nil {
+		return err
+	}
+	source, accept := steps.Backup{Contents: contents}, accepted(a.Options.Accept)
+	onPaper := steps.Tools{Management: management(cfg.Config, steps.Files{}, false, io.Discard, nil), Overrides: overrides(c.workDir)}
+	if _, err := steps.NewReadopt(cfg.Config, onPaper, source, accept); err != nil {
+		return &usageError{err}
+	}
+	if !a.Options.Yes && !a.Options.DryRun && !c.answerable() {
+		return usagef("readopt asks before it changes anything, and nobody is there to answer: --yes answers beforehand, --dry-run only compares")
+	}
+	return c.operate(ctx, a, func(r *running) error { return r.readopt(ctx, source, accept) })
+}
+
+// accepted are the words of --accept.
+func accepted(list string) (ids []string) {
+	for id := range strings.SplitSeq(list, ",") {
+		if id = strings.TrimSpace(id); id != "" {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+func (r *running) readopt(ctx context.Context, source steps.Backup, accept []string) error {
+	if err := steps.PrepareReadopt(r.tools.Files, source.Contents); err != nil {
+		return err
+	}
+	plan, err := steps.NewReadopt(r.cfg.Config, r.tools, source, accept)
+	if err != nil {
+		return &usageError{err}
+	}
+	var found steps.Readoption
+	if err := r.hub.task("look", "the cluster lives, nobody manages it, and the backup is compared with it", func(say flow.Say) (err error) {
+		found, err = plan.Look(ctx, say)
+		return err
+	}); err != nil {
+		return err
+	}
+	if err := r.agreeToReadopt(ctx, found, accept); err != nil || r.options.DryRun {
+		return err
+	}
+	journal, report, err := r.runRecovery(ctx, plan.Graph, plan.All, steps.ReadoptFiles(r.tools.Files), steps.EndReadopt)
+	if err != nil {
+		return err
+	}
+	s, err := r.summariseReadopt(ctx, plan, journal, report)
+	if err != nil {
+		return fmt.Errorf("everything is done, but the summary cannot be made: %w", err)
+	}
+	return s.print(r.stdout, r.options.Output)
+}
+
+// agreeToReadopt shows what was found, refuses where a difference is not
+// accepted, and asks a person once, unless an earlier run was agreed to.
+func (r *running) agreeToReadopt(ctx context.Context, found steps.Readoption, accept []string) error {
+	if found.Released {
+		return nil
+	}
+	if r.options.Output == "json" {
+		if err := newJSONLine(r.stdout, readoptPlan{"readopt-plan", found}); err != nil {
+			return err
+		}
+	} else if len(found.Open) == 0 {
+		printReadoption(r.stdout, found)
+	}
+	if len(found.Open) > 0 {
+		return &steps.UnacceptedError{Open: slices.DeleteFunc(slices.Clone(found.Differences), func(m steps.Mismatch) bool {
+			return !slices.Contains(found.Open, m.ID)
+		})}
+	}
+	if found.Underway {
+		return nil
+	}
+	for _, id := range accept {
+		if !slices.ContainsFunc(found.Differences, func(m steps.Mismatch) bool { return m.ID == id }) {
+			return usagef("--accept %s: there is no such difference: nothing was done", id)
+		}
+	}
+	if r.options.Yes || r.options.DryRun {
+		return nil
+	}
+	return r.confirm(ctx, fmt.Sprintf("Type the cluster's name (%s) to have it managed again like this: ", found.Cluster), found.Cluster)
+}
+
+// printReadoption says what will be done.
+func printReadoption(w io.Writer, found steps.Readoption) {
+	d := found.Comparison
+	fmt.Fprintf(w, "\nCluster %s lives and nobody manages it. %d objects of the backup of %s go back to %s, paused;\n"+
+		"then they are compared once more, and the controllers are let go. %d servers are managed again; none of them is touched.\n",
+		found.Cluster, found.PutBack, found.Taken.Format(time.RFC3339), found.Manager, len(d.Servers))
+	if d.Made > 0 {
+		fmt.Fprintf(w, "The control plane makes %d new to have its replicas.\n", d.Made)
+	}
+	for _, m := range found.Differences {
+		fmt.Fprintf(w, "accepted %s: %s\n  %s\n", m.ID, m.What, m.Accept)
+	}
+	for _, note := range found.Notes {
+		fmt.Fprintf(w, "note: %s\n", note)
+	}
+	fmt.Fprintln(w)
+}
+
+// summariseReadopt is what a person needs afterwards.
+func (r *running) summariseReadopt(ctx context.Context, plan *steps.ReadoptPlan, j flow.Journal, report *flow.Report) (summary, error) {
+	s := summary{
+		Kind: "summary", Time: time.Now(), Run: report.Run, Cluster: r.cfg.ClusterName,
+		State: string(r.state), Steps: append(r.before, report.Steps...), Elapsed: time.Since(r.began),
+	}
+	cluster, _, err := flow.Restore(ctx, j, plan.Cluster)
+	if err != nil {
+		return s, err
+	}
+	s.Endpoint = "https://" + cluster.Endpoint
+	if plan.Access != nil {
+		access, _, err := flow.Restore(ctx, j, plan.Access)
+		s.Nodes, s.Kubeconfig, s.Talosconfig = access.Nodes, r.state.path(access.Kubeconfig), r.state.path(access.Talosconfig.File)
+		return s, err
+	}
+	management, _, err := flow.Restore(ctx, j, plan.Management)
+	if err != nil {
+		return s, err
+	}
+	nodes, _, err := flow.Restore(ctx, j, plan.Nodes)
+	if err != nil {
+		return s, err
+	}
+	kubeconfig, _, err := flow.Restore(ctx, j, plan.Kubeconfig)
+	if err != nil {
+		return s, err
+	}
+	talosconfig, _, err := flow.Restore(ctx, j, plan.Talosconfig)
+	s.Management, s.Nodes = r.state.path(management.Kubeconfig), nodes.Nodes
+	s.Kubeconfig, s.Talosconfig = r.state.path(kubeconfig.File), r.state.path(talosconfig.File)
+	return s, err
+}

@@ -1,0 +1,128 @@
+package steps
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/slipway-k8s/slipway/internal/hetzner"
+)
+
+// clonedFromAnnotation is on an HCloudMachine: the template that it was made from.
+const clonedFromAnnotation = "cluster.x-k8s.io/cloned-from-name"
+
+// backedMachine is a Machine of a backup, with its server.
+type backedMachine struct {
+	machine, server string // names; the server's is the HCloudMachine's, the node's and the etcd member's
+	id              int64  // of the server, as the backup has it; 0: there was none yet
+	controlPlane    bool
+	version         string // of Kubernetes
+	deleting        bool
+	outdated        string // why the control plane provider would replace it; empty: it would not
+
+	now *hetzner.Server // today's; nil: there is none
+}
+
+// machines are the backup's, by name.
+func (s Backup) machines() (all []backedMachine) {
+	tcp := s.controlPlane()
+	for i := range s.Contents.Objects {
+		o := &s.Contents.Objects[i]
+		if o.GroupVersionKind().GroupKind() != machineKind.GroupKind() || o.GetNamespace() != Namespace {
+			continue
+		}
+		m := backedMachine{machine: o.GetName(), server: text(o, "spec", "infrastructureRef", "name"), version: text(o, "spec", "version"), deleting: o.GetDeletionTimestamp() != nil}
+		_, m.controlPlane = o.GetLabels()[controlPlaneLabel]
+		infrastructure := s.object(hcloudMachineKind.Kind, m.server)
+		provider := text(o, "spec", "providerID")
+		if infrastructure != nil {
+			provider = cmp.Or(text(infrastructure, "spec", "providerID"), provider)
+		}
+		m.id, _ = strconv.ParseInt(strings.TrimPrefix(provider, "hcloud://"), 10, 64)
+		if m.controlPlane {
+			m.outdated = outdated(tcp, o, infrastructure)
+		}
+		all = append(all, m)
+	}
+	slices.SortFunc(all, func(a, b backedMachine) int { return cmp.Compare(a.machine, b.machine) })
+	return all
+}
+
+// outdated says, as far as it can be told from outside, why a control plane Machine would be replaced.
+func outdated(tcp, machine, infrastructure *unstructured.Unstructured) string {
+	if is, want := text(machine, "spec", "version"), text(tcp, "spec", "version"); is != want {
+		return fmt.Sprintf("it is of Kubernetes %s, and %s is wanted", is, want)
+	}
+	want := text(tcp, "spec", "infrastructureTemplate", "name")
+	if infrastructure == nil {
+		return ""
+	}
+	if is := infrastructure.GetAnnotations()[clonedFromAnnotation]; is != "" && is != want {
+		return fmt.Sprintf("it was made from template %s, and %s is wanted", is, want)
+	}
+	return ""
+}
+
+// controlPlane is the TalosControlPlane. A backup without one is refused before.
+func (s Backup) controlPlane() *unstructured.Unstructured {
+	cluster := s.object(clusterKind.Kind, s.Contents.Header.Cluster)
+	name := text(cluster, "spec", "controlPlaneRef", "name")
+	for i := range s.Contents.Objects {
+		if o := &s.Contents.Objects[i]; o.GetKind() == talosControlPlaneKind.Kind && (name == "" || o.GetName() == name) {
+			return o
+		}
+	}
+	return &unstructured.Unstructured{Object: map[string]any{}}
+}
+
+func (s Backup) replicas() int64 { return number(s.controlPlane(), "spec", "replicas") }
+
+// placementGroups are the names that CAPH gives to those that the HetznerCluster wants.
+func (s Backup) placementGroups() (names []string) {
+	name := s.Contents.Header.Cluster
+	groups, _, _ := unstructured.NestedSlice(s.object(hetznerClusterKind.Kind, name).Object, "spec", "hcloudPlacementGroups")
+	for _, g := range groups {
+		m, _ := g.(map[string]any)
+		names = append(names, fmt.Sprintf("%s-%v", name, m["name"]))
+	}
+	return names
+}
+
+// all are the backup's objects and Secrets, of the cluster's namespace.
+func (s Backup) all() (all []*unstructured.Unstructured) {
+	for _, objects := range [][]unstructured.Unstructured{s.Contents.Objects, s.Contents.Secrets} {
+		for i := range objects {
+			if o := &objects[i]; o.GetNamespace() == Namespace {
+				all = append(all, o)
+			}
+		}
+	}
+	return all
+}
+
+// hangingOn are an object and everything that it owns, through any number of others.
+func (s Backup) hangingOn(root *unstructured.Unstructured) []*unstructured.Unstructured {
+	all, mine := s.all(), map[types.UID]bool{root.GetUID(): true}
+	found := []*unstructured.Unstructured{root}
+	for grown := true; grown; {
+		grown = false
+		for _, o := range all {
+			if mine[o.GetUID()] {
+				continue
+			}
+			for _, owner := range o.GetOwnerReferences() {
+				if mine[owner.UID] {
+					mine[o.GetUID()], grown = true, true
+					found = append(found, o)
+					break
+				}
+			}
+		}
+	}
+	return found
+}

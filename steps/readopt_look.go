@@ -1,0 +1,169 @@
+package steps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/slipway-k8s/slipway/internal/clusterapi"
+	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/talos"
+)
+
+// living is what there is of a cluster that nobody manages: at Hetzner, in etcd, in its own API, and where its objects are to go.
+type living struct {
+	servers  []hetzner.Server
+	nodes    map[string]*corev1.Node
+	members  []talos.EtcdMember
+	balancer *hetzner.Survivor // nil: there is none
+	network  int64             // 0: there is none
+	groups   []string          // placement groups, by name
+	left     []Leftover
+}
+
+// Leftover is an object of the cluster that is there without its Cluster object.
+type Leftover struct {
+	Kind string    `json:"kind"`
+	Name string    `json:"name"`
+	UID  types.UID `json:"uid"`
+}
+
+// lookAround reads all of it, and changes nothing. What cannot be asked is an error.
+func (r *readopter) lookAround(ctx context.Context, workload *kube.Cluster, o Orphan) (l living, err error) {
+	c, name := r.tools.Hetzner, r.cfg.ClusterName
+	if l.servers, err = hetzner.Servers(ctx, c, name); err != nil {
+		return living{}, err
+	}
+	was, _ := r.source.endpoint()
+	if l.balancer, err = hetzner.SurvivingBalancer(ctx, c, name, was); err != nil {
+		return living{}, err
+	}
+	if l.network, err = hetzner.NetworkID(ctx, c, name); err != nil {
+		return living{}, err
+	}
+	if l.groups, err = hetzner.PlacementGroups(ctx, c, name); err != nil {
+		return living{}, err
+	}
+	nodes := &corev1.NodeList{}
+	if err := workload.List(ctx, nodes); err != nil {
+		return living{}, fmt.Errorf("list the nodes: %w", err)
+	}
+	l.nodes = map[string]*corev1.Node{}
+	for i := range nodes.Items {
+		l.nodes[nodes.Items[i].Name] = &nodes.Items[i]
+	}
+	if l.members, err = r.etcdOf(ctx, l); err != nil {
+		return living{}, err
+	}
+	if !o.Paused && !o.Released {
+		l.left, err = r.leftAt(ctx, workload)
+	}
+	return l, err
+}
+
+// etcdOf asks the servers for etcd's members, with the backup's credentials, one after the other until one answers. etcd itself
+// answers only while it has its quorum.
+func (r *readopter) etcdOf(ctx context.Context, l living) ([]talos.EtcdMember, error) {
+	secret := r.source.secret(r.cfg.ClusterName + "-talosconfig")
+	if secret == nil {
+		return nil, fmt.Errorf("ask etcd for its members: the backup has no Secret %s-talosconfig", r.cfg.ClusterName)
+	}
+	config, err := secretData(secret, "talosconfig")
+	if err != nil {
+		return nil, err
+	}
+	t, err := r.tools.Talos(config)
+	if err != nil {
+		return nil, err
+	}
+	balancer := ""
+	if l.balancer != nil {
+		balancer = l.balancer.IPv4
+	}
+	failed := []error{errors.New("no control plane server has an address")}
+	for _, s := range l.servers {
+		if !s.ControlPlane {
+			continue
+		}
+		var public, private []string
+		if s.Public.IsValid() {
+			public = append(public, s.Public.String())
+		}
+		for _, a := range s.Private {
+			private = append(private, a.String())
+		}
+		for _, route := range routesTo(public, private, balancer) {
+			asking, cancel := context.WithTimeout(ctx, askTalosWithin)
+			members, err := t.EtcdMembersBy(asking, route)
+			cancel()
+			if err == nil {
+				return members, nil
+			}
+			failed = append(failed, fmt.Errorf("%s: %w", s.Name, err))
+		}
+	}
+	if len(failed) > 1 {
+		failed = failed[1:]
+	}
+	return nil, fmt.Errorf("ask etcd for its members, which is compared before anything is done: %w", errors.Join(failed...))
+}
+
+// leftAt lists the objects of the backup that are already where they are to go.
+func (r *readopter) leftAt(ctx context.Context, workload *kube.Cluster) (left []Leftover, err error) {
+	target := workload
+	if !r.itself() {
+		if target, err = r.managementOf(ctx); err != nil || target == nil {
+			return nil, err
+		}
+	}
+	for _, o := range r.source.all() {
+		if o.GetKind() == "Secret" && o.GetName() == TokenSecretName {
+			continue // of every cluster that is managed from there
+		}
+		is, err := read(ctx, target, o)
+		if err != nil {
+			return nil, err
+		}
+		if is != nil {
+			left = append(left, Leftover{o.GetKind(), o.GetName(), is.GetUID()})
+		}
+	}
+	return left, nil
+}
+
+// nodeMachine is the name that the Machine of a node had: Cluster API writes it on the node.
+func nodeMachine(n *corev1.Node) string {
+	if n == nil {
+		return ""
+	}
+	return n.Annotations["cluster.x-k8s.io/machine"]
+}
+
+// isMember tells whether etcd counts a server.
+func (l living) isMember(name string) bool {
+	return slices.ContainsFunc(l.members, func(m talos.EtcdMember) bool { return m.Name == name })
+}
+
+// roles says in words what a server is besides a server.
+func (l living) roles(name string) string {
+	var roles []string
+	if l.isMember(name) {
+		roles = append(roles, "a member of etcd")
+	}
+	if l.nodes[name] != nil {
+		roles = append(roles, "a node")
+	}
+	if len(roles) == 0 {
+		return "neither a member of etcd nor a node"
+	}
+	return strings.Join(roles, " and ")
+}
+
+// key is the leftover's.
+func (l Leftover) matches(k clusterapi.Key) bool { return l.Kind == k.Kind.Kind && l.Name == k.Name }

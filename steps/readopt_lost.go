@@ -1,0 +1,221 @@
+package steps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"time"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/backup"
+	"github.com/slipway-k8s/slipway/internal/kube"
+)
+
+const (
+	// readoptFolder holds what a readoption knows, in the state folder: its record and its journal.
+	readoptFolder = "readopt"
+	readoptRecord = "readopt.json"
+	// readoptedAnnotation is on the Cluster object that a readoption has put back: the SHA-256 of the backup's etcd snapshot.
+	readoptedAnnotation = "slipway.dev/readopted-from"
+)
+
+// ErrManaged is wrapped by the refusal to readopt a cluster whose management is not lost.
+var ErrManaged = errors.New("the cluster's management is not lost")
+
+// ErrNotLiving is wrapped by the refusal to readopt a cluster that does not answer.
+var ErrNotLiving = errors.New("the cluster does not answer")
+
+// ReadoptRecord is the file that says whose readoption a state folder is in the middle of.
+type ReadoptRecord struct {
+	BackupIdentity
+	Began    time.Time `json:"began"`
+	Ended    time.Time `json:"ended,omitzero"`     // zero: it is under way
+	Accepted []string  `json:"accepted,omitempty"` // differences
+}
+
+// ReadoptFiles is the folder of a readoption in a state folder.
+func ReadoptFiles(files Files) Files { return files.Folder(readoptFolder) }
+
+// ReadReadoptRecord reads it; nil where there is none.
+func ReadReadoptRecord(files Files) (*ReadoptRecord, error) {
+	return readRecord[ReadoptRecord](ReadoptFiles(files), readoptRecord)
+}
+
+func (r ReadoptRecord) write(files Files) error {
+	return writeRecord(ReadoptFiles(files), readoptRecord, r)
+}
+
+// PrepareReadopt makes room for a readoption in a state folder: an earlier one that came to its end is set aside. It refuses
+// where that of another backup, or a restore, is under way.
+func PrepareReadopt(files Files, source *backup.Contents) error {
+	restoring, err := ReadRestoreRecord(files)
+	if err != nil {
+		return err
+	}
+	if restoring != nil && restoring.Ended.IsZero() {
+		return fmt.Errorf("a restore of cluster %s, begun %s, is under way in this folder: run that to its end, or destroy what it made",
+			restoring.Cluster, restoring.Began.Format(time.RFC3339))
+	}
+	r, err := ReadReadoptRecord(files)
+	if err != nil || r == nil {
+		return err
+	}
+	if !r.Ended.IsZero() {
+		return files.Move(readoptFolder, readoptFolder+"-"+r.Ended.Format("20060102T150405Z"))
+	}
+	if mine := (Backup{Contents: source}).identity(); r.BackupIdentity != mine {
+		return fmt.Errorf("the readoption of cluster %s from another backup (snapshot %.12s…, begun %s) is under way in this folder: "+
+			"run that to its end", r.Cluster, r.Snapshot, r.Began.Format(time.RFC3339))
+	}
+	return nil
+}
+
+// EndReadopt records that a readoption came to its end.
+func EndReadopt(files Files) error {
+	r, err := ReadReadoptRecord(files)
+	if err != nil || r == nil {
+		return err
+	}
+	r.Ended = time.Now().UTC()
+	return r.write(files)
+}
+
+// Orphan is a cluster that lives and that nobody manages.
+type Orphan struct {
+	UID string `json:"uid"` // of its namespace kube-system
+	// Paused and Released tell how far an earlier run of this readoption came: its objects are there, and unpaused.
+	Paused   bool `json:"paused,omitempty"`
+	Released bool `json:"released,omitempty"`
+}
+
+// ensureOrphaned makes certain that the cluster lives and that nobody manages it, and begins the readoption's record.
+func (r *readopter) ensureOrphaned(ctx context.Context, say flow.Say) (Orphan, error) {
+	o, _, kubeconfig, err := r.lookForManager(ctx, say)
+	if err != nil {
+		return Orphan{}, err
+	}
+	record, err := ReadReadoptRecord(r.tools.Files)
+	if err != nil {
+		return Orphan{}, err
+	}
+	if record == nil {
+		record = &ReadoptRecord{BackupIdentity: r.source.identity(), Began: time.Now().UTC()}
+	}
+	record.Accepted = r.accept
+	if err := record.write(r.tools.Files); err != nil {
+		return Orphan{}, err
+	}
+	return o, r.tools.Files.Write(kubeconfigFile, kubeconfig)
+}
+
+// lookForManager asks the cluster, and who may manage it. An answer that cannot be had is never taken for "nobody".
+func (r *readopter) lookForManager(ctx context.Context, say flow.Say) (o Orphan, workload *kube.Cluster, kubeconfig []byte, err error) {
+	if workload, kubeconfig, err = r.openWorkload(ctx); err != nil {
+		return Orphan{}, nil, nil, err
+	}
+	o.UID = r.source.identity().UID
+	own, err := r.standingAt(ctx, workload, "cluster "+r.cfg.ClusterName+" itself", r.itself())
+	if err != nil {
+		return Orphan{}, nil, nil, err
+	}
+	mgmt, err := r.managementOf(ctx)
+	if err != nil {
+		return Orphan{}, nil, nil, err
+	}
+	var other Orphan
+	if mgmt != nil {
+		uid, err := mgmt.UID(ctx)
+		if err != nil {
+			return Orphan{}, nil, nil, fmt.Errorf("management cluster %s exists and does not answer: it may hold the cluster's objects. Start it again; or, if it is lost for good, delete it: %w",
+				r.cfg.ManagementName(), err)
+		}
+		if uid != o.UID {
+			if other, err = r.standingAt(ctx, mgmt, "management cluster "+r.cfg.ManagementName(), !r.itself()); err != nil {
+				return Orphan{}, nil, nil, err
+			}
+		}
+	}
+	o.Paused, o.Released = own.Paused || other.Paused, own.Released || other.Released
+	if o.Paused || o.Released {
+		say("an earlier run of this readoption has put the objects back: going on with it")
+	}
+	return o, workload, kubeconfig, nil
+}
+
+// openWorkload connects to the cluster by what the state folder and the backup have of it.
+func (r *readopter) openWorkload(ctx context.Context) (*kube.Cluster, []byte, error) {
+	var kubeconfigs [][]byte
+	switch mine, err := r.tools.Files.Read(kubeconfigFile); {
+	case err == nil:
+		kubeconfigs = append(kubeconfigs, mine)
+	case !errors.Is(err, fs.ErrNotExist):
+		return nil, nil, err
+	}
+	if s := r.source.secret(r.cfg.ClusterName + "-kubeconfig"); s != nil {
+		value, err := secretData(s, "value")
+		if err != nil {
+			return nil, nil, err
+		}
+		kubeconfigs = append(kubeconfigs, value)
+	}
+	want, failed := r.source.identity().UID, []error{}
+	for _, k := range kubeconfigs {
+		c, err := r.tools.Connect(k)
+		if err != nil {
+			failed = append(failed, err)
+			continue
+		}
+		asking, cancel := context.WithTimeout(ctx, aliveWithin)
+		uid, err := c.UID(asking)
+		cancel()
+		switch {
+		case err != nil:
+			failed = append(failed, err)
+		case uid != want:
+			failed = append(failed, fmt.Errorf("another cluster than the backup's answers at %s: its kube-system has the UID %s, the backup's has %s", c.Host(), uid, want))
+		default:
+			return c, k, nil
+		}
+	}
+	return nil, nil, fmt.Errorf("%w as the cluster of the backup, and only one that lives can be readopted; where its servers are lost, that is a restore, where etcd has lost its quorum, recover-quorum: %w",
+		ErrNotLiving, errors.Join(failed...))
+}
+
+// standingAt refuses where somebody holds the Cluster object. target tells that this is where the readoption puts it, so that one
+// with its mark is its own.
+func (r *readopter) standingAt(ctx context.Context, c *kube.Cluster, where string, target bool) (Orphan, error) {
+	cluster, err := r.clusterAt(ctx, c)
+	if err != nil {
+		return Orphan{}, fmt.Errorf("find out whether %s holds the Cluster object: %w", where, err)
+	}
+	if cluster == nil {
+		return Orphan{}, nil
+	}
+	record, err := ReadReadoptRecord(r.tools.Files)
+	if err != nil {
+		return Orphan{}, err
+	}
+	underway := record != nil && record.Ended.IsZero()
+	mine := target && cluster.GetAnnotations()[readoptedAnnotation] == r.source.identity().Snapshot
+	switch {
+	case cluster.GetDeletionTimestamp() != nil:
+		return Orphan{}, fmt.Errorf("%w: %s holds %s, and it is being deleted, with every server of it. To stop that, scale the Deployments of Cluster API and its providers "+
+			"in %s to 0 at once, take the finalizers of its objects away, and run again", ErrManaged, where, kube.Describe(cluster), where)
+	case mine && paused(cluster):
+		return Orphan{Paused: true}, nil
+	case mine && underway:
+		return Orphan{Released: true}, nil
+	case paused(cluster):
+		return Orphan{}, fmt.Errorf("%w: %s holds %s, paused: where a pivot was under way, run pivot to its end; else unpause it (spec.paused). "+
+			"If its objects are unusable, remove them without their finalizers first", ErrManaged, where, kube.Describe(cluster))
+	}
+	return Orphan{}, fmt.Errorf("%w: %s holds %s, unpaused: nothing is done", ErrManaged, where, kube.Describe(cluster))
+}
+
+// itself tells whether the objects go back into the cluster that they describe.
+func (r *readopter) itself() bool { return r.source.Contents.Header.SelfManaged }
+
+// accepts tells whether a person accepted a difference.
+func (r *readopter) accepts(id string) bool { return slices.Contains(r.accept, id) }

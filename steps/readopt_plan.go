@@ -1,0 +1,294 @@
+package steps
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/kube"
+)
+
+// ReadoptPlan is the graph of a readoption: a cluster whose servers live gets the Cluster API objects back that managed it.
+type ReadoptPlan struct {
+	Graph *flow.Graph
+	// All names the steps that a readoption wants; the others hang below them.
+	All []string
+
+	Orphan      *flow.Step[Orphan]
+	Comparison  *flow.Step[Comparison]
+	Sweep       *flow.Step[Sweep]
+	Management  *flow.Step[Management]
+	Providers   *flow.Step[Providers]
+	Cluster     *flow.Step[Cluster]
+	Secret      *flow.Step[TokenSecret]
+	Released    *flow.Step[Pivot]
+	Reconciled  *flow.Step[Pivot]
+	Kubeconfig  *flow.Step[Kubeconfig]  // nil: the cluster manages itself
+	Talosconfig *flow.Step[Talosconfig] // the same
+	Nodes       *flow.Step[Nodes]       // the same
+	Access      *flow.Step[Access]      // nil: it does not
+
+	r *readopter
+}
+
+// readopter is a restorer of a cluster that lives.
+type readopter struct {
+	*restorer
+	accept []string // IDs of differences
+}
+
+// mismatchKinds are the words that IDs of differences begin with.
+var mismatchKinds = []string{
+	"load-balancer-missing", "load-balancer-replaced", "load-balancer-unlabelled", "machine-deleting", "member-missing", "member-unknown", "network-missing",
+	"node-missing", "node-unknown", "object-left", "placement-group-missing", "placement-group-unknown", "replicas", "rollout", "server-missing", "server-replaced",
+	"server-unknown", "version",
+}
+
+// NewReadopt plans the readoption of a cluster out of a backup of it. accept are the IDs of differences that a person accepts.
+func NewReadopt(cfg Config, tools Tools, source Backup, accept []string) (*ReadoptPlan, error) {
+	cfg, err := source.configure(cfg)
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range accept {
+		kind, name, _ := strings.Cut(id, "/")
+		if name == "" || !slices.Contains(mismatchKinds, kind) {
+			return nil, fmt.Errorf("--accept: %q is the ID of no difference: they are written as the list of differences has them, %s/…, and so on", id, strings.Join(mismatchKinds[:3], "/…, "))
+		}
+	}
+	b := &bootstrapper{cfg: cfg, tools: tools.withDefaults(), vars: cfg.variables()}
+	if b.sources, err = readSources(tools.Overrides); err != nil {
+		return nil, err
+	}
+	made, err := b.specs()
+	if err != nil {
+		return nil, err
+	}
+	accept = slices.Compact(slices.Sorted(slices.Values(accept)))
+	r := &readopter{&restorer{bootstrapper: b, source: source}, accept}
+	p := &ReadoptPlan{Graph: flow.New("slipway-readopt"), r: r}
+	p.reopen(cfg, made)
+	if r.itself() {
+		p.accessFromItself(cfg, made)
+	} else {
+		p.accessFromManagement(cfg, made)
+	}
+	return p, p.Graph.Validate()
+}
+
+// reopen are the steps until the controllers are at work again.
+func (p *ReadoptPlan) reopen(cfg Config, made specs) {
+	g, r := p.Graph, p.r
+	id := map[string]any{"backup": r.source.identity(), "accept": r.accept}
+
+	p.Orphan = flow.Add(g, "orphaned", r.ensureOrphaned).
+		Doc("the cluster lives and is the backup's, and nobody manages it").
+		Spec(id).Deadline(overhead)
+
+	p.Comparison = flow.Add1(g, "compare", r.compareAll, p.Orphan).
+		Doc("the backup agrees with the servers, the nodes and etcd's members, but for what was accepted").
+		Spec(id).Deadline(overhead)
+
+	p.Sweep = flow.Add1(g, "sweep", r.removeGone, p.Comparison).
+		Doc("nodes of servers that are gone, where that was accepted, are removed, and their Pods start elsewhere").
+		Deadline(overhead)
+
+	name, doc := "kind-create", "a management cluster for Cluster API: kind, an existing one, or the lab's"
+	if r.itself() {
+		name, doc = "management", "the cluster itself, which managed itself"
+	}
+	p.Management = flow.Add(g, name, r.manageAgain).After(p.Comparison, p.Sweep).
+		Doc(doc).
+		Spec(made.management).Verify(r.managerStands).Deadline(cfg.ManagementTimeout.D() + overhead).Waits(flow.Wait{For: "the management cluster's API", Within: managementReady})
+
+	p.Providers = flow.Add1(g, "capi-init", r.installAgain, p.Management).
+		Doc("Cluster API and its providers for Hetzner and Talos are installed and serve").
+		Spec(made.providers).Deadline(2*cfg.ProvidersTimeout.D()+overhead).
+		Waits(waitDownload, cfg.waitProviders())
+
+	p.Cluster = flow.Add2(g, "put-back", r.putBack, p.Management, p.Comparison).After(p.Providers).
+		Doc("the objects and Secrets of the backup are there, paused; the control plane provider knows that etcd is founded").
+		Spec(id).Deadline(cfg.LoadBalancerTimeout.D() + overhead).Waits(flow.Wait{For: "the webhooks (LOAD_BALANCER_TIMEOUT)", Within: cfg.LoadBalancerTimeout.D()})
+
+	p.Secret = flow.Add1(g, "secret", r.ensureTokenSecret, p.Management).After(p.Cluster).
+		Doc("today's Hetzner token for Cluster API, in the place of the backup's").
+		Deadline(overhead)
+
+	p.Released = flow.Add2(g, "unpause", r.unpause, p.Management, p.Comparison).After(p.Cluster, p.Secret).
+		Doc("everything was compared once more, and the controllers are let go").
+		Spec(id).Deadline(overhead)
+
+	within := cfg.NodesTimeout.D() + cfg.ControlPlaneTimeout.D()
+	p.Reconciled = flow.Add2(g, "reconcile", r.reconcile, p.Management, p.Comparison).After(p.Released).
+		Doc("the controllers have looked at every object and found it well; no server was made or deleted but as said").
+		Deadline(within + overhead).Waits(flow.Wait{For: "the controllers (NODES_TIMEOUT and CONTROL_PLANE_TIMEOUT)", Within: within})
+}
+
+func (p *ReadoptPlan) accessFromManagement(cfg Config, made specs) {
+	g, b, controlPlane := p.Graph, p.r.bootstrapper, cfg.waitControlPlane()
+	p.Kubeconfig = flow.Add2(g, "kubeconfig", b.fetchKubeconfig, p.Management, p.Cluster).After(p.Reconciled).
+		Doc("the cluster's kubeconfig, as a file").
+		Deadline(cfg.ControlPlaneTimeout.D() + overhead).Waits(controlPlane)
+
+	p.Talosconfig = flow.Add2(g, "talosconfig", b.fetchTalosconfig, p.Management, p.Cluster).After(p.Reconciled).
+		Doc("the cluster's talosconfig, as a file").
+		Deadline(cfg.ControlPlaneTimeout.D() + overhead).Waits(controlPlane)
+
+	p.Nodes = flow.Add3(g, "wait-nodes", b.waitNodes, p.Management, p.Cluster, p.Kubeconfig).
+		Doc("every node is Ready, is the server that it claims to be, and is known to Cluster API").
+		Spec(made.nodes).Deadline(cfg.NodesTimeout.D() + overhead).Waits(cfg.waitNodes())
+
+	p.All = []string{p.Talosconfig.Name(), p.Nodes.Name()}
+}
+
+func (p *ReadoptPlan) accessFromItself(cfg Config, made specs) {
+	p.Access = flow.Add(p.Graph, "access", p.r.refreshAccess).After(p.Reconciled).
+		Doc("kubeconfig, talosconfig and the list of nodes are today's, from the cluster itself").
+		Spec(made.access).Deadline(2*cfg.ControlPlaneTimeout.D()+overhead).Waits(cfg.waitControlPlane(), cfg.waitControlPlane())
+
+	p.All = []string{p.Access.Name()}
+}
+
+// Readoption is what a look at a cluster without management finds, and what would be done.
+type Readoption struct {
+	Cluster     string     `json:"cluster"`
+	Taken       time.Time  `json:"taken"`
+	Manager     string     `json:"manager"`            // that will be, in words
+	Underway    bool       `json:"underway,omitempty"` // an earlier run was agreed to, with the same differences
+	Released    bool       `json:"released,omitempty"` // and has let the controllers go
+	Differences []Mismatch `json:"differences"`
+	Open        []string   `json:"open,omitempty"` // IDs of those that are not accepted
+	Comparison  Comparison `json:"plan"`
+	PutBack     int        `json:"putBack"` // objects
+	Notes       []string   `json:"notes,omitempty"`
+}
+
+// Look looks at everything, and changes nothing.
+func (p *ReadoptPlan) Look(ctx context.Context, say flow.Say) (Readoption, error) {
+	r := p.r
+	out := Readoption{Cluster: r.cfg.ClusterName, Taken: r.source.Contents.Header.Taken, Manager: "the cluster itself", Differences: []Mismatch{}}
+	if !r.itself() {
+		out.Manager = fmt.Sprintf("management cluster %s (%s)", r.cfg.ManagementName(), r.tools.Management.Name())
+	}
+	say("looking for the cluster and for who manages it")
+	orphan, workload, _, err := r.lookForManager(ctx, say)
+	if err != nil {
+		return out, err
+	}
+	record, err := ReadReadoptRecord(r.tools.Files)
+	if err != nil {
+		return out, err
+	}
+	out.Underway = record != nil && slices.Equal(record.Accepted, r.accept)
+	if out.Released = orphan.Released; out.Released {
+		return out, nil
+	}
+	say("comparing the backup with the servers, the nodes and etcd's members")
+	if out.Differences, err = r.compareWith(ctx, workload, orphan); err != nil {
+		return out, err
+	}
+	if out.Comparison, out.Open, err = r.decide(ctx, out.Differences); err != nil {
+		return out, err
+	}
+	objects, err := r.returning(out.Comparison)
+	out.PutBack = len(objects)
+	if truth(r.source.object(clusterKind.Kind, r.cfg.ClusterName), "spec", "paused") {
+		out.Notes = append(out.Notes, "the cluster was paused when the backup was taken; it is unpaused at the end")
+	}
+	return out, err
+}
+
+// UnacceptedError are the differences that nobody has accepted.
+type UnacceptedError struct{ Open []Mismatch }
+
+// Error implements error.
+func (e *UnacceptedError) Error() string {
+	lines := []string{fmt.Sprintf("the backup and the living cluster differ, and Cluster API would change the cluster after the backup: nothing is done. %s:", counted(len(e.Open), "difference"))}
+	for _, m := range e.Open {
+		lines = append(lines, m.String())
+	}
+	return strings.Join(append(lines, "a newer backup may have none of them; --accept ID[,ID…] accepts one by one"), "\n")
+}
+
+// String is the difference for a person, on several lines.
+func (m Mismatch) String() string {
+	text := fmt.Sprintf("%s: %s\n  would: %s", m.ID, m.What, m.Would)
+	if m.Accept == "" {
+		return text + "\n  cannot be accepted: " + m.Advice
+	}
+	return text + "\n  accepted: " + m.Accept
+}
+
+func counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// compareWith compares the backup with what lives.
+func (r *readopter) compareWith(ctx context.Context, workload *kube.Cluster, o Orphan) ([]Mismatch, error) {
+	l, err := r.lookAround(ctx, workload, o)
+	if err != nil {
+		return nil, err
+	}
+	return r.source.mismatches(l), nil
+}
+
+// decide says what follows from what was accepted, and what was not.
+func (r *readopter) decide(ctx context.Context, found []Mismatch) (d Comparison, open []string, err error) {
+	for _, m := range found {
+		if m.accepted == nil || !r.accepts(m.ID) {
+			open = append(open, m.ID)
+			continue
+		}
+		d.Accepted = append(d.Accepted, m.ID)
+		m.accepted(&d)
+	}
+	ids, err := r.serverIDs(ctx)
+	d.Servers = slices.DeleteFunc(ids, func(id int64) bool { return slices.Contains(d.Others, id) })
+	if want := max(r.source.replicas(), d.Replicas); err == nil {
+		d.Made = max(0, int(want)-r.managed(d))
+	}
+	return d, open, err
+}
+
+// managed counts the control plane's Machines that are put back.
+func (r *readopter) managed(d Comparison) int {
+	n := len(d.Adopted)
+	for _, m := range r.source.machines() {
+		if m.controlPlane && !slices.Contains(d.LeftOut, m.machine) {
+			n++
+		}
+	}
+	return n
+}
+
+// judge compares, and refuses where anything is not accepted.
+func (r *readopter) judge(ctx context.Context, workload *kube.Cluster, o Orphan) (Comparison, error) {
+	found, err := r.compareWith(ctx, workload, o)
+	if err != nil {
+		return Comparison{}, err
+	}
+	d, open, err := r.decide(ctx, found)
+	if err == nil && len(open) > 0 {
+		found = slices.DeleteFunc(found, func(m Mismatch) bool { return !slices.Contains(open, m.ID) })
+		err = &UnacceptedError{found}
+	}
+	return d, err
+}
+
+// compareAll is the comparison before anything is made.
+func (r *readopter) compareAll(ctx context.Context, _ flow.Say, o Orphan) (Comparison, error) {
+	if o.Released {
+		return Comparison{}, nil // the world is the controllers' again, and may differ from the backup
+	}
+	workload, err := r.connect(kubeconfigFile)
+	if err != nil {
+		return Comparison{}, err
+	}
+	return r.judge(ctx, workload, o)
+}

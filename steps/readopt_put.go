@@ -1,0 +1,297 @@
+package steps
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/clusterapi"
+	"github.com/slipway-k8s/slipway/internal/kube"
+)
+
+// manageAgain makes or finds the cluster that the objects go to.
+func (r *readopter) manageAgain(ctx context.Context, say flow.Say) (Management, error) {
+	if !r.itself() {
+		return r.makeManagement(ctx, say)
+	}
+	workload, err := r.connect(kubeconfigFile)
+	if err != nil {
+		return Management{}, err
+	}
+	uid, err := workload.UID(ctx)
+	return Management{Provider: "itself", Name: r.cfg.ClusterName, Kubeconfig: kubeconfigFile, UID: uid}, err
+}
+
+// managerStands asks who answers there.
+func (r *readopter) managerStands(ctx context.Context, m Management) flow.Verdict {
+	if !r.itself() {
+		return r.managementStands(ctx, m)
+	}
+	workload, err := r.connect(kubeconfigFile)
+	if err != nil {
+		return flow.Unknown(err)
+	}
+	uid, err := workload.UID(ctx)
+	if err == nil && uid == m.UID {
+		return flow.Holds()
+	}
+	return flow.Unknown(fmt.Errorf("cluster %s: UID %q: %w", m.Name, uid, err))
+}
+
+// removeGone removes the nodes of servers that are gone and were accepted to be, and ends their Pods: in a cluster that manages
+// itself its controllers may be among them.
+func (r *readopter) removeGone(ctx context.Context, say flow.Say, d Comparison) (Sweep, error) {
+	workload, err := r.connect(kubeconfigFile)
+	if err != nil {
+		return Sweep{}, err
+	}
+	operations := &Operations{b: r.bootstrapper}
+	for _, name := range d.Gone {
+		node := &corev1.Node{}
+		if err := workload.Get(ctx, client.ObjectKey{Name: name}, node); kube.Absent(err) {
+			continue
+		} else if err != nil {
+			return Sweep{}, fmt.Errorf("get node %s: %w", name, err)
+		}
+		if err := operations.freePods(ctx, say, workload, name); err != nil {
+			return Sweep{}, err
+		}
+		if err := removeNode(ctx, say, workload, node); err != nil {
+			return Sweep{}, err
+		}
+	}
+	return Sweep{Nodes: d.Gone}, nil
+}
+
+// installAgain installs Cluster API and its providers, also where their list says that they are installed and their kinds are gone.
+func (r *readopter) installAgain(ctx context.Context, say flow.Say, m Management) (Providers, error) {
+	target, err := r.connect(m.Kubeconfig)
+	if err != nil {
+		return Providers{}, err
+	}
+	installed, err := inventory(ctx, target)
+	if err != nil && !kube.Absent(err) {
+		return Providers{}, err
+	}
+	if len(installed) > 0 {
+		for _, o := range r.source.all() {
+			if err := target.List(ctx, listOf(o.GroupVersionKind()), client.Limit(1)); kube.Absent(err) {
+				say("%ss are not known any more, though the providers are installed: they are installed anew", o.GetKind())
+				if err := r.sweepProviders(ctx, say, target); err != nil {
+					return Providers{}, err
+				}
+				break
+			} else if err != nil {
+				return Providers{}, fmt.Errorf("list %ss: %w", o.GetKind(), err)
+			}
+		}
+	}
+	return r.initProviders(ctx, say, m)
+}
+
+// putBack puts the objects back, their Cluster paused from the first moment, so that no controller acts on any of them.
+func (r *readopter) putBack(ctx context.Context, say flow.Say, m Management, d Comparison) (Cluster, error) {
+	target, err := r.connect(m.Kubeconfig)
+	if err != nil {
+		return Cluster{}, err
+	}
+	objects, err := r.returning(d)
+	if err != nil {
+		return Cluster{}, err
+	}
+	cluster, err := r.clusterAt(ctx, target)
+	if err != nil {
+		return Cluster{}, err
+	}
+	// Once it is unpaused it is the controllers' again, and nothing of it is put back a second time.
+	if cluster == nil || paused(cluster) {
+		if err := r.makeRoom(ctx, say, target, cluster != nil, objects, d); err != nil {
+			return Cluster{}, err
+		}
+		for i, o := range objects {
+			say("putting back %s (%d of %d)", clusterapi.KeyOf(o), i+1, len(objects))
+			if err := r.put(ctx, say, target, o); err != nil {
+				return Cluster{}, err
+			}
+		}
+		if err := r.tellControlPlane(ctx, say, target); err != nil {
+			return Cluster{}, err
+		}
+	}
+	ip, _ := r.source.endpoint()
+	return r.describe(ctx, target, objects, ip)
+}
+
+// makeRoom removes leftovers that were accepted to be replaced, and what an earlier run put there and that is not to be there any
+// more, since something more was accepted.
+func (r *readopter) makeRoom(ctx context.Context, say flow.Say, target *kube.Cluster, begun bool, objects []*unstructured.Unstructured, d Comparison) error {
+	inv := clusterapi.Inventory{}
+	var err error
+	if begun {
+		if inv, err = clusterapi.Read(ctx, target, Namespace, TokenSecretName); err != nil {
+			return err
+		}
+	}
+	remove := func(o *unstructured.Unstructured, why string) error {
+		say("removing %s, %s, without its finalizers", clusterapi.KeyOf(o), why)
+		return removeForce(ctx, target, o)
+	}
+	for _, o := range inv.Of(r.cfg.ClusterName) {
+		key := clusterapi.KeyOf(&o)
+		wanted := slices.ContainsFunc(objects, func(w *unstructured.Unstructured) bool { return clusterapi.KeyOf(w) == key })
+		if !wanted && r.isBacked(key) {
+			if err := remove(&o, "which is left out"); err != nil {
+				return err
+			}
+		}
+	}
+	for _, o := range r.source.all() {
+		i := slices.IndexFunc(d.Left, func(l Leftover) bool { return l.matches(clusterapi.KeyOf(o)) })
+		if i < 0 {
+			continue
+		}
+		is, err := read(ctx, target, o)
+		if err != nil {
+			return err
+		}
+		if is != nil && is.GetUID() == d.Left[i].UID {
+			if err := remove(is, "which was left there"); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// isBacked tells whether the backup has an object.
+func (r *readopter) isBacked(key clusterapi.Key) bool {
+	return slices.ContainsFunc(r.source.all(), func(o *unstructured.Unstructured) bool { return clusterapi.KeyOf(o) == key })
+}
+
+// put makes an object where it is not there yet, waiting while the webhooks do not answer.
+func (r *readopter) put(ctx context.Context, say flow.Say, target *kube.Cluster, o *unstructured.Unstructured) error {
+	w := wait{what: "the webhooks for " + kube.Describe(o), within: r.cfg.LoadBalancerTimeout.D()}
+	return w.until(ctx, say, func(ctx context.Context) (string, error) {
+		is, err := read(ctx, target, o)
+		if err != nil || is != nil {
+			return "", err
+		}
+		err = r.recreate(ctx, target, o)
+		switch {
+		case err == nil, apierrors.IsAlreadyExists(err):
+			return "", nil
+		case kube.WebhookDown(err):
+			return "", err
+		}
+		return "", final(err)
+	})
+}
+
+// tellControlPlane gives the TalosControlPlane what it must know before it is looked at: that its etcd was founded, also as the
+// condition that the provider sets only when it founds one.
+func (r *readopter) tellControlPlane(ctx context.Context, say flow.Say, target *kube.Cluster) error {
+	was := r.source.controlPlane()
+	tcp, err := get(ctx, target, talosControlPlaneKind, was.GetName())
+	if err != nil {
+		return err
+	}
+	if truth(tcp, "status", "bootstrapped") {
+		return nil
+	}
+	status := map[string]any{"bootstrapped": true}
+	conditions, _, _ := unstructured.NestedSlice(was.Object, "status", "conditions")
+	if i := slices.IndexFunc(conditions, func(c any) bool { return c.(map[string]any)["type"] == bootstrappedCondition }); i >= 0 {
+		status["conditions"] = []any{conditions[i]}
+	}
+	told, err := json.Marshal(map[string]any{"status": status})
+	if err != nil {
+		return err
+	}
+	_, err = tellFounded(ctx, say, target, tcp, string(told))
+	return err
+}
+
+// unpause compares once more, every object with the backup and the backup with the world, and then lets the controllers begin.
+func (r *readopter) unpause(ctx context.Context, say flow.Say, m Management, d Comparison) (Pivot, error) {
+	target, err := r.connect(m.Kubeconfig)
+	if err != nil {
+		return Pivot{}, err
+	}
+	cluster, err := get(ctx, target, clusterKind, r.cfg.ClusterName)
+	if err != nil {
+		return Pivot{}, err
+	}
+	out := Pivot{Cluster: string(cluster.GetUID()), Servers: d.Servers}
+	if !paused(cluster) {
+		say("%s is unpaused already", kube.Describe(cluster))
+		return out, nil
+	}
+	objects, err := r.returning(d)
+	if err != nil {
+		return Pivot{}, err
+	}
+	objects = slices.DeleteFunc(objects, func(o *unstructured.Unstructured) bool {
+		return o.GetKind() == "Secret" && o.GetName() == TokenSecretName
+	})
+	say("comparing every object with the backup")
+	wrong, err := r.differing(ctx, say, target, objects)
+	if err != nil {
+		return Pivot{}, err
+	}
+	if len(wrong) > 0 {
+		return Pivot{}, fmt.Errorf("what was put back is not what the backup has: %s; the cluster stays paused. Put right what differs, and run again", strings.Join(wrong, "; "))
+	}
+	workload, err := r.connect(kubeconfigFile)
+	if err != nil {
+		return Pivot{}, err
+	}
+	if _, err := r.judge(ctx, workload, Orphan{Paused: true}); err != nil {
+		return Pivot{}, fmt.Errorf("%w; the cluster stays paused", err)
+	}
+	say("unpausing cluster %s: from here on it is managed again", r.cfg.ClusterName)
+	return out, r.setPaused(ctx, target, false)
+}
+
+// reconcile waits until the controllers have looked at everything, and sees to it that they leave every server where it is.
+func (r *readopter) reconcile(ctx context.Context, say flow.Say, m Management, d Comparison) (Pivot, error) {
+	target, err := r.connect(m.Kubeconfig)
+	if err != nil {
+		return Pivot{}, err
+	}
+	within := r.cfg.NodesTimeout.D()
+	if d.Made > 0 || d.Rolling {
+		within += r.cfg.ControlPlaneTimeout.D()
+	}
+	return r.awaitReconciled(ctx, say, target, within, d.untouched)
+}
+
+// untouched says which servers came or went against what was said.
+func (d Comparison) untouched(now []int64) error {
+	if d.Rolling || d.Servers == nil {
+		return nil
+	}
+	var gone, made []int64
+	for _, id := range d.Servers {
+		if !slices.Contains(now, id) {
+			gone = append(gone, id)
+		}
+	}
+	for _, id := range now {
+		if !slices.Contains(d.Servers, id) && !slices.Contains(d.Others, id) {
+			made = append(made, id)
+		}
+	}
+	if len(gone) > 0 || len(made) > d.Made {
+		return fmt.Errorf("the servers changed: %v of before are gone, %v are new, where %d were to be made: pause the Cluster object (spec.paused) and see which Machine they belong to",
+			gone, made, d.Made)
+	}
+	return nil
+}

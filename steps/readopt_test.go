@@ -1,0 +1,318 @@
+package steps
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
+	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+	"github.com/slipway-k8s/slipway/internal/talos"
+)
+
+// readoptWorld is a world in which managedBackup's cluster lives and nobody manages it.
+type readoptWorld struct {
+	*world
+	source Backup
+	etcd   []talos.EtcdMember
+	said   []string
+
+	mu      sync.Mutex
+	written []string // what the manager was asked to make, in that order
+}
+
+func (w *readoptWorld) say(format string, args ...any) {
+	w.said = append(w.said, fmt.Sprintf(format, args...))
+}
+
+// membersOf answers for etcd.
+type membersOf struct {
+	healthyTalos
+	w *readoptWorld
+}
+
+func (m membersOf) EtcdMembersBy(context.Context, talos.Route) ([]talos.EtcdMember, error) {
+	if m.w.etcd == nil {
+		return nil, errors.New("no quorum")
+	}
+	return m.w.etcd, nil
+}
+
+func newReadoptWorld(t *testing.T) *readoptWorld {
+	t.Helper()
+	w := &readoptWorld{world: newWorld(t), source: managedBackup()}
+	kinds := append(capiKinds(), capiResource("TalosConfig", "talosconfigs", "bootstrap.cluster.x-k8s.io", "v1alpha3"))
+	for _, s := range []struct {
+		to  **kubetest.Server
+		uid string
+	}{{&w.mgmt, "management"}, {&w.workload, "workload"}} {
+		server := kubetest.New(s.uid, kinds...)
+		t.Cleanup(func() {
+			server.CloseClientConnections()
+			server.Close()
+		})
+		for _, k := range kinds {
+			server.Put(crd(k.Plural, k.Group, k.Version, k.Kind))
+		}
+		*s.to = server
+	}
+	w.mgmt.Fail = func(r *http.Request) (int, string) {
+		if r.Method != http.MethodGet {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.written = append(w.written, r.Method+" "+r.URL.Path[strings.LastIndex(r.URL.Path, "default/")+len("default/"):])
+		}
+		return 0, ""
+	}
+	w.provider.kubeconfig, w.provider.exists = w.mgmt.Kubeconfig(), false
+	w.source.secret("k8s-kubeconfig").Object["data"] = object{"value": base64.StdEncoding.EncodeToString(w.workload.Kubeconfig())}
+	owned := map[string]string{"caph-cluster-k8s": "owned"}
+	w.hetzner.SetNetworks(schema.Network{ID: 77, Labels: owned, IPRange: "10.10.0.0/16"})
+	w.hetzner.SetLoadBalancers(hetznertest.LoadBalancer(9, "lb", "127.0.0.7", owned, 6443))
+	w.hetzner.SetPlacementGroups(schema.PlacementGroup{ID: 8, Name: "k8s-control-plane", Labels: owned})
+	w.serve("k8s-control-plane-0", "k8s-control-plane-1", "k8s-control-plane-2")
+	return w
+}
+
+// serve makes these the cluster's servers, nodes and etcd members.
+func (w *readoptWorld) serve(names ...string) {
+	w.etcd = nil
+	var servers []schema.Server
+	for i, name := range names {
+		servers = append(servers, schema.Server{ID: int64(100 + i), Name: name, Status: "running", Location: schema.Location{Name: "nbg1"},
+			PublicNet: schema.ServerPublicNet{IPv4: schema.ServerPublicNetIPv4{IP: "127.0.1.1"}},
+			Labels:    map[string]string{"caph-cluster-k8s": "owned", "machine.caph-name": name, "machine_type": "control_plane"}})
+		w.etcd = append(w.etcd, talos.EtcdMember{ID: uint64(i), Name: name})
+		w.workload.Put(kubetest.Object("v1", "Node", "", name, object{"status": object{"nodeInfo": object{"kubeletVersion": "v1.32.2"}}}))
+	}
+	w.hetzner.SetServers(servers...)
+}
+
+func (w *readoptWorld) plan(t *testing.T, accept ...string) *ReadoptPlan {
+	t.Helper()
+	tools := w.tools()
+	tools.Talos = func([]byte) (TalosClient, error) { return membersOf{w: w}, nil }
+	p, err := NewReadopt(Defaults(), tools, w.source, accept)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// TestOnlyWhatNobodyManagesIsReadopted holds every refusal of the look, none of which changes anything.
+func TestOnlyWhatNobodyManagesIsReadopted(t *testing.T) {
+	cluster := func(fields object) *unstructured.Unstructured {
+		return kubetest.Object(capi, "Cluster", Namespace, "k8s", fields)
+	}
+	mine := object{"annotations": object{readoptedAnnotation: "5a5a"}}
+	for _, c := range []struct {
+		what   string
+		spoil  func(*readoptWorld)
+		is     error
+		says   string
+		allows bool
+	}{
+		{what: "nobody", allows: true},
+		{what: "the management cluster is there and empty", spoil: func(w *readoptWorld) { w.provider.exists = true }, allows: true},
+		{what: "the management cluster", is: ErrManaged, says: "unpaused", spoil: func(w *readoptWorld) { w.provider.exists = true; w.mgmt.Put(cluster(nil)) }},
+		{what: "the management cluster, paused", is: ErrManaged, says: "unpause it", spoil: func(w *readoptWorld) {
+			w.provider.exists = true
+			w.mgmt.Put(cluster(object{"spec": object{"paused": true}}))
+		}},
+		{what: "the management cluster, deleting", is: ErrManaged, says: "being deleted", spoil: func(w *readoptWorld) {
+			w.provider.exists = true
+			w.mgmt.Put(cluster(object{"metadata": object{"deletionTimestamp": "2026-01-02T03:04:05Z"}}))
+		}},
+		{what: "the cluster itself, since a pivot of which the backup knows nothing", is: ErrManaged, says: "itself", spoil: func(w *readoptWorld) { w.workload.Put(cluster(object{"metadata": mine})) }},
+		{what: "an earlier run's, paused", allows: true, spoil: func(w *readoptWorld) {
+			w.provider.exists = true
+			w.mgmt.Put(cluster(object{"metadata": mine, "spec": object{"paused": true}}))
+		}},
+		{what: "an earlier readoption's that is over", is: ErrManaged, says: "unpaused", spoil: func(w *readoptWorld) {
+			w.provider.exists = true
+			w.mgmt.Put(cluster(object{"metadata": mine}))
+		}},
+		{what: "its provider cannot tell", says: "Docker is away", spoil: func(w *readoptWorld) { w.provider.err = errors.New("Docker is away") }},
+		{what: "it does not answer", is: ErrNotLiving, says: "restore", spoil: func(w *readoptWorld) { w.workload.Close() }},
+		{what: "another cluster answers", is: ErrNotLiving, says: "another cluster than the backup's", spoil: func(w *readoptWorld) { w.source.Contents.Header.UID = "other" }},
+		{what: "etcd does not answer", says: "no quorum", spoil: func(w *readoptWorld) { w.etcd = nil }},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			w := newReadoptWorld(t)
+			if c.spoil != nil {
+				c.spoil(w)
+			}
+			found, err := w.plan(t).Look(t.Context(), w.say)
+			if c.allows != (err == nil) || c.is != nil && !errors.Is(err, c.is) || err != nil && !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%+v, %v", found, err)
+			}
+			if err == nil && (len(found.Differences) > 0 || found.Comparison.Made != 0 || len(found.Comparison.Servers) != 3 || found.PutBack != 20) {
+				t.Errorf("it would %+v", found)
+			}
+			if err != nil && strings.Contains(err.Error(), "every key") {
+				t.Error("a secret is told")
+			}
+			if w.writes() > 0 {
+				t.Error("a look changes something")
+			}
+		})
+	}
+}
+
+func TestReadoptRefusesOnPaper(t *testing.T) {
+	for says, change := range map[string]func(*Backup) []string{
+		"CLUSTER_NAME=other": func(b *Backup) []string { b.Contents.Header.Cluster = "other"; return nil },
+		"server-gone/x":      func(*Backup) []string { return []string{"server-gone/x"} },
+		"server-missing":     func(*Backup) []string { return []string{"server-missing"} },
+		"k8s-talos":          func(b *Backup) []string { b.Contents.Secrets = nil; return nil },
+	} {
+		source := managedBackup()
+		accept := change(&source)
+		if _, err := NewReadopt(Defaults(), newWorld(t).tools(), source, accept); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v", says, err)
+		}
+	}
+}
+
+// TestAStaleBackupIsNotPutBack: without --accept nothing at all is changed, not even a management cluster made.
+func TestAStaleBackupIsNotPutBack(t *testing.T) {
+	w := newReadoptWorld(t)
+	w.serve("k8s-control-plane-0", "k8s-control-plane-1")
+	r := w.plan(t).r
+	o, err := r.ensureOrphaned(t.Context(), w.say)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = r.compareAll(t.Context(), w.say, o)
+	var open *UnacceptedError
+	if !errors.As(err, &open) || len(open.Open) != 1 || !strings.Contains(err.Error(), "server-missing/k8s-control-plane-2: ") || !strings.Contains(err.Error(), "--accept") {
+		t.Errorf("%v", err)
+	}
+	if w.writes() > 0 || w.provider.ensured > 0 {
+		t.Error("something was changed")
+	}
+	// The node without a server is not found, as it is that server's.
+	found, err := w.plan(t, "server-missing/k8s-control-plane-2").Look(t.Context(), w.say)
+	if err != nil || len(found.Open) > 0 || found.Comparison.Made != 1 || found.PutBack != 16 {
+		t.Errorf("%+v, %v", found, err)
+	}
+}
+
+// TestObjectsComeBackPaused puts them back twice, the second time as after a kill, and looks at what stands there.
+func TestObjectsComeBackPaused(t *testing.T) {
+	w := newReadoptWorld(t)
+	w.provider.exists = true
+	w.serve("k8s-control-plane-0", "k8s-control-plane-1", "k8s-control-plane-new")
+	accept := []string{"server-missing/k8s-control-plane-2", "server-unknown/k8s-control-plane-new"}
+	p := w.plan(t, accept...)
+	r := p.r
+	o, err := r.ensureOrphaned(t.Context(), w.say)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if k, err := r.tools.Files.Read(kubeconfigFile); err != nil || string(k) != string(w.workload.Kubeconfig()) {
+		t.Errorf("the cluster's kubeconfig is not in the folder: %v", err)
+	}
+	// ID 102 is the new server's in this world.
+	w.source.object("HCloudMachine", "k8s-control-plane-2").Object["spec"] = object{"providerID": "hcloud://999"}
+	d, err := r.compareAll(t.Context(), w.say, o)
+	if err != nil || len(d.Adopted) != 1 || d.Made != 0 {
+		t.Fatalf("%+v, %v", d, err)
+	}
+	if err := r.tools.Files.Write(managementFile, w.mgmt.Kubeconfig()); err != nil {
+		t.Fatal(err)
+	}
+	m := Management{Kubeconfig: managementFile}
+	for range 2 {
+		if _, err := r.putBack(t.Context(), w.say, m, d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.order(t)
+	w.adopted(t)
+	tcp := w.mgmt.Get(cacpt, "TalosControlPlane", Namespace, "k8s-control-plane")
+	if !truth(tcp, "status", "bootstrapped") || !conditionTrue(tcp, bootstrappedCondition) || conditionTrue(tcp, "Ready") || number(tcp, "status", "observedGeneration") != 0 {
+		t.Errorf("the control plane provider is told %v", tcp.Object["status"])
+	}
+	if text(w.mgmt.Get(capi, "Machine", Namespace, "k8s-control-plane-m0"), "status", "phase") != "" {
+		t.Error("a status is put back that its controller has to write")
+	}
+
+	// A change by anybody else keeps it paused; then it is let go.
+	w.mgmt.Change(capi, "Machine", Namespace, "k8s-control-plane-m0", object{"spec": object{"version": "v9"}})
+	if _, err := r.unpause(t.Context(), w.say, m, d); err == nil || !strings.Contains(err.Error(), "spec.version") || !truth(w.mgmt.Get(capi, "Cluster", Namespace, "k8s"), "spec", "paused") {
+		t.Errorf("with a Machine that differs: %v", err)
+	}
+	w.mgmt.Change(capi, "Machine", Namespace, "k8s-control-plane-m0", object{"spec": object{"version": "v1.32.2"}})
+	w.serve("k8s-control-plane-0", "k8s-control-plane-1")
+	if _, err := r.unpause(t.Context(), w.say, m, d); err == nil || !truth(w.mgmt.Get(capi, "Cluster", Namespace, "k8s"), "spec", "paused") {
+		t.Errorf("with a server that has gone meanwhile: %v", err)
+	}
+	w.serve("k8s-control-plane-0", "k8s-control-plane-1", "k8s-control-plane-new")
+	for range 2 {
+		if _, err := r.unpause(t.Context(), w.say, m, d); err != nil || truth(w.mgmt.Get(capi, "Cluster", Namespace, "k8s"), "spec", "paused") {
+			t.Errorf("it is not let go: %v", err)
+		}
+	}
+}
+
+// order wants the Cluster to have been made first, and every owner before what it owns, by the UID that it has here.
+func (w *readoptWorld) order(t *testing.T) {
+	t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.written) == 0 || w.written[0] != "POST clusters" {
+		t.Fatalf("made first: %v", w.written)
+	}
+	cluster := w.mgmt.Get(capi, "Cluster", Namespace, "k8s")
+	if !truth(cluster, "spec", "paused") || cluster.GetAnnotations()[readoptedAnnotation] != "5a5a" {
+		t.Errorf("the Cluster is %v", cluster.Object)
+	}
+	all := w.mgmt.All()
+	owned := 0
+	for _, o := range all {
+		for _, owner := range o.GetOwnerReferences() {
+			owned++
+			if !slices.ContainsFunc(slices.Collect(maps.Values(all)), func(is *unstructured.Unstructured) bool {
+				return is.GetUID() == owner.UID && is.GetName() == owner.Name && is.GetKind() == owner.Kind
+			}) {
+				t.Errorf("%s %s is owned by %+v, which is not there", o.GetKind(), o.GetName(), owner)
+			}
+		}
+	}
+	if owned != 18 {
+		t.Errorf("%d objects are owned by others, want 18", owned)
+	}
+	for _, o := range []struct{ kind, name string }{{"HCloudMachine", "k8s-control-plane-2"}, {"Machine", "k8s-control-plane-m2"}} {
+		if slices.ContainsFunc(slices.Collect(maps.Values(all)), func(is *unstructured.Unstructured) bool { return is.GetKind() == o.kind && is.GetName() == o.name }) {
+			t.Errorf("%s %s is there: its server would be made anew", o.kind, o.name)
+		}
+	}
+}
+
+// adopted wants the new server to have a Machine like the others.
+func (w *readoptWorld) adopted(t *testing.T) {
+	t.Helper()
+	const name = "k8s-control-plane-new"
+	machine, infrastructure := w.mgmt.Get(capi, "Machine", Namespace, name), w.mgmt.Get(caph, "HCloudMachine", Namespace, name)
+	if machine == nil || infrastructure == nil || w.mgmt.Get(cabpt, "TalosConfig", Namespace, name) == nil || w.mgmt.Get("v1", "Secret", Namespace, name+"-bootstrap-data") == nil {
+		t.Fatalf("the new server has %v and %v", machine, infrastructure)
+	}
+	if _, ok := machine.GetLabels()[controlPlaneLabel]; !ok || text(machine, "spec", "providerID") != "hcloud://102" || text(machine, "spec", "infrastructureRef", "name") != name ||
+		text(machine, "spec", "bootstrap", "dataSecretName") != name+"-bootstrap-data" || text(machine, "spec", "bootstrap", "configRef", "name") != name {
+		t.Errorf("its Machine is %v", machine.Object)
+	}
+	if text(infrastructure, "spec", "providerID") != "hcloud://102" || infrastructure.GetAnnotations()[clonedFromAnnotation] != "template" || infrastructure.GetOwnerReferences()[0].UID != machine.GetUID() {
+		t.Errorf("its HCloudMachine is %v", infrastructure.Object)
+	}
+}
