@@ -29,13 +29,25 @@ const (
 // reserve makes sure that this state folder alone makes the cluster of this name in the project. Cluster API's provider
 // adopts by the cluster's name whatever it finds: two management clusters that both make the cluster would fight over one
 // network, one load balancer and each other's servers.
-func (b *bootstrapper) reserve(ctx context.Context, say flow.Say) (out Reservation, err error) {
+func (b *bootstrapper) reserve(ctx context.Context, say flow.Say) (Reservation, error) {
 	by, err := b.identity()
 	if err != nil {
 		return Reservation{}, err
 	}
+	restore, err := hetzner.RestoreClaim(b.cfg.ClusterName).Find(ctx, b.tools.Hetzner)
+	if err != nil {
+		return Reservation{}, err
+	}
+	if restore != nil && restore.By != by {
+		return Reservation{}, &RestoringError{restore}
+	}
+	return b.claim(ctx, say, by, b.reserved)
+}
+
+// claim tries to get a claim until it has it, or knows that it is another's.
+func (b *bootstrapper) claim(ctx context.Context, say flow.Say, by string, try func(context.Context, flow.Say, string) (*hetzner.Reservation, error)) (out Reservation, err error) {
 	err = wait{what: "the reservation of " + b.cfg.ClusterName, within: reservedWithin, every: reservedEvery, each: reservedWithin}.until(ctx, say, func(ctx context.Context) (string, error) {
-		found, err := b.reserved(ctx, say, by)
+		found, err := try(ctx, say, by)
 		var foreign *hetzner.ForeignError
 		switch {
 		case errors.Is(err, hetzner.ErrReserved):
@@ -53,12 +65,13 @@ func (b *bootstrapper) reserve(ctx context.Context, say flow.Say) (out Reservati
 
 // reserved finds, makes or takes over the reservation.
 func (b *bootstrapper) reserved(ctx context.Context, say flow.Say, by string) (*hetzner.Reservation, error) {
-	c, cluster := b.tools.Hetzner, b.cfg.ClusterName
-	found, err := hetzner.FindReservation(ctx, c, cluster)
+	api, cluster := b.tools.Hetzner, b.cfg.ClusterName
+	claim := hetzner.ClusterClaim(cluster)
+	found, err := claim.Find(ctx, api)
 	if err != nil || found != nil && found.By == by {
 		return found, err
 	}
-	traces, err := hetzner.Traces(ctx, c, cluster)
+	traces, err := hetzner.Traces(ctx, api, cluster)
 	if err != nil {
 		return nil, err
 	}
@@ -72,16 +85,21 @@ func (b *bootstrapper) reserved(ctx context.Context, say flow.Say, by string) (*
 			return nil, final(&ReservedError{Cluster: cluster, Reservation: found, Traces: traces})
 		}
 	}
-	host, err := os.Hostname()
-	if err != nil {
-		host = "" // it is for people only
-	}
 	if found == nil {
 		say("reserving the name %s in the project", cluster)
-		return hetzner.Reserve(ctx, c, cluster, by, host)
+		return claim.Reserve(ctx, api, by, hostname())
 	}
 	say("taking the name %s over from state folder %s: the management cluster holds the cluster's objects", cluster, found.By)
-	return found, found.TakeOver(ctx, c, cluster, by, host)
+	return found, found.TakeOver(ctx, api, by, hostname())
+}
+
+// hostname is this machine's, for people; empty where it has none.
+func hostname() string {
+	host, err := os.Hostname()
+	if err != nil {
+		return ""
+	}
+	return host
 }
 
 // managed tells whether a management cluster that this state folder, or the provider of its management cluster, leads to
@@ -111,7 +129,7 @@ func (b *bootstrapper) managed(ctx context.Context, say flow.Say) (bool, error) 
 }
 
 func (b *bootstrapper) reservationStands(ctx context.Context, was Reservation) flow.Verdict {
-	found, err := hetzner.FindReservation(ctx, b.tools.Hetzner, b.cfg.ClusterName)
+	found, err := hetzner.ClusterClaim(b.cfg.ClusterName).Find(ctx, b.tools.Hetzner)
 	switch {
 	case err != nil:
 		return flow.Unknown(err)
@@ -134,11 +152,7 @@ type ReservedError struct {
 func (e *ReservedError) Error() string {
 	var s strings.Builder
 	if r := e.Reservation; r != nil {
-		fmt.Fprintf(&s, "cluster %s belongs to another state folder: %s reserved the name in this project", e.Cluster, r.By)
-		if r.Host != "" {
-			fmt.Fprintf(&s, " on host %s", r.Host)
-		}
-		fmt.Fprintf(&s, ", on %s (placement group %d)", r.Since.UTC().Format("2006-01-02 15:04:05 UTC"), r.ID)
+		fmt.Fprintf(&s, "cluster %s belongs to another state folder: %s reserved the name in this project%s", e.Cluster, r.By, since(r))
 	} else {
 		fmt.Fprintf(&s, "a cluster %s exists in this project, and was not made from this state folder", e.Cluster)
 	}
@@ -150,4 +164,23 @@ func (e *ReservedError) Error() string {
 		"Work with the state folder that made it (--state-dir), or with the management cluster that holds it (MANAGEMENT_KUBECONFIG); " +
 		"where both are lost, take it away (destroy); or choose another CLUSTER_NAME")
 	return s.String()
+}
+
+// since is " on host laptop, on 2026-05-04 12:00:00 UTC (placement group 4711)".
+func since(r *hetzner.Reservation) string {
+	on := ""
+	if r.Host != "" {
+		on = " on host " + r.Host
+	}
+	return fmt.Sprintf("%s, on %s (placement group %d)", on, r.Since.UTC().Format("2006-01-02 15:04:05 UTC"), r.ID)
+}
+
+// RestoringError says that somebody else restores the cluster.
+type RestoringError struct{ *hetzner.Reservation }
+
+// Error implements error.
+func (e *RestoringError) Error() string {
+	return fmt.Sprintf("the cluster is being restored from another state folder: %s began that%s. Nothing was made, because two that restore one cluster would make "+
+		"two of one name and one set of keys. Let that restore come to its end, or go on with it there; where that folder and the management cluster that it "+
+		"made are both lost, delete the placement group %s, and run this again", e.By, since(e.Reservation), e.Name())
 }

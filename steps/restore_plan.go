@@ -13,6 +13,7 @@ type RestorePlan struct {
 	All []string
 
 	Lost       *flow.Step[Lost]
+	Claim      *flow.Step[Reservation]
 	Preflight  *flow.Step[Offer]
 	Image      *flow.Step[Image]
 	Management *flow.Step[Management]
@@ -31,6 +32,7 @@ type RestorePlan struct {
 	Release    *flow.Step[Cluster]
 	Talos      *flow.Step[Talosconfig]
 	Nodes      *flow.Step[Nodes]
+	HandOver   *flow.Step[Reservation]
 	Pivot      *flow.Step[Pivot] // nil: the cluster did not manage itself
 	Access     *flow.Step[Access]
 	Firewall   *flow.Step[Firewall] // nil: it had none
@@ -67,7 +69,11 @@ func NewRestore(cfg Config, tools Tools, source Backup) (*RestorePlan, error) {
 		Doc("the cluster is gone for certain: no server, no API, nobody who manages it; and what of it survived").
 		Spec(id).Deadline(overhead)
 
-	p.Preflight = flow.Add(g, "preflight", b.checkOffer).After(p.Lost).
+	p.Claim = flow.Add1(g, "claim", r.claimRestore, p.Lost).
+		Doc("nobody else restores this cluster").
+		Spec(id).Verify(r.claimStands).Deadline(reservedWithin + overhead).Waits(flow.Wait{For: "the claim", Within: reservedWithin})
+
+	p.Preflight = flow.Add(g, "preflight", b.checkOffer).After(p.Claim).
 		Doc("the token is good; location, server type and load balancer type exist and go together").
 		Spec(made.offer).Verify(b.offerStands).Deadline(cfg.PreflightTimeout.D())
 
@@ -92,7 +98,7 @@ func NewRestore(cfg Config, tools Tools, source Backup) (*RestorePlan, error) {
 		Doc("the lost cluster's authorities, keys and tokens, in the management cluster before anything asks for new ones").
 		Spec(id).Verify(r.seedStands).Deadline(overhead)
 
-	p.Lifted = flow.Add(g, "firewall-lift", r.liftFirewall).After(p.Lost).
+	p.Lifted = flow.Add(g, "firewall-lift", r.liftFirewall).After(p.Claim).
 		Doc("no surviving firewall keeps the temporary management cluster from the new servers").
 		Spec(id).Deadline(overhead)
 
@@ -147,6 +153,10 @@ func NewRestore(cfg Config, tools Tools, source Backup) (*RestorePlan, error) {
 		p.pivot(cfg, r.pivotUnderway)
 		last = p.Access
 	}
+	p.HandOver = flow.Add(g, "reserve", r.handOver).After(last).
+		Doc("the cluster's name is this state folder's, as after a bootstrap, and the claim on restoring it is given up").
+		Deadline(reservedWithin + overhead).Waits(flow.Wait{For: "the reservation", Within: reservedWithin})
+	p.All = append(p.All, p.HandOver.Name())
 	if source.Contents.Header.SelfManaged && source.hadFirewall() {
 		p.wall(cfg, made.firewall)
 		return p, g.Validate()

@@ -29,8 +29,8 @@ func restoreKills(all bool) []string {
 	}
 	var kills []string
 	for _, step := range []string{
-		"lost", "kind-create", "capi-init", "seed", "firewall-lift", "apply", "servers", "etcd-recover", "etcd-bootstrap", "quiet", "sweep", "etcd-members",
-		"release", "talosconfig", "wait-nodes", "access", "clean",
+		"lost", "claim", "kind-create", "capi-init", "seed", "firewall-lift", "apply", "servers", "etcd-recover", "etcd-bootstrap", "quiet", "sweep", "etcd-members",
+		"release", "talosconfig", "wait-nodes", "access", "reserve", "clean",
 	} {
 		if all {
 			kills = append(kills, "saved journal save "+step+"/started#1")

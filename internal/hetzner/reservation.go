@@ -17,9 +17,29 @@ const (
 	hostLabel     = "slipway-host"        // machine that it was made on, for people
 )
 
-// Reservation keeps the name of a cluster in a project for one state folder. It is a placement group without servers:
-// that costs nothing, does nothing, and its name is unique in the project, so of two that make it at once one succeeds.
+// Claim is a name in a project that one state folder at a time holds: that of a placement group without servers, which costs
+// nothing, does nothing, and whose name is unique, so of two that make it at once one succeeds.
+type Claim struct {
+	cluster, name string
+	of            string // what it is of, for errors
+}
+
+// ClusterClaim is on making the cluster.
+func ClusterClaim(cluster string) Claim {
+	return Claim{cluster: cluster, name: "slipway-" + cluster, of: "the reservation of cluster " + cluster}
+}
+
+// RestoreClaim is on restoring the cluster. No cluster's name has a dot, so no other claim has this name.
+func RestoreClaim(cluster string) Claim {
+	return Claim{cluster: cluster, name: "slipway-" + cluster + ".restore", of: "the claim on restoring cluster " + cluster}
+}
+
+// Name is what the placement group is called.
+func (c Claim) Name() string { return c.name }
+
+// Reservation is a claim that a state folder holds.
 type Reservation struct {
+	Claim
 	ID    int64
 	By    string // identity of the state folder
 	Host  string // that it was made on; empty: not told
@@ -34,48 +54,53 @@ type ForeignError struct{ text string }
 
 func (e *ForeignError) Error() string { return e.text }
 
-// ReservationName is what the reservation of a cluster is called.
-func ReservationName(cluster string) string { return "slipway-" + cluster }
-
-// FindReservation looks for the reservation of a cluster; nil where there is none. A placement group of its name that is
-// none is a *ForeignError: it is not ours to change.
-func FindReservation(ctx context.Context, c *hcloud.Client, cluster string) (*Reservation, error) {
-	name := ReservationName(cluster)
-	g, _, err := c.PlacementGroup.GetByName(ctx, name)
+// Find looks for who holds the claim; nil where nobody does. A placement group of its name that is no reservation is a
+// *ForeignError: it is not ours to change.
+func (c Claim) Find(ctx context.Context, api *hcloud.Client) (*Reservation, error) {
+	g, _, err := api.PlacementGroup.GetByName(ctx, c.name)
 	if err != nil {
-		return nil, fmt.Errorf("look for placement group %s: %w", name, explain(err))
+		return nil, fmt.Errorf("look for placement group %s: %w", c.name, explain(err))
 	}
 	if g == nil {
 		return nil, nil
 	}
-	if g.Labels[OwnerLabel] != cluster || g.Labels[reserverLabel] == "" {
-		return nil, &ForeignError{fmt.Sprintf("placement group %d is called %s, as the reservation of cluster %s would be, and does not carry its labels, so it is not touched: "+
-			"rename or delete it, or choose another CLUSTER_NAME", g.ID, name, cluster)}
+	if g.Labels[OwnerLabel] != c.cluster || g.Labels[reserverLabel] == "" {
+		return nil, &ForeignError{fmt.Sprintf("placement group %d is called %s, as %s would be, and does not carry its labels, so it is not touched: "+
+			"rename or delete it, or choose another CLUSTER_NAME", g.ID, c.name, c.of)}
 	}
-	return &Reservation{ID: g.ID, By: g.Labels[reserverLabel], Host: g.Labels[hostLabel], Since: g.Created}, nil
+	return &Reservation{Claim: c, ID: g.ID, By: g.Labels[reserverLabel], Host: g.Labels[hostLabel], Since: g.Created}, nil
 }
 
-// Reserve makes the reservation. Its error wraps ErrReserved where there is one.
-func Reserve(ctx context.Context, c *hcloud.Client, cluster, by, host string) (*Reservation, error) {
-	made, _, err := c.PlacementGroup.Create(ctx, hcloud.PlacementGroupCreateOpts{
-		Name: ReservationName(cluster), Type: hcloud.PlacementGroupTypeSpread, Labels: reservationLabels(cluster, by, host),
+// Reserve takes the claim. Its error wraps ErrReserved where somebody has it.
+func (c Claim) Reserve(ctx context.Context, api *hcloud.Client, by, host string) (*Reservation, error) {
+	made, _, err := api.PlacementGroup.Create(ctx, hcloud.PlacementGroupCreateOpts{
+		Name: c.name, Type: hcloud.PlacementGroupTypeSpread, Labels: reservationLabels(c.cluster, by, host),
 	})
 	if hcloud.IsError(err, hcloud.ErrorCodeUniquenessError) {
-		return nil, fmt.Errorf("reserve %s: %w", cluster, ErrReserved)
+		return nil, fmt.Errorf("reserve %s: %w", c.cluster, ErrReserved)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("make placement group %s: %w", ReservationName(cluster), explain(err))
+		return nil, fmt.Errorf("make placement group %s: %w", c.name, explain(err))
 	}
-	return &Reservation{ID: made.PlacementGroup.ID, By: by, Host: host, Since: made.PlacementGroup.Created}, nil
+	return &Reservation{Claim: c, ID: made.PlacementGroup.ID, By: by, Host: host, Since: made.PlacementGroup.Created}, nil
 }
 
 // TakeOver gives the reservation to another state folder.
-func (r *Reservation) TakeOver(ctx context.Context, c *hcloud.Client, cluster, by, host string) error {
-	_, _, err := c.PlacementGroup.Update(ctx, &hcloud.PlacementGroup{ID: r.ID}, hcloud.PlacementGroupUpdateOpts{Labels: reservationLabels(cluster, by, host)})
+func (r *Reservation) TakeOver(ctx context.Context, api *hcloud.Client, by, host string) error {
+	_, _, err := api.PlacementGroup.Update(ctx, &hcloud.PlacementGroup{ID: r.ID}, hcloud.PlacementGroupUpdateOpts{Labels: reservationLabels(r.cluster, by, host)})
 	if err != nil {
-		return fmt.Errorf("take over placement group %s (%d): %w", ReservationName(cluster), r.ID, explain(err))
+		return fmt.Errorf("take over placement group %s (%d): %w", r.name, r.ID, explain(err))
 	}
 	r.By, r.Host = by, host
+	return nil
+}
+
+// Release gives the claim up.
+func (r *Reservation) Release(ctx context.Context, api *hcloud.Client) error {
+	_, err := api.PlacementGroup.Delete(ctx, &hcloud.PlacementGroup{ID: r.ID})
+	if err != nil && !hcloud.IsError(err, hcloud.ErrorCodeNotFound) {
+		return fmt.Errorf("delete placement group %s (%d): %w", r.name, r.ID, explain(err))
+	}
 	return nil
 }
 

@@ -1,0 +1,74 @@
+package steps
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+)
+
+// Two people with one backup each restore one cluster once. Whose the cluster was does not matter: it is lost.
+func TestOneOfTwoRestores(t *testing.T) {
+	w := newRestoreWorld(t)
+	w.hetzner.SetPlacementGroups(schema.PlacementGroup{ID: 7, Name: "slipway-k8s", Type: "spread", Labels: map[string]string{
+		"slipway-cluster": "k8s", reservedBy: "0123456789abcdef", "slipway-host": "laptop"}})
+	mine, err := w.r.claimRestore(t.Context(), w.say, Lost{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := *w.r.bootstrapper
+	other.tools.Files = FilesIn(t.TempDir())
+	others := &restorer{bootstrapper: &other, source: w.source}
+
+	var restoring *RestoringError
+	if _, err := others.claimRestore(t.Context(), w.say, Lost{}); !errors.As(err, &restoring) || restoring.By != mine.By || !strings.Contains(err.Error(), "delete the placement group slipway-k8s.restore") {
+		t.Errorf("the second is told %v", err)
+	}
+	if _, err := other.reserve(t.Context(), w.say); !errors.As(err, &restoring) {
+		t.Errorf("a bootstrap meanwhile, with another folder, is told %v", err)
+	}
+	if again, err := w.r.claimRestore(t.Context(), w.say, Lost{}); err != nil || again != mine {
+		t.Errorf("without its journal the first gets %+v, %v", again, err)
+	}
+	if n := len(w.hetzner.Writes()); n != 1 {
+		t.Errorf("wrote %v", w.hetzner.Writes())
+	}
+
+	// The second has another folder and the same management cluster: the first one's folder was lost.
+	w.provider.exists = true
+	define(w.mgmt, []kubetest.Resource{capiResource("Cluster", "clusters", "cluster.x-k8s.io", "v1beta1")})
+	w.mgmt.Put(kubetest.Object(capi, "Cluster", Namespace, "k8s", nil))
+	if _, err := others.claimRestore(t.Context(), w.say, Lost{}); !errors.As(err, &restoring) {
+		t.Errorf("with a cluster in management that no restore made: %v", err)
+	}
+	made := kubetest.Object(capi, "Cluster", Namespace, "k8s", nil)
+	made.SetAnnotations(map[string]string{restoredAnnotation: w.source.identity().Snapshot})
+	w.mgmt.Put(made)
+	taken, err := others.claimRestore(t.Context(), w.say, Lost{})
+	if err != nil || taken.By == mine.By {
+		t.Fatalf("the restore is not taken over: %+v, %v", taken, err)
+	}
+	if v := w.r.claimStands(t.Context(), mine); v.Answer() != flow.AnswerGone {
+		t.Error("the claim that was taken over is said to stand")
+	}
+
+	// At its end the name is the restorer's, and nobody restores any more.
+	out, err := others.handOver(t.Context(), w.say)
+	if err != nil || out.By != taken.By {
+		t.Fatalf("handed over to %+v, %v", out, err)
+	}
+	groups := w.hetzner.PlacementGroups()
+	if len(groups) != 1 || groups[0].Name != "slipway-k8s" || groups[0].Labels[reservedBy] != taken.By {
+		t.Errorf("left: %+v", groups)
+	}
+	if again, err := others.handOver(t.Context(), w.say); err != nil || again != out {
+		t.Errorf("again: %+v, %v", again, err)
+	}
+	if v := others.claimStands(t.Context(), taken); v.Answer() != flow.AnswerHolds {
+		t.Errorf("a claim that was given up ends the restore: %s", v.Reason())
+	}
+}
