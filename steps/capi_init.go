@@ -81,17 +81,29 @@ func (b *bootstrapper) installProviders(ctx context.Context, say flow.Say, kubec
 	if err != nil {
 		return err
 	}
-	if len(missing) > 0 {
-		say("installing %s", strings.Join(missing, ", "))
+	what, unready := strings.Join(missing, ", "), ""
+	if len(missing) == 0 {
+		if unready, err = serving(ctx, mgmt); err != nil {
+			return err
+		}
+		what = "what the providers need"
+	}
+	if len(missing) > 0 || unready != "" {
+		if len(missing) > 0 {
+			say("installing %s", what)
+		}
 		// What is installed already is skipped when it is tried again.
 		err := retry(ctx, say, "the installation", func() error {
 			if err := awaitTestGone(ctx, say, mgmt); err != nil {
 				return err
 			}
+			if err := b.mendCertManager(ctx, say, mgmt, kubeconfig); err != nil || len(missing) == 0 {
+				return err
+			}
 			return b.clusterctlInit(ctx, kubeconfig)
 		})
 		if err != nil {
-			return fmt.Errorf("install %s: %w", strings.Join(missing, ", "), err)
+			return fmt.Errorf("install %s: %w", what, err)
 		}
 	}
 	changes, stop := watchProviders(ctx, mgmt)
@@ -106,6 +118,8 @@ func (b *bootstrapper) installProviders(ctx context.Context, say flow.Say, kubec
 }
 
 const (
+	// certManagerNamespace is the one that clusterctl installs cert-manager in.
+	certManagerNamespace = "cert-manager"
 	// certManagerTest is the namespace in which clusterctl tries out cert-manager, and which it deletes.
 	certManagerTest = "cert-manager-test"
 	// testGoneWithin bounds the wait for it to be gone, which takes seconds. It is part of the step's overhead.
@@ -129,6 +143,36 @@ func awaitTestGone(ctx context.Context, say flow.Say, mgmt *kube.Cluster) error 
 		}
 		return "namespace " + certManagerTest + " is being deleted", nil
 	})
+}
+
+// mendCertManager completes what a run that was cut off installed of cert-manager. clusterctl takes it for installed when it can
+// make a certificate's object, which it also can while nothing but the definitions is there, and then never adds the rest: no
+// provider would ever get its certificate. Another version, and one that somebody else installed, is left alone.
+func (b *bootstrapper) mendCertManager(ctx context.Context, say flow.Say, mgmt *kube.Cluster, kubeconfig string) error {
+	err := mgmt.Get(ctx, client.ObjectKey{Name: certManagerNamespace}, &corev1.Namespace{})
+	if apierrors.IsNotFound(err) {
+		return nil // clusterctl begins with the namespace
+	}
+	if err != nil {
+		return fmt.Errorf("look for namespace %s: %w", certManagerNamespace, err)
+	}
+	c, err := b.clusterctl(ctx)
+	if err != nil {
+		return err
+	}
+	m, err := c.CertManager(b.tools.Files.Path(kubeconfig))
+	if err != nil {
+		return err
+	}
+	plan, err := m.PlanUpgrade(ctx)
+	if err != nil {
+		return fmt.Errorf("compare cert-manager with its manifest: %w", err)
+	}
+	if plan.ExternallyManaged || !plan.ShouldUpgrade || plan.From != plan.To {
+		return nil
+	}
+	say("installing cert-manager %s again: a part of it is missing, as where an installation was cut off", plan.To)
+	return m.EnsureLatestVersion(ctx)
 }
 
 func (b *bootstrapper) wantedProviders() Providers {

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 )
 
 // TestKilledInTheTestOfCertManager is a run after one that was killed while clusterctl deleted its test of cert-manager: the
@@ -41,6 +43,55 @@ func TestKilledInTheTestOfCertManager(t *testing.T) {
 	}
 	if early != 0 || inits() != 1 {
 		t.Errorf("clusterctl was at work %d times while the namespace was being deleted (-1: it was not waited for), and %d times in all", early, inits())
+	}
+}
+
+// TestKilledWhileCertManagerWasInstalled is a run after one that was killed between cert-manager's definitions and its
+// Deployments: clusterctl takes it for installed, and no provider ever gets a certificate.
+func TestKilledWhileCertManagerWasInstalled(t *testing.T) {
+	for name, tt := range map[string]struct {
+		there     []string // Deployments of cert-manager
+		version   string
+		installed bool // the providers are
+		whole     bool // all three Deployments are there at the end
+	}{
+		"before the providers":                   {there: certManagerDeployments[:1], version: certManagerOfTests, whole: true},
+		"the providers were installed, and wait": {there: certManagerDeployments[:1], version: certManagerOfTests, installed: true, whole: true},
+		"another version":                        {there: certManagerDeployments[:1], version: "v1.0.0"},
+		"somebody else's":                        {there: nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			b := &bootstrapper{cfg: w.config(), tools: w.tools().withDefaults(), sources: planner(t, "").sources}
+			b.vars = b.cfg.variables()
+			if err := b.tools.Files.Write(managementFile, w.mgmt.Kubeconfig()); err != nil {
+				t.Fatal(err)
+			}
+			w.mgmt.Put(kubetest.Object("v1", "Namespace", "", certManagerNamespace, nil))
+			for _, d := range tt.there {
+				o := certManagerDeployment(d, tt.version)
+				if tt.installed {
+					o.Object["status"] = object{"replicas": int64(1), "updatedReplicas": int64(1), "availableReplicas": int64(0)}
+				}
+				w.mgmt.Put(o)
+			}
+			if tt.installed {
+				w.install(Defaults())
+			}
+			if err := b.installProviders(t.Context(), hush, managementFile); err != nil {
+				t.Fatal(err)
+			}
+			whole := true
+			for _, d := range certManagerDeployments {
+				whole = whole && w.mgmt.Get("apps/v1", "Deployment", certManagerNamespace, d) != nil
+			}
+			if whole != tt.whole {
+				t.Errorf("cert-manager is whole: %v, not %v", whole, tt.whole)
+			}
+			if inits := len(w.inits); (inits == 0) != tt.installed {
+				t.Errorf("clusterctl init ran %d times", inits)
+			}
+		})
 	}
 }
 

@@ -84,7 +84,23 @@ func (t Tools) clusterctlRecorded(ctx context.Context, c config.Client) (Cluster
 		}
 		return cluster.New(kubeconfig, c, options...), nil
 	}
-	return clusterctl.New(ctx, "", clusterctl.InjectConfig(c), clusterctl.InjectClusterClientFactory(clusters))
+	client, err := clusterctl.New(ctx, "", clusterctl.InjectConfig(c), clusterctl.InjectClusterClientFactory(clusters))
+	return recordedClusterctl{client, clusters}, err
+}
+
+// recordedClusterctl is clusterctl's client, and what it makes for itself.
+type recordedClusterctl struct {
+	clusterctl.Client
+	clusters clusterctl.ClusterClientFactory
+}
+
+// CertManager implements Clusterctl.
+func (c recordedClusterctl) CertManager(kubeconfig string) (cluster.CertManagerClient, error) {
+	at, err := c.clusters(clusterctl.ClusterClientFactoryInput{Kubeconfig: clusterctl.Kubeconfig{Path: kubeconfig}})
+	if err != nil {
+		return nil, err
+	}
+	return at.CertManager(), nil
 }
 
 // recordedProxy is clusterctl's way to a cluster, with a transport around every client that it changes something with.

@@ -28,6 +28,7 @@ import (
 	"helm.sh/helm/v3/pkg/repo"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	clusterctl "sigs.k8s.io/cluster-api/cmd/clusterctl/client"
+	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/cluster"
 	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/config"
 
 	"github.com/slipway-k8s/slipway/bootstrap"
@@ -228,6 +229,48 @@ func (f *fakeClusterctl) Init(_ context.Context, o clusterctl.InitOptions) ([]cl
 
 func (f *fakeClusterctl) Move(ctx context.Context, o clusterctl.MoveOptions) error {
 	return f.w.move(ctx, o)
+}
+
+func (f *fakeClusterctl) CertManager(string) (cluster.CertManagerClient, error) {
+	return &fakeCertManager{w: f.w}, nil
+}
+
+// fakeCertManager counts the Deployments of cert-manager, of which there are to be three.
+type fakeCertManager struct {
+	cluster.CertManagerClient
+	w *world
+}
+
+// certManagerOfTests is the version that clusterctl wants.
+const certManagerOfTests = "v1.16.1"
+
+var certManagerDeployments = []string{"cert-manager", "cert-manager-cainjector", "cert-manager-webhook"}
+
+func (f *fakeCertManager) PlanUpgrade(context.Context) (cluster.CertManagerUpgradePlan, error) {
+	plan := cluster.CertManagerUpgradePlan{ExternallyManaged: true, To: certManagerOfTests}
+	here := 0
+	for _, name := range certManagerDeployments {
+		if o := f.w.mgmt.Get("apps/v1", "Deployment", certManagerNamespace, name); o != nil {
+			here++
+			plan.ExternallyManaged, plan.From = false, o.GetAnnotations()["version"]
+		}
+	}
+	plan.ShouldUpgrade = !plan.ExternallyManaged && (here < len(certManagerDeployments) || plan.From != plan.To)
+	return plan, nil
+}
+
+func (f *fakeCertManager) EnsureLatestVersion(context.Context) error {
+	for _, name := range certManagerDeployments {
+		f.w.mgmt.Put(certManagerDeployment(name, certManagerOfTests))
+	}
+	return nil
+}
+
+func certManagerDeployment(name, version string) *unstructured.Unstructured {
+	return kubetest.Object("apps/v1", "Deployment", certManagerNamespace, name, object{
+		"metadata": object{"labels": object{coreLabel: certManagerCore}, "annotations": object{"version": version}},
+		"spec":     object{"replicas": 1}, "status": object{"replicas": 1, "updatedReplicas": 1, "availableReplicas": 1},
+	})
 }
 
 func (w *world) install(c Config) {

@@ -15,6 +15,7 @@ import (
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	clusterctl "sigs.k8s.io/cluster-api/cmd/clusterctl/client"
+	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/cluster"
 	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/config"
 
 	"github.com/slipway-k8s/slipway/flow"
@@ -168,6 +169,10 @@ func (w *pivotWorld) Init(context.Context, clusterctl.InitOptions) ([]clusterctl
 }
 
 // Move does what clusterctl does, write by write: pause, create owners first, mark and delete leaves first, unpause.
+func (w *pivotWorld) CertManager(string) (cluster.CertManagerClient, error) {
+	return nil, errors.New("no cert-manager was cut off here")
+}
+
 func (w *pivotWorld) Move(ctx context.Context, o clusterctl.MoveOptions) error {
 	live := func() error {
 		if w.lives == 0 {

@@ -11,6 +11,7 @@ import (
 	"github.com/sirupsen/logrus"
 	"k8s.io/klog/v2"
 	clusterctl "sigs.k8s.io/cluster-api/cmd/clusterctl/client"
+	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/cluster"
 	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/config"
 	clusterctllog "sigs.k8s.io/cluster-api/cmd/clusterctl/log"
 	controllerlog "sigs.k8s.io/controller-runtime/pkg/log"
@@ -61,6 +62,8 @@ type ManagementProvider interface {
 type Clusterctl interface {
 	Init(context.Context, clusterctl.InitOptions) ([]clusterctl.Components, error)
 	Move(context.Context, clusterctl.MoveOptions) error
+	// CertManager is what looks after cert-manager in the cluster of a kubeconfig's file.
+	CertManager(kubeconfig string) (cluster.CertManagerClient, error)
 }
 
 // TalosClient asks Talos nodes, and has one of them restore etcd.

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	clusterctl "sigs.k8s.io/cluster-api/cmd/clusterctl/client"
+	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/cluster"
 	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/config"
 
 	"github.com/slipway-k8s/slipway/bootstrap"
@@ -114,6 +115,10 @@ func (c quickClusterctl) Init(ctx context.Context, o clusterctl.InitOptions) ([]
 		{Label: "cluster-api", Version: d.CAPIVersion}, {Label: "bootstrap-talos", Version: d.CABPTVersion},
 		{Label: "control-plane-talos", Version: d.CACPPTVersion}, {Label: "infrastructure-hetzner", Version: d.CAPHVersion},
 	})
+}
+
+func (quickClusterctl) CertManager(string) (cluster.CertManagerClient, error) {
+	return nil, errors.New("the quick world has no cert-manager")
 }
 
 func (quickClusterctl) Move(context.Context, clusterctl.MoveOptions) error {
