@@ -20,9 +20,9 @@ func TestOneOfTwoRestores(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	other := *w.r.bootstrapper
+	other := &bootstrapper{cfg: w.r.cfg, tools: w.r.tools, vars: w.r.vars}
 	other.tools.Files = FilesIn(t.TempDir())
-	others := &restorer{bootstrapper: &other, source: w.source}
+	others := &restorer{bootstrapper: other, source: w.source}
 
 	var restoring *RestoringError
 	if _, err := others.claimRestore(t.Context(), w.say, Lost{}); !errors.As(err, &restoring) || restoring.By != mine.By || !strings.Contains(err.Error(), "delete the placement group slipway-k8s.restore") {
