@@ -52,7 +52,7 @@ func (d *Doctor) project(ctx context.Context) Finding {
 // reservation asks whether the cluster of this name is this state folder's to make, as the step reserve will.
 func (d *Doctor) reservation(ctx context.Context) Finding {
 	cluster := d.b.cfg.ClusterName
-	found, err := hetzner.FindReservation(ctx, d.b.tools.Hetzner, cluster)
+	found, err := hetzner.ClusterClaim(cluster).Find(ctx, d.b.tools.Hetzner)
 	var foreign *hetzner.ForeignError
 	switch {
 	case errors.As(err, &foreign):
