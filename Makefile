@@ -13,13 +13,14 @@ slipway = $(GO) run ./cmd/bootstrap $(FLAGS) $(foreach v,$(given),'$(v)=$(subst 
 .PHONY: help
 help:            ; @$(slipway) --help
 
-.PHONY: bootstrap all image status effects graph plan config doctor logs
+.PHONY: bootstrap all image status effects graph plan config doctor logs report
 all:             ; $(slipway) all
 bootstrap:       ; $(slipway) bootstrap
 image:           ; $(slipway) image
 status:          ; $(slipway) status
 effects:         ; $(slipway) effects
 graph:           ; $(slipway) graph
+report:          ; $(slipway) report
 logs:            ; $(slipway) logs $(CONTROLLERS)
 doctor:          ; $(slipway) doctor
 plan:            ; $(slipway) plan

@@ -27,15 +27,7 @@ func (c *command) configShow(_ context.Context, a arguments) error {
 	if err != nil {
 		return err
 	}
-	var all []setting
-	for _, v := range steps.Variables() {
-		source := cfg.place(v.Field)
-		if strings.HasPrefix(source, "argument ") { // the place repeats the value
-			source = "argument " + v.Name
-		}
-		all = append(all, setting{Variable: v.Name, Field: v.Field, Value: withoutPassword(v.Get(cfg.Config)), Default: v.Default, Source: source})
-	}
-	all = append(all, c.secretSettings(cfg)...)
+	all := append(c.settings(cfg), c.secretSettings(cfg)...)
 	if a.Options.Output == "json" {
 		return printJSON(c.stdout, map[string]any{"settings": all})
 	}
@@ -49,6 +41,19 @@ func (c *command) configShow(_ context.Context, a arguments) error {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", dash(s.Variable), dash(s.Field), dash(s.Value), printable(from))
 	}
 	return w.Flush()
+}
+
+// settings are the values of the configuration that are no secrets.
+func (*command) settings(cfg configuration) []setting {
+	var all []setting
+	for _, v := range steps.Variables() {
+		source := cfg.place(v.Field)
+		if strings.HasPrefix(source, "argument ") { // the place repeats the value
+			source = "argument " + v.Name
+		}
+		all = append(all, setting{Variable: v.Name, Field: v.Field, Value: withoutPassword(v.Get(cfg.Config)), Default: v.Default, Source: source})
+	}
+	return all
 }
 
 // secretSettings tell whether there is a secret and who would give it, and

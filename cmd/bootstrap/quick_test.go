@@ -152,7 +152,12 @@ func quickCharts(t *testing.T) string {
 
 func newQuick(t *testing.T, charts string) *quick {
 	t.Helper()
-	w, err := quickworld.New(quickPlan())
+	return newQuickOf(t, charts, quickPlan())
+}
+
+func newQuickOf(t *testing.T, charts string, plan quickworld.Plan) *quick {
+	t.Helper()
+	w, err := quickworld.New(plan)
 	if err != nil {
 		t.Fatal(err)
 	}

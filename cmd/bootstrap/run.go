@@ -122,6 +122,7 @@ type running struct {
 	cfg     configuration
 	state   stateFolder
 	id      string
+	asked   []string // the targets, as they were written
 	files   *runFiles
 	effects *effect.Recorder
 	hub     *hub
@@ -136,8 +137,8 @@ func (c *command) begin(ctx context.Context, a arguments, cfg configuration) (*r
 	r := &running{
 		command: c, options: a.Options, cfg: cfg,
 		state: newStateFolder(a.Options, cfg.ClusterName, c.workDir),
-		began: time.Now(),
-		id:    fmt.Sprintf("%s-%d", time.Now().UTC().Format("20060102T150405.000Z"), os.Getpid()),
+		began: time.Now(), asked: a.Targets,
+		id: fmt.Sprintf("%s-%d", time.Now().UTC().Format("20060102T150405.000Z"), os.Getpid()),
 	}
 	var notes []string
 	err := r.state.claim(ctx, r.world(), func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) })
@@ -158,6 +159,7 @@ func (c *command) begin(ctx context.Context, a arguments, cfg configuration) (*r
 	}
 	r.tools = commonTools(r.state, c.workDir, c.environment, r.log)
 	r.tools.Consent = a.Options.Yes
+	r.keepSetup()
 	r.effects = r.recorder()
 	r.tools.Effects, r.tools.Files = r.effects, r.tools.Files.Through(r.effects)
 	return r, nil
@@ -245,6 +247,7 @@ func (r *running) inLab(ctx context.Context) error {
 		r.hub.note("%s", note)
 	}
 	r.cfg, r.tools = cfg, tools
+	r.keepSetup()
 	return nil
 }
 

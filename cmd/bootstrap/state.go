@@ -25,7 +25,7 @@ const (
 const (
 	worldFile     = "world"        // which world the folder belongs to
 	labFolder     = "lab"          // the lab's own state
-	runsFolder    = "runs"         // a folder for each run: events.jsonl, effects.jsonl and log
+	runsFolder    = "runs"         // a folder for each run: events.jsonl, effects.jsonl, setup.json and log
 	eventsFile    = "events.jsonl" // in the folder of a run; a link to the last run's beside it
 	logFile       = "log"
 	setAsideName  = "rehearsal" // where the state of a rehearsal goes when the real thing begins

@@ -24,8 +24,21 @@ type summary struct {
 	Talosconfig string            `json:"talosconfig,omitempty"`
 	Management  string            `json:"managementKubeconfig,omitempty"`
 	State       string            `json:"state"`
+	Report      string            `json:"report"` // what makes a page of the run
 	Steps       []flow.StepReport `json:"steps"`
 	Elapsed     time.Duration     `json:"elapsedNs"` // of the whole command, with what comes before the graph
+}
+
+// reportCommand is what makes the report of the run.
+func (r *running) reportCommand() string {
+	words := "bootstrap " + targetReport
+	if r.options.StateDir != "" {
+		words += " --state-dir " + r.options.StateDir
+	}
+	if name := r.cfg.ClusterName; name != steps.Defaults().ClusterName {
+		words += " CLUSTER_NAME=" + name
+	}
+	return words
 }
 
 // summarise reads what the steps made out of the journal. What is not there yet
@@ -33,7 +46,7 @@ type summary struct {
 func (r *running) summarise(ctx context.Context, plan *steps.Plan, j flow.Journal, report *flow.Report) (summary, error) {
 	s := summary{
 		Kind: "summary", Time: time.Now(), Run: report.Run, Cluster: r.cfg.ClusterName,
-		State: string(r.state), Steps: slices.Concat(r.before, report.Steps), Elapsed: time.Since(r.began),
+		State: string(r.state), Report: r.reportCommand(), Steps: slices.Concat(r.before, report.Steps), Elapsed: time.Since(r.began),
 	}
 	management, ok, err := flow.Restore(ctx, j, plan.Management)
 	if err != nil {
@@ -109,7 +122,7 @@ func (s summary) print(out io.Writer, format string) error {
 	fmt.Fprintln(w)
 	for _, line := range []struct{ name, value string }{
 		{"cluster", s.Cluster}, {"endpoint", s.Endpoint}, {"kubeconfig", s.Kubeconfig}, {"talosconfig", s.Talosconfig},
-		{"management", s.Management}, {"state", s.State},
+		{"management", s.Management}, {"state", s.State}, {"report", s.Report},
 	} {
 		if line.value != "" {
 			fmt.Fprintf(w, "%s\t%s\n", line.name, line.value)

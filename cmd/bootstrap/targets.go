@@ -31,6 +31,7 @@ const (
 	targetAll       = "all"
 	targetStatus    = "status"
 	targetLogs      = "logs"
+	targetReport    = "report"
 	targetImage     = "image" // a step, with flags of its own
 	targetPivot     = "pivot" // a step, with a flag of its own
 )
@@ -65,6 +66,8 @@ func targets() []target {
 			do: (*command).status},
 		{name: "effects", optional: "RUN", doc: "what a run changed in the world, call by call; the last, where none is named",
 			do: (*command).listEffects},
+		{name: targetReport, optional: "RUN", doc: "the story of a run, and of those that it went on from, as one HTML page; of the last, where none is named",
+			flags: []string{"out"}, do: (*command).report},
 		{name: targetLogs, optional: "CONTROLLER…", doc: "follow the logs of the controllers, in whichever cluster they run now: " + strings.Join(controllerNames(), ", "),
 			flags: []string{"since", "tail", "no-follow"}, do: (*command).logs},
 		{name: "doctor", doc: "whether a bootstrap would go well: the token, the project, names, ranges, versions, files, sources",

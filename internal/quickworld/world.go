@@ -6,6 +6,7 @@ import (
 	"context"
 	"net/http/httptest"
 	"sync"
+	"time"
 
 	"github.com/siderolabs/talos/pkg/machinery/client/config"
 
@@ -19,6 +20,7 @@ type Plan struct {
 	Cluster, Namespace, ControlPlane string
 	Image                            string // value of the label caph-image-name
 	Replicas                         int
+	OutOfStock                       time.Duration // for so long the first server cannot be had; 0: all can
 }
 
 // World is everything that a bootstrap changes.
@@ -32,6 +34,7 @@ type World struct {
 	reconciling sync.Mutex // one object at a time
 
 	mu   sync.Mutex
+	lack bool           // of servers: it has begun
 	made map[string]int // by the stand-ins: "server k8s-control-plane-0" → how often
 }
 

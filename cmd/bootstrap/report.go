@@ -1,0 +1,153 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/report"
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+// reportFile is, in the folder of a run, the page that tells its story.
+const reportFile = "report.html"
+
+// report writes the story of a run, with those that it went on from, as a page.
+func (c *command) report(ctx context.Context, a arguments) error {
+	plan, state, err := c.onPaper(a)
+	if err != nil {
+		return err
+	}
+	wanted := ""
+	if words := a.Targets[1:]; len(words) > 0 {
+		wanted = words[0]
+	}
+	runs, err := state.story(wanted)
+	if err != nil {
+		return err
+	}
+	for i := range runs {
+		runs[i] = c.withoutSecrets(runs[i])
+	}
+	last := runs[len(runs)-1]
+	page := newStory(runs, plan.Graph.Steps()).page()
+	if err := addOutcome(ctx, &page, plan, state.journal()); err != nil {
+		page.Made = append(page.Made, report.Fact{Name: "the journal", Value: printable(c.hide.text("cannot be read: " + err.Error()))})
+	}
+	page.Foot = fmt.Sprintf("Made by Slipway %s on %s from the events of %s.", version(), time.Now().UTC().Format(time.RFC1123), plural(len(runs), "run", "runs"))
+	var b bytes.Buffer
+	if err := report.Write(&b, page); err != nil {
+		return fmt.Errorf("write the report: %w", err)
+	}
+	path := state.path(filepath.Join(runsFolder, last.id, reportFile))
+	if a.Options.Out != "" {
+		if path = a.Options.Out; !filepath.IsAbs(path) {
+			path = filepath.Join(c.workDir, path)
+		}
+	}
+	if err := replaceFile(path, b.Bytes()); err != nil {
+		return fmt.Errorf("write the report: %w", err)
+	}
+	if a.Options.Output == "json" {
+		return printJSON(c.stdout, map[string]any{"kind": "report", "file": path, "run": last.id, "runs": len(runs)})
+	}
+	_, err = fmt.Fprintf(c.stdout, "%s tells %s, %s; open it in a browser\n", path, plural(len(runs), "run", "runs"), last.id)
+	return err
+}
+
+// replaceFile writes a file that only its owner may read, in one piece.
+func replaceFile(path string, data []byte) error {
+	temporary, err := os.CreateTemp(filepath.Dir(path), ".report-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(temporary.Name()) // gone where it was renamed
+	if _, err := temporary.Write(data); err != nil {
+		temporary.Close()
+		return err
+	}
+	if err := temporary.Close(); err != nil {
+		return err
+	}
+	return os.Rename(temporary.Name(), path)
+}
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+// withoutSecrets hides, in what a run has left, the secrets that are known now, and makes plain lines of all texts. Those that
+// the run knew are hidden in it already.
+func (c *command) withoutSecrets(r pastRun) pastRun {
+	plain := func(texts ...*string) {
+		for _, t := range texts {
+			*t = printable(c.hide.text(*t))
+		}
+	}
+	for i := range r.events {
+		e := &r.events[i]
+		plain(&e.Message, &e.Err, &e.Step)
+	}
+	for i := range r.effects {
+		l := &r.effects[i]
+		plain(&l.Object, &l.Verb, &l.Error, &l.Step)
+	}
+	for i := range r.setup.Settings {
+		s := &r.setup.Settings[i]
+		plain(&s.Value, &s.Source, &s.Default, &s.Variable)
+	}
+	for i := range r.setup.Targets {
+		plain(&r.setup.Targets[i])
+	}
+	plain(&r.setup.Cluster, &r.setup.Version, &r.setup.Go, &r.setup.System, &r.setup.World)
+	return r
+}
+
+// addOutcome adds what the journal knows of what was made.
+func addOutcome(ctx context.Context, page *report.Page, plan *steps.Plan, j flow.Journal) error {
+	fact := func(name, value string) {
+		if value = printable(value); value != "" {
+			page.Made = append(page.Made, report.Fact{Name: name, Value: value})
+		}
+	}
+	cluster, _, err := flow.Restore(ctx, j, plan.Cluster)
+	if err != nil {
+		return err
+	}
+	fact("endpoint", cluster.Endpoint)
+	fact("load balancer", cluster.LoadBalancerIP)
+	providers, _, err := flow.Restore(ctx, j, plan.Providers)
+	if err != nil {
+		return err
+	}
+	var versions []string
+	for _, name := range sortedKeys(providers.Versions) {
+		versions = append(versions, name+" "+providers.Versions[name])
+	}
+	fact("Cluster API providers", strings.Join(versions, ", "))
+	for _, step := range []*flow.Step[steps.Release]{plan.Cilium, plan.TalosCCM} {
+		release, _, err := flow.Restore(ctx, j, step)
+		if err != nil {
+			return err
+		}
+		fact(release.Name, release.Version)
+	}
+	nodes, _, err := flow.Restore(ctx, j, plan.Nodes)
+	if err != nil {
+		return err
+	}
+	for _, n := range nodes.Nodes {
+		page.Nodes = append(page.Nodes, report.Node{
+			Name: printable(n.Name), Version: printable(n.Version), Private: printable(n.InternalIP), Public: printable(n.ExternalIP), ID: printable(n.ProviderID),
+		})
+	}
+	return nil
+}

@@ -1,0 +1,72 @@
+//go:build unix
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestReportOfTwoCrashesAndAStockOut makes a cluster whose server is out of stock for a while, in three runs of which two
+// are killed, and reads the story in the report.
+func TestReportOfTwoCrashesAndAStockOut(t *testing.T) {
+	plan := quickPlan()
+	plan.OutOfStock = 3 * time.Second
+	q := newQuickOf(t, quickCharts(t), plan)
+	for i, place := range []string{"saved journal save capi-init/done#1", "before journal save wait-cp/done#1"} {
+		if code := q.run(t, death{places: place}); code != killed {
+			t.Fatalf("run %d ends with %d: %s", i+1, code, q.stderr)
+		}
+	}
+	if code := q.run(t, death{}); code != exitDone {
+		t.Fatalf("at last it ends with %d: %s", code, q.stderr)
+	}
+	out := filepath.Join(q.dir, "story.html")
+	r := execute(t, t.Context(), q.dir, "", "report", "--state-dir", string(q.state()), "--out", out)
+	if r.code != exitDone || !strings.Contains(r.stdout, "tells 3 runs") {
+		t.Fatalf("%+v", r)
+	}
+	data, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := string(data)
+	plain := strings.Join(strings.Fields(regexp.MustCompile(`<[^>]*>`).ReplaceAllString(page, " ")), " ")
+	for _, says := range []string{
+		"It took 3 runs. Run 1 was killed after", "Run 2 was killed after", "Run 3 came to its end after",
+		"run killed it ended itself, as it was asked to for a test: saved journal save capi-init/done#1",
+		"run killed it ended itself, as it was asked to for a test: before journal save wait-cp/done#1; at work:",
+		"server type cx33 is out of stock in nbg1",
+		"wait-cp waited", "CILIUM_REPOSITORY", "FIREWALL_ALLOW 203.0.113.0/24 argument FIREWALL_ALLOW", "create firewalls/k8s",
+		"k8s-control-plane-0", "hcloud://100",
+	} {
+		if !strings.Contains(plain, says) {
+			t.Errorf("the report does not say %q", says)
+		}
+	}
+	if n := strings.Count(page, `<div class="bar killed"`); n < 1 {
+		t.Errorf("%d steps are drawn as cut off", n)
+	}
+	// One run of them is the beginning of the story.
+	ids, err := q.state().runIDs()
+	if err != nil || len(ids) != 3 {
+		t.Fatalf("runs %v, %v", ids, err)
+	}
+	r = execute(t, t.Context(), q.dir, "", "report", ids[0], "--state-dir", string(q.state()))
+	if r.code != exitDone || !strings.Contains(r.stdout, "tells 1 run,") {
+		t.Errorf("of the first run: %+v", r)
+	}
+	if _, err := os.Stat(q.state().path(filepath.Join(runsFolder, ids[0], reportFile))); err != nil {
+		t.Error(err)
+	}
+	if code := q.run(t, death{}); code != exitDone {
+		t.Fatalf("once more: %s", q.stderr)
+	}
+	if r = execute(t, t.Context(), q.dir, "", "report", "--state-dir", string(q.state())); r.code != exitDone || !strings.Contains(r.stdout, "tells 1 run,") {
+		t.Errorf("a run after one that came to its end is a story of its own: %+v", r)
+	}
+}

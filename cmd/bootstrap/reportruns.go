@@ -1,0 +1,237 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/effect"
+)
+
+// setupFile is, in the folder of a run, what the run was asked to do and with what configuration, without secrets.
+const setupFile = "setup.json"
+
+// setup is what a run begins with.
+type setup struct {
+	Version  string    `json:"version"` // of the command
+	Go       string    `json:"go"`
+	System   string    `json:"system"` // "linux/amd64"
+	World    string    `json:"world"`
+	Cluster  string    `json:"cluster"`
+	Targets  []string  `json:"targets"`
+	Settings []setting `json:"settings"`
+}
+
+// keepSetup writes down what the run begins with. The lab's part of the configuration is known only once it is up: then it is
+// written again. Nothing hangs on it but a report.
+func (r *running) keepSetup() {
+	s := setup{
+		Version: version(), Go: runtime.Version(), System: runtime.GOOS + "/" + runtime.GOARCH,
+		World: r.world(), Cluster: r.cfg.ClusterName, Targets: r.asked, Settings: r.settings(r.cfg),
+	}
+	data, err := json.MarshalIndent(s, "", "  ")
+	if err == nil {
+		err = os.WriteFile(r.state.path(filepath.Join(runsFolder, r.id, setupFile)), []byte(r.hide.text(string(data))), 0o600)
+	}
+	if err != nil {
+		r.hub.note("a report of this run will not tell its configuration: %v", err)
+	}
+}
+
+// pastRun is a run as its folder tells it.
+type pastRun struct {
+	id      string
+	events  []flow.Event
+	effects []effect.Line
+	setup   setup // zero: of an earlier version
+}
+
+// runIDs are the runs of the folder, the oldest first.
+func (s stateFolder) runIDs() ([]string, error) {
+	entries, err := os.ReadDir(s.path(runsFolder))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	var ids []string
+	for _, e := range entries { // sorted by name, and so by time
+		ids = append(ids, e.Name())
+	}
+	return ids, nil
+}
+
+// readRun reads what a run has left. A last line that is not whole was being written when it was killed.
+func (s stateFolder) readRun(id string) (r pastRun, err error) {
+	r.id = id
+	path := func(name string) string { return s.path(filepath.Join(runsFolder, id, name)) }
+	if r.events, err = readEvents(path(eventsFile)); err != nil {
+		return r, err
+	}
+	if r.effects, err = readEffects(path(effectsFile)); err != nil {
+		return r, err
+	}
+	data, err := os.ReadFile(path(setupFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return r, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &r.setup)
+	}
+	if err != nil {
+		return r, fmt.Errorf("read what run %s began with: %w", id, err)
+	}
+	return r, nil
+}
+
+func readEvents(path string) ([]flow.Event, error) {
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var events []flow.Event
+	lines := bufio.NewReader(bytes.NewReader(data))
+	for n := 1; ; n++ {
+		line, err := lines.ReadBytes('\n')
+		if err != nil {
+			return events, nil
+		}
+		var e flow.Event
+		if err := json.Unmarshal(line, &e); err != nil {
+			return nil, fmt.Errorf("read %s: line %d: %w", path, n, err)
+		}
+		events = append(events, e)
+	}
+}
+
+// story is the run that is meant, and before it those that it went on from: back to the last that came to a good end. Runs
+// that are not of steps, and such as did nothing, are no part of it.
+func (s stateFolder) story(wanted string) ([]pastRun, error) {
+	ids, err := s.runIDs()
+	if err != nil {
+		return nil, err
+	}
+	last := len(ids) - 1
+	if wanted != "" {
+		matching := slices.DeleteFunc(slices.Clone(ids), func(id string) bool {
+			return id != wanted && (slices.Contains(ids, wanted) || !strings.HasPrefix(id, wanted))
+		})
+		switch len(matching) {
+		case 0:
+			return nil, usagef("%s knows no run %s: its folder %s has the last %d", s, wanted, runsFolder, runsKept)
+		case 1:
+			last = slices.Index(ids, matching[0])
+		default:
+			return nil, usagef("several runs begin with %q: %s", wanted, strings.Join(matching, ", "))
+		}
+	}
+	var story []pastRun
+	for i := last; i >= 0; i-- {
+		r, err := s.readRun(ids[i])
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case i == last && wanted != "" && !r.ofSteps():
+			return nil, usagef("run %s ran no steps, so there is nothing to report", r.id)
+		case r.setup.asksFor("destroy"): // what was before it is another cluster's story
+			i = 0
+		case !r.ofSteps():
+		case len(story) > 0 && r.finished():
+			i = 0
+		default:
+			story = append(story, r)
+		}
+	}
+	if len(story) == 0 {
+		return nil, fmt.Errorf("no run in %s has begun yet", s)
+	}
+	slices.Reverse(story)
+	return story, nil
+}
+
+// asksFor tells whether a target was asked for.
+func (s setup) asksFor(target string) bool { return slices.Contains(s.Targets, target) }
+
+// ofSteps tells whether the run was one of steps, or was to become one.
+func (r pastRun) ofSteps() bool {
+	if _, alone := asked(r.setup.Targets); alone || len(r.events) == 0 {
+		return false
+	}
+	_, begun := r.last(flow.RunStarted)
+	return begun || r.setup.Cluster != ""
+}
+
+// finished tells whether the run came to a good end.
+func (r pastRun) finished() bool {
+	e, ok := r.last(flow.RunFinished)
+	return ok && e.Err == ""
+}
+
+// last finds the last event of a kind.
+func (r pastRun) last(kind flow.EventKind) (flow.Event, bool) {
+	for _, e := range slices.Backward(r.events) {
+		if e.Kind == kind {
+			return e, true
+		}
+	}
+	return flow.Event{}, false
+}
+
+// began and ended are when it was first and last heard of.
+func (r pastRun) began() time.Time { return r.events[0].Time }
+
+func (r pastRun) ended() time.Time {
+	end := r.events[len(r.events)-1].Time
+	if n := len(r.effects); n > 0 && r.effects[n-1].Time.After(end) {
+		end = r.effects[n-1].Time
+	}
+	return end
+}
+
+// runEnd is how a run ended.
+type runEnd string
+
+const (
+	endedWell        runEnd = "finished"
+	endedFailed      runEnd = "failed"
+	endedInterrupted runEnd = "interrupted"
+	endedUnknown     runEnd = "killed" // or it is still at work
+)
+
+// end is how the run ended, and why.
+func (r pastRun) end() (end runEnd, why string) {
+	for _, l := range slices.Backward(r.effects) {
+		if l.Phase == effect.Killed {
+			return endedUnknown, "it ended itself, as it was asked to for a test: " + l.Error
+		}
+	}
+	interrupted := slices.ContainsFunc(r.events, func(e flow.Event) bool { return e.Kind == flow.StepInterrupted })
+	e, ok := r.last(flow.RunFinished)
+	switch {
+	case ok && e.Err == "":
+		return endedWell, ""
+	case ok && interrupted:
+		return endedInterrupted, ""
+	case ok:
+		return endedFailed, e.Err
+	}
+	if e, failed := r.last(flow.StepFailed); failed { // before the graph, where no run begins
+		return endedFailed, e.Step + ": " + e.Err
+	}
+	if interrupted {
+		return endedInterrupted, ""
+	}
+	return endedUnknown, ""
+}

@@ -1,0 +1,340 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/effect"
+	"github.com/slipway-k8s/slipway/internal/report"
+)
+
+// story is several runs on one clock, which stands still between them.
+type story struct {
+	runs  []pastRun
+	graph []flow.Info
+	work  time.Duration    // of all runs together
+	from  []time.Duration  // where each run begins on the clock
+	tries map[string][]try // by step, in their order
+	order []string         // the steps, in the order in which they were first heard of
+}
+
+// try is an attempt at a step, or a look at what it made before.
+type try struct {
+	run      int
+	from, to time.Duration
+	state    report.State
+	said     []saying
+	err      string
+}
+
+// saying is a sentence of a step, which held until it said another.
+type saying struct {
+	from, to time.Duration
+	text     string
+}
+
+func (t try) took() time.Duration { return t.to - t.from }
+
+func newStory(runs []pastRun, graph []flow.Info) *story {
+	s := &story{runs: runs, graph: graph, tries: map[string][]try{}}
+	for i, r := range runs {
+		s.from = append(s.from, s.work)
+		s.work += max(0, r.ended().Sub(r.began())) // the clock may have been set back
+		s.read(i)
+	}
+	return s
+}
+
+// at is a time of a run on the story's clock.
+func (s *story) at(run int, t time.Time) time.Duration {
+	return s.from[run] + min(max(0, t.Sub(s.runs[run].began())), s.work-s.from[run])
+}
+
+// read takes a run's events apart.
+func (s *story) read(run int) {
+	open := map[string]*try{}
+	closeAs := func(e flow.Event, state report.State) {
+		t := open[e.Step]
+		if t == nil {
+			t = &try{run: run, from: s.at(run, e.Time)}
+		}
+		delete(open, e.Step)
+		t.state, t.err = state, e.Err
+		t.end(s.at(run, e.Time))
+		s.tries[e.Step] = append(s.tries[e.Step], *t)
+	}
+	for _, e := range s.runs[run].events {
+		if e.Step != "" && !slices.Contains(s.order, e.Step) {
+			s.order = append(s.order, e.Step)
+		}
+		switch e.Kind {
+		case flow.StepVerifying:
+			open[e.Step] = &try{run: run, from: s.at(run, e.Time)}
+		case flow.StepStarted:
+			if open[e.Step] == nil {
+				open[e.Step] = &try{run: run, from: s.at(run, e.Time)}
+			}
+			open[e.Step].say(s.at(run, e.Time), e.Message)
+		case flow.StepProgress:
+			if t := open[e.Step]; t != nil {
+				t.say(s.at(run, e.Time), e.Message)
+			}
+		case flow.StepDone:
+			closeAs(e, report.Done)
+		case flow.StepReused:
+			closeAs(e, report.Reused)
+		case flow.StepSkipped:
+			closeAs(flow.Event{Time: e.Time, Step: e.Step}, report.Skipped)
+		case flow.StepFailed:
+			closeAs(e, report.Failed)
+		case flow.StepInterrupted:
+			closeAs(e, report.Interrupted)
+		}
+	}
+	for _, step := range slices.Sorted(maps.Keys(open)) {
+		closeAs(flow.Event{Time: s.runs[run].ended(), Step: step}, report.Killed)
+	}
+}
+
+func (t *try) say(at time.Duration, text string) {
+	if n := len(t.said); n > 0 {
+		if t.said[n-1].text == text {
+			return
+		}
+		t.said[n-1].to = at
+	}
+	t.said = append(t.said, saying{from: at, text: text})
+}
+
+func (t *try) end(at time.Duration) {
+	t.to = max(at, t.from)
+	if n := len(t.said); n > 0 {
+		t.said[n-1].to = t.to
+	}
+}
+
+// outcome is how a step came out of the story: what was done and then reused was done.
+func outcome(tries []try) report.State {
+	state := report.Skipped
+	for _, t := range tries {
+		if t.state != report.Reused || state != report.Done {
+			state = t.state
+		}
+	}
+	return state
+}
+
+// criticalSteps are the steps that each waited for the one before, back from the one that ended last.
+func (s *story) criticalSteps() []string {
+	ended := map[string]time.Duration{}
+	for step, tries := range s.tries {
+		for _, t := range tries {
+			if t.state != report.Reused && t.state != report.Skipped {
+				ended[step] = max(ended[step], t.to)
+			}
+		}
+	}
+	behind := map[string][]string{}
+	for _, info := range s.graph {
+		for _, l := range info.Behind {
+			behind[info.Name] = append(behind[info.Name], l.Step)
+		}
+	}
+	latest := func(steps []string) (last string) {
+		for _, step := range steps {
+			if end, ok := ended[step]; ok && (last == "" || end > ended[last]) {
+				last = step
+			}
+		}
+		return last
+	}
+	var inGraph []string
+	for _, info := range s.graph {
+		inGraph = append(inGraph, info.Name)
+	}
+	var path []string
+	for step := latest(inGraph); step != ""; step = latest(behind[step]) {
+		path = append(path, step)
+	}
+	slices.Reverse(path)
+	return path
+}
+
+// took is how long a step was at work, over all its tries.
+func (s *story) took(step string) (sum time.Duration) {
+	for _, t := range s.tries[step] {
+		if t.state != report.Reused && t.state != report.Skipped {
+			sum += t.took()
+		}
+	}
+	return sum
+}
+
+// troubleIn is the word of a sentence that names a trouble which does not pass by itself as a cluster comes up, as refused
+// connections do; empty: none.
+func troubleIn(text string) string {
+	text = strings.ToLower(text)
+	for _, word := range []string{"out of stock", "resource_unavailable", "servertypeunavailable", "ratelimit", "rate limit", "limit reached", "limit_exceeded",
+		"quota", "denied", "forbidden", "unauthorized", "crashloopbackoff", "imagepullbackoff", "timed out", "given up", "does not answer"} {
+		if strings.Contains(text, word) {
+			return word
+		}
+	}
+	return ""
+}
+
+// waits are the sentences that held longest, those that are alike in one step together.
+func (s *story) waits() []report.Wait {
+	const most, least = 10, time.Second
+	type wait struct {
+		step, text string
+		held       time.Duration
+	}
+	var all []wait
+	for _, step := range s.order {
+		for _, t := range s.tries[step] {
+			for _, said := range t.said[min(1, len(t.said)):] { // the first says why it runs
+				i := slices.IndexFunc(all, func(w wait) bool { return w.step == step && w.text == said.text })
+				if i < 0 {
+					i = len(all)
+					all = append(all, wait{step: step, text: said.text})
+				}
+				all[i].held += said.to - said.from
+			}
+		}
+	}
+	slices.SortStableFunc(all, func(a, b wait) int { return cmp.Compare(b.held, a.held) })
+	var longest []report.Wait
+	for _, w := range all[:min(most, len(all))] {
+		if w.held >= least {
+			longest = append(longest, report.Wait{Step: w.step, For: elapsed(w.held), Text: w.text})
+		}
+	}
+	return longest
+}
+
+// incident is something that went wrong, on the story's clock.
+type incident struct {
+	at time.Duration
+	report.Trouble
+}
+
+// troubles are what went wrong, in its order.
+func (s *story) troubles() []report.Trouble {
+	var all []incident
+	for i, r := range s.runs {
+		for _, step := range s.order {
+			for _, t := range s.tries[step] {
+				if t.run == i {
+					all = append(all, t.incidents(step)...)
+				}
+			}
+		}
+		all = append(all, s.failedCalls(i)...)
+		in := incident{s.at(i, r.ended()), report.Trouble{Text: s.atWork(i)}}
+		switch end, why := r.end(); end {
+		case endedUnknown:
+			in.State, in.What = report.Killed, "run killed"
+			in.Text = cmp.Or(why, "it wrote no end: it was killed, or is still at work") + "; " + s.atWork(i)
+		case endedInterrupted:
+			in.State, in.What = report.Interrupted, "run interrupted"
+		default:
+			continue
+		}
+		in.Run = i + 1
+		all = append(all, in)
+	}
+	slices.SortStableFunc(all, func(a, b incident) int { return cmp.Compare(a.at, b.at) })
+	var out []report.Trouble
+	for _, in := range all {
+		in.At = elapsed(in.at)
+		out = append(out, in.Trouble)
+	}
+	return out
+}
+
+// incidents are a try's: its failure, and each trouble that it waited for, in the sentence that held longest.
+func (t try) incidents(step string) (all []incident) {
+	type waited struct {
+		from, held time.Duration
+		longest    saying
+	}
+	waits := map[string]*waited{}
+	for _, said := range t.said {
+		word := troubleIn(said.text)
+		if word == "" {
+			continue
+		}
+		w := waits[word]
+		if w == nil {
+			w = &waited{from: said.from, longest: said}
+			waits[word] = w
+		}
+		w.held += said.to - said.from
+		if said.to-said.from > w.longest.to-w.longest.from {
+			w.longest = said
+		}
+	}
+	for _, word := range slices.Sorted(maps.Keys(waits)) {
+		w := waits[word]
+		text := fmt.Sprintf("%s (it named this for %s)", w.longest.text, elapsed(w.held))
+		all = append(all, incident{w.from, report.Trouble{Run: t.run + 1, State: report.Interrupted, What: step + " waited", Text: text}})
+	}
+	if t.state == report.Failed {
+		all = append(all, incident{t.to, report.Trouble{Run: t.run + 1, State: report.Failed, What: step + " failed", Text: t.err}})
+	}
+	return all
+}
+
+// failedCalls are the calls of a run that were refused or not answered, those that are alike together.
+func (s *story) failedCalls(run int) (all []incident) {
+	times := map[string]int{}
+	for _, l := range s.runs[run].effects {
+		text := l.Name() + ": " + l.Error
+		if l.Phase != effect.Failed {
+			continue
+		}
+		if times[text]++; times[text] == 1 {
+			all = append(all, incident{s.at(run, l.Time), report.Trouble{Run: run + 1, State: report.Interrupted, What: "call failed", Text: text}})
+		}
+	}
+	for i, in := range all {
+		if n := times[in.Text]; n > 1 {
+			all[i].Text += fmt.Sprintf(" (%d times)", n)
+		}
+	}
+	return all
+}
+
+// notes are what the runs told a person beside the steps, each once.
+func (s *story) notes() (notes []string) {
+	for _, r := range s.runs {
+		for _, e := range r.events {
+			if e.Kind == noteEvent && !slices.Contains(notes, e.Message) {
+				notes = append(notes, e.Message)
+			}
+		}
+	}
+	return notes
+}
+
+// atWork says which steps were at work when a run ended.
+func (s *story) atWork(run int) string {
+	var names []string
+	for _, step := range s.order {
+		if slices.ContainsFunc(s.tries[step], func(t try) bool {
+			return t.run == run && (t.state == report.Killed || t.state == report.Interrupted)
+		}) {
+			names = append(names, step)
+		}
+	}
+	if len(names) == 0 {
+		return "no step was at work"
+	}
+	return "at work: " + strings.Join(names, ", ")
+}
