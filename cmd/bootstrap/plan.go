@@ -251,7 +251,7 @@ func (s forecastStep) expected() string {
 	}
 	text := elapsed(s.Expected)
 	if s.BuiltIn {
-		text = "~" + text
+		text = "~" + strings.Replace(text, ".0s", "s", 1) // no tenths in what is guessed
 	}
 	if s.Critical {
 		text += " *"
@@ -296,7 +296,7 @@ func (f forecast) printBill(w io.Writer, text func(string, ...any)) {
 		if o.Each.Monthly > 0 {
 			price = fmt.Sprintf("%.4f %s a GB", o.Each.Monthly, o.Each.Currency)
 		}
-		fmt.Fprintf(w, "%d %s\t%s\t%s\t%s\t%s\n", o.Count, o.Kind, dash(o.Type), dash(o.Location), printable(o.Name), price)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", counted(o.Count, string(o.Kind)), dash(o.Type), dash(o.Location), printable(o.Name), price)
 	}
 	fmt.Fprintln(w)
 	besides := ""
@@ -307,6 +307,14 @@ func (f forecast) printBill(w io.Writer, text func(string, ...any)) {
 	for _, n := range f.Bill.Notes {
 		text("%s", printable(n))
 	}
+}
+
+// counted is "3 servers".
+func counted(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return fmt.Sprintf("%d %s", n, what)
 }
 
 // agree shows a person at a terminal what a real run would do, and asks once,
