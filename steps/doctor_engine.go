@@ -38,7 +38,7 @@ const (
 func (d *Doctor) engine(ctx context.Context) Finding {
 	user, uses := d.b.tools.Management.(EngineUser)
 	if !uses {
-		return ok("%s needs no container engine on this machine", d.b.tools.Management.Name())
+		return ok("%s needs no container engine on this machine", d.manager())
 	}
 	e, err := user.Engine(ctx)
 	if err != nil {

@@ -31,15 +31,27 @@ const (
 
 // management asks who makes the management cluster; for kind that is the container engine.
 func (d *Doctor) management(ctx context.Context) Finding {
-	m, name := d.b.tools.Management, d.b.cfg.ManagementName()
-	exists, err := m.Exists(ctx, name)
+	name := d.b.cfg.ManagementName()
+	exists, err := d.b.tools.Management.Exists(ctx, name)
 	switch {
 	case err != nil:
-		return failed("start it, or name an existing cluster in MANAGEMENT_KUBECONFIG", "%s does not answer: %v", m.Name(), err)
+		return failed("start it, or name an existing cluster in MANAGEMENT_KUBECONFIG", "%s does not answer: %v", d.manager(), err)
 	case exists:
-		return ok("%s answers; the management cluster %s is there", m.Name(), name)
+		return ok("%s answers; the management cluster %s is there", d.manager(), name)
 	}
-	return ok("%s answers; the management cluster %s is to be made", m.Name(), name)
+	return ok("%s answers; the management cluster %s is to be made", d.manager(), name)
+}
+
+// manager is who makes the management cluster, as people call it.
+func (d *Doctor) manager() string {
+	switch name := d.b.tools.Management.Name(); name {
+	case "kubeconfig":
+		return "the cluster of MANAGEMENT_KUBECONFIG"
+	case "lab":
+		return "the lab"
+	default:
+		return name
+	}
 }
 
 // providersReachable looks for the providers' releases, and for the contract that each keeps.

@@ -48,7 +48,7 @@ func (c *command) doctor(ctx context.Context, a arguments) error {
 		return err
 	}
 	found := c.hidden(doctor.Examine(ctx))
-	unwell := countFailed(found)
+	unwell := count(found, steps.Failed)
 	if a.Options.Output == "json" {
 		err = printJSON(c.stdout, map[string]any{"kind": "doctor", "checks": found, "failed": unwell})
 	} else {
@@ -77,10 +77,10 @@ func (c *command) hidden(found []steps.Finding) []steps.Finding {
 	return found
 }
 
-func countFailed(found []steps.Finding) int {
+func count(found []steps.Finding, verdict steps.Verdict) int {
 	n := 0
 	for _, f := range found {
-		if f.Verdict == steps.Failed {
+		if f.Verdict == verdict {
 			n++
 		}
 	}
@@ -105,6 +105,7 @@ func printFindings(out io.Writer, found []steps.Finding, width int) error {
 			}
 		}
 	}
+	fmt.Fprintf(w, "\n%d checks: %d ok, %d failed, %d unknown\n", len(found), count(found, steps.OK), count(found, steps.Failed), count(found, steps.Unknown))
 	return w.Flush()
 }
 
@@ -174,7 +175,7 @@ func (r *running) examined(ctx context.Context, doctor *steps.Doctor) error {
 				r.hub.note("doctor: %s is not known: %s", f.Check, f.Reason)
 			}
 		}
-		if unwell := countFailed(found); unwell > 0 {
+		if unwell := count(found, steps.Failed); unwell > 0 {
 			return &unwellError{unwell}
 		}
 		return nil

@@ -83,7 +83,8 @@ func TestDoctorByCommand(t *testing.T) {
 	if err := json.Unmarshal([]byte(r.stdout), &report); err != nil || r.code != exitDone || report.Failed != 0 || len(report.Checks) < 15 {
 		t.Fatalf("%v, %+v", err, r)
 	}
-	if r := execute(t, t.Context(), dir, environment, "doctor"); r.code != exitDone || !strings.Contains(r.stdout, "hetzner-budget") || !strings.Contains(r.stdout, "→ compare with the project's Limits") {
+	if r := execute(t, t.Context(), dir, environment, "doctor"); r.code != exitDone || !strings.Contains(r.stdout, "hetzner-budget") || !strings.Contains(r.stdout, "→ compare with the project's Limits") ||
+		!strings.Contains(r.stdout, "21 checks: 19 ok, 0 failed, 2 unknown") {
 		t.Errorf("%+v", r)
 	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {
