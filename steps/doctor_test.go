@@ -320,7 +320,7 @@ func TestDoctorWithoutToken(t *testing.T) {
 			t.Errorf("%+v", f)
 		}
 	}
-	if len(found) != 5 { // versions, token, project, reservation, budget: the rest does not matter to a firewall
+	if len(found) != 4 { // versions, token, project, budget: the rest does not matter to a firewall
 		t.Errorf("%d checks: %+v", len(found), found)
 	}
 }
