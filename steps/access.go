@@ -97,7 +97,7 @@ func (b *bootstrapper) pivotStands(ctx context.Context, was Pivot) flow.Verdict 
 		return flow.Gone("cluster %s does not hold its Cluster object any more", b.cfg.ClusterName)
 	case err != nil:
 		return flow.Unknown(fmt.Errorf("ask cluster %s: %w", b.cfg.ClusterName, b.silent(ctx, self, err)))
-	case string(is.GetUID()) != was.Cluster:
+	case string(is.GetUID()) != was.Cluster && is.GetAnnotations()[readoptedAnnotation] == "": // else a readoption has put it back
 		return flow.Gone("the Cluster object is another one than the recorded")
 	}
 	return flow.Holds()

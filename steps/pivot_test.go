@@ -316,6 +316,15 @@ func TestPivotMovesEverything(t *testing.T) {
 	if v := w.b.pivotStands(t.Context(), out); v.Answer() != flow.AnswerHolds {
 		t.Errorf("verified: %v", v)
 	}
+	another := out
+	another.Cluster = "another UID"
+	if v := w.b.pivotStands(t.Context(), another); v.Answer() != flow.AnswerGone {
+		t.Errorf("verified, with another Cluster object: %v", v)
+	}
+	w.target.Change(capi, "Cluster", Namespace, "k8s", object{"metadata": object{"annotations": object{readoptedAnnotation: "5a5a"}}})
+	if v := w.b.pivotStands(t.Context(), another); v.Answer() != flow.AnswerHolds {
+		t.Errorf("verified, with a Cluster object that a readoption has put back: %v", v)
+	}
 	// Only the record lost: nothing is done a second time.
 	writes := len(w.source.Writes()) + len(w.target.Writes())
 	if again, err := w.pivot(t); err != nil || again.Cluster != out.Cluster || len(w.source.Writes())+len(w.target.Writes()) != writes {
