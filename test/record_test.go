@@ -57,8 +57,7 @@ func TestRecordSituations(t *testing.T) {
 	config := must(os.ReadFile(filepath.Join(c.state, "management.kubeconfig")))(t)
 	r := &recorder{command: c, project: c.project(), t: t, dir: dir, mgmt: must(kube.Connect(config))(t)}
 	r.plan = r.makePlan()
-	r.beforeLoadBalancer()
-	r.beforeServers()
+	r.beforeServers(r.beforeLoadBalancer())
 	r.beforeAPI()
 	r.beforeNodes()
 	r.withNodes()
@@ -103,8 +102,9 @@ func (r *recorder) shot(name string, shows ...string) {
 			r.t.Logf("%-24s after %4.1fs: %s", name, time.Since(began).Seconds(), why.Explain(s).Sentence())
 			return
 		}
-		if time.Since(began) > 90*time.Second {
-			r.t.Errorf("%s: nothing shows %q in\n%s", name, shows, text)
+		if time.Since(began) > 40*time.Second {
+			r.t.Errorf("%s: nothing shows %q: %s", name, shows, why.Explain(s).Sentence())
+			_ = os.WriteFile(filepath.Join(os.TempDir(), "not-"+name+".yaml"), text, 0o644)
 			return
 		}
 		time.Sleep(300 * time.Millisecond)
@@ -166,8 +166,9 @@ func (r *recorder) begin(targets ...string) (end func()) {
 
 const caphActor = "actor=cluster-api-provider-hetzner"
 
-// beforeLoadBalancer is about what keeps the cluster's network and load balancer.
-func (r *recorder) beforeLoadBalancer() {
+// beforeLoadBalancer is about what keeps the cluster's network and load balancer. Servers are out of stock until what it returns is
+// called.
+func (r *recorder) beforeLoadBalancer() (restock func()) {
 	refused := r.fault("error", "status=401", "code=unauthorized", "message=unable to authenticate", caphActor)
 	end := r.begin("apply")
 	r.shot("token-refused", "HCloudCredentialsInvalid")
@@ -187,18 +188,19 @@ func (r *recorder) beforeLoadBalancer() {
 	r.shot("secret-missing", "HetznerSecretUnreachable")
 	patch(r.t, r.mgmt, hetznerCluster, "k8s", `{"spec":{"hetznerSecretRef":{"name":"hetzner"}}}`)
 	end()
-	none := r.fault("out-of-stock")
+	restock = r.fault("out-of-stock")
 	stock()
 	if o := r.run(nil, "--lab", "--yes", "apply"); o.exit != 0 {
 		r.t.Fatalf("apply: exit %d\n%s", o.exit, o.output)
 	}
 	r.shot("out-of-stock", "resource_unavailable")
-	none()
+	return restock
 }
 
 // beforeServers is about what keeps servers from being made.
-func (r *recorder) beforeServers() {
+func (r *recorder) beforeServers(restock func()) {
 	blocked := r.fault("error", "status=409", "code=placement_error", "message=error during placement", "method=POST", "path=/servers", caphActor)
+	restock()
 	r.shot("placement", "placement_error")
 	next := func(name string, shows string, words ...string) {
 		r.t.Helper()

@@ -3,10 +3,9 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
+	"sync"
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
@@ -30,44 +29,73 @@ type stepStatus struct {
 	Error   string    `json:"error,omitempty"`
 }
 
+// statusReport is `bootstrap status --output json`.
+type statusReport struct {
+	State   string          `json:"state"`
+	Offline string          `json:"offline,omitempty"` // why the world was not asked
+	Now     *steps.Overview `json:"now,omitempty"`     // nil: the world was not asked
+	Steps   []stepStatus    `json:"steps"`
+	Notes   []string        `json:"notes"`
+}
+
 // status compares the journal with the world and changes neither.
 func (c *command) status(ctx context.Context, a arguments) error {
-	cfg, err := loadConfig(a, c.environment)
+	if a.Options.Watch {
+		return c.watchStatus(ctx, a)
+	}
+	r, err := c.lookAtAll(ctx, a)
 	if err != nil {
 		return err
+	}
+	if a.Options.Output == "json" {
+		return printJSON(c.stdout, r)
+	}
+	return r.print(c.stdout)
+}
+
+// lookAtAll asks the journal and the world, everything at once.
+func (c *command) lookAtAll(ctx context.Context, a arguments) (statusReport, error) {
+	cfg, err := loadConfig(a, c.environment)
+	if err != nil {
+		return statusReport{}, err
 	}
 	state := newStateFolder(a.Options, cfg.ClusterName, c.workDir)
 	steps.RedirectLibraryLogs(io.Discard)
 	cfg, tools, offline, err := c.lookingTools(ctx, a.Options, cfg, state)
 	if err != nil {
-		return err
+		return statusReport{}, err
 	}
 	plan, err := steps.New(cfg.Config, tools)
 	if err != nil {
-		return &usageError{err}
+		return statusReport{}, &usageError{err}
 	}
-	ask := plan.Graph.Check
+	r := statusReport{State: string(state), Offline: offline, Notes: []string{}}
 	if offline != "" {
-		ask = plan.Graph.Recorded
+		all, err := plan.Graph.Recorded(ctx, state.journal())
+		r.add(all)
+		return r, err
 	}
-	all, err := ask(ctx, state.journal())
-	if err != nil {
-		return err
+	var asking sync.WaitGroup
+	asking.Go(func() {
+		now := plan.Overview(ctx)
+		r.Now = &now
+	})
+	var notesErr error
+	asking.Go(func() { r.Notes, notesErr = plan.Notes(ctx) })
+	all, err := plan.Graph.Check(ctx, state.journal())
+	asking.Wait()
+	r.add(all)
+	if r.Notes = append([]string{}, r.Notes...); notesErr != nil {
+		r.Notes = append(r.Notes, "what is at Hetzner is not known: "+notesErr.Error())
 	}
-	rows := make([]stepStatus, len(all))
-	for i, s := range all {
-		rows[i] = newStepStatus(s)
+	return r, err
+}
+
+func (r *statusReport) add(all []flow.Status) {
+	r.Steps = []stepStatus{}
+	for _, s := range all {
+		r.Steps = append(r.Steps, newStepStatus(s))
 	}
-	var notes []string
-	if offline == "" {
-		if notes, err = plan.Notes(ctx); err != nil {
-			notes = append(notes, "what is at Hetzner is not known: "+err.Error())
-		}
-	}
-	if a.Options.Output == "json" {
-		return printJSON(c.stdout, map[string]any{"state": string(state), "offline": offline, "steps": rows, "notes": append([]string{}, notes...)})
-	}
-	return printStatus(c.stdout, state, offline, rows, notes)
 }
 
 // lookingTools are the tools to look at the world that the state folder belongs
@@ -131,29 +159,6 @@ func newStepStatus(s flow.Status) stepStatus {
 		}
 	}
 	return row
-}
-
-func printStatus(out io.Writer, state stateFolder, offline string, rows []stepStatus, notes []string) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "state: %s\n", state)
-	if offline != "" {
-		fmt.Fprintf(w, "the world was not asked: %s\n", offline)
-	}
-	fmt.Fprintln(w, "\nSTEP\tSTATE\tTOOK\tWORLD\tREMARKS")
-	for _, r := range rows {
-		took := ""
-		if !r.Ended.IsZero() {
-			took = elapsed(max(0, r.Ended.Sub(r.Started))) // the clock may have been set back
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", r.Step, r.State, took, r.world(), printable(r.remarks()))
-	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	for _, note := range notes {
-		fmt.Fprintf(out, "\nnote: %s\n", printable(note))
-	}
-	return nil
 }
 
 // world is the world's answer in a word.

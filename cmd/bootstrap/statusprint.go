@@ -1,0 +1,125 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+// print writes the report for a person.
+func (r statusReport) print(out io.Writer) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "state: %s\n", r.State)
+	if r.Offline != "" {
+		fmt.Fprintf(w, "the world was not asked: %s\n", r.Offline)
+	}
+	fmt.Fprintln(w, "\nSTEP\tSTATE\tTOOK\tWORLD\tREMARKS")
+	for _, s := range r.Steps {
+		took := ""
+		if !s.Ended.IsZero() {
+			took = elapsed(max(0, s.Ended.Sub(s.Started))) // the clock may have been set back
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", s.Step, s.State, took, s.world(), printable(s.remarks()))
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if r.Now != nil {
+		if err := printNow(out, *r.Now); err != nil {
+			return err
+		}
+	}
+	for _, note := range r.Notes {
+		fmt.Fprintf(out, "\nnote: %s\n", printable(note))
+	}
+	return nil
+}
+
+// printNow writes what the world says of the cluster.
+func printNow(out io.Writer, o steps.Overview) error {
+	sentence := "nothing is waited for"
+	if o.Sentence != "" {
+		sentence = printable(o.Sentence)
+	}
+	fmt.Fprintf(out, "\n%s\n", sentence)
+	for _, f := range o.Waiting.Findings {
+		if f.Do != "" {
+			fmt.Fprintf(out, "  to do about %q: %s\n", printable(f.String()), printable(f.Do))
+		}
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	printServers(w, o)
+	if len(o.Releases) > 0 {
+		fmt.Fprintln(w, "\nRELEASE\tNAMESPACE\tREVISION\tSTATUS")
+		for _, r := range o.Releases {
+			fmt.Fprintf(w, "%s\t%s\t%d\t%s\n", r.Name, r.Namespace, r.Revision, r.Status)
+		}
+	}
+	if len(o.Targets) > 0 {
+		fmt.Fprintln(w, "\nLOAD BALANCER\tPORT\tTARGET\tHEALTH")
+		for _, t := range o.Targets {
+			fmt.Fprintf(w, "%s\t%d\t%s\t%s\n", t.LoadBalancer, t.Port, serverName(o, t.Server), t.Health)
+		}
+	}
+	if len(o.Certificates) > 0 {
+		fmt.Fprintln(w, "\nCERTIFICATE\tENDS")
+		for _, c := range o.Certificates {
+			fmt.Fprintf(w, "%s\t%s\n", c.Of, c.Ends.Format(time.DateOnly))
+		}
+	}
+	if cost := o.Cost.String(); cost != "-" {
+		fmt.Fprintf(w, "\ncosts a month\t%s\n", cost)
+	}
+	if len(o.Unknown) > 0 {
+		fmt.Fprintln(w, "\nUNKNOWN\tBECAUSE")
+		for _, u := range o.Unknown {
+			fmt.Fprintf(w, "%s\t%s\n", u.What, printable(u.Why))
+		}
+	}
+	return w.Flush()
+}
+
+func printServers(w io.Writer, o steps.Overview) {
+	if len(o.Servers) == 0 {
+		return
+	}
+	fmt.Fprintln(w, "\nSERVER\tSTATE\tMACHINE\tPHASE\tTALOS\tETCD\tNODE")
+	for _, s := range o.Servers {
+		row := []string{s.Name, s.State, s.Machine, s.Phase, printable(s.Talos), memberOf(o, s.Name), s.Node}
+		for i, cell := range row {
+			if cell == "" {
+				row[i] = "-"
+			}
+		}
+		fmt.Fprintln(w, strings.Join(row, "\t"))
+	}
+}
+
+// memberOf is what etcd says of a server; empty: it has no such member, or did not tell.
+func memberOf(o steps.Overview, server string) string {
+	for _, m := range o.Etcd {
+		switch {
+		case m.Name != server:
+		case m.Learner:
+			return "learner"
+		default:
+			return "member"
+		}
+	}
+	return ""
+}
+
+// serverName is a server's name where it is known, else its number.
+func serverName(o steps.Overview, id int64) string {
+	for _, s := range o.Servers {
+		if s.ID == id {
+			return s.Name
+		}
+	}
+	return strconv.FormatInt(id, 10)
+}

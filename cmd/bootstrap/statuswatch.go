@@ -1,0 +1,88 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/slipway-k8s/slipway/flow"
+)
+
+// watchEvery is the time between two looks of status --watch. A look asks Hetzner some ten times, whose limit is 3600 requests an hour.
+const watchEvery = 10 * time.Second
+
+// watchStatus shows the status again whenever it has changed, until it is interrupted. On a terminal the new one takes the place of the old;
+// in a pipe each is a block with its time.
+func (c *command) watchStatus(ctx context.Context, a arguments) error {
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	last, drawn := "", 0
+	for {
+		text, err := c.statusText(ctx, a)
+		if ctx.Err() != nil {
+			return watchEnded(ctx)
+		}
+		if err != nil {
+			return err
+		}
+		if text != last {
+			last = text
+			drawn = c.show(text, a.Options.Output == "json", drawn)
+		}
+		select {
+		case <-ctx.Done():
+			return watchEnded(ctx)
+		case <-tick.C:
+		}
+	}
+}
+
+// watchEnded: an interruption is how a watch ends, and no failure.
+func watchEnded(ctx context.Context) error {
+	if err := context.Cause(ctx); !errors.Is(err, flow.ErrInterrupted) {
+		return err
+	}
+	return nil
+}
+
+func (c *command) statusText(ctx context.Context, a arguments) (string, error) {
+	r, err := c.lookAtAll(ctx, a)
+	if err != nil {
+		return "", err
+	}
+	var b bytes.Buffer
+	if a.Options.Output == "json" {
+		err = newJSONLine(&b, r)
+	} else {
+		err = r.print(&b)
+	}
+	return b.String(), err
+}
+
+// show writes one status and returns how many lines of a terminal it took.
+func (c *command) show(text string, json bool, drawn int) int {
+	columns, rows := c.size()
+	switch {
+	case json:
+		fmt.Fprint(c.stdout, text)
+		return 0
+	case columns == 0:
+		fmt.Fprintf(c.stdout, "%s\n%s\n", time.Now().Format(time.RFC3339), text)
+		return 0
+	}
+	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
+	lines = lines[:min(len(lines), max(1, rows-1))]
+	var b strings.Builder
+	if drawn > 0 {
+		fmt.Fprintf(&b, "\x1b[%dA", drawn) // up
+	}
+	b.WriteString(clearBelow)
+	for _, line := range lines {
+		b.WriteString(cut(line, max(1, columns-1)) + "\n")
+	}
+	fmt.Fprint(c.stdout, b.String())
+	return len(lines)
+}

@@ -1,0 +1,128 @@
+package steps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/hetzner"
+)
+
+// unknowns are what an overview could not ask.
+func unknowns(o Overview) string {
+	var all []string
+	for _, u := range o.Unknown {
+		all = append(all, u.What)
+	}
+	return strings.Join(all, ", ")
+}
+
+func TestOverviewOfAWholeCluster(t *testing.T) {
+	w := newWorld(t)
+	if _, err := w.run(t, w.config(), flow.Memory(), nil); err != nil {
+		t.Fatal(err)
+	}
+	plan, err := New(w.config(), w.tools())
+	if err != nil {
+		t.Fatal(err)
+	}
+	writes := w.writes()
+	o := plan.Overview(t.Context())
+	if o.Sentence != "" {
+		t.Errorf("a whole cluster waits: %s", o.Sentence)
+	}
+	if len(o.Servers) != 3 || len(o.Etcd) != 3 || len(o.Releases) != 3 || len(o.Certificates) == 0 {
+		t.Errorf("%d servers, %d members, %d releases, %d certificates", len(o.Servers), len(o.Etcd), len(o.Releases), len(o.Certificates))
+	}
+	for _, s := range o.Servers {
+		if s.State != "running" || s.Talos != "answers" || s.Node != "Ready" || s.Machine == "" {
+			t.Errorf("server %+v", s)
+		}
+	}
+	if w.writes() != writes {
+		t.Error("looking changed something")
+	}
+
+	// A node that is not Ready is said, and what cannot be asked any more is unknown, not left out.
+	w.workload.Change("v1", "Node", "", o.Servers[0].Name, object{"status": object{"conditions": []any{object{"type": "Ready", "status": "False", "reason": "KubeletDown"}}}})
+	if o = plan.Overview(t.Context()); !strings.HasPrefix(o.Sentence, "waiting for the nodes: 2 of 3 Ready; "+o.Servers[0].Name+": not Ready (KubeletDown)") {
+		t.Errorf("the sentence is %q", o.Sentence)
+	}
+	w.hetzner.CloseClientConnections()
+	w.hetzner.Server.Close()
+	began := time.Now()
+	if o = plan.Overview(t.Context()); !strings.Contains(unknowns(o), "what it costs") || !strings.Contains(unknowns(o), "the load balancer's targets") || len(o.Etcd) != 3 {
+		t.Errorf("unknown is only %q, and etcd has %d members", unknowns(o), len(o.Etcd))
+	}
+	if took := time.Since(began); took > overviewWithin+situationWithin {
+		t.Errorf("it took %s", took)
+	}
+}
+
+// Before anything is made there is nothing unknown, and what is waited for is said.
+func TestOverviewOfNothing(t *testing.T) {
+	w := newWorld(t)
+	plan, err := New(w.config(), w.tools())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o := plan.Overview(t.Context()); o.Sentence != "waiting for the management cluster: there is none yet" || len(o.Unknown) > 0 {
+		t.Errorf("the sentence is %q, unknown %q", o.Sentence, unknowns(o))
+	}
+}
+
+// A wait tells why what it waits for is not there, after a moment, and ends where that is hopeless since the run began.
+func TestWaitBecause(t *testing.T) {
+	w, b, mgmt, c := stuck(t)
+	because := b.because(mgmt, c.watched())
+	if said, err := because(t.Context()); said != "" || err != nil {
+		t.Errorf("at once it says %q, %v", said, err)
+	}
+	var said string
+	for deadline := time.Now().Add(10 * time.Second); said == "" && time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+		var err error
+		if said, err = because(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !strings.HasPrefix(said, "the load balancer: it has no address yet; HetznerCluster: Hetzner refuses more requests") {
+		t.Errorf("then it says %q", said)
+	}
+	refuse := func(at time.Time) {
+		w.mgmt.Change(caph, "HetznerCluster", Namespace, "k8s", object{"status": object{"conditions": []any{object{
+			"type": "HCloudTokenAvailable", "status": "False", "severity": "Error", "reason": "HCloudCredentialsInvalid", "lastTransitionTime": at.UTC().Format(time.RFC3339)}}}})
+	}
+	b.began = time.Now()
+	ends := func() error {
+		t.Helper()
+		because := b.because(mgmt, c.watched())
+		for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+			if said, err := because(t.Context()); said != "" || err != nil {
+				return err
+			}
+		}
+		return errors.New("it says nothing")
+	}
+	refuse(b.began.Add(-time.Hour)) // it may have been mended since
+	if err := ends(); err != nil {
+		t.Errorf("what was found an hour before ends it: %v", err)
+	}
+	refuse(time.Now())
+	if err := ends(); err == nil || !strings.Contains(err.Error(), "does not accept the token") || !strings.Contains(err.Error(), "the target secret takes it") {
+		t.Errorf("a token that is refused now: %v", err)
+	}
+}
+
+// A token that Hetzner refuses ends every wait that asks Hetzner itself.
+func TestWaitEndsWithTheToken(t *testing.T) {
+	err := wait{what: "the nodes", within: time.Minute}.until(t.Context(), t.Logf, func(context.Context) (string, error) {
+		return "", fmt.Errorf("list the servers: %w", hetzner.ErrToken)
+	})
+	if !errors.Is(err, hetzner.ErrToken) || !strings.Contains(err.Error(), "waiting for the nodes") {
+		t.Errorf("it ends with %v", err)
+	}
+}
