@@ -17,13 +17,17 @@ import (
 func (c *command) help(_ context.Context, a arguments) error {
 	about := a.Targets[1:]
 	if len(about) == 0 {
-		return usage(c.stdout)
+		return c.folded(usage)
 	}
 	plan, err := steps.New(steps.Defaults(), steps.Tools{Management: &kindManagement{}})
 	if err != nil {
 		return err
 	}
-	w := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)
+	return c.folded(func(out io.Writer) error { return helpAbout(out, about, plan) })
+}
+
+func helpAbout(out io.Writer, about []string, plan *steps.Plan) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	infos := plan.Graph.Steps()
 	if i := slices.IndexFunc(infos, func(s flow.Info) bool { return s.Name == about[0] }); i >= 0 && len(about) == 1 {
 		helpOnStep(w, infos, infos[i], plan)

@@ -82,7 +82,7 @@ func (c *command) execute(ctx context.Context, args []string) int {
 		err = fmt.Errorf("%w: %w", cause, err)
 	}
 	if err != nil {
-		fmt.Fprintln(c.stderr, c.hide.text(complaint(err)))
+		fmt.Fprint(c.stderr, fold(c.hide.text(complaint(err))+"\n", c.errorWidth()))
 	}
 	return exitCode(err)
 }
@@ -98,7 +98,7 @@ func (c *command) parse(args []string) (a arguments, err error) {
 
 func (c *command) dispatch(ctx context.Context, a arguments) error {
 	if a.Options.Help {
-		return usage(c.stdout)
+		return c.folded(usage)
 	}
 	if t, alone := asked(a.Targets); alone {
 		return t.do(c, ctx, a)

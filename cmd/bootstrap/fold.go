@@ -1,0 +1,73 @@
+package main
+
+import (
+	"io"
+	"os"
+	"regexp"
+	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/term"
+)
+
+const (
+	// readable is the least room beside a left column; with less the text goes below it.
+	readable = 30
+	// belowColumn is how far the text is set in there.
+	belowColumn = 6
+)
+
+// columned is a line with a text in a right column, behind the word error or
+// behind its indentation.
+var columned = regexp.MustCompile(`^(error: |\s*\S.*?\s{2,}|\s*)(\S.*)$`)
+
+// fold breaks the lines of a text between words, where there is a terminal and
+// they are longer than its lines. What goes on is set in as the line's text is.
+func fold(text string, width int) string {
+	if width-1 < narrowest {
+		return text
+	}
+	var out strings.Builder
+	for line := range strings.Lines(text) {
+		bare := strings.TrimRight(line, "\n")
+		if utf8.RuneCountInString(bare) < width {
+			out.WriteString(line)
+			continue
+		}
+		parts := columned.FindStringSubmatch(bare)
+		head, rest := parts[1], parts[2]
+		indent := utf8.RuneCountInString(head)
+		first := width - 1 - indent
+		if column := strings.TrimSpace(head); column != "" && column != "error:" && first < readable {
+			out.WriteString(strings.TrimRight(head, " ") + "\n")
+			head, indent = strings.Repeat(" ", belowColumn), belowColumn
+			first = width - 1 - indent
+		}
+		for i, part := range wrap(rest, first, first, 0) {
+			if i > 0 {
+				head = strings.Repeat(" ", indent)
+			}
+			out.WriteString(head + part + "\n")
+		}
+	}
+	return out.String()
+}
+
+// folded is what is printed for people, in lines of the terminal's width.
+func (c *command) folded(print func(io.Writer) error) error {
+	var text strings.Builder
+	if err := print(&text); err != nil {
+		return err
+	}
+	_, err := io.WriteString(c.stdout, fold(text.String(), c.width()))
+	return err
+}
+
+// errorWidth is the width of the terminal that errors are read at; 0: they are
+// not, or stdout, which is asked for it, is none.
+func (c *command) errorWidth() int {
+	if f, isFile := c.stderr.(*os.File); isFile && !term.IsTerminal(int(f.Fd())) {
+		return 0
+	}
+	return c.width()
+}
