@@ -24,6 +24,7 @@ func (r *running) recorder() *effect.Recorder {
 			r.hub.note("what this run changes is not written down any more (%v); the run goes on, and what it knows of the cluster is in the journal", err)
 		},
 		Step:  r.stepOf,
+		Watch: r.watchCalls(),
 		Crash: r.crash,
 	})
 }

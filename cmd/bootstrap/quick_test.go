@@ -129,6 +129,7 @@ func (quickClusterctl) Move(context.Context, clusterctl.MoveOptions) error {
 type quick struct {
 	*quickworld.World
 	dir, charts string
+	environment []string      // more of it
 	took        time.Duration // of the last run
 	stderr      string        // of the last run
 }
@@ -192,6 +193,7 @@ func (q *quick) run(t *testing.T, d death) (code int) {
 		"HOME=" + q.dir, "PATH=" + os.Getenv("PATH"), quickCommand + "=1", tokenVariable + "=" + hetznertest.Token,
 		endpointVariable + "=" + q.Hetzner.URL, effect.CrashVariable + "=" + d.places,
 	}
+	cmd.Env = append(cmd.Env, q.environment...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr

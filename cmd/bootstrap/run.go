@@ -14,6 +14,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/effect"
 	"github.com/slipway-k8s/slipway/internal/factory"
+	"github.com/slipway-k8s/slipway/internal/telemetry"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -126,6 +127,7 @@ type running struct {
 	files   *runFiles
 	effects *effect.Recorder
 	hub     *hub
+	tracer  *telemetry.Tracer // nil: no spans are sent
 	log     io.Writer
 	tools   steps.Tools
 	began   time.Time
@@ -160,6 +162,7 @@ func (c *command) begin(ctx context.Context, a arguments, cfg configuration) (*r
 	r.tools = commonTools(r.state, c.workDir, c.environment, r.log)
 	r.tools.Consent = a.Options.Yes
 	r.keepSetup()
+	r.trace()
 	r.effects = r.recorder()
 	r.tools.Effects, r.tools.Files = r.effects, r.tools.Files.Through(r.effects)
 	return r, nil

@@ -6,6 +6,7 @@ import (
 	"io"
 	"text/tabwriter"
 
+	"github.com/slipway-k8s/slipway/internal/telemetry"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -51,6 +52,7 @@ Targets (each step brings what it hangs on; without one: bootstrap):
 	fmt.Fprintf(w, "  %s, %s\tthe keys of the S3 store that backups go to (%s too, where they are temporary)\n", accessKeyVariable, secretKeyVariable, sessionVariable)
 	fmt.Fprintf(w, "  %s\tanother address of the Hetzner API\n", endpointVariable)
 	fmt.Fprintf(w, "  %s\ta GitHub token: more requests an hour while Cluster API's providers are fetched\n", githubVariable)
+	fmt.Fprintf(w, "  %s\tsend spans of a run's steps and calls to this OpenTelemetry collector\n", telemetry.Endpoint)
 	fmt.Fprintf(w, "  %s\twith --lab: in place of the lab's own token, to rehearse a wrong one\n", labTokenVariable)
 	return w.Flush()
 }

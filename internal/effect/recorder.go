@@ -70,6 +70,9 @@ type Options struct {
 	Warn func(error)
 	// Step names the step that a context belongs to; nil or empty: it cannot be told.
 	Step func(context.Context) string
+	// Watch hears of every call but those of File and Journal, those that change nothing too; what it returns is told how the
+	// call ended, with the status of HTTP where there is one. nil: nobody does.
+	Watch func(context.Context, Seen) (ended func(status int, err error))
 	// Crash is where to end the process, at whichever comes first.
 	Crash []Crash
 }
@@ -136,9 +139,14 @@ func (c *Call) End(err error) {
 
 // Do records a call that is a function.
 func (r *Recorder) Do(ctx context.Context, world World, verb, object string, call func() error) error {
+	ended := func(int, error) {}
+	if world == Kind {
+		ended = r.watch(ctx, Seen{World: world, Verb: verb, Object: Plain(object)})
+	}
 	c := r.Begin(ctx, world, verb, object)
 	err := call()
 	c.End(err)
+	ended(0, err)
 	return err
 }
 

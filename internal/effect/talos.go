@@ -33,18 +33,28 @@ func (r *Recorder) TalosDial() []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, request, reply any, c *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 			verb, object, ok := TalosCall(method)
-			if !ok {
-				return invoke(ctx, method, request, reply, c, opts...)
+			ended := r.watch(ctx, Seen{World: Talos, Verb: verb, Object: object, RPC: true, Host: c.Target()})
+			call := func() error { return invoke(ctx, method, request, reply, c, opts...) }
+			var err error
+			if ok {
+				err = r.Do(ctx, Talos, verb, object, call)
+			} else {
+				err = call()
 			}
-			return r.Do(ctx, Talos, verb, object, func() error { return invoke(ctx, method, request, reply, c, opts...) })
+			ended(0, err)
+			return err
 		}),
 		grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, c *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 			verb, object, ok := TalosCall(method)
+			ended := r.watch(ctx, Seen{World: Talos, Verb: verb, Object: object, RPC: true, Host: c.Target()})
 			if !ok {
-				return open(ctx, desc, c, method, opts...)
+				stream, err := open(ctx, desc, c, method, opts...)
+				ended(0, err)
+				return stream, err
 			}
 			call := r.Begin(ctx, Talos, verb, object)
 			stream, err := open(ctx, desc, c, method, opts...)
+			ended(0, err)
 			if err != nil {
 				call.End(err)
 				return nil, err

@@ -27,12 +27,26 @@ type transport struct {
 
 // RoundTrip implements http.RoundTripper.
 func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
+	var err error
+	if !reads(request.Method) {
+		if request, err = rereadable(request); err != nil {
+			return nil, err
+		}
+	}
+	ended := t.watchRequest(request)
+	response, err := t.record(request)
+	status := 0
+	if err == nil {
+		status = response.StatusCode
+	}
+	ended(status, err)
+	return response, err
+}
+
+// record makes the call, and writes it down where it changes something.
+func (t *transport) record(request *http.Request) (*http.Response, error) {
 	if reads(request.Method) {
 		return t.next.RoundTrip(request)
-	}
-	request, err := rereadable(request)
-	if err != nil {
-		return nil, err
 	}
 	verb, object, ok := t.naming(request)
 	if !ok {
