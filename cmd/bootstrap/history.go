@@ -98,12 +98,12 @@ func builtInDurations(world string) map[string]time.Duration {
 func builtInRestore(world string) map[string]time.Duration {
 	if world == worldLab {
 		return seconds(map[string]float64{
-			"lost": 0.2, "seed": 0.1, "firewall-lift": 0.2, "servers": 12, "etcd-recover": 0.5, "etcd-bootstrap": 10, "quiet": 1.5, "sweep": 3,
+			"lost": 0.2, "claim": 0.1, "seed": 0.1, "firewall-lift": 0.2, "servers": 12, "etcd-recover": 0.5, "etcd-bootstrap": 10, "quiet": 1.5, "sweep": 3,
 			"etcd-members": 15, "release": 3, "firewall-return": 0.2,
 		})
 	}
 	return seconds(map[string]float64{
-		"lost": 3, "seed": 1, "firewall-lift": 2, "servers": 150, "etcd-recover": 60, "etcd-bootstrap": 90, "quiet": 5, "sweep": 15,
+		"lost": 3, "claim": 1, "seed": 1, "firewall-lift": 2, "servers": 150, "etcd-recover": 60, "etcd-bootstrap": 90, "quiet": 5, "sweep": 15,
 		"etcd-members": 90, "release": 10, "firewall-return": 2,
 	})
 }

@@ -238,7 +238,7 @@ func (r *running) restore(ctx context.Context, file backupReader, source steps.B
 	}
 	if err := r.hub.task("backup", "the etcd snapshot, out of the backup", func(say flow.Say) error {
 		say("of %s, cluster %s", source.Contents.Header.Taken.Format(time.RFC3339), source.Contents.Header.Cluster)
-		return r.extract(ctx, say, file, folder)
+		return r.extract(ctx, file, folder)
 	}); err != nil {
 		return refusal(ctx, err)
 	}
@@ -275,7 +275,7 @@ func (r *running) runRecovery(ctx context.Context, graph *flow.Graph, targets []
 
 // extract takes the etcd snapshot out of a backup, in one piece: what an earlier
 // run left may be half of it.
-func (r *running) extract(ctx context.Context, say flow.Say, file backupReader, folder steps.Files) error {
+func (r *running) extract(ctx context.Context, file backupReader, folder steps.Files) error {
 	if err := os.MkdirAll(folder.String(), 0o700); err != nil {
 		return fmt.Errorf("make the folder of the restore: %w", err)
 	}
@@ -287,12 +287,12 @@ func (r *running) extract(ctx context.Context, say flow.Say, file backupReader, 
 	silenced, err := steps.SilenceSnapshot(contents.Header, temporary)
 	switch {
 	case err != nil: // what the file is now nobody knows
-		say("note: the Cluster API in it wakes up with it, and is stopped then: %v", err)
+		r.hub.note("the Cluster API in the snapshot wakes up with it, and is stopped then: %v", err)
 		if _, err := file.extract(ctx, temporary); err != nil {
 			return err
 		}
 	case len(silenced) > 0:
-		say("without the Cluster API of that time, which would make the lost servers anew: Deployments %s", strings.Join(silenced, ", "))
+		r.hub.note("taken out of the snapshot's copy, for they would make the lost servers anew: Deployments %s", strings.Join(silenced, ", "))
 	}
 	return os.Rename(temporary, folder.Path(steps.SnapshotFile))
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/backup"
+	"github.com/slipway-k8s/slipway/internal/etcd"
 	"github.com/slipway-k8s/slipway/internal/etcd/etcdtest"
 	"github.com/slipway-k8s/slipway/steps"
 )
@@ -59,7 +60,10 @@ func writeLostCluster(t *testing.T, path string, taken time.Time) {
 		"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": "k8s-talos", "namespace": "default"}, "data": map[string]any{"bundle": "a2V5cw=="},
 	}}}
 	var database, file bytes.Buffer
-	etcdtest.Snapshot(t, &database, c.Header.UID, func(mvcc.KV) {})
+	etcdtest.Snapshot(t, &database, c.Header.UID, func(store mvcc.KV) {
+		etcdtest.PutDeployment(t, store, "caph-controller-manager", map[string]string{"cluster.x-k8s.io/provider": "infrastructure-hetzner"}, 1)
+		etcdtest.PutDeployment(t, store, "theirs", nil, 1)
+	})
 	if _, err := backup.Write(&file, backup.Seal{Unencrypted: true}, c, &database); err != nil {
 		t.Fatal(err)
 	}
@@ -124,6 +128,25 @@ func TestRestoreAsksOnceBeforeItSpends(t *testing.T) {
 		if asked := strings.Contains(r.stderr, question); asked != (name == "a yes") || r.code != exitFailed || !strings.Contains(r.stderr, "no room for a management cluster") {
 			t.Errorf("%s: %+v", name, r)
 		}
+	}
+}
+
+// What goes to a server knows nothing of the Cluster API that managed the lost cluster.
+func TestTheLostClusterAPIDoesNotWakeUp(t *testing.T) {
+	market := newMarket(t)
+	dir := t.TempDir()
+	t.Chdir(dir)
+	writeLostCluster(t, "lost", time.Now())
+	r := restoring(t, dir, inProject(market), "", "--yes")
+	if r.code != exitFailed || !strings.Contains(r.stderr, "no room for a management cluster") {
+		t.Fatalf("%+v", r)
+	}
+	is, err := etcd.Inspect(filepath.Join(dir, stateFolderIn, "k8s", "restore", steps.SnapshotFile), filepath.Join(dir, "member"))
+	if err != nil || is.Keys != 4 || is.UID != "uid-of-the-lost" { // kube-system, and what is theirs
+		t.Errorf("the snapshot holds %+v, %v", is, err)
+	}
+	if said := strings.Join(strings.Fields(r.stdout), " "); !strings.Contains(said, "space/caph-controller-manager") {
+		t.Errorf("it does not say so: %s", said)
 	}
 }
 

@@ -93,7 +93,7 @@ func TestMemory(t *testing.T) {
 	value := make([]byte, 5200)
 	_, _ = rand.Read(value)
 	etcdtest.Snapshot(t, file, "7a3b", func(store mvcc.KV) {
-		putPods(t, store, "caph", map[string]string{"cluster.x-k8s.io/provider": "infrastructure-hetzner"}, 1)
+		etcdtest.PutDeployment(t, store, "caph", map[string]string{"cluster.x-k8s.io/provider": "infrastructure-hetzner"}, 1)
 		for i := range 200_000 {
 			store.Put([]byte("/registry/things/"+strconv.Itoa(i)), value, lease.NoLease)
 		}

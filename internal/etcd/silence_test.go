@@ -5,55 +5,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
-	"go.etcd.io/etcd/server/v3/lease"
 	"go.etcd.io/etcd/server/v3/mvcc"
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/slipway-k8s/slipway/internal/etcd"
 	"github.com/slipway-k8s/slipway/internal/etcd/etcdtest"
 )
-
-// putPods stores a Deployment as an API server does, with a ReplicaSet and so many Pods.
-func putPods(t *testing.T, store mvcc.KV, name string, labels map[string]string, pods int) {
-	t.Helper()
-	scheme := runtime.NewScheme()
-	if err := corev1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
-	if err := appsv1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
-	put := func(folder, name string, o runtime.Object) {
-		var stored bytes.Buffer
-		if err := protobuf.NewSerializer(scheme, scheme).Encode(o, &stored); err != nil {
-			t.Fatal(err)
-		}
-		store.Put([]byte("/registry/"+folder+"/space/"+name), stored.Bytes(), lease.NoLease)
-	}
-	meta := func(name, owner string) metav1.ObjectMeta {
-		m := metav1.ObjectMeta{Namespace: "space", Name: name, UID: types.UID("uid-of-" + name)}
-		if owner != "" {
-			m.OwnerReferences = []metav1.OwnerReference{{UID: types.UID("uid-of-" + owner), Name: owner}}
-		}
-		return m
-	}
-	deployment := &appsv1.Deployment{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"}, ObjectMeta: meta(name, "")}
-	deployment.Labels = labels
-	put("deployments", name, deployment)
-	put("replicasets", name+"-1", &appsv1.ReplicaSet{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "ReplicaSet"}, ObjectMeta: meta(name+"-1", name)})
-	for i := range pods {
-		pod := name + "-1-" + strings.Repeat("x", i+1)
-		put("pods", pod, &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: meta(pod, name+"-1")})
-	}
-}
 
 // A snapshot whose Deployments were taken out is one that etcd restores, without them and with all else.
 func TestSilence(t *testing.T) {
@@ -61,9 +19,9 @@ func TestSilence(t *testing.T) {
 	const others = 450 // Pods: more than are read at once
 	var out bytes.Buffer
 	revision := etcdtest.Snapshot(t, &out, "7a3b", func(store mvcc.KV) {
-		putPods(t, store, "caph", map[string]string{"cluster.x-k8s.io/provider": "infrastructure-hetzner"}, 1)
-		putPods(t, store, "capi", map[string]string{"cluster.x-k8s.io/provider": "cluster-api"}, 2)
-		putPods(t, store, "theirs", map[string]string{"cluster.x-k8s.io/other": ""}, others)
+		etcdtest.PutDeployment(t, store, "caph", map[string]string{"cluster.x-k8s.io/provider": "infrastructure-hetzner"}, 1)
+		etcdtest.PutDeployment(t, store, "capi", map[string]string{"cluster.x-k8s.io/provider": "cluster-api"}, 2)
+		etcdtest.PutDeployment(t, store, "theirs", map[string]string{"cluster.x-k8s.io/other": ""}, others)
 	})
 	if err := os.WriteFile(file, out.Bytes(), 0o600); err != nil {
 		t.Fatal(err)

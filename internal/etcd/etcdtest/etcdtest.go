@@ -4,14 +4,17 @@ package etcdtest
 import (
 	"bytes"
 	"crypto/sha256"
+	"errors"
 	"io"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"go.etcd.io/etcd/server/v3/lease"
 	"go.etcd.io/etcd/server/v3/mvcc"
 	"go.etcd.io/etcd/server/v3/mvcc/backend"
 	"go.uber.org/zap"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -47,18 +50,46 @@ func Snapshot(t testing.TB, to io.Writer, uid string, fill func(mvcc.KV)) (revis
 
 // kubeSystem is a namespace as an API server stores it.
 func kubeSystem(t testing.TB, uid string) []byte {
-	t.Helper()
-	scheme := runtime.NewScheme()
-	if err := corev1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
-	namespace := &corev1.Namespace{
+	return stored(t, &corev1.Namespace{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
 		ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem, UID: types.UID(uid)},
+	})
+}
+
+// PutDeployment puts a Deployment of the namespace "space" into a store, as an API server stores it, with a ReplicaSet and so
+// many Pods.
+func PutDeployment(t testing.TB, store mvcc.KV, name string, labels map[string]string, pods int) {
+	t.Helper()
+	put := func(folder, name string, o runtime.Object) {
+		store.Put([]byte("/registry/"+folder+"/space/"+name), stored(t, o), lease.NoLease)
 	}
-	var stored bytes.Buffer
-	if err := protobuf.NewSerializer(scheme, scheme).Encode(namespace, &stored); err != nil {
+	meta := func(name, owner string) metav1.ObjectMeta {
+		m := metav1.ObjectMeta{Namespace: "space", Name: name, UID: types.UID("uid-of-" + name)}
+		if owner != "" {
+			m.OwnerReferences = []metav1.OwnerReference{{UID: types.UID("uid-of-" + owner), Name: owner}}
+		}
+		return m
+	}
+	deployment := &appsv1.Deployment{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"}, ObjectMeta: meta(name, "")}
+	deployment.Labels = labels
+	put("deployments", name, deployment)
+	put("replicasets", name+"-1", &appsv1.ReplicaSet{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "ReplicaSet"}, ObjectMeta: meta(name+"-1", name)})
+	for i := range pods {
+		pod := name + "-1-" + strings.Repeat("x", i+1)
+		put("pods", pod, &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: meta(pod, name+"-1")})
+	}
+}
+
+func stored(t testing.TB, o runtime.Object) []byte {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	var b bytes.Buffer
+	err := errors.Join(corev1.AddToScheme(scheme), appsv1.AddToScheme(scheme))
+	if err == nil {
+		err = protobuf.NewSerializer(scheme, scheme).Encode(o, &b)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
-	return stored.Bytes()
+	return b.Bytes()
 }

@@ -154,6 +154,8 @@ func (s *Store) serve(w http.ResponseWriter, r *http.Request) {
 		reply(w, http.StatusOK, map[string]any{"action": s.action(id)})
 	case len(words) == 1 && r.Method == http.MethodGet:
 		reply(w, http.StatusOK, map[string]any{words[0]: s.list(words[0], r.URL.Query().Get("label_selector"), r.URL.Query().Get("name"))})
+	case r.URL.Path == "/placement_groups" && r.Method == http.MethodPost:
+		s.group(w, r)
 	case s.all[words[0]][id] == nil:
 		refuse(w, http.StatusNotFound, "not_found", r.URL.Path)
 	case len(words) == 2 && r.Method == http.MethodGet:
@@ -171,6 +173,27 @@ func (s *Store) serve(w http.ResponseWriter, r *http.Request) {
 	default:
 		refuse(w, http.StatusNotFound, "not_found", r.URL.Path)
 	}
+}
+
+// group makes a placement group. A name is taken once.
+func (s *Store) group(w http.ResponseWriter, r *http.Request) {
+	var made resource
+	if err := json.NewDecoder(r.Body).Decode(&made); err != nil {
+		refuse(w, http.StatusUnprocessableEntity, "invalid_input", err.Error())
+		return
+	}
+	name, _ := made["name"].(string)
+	if name == "" || len(s.list("placement_groups", "", name)) > 0 {
+		refuse(w, http.StatusConflict, "uniqueness_error", "name is already used")
+		return
+	}
+	if s.all["placement_groups"] == nil {
+		s.all["placement_groups"] = map[int64]resource{}
+	}
+	id := int64(1000 + len(s.writes))
+	made["id"], made["created"] = id, time.Now()
+	s.all["placement_groups"][id] = made
+	reply(w, http.StatusCreated, map[string]any{"placement_group": made})
 }
 
 // list selects by labels, and by name where one is given.
