@@ -303,6 +303,24 @@ func (h healthyTalos) EtcdMembersBy(ctx context.Context, r talos.Route) ([]talos
 	return h.EtcdMembers(ctx, r.Endpoint)
 }
 
+func (h healthyTalos) AskBy(ctx context.Context, r talos.Route) (talos.Node, error) {
+	return h.Ask(ctx, r.Endpoint)
+}
+
+func (h healthyTalos) EtcdMembersOf(ctx context.Context, r talos.Route) ([]talos.EtcdMember, error) {
+	return h.EtcdMembers(ctx, r.Endpoint)
+}
+
+func (healthyTalos) EtcdIndex(context.Context, talos.Route) (uint64, error) { return 1, nil }
+
+func (h healthyTalos) EtcdSnapshotBy(ctx context.Context, r talos.Route) (io.ReadCloser, error) {
+	return h.EtcdSnapshot(ctx, r.Endpoint)
+}
+
+func (healthyTalos) WipeEphemeral(context.Context, talos.Route) error {
+	return errors.New("a server that is healthy is not wiped")
+}
+
 func (healthyTalos) HasEtcdData(context.Context, talos.Route) (bool, error) { return true, nil }
 
 func (healthyTalos) SnapshotSize(context.Context, talos.Route) (int64, error) { return 0, nil }

@@ -66,16 +66,21 @@ type Clusterctl interface {
 	CertManager(kubeconfig string) (cluster.CertManagerClient, error)
 }
 
-// TalosClient asks Talos nodes, and has one of them restore etcd.
+// TalosClient asks Talos nodes, has one of them restore etcd, and wipes them.
 type TalosClient interface {
 	Ask(ctx context.Context, address string) (talos.Node, error)
+	AskBy(context.Context, talos.Route) (talos.Node, error)
 	EtcdMembers(ctx context.Context, address string) ([]talos.EtcdMember, error)
 	EtcdSnapshot(ctx context.Context, address string) (io.ReadCloser, error)
 	EtcdMembersBy(context.Context, talos.Route) ([]talos.EtcdMember, error)
+	EtcdMembersOf(context.Context, talos.Route) ([]talos.EtcdMember, error)
+	EtcdIndex(context.Context, talos.Route) (uint64, error)
+	EtcdSnapshotBy(context.Context, talos.Route) (io.ReadCloser, error)
 	HasEtcdData(context.Context, talos.Route) (bool, error)
 	SnapshotSize(context.Context, talos.Route) (bytes int64, err error)
 	UploadSnapshot(ctx context.Context, to talos.Route, snapshot io.Reader) error
 	BootstrapRecovered(context.Context, talos.Route) error
+	WipeEphemeral(context.Context, talos.Route) error
 }
 
 func (t Tools) withDefaults() Tools {

@@ -166,7 +166,7 @@ func (c *command) look(ctx context.Context, a arguments, do func(*steps.Operatio
 // replaceMachine replaces a control plane machine.
 func (c *command) replaceMachine(ctx context.Context, a arguments) error {
 	return c.operate(ctx, a, func(r *running) error {
-		if err := refuseDuringRestore(r.state); err != nil {
+		if err := refuseDuringRecovery(r.state); err != nil {
 			return err
 		}
 		if err := r.examineFor(ctx, steps.ForServer); err != nil {

@@ -31,7 +31,7 @@ func (c *command) run(ctx context.Context, a arguments) error {
 	if err := c.fits(cfg, targets, a.Options.Parallel); err != nil {
 		return err
 	}
-	if err := refuseDuringRestore(newStateFolder(a.Options, cfg.ClusterName, c.workDir)); err != nil {
+	if err := refuseDuringRecovery(newStateFolder(a.Options, cfg.ClusterName, c.workDir)); err != nil {
 		return err
 	}
 	var token steps.Secret
@@ -281,7 +281,7 @@ func (r *running) targets(ctx context.Context, targets []string) error {
 	}
 	recorded := r.journal()
 	journal := hidingJournal{lockedJournal{recorded, func(ctx context.Context) error {
-		if err := refuseDuringRestore(r.state); err != nil {
+		if err := refuseDuringRecovery(r.state); err != nil {
 			return err
 		}
 		return plan.KeepSources(ctx, recorded)

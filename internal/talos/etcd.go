@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 
@@ -22,14 +23,23 @@ func (c *Credentials) EtcdMembers(ctx context.Context, address string) ([]EtcdMe
 	return c.EtcdMembersBy(ctx, Route{Endpoint: address})
 }
 
-// EtcdMembersBy does so by a route.
+// EtcdMembersBy does so by a route. The node may pass the question on to any member that it knows.
 func (c *Credentials) EtcdMembersBy(ctx context.Context, r Route) ([]EtcdMember, error) {
+	return c.members(ctx, r, false)
+}
+
+// EtcdMembersOf lists the members that a node's own member of etcd counts. One that has no leader does not answer.
+func (c *Credentials) EtcdMembersOf(ctx context.Context, r Route) ([]EtcdMember, error) {
+	return c.members(ctx, r, true)
+}
+
+func (c *Credentials) members(ctx context.Context, r Route, own bool) ([]EtcdMember, error) {
 	t, ctx, err := c.reach(ctx, r)
 	if err != nil {
 		return nil, err
 	}
 	defer t.Close()
-	list, err := t.EtcdMemberList(ctx, &machine.EtcdMemberListRequest{})
+	list, err := t.EtcdMemberList(ctx, &machine.EtcdMemberListRequest{QueryLocal: own})
 	if err != nil {
 		return nil, plain("list etcd's members through "+r.String(), err)
 	}
@@ -43,27 +53,50 @@ func (c *Credentials) EtcdMembersBy(ctx context.Context, r Route) ([]EtcdMember,
 	return members, nil
 }
 
+// EtcdIndex is how far a node's own member of etcd has applied etcd's log. It answers without a leader, too.
+func (c *Credentials) EtcdIndex(ctx context.Context, r Route) (uint64, error) {
+	t, ctx, err := c.reach(ctx, r)
+	if err != nil {
+		return 0, err
+	}
+	defer t.Close()
+	doing := "ask " + r.String() + " for the state of its etcd"
+	reply, err := t.EtcdStatus(ctx)
+	if err != nil {
+		return 0, plain(doing, err)
+	}
+	for _, m := range reply.GetMessages() {
+		return m.GetMemberStatus().GetRaftAppliedIndex(), nil
+	}
+	return 0, fmt.Errorf("%s: it answers with nothing", doing)
+}
+
 // EtcdSnapshot streams a snapshot of the member at an address: its database, and behind it the database's SHA-256. The stream
 // ends with ctx.
 func (c *Credentials) EtcdSnapshot(ctx context.Context, address string) (io.ReadCloser, error) {
-	t, err := c.dial(ctx, address)
+	return c.EtcdSnapshotBy(ctx, Route{Endpoint: address})
+}
+
+// EtcdSnapshotBy does so by a route. A member without a leader gives one, too.
+func (c *Credentials) EtcdSnapshotBy(ctx context.Context, r Route) (io.ReadCloser, error) {
+	t, ctx, err := c.reach(ctx, r)
 	if err != nil {
 		return nil, err
 	}
 	stream, err := t.EtcdSnapshot(ctx, &machine.EtcdSnapshotRequest{})
 	if err != nil {
 		_ = t.Close()
-		return nil, plain("ask "+address+" for a snapshot of etcd", err)
+		return nil, plain("ask "+r.String()+" for a snapshot of etcd", err)
 	}
-	return &snapshotStream{ReadCloser: stream, ctx: ctx, client: t, address: address}, nil
+	return &snapshotStream{ReadCloser: stream, ctx: ctx, client: t, route: r}, nil
 }
 
 // snapshotStream closes its client, too.
 type snapshotStream struct {
 	io.ReadCloser
-	ctx     context.Context
-	client  io.Closer
-	address string
+	ctx    context.Context
+	client io.Closer
+	route  Route
 }
 
 // Read implements io.Reader.
@@ -73,7 +106,7 @@ func (s *snapshotStream) Read(p []byte) (int, error) {
 		return n, context.Cause(s.ctx) // the client takes an end by its context for the stream's own
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
-		err = plain("receive a snapshot of etcd from "+s.address, err)
+		err = plain("receive a snapshot of etcd from "+s.route.String(), err)
 	}
 	return n, err
 }

@@ -143,3 +143,20 @@ func (c *Credentials) BootstrapRecovered(ctx context.Context, r Route) error {
 	}
 	return told
 }
+
+// WipeEphemeral resets the EPHEMERAL partition of a node, with etcd's data and everything that Pods keep on it, and reboots it.
+// The node does not leave etcd in order: it is for an etcd that cannot answer.
+func (c *Credentials) WipeEphemeral(ctx context.Context, r Route) error {
+	t, ctx, err := c.reach(ctx, r)
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	err = t.ResetGeneric(ctx, &machine.ResetRequest{
+		Reboot: true, SystemPartitionsToWipe: []*machine.ResetPartitionSpec{{Label: constants.EphemeralPartitionLabel, Wipe: true}},
+	})
+	if err != nil {
+		return plain("reset the EPHEMERAL partition of "+r.String(), err)
+	}
+	return nil
+}

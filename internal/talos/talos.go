@@ -98,14 +98,19 @@ type Node struct {
 
 // Ask asks the node at an address, in the time that ctx gives.
 func (c *Credentials) Ask(ctx context.Context, address string) (Node, error) {
-	t, err := c.dial(ctx, address)
+	return c.AskBy(ctx, Route{Endpoint: address})
+}
+
+// AskBy does so by a route.
+func (c *Credentials) AskBy(ctx context.Context, r Route) (Node, error) {
+	t, ctx, err := c.reach(ctx, r)
 	if err != nil {
 		return Node{}, err
 	}
 	defer t.Close()
 	v, err := t.Version(ctx)
 	if err != nil {
-		return Node{}, plain("ask Talos on "+address+" for its version", err)
+		return Node{}, plain("ask Talos on "+r.String()+" for its version", err)
 	}
 	var n Node
 	for _, m := range v.GetMessages() {
@@ -113,7 +118,7 @@ func (c *Credentials) Ask(ctx context.Context, address string) (Node, error) {
 	}
 	services, err := t.ServiceInfo(ctx, "etcd")
 	if err != nil {
-		return Node{}, plain("ask Talos on "+address+" for its services", err)
+		return Node{}, plain("ask Talos on "+r.String()+" for its services", err)
 	}
 	for _, s := range services {
 		n.Etcd = s.Service.GetState()

@@ -45,7 +45,6 @@ func (e *etcdService) prepare(ctx context.Context, config *plane.EtcdConfig) err
 		_, discovered := e.system.talos.discovery.others(e.system.cluster, e.system.id)
 		var again <-chan time.Time
 		if urls := e.otherMembers(); len(urls) > 0 {
-			e.decide(true) // a Bootstrap from here on would make a second cluster
 			err := e.join(ctx, urls, config)
 			if err == nil {
 				return nil
@@ -64,13 +63,25 @@ func (e *etcdService) prepare(ctx context.Context, config *plane.EtcdConfig) err
 	}
 }
 
+// decideToJoin rules a Bootstrap out from here on: it would make a second cluster.
+func (e *etcdService) decideToJoin() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if request, _ := e.bootstrap.get(); request != nil {
+		return errors.New("a Bootstrap was requested meanwhile")
+	}
+	e.decided = true
+	return nil
+}
+
 func (e *etcdService) decide(decided bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.decided = decided
 }
 
-// join adds the member to the cluster of those at urls, as a learner, and configures it to start as that.
+// join adds the member to the cluster of those at urls, as a learner, and configures it to start as that. As long as they have no
+// leader nothing is decided, and a Bootstrap is taken.
 func (e *etcdService) join(ctx context.Context, urls []string, config *plane.EtcdConfig) error {
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), etcdTimeout)
 	defer cancel()
@@ -78,6 +89,9 @@ func (e *etcdService) join(ctx context.Context, urls []string, config *plane.Etc
 		list, err := c.MemberList(ctx)
 		if err != nil {
 			return fmt.Errorf("list the members: %w", err)
+		}
+		if err := e.decideToJoin(); err != nil {
+			return err
 		}
 		for _, m := range list.Members {
 			if formerSelf(m, config) {

@@ -47,7 +47,12 @@ func (m *machined) ask(ctx context.Context, urls []string, question func(context
 		state, message := m.system.services.get(serviceEtcd)
 		return status.Errorf(codes.Unavailable, "etcd does not serve: service %s is %s: %s", serviceEtcd, state, message)
 	}
-	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), 2*etcdTimeout)
+	return m.askAnyway(clientv3.WithRequireLeader(ctx), urls, question)
+}
+
+// askAnyway does so where no member has a leader, too.
+func (m *machined) askAnyway(ctx context.Context, urls []string, question func(context.Context, *clientv3.Client) error) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*etcdTimeout)
 	defer cancel()
 	return m.system.etcd.with(ctx, urls, func(c *clientv3.Client) error { return question(ctx, c) })
 }
@@ -101,13 +106,16 @@ func (m *machined) EtcdMemberList(ctx context.Context, request *machine.EtcdMemb
 	return &machine.EtcdMemberListResponse{Messages: []*machine.EtcdMembers{members}}, nil
 }
 
-// EtcdStatus tells of this server's member.
+// EtcdStatus tells of this server's member, also of one that has no leader.
 func (m *machined) EtcdStatus(ctx context.Context, _ *emptypb.Empty) (*machine.EtcdStatusResponse, error) {
 	if err := m.controlPlane("etcd status"); err != nil {
 		return nil, err
 	}
+	if len(m.local()) == 0 {
+		return nil, m.ask(ctx, nil, nil) // says why
+	}
 	var member *machine.EtcdMemberStatus
-	err := m.ask(ctx, m.local(), func(ctx context.Context, c *clientv3.Client) error {
+	err := m.askAnyway(ctx, m.local(), func(ctx context.Context, c *clientv3.Client) error {
 		st, err := c.Status(ctx, c.Endpoints()[0])
 		if err != nil {
 			return err

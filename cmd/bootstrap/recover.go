@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+// recoverQuorum brings an etcd back that has lost its quorum while its servers
+// live. It says what it found, and asks, before it wipes anything.
+func (c *command) recoverQuorum(ctx context.Context, a arguments) error {
+	if !a.Options.Yes && !c.answerable() {
+		return usagef("recover-quorum asks before it wipes servers, and nobody is there to answer: --yes answers beforehand, restore --diagnose only looks")
+	}
+	return c.operate(ctx, a, func(r *running) error {
+		if err := refuseDuringRestore(r.state); err != nil {
+			return err
+		}
+		plan, err := steps.NewRecoverQuorum(r.cfg.Config, r.tools)
+		if err != nil {
+			return &usageError{err}
+		}
+		folder := steps.QuorumFiles(r.tools.Files)
+		if err := r.agreeToRecover(ctx, plan, folder); err != nil {
+			return err
+		}
+		if _, err := r.recovery(ctx, plan.Graph, folder, plan.All); err != nil {
+			return r.quorumIsBack(ctx, plan, folder, err)
+		}
+		if err := folder.RemoveFolder(); err != nil { // the snapshot holds every secret of the cluster
+			return fmt.Errorf("everything is done, but the recovery cannot be closed: %w", err)
+		}
+		r.hub.note("etcd has its quorum again")
+		return nil
+	})
+}
+
+// agreeToRecover looks at etcd, takes the snapshot and asks. A recovery that was
+// agreed to is gone on with; one that was only looked at is looked at anew, as
+// etcd may have its quorum again.
+func (r *running) agreeToRecover(ctx context.Context, plan *steps.QuorumPlan, folder steps.Files) error {
+	record, err := steps.ReadQuorumRecord(r.tools.Files)
+	if err != nil {
+		return err
+	}
+	if record != nil {
+		r.hub.note("going on with the recovery that was begun %s", record.Began.Format(time.RFC3339))
+		return nil
+	}
+	if err := folder.RemoveFolder(); err != nil {
+		return err
+	}
+	err = r.askToRecover(ctx, plan, folder)
+	if err != nil && !errors.Is(err, flow.ErrInterrupted) {
+		return errors.Join(err, folder.RemoveFolder())
+	}
+	if err != nil {
+		return err
+	}
+	return steps.QuorumRecord{Cluster: r.cfg.ClusterName, Began: time.Now().UTC()}.Begin(r.tools.Files)
+}
+
+func (r *running) askToRecover(ctx context.Context, plan *steps.QuorumPlan, folder steps.Files) error {
+	journal, err := r.recovery(ctx, plan.Graph, folder, plan.Before)
+	if err != nil {
+		return err
+	}
+	survey, _, err := flow.Restore(ctx, journal, plan.Survey)
+	if err != nil {
+		return err
+	}
+	snapshot, _, err := flow.Restore(ctx, journal, plan.Snapshot)
+	if err != nil {
+		return err
+	}
+	for _, line := range recoveryLines(survey, snapshot) {
+		r.hub.note("%s", line)
+	}
+	if r.options.Yes {
+		return nil
+	}
+	return r.confirm(ctx, fmt.Sprintf("Type the cluster's name (%s) to wipe these servers and make etcd again: ", r.cfg.ClusterName), r.cfg.ClusterName)
+}
+
+// recoveryLines say what is done and what is lost.
+func recoveryLines(s steps.QuorumSurvey, snapshot steps.QuorumSnapshot) []string {
+	lines := []string{
+		fmt.Sprintf("of %s, %s knows most: %d keys at revision %d. The cluster goes on with these; %s gets them first",
+			strings.Join(s.Servers, ", "), s.Survivor, snapshot.Keys, snapshot.Revision, s.Target),
+		fmt.Sprintf("lost: what the other members took in and %s has not heard of, which is at most what was written while the quorum broke", s.Survivor),
+		"lost: what lies on the EPHEMERAL partition of each of these servers, which are reset one after the other: images, logs, and what Pods " +
+			"keep in emptyDir and hostPath. Volumes at Hetzner stay",
+	}
+	if s.Target == s.Survivor {
+		lines = append(lines, "no other server is left: until etcd is made again its data are in the state folder and nowhere else")
+	}
+	return lines
+}
+
+// quorumIsBack ends a recovery that has found, before it made an etcd, that the
+// old one works again: what it has changed is taken back.
+func (r *running) quorumIsBack(ctx context.Context, plan *steps.QuorumPlan, folder steps.Files, err error) error {
+	if !errors.Is(err, steps.ErrQuorum) {
+		return err
+	}
+	back := r.hub.task("abandon", "what the recovery has changed is taken back", func(say flow.Say) error { return plan.Abandon(ctx, say) })
+	if back == nil {
+		back = folder.RemoveFolder()
+	}
+	return errors.Join(err, back)
+}
+
+// recovery runs a graph that has a journal of its own, in a folder of the state
+// folder.
+func (r *running) recovery(ctx context.Context, graph *flow.Graph, folder steps.Files, targets []string) (flow.Journal, error) {
+	journal := hidingJournal{newFolderJournal(folder.String(), r.effects), r.hide}
+	_, err := graph.Run(ctx, flow.Options{
+		Journal: journal, Run: r.id, Targets: targets, Parallel: r.options.Parallel, Observe: r.hub.observe,
+	})
+	if err != nil && !errors.Is(err, flow.ErrInterrupted) && !errors.Is(err, steps.ErrQuorum) {
+		err = fmt.Errorf("%w\nwhat is done is kept in %s; run the same command again to go on; log: %s", err, r.state, r.files.log.Name())
+	}
+	return journal, err
+}
+
+// refuseDuringRecovery keeps other runs out of a folder whose cluster is being
+// recovered or restored.
+func refuseDuringRecovery(state stateFolder) error {
+	if err := refuseDuringRestore(state); err != nil {
+		return err
+	}
+	record, err := steps.ReadQuorumRecord(state.files())
+	if err != nil || record == nil {
+		return err
+	}
+	return usagef("the etcd of the cluster in %s is being recovered (begun %s): run recover-quorum to its end first",
+		state, record.Began.Format(time.RFC3339))
+}

@@ -1,0 +1,263 @@
+package steps
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/talos"
+)
+
+// wipeAgain is how long a server that was asked to reset may take to be seen as what it is then, before it is asked again.
+const wipeAgain = 2 * time.Minute
+
+// wiper resets servers, each once in a while: one that is at it still shows its old data.
+type wiper struct{ asked map[string]time.Time }
+
+func (w *wiper) wipe(ctx context.Context, say flow.Say, t TalosClient, n etcdNode) error {
+	if time.Since(w.asked[n.server]) < wipeAgain {
+		return nil
+	}
+	say("resetting the EPHEMERAL partition of %s, which holds data of the old etcd", n.server)
+	if err := t.WipeEphemeral(ctx, n.route); err != nil {
+		return err
+	}
+	w.asked[n.server] = time.Now()
+	return nil
+}
+
+// clearOthers wipes the servers that hold data of the old etcd, but for the survivor. Left alone, two of three could find each
+// other again, and there would be two clusters. If they have done so before, the recovery ends here.
+func (q *quorum) clearOthers(ctx context.Context, say flow.Say, s QuorumSurvey, snapshot QuorumSnapshot) (QuorumSurvey, error) {
+	if err := q.snapshotWhole(snapshot); err != nil {
+		return s, err
+	}
+	wiper := wiper{map[string]time.Time{}}
+	w := wait{what: "the other servers to be empty", within: q.cfg.ControlPlaneTimeout.D(), every: q.every, each: time.Minute}
+	return s, w.until(ctx, say, func(ctx context.Context) (string, error) {
+		t, nodes, err := q.talosNodes(ctx)
+		if err != nil {
+			return "", err
+		}
+		if err := q.refuseQuorum(ctx, t, nodes); err != nil {
+			return "", final(err)
+		}
+		if missing := unanswered(nodes, len(s.Servers)); missing != "" {
+			return missing, nil
+		}
+		var missing []string
+		for _, n := range withData(nodes) {
+			switch {
+			case n.server == s.Survivor && s.Target != s.Survivor:
+				continue
+			case !slices.Contains(s.Wipe, n.server):
+				return "", final(fmt.Errorf("%s holds data of etcd that it did not have when the servers were looked at first: remove %s and run again",
+					n.server, QuorumFiles(q.tools.Files)))
+			}
+			if err := wiper.wipe(ctx, say, t, n); err != nil {
+				return "", err
+			}
+			missing = append(missing, n.server+" is being reset")
+		}
+		return strings.Join(missing, "; "), nil
+	})
+}
+
+// uploadSnapshot brings the snapshot to the target, unless an etcd is there already: whose that is, is for etcd-bootstrap to find
+// out.
+func (q *quorum) uploadSnapshot(ctx context.Context, say flow.Say, s QuorumSurvey, snapshot QuorumSnapshot) (QuorumSurvey, error) {
+	w := wait{what: s.Target + " to take the snapshot", within: q.cfg.ControlPlaneTimeout.D(), every: q.every, each: time.Minute}
+	return s, w.until(ctx, say, func(ctx context.Context) (string, error) {
+		t, nodes, err := q.talosNodes(ctx)
+		if err != nil {
+			return "", err
+		}
+		target, err := targetAmong(nodes, RecoveryTarget{Server: s.Target})
+		if err != nil {
+			return "", err
+		}
+		if target.data {
+			say("%s holds data of etcd already", s.Target)
+			return "", nil
+		}
+		return "", q.upload(ctx, say, t, target, snapshot)
+	})
+}
+
+func (q *quorum) upload(ctx context.Context, say flow.Say, t TalosClient, target etcdNode, snapshot QuorumSnapshot) error {
+	switch has, err := t.SnapshotSize(ctx, target.route); {
+	case err != nil:
+		return err
+	case has == snapshot.Size: // whether its bytes are right, Talos finds by its hash
+		return nil
+	}
+	file, err := os.Open(QuorumFiles(q.tools.Files).Path(SnapshotFile))
+	if err != nil {
+		return final(fmt.Errorf("open the etcd snapshot: %w", err))
+	}
+	defer file.Close()
+	say("uploading the snapshot to %s", target.server)
+	return t.UploadSnapshot(ctx, target.route, file)
+}
+
+// bootstrapRecovered has the target restore the snapshot, and waits until the cluster that answers is the one of the snapshot.
+func (q *quorum) bootstrapRecovered(ctx context.Context, say flow.Say, s QuorumSurvey, snapshot QuorumSnapshot) (RecoveredEtcd, error) {
+	var out RecoveredEtcd
+	w := wait{what: "etcd on " + s.Target, within: q.cfg.ControlPlaneTimeout.D(), every: q.every, each: time.Minute}
+	err := w.until(ctx, say, func(ctx context.Context) (string, error) {
+		t, nodes, err := q.talosNodes(ctx)
+		if err != nil {
+			return "", err
+		}
+		target, err := targetAmong(nodes, RecoveryTarget{Server: s.Target})
+		if err != nil {
+			return "", err
+		}
+		if !target.data {
+			return q.requestRecovery(ctx, say, t, nodes, target, s, snapshot)
+		}
+		asking, cancel := context.WithTimeout(ctx, askTalosWithin)
+		is, err := t.AskBy(asking, target.route)
+		cancel()
+		if err == nil && is.Etcd == etcdFailed {
+			return "", final(fmt.Errorf("etcd on %s does not come up on what it has restored: reset it (talosctl reset --nodes %s "+
+				"--system-labels-to-wipe EPHEMERAL --reboot --graceful=false) and run again", s.Target, target.route))
+		}
+		out, err = q.identify(ctx, t, target, snapshot)
+		return "", err
+	})
+	return out, err
+}
+
+// requestRecovery asks the target to restore, while no server but the survivor holds data of etcd, and all have said so.
+func (q *quorum) requestRecovery(ctx context.Context, say flow.Say, t TalosClient, nodes []etcdNode, target etcdNode, s QuorumSurvey, snapshot QuorumSnapshot) (string, error) {
+	if missing := unanswered(nodes, len(s.Servers)); missing != "" {
+		return missing, nil // a server that does not answer may hold an etcd
+	}
+	for _, n := range withData(nodes) {
+		if n.server != s.Survivor {
+			return "", final(fmt.Errorf("%s holds data of etcd, and only %s may: another etcd is not made beside it. Reset it (talosctl reset --nodes %s "+
+				"--system-labels-to-wipe EPHEMERAL --reboot --graceful=false) and run again", n.server, s.Survivor, n.route))
+		}
+	}
+	if err := q.upload(ctx, say, t, target, snapshot); err != nil {
+		return "", err
+	}
+	say("asking %s to restore the snapshot", target.server)
+	if err := t.BootstrapRecovered(ctx, target.route); err != nil {
+		return "", err // that it holds data already, too: the next look tells whose
+	}
+	return s.Target + " restores it", nil
+}
+
+// identify asks the target's own etcd for its members, and the cluster for who it is.
+func (q *quorum) identify(ctx context.Context, t TalosClient, target etcdNode, snapshot QuorumSnapshot) (RecoveredEtcd, error) {
+	members, err := ownMembers(ctx, t, target)
+	if err != nil {
+		return RecoveredEtcd{}, err
+	}
+	if !isMember(members, target.server) { // others join as soon as it serves
+		return RecoveredEtcd{}, final(fmt.Errorf("etcd on %s does not count %s itself: it is another one than this recovery makes", target.server, target.server))
+	}
+	workload, err := q.connect(kubeconfigFile)
+	if err != nil {
+		return RecoveredEtcd{}, err
+	}
+	asking, cancel := context.WithTimeout(ctx, askTalosWithin)
+	defer cancel()
+	uid, err := workload.UID(asking)
+	if err != nil {
+		return RecoveredEtcd{}, err
+	}
+	at, err := revision(asking, workload)
+	if err != nil {
+		return RecoveredEtcd{}, err
+	}
+	if uid != snapshot.UID || at < snapshot.Revision {
+		return RecoveredEtcd{}, final(fmt.Errorf("another cluster answers at %s: kube-system %s at revision %d, and the snapshot has %s at %d. "+
+			"The snapshot is kept in %s", workload.Host(), uid, at, snapshot.UID, snapshot.Revision, QuorumFiles(q.tools.Files)))
+	}
+	return RecoveredEtcd{Server: target.server, UID: uid, Revision: at}, nil
+}
+
+func isMember(members []talos.EtcdMember, server string) bool {
+	return slices.ContainsFunc(members, func(m talos.EtcdMember) bool { return m.Name == server })
+}
+
+// awaitOthers waits until all servers but the survivor vote: they were emptied, and join by themselves.
+func (q *quorum) awaitOthers(ctx context.Context, say flow.Say, s QuorumSurvey, _ RecoveredEtcd) (EtcdMembership, error) {
+	var out EtcdMembership
+	w := wait{what: "the others to join", within: q.cfg.ControlPlaneTimeout.D(), every: q.every, each: time.Minute}
+	err := w.until(ctx, say, func(ctx context.Context) (missing string, err error) {
+		_, _, members, err := q.newMembers(ctx, s)
+		if err != nil {
+			return "", err
+		}
+		out, missing = voters(s, members, s.Survivor)
+		return missing, nil
+	})
+	return out, err
+}
+
+// newMembers asks the target's etcd for its members. The servers are asked for their data before: a server is counted before it
+// has data of the new etcd, so what has data and is not counted has data of the old.
+func (q *quorum) newMembers(ctx context.Context, s QuorumSurvey) (TalosClient, []etcdNode, []talos.EtcdMember, error) {
+	t, nodes, err := q.talosNodes(ctx)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	target, err := targetAmong(nodes, RecoveryTarget{Server: s.Target})
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	members, err := ownMembers(ctx, t, target)
+	return t, nodes, members, err
+}
+
+// voters says which servers vote, and which but one do not yet.
+func voters(s QuorumSurvey, members []talos.EtcdMember, but string) (out EtcdMembership, missing string) {
+	var why reasons
+	for _, server := range s.Servers {
+		i := slices.IndexFunc(members, func(m talos.EtcdMember) bool { return m.Name == server })
+		switch {
+		case i >= 0 && !members[i].Learner:
+			out.Members = append(out.Members, server)
+		case server == but && s.Target != but:
+		case i >= 0:
+			why.add(server, "it learns, and does not vote yet")
+		default:
+			why.add(server, "it has not joined yet")
+		}
+	}
+	return out, strings.Join(why.lines(), "; ")
+}
+
+// rejoinSurvivor wipes the survivor, now that the new etcd has what it knew, and waits until it votes in that. One that the new
+// etcd counts, or a member without a name that may be it on its way in, is left alone.
+func (q *quorum) rejoinSurvivor(ctx context.Context, say flow.Say, s QuorumSurvey, _ EtcdMembership) (EtcdMembership, error) {
+	wiper := wiper{map[string]time.Time{}}
+	var out EtcdMembership
+	w := wait{what: s.Survivor + " to join", within: q.cfg.ControlPlaneTimeout.D(), every: q.every, each: time.Minute}
+	err := w.until(ctx, say, func(ctx context.Context) (missing string, err error) {
+		t, nodes, members, err := q.newMembers(ctx, s)
+		if err != nil {
+			return "", err
+		}
+		if out, missing = voters(s, members, ""); missing == "" || isMember(members, s.Survivor) || isMember(members, "") {
+			return missing, nil
+		}
+		survivor, err := targetAmong(nodes, RecoveryTarget{Server: s.Survivor})
+		if err != nil || !survivor.data {
+			return missing, err
+		}
+		if _, err := ownMembers(ctx, t, survivor); err == nil {
+			return s.Survivor + " answers as a member of an etcd with a leader, and is not wiped while it does", nil
+		}
+		return s.Survivor + " is being reset", wiper.wipe(ctx, say, t, survivor)
+	})
+	return out, err
+}

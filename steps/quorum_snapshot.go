@@ -1,0 +1,113 @@
+package steps
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"github.com/slipway-k8s/slipway/flow"
+)
+
+// QuorumSnapshot is the snapshot in the state folder.
+type QuorumSnapshot struct {
+	SHA256   string `json:"sha256"`   // of the file, hexadecimal
+	Size     int64  `json:"size"`     // of the file, in bytes
+	UID      string `json:"uid"`      // of the namespace kube-system in it
+	Revision int64  `json:"revision"` // etcd's
+	Keys     int    `json:"keys"`
+}
+
+// takeSnapshot copies what the survivor holds, before anything is wiped anywhere, and has etcd's library read it.
+func (q *quorum) takeSnapshot(ctx context.Context, say flow.Say, s QuorumSurvey) (QuorumSnapshot, error) {
+	folder := QuorumFiles(q.tools.Files)
+	if err := os.MkdirAll(folder.String(), 0o700); err != nil {
+		return QuorumSnapshot{}, fmt.Errorf("make the folder of the recovery: %w", err)
+	}
+	t, nodes, err := q.talosNodes(ctx)
+	if err != nil {
+		return QuorumSnapshot{}, err
+	}
+	survivor, err := targetAmong(nodes, RecoveryTarget{Server: s.Survivor})
+	if err != nil {
+		return QuorumSnapshot{}, err
+	}
+	say("taking a snapshot of the etcd of %s", s.Survivor)
+	stream, err := t.EtcdSnapshotBy(ctx, survivor.route)
+	if err != nil {
+		return QuorumSnapshot{}, err
+	}
+	defer stream.Close()
+	const temporary = SnapshotFile + ".new"
+	out, err := receive(folder.Path(temporary), stream)
+	if err != nil {
+		return QuorumSnapshot{}, fmt.Errorf("take a snapshot of the etcd of %s: %w", s.Survivor, err)
+	}
+	if err := q.inspectSnapshot(folder, temporary, &out); err != nil {
+		return QuorumSnapshot{}, fmt.Errorf("the snapshot of %s: %w", s.Survivor, err)
+	}
+	say("it holds %d keys at revision %d (%d MiB)", out.Keys, out.Revision, out.Size>>20)
+	return out, folder.Move(temporary, SnapshotFile)
+}
+
+// receive writes a stream to a file, flushed.
+func receive(path string, stream io.Reader) (QuorumSnapshot, error) {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return QuorumSnapshot{}, err
+	}
+	sum := sha256.New()
+	size, err := io.Copy(io.MultiWriter(file, sum), stream)
+	return QuorumSnapshot{SHA256: hex.EncodeToString(sum.Sum(nil)), Size: size}, errors.Join(err, file.Sync(), file.Close())
+}
+
+// inspectSnapshot restores it into a scratch folder: what is cut off, damaged or of no cluster is found before anything is wiped.
+func (q *quorum) inspectSnapshot(folder Files, name string, out *QuorumSnapshot) (err error) {
+	scratch := folder.Path("scratch")
+	if err := os.RemoveAll(scratch); err != nil { // an earlier run may have left half of it
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
+	is, err := q.inspect(folder.Path(name), scratch)
+	if err != nil {
+		return err
+	}
+	if is.UID == "" {
+		return errors.New("it holds no namespace kube-system: this is no cluster's etcd")
+	}
+	out.UID, out.Revision, out.Keys = is.UID, is.Revision, is.Keys
+	return nil
+}
+
+func (q *quorum) snapshotStands(_ context.Context, was QuorumSnapshot) flow.Verdict {
+	switch err := q.snapshotWhole(was); {
+	case errors.Is(err, fs.ErrNotExist):
+		return flow.Gone("the snapshot is not in the state folder")
+	case err != nil:
+		return flow.Unknown(err)
+	}
+	return flow.Holds()
+}
+
+// snapshotWhole reads the snapshot to its end and compares its sum.
+func (q *quorum) snapshotWhole(was QuorumSnapshot) error {
+	path := QuorumFiles(q.tools.Files).Path(SnapshotFile)
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	sum := sha256.New()
+	size, err := io.Copy(sum, file)
+	if err != nil {
+		return fmt.Errorf("read %s: %w", path, err)
+	}
+	if is := hex.EncodeToString(sum.Sum(nil)); is != was.SHA256 {
+		return fmt.Errorf("%s was changed: it has %d bytes with the SHA-256 %s instead of %d with %s", path, size, is, was.Size, was.SHA256)
+	}
+	return nil
+}

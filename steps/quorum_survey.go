@@ -1,0 +1,211 @@
+package steps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/talos"
+)
+
+// QuorumSurvey is what is known of a broken etcd.
+type QuorumSurvey struct {
+	Servers  []string `json:"servers"`        // of the control plane
+	Survivor string   `json:"survivor"`       // the one whose member is the most advanced
+	Index    uint64   `json:"index"`          // how far, in etcd's log
+	Wipe     []string `json:"wipe,omitempty"` // the others that hold data of the old etcd
+	Target   string   `json:"target"`         // the one that gets the survivor's data: another one, if there is another
+}
+
+// talosNodes asks every control plane server whether it holds data of etcd, all at once. The management cluster may be on them,
+// so they are found at Hetzner.
+func (b *bootstrapper) talosNodes(ctx context.Context) (TalosClient, []etcdNode, error) {
+	config, err := b.tools.Files.Read(talosconfigFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, fmt.Errorf("the state folder has no talosconfig, with which the servers are asked: put the cluster's there, as %s", b.tools.Files.Path(talosconfigFile))
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	credentials, err := talos.Parse(config)
+	if err != nil {
+		return nil, nil, err
+	}
+	balancers, _ := credentials.Targets()
+	t, err := b.tools.Talos(config)
+	if err != nil {
+		return nil, nil, err
+	}
+	servers, err := hetzner.Servers(ctx, b.tools.Hetzner, b.cfg.ClusterName)
+	if err != nil {
+		return nil, nil, err
+	}
+	servers = slices.DeleteFunc(servers, func(s hetzner.Server) bool { return !s.ControlPlane })
+	nodes := make([]etcdNode, len(servers))
+	var asking sync.WaitGroup
+	for i, s := range servers {
+		asking.Go(func() { nodes[i] = askServer(ctx, t, s, routesTo(s, balancers)) })
+	}
+	asking.Wait()
+	return t, nodes, nil
+}
+
+// routesTo are the ways to a server's Talos: through the load balancer, and straight to its own addresses, which a firewall or the
+// lack of a route may close.
+func routesTo(s hetzner.Server, balancers []string) (routes []talos.Route) {
+	for _, private := range s.Private {
+		for _, b := range balancers {
+			routes = append(routes, talos.Route{Endpoint: b, Node: private.String()})
+		}
+	}
+	if s.Public.IsValid() {
+		routes = append(routes, talos.Route{Endpoint: s.Public.String()})
+	}
+	for _, private := range s.Private {
+		routes = append(routes, talos.Route{Endpoint: private.String()})
+	}
+	return routes
+}
+
+// askServer asks one server, by the first way that leads to it.
+func askServer(ctx context.Context, t TalosClient, s hetzner.Server, routes []talos.Route) etcdNode {
+	n := etcdNode{server: s.Name, err: fmt.Errorf("it has no address (it is %s at Hetzner)", s.Status)}
+	for i, route := range routes {
+		asking, cancel := context.WithTimeout(ctx, askTalosWithin)
+		data, err := t.HasEtcdData(asking, route)
+		cancel()
+		if err == nil {
+			n.route, n.data, n.err = route, data, nil
+			return n
+		}
+		if i == 0 {
+			n.err = err
+		}
+	}
+	return n
+}
+
+// survey makes certain that no member has a leader for a while, and finds the one that knows most.
+func (q *quorum) survey(ctx context.Context, say flow.Say) (QuorumSurvey, error) {
+	var out QuorumSurvey
+	since := time.Now()
+	w := wait{what: "certainty that etcd has no leader", within: q.cfg.ControlPlaneTimeout.D(), every: q.every, each: time.Minute}
+	err := w.until(ctx, say, func(ctx context.Context) (string, error) {
+		t, nodes, err := q.talosNodes(ctx)
+		if err != nil {
+			return "", err
+		}
+		if len(nodes) == 0 {
+			return "", final(fmt.Errorf("cluster %s has no control plane server at Hetzner: all are lost, so restore it from a backup (restore FILE)", q.cfg.ClusterName))
+		}
+		if err := q.refuseQuorum(ctx, t, nodes); err != nil {
+			return "", final(err)
+		}
+		if missing := unanswered(nodes, len(nodes)); missing != "" {
+			since = time.Now()
+			return missing + " (one that does not answer may be a member: a server beyond repair has to be deleted first)", nil
+		}
+		out = q.choose(ctx, t, nodes)
+		if out.Survivor == "" {
+			return "no server has an etcd that serves: if none ever will, delete the servers and restore a backup", nil
+		}
+		if time.Since(since) < q.patience {
+			return fmt.Sprintf("for %s none has", time.Since(since).Round(time.Second)), nil
+		}
+		return "", nil
+	})
+	if err == nil {
+		say("etcd has no quorum; %s knows most (index %d), %s gets its data", out.Survivor, out.Index, out.Target)
+	}
+	return out, err
+}
+
+// refuseQuorum asks every member for what only one with a leader answers, and the cluster's API for what etcd must agree on.
+func (q *quorum) refuseQuorum(ctx context.Context, t TalosClient, nodes []etcdNode) error {
+	refusals := make([]error, len(nodes)+1)
+	var asking sync.WaitGroup
+	for i, n := range withData(nodes) {
+		asking.Go(func() { refusals[i] = q.refuseMember(ctx, t, n) })
+	}
+	asking.Go(func() { refusals[len(nodes)] = q.refuseAPI(ctx) })
+	asking.Wait()
+	for _, err := range refusals {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (q *quorum) refuseMember(ctx context.Context, t TalosClient, n etcdNode) error {
+	members, err := ownMembers(ctx, t, n)
+	if err != nil {
+		return nil // it has no leader
+	}
+	var names []string
+	for _, m := range members {
+		names = append(names, m.Name)
+	}
+	return fmt.Errorf("%w: %s answers as a member of %s. For a single broken machine there is replace-machine; a server that is none of these "+
+		"and holds data of another etcd is reset by talosctl reset --system-labels-to-wipe EPHEMERAL --reboot --graceful=false", ErrQuorum, n.server, strings.Join(names, ", "))
+}
+
+func (q *quorum) refuseAPI(ctx context.Context) error {
+	workload, err := q.connect(kubeconfigFile)
+	if err != nil {
+		return nil // a second opinion; the members are asked themselves
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTalosWithin)
+	defer cancel()
+	if _, err := workload.UID(ctx); err != nil {
+		return nil
+	}
+	return fmt.Errorf("%w: the cluster's API answers at %s", ErrQuorum, workload.Host())
+}
+
+func ownMembers(ctx context.Context, t TalosClient, n etcdNode) ([]talos.EtcdMember, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTalosWithin)
+	defer cancel()
+	return t.EtcdMembersOf(ctx, n.route)
+}
+
+// choose finds the member that has applied most of etcd's log, which is the one of the highest revision, and the server that gets
+// its data.
+func (q *quorum) choose(ctx context.Context, t TalosClient, nodes []etcdNode) QuorumSurvey {
+	var out QuorumSurvey
+	for _, n := range nodes {
+		out.Servers = append(out.Servers, n.server)
+		if !n.data {
+			continue
+		}
+		asking, cancel := context.WithTimeout(ctx, askTalosWithin)
+		index, err := t.EtcdIndex(asking, n.route)
+		cancel()
+		if err == nil && (out.Survivor == "" || index > out.Index) {
+			out.Survivor, out.Index = n.server, index
+		}
+	}
+	out.Target = out.Survivor
+	for _, n := range nodes {
+		if n.server == out.Survivor {
+			continue
+		}
+		if n.data {
+			out.Wipe = append(out.Wipe, n.server)
+		}
+		if out.Target == out.Survivor {
+			out.Target = n.server
+		}
+	}
+	if out.Survivor != "" && out.Target == out.Survivor {
+		out.Wipe = append(out.Wipe, out.Survivor)
+	}
+	return out
+}

@@ -1,0 +1,160 @@
+package test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/slipway-k8s/slipway/internal/effect"
+	"github.com/slipway-k8s/slipway/internal/talos"
+)
+
+// TestRecoverQuorum wipes two of the three servers of a cluster that manages itself, and gets etcd back from the third, with kills
+// before and after each call that makes an etcd or wipes one.
+func TestRecoverQuorum(t *testing.T) {
+	l := &lostCluster{command: bootstrapped(t, "all")}
+	l.mark(t)
+	l.write(t, "last", "ConfigMap", map[string]string{"written": "a moment before"})
+	servers, before := l.clusterServerIDs(t), serverWrites(t, l.command)
+
+	o := l.run(nil, "recover-quorum", "--yes", "--lab")
+	if o.exit != 1 || !strings.Contains(o.output, "etcd has its quorum") {
+		t.Errorf("a recovery of an etcd that works: exit %d\n%s", o.exit, o.output)
+	}
+	l.noRecoveryFolder(t)
+
+	l.loseQuorum(t)
+	if o := l.run(nil, "recover-quorum", "--lab"); o.exit != 2 || !strings.Contains(o.output, "--yes") {
+		t.Errorf("with nobody to ask: exit %d\n%s", o.exit, o.output)
+	}
+	founded, restored := l.etcdsMade(t)
+	l.recoverKilled(t)
+	if f, r := l.etcdsMade(t); f-founded != 1 || r-restored != 1 {
+		t.Errorf("servers were asked %d times to make an etcd, and %d restored one: want one of each", f-founded, r-restored)
+	}
+
+	l.isRecovered(t)
+	if now := l.clusterServerIDs(t); !slices.Equal(now, servers) {
+		t.Errorf("the servers are %v, they were %v", now, servers)
+	}
+	if o := l.run(nil, "all", "--lab"); o.exit != 0 {
+		t.Errorf("all, after the recovery: exit %d\n%s", o.exit, o.output)
+	}
+	if after := serverWrites(t, l.command); len(after) != len(before) {
+		t.Errorf("servers were made or deleted: %v", after[len(before):])
+	}
+}
+
+func (l *lostCluster) clusterServerIDs(t *testing.T) (ids []int64) {
+	t.Helper()
+	for _, s := range l.project().clusterServers(t) {
+		ids = append(ids, s.ID)
+	}
+	return ids
+}
+
+func (l *lostCluster) talos(t *testing.T) *talos.Credentials {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(l.state, "talosconfig"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return must(talos.Parse(data))(t)
+}
+
+// loseQuorum wipes the disks of two servers, as nobody should, and waits until the third knows of no leader any more.
+func (l *lostCluster) loseQuorum(t *testing.T) {
+	t.Helper()
+	credentials := l.talos(t)
+	endpoints, nodes := credentials.Targets()
+	for _, node := range nodes[1:] {
+		if err := credentials.WipeEphemeral(t.Context(), talos.Route{Endpoint: endpoints[0], Node: node}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "the quorum to be lost", time.Minute, func(ctx context.Context) string {
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		if _, err := credentials.EtcdMembersOf(ctx, talos.Route{Endpoint: endpoints[0], Node: nodes[0]}); err == nil {
+			return "the third server still has a leader"
+		}
+		if _, err := l.cluster(t).UID(ctx); err == nil {
+			return "the API still answers"
+		}
+		return ""
+	})
+}
+
+// recoverKilled runs recoveries that end themselves at one call after the other, and then one to the end.
+func (l *lostCluster) recoverKilled(t *testing.T) {
+	t.Helper()
+	for i, call := range []string{"EtcdRecover", "Bootstrap", "Reset"} {
+		for _, point := range []string{"before", "applied"} {
+			kill := point + " talos " + call + " machine.MachineService#1"
+			c := *l.command
+			c.env = append(slices.Clone(c.env), effect.CrashVariable+"="+kill)
+			o := c.run(nil, "recover-quorum", "--yes", "--lab")
+			if o.exit != -1 {
+				t.Fatalf("recover-quorum with %q was not killed: exit %d\n%s", kill, o.exit, o.output)
+			}
+			t.Logf("killed %s after %.1fs", kill, o.elapsed.Seconds())
+			if i > 0 || point != "before" {
+				continue
+			}
+			if o := l.run(nil, "all", "--lab"); o.exit != 2 || !strings.Contains(o.output, "recover-quorum") {
+				t.Errorf("all, in the middle of a recovery: exit %d\n%s", o.exit, o.output)
+			}
+		}
+	}
+	o := l.run(nil, "recover-quorum", "--yes", "--lab")
+	if o.exit != 0 {
+		t.Fatalf("recover-quorum: exit %d\n%s", o.exit, o.output)
+	}
+	t.Logf("the last run took %.1fs", o.elapsed.Seconds())
+	if strings.Contains(o.output, "plantedSecretOfTheLostCluster") {
+		t.Error("a Secret of the cluster stands in the output")
+	}
+}
+
+// isRecovered looks at whether it is the same cluster, whole, with everything that it had.
+func (l *lostCluster) isRecovered(t *testing.T) {
+	t.Helper()
+	c, ctx := l.cluster(t), t.Context()
+	if uid, err := c.UID(ctx); err != nil || uid != l.uid {
+		t.Errorf("kube-system has the UID %s (%v), it was %s", uid, err, l.uid)
+	}
+	if ca, endpoint := l.authority(t); ca != l.ca || endpoint != l.endpoint {
+		t.Errorf("the API is at %s (it was at %s), its authority is the same: %v", endpoint, l.endpoint, ca == l.ca)
+	}
+	l.dataIsBack(t, c)
+	if err := c.Get(ctx, client.ObjectKey{Namespace: markedNamespace, Name: "last"}, &corev1.ConfigMap{}); err != nil {
+		t.Errorf("what was written a moment before is lost: %v", err)
+	}
+	l.tokenWorks(t)
+	l.nothingIsStale(t, c)
+	providers := &appsv1.DeploymentList{}
+	if err := c.List(ctx, providers, client.HasLabels{"cluster.x-k8s.io/provider"}); err != nil || len(providers.Items) < 4 {
+		t.Fatalf("%d Deployments of providers, %v", len(providers.Items), err)
+	}
+	for _, d := range providers.Items {
+		if d.Status.AvailableReplicas == 0 || d.Annotations["slipway.dev/replicas-before-recovery"] != "" {
+			t.Errorf("%s/%s is left stopped: %v", d.Namespace, d.Name, d.Annotations)
+		}
+	}
+	l.noRecoveryFolder(t)
+}
+
+func (l *lostCluster) noRecoveryFolder(t *testing.T) {
+	t.Helper()
+	if _, err := os.Lstat(filepath.Join(l.state, "recover-quorum")); err == nil {
+		t.Error("the folder of the recovery is left, with every secret of the cluster")
+	}
+}
