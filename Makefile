@@ -51,12 +51,13 @@ access:          ; $(slipway) access
 clean:           ; $(slipway) clean
 
 # Taking away, and repairing: make replace-machine MACHINE=k8s-control-plane-x7k2p, make restore FILE=k8s-….slipway
-.PHONY: destroy leftovers replace-machine restore readopt recover-quorum drill
+.PHONY: destroy leftovers replace-machine restore diagnose readopt recover-quorum drill
 destroy:         ; $(slipway) destroy
 leftovers:       ; $(slipway) leftovers
 replace-machine: ; $(slipway) replace-machine $(MACHINE)
 restore:         ; $(slipway) restore $(FILE)
 readopt:         ; $(slipway) readopt $(FILE)
+diagnose:        ; $(slipway) restore --diagnose $(FILE)
 recover-quorum:  ; $(slipway) recover-quorum
 drill:           ; $(slipway) drill
 

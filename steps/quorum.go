@@ -2,10 +2,7 @@ package steps
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"io/fs"
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
@@ -37,27 +34,12 @@ type QuorumRecord struct {
 
 // ReadQuorumRecord reads it; nil where there is none.
 func ReadQuorumRecord(files Files) (*QuorumRecord, error) {
-	data, err := QuorumFiles(files).Read(quorumRecord)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	r := &QuorumRecord{}
-	if err := json.Unmarshal(data, r); err != nil {
-		return nil, fmt.Errorf("read %s: %w", QuorumFiles(files).Path(quorumRecord), err)
-	}
-	return r, nil
+	return readRecord[QuorumRecord](QuorumFiles(files), quorumRecord)
 }
 
 // Begin records that the recovery of a cluster was agreed to.
 func (r QuorumRecord) Begin(files Files) error {
-	data, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return err
-	}
-	return QuorumFiles(files).Write(quorumRecord, append(data, '\n'))
+	return writeRecord(QuorumFiles(files), quorumRecord, r)
 }
 
 // QuorumPlan is the graph of a recovery of an etcd that has lost its quorum, while servers of it live. What the most advanced
@@ -103,7 +85,7 @@ func newRecoverQuorum(q *quorum) (*QuorumPlan, error) {
 
 	p.Snapshot = flow.Add1(g, "snapshot", q.takeSnapshot, p.Survey).
 		Doc("a snapshot of that member lies in the state folder; etcd's own library has restored it into a scratch folder").
-		Verify(q.snapshotStands).Deadline(deadline + inspectWithin).
+		Verify(q.snapshotStands).Deadline(deadline+inspectWithin).
 		Waits(wait, flow.Wait{For: "etcd's library to restore it", Within: inspectWithin})
 
 	p.Hold = flow.Add1(g, "hold", q.hold, p.Survey).After(p.Snapshot).

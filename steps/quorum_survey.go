@@ -34,6 +34,20 @@ func (b *bootstrapper) talosNodes(ctx context.Context) (TalosClient, []etcdNode,
 	if err != nil {
 		return nil, nil, err
 	}
+	servers, err := b.controlPlaneServers(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	return b.askServers(ctx, config, servers)
+}
+
+func (b *bootstrapper) controlPlaneServers(ctx context.Context) ([]hetzner.Server, error) {
+	servers, err := hetzner.Servers(ctx, b.tools.Hetzner, b.cfg.ClusterName)
+	return slices.DeleteFunc(servers, func(s hetzner.Server) bool { return !s.ControlPlane }), err
+}
+
+// askServers does so for some servers, with a talosconfig.
+func (b *bootstrapper) askServers(ctx context.Context, config []byte, servers []hetzner.Server) (TalosClient, []etcdNode, error) {
 	credentials, err := talos.Parse(config)
 	if err != nil {
 		return nil, nil, err
@@ -43,23 +57,18 @@ func (b *bootstrapper) talosNodes(ctx context.Context) (TalosClient, []etcdNode,
 	if err != nil {
 		return nil, nil, err
 	}
-	servers, err := hetzner.Servers(ctx, b.tools.Hetzner, b.cfg.ClusterName)
-	if err != nil {
-		return nil, nil, err
-	}
-	servers = slices.DeleteFunc(servers, func(s hetzner.Server) bool { return !s.ControlPlane })
 	nodes := make([]etcdNode, len(servers))
 	var asking sync.WaitGroup
 	for i, s := range servers {
-		asking.Go(func() { nodes[i] = askServer(ctx, t, s, routesTo(s, balancers)) })
+		asking.Go(func() { nodes[i] = askServer(ctx, t, s, serverRoutes(s, balancers)) })
 	}
 	asking.Wait()
 	return t, nodes, nil
 }
 
-// routesTo are the ways to a server's Talos: through the load balancer, and straight to its own addresses, which a firewall or the
+// serverRoutes are the ways to a server's Talos: through the load balancer, and straight to its own addresses, which a firewall or the
 // lack of a route may close.
-func routesTo(s hetzner.Server, balancers []string) (routes []talos.Route) {
+func serverRoutes(s hetzner.Server, balancers []string) (routes []talos.Route) {
 	for _, private := range s.Private {
 		for _, b := range balancers {
 			routes = append(routes, talos.Route{Endpoint: b, Node: private.String()})
@@ -112,7 +121,7 @@ func (q *quorum) survey(ctx context.Context, say flow.Say) (QuorumSurvey, error)
 			since = time.Now()
 			return missing + " (one that does not answer may be a member: a server beyond repair has to be deleted first)", nil
 		}
-		out = q.choose(ctx, t, nodes)
+		out = chooseSurvivor(ctx, t, nodes)
 		if out.Survivor == "" {
 			return "no server has an etcd that serves: if none ever will, delete the servers and restore a backup", nil
 		}
@@ -176,9 +185,9 @@ func ownMembers(ctx context.Context, t TalosClient, n etcdNode) ([]talos.EtcdMem
 	return t.EtcdMembersOf(ctx, n.route)
 }
 
-// choose finds the member that has applied most of etcd's log, which is the one of the highest revision, and the server that gets
+// chooseSurvivor finds the member that has applied most of etcd's log, which is the one of the highest revision, and the server that gets
 // its data.
-func (q *quorum) choose(ctx context.Context, t TalosClient, nodes []etcdNode) QuorumSurvey {
+func chooseSurvivor(ctx context.Context, t TalosClient, nodes []etcdNode) QuorumSurvey {
 	var out QuorumSurvey
 	for _, n := range nodes {
 		out.Servers = append(out.Servers, n.server)

@@ -58,6 +58,7 @@ type options struct {
 	Accept     string        // of readopt: IDs of differences, with commas between
 	Out        string        // of report: where; empty: into the folder of the run
 	Watch      bool          // of status: again whenever it has changed
+	Diagnose   bool          // of restore: only find out what is lost
 	Check      bool          // of lab build: tell whether it is built, build nothing
 	Backup     string        // of drill: restore this one; empty: of a cluster that the drill makes
 	Faults     uint64        // of drill: a seed for faults during the restore; 0: none
@@ -107,6 +108,7 @@ func flags(o *options) *flag.FlagSet {
 	set.StringVar(&o.Identity, "identity", "", "with backup verify, restore, readopt and drill: open it with the keys in `FILE`, in place of BACKUP_IDENTITY_FILE")
 	set.StringVar(&o.Out, "out", "", "with report: write it to `FILE`, not into the folder of the run")
 	set.BoolVar(&o.Watch, "watch", false, "with status: show it again whenever it has changed, until Ctrl-C")
+	set.BoolVar(&o.Diagnose, "diagnose", false, "with restore: only find out which disaster it is, what to type, and what would be lost; a backup may be named or not")
 	set.BoolVar(&o.Check, "check", false, "with lab build: tell whether the lab's programs are built, build nothing")
 	set.StringVar(&o.Backup, "backup", "", "with drill: restore the backup `FILE`, in place of one of a cluster that is made for the drill")
 	set.Uint64Var(&o.Faults, "faults", 0, "with drill: have things go wrong during the restore; the same `SEED` chooses the same")

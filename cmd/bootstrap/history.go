@@ -83,10 +83,11 @@ func builtInDurations(world string) map[string]time.Duration {
 			"preflight": 0.1, "reserve": 0.1, "image": 6, "kind-create": 6, "capi-init": 11, "secret": 0.1, "apply": 1, "wait-cp": 15, "kubeconfig": 2.5,
 			"talosconfig": 6, "cilium": 7, "hcloud-ccm": 3, "talos-ccm": 4, "wait-nodes": 9, "pivot": 50, "access": 0.6, "firewall": 0.5,
 			"firewall-apply": 1, "clean": 3.5,
-			// Of restore and recover-quorum.
+			// Of restore, recover-quorum and readopt.
 			"lost": 0.2, "seed": 0.1, "firewall-lift": 0.1, "servers": 8, "etcd-recover": 0.3, "etcd-bootstrap": 6, "quiet": 0.5, "sweep": 2,
 			"etcd-members": 8, "release": 3, "firewall-return": 0.5,
 			"survey": 16, "snapshot": 0.5, "hold": 0.1, "clear": 3, "survivor": 15, "let-go": 15,
+			"put-back": 2, "reconcile": 10,
 		})
 	}
 	return seconds(map[string]float64{
@@ -96,6 +97,7 @@ func builtInDurations(world string) map[string]time.Duration {
 		"lost": 5, "seed": 1, "firewall-lift": 2, "servers": 150, "etcd-recover": 30, "etcd-bootstrap": 60, "quiet": 5, "sweep": 10,
 		"etcd-members": 60, "release": 30, "firewall-return": 5,
 		"survey": 20, "snapshot": 15, "hold": 1, "clear": 120, "survivor": 180, "let-go": 90,
+		"put-back": 10, "reconcile": 60,
 	})
 }
 

@@ -19,6 +19,12 @@ import (
 
 // restore makes a cluster again, all servers of which are lost.
 func (c *command) restore(ctx context.Context, a arguments) error {
+	if a.Options.Diagnose {
+		return c.diagnose(ctx, a)
+	}
+	if len(a.Targets) < 2 {
+		return usagef("restore needs FILE: write restore FILE; or restore --diagnose [FILE], which only looks")
+	}
 	a = withBackupFlags(a)
 	cfg, err := loadConfig(a, c.environment)
 	if err != nil {

@@ -1,0 +1,214 @@
+package steps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/kube"
+)
+
+// Disaster is what has befallen a cluster.
+type Disaster string
+
+// The disasters, each of which has a target of its own, and what is none of them.
+const (
+	ServersLost    Disaster = "servers-lost"
+	QuorumLost     Disaster = "quorum-lost"
+	ManagementLost Disaster = "management-lost"
+	NoDisaster     Disaster = "none"
+	Unclear        Disaster = "unclear" // something could not be asked that decides
+)
+
+// diagnosePatience is how long etcd may be without a leader, as in an election, before that counts.
+const diagnosePatience = 5 * time.Second
+
+// Diagnosis is which disaster it is, and what follows from that.
+type Diagnosis struct {
+	Cluster  string       `json:"cluster"`
+	Disaster Disaster     `json:"disaster"`
+	Sentence string       `json:"sentence"`
+	Seen     []string     `json:"seen"`             // what it was concluded from
+	First    []string     `json:"first,omitempty"`  // what a person has to do before
+	Target   []string     `json:"target,omitempty"` // what to type behind the command's name; none: nothing
+	Does     []string     `json:"does,omitempty"`   // what that does
+	Lost     []string     `json:"lost,omitempty"`   // and what is lost
+	Backup   *BackupFacts `json:"backup,omitempty"` // of the file that was given
+	// Steps are those of the target that take time, in their order, to tell how long it takes.
+	Steps []string `json:"-"`
+}
+
+// BackupFacts are what a diagnosis tells of a backup.
+type BackupFacts struct {
+	File     string    `json:"file"`
+	Taken    time.Time `json:"taken"`
+	Revision int64     `json:"revision"` // etcd's
+}
+
+// facts are what a diagnosis is made from, all of it by reads.
+type facts struct {
+	cluster    string
+	now        time.Time
+	servers    []hetzner.Server // of the control plane
+	balancer   *hetzner.Survivor
+	source     *Backup // nil: no file was given
+	file       string
+	restoring  *RestoreRecord
+	recovering *QuorumRecord
+	readopting *ReadoptRecord
+
+	nodes  []etcdNode // one a server
+	deaf   error      // why Talos cannot be asked at all; nil: it was
+	leader []string   // servers whose etcd has a leader
+	survey QuorumSurvey
+
+	api      string // its address; empty: it does not answer
+	apiErr   error  // why not
+	uid      string
+	self     bool // the cluster holds its own Cluster object
+	beside   side // the management cluster beside it
+	besideOf string
+	whose    error // why it could not be asked whether the cluster, or the one beside it, manages it
+}
+
+// side is what a management cluster beside the cluster is to it.
+type side string
+
+const (
+	sideNone   side = "none"   // there is no such cluster
+	sideEmpty  side = "empty"  // it does not hold the Cluster object
+	sideHolds  side = "holds"  // it does
+	sideSilent side = "silent" // it exists, or may exist, and does not answer
+)
+
+// Diagnose finds out which disaster has befallen the cluster. It changes nothing. source is the backup to restore from, which file
+// names; nil: none was given.
+func (o *Operations) Diagnose(ctx context.Context, source *Backup, file string) (Diagnosis, error) {
+	f := &facts{cluster: o.b.cfg.ClusterName, now: time.Now(), source: source, file: file}
+	var err error
+	if f.restoring, err = ReadRestoreRecord(o.b.tools.Files); err != nil {
+		return Diagnosis{}, err
+	}
+	if f.recovering, err = ReadQuorumRecord(o.b.tools.Files); err != nil {
+		return Diagnosis{}, err
+	}
+	if f.readopting, err = ReadReadoptRecord(o.b.tools.Files); err != nil {
+		return Diagnosis{}, err
+	}
+	if f.servers, err = o.b.controlPlaneServers(ctx); err != nil {
+		return Diagnosis{}, err
+	}
+	was := ""
+	if source != nil {
+		was, _ = source.endpoint()
+	}
+	if f.balancer, err = hetzner.SurvivingBalancer(ctx, o.b.tools.Hetzner, f.cluster, was); err != nil {
+		return Diagnosis{}, err
+	}
+	for began := time.Now(); ; {
+		o.b.askEtcdOf(ctx, f)
+		o.b.askAPIOf(ctx, f)
+		if len(f.servers) == 0 || f.api != "" || len(f.leader) > 0 || time.Since(began) > diagnosePatience {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return Diagnosis{}, context.Cause(ctx)
+		case <-time.After(controlPlaneEvery):
+		}
+	}
+	o.b.askBeside(ctx, f)
+	return f.judge(), nil
+}
+
+// askEtcdOf asks every server's Talos for its etcd.
+func (b *bootstrapper) askEtcdOf(ctx context.Context, f *facts) {
+	f.nodes, f.deaf, f.leader, f.survey = nil, nil, nil, QuorumSurvey{}
+	config, err := b.fileOrSecret(talosconfigFile, f, "-talosconfig", "talosconfig")
+	if err != nil {
+		f.deaf = err
+		return
+	}
+	t, nodes, err := b.askServers(ctx, config, f.servers)
+	if f.nodes, f.deaf = nodes, err; err != nil {
+		return
+	}
+	for _, n := range withData(nodes) {
+		if _, err := ownMembers(ctx, t, n); err == nil {
+			f.leader = append(f.leader, n.server)
+		}
+	}
+	if len(f.leader) == 0 {
+		f.survey = chooseSurvivor(ctx, t, nodes)
+	}
+}
+
+// askAPIOf asks the cluster's API who it is, and whether it manages itself.
+func (b *bootstrapper) askAPIOf(ctx context.Context, f *facts) {
+	f.api, f.uid, f.self, f.apiErr, f.whose = "", "", false, nil, nil
+	config, err := b.fileOrSecret(kubeconfigFile, f, "-kubeconfig", "value")
+	var workload *kube.Cluster
+	if err == nil {
+		workload, err = b.tools.Connect(config)
+	}
+	if err == nil {
+		asking, cancel := context.WithTimeout(ctx, askTalosWithin)
+		defer cancel()
+		f.uid, err = workload.UID(asking)
+	}
+	if f.apiErr = err; err != nil {
+		return
+	}
+	f.api = workload.Host()
+	object, err := b.clusterAt(ctx, workload)
+	if err != nil {
+		f.whose = fmt.Errorf("the cluster could not be asked whether it manages itself: %w", err)
+	}
+	f.self = object != nil
+}
+
+// askBeside asks the management cluster beside the cluster.
+func (b *bootstrapper) askBeside(ctx context.Context, f *facts) {
+	f.besideOf = b.cfg.ManagementName()
+	mgmt, err := b.connect(managementFile)
+	if err == nil {
+		asking, cancel := context.WithTimeout(ctx, aliveWithin)
+		defer cancel()
+		_, err = mgmt.UID(asking)
+	}
+	if err == nil {
+		object, err := b.clusterAt(ctx, mgmt)
+		if f.beside = sideEmpty; object != nil {
+			f.beside = sideHolds
+		} else if err != nil {
+			f.whose = errors.Join(f.whose, fmt.Errorf("management cluster %s could not be asked whether it manages the cluster: %w", f.besideOf, err))
+		}
+		return
+	}
+	exists, existsErr := b.tools.Management.Exists(ctx, f.besideOf)
+	switch {
+	case existsErr == nil && !exists:
+		f.beside = sideNone
+	case existsErr != nil:
+		f.beside = sideSilent
+		f.whose = errors.Join(f.whose, fmt.Errorf("%s cannot tell whether management cluster %s exists: %w", b.tools.Management.Name(), f.besideOf, existsErr))
+	default:
+		f.beside = sideSilent
+		f.whose = errors.Join(f.whose, fmt.Errorf("management cluster %s exists and does not answer: %w", f.besideOf, err))
+	}
+}
+
+// fileOrSecret reads a file of the state folder, or what the backup has of it.
+func (b *bootstrapper) fileOrSecret(name string, f *facts, suffix, key string) ([]byte, error) {
+	data, err := b.tools.Files.Read(name)
+	if !errors.Is(err, fs.ErrNotExist) || f.source == nil {
+		return data, err
+	}
+	if s := f.source.secret(f.cluster + suffix); s != nil {
+		return secretData(s, key)
+	}
+	return nil, fmt.Errorf("neither the state folder nor the backup has a %s", name)
+}

@@ -1,0 +1,131 @@
+package steps
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/slipway-k8s/slipway/internal/backup"
+	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+	"github.com/slipway-k8s/slipway/internal/talos"
+)
+
+func backupOf(uid string, taken time.Time) *Backup {
+	return &Backup{Contents: &backup.Contents{
+		Header:  backup.Header{Cluster: "k8s", UID: uid, Taken: taken, Etcd: backup.Etcd{Revision: 7}},
+		Objects: []unstructured.Unstructured{*kubetest.Object(caph, "HetznerCluster", Namespace, "k8s", nil)},
+	}}
+}
+
+// TestWhichDisasterItIs asks a world in each state, and wants nothing to be changed by that.
+func TestWhichDisasterItIs(t *testing.T) {
+	all := []string{cp0, cp1, cp2}
+	for what, c := range map[string]struct {
+		etcd     *brokenEtcd
+		broken   func(*world, *Operations)
+		disaster Disaster
+		target   string
+		says     []string
+	}{
+		"healthy": {etcd: &brokenEtcd{members: all}, disaster: NoDisaster, says: []string{"management cluster k8s-mgmt holds the Cluster object"}},
+		"healthy but for one": {etcd: &brokenEtcd{members: []string{cp0, cp2}}, disaster: NoDisaster,
+			says: []string{"replace-machine " + cp1}},
+		"management lost": {etcd: &brokenEtcd{members: all}, broken: func(w *world, _ *Operations) { w.mgmt.Remove(capi, "Cluster", Namespace, "k8s") },
+			disaster: ManagementLost, target: "readopt b.slipway", says: []string{"does not hold the Cluster object"}},
+		"management gone": {etcd: &brokenEtcd{members: all}, broken: func(w *world, o *Operations) {
+			w.provider.exists = false
+			_ = o.b.tools.Files.Remove(managementFile)
+		}, disaster: ManagementLost, target: "readopt b.slipway", says: []string{"there is no management cluster"}},
+		"management silent": {etcd: &brokenEtcd{members: all}, broken: func(_ *world, o *Operations) { _ = o.b.tools.Files.Remove(managementFile) },
+			disaster: Unclear, says: []string{"exists and does not answer", "start the management cluster"}},
+		"management cannot be asked for": {etcd: &brokenEtcd{members: all}, broken: func(w *world, o *Operations) {
+			w.provider.err = errors.New("no Docker")
+			_ = o.b.tools.Files.Remove(managementFile)
+		}, disaster: Unclear, says: []string{"no Docker"}},
+		"quorum lost": {etcd: &brokenEtcd{old: map[string]uint64{cp1: 5}}, disaster: QuorumLost, target: "recover-quorum",
+			says: []string{cp1 + " is running at Hetzner, its etcd has no leader, and has come farthest (index 5)", "holds no data of etcd"}},
+		"all wiped": {disaster: ServersLost, target: "restore b.slipway", says: []string{"all were wiped", "delete the servers"}},
+		"servers lost": {broken: func(w *world, _ *Operations) { w.hetzner.SetServers() }, disaster: ServersLost, target: "restore b.slipway",
+			says: []string{"has no control plane server", "2h0m0s ago", "makes them anew, without data"}},
+		"no way to Talos": {etcd: &brokenEtcd{old: map[string]uint64{cp1: 5}}, broken: func(_ *world, o *Operations) { _ = o.b.tools.Files.Remove(talosconfigFile) },
+			disaster: Unclear, says: []string{"put the cluster's talosconfig"}},
+		"Talos silent": {etcd: &brokenEtcd{old: map[string]uint64{cp1: 5}}, broken: func(_ *world, o *Operations) {
+			o.b.tools.Talos = func([]byte) (TalosClient, error) { return deafTalos{}, nil }
+		}, disaster: Unclear, says: []string{"powered on"}},
+		"a restore is under way": {etcd: &brokenEtcd{members: all}, broken: func(_ *world, o *Operations) {
+			_ = RestoreRecord{Began: time.Now()}.write(o.b.tools.Files)
+		}, disaster: ServersLost, target: "restore b.slipway", says: []string{"goes on with it"}},
+		"a readoption is under way": {etcd: &brokenEtcd{members: all}, broken: func(_ *world, o *Operations) {
+			_ = ReadoptRecord{Began: time.Now()}.write(o.b.tools.Files)
+		}, disaster: ManagementLost, target: "readopt b.slipway", says: []string{"goes on with it"}},
+		"a recovery is under way": {etcd: &brokenEtcd{members: []string{cp0}}, broken: func(_ *world, o *Operations) {
+			_ = QuorumRecord{Began: time.Now()}.Begin(o.b.tools.Files)
+		}, disaster: QuorumLost, target: "recover-quorum", says: []string{"goes on with it"}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			e := c.etcd
+			if e == nil {
+				e = &brokenEtcd{}
+			}
+			w, q := quorumWorld(t, e)
+			o := &Operations{b: q.bootstrapper}
+			if c.broken != nil {
+				c.broken(w, o)
+			}
+			before := w.writes()
+			d, err := o.Diagnose(t.Context(), backupOf("workload", time.Now().Add(-2*time.Hour)), "b.slipway")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d.Disaster != c.disaster || strings.Join(d.Target, " ") != c.target || (len(d.Steps) > 0) != (c.target != "") {
+				t.Errorf("it says %s, and to type %v (%v): %s", d.Disaster, d.Target, d.Steps, d.Sentence)
+			}
+			text := strings.Join(slices.Concat([]string{d.Sentence}, d.Seen, d.First, d.Does, d.Lost), "\n")
+			for _, s := range c.says {
+				if !strings.Contains(text, s) {
+					t.Errorf("it does not say %q:\n%s", s, text)
+				}
+			}
+			if wrote := w.writes() - before; wrote > 0 || len(e.calls) > 0 {
+				t.Errorf("a diagnosis changed something: %d writes, %v", wrote, e.calls)
+			}
+		})
+	}
+}
+
+type deafTalos struct{ healthyTalos }
+
+func (deafTalos) HasEtcdData(context.Context, talos.Route) (bool, error) {
+	return false, errors.New("connection refused")
+}
+
+// TestADiagnosisTellsABackupOfAnotherCluster judges what is seen, without a world.
+func TestADiagnosisTellsABackupOfAnotherCluster(t *testing.T) {
+	f := facts{
+		cluster: "k8s", now: time.Now(), servers: []hetzner.Server{{Name: cp0}}, nodes: []etcdNode{{server: cp0, data: true}}, leader: []string{cp0},
+		api: "https://127.0.0.1", uid: "living", beside: sideNone, self: true, source: backupOf("other", time.Now()),
+	}
+	if d := f.judge(); d.Disaster != NoDisaster || !strings.Contains(strings.Join(d.Seen, "\n"), "another cluster of this name") {
+		t.Errorf("%+v", d)
+	}
+	f.api, f.self, f.apiErr = "", false, errors.New("no route")
+	if d := f.judge(); d.Disaster != Unclear || !strings.Contains(d.Sentence, "the API does not answer") {
+		t.Errorf("with a leader and no API: %+v", d)
+	}
+	f.leader, f.nodes[0].data, f.servers, f.nodes = nil, false, nil, nil
+	f.balancer = &hetzner.Survivor{Name: "lb", IPv4: "192.0.2.1"}
+	if d := f.judge(); d.Disaster != ServersLost || !strings.Contains(strings.Join(d.Does, "\n"), "192.0.2.1 stays") || slices.Contains(d.Steps, "pivot") {
+		t.Errorf("with a load balancer: %+v", d)
+	}
+	f.source, f.balancer = nil, nil
+	if d := f.judge(); !slices.Equal(d.Target, []string{"restore", "FILE"}) || !strings.Contains(strings.Join(d.Lost, "\n"), "name the FILE") || !slices.Contains(d.Steps, "pivot") {
+		t.Errorf("without a file: %+v", d)
+	}
+}
