@@ -188,9 +188,13 @@ func TestCluster(t *testing.T) {
 				t.Errorf("server %d's kube-apiserver is at %s, want %s", i+1, config.Host, want)
 			}
 			config.Host = "https://" + f.public(i+1) + ":6443" // with a certificate that is good for it
-			if v, err := clientOf(t, config).Discovery().ServerVersion(); err != nil || !strings.HasPrefix(v.GitVersion, "v1.32.") {
-				t.Errorf("on its public address: %v, %v", v, err)
-			}
+			await(t, patience, "its public address to be served, too", func() error {
+				v, err := clientOf(t, config).Discovery().ServerVersion()
+				if err == nil && !strings.HasPrefix(v.GitVersion, "v1.32.") {
+					err = fmt.Errorf("it is %s", v.GitVersion)
+				}
+				return err
+			})
 		}
 	})
 	config := awaitAPIServer(t, x, 1)
