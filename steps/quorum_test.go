@@ -29,9 +29,10 @@ type brokenEtcd struct {
 	healthyTalos
 	mu       sync.Mutex
 	servers  []string
-	old      map[string]uint64 // server with data of the old etcd → how far it is
-	members  []string          // of the new etcd
-	quorum   bool              // the old one has it
+	old      map[string]uint64  // server with data of the old etcd → how far it is
+	members  []string           // of the new etcd
+	joining  []talos.EtcdMember // besides, and do not vote yet
+	quorum   bool               // the old one has it
 	uploaded map[string]bool
 	wrong    []string // what may never happen, and did
 	calls    []string
@@ -87,7 +88,7 @@ func (e *brokenEtcd) EtcdMembersOf(_ context.Context, r talos.Route) ([]talos.Et
 	for _, m := range e.members {
 		members = append(members, talos.EtcdMember{Name: m})
 	}
-	return members, nil
+	return append(members, e.joining...), nil
 }
 
 func (e *brokenEtcd) EtcdIndex(_ context.Context, r talos.Route) (uint64, error) {
@@ -456,5 +457,20 @@ func TestNoEtcdIsMadeBesideAnother(t *testing.T) {
 	}
 	if _, err := q.bootstrapRecovered(t.Context(), silent, survey, QuorumSnapshot{UID: "workload", Revision: 1}); err != nil || len(e.calls) > 0 {
 		t.Errorf("one that was restored already: %v, after %v", err, e.calls)
+	}
+}
+
+func TestTheSurvivorIsNotWipedOnItsWayIn(t *testing.T) {
+	for what, in := range map[string]talos.EtcdMember{
+		"it learns":                  {Name: cp1, Learner: true},
+		"a member without a name is": {},
+	} {
+		e := &brokenEtcd{members: []string{cp0, cp2}, old: map[string]uint64{cp1: 5}, joining: []talos.EtcdMember{in}}
+		_, q := quorumWorld(t, e)
+		q.cfg.ControlPlaneTimeout = Duration(50 * time.Millisecond)
+		survey := QuorumSurvey{Servers: []string{cp0, cp1, cp2}, Survivor: cp1, Target: cp0}
+		if _, err := q.rejoinSurvivor(t.Context(), silent, survey, EtcdMembership{}); err == nil || len(e.calls) > 0 {
+			t.Errorf("%s: %v, after %v", what, err, e.calls)
+		}
 	}
 }

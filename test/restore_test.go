@@ -58,6 +58,10 @@ func TestRestore(t *testing.T) {
 		t.Errorf("a restore over a living cluster: exit %d\n%s", refused.exit, refused.output)
 	}
 	l.loseServers(t)
+	if d := l.diagnose(t, l.file, "--identity", l.identity); d.Disaster != "servers-lost" || !strings.HasPrefix(d.Command, "bootstrap restore "+l.file+" --lab") ||
+		d.Backup.Taken.IsZero() || d.Takes.Seconds <= 0 {
+		t.Errorf("of a cluster without servers: %+v", d)
+	}
 	l.restoreKilled(t, restoreKills(os.Getenv(crashVariable) != ""))
 	l.isBack(t)
 

@@ -76,44 +76,38 @@ func (d durations) of(step string) (expected time.Duration, recorded bool) {
 // measured on two cores; those of Hetzner are put together from what the parts
 // take there: a server a minute and a half from its order to Talos's answer, the
 // images of a node and of the providers a minute on a usual line, the upload of
-// a disk image three, a reset with its boot two.
+// a disk image three.
 func builtInDurations(world string) map[string]time.Duration {
 	if world == worldLab {
 		return seconds(map[string]float64{
 			"preflight": 0.1, "reserve": 0.1, "image": 6, "kind-create": 6, "capi-init": 11, "secret": 0.1, "apply": 1, "wait-cp": 15, "kubeconfig": 2.5,
 			"talosconfig": 6, "cilium": 7, "hcloud-ccm": 3, "talos-ccm": 4, "wait-nodes": 9, "pivot": 50, "access": 0.6, "firewall": 0.5,
 			"firewall-apply": 1, "clean": 3.5,
-			// Of restore, recover-quorum and readopt.
-			"lost": 0.2, "seed": 0.1, "firewall-lift": 0.1, "servers": 8, "etcd-recover": 0.3, "etcd-bootstrap": 6, "quiet": 0.5, "sweep": 2,
-			"etcd-members": 8, "release": 3, "firewall-return": 0.5,
-			"survey": 16, "snapshot": 0.5, "hold": 0.1, "clear": 3, "survivor": 15, "let-go": 15,
-			"put-back": 2, "reconcile": 10,
 		})
 	}
 	return seconds(map[string]float64{
 		"preflight": 1, "reserve": 1, "image": 240, "kind-create": 60, "capi-init": 120, "secret": 1, "apply": 20, "wait-cp": 240, "kubeconfig": 60,
 		"talosconfig": 60, "cilium": 90, "hcloud-ccm": 30, "talos-ccm": 30, "wait-nodes": 30, "pivot": 150, "access": 5, "firewall": 2,
 		"firewall-apply": 15, "clean": 10,
-		"lost": 5, "seed": 1, "firewall-lift": 2, "servers": 150, "etcd-recover": 30, "etcd-bootstrap": 60, "quiet": 5, "sweep": 10,
-		"etcd-members": 60, "release": 30, "firewall-return": 5,
-		"survey": 20, "snapshot": 15, "hold": 1, "clear": 120, "survivor": 180, "let-go": 90,
-		"put-back": 10, "reconcile": 60,
 	})
 }
 
-// builtInRestore is the same for the steps that only a restore has. Those at
-// Hetzner are put together as the others are: servers as in wait-cp, a snapshot
-// of 100 MB over a usual line.
+// builtInRestore is the same for the steps that only restore, recover-quorum and
+// readopt have. Those at Hetzner are put together as the others are: servers as in
+// wait-cp, a snapshot of 100 MB over a usual line, a reset with its boot in two
+// minutes.
 func builtInRestore(world string) map[string]time.Duration {
 	if world == worldLab {
 		return seconds(map[string]float64{
 			"lost": 0.2, "claim": 0.1, "seed": 0.1, "firewall-lift": 0.2, "servers": 12, "etcd-recover": 0.5, "etcd-bootstrap": 10, "quiet": 1.5, "sweep": 3,
 			"etcd-members": 15, "release": 3, "firewall-return": 0.2,
+			"survey": 16, "snapshot": 0.5, "hold": 0.1, "clear": 3, "survivor": 15, "let-go": 15, "put-back": 2, "reconcile": 10,
 		})
 	}
 	return seconds(map[string]float64{
 		"lost": 3, "claim": 1, "seed": 1, "firewall-lift": 2, "servers": 150, "etcd-recover": 60, "etcd-bootstrap": 90, "quiet": 5, "sweep": 15,
 		"etcd-members": 90, "release": 10, "firewall-return": 2,
+		"survey": 20, "snapshot": 15, "hold": 1, "clear": 120, "survivor": 180, "let-go": 90, "put-back": 10, "reconcile": 60,
 	})
 }
 
