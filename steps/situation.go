@@ -28,6 +28,8 @@ const (
 	cloudFresh = 5 * time.Second
 	// failuresSince is how old a failed action of Hetzner's may be to be told.
 	failuresSince = time.Hour
+	// eventsSince is how old a warning may be to be told.
+	eventsSince = time.Hour
 )
 
 // watchedCluster is the workload cluster as those who look at its situation know it.
@@ -47,21 +49,45 @@ func (b *bootstrapper) situation(ctx context.Context, mgmt *kube.Cluster, c watc
 	defer cancel()
 	s = why.Situation{At: time.Now().UTC().Truncate(time.Second), Silent: map[string]string{}}
 	var asking sync.WaitGroup
-	var silence error
-	asking.Go(func() { silence = readManagement(ctx, mgmt, c, &s) })
 	asking.Go(func() { b.cloud.read(ctx, b) })
+	told, silence := within(ctx, func() (told why.Situation, err error) {
+		err = readManagement(ctx, mgmt, c, &told)
+		return told, err
+	})
 	asking.Wait()
 	b.cloud.tell(&s)
 	if silence != nil {
 		s.Silent[why.Management] = silence.Error()
 		return s, ""
 	}
+	s.Cluster, s.Infrastructure, s.ControlPlane = told.Cluster, told.Infrastructure, told.ControlPlane
+	s.Configs, s.Machines, s.Servers, s.Events = told.Configs, told.Machines, told.Servers, told.Events
 	asking.Go(func() { uid = b.readWorkload(ctx, mgmt, c, &s) })
 	asking.Go(func() { s.Talos = b.readTalos(ctx, mgmt, c, s.Machines, s.Runs) })
 	asking.Go(func() { s.Images = b.readImages(ctx, s.Servers) })
 	asking.Go(func() { s.Lost = b.readEndpoint(ctx, c, s.Infrastructure) })
 	asking.Wait()
 	return s, uid
+}
+
+// within waits for an answer as long as ctx. A client that asks an API server for the kinds that it serves does so without a context.
+func within[T any](ctx context.Context, ask func() (T, error)) (T, error) {
+	type answer struct {
+		value T
+		err   error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		value, err := ask()
+		answers <- answer{value, err}
+	}()
+	select {
+	case a := <-answers:
+		return a.value, a.err
+	case <-ctx.Done():
+		var none T
+		return none, context.Cause(ctx)
+	}
 }
 
 // Situation looks at the cluster by whichever cluster manages it now. It is what a wait looks at; see why.Explain.
@@ -78,7 +104,14 @@ func (p *Plan) Situation(ctx context.Context) (why.Situation, error) {
 func (b *bootstrapper) manager(ctx context.Context) (*kube.Cluster, error) {
 	ctx, cancel := context.WithTimeout(ctx, situationWithin)
 	defer cancel()
-	if self, err := b.connect(kubeconfigFile); err == nil && b.managesItself(ctx, self, false) == nil {
+	self, err := within(ctx, func() (*kube.Cluster, error) {
+		self, err := b.connect(kubeconfigFile)
+		if err != nil {
+			return nil, err
+		}
+		return self, b.managesItself(ctx, self, false)
+	})
+	if err == nil {
 		return self, nil
 	}
 	return b.connect(managementFile)
@@ -140,6 +173,8 @@ func together(questions ...func() error) error {
 func stripped(o *unstructured.Unstructured) *unstructured.Unstructured {
 	o.SetManagedFields(nil)
 	o.SetFinalizers(nil)
+	o.SetOwnerReferences(nil)
+	unstructured.RemoveNestedField(o.Object, "status", "v1beta2") // the same conditions once more
 	unstructured.RemoveNestedField(o.Object, "spec", "controlPlaneConfig")
 	if o.GetKind() == talosConfigKind.Kind {
 		unstructured.RemoveNestedField(o.Object, "spec")
@@ -165,10 +200,19 @@ func warnings(ctx context.Context, c *kube.Cluster, namespace string) ([]why.Eve
 		if last.IsZero() {
 			last = e.EventTime.Time
 		}
+		if time.Since(last) > eventsSince {
+			continue
+		}
 		found = append(found, why.Event{Kind: e.InvolvedObject.Kind, Name: e.InvolvedObject.Name, Reason: e.Reason, Message: e.Message, Last: last.UTC()})
 	}
 	slices.SortStableFunc(found, func(a, b why.Event) int { return b.Last.Compare(a.Last) })
-	return found, nil
+	seen := map[why.Event]bool{}
+	return slices.DeleteFunc(found, func(e why.Event) bool { // of the same the newest
+		key := why.Event{Kind: e.Kind, Name: e.Name, Reason: e.Reason}
+		again := seen[key]
+		seen[key] = true
+		return again
+	}), nil
 }
 
 // readWorkload asks the workload cluster through its load balancer, and if it answers, about its nodes and the system's Pods.

@@ -117,8 +117,8 @@ func Explain(s Situation) Answer {
 		s.blameServer(&found, m)
 	}
 	for _, n := range s.Nodes {
-		for _, t := range n.Troubles {
-			found.add(Finding{Who: []string{n.Name}, What: t, weight: weightNormal})
+		if what := n.troubles(); what != "" {
+			found.add(Finding{Who: []string{n.Name}, What: what, weight: weightNormal})
 		}
 	}
 	s.blamePods(&found)
@@ -226,7 +226,7 @@ func later(a, b time.Time) time.Time {
 // sorted has the heaviest first. Of what belongs to every cluster's way nothing stays beside real troubles.
 func (all findings) sorted() []Finding {
 	slices.SortStableFunc(all, func(a, b Finding) int { return b.weight - a.weight })
-	if len(all) > 0 && all[0].weight > weightNormal {
+	if len(all) > 0 && all[0].weight > weightNormal && len(all[0].Who) > 0 {
 		return slices.DeleteFunc(all, func(f Finding) bool { return f.weight == weightNormal })
 	}
 	return all

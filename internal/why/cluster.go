@@ -66,10 +66,26 @@ func (s Situation) blamePause(found *findings) {
 	}
 }
 
+// troubles are a node's in one sentence, without what only follows from another.
+func (n Node) troubles() string {
+	initialized := !strings.Contains(strings.Join(n.Troubles, " "), "/uninitialized")
+	var all []string
+	for _, t := range n.Troubles {
+		switch {
+		case strings.Contains(t, "NetworkPluginNotReady"):
+			t = "not Ready (its network plugin, Cilium, does not run yet)"
+		case !initialized && (strings.Contains(t, "provider ID") || strings.HasPrefix(t, "its address")):
+			continue // whoever takes the taint gives these
+		}
+		all = append(all, t)
+	}
+	return strings.Join(all, ", ")
+}
+
 // blamePods collects the Pods of the system that are not ready.
 func (s Situation) blamePods(found *findings) {
 	for _, p := range s.Pods {
-		what := p.Trouble
+		what := strings.TrimPrefix(strings.TrimPrefix(strings.TrimPrefix(p.Trouble, "Pod "+p.Name), ":"), " ")
 		for _, e := range s.Events {
 			if what == "" && e.Kind == "Pod" && e.Name == p.Name {
 				what = e.Reason + " (" + briefly(e.Message) + ")"

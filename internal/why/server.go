@@ -106,8 +106,14 @@ func (s Situation) failedAction(m member) (Finding, bool) {
 	}, true
 }
 
-// worst is the complaint that keeps the others: an error before a warning before what is only under way.
+// worst is the complaint that keeps the others: that Hetzner does not answer CAPH at all, as what else it said is old then; an error
+// before a warning before what is only under way.
 func worst(all []condition) (condition, bool) {
+	for _, c := range all {
+		if c.kind == "HCloudTokenAvailable" || c.kind == "HetznerAPIReachable" {
+			return c, true
+		}
+	}
 	for _, severity := range []string{"Error", "Warning", "Info", ""} {
 		for _, c := range all {
 			if c.severity == severity {
@@ -168,7 +174,7 @@ func (s Situation) image(o *unstructured.Unstructured, c condition, seen time.Ti
 		f.What, f.Do = "there is no image "+name, "the target image makes it; then run again"
 		return f
 	}
-	f.What, f.Do = "several images are called "+name+", and CAPH needs exactly one", "image --prune keeps the newest; then run again"
+	f.What, f.Do = "several images are called "+name+", and CAPH needs exactly one", "the target image with --prune keeps the newest; then run again"
 	return f
 }
 
@@ -177,16 +183,17 @@ func (s Situation) refused(o *unstructured.Unstructured, c condition, seen time.
 	again := "CAPH tries again within " + spoken(min(longestPause, max(time.Second, s.At.Sub(o.GetCreationTimestamp().Time))))
 	f := Finding{weight: weightTrouble}
 	what, region := "a "+whatFor(c.kind), text(o, "status", "region")
+	elsewhere := "wait, or choose another " + map[bool]string{true: "LOAD_BALANCER_TYPE", false: "SERVER_TYPE"}[whatFor(c.kind) == "load balancer"] + " or LOCATION"
 	switch codeOf(c.message) {
 	case "resource_unavailable":
 		if t := text(o, "spec", "type"); t != "" {
 			what = "server type " + t
 		}
 		f.What = fmt.Sprintf("%s is out of stock%s (%s)", what, at(region), again)
-		f.Do = "wait, or choose another SERVER_TYPE or LOCATION"
+		f.Do = elsewhere
 	case "placement_error":
 		f.What = fmt.Sprintf("Hetzner has no host%s for another server of the placement group (%s)", at(region), again)
-		f.Do = "wait, or choose another SERVER_TYPE or LOCATION"
+		f.Do = elsewhere
 	case "resource_limit_exceeded":
 		f = Finding{What: "the project's limit is reached (" + whatFor(c.kind) + ")", Hopeless: true, Seen: seen, weight: weightHopeless,
 			Do: "delete what is not needed or have Hetzner raise the limit (Console, Limits), then run again"}

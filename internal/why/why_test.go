@@ -1,0 +1,146 @@
+package why
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+type object = map[string]any
+
+var now = time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
+
+func condition3(kind, reason, severity, message string) object {
+	return object{"type": kind, "status": "False", "reason": reason, "severity": severity, "message": message, "lastTransitionTime": now.Add(-time.Minute).Format(time.RFC3339)}
+}
+
+// ordered is a control plane with one server of three that complains.
+func ordered(complaints ...object) Situation {
+	var all []any
+	for _, c := range complaints {
+		all = append(all, c)
+	}
+	s := Situation{
+		At: now, Cluster: &unstructured.Unstructured{Object: object{}},
+		Infrastructure: &unstructured.Unstructured{Object: object{"spec": object{"controlPlaneEndpoint": object{"host": "127.0.0.9"}}}},
+		ControlPlane:   &unstructured.Unstructured{Object: object{"spec": object{"replicas": int64(3)}}},
+		Machines: []unstructured.Unstructured{{Object: object{
+			"metadata": object{"name": "machine", "labels": object{controlPlaneLabel: ""}}, "spec": object{"infrastructureRef": object{"name": "x7k2p"}}}}},
+		Servers: []unstructured.Unstructured{{Object: object{
+			"metadata": object{"name": "x7k2p", "creationTimestamp": now.Add(-4 * time.Minute).Format(time.RFC3339)},
+			"spec":     object{"type": "cx33", "imageName": "talos"}, "status": object{"region": "nbg1", "conditions": all}}}},
+	}
+	return s
+}
+
+// The sentence that everybody wants to read, out of Hetzner's real words: with the number of the answer, which is another each time.
+func TestOutOfStock(t *testing.T) {
+	refusal := "error during placement (resource_unavailable, 3a4b5c6d7e8f9a0b)"
+	a := Explain(ordered(condition3("ServerCreateSucceeded", "ServerCreateFailedReason", "Warning", `creating server "x7k2p" (cx33 in nbg1): `+refusal)))
+	want := "waiting for etcd: 0 of 3 servers run; x7k2p: server type cx33 is out of stock in nbg1 (CAPH tries again within 4 min)"
+	if got := a.Sentence(); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	if a.Hopeless(time.Time{}) != nil {
+		t.Error("stock comes back")
+	}
+}
+
+// An unknown error is told in Hetzner's words without the number, so that the sentence stays the same while the situation does.
+func TestOtherRefusals(t *testing.T) {
+	a := Explain(ordered(condition3("ServerCreateSucceeded", "ServerCreateFailedReason", "Warning", `creating server "x7k2p" (cx33 in nbg1): out of cheese (cheese_error, 3a4b5c6d7e8f9a0b)`)))
+	if got, want := a.Findings[0].String(), "x7k2p: its server cannot be made: out of cheese (cheese_error) (CAPH tries again within 4 min)"; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+// While Hetzner does not answer CAPH, what it complained about before is old.
+func TestReachabilityFirst(t *testing.T) {
+	a := Explain(ordered(
+		condition3("ServerCreateSucceeded", "ServerLimitExceeded", "Error", "limit"), condition3("HetznerAPIReachable", "RateLimitExceeded", "Warning", "")))
+	if a.Hopeless(time.Time{}) != nil || !strings.Contains(a.Sentence(), "refuses more requests") {
+		t.Errorf("it says %s", a.Sentence())
+	}
+}
+
+// A limit ends a wait that began before it was met, or when an event says that it was met again; not one that began since.
+func TestHopelessSince(t *testing.T) {
+	s := ordered(condition3("ServerCreateSucceeded", "ServerLimitExceeded", "Error", "limit"))
+	for _, tt := range []struct {
+		name  string
+		began time.Time
+		event time.Time
+		ends  bool
+	}{
+		{"met after the begin", now.Add(-time.Hour), time.Time{}, true},
+		{"met within the second of the begin", now.Add(-time.Minute + 300*time.Millisecond), time.Time{}, true},
+		{"met before the begin", now.Add(-30 * time.Second), time.Time{}, false},
+		{"met again", now.Add(-30 * time.Second), now.Add(-10 * time.Second), true},
+	} {
+		s.Events = []Event{{Kind: "HCloudMachine", Name: "x7k2p", Reason: "ServerLimitExceeded", Last: tt.event}}
+		a := Explain(s)
+		if ended := a.Hopeless(tt.began) != nil; ended != tt.ends {
+			t.Errorf("%s: ends %v", tt.name, ended)
+		}
+	}
+}
+
+// What CAPH says of images may be five minutes old; what Hetzner says is not.
+func TestImagesAreAskedFor(t *testing.T) {
+	s := ordered(condition3("ServerCreateSucceeded", "ImageNotFound", "Error", "no image found"))
+	s.Images = &Images{Name: "talos", Found: 1}
+	if a := Explain(s); a.Hopeless(time.Time{}) != nil || !strings.Contains(a.Sentence(), "is found now") {
+		t.Errorf("with one image: %s", a.Sentence())
+	}
+	s.Images.Found = 0
+	if a := Explain(s); a.Hopeless(now.Add(-time.Second)) == nil {
+		t.Errorf("without: %s", a.Sentence())
+	}
+}
+
+// A server that Hetzner did not know yet when it was asked is not gone.
+func TestVanished(t *testing.T) {
+	s := ordered()
+	server := s.Servers[0].Object
+	server["spec"].(object)["providerID"] = "hcloud://1"
+	server["status"].(object)["conditions"] = []any{object{"type": "ServerCreateSucceeded", "status": "True", "lastTransitionTime": now.Format(time.RFC3339)}}
+	s.Cloud, s.CloudAt = []Server{}, now.Add(-time.Second)
+	if got := Explain(s).Sentence(); strings.Contains(got, "gone") {
+		t.Errorf("asked before it was made: %s", got)
+	}
+	s.CloudAt = now.Add(time.Minute)
+	if got := Explain(s).Sentence(); !strings.Contains(got, "x7k2p: its server is gone from the Hetzner project") {
+		t.Errorf("asked long after: %s", got)
+	}
+}
+
+// A failed action of Hetzner's is told with what it failed with, until the server runs.
+func TestFailedAction(t *testing.T) {
+	s := ordered()
+	s.Servers[0].Object["spec"].(object)["providerID"] = "hcloud://7"
+	s.Cloud, s.CloudAt = []Server{{ID: 7, Name: "x7k2p", Status: "off"}}, now
+	s.Failures = []Failure{{Command: "start_server", Server: 7, Code: "server_error", Message: "could not be started", Finished: now}}
+	if got := Explain(s).Sentence(); !strings.Contains(got, "x7k2p: Hetzner's action start_server failed: could not be started (server_error); its server is off") {
+		t.Errorf("it says %s", got)
+	}
+	s.Cloud[0].Status = running
+	if got := Explain(s).Sentence(); strings.Contains(got, "start_server") {
+		t.Errorf("a server that runs: %s", got)
+	}
+}
+
+func TestUnseen(t *testing.T) {
+	for err, want := range map[string]string{
+		`Internal error occurred: failed calling webhook "default.cluster.cluster.x-k8s.io": failed to call webhook: Post "https://x": dial tcp 127.1.1.1:443: connect: connection refused`: "webhook default.cluster.cluster.x-k8s.io does not answer yet",
+		`Get "https://127.0.0.9:6443/readyz": dial tcp 127.0.0.9:6443: connect: connection refused`:                                                                                         "connection refused by 127.0.0.9:6443",
+		`Get "https://x/api": net/http: TLS handshake timeout`:                                                                                                                              "no answer in time",
+		"the server has asked for the client to provide credentials: Unauthorized":                                                                                                          "it does not accept our certificate, which may have expired: the target kubeconfig (access after a pivot) fetches a new one",
+		"something else": "something else",
+	} {
+		if got := Unseen(err); got != want {
+			t.Errorf("%s\nis said %q, not %q", err, got, want)
+		}
+	}
+}
