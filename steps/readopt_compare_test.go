@@ -147,6 +147,7 @@ func TestEveryDifferenceIsFound(t *testing.T) {
 			want: []string{"server-unknown/w"}, says: "left as it is", then: Comparison{Others: []int64{300}}},
 		{what: "a server was made anew under its name", world: func(l *living) { l.servers[2].ID = 202 }, want: []string{"server-replaced/" + last}, says: "202",
 			then: Comparison{Replaced: map[string]int64{last: 202}}},
+		{what: "a server was renamed", world: func(l *living) { l.servers[2].Machine = "" }},
 		{what: "a server had no ID yet", backup: func(b *Backup) {
 			unstructured.RemoveNestedField(b.object("HCloudMachine", last).Object, "spec", "providerID")
 			unstructured.RemoveNestedField(b.object("Machine", "k8s-control-plane-m2").Object, "spec", "providerID")
