@@ -1,0 +1,331 @@
+package test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hetznercloud/hcloud-go/v2/hcloud"
+)
+
+// illnesses has at least one for each check.
+func illnesses() []illness {
+	set := func(name, value string) func(*testing.T, *clinic) {
+		return func(_ *testing.T, c *clinic) { c.vars[name] = value }
+	}
+	edit := func(file, old, now string) func(*testing.T, *clinic) {
+		return func(t *testing.T, c *clinic) { c.edit(t, file, old, now) }
+	}
+	fault := func(words ...string) func(*testing.T, *clinic) {
+		return func(t *testing.T, c *clinic) { c.suffer(t, words...) }
+	}
+	const cluster, cilium = "manifests/cluster.yaml", "bootstrap/cilium-values.yaml"
+	return []illness{
+		{"a management cluster too new", "versions", "Kubernetes v1.35.0", managedFrom("v1.35.0")},
+		{"a route into the network", "address-ranges", "overlaps this machine's own routes", routed},
+		{"no endpoint", "manifests", "controlPlaneEndpoint", edit(cluster, "  controlPlaneEndpoint:\n    host: \"${LOAD_BALANCER_IP:=}\"\n    port: 6443\n", "")},
+		{"an algorithm that CAPH does not know", "schemas", "algorithm", edit(cluster, "algorithm: round_robin", "algorithm: random")},
+		{"a field that Cluster API does not know", "schemas", "unknown field spec.maxUnhealthee", edit("manifests/machine-health-check.yaml", "maxUnhealthy:", "maxUnhealthee:")},
+		{"a typing error in a patch", "patches", "hostDSN", edit(cluster, "hostDNS:\n", "hostDSN:\n")},
+		{"a capability that Talos forbids", "helm-values", "SYS_MODULE", edit(cilium, "      - CHOWN\n", "      - CHOWN\n      - SYS_MODULE\n")},
+		{"an engine that does not answer", "management", "does not answer", set("ENGINE_SILENT", "1")},
+		{"an engine with a full disk", "engine", "1.0 GiB free in /data", func(_ *testing.T, c *clinic) {
+			c.engine = strings.Replace(wellEngine, `"graphRootUsed":10737418240`, `"graphRootUsed":106300440576`, 1)
+		}},
+		{"an engine with cgroup v1", "engine", "cgroup v1", func(_ *testing.T, c *clinic) { c.engine = strings.Replace(wellEngine, `"v2"`, `"v1"`, 1) }},
+		{"a provider's version that there is not", "providers", "v1.0.99", set("CAPH_VERSION", "v1.0.99")},
+		{"a chart's version that the registry has not", "charts", "talos-cloud-controller-manager 0.5.99", set("TALOS_CCM_VERSION", "0.5.99")},
+		{"a chart's version that the repository has not", "charts", "cilium 1.18.99", set("CILIUM_VERSION", "1.18.99")},
+		{"a token for reading alone", "token", "reading only", fault("error", "method=DELETE", "path=/placement_groups/0", "status=403", "code=token_readonly")},
+		{"a token of nobody", "token", "does not accept", set("HCLOUD_TOKEN", "not-a-token-of-this-lab")},
+		{"a token of another project", "project", "another project", otherProject},
+		{"the name is another's", "reservation", "0123456789abcdef", func(t *testing.T, c *clinic) {
+			c.group(t, "slipway-k8s", map[string]string{"slipway-cluster": "k8s", "slipway-reserved-by": "0123456789abcdef"})
+		}},
+		{"out of stock", "server-type", "out of stock in nbg1", fault("out-of-stock", "serverType=cx33", "location=nbg1")},
+		{"a server type that is withdrawn", "server-type", "withdrawn", set("SERVER_TYPE", "cx22")},
+		{"a rolling update that has no room", "capacity", "10 servers and 1 more", edit(cluster, "replicas: ${CONTROL_PLANE_REPLICAS:=3}", "replicas: 10")},
+		{"two images", "image", "2 images", twoImages},
+		{"nothing to make the image with", "image", "cannot be made", fault("out-of-stock", "location=nbg1")},
+		{"somebody's placement group", "names", "placement group k8s-control-plane", func(t *testing.T, c *clinic) { c.group(t, "k8s-control-plane", nil) }},
+		{"somebody's network of the name", "names", "network k8s", func(t *testing.T, c *clinic) { c.network(t, "k8s", "127.199.0.0/24") }},
+		{"somebody's network over ours", "networks", "office (127.177.128.0/20)", func(t *testing.T, c *clinic) {
+			c.network(t, "office", "127.177.128.0/20")
+			for key, value := range within("127.177") {
+				c.vars[key] = value
+			}
+		}},
+		{"GitHub has had enough", "github-budget", "3 of 60 requests", githubLeft(3)},
+	}
+}
+
+// edit copies a file of the repository into the working directory, changed.
+func (c *clinic) edit(t *testing.T, file, old, now string) {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(repositoryRoot(t), file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := strings.Replace(string(data), old, now, 1)
+	if changed == string(data) {
+		t.Fatalf("nothing was changed in %s", file)
+	}
+	path := filepath.Join(c.folder, file)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(changed), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// suffer arms a fault of the lab until the test ends.
+func (c *clinic) suffer(t *testing.T, words ...string) {
+	t.Helper()
+	out := c.inLab(t, append([]string{"lab", "fault", "add"}, words...)...)
+	var id int
+	if _, err := fmt.Sscanf(out, "fault %d:", &id); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	t.Cleanup(func() { c.inLab(t, "lab", "fault", "remove", fmt.Sprint(id)) })
+}
+
+// inLab speaks to the lab, whose state folder is another than the clinic's.
+func (c *clinic) inLab(t *testing.T, args ...string) string {
+	t.Helper()
+	lab := *c.command
+	lab.state = c.labState
+	out, err := lab.exec(context.WithoutCancel(t.Context()), args...) // also at the test's end
+	if err != nil {
+		t.Fatalf("%v: %v\n%s", args, err, out)
+	}
+	return out
+}
+
+// group makes a placement group, until the test ends.
+func (c *clinic) group(t *testing.T, name string, labels map[string]string) {
+	t.Helper()
+	made, _, err := c.PlacementGroup.Create(t.Context(), hcloud.PlacementGroupCreateOpts{Name: name, Labels: labels, Type: hcloud.PlacementGroupTypeSpread})
+	if err != nil {
+		t.Fatal(err)
+	}
+	atEnd(t, func(ctx context.Context) error {
+		_, err := c.PlacementGroup.Delete(ctx, made.PlacementGroup)
+		return err
+	})
+}
+
+// atEnd undoes something.
+func atEnd(t *testing.T, undo func(context.Context) error) {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context())
+	t.Cleanup(func() {
+		if err := undo(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// network makes a network, until the test ends.
+func (c *clinic) network(t *testing.T, name, prefix string) {
+	t.Helper()
+	_, ipRange, err := net.ParseCIDR(prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, _, err := c.Network.Create(t.Context(), hcloud.NetworkCreateOpts{Name: name, IPRange: ipRange})
+	if err != nil {
+		t.Fatal(err)
+	}
+	atEnd(t, func(ctx context.Context) error { _, err := c.Network.Delete(ctx, made); return err })
+}
+
+// twoImages puts two snapshots that both say that they are the servers' into the project.
+func twoImages(t *testing.T, c *clinic) {
+	lab := *c.command
+	lab.state = c.labState
+	for _, name := range []string{"talos-amd64-v1.12.2", "another"} {
+		if err := lab.labCall(http.MethodPut, "/v1/images/"+name, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	images := must(c.Image.AllWithOpts(t.Context(), hcloud.ImageListOpts{Type: []hcloud.ImageType{hcloud.ImageTypeSnapshot}}))(t)
+	for _, image := range images {
+		if image.Labels["caph-image-name"] == "another" {
+			image.Labels["caph-image-name"] = "talos-amd64-v1.12.2"
+			if _, _, err := c.Image.Update(t.Context(), image, hcloud.ImageUpdateOpts{Labels: image.Labels}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		atEnd(t, func(ctx context.Context) error { _, err := c.Image.Delete(ctx, image); return err })
+	}
+}
+
+// otherProject has the state folder reserve the name in the project, and then takes the reservation out of it: it is as if the
+// token were of another one.
+func otherProject(t *testing.T, c *clinic) {
+	if out, err := c.withVars(t.Context(), "reserve").CombinedOutput(); err != nil {
+		t.Fatalf("reserve: %v\n%s", err, out)
+	}
+	if f := c.examine(t)["project"]; f.Verdict != "ok" {
+		t.Fatalf("with the reservation in it the project is %+v", f)
+	}
+	g, _, err := c.PlacementGroup.GetByName(t.Context(), "slipway-k8s")
+	if err != nil || g == nil {
+		t.Fatalf("the reservation: %v, %v", g, err)
+	}
+	if _, err := c.PlacementGroup.Delete(t.Context(), g); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// managedFrom names an API server of that Kubernetes as the management cluster.
+func managedFrom(version string) func(*testing.T, *clinic) {
+	return func(t *testing.T, c *clinic) {
+		api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/version" {
+				w.Header().Set("Content-Type", "application/json")
+				fmt.Fprintf(w, `{"gitVersion": %q}`, version)
+				return
+			}
+			fmt.Fprint(w, "ok")
+		}))
+		t.Cleanup(api.Close)
+		path := filepath.Join(t.TempDir(), "kubeconfig")
+		text := fmt.Sprintf("apiVersion: v1\nkind: Config\nclusters: [{name: x, cluster: {server: %q}}]\ncontexts: [{name: x, context: {cluster: x, user: x}}]\n"+
+			"current-context: x\nusers: [{name: x, user: {}}]\n", api.URL)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c.vars["MANAGEMENT_KUBECONFIG"] = path
+	}
+}
+
+// routed puts the network where this machine has a network of its own.
+func routed(t *testing.T, c *clinic) {
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range addresses {
+		if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Is4() && !p.Addr().IsLoopback() {
+			b := p.Addr().As4()
+			for key, value := range within(fmt.Sprintf("%d.%d", b[0], b[1])) {
+				c.vars[key] = value
+			}
+			return
+		}
+	}
+	t.Skip("this machine has no network but its own loopback, so no range can be in the way of one")
+}
+
+// githubLeft has GitHub answer, in a place where no request leaves the machine: the proxy of the environment is the test's, and
+// so is the certificate authority.
+func githubLeft(left int) func(*testing.T, *clinic) {
+	return func(t *testing.T, c *clinic) {
+		if runtime.GOOS == "darwin" {
+			t.Skip("Go asks macOS itself which authorities to trust")
+		}
+		remaining := 55
+		github := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/rate_limit" {
+				http.NotFound(w, r)
+				return
+			}
+			fmt.Fprintf(w, `{"rate": {"limit": 60, "remaining": %d}}`, remaining)
+		}))
+		certificate, authority := certificateOf(t, "api.github.com")
+		github.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}}
+		github.StartTLS()
+		t.Cleanup(github.Close)
+		c.vars["HTTPS_PROXY"], c.vars["SSL_CERT_FILE"] = tunnel(t, github.Listener.Addr().String()), authority
+		delete(c.vars, "PROVIDER_REPOSITORY")
+		if f := c.examine(t)["github-budget"]; f.Verdict != "ok" || !strings.Contains(f.Reason, "55 of 60") || !strings.Contains(f.Reason, "without GITHUB_TOKEN") {
+			t.Errorf("with 55 requests left: %+v", f)
+		}
+		remaining = left
+	}
+}
+
+// tunnel is a proxy that leads every CONNECT to one address.
+func tunnel(t *testing.T, to string) string {
+	t.Helper()
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		there, err := net.Dial("tcp", to)
+		if err != nil || r.Method != http.MethodConnect {
+			http.Error(w, "no", http.StatusBadGateway)
+			return
+		}
+		defer there.Close()
+		w.WriteHeader(http.StatusOK)
+		here, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return
+		}
+		defer here.Close()
+		var both sync.WaitGroup
+		both.Go(func() { _, _ = io.Copy(there, here); _ = there.(*net.TCPConn).CloseWrite() })
+		both.Go(func() { _, _ = io.Copy(here, there); _ = here.Close() })
+		both.Wait()
+	}))
+	t.Cleanup(proxy.Close)
+	return proxy.URL
+}
+
+// certificateOf makes a certificate for a host, and a file with itself as the authority to trust.
+func certificateOf(t *testing.T, host string) (tls.Certificate, string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), DNSNames: []string{host}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "authority.pem")
+	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, path
+}
+
+// fewRequests spends what the project may ask in an hour. It comes last: only time brings it back.
+func fewRequests(lab *command) func(*testing.T) {
+	return func(t *testing.T) {
+		c := newClinic(t, lab)
+		left := 3600
+		for left > 700 {
+			_, response, err := c.Location.List(t.Context(), hcloud.LocationListOpts{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			left = response.Meta.Ratelimit.Remaining
+		}
+		if f := c.examine(t)["hetzner-budget"]; f.Verdict != "failed" || !strings.Contains(f.Reason, "of 3600 requests an hour are left") {
+			t.Errorf("with %d requests left: %+v", left, f)
+		}
+	}
+}

@@ -1,0 +1,180 @@
+package test
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// clinic is where the doctor looks at the lab's project as at a real one: without --lab, so that every check asks what it asks at
+// Hetzner. Providers and charts are the lab's, the container engine is a script, GitHub a server of the test.
+type clinic struct {
+	*command
+	project
+	labState string // state folder of the lab; the clinic has one of its own
+	folder   string // working directory, whose manifests/ and bootstrap/ win
+	vars     map[string]string
+	engine   string // what the engine says of itself
+
+	took   time.Duration // the last look
+	failed bool          // its exit code was 1
+}
+
+// illness is something that is wrong, which one check finds.
+type illness struct {
+	name, check string
+	says        string
+	arrange     func(*testing.T, *clinic) // undone with the test's end
+}
+
+const wellEngine = `{"host":{"cgroupVersion":"v2","cgroupControllers":["cpu","memory","pids"],"memTotal":17179869184,"security":{"rootless":true}},` +
+	`"store":{"graphRoot":"/data","graphRootAllocated":107374182400,"graphRootUsed":10737418240},"version":{"Version":"5.4.0"}}`
+
+// enginePodman plays podman as far as kind and the doctor ask it.
+const enginePodman = `#!/bin/sh
+case "$1" in
+-v) echo "podman version 5.4.0" ;;
+info) cat "$ENGINE_INFO" ;;
+*) if [ -n "$ENGINE_SILENT" ]; then echo "cannot connect to Podman" >&2; exit 125; fi ;;
+esac
+`
+
+// neverPasses are checks of what nobody tells: they are unknown in the best of worlds, and cannot fail.
+var neverPasses = []string{"limits"}
+
+// TestDoctor makes each check of the doctor fail against the lab, and pass. A check without an illness fails the test.
+func TestDoctor(t *testing.T) {
+	lab := newCommand(t)
+	lab.lab("up")
+	c := newClinic(t, lab)
+	well := c.examine(t)
+	for check, f := range well {
+		want := "ok"
+		if slices.Contains(neverPasses, check) {
+			want = "unknown"
+		}
+		if f.Verdict != want {
+			t.Errorf("in a world where all is well %s is %s: %s", check, f.Verdict, f.Reason)
+		}
+	}
+	covered := append(slices.Clone(neverPasses), "hetzner-budget") // by fewRequests
+	quickest := c.took
+	for _, ill := range illnesses() {
+		covered = append(covered, ill.check)
+		t.Run(ill.name, func(t *testing.T) {
+			sick := newClinic(t, lab)
+			ill.arrange(t, sick)
+			f := sick.examine(t)[ill.check]
+			if f.Verdict != "failed" || !strings.Contains(f.Reason, ill.says) || f.WayOut == "" {
+				t.Errorf("%s: %+v; want it failed, saying %q, with a way out", ill.check, f, ill.says)
+			}
+			if !sick.failed {
+				t.Error("its exit code is not 1")
+			}
+			quickest = min(quickest, sick.took)
+		})
+	}
+	for check := range well {
+		if !slices.Contains(covered, check) {
+			t.Errorf("nothing here makes the check %s fail", check)
+		}
+	}
+	t.Run("a person is asked", aPersonIsAsked(lab))
+	t.Run("all is well again", func(t *testing.T) {
+		again := newClinic(t, lab).examine(t)
+		for check, f := range again {
+			if f.Verdict != well[check].Verdict {
+				t.Errorf("%s is %+v, and was %+v", check, f, well[check])
+			}
+		}
+	})
+	t.Run("few requests are left at Hetzner", fewRequests(lab))
+	t.Logf("%d checks, the quickest of %d looks in %s", len(well), len(covered), quickest)
+	if quickest > 5*time.Second {
+		t.Errorf("the doctor takes %s", quickest)
+	}
+}
+
+func newClinic(t *testing.T, lab *command) *clinic {
+	t.Helper()
+	inner := *lab
+	inner.t = t
+	var info struct {
+		HetznerEndpoint, Token, ProviderRepository string
+		ChartRepositories, Versions                map[string]string
+	}
+	inner.labGet("/v1/info", &info)
+	dir := t.TempDir()
+	c := &clinic{command: &inner, project: inner.project(), labState: lab.state, folder: filepath.Join(dir, "work"), engine: wellEngine}
+	charts := info.ChartRepositories["talos-cloud-controller-manager"]
+	c.vars = map[string]string{
+		"HCLOUD_ENDPOINT": info.HetznerEndpoint, "HCLOUD_TOKEN": info.Token, "PROVIDER_REPOSITORY": info.ProviderRepository,
+		"CILIUM_REPOSITORY": info.ChartRepositories["cilium"], "HCLOUD_CCM_REPOSITORY": info.ChartRepositories["hcloud-cloud-controller-manager"],
+		"TALOS_CCM_REPOSITORY": strings.Replace(charts, "http://", "oci://", 1) + "/siderolabs/charts",
+		"PATH":                 dir + ":/usr/bin:/bin", "ENGINE_INFO": filepath.Join(dir, "engine.json"),
+	}
+	maps.Copy(c.vars, within("198.18")) // of RFC 2544: no route leads there
+	for key, version := range info.Versions {
+		c.vars[key+"_VERSION"] = version
+	}
+	inner.state = filepath.Join(dir, "state")
+	programs := map[string]string{"podman": enginePodman, "docker": "#!/bin/sh\nexit 127\n", "nerdctl": "#!/bin/sh\nexit 127\n"}
+	for name, script := range programs {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(c.folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	inner.dir = c.folder
+	return c
+}
+
+// withVars is the command in the clinic's environment.
+func (c *clinic) withVars(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := c.cmd(ctx, args...)
+	for key, value := range c.vars {
+		cmd.Env = append(cmd.Env, key+"="+value)
+	}
+	return cmd
+}
+
+// within are the four ranges in a /16.
+func within(first string) map[string]string {
+	return map[string]string{
+		"NETWORK_CIDR": first + ".0.0/16", "CONTROL_PLANE_CIDR": first + ".64.0/25", "SERVICE_CIDR": first + ".96.0/20", "POD_CIDR": first + ".128.0/17",
+	}
+}
+
+type finding struct{ Check, Verdict, Reason, WayOut string }
+
+// examine is what the doctor finds.
+func (c *clinic) examine(t *testing.T) map[string]finding {
+	t.Helper()
+	if err := os.WriteFile(c.vars["ENGINE_INFO"], []byte(c.engine), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := c.withVars(ctx, "doctor", "--output", "json")
+	began := time.Now()
+	out, err := cmd.Output()
+	c.took, c.failed = time.Since(began), cmd.ProcessState.ExitCode() == 1
+	var report struct{ Checks []finding }
+	if jsonErr := json.Unmarshal(out, &report); jsonErr != nil {
+		t.Fatalf("doctor: %v\n%s", err, out)
+	}
+	found := map[string]finding{}
+	for _, f := range report.Checks {
+		found[f.Check] = f
+	}
+	return found
+}
