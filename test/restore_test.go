@@ -21,7 +21,7 @@ import (
 
 // restoreKills are the moments at which a restore is ended, one after the other, each run going on with what the one before
 // left. Every run of the tests ends it at the two calls that make an etcd: before the server has heard of them, and when it has
-// answered. On demand it is ended at the beginning and at the end of every step of the recovery, too.
+// answered. On demand it is ended at the beginning and at the end of every step of the recovery, too, one step after the other.
 func restoreKills(all bool) []string {
 	calls := map[string][]string{
 		"etcd-recover":   {"before talos EtcdRecover machine.MachineService#1", "applied talos EtcdRecover machine.MachineService#1"},
@@ -30,7 +30,7 @@ func restoreKills(all bool) []string {
 	var kills []string
 	for _, step := range []string{
 		"lost", "claim", "kind-create", "capi-init", "seed", "firewall-lift", "apply", "servers", "etcd-recover", "etcd-bootstrap", "quiet", "sweep", "etcd-members",
-		"release", "talosconfig", "wait-nodes", "access", "reserve", "clean",
+		"release", "talosconfig", "wait-nodes", "access", "clean", "reserve",
 	} {
 		if all {
 			kills = append(kills, "saved journal save "+step+"/started#1")
@@ -62,7 +62,11 @@ func TestRestore(t *testing.T) {
 		d.Backup.Taken.IsZero() || d.Takes.Seconds <= 0 {
 		t.Errorf("of a cluster without servers: %+v", d)
 	}
-	l.restoreKilled(t, restoreKills(os.Getenv(crashVariable) != ""))
+	if os.Getenv(crashVariable) == "" {
+		l.restoreKilled(t, restoreKills(false))
+	} else { // one step at a time, so that none is over before its turn
+		l.restoreKilled(t, restoreKills(true), "--parallel", "1")
+	}
 	l.isBack(t)
 
 	// From here on it is a cluster like any other.
@@ -261,12 +265,13 @@ func (l *lostCluster) sleeps(t *testing.T) {
 }
 
 // restoreKilled runs a restore that ends itself at one call after the other, and then one to the end.
-func (l *lostCluster) restoreKilled(t *testing.T, kills []string) {
+func (l *lostCluster) restoreKilled(t *testing.T, kills []string, flags ...string) {
 	t.Helper()
+	refused := false
 	for i, kill := range kills {
 		c := *l.command
 		c.env = append(slices.Clone(c.env), effect.CrashVariable+"="+kill)
-		o := c.run(nil, "restore", l.file, "--identity", l.identity, "--lab")
+		o := c.run(nil, append([]string{"restore", l.file, "--identity", l.identity, "--lab"}, flags...)...)
 		if o.exit != -1 {
 			t.Fatalf("restore %d with %q was not killed: exit %d\n%s", i+1, kill, o.exit, o.output)
 		}
@@ -274,9 +279,10 @@ func (l *lostCluster) restoreKilled(t *testing.T, kills []string) {
 		if strings.HasPrefix(kill, "applied talos Bootstrap") {
 			l.sleeps(t)
 		}
-		if i > 0 {
+		if refused || strings.Contains(kill, " lost/") { // the folder is not the restore's yet
 			continue
 		}
+		refused = true
 		began := l.run(nil, "bootstrap", "--lab")
 		if began.exit != 2 || !strings.Contains(began.output, "restore") {
 			t.Errorf("a bootstrap in the middle of a restore: exit %d\n%s", began.exit, began.output)
