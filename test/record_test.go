@@ -281,7 +281,8 @@ func (r *recorder) beforeAPI() {
 	}
 	r.quiet("server-off", `status: "off"`)
 	r.shot("all-run", "initialized: true", "not Ready")
-	r.during("api-away", "connection refused", "apiserver-restart", "cluster=k8s", "for=20s")
+	r.fault("apiserver-restart", "cluster=k8s", "for=20s") // it ends by itself
+	r.shot("api-away", "\napi: ")
 	r.during("management-away", "management:", "management-away")
 	r.during("hetzner-away", "hetzner:", "error", "status=503", "code=unavailable", "message=service unavailable", "path=/servers", "actor=hcloud-go")
 }

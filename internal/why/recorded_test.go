@@ -39,6 +39,7 @@ func recorded() []struct {
 		{"image-ambiguous", "A second image has the same label.", true},
 		{"rate-limit", "The project's requests of the hour are used up.", false},
 		{"one-out-of-stock", "The server type is out of stock after two of three servers.", false},
+		{"server-off", "Somebody turned servers off.", false},
 		{"all-run", "The nodes are there, Cilium is not installed yet.", false},
 		{"api-away", "The kube-apiservers restart.", false},
 		{"management-away", "The management cluster does not answer.", false},
