@@ -140,6 +140,9 @@ func newClinic(t *testing.T, lab *command) *clinic {
 
 // withVars is the command in the clinic's environment.
 func (c *clinic) withVars(ctx context.Context, args ...string) *exec.Cmd {
+	if err := os.WriteFile(c.vars["ENGINE_INFO"], []byte(c.engine), 0o600); err != nil {
+		c.t.Fatal(err)
+	}
 	cmd := c.cmd(ctx, args...)
 	for key, value := range c.vars {
 		cmd.Env = append(cmd.Env, key+"="+value)
@@ -159,9 +162,6 @@ type finding struct{ Check, Verdict, Reason, WayOut string }
 // examine is what the doctor finds.
 func (c *clinic) examine(t *testing.T) map[string]finding {
 	t.Helper()
-	if err := os.WriteFile(c.vars["ENGINE_INFO"], []byte(c.engine), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	cmd := c.withVars(ctx, "doctor", "--output", "json")

@@ -65,8 +65,9 @@ func (c *clinic) at(t *testing.T, columns int, args ...string) *screen {
 	}
 	_ = side.Close() // the program has it
 	s := &screen{t: t, main: main, ended: make(chan struct{}), exit: func() int { return cmd.ProcessState.ExitCode() }}
-	go s.read()
-	go func() { _ = cmd.Wait(); close(s.ended) }()
+	read := make(chan struct{})
+	go func() { defer close(read); s.read() }()
+	go func() { defer close(s.ended); _ = cmd.Wait(); <-read }()
 	return s
 }
 
@@ -84,7 +85,7 @@ func (s *screen) read() {
 }
 
 // colours change how letters look, moves where the next one comes.
-var colours, moves = regexp.MustCompile(`\x1b\[[0-9;]*m`), regexp.MustCompile(`\x1b\[[0-9;?]*[A-Za-ln-z]|\r`)
+var colours, moves = regexp.MustCompile(`\x1b\[[0-9;]*m`), regexp.MustCompile(`\x1b\[[0-9;? ]*[A-Za-ln-z]|\r`)
 
 // text is what was shown so far, as it came; every move of the cursor begins a line.
 func (s *screen) text() string {
@@ -144,7 +145,7 @@ func aPersonIsAsked(lab *command) func(*testing.T) {
 		}
 		s.types("no")
 		if exit := s.end(); exit != 1 || !strings.Contains(s.text(), "not confirmed: nothing was done") {
-			t.Errorf("after a no: exit %d\n%s", exit, s.text())
+			t.Errorf("after a no: exit %d\n%q", exit, s.text())
 		}
 		if after := c.everything(t); strings.Join(after, "\n") != strings.Join(before, "\n") {
 			t.Errorf("after a no there is %v, and was %v", after, before)
