@@ -48,7 +48,7 @@ func (r ReadoptRecord) write(files Files) error {
 }
 
 // PrepareReadopt makes room for a readoption in a state folder: an earlier one that came to its end is set aside. It refuses
-// where that of another backup, or a restore, is under way.
+// where that of another backup, or another recovery, is under way.
 func PrepareReadopt(files Files, source *backup.Contents) error {
 	restoring, err := ReadRestoreRecord(files)
 	if err != nil {
@@ -57,6 +57,13 @@ func PrepareReadopt(files Files, source *backup.Contents) error {
 	if restoring != nil && restoring.Ended.IsZero() {
 		return fmt.Errorf("a restore of cluster %s, begun %s, is under way in this folder: run that to its end, or destroy what it made",
 			restoring.Cluster, restoring.Began.Format(time.RFC3339))
+	}
+	quorum, err := ReadQuorumRecord(files)
+	if err != nil {
+		return err
+	}
+	if quorum != nil {
+		return fmt.Errorf("recover-quorum, begun %s, is under way in this folder: run that to its end", quorum.Began.Format(time.RFC3339))
 	}
 	r, err := ReadReadoptRecord(files)
 	if err != nil || r == nil {

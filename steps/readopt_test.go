@@ -184,6 +184,26 @@ func TestReadoptRefusesOnPaper(t *testing.T) {
 	}
 }
 
+func TestOneRecoveryAtATime(t *testing.T) {
+	const began = `{"cluster": "k8s", "uid": "workload", "snapshot": "another", "began": "2026-01-02T03:04:05Z"`
+	for what, write := range map[string]func(Files, string) error{
+		"a restore":      func(f Files, record string) error { return RestoreFiles(f).Write(restoreRecord, []byte(record)) },
+		"recover-quorum": func(f Files, record string) error { return QuorumFiles(f).Write(quorumRecord, []byte(record)) },
+		"another backup": func(f Files, record string) error { return ReadoptFiles(f).Write(readoptRecord, []byte(record)) },
+	} {
+		files := FilesIn(t.TempDir())
+		// One that is over is set aside, or says so; of recover-quorum nothing is left then.
+		for record, allowed := range map[string]bool{began + "}": false, began + `, "ended": "2026-01-02T04:04:05Z"}`: what != "recover-quorum"} {
+			if err := write(files, record); err != nil {
+				t.Fatal(err)
+			}
+			if err := PrepareReadopt(files, managedBackup().Contents); (err == nil) != allowed || err != nil && !strings.Contains(err.Error(), what) {
+				t.Errorf("%s, over: %v: %v", what, allowed, err)
+			}
+		}
+	}
+}
+
 // TestAStaleBackupIsNotPutBack: without --accept nothing at all is changed, not even a management cluster made.
 func TestAStaleBackupIsNotPutBack(t *testing.T) {
 	w := newReadoptWorld(t)
