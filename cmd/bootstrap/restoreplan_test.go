@@ -92,7 +92,7 @@ func restoring(t *testing.T, dir, environment, answer string, args ...string) ra
 		equip: func(tools *steps.Tools) { tools.Management = noManagement{} },
 	}
 	code := c.execute(t.Context(), append([]string{"restore", "lost", "--skip-doctor"}, args...))
-	return ran{code, stdout.String(), stderr.String()}
+	return ran{code, stdout.String(), strings.Join(strings.Fields(stderr.String()), " ")} // without the ends of the terminal's lines
 }
 
 func TestRestoreAsksOnceBeforeItSpends(t *testing.T) {
