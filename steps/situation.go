@@ -62,8 +62,9 @@ func (b *bootstrapper) situation(ctx context.Context, mgmt *kube.Cluster, c watc
 	}
 	s.Cluster, s.Infrastructure, s.ControlPlane = told.Cluster, told.Infrastructure, told.ControlPlane
 	s.Configs, s.Machines, s.Servers, s.Events = told.Configs, told.Machines, told.Servers, told.Events
+	runs := s.Runs // of the situation so far: the others write into it
 	asking.Go(func() { uid = b.readWorkload(ctx, mgmt, c, &s) })
-	asking.Go(func() { s.Talos = b.readTalos(ctx, mgmt, c, s.Machines, s.Runs) })
+	asking.Go(func() { s.Talos = b.readTalos(ctx, mgmt, c, s.Machines, runs) })
 	asking.Go(func() { s.Images = b.readImages(ctx, s.Servers) })
 	asking.Go(func() { s.Lost = b.readEndpoint(ctx, c, s.Infrastructure) })
 	asking.Wait()
