@@ -2,6 +2,7 @@ package test
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -68,5 +69,34 @@ func TestDrill(t *testing.T) {
 	}
 	if _, err := os.Stat(c.state); err == nil {
 		t.Error("a drill that passed left its folder")
+	}
+}
+
+// TestDrillInterrupted ends a drill while it makes its cluster: nothing of it is left, neither its lab nor its folder.
+func TestDrillInterrupted(t *testing.T) {
+	c := newCommand(t)
+	var lab labStatus
+	o := c.run(func(e event, p *os.Process) {
+		if e.Step != "capi-init" || e.Kind != "step-started" {
+			return
+		}
+		c.labGet("/v1/status", &lab)
+		if err := p.Signal(os.Interrupt); err != nil {
+			t.Error(err)
+		}
+	}, "drill")
+	if o.exit != 130 || !strings.Contains(o.output, "nothing of the drill is left") {
+		t.Errorf("exit %d\n%s", o.exit, o.output)
+	}
+	if len(lab.Processes) < 3 {
+		t.Fatalf("its lab had the processes %v: they cannot prove anything", lab.Processes)
+	}
+	for _, p := range lab.Processes {
+		if _, err := os.Stat(fmt.Sprintf("/proc/%d", p.PID)); err == nil {
+			t.Errorf("process %d (%s) of its lab is left", p.PID, p.Name)
+		}
+	}
+	if _, err := os.Stat(c.state); err == nil {
+		t.Error("its folder is left")
 	}
 }
