@@ -43,6 +43,8 @@ func TestFirstDay(t *testing.T) {
 	part("all, from nothing", (*firstDay).fromNothing)
 	d.project = c.project()
 	part("it manages itself, and nothing was made twice", (*firstDay).managesItself)
+	part("the controllers' logs", (*firstDay).logs)
+	part("the report", (*firstDay).report)
 	part("run again, nothing changes", (*firstDay).again)
 	c.share("all")
 	part("the firewall", (*firstDay).firewall)
