@@ -17,8 +17,8 @@ func usage(out io.Writer) error {
 
   bootstrap [flags] [TARGET ...] [KEY=VALUE ...]
 
-What is done is kept in a journal: run the same command again to go on. Exit codes: 0 done, 1 failed,
-2 bad usage or configuration, 130 interrupted.
+What is done is kept in a journal: run the same command again to go on.
+Exit codes: 0 done, 1 failed, 2 bad usage or configuration, 130 interrupted.
 
 Targets (each step brings what it hangs on; without one: bootstrap):
 `)

@@ -11,6 +11,7 @@ t -f /dev/null new-session -d -s record -x "$columns" -y "$rows" "env PS1='$ ' b
 trap 't kill-session -t record' EXIT
 t set-option -t record history-limit 20000
 t set-option -t record status off
+until t capture-pane -t record -p | grep -q '^\$'; do sleep 0.1; done
 t send-keys -t record "$command; echo \"exit code \$?\"" Enter
 : > "$name.screens.txt"
 last='' typed='' deadline=$((SECONDS + 900))
