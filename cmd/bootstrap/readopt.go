@@ -81,7 +81,7 @@ func (r *running) readopt(ctx context.Context, source steps.Backup, accept []str
 	if err != nil {
 		return fmt.Errorf("everything is done, but the summary cannot be made: %w", err)
 	}
-	return s.print(r.stdout, r.options.Output)
+	return r.tell(s)
 }
 
 // agreeToReadopt shows what was found, refuses where a difference is not

@@ -50,7 +50,7 @@ func (c *command) status(ctx context.Context, a arguments) error {
 	if a.Options.Output == "json" {
 		return printJSON(c.stdout, r)
 	}
-	return r.print(c.stdout)
+	return r.print(c.stdout, c.width())
 }
 
 // lookAtAll asks the journal and the world, everything at once.

@@ -11,8 +11,8 @@ import (
 	"github.com/slipway-k8s/slipway/steps"
 )
 
-// print writes the report for a person.
-func (r statusReport) print(out io.Writer) error {
+// print writes the report for a person. width is the terminal's; 0: it is none.
+func (r statusReport) print(out io.Writer, width int) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "state: %s\n", r.State)
 	if r.Offline != "" {
@@ -30,30 +30,30 @@ func (r statusReport) print(out io.Writer) error {
 		return err
 	}
 	if r.Now != nil {
-		if err := printNow(out, *r.Now); err != nil {
+		if err := printNow(out, *r.Now, width); err != nil {
 			return err
 		}
 	}
 	for _, note := range r.Notes {
-		fmt.Fprintf(out, "\nnote: %s\n", printable(note))
+		fmt.Fprintf(out, "\n%s", fold("note: "+printable(note)+"\n", width))
 	}
 	return nil
 }
 
 // printNow writes what the world says of the cluster.
-func printNow(out io.Writer, o steps.Overview) error {
+func printNow(out io.Writer, o steps.Overview, width int) error {
 	sentence := "nothing is waited for"
 	if o.Sentence != "" {
 		sentence = printable(o.Sentence)
 	}
-	fmt.Fprintf(out, "\n%s\n", sentence)
+	fmt.Fprintf(out, "\n%s", fold(sentence+"\n", width))
 	for _, f := range o.Waiting.Findings {
 		if f.Do != "" {
-			fmt.Fprintf(out, "  to do about %q: %s\n", printable(f.String()), printable(f.Do))
+			fmt.Fprint(out, fold(fmt.Sprintf("  to do about %q: %s\n", printable(f.String()), printable(f.Do)), width))
 		}
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	printServers(w, o)
+	printServers(w, o, width)
 	if len(o.Releases) > 0 {
 		fmt.Fprintln(w, "\nRELEASE\tNAMESPACE\tREVISION\tSTATUS")
 		for _, r := range o.Releases {
@@ -84,19 +84,32 @@ func printNow(out io.Writer, o steps.Overview) error {
 	return w.Flush()
 }
 
-func printServers(w io.Writer, o steps.Overview) {
+func printServers(w io.Writer, o steps.Overview, width int) {
 	if len(o.Servers) == 0 {
 		return
 	}
-	fmt.Fprintln(w, "\nSERVER\tSTATE\tMACHINE\tPHASE\tTALOS\tETCD\tNODE")
-	for _, s := range o.Servers {
-		row := []string{s.Name, s.State, s.Machine, s.Phase, printable(s.Talos), memberOf(o, s.Name), s.Node}
-		for i, cell := range row {
+	row := func(cells ...string) {
+		for i, cell := range cells {
 			if cell == "" {
-				row[i] = "-"
+				cells[i] = "-"
 			}
 		}
-		fmt.Fprintln(w, strings.Join(row, "\t"))
+		fmt.Fprintln(w, strings.Join(cells, "\t"))
+	}
+	if 0 < width && width < wide {
+		row("\nSERVER", "STATE", "TALOS", "ETCD", "NODE")
+		for _, s := range o.Servers {
+			row(s.Name, s.State, printable(s.Talos), memberOf(o, s.Name), s.Node)
+		}
+		row("\nMACHINE", "PHASE", "SERVER")
+		for _, s := range o.Servers {
+			row(s.Machine, s.Phase, s.Name)
+		}
+		return
+	}
+	row("\nSERVER", "STATE", "MACHINE", "PHASE", "TALOS", "ETCD", "NODE")
+	for _, s := range o.Servers {
+		row(s.Name, s.State, s.Machine, s.Phase, printable(s.Talos), memberOf(o, s.Name), s.Node)
 	}
 }
 

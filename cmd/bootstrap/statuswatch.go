@@ -57,7 +57,7 @@ func (c *command) statusText(ctx context.Context, a arguments) (string, error) {
 	if a.Options.Output == "json" {
 		err = newJSONLine(&b, r)
 	} else {
-		err = r.print(&b)
+		err = r.print(&b, c.width())
 	}
 	return b.String(), err
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -100,29 +101,42 @@ func (r *running) tell(s summary) error {
 		r.watch.summary = s
 		return nil
 	}
-	return s.print(r.stdout, r.options.Output)
+	return s.print(r.stdout, r.options.Output, r.width())
 }
 
-func (s summary) print(out io.Writer, format string) error {
+// wide is from how many columns on a table of servers has all that is known of them.
+const wide = 100
+
+// print writes the summary. width is the terminal's, on which the steps have been
+// shown already; 0: it is none.
+func (s summary) print(out io.Writer, format string, width int) error {
 	if format == "json" {
 		return newJSONLine(out, s)
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "\nSTEP\tOUTCOME\tTIME")
-	for _, step := range s.Steps {
-		fmt.Fprintf(w, "%s\t%s\t%s\n", step.Name, step.Outcome, elapsed(step.Elapsed))
+	if width == 0 {
+		fmt.Fprintln(w, "\nSTEP\tOUTCOME\tTIME")
+		for _, step := range s.Steps {
+			fmt.Fprintf(w, "%s\t%s\t%s\n", step.Name, step.Outcome, elapsed(step.Elapsed))
+		}
+		fmt.Fprintf(w, "\t\t%s\n", elapsed(s.Elapsed))
 	}
-	fmt.Fprintf(w, "\t\t%s\n", elapsed(s.Elapsed))
 	if len(s.Nodes) > 0 {
-		fmt.Fprintln(w, "\nNODE\tKUBERNETES\tPRIVATE\tPUBLIC\tPROVIDER ID")
+		row := func(cells ...string) {
+			if 0 < width && width < wide {
+				cells = cells[:len(cells)-1]
+			}
+			fmt.Fprintln(w, strings.Join(cells, "\t"))
+		}
+		row("\nNODE", "KUBERNETES", "PRIVATE", "PUBLIC", "PROVIDER ID")
 		for _, n := range s.Nodes {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", n.Name, n.Version, n.InternalIP, n.ExternalIP, n.ProviderID)
+			row(n.Name, n.Version, n.InternalIP, n.ExternalIP, n.ProviderID)
 		}
 	}
 	fmt.Fprintln(w)
 	for _, line := range []struct{ name, value string }{
 		{"cluster", s.Cluster}, {"endpoint", s.Endpoint}, {"kubeconfig", s.Kubeconfig}, {"talosconfig", s.Talosconfig},
-		{"management", s.Management}, {"state", s.State}, {"report", s.Report},
+		{"management", s.Management}, {"state", s.State}, {"report", s.Report}, {"took", elapsed(s.Elapsed)},
 	} {
 		if line.value != "" {
 			fmt.Fprintf(w, "%s\t%s\n", line.name, line.value)
