@@ -46,6 +46,7 @@ func killings() []killing {
 // TestDestroy takes clusters away whose bootstrap was killed, and looks at what the simulated project holds then: what
 // somebody else has there, and nothing else.
 func TestDestroy(t *testing.T) {
+	t.Parallel()
 	c := newCommand(t)
 	if out, err := c.exec(context.Background(), "lab", "up"); err != nil {
 		t.Fatalf("lab up: %v\n%s", err, out)

@@ -51,6 +51,7 @@ var neverPasses = []string{"limits"}
 
 // TestDoctor makes each check of the doctor fail against the lab, and pass. A check without an illness fails the test.
 func TestDoctor(t *testing.T) {
+	t.Parallel()
 	lab := newCommand(t)
 	lab.lab("up")
 	c := newClinic(t, lab)

@@ -31,6 +31,7 @@ type drillEvent struct {
 
 // TestDrill loses a cluster that manages itself and gets it back, undisturbed, as a team rehearses it: the drill itself compares.
 func TestDrill(t *testing.T) {
+	t.Parallel()
 	c := newCommand(t)
 	o := c.run(nil, "drill")
 	var d drillEvent
@@ -74,6 +75,7 @@ func TestDrill(t *testing.T) {
 
 // TestDrillInterrupted ends a drill while it makes its cluster: nothing of it is left, neither its lab nor its folder.
 func TestDrillInterrupted(t *testing.T) {
+	t.Parallel()
 	c := newCommand(t)
 	var lab labStatus
 	o := c.run(func(e event, p *os.Process) {

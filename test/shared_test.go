@@ -2,10 +2,13 @@ package test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 )
 
@@ -19,8 +22,32 @@ type sharedLab struct {
 	held     net.Listener
 }
 
+// theCommand is built once for all tests.
+var theCommand struct {
+	once sync.Once
+	dir  string
+	err  error
+}
+
+// built is the command's path.
+func built(source string) (string, error) {
+	c := &theCommand
+	c.once.Do(func() {
+		if c.dir, c.err = os.MkdirTemp("", "slipway-built-"); c.err != nil {
+			return
+		}
+		build := exec.Command("go", "build", "-o", filepath.Join(c.dir, "bootstrap"), "./cmd/bootstrap")
+		build.Dir = source
+		if out, err := build.CombinedOutput(); err != nil {
+			c.err = fmt.Errorf("build the command: %w\n%s", err, out)
+		}
+	})
+	return filepath.Join(c.dir, "bootstrap"), c.err
+}
+
 func TestMain(m *testing.M) {
 	code := m.Run()
+	_ = os.RemoveAll(theCommand.dir) // "" where nothing was built: that removes nothing
 	for _, s := range shared {
 		s.letGo()
 		_ = os.RemoveAll(filepath.Dir(s.dir))

@@ -79,11 +79,9 @@ func (i *installation) identity() string {
 
 func buildCommand(t *testing.T) string {
 	t.Helper()
-	bin := filepath.Join(t.TempDir(), "bootstrap")
-	build := exec.Command("go", "build", "-o", bin, "./cmd/bootstrap")
-	build.Dir = repositoryRoot(t)
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build the command: %v\n%s", err, out)
+	bin, err := built(repositoryRoot(t))
+	if err != nil {
+		t.Fatal(err)
 	}
 	return bin
 }
