@@ -63,6 +63,9 @@ func (c *command) run(ctx context.Context, a arguments) error {
 	if a.Options.Abort {
 		return r.abortPivot(ctx)
 	}
+	if err := r.refuseBeside(ctx); err != nil {
+		return err
+	}
 	if err := r.examine(ctx, targets); err != nil {
 		return err
 	}
@@ -75,6 +78,16 @@ func (c *command) run(ctx context.Context, a arguments) error {
 		}
 	}
 	return r.targets(ctx, targets)
+}
+
+// refuseBeside ends a run beside another one at once, before anything is examined
+// or asked. The graph takes the lock again, and keeps it.
+func (r *running) refuseBeside(ctx context.Context) error {
+	unlock, err := r.journal().Lock(ctx)
+	if err != nil {
+		return fmt.Errorf("lock the journal: %w", err)
+	}
+	return unlock()
 }
 
 // abortPivot puts a pivot back, with the journal locked, so that no run is at
