@@ -134,9 +134,13 @@ func (s summary) print(out io.Writer, format string, width int) error {
 		}
 	}
 	fmt.Fprintln(w)
+	took := "" // the list of steps ends with it
+	if width > 0 {
+		took = elapsed(s.Elapsed)
+	}
 	for _, line := range []struct{ name, value string }{
 		{"cluster", s.Cluster}, {"endpoint", s.Endpoint}, {"kubeconfig", s.Kubeconfig}, {"talosconfig", s.Talosconfig},
-		{"management", s.Management}, {"state", s.State}, {"report", s.Report}, {"took", elapsed(s.Elapsed)},
+		{"management", s.Management}, {"state", s.State}, {"report", s.Report}, {"took", took},
 	} {
 		if line.value != "" {
 			fmt.Fprintf(w, "%s\t%s\n", line.name, line.value)
