@@ -136,10 +136,7 @@ func printReadoption(w io.Writer, found steps.Readoption) {
 
 // summariseReadopt is what a person needs afterwards.
 func (r *running) summariseReadopt(ctx context.Context, plan *steps.ReadoptPlan, j flow.Journal, report *flow.Report) (summary, error) {
-	s := summary{
-		Kind: "summary", Time: time.Now(), Run: report.Run, Cluster: r.cfg.ClusterName,
-		State: string(r.state), Steps: append(r.before, report.Steps...), Elapsed: time.Since(r.began),
-	}
+	s := r.summaryOf(report)
 	cluster, _, err := flow.Restore(ctx, j, plan.Cluster)
 	if err != nil {
 		return s, err

@@ -29,7 +29,7 @@ func (c *command) recoverQuorum(ctx context.Context, a arguments) error {
 		if err := r.agreeToRecover(ctx, plan, folder); err != nil {
 			return err
 		}
-		if _, err := r.recovery(ctx, plan.Graph, folder, plan.All); err != nil {
+		if _, _, err := r.recovery(ctx, plan.Graph, folder, plan.All); err != nil {
 			return r.quorumIsBack(ctx, plan, folder, err)
 		}
 		if err := folder.RemoveFolder(); err != nil { // the snapshot holds every secret of the cluster
@@ -66,7 +66,7 @@ func (r *running) agreeToRecover(ctx context.Context, plan *steps.QuorumPlan, fo
 }
 
 func (r *running) askToRecover(ctx context.Context, plan *steps.QuorumPlan, folder steps.Files) error {
-	journal, err := r.recovery(ctx, plan.Graph, folder, plan.Before)
+	journal, _, err := r.recovery(ctx, plan.Graph, folder, plan.Before)
 	if err != nil {
 		return err
 	}
@@ -117,15 +117,15 @@ func (r *running) quorumIsBack(ctx context.Context, plan *steps.QuorumPlan, fold
 
 // recovery runs a graph that has a journal of its own, in a folder of the state
 // folder.
-func (r *running) recovery(ctx context.Context, graph *flow.Graph, folder steps.Files, targets []string) (flow.Journal, error) {
+func (r *running) recovery(ctx context.Context, graph *flow.Graph, folder steps.Files, targets []string) (flow.Journal, *flow.Report, error) {
 	journal := hidingJournal{newFolderJournal(folder.String(), r.effects), r.hide}
-	_, err := graph.Run(ctx, flow.Options{
+	report, err := graph.Run(ctx, flow.Options{
 		Journal: journal, Run: r.id, Targets: targets, Parallel: r.options.Parallel, Observe: r.hub.observe,
 	})
 	if err != nil && !errors.Is(err, flow.ErrInterrupted) && !errors.Is(err, steps.ErrQuorum) {
 		err = fmt.Errorf("%w\nwhat is done is kept in %s; run the same command again to go on; log: %s", err, r.state, r.files.log.Name())
 	}
-	return journal, err
+	return journal, report, err
 }
 
 // refuseDuringRecovery keeps other runs out of a folder whose cluster is being

@@ -262,16 +262,10 @@ func (r *running) restore(ctx context.Context, file backupReader, source steps.B
 // runRecovery runs the graph of a recovery, which has a journal of its own in a
 // folder of its own, and closes its record at the end.
 func (r *running) runRecovery(ctx context.Context, graph *flow.Graph, targets []string, folder steps.Files, end func(steps.Files) error) (flow.Journal, *flow.Report, error) {
-	journal := hidingJournal{newFolderJournal(folder.String(), r.effects), r.hide}
-	report, err := graph.Run(ctx, flow.Options{
-		Journal: journal, Run: r.id, Targets: targets, Parallel: r.options.Parallel, Observe: r.hub.observe,
-	})
+	journal, report, err := r.recovery(ctx, graph, folder, targets)
 	r.hub.close()
-	if errors.Is(err, flow.ErrInterrupted) {
-		return nil, nil, err
-	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w\nwhat is done is kept in %s; run the same command again to go on; log: %s", err, r.state, r.files.log.Name())
+		return nil, nil, err
 	}
 	if err := end(r.tools.Files); err != nil {
 		return nil, nil, fmt.Errorf("everything is done, but its record cannot be closed: %w", err)
@@ -318,10 +312,7 @@ func (b backupReader) extract(ctx context.Context, path string) (*backup.Content
 
 // summariseRestore is what a person needs after a restore.
 func (r *running) summariseRestore(ctx context.Context, plan *steps.RestorePlan, j flow.Journal, report *flow.Report) (summary, error) {
-	s := summary{
-		Kind: "summary", Time: time.Now(), Run: report.Run, Cluster: r.cfg.ClusterName,
-		State: string(r.state), Steps: append(r.before, report.Steps...), Elapsed: time.Since(r.began),
-	}
+	s := r.summaryOf(report)
 	cluster, _, err := flow.Restore(ctx, j, plan.Cluster)
 	if err != nil {
 		return s, err

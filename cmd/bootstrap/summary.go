@@ -42,13 +42,18 @@ func (r *running) reportCommand() string {
 	return words
 }
 
-// summarise reads what the steps made out of the journal. What is not there yet
-// stays empty.
-func (r *running) summarise(ctx context.Context, plan *steps.Plan, j flow.Journal, report *flow.Report) (summary, error) {
-	s := summary{
+// summaryOf is what the summary of every run has.
+func (r *running) summaryOf(report *flow.Report) summary {
+	return summary{
 		Kind: "summary", Time: time.Now(), Run: report.Run, Cluster: r.cfg.ClusterName,
 		State: string(r.state), Report: r.reportCommand(), Steps: slices.Concat(r.before, report.Steps), Elapsed: time.Since(r.began),
 	}
+}
+
+// summarise reads what the steps made out of the journal. What is not there yet
+// stays empty.
+func (r *running) summarise(ctx context.Context, plan *steps.Plan, j flow.Journal, report *flow.Report) (summary, error) {
+	s := r.summaryOf(report)
 	management, ok, err := flow.Restore(ctx, j, plan.Management)
 	if err != nil {
 		return s, err
