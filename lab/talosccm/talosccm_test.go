@@ -57,8 +57,14 @@ func TestStandIn(t *testing.T) {
 
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "cp-1"}}
 	must(t, k.Create(t.Context(), node))
-	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: "cp-1"}, {Type: corev1.NodeInternalIP, Address: "127.9.0.1"}}
-	must(t, k.Status().Update(t.Context(), node))
+	addresses := func(list ...corev1.NodeAddress) {
+		t.Helper()
+		before := node.DeepCopy()
+		node.Status.Addresses = append(node.Status.Addresses, list...)
+		// A patch, because the control plane's own controllers write the Node too.
+		must(t, k.Status().Patch(t.Context(), node, client.MergeFrom(before)))
+	}
+	addresses(corev1.NodeAddress{Type: corev1.NodeHostName, Address: "cp-1"}, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: "127.9.0.1"})
 	kubelet := asNode(t, control, "cp-1")
 
 	fits := ask(t, kubelet, "fits", request(t, "cp-1", func(r *x509.CertificateRequest) {}), servingUsages)
@@ -79,9 +85,7 @@ func TestStandIn(t *testing.T) {
 	if len(early.Status.Conditions) != 0 {
 		t.Errorf("a request with an address that is none of its Node's was answered: %+v", early.Status.Conditions)
 	}
-	must(t, k.Get(t.Context(), client.ObjectKeyFromObject(node), node))
-	node.Status.Addresses = append(node.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeExternalIP, Address: "127.9.0.2"})
-	must(t, k.Status().Update(t.Context(), node))
+	addresses(corev1.NodeAddress{Type: corev1.NodeExternalIP, Address: "127.9.0.2"})
 	answered(t, k, early, certificatesv1.CertificateApproved)
 }
 
