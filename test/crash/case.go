@@ -1,6 +1,7 @@
 package crash
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -73,18 +74,23 @@ func Enumerate(effects []Effect, amounts Amounts) []Case {
 	for _, d := range Disks() {
 		cases = append(cases, Case{ID: "disk " + d.Name, Kind: Disk, Stage: d.Stage, What: d.Name})
 	}
-	place := map[string]int{}
-	for i, c := range cases {
-		place[c.ID] = i
-	}
-	// Of the single kills, which are the most, a part of the time shows a part of every stage.
+	return ordered(cases)
+}
+
+// ordered sorts cases for their run. Of the single kills, which are the most, a part of the time shows a part of every stage:
+// one of each in the order of the stages, so that the next begins where the one before has ended, and so on.
+func ordered(cases []Case) []Case {
 	r := rand.New(rand.NewPCG(1, 3))
-	r.Shuffle(len(cases), func(i, j int) { cases[i], cases[j] = cases[j], cases[i] })
-	slices.SortStableFunc(cases, func(a, b Case) int {
-		if d := slices.Index(Kinds(), a.Kind) - slices.Index(Kinds(), b.Kind); d != 0 || a.Kind == Single {
-			return d
+	round := map[string]int{} // of a single kill, by its id
+	rounds := map[string]int{}
+	for _, i := range r.Perm(len(cases)) {
+		if c := cases[i]; c.Kind == Single {
+			round[c.ID] = rounds[c.Stage]
+			rounds[c.Stage]++
 		}
-		return place[a.ID] - place[b.ID]
+	}
+	slices.SortStableFunc(cases, func(a, b Case) int {
+		return cmp.Or(slices.Index(Kinds(), a.Kind)-slices.Index(Kinds(), b.Kind), round[a.ID]-round[b.ID])
 	})
 	return cases
 }

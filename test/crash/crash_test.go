@@ -94,6 +94,27 @@ func TestEnumerate(t *testing.T) {
 	if cases[0].Kind != Kinds()[0] {
 		t.Errorf("first comes %s", cases[0].Kind)
 	}
+	// Each single kill begins where the one before has ended, round by round.
+	first := slices.IndexFunc(cases, func(c Case) bool { return c.Kind == Single })
+	for i, c := range cases[first : first+2*len(Stages())] {
+		if c.Kind != Single || c.Stage != Stages()[i%len(Stages())].Name {
+			t.Errorf("single kill %d is %q", i, c.ID)
+		}
+	}
+}
+
+// A secret that is passed as an argument is seen, though the process lives for a moment only.
+func TestArgumentsAreSeen(t *testing.T) {
+	s := &Session{arguments: map[string]bool{}}
+	stop := s.lookAtArguments()
+	marked := exec.CommandContext(t.Context(), "sh", "-c", "sleep 1; :", "sh", "--token=marked")
+	if err := marked.Run(); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	if !strings.Contains(string(s.Seen()["a process's arguments"]), "--token=marked") {
+		t.Error("an argument of a process that was there for a second was not seen")
+	}
 }
 
 // The sample goes through every sort of effect on every day, and over the days through every effect and point.

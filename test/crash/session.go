@@ -177,15 +177,9 @@ func (s *Session) lookAtArguments() (stop func()) {
 		defer close(ended)
 		ticker := time.NewTicker(argumentsEvery)
 		defer ticker.Stop()
+		looks := map[string]int{} // at a process
 		for {
-			lists, _ := filepath.Glob("/proc/[0-9]*/cmdline") // the pattern is well formed; elsewhere than on Linux there are none
-			s.mu.Lock()
-			for _, path := range lists {
-				if data, err := os.ReadFile(path); err == nil { // else it has ended meanwhile
-					s.arguments[string(data)] = true
-				}
-			}
-			s.mu.Unlock()
+			looks = s.look(looks)
 			select {
 			case <-done:
 				return
@@ -194,6 +188,26 @@ func (s *Session) lookAtArguments() (stop func()) {
 		}
 	}()
 	return func() { close(done); <-ended }
+}
+
+// look reads the arguments of the processes that there are, of each a few times: it has its parent's until it becomes what it
+// is to be, and keeps its own from then on.
+func (s *Session) look(before map[string]int) (looks map[string]int) {
+	const enough = 5
+	looks = map[string]int{}
+	lists, _ := filepath.Glob("/proc/[0-9]*") // the pattern is well formed; elsewhere than on Linux there are none
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, process := range lists {
+		looks[process] = before[process] + 1
+		if looks[process] > enough {
+			continue
+		}
+		if data, err := os.ReadFile(filepath.Join(process, "cmdline")); err == nil { // else it has ended meanwhile
+			s.arguments[string(data)] = true
+		}
+	}
+	return looks
 }
 
 func lastLine(text string) string {

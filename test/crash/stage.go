@@ -154,7 +154,7 @@ type Suite struct {
 	Ledger *Ledger
 	Say    func(format string, args ...any)
 
-	loaded string // the stage whose saved lab was loaded and not touched since
+	loaded string // the stage at whose end the world is: its saved lab was loaded, or a case ended well there, and nothing was touched since
 }
 
 func (s *Suite) stageDir(stage string) string { return filepath.Join(s.Dir, "stages", stage) }
