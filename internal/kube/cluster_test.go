@@ -217,6 +217,16 @@ func TestWebhooks(t *testing.T) {
 	if missing, err := c.UntrustedWebhooks(t.Context(), "part-of"); err != nil || !strings.Contains(missing, "widget.example.com") {
 		t.Errorf("a webhook without authority is not missed: %q %v", missing, err)
 	}
+	many := hook("")
+	hooks, _, _ := unstructured.NestedSlice(many.Object, "webhooks")
+	for range 40 {
+		hooks = append(hooks, hooks[0])
+	}
+	_ = unstructured.SetNestedSlice(many.Object, hooks, "webhooks") // they are as they were read
+	s.Put(many)
+	if missing, err := c.UntrustedWebhooks(t.Context(), "part-of"); err != nil || !strings.HasPrefix(missing, "41 webhooks have no certificate authority (widget.example.com, ") || len(missing) > 120 {
+		t.Errorf("of many webhooks without authority it says %q %v", missing, err)
+	}
 	s.Put(hook("Y2E="))
 	if missing, err := c.UntrustedWebhooks(t.Context(), "part-of"); err != nil || missing != "" {
 		t.Errorf("missing %q, %v", missing, err)

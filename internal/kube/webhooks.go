@@ -35,7 +35,7 @@ func (c *Cluster) UntrustedWebhooks(ctx context.Context, label string) (string, 
 	var missing []string
 	for _, h := range hooks {
 		if !h.trusted {
-			missing = append(missing, "webhook "+h.name+" has no certificate authority")
+			missing = append(missing, h.name)
 		}
 	}
 	crds := &unstructured.UnstructuredList{}
@@ -46,10 +46,24 @@ func (c *Cluster) UntrustedWebhooks(ctx context.Context, label string) (string, 
 	for _, crd := range crds.Items {
 		hook, found, _ := unstructured.NestedMap(crd.Object, "spec", "conversion", "webhook", "clientConfig")
 		if bundle, _ := hook["caBundle"].(string); found && bundle == "" {
-			missing = append(missing, "the conversion webhook of "+crd.GetName()+" has no certificate authority")
+			missing = append(missing, "the conversion of "+crd.GetName())
 		}
 	}
-	return strings.Join(missing, "; "), nil
+	return untrusted(missing), nil
+}
+
+// untrusted is one sentence, however many webhooks there are: Cluster API and its providers have more than forty.
+func untrusted(names []string) string {
+	const named = 2
+	switch len(names) {
+	case 0:
+		return ""
+	case 1:
+		return "webhook " + names[0] + " has no certificate authority"
+	case 2:
+		return "webhooks " + names[0] + " and " + names[1] + " have no certificate authority"
+	}
+	return fmt.Sprintf("%d webhooks have no certificate authority (%s, …)", len(names), strings.Join(names[:named], ", "))
 }
 
 func (c *Cluster) hooks(ctx context.Context, label string) ([]hook, error) {

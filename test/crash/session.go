@@ -108,12 +108,12 @@ type Outcome struct {
 }
 
 // Do runs the command as the leader of a process group of its own.
-func (s *Session) Do(ctx context.Context, r Run) (Outcome, error) {
+func (s *Session) Do(outer context.Context, r Run) (Outcome, error) {
 	within := r.Timeout
 	if within == 0 {
 		within = runWithin
 	}
-	ctx, cancel := context.WithTimeout(ctx, within)
+	ctx, cancel := context.WithTimeout(outer, within)
 	defer cancel()
 	words := slices.Concat(r.Wrap, []string{s.Command}, r.Args, []string{"--state-dir", s.State})
 	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
@@ -148,6 +148,9 @@ func (s *Session) Do(ctx context.Context, r Run) (Outcome, error) {
 	s.output.Write(out.Bytes())
 	s.mu.Unlock()
 	fmt.Fprintf(s.Log, "$ %s %s%s\n%s[%.1fs, exit %d]\n", strings.Join(r.Args, " "), crashVariable, r.Crash, o.Output, o.Elapsed.Seconds(), o.Exit)
+	if outer.Err() != nil {
+		return o, fmt.Errorf("run %s: %w", strings.Join(r.Args, " "), outer.Err())
+	}
 	if ctx.Err() != nil {
 		return o, fmt.Errorf("run %s: it did not end within %s; it last said: %s", strings.Join(r.Args, " "), within, lastLine(o.Output))
 	}
