@@ -87,8 +87,9 @@ func (o *Operations) Destroy(ctx context.Context, opts DestroyOptions, stage Sta
 		do        func(flow.Say) error
 	}{
 		{"look", "who manages the cluster, and what is to be found again when it is half gone", func(say flow.Say) (err error) {
-			if source, err = o.standDown(ctx, say); err == nil {
-				err = o.claim(ctx, say, removal)
+			var silent bool
+			if source, silent, err = o.standDown(ctx, say); err == nil {
+				err = o.claim(ctx, say, removal, silent)
 			}
 			return err
 		}},
@@ -116,16 +117,17 @@ func (o *Operations) Destroy(ctx context.Context, opts DestroyOptions, stage Sta
 	return o.forget()
 }
 
-// standDown finds the management cluster; nil where none answers. A cluster that manages itself is paused: deleting it
-// through itself would end with the servers on which its providers run and leave the rest, and unpaused they make each
-// server anew that is deleted before their own.
-func (o *Operations) standDown(ctx context.Context, say flow.Say) (*kube.Cluster, error) {
+// standDown finds the management cluster; nil where none answers. silent says that the cluster itself does not. One that
+// manages itself is paused: deleting it through itself would end with the servers on which its providers run and leave the
+// rest, and unpaused they make each server anew that is deleted before their own.
+func (o *Operations) standDown(ctx context.Context, say flow.Say) (source *kube.Cluster, silent bool, err error) {
 	b := o.b
 	self, err := o.selfManaged(ctx)
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return nil, context.Cause(ctx)
+		return nil, false, context.Cause(ctx)
 	case err != nil:
+		silent = true
 		say("cluster %s does not answer and cannot be paused, so its servers go all at once: %v", b.cfg.ClusterName, err)
 	case self != nil:
 		say("pausing cluster %s, which manages itself, so that it makes no server anew", b.cfg.ClusterName)
@@ -138,20 +140,20 @@ func (o *Operations) standDown(ctx context.Context, say flow.Say) (*kube.Cluster
 	source, uid, err := b.openSource(asking, say)
 	switch {
 	case ctx.Err() != nil:
-		return nil, context.Cause(ctx)
+		return nil, silent, context.Cause(ctx)
 	case err != nil:
 		say("going on by the Hetzner API: %v", err)
-		return nil, nil
+		return nil, silent, nil
 	case source == nil:
 		say("there is no management cluster")
-		return nil, nil
+		return nil, silent, nil
 	}
 	if self != nil {
 		if own, err := self.UID(ctx); err == nil && own == uid {
-			return nil, nil // one and the same
+			return nil, silent, nil // one and the same
 		}
 	}
-	return source, nil
+	return source, silent, nil
 }
 
 // selfManaged is the cluster itself where it holds its own Cluster object; nil where it does not, or where there is no
@@ -176,13 +178,18 @@ func (o *Operations) selfManaged(ctx context.Context) (*kube.Cluster, error) {
 	return self, nil
 }
 
-// claim labels what only its surroundings tell to be the cluster's, as long as they stand.
-func (o *Operations) claim(ctx context.Context, say flow.Say, removal *hetzner.Removal) error {
+// claim labels what only its surroundings tell to be the cluster's, as long as they stand. A cluster that has just been silent is
+// not asked once more.
+func (o *Operations) claim(ctx context.Context, say flow.Say, removal *hetzner.Removal, silent bool) error {
 	inventory, err := hetzner.TakeInventory(ctx, o.b.tools.Hetzner)
 	if err != nil {
 		return err
 	}
-	inventory.Attribute(o.b.cfg.ClusterName, o.volumesInUse(ctx))
+	var volumes []int64
+	if !silent {
+		volumes = o.volumesInUse(ctx)
+	}
+	inventory.Attribute(o.b.cfg.ClusterName, volumes)
 	for _, r := range inventory.Of(o.b.cfg.ClusterName) {
 		if r.Claimed {
 			continue

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -222,6 +223,37 @@ func TestDestroyGoesOnWhereTheClusterIsSilent(t *testing.T) {
 	}
 	if plan, err := o.PlanDestroy(t.Context(), DestroyOptions{}); err != nil || len(plan.Take) > 0 {
 		t.Errorf("left: %+v, %v", plan.Take, err)
+	}
+}
+
+// TestDestroyAsksASilentClusterOnce: each question to a cluster that has lost its quorum takes seconds until it is given up.
+func TestDestroyAsksASilentClusterOnce(t *testing.T) {
+	s := hetznertest.NewStore()
+	defer s.Close()
+	plantCluster(s)
+	cluster := kubetest.New("workload", capiKinds()...)
+	defer cluster.Close()
+	var mu sync.Mutex
+	var asked []string
+	cluster.Fail = func(r *http.Request) (int, string) {
+		mu.Lock()
+		defer mu.Unlock()
+		asked = append(asked, r.URL.Path)
+		if strings.Contains(r.URL.Path, "customresourcedefinitions") {
+			return http.StatusServiceUnavailable, "etcdserver: no leader"
+		}
+		return 0, "" // what another server has in its memory
+	}
+	o := demolisher(t, s, nil)
+	if err := o.b.tools.Files.Write(kubeconfigFile, cluster.Kubeconfig()); err != nil {
+		t.Fatal(err)
+	}
+	stage := func(_, _ string, do func(flow.Say) error) error { return do(func(string, ...any) {}) }
+	if err := o.Destroy(t.Context(), DestroyOptions{}, stage); err != nil {
+		t.Fatal(err)
+	}
+	if len(asked) == 0 || slices.ContainsFunc(asked, func(path string) bool { return strings.Contains(path, "persistentvolumes") }) {
+		t.Errorf("of a cluster that does not answer it asked for %q", asked)
 	}
 }
 
