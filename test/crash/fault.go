@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/slipway-k8s/slipway/test/judge"
 )
 
 // WorldFault is something that goes wrong in the world during a stage.
@@ -118,6 +120,11 @@ func (t *trial) fault(ctx context.Context) error {
 	}
 	if o.Exit != 0 && o.Exit != 1 {
 		t.find("the run with the fault", fmt.Sprintf("exit %d: %s", o.Exit, lastLine(o.Output)))
+	}
+	if left, err := judge.Records(t.Place()); err != nil {
+		return err
+	} else if o.Exit != 0 && left.Journal["image"] == "failed" {
+		t.uploads++ // the next run begins it anew
 	}
 	if err := t.removeFaults(ctx); err != nil {
 		return err

@@ -355,17 +355,23 @@ func (t *trial) judge(ctx context.Context) error {
 	return nil
 }
 
-// settle looks until the world is as it should be, or for as long as controllers may need; then it returns what it saw last.
+// settle looks until the world is as it should be, or for as long as controllers may need; then it returns what it saw last. A
+// look that fails is none: the machine may be busy.
 func (t *trial) settle(ctx context.Context) (judge.World, error) {
-	const lookEvery = time.Second
-	deadline := time.Now().Add(settleWithin)
+	const (
+		lookEvery   = time.Second
+		failedLooks = 5
+	)
+	deadline, failed := time.Now().Add(settleWithin), 0
 	for {
 		is, err := judge.Look(ctx, t.Place())
-		if err == nil && len(judge.SameEnd(t.wanted, is)) == 0 {
+		switch {
+		case err != nil:
+			if failed++; failed > failedLooks && time.Now().After(deadline) {
+				return is, err
+			}
+		case len(judge.SameEnd(t.wanted, is)) == 0, time.Now().After(deadline):
 			return is, nil
-		}
-		if time.Now().After(deadline) {
-			return is, err
 		}
 		select {
 		case <-ctx.Done():
