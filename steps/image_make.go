@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -73,6 +74,8 @@ func (m *imageMaker) look(ctx context.Context) (missing string, err error) {
 		return "", final(err)
 	case err != nil:
 		return "", err
+	case m.made != 0 && !slices.ContainsFunc(found, func(one hetzner.Image) bool { return one.ID == m.made }):
+		return m.unlisted(ctx)
 	case len(found) == 0:
 		return m.others(ctx)
 	case len(found) > 1:
@@ -93,6 +96,21 @@ func (m *imageMaker) look(ctx context.Context) (missing string, err error) {
 	default:
 		return m.discard(ctx, one, fmt.Sprintf("snapshot %d is %s", one.ID, one.Status))
 	}
+}
+
+// unlisted is for a list that does not have what this run has made: Hetzner's lists may be behind, and going by one would make
+// a second image.
+func (m *imageMaker) unlisted(ctx context.Context) (missing string, err error) {
+	exists, err := hetzner.ImageExists(ctx, m.tools.Hetzner, m.made)
+	if err != nil {
+		return "", err
+	}
+	if !exists {
+		gone := m.made
+		m.made = 0
+		return fmt.Sprintf("snapshot %d, which this run has made, was deleted", gone), nil
+	}
+	return fmt.Sprintf("snapshot %d is made, and Hetzner's list of images does not have it yet", m.made), nil
 }
 
 // others looks for another run that makes the same image just now. One that a dead run left keeps nobody waiting for longer

@@ -1,9 +1,11 @@
 package steps
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"os"
@@ -353,6 +355,49 @@ func TestBrokenSnapshotOfOthersIsLeftAlone(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("snapshot %d", id)) || len(s.Writes()) > 0 {
 			t.Errorf("%s: got %v; wrote %v", status, err, s.Writes())
 		}
+	}
+}
+
+// behind leaves out of the lists of images what was made since it was last up to date.
+type behind struct {
+	times int // that a list is behind once it has something to leave out; after that it is up to date
+	lists int
+}
+
+func (b *behind) RoundTrip(r *http.Request) (*http.Response, error) {
+	reply, err := http.DefaultTransport.RoundTrip(r)
+	if err != nil || r.Method != http.MethodGet || r.URL.Path != "/images" || b.lists == b.times {
+		return reply, err
+	}
+	data, err := io.ReadAll(reply.Body)
+	if err != nil {
+		return nil, err
+	}
+	if err := reply.Body.Close(); err != nil {
+		return nil, err
+	}
+	if !bytes.Equal(bytes.TrimSpace(data), []byte(`{"images":[]}`)) {
+		b.lists++
+		data = []byte(`{"images":[]}`)
+	}
+	reply.Body, reply.ContentLength = io.NopCloser(bytes.NewReader(data)), int64(len(data))
+	return reply, nil
+}
+
+// TestImageIsMadeOnceThoughTheListIsBehind (crash suite: fault image: stale-lists).
+func TestImageIsMadeOnceThoughTheListIsBehind(t *testing.T) {
+	t.Parallel()
+	s, lists := newStudio(t), &behind{times: 6}
+	image, said, err := s.run(t.Context(), lists)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, strings.Join(said, "\n"))
+	}
+	s.finished(image)
+	if lists.lists != lists.times {
+		t.Errorf("%d lists were behind, not %d: this test shows nothing", lists.lists, lists.times)
+	}
+	if !slices.ContainsFunc(said, func(line string) bool { return strings.Contains(line, "does not have it yet") }) {
+		t.Errorf("it said %q", said)
 	}
 }
 

@@ -101,6 +101,15 @@ func FindImage(ctx context.Context, c *hcloud.Client, name, architecture string)
 	return found[0], nil
 }
 
+// ImageExists asks for an image by its id, which knows it earlier than a list may.
+func ImageExists(ctx context.Context, c *hcloud.Client, id int64) (bool, error) {
+	image, _, err := c.Image.GetByID(ctx, id)
+	if err != nil {
+		return false, fmt.Errorf("ask for snapshot %d: %w", id, explain(err))
+	}
+	return image != nil, nil
+}
+
 // Creation asks how far the creation of a snapshot is, in per cent. A failed one is a *CreationError: the snapshot will never be
 // available.
 func Creation(ctx context.Context, c *hcloud.Client, id int64) (progress int, err error) {

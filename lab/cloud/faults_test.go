@@ -76,7 +76,7 @@ func TestLostReplyTakesEffect(t *testing.T) {
 	}
 	wants(t, "uniqueness_error", create())
 	log, err := os.ReadFile(w.config.RequestLog)
-	if err != nil || !strings.Contains(string(log), `"status":0,"actor":"cloud-test/1`) || !strings.Contains(string(log), `"fault":"lost-reply"`) {
+	if err != nil || !strings.Contains(string(log), `"status":201,"actor":"cloud-test/1`) || !strings.Contains(string(log), `"fault":"lost-reply"`) {
 		t.Errorf("the log of a lost reply is %s, %v", log, err)
 	}
 }

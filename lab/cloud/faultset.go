@@ -281,6 +281,16 @@ func noteFault(w http.ResponseWriter, kind FaultKind) {
 	}
 }
 
+// lostReply has the log know what the reply would have been, and the client nothing.
+type lostReply struct{ http.ResponseWriter }
+
+func (w lostReply) WriteHeader(status int) {
+	if watched, ok := w.ResponseWriter.(*watchedWriter); ok {
+		watched.log(status)
+	}
+	panic(http.ErrAbortHandler) // net/http closes the connection without a reply
+}
+
 // reset closes the connection with a TCP reset, where there is one to be had, else without a reply.
 func reset(w http.ResponseWriter) {
 	conn, _, err := http.NewResponseController(w).Hijack()

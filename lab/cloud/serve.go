@@ -56,7 +56,7 @@ func (c *Cloud) serve(w http.ResponseWriter, r *http.Request, serve handler) {
 	q := &call{Cloud: c, r: r, query: r.URL.Query(), body: body, note: func(kind FaultKind) { noteFault(w, kind) }}
 	reply, err := q.answer(w.Header(), serve, hit)
 	if hit != nil && hit.Kind == FaultLostReply {
-		panic(http.ErrAbortHandler) // net/http closes the connection without a reply
+		w = lostReply{w}
 	}
 	switch {
 	case err != nil:

@@ -47,6 +47,8 @@ func Mutations() []Mutation {
 			Old: "		if !m.dead(u) || u.Run", New: "		if m.dead(u) || u.Run"},
 		{Name: "an image on its way is not waited for", File: "steps/image_make.go", Package: "steps", Run: "Image|Snapshot",
 			Old: "	case one.Creating():\n", New: "	case one.Creating() && false:\n"},
+		{Name: "an image that no list has yet is made again", File: "steps/image_make.go", Package: "steps", Run: "Image|Snapshot",
+			Old: "	case m.made != 0 && !slices", New: "	case m.made == -1 && !slices"},
 		{Name: "the target of a pivot is not unpaused", File: "steps/pivot.go", Package: "steps", Run: "Pivot",
 			Old: "	return b.setPaused(ctx, s.target, false)", New: "	return nil"},
 		{Name: "the source of a pivot is not paused", File: "steps/pivot_move.go", Package: "steps", Run: "Pivot",

@@ -163,6 +163,7 @@ func (p *Project) serve(w http.ResponseWriter, r *http.Request) {
 		p.refuse(w, "invalid_input", err.Error())
 		return
 	}
+	id, _ := strconv.ParseInt(words[len(words)-1], 10, 64) // of one resource; 0 in other requests
 	switch {
 	case len(words) == 1 && r.Method == http.MethodGet:
 		p.list(w, r, words[0], selector)
@@ -170,10 +171,11 @@ func (p *Project) serve(w http.ResponseWriter, r *http.Request) {
 		reply(w, http.StatusOK, map[string]any{"actions": p.actionList(func(a schema.Action) bool {
 			return a.Command == "create_image" && slices.Contains(r.URL.Query()["status"], a.Status)
 		})})
+	case r.Method == http.MethodGet && words[0] == "images" && p.images[id] != nil:
+		reply(w, http.StatusOK, map[string]any{"image": p.images[id]})
 	case r.Method == http.MethodPost:
 		p.post(w, r, words)
 	case r.Method == http.MethodDelete && len(words) == 2:
-		id, _ := strconv.ParseInt(words[1], 10, 64)
 		p.remove(w, words[0], id)
 	default:
 		reply(w, http.StatusNotFound, schema.ErrorResponse{Error: schema.Error{Code: "not_found", Message: r.URL.Path}})
