@@ -84,7 +84,7 @@ crash-pivot:     ; $(GO) run ./cmd/bootstrap lab build && ALL_MOMENTS=1 $(GO) te
 
 # The restore, killed at every step of it; the moments at its two calls that make an etcd are part of the test below.
 .PHONY: crash-restore
-crash-restore:   ; $(GO) run ./cmd/bootstrap lab build && ALL_MOMENTS=1 $(GO) test -count=1 -v -timeout 60m -run '^TestRestore$$' ./test
+crash-restore:   ; $(GO) run ./cmd/bootstrap lab build && ALL_MOMENTS=1 $(GO) test -count=1 -v -timeout 120m -run '^Test(Restore|Readopt|RecoverQuorum)$$' ./test
 
 # The command, killed in 1,000 random schedules in a world of fakes that makes a cluster in a second; 50 are part of the tests.
 # From another seed: make crash-quick SEED=5000

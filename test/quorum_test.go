@@ -13,8 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/slipway-k8s/slipway/internal/effect"
 	"github.com/slipway-k8s/slipway/internal/talos"
+	"github.com/slipway-k8s/slipway/steps"
 )
 
 // TestRecoverQuorum wipes two of the three servers of a cluster that manages itself, and gets etcd back from the third, with kills
@@ -101,32 +101,33 @@ func (l *lostCluster) loseQuorum(t *testing.T) {
 	})
 }
 
-// recoverKilled runs recoveries that end themselves at one call after the other, and then one to the end.
-func (l *lostCluster) recoverKilled(t *testing.T) {
+// recoverMoments are those at which a recovery is ended: before and after each call that makes an etcd or wipes one, and on demand at
+// the beginning and at the end of each step.
+func recoverMoments(t *testing.T) (moments []string) {
 	t.Helper()
-	for i, call := range []string{"EtcdRecover", "Bootstrap", "Reset"} {
+	if everyMoment() {
+		cfg, tools := onPaper()
+		moments = momentsOf(must(steps.NewRecoverQuorum(cfg, tools))(t).Graph)
+	}
+	for _, call := range []string{"EtcdRecover", "Bootstrap", "Reset"} {
 		for _, point := range []string{"before", "applied"} {
-			kill := point + " talos " + call + " machine.MachineService#1"
-			c := *l.command
-			c.env = append(slices.Clone(c.env), effect.CrashVariable+"="+kill)
-			o := c.run(nil, "recover-quorum", "--yes", "--lab")
-			if o.exit != -1 {
-				t.Fatalf("recover-quorum with %q was not killed: exit %d\n%s", kill, o.exit, o.output)
-			}
-			t.Logf("killed %s after %.1fs", kill, o.elapsed.Seconds())
-			if i > 0 || point != "before" {
-				continue
-			}
-			if o := l.run(nil, "all", "--lab"); o.exit != 2 || !strings.Contains(o.output, "recover-quorum") {
-				t.Errorf("all, in the middle of a recovery: exit %d\n%s", o.exit, o.output)
-			}
+			moments = append(moments, point+" talos "+call+" machine.MachineService#1")
 		}
 	}
-	o := l.run(nil, "recover-quorum", "--yes", "--lab")
-	if o.exit != 0 {
-		t.Fatalf("recover-quorum: exit %d\n%s", o.exit, o.output)
-	}
-	t.Logf("the last run took %.1fs", o.elapsed.Seconds())
+	return moments
+}
+
+// recoverKilled runs recoveries that end themselves at one moment after the other, and then one to the end.
+func (l *lostCluster) recoverKilled(t *testing.T) {
+	t.Helper()
+	o := l.killedAt(t, recoverMoments(t), func(moment string) {
+		if !strings.HasPrefix(moment, "before talos EtcdRecover") {
+			return
+		}
+		if o := l.run(nil, "all", "--lab"); o.exit != 2 || !strings.Contains(o.output, "recover-quorum") {
+			t.Errorf("all, in the middle of a recovery: exit %d\n%s", o.exit, o.output)
+		}
+	}, "recover-quorum", "--yes", "--lab")
 	if strings.Contains(o.output, "plantedSecretOfTheLostCluster") {
 		t.Error("a Secret of the cluster stands in the output")
 	}

@@ -3,7 +3,6 @@ package test
 import (
 	"encoding/json"
 	"net/http"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,15 +15,25 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/slipway-k8s/slipway/internal/clusterapi"
-	"github.com/slipway-k8s/slipway/internal/effect"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/steps"
 )
 
-// readoptKills are the moments at which a readoption is ended, one after the other: when half of the objects are there, and when
-// the unpausing has been answered and nobody has seen it.
-var readoptKills = []string{
+// readoptCalls are when half of the objects are there, and when the unpausing has been answered and nobody has seen it.
+var readoptCalls = []string{
 	"applied management create machines.cluster.x-k8s.io/default/k8s-control-plane-*#2",
 	"applied management patch clusters.cluster.x-k8s.io/default/k8s#1",
+}
+
+// readoptMoments are those at which a readoption is ended: at some calls, and on demand at the beginning and at the end of each of its
+// steps.
+func (l *lostCluster) readoptMoments(t *testing.T, calls []string, accept ...string) []string {
+	t.Helper()
+	if !everyMoment() {
+		return calls
+	}
+	cfg, tools := onPaper()
+	return append(momentsOf(must(steps.NewReadopt(cfg, tools, l.source(t), accept))(t).Graph), calls...)
 }
 
 // TestReadopt loses the management of a cluster whose servers live: first the temporary management cluster, before a pivot; then, when the
@@ -96,11 +105,10 @@ func (l *lostCluster) readoptsItself(t *testing.T) {
 	if after := writes(t, l.command); len(after) != len(wrote) {
 		t.Errorf("a refused readoption wrote: %v", after[len(wrote):])
 	}
-	o = l.run(nil, "readopt", l.file, "--lab", "--yes", "--accept", missing+","+unknown)
-	if o.exit != 0 {
-		t.Fatalf("readopt, with everything accepted: exit %d\n%s", o.exit, o.output)
+	o = l.killedAt(t, l.readoptMoments(t, nil, missing, unknown), func(string) {}, "readopt", l.file, "--lab", "--yes", "--accept", missing+","+unknown)
+	if !everyMoment() {
+		o.logSteps(t, "capi-init", "put-back", "unpause", "reconcile", "access")
 	}
-	o.logSteps(t, "capi-init", "put-back", "unpause", "reconcile", "access")
 	l.sameServers(t, before)
 	l.sameCluster(t)
 	l.nothingIsStale(t, l.cluster(t))
@@ -113,7 +121,7 @@ func (l *lostCluster) readoptsItself(t *testing.T) {
 // TestReadoptMakesWhatIsMissing loses the management and a server besides. The server is made anew only where a person accepts that, as
 // another one, by the control plane that scales back up. It is run on demand: what is decided is held by the tests of the comparison.
 func TestReadoptMakesWhatIsMissing(t *testing.T) {
-	if os.Getenv(crashVariable) == "" {
+	if !everyMoment() {
 		t.Skipf("set %s=1 to lose a server besides the management", crashVariable)
 	}
 	c := bootstrapped(t, "bootstrap")
@@ -195,26 +203,20 @@ func (l *lostCluster) saveBackup(t *testing.T) {
 	l.file = files[0]
 }
 
-// readoptKilled runs a readoption that ends itself, twice, and then one to the end.
+// readoptKilled runs a readoption that ends itself at one moment after the other, and then one to the end.
 func (l *lostCluster) readoptKilled(t *testing.T) {
 	t.Helper()
-	for _, kill := range readoptKills {
-		c := *l.command
-		c.env = append(slices.Clone(c.env), effect.CrashVariable+"="+kill)
-		if o := c.run(nil, "readopt", l.file, "--lab", "--yes"); o.exit != -1 {
-			t.Fatalf("readopt with %q was not killed: exit %d\n%s", kill, o.exit, o.output)
-		} else {
-			t.Logf("killed %s after %.1fs", kill, o.elapsed.Seconds())
+	o := l.killedAt(t, l.readoptMoments(t, readoptCalls), func(moment string) {
+		if moment != readoptCalls[1] {
+			return
 		}
+		if began := l.run(nil, "bootstrap", "--lab"); began.exit != 2 || !strings.Contains(began.output, "readopt") {
+			t.Errorf("a bootstrap in the middle of a readoption: exit %d\n%s", began.exit, began.output)
+		}
+	}, "readopt", l.file, "--lab", "--yes")
+	if !everyMoment() {
+		o.logSteps(t, "reconcile", "wait-nodes")
 	}
-	if began := l.run(nil, "bootstrap", "--lab"); began.exit != 2 || !strings.Contains(began.output, "readopt") {
-		t.Errorf("a bootstrap in the middle of a readoption: exit %d\n%s", began.exit, began.output)
-	}
-	o := l.run(nil, "readopt", l.file, "--lab", "--yes")
-	if o.exit != 0 {
-		t.Fatalf("readopt: exit %d\n%s", o.exit, o.output)
-	}
-	o.logSteps(t, "reconcile", "wait-nodes")
 	if strings.Contains(o.output, "plantedSecretOfTheLostCluster") {
 		t.Error("a Secret of the cluster stands in the output")
 	}

@@ -15,32 +15,25 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/slipway-k8s/slipway/internal/effect"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/steps"
 )
 
-// restoreKills are the moments at which a restore is ended, one after the other, each run going on with what the one before
-// left. Every run of the tests ends it at the two calls that make an etcd: before the server has heard of them, and when it has
-// answered. On demand it is ended at the beginning and at the end of every step of the recovery, too, one step after the other.
-func restoreKills(all bool) []string {
-	calls := map[string][]string{
-		"etcd-recover":   {"before talos EtcdRecover machine.MachineService#1", "applied talos EtcdRecover machine.MachineService#1"},
-		"etcd-bootstrap": {"before talos Bootstrap machine.MachineService#1", "applied talos Bootstrap machine.MachineService#1"},
+// restoreCalls are the two calls that make an etcd: before the server has heard of them, and when it has answered.
+var restoreCalls = []string{
+	"before talos EtcdRecover machine.MachineService#1", "applied talos EtcdRecover machine.MachineService#1",
+	"before talos Bootstrap machine.MachineService#1", "applied talos Bootstrap machine.MachineService#1",
+}
+
+// restoreMoments are the moments at which a restore is ended: at those calls, and on demand at the beginning and at the end of each
+// step that the restore of this backup has.
+func (l *lostCluster) restoreMoments(t *testing.T) []string {
+	t.Helper()
+	if !everyMoment() {
+		return restoreCalls
 	}
-	var kills []string
-	for _, step := range []string{
-		"lost", "claim", "kind-create", "capi-init", "seed", "firewall-lift", "apply", "servers", "etcd-recover", "etcd-bootstrap", "quiet", "sweep", "etcd-members",
-		"release", "talosconfig", "wait-nodes", "access", "clean", "reserve",
-	} {
-		if all {
-			kills = append(kills, "saved journal save "+step+"/started#1")
-		}
-		kills = append(kills, calls[step]...)
-		if all {
-			kills = append(kills, "before journal save "+step+"/done#1")
-		}
-	}
-	return kills
+	cfg, tools := onPaper()
+	return append(momentsOf(must(steps.NewRestore(cfg, tools, l.source(t)))(t).Graph), restoreCalls...)
 }
 
 // TestRestore loses all servers of a cluster that manages itself and gets it back out of a backup, with kills at the two calls
@@ -62,11 +55,7 @@ func TestRestore(t *testing.T) {
 		d.Backup.Taken.IsZero() || d.Takes.Seconds <= 0 {
 		t.Errorf("of a cluster without servers: %+v", d)
 	}
-	if os.Getenv(crashVariable) == "" {
-		l.restoreKilled(t, restoreKills(false))
-	} else { // one step at a time, so that none is over before its turn
-		l.restoreKilled(t, restoreKills(true), "--parallel", "1")
-	}
+	l.restoreKilled(t)
 	l.isBack(t)
 
 	// From here on it is a cluster like any other.
@@ -264,40 +253,25 @@ func (l *lostCluster) sleeps(t *testing.T) {
 	}
 }
 
-// restoreKilled runs a restore that ends itself at one call after the other, and then one to the end.
-func (l *lostCluster) restoreKilled(t *testing.T, kills []string, flags ...string) {
+// restoreKilled runs a restore that ends itself at one moment after the other, and then one to the end.
+func (l *lostCluster) restoreKilled(t *testing.T) {
 	t.Helper()
 	refused := false
-	for i, kill := range kills {
-		c := *l.command
-		c.env = append(slices.Clone(c.env), effect.CrashVariable+"="+kill)
-		o := c.run(nil, append([]string{"restore", l.file, "--identity", l.identity, "--lab"}, flags...)...)
-		if o.exit != -1 {
-			t.Fatalf("restore %d with %q was not killed: exit %d\n%s", i+1, kill, o.exit, o.output)
-		}
-		t.Logf("killed %s after %.1fs", kill, o.elapsed.Seconds())
-		if strings.HasPrefix(kill, "applied talos Bootstrap") {
+	o := l.killedAt(t, l.restoreMoments(t), func(moment string) {
+		if strings.HasPrefix(moment, "applied talos Bootstrap") {
 			l.sleeps(t)
 		}
-		if refused || strings.Contains(kill, " lost/") { // the folder is not the restore's yet
-			continue
+		if refused || strings.Contains(moment, " lost/") { // the folder is not the restore's yet
+			return
 		}
 		refused = true
 		began := l.run(nil, "bootstrap", "--lab")
 		if began.exit != 2 || !strings.Contains(began.output, "restore") {
 			t.Errorf("a bootstrap in the middle of a restore: exit %d\n%s", began.exit, began.output)
 		}
-	}
-	o := l.run(nil, "restore", l.file, "--identity", l.identity, "--lab")
-	if o.exit != 0 {
-		t.Fatalf("restore: exit %d\n%s", o.exit, o.output)
-	}
-	for _, name := range []string{"etcd-bootstrap", "quiet", "sweep", "etcd-members", "release", "wait-nodes", "pivot"} {
-		if began, ended, ok := o.span(name); ok {
-			t.Logf("%-15s %6.1fs", name, ended.Sub(began).Seconds())
-		} else {
-			t.Errorf("step %s did not run to its end", name)
-		}
+	}, "restore", l.file, "--identity", l.identity, "--lab")
+	if !everyMoment() { // else the runs before have done it
+		o.logSteps(t, "etcd-bootstrap", "quiet", "sweep", "etcd-members", "release", "wait-nodes", "pivot")
 	}
 	if strings.Contains(o.output, "plantedSecretOfTheLostCluster") {
 		t.Error("a Secret of the cluster stands in the output")

@@ -1,0 +1,122 @@
+package test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"filippo.io/age"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/backup"
+	"github.com/slipway-k8s/slipway/internal/effect"
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+// everyMoment tells whether recoveries are killed at the beginning and at the end of each of their steps, which takes half an hour,
+// or only at the calls that matter most.
+func everyMoment() bool { return os.Getenv(crashVariable) != "" }
+
+// momentsOf are the beginning and the end of every step of a graph: begun and nothing done, and done with no record of it.
+func momentsOf(g *flow.Graph) (moments []string) {
+	for _, s := range g.Steps() {
+		moments = append(moments, "saved journal save "+s.Name+"/started#1", "before journal save "+s.Name+"/done#1")
+	}
+	return moments
+}
+
+// maxStops is how many runs of a target that is killed everywhere may stop because something was too slow to answer: that stops a run, and
+// the next goes on.
+const maxStops = 10
+
+// killedAt runs a target, each run going on with what the one before left and ending itself at the first that comes of the moments that
+// are left, until one comes to its end. after is told of every kill. A moment that never came is an error: nothing was tried there.
+func (c *command) killedAt(t *testing.T, moments []string, after func(moment string), args ...string) outcome {
+	t.Helper()
+	left, began, stops := slices.Clone(moments), time.Now(), 0
+	for {
+		r := *c
+		r.env = append(slices.Clone(c.env), effect.CrashVariable+"="+strings.Join(left, "\n"))
+		o := r.run(nil, args...)
+		switch {
+		case o.exit == 0 && len(left) == 0:
+			t.Logf("%s: killed %d times, and at its end in %.1fs; the last run took %.1fs", args[0], len(moments), time.Since(began).Seconds(), o.elapsed.Seconds())
+			return o
+		case o.exit == 0:
+			t.Errorf("%s came to its end, and never to these moments:\n%s", args[0], strings.Join(left, "\n"))
+			return o
+		case o.exit == 1 && stops < maxStops && strings.Contains(o.output, "could not find out whether what step"):
+			stops++
+			t.Logf("stopped after %.1fs, to be run again: %s", o.elapsed.Seconds(), o.output[strings.Index(o.output, "could not find out"):])
+			continue
+		case o.exit != -1:
+			t.Fatalf("%s, after %d kills: exit %d\n%s", args[0], len(moments)-len(left), o.exit, o.output)
+		}
+		moment := c.killedLast(t)
+		i := slices.Index(left, moment)
+		if i < 0 {
+			t.Fatalf("%s was killed at %q, which was not wanted", args[0], moment)
+		}
+		left = slices.Delete(left, i, i+1)
+		t.Logf("killed %s after %.1fs", moment, o.elapsed.Seconds())
+		after(moment)
+	}
+}
+
+// killedLast is where the last run ended itself, as it wrote down.
+func (c *command) killedLast(t *testing.T) string {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(c.state, "runs", "*", "effects.jsonl"))
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no run wrote down what it did: %v, %v", paths, err)
+	}
+	file, err := os.Open(slices.Max(paths)) // a run's name begins with its time
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	lines, err := effect.Read(file)
+	if err != nil || len(lines) == 0 || lines[len(lines)-1].Phase != effect.Killed {
+		t.Fatalf("%s does not end with a kill: %v", file.Name(), err)
+	}
+	return lines[len(lines)-1].Error
+}
+
+// onPaper is what a recovery is planned with, to learn its steps.
+func onPaper() (steps.Config, steps.Tools) {
+	return steps.Defaults(), steps.Tools{Management: noManagement{}}
+}
+
+// source reads the backup.
+func (l *lostCluster) source(t *testing.T) steps.Backup {
+	t.Helper()
+	file, err := os.Open(l.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	var identities []age.Identity
+	if l.identity != "" {
+		identities = must(backup.ParseIdentities(must(os.ReadFile(l.identity))(t)))(t)
+	}
+	archive := must(backup.Open(file, identities...))(t)
+	return steps.Backup{Contents: must(archive.Read(io.Discard))(t)}
+}
+
+// noManagement has a name, which a plan needs.
+type noManagement struct{}
+
+var errOnPaper = errors.New("this plan is only read")
+
+func (noManagement) Name() string { return "lab" }
+func (noManagement) Ensure(context.Context, string, flow.Say) ([]byte, error) {
+	return nil, errOnPaper
+}
+func (noManagement) Exists(context.Context, string) (bool, error) { return false, errOnPaper }
+func (noManagement) Delete(context.Context, string) error         { return errOnPaper }
