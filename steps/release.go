@@ -112,6 +112,8 @@ func (b *bootstrapper) ensureRelease(ctx context.Context, say flow.Say, workload
 			return busy.Error(), nil
 		case err != nil && kube.UnknownKind(err):
 			return "the cluster does not know all kinds of its chart yet: " + err.Error(), nil
+		case err != nil && kube.Transient(err):
+			return "", err // an API server that has just come up, under load, drops a call now and then
 		case err != nil:
 			return "", final(err)
 		}

@@ -1,8 +1,10 @@
 package steps
 
 import (
+	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 )
 
 // strangersInstall leaves the record of somebody else's helm that has just begun to install Cilium.
@@ -82,5 +85,23 @@ func TestReleaseDoesNotWaitForever(t *testing.T) {
 	}
 	if w.workload.Get("v1", "Secret", "kube-system", cilium1) == nil {
 		t.Error("somebody else's record is gone")
+	}
+}
+
+// A call that is lost on the way ends nothing: an API server that has just come up drops some.
+func TestReleaseOutlastsLostCalls(t *testing.T) {
+	w := newWorld(t)
+	var lost atomic.Int32
+	w.workload.Fail = func(r *http.Request) (int, string) {
+		if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/daemonsets/cilium") && lost.Add(1) <= 2 {
+			return kubetest.Garbled, ""
+		}
+		return 0, ""
+	}
+	if _, err := w.run(t, w.config(), flow.Memory(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if lost.Load() <= 2 {
+		t.Errorf("%d calls were lost: nothing was tried", lost.Load())
 	}
 }

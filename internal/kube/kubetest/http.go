@@ -19,7 +19,10 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	s.mu.Unlock()
 	w.Header().Set("Date", s.now().UTC().Format(http.TimeFormat))
 	if s.Fail != nil {
-		if code, message := s.Fail(r); code != 0 {
+		if code, message := s.Fail(r); code == Garbled {
+			garble(w)
+			return
+		} else if code != 0 {
 			refuse(w, code, message)
 			return
 		}
@@ -42,6 +45,16 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	default:
 		s.serveObject(w, r, path)
 	}
+}
+
+// garble answers with what is no HTTP.
+func garble(w http.ResponseWriter) {
+	connection, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	_, _ = io.WriteString(connection, "nonsense\r\n\r\n")
+	_ = connection.Close()
 }
 
 // discover answers what kinds there are.

@@ -48,14 +48,17 @@ func Builtin() []Resource {
 	}
 }
 
+// Garbled is the code of an answer that no client understands, as of a connection that breaks.
+const Garbled = -1
+
 // Request is what a client asked, for tests that count writes.
 type Request struct{ Method, Path string }
 
 // Server is the API.
 type Server struct {
 	*httptest.Server
-	// Fail may answer a request in the server's place: a status code other than 0, and a message. It is set before the
-	// server is used.
+	// Fail may answer a request in the server's place: a status code other than 0, and a message; or Garbled. It is set before
+	// the server is used.
 	Fail func(*http.Request) (code int, message string)
 	// Readyz answers /readyz; nil: it is ready.
 	Readyz func() (code int, body string)
