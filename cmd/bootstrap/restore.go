@@ -159,11 +159,11 @@ func (b backupReader) read(ctx context.Context, snapshot io.Writer) (*backup.Con
 // verified reads it and restores its etcd in a scratch folder: a snapshot of
 // another cluster, or one that etcd cannot read, is found before anything is made.
 func (b backupReader) verified(ctx context.Context) (contents *backup.Contents, is etcd.Content, err error) {
-	scratch, err := os.MkdirTemp("", "slipway-backup-")
+	scratch, remove, err := newScratch(ctx)
 	if err != nil {
-		return nil, is, &scratchError{fmt.Errorf("make a scratch folder: %w", err)}
+		return nil, is, &scratchError{err}
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
+	defer func() { err = errors.Join(err, remove()) }()
 	path := filepath.Join(scratch, "snapshot.db")
 	snapshot, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
