@@ -83,7 +83,7 @@ func (c *command) diagnosedFile(ctx context.Context, a arguments) (arguments, *s
 	}
 	contents, _, err := backupReader{command: c, cfg: cfg.Config, name: a.Targets[1]}.verified(ctx)
 	if err != nil {
-		return a, nil, "", &usageError{err}
+		return a, nil, "", refusal(ctx, err)
 	}
 	a.base = contents.Config
 	return a, &steps.Backup{Contents: contents}, a.Targets[1], nil

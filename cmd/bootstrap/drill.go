@@ -148,7 +148,7 @@ func (d *drill) runOnBackup(ctx context.Context) error {
 	}
 	contents, err := backupReader{command: d.command, cfg: cfg.Config, name: file}.read(ctx, io.Discard)
 	if err != nil {
-		return &usageError{err}
+		return refusal(ctx, err)
 	}
 	d.given.base, d.report.Cluster = contents.Config, contents.Header.Cluster
 	if err := d.part(ctx, partRestore, "your backup, in an empty lab", func(ctx context.Context) error {

@@ -28,7 +28,7 @@ func (c *command) readopt(ctx context.Context, a arguments) error {
 	file := backupReader{command: c, cfg: cfg.Config, name: a.Targets[1]}
 	contents, err := file.read(ctx, io.Discard) // to its end, so that every sum is checked
 	if err != nil {
-		return &usageError{err}
+		return refusal(ctx, err)
 	}
 	a.base = contents.Config
 	if cfg, err = loadConfig(a, c.environment); err != nil {

@@ -95,11 +95,13 @@ func TestRestoreFromAStoreThatFails(t *testing.T) {
 	} {
 		store := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { c.serve(w) }))
 		environment := "BACKUP_S3_REGION=nbg1 AWS_ACCESS_KEY_ID=a AWS_SECRET_ACCESS_KEY=secret BACKUP_S3_ENDPOINT=" + store.URL
-		r := execute(t, t.Context(), dir, environment, "restore", "s3://bucket/k8s.slipway")
-		store.Close()
-		if r.code != c.code || !strings.Contains(r.stderr, c.want) {
-			t.Errorf("%s: exit %d, %s", name, r.code, r.stderr)
+		for _, target := range [][]string{{"restore"}, {"readopt"}, {"restore", "--diagnose"}} {
+			r := execute(t, t.Context(), dir, environment, append(target, "s3://bucket/k8s.slipway")...)
+			if r.code != c.code || !strings.Contains(r.stderr, c.want) {
+				t.Errorf("%v, %s: exit %d, %s", target, name, r.code, r.stderr)
+			}
 		}
+		store.Close()
 	}
 	if _, err := os.Lstat(stateFolderIn); err == nil {
 		t.Error("a refused restore made a state folder")
