@@ -19,6 +19,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/slipway-k8s/slipway/internal/kube"
 )
 
 // maxBackupMemory is what a backup may have resident, in bytes.
@@ -75,6 +77,26 @@ func backsUp(t *testing.T, c *command, selfManaged bool) {
 	}
 	for _, place := range []string{folder, "s3://backups/of/k8s"} {
 		verifies(t, &user, place, identity, selfManaged)
+	}
+	cronJobIsTaken(t, &user)
+}
+
+// cronJobIsTaken has the cluster's API server look at the printed CronJob and its account, strictly, without keeping them.
+func cronJobIsTaken(t *testing.T, user *command) {
+	t.Helper()
+	printed := must(user.exec(t.Context(), "backup", "cronjob", "--to", "s3://backups/of/k8s", "--every", "6h"))(t)
+	cluster := must(kube.Connect(must(os.ReadFile(filepath.Join(user.state, "kubeconfig")))(t)))(t)
+	strict := &client.CreateOptions{DryRun: []string{metav1.DryRunAll}, Raw: &metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict}}
+	kinds := []string{}
+	for _, document := range must(kube.Documents([]byte(printed)))(t) {
+		o := must(kube.Parse(document))(t)
+		kinds = append(kinds, o.GetKind())
+		if err := cluster.Create(t.Context(), o, strict); err != nil {
+			t.Errorf("the API server does not take the %s: %v", o.GetKind(), err)
+		}
+	}
+	if !slices.Equal(kinds, []string{"ServiceAccount", "CronJob"}) {
+		t.Errorf("printed: %v", kinds)
 	}
 }
 
