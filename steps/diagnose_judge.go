@@ -31,12 +31,12 @@ func (f *facts) judge() Diagnosis {
 	switch {
 	case f.restoring != nil && f.restoring.Ended.IsZero():
 		f.lostServers(&d, fmt.Sprintf("a restore is under way, begun %s: the same command with the same file goes on with it", f.restoring.Began.Format(time.RFC3339)))
+	case len(f.servers) == 0 && !alive:
+		f.lostServers(&d, "all control plane servers are gone (or there never were any)")
 	case f.recovering != nil:
 		f.lostQuorum(&d, fmt.Sprintf("a recovery of etcd is under way, begun %s: the same command goes on with it", f.recovering.Began.Format(time.RFC3339)))
 	case f.readopting != nil && f.readopting.Ended.IsZero():
 		f.lostManagement(&d, fmt.Sprintf("a readoption is under way, begun %s: the same command with the same file goes on with it", f.readopting.Began.Format(time.RFC3339)))
-	case len(f.servers) == 0 && !alive:
-		f.lostServers(&d, "all control plane servers are gone (or there never were any)")
 	case alive:
 		f.aliveButFor(&d)
 	case f.deaf != nil:
@@ -46,7 +46,7 @@ func (f *facts) judge() Diagnosis {
 		d.Disaster, d.Sentence = Unclear, "servers exist, and neither the API nor Talos answers on any of them"
 		d.First = []string{"see that they are powered on, and that this machine may reach port 50000 (docs/firewall.md); if all are beyond repair, delete them, and restore a backup"}
 	case !slices.ContainsFunc(f.nodes, func(n etcdNode) bool { return n.data || n.err != nil }):
-		f.lostServers(&d, "all servers answer, and none holds data of etcd: all were wiped, or the bootstrap has not come so far")
+		f.lostServers(&d, "all servers answer, and none holds data of etcd: all were wiped, or are booting (ask again in a minute), or the bootstrap has not come so far")
 		d.First = append(d.First, "only if they were wiped: delete the servers "+f.names(f.nodes)+" at Hetzner, as restore makes new ones")
 	default:
 		f.lostQuorum(&d, "servers live, and etcd has no leader on any of them")

@@ -64,6 +64,11 @@ func TestWhichDisasterItIs(t *testing.T) {
 		"a readoption is under way": {etcd: &brokenEtcd{members: all}, broken: func(_ *world, o *Operations) {
 			_ = ReadoptRecord{Began: time.Now()}.write(o.b.tools.Files)
 		}, disaster: ManagementLost, target: "readopt b.slipway", says: []string{"goes on with it"}},
+		"servers lost in the middle of a recovery": {broken: func(w *world, o *Operations) {
+			w.hetzner.SetServers()
+			_ = QuorumRecord{Began: time.Now()}.Begin(o.b.tools.Files)
+			_ = ReadoptRecord{Began: time.Now()}.write(o.b.tools.Files)
+		}, disaster: ServersLost, target: "restore b.slipway", says: []string{"are gone"}},
 		"a recovery is under way": {etcd: &brokenEtcd{members: []string{cp0}}, broken: func(_ *world, o *Operations) {
 			_ = QuorumRecord{Began: time.Now()}.Begin(o.b.tools.Files)
 		}, disaster: QuorumLost, target: "recover-quorum", says: []string{"goes on with it"}},

@@ -103,10 +103,17 @@ func askServer(ctx context.Context, t TalosClient, s hetzner.Server, routes []ta
 
 // survey makes certain that no member has a leader for a while, and finds the one that knows most.
 func (q *quorum) survey(ctx context.Context, say flow.Say) (QuorumSurvey, error) {
+	by, err := q.identity()
+	if err == nil {
+		err = q.refuseRecovering(ctx, by)
+	}
+	if err != nil {
+		return QuorumSurvey{}, err
+	}
 	var out QuorumSurvey
 	since := time.Now()
 	w := wait{what: "certainty that etcd has no leader", within: q.cfg.ControlPlaneTimeout.D(), every: q.every, each: time.Minute}
-	err := w.until(ctx, say, func(ctx context.Context) (string, error) {
+	err = w.until(ctx, say, func(ctx context.Context) (string, error) {
 		t, nodes, err := q.talosNodes(ctx)
 		if err != nil {
 			return "", err

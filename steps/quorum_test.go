@@ -228,6 +228,16 @@ func TestAnEtcdThatWorksIsNotRecovered(t *testing.T) {
 	}
 }
 
+func TestNoQuorumIsRecoveredBesideARestore(t *testing.T) {
+	w, q := quorumWorld(t, &brokenEtcd{old: map[string]uint64{cp1: 5}})
+	w.hetzner.SetPlacementGroups(schema.PlacementGroup{ID: 7, Name: "slipway-k8s.restore", Type: "spread", Labels: map[string]string{
+		"slipway-cluster": "k8s", reservedBy: "0123456789abcdef", "slipway-host": "laptop"}})
+	var recovering *RecoveringError
+	if _, err := q.survey(t.Context(), silent); !errors.As(err, &recovering) || !strings.Contains(err.Error(), "laptop") {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestTheMemberThatKnowsMostIsTheOneToKeep(t *testing.T) {
 	all := []string{cp0, cp1, cp2}
 	for _, c := range []struct {

@@ -67,8 +67,8 @@ func (r *readopter) lookAround(ctx context.Context, workload *kube.Cluster, o Or
 	return l, err
 }
 
-// etcdOf asks the servers for etcd's members, with the backup's credentials, one after the other until one answers. etcd itself
-// answers only while it has its quorum.
+// etcdOf asks the servers' own members of etcd for all of them, with the backup's credentials, one after the other until one answers.
+// A member answers only while it has a leader, and so a quorum.
 func (r *readopter) etcdOf(ctx context.Context, l living) ([]talos.EtcdMember, error) {
 	secret := r.source.secret(r.cfg.ClusterName + "-talosconfig")
 	if secret == nil {
@@ -100,7 +100,7 @@ func (r *readopter) etcdOf(ctx context.Context, l living) ([]talos.EtcdMember, e
 		}
 		for _, route := range routesTo(public, private, balancer) {
 			asking, cancel := context.WithTimeout(ctx, askTalosWithin)
-			members, err := t.EtcdMembersBy(asking, route)
+			members, err := t.EtcdMembersOf(asking, route)
 			cancel()
 			if err == nil {
 				return members, nil

@@ -151,6 +151,15 @@ func (r *readopter) lookForManager(ctx context.Context, say flow.Say) (o Orphan,
 	return o, workload, kubeconfig, nil
 }
 
+// claimReadopt makes sure that nobody else readopts the cluster: two temporary management clusters with one cluster's objects would
+// manage the same servers.
+func (r *readopter) claimReadopt(ctx context.Context, say flow.Say) (Reservation, error) {
+	return r.claimRecovery(ctx, say, func(ctx context.Context) (bool, error) {
+		o, _, _, err := r.lookForManager(ctx, say)
+		return o.Paused || o.Released, err
+	})
+}
+
 // openWorkload connects to the cluster by what the state folder and the backup have of it.
 func (r *readopter) openWorkload(ctx context.Context) (*kube.Cluster, []byte, error) {
 	var kubeconfigs [][]byte

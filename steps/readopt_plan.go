@@ -19,6 +19,7 @@ type ReadoptPlan struct {
 
 	Orphan      *flow.Step[Orphan]
 	Comparison  *flow.Step[Comparison]
+	Claim       *flow.Step[Reservation]
 	Sweep       *flow.Step[Sweep]
 	Management  *flow.Step[Management]
 	Providers   *flow.Step[Providers]
@@ -30,6 +31,7 @@ type ReadoptPlan struct {
 	Talosconfig *flow.Step[Talosconfig] // the same
 	Nodes       *flow.Step[Nodes]       // the same
 	Access      *flow.Step[Access]      // nil: it does not
+	HandOver    *flow.Step[Reservation]
 
 	r *readopter
 }
@@ -76,6 +78,10 @@ func NewReadopt(cfg Config, tools Tools, source Backup, accept []string) (*Reado
 	} else {
 		p.accessFromManagement(cfg, made)
 	}
+	p.HandOver = flow.Add(p.Graph, "reserve", r.handOver).After(p.last()...).
+		Doc("the cluster's name is this state folder's, as after a bootstrap, and the claim on readopting it is given up").
+		Deadline(reservedWithin + overhead).Waits(flow.Wait{For: "the reservation", Within: reservedWithin})
+	p.All = []string{p.HandOver.Name()}
 	return p, p.Graph.Validate()
 }
 
@@ -92,7 +98,11 @@ func (p *ReadoptPlan) reopen(cfg Config, made specs) {
 		Doc("the backup agrees with the servers, the nodes and etcd's members, but for what was accepted").
 		Spec(id).Deadline(overhead)
 
-	p.Sweep = flow.Add1(g, "sweep", r.removeGone, p.Comparison).
+	p.Claim = flow.Add(g, "claim", r.claimReadopt).After(p.Comparison).
+		Doc("nobody else readopts or restores this cluster").
+		Spec(id).Verify(r.claimStands).Deadline(reservedWithin + overhead).Waits(flow.Wait{For: "the claim", Within: reservedWithin})
+
+	p.Sweep = flow.Add1(g, "sweep", r.removeGone, p.Comparison).After(p.Claim).
 		Doc("nodes of servers that are gone, where that was accepted, are removed, and their Pods start elsewhere").
 		Deadline(overhead)
 
@@ -140,16 +150,20 @@ func (p *ReadoptPlan) accessFromManagement(cfg Config, made specs) {
 	p.Nodes = flow.Add3(g, "wait-nodes", b.waitNodes, p.Management, p.Cluster, p.Kubeconfig).
 		Doc("every node is Ready, is the server that it claims to be, and is known to Cluster API").
 		Spec(made.nodes).Deadline(cfg.NodesTimeout.D() + overhead).Waits(cfg.waitNodes())
-
-	p.All = []string{p.Talosconfig.Name(), p.Nodes.Name()}
 }
 
 func (p *ReadoptPlan) accessFromItself(cfg Config, made specs) {
 	p.Access = flow.Add(p.Graph, "access", p.r.refreshAccess).After(p.Reconciled).
 		Doc("kubeconfig, talosconfig and the list of nodes are today's, from the cluster itself").
 		Spec(made.access).Deadline(2*cfg.ControlPlaneTimeout.D()+overhead).Waits(cfg.waitControlPlane(), cfg.waitControlPlane())
+}
 
-	p.All = []string{p.Access.Name()}
+// last are the steps after which everything is done.
+func (p *ReadoptPlan) last() []flow.Node {
+	if p.Access != nil {
+		return []flow.Node{p.Access}
+	}
+	return []flow.Node{p.Talosconfig, p.Nodes}
 }
 
 // Readoption is what a look at a cluster without management finds, and what would be done.

@@ -41,7 +41,7 @@ type membersOf struct {
 	w *readoptWorld
 }
 
-func (m membersOf) EtcdMembersBy(context.Context, talos.Route) ([]talos.EtcdMember, error) {
+func (m membersOf) EtcdMembersOf(context.Context, talos.Route) ([]talos.EtcdMember, error) {
 	if m.w.etcd == nil {
 		return nil, errors.New("no quorum")
 	}

@@ -34,14 +34,19 @@ func (b *bootstrapper) reserve(ctx context.Context, say flow.Say) (Reservation, 
 	if err != nil {
 		return Reservation{}, err
 	}
-	restore, err := hetzner.RestoreClaim(b.cfg.ClusterName).Find(ctx, b.tools.Hetzner)
-	if err != nil {
+	if err := b.refuseRecovering(ctx, by); err != nil {
 		return Reservation{}, err
 	}
-	if restore != nil && restore.By != by {
-		return Reservation{}, &RestoringError{restore}
-	}
 	return b.claim(ctx, say, by, b.reserved)
+}
+
+// refuseRecovering refuses while somebody else restores or readopts the cluster.
+func (b *bootstrapper) refuseRecovering(ctx context.Context, by string) error {
+	found, err := hetzner.RestoreClaim(b.cfg.ClusterName).Find(ctx, b.tools.Hetzner)
+	if err == nil && found != nil && found.By != by {
+		err = &RecoveringError{found}
+	}
+	return err
 }
 
 // claim tries to get a claim until it has it, or knows that it is another's.
@@ -175,12 +180,12 @@ func since(r *hetzner.Reservation) string {
 	return fmt.Sprintf("%s, on %s (placement group %d)", on, r.Since.UTC().Format("2006-01-02 15:04:05 UTC"), r.ID)
 }
 
-// RestoringError says that somebody else restores the cluster.
-type RestoringError struct{ *hetzner.Reservation }
+// RecoveringError says that somebody else restores or readopts the cluster.
+type RecoveringError struct{ *hetzner.Reservation }
 
 // Error implements error.
-func (e *RestoringError) Error() string {
-	return fmt.Sprintf("the cluster is being restored from another state folder: %s began that%s. Nothing was made, because two that restore one cluster would make "+
-		"two of one name and one set of keys. Let that restore come to its end, or go on with it there; where that folder and the management cluster that it "+
-		"made are both lost, delete the placement group %s, and run this again", e.By, since(e.Reservation), e.Name())
+func (e *RecoveringError) Error() string {
+	return fmt.Sprintf("the cluster is being recovered from another state folder: %s began that%s. Nothing was made, because two that restore one cluster would make "+
+		"two of one name and one set of keys, and two that readopt it two managers. Let that come to its end, or go on with it there; where that folder and the "+
+		"management cluster that it made are both lost, delete the placement group %s, and run this again", e.By, since(e.Reservation), e.Name())
 }

@@ -12,53 +12,60 @@ import (
 // would make two clusters of one name and one set of keys. That the reservation of the cluster is another state folder's says
 // nothing here: that one's cluster is lost.
 func (r *restorer) claimRestore(ctx context.Context, say flow.Say, _ Lost) (Reservation, error) {
-	by, err := r.identity()
+	return r.claimRecovery(ctx, say, r.madeBefore)
+}
+
+// madeBefore tells whether the management cluster holds what an earlier run of this restore made, perhaps from another state folder,
+// which can be lost, too.
+func (r *restorer) madeBefore(ctx context.Context) (bool, error) {
+	mgmt, err := r.managementOf(ctx)
+	if err != nil || mgmt == nil {
+		return false, err
+	}
+	cluster, err := r.clusterAt(ctx, mgmt)
+	return cluster != nil && cluster.GetAnnotations()[restoredAnnotation] == r.source.identity().Snapshot, err
+}
+
+// claimRecovery finds, makes or takes over the claim on recovering the cluster. mine tells whether what another state folder has begun is
+// this very recovery.
+func (b *bootstrapper) claimRecovery(ctx context.Context, say flow.Say, mine func(context.Context) (bool, error)) (Reservation, error) {
+	by, err := b.identity()
 	if err != nil {
 		return Reservation{}, err
 	}
-	return r.claim(ctx, say, by, r.claimed)
-}
-
-// claimed finds, makes or takes over the claim.
-func (r *restorer) claimed(ctx context.Context, say flow.Say, by string) (*hetzner.Reservation, error) {
-	api, claim := r.tools.Hetzner, hetzner.RestoreClaim(r.cfg.ClusterName)
-	found, err := claim.Find(ctx, api)
-	if err != nil || found != nil && found.By == by {
-		return found, err
-	}
-	if found == nil {
-		return claim.Reserve(ctx, api, by, hostname())
-	}
-	// The folder of a restore can be lost, too. What it made in the management cluster is marked.
-	mgmt, err := r.managementOf(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if mgmt != nil {
-		switch cluster, err := r.clusterAt(ctx, mgmt); {
+	return b.claim(ctx, say, by, func(ctx context.Context, say flow.Say, by string) (*hetzner.Reservation, error) {
+		api, claim := b.tools.Hetzner, hetzner.RestoreClaim(b.cfg.ClusterName)
+		found, err := claim.Find(ctx, api)
+		if err != nil || found != nil && found.By == by {
+			return found, err
+		}
+		if found == nil {
+			return claim.Reserve(ctx, api, by, hostname())
+		}
+		switch begun, err := mine(ctx); {
 		case err != nil:
-			return nil, final(fmt.Errorf("find out whether the restore that state folder %s began is this one: %w", found.By, err))
-		case cluster != nil && cluster.GetAnnotations()[restoredAnnotation] == r.source.identity().Snapshot:
-			say("taking the restore over from state folder %s: the management cluster holds what it made", found.By)
+			return nil, final(fmt.Errorf("find out whether the recovery that state folder %s began is this one: %w", found.By, err))
+		case begun:
+			say("taking the recovery over from state folder %s: what it made is there", found.By)
 			return found, found.TakeOver(ctx, api, by, hostname())
 		}
-	}
-	return nil, final(&RestoringError{found})
+		return nil, final(&RecoveringError{found})
+	})
 }
 
-// claimStands holds also where nobody has the claim: the restore gives it up shortly before its end.
+// claimStands holds also where nobody has the claim: the recovery gives it up shortly before its end.
 func (r *restorer) claimStands(ctx context.Context, was Reservation) flow.Verdict {
 	found, err := hetzner.RestoreClaim(r.cfg.ClusterName).Find(ctx, r.tools.Hetzner)
 	switch {
 	case err != nil:
 		return flow.Unknown(err)
 	case found != nil && found.By != was.By:
-		return flow.Gone("state folder %s restores %s", found.By, r.cfg.ClusterName)
+		return flow.Gone("state folder %s recovers %s", found.By, r.cfg.ClusterName)
 	}
 	return flow.Holds()
 }
 
-// handOver makes the restored cluster this state folder's, as a bootstrap would have, and gives the claim up.
+// handOver makes the recovered cluster this state folder's, as a bootstrap would have, and gives the claim up.
 func (r *restorer) handOver(ctx context.Context, say flow.Say) (Reservation, error) {
 	out, err := r.reserve(ctx, say)
 	if err != nil {

@@ -24,7 +24,7 @@ func TestOneOfTwoRestores(t *testing.T) {
 	other.tools.Files = FilesIn(t.TempDir())
 	others := &restorer{bootstrapper: other, source: w.source}
 
-	var restoring *RestoringError
+	var restoring *RecoveringError
 	if _, err := others.claimRestore(t.Context(), w.say, Lost{}); !errors.As(err, &restoring) || restoring.By != mine.By || !strings.Contains(err.Error(), "delete the placement group slipway-k8s.restore") {
 		t.Errorf("the second is told %v", err)
 	}

@@ -136,16 +136,13 @@ func (r *restorer) requestRestoration(ctx context.Context, say flow.Say, mgmt *k
 // failedEtcd is an etcd that no waiting brings up: half of a restoration, most likely.
 func (r *restorer) failedEtcd(ctx context.Context, t TalosClient, nodes []etcdNode) error {
 	for _, n := range nodes {
-		if n.route.Node != "" {
-			continue // asked through another
-		}
 		asking, cancel := context.WithTimeout(ctx, askTalosWithin)
-		is, err := t.Ask(asking, n.route.Endpoint)
+		is, err := t.AskBy(asking, n.route)
 		cancel()
 		if err == nil && is.Etcd == etcdFailed {
 			return fmt.Errorf("etcd on %s does not come up on what it has restored: a snapshot that is damaged or of another etcd version. "+
 				"Reset the server (talosctl reset --nodes %s --system-labels-to-wipe EPHEMERAL --reboot --graceful=false) and run again, with another backup if it fails again",
-				n.server, n.route.Endpoint)
+				n.server, n.route)
 		}
 	}
 	return nil
@@ -220,7 +217,8 @@ func (r *restorer) awaitMembers(ctx context.Context, say flow.Say, m Management,
 	return out, err
 }
 
-// membership says what of etcd's members is missing. Each server is asked for its own list: two clusters would differ in it.
+// membership says what of etcd's members is missing. Each server's own member is asked for its list, and for no other's: in two etcds
+// of servers of the same names the members' IDs differ.
 func (r *restorer) membership(ctx context.Context, mgmt *kube.Cluster, c Cluster) (EtcdMembership, string, error) {
 	t, nodes, err := r.lookForEtcd(ctx, mgmt, c)
 	if err != nil {
@@ -234,17 +232,21 @@ func (r *restorer) membership(ctx context.Context, mgmt *kube.Cluster, c Cluster
 		servers = append(servers, n.server)
 	}
 	var why reasons
+	var first []talos.EtcdMember
 	for _, n := range nodes {
-		asking, cancel := context.WithTimeout(ctx, askTalosWithin)
-		members, err := t.EtcdMembersBy(asking, n.route)
-		cancel()
+		members, err := ownMembers(ctx, t, n)
 		if err != nil {
 			why.add(n.server, err.Error())
 			continue
 		}
+		if first == nil {
+			first = members
+		}
 		view := etcdView{members: members, health: map[string]error{}}
 		if differs := view.differs(servers); differs != "" {
 			why.add(n.server, differs)
+		} else if !slices.Equal(members, first) {
+			why.add(n.server, "its etcd counts others of the same names: it is another etcd than that of "+nodes[0].server)
 		}
 	}
 	return EtcdMembership{Members: servers}, strings.Join(why.lines(), "; "), nil

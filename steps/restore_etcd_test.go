@@ -1,6 +1,7 @@
 package steps
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -128,5 +129,53 @@ func TestTheProviderIsLetGoOnlyWithEtcdEverywhere(t *testing.T) {
 	}
 	if _, err := w.r.releaseControlPlane(t.Context(), w.say, m, c); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestTwoEtcdsAreNotOne: servers of the same names that are in two etcds are told by their members' IDs, which each server's own member
+// is asked for.
+func TestTwoEtcdsAreNotOne(t *testing.T) {
+	w := newRestoreWorld(t)
+	_, c := w.prepare(t)
+	etcdOf := func(first uint64) []talos.EtcdMember {
+		return []talos.EtcdMember{{ID: first, Name: "k8s-control-plane-0"}, {ID: first + 1, Name: "k8s-control-plane-1"}, {ID: first + 2, Name: "k8s-control-plane-2"}}
+	}
+	w.etcd.members = func(talos.Route) []talos.EtcdMember { return etcdOf(1) }
+	mgmt, err := w.r.connect(managementFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, missing, err := w.r.membership(t.Context(), mgmt, c); err != nil || missing != "" || len(out.Members) != 3 {
+		t.Errorf("of one etcd: %+v, %q, %v", out, missing, err)
+	}
+	w.etcd.members = func(r talos.Route) []talos.EtcdMember {
+		if r.Endpoint == "127.0.1.2" {
+			return etcdOf(7)
+		}
+		return etcdOf(1)
+	}
+	if _, missing, err := w.r.membership(t.Context(), mgmt, c); err != nil || !strings.Contains(missing, "k8s-control-plane-2: its etcd counts others") {
+		t.Errorf("of two etcds: %q, %v", missing, err)
+	}
+}
+
+// TestAnEtcdThatFailsIsNotWaitedFor, also where the server is reached through another.
+func TestAnEtcdThatFailsIsNotWaitedFor(t *testing.T) {
+	w := newRestoreWorld(t)
+	m, c := w.prepare(t)
+	c.LoadBalancerIP = "127.0.0.7"
+	for i := range 3 {
+		w.etcd.silent[fmt.Sprintf("127.0.1.%d", i)] = true // the firewall
+	}
+	w.etcd.data["127.0.0.7"] = true
+	w.etcd.state = func(r talos.Route) (string, error) {
+		if r.Endpoint != "127.0.0.7" || r.Node == "" {
+			return "", errors.New("connection refused")
+		}
+		return etcdFailed, nil
+	}
+	_, err := w.r.bootstrapRecovered(t.Context(), w.say, m, c, RecoveryTarget{Server: "k8s-control-plane-0"})
+	if err == nil || !strings.Contains(err.Error(), "does not come up on what it has restored") {
+		t.Errorf("%v", err)
 	}
 }

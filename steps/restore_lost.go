@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/backup"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
@@ -202,6 +204,9 @@ func (r *restorer) refuseAnswer(ctx context.Context) error {
 		if err == nil && uid == r.source.identity().UID {
 			return fmt.Errorf("%w: it answers at %s", ErrAlive, c.Host())
 		}
+		if status := (apierrors.APIStatus)(nil); errors.As(err, &status) { // its certificate was taken: it is signed by the cluster's authority
+			return fmt.Errorf("%w: an API server with its authority answers at %s, though with a refusal: %w", ErrAlive, c.Host(), err)
+		}
 	}
 	return nil
 }
@@ -224,9 +229,9 @@ func (r *restorer) managementOf(ctx context.Context) (*kube.Cluster, error) {
 }
 
 // setLostAside moves what the state folder has of the lost cluster out of the way: its journal says of every step that it is
-// done, its pivot that there is no way back.
+// done, its pivot that there is no way back, another recovery that it is to be gone on with.
 func (r *restorer) setLostAside() error {
-	for _, name := range []string{bootstrapJournal, pivotFolder, kubeconfigFile, talosconfigFile, managementFile, replacementFile} {
+	for _, name := range []string{bootstrapJournal, pivotFolder, kubeconfigFile, talosconfigFile, managementFile, replacementFile, quorumFolder, readoptFolder} {
 		if err := r.tools.Files.Move(name, filepath.Join(restoreFolder, lostFolder, name)); err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -25,6 +26,8 @@ const (
 	// quietWithin is how long the API server of a restored cluster, on one member of etcd, may take for some ten writes.
 	quietWithin = 5 * time.Minute
 	sweepWithin = 10 * time.Minute
+	// hcloudProvider begins the provider ID of a server of the Hetzner Cloud. That of a dedicated server begins otherwise.
+	hcloudProvider = "hcloud://"
 )
 
 // Quiet is what was stopped.
@@ -130,6 +133,7 @@ func removeWebhooks(ctx context.Context, say flow.Say, workload *kube.Cluster) e
 type Sweep struct {
 	Nodes   []string `json:"nodes,omitempty"`
 	Objects int      `json:"objects,omitempty"`
+	Paused  []string `json:"paused,omitempty"` // other clusters, as namespace/name
 }
 
 // sweepStale removes what speaks of servers that are gone, and gives the cloud controller manager the network and the token of
@@ -150,6 +154,9 @@ func (r *restorer) sweepStale(ctx context.Context, say flow.Say, kc Kubeconfig, 
 			return "", err
 		}
 		if stale {
+			if out.Paused, err = r.pauseOthers(ctx, say, workload); err != nil {
+				return "", err
+			}
 			if out.Objects, err = r.sweepObjects(ctx, say, workload); err != nil {
 				return "", err
 			}
@@ -184,7 +191,35 @@ func (r *restorer) renewCCMSecret(ctx context.Context, say flow.Say, workload *k
 	return err
 }
 
-// sweepObjects removes the objects of Cluster API, without their controllers' help and without their finalizers: nothing at
+// pauseOthers pauses the clusters that the restored one manages besides itself. They live on, and what is known of them here is of the
+// time of the snapshot: the providers that the pivot installs would make servers anew that were removed since, and evict members of etcd
+// that came since. Only a person can tell when that is over.
+func (r *restorer) pauseOthers(ctx context.Context, say flow.Say, workload *kube.Cluster) (others []string, err error) {
+	all, err := clusterapi.Clusters(ctx, workload)
+	if err != nil {
+		return nil, err
+	}
+	pause := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"paused":true}}`))
+	for i := range all {
+		o := &all[i]
+		if o.GetNamespace() == Namespace && o.GetName() == r.cfg.ClusterName {
+			continue
+		}
+		name := o.GetNamespace() + "/" + o.GetName()
+		others = append(others, name)
+		if paused(o) {
+			continue
+		}
+		say("note: pausing cluster %s, which this one manages, too: its objects are of the time of the backup. Compare them with its servers, then unpause it (spec.paused)", name)
+		if err := workload.Patch(ctx, o, pause); err != nil {
+			return nil, fmt.Errorf("pause cluster %s, whose objects are out of date: %w", name, err)
+		}
+	}
+	slices.Sort(others)
+	return others, nil
+}
+
+// sweepObjects removes the cluster's objects of Cluster API, without their controllers' help and without their finalizers: nothing at
 // Hetzner is touched. The providers go too, so that the pivot installs them whole.
 func (r *restorer) sweepObjects(ctx context.Context, say flow.Say, workload *kube.Cluster) (int, error) {
 	if _, err := stopDeployments(ctx, say, workload); err != nil {
@@ -195,7 +230,7 @@ func (r *restorer) sweepObjects(ctx context.Context, say flow.Say, workload *kub
 		return 0, err
 	}
 	// The Cluster last: while it is there, the next run knows that this one died here.
-	objects := inv.All()
+	objects := inv.Of(r.cfg.ClusterName)
 	slices.SortStableFunc(objects, func(a, b unstructured.Unstructured) int {
 		return boolOrder(a.GetKind() == clusterKind.Kind) - boolOrder(b.GetKind() == clusterKind.Kind)
 	})
@@ -243,7 +278,8 @@ func (r *restorer) sweepProviders(ctx context.Context, say flow.Say, workload *k
 }
 
 // sweepNodes removes the nodes of servers that are gone, and their Pods, which are started on the new nodes then: Kubernetes by
-// itself waits a minute, in case that a node comes back.
+// itself waits a minute, in case that a node comes back. A node that says that it is somebody else's than Hetzner Cloud's (a dedicated
+// server, say) may live, with Pods at work on it, and is left alone.
 func (r *restorer) sweepNodes(ctx context.Context, say flow.Say, workload *kube.Cluster) ([]string, error) {
 	servers, err := hetzner.Servers(ctx, r.tools.Hetzner, r.cfg.ClusterName)
 	if err != nil {
@@ -261,6 +297,11 @@ func (r *restorer) sweepNodes(ctx context.Context, say flow.Say, workload *kube.
 	for i := range nodes.Items {
 		n := &nodes.Items[i]
 		if alive[n.Name] {
+			continue
+		}
+		if id := n.Spec.ProviderID; id != "" && !strings.HasPrefix(id, hcloudProvider) {
+			say("note: node %s (%s) is no server of the Hetzner Cloud: it is left as it is, with its Pods", n.Name, id)
+			alive[n.Name] = true
 			continue
 		}
 		if err := removeNode(ctx, say, workload, n); err != nil {

@@ -27,11 +27,14 @@ func (w *restoreWorld) restored(t *testing.T, annotations map[string]any) Kubeco
 	w.workload.Put(kubetest.Object("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "", "shop", nil))
 	w.workload.Put(kubetest.Object(capi, "Cluster", Namespace, "k8s", map[string]any{"metadata": map[string]any{"finalizers": []any{"hold"}, "annotations": annotations}}))
 	w.workload.Put(kubetest.Object("clusterctl.cluster.x-k8s.io/v1alpha3", "Provider", "caph-system", "infrastructure-hetzner", nil))
-	for name, node := range map[string]string{"k8s-control-plane-0": "k8s-control-plane-0", "lost": "lost", "waits": ""} {
+	for name, node := range map[string]string{"k8s-control-plane-0": "k8s-control-plane-0", "lost": "lost", "waits": "", "dedicated": "dedicated"} {
 		w.workload.Put(kubetest.Object("v1", "Pod", "shop", name, map[string]any{"spec": map[string]any{"nodeName": node}}))
 	}
-	for _, name := range []string{"k8s-control-plane-0", "lost"} {
-		w.workload.Put(kubetest.Object("v1", "Node", "", name, nil))
+	for name, id := range map[string]string{"k8s-control-plane-0": "", "lost": "hcloud://99", "dedicated": "hrobot://7"} {
+		w.workload.Put(kubetest.Object("v1", "Node", "", name, map[string]any{"spec": map[string]any{"providerID": id}}))
+	}
+	for _, key := range []string{Namespace, "team"} { // clusters that this one manages besides itself
+		w.workload.Put(kubetest.Object(capi, "Cluster", key, "shop", map[string]any{"metadata": map[string]any{"uid": key + "-shop"}}))
 	}
 	w.hetzner.SetServers(schema.Server{ID: 1, Name: "k8s-control-plane-0", Labels: map[string]string{"caph-cluster-k8s": "owned"}})
 	w.hetzner.SetNetworks(schema.Network{ID: 78, Labels: map[string]string{"caph-cluster-k8s": "owned"}, IPRange: "10.10.0.0/16"})
@@ -53,7 +56,7 @@ func TestStaleControllersAreStoppedAndSwept(t *testing.T) {
 		t.Errorf("the stale CAPH has %d replicas", n)
 	}
 	swept, err := w.r.sweepStale(t.Context(), w.say, kc, Management{}, Cluster{})
-	if err != nil || !slices.Equal(swept.Nodes, []string{"lost"}) {
+	if err != nil || !slices.Equal(swept.Nodes, []string{"lost"}) || !slices.Equal(swept.Paused, []string{"default/shop", "team/shop"}) {
 		t.Fatalf("%+v, %v", swept, err)
 	}
 	for _, gone := range []*unstructured.Unstructured{
@@ -67,10 +70,17 @@ func TestStaleControllersAreStoppedAndSwept(t *testing.T) {
 	}
 	for _, kept := range []*unstructured.Unstructured{
 		w.workload.Get("v1", "Node", "", "k8s-control-plane-0"), w.workload.Get("v1", "Pod", "shop", "k8s-control-plane-0"), w.workload.Get("v1", "Pod", "shop", "waits"),
+		w.workload.Get("v1", "Node", "", "dedicated"), w.workload.Get("v1", "Pod", "shop", "dedicated"),
+		w.workload.Get(capi, "Cluster", Namespace, "shop"), w.workload.Get(capi, "Cluster", "team", "shop"),
 		w.workload.Get("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "", "shop"),
 	} {
 		if kept == nil {
 			t.Error("something that is not stale is gone")
+		}
+	}
+	for _, namespace := range []string{Namespace, "team"} {
+		if other := w.workload.Get(capi, "Cluster", namespace, "shop"); other != nil && !paused(other) {
+			t.Errorf("cluster %s/shop is not paused: its stale objects are acted upon as soon as the providers are back", namespace)
 		}
 	}
 	if n := number(w.workload.Get("apps/v1", "Deployment", "shop", "web"), "spec", "replicas"); n != 2 {
@@ -92,5 +102,8 @@ func TestWhatWasMovedIntoTheClusterIsNotStale(t *testing.T) {
 	}
 	if w.workload.Get(capi, "Cluster", Namespace, "k8s") == nil || number(w.workload.Get("apps/v1", "Deployment", "caph-system", "caph"), "spec", "replicas") != 1 {
 		t.Error("what this restore's own pivot moved was taken for stale")
+	}
+	if paused(w.workload.Get(capi, "Cluster", "team", "shop")) {
+		t.Error("a cluster that somebody may have let go since is paused again")
 	}
 }

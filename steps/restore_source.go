@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/slipway-k8s/slipway/internal/backup"
-	"github.com/slipway-k8s/slipway/internal/clusterapi"
 )
 
 // Backup is what a cluster is restored from. Whoever made it has read the whole file, so that every sum in it is checked.
@@ -98,10 +97,6 @@ func (s Backup) configure(cfg Config) (Config, error) {
 	if len(missing) > 0 {
 		return cfg, fmt.Errorf("the backup cannot be restored, it lacks %s", strings.Join(missing, "; "))
 	}
-	if others := s.otherClusters(); len(others) > 0 {
-		return cfg, fmt.Errorf("the cluster also managed %s from its namespace %s: who manages them next is for you to settle, this restore cannot tell their objects apart",
-			strings.Join(others, ", "), Namespace)
-	}
 	regions, _, _ := unstructured.NestedStringSlice(infrastructure.Object, "spec", "controlPlaneRegions")
 	for _, v := range []struct {
 		to   *string
@@ -124,17 +119,6 @@ func (s Backup) configure(cfg Config) (Config, error) {
 	}
 	cfg.ControlPlaneReplicas = int(number(tcp, "spec", "replicas"))
 	return cfg, nil
-}
-
-// otherClusters are the Cluster objects beside the cluster's own in its namespace.
-func (s Backup) otherClusters() (names []string) {
-	for i := range s.Contents.Objects {
-		o := &s.Contents.Objects[i]
-		if clusterapi.KeyOf(o).Kind == clusterapi.ClusterKind && o.GetNamespace() == Namespace && o.GetName() != s.Contents.Header.Cluster {
-			names = append(names, o.GetName())
-		}
-	}
-	return names
 }
 
 // endpoint is the address that the cluster had, and the host that its own objects name, which may be a name in DNS.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -30,8 +31,25 @@ type fakeEtcd struct {
 	data     map[string]bool
 	uploaded map[string]string
 	silent   map[string]bool
-	refuse   error    // of Bootstrap
-	calls    []string // that change something
+	refuse   error                                      // of Bootstrap
+	members  func(talos.Route) []talos.EtcdMember       // nil: three, the same for everybody
+	state    func(talos.Route) (etcd string, err error) // nil: it runs
+	calls    []string                                   // that change something
+}
+
+func (f *fakeEtcd) EtcdMembersOf(ctx context.Context, r talos.Route) ([]talos.EtcdMember, error) {
+	if f.members == nil {
+		return f.healthyTalos.EtcdMembersOf(ctx, r)
+	}
+	return f.members(r), f.answer(r)
+}
+
+func (f *fakeEtcd) AskBy(ctx context.Context, r talos.Route) (talos.Node, error) {
+	if f.state == nil {
+		return f.healthyTalos.AskBy(ctx, r)
+	}
+	etcd, err := f.state(r)
+	return talos.Node{Etcd: etcd}, err
 }
 
 func (f *fakeEtcd) answer(r talos.Route) error {
@@ -170,9 +188,6 @@ func TestABackupSaysWhatItsClusterIsMadeOf(t *testing.T) {
 		"CLUSTER_NAME=other": func(b *Backup) { b.Contents.Header.Cluster = "other" },
 		"Secret k8s-talos":   func(b *Backup) { b.Contents.Secrets = nil },
 		"TalosControlPlane":  func(b *Backup) { b.Contents.Objects = b.Contents.Objects[:2] },
-		"another": func(b *Backup) {
-			b.Contents.Objects = append(b.Contents.Objects, *kubetest.Object(capi, "Cluster", Namespace, "another", nil))
-		},
 	} {
 		b := lostBackup(t)
 		spoil(&b)
@@ -211,7 +226,14 @@ func TestOnlyALostClusterIsRestored(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused("with an API that answers")
+	w.workload.Fail = func(*http.Request) (int, string) { return http.StatusUnauthorized, "the certificate has expired" }
+	refused("with an API that answers, and does not take the credentials any more")
+	w.workload.Fail = nil
 	if err := files.Write(kubeconfigFile, []byte("of the lost cluster")); err != nil {
+		t.Fatal(err)
+	}
+	// Of a recovery that the loss of the servers has overtaken nothing is to be gone on with.
+	if err := errors.Join(QuorumRecord{Cluster: "k8s"}.Begin(files), ReadoptRecord{}.write(files)); err != nil {
 		t.Fatal(err)
 	}
 
@@ -225,6 +247,11 @@ func TestOnlyALostClusterIsRestored(t *testing.T) {
 		if data, err := files.Read(filepath.Join(restoreFolder, lostFolder, name)); err != nil || string(data) != "of the lost cluster" {
 			t.Errorf("%s was not set aside: %v", name, err)
 		}
+	}
+	quorum, quorumErr := ReadQuorumRecord(files)
+	readoption, readoptErr := ReadReadoptRecord(files)
+	if quorum != nil || readoption != nil || quorumErr != nil || readoptErr != nil {
+		t.Errorf("other recoveries were not set aside: %v, %v, %v, %v", quorum, readoption, quorumErr, readoptErr)
 	}
 	// The next run of the same restore finds its own servers, and its own files, and takes neither for the lost cluster's.
 	w.hetzner.SetServers(schema.Server{ID: 2, Name: "k8s-control-plane-1", Labels: map[string]string{"caph-cluster-k8s": "owned"}})

@@ -1,0 +1,122 @@
+package steps
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+)
+
+// TestOneOfTwoReadoptions: two people with a management cluster each would both manage the same servers.
+func TestOneOfTwoReadoptions(t *testing.T) {
+	w := newReadoptWorld(t)
+	first, second := w.plan(t).r, w.plan(t).r
+	second.tools.Files = FilesIn(t.TempDir())
+	mine, err := first.claimReadopt(t.Context(), w.say)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var recovering *RecoveringError
+	if _, err := second.claimReadopt(t.Context(), w.say); !errors.As(err, &recovering) || recovering.By != mine.By {
+		t.Errorf("the second is told %v", err)
+	}
+	// The first one's folder is lost, and what it has put back is found.
+	w.provider.exists = true
+	w.mgmt.Put(kubetest.Object(capi, "Cluster", Namespace, "k8s", object{"metadata": object{"annotations": object{readoptedAnnotation: "5a5a"}}, "spec": object{"paused": true}}))
+	if taken, err := second.claimReadopt(t.Context(), w.say); err != nil || taken.By == mine.By {
+		t.Errorf("it is not taken over: %+v, %v", taken, err)
+	}
+	if v := first.claimStands(t.Context(), mine); v.Answer() != flow.AnswerGone {
+		t.Error("the claim that was taken over is said to stand")
+	}
+}
+
+// TestLeftObjectsAreReplacedWhereThatIsAccepted: an object without its Cluster object is in the way, and stays until a person agrees.
+func TestLeftObjectsAreReplacedWhereThatIsAccepted(t *testing.T) {
+	w := newReadoptWorld(t)
+	w.provider.exists = true
+	left := func() *unstructured.Unstructured {
+		return w.mgmt.Get(caph, "HCloudMachine", Namespace, "k8s-control-plane-1")
+	}
+	w.mgmt.Put(kubetest.Object(caph, "HCloudMachine", Namespace, "k8s-control-plane-1", object{
+		"metadata": object{"uid": "left", "finalizers": []any{"hcloudmachine.infrastructure.cluster.x-k8s.io"}}, "spec": object{"type": "another"}}))
+	const id = "object-left/HCloudMachine.k8s-control-plane-1"
+	found, err := w.plan(t).Look(t.Context(), w.say)
+	if err != nil || !slices.Equal(found.Open, []string{id}) {
+		t.Fatalf("open: %v, %v", found.Open, err)
+	}
+	p := w.plan(t, id)
+	o, err := p.r.ensureOrphaned(t.Context(), w.say)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := p.r.compareAll(t.Context(), w.say, o)
+	if err != nil || len(d.Left) != 1 || d.Left[0].UID != "left" {
+		t.Fatalf("%+v, %v", d, err)
+	}
+	if left().GetUID() != "left" {
+		t.Error("the comparison has removed it")
+	}
+	if err := p.r.tools.Files.Write(managementFile, w.mgmt.Kubeconfig()); err != nil {
+		t.Fatal(err)
+	}
+	m := Management{Kubeconfig: managementFile}
+	for range 2 { // the second time as after a kill: what was put back is nothing that was left
+		if _, err := p.r.putBack(t.Context(), w.say, m, d); err != nil {
+			t.Fatal(err)
+		}
+		if is := left(); is == nil || is.GetUID() == "left" || text(is, "spec", "type") != "cx33" || text(is, "spec", "providerID") != "hcloud://101" {
+			t.Fatalf("in its place is %v", is)
+		}
+	}
+	if is := w.mgmt.Get(caph, "HCloudMachine", Namespace, "k8s-control-plane-0"); is == nil || text(is, "spec", "type") != "cx33" {
+		t.Errorf("beside it is %v", is)
+	}
+}
+
+// TestProvidersWithoutKindsAreInstalledAnew: their list says that they are there, as after somebody deleted the definitions.
+func TestProvidersWithoutKindsAreInstalledAnew(t *testing.T) {
+	w := newReadoptWorld(t)
+	p := w.plan(t)
+	if err := p.r.tools.Files.Write(managementFile, w.mgmt.Kubeconfig()); err != nil {
+		t.Fatal(err)
+	}
+	m, before := Management{Kubeconfig: managementFile}, Defaults()
+	w.install(before)
+	if _, err := p.r.installAgain(t.Context(), w.say, m); err != nil || len(w.inits) > 0 {
+		t.Fatalf("with all kinds there: %v, installed %d times", err, len(w.inits))
+	}
+	const provider = "clusterctl.cluster.x-k8s.io/v1alpha3"
+	stale := w.mgmt.Get(provider, "Provider", "infrastructure-hetzner", "infrastructure-hetzner").GetUID()
+	w.mgmt.Fail = func(r *http.Request) (int, string) {
+		if strings.Contains(r.URL.Path, "/hcloudmachines") {
+			return http.StatusNotFound, "the server could not find the requested resource"
+		}
+		return 0, ""
+	}
+	if _, err := p.r.installAgain(t.Context(), w.say, m); err != nil || len(w.inits) != 1 {
+		t.Fatalf("without the kind of the servers: %v, installed %d times\n%s", err, len(w.inits), strings.Join(w.said, "\n"))
+	}
+	if is := w.mgmt.Get(provider, "Provider", "infrastructure-hetzner", "infrastructure-hetzner"); is == nil || is.GetUID() == stale {
+		t.Error("the list of the providers was not made anew: clusterctl leaves alone what stands in it")
+	}
+	if !strings.Contains(strings.Join(w.said, "\n"), "HCloudMachines are not known any more") {
+		t.Errorf("it said %v", w.said)
+	}
+	// A question that is not answered is no proof that the kinds are gone.
+	w.mgmt.Fail = func(r *http.Request) (int, string) {
+		if strings.Contains(r.URL.Path, "/hcloudmachines") {
+			return http.StatusServiceUnavailable, "not ready"
+		}
+		return 0, ""
+	}
+	if _, err := p.r.installAgain(t.Context(), w.say, m); err == nil || len(w.inits) != 1 {
+		t.Errorf("with an API server that does not answer: %v, installed %d times", err, len(w.inits))
+	}
+}
