@@ -7,7 +7,7 @@ import "strings"
 // returns "" where none is similar: where more than a third of the letters, and
 // more than two, would have to change.
 func Nearest(name string, words []string) string {
-	best, least := "", max(2, len(name)/3)+1
+	best, least := "", min(max(2, len(name)/3), len(name)/2)+1 // of a short word half its letters have to be right
 	for _, word := range words {
 		if d := distance(name, word); d < least {
 			best, least = word, d

@@ -58,8 +58,10 @@ func (b *bootstrapper) bill(ctx context.Context, wanted []hetzner.Order, more be
 	}
 	mine := inventory.Of(b.cfg.ClusterName)
 	out.New = hetzner.Missing(wanted, mine)
-	if more.reservation && !slices.ContainsFunc(mine, hetzner.Resource.IsReservation) {
-		out.New = append(out.New, hetzner.Order{Kind: hetzner.KindPlacementGroup, Count: 1, Name: hetzner.ClusterClaim(b.cfg.ClusterName).Name()})
+	claim := hetzner.ClusterClaim(b.cfg.ClusterName).Name()
+	// That somebody restores the cluster does not reserve its name.
+	if more.reservation && !slices.ContainsFunc(mine, func(r hetzner.Resource) bool { return r.IsReservation() && r.Name == claim }) {
+		out.New = append(out.New, hetzner.Order{Kind: hetzner.KindPlacementGroup, Count: 1, Name: claim})
 	}
 	if out.Monthly, err = hetzner.Quote(ctx, b.tools.Hetzner, out.New); err != nil {
 		out.Notes = append(out.Notes, fmt.Sprintf("the prices could not be asked for: %v", err))

@@ -9,6 +9,7 @@ import (
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 )
 
@@ -89,5 +90,17 @@ func TestBillLeavesOutWhatIsThere(t *testing.T) {
 	}
 	if bill.Monthly.Unknown || bill.Monthly.Monthly != 24 {
 		t.Errorf("%+v", bill.Monthly)
+	}
+}
+
+// A claim on restoring the cluster is not the reservation of its name.
+func TestBillTellsReservationFromRestoreClaim(t *testing.T) {
+	for name, listed := range map[string]bool{"slipway-k8s": false, "slipway-k8s.restore": true} {
+		s := newMarket(t)
+		s.Put("placement_groups", 21, schema.PlacementGroup{Name: name, Type: "spread", Labels: map[string]string{"slipway-cluster": "k8s", "slipway-reserved-by": "somebody"}})
+		bill, _ := billOf(t, s, flow.Memory())
+		if is := slices.ContainsFunc(bill.New, func(o hetzner.Order) bool { return o.Name == "slipway-k8s" }); is != listed {
+			t.Errorf("with %s there, the reservation is listed: %v; %+v", name, is, bill.New)
+		}
 	}
 }

@@ -109,6 +109,8 @@ func (o *overviewing) cluster(ctx context.Context, b *bootstrapper) {
 	}
 	if err != nil {
 		o.unknown("the cluster", err)
+		o.out.Waiting = why.Answer{For: "the cluster", Missing: why.Unseen(err.Error())}
+		o.out.Sentence = o.out.Waiting.Sentence()
 		return
 	}
 	s, _ := b.situation(ctx, mgmt, b.watched())

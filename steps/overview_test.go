@@ -75,6 +75,22 @@ func TestOverviewOfNothing(t *testing.T) {
 	}
 }
 
+// A cluster that manages itself and does not answer is not taken for one that was never begun.
+func TestOverviewOfASilentCluster(t *testing.T) {
+	w := newWorld(t)
+	plan, err := New(w.config(), w.tools())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.tools().Files.Write(kubeconfigFile, w.workload.Kubeconfig()); err != nil {
+		t.Fatal(err)
+	}
+	w.workload.Close()
+	if o := plan.Overview(t.Context()); !strings.HasPrefix(o.Sentence, "waiting for the cluster: connection refused") {
+		t.Errorf("the sentence is %q, unknown %q", o.Sentence, unknowns(o))
+	}
+}
+
 // A wait tells why what it waits for is not there, after a moment, and ends where that is hopeless since the run began.
 func TestWaitBecause(t *testing.T) {
 	w, b, mgmt, c := stuck(t)

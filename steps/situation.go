@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"slices"
 	"strings"
@@ -115,7 +116,11 @@ func (b *bootstrapper) manager(ctx context.Context) (*kube.Cluster, error) {
 	if err == nil {
 		return self, nil
 	}
-	return b.connect(managementFile)
+	mgmt, none := b.connect(managementFile)
+	if errors.Is(none, fs.ErrNotExist) && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err // there is a cluster and no other that could manage it
+	}
+	return mgmt, none
 }
 
 // readManagement reads Cluster API's objects. What is not there is left out.

@@ -50,12 +50,9 @@ func (b *bootstrapper) writeTalosconfig(ctx context.Context, say flow.Say, mgmt 
 	var config []byte
 	var nodes []string
 	err := wait{what: "the talosconfig", within: b.cfg.ControlPlaneTimeout.D(), changes: changes, because: b.because(mgmt, c.watched())}.until(ctx, say, func(ctx context.Context) (_ string, err error) {
-		var want int
-		if nodes, want, err = talosNodes(ctx, mgmt, c.Name, c.ControlPlane); err != nil {
-			return "", err
-		}
-		if len(nodes) < want {
-			return fmt.Sprintf("%d of %d servers have a private address", len(nodes), want), nil
+		var missing string
+		if nodes, missing, err = talosNodes(ctx, mgmt, c.Name, c.ControlPlane); missing != "" || err != nil {
+			return missing, err
 		}
 		config, err = secretValue(ctx, mgmt, c.Name+"-talosconfig", "talosconfig")
 		if kube.Absent(err) {
@@ -82,15 +79,15 @@ func (b *bootstrapper) writeTalosconfig(ctx context.Context, say flow.Say, mgmt 
 	return out, b.tools.Files.Write(talosconfigFile, data)
 }
 
-// talosNodes lists the private addresses of the control plane servers, and how many there should be.
-func talosNodes(ctx context.Context, mgmt *kube.Cluster, cluster, controlPlane string) (nodes []string, want int, err error) {
+// talosNodes lists the private addresses of the control plane servers, and says what is missing to the ones that are to stay.
+func talosNodes(ctx context.Context, mgmt *kube.Cluster, cluster, controlPlane string) (nodes []string, missing string, err error) {
 	tcp, err := get(ctx, mgmt, talosControlPlaneKind, controlPlane)
 	if err != nil {
-		return nil, 0, err
+		return nil, "", err
 	}
 	machines, err := list(ctx, mgmt, machineKind, cluster)
 	if err != nil {
-		return nil, 0, err
+		return nil, "", err
 	}
 	for _, m := range controlPlaneMachines(machines) {
 		if a := addresses(&m, addressInternal); len(a) > 0 {
@@ -98,7 +95,10 @@ func talosNodes(ctx context.Context, mgmt *kube.Cluster, cluster, controlPlane s
 		}
 	}
 	slices.Sort(nodes)
-	return nodes, int(number(tcp, "spec", "replicas")), nil
+	if want := int(number(tcp, "spec", "replicas")); len(nodes) < want {
+		return nodes, fmt.Sprintf("%d of %d servers have a private address", len(nodes), want), nil
+	}
+	return nodes, rolling(tcp), nil
 }
 
 // talosconfigStands compares what matters in the file with the cluster. Not the bytes: the provider writes its own with a
@@ -131,10 +131,12 @@ func (b *bootstrapper) talosconfigHolds(ctx context.Context, mgmt *kube.Cluster,
 	if err != nil {
 		return flow.Unknown(err)
 	}
-	nodes, _, err := talosNodes(ctx, mgmt, b.cfg.ClusterName, b.cfg.ControlPlaneName())
+	nodes, missing, err := talosNodes(ctx, mgmt, b.cfg.ClusterName, b.cfg.ControlPlaneName())
 	switch {
 	case err != nil:
 		return unless(err)
+	case missing != "":
+		return flow.Gone("%s", missing)
 	case mine.fingerprint != live.fingerprint:
 		return flow.Gone("the file %s is of another cluster", was.File)
 	case time.Until(mine.expires) < talosconfigSpare:

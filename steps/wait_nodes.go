@@ -112,6 +112,7 @@ func merge(ctx context.Context, a, b <-chan struct{}) <-chan struct{} {
 type roll struct {
 	replicas int    // of the control plane
 	version  string // of Kubernetes
+	rolling  string // what its servers do not have yet
 	nodes    []corev1.Node
 	machines []unstructured.Unstructured
 	servers  []hetzner.Server
@@ -122,7 +123,7 @@ func (b *bootstrapper) readRoll(ctx context.Context, mgmt, workload *kube.Cluste
 	if err != nil {
 		return roll{}, err
 	}
-	r.replicas, r.version = int(number(tcp, "spec", "replicas")), text(tcp, "spec", "version")
+	r.replicas, r.version, r.rolling = int(number(tcp, "spec", "replicas")), text(tcp, "spec", "version"), rolling(tcp)
 	nodes := &corev1.NodeList{}
 	if err := workload.List(ctx, nodes); err != nil {
 		return roll{}, fmt.Errorf("list the nodes: %w", err)
@@ -141,6 +142,9 @@ func (r roll) missing(networkCIDR string) []string {
 	var missing []string
 	add := func(format string, args ...any) { missing = append(missing, fmt.Sprintf(format, args...)) }
 
+	if r.rolling != "" {
+		add("%s", r.rolling)
+	}
 	if n := len(controlPlaneMachines(r.machines)); n != r.replicas {
 		add("%d control plane Machines instead of %d", n, r.replicas)
 	}

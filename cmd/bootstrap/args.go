@@ -218,7 +218,7 @@ func parseAssignment(word string) (assignment, error) {
 	if hint := didYouMean("", key, names); hint != "" {
 		return assignment{}, fmt.Errorf("there is no variable %s%s", key, hint)
 	}
-	return assignment{}, fmt.Errorf("there is no variable %s; there are %s", key, strings.Join(names, ", "))
+	return assignment{}, fmt.Errorf("there is no variable %s: bootstrap --help lists them all", key)
 }
 
 // didYouMean is "; did you mean X?", or nothing where no word is similar.

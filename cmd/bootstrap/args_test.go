@@ -49,7 +49,7 @@ func TestParseArgumentsRefuses(t *testing.T) {
 		"1=2":                 "is not KEY=VALUE",
 		"SERVERTYPE=cx33":     "no variable SERVERTYPE; did you mean SERVER_TYPE?",
 		"CLUSTER=k8s":         "did you mean CLUSTER_NAME?",
-		"ZEBRA=1":             "no variable ZEBRA; there are CLUSTER_NAME, LOCATION",
+		"ZEBRA=1":             "no variable ZEBRA: bootstrap --help lists them all",
 		"image --images":      "--images goes with the target destroy, and no other",
 		"status -n":           "goes with the target destroy",
 		"image -n --prune":    "does not go with --prune",
@@ -106,6 +106,7 @@ func TestResolveTargets(t *testing.T) {
 		"boostrap":  "did you mean bootstrap?",
 		"stauts":    "did you mean status?",
 		"xylophone": "there are bootstrap, all, destroy",
+		"wat":       "there are bootstrap, all, destroy",
 		"destroy":   "stands alone",
 		"status":    "stands alone",
 	} {

@@ -3,7 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
-	"text/tabwriter"
+	"strconv"
 
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/steps"
@@ -20,13 +20,11 @@ func (c *command) printDemolition(d steps.Demolition, output string) error {
 		fmt.Fprintf(c.stdout, "nothing of cluster %s is at Hetzner\n", d.Cluster)
 	} else {
 		fmt.Fprintf(c.stdout, "of cluster %s go, for good:\n\n", d.Cluster)
-		if err := printResources(c.stdout, d.Take); err != nil {
-			return err
-		}
+		printResources(c.stdout, c.width(), d.Take)
 		fmt.Fprintf(c.stdout, "\ntogether %s a month, VAT included\n", total(monthly))
 	}
 	for _, k := range d.Keep {
-		fmt.Fprintf(c.stdout, "stays: %s, %s a month; it %s\n", printable(k.String()), k.Price, printable(k.Why))
+		fmt.Fprint(c.stdout, fold(fmt.Sprintf("stays: %s, %s a month; it %s\n", printable(k.String()), k.Price, printable(k.Why)), c.width()))
 	}
 	return nil
 }
@@ -44,10 +42,9 @@ func (c *command) printLeftovers(resources []hetzner.Resource, output string) er
 		_, err := fmt.Fprintln(c.stdout, "nothing in this project belongs to a cluster")
 		return err
 	}
-	if err := printResources(c.stdout, resources); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintf(c.stdout, "\ntogether %s a month, VAT included; `destroy CLUSTER_NAME=…` takes a cluster's away\n", total(monthly))
+	printResources(c.stdout, c.width(), resources)
+	together := fmt.Sprintf("together %s a month, VAT included; `destroy CLUSTER_NAME=…` takes a cluster's away\n", total(monthly))
+	_, err := fmt.Fprintf(c.stdout, "\n%s", fold(together, c.width()))
 	return err
 }
 
@@ -60,17 +57,18 @@ func total(p hetzner.Price) string {
 	return sum
 }
 
-func printResources(out io.Writer, resources []hetzner.Resource) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "CLUSTER\tWHAT\tID\tNAME\tTYPE\tLOCATION\tA MONTH\tBECAUSE OF")
+func printResources(out io.Writer, width int, resources []hetzner.Resource) {
+	var rows [][]string
 	for _, r := range resources {
 		because := r.Because
 		if r.Shared != "" {
 			because += "; but " + r.Shared
 		}
-		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\n", dash(r.Cluster), r.Kind, r.ID, printable(r.Name), dash(r.Type), dash(r.Location), r.Price, printable(because))
+		rows = append(rows, []string{
+			dash(r.Cluster), string(r.Kind), strconv.FormatInt(r.ID, 10), printable(r.Name), dash(r.Type), dash(r.Location), r.Price.String(), printable(because),
+		})
 	}
-	return w.Flush()
+	table(out, width, []string{"CLUSTER", "WHAT", "ID", "NAME", "TYPE", "LOCATION", "A MONTH", "BECAUSE OF"}, rows...)
 }
 
 func dash(s string) string {

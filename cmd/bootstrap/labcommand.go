@@ -7,10 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
-	"text/tabwriter"
 	"time"
-	"unicode/utf8"
 
 	"github.com/slipway-k8s/slipway/flow"
 )
@@ -134,98 +131,6 @@ func (c *command) labStatus(ctx context.Context, a arguments) error {
 		return fmt.Errorf("read the lab's status: %w", err)
 	}
 	return report.print(c.stdout, c.width())
-}
-
-// print writes the report, in lines of the terminal's width where there is one.
-func (r labReport) print(out io.Writer, width int) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	row := func(cells ...any) {
-		for i, cell := range cells {
-			if i > 0 {
-				fmt.Fprint(w, "\t")
-			}
-			fmt.Fprint(w, printable(fmt.Sprint(cell)))
-		}
-		fmt.Fprintln(w)
-	}
-	text := func(s string) {
-		for _, line := range within(printable(s), width-1) {
-			row(line)
-		}
-	}
-	text("isolation: " + r.Isolation)
-	fmt.Fprintln(w)
-	row("PART", "IS", "DETAIL")
-	taken := 0 // by the columns before the detail, with the space after each
-	for _, p := range r.Parts {
-		taken = max(taken, utf8.RuneCountInString(p.Name))
-	}
-	taken += len("stand-in") + 4
-	for _, p := range r.Parts {
-		for i, line := range within(printable(p.Detail), width-1-taken) {
-			if i == 0 {
-				row(p.Name, p.Fidelity, line)
-			} else {
-				row("", "", line)
-			}
-		}
-	}
-	if len(r.Clusters) > 0 {
-		fmt.Fprintln(w)
-		row("CLUSTER", "KIND", "READY", "ENDPOINT")
-		for _, k := range r.Clusters {
-			ready := fmt.Sprint(k.Ready)
-			if k.Reason != "" {
-				ready += " (" + k.Reason + ")"
-			}
-			row(k.Name, k.Kind, ready, k.Endpoint)
-		}
-	}
-	if len(r.Servers) > 0 {
-		fmt.Fprintln(w)
-		row("SERVER", "ID", "STATUS", "PUBLIC", "PRIVATE", "TALOS", "ETCD", "API SERVER")
-		for _, s := range r.Servers {
-			row(s.Name, s.ID, s.Status, s.PublicIPv4, s.PrivateIPv4, s.Talos, s.Etcd, s.APIServer)
-		}
-	}
-	if len(r.LoadBalancers) > 0 {
-		fmt.Fprintln(w)
-		row("LOAD BALANCER", "PUBLIC", "PRIVATE", "SERVICE", "HEALTHY TARGETS")
-		for _, b := range r.LoadBalancers {
-			if len(b.Services) == 0 {
-				row(b.Name, b.PublicIPv4, b.PrivateIP, "none", "")
-			}
-			for _, s := range b.Services {
-				healthy := fmt.Sprintf("%d of %d", s.Healthy, s.Targets)
-				if !s.Listening {
-					healthy += ": refuses connections"
-				}
-				row(b.Name, b.PublicIPv4, b.PrivateIP, fmt.Sprintf("%d to %d", s.ListenPort, s.DestinationPort), healthy)
-			}
-		}
-	}
-	if len(r.Processes) > 0 {
-		const mib = 1 << 20
-		total := int64(0)
-		fmt.Fprintln(w)
-		row("PROCESS", "PID", "OF", "UP", "MIB")
-		for _, p := range r.Processes {
-			row(p.Name, p.PID, strings.Join(strings.Fields(p.Cluster+" "+p.Server+" "+p.Pod), " "), elapsed(time.Since(p.StartedAt)), p.RSSBytes/mib)
-			total += p.RSSBytes
-		}
-		row("", "", "", "", total/mib)
-	}
-	if len(r.Listeners) > 0 {
-		fmt.Fprintln(w)
-		text("listens on " + strings.Join(r.Listeners, ", "))
-	}
-	for _, f := range r.Faults {
-		text(fmt.Sprintf("fault %d, as asked for: %s", f.ID, f.words()))
-	}
-	for _, n := range r.Notes {
-		text("note: " + n)
-	}
-	return w.Flush()
 }
 
 // within breaks a text into lines of so many columns, where that is enough to

@@ -395,7 +395,10 @@ func TestStatusSaysWhatWouldRunAgain(t *testing.T) {
 func TestLabReportFitsTheTerminal(t *testing.T) {
 	var r labReport
 	long := strings.Repeat("one of many words about fidelity ", 8)
-	data := fmt.Sprintf(`{"isolation":%q,"parts":[{"name":"etcd","fidelity":"stand-in","detail":%q},{"name":"kube-controller-manager","fidelity":"real","detail":"v1"}],"notes":[%q]}`, long, long, long)
+	data := fmt.Sprintf(`{"isolation":%q,"parts":[{"name":"etcd","fidelity":"stand-in","detail":%q},{"name":"kube-controller-manager","fidelity":"real","detail":"v1"}],"notes":[%q],
+		"servers":[{"name":"k8s-control-plane-3b431-lnbct","id":1000020,"status":"running","publicIPv4":"127.81.4.1","privateIPv4":"127.80.64.2","talos":"running","etcd":"Running: Health check successful","apiServer":"ready"}],
+		"loadBalancers":[{"name":"k8s-kube-apiserver-jtyvw","publicIPv4":"127.81.2.1","privateIP":"127.80.64.1","services":[{"listenPort":50000,"destinationPort":50000,"healthy":3,"targets":3}]}],
+		"processes":[{"name":"hcloud-cloud-controller-manager-7c69bf56f8-htjcz/hcloud-cloud-controller-manager","cluster":"k8s","server":"k8s-control-plane-3b431-wkbgz","pod":"kube-system/hcloud-cloud-controller-manager-7c69bf56f8-htjcz","pid":4898,"rssBytes":83000000}]}`, long, long, long)
 	if err := json.Unmarshal([]byte(data), &r); err != nil {
 		t.Fatal(err)
 	}

@@ -6,9 +6,7 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
-	"unicode/utf8"
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/steps"
@@ -183,7 +181,7 @@ func (f forecast) runs() []string {
 
 // print writes the plan, in lines of the terminal's width where there is one.
 func (f forecast) print(out io.Writer, width int) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	w := &strings.Builder{}
 	text := func(format string, args ...any) {
 		for _, line := range within(fmt.Sprintf(format, args...), width-1) {
 			fmt.Fprintln(w, line)
@@ -200,30 +198,20 @@ func (f forecast) print(out io.Writer, width int) error {
 	for _, loss := range f.Losses {
 		text("%s", printable(loss))
 	}
-	fmt.Fprintln(w, "\nSTEP\tWOULD\tEXPECTED\tWHY")
-	var columns [3]int
+	var rows [][]string
 	for _, s := range f.Steps {
-		for i, cell := range []string{s.Step, s.verb(), s.expected()} {
-			columns[i] = max(columns[i], utf8.RuneCountInString(cell))
-		}
-	}
-	room := width - 1 - columns[0] - columns[1] - max(columns[2], len("EXPECTED")) - 3*len("  ")
-	for _, s := range f.Steps {
-		lines := within(s.why(), room)
+		why := s.why()
 		for _, d := range s.Changes[min(1, len(s.Changes)):] {
-			lines = append(lines, within(printable(d.String()), room)...)
+			why += "\n" + printable(d.String())
 		}
-		for i, line := range lines {
-			if i == 0 {
-				fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", s.Step, s.verb(), s.expected(), line)
-			} else {
-				fmt.Fprintf(w, "\t\t\t%s\n", line)
-			}
-		}
+		rows = append(rows, []string{s.Step, s.verb(), s.expected(), why})
 	}
+	fmt.Fprintln(w)
+	table(w, width, []string{"STEP", "WOULD", "EXPECTED", "WHY"}, rows...)
 	f.printTime(w, text)
-	f.printBill(w, text)
-	return w.Flush()
+	f.printBill(w, width, text)
+	_, err := io.WriteString(out, w.String())
+	return err
 }
 
 // verb is the word of the table.
@@ -280,7 +268,7 @@ func (f forecast) printTime(w io.Writer, text func(string, ...any)) {
 	}
 }
 
-func (f forecast) printBill(w io.Writer, text func(string, ...any)) {
+func (f forecast) printBill(w io.Writer, width int, text func(string, ...any)) {
 	fmt.Fprintln(w)
 	if f.Bill == nil {
 		text("what will be made and what it costs is not known: %s", printable(f.Unpriced))
@@ -290,14 +278,15 @@ func (f forecast) printBill(w io.Writer, text func(string, ...any)) {
 		text("nothing is made at Hetzner")
 		return
 	}
-	fmt.Fprintln(w, "NEW\tTYPE\tLOCATION\tNAME\tA MONTH")
+	var rows [][]string
 	for _, o := range f.Bill.New {
 		price := o.Price.String()
 		if o.Each.Monthly > 0 {
 			price = fmt.Sprintf("%.4f %s a GB", o.Each.Monthly, o.Each.Currency)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", counted(o.Count, string(o.Kind)), dash(o.Type), dash(o.Location), printable(o.Name), price)
+		rows = append(rows, []string{counted(o.Count, string(o.Kind)), dash(o.Type), dash(o.Location), printable(o.Name), price})
 	}
+	table(w, width, []string{"NEW", "TYPE", "LOCATION", "NAME", "A MONTH"}, rows...)
 	fmt.Fprintln(w)
 	besides := ""
 	if f.Bill.Monthly.Unknown {

@@ -123,7 +123,7 @@ func (r *running) recovery(ctx context.Context, graph *flow.Graph, folder steps.
 		Journal: journal, Run: r.id, Targets: targets, Parallel: r.options.Parallel, Observe: r.hub.observe,
 	})
 	if err != nil && !errors.Is(err, flow.ErrInterrupted) && !errors.Is(err, steps.ErrQuorum) {
-		err = fmt.Errorf("%w\nwhat is done is kept in %s; run the same command again to go on; log: %s", err, r.state, r.files.log.Name())
+		err = fmt.Errorf("%w\nwhat is done is kept in %s; run the same command again to go on; log: %s", reasonsOnce(err), r.state, r.files.log.Name())
 	}
 	return journal, report, err
 }

@@ -15,7 +15,7 @@ import (
 // are killed, and reads the story in the report.
 func TestReportOfTwoCrashesAndAStockOut(t *testing.T) {
 	plan := quickPlan()
-	plan.OutOfStock = 3 * time.Second
+	plan.Refused = outOfStock(3 * time.Second)
 	q := newQuickOf(t, quickCharts(t), plan)
 	for i, place := range []string{"saved journal save capi-init/done#1", "before journal save wait-cp/done#1"} {
 		if code := q.run(t, death{places: place}); code != killed {

@@ -313,7 +313,7 @@ func (r *running) targets(ctx context.Context, targets []string) error {
 		return fmt.Errorf("%w; %s goes on from there, access fetches kubeconfig and talosconfig anew, %s looks", err, targetAll, targetStatus)
 	}
 	if err != nil {
-		return fmt.Errorf("%w\nwhat is done is kept in %s; run the same command again to go on; log: %s", err, r.state, r.files.log.Name())
+		return fmt.Errorf("%w\nwhat is done is kept in %s; run the same command again to go on; log: %s", reasonsOnce(err), r.state, r.files.log.Name())
 	}
 	s, err := r.summarise(ctx, plan, journal, report)
 	if err != nil {

@@ -18,14 +18,16 @@ func (r statusReport) print(out io.Writer, width int) error {
 	if r.Offline != "" {
 		fmt.Fprintf(w, "the world was not asked: %s\n", r.Offline)
 	}
-	fmt.Fprintln(w, "\nSTEP\tSTATE\tTOOK\tWORLD\tREMARKS")
+	var rows [][]string
 	for _, s := range r.Steps {
 		took := ""
 		if !s.Ended.IsZero() {
 			took = elapsed(max(0, s.Ended.Sub(s.Started))) // the clock may have been set back
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", s.Step, s.State, took, s.world(), printable(s.remarks()))
+		rows = append(rows, []string{s.Step, s.State, took, s.world(), printable(s.remarks())})
 	}
+	fmt.Fprintln(w)
+	table(w, width, []string{"STEP", "STATE", "TOOK", "WORLD", "REMARKS"}, rows...)
 	if err := w.Flush(); err != nil {
 		return err
 	}
@@ -76,13 +78,18 @@ func printNow(out io.Writer, o steps.Overview, width int) error {
 		fmt.Fprintf(w, "\ncosts a month\t%s\n", cost)
 	}
 	if len(o.Unknown) > 0 {
-		fmt.Fprintln(w, "\nUNKNOWN\tBECAUSE")
+		var rows [][]string
 		for _, u := range o.Unknown {
-			fmt.Fprintf(w, "%s\t%s\n", u.What, printable(u.Why))
+			rows = append(rows, []string{u.What, printable(u.Why)})
 		}
+		fmt.Fprintln(w)
+		table(w, width, []string{"UNKNOWN", "BECAUSE"}, rows...)
 	}
 	return w.Flush()
 }
+
+// talosRoom is what a narrow terminal has for what a server's Talos answers. Why it does not is said in the sentence, too.
+const talosRoom = 16
 
 func printServers(w io.Writer, o steps.Overview, width int) {
 	if len(o.Servers) == 0 {
@@ -99,7 +106,7 @@ func printServers(w io.Writer, o steps.Overview, width int) {
 	if 0 < width && width < wide {
 		row("\nSERVER", "STATE", "TALOS", "ETCD", "NODE")
 		for _, s := range o.Servers {
-			row(s.Name, s.State, printable(s.Talos), memberOf(o, s.Name), s.Node)
+			row(s.Name, s.State, cut(printable(s.Talos), talosRoom), memberOf(o, s.Name), s.Node)
 		}
 		row("\nMACHINE", "PHASE", "SERVER")
 		for _, s := range o.Servers {

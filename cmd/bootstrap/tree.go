@@ -106,6 +106,9 @@ func (t *tree) apply(e flow.Event) row {
 	if !ends {
 		return row{}
 	}
+	if s == nil && t.announced && state == stepSkipped {
+		return row{} // it was not announced as it is not to be done
+	}
 	ended := &treeStep{expectedStep: expectedStep{name: e.Step}}
 	if s != nil {
 		ended = s
@@ -154,14 +157,14 @@ func (s *treeStep) row(spinner string, now time.Time) row {
 	return r
 }
 
-// estimate is "of ~15s", with a question mark where that is no record.
+// estimate is "of 15s", or "of ~15s" where that is no record, as a plan has it.
 func (s *treeStep) estimate() string {
 	if s.takes == 0 {
 		return ""
 	}
-	about := "~" + strings.Replace(elapsed(s.takes), ".0s", "s", 1)
+	about := strings.Replace(elapsed(s.takes), ".0s", "s", 1)
 	if !s.recorded {
-		about += "?"
+		about = "~" + about
 	}
 	if s.state == stepComing {
 		return about

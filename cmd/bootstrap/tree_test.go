@@ -105,6 +105,14 @@ func TestTreeOfTasks(t *testing.T) {
 	}
 }
 
+// What is passed over was not announced, and is no news.
+func TestTreeOfWhatIsPassedOver(t *testing.T) {
+	tr, now := halfway()
+	if got := tr.apply(flow.Event{Time: now, Kind: flow.StepSkipped, Step: "reserve", Message: "it lies before pivot, a point of no return that was passed"}); got.mark != "" {
+		t.Errorf("it says %q", got.lines(80, 0))
+	}
+}
+
 // With colours or without, the letters are the same.
 func TestTreeColours(t *testing.T) {
 	tr, now := halfway()

@@ -44,20 +44,34 @@ const servedWithin = 5 * time.Second
 
 // Get reads an object; see Absent.
 func (c *Cluster) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-	return c.served(ctx, o, func() error { return c.WithWatch.Get(ctx, key, o, opts...) })
+	return c.served(ctx, o, func() error {
+		if err := c.mapped(ctx, o); err != nil {
+			return err
+		}
+		return c.WithWatch.Get(ctx, key, o, opts...)
+	})
 }
 
 // List reads objects; see Absent.
 func (c *Cluster) List(ctx context.Context, l client.ObjectList, opts ...client.ListOption) error {
-	return c.served(ctx, l, func() error { return c.WithWatch.List(ctx, l, opts...) })
+	return c.served(ctx, l, func() error {
+		if err := c.mapped(ctx, l); err != nil {
+			return err
+		}
+		return c.WithWatch.List(ctx, l, opts...)
+	})
 }
 
 // served reads, again for a while where the kind is not offered but may well be there.
 func (c *Cluster) served(ctx context.Context, of runtime.Object, read func() error) error {
 	deadline := time.NewTimer(servedWithin)
 	defer deadline.Stop()
+	var last error // why the kind may be there all the same
 	for {
 		err := read()
+		if last != nil && ctx.Err() != nil {
+			return last
+		}
 		if !unserved(err) {
 			return err
 		}
@@ -67,11 +81,12 @@ func (c *Cluster) served(ctx context.Context, of runtime.Object, read func() err
 		if reason == "" {
 			return err
 		}
+		last = &unservedError{kind, reason}
 		select {
 		case <-ctx.Done():
-			return &unservedError{kind, reason}
+			return last
 		case <-deadline.C:
-			return &unservedError{kind, reason}
+			return last
 		case <-time.After(servedWithin / 10):
 		}
 	}
@@ -86,7 +101,11 @@ func (c *Cluster) mayExist(ctx context.Context, kind schema.GroupKind) string {
 	plural, _ := meta.UnsafeGuessKindToResource(kind.WithVersion(""))
 	definition := &metav1.PartialObjectMetadata{}
 	definition.SetGroupVersionKind(definitionKind)
-	switch err := c.WithWatch.Get(ctx, client.ObjectKey{Name: plural.GroupResource().String()}, definition); {
+	err := c.mapped(ctx, definition)
+	if err == nil {
+		err = c.WithWatch.Get(ctx, client.ObjectKey{Name: plural.GroupResource().String()}, definition)
+	}
+	switch {
 	case err == nil:
 		return "has its definition"
 	case apierrors.IsNotFound(err) && !unserved(err):

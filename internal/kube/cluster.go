@@ -78,7 +78,11 @@ func ConnectThrough(kubeconfig []byte, wrap transport.WrapperFunc) (*Cluster, er
 	if err != nil {
 		return nil, fmt.Errorf("make a client for %s: %w", config.Host, err)
 	}
-	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme, HTTPClient: plain})
+	mapper, err := newMapper(config, plain)
+	if err != nil {
+		return nil, fmt.Errorf("make a client for %s: %w", config.Host, err)
+	}
+	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme, HTTPClient: plain, Mapper: mapper})
 	if err != nil {
 		return nil, fmt.Errorf("make a client for %s: %w", config.Host, err)
 	}

@@ -111,11 +111,16 @@ func TestUnservedIsNotAbsent(t *testing.T) {
 			}
 			l.SetAPIVersion(o.GetAPIVersion())
 			l.SetKind(o.GetKind() + "List")
-			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-			defer cancel()
+			briefly := func(ask func(context.Context) error) error {
+				ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+				defer cancel()
+				return ask(ctx)
+			}
 			for what, err := range map[string]error{
-				"get":  c.Get(ctx, client.ObjectKey{Namespace: "default", Name: "none"}, o),
-				"list": c.List(ctx, l, client.InNamespace("default")),
+				"get": briefly(func(ctx context.Context) error {
+					return c.Get(ctx, client.ObjectKey{Namespace: "default", Name: "none"}, o)
+				}),
+				"list": briefly(func(ctx context.Context) error { return c.List(ctx, l, client.InNamespace("default")) }),
 			} {
 				if err == nil || kube.Absent(err) != tt.absent || !kube.UnknownKind(err) || !strings.Contains(err.Error(), tt.says) {
 					t.Errorf("%s: absent %v, unknown kind %v: %v", what, kube.Absent(err), kube.UnknownKind(err), err)

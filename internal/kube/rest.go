@@ -20,7 +20,9 @@ type getter struct {
 }
 
 func newGetter(config *rest.Config, namespace string) (*getter, error) {
-	d, err := discovery.NewDiscoveryClientForConfig(config)
+	bounded := rest.CopyConfig(config)
+	bounded.Timeout = discoveryWithin
+	d, err := discovery.NewDiscoveryClientForConfig(bounded)
 	if err != nil {
 		return nil, err
 	}

@@ -58,11 +58,15 @@ func (w *World) manage(o *unstructured.Unstructured) {
 	if o = w.Management.Get(o.GetAPIVersion(), o.GetKind(), o.GetNamespace(), o.GetName()); o == nil { // as it is now
 		return
 	}
+	w.reconcile(o)
+}
+
+func (w *World) reconcile(o *unstructured.Unstructured) {
 	switch o.GetKind() {
 	case "Deployment":
 		w.ready(w.Management, o)
 	case "HetznerCluster":
-		if host, _, _ := unstructured.NestedString(o.Object, "spec", "controlPlaneEndpoint", "host"); host == "" {
+		if host, _, _ := unstructured.NestedString(o.Object, "spec", "controlPlaneEndpoint", "host"); host == "" && !w.refuses(o, "HetznerCluster") {
 			w.count("network")
 			w.count("load balancer")
 			w.Hetzner.SetLoadBalancers(hetznertest.LoadBalancer(networkID+1, o.GetName()+"-kube-apiserver", loadBalancer, w.owned(), 6443, 50000))
@@ -70,7 +74,7 @@ func (w *World) manage(o *unstructured.Unstructured) {
 			w.Management.Change(caph, "HetznerCluster", o.GetNamespace(), o.GetName(), object{"spec": object{"controlPlaneEndpoint": object{"host": loadBalancer}}})
 		}
 	case "TalosControlPlane":
-		if done, _, _ := unstructured.NestedBool(o.Object, "status", "initialized"); !done && !w.shortage(o) {
+		if done, _, _ := unstructured.NestedBool(o.Object, "status", "initialized"); !done && !w.refuses(o, "HCloudMachine") {
 			w.controlPlane(o)
 		}
 	}
@@ -78,33 +82,6 @@ func (w *World) manage(o *unstructured.Unstructured) {
 
 func (w *World) owned() map[string]string {
 	return map[string]string{"caph-cluster-" + w.plan.Cluster: "owned"}
-}
-
-// shortage has the first server be out of stock for a while, as CAPH says it; then all are made.
-func (w *World) shortage(o *unstructured.Unstructured) bool {
-	w.mu.Lock()
-	begun := w.lack
-	w.lack = true
-	w.mu.Unlock()
-	if w.plan.OutOfStock == 0 || begun {
-		return w.plan.OutOfStock > 0
-	}
-	name := w.Servers()[0]
-	labels := object{"cluster.x-k8s.io/cluster-name": w.plan.Cluster, "cluster.x-k8s.io/control-plane": ""}
-	w.Management.Put(kubetest.Object(caph, "HCloudMachine", w.plan.Namespace, name, object{
-		"metadata": object{"labels": labels}, "status": object{"conditions": []any{object{
-			"type": "ServerCreateSucceeded", "status": "False", "severity": "Warning", "reason": "ServerTypeUnavailable", "message": "server type cx33 is out of stock in nbg1",
-		}}},
-	}))
-	w.Management.Put(kubetest.Object(capi, "Machine", w.plan.Namespace, name, object{
-		"metadata": object{"labels": labels}, "spec": object{"infrastructureRef": object{"name": name}},
-	}))
-	time.AfterFunc(w.plan.OutOfStock, func() {
-		w.reconciling.Lock()
-		defer w.reconciling.Unlock()
-		w.controlPlane(o)
-	})
-	return true
 }
 
 // controlPlane makes servers, machines, nodes and the cluster's Secrets.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/siderolabs/talos/pkg/machinery/client/config"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/kube"
@@ -20,7 +21,15 @@ type Plan struct {
 	Cluster, Namespace, ControlPlane string
 	Image                            string // value of the label caph-image-name
 	Replicas                         int
-	OutOfStock                       time.Duration // for so long the first server cannot be had; 0: all can
+	Refused                          Refusal // zero: nothing is
+}
+
+// Refusal is what Hetzner does not give to Cluster API at first, in CAPH's words.
+type Refusal struct {
+	Kind                                 string // of the object that CAPH says it of: HetznerCluster, or HCloudMachine of the first server
+	Condition, Severity, Reason, Message string
+	NoImage                              bool          // the image is gone meanwhile
+	For                                  time.Duration // then it is given; 0: not before Mend
 }
 
 // World is everything that a bootstrap changes.
@@ -33,9 +42,10 @@ type World struct {
 
 	reconciling sync.Mutex // one object at a time
 
-	mu   sync.Mutex
-	lack bool           // of servers: it has begun
-	made map[string]int // by the stand-ins: "server k8s-control-plane-0" → how often
+	mu      sync.Mutex
+	refused *unstructured.Unstructured // what was, and waits
+	mended  bool
+	made    map[string]int // by the stand-ins: "server k8s-control-plane-0" → how often
 }
 
 // New starts a world on loopback in which nothing is bootstrapped yet.
@@ -45,7 +55,7 @@ func New(p Plan) (*World, error) {
 		Workload:   kubetest.New("workload", kubetest.Resource{Group: "talos.dev", Version: "v1alpha1", Kind: "ServiceAccount", Plural: "serviceaccounts"}),
 		Hetzner:    hetznertest.New(), plan: p, made: map[string]int{},
 	}
-	w.Hetzner.SetImages(hetznertest.Image(1, p.Image, "x86", "available"))
+	w.image()
 	w.Management.React, w.Workload.React = w.manage, w.work
 	var err error
 	if w.talosconfig, err = credentials(p.Cluster); err != nil {

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// print writes the report, in lines of the terminal's width where there is one.
+func (r labReport) print(out io.Writer, width int) error {
+	var text bytes.Buffer
+	say := func(sentence string) {
+		for _, line := range within(printable(sentence), width-1) {
+			fmt.Fprintln(&text, line)
+		}
+	}
+	list := func(head string, rows ...[]string) {
+		if len(rows) == 0 {
+			return
+		}
+		for _, row := range rows {
+			for i := range row {
+				row[i] = printable(row[i])
+			}
+		}
+		fmt.Fprintln(&text)
+		table(&text, width, strings.Split(head, "|"), rows...)
+	}
+	say("isolation: " + r.Isolation)
+	list("PART|IS|DETAIL", r.parts()...)
+	list("CLUSTER|KIND|READY|ENDPOINT", r.clusters()...)
+	list("SERVER|ID|STATUS|PUBLIC|PRIVATE|TALOS|ETCD|API SERVER", r.servers()...)
+	list("LOAD BALANCER|PUBLIC|PRIVATE|SERVICE|HEALTHY TARGETS", r.loadBalancers()...)
+	list("PROCESS|PID|UP|MIB|OF", r.processes()...)
+	if len(r.Listeners) > 0 {
+		fmt.Fprintln(&text)
+		say("listens on " + strings.Join(r.Listeners, ", "))
+	}
+	for _, f := range r.Faults {
+		say(fmt.Sprintf("fault %d, as asked for: %s", f.ID, f.words()))
+	}
+	for _, n := range r.Notes {
+		say("note: " + n)
+	}
+	_, err := out.Write(text.Bytes())
+	return err
+}
+
+func (r labReport) parts() (rows [][]string) {
+	for _, p := range r.Parts {
+		rows = append(rows, []string{p.Name, p.Fidelity, p.Detail})
+	}
+	return rows
+}
+
+func (r labReport) clusters() (rows [][]string) {
+	for _, k := range r.Clusters {
+		ready := fmt.Sprint(k.Ready)
+		if k.Reason != "" {
+			ready += " (" + k.Reason + ")"
+		}
+		rows = append(rows, []string{k.Name, k.Kind, ready, k.Endpoint})
+	}
+	return rows
+}
+
+func (r labReport) servers() (rows [][]string) {
+	for _, s := range r.Servers {
+		rows = append(rows, []string{s.Name, strconv.FormatInt(s.ID, 10), s.Status, s.PublicIPv4, s.PrivateIPv4, s.Talos, s.Etcd, s.APIServer})
+	}
+	return rows
+}
+
+func (r labReport) loadBalancers() (rows [][]string) {
+	for _, b := range r.LoadBalancers {
+		if len(b.Services) == 0 {
+			rows = append(rows, []string{b.Name, b.PublicIPv4, b.PrivateIP, "none", ""})
+		}
+		for _, s := range b.Services {
+			healthy := fmt.Sprintf("%d of %d", s.Healthy, s.Targets)
+			if !s.Listening {
+				healthy += ": refuses connections"
+			}
+			rows = append(rows, []string{b.Name, b.PublicIPv4, b.PrivateIP, fmt.Sprintf("%d to %d", s.ListenPort, s.DestinationPort), healthy})
+		}
+	}
+	return rows
+}
+
+// processes have the short names of their programs: a process's own name begins with the Pod's or the server's, which stand beside it.
+func (r labReport) processes() (rows [][]string) {
+	const mib = 1 << 20
+	total := int64(0)
+	for _, p := range r.Processes {
+		of := strings.Join(strings.Fields(p.Cluster+" "+p.Server+" "+p.Pod), " ")
+		rows = append(rows, []string{path.Base(p.Name), strconv.Itoa(p.PID), elapsed(time.Since(p.StartedAt)), strconv.FormatInt(p.RSSBytes/mib, 10), of})
+		total += p.RSSBytes
+	}
+	if len(rows) > 0 {
+		rows = append(rows, []string{"together", "", "", strconv.FormatInt(total/mib, 10), ""})
+	}
+	return rows
+}
