@@ -10,6 +10,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/internal/effect"
 	"github.com/slipway-k8s/slipway/internal/report"
+	"github.com/slipway-k8s/slipway/internal/why"
 )
 
 // reportTime is how a report writes a time, in UTC.
@@ -180,7 +181,7 @@ func (s *story) rows(critical []string) []report.Row {
 				row.Error = t.err
 			}
 			for _, said := range t.said {
-				out := report.Said{At: elapsed(said.from), Text: said.text, Run: t.run + 1, Trouble: troubleIn(said.text) != ""}
+				out := report.Said{At: elapsed(said.from), Text: said.text, Run: t.run + 1, Trouble: why.TroubleIn(said.text) != ""}
 				if held := said.to - said.from; held >= time.Second {
 					out.For = elapsed(held)
 				}

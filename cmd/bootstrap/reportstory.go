@@ -11,6 +11,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/effect"
 	"github.com/slipway-k8s/slipway/internal/report"
+	"github.com/slipway-k8s/slipway/internal/why"
 )
 
 // story is several runs on one clock, which stands still between them.
@@ -175,19 +176,6 @@ func (s *story) took(step string) (sum time.Duration) {
 	return sum
 }
 
-// troubleIn is the word of a sentence that names a trouble which does not pass by itself as a cluster comes up, as refused
-// connections do; empty: none.
-func troubleIn(text string) string {
-	text = strings.ToLower(text)
-	for _, word := range []string{"out of stock", "resource_unavailable", "servertypeunavailable", "ratelimit", "rate limit", "limit reached", "limit_exceeded",
-		"quota", "denied", "forbidden", "unauthorized", "crashloopbackoff", "imagepullbackoff", "timed out", "given up", "does not answer"} {
-		if strings.Contains(text, word) {
-			return word
-		}
-	}
-	return ""
-}
-
 // waits are the sentences that held longest, those that are alike in one step together.
 func (s *story) waits() []report.Wait {
 	const most, least = 10, time.Second
@@ -266,7 +254,7 @@ func (t try) incidents(step string) (all []incident) {
 	}
 	waits := map[string]*waited{}
 	for _, said := range t.said {
-		word := troubleIn(said.text)
+		word := why.TroubleIn(said.text)
 		if word == "" {
 			continue
 		}
