@@ -78,10 +78,9 @@ func (s *Suite) Try(ctx context.Context, c Case) (Entry, error) {
 }
 
 // asReferred says of a good trial whether the world is in all what the undisturbed run of the stage left, with nothing forgiven,
-// so that the next stage's case can begin with it. After the pivot that run's lab was started anew, upon which CAPH looks at the
-// machine templates that were moved, and not earlier.
+// so that the next stage's case can begin with it.
 func (t *trial) asReferred() bool {
-	return slices.Contains([]Kind{Single, Pair, Chain}, t.c.Kind) && t.c.Stage != "pivot" && t.uploads == 0 && len(t.again) == 0
+	return slices.Contains([]Kind{Single, Pair, Chain}, t.c.Kind) && t.uploads == 0 && len(t.again) == 0
 }
 
 // ready has the lab stand before a stage.

@@ -33,6 +33,10 @@ func good(suffix, uid, address string, id int) World {
 	if id%16 == 0 { // a slow one has another of the node lifecycle controller's
 		taints = append(taints, map[string]any{"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"})
 	}
+	template := meta("HCloudMachineTemplate", "default", "k8s-cp")
+	if id%16 == 0 { // moved by one whose CAPH was started again since
+		template["status"] = map[string]any{"conditions": []any{map[string]any{"type": "Ready", "status": "True"}}}
+	}
 	w := World{
 		Cloud: map[string][]Object{
 			"servers": {{"id": no, "name": "k8s-cp-" + suffix, "status": "running", "labels": map[string]any{"caph-cluster-k8s": "owned"},
@@ -46,6 +50,7 @@ func good(suffix, uid, address string, id int) World {
 				with(meta("Node", "", "k8s-cp-"+suffix), "spec", map[string]any{"providerID": "hcloud://" + no, "taints": taints}),
 				with(meta("Deployment", "kube-system", "cilium-operator"), "spec", map[string]any{"replicas": "2"}),
 				with(with(meta("Secret", "default", "k8s-talos"), "data", map[string]any{"bundle": bundle}), "type", "Opaque"),
+				template,
 			},
 		}},
 		Requests: []Request{

@@ -109,7 +109,8 @@ func (n normalizer) object(o Object) any {
 		}
 		kept["spec"] = spec
 	}
-	if conditions := conditionsOf(o); len(conditions) > 0 {
+	stateless := slices.ContainsFunc(n.allowances, func(a allowance) bool { return slices.Contains(a.states, text(o, "kind")) })
+	if conditions := conditionsOf(o); len(conditions) > 0 && !stateless {
 		kept["conditions"] = conditions
 	}
 	return n.value(kept, "", func(a allowance) []string { return a.fields })
