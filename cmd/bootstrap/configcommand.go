@@ -2,11 +2,9 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"net/url"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/slipway-k8s/slipway/steps"
 )
@@ -31,16 +29,22 @@ func (c *command) configShow(_ context.Context, a arguments) error {
 	if a.Options.Output == "json" {
 		return printJSON(c.stdout, map[string]any{"settings": all})
 	}
-	w := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "VARIABLE\tIN bootstrap.yaml\tVALUE\tFROM")
+	head, rows := []string{"VARIABLE", "IN bootstrap.yaml", "VALUE", "FROM"}, [][]string{}
 	for _, s := range all {
 		from := s.Source
 		if s.Default != "" && s.Default != s.Value {
 			from += " (default " + s.Default + ")"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", dash(s.Variable), dash(s.Field), dash(s.Value), printable(from))
+		rows = append(rows, []string{dash(s.Variable), dash(s.Field), dash(s.Value), printable(from)})
 	}
-	return w.Flush()
+	if width := c.width(); 0 < width && width < wide { // the name in the file is the variable's in other letters
+		head = []string{"VARIABLE", "FROM", "VALUE"}
+		for i, row := range rows {
+			rows[i] = []string{row[0], row[3], row[2]}
+		}
+	}
+	table(c.stdout, c.width(), head, rows...)
+	return nil
 }
 
 // settings are the values of the configuration that are no secrets.

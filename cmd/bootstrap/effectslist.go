@@ -9,8 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/slipway-k8s/slipway/internal/effect"
@@ -47,7 +47,7 @@ func (c *command) listEffects(_ context.Context, a arguments) error {
 	if a.Options.Output == "json" {
 		return printJSON(c.stdout, map[string]any{"run": run, "file": path, "effects": rows})
 	}
-	return printEffects(c.stdout, path, lines, rows)
+	return printEffects(c.stdout, c.width(), path, lines, rows)
 }
 
 // effects are the lines of a run: the one whose id begins like that, or the last
@@ -119,9 +119,8 @@ func effectRows(lines []effect.Line) []effectRow {
 	return rows
 }
 
-func printEffects(out io.Writer, path string, lines []effect.Line, rows []effectRow) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "AT\tSTEP\tTIMES\tEFFECT")
+func printEffects(out io.Writer, width int, path string, lines []effect.Line, rows []effectRow) error {
+	var cells [][]string
 	calls := 0
 	for _, r := range rows {
 		calls += r.Times
@@ -132,11 +131,9 @@ func printEffects(out io.Writer, path string, lines []effect.Line, rows []effect
 		if r.Unanswered > 0 {
 			note += fmt.Sprintf(" (%d without an answer)", r.Unanswered)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%d\t%s%s\n", elapsed(r.First.Sub(lines[0].Time)), dash(r.Step), r.Times, printable(r.Effect), note)
+		cells = append(cells, []string{elapsed(r.First.Sub(lines[0].Time)), dash(r.Step), strconv.Itoa(r.Times), printable(r.Effect) + note})
 	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintf(out, "\n%d changes of %d kinds; each call, with its failures: %s\n", calls, len(rows), path)
+	table(out, width, []string{"AT", "STEP", "TIMES", "EFFECT"}, cells...)
+	_, err := fmt.Fprintf(out, "\n%s", fold(fmt.Sprintf("%d changes of %d kinds; each call, with its failures: %s\n", calls, len(rows), path), width))
 	return err
 }

@@ -42,7 +42,9 @@ func table(w io.Writer, width int, head []string, rows ...[]string) {
 		for n, g := range groups {
 			indent := min(n, 1) * beneath
 			for _, line := range cells(row[g[0]:g[1]], widest[g[0]:g[1]], room-indent) {
-				fmt.Fprintln(w, strings.TrimRight(strings.Repeat(" ", indent)+line, " "))
+				if line = strings.TrimRight(strings.Repeat(" ", indent)+line, " "); line != "" || n == 0 {
+					fmt.Fprintln(w, line)
+				}
 			}
 		}
 	}

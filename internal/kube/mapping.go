@@ -2,7 +2,9 @@ package kube
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -39,11 +41,28 @@ func (c *Cluster) mapped(ctx context.Context, of runtime.Object) error {
 	}()
 	select {
 	case err := <-found:
+		if timeout := net.Error(nil); errors.As(err, &timeout) && timeout.Timeout() {
+			return &silentError{c.Host(), err}
+		}
 		return err
 	case <-ctx.Done():
+		if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
+			return &silentError{c.Host(), cause}
+		}
 		return fmt.Errorf("ask %s for the kind %s: %w", c.Host(), gvk.Kind, context.Cause(ctx))
 	}
 }
+
+// silentError is of an API server that did not say which kinds it offers.
+type silentError struct {
+	host string
+	err  error
+}
+
+// Error implements error.
+func (e *silentError) Error() string { return e.host + " did not answer in time" }
+
+func (e *silentError) Unwrap() error { return e.err }
 
 // Create makes an object.
 func (c *Cluster) Create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
