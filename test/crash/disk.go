@@ -106,7 +106,20 @@ func (t *trial) lostJournal(ctx context.Context) error {
 		return err
 	}
 	t.forgotten = true
+	t.args = upTo(t.c.Stage) // steps that the stage does not hang on are to be found again, too
 	return t.finish(ctx)
+}
+
+// upTo are the arguments that ask for everything that the stages to one ask for.
+func upTo(stage string) []string {
+	var args []string
+	for _, s := range Stages() {
+		args = append(args, slices.DeleteFunc(slices.Clone(s.Args), func(word string) bool { return strings.HasPrefix(word, "-") })...)
+		if s.Name == stage {
+			break
+		}
+	}
+	return append(args, "--lab")
 }
 
 // namespace is how a program gets a mount namespace of its own here; an error says why it cannot.
