@@ -82,7 +82,7 @@ lab-faults:      ; $(slipway) lab fault list
 .PHONY: crash-pivot
 crash-pivot:     ; $(GO) run ./cmd/bootstrap lab build && ALL_MOMENTS=1 $(GO) test -count=1 -v -timeout 120m -run '^TestPivot$$' ./test
 
-# The restore, killed at every step of it; the moments at its two calls that make an etcd are part of the test below.
+# restore, readopt and recover-quorum, killed before and after every step; the moments at the calls that make an etcd are part of the test below.
 .PHONY: crash-restore
 crash-restore:   ; $(GO) run ./cmd/bootstrap lab build && ALL_MOMENTS=1 $(GO) test -count=1 -v -timeout 120m -run '^Test(Restore|Readopt|RecoverQuorum)$$' ./test
 
