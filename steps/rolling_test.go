@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 )
 
 func upToDate(status, message string) object {
@@ -43,9 +44,16 @@ func TestARolloutIsWaitedFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.mgmt.Change(cacpt, "TalosControlPlane", Namespace, "k8s-control-plane", upToDate("False", "Rolling 1 replicas"))
+	w.mgmt.Put(kubetest.Object(capi, "Machine", Namespace, "k8s-control-plane-3", object{
+		"metadata": object{"labels": object{clusterNameLabel: "k8s", controlPlaneLabel: ""}},
+		"status":   object{"nodeRef": object{"name": "gone"}, "addresses": []any{object{"type": "InternalIP", "address": "10.10.64.8"}}},
+	}))
 	var waited sync.Map
-	var end sync.Once
+	var end, last sync.Once
 	_, err := w.run(t, w.config(), journal, func(e flow.Event) {
+		if e.Kind == flow.StepProgress && e.Step == "talosconfig" && strings.Contains(e.Message, "4 control plane Machines instead of 3") {
+			last.Do(func() { w.mgmt.Remove(capi, "Machine", Namespace, "k8s-control-plane-3") })
+		}
 		if e.Kind != flow.StepProgress || !strings.Contains(e.Message, "being replaced") {
 			return
 		}

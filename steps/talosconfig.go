@@ -89,14 +89,18 @@ func talosNodes(ctx context.Context, mgmt *kube.Cluster, cluster, controlPlane s
 	if err != nil {
 		return nil, "", err
 	}
-	for _, m := range controlPlaneMachines(machines) {
+	members := controlPlaneMachines(machines)
+	for _, m := range members {
 		if a := addresses(&m, addressInternal); len(a) > 0 {
 			nodes = append(nodes, a[0])
 		}
 	}
 	slices.Sort(nodes)
-	if want := int(number(tcp, "spec", "replicas")); len(nodes) < want {
+	switch want := int(number(tcp, "spec", "replicas")); {
+	case len(nodes) < want:
 		return nodes, fmt.Sprintf("%d of %d servers have a private address", len(nodes), want), nil
+	case len(members) > want && rolling(tcp) == "": // the last of those that were replaced is still there
+		return nodes, fmt.Sprintf("%d control plane Machines instead of %d", len(members), want), nil
 	}
 	return nodes, rolling(tcp), nil
 }
