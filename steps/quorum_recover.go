@@ -70,7 +70,8 @@ func (q *quorum) clearOthers(ctx context.Context, say flow.Say, s QuorumSurvey, 
 // uploadSnapshot brings the snapshot to the target, unless an etcd is there already: whose that is, is for etcd-bootstrap to find
 // out.
 func (q *quorum) uploadSnapshot(ctx context.Context, say flow.Say, s QuorumSurvey, snapshot QuorumSnapshot) (QuorumSurvey, error) {
-	w := wait{what: s.Target + " to take the snapshot", within: q.cfg.ControlPlaneTimeout.D(), every: q.every, each: time.Minute}
+	within := q.cfg.ControlPlaneTimeout.D()
+	w := wait{what: s.Target + " to take the snapshot", within: within, every: q.every, each: within} // one look may be a whole upload
 	return s, w.until(ctx, say, func(ctx context.Context) (string, error) {
 		t, nodes, err := q.talosNodes(ctx)
 		if err != nil {

@@ -34,7 +34,12 @@ func (r *restorer) uploadSnapshot(ctx context.Context, say flow.Say, m Managemen
 	if err != nil {
 		return RecoveryTarget{}, err
 	}
-	return target, r.upload(ctx, say, mgmt, c, target)
+	// A server that has just booted refuses until its etcd service waits for data. One look may be a whole upload.
+	within := r.cfg.ControlPlaneTimeout.D()
+	w := wait{what: target.Server + " to take the etcd snapshot", within: within, every: controlPlaneEvery, each: within}
+	return target, w.until(ctx, say, func(ctx context.Context) (string, error) {
+		return "", r.upload(ctx, say, mgmt, c, target)
+	})
 }
 
 func (r *restorer) upload(ctx context.Context, say flow.Say, mgmt *kube.Cluster, c Cluster, target RecoveryTarget) error {
@@ -52,7 +57,7 @@ func (r *restorer) upload(ctx context.Context, say flow.Say, mgmt *kube.Cluster,
 	}
 	snapshot, size, err := r.source.open()
 	if err != nil {
-		return fmt.Errorf("open the etcd snapshot: %w", err)
+		return final(fmt.Errorf("open the etcd snapshot: %w", err))
 	}
 	defer snapshot.Close()
 	switch has, err := t.SnapshotSize(ctx, chosen.route); {
@@ -70,7 +75,7 @@ func targetAmong(nodes []etcdNode, target RecoveryTarget) (etcdNode, error) {
 	i := slices.IndexFunc(nodes, func(n etcdNode) bool { return n.server == target.Server })
 	switch {
 	case i < 0:
-		return etcdNode{}, fmt.Errorf("server %s, which was chosen to get the snapshot, is none of the cluster's any more: run again, another is chosen", target.Server)
+		return etcdNode{}, final(fmt.Errorf("server %s, which was chosen to get the snapshot, is none of the cluster's any more: run again, another is chosen", target.Server))
 	case nodes[i].err != nil:
 		return etcdNode{}, nodes[i].err
 	}

@@ -44,6 +44,7 @@ func TestTheSnapshotGoesToOneServer(t *testing.T) {
 	if err != nil || target.Server != "k8s-control-plane-0" {
 		t.Fatalf("%+v, %v", target, err)
 	}
+	w.etcd.booting = 1
 	for range 2 { // and again, as after a kill
 		if _, err := w.r.uploadSnapshot(t.Context(), w.say, m, c, target); err != nil {
 			t.Fatal(err)

@@ -113,7 +113,7 @@ func NewRestore(cfg Config, tools Tools, source Backup) (*RestorePlan, error) {
 
 	p.Upload = flow.Add3(g, "etcd-recover", r.uploadSnapshot, p.Management, p.Cluster, p.Target).
 		Doc("the etcd snapshot lies on the chosen server").
-		Spec(id).Deadline(cfg.ControlPlaneTimeout.D())
+		Spec(id).Deadline(cfg.ControlPlaneTimeout.D() + overhead).Waits(controlPlane)
 
 	p.Etcd = flow.Add3(g, "etcd-bootstrap", r.bootstrapRecovered, p.Management, p.Cluster, p.Upload).
 		Doc("etcd runs on that one server, on the snapshot's data: the same cluster answers, by its UID and revision").

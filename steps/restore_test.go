@@ -31,6 +31,7 @@ type fakeEtcd struct {
 	data     map[string]bool
 	uploaded map[string]string
 	silent   map[string]bool
+	booting  int                                        // refusals of a snapshot that are to come
 	refuse   error                                      // of Bootstrap
 	members  func(talos.Route) []talos.EtcdMember       // nil: three, the same for everybody
 	state    func(talos.Route) (etcd string, err error) // nil: it runs
@@ -75,6 +76,10 @@ func (f *fakeEtcd) UploadSnapshot(_ context.Context, r talos.Route, snapshot io.
 	data, err := io.ReadAll(snapshot)
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.booting > 0 {
+		f.booting--
+		return errors.New("etcd service is not ready for recovery yet")
+	}
 	f.uploaded[r.Endpoint] = string(data)
 	f.calls = append(f.calls, "upload "+r.Endpoint)
 	return err
