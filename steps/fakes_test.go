@@ -299,10 +299,6 @@ func (healthyTalos) EtcdSnapshot(context.Context, string) (io.ReadCloser, error)
 	return io.NopCloser(strings.NewReader("snapshot")), nil
 }
 
-func (h healthyTalos) EtcdMembersBy(ctx context.Context, r talos.Route) ([]talos.EtcdMember, error) {
-	return h.EtcdMembers(ctx, r.Endpoint)
-}
-
 func (h healthyTalos) AskBy(ctx context.Context, r talos.Route) (talos.Node, error) {
 	return h.Ask(ctx, r.Endpoint)
 }

@@ -72,7 +72,6 @@ type TalosClient interface {
 	AskBy(context.Context, talos.Route) (talos.Node, error)
 	EtcdMembers(ctx context.Context, address string) ([]talos.EtcdMember, error)
 	EtcdSnapshot(ctx context.Context, address string) (io.ReadCloser, error)
-	EtcdMembersBy(context.Context, talos.Route) ([]talos.EtcdMember, error)
 	EtcdMembersOf(context.Context, talos.Route) ([]talos.EtcdMember, error)
 	EtcdIndex(context.Context, talos.Route) (uint64, error)
 	EtcdSnapshotBy(context.Context, talos.Route) (io.ReadCloser, error)
