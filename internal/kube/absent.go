@@ -38,9 +38,13 @@ func (e *unservedError) Error() string {
 	return fmt.Sprintf("the API server does not serve %s now, but %s; it may have just started", e.kind, e.reason)
 }
 
-// servedWithin is how long an API server that answers may take to offer all its kinds, before that is an error: it does so a second
-// or two after its start. Behind a load balancer that can be one of several, while the others offer everything.
-const servedWithin = 5 * time.Second
+// servedWithin is how long an API server that answers may take to offer all its kinds, before that is an error: a second or two after
+// its start, and longer than five on a machine that starts more at once. Behind a load balancer that can be one of several, the newest
+// control plane machine's say, while the others offer everything.
+const (
+	servedWithin = 30 * time.Second
+	servedEvery  = 500 * time.Millisecond
+)
 
 // Get reads an object; see Absent.
 func (c *Cluster) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
@@ -87,7 +91,7 @@ func (c *Cluster) served(ctx context.Context, of runtime.Object, read func() err
 			return last
 		case <-deadline.C:
 			return last
-		case <-time.After(servedWithin / 10):
+		case <-time.After(servedEvery):
 		}
 	}
 }

@@ -130,14 +130,15 @@ func TestUnservedIsNotAbsent(t *testing.T) {
 	}
 }
 
-// What is offered a moment later is read then.
+// What is offered some seconds later is read then, as behind a load balancer whose newest API server has just started.
 func TestReadsWaitForTheirKind(t *testing.T) {
+	t.Parallel() // it waits
 	s, c := connect(t, widget)
 	s.Put(kubetest.Object("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", "widgets.example.com", nil))
 	s.Put(kubetest.Object("example.com/v1", "Widget", "default", "w", nil))
 	var asked atomic.Int32
 	s.Fail = func(r *http.Request) (int, string) {
-		if r.URL.Path == "/apis/example.com/v1" && asked.Add(1) <= 2 {
+		if r.URL.Path == "/apis/example.com/v1" && asked.Add(1) <= 14 {
 			return http.StatusNotFound, "404 page not found"
 		}
 		return 0, ""

@@ -227,7 +227,7 @@ func (s *Suite) recorded(ref Reference) (Reference, error) {
 	return ref, err
 }
 
-// settled looks until two looks in a row see the same, so that what controllers still do is in the reference.
+// settled looks until two looks in a row see the same and the provider is content, so that what controllers still do is in the reference.
 func (s *Suite) settled(ctx context.Context) (judge.World, error) {
 	const lookEvery, most = 2 * time.Second, 15
 	last, err := judge.Look(ctx, s.Place())
@@ -244,7 +244,7 @@ func (s *Suite) settled(ctx context.Context) (judge.World, error) {
 		if err != nil {
 			return judge.World{}, err
 		}
-		if len(judge.SameEnd(last, next)) == 0 {
+		if len(judge.SameEnd(last, next)) == 0 && judge.Settled(next) {
 			return next, nil
 		}
 		last = next

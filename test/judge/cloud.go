@@ -32,9 +32,12 @@ func readCloud(ctx context.Context, endpoint, token string) (map[string][]Object
 	return found, nil
 }
 
+// answerWithin is how long a world may take to answer one question: the judge looks right after a run, on a machine that may still be busy with it.
+const answerWithin = time.Minute
+
 // readPage reads one page; next is 0 after the last.
 func readPage(ctx context.Context, url, token, resource string) (objects []Object, next int, err error) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

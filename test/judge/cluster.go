@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -25,14 +24,14 @@ const clusterResource = "clusters.cluster.x-k8s.io"
 
 // readCluster reads every object of a cluster of the kinds that are compared.
 func readCluster(ctx context.Context, kubeconfig []byte, name string) (Cluster, error) {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 2*answerWithin)
 	defer cancel()
 	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
 	if err != nil {
 		return Cluster{}, err
 	}
 	config.UserAgent, config.QPS, config.Burst = agent, 100, 200
-	config.Timeout = 15 * time.Second
+	config.Timeout = answerWithin
 	kinds, err := comparedKinds(discovery.NewDiscoveryClientForConfigOrDie(config))
 	if err != nil {
 		return Cluster{}, err

@@ -290,3 +290,23 @@ func TestIndependence(t *testing.T) {
 		}
 	}
 }
+
+// A reference is not taken while the provider has trouble: its condition would be missed in every case after it.
+func TestSettled(t *testing.T) {
+	for status, want := range map[string]bool{"True": true, "False": false, "": false} {
+		w := good("aaaaa", "1", "127.0.0.1", 1)
+		o := Object{"kind": "HetznerCluster", "metadata": map[string]any{"name": "k8s"}}
+		if status != "" {
+			o["status"] = map[string]any{"conditions": []any{map[string]any{"type": "Ready", "status": status}}}
+		}
+		c := w.Clusters[Workload]
+		c.Objects = append(c.Objects, o)
+		w.Clusters[Workload] = c
+		if Settled(w) != want {
+			t.Errorf("with a HetznerCluster whose Ready is %q: %v", status, !want)
+		}
+	}
+	if !Settled(good("aaaaa", "1", "127.0.0.1", 1)) {
+		t.Error("a world without a HetznerCluster never settles")
+	}
+}

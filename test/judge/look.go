@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 )
 
 // Place is where a bootstrap in the lab has its things.
@@ -115,7 +114,7 @@ func (p Place) ask(ctx context.Context, path string, into any) error {
 	if elsewhere, err := os.ReadFile(socket + ".path"); err == nil {
 		socket = strings.TrimSpace(string(elsewhere))
 	}
-	client := http.Client{Timeout: 15 * time.Second, Transport: &http.Transport{DisableKeepAlives: true,
+	client := http.Client{Timeout: answerWithin, Transport: &http.Transport{DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			var d net.Dialer
 			return d.DialContext(ctx, "unix", socket)

@@ -18,6 +18,18 @@ func SameEnd(undisturbed, is World) []string {
 	return differences(normalize(undisturbed), normalize(is))
 }
 
+// Settled tells whether an end can be compared with: the controllers of its clusters have come to terms with the provider.
+func Settled(w World) bool {
+	for _, cluster := range w.Clusters {
+		for _, o := range cluster.Objects {
+			if text(o, "kind") == "HetznerCluster" && conditionsOf(o)["Ready"] != "True" {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 // billed are the requests by which something comes into being that somebody pays for, or that an upload leaves.
 var billed = regexp.MustCompile(`^/v1/(servers|networks|load_balancers|placement_groups|ssh_keys|firewalls|primary_ips|volumes)$|/actions/create_image$`)
 
