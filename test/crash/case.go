@@ -150,12 +150,19 @@ func schedules(byStage map[string][]Effect, number int) []Case {
 				keys = append(keys, e.Key)
 			}
 		}
-		for range 2 + r.IntN(4) {
-			if r.IntN(3) == 0 || len(keys) == 0 {
-				c.Kills = append(c.Kills, fmt.Sprintf("after %d ms", 200+r.IntN(30000)))
+		// Each kill at an effect lies behind the one before: what a run has done no later one does.
+		number := 2 + r.IntN(4)
+		at := make([]int, 0, number)
+		for len(keys) > 0 && len(at) < number {
+			at = append(at, r.IntN(len(keys)))
+		}
+		slices.Sort(at)
+		for _, i := range at {
+			if r.IntN(3) == 0 {
+				c.Kills = append(c.Kills, fmt.Sprintf("after %d ms", 200+r.IntN(10000)))
 				continue
 			}
-			c.Kills = append(c.Kills, kill(Points()[r.IntN(len(Points()))], keys[r.IntN(len(keys))]))
+			c.Kills = append(c.Kills, kill(Points()[r.IntN(len(Points()))], keys[i]))
 		}
 		cases = append(cases, c)
 	}

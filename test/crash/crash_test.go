@@ -91,6 +91,28 @@ func TestEnumerate(t *testing.T) {
 	if again := Enumerate(effects, Full()); fmt.Sprint(again) != fmt.Sprint(cases) {
 		t.Error("the same effects gave other cases")
 	}
+	place := map[string]int{}
+	for i, e := range effects {
+		for _, p := range Points() {
+			place[kill(p, e.Key)] = i
+		}
+	}
+	for _, c := range cases {
+		if c.Kind != Random {
+			continue
+		}
+		if n := len(c.Kills); n < 2 || n > 5 {
+			t.Errorf("%s has %d kills", c.ID, n)
+		}
+		last := -1
+		for _, k := range c.Kills {
+			if i, ok := place[k]; ok && i < last {
+				t.Errorf("%s: %s comes after an effect that is later", c.ID, k)
+			} else if ok {
+				last = i
+			}
+		}
+	}
 	if cases[0].Kind != Kinds()[0] {
 		t.Errorf("first comes %s", cases[0].Kind)
 	}
@@ -99,6 +121,15 @@ func TestEnumerate(t *testing.T) {
 	for i, c := range cases[first : first+2*len(Stages())] {
 		if c.Kind != Single || c.Stage != Stages()[i%len(Stages())].Name {
 			t.Errorf("single kill %d is %q", i, c.ID)
+		}
+	}
+}
+
+// A case that was to kill while a kill is recovered from shows nothing with one kill alone.
+func TestLeastKills(t *testing.T) {
+	for kind, want := range map[Kind]int{Single: 1, Chain: 1, Pair: 2, Random: 2, Fault: 0, Disk: 0} {
+		if got := leastKills(kind); got != want {
+			t.Errorf("%s: %d kills are enough, not %d", kind, got, want)
 		}
 	}
 }

@@ -66,7 +66,7 @@ func (s *Suite) Try(ctx context.Context, c Case) (Entry, error) {
 		e.Result = Bad
 	case trial.skipped != "":
 		e.Result = Skipped
-	case trial.kills == 0 && c.Kind != Fault && c.Kind != Disk:
+	case trial.kills < leastKills(c.Kind):
 		e.Result = Missed
 	default:
 		e.Result = Good
@@ -75,6 +75,18 @@ func (s *Suite) Try(ctx context.Context, c Case) (Entry, error) {
 		}
 	}
 	return e, nil
+}
+
+// leastKills is how many kills a case needs to show what it is there for.
+func leastKills(kind Kind) int {
+	switch kind {
+	case Fault, Disk:
+		return 0
+	case Pair, Random:
+		return 2
+	default:
+		return 1
+	}
 }
 
 // asReferred says of a good trial whether the world is in all what the undisturbed run of the stage left, with nothing forgiven,
