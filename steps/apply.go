@@ -126,13 +126,13 @@ func (b *bootstrapper) loadBalancerIP(ctx context.Context, mgmt *kube.Cluster) (
 	return "", nil
 }
 
-// apply applies objects, waiting while the providers' webhooks do not answer.
+// apply applies objects, waiting while the API server or the providers' webhooks do not answer.
 func (b *bootstrapper) apply(ctx context.Context, say flow.Say, mgmt *kube.Cluster, objects []*unstructured.Unstructured) error {
 	for _, o := range objects {
 		say("applying %s", kube.Describe(o))
 		err := wait{what: "the webhooks for " + kube.Describe(o), within: b.cfg.LoadBalancerTimeout.D()}.until(ctx, say, func(ctx context.Context) (string, error) {
 			err := mgmt.Apply(ctx, o)
-			if err != nil && !kube.WebhookDown(err) {
+			if err != nil && !kube.Unwell(err) {
 				return "", final(err)
 			}
 			return "", err

@@ -49,19 +49,19 @@ func (b *bootstrapper) installHCloudCCM(ctx context.Context, say flow.Say, kc Ku
 	namespace := b.hcloudCCM().Namespace
 	say("writing Secret %s/%s for network %d", namespace, ccmSecretName, network)
 	out := CloudController{NetworkID: network, Secret: TokenSecret{Namespace: namespace, Name: ccmSecretName}}
-	if out.Secret.UID, err = b.applyCCMSecret(ctx, workload, namespace, network); err != nil {
+	if out.Secret.UID, err = b.applyCCMSecret(ctx, say, workload, namespace, network); err != nil {
 		return CloudController{}, err
 	}
 	out.Release, err = b.install(ctx, say, b.hcloudCCM(), kc)
 	return out, err
 }
 
-func (b *bootstrapper) applyCCMSecret(ctx context.Context, workload *kube.Cluster, namespace string, network int64) (uid string, err error) {
+func (b *bootstrapper) applyCCMSecret(ctx context.Context, say flow.Say, workload *kube.Cluster, namespace string, network int64) (uid string, err error) {
 	data := map[string][]byte{}
 	for key, value := range b.ccmSecret(network) {
 		data[key] = []byte(value)
 	}
-	return applySecret(ctx, workload, &corev1.Secret{
+	return applySecret(ctx, say, workload, &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: ccmSecretName},
 		Data:       data,
 	})

@@ -81,7 +81,7 @@ func New(cfg Config, tools Tools) (*Plan, error) {
 
 	p.Secret = flow.Add1(g, "secret", b.ensureTokenSecret, p.Management).
 		Doc("the Hetzner token for Cluster API, in the management cluster").
-		Verify(b.tokenSecretStands).Deadline(overhead)
+		Verify(b.tokenSecretStands).Deadline(overhead).Waits(waitTaken)
 
 	p.Cluster = flow.Add3(g, "apply", b.applyCluster, p.Management, p.Image, p.Preflight).After(p.Providers, p.Secret).
 		Doc("the cluster's objects are applied; its network and load balancer exist").
@@ -112,7 +112,7 @@ func New(cfg Config, tools Tools) (*Plan, error) {
 
 	p.HCloudCCM = flow.Add2(g, "hcloud-ccm", b.installHCloudCCM, p.Kubeconfig, p.ControlPlane).
 		Doc("Hetzner's cloud controller manager: provider IDs and addresses of nodes, load balancers of Services").
-		Spec(made.hcloudCCM).Verify(b.hcloudCCMStands).Deadline(releaseDeadline).Waits(releaseWaits...)
+		Spec(made.hcloudCCM).Verify(b.hcloudCCMStands).Deadline(releaseDeadline).Waits(append(releaseWaits, waitTaken)...)
 
 	p.TalosCCM = flow.Add2(g, "talos-ccm", b.installTalosCCM, p.Kubeconfig, p.ControlPlane).
 		Doc("Talos's cloud controller manager: approves the kubelets' certificates").

@@ -425,3 +425,32 @@ func TestClusterctlIsToldEverything(t *testing.T) {
 		}
 	}
 }
+
+// While control plane machines join, an API server has no leader of etcd for a moment, or is silent. A Secret is written then.
+func TestSecretsAreWrittenOnceTheAPIServerIsWell(t *testing.T) {
+	for path, of := range map[string]func(*world) *kubetest.Server{
+		"/api/v1/namespaces/default/secrets/hetzner":    func(w *world) *kubetest.Server { return w.mgmt },
+		"/api/v1/namespaces/kube-system/secrets/hcloud": func(w *world) *kubetest.Server { return w.workload },
+	} {
+		t.Run(path, func(t *testing.T) {
+			w := newWorld(t)
+			var refused atomic.Int32
+			status := http.StatusInternalServerError
+			of(w).Fail = func(r *http.Request) (int, string) {
+				if r.Method == http.MethodPatch && r.URL.Path == path && refused.Load() < 2 {
+					refused.Add(1)
+					return status, "etcdserver: leader changed"
+				}
+				return 0, ""
+			}
+			if _, err := w.run(t, w.config(), flow.Memory(), nil); err != nil || refused.Load() != 2 {
+				t.Errorf("after %d refusals: %v", refused.Load(), err)
+			}
+			refused.Store(0)
+			status = http.StatusForbidden
+			if _, err := w.run(t, w.config(), flow.Memory(), nil); err == nil || refused.Load() != 1 {
+				t.Errorf("not allowed, it was tried %d times: %v", refused.Load(), err)
+			}
+		})
+	}
+}

@@ -92,11 +92,11 @@ func NewRestore(cfg Config, tools Tools, source Backup) (*RestorePlan, error) {
 
 	p.Secret = flow.Add1(g, "secret", b.ensureTokenSecret, p.Management).
 		Doc("the Hetzner token for Cluster API, in the management cluster").
-		Verify(b.tokenSecretStands).Deadline(overhead)
+		Verify(b.tokenSecretStands).Deadline(overhead).Waits(waitTaken)
 
 	p.Seed = flow.Add1(g, "seed", r.seedSecrets, p.Management).
 		Doc("the lost cluster's authorities, keys and tokens, in the management cluster before anything asks for new ones").
-		Spec(id).Verify(r.seedStands).Deadline(overhead)
+		Spec(id).Verify(r.seedStands).Deadline(overhead).Waits(waitTaken)
 
 	p.Lifted = flow.Add(g, "firewall-lift", r.liftFirewall).After(p.Claim).
 		Doc("no surviving firewall keeps the temporary management cluster from the new servers").

@@ -187,7 +187,7 @@ func (r *restorer) renewCCMSecret(ctx context.Context, say flow.Say, workload *k
 		return fmt.Errorf("cluster %s has no network at Hetzner: its HetznerCluster says why", r.cfg.ClusterName)
 	}
 	say("writing Secret %s/%s for network %d", namespace, ccmSecretName, network)
-	_, err = r.applyCCMSecret(ctx, workload, namespace, network)
+	_, err = r.applyCCMSecret(ctx, say, workload, namespace, network)
 	return err
 }
 

@@ -45,7 +45,7 @@ func (r *restorer) seedSecrets(ctx context.Context, say flow.Say, m Management) 
 	secret := &corev1.Secret{Type: corev1.SecretType(text(was, "type")), Data: data}
 	secret.Namespace, secret.Name = Namespace, name
 	secret.Labels = map[string]string{clusterNameLabel: r.cfg.ClusterName, moveLabel: ""}
-	uid, err := applySecret(ctx, mgmt, secret)
+	uid, err := applySecret(ctx, say, mgmt, secret)
 	return Seed{Secret: TokenSecret{Namespace: Namespace, Name: name, UID: uid}}, err
 }
 

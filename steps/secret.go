@@ -3,6 +3,7 @@ package steps
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,7 +34,7 @@ func (b *bootstrapper) ensureTokenSecret(ctx context.Context, say flow.Say, m Ma
 		ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: TokenSecretName, Labels: map[string]string{moveLabel: ""}},
 		Data:       map[string][]byte{TokenSecretKey: []byte(b.tools.Token.Reveal())},
 	}
-	uid, err := applySecret(ctx, mgmt, secret)
+	uid, err := applySecret(ctx, say, mgmt, secret)
 	return TokenSecret{Namespace: Namespace, Name: TokenSecretName, UID: uid}, err
 }
 
@@ -63,8 +64,12 @@ func secretStands(ctx context.Context, c *kube.Cluster, was TokenSecret, want ma
 	return flow.Holds()
 }
 
+// takenWithin is how long an API server may be silent or unwell before a write fails: while control plane machines join, etcd elects
+// leaders, and an API server behind the load balancer starts.
+const takenWithin = time.Minute
+
 // applySecret writes a Secret and gives its UID.
-func applySecret(ctx context.Context, c *kube.Cluster, secret *corev1.Secret) (string, error) {
+func applySecret(ctx context.Context, say flow.Say, c *kube.Cluster, secret *corev1.Secret) (string, error) {
 	secret.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(secret)
 	if err != nil {
@@ -72,7 +77,14 @@ func applySecret(ctx context.Context, c *kube.Cluster, secret *corev1.Secret) (s
 	}
 	o := &unstructured.Unstructured{Object: content}
 	unstructured.RemoveNestedField(o.Object, "metadata", "creationTimestamp")
-	if err := c.Apply(ctx, o); err != nil {
+	err = wait{what: "the API server to take " + kube.Describe(o), within: takenWithin}.until(ctx, say, func(ctx context.Context) (string, error) {
+		err := c.Apply(ctx, o)
+		if err != nil && !kube.Unwell(err) {
+			return "", final(err)
+		}
+		return "", err
+	})
+	if err != nil {
 		return "", err
 	}
 	return string(o.GetUID()), nil

@@ -4,6 +4,8 @@ import "github.com/slipway-k8s/slipway/flow"
 
 // What the steps wait for, as they declare it: the same in every plan that has the step.
 
+var waitTaken = flow.Wait{For: "the API server to take a Secret", Within: takenWithin}
+
 var waitDownload = flow.Wait{For: "a download that fails to succeed", Within: retryFor}
 
 func (c Config) waitControlPlane() flow.Wait {

@@ -175,6 +175,13 @@ func WebhookDown(err error) bool {
 	return errors.As(err, &status) && apierrors.IsInternalError(err) && containsAny(status.Status().Message, "failed calling webhook", "failed to call webhook")
 }
 
+// Unwell tells whether err says that an API server, or a webhook behind it, did not take a request that it may take in a moment: it was
+// silent, starts, has no etcd leader just now, or has too much to do.
+func Unwell(err error) bool {
+	return Transient(err) || apierrors.IsInternalError(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsTimeout(err) ||
+		apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err)
+}
+
 // answered tells whether err is a refusal by someone who read the request, a webhook or the API server.
 func answered(err error) bool {
 	var status apierrors.APIStatus

@@ -189,6 +189,42 @@ func TestWebhookDown(t *testing.T) {
 	}
 }
 
+func TestUnwell(t *testing.T) {
+	for what, tt := range map[string]struct {
+		status int
+		want   bool
+	}{
+		"an API server that starts":      {http.StatusServiceUnavailable, true},
+		"no leader of etcd":              {http.StatusInternalServerError, true},
+		"etcd did not answer":            {http.StatusGatewayTimeout, true},
+		"too much to do":                 {http.StatusTooManyRequests, true},
+		"not allowed":                    {http.StatusForbidden, false},
+		"an object that is not valid":    {http.StatusUnprocessableEntity, false},
+		"a client that is not logged in": {http.StatusUnauthorized, false},
+	} {
+		s, c := connect(t, widget)
+		s.Fail = func(r *http.Request) (int, string) {
+			if r.Method == http.MethodPatch {
+				return tt.status, what
+			}
+			return 0, ""
+		}
+		if err := c.Apply(t.Context(), kubetest.Object("example.com/v1", "Widget", "default", "w", nil)); err == nil || kube.Unwell(err) != tt.want {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	s, c := connect(t, widget)
+	s.Close()
+	if err := c.Apply(t.Context(), kubetest.Object("example.com/v1", "Widget", "default", "w", nil)); !kube.Unwell(err) {
+		t.Errorf("an API server that is gone: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Nanosecond)
+	defer cancel()
+	if err := c.Apply(ctx, kubetest.Object("example.com/v1", "Widget", "default", "w", nil)); !kube.Unwell(err) {
+		t.Errorf("an API server that is silent: %v", err)
+	}
+}
+
 func TestChangesSignal(t *testing.T) {
 	s, c := connect(t, widget)
 	list := &unstructured.UnstructuredList{}
