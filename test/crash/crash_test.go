@@ -345,3 +345,27 @@ func TestShiftYears(t *testing.T) {
 		t.Errorf("got %s", got)
 	}
 }
+
+// What a failed case leaves is overwritten by the next one's lab, but for its logs.
+func TestKeepLogs(t *testing.T) {
+	s := &Suite{Session: &Session{State: t.TempDir()}, Dir: t.TempDir()}
+	for _, name := range []string{"lab/logs/k8s/etcd.log", "runs/1/events.jsonl", "runs/1/log", "kubeconfig", "lab/servers/1/etcd/member.db"} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(s.State, name)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(s.State, name), []byte(name), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	into, err := s.keepLogs(Case{ID: "single pivot: saved workload create services/a/b#1"})
+	if err != nil || filepath.Dir(filepath.Dir(into)) != s.Dir {
+		t.Fatalf("kept in %s: %v", into, err)
+	}
+	for name, want := range map[string]string{
+		"lab/logs/k8s/etcd.log": "lab/logs/k8s/etcd.log", "runs/1/events.jsonl": "runs/1/events.jsonl", "runs/1/log": "runs/1/log", "kubeconfig": "", "lab/servers/1/etcd/member.db": "",
+	} {
+		if is, _ := os.ReadFile(filepath.Join(into, name)); string(is) != want {
+			t.Errorf("%s holds %q", name, is)
+		}
+	}
+}

@@ -64,6 +64,11 @@ func (s *Suite) Try(ctx context.Context, c Case) (Entry, error) {
 	switch {
 	case len(e.Findings) > 0:
 		e.Result = Bad
+		if kept, err := s.keepLogs(c); err != nil {
+			s.Say("the logs of %q could not be kept: %v", c.ID, err)
+		} else {
+			s.Say("the logs of %q are in %s", c.ID, kept)
+		}
 	case trial.skipped != "":
 		e.Result = Skipped
 	case trial.kills < leastKills(c.Kind):

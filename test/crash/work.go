@@ -87,7 +87,7 @@ func Tidy(work, key string) error {
 		}) {
 			continue
 		}
-		for _, name := range []string{"stages", "state", "bootstrap", "logs"} {
+		for _, name := range []string{"stages", "state", "bootstrap", evidence} {
 			if err := os.RemoveAll(filepath.Join(work, e.Name(), name)); err != nil {
 				return err
 			}
