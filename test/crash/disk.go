@@ -81,6 +81,7 @@ func (t *trial) changedJournal(ctx context.Context, change func([]byte) []byte, 
 	if err := os.WriteFile(t.journalPath(), change(slices.Clone(good)), 0o600); err != nil {
 		return err
 	}
+	t.forgotten = true // a flipped bit may be in any record
 	o, err := t.run(ctx, Run{})
 	if err != nil {
 		return err
@@ -96,7 +97,6 @@ func (t *trial) changedJournal(ctx context.Context, change func([]byte) []byte, 
 			return err
 		}
 	}
-	t.forgotten = true // a flipped bit may be in any record
 	return t.finish(ctx)
 }
 

@@ -120,7 +120,6 @@ type trial struct {
 	first      judge.World // before anything
 	since      time.Time   // the undisturbed run was in the same lab, until then; zero: in one of its own
 	attributed judge.Attribution
-	effects    map[string]Effect // of the stages that are run, by key
 
 	covered, findings []string
 	kills             int
@@ -132,7 +131,7 @@ type trial struct {
 }
 
 func (s *Suite) newTrial(ctx context.Context, c Case) (*trial, error) {
-	t := &trial{Suite: s, c: c, args: stageNamed(c.Stage).Args, end: c.Stage, attributed: judge.Attribution{}, effects: map[string]Effect{}}
+	t := &trial{Suite: s, c: c, args: stageNamed(c.Stage).Args, end: c.Stage, attributed: judge.Attribution{}}
 	if c.Kind == Random {
 		t.end = "all"
 		t.args = stageNamed("all").Args
@@ -150,13 +149,9 @@ func (s *Suite) newTrial(ctx context.Context, c Case) (*trial, error) {
 		for what, steps := range judge.Attribute(world, ref.Spans) {
 			t.attributed[what] = append(t.attributed[what], steps...)
 		}
-		for _, e := range ref.Effects {
-			t.effects[e.Key] = e
-		}
-		t.reference.Elapsed += ref.Elapsed
+		t.reference = t.reference.then(ref)
 		t.wanted = world
 		if stage.Name == t.end {
-			t.reference.Stage, t.reference.Began = ref.Stage, ref.Began
 			break
 		}
 	}
@@ -165,30 +160,60 @@ func (s *Suite) newTrial(ctx context.Context, c Case) (*trial, error) {
 	return t, err
 }
 
+// find keeps what is wrong. What every run of a chain does wrong is said once.
 func (t *trial) find(verdict string, findings ...string) {
 	for _, f := range findings {
-		t.findings = append(t.findings, verdict+": "+f)
+		if line := verdict + ": " + f; !slices.Contains(t.findings, line) {
+			t.findings = append(t.findings, line)
+		}
 	}
 }
 
-// run runs the command once. A kill that hit is counted, and what it left looked at.
+// run runs the command once, and checks that it repeats nothing. A kill that hit is counted, and what it left looked at.
 func (t *trial) run(ctx context.Context, r Run) (Outcome, error) {
 	r.Args = t.args
+	done, err := t.done()
+	if err != nil {
+		return Outcome{}, err
+	}
+	at := time.Now()
 	o, err := t.Do(ctx, r)
+	switch {
+	case err != nil:
+		return o, err
+	case o.Exit == 2:
+		return o, fmt.Errorf("exit 2: %s", lastLine(o.Output))
+	case t.forgotten && !o.Killed:
+		return o, nil // nothing is known to have been done, and the journal may be a damaged one
+	}
+	left, err := judge.Records(t.Place())
 	if err != nil {
 		return o, err
 	}
-	switch {
-	case o.Killed:
-		return o, t.killed(ctx, r)
-	case o.Exit == 2:
-		return o, fmt.Errorf("exit 2: %s", lastLine(o.Output))
+	t.find("not repeated", judge.NotRepeated(left, at, done, t.attributed)...)
+	if o.Killed {
+		err = t.killed(ctx, r, left)
 	}
-	return o, nil
+	return o, err
 }
 
-// killed notes which of the kills hit.
-func (t *trial) killed(ctx context.Context, r Run) error {
+// done are the steps that the journal says are done.
+func (t *trial) done() ([]string, error) {
+	if t.forgotten {
+		return nil, nil
+	}
+	states, err := judge.Steps(t.Place())
+	var done []string
+	for step, state := range states {
+		if state == "done" {
+			done = append(done, step)
+		}
+	}
+	return done, err
+}
+
+// killed notes which of the kills hit. left is what the killed run left.
+func (t *trial) killed(ctx context.Context, r Run, left judge.World) error {
 	t.kills++
 	run, err := newestRun(t.State)
 	if err != nil {
@@ -209,14 +234,10 @@ func (t *trial) killed(ctx context.Context, r Run) error {
 		t.covered = append(t.covered, last.Error)
 	}
 	// A temporary server without its record is made again: one that was, and a journal that does not have the image yet.
-	records, err := judge.Records(t.Place())
-	if err != nil {
-		return err
-	}
-	if records.Journal["image"] == "started" {
+	if left.Journal["image"] == "started" {
 		t.uploads++
 	}
-	if records.Journal["kubeconfig"] != "done" || t.first.Clusters[judge.Workload].Known() {
+	if left.Journal["kubeconfig"] != "done" || t.first.Clusters[judge.Workload].Known() {
 		return nil
 	}
 	// From here on there is a cluster to be the same.
@@ -227,19 +248,12 @@ func (t *trial) killed(ctx context.Context, r Run) error {
 	return nil // one that does not answer just now is looked at after the next kill
 }
 
-// finish runs to the end, and checks of each such run that it repeats nothing and waits for nothing.
+// finish runs to the end, and checks that this waits for nothing.
 func (t *trial) finish(ctx context.Context) error {
-	left, err := judge.Records(t.Place())
+	done, err := t.done()
 	if err != nil {
 		return err
 	}
-	var done []string
-	for step, state := range left.Journal {
-		if state == "done" && !t.forgotten {
-			done = append(done, step)
-		}
-	}
-	at := time.Now()
 	o, err := t.run(ctx, Run{})
 	if err != nil {
 		return err
@@ -248,34 +262,9 @@ func (t *trial) finish(ctx context.Context) error {
 		t.find("the next run", fmt.Sprintf("exit %d: %s", o.Exit, lastLine(o.Output)))
 		return nil
 	}
-	t.resumed = o.Elapsed
-	t.rest = t.reference.Elapsed
-	if len(t.covered) == 1 && t.c.Kind == Single {
-		if e, ok := t.effects[strings.SplitN(t.covered[0], " ", 2)[1]]; ok && t.reference.Stage == t.c.Stage {
-			t.rest = t.stepBegan(e)
-		}
-	}
+	t.resumed, t.rest = o.Elapsed, t.reference.RestWithout(done)
 	t.find("in time", judge.InTime(t.resumed, t.rest, noise)...)
-	after, err := judge.Records(t.Place())
-	if err != nil {
-		return err
-	}
-	t.find("not repeated", judge.NotRepeated(after, at, done, t.attributed)...)
 	return nil
-}
-
-// stepBegan is how long the undisturbed run went on after the step of an effect began: a step that died is run again whole.
-func (t *trial) stepBegan(e Effect) time.Duration {
-	ref, _, err := t.Suite.reference(t.c.Stage)
-	if err != nil {
-		return t.reference.Elapsed
-	}
-	for _, span := range ref.Spans {
-		if span.Step == e.Step {
-			return ref.Rest(span.Begin)
-		}
-	}
-	return t.reference.Elapsed
 }
 
 // inOrder kills at one place after the other, and finishes.

@@ -56,6 +56,39 @@ type Reference struct {
 // Rest is how long the undisturbed run went on after a time in it.
 func (r Reference) Rest(at time.Time) time.Duration { return r.Began.Add(r.Elapsed).Sub(at) }
 
+// then is what both did, as one run: the next as if it had begun when this one ended.
+func (r Reference) then(next Reference) Reference {
+	if r.Stage == "" {
+		return next
+	}
+	both := Reference{Stage: next.Stage, Began: r.Began, Elapsed: r.Elapsed + next.Elapsed}
+	both.Effects, both.Spans = slices.Concat(r.Effects, next.Effects), slices.Clone(r.Spans)
+	later := r.Began.Add(r.Elapsed).Sub(next.Began)
+	for _, s := range next.Spans {
+		both.Spans = append(both.Spans, judge.Span{Step: s.Step, Begin: s.Begin.Add(later), End: s.End.Add(later)})
+	}
+	return both
+}
+
+// unrecorded is the step that every run begins with: the journal has no record of it.
+const unrecorded = "lab"
+
+// RestWithout is how long an undisturbed run takes where some steps are done: it looks at the world as the reference did before
+// its first step, and goes on with the first of the others. A step that died is run again whole.
+func (r Reference) RestWithout(done []string) time.Duration {
+	var all, left time.Duration
+	for _, s := range r.Spans {
+		if s.Step == unrecorded {
+			continue
+		}
+		all = max(all, r.Rest(s.Begin))
+		if !slices.Contains(done, s.Step) {
+			left = max(left, r.Rest(s.Begin))
+		}
+	}
+	return r.Elapsed - all + left
+}
+
 // newestRun is the folder of the state folder's last run.
 func newestRun(state string) (string, error) {
 	entries, err := os.ReadDir(filepath.Join(state, "runs"))

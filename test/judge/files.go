@@ -2,6 +2,7 @@ package judge
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -42,19 +43,30 @@ func readFiles(state string) (map[string]File, error) {
 	return files, err
 }
 
-// journalStates reads how far each step is, by a reader of its own.
-func journalStates(files map[string]File) (map[string]string, error) {
-	file, ok := files["journal.json"]
-	if !ok {
+// Steps reads from the journal's file how far each step is; nil: there is none.
+func Steps(p Place) (map[string]string, error) {
+	data, err := os.ReadFile(filepath.Join(p.State, journalFile))
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
+	if err != nil {
+		return nil, err
+	}
+	return journalStates(data)
+}
+
+// journalFile is the journal's name in a state folder.
+const journalFile = "journal.json"
+
+// journalStates reads how far each step is, by a reader of its own.
+func journalStates(data []byte) (map[string]string, error) {
 	var journal struct {
 		Steps map[string]struct {
 			State string `json:"state"`
 		} `json:"steps"`
 	}
-	if err := json.Unmarshal(file.Data, &journal); err != nil {
-		return nil, fmt.Errorf("read journal.json: %w", err)
+	if err := json.Unmarshal(data, &journal); err != nil {
+		return nil, fmt.Errorf("read %s: %w", journalFile, err)
 	}
 	states := map[string]string{}
 	for step, record := range journal.Steps {

@@ -71,7 +71,9 @@ func Records(p Place) (w World, err error) {
 	if w.Files, err = readFiles(p.State); err != nil {
 		return w, err
 	}
-	w.Journal, err = journalStates(w.Files)
+	if journal, ok := w.Files[journalFile]; ok {
+		w.Journal, err = journalStates(journal.Data)
+	}
 	return w, err
 }
 
