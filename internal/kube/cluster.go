@@ -182,10 +182,15 @@ func Unwell(err error) bool {
 		apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err)
 }
 
-// answered tells whether err is a refusal by someone who read the request, a webhook or the API server.
+// answered tells whether err is a refusal by someone who read the request, a webhook or the API server. A webhook that failed over what it
+// read refuses with any code.
 func answered(err error) bool {
 	var status apierrors.APIStatus
-	return errors.As(err, &status) && status.Status().Code >= 400 && status.Status().Code < 500 && !apierrors.IsTooManyRequests(err)
+	if !errors.As(err, &status) {
+		return false
+	}
+	is := status.Status()
+	return is.Code >= 400 && is.Code < 500 && !apierrors.IsTooManyRequests(err) || strings.Contains(is.Message, "denied the request")
 }
 
 // Describe names an object for people: "TalosControlPlane default/k8s-control-plane".

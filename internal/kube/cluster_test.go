@@ -2,7 +2,10 @@ package kube_test
 
 import (
 	"context"
+	"encoding/json"
+	"io"
 	"net/http"
+	"reflect"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -286,6 +289,7 @@ func TestWebhooks(t *testing.T) {
 	}{
 		{http.StatusInternalServerError, `failed calling webhook "widget.example.com": connection refused`, true},
 		{http.StatusForbidden, `admission webhook "widget.example.com" denied the request`, false},
+		{http.StatusInternalServerError, `admission webhook "widget.example.com" denied the request: panic: it expects more`, false},
 		{http.StatusUnprocessableEntity, `Widget "slipway-probe" is invalid: spec.size: Required value`, false},
 	} {
 		s.Fail = func(r *http.Request) (int, string) {
@@ -298,6 +302,54 @@ func TestWebhooks(t *testing.T) {
 		if err != nil || (missing != "") != tt.silent {
 			t.Errorf("%d %s: silent %q, %v", tt.code, tt.message, missing, err)
 		}
+	}
+}
+
+// A validating webhook is called for an object that the schema lets pass, and for no other.
+func TestProbesHaveWhatTheSchemaRequires(t *testing.T) {
+	s, c := connect(t, widget)
+	s.Put(kubetest.Object("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "", "hooks", map[string]any{
+		"metadata": map[string]any{"labels": map[string]any{"part-of": "it"}},
+		"webhooks": []any{map[string]any{
+			"name": "widget.example.com", "sideEffects": "None", "admissionReviewVersions": []any{"v1"},
+			"clientConfig": map[string]any{"caBundle": "Y2E="},
+			"rules":        []any{map[string]any{"apiGroups": []any{"example.com"}, "apiVersions": []any{"v1"}, "resources": []any{"widgets"}, "operations": []any{"CREATE"}}},
+		}},
+	}))
+	text := map[string]any{"type": "string"}
+	s.Put(kubetest.Object("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", "widgets.example.com", map[string]any{"spec": map[string]any{"versions": []any{
+		map[string]any{"name": "v1alpha1", "schema": map[string]any{"openAPIV3Schema": map[string]any{"properties": map[string]any{"spec": map[string]any{
+			"type": "object", "required": []any{"old"}, "properties": map[string]any{"old": text}}}}}},
+		map[string]any{"name": "v1", "schema": map[string]any{"openAPIV3Schema": map[string]any{"properties": map[string]any{"spec": map[string]any{
+			"type":     "object",
+			"required": []any{"name", "kind", "size", "on", "colors", "parts", "template", "port"},
+			"properties": map[string]any{
+				"name": text, "kind": map[string]any{"type": "string", "enum": []any{"round", "square"}}, "size": map[string]any{"type": "integer", "minimum": int64(3)},
+				"on": map[string]any{"type": "boolean"}, "colors": map[string]any{"type": "array", "items": text},
+				"parts": map[string]any{"type": "array", "minItems": int64(1), "items": map[string]any{"type": "object", "required": []any{"id"}, "properties": map[string]any{
+					"id": map[string]any{"type": "integer", "default": int64(7)}, "note": text}}},
+				"template": map[string]any{"type": "object", "required": []any{"spec"}, "properties": map[string]any{"spec": map[string]any{"type": "object"}}},
+				"port":     map[string]any{"x-kubernetes-int-or-string": true}, "note": text,
+			}}}}}},
+	}}}))
+	var asked map[string]any
+	s.Fail = func(r *http.Request) (int, string) {
+		if r.Method == http.MethodPost {
+			body, _ := io.ReadAll(r.Body)
+			var object struct{ Spec map[string]any }
+			_ = json.Unmarshal(body, &object) // what is missing is seen below
+			asked = object.Spec
+			return http.StatusForbidden, `admission webhook "widget.example.com" denied the request`
+		}
+		return 0, ""
+	}
+	if missing, err := c.ProbeWebhooks(t.Context(), "default", "part-of"); err != nil || missing != "" {
+		t.Fatalf("silent: %q, %v", missing, err)
+	}
+	want := map[string]any{"name": "slipway-probe", "kind": "round", "size": 3.0, "on": false, "colors": []any{}, "parts": []any{map[string]any{"id": 7.0}},
+		"template": map[string]any{"spec": map[string]any{}}, "port": 1.0}
+	if !reflect.DeepEqual(asked, want) {
+		t.Errorf("the probe has %v", asked)
 	}
 }
 

@@ -148,8 +148,10 @@ func (c *Cluster) probe(ctx context.Context, kind schema.GroupVersionKind, names
 	if err != nil {
 		return err
 	}
-	o := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{}}}
-	o.SetGroupVersionKind(kind)
+	o, err := c.minimal(ctx, mapping)
+	if err != nil {
+		return err
+	}
 	o.SetName(probeName)
 	if mapping.Scope.Name() == meta.RESTScopeNameNamespace {
 		o.SetNamespace(namespace)
