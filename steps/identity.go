@@ -17,12 +17,8 @@ var identityForm = regexp.MustCompile(`^[0-9a-f]{16}$`)
 // identity is what all runs with this state folder have in common, and no others. They never run at once, as the journal's lock
 // sees to. So whatever carries it at Hetzner is this run's, or a dead one's.
 func (b *bootstrapper) identity() (string, error) {
-	data, err := b.tools.Files.Read(identityFile)
-	if id := strings.TrimSpace(string(data)); err == nil && identityForm.MatchString(id) {
-		return id, nil
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("read this state folder's identity: %w", err)
+	if id, err := b.knownIdentity(); err != nil || id != "" {
+		return id, err
 	}
 	random := make([]byte, 8)
 	if _, err := rand.Read(random); err != nil {
@@ -30,4 +26,16 @@ func (b *bootstrapper) identity() (string, error) {
 	}
 	id := hex.EncodeToString(random)
 	return id, b.tools.Files.Write(identityFile, []byte(id+"\n"))
+}
+
+// knownIdentity is the identity of a state folder that has one; empty: it has none, and nothing carries it.
+func (b *bootstrapper) knownIdentity() (string, error) {
+	data, err := b.tools.Files.Read(identityFile)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("read this state folder's identity: %w", err)
+	}
+	if id := strings.TrimSpace(string(data)); identityForm.MatchString(id) {
+		return id, nil
+	}
+	return "", nil
 }

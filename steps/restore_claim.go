@@ -18,12 +18,8 @@ func (r *restorer) claimRestore(ctx context.Context, say flow.Say, _ Lost) (Rese
 // madeBefore tells whether the management cluster holds what an earlier run of this restore made, perhaps from another state folder,
 // which can be lost, too.
 func (r *restorer) madeBefore(ctx context.Context) (bool, error) {
-	mgmt, err := r.managementOf(ctx)
-	if err != nil || mgmt == nil {
-		return false, err
-	}
-	cluster, err := r.clusterAt(ctx, mgmt)
-	return cluster != nil && cluster.GetAnnotations()[restoredAnnotation] == r.source.identity().Snapshot, err
+	cluster, err := r.heldBeside(ctx)
+	return cluster != nil && r.isRestored(cluster), err
 }
 
 // claimRecovery finds, makes or takes over the claim on recovering the cluster. mine tells whether what another state folder has begun is

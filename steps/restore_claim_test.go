@@ -28,6 +28,19 @@ func TestOneOfTwoRestores(t *testing.T) {
 	if _, err := others.claimRestore(t.Context(), w.say, Lost{}); !errors.As(err, &restoring) || restoring.By != mine.By || !strings.Contains(err.Error(), "delete the placement group slipway-k8s.restore") {
 		t.Errorf("the second is told %v", err)
 	}
+	if err := other.tools.Files.Write(kubeconfigFile, []byte("of the lost cluster")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := others.ensureLost(t.Context(), w.say); !errors.As(err, &restoring) {
+		t.Errorf("before its folder is a restore's the second is told %v", err)
+	}
+	record, err := ReadRestoreRecord(other.tools.Files)
+	if kept, keptErr := other.tools.Files.Read(kubeconfigFile); record != nil || string(kept) != "of the lost cluster" || errors.Join(err, keptErr) != nil {
+		t.Errorf("its folder was changed: %+v, %q, %v, %v", record, kept, err, keptErr)
+	}
+	if err := other.tools.Files.Remove(kubeconfigFile); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := other.reserve(t.Context(), w.say); !errors.As(err, &restoring) {
 		t.Errorf("a bootstrap meanwhile, with another folder, is told %v", err)
 	}
@@ -45,9 +58,7 @@ func TestOneOfTwoRestores(t *testing.T) {
 	if _, err := others.claimRestore(t.Context(), w.say, Lost{}); !errors.As(err, &restoring) {
 		t.Errorf("with a cluster in management that no restore made: %v", err)
 	}
-	made := kubetest.Object(capi, "Cluster", Namespace, "k8s", nil)
-	made.SetAnnotations(map[string]string{restoredAnnotation: w.source.identity().Snapshot})
-	w.mgmt.Put(made)
+	w.mgmt.Put(restoredCluster(w))
 	taken, err := others.claimRestore(t.Context(), w.say, Lost{})
 	if err != nil || taken.By == mine.By {
 		t.Fatalf("the restore is not taken over: %+v, %v", taken, err)

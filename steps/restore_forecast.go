@@ -12,17 +12,15 @@ import (
 func (p *RestorePlan) Explain(c flow.Change) []Difference { return p.b.explain(c) }
 
 // Losses says what a restore cannot bring back, and what becomes of the cluster's address. It changes nothing. Where the
-// cluster is not lost its error wraps ErrAlive, as the restore's would.
+// cluster is not lost its error wraps ErrAlive, and where somebody else recovers it, it is a *RecoveringError, as the restore's would be.
 func (p *RestorePlan) Losses(ctx context.Context, now time.Time) ([]string, error) {
 	r := p.r
 	mine, err := r.underway()
 	if err != nil {
 		return nil, err
 	}
-	if !mine {
-		if err := r.refuseAlive(ctx, func(string, ...any) {}); err != nil {
-			return nil, err
-		}
+	if err := r.refuse(ctx, func(string, ...any) {}, mine); err != nil {
+		return nil, err
 	}
 	taken := r.source.Contents.Header.Taken
 	since := now.Sub(taken).Round(time.Second)

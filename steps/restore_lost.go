@@ -1,6 +1,7 @@
 package steps
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/backup"
@@ -126,10 +128,10 @@ func (r *restorer) ensureLost(ctx context.Context, say flow.Say) (Lost, error) {
 	if err != nil {
 		return Lost{}, err
 	}
+	if err := r.refuse(ctx, say, mine); err != nil {
+		return Lost{}, err
+	}
 	if !mine {
-		if err := r.refuseAlive(ctx, say); err != nil {
-			return Lost{}, err
-		}
 		if err := r.setLostAside(); err != nil {
 			return Lost{}, fmt.Errorf("set the files of the lost cluster aside: %w", err)
 		}
@@ -142,34 +144,97 @@ func (r *restorer) ensureLost(ctx context.Context, say flow.Say) (Lost, error) {
 	return r.findSurvivors(ctx, say)
 }
 
+// lostStands asks again: between the look and the claim somebody else may have restored the cluster, also in the days in which this
+// restore lay there. What it has made itself does not count.
+func (r *restorer) lostStands(ctx context.Context, _ Lost) flow.Verdict {
+	if err := r.refuseOthers(ctx); err != nil {
+		return flow.Unknown(err)
+	}
+	return flow.Holds()
+}
+
+// refuse says why nothing may be restored: to a restore that is to begin, or, where it is under way, to one that is to go on.
+func (r *restorer) refuse(ctx context.Context, say flow.Say, underway bool) error {
+	if underway {
+		return r.refuseOthers(ctx)
+	}
+	return r.refuseAlive(ctx, say)
+}
+
+// refuseOthers says what lives that this restore, which is under way, has not made. Its Cluster object comes before every server, and
+// once the pivot has begun to move that, what lives is its own.
+func (r *restorer) refuseOthers(ctx context.Context) error {
+	if moved, err := r.pivotUnderway(); err != nil || moved {
+		return err
+	}
+	// First of all: where nothing lives a management cluster that is half made is no matter.
+	alive := r.refuseLiving(ctx)
+	if alive == nil {
+		return nil
+	}
+	switch made, err := r.madeBefore(ctx); {
+	case err != nil:
+		return fmt.Errorf("find out whether what lives is what this restore has made: %w", err)
+	case made:
+		return nil
+	}
+	return fmt.Errorf("%w. No management cluster says that this restore has made it. Where somebody else has restored the cluster meanwhile, remove %s, "+
+		"which holds nothing but the lost cluster's own files (in %s)", alive, RestoreFiles(r.tools.Files), lostFolder)
+}
+
 // underway tells whether the folder is in the middle of the restore of this very backup.
 func (r *restorer) underway() (bool, error) {
 	record, err := ReadRestoreRecord(r.tools.Files)
 	return record != nil && record.BackupIdentity == r.source.identity() && record.Ended.IsZero(), err
 }
 
-// refuseAlive says why the cluster is not lost. A restore that has lost its own folder is recognized by what it left in the
-// management cluster.
+// refuseAlive says why the cluster is not lost, or not this state folder's to restore. A restore that has lost its own folder is
+// recognized by what it left in the management cluster, and by its claim, which goes at its end.
 func (r *restorer) refuseAlive(ctx context.Context, say flow.Say) error {
-	mgmt, err := r.managementOf(ctx)
+	claim, err := hetzner.RestoreClaim(r.cfg.ClusterName).Find(ctx, r.tools.Hetzner)
 	if err != nil {
 		return err
 	}
-	if mgmt != nil {
-		cluster, err := r.clusterAt(ctx, mgmt)
-		if err != nil {
-			return fmt.Errorf("find out whether management cluster %s holds the cluster: %w", r.cfg.ManagementName(), err)
-		}
-		switch {
-		case cluster == nil:
-		case cluster.GetAnnotations()[restoredAnnotation] == r.source.identity().Snapshot:
-			say("management cluster %s holds what an earlier restore of this backup made: going on with it", r.cfg.ManagementName())
-			return nil
-		default:
-			return fmt.Errorf("%w: management cluster %s holds its objects, and makes its servers anew by itself. Where only etcd is lost, "+
-				"that is another recovery than this one; where the cluster is to be given up, destroy it first", ErrAlive, r.cfg.ManagementName())
+	cluster, err := r.heldBeside(ctx)
+	switch {
+	case err != nil:
+		return err
+	case cluster == nil:
+	case claim != nil && r.isRestored(cluster):
+		say("management cluster %s holds what an earlier restore of this backup made: going on with it", r.cfg.ManagementName())
+		return nil
+	default:
+		return fmt.Errorf("%w: management cluster %s holds its objects, and makes its servers anew by itself. Where only etcd is lost, "+
+			"that is another recovery than this one; where the cluster is to be given up, destroy it first", ErrAlive, r.cfg.ManagementName())
+	}
+	if claim != nil {
+		if by, err := r.knownIdentity(); err != nil || claim.By != by {
+			return cmp.Or[error](err, &RecoveringError{claim})
 		}
 	}
+	return r.refuseLiving(ctx)
+}
+
+// heldBeside is the Cluster object in the management cluster; nil: there is none.
+func (r *restorer) heldBeside(ctx context.Context) (*unstructured.Unstructured, error) {
+	mgmt, err := r.managementOf(ctx)
+	if err != nil || mgmt == nil {
+		return nil, err
+	}
+	cluster, err := r.clusterAt(ctx, mgmt)
+	if err != nil {
+		return nil, fmt.Errorf("find out whether management cluster %s holds the cluster: %w", r.cfg.ManagementName(), err)
+	}
+	return cluster, nil
+}
+
+// isRestored tells whether a Cluster object is one that a restore of this backup has made.
+func (r *restorer) isRestored(cluster *unstructured.Unstructured) bool {
+	return cluster.GetAnnotations()[restoredAnnotation] == r.source.identity().Snapshot
+}
+
+// refuseLiving asks Hetzner for the cluster's servers, and the cluster itself.
+func (r *restorer) refuseLiving(ctx context.Context) error {
 	servers, err := hetzner.Servers(ctx, r.tools.Hetzner, r.cfg.ClusterName)
 	if err != nil {
 		return err

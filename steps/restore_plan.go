@@ -67,7 +67,7 @@ func NewRestore(cfg Config, tools Tools, source Backup) (*RestorePlan, error) {
 
 	p.Lost = flow.Add(g, "lost", r.ensureLost).
 		Doc("the cluster is gone for certain: no server, no API, nobody who manages it; and what of it survived").
-		Spec(id).Deadline(overhead)
+		Spec(id).Verify(r.lostStands).Deadline(overhead)
 
 	p.Claim = flow.Add1(g, "claim", r.claimRestore, p.Lost).
 		Doc("nobody else restores this cluster").

@@ -18,6 +18,7 @@ import (
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/backup"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
@@ -258,22 +259,69 @@ func TestOnlyALostClusterIsRestored(t *testing.T) {
 	if quorum != nil || readoption != nil || quorumErr != nil || readoptErr != nil {
 		t.Errorf("other recoveries were not set aside: %v, %v, %v, %v", quorum, readoption, quorumErr, readoptErr)
 	}
-	// The next run of the same restore finds its own servers, and its own files, and takes neither for the lost cluster's.
+	// A restore that lay there while somebody else has restored the cluster does not go on, whether its look is recorded or not.
 	w.hetzner.SetServers(schema.Server{ID: 2, Name: "k8s-control-plane-1", Labels: map[string]string{"caph-cluster-k8s": "owned"}})
+	goesOn := func(what string, want bool) {
+		t.Helper()
+		v := w.r.lostStands(t.Context(), Lost{})
+		_, err := w.r.ensureLost(t.Context(), w.say)
+		if (v.Answer() == flow.AnswerHolds) != want || errors.Is(v.Err(), ErrAlive) == want || (err == nil) != want || errors.Is(err, ErrAlive) == want {
+			t.Errorf("%s: %v, %v", what, v, err)
+		}
+	}
+	goesOn("with a server that is another's", false)
+	w.provider.exists = true
+	goesOn("with a management cluster that no restore has made", false)
+	// The next run of the same restore finds its own servers, and its own files, and takes neither for the lost cluster's.
+	w.mgmt.Put(restoredCluster(w))
 	if err := files.Write(kubeconfigFile, []byte("the restore's own")); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := w.r.ensureLost(t.Context(), w.say); err != nil {
 		t.Error(err)
 	}
+	goesOn("with what it has made itself", true)
 	if data, err := files.Read(kubeconfigFile); err != nil || string(data) != "the restore's own" {
 		t.Errorf("the restore's own kubeconfig was set aside: %q, %v", data, err)
 	}
+	w.provider.exists = false // and when its pivot has moved that, and the management cluster is gone
+	if err := w.r.pivotCopy().setState(pivotState{Cluster: "k8s", Phase: pivotMoving}); err != nil {
+		t.Fatal(err)
+	}
+	goesOn("with a pivot under way", true)
 	other := *w.source.Contents
 	other.Snapshot.SHA256 = "another"
 	if err := PrepareRestore(files, &other); err == nil {
 		t.Error("the restore of another backup begins in the middle of this one")
 	}
+}
+
+// What a restore has made is its own to go on with until its end, at which it gives its claim up; then it is a living cluster.
+func TestAClusterThatWasRestoredIsNotRestoredAgain(t *testing.T) {
+	w := newRestoreWorld(t)
+	w.provider.exists = true
+	w.mgmt.Put(crd("clusters", "cluster.x-k8s.io", "v1beta1", "Cluster"))
+	w.mgmt.Put(restoredCluster(w))
+	server := schema.Server{ID: 1, Name: "k8s-control-plane-0", Labels: map[string]string{"caph-cluster-k8s": "owned"}}
+	for _, servers := range [][]schema.Server{{server}, nil} { // or its servers are lost again: the management cluster makes them anew
+		w.hetzner.SetServers(servers...)
+		if _, err := w.r.ensureLost(t.Context(), w.say); !errors.Is(err, ErrAlive) {
+			t.Errorf("after its end, with %d servers: %v", len(servers), err)
+		}
+	}
+	w.hetzner.SetServers(server)
+	w.hetzner.SetPlacementGroups(schema.PlacementGroup{ID: 7, Name: "slipway-k8s.restore", Type: "spread", Labels: map[string]string{
+		"slipway-cluster": "k8s", reservedBy: "0123456789abcdef"}})
+	if _, err := w.r.ensureLost(t.Context(), w.say); err != nil {
+		t.Errorf("before its end, without its folder: %v", err)
+	}
+}
+
+// restoredCluster is the Cluster object that a restore of the world's backup makes.
+func restoredCluster(w *restoreWorld) *unstructured.Unstructured {
+	c := kubetest.Object(capi, "Cluster", Namespace, "k8s", nil)
+	c.SetAnnotations(map[string]string{restoredAnnotation: w.source.identity().Snapshot})
+	return c
 }
 
 func crd(plural, group, version, kind string) *unstructured.Unstructured {
