@@ -100,6 +100,9 @@ func (b *bootstrapper) installProviders(ctx context.Context, say flow.Say, kubec
 			if err := b.mendCertManager(ctx, say, mgmt, kubeconfig); err != nil || len(missing) == 0 {
 				return err
 			}
+			if err := awaitTestGone(ctx, say, mgmt); err != nil { // the mending has one, too
+				return err
+			}
 			return b.clusterctlInit(ctx, kubeconfig)
 		})
 		if err != nil {
@@ -122,14 +125,14 @@ const (
 	certManagerNamespace = "cert-manager"
 	// certManagerTest is the namespace in which clusterctl tries out cert-manager, and which it deletes.
 	certManagerTest = "cert-manager-test"
-	// testGoneWithin bounds the wait for it to be gone, which takes seconds. It is part of the step's overhead.
+	// testGoneWithin bounds a wait for it to be gone, which takes seconds. There are two, and they are part of the step's overhead.
 	testGoneWithin = time.Minute
 )
 
-// awaitTestGone waits while what a dead run's test of cert-manager left is being deleted. clusterctl takes a namespace on its
+// awaitTestGone waits while what a test of cert-manager left, a dead run's or one of a moment ago, is being deleted. clusterctl takes a namespace on its
 // way out for one that is there, and then tries for ten minutes to write into one that is gone.
 func awaitTestGone(ctx context.Context, say flow.Say, mgmt *kube.Cluster) error {
-	w := wait{what: "the test of cert-manager that an earlier run began to be gone", within: testGoneWithin, every: lookGap}
+	w := wait{what: "a test of cert-manager to be gone", within: testGoneWithin, every: lookGap}
 	return w.until(ctx, say, func(ctx context.Context) (string, error) {
 		namespace := &corev1.Namespace{}
 		err := mgmt.Get(ctx, client.ObjectKey{Name: certManagerTest}, namespace)

@@ -6,8 +6,6 @@ import (
 	"sync"
 	"testing"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 )
 
@@ -20,9 +18,7 @@ func TestKilledInTheTestOfCertManager(t *testing.T) {
 	if err := b.tools.Files.Write(managementFile, w.mgmt.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
-	w.mgmt.Put(&unstructured.Unstructured{Object: object{"apiVersion": "v1", "kind": "Namespace", "metadata": object{
-		"name": certManagerTest, "deletionTimestamp": "2026-05-04T12:00:00Z", "finalizers": []any{"test"},
-	}}})
+	w.mgmt.Put(testOnItsWayOut())
 	inits := func() int {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -78,8 +74,20 @@ func TestKilledWhileCertManagerWasInstalled(t *testing.T) {
 			if tt.installed {
 				w.install(Defaults())
 			}
-			if err := b.installProviders(t.Context(), hush, managementFile); err != nil {
+			early := 0
+			say := func(format string, args ...any) {
+				if strings.Contains(fmt.Sprintf(format, args...), "is being deleted") {
+					w.mu.Lock()
+					early += len(w.inits)
+					w.mu.Unlock()
+					w.mgmt.Remove("v1", "Namespace", "", certManagerTest)
+				}
+			}
+			if err := b.installProviders(t.Context(), say, managementFile); err != nil {
 				t.Fatal(err)
+			}
+			if left := w.mgmt.Get("v1", "Namespace", "", certManagerTest); early != 0 || left != nil && !tt.installed {
+				t.Errorf("clusterctl was at work %d times while the namespace of its test was being deleted, and then it is %v", early, left)
 			}
 			whole := true
 			for _, d := range certManagerDeployments {

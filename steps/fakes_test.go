@@ -260,11 +260,19 @@ func (f *fakeCertManager) PlanUpgrade(context.Context) (cluster.CertManagerUpgra
 	return plan, nil
 }
 
+// EnsureLatestVersion installs all of it, and tries it out in a namespace that is still on its way out when it returns.
 func (f *fakeCertManager) EnsureLatestVersion(context.Context) error {
 	for _, name := range certManagerDeployments {
 		f.w.mgmt.Put(certManagerDeployment(name, certManagerOfTests))
 	}
+	f.w.mgmt.Put(testOnItsWayOut())
 	return nil
+}
+
+func testOnItsWayOut() *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: object{"apiVersion": "v1", "kind": "Namespace", "metadata": object{
+		"name": certManagerTest, "deletionTimestamp": "2026-05-04T12:00:00Z", "finalizers": []any{"test"},
+	}}}
 }
 
 func certManagerDeployment(name, version string) *unstructured.Unstructured {
