@@ -24,9 +24,9 @@ func copyFolder(ctx context.Context, from, to string) error {
 	return nil
 }
 
-// partsOfCode are the folders and files that the command and the lab are made from.
+// partsOfCode are the folders and files that the command and the lab are made from, and those that judge them.
 func partsOfCode() []string {
-	return []string{"cmd", "flow", "internal", "steps", "manifests", "bootstrap", "lab", "go.mod", "go.sum"}
+	return []string{"cmd", "flow", "internal", "steps", "manifests", "bootstrap", "lab", "go.mod", "go.sum", "test/crash", "test/judge"}
 }
 
 // Key names a state of the code: what was saved with another one does not count.
