@@ -3,7 +3,9 @@ package crash
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -132,7 +134,7 @@ func (t *trial) fault(ctx context.Context) error {
 	return t.finish(ctx)
 }
 
-// removeFaults ends those that are still in force.
+// removeFaults ends those that are still in force, and notes whether any has hit.
 func (t *trial) removeFaults(ctx context.Context) error {
 	list, err := t.Do(ctx, Run{Args: []string{"lab", "fault", "list"}, Timeout: time.Minute})
 	if err != nil {
@@ -147,5 +149,45 @@ func (t *trial) removeFaults(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
+	hits, err := awaitHits(ctx, filepath.Join(t.Place().Lab(), "lab.log"))
+	if err == nil && hits == 0 {
+		t.missed = "the fault was in force and never hit anything"
+	}
+	return err
+}
+
+// endedFault is what the lab's log says of a fault that is over, however it ended.
+var endedFault = regexp.MustCompile(`(?m)^\S+ level=INFO msg="a fault has ended" fault=\d+ is=.* hits=(\d+)$`)
+
+// hitsOf is how often the faults hit that a log says are over; known is false where it tells of none.
+func hitsOf(log []byte) (hits int, known bool) {
+	for _, line := range endedFault.FindAllSubmatch(log, -1) {
+		var n int
+		_, _ = fmt.Sscan(string(line[1]), &n) // the pattern has digits there
+		hits, known = hits+n, true
+	}
+	return hits, known
+}
+
+// awaitHits waits for the line of a fault that has ended by itself a moment ago.
+func awaitHits(ctx context.Context, path string) (int, error) {
+	const lookEvery, within = 100 * time.Millisecond, 20 * time.Second
+	for deadline := time.Now().Add(within); ; {
+		log, err := os.ReadFile(path)
+		if err != nil {
+			return 0, err
+		}
+		hits, known := hitsOf(log)
+		switch {
+		case known:
+			return hits, nil
+		case time.Now().After(deadline):
+			return 0, fmt.Errorf("%s does not say within %s how often the fault has hit", path, within)
+		}
+		select {
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		case <-time.After(lookEvery):
+		}
+	}
 }

@@ -18,7 +18,7 @@ type Figures struct {
 	Cases   map[Kind]int // good ones
 	Of      map[Kind]int // all
 	Failed  []Entry      // bad ones
-	Missed  int          // whose effect never came
+	Missed  int          // whose effect never came, or whose fault never hit
 	Skipped []Entry      // that this machine cannot show
 	Touched int          // effects of which some point was gone through
 	Slower  float64      // seconds that resumed runs took above the undisturbed rest, the median
@@ -82,7 +82,7 @@ func (f Figures) Print(out io.Writer) error {
 	for _, kind := range Kinds() {
 		row(describe(kind), fmt.Sprintf("%d good of %d", f.Cases[kind], f.Of[kind]))
 	}
-	row("cases whose effect never came", f.Missed)
+	row("cases whose effect never came, or whose fault never hit", f.Missed)
 	row("cases that the machine cannot show", len(f.Skipped))
 	row("failures", len(f.Failed))
 	row("resumed runs against the undisturbed rest, median", fmt.Sprintf("%+.1f s", f.Slower))

@@ -1,6 +1,7 @@
 package crash
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,25 +60,18 @@ func (s *Suite) Try(ctx context.Context, c Case) (Entry, error) {
 	if err != nil {
 		trial.find("the suite", err.Error())
 	}
-	e.Covered, e.Kills, e.Findings, e.Note = trial.covered, trial.kills, trial.findings, trial.skipped
+	e.Covered, e.Kills, e.Findings, e.Note = trial.covered, trial.kills, trial.findings, cmp.Or(trial.skipped, trial.missed)
 	e.Seconds, e.Resumed, e.Rest = time.Since(began).Seconds(), trial.resumed.Seconds(), trial.rest.Seconds()
-	switch {
-	case len(e.Findings) > 0:
-		e.Result = Bad
+	e.Result = trial.result()
+	if e.Result == Bad {
 		if kept, err := s.keepLogs(c); err != nil {
 			s.Say("the logs of %q could not be kept: %v", c.ID, err)
 		} else {
 			s.Say("the logs of %q are in %s", c.ID, kept)
 		}
-	case trial.skipped != "":
-		e.Result = Skipped
-	case trial.kills < leastKills(c.Kind):
-		e.Result = Missed
-	default:
-		e.Result = Good
-		if trial.asReferred() {
-			s.loaded = c.Stage
-		}
+	}
+	if e.Result == Good && trial.asReferred() {
+		s.loaded = c.Stage
 	}
 	return e, nil
 }
@@ -92,6 +86,19 @@ func leastKills(kind Kind) int {
 	default:
 		return 1
 	}
+}
+
+// result is what a trial came to.
+func (t *trial) result() Result {
+	switch {
+	case len(t.findings) > 0:
+		return Bad
+	case t.skipped != "":
+		return Skipped
+	case t.missed != "", t.kills < leastKills(t.c.Kind):
+		return Missed
+	}
+	return Good
 }
 
 // asReferred says of a good trial whether the world is in all what the undisturbed run of the stage left, with nothing forgiven,
@@ -127,7 +134,8 @@ type trial struct {
 	again             map[string]int // requests that a fault makes necessary once more
 	forgotten         bool           // the journal was lost on the way: what is done is not known
 	resumed, rest     time.Duration
-	skipped           string
+	skipped           string // why the machine cannot show it
+	missed            string // why it proves nothing
 }
 
 func (s *Suite) newTrial(ctx context.Context, c Case) (*trial, error) {
