@@ -16,6 +16,9 @@ import (
 // effectsFile is, in the folder of a run, what the run changed and where.
 const effectsFile = "effects.jsonl"
 
+// verbRetire is the effect of putting the journal of a destroyed cluster aside.
+const verbRetire = "retire"
+
 // recorder makes the recorder of a run, once its files and its hub are there.
 func (r *running) recorder() *effect.Recorder {
 	return effect.New(effect.Options{
@@ -154,7 +157,7 @@ func (c *labClient) record(effects *effect.Recorder) {
 
 // retire is stateFolder's, written down.
 func (r *running) retire() (record string, err error) {
-	err = r.effects.Do(context.Background(), effect.File, "retire", journalFile, func() error {
+	err = r.effects.Do(context.Background(), effect.File, verbRetire, journalFile, func() error {
 		record, err = r.state.retire(r.began)
 		return err
 	})

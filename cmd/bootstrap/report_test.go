@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -137,6 +138,62 @@ func TestStory(t *testing.T) {
 	}
 }
 
+// TestStoryOfRunsThatCameToNothing tells, of runs that ended before their first step, only what ended badly.
+func TestStoryOfRunsThatCameToNothing(t *testing.T) {
+	at := clockwork(10)
+	began, examined := at(0, flow.StepStarted, "plan", "asked for"), at(2, flow.StepDone, "plan", "")
+	deleted := func(p effect.Phase) effect.Line {
+		return effect.Line{Time: at(1, "", "", "").Time, World: effect.Hetzner, Verb: "delete", Object: "servers/*", Phase: p}
+	}
+	late := "the run is not done within its deadline of 1m0s"
+	for name, c := range map[string]struct {
+		setup   setup
+		events  []flow.Event
+		effects []effect.Line
+		story   []string // of the runs 1, which failed, and 2, which is this one
+		end     runEnd   // of the last of them
+		why     string
+	}{
+		"declined":       {setup{Cluster: "k8s"}, []flow.Event{began, examined}, nil, []string{"1"}, endedFailed, "no Docker"},
+		"pruned images":  {setup{Cluster: "k8s", Targets: []string{targetImage}}, []flow.Event{at(0, noteEvent, "", "nothing to delete")}, nil, []string{"1"}, endedFailed, "no Docker"},
+		"killed":         {setup{Cluster: "k8s"}, []flow.Event{began}, nil, []string{"1", "2"}, endedUnknown, ""},
+		"failed":         {setup{Cluster: "k8s"}, []flow.Event{began, at(2, flow.StepFailed, "plan", "no token")}, nil, []string{"1", "2"}, endedFailed, "plan: no token"},
+		"stopped":        {setup{Cluster: "k8s"}, []flow.Event{began, at(2, flow.StepInterrupted, "plan", "")}, nil, []string{"1", "2"}, endedInterrupted, ""},
+		"late":           {setup{Cluster: "k8s"}, []flow.Event{at(0, flow.RunStarted, "", ""), began, at(2, flow.StepInterrupted, "plan", ""), at(2, flow.RunFinished, "", late)}, nil, []string{"1", "2"}, endedFailed, late},
+		"interrupted":    {setup{Cluster: "k8s"}, []flow.Event{at(0, flow.RunStarted, "", ""), began, at(2, flow.StepInterrupted, "plan", ""), at(2, flow.RunFinished, "", flow.ErrInterrupted.Error()+": context canceled")}, nil, []string{"1", "2"}, endedInterrupted, ""},
+		"destroy, no":    {setup{Cluster: "k8s", Targets: []string{targetDestroy}}, []flow.Event{began, examined}, nil, []string{"1"}, endedFailed, "no Docker"},
+		"destroy, begun": {setup{Cluster: "k8s", Targets: []string{targetDestroy}}, []flow.Event{began}, []effect.Line{deleted(effect.Leaves), deleted(effect.Applied)}, nil, "", "since run 2 destroyed the cluster"},
+		"destroy, all gone before": {setup{Cluster: "k8s", Targets: []string{targetDestroy}}, []flow.Event{began, examined},
+			[]effect.Line{{Time: at(1, "", "", "").Time, World: effect.File, Verb: verbRetire, Object: journalFile, Phase: effect.Leaves}}, nil, "", "since run 2 destroyed the cluster"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			state := stateFolder(t.TempDir())
+			leaveRun(t, state, "1", setup{Cluster: "k8s"}, []flow.Event{clockwork(0)(0, flow.RunStarted, "", ""), clockwork(0)(1, flow.RunFinished, "", "no Docker")})
+			leaveRun(t, state, "2", c.setup, c.events, c.effects...)
+			runs, err := state.story("")
+			if c.story == nil {
+				if err == nil || !strings.Contains(err.Error(), c.why) {
+					t.Errorf("it says %v", err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			var ids []string
+			for _, r := range runs {
+				ids = append(ids, r.id)
+			}
+			if end, why := runs[len(runs)-1].end(); !slices.Equal(ids, c.story) || end != c.end || why != c.why {
+				t.Errorf("the story has the runs %v, of which the last %s: %q", ids, end, why)
+			}
+			if failures := newStory(runs, nil).troubles(); c.end == endedFailed && !strings.Contains(fmt.Sprint(failures), strings.TrimPrefix(c.why, "plan: ")) {
+				t.Errorf("of what went wrong it says %v", failures)
+			}
+		})
+	}
+}
+
 // TestReportShowsNoSecretAndRunsNothing plants a token, which a run did not know to be one, and texts that would be markup.
 func TestReportShowsNoSecretAndRunsNothing(t *testing.T) {
 	const planted = "planted-token-0123456789"
@@ -186,7 +243,7 @@ func TestReportMistakes(t *testing.T) {
 	for _, id := range []string{"20260102-a", "20260102-b"} {
 		leaveRun(t, state, id, setup{}, []flow.Event{clockwork(0)(0, flow.RunStarted, "", "")})
 	}
-	leaveRun(t, state, "20260103-c", setup{Targets: []string{"destroy"}}, []flow.Event{clockwork(0)(0, noteEvent, "", "")})
+	leaveRun(t, state, "20260103-c", setup{Targets: []string{targetDestroy}}, []flow.Event{clockwork(0)(0, noteEvent, "", "")})
 	for _, run := range []string{"2026", "1999", "20260103"} {
 		if r := execute(t, t.Context(), dir, "", "report", run, "--state-dir", "state"); r.code != exitUsage {
 			t.Errorf("run %s: %+v", run, r)

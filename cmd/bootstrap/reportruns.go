@@ -137,6 +137,7 @@ func (s stateFolder) story(wanted string) ([]pastRun, error) {
 		}
 	}
 	var story []pastRun
+	gone := "" // the run that took the cluster away, where the story ends at it
 	for i := last; i >= 0; i-- {
 		r, err := s.readRun(ids[i])
 		if err != nil {
@@ -145,8 +146,8 @@ func (s stateFolder) story(wanted string) ([]pastRun, error) {
 		switch {
 		case i == last && wanted != "" && !r.ofSteps():
 			return nil, usagef("run %s ran no steps, so there is nothing to report", r.id)
-		case r.setup.asksFor("destroy"): // what was before it is another cluster's story
-			i = 0
+		case r.tookAway(): // what was before it is another cluster's story
+			gone, i = r.id, 0
 		case !r.ofSteps():
 		case len(story) > 0 && r.finished():
 			i = 0
@@ -154,23 +155,42 @@ func (s stateFolder) story(wanted string) ([]pastRun, error) {
 			story = append(story, r)
 		}
 	}
-	if len(story) == 0 {
-		return nil, fmt.Errorf("no run in %s has begun yet", s)
+	switch {
+	case len(story) == 0 && gone != "":
+		return nil, fmt.Errorf("no run in %s has come to its steps since run %s destroyed the cluster; to read of that, name one of its runs in %s: report RUN",
+			s, gone, s.path(runsFolder))
+	case len(story) == 0:
+		return nil, fmt.Errorf("no run in %s has come to its steps yet", s)
 	}
 	slices.Reverse(story)
 	return story, nil
 }
 
-// asksFor tells whether a target was asked for.
-func (s setup) asksFor(target string) bool { return slices.Contains(s.Targets, target) }
+// tookAway tells whether the run was a destroy that deleted something, and not one that a person declined.
+func (r pastRun) tookAway() bool {
+	return slices.Contains(r.setup.Targets, targetDestroy) && slices.ContainsFunc(r.effects, func(l effect.Line) bool {
+		return l.World == effect.Hetzner && l.Verb == "delete" || l.World == effect.File && l.Verb == verbRetire
+	})
+}
 
-// ofSteps tells whether the run was one of steps, or was to become one.
+// ofSteps tells whether the run was one of steps, or ended badly before it came to them. One that ended in order before its
+// first step, as where a person said no, was none.
 func (r pastRun) ofSteps() bool {
-	if _, alone := asked(r.setup.Targets); alone || len(r.events) == 0 {
+	if _, alone := asked(r.setup.Targets); alone {
 		return false
 	}
-	_, begun := r.last(flow.RunStarted)
-	return begun || r.setup.Cluster != ""
+	open := map[string]bool{}
+	for _, e := range r.events {
+		switch e.Kind {
+		case flow.RunStarted, flow.StepFailed, flow.StepInterrupted:
+			return true
+		case flow.StepStarted:
+			open[e.Step] = true
+		case flow.StepDone:
+			delete(open, e.Step)
+		}
+	}
+	return len(open) > 0
 }
 
 // finished tells whether the run came to a good end.
@@ -222,9 +242,9 @@ func (r pastRun) end() (end runEnd, why string) {
 	switch {
 	case ok && e.Err == "":
 		return endedWell, ""
-	case ok && interrupted:
+	case ok && strings.Contains(e.Err, flow.ErrInterrupted.Error()):
 		return endedInterrupted, ""
-	case ok:
+	case ok: // also one whose own deadline has interrupted its steps
 		return endedFailed, e.Err
 	}
 	if e, failed := r.last(flow.StepFailed); failed { // before the graph, where no run begins

@@ -231,6 +231,11 @@ func (s *story) troubles() []report.Trouble {
 			in.Text = cmp.Or(why, "it wrote no end: it was killed, or is still at work") + "; " + s.atWork(i)
 		case endedInterrupted:
 			in.State, in.What = report.Interrupted, "run interrupted"
+		case endedFailed:
+			if _, told := r.last(flow.StepFailed); told {
+				continue
+			}
+			in.State, in.What, in.Text = report.Failed, "run failed", why+"; "+s.atWork(i)
 		default:
 			continue
 		}

@@ -34,6 +34,7 @@ const (
 	targetReport    = "report"
 	targetImage     = "image" // a step, with flags of its own
 	targetPivot     = "pivot" // a step, with a flag of its own
+	targetDestroy   = "destroy"
 )
 
 // targets is the table, in the order of the usage text.
@@ -43,7 +44,7 @@ func targets() []target {
 			steps: func(p *steps.Plan) []string { return p.Bootstrap }},
 		{name: targetAll, doc: "the whole first day: bootstrap, pivot, firewall, firewall-apply, clean",
 			steps: func(p *steps.Plan) []string { return p.All }},
-		{name: "destroy", doc: "delete the cluster, after a list with prices and a question",
+		{name: targetDestroy, doc: "delete the cluster, after a list with prices and a question",
 			flags: []string{"dry-run", "n", "images", "volumes"}, do: (*command).destroy},
 		{name: "leftovers", doc: "list what any cluster has in the project, and what it costs a month",
 			do: (*command).leftovers},
