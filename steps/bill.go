@@ -41,6 +41,10 @@ type besides struct{ firewall, image, reservation bool }
 
 // bill leaves out of the wanted what the cluster has, and asks for the prices.
 func (b *bootstrapper) bill(ctx context.Context, wanted []hetzner.Order, more besides) (Bill, error) {
+	return Promptly(ctx, func(ctx context.Context) (Bill, error) { return b.reckon(ctx, wanted, more) })
+}
+
+func (b *bootstrapper) reckon(ctx context.Context, wanted []hetzner.Order, more besides) (Bill, error) {
 	out := Bill{New: []hetzner.Order{}, Notes: []string{}}
 	inventory, err := hetzner.TakeInventory(ctx, b.tools.Hetzner)
 	if err != nil {

@@ -15,6 +15,10 @@ func (p *Plan) Notes(ctx context.Context) ([]string, error) {
 	if p.b.tools.Hetzner == nil {
 		return nil, nil
 	}
+	return Promptly(ctx, p.notes)
+}
+
+func (p *Plan) notes(ctx context.Context) ([]string, error) {
 	uncovered, err := p.b.uncoverable(ctx)
 	if err != nil {
 		return nil, err

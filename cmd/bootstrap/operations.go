@@ -74,7 +74,7 @@ func (c *command) destroy(ctx context.Context, a arguments) error {
 	opts := steps.DestroyOptions{Images: o.Images, Volumes: o.Volumes}
 	if o.DryRun {
 		return c.look(ctx, a, func(operations *steps.Operations) error {
-			plan, err := operations.PlanDestroy(ctx, opts)
+			plan, err := steps.Promptly(ctx, func(ctx context.Context) (steps.Demolition, error) { return operations.PlanDestroy(ctx, opts) })
 			if err != nil {
 				return err
 			}
@@ -116,14 +116,20 @@ func (c *command) destroy(ctx context.Context, a arguments) error {
 // answerable tells whether a person can be asked. Only a file that is no
 // terminal certainly has nobody behind it.
 func (c *command) answerable() bool {
-	f, isFile := c.stdin.(*os.File)
-	return c.stdin != nil && (!isFile || term.IsTerminal(int(f.Fd())))
+	_, isFile := c.stdin.(*os.File)
+	return c.stdin != nil && (!isFile || isTerminal(c.stdin))
+}
+
+// isTerminal tells whether a stream is certainly a terminal.
+func isTerminal(stream any) bool {
+	f, isFile := stream.(*os.File)
+	return isFile && term.IsTerminal(int(f.Fd()))
 }
 
 // leftovers lists what any cluster has, or left, in the project.
 func (c *command) leftovers(ctx context.Context, a arguments) error {
 	return c.look(ctx, a, func(operations *steps.Operations) error {
-		resources, err := operations.Leftovers(ctx)
+		resources, err := steps.Promptly(ctx, operations.Leftovers)
 		if err != nil {
 			return err
 		}
