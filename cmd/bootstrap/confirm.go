@@ -5,17 +5,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"strings"
 )
 
 // errNotConfirmed means that a person was asked and did not agree.
 var errNotConfirmed = errors.New("not confirmed: nothing was done")
 
-// confirm asks a person a question on stderr and reads the answer from stdin.
+// confirm asks a person a question and reads the answer from stdin.
 // Anything but the wanted answer, also none, is errNotConfirmed. When ctx ends the
 // answer is not waited for any more.
 func (c *command) confirm(ctx context.Context, question, want string) error {
-	fmt.Fprint(c.stderr, question)
+	fmt.Fprint(c.questions(), question)
 	if c.stdin == nil {
 		return errNotConfirmed
 	}
@@ -27,6 +29,14 @@ func (c *command) confirm(ctx context.Context, question, want string) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+}
+
+// questions is where a question is seen: stderr, unless that goes to a file and stdout to a terminal.
+func (c *command) questions() io.Writer {
+	if _, isFile := c.stderr.(*os.File); isFile && !isTerminal(c.stderr) && isTerminal(c.stdout) {
+		return c.stdout
+	}
+	return c.stderr
 }
 
 func (c *command) answer(want string) error {

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
@@ -18,7 +20,33 @@ func (c *command) labOf(a arguments) (*lab, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := c.findLabImages(a.Options); err != nil {
+		return nil, err
+	}
 	return c.newLab(a.Options, newStateFolder(a.Options, cfg.ClusterName, c.workDir)), nil
+}
+
+// labImages is the path of the file with the lab's images; "" for none.
+func (c *command) labImages(o options) string {
+	if o.LabImages == "" || filepath.IsAbs(o.LabImages) {
+		return o.LabImages
+	}
+	return filepath.Join(c.workDir, o.LabImages)
+}
+
+// findLabImages finds a mistaken --lab-images before anything is made, and not when the lab is built and starts.
+func (c *command) findLabImages(o options) error {
+	if o.LabImages == "" {
+		return nil
+	}
+	info, err := os.Stat(c.labImages(o))
+	if err == nil && info.IsDir() {
+		err = errors.New("it is a folder")
+	}
+	if err != nil {
+		return usagef("--lab-images %s: %w", o.LabImages, err)
+	}
+	return nil
 }
 
 func (c *command) labUp(ctx context.Context, a arguments) error {

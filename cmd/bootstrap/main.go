@@ -125,12 +125,15 @@ func exitCode(err error) int {
 		return exitDone
 	case errors.Is(err, flow.ErrInterrupted):
 		return exitInterrupted
-	case errors.As(err, &bad), errors.As(err, &invalid), errors.As(err, &unknown), errors.As(err, &sealed):
+	case errors.As(err, &bad), errors.As(err, &invalid), errors.As(err, &unknown), errors.As(err, &sealed) && refused(sealed):
 		return exitUsage
 	default:
 		return exitFailed
 	}
 }
+
+// refused tells whether a target was refused, and nothing run. Otherwise a run has found that what a sealed step made is gone.
+func refused(e *flow.SealedError) bool { return e.Step != e.By }
 
 // complaint is what a person reads about an error: each of several on a line of
 // its own.
@@ -169,6 +172,12 @@ func untilSignal(stderr io.Writer) (context.Context, context.CancelFunc) {
 	}()
 	return ctx, func() { signal.Stop(signals); cancel(nil) }
 }
+
+// outliveReaders has a run go on, and end as it should, where whoever reads its
+// output has gone: its events and its log are in files. Without it the next line
+// would end the process, as it does for a target that only prints. Signals that
+// are asked for are not ignored in children, and nobody waits for these.
+func outliveReaders() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
 
 // terminalSize is 0 where f is no terminal that understands control sequences.
 func terminalSize(f *os.File) (columns, rows int) {

@@ -37,17 +37,18 @@ func execute(t *testing.T, ctx context.Context, dir, environment string, args ..
 
 func TestExitCodes(t *testing.T) {
 	for err, want := range map[error]int{
-		nil:                         exitDone,
-		errors.New("no"):            exitFailed,
-		usagef("no"):                exitUsage,
-		&flow.InvalidError{}:        exitUsage,
-		&flow.UnknownStepError{}:    exitUsage,
-		&flow.SealedError{}:         exitUsage,
-		&flow.LockedError{}:         exitFailed,
-		&flow.StepError{}:           exitFailed,
-		&flow.UnverifiableError{}:   exitFailed,
-		flow.ErrInterrupted:         exitInterrupted,
-		&interruption{os.Interrupt}: exitInterrupted,
+		nil:                      exitDone,
+		errors.New("no"):         exitFailed,
+		usagef("no"):             exitUsage,
+		&flow.InvalidError{}:     exitUsage,
+		&flow.UnknownStepError{}: exitUsage,
+		&flow.SealedError{Step: "image", By: "pivot"}: exitUsage,
+		&flow.SealedError{Step: "pivot", By: "pivot"}: exitFailed,
+		&flow.LockedError{}:                           exitFailed,
+		&flow.StepError{}:                             exitFailed,
+		&flow.UnverifiableError{}:                     exitFailed,
+		flow.ErrInterrupted:                           exitInterrupted,
+		&interruption{os.Interrupt}:                   exitInterrupted,
 		errors.Join(&flow.StepError{Err: errors.New("no")}, fmt.Errorf("%w", flow.ErrInterrupted)): exitInterrupted,
 	} {
 		if err != nil && want != exitDone {
@@ -59,11 +60,31 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
+// What a sealed step made and is gone comes not back by running again: the advice is another one.
+func TestASealedStepIsNotRunAgain(t *testing.T) {
+	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	r := &running{options: options{Lab: true, StateDir: "there"}, state: "there", files: &runFiles{log: log}}
+	for by, says := range map[string]string{
+		"clean": "all goes on from there",
+		"pivot": "the servers do not answer; it is not run a second time\nwhat is done is kept in there; this tells which disaster it is, and what to type: bootstrap restore --diagnose --lab --state-dir there; log: " + log.Name(),
+	} {
+		e := &flow.SealedError{Step: "pivot", By: by, Reason: "the servers do not answer"}
+		if got := r.sealed(e, e).Error(); !strings.Contains(got, says) || strings.Contains(got, "run the same command") {
+			t.Errorf("by %s: %s", by, got)
+		}
+	}
+}
+
 // What is wrong is found before anything is made, in either world.
 func TestBadUsageMakesNothing(t *testing.T) {
 	for _, args := range []string{
 		"--lab CONTROL_PLANE_REPLICAS=2", "--lab bootstrapp", "--lab WAIT=1", "--lab --config nowhere.yaml", "", "image",
 		"lab", "lab upp", "lab up down", "--lab NODES_TIMEOUT=0s", "status image",
+		"--lab --lab-images nowhere.yaml", "--lab --lab-images .", "lab up --lab-images nowhere.yaml", "destroy --yes --lab --lab-images nowhere.yaml",
 	} {
 		dir := t.TempDir()
 		t.Chdir(dir)

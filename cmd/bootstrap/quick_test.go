@@ -130,6 +130,7 @@ type quick struct {
 	*quickworld.World
 	dir, charts string
 	environment []string      // more of it
+	stdout      *os.File      // nil: it goes nowhere
 	took        time.Duration // of the last run
 	stderr      string        // of the last run
 }
@@ -197,6 +198,9 @@ func (q *quick) run(t *testing.T, d death) (code int) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
+	if q.stdout != nil {
+		cmd.Stdout = q.stdout
+	}
 	if _, err := cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -155,6 +154,10 @@ func (c *command) begin(ctx context.Context, a arguments, cfg configuration) (*r
 		began: time.Now(), asked: a.Targets,
 		id: fmt.Sprintf("%s-%d", time.Now().UTC().Format("20060102T150405.000Z"), os.Getpid()),
 	}
+	if err := c.findLabImages(a.Options); err != nil {
+		return nil, err
+	}
+	outliveReaders()
 	var notes []string
 	err := r.state.claim(ctx, r.world(), func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) })
 	if err != nil {
@@ -276,12 +279,8 @@ func labOutcome(wasUp bool) flow.Outcome {
 
 func (c *command) newLab(o options, state stateFolder) *lab {
 	dir := state.lab()
-	images := o.LabImages
-	if images != "" && !filepath.IsAbs(images) {
-		images = filepath.Join(c.workDir, images)
-	}
 	return &lab{
-		dir: dir, latency: o.LabLatency, images: images, until: o.LabUntil, client: newLabClient(dir),
+		dir: dir, latency: o.LabLatency, images: c.labImages(o), until: o.LabUntil, client: newLabClient(dir),
 		workDir: c.workDir, environment: c.environment,
 	}
 }
@@ -308,9 +307,8 @@ func (r *running) targets(ctx context.Context, targets []string) error {
 	if errors.Is(err, flow.ErrInterrupted) {
 		return r.interrupted(err)
 	}
-	if sealed, ok := errorAs[*flow.SealedError](err); ok && sealed.Step != sealed.By {
-		// Nothing was run, and running the same again would come to the same.
-		return fmt.Errorf("%w; %s goes on from there, access fetches kubeconfig and talosconfig anew, %s looks", err, targetAll, targetStatus)
+	if sealed, ok := errorAs[*flow.SealedError](err); ok { // running the same again would come to the same
+		return r.sealed(err, sealed)
 	}
 	if err != nil {
 		return fmt.Errorf("%w\nwhat is done is kept in %s; run the same command again to go on; log: %s", reasonsOnce(err), r.state, r.files.log.Name())
@@ -320,6 +318,15 @@ func (r *running) targets(ctx context.Context, targets []string) error {
 		return fmt.Errorf("everything is done, but the summary cannot be made: %w", err)
 	}
 	return r.tell(s)
+}
+
+// sealed says what can be done about a step that must not be run a second time.
+func (r *running) sealed(err error, e *flow.SealedError) error {
+	if refused(e) {
+		return fmt.Errorf("%w; %s goes on from there, access fetches kubeconfig and talosconfig anew, %s looks", err, targetAll, targetStatus)
+	}
+	look := arguments{Options: r.options}.typed([]string{"restore", "--diagnose"})
+	return fmt.Errorf("%w\nwhat is done is kept in %s; this tells which disaster it is, and what to type: %s; log: %s", reasonsOnce(err), r.state, look, r.files.log.Name())
 }
 
 // expect shows the steps that the run will come to, as the journal has them. That it cannot tell is no reason not to run.

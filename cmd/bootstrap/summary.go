@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
+	"syscall"
 	"text/tabwriter"
 	"time"
 
@@ -106,7 +108,11 @@ func (r *running) tell(s summary) error {
 		r.watch.summary = s
 		return nil
 	}
-	return s.print(r.stdout, r.options.Output, r.width())
+	err := s.print(r.stdout, r.options.Output, r.width())
+	if errors.Is(err, syscall.EPIPE) { // nobody reads it any more; what it says is done all the same
+		return nil
+	}
+	return err
 }
 
 // wide is from how many columns on a table of servers has all that is known of them.
