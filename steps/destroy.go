@@ -130,6 +130,9 @@ func (o *Operations) standDown(ctx context.Context, say flow.Say) (source *kube.
 		silent = true
 		say("cluster %s does not answer and cannot be paused, so its servers go all at once: %v", b.cfg.ClusterName, err)
 	case self != nil:
+		if err := o.refuseOtherProject(ctx, self); err != nil {
+			return nil, false, err
+		}
 		say("pausing cluster %s, which manages itself, so that it makes no server anew", b.cfg.ClusterName)
 		if err := b.setPaused(ctx, self, true); err != nil {
 			say("it cannot be paused (%v): its servers go all at once instead", err)
@@ -152,8 +155,19 @@ func (o *Operations) standDown(ctx context.Context, say flow.Say) (source *kube.
 		if own, err := self.UID(ctx); err == nil && own == uid {
 			return nil, silent, nil // one and the same
 		}
+		return source, silent, nil
 	}
-	return source, silent, nil
+	object, err := b.clusterAt(asking, source)
+	switch {
+	case ctx.Err() != nil:
+		return nil, silent, context.Cause(ctx)
+	case err != nil:
+		say("the management cluster cannot tell what it holds (%v): going on by the Hetzner API", err)
+		return nil, silent, nil
+	case object != nil && object.GetDeletionTimestamp() == nil: // else a destroy has begun
+		err = o.refuseOtherProject(ctx, source)
+	}
+	return source, silent, err
 }
 
 // selfManaged is the cluster itself where it holds its own Cluster object; nil where it does not, or where there is no

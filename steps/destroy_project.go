@@ -1,0 +1,97 @@
+package steps
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/kube"
+)
+
+// refuseOtherProject refuses where the token's project is not the one in which the cluster whose objects a manager holds has its
+// servers. There nothing of it is found, and it would be called gone while it lives; and the manager, with the token that it was
+// given, would delete servers that nobody listed.
+//
+// A destroy that was killed goes on: the reservation of the name is deleted last, so something is there until then. So does one
+// after everything was deleted by hand, where the manager works with this very token.
+func (o *Operations) refuseOtherProject(ctx context.Context, manager *kube.Cluster) error {
+	b := o.b
+	asking, cancel := context.WithTimeout(ctx, aliveWithin)
+	defer cancel()
+	machines, unseen := list(asking, manager, hcloudMachineKind, b.cfg.ClusterName)
+	if kube.Absent(unseen) || unseen == nil && !slices.ContainsFunc(machines, madeAtHetzner) {
+		return nil
+	}
+	servers, err := hetzner.Servers(ctx, b.tools.Hetzner, b.cfg.ClusterName)
+	if err != nil {
+		return err
+	}
+	found := "others of that name, " + serverNames(servers)
+	switch {
+	case len(servers) == 0:
+		if there, err := o.hasAnything(ctx); err != nil || there {
+			return err
+		}
+		found = "nothing of it"
+	case unseen != nil, slices.ContainsFunc(servers, func(s hetzner.Server) bool { return isOneOf(s, machines) }):
+		return nil
+	default:
+		// A restored cluster holds the objects of its backup, of servers that are gone, until the restore has replaced them.
+		if restoring, err := ReadRestoreRecord(b.tools.Files); err != nil || restoring != nil && restoring.Ended.IsZero() {
+			return err
+		}
+	}
+	if b.worksWithToken(asking, manager) {
+		return nil
+	}
+	if unseen != nil {
+		return fmt.Errorf("find out whether the token is of the project of cluster %s, of which nothing is there: %w", b.cfg.ClusterName, unseen)
+	}
+	var names []string
+	for _, m := range machines {
+		names = append(names, m.GetName())
+	}
+	return fmt.Errorf("cluster %s has servers %s, and the token's project has %s: the token is of another project. Nothing was changed: run destroy with "+
+		"the token of the cluster's project; where that project is no more, delete management cluster %s and the state folder by hand",
+		b.cfg.ClusterName, strings.Join(names, ", "), found, b.cfg.ManagementName())
+}
+
+// hasAnything tells whether the project has something of the cluster beside what destroy leaves there unless asked: of an earlier
+// cluster of the name.
+func (o *Operations) hasAnything(ctx context.Context) (bool, error) {
+	inventory, err := hetzner.TakeInventory(ctx, o.b.tools.Hetzner)
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(inventory.Of(o.b.cfg.ClusterName), func(r hetzner.Resource) bool {
+		return r.Kind != hetzner.KindSnapshot && r.Kind != hetzner.KindVolume
+	}), nil
+}
+
+// madeAtHetzner tells whether the server of an HCloudMachine was made.
+func madeAtHetzner(machine unstructured.Unstructured) bool {
+	return strings.HasPrefix(text(&machine, "spec", "providerID"), hcloudProvider)
+}
+
+// isOneOf tells whether a server is a machine's: by its ID, or, where CAPH has made a vanished one anew, by the name.
+func isOneOf(s hetzner.Server, machines []unstructured.Unstructured) bool {
+	return slices.ContainsFunc(machines, func(m unstructured.Unstructured) bool {
+		return text(&m, "spec", "providerID") == s.ProviderID() || m.GetName() == s.Name
+	})
+}
+
+// worksWithToken tells whether a manager was given the same token. No token is of two projects.
+func (b *bootstrapper) worksWithToken(ctx context.Context, manager *kube.Cluster) bool {
+	secret := &corev1.Secret{}
+	if err := manager.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: TokenSecretName}, secret); err != nil {
+		return false
+	}
+	is := string(secret.Data[TokenSecretKey])
+	return is != "" && is == b.tools.Token.Reveal()
+}

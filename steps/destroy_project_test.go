@@ -1,0 +1,92 @@
+package steps
+
+import (
+	"encoding/base64"
+	"strings"
+	"testing"
+
+	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
+
+	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
+	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+)
+
+// A token of another project finds nothing of the cluster there. That is not taken for gone, whoever manages it.
+func TestDestroyRefusesTheTokenOfAnotherProject(t *testing.T) {
+	owned := map[string]string{"caph-cluster-k8s": "owned"}
+	server := func(id int64, name string) func(*hetznertest.Store) {
+		return func(s *hetznertest.Store) {
+			s.Put("servers", id, schema.Server{Name: name, Labels: owned})
+		}
+	}
+	for name, tt := range map[string]struct {
+		project func(*hetznertest.Store)
+		token   string // in the manager
+		began   bool   // the Cluster is being deleted
+		restore string // what the folder knows of one
+		says    string // empty: it is destroyed
+	}{
+		"nothing is there": {says: "the token's project has nothing of it: the token is of another project"},
+		"a snapshot of an earlier cluster is there": {project: func(s *hetznertest.Store) {
+			s.Put("images", 70, schema.Image{Type: "snapshot", Labels: map[string]string{"slipway-cluster": "k8s", "caph-image-name": "talos"}})
+		}, says: "nothing of it"},
+		"another cluster of the name is there":        {project: server(11, "k8s-x"), says: "others of that name, k8s-x"},
+		"its manager works with a token of the other": {project: server(11, "k8s-x"), token: "another", says: "others of that name, k8s-x"},
+		"its server is there":                         {project: server(1, "k8s-a")},
+		"its server was made anew":                    {project: server(11, "k8s-a")},
+		"a destroy was killed before its end": {project: func(s *hetznertest.Store) {
+			s.Put("placement_groups", 31, schema.PlacementGroup{Name: "slipway-k8s", Labels: map[string]string{"slipway-cluster": "k8s", reservedBy: "0123456789abcdef"}})
+		}},
+		"all was deleted by hand":                {token: hetznertest.Token},
+		"all was made anew under other names":    {project: server(11, "k8s-x"), token: hetznertest.Token},
+		"a restore was begun with other servers": {project: server(11, "k8s-x"), restore: `{"began": "2026-01-02T03:04:05Z"}`},
+		"a restore came to its end":              {project: server(11, "k8s-x"), restore: `{"began": "2026-01-02T03:04:05Z", "ended": "2026-01-02T03:14:05Z"}`, says: "others of that name, k8s-x"},
+	} {
+		for _, file := range []string{kubeconfigFile, managementFile} {
+			t.Run(name+", by "+file, func(t *testing.T) {
+				s := hetznertest.NewStore()
+				defer s.Close()
+				if tt.project != nil {
+					tt.project(s)
+				}
+				manager := kubetest.New("manager", capiKinds()...)
+				defer manager.Close()
+				define(manager, capiKinds())
+				manager.Put(kubetest.Object(capi, "Cluster", Namespace, "k8s", object{"spec": object{}}))
+				manager.Put(kubetest.Object(caph, "HCloudMachine", Namespace, "k8s-a", object{
+					"metadata": object{"labels": object{clusterNameLabel: "k8s"}}, "spec": object{"providerID": "hcloud://1"}}))
+				if tt.token != "" {
+					data := object{TokenSecretKey: base64.StdEncoding.EncodeToString([]byte(tt.token))}
+					manager.Put(kubetest.Object("v1", "Secret", Namespace, TokenSecretName, object{"data": data}))
+				}
+				o := demolisher(t, s, nil)
+				o.b.tools.Token = NewSecret(hetznertest.Token)
+				o.b.tools.Management = &fakeProvider{exists: file == managementFile}
+				if err := o.b.tools.Files.Write(file, manager.Kubeconfig()); err != nil {
+					t.Fatal(err)
+				}
+				if tt.restore != "" {
+					if err := RestoreFiles(o.b.tools.Files).Write(restoreRecord, []byte(tt.restore)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				err := o.Destroy(t.Context(), DestroyOptions{}, quietly)
+				if tt.says == "" {
+					if err != nil {
+						t.Error(err)
+					}
+					return
+				}
+				if err == nil || !strings.Contains(err.Error(), tt.says) {
+					t.Errorf("got %v, want %q", err, tt.says)
+				}
+				if n := len(manager.Writes()) + len(s.Writes()); n > 0 {
+					t.Errorf("it wrote %v, %v", manager.Writes(), s.Writes())
+				}
+				if _, err := o.b.tools.Files.Read(file); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
