@@ -91,8 +91,10 @@ build {
   sources = ["source.hcloud.talos"]
 
   provisioner "shell" {
-    inline_shebang = "/bin/bash -euo pipefail"
+    # Linux hands all that follows the interpreter to it as one argument, so there is room for no second option here.
+    inline_shebang = "/bin/bash -eu"
     inline = [
+      "set -o pipefail",
       "echo 'Writing ${local.image_url}'",
       "wget --no-verbose --tries=5 --output-document=- '${local.image_url}' | xz --decompress --stdout | dd of=/dev/sda bs=4M conv=sparse status=none",
       "sync",

@@ -3,6 +3,8 @@ package packer_test
 
 import (
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -78,6 +80,35 @@ func TestLabelsAreWhatTheBootstrapLooksFor(t *testing.T) {
 		if !strings.Contains(data, want) {
 			t.Errorf("the template does not say %s", want)
 		}
+	}
+}
+
+// TestTheScriptsInterpreterStarts as Linux does with a script: what follows the interpreter in its first line is one argument.
+func TestTheScriptsInterpreterStarts(t *testing.T) {
+	if _, err := os.Stat("/bin/bash"); err != nil {
+		t.Skip(err)
+	}
+	shebang, met := "", 0
+	_ = hclsyntax.VisitAll(parse(t), func(n hclsyntax.Node) hcl.Diagnostics {
+		if a, ok := n.(*hclsyntax.Attribute); ok && a.Name == "inline_shebang" {
+			value, diagnostics := a.Expr.Value(nil)
+			if diagnostics.HasErrors() {
+				t.Fatal(diagnostics)
+			}
+			shebang, met = value.AsString(), met+1
+		}
+		return nil
+	})
+	if met != 1 {
+		t.Fatalf("met inline_shebang %d times", met)
+	}
+	script := filepath.Join(t.TempDir(), "script")
+	if err := os.WriteFile(script, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := append(strings.SplitN(shebang, " ", 2), script)
+	if out, err := exec.CommandContext(t.Context(), args[0], args[1:]...).CombinedOutput(); err != nil {
+		t.Errorf("%q: %v: %s", args, err, out)
 	}
 }
 
