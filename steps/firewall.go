@@ -68,13 +68,22 @@ func (b *bootstrapper) firewallRules(ctx context.Context) ([]hetzner.FirewallRul
 	}, nil
 }
 
-// ensureFirewall makes the firewall or mends its rules. It covers no server yet.
+// ensureFirewall makes the firewall or mends its rules. Where it covers the servers already, new rules are in force at once.
 func (b *bootstrapper) ensureFirewall(ctx context.Context, say flow.Say) (Firewall, error) {
 	rules, err := b.firewallRules(ctx)
 	if err != nil {
 		return Firewall{}, err
 	}
 	say("looking for firewall %s", b.cfg.ClusterName)
+	was, err := hetzner.FindFirewall(ctx, b.tools.Hetzner, b.cfg.ClusterName)
+	if err != nil {
+		return Firewall{}, err
+	}
+	if was != nil && was.Selects(b.cfg.ClusterName) && was.Differs(rules) != "" {
+		if err := b.staysReachable(ctx); err != nil {
+			return Firewall{}, fmt.Errorf("the rules of firewall %s, which covers the servers, are left as they are: %w", was.Name, err)
+		}
+	}
 	f, changed, err := hetzner.EnsureFirewall(ctx, b.tools.Hetzner, b.cfg.ClusterName, rules)
 	if err != nil {
 		return Firewall{}, err

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/slipway-k8s/slipway/flow"
@@ -58,7 +60,7 @@ func (b *bootstrapper) applyFirewall(ctx context.Context, say flow.Say, f Firewa
 // when it runs on them.
 func (b *bootstrapper) staysReachable(ctx context.Context) error {
 	extra, auto, err := b.cfg.allowed()
-	if err != nil || auto || len(extra) > 0 {
+	if err != nil || auto || slices.ContainsFunc(extra, beyondPrivate) {
 		return err
 	}
 	workload, err := b.connect(kubeconfigFile)
@@ -75,6 +77,14 @@ func (b *bootstrapper) staysReachable(ctx context.Context) error {
 		return fmt.Errorf("the cluster is being moved (it is paused in itself): run pivot to its end first")
 	}
 	return nil
+}
+
+// beyondPrivate tells whether a range lets in more than the private ranges do. From those nobody comes in on a public address.
+func beyondPrivate(p netip.Prefix) bool {
+	return !slices.ContainsFunc(privateRanges, func(word string) bool {
+		private := netip.MustParsePrefix(word)
+		return private.Bits() <= p.Bits() && private.Contains(p.Addr())
+	})
 }
 
 func (b *bootstrapper) coverStands(ctx context.Context, was Cover) flow.Verdict {

@@ -61,12 +61,14 @@ func TestTheFirewallIsMendedAndNotRewritten(t *testing.T) {
 func TestTheFirewallDoesNotCutOffTheManager(t *testing.T) {
 	w, journal := newWorld(t), flow.Memory()
 	cfg := w.config()
-	_, err := w.runTargets(t, cfg, w.tools(), journal, "wait-nodes", "firewall-apply")
-	if !errors.Is(err, ErrCutsOff) {
-		t.Fatalf("managed from outside: %v", err)
-	}
-	if walls := w.hetzner.Firewalls(); len(walls) != 1 || len(walls[0].AppliedTo) > 0 {
-		t.Errorf("it was applied all the same: %+v", walls)
+	cutOff := []string{"", "10.99.0.0/16,192.168.0.0/16"} // a private range adds nothing to those that are let in anyway
+	for _, cfg.FirewallAllow = range cutOff {
+		if _, err := w.runTargets(t, cfg, w.tools(), journal, "wait-nodes", "firewall-apply"); !errors.Is(err, ErrCutsOff) {
+			t.Fatalf("managed from outside, FIREWALL_ALLOW=%q: %v", cfg.FirewallAllow, err)
+		}
+		if walls := w.hetzner.Firewalls(); len(walls) != 1 || len(walls[0].AppliedTo) > 0 {
+			t.Errorf("it was applied all the same: %+v", walls)
+		}
 	}
 	cfg.FirewallAllow = "203.0.113.0/24"
 	if _, err := w.runTargets(t, cfg, w.tools(), journal, "wait-nodes", "firewall-apply"); err != nil {
@@ -77,6 +79,22 @@ func TestTheFirewallDoesNotCutOffTheManager(t *testing.T) {
 	}
 	if report, err := w.runTargets(t, cfg, w.tools(), journal, "firewall-apply"); err != nil || len(ran(report)) > 0 {
 		t.Errorf("again %v ran, %v", ran(report), err)
+	}
+	sources := func() []string { return w.hetzner.Firewalls()[0].Rules[1].SourceIPs }
+	for _, cfg.FirewallAllow = range cutOff {
+		if _, err := w.runTargets(t, cfg, w.tools(), journal, "firewall"); !errors.Is(err, ErrCutsOff) {
+			t.Errorf("new rules over the servers, FIREWALL_ALLOW=%q: %v", cfg.FirewallAllow, err)
+		}
+		if is := sources(); !slices.Contains(is, "203.0.113.0/24") {
+			t.Errorf("FIREWALL_ALLOW=%q: lets in %v", cfg.FirewallAllow, is)
+		}
+	}
+	if err := w.tools().Files.Write(kubeconfigFile, w.mgmt.Kubeconfig()); err != nil { // it holds the Cluster object, as after a pivot
+		t.Fatal(err)
+	}
+	cfg.FirewallAllow = ""
+	if _, err := w.runTargets(t, cfg, w.tools(), journal, "firewall"); err != nil || !slices.Equal(sources(), privateRanges) {
+		t.Errorf("managed by itself: %v lets in %v", err, sources())
 	}
 }
 
