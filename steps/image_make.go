@@ -14,8 +14,11 @@ import (
 )
 
 const (
-	// imageLookEvery is short because a look is two requests, and what it waits for takes seconds.
+	// imageLookEvery is short because what it waits for, this run's own work, takes seconds.
 	imageLookEvery = 500 * time.Millisecond
+	// imageOthersEvery is for what others make: a look is up to four requests, they may take all of IMAGE_TIMEOUT, and Hetzner answers
+	// 3600 requests in an hour to all who have the token.
+	imageOthersEvery = 5 * time.Second
 	// imageStillEvery is how often the upload says that it still goes on: writing the disk takes minutes without a word.
 	imageStillEvery = 30 * time.Second
 	// tidyWithin bounds the wait for temporary servers to go. It is part of the step's overhead.
@@ -44,7 +47,10 @@ func (m *imageMaker) ensure(ctx context.Context) (Image, error) {
 	m.say("looking for image %s for %s", m.name, m.architecture)
 	deadline := time.Now().Add(m.cfg.ImageTimeout.D())
 	for {
-		w := wait{what: "image " + m.name, within: time.Until(deadline), every: imageLookEvery}
+		w := wait{what: "image " + m.name, within: time.Until(deadline), every: imageOthersEvery}
+		if m.made != 0 {
+			w.every = imageLookEvery
+		}
 		if err := w.until(ctx, m.say, m.look); err != nil {
 			return Image{}, err
 		}

@@ -327,9 +327,8 @@ func TestSnapshotOnItsWayIsWaitedFor(t *testing.T) {
 	s := newStudio(t)
 	coming := made("a-dead-run", "creating")
 	coming.ID = s.PutImage(coming)
-	requests := 0
 	image, said, err := s.run(t.Context(), transportFunc(func(r *http.Request) (*http.Response, error) {
-		if requests++; requests == 12 {
+		if r.URL.Path == "/images/actions" { // it asks how far it is
 			coming.Status = "available"
 			s.PutImage(coming)
 		}
@@ -448,6 +447,27 @@ func TestTwoRunsAtOnce(t *testing.T) {
 		s.PutServer(schema.Server{ID: 7, Name: "theirs", Labels: ours("another-run"), Status: "running", Created: time.Now().Add(-time.Hour)})
 		s.finished(s.mustRun())
 	})
+}
+
+// Another run may take minutes, and what Hetzner answers in an hour is counted.
+func TestAnothersWorkIsLookedAtSeldom(t *testing.T) {
+	t.Parallel()
+	s := newStudio(t)
+	s.cfg.ImageTimeout = Duration(4 * time.Second)
+	s.PutServer(schema.Server{ID: 7, Name: "theirs", Labels: ours("another-run"), Status: "running", Created: time.Now()})
+	looks := 0
+	_, said, err := s.run(t.Context(), transportFunc(func(r *http.Request) (*http.Response, error) {
+		if r.URL.Path == "/ssh_keys" {
+			looks++
+		}
+		return http.DefaultTransport.RoundTrip(r)
+	}))
+	if err == nil || !strings.Contains(err.Error(), "another run, for cluster k8s") {
+		t.Errorf("got %v, said %q", err, said)
+	}
+	if looks != 1 {
+		t.Errorf("it looked %d times in %s", looks, s.cfg.ImageTimeout)
+	}
 }
 
 func TestSeveralImagesAreForAPerson(t *testing.T) {
