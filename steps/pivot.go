@@ -137,6 +137,8 @@ func (b *bootstrapper) ensureCopy(ctx context.Context, say flow.Say, s sides, st
 	}
 	if state.Phase == "" || state.Phase == pivotSettled {
 		state = pivotState{Phase: pivotCopied, Cluster: b.cfg.ClusterName, UID: string(st.source.GetUID()), Since: time.Now().UTC()}
+	}
+	if state.Servers == nil && state.Phase == pivotCopied || st.target == nil && !paused(st.source) { // until then its controllers are at work
 		if state.Servers, err = b.serverIDs(ctx); err != nil {
 			return pivotState{}, err
 		}

@@ -37,6 +37,8 @@ type pivotState struct {
 	UID     string     `json:"uid"`     // of the Cluster object at the source; empty: it was not there any more
 	Servers []int64    `json:"servers"` // of the cluster, at Hetzner, before anything moved
 	Since   time.Time  `json:"since"`
+
+	Changed []int64 `json:"changed,omitempty"` // servers that a run found in place of Servers, and told of
 }
 
 // pivotCopy is the folder. It holds secrets: 0700, its files 0600.

@@ -28,16 +28,33 @@ func (b *bootstrapper) settle(ctx context.Context, say flow.Say, s sides) (Pivot
 		return Pivot{}, err
 	}
 	out, err := b.awaitReconciled(ctx, say, s.target, b.cfg.NodesTimeout.D(), func(servers []int64) error {
-		if state.Servers != nil && !slices.Equal(servers, state.Servers) {
-			return fmt.Errorf("the servers changed during the pivot: %v before, %v now: see which Machine they belong to", state.Servers, servers)
-		}
-		return nil
+		return b.sameServers(say, &state, servers)
 	})
 	if err != nil {
 		return Pivot{}, err
 	}
-	state.Phase, state.Cluster, state.Servers = pivotSettled, b.cfg.ClusterName, out.Servers
+	state.Phase, state.Cluster, state.Servers, state.Changed = pivotSettled, b.cfg.ClusterName, out.Servers, nil
 	return out, b.pivotCopy().setState(state)
+}
+
+// sameServers is an error where the servers are not those from before the move. It is told once before anybody can agree to it:
+// who gives --yes with every run has not looked at these servers.
+func (b *bootstrapper) sameServers(say flow.Say, state *pivotState, servers []int64) error {
+	if state.Servers == nil || slices.Equal(servers, state.Servers) {
+		return nil
+	}
+	if b.tools.Consent && state.Changed != nil && slices.Equal(servers, state.Changed) {
+		say("as agreed, the servers are %v, and were %v before the pivot", servers, state.Servers)
+		state.Servers, state.Changed = servers, nil
+		return b.pivotCopy().setState(*state)
+	}
+	was := state.Servers
+	state.Changed = servers
+	if err := b.pivotCopy().setState(*state); err != nil {
+		return err
+	}
+	return fmt.Errorf("the servers changed during the pivot: %v before, %v now: see which Machine they belong to "+
+		"(spec.providerID of the Machines in cluster %s); where all of them are its own, as after a replace-machine, agree with pivot --yes", was, servers, b.cfg.ClusterName)
 }
 
 // awaitReconciled waits until the controllers of a cluster whose objects were put there, and unpaused, have looked at every one of

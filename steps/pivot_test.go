@@ -530,12 +530,53 @@ func TestPivotHoldsWhileServersChange(t *testing.T) {
 	w := newPivotWorld(t)
 	w.target.React = func(o *unstructured.Unstructured) {
 		if o.GetKind() == "Cluster" && !paused(o) {
-			w.hetzner.SetServers(schema.Server{ID: 101, Name: "m1", Status: "running", Labels: map[string]string{"caph-cluster-k8s": "owned"}})
+			w.replaceServer(101)
+			go wellIn(w.target)
 		}
 	}
-	if _, err := w.pivot(t); err == nil || !strings.Contains(err.Error(), "[100] before, [101] now") {
-		t.Errorf("a server was replaced: %v", err)
+	refuses := func(what, says string) {
+		t.Helper()
+		if _, err := w.pivot(t); err == nil || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), "pivot --yes") {
+			t.Errorf("%s: %v", what, err)
+		}
 	}
+	w.b.tools.Consent = true
+	refuses("a server was replaced by a run that was given --yes", "[100] before, [101] now")
+	w.b.tools.Consent = false
+	refuses("again, and nobody agrees", "[100] before, [101] now")
+	w.b.tools.Consent = true
+	w.replaceServer(102)
+	refuses("another than the one that was agreed to", "[100] before, [102] now")
+	for range 2 {
+		if out, err := w.pivot(t); err != nil || !slices.Equal(out.Servers, []int64{102}) {
+			t.Errorf("as agreed: %+v, %v", out, err)
+		}
+		w.b.tools.Consent = false // it is written down
+	}
+}
+
+// TestPivotTakesTheServersOfItsBeginning has one replaced after the copy was taken, while the management cluster is at work still.
+func TestPivotTakesTheServersOfItsBeginning(t *testing.T) {
+	w := newPivotWorld(t)
+	s, err := w.b.openSides(t.Context(), w.say)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := w.b.look(t.Context(), w.say, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.b.ensureCopy(t.Context(), w.say, s, st); err != nil {
+		t.Fatal(err)
+	}
+	w.replaceServer(101)
+	if out, err := w.pivot(t); err != nil || !slices.Equal(out.Servers, []int64{101}) {
+		t.Errorf("after a run that was killed there: %+v, %v", out, err)
+	}
+}
+
+func (w *pivotWorld) replaceServer(id int64) {
+	w.hetzner.SetServers(schema.Server{ID: id, Name: "m1", Status: "running", Labels: map[string]string{"caph-cluster-k8s": "owned"}})
 }
 
 func TestClean(t *testing.T) {

@@ -32,7 +32,7 @@ type Tools struct {
 	Files       Files              // the state folder
 	Overrides   string             // folder whose manifests/ and bootstrap/ win over the files inside the command, file by file; empty: none
 	Factory     string             // address of the Image Factory that is told of schematics of the user's own; empty: none is
-	Consent     bool               // apply may remove or replace servers of a cluster that is there
+	Consent     bool               // the operator agrees beforehand to what a step refuses otherwise: apply, pivot, clean
 	Log         io.Writer          // takes the libraries' own words; nil: nobody does
 	Effects     *effect.Recorder   // sees what the factories' clients and Files change; Hetzner's and Management's makers see to theirs. nil: nobody does
 
