@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 
 	"github.com/slipway-k8s/slipway/flow"
@@ -13,6 +14,10 @@ import (
 
 // ErrNotOurs is wrapped by a ManagementProvider that is asked to delete a cluster which it did not make.
 var ErrNotOurs = errors.New("it was not made by Slipway and is not deleted by it")
+
+// cleaningFile tells, by the management cluster's name, that its deletion was begun: it held no cluster then, and need not answer any
+// more for the deletion to go on.
+const cleaningFile = "clean.deleting"
 
 // Clean is what became of the temporary management cluster.
 type Clean struct {
@@ -37,6 +42,9 @@ func (b *bootstrapper) cleanManagement(ctx context.Context, say flow.Say) (Clean
 			say("%s is the cluster itself: there is no other management cluster", name)
 			return Clean{Name: name, Left: true}, nil
 		}
+		if err := b.tools.Files.Write(cleaningFile, []byte(name+"\n")); err != nil {
+			return Clean{}, err
+		}
 		say("deleting management cluster %s (%s)", name, p.Name())
 		switch err := p.Delete(ctx, name); {
 		case errors.Is(err, ErrNotOurs):
@@ -50,7 +58,21 @@ func (b *bootstrapper) cleanManagement(ctx context.Context, say flow.Say) (Clean
 	if err := b.tools.Files.Remove(managementFile); err != nil {
 		return Clean{}, err
 	}
-	return out, nil
+	return out, b.tools.Files.Remove(cleaningFile)
+}
+
+// emptied tells, as nil, that a management cluster which does not answer holds nothing: a run has seen that and begun to delete it,
+// or the person agrees.
+func (b *bootstrapper) emptied() error {
+	name := b.cfg.ManagementName()
+	begun, err := b.tools.Files.Read(cleaningFile)
+	switch {
+	case err == nil && string(begun) == name+"\n" || b.tools.Consent:
+		return nil
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	return fmt.Errorf("it may hold other clusters: start it (kind: docker start %s-control-plane) and run again, or agree to its deletion with --yes", name)
 }
 
 // deletable refuses while the management cluster may hold the only copy of the objects of any cluster. self tells that
@@ -72,6 +94,9 @@ func (b *bootstrapper) deletable(ctx context.Context, say flow.Say) (self bool, 
 		return false, errors.Join(sourceErr, err)
 	}
 	if sourceErr != nil {
+		if err := b.emptied(); err != nil {
+			return false, errors.Join(sourceErr, err)
+		}
 		say("the management cluster does not answer, but cluster %s holds all objects, unpaused and reconciled", b.cfg.ClusterName)
 		return false, nil
 	}

@@ -292,7 +292,7 @@ func otherClusters(ctx context.Context, c *kube.Cluster, but string) ([]string, 
 
 // forget removes what opened the cluster: it is gone, and its name may come again.
 func (o *Operations) forget() error {
-	for _, name := range []string{kubeconfigFile, talosconfigFile, managementFile, replacementFile} {
+	for _, name := range []string{kubeconfigFile, talosconfigFile, managementFile, cleaningFile, replacementFile} {
 		if err := o.b.tools.Files.Remove(name); err != nil {
 			return err
 		}

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -596,10 +597,25 @@ func TestClean(t *testing.T) {
 			mustPivot(t, w)
 			w.target.Change(capi, "Cluster", Namespace, "k8s", object{"spec": object{"paused": true}})
 		}},
-		"silent, all moved": {deletes: true, make: func(t *testing.T, w *pivotWorld) { mustPivot(t, w); w.source.Close() }},
+		"silent, all moved": {says: "docker start k8s-mgmt-control-plane", make: func(t *testing.T, w *pivotWorld) { mustPivot(t, w); w.source.Close() }},
+		"silent, agreed": {deletes: true, make: func(t *testing.T, w *pivotWorld) {
+			mustPivot(t, w)
+			w.source.Close()
+			w.b.tools.Consent = true
+		}},
+		"silent, its deletion was killed": {deletes: true, make: func(t *testing.T, w *pivotWorld) {
+			mustPivot(t, w)
+			killed := errors.New("killed")
+			w.b.tools.Management = &deletingProvider{fakeProvider: w.provider, err: killed}
+			if _, err := w.b.cleanManagement(t.Context(), w.say); !errors.Is(err, killed) {
+				t.Fatal(err)
+			}
+			w.source.Close()
+		}},
 		"silent, not reconciled": {says: "not reconciled", make: func(t *testing.T, w *pivotWorld) {
 			mustPivot(t, w)
 			w.source.Close()
+			w.b.tools.Consent = true
 			w.target.Change(capi, "Machine", Namespace, "m1", object{"status": object{"nodeRef": nil}})
 		}},
 		"gone":                 {make: func(t *testing.T, w *pivotWorld) { mustPivot(t, w); w.provider.exists = false }},
@@ -630,6 +646,9 @@ func TestClean(t *testing.T) {
 			_, err = os.Stat(w.files.Path(managementFile))
 			if gone := errors.Is(err, fs.ErrNotExist); tt.says == "" && !tt.left && !gone {
 				t.Errorf("its kubeconfig is still there")
+			}
+			if begun, _ := filepath.Glob(w.files.Path("clean.*")); len(begun) > 0 {
+				t.Errorf("left in the state folder: %v", begun)
 			}
 		})
 	}
@@ -686,6 +705,7 @@ func mustPivot(t *testing.T, w *pivotWorld) {
 type deletingProvider struct {
 	*fakeProvider
 	deleted bool
+	err     error
 }
 
-func (p *deletingProvider) Delete(context.Context, string) error { p.deleted = true; return nil }
+func (p *deletingProvider) Delete(context.Context, string) error { p.deleted = true; return p.err }

@@ -296,7 +296,7 @@ func (r *restorer) managementOf(ctx context.Context) (*kube.Cluster, error) {
 // setLostAside moves what the state folder has of the lost cluster out of the way: its journal says of every step that it is
 // done, its pivot that there is no way back, another recovery that it is to be gone on with.
 func (r *restorer) setLostAside() error {
-	for _, name := range []string{bootstrapJournal, pivotFolder, kubeconfigFile, talosconfigFile, managementFile, replacementFile, quorumFolder, readoptFolder} {
+	for _, name := range []string{bootstrapJournal, pivotFolder, kubeconfigFile, talosconfigFile, managementFile, cleaningFile, replacementFile, quorumFolder, readoptFolder} {
 		if err := r.tools.Files.Move(name, filepath.Join(restoreFolder, lostFolder, name)); err != nil {
 			return err
 		}
