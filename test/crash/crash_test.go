@@ -259,6 +259,7 @@ func TestGuard(t *testing.T) {
 	// The command: `all` starts something that stands for the lab in a session of its own, and goes on; `lab down` ends that.
 	script := fmt.Sprintf(`#!/bin/sh
 if [ "$1" = all ]; then
+	echo "$@" >%[1]s/started
 	setsid sleep 300 & echo $! >%[1]s/lab.lock
 	echo $$ >%[1]s/run
 	exec sleep 300
@@ -281,6 +282,10 @@ echo "$@" >%[1]s/asked
 	}
 	await(t, "the run to be at work", func() bool { return pid("run") > 0 && pid("lab.lock") > 0 })
 	run, daemon := pid("run"), pid("lab.lock")
+	started, err := os.ReadFile(filepath.Join(lab, "started"))
+	if until := fmt.Sprintf("--lab-until-gone %d", suite.Process.Pid); err != nil || !strings.Contains(string(started), until) {
+		t.Errorf("a lab that is only just starting would outlive the suite: the run was started with %q (%v), without %s", started, err, until)
+	}
 	if err := suite.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,7 @@ import (
 )
 
 // guardScript waits until its input ends, which it does with the suite, however that dies. It reads the process group of the
-// run that is at work. Then it kills that, and ends the lab: one that is still starting is ended once it can be asked.
+// run that is at work. Then it kills that, and ends the lab: one that cannot be asked yet ends by itself, as it is told at its start.
 const guardScript = `
 group=
 while read -r line; do group=$line; done

@@ -16,6 +16,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -107,7 +108,8 @@ type Outcome struct {
 	Output  string
 }
 
-// Do runs the command as the leader of a process group of its own.
+// Do runs the command as the leader of a process group of its own. A lab that it starts ends with this process, so that one
+// which is only just starting when the suite dies is not missed.
 func (s *Session) Do(outer context.Context, r Run) (Outcome, error) {
 	within := r.Timeout
 	if within == 0 {
@@ -115,7 +117,7 @@ func (s *Session) Do(outer context.Context, r Run) (Outcome, error) {
 	}
 	ctx, cancel := context.WithTimeout(outer, within)
 	defer cancel()
-	words := slices.Concat(r.Wrap, []string{s.Command}, r.Args, []string{"--state-dir", s.State})
+	words := slices.Concat(r.Wrap, []string{s.Command}, r.Args, []string{"--state-dir", s.State, "--lab-until-gone", strconv.Itoa(os.Getpid())})
 	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
 	cmd.Dir = s.Source
 	cmd.Env = s.environment()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -11,6 +12,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/slipway-k8s/slipway/flow"
 )
 
 // copyFolder copies a folder with modes and links; blocks are shared and holes kept where the file system can.
@@ -72,6 +75,22 @@ func Source(dir string) (string, error) {
 			return "", fmt.Errorf("no folder above %s holds lab/go.mod", dir)
 		}
 	}
+}
+
+// Claim holds the work folder for this process until it is released, and tidies it: a second suite would pull the labs away
+// from under the first. Where one is at work the error wraps a *flow.LockedError, which says who it is and since when.
+func Claim(ctx context.Context, work, key string) (release func() error, err error) {
+	if err := os.MkdirAll(filepath.Join(work, key), 0o700); err != nil {
+		return nil, err
+	}
+	release, err = flow.LockFile(ctx, filepath.Join(work, "lock"))
+	if err != nil {
+		return nil, fmt.Errorf("claim the work folder %s: %w", work, err)
+	}
+	if err := Tidy(work, key); err != nil {
+		return nil, errors.Join(err, release())
+	}
+	return release, nil
 }
 
 // Tidy removes what other states of the code left in the work folder, but their ledgers.

@@ -1,8 +1,14 @@
 package crash
 
 import (
+	"errors"
+	"fmt"
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+
+	"github.com/slipway-k8s/slipway/flow"
 )
 
 // A result counts for the code that it was got with, and for the judge that gave it; the tests of both do not matter.
@@ -31,5 +37,39 @@ func TestKey(t *testing.T) {
 		if changed := key() != was; changed != matters {
 			t.Errorf("with another %s the key is another: %v", name, changed)
 		}
+	}
+}
+
+// A second suite, of this state of the code or another, leaves the first one's folder alone and names the first.
+func TestClaim(t *testing.T) {
+	work := t.TempDir()
+	release, err := Claim(t.Context(), work, "first")
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := filepath.Join(work, "first", "state")
+	write(t, filepath.Join(state, "journal.json"), "{}")
+	for _, key := range []string{"first", "second"} {
+		_, err := Claim(t.Context(), work, key)
+		var held *flow.LockedError
+		if !errors.As(err, &held) || !strings.Contains(err.Error(), fmt.Sprintf("process %d on ", os.Getpid())) {
+			t.Errorf("a second suite of %s is told %v", key, err)
+		}
+		if _, err := os.Stat(filepath.Join(state, "journal.json")); err != nil {
+			t.Fatalf("a second suite of %s took the first one's state folder: %v", key, err)
+		}
+	}
+	if err := release(); err != nil {
+		t.Fatal(err)
+	}
+	release, err = Claim(t.Context(), work, "second")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := release(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(state); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("once the first one has ended its labs are tidied away: %v", err)
 	}
 }

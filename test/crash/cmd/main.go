@@ -69,12 +69,11 @@ func suite(ctx context.Context, source string, o options) (err error) {
 		return err
 	}
 	dir := filepath.Join(o.work, key)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	release, err := crash.Claim(ctx, o.work, key)
+	if err != nil {
 		return err
 	}
-	if err := crash.Tidy(o.work, key); err != nil {
-		return err
-	}
+	defer func() { err = errors.Join(err, release()) }()
 	wanted, err := regexp.Compile(o.only)
 	if err != nil {
 		return err
