@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
@@ -38,6 +39,31 @@ func (s Backup) wanted() []*unstructured.Unstructured {
 		return 1
 	}
 	slices.SortStableFunc(objects, func(a, b *unstructured.Unstructured) int { return order(a) - order(b) })
+	return objects
+}
+
+// kept are the Secrets and ConfigMaps of the backup that nobody makes again: the manifests that a ClusterResourceSet names, say, and what
+// a person has marked to go along with the cluster. The bundle of keys and today's token have their own ways in, the rest comes of these.
+func (s Backup) kept() []*unstructured.Unstructured {
+	name := s.Contents.Header.Cluster
+	remade := []string{TokenSecretName, name + talosBundleSuffix, name + "-ca", name + "-kubeconfig", name + "-talosconfig"}
+	makers := append([]string{clusterKind.Kind, talosControlPlaneKind.Kind}, madeByControllers...)
+	var objects []*unstructured.Unstructured
+	for _, was := range s.all() {
+		secret := was.GetKind() == "Secret"
+		made := slices.ContainsFunc(was.GetOwnerReferences(), func(owner metav1.OwnerReference) bool { return slices.Contains(makers, owner.Kind) })
+		if made || secret && slices.Contains(remade, was.GetName()) || !secret && was.GetKind() != "ConfigMap" {
+			continue
+		}
+		o := bare(was)
+		labels := o.GetLabels()
+		if labels == nil {
+			labels = map[string]string{}
+		}
+		labels[moveLabel] = ""
+		o.SetLabels(labels)
+		objects = append(objects, o)
+	}
 	return objects
 }
 

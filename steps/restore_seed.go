@@ -24,7 +24,7 @@ type Seed struct {
 	Secret TokenSecret `json:"secret"`
 }
 
-// seedSecrets writes it. One that is there with other contents belongs to another cluster of the name: servers may have been
+// seedSecrets writes it, and besides it what of the backup's Secrets and ConfigMaps nobody makes again. A bundle that is there with other contents belongs to another cluster of the name: servers may have been
 // made of it, and it is not overwritten.
 func (r *restorer) seedSecrets(ctx context.Context, say flow.Say, m Management) (Seed, error) {
 	mgmt, err := r.connect(m.Kubeconfig)
@@ -46,7 +46,16 @@ func (r *restorer) seedSecrets(ctx context.Context, say flow.Say, m Management) 
 	secret.Namespace, secret.Name = Namespace, name
 	secret.Labels = map[string]string{clusterNameLabel: r.cfg.ClusterName, moveLabel: ""}
 	uid, err := applySecret(ctx, say, mgmt, secret)
-	return Seed{Secret: TokenSecret{Namespace: Namespace, Name: name, UID: uid}}, err
+	if err != nil {
+		return Seed{}, err
+	}
+	for _, o := range r.source.kept() {
+		say("writing %s", kube.Describe(o))
+		if err := applyTaken(ctx, say, mgmt, o); err != nil {
+			return Seed{}, err
+		}
+	}
+	return Seed{Secret: TokenSecret{Namespace: Namespace, Name: name, UID: uid}}, nil
 }
 
 // refuseOther compares a Secret that is there with the backup's. No value is part of what it says.

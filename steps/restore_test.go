@@ -379,6 +379,55 @@ func TestTheSeedIsNotPutOverAnotherClustersKeys(t *testing.T) {
 	}
 }
 
+// What a ClusterResourceSet names, and what a person has marked to go along, is swept out of the restored etcd with the rest: it comes
+// back out of the backup, or not at all.
+func TestTheSeedBringsWhatNobodyMakesAgain(t *testing.T) {
+	w := newRestoreWorld(t)
+	if err := w.r.tools.Files.Write(managementFile, w.mgmt.Kubeconfig()); err != nil {
+		t.Fatal(err)
+	}
+	add := func(to *[]unstructured.Unstructured, kind, name string, owner map[string]any, fields object) {
+		metadata := map[string]any{"uid": "old-" + name, "resourceVersion": "7"}
+		if owner != nil {
+			owner["uid"] = "old-owner"
+			metadata["ownerReferences"] = []any{owner}
+		} else {
+			metadata["labels"] = map[string]any{moveLabel: "", "team": "shop"}
+		}
+		fields["metadata"] = metadata
+		*to = append(*to, *kubetest.Object("v1", kind, Namespace, name, fields))
+	}
+	c := w.source.Contents
+	add(&c.Objects, "ConfigMap", "addons", map[string]any{"apiVersion": "addons.cluster.x-k8s.io/v1beta1", "kind": "ClusterResourceSet", "name": "addons"},
+		object{"data": map[string]any{"manifest": "kind: Namespace"}})
+	add(&c.Secrets, "Secret", "mine", nil, object{"type": "Opaque", "data": map[string]any{"key": "dmFsdWU="}})
+	add(&c.Secrets, "Secret", "k8s-control-plane-old-bootstrap-data", map[string]any{"apiVersion": capi, "kind": "TalosConfig", "name": "k8s-control-plane-old"}, object{})
+	add(&c.Secrets, "Secret", "k8s-kubeconfig", nil, object{})
+	add(&c.Secrets, "Secret", TokenSecretName, nil, object{"data": map[string]any{TokenSecretKey: "b2xk"}})
+	for range 2 { // the second time as after a kill
+		if _, err := w.r.seedSecrets(t.Context(), w.say, Management{Kubeconfig: managementFile}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	addons, mine := w.mgmt.Get("v1", "ConfigMap", Namespace, "addons"), w.mgmt.Get("v1", "Secret", Namespace, "mine")
+	if addons == nil || text(addons, "data", "manifest") != "kind: Namespace" || len(addons.GetOwnerReferences()) > 0 {
+		t.Errorf("what the ClusterResourceSet names is %v", addons)
+	}
+	if mine == nil || text(mine, "data", "key") != "dmFsdWU=" || mine.GetLabels()["team"] != "shop" || text(mine, "type") != "Opaque" {
+		t.Errorf("the Secret that goes along is %v", mine)
+	}
+	for _, o := range []*unstructured.Unstructured{addons, mine} {
+		if _, moves := o.GetLabels()[moveLabel]; !moves {
+			t.Errorf("%s %s stays behind at the pivot", o.GetKind(), o.GetName())
+		}
+	}
+	for _, name := range []string{"k8s-control-plane-old-bootstrap-data", "k8s-kubeconfig", TokenSecretName} {
+		if w.mgmt.Get("v1", "Secret", Namespace, name) != nil {
+			t.Errorf("Secret %s of the lost cluster was written", name)
+		}
+	}
+}
+
 func TestTheControlPlaneProviderIsToldBeforeItIsLetGo(t *testing.T) {
 	w := newRestoreWorld(t)
 	if err := w.r.tools.Files.Write(managementFile, w.mgmt.Kubeconfig()); err != nil {

@@ -77,15 +77,19 @@ func applySecret(ctx context.Context, say flow.Say, c *kube.Cluster, secret *cor
 	}
 	o := &unstructured.Unstructured{Object: content}
 	unstructured.RemoveNestedField(o.Object, "metadata", "creationTimestamp")
-	err = wait{what: "the API server to take " + kube.Describe(o), within: takenWithin}.until(ctx, say, func(ctx context.Context) (string, error) {
+	if err := applyTaken(ctx, say, c, o); err != nil {
+		return "", err
+	}
+	return string(o.GetUID()), nil
+}
+
+// applyTaken applies an object, waiting while the API server is silent or unwell.
+func applyTaken(ctx context.Context, say flow.Say, c *kube.Cluster, o *unstructured.Unstructured) error {
+	return wait{what: "the API server to take " + kube.Describe(o), within: takenWithin}.until(ctx, say, func(ctx context.Context) (string, error) {
 		err := c.Apply(ctx, o)
 		if err != nil && !kube.Unwell(err) {
 			return "", final(err)
 		}
 		return "", err
 	})
-	if err != nil {
-		return "", err
-	}
-	return string(o.GetUID()), nil
 }
