@@ -73,7 +73,9 @@ func (q *quorum) uploadSnapshot(ctx context.Context, say flow.Say, s QuorumSurve
 	within := q.cfg.ControlPlaneTimeout.D()
 	w := wait{what: s.Target + " to take the snapshot", within: within, every: q.every, each: within} // one look may be a whole upload
 	return s, w.until(ctx, say, func(ctx context.Context) (string, error) {
-		t, nodes, err := q.talosNodes(ctx)
+		asking, cancel := context.WithTimeout(ctx, questionsWithin)
+		defer cancel()
+		t, nodes, err := q.talosNodes(asking)
 		if err != nil {
 			return "", err
 		}
@@ -90,7 +92,9 @@ func (q *quorum) uploadSnapshot(ctx context.Context, say flow.Say, s QuorumSurve
 }
 
 func (q *quorum) upload(ctx context.Context, say flow.Say, t TalosClient, target etcdNode, snapshot QuorumSnapshot) error {
-	switch has, err := t.SnapshotSize(ctx, target.route); {
+	asking, cancel := context.WithTimeout(ctx, questionsWithin)
+	defer cancel()
+	switch has, err := t.SnapshotSize(asking, target.route); {
 	case err != nil:
 		return err
 	case has == snapshot.Size: // whether its bytes are right, Talos finds by its hash
@@ -108,9 +112,13 @@ func (q *quorum) upload(ctx context.Context, say flow.Say, t TalosClient, target
 // bootstrapRecovered has the target restore the snapshot, and waits until the cluster that answers is the one of the snapshot.
 func (q *quorum) bootstrapRecovered(ctx context.Context, say flow.Say, s QuorumSurvey, snapshot QuorumSnapshot) (RecoveredEtcd, error) {
 	var out RecoveredEtcd
-	w := wait{what: "etcd on " + s.Target, within: q.cfg.ControlPlaneTimeout.D(), every: q.every, each: time.Minute}
+	// A server that was reset since lost the snapshot: one look may be a whole upload here, too.
+	within := q.cfg.ControlPlaneTimeout.D()
+	w := wait{what: "etcd on " + s.Target, within: within, every: q.every, each: within}
 	err := w.until(ctx, say, func(ctx context.Context) (string, error) {
-		t, nodes, err := q.talosNodes(ctx)
+		questions, cancel := context.WithTimeout(ctx, questionsWithin)
+		defer cancel()
+		t, nodes, err := q.talosNodes(questions)
 		if err != nil {
 			return "", err
 		}
@@ -121,14 +129,14 @@ func (q *quorum) bootstrapRecovered(ctx context.Context, say flow.Say, s QuorumS
 		if !target.data {
 			return q.requestRecovery(ctx, say, t, nodes, target, s, snapshot)
 		}
-		asking, cancel := context.WithTimeout(ctx, askTalosWithin)
+		asking, answered := context.WithTimeout(questions, askTalosWithin)
 		is, err := t.AskBy(asking, target.route)
-		cancel()
+		answered()
 		if err == nil && is.Etcd == etcdFailed {
 			return "", final(fmt.Errorf("etcd on %s does not come up on what it has restored: reset it (talosctl reset --nodes %s "+
 				"--system-labels-to-wipe EPHEMERAL --reboot --graceful=false) and run again", s.Target, target.route))
 		}
-		out, err = q.identify(ctx, t, target, snapshot)
+		out, err = q.identify(questions, t, target, snapshot)
 		return "", err
 	})
 	return out, err
@@ -149,7 +157,9 @@ func (q *quorum) requestRecovery(ctx context.Context, say flow.Say, t TalosClien
 		return "", err
 	}
 	say("asking %s to restore the snapshot", target.server)
-	if err := t.BootstrapRecovered(ctx, target.route); err != nil {
+	asking, cancel := context.WithTimeout(ctx, questionsWithin)
+	defer cancel()
+	if err := t.BootstrapRecovered(asking, target.route); err != nil {
 		return "", err // that it holds data already, too: the next look tells whose
 	}
 	return s.Target + " restores it", nil

@@ -36,6 +36,7 @@ type brokenEtcd struct {
 	uploaded map[string]bool
 	wrong    []string // what may never happen, and did
 	calls    []string
+	patient  time.Duration // that the last upload was given
 
 	kill func(call string, applied bool) error // an error ends the run there
 }
@@ -137,6 +138,9 @@ func (e *brokenEtcd) UploadSnapshot(ctx context.Context, r talos.Route, snapshot
 	return errors.Join(err, e.change(ctx, "upload to "+nameAt(r), func() error {
 		if !bytes.HasPrefix(data, []byte("snapshot of ")) {
 			e.wrong = append(e.wrong, fmt.Sprintf("%q is uploaded", data))
+		}
+		if until, bounded := ctx.Deadline(); bounded {
+			e.patient = time.Until(until)
 		}
 		e.uploaded[nameAt(r)] = true
 		return nil
@@ -467,6 +471,21 @@ func TestNoEtcdIsMadeBesideAnother(t *testing.T) {
 	}
 	if _, err := q.bootstrapRecovered(t.Context(), silent, survey, QuorumSnapshot{UID: "workload", Revision: 1}); err != nil || len(e.calls) > 0 {
 		t.Errorf("one that was restored already: %v, after %v", err, e.calls)
+	}
+}
+
+// TestAResetTargetGetsTheSnapshotInGoodTime: it lost what etcd-recover has uploaded, and the step after that uploads it again.
+func TestAResetTargetGetsTheSnapshotInGoodTime(t *testing.T) {
+	survey := QuorumSurvey{Servers: []string{cp0, cp1, cp2}, Survivor: cp1, Target: cp0}
+	e := &brokenEtcd{old: map[string]uint64{cp1: 5}}
+	_, q := quorumWorld(t, e)
+	snapshot, err := q.takeSnapshot(t.Context(), silent, survey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.cfg.ControlPlaneTimeout = Duration(20 * time.Minute)
+	if _, err := q.bootstrapRecovered(t.Context(), silent, survey, snapshot); err != nil || !slices.Contains(e.calls, "upload to "+cp0) || e.patient < 10*time.Minute {
+		t.Errorf("%v: the upload was given %s: %v", err, e.patient, e.calls)
 	}
 }
 

@@ -16,6 +16,8 @@ import (
 const (
 	// bootstrapEvery lies between two requests to restore that a node has refused because it is still booting.
 	bootstrapEvery = time.Second
+	// questionsWithin bounds what is asked in a look that may be a whole upload, besides it.
+	questionsWithin = time.Minute
 	// etcdFailed is Talos's word for an etcd that does not come up.
 	etcdFailed = "Failed"
 )
@@ -43,7 +45,9 @@ func (r *restorer) uploadSnapshot(ctx context.Context, say flow.Say, m Managemen
 }
 
 func (r *restorer) upload(ctx context.Context, say flow.Say, mgmt *kube.Cluster, c Cluster, target RecoveryTarget) error {
-	t, nodes, err := r.lookForEtcd(ctx, mgmt, c)
+	asking, cancel := context.WithTimeout(ctx, questionsWithin)
+	defer cancel()
+	t, nodes, err := r.lookForEtcd(asking, mgmt, c)
 	if err != nil {
 		return err
 	}
@@ -60,7 +64,7 @@ func (r *restorer) upload(ctx context.Context, say flow.Say, mgmt *kube.Cluster,
 		return final(fmt.Errorf("open the etcd snapshot: %w", err))
 	}
 	defer snapshot.Close()
-	switch has, err := t.SnapshotSize(ctx, chosen.route); {
+	switch has, err := t.SnapshotSize(asking, chosen.route); {
 	case err != nil:
 		return err
 	case has == size: // whether its bytes are right, Talos finds by its hash
@@ -91,9 +95,13 @@ func (r *restorer) bootstrapRecovered(ctx context.Context, say flow.Say, m Manag
 	}
 	var out RecoveredEtcd
 	var asked time.Time
-	w := wait{what: "etcd to be restored", within: r.cfg.ControlPlaneTimeout.D(), every: controlPlaneEvery, each: time.Minute}
+	// A server that was reset since lost the snapshot: one look may be a whole upload here, too.
+	within := r.cfg.ControlPlaneTimeout.D()
+	w := wait{what: "etcd to be restored", within: within, every: controlPlaneEvery, each: within}
 	err = w.until(ctx, say, func(ctx context.Context) (string, error) {
-		t, nodes, err := r.lookForEtcd(ctx, mgmt, c)
+		asking, cancel := context.WithTimeout(ctx, questionsWithin)
+		defer cancel()
+		t, nodes, err := r.lookForEtcd(asking, mgmt, c)
 		if err != nil {
 			return "", err
 		}
@@ -107,10 +115,10 @@ func (r *restorer) bootstrapRecovered(ctx context.Context, say flow.Say, m Manag
 			asked = time.Now()
 			return r.requestRestoration(ctx, say, mgmt, c, t, nodes, target)
 		}
-		if failed := r.failedEtcd(ctx, t, withData(nodes)); failed != nil {
+		if failed := r.failedEtcd(asking, t, withData(nodes)); failed != nil {
 			return "", final(failed)
 		}
-		out, err = r.identify(ctx, mgmt, c)
+		out, err = r.identify(asking, mgmt, c)
 		if err != nil {
 			return "", err
 		}
@@ -131,7 +139,9 @@ func (r *restorer) requestRestoration(ctx context.Context, say flow.Say, mgmt *k
 		return "", err
 	}
 	say("asking %s to restore the snapshot", target.Server)
-	err = t.BootstrapRecovered(ctx, chosen.route)
+	asking, cancel := context.WithTimeout(ctx, questionsWithin)
+	defer cancel()
+	err = t.BootstrapRecovered(asking, chosen.route)
 	if errors.Is(err, talos.ErrEtcdData) {
 		return target.Server + " holds data of etcd already: they are looked at", nil
 	}

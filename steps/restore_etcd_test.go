@@ -58,6 +58,20 @@ func TestTheSnapshotGoesToOneServer(t *testing.T) {
 	}
 }
 
+// TestAResetServerGetsTheSnapshotInGoodTime: what etcd-recover has uploaded is lost, and is uploaded again by the step after it. A snapshot takes
+// longer than a question.
+func TestAResetServerGetsTheSnapshotInGoodTime(t *testing.T) {
+	w := newRestoreWorld(t)
+	m, c := w.prepare(t)
+	w.r.cfg.ControlPlaneTimeout = Duration(20 * time.Minute)
+	if _, err := w.r.bootstrapRecovered(t.Context(), w.say, m, c, RecoveryTarget{Server: "k8s-control-plane-0"}); err != nil {
+		t.Fatal(err)
+	}
+	if w.etcd.patient < 10*time.Minute || len(w.etcd.calls) != 2 {
+		t.Errorf("the upload was given %s: %v", w.etcd.patient, w.etcd.calls)
+	}
+}
+
 func TestAServerWithEtcdIsTheTarget(t *testing.T) {
 	w := newRestoreWorld(t)
 	m, c := w.prepare(t)

@@ -116,8 +116,11 @@ func (r *restorer) restored(lost Lost, ip string) []*unstructured.Unstructured {
 			if net.ParseIP(host) != nil || host == "" { // a name stays a name
 				_ = unstructured.SetNestedField(o.Object, ip, "spec", "controlPlaneEndpoint", "host")
 			}
-			if lost.Balancer != "" {
+			switch {
+			case lost.Balancer != "":
 				_ = unstructured.SetNestedField(o.Object, lost.Balancer, "spec", "controlPlaneLoadBalancer", "name")
+			case lost.IP == "": // CAPH makes none where it is told a name: it waits for one of that name
+				unstructured.RemoveNestedField(o.Object, "spec", "controlPlaneLoadBalancer", "name")
 			}
 		case talosControlPlaneKind.Kind:
 			if ip == "" {

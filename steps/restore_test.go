@@ -37,6 +37,7 @@ type fakeEtcd struct {
 	members  func(talos.Route) []talos.EtcdMember       // nil: three, the same for everybody
 	state    func(talos.Route) (etcd string, err error) // nil: it runs
 	calls    []string                                   // that change something
+	patient  time.Duration                              // least time that an upload was given
 }
 
 func (f *fakeEtcd) EtcdMembersOf(ctx context.Context, r talos.Route) ([]talos.EtcdMember, error) {
@@ -73,10 +74,13 @@ func (f *fakeEtcd) SnapshotSize(_ context.Context, r talos.Route) (int64, error)
 	return int64(len(f.uploaded[r.Endpoint])), f.answer(r)
 }
 
-func (f *fakeEtcd) UploadSnapshot(_ context.Context, r talos.Route, snapshot io.Reader) error {
+func (f *fakeEtcd) UploadSnapshot(ctx context.Context, r talos.Route, snapshot io.Reader) error {
 	data, err := io.ReadAll(snapshot)
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if until, bounded := ctx.Deadline(); bounded && (f.patient == 0 || time.Until(until) < f.patient) {
+		f.patient = time.Until(until)
+	}
 	if f.booting > 0 {
 		f.booting--
 		return errors.New("etcd service is not ready for recovery yet")
@@ -354,6 +358,27 @@ func TestASurvivingLoadBalancerKeepsTheAddress(t *testing.T) {
 		lost, err := w.r.findSurvivors(t.Context(), w.say)
 		if lost != c.want || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
 			t.Errorf("%s: %+v, %v", c.what, lost, err)
+		}
+	}
+}
+
+// The name by which an earlier restore, or readoption, had CAPH adopt a load balancer stays in later backups. CAPH waits for ever for one
+// of the name, where there is none.
+func TestAGoneLoadBalancerIsNotAskedForByName(t *testing.T) {
+	w := newRestoreWorld(t)
+	if err := unstructured.SetNestedField(w.source.object("HetznerCluster", "k8s").Object, "adopted", "spec", "controlPlaneLoadBalancer", "name"); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		lost Lost
+		want string
+	}{{Lost{}, ""}, {Lost{IP: "127.0.0.7"}, "adopted"}, {Lost{IP: "127.0.0.7", Balancer: "lb"}, "lb"}} {
+		for _, ip := range []string{"", "127.0.0.9"} { // before and after CAPH has said what the address is
+			for _, o := range w.r.restored(c.lost, ip) {
+				if name := text(o, "spec", "controlPlaneLoadBalancer", "name"); o.GetKind() == "HetznerCluster" && name != c.want {
+					t.Errorf("%+v, %q: CAPH is told %q", c.lost, ip, name)
+				}
+			}
 		}
 	}
 }
