@@ -297,8 +297,11 @@ func (o *Operations) forget() error {
 			return err
 		}
 	}
-	if err := RestoreFiles(o.b.tools.Files).RemoveFolder(); err != nil {
-		return err
+	// A recovery that was under way is over, too: its record would keep everything out of the folder, and its snapshot holds every Secret.
+	for _, folder := range []Files{RestoreFiles(o.b.tools.Files), QuorumFiles(o.b.tools.Files), ReadoptFiles(o.b.tools.Files)} {
+		if err := folder.RemoveFolder(); err != nil {
+			return err
+		}
 	}
 	return ForgetPivot(o.b.tools.Files)
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -289,6 +291,28 @@ func TestDestroyStopsAtWhatIsShared(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// What a recovery that was under way knows goes with the cluster: it would keep every target out of the folder, for good.
+func TestDestroyEndsARecovery(t *testing.T) {
+	s := hetznertest.NewStore()
+	defer s.Close()
+	plantCluster(s)
+	o := demolisher(t, s, nil)
+	files := o.b.tools.Files
+	err := errors.Join(QuorumRecord{Cluster: "k8s"}.Begin(files), ReadoptRecord{}.write(files), RestoreRecord{}.write(files),
+		QuorumFiles(files).Write(SnapshotFile, []byte("every Secret")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := o.Destroy(t.Context(), DestroyOptions{}, quietly); err != nil {
+		t.Fatal(err)
+	}
+	for _, folder := range []Files{QuorumFiles(files), ReadoptFiles(files), RestoreFiles(files)} {
+		if _, err := os.Lstat(folder.Path("")); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s is left: %v", folder, err)
+		}
 	}
 }
 
