@@ -125,6 +125,8 @@ func (c *comparing) compareMachines() {
 	for _, m := range c.machines {
 		c.explained[m.server] = true
 		switch {
+		case m.now == nil && c.unlabelled[m.id]:
+			c.withoutLabel(m)
 		case m.now == nil:
 			c.missing(m)
 		case m.now.ID != m.id && m.id != 0:
@@ -297,17 +299,27 @@ func (c *comparing) compareVersions() {
 	was := text(tcp, "spec", "version")
 	var differ []string
 	oldest := ""
-	for _, m := range c.machines {
-		n := c.nodes[m.server]
-		if m.now == nil || n == nil || !m.controlPlane {
-			continue
+	runs := func(server, want string) {
+		n := c.nodes[server]
+		if n == nil {
+			return
 		}
 		is := n.Status.NodeInfo.KubeletVersion
-		if is != m.version {
-			differ = append(differ, m.server+" runs "+is)
+		if is != want {
+			differ = append(differ, server+" runs "+is)
 		}
 		if oldest == "" || olderVersion(is, oldest) {
 			oldest = is
+		}
+	}
+	for _, m := range c.machines {
+		if m.now != nil && m.controlPlane {
+			runs(m.server, m.version)
+		}
+	}
+	for _, s := range c.unknown() { // an upgrade replaces every server
+		if s.ControlPlane {
+			runs(s.Name, was)
 		}
 	}
 	if len(differ) == 0 {

@@ -133,6 +133,30 @@ func TestEveryDifferenceIsFound(t *testing.T) {
 			want: []string{"server-missing/" + last, "server-unknown/k8s-control-plane-new"}, says: "no server is made, as 3 are there",
 			then: Comparison{LeftOut: []string{"k8s-control-plane-m2"}, Gone: []string{last},
 				Adopted: []Adopted{{Server: "k8s-control-plane-new", ID: 200, Machine: "k8s-control-plane-new", Location: "nbg1"}}}},
+		{what: "an upgrade replaced a server", world: func(l *living) {
+			l.lose(102)
+			l.serve(200, "k8s-control-plane-new")
+			l.nodes["k8s-control-plane-new"].Status.NodeInfo.KubeletVersion = "v1.33.1"
+		},
+			want: []string{"server-missing/" + last, "server-unknown/k8s-control-plane-new", "version/k8s-control-plane"}, says: "k8s-control-plane-new runs v1.33.1",
+			then: Comparison{LeftOut: []string{"k8s-control-plane-m2"}, Gone: []string{last}, Version: "v1.32.2",
+				Adopted: []Adopted{{Server: "k8s-control-plane-new", ID: 200, Machine: "k8s-control-plane-new", Location: "nbg1"}}}},
+		{what: "an upgrade replaced every server", world: func(l *living) {
+			for i := range 3 {
+				name := fmt.Sprintf("k8s-control-plane-%d", i)
+				l.lose(int64(100 + i))
+				l.forget(name)
+				delete(l.nodes, name)
+				l.serve(int64(200+i), "new-"+name)
+				l.nodes["new-"+name].Status.NodeInfo.KubeletVersion = "v1.33.1"
+			}
+		},
+			want: []string{"server-missing/k8s-control-plane-0", "server-missing/k8s-control-plane-1", "server-missing/" + last,
+				"server-unknown/new-k8s-control-plane-0", "server-unknown/new-k8s-control-plane-1", "server-unknown/new-" + last, "version/k8s-control-plane"},
+			says: "the objects say v1.33.1",
+			then: Comparison{LeftOut: []string{"k8s-control-plane-m0", "k8s-control-plane-m1", "k8s-control-plane-m2"}, Gone: []string{"k8s-control-plane-0", "k8s-control-plane-1", last}, Version: "v1.33.1",
+				Adopted: []Adopted{{Server: "new-k8s-control-plane-0", ID: 200, Machine: "new-k8s-control-plane-0", Location: "nbg1"},
+					{Server: "new-k8s-control-plane-1", ID: 201, Machine: "new-k8s-control-plane-1", Location: "nbg1"}, {Server: "new-" + last, ID: 202, Machine: "new-" + last, Location: "nbg1"}}}},
 		{what: "its node names its Machine", world: func(l *living) {
 			l.lose(102)
 			l.serve(200, "k8s-control-plane-new")
@@ -176,6 +200,8 @@ func TestEveryDifferenceIsFound(t *testing.T) {
 		{what: "one more placement group", world: func(l *living) { l.groups = append(l.groups, "k8s-more") }, want: []string{"placement-group-unknown/k8s-more"}, says: "would delete"},
 		{what: "an object without its Cluster", world: func(l *living) { l.left = []Leftover{{"Machine", "m", "u"}} }, want: []string{"object-left/Machine.m"}, says: "without its finalizers",
 			then: Comparison{Left: []Leftover{{"Machine", "m", "u"}}}},
+		{what: "a server lives and has lost its labels", world: func(l *living) { l.lose(102); l.unlabelled = map[int64]bool{102: true} },
+			want: []string{"server-unlabelled/" + last}, says: "caph-cluster-k8s=owned, machine.caph-name=" + last + ", machine_type=control_plane", final: true},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			l, source := lively(), managedBackup()

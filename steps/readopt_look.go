@@ -23,8 +23,10 @@ type living struct {
 	members  []talos.EtcdMember
 	balancer *hetzner.Survivor // nil: there is none
 	network  int64             // 0: there is none
-	groups   []string          // placement groups, by name
-	left     []Leftover
+	// unlabelled are servers of the backup, by ID, that live and are not among servers, for they have lost the cluster's label.
+	unlabelled map[int64]bool
+	groups     []string // placement groups, by name
+	left       []Leftover
 }
 
 // Leftover is an object of the cluster that is there without its Cluster object.
@@ -38,6 +40,9 @@ type Leftover struct {
 func (r *readopter) lookAround(ctx context.Context, workload *kube.Cluster, o Orphan) (l living, err error) {
 	c, name := r.tools.Hetzner, r.cfg.ClusterName
 	if l.servers, err = hetzner.Servers(ctx, c, name); err != nil {
+		return living{}, err
+	}
+	if l.unlabelled, err = r.unlabelled(ctx, l.servers); err != nil {
 		return living{}, err
 	}
 	was, _ := r.source.endpoint()
@@ -65,6 +70,40 @@ func (r *readopter) lookAround(ctx context.Context, workload *kube.Cluster, o Or
 		l.left, err = r.leftAt(ctx, workload)
 	}
 	return l, err
+}
+
+// unlabelled asks for every server of the backup that is not listed by itself: the list is of those with the cluster's label.
+func (r *readopter) unlabelled(ctx context.Context, listed []hetzner.Server) (map[int64]bool, error) {
+	found := map[int64]bool{}
+	for _, m := range r.source.machines() {
+		if m.id == 0 || slices.ContainsFunc(listed, func(s hetzner.Server) bool { return s.ID == m.id }) {
+			continue
+		}
+		gone, err := hetzner.ServerGone(ctx, r.tools.Hetzner, hetzner.Server{ID: m.id}.ProviderID())
+		if err != nil {
+			return nil, err
+		}
+		if !gone {
+			found[m.id] = true
+		}
+	}
+	return found, nil
+}
+
+// withoutLabel is about a Machine whose server lives, and is not found by the cluster's label. To leave it out would take its node, its Pods
+// and its member of etcd away.
+func (c *comparing) withoutLabel(m backedMachine) {
+	role := "worker"
+	if m.controlPlane {
+		role = "control_plane"
+	}
+	c.add(Mismatch{
+		ID:    "server-unlabelled/" + m.server,
+		What:  fmt.Sprintf("server %d of Machine %s lives, and has lost the label of cluster %s at Hetzner", m.id, m.machine, c.source.Contents.Header.Cluster),
+		Would: "whoever looks for the cluster's servers by that label, the firewall, status and destroy, would pass it by",
+		Advice: fmt.Sprintf("label it again at Hetzner (caph-cluster-%s=owned, machine.caph-name=%s, machine_type=%s), or delete it where it is to go, and run again",
+			c.source.Contents.Header.Cluster, m.server, role),
+	})
 }
 
 // etcdOf asks the servers' own members of etcd for all of them, with the backup's credentials, one after the other until one answers.

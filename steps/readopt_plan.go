@@ -46,7 +46,7 @@ type readopter struct {
 var mismatchKinds = []string{
 	"load-balancer-missing", "load-balancer-replaced", "load-balancer-unlabelled", "machine-deleting", "member-missing", "member-unknown", "network-missing",
 	"node-missing", "node-unknown", "object-left", "placement-group-missing", "placement-group-unknown", "replicas", "rollout", "server-missing", "server-replaced",
-	"server-unknown", "version",
+	"server-unknown", "server-unlabelled", "version",
 }
 
 // NewReadopt plans the readoption of a cluster out of a backup of it. accept are the IDs of differences that a person accepts.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/clusterapi"
+	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
 )
 
@@ -61,6 +62,9 @@ func (r *readopter) removeGone(ctx context.Context, say flow.Say, d Comparison) 
 		} else if err != nil {
 			return Sweep{}, fmt.Errorf("get node %s: %w", name, err)
 		}
+		if err := r.refuseNodeOfLiving(ctx, node); err != nil {
+			return Sweep{}, err
+		}
 		if err := operations.freePods(ctx, say, workload, name); err != nil {
 			return Sweep{}, err
 		}
@@ -69,6 +73,24 @@ func (r *readopter) removeGone(ctx context.Context, say flow.Say, d Comparison) 
 		}
 	}
 	return Sweep{Nodes: d.Gone}, nil
+}
+
+// refuseNodeOfLiving asks Hetzner for the server itself, in case that it only lost its labels: a node that works is not removed.
+func (r *readopter) refuseNodeOfLiving(ctx context.Context, node *corev1.Node) error {
+	id := node.Spec.ProviderID
+	for _, m := range r.source.machines() {
+		if id == "" && m.server == node.Name && m.id != 0 {
+			id = hetzner.Server{ID: m.id}.ProviderID()
+		}
+	}
+	if id == "" {
+		return nil // its server was never known by more than its name, and by that it is not there
+	}
+	gone, err := hetzner.ServerGone(ctx, r.tools.Hetzner, id)
+	if err != nil || gone {
+		return err
+	}
+	return fmt.Errorf("node %s is not removed: its server (%s) lives, without the labels of cluster %s. Label it again, or delete it, and run again", node.Name, id, r.cfg.ClusterName)
 }
 
 // installAgain installs Cluster API and its providers, also where their list says that they are installed and their kinds are gone.
