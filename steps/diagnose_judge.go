@@ -125,7 +125,11 @@ func (f *facts) lostServers(d *Diagnosis, sentence string) {
 		"makes new servers and restores the backup's etcd on one of them; the others join",
 		"the cluster comes back with its data, its keys and its UID; self-managed again, if it was",
 	}
+	// What an unfinished restore has made in its management cluster is its own.
+	remade := f.beside == sideHolds && (f.restoring == nil || !f.restoring.Ended.IsZero())
 	switch {
+	case f.balancer != nil && remade:
+		d.Does = append(d.Does, "the load balancer is taken over, where it is left: see what comes first")
 	case f.balancer != nil:
 		d.Does = append(d.Does, "the load balancer is taken over: the address "+f.balancer.IPv4+" stays")
 	default:
@@ -138,13 +142,23 @@ func (f *facts) lostServers(d *Diagnosis, sentence string) {
 		d.Lost = append(d.Lost, fmt.Sprintf("everything that was written after %s, %s ago", taken.Format(time.RFC3339), f.now.Sub(taken).Round(time.Minute)))
 	}
 	d.Lost = append(d.Lost, "what lay on the servers' own disks; volumes at Hetzner stay")
-	if f.beside == sideHolds && f.restoring == nil {
-		d.First = append(d.First, "management cluster "+f.besideOf+" holds the objects of the lost servers and makes them anew, without data: destroy, before the restore")
+	if remade {
+		d.First = append(d.First, "management cluster "+f.besideOf+" holds the objects of the lost servers and makes them anew, without data. Before the restore "+f.without())
 	}
 	d.Steps = restoreTakes
 	if f.source == nil || f.source.Contents.Header.SelfManaged {
 		d.Steps = slices.Concat(restoreTakes, pivotTakes)
 	}
+}
+
+// without says how to be rid of a management cluster that makes lost servers anew. destroy takes the load balancer, too, unless it may not.
+func (f *facts) without() string {
+	by := "delete it (kind delete cluster --name " + f.besideOf + "), and then at Hetzner the servers that it has made"
+	if f.balancer == nil {
+		return "destroy, or " + by
+	}
+	return by + ": that leaves load balancer " + f.balancer.Name + ", and with it the address " + f.balancer.IPv4 + ". destroy deletes both, unless you protect the load " +
+		"balancer against deletion at Hetzner first: it then stops there, when the servers are gone"
 }
 
 func (f *facts) orFile() string {

@@ -129,6 +129,21 @@ func TestADiagnosisTellsABackupOfAnotherCluster(t *testing.T) {
 	if d := f.judge(); d.Disaster != ServersLost || !strings.Contains(strings.Join(d.Does, "\n"), "192.0.2.1 stays") || slices.Contains(d.Steps, "pivot") {
 		t.Errorf("with a load balancer: %+v", d)
 	}
+	// Who makes the lost servers anew is to go, and the load balancer, whose address the restore keeps, is not.
+	f.beside, f.besideOf = sideHolds, "k8s-mgmt"
+	for what, restoring := range map[string]*RestoreRecord{"never restored": nil, "restored before": {Began: time.Now(), Ended: time.Now()}} {
+		f.restoring = restoring
+		d := f.judge()
+		does, first := strings.Join(d.Does, "\n"), strings.Join(d.First, "\n")
+		if strings.Contains(does, "192.0.2.1 stays") || !strings.Contains(first, "kind delete cluster --name k8s-mgmt") || !strings.Contains(first, "protect the load balancer") {
+			t.Errorf("%s, with a management cluster that holds it: %+v", what, d)
+		}
+	}
+	f.restoring = &RestoreRecord{Began: time.Now()}
+	if d := f.judge(); len(d.First) > 0 || !strings.Contains(strings.Join(d.Does, "\n"), "192.0.2.1 stays") {
+		t.Errorf("in the middle of a restore, whose management cluster it is: %+v", d)
+	}
+	f.beside, f.restoring = sideNone, nil
 	f.source, f.balancer = nil, nil
 	if d := f.judge(); !slices.Equal(d.Target, []string{"restore", "FILE"}) || !strings.Contains(strings.Join(d.Lost, "\n"), "name the FILE") || !slices.Contains(d.Steps, "pivot") {
 		t.Errorf("without a file: %+v", d)

@@ -205,7 +205,8 @@ func (r *restorer) refuseAlive(ctx context.Context, say flow.Say) error {
 		return nil
 	default:
 		return fmt.Errorf("%w: management cluster %s holds its objects, and makes its servers anew by itself. Where only etcd is lost, "+
-			"that is another recovery than this one; where the cluster is to be given up, destroy it first", ErrAlive, r.cfg.ManagementName())
+			"that is another recovery than this one; where the servers are to be given up, delete it first (kind delete cluster --name %s), then the servers. "+
+			"destroy takes the load balancer as well, and with it the address, unless that is protected against deletion at Hetzner", ErrAlive, r.cfg.ManagementName(), r.cfg.ManagementName())
 	}
 	if claim != nil {
 		if by, err := r.knownIdentity(); err != nil || claim.By != by {

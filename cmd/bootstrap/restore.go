@@ -193,7 +193,8 @@ func refuseDuringRestore(state stateFolder) error {
 		return err
 	}
 	if record != nil && record.Ended.IsZero() {
-		return usagef("the cluster in %s is being restored (begun %s): run restore with the same file to its end, or destroy what it made",
+		return usagef("the cluster in %s is being restored (begun %s): run restore with the same file to its end, or destroy what it made, and the load balancer with it, "+
+			"unless that is protected against deletion at Hetzner",
 			state, record.Began.Format(time.RFC3339))
 	}
 	readopting, err := steps.ReadReadoptRecord(state.files())
