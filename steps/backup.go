@@ -44,6 +44,10 @@ func (o *Operations) LookForBackup(ctx context.Context, say flow.Say, version st
 	if h.UID, err = workload.UID(ctx); err != nil {
 		return nil, err
 	}
+	// Before everything else: a member of etcd that is a little behind is at it by the time that it gives the snapshot, which must not be older.
+	if h.Etcd.Revision, err = revision(ctx, workload); err != nil {
+		return nil, err
+	}
 	say("reading the objects of cluster %s", h.Cluster)
 	if err := s.readObjects(ctx); err != nil {
 		return nil, err
@@ -58,11 +62,7 @@ func (o *Operations) LookForBackup(ctx context.Context, say flow.Say, version st
 		return nil, err
 	}
 	say("reading what cluster %s has at Hetzner", h.Cluster)
-	if err := s.readInventory(ctx); err != nil {
-		return nil, err
-	}
-	h.Etcd.Revision, err = revision(ctx, workload)
-	return s, err
+	return s, s.readInventory(ctx)
 }
 
 // holder is the cluster that holds the Cluster object: the cluster itself after a pivot, else the management cluster. Paused or

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -94,6 +96,37 @@ func TestLookForBackup(t *testing.T) {
 	if i := slices.IndexFunc(c.Inventory.Resources, func(r backup.Resource) bool { return r.Name == "k8s-control-plane-1" }); i < 0 ||
 		c.Inventory.Resources[i].ID != 101 || !slices.Contains(c.Inventory.Resources[i].Addresses, "10.10.64.3") || c.Inventory.Resources[i].Labels["caph-cluster-k8s"] != "owned" {
 		t.Errorf("inventory %+v", c.Inventory)
+	}
+}
+
+// TestTheRevisionIsReadFirst: a member of etcd that is a little behind gives a snapshot as well, and has the time of the whole look to come to
+// the revision that its backup names.
+func TestTheRevisionIsReadFirst(t *testing.T) {
+	w, o := bootstrapped(t)
+	var mu sync.Mutex
+	var order []string
+	note := func(what string) {
+		mu.Lock()
+		defer mu.Unlock()
+		order = append(order, what)
+	}
+	w.workload.Fail = func(r *http.Request) (int, string) {
+		if strings.HasSuffix(r.URL.Path, "/api/v1/namespaces") {
+			note("revision")
+		}
+		return 0, ""
+	}
+	w.mgmt.Fail = func(r *http.Request) (int, string) {
+		if strings.HasSuffix(r.URL.Path, "/machines") {
+			note("objects")
+		}
+		return 0, ""
+	}
+	if _, err := o.LookForBackup(t.Context(), silent, ""); err != nil {
+		t.Fatal(err)
+	}
+	if len(order) < 2 || order[0] != "revision" || slices.Contains(order[1:], "revision") {
+		t.Errorf("it reads %v", order)
 	}
 }
 
