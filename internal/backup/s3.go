@@ -2,6 +2,7 @@ package backup
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/md5"
 	"crypto/sha256"
@@ -29,6 +30,8 @@ const (
 	s3MaxCopy = 5 << 30
 	// s3Attempts is how often a request is made that fails for a reason that may pass; the waits between are below a second each.
 	s3Attempts = 5
+	// s3Stall is how long a store may leave the stream of a backup empty unless the options say otherwise.
+	s3Stall = time.Minute
 	// s3CleanWithin bounds the removal of what a failed upload left, which outlives the run's own context.
 	s3CleanWithin = 30 * time.Second
 
@@ -39,6 +42,8 @@ const (
 type S3Options struct {
 	Endpoint string // "https://nbg1.your-objectstorage.com", or without a scheme for https
 	Region   string // empty: the store is asked, or does not care
+	// Stall is how long the store may leave the stream of a backup empty; 0: a minute.
+	Stall time.Duration
 	// AccessKey and SecretKey sign the requests. Session is for temporary ones.
 	AccessKey, SecretKey, Session string
 }
@@ -49,6 +54,7 @@ type S3 struct {
 	client *minio.Core
 	bucket string
 	prefix string // empty, or with a slash at its end
+	stall  time.Duration
 }
 
 // IsS3 tells whether a place is written as s3://bucket/prefix.
@@ -74,7 +80,7 @@ func NewS3(place string, o S3Options) (*S3, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a client for the store at %s: %w", host, err)
 	}
-	return &S3{client: client, bucket: bucket, prefix: prefix}, nil
+	return &S3{client: client, bucket: bucket, prefix: prefix, stall: cmp.Or(o.Stall, s3Stall)}, nil
 }
 
 func endpoint(text string) (host string, secure bool, err error) {
@@ -135,17 +141,44 @@ func (s *S3) each(ctx context.Context, do func(name string, size int64) error) e
 	return nil
 }
 
-// Open implements Store.
+// Open implements Store. What it gives ends where the store says nothing more, and leaves the connection open.
 func (s *S3) Open(ctx context.Context, name string) (io.ReadCloser, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
 	body, _, _, err := s.client.GetObject(ctx, s.bucket, s.prefix+name, minio.GetObjectOptions{})
 	if err != nil {
+		cancel(nil)
 		err, status := fmt.Errorf("read %s: %w", s.place(name), explain(err)), minio.ToErrorResponse(err).StatusCode
 		if status < 400 || status >= 500 || status == http.StatusTooManyRequests { // else it is the name, or the key, that is wrong
 			return nil, &UnreadError{err}
 		}
 		return nil, err
 	}
-	return body, nil
+	still := fmt.Errorf("read %s: the store stood still for %s in the middle of it: see whether it is well, and run again", s.place(name), s.stall)
+	return &s3Body{ReadCloser: body, ctx: ctx, cancel: cancel, stall: s.stall, still: still}, nil
+}
+
+// s3Body is a stream that must not stand still while somebody waits for it.
+type s3Body struct {
+	io.ReadCloser
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	stall  time.Duration
+	still  error
+}
+
+func (b *s3Body) Read(p []byte) (int, error) {
+	watch := time.AfterFunc(b.stall, func() { b.cancel(b.still) })
+	n, err := b.ReadCloser.Read(p)
+	watch.Stop()
+	if err != nil && err != io.EOF && context.Cause(b.ctx) == b.still {
+		err = b.still
+	}
+	return n, err
+}
+
+func (b *s3Body) Close() error {
+	defer b.cancel(nil)
+	return b.ReadCloser.Close()
 }
 
 // Remove implements Store.

@@ -341,6 +341,37 @@ func TestAPassingFault(t *testing.T) {
 	}
 }
 
+// TestAStoreThatStandsStill sends the first bytes of a backup and then nothing, without closing the connection.
+func TestAStoreThatStandsStill(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("ETag", `"e"`)
+		w.Header().Set("Last-Modified", at(1).Format(http.TimeFormat))
+		w.Header().Set("Content-Length", "1000")
+		_, _ = w.Write([]byte("the first bytes"))
+		_ = http.NewResponseController(w).Flush()
+		select {
+		case <-r.Context().Done():
+		case <-time.After(20 * time.Second): // for whoever waits for more
+		}
+	}))
+	t.Cleanup(server.Close)
+	store, err := backup.NewS3("s3://"+bucket+"/of", backup.S3Options{Endpoint: server.URL, Region: "nbg1", AccessKey: "a", SecretKey: "b", Stall: 50 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := store.Open(t.Context(), "k8s.slipway")
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := io.ReadAll(body)
+	if string(data) != "the first bytes" || err == nil || !strings.Contains(err.Error(), "read s3://"+bucket+"/of/k8s.slipway: the store stood still") {
+		t.Errorf("%q, %v", data, err)
+	}
+	if err := body.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestVerifiedBeforeNamed changes a byte between the write and the name: the backup must not appear.
 func TestVerifiedBeforeNamed(t *testing.T) {
 	everywhere(t, func(t *testing.T, p place) {
