@@ -49,6 +49,11 @@ func (q *quorum) clearOthers(ctx context.Context, say flow.Say, s QuorumSurvey, 
 		if missing := unanswered(nodes, len(s.Servers)); missing != "" {
 			return missing, nil
 		}
+		if len(wiper.asked) == 0 {
+			if missing, err := q.unmoved(ctx, t, withData(nodes), s); err != nil || missing != "" {
+				return missing, err
+			}
+		}
 		var missing []string
 		for _, n := range withData(nodes) {
 			switch {
@@ -65,6 +70,23 @@ func (q *quorum) clearOthers(ctx context.Context, say flow.Say, s QuorumSurvey, 
 		}
 		return strings.Join(missing, "; "), nil
 	})
+}
+
+// unmoved makes certain that the snapshot still holds all that etcd took in: a recovery may have lain there for days in which the
+// quorum came back and was lost again. Without a quorum no entry of the log is applied that was not before, at a restart only again;
+// and a leader begins with an entry of its own, behind all that were ever agreed on. So one entry more tells of a quorum, and none of
+// none. One that said how far it is and is silent now may have been in it.
+func (q *quorum) unmoved(ctx context.Context, t TalosClient, nodes []etcdNode, s QuorumSurvey) (missing string, err error) {
+	for _, n := range nodes {
+		switch index, err := indexOf(ctx, t, n); {
+		case err == nil && index > s.Index:
+			return "", final(fmt.Errorf("%s is at index %d of etcd's log; the survey of %s had %d at most: etcd has worked since. "+
+				"Remove %s and run again: it is looked at anew", n.server, index, strings.Join(s.Servers, ", "), s.Index, QuorumFiles(q.tools.Files)))
+		case err != nil && slices.Contains(s.Wipe, n.server) && !slices.Contains(s.Silent, n.server):
+			missing = fmt.Sprintf("%s holds data of etcd and does not say any more how far it is; if it never will, remove %s and run again", n.server, QuorumFiles(q.tools.Files))
+		}
+	}
+	return missing, nil
 }
 
 // uploadSnapshot brings the snapshot to the target, unless an etcd is there already: whose that is, is for etcd-bootstrap to find

@@ -22,7 +22,13 @@ type QuorumSurvey struct {
 	Index    uint64   `json:"index"`          // how far, in etcd's log
 	Wipe     []string `json:"wipe,omitempty"` // the others that hold data of the old etcd
 	Target   string   `json:"target"`         // the one that gets the survivor's data: another one, if there is another
+	// Silent are those that hold data of etcd and did not say how far it is: they could not be compared.
+	Silent []string `json:"silent,omitempty"`
 }
+
+// silencePatience is how many times the patience a member gets to say how far it is: an etcd that Talos starts again and again is seldom
+// up, and what it knows more than the survivor is wiped.
+const silencePatience = 4
 
 // talosNodes asks every control plane server whether it holds data of etcd, all at once. The management cluster may be on them,
 // so they are found at Hetzner.
@@ -132,6 +138,9 @@ func (q *quorum) survey(ctx context.Context, say flow.Say) (QuorumSurvey, error)
 		if out.Survivor == "" {
 			return "no server has an etcd that serves: if none ever will, delete the servers and restore a backup", nil
 		}
+		if len(out.Silent) > 0 && time.Since(since) < min(silencePatience*q.patience, q.cfg.ControlPlaneTimeout.D()/2) {
+			return strings.Join(out.Silent, ", ") + " holds data of etcd and does not say how far it is", nil
+		}
 		if time.Since(since) < q.patience {
 			return fmt.Sprintf("for %s none has", time.Since(since).Round(time.Second)), nil
 		}
@@ -192,6 +201,13 @@ func ownMembers(ctx context.Context, t TalosClient, n etcdNode) ([]talos.EtcdMem
 	return t.EtcdMembersOf(ctx, n.route)
 }
 
+// indexOf is how far a server's own member of etcd is.
+func indexOf(ctx context.Context, t TalosClient, n etcdNode) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTalosWithin)
+	defer cancel()
+	return t.EtcdIndex(ctx, n.route)
+}
+
 // chooseSurvivor finds the member that has applied most of etcd's log, which is the one of the highest revision, and the server that gets
 // its data.
 func chooseSurvivor(ctx context.Context, t TalosClient, nodes []etcdNode) QuorumSurvey {
@@ -201,10 +217,10 @@ func chooseSurvivor(ctx context.Context, t TalosClient, nodes []etcdNode) Quorum
 		if !n.data {
 			continue
 		}
-		asking, cancel := context.WithTimeout(ctx, askTalosWithin)
-		index, err := t.EtcdIndex(asking, n.route)
-		cancel()
-		if err == nil && (out.Survivor == "" || index > out.Index) {
+		switch index, err := indexOf(ctx, t, n); {
+		case err != nil:
+			out.Silent = append(out.Silent, n.server)
+		case out.Survivor == "" || index > out.Index:
 			out.Survivor, out.Index = n.server, index
 		}
 	}

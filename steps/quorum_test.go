@@ -32,6 +32,7 @@ type brokenEtcd struct {
 	old      map[string]uint64  // server with data of the old etcd → how far it is
 	members  []string           // of the new etcd
 	joining  []talos.EtcdMember // besides, and do not vote yet
+	deaf     map[string]bool    // server whose etcd does not say how far it is
 	quorum   bool               // the old one has it
 	uploaded map[string]bool
 	wrong    []string // what may never happen, and did
@@ -95,6 +96,9 @@ func (e *brokenEtcd) EtcdMembersOf(_ context.Context, r talos.Route) ([]talos.Et
 func (e *brokenEtcd) EtcdIndex(_ context.Context, r talos.Route) (uint64, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if e.deaf[nameAt(r)] {
+		return 0, errors.New("etcd does not serve")
+	}
 	return e.old[nameAt(r)], nil
 }
 
@@ -247,14 +251,16 @@ func TestTheMemberThatKnowsMostIsTheOneToKeep(t *testing.T) {
 	for _, c := range []struct {
 		servers []string
 		old     map[string]uint64
+		deaf    map[string]bool
 		want    QuorumSurvey
 	}{
-		{all, map[string]uint64{cp1: 5}, QuorumSurvey{all, cp1, 5, nil, cp0}},
-		{all, map[string]uint64{cp0: 5, cp1: 7, cp2: 6}, QuorumSurvey{all, cp1, 7, []string{cp0, cp2}, cp0}},
-		{all, map[string]uint64{cp0: 9, cp2: 6}, QuorumSurvey{all, cp0, 9, []string{cp2}, cp1}},
-		{[]string{cp2}, map[string]uint64{cp2: 6}, QuorumSurvey{[]string{cp2}, cp2, 6, []string{cp2}, cp2}},
+		{all, map[string]uint64{cp1: 5}, nil, QuorumSurvey{all, cp1, 5, nil, cp0, nil}},
+		{all, map[string]uint64{cp0: 5, cp1: 7, cp2: 6}, nil, QuorumSurvey{all, cp1, 7, []string{cp0, cp2}, cp0, nil}},
+		{all, map[string]uint64{cp0: 9, cp2: 6}, nil, QuorumSurvey{all, cp0, 9, []string{cp2}, cp1, nil}},
+		{all, map[string]uint64{cp0: 5, cp2: 6}, map[string]bool{cp2: true}, QuorumSurvey{all, cp0, 5, []string{cp2}, cp1, []string{cp2}}},
+		{[]string{cp2}, map[string]uint64{cp2: 6}, nil, QuorumSurvey{[]string{cp2}, cp2, 6, []string{cp2}, cp2, nil}},
 	} {
-		_, q := quorumWorld(t, &brokenEtcd{servers: c.servers, old: c.old})
+		_, q := quorumWorld(t, &brokenEtcd{servers: c.servers, old: c.old, deaf: c.deaf})
 		s, err := q.survey(t.Context(), silent)
 		if err != nil || fmt.Sprint(s) != fmt.Sprint(c.want) {
 			t.Errorf("%v: %+v, %v", c.old, s, err)
@@ -402,6 +408,58 @@ func TestAQuorumThatComesBackEndsTheRecovery(t *testing.T) {
 	}
 	if cluster := w.mgmt.Get(capi, "Cluster", Namespace, "k8s"); truth(cluster, "spec", "paused") || len(cluster.GetAnnotations()) > 0 {
 		t.Errorf("the Cluster is left %v", cluster.Object)
+	}
+}
+
+// A member that is slow to say how far it is gets the time to.
+func TestTheSurvivorIsNotChosenInHaste(t *testing.T) {
+	e := &brokenEtcd{old: map[string]uint64{cp0: 5, cp1: 7}, deaf: map[string]bool{cp1: true}}
+	_, q := quorumWorld(t, e)
+	q.patience = time.Minute // far from over
+	var said bool
+	s, err := q.survey(t.Context(), func(format string, args ...any) {
+		if line := fmt.Sprintf(format, args...); strings.Contains(line, cp1+" holds data of etcd and does not say how far it is") && !said {
+			said, q.patience = true, time.Nanosecond
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			e.deaf = nil
+		}
+	})
+	if err != nil || !said || s.Survivor != cp1 || len(s.Silent) > 0 {
+		t.Errorf("%+v, %v; it said who is silent: %v", s, err, said)
+	}
+}
+
+// A snapshot that is older than what etcd has taken in since is none to go on with, nor where that cannot be told any more.
+func TestAnEtcdThatHasWorkedSinceIsLookedAtAnew(t *testing.T) {
+	for what, c := range map[string]struct {
+		now  map[string]uint64
+		deaf map[string]bool
+		want string
+	}{
+		"two have worked":                    {map[string]uint64{cp0: 400, cp1: 600, cp2: 500}, nil, "is at index"},
+		"one alone tells":                    {map[string]uint64{cp0: 4, cp1: 6, cp2: 7}, nil, cp2 + " is at index 7"},
+		"one is restarted, one says no more": {map[string]uint64{cp0: 3, cp1: 6, cp2: 5}, map[string]bool{cp2: true}, cp2 + " holds data of etcd and does not say any more"},
+	} {
+		e := &brokenEtcd{old: map[string]uint64{cp0: 4, cp1: 6, cp2: 5}}
+		_, q := quorumWorld(t, e)
+		plan, err := newRecoverQuorum(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		journal := flow.Memory()
+		if _, err := plan.Graph.Run(t.Context(), flow.Options{Journal: journal, Targets: plan.Before}); err != nil {
+			t.Fatal(err)
+		}
+		e.old, e.deaf = c.now, c.deaf
+		q.cfg.ControlPlaneTimeout = Duration(300 * time.Millisecond)
+		_, err = plan.Graph.Run(t.Context(), flow.Options{Journal: journal, Targets: plan.All})
+		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), QuorumFiles(q.tools.Files).String()) {
+			t.Errorf("%s: %v", what, err)
+		}
+		if slices.ContainsFunc(e.calls, func(c string) bool { return strings.HasPrefix(c, "wipe") }) {
+			t.Errorf("%s: it does %v", what, e.calls)
+		}
 	}
 }
 

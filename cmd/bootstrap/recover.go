@@ -96,6 +96,10 @@ func recoveryLines(s steps.QuorumSurvey, snapshot steps.QuorumSnapshot) []string
 		"lost: what lies on the EPHEMERAL partition of each of these servers, which are reset one after the other: images, logs, and what Pods " +
 			"keep in emptyDir and hostPath. Volumes at Hetzner stay",
 	}
+	for _, server := range s.Silent {
+		lines = append(lines, fmt.Sprintf("%s holds data of etcd too, which does not run and could not be compared: what it knows more is wiped. "+
+			"talosctl service etcd says why", server))
+	}
 	if s.Target == s.Survivor {
 		lines = append(lines, "no other server is left: until etcd is made again its data are in the state folder and nowhere else")
 	}
