@@ -243,6 +243,9 @@ func (r *running) restore(ctx context.Context, file backupReader, source steps.B
 	if err := r.agreeTo(ctx, &f, func() error { return f.foreseeRestore(ctx, plan, r.state) }); err != nil {
 		return err
 	}
+	if err := r.refuseToBegin(ctx, plan); err != nil {
+		return err
+	}
 	if err := r.hub.task("backup", "the etcd snapshot, out of the backup", func(say flow.Say) error {
 		say("of %s, cluster %s", source.Contents.Header.Taken.Format(time.RFC3339), source.Contents.Header.Cluster)
 		return r.extract(ctx, file, folder)
@@ -258,6 +261,17 @@ func (r *running) restore(ctx context.Context, file backupReader, source steps.B
 		return fmt.Errorf("everything is done, but the summary cannot be made: %w", err)
 	}
 	return r.tell(s)
+}
+
+// refuseToBegin refuses a restore that would be refused by its first step, before the snapshot, which holds every secret of the cluster,
+// lies in the folder. One that is under way has it there, and its steps ask.
+func (r *running) refuseToBegin(ctx context.Context, plan *steps.RestorePlan) error {
+	record, err := steps.ReadRestoreRecord(r.tools.Files)
+	if err != nil || record != nil {
+		return err
+	}
+	_, err = plan.Losses(ctx, time.Now())
+	return err
 }
 
 // runRecovery runs the graph of a recovery, which has a journal of its own in a

@@ -176,6 +176,12 @@ func TestRestoreOnPaper(t *testing.T) {
 	if r := restoring(t, dir, inProject(market), "", "-n"); r.code != exitFailed || !strings.Contains(r.stderr, "is not lost") {
 		t.Errorf("with a server: %+v", r)
 	}
+	if r := restoring(t, dir, inProject(market), "", "--yes"); r.code != exitFailed || !strings.Contains(r.stderr, "is not lost") {
+		t.Errorf("with a server, and agreed to: %+v", r)
+	}
+	if left, err := filepath.Glob(filepath.Join(dir, stateFolderIn, "*", "restore", "*")); err != nil || len(left) > 0 {
+		t.Errorf("a refused restore leaves %v, %v", left, err)
+	}
 }
 
 func TestEveryStepOfARestoreHasABuiltInDuration(t *testing.T) {
