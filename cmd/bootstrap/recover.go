@@ -56,11 +56,8 @@ func (r *running) agreeToRecover(ctx context.Context, plan *steps.QuorumPlan, fo
 		return err
 	}
 	err = r.askToRecover(ctx, plan, folder)
-	if err != nil && !errors.Is(err, flow.ErrInterrupted) {
+	if err != nil { // also on Ctrl-C: the snapshot holds every secret of the cluster
 		return errors.Join(err, folder.RemoveFolder())
-	}
-	if err != nil {
-		return err
 	}
 	return steps.QuorumRecord{Cluster: r.cfg.ClusterName, Began: time.Now().UTC()}.Begin(r.tools.Files)
 }
