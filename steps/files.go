@@ -9,6 +9,7 @@ import (
 	"path"
 	"path/filepath"
 
+	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/effect"
 )
 
@@ -16,11 +17,15 @@ import (
 type Files struct {
 	dir     string
 	within  string // of Tools.Files; "" is that itself
+	disk    flow.Disk
 	effects *effect.Recorder
 }
 
 // FilesIn is the folder of a path. It is made when something is written.
-func FilesIn(dir string) Files { return Files{dir: dir} }
+func FilesIn(dir string) Files { return FilesOn(dir, flow.LocalDisk{}) }
+
+// FilesOn is FilesIn on a disk of the caller's choice.
+func FilesOn(dir string, disk flow.Disk) Files { return Files{dir: dir, disk: disk} }
 
 // Through is the same folder, with every change of it written down by a recorder.
 func (f Files) Through(r *effect.Recorder) Files {
@@ -30,7 +35,7 @@ func (f Files) Through(r *effect.Recorder) Files {
 
 // Folder is a folder in the folder.
 func (f Files) Folder(name string) Files {
-	return Files{dir: f.Path(name), within: path.Join(f.within, name), effects: f.effects}
+	return Files{dir: f.Path(name), within: path.Join(f.within, name), disk: f.disk, effects: f.effects}
 }
 
 // String is the folder's path.
@@ -42,7 +47,8 @@ func (f Files) Path(name string) string { return filepath.Join(f.dir, name) }
 // Read reads a file. errors.Is(err, fs.ErrNotExist) holds when it is missing.
 func (f Files) Read(name string) ([]byte, error) { return os.ReadFile(f.Path(name)) }
 
-// Write replaces a file in one piece: a crash leaves the old one or the new one. A file that is so already is left alone.
+// Write replaces a file in one piece: a crash leaves the old one or the new one, and once it has returned a power failure
+// leaves the new one. A file that is so already is left alone.
 func (f Files) Write(name string, data []byte) error {
 	if old, err := f.Read(name); err == nil && string(old) == string(data) {
 		return os.Chmod(f.Path(name), 0o600)
@@ -71,16 +77,24 @@ func (f Files) RemoveFolder() error {
 	return f.change("remove", "", func() error { return os.RemoveAll(f.dir) })
 }
 
-// Move gives a file, or a folder, in the folder another place in it, in one piece. One that is not there is no error.
+// Move gives a file, or a folder, in the folder another place in it, in one piece, which lasts through a power failure.
+// One that is not there is no error.
 func (f Files) Move(name, to string) error {
 	if _, err := os.Lstat(f.Path(name)); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	return f.change("move", name, func() error {
-		if err := os.MkdirAll(filepath.Dir(f.Path(to)), 0o700); err != nil {
+		left, entered := filepath.Dir(f.Path(name)), filepath.Dir(f.Path(to))
+		if err := f.disk.MkdirAll(entered, 0o700); err != nil {
 			return err
 		}
-		return os.Rename(f.Path(name), f.Path(to))
+		if err := f.disk.Rename(f.Path(name), f.Path(to)); err != nil {
+			return err
+		}
+		if err := f.disk.SyncDir(entered); err != nil || left == entered {
+			return err
+		}
+		return f.disk.SyncDir(left)
 	})
 }
 
@@ -91,24 +105,24 @@ func (f Files) change(verb, name string, do func() error) error {
 }
 
 func (f Files) replace(name string, data []byte) error {
-	if err := os.MkdirAll(f.dir, 0o700); err != nil {
+	if err := f.disk.MkdirAll(f.dir, 0o700); err != nil {
 		return fmt.Errorf("make the state folder: %w", err)
 	}
 	temporary := f.Path("." + name + ".new")
 	if err := os.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("write %s: %w", f.Path(name), err)
 	}
-	if err := writeSynced(temporary, data); err != nil {
+	if err := f.writeSynced(temporary, data); err != nil {
 		return fmt.Errorf("write %s: %w", f.Path(name), err)
 	}
-	if err := os.Rename(temporary, f.Path(name)); err != nil {
+	if err := f.disk.Rename(temporary, f.Path(name)); err != nil {
 		return fmt.Errorf("write %s: %w", f.Path(name), err)
 	}
-	return nil
+	return f.disk.SyncDir(f.dir) // the name lasts, too: what comes next relies on what the file says
 }
 
-func writeSynced(path string, data []byte) error {
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+func (f Files) writeSynced(path string, data []byte) error {
+	file, err := f.disk.Create(path, 0o600)
 	if err != nil {
 		return err
 	}

@@ -168,11 +168,10 @@ func (s stateFolder) setAside() error {
 // the next bootstrap begins anew. It says where, as the end of a sentence.
 func (s stateFolder) retire(now time.Time) (string, error) {
 	record := "journal.destroyed-" + now.UTC().Format("20060102T150405Z") + ".json"
-	err := os.Rename(s.path(journalFile), s.path(record))
-	if errors.Is(err, fs.ErrNotExist) {
+	if !exists(s.path(journalFile)) {
 		return "", nil
 	}
-	return "; its journal is kept as " + s.path(record), err
+	return "; its journal is kept as " + s.path(record), s.files().Move(journalFile, record)
 }
 
 // runFiles are the files of one run.
