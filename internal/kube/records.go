@@ -3,7 +3,6 @@ package kube
 import (
 	"context"
 	"fmt"
-	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -34,7 +33,8 @@ const (
 type records struct {
 	typed.SecretInterface
 	owner     string
-	recovered string // of this operation; empty: nothing was
+	recovered string          // of this operation; empty: nothing was
+	made      map[string]bool // the records that this operation made
 }
 
 func newRecords(c *Cluster, namespace, owner string, log func(string, ...any)) (*records, *storage.Storage, error) {
@@ -42,7 +42,7 @@ func newRecords(c *Cluster, namespace, owner string, log func(string, ...any)) (
 	if err != nil {
 		return nil, nil, fmt.Errorf("make a client for %s: %w", c.Host(), err)
 	}
-	r := &records{SecretInterface: clients.CoreV1().Secrets(namespace), owner: owner}
+	r := &records{SecretInterface: clients.CoreV1().Secrets(namespace), owner: owner, made: map[string]bool{}}
 	d := driver.NewSecrets(r)
 	d.Log = log
 	s := storage.Init(d)
@@ -50,43 +50,49 @@ func newRecords(c *Cluster, namespace, owner string, log func(string, ...any)) (
 	return r, s, nil
 }
 
-func (r *records) sign(s *corev1.Secret, before map[string]string) *corev1.Secret {
+func (r *records) sign(s *corev1.Secret, recovered string) *corev1.Secret {
 	s = s.DeepCopy()
 	if s.Annotations == nil {
 		s.Annotations = map[string]string{}
 	}
-	maps.Copy(s.Annotations, before)
 	s.Annotations[OwnerAnnotation] = r.owner
-	if r.recovered != "" {
-		s.Annotations[RecoveredAnnotation] = r.recovered
+	if recovered != "" {
+		s.Annotations[RecoveredAnnotation] = recovered
 	}
 	return s
 }
 
 // Create signs a record as it is made, so that there is none of an operation of ours that is not signed.
 func (r *records) Create(ctx context.Context, s *corev1.Secret, opts metav1.CreateOptions) (*corev1.Secret, error) {
-	return r.SecretInterface.Create(ctx, r.sign(s, nil), opts)
+	r.made[s.Name] = true
+	return r.SecretInterface.Create(ctx, r.sign(s, r.recovered), opts)
 }
 
-// Update keeps what the record says of an earlier recovery.
+// Update keeps what the record says of an earlier recovery. Of this one speak the records that it makes, and the one of a
+// release that it removes: not the good revision to which it goes back.
 func (r *records) Update(ctx context.Context, s *corev1.Secret, opts metav1.UpdateOptions) (*corev1.Secret, error) {
 	was, err := r.Get(ctx, s.Name, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return nil, err
 	}
-	kept := map[string]string{}
-	if err == nil && was.Annotations[RecoveredAnnotation] != "" {
-		kept[RecoveredAnnotation] = was.Annotations[RecoveredAnnotation]
+	recovered := ""
+	if err == nil {
+		recovered = was.Annotations[RecoveredAnnotation]
 	}
-	return r.SecretInterface.Update(ctx, r.sign(s, kept), opts)
+	status := release.Status(s.Labels["status"])
+	if r.recovered != "" && (r.made[s.Name] || status == release.StatusUninstalling || status == release.StatusUninstalled) {
+		recovered = r.recovered
+	}
+	return r.SecretInterface.Update(ctx, r.sign(s, recovered), opts)
 }
 
 // record is what the metadata of one of Helm's Secrets says.
 type record struct {
-	revision int
-	status   string
-	owner    string
-	written  time.Time // last, by the API server's clock; zero: it does not say
+	revision  int
+	status    string
+	owner     string
+	recovered string
+	written   time.Time // last, by the API server's clock; zero: it does not say
 }
 
 // release lists the records of a release, the oldest first, without the charts inside.
@@ -102,7 +108,10 @@ func (c *Cluster) release(ctx context.Context, namespace, name string) ([]record
 		if err != nil {
 			continue
 		}
-		r := record{revision: revision, status: o.Labels["status"], owner: o.Annotations[OwnerAnnotation], written: o.CreationTimestamp.Time}
+		r := record{
+			revision: revision, status: o.Labels["status"], written: o.CreationTimestamp.Time,
+			owner: o.Annotations[OwnerAnnotation], recovered: o.Annotations[RecoveredAnnotation],
+		}
 		for _, f := range o.ManagedFields {
 			if f.Time != nil && f.Time.After(r.written) {
 				r.written = f.Time.Time

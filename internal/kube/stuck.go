@@ -49,11 +49,18 @@ func (h *Helm) clear(ctx context.Context, say func(string, ...any), w Wanted) (*
 	if !unfinished(last.Info.Status) && last.Info.Status != release.StatusUninstalled {
 		return last, nil
 	}
-	whose := "an interrupted run"
-	if unfinished(last.Info.Status) {
-		if whose, err = h.abandoned(ctx, last); err != nil {
-			return nil, err
-		}
+	r, still, err := h.still(ctx, last.Name, last.Version)
+	if err != nil {
+		return nil, err
+	}
+	if last.Info.Status == release.StatusUninstalled && r.owner == h.records.owner && r.recovered != "" {
+		say("release %s was removed by an interrupted run; installing it goes on", w.Name)
+		*w.Recovered, h.records.recovered = r.recovered, r.recovered
+		return nil, h.remove(w.Name, false)
+	}
+	whose, err := h.abandoned(last, r, still)
+	if err != nil {
+		return nil, err
 	}
 	good := 0
 	if last.Info.Status == release.StatusPendingUpgrade || last.Info.Status == release.StatusPendingRollback {
@@ -75,24 +82,34 @@ func (h *Helm) clear(ctx context.Context, say func(string, ...any), w Wanted) (*
 		}
 		return h.config.Releases.Last(w.Name)
 	}
-	uninstall := action.NewUninstall(h.config)
-	uninstall.Timeout, uninstall.Wait = hookTimeout, true
-	if _, err := uninstall.Run(w.Name); err != nil {
-		return nil, fmt.Errorf("remove helm release %s: %w", w.Name, err)
+	// The record goes last: should this run end here, the next one finds in it why the release is installed anew.
+	if last.Info.Status != release.StatusUninstalled {
+		if err := h.remove(w.Name, true); err != nil {
+			return nil, err
+		}
 	}
-	return nil, nil
+	return nil, h.remove(w.Name, false)
 }
 
-// abandoned says who left a release unfinished. As long as that may not be so the error is a *BusyError. A record of ours
-// is a dead run's: there is no other run of ours at the same time. Anybody else's may be a living one's until it has
-// been still for longer than Helm works.
-func (h *Helm) abandoned(ctx context.Context, last *release.Release) (whose string, err error) {
-	r, still, err := h.still(ctx, last.Name, last.Version)
+// remove removes a release, or what is left of it, with its records or without them.
+func (h *Helm) remove(name string, keepRecords bool) error {
+	uninstall := action.NewUninstall(h.config)
+	uninstall.Timeout, uninstall.Wait, uninstall.KeepHistory = hookTimeout, true, keepRecords
+	if _, err := uninstall.Run(name); err != nil {
+		return fmt.Errorf("remove helm release %s: %w", name, err)
+	}
+	return nil
+}
+
+// abandoned says who left a release unfinished, or removed it and left its records. As long as that may not be so the error
+// is a *BusyError. A record of ours is a dead run's: there is no other run of ours at the same time. Anybody else's may
+// be a living one's until it has been still for longer than Helm works.
+func (h *Helm) abandoned(last *release.Release, r record, still time.Duration) (whose string, err error) {
 	switch {
-	case err != nil:
-		return "", err
 	case r.owner == h.records.owner:
 		return "an interrupted run", nil
+	case last.Info.Status == release.StatusUninstalled:
+		return "somebody else", nil
 	case still < strangerIsDead:
 		return "", &BusyError{
 			Release: last.Name, Namespace: h.namespace, Status: last.Info.Status.String(), Revision: last.Version,

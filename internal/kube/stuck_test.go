@@ -2,6 +2,7 @@ package kube_test
 
 import (
 	"errors"
+	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -31,6 +32,20 @@ func note(api *kubetest.Server, revision int) string {
 	return "there is no such record"
 }
 
+// mark gives a revision another status.
+func mark(t *testing.T, api *kubetest.Server, revision int, status release.Status) {
+	t.Helper()
+	s := records(t, api)
+	r, err := s.Get("demo", revision)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Info.Status = status
+	if err := s.Update(r); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // unfinished are the ends of an operation that was killed.
 var unfinished = []struct {
 	status   release.Status
@@ -53,6 +68,7 @@ func TestHelmRecoversFromADeadRun(t *testing.T) {
 			ensure(t, c, &s, "1.0.0", "red")
 			if tt.upgraded {
 				ensure(t, c, &s, "1.0.0", "blue")
+				mark(t, api, 1, release.StatusDeployed) // which it is until the upgrade has ended
 			}
 			leave(t, api, tt.status, us)
 			if revision, err := c.DeployedRevision(t.Context(), "system", "demo"); err != nil || revision != 0 {
@@ -70,6 +86,11 @@ func TestHelmRecoversFromADeadRun(t *testing.T) {
 			}
 			if n := note(api, r.Revision); !strings.HasPrefix(n, "2031-05-01T12:00:00Z: release demo was left "+string(tt.status)) || !strings.Contains(n, tt.says) {
 				t.Errorf("the record says %q", n)
+			}
+			for revision := 1; tt.upgraded && revision <= 2; revision++ {
+				if n := note(api, revision); n != "" {
+					t.Errorf("revision %d was never recovered and says %q", revision, n)
+				}
 			}
 			if revision, err := c.DeployedRevision(t.Context(), "system", "demo"); err != nil || revision != r.Revision {
 				t.Errorf("deployed afterwards: %d, %v", revision, err)
@@ -174,6 +195,55 @@ func TestHelmRecoversOnce(t *testing.T) {
 		t.Errorf("it changed %d things", n)
 	}
 	ensure(t, c, &s, "1.0.0", "green") // in the next run
+}
+
+// A run that is killed between the removal of a release and its installation takes nothing of the reason with it.
+func TestHelmKeepsTheReasonOverAKill(t *testing.T) {
+	api, c, _ := aged(t)
+	var killed atomic.Bool
+	api.Fail = func(r *http.Request) (int, string) {
+		if killed.Load() && r.Method == http.MethodDelete && strings.Contains(r.URL.Path, "/secrets/") {
+			return http.StatusForbidden, "nobody is there to ask any more"
+		}
+		return 0, ""
+	}
+	var s said
+	ensure(t, c, &s, "1.0.0", "red")
+	leave(t, api, release.StatusPendingInstall, us)
+	killed.Store(true)
+	if _, err := helm(t, c).Ensure(t.Context(), s.say, wanted(t, c, "1.0.0", "green")); err == nil || color(api) != nil {
+		t.Fatalf("it went on: %v, %v", color(api), err)
+	}
+	killed.Store(false)
+	s = nil
+	w := wanted(t, c, "1.0.0", "green")
+	r, err := helm(t, c).Ensure(t.Context(), s.say, w)
+	if err != nil || r.Revision != 1 || color(api) != "green" {
+		t.Fatalf("%+v, %v, %v", r, color(api), err)
+	}
+	if strings.Contains(s.all(), "removing it") || !strings.Contains(s.all(), "installing it goes on") {
+		t.Errorf("it recovered again:\n%s", s.all())
+	}
+	for _, reason := range []string{note(api, 1), *w.Recovered} {
+		if !strings.Contains(reason, "was left pending-install at revision 1 by an interrupted run") {
+			t.Errorf("the reason is %q", reason)
+		}
+	}
+}
+
+// A release that somebody removed with helm uninstall --keep-history is installed again, and nobody else is blamed.
+func TestHelmInstallsWhatSomebodyRemoved(t *testing.T) {
+	api, c, _ := aged(t)
+	var s said
+	ensure(t, c, &s, "1.0.0", "red")
+	leave(t, api, release.StatusUninstalled, "")
+	s = nil
+	if r := ensure(t, c, &s, "1.0.0", "green"); r.Revision != 1 || color(api) != "green" {
+		t.Errorf("%+v, %v", r, color(api))
+	}
+	if !strings.Contains(s.all(), "was left uninstalled at revision 1 by somebody else;") {
+		t.Errorf("it said:\n%s", s.all())
+	}
 }
 
 // A release that has long been deployed and is not ready is applied again, once in a run; one that was deployed just now,
