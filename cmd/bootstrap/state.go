@@ -29,6 +29,7 @@ const (
 	eventsFile    = "events.jsonl" // in the folder of a run; a link to the last run's beside it
 	logFile       = "log"
 	setAsideName  = "rehearsal" // where the state of a rehearsal goes when the real thing begins
+	halfAsideName = "rehearsal.unfinished"
 	runsKept      = 50
 	journalFile   = "journal.json" // flow's
 	journalLock   = "journal.lock" // flow's; stays where it is
@@ -139,29 +140,40 @@ func (s stateFolder) made(ctx context.Context) (bool, error) {
 const lookingStep = "preflight"
 
 // setAside moves everything but the lab, which may be up, into a folder of its
-// own, in place of what was there.
+// own, in place of what was there. Until that is whole it has another name: one
+// that was killed on the way is gone on with.
 func (s stateFolder) setAside() error {
-	aside := s.path(setAsideName)
-	if err := os.RemoveAll(aside); err != nil {
-		return err
-	}
-	if err := os.MkdirAll(aside, 0o700); err != nil {
-		return err
-	}
+	half, aside := s.path(halfAsideName), s.path(setAsideName)
 	entries, err := os.ReadDir(string(s))
 	if err != nil {
 		return err
 	}
-	for _, e := range entries {
+	entries = slices.DeleteFunc(entries, func(e fs.DirEntry) bool {
 		switch e.Name() {
-		case labFolder, setAsideName, journalLock, worldFile: // the last is overwritten: the folder belongs to somebody at any time
-			continue
+		case labFolder, setAsideName, halfAsideName, journalLock, worldFile: // the last is overwritten: the folder belongs to somebody at any time
+			return true
 		}
-		if err := os.Rename(s.path(e.Name()), filepath.Join(aside, e.Name())); err != nil {
+		return false
+	})
+	if len(entries) == 0 && !exists(half) {
+		return nil // the one that was killed was done
+	}
+	if err := os.MkdirAll(half, 0o700); err != nil {
+		return err
+	}
+	for _, e := range entries {
+		to := filepath.Join(half, e.Name())
+		if err := os.RemoveAll(to); err != nil { // a rehearsal that came after the killed run made its own
+			return err
+		}
+		if err := os.Rename(s.path(e.Name()), to); err != nil {
 			return err
 		}
 	}
-	return nil
+	if err := os.RemoveAll(aside); err != nil {
+		return err
+	}
+	return os.Rename(half, aside)
 }
 
 // retire puts the journal of a cluster that is gone aside, as a record, so that

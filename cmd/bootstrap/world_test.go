@@ -186,6 +186,69 @@ func TestClaim(t *testing.T) {
 	}
 }
 
+// A run that is killed while it sets a rehearsal aside loses none of it: the
+// next one goes on, wherever that was.
+func TestClaimGoesOnSettingAside(t *testing.T) {
+	for name, killed := range map[string]func(t *testing.T, s stateFolder){
+		"half way": func(t *testing.T, s stateFolder) {
+			move(t, s, "journal.json", "rehearsal.unfinished/journal.json")
+		},
+		"with all moved": func(t *testing.T, s stateFolder) {
+			move(t, s, "journal.json", "rehearsal.unfinished/journal.json")
+			move(t, s, runsFolder, "rehearsal.unfinished/runs")
+			if err := os.RemoveAll(s.path(setAsideName)); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"before the folder changed hands": func(t *testing.T, s stateFolder) {
+			if err := s.setAside(); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"and a rehearsal came between": func(t *testing.T, s stateFolder) {
+			writeFile(t, s.path("rehearsal.unfinished/journal.json"), "the older one's")
+			writeFile(t, s.path("rehearsal.unfinished/runs/older/log"), "the older one's")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := stateFolder(filepath.Join(t.TempDir(), "state"))
+			if err := s.claim(t.Context(), worldLab, quiet); err != nil {
+				t.Fatal(err)
+			}
+			record(t, s, "apply")
+			writeFile(t, s.path("runs/one/log"), "what it said")
+			writeFile(t, s.path("rehearsal/journal.json"), "an older rehearsal's")
+			killed(t, s)
+			if err := s.claim(t.Context(), worldHetzner, quiet); err != nil {
+				t.Fatal(err)
+			}
+			journal, err := os.ReadFile(s.path("rehearsal/journal.json"))
+			if err != nil || !strings.Contains(string(journal), `"apply"`) {
+				t.Errorf("the rehearsal's journal is %s, %v", journal, err)
+			}
+			if log, err := os.ReadFile(s.path("rehearsal/runs/one/log")); err != nil || string(log) != "what it said" {
+				t.Errorf("its log is %q, %v", log, err)
+			}
+			for _, gone := range []string{"journal.json", runsFolder, "rehearsal.unfinished"} {
+				if exists(s.path(gone)) {
+					t.Errorf("%s is left", gone)
+				}
+			}
+		})
+	}
+}
+
+// move moves a part of a state folder, as a run does that is killed then.
+func move(t *testing.T, s stateFolder, from, to string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(s.path(to)), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(s.path(from), s.path(to)); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestClaimWaitsForNoRun(t *testing.T) {
 	s := stateFolder(t.TempDir())
 	if err := s.claim(t.Context(), worldLab, quiet); err != nil {
