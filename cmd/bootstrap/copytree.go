@@ -30,7 +30,8 @@ const (
 
 // beside makes a folder next to another, in which that one is made until it is
 // whole. What processes that have died left of the kind is removed: it is as
-// large as a lab.
+// large as a lab. So is what bears this process's own number: a dead one had it
+// before, as in a container, where the command may have the same each time.
 func beside(whole string) (string, error) {
 	mark := filepath.Base(whole) + ".unfinished-"
 	parent := filepath.Dir(whole)
@@ -40,7 +41,7 @@ func beside(whole string) (string, error) {
 	}
 	for _, e := range entries {
 		pid, err := strconv.Atoi(strings.TrimPrefix(e.Name(), mark))
-		if err != nil || !strings.HasPrefix(e.Name(), mark) || alive(pid) {
+		if err != nil || !strings.HasPrefix(e.Name(), mark) || pid != os.Getpid() && alive(pid) {
 			continue
 		}
 		if err := os.RemoveAll(filepath.Join(parent, e.Name())); err != nil {
