@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net"
 	"strconv"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -76,12 +77,13 @@ func (b *bootstrapper) applyCluster(ctx context.Context, say flow.Say, m Managem
 	if err != nil {
 		return Cluster{}, err
 	}
+	patience := b.cfg.LoadBalancerTimeout.D()
 	if ip == "" {
 		r, err := b.render(b.manifestVariables(image.Name, offer.NetworkZone, ""))
 		if err != nil {
 			return Cluster{}, err
 		}
-		if err := b.apply(ctx, say, mgmt, r.now); err != nil {
+		if err := b.apply(ctx, say, mgmt, r.now, &patience); err != nil {
 			return Cluster{}, err
 		}
 		if ip, err = b.waitLoadBalancer(ctx, say, mgmt); err != nil {
@@ -92,7 +94,7 @@ func (b *bootstrapper) applyCluster(ctx context.Context, say flow.Say, m Managem
 			return Cluster{}, err
 		}
 		// The Cluster last: it names the control plane, which must be there when Cluster API looks for it.
-		return b.applied(ctx, say, mgmt, r, ip)
+		return b.applied(ctx, say, mgmt, r, ip, &patience)
 	}
 	if err := b.checkEndpoint(ctx, ip); err != nil {
 		return Cluster{}, err
@@ -101,7 +103,7 @@ func (b *bootstrapper) applyCluster(ctx context.Context, say flow.Say, m Managem
 	if err != nil {
 		return Cluster{}, err
 	}
-	return b.applied(ctx, say, mgmt, r, ip)
+	return b.applied(ctx, say, mgmt, r, ip, &patience)
 }
 
 // loadBalancerIP is the address in the live HetznerCluster; empty while there is none. A cluster that the management
@@ -126,11 +128,13 @@ func (b *bootstrapper) loadBalancerIP(ctx context.Context, mgmt *kube.Cluster) (
 	return "", nil
 }
 
-// apply applies objects, waiting while the API server or the providers' webhooks do not answer.
-func (b *bootstrapper) apply(ctx context.Context, say flow.Say, mgmt *kube.Cluster, objects []*unstructured.Unstructured) error {
+// apply applies objects, waiting while the API server or the providers' webhooks do not answer: for all of the step's
+// objects together no longer than its patience, of which it takes what it needs.
+func (b *bootstrapper) apply(ctx context.Context, say flow.Say, mgmt *kube.Cluster, objects []*unstructured.Unstructured, patience *time.Duration) error {
+	began, had := time.Now(), *patience
 	for _, o := range objects {
 		say("applying %s", kube.Describe(o))
-		err := wait{what: "the webhooks for " + kube.Describe(o), within: b.cfg.LoadBalancerTimeout.D()}.until(ctx, say, func(ctx context.Context) (string, error) {
+		err := wait{what: "the webhooks for " + kube.Describe(o), within: *patience}.until(ctx, say, func(ctx context.Context) (string, error) {
 			err := mgmt.Apply(ctx, o)
 			if err != nil && !kube.Unwell(err) {
 				return "", final(err)
@@ -140,12 +144,13 @@ func (b *bootstrapper) apply(ctx context.Context, say flow.Say, mgmt *kube.Clust
 		if err != nil {
 			return err
 		}
+		*patience = max(0, had-time.Since(began)).Truncate(time.Millisecond)
 	}
 	return nil
 }
 
 // applied applies everything and says what the cluster is then.
-func (b *bootstrapper) applied(ctx context.Context, say flow.Say, mgmt *kube.Cluster, r *rendered, ip string) (Cluster, error) {
+func (b *bootstrapper) applied(ctx context.Context, say flow.Say, mgmt *kube.Cluster, r *rendered, ip string, patience *time.Duration) (Cluster, error) {
 	out := Cluster{
 		Name: b.cfg.ClusterName, LoadBalancerIP: ip, ControlPlane: b.cfg.ControlPlaneName(), Template: r.template,
 		Replicas: b.cfg.ControlPlaneReplicas, Version: b.cfg.KubernetesVersion,
@@ -162,7 +167,7 @@ func (b *bootstrapper) applied(ctx context.Context, say flow.Say, mgmt *kube.Clu
 			others = append(others, o)
 		}
 	}
-	if err := b.apply(ctx, say, mgmt, append(others, clusters...)); err != nil {
+	if err := b.apply(ctx, say, mgmt, append(others, clusters...), patience); err != nil {
 		return Cluster{}, err
 	}
 	for _, o := range r.now {

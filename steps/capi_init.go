@@ -273,10 +273,8 @@ func (b *bootstrapper) clusterctlConfig() (map[string]string, error) {
 	if b.cfg.ProviderRepository != "" {
 		entries[config.ProvidersConfigKey] = b.localProviders()
 	}
-	if b.cfg.CertManagerURL != "" {
-		entries[config.CertManagerConfigKey] = map[string]string{
-			"url": b.cfg.CertManagerURL, "version": b.cfg.CertManagerVersion, "timeout": b.cfg.ProvidersTimeout.D().String(),
-		}
+	if entries[config.CertManagerConfigKey], _, err = b.certManager(entries); err != nil {
+		return nil, err
 	}
 	if folder, _ := entries[overridesFolder].(string); strings.TrimSpace(folder) == "" {
 		entries[overridesFolder] = b.tools.Files.Path(noOverrides)
@@ -297,6 +295,29 @@ func (b *bootstrapper) clusterctlConfig() (map[string]string, error) {
 		texts[key] = string(data)
 	}
 	return texts, nil
+}
+
+// certManager is clusterctl's entry for cert-manager, and how long clusterctl waits for it: PROVIDERS_TIMEOUT, where
+// manifests/clusterctl.yaml does not say.
+func (b *bootstrapper) certManager(entries map[string]any) (entry map[string]any, timeout time.Duration, err error) {
+	const key, within = config.CertManagerConfigKey, "timeout"
+	entry, ok := entries[key].(map[string]any)
+	switch {
+	case b.cfg.CertManagerURL != "":
+		entry = map[string]any{"url": b.cfg.CertManagerURL, "version": b.cfg.CertManagerVersion}
+	case entries[key] == nil:
+		entry = map[string]any{}
+	case !ok:
+		return nil, 0, fmt.Errorf("%s: %s: it is no map of url, version and timeout", b.sources.clusterctl.name, key)
+	}
+	if entry[within] == nil {
+		entry[within] = b.cfg.ProvidersTimeout.D().String()
+	}
+	text := fmt.Sprint(entry[within])
+	if timeout, err = time.ParseDuration(text); err != nil || timeout <= 0 { // clusterctl would wait ten minutes then
+		return nil, 0, fmt.Errorf("%s: %s: %q is not a time to wait: write a number and a unit (10m)", b.sources.clusterctl.name, key+"."+within, text)
+	}
+	return entry, timeout, nil
 }
 
 // localProviders points every provider's address into the local repository, as clusterctl lays one out.

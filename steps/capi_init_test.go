@@ -118,3 +118,22 @@ func TestNoOverridesFromTheHome(t *testing.T) {
 		t.Errorf("the user's folder became %q, %v", c[overridesFolder], err)
 	}
 }
+
+// TestClusterctlWaitsForCertManager holds for how long: PROVIDERS_TIMEOUT, unless the configuration of clusterctl says it.
+func TestClusterctlWaitsForCertManager(t *testing.T) {
+	own := t.TempDir()
+	write(t, own, "manifests/clusterctl.yaml", "cert-manager: {version: v1.19.0, timeout: 12m}\n")
+	for name, tt := range map[string]struct {
+		b    *bootstrapper
+		want string
+	}{
+		"nothing is said":  {planner(t, "", "PROVIDERS_TIMEOUT=7m"), "timeout: 7m0s\n"},
+		"clusterctl's own": {planner(t, own, "PROVIDERS_TIMEOUT=7m"), "timeout: 12m\nversion: v1.19.0\n"},
+		"cert-manager elsewhere": {planner(t, own, "PROVIDERS_TIMEOUT=7m", "CERT_MANAGER_URL=/repo/c.yaml", "CERT_MANAGER_VERSION=v1"),
+			"timeout: 7m0s\nurl: /repo/c.yaml\nversion: v1\n"},
+	} {
+		if c, err := tt.b.clusterctlConfig(); err != nil || c["cert-manager"] != tt.want {
+			t.Errorf("%s: clusterctl is told %q, %v", name, c["cert-manager"], err)
+		}
+	}
+}

@@ -76,8 +76,8 @@ func New(cfg Config, tools Tools) (*Plan, error) {
 
 	p.Providers = flow.Add1(g, "capi-init", b.initProviders, p.Management).
 		Doc("Cluster API and its providers for Hetzner and Talos are installed and serve").
-		Spec(made.providers).Verify(b.providersStand).Deadline(2*cfg.ProvidersTimeout.D()+overhead).
-		Waits(waitDownload, cfg.waitProviders())
+		Spec(made.providers).Verify(b.providersStand).Deadline(2*cfg.ProvidersTimeout.D() + overhead).
+		Waits(made.installing...)
 
 	p.Secret = flow.Add1(g, "secret", b.ensureTokenSecret, p.Management).
 		Doc("the Hetzner token for Cluster API, in the management cluster").
@@ -101,9 +101,10 @@ func New(cfg Config, tools Tools) (*Plan, error) {
 		Doc("the cluster's talosconfig, as a file").
 		Verify(b.talosconfigStands).Deadline(cfg.ControlPlaneTimeout.D() + overhead).Waits(controlPlane)
 
-	releaseDeadline := 2*cfg.ReleaseTimeout.D() + overhead
+	releaseDeadline := 3*cfg.ReleaseTimeout.D() + overhead
 	releaseWaits := []flow.Wait{waitDownload,
 		{For: "the kinds of the chart, or somebody else's helm (RELEASE_TIMEOUT)", Within: cfg.ReleaseTimeout.D()},
+		{For: "Helm's own work, which may begin when that wait is about to end (RELEASE_TIMEOUT)", Within: cfg.ReleaseTimeout.D()},
 		{For: "the workloads (RELEASE_TIMEOUT)", Within: cfg.ReleaseTimeout.D()}}
 
 	p.Cilium = flow.Add2(g, "cilium", b.installCilium, p.Kubeconfig, p.ControlPlane).
@@ -125,8 +126,8 @@ func New(cfg Config, tools Tools) (*Plan, error) {
 	// From here on no step takes an output from before the pivot: where the journal is lost, it is not made again.
 	p.Pivot = flow.Add(g, "pivot", b.pivot).After(p.Nodes, p.Talosconfig).Seal().Underway(b.pivotUnderway).
 		Doc("the cluster manages itself; a point of no return").
-		Verify(b.pivotStands).Deadline(2*cfg.ProvidersTimeout.D() + 2*cfg.NodesTimeout.D() + overhead).
-		Waits(cfg.waitPivot()...)
+		Verify(b.pivotStands).Deadline(cfg.pivotDeadline()).
+		Waits(cfg.waitPivot(made.installing)...)
 
 	p.Access = flow.Add(g, "access", b.refreshAccess).After(p.Pivot).
 		Doc("kubeconfig, talosconfig and the list of nodes are today's, from the cluster itself").
@@ -163,6 +164,8 @@ type bootstrapper struct {
 // specs are what the steps are made from, for the journal: a change in one of them runs its step again.
 type specs struct {
 	offer, image, management, providers, cluster, cilium, hcloudCCM, talosCCM, nodes, access, firewall any
+
+	installing []flow.Wait // of the providers; the journal does not have it
 }
 
 func (b *bootstrapper) specs() (specs, error) {
@@ -179,6 +182,9 @@ func (b *bootstrapper) specs() (specs, error) {
 		return specs{}, err
 	}
 	if s.providers, err = b.providersSpec(); err != nil {
+		return specs{}, err
+	}
+	if s.installing, err = b.waitProviders(); err != nil {
 		return specs{}, err
 	}
 	if s.cluster, err = b.clusterSpec(); err != nil {

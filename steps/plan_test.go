@@ -56,6 +56,43 @@ func TestPlanIsValid(t *testing.T) {
 	}
 }
 
+// How long clusterctl waits for cert-manager counts like every other wait.
+func TestCertManagersTimeoutIsAddedUp(t *testing.T) {
+	for timeout, says := range map[string]string{
+		"{timeout: 16m}":  "",
+		"{version: v1.2}": "",
+		"":                "",
+		"{timeout: 40m}":  "step capi-init waits up to 1m0s for a download that fails to succeed + 40m0s for cert-manager",
+		"{timeout: 600}":  `manifests/clusterctl.yaml: cert-manager.timeout: "600" is not a time to wait`,
+		"{timeout: -1s}":  `"-1s" is not a time to wait`,
+		"ten minutes":     "manifests/clusterctl.yaml: cert-manager: it is no map",
+	} {
+		dir := t.TempDir()
+		write(t, dir, "manifests/clusterctl.yaml", "cert-manager: "+timeout+"\n")
+		_, err := New(Defaults(), Tools{Management: &fakeProvider{}, Files: FilesIn(t.TempDir()), Overrides: dir})
+		if says == "" && err != nil || says != "" && (err == nil || !strings.Contains(err.Error(), says)) {
+			t.Errorf("cert-manager: %s: %v does not say %q", timeout, err, says)
+		}
+	}
+}
+
+// A chart's step has time for all that it waits for, each as long as it may take: somebody else's Helm, its own, the workloads.
+func TestReleasesHaveTimeForHelm(t *testing.T) {
+	cfg := Defaults()
+	plan, err := New(cfg, Tools{Management: &fakeProvider{}, Files: FilesIn(t.TempDir())})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range plan.Graph.Steps() {
+		if !slices.Contains([]string{"cilium", "hcloud-ccm", "talos-ccm"}, s.Name) {
+			continue
+		}
+		if most := 3 * cfg.ReleaseTimeout.D(); s.Deadline < most+retryFor {
+			t.Errorf("step %s ends after %s, and may take %s", s.Name, s.Deadline, most+retryFor)
+		}
+	}
+}
+
 func TestBootstrapThenNothing(t *testing.T) {
 	w := newWorld(t)
 	journal := flow.Memory()

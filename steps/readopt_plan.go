@@ -116,8 +116,8 @@ func (p *ReadoptPlan) reopen(cfg Config, made specs) {
 
 	p.Providers = flow.Add1(g, "capi-init", r.installAgain, p.Management).
 		Doc("Cluster API and its providers for Hetzner and Talos are installed and serve").
-		Spec(made.providers).Deadline(2*cfg.ProvidersTimeout.D()+overhead).
-		Waits(waitDownload, cfg.waitProviders())
+		Spec(made.providers).Deadline(2*cfg.ProvidersTimeout.D() + overhead).
+		Waits(made.installing...)
 
 	p.Cluster = flow.Add2(g, "put-back", r.putBack, p.Management, p.Comparison).After(p.Providers).
 		Doc("the objects and Secrets of the backup are there, paused; the control plane provider knows that etcd is founded").

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -26,9 +27,10 @@ func (r *restorer) applyHeld(ctx context.Context, say flow.Say, m Management, lo
 	if err != nil && !kube.Absent(err) {
 		return Cluster{}, err
 	}
+	patience := r.cfg.LoadBalancerTimeout.D()
 	// What is there is never taken back: without an address only where there is none yet.
 	if err != nil || r.addressOf(live) == "" {
-		if err := r.apply(ctx, say, mgmt, r.restored(lost, "")); err != nil {
+		if err := r.apply(ctx, say, mgmt, r.restored(lost, ""), &patience); err != nil {
 			return Cluster{}, err
 		}
 	}
@@ -36,7 +38,7 @@ func (r *restorer) applyHeld(ctx context.Context, say flow.Say, m Management, lo
 	if err != nil {
 		return Cluster{}, err
 	}
-	if err := r.applyAll(ctx, say, mgmt, r.restored(lost, ip)); err != nil {
+	if err := r.applyAll(ctx, say, mgmt, r.restored(lost, ip), &patience); err != nil {
 		return Cluster{}, err
 	}
 	return r.describe(ctx, mgmt, r.restored(lost, ip), ip)
@@ -71,15 +73,15 @@ func (r *restorer) awaitBalancer(ctx context.Context, say flow.Say, mgmt *kube.C
 }
 
 // applyAll applies all objects, and sees to the hold between the control plane's creation and its release.
-func (r *restorer) applyAll(ctx context.Context, say flow.Say, mgmt *kube.Cluster, objects []*unstructured.Unstructured) error {
+func (r *restorer) applyAll(ctx context.Context, say flow.Say, mgmt *kube.Cluster, objects []*unstructured.Unstructured, patience *time.Duration) error {
 	for _, o := range objects {
 		if o.GroupVersionKind().GroupKind() == talosControlPlaneKind.GroupKind() {
-			if err := r.hold(ctx, say, mgmt, o); err != nil {
+			if err := r.hold(ctx, say, mgmt, o, patience); err != nil {
 				return err
 			}
 			continue
 		}
-		if err := r.apply(ctx, say, mgmt, []*unstructured.Unstructured{o}); err != nil {
+		if err := r.apply(ctx, say, mgmt, []*unstructured.Unstructured{o}, patience); err != nil {
 			return err
 		}
 	}
@@ -88,11 +90,11 @@ func (r *restorer) applyAll(ctx context.Context, say flow.Say, mgmt *kube.Cluste
 
 // hold makes the TalosControlPlane and tells it that its etcd was founded. What is there without the pause is told already: the
 // pause goes only after that.
-func (r *restorer) hold(ctx context.Context, say flow.Say, mgmt *kube.Cluster, wanted *unstructured.Unstructured) error {
+func (r *restorer) hold(ctx context.Context, say flow.Say, mgmt *kube.Cluster, wanted *unstructured.Unstructured, patience *time.Duration) error {
 	live, err := get(ctx, mgmt, talosControlPlaneKind, wanted.GetName())
 	switch {
 	case kube.Absent(err):
-		if err := r.apply(ctx, say, mgmt, []*unstructured.Unstructured{wanted}); err != nil {
+		if err := r.apply(ctx, say, mgmt, []*unstructured.Unstructured{wanted}, patience); err != nil {
 			return err
 		}
 		live = wanted

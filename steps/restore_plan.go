@@ -87,8 +87,8 @@ func NewRestore(cfg Config, tools Tools, source Backup) (*RestorePlan, error) {
 
 	p.Providers = flow.Add1(g, "capi-init", b.initProviders, p.Management).
 		Doc("Cluster API and its providers for Hetzner and Talos are installed and serve").
-		Spec(made.providers).Verify(b.providersStand).Deadline(2*cfg.ProvidersTimeout.D()+overhead).
-		Waits(waitDownload, cfg.waitProviders())
+		Spec(made.providers).Verify(b.providersStand).Deadline(2*cfg.ProvidersTimeout.D() + overhead).
+		Waits(made.installing...)
 
 	p.Secret = flow.Add1(g, "secret", b.ensureTokenSecret, p.Management).
 		Doc("the Hetzner token for Cluster API, in the management cluster").
@@ -150,7 +150,7 @@ func NewRestore(cfg Config, tools Tools, source Backup) (*RestorePlan, error) {
 	p.All = []string{p.Talos.Name(), p.Nodes.Name()}
 	last := flow.Node(p.Nodes)
 	if source.Contents.Header.SelfManaged {
-		p.pivot(cfg, r.pivotUnderway)
+		p.pivot(cfg, made.installing, r.pivotUnderway)
 		last = p.Access
 	}
 	p.HandOver = flow.Add(g, "reserve", r.handOver).After(last).
@@ -169,12 +169,12 @@ func NewRestore(cfg Config, tools Tools, source Backup) (*RestorePlan, error) {
 }
 
 // pivot makes a cluster that managed itself do so again.
-func (p *RestorePlan) pivot(cfg Config, underway func() (bool, error)) {
+func (p *RestorePlan) pivot(cfg Config, installing []flow.Wait, underway func() (bool, error)) {
 	g, b := p.Graph, p.b
 	p.Pivot = flow.Add(g, "pivot", b.pivot).After(p.Nodes, p.Talos).Seal().Underway(underway).
 		Doc("the cluster manages itself; a point of no return").
-		Verify(b.pivotStands).Deadline(2*cfg.ProvidersTimeout.D() + 2*cfg.NodesTimeout.D() + overhead).
-		Waits(cfg.waitPivot()...)
+		Verify(b.pivotStands).Deadline(cfg.pivotDeadline()).
+		Waits(cfg.waitPivot(installing)...)
 
 	p.Access = flow.Add(g, "access", b.refreshAccess).After(p.Pivot).
 		Doc("kubeconfig, talosconfig and the list of nodes are today's, from the cluster itself").

@@ -1,6 +1,10 @@
 package steps
 
-import "github.com/slipway-k8s/slipway/flow"
+import (
+	"time"
+
+	"github.com/slipway-k8s/slipway/flow"
+)
 
 // What the steps wait for, as they declare it: the same in every plan that has the step.
 
@@ -16,13 +20,30 @@ func (c Config) waitNodes() flow.Wait {
 	return flow.Wait{For: "the nodes (NODES_TIMEOUT)", Within: c.NodesTimeout.D()}
 }
 
-func (c Config) waitProviders() flow.Wait {
-	return flow.Wait{For: "the providers to serve (PROVIDERS_TIMEOUT)", Within: c.ProvidersTimeout.D()}
+// waitProviders are the waits of an installation of the providers. clusterctl bounds its own, for cert-manager, as its
+// configuration has it.
+func (b *bootstrapper) waitProviders() ([]flow.Wait, error) {
+	entries, err := b.sources.clusterctl.values(b.vars)
+	if err != nil {
+		return nil, err
+	}
+	_, certManager, err := b.certManager(entries)
+	if err != nil {
+		return nil, err
+	}
+	return []flow.Wait{
+		waitDownload,
+		{For: "cert-manager (PROVIDERS_TIMEOUT, or cert-manager.timeout of " + b.sources.clusterctl.name + ")", Within: certManager},
+		{For: "the providers to serve (PROVIDERS_TIMEOUT)", Within: b.cfg.ProvidersTimeout.D()},
+	}, nil
 }
 
-func (c Config) waitPivot() []flow.Wait {
-	return []flow.Wait{
-		{For: "both clusters to tell what they hold, twice", Within: 2 * lookingWithin}, waitDownload, c.waitNodes(), c.waitProviders(),
-		{For: "the cluster's own controllers (NODES_TIMEOUT)", Within: c.NodesTimeout.D()},
-	}
+func (c Config) waitPivot(providers []flow.Wait) []flow.Wait {
+	waits := []flow.Wait{{For: "both clusters to tell what they hold, twice", Within: 2 * lookingWithin}, c.waitNodes()}
+	return append(append(waits, providers...), flow.Wait{For: "the cluster's own controllers (NODES_TIMEOUT)", Within: c.NodesTimeout.D()})
+}
+
+// pivotDeadline leaves its overhead beside the longest time that the waits may add up to by default.
+func (c Config) pivotDeadline() time.Duration {
+	return 2*c.ProvidersTimeout.D() + 2*c.NodesTimeout.D() + 2*lookingWithin + retryFor + overhead
 }

@@ -17,11 +17,11 @@ func TestTheRunsDeadlineIsAddedUpFirst(t *testing.T) {
 		return execute(t, t.Context(), dir, "", append(strings.Fields(args), "--lab", "--state-dir", string(s))...)
 	}
 	for args, says := range map[string]string{
-		"BOOTSTRAP_TIMEOUT=1h":                                     "+ kubeconfig 28m20s + cilium 33m20s + wait-nodes 18m20s = 2h",
+		"BOOTSTRAP_TIMEOUT=1h":                                     "+ kubeconfig 28m20s + cilium 48m20s + wait-nodes 18m20s = 2h",
 		"all BOOTSTRAP_TIMEOUT=2h":                                 "+ pivot ",
 		"preflight BOOTSTRAP_TIMEOUT=1m":                           "preflight 1m20s = 1m20s",
 		"image BOOTSTRAP_TIMEOUT=10m":                              "preflight 1m20s + image 18m20s = 19m40s",
-		"--parallel 1 BOOTSTRAP_TIMEOUT=3h":                        "talos-ccm 33m20s",
+		"--parallel 1 BOOTSTRAP_TIMEOUT=3h":                        "talos-ccm 48m20s",
 		"preflight BOOTSTRAP_TIMEOUT=5m PREFLIGHT_TIMEOUT=10m":     "preflight 10m20s = 10m20s",
 		"bootstrap BOOTSTRAP_TIMEOUT=-1m":                          "not a time to wait",
 		"bootstrap BOOTSTRAP_TIMEOUT=3h CONTROL_PLANE_TIMEOUT=99h": "longer than 48h",

@@ -1,0 +1,49 @@
+package steps
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+)
+
+// The webhooks are waited for once, not once for each object: the deadline of the step has room for that much.
+func TestApplyHasOnePatience(t *testing.T) {
+	w := newWorld(t)
+	b := planner(t, "")
+	b.tools = w.tools().withDefaults()
+	refused := map[string]int{"a": 1, "c": 1000}
+	w.mgmt.Fail = func(r *http.Request) (int, string) {
+		name := r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]
+		if r.Method != http.MethodPatch || refused[name] == 0 {
+			return 0, ""
+		}
+		refused[name]--
+		return http.StatusInternalServerError, `Internal error occurred: failed calling webhook "x": connection refused`
+	}
+	mgmt, err := b.tools.Connect(w.mgmt.Kubeconfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	object := func(name string) *unstructured.Unstructured {
+		return kubetest.Object("v1", "ConfigMap", Namespace, name, nil)
+	}
+	patience := time.Hour
+	if err := b.apply(t.Context(), hush, mgmt, []*unstructured.Unstructured{object("a"), object("b")}, &patience); err != nil {
+		t.Fatal(err)
+	}
+	if patience > time.Hour-lookGap {
+		t.Errorf("after a wait %s are left of an hour", patience)
+	}
+	patience = 0
+	err = b.apply(t.Context(), hush, mgmt, []*unstructured.Unstructured{object("b"), object("c")}, &patience)
+	var late *waitError
+	if !errors.As(err, &late) || late.within != 0 || !strings.Contains(late.what, "ConfigMap") || refused["c"] != 999 {
+		t.Errorf("without patience it looked %d times: %v", 1000-refused["c"], err)
+	}
+}
