@@ -143,12 +143,13 @@ func (d *Doctor) chartsReachable(ctx context.Context) Finding {
 	var found, unasked []string
 	for _, in := range []installation{d.b.cilium(), d.b.hcloudCCM(), d.b.talosCCM()} {
 		source := kube.ChartSource{Repository: in.Repository, Name: in.Name, Version: in.version}
+		address := kube.WithoutPassword(in.Repository)
 		if source.Registry() {
 			switch has, err := source.InRegistry(ctx, d.b.tools.Files.Path("helm"), io.Discard); {
 			case err != nil:
 				unasked = append(unasked, fmt.Sprintf("%s (%v)", in.Name, err))
 			case !has:
-				return failed("choose a version that the registry has", "%s has no chart %s %s", in.Repository, in.Name, in.version)
+				return failed("choose a version that the registry has", "%s has no chart %s %s", address, in.Name, in.version)
 			default:
 				found = append(found, in.Name+" "+in.version)
 			}
@@ -161,10 +162,10 @@ func (d *Doctor) chartsReachable(ctx context.Context) Finding {
 		}
 		var index repo.IndexFile
 		if err := yaml.Unmarshal(data, &index); err != nil {
-			return failed("correct the repository", "%s: its index cannot be read: %v", in.Repository, err)
+			return failed("correct the repository", "%s: its index cannot be read: %v", address, err)
 		}
 		if !index.Has(in.Name, in.version) {
-			return failed("choose a version that the repository has", "%s has no chart %s %s", in.Repository, in.Name, in.version)
+			return failed("choose a version that the repository has", "%s has no chart %s %s", address, in.Name, in.version)
 		}
 		found = append(found, in.Name+" "+in.version)
 	}
@@ -219,9 +220,9 @@ func (d *Doctor) fetch(ctx context.Context, url string, most int64) ([]byte, err
 	defer response.Body.Close()
 	switch {
 	case response.StatusCode == http.StatusNotFound:
-		return nil, &missingError{url}
+		return nil, &missingError{kube.WithoutPassword(url)}
 	case response.StatusCode != http.StatusOK:
-		return nil, fmt.Errorf("%s answers %s", url, response.Status)
+		return nil, fmt.Errorf("%s answers %s", kube.WithoutPassword(url), response.Status)
 	}
 	return io.ReadAll(io.LimitReader(response.Body, most))
 }

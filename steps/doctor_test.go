@@ -300,6 +300,22 @@ func TestDoctorFindsWhatIsNotWell(t *testing.T) {
 }
 
 // The project is told by what is in it.
+func TestDoctorKeepsThePasswordOfARepository(t *testing.T) {
+	for name, make := range map[string]func(*clinic){
+		"no such version":  func(c *clinic) { c.cfg.CiliumVersion = "1.18.99" },
+		"no index":         func(c *clinic) { c.cfg.CiliumRepository += "/nowhere" },
+		"a damaged index":  func(c *clinic) { c.index = "\t" },
+		"nobody is behind": func(c *clinic) { c.cfg.CiliumRepository = "http://127.0.0.1:1" },
+	} {
+		c := newClinic(t)
+		make(c)
+		c.cfg.CiliumRepository = strings.Replace(c.cfg.CiliumRepository, "http://", "http://me:planted@", 1)
+		if f := c.examine(t)["charts"]; f.Verdict == OK || strings.Contains(f.Reason, "planted") || !strings.Contains(f.Reason, "me:") {
+			t.Errorf("%s: %+v", name, f)
+		}
+	}
+}
+
 func TestDoctorTellsWhoseProjectItIs(t *testing.T) {
 	c := newClinic(t)
 	c.store.Put("networks", 41, schema.Network{Name: "shop", IPRange: "172.16.0.0/16", Labels: map[string]string{"caph-cluster-shop": "owned"}})

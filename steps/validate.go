@@ -15,12 +15,13 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/compatibility"
 
 	"github.com/slipway-k8s/slipway/internal/backup"
+	"github.com/slipway-k8s/slipway/internal/kube"
 )
 
 // FieldError says what is wrong with one field of the configuration and what to do about it.
 type FieldError struct {
 	Field   string // the field's name as in bootstrap.yaml: "networkCidr"
-	Value   string // as it was written
+	Value   string // as it was written, but for the password in an address
 	Problem string
 	Hint    string // what to do next
 }
@@ -83,7 +84,7 @@ func (c Config) Validate() []FieldError {
 type findings struct{ errs []FieldError }
 
 func (v *findings) add(field string, value any, problem, hint string) {
-	v.errs = append(v.errs, FieldError{Field: field, Value: fmt.Sprint(value), Problem: problem, Hint: hint})
+	v.errs = append(v.errs, FieldError{Field: field, Value: kube.WithoutPassword(fmt.Sprint(value)), Problem: problem, Hint: hint})
 }
 
 func (v *findings) cluster(c Config) {
@@ -284,8 +285,12 @@ func (v *findings) sources(c Config) {
 		if r.value == "" {
 			continue
 		}
-		if u, err := url.Parse(r.value); err != nil || !slices.Contains([]string{"http", "https", "oci"}, u.Scheme) || u.Host == "" {
+		u, err := url.Parse(r.value)
+		switch {
+		case err != nil || !slices.Contains([]string{"http", "https", "oci"}, u.Scheme) || u.Host == "":
 			v.add(r.field, r.value, "is not a chart repository's address", "write https://host/path or oci://host/path")
+		case u.Scheme == "oci" && u.User != nil:
+			v.add(r.field, r.value, "names a user, and registries are asked without one", "name a registry that answers everybody, or an https:// repository")
 		}
 	}
 }

@@ -4,10 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
 
+	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/steps"
 	"go.yaml.in/yaml/v3"
 )
@@ -61,12 +63,12 @@ func loadConfig(a arguments, environment map[string]string) (configuration, erro
 }
 
 // place is the assignment as it was written, but for a secret key of age in a
-// place for public ones.
+// place for public ones and for the password in an address.
 func (a assignment) place() string {
 	if strings.Contains(a.Value, "AGE-SECRET-KEY-") {
 		return a.Variable.Name + "=…"
 	}
-	return a.Variable.Name + "=" + a.Value
+	return a.Variable.Name + "=" + kube.WithoutPassword(a.Value)
 }
 
 // begin takes the configuration out of a backup as what others write over. Its
@@ -92,6 +94,21 @@ func (c configuration) check() error {
 		return &usageError{errors.Join(problems...)}
 	}
 	return nil
+}
+
+// passwords are those in the configuration's addresses, as they are meant and as an address writes them.
+func (c configuration) passwords() (all []string) {
+	for _, v := range steps.Variables() {
+		u, err := url.Parse(v.Get(c.Config))
+		if err != nil || u.Host == "" {
+			continue
+		}
+		if password, given := u.User.Password(); given {
+			_, written, _ := strings.Cut(u.User.String(), ":")
+			all = append(all, password, written)
+		}
+	}
+	return all
 }
 
 func (c configuration) place(field string) string {

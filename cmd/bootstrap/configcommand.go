@@ -2,10 +2,10 @@ package main
 
 import (
 	"context"
-	"net/url"
 	"strconv"
 	"strings"
 
+	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -55,7 +55,7 @@ func (*command) settings(cfg configuration) []setting {
 		if strings.HasPrefix(source, "argument ") { // the place repeats the value
 			source = "argument " + v.Name
 		}
-		all = append(all, setting{Variable: v.Name, Field: v.Field, Value: withoutPassword(v.Get(cfg.Config)), Default: v.Default, Source: source})
+		all = append(all, setting{Variable: v.Name, Field: v.Field, Value: kube.WithoutPassword(v.Get(cfg.Config)), Default: v.Default, Source: source})
 	}
 	return all
 }
@@ -83,7 +83,7 @@ func (c *command) secretSettings(cfg configuration) []setting {
 	if github.Value != "" {
 		github.Source = "environment variable " + githubVariable
 	}
-	endpoint := setting{Variable: endpointVariable, Value: withoutPassword(c.environment[endpointVariable]), Source: "none"}
+	endpoint := setting{Variable: endpointVariable, Value: kube.WithoutPassword(c.environment[endpointVariable]), Source: "none"}
 	if endpoint.Value != "" {
 		endpoint.Source = "environment variable " + endpointVariable
 	}
@@ -94,14 +94,6 @@ func (c *command) secretSettings(cfg configuration) []setting {
 		github,
 		endpoint,
 	}
-}
-
-// withoutPassword hides who signs in in an address.
-func withoutPassword(value string) string {
-	if u, err := url.Parse(value); err == nil && u.Host != "" && u.User != nil {
-		return u.Redacted()
-	}
-	return value
 }
 
 // configSchema prints the JSON Schema of bootstrap.yaml.

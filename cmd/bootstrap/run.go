@@ -158,6 +158,7 @@ func (c *command) begin(ctx context.Context, a arguments, cfg configuration) (*r
 		return nil, err
 	}
 	outliveReaders()
+	c.hide.learn(cfg.passwords()...)
 	var notes []string
 	err := r.state.claim(ctx, r.world(), func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) })
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"path/filepath"
 	"strings"
 	"time"
@@ -39,7 +40,26 @@ type ChartSource struct {
 }
 
 // String is "cilium 1.18.6 of https://helm.cilium.io".
-func (s ChartSource) String() string { return s.Name + " " + s.Version + " of " + s.Repository }
+func (s ChartSource) String() string {
+	return s.Name + " " + s.Version + " of " + WithoutPassword(s.Repository)
+}
+
+// WithoutPassword is an address that can be shown: without the password in it, where there is one. An address that cannot be
+// read loses all that may be one.
+func WithoutPassword(address string) string {
+	u, err := url.Parse(address)
+	switch {
+	case err == nil && u.Host != "" && u.User != nil:
+		return u.Redacted()
+	case err == nil:
+		return address
+	}
+	scheme, rest, found := strings.Cut(address, "://")
+	if at := strings.LastIndex(rest, "@"); found && at >= 0 {
+		return scheme + "://xxxxx" + rest[at:]
+	}
+	return address
+}
 
 // LoadChart downloads a chart into memory. It uses no cache, configuration or credentials of a helm command on the same
 // machine; dir is a folder for the little that the registry client insists on, log takes its words.
@@ -114,7 +134,7 @@ func (t withContext) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := http.DefaultTransport.RoundTrip(r.WithContext(ctx))
 	if err == nil && passing(resp.StatusCode) {
 		resp.Body.Close()
-		err = &statusError{r.URL.String(), resp.Status} // the client's own error would be a mere text
+		err = &statusError{r.URL.Redacted(), resp.Status} // the client's own error would be a mere text
 	}
 	if err != nil {
 		stop()
@@ -162,7 +182,7 @@ func downloadChart(ctx context.Context, s ChartSource) ([]byte, error) {
 		return nil, err
 	}
 	if sum := sha256.Sum256(archive); entry.Digest != "" && !strings.EqualFold(strings.TrimPrefix(entry.Digest, "sha256:"), hex.EncodeToString(sum[:])) {
-		return nil, fmt.Errorf("%s is not the file that the repository's index describes (sha256 %x instead of %s)", address, sum, entry.Digest)
+		return nil, fmt.Errorf("%s is not the file that the repository's index describes (sha256 %x instead of %s)", WithoutPassword(address), sum, entry.Digest)
 	}
 	return archive, nil
 }
@@ -181,14 +201,14 @@ func download(ctx context.Context, address string) ([]byte, error) {
 	}
 	defer resp.Body.Close()
 	if passing(resp.StatusCode) {
-		return nil, &statusError{address, resp.Status}
+		return nil, &statusError{WithoutPassword(address), resp.Status}
 	}
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("get %s: %s", address, resp.Status)
+		return nil, fmt.Errorf("get %s: %s", WithoutPassword(address), resp.Status)
 	}
 	data, err := io.ReadAll(io.LimitReader(resp.Body, maxDownload))
 	if err != nil {
-		return nil, fmt.Errorf("get %s: %w", address, err)
+		return nil, fmt.Errorf("get %s: %w", WithoutPassword(address), err)
 	}
 	return data, nil
 }

@@ -255,6 +255,18 @@ func TestLoadChart(t *testing.T) {
 			t.Errorf("%s: %v may pass: %v, want %v", repository, err, !want, want)
 		}
 	}
+	for name, address := range map[string]string{
+		"no such version": from.Repository, "no repository": from.Repository + "/nowhere", "another file": repository(t, true),
+		"an unwell one": unwell.URL, "nobody": "http://127.0.0.1:1",
+	} {
+		from := kube.ChartSource{Repository: strings.Replace(address, "http://", "http://me:planted@", 1), Name: "demo", Version: "1.0.0"}
+		if name == "no such version" {
+			from.Version = "9.9.9"
+		}
+		if _, err := kube.LoadChart(t.Context(), from, t.TempDir(), os.Stderr); err == nil || strings.Contains(err.Error(), "planted") || !strings.Contains(err.Error(), "me:xxxxx@") {
+			t.Errorf("%s: the password of its repository: %v", name, err)
+		}
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := kube.LoadChart(ctx, from, t.TempDir(), os.Stderr); err == nil {

@@ -1,0 +1,45 @@
+//go:build unix
+
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// The password in a chart repository's address opens the repository, and nothing that a run leaves or says tells it.
+func TestThePasswordOfARepositoryIsNotTold(t *testing.T) {
+	q := newQuick(t, strings.Replace(quickCharts(t), "http://", "http://me:planted-secret@", 1))
+	if code := q.run(t, death{}); code != exitDone {
+		t.Fatalf("it ends with %d: %s", code, q.stderr)
+	}
+	noSecrets(t, ran{stderr: q.stderr}, q.state(), "planted-secret")
+}
+
+// Nor is it told where it is wrong, or where somebody else repeats it.
+func TestPasswordsOfTheConfigurationAreHidden(t *testing.T) {
+	gossip := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusUnauthorized)
+		fmt.Fprint(w, `{"error":{"code":"unauthorized","message":"planted-secret is no token"}}`)
+	}))
+	defer gossip.Close()
+	dir := t.TempDir()
+	t.Chdir(dir)
+	environment := "HCLOUD_TOKEN=a-real-looking-token HCLOUD_ENDPOINT=" + gossip.URL
+	const address = "CERT_MANAGER_URL=https://me:planted-secret@127.0.0.1:1/cert-manager.yaml"
+	r := execute(t, t.Context(), dir, environment, "preflight", "--skip-doctor", "PREFLIGHT_TIMEOUT=20s", address, "CERT_MANAGER_VERSION=v1.17.2")
+	if r.code != exitFailed || !strings.Contains(r.stderr, "[hidden] is no token") {
+		t.Errorf("%+v", r)
+	}
+	noSecrets(t, r, stateFolder(filepath.Join(dir, ".slipway", "k8s")), "planted-secret")
+	for _, wrong := range []string{address, "CILIUM_REPOSITORY=oci://me:planted-secret@127.0.0.1:1/charts", "CILIUM_REPOSITORY=https://me:planted-secret%@127.0.0.1:1"} {
+		if r := execute(t, t.Context(), dir, environment, "preflight", wrong); r.code != exitUsage || strings.Contains(r.stderr, "planted-secret") {
+			t.Errorf("%s: %+v", wrong, r)
+		}
+	}
+}
