@@ -43,3 +43,25 @@ func TestPasswordsOfTheConfigurationAreHidden(t *testing.T) {
 		}
 	}
 }
+
+// A server may repeat the token in its complaint. Who only looks does not pass that on.
+func TestLooksDoNotTellTheToken(t *testing.T) {
+	var seen []string
+	environment := "HCLOUD_TOKEN=a-real-looking-token HCLOUD_ENDPOINT=" + deaf(t, &seen)
+	dir := t.TempDir()
+	t.Chdir(dir)
+	for _, target := range []string{"plan", "status"} {
+		if target == "status" {
+			record(t, stateFolder(filepath.Join(dir, ".slipway", "k8s")), "preflight")
+		}
+		for _, output := range []string{"text", "json"} {
+			r := execute(t, t.Context(), dir, environment, target, "--output", output)
+			if r.code != exitDone || strings.Contains(r.stdout+r.stderr, "a-real-looking-token") || !strings.Contains(r.stdout, "[hidden]") {
+				t.Errorf("%s in %s: %+v", target, output, r)
+			}
+		}
+	}
+	if len(seen) == 0 {
+		t.Error("nobody was asked")
+	}
+}

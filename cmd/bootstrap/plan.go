@@ -70,10 +70,36 @@ func (c *command) plan(ctx context.Context, a arguments) error {
 	if err := f.foresee(ctx, cfg, tools, state, targets); err != nil {
 		return err
 	}
-	if a.Options.Output == "json" {
+	return c.tellForecast(f, a.Options.Output)
+}
+
+// tellForecast prints a forecast, without the secrets that others may have
+// repeated.
+func (c *command) tellForecast(f forecast, output string) error {
+	f.withoutSecrets(c.hide)
+	if output == "json" {
 		return printJSON(c.stdout, f)
 	}
 	return f.print(c.stdout, c.width())
+}
+
+func (f *forecast) withoutSecrets(hide *redactor) {
+	hide.each(&f.Offline, &f.Unpriced)
+	for i := range f.Losses {
+		hide.each(&f.Losses[i])
+	}
+	for i := range f.Steps {
+		hide.each(&f.Steps[i].Why)
+		for j := range f.Steps[i].Changes {
+			d := &f.Steps[i].Changes[j]
+			hide.each(&d.Was, &d.Is, &d.Note)
+		}
+	}
+	if f.Bill != nil {
+		for i := range f.Bill.Notes {
+			hide.each(&f.Bill.Notes[i])
+		}
+	}
 }
 
 // foresee asks the journal and the world what a run would do.

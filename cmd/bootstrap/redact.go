@@ -42,6 +42,13 @@ func (r *redactor) text(s string) string {
 	return s
 }
 
+// each hides them in texts of a larger whole.
+func (r *redactor) each(texts ...*string) {
+	for _, t := range texts {
+		*t = r.text(*t)
+	}
+}
+
 func (r *redactor) event(e flow.Event) flow.Event {
 	e.Message, e.Err = r.text(e.Message), r.text(e.Err)
 	return e

@@ -73,10 +73,7 @@ func (c *command) foreseeRestore(ctx context.Context, a arguments, cfg configura
 	if err := f.foreseeRestore(ctx, plan, state); err != nil {
 		return err
 	}
-	if a.Options.Output == "json" {
-		return printJSON(c.stdout, f)
-	}
-	return f.print(c.stdout, c.width())
+	return c.tellForecast(f, a.Options.Output)
 }
 
 // foreseeRestore asks the restore's own journal and the world.

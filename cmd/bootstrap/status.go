@@ -73,6 +73,7 @@ func (c *command) lookAtAll(ctx context.Context, a arguments) (statusReport, err
 	if offline != "" {
 		all, err := plan.Graph.Recorded(ctx, state.journal())
 		r.add(all)
+		r.withoutSecrets(c.hide)
 		return r, err
 	}
 	var asking sync.WaitGroup
@@ -88,7 +89,33 @@ func (c *command) lookAtAll(ctx context.Context, a arguments) (statusReport, err
 	if r.Notes = append([]string{}, r.Notes...); notesErr != nil {
 		r.Notes = append(r.Notes, "what is at Hetzner is not known: "+notesErr.Error())
 	}
+	r.withoutSecrets(c.hide)
 	return r, err
+}
+
+// withoutSecrets hides them in what others said.
+func (r *statusReport) withoutSecrets(hide *redactor) {
+	hide.each(&r.Offline)
+	for i := range r.Steps {
+		s := &r.Steps[i]
+		hide.each(&s.Reason, &s.Error, &s.Said)
+	}
+	for i := range r.Notes {
+		hide.each(&r.Notes[i])
+	}
+	if r.Now == nil {
+		return
+	}
+	hide.each(&r.Now.Sentence, &r.Now.Waiting.Missing)
+	for i := range r.Now.Waiting.Findings {
+		hide.each(&r.Now.Waiting.Findings[i].What, &r.Now.Waiting.Findings[i].Do)
+	}
+	for i := range r.Now.Servers {
+		hide.each(&r.Now.Servers[i].Talos)
+	}
+	for i := range r.Now.Unknown {
+		hide.each(&r.Now.Unknown[i].Why)
+	}
 }
 
 func (r *statusReport) add(all []flow.Status) {
