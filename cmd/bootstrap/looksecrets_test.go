@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -64,4 +65,56 @@ func TestLooksDoNotTellTheToken(t *testing.T) {
 	if len(seen) == 0 {
 		t.Error("nobody was asked")
 	}
+}
+
+// Who looks again and again runs the command behind the token once; where it fails, there is the journal to be looked at.
+func TestLooksRunTheTokenCommandOnce(t *testing.T) {
+	var seen []string
+	dir := t.TempDir()
+	t.Chdir(dir)
+	record(t, stateFolder(filepath.Join(dir, ".slipway", "k8s")), "preflight")
+	environment := "HCLOUD_ENDPOINT=" + deaf(t, &seen) + " PATH=" + os.Getenv("PATH")
+	write := func(command string) {
+		t.Helper()
+		if err := os.WriteFile(defaultConfigFile, []byte("hcloudTokenCommand: echo x >> count; "+command+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.RemoveAll("count"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	once := func(what string) {
+		t.Helper()
+		if count, err := os.ReadFile("count"); err != nil || string(count) != "x\n" {
+			t.Errorf("%s: it was run like %q, %v", what, count, err)
+		}
+	}
+	write("echo a-real-looking-token")
+	c := &command{environment: environ(strings.Fields(environment)), workDir: dir, hide: &redactor{}, size: sized(0, 0)}
+	a, err := c.parse([]string{"status"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if text, err := c.statusText(t.Context(), a); err != nil || !strings.Contains(text, "preflight") {
+			t.Errorf("%v:\n%s", err, text)
+		}
+	}
+	once("two looks")
+	if len(seen) == 0 || !strings.HasSuffix(seen[0], "Bearer a-real-looking-token") {
+		t.Errorf("asked was %q", seen)
+	}
+
+	write("exit 1")
+	if r := execute(t, t.Context(), dir, environment, "status"); r.code != exitDone || !strings.Contains(r.stdout, "preflight") || !strings.Contains(r.stdout, "the world was not asked: run hcloudTokenCommand") {
+		t.Errorf("status without a token: %+v", r)
+	}
+	if r := execute(t, t.Context(), dir, environment, "logs", "--no-follow"); r.code == exitUsage || strings.Contains(r.stderr, "hcloudTokenCommand") {
+		t.Errorf("logs without a token: %+v", r)
+	}
+	write("exit 1")
+	if r := execute(t, t.Context(), dir, environment, "plan"); r.code != exitUsage || !strings.Contains(r.stderr, "hcloudTokenCommand") {
+		t.Errorf("plan without a token: %+v", r)
+	}
+	once("a plan")
 }

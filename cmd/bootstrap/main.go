@@ -65,7 +65,8 @@ type command struct {
 	crash          []effect.Crash // where a run ends itself, for those who test that the next one goes on
 	// equip changes what a run at Hetzner works with; nil: nothing. Tests put their own in the place of what no fake stands for.
 	equip func(*steps.Tools)
-	watch *watcher // sees the runs; nil: nobody does
+	watch *watcher     // sees the runs; nil: nobody does
+	held  *tokenAnswer // of hcloudTokenCommand, to a look; nil: it has not been run
 }
 
 // execute does what the arguments say and returns the exit code.

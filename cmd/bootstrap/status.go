@@ -153,13 +153,16 @@ func (c *command) lookingTools(ctx context.Context, o options, cfg configuration
 		return cfg, tools, "", err // nothing was begun, so there is nothing to ask about
 	}
 	tools, offline, err = c.hetznerTools(ctx, cfg, tools)
+	if err != nil && context.Cause(ctx) == nil { // there is a journal to be read
+		return cfg, tools, err.Error(), nil
+	}
 	return cfg, tools, offline, err
 }
 
 // hetznerTools are tools to look at Hetzner, without a recorder. Without a token
 // offline says so.
 func (c *command) hetznerTools(ctx context.Context, cfg configuration, tools steps.Tools) (_ steps.Tools, offline string, err error) {
-	token, err := cfg.token(ctx, c.environment)
+	token, err := c.tokenOnce(ctx, cfg)
 	if errors.Is(err, errNoToken) {
 		return tools, tokenVariable + " is not set", nil
 	}

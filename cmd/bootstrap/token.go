@@ -57,6 +57,25 @@ func (c configuration) token(ctx context.Context, environment map[string]string)
 	}
 }
 
+// tokenOnce is the token for a look. The command that prints it may ask a person
+// each time it runs: so it runs for the first of all looks alone.
+func (c *command) tokenOnce(ctx context.Context, cfg configuration) (steps.Secret, error) {
+	if c.held != nil {
+		return c.held.token, c.held.err
+	}
+	token, err := cfg.token(ctx, c.environment)
+	if cfg.tokenCommand != "" && context.Cause(ctx) == nil {
+		c.held = &tokenAnswer{token, err}
+	}
+	return token, err
+}
+
+// tokenAnswer is what came of asking for the token.
+type tokenAnswer struct {
+	token steps.Secret
+	err   error
+}
+
 // atHome is a path with the home folder in place of a leading "~", as a shell
 // has it.
 func atHome(path, home string) string {
