@@ -205,6 +205,11 @@ func (r stepStatus) world() string {
 	return r.World
 }
 
+// settled tells that there is nothing to say of a step but that it is done.
+func (r stepStatus) settled() bool {
+	return r.State == string(flow.StateDone) && (r.Sealed != "" || (r.World == "" || r.World == string(flow.AnswerHolds)) && r.remarks() == "")
+}
+
 func (r stepStatus) remarks() string {
 	switch {
 	case r.Sealed != "":

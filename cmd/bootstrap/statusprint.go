@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -13,13 +15,52 @@ import (
 
 // print writes the report for a person. width is the terminal's; 0: it is none.
 func (r statusReport) print(out io.Writer, width int) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "state: %s\n", r.State)
-	if r.Offline != "" {
-		fmt.Fprintf(w, "the world was not asked: %s\n", r.Offline)
+	r.printHead(out)
+	if err := printSteps(out, r.Steps, width); err != nil {
+		return err
 	}
+	if r.Now != nil {
+		printWaiting(out, *r.Now, width)
+	}
+	return r.printRest(out, width)
+}
+
+// printWatched is print for a terminal of so many lines. Where they are too few, what is waited for comes first, and of the steps
+// that are done and stand there is the number alone.
+func (r statusReport) printWatched(out io.Writer, width, lines int) error {
+	var all bytes.Buffer
+	if err := r.print(&all, width); err != nil {
+		return err
+	}
+	if bytes.Count(all.Bytes(), []byte("\n")) <= lines {
+		_, err := all.WriteTo(out)
+		return err
+	}
+	r.printHead(out)
+	if r.Now != nil {
+		printWaiting(out, *r.Now, width)
+	}
+	open := slices.DeleteFunc(slices.Clone(r.Steps), stepStatus.settled)
+	fmt.Fprintf(out, "\n%d of %d steps done\n", len(r.Steps)-len(open), len(r.Steps))
+	if len(open) > 0 {
+		if err := printSteps(out, open, width); err != nil {
+			return err
+		}
+	}
+	return r.printRest(out, width)
+}
+
+func (r statusReport) printHead(out io.Writer) {
+	fmt.Fprintf(out, "state: %s\n", r.State)
+	if r.Offline != "" {
+		fmt.Fprintf(out, "the world was not asked: %s\n", r.Offline)
+	}
+}
+
+func printSteps(out io.Writer, all []stepStatus, width int) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	var rows [][]string
-	for _, s := range r.Steps {
+	for _, s := range all {
 		took := ""
 		if !s.Ended.IsZero() {
 			took = elapsed(max(0, s.Ended.Sub(s.Started))) // the clock may have been set back
@@ -28,9 +69,11 @@ func (r statusReport) print(out io.Writer, width int) error {
 	}
 	fmt.Fprintln(w)
 	table(w, width, []string{"STEP", "STATE", "TOOK", "WORLD", "REMARKS"}, rows...)
-	if err := w.Flush(); err != nil {
-		return err
-	}
+	return w.Flush()
+}
+
+// printRest writes what neither the steps say nor what is waited for.
+func (r statusReport) printRest(out io.Writer, width int) error {
 	if r.Now != nil {
 		if err := printNow(out, *r.Now, width); err != nil {
 			return err
@@ -42,8 +85,8 @@ func (r statusReport) print(out io.Writer, width int) error {
 	return nil
 }
 
-// printNow writes what the world says of the cluster.
-func printNow(out io.Writer, o steps.Overview, width int) error {
+// printWaiting writes what is waited for, and why.
+func printWaiting(out io.Writer, o steps.Overview, width int) {
 	sentence := "nothing is waited for"
 	if o.Sentence != "" {
 		sentence = printable(o.Sentence)
@@ -54,6 +97,10 @@ func printNow(out io.Writer, o steps.Overview, width int) error {
 			fmt.Fprint(out, fold(fmt.Sprintf("  to do about %q: %s\n", printable(f.String()), printable(f.Do)), width))
 		}
 	}
+}
+
+// printNow writes what the world says of the cluster.
+func printNow(out io.Writer, o steps.Overview, width int) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	printServers(w, o, width)
 	if len(o.Releases) > 0 {

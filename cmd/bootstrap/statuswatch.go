@@ -54,10 +54,14 @@ func (c *command) statusText(ctx context.Context, a arguments) (string, error) {
 		return "", err
 	}
 	var b bytes.Buffer
-	if a.Options.Output == "json" {
+	columns, rows := c.size()
+	switch {
+	case a.Options.Output == "json":
 		err = newJSONLine(&b, r)
-	} else {
-		err = r.print(&b, c.width())
+	case columns > 0:
+		err = r.printWatched(&b, columns, rows-1) // the cursor has the last one
+	default:
+		err = r.print(&b, 0)
 	}
 	return b.String(), err
 }
@@ -74,7 +78,9 @@ func (c *command) show(text string, json bool, drawn int) int {
 		return 0
 	}
 	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
-	lines = lines[:min(len(lines), max(1, rows-1))]
+	if room := max(1, rows-1); len(lines) > room { // the cursor has the last one
+		lines = append(lines[:room-1], fmt.Sprintf("… %d more lines", len(lines)-room+1))
+	}
 	var b strings.Builder
 	if drawn > 0 {
 		fmt.Fprintf(&b, "\x1b[%dA", drawn) // up

@@ -3,13 +3,18 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/hinshun/vt10x"
+
+	"github.com/slipway-k8s/slipway/steps"
 )
 
 func sized(columns, rows int) func() (int, int) { return func() (int, int) { return columns, rows } }
@@ -81,10 +86,95 @@ func TestWatchRedraws(t *testing.T) {
 	if got, want := show("uno\ndue\n"), "uno\ndue"; got != want {
 		t.Errorf("on the screen is\n%s", got)
 	}
-	if got := show(strings.Repeat("line\n", 30)); strings.Count(got, "line") != 9 {
+	if got := show(strings.Repeat("line\n", 30)); strings.Count(got, "line\n") != 8 || !strings.HasSuffix(got, "\n… 22 more lines") {
 		t.Errorf("of what is too long for the screen there is\n%s", got)
 	}
 	if got, want := show("three "+strings.Repeat("long ", 20)), "three "+strings.Repeat("long ", 6)+"lo…"; got != want {
 		t.Errorf("of a long line there is\n%s\nnot\n%s", got, want)
+	}
+}
+
+// small is a status of which a usual terminal cannot show all.
+func small() statusReport {
+	r := statusReport{State: "/a/folder", Notes: []string{}, Now: &steps.Overview{Sentence: "waiting for the control plane: 1 of 3 nodes is Ready; server-2: its Talos does not answer"}}
+	for i := range 19 {
+		s := stepStatus{Step: fmt.Sprintf("step-%d.", i), State: "done", World: "holds"}
+		switch {
+		case i < 5:
+			s.World, s.Sealed = "", "pivot"
+		case i == 14:
+			s.State, s.World, s.Said = "started", "", "1 of 3 nodes is Ready"
+		case i > 14:
+			s.State, s.World = "never", ""
+		}
+		r.Steps = append(r.Steps, s)
+	}
+	for i := range 9 {
+		r.Now.Servers = append(r.Now.Servers, steps.ServerOverview{Name: fmt.Sprintf("server-%d", i), State: "running"})
+	}
+	return r
+}
+
+// On a terminal of the usual size a watch shows what is waited for, and the steps that are not done.
+func TestWatchOnASmallTerminal(t *testing.T) {
+	var text, raw bytes.Buffer
+	if err := small().printWatched(&text, 80, 23); err != nil {
+		t.Fatal(err)
+	}
+	screen := vt10x.New(vt10x.WithSize(80, 24))
+	c := &command{stdout: &raw, size: sized(80, 24)}
+	c.show(text.String(), false, 0)
+	_, _ = screen.Write([]byte(strings.ReplaceAll(raw.String(), "\n", "\r\n")))
+	seen := screen.String()
+	for _, want := range []string{"waiting for the control plane", "server-2: its Talos does", "14 of 19 steps done", "step-14.", "step-18.", "more lines"} {
+		if !strings.Contains(seen, want) {
+			t.Errorf("it does not show %q", want)
+		}
+	}
+	if strings.Contains(seen, "step-4.") || strings.Contains(seen, "step-13.") {
+		t.Error("it shows what is done")
+	}
+	if t.Failed() {
+		t.Logf("the screen:\n%s", seen)
+	}
+
+	// Where there is room, nothing is left out.
+	var all, roomy bytes.Buffer
+	if err := errors.Join(small().print(&all, 80), small().printWatched(&roomy, 80, 100)); err != nil || all.String() != roomy.String() {
+		t.Errorf("on a high terminal, %v:\n%s", err, roomy.String())
+	}
+}
+
+// What is done and was changed is no step to be passed over in silence.
+func TestWatchShowsWhatWouldRunAgain(t *testing.T) {
+	r := small()
+	r.Steps[7].Changed, r.Steps[8].World, r.Steps[8].Reason = []string{"version"}, "gone", "somebody deleted it"
+	var text bytes.Buffer
+	if err := r.printWatched(&text, 80, 23); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"12 of 19 steps done", "step-7.", "step-8."} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("it does not show %q:\n%s", want, text.String())
+		}
+	}
+}
+
+// The first thing that a watch says is what is waited for, whatever there is to say of the steps.
+func TestWatchBeginsWithWhatIsWaitedFor(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	record(t, stateFolder(filepath.Join(dir, ".slipway", "k8s")), "preflight")
+	c := &command{environment: environ(strings.Fields(inProject(newMarket(t)))), workDir: dir, hide: &redactor{}, size: sized(80, 24)}
+	a, err := c.parse([]string{"status", "--watch"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := c.statusText(t.Context(), a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lines := strings.Split(text, "\n"); len(lines) < 24 || !strings.Contains(strings.Join(lines[:22], "\n"), "waiting for the management cluster") {
+		t.Errorf("it says\n%s", text)
 	}
 }
