@@ -48,35 +48,48 @@ func (r ReadoptRecord) write(files Files) error {
 }
 
 // PrepareReadopt makes room for a readoption in a state folder: an earlier one that came to its end is set aside. It refuses
-// where that of another backup, or another recovery, is under way.
+// where RoomForReadopt does.
 func PrepareReadopt(files Files, source *backup.Contents) error {
-	restoring, err := ReadRestoreRecord(files)
-	if err != nil {
+	r, err := roomForReadopt(files, source)
+	if err != nil || r == nil || r.Ended.IsZero() {
 		return err
 	}
+	return files.Move(readoptFolder, readoptFolder+"-"+r.Ended.Format("20060102T150405Z"))
+}
+
+// RoomForReadopt refuses where the readoption of another backup, or another recovery, is under way in a state folder. It changes
+// nothing.
+func RoomForReadopt(files Files, source *backup.Contents) error {
+	_, err := roomForReadopt(files, source)
+	return err
+}
+
+// roomForReadopt gives the record of the readoption that is there, if one is.
+func roomForReadopt(files Files, source *backup.Contents) (*ReadoptRecord, error) {
+	restoring, err := ReadRestoreRecord(files)
+	if err != nil {
+		return nil, err
+	}
 	if restoring != nil && restoring.Ended.IsZero() {
-		return fmt.Errorf("a restore of cluster %s, begun %s, is under way in this folder: run that to its end, or destroy what it made",
+		return nil, fmt.Errorf("a restore of cluster %s, begun %s, is under way in this folder: run that to its end, or destroy what it made",
 			restoring.Cluster, restoring.Began.Format(time.RFC3339))
 	}
 	quorum, err := ReadQuorumRecord(files)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if quorum != nil {
-		return fmt.Errorf("recover-quorum, begun %s, is under way in this folder: run that to its end", quorum.Began.Format(time.RFC3339))
+		return nil, fmt.Errorf("recover-quorum, begun %s, is under way in this folder: run that to its end", quorum.Began.Format(time.RFC3339))
 	}
 	r, err := ReadReadoptRecord(files)
-	if err != nil || r == nil {
-		return err
-	}
-	if !r.Ended.IsZero() {
-		return files.Move(readoptFolder, readoptFolder+"-"+r.Ended.Format("20060102T150405Z"))
+	if err != nil || r == nil || !r.Ended.IsZero() {
+		return r, err
 	}
 	if mine := (Backup{Contents: source}).identity(); r.BackupIdentity != mine {
-		return fmt.Errorf("the readoption of cluster %s from another backup (snapshot %.12s…, begun %s) is under way in this folder: "+
+		return nil, fmt.Errorf("the readoption of cluster %s from another backup (snapshot %.12s…, begun %s) is under way in this folder: "+
 			"run that to its end", r.Cluster, r.Snapshot, r.Began.Format(time.RFC3339))
 	}
-	return nil
+	return r, nil
 }
 
 // EndReadopt records that a readoption came to its end.

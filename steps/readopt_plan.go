@@ -196,7 +196,7 @@ func (p *ReadoptPlan) Look(ctx context.Context, say flow.Say) (Readoption, error
 	if err != nil {
 		return out, err
 	}
-	out.Underway = record != nil && slices.Equal(record.Accepted, r.accept)
+	out.Underway = record != nil && record.Ended.IsZero() && slices.Equal(record.Accepted, r.accept)
 	if out.Released = orphan.Released; out.Released {
 		return out, nil
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -39,10 +40,56 @@ func (c *command) readopt(ctx context.Context, a arguments) error {
 	if _, err := steps.NewReadopt(cfg.Config, onPaper, source, accept); err != nil {
 		return &usageError{err}
 	}
-	if !a.Options.Yes && !a.Options.DryRun && !c.answerable() {
+	if a.Options.DryRun {
+		return c.foreseeReadopt(ctx, a, cfg, source, accept)
+	}
+	if !a.Options.Yes && !c.answerable() {
 		return usagef("readopt asks before it changes anything, and nobody is there to answer: --yes answers beforehand, --dry-run only compares")
 	}
 	return c.operate(ctx, a, func(r *running) error { return r.readopt(ctx, source, accept) })
+}
+
+// foreseeReadopt compares, and prints what a readoption would do. It changes
+// nothing.
+func (c *command) foreseeReadopt(ctx context.Context, a arguments, cfg configuration, source steps.Backup, accept []string) error {
+	if err := errors.Join(c.sameWorld(a, cfg), c.notReal(a, cfg)); err != nil {
+		return err
+	}
+	steps.RedirectLibraryLogs(io.Discard)
+	state := newStateFolder(a.Options, cfg.ClusterName, c.workDir)
+	if err := steps.RoomForReadopt(state.files(), source.Contents); err != nil {
+		return err
+	}
+	cfg, tools, offline, err := c.foreseeingTools(ctx, a.Options, cfg, state)
+	if err != nil {
+		return err
+	}
+	if offline != "" {
+		return usagef("%s: there is nothing to compare the backup with", offline)
+	}
+	if c.equip != nil {
+		c.equip(&tools)
+	}
+	plan, err := steps.NewReadopt(cfg.Config, tools, source, accept)
+	if err != nil {
+		return &usageError{err}
+	}
+	h := &hub{run: "readopt", hide: c.hide, displays: []display{c.display(a.Options)}}
+	defer h.close()
+	found, err := lookForReadopt(ctx, h, plan)
+	if err != nil {
+		return err
+	}
+	return c.showReadoption(a.Options, found, accept)
+}
+
+// lookForReadopt compares the backup with what lives.
+func lookForReadopt(ctx context.Context, h *hub, plan *steps.ReadoptPlan) (found steps.Readoption, err error) {
+	err = h.task("look", "the cluster lives, nobody manages it, and the backup is compared with it", func(say flow.Say) (err error) {
+		found, err = plan.Look(ctx, say)
+		return err
+	})
+	return found, err
 }
 
 // accepted are the words of --accept.
@@ -63,14 +110,11 @@ func (r *running) readopt(ctx context.Context, source steps.Backup, accept []str
 	if err != nil {
 		return &usageError{err}
 	}
-	var found steps.Readoption
-	if err := r.hub.task("look", "the cluster lives, nobody manages it, and the backup is compared with it", func(say flow.Say) (err error) {
-		found, err = plan.Look(ctx, say)
-		return err
-	}); err != nil {
+	found, err := lookForReadopt(ctx, r.hub, plan)
+	if err != nil {
 		return err
 	}
-	if err := r.agreeToReadopt(ctx, found, accept); err != nil || r.options.DryRun {
+	if err := r.agreeToReadopt(ctx, found, accept); err != nil {
 		return err
 	}
 	journal, report, err := r.runRecovery(ctx, plan.Graph, plan.All, steps.ReadoptFiles(r.tools.Files), steps.EndReadopt)
@@ -84,18 +128,27 @@ func (r *running) readopt(ctx context.Context, source steps.Backup, accept []str
 	return r.tell(s)
 }
 
-// agreeToReadopt shows what was found, refuses where a difference is not
-// accepted, and asks a person once, unless an earlier run was agreed to.
+// agreeToReadopt shows what was found, and asks a person once, unless an earlier
+// run was agreed to.
 func (r *running) agreeToReadopt(ctx context.Context, found steps.Readoption, accept []string) error {
+	if err := r.showReadoption(r.options, found, accept); err != nil || found.Released || found.Underway || r.options.Yes {
+		return err
+	}
+	return r.confirm(ctx, fmt.Sprintf("Type the cluster's name (%s) to have it managed again like this: ", found.Cluster), found.Cluster)
+}
+
+// showReadoption shows what was found, and refuses where a difference is not
+// accepted.
+func (c *command) showReadoption(o options, found steps.Readoption, accept []string) error {
 	if found.Released {
 		return nil
 	}
-	if r.options.Output == "json" {
-		if err := newJSONLine(r.stdout, readoptPlan{"readopt-plan", found}); err != nil {
+	if o.Output == "json" {
+		if err := newJSONLine(c.stdout, readoptPlan{"readopt-plan", found}); err != nil {
 			return err
 		}
 	} else if len(found.Open) == 0 {
-		printReadoption(r.stdout, found)
+		printReadoption(c.stdout, found)
 	}
 	if len(found.Open) > 0 {
 		return &steps.UnacceptedError{Open: slices.DeleteFunc(slices.Clone(found.Differences), func(m steps.Mismatch) bool {
@@ -110,10 +163,7 @@ func (r *running) agreeToReadopt(ctx context.Context, found steps.Readoption, ac
 			return usagef("--accept %s: there is no such difference: nothing was done", id)
 		}
 	}
-	if r.options.Yes || r.options.DryRun {
-		return nil
-	}
-	return r.confirm(ctx, fmt.Sprintf("Type the cluster's name (%s) to have it managed again like this: ", found.Cluster), found.Cluster)
+	return nil
 }
 
 // printReadoption says what will be done.

@@ -50,3 +50,35 @@ func TestNothingElseRunsInTheMiddleOfAReadoption(t *testing.T) {
 		}
 	}
 }
+
+// A readoption that only compares leaves the state folder as it is, and makes none.
+func TestReadoptDryRunLeavesNothing(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	writeLostCluster(t, "lost", time.Now())
+	environment := inProject(newMarket(t))
+	state := steps.FilesIn(filepath.Join(dir, "state"))
+	look := func(begun string) {
+		t.Helper()
+		before := folderContents(t, dir)
+		r := execute(t, t.Context(), dir, environment, "readopt", "lost", "--dry-run", "--state-dir", state.String())
+		if r.code != exitFailed || !strings.Contains(r.stderr, "only one that lives can be readopted") {
+			t.Errorf("%s: %+v", begun, r)
+		}
+		if after := folderContents(t, dir); after != before {
+			t.Errorf("%s: before\n%s\nafter\n%s", begun, before, after)
+		}
+	}
+	look("no folder yet")
+	over := `{"cluster": "k8s", "uid": "uid", "snapshot": "5a5a", "began": "2026-01-02T03:04:05Z", "ended": "2026-01-02T04:04:05Z"}`
+	if err := steps.ReadoptFiles(state).Write("readopt.json", []byte(over)); err != nil {
+		t.Fatal(err)
+	}
+	look("one that is over")
+	if r := execute(t, t.Context(), dir, "", "readopt", "lost", "--dry-run", "--state-dir", state.String()); r.code != exitUsage || !strings.Contains(r.stderr, "HCLOUD_TOKEN is not set") {
+		t.Errorf("without a token: %+v", r)
+	}
+	if r := execute(t, t.Context(), dir, environment, "readopt", "lost", "--dry-run", "--lab", "--state-dir", filepath.Join(dir, "rehearsal")); r.code != exitUsage || !strings.Contains(r.stderr, "the lab is down") || exists("rehearsal") {
+		t.Errorf("in a lab that is down: %+v", r)
+	}
+}
