@@ -76,6 +76,9 @@ func (e etcdView) needs(name string) string {
 	return strings.Join(append([]string{line}, why.lines()...), "; ")
 }
 
+// errOnItsWayOut is why the member of a Machine that is being deleted counts for nothing, however healthy it is still.
+var errOnItsWayOut = errors.New("its Machine is being deleted")
+
 // askEtcd asks every control plane machine but one how its etcd is, and a healthy one for the members.
 func (o *Operations) askEtcd(ctx context.Context, manager *kube.Cluster, but string) (etcdView, error) {
 	config, err := secretValue(ctx, manager, o.b.cfg.ClusterName+"-talosconfig", "talosconfig")
@@ -96,7 +99,10 @@ func (o *Operations) askEtcd(ctx context.Context, manager *kube.Cluster, but str
 	var mu sync.Mutex
 	for _, m := range machines {
 		asking.Go(func() {
-			members, err := askMember(ctx, t, &m)
+			members, err := []talos.EtcdMember(nil), errOnItsWayOut
+			if m.GetDeletionTimestamp() == nil {
+				members, err = askMember(ctx, t, &m)
+			}
 			mu.Lock()
 			defer mu.Unlock()
 			e.health[text(&m, "spec", "infrastructureRef", "name")] = err
