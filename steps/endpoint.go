@@ -21,10 +21,17 @@ type LostEndpointError struct {
 	Cluster string
 	Address string
 	Now     []hetzner.LoadBalancer // what CAPH has made since
+	// Nothing tells that there is no server either: nothing says that this is the cluster's project.
+	Nothing bool
 }
 
 // Error implements error.
 func (e *LostEndpointError) Error() string {
+	if e.Nothing {
+		return fmt.Sprintf("nothing of cluster %s is in the token's project, neither the load balancer with its address %s nor a server: the token is of "+
+			"another project, or all of it was deleted. Use the token of the cluster's project; where all was deleted, restore makes the cluster anew "+
+			"from a backup, and destroy forgets it", e.Cluster, e.Address)
+	}
 	now := "and none in its place"
 	if len(e.Now) > 0 {
 		var names []string
@@ -66,7 +73,15 @@ func (b *bootstrapper) checkEndpoint(ctx context.Context, host string) error {
 			return nil
 		}
 	}
-	return &LostEndpointError{Cluster: b.cfg.ClusterName, Address: host, Now: balancers}
+	lost := &LostEndpointError{Cluster: b.cfg.ClusterName, Address: host, Now: balancers}
+	if len(balancers) == 0 {
+		servers, err := hetzner.Servers(ctx, b.tools.Hetzner, b.cfg.ClusterName)
+		if err != nil {
+			return err
+		}
+		lost.Nothing = len(servers) == 0
+	}
+	return lost
 }
 
 // endpointStands is checkEndpoint as the last word of a Verify: the step that runs again says what cannot be mended.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -139,11 +140,34 @@ func (b *bootstrapper) reservationStands(ctx context.Context, was Reservation) f
 	case err != nil:
 		return flow.Unknown(err)
 	case found == nil:
-		return flow.Gone("nothing reserves the name %s in the project any more", b.cfg.ClusterName)
+		return b.unreserved(ctx, was)
 	case found.By != was.By:
 		return flow.Gone("state folder %s has taken the name %s over", found.By, b.cfg.ClusterName)
 	}
 	return flow.Holds()
+}
+
+// unreserved tells a reservation that was deleted from a token of another project, in which everything would be made a second
+// time: by a management cluster that has made the cluster already, and would be given that token. Before there was one, and where
+// something of the cluster is left, it is reserved anew.
+func (b *bootstrapper) unreserved(ctx context.Context, was Reservation) flow.Verdict {
+	traces, err := hetzner.Traces(ctx, b.tools.Hetzner, b.cfg.ClusterName)
+	if err != nil {
+		return flow.Unknown(err)
+	}
+	if len(traces) > 0 || !b.opensSomething() {
+		return flow.Gone("nothing reserves the name %s in the project any more", b.cfg.ClusterName)
+	}
+	return flow.Unknown(fmt.Errorf("placement group %d, which reserves %s for this state folder, is not in the token's project, nor is anything else of the cluster: "+
+		"the token is of another project; where all of it was deleted by hand, destroy forgets it", was.ID, b.cfg.ClusterName))
+}
+
+// opensSomething tells whether the state folder has a kubeconfig: of the management cluster, or of the cluster itself.
+func (b *bootstrapper) opensSomething() bool {
+	return slices.ContainsFunc([]string{managementFile, kubeconfigFile}, func(file string) bool {
+		_, err := b.tools.Files.Read(file)
+		return !errors.Is(err, fs.ErrNotExist)
+	})
 }
 
 // ReservedError says that the cluster is not this state folder's to make.

@@ -3,6 +3,7 @@ package steps
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -223,5 +224,43 @@ func TestDestroyReleasesTheNameLast(t *testing.T) {
 	writes := s.Writes()
 	if last := writes[len(writes)-1]; last != "DELETE /placement_groups/31" {
 		t.Errorf("the last that was done is %s", last)
+	}
+}
+
+// Another project's token is not handed to the management cluster: its Cluster API would make the whole cluster there, a second time.
+func TestTheTokenOfAnotherProjectMakesNothing(t *testing.T) {
+	w, journal := newWorld(t), flow.Memory()
+	if _, err := w.run(t, w.config(), journal, nil); err != nil {
+		t.Fatal(err)
+	}
+	reserved := w.hetzner.PlacementGroups()[0].ID
+	w.hetzner.SetPlacementGroups()
+	w.hetzner.SetNetworks()
+	w.hetzner.SetLoadBalancers()
+	w.hetzner.SetServers()
+	before := w.writes()
+	tools := w.tools()
+	tools.Token = NewSecret("of another project")
+	plan, err := New(w.config(), tools)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = plan.Graph.Run(t.Context(), flow.Options{Journal: journal, Targets: plan.Bootstrap})
+	want := fmt.Sprintf("placement group %d, which reserves k8s for this state folder, is not in the token's project", reserved)
+	if err == nil || !strings.Contains(err.Error(), want) || w.writes() != before {
+		t.Errorf("with the token of another project: %v; %d writes", err, w.writes()-before)
+	}
+	if err := plan.b.checkEndpoint(t.Context(), loadBalancer); !isLost(err) || !strings.Contains(err.Error(), "nothing of cluster k8s is in the token's project") {
+		t.Errorf("of the address it says %v", err)
+	}
+
+	// Before there was anybody who could make the cluster, a reservation that was deleted is made again.
+	early := reserver(t, w, &fakeProvider{})
+	if v := early.reservationStands(t.Context(), Reservation{ID: reserved, By: "x"}); v.Answer() != flow.AnswerGone {
+		t.Errorf("early it is said to be %v: %s", v.Answer(), v.Reason())
+	}
+	w.hetzner.SetNetworks(schema.Network{ID: 77, Name: "k8s", Labels: ownedByCAPH, IPRange: "10.10.0.0/16"})
+	if v := plan.b.reservationStands(t.Context(), Reservation{ID: reserved, By: "x"}); v.Answer() != flow.AnswerGone {
+		t.Errorf("with a network of the cluster it is said to be %v: %s", v.Answer(), v.Reason())
 	}
 }
