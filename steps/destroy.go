@@ -245,11 +245,15 @@ func (o *Operations) deleteManagement(ctx context.Context, say flow.Say) error {
 	b := o.b
 	p, name := b.tools.Management, b.cfg.ManagementName()
 	exists, err := p.Exists(ctx, name)
-	if err != nil {
+	switch {
+	case err != nil && b.remembersManagement():
+		return fmt.Errorf("nothing of cluster %s is left at Hetzner, but %s cannot tell whether management cluster %s exists: %w; if it does, it makes the "+
+			"servers anew as soon as it works: make it answer and run destroy again, or, where it is lost for good, remove %s",
+			b.cfg.ClusterName, p.Name(), name, err, b.tools.Files.Path(managementFile))
+	case err != nil:
 		say("%s cannot tell whether management cluster %s exists (%v): it is left alone", p.Name(), name, err)
 		return nil
-	}
-	if !exists {
+	case !exists:
 		return nil
 	}
 	source, _, err := b.openSource(ctx, say)
@@ -274,6 +278,16 @@ func (o *Operations) deleteManagement(ctx context.Context, say flow.Say) error {
 		return nil
 	}
 	return err
+}
+
+// remembersManagement tells whether the state folder opens a management cluster that is not the cluster itself.
+func (b *bootstrapper) remembersManagement() bool {
+	mgmt, err := b.connect(managementFile)
+	if err != nil {
+		return !errors.Is(err, fs.ErrNotExist)
+	}
+	self, err := b.connect(kubeconfigFile)
+	return err != nil || self.Host() != mgmt.Host()
 }
 
 func otherClusters(ctx context.Context, c *kube.Cluster, but string) ([]string, error) {

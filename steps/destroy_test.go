@@ -347,3 +347,57 @@ func TestDestroyPausesAClusterThatManagesItself(t *testing.T) {
 		t.Error("the kubeconfig of a cluster that is gone is still there")
 	}
 }
+
+// A management cluster that the state folder knows, and that cannot be asked, may make the servers anew at any time.
+func TestDestroyLeavesNoManagementClusterUnasked(t *testing.T) {
+	mgmt, self := kubetest.New("management", capiKinds()...), kubetest.New("workload", capiKinds()...)
+	mgmt.Close()
+	self.Close()
+	for name, tt := range map[string]struct {
+		files map[string][]byte
+		says  string
+	}{
+		"the folder opens it":               {map[string][]byte{managementFile: mgmt.Kubeconfig()}, "cannot tell whether management cluster k8s-mgmt exists: no Docker"},
+		"the folder opens both":             {map[string][]byte{managementFile: mgmt.Kubeconfig(), kubeconfigFile: self.Kubeconfig()}, "remove "},
+		"the folder knows of none":          {nil, ""},
+		"the cluster was its own manager":   {map[string][]byte{managementFile: self.Kubeconfig(), kubeconfigFile: self.Kubeconfig()}, ""},
+		"the folder opens only the cluster": {map[string][]byte{kubeconfigFile: self.Kubeconfig()}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := hetznertest.NewStore()
+			defer s.Close()
+			plantCluster(s)
+			s.Put("placement_groups", 31, schema.PlacementGroup{Name: "slipway-k8s", Labels: map[string]string{"slipway-cluster": "k8s", reservedBy: "0123456789abcdef"}})
+			o := demolisher(t, s, nil)
+			o.b.tools.Management = &fakeProvider{err: errors.New("no Docker")}
+			for file, content := range tt.files {
+				if err := o.b.tools.Files.Write(file, content); err != nil {
+					t.Fatal(err)
+				}
+			}
+			err := o.Destroy(t.Context(), DestroyOptions{}, quietly)
+			if tt.says == "" {
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			if err == nil || !strings.Contains(err.Error(), tt.says) {
+				t.Errorf("got %v, want %q", err, tt.says)
+			}
+			if _, err := o.b.tools.Files.Read(managementFile); err != nil {
+				t.Error(err)
+			}
+			if left := s.Left(); !slices.Contains(left, "placement_groups/31") || slices.Contains(left, "servers/1") {
+				t.Errorf("left %v", left)
+			}
+			// Lost for good, as it says.
+			if err := o.b.tools.Files.Remove(managementFile); err != nil {
+				t.Fatal(err)
+			}
+			if err := o.Destroy(t.Context(), DestroyOptions{}, quietly); err != nil || slices.Contains(s.Left(), "placement_groups/31") {
+				t.Errorf("without its kubeconfig: %v, left %v", err, s.Left())
+			}
+		})
+	}
+}
