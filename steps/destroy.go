@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -28,6 +29,8 @@ type Demolition struct {
 	Cluster string             `json:"cluster"`
 	Take    []hetzner.Resource `json:"take"`
 	Keep    []Kept             `json:"keep"`
+
+	opts DestroyOptions // that it was listed for
 }
 
 // Kept is a resource of the cluster that stays.
@@ -56,12 +59,13 @@ func (o *Operations) PlanDestroy(ctx context.Context, opts DestroyOptions) (Demo
 	if err != nil {
 		return Demolition{}, err
 	}
+	o.attribute(ctx, inventory)
 	return o.divide(inventory, opts), nil
 }
 
 // divide divides the cluster's resources into those that go and those that stay.
 func (o *Operations) divide(inventory hetzner.Inventory, opts DestroyOptions) Demolition {
-	d := Demolition{Cluster: o.b.cfg.ClusterName, Take: []hetzner.Resource{}, Keep: []Kept{}}
+	d := Demolition{Cluster: o.b.cfg.ClusterName, Take: []hetzner.Resource{}, Keep: []Kept{}, opts: opts}
 	for _, r := range inventory.Of(d.Cluster) {
 		switch user := inventory.UsedElsewhere(r); {
 		case r.Kind == hetzner.KindVolume && !opts.Volumes:
@@ -77,9 +81,9 @@ func (o *Operations) divide(inventory hetzner.Inventory, opts DestroyOptions) De
 	return d
 }
 
-// Destroy takes the cluster away. It can be killed anywhere and run again: everything is found by label, what has none
-// of its own gets one first, and the management cluster goes last.
-func (o *Operations) Destroy(ctx context.Context, opts DestroyOptions, stage Stage) error {
+// Destroy takes the cluster away that PlanDestroy listed, and no volume that is not in the list. It can be killed anywhere and run
+// again: everything is found by label, what has none of its own gets one first, and the management cluster goes last.
+func (o *Operations) Destroy(ctx context.Context, listed Demolition, stage Stage) error {
 	removal := hetzner.NewRemoval(o.b.tools.Hetzner)
 	var source *kube.Cluster
 	for _, s := range []struct {
@@ -89,7 +93,7 @@ func (o *Operations) Destroy(ctx context.Context, opts DestroyOptions, stage Sta
 		{"look", "who manages the cluster, and what is to be found again when it is half gone", func(say flow.Say) (err error) {
 			var silent bool
 			if source, silent, err = o.standDown(ctx, say); err == nil {
-				err = o.claim(ctx, say, removal, silent)
+				err = o.claim(ctx, say, removal, listed, silent)
 			}
 			return err
 		}},
@@ -97,17 +101,17 @@ func (o *Operations) Destroy(ctx context.Context, opts DestroyOptions, stage Sta
 			return o.deleteThroughCAPI(ctx, say, source, removal)
 		}},
 		{"sweep", "everything with a label of the cluster, by the Hetzner API", func(say flow.Say) error {
-			return o.sweep(ctx, say, removal, opts)
+			return o.sweep(ctx, say, removal, listed)
 		}},
 		{"management", "the temporary management cluster, once it manages nothing", func(say flow.Say) error {
 			if err := o.deleteManagement(ctx, say); err != nil {
 				return err
 			}
 			// Until now somebody might still have made servers.
-			if err := o.sweep(ctx, say, removal, opts); err != nil {
+			if err := o.sweep(ctx, say, removal, listed); err != nil {
 				return err
 			}
-			return o.release(ctx, say, removal, opts)
+			return o.release(ctx, say, removal, listed)
 		}},
 	} {
 		if err := stage(s.name, s.doc, func(say flow.Say) error { return s.do(say) }); err != nil {
@@ -194,17 +198,18 @@ func (o *Operations) selfManaged(ctx context.Context) (*kube.Cluster, error) {
 
 // claim labels what only its surroundings tell to be the cluster's, as long as they stand. A cluster that has just been silent is
 // not asked once more.
-func (o *Operations) claim(ctx context.Context, say flow.Say, removal *hetzner.Removal, silent bool) error {
+func (o *Operations) claim(ctx context.Context, say flow.Say, removal *hetzner.Removal, listed Demolition, silent bool) error {
 	inventory, err := hetzner.TakeInventory(ctx, o.b.tools.Hetzner)
 	if err != nil {
 		return err
 	}
-	var volumes []int64
 	if !silent {
-		volumes = o.volumesInUse(ctx)
+		o.attribute(ctx, inventory)
 	}
-	inventory.Attribute(o.b.cfg.ClusterName, volumes)
 	for _, r := range inventory.Of(o.b.cfg.ClusterName) {
+		if listed.opts.Volumes && !listed.allows(r) {
+			say("%s was not in the list and stays: run destroy --volumes again to delete it", r)
+		}
 		if r.Claimed {
 			continue
 		}
@@ -214,6 +219,13 @@ func (o *Operations) claim(ctx context.Context, say flow.Say, removal *hetzner.R
 		}
 	}
 	return nil
+}
+
+// attribute has the cluster itself say which volumes are its, where one of a CSI driver cannot be told otherwise.
+func (o *Operations) attribute(ctx context.Context, inventory hetzner.Inventory) {
+	if slices.ContainsFunc(inventory.Resources, func(r hetzner.Resource) bool { return r.Kind == hetzner.KindVolume && r.Cluster == "" }) {
+		inventory.Attribute(o.b.cfg.ClusterName, o.volumesInUse(ctx))
+	}
 }
 
 // volumesInUse are the ids of the volumes that the cluster itself knows, attached or not; none where it does not answer.

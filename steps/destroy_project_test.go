@@ -70,7 +70,7 @@ func TestDestroyRefusesTheTokenOfAnotherProject(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				err := o.Destroy(t.Context(), DestroyOptions{}, quietly)
+				err := listAndDestroy(t.Context(), o, DestroyOptions{}, quietly)
 				if tt.says == "" {
 					if err != nil {
 						t.Error(err)

@@ -12,17 +12,17 @@ import (
 
 // sweep deletes by the Hetzner API whatever is left, in the order of dependencies, until nothing is but the reservation of
 // the cluster's name.
-func (o *Operations) sweep(ctx context.Context, say flow.Say, removal *hetzner.Removal, opts DestroyOptions) error {
-	return o.sweepThose(ctx, say, removal, opts, func(r hetzner.Resource) bool { return !r.IsReservation() })
+func (o *Operations) sweep(ctx context.Context, say flow.Say, removal *hetzner.Removal, listed Demolition) error {
+	return o.sweepThose(ctx, say, removal, listed, func(r hetzner.Resource) bool { return !r.IsReservation() })
 }
 
 // release gives the cluster's name free. It is the last that is done: whoever reserves it next may make servers of the
 // same name, which a sweep would take for what was left of the old ones.
-func (o *Operations) release(ctx context.Context, say flow.Say, removal *hetzner.Removal, opts DestroyOptions) error {
-	return o.sweepThose(ctx, say, removal, opts, hetzner.Resource.IsReservation)
+func (o *Operations) release(ctx context.Context, say flow.Say, removal *hetzner.Removal, listed Demolition) error {
+	return o.sweepThose(ctx, say, removal, listed, hetzner.Resource.IsReservation)
 }
 
-func (o *Operations) sweepThose(ctx context.Context, say flow.Say, removal *hetzner.Removal, opts DestroyOptions, those func(hetzner.Resource) bool) error {
+func (o *Operations) sweepThose(ctx context.Context, say flow.Say, removal *hetzner.Removal, listed Demolition, those func(hetzner.Resource) bool) error {
 	deleted := map[string]bool{}
 	w := wait{what: "Hetzner to delete", within: o.b.cfg.DestroyTimeout.D(), every: o.sweepEvery}
 	err := w.until(ctx, say, func(ctx context.Context) (string, error) {
@@ -33,7 +33,7 @@ func (o *Operations) sweepThose(ctx context.Context, say flow.Say, removal *hetz
 			}
 			return "", err
 		}
-		take := slices.DeleteFunc(o.divide(inventory, opts).Take, func(r hetzner.Resource) bool { return !those(r) })
+		take := slices.DeleteFunc(o.divide(inventory, listed.opts).Take, func(r hetzner.Resource) bool { return !those(r) || !listed.allows(r) })
 		for _, r := range take {
 			deleted[r.String()] = true
 		}
@@ -45,6 +45,12 @@ func (o *Operations) sweepThose(ctx context.Context, say flow.Say, removal *hetz
 		say("nothing is left")
 	}
 	return err
+}
+
+// allows tells whether a resource may be deleted though nobody saw it in the list: a volume may not, it holds data. It carries the
+// label by then, so that the next list has it.
+func (d Demolition) allows(r hetzner.Resource) bool {
+	return r.Kind != hetzner.KindVolume || slices.ContainsFunc(d.Take, func(l hetzner.Resource) bool { return l.Kind == r.Kind && l.ID == r.ID })
 }
 
 // sweepOnce asks for the deletion of everything that does not wait for something else, and says what is on its way or

@@ -14,8 +14,10 @@ import (
 	"time"
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 )
@@ -83,6 +85,15 @@ func demolisher(t *testing.T, s *hetznertest.Store, transport http.RoundTripper)
 	return o
 }
 
+// listAndDestroy does what the command does.
+func listAndDestroy(ctx context.Context, o *Operations, opts DestroyOptions, stage Stage) error {
+	listed, err := o.PlanDestroy(ctx, opts)
+	if err != nil {
+		return err
+	}
+	return o.Destroy(ctx, listed, stage)
+}
+
 func quietly(_, _ string, do func(flow.Say) error) error { return do(func(string, ...any) {}) }
 
 func TestDestroyTakesWhatIsLabelledAndNothingElse(t *testing.T) {
@@ -113,14 +124,14 @@ func TestDestroyTakesWhatIsLabelledAndNothingElse(t *testing.T) {
 
 	s.Lock(2, 2)
 	s.Lock(10, 1)
-	if err := o.Destroy(t.Context(), DestroyOptions{}, quietly); err != nil {
+	if err := listAndDestroy(t.Context(), o, DestroyOptions{}, quietly); err != nil {
 		t.Fatal(err)
 	}
 	if want := sorted(foreign, "volumes/50", "images/70"); !slices.Equal(s.Left(), want) {
 		t.Errorf("left %v, want %v", s.Left(), want)
 	}
 	// The volume outlived its server, and is still known to be the cluster's.
-	if err := o.Destroy(t.Context(), DestroyOptions{Images: true, Volumes: true}, quietly); err != nil {
+	if err := listAndDestroy(t.Context(), o, DestroyOptions{Images: true, Volumes: true}, quietly); err != nil {
 		t.Fatal(err)
 	}
 	if want := sorted(foreign); !slices.Equal(s.Left(), want) {
@@ -132,7 +143,7 @@ func TestDestroyTakesWhatIsLabelledAndNothingElse(t *testing.T) {
 		}
 	}
 	writes := len(s.Writes())
-	if err := o.Destroy(t.Context(), DestroyOptions{}, quietly); err != nil || len(s.Writes()) != writes {
+	if err := listAndDestroy(t.Context(), o, DestroyOptions{}, quietly); err != nil || len(s.Writes()) != writes {
 		t.Errorf("with nothing left: %v, it wrote %v", err, s.Writes()[writes:])
 	}
 }
@@ -176,7 +187,7 @@ func TestDestroyKilledAtEveryRequest(t *testing.T) {
 	whole := hetznertest.NewStore()
 	defer whole.Close()
 	plantCluster(whole)
-	if err := demolisher(t, whole, nil).Destroy(t.Context(), opts, quietly); err != nil {
+	if err := listAndDestroy(t.Context(), demolisher(t, whole, nil), opts, quietly); err != nil {
 		t.Fatal(err)
 	}
 	requests := whole.Requests()
@@ -185,11 +196,11 @@ func TestDestroyKilledAtEveryRequest(t *testing.T) {
 			s := hetznertest.NewStore()
 			foreign := plantCluster(s)
 			ctx, cancel := context.WithCancel(t.Context())
-			if err := demolisher(t, s, &dying{n: n, arrives: arrives, kill: cancel}).Destroy(ctx, opts, quietly); err == nil {
+			if err := listAndDestroy(ctx, demolisher(t, s, &dying{n: n, arrives: arrives, kill: cancel}), opts, quietly); err == nil {
 				t.Errorf("killed at request %d: it came to its end", n)
 			}
 			cancel()
-			if err := demolisher(t, s, nil).Destroy(t.Context(), opts, quietly); err != nil {
+			if err := listAndDestroy(t.Context(), demolisher(t, s, nil), opts, quietly); err != nil {
 				t.Errorf("after a death at request %d of %d: %v", n, requests, err)
 			}
 			if want := sorted(foreign); !slices.Equal(s.Left(), want) {
@@ -199,6 +210,56 @@ func TestDestroyKilledAtEveryRequest(t *testing.T) {
 		}
 	}
 	t.Logf("killed at each of %d requests, before and after it arrived", requests)
+}
+
+// A volume that the cluster alone knows is listed before it is deleted; and one that came up after the list was made is not.
+func TestDestroyDeletesTheVolumesThatItListed(t *testing.T) {
+	kinds := append(capiKinds(), kubetest.Resource{Version: "v1", Kind: "PersistentVolume", Plural: "persistentvolumes", Cluster: true})
+	volume := func(name, handle string) *unstructured.Unstructured {
+		return kubetest.Object("v1", "PersistentVolume", "", name, object{"spec": object{"csi": object{"driver": csiDriver, "volumeHandle": handle}}})
+	}
+	s := hetznertest.NewStore()
+	defer s.Close()
+	foreign := plantCluster(s)
+	self := kubetest.New("workload", kinds...)
+	defer self.Close()
+	self.Put(volume("pvc-2", "150"))
+	o := demolisher(t, s, nil)
+	if err := o.b.tools.Files.Write(kubeconfigFile, self.Kubeconfig()); err != nil {
+		t.Fatal(err)
+	}
+	listed, err := o.PlanDestroy(t.Context(), DestroyOptions{Images: true, Volumes: true})
+	if err != nil || len(s.Writes())+len(self.Writes()) > 0 {
+		t.Fatalf("%v; it wrote %v, %v", err, s.Writes(), self.Writes())
+	}
+	for _, id := range []int64{50, 150} {
+		if !slices.ContainsFunc(listed.Take, func(r hetzner.Resource) bool { return r.Kind == hetzner.KindVolume && r.ID == id }) {
+			t.Errorf("volume %d is not in the list: %+v", id, listed.Take)
+		}
+	}
+	one := int64(1)
+	s.Put("volumes", 51, schema.Volume{Name: "pvc-3", Labels: map[string]string{"managed-by": "csi-driver"}, Server: &one})
+	s.Put("volumes", 151, schema.Volume{Name: "pvc-4", Labels: map[string]string{"managed-by": "csi-driver"}})
+	self.Put(volume("pvc-4", "151"))
+	var said []string
+	stage := func(_, _ string, do func(flow.Say) error) error {
+		return do(func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) })
+	}
+	if err := o.Destroy(t.Context(), listed, stage); err != nil {
+		t.Fatal(err)
+	}
+	late := []string{"volumes/151", "volumes/51"}
+	foreign = slices.DeleteFunc(foreign, func(f string) bool { return f == "volumes/150" })
+	if want := sorted(foreign, late...); !slices.Equal(s.Left(), want) {
+		t.Errorf("left %v, want %v", s.Left(), want)
+	}
+	if text := strings.Join(said, "\n"); !strings.Contains(text, "volume pvc-4 (151) was not in the list and stays") {
+		t.Errorf("it said %q", text)
+	}
+	// They are still known to be the cluster's.
+	if err := listAndDestroy(t.Context(), o, DestroyOptions{Volumes: true}, quietly); err != nil || !slices.Equal(s.Left(), foreign) {
+		t.Errorf("asked again: %v, left %v, want %v", err, s.Left(), foreign)
+	}
 }
 
 // What is somebody else's is in the way: it is named, and nothing of it is touched.
@@ -217,7 +278,7 @@ func TestDestroyGoesOnWhereTheClusterIsSilent(t *testing.T) {
 	stage := func(_, _ string, do func(flow.Say) error) error {
 		return do(func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) })
 	}
-	if err := o.Destroy(t.Context(), DestroyOptions{}, stage); err != nil {
+	if err := listAndDestroy(t.Context(), o, DestroyOptions{}, stage); err != nil {
 		t.Fatal(err)
 	}
 	if text := strings.Join(said, "\n"); !strings.Contains(text, "cluster k8s does not answer") {
@@ -250,8 +311,7 @@ func TestDestroyAsksASilentClusterOnce(t *testing.T) {
 	if err := o.b.tools.Files.Write(kubeconfigFile, cluster.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
-	stage := func(_, _ string, do func(flow.Say) error) error { return do(func(string, ...any) {}) }
-	if err := o.Destroy(t.Context(), DestroyOptions{}, stage); err != nil {
+	if err := o.Destroy(t.Context(), Demolition{}, quietly); err != nil {
 		t.Fatal(err)
 	}
 	if len(asked) == 0 || slices.ContainsFunc(asked, func(path string) bool { return strings.Contains(path, "persistentvolumes") }) {
@@ -281,7 +341,7 @@ func TestDestroyStopsAtWhatIsShared(t *testing.T) {
 			defer s.Close()
 			foreign := plantCluster(s)
 			tt.plant(s)
-			err := demolisher(t, s, nil).Destroy(t.Context(), DestroyOptions{}, quietly)
+			err := listAndDestroy(t.Context(), demolisher(t, s, nil), DestroyOptions{}, quietly)
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got %v, want %s", err, tt.want)
 			}
@@ -331,7 +391,7 @@ func TestDestroyPausesAClusterThatManagesItself(t *testing.T) {
 		t.Fatal(err)
 	}
 	pausedFirst := false
-	err := o.Destroy(t.Context(), DestroyOptions{}, func(name, _ string, do func(flow.Say) error) error {
+	err := listAndDestroy(t.Context(), o, DestroyOptions{}, func(name, _ string, do func(flow.Say) error) error {
 		if name == "sweep" {
 			pausedFirst = paused(self.Get(capi, "Cluster", Namespace, "k8s"))
 			if len(s.Writes()) != 2 { // the labels of a load balancer and a volume
@@ -375,7 +435,7 @@ func TestDestroyLeavesNoManagementClusterUnasked(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			err := o.Destroy(t.Context(), DestroyOptions{}, quietly)
+			err := listAndDestroy(t.Context(), o, DestroyOptions{}, quietly)
 			if tt.says == "" {
 				if err != nil {
 					t.Error(err)
@@ -395,7 +455,7 @@ func TestDestroyLeavesNoManagementClusterUnasked(t *testing.T) {
 			if err := o.b.tools.Files.Remove(managementFile); err != nil {
 				t.Fatal(err)
 			}
-			if err := o.Destroy(t.Context(), DestroyOptions{}, quietly); err != nil || slices.Contains(s.Left(), "placement_groups/31") {
+			if err := listAndDestroy(t.Context(), o, DestroyOptions{}, quietly); err != nil || slices.Contains(s.Left(), "placement_groups/31") {
 				t.Errorf("without its kubeconfig: %v, left %v", err, s.Left())
 			}
 		})

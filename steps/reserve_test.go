@@ -215,7 +215,7 @@ func TestDestroyReleasesTheNameLast(t *testing.T) {
 	s.Put("placement_groups", 31, schema.PlacementGroup{Name: "slipway-k8s", Labels: map[string]string{"slipway-cluster": "k8s", reservedBy: "0123456789abcdef"}})
 	s.Put("placement_groups", 131, schema.PlacementGroup{Name: "slipway-k8s2", Labels: map[string]string{"slipway-cluster": "k8s2", reservedBy: "0123456789abcdef"}})
 	o := demolisher(t, s, nil)
-	if err := o.Destroy(t.Context(), DestroyOptions{Images: true, Volumes: true}, quietly); err != nil {
+	if err := listAndDestroy(t.Context(), o, DestroyOptions{Images: true, Volumes: true}, quietly); err != nil {
 		t.Fatal(err)
 	}
 	if want := sorted(append(foreign, "placement_groups/131")); !slices.Equal(s.Left(), want) {

@@ -101,7 +101,7 @@ func (c *command) destroy(ctx context.Context, a arguments) error {
 				return err
 			}
 		}
-		if err := operations.Destroy(ctx, opts, r.hub.task); err != nil {
+		if err := operations.Destroy(ctx, plan, r.hub.task); err != nil {
 			return fmt.Errorf("%w\nrun the same command again to go on; log: %s", err, r.files.log.Name())
 		}
 		record, err := r.retire()
