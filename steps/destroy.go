@@ -48,7 +48,10 @@ const (
 	stallAfter = 3 * time.Minute
 	// sweepEvery spares Hetzner's limit of 3600 requests an hour: one look at everything takes eleven.
 	sweepEvery = 3 * time.Second
-	csiDriver  = "csi.hetzner.cloud"
+	// webhooksWithin is how long Cluster API's webhooks may be silent before its managers are taken for down: a Pod whose node
+	// comes back serves within a minute.
+	webhooksWithin = 2 * time.Minute
+	csiDriver      = "csi.hetzner.cloud"
 )
 
 var errStalled = errors.New("nothing moved for " + Duration(stallAfter).String())

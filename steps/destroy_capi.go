@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/slipway-k8s/slipway/flow"
@@ -42,21 +43,55 @@ func (o *Operations) deleteThroughCAPI(ctx context.Context, say flow.Say, source
 		}
 		return b.setPaused(ctx, source, true)
 	}
-	if object.GetDeletionTimestamp() == nil {
-		say("deleting %s", kube.Describe(object))
-		if err := source.Delete(ctx, object); err != nil && !kube.Absent(err) {
-			return fmt.Errorf("delete %s: %w", kube.Describe(object), err)
-		}
-	}
-	if paused(object) { // only now: what is being deleted is not repaired
-		if err := b.setPaused(ctx, source, false); err != nil && !kube.Absent(err) {
+	if err := o.startDeletion(ctx, say, source, object); err != nil {
+		if !kube.WebhookDown(err) {
 			return err
 		}
+		say("nobody is at work in the management cluster (%v): going on by the Hetzner API", err)
+		return nil
 	}
 	err = o.awaitDeletion(ctx, say, source, removal)
 	if errors.Is(err, errStalled) || errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		say("Cluster API did not finish (%v): going on by the Hetzner API", err)
 		return nil
+	}
+	return err
+}
+
+// startDeletion deletes the Cluster object, and has Cluster API look at it. Its webhooks have a say in both: where they do not answer
+// for a while, its error is one that kube.WebhookDown tells.
+func (o *Operations) startDeletion(ctx context.Context, say flow.Say, source *kube.Cluster, object *unstructured.Unstructured) error {
+	if object.GetDeletionTimestamp() == nil {
+		say("deleting %s", kube.Describe(object))
+		if err := o.pastWebhooks(ctx, say, object, func(ctx context.Context) error { return source.Delete(ctx, object) }); err != nil {
+			return fmt.Errorf("delete %s: %w", kube.Describe(object), err)
+		}
+	}
+	if !paused(object) {
+		return nil
+	}
+	// Only now: what is being deleted is not repaired.
+	return o.pastWebhooks(ctx, say, object, func(ctx context.Context) error { return o.b.setPaused(ctx, source, false) })
+}
+
+// pastWebhooks changes an object, again while the webhooks for it do not answer. An object that is gone needs no change.
+func (o *Operations) pastWebhooks(ctx context.Context, say flow.Say, object *unstructured.Unstructured, change func(context.Context) error) error {
+	var last error
+	w := wait{what: "the webhooks for " + kube.Describe(object), within: o.webhooksWithin, each: o.webhooksWithin}
+	err := w.until(ctx, say, func(ctx context.Context) (string, error) {
+		last = change(ctx)
+		switch {
+		case kube.Absent(last):
+			return "", nil
+		case kube.WebhookDown(last):
+			return "", last
+		case last != nil:
+			return "", final(last)
+		}
+		return "", nil
+	})
+	if err != nil && ctx.Err() == nil {
+		return last
 	}
 	return err
 }

@@ -10,10 +10,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/slipway-k8s/slipway/flow"
@@ -457,6 +459,68 @@ func TestDestroyLeavesNoManagementClusterUnasked(t *testing.T) {
 			}
 			if err := listAndDestroy(t.Context(), o, DestroyOptions{}, quietly); err != nil || slices.Contains(s.Left(), "placement_groups/31") {
 				t.Errorf("without its kubeconfig: %v, left %v", err, s.Left())
+			}
+		})
+	}
+}
+
+// A management cluster in which nobody runs refuses the deletion of the Cluster object, as nobody answers its webhooks.
+func TestDestroyGoesOnWhereTheWebhooksAreDown(t *testing.T) {
+	const down = `Internal error occurred: failed calling webhook "validation.cluster.cluster.x-k8s.io": connect: connection refused`
+	for name, tt := range map[string]struct {
+		method, message string
+		times           int64  // that it is refused
+		begun           bool   // the Cluster object is being deleted, and paused
+		deleted         bool   // it goes in the end
+		says            string // error; empty: it is destroyed
+	}{
+		"for good":                   {method: http.MethodDelete, message: down, times: 1000},
+		"for a moment":               {method: http.MethodDelete, message: down, times: 1, deleted: true},
+		"to be unpaused, for good":   {method: http.MethodPatch, message: down, times: 1000, begun: true},
+		"another refusal":            {method: http.MethodDelete, message: "etcdserver: no space", times: 1000, says: "etcdserver: no space"},
+		"another, of being unpaused": {method: http.MethodPatch, message: "etcdserver: no space", times: 1000, begun: true, says: "etcdserver: no space"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := hetznertest.NewStore()
+			defer s.Close()
+			plantCluster(s)
+			source := kubetest.New("management", capiKinds()...)
+			defer source.Close()
+			define(source, capiKinds())
+			cluster := kubetest.Object(capi, "Cluster", Namespace, "k8s", object{"spec": object{"paused": tt.begun}})
+			if tt.begun {
+				cluster.SetDeletionTimestamp(&metav1.Time{Time: time.Now()})
+			}
+			source.Put(cluster)
+			var refused atomic.Int64
+			source.Fail = func(r *http.Request) (int, string) {
+				if r.Method == tt.method && strings.HasSuffix(r.URL.Path, "/clusters/k8s") && refused.Add(1) <= tt.times {
+					return http.StatusInternalServerError, tt.message
+				}
+				return 0, ""
+			}
+			o := demolisher(t, s, nil)
+			o.webhooksWithin = 3 * time.Second
+			o.b.tools.Management = &fakeProvider{exists: true}
+			if err := o.b.tools.Files.Write(managementFile, source.Kubeconfig()); err != nil {
+				t.Fatal(err)
+			}
+			stage := func(name, _ string, do func(flow.Say) error) error {
+				err := do(t.Logf)
+				if name == "cluster-api" && err == nil && (source.Get(capi, "Cluster", Namespace, "k8s") == nil) != tt.deleted {
+					t.Errorf("the Cluster object is gone: %v", !tt.deleted)
+				}
+				return err
+			}
+			err := listAndDestroy(t.Context(), o, DestroyOptions{}, stage)
+			if tt.says != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.says) || !slices.Contains(s.Left(), "servers/1") {
+					t.Errorf("got %v, want %q; left %v", err, tt.says, s.Left())
+				}
+				return
+			}
+			if err != nil || slices.Contains(s.Left(), "servers/1") {
+				t.Errorf("got %v; left %v", err, s.Left())
 			}
 		})
 	}

@@ -10,8 +10,9 @@ import (
 // Operations are what is done to a cluster outside the graph of its bootstrap: taking it away, looking for what is left
 // of it, replacing one of its machines. Whoever calls those that change something holds the journal's lock.
 type Operations struct {
-	b          *bootstrapper
-	sweepEvery time.Duration // between two looks at what is left
+	b              *bootstrapper
+	sweepEvery     time.Duration // between two looks at what is left
+	webhooksWithin time.Duration // for Cluster API's webhooks to answer
 }
 
 // NewOperations makes them for the cluster of a configuration.
@@ -21,7 +22,7 @@ func NewOperations(cfg Config, tools Tools) *Operations {
 	if s, err := readSources(tools.Overrides); err == nil {
 		b.sources = s
 	}
-	return &Operations{b: b, sweepEvery: sweepEvery}
+	return &Operations{b: b, sweepEvery: sweepEvery, webhooksWithin: webhooksWithin}
 }
 
 // Leftovers is everything in the project that belongs to clusters, of whatever name. It changes nothing.
