@@ -330,6 +330,13 @@ func TestDestroyStopsAtWhatIsShared(t *testing.T) {
 		{"a foreign server in the network", func(s *hetznertest.Store) {
 			s.Put("networks", 10, schema.Network{Name: "k8s", Labels: map[string]string{"caph-cluster-k8s": "owned"}, IPRange: "10.10.0.0/16", Servers: []int64{1, 2, 101}})
 		}, "network k8s (10) is not deleted: server 101 is in it"},
+		{"a load balancer of a Service before a foreign server, too", func(s *hetznertest.Store) {
+			target := func(id int64) schema.LoadBalancerTarget {
+				return schema.LoadBalancerTarget{Type: "server", Server: &schema.LoadBalancerTargetServer{ID: id}}
+			}
+			s.Put("load_balancers", 21, schema.LoadBalancer{Name: "a1b2c3", Labels: map[string]string{"hcloud-ccm/service-uid": "u-1"},
+				PrivateNet: []schema.LoadBalancerPrivateNet{{Network: 10}}, Targets: []schema.LoadBalancerTarget{target(1), target(101)}})
+		}, "network k8s (10) is not deleted: load balancer a1b2c3 (21) is in it, and not of this cluster alone"},
 		{"the firewall over a foreign server", func(s *hetznertest.Store) {
 			s.Put("firewalls", 40, schema.Firewall{Name: "k8s", Labels: map[string]string{"slipway-cluster": "k8s"},
 				AppliedTo: []schema.FirewallResource{{Type: "server", Server: &schema.FirewallResourceServer{ID: 101}}}})

@@ -257,6 +257,11 @@ func (t *stocktaking) takeLoadBalancers(ctx context.Context, c *hcloud.Client) e
 				around[t.servers[target.Server.Server.ID]] = true
 			}
 		}
+		if len(around) > 1 {
+			for _, n := range lb.PrivateNet {
+				t.guests[n.Network.ID] = fmt.Sprintf("load balancer %s (%d) is in it, and not of this cluster alone", lb.Name, lb.ID)
+			}
+		}
 		t.addBySurroundings(r, serviceLabel, around)
 	}
 	return nil
