@@ -375,7 +375,7 @@ func TestDestroyEndsARecovery(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := o.Destroy(t.Context(), DestroyOptions{}, quietly); err != nil {
+	if err := listAndDestroy(t.Context(), o, DestroyOptions{}, quietly); err != nil {
 		t.Fatal(err)
 	}
 	for _, folder := range []Files{QuorumFiles(files), ReadoptFiles(files), RestoreFiles(files)} {
