@@ -11,11 +11,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/talos"
@@ -205,6 +205,27 @@ func TestOneRecoveryAtATime(t *testing.T) {
 	}
 }
 
+// TestAReadoptionThatIsOver is neither under way nor in the way, and is still there after a look.
+func TestAReadoptionThatIsOver(t *testing.T) {
+	for over, ended := range map[bool]time.Time{true: time.Now(), false: {}} {
+		w := newReadoptWorld(t)
+		p := w.plan(t)
+		files := p.r.tools.Files
+		if err := (ReadoptRecord{BackupIdentity: w.source.identity(), Ended: ended}).write(files); err != nil {
+			t.Fatal(err)
+		}
+		if err := RoomForReadopt(files, w.source.Contents); err != nil {
+			t.Errorf("over %v: %v", over, err)
+		}
+		if found, err := p.Look(t.Context(), w.say); err != nil || found.Underway == over {
+			t.Errorf("over %v: under way is %v, %v", over, found.Underway, err)
+		}
+		if record, err := ReadReadoptRecord(files); err != nil || record == nil {
+			t.Errorf("over %v: its record is %+v, %v", over, record, err)
+		}
+	}
+}
+
 // TestAStaleBackupIsNotPutBack: without --accept nothing at all is changed, not even a management cluster made.
 func TestAStaleBackupIsNotPutBack(t *testing.T) {
 	w := newReadoptWorld(t)
@@ -226,36 +247,6 @@ func TestAStaleBackupIsNotPutBack(t *testing.T) {
 	found, err := w.plan(t, "server-missing/k8s-control-plane-2").Look(t.Context(), w.say)
 	if err != nil || len(found.Open) > 0 || found.Comparison.Made != 1 || found.PutBack != 16 {
 		t.Errorf("%+v, %v", found, err)
-	}
-}
-
-// TestAServerThatLostItsLabelsIsNotGone: it is asked for by its ID, in the comparison and once more before its node is removed.
-func TestAServerThatLostItsLabelsIsNotGone(t *testing.T) {
-	w := newReadoptWorld(t)
-	r := w.plan(t).r
-	if err := r.tools.Files.Write(kubeconfigFile, w.workload.Kubeconfig()); err != nil {
-		t.Fatal(err)
-	}
-	listed, sweep := []hetzner.Server{{ID: 100}, {ID: 101}}, Comparison{Gone: []string{"k8s-control-plane-2"}}
-	node := func() *unstructured.Unstructured { return w.workload.Get("v1", "Node", "", "k8s-control-plane-2") }
-	s := hetznertest.NewStore()
-	defer s.Close()
-	r.tools.Hetzner = s.Client(nil)
-	s.Put("servers", 102, schema.Server{Name: "k8s-control-plane-2"})
-	if found, err := r.unlabelled(t.Context(), listed); err != nil || !maps.Equal(found, map[int64]bool{102: true}) {
-		t.Errorf("%v, %v", found, err)
-	}
-	if _, err := r.removeGone(t.Context(), w.say, sweep); err == nil || !strings.Contains(err.Error(), "hcloud://102") || node() == nil {
-		t.Errorf("the node of a server that lives is removed: %v", err)
-	}
-	empty := hetznertest.NewStore()
-	defer empty.Close()
-	r.tools.Hetzner = empty.Client(nil)
-	if found, err := r.unlabelled(t.Context(), listed); err != nil || len(found) > 0 {
-		t.Errorf("without it: %v, %v", found, err)
-	}
-	if _, err := r.removeGone(t.Context(), w.say, sweep); err != nil || node() != nil {
-		t.Errorf("the node of a server that is gone stays: %v", err)
 	}
 }
 
