@@ -16,6 +16,7 @@ import (
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/talos"
@@ -247,6 +248,36 @@ func TestAStaleBackupIsNotPutBack(t *testing.T) {
 	found, err := w.plan(t, "server-missing/k8s-control-plane-2").Look(t.Context(), w.say)
 	if err != nil || len(found.Open) > 0 || found.Comparison.Made != 1 || found.PutBack != 16 {
 		t.Errorf("%+v, %v", found, err)
+	}
+}
+
+// TestAServerThatLostItsLabelsIsNotGone: it is asked for by its ID, in the comparison and once more before its node is removed.
+func TestAServerThatLostItsLabelsIsNotGone(t *testing.T) {
+	w := newReadoptWorld(t)
+	r := w.plan(t).r
+	if err := r.tools.Files.Write(kubeconfigFile, w.workload.Kubeconfig()); err != nil {
+		t.Fatal(err)
+	}
+	listed, sweep := []hetzner.Server{{ID: 100}, {ID: 101}}, Comparison{Gone: []string{"k8s-control-plane-2"}}
+	node := func() *unstructured.Unstructured { return w.workload.Get("v1", "Node", "", "k8s-control-plane-2") }
+	s := hetznertest.NewStore()
+	defer s.Close()
+	r.tools.Hetzner = s.Client(nil)
+	s.Put("servers", 102, schema.Server{Name: "k8s-control-plane-2"})
+	if found, err := r.unlabelled(t.Context(), listed); err != nil || !maps.Equal(found, map[int64]bool{102: true}) {
+		t.Errorf("%v, %v", found, err)
+	}
+	if _, err := r.removeGone(t.Context(), w.say, sweep); err == nil || !strings.Contains(err.Error(), "hcloud://102") || node() == nil {
+		t.Errorf("the node of a server that lives is removed: %v", err)
+	}
+	empty := hetznertest.NewStore()
+	defer empty.Close()
+	r.tools.Hetzner = empty.Client(nil)
+	if found, err := r.unlabelled(t.Context(), listed); err != nil || len(found) > 0 {
+		t.Errorf("without it: %v, %v", found, err)
+	}
+	if _, err := r.removeGone(t.Context(), w.say, sweep); err != nil || node() != nil {
+		t.Errorf("the node of a server that is gone stays: %v", err)
 	}
 }
 
