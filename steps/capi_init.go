@@ -129,8 +129,8 @@ const (
 	testGoneWithin = time.Minute
 )
 
-// awaitTestGone waits while what a test of cert-manager left, a dead run's or one of a moment ago, is being deleted. clusterctl takes a namespace on its
-// way out for one that is there, and then tries for ten minutes to write into one that is gone.
+// awaitTestGone waits while what a test of cert-manager left, a dead run's or one of a moment ago, is being deleted. clusterctl takes a
+// namespace on its way out for one that is there, and then tries for ten minutes to write into one that is gone.
 func awaitTestGone(ctx context.Context, say flow.Say, mgmt *kube.Cluster) error {
 	w := wait{what: "a test of cert-manager to be gone", within: testGoneWithin, every: lookGap}
 	return w.until(ctx, say, func(ctx context.Context) (string, error) {

@@ -350,11 +350,14 @@ func TestVanishedManagementClusterIsMadeAgain(t *testing.T) {
 	if _, err := w.run(t, w.config(), journal, nil); err != nil {
 		t.Fatal(err)
 	}
-	other := newWorld(t) // everything is gone, and a new management cluster can be made
+	other := newWorld(t) // everything but what reserves the name is gone, and a new management cluster can be made
 	w.mgmt.CloseClientConnections()
 	w.mgmt.Close()
 	w.provider.exists, w.provider.kubeconfig = false, other.mgmt.Kubeconfig()
-	w.mgmt, w.workload, w.hetzner = other.mgmt, other.workload, other.hetzner
+	w.mgmt, w.workload = other.mgmt, other.workload
+	w.hetzner.SetNetworks()
+	w.hetzner.SetServers()
+	w.hetzner.SetLoadBalancers()
 	w.mgmt.React, w.workload.React = w.reactManagement, w.reactWorkload
 	w.mgmt.Put(kubetest.Object("v1", "Namespace", "", "kube-system", nil))
 	report, err := w.run(t, w.config(), journal, nil)
