@@ -6,9 +6,10 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"slices"
 	"strings"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
@@ -148,26 +149,51 @@ func (b *bootstrapper) reservationStands(ctx context.Context, was Reservation) f
 }
 
 // unreserved tells a reservation that was deleted from a token of another project, in which everything would be made a second
-// time: by a management cluster that has made the cluster already, and would be given that token. Before there was one, and where
-// something of the cluster is left, it is reserved anew.
+// time: by a management cluster that has made the cluster already, and would be given that token. Where nobody is left who has made
+// it, and where something of the cluster is left in the project, the name is reserved anew.
 func (b *bootstrapper) unreserved(ctx context.Context, was Reservation) flow.Verdict {
 	traces, err := hetzner.Traces(ctx, b.tools.Hetzner, b.cfg.ClusterName)
 	if err != nil {
 		return flow.Unknown(err)
 	}
-	if len(traces) > 0 || !b.opensSomething() {
-		return flow.Gone("nothing reserves the name %s in the project any more", b.cfg.ClusterName)
+	gone := flow.Gone("nothing reserves the name %s in the project any more", b.cfg.ClusterName)
+	if len(traces) > 0 {
+		return gone
 	}
-	return flow.Unknown(fmt.Errorf("placement group %d, which reserves %s for this state folder, is not in the token's project, nor is anything else of the cluster: "+
-		"the token is of another project; where all of it was deleted by hand, destroy forgets it", was.ID, b.cfg.ClusterName))
+	switch alive, err := b.outlived(ctx); {
+	case err != nil:
+		return flow.Unknown(err)
+	case alive == "":
+		return gone
+	default:
+		return flow.Unknown(fmt.Errorf("placement group %d, which reserves %s for this state folder, is not in the token's project, nor is anything else of the cluster, "+
+			"but %s is there: the token is of another project; where all of it was deleted by hand, destroy forgets it", was.ID, b.cfg.ClusterName, alive))
+	}
 }
 
-// opensSomething tells whether the state folder has a kubeconfig: of the management cluster, or of the cluster itself.
-func (b *bootstrapper) opensSomething() bool {
-	return slices.ContainsFunc([]string{managementFile, kubeconfigFile}, func(file string) bool {
-		_, err := b.tools.Files.Read(file)
-		return !errors.Is(err, fs.ErrNotExist)
-	})
+// outlived names what lives of that which this state folder opens: the management cluster, or the cluster itself; empty: nothing.
+func (b *bootstrapper) outlived(ctx context.Context) (string, error) {
+	p, name := b.tools.Management, b.cfg.ManagementName()
+	if _, err := b.tools.Files.Read(managementFile); err == nil {
+		exists, err := p.Exists(ctx, name)
+		if err != nil {
+			return "", fmt.Errorf("%s cannot tell whether management cluster %s exists: %w", p.Name(), name, err)
+		}
+		if exists {
+			return "management cluster " + name, nil
+		}
+	}
+	self, err := b.connect(kubeconfigFile)
+	if err != nil {
+		return "", nil // there is no kubeconfig, or one that opens nothing
+	}
+	asking, cancel := context.WithTimeout(ctx, aliveWithin)
+	defer cancel()
+	_, err = self.UID(asking)
+	if status := (apierrors.APIStatus)(nil); err == nil || errors.As(err, &status) {
+		return "cluster " + b.cfg.ClusterName, nil
+	}
+	return "", nil
 }
 
 // ReservedError says that the cluster is not this state folder's to make.

@@ -254,6 +254,18 @@ func TestTheTokenOfAnotherProjectMakesNothing(t *testing.T) {
 		t.Errorf("of the address it says %v", err)
 	}
 
+	// Nobody is left who has made the cluster.
+	w.provider.exists = false
+	if v := plan.b.reservationStands(t.Context(), Reservation{ID: reserved, By: "x"}); v.Answer() != flow.AnswerUnknown || !strings.Contains(v.Reason(), "but cluster k8s is there") {
+		t.Errorf("while the cluster answers it is said to be %v: %s", v.Answer(), v.Reason())
+	}
+	w.workload.CloseClientConnections()
+	w.workload.Close()
+	if v := plan.b.reservationStands(t.Context(), Reservation{ID: reserved, By: "x"}); v.Answer() != flow.AnswerGone {
+		t.Errorf("where nothing is left it is said to be %v: %s", v.Answer(), v.Reason())
+	}
+	w.provider.exists = true
+
 	// Before there was anybody who could make the cluster, a reservation that was deleted is made again.
 	early := reserver(t, w, &fakeProvider{})
 	if v := early.reservationStands(t.Context(), Reservation{ID: reserved, By: "x"}); v.Answer() != flow.AnswerGone {

@@ -42,7 +42,7 @@ func Mutations() []Mutation {
 		{Name: "an etcd is restored while a server is silent", File: "steps/restore_etcd.go", Package: "steps", Run: "Etcd|AlreadyThere",
 			Old: "unanswered(nodes, c.Replicas); missing != \"\" {\n				return missing, nil // a server", New: "unanswered(nodes, c.Replicas); missing != \"\" && false {\n				return missing, nil // a server"},
 		{Name: "an etcd that is there is taken for the restored one", File: "steps/restore_etcd.go", Package: "steps", Run: "Etcd|AlreadyThere",
-			Old: "		out, err = r.identify(ctx, mgmt, c)\n", New: "		err = nil\n"},
+			Old: "		out, err = r.identify(asking, mgmt, c)\n", New: "		err = nil\n"},
 		{Name: "what an upload left is not deleted", File: "steps/image_make.go", Package: "steps", Run: "Image",
 			Old: "		if !m.dead(u) || u.Run", New: "		if m.dead(u) || u.Run"},
 		{Name: "an image on its way is not waited for", File: "steps/image_make.go", Package: "steps", Run: "Image|Snapshot",
