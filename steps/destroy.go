@@ -275,16 +275,15 @@ func (o *Operations) deleteManagement(ctx context.Context, say flow.Say) error {
 	if err != nil {
 		return fmt.Errorf("nothing of cluster %s is left at Hetzner, but management cluster %s is not deleted: %w", b.cfg.ClusterName, name, err)
 	}
-	if source == nil {
-		return nil
-	}
-	others, err := otherClusters(ctx, source, b.cfg.ClusterName)
-	if err != nil {
-		return fmt.Errorf("management cluster %s is not deleted: %w", name, err)
-	}
-	if len(others) > 0 {
-		say("leaving management cluster %s: it manages %s", name, strings.Join(others, ", "))
-		return nil
+	if source != nil { // else it is half made
+		others, err := otherClusters(ctx, source, b.cfg.ClusterName)
+		if err != nil {
+			return fmt.Errorf("management cluster %s is not deleted: %w", name, err)
+		}
+		if len(others) > 0 {
+			say("leaving management cluster %s: it manages %s", name, strings.Join(others, ", "))
+			return nil
+		}
 	}
 	say("deleting management cluster %s (%s)", name, p.Name())
 	err = p.Delete(ctx, name)

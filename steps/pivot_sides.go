@@ -46,7 +46,7 @@ func (b *bootstrapper) openSides(ctx context.Context, say flow.Say) (sides, erro
 	return sides{source: source, target: target}, nil
 }
 
-// openSource connects to the management cluster; nil where its provider says that there is none.
+// openSource connects to the management cluster; nil where its provider says that there is none, or one that is half made.
 func (b *bootstrapper) openSource(ctx context.Context, say flow.Say) (*kube.Cluster, string, error) {
 	p, name := b.tools.Management, b.cfg.ManagementName()
 	source, err := b.connect(managementFile)
@@ -66,9 +66,13 @@ func (b *bootstrapper) openSource(ctx context.Context, say flow.Say) (*kube.Clus
 		return nil, "", fmt.Errorf("management cluster %s exists but does not answer: %w: start it again, it may hold the only record of the cluster's servers", name, err)
 	}
 	// Its kubeconfig was lost; who made it has another.
-	kubeconfig, err := p.Ensure(ctx, name, say)
+	kubeconfig, err := b.tools.existing(ctx, name)
 	if err != nil {
 		return nil, "", fmt.Errorf("management cluster %s: %w", name, err)
+	}
+	if kubeconfig == nil {
+		say("management cluster %s is half made, and holds nothing", name)
+		return nil, "", nil
 	}
 	if err := b.tools.Files.Write(managementFile, kubeconfig); err != nil {
 		return nil, "", err

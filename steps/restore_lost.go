@@ -277,7 +277,7 @@ func (r *restorer) refuseAnswer(ctx context.Context) error {
 	return nil
 }
 
-// managementOf connects to the temporary management cluster; nil where its provider says that there is none.
+// managementOf connects to the temporary management cluster; nil where its provider says that there is none, or one that is half made.
 func (r *restorer) managementOf(ctx context.Context) (*kube.Cluster, error) {
 	p, name := r.tools.Management, r.cfg.ManagementName()
 	exists, err := p.Exists(ctx, name)
@@ -287,9 +287,12 @@ func (r *restorer) managementOf(ctx context.Context) (*kube.Cluster, error) {
 	if !exists {
 		return nil, nil
 	}
-	kubeconfig, err := p.Ensure(ctx, name, func(string, ...any) {})
+	kubeconfig, err := r.tools.existing(ctx, name)
 	if err != nil {
 		return nil, fmt.Errorf("management cluster %s (%s): %w", name, p.Name(), err)
+	}
+	if kubeconfig == nil {
+		return nil, nil
 	}
 	return r.tools.Connect(kubeconfig)
 }

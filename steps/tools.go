@@ -58,6 +58,20 @@ type ManagementProvider interface {
 	Delete(ctx context.Context, name string) error
 }
 
+// Looker is a ManagementProvider that can leave a cluster half made, and does not have to make it anew to look at it.
+type Looker interface {
+	// Look gives the kubeconfig of a cluster that exists; nil where it is half made, and holds nothing. It changes nothing.
+	Look(ctx context.Context, name string) (kubeconfig []byte, err error)
+}
+
+// existing opens a management cluster that its provider has told to exist; nil where it is half made. It makes none.
+func (t Tools) existing(ctx context.Context, name string) (kubeconfig []byte, err error) {
+	if l, ok := t.Management.(Looker); ok {
+		return l.Look(ctx, name)
+	}
+	return t.Management.Ensure(ctx, name, func(string, ...any) {}) // which adopts it
+}
+
 // Clusterctl is the part of clusterctl's client that capi-init and pivot use.
 type Clusterctl interface {
 	Init(context.Context, clusterctl.InitOptions) ([]clusterctl.Components, error)

@@ -62,6 +62,9 @@ func (k *kindManagement) Ensure(ctx context.Context, name string, say flow.Say) 
 			return nil, err
 		}
 		if usable {
+			if err := k.files.Remove(making(name)); err != nil {
+				return nil, err
+			}
 			return k.kind.kubeconfig(name)
 		}
 		if err := k.kind.remove(name, k.private(name)); err != nil {
@@ -83,6 +86,16 @@ func (k *kindManagement) Ensure(ctx context.Context, name string, say flow.Say) 
 		return nil, fmt.Errorf("read the kubeconfig of kind cluster %s: %w", name, err)
 	}
 	return kubeconfig, k.files.Remove(making(name))
+}
+
+// Look opens a cluster that is there. One that is half made holds nothing, so it
+// is not made anew, nor deleted: whoever wants to use it, or to be rid of it, does.
+func (k *kindManagement) Look(ctx context.Context, name string) ([]byte, error) {
+	usable, err := k.adopt(ctx, name, func(string, ...any) {})
+	if err != nil || !usable {
+		return nil, err
+	}
+	return k.kind.kubeconfig(name)
 }
 
 // adopt tells whether a cluster that is there can be used. False means that it
@@ -127,7 +140,7 @@ func (k *kindManagement) adoptMarked(ctx context.Context, name string, say flow.
 			"if you know that it holds nothing: kind delete cluster --name %s", name, err, name)
 	case used:
 		say("adopting kind cluster %s: Cluster API is in it already", name)
-		return true, k.files.Remove(making(name))
+		return true, nil
 	}
 	say("kind cluster %s was left by a run that died, before Cluster API was in it: making it again", name)
 	return false, nil
@@ -146,7 +159,7 @@ func (k *kindManagement) Delete(_ context.Context, name string) error {
 	if err := k.kind.remove(name, k.private(name)); err != nil {
 		return fmt.Errorf("delete kind cluster %s: %w", name, err)
 	}
-	return nil
+	return k.files.Remove(making(name))
 }
 
 // givenManagement is a management cluster that is there already, behind a

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -174,6 +175,63 @@ func TestKindAfterAFailedCreation(t *testing.T) {
 	}
 	if want := []string{"create m", "delete m", "create m"}; !slices.Equal(k.did, want) {
 		t.Errorf("did %q, want %q", k.did, want)
+	}
+}
+
+// What only looks changes nothing, not even the mark of a creation.
+func TestKindLook(t *testing.T) {
+	const name = "k8s-mgmt"
+	for title, tc := range map[string]struct {
+		whole, marked, used bool
+		want, says          string
+	}{
+		"whole":                           {whole: true, want: "kubeconfig of " + name},
+		"marked, in use":                  {whole: true, marked: true, used: true, want: "kubeconfig of " + name},
+		"marked, never used":              {whole: true, marked: true},
+		"left half made by a run of ours": {marked: true},
+		"half made by somebody":           {says: "is half made, and not by a run that this state folder knows"},
+	} {
+		t.Run(title, func(t *testing.T) {
+			k := &fakeKind{there: map[string]bool{name: tc.whole}}
+			m := &kindManagement{kind: k, files: steps.FilesIn(t.TempDir()), used: func(context.Context, []byte) (bool, error) { return tc.used, nil }}
+			if tc.marked {
+				if err := m.files.Write(making(name), []byte("then")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			kubeconfig, err := m.Look(t.Context(), name)
+			if string(kubeconfig) != tc.want || (err != nil) != (tc.says != "") || err != nil && !strings.Contains(err.Error(), tc.says) {
+				t.Errorf("got %q, %v", kubeconfig, err)
+			}
+			if _, err := m.files.Read(making(name)); (err == nil) != tc.marked || len(k.did) > 0 {
+				t.Errorf("it did %q; the mark: %v", k.did, err)
+			}
+		})
+	}
+}
+
+// A half made kind cluster is not made anew to be deleted.
+func TestDestroyMakesNoKindCluster(t *testing.T) {
+	s := hetznertest.NewStore()
+	defer s.Close()
+	cfg := steps.Defaults()
+	name := cfg.ManagementName()
+	k := &fakeKind{there: map[string]bool{name: false}}
+	m := &kindManagement{kind: k, files: steps.FilesIn(t.TempDir())}
+	if err := m.files.Write(making(name), []byte("then")); err != nil {
+		t.Fatal(err)
+	}
+	operations := steps.NewOperations(cfg, steps.Tools{Hetzner: s.Client(nil), Management: m, Files: m.files})
+	listed, err := operations.PlanDestroy(t.Context(), steps.DestroyOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = operations.Destroy(t.Context(), listed, func(_, _ string, do func(flow.Say) error) error { return do(t.Logf) })
+	if want := []string{"delete " + name}; err != nil || !slices.Equal(k.did, want) {
+		t.Errorf("%v; it did %q, want %q", err, k.did, want)
+	}
+	if _, err := m.files.Read(making(name)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the mark of a creation is still there: %v", err)
 	}
 }
 
