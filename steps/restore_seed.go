@@ -24,8 +24,8 @@ type Seed struct {
 	Secret TokenSecret `json:"secret"`
 }
 
-// seedSecrets writes it, and besides it what of the backup's Secrets and ConfigMaps nobody makes again. A bundle that is there with other contents belongs to another cluster of the name: servers may have been
-// made of it, and it is not overwritten.
+// seedSecrets writes it, and besides it what of the backup's Secrets and ConfigMaps nobody makes again. A bundle that is there with
+// other contents belongs to another cluster of the name: servers may have been made of it, and it is not overwritten.
 func (r *restorer) seedSecrets(ctx context.Context, say flow.Say, m Management) (Seed, error) {
 	mgmt, err := r.connect(m.Kubeconfig)
 	if err != nil {
