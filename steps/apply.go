@@ -134,7 +134,7 @@ func (b *bootstrapper) apply(ctx context.Context, say flow.Say, mgmt *kube.Clust
 	began, had := time.Now(), *patience
 	for _, o := range objects {
 		say("applying %s", kube.Describe(o))
-		err := wait{what: "the webhooks for " + kube.Describe(o), within: *patience}.until(ctx, say, func(ctx context.Context) (string, error) {
+		err := wait{what: "the API server and its webhooks to take " + kube.Describe(o), within: *patience}.until(ctx, say, func(ctx context.Context) (string, error) {
 			err := mgmt.Apply(ctx, o)
 			if err != nil && !kube.Unwell(err) {
 				return "", final(err)
