@@ -88,7 +88,7 @@ func identify(objects []Object, name string, authority []byte) (Identity, error)
 				return id, fmt.Errorf("read Secret %s-talos: %w", name, err)
 			}
 			id.Bundle = digest(bundle)
-			if id.ServiceAccount, err = serviceAccountKey(bundle); err != nil {
+			if id.ServiceAccount, id.Talos, err = keysOf(bundle); err != nil {
 				return id, fmt.Errorf("read Secret %s-talos: %w", name, err)
 			}
 		}
@@ -96,21 +96,21 @@ func identify(objects []Object, name string, authority []byte) (Identity, error)
 	return id, nil
 }
 
-func serviceAccountKey(bundle []byte) (string, error) {
+// keysOf digests a Talos bundle's key of service accounts and the authority of its API.
+func keysOf(bundle []byte) (serviceAccount, talos string, err error) {
 	var b struct {
 		Certs struct {
-			Account struct {
-				Key string `json:"key"`
-			} `json:"k8sserviceaccount"`
-		} `json:"certs"`
+			Account struct{ Key string } `json:"k8sserviceaccount"`
+			OS      struct{ Crt string }
+		}
 	}
 	if err := yaml.Unmarshal(bundle, &b); err != nil {
-		return "", err
+		return "", "", err
 	}
-	if b.Certs.Account.Key == "" {
-		return "", errors.New("the bundle has no key for service accounts")
+	if b.Certs.Account.Key == "" || b.Certs.OS.Crt == "" {
+		return "", "", errors.New("the bundle has no key for service accounts, or no authority of the Talos API")
 	}
-	return digest([]byte(b.Certs.Account.Key)), nil
+	return digest([]byte(b.Certs.Account.Key)), digest([]byte(b.Certs.OS.Crt)), nil
 }
 
 func digest(data []byte) string {

@@ -47,6 +47,7 @@ type Identity struct {
 	Authority      string // of the certificate that signs its API servers' certificates
 	Bundle         string // of Talos's bundle: everything that new machines of the cluster are made from
 	ServiceAccount string // of the key that signs service accounts' tokens
+	Talos          string // of the certificate that signs those of Talos's API
 }
 
 // Request is a line of the cloud's request log.

@@ -1,13 +1,23 @@
 package judge
 
 import (
+	"encoding/base64"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
 )
+
+// talosconfig is the name of the file for talosctl in a state folder.
+const talosconfig = "talosconfig"
 
 // labFolder is the lab's own folder in a state folder: not the command's.
 const labFolder = "lab"
@@ -73,4 +83,69 @@ func journalStates(data []byte) (map[string]string, error) {
 		states[step] = record.State
 	}
 	return states, nil
+}
+
+// content is what is compared of a file: the whole of one that people open a cluster with, but for the secrets in it, and of
+// the copy of an object which it is. nil: a file of which only its mode is compared.
+func (n normalizer) content(name string, data []byte) any {
+	var parsed map[string]any
+	switch {
+	case name == "kubeconfig" || name == "management.kubeconfig" || name == talosconfig:
+		if err := yaml.Unmarshal(data, &parsed); err != nil || len(parsed) == 0 {
+			return "no YAML"
+		}
+		return n.value(withoutSecrets(parsed), "", func(allowance) []string { return nil })
+	case path.Dir(name) == "pivot":
+		if err := json.Unmarshal(data, &parsed); err != nil || len(parsed) == 0 {
+			return "no JSON"
+		}
+		return n.text(text(parsed, "kind") + " " + text(parsed, "metadata", "name"))
+	}
+	return nil
+}
+
+// withoutSecrets is what a kubeconfig or talosconfig says, with only whether there is a certificate or key where one belongs.
+func withoutSecrets(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		kept := map[string]any{}
+		for key, inner := range v {
+			encoded, isText := inner.(string)
+			secret := strings.HasSuffix(key, "-data") || slices.Contains([]string{"ca", "crt", "key", "token", "password"}, key)
+			switch {
+			case !isText || !secret:
+				kept[key] = withoutSecrets(inner)
+			case isPEM(encoded):
+				kept[key] = "a certificate or key"
+			default:
+				kept[key] = "neither a certificate nor a key"
+			}
+		}
+		return kept
+	case []any:
+		kept := make([]any, 0, len(v))
+		for _, inner := range v {
+			kept = append(kept, withoutSecrets(inner))
+		}
+		return kept
+	}
+	return v
+}
+
+func isPEM(encoded string) bool {
+	decoded, err := base64.StdEncoding.DecodeString(encoded)
+	block, _ := pem.Decode(decoded)
+	return err == nil && block != nil
+}
+
+// talosAuthority is whom a talosconfig trusts; empty where it does not say.
+func talosAuthority(data []byte) string {
+	var parsed struct {
+		Context  string
+		Contexts map[string]struct{ CA string }
+	}
+	if err := yaml.Unmarshal(data, &parsed); err != nil {
+		return "" // SameEnd sees that
+	}
+	return digest([]byte(parsed.Contexts[parsed.Context].CA))
 }

@@ -3,6 +3,8 @@ package judge
 import (
 	"bytes"
 	"encoding/base64"
+	"encoding/pem"
+	"fmt"
 	"go/parser"
 	"go/token"
 	"path/filepath"
@@ -15,9 +17,23 @@ import (
 // noon is when the worlds of the tests stand still.
 var noon = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 
+// pemOf is what kubeconfigs and talosconfigs have for a certificate or key.
+func pemOf(what string) string {
+	return base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte(what)}))
+}
+
+func kubeconfigOf(uid, address string) []byte {
+	return fmt.Appendf(nil, "current-context: admin@k8s\nclusters:\n- name: k8s\n  cluster:\n    certificate-authority-data: %s\n    server: https://%s:6443\nusers:\n- name: admin\n  user:\n    client-key-data: %s\n", pemOf("ca-"+uid), address, key)
+}
+
+func talosconfigOf(uid, address string) []byte {
+	return fmt.Appendf(nil, "context: k8s\ncontexts:\n  k8s:\n    endpoints: [%s]\n    nodes: [%s]\n    ca: %s\n    key: %s\n", address, address, pemOf("os-"+uid), key)
+}
+
 func at(seconds int) time.Time { return noon.Add(time.Duration(seconds) * time.Second) }
 
-const key = "LS0tLS1CRUdJTiBFQyBQUklWQVRFIEtFWS0tLS0tCk1IY0NBUUVF"
+// key is a key, as files have it.
+var key = base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: []byte("notForAnybodysEyesEither")}))
 
 // good is a small world after a pivot, as a run with these random parts leaves it.
 func good(suffix, uid, address string, id int) World {
@@ -44,7 +60,7 @@ func good(suffix, uid, address string, id int) World {
 			"firewalls": {{"id": no, "name": "k8s", "rules": []any{map[string]any{"port": "6443", "source_ips": []any{"10.0.0.0/8"}}}}},
 		},
 		Clusters: map[Side]Cluster{Workload: {
-			Identity: Identity{System: uid, Authority: "ca-" + uid, Bundle: "bundle-" + uid, ServiceAccount: "sa-" + uid},
+			Identity: Identity{System: uid, Authority: "ca-" + uid, Bundle: "bundle-" + uid, ServiceAccount: "sa-" + uid, Talos: digest([]byte(pemOf("os-" + uid)))},
 			Objects: []Object{
 				meta("Namespace", "", "kube-system"),
 				with(meta("Node", "", "k8s-cp-"+suffix), "spec", map[string]any{"providerID": "hcloud://" + no, "taints": taints}),
@@ -67,9 +83,11 @@ func good(suffix, uid, address string, id int) World {
 			cluster(11, Workload, "create", true), cluster(12, Management, "delete", true), cluster(13, Workload, "patch", false),
 		},
 		Files: map[string]File{
-			"journal.json": {Mode: 0o600, Data: []byte(`{"steps":{"pivot":{"state":"done"}}}`)},
-			"kubeconfig":   {Mode: 0o600, Data: []byte("users:\n- user:\n    client-key-data: " + key + "\n")},
-			"identity":     {Mode: 0o600, Data: []byte("of " + uid)},
+			"journal.json":                          {Mode: 0o600, Data: []byte(`{"steps":{"pivot":{"state":"done"}}}`)},
+			"kubeconfig":                            {Mode: 0o600, Data: kubeconfigOf(uid, address)},
+			"talosconfig":                           {Mode: 0o600, Data: talosconfigOf(uid, address)},
+			"identity":                              {Mode: 0o600, Data: []byte("of " + uid)},
+			"pivot/node_k8s-cp-" + suffix + ".json": {Mode: 0o600, Data: fmt.Appendf(nil, `{"kind":"Node","metadata":{"name":"k8s-cp-%s","uid":%q}}`, suffix, uid)},
 		},
 		Journal: map[string]string{"pivot": "done"},
 	}
@@ -155,7 +173,24 @@ func TestDoctoredWorlds(t *testing.T) {
 		"a secret's entry that is lost": {func(w *World) { object(*w, 3)["data"] = map[string]any{} }, end, "data"},
 		"a step that is not done":       {func(w *World) { w.Journal["pivot"] = "started" }, end, "step pivot"},
 		"a file that is left":           {func(w *World) { w.Files[".kubeconfig.new"] = File{Mode: 0o600} }, end, ".kubeconfig.new"},
-		"a file that is lost":           {func(w *World) { delete(w.Files, "kubeconfig") }, end, "kubeconfig"},
+		"a torn kubeconfig": {func(w *World) {
+			data := w.Files["kubeconfig"].Data
+			w.Files["kubeconfig"] = File{Mode: 0o600, Data: data[:len(data)/2]}
+		}, end, "file kubeconfig"},
+		"a kubeconfig without its key": {func(w *World) {
+			w.Files["kubeconfig"] = File{Mode: 0o600, Data: bytes.ReplaceAll(w.Files["kubeconfig"].Data, []byte(key), []byte("none"))}
+		}, end, "neither a certificate nor a key"},
+		"an empty talosconfig": {func(w *World) { w.Files["talosconfig"] = File{Mode: 0o600} }, end, "no YAML"},
+		"a talosconfig without endpoints": {func(w *World) {
+			w.Files["talosconfig"] = File{Mode: 0o600, Data: bytes.Replace(w.Files["talosconfig"].Data, []byte("endpoints: [127.0.4.1]"), []byte("endpoints: []"), 1)}
+		}, end, "endpoints"},
+		"a copy of another object": {func(w *World) {
+			w.Files["pivot/node_k8s-cp-x7k2p.json"] = File{Mode: 0o600, Data: []byte(`{"kind":"Node","metadata":{"name":"k8s-w"}}`)}
+		}, end, "Node k8s-w"},
+		"a torn copy": {func(w *World) {
+			w.Files["pivot/node_k8s-cp-x7k2p.json"] = File{Mode: 0o600, Data: []byte(`{"kind":"No`)}
+		}, end, "no JSON"},
+		"a file that is lost": {func(w *World) { delete(w.Files, "kubeconfig") }, end, "kubeconfig"},
 
 		"a server made twice":                 {func(w *World) { w.Requests = append(w.Requests, w.Requests[3]) }, made, "2 times over all runs, not 1"},
 		"an image made twice":                 {func(w *World) { w.Requests = append(w.Requests, w.Requests[1]) }, made, "create_image"},
@@ -167,7 +202,10 @@ func TestDoctoredWorlds(t *testing.T) {
 		"another authority":   {changeIdentity(func(i *Identity) { i.Authority = "3" }), identity, "authority"},
 		"another bundle":      {changeIdentity(func(i *Identity) { i.Bundle = "3" }), identity, "bundle"},
 		"another account key": {changeIdentity(func(i *Identity) { i.ServiceAccount = "3" }), identity, "service accounts"},
-		"two bundles":         {func(w *World) { w.Clusters[Management] = Cluster{Identity: Identity{Bundle: "4"}} }, identity, "bundle"},
+		"a talosconfig of another cluster": {func(w *World) {
+			w.Files["talosconfig"] = File{Mode: 0o600, Data: talosconfigOf("3", "127.0.4.1")}
+		}, identity, "talosconfig"},
+		"two bundles": {func(w *World) { w.Clusters[Management] = Cluster{Identity: Identity{Bundle: "4"}} }, identity, "bundle"},
 
 		"the target unpaused too early": {func(w *World) { w.Writes[2] = cluster(10, Workload, "create", false) }, manager, "both sides"},
 		"the source never paused": {func(w *World) {

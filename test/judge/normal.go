@@ -76,7 +76,7 @@ func normalize(w World) state {
 	}
 	for name, f := range w.Files {
 		if !n.fileAllowed(name) {
-			add("file "+name, fmt.Sprintf("mode %04o", f.Mode))
+			add("file "+name, map[string]any{"mode": fmt.Sprintf("%04o", f.Mode), "content": n.content(name, f.Data)})
 		}
 	}
 	for step, is := range w.Journal {

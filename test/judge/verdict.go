@@ -86,6 +86,7 @@ func SameIdentity(was, is World) []string {
 	a, b := was.keys(), is.keys()
 	compare("the Talos bundle", a.Bundle, b.Bundle)
 	compare("the key of service accounts", a.ServiceAccount, b.ServiceAccount)
+	compare("the authority that talosconfig trusts", b.Talos, talosAuthority(is.Files[talosconfig].Data))
 	return found
 }
 
@@ -95,7 +96,7 @@ func (w World) keys() Identity {
 	if a.Bundle != "" && b.Bundle != "" && a.Bundle != b.Bundle {
 		return Identity{Bundle: a.Bundle + " and " + b.Bundle}
 	}
-	return Identity{Bundle: cmp.Or(a.Bundle, b.Bundle), ServiceAccount: cmp.Or(a.ServiceAccount, b.ServiceAccount)}
+	return Identity{Bundle: cmp.Or(a.Bundle, b.Bundle), ServiceAccount: cmp.Or(a.ServiceAccount, b.ServiceAccount), Talos: cmp.Or(a.Talos, b.Talos)}
 }
 
 // OneManager finds moments at which two clusters held the same Cluster object unpaused: both would have made servers.
