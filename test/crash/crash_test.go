@@ -3,6 +3,7 @@ package crash
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -200,16 +201,16 @@ func TestMutationsApply(t *testing.T) {
 
 // A mutation that is caught, one that survives and one that is stale are told apart.
 func TestMutationResults(t *testing.T) {
-	root := t.TempDir()
+	shop := newWorkshop(t)
 	for name, text := range map[string]string{
 		"go.mod":      "module example.com/m\n\ngo 1.26\n",
 		"a/a.go":      "package a\n\nfunc Sum(a, b int) int { return a + b } // sums\n",
 		"a/a_test.go": "package a\n\nimport \"testing\"\n\nfunc TestSum(t *testing.T) {\n\tif Sum(1, 2) != 3 {\n\t\tt.Fatal(1)\n\t}\n}\n",
 	} {
-		if err := os.MkdirAll(filepath.Dir(filepath.Join(root, name)), 0o700); err != nil {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(shop.root, name)), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(shop.root, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -223,13 +224,31 @@ func TestMutationResults(t *testing.T) {
 		"no code at all": {"a + b", "a +", Stale},
 	} {
 		m := Mutation{Name: name, File: "a/a.go", Package: "a", Old: tc.old, New: tc.new}
-		if result, why := m.try(t.Context(), root); result != tc.want || why == "" {
+		if result, why := shop.try(t.Context(), m); result != tc.want || why == "" {
 			t.Errorf("%s: %s (%s), want %s", name, result, why, tc.want)
 		}
 	}
-	if data, err := os.ReadFile(filepath.Join(root, "a/a.go")); err != nil || !strings.Contains(string(data), "a + b } // sums") {
+	if data, err := os.ReadFile(filepath.Join(shop.root, "a/a.go")); err != nil || !strings.Contains(string(data), "a + b } // sums") {
 		t.Errorf("afterwards the code is %s, %v", data, err)
 	}
+}
+
+func newWorkshop(t *testing.T) workshop {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "mutations")
+	g, err := startGuard("", folderScript, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := g.end(); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the copy of the code is left: %v", err)
+		}
+	})
+	return workshop{filepath.Join(dir, "copy"), g}
 }
 
 // guardChild is a process that stands for a suite: it opens a session, starts a run, says so, and waits to be killed.
@@ -295,6 +314,51 @@ echo "$@" >%[1]s/asked
 	await(t, "lab down to be asked of the right folder", func() bool {
 		asked, _ := os.ReadFile(filepath.Join(lab, "asked")) // not there yet: empty
 		return strings.TrimSpace(string(asked)) == "lab down --state-dir "+filepath.Join(dir, "state")
+	})
+}
+
+func TestWorkshopChild(t *testing.T) {
+	dir := os.Getenv(guardChild)
+	if dir == "" {
+		t.Skip("it is started by TestMutationsEndWithTheSuite")
+	}
+	g, err := startGuard("", folderScript, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A test that has started something, and hangs.
+	out, err := workshop{dir, g}.run(t.Context(), dir, "sh", "-c", "sleep 300 & echo $! >child; echo $$ >test; wait")
+	t.Fatalf("it ended: %s, %v", out, err)
+}
+
+// A suite that is killed while it tries a mutation leaves neither the tests nor the copy of the code behind.
+func TestMutationsEndWithTheSuite(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "mutations")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	suite := exec.Command(os.Args[0], "-test.run=^TestWorkshopChild$")
+	suite.Env = append(os.Environ(), guardChild+"="+dir)
+	if err := suite.Start(); err != nil {
+		t.Fatal(err)
+	}
+	pid := func(name string) (pid int) {
+		data, _ := os.ReadFile(filepath.Join(dir, name)) // not there yet: 0
+		_, _ = fmt.Sscan(string(data), &pid)
+		return pid
+	}
+	await(t, "the mutation's tests to be at work", func() bool { return pid("child") > 0 && pid("test") > 0 })
+	processes := []int{pid("child"), pid("test")}
+	if err := suite.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = suite.Wait() // it was killed
+	for _, p := range processes {
+		await(t, "the tests to be dead", func() bool { return gone(p) })
+	}
+	await(t, "the copy of the code to be gone", func() bool {
+		_, err := os.Stat(dir)
+		return errors.Is(err, os.ErrNotExist)
 	})
 }
 

@@ -4,15 +4,21 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
+	"slices"
 	"syscall"
+	"time"
 )
 
-// guardScript waits until its input ends, which it does with the suite, however that dies. It reads the process group of the
-// run that is at work. Then it kills that, and ends the lab: one that cannot be asked yet ends by itself, as it is told at its start.
-const guardScript = `
+// Both scripts wait until their input ends, which it does with the suite, however that dies. They read the process group of the
+// command that is at work, and kill it.
+const groupScript = `
 group=
 while read -r line; do group=$line; done
 if [ -n "$group" ] && [ "$group" -gt 1 ]; then kill -s KILL -- "-$group" 2>/dev/null; fi
+`
+
+// labScript ends the lab, too: one that cannot be asked yet ends by itself, as it is told at its start.
+const labScript = groupScript + `
 tries=0
 while [ $tries -lt 60 ]; do
 	"$1" lab down --state-dir "$2" >/dev/null 2>&1
@@ -23,15 +29,18 @@ done
 exit 1
 `
 
+// folderScript removes the folder in which the command was at work.
+const folderScript = groupScript + `rm -rf -- "$1"`
+
 // guard is a process that outlives the suite for as long as it takes to clean up.
 type guard struct {
 	cmd  *exec.Cmd
 	pipe io.WriteCloser
 }
 
-func startGuard(command, source, state string) (*guard, error) {
-	cmd := exec.Command("sh", "-c", guardScript, "crash-guard", command, state)
-	cmd.Dir = source
+func startGuard(dir, script string, args ...string) (*guard, error) {
+	cmd := exec.Command("sh", slices.Concat([]string{"-c", script, "crash-guard"}, args)...)
+	cmd.Dir = dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // Ctrl-C is for the suite
 	pipe, err := cmd.StdinPipe()
 	if err != nil {
@@ -41,6 +50,14 @@ func startGuard(command, source, state string) (*guard, error) {
 		return nil, fmt.Errorf("start what cleans up behind the suite: %w", err)
 	}
 	return &guard{cmd, pipe}, nil
+}
+
+// grouped makes a command the leader of a process group, which is killed as one where the command's context ends.
+func grouped(cmd *exec.Cmd) *exec.Cmd {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = 10 * time.Second
+	return cmd
 }
 
 // watch tells it of the process group at work; 0: none.
@@ -58,7 +75,7 @@ func (g *guard) end() error {
 		return err
 	}
 	if err := g.cmd.Wait(); err != nil {
-		return fmt.Errorf("the lab did not end: %w", err)
+		return fmt.Errorf("what the suite started is not all gone: %w", err)
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"text/tabwriter"
 	"time"
 )
@@ -37,9 +38,15 @@ const (
 // testsWithin bounds the tests of one mutation: one that has them wait for ever is caught, too.
 const testsWithin = 3 * time.Minute
 
-// apply changes a copy of the code, and returns how to change it back.
-func (m Mutation) apply(root string) (undo func() error, err error) {
-	path := filepath.Join(root, m.File)
+// workshop is a copy of the code in which mutations are tried, one at a time.
+type workshop struct {
+	root  string
+	guard *guard
+}
+
+// apply changes the copy of the code, and returns how to change it back.
+func (m Mutation) apply(w workshop) (undo func() error, err error) {
+	path := filepath.Join(w.root, m.File)
 	was, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
@@ -52,13 +59,23 @@ func (m Mutation) apply(root string) (undo func() error, err error) {
 }
 
 // TryMutations breaks a copy of the code in one place after the other and runs the tests that must notice; they pass before.
-// only selects by name.
-func TryMutations(ctx context.Context, source, copied, only string, out io.Writer) error {
+// only selects by name. The copy and the tests at work are gone when it returns; they also end with this process.
+func TryMutations(ctx context.Context, source, only string, out io.Writer) (err error) {
 	wanted, err := regexp.Compile(only)
 	if err != nil {
 		return err
 	}
-	if err := copyCode(ctx, source, copied); err != nil {
+	dir, err := os.MkdirTemp("", "slipway-mutations-")
+	if err != nil {
+		return err
+	}
+	g, err := startGuard("", folderScript, dir)
+	if err != nil {
+		return errors.Join(err, os.Remove(dir))
+	}
+	defer func() { err = errors.Join(err, g.end()) }()
+	shop := workshop{filepath.Join(dir, "copy"), g}
+	if err := copyCode(ctx, source, shop.root); err != nil {
 		return err
 	}
 	var rows [][]string
@@ -70,13 +87,13 @@ func TryMutations(ctx context.Context, source, copied, only string, out io.Write
 		}
 		tests := m.Package + " " + m.Run
 		if _, known := passed[tests]; !known {
-			_, passed[tests] = m.test(ctx, copied)
+			_, passed[tests] = shop.test(ctx, m)
 		}
 		result, why := MutationResult(""), ""
 		if err := passed[tests]; err != nil {
 			result, why = Stale, "the tests fail without it, too: "+err.Error()
 		} else {
-			result, why = m.try(ctx, copied)
+			result, why = shop.try(ctx, m)
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -103,8 +120,8 @@ func TryMutations(ctx context.Context, source, copied, only string, out io.Write
 }
 
 // try applies a mutation, runs the tests and takes it back.
-func (m Mutation) try(ctx context.Context, root string) (result MutationResult, why string) {
-	undo, err := m.apply(root)
+func (w workshop) try(ctx context.Context, m Mutation) (result MutationResult, why string) {
+	undo, err := m.apply(w)
 	if err != nil {
 		return Stale, err.Error()
 	}
@@ -113,7 +130,7 @@ func (m Mutation) try(ctx context.Context, root string) (result MutationResult, 
 			result, why = Stale, "it cannot be taken back: "+err.Error()
 		}
 	}()
-	says, err := m.test(ctx, root)
+	says, err := w.test(ctx, m)
 	var broken *buildError
 	switch {
 	case errors.As(err, &broken):
@@ -132,30 +149,42 @@ func (e *buildError) Error() string { return e.says }
 var failedTest = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
 
 // test runs the mutation's tests. An error is their failure; says names the first test that failed.
-func (m Mutation) test(ctx context.Context, root string) (says string, err error) {
-	binary := filepath.Join(filepath.Dir(root), "mutated.test")
+func (w workshop) test(ctx context.Context, m Mutation) (says string, err error) {
+	binary := filepath.Join(filepath.Dir(w.root), "mutated.test")
 	defer os.Remove(binary)
 	// Compiled first, so that the time that it takes is not the tests'.
-	build := exec.CommandContext(ctx, "go", "test", "-c", "-o", binary, "./"+m.Package)
-	build.Dir = root
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", &buildError{lastLine(string(out))}
+	if out, err := w.run(ctx, w.root, "go", "test", "-c", "-o", binary, "./"+m.Package); err != nil {
+		return "", &buildError{lastLine(out)}
 	}
 	ctx, cancel := context.WithTimeout(ctx, testsWithin+30*time.Second) // the tests end themselves first, and say where they hang
 	defer cancel()
-	cmd := exec.CommandContext(ctx, binary, "-test.timeout", testsWithin.String(), "-test.run", m.Run)
-	cmd.Dir = filepath.Join(root, m.Package)
-	out, err := cmd.CombinedOutput()
-	if err == nil && strings.Contains(string(out), "no tests to run") {
+	out, err := w.run(ctx, filepath.Join(w.root, m.Package), binary, "-test.timeout", testsWithin.String(), "-test.run", m.Run)
+	if err == nil && strings.Contains(out, "no tests to run") {
 		return "", errors.New("there is no such test")
 	}
-	if err != nil && (ctx.Err() != nil || strings.Contains(string(out), "panic: test timed out")) {
+	if err != nil && (ctx.Err() != nil || strings.Contains(out, "panic: test timed out")) {
 		return "the tests never end", err
 	}
-	if name := failedTest.FindSubmatch(out); name != nil {
-		return string(name[1]) + " fails", err
+	if name := failedTest.FindStringSubmatch(out); name != nil {
+		return name[1] + " fails", err
 	}
-	return lastLine(string(out)), err
+	return lastLine(out), err
+}
+
+// run runs a command in a process group of its own, which is dead when it returns.
+func (w workshop) run(ctx context.Context, dir, name string, args ...string) (output string, err error) {
+	cmd := grouped(exec.CommandContext(ctx, name, args...))
+	cmd.Dir = dir
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		return "", err
+	}
+	w.guard.watch(cmd.Process.Pid)
+	err = cmd.Wait()
+	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what it left behind, if anything
+	w.guard.watch(0)
+	return out.String(), err
 }
 
 // copyCode copies the main module without what is not its source.

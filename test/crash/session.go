@@ -54,7 +54,7 @@ type Session struct {
 func Open(command, source, state string, log io.Writer) (*Session, error) {
 	s := &Session{Command: command, Source: source, State: state, Log: log, arguments: map[string]bool{}}
 	var err error
-	s.guard, err = startGuard(command, source, state)
+	s.guard, err = startGuard(source, labScript, command, state)
 	return s, err
 }
 
@@ -118,15 +118,12 @@ func (s *Session) Do(outer context.Context, r Run) (Outcome, error) {
 	ctx, cancel := context.WithTimeout(outer, within)
 	defer cancel()
 	words := slices.Concat(r.Wrap, []string{s.Command}, r.Args, []string{"--state-dir", s.State, "--lab-until-gone", strconv.Itoa(os.Getpid())})
-	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
+	cmd := grouped(exec.CommandContext(ctx, words[0], words[1:]...))
 	cmd.Dir = s.Source
 	cmd.Env = s.environment()
 	if len(r.Crash) > 0 {
 		cmd.Env = append(cmd.Env, crashVariable+"="+strings.Join(r.Crash, "\n"))
 	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = 10 * time.Second
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	o := Outcome{Began: time.Now()}

@@ -57,7 +57,7 @@ func run(ctx context.Context) error {
 		return err
 	}
 	if o.mutations {
-		return mutations(ctx, source, o)
+		return crash.TryMutations(ctx, source, o.only, os.Stdout)
 	}
 	return suite(ctx, source, o)
 }
@@ -123,14 +123,4 @@ func suite(ctx context.Context, source string, o options) (err error) {
 		return fmt.Errorf("%d cases failed; what each run said is in %s", len(figures.Failed), log.Name())
 	}
 	return nil
-}
-
-// mutations tries every mutation and prints the table of docs/resume.md.
-func mutations(ctx context.Context, source string, o options) error {
-	dir, err := os.MkdirTemp("", "slipway-mutations-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	return crash.TryMutations(ctx, source, filepath.Join(dir, "copy"), o.only, os.Stdout)
 }
