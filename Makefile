@@ -86,11 +86,12 @@ crash-pivot:     ; $(GO) run ./cmd/bootstrap lab build && ALL_MOMENTS=1 $(GO) te
 .PHONY: crash-restore
 crash-restore:   ; $(GO) run ./cmd/bootstrap lab build && ALL_MOMENTS=1 $(GO) test -count=1 -v -timeout 120m -run '^Test(Restore|Readopt|RecoverQuorum)$$' ./test
 
-# The command, killed in 1,000 random schedules in a world of fakes that makes a cluster in a second; 50 are part of the tests.
+# The command, killed around each call and in 1,000 random schedules, in a world of fakes that makes a cluster in a second; a part of
+# that is in the tests.
 # From another seed: make crash-quick SEED=5000
 SEED ?= 1
 .PHONY: crash-quick
-crash-quick:     ; SLIPWAY_QUICK_SCHEDULES=1000 SLIPWAY_QUICK_SEED=$(SEED) $(GO) test -count=1 -v -timeout 120m -parallel 4 -run '^TestQuickCrashes$$' ./cmd/bootstrap
+crash-quick:     ; SLIPWAY_QUICK_SCHEDULES=1000 SLIPWAY_QUICK_SEED=$(SEED) $(GO) test -count=1 -v -timeout 120m -parallel 4 -run '^TestQuick(Effects|Crashes)$$' ./cmd/bootstrap
 
 # The crash suite: docs/resume.md. It goes on where it was ended; ONLY='^chain' chooses cases, FOR=20m ends it after a while.
 .PHONY: crash crash-mutations

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io"
 	"math/rand/v2"
 	"os"
@@ -323,18 +324,89 @@ func quickNumber(t *testing.T, name string, otherwise int) int {
 	return n
 }
 
-// TestQuickCrashes kills the command at random places and times, two to five times, and lets it finish: the world is then as
-// an undisturbed run leaves it, and nothing was made or done twice.
-func TestQuickCrashes(t *testing.T) {
-	charts := quickCharts(t)
+// undisturbedQuick is what a bootstrap in the quick world does and leaves that nothing disturbs.
+type undisturbedQuick struct {
+	keys  []string // of the calls that change something
+	whole time.Duration
+	world string
+}
+
+func quickUndisturbed(t *testing.T, charts string) undisturbedQuick {
+	t.Helper()
 	calm := newQuick(t, charts)
 	if code := calm.run(t, death{}); code != exitDone {
 		t.Fatalf("undisturbed it ends with %d: %s", code, calm.stderr)
 	}
-	keys, whole := calm.keys(t), calm.took
-	want := calm.look()
-	t.Logf("an undisturbed bootstrap takes %s and makes %d calls that change something", whole.Round(time.Millisecond), len(keys))
-	first := quickNumber(t, quickSeed, int(time.Now().Unix()/int64((24*time.Hour)/time.Second)))
+	u := undisturbedQuick{calm.keys(t), calm.took, calm.look()}
+	t.Logf("an undisturbed bootstrap takes %s and makes %d calls that change something", u.whole.Round(time.Millisecond), len(u.keys))
+	return u
+}
+
+// finishes lets the command end: the world is then as an undisturbed run leaves it, and nothing was made or done twice.
+func (q *quick) finishes(t *testing.T, undisturbed undisturbedQuick) {
+	t.Helper()
+	if code := q.run(t, death{}); code != exitDone {
+		t.Fatalf("at last it ends with %d: %s", code, q.stderr)
+	}
+	q.sound(t)
+	if again := q.repeated(t); len(again) > 0 {
+		t.Errorf("done, and run again: %q", again)
+	}
+	if got := q.look(); got != undisturbed.world {
+		t.Errorf("the world is another one:\n%s", difference(undisturbed.world, got))
+	}
+}
+
+// quickDay is the number of today, by which what the tests sample goes on.
+func quickDay() int { return int(time.Now().Unix() / int64((24*time.Hour)/time.Second)) }
+
+// quickPoints are today's points around a call, or all of them where a number of schedules is asked for.
+func quickPoints(key string) []effect.Point {
+	points := effect.Points()
+	if os.Getenv(quickSchedules) != "" {
+		return points
+	}
+	h := fnv.New32()
+	h.Write([]byte(key)) // never fails
+	return []effect.Point{points[(int(h.Sum32())+quickDay())%len(points)]}
+}
+
+// TestQuickEffects kills the command at every call of a bootstrap that changes something, once, at another point each day; with
+// a number of schedules, at all points.
+func TestQuickEffects(t *testing.T) {
+	charts := quickCharts(t)
+	undisturbed := quickUndisturbed(t, charts)
+	var tried, died counter
+	t.Run("killed", func(t *testing.T) {
+		for _, key := range undisturbed.keys {
+			for _, point := range quickPoints(key) {
+				place := fmt.Sprintf("%s %s", point, key)
+				t.Run(place, func(t *testing.T) {
+					t.Parallel()
+					tried.add()
+					q := newQuick(t, charts)
+					if q.run(t, death{places: place}) == killed {
+						died.add()
+					} else {
+						t.Logf("it did not come to that: %s", q.stderr)
+					}
+					q.sound(t)
+					q.finishes(t, undisturbed)
+				})
+			}
+		}
+	})
+	t.Logf("%d calls, killed at %d of %d points", len(undisturbed.keys), died.n.Load(), tried.n.Load())
+	if died.n.Load() != tried.n.Load() {
+		t.Errorf("of %d points only %d came", tried.n.Load(), died.n.Load())
+	}
+}
+
+// TestQuickCrashes kills the command at random places and times, two to five times, and lets it finish.
+func TestQuickCrashes(t *testing.T) {
+	charts := quickCharts(t)
+	undisturbed := quickUndisturbed(t, charts)
+	first := quickNumber(t, quickSeed, quickDay())
 	n := quickNumber(t, quickSchedules, quickSample)
 	var died counter
 	t.Run("schedules", func(t *testing.T) {
@@ -346,23 +418,14 @@ func TestQuickCrashes(t *testing.T) {
 				random := rand.New(rand.NewPCG(uint64(seed), 0))
 				var deaths []death
 				for range 2 + random.IntN(4) {
-					d := nextDeath(random, keys, q.keys(t), whole)
+					d := nextDeath(random, undisturbed.keys, q.keys(t), undisturbed.whole)
 					deaths = append(deaths, d)
 					if q.run(t, d) == killed {
 						died.add()
 					}
 					q.sound(t)
 				}
-				if code := q.run(t, death{}); code != exitDone {
-					t.Fatalf("at last it ends with %d: %s", code, q.stderr)
-				}
-				q.sound(t)
-				if again := q.repeated(t); len(again) > 0 {
-					t.Errorf("done, and run again: %q", again)
-				}
-				if got := q.look(); got != want {
-					t.Errorf("the world is another one:\n%s", difference(want, got))
-				}
+				q.finishes(t, undisturbed)
 				if t.Failed() {
 					t.Logf("the deaths were %+v", deaths)
 				}
