@@ -60,8 +60,8 @@ func Enumerate(effects []Effect, amounts Amounts) []Case {
 		for turn, point := range Points() {
 			cases = append(cases, chainOf(stage.Name, list, turn, "from "+point))
 		}
-		for _, e := range list {
-			for _, point := range Points() {
+		for i, e := range list {
+			for _, point := range pointsOf(list[i:]) {
 				cases = append(cases, Case{ID: fmt.Sprintf("single %s: %s %s", stage.Name, point, e.Key), Kind: Single, Stage: stage.Name, Kills: []string{kill(point, e.Key)}})
 			}
 		}
@@ -103,6 +103,14 @@ func chainOf(stage string, effects []Effect, turn int, name string) Case {
 		c.Kills = append(c.Kills, kill(points[(turn+i)%len(points)], e.Key))
 	}
 	return c
+}
+
+// pointsOf are the points of the first of a stage's last effects: "torn" and "saved" come with a write of the journal.
+func pointsOf(effects []Effect) []string {
+	if slices.ContainsFunc(effects, func(e Effect) bool { return strings.HasPrefix(e.Key, "journal ") }) {
+		return Points()
+	}
+	return Points()[:3]
 }
 
 // chainPoints are the points of an effect that a chain can reach. "torn" and "saved" come with the next write of the journal,

@@ -63,6 +63,26 @@ func someEffects() []Effect {
 	return all
 }
 
+// A journal that is not written any more has no write to be killed in.
+func TestNoKillsInWritesThatNeverCome(t *testing.T) {
+	var effects []Effect
+	for _, key := range []string{"file write a#1", "journal save b/done#1", "file remove c#1"} {
+		effects = append(effects, Effect{Stage: "image", Key: key})
+	}
+	singles := map[string]int{}
+	for _, c := range Enumerate(effects, Full()) {
+		if c.Kind == Single {
+			_, key, _ := strings.Cut(c.Kills[0], " ")
+			singles[key]++
+		}
+	}
+	for i, want := range []int{5, 5, 3} {
+		if key := effects[i].Key; singles[key] != want {
+			t.Errorf("%s has %d points, want %d", key, singles[key], want)
+		}
+	}
+}
+
 func TestEnumerate(t *testing.T) {
 	effects := someEffects()
 	cases := Enumerate(effects, Full())

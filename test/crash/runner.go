@@ -236,10 +236,12 @@ func (t *trial) killed(ctx context.Context, r Run, left judge.World) error {
 		if len(lines) > 0 {
 			last = lines[len(lines)-1]
 		}
-		if last.Phase != "killed" || !slices.Contains(r.Crash, last.Error) {
+		switch at := last.Phase == "killed" && slices.Contains(r.Crash, last.Error); {
+		case at:
+			t.covered = append(t.covered, last.Error)
+		case r.KillAt == 0:
 			return fmt.Errorf("killed, and not at any of the %d places asked for; the run's last line is %+v", len(r.Crash), last)
 		}
-		t.covered = append(t.covered, last.Error)
 	}
 	// A temporary server without its record is made again: one that was, and a journal that does not have the image yet.
 	if left.Journal["image"] == "started" {
@@ -314,27 +316,52 @@ func (t *trial) chain(ctx context.Context) error {
 	return t.finish(ctx)
 }
 
-// random kills by a schedule.
+// random kills by a schedule, and finishes.
 func (t *trial) random(ctx context.Context) error {
-	for _, k := range t.c.Kills {
-		r := Run{Crash: []string{k}}
-		if ms, ok := strings.CutPrefix(k, "after "); ok {
-			n, err := strconv.Atoi(strings.TrimSuffix(ms, " ms"))
-			if err != nil {
-				return err
-			}
-			r = Run{KillAt: time.Duration(n) * time.Millisecond}
+	left := t.c.Kills
+	for len(left) > 0 {
+		r, err := armed(left)
+		if err != nil {
+			return err
 		}
+		hits := len(t.covered)
 		o, err := t.run(ctx, r)
 		if err != nil {
 			return err
 		}
-		if !o.Killed && o.Exit != 0 {
-			t.find("a run of the schedule", fmt.Sprintf("exit %d: %s", o.Exit, lastLine(o.Output)))
+		if !o.Killed {
+			if o.Exit != 0 {
+				t.find("a run of the schedule", fmt.Sprintf("exit %d: %s", o.Exit, lastLine(o.Output)))
+			}
 			break
 		}
+		came := left[0] // the time, where it was at no effect
+		if len(t.covered) > hits {
+			came = t.covered[hits]
+		}
+		left = slices.DeleteFunc(slices.Clone(left), func(k string) bool { return k == came })
 	}
 	return t.finish(ctx)
+}
+
+// armed is a run that is killed by what is left of a schedule: by the next kill where that is a time, and at any of the effects,
+// because one of them may never come.
+func armed(left []string) (r Run, err error) {
+	for i, k := range left {
+		ms, isTime := strings.CutPrefix(k, "after ")
+		if !isTime {
+			r.Crash = append(r.Crash, k)
+			continue
+		}
+		n, err := strconv.Atoi(strings.TrimSuffix(ms, " ms"))
+		if err != nil {
+			return Run{}, err
+		}
+		if i == 0 {
+			r.KillAt = time.Duration(n) * time.Millisecond
+		}
+	}
+	return r, nil
 }
 
 // judge looks at the end.

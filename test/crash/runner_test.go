@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -109,5 +110,32 @@ func write(t *testing.T, path, text string) {
 	}
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// An effect that does not come keeps those behind it from nothing, and a time counts only once it is the next.
+func TestScheduleGoesOn(t *testing.T) {
+	const killedAt = "mkdir -p runs/$n; echo '{\"phase\":\"killed\",\"error\":\"'$(echo \"$SLIPWAY_CRASH\" | tail -n 1)'\"}' >runs/$n/effects.jsonl; kill -KILL $$\n"
+	never, a, b := kill("before", "a b never#1"), kill("before", "a b d#1"), kill("torn", "a b e#1")
+	for name, tc := range map[string]struct {
+		schedule, covered []string
+		script            string
+		kills             int
+	}{
+		"an effect that never comes": {[]string{never, "after 50 ms", a, b}, []string{b, a}, "if [ $n -ge 3 ]; then exit 0; fi\n", 2},
+		"a time":                     {[]string{"after 50 ms", a}, []string{a}, "if [ $n -eq 1 ]; then mkdir -p runs/1; : >runs/1/effects.jsonl; exec sleep 60; fi\nif [ $n -ge 3 ]; then exit 0; fi\n", 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tr := &trial{
+				Suite: &Suite{Session: standIn(t, tc.script+killedAt)}, c: Case{Kind: Random, Kills: tc.schedule}, args: []string{"all"},
+				reference: Reference{Elapsed: time.Minute},
+			}
+			if err := tr.random(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(tr.covered, tc.covered) || tr.kills != tc.kills {
+				t.Errorf("%d kills, at %q, want %d at %q", tr.kills, tr.covered, tc.kills, tc.covered)
+			}
+		})
 	}
 }
