@@ -27,7 +27,8 @@ type ControlPlane struct {
 }
 
 // waitControlPlane waits until the Kubernetes API answers through the load balancer. It does not wait for replicas to be
-// ready: those are Nodes, and none is Ready before Cilium, which needs the API.
+// ready: those are Nodes, and none is Ready before Cilium, which needs the API. Machines that keep etcd from being started it takes
+// away; see surplus.
 func (b *bootstrapper) waitControlPlane(ctx context.Context, say flow.Say, m Management, c Cluster) (ControlPlane, error) {
 	mgmt, err := b.connect(m.Kubeconfig)
 	if err != nil {
@@ -42,6 +43,7 @@ func (b *bootstrapper) waitControlPlane(ctx context.Context, say flow.Say, m Man
 		kube.Selection{List: listOf(hcloudMachineKind), Options: ofCluster(c.Name)},
 	)
 	out := ControlPlane{Endpoint: c.Endpoint}
+	spare := surplus{b: b, mgmt: mgmt, cluster: c}
 	w := wait{what: "the control plane", within: b.cfg.ControlPlaneTimeout.D(), every: controlPlaneEvery, changes: changes, whole: true}
 	err = w.until(ctx, say, func(ctx context.Context) (string, error) {
 		s, uid := b.situation(ctx, mgmt, c.watched())
@@ -49,10 +51,11 @@ func (b *bootstrapper) waitControlPlane(ctx context.Context, say flow.Say, m Man
 			return "", nil
 		}
 		a := why.Explain(s)
-		if hopeless := a.Hopeless(b.began); hopeless != nil {
+		taken, err := spare.look(ctx, say, s)
+		if hopeless := a.Hopeless(b.began); hopeless != nil && !taken {
 			return "", final(fmt.Errorf("waiting for the control plane: %w; last seen: %s", hopeless, a.Beside()))
 		}
-		return a.Beside(), nil
+		return a.Beside(), err
 	})
 	return out, err
 }

@@ -158,7 +158,7 @@ func (s Situation) stage(members []member) (what, missing string) {
 	case !initialized && answer < want:
 		return "Talos", fmt.Sprintf("it answers on %d of %d servers", answer, want)
 	case !initialized && etcd == 0:
-		return "etcd", fmt.Sprintf("Talos answers on %d of %d servers, etcd runs on none", answer, want)
+		return "etcd", fmt.Sprintf("Talos answers on %d of %d servers, etcd runs on none", answer, max(want, len(members)))
 	case s.API != "":
 		return "the API", Unseen(s.API)
 	case !initialized:

@@ -30,6 +30,7 @@ func (s Situation) blameCluster(found *findings) {
 		f.Who = []string{"HetznerCluster"}
 		found.add(f)
 	}
+	s.blameSurplus(found)
 	if why := failure(s.ControlPlane); why != "" {
 		found.add(Finding{
 			Who: []string{"TalosControlPlane " + s.ControlPlane.GetName()}, What: "the Talos provider has given it up (" + why + ") and does not try again",
@@ -41,6 +42,18 @@ func (s Situation) blameCluster(found *findings) {
 		if c.kind != "MachinesReady" && (c.severity == "Error" || c.kind == "MachinesCreated") {
 			found.add(Finding{Who: []string{"TalosControlPlane"}, What: verbatim(c), weight: weightTrouble})
 		}
+	}
+}
+
+// blameSurplus tells of Machines that are too many for etcd to be started. The provider takes none away before etcd runs.
+func (s Situation) blameSurplus(found *findings) {
+	n, started := len(s.members()), truth(s.ControlPlane, "status", "bootstrapped") || truth(s.ControlPlane, "status", "initialized")
+	if s.ControlPlane != nil && n > s.wanted() && !started {
+		found.add(Finding{
+			Who:    []string{"TalosControlPlane"},
+			What:   fmt.Sprintf("it has %d Machines for %d replicas and starts etcd with exactly %d; wait-cp takes one away while no server has data of etcd", n, s.wanted(), s.wanted()),
+			weight: weightNormal,
+		})
 	}
 }
 

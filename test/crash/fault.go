@@ -17,9 +17,9 @@ import (
 type WorldFault struct {
 	Name  string
 	Stage string
-	Words []string      // of `lab fault add`
-	After time.Duration // since the run began; 0: before it
-	Again map[string]int
+	Words []string       // of `lab fault add`
+	After time.Duration  // since the run began; 0: before it
+	Again map[string]int // how often a request may come once more, as judge.MadeOnce has it
 }
 
 const (
@@ -39,8 +39,8 @@ func Faults() []WorldFault {
 		f.After, f.Name = after, fmt.Sprintf("%s after %s", f.Name, after)
 		return f
 	}
-	once := func(f WorldFault, request string) WorldFault {
-		f.Again = map[string]int{request: 1}
+	again := func(n int, request string, f WorldFault) WorldFault {
+		f.Again = map[string]int{request: n}
 		return f
 	}
 	const s = time.Second
@@ -50,11 +50,11 @@ func Faults() []WorldFault {
 		fault("image", "error status=500 method=POST path=/servers times=1 "+own),
 		fault("image", "error status=502 path=/images times=2 "+own),
 		fault("image", "timeout path=/images delay=3s times=1 "+own),
-		once(fault("image", "lost-reply method=POST path=/servers times=1 "+own), "slipway POST /v1/servers"),
-		once(fault("image", "lost-reply method=POST path=/ssh_keys times=1 "+own), "slipway POST /v1/ssh_keys"),
+		again(1, "slipway POST /v1/servers", fault("image", "lost-reply method=POST path=/servers times=1 "+own)),
+		again(1, "slipway POST /v1/ssh_keys", fault("image", "lost-reply method=POST path=/ssh_keys times=1 "+own)),
 		fault("image", "reset method=POST path=/servers times=1 "+own),
 		fault("image", "reset path=/servers/* times=1 "+own),
-		once(fault("image", "action-error command=create_image times=1"), "slipway POST /v1/servers/*/actions/create_image"),
+		again(1, "slipway POST /v1/servers/*/actions/create_image", fault("image", "action-error command=create_image times=1")),
 		fault("image", "stale-lists delay=2s for=40s"),
 		fault("providers", "webhook-unready service=capi-system/* for=15s"),
 		later(3*s, "providers", "apiserver-restart cluster=k8s-mgmt for=3s"),
@@ -63,12 +63,13 @@ func Faults() []WorldFault {
 		fault("servers", "lost-reply method=POST path=/servers times=1 "+caph),
 		fault("servers", "lost-reply method=POST path=/load_balancers times=1 "+caph),
 		fault("servers", "rate-limit path=/servers delay=2s times=3 "+caph),
-		once(fault("servers", "action-error command=create_server times=1"), caphServer),
+		again(1, caphServer, fault("servers", "action-error command=create_server times=1")),
 		fault("servers", "slow-boot server=k8s-* delay=8s times=1"),
 		fault("servers", "error status=502 probability=0.2 seed=1 times=8"),
 		fault("servers", "stale-lists delay=1s for=30s"),
 		fault("servers", "webhook-unready service=caph-system/* for=10s"),
-		later(2*s, "servers", "apiserver-restart cluster=k8s-mgmt for=2s"),
+		// The control plane provider may not see its Machines for a moment and make some once more; wait-cp takes them away.
+		again(2, caphServer, later(2*s, "servers", "apiserver-restart cluster=k8s-mgmt for=2s")),
 		later(2*s, "servers", "management-away for=30s"),
 		later(1*s, "nodes", "apiserver-restart cluster=k8s for=3s"),
 		fault("nodes", "expired-kubeconfig cluster=k8s file=kubeconfig"),

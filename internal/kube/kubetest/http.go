@@ -7,8 +7,10 @@ import (
 	"net/http"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/yaml"
 )
@@ -174,6 +176,11 @@ func (s *Server) serveObject(w http.ResponseWriter, r *http.Request, path string
 	case http.MethodGet:
 		reply(w, http.StatusOK, s.shape(r, o.DeepCopy().Object))
 	case http.MethodDelete:
+		if uid := demandedUID(r); uid != "" && uid != o.GetUID() {
+			reply(w, http.StatusConflict, map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": http.StatusConflict, "reason": "Conflict",
+				"message": "the UID in the precondition is another"})
+			return
+		}
 		s.remove(path)
 		reply(w, http.StatusOK, o.Object)
 	case http.MethodPut, http.MethodPatch:
@@ -240,6 +247,15 @@ func (s *Server) shape(r *http.Request, o map[string]any) map[string]any {
 		return o
 	}
 	return map[string]any{"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": o["metadata"]}
+}
+
+// demandedUID is the UID that an object must have to be deleted; empty: any.
+func demandedUID(r *http.Request) types.UID {
+	var options metav1.DeleteOptions
+	if err := json.NewDecoder(r.Body).Decode(&options); err != nil || options.Preconditions == nil || options.Preconditions.UID == nil {
+		return ""
+	}
+	return *options.Preconditions.UID
 }
 
 // body reads an object, JSON, YAML or, of built-in kinds, protobuf.
