@@ -48,8 +48,10 @@ func (s *Suite) Try(ctx context.Context, c Case) (Entry, error) {
 		err = trial.random(ctx)
 	case Chain:
 		err = trial.chain(ctx)
+	case Pair:
+		err = trial.pair(ctx)
 	default:
-		err = trial.inOrder(ctx)
+		err = trial.one(ctx)
 	}
 	if err == nil && trial.skipped == "" {
 		err = trial.judge(ctx)
@@ -277,20 +279,33 @@ func (t *trial) finish(ctx context.Context) error {
 	return nil
 }
 
-// inOrder kills at one place after the other, and finishes.
-func (t *trial) inOrder(ctx context.Context) error {
-	for _, k := range t.c.Kills {
-		if o, err := t.run(ctx, Run{Crash: []string{k}}); err != nil || !o.Killed {
-			if err == nil && o.Exit != 0 {
-				t.find("the run that was to be killed", fmt.Sprintf("exit %d: %s", o.Exit, lastLine(o.Output)))
-			}
-			if err != nil {
-				return err
-			}
-			break // it came to its end; what follows is never reached
-		}
+// one kills at one place.
+func (t *trial) one(ctx context.Context) error {
+	if _, err := t.killedAt(ctx, t.c.Kills); err != nil {
+		return err
 	}
 	return t.finish(ctx)
+}
+
+// pair kills at one place, and the next run at the first of the others that it comes to.
+func (t *trial) pair(ctx context.Context) error {
+	killed, err := t.killedAt(ctx, t.c.Kills[:1])
+	if err == nil && killed {
+		_, err = t.killedAt(ctx, t.c.Kills[1:])
+	}
+	if err != nil {
+		return err
+	}
+	return t.finish(ctx)
+}
+
+// killedAt is a run that is killed at the first of some places. It may come to its end without reaching one.
+func (t *trial) killedAt(ctx context.Context, places []string) (bool, error) {
+	o, err := t.run(ctx, Run{Crash: places})
+	if err == nil && !o.Killed && o.Exit != 0 {
+		t.find("the run that was to be killed", fmt.Sprintf("exit %d: %s", o.Exit, lastLine(o.Output)))
+	}
+	return o.Killed, err
 }
 
 // chain kills at every place that has not been hit yet, whichever comes first, until none comes any more.

@@ -116,9 +116,26 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
+// killedAt is the end of a stand-in that is killed at the last of the places that it was given.
+const killedAt = "mkdir -p runs/$n; echo '{\"phase\":\"killed\",\"error\":\"'$(echo \"$SLIPWAY_CRASH\" | tail -n 1)'\"}' >runs/$n/effects.jsonl; kill -KILL $$\n"
+
+// The second kill of a pair comes at whichever of its places is reached first.
+func TestPairIsKilledTwice(t *testing.T) {
+	first, never, second := kill("before", "a b c#1"), kill("applied", "a b c#1"), kill("torn", "a b d#1")
+	tr := &trial{
+		Suite: &Suite{Session: standIn(t, "if [ -z \"$SLIPWAY_CRASH\" ]; then exit 0; fi\n"+killedAt)}, c: Case{Kind: Pair, Kills: []string{first, never, second}},
+		args: []string{"all"}, reference: Reference{Elapsed: time.Minute},
+	}
+	if err := tr.pair(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(tr.covered, []string{first, second}) || tr.kills != 2 {
+		t.Errorf("%d kills, at %q", tr.kills, tr.covered)
+	}
+}
+
 // An effect that does not come keeps those behind it from nothing, and a time counts only once it is the next.
 func TestScheduleGoesOn(t *testing.T) {
-	const killedAt = "mkdir -p runs/$n; echo '{\"phase\":\"killed\",\"error\":\"'$(echo \"$SLIPWAY_CRASH\" | tail -n 1)'\"}' >runs/$n/effects.jsonl; kill -KILL $$\n"
 	never, a, b := kill("before", "a b never#1"), kill("before", "a b d#1"), kill("torn", "a b e#1")
 	for name, tc := range map[string]struct {
 		schedule, covered []string
