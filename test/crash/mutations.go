@@ -63,5 +63,11 @@ func Mutations() []Mutation {
 			Old: `	temporary := f.Path("." + name + ".new")`, New: `	temporary := f.Path(name)`},
 		{Name: "no flush of the folder after a state file", File: "steps/files.go", Package: "steps", Run: "Files",
 			Old: "return f.disk.SyncDir(f.dir) // the name lasts", New: "return nil // the name lasts"},
+		{Name: "Machines that are too many for etcd stay", File: "steps/wait_cp.go", Package: "steps", Run: "Surplus",
+			Old: "		taken, err := spare.look(ctx, say, s)\n", New: "		taken, err := false, error(nil)\n"},
+		{Name: "a Machine is taken away though a server has data of etcd", File: "steps/surplus.go", Package: "steps", Run: "Surplus",
+			Old: "nodes[at].data || ", New: ""},
+		{Name: "a Machine is taken away though a server is silent", File: "steps/surplus.go", Package: "steps", Run: "Surplus",
+			Old: "nodes[at].err != nil && hasServer(s, &machines[i])", New: "false"},
 	}
 }
