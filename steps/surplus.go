@@ -44,6 +44,9 @@ func (p *surplus) look(ctx context.Context, say flow.Say, s why.Situation) (bool
 		return false, nil
 	}
 	_, nodes, err := p.b.lookForEtcd(ctx, p.mgmt, p.cluster)
+	if kube.Absent(err) {
+		return false, nil // no talosconfig yet, so nobody can be asked
+	}
 	if err != nil {
 		return false, err
 	}
@@ -64,8 +67,8 @@ func (p *surplus) look(ctx context.Context, say flow.Say, s why.Situation) (bool
 	}
 	machine := mostSpare(s, machines)
 	uid := machine.GetUID()
-	say("deleting %s: the control plane has %d Machines for %d replicas, and its provider neither starts etcd with that many nor takes one away before etcd runs; no server has data of etcd",
-		kube.Describe(machine), len(machines), number(s.ControlPlane, "spec", "replicas"))
+	say("deleting %s, server %s: the control plane has %d Machines for %d replicas, and its provider neither starts etcd with that many nor takes one away before etcd runs; no server has data of etcd",
+		kube.Describe(machine), text(machine, "spec", "infrastructureRef", "name"), len(machines), number(s.ControlPlane, "spec", "replicas"))
 	if err := p.mgmt.Delete(ctx, machine, client.Preconditions{UID: &uid}); err != nil && !kube.Absent(err) {
 		return false, fmt.Errorf("delete %s: %w", kube.Describe(machine), err)
 	}

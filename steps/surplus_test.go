@@ -230,7 +230,7 @@ func TestWaitTakesASurplusAway(t *testing.T) {
 		t.Errorf("%s are left", got)
 	}
 	all := strings.Join(said, "\n")
-	for _, want := range []string{"it has 4 Machines for 3 replicas and starts etcd with exactly 3", "deleting Machine", "m4: the control plane has 4 Machines for 3 replicas"} {
+	for _, want := range []string{"it has 4 Machines for 3 replicas and starts etcd with exactly 3", "deleting Machine", "m4, server m4: the control plane has 4 Machines for 3 replicas"} {
 		if !strings.Contains(all, want) {
 			t.Errorf("%q is not said in\n%s", want, all)
 		}
