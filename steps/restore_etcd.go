@@ -18,8 +18,9 @@ const (
 	bootstrapEvery = time.Second
 	// questionsWithin bounds what is asked in a look that may be a whole upload, besides it.
 	questionsWithin = time.Minute
-	// etcdFailed is Talos's word for an etcd that does not come up.
+	// etcdFailed is Talos's word for an etcd that does not come up, etcdWaits for one that waits to be started or to have others to join.
 	etcdFailed = "Failed"
+	etcdWaits  = "Preparing"
 )
 
 // RecoveredEtcd is the etcd that was restored.

@@ -106,5 +106,5 @@ func askOneTalos(ctx context.Context, t TalosClient, err error, address []string
 	if err != nil {
 		return why.Talos{Trouble: err.Error()}
 	}
-	return why.Talos{Etcd: node.Healthy}
+	return why.Talos{Etcd: node.Healthy, State: node.Etcd}
 }

@@ -8,7 +8,9 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/slipway-k8s/slipway/flow"
@@ -16,74 +18,64 @@ import (
 	"github.com/slipway-k8s/slipway/internal/why"
 )
 
-// surplusStands is how long Machines must have been too many, the same ones all the time, before one is taken away: the
-// provider's own view may be some seconds old.
-const surplusStands = 10 * time.Second
+const (
+	// surplusStands is how long Machines must have been too many, the same ones all the time, before one is taken away: the
+	// provider's own view may be some seconds old.
+	surplusStands = 10 * time.Second
+	// surplusMost is how many are taken away in a run, for each replica: a rollout needs one, a rollout that is taken back another.
+	surplusMost = 2
+)
 
 // surplus takes Machines of the control plane away that the control plane provider wants to be rid of and waits for in vain. It
 // takes one away only when etcd is healthy, and starts etcd only when there are as many as replicas; so one too many before etcd
 // was ever started is there for ever. There comes to be one where the management cluster's API server restarts while the provider
 // makes them (it does not see its own for a moment), and where the servers' configuration changes (it replaces them).
 //
-// Nothing is lost with such a Machine: it is taken away only while no server of the control plane holds data of etcd.
+// Nothing is lost with such a Machine: it is taken away only while no server of the control plane has an etcd, nor had one.
 type surplus struct {
 	b       *bootstrapper
 	mgmt    *kube.Cluster
 	cluster Cluster
 
-	seen  string // the UIDs of the Machines that are too many now
+	seen  string // the UIDs of the Machines that are too many, and of the one that is to go
 	since time.Time
+	going types.UID // of the Machine that was taken away last
+	taken int
 }
 
-// look takes one Machine away where it is time to. It tells whether there is a surplus that it takes care of: then nothing else that
-// keeps the cluster counts.
-func (p *surplus) look(ctx context.Context, say flow.Say, s why.Situation) (bool, error) {
+// look takes one Machine away where it is time to. busy tells that there is a surplus that it takes care of: then nothing else that
+// keeps the cluster counts. keeps is why it takes none away of those that are too many.
+func (p *surplus) look(ctx context.Context, say flow.Say, s why.Situation) (busy bool, keeps string, err error) {
+	if slices.ContainsFunc(s.Machines, func(m unstructured.Unstructured) bool { return p.going != "" && m.GetUID() == p.going }) {
+		return true, "", nil
+	}
+	before := p.seen
+	p.seen = ""
 	machines := surplusOf(s)
 	if len(machines) == 0 {
-		p.seen = ""
-		return false, nil
+		return false, "", nil
 	}
-	_, nodes, err := p.b.lookForEtcd(ctx, p.mgmt, p.cluster)
-	if kube.Absent(err) {
-		return false, nil // no talosconfig yet, so nobody can be asked
+	one, keeps, err := p.choose(ctx, s, machines)
+	if err != nil || one == nil {
+		return false, keeps, err
 	}
-	if err != nil {
-		return false, err
-	}
-	if !withoutEtcd(s, machines, nodes) {
-		p.seen = ""
-		return false, nil
-	}
-	if uids := uidsOf(machines); uids != p.seen {
-		p.seen, p.since = uids, time.Now()
+	if p.seen = string(one.GetUID()) + " of " + uidsOf(machines); p.seen != before {
+		p.since = time.Now()
 	}
 	if time.Since(p.since) < surplusStands {
-		return true, nil
+		return true, "", nil
 	}
-	// What was decided on must still be so now that the servers have answered.
-	tcp, err := get(ctx, p.mgmt, talosControlPlaneKind, p.cluster.ControlPlane)
-	if err != nil || tcp.GetResourceVersion() != s.ControlPlane.GetResourceVersion() {
-		return true, err
-	}
-	machine := mostSpare(s, machines)
-	uid := machine.GetUID()
-	say("deleting %s, server %s: the control plane has %d Machines for %d replicas, and its provider neither starts etcd with that many nor takes one away before etcd runs; no server has data of etcd",
-		kube.Describe(machine), text(machine, "spec", "infrastructureRef", "name"), len(machines), number(s.ControlPlane, "spec", "replicas"))
-	if err := p.mgmt.Delete(ctx, machine, client.Preconditions{UID: &uid}); err != nil && !kube.Absent(err) {
-		return false, fmt.Errorf("delete %s: %w", kube.Describe(machine), err)
-	}
-	p.seen = ""
-	return true, nil
+	return true, "", p.take(ctx, say, s, machines, one)
 }
 
 // surplusOf are all Machines of a control plane that has more than replicas, whose etcd was never started, and whose provider
 // wants to take one away; none while one is being taken away, or somebody has the provider rest.
 func surplusOf(s why.Situation) []unstructured.Unstructured {
 	tcp := s.ControlPlane
-	if s.Cluster == nil || tcp == nil || s.Cluster.GetDeletionTimestamp() != nil || tcp.GetDeletionTimestamp() != nil {
+	if s.Cluster == nil || tcp == nil || s.Cluster.GetDeletionTimestamp() != nil || tcp.GetDeletionTimestamp() != nil || atRest(s.Cluster, tcp) {
 		return nil
 	}
-	if truth(tcp, "status", "bootstrapped") || truth(tcp, "status", "initialized") || !scalingDown(tcp) || atRest(s.Cluster, tcp) {
+	if truth(tcp, "status", "bootstrapped") || truth(tcp, "status", "initialized") || !scalingDown(tcp) {
 		return nil
 	}
 	machines := controlPlaneMachines(s.Machines)
@@ -97,8 +89,11 @@ func surplusOf(s why.Situation) []unstructured.Unstructured {
 	return machines
 }
 
-// scalingDown: the provider says that it would take a Machine away.
+// scalingDown: the provider, which has seen the last change, says that it would take a Machine away.
 func scalingDown(tcp *unstructured.Unstructured) bool {
+	if seen, told, _ := unstructured.NestedInt64(tcp.Object, "status", "observedGeneration"); told && seen < tcp.GetGeneration() {
+		return false
+	}
 	conditions, _, _ := unstructured.NestedSlice(tcp.Object, "status", "conditions")
 	return slices.ContainsFunc(conditions, func(c any) bool {
 		m, _ := c.(map[string]any)
@@ -113,47 +108,141 @@ func atRest(cluster, tcp *unstructured.Unstructured) bool {
 	return of || its || paused(cluster)
 }
 
-// withoutEtcd tells whether all of the Machines were asked, and none has data of etcd. One whose server was never made need not
-// answer.
-func withoutEtcd(s why.Situation, machines []unstructured.Unstructured, nodes []etcdNode) bool {
-	if len(nodes) != len(machines) {
-		return false
+// choose is the Machine to take away, or why none is.
+func (p *surplus) choose(ctx context.Context, s why.Situation, machines []unstructured.Unstructured) (one *unstructured.Unstructured, keeps string, err error) {
+	tcp, err := get(ctx, p.mgmt, talosControlPlaneKind, p.cluster.ControlPlane)
+	if err != nil {
+		return nil, "", err
 	}
-	for i := range machines {
-		at := slices.IndexFunc(nodes, func(n etcdNode) bool { return n.machine == machines[i].GetName() })
-		if at < 0 || nodes[at].data || nodes[at].err != nil && hasServer(s, &machines[i]) {
-			return false
+	if init, _, _ := unstructured.NestedMap(tcp.Object, "spec", "controlPlaneConfig", "init"); len(init) > 0 {
+		return nil, "none is taken away of a control plane with an init configuration, whose first server starts etcd by itself", nil
+	}
+	spare := machines
+	if rolling(tcp) != "" {
+		configs, err := list(ctx, p.mgmt, talosConfigKind, p.cluster.Name)
+		if err != nil {
+			return nil, "", err
 		}
+		spare = toReplace(tcp, machines, s.Servers, configs)
 	}
-	return true
+	if len(spare) == 0 {
+		return nil, "", nil // the provider is about to see so, too
+	}
+	one = mostSpare(s, spare, rolling(tcp) != "")
+	_, nodes, err := p.b.lookForEtcd(ctx, p.mgmt, p.cluster)
+	if kube.Absent(err) {
+		return nil, "", nil // no talosconfig yet, so nobody can be asked
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	has, silent := mayHaveEtcd(s, machines, nodes, rolling(tcp) != "" && hasServer(s, one))
+	switch {
+	case has != "":
+		return nil, fmt.Sprintf("none is taken away, because %s has data of an etcd, or is a node", has), nil
+	case len(silent) > 0:
+		return nil, fmt.Sprintf("one is taken away as soon as %s told that they have no etcd; if there never was one, kubectl --namespace %s delete machine %s in the management cluster does so now",
+			strings.Join(silent, ", "), Namespace, one.GetName()), nil
+	}
+	return one, "", nil
 }
 
-// hasServer tells whether Cluster API has got a server for a Machine, whether or not that answers.
-func hasServer(s why.Situation, machine *unstructured.Unstructured) bool {
-	i := slices.IndexFunc(s.Servers, func(o unstructured.Unstructured) bool {
-		return o.GetName() == text(machine, "spec", "infrastructureRef", "name")
+// toReplace are the Machines that are not as the control plane has them now, by what the provider compares: version, template of the
+// server, configuration. Of what is not there it knows nothing.
+func toReplace(tcp *unstructured.Unstructured, machines, servers, configs []unstructured.Unstructured) []unstructured.Unstructured {
+	wanted, _, _ := unstructured.NestedMap(tcp.Object, "spec", "controlPlaneConfig", "controlplane")
+	return slices.DeleteFunc(slices.Clone(machines), func(m unstructured.Unstructured) bool {
+		server := named(servers, text(&m, "spec", "infrastructureRef", "name"))
+		template := server.GetAnnotations()[clonedFromAnnotation]
+		config, there, _ := unstructured.NestedMap(named(configs, text(&m, "spec", "bootstrap", "configRef", "name")).Object, "spec")
+		return text(&m, "spec", "version") == text(tcp, "spec", "version") &&
+			(template == "" || template == text(tcp, "spec", "infrastructureTemplate", "name")) &&
+			(!there || equality.Semantic.DeepEqual(config, wanted))
 	})
-	return text(machine, "spec", "providerID") != "" || i >= 0 && text(&s.Servers[i], "spec", "providerID") != ""
 }
 
-// mostSpare is the Machine to take away. While the provider replaces them it is the oldest, as the provider itself has it: what it has
-// made last is as wanted. Otherwise all are alike: one that has no server yet, else the newest.
-func mostSpare(s why.Situation, machines []unstructured.Unstructured) *unstructured.Unstructured {
-	oldest := func(a, b unstructured.Unstructured) int {
-		return cmp.Or(a.GetCreationTimestamp().Compare(b.GetCreationTimestamp().Time), cmp.Compare(a.GetName(), b.GetName()))
+// named is the object of a name; an empty one where there is none.
+func named(all []unstructured.Unstructured, name string) *unstructured.Unstructured {
+	i := slices.IndexFunc(all, func(o unstructured.Unstructured) bool { return o.GetName() == name })
+	if i < 0 {
+		return orEmpty(nil)
 	}
-	if rolling(s.ControlPlane) != "" {
-		one := slices.MinFunc(machines, oldest)
-		return &one
-	}
+	return &all[i]
+}
+
+// mostSpare is the Machine to take away: one that has no server yet; otherwise, of those that are replaced, the oldest, as the provider
+// has it, and of those that are alike the newest.
+func mostSpare(s why.Situation, machines []unstructured.Unstructured, oldest bool) *unstructured.Unstructured {
 	made := func(m unstructured.Unstructured) int {
 		if hasServer(s, &m) {
 			return 1
 		}
 		return 0
 	}
-	one := slices.MinFunc(machines, func(a, b unstructured.Unstructured) int { return cmp.Or(made(a)-made(b), oldest(b, a)) })
+	one := slices.MinFunc(machines, func(a, b unstructured.Unstructured) int {
+		age := cmp.Or(a.GetCreationTimestamp().Compare(b.GetCreationTimestamp().Time), cmp.Compare(a.GetName(), b.GetName()))
+		if !oldest {
+			age = -age
+		}
+		return cmp.Or(made(a)-made(b), age)
+	})
 	return &one
+}
+
+// hasServer tells whether Cluster API has got a server for a Machine, whether or not that answers.
+func hasServer(s why.Situation, machine *unstructured.Unstructured) bool {
+	server := named(s.Servers, text(machine, "spec", "infrastructureRef", "name"))
+	return text(machine, "spec", "providerID") != "" || text(server, "spec", "providerID") != ""
+}
+
+// mayHaveEtcd tells which server has an etcd or had one, else of which ones that is not certain. A server must have said that its etcd
+// waits to be started, and after that, that it has no data: before its disk is mounted it has none either. A server that was never made
+// says nothing, which is enough unless all must be there.
+func mayHaveEtcd(s why.Situation, machines []unstructured.Unstructured, nodes []etcdNode, all bool) (has string, silent []string) {
+	for i := range machines {
+		m := &machines[i]
+		name := cmp.Or(text(m, "spec", "infrastructureRef", "name"), m.GetName())
+		at := slices.IndexFunc(nodes, func(n etcdNode) bool { return n.machine == m.GetName() })
+		switch {
+		case at >= 0 && nodes[at].data || text(m, "status", "nodeRef", "name") != "":
+			return name, nil
+		case !hasServer(s, m) && !all:
+		case at < 0 || nodes[at].err != nil || s.Talos[name].State != etcdWaits:
+			silent = append(silent, name)
+		}
+	}
+	slices.Sort(silent)
+	return "", silent
+}
+
+// take deletes the Machine, unless something has changed since it was chosen.
+func (p *surplus) take(ctx context.Context, say flow.Say, s why.Situation, machines []unstructured.Unstructured, one *unstructured.Unstructured) error {
+	tcp, err := get(ctx, p.mgmt, talosControlPlaneKind, p.cluster.ControlPlane)
+	if err != nil {
+		return err
+	}
+	now, err := list(ctx, p.mgmt, machineKind, p.cluster.Name)
+	if err != nil {
+		return err
+	}
+	now = controlPlaneMachines(now)
+	if tcp.GetResourceVersion() != s.ControlPlane.GetResourceVersion() || uidsOf(now) != uidsOf(machines) ||
+		slices.ContainsFunc(now, func(m unstructured.Unstructured) bool { return m.GetDeletionTimestamp() != nil }) {
+		return nil
+	}
+	replicas := int(number(tcp, "spec", "replicas"))
+	if p.taken >= surplusMost*replicas {
+		return final(fmt.Errorf("%d Machines of the control plane were taken away, and there are still %d for %d replicas: something else makes them, or changes TalosControlPlane %s, again and again; find out what before you run again",
+			p.taken, len(machines), replicas, tcp.GetName()))
+	}
+	uid := one.GetUID()
+	say("deleting %s, server %s: the control plane has %d Machines for %d replicas, and its provider neither starts etcd with that many nor takes one away before etcd runs; no server has an etcd",
+		kube.Describe(one), text(one, "spec", "infrastructureRef", "name"), len(machines), replicas)
+	if err := p.mgmt.Delete(ctx, one, client.Preconditions{UID: &uid}); err != nil && !kube.Absent(err) {
+		return fmt.Errorf("delete %s: %w", kube.Describe(one), err)
+	}
+	p.going, p.taken = uid, p.taken+1
+	return nil
 }
 
 func uidsOf(machines []unstructured.Unstructured) string {

@@ -1,6 +1,7 @@
 package steps
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/talos"
+	"github.com/slipway-k8s/slipway/internal/why"
 )
 
 // emptyTalos are servers without an etcd, but for those that say otherwise.
@@ -22,6 +24,7 @@ type emptyTalos struct {
 	healthyTalos
 	data   []string // addresses of those that have data of etcd
 	silent []string
+	state  map[string]string // of the service, where it does not wait to be started
 }
 
 func (e *emptyTalos) HasEtcdData(_ context.Context, r talos.Route) (bool, error) {
@@ -31,8 +34,8 @@ func (e *emptyTalos) HasEtcdData(_ context.Context, r talos.Route) (bool, error)
 	return slices.Contains(e.data, r.Endpoint), nil
 }
 
-func (*emptyTalos) Ask(context.Context, string) (talos.Node, error) {
-	return talos.Node{Version: "v1.12.2", Etcd: "Preparing"}, nil
+func (e *emptyTalos) Ask(_ context.Context, address string) (talos.Node, error) {
+	return talos.Node{Version: "v1.12.2", Etcd: cmp.Or(e.state[address], "Preparing")}, nil
 }
 
 var (
@@ -57,7 +60,10 @@ func newSurplus(t *testing.T) surplusWorld {
 	w.mgmt.Put(kubetest.Object(capi, "Cluster", Namespace, "k8s", object{}))
 	w.mgmt.Remove(caph, "HetznerCluster", Namespace, "k8s")
 	w.mgmt.Put(kubetest.Object("v1", "Secret", Namespace, "k8s-talosconfig", object{"data": object{"talosconfig": w.talosconfig}}))
-	w.mgmt.Change(cacpt, "TalosControlPlane", Namespace, "k8s-control-plane", object{"status": object{"conditions": []any{resizing}}})
+	w.mgmt.Change(cacpt, "TalosControlPlane", Namespace, "k8s-control-plane", object{
+		"spec": object{"version": "v1.32.2", "infrastructureTemplate": object{"name": "template"},
+			"controlPlaneConfig": object{"controlplane": object{"generateType": "controlplane", "talosVersion": "v1.12"}}},
+		"status": object{"conditions": []any{resizing}}})
 	var servers []schema.Server
 	all := surplusWorld{w, b, mgmt, c, etcd}
 	for i := 1; i <= 4; i++ {
@@ -71,12 +77,15 @@ func newSurplus(t *testing.T) surplusWorld {
 // machine makes the Machine of a number, and its server.
 func (w surplusWorld) machine(i int) {
 	name, address := fmt.Sprintf("m%d", i), fmt.Sprintf("127.0.1.%d", i)
-	meta := object{"labels": object{clusterNameLabel: "k8s", controlPlaneLabel: ""}, "creationTimestamp": time.Date(2026, 5, 4, 12, 0, i, 0, time.UTC).Format(time.RFC3339)}
+	meta := object{"labels": object{clusterNameLabel: "k8s", controlPlaneLabel: ""}, "annotations": object{clonedFromAnnotation: "template"},
+		"creationTimestamp": time.Date(2026, 5, 4, 12, 0, i, 0, time.UTC).Format(time.RFC3339)}
 	w.world.mgmt.Put(kubetest.Object(capi, "Machine", Namespace, name, object{"metadata": meta,
-		"spec":   object{"infrastructureRef": object{"name": name}, "providerID": fmt.Sprintf("hcloud://%d", i)},
+		"spec":   object{"infrastructureRef": object{"name": name}, "bootstrap": object{"configRef": object{"name": name}}, "providerID": fmt.Sprintf("hcloud://%d", i), "version": "v1.32.2"},
 		"status": object{"addresses": []any{object{"type": "ExternalIP", "address": address}}}}))
 	w.world.mgmt.Put(kubetest.Object(caph, "HCloudMachine", Namespace, name, object{"metadata": meta,
 		"spec": object{"providerID": fmt.Sprintf("hcloud://%d", i)}, "status": object{"instanceState": "running"}}))
+	w.world.mgmt.Put(kubetest.Object("bootstrap.cluster.x-k8s.io/v1alpha3", "TalosConfig", Namespace, name, object{"metadata": object{"labels": object{clusterNameLabel: "k8s"}},
+		"spec": object{"generateType": "controlplane", "talosVersion": "v1.12"}}))
 }
 
 // left are the Machines that are left.
@@ -90,19 +99,44 @@ func (w surplusWorld) left() string {
 	return strings.Join(names, " ")
 }
 
-// look looks twice, the second time when the surplus has stood long enough; between may change the world.
-func (w surplusWorld) look(t *testing.T, between func()) (bool, error) {
-	t.Helper()
-	p := surplus{b: w.b, mgmt: w.mgmt, cluster: w.cluster}
+// tcp changes the TalosControlPlane.
+func (w surplusWorld) tcp(change object) {
+	w.world.mgmt.Change(cacpt, "TalosControlPlane", Namespace, "k8s-control-plane", change)
+}
+
+// serverless takes a Machine's server away, as if it could not be made.
+func (w surplusWorld) serverless(name string) {
+	w.world.mgmt.Change(caph, "HCloudMachine", Namespace, name, object{"spec": object{"providerID": ""}})
+	w.world.mgmt.Change(capi, "Machine", Namespace, name, object{"spec": object{"providerID": ""}, "status": object{"addresses": []any{}}})
+}
+
+// replacing has the provider replace all servers but the newest: their Kubernetes is another than wanted.
+func (w surplusWorld) replacing() {
+	w.tcp(object{"spec": object{"version": "v1.33.0"}, "status": object{"conditions": []any{resizing, rollingOut}}})
+	w.world.mgmt.Change(capi, "Machine", Namespace, "m4", object{"spec": object{"version": "v1.33.0"}})
+}
+
+func (w surplusWorld) watcher() *surplus {
+	return &surplus{b: w.b, mgmt: w.mgmt, cluster: w.cluster}
+}
+
+func (w surplusWorld) see(t *testing.T) why.Situation {
 	s, _ := w.b.situation(t.Context(), w.mgmt, w.cluster.watched())
-	taken, err := p.look(t.Context(), t.Logf, s)
+	return s
+}
+
+// look looks twice, the second time when the surplus has stood long enough; between may change the world.
+func (w surplusWorld) look(t *testing.T, between func()) (busy bool, keeps string, err error) {
+	t.Helper()
+	p := w.watcher()
+	busy, keeps, err = p.look(t.Context(), t.Logf, w.see(t))
 	if w.left() != "m1 m2 m3 m4" {
 		t.Fatalf("at the first look it takes one away: %s are left", w.left())
 	}
-	if err != nil || !taken {
-		return taken, err
+	if err != nil || !busy {
+		return busy, keeps, err
 	}
-	s, _ = w.b.situation(t.Context(), w.mgmt, w.cluster.watched())
+	s := w.see(t)
 	p.since = p.since.Add(-surplusStands)
 	between()
 	return p.look(t.Context(), t.Logf, s)
@@ -110,24 +144,30 @@ func (w surplusWorld) look(t *testing.T, between func()) (bool, error) {
 
 func TestSurplusIsTakenAway(t *testing.T) {
 	t.Parallel()
+	change := func(kind, apiVersion, name string, fields object) func(surplusWorld) {
+		return func(w surplusWorld) {
+			w.tcp(object{"status": object{"conditions": []any{resizing, rollingOut}}})
+			w.world.mgmt.Change(apiVersion, kind, Namespace, name, fields)
+		}
+	}
 	for name, tt := range map[string]struct {
 		change func(surplusWorld)
 		left   string
 	}{
-		"the newest": {func(surplusWorld) {}, "m1 m2 m3"},
-		"one without a server": {func(w surplusWorld) {
-			w.world.mgmt.Change(caph, "HCloudMachine", Namespace, "m2", object{"spec": object{"providerID": ""}})
-			w.world.mgmt.Change(capi, "Machine", Namespace, "m2", object{"spec": object{"providerID": ""}, "status": object{"addresses": []any{}}})
-		}, "m1 m3 m4"},
-		"the oldest of those that are replaced": {func(w surplusWorld) {
-			w.world.mgmt.Change(cacpt, "TalosControlPlane", Namespace, "k8s-control-plane", object{"status": object{"conditions": []any{resizing, rollingOut}}})
-		}, "m2 m3 m4"},
+		"the newest":                                {func(surplusWorld) {}, "m1 m2 m3"},
+		"one without a server":                      {func(w surplusWorld) { w.serverless("m2") }, "m1 m3 m4"},
+		"the oldest of those that are replaced":     {surplusWorld.replacing, "m2 m3 m4"},
+		"of those that are replaced the serverless": {func(w surplusWorld) { w.replacing(); w.serverless("m2") }, "m1 m3 m4"},
+		"of an older version":                       {change("Machine", capi, "m3", object{"spec": object{"version": "v1.31.0"}}), "m1 m2 m4"},
+		"with another server":                       {change("HCloudMachine", caph, "m3", object{"metadata": object{"annotations": object{clonedFromAnnotation: "other"}}}), "m1 m2 m4"},
+		"with another configuration": {change("TalosConfig", "bootstrap.cluster.x-k8s.io/v1alpha3", "m3",
+			object{"spec": object{"strategicPatches": []any{"machine: {}"}}}), "m1 m2 m4"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newSurplus(t)
 			tt.change(w)
-			if taken, err := w.look(t, func() {}); err != nil || !taken {
-				t.Errorf("taken: %v, %v", taken, err)
+			if busy, keeps, err := w.look(t, func() {}); err != nil || !busy {
+				t.Errorf("busy: %v, %q, %v", busy, keeps, err)
 			}
 			if got := w.left(); got != tt.left {
 				t.Errorf("%s are left, want %s", got, tt.left)
@@ -138,50 +178,57 @@ func TestSurplusIsTakenAway(t *testing.T) {
 
 func TestSurplusIsLeftAlone(t *testing.T) {
 	t.Parallel()
-	tcp := func(change object) func(surplusWorld) {
-		return func(w surplusWorld) {
-			w.world.mgmt.Change(cacpt, "TalosControlPlane", Namespace, "k8s-control-plane", change)
-		}
+	tcp := func(change object) func(surplusWorld) { return func(w surplusWorld) { w.tcp(change) } }
+	machine := func(name string, change object) func(surplusWorld) {
+		return func(w surplusWorld) { w.world.mgmt.Change(capi, "Machine", Namespace, name, change) }
+	}
+	cluster := func(change object) func(surplusWorld) {
+		return func(w surplusWorld) { w.world.mgmt.Change(capi, "Cluster", Namespace, "k8s", change) }
 	}
 	deleting := object{"metadata": object{"deletionTimestamp": "2026-05-04T12:00:00Z", "finalizers": []any{"x"}}}
 	resting := object{"metadata": object{"annotations": object{pausedAnnotation: ""}}}
 	nothing := func(surplusWorld) {}
 	for name, tt := range map[string]struct {
 		change, between func(surplusWorld)
+		keeps           string
 	}{
-		"one has data of etcd":         {func(w surplusWorld) { w.talos.data = []string{"127.0.1.2"} }, nothing},
-		"one does not answer":          {func(w surplusWorld) { w.talos.silent = []string{"127.0.1.2"} }, nothing},
-		"etcd was started":             {tcp(object{"status": object{"bootstrapped": true}}), nothing},
-		"the cluster is there":         {tcp(object{"status": object{"initialized": true}}), nothing},
-		"as many as replicas":          {tcp(object{"spec": object{"replicas": 4}}), nothing},
-		"no replicas":                  {tcp(object{"spec": object{"replicas": 0}}), nothing},
-		"the provider wants none away": {tcp(object{"status": object{"conditions": []any{rollingOut}}}), nothing},
-		"the control plane is deleted": {tcp(deleting), nothing},
-		"the control plane rests":      {tcp(resting), nothing},
-		"the cluster is deleted":       {func(w surplusWorld) { w.world.mgmt.Change(capi, "Cluster", Namespace, "k8s", deleting) }, nothing},
-		"the cluster rests":            {func(w surplusWorld) { w.world.mgmt.Change(capi, "Cluster", Namespace, "k8s", resting) }, nothing},
-		"the cluster is paused": {func(w surplusWorld) {
-			w.world.mgmt.Change(capi, "Cluster", Namespace, "k8s", object{"spec": object{"paused": true}})
-		}, nothing},
-		"one is being taken away":         {func(w surplusWorld) { w.world.mgmt.Change(capi, "Machine", Namespace, "m1", deleting) }, nothing},
-		"the number is changed meanwhile": {nothing, tcp(object{"spec": object{"replicas": 4}})},
-		"etcd is started meanwhile":       {nothing, func(w surplusWorld) { w.talos.data = []string{"127.0.1.1"} }},
-		"one falls silent meanwhile":      {nothing, func(w surplusWorld) { w.talos.silent = []string{"127.0.1.1"} }},
-		"one is made anew meanwhile": {nothing, func(w surplusWorld) {
-			old := w.world.mgmt.Get(capi, "Machine", Namespace, "m4").DeepCopy()
-			w.world.mgmt.Remove(capi, "Machine", Namespace, "m4")
-			old.SetUID("another")
-			w.world.mgmt.Put(old)
-		}},
-		"another is made meanwhile": {nothing, func(w surplusWorld) {
-			w.world.mgmt.Put(kubetest.Object(capi, "Machine", Namespace, "m5", object{"metadata": object{"labels": object{clusterNameLabel: "k8s", controlPlaneLabel: ""}}}))
-		}},
+		"one has data of etcd":         {func(w surplusWorld) { w.talos.data = []string{"127.0.1.2"} }, nothing, "none is taken away, because m2 has data of an etcd, or is a node"},
+		"one is a node":                {machine("m2", object{"status": object{"nodeRef": object{"name": "m2"}}}), nothing, "none is taken away, because m2 has data of an etcd, or is a node"},
+		"one does not answer":          {func(w surplusWorld) { w.talos.silent = []string{"127.0.1.2"} }, nothing, "as soon as m2 told that they have no etcd; if there never was one, kubectl --namespace default delete machine m4"},
+		"one's etcd is not so far":     {func(w surplusWorld) { w.talos.state = map[string]string{"127.0.1.3": "Waiting"} }, nothing, "as soon as m3 told"},
+		"a successor has no server":    {func(w surplusWorld) { w.replacing(); w.serverless("m4") }, nothing, "as soon as m4 told"},
+		"none is to be replaced":       {tcp(object{"status": object{"conditions": []any{resizing, rollingOut}}}), nothing, ""},
+		"its first server starts etcd": {tcp(object{"spec": object{"controlPlaneConfig": object{"init": object{"generateType": "init"}}}}), nothing, "init configuration"},
+		"etcd was started":             {tcp(object{"status": object{"bootstrapped": true}}), nothing, ""},
+		"the cluster is there":         {tcp(object{"status": object{"initialized": true}}), nothing, ""},
+		"as many as replicas":          {tcp(object{"spec": object{"replicas": 4}}), nothing, ""},
+		"no replicas":                  {tcp(object{"spec": object{"replicas": 0}}), nothing, ""},
+		"the provider wants none away": {tcp(object{"status": object{"conditions": []any{}}}), nothing, ""},
+		"the provider is behind": {func(w surplusWorld) {
+			w.replacing()
+			w.tcp(object{"metadata": object{"generation": 3}, "status": object{"observedGeneration": 2}})
+		}, nothing, ""},
+		"the control plane is deleted": {tcp(deleting), nothing, ""},
+		"the control plane rests":      {tcp(resting), nothing, ""},
+		"the cluster is deleted":       {cluster(deleting), nothing, ""},
+		"the cluster rests":            {cluster(resting), nothing, ""},
+		"the cluster is paused":        {cluster(object{"spec": object{"paused": true}}), nothing, ""},
+		"one is being taken away":      {machine("m1", deleting), nothing, ""},
+
+		"the number is changed meanwhile":   {nothing, tcp(object{"spec": object{"replicas": 4}}), ""},
+		"etcd is started meanwhile":         {nothing, func(w surplusWorld) { w.talos.data = []string{"127.0.1.1"} }, "none is taken away, because m1 has data"},
+		"one falls silent meanwhile":        {nothing, func(w surplusWorld) { w.talos.silent = []string{"127.0.1.1"} }, "as soon as m1 told"},
+		"one is taken away meanwhile":       {nothing, machine("m1", deleting), ""},
+		"one is made anew meanwhile":        {nothing, func(w surplusWorld) { w.world.mgmt.Remove(capi, "Machine", Namespace, "m4"); w.machine(4) }, ""},
+		"another is made meanwhile":         {nothing, func(w surplusWorld) { w.machine(5) }, ""},
+		"it was the last one that differed": {nothing, tcp(object{"status": object{"conditions": []any{resizing, rollingOut}}}), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newSurplus(t)
 			tt.change(w)
-			if _, err := w.look(t, func() { tt.between(w) }); err != nil && !apierrors.IsConflict(err) {
-				t.Error(err)
+			_, keeps, err := w.look(t, func() { tt.between(w) })
+			if err != nil || tt.keeps != "" && !strings.Contains(keeps, tt.keeps) {
+				t.Errorf("it says %q, %v, want %q", keeps, err, tt.keeps)
 			}
 			if got := w.left(); got != "m1 m2 m3 m4" {
 				t.Errorf("%s are left", got)
@@ -194,14 +241,13 @@ func TestSurplusIsLeftAlone(t *testing.T) {
 func TestSurplusMustStand(t *testing.T) {
 	t.Parallel()
 	w := newSurplus(t)
-	p := surplus{b: w.b, mgmt: w.mgmt, cluster: w.cluster}
+	p := w.watcher()
 	for range 3 {
 		w.world.mgmt.Remove(capi, "Machine", Namespace, "m4") // and another is made: it is not the same surplus
 		w.machine(4)
 		p.since = p.since.Add(-surplusStands)
-		s, _ := w.b.situation(t.Context(), w.mgmt, w.cluster.watched())
-		if taken, err := p.look(t.Context(), t.Logf, s); !taken || err != nil {
-			t.Fatalf("taken: %v, %v", taken, err)
+		if busy, _, err := p.look(t.Context(), t.Logf, w.see(t)); !busy || err != nil {
+			t.Fatalf("busy: %v, %v", busy, err)
 		}
 		if got := w.left(); got != "m1 m2 m3 m4" {
 			t.Errorf("%s are left at once", got)
@@ -209,28 +255,101 @@ func TestSurplusMustStand(t *testing.T) {
 	}
 }
 
-// TestWaitTakesASurplusAway is what the crash suite found: the provider has made a Machine too many, and neither starts etcd nor takes
-// it away. The wait says so, takes it away, and waits for what it always waits for.
-func TestWaitTakesASurplusAway(t *testing.T) {
+// TestSurplusOneAtATime: while the one that was taken away goes, it is taken care of.
+func TestSurplusOneAtATime(t *testing.T) {
 	t.Parallel()
 	w := newSurplus(t)
+	p := w.watcher()
+	p.going = w.world.mgmt.Get(capi, "Machine", Namespace, "m4").GetUID()
+	w.world.mgmt.Change(capi, "Machine", Namespace, "m4", object{"metadata": object{"deletionTimestamp": "2026-05-04T12:00:00Z", "finalizers": []any{"x"}}})
+	if busy, _, err := p.look(t.Context(), t.Logf, w.see(t)); !busy || err != nil {
+		t.Errorf("busy: %v, %v", busy, err)
+	}
+	w.world.mgmt.Remove(capi, "Machine", Namespace, "m4")
+	if busy, _, err := p.look(t.Context(), t.Logf, w.see(t)); busy || err != nil {
+		t.Errorf("busy: %v, %v", busy, err)
+	}
+}
+
+// TestSurplusGoesByItsUID: a Machine that was made anew under the name, however late, is another.
+func TestSurplusGoesByItsUID(t *testing.T) {
+	t.Parallel()
+	w := newSurplus(t)
+	s := w.see(t)
+	machines := surplusOf(s)
+	old := machines[3].DeepCopy()
+	old.SetUID("of the one before")
+	if err := w.watcher().take(t.Context(), t.Logf, s, machines, old); !apierrors.IsConflict(err) {
+		t.Errorf("%v", err)
+	}
+	if got := w.left(); got != "m1 m2 m3 m4" {
+		t.Errorf("%s are left", got)
+	}
+}
+
+// TestSurplusDoesNotEndTheWait: what is hopeless of a Machine that goes anyway does not count.
+func TestSurplusDoesNotEndTheWait(t *testing.T) {
+	t.Parallel()
+	w := newSurplus(t)
+	w.serverless("m4")
+	w.world.mgmt.Change(caph, "HCloudMachine", Namespace, "m4", object{"status": object{"failureReason": "CreateError", "failureMessage": "the project's limit"}})
+	if s := w.see(t); why.Explain(s).Hopeless(time.Time{}) == nil {
+		t.Fatal("nothing is hopeless")
+	}
+	w.waitUntilLeft(t, "m1 m2 m3")
+}
+
+// TestSurplusIsNotFoughtFor: what makes Machines again and again is for a person to find.
+func TestSurplusIsNotFoughtFor(t *testing.T) {
+	t.Parallel()
+	w := newSurplus(t)
+	p := w.watcher()
+	for i := 1; ; i++ {
+		if _, _, err := p.look(t.Context(), t.Logf, w.see(t)); err != nil {
+			t.Fatal(err)
+		}
+		p.since = p.since.Add(-surplusStands)
+		_, _, err := p.look(t.Context(), t.Logf, w.see(t))
+		var end *finalError
+		switch {
+		case i <= 2*3 && err == nil && w.left() == "m1 m2 m3":
+			w.machine(4)
+			continue
+		case i != 2*3+1 || !errors.As(err, &end) || !strings.Contains(err.Error(), "6 Machines of the control plane were taken away, and there are still 4 for 3 replicas"):
+			t.Errorf("the %dth time: %s are left, %v", i, w.left(), err)
+		}
+		return
+	}
+}
+
+// waitUntilLeft waits for the control plane until these Machines are left, and tells what was said.
+func (w surplusWorld) waitUntilLeft(t *testing.T, machines string) string {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	var said []string
 	say := func(format string, args ...any) {
 		said = append(said, fmt.Sprintf(format, args...))
-		if w.left() == "m1 m2 m3" {
+		if w.left() == machines {
 			cancel()
 		}
 	}
 	if _, err := w.b.waitControlPlane(ctx, say, Management{Kubeconfig: managementFile}, w.cluster); !errors.Is(err, context.Canceled) {
 		t.Errorf("it ended with %v", err)
 	}
-	if got := w.left(); got != "m1 m2 m3" {
+	if got := w.left(); got != machines {
 		t.Errorf("%s are left", got)
 	}
-	all := strings.Join(said, "\n")
-	for _, want := range []string{"it has 4 Machines for 3 replicas and starts etcd with exactly 3", "deleting Machine", "m4, server m4: the control plane has 4 Machines for 3 replicas"} {
+	return strings.Join(said, "\n")
+}
+
+// TestWaitTakesASurplusAway is what the crash suite found: the provider has made a Machine too many, and neither starts etcd nor takes
+// it away. The wait says so, takes it away, and waits for what it always waits for.
+func TestWaitTakesASurplusAway(t *testing.T) {
+	t.Parallel()
+	w := newSurplus(t)
+	all := w.waitUntilLeft(t, "m1 m2 m3")
+	for _, want := range []string{"it has 4 Machines for 3 replicas, and starts etcd with exactly 3", "deleting Machine", "m4, server m4: the control plane has 4 Machines for 3 replicas"} {
 		if !strings.Contains(all, want) {
 			t.Errorf("%q is not said in\n%s", want, all)
 		}

@@ -3,6 +3,7 @@ package steps
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -51,11 +52,11 @@ func (b *bootstrapper) waitControlPlane(ctx context.Context, say flow.Say, m Man
 			return "", nil
 		}
 		a := why.Explain(s)
-		taken, err := spare.look(ctx, say, s)
-		if hopeless := a.Hopeless(b.began); hopeless != nil && !taken {
+		busy, keeps, err := spare.look(ctx, say, s)
+		if hopeless := a.Hopeless(b.began); hopeless != nil && !busy {
 			return "", final(fmt.Errorf("waiting for the control plane: %w; last seen: %s", hopeless, a.Beside()))
 		}
-		return a.Beside(), err
+		return strings.TrimSuffix(a.Beside()+"; "+keeps, "; "), err
 	})
 	return out, err
 }

@@ -45,16 +45,25 @@ func (s Situation) blameCluster(found *findings) {
 	}
 }
 
-// blameSurplus tells of Machines that are too many for etcd to be started. The provider takes none away before etcd runs.
+// blameSurplus tells of what keeps the provider from starting etcd: Machines that are too many, or are to be replaced. It takes none
+// away before etcd runs.
 func (s Situation) blameSurplus(found *findings) {
-	n, started := len(s.members()), truth(s.ControlPlane, "status", "bootstrapped") || truth(s.ControlPlane, "status", "initialized")
-	if s.ControlPlane != nil && n > s.wanted() && !started {
-		found.add(Finding{
-			Who:    []string{"TalosControlPlane"},
-			What:   fmt.Sprintf("it has %d Machines for %d replicas and starts etcd with exactly %d; wait-cp takes one away while no server has data of etcd", n, s.wanted(), s.wanted()),
-			weight: weightNormal,
-		})
+	if s.ControlPlane == nil || truth(s.ControlPlane, "status", "bootstrapped") || truth(s.ControlPlane, "status", "initialized") {
+		return
 	}
+	n, want := len(s.members()), s.wanted()
+	surge, told, _ := unstructured.NestedFieldNoCopy(s.ControlPlane.Object, "spec", "rolloutStrategy", "rollingUpdate", "maxSurge")
+	replacing := slices.ContainsFunc(complaints(s.ControlPlane), func(c condition) bool { return c.kind == "MachinesSpecUpToDate" })
+	one := Finding{Who: []string{"TalosControlPlane"}, weight: weightTrouble}
+	switch {
+	case n > want:
+		one.What = fmt.Sprintf("it has %d Machines for %d replicas, and starts etcd with exactly %d", n, want, want)
+	case n == want && replacing && told && fmt.Sprint(surge) == "0":
+		one.What = "it is to replace its servers without one more (maxSurge 0), and waits for etcd, which it starts when they are replaced: set maxSurge to 1"
+	default:
+		return
+	}
+	found.add(one)
 }
 
 // blamePause tells of controllers that were told to rest: nothing comes of waiting for them.

@@ -69,6 +69,7 @@ type Images struct {
 type Talos struct {
 	Trouble string `json:"trouble,omitempty"` // why it does not
 	Etcd    bool   `json:"etcd,omitempty"`    // runs and is healthy
+	State   string `json:"state,omitempty"`   // of its service etcd, in Talos's own word
 }
 
 // Node is a node, with what is wrong with it.

@@ -145,3 +145,33 @@ func TestUnseen(t *testing.T) {
 		}
 	}
 }
+
+// Before etcd was ever started, a Machine too many keeps it from that, and so does a replacement without one more.
+func TestSurplusKeepsEtcd(t *testing.T) {
+	many := func(n int, change object) Situation {
+		s := ordered()
+		for range n - 1 {
+			s.Machines = append(s.Machines, *s.Machines[0].DeepCopy())
+		}
+		s.ControlPlane.Object["status"] = change
+		return s
+	}
+	rolling := object{"conditions": []any{condition3("MachinesSpecUpToDate", "RollingUpdateInProgress", "Warning", "Rolling 3 replicas")}}
+	inPlace := many(3, rolling)
+	_ = unstructured.SetNestedField(inPlace.ControlPlane.Object, int64(0), "spec", "rolloutStrategy", "rollingUpdate", "maxSurge")
+	for name, tt := range map[string]struct {
+		s    Situation
+		want string
+	}{
+		"too many":          {many(4, object{}), "TalosControlPlane: it has 4 Machines for 3 replicas, and starts etcd with exactly 3"},
+		"as many":           {many(3, object{}), ""},
+		"started":           {many(4, object{"bootstrapped": true}), ""},
+		"replaced in place": {inPlace, "set maxSurge to 1"},
+		"replaced":          {many(3, rolling), ""},
+	} {
+		got := Explain(tt.s).Troubles()
+		if tt.want == "" && strings.Contains(got, "TalosControlPlane") || !strings.Contains(got, tt.want) {
+			t.Errorf("%s: it says %q, want %q", name, got, tt.want)
+		}
+	}
+}
