@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -114,7 +115,7 @@ func (p *surplus) choose(ctx context.Context, s why.Situation, machines []unstru
 	if err != nil {
 		return nil, "", err
 	}
-	if init, _, _ := unstructured.NestedMap(tcp.Object, "spec", "controlPlaneConfig", "init"); len(init) > 0 {
+	if len(talosConfigSpec(tcp, "spec", "controlPlaneConfig", "init")) > 0 {
 		return nil, "none is taken away of a control plane with an init configuration, whose first server starts etcd by itself", nil
 	}
 	spare := machines
@@ -141,7 +142,7 @@ func (p *surplus) choose(ctx context.Context, s why.Situation, machines []unstru
 	case has != "":
 		return nil, fmt.Sprintf("none is taken away, because %s has data of an etcd, or is a node", has), nil
 	case len(silent) > 0:
-		return nil, fmt.Sprintf("one is taken away as soon as %s told that they have no etcd; if there never was one, kubectl --namespace %s delete machine %s in the management cluster does so now",
+		return nil, fmt.Sprintf("one is taken away once Talos says on %s that there is no etcd; if there never was one, kubectl --namespace %s delete machine %s in the management cluster does so now",
 			strings.Join(silent, ", "), Namespace, one.GetName()), nil
 	}
 	return one, "", nil
@@ -150,15 +151,26 @@ func (p *surplus) choose(ctx context.Context, s why.Situation, machines []unstru
 // toReplace are the Machines that are not as the control plane has them now, by what the provider compares: version, template of the
 // server, configuration. Of what is not there it knows nothing.
 func toReplace(tcp *unstructured.Unstructured, machines, servers, configs []unstructured.Unstructured) []unstructured.Unstructured {
-	wanted, _, _ := unstructured.NestedMap(tcp.Object, "spec", "controlPlaneConfig", "controlplane")
+	wanted := talosConfigSpec(tcp, "spec", "controlPlaneConfig", "controlplane")
 	return slices.DeleteFunc(slices.Clone(machines), func(m unstructured.Unstructured) bool {
 		server := named(servers, text(&m, "spec", "infrastructureRef", "name"))
 		template := server.GetAnnotations()[clonedFromAnnotation]
-		config, there, _ := unstructured.NestedMap(named(configs, text(&m, "spec", "bootstrap", "configRef", "name")).Object, "spec")
+		config := talosConfigSpec(named(configs, text(&m, "spec", "bootstrap", "configRef", "name")), "spec")
 		return text(&m, "spec", "version") == text(tcp, "spec", "version") &&
 			(template == "" || template == text(tcp, "spec", "infrastructureTemplate", "name")) &&
-			(!there || equality.Semantic.DeepEqual(config, wanted))
+			(len(config) == 0 || equality.Semantic.DeepEqual(config, wanted))
 	})
+}
+
+// talosConfigSpec is a TalosConfigSpec of an object, without what says nothing: the providers write a type that is "" and a hostname
+// without fields where there is none.
+func talosConfigSpec(o *unstructured.Unstructured, fields ...string) map[string]any {
+	spec, _, _ := unstructured.NestedMap(o.Object, fields...)
+	maps.DeleteFunc(spec, func(_ string, v any) bool {
+		inner, isMap := v.(map[string]any)
+		return v == nil || v == "" || isMap && len(inner) == 0
+	})
+	return spec
 }
 
 // named is the object of a name; an empty one where there is none.

@@ -62,7 +62,9 @@ func newSurplus(t *testing.T) surplusWorld {
 	w.mgmt.Put(kubetest.Object("v1", "Secret", Namespace, "k8s-talosconfig", object{"data": object{"talosconfig": w.talosconfig}}))
 	w.mgmt.Change(cacpt, "TalosControlPlane", Namespace, "k8s-control-plane", object{
 		"spec": object{"version": "v1.32.2", "infrastructureTemplate": object{"name": "template"},
-			"controlPlaneConfig": object{"controlplane": object{"generateType": "controlplane", "talosVersion": "v1.12"}}},
+			"controlPlaneConfig": object{ // as the providers write it
+				"controlplane": object{"generateType": "controlplane", "talosVersion": "v1.12", "hostname": object{}},
+				"init":         object{"generateType": "", "hostname": object{}}}},
 		"status": object{"conditions": []any{resizing}}})
 	var servers []schema.Server
 	all := surplusWorld{w, b, mgmt, c, etcd}
@@ -194,9 +196,9 @@ func TestSurplusIsLeftAlone(t *testing.T) {
 	}{
 		"one has data of etcd":         {func(w surplusWorld) { w.talos.data = []string{"127.0.1.2"} }, nothing, "none is taken away, because m2 has data of an etcd, or is a node"},
 		"one is a node":                {machine("m2", object{"status": object{"nodeRef": object{"name": "m2"}}}), nothing, "none is taken away, because m2 has data of an etcd, or is a node"},
-		"one does not answer":          {func(w surplusWorld) { w.talos.silent = []string{"127.0.1.2"} }, nothing, "as soon as m2 told that they have no etcd; if there never was one, kubectl --namespace default delete machine m4"},
-		"one's etcd is not so far":     {func(w surplusWorld) { w.talos.state = map[string]string{"127.0.1.3": "Waiting"} }, nothing, "as soon as m3 told"},
-		"a successor has no server":    {func(w surplusWorld) { w.replacing(); w.serverless("m4") }, nothing, "as soon as m4 told"},
+		"one does not answer":          {func(w surplusWorld) { w.talos.silent = []string{"127.0.1.2"} }, nothing, "once Talos says on m2 that there is no etcd; if there never was one, kubectl --namespace default delete machine m4"},
+		"one's etcd is not so far":     {func(w surplusWorld) { w.talos.state = map[string]string{"127.0.1.3": "Waiting"} }, nothing, "once Talos says on m3"},
+		"a successor has no server":    {func(w surplusWorld) { w.replacing(); w.serverless("m4") }, nothing, "once Talos says on m4"},
 		"none is to be replaced":       {tcp(object{"status": object{"conditions": []any{resizing, rollingOut}}}), nothing, ""},
 		"its first server starts etcd": {tcp(object{"spec": object{"controlPlaneConfig": object{"init": object{"generateType": "init"}}}}), nothing, "init configuration"},
 		"etcd was started":             {tcp(object{"status": object{"bootstrapped": true}}), nothing, ""},
@@ -217,7 +219,7 @@ func TestSurplusIsLeftAlone(t *testing.T) {
 
 		"the number is changed meanwhile":   {nothing, tcp(object{"spec": object{"replicas": 4}}), ""},
 		"etcd is started meanwhile":         {nothing, func(w surplusWorld) { w.talos.data = []string{"127.0.1.1"} }, "none is taken away, because m1 has data"},
-		"one falls silent meanwhile":        {nothing, func(w surplusWorld) { w.talos.silent = []string{"127.0.1.1"} }, "as soon as m1 told"},
+		"one falls silent meanwhile":        {nothing, func(w surplusWorld) { w.talos.silent = []string{"127.0.1.1"} }, "once Talos says on m1"},
 		"one is taken away meanwhile":       {nothing, machine("m1", deleting), ""},
 		"one is made anew meanwhile":        {nothing, func(w surplusWorld) { w.world.mgmt.Remove(capi, "Machine", Namespace, "m4"); w.machine(4) }, ""},
 		"another is made meanwhile":         {nothing, func(w surplusWorld) { w.machine(5) }, ""},
