@@ -127,7 +127,7 @@ func (p *surplus) choose(ctx context.Context, s why.Situation, machines []unstru
 		spare = toReplace(tcp, machines, s.Servers, configs)
 	}
 	if len(spare) == 0 {
-		return nil, "", nil // the provider is about to see so, too
+		return nil, "none is taken away, because its provider replaces Machines that seem to be as wanted", nil
 	}
 	one = mostSpare(s, spare, rolling(tcp) != "")
 	_, nodes, err := p.b.lookForEtcd(ctx, p.mgmt, p.cluster)

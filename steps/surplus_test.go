@@ -199,7 +199,7 @@ func TestSurplusIsLeftAlone(t *testing.T) {
 		"one does not answer":          {func(w surplusWorld) { w.talos.silent = []string{"127.0.1.2"} }, nothing, "once Talos says on m2 that there is no etcd; if there never was one, kubectl --namespace default delete machine m4"},
 		"one's etcd is not so far":     {func(w surplusWorld) { w.talos.state = map[string]string{"127.0.1.3": "Waiting"} }, nothing, "once Talos says on m3"},
 		"a successor has no server":    {func(w surplusWorld) { w.replacing(); w.serverless("m4") }, nothing, "once Talos says on m4"},
-		"none is to be replaced":       {tcp(object{"status": object{"conditions": []any{resizing, rollingOut}}}), nothing, ""},
+		"none is to be replaced":       {tcp(object{"status": object{"conditions": []any{resizing, rollingOut}}}), nothing, "seem to be as wanted"},
 		"its first server starts etcd": {tcp(object{"spec": object{"controlPlaneConfig": object{"init": object{"generateType": "init"}}}}), nothing, "init configuration"},
 		"etcd was started":             {tcp(object{"status": object{"bootstrapped": true}}), nothing, ""},
 		"the cluster is there":         {tcp(object{"status": object{"initialized": true}}), nothing, ""},
@@ -223,7 +223,7 @@ func TestSurplusIsLeftAlone(t *testing.T) {
 		"one is taken away meanwhile":       {nothing, machine("m1", deleting), ""},
 		"one is made anew meanwhile":        {nothing, func(w surplusWorld) { w.world.mgmt.Remove(capi, "Machine", Namespace, "m4"); w.machine(4) }, ""},
 		"another is made meanwhile":         {nothing, func(w surplusWorld) { w.machine(5) }, ""},
-		"it was the last one that differed": {nothing, tcp(object{"status": object{"conditions": []any{resizing, rollingOut}}}), ""},
+		"it was the last one that differed": {nothing, tcp(object{"status": object{"conditions": []any{resizing, rollingOut}}}), "seem to be as wanted"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newSurplus(t)
