@@ -64,7 +64,7 @@ func Mutations() []Mutation {
 		{Name: "no flush of the folder after a state file", File: "steps/files.go", Package: "steps", Run: "Files",
 			Old: "return f.disk.SyncDir(f.dir) // the name lasts", New: "return nil // the name lasts"},
 		{Name: "Machines that are too many for etcd stay", File: "steps/wait_cp.go", Package: "steps", Run: "Surplus",
-			Old: "		busy, keeps, err := spare.look(ctx, say, s)\n", New: "		busy, keeps, err := false, \"\", error(nil)\n"},
+			Old: "		busy, keeps, err := spare.look(ctx, say, s)\n", New: "		busy, keeps, err := spare.taken < 0, \"\", error(nil)\n"},
 		{Name: "a Machine is taken away though a server has data of etcd", File: "steps/surplus.go", Package: "steps", Run: "Surplus",
 			Old: "at >= 0 && nodes[at].data || ", New: ""},
 		{Name: "a Machine is taken away though a server is silent", File: "steps/surplus.go", Package: "steps", Run: "Surplus",
