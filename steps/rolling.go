@@ -11,23 +11,36 @@ import (
 // another, and between two of them their number is the wanted one. Servers that are replaced on their deletion alone
 // (rolloutStrategy OnDelete) wait for a person.
 func rolling(tcp *unstructured.Unstructured) string {
-	if seen, told, _ := unstructured.NestedInt64(tcp.Object, "status", "observedGeneration"); told && seen < tcp.GetGeneration() {
+	if lagging(tcp) {
 		return "the control plane provider has not looked at the last change yet"
 	}
 	if text(tcp, "spec", "rolloutStrategy", "type") == "OnDelete" {
 		return ""
 	}
-	conditions, _, _ := unstructured.NestedSlice(tcp.Object, "status", "conditions")
-	for _, c := range conditions {
-		m, _ := c.(map[string]any)
-		if m["type"] != "MachinesSpecUpToDate" || m["status"] != "False" {
-			continue
-		}
-		how := ""
-		if message, _ := m["message"].(string); strings.TrimSpace(message) != "" {
-			how = fmt.Sprintf(" (%s)", strings.TrimSpace(message))
-		}
-		return "the control plane's servers are being replaced, one after another" + how
+	c := falseCondition(tcp, "MachinesSpecUpToDate")
+	if c == nil {
+		return ""
 	}
-	return ""
+	how := ""
+	if message, _ := c["message"].(string); strings.TrimSpace(message) != "" {
+		how = fmt.Sprintf(" (%s)", strings.TrimSpace(message))
+	}
+	return "the control plane's servers are being replaced, one after another" + how
+}
+
+// falseCondition is an object's condition of a type, where it is false.
+func falseCondition(o *unstructured.Unstructured, kind string) map[string]any {
+	conditions, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
+	for _, c := range conditions {
+		if m, _ := c.(map[string]any); m["type"] == kind && m["status"] == "False" {
+			return m
+		}
+	}
+	return nil
+}
+
+// lagging: the provider has not looked at the last change yet.
+func lagging(tcp *unstructured.Unstructured) bool {
+	seen, told, _ := unstructured.NestedInt64(tcp.Object, "status", "observedGeneration")
+	return told && seen < tcp.GetGeneration()
 }

@@ -92,14 +92,7 @@ func surplusOf(s why.Situation) []unstructured.Unstructured {
 
 // scalingDown: the provider, which has seen the last change, says that it would take a Machine away.
 func scalingDown(tcp *unstructured.Unstructured) bool {
-	if seen, told, _ := unstructured.NestedInt64(tcp.Object, "status", "observedGeneration"); told && seen < tcp.GetGeneration() {
-		return false
-	}
-	conditions, _, _ := unstructured.NestedSlice(tcp.Object, "status", "conditions")
-	return slices.ContainsFunc(conditions, func(c any) bool {
-		m, _ := c.(map[string]any)
-		return m["type"] == "Resized" && m["status"] == "False" && m["reason"] == "ScalingDown"
-	})
+	return !lagging(tcp) && falseCondition(tcp, "Resized")["reason"] == "ScalingDown"
 }
 
 // atRest: somebody has told Cluster API to leave it alone.
@@ -118,8 +111,8 @@ func (p *surplus) choose(ctx context.Context, s why.Situation, machines []unstru
 	if len(talosConfigSpec(tcp, "spec", "controlPlaneConfig", "init")) > 0 {
 		return nil, "none is taken away of a control plane with an init configuration, whose first server starts etcd by itself", nil
 	}
-	spare := machines
-	if rolling(tcp) != "" {
+	spare, replaces := machines, rolling(tcp) != ""
+	if replaces {
 		configs, err := list(ctx, p.mgmt, talosConfigKind, p.cluster.Name)
 		if err != nil {
 			return nil, "", err
@@ -129,7 +122,7 @@ func (p *surplus) choose(ctx context.Context, s why.Situation, machines []unstru
 	if len(spare) == 0 {
 		return nil, "none is taken away, because its provider replaces Machines that seem to be as wanted", nil
 	}
-	one = mostSpare(s, spare, rolling(tcp) != "")
+	one = mostSpare(s, spare, replaces)
 	_, nodes, err := p.b.lookForEtcd(ctx, p.mgmt, p.cluster)
 	if kube.Absent(err) {
 		return nil, "", nil // no talosconfig yet, so nobody can be asked
@@ -137,7 +130,7 @@ func (p *surplus) choose(ctx context.Context, s why.Situation, machines []unstru
 	if err != nil {
 		return nil, "", err
 	}
-	has, silent := mayHaveEtcd(s, machines, nodes, rolling(tcp) != "" && hasServer(s, one))
+	has, silent := mayHaveEtcd(s, machines, nodes, replaces && hasServer(s, one))
 	switch {
 	case has != "":
 		return nil, fmt.Sprintf("none is taken away, because %s has data of an etcd, or is a node", has), nil
