@@ -55,8 +55,11 @@ func (b *bootstrapper) clusterSpec() (any, error) {
 		spec[name] = i
 	}
 	// Rendered once with made-up values, so that a mistake in a file is found before anything is made.
-	_, err := b.render(b.manifestVariables("image", "eu-central", "192.0.2.1"))
-	return spec, err
+	r, err := b.render(b.manifestVariables("image", "eu-central", "192.0.2.1"))
+	if err != nil {
+		return nil, err
+	}
+	return spec, missingObjects(r.now, b.cfg.ClusterName, b.cfg.ControlPlaneName(), b.sources.cluster.name)
 }
 
 func (b *bootstrapper) manifestVariables(image, zone, loadBalancerIP string) variables {
@@ -81,6 +84,9 @@ func (b *bootstrapper) applyCluster(ctx context.Context, say flow.Say, m Managem
 	if ip == "" {
 		r, err := b.render(b.manifestVariables(image.Name, offer.NetworkZone, ""))
 		if err != nil {
+			return Cluster{}, err
+		}
+		if _, err := b.consent(ctx, say, mgmt, r); err != nil {
 			return Cluster{}, err
 		}
 		if err := b.apply(ctx, say, mgmt, r.now, &patience); err != nil {
@@ -134,6 +140,7 @@ func (b *bootstrapper) apply(ctx context.Context, say flow.Say, mgmt *kube.Clust
 	began, had := time.Now(), *patience
 	for _, o := range objects {
 		say("applying %s", kube.Describe(o))
+		markOwned(o, b.cfg.ClusterName)
 		err := wait{what: "the API server and its webhooks to take " + kube.Describe(o), within: *patience}.until(ctx, say, func(ctx context.Context) (string, error) {
 			err := mgmt.Apply(ctx, o)
 			if err != nil && !kube.Unwell(err) {
@@ -155,7 +162,8 @@ func (b *bootstrapper) applied(ctx context.Context, say flow.Say, mgmt *kube.Clu
 		Name: b.cfg.ClusterName, LoadBalancerIP: ip, ControlPlane: b.cfg.ControlPlaneName(), Template: r.template,
 		Replicas: b.cfg.ControlPlaneReplicas, Version: b.cfg.KubernetesVersion,
 	}
-	if err := b.consent(ctx, say, mgmt, r); err != nil {
+	todo, err := b.consent(ctx, say, mgmt, r)
+	if err != nil {
 		return Cluster{}, err
 	}
 	var others, clusters []*unstructured.Unstructured
@@ -168,6 +176,9 @@ func (b *bootstrapper) applied(ctx context.Context, say flow.Say, mgmt *kube.Clu
 		}
 	}
 	if err := b.apply(ctx, say, mgmt, append(others, clusters...), patience); err != nil {
+		return Cluster{}, err
+	}
+	if err := deleteLeftOut(ctx, say, mgmt, todo); err != nil {
 		return Cluster{}, err
 	}
 	for _, o := range r.now {

@@ -32,19 +32,19 @@ func TestApplyTakesNoServerAwayUnasked(t *testing.T) {
 		"scaled with kubectl": {func(t *testing.T, w *world, _ *Config) {
 			edited(t, w)
 			patchLive(w, object{"replicas": 5})
-		}, []string{"removes 2 of its 5 servers (CONTROL_PLANE_REPLICAS 5 → 3)", "controlPlaneReplicas: 5", "--yes"}},
+		}, []string{"removes 2 of the 5 servers of TalosControlPlane k8s-control-plane: replicas 5 → 3", "controlPlaneReplicas: 5", "--yes"}},
 		"upgraded with kubectl": {func(t *testing.T, w *world, _ *Config) {
 			edited(t, w)
 			patchLive(w, object{"version": "v1.33.1"})
-		}, []string{"replaces all its 3 servers one after another: Kubernetes v1.33.1 → v1.32.2, a downgrade", "kubernetesVersion: v1.33.1"}},
+		}, []string{"replaces all 3 servers of TalosControlPlane k8s-control-plane one after another: Kubernetes v1.33.1 → v1.32.2, a downgrade", "kubernetesVersion: v1.33.1"}},
 		"another image": {func(t *testing.T, w *world, c *Config) {
 			w.hetzner.SetImages(hetznertest.Image(2, "other", "x86", "available"))
 			set(t, c, "IMAGE_NAME=other")
-		}, []string{"replaces all its 3 servers one after another: server imageName talos-amd64-v1.12.2 → other: "}},
+		}, []string{"replaces all 3 servers of TalosControlPlane k8s-control-plane one after another: server imageName talos-amd64-v1.12.2 → other (k8s-control-plane-0, k8s-control-plane-1, k8s-control-plane-2; new: k8s-control-plane-7d192-…): "}},
 		"another patch": {func(t *testing.T, _ *world, c *Config) {
 			set(t, c, "OIDC_ISSUER_URL=https://auth.example.com/")
 			set(t, c, "OIDC_CLIENT_ID=kubernetes")
-		}, []string{"replaces all its 3 servers one after another: strategicPatches: "}},
+		}, []string{"replaces all 3 servers of TalosControlPlane k8s-control-plane one after another: strategicPatches [9 items] → [10 items] ("}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)

@@ -13,8 +13,11 @@ import (
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 )
 
-// clonedFromAnnotation is on an HCloudMachine: the template that it was made from.
-const clonedFromAnnotation = "cluster.x-k8s.io/cloned-from-name"
+// Annotations of what Cluster API makes from a template: its name and its kind.
+const (
+	clonedFromAnnotation     = "cluster.x-k8s.io/cloned-from-name"
+	clonedFromKindAnnotation = "cluster.x-k8s.io/cloned-from-groupkind"
+)
 
 // backedMachine is a Machine of a backup, with its server.
 type backedMachine struct {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"time"
 
 	"github.com/go-logr/logr/funcr"
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
@@ -33,6 +34,8 @@ type Tools struct {
 	Overrides   string             // folder whose manifests/ and bootstrap/ win over the files inside the command, file by file; empty: none
 	Factory     string             // address of the Image Factory that is told of schematics of the user's own; empty: none is
 	Consent     bool               // the operator agrees beforehand to what a step refuses otherwise: apply, pivot, clean
+	Agreed      []string           // summaries of the consequences that the operator agreed to; apply does these, and no others like them
+	ServerTakes time.Duration      // about how long it takes to replace one server; 0: not known
 	Log         io.Writer          // takes the libraries' own words; nil: nobody does
 	Effects     *effect.Recorder   // sees what the factories' clients and Files change; Hetzner's and Management's makers see to theirs. nil: nobody does
 

@@ -64,7 +64,7 @@ type Inventory struct {
 // Read takes the inventory of a namespace. extra names Secrets that belong to it as well. Where Cluster API is not
 // installed there is nothing, and that is no error.
 func Read(ctx context.Context, c client.Reader, namespace string, extra ...string) (Inventory, error) {
-	kinds, err := movedKinds(ctx, c)
+	kinds, err := Kinds(ctx, c)
 	if err != nil || len(kinds) == 0 {
 		return Inventory{}, err
 	}
@@ -90,7 +90,7 @@ func Read(ctx context.Context, c client.Reader, namespace string, extra ...strin
 // Clusters lists the Cluster objects of a cluster, of all namespaces or of those that the options select. None where Cluster
 // API is not installed; an error where it is, but is not served (yet).
 func Clusters(ctx context.Context, c client.Reader, opts ...client.ListOption) ([]unstructured.Unstructured, error) {
-	kinds, err := movedKinds(ctx, c)
+	kinds, err := Kinds(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -108,8 +108,8 @@ func Clusters(ctx context.Context, c client.Reader, opts ...client.ListOption) (
 	return nil, nil
 }
 
-// movedKinds are the kinds that clusterctl moves, at the versions in which they are stored.
-func movedKinds(ctx context.Context, c client.Reader) ([]schema.GroupVersionKind, error) {
+// Kinds are the namespaced kinds that clusterctl moves, at the versions in which they are stored. None where Cluster API is not installed.
+func Kinds(ctx context.Context, c client.Reader) ([]schema.GroupVersionKind, error) {
 	l := &unstructured.UnstructuredList{}
 	l.SetGroupVersionKind(crdKind.GroupVersion().WithKind(crdKind.Kind + "List"))
 	if err := c.List(ctx, l, client.HasLabels{crdLabel}); err != nil {

@@ -70,3 +70,17 @@ func Quote(ctx context.Context, c *hcloud.Client, orders []Order) (Price, error)
 	}
 	return sum, nil
 }
+
+// Change is what a change costs a month more, or less, from Hetzner's price list. Unknown says that the list does not have all of it.
+func Change(ctx context.Context, c *hcloud.Client, before, after []Order) Price {
+	all := slices.Concat(before, after)
+	_, _ = Quote(ctx, c, all) // what has no price is unknown in the sum
+	var change Price
+	for i, o := range all {
+		if i < len(before) {
+			o.Price = o.Price.times(-1)
+		}
+		change = change.plus(o.Price)
+	}
+	return change
+}

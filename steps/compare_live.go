@@ -1,0 +1,268 @@
+package steps
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/version"
+
+	"github.com/slipway-k8s/slipway/internal/hetzner"
+)
+
+// consequences compares the objects of the manifests with the live ones: what applying them does. It asks nobody; prices are not
+// in it. perServer is about how long it takes to replace one server; 0: not known. Where the cluster does not exist yet everything
+// is new, and there are no consequences.
+func consequences(live liveObjects, rendered []*unstructured.Unstructured, perServer time.Duration) []Consequence {
+	c := &comparison{live: live, rendered: rendered, perServer: perServer, location: live.location()}
+	for _, o := range rendered {
+		was := live.find(o.GroupVersionKind().GroupKind(), o.GetName())
+		if was == nil {
+			c.create(o)
+			continue
+		}
+		if frozen := immutable(was, o); len(frozen) > 0 {
+			c.add(Consequence{Effect: EffectImmutable, Object: objectOf(o), Why: frozen})
+			continue
+		}
+		switch {
+		case templateOf(o) != "":
+			c.compareServers(was, o)
+		case o.GroupVersionKind().GroupKind() == machineTemplateKind.GroupKind():
+			// Its name is that of its content.
+		default:
+			if found := changed(was, o); len(found) > 0 {
+				c.changes(was, o, found)
+			}
+		}
+	}
+	c.leftOut()
+	for i := range c.found {
+		c.found[i].Text = c.found[i].String()
+	}
+	return c.found
+}
+
+// comparison is one comparison with what it has found.
+type comparison struct {
+	live      liveObjects
+	rendered  []*unstructured.Unstructured
+	perServer time.Duration
+	location  string // of the live servers
+	found     []Consequence
+}
+
+func (c *comparison) add(one Consequence) { c.found = append(c.found, one) }
+
+func objectOf(o *unstructured.Unstructured) Object {
+	return Object{APIVersion: o.GetAPIVersion(), Kind: o.GetKind(), Name: o.GetName()}
+}
+
+// exists tells whether there is a cluster that can be changed.
+func (c *comparison) exists() bool {
+	return slices.ContainsFunc(c.live.wanted, func(o unstructured.Unstructured) bool {
+		return o.GroupVersionKind().GroupKind() == talosControlPlaneKind.GroupKind()
+	})
+}
+
+// create tells of an object that is added to a cluster that exists.
+func (c *comparison) create(o *unstructured.Unstructured) {
+	if !c.exists() || o.GroupVersionKind().GroupKind() == machineTemplateKind.GroupKind() {
+		return
+	}
+	one := Consequence{Effect: EffectCreates, Object: objectOf(o)}
+	if templateOf(o) != "" {
+		one.Count, one.NewServers = int(wantedReplicas(o, 1)), serverNamesOf(o)
+		one.Expected = c.perServer
+	}
+	c.add(one)
+}
+
+// wantedReplicas is how many servers an object asks for; instead where it leaves that to another, as for an autoscaler.
+func wantedReplicas(o *unstructured.Unstructured, instead int64) int64 {
+	if n, found, _ := unstructured.NestedInt64(o.Object, "spec", "replicas"); found {
+		return n
+	}
+	return instead
+}
+
+// compareServers tells what becomes of the servers of a control plane or a MachineDeployment.
+func (c *comparison) compareServers(was, is *unstructured.Unstructured) {
+	has := number(was, "spec", "replicas")
+	wants := wantedReplicas(is, has)
+	template := c.templates(templateOf(was), templateOf(is))
+	var changes []string
+	if is.GroupVersionKind().GroupKind() == talosControlPlaneKind.GroupKind() {
+		changes = slices.Concat(template.why, versionChange(was, is, "spec", "version"), configChanges(was, is))
+	} else {
+		changes = slices.Concat(template.why, versionChange(was, is, "spec", "template", "spec", "version"), machineChanges(was, is))
+	}
+	names := c.live.serversOf(was)
+	if wants < has {
+		one := Consequence{Effect: EffectRemoves, Object: objectOf(is), Count: int(has - wants), Of: int(has), Servers: names}
+		one.Why = []string{fmt.Sprintf("replicas %d → %d", has, wants)}
+		one.before = template.before(int(has-wants), c.location)
+		c.add(one)
+	}
+	if stay := int(min(has, wants)); len(changes) > 0 && stay > 0 {
+		one := Consequence{Effect: EffectReplaces, Object: objectOf(is), Count: stay, Of: int(has), Servers: names, Why: changes}
+		one.NewServers = serverNamesOf(is)
+		one.Expected = time.Duration(stay) * c.perServer
+		if text(is, "spec", "rolloutStrategy", "type") == "OnDelete" {
+			one.Why = append(one.Why, "each when its Machine is deleted (rolloutStrategy OnDelete)")
+			one.Expected = 0
+		}
+		if before, after := template.before(stay, c.location), template.after(stay, c.location); !sameTypes(before, after) {
+			one.before, one.after = before, after
+		}
+		c.add(one)
+	}
+	if wants > has {
+		one := Consequence{Effect: EffectAdds, Object: objectOf(is), Count: int(wants - has), Of: int(has), Expected: c.perServer}
+		one.Why, one.NewServers = []string{fmt.Sprintf("replicas %d → %d", has, wants)}, serverNamesOf(is)
+		c.add(one)
+	}
+	if len(changes) == 0 {
+		if found := withoutFields(changed(was, is), "spec.replicas"); len(found) > 0 {
+			c.add(Consequence{Effect: EffectChanges, Object: objectOf(is), Why: found})
+		}
+	}
+}
+
+// serverNamesOf is how the servers of an object are called: Cluster API names those of a control plane after their template, and
+// those of a MachineDeployment after their Machine.
+func serverNamesOf(o *unstructured.Unstructured) string {
+	if o.GroupVersionKind().GroupKind() == talosControlPlaneKind.GroupKind() {
+		return templateOf(o) + "-…"
+	}
+	return o.GetName() + "-…"
+}
+
+// templatePair are the server templates of before and after.
+type templatePair struct {
+	was, is *unstructured.Unstructured // nil: not known
+	why     []string
+}
+
+// templates compares two server templates. One of another name replaces the servers, even where its content is the same.
+func (c *comparison) templates(was, is string) templatePair {
+	kind := machineTemplateKind.GroupKind()
+	p := templatePair{was: c.live.find(kind, was)}
+	for _, o := range c.rendered {
+		if o.GroupVersionKind().GroupKind() == kind && o.GetName() == is {
+			p.is = o
+		}
+	}
+	if p.is == nil {
+		p.is = c.live.find(kind, is)
+	}
+	if was == is {
+		return p
+	}
+	if p.was != nil && p.is != nil {
+		server := func(o *unstructured.Unstructured) map[string]any {
+			m, _, _ := unstructured.NestedMap(o.Object, "spec", "template", "spec")
+			return m
+		}
+		p.why = differences("server ", server(p.was), server(p.is))
+	}
+	if len(p.why) == 0 {
+		p.why = []string{fmt.Sprintf("HCloudMachineTemplate %s → %s", was, is)}
+	}
+	return p
+}
+
+func (p templatePair) before(n int, location string) []hetzner.Order {
+	return ordersOfTemplate(p.was, n, location)
+}
+func (p templatePair) after(n int, location string) []hetzner.Order {
+	return ordersOfTemplate(p.is, n, location)
+}
+
+// sameTypes tells whether two lists of orders cost the same, whatever that is.
+func sameTypes(a, b []hetzner.Order) bool {
+	return slices.EqualFunc(a, b, func(a, b hetzner.Order) bool { return a.Kind == b.Kind && a.Type == b.Type && a.Count == b.Count })
+}
+
+func ordersOfTemplate(template *unstructured.Unstructured, n int, location string) []hetzner.Order {
+	if template == nil {
+		return nil
+	}
+	return serverOrders([]*unstructured.Unstructured{template}, template.GetName(), n, location)
+}
+
+// location is where the live cluster's servers are.
+func (l liveObjects) location() string {
+	if o := l.find(hetznerClusterKind.GroupKind(), l.cluster); o != nil {
+		if regions, _, _ := unstructured.NestedStringSlice(o.Object, "spec", "controlPlaneRegions"); len(regions) > 0 {
+			return regions[0]
+		}
+	}
+	return ""
+}
+
+// versionChange is a change of Kubernetes.
+func versionChange(was, is *unstructured.Unstructured, field ...string) []string {
+	before, after := text(was, field...), text(is, field...)
+	if before == after {
+		return nil
+	}
+	change := fmt.Sprintf("Kubernetes %s → %s", before, after)
+	if older(after, before) {
+		change += ", a downgrade, which Kubernetes does not support"
+	}
+	return []string{change}
+}
+
+func older(a, b string) bool {
+	va, errA := version.ParseSemantic(a)
+	vb, errB := version.ParseSemantic(b)
+	return errA == nil && errB == nil && va.LessThan(vb)
+}
+
+// configChanges are the differences between what Talos's configuration is made from: the provider replaces the servers for each.
+func configChanges(was, is *unstructured.Unstructured) []string {
+	path := []string{"spec", "controlPlaneConfig", "controlplane"}
+	before, _, _ := unstructured.NestedMap(was.Object, path...)
+	after, _, _ := unstructured.NestedMap(is.Object, path...)
+	return told("", plain(before), plain(after), false)
+}
+
+// machineChanges are the differences for which Cluster API replaces the Machines of a MachineDeployment, besides the version and the
+// server template.
+func machineChanges(was, is *unstructured.Unstructured) []string {
+	var found []string
+	for _, field := range [][]string{{"bootstrap", "configRef", "name"}, {"failureDomain"}, {"bootstrap", "dataSecretName"}} {
+		path := append([]string{"spec", "template", "spec"}, field...)
+		if before, after := text(was, path...), text(is, path...); before != after {
+			found = append(found, fmt.Sprintf("%s %s → %s", strings.Join(field, "."), orNone(before), orNone(after)))
+		}
+	}
+	return found
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "(none)"
+	}
+	return s
+}
+
+// changes tells of an object that is changed in place, and what that costs.
+func (c *comparison) changes(was, is *unstructured.Unstructured, found []string) {
+	one := Consequence{Effect: EffectChanges, Object: objectOf(is), Why: found}
+	if is.GroupVersionKind().GroupKind() == hetznerClusterKind.GroupKind() {
+		balancer := func(o *unstructured.Unstructured) []hetzner.Order {
+			return []hetzner.Order{{
+				Kind: hetzner.KindLoadBalancer, Count: 1, Type: text(o, "spec", "controlPlaneLoadBalancer", "type"),
+				Location: text(o, "spec", "controlPlaneLoadBalancer", "region"),
+			}}
+		}
+		if before, after := balancer(was), balancer(is); before[0].Type != after[0].Type {
+			one.before, one.after = before, after
+		}
+	}
+	c.add(one)
+}

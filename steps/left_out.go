@@ -1,0 +1,179 @@
+package steps
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/kube"
+)
+
+// undeletable are the kinds of which nothing is deleted because it is no longer in the manifests: what the cluster itself is, and
+// what may hold its only keys.
+var undeletable = []schema.GroupKind{
+	clusterKind.GroupKind(), hetznerClusterKind.GroupKind(), talosControlPlaneKind.GroupKind(), secretKind.GroupKind(),
+}
+
+// leftOut finds the objects that were applied as part of the manifests and are no longer in them.
+func (c *comparison) leftOut() {
+	if !c.exists() {
+		return
+	}
+	for i := range c.live.others {
+		o := &c.live.others[i]
+		if o.GetDeletionTimestamp() != nil || !owned(o, c.live.cluster, c.byManager(o)) || c.inManifests(o) || c.superseded(o) {
+			continue
+		}
+		one := Consequence{Effect: EffectDeletes, Object: objectOf(o), uid: o.GetUID(), Why: []string{"it is no longer in the manifests"}}
+		switch user := c.userOf(o); {
+		case slices.Contains(undeletable, o.GroupVersionKind().GroupKind()):
+			one.Effect = EffectKeeps
+			one.Why = append(one.Why, "Slipway deletes no "+o.GetKind()+": delete it with kubectl where nothing needs it")
+		case user != "":
+			one.Effect = EffectKeeps
+			one.Why = append(one.Why, "used by "+user)
+		default:
+			one.Servers = c.live.serversFrom(o)
+			one.Count, one.Of = len(one.Servers), len(one.Servers)
+			one.before = ordersOfTemplate(c.template(templateOf(o)), one.Count, c.location)
+		}
+		c.add(one)
+	}
+}
+
+// byManager tells whether the field manager is evidence of who applied an object. A restore and a readoption write objects of a
+// backup, whoever made them, and a Secret is never taken for the manifests' by that alone.
+func (c *comparison) byManager(o *unstructured.Unstructured) bool {
+	cluster := c.live.find(clusterKind.GroupKind(), c.live.cluster)
+	if cluster == nil || o.GroupVersionKind().GroupKind() == secretKind.GroupKind() {
+		return false
+	}
+	annotations := cluster.GetAnnotations()
+	return annotations[restoredAnnotation] == "" && annotations[readoptedAnnotation] == ""
+}
+
+func (c *comparison) inManifests(o *unstructured.Unstructured) bool {
+	return slices.ContainsFunc(c.rendered, func(r *unstructured.Unstructured) bool {
+		return r.GroupVersionKind().GroupKind() == o.GroupVersionKind().GroupKind() && r.GetName() == o.GetName()
+	})
+}
+
+// superseded tells of an earlier version of a server template of the manifests: the name differs in the hash of the content only.
+// Such templates stay: they cost nothing, and Machines name the one that they were made from.
+func (c *comparison) superseded(o *unstructured.Unstructured) bool {
+	if o.GroupVersionKind().GroupKind() != machineTemplateKind.GroupKind() {
+		return false
+	}
+	return slices.ContainsFunc(c.rendered, func(r *unstructured.Unstructured) bool {
+		return r.GroupVersionKind().GroupKind() == machineTemplateKind.GroupKind() && withoutHash(r.GetName()) == withoutHash(o.GetName())
+	})
+}
+
+// withoutHash is the name of a server template as the manifests write it.
+func withoutHash(name string) string {
+	if i := strings.LastIndex(name, "-"); i > 0 && len(name)-i-1 == templateHashLength {
+		return name[:i]
+	}
+	return name
+}
+
+func (c *comparison) template(name string) *unstructured.Unstructured {
+	if o := c.live.find(machineTemplateKind.GroupKind(), name); o != nil {
+		return o
+	}
+	return findObject(c.live.others, machineTemplateKind.GroupKind(), name)
+}
+
+// userOf names a live object that refers to another, or was made from it, so that it cannot be deleted yet; empty: there is none.
+// An object that is deleted in the same run is no user, but its Machines are until they are gone.
+func (c *comparison) userOf(o *unstructured.Unstructured) string {
+	for i := range c.live.others {
+		user := &c.live.others[i]
+		if user.GetUID() == o.GetUID() {
+			continue
+		}
+		madeFrom := user.GetAnnotations()[clonedFromAnnotation] == o.GetName() &&
+			user.GetAnnotations()[clonedFromKindAnnotation] == o.GroupVersionKind().GroupKind().String()
+		if madeFrom || refers(user.Object["spec"], o.GetKind(), o.GetName()) {
+			return user.GetKind() + " " + user.GetName()
+		}
+	}
+	return ""
+}
+
+// isTemplate tells of what others are made from: nothing is taken away with it once nothing refers to it.
+func isTemplate(kind string) bool { return strings.HasSuffix(kind, "Template") }
+
+// refers tells whether a reference {kind, name} lies anywhere below v.
+func refers(v any, kind, name string) bool {
+	switch v := v.(type) {
+	case map[string]any:
+		if v["kind"] == kind && v["name"] == name {
+			return true
+		}
+		for _, child := range v {
+			if refers(child, kind, name) {
+				return true
+			}
+		}
+	case []any:
+		return slices.ContainsFunc(v, func(child any) bool { return refers(child, kind, name) })
+	}
+	return false
+}
+
+// serversFrom are the live names of the servers that are deleted with an object.
+func (l liveObjects) serversFrom(o *unstructured.Unstructured) []string {
+	switch o.GroupVersionKind().GroupKind() {
+	case machineDeploymentKind.GroupKind():
+		return l.serversOf(o)
+	case machineKind.GroupKind():
+		if name := text(o, "spec", "infrastructureRef", "name"); name != "" {
+			return []string{name}
+		}
+	}
+	return nil
+}
+
+// deleteLeftOut deletes the objects that are no longer in the manifests, after everything else is applied: no object refers to them
+// then. Cluster API drains and deletes the servers of a MachineDeployment; that is not waited for.
+func deleteLeftOut(ctx context.Context, say flow.Say, mgmt *kube.Cluster, todo []Consequence) error {
+	for _, c := range todo {
+		if c.Effect != EffectDeletes {
+			continue
+		}
+		o := &unstructured.Unstructured{}
+		o.SetGroupVersionKind(schema.FromAPIVersionAndKind(c.Object.APIVersion, c.Object.Kind))
+		o.SetName(c.Object.Name)
+		o.SetNamespace(Namespace)
+		say("deleting %s %s", c.Object.Kind, c.Object.Name)
+		err := mgmt.Delete(ctx, o, client.Preconditions{UID: &c.uid}, client.PropagationPolicy(metav1.DeletePropagationBackground))
+		if err != nil && !kube.Absent(err) {
+			return fmt.Errorf("delete %s, which is no longer in the manifests: %w", kube.Describe(o), err)
+		}
+	}
+	return nil
+}
+
+// missingObjects is why the objects of the manifests cannot be the cluster's, as far as the files alone tell; nil: they can.
+func missingObjects(objects []*unstructured.Unstructured, cluster, controlPlane, file string) error {
+	for _, want := range []struct {
+		kind schema.GroupVersionKind
+		name string
+	}{{clusterKind, cluster}, {hetznerClusterKind, cluster}, {talosControlPlaneKind, controlPlane}} {
+		if !slices.ContainsFunc(objects, func(o *unstructured.Unstructured) bool {
+			return o.GroupVersionKind().GroupKind() == want.kind.GroupKind() && o.GetName() == want.name
+		}) {
+			return fmt.Errorf("%s has no %s %s: the cluster consists of it, and Slipway never deletes it because it left the manifests; "+
+				"put it back, or delete the whole cluster with destroy", file, want.kind.Kind, want.name)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,148 @@
+package steps
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/slipway-k8s/slipway/internal/clusterapi"
+	"github.com/slipway-k8s/slipway/internal/kube"
+)
+
+var (
+	machineDeploymentKind = schema.GroupVersionKind{Group: "cluster.x-k8s.io", Version: "v1beta1", Kind: "MachineDeployment"}
+	configMapKind         = schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
+	secretKind            = schema.GroupVersionKind{Version: "v1", Kind: "Secret"}
+)
+
+// deploymentLabel names, on a Machine, its MachineDeployment.
+const deploymentLabel = "cluster.x-k8s.io/deployment-name"
+
+// liveObjects are the objects of a cluster in the cluster that manages it, as far as applying the manifests may change them.
+type liveObjects struct {
+	cluster string
+	// wanted are those that the manifests have too, and the server templates that these refer to.
+	wanted []unstructured.Unstructured
+	// machines are the cluster's Machines.
+	machines []unstructured.Unstructured
+	// others are all objects of Cluster API's kinds in the namespace, and the ConfigMaps and Secrets that carry the mark of the
+	// cluster's manifests.
+	others []unstructured.Unstructured
+}
+
+// readLiveObjects reads what applying the rendered objects may change. It asks for objects that are named, and lists those of the
+// namespace; it changes nothing.
+func readLiveObjects(ctx context.Context, manager *kube.Cluster, cluster string, rendered []*unstructured.Unstructured) (liveObjects, error) {
+	live := liveObjects{cluster: cluster}
+	read := func(kind schema.GroupVersionKind, namespace, name string) error {
+		o := &unstructured.Unstructured{}
+		o.SetGroupVersionKind(kind)
+		err := manager.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, o)
+		switch {
+		case kube.Absent(err):
+			return nil
+		case err != nil:
+			return fmt.Errorf("get %s %s: %w", kind.Kind, name, err)
+		}
+		if live.find(kind.GroupKind(), name) == nil {
+			live.wanted = append(live.wanted, *o)
+		}
+		return nil
+	}
+	for _, o := range rendered {
+		if err := read(o.GroupVersionKind(), o.GetNamespace(), o.GetName()); err != nil {
+			return liveObjects{}, err
+		}
+	}
+	for _, o := range slices.Clone(live.wanted) {
+		if name := templateOf(&o); name != "" {
+			if err := read(machineTemplateKind, o.GetNamespace(), name); err != nil {
+				return liveObjects{}, err
+			}
+		}
+	}
+	var err error
+	if live.machines, err = list(ctx, manager, machineKind, cluster); err != nil && !kube.Absent(err) {
+		return liveObjects{}, err
+	}
+	live.others, err = listOthers(ctx, manager, cluster)
+	return live, err
+}
+
+// listOthers lists what may have been applied and is no longer in the manifests, and what may refer to it.
+func listOthers(ctx context.Context, manager *kube.Cluster, cluster string) ([]unstructured.Unstructured, error) {
+	kinds, err := clusterapi.Kinds(ctx, manager)
+	if err != nil {
+		return nil, err
+	}
+	var others []unstructured.Unstructured
+	add := func(kind schema.GroupVersionKind, options ...client.ListOption) error {
+		l := listOf(kind)
+		if err := manager.List(ctx, l, append(options, client.InNamespace(Namespace))...); err != nil {
+			return fmt.Errorf("list %ss: %w", kind.Kind, err)
+		}
+		for i := range l.Items {
+			l.Items[i].SetGroupVersionKind(kind)
+		}
+		others = append(others, l.Items...)
+		return nil
+	}
+	for _, kind := range kinds {
+		if err := add(kind); err != nil {
+			return nil, err
+		}
+	}
+	for _, kind := range []schema.GroupVersionKind{configMapKind, secretKind} {
+		if err := add(kind, client.MatchingLabels{ownerLabel: cluster}); err != nil {
+			return nil, err
+		}
+	}
+	return others, nil
+}
+
+// templateOf names the HCloudMachineTemplate that an object makes servers from; empty where it makes none.
+func templateOf(o *unstructured.Unstructured) string {
+	switch o.GroupVersionKind().GroupKind() {
+	case talosControlPlaneKind.GroupKind():
+		return text(o, "spec", "infrastructureTemplate", "name")
+	case machineDeploymentKind.GroupKind():
+		return text(o, "spec", "template", "spec", "infrastructureRef", "name")
+	}
+	return ""
+}
+
+// find is a live object that the manifests have, or refer to; nil where it is not there.
+func (l liveObjects) find(kind schema.GroupKind, name string) *unstructured.Unstructured {
+	return findObject(l.wanted, kind, name)
+}
+
+func findObject(all []unstructured.Unstructured, kind schema.GroupKind, name string) *unstructured.Unstructured {
+	for i := range all {
+		if o := &all[i]; o.GroupVersionKind().GroupKind() == kind && o.GetName() == name {
+			return o
+		}
+	}
+	return nil
+}
+
+// serversOf are the live names of the servers of a control plane or a MachineDeployment.
+func (l liveObjects) serversOf(o *unstructured.Unstructured) []string {
+	var names []string
+	for i := range l.machines {
+		m := &l.machines[i]
+		_, ofControlPlane := m.GetLabels()[controlPlaneLabel]
+		mine := ofControlPlane
+		if o.GroupVersionKind().GroupKind() != talosControlPlaneKind.GroupKind() {
+			mine = m.GetLabels()[deploymentLabel] == o.GetName()
+		}
+		if name := text(m, "spec", "infrastructureRef", "name"); mine && name != "" {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
