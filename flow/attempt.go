@@ -13,7 +13,7 @@ import (
 // visit brings one step to done, whose needs are: by reusing its record, or by
 // running it.
 func (r *run) visit(ctx context.Context, n *node) result {
-	if by := r.behind[n]; by != nil {
+	if by := r.seals.behind[n]; by != nil {
 		return r.sealedAway(n, by)
 	}
 	began := time.Now()

@@ -71,17 +71,18 @@ func (g *Graph) Fits(deadline time.Duration, parallel int, targets ...string) er
 	if err := g.Validate(); err != nil {
 		return err
 	}
-	wanted, err := g.wanted(targets)
+	wanted, err := g.wanted(targets, seals{})
 	if err != nil {
 		return err
 	}
-	return fits(wanted, deadline, parallel)
+	return fits(wanted, seals{}, deadline, parallel)
 }
 
-func fits(wanted []*node, deadline time.Duration, parallel int) error {
+func fits(wanted []*node, s seals, deadline time.Duration, parallel int) error {
 	if deadline <= 0 {
 		return nil
 	}
+	wanted = slices.DeleteFunc(slices.Clone(wanted), func(n *node) bool { return s.behind[n] != nil })
 	e := &BudgetError{Deadline: deadline, Parallel: parallel}
 	for _, n := range wanted {
 		if n.deadline <= 0 {
@@ -89,7 +90,7 @@ func fits(wanted []*node, deadline time.Duration, parallel int) error {
 			return e
 		}
 	}
-	way := longest(wanted)
+	way := longest(wanted, s)
 	if parallel == 1 {
 		way = wanted
 	}
@@ -128,7 +129,7 @@ func (n *node) most() time.Duration {
 
 // longest is the way through steps, in order, that takes longest by their
 // deadlines.
-func longest(wanted []*node) []*node {
+func longest(wanted []*node, s seals) []*node {
 	type end struct {
 		took   time.Duration
 		before *node
@@ -137,7 +138,7 @@ func longest(wanted []*node) []*node {
 	var last *node
 	for _, n := range wanted {
 		e := end{took: n.most()}
-		for _, m := range n.before() {
+		for _, m := range s.before(n) {
 			if before, ok := ends[m]; ok && before.took+n.most() > e.took {
 				e = end{before.took + n.most(), m}
 			}

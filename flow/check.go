@@ -55,12 +55,12 @@ func (g *Graph) check(ctx context.Context, j Journal, world bool) ([]Status, err
 	if err != nil {
 		return nil, err
 	}
-	sorted, _ := g.order()
-	behind, err := g.behind(snapshot)
+	seals, err := g.seals(snapshot)
 	if err != nil {
 		return nil, err
 	}
-	all := statuses(ctx, sorted, snapshot, behind, world)
+	sorted, _ := g.order(seals)
+	all := statuses(ctx, sorted, snapshot, seals.behind, world)
 	again := map[*node]bool{}
 	for i, n := range sorted { // each after what it takes
 		s := &all[i]

@@ -55,6 +55,10 @@
 // ([Step.Underway]), that counts too, so that a run that died in it is gone on
 // with before anything else is looked at.
 //
+// A step marked with ExemptFromSeal is not passed over. It depends on nothing
+// that the sealed step takes away, so it is verified and run again as before,
+// now after the sealed step in place of before it.
+//
 // # Ends
 //
 // When a step fails, what runs is let finish and nothing new starts. When the

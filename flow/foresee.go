@@ -36,31 +36,31 @@ func (g *Graph) Foresee(ctx context.Context, j Journal, targets []string, world 
 	if err := g.Validate(); err != nil {
 		return nil, err
 	}
-	wanted, err := g.wanted(targets)
-	if err != nil {
-		return nil, err
-	}
 	snapshot, err := g.load(ctx, j)
 	if err != nil {
 		return nil, err
 	}
-	behind, err := g.behind(snapshot)
+	seals, err := g.seals(snapshot)
+	if err != nil {
+		return nil, err
+	}
+	wanted, err := g.wanted(targets, seals)
 	if err != nil {
 		return nil, err
 	}
 	for _, name := range targets {
-		if by := behind[g.find(name)]; by != nil {
+		if by := seals.behind[g.find(name)]; by != nil {
 			return nil, &SealedError{Step: name, By: by.name}
 		}
 	}
 	seen := map[*node]Prospect{}
 	all := make([]Foresight, len(wanted))
-	for i, s := range statuses(ctx, wanted, snapshot, behind, world) {
+	for i, s := range statuses(ctx, wanted, snapshot, seals.behind, world) {
 		n := wanted[i]
 		all[i] = Foresight{Status: s}
 		f := &all[i]
 		f.Prospect, f.Why = n.prospect(s)
-		n.heed(f, seen)
+		n.heed(f, seals.before(n), seen)
 		seen[n] = f.Prospect
 	}
 	return all, ctx.Err()
@@ -91,11 +91,11 @@ func (n *node) prospect(s Status) (Prospect, string) {
 }
 
 // heed changes the prospect of a step for those of the steps that come before.
-func (n *node) heed(f *Foresight, seen map[*node]Prospect) {
+func (n *node) heed(f *Foresight, before []*node, seen map[*node]Prospect) {
 	if f.Prospect == WouldPass {
 		return
 	}
-	for _, m := range n.needs() {
+	for _, m := range before {
 		switch seen[m] {
 		case CannotTell, WouldRefuse, NotReached:
 			f.Prospect, f.Why = NotReached, fmt.Sprintf("the run would stop at %s", m.name)

@@ -38,6 +38,7 @@ type node struct {
 	deadline time.Duration   // 0: none
 	waits    []Wait
 	sealed   bool
+	exempt   bool                 // from seals
 	passed   func() (bool, error) // of a sealed step that is not done; nil: only the record counts
 
 	do     func(ctx context.Context, say Say, inputs []any) (any, error)
@@ -93,11 +94,13 @@ func (g *Graph) Validate() error {
 		if n.deadline < 0 {
 			report("step %s: deadline %s is negative", n.name, n.deadline)
 		}
-		if err := n.waitsFit(); err != nil {
-			problems = append(problems, err)
+		for _, err := range []error{n.waitsFit(), n.exemptFits()} {
+			if err != nil {
+				problems = append(problems, err)
+			}
 		}
 	}
-	if _, cycle := g.order(); cycle != nil {
+	if _, cycle := g.order(seals{}); cycle != nil {
 		report("these steps wait for each other: %s", strings.Join(cycle, " → "))
 	}
 	if len(problems) > 0 {
@@ -106,9 +109,9 @@ func (g *Graph) Validate() error {
 	return nil
 }
 
-// order sorts the steps so that each comes after what it needs, and otherwise
+// order sorts the steps so that each comes after what it waits for, and otherwise
 // as they were added. Where that is impossible it returns the names of a cycle.
-func (g *Graph) order() (sorted []*node, cycle []string) {
+func (g *Graph) order(s seals) (sorted []*node, cycle []string) {
 	const visiting, visited = 1, 2
 	state := map[*node]int{}
 	var path []*node
@@ -126,7 +129,7 @@ func (g *Graph) order() (sorted []*node, cycle []string) {
 		}
 		state[n] = visiting
 		path = append(path, n)
-		for _, m := range n.before() {
+		for _, m := range s.before(n) {
 			if !visit(m) {
 				return false
 			}
@@ -162,21 +165,28 @@ func ancestors(n *node) map[*node]bool {
 
 // wanted are the targets with all that they hang on, in order; every step for
 // no targets.
-func (g *Graph) wanted(targets []string) ([]*node, error) {
-	sorted, _ := g.order()
+func (g *Graph) wanted(targets []string, s seals) ([]*node, error) {
+	sorted, _ := g.order(s)
 	if len(targets) == 0 {
 		return sorted, nil
 	}
 	want := map[*node]bool{}
+	var visit func(*node)
+	visit = func(n *node) {
+		if want[n] {
+			return
+		}
+		want[n] = true
+		for _, m := range s.needs(n) {
+			visit(m)
+		}
+	}
 	for _, name := range targets {
 		n := g.find(name)
 		if n == nil {
 			return nil, g.unknown(name)
 		}
-		want[n] = true
-		for m := range ancestors(n) {
-			want[m] = true
-		}
+		visit(n)
 	}
 	return slices.DeleteFunc(sorted, func(n *node) bool { return !want[n] }), nil
 }
@@ -197,6 +207,7 @@ type Info struct {
 	Deadline time.Duration `json:"deadlineNs,omitempty"`
 	Waits    []Wait        `json:"waits,omitempty"`
 	Sealed   bool          `json:"sealed,omitempty"`
+	Exempt   bool          `json:"exempt,omitempty"` // from seals
 	Behind   []Link        `json:"behind,omitempty"` // every step that it comes after, and why; one is named once for each reason
 }
 
@@ -220,10 +231,10 @@ const (
 // Steps describes the steps, each after what it needs and otherwise in the
 // order in which they were added. It is empty for a graph with a cycle.
 func (g *Graph) Steps() []Info {
-	sorted, _ := g.order()
+	sorted, _ := g.order(seals{})
 	infos := make([]Info, len(sorted))
 	for i, n := range sorted {
-		infos[i] = Info{Name: n.name, Doc: n.doc, Deadline: n.deadline, Waits: slices.Clone(n.waits), Sealed: n.sealed}
+		infos[i] = Info{Name: n.name, Doc: n.doc, Deadline: n.deadline, Waits: slices.Clone(n.waits), Sealed: n.sealed, Exempt: n.exempt}
 		for _, m := range n.needs() {
 			infos[i].Needs = append(infos[i].Needs, m.name)
 		}

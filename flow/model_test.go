@@ -55,7 +55,7 @@ type simRun struct {
 	over    atomic.Bool // the process is dead
 	struck  bool        // its trouble came to be
 
-	behind       map[int]bool // the steps before a seal that was passed when it began
+	sealing      // by the seals that were passed when it began
 	wanted       map[int]bool
 	begun, ended map[int]bool
 	answers      map[int]flow.Answer
@@ -64,7 +64,7 @@ type simRun struct {
 
 // counts are for all cases together: what the random cases were like.
 type counts struct {
-	runs, effects, reused, killed, power, faults, cancels, unknowns, gone, refused, seals atomic.Int64
+	runs, effects, reused, killed, power, faults, cancels, unknowns, gone, refused, seals, exempt, forgotten atomic.Int64
 }
 
 func newModel(print blueprint, c *counts) *model {
@@ -108,16 +108,8 @@ func (m *model) moment(call string, w when) error {
 	return nil
 }
 
-// passed are the steps behind seals that were passed.
-func (m *model) passed() map[int]bool {
-	behind := map[int]bool{}
-	for i, p := range m.print {
-		if p.Sealed && (m.steps[i].is == done || m.world.passed[i]) {
-			maps.Copy(behind, m.print.before(i))
-		}
-	}
-	return behind
-}
+// passed tells whether a seal was passed.
+func (m *model) passed(i int) bool { return m.steps[i].is == done || m.world.passed[i] }
 
 // reason says why a step may run; empty if it must not.
 func (m *model) reason(i int) string {
@@ -225,7 +217,7 @@ func (m *model) begin(i int, inputs []made) error {
 	case m.reason(i) == "":
 		m.notRight("s%d runs, and is done, unchanged and there", i)
 	}
-	for _, j := range slices.Concat(m.print.needs(i), m.print[i].Yields) {
+	for _, j := range m.print.waitsFor(i, r.sealing) {
 		if r.wanted[j] && !r.ended[j] && !r.behind[j] {
 			m.notRight("s%d runs before s%d is done", i, j)
 		}
@@ -237,6 +229,9 @@ func (m *model) begin(i int, inputs []made) error {
 	}
 	if rec, err := m.recorded(m.disk.onDisk(simDir), i); err != nil || rec.State != flow.StateStarted || rec.Run != r.id {
 		m.notRight("s%d runs, and on the disk is %+v (%v)", i, rec, err)
+	}
+	if r.after[i] != nil {
+		m.counted.exempt.Add(1)
 	}
 	m.steps[i].is = undone
 	r.begun[i], r.inside[i] = true, true

@@ -95,7 +95,18 @@ func drawBlueprint(t *rapid.T) blueprint {
 		}
 		p.Verified = !often(t, 3, "unverified")
 		p.Mute = often(t, 4, "mute")
-		p.Sealed = often(t, 8, "sealed")
+		exempt := func(j int) bool { return print[j].Exempt }
+		if p.Sealed = often(t, 4, "sealed"); p.Sealed { // a seal takes no output of a step that is exempt from it
+			for _, j := range slices.Concat(p.Inputs, p.Follows) {
+				if exempt(j) {
+					p.After = append(p.After, j)
+				}
+			}
+			p.Inputs, p.Follows = slices.DeleteFunc(p.Inputs, exempt), slices.DeleteFunc(p.Follows, exempt)
+			continue
+		}
+		sound := !slices.ContainsFunc(slices.Concat(p.Inputs, p.Follows), func(j int) bool { return !exempt(j) })
+		p.Exempt = sound && rapid.Bool().Draw(t, "exempt")
 	}
 	return print
 }
@@ -120,7 +131,7 @@ func drawStory(t *rapid.T, print blueprint) story {
 		}
 	}
 	// A lost journal loses what steps after a seal would take from before it.
-	s.Forget = often(t, 10, "forget") && !slices.ContainsFunc(print, func(p stepPrint) bool { return p.Sealed })
+	s.Forget = often(t, 10, "forget") && print.keepsOutputs()
 	s.Trouble.Kind = []kind{calm, kill, kill, power, power, fault, cancel}[rapid.Uint64().Draw(t, "trouble")%7]
 	if s.Trouble.Kind != calm {
 		const each = 24 // moments of a step: 11 of each of its two saves, 2 of its work
@@ -141,7 +152,7 @@ func (m *model) next(s story, parallel int) error {
 	m.prepare(&s)
 	m.run = &simRun{
 		story: s, id: fmt.Sprint(m.counted.runs.Add(1)), cancel: stop,
-		behind: m.passed(), wanted: map[int]bool{}, begun: map[int]bool{}, ended: map[int]bool{},
+		sealing: m.print.seal(m.passed), wanted: map[int]bool{}, begun: map[int]bool{}, ended: map[int]bool{},
 		answers: map[int]flow.Answer{}, inside: map[int]bool{},
 	}
 	opt := flow.Options{Journal: flow.FolderOn(simDir, m.disk), Run: m.run.id, Parallel: parallel, Observe: m.observe, Grace: patience}
@@ -151,7 +162,7 @@ func (m *model) next(s story, parallel int) error {
 	for _, i := range s.Targets {
 		opt.Targets = append(opt.Targets, stepName(i))
 		m.run.wanted[i] = true
-		maps.Copy(m.run.wanted, m.print.before(i))
+		maps.Copy(m.run.wanted, m.print.brings(i, m.run.sealing))
 	}
 	_, err := m.graph().Run(ctx, opt)
 	m.mu.Lock()
@@ -183,6 +194,9 @@ func (m *model) prepare(s *story) {
 		}
 	}
 	if s.Forget {
+		if len(m.print.seal(m.passed).passed) > 0 {
+			m.counted.forgotten.Add(1)
+		}
 		m.disk.names, m.disk.durable = map[string]*inode{}, map[string]*inode{}
 		m.steps = make([]belief, len(m.print))
 	}
@@ -307,12 +321,12 @@ func (c *counts) enough(t *testing.T) {
 	if t.Failed() {
 		return
 	}
-	t.Logf("%d runs on %d processors: %d effects, %d steps reused, %d times gone, %d could not ask, %d refused by a seal, %d behind one; "+
+	t.Logf("%d runs on %d processors: %d effects, %d steps reused, %d times gone, %d could not ask, %d refused by a seal, %d behind one, %d steps exempt from one, %d journals lost after one; "+
 		"%d killed, %d power failures, %d faults, %d cancelled", c.runs.Load(), runtime.NumCPU(), c.effects.Load(), c.reused.Load(), c.gone.Load(),
-		c.unknowns.Load(), c.refused.Load(), c.seals.Load(), c.killed.Load(), c.power.Load(), c.faults.Load(), c.cancels.Load())
+		c.unknowns.Load(), c.refused.Load(), c.seals.Load(), c.exempt.Load(), c.forgotten.Load(), c.killed.Load(), c.power.Load(), c.faults.Load(), c.cancels.Load())
 	each := c.runs.Load() / 500
 	for what, n := range map[string]int64{
-		"reused": c.reused.Load(), "gone": c.gone.Load(), "unknown": c.unknowns.Load(), "refused": c.refused.Load(), "sealed": c.seals.Load(),
+		"reused": c.reused.Load(), "gone": c.gone.Load(), "unknown": c.unknowns.Load(), "refused": c.refused.Load(), "sealed": c.seals.Load(), "exempt": c.exempt.Load(), "journal lost after a seal": c.forgotten.Load(),
 		"killed": c.killed.Load(), "power": c.power.Load(), "faults": c.faults.Load(), "cancelled": c.cancels.Load(),
 	} {
 		if n < each {

@@ -54,7 +54,7 @@ type Options struct {
 func (g *Graph) Run(ctx context.Context, opt Options) (*Report, error) {
 	r := &run{
 		graph: g, opt: opt, journal: opt.Journal, id: opt.Run, began: time.Now(),
-		outputs: map[*node]json.RawMessage{}, behind: map[*node]*node{},
+		outputs: map[*node]json.RawMessage{},
 	}
 	if r.journal == nil {
 		r.journal = Memory()
@@ -69,11 +69,11 @@ func (g *Graph) Run(ctx context.Context, opt Options) (*Report, error) {
 	if err := g.Validate(); err != nil {
 		return report, err
 	}
-	wanted, err := g.wanted(opt.Targets)
+	possible, err := g.wanted(opt.Targets, seals{})
 	if err != nil {
 		return report, err
 	}
-	if err := fits(wanted, opt.Deadline, opt.Parallel); err != nil {
+	if err := fits(possible, seals{}, opt.Deadline, opt.Parallel); err != nil {
 		return report, err
 	}
 	if opt.Deadline > 0 {
@@ -85,7 +85,7 @@ func (g *Graph) Run(ctx context.Context, opt Options) (*Report, error) {
 	if err != nil {
 		return report, fmt.Errorf("lock the journal: %w", err)
 	}
-	err = r.all(ctx, wanted, report)
+	err = r.all(ctx, report)
 	if unlockErr := unlock(); unlockErr != nil {
 		err = errors.Join(err, fmt.Errorf("unlock the journal: %w", unlockErr))
 	}
@@ -106,8 +106,8 @@ type run struct {
 	journal Journal
 	id      string
 	began   time.Time
-	behind  map[*node]*node // step → the passed seal that it lies behind
-	stop    atomic.Bool     // a step failed: nothing new starts
+	seals   seals
+	stop    atomic.Bool // a step failed: nothing new starts
 
 	mu       sync.Mutex // guards what follows
 	snapshot Snapshot
@@ -124,16 +124,23 @@ type result struct {
 }
 
 // all loads the journal, runs the wanted steps and reports.
-func (r *run) all(ctx context.Context, wanted []*node, report *Report) error {
+func (r *run) all(ctx context.Context, report *Report) error {
 	var err error
 	if r.snapshot, err = r.graph.load(ctx, r.journal); err != nil {
 		return err
 	}
-	if err = r.findSeals(); err != nil {
+	if r.seals, err = r.graph.seals(r.snapshot); err != nil {
+		return err
+	}
+	wanted, err := r.graph.wanted(r.opt.Targets, r.seals)
+	if err == nil {
+		err = fits(wanted, r.seals, r.opt.Deadline, r.opt.Parallel)
+	}
+	if err != nil {
 		return err
 	}
 	for _, name := range r.opt.Targets {
-		if by := r.behind[r.graph.find(name)]; by != nil {
+		if by := r.seals.behind[r.graph.find(name)]; by != nil {
 			return &SealedError{Step: name, By: by.name}
 		}
 	}
@@ -166,7 +173,7 @@ func (r *run) all(ctx context.Context, wanted []*node, report *Report) error {
 func (r *run) verdict(ctx context.Context, report *Report, failures []error) error {
 	done := true
 	for _, s := range report.Steps {
-		done = done && (s.Outcome == Ran || s.Outcome == Reused || r.behind[r.graph.find(s.Name)] != nil)
+		done = done && (s.Outcome == Ran || s.Outcome == Reused || r.seals.behind[r.graph.find(s.Name)] != nil)
 	}
 	if late := r.cutShort(ctx, report); late != nil && !done {
 		failures = append(failures, late)
@@ -190,7 +197,7 @@ func (r *run) schedule(ctx context.Context, wanted []*node) map[*node]result {
 	running := map[*node]bool{}
 	ended := make(chan result)
 	ready := func(n *node) bool {
-		for _, m := range n.before() {
+		for _, m := range r.seals.before(n) {
 			// What it yields to counts where this run wants it; what it needs, this run wants.
 			if res, ok := results[m]; slices.Contains(wanted, m) && (!ok || res.err != nil) {
 				return false

@@ -1,6 +1,9 @@
 package flow
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Underway tells of a sealed step that it has gone past the point of no return
 // although its record does not say so: its run died in it, or the journal was
@@ -13,16 +16,49 @@ func (s *Step[T]) Underway(passed func() (bool, error)) *Step[T] {
 	return s
 }
 
-// findSeals finds the points of no return that were passed and what lies
-// behind them.
-func (r *run) findSeals() (err error) {
-	r.behind, err = r.graph.behind(r.snapshot)
-	return err
+// ExemptFromSeal keeps the step in use once a point of no return that it lies
+// before was passed: it is still verified, and run again when its spec changed.
+// It is for a step that depends on nothing that the sealed step takes away.
+//
+// From then on the step comes after the sealed step in a run that wants both,
+// and of what it needs it needs only steps that are exempt, too. So the outputs
+// that it takes or follows must be those of exempt steps; other steps before it
+// can be named with After. Nothing that is passed over, and no passed seal,
+// brings an exempt step into a run: such a run must name it.
+func (s *Step[T]) ExemptFromSeal() *Step[T] {
+	s.n.exempt = true
+	return s
 }
 
-// behind maps each step before a passed seal to that seal.
-func (g *Graph) behind(s Snapshot) (map[*node]*node, error) {
-	behind := map[*node]*node{}
+// exemptFits refuses arguments over which a seal that was passed would come.
+func (n *node) exemptFits() error {
+	if n.exempt && n.sealed {
+		return fmt.Errorf("step %s is a point of no return, and cannot be exempt from others", n.name)
+	}
+	for _, m := range slices.Concat(n.inputs, n.follows) {
+		switch {
+		case n.sealed && m.exempt:
+			return fmt.Errorf("step %s is a point of no return and takes or follows the output of %s, which is exempt from it "+
+				"and comes after it once it was passed", n.name, m.name)
+		case n.exempt && !m.exempt:
+			return fmt.Errorf("step %s is exempt from points of no return and takes or follows the output of %s, which is not: "+
+				"it may be missing, or out of date, once one was passed", n.name, m.name)
+		}
+	}
+	return nil
+}
+
+// seals are the points of no return that were passed, and what that does to the
+// order of a graph. The zero seals are none.
+type seals struct {
+	passed map[*node]bool
+	behind map[*node]*node   // each step that is passed over → a passed seal that it lies before
+	exempt map[*node][]*node // each exempt step that lies before passed seals → those
+}
+
+// seals finds the points of no return that were passed.
+func (g *Graph) seals(s Snapshot) (seals, error) {
+	found := seals{passed: map[*node]bool{}, behind: map[*node]*node{}, exempt: map[*node][]*node{}}
 	for _, n := range g.nodes {
 		if !n.sealed {
 			continue
@@ -31,17 +67,50 @@ func (g *Graph) behind(s Snapshot) (map[*node]*node, error) {
 		if !passed && n.passed != nil {
 			var err error
 			if passed, err = n.passed(); err != nil {
-				return nil, fmt.Errorf("find out how far step %s, a point of no return, has gone: %w", n.name, err)
+				return seals{}, fmt.Errorf("find out how far step %s, a point of no return, has gone: %w", n.name, err)
 			}
 		}
 		if !passed {
 			continue
 		}
+		found.passed[n] = true
 		for m := range ancestors(n) {
-			behind[m] = n
+			if m.exempt {
+				found.exempt[m] = append(found.exempt[m], n)
+			} else {
+				found.behind[m] = n
+			}
 		}
 	}
-	return behind, nil
+	return found, nil
+}
+
+// needs are the steps that a run that wants n wants, too.
+func (s seals) needs(n *node) []*node {
+	dropped := func(m *node) bool { return false }
+	switch {
+	case s.exempt[n] != nil:
+		dropped = func(m *node) bool { return s.behind[m] != nil }
+	case s.behind[n] != nil || s.passed[n]:
+		dropped = func(m *node) bool { return s.exempt[m] != nil }
+	}
+	return slices.DeleteFunc(n.needs(), dropped)
+}
+
+// before are the steps that n waits for where a run wants them. What is passed
+// over waits for nothing, and a passed seal for nothing else: the exempt steps
+// before it wait for it, and whatever it yields to may wait for one of those.
+func (s seals) before(n *node) []*node {
+	switch {
+	case s.behind[n] != nil:
+		return nil
+	case s.passed[n]:
+		return s.needs(n)
+	case s.exempt[n] != nil:
+		return slices.Concat(s.needs(n), n.yields, s.exempt[n])
+	default:
+		return n.before()
+	}
 }
 
 // sealedAway passes over a step behind a seal. Its recorded output, whatever

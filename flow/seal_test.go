@@ -3,6 +3,8 @@ package flow_test
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/slipway-k8s/slipway/flow"
@@ -147,5 +149,148 @@ func TestASealThatWasPassedWithoutARecord(t *testing.T) {
 	underway = func() (bool, error) { return false, errors.New("fog") }
 	if _, err := graph().Run(t.Context(), flow.Options{Journal: flow.Memory()}); err == nil || len(v.take()) > 0 {
 		t.Errorf("ran without knowing how far it had come: %v", err)
+	}
+}
+
+// cargo is a step that is exempt from the seal of a voyage, with what it takes.
+func (v *voyage) cargo(spec int) *flow.Graph {
+	g := v.graph()
+	verify := func(name string) func(context.Context, thing) flow.Verdict {
+		return func(context.Context, thing) flow.Verdict {
+			v.asked.add(name)
+			if verdict, ok := v.verdict[name]; ok {
+				return verdict
+			}
+			return flow.Holds()
+		}
+	}
+	quay := flow.Add(g, "quay", v.make("quay"))
+	order := flow.Add(g, "order", v.make("order")).Verify(verify("order")).ExemptFromSeal()
+	cargo := flow.Add1(g, "cargo", v.grow("cargo"), order).After(quay).Spec(spec).Verify(verify("cargo")).ExemptFromSeal()
+	clear := flow.Add(g, "clear", v.make("clear")).Follows(cargo)
+	launch := flow.Add(g, "leave", v.make("leave")).After(clear, cargo).Verify(verify("leave")).Seal()
+	flow.Add(g, "arrive", v.make("arrive")).After(launch)
+	return g
+}
+
+func TestAnExemptStepRunsAgainAfterTheSeal(t *testing.T) {
+	v, j := &voyage{}, flow.Memory()
+	foreseen(t, v.cargo(1), j, "arrive", "cargo")
+	wantLines(t, v.sorted(), "arrive", "cargo", "clear", "leave", "order", "quay")
+
+	got := foreseen(t, v.cargo(1), j, "arrive", "cargo")
+	wantProspects(t, got, map[string]flow.Prospect{
+		"clear": flow.WouldPass, "leave": flow.WouldReuse, "arrive": flow.WouldReuse,
+		"order": flow.WouldReuse, "cargo": flow.WouldReuse,
+	})
+	wantLines(t, v.take())
+
+	got = foreseen(t, v.cargo(2), j, "arrive", "cargo")
+	if f := got["cargo"]; f.Prospect != flow.WouldRun || f.Why != "changed: spec" || f.Sealed != "" {
+		t.Errorf("a changed spec: %+v", f)
+	}
+	wantLines(t, v.take(), "cargo") // and not what follows it, which lies before the seal
+
+	v.verdict = map[string]flow.Verdict{"order": flow.Gone("lost")}
+	foreseen(t, v.cargo(2), j, "cargo")
+	wantLines(t, v.take(), "order")
+	v.verdict = map[string]flow.Verdict{"leave": flow.Gone("adrift")}
+	v.asked.take()
+	got = foreseen(t, v.cargo(3), j, "cargo") // by itself it asks nothing of the seal
+	wantProspects(t, got, map[string]flow.Prospect{"order": flow.WouldReuse, "cargo": flow.WouldRun})
+	wantLines(t, v.asked.sorted(), "cargo", "order", "order") // foreseen, and run
+	wantLines(t, v.take(), "cargo")
+
+	got = foreseen(t, v.cargo(4), j, "arrive", "cargo") // in a run with the seal it comes after it
+	wantProspects(t, got, map[string]flow.Prospect{
+		"clear": flow.WouldPass, "leave": flow.WouldRefuse, "arrive": flow.NotReached,
+		"order": flow.NotReached, "cargo": flow.NotReached,
+	})
+	wantLines(t, v.take())
+}
+
+// What comes after a seal does not bring what is exempt from it: that may need what is not there, or take long.
+func TestAnExemptStepIsNotBroughtAfterTheSeal(t *testing.T) {
+	v, j := &voyage{}, flow.Memory()
+	mustRun(t, v.cargo(1), flow.Options{Journal: j, Targets: []string{"arrive"}})
+	v.take()
+	v.asked.take()
+	got := foreseen(t, v.cargo(2), j, "arrive")
+	wantProspects(t, got, map[string]flow.Prospect{
+		"clear": flow.WouldPass, "leave": flow.WouldReuse, "arrive": flow.WouldReuse,
+	})
+	wantLines(t, v.take())
+	wantLines(t, v.asked.take(), "leave", "leave")
+}
+
+func TestStatusOfAnExemptStep(t *testing.T) {
+	v, j := &voyage{}, flow.Memory()
+	mustRun(t, v.cargo(1), flow.Options{Journal: j, Targets: []string{"leave"}})
+	v.verdict = map[string]flow.Verdict{"order": flow.Gone("lost")}
+	all, err := v.cargo(2).Check(t.Context(), j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range all {
+		switch s.Name {
+		case "cargo":
+			wantLines(t, s.Changed, "spec")
+			if s.Sealed != "" || !s.Asked || s.Verdict.Answer() != flow.AnswerHolds {
+				t.Errorf("cargo: %+v", s)
+			}
+		case "order":
+			if s.Verdict.Reason() != "lost" {
+				t.Errorf("order: %+v", s)
+			}
+		case "clear":
+			if s.Sealed != "leave" || s.Asked || len(s.After) > 0 {
+				t.Errorf("clear: %+v", s)
+			}
+		}
+	}
+}
+
+// Without a journal an exempt step runs, once, and what is passed over does not.
+func TestAnExemptStepWithoutAJournal(t *testing.T) {
+	v := &voyage{}
+	g := flow.New("voyage")
+	crew := flow.Add(g, "crew", v.make("crew"))
+	cargo := flow.Add(g, "cargo", v.make("cargo")).After(crew).ExemptFromSeal()
+	launch := flow.Add(g, "launch", v.make("launch")).After(cargo).Seal().Underway(func() (bool, error) { return true, nil })
+	flow.Add(g, "sail", v.make("sail")).After(launch)
+	mustRun(t, g, flow.Options{Targets: []string{"sail", "cargo"}, Parallel: 1})
+	lines := v.take()
+	if len(lines) != 3 || lines[0] != "launch" {
+		t.Errorf("the seal is brought to its end first: %q", lines)
+	}
+	wantLines(t, slices.Sorted(slices.Values(lines)), "cargo", "launch", "sail")
+}
+
+func TestExemptStepsTakeNothingThatIsPassedOver(t *testing.T) {
+	for name, c := range map[string]struct {
+		build func(*flow.Graph, *ledger)
+		says  string
+	}{
+		"takes": {func(g *flow.Graph, l *ledger) {
+			a := flow.Add(g, "a", l.make("a"))
+			flow.Add1(g, "b", l.grow("b"), a).ExemptFromSeal()
+		}, "step b is exempt from points of no return and takes or follows the output of a, which is not"},
+		"follows": {func(g *flow.Graph, l *ledger) {
+			a := flow.Add(g, "a", l.make("a"))
+			flow.Add(g, "b", l.make("b")).Follows(a).ExemptFromSeal()
+		}, "step b is exempt from points of no return and takes or follows the output of a, which is not"},
+		"a seal takes": {func(g *flow.Graph, l *ledger) {
+			a := flow.Add(g, "a", l.make("a")).ExemptFromSeal()
+			flow.Add1(g, "b", l.grow("b"), a).Seal()
+		}, "step b is a point of no return and takes or follows the output of a, which is exempt from it"},
+		"a seal": {func(g *flow.Graph, l *ledger) {
+			flow.Add(g, "a", l.make("a")).Seal().ExemptFromSeal()
+		}, "step a is a point of no return, and cannot be exempt from others"},
+	} {
+		g := flow.New("test")
+		c.build(g, &ledger{})
+		if err := g.Validate(); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

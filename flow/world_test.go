@@ -20,6 +20,7 @@ type stepPrint struct {
 	Verified                       bool // has a Verify, so that its thing may vanish
 	Mute                           bool // its output does not tell what its thing was made from
 	Sealed                         bool
+	Exempt                         bool // from seals
 }
 
 func stepName(i int) string { return fmt.Sprintf("s%d", i) }
@@ -37,6 +38,70 @@ func (b blueprint) before(i int) map[int]bool {
 		maps.Copy(all, b.before(j))
 	}
 	return all
+}
+
+// sealing is what passed seals do to a blueprint.
+type sealing struct {
+	passed map[int]bool
+	behind map[int]bool         // the steps that are passed over
+	after  map[int]map[int]bool // exempt step → the passed seals that it comes after
+}
+
+func (b blueprint) seal(passed func(int) bool) sealing {
+	s := sealing{map[int]bool{}, map[int]bool{}, map[int]map[int]bool{}}
+	for i, p := range b {
+		if !p.Sealed || !passed(i) {
+			continue
+		}
+		s.passed[i] = true
+		for j := range b.before(i) {
+			switch {
+			case !b[j].Exempt:
+				s.behind[j] = true
+			case s.after[j] == nil:
+				s.after[j] = map[int]bool{i: true}
+			default:
+				s.after[j][i] = true
+			}
+		}
+	}
+	return s
+}
+
+// brings are the steps that a run that wants the i'th wants, too.
+func (b blueprint) brings(i int, s sealing) map[int]bool {
+	all := map[int]bool{}
+	for _, j := range b.needs(i) {
+		over := s.behind[i] || s.passed[i] // it needs no exempt step any more
+		if over && s.after[j] != nil || s.after[i] != nil && s.behind[j] {
+			continue
+		}
+		all[j] = true
+		maps.Copy(all, b.brings(j, s))
+	}
+	return all
+}
+
+// waitsFor are the steps that must be done before the i'th begins, where they are wanted.
+func (b blueprint) waitsFor(i int, s sealing) []int {
+	if s.passed[i] {
+		return nil // all before it are passed over, or come after it
+	}
+	return slices.Concat(b.needs(i), b[i].Yields, slices.Collect(maps.Keys(s.after[i])))
+}
+
+// keepsOutputs tells whether a run in which seals were passed needs no output of
+// a step that is passed over: then the journal may be lost.
+func (b blueprint) keepsOutputs() bool {
+	all := b.seal(func(int) bool { return true })
+	for _, p := range b {
+		for _, j := range slices.Concat(p.Inputs, p.Follows) {
+			if all.behind[j] {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // made is the output of a step.
@@ -113,6 +178,9 @@ func (m *model) graph() *flow.Graph {
 		handles[i].Follows(pick(p.Follows)...).After(pick(p.After)...).Yields(pick(p.Yields)...)
 		if p.Verified {
 			handles[i].Verify(func(_ context.Context, out made) flow.Verdict { return m.verify(i, out) })
+		}
+		if p.Exempt {
+			handles[i].ExemptFromSeal()
 		}
 		if p.Sealed {
 			handles[i].Seal().Underway(func() (bool, error) { return m.world.passed[i], nil })
