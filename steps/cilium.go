@@ -12,6 +12,6 @@ func (b *bootstrapper) cilium() installation {
 }
 
 // installCilium installs the network. No node is Ready, and no Pod outside the host's network starts, before it.
-func (b *bootstrapper) installCilium(ctx context.Context, say flow.Say, kc Kubeconfig, _ ControlPlane) (Release, error) {
-	return b.install(ctx, say, b.cilium(), kc)
+func (b *bootstrapper) installCilium(ctx context.Context, say flow.Say) (Release, error) {
+	return b.install(ctx, say, b.cilium())
 }

@@ -34,8 +34,8 @@ func (b *bootstrapper) hcloudCCM() installation {
 
 // installHCloudCCM makes the Secret that nobody else makes, and installs the CCM that reads it. Provider IDs are the
 // CCM's alone to set.
-func (b *bootstrapper) installHCloudCCM(ctx context.Context, say flow.Say, kc Kubeconfig, _ ControlPlane) (CloudController, error) {
-	workload, err := b.connect(kc.File)
+func (b *bootstrapper) installHCloudCCM(ctx context.Context, say flow.Say) (CloudController, error) {
+	workload, err := b.connect(kubeconfigFile)
 	if err != nil {
 		return CloudController{}, err
 	}
@@ -52,7 +52,7 @@ func (b *bootstrapper) installHCloudCCM(ctx context.Context, say flow.Say, kc Ku
 	if out.Secret.UID, err = b.applyCCMSecret(ctx, say, workload, namespace, network); err != nil {
 		return CloudController{}, err
 	}
-	out.Release, err = b.install(ctx, say, b.hcloudCCM(), kc)
+	out.Release, err = b.install(ctx, say, b.hcloudCCM())
 	return out, err
 }
 

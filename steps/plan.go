@@ -13,8 +13,9 @@ import (
 // Plan is the graph of the bootstrap, with the handle of every step for whoever wants its output.
 type Plan struct {
 	Graph *flow.Graph
-	// Bootstrap and All name the steps that the targets bootstrap and all want; the others hang below them.
-	Bootstrap, All []string
+	// Bootstrap and All name the steps that the targets bootstrap and all want; the others hang below them. Managed is Bootstrap
+	// once the cluster manages itself.
+	Bootstrap, All, Managed []string
 
 	Preflight    *flow.Step[Offer]
 	Reservation  *flow.Step[Reservation]
@@ -60,7 +61,7 @@ func New(cfg Config, tools Tools) (*Plan, error) {
 
 	p.Preflight = flow.Add(g, "preflight", b.checkOffer).
 		Doc("the token is good; location, server type and load balancer type exist and go together").
-		Spec(made.offer).Verify(b.offerStands).Deadline(cfg.PreflightTimeout.D())
+		Spec(made.offer).Verify(b.offerStands).Deadline(cfg.PreflightTimeout.D()).ExemptFromSeal()
 
 	p.Reservation = flow.Add(g, "reserve", b.reserve).After(p.Preflight).
 		Doc("the cluster's name is this state folder's in the Hetzner project: no other makes a second cluster into the first").
@@ -68,7 +69,8 @@ func New(cfg Config, tools Tools) (*Plan, error) {
 
 	p.Image = flow.Add1(g, "image", b.ensureImage, p.Preflight).Yields(p.Reservation).
 		Doc("exactly one Talos snapshot for the servers' architecture, found as Cluster API will look for it; made where there is none").
-		Spec(made.image).Verify(b.imageStands).Deadline(cfg.imagesTimeout() + overhead).Waits(flow.Wait{For: "the images (IMAGE_TIMEOUT for each)", Within: cfg.imagesTimeout()})
+		Spec(made.image).Verify(b.imageStands).Deadline(cfg.imagesTimeout() + overhead).ExemptFromSeal().
+		Waits(flow.Wait{For: "the images (IMAGE_TIMEOUT for each)", Within: cfg.imagesTimeout()})
 
 	p.Management = flow.Add(g, "kind-create", b.ensureManagement).After(p.Preflight, p.Reservation).
 		Doc("a management cluster for Cluster API: kind, an existing one, or the lab's").
@@ -107,15 +109,16 @@ func New(cfg Config, tools Tools) (*Plan, error) {
 		{For: "Helm's own work, which may begin when that wait is about to end (RELEASE_TIMEOUT)", Within: cfg.ReleaseTimeout.D()},
 		{For: "the workloads (RELEASE_TIMEOUT)", Within: cfg.ReleaseTimeout.D()}}
 
-	p.Cilium = flow.Add2(g, "cilium", b.installCilium, p.Kubeconfig, p.ControlPlane).
+	// The releases find the cluster by the kubeconfig in the state folder, which is there before and after the pivot.
+	p.Cilium = flow.Add(g, "cilium", b.installCilium).After(p.Kubeconfig, p.ControlPlane).ExemptFromSeal().
 		Doc("Cilium, the network of Pods and Services").
 		Spec(made.cilium).Verify(b.releaseStands).Deadline(releaseDeadline).Waits(releaseWaits...)
 
-	p.HCloudCCM = flow.Add2(g, "hcloud-ccm", b.installHCloudCCM, p.Kubeconfig, p.ControlPlane).
+	p.HCloudCCM = flow.Add(g, "hcloud-ccm", b.installHCloudCCM).After(p.Kubeconfig, p.ControlPlane).ExemptFromSeal().
 		Doc("Hetzner's cloud controller manager: provider IDs and addresses of nodes, load balancers of Services").
 		Spec(made.hcloudCCM).Verify(b.hcloudCCMStands).Deadline(releaseDeadline).Waits(append(releaseWaits, waitTaken)...)
 
-	p.TalosCCM = flow.Add2(g, "talos-ccm", b.installTalosCCM, p.Kubeconfig, p.ControlPlane).
+	p.TalosCCM = flow.Add(g, "talos-ccm", b.installTalosCCM).After(p.Kubeconfig, p.ControlPlane).ExemptFromSeal().
 		Doc("Talos's cloud controller manager: approves the kubelets' certificates").
 		Spec(made.talosCCM).Verify(b.releaseStands).Deadline(releaseDeadline).Waits(releaseWaits...)
 
@@ -147,7 +150,10 @@ func New(cfg Config, tools Tools) (*Plan, error) {
 		Verify(b.cleanStands).Deadline(cfg.ManagementTimeout.D() + overhead)
 
 	p.Bootstrap = []string{p.Talosconfig.Name(), p.Nodes.Name()}
-	p.All = []string{p.Access.Name(), p.Cover.Name(), p.Clean.Name()}
+	// After the pivot nothing brings the releases, which are exempt from its seal.
+	releases := []string{p.Cilium.Name(), p.HCloudCCM.Name(), p.TalosCCM.Name()}
+	p.All = append([]string{p.Access.Name(), p.Cover.Name(), p.Clean.Name()}, releases...)
+	p.Managed = append([]string{p.Access.Name()}, releases...)
 	return p, g.Validate()
 }
 

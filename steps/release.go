@@ -53,8 +53,8 @@ func (b *bootstrapper) releaseSpec(in installation) (any, error) {
 }
 
 // install brings a release to its chart and values, and waits until its workloads are ready.
-func (b *bootstrapper) install(ctx context.Context, say flow.Say, in installation, kc Kubeconfig) (Release, error) {
-	workload, err := b.connect(kc.File)
+func (b *bootstrapper) install(ctx context.Context, say flow.Say, in installation) (Release, error) {
+	workload, err := b.connect(kubeconfigFile)
 	if err != nil {
 		return Release{}, err
 	}

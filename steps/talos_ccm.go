@@ -12,6 +12,6 @@ func (b *bootstrapper) talosCCM() installation {
 }
 
 // installTalosCCM installs the approver of the kubelets' certificates. Its values leave the nodes to Hetzner's.
-func (b *bootstrapper) installTalosCCM(ctx context.Context, say flow.Say, kc Kubeconfig, _ ControlPlane) (Release, error) {
-	return b.install(ctx, say, b.talosCCM(), kc)
+func (b *bootstrapper) installTalosCCM(ctx context.Context, say flow.Say) (Release, error) {
+	return b.install(ctx, say, b.talosCCM())
 }

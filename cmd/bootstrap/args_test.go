@@ -90,15 +90,15 @@ func paperPlan(t *testing.T) *steps.Plan {
 func TestResolveTargets(t *testing.T) {
 	plan := paperPlan(t)
 	for _, targets := range [][]string{nil, {"bootstrap"}} {
-		got, err := resolveTargets(targets, plan)
+		got, err := resolveTargets(targets, plan, false)
 		if err != nil || !slices.Equal(got, plan.Bootstrap) {
 			t.Errorf("%v: %v, %v", targets, got, err)
 		}
 	}
-	if got, err := resolveTargets([]string{"all"}, plan); err != nil || !slices.Equal(got, plan.All) {
+	if got, err := resolveTargets([]string{"all"}, plan, false); err != nil || !slices.Equal(got, plan.All) {
 		t.Errorf("all: %v, %v", got, err)
 	}
-	if got, err := resolveTargets([]string{"image", "cilium"}, plan); err != nil || !slices.Equal(got, []string{"image", "cilium"}) {
+	if got, err := resolveTargets([]string{"image", "cilium"}, plan, false); err != nil || !slices.Equal(got, []string{"image", "cilium"}) {
 		t.Errorf("got %v, %v", got, err)
 	}
 	for target, says := range map[string]string{
@@ -110,7 +110,7 @@ func TestResolveTargets(t *testing.T) {
 		"destroy":   "stands alone",
 		"status":    "stands alone",
 	} {
-		_, err := resolveTargets([]string{"image", target}, plan)
+		_, err := resolveTargets([]string{"image", target}, plan, false)
 		if _, ok := errorAs[*usageError](err); !ok || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: error %v does not say %q", target, err, says)
 		}

@@ -41,7 +41,7 @@ func helpAbout(out io.Writer, about []string, plan *steps.Plan) error {
 		}
 	}
 	if !found {
-		_, err := resolveTargets(about, plan)
+		_, err := resolveTargets(about, plan, false)
 		if err == nil {
 			err = usagef("help is about one target: write help TARGET")
 		}
@@ -94,6 +94,9 @@ func helpOnStep(w io.Writer, all []flow.Info, s flow.Info, plan *steps.Plan) {
 	slices.Sort(parts)
 	if len(parts) > 0 {
 		fmt.Fprintf(w, "  is part of: %s\n", strings.Join(parts, ", "))
+	}
+	if s.Exempt {
+		fmt.Fprintln(w, "  can be run after the pivot, too")
 	}
 	if s.Sealed {
 		fmt.Fprintln(w, "  is a point of no return: what comes before it is not run again")

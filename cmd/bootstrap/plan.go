@@ -50,8 +50,7 @@ func (c *command) plan(ctx context.Context, a arguments) error {
 	if err != nil {
 		return err
 	}
-	targets, err := c.rehearseOnPaper(cfg, a.Targets)
-	if err != nil {
+	if _, err := c.rehearseOnPaper(cfg, a.Targets); err != nil {
 		return err
 	}
 	if err := c.sameWorld(a, cfg); err != nil {
@@ -67,7 +66,7 @@ func (c *command) plan(ctx context.Context, a arguments) error {
 		return err
 	}
 	f := forecast{Kind: "plan", Cluster: cfg.ClusterName, World: worldOf(a.Options), State: string(state), Offline: offline}
-	if err := f.foresee(ctx, cfg, tools, state, targets); err != nil {
+	if err := f.foresee(ctx, cfg, tools, state, a.Targets); err != nil {
 		return err
 	}
 	return c.tellForecast(f, a.Options.Output)
@@ -102,11 +101,16 @@ func (f *forecast) withoutSecrets(hide *redactor) {
 	}
 }
 
-// foresee asks the journal and the world what a run would do.
-func (f *forecast) foresee(ctx context.Context, cfg configuration, tools steps.Tools, state stateFolder, targets []string) error {
+// foresee asks the journal and the world what a run of targets, as they were
+// written, would do.
+func (f *forecast) foresee(ctx context.Context, cfg configuration, tools steps.Tools, state stateFolder, words []string) error {
 	plan, err := steps.New(cfg.Config, tools)
 	if err != nil {
 		return &usageError{err}
+	}
+	targets, err := targetsNow(ctx, plan, state.journal(), words)
+	if err != nil {
+		return err
 	}
 	return f.ask(ctx, plan, plan.Graph, state.journal(), targets, state.durations(f.World))
 }
@@ -335,9 +339,9 @@ func counted(n int, what string) string {
 // agree shows a person at a terminal what a real run would do, and asks once,
 // where it would change something. Nobody is asked in a pipe, with --yes, or in
 // the lab, where nothing costs anything.
-func (r *running) agree(ctx context.Context, targets []string) error {
+func (r *running) agree(ctx context.Context) error {
 	f := forecast{Cluster: r.cfg.ClusterName, World: r.world(), State: string(r.state)}
-	return r.agreeTo(ctx, &f, func() error { return f.foresee(ctx, r.cfg, r.tools, r.state, targets) })
+	return r.agreeTo(ctx, &f, func() error { return f.foresee(ctx, r.cfg, r.tools, r.state, r.asked) })
 }
 
 // agreeTo makes a forecast and asks, where there is somebody to ask.

@@ -65,10 +65,13 @@ func (c *command) run(ctx context.Context, a arguments) error {
 	if err := r.refuseBeside(ctx); err != nil {
 		return err
 	}
+	if targets, err = r.targetsNow(ctx); err != nil {
+		return err
+	}
 	if err := r.examine(ctx, targets); err != nil {
 		return err
 	}
-	if err := r.agree(ctx, targets); err != nil {
+	if err := r.agree(ctx); err != nil {
 		return err
 	}
 	if slices.Contains(a.Targets, targetPivot) {
@@ -113,7 +116,7 @@ func (c *command) rehearseOnPaper(cfg configuration, targets []string) ([]string
 	if err != nil {
 		return nil, err
 	}
-	return resolveTargets(targets, plan)
+	return resolveTargets(targets, plan, false)
 }
 
 // planOnPaper is the plan with nothing behind it.

@@ -21,8 +21,9 @@ type target struct {
 
 	// Either it stands for steps, and can be asked for among others, or it does
 	// something of its own, and stands alone.
-	steps func(*steps.Plan) []string
-	do    func(*command, context.Context, arguments) error
+	steps   func(*steps.Plan) []string
+	managed func(*steps.Plan) []string // in place of steps once the cluster manages itself; nil: the same
+	do      func(*command, context.Context, arguments) error
 }
 
 // Words of the table that the code needs, too.
@@ -41,7 +42,8 @@ const (
 func targets() []target {
 	return []target{
 		{name: targetBootstrap, doc: "the whole cluster, to Ready nodes",
-			steps: func(p *steps.Plan) []string { return p.Bootstrap }},
+			steps:   func(p *steps.Plan) []string { return p.Bootstrap },
+			managed: func(p *steps.Plan) []string { return p.Managed }},
 		{name: targetAll, doc: "the whole first day: bootstrap, pivot, firewall, firewall-apply, clean",
 			steps: func(p *steps.Plan) []string { return p.All }},
 		{name: targetDestroy, doc: "delete the cluster, after a list with prices and a question",
@@ -248,9 +250,9 @@ func flagOwners(name string) []string {
 	return owners
 }
 
-// resolveTargets turns targets into the names of steps to run. Every error is
-// a usageError.
-func resolveTargets(words []string, plan *steps.Plan) ([]string, error) {
+// resolveTargets turns targets into the names of steps to run, of a cluster that
+// manages itself or does not. Every error is a usageError.
+func resolveTargets(words []string, plan *steps.Plan, managed bool) ([]string, error) {
 	if len(words) == 0 {
 		words = []string{targetBootstrap}
 	}
@@ -270,6 +272,8 @@ func resolveTargets(words []string, plan *steps.Plan) ([]string, error) {
 		switch {
 		case i >= 0 && table[i].alone():
 			return nil, usagef("%s stands alone: it cannot be one target among others", word)
+		case i >= 0 && managed && table[i].managed != nil:
+			names = append(names, table[i].managed(plan)...)
 		case i >= 0:
 			names = append(names, table[i].steps(plan)...)
 		case slices.Contains(known, word):
