@@ -22,7 +22,7 @@ func Mutations() []Mutation {
 		{Name: "the lock is ignored", File: "flow/lock_unix.go", Package: "flow",
 			Old: "			return false, nil\n", New: "			return true, nil\n"},
 		{Name: "the point of no return is none", File: "flow/attempt.go", Package: "flow",
-			Old: "	if by := r.behind[n]; by != nil {", New: "	if by := r.behind[n]; by != nil && false {"},
+			Old: "	if by := r.seals.behind[n]; by != nil {", New: "	if by := r.seals.behind[n]; by != nil && false {"},
 		{Name: "the journal's sum is not looked at", File: "flow/sum.go", Package: "flow",
 			Old: "	if is != *sum {", New: "	if is != *sum && false {"},
 		{Name: "adoption by label is skipped", File: "internal/hetzner/firewall.go", Package: "internal/hetzner",
