@@ -47,6 +47,9 @@ func (b *bootstrapper) clusterSpec() (any, error) {
 	if b.cfg.OIDCIssuerURL != "" {
 		files["oidcPatch"] = b.sources.oidcPatch
 	}
+	for _, s := range b.sources.added {
+		files[s.path] = s
+	}
 	for name, s := range files {
 		i, err := s.ingredient(v)
 		if err != nil {

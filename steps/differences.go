@@ -49,9 +49,28 @@ func (b *bootstrapper) explain(c flow.Change) []Difference {
 	if is, file := b.edited(c); file {
 		return b.inFile(is, c)
 	}
+	if note, whole := addedOrRemoved(c); whole {
+		return []Difference{{File: c.Path, Note: note}}
+	}
 	var d differ
 	d.compare(c.Path, decoded(c.Was), decoded(c.Is), secretName.MatchString(c.Path))
 	return d.found
+}
+
+// addedOrRemoved tells whether a change is a file that a step was not made from before, or is not any more.
+func addedOrRemoved(c flow.Change) (note string, whole bool) {
+	has := func(value any) bool {
+		file, _ := value.(map[string]any)
+		_, found := file["sha256"]
+		return found
+	}
+	switch was, is := decoded(c.Was), decoded(c.Is); {
+	case has(is) && was == absent{}:
+		return "added", true
+	case has(was) && is == absent{}:
+		return "removed", true
+	}
+	return "", false
 }
 
 // edited is the file whose hash a change is.
@@ -61,7 +80,8 @@ func (b *bootstrapper) edited(c flow.Change) (source, bool) {
 		return source{}, false
 	}
 	for _, s := range b.sources.all() {
-		if s.sum() == sum {
+		if text, err := s.effective(b.vars); err == nil && text.sum() == sum {
+			s.data = text.data
 			return s, true
 		}
 	}
@@ -109,9 +129,11 @@ func (b *bootstrapper) documents(s source) (map[string]any, error) {
 	}
 	all := map[string]any{}
 	for i, doc := range docs {
-		filled, err := s.fill(doc, v)
-		if err != nil {
-			return nil, err
+		filled := doc
+		if !bytes.HasPrefix(s.data, []byte(mergedHeader)) {
+			if filled, err = s.fill(doc, v); err != nil {
+				return nil, err
+			}
 		}
 		var content map[string]any
 		if err := yaml.Unmarshal(filled, &content); err != nil {

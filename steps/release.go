@@ -54,6 +54,9 @@ func (b *bootstrapper) releaseSpec(in installation) (any, error) {
 
 // install brings a release to its chart and values, and waits until its workloads are ready.
 func (b *bootstrapper) install(ctx context.Context, say flow.Say, in installation) (Release, error) {
+	if err := b.refuseValues(in); err != nil {
+		return Release{}, err
+	}
 	workload, err := b.connect(kubeconfigFile)
 	if err != nil {
 		return Release{}, err

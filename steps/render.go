@@ -37,7 +37,8 @@ type rendered struct {
 // reference to it: see manifests/cluster.yaml.
 func (b *bootstrapper) render(v variables) (*rendered, error) {
 	var all, aside []*unstructured.Unstructured
-	for _, s := range []source{b.sources.cluster, b.sources.healthCheck} {
+	from := filesOfObjects{}
+	for _, s := range b.sources.objects() {
 		docs, err := kube.Documents(s.data)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", s.name, err)
@@ -50,6 +51,9 @@ func (b *bootstrapper) render(v variables) (*rendered, error) {
 			o, err := kube.Parse(filled)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", s.name, err)
+			}
+			if err := from.add(s, o); err != nil {
+				return nil, err
 			}
 			all = append(all, o)
 			if v[loadBalancerIPVariable] == "" && bytes.Contains(doc, []byte("${"+loadBalancerIPVariable+"}")) {

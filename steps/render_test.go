@@ -175,7 +175,7 @@ func TestPeoplesFilesWin(t *testing.T) {
 		t.Errorf("an added document got %q", got)
 	}
 	values, err := b.cilium().values.values(b.vars)
-	if err != nil || len(values) != 1 {
+	if on, _, _ := unstructured.NestedBool(values, "hubble", "enabled"); err != nil || on {
 		t.Errorf("Cilium's values are %v, %v", values, err)
 	}
 }

@@ -1,76 +1,65 @@
 package steps
 
 import (
-	"crypto/sha256"
-	"embed"
-	"encoding/hex"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
+	"maps"
+	"slices"
 	"strconv"
 
 	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/yamlprocessor"
-	"sigs.k8s.io/yaml"
-
-	"github.com/slipway-k8s/slipway/bootstrap"
-	"github.com/slipway-k8s/slipway/manifests"
 )
 
 // source is a file that people edit: their own where they have one, else the one inside the command.
 type source struct {
-	name string // "manifests/cluster.yaml", or the path of the file that won over it
-	path string // "manifests/cluster.yaml" in any case
-	data []byte
+	name    string // "manifests/cluster.yaml", or the path of the file that won over it
+	path    string // "manifests/cluster.yaml" in any case
+	data    []byte
+	own     bool   // it is the operator's, not the one inside the command
+	merges  bool   // Helm values: the operator's are merged over the built-in ones
+	builtIn []byte // the file inside the command; nil: there is none of this name
 }
 
 // sources are all files that the plan is made from.
 type sources struct {
 	cluster, healthCheck, oidcPatch, clusterctl source
 	cilium, hcloudCCM, talosCCM, schematic      source
+
+	added []source // further files of the operator's folder manifests, by name
 }
 
-// readSources reads every file once, so that what is planned is what is run.
+// readSources reads every file once, so that what is planned is what is run. overrides is the folder that has the operator's
+// folders manifests and bootstrap; empty: there are none.
 func readSources(overrides string) (sources, error) {
+	own, err := readOwnFiles(overrides)
+	if err != nil {
+		return sources{}, err
+	}
 	var s sources
-	for _, f := range []struct {
-		to     *source
-		files  embed.FS
-		folder string
-		name   string
-	}{
-		{&s.cluster, manifests.Files, "manifests", manifests.Cluster},
-		{&s.healthCheck, manifests.Files, "manifests", manifests.MachineHealthCheck},
-		{&s.oidcPatch, manifests.Files, "manifests", manifests.OIDCPatch},
-		{&s.clusterctl, manifests.Files, "manifests", manifests.Clusterctl},
-		{&s.schematic, bootstrap.Files, "bootstrap", bootstrap.Schematic},
-		{&s.cilium, bootstrap.Files, "bootstrap", bootstrap.Cilium().Values},
-		{&s.hcloudCCM, bootstrap.Files, "bootstrap", bootstrap.HCloudCCM().Values},
-		{&s.talosCCM, bootstrap.Files, "bootstrap", bootstrap.TalosCCM().Values},
-	} {
-		var err error
-		if *f.to, err = readSource(overrides, f.folder, f.name, f.files); err != nil {
+	for _, k := range knownFiles() {
+		f := source{name: k.path(), path: k.path(), merges: k.merges}
+		if f.builtIn, err = k.files.ReadFile(k.name); err != nil {
 			return sources{}, err
 		}
+		f.data = f.builtIn
+		if o, found := own[f.path]; found {
+			f.name, f.data, f.own = o.name, o.data, true
+			delete(own, f.path)
+		}
+		*k.to(&s) = f
+	}
+	for _, path := range slices.Sorted(maps.Keys(own)) {
+		s.added = append(s.added, own[path])
 	}
 	return s, nil
 }
 
-func readSource(overrides, folder, name string, embedded embed.FS) (source, error) {
-	if overrides != "" {
-		path := filepath.Join(overrides, folder, name)
-		data, err := os.ReadFile(path)
-		if err == nil {
-			return source{name: path, path: folder + "/" + name, data: data}, nil
-		}
-		if !errors.Is(err, fs.ErrNotExist) {
-			return source{}, fmt.Errorf("read %s: %w", path, err)
-		}
-	}
-	data, err := embedded.ReadFile(name)
-	return source{name: folder + "/" + name, path: folder + "/" + name, data: data}, err
+// all are the files that a step is made from, each once.
+func (s sources) all() []source {
+	return append([]source{s.cluster, s.healthCheck, s.oidcPatch, s.clusterctl, s.cilium, s.hcloudCCM, s.talosCCM, s.schematic}, s.added...)
 }
+
+// objects are the files whose documents are applied to the management cluster.
+func (s sources) objects() []source { return append([]source{s.cluster, s.healthCheck}, s.added...) }
 
 // variables are what ${NAME} stands for in the sources.
 type variables map[string]string
@@ -107,19 +96,6 @@ func (s source) fill(text []byte, v variables) ([]byte, error) {
 	return out, nil
 }
 
-// values reads a Helm values file with its variables filled in.
-func (s source) values(v variables) (map[string]any, error) {
-	filled, err := s.fill(s.data, v)
-	if err != nil {
-		return nil, err
-	}
-	values := map[string]any{}
-	if err := yaml.UnmarshalStrict(filled, &values); err != nil {
-		return nil, fmt.Errorf("%s: %w", s.name, err)
-	}
-	return values, nil
-}
-
 // ingredient is what the journal remembers of a source: enough to see that it changed, nothing of what it says, because
 // people put secrets into values files. The variables in it are remembered by name.
 type ingredient struct {
@@ -128,9 +104,12 @@ type ingredient struct {
 }
 
 func (s source) ingredient(v variables) (ingredient, error) {
-	sum := sha256.Sum256(s.data)
-	i := ingredient{SHA256: hex.EncodeToString(sum[:]), Variables: map[string]string{}}
-	names, err := yamlprocessor.NewSimpleProcessor().GetVariables(s.data)
+	text, err := s.effective(v)
+	if err != nil {
+		return ingredient{}, err
+	}
+	i := ingredient{SHA256: text.sum(), Variables: map[string]string{}}
+	names, err := yamlprocessor.NewSimpleProcessor().GetVariables(text.written)
 	if err != nil {
 		return ingredient{}, fmt.Errorf("%s: %w", s.name, err)
 	}

@@ -2,8 +2,6 @@ package steps
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -15,15 +13,6 @@ import (
 // knows the hashes alone, because people put secrets into values files; this file is closed to others, as the kubeconfigs
 // are.
 const keptFile = "sources.json"
-
-func (s source) sum() string {
-	sum := sha256.Sum256(s.data)
-	return hex.EncodeToString(sum[:])
-}
-
-func (s sources) all() []source {
-	return []source{s.cluster, s.healthCheck, s.oidcPatch, s.clusterctl, s.cilium, s.hcloudCCM, s.talosCCM, s.schematic}
-}
 
 // KeepSources keeps a copy of every file that the plan is made from, so that a later plan can say what was changed in it.
 // Copies that nothing in the journal was made from are dropped.
@@ -43,7 +32,11 @@ func (p *Plan) KeepSources(ctx context.Context, j flow.Journal) error {
 		}
 	}
 	for _, s := range p.b.sources.all() {
-		keep[s.sum()] = string(s.data)
+		text, err := s.effective(p.b.vars)
+		if err != nil {
+			return err
+		}
+		keep[text.sum()] = string(text.data)
 	}
 	data, err := json.MarshalIndent(keep, "", "  ")
 	if err == nil {

@@ -24,6 +24,8 @@ type FieldError struct {
 	Value   string // as it was written, but for the password in an address
 	Problem string
 	Hint    string // what to do next
+
+	With []string // fields that this one does not go together with
 }
 
 // Error implements error.
@@ -85,6 +87,12 @@ type findings struct{ errs []FieldError }
 
 func (v *findings) add(field string, value any, problem, hint string) {
 	v.errs = append(v.errs, FieldError{Field: field, Value: kube.WithoutPassword(fmt.Sprint(value)), Problem: problem, Hint: hint})
+}
+
+// addPair is add where a field does not go together with another.
+func (v *findings) addPair(field, other string, value any, problem, hint string) {
+	v.add(field, value, problem, hint)
+	v.errs[len(v.errs)-1].With = []string{other}
 }
 
 func (v *findings) cluster(c Config) {
@@ -179,22 +187,22 @@ func (v *findings) networks(c Config) {
 			continue
 		}
 		if !inside(k.prefix, network) {
-			v.add(k.field, k.value, "is not inside networkCidr "+c.NetworkCIDR, "choose a range of that network, or a wider network")
+			v.addPair(k.field, "networkCidr", k.value, "is not inside networkCidr "+c.NetworkCIDR, "choose a range of that network, or a wider network")
 			k.ok = false
 			continue
 		}
 		for _, other := range children[:i] {
 			if other.ok && k.prefix.Overlaps(other.prefix) {
-				v.add(k.field, k.value, fmt.Sprintf("overlaps %s %s", other.field, other.value), "give servers, Pods and Services ranges of their own")
+				v.addPair(k.field, other.field, k.value, fmt.Sprintf("overlaps %s %s", other.field, other.value), "give servers, Pods and Services ranges of their own")
 			}
 		}
 	}
 	// Two addresses of a Hetzner subnet are the gateway's and the broadcast's, one is the load balancer's.
 	if cp := children[0]; cp.ok && 1<<(32-cp.prefix.Bits()) < c.ControlPlaneReplicas+4 {
-		v.add(cp.field, cp.value, fmt.Sprintf("is too small for %d servers, one more in a rollout, the load balancer and the gateway", c.ControlPlaneReplicas), "use a /25 or wider")
+		v.addPair(cp.field, "controlPlaneReplicas", cp.value, fmt.Sprintf("is too small for %d servers, one more in a rollout, the load balancer and the gateway", c.ControlPlaneReplicas), "use a /25 or wider")
 	}
 	if pods := children[1]; pods.ok && (pods.prefix.Bits() > nodePodBits || 1<<(nodePodBits-pods.prefix.Bits()) < c.ControlPlaneReplicas+1) {
-		v.add(pods.field, pods.value, fmt.Sprintf("is too small for %d nodes and one more in a rollout", c.ControlPlaneReplicas), "every node takes a /24 of it")
+		v.addPair(pods.field, "controlPlaneReplicas", pods.value, fmt.Sprintf("is too small for %d nodes and one more in a rollout", c.ControlPlaneReplicas), "every node takes a /24 of it")
 	}
 }
 
@@ -232,11 +240,11 @@ func (v *findings) versions(c Config) {
 	}
 	if talosOK && kubernetesOK {
 		if err := supports(talos, kubernetes); err != nil {
-			v.add("kubernetesVersion", c.KubernetesVersion, "does not fit talosVersion "+c.TalosVersion+" ("+err.Error()+")", "see Talos's support matrix and change one of them")
+			v.addPair("kubernetesVersion", "talosVersion", c.KubernetesVersion, "does not fit talosVersion "+c.TalosVersion+" ("+err.Error()+")", "see Talos's support matrix and change one of them")
 		}
 	}
 	if kubernetesOK && capiOK && (kubernetes.Major != 1 || kubernetes.Minor < minWorkloadMinor || kubernetes.Minor > maxWorkloadMinor) {
-		v.add("kubernetesVersion", c.KubernetesVersion, "is outside what Cluster API "+c.CAPIVersion+" manages", fmt.Sprintf("choose v1.%d to v1.%d", minWorkloadMinor, maxWorkloadMinor))
+		v.addPair("kubernetesVersion", "capiVersion", c.KubernetesVersion, "is outside what Cluster API "+c.CAPIVersion+" manages", fmt.Sprintf("choose v1.%d to v1.%d", minWorkloadMinor, maxWorkloadMinor))
 	}
 }
 

@@ -21,7 +21,8 @@ type arguments struct {
 	Values  []assignment // KEY=VALUE, in their order
 	Options options
 
-	base []byte // a configuration to begin with in place of the defaults: a backup's
+	base    []byte // a configuration to begin with in place of the defaults: a backup's
+	workDir string // what relative paths are relative to; empty: the process's own
 }
 
 // assignment is one KEY=VALUE.
@@ -33,6 +34,7 @@ type assignment struct {
 // options are the flags.
 type options struct {
 	Config     string // path of bootstrap.yaml; empty: the default one, where it exists
+	Dir        string // folder of the operator's manifests/ and bootstrap/; empty: that of the configuration file
 	Lab        bool
 	LabLatency string // "fast" or "real"
 	LabImages  string // file with a mapping of images to programs
@@ -82,6 +84,7 @@ func flags(o *options) *flag.FlagSet {
 	set := flag.NewFlagSet("bootstrap", flag.ContinueOnError)
 	set.SetOutput(io.Discard)
 	set.StringVar(&o.Config, "config", "", "read the configuration from `FILE` (default bootstrap.yaml, where it exists)")
+	set.StringVar(&o.Dir, "dir", "", "use the folders manifests/ and bootstrap/ in `DIR` (default: those beside the configuration file)")
 	set.BoolVar(&o.Lab, "lab", false, "rehearse in the lab: no account, no Docker, no internet")
 	set.StringVar(&o.LabLatency, "lab-latency", "fast", "how long things take in the lab: `fast or real`")
 	set.StringVar(&o.LabImages, "lab-images", "", "run other programs as the lab's pods: `FILE` with images and executables")
@@ -106,7 +109,7 @@ func flags(o *options) *flag.FlagSet {
 	set.BoolVar(&o.NoFollow, "no-follow", false, "with logs: end behind what has been written so far, in the order of its times")
 	set.StringVar(&o.Accept, "accept", "", "with readopt: accept the differences `ID[,ID…]` between backup and cluster, as the list of them names them")
 	set.StringVar(&o.Identity, "identity", "", "with backup verify, restore, readopt and drill: open it with the keys in `FILE`, in place of BACKUP_IDENTITY_FILE")
-	set.StringVar(&o.Out, "out", "", "with report: write it to `FILE`, not into the folder of the run")
+	set.StringVar(&o.Out, "out", "", "with report: write it to `FILE`, not into the folder of the run; with config files: write the built-in files into a folder")
 	set.BoolVar(&o.Watch, "watch", false, "with status: show it again whenever it has changed, until Ctrl-C")
 	set.BoolVar(&o.Diagnose, "diagnose", false, "with restore: only find out which disaster it is, what to type, and what would be lost; a backup may be named or not")
 	set.BoolVar(&o.Check, "check", false, "with lab build: tell whether the lab's programs are built, build nothing")

@@ -40,7 +40,7 @@ func newVocabulary() (vocabulary, error) {
 	v := vocabulary{
 		following: map[string][]word{},
 		values:    map[string][]string{"--output": {"text", "json"}, "--lab-latency": {"fast", "real"}},
-		files:     []string{"--config", "--lab-images", "--state-dir"},
+		files:     []string{"--config", "--dir", "--lab-images", "--out", "--state-dir"},
 	}
 	plan, err := steps.New(steps.Defaults(), steps.Tools{Management: &kindManagement{}})
 	if err != nil {

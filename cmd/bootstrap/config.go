@@ -24,6 +24,8 @@ type configuration struct {
 	// Where the Hetzner token comes from besides the environment; at most one is set.
 	tokenFile    string
 	tokenCommand string
+
+	overrides string // folder of the operator's manifests/ and bootstrap/, which may be missing
 }
 
 // loadConfig reads the configuration: the defaults, over them the file, over it
@@ -35,7 +37,11 @@ func loadConfig(a arguments, environment map[string]string) (configuration, erro
 	if err := c.begin(a.base); err != nil {
 		return configuration{}, err
 	}
-	if err := c.readFile(a.Options.Config); err != nil {
+	if err := c.readFile(a.Options.Config, a.workDir); err != nil {
+		return configuration{}, err
+	}
+	var err error
+	if c.overrides, err = overridesFolder(a.Options, a.workDir); err != nil {
 		return configuration{}, err
 	}
 	var problems []error
@@ -88,7 +94,7 @@ func (c *configuration) begin(base []byte) error {
 func (c configuration) check() error {
 	var problems []error
 	for _, e := range c.Validate() {
-		problems = append(problems, fmt.Errorf("%s: %w", c.place(e.Field), e))
+		problems = append(problems, fmt.Errorf("%s: %w%s", c.placeOf(e), e, c.besides(e)))
 	}
 	if len(problems) > 0 {
 		return &usageError{errors.Join(problems...)}
@@ -111,6 +117,31 @@ func (c configuration) passwords() (all []string) {
 	return all
 }
 
+// placeOf is where the value that is wrong was written. Where two do not go
+// together, it is the place of each that is no default.
+func (c configuration) placeOf(e steps.FieldError) string {
+	var places []string
+	for _, field := range append([]string{e.Field}, e.With...) {
+		if place, ok := c.places[field]; ok && !slices.Contains(places, place) {
+			places = append(places, place)
+		}
+	}
+	if len(places) == 0 {
+		return c.place(e.Field)
+	}
+	return strings.Join(places, ", ")
+}
+
+// besides tells which of the values that do not go together is a default, where
+// the place is that of the other.
+func (c configuration) besides(e steps.FieldError) string {
+	_, written := c.places[e.Field]
+	if place := c.placeOf(e); written || place == c.place(e.Field) {
+		return ""
+	}
+	return fmt.Sprintf(" (%s has its default)", e.Field)
+}
+
 func (c configuration) place(field string) string {
 	if place, ok := c.places[field]; ok {
 		return place
@@ -120,12 +151,12 @@ func (c configuration) place(field string) string {
 
 // readFile reads the configuration file; without a path the default one, where
 // it exists.
-func (c *configuration) readFile(path string) error {
+func (c *configuration) readFile(path, workDir string) error {
 	asked := path != ""
 	if !asked {
 		path = defaultConfigFile
 	}
-	data, err := os.ReadFile(path)
+	data, err := os.ReadFile(inFolder(workDir, path))
 	if errors.Is(err, fs.ErrNotExist) && !asked {
 		return nil
 	}
@@ -204,7 +235,7 @@ func (f *yamlFile) entry(key, value *yaml.Node) {
 		for _, v := range variables {
 			names = append(names, v.Field)
 		}
-		f.problem(key, "there is no key %q%s", key.Value, didYouMean("", key.Value, names))
+		f.problem(key, "there is no key %q%s", key.Value, didYouMean("", asField(key.Value), names))
 		return
 	}
 	if value.Kind == yaml.AliasNode {
@@ -230,6 +261,18 @@ func (f *yamlFile) entry(key, value *yaml.Node) {
 		}
 		f.config.places[variables[i].Field] = f.place(value)
 	}
+}
+
+// asField is a key as the file would have it where it is a variable's name, or
+// its words are put together in another way: serverType for SERVER_TYPE.
+func asField(key string) string {
+	plain := func(s string) string { return strings.ToLower(strings.NewReplacer("_", "", "-", "").Replace(s)) }
+	for _, v := range steps.Variables() {
+		if plain(v.Field) == plain(key) || v.Name == strings.ToUpper(key) {
+			return v.Field
+		}
+	}
+	return key
 }
 
 // environ makes a map of os.Environ.

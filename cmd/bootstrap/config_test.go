@@ -84,7 +84,13 @@ func TestEveryVariableIsReadFromEverywhere(t *testing.T) {
 func TestBadConfigurationNamesItsPlace(t *testing.T) {
 	for name, tc := range map[string]struct{ file, env, args, says string }{
 		"unknown key":         {file: "location: nbg1\nserverTyp: cx33\n", says: `bootstrap.yaml:2:1: there is no key "serverTyp"; did you mean serverType?`},
-		"key in capitals":     {file: "LOCATION: nbg1\n", says: `bootstrap.yaml:1:1: there is no key "LOCATION"`},
+		"key in capitals":     {file: "LOCATION: nbg1\n", says: `bootstrap.yaml:1:1: there is no key "LOCATION"; did you mean location?`},
+		"a variable's name":   {file: "SERVER_TYPE: cx33\n", says: `bootstrap.yaml:1:1: there is no key "SERVER_TYPE"; did you mean serverType?`},
+		"words with dashes":   {file: "control-plane-cidr: 10.10.64.0/25\n", says: "did you mean controlPlaneCidr?"},
+		"two fields":          {file: "podCidr: 10.10.64.0/18\n", says: "bootstrap.yaml:1:10: serviceCidr: \"10.10.96.0/20\" overlaps podCidr 10.10.64.0/18"},
+		"the other's default": {file: "podCidr: 10.10.64.0/18\n", says: "ranges of their own (serviceCidr has its default)"},
+		"two written fields":  {file: "podCidr: 10.10.128.0/17\nserviceCidr: 10.10.128.0/20\n", says: "bootstrap.yaml:1:10: serviceCidr"},
+		"versions":            {args: "TALOS_VERSION=v1.5.0", says: "argument TALOS_VERSION=v1.5.0: kubernetesVersion"},
 		"indented key":        {file: "location:\n  name: nbg1\n", says: "bootstrap.yaml:2:3: location takes one plain value"},
 		"list":                {file: "location: [nbg1]\n", says: "bootstrap.yaml:1:11: location takes one plain value"},
 		"wrong type":          {file: "controlPlaneReplicas: three\n", says: `bootstrap.yaml:1:23: CONTROL_PLANE_REPLICAS: "three"`},
@@ -97,7 +103,7 @@ func TestBadConfigurationNamesItsPlace(t *testing.T) {
 		"environment":         {env: "LOCATION=mars", says: "environment variable LOCATION: location"},
 		"environment's type":  {env: "NODES_TIMEOUT=soon", says: "environment variable NODES_TIMEOUT: NODES_TIMEOUT"},
 		"argument":            {args: "POD_CIDR=10.11.0.0/17", says: "argument POD_CIDR=10.11.0.0/17: podCidr"},
-		"default made bad":    {file: "networkCidr: 10.20.0.0/16\n", says: "default: podCidr"},
+		"default made bad":    {file: "networkCidr: 10.20.0.0/16\n", says: "bootstrap.yaml:1:14: podCidr: \"10.10.128.0/17\" is not inside networkCidr 10.20.0.0/16"},
 		"even from two sides": {env: "LOCATION=mars", args: "SERVER_TYPE=", says: "argument SERVER_TYPE=: serverType"},
 	} {
 		t.Run(name, func(t *testing.T) {

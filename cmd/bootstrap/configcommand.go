@@ -2,6 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -15,27 +18,38 @@ type setting struct {
 	Field    string `json:"field,omitempty"`    // in bootstrap.yaml
 	Value    string `json:"value"`
 	Default  string `json:"default"`
-	Source   string `json:"source"` // "default", "bootstrap.yaml:3:12", "environment variable LOCATION", …
+	Source   string `json:"source"` // "default", "bootstrap.yaml:3:12", "environment variable LOCATION", "the lab", …
+	Unknown  bool   `json:"unknown,omitempty"`
 }
 
 // configShow prints every value of the configuration and where it comes from. It
 // runs no command for the token and reads no file of one.
-func (c *command) configShow(_ context.Context, a arguments) error {
+func (c *command) configShow(ctx context.Context, a arguments) error {
 	cfg, err := loadConfig(a, c.environment)
 	if err != nil {
 		return err
 	}
-	all := append(c.settings(cfg), c.secretSettings(cfg)...)
+	all := c.settings(cfg)
+	if a.Options.Lab {
+		if all, err = c.settingsInLab(ctx, a.Options, cfg); err != nil {
+			return err
+		}
+	}
+	all = append(all, c.secretSettings(cfg)...)
 	if a.Options.Output == "json" {
 		return printJSON(c.stdout, map[string]any{"settings": all})
 	}
+	unknown := false
 	head, rows := []string{"VARIABLE", "IN bootstrap.yaml", "VALUE", "FROM"}, [][]string{}
 	for _, s := range all {
-		from := s.Source
-		if s.Default != "" && s.Default != s.Value {
+		from, value := s.Source, dash(s.Value)
+		if s.Unknown {
+			value, unknown = "unknown", true
+		}
+		if s.Default != "" && s.Default != s.Value && !s.Unknown {
 			from += " (default " + s.Default + ")"
 		}
-		rows = append(rows, []string{dash(s.Variable), dash(s.Field), dash(s.Value), printable(from)})
+		rows = append(rows, []string{dash(s.Variable), dash(s.Field), value, printable(from)})
 	}
 	if width := c.width(); 0 < width && width < wide { // the name in the file is the variable's in other letters
 		head = []string{"VARIABLE", "FROM", "VALUE"}
@@ -44,7 +58,11 @@ func (c *command) configShow(_ context.Context, a arguments) error {
 		}
 	}
 	table(c.stdout, c.width(), head, rows...)
-	return nil
+	if unknown {
+		state := newStateFolder(a.Options, cfg.ClusterName, c.workDir)
+		_, err = fmt.Fprintf(c.stdout, "\nno lab is up in %s: what it decides is known once it is (bootstrap lab up --state-dir %s)\n", state.lab(), state)
+	}
+	return err
 }
 
 // settings are the values of the configuration that are no secrets.
@@ -58,6 +76,35 @@ func (*command) settings(cfg configuration) []setting {
 		all = append(all, setting{Variable: v.Name, Field: v.Field, Value: kube.WithoutPassword(v.Get(cfg.Config)), Default: v.Default, Source: source})
 	}
 	return all
+}
+
+// settingsInLab are the values that a run in the lab uses. What only a lab that
+// is up can tell is unknown while it is down.
+func (c *command) settingsInLab(ctx context.Context, o options, cfg configuration) ([]setting, error) {
+	info, err := c.newLab(o, newStateFolder(o, cfg.ClusterName, c.workDir)).answering(ctx)
+	if errors.Is(err, errLabDown) {
+		all := c.settings(cfg)
+		for _, d := range cfg.decidedIn(labInfo{}) {
+			i := slices.IndexFunc(all, func(s setting) bool { return s.Variable == d.variable })
+			all[i].Value, all[i].Unknown = "", true
+			all[i].Source = "the lab, which is down"
+		}
+		return all, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	in, _, err := cfg.inLab(info)
+	if err != nil {
+		return nil, err
+	}
+	before, all := c.settings(cfg), c.settings(in)
+	for i, s := range all {
+		if was := before[i]; s.Source != was.Source && was.Source != "default" {
+			all[i].Source += fmt.Sprintf(", in place of %s from %s", was.Value, was.Source)
+		}
+	}
+	return all, nil
 }
 
 // secretSettings tell whether there is a secret and who would give it, and

@@ -67,6 +67,54 @@ func TestConfigShowNamesEverySource(t *testing.T) {
 	}
 }
 
+// configured is what config show tells, by variable.
+func configured(t *testing.T, dir string, args ...string) map[string]setting {
+	t.Helper()
+	r := execute(t, t.Context(), dir, "", append([]string{"config", "show", "--output", "json"}, args...)...)
+	var answer struct{ Settings []setting }
+	if err := json.Unmarshal([]byte(r.stdout), &answer); err != nil || r.code != exitDone {
+		t.Fatalf("%v, %+v", err, r)
+	}
+	got := map[string]setting{}
+	for _, s := range answer.Settings {
+		got[s.Variable] = s
+	}
+	return got
+}
+
+// In the lab a run has other values. The working directory is in no clone here.
+func TestConfigShowTellsWhatARunInTheLabUses(t *testing.T) {
+	f, dir := newFakeLab(t), t.TempDir()
+	state := filepath.Dir(f.dir)
+	got := configured(t, dir, "--lab", "--state-dir", state, "SERVICE_CIDR=10.10.112.0/20", "CILIUM_REPOSITORY=https://charts.example.com", "LOCATION=fsn1")
+	for name, want := range map[string][2]string{
+		"NETWORK_CIDR":         {"127.64.0.0/16", "the lab"},
+		"SERVICE_CIDR":         {"127.64.96.0/20", "the lab, in place of 10.10.112.0/20 from argument SERVICE_CIDR"},
+		"CILIUM_REPOSITORY":    {"https://charts.example.com", "argument CILIUM_REPOSITORY"},
+		"TALOS_CCM_REPOSITORY": {"http://127.65.0.2:8081", "the lab"},
+		"LOCATION":             {"fsn1", "argument LOCATION"},
+		"CERT_MANAGER_VERSION": {"v1.19.1", "the lab"},
+	} {
+		if s := got[name]; s.Value != want[0] || s.Source != want[1] || s.Unknown {
+			t.Errorf("%s is %+v, want %q from %q", name, s, want[0], want[1])
+		}
+	}
+	if s := configured(t, dir, "--state-dir", state)["NETWORK_CIDR"]; s.Value != "10.10.0.0/16" {
+		t.Errorf("without --lab: %+v", s)
+	}
+
+	down := configured(t, dir, "--lab", "CILIUM_REPOSITORY=https://charts.example.com")
+	for name, unknown := range map[string]bool{"NETWORK_CIDR": true, "CAPI_VERSION": true, "CILIUM_REPOSITORY": false, "CILIUM_VERSION": false, "LOCATION": false} {
+		if s := down[name]; s.Unknown != unknown || unknown && (s.Value != "" || s.Source != "the lab, which is down") {
+			t.Errorf("while it is down %s is %+v", name, s)
+		}
+	}
+	text := execute(t, t.Context(), dir, "", "config", "show", "--lab")
+	if says := "bootstrap lab up --state-dir " + filepath.Join(dir, ".slipway/k8s"); text.code != exitDone || !strings.Contains(text.stdout, says) || strings.Contains(text.stdout, "10.10.") {
+		t.Errorf("while it is down: %+v", text)
+	}
+}
+
 const schemaFile = "../../schemas/bootstrap.schema.json"
 
 func schemaText(t *testing.T) []byte {

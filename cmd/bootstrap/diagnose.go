@@ -42,7 +42,7 @@ func (c *command) diagnose(ctx context.Context, a arguments) error {
 		return err
 	}
 	if source != nil {
-		onPaper := steps.Tools{Management: management(cfg.Config, steps.Files{}, false, io.Discard, nil), Overrides: overrides(c.workDir)}
+		onPaper := steps.Tools{Management: management(cfg.Config, steps.Files{}, false, io.Discard, nil), Overrides: cfg.overrides}
 		if _, err := steps.NewRestore(cfg.Config, onPaper, *source); err != nil {
 			return &usageError{err}
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/slipway-k8s/slipway/flow"
@@ -50,8 +51,11 @@ func (c *command) doctor(ctx context.Context, a arguments) error {
 	found := c.hidden(doctor.Examine(ctx))
 	unwell := count(found, steps.Failed)
 	if a.Options.Output == "json" {
-		err = printJSON(c.stdout, map[string]any{"kind": "doctor", "checks": found, "failed": unwell})
+		err = printJSON(c.stdout, map[string]any{"kind": "doctor", "checks": found, "failed": unwell, "files": plan.Files()})
 	} else {
+		if line := usedFiles(plan.Files()); line != "" {
+			fmt.Fprintln(c.stdout, strings.Join(within(printable(line), c.width()-1), "\n"))
+		}
 		err = printFindings(c.stdout, found, c.width())
 	}
 	if err == nil && unwell > 0 {

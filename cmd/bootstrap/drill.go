@@ -185,9 +185,9 @@ func (d *drill) arguments(words ...string) arguments {
 		until = os.Getpid() // also a drill that is killed leaves no lab
 	}
 	return arguments{
-		Targets: words, Values: d.given.Values, base: d.given.base,
+		Targets: words, Values: d.given.Values, base: d.given.base, workDir: d.given.workDir,
 		Options: options{
-			Config: g.Config, Lab: true, LabLatency: g.LabLatency, LabImages: g.LabImages, LabUntil: until, StateDir: string(d.state),
+			Config: g.Config, Dir: g.Dir, Lab: true, LabLatency: g.LabLatency, LabImages: g.LabImages, LabUntil: until, StateDir: string(d.state),
 			Yes: true, Output: g.Output, Parallel: g.Parallel, SkipDoctor: g.SkipDoctor, Identity: g.Identity,
 		},
 	}

@@ -42,7 +42,7 @@ func (c *command) onPaper(a arguments) (*steps.Plan, stateFolder, error) {
 		return nil, "", err
 	}
 	state := newStateFolder(a.Options, cfg.ClusterName, c.workDir)
-	tools := commonTools(state, c.workDir, c.environment, io.Discard)
+	tools := commonTools(state, cfg, c.environment, io.Discard)
 	tools.Management = management(cfg.Config, tools.Files, false, io.Discard, nil)
 	plan, err := steps.New(cfg.Config, tools)
 	if err != nil {

@@ -13,7 +13,7 @@ func (c *command) packer(a arguments) error {
 	if err != nil {
 		return err
 	}
-	commands, err := steps.PackerCommands(cfg.Config, overrides(c.workDir))
+	commands, err := steps.PackerCommands(cfg.Config, cfg.overrides)
 	if err != nil {
 		return &usageError{err}
 	}

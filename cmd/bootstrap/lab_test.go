@@ -91,7 +91,8 @@ func TestLabUpUsesWhatIsUp(t *testing.T) {
 		t.Errorf("got %+v, %v", info, err)
 	}
 	f.server.Close()
-	if _, err := l.up(t.Context(), quiet); err == nil || !strings.Contains(err.Error(), "in no clone of Slipway") {
+	if _, err := l.up(t.Context(), quiet); err == nil || !strings.Contains(err.Error(), "in no clone of Slipway") ||
+		!strings.Contains(err.Error(), "can be used from any folder: in the clone, run bootstrap lab up --state-dir "+filepath.Dir(f.dir)) {
 		t.Errorf("without sources: %v", err)
 	}
 }

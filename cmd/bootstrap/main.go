@@ -94,7 +94,9 @@ func (c *command) parse(args []string) (a arguments, err error) {
 	if c.crash, err = effect.ParseCrash(c.environment[effect.CrashVariable]); err != nil {
 		return arguments{}, &usageError{err}
 	}
-	return parseArguments(args)
+	a, err = parseArguments(args)
+	a.workDir = c.workDir
+	return a, err
 }
 
 func (c *command) dispatch(ctx context.Context, a arguments) error {

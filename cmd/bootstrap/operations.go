@@ -146,7 +146,7 @@ func (c *command) look(ctx context.Context, a arguments, do func(*steps.Operatio
 	}
 	state := newStateFolder(a.Options, cfg.ClusterName, c.workDir)
 	steps.RedirectLibraryLogs(io.Discard)
-	tools := commonTools(state, c.workDir, c.environment, io.Discard)
+	tools := commonTools(state, cfg, c.environment, io.Discard)
 	if a.Options.Lab {
 		var offline string
 		if cfg, tools, offline, err = c.lookingTools(ctx, a.Options, cfg, state); err != nil {

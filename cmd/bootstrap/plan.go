@@ -14,15 +14,16 @@ import (
 
 // forecast is what a run would do, in `bootstrap plan --output json`.
 type forecast struct {
-	Kind     string         `json:"kind"` // "plan", to tell it from events
-	Cluster  string         `json:"cluster"`
-	World    string         `json:"world"`
-	State    string         `json:"state"`
-	Offline  string         `json:"offline,omitempty"` // why the world was not asked
-	Losses   []string       `json:"losses,omitempty"`  // of a restore
-	Steps    []forecastStep `json:"steps"`
-	Bill     *steps.Bill    `json:"bill,omitempty"`   // nil: nobody could be asked
-	Unpriced string         `json:"noBill,omitempty"` // why
+	Kind     string             `json:"kind"` // "plan", to tell it from events
+	Cluster  string             `json:"cluster"`
+	World    string             `json:"world"`
+	State    string             `json:"state"`
+	Offline  string             `json:"offline,omitempty"` // why the world was not asked
+	Files    []steps.SourceFile `json:"files"`             // that the cluster is made from
+	Losses   []string           `json:"losses,omitempty"`  // of a restore
+	Steps    []forecastStep     `json:"steps"`
+	Bill     *steps.Bill        `json:"bill,omitempty"`   // nil: nobody could be asked
+	Unpriced string             `json:"noBill,omitempty"` // why
 
 	Expected     time.Duration `json:"expectedNs"` // of the whole run, if nothing holds it up
 	CriticalPath []string      `json:"criticalPath"`
@@ -112,6 +113,7 @@ func (f *forecast) foresee(ctx context.Context, cfg configuration, tools steps.T
 	if err != nil {
 		return err
 	}
+	f.Files = plan.Files()
 	return f.ask(ctx, plan, plan.Graph, state.journal(), targets, state.durations(f.World))
 }
 
@@ -224,6 +226,9 @@ func (f forecast) print(out io.Writer, width int) error {
 	text("plan for cluster %s %s; state: %s", f.Cluster, where, f.State)
 	if f.Offline != "" {
 		text("the world was not asked: %s", printable(f.Offline))
+	}
+	if line := usedFiles(f.Files); line != "" {
+		text("%s", printable(line))
 	}
 	for _, loss := range f.Losses {
 		text("%s", printable(loss))

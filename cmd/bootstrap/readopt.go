@@ -36,7 +36,7 @@ func (c *command) readopt(ctx context.Context, a arguments) error {
 		return err
 	}
 	source, accept := steps.Backup{Contents: contents}, accepted(a.Options.Accept)
-	onPaper := steps.Tools{Management: management(cfg.Config, steps.Files{}, false, io.Discard, nil), Overrides: overrides(c.workDir)}
+	onPaper := steps.Tools{Management: management(cfg.Config, steps.Files{}, false, io.Discard, nil), Overrides: cfg.overrides}
 	if _, err := steps.NewReadopt(cfg.Config, onPaper, source, accept); err != nil {
 		return &usageError{err}
 	}

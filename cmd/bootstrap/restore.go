@@ -41,7 +41,7 @@ func (c *command) restore(ctx context.Context, a arguments) error {
 		return err
 	}
 	source := steps.Backup{Contents: contents}
-	onPaper := steps.Tools{Management: management(cfg.Config, steps.Files{}, false, io.Discard, nil), Overrides: overrides(c.workDir)}
+	onPaper := steps.Tools{Management: management(cfg.Config, steps.Files{}, false, io.Discard, nil), Overrides: cfg.overrides}
 	if _, err := steps.NewRestore(cfg.Config, onPaper, source); err != nil {
 		return &usageError{err}
 	}
@@ -70,6 +70,7 @@ func (c *command) foreseeRestore(ctx context.Context, a arguments, cfg configura
 		return &usageError{err}
 	}
 	f := forecast{Kind: "plan", Cluster: cfg.ClusterName, World: worldOf(a.Options), State: string(state), Offline: offline}
+	f.Files = plan.Files()
 	if err := f.foreseeRestore(ctx, plan, state); err != nil {
 		return err
 	}

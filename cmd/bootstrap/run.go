@@ -123,8 +123,11 @@ func (c *command) rehearseOnPaper(cfg configuration, targets []string) ([]string
 func (c *command) planOnPaper(cfg configuration) (*steps.Plan, error) {
 	plan, err := steps.New(cfg.Config, steps.Tools{
 		Management: management(cfg.Config, steps.Files{}, false, io.Discard, nil),
-		Overrides:  overrides(c.workDir),
+		Overrides:  cfg.overrides,
 	})
+	if err == nil {
+		err = plan.CheckValues()
+	}
 	if err != nil {
 		return nil, &usageError{err}
 	}
@@ -176,10 +179,13 @@ func (c *command) begin(ctx context.Context, a arguments, cfg configuration) (*r
 	}
 	r.log = c.hide.writer(r.files.log)
 	steps.RedirectLibraryLogs(r.log)
+	if line := filesOf(cfg.overrides); line != "" {
+		notes = append(notes, line)
+	}
 	for _, note := range notes {
 		r.hub.note("%s", note)
 	}
-	r.tools = commonTools(r.state, c.workDir, c.environment, r.log)
+	r.tools = commonTools(r.state, cfg, c.environment, r.log)
 	r.tools.Consent = a.Options.Yes
 	r.keepSetup()
 	r.trace()

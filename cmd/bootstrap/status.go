@@ -129,7 +129,7 @@ func (r *statusReport) add(all []flow.Status) {
 // to. Where that cannot be asked, offline says why.
 func (c *command) lookingTools(ctx context.Context, o options, cfg configuration, state stateFolder) (_ configuration, tools steps.Tools, offline string, err error) {
 	c.hide.learn(cfg.passwords()...)
-	tools = commonTools(state, c.workDir, c.environment, io.Discard)
+	tools = commonTools(state, cfg, c.environment, io.Discard)
 	tools.Management = management(cfg.Config, tools.Files, false, io.Discard, nil)
 	world, err := state.world()
 	if err != nil {

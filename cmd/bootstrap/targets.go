@@ -80,6 +80,8 @@ func targets() []target {
 		{name: "plan", optional: "TARGET…", doc: "what a run would do with each step and why, what it makes and costs, and how long it takes",
 			do: (*command).plan},
 		{name: "config show", doc: "every value of the configuration, and where it comes from; secrets hidden", do: (*command).configShow},
+		{name: "config files", doc: "the files that the cluster is made from, and which are your own; --out DIR writes the built-in ones to start from",
+			flags: []string{"out"}, do: (*command).configFiles},
 		{name: "config schema", doc: "the JSON Schema of bootstrap.yaml, for editors", do: (*command).configSchema},
 		{name: "graph", doc: "the steps and what each hangs on, as a picture, with the journal's states coloured in",
 			outputs: []string{"mermaid", "dot", "svg"}, do: (*command).graph},

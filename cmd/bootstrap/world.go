@@ -6,8 +6,6 @@ import (
 	"io"
 	"net/http"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -40,31 +38,13 @@ func tokenVariables() []string {
 const usedAnswerWithin = 15 * time.Second
 
 // commonTools are the tools that are the same in both worlds.
-func commonTools(state stateFolder, workDir string, environment map[string]string, log io.Writer) steps.Tools {
+func commonTools(state stateFolder, cfg configuration, environment map[string]string, log io.Writer) steps.Tools {
 	return steps.Tools{
 		GitHubToken: steps.NewSecret(environment[githubVariable]),
 		Files:       state.files(),
-		Overrides:   overrides(workDir),
+		Overrides:   cfg.overrides,
 		Log:         log,
 	}
-}
-
-// overrides is the working directory where it has folders manifests or
-// bootstrap: then the files that people edit there are what is applied. A file
-// of such a name, the built command say, is no folder of ours.
-func overrides(workDir string) string {
-	found := ""
-	for _, name := range []string{"manifests", "bootstrap"} {
-		info, err := os.Stat(filepath.Join(workDir, name))
-		switch {
-		case err != nil:
-		case info.IsDir():
-			found = workDir
-		default:
-			return ""
-		}
-	}
-	return found
 }
 
 // hetznerClient makes a client of the Hetzner API; endpoint may be empty, effects
@@ -143,7 +123,7 @@ func enterLab(cfg configuration, tools steps.Tools, client *labClient, info labI
 // notes name what was replaced.
 func (c configuration) inLab(info labInfo) (configuration, []string, error) {
 	var notes []string
-	places := c.places
+	places, decided := c.places, c.decidedIn(info)
 	c.places = map[string]string{}
 	for field, place := range places {
 		c.places[field] = place
@@ -163,36 +143,43 @@ func (c configuration) inLab(info labInfo) (configuration, []string, error) {
 		c.places[v.Field] = "the lab"
 		return v.Set(&c.Config, value)
 	}
-	own := func(name string) bool { _, ok := places[variable(name).Field]; return ok }
-
-	type pair struct{ name, value string }
-	pairs := []pair{
-		{"NETWORK_CIDR", info.NetworkCIDR}, {"CONTROL_PLANE_CIDR", info.ControlPlaneCIDR},
-		{"POD_CIDR", info.PodCIDR}, {"SERVICE_CIDR", info.ServiceCIDR},
-	}
-	if !own("PROVIDER_REPOSITORY") {
-		pairs = append(pairs, pair{"PROVIDER_REPOSITORY", info.ProviderRepository})
-		for _, name := range []string{"CAPI", "CAPH", "CABPT", "CACPPT"} {
-			pairs = append(pairs, pair{name + "_VERSION", info.Versions[name]})
-		}
-	}
-	if !own("CERT_MANAGER_URL") {
-		pairs = append(pairs, pair{"CERT_MANAGER_URL", info.CertManagerURL}, pair{"CERT_MANAGER_VERSION", info.CertManagerVersion})
-	}
-	for name, chart := range map[string]string{
-		"CILIUM": "cilium", "HCLOUD_CCM": "hcloud-cloud-controller-manager", "TALOS_CCM": "talos-cloud-controller-manager",
-	} {
-		if !own(name + "_REPOSITORY") {
-			pairs = append(pairs, pair{name + "_REPOSITORY", info.ChartRepositories[chart]}, pair{name + "_VERSION", info.Versions[name]})
-		}
-	}
-	for _, p := range pairs {
-		if err := set(p.name, p.value); err != nil {
+	for _, p := range decided {
+		if err := set(p.variable, p.value); err != nil {
 			return c, nil, fmt.Errorf("the lab says: %w", err)
 		}
 	}
 	slices.Sort(notes)
 	return c, notes, c.check()
+}
+
+// labDecision is a variable with the value that a lab gives it.
+type labDecision struct{ variable, value string }
+
+// decidedIn are the variables that a lab decides, in place of this
+// configuration.
+func (c configuration) decidedIn(info labInfo) []labDecision {
+	own := func(name string) bool { _, ok := c.places[variable(name).Field]; return ok }
+	all := []labDecision{
+		{"NETWORK_CIDR", info.NetworkCIDR}, {"CONTROL_PLANE_CIDR", info.ControlPlaneCIDR},
+		{"POD_CIDR", info.PodCIDR}, {"SERVICE_CIDR", info.ServiceCIDR},
+	}
+	if !own("PROVIDER_REPOSITORY") {
+		all = append(all, labDecision{"PROVIDER_REPOSITORY", info.ProviderRepository})
+		for _, name := range []string{"CAPI", "CAPH", "CABPT", "CACPPT"} {
+			all = append(all, labDecision{name + "_VERSION", info.Versions[name]})
+		}
+	}
+	if !own("CERT_MANAGER_URL") {
+		all = append(all, labDecision{"CERT_MANAGER_URL", info.CertManagerURL}, labDecision{"CERT_MANAGER_VERSION", info.CertManagerVersion})
+	}
+	for name, chart := range map[string]string{
+		"CILIUM": "cilium", "HCLOUD_CCM": "hcloud-cloud-controller-manager", "TALOS_CCM": "talos-cloud-controller-manager",
+	} {
+		if !own(name + "_REPOSITORY") {
+			all = append(all, labDecision{name + "_REPOSITORY", info.ChartRepositories[chart]}, labDecision{name + "_VERSION", info.Versions[name]})
+		}
+	}
+	return all
 }
 
 // variable finds one of steps.Variables by name; the names here are constants

@@ -98,25 +98,6 @@ func TestPrepareImages(t *testing.T) {
 	}
 }
 
-func TestOverrides(t *testing.T) {
-	dir := t.TempDir()
-	if got := overrides(dir); got != "" {
-		t.Errorf("of nothing: %q", got)
-	}
-	if err := os.Mkdir(filepath.Join(dir, "manifests"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if got := overrides(dir); got != dir {
-		t.Errorf("of a folder: %q", got)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "bootstrap"), []byte("the command"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if got := overrides(dir); got != "" {
-		t.Errorf("beside the built command: %q", got)
-	}
-}
-
 func TestStateFolder(t *testing.T) {
 	for name, tc := range map[string]struct{ flag, want string }{
 		"default":  {"", "/somewhere/.slipway/k8s"},
