@@ -78,7 +78,8 @@ func (o *Operations) holder(ctx context.Context) (_ *kube.Cluster, self bool, er
 			return nil, false, err
 		}
 		if ownUID != sourceUID {
-			return nil, false, fmt.Errorf("both cluster %s and its management cluster hold the Cluster object: a pivot is on its way; finish it (pivot) or put it back (pivot --abort) first", name)
+			return nil, false, fmt.Errorf("both cluster %s and its management cluster hold the Cluster object: a pivot is on its way; finish it (%s) or put it back (%s) first",
+				name, b.tools.commandLine("pivot"), b.tools.commandLine("pivot", "--abort"))
 		}
 	}
 	switch {

@@ -211,7 +211,7 @@ func (o *Operations) claim(ctx context.Context, say flow.Say, removal *hetzner.R
 	}
 	for _, r := range inventory.Of(o.b.cfg.ClusterName) {
 		if listed.opts.Volumes && !listed.allows(r) {
-			say("%s was not in the list and stays: run destroy --volumes again to delete it", r)
+			say("%s was not in the list and stays: to delete it: %s", r, o.b.tools.commandLine("destroy", "--volumes"))
 		}
 		if r.Claimed {
 			continue

@@ -51,6 +51,7 @@ type BackupFacts struct {
 // facts are what a diagnosis is made from, all of it by reads.
 type facts struct {
 	cluster    string
+	tools      Tools // they know how a command is typed
 	now        time.Time
 	servers    []hetzner.Server // of the control plane
 	balancer   *hetzner.Survivor
@@ -87,7 +88,7 @@ const (
 // Diagnose finds out which disaster has befallen the cluster. It changes nothing. source is the backup to restore from, which file
 // names; nil: none was given.
 func (o *Operations) Diagnose(ctx context.Context, source *Backup, file string) (Diagnosis, error) {
-	f := &facts{cluster: o.b.cfg.ClusterName, now: time.Now(), source: source, file: file}
+	f := &facts{cluster: o.b.cfg.ClusterName, tools: o.b.tools, now: time.Now(), source: source, file: file}
 	var err error
 	if f.restoring, err = ReadRestoreRecord(o.b.tools.Files); err != nil {
 		return Diagnosis{}, err

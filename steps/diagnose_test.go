@@ -149,3 +149,14 @@ func TestADiagnosisTellsABackupOfAnotherCluster(t *testing.T) {
 		t.Errorf("without a file: %+v", d)
 	}
 }
+
+// A diagnosis names commands as they are typed for this very cluster.
+func TestADiagnosisComposesItsCommands(t *testing.T) {
+	f := facts{
+		cluster: "k8s", tools: Tools{CommandLine: func(target ...string) string { return "type " + strings.Join(target, " ") + " --here" }},
+		servers: []hetzner.Server{{Name: cp0}, {Name: cp1}}, nodes: []etcdNode{{server: cp0, data: true}, {server: cp1}}, leader: []string{cp0}, apiErr: errors.New("no route"),
+	}
+	if first := strings.Join(f.judge().First, "\n"); !strings.Contains(first, "type replace-machine "+cp1+" --here") || !strings.Contains(first, "type access --here") {
+		t.Error(first)
+	}
+}

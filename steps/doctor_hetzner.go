@@ -168,14 +168,14 @@ func (d *Doctor) image(ctx context.Context) Finding {
 		case err != nil:
 			return unheard(err)
 		case len(found) > 1:
-			return failed("run image --prune", "%v", &hetzner.ImageError{Name: name, Architecture: architecture, Found: found})
+			return failed("run "+d.b.tools.commandLine("image", "--prune"), "%v", d.b.tools.mismatch(name, architecture, found))
 		case len(found) == 0:
 			why, err := hetzner.AskUpload(ctx, d.b.tools.Hetzner, c.Location, architecture, c.ServerType)
 			if err != nil {
 				return unheard(err)
 			}
 			if why != "" {
-				return failed("choose another LOCATION, wait, or make it elsewhere (image --packer)", "image %s for %s cannot be made: %s", name, architecture, why)
+				return failed("choose another LOCATION, wait, or make it elsewhere ("+d.b.tools.commandLine("image", "--packer")+")", "image %s for %s cannot be made: %s", name, architecture, why)
 			}
 			told = append(told, fmt.Sprintf("image %s for %s is to be made", name, architecture))
 		case !found[0].Available() && !found[0].Creating():

@@ -53,7 +53,7 @@ func (b *bootstrapper) ensureImage(ctx context.Context, say flow.Say, offer Offe
 
 func (b *bootstrapper) imageStands(ctx context.Context, was Image) flow.Verdict {
 	for _, image := range append([]Image{was}, was.Others...) {
-		is, err := hetzner.FindImage(ctx, b.tools.Hetzner, image.Name, image.Architecture)
+		is, err := b.tools.exactlyOneImage(ctx, image.Name, image.Architecture)
 		var mismatch *hetzner.ImageError
 		switch {
 		case errors.As(err, &mismatch):

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/slipway-k8s/slipway/internal/factory"
+	"github.com/slipway-k8s/slipway/internal/shell"
 )
 
 const packerTemplate = "packer/hcloud_talosimage.pkr.hcl"
@@ -26,11 +27,11 @@ func PackerCommands(cfg Config, overrides string) ([]string, error) {
 	}
 	commands := []string{"packer init " + packerTemplate}
 	if id != knownSchematic {
-		commands = append(commands, fmt.Sprintf("curl --fail --data-binary @%s %s/schematics", shellQuote(sources.schematic.name), factory.Address))
+		commands = append(commands, fmt.Sprintf("curl --fail --data-binary @%s %s/schematics", shell.Quote(sources.schematic.name), factory.Address))
 	}
 	for _, architecture := range cfg.imageArchitectures(architectureOf(cfg.ServerType)) {
 		commands = append(commands, fmt.Sprintf("packer build -var talos_version=%s -var architecture=%s -var schematic=%s -var image_name=%s -var location=%s %s",
-			shellQuote(cfg.TalosVersion), architecture, id, shellQuote(cfg.Image(architecture)), cfg.Location, packerTemplate))
+			shell.Quote(cfg.TalosVersion), architecture, id, shell.Quote(cfg.Image(architecture)), cfg.Location, packerTemplate))
 	}
 	return commands, nil
 }
@@ -41,12 +42,4 @@ func architectureOf(serverType string) string {
 		return "arm64"
 	}
 	return "amd64"
-}
-
-// shellQuote quotes a word for a shell where that is needed.
-func shellQuote(word string) string {
-	if word != "" && strings.Trim(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/") == "" {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }

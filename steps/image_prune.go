@@ -33,7 +33,7 @@ func PlanPruning(ctx context.Context, cfg Config, tools Tools) ([]Pruning, error
 			continue
 		}
 		if p.Keep, p.Delete, err = hetzner.Surplus(found); err != nil {
-			return nil, fmt.Errorf("%w: %w", &hetzner.ImageError{Name: p.Name, Architecture: architecture, Found: found}, err)
+			return nil, fmt.Errorf("%w: %w", tools.mismatch(p.Name, architecture, found), err)
 		}
 		plan = append(plan, p)
 	}
@@ -47,6 +47,6 @@ func (p Pruning) Prune(ctx context.Context, tools Tools) error {
 			return err
 		}
 	}
-	_, err := hetzner.FindImage(ctx, tools.Hetzner, p.Name, p.Architecture)
+	_, err := tools.exactlyOneImage(ctx, p.Name, p.Architecture)
 	return err
 }

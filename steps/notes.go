@@ -28,10 +28,10 @@ func (p *Plan) notes(ctx context.Context) ([]string, error) {
 		return uncovered, err
 	}
 	notes := uncovered
-	for _, p := range surplus {
-		if len(p.Delete) > 0 {
-			all := append(slices.Clone(p.Delete), p.Keep)
-			notes = append(notes, (&hetzner.ImageError{Name: p.Name, Architecture: p.Architecture, Found: all}).Error())
+	for _, s := range surplus {
+		if len(s.Delete) > 0 {
+			all := append(slices.Clone(s.Delete), s.Keep)
+			notes = append(notes, p.b.tools.mismatch(s.Name, s.Architecture, all).Error())
 		}
 	}
 	return notes, nil

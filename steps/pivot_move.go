@@ -193,7 +193,7 @@ func (b *bootstrapper) move(ctx context.Context, say flow.Say, source *kube.Clus
 		ExperimentalResourceMutators: []cluster.ResourceMutatorFunc{m.mutate},
 	})
 	if err != nil && !m.over {
-		return fmt.Errorf("move the objects: %w; run pivot again to go on, or pivot --abort to put it back", err)
+		return fmt.Errorf("move the objects: %w; to continue: %s; to put it back: %s", err, b.tools.commandLine("pivot"), b.tools.commandLine("pivot", "--abort"))
 	}
 	return nil
 }

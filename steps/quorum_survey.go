@@ -125,7 +125,7 @@ func (q *quorum) survey(ctx context.Context, say flow.Say) (QuorumSurvey, error)
 			return "", err
 		}
 		if len(nodes) == 0 {
-			return "", final(fmt.Errorf("cluster %s has no control plane server at Hetzner: all are lost, so restore it from a backup (restore FILE)", q.cfg.ClusterName))
+			return "", final(fmt.Errorf("cluster %s has no control plane server at Hetzner: all are lost, so restore it from a backup (%s)", q.cfg.ClusterName, q.tools.commandLine("restore", "FILE")))
 		}
 		if err := q.refuseQuorum(ctx, t, nodes); err != nil {
 			return "", final(err)
@@ -178,8 +178,8 @@ func (q *quorum) refuseMember(ctx context.Context, t TalosClient, n etcdNode) er
 	for _, m := range members {
 		names = append(names, m.Name)
 	}
-	return fmt.Errorf("%w: %s answers as a member of %s. For a single broken machine there is replace-machine; a server that is none of these "+
-		"and holds data of another etcd is reset by talosctl reset --system-labels-to-wipe EPHEMERAL --reboot --graceful=false", ErrQuorum, n.server, strings.Join(names, ", "))
+	return fmt.Errorf("%w: %s answers as a member of %s. For a single broken machine there is %s; a server that is none of these "+
+		"and holds data of another etcd is reset by talosctl reset --system-labels-to-wipe EPHEMERAL --reboot --graceful=false", ErrQuorum, n.server, strings.Join(names, ", "), q.tools.commandLine("replace-machine", "NAME"))
 }
 
 func (q *quorum) refuseAPI(ctx context.Context) error {

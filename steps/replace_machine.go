@@ -207,7 +207,7 @@ func (o *Operations) successorCanBeMade(ctx context.Context, manager *kube.Clust
 	server := func(field string) string { return text(template, "spec", "template", "spec", field) }
 	offer, err := hetzner.FindOffer(ctx, o.b.tools.Hetzner, o.b.cfg.Location, server("type"), o.b.cfg.LoadBalancerType)
 	if err == nil {
-		_, err = hetzner.FindImage(ctx, o.b.tools.Hetzner, server("imageName"), offer.Architecture)
+		_, err = o.b.tools.exactlyOneImage(ctx, server("imageName"), offer.Architecture)
 	}
 	if err != nil {
 		return fmt.Errorf("another server could not be made: %w", err)

@@ -2,6 +2,7 @@ package steps
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -21,6 +22,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/effect"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/shell"
 	"github.com/slipway-k8s/slipway/internal/talos"
 )
 
@@ -39,6 +41,9 @@ type Tools struct {
 	Log         io.Writer          // takes the libraries' own words; nil: nobody does
 	Effects     *effect.Recorder   // sees what the factories' clients and Files change; Hetzner's and Management's makers see to theirs. nil: nobody does
 
+	// CommandLine is what the operator types to have a target run for this very cluster, with the flags and values that lead to it. nil: ShellCommand.
+	CommandLine func(target ...string) string
+
 	// OwnAddress tells this machine's address towards the internet, for FIREWALL_ALLOW=auto. nil: ask ownAddressURL.
 	OwnAddress func(context.Context) (netip.Addr, error)
 
@@ -47,6 +52,37 @@ type Tools struct {
 	Clusterctl func(context.Context, config.Client) (Clusterctl, error)
 	Talos      func(talosconfig []byte) (TalosClient, error)
 	Upload     hetzner.Uploader
+}
+
+// Program is the command's name, as the operator types it.
+const Program = "bootstrap"
+
+// ShellCommand is a target of the command with nothing but its own words, as a POSIX shell reads them.
+func ShellCommand(target ...string) string {
+	return shell.Line(append([]string{Program}, target...)...)
+}
+
+// commandLine is a command in an error or a remark, to be typed as it is.
+func (t Tools) commandLine(target ...string) string {
+	if t.CommandLine == nil {
+		return ShellCommand(target...)
+	}
+	return t.CommandLine(target...)
+}
+
+// mismatch says that not exactly one image of a name was found, and how to be left with one.
+func (t Tools) mismatch(name, architecture string, found []hetzner.Image) *hetzner.ImageError {
+	return &hetzner.ImageError{Name: name, Architecture: architecture, Found: found, Prune: t.commandLine("image", "--prune")}
+}
+
+// exactlyOneImage finds the image of a name.
+func (t Tools) exactlyOneImage(ctx context.Context, name, architecture string) (hetzner.Image, error) {
+	is, err := hetzner.FindImage(ctx, t.Hetzner, name, architecture)
+	var mismatch *hetzner.ImageError
+	if errors.As(err, &mismatch) {
+		mismatch.Prune = t.commandLine("image", "--prune")
+	}
+	return is, err
 }
 
 // ManagementProvider makes the cluster that Cluster API works in until the new cluster can hold it.

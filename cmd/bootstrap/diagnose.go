@@ -61,7 +61,10 @@ func (c *command) diagnose(ctx context.Context, a arguments) error {
 	if err != nil {
 		return err
 	}
-	d := diagnosis{Kind: "diagnosis", Diagnosis: found, Command: a.typed(found.Target), Takes: took.forecast(found.Steps)}
+	d := diagnosis{Kind: "diagnosis", Diagnosis: found, Takes: took.forecast(found.Steps)}
+	if len(found.Target) > 0 {
+		d.Command = c.commandLine(found.Target...)
+	}
 	for i, line := range d.Seen {
 		d.Seen[i] = printable(c.hide.text(line))
 	}
@@ -87,21 +90,6 @@ func (c *command) diagnosedFile(ctx context.Context, a arguments) (arguments, *s
 	}
 	a.base = contents.Config
 	return a, &steps.Backup{Contents: contents}, a.Targets[1], nil
-}
-
-// typed is a target as a person types it, for the same state folder.
-func (a arguments) typed(target []string) string {
-	if len(target) == 0 {
-		return ""
-	}
-	words := append([]string{"bootstrap"}, target...)
-	if a.Options.Lab {
-		words = append(words, "--lab")
-	}
-	if a.Options.StateDir != "" {
-		words = append(words, "--state-dir", a.Options.StateDir)
-	}
-	return strings.Join(words, " ")
 }
 
 // forecast adds steps up that come one after the other; nil for none.

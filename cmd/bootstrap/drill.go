@@ -84,6 +84,7 @@ func (c *command) newDrill(a arguments) (*drill, error) {
 	if a.Options.Backup != "" {
 		d.parts = 2
 	}
+	own.given.Options.Lab, own.given.Options.StateDir = true, string(state)
 	return d, nil
 }
 
@@ -92,7 +93,8 @@ func (c *command) newDrill(a arguments) (*drill, error) {
 func (d *drill) end(ctx context.Context, err error) error {
 	o := d.given.Options
 	if o.KeepLab {
-		fmt.Fprintf(d.stderr, "the drill's lab is kept: --lab --state-dir %s looks at it; to end it: bootstrap lab down --state-dir %s\n", d.state, d.state)
+		fmt.Fprintf(d.stderr, "the drill's lab is kept: to look at it: %s; to end it: %s\n",
+			d.commandLine(targetStatus), d.commandLine("lab", "down"))
 		return err
 	}
 	// Ctrl-C ends the drill, and not the end of its lab.

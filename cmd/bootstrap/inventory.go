@@ -43,7 +43,7 @@ func (c *command) printLeftovers(resources []hetzner.Resource, output string) er
 		return err
 	}
 	printResources(c.stdout, c.width(), resources)
-	together := fmt.Sprintf("together %s a month, VAT included; `destroy CLUSTER_NAME=…` takes a cluster's away\n", total(monthly))
+	together := fmt.Sprintf("together %s a month, VAT included; destroy takes a cluster's away: %s\n", total(monthly), c.commandLineFor("NAME", targetDestroy))
 	_, err := fmt.Fprintf(c.stdout, "\n%s", fold(together, c.width()))
 	return err
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/steps"
 )
 
 const (
@@ -109,7 +110,7 @@ func (l *lab) built(ctx context.Context) error {
 	}
 	bin, _, err := builder.bin(ctx)
 	if err == nil && !exists(bin) {
-		err = errors.New("the lab's programs are not built for this version of it: bootstrap lab build")
+		err = errors.New("the lab's programs are not built for this version of it: " + steps.ShellCommand("lab", "build"))
 	}
 	return err
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/steps"
 )
 
 // labLoad makes a state folder of one that lab save made, and starts the lab on
@@ -29,7 +30,7 @@ func (c *command) labLoad(ctx context.Context, a arguments) error {
 		return err
 	}
 	if about.Cluster != cfg.ClusterName {
-		return usagef("%s holds the cluster %s, not %s: add CLUSTER_NAME=%s", from, about.Cluster, cfg.ClusterName, about.Cluster)
+		return usagef("%s holds the cluster %s, not %s: write %s", from, about.Cluster, cfg.ClusterName, c.commandLineFor(about.Cluster, "lab", "load", a.Targets[2]))
 	}
 	l := c.newLab(a.Options, state)
 	if err := l.makeRoom(ctx, state, a.Options.Yes); err != nil {
@@ -89,7 +90,7 @@ func (l *lab) makeRoom(ctx context.Context, state stateFolder, yes bool) error {
 		return usagef("%s is not empty, and no rehearsal's state folder: load the lab into another folder (--state-dir)", state)
 	}
 	if _, err := l.answering(ctx); !errors.Is(err, errLabDown) {
-		return usagef("a lab is up in %s: end it with lab down, or load into another folder (--state-dir)", state)
+		return usagef("a lab is up in %s: end it (%s), or load into another folder (--state-dir)", state, l.commandLine("lab", "down"))
 	}
 	if !yes {
 		return usagef("%s is not empty: --yes has the loaded lab take the place of what is there", state)
@@ -123,8 +124,8 @@ func checkAddress(ctx context.Context, endpoint string) error {
 	if err := json.NewDecoder(reply.Body).Decode(&holder); err != nil || holder.Dir == "" {
 		return fmt.Errorf("the saved lab needs the address %s, where another program listens", u.Host)
 	}
-	return fmt.Errorf("the saved lab needs the address %s, which the lab in %s has (process %d): one lab at a time can be up there; end that one with lab down --state-dir %s",
-		u.Host, holder.Dir, holder.PID, filepath.Dir(holder.Dir))
+	return fmt.Errorf("the saved lab needs the address %s, which the lab in %s has (process %d): one lab at a time can be up there; end that one first: %s",
+		u.Host, holder.Dir, holder.PID, steps.ShellCommand("lab", "down", "--state-dir", filepath.Dir(holder.Dir)))
 }
 
 // loadState puts a copy of a saved folder in the place of the state folder.

@@ -89,7 +89,7 @@ func checkSaveFolder(to string, state stateFolder) error {
 func (l *lab) save(ctx context.Context, state stateFolder, cluster, to string, say flow.Say) (err error) {
 	info, err := l.answering(ctx)
 	if err != nil {
-		return fmt.Errorf("save the lab: %w: start it with lab up", err)
+		return fmt.Errorf("save the lab: %w: start it: %s", err, l.commandLine("lab", "up"))
 	}
 	unlock, err := state.journal().Lock(ctx) // no run changes anything meanwhile
 	if err != nil {

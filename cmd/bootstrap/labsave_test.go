@@ -232,7 +232,7 @@ func TestLabLoadRefuses(t *testing.T) {
 	}{
 		{none, t.TempDir(), "", "holds no lab that lab save has saved", exitUsage},
 		{save(saved{Version: savedVersion + 1, Cluster: "k8s"}), t.TempDir(), "", "another version of this command", exitUsage},
-		{save(saved{Version: savedVersion, Cluster: "other"}), t.TempDir(), "", "add CLUSTER_NAME=other", exitUsage},
+		{save(saved{Version: savedVersion, Cluster: "other"}), t.TempDir(), "", " CLUSTER_NAME=other", exitUsage},
 		{good, rehearsed, "", "--yes has the loaded lab take the place", exitUsage},
 		{good, real, "--yes", "holds the state of a real cluster", exitUsage},
 		{good, foreign, "--yes", "no rehearsal's state folder", exitUsage},

@@ -41,6 +41,7 @@ type lab struct {
 
 	workDir     string
 	environment map[string]string
+	commandLine func(target ...string) string // a command that the operator types for this lab
 }
 
 // up makes sure that the lab is up. One that is up already is used as it is.

@@ -62,6 +62,7 @@ type command struct {
 	workDir        string
 	size           func() (columns, rows int) // of the terminal behind stdout; 0: it is none
 	hide           *redactor
+	given          arguments      // what the command was called with; printed commands repeat what leads to the same cluster
 	crash          []effect.Crash // where a run ends itself, for those who test that the next one goes on
 	// equip changes what a run at Hetzner works with; nil: nothing. Tests put their own in the place of what no fake stands for.
 	equip func(*steps.Tools)
@@ -75,6 +76,7 @@ func (c *command) execute(ctx context.Context, args []string) int {
 		c.hide.learn(c.environment[name])
 	}
 	a, err := c.parse(args)
+	c.given = a
 	if err == nil {
 		err = c.dispatch(ctx, a)
 	}

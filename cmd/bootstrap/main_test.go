@@ -67,10 +67,12 @@ func TestASealedStepIsNotRunAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	r := &running{options: options{Lab: true, StateDir: "there"}, state: "there", files: &runFiles{log: log}}
+	given := options{Lab: true, StateDir: "there"}
+	r := &running{command: &command{given: arguments{Options: given}}, options: given, state: "there", files: &runFiles{log: log}}
 	for by, says := range map[string]string{
-		"clean": "all goes on from there",
-		"pivot": "the servers do not answer; it is not run a second time\nwhat is done is kept in there; this tells which disaster it is, and what to type: bootstrap restore --diagnose --lab --state-dir there; log: " + log.Name(),
+		"clean": "to continue from there: bootstrap all --lab --state-dir there\n",
+		"pivot": "the servers do not answer; it is not run a second time\nwhat is done is kept in there; log: " + log.Name() +
+			"\nwhich disaster it is, and what to type: bootstrap restore --diagnose --lab --state-dir there",
 	} {
 		e := &flow.SealedError{Step: "pivot", By: by, Reason: "the servers do not answer"}
 		if got := r.sealed(e, e).Error(); !strings.Contains(got, says) || strings.Contains(got, "run the same command") {

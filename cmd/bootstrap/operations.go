@@ -147,6 +147,7 @@ func (c *command) look(ctx context.Context, a arguments, do func(*steps.Operatio
 	state := newStateFolder(a.Options, cfg.ClusterName, c.workDir)
 	steps.RedirectLibraryLogs(io.Discard)
 	tools := commonTools(state, cfg, c.environment, io.Discard)
+	tools.CommandLine = c.commandLine
 	if a.Options.Lab {
 		var offline string
 		if cfg, tools, offline, err = c.lookingTools(ctx, a.Options, cfg, state); err != nil {
@@ -172,7 +173,7 @@ func (c *command) look(ctx context.Context, a arguments, do func(*steps.Operatio
 // replaceMachine replaces a control plane machine.
 func (c *command) replaceMachine(ctx context.Context, a arguments) error {
 	return c.operate(ctx, a, func(r *running) error {
-		if err := refuseDuringRecovery(r.state); err != nil {
+		if err := r.refuseDuringRecovery(r.state); err != nil {
 			return err
 		}
 		if err := r.examineFor(ctx, steps.ForServer); err != nil {

@@ -15,10 +15,10 @@ import (
 // live. It says what it found, and asks, before it wipes anything.
 func (c *command) recoverQuorum(ctx context.Context, a arguments) error {
 	if !a.Options.Yes && !c.answerable() {
-		return usagef("recover-quorum asks before it wipes servers, and nobody is there to answer: --yes answers beforehand, restore --diagnose only looks")
+		return usagef("recover-quorum asks before it wipes servers, and nobody is there to answer: --yes answers beforehand, --dry-run only looks")
 	}
 	return c.operate(ctx, a, func(r *running) error {
-		if err := refuseDuringRestore(r.state); err != nil {
+		if err := r.refuseDuringRestore(r.state); err != nil {
 			return err
 		}
 		plan, err := steps.NewRecoverQuorum(r.cfg.Config, r.tools)
@@ -131,14 +131,14 @@ func (r *running) recovery(ctx context.Context, graph *flow.Graph, folder steps.
 
 // refuseDuringRecovery keeps other runs out of a folder whose cluster is being
 // recovered or restored.
-func refuseDuringRecovery(state stateFolder) error {
-	if err := refuseDuringRestore(state); err != nil {
+func (c *command) refuseDuringRecovery(state stateFolder) error {
+	if err := c.refuseDuringRestore(state); err != nil {
 		return err
 	}
 	record, err := steps.ReadQuorumRecord(state.files())
 	if err != nil || record == nil {
 		return err
 	}
-	return usagef("the etcd of the cluster in %s is being recovered (begun %s): run recover-quorum to its end first",
-		state, record.Began.Format(time.RFC3339))
+	return usagef("the etcd of the cluster in %s is being recovered (begun %s): run recover-quorum to its end first: %s",
+		state, record.Began.Format(time.RFC3339), c.commandLine("recover-quorum"))
 }

@@ -23,7 +23,7 @@ func (c *command) restore(ctx context.Context, a arguments) error {
 		return c.diagnose(ctx, a)
 	}
 	if len(a.Targets) < 2 {
-		return usagef("restore needs FILE: write restore FILE; or restore --diagnose [FILE], which only looks")
+		return usagef("restore needs FILE: write %s; or %s, which only looks", c.commandLine("restore", "FILE"), c.commandLine("restore", "--diagnose"))
 	}
 	a = withBackupFlags(a)
 	cfg, err := loadConfig(a, c.environment)
@@ -185,21 +185,22 @@ func (b backupReader) verified(ctx context.Context) (contents *backup.Contents, 
 // restored: a bootstrap would let the control plane provider go too early, and
 // that would found an empty etcd in the place of the one that is restored. So it
 // does where the cluster is being readopted, whose objects it would unpause.
-func refuseDuringRestore(state stateFolder) error {
+func (c *command) refuseDuringRestore(state stateFolder) error {
 	record, err := steps.ReadRestoreRecord(state.files())
 	if err != nil {
 		return err
 	}
 	if record != nil && record.Ended.IsZero() {
-		return usagef("the cluster in %s is being restored (begun %s): run restore with the same file to its end, or destroy what it made, and the load balancer with it, "+
-			"unless that is protected against deletion at Hetzner",
-			state, record.Began.Format(time.RFC3339))
+		return usagef("the cluster in %s is being restored (begun %s): run restore with the same file to its end (%s), or destroy what it made, and the load balancer with it, "+
+			"unless that is protected against deletion at Hetzner (%s)",
+			state, record.Began.Format(time.RFC3339), c.commandLine("restore", "FILE"), c.commandLine(targetDestroy))
 	}
 	readopting, err := steps.ReadReadoptRecord(state.files())
 	if err != nil || readopting == nil || !readopting.Ended.IsZero() {
 		return err
 	}
-	return usagef("the cluster in %s is being readopted (begun %s): run readopt with the same file to its end", state, readopting.Began.Format(time.RFC3339))
+	return usagef("the cluster in %s is being readopted (begun %s): run readopt with the same file to its end: %s",
+		state, readopting.Began.Format(time.RFC3339), c.commandLine("readopt", "FILE"))
 }
 
 // lockedJournal does something with the lock in its hands, before the run reads

@@ -30,7 +30,7 @@ func (c *command) run(ctx context.Context, a arguments) error {
 	if err := c.fits(cfg, targets, a.Options.Parallel); err != nil {
 		return err
 	}
-	if err := refuseDuringRecovery(newStateFolder(a.Options, cfg.ClusterName, c.workDir)); err != nil {
+	if err := c.refuseDuringRecovery(newStateFolder(a.Options, cfg.ClusterName, c.workDir)); err != nil {
 		return err
 	}
 	var token steps.Secret
@@ -186,6 +186,7 @@ func (c *command) begin(ctx context.Context, a arguments, cfg configuration) (*r
 		r.hub.note("%s", note)
 	}
 	r.tools = commonTools(r.state, cfg, c.environment, r.log)
+	r.tools.CommandLine = r.commandLine
 	r.tools.Consent = a.Options.Yes
 	r.keepSetup()
 	r.trace()
@@ -291,7 +292,7 @@ func (c *command) newLab(o options, state stateFolder) *lab {
 	dir := state.lab()
 	return &lab{
 		dir: dir, latency: o.LabLatency, images: c.labImages(o), until: o.LabUntil, client: newLabClient(dir),
-		workDir: c.workDir, environment: c.environment,
+		workDir: c.workDir, environment: c.environment, commandLine: c.commandLine,
 	}
 }
 
@@ -303,7 +304,7 @@ func (r *running) targets(ctx context.Context, targets []string) error {
 	}
 	recorded := r.journal()
 	journal := hidingJournal{lockedJournal{recorded, func(ctx context.Context) error {
-		if err := refuseDuringRecovery(r.state); err != nil {
+		if err := r.refuseDuringRecovery(r.state); err != nil {
 			return err
 		}
 		return plan.KeepSources(ctx, recorded)
@@ -333,10 +334,11 @@ func (r *running) targets(ctx context.Context, targets []string) error {
 // sealed says what can be done about a step that must not be run a second time.
 func (r *running) sealed(err error, e *flow.SealedError) error {
 	if refused(e) {
-		return fmt.Errorf("%w; %s goes on from there, access fetches kubeconfig and talosconfig anew, %s looks", err, targetAll, targetStatus)
+		return fmt.Errorf("%w\nto continue from there: %s\nto fetch kubeconfig and talosconfig again: %s\nto look: %s",
+			err, r.commandLine(targetAll), r.commandLine(targetAccess), r.commandLine(targetStatus))
 	}
-	look := arguments{Options: r.options}.typed([]string{"restore", "--diagnose"})
-	return fmt.Errorf("%w\nwhat is done is kept in %s; this tells which disaster it is, and what to type: %s; log: %s", reasonsOnce(err), r.state, look, r.files.log.Name())
+	return fmt.Errorf("%w\nwhat is done is kept in %s; log: %s\nwhich disaster it is, and what to type: %s",
+		reasonsOnce(err), r.state, r.files.log.Name(), r.commandLine("restore", "--diagnose"))
 }
 
 // expect shows the steps that the run will come to, as the journal has them. That it cannot tell is no reason not to run.
@@ -369,11 +371,7 @@ func (r *running) interrupted(err error) error {
 	}
 	lines = append(lines, "interrupted: what is done is kept in "+string(r.state)+"; run the same command again to go on")
 	if r.options.Lab {
-		end := "bootstrap lab down"
-		if r.options.StateDir != "" {
-			end += " --state-dir " + r.options.StateDir
-		}
-		lines = append(lines, "the lab stays up; to end it: "+end)
+		lines = append(lines, "the lab stays up; to end it: "+r.commandLine("lab", "down"))
 	}
 	return &interruptedError{text: strings.Join(lines, "\n"), err: err}
 }

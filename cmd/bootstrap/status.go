@@ -130,6 +130,7 @@ func (r *statusReport) add(all []flow.Status) {
 func (c *command) lookingTools(ctx context.Context, o options, cfg configuration, state stateFolder) (_ configuration, tools steps.Tools, offline string, err error) {
 	c.hide.learn(cfg.passwords()...)
 	tools = commonTools(state, cfg, c.environment, io.Discard)
+	tools.CommandLine = c.commandLine
 	tools.Management = management(cfg.Config, tools.Files, false, io.Discard, nil)
 	world, err := state.world()
 	if err != nil {
@@ -140,7 +141,7 @@ func (c *command) lookingTools(ctx context.Context, o options, cfg configuration
 		tools.Management = labManagement{l.client}
 		info, err := l.answering(ctx)
 		if errors.Is(err, errLabDown) {
-			return cfg, tools, "the lab is down (bootstrap lab up)", nil
+			return cfg, tools, "the lab is down (" + c.commandLine("lab", "up") + ")", nil
 		}
 		if err != nil {
 			return cfg, tools, "", err

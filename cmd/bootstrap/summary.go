@@ -32,23 +32,11 @@ type summary struct {
 	Elapsed     time.Duration     `json:"elapsedNs"` // of the whole command, with what comes before the graph
 }
 
-// reportCommand is what makes the report of the run.
-func (r *running) reportCommand() string {
-	words := "bootstrap " + targetReport
-	if r.options.StateDir != "" {
-		words += " --state-dir " + r.options.StateDir
-	}
-	if name := r.cfg.ClusterName; name != steps.Defaults().ClusterName {
-		words += " CLUSTER_NAME=" + name
-	}
-	return words
-}
-
 // summaryOf is what the summary of every run has.
 func (r *running) summaryOf(report *flow.Report) summary {
 	return summary{
 		Kind: "summary", Time: time.Now(), Run: report.Run, Cluster: r.cfg.ClusterName,
-		State: string(r.state), Report: r.reportCommand(), Steps: slices.Concat(r.before, report.Steps), Elapsed: time.Since(r.began),
+		State: string(r.state), Report: r.commandLine(targetReport), Steps: slices.Concat(r.before, report.Steps), Elapsed: time.Since(r.began),
 	}
 }
 

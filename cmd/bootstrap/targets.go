@@ -36,6 +36,7 @@ const (
 	targetImage     = "image" // a step, with flags of its own
 	targetPivot     = "pivot" // a step, with a flag of its own
 	targetDestroy   = "destroy"
+	targetAccess    = "access" // a step
 )
 
 // targets is the table, in the order of the usage text.

@@ -48,6 +48,7 @@ type ImageError struct {
 	Name         string
 	Architecture string
 	Found        []Image // what matches; empty: nothing
+	Prune        string  // the command that deletes all but one
 }
 
 // Error implements error.
@@ -61,8 +62,8 @@ func (e *ImageError) Error() string {
 		list[i] = one.String()
 	}
 	return fmt.Sprintf("%d images for %s match %s=%s, Cluster API needs exactly one: %s. To keep the newest available snapshot and delete "+
-		"the others, run: image --prune. Or take the label from those that are not meant",
-		len(e.Found), e.Architecture, imageLabel, e.Name, strings.Join(list, ", "))
+		"the others, run: %s. Or take the label from those that are not meant",
+		len(e.Found), e.Architecture, imageLabel, e.Name, strings.Join(list, ", "), cmp.Or(e.Prune, "image --prune"))
 }
 
 // FindImages lists, oldest first, what CAPH would find: by the label caph-image-name, and by an image's own name, for the

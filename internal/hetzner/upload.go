@@ -140,7 +140,7 @@ type NoUploadTypeError struct{ Location, Architecture string }
 
 // Error implements error.
 func (e *NoUploadTypeError) Error() string {
-	return fmt.Sprintf("no %s server type is sold in %s to make the image with: choose another LOCATION, or make the image with packer (image --packer)",
+	return fmt.Sprintf("no %s server type is sold in %s to make the image with: choose another LOCATION, or make the image with Packer: the target image with --packer prints how",
 		e.Architecture, e.Location)
 }
 
