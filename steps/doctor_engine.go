@@ -41,8 +41,11 @@ func (d *Doctor) engine(ctx context.Context) Finding {
 		return ok("%s needs no container engine on this machine", d.manager())
 	}
 	e, err := user.Engine(ctx)
+	if err != nil && ctx.Err() != nil {
+		return unheard(err)
+	}
 	if err != nil {
-		return unknown("see the check management", "the container engine could not be asked: %v", err)
+		return failed("start it, or name an existing cluster in MANAGEMENT_KUBECONFIG", "%s needs a container engine, which does not answer: %v", d.manager(), err)
 	}
 	const rootless = "https://kind.sigs.k8s.io/docs/user/rootless/"
 	switch {

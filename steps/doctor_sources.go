@@ -34,12 +34,24 @@ func (d *Doctor) management(ctx context.Context) Finding {
 	name := d.b.cfg.ManagementName()
 	exists, err := d.b.tools.Management.Exists(ctx, name)
 	switch {
+	case err != nil && d.engineSilent(ctx):
+		return unknown("see the check engine", "%s cannot be asked, as its container engine does not answer", d.manager())
 	case err != nil:
 		return failed("start it, or name an existing cluster in MANAGEMENT_KUBECONFIG", "%s does not answer: %v", d.manager(), err)
 	case exists:
 		return ok("%s answers; the management cluster %s is there", d.manager(), name)
 	}
 	return ok("%s answers; the management cluster %s is to be made", d.manager(), name)
+}
+
+// engineSilent tells whether the management cluster needs a container engine, and that does not answer.
+func (d *Doctor) engineSilent(ctx context.Context) bool {
+	user, uses := d.b.tools.Management.(EngineUser)
+	if !uses {
+		return false
+	}
+	_, err := user.Engine(ctx)
+	return err != nil
 }
 
 // manager is who makes the management cluster, as people call it.

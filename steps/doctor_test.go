@@ -209,7 +209,7 @@ func TestDoctorFindsWhatIsNotWell(t *testing.T) {
 			c.cfg.ProviderRepository, c.github = "", `{"rate":{"limit":60,"remaining":3}}`
 		}, "github-budget", Failed, "3 of 60"},
 		"GitHub does not tell": {func(_ *testing.T, c *clinic) { c.cfg.ProviderRepository, c.github = "", `{}` }, "github-budget", Unknown, "does not tell"},
-		"no container engine":  {func(_ *testing.T, c *clinic) { c.provider.err = errors.New("no Docker") }, "management", Failed, "no Docker"},
+		"no container engine":  {func(_ *testing.T, c *clinic) { c.provider.err = errors.New("no Docker") }, "engine", Failed, "no Docker"},
 		"a token for reading":  {func(_ *testing.T, c *clinic) { c.store.ReadOnly() }, "token", Failed, "reading only"},
 		"a type that is not sold there": {func(_ *testing.T, c *clinic) {
 			c.store.Put("server_types", 1, schema.ServerType{Name: "cx33", Prices: []schema.PricingServerTypePrice{{Location: "fsn1"}}})
@@ -357,5 +357,19 @@ func TestParseRoutes(t *testing.T) {
 		"lo\t0000007F\t00000000\t0001\t0\t0\t0\t000000FF\t0\t0\t0\n"
 	if got := parseRoutes(table); !slices.Equal(got, []netip.Prefix{netip.MustParsePrefix("10.10.64.0/25")}) {
 		t.Errorf("%v", got)
+	}
+}
+
+// Without a container engine one check gives the reason, and the other one points to it.
+func TestOnlyTheEngineCheckGivesTheReason(t *testing.T) {
+	c := newClinic(t)
+	c.provider.err = errors.New("list kind clusters: exit status 1")
+	found := c.examine(t)
+	if f := found["management"]; f.Verdict != Unknown || !strings.Contains(f.WayOut, "check engine") || strings.Contains(f.Reason, "exit status") {
+		t.Errorf("management: %+v", f)
+	}
+	c.engine = nil // as of MANAGEMENT_KUBECONFIG
+	if f := c.examine(t)["management"]; f.Verdict != Failed || !strings.Contains(f.Reason, "list kind clusters") {
+		t.Errorf("without an engine: %+v", f)
 	}
 }

@@ -40,7 +40,8 @@ func (k realKind) clusters() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return provider.List()
+	names, err := provider.List()
+	return names, kindReason(err)
 }
 
 func (k realKind) create(name, image, kubeconfigPath string, say flow.Say) error {
@@ -48,12 +49,12 @@ func (k realKind) create(name, image, kubeconfigPath string, say flow.Say) error
 	if err != nil {
 		return err
 	}
-	return provider.Create(name,
+	return kindReason(provider.Create(name,
 		cluster.CreateWithNodeImage(image),
 		cluster.CreateWithKubeconfigPath(kubeconfigPath),
 		cluster.CreateWithWaitForReady(kindReadyWithin),
 		cluster.CreateWithDisplayUsage(false),
-		cluster.CreateWithDisplaySalutation(false))
+		cluster.CreateWithDisplaySalutation(false)))
 }
 
 func (k realKind) remove(name, kubeconfigPath string) error {
@@ -61,7 +62,7 @@ func (k realKind) remove(name, kubeconfigPath string) error {
 	if err != nil {
 		return err
 	}
-	return provider.Delete(name, kubeconfigPath)
+	return kindReason(provider.Delete(name, kubeconfigPath))
 }
 
 func (k realKind) kubeconfig(name string) ([]byte, error) {
@@ -70,7 +71,7 @@ func (k realKind) kubeconfig(name string) ([]byte, error) {
 		return nil, err
 	}
 	text, err := provider.KubeConfig(name, false)
-	return []byte(text), err
+	return []byte(text), kindReason(err)
 }
 
 func (k realKind) initialised(name string) (bool, error) {
@@ -80,7 +81,7 @@ func (k realKind) initialised(name string) (bool, error) {
 	}
 	nodes, err := provider.ListNodes(name)
 	if err != nil {
-		return false, err
+		return false, kindReason(err)
 	}
 	for _, node := range nodes {
 		role, err := node.Role()
@@ -94,12 +95,34 @@ func (k realKind) initialised(name string) (bool, error) {
 		// that of a missing file are the same.
 		lines, err := kindexec.OutputLines(node.Command("sh", "-c", "test -s /etc/kubernetes/admin.conf && echo yes || echo no"))
 		if err != nil {
-			return false, err
+			return false, kindReason(err)
 		}
 		return len(lines) == 1 && lines[0] == "yes", nil
 	}
 	return false, fmt.Errorf("kind cluster %s has no control plane node", name)
 }
+
+// kindReason has an error of kind's tell what the program said that kind ran: kind itself only tells its exit code.
+func kindReason(err error) error {
+	run := kindexec.RunErrorForError(err)
+	if run == nil || len(run.Command) == 0 {
+		return err
+	}
+	said := lastLine(string(run.Output))
+	if said == "" {
+		return err
+	}
+	program := strings.Join(run.Command[:min(2, len(run.Command))], " ")
+	return &kindError{text: strings.Replace(err.Error(), run.Error(), program+": "+printable(said), 1), err: err}
+}
+
+type kindError struct {
+	text string
+	err  error
+}
+
+func (e *kindError) Error() string { return e.text }
+func (e *kindError) Unwrap() error { return e.err }
 
 // kindLogger gives kind's own words to the log, and what it tells people to say.
 type kindLogger struct {
