@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -29,6 +30,19 @@ type Replacement struct {
 	Server  string    `json:"server"` // the HCloudMachine's, the server's, the node's and the etcd member's name
 	Before  []string  `json:"before"` // the control plane's Machines
 	New     []string  `json:"new,omitempty"`
+	Now     []string  `json:"-"` // the control plane's Machines at the end
+}
+
+// String says what became of the machine.
+func (r Replacement) String() string {
+	switch len(r.New) {
+	case 0:
+		return fmt.Sprintf("Machine %s is deleted. Cluster API made none in its place, as the control plane has all Machines that it wants without it: %s",
+			r.Machine, strings.Join(r.Now, ", "))
+	case 1:
+		return fmt.Sprintf("Machine %s is replaced by %s", r.Machine, r.New[0])
+	}
+	return fmt.Sprintf("Machine %s is deleted, and these are new: %s", r.Machine, strings.Join(r.New, ", "))
 }
 
 // RefusedError says why a machine is not replaced; nothing was changed.
@@ -73,7 +87,7 @@ func (o *Operations) ReplaceMachine(ctx context.Context, say flow.Say, name stri
 	if err := o.removeMachine(ctx, say, manager, r); err != nil {
 		return Replacement{}, err
 	}
-	if r.New, err = o.awaitReplacement(ctx, say, manager, workload, r); err != nil {
+	if r.New, r.Now, err = o.awaitReplacement(ctx, say, manager, workload, r); err != nil {
 		return Replacement{}, err
 	}
 	if err := o.b.tools.Files.Remove(replacementFile); err != nil {
@@ -121,10 +135,7 @@ func (o *Operations) replacement(ctx context.Context, manager *kube.Cluster, nam
 		return Replacement{}, err
 	}
 	machines := controlPlaneMachines(all)
-	var known []string
-	for _, m := range machines {
-		known = append(known, m.GetName())
-	}
+	known := namesOf(machines)
 	for _, m := range all {
 		r := Replacement{Asked: name, Machine: m.GetName(), UID: m.GetUID(), Server: text(&m, "spec", "infrastructureRef", "name"), Before: known}
 		if name != r.Machine && name != r.Server {
@@ -136,12 +147,24 @@ func (o *Operations) replacement(ctx context.Context, manager *kube.Cluster, nam
 		if was, ok := o.underway(); ok && was.UID == r.UID {
 			return was, nil // its list of Machines is from before
 		}
+		if deleted := m.GetDeletionTimestamp(); deleted != nil { // by others: what was made since is made in its place
+			r.Before = namesOf(slices.DeleteFunc(slices.Clone(machines), func(other unstructured.Unstructured) bool {
+				return !other.GetCreationTimestamp().Time.Before(deleted.Time)
+			}))
+		}
 		return r, nil
 	}
 	if was, ok := o.underway(); ok && (name == was.Asked || name == was.Machine || name == was.Server) {
 		return was, nil
 	}
 	return Replacement{}, &UnknownMachineError{Name: name, Known: known}
+}
+
+func namesOf(objects []unstructured.Unstructured) (names []string) {
+	for _, o := range objects {
+		names = append(names, o.GetName())
+	}
+	return names
 }
 
 func (o *Operations) underway() (r Replacement, ok bool) {
@@ -215,9 +238,9 @@ func (o *Operations) successorCanBeMade(ctx context.Context, manager *kube.Clust
 	return nil
 }
 
-// awaitReplacement waits until the control plane is whole again: as many Machines as wanted, each a Ready node and a
+// awaitReplacement gives the Machines that are new and all that there are then. It waits until the control plane is whole again: as many Machines as wanted, each a Ready node and a
 // voting member of etcd, and nobody else in it.
-func (o *Operations) awaitReplacement(ctx context.Context, say flow.Say, manager, workload *kube.Cluster, r Replacement) ([]string, error) {
+func (o *Operations) awaitReplacement(ctx context.Context, say flow.Say, manager, workload *kube.Cluster, r Replacement) (made, now []string, err error) {
 	b := o.b
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
@@ -225,11 +248,10 @@ func (o *Operations) awaitReplacement(ctx context.Context, say flow.Say, manager
 		manager.Changes(watching, kube.Selection{List: listOf(machineKind), Options: ofCluster(b.cfg.ClusterName)}),
 		workload.Changes(watching, kube.Selection{List: &corev1.NodeList{}}),
 	)
-	var made []string
 	freed := false
 	within := b.cfg.ControlPlaneTimeout.D() + b.cfg.NodesTimeout.D()
 	w := wait{what: "the replacement of " + r.Machine, within: within, changes: changes, because: b.hindered(manager, b.watched())}
-	err := w.until(ctx, say, func(ctx context.Context) (string, error) {
+	err = w.until(ctx, say, func(ctx context.Context) (string, error) {
 		if !freed {
 			if err := o.freePods(ctx, say, workload, r.Server); err != nil {
 				return "", err
@@ -240,7 +262,7 @@ func (o *Operations) awaitReplacement(ctx context.Context, say flow.Say, manager
 		if err != nil {
 			return "", err
 		}
-		made = nil
+		made, now = nil, nil
 		var missing []string
 		servers := []string{}
 		for _, m := range controlPlaneMachines(roll.machines) {
@@ -251,6 +273,7 @@ func (o *Operations) awaitReplacement(ctx context.Context, say flow.Say, manager
 			case !slices.Contains(r.Before, m.GetName()):
 				made = append(made, m.GetName())
 			}
+			now = append(now, m.GetName())
 		}
 		missing = append(missing, roll.missing(b.cfg.NetworkCIDR)...)
 		if len(missing) > 0 {
@@ -262,7 +285,7 @@ func (o *Operations) awaitReplacement(ctx context.Context, say flow.Say, manager
 		}
 		return e.differs(servers), nil
 	})
-	return made, err
+	return made, now, err
 }
 
 // freePods deletes the Pods of a server that does not exist any more, so that they start elsewhere at once. Kubernetes by itself

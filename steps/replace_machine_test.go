@@ -3,11 +3,13 @@ package steps
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 )
 
 // TestOneMachineIsReplacedAtATime has the first of three Machines on its way out: its member of etcd still votes, and is healthy.
@@ -30,5 +32,61 @@ func TestOneMachineIsReplacedAtATime(t *testing.T) {
 	}
 	if wrote := w.mgmt.Writes()[writes:]; len(wrote) > 0 {
 		t.Errorf("it wrote %v", wrote)
+	}
+}
+
+// TestASurplusMachineHasNoSuccessor has a fourth Machine of a control plane of three, as a rolling update that cannot go on leaves it.
+func TestASurplusMachineHasNoSuccessor(t *testing.T) {
+	w := newWorld(t)
+	if _, err := w.runTargets(t, w.config(), w.tools(), flow.Memory(), "wait-nodes"); err != nil {
+		t.Fatal(err)
+	}
+	define(w.mgmt, capiKinds())
+	w.mgmt.Put(kubetest.Object(capi, "Machine", Namespace, "k8s-control-plane-3", object{
+		"metadata": object{"labels": object{clusterNameLabel: "k8s", controlPlaneLabel: ""}},
+		"spec":     object{"infrastructureRef": object{"name": "k8s-control-plane-3"}},
+	}))
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	done, err := NewOperations(w.config(), w.tools()).ReplaceMachine(ctx, func(string, ...any) {}, "k8s-control-plane-3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := done.String()
+	if len(done.New) > 0 || strings.Contains(told, "[") || !strings.Contains(told, "none in its place") ||
+		!strings.Contains(told, "k8s-control-plane-0, k8s-control-plane-1, k8s-control-plane-2") {
+		t.Errorf("%s, %+v", told, done)
+	}
+}
+
+// TestTheSuccessorOfADeletedMachineIsNamed has a Machine deleted with kubectl, and the one in its place made before the command was run.
+func TestTheSuccessorOfADeletedMachineIsNamed(t *testing.T) {
+	w := newWorld(t)
+	if _, err := w.runTargets(t, w.config(), w.tools(), flow.Memory(), "wait-nodes"); err != nil {
+		t.Fatal(err)
+	}
+	define(w.mgmt, capiKinds())
+	const deleted = "2026-05-04T12:00:00Z"
+	for name, created := range map[string]string{"older": "2026-05-04T11:00:00Z", "newer": deleted} {
+		w.mgmt.Put(kubetest.Object(capi, "Machine", Namespace, name, object{
+			"metadata": object{"creationTimestamp": created, "labels": object{clusterNameLabel: "k8s", controlPlaneLabel: ""}},
+			"spec":     object{"infrastructureRef": object{"name": name}},
+		}))
+	}
+	w.mgmt.Change(capi, "Machine", Namespace, "k8s-control-plane-0", object{"metadata": object{
+		"deletionTimestamp": deleted, "finalizers": []any{"machine.cluster.x-k8s.io"},
+	}})
+	o := NewOperations(w.config(), w.tools())
+	manager, _, err := o.manager(t.Context(), func(string, ...any) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := o.replacement(t.Context(), manager, "k8s-control-plane-0")
+	if err != nil || slices.Contains(r.Before, "newer") || !slices.Contains(r.Before, "older") {
+		t.Errorf("%v, %v", r.Before, err)
+	}
+	r.New = []string{"newer"}
+	if told := r.String(); told != "Machine k8s-control-plane-0 is replaced by newer" {
+		t.Error(told)
 	}
 }

@@ -180,19 +180,16 @@ func (c *command) replaceMachine(ctx context.Context, a arguments) error {
 			return err
 		}
 		operations := steps.NewOperations(r.cfg.Config, r.tools)
-		replaced := ""
-		err := r.hub.task("replace-machine", "a control plane machine in the place of "+a.Targets[1], func(say flow.Say) error {
-			done, err := operations.ReplaceMachine(ctx, say, a.Targets[1])
-			if err == nil {
-				replaced = fmt.Sprintf("Machine %s is replaced by %v", done.Machine, done.New)
-			}
+		var done steps.Replacement
+		err := r.hub.task("replace-machine", "a control plane machine in the place of "+a.Targets[1], func(say flow.Say) (err error) {
+			done, err = operations.ReplaceMachine(ctx, say, a.Targets[1])
 			return err
 		})
 		if unknown, ok := errorAs[*steps.UnknownMachineError](err); ok {
 			return &usageError{unknown}
 		}
 		if err == nil {
-			r.hub.note("%s", replaced)
+			r.hub.note("%s", done)
 		}
 		return err
 	})
