@@ -124,6 +124,21 @@ func newRecoverQuorum(q *quorum) (*QuorumPlan, error) {
 	return p, g.Validate()
 }
 
+// lookWithinQuorum bounds a look that is no part of a recovery: a member that does not answer is waited for as long only.
+const lookWithinQuorum = 2 * time.Minute
+
+// Look makes the survey of a recovery and changes nothing, in the state folder either.
+func (p *QuorumPlan) Look(ctx context.Context, say flow.Say) (QuorumSurvey, error) {
+	by, err := p.q.knownIdentity()
+	if err != nil {
+		return QuorumSurvey{}, err
+	}
+	return p.q.surveyFor(ctx, say, by, min(p.q.cfg.ControlPlaneTimeout.D(), lookWithinQuorum))
+}
+
+// Takes are the steps of the recovery that take time.
+func (p *QuorumPlan) Takes() []string { return quorumTakes }
+
 // Abandon takes back what a recovery has changed that found the quorum again, before it made an etcd: nothing but the pause.
 func (p *QuorumPlan) Abandon(ctx context.Context, say flow.Say) error {
 	return p.q.unpause(ctx, say)

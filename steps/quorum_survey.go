@@ -35,7 +35,7 @@ const silencePatience = 4
 func (b *bootstrapper) talosNodes(ctx context.Context) (TalosClient, []etcdNode, error) {
 	config, err := b.tools.Files.Read(talosconfigFile)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, fmt.Errorf("the state folder has no talosconfig, with which the servers are asked: put the cluster's there, as %s", b.tools.Files.Path(talosconfigFile))
+		return nil, nil, final(fmt.Errorf("the state folder has no talosconfig, with which the servers are asked: put the cluster's there, as %s", b.tools.Files.Path(talosconfigFile)))
 	}
 	if err != nil {
 		return nil, nil, err
@@ -110,15 +110,19 @@ func askServer(ctx context.Context, t TalosClient, s hetzner.Server, routes []ta
 // survey makes certain that no member has a leader for a while, and finds the one that knows most.
 func (q *quorum) survey(ctx context.Context, say flow.Say) (QuorumSurvey, error) {
 	by, err := q.identity()
-	if err == nil {
-		err = q.refuseRecovering(ctx, by)
-	}
 	if err != nil {
 		return QuorumSurvey{}, err
 	}
-	var out QuorumSurvey
+	return q.surveyFor(ctx, say, by, q.cfg.ControlPlaneTimeout.D())
+}
+
+// surveyFor is a survey for a state folder with an identity; empty: it has none. It only reads.
+func (q *quorum) surveyFor(ctx context.Context, say flow.Say, by string, within time.Duration) (out QuorumSurvey, err error) {
+	if err := q.refuseRecovering(ctx, by); err != nil {
+		return QuorumSurvey{}, err
+	}
 	since := time.Now()
-	w := wait{what: "certainty that etcd has no leader", within: q.cfg.ControlPlaneTimeout.D(), every: q.every, each: time.Minute}
+	w := wait{what: "certainty that etcd has no leader", within: within, every: q.every, each: time.Minute}
 	err = w.until(ctx, say, func(ctx context.Context) (string, error) {
 		t, nodes, err := q.talosNodes(ctx)
 		if err != nil {
@@ -138,7 +142,7 @@ func (q *quorum) survey(ctx context.Context, say flow.Say) (QuorumSurvey, error)
 		if out.Survivor == "" {
 			return "no server has an etcd that serves: if none ever will, delete the servers and restore a backup", nil
 		}
-		if len(out.Silent) > 0 && time.Since(since) < min(silencePatience*q.patience, q.cfg.ControlPlaneTimeout.D()/2) {
+		if len(out.Silent) > 0 && time.Since(since) < min(silencePatience*q.patience, within/2) {
 			return strings.Join(out.Silent, ", ") + " holds data of etcd and does not say how far it is", nil
 		}
 		if time.Since(since) < q.patience {

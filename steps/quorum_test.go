@@ -236,6 +236,50 @@ func TestAnEtcdThatWorksIsNotRecovered(t *testing.T) {
 	}
 }
 
+// A look chooses the survivor that the recovery would, and writes nothing: no snapshot, no identity, nothing on a server.
+func TestALookAtABrokenEtcdChangesNothing(t *testing.T) {
+	e := &brokenEtcd{old: map[string]uint64{cp0: 5, cp1: 7, cp2: 6}}
+	w, q := quorumWorld(t, e)
+	plan, err := newRecoverQuorum(q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writes, before := w.writes(), filesIn(t, q.tools.Files)
+	looked, err := plan.Look(t.Context(), silent)
+	if err != nil || looked.Survivor != cp1 || looked.Target != cp0 || !slices.Equal(looked.Wipe, []string{cp0, cp2}) {
+		t.Errorf("%+v, %v", looked, err)
+	}
+	if w.writes() != writes || len(e.calls) > 0 {
+		t.Errorf("it wrote %d times, and called %v", w.writes()-writes, e.calls)
+	}
+	if after := filesIn(t, q.tools.Files); !slices.Equal(before, after) {
+		t.Errorf("the state folder had %v, and has %v", before, after)
+	}
+	surveyed, err := q.survey(t.Context(), silent)
+	if err != nil || surveyed.Survivor != looked.Survivor || surveyed.Target != looked.Target {
+		t.Errorf("the recovery chooses %+v, %v", surveyed, err)
+	}
+	e.mu.Lock()
+	e.quorum = true
+	e.mu.Unlock()
+	if _, err := plan.Look(t.Context(), silent); !errors.Is(err, ErrQuorum) {
+		t.Errorf("of an etcd that works: %v", err)
+	}
+}
+
+// filesIn are the names of what is in a state folder.
+func filesIn(t *testing.T, files Files) (names []string) {
+	t.Helper()
+	entries, err := os.ReadDir(files.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
 func TestNoQuorumIsRecoveredBesideARestore(t *testing.T) {
 	w, q := quorumWorld(t, &brokenEtcd{old: map[string]uint64{cp1: 5}})
 	w.hetzner.SetPlacementGroups(schema.PlacementGroup{ID: 7, Name: "slipway-k8s.restore", Type: "spread", Labels: map[string]string{

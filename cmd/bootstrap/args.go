@@ -96,7 +96,7 @@ func flags(o *options) *flag.FlagSet {
 	set.BoolVar(&o.Prune, "prune", false, "with image: keep the newest available snapshot of the name, delete the others; with lab build: delete the programs of other versions that no lab runs")
 	set.BoolVar(&o.Packer, "packer", false, "with image: print the call of Packer that makes the same image")
 	set.BoolVar(&o.Abort, "abort", false, "with pivot: put a pivot back that has not deleted anything yet")
-	set.BoolVar(&o.DryRun, "dry-run", false, "only say what would be done (see plan); with destroy: what would go and what it costs; with readopt: what differs")
+	set.BoolVar(&o.DryRun, "dry-run", false, "only say what would be done (see plan); with destroy: what would go and what it costs; with readopt: what differs; with recover-quorum: which member is kept and what is wiped")
 	set.BoolVar(&o.DryRun, "n", false, "as --dry-run")
 	set.BoolVar(&o.Images, "images", false, "with destroy: delete the snapshots that were made for the cluster, too")
 	set.BoolVar(&o.Volumes, "volumes", false, "with destroy: delete the volumes that were made in the cluster, too, with their data")

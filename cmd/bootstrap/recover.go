@@ -14,6 +14,9 @@ import (
 // recoverQuorum brings an etcd back that has lost its quorum while its servers
 // live. It says what it found, and asks, before it wipes anything.
 func (c *command) recoverQuorum(ctx context.Context, a arguments) error {
+	if a.Options.DryRun {
+		return c.foreseeRecovery(ctx, a)
+	}
 	if !a.Options.Yes && !c.answerable() {
 		return usagef("recover-quorum asks before it wipes servers, and nobody is there to answer: --yes answers beforehand, --dry-run only looks")
 	}
@@ -89,9 +92,9 @@ func recoveryLines(s steps.QuorumSurvey, snapshot steps.QuorumSnapshot) []string
 	lines := []string{
 		fmt.Sprintf("of %s, %s knows most: %d keys at revision %d. The cluster goes on with these; %s gets them first",
 			strings.Join(s.Servers, ", "), s.Survivor, snapshot.Keys, snapshot.Revision, s.Target),
-		fmt.Sprintf("lost: what the other members took in and %s has not heard of, which is at most what was written while the quorum broke", s.Survivor),
-		"lost: what lies on the EPHEMERAL partition of each of these servers, which are reset one after the other: images, logs, and what Pods " +
-			"keep in emptyDir and hostPath. Volumes at Hetzner stay",
+	}
+	for _, loss := range recoveryLosses(s) {
+		lines = append(lines, "lost: "+loss)
 	}
 	for _, server := range s.Silent {
 		lines = append(lines, fmt.Sprintf("%s holds data of etcd too, which does not run and could not be compared: what it knows more is wiped. "+
@@ -101,6 +104,15 @@ func recoveryLines(s steps.QuorumSurvey, snapshot steps.QuorumSnapshot) []string
 		lines = append(lines, "no other server is left: until etcd is made again its data are in the state folder and nowhere else")
 	}
 	return lines
+}
+
+// recoveryLosses are what a recovery cannot bring back.
+func recoveryLosses(s steps.QuorumSurvey) []string {
+	return []string{
+		fmt.Sprintf("what the other members took in and %s has not heard of, which is at most what was written while the quorum broke", s.Survivor),
+		"what lies on the EPHEMERAL partition of each of these servers, which are reset one after the other: images, logs, and what Pods " +
+			"keep in emptyDir and hostPath. Volumes at Hetzner stay",
+	}
 }
 
 // quorumIsBack ends a recovery that has found, before it made an etcd, that the

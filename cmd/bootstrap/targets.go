@@ -65,7 +65,7 @@ func targets() []target {
 		{name: "readopt", arguments: []string{"FILE"}, doc: "the management of a cluster whose servers live, out of a backup, after a comparison of the two",
 			flags: []string{"identity", "accept", "dry-run", "n"}, do: (*command).readopt},
 		{name: "recover-quorum", doc: "etcd again, where it has lost its quorum and servers live, from the member that knows most",
-			do: (*command).recoverQuorum},
+			flags: []string{"dry-run", "n"}, do: (*command).recoverQuorum},
 		{name: "drill", doc: "lose everything in a lab of its own and get it back: what came back, how long it took, how much was lost",
 			flags: []string{"backup", "identity", "faults", "keep-lab"}, do: (*command).drill},
 		{name: targetStatus, doc: "what the journal knows and what the world says to it; why it waits, servers, etcd, releases, certificates, cost",
