@@ -38,6 +38,13 @@ func TestRecoverQuorum(t *testing.T) {
 	if d := l.diagnose(t); d.Disaster != "quorum-lost" || !strings.HasPrefix(d.Command, "bootstrap recover-quorum --lab") || d.Takes.Seconds <= 0 {
 		t.Errorf("of a cluster without a quorum: %+v", d)
 	}
+	held := quorumFilesIn(t, l.state)
+	if o := l.run(nil, "recover-quorum", "-n", "--lab"); o.exit != 0 || !strings.Contains(o.output, "- survivor: ") || !strings.Contains(o.output, "to do it: bootstrap recover-quorum --lab") {
+		t.Errorf("recover-quorum -n: exit %d\n%s", o.exit, o.output)
+	}
+	if after := quorumFilesIn(t, l.state); !slices.Equal(held, after) {
+		t.Errorf("recover-quorum -n: the state folder had %v, and has %v", held, after)
+	}
 	if o := l.run(nil, "recover-quorum", "--lab"); o.exit != 2 || !strings.Contains(o.output, "--yes") {
 		t.Errorf("with nobody to ask: exit %d\n%s", o.exit, o.output)
 	}
@@ -166,4 +173,19 @@ func (l *lostCluster) noRecoveryFolder(t *testing.T) {
 	if _, err := os.Lstat(filepath.Join(l.state, "recover-quorum")); err == nil {
 		t.Error("the folder of the recovery is left, with every secret of the cluster")
 	}
+}
+
+// quorumFilesIn are the names of what is in a state folder and in its folder of runs.
+func quorumFilesIn(t *testing.T, state string) (names []string) {
+	t.Helper()
+	for _, folder := range []string{state, filepath.Join(state, "runs")} {
+		entries, err := os.ReadDir(folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			names = append(names, e.Name())
+		}
+	}
+	return names
 }
