@@ -45,6 +45,7 @@ func sharedFlags(o options, target []string) []string {
 		add("lab-images", o.LabImages)
 	}
 	add("config", o.Config)
+	add("dir", o.Dir)
 	add("state-dir", o.StateDir)
 	add("identity", o.Identity)
 	return words

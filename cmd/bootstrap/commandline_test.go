@@ -21,8 +21,8 @@ func TestACommandLineRepeatsWhatWasGiven(t *testing.T) {
 		want               string
 	}{
 		{"restore --diagnose", "", []string{"restore", "FILE"}, "bootstrap restore FILE"},
-		{"restore --diagnose --identity key --lab --config c.yaml --state-dir d", "", []string{"restore", "FILE"},
-			"bootstrap restore FILE --lab --config c.yaml --state-dir d --identity key"},
+		{"restore --diagnose --identity key --lab --config c.yaml --dir files --state-dir d", "", []string{"restore", "FILE"},
+			"bootstrap restore FILE --lab --config c.yaml --dir files --state-dir d --identity key"},
 		{"restore --diagnose --identity key", "", []string{"recover-quorum"}, "bootstrap recover-quorum"}, // which does not take it
 		{"restore --diagnose LOCATION=hel1 CLUSTER_NAME=a CLUSTER_NAME=b", "", []string{"readopt", "FILE"}, "bootstrap readopt FILE LOCATION=hel1 CLUSTER_NAME=b"},
 		{"bootstrap SERVER_TYPE=cx43 CLUSTER_NAME=b --yes --parallel 3", "", []string{"report"}, "bootstrap report CLUSTER_NAME=b"},

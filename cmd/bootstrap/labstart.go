@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/steps"
 )
 
 const (
@@ -52,7 +53,7 @@ func (l *lab) up(ctx context.Context, say flow.Say) (labInfo, error) {
 	builder, err := newLabBuilder(l.workDir, l.environment)
 	if err != nil {
 		return labInfo{}, fmt.Errorf("no lab is up in %s, and none can be built: %w; one that is up can be used from any folder: "+
-			"in the clone, run bootstrap lab up --state-dir %s", l.dir, err, filepath.Dir(l.dir))
+			"in the clone, run %s", l.dir, err, steps.ShellCommand("lab", "up", "--state-dir", filepath.Dir(l.dir)))
 	}
 	program := filepath.Join(l.dir, labProgram)
 	if err := os.MkdirAll(filepath.Dir(program), 0o700); err != nil {
