@@ -60,7 +60,7 @@ func (c *command) configShow(ctx context.Context, a arguments) error {
 	table(c.stdout, c.width(), head, rows...)
 	if unknown {
 		state := newStateFolder(a.Options, cfg.ClusterName, c.workDir)
-		_, err = fmt.Fprintf(c.stdout, "\nno lab is up in %s: what it decides is known once it is (%s)\n", state.lab(), c.commandLine("lab", "up"))
+		_, err = fmt.Fprintf(c.stdout, "\nno lab is up in %s: what it decides is known once it is (%s)\n", state.lab(), c.commandLine("lab", "up", "--state-dir", string(state)))
 	}
 	return err
 }
