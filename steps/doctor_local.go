@@ -14,8 +14,6 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 )
 
@@ -107,29 +105,14 @@ func parseRoutes(table string) []netip.Prefix {
 	return routes
 }
 
-// manifests renders them and looks for what the providers' schemas allow and the providers do not bear.
+// manifests renders them and reports what checkManifests finds.
 func (d *Doctor) manifests(context.Context) Finding {
-	r, err := d.b.render(d.b.manifestVariables("image", "eu-central", "192.0.2.1"))
+	objects, err := d.b.renderedForChecks()
 	if err != nil {
 		return failed("correct the file", "%v", err)
 	}
-	file := d.b.sources.cluster.name
-	kinds := map[string]int{}
-	for _, o := range r.now {
-		kinds[o.GetKind()]++
-		if o.GroupVersionKind() == hetznerClusterKind {
-			if _, found, _ := unstructured.NestedMap(o.Object, "spec", "controlPlaneEndpoint"); !found {
-				return failed("give it a host, which may be empty, and a port", "%s: HetznerCluster %s has no controlPlaneEndpoint, which CAPH %s does not survive", file, o.GetName(), d.b.cfg.CAPHVersion)
-			}
-		}
-		if o.GroupVersionKind() == talosControlPlaneKind && number(o, "spec", "replicas")%2 == 0 {
-			return failed("etcd needs an odd number", "%s: TalosControlPlane %s has %d replicas", file, o.GetName(), number(o, "spec", "replicas"))
-		}
+	if wrong := checkManifests(d.b, objects); len(wrong) > 0 {
+		return wrong[0].finding()
 	}
-	for _, kind := range []string{clusterKind.Kind, hetznerClusterKind.Kind, talosControlPlaneKind.Kind, machineTemplateKind.Kind} {
-		if kinds[kind] == 0 {
-			return failed("see the file inside the command", "%s has no %s", file, kind)
-		}
-	}
-	return ok("%d objects are rendered, and have what the providers cannot do without", len(r.now))
+	return ok("%d objects are rendered, and have what the providers cannot do without", len(objects))
 }

@@ -22,42 +22,33 @@ import (
 // largestComponents bounds a provider's manifest; Cluster API's own, the largest, has 1 MiB.
 const largestComponents = 16 << 20
 
-// schemas holds the rendered objects against the schemas that capi-init will install, of exactly these versions: what an
-// API server would refuse once the management cluster stands is refused here, before anything does.
+// schemas reports what checkSchemas finds: what an API server would refuse once the management cluster stands is refused before anything
+// is made. Unlike a run, it fetches the schemas where they are not on this machine.
 func (d *Doctor) schemas(ctx context.Context) Finding {
-	r, err := d.b.render(d.b.manifestVariables("image", "eu-central", "192.0.2.1"))
+	objects, err := d.b.renderedForChecks()
 	if err != nil {
 		return failed("see the check manifests", "%v", err)
 	}
-	known := kinds{}
-	for _, p := range d.b.providers() {
-		data, where, err := d.file(ctx, p, p.file, largestComponents)
-		var missing *missingError
-		switch {
-		case errors.As(err, &missing):
-			return unknown("see the check providers", "the schemas of %s %s: %v", p.label, p.version, err)
-		case err != nil:
-			return unknown("the API server judges the objects when they are applied", "the schemas of %s %s could not be fetched: %v", p.label, p.version, err)
-		}
-		if err := known.learn(data); err != nil {
-			return unknown("the API server judges the objects when they are applied", "%s: %v", where, err)
-		}
+	wrong, held, err := checkSchemas(d.b, objects, func(p provider, name string) ([]byte, string, error) {
+		return d.file(ctx, p, name, largestComponents)
+	})
+	var missing *missingError
+	switch {
+	case errors.As(err, &missing):
+		return unknown("see the check providers", "%v", err)
+	case err != nil:
+		return unknown("the API server judges the objects when they are applied", "%v", err)
+	case len(wrong) > 0:
+		return wrong[0].finding()
 	}
-	held := 0
-	for _, o := range r.now {
-		wrong, of := known.check(o)
-		if len(wrong) > 0 {
-			return failed("correct the file", "%s %s does not fit its schema: %s", o.GetKind(), o.GetName(), strings.Join(wrong, "; "))
-		}
-		if of {
-			held++
-		}
-	}
-	if others := len(r.now) - held; others > 0 {
+	if others := len(objects) - held; others > 0 {
 		return unknown("the API server judges them when they are applied", "%d objects fit the providers' schemas; %d are of kinds that no provider brings", held, others)
 	}
 	return ok("%d objects fit the schemas of the providers' versions", held)
 }
+
+// misfit is what an API server would not take of an object.
+type misfit struct{ field, text string }
 
 // kinds are the kinds that custom resource definitions bring, by group.
 type kinds map[string][]*apiextensionsv1.CustomResourceDefinition
@@ -82,7 +73,7 @@ func (k kinds) learn(manifest []byte) error {
 }
 
 // check tells what an API server would not take of an object, and whether its group is known at all.
-func (k kinds) check(o *unstructured.Unstructured) (wrong []string, known bool) {
+func (k kinds) check(o *unstructured.Unstructured) (wrong []misfit, known bool) {
 	gvk := o.GroupVersionKind()
 	crds, known := k[gvk.Group]
 	if !known {
@@ -90,22 +81,22 @@ func (k kinds) check(o *unstructured.Unstructured) (wrong []string, known bool) 
 	}
 	i := slices.IndexFunc(crds, func(crd *apiextensionsv1.CustomResourceDefinition) bool { return crd.Spec.Names.Kind == gvk.Kind })
 	if i < 0 {
-		return []string{"there is no kind " + gvk.Kind + " in " + gvk.Group}, true
+		return []misfit{{"kind", "there is no kind " + gvk.Kind + " in " + gvk.Group}}, true
 	}
 	versions := crds[i].Spec.Versions
 	j := slices.IndexFunc(versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Name == gvk.Version && v.Served })
 	if j < 0 {
-		return []string{gvk.Kind + " has no version " + gvk.Version}, true
+		return []misfit{{"apiVersion", gvk.Kind + " has no version " + gvk.Version}}, true
 	}
 	wrong, err := misfits(o, versions[j].Schema)
 	if err != nil {
-		return []string{"its schema cannot be read: " + err.Error()}, true
+		return []misfit{{"", "its schema cannot be read: " + err.Error()}}, true
 	}
 	return wrong, true
 }
 
 // misfits does what an API server does with an object before it asks webhooks: unknown fields, defaults, the schema.
-func misfits(o *unstructured.Unstructured, of *apiextensionsv1.CustomResourceValidation) ([]string, error) {
+func misfits(o *unstructured.Unstructured, of *apiextensionsv1.CustomResourceValidation) ([]misfit, error) {
 	if of == nil || of.OpenAPIV3Schema == nil {
 		return nil, nil
 	}
@@ -118,9 +109,9 @@ func misfits(o *unstructured.Unstructured, of *apiextensionsv1.CustomResourceVal
 		return nil, err
 	}
 	object := o.DeepCopy().Object
-	var wrong []string
+	var wrong []misfit
 	for _, field := range pruning.PruneWithOptions(object, structural, true, schema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true}) {
-		wrong = append(wrong, "unknown field "+field)
+		wrong = append(wrong, misfit{field, "unknown field " + field})
 	}
 	defaulting.Default(object, structural)
 	validator, _, err := validation.NewSchemaValidator(props)
@@ -128,7 +119,7 @@ func misfits(o *unstructured.Unstructured, of *apiextensionsv1.CustomResourceVal
 		return nil, err
 	}
 	for _, e := range validation.ValidateCustomResource(nil, object, validator) {
-		wrong = append(wrong, e.Error())
+		wrong = append(wrong, misfit{e.Field, e.Error()})
 	}
 	return wrong, nil
 }

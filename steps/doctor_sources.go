@@ -106,12 +106,8 @@ func (d *Doctor) metadata(ctx context.Context, p provider) (data []byte, where s
 
 // file is a file of a provider's release, from the local repository or the releases.
 func (d *Doctor) file(ctx context.Context, p provider, name string, most int64) (data []byte, where string, err error) {
-	if local := d.b.cfg.ProviderRepository; local != "" {
-		where = filepath.Join(local, p.label, p.version, name)
-		if data, err = os.ReadFile(where); err != nil {
-			return nil, where, &missingError{where}
-		}
-		return data, where, nil
+	if data, where, err = d.b.localProviderFile(p, name); !errors.Is(err, errNoRepository) {
+		return data, where, err
 	}
 	entries, err := d.b.sources.clusterctl.values(d.b.vars)
 	if err != nil {

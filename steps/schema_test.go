@@ -75,7 +75,7 @@ func hold(t *testing.T, o *unstructured.Unstructured, files []string) {
 		t.Fatalf("no CRD among %d files is of the group of %s %s", len(files), o.GetAPIVersion(), o.GetKind())
 	}
 	for _, w := range wrong {
-		t.Error(w)
+		t.Error(w.text)
 	}
 }
 

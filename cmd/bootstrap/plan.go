@@ -51,7 +51,7 @@ func (c *command) plan(ctx context.Context, a arguments) error {
 	if err != nil {
 		return err
 	}
-	if _, err := c.rehearseOnPaper(cfg, a.Targets); err != nil {
+	if _, err := c.rehearseOnPaper(ctx, a, cfg); err != nil {
 		return err
 	}
 	if err := c.sameWorld(a, cfg); err != nil {

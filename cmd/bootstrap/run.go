@@ -23,7 +23,7 @@ func (c *command) run(ctx context.Context, a arguments) error {
 	if err != nil {
 		return err
 	}
-	targets, err := c.rehearseOnPaper(cfg, a.Targets)
+	targets, err := c.rehearseOnPaper(ctx, a, cfg)
 	if err != nil {
 		return err
 	}
@@ -61,6 +61,9 @@ func (c *command) run(ctx context.Context, a arguments) error {
 	}
 	if a.Options.Abort {
 		return r.abortPivot(ctx)
+	}
+	if err := r.checkFiles(ctx, cfg, targets); err != nil {
+		return err
 	}
 	if err := r.refuseBeside(ctx); err != nil {
 		return err
@@ -110,13 +113,18 @@ func (r *running) abortPivot(ctx context.Context) (err error) {
 }
 
 // rehearseOnPaper plans with nothing behind it, so that mistakes in the
-// configuration and unknown targets are found before anything is made.
-func (c *command) rehearseOnPaper(cfg configuration, targets []string) ([]string, error) {
+// configuration and its files, and unknown targets, are found before anything
+// is made.
+func (c *command) rehearseOnPaper(ctx context.Context, a arguments, cfg configuration) ([]string, error) {
 	plan, err := c.planOnPaper(cfg)
 	if err != nil {
 		return nil, err
 	}
-	return resolveTargets(targets, plan, false)
+	targets, err := resolveTargets(a.Targets, plan, false)
+	if err != nil || a.Options.Prune || a.Options.Abort { // these two apply no file
+		return targets, err
+	}
+	return targets, checkFiles(ctx, plan, targets, a.Options.SkipDoctor)
 }
 
 // planOnPaper is the plan with nothing behind it.

@@ -1,0 +1,43 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+// checkFiles refuses files that can be known to be wrong without asking anybody,
+// as far as the targets are made from them. skipDoctor lets pass what no
+// component refuses by itself.
+func checkFiles(ctx context.Context, plan *steps.Plan, targets []string, skipDoctor bool) error {
+	found, err := plan.CheckFiles(ctx, targets)
+	if err != nil {
+		return &usageError{err}
+	}
+	if skipDoctor {
+		found = slices.DeleteFunc(found, func(e steps.FileError) bool { return e.Convention })
+	}
+	var errs []error
+	for _, e := range found {
+		errs = append(errs, e)
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	return &usageError{errors.Join(errs...)}
+}
+
+// checkFiles checks the files again where the world has told where the
+// providers' schemas lie, as the lab does.
+func (r *running) checkFiles(ctx context.Context, before configuration, targets []string) error {
+	if r.cfg.ProviderRepository == before.ProviderRepository {
+		return nil
+	}
+	plan, err := steps.New(r.cfg.Config, r.tools)
+	if err != nil {
+		return &usageError{err}
+	}
+	return checkFiles(ctx, plan, targets, r.options.SkipDoctor)
+}

@@ -1,0 +1,83 @@
+package steps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/slipway-k8s/slipway/flow"
+)
+
+// FileError is a mistake in a file that users edit. It was found without asking anybody.
+type FileError struct {
+	Check   string // the doctor's check that reports the same
+	File    string // its path; of a built-in file its name
+	Line    int    // 0: not known
+	Object  string // "TalosControlPlane k8s-control-plane: strategicPatches[4]"; empty: the file as a whole
+	Problem string
+	Hint    string // what to do next
+	// Convention tells that no component refuses the file as it is, but that the rest of the bootstrap counts on something else: the
+	// user may know better (--skip-doctor).
+	Convention bool
+}
+
+// Error implements error: "manifests/cluster.yaml:140: TalosControlPlane k8s-control-plane: …".
+func (e FileError) Error() string { return e.reason() + ": " + e.Hint }
+
+func (e FileError) reason() string {
+	text := e.File
+	if e.Line > 0 {
+		text = fmt.Sprintf("%s:%d", text, e.Line)
+	}
+	if e.Object != "" {
+		text += ": " + e.Object
+	}
+	return text + ": " + e.Problem
+}
+
+// finding makes the mistake a finding of the doctor.
+func (e FileError) finding() Finding { return failed(e.Hint, "%s", e.reason()) }
+
+// CheckFiles finds every mistake in the files that the steps of these targets are made from, none meaning all steps, as far as it can be
+// known without asking anybody. The doctor reports the same.
+func (p *Plan) CheckFiles(ctx context.Context, targets []string) ([]FileError, error) {
+	foreseen, err := p.Graph.Foresee(ctx, flow.Memory(), targets, false)
+	if err != nil {
+		return nil, err
+	}
+	if !slices.ContainsFunc(foreseen, func(f flow.Foresight) bool { return f.Name == p.Cluster.Name() }) {
+		return nil, nil
+	}
+	objects, err := p.b.renderedForChecks()
+	if err != nil {
+		return nil, err
+	}
+	found := slices.Concat(checkManifests(p.b, objects), checkPatches(p.b, objects))
+	// Where the schemas are not on this machine, the doctor fetches them.
+	wrong, _, err := checkSchemas(p.b, objects, p.b.localProviderFile)
+	if unread := (*unreadSchemasError)(nil); err != nil && !errors.As(err, &unread) {
+		return nil, err
+	}
+	return append(found, wrong...), nil
+}
+
+// renderedForChecks are the objects of the manifests with made-up values of what only a run knows.
+func (b *bootstrapper) renderedForChecks() ([]*unstructured.Unstructured, error) {
+	r, err := b.render(b.manifestVariables("image", "eu-central", "192.0.2.1"))
+	if err != nil {
+		return nil, err
+	}
+	return r.now, nil
+}
+
+// where is the file and the line of an object's field, and the object's name for people.
+func (b *bootstrapper) where(o *unstructured.Unstructured, path ...any) FileError {
+	s := b.sources.cluster
+	if line := lineIn(b.sources.healthCheck, b.vars, o); line > 0 {
+		s = b.sources.healthCheck
+	}
+	return FileError{File: s.name, Line: lineIn(s, b.vars, o, path...), Object: o.GetKind() + " " + o.GetName()}
+}

@@ -1,0 +1,107 @@
+package steps
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// checkManifests looks for what the providers' schemas allow and the providers do not bear.
+func checkManifests(b *bootstrapper, objects []*unstructured.Unstructured) (found []FileError) {
+	add := func(e FileError, convention bool, hint, format string, args ...any) {
+		e.Check, e.Hint, e.Problem, e.Convention = "manifests", hint, fmt.Sprintf(format, args...), convention
+		found = append(found, e)
+	}
+	kinds := map[string]int{}
+	for _, o := range objects {
+		kinds[o.GetKind()]++
+		if o.GroupVersionKind() == hetznerClusterKind {
+			if _, there, _ := unstructured.NestedMap(o.Object, "spec", "controlPlaneEndpoint"); !there {
+				add(b.where(o, "spec"), false, "give it a host, which may be empty, and a port", "it has no controlPlaneEndpoint, which CAPH %s does not survive", b.cfg.CAPHVersion)
+			}
+		}
+		if n := number(o, "spec", "replicas"); o.GroupVersionKind() == talosControlPlaneKind && n%2 == 0 {
+			add(b.where(o, "spec", "replicas"), false, "etcd needs an odd number", "it has %d replicas", n)
+		}
+	}
+	for _, kind := range []string{clusterKind.Kind, hetznerClusterKind.Kind, talosControlPlaneKind.Kind, machineTemplateKind.Kind} {
+		if kinds[kind] == 0 {
+			add(FileError{File: b.sources.cluster.name}, true, "see the file inside the command", "it has no %s", kind)
+		}
+	}
+	return found
+}
+
+// errNoRepository means that the providers' releases are not on this machine.
+var errNoRepository = errors.New("PROVIDER_REPOSITORY is not set")
+
+// localProviderFile is a file of a provider's release in the local repository.
+func (b *bootstrapper) localProviderFile(p provider, name string) (data []byte, where string, err error) {
+	local := b.cfg.ProviderRepository
+	if local == "" {
+		return nil, "", errNoRepository
+	}
+	where = filepath.Join(local, p.label, p.version, name)
+	if data, err = os.ReadFile(where); err != nil {
+		return nil, where, &missingError{where}
+	}
+	return data, where, nil
+}
+
+// schemaReader reads a file of a provider's release, and tells where it was read.
+type schemaReader func(p provider, name string) (data []byte, where string, err error)
+
+// unreadSchemasError tells whose schemas could not be read.
+type unreadSchemasError struct {
+	provider provider
+	err      error
+}
+
+func (e *unreadSchemasError) Error() string {
+	return fmt.Sprintf("the schemas of %s %s: %v", e.provider.label, e.provider.version, e.err)
+}
+func (e *unreadSchemasError) Unwrap() error { return e.err }
+
+// checkSchemas holds the objects against the schemas that capi-init will install, of exactly these versions. held is how many are of a
+// kind that a provider brings. Its error is an *unreadSchemasError.
+func checkSchemas(b *bootstrapper, objects []*unstructured.Unstructured, read schemaReader) (found []FileError, held int, err error) {
+	known := kinds{}
+	for _, p := range b.providers() {
+		data, _, err := read(p, p.file)
+		if err == nil {
+			err = known.learn(data)
+		}
+		if err != nil {
+			return nil, 0, &unreadSchemasError{p, err}
+		}
+	}
+	for _, o := range objects {
+		wrong, of := known.check(o)
+		for _, w := range wrong {
+			e := b.where(o, fieldPath(w.field)...)
+			e.Check, e.Problem, e.Hint = "schemas", "it does not fit its schema: "+w.text, "correct the file"
+			found = append(found, e)
+		}
+		if of {
+			held++
+		}
+	}
+	return found, held, nil
+}
+
+// fieldPath takes "spec.extraServices[1].port" apart.
+func fieldPath(field string) (path []any) {
+	for _, part := range strings.FieldsFunc(field, func(r rune) bool { return r == '.' || r == '[' || r == ']' }) {
+		var index int
+		if n, err := fmt.Sscanf(part, "%d", &index); n == 1 && err == nil {
+			path = append(path, index)
+		} else {
+			path = append(path, part)
+		}
+	}
+	return path
+}

@@ -1,0 +1,255 @@
+package steps
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/siderolabs/crypto/x509"
+	"github.com/siderolabs/talos/pkg/machinery/config"
+	"github.com/siderolabs/talos/pkg/machinery/config/configpatcher"
+	"github.com/siderolabs/talos/pkg/machinery/config/generate"
+	"github.com/siderolabs/talos/pkg/machinery/config/generate/secrets"
+	"github.com/siderolabs/talos/pkg/machinery/config/machine"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+)
+
+const (
+	checkPatchesName = "patches"
+	strategicPatches = "strategicPatches"
+)
+
+// patched is an object with a TalosConfigSpec, and what that has to be.
+type patched struct {
+	object *unstructured.Unstructured
+	path   []string // of the TalosConfigSpec
+	kind   machine.Type
+	patch  []string
+}
+
+// patchedOf are the objects whose patches the bootstrap provider makes machine configurations from.
+func patchedOf(objects []*unstructured.Unstructured) (found []patched) {
+	for _, o := range objects {
+		switch o.GroupVersionKind() {
+		case talosControlPlaneKind:
+			found = append(found, patched{object: o, path: []string{"spec", "controlPlaneConfig", "controlplane"}, kind: machine.TypeControlPlane})
+		case talosConfigTemplateKind:
+			found = append(found, patched{object: o, path: []string{"spec", "template", "spec"}, kind: machine.TypeWorker})
+		}
+	}
+	return found
+}
+
+// checkPatches reads the patches of the control plane and of the workers as strictly as Talos does, and looks for the traps of its versions.
+func checkPatches(b *bootstrapper, objects []*unstructured.Unstructured) (found []FileError) {
+	for _, p := range patchedOf(objects) {
+		found = append(found, p.check(b)...)
+	}
+	return found
+}
+
+func (p patched) check(b *bootstrapper) []FileError {
+	at := func(hint, problem string, fields ...any) FileError {
+		path := make([]any, 0, len(p.path)+len(fields))
+		for _, field := range p.path {
+			path = append(path, field)
+		}
+		e := b.where(p.object, append(path, fields...)...)
+		e.Check, e.Problem, e.Hint = checkPatchesName, problem, hint
+		return e
+	}
+	spec := func(fields ...string) []string { return append(append([]string{}, p.path...), fields...) }
+	if jsonPatches, _, _ := unstructured.NestedSlice(p.object.Object, spec("configPatches")...); len(jsonPatches) > 0 {
+		return []FileError{at("write them as strategicPatches",
+			"configPatches: JSON patches do not work on a configuration of several documents, as Talos 1.12's is", "configPatches")}
+	}
+	switch is := text(p.object, spec("generateType")...); {
+	case p.kind == machine.TypeControlPlane && is != "controlplane":
+		return []FileError{at("write generateType: controlplane",
+			fmt.Sprintf("generateType is %q: with another the provider makes no control plane of it, or bootstraps etcd by itself", is), "generateType")}
+	case p.kind == machine.TypeWorker && is == "none":
+		return nil // a configuration of the user's own, which is not generated
+	case p.kind == machine.TypeWorker && is != "worker":
+		return []FileError{at("write generateType: worker",
+			fmt.Sprintf("generateType is %q: servers of the control plane are made by the TalosControlPlane alone", is), "generateType")}
+	}
+	if is := text(p.object, spec("hostname", "source")...); is != "" {
+		return []FileError{at("leave hostname away",
+			fmt.Sprintf("hostname.source is %s: the node must be called like its server, which Talos learns from Hetzner", is), "hostname", "source")}
+	}
+	patches, _, err := unstructured.NestedStringSlice(p.object.Object, spec(strategicPatches)...)
+	if err != nil {
+		return []FileError{at("write each patch as a text", err.Error(), strategicPatches)}
+	}
+	return p.checkTexts(b, patches, at)
+}
+
+// checkTexts checks the patches one by one, and the whole configuration that they make.
+func (p patched) checkTexts(b *bootstrapper, patches []string, at func(hint, problem string, fields ...any) FileError) (found []FileError) {
+	merged, loaded := map[string]any{}, []configpatcher.Patch{}
+	for i, patch := range patches {
+		one, err := strict(patch)
+		if err != nil {
+			e := at("correct the patch", describePatchError(patch, err), strategicPatches, i)
+			e.Object += fmt.Sprintf(": %s[%d]", strategicPatches, i)
+			if node := nodeIn(b.sources.cluster, b.vars, p.object, pathOf(append(p.path, strategicPatches), i)...); node != nil {
+				e.Line = node.Line + lineOfPatchError(patch, err)
+			} else { // it is not in the file: the one for an OpenID Connect issuer
+				e.File, e.Line = b.sources.oidcPatch.name, lineOfPatchError(patch, err)
+			}
+			found = append(found, e)
+			continue
+		}
+		loaded = append(loaded, one)
+		var content map[string]any
+		if yaml.Unmarshal([]byte(patch), &content) == nil {
+			overlay(merged, content)
+		}
+	}
+	if len(found) > 0 {
+		return found
+	}
+	if p.kind == machine.TypeControlPlane {
+		if w := unmetOf(merged, controlPlaneWants()); w != nil {
+			e := at("write "+w.want.dotted()+": "+w.want.is, w.problem(), strategicPatches)
+			e.Convention = true
+			return []FileError{e}
+		}
+	}
+	if err := p.whole(b.cfg, loaded); err != nil {
+		return []FileError{at("correct the patches", "Talos would refuse the configuration that they make: "+err.Error(), strategicPatches)}
+	}
+	return nil
+}
+
+func pathOf(fields []string, last any) []any {
+	path := make([]any, 0, len(fields)+1)
+	for _, field := range fields {
+		path = append(path, field)
+	}
+	return append(path, last)
+}
+
+// whole makes the configuration of a server as the provider would, without any secret, patches it and has Talos judge it.
+func (p patched) whole(cfg Config, patches []configpatcher.Patch) error {
+	version := cfg.TalosVersion
+	if own := text(p.object, append(append([]string{}, p.path...), "talosVersion")...); own != "" {
+		version = own
+	}
+	contract, err := config.ParseContractFromVersion(version)
+	if err != nil {
+		return err
+	}
+	pair := &x509.PEMEncodedCertificateAndKey{Crt: []byte("none"), Key: []byte("none")}
+	in, err := generate.NewInput(cfg.ClusterName, "https://192.0.2.1:6443", strings.TrimPrefix(cfg.KubernetesVersion, "v"),
+		generate.WithVersionContract(contract), generate.WithSecretsBundle(&secrets.Bundle{
+			Clock:      secrets.NewClock(),
+			Cluster:    &secrets.Cluster{ID: "none", Secret: "none"},
+			Secrets:    &secrets.Secrets{BootstrapToken: "none.none", SecretboxEncryptionSecret: "none"},
+			TrustdInfo: &secrets.TrustdInfo{Token: "none"},
+			Certs:      &secrets.Certs{Etcd: pair, K8s: pair, K8sAggregator: pair, OS: pair, K8sServiceAccount: &x509.PEMEncodedKey{Key: []byte("none")}},
+		}))
+	if err != nil {
+		return err
+	}
+	plain, err := in.Config(p.kind)
+	if err != nil {
+		return err
+	}
+	made, err := configpatcher.Apply(configpatcher.WithConfig(plain), patches)
+	if err != nil {
+		return oneLine(err)
+	}
+	whole, err := made.Config()
+	if err != nil {
+		return oneLine(err)
+	}
+	if _, err = whole.Validate(cloudMode{}); err != nil {
+		return oneLine(err)
+	}
+	return nil
+}
+
+// oneLine is an error of Talos's, which may be a tree over several lines, in one, without values of the configuration.
+func oneLine(err error) error {
+	return errors.New(withoutValues(strings.Join(strings.Fields(err.Error()), " ")))
+}
+
+// cloudMode is how Talos runs at Hetzner: from a snapshot, nothing is installed.
+type cloudMode struct{}
+
+func (cloudMode) String() string        { return "cloud" }
+func (cloudMode) RequiresInstall() bool { return false }
+func (cloudMode) InContainer() bool     { return false }
+
+// strict reads a patch as Talos does: unknown keys are an error, and so is a JSON patch.
+func strict(patch string) (configpatcher.Patch, error) {
+	loaded, err := configpatcher.LoadPatch([]byte(patch))
+	if err != nil {
+		return nil, err
+	}
+	if _, strategic := loaded.(configpatcher.StrategicMergePatch); !strategic {
+		return nil, errors.New("it is a JSON patch (RFC 6902), which does not work on a configuration of several documents")
+	}
+	return loaded, nil
+}
+
+// unknownKeys is how Talos's decoder begins to say which keys it does not know; their tree follows, with their values.
+const unknownKeys = "unknown keys found during decoding:\n"
+
+var (
+	errorLine   = regexp.MustCompile(`\bline (\d+):`)
+	quotedValue = regexp.MustCompile("`[^`]*`")
+)
+
+// withoutValues leaves out what the YAML decoder quotes: a value may be a secret.
+func withoutValues(message string) string { return quotedValue.ReplaceAllString(message, "`…`") }
+
+// describePatchError is a decoder's error in one line, without any value of the patch.
+func describePatchError(patch string, err error) string {
+	if path := unknownKey(err); len(path) > 0 {
+		return "unknown key " + strings.Join(path, ".")
+	}
+	message := err.Error()
+	if before, _, found := strings.Cut(message, unknownKeys); found {
+		return before + "it has unknown keys"
+	}
+	return withoutValues(strings.Join(strings.Fields(errorLine.ReplaceAllString(message, "")), " "))
+}
+
+// lineOfPatchError is the line in the patch, beginning with 1, that an error is about; 0: not known.
+func lineOfPatchError(patch string, err error) int {
+	if path := unknownKey(err); len(path) > 0 {
+		return lineOfKey(patch, path)
+	}
+	if found := errorLine.FindStringSubmatch(err.Error()); found != nil {
+		line, _ := strconv.Atoi(found[1])
+		return line
+	}
+	return 0
+}
+
+// unknownKey is the path of the first key that Talos does not know. Its error has the whole tree below such a key: it is the shortest
+// path that is refused without a value, too.
+func unknownKey(err error) []string {
+	_, tree, found := strings.Cut(err.Error(), unknownKeys)
+	if !found {
+		return nil
+	}
+	var keys map[string]any
+	if yaml.Unmarshal([]byte(tree), &keys) != nil {
+		return nil
+	}
+	path := firstPath(keys)
+	for n := 1; n < len(path); n++ {
+		if data, err := yaml.Marshal(nested(path[:n])); err == nil {
+			if _, err := strict(string(data)); err != nil && strings.Contains(err.Error(), unknownKeys) {
+				return path[:n]
+			}
+		}
+	}
+	return path
+}
