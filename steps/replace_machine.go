@@ -76,13 +76,20 @@ func (o *Operations) ReplaceMachine(ctx context.Context, say flow.Say, name stri
 		return Replacement{}, err
 	}
 	say("%s manages cluster %s", where, o.b.cfg.ClusterName)
-	workload, err := o.b.connect(kubeconfigFile)
-	if err != nil {
-		return Replacement{}, fmt.Errorf("cluster %s: %w", o.b.cfg.ClusterName, err)
-	}
 	r, err := o.replacement(ctx, manager, name)
 	if err != nil {
 		return Replacement{}, err
+	}
+	tcp, err := get(ctx, manager, talosControlPlaneKind, o.b.cfg.ControlPlaneName())
+	if err != nil {
+		return Replacement{}, err
+	}
+	if !truth(tcp, "status", "initialized") { // there are no nodes to wait for
+		return r, o.deleteBeforeEtcd(ctx, say, manager, r)
+	}
+	workload, err := o.b.connect(kubeconfigFile)
+	if err != nil {
+		return Replacement{}, fmt.Errorf("cluster %s: %w", o.b.cfg.ClusterName, err)
 	}
 	if err := o.removeMachine(ctx, say, manager, r); err != nil {
 		return Replacement{}, err
@@ -182,11 +189,8 @@ func (o *Operations) removeMachine(ctx context.Context, say flow.Say, manager *k
 	if err != nil {
 		return err
 	}
-	if err := o.expendable(ctx, say, manager, r); err != nil {
+	if err := o.mayRemove(ctx, say, manager, r); err != nil {
 		return err
-	}
-	if err := o.successorCanBeMade(ctx, manager); err != nil {
-		return &RefusedError{r.Machine, err.Error()}
 	}
 	record, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
@@ -196,8 +200,21 @@ func (o *Operations) removeMachine(ctx context.Context, say flow.Say, manager *k
 		return err
 	}
 	say("deleting %s", kube.Describe(machine))
-	if err := manager.Delete(ctx, machine, client.Preconditions{UID: &r.UID}); err != nil && !kube.Absent(err) {
-		return fmt.Errorf("delete %s: %w", kube.Describe(machine), err)
+	return deleteMachine(ctx, manager, machine)
+}
+
+// mayRemove asks whether the cluster can do without a Machine, and get another one. A Machine without which nothing is lost is no matter
+// of etcd, in which it never was.
+func (o *Operations) mayRemove(ctx context.Context, say flow.Say, manager *kube.Cluster, r Replacement) error {
+	if machine, keeps, err := o.b.unmade(ctx, manager, o.b.watched(), r.Machine); err == nil && keeps == "" && machine.GetUID() == r.UID {
+		say("the bootstrap configuration of Machine %s cannot be made: it never had a server, and the control plane's configuration has been changed since", r.Machine)
+		return nil
+	}
+	if err := o.expendable(ctx, say, manager, r); err != nil {
+		return err
+	}
+	if err := o.successorCanBeMade(ctx, manager); err != nil {
+		return &RefusedError{r.Machine, err.Error()}
 	}
 	return nil
 }

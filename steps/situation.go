@@ -62,7 +62,7 @@ func (b *bootstrapper) situation(ctx context.Context, mgmt *kube.Cluster, c watc
 		return s, ""
 	}
 	s.Cluster, s.Infrastructure, s.ControlPlane = told.Cluster, told.Infrastructure, told.ControlPlane
-	s.Configs, s.Machines, s.Servers, s.Events = told.Configs, told.Machines, told.Servers, told.Events
+	s.Configs, s.Machines, s.Servers, s.Events, s.Outdated = told.Configs, told.Machines, told.Servers, told.Events, told.Outdated
 	runs := s.Runs // of the situation so far: the others write into it
 	asking.Go(func() { uid = b.readWorkload(ctx, mgmt, c, &s) })
 	asking.Go(func() { s.Talos = b.readTalos(ctx, mgmt, c, s.Machines, runs) })
@@ -129,7 +129,7 @@ func readManagement(ctx context.Context, mgmt *kube.Cluster, c watchedCluster, s
 		return func() error {
 			o, err := get(ctx, mgmt, kind, name)
 			if err == nil {
-				*into = stripped(o)
+				*into = o
 			}
 			return err
 		}
@@ -137,14 +137,11 @@ func readManagement(ctx context.Context, mgmt *kube.Cluster, c watchedCluster, s
 	many := func(kind schema.GroupVersionKind, into *[]unstructured.Unstructured) func() error {
 		return func() error {
 			all, err := list(ctx, mgmt, kind, c.name)
-			for i := range all {
-				stripped(&all[i])
-			}
 			*into = all
 			return err
 		}
 	}
-	return together(
+	err := together(
 		one(clusterKind, c.name, &s.Cluster),
 		one(hetznerClusterKind, c.name, &s.Infrastructure),
 		one(talosControlPlaneKind, c.controlPlane, &s.ControlPlane),
@@ -152,6 +149,18 @@ func readManagement(ctx context.Context, mgmt *kube.Cluster, c watchedCluster, s
 		// They add to what the objects say; a cluster that cannot tell them is not silent.
 		func() error { s.Events, _ = warnings(ctx, mgmt, Namespace); return nil },
 	)
+	s.Outdated = outdatedMachines(s.ControlPlane, s.Machines, s.Configs) // by what is left out now
+	for _, o := range []*unstructured.Unstructured{s.Cluster, s.Infrastructure, s.ControlPlane} {
+		if o != nil {
+			stripped(o)
+		}
+	}
+	for _, all := range [][]unstructured.Unstructured{s.Machines, s.Servers, s.Configs} {
+		for i := range all {
+			stripped(&all[i])
+		}
+	}
+	return err
 }
 
 // together does everything at once. That something is absent is no error.
@@ -184,6 +193,7 @@ func stripped(o *unstructured.Unstructured) *unstructured.Unstructured {
 	unstructured.RemoveNestedField(o.Object, "spec", "controlPlaneConfig")
 	if o.GetKind() == talosConfigKind.Kind {
 		unstructured.RemoveNestedField(o.Object, "spec")
+		unstructured.RemoveNestedField(o.Object, "status", "talosConfig")
 	}
 	return o
 }
@@ -370,6 +380,14 @@ func (b *bootstrapper) asking(mgmt *kube.Cluster, c watchedCluster, tell func(wh
 		}
 		s, _ := b.situation(ctx, mgmt, c)
 		next = time.Now().Add(becauseEvery)
+		did, err := b.deleteUnmade(ctx, mgmt, c, s)
+		if err != nil {
+			did = "could not delete a Machine that is of no use: " + why.Unseen(err.Error())
+		}
+		if did != "" {
+			said = did
+			return said, nil
+		}
 		a := why.Explain(s)
 		if hopeless := a.Hopeless(b.began); hopeless != nil {
 			return "", hopeless

@@ -52,6 +52,9 @@ func (b *bootstrapper) waitControlPlane(ctx context.Context, say flow.Say, m Man
 			return "", nil
 		}
 		a := why.Explain(s)
+		if did, err := b.deleteUnmade(ctx, mgmt, c.watched(), s); did != "" || err != nil {
+			return did, err
+		}
 		busy, keeps, err := spare.look(ctx, say, s)
 		if hopeless := a.Hopeless(b.began); hopeless != nil && !busy {
 			return "", final(fmt.Errorf("waiting for the control plane: %w; last seen: %s", hopeless, a.Beside()))

@@ -330,7 +330,11 @@ func (r *running) targets(ctx context.Context, targets []string) error {
 		return r.sealed(err, sealed)
 	}
 	if err != nil {
-		return fmt.Errorf("%w\nwhat is done is kept in %s; run the same command again to go on; log: %s", reasonsOnce(err), r.state, r.files.log.Name())
+		first := ""
+		if typed := typedTarget(r.options, err); typed != "" {
+			first = "first " + typed + "; then "
+		}
+		return fmt.Errorf("%w\nwhat is done is kept in %s; %srun the same command again to go on; log: %s", reasonsOnce(err), r.state, first, r.files.log.Name())
 	}
 	s, err := r.summarise(ctx, plan, journal, report)
 	if err != nil {

@@ -20,6 +20,8 @@ type Finding struct {
 	What string   `json:"what"`
 	// Do is what a person can do about it; empty: it mends itself.
 	Do string `json:"do,omitempty"`
+	// Target is what to type for Do behind the command's name, where that is one of its targets.
+	Target []string `json:"target,omitempty"`
 	// Hopeless tells that waiting does not help, as of Seen.
 	Hopeless bool      `json:"hopeless,omitempty"`
 	Seen     time.Time `json:"seen,omitzero"`

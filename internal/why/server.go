@@ -47,11 +47,8 @@ func (s Situation) server(m member) (Finding, bool) {
 			Hopeless: true, Seen: s.At, weight: weightHopeless,
 		}, true
 	}
-	if c, ok := worst(complaints(m.config)); ok && c.reason == "DataSecretGenerationFailed" {
-		return Finding{
-			What: "its machine configuration cannot be made: " + briefly(c.message),
-			Do:   "mend the strategic patches in manifests/cluster.yaml, then run again", Hopeless: true, Seen: later(c.since, s.lastSeen(m.config.GetName(), c)), weight: weightHopeless,
-		}, true
+	if c, ok := worst(complaints(m.config)); ok && c.reason == configurationFailed {
+		return s.unmakeable(m, c), true
 	}
 	if f, ok := s.failedAction(m); ok {
 		return f, true
@@ -60,6 +57,26 @@ func (s Situation) server(m member) (Finding, bool) {
 		return s.translate(m.server, c), true
 	}
 	return s.booting(m)
+}
+
+// unmakeable is a server whose machine configuration cannot be made. When that is mended, the control plane provider keeps the Machine that
+// was made from the old one, for ever where etcd runs: it removes no Machine while one of them is no node.
+func (s Situation) unmakeable(m member, c condition) Finding {
+	f := Finding{
+		What: "its machine configuration cannot be made: " + briefly(c.message), Hopeless: true, Seen: later(c.since, s.lastSeen(m.config.GetName(), c)), weight: weightHopeless,
+		Do: "mend the strategic patches in manifests/cluster.yaml, then run again with --yes, which also deletes the Machine that was made from the old ones",
+	}
+	if !s.unmade(m) {
+		return f
+	}
+	f.What += "; the control plane's configuration has been changed since, and its provider keeps the Machine that was made from the old one"
+	f.Do = "the Machine has no server and nothing is lost with it: the target replace-machine " + m.machine.GetName() + " deletes it, and so does a run with --yes"
+	f.Target = []string{"replace-machine", m.machine.GetName()}
+	f.Seen = s.At // waiting never helps, however old it is
+	if !truth(s.ControlPlane, "status", "bootstrapped") && !truth(s.ControlPlane, "status", "initialized") {
+		f.Hopeless, f.weight = false, weightTrouble // before etcd is started its provider makes another one beside it, which makes this one surplus
+	}
+	return f
 }
 
 // booting is how far a server is that nobody complains about.

@@ -20,6 +20,8 @@ type Situation struct {
 	Configs        []unstructured.Unstructured `json:"configs,omitempty"`        // TalosConfigs
 	Machines       []unstructured.Unstructured `json:"machines,omitempty"`
 	Servers        []unstructured.Unstructured `json:"servers,omitempty"` // HCloudMachines
+	// Outdated are the control plane's Machines that were made from another configuration than the control plane has now, by name.
+	Outdated []string `json:"outdated,omitempty"`
 
 	Nodes  []Node  `json:"nodes,omitempty"`
 	Pods   []Pod   `json:"pods,omitempty"`   // of the system, those that are not ready
@@ -133,6 +135,20 @@ func (s Situation) members() []member {
 		all = append(all, one)
 	}
 	return all
+}
+
+// configurationFailed is the reason of a TalosConfig from which no machine configuration can be made.
+const configurationFailed = "DataSecretGenerationFailed"
+
+// Unmade tells whether a Machine's configuration cannot be made, although the control plane's has been changed since: its provider keeps
+// the Machine all the same.
+func (s Situation) Unmade(machine string) bool {
+	return slices.ContainsFunc(s.members(), func(m member) bool { return m.machine.GetName() == machine && s.unmade(m) })
+}
+
+func (s Situation) unmade(m member) bool {
+	c, ok := worst(complaints(m.config))
+	return ok && c.reason == configurationFailed && slices.Contains(s.Outdated, m.machine.GetName())
 }
 
 // Runs tells whether a control plane's server runs.

@@ -1,6 +1,7 @@
 package why
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -173,5 +174,32 @@ func TestSurplusKeepsEtcd(t *testing.T) {
 		if tt.want == "" && strings.Contains(got, "TalosControlPlane") || !strings.Contains(got, tt.want) {
 			t.Errorf("%s: it says %q, want %q", name, got, tt.want)
 		}
+	}
+}
+
+// After a patch was mended, the Machine that was made from the old one stays: what to type is said, and that waiting does not help, unless
+// etcd was never started.
+func TestUnmadeMachineNamesTheTarget(t *testing.T) {
+	s := load(t, "configuration-refused")
+	i := slices.IndexFunc(s.Machines, func(m unstructured.Unstructured) bool {
+		return text(&m, "spec", "infrastructureRef", "name") == "k8s-control-plane-3b431-zkclv"
+	})
+	machine := s.Machines[i].GetName()
+	later := s.At.Add(time.Hour)
+	if a := Explain(s); a.Findings[0].Target != nil || a.Hopeless(later) != nil {
+		t.Errorf("before it was mended: %+v", a.Findings[0])
+	}
+	s.At, s.Outdated = later, []string{machine}
+	f := Explain(s).Hopeless(later)
+	if f == nil || !slices.Equal(f.Target, []string{"replace-machine", machine}) || !strings.Contains(f.Error(), "the target replace-machine "+machine+" deletes it") {
+		t.Errorf("after it was mended: %+v", Explain(s).Findings)
+	}
+	for _, field := range []string{"bootstrapped", "initialized"} {
+		if err := unstructured.SetNestedField(s.ControlPlane.Object, false, "status", field); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if f := Explain(s).Hopeless(time.Time{}); f != nil {
+		t.Errorf("before etcd is started: %v", f)
 	}
 }

@@ -1,0 +1,182 @@
+package steps
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/why"
+)
+
+// bootstrapDataSuffix follows a Machine's name in the name of the Secret with its bootstrap data.
+const bootstrapDataSuffix = "-bootstrap-data"
+
+// outdatedMachines are the names of the control plane's Machines that were made from another configuration than the control plane has now.
+func outdatedMachines(tcp *unstructured.Unstructured, machines, configs []unstructured.Unstructured) (names []string) {
+	if tcp == nil {
+		return nil
+	}
+	wanted := talosConfigSpec(tcp, "spec", "controlPlaneConfig", "controlplane")
+	for _, m := range controlPlaneMachines(machines) {
+		config := talosConfigSpec(named(configs, text(&m, "spec", "bootstrap", "configRef", "name")), "spec")
+		if len(config) > 0 && len(wanted) > 0 && !equality.Semantic.DeepEqual(config, wanted) {
+			names = append(names, m.GetName())
+		}
+	}
+	return names
+}
+
+// unmade tells whether a Machine of the control plane can be deleted without any loss, and is of no use: its bootstrap configuration cannot
+// be made, so it never had a server and never was a node; and the control plane's configuration has been changed since, which the control
+// plane provider does not take to a Machine that is there. Otherwise keeps is why not.
+func (b *bootstrapper) unmade(ctx context.Context, mgmt *kube.Cluster, c watchedCluster, name string) (machine *unstructured.Unstructured, keeps string, err error) {
+	if machine, err = get(ctx, mgmt, machineKind, name); err != nil {
+		return nil, "", err
+	}
+	cluster, err := get(ctx, mgmt, clusterKind, c.name)
+	if err != nil {
+		return nil, "", err
+	}
+	tcp, err := get(ctx, mgmt, talosControlPlaneKind, c.controlPlane)
+	if err != nil {
+		return nil, "", err
+	}
+	config, err := get(ctx, mgmt, talosConfigKind, text(machine, "spec", "bootstrap", "configRef", "name"))
+	if err != nil {
+		return nil, "", err
+	}
+	servers, err := list(ctx, mgmt, hcloudMachineKind, c.name)
+	if err != nil {
+		return nil, "", err
+	}
+	switch keeps = keepsUnmade(cluster, tcp, machine, config, named(servers, text(machine, "spec", "infrastructureRef", "name"))); {
+	case keeps != "":
+		return machine, keeps, nil
+	}
+	err = mgmt.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: name + bootstrapDataSuffix}, &corev1.Secret{})
+	if err == nil {
+		return machine, "its bootstrap data are there", nil
+	}
+	if !kube.Absent(err) {
+		return nil, "", fmt.Errorf("get Secret %s: %w", name+bootstrapDataSuffix, err)
+	}
+	atHetzner, err := hetzner.Servers(ctx, b.tools.Hetzner, c.name)
+	if err != nil {
+		return nil, "", err
+	}
+	server := text(machine, "spec", "infrastructureRef", "name")
+	if slices.ContainsFunc(atHetzner, func(s hetzner.Server) bool { return s.Name == server || s.Machine == server }) {
+		return machine, "it has a server at Hetzner", nil
+	}
+	return machine, "", nil
+}
+
+// keepsUnmade is why the objects of a Machine do not say that it can be deleted without any loss; empty: they do.
+func keepsUnmade(cluster, tcp, machine, config, server *unstructured.Unstructured) string {
+	_, controlPlane := machine.GetLabels()[controlPlaneLabel]
+	failed := falseCondition(config, "DataSecretAvailable")
+	switch {
+	case !controlPlane:
+		return "it is not one of the control plane"
+	case machine.GetDeletionTimestamp() != nil:
+		return "it is being deleted"
+	case cluster.GetDeletionTimestamp() != nil || tcp.GetDeletionTimestamp() != nil || atRest(cluster, tcp):
+		return "the cluster is paused, or is being deleted"
+	case failed == nil || failed["reason"] != "DataSecretGenerationFailed":
+		return "its bootstrap configuration can be made"
+	case text(machine, "status", "nodeRef", "name") != "":
+		return "it is a node"
+	case text(machine, "spec", "providerID") != "" || text(server, "spec", "providerID") != "":
+		return "it has a server"
+	case text(machine, "spec", "bootstrap", "dataSecretName") != "" || text(config, "status", "dataSecretName") != "":
+		return "its bootstrap data are there"
+	case len(outdatedMachines(tcp, []unstructured.Unstructured{*machine}, []unstructured.Unstructured{*config})) == 0:
+		return "the control plane's configuration is still the one that it was made from, so another Machine would come to the same"
+	}
+	return ""
+}
+
+// deleteUnmade deletes the Machines of a situation that are of no use and without which nothing is lost (see unmade), where the operator
+// agreed beforehand, so that the control plane provider makes others. It returns what it did.
+func (b *bootstrapper) deleteUnmade(ctx context.Context, mgmt *kube.Cluster, c watchedCluster, s why.Situation) (did string, err error) {
+	if !b.tools.Consent {
+		return "", nil
+	}
+	var deleted []string
+	for i := range s.Machines {
+		m := &s.Machines[i]
+		if m.GetDeletionTimestamp() != nil || !s.Unmade(m.GetName()) {
+			continue
+		}
+		now, keeps, err := b.unmade(ctx, mgmt, c, m.GetName())
+		switch {
+		case kube.Absent(err):
+			continue
+		case err != nil:
+			return "", err
+		case keeps != "" || now.GetUID() != m.GetUID():
+			continue
+		}
+		if err := deleteMachine(ctx, mgmt, now); err != nil {
+			return "", err
+		}
+		deleted = append(deleted, m.GetName())
+	}
+	if len(deleted) == 0 {
+		return "", nil
+	}
+	return fmt.Sprintf("deleted Machine %s, as agreed: the configuration that it was made from cannot be made, it never had a server, and the control plane's has been changed since",
+		strings.Join(deleted, ", ")), nil
+}
+
+// deleteMachine deletes exactly this Machine, not another of its name.
+func deleteMachine(ctx context.Context, mgmt *kube.Cluster, machine *unstructured.Unstructured) error {
+	uid := machine.GetUID()
+	if err := mgmt.Delete(ctx, machine, client.Preconditions{UID: &uid}); err != nil && !kube.Absent(err) {
+		return fmt.Errorf("delete %s: %w", kube.Describe(machine), err)
+	}
+	return nil
+}
+
+// deleteBeforeEtcd deletes a Machine of a control plane whose etcd was never started, if nothing is lost with it (see unmade), and waits
+// until it is gone. That its provider makes another one is for the next run to wait for.
+func (o *Operations) deleteBeforeEtcd(ctx context.Context, say flow.Say, manager *kube.Cluster, r Replacement) error {
+	machine, keeps, err := o.b.unmade(ctx, manager, o.b.watched(), r.Machine)
+	switch {
+	case kube.Absent(err) || err == nil && machine.GetUID() != r.UID:
+		say("Machine %s is deleted already", r.Machine)
+		return nil
+	case err != nil:
+		return err
+	case keeps != "":
+		return &RefusedError{r.Machine, "etcd of this cluster was never started, and " + keeps}
+	}
+	say("deleting %s: its bootstrap configuration cannot be made, it never had a server, and the control plane's configuration has been changed since", kube.Describe(machine))
+	if err := deleteMachine(ctx, manager, machine); err != nil {
+		return err
+	}
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	changes := manager.Changes(watching, kube.Selection{List: listOf(machineKind), Options: ofCluster(o.b.cfg.ClusterName)})
+	w := wait{what: "the deletion of Machine " + r.Machine, within: o.b.cfg.ControlPlaneTimeout.D(), changes: changes}
+	return w.until(ctx, say, func(ctx context.Context) (string, error) {
+		now, err := get(ctx, manager, machineKind, r.Machine)
+		switch {
+		case kube.Absent(err) || err == nil && now.GetUID() != r.UID:
+			return "", nil
+		case err != nil:
+			return "", err
+		}
+		return fmt.Sprintf("it is still being deleted (%s)", orNothing(troubles(now))), nil
+	})
+}

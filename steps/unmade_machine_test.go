@@ -1,0 +1,152 @@
+package steps
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
+
+	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+)
+
+// newUnmade is a living cluster whose fourth Machine was made from a patch with a mistake, which has been mended since.
+func newUnmade(t *testing.T) surplusWorld {
+	t.Helper()
+	w := newSurplus(t)
+	w.serverless("m4")
+	w.hetzner.SetServers(
+		schema.Server{ID: 1, Name: "m1", Status: "running", Labels: map[string]string{"caph-cluster-k8s": "owned"}},
+		schema.Server{ID: 2, Name: "m2", Status: "running", Labels: map[string]string{"caph-cluster-k8s": "owned"}},
+		schema.Server{ID: 3, Name: "m3", Status: "running", Labels: map[string]string{"caph-cluster-k8s": "owned"}})
+	w.tcp(object{"status": object{"bootstrapped": true, "initialized": true}})
+	w.world.mgmt.Change(cabpt, "TalosConfig", Namespace, "m4", object{
+		"spec": object{"strategicPatches": []any{"machine: {nonsense: true}"}},
+		"status": object{"conditions": []any{object{"type": "DataSecretAvailable", "status": "False", "severity": "Error",
+			"reason": "DataSecretGenerationFailed", "message": "unknown keys", "lastTransitionTime": "2026-05-04T12:00:00Z"}}}})
+	w.b.began = time.Now()
+	return w
+}
+
+// A wait of a living cluster names the Machine and what to type; with consent it deletes it.
+func TestUnmadeMachine(t *testing.T) {
+	t.Parallel()
+	for _, consent := range []bool{false, true} {
+		w := newUnmade(t)
+		w.b.tools.Consent = consent
+		because := w.b.hindered(w.mgmt, w.cluster.watched())
+		var said string
+		var err error
+		for deadline := time.Now().Add(10 * time.Second); said == "" && err == nil && time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+			said, err = because(t.Context())
+		}
+		if consent {
+			if err != nil || !strings.HasPrefix(said, "deleted Machine m4, as agreed: ") || w.left() != "m1 m2 m3" {
+				t.Errorf("with consent it says %q, %v; %s are left", said, err, w.left())
+			}
+			continue
+		}
+		if err == nil || !strings.Contains(err.Error(), "the target replace-machine m4 deletes it, and so does a run with --yes") || w.left() != "m1 m2 m3 m4" {
+			t.Errorf("without consent it says %q, %v; %s are left", said, err, w.left())
+		}
+	}
+}
+
+// Before etcd is started the wait for the control plane deletes it, too, and does not take it for hopeless without consent.
+func TestUnmadeMachineBeforeEtcd(t *testing.T) {
+	t.Parallel()
+	w := newUnmade(t)
+	w.tcp(object{"status": object{"bootstrapped": false, "initialized": false}})
+	w.b.cfg.ControlPlaneTimeout = Duration(3 * time.Second)
+	_, err := w.b.waitControlPlane(t.Context(), t.Logf, Management{Kubeconfig: managementFile}, w.cluster)
+	if waited := (*waitError)(nil); !errors.As(err, &waited) || !strings.Contains(err.Error(), "changed since") || w.left() != "m1 m2 m3 m4" {
+		t.Errorf("without consent: %v; %s are left", err, w.left())
+	}
+	w.b.tools.Consent = true
+	if _, err = w.b.waitControlPlane(t.Context(), t.Logf, Management{Kubeconfig: managementFile}, w.cluster); err == nil || w.left() != "m1 m2 m3" {
+		t.Errorf("with consent: %v; %s are left", err, w.left())
+	}
+}
+
+// A Machine with which something might be lost, or of which another one would be no better, is left alone, whatever was agreed to.
+func TestUnmadeMachineIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	machine := func(change object) func(surplusWorld) {
+		return func(w surplusWorld) { w.world.mgmt.Change(capi, "Machine", Namespace, "m4", change) }
+	}
+	config := func(change object) func(surplusWorld) {
+		return func(w surplusWorld) { w.world.mgmt.Change(cabpt, "TalosConfig", Namespace, "m4", change) }
+	}
+	for name, change := range map[string]func(surplusWorld){
+		"it is a node":        machine(object{"status": object{"nodeRef": object{"name": "m4"}}}),
+		"it has a server":     machine(object{"spec": object{"providerID": "hcloud://4"}}),
+		"it has data":         machine(object{"spec": object{"bootstrap": object{"dataSecretName": "x"}}}),
+		"it is being deleted": machine(object{"metadata": object{"deletionTimestamp": "2026-05-04T12:00:00Z", "finalizers": []any{"x"}}}),
+		"CAPH has a server": func(w surplusWorld) {
+			w.world.mgmt.Change(caph, "HCloudMachine", Namespace, "m4", object{"spec": object{"providerID": "hcloud://4"}})
+		},
+		"Hetzner has a server": func(w surplusWorld) {
+			w.hetzner.SetServers(schema.Server{ID: 4, Name: "m4", Status: "running", Labels: map[string]string{"caph-cluster-k8s": "owned"}})
+		},
+		"its Secret is there": func(w surplusWorld) {
+			w.world.mgmt.Put(kubetest.Object("v1", "Secret", Namespace, "m4-bootstrap-data", object{"data": object{"value": "eA=="}}))
+		},
+		"the patch was not mended": func(w surplusWorld) {
+			w.tcp(object{"spec": object{"controlPlaneConfig": object{"controlplane": object{"strategicPatches": []any{"machine: {nonsense: true}"}}}}})
+		},
+		"its configuration is not made yet": config(object{"status": object{"conditions": []any{object{"type": "DataSecretAvailable", "status": "False", "reason": "WaitingForInfrastructure"}}}}),
+		"it is paused": func(w surplusWorld) {
+			w.world.mgmt.Change(capi, "Cluster", Namespace, "k8s", object{"spec": object{"paused": true}})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newUnmade(t)
+			w.b.tools.Consent = true
+			before := w.see(t)
+			change(w)
+			did, err := w.b.deleteUnmade(t.Context(), w.mgmt, w.cluster.watched(), before) // it was chosen before that
+			if w.left() != "m1 m2 m3 m4" || did != "" || err != nil {
+				t.Errorf("%q, %v; %s are left", did, err, w.left())
+			}
+			if did, err := w.b.deleteUnmade(t.Context(), w.mgmt, w.cluster.watched(), w.see(t)); did != "" || err != nil {
+				t.Errorf("looking again: %q, %v", did, err)
+			}
+		})
+	}
+}
+
+// replace-machine deletes it without asking etcd, which need not even be there.
+func TestReplaceUnmadeMachine(t *testing.T) {
+	t.Parallel()
+	w := newUnmade(t)
+	w.tcp(object{"status": object{"bootstrapped": false, "initialized": false}})
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	define(w.world.mgmt, capiKinds())
+	o := &Operations{b: w.b}
+	if r, err := o.ReplaceMachine(ctx, t.Logf, "m4"); err != nil || r.Machine != "m4" || w.left() != "m1 m2 m3" {
+		t.Errorf("%+v, %v; %s are left", r, err, w.left())
+	}
+	refused := &RefusedError{}
+	if _, err := o.ReplaceMachine(ctx, t.Logf, "m3"); !errors.As(err, &refused) || w.left() != "m1 m2 m3" {
+		t.Errorf("one with a server: %v; %s are left", err, w.left())
+	}
+}
+
+// In what is told of a cluster there are no credentials.
+func TestSituationHasNoCredentials(t *testing.T) {
+	w := newUnmade(t)
+	w.world.mgmt.Change(cabpt, "TalosConfig", Namespace, "m1", object{"status": object{"talosConfig": "key: planted"}})
+	s := w.see(t)
+	for _, c := range s.Configs {
+		if text(&c, "status", "talosConfig") != "" {
+			t.Errorf("%s has a talosconfig", c.GetName())
+		}
+	}
+	if !slices.Equal(s.Outdated, []string{"m4"}) {
+		t.Errorf("made from an earlier configuration are %v", s.Outdated)
+	}
+}
