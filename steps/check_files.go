@@ -19,9 +19,6 @@ type FileError struct {
 	Object  string // "TalosControlPlane k8s-control-plane: strategicPatches[4]"; empty: the file as a whole
 	Problem string
 	Hint    string // what to do next
-	// Convention tells that no component refuses the file as it is, but that the rest of the bootstrap counts on something else: the
-	// user may know better (--skip-doctor).
-	Convention bool
 }
 
 // Error implements error: "manifests/cluster.yaml:140: TalosControlPlane k8s-control-plane: …".

@@ -12,8 +12,8 @@ import (
 
 // checkManifests looks for what the providers' schemas allow and the providers do not bear.
 func checkManifests(b *bootstrapper, objects []*unstructured.Unstructured) (found []FileError) {
-	add := func(e FileError, convention bool, hint, format string, args ...any) {
-		e.Check, e.Hint, e.Problem, e.Convention = "manifests", hint, fmt.Sprintf(format, args...), convention
+	add := func(e FileError, hint, format string, args ...any) {
+		e.Check, e.Hint, e.Problem = "manifests", hint, fmt.Sprintf(format, args...)
 		found = append(found, e)
 	}
 	kinds := map[string]int{}
@@ -21,16 +21,16 @@ func checkManifests(b *bootstrapper, objects []*unstructured.Unstructured) (foun
 		kinds[o.GetKind()]++
 		if o.GroupVersionKind() == hetznerClusterKind {
 			if _, there, _ := unstructured.NestedMap(o.Object, "spec", "controlPlaneEndpoint"); !there {
-				add(b.where(o, "spec"), false, "give it a host, which may be empty, and a port", "it has no controlPlaneEndpoint, which CAPH %s does not survive", b.cfg.CAPHVersion)
+				add(b.where(o, "spec"), "give it a host, which may be empty, and a port", "it has no controlPlaneEndpoint, which CAPH %s does not survive", b.cfg.CAPHVersion)
 			}
 		}
 		if n := number(o, "spec", "replicas"); o.GroupVersionKind() == talosControlPlaneKind && n%2 == 0 {
-			add(b.where(o, "spec", "replicas"), false, "etcd needs an odd number", "it has %d replicas", n)
+			add(b.where(o, "spec", "replicas"), "etcd needs an odd number", "it has %d replicas", n)
 		}
 	}
 	for _, kind := range []string{clusterKind.Kind, hetznerClusterKind.Kind, talosControlPlaneKind.Kind, machineTemplateKind.Kind} {
 		if kinds[kind] == 0 {
-			add(FileError{File: b.sources.cluster.name}, true, "see the file inside the command", "it has no %s", kind)
+			add(FileError{File: b.sources.cluster.name}, "see the file inside the command", "it has no %s", kind)
 		}
 	}
 	return found

@@ -114,9 +114,7 @@ func (p patched) checkTexts(b *bootstrapper, patches []string, at func(hint, pro
 	}
 	if p.kind == machine.TypeControlPlane {
 		if w := unmetOf(merged, controlPlaneWants()); w != nil {
-			e := at("write "+w.want.dotted()+": "+w.want.is, w.problem(), strategicPatches)
-			e.Convention = true
-			return []FileError{e}
+			return []FileError{at("write "+w.want.dotted()+": "+w.want.is, w.problem(), strategicPatches)}
 		}
 	}
 	if err := p.whole(b.cfg, loaded); err != nil {

@@ -117,7 +117,7 @@ func (o *overviewing) cluster(ctx context.Context, b *bootstrapper) {
 	for _, silent := range s.Silent {
 		o.unknown("some of the cluster", errors.New(silent))
 	}
-	o.out.Waiting = why.Explain(s)
+	o.out.Waiting = b.explainSituation(s)
 	o.out.Sentence = o.out.Waiting.Sentence()
 	o.out.Servers = serversOf(s)
 	o.etcd(ctx, b, mgmt, s)

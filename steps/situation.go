@@ -72,6 +72,17 @@ func (b *bootstrapper) situation(ctx context.Context, mgmt *kube.Cluster, c watc
 	return s, uid
 }
 
+// explainSituation is why.Explain, with the command to type where something is to be done about a finding.
+func (b *bootstrapper) explainSituation(s why.Situation) why.Answer {
+	a := why.Explain(s)
+	for i := range a.Findings {
+		if f := &a.Findings[i]; len(f.Target) > 0 {
+			f.Do += ": " + b.tools.commandLine(f.Target...)
+		}
+	}
+	return a
+}
+
 // within waits for an answer as long as ctx. A client that asks an API server for the kinds that it serves does so without a context.
 func within[T any](ctx context.Context, ask func() (T, error)) (T, error) {
 	type answer struct {
@@ -388,7 +399,7 @@ func (b *bootstrapper) asking(mgmt *kube.Cluster, c watchedCluster, tell func(wh
 			said = did
 			return said, nil
 		}
-		a := why.Explain(s)
+		a := b.explainSituation(s)
 		if hopeless := a.Hopeless(b.began); hopeless != nil {
 			return "", hopeless
 		}

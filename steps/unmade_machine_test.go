@@ -49,7 +49,7 @@ func TestUnmadeMachine(t *testing.T) {
 			}
 			continue
 		}
-		if err == nil || !strings.Contains(err.Error(), "the target replace-machine m4 deletes it, and so does a run with --yes") || w.left() != "m1 m2 m3 m4" {
+		if err == nil || !strings.Contains(err.Error(), "so does the target replace-machine: bootstrap replace-machine m4") || w.left() != "m1 m2 m3 m4" {
 			t.Errorf("without consent it says %q, %v; %s are left", said, err, w.left())
 		}
 	}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/kube"
-	"github.com/slipway-k8s/slipway/internal/why"
 )
 
 const (
@@ -51,7 +50,7 @@ func (b *bootstrapper) waitControlPlane(ctx context.Context, say flow.Say, m Man
 		if out.UID = uid; uid != "" && truth(orEmpty(s.ControlPlane), "status", "initialized") {
 			return "", nil
 		}
-		a := why.Explain(s)
+		a := b.explainSituation(s)
 		if did, err := b.deleteUnmade(ctx, mgmt, c.watched(), s); did != "" || err != nil {
 			return did, err
 		}

@@ -3,21 +3,16 @@ package main
 import (
 	"context"
 	"errors"
-	"slices"
 
 	"github.com/slipway-k8s/slipway/steps"
 )
 
 // checkFiles refuses files that can be known to be wrong without asking anybody,
-// as far as the targets are made from them. skipDoctor lets pass what no
-// component refuses by itself.
-func checkFiles(ctx context.Context, plan *steps.Plan, targets []string, skipDoctor bool) error {
+// as far as the targets are made from them.
+func checkFiles(ctx context.Context, plan *steps.Plan, targets []string) error {
 	found, err := plan.CheckFiles(ctx, targets)
 	if err != nil {
 		return &usageError{err}
-	}
-	if skipDoctor {
-		found = slices.DeleteFunc(found, func(e steps.FileError) bool { return e.Convention })
 	}
 	var errs []error
 	for _, e := range found {
@@ -39,5 +34,5 @@ func (r *running) checkFiles(ctx context.Context, before configuration, targets 
 	if err != nil {
 		return &usageError{err}
 	}
-	return checkFiles(ctx, plan, targets, r.options.SkipDoctor)
+	return checkFiles(ctx, plan, targets)
 }

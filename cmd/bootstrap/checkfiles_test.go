@@ -28,7 +28,7 @@ func TestFilesAreCheckedBeforeARun(t *testing.T) {
 	line := strings.Count(wrong[:strings.Index(wrong, "kubePrismm:")], "\n") + 1
 	want := fmt.Sprintf("manifests/cluster.yaml:%d: TalosControlPlane k8s-control-plane: strategicPatches[4]: unknown key machine.features.kubePrismm", line)
 	market := newMarket(t)
-	for _, args := range []string{"all --lab --yes", "all --yes", "all --yes --skip-doctor", "plan", "apply -n", "pivot --yes"} {
+	for _, args := range []string{"all --lab --yes", "all --yes", "plan", "apply -n", "pivot --yes"} {
 		r := execute(t, t.Context(), dir, inProject(market), append(strings.Fields(args), "--state-dir", filepath.Join(dir, "state"))...)
 		if r.code != exitUsage || !strings.Contains(r.stderr, want) {
 			t.Errorf("%s: exit %d, %s", args, r.code, r.stderr)
@@ -39,15 +39,5 @@ func TestFilesAreCheckedBeforeARun(t *testing.T) {
 	}
 	if w := market.Writes(); len(w) > 0 {
 		t.Errorf("it asked for %v", w)
-	}
-	// What no component refuses by itself is the user's to decide.
-	without := strings.Replace(string(data), "            proxy:\n              disabled: true\n", "", 1)
-	if err := os.WriteFile(filepath.Join("manifests", manifests.Cluster), []byte(without), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for args, code := range map[string]int{"plan": exitUsage, "plan --skip-doctor": exitDone} {
-		if r := execute(t, t.Context(), dir, inProject(market), strings.Fields(args)...); r.code != code {
-			t.Errorf("%s: exit %d, %s", args, r.code, r.stderr)
-		}
 	}
 }

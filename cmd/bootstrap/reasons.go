@@ -45,12 +45,3 @@ type toldError struct {
 
 func (e *toldError) Error() string { return e.text }
 func (e *toldError) Unwrap() error { return e.err }
-
-// typedTarget is what to type about the reason of an error, where that is a
-// target of this command; empty: it is none.
-func typedTarget(o options, err error) string {
-	if reason, known := errorAs[*why.Finding](err); known {
-		return arguments{Options: o}.typed(reason.Target)
-	}
-	return ""
-}

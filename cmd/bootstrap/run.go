@@ -124,7 +124,7 @@ func (c *command) rehearseOnPaper(ctx context.Context, a arguments, cfg configur
 	if err != nil || a.Options.Prune || a.Options.Abort { // these two apply no file
 		return targets, err
 	}
-	return targets, checkFiles(ctx, plan, targets, a.Options.SkipDoctor)
+	return targets, checkFiles(ctx, plan, targets)
 }
 
 // planOnPaper is the plan with nothing behind it.
@@ -330,11 +330,7 @@ func (r *running) targets(ctx context.Context, targets []string) error {
 		return r.sealed(err, sealed)
 	}
 	if err != nil {
-		first := ""
-		if typed := typedTarget(r.options, err); typed != "" {
-			first = "first " + typed + "; then "
-		}
-		return fmt.Errorf("%w\nwhat is done is kept in %s; %srun the same command again to go on; log: %s", reasonsOnce(err), r.state, first, r.files.log.Name())
+		return fmt.Errorf("%w\nwhat is done is kept in %s; run the same command again to go on; log: %s", reasonsOnce(err), r.state, r.files.log.Name())
 	}
 	s, err := r.summarise(ctx, plan, journal, report)
 	if err != nil {

@@ -79,7 +79,7 @@ func targets() []target {
 		{name: "doctor", doc: "whether a bootstrap would go well: the token, the project, names, ranges, versions, files, sources",
 			do: (*command).doctor},
 		{name: "plan", optional: "TARGET…", doc: "what a run would do with each step and why, what it makes and costs, and how long it takes",
-			flags: []string{"skip-doctor"}, do: (*command).plan},
+			do: (*command).plan},
 		{name: "config show", doc: "every value of the configuration, and where it comes from; secrets hidden", do: (*command).configShow},
 		{name: "config files", doc: "the files that the cluster is made from, and which are your own; --out DIR writes the built-in ones to start from",
 			flags: []string{"out"}, do: (*command).configFiles},

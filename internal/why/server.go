@@ -70,7 +70,7 @@ func (s Situation) unmakeable(m member, c condition) Finding {
 		return f
 	}
 	f.What += "; the control plane's configuration has been changed since, and its provider keeps the Machine that was made from the old one"
-	f.Do = "the Machine has no server and nothing is lost with it: the target replace-machine " + m.machine.GetName() + " deletes it, and so does a run with --yes"
+	f.Do = "the Machine has no server and nothing is lost with it: a run with --yes deletes it, and so does the target replace-machine"
 	f.Target = []string{"replace-machine", m.machine.GetName()}
 	f.Seen = s.At // waiting never helps, however old it is
 	if !truth(s.ControlPlane, "status", "bootstrapped") && !truth(s.ControlPlane, "status", "initialized") {
