@@ -38,6 +38,9 @@ func (c *command) backup(ctx context.Context, a arguments) error {
 	if err != nil {
 		return err
 	}
+	if _, err := c.stateOf(ctx, a, cfg); err != nil {
+		return err
+	}
 	seal, err := c.backupSeal(ctx, cfg.Config, a.Options.Plain)
 	if err != nil {
 		return err

@@ -38,7 +38,7 @@ func (c *command) diagnose(ctx context.Context, a arguments) error {
 	if err != nil {
 		return err
 	}
-	if err := c.sameWorld(a, cfg); err != nil {
+	if err := c.sameWorld(ctx, a, cfg); err != nil {
 		return err
 	}
 	if source != nil {
@@ -48,7 +48,10 @@ func (c *command) diagnose(ctx context.Context, a arguments) error {
 		}
 	}
 	steps.RedirectLibraryLogs(io.Discard)
-	state := newStateFolder(a.Options, cfg.ClusterName, c.workDir)
+	state, err := c.stateOf(ctx, a, cfg)
+	if err != nil {
+		return err
+	}
 	took := state.durations(worldOf(a.Options))
 	cfg, tools, offline, err := c.foreseeingTools(ctx, a.Options, cfg, state)
 	if err != nil {

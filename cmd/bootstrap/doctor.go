@@ -28,11 +28,14 @@ func (c *command) doctor(ctx context.Context, a arguments) error {
 	if err != nil {
 		return err
 	}
-	if err := c.sameWorld(a, cfg); err != nil {
+	if err := c.sameWorld(ctx, a, cfg); err != nil {
 		return err
 	}
 	steps.RedirectLibraryLogs(io.Discard)
-	state := newStateFolder(a.Options, cfg.ClusterName, c.workDir)
+	state, err := c.stateOf(ctx, a, cfg)
+	if err != nil {
+		return err
+	}
 	cfg, tools, offline, err := c.foreseeingTools(ctx, a.Options, cfg, state)
 	if err != nil {
 		return err

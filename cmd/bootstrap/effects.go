@@ -52,9 +52,9 @@ type recordedJournal struct {
 }
 
 // newRecordedJournal is the journal of a folder, on a disk that can tear.
-func newRecordedJournal(state stateFolder, world string, effects *effect.Recorder) flow.Journal {
+func newRecordedJournal(state stateFolder, cluster, world string, effects *effect.Recorder) flow.Journal {
 	disk := tearingDisk{flow.LocalDisk{}, effects}
-	return &recordedJournal{Journal: state.claimed(world, flow.FolderOn(string(state), disk)), effects: effects}
+	return &recordedJournal{Journal: state.claimed(cluster, world, flow.FolderOn(string(state), disk)), effects: effects}
 }
 
 // newFolderJournal is the same for a folder in a state folder, which belongs to

@@ -49,7 +49,7 @@ func TestCrashChild(t *testing.T) {
 	if err := state.files().Write(worldFile, []byte(worldHetzner)); err != nil {
 		t.Fatal(err)
 	}
-	journal := newRecordedJournal(state, worldHetzner, recorder)
+	journal := newRecordedJournal(state, "k8s", worldHetzner, recorder)
 	snapshot, err := journal.Load(t.Context())
 	if err != nil {
 		t.Fatal(err)

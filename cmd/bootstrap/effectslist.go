@@ -28,12 +28,15 @@ type effectRow struct {
 }
 
 // listEffects shows what a run changed, in the order in which it began to.
-func (c *command) listEffects(_ context.Context, a arguments) error {
+func (c *command) listEffects(ctx context.Context, a arguments) error {
 	cfg, err := loadConfig(a, c.environment)
 	if err != nil {
 		return err
 	}
-	state := newStateFolder(a.Options, cfg.ClusterName, c.workDir)
+	state, err := c.stateOf(ctx, a, cfg)
+	if err != nil {
+		return err
+	}
 	wanted := ""
 	if words := a.Targets[1:]; len(words) > 0 {
 		wanted = words[0]

@@ -12,7 +12,7 @@ import (
 // graph prints the steps and what each hangs on. It reads the journal, for the
 // colours, and asks nobody.
 func (c *command) graph(ctx context.Context, a arguments) error {
-	plan, state, err := c.onPaper(a)
+	plan, state, err := c.onPaper(ctx, a)
 	if err != nil {
 		return err
 	}
@@ -36,12 +36,15 @@ func (c *command) graph(ctx context.Context, a arguments) error {
 
 // onPaper plans what the arguments say with nothing behind it but the state
 // folder: for what the plan is, not for what the world is.
-func (c *command) onPaper(a arguments) (*steps.Plan, stateFolder, error) {
+func (c *command) onPaper(ctx context.Context, a arguments) (*steps.Plan, stateFolder, error) {
 	cfg, err := loadConfig(a, c.environment)
 	if err != nil {
 		return nil, "", err
 	}
-	state := newStateFolder(a.Options, cfg.ClusterName, c.workDir)
+	state, err := c.stateOf(ctx, a, cfg)
+	if err != nil {
+		return nil, "", err
+	}
 	tools := commonTools(state, cfg, c.environment, io.Discard)
 	tools.Management = management(cfg.Config, tools.Files, false, io.Discard, nil)
 	plan, err := steps.New(cfg.Config, tools)

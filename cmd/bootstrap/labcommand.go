@@ -15,7 +15,7 @@ import (
 )
 
 // labOf is the lab of the state folder that the arguments name.
-func (c *command) labOf(a arguments) (*lab, error) {
+func (c *command) labOf(ctx context.Context, a arguments) (*lab, error) {
 	cfg, err := loadConfig(a, c.environment)
 	if err != nil {
 		return nil, err
@@ -23,7 +23,11 @@ func (c *command) labOf(a arguments) (*lab, error) {
 	if err := c.findLabImages(a.Options); err != nil {
 		return nil, err
 	}
-	return c.newLab(a.Options, newStateFolder(a.Options, cfg.ClusterName, c.workDir)), nil
+	state, err := c.labStateOf(ctx, a, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return c.newLab(a.Options, state), nil
 }
 
 // labImages is the path of the file with the lab's images; "" for none.
@@ -50,7 +54,7 @@ func (c *command) findLabImages(o options) error {
 }
 
 func (c *command) labUp(ctx context.Context, a arguments) error {
-	l, err := c.labOf(a)
+	l, err := c.labOf(ctx, a)
 	if err != nil {
 		return err
 	}
@@ -61,7 +65,7 @@ func (c *command) labUp(ctx context.Context, a arguments) error {
 }
 
 func (c *command) labBuild(ctx context.Context, a arguments) error {
-	l, err := c.labOf(a)
+	l, err := c.labOf(ctx, a)
 	if err != nil {
 		return err
 	}
@@ -72,7 +76,7 @@ func (c *command) labBuild(ctx context.Context, a arguments) error {
 }
 
 func (c *command) labDown(ctx context.Context, a arguments) error {
-	l, err := c.labOf(a)
+	l, err := c.labOf(ctx, a)
 	if err != nil {
 		return err
 	}
@@ -128,7 +132,7 @@ type labReport struct {
 
 // labStatus prints what the lab tells. In JSON it is the lab's own words.
 func (c *command) labStatus(ctx context.Context, a arguments) error {
-	l, err := c.labOf(a)
+	l, err := c.labOf(ctx, a)
 	if err != nil {
 		return err
 	}

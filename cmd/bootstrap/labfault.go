@@ -97,7 +97,7 @@ func (f labFault) words() string {
 
 // labFaultAdd has something go wrong in the lab.
 func (c *command) labFaultAdd(ctx context.Context, a arguments) error {
-	l, err := c.labOf(a)
+	l, err := c.labOf(ctx, a)
 	if err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func (c *command) labFaultAdd(ctx context.Context, a arguments) error {
 
 // labFaultList prints the faults in force.
 func (c *command) labFaultList(ctx context.Context, a arguments) error {
-	l, err := c.labOf(a)
+	l, err := c.labOf(ctx, a)
 	if err != nil {
 		return err
 	}
@@ -159,7 +159,7 @@ func printFaults(out io.Writer, faults []labFault) error {
 
 // labFaultRemove ends a fault.
 func (c *command) labFaultRemove(ctx context.Context, a arguments) error {
-	l, err := c.labOf(a)
+	l, err := c.labOf(ctx, a)
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,10 @@ func (c *command) labLoad(ctx context.Context, a arguments) error {
 	if err != nil {
 		return err
 	}
-	state := newStateFolder(a.Options, cfg.ClusterName, c.workDir)
+	state, err := c.labStateOf(ctx, a, cfg)
+	if err != nil {
+		return err
+	}
 	from := c.absolute(a.Targets[2])
 	about, err := readSaved(from)
 	if err != nil {

@@ -52,7 +52,10 @@ func (c *command) labSave(ctx context.Context, a arguments) error {
 	if err != nil {
 		return err
 	}
-	state := newStateFolder(a.Options, cfg.ClusterName, c.workDir)
+	state, err := c.labStateOf(ctx, a, cfg)
+	if err != nil {
+		return err
+	}
 	to := c.absolute(a.Targets[2])
 	if err := checkSaveFolder(to, state); err != nil {
 		return err

@@ -57,7 +57,10 @@ func (c *command) logs(ctx context.Context, a arguments) error {
 	if err != nil {
 		return err
 	}
-	state := newStateFolder(a.Options, cfg.ClusterName, c.workDir)
+	state, err := c.stateOf(ctx, a, cfg)
+	if err != nil {
+		return err
+	}
 	steps.RedirectLibraryLogs(io.Discard)
 	cfg, tools, offline, err := c.lookingTools(ctx, a.Options, cfg, state)
 	if err != nil {

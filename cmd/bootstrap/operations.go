@@ -10,6 +10,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/ownership"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -20,7 +21,7 @@ func (c *command) operate(ctx context.Context, a arguments, do func(*running) er
 	if err != nil {
 		return err
 	}
-	if err := c.sameWorld(a, cfg); err != nil {
+	if err := c.sameWorld(ctx, a, cfg); err != nil {
 		return err
 	}
 	var token steps.Secret
@@ -56,8 +57,11 @@ func (c *command) operate(ctx context.Context, a arguments, do func(*running) er
 
 // sameWorld refuses to take the state of a rehearsal for that of a real cluster.
 // The other way round the folder itself refuses.
-func (c *command) sameWorld(a arguments, cfg configuration) error {
-	state := newStateFolder(a.Options, cfg.ClusterName, c.workDir)
+func (c *command) sameWorld(ctx context.Context, a arguments, cfg configuration) error {
+	state, err := c.stateOf(ctx, a, cfg)
+	if err != nil {
+		return err
+	}
 	world, err := state.world()
 	if err != nil {
 		return err
@@ -108,6 +112,9 @@ func (c *command) destroy(ctx context.Context, a arguments) error {
 		if err != nil {
 			return err
 		}
+		if err := ownership.Remove(r.tools.Files); err != nil {
+			return fmt.Errorf("make the state folder free for another cluster: %w", err)
+		}
 		r.hub.note("cluster %s is gone%s", plan.Cluster, record)
 		return nil
 	})
@@ -144,7 +151,10 @@ func (c *command) look(ctx context.Context, a arguments, do func(*steps.Operatio
 	if err != nil {
 		return err
 	}
-	state := newStateFolder(a.Options, cfg.ClusterName, c.workDir)
+	state, err := c.stateOf(ctx, a, cfg)
+	if err != nil {
+		return err
+	}
 	steps.RedirectLibraryLogs(io.Discard)
 	tools := commonTools(state, cfg, c.environment, io.Discard)
 	tools.CommandLine = c.commandLine
@@ -158,7 +168,7 @@ func (c *command) look(ctx context.Context, a arguments, do func(*steps.Operatio
 		}
 		return do(steps.NewOperations(cfg.Config, tools))
 	}
-	if err := c.sameWorld(a, cfg); err != nil {
+	if err := c.sameWorld(ctx, a, cfg); err != nil {
 		return err
 	}
 	token, err := cfg.token(ctx, c.environment)
@@ -173,7 +183,7 @@ func (c *command) look(ctx context.Context, a arguments, do func(*steps.Operatio
 // replaceMachine replaces a control plane machine.
 func (c *command) replaceMachine(ctx context.Context, a arguments) error {
 	return c.operate(ctx, a, func(r *running) error {
-		if err := r.refuseDuringRecovery(r.state); err != nil {
+		if err := errors.Join(r.refuseDuringRecovery(r.state), r.refuseOtherProject(ctx)); err != nil {
 			return err
 		}
 		if err := r.examineFor(ctx, steps.ForServer); err != nil {

@@ -54,14 +54,17 @@ func (c *command) plan(ctx context.Context, a arguments) error {
 	if _, err := c.rehearseOnPaper(ctx, a, cfg); err != nil {
 		return err
 	}
-	if err := c.sameWorld(a, cfg); err != nil {
+	if err := c.sameWorld(ctx, a, cfg); err != nil {
 		return err
 	}
-	if err := c.notReal(a, cfg); err != nil {
+	if err := c.notReal(ctx, a, cfg); err != nil {
 		return err
 	}
 	steps.RedirectLibraryLogs(io.Discard)
-	state := newStateFolder(a.Options, cfg.ClusterName, c.workDir)
+	state, err := c.stateOf(ctx, a, cfg)
+	if err != nil {
+		return err
+	}
 	cfg, tools, offline, err := c.foreseeingTools(ctx, a.Options, cfg, state)
 	if err != nil {
 		return err
@@ -144,8 +147,11 @@ func (f *forecast) ask(ctx context.Context, plan foreseeable, graph *flow.Graph,
 }
 
 // notReal refuses to compare the state of a real cluster with the lab.
-func (c *command) notReal(a arguments, cfg configuration) error {
-	state := newStateFolder(a.Options, cfg.ClusterName, c.workDir)
+func (c *command) notReal(ctx context.Context, a arguments, cfg configuration) error {
+	state, err := c.stateOf(ctx, a, cfg)
+	if err != nil {
+		return err
+	}
 	world, err := state.world()
 	if err == nil && world == worldHetzner && a.Options.Lab {
 		return usagef("%s holds the state of a real cluster: leave --lab away, or name another folder (--state-dir)", state)

@@ -180,6 +180,33 @@ const killed = -1
 // run runs the command once, to its end or its death.
 func (q *quick) run(t *testing.T, d death) (code int) {
 	t.Helper()
+	c := quickRun{
+		dir: q.dir, death: d, stdout: q.stdout,
+		args: []string{"bootstrap", "firewall", "firewall-apply", "--state-dir", string(q.state()), "FIREWALL_ALLOW=203.0.113.0/24",
+			"CILIUM_REPOSITORY=" + q.charts, "HCLOUD_CCM_REPOSITORY=" + q.charts, "TALOS_CCM_REPOSITORY=" + q.charts,
+			"MANAGEMENT_KUBECONFIG=" + filepath.Join(q.dir, "kubeconfig")},
+		environment: append([]string{endpointVariable + "=" + q.Hetzner.URL}, q.environment...),
+	}
+	code = c.run(t)
+	q.took, q.stderr = c.took, c.stderr
+	return code
+}
+
+// quickRun is one run of the command as a process of its own.
+type quickRun struct {
+	dir               string // its working directory and home
+	args, environment []string
+	death             death
+	stdout            *os.File // nil: it goes nowhere
+
+	took   time.Duration
+	stderr string
+}
+
+// run returns the exit code, or killed.
+func (q *quickRun) run(t *testing.T) (code int) {
+	t.Helper()
+	d := q.death
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -187,13 +214,11 @@ func (q *quick) run(t *testing.T, d death) (code int) {
 	// A hang is a failure, not a wait for the end of the tests.
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, self, "bootstrap", "firewall", "firewall-apply", "--state-dir", string(q.state()), "FIREWALL_ALLOW=203.0.113.0/24",
-		"CILIUM_REPOSITORY="+q.charts, "HCLOUD_CCM_REPOSITORY="+q.charts, "TALOS_CCM_REPOSITORY="+q.charts,
-		"MANAGEMENT_KUBECONFIG="+filepath.Join(q.dir, "kubeconfig"))
+	cmd := exec.CommandContext(ctx, self, q.args...)
 	cmd.Dir = q.dir
 	cmd.Env = []string{
 		"HOME=" + q.dir, "PATH=" + os.Getenv("PATH"), quickCommand + "=1", tokenVariable + "=" + hetznertest.Token,
-		endpointVariable + "=" + q.Hetzner.URL, effect.CrashVariable + "=" + d.places,
+		effect.CrashVariable + "=" + d.places,
 	}
 	cmd.Env = append(cmd.Env, q.environment...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -227,8 +252,14 @@ func (q *quick) run(t *testing.T, d death) (code int) {
 // keys are the calls of the runs so far, each once, in their order.
 func (q *quick) keys(t *testing.T) []string {
 	t.Helper()
+	return effectKeys(t, q.state())
+}
+
+// effectKeys are the calls of all runs of a state folder, each once, in their order.
+func effectKeys(t *testing.T, state stateFolder) []string {
+	t.Helper()
 	var keys []string
-	for _, file := range q.files(t, effectsFile) {
+	for _, file := range runFilesOf(t, state, effectsFile) {
 		for line := range bytes.Lines(file) {
 			var l effect.Line
 			if json.Unmarshal(line, &l) == nil && l.Phase == effect.Leaves && !slices.Contains(keys, l.Key()) { // the last may be torn
@@ -240,9 +271,15 @@ func (q *quick) keys(t *testing.T) []string {
 }
 
 // files are the files of this name of all runs, in their order.
-func (q *quick) files(t *testing.T, name string) (all [][]byte) {
+func (q *quick) files(t *testing.T, name string) [][]byte {
 	t.Helper()
-	paths, err := filepath.Glob(filepath.Join(q.state().path(runsFolder), "*", name))
+	return runFilesOf(t, q.state(), name)
+}
+
+// runFilesOf are the files of this name of all runs of a state folder, in their order.
+func runFilesOf(t *testing.T, state stateFolder, name string) (all [][]byte) {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(state.path(runsFolder), "*", name))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -52,11 +52,14 @@ func (c *command) readopt(ctx context.Context, a arguments) error {
 // foreseeReadopt compares, and prints what a readoption would do. It changes
 // nothing.
 func (c *command) foreseeReadopt(ctx context.Context, a arguments, cfg configuration, source steps.Backup, accept []string) error {
-	if err := errors.Join(c.sameWorld(a, cfg), c.notReal(a, cfg)); err != nil {
+	if err := errors.Join(c.sameWorld(ctx, a, cfg), c.notReal(ctx, a, cfg)); err != nil {
 		return err
 	}
 	steps.RedirectLibraryLogs(io.Discard)
-	state := newStateFolder(a.Options, cfg.ClusterName, c.workDir)
+	state, err := c.stateOf(ctx, a, cfg)
+	if err != nil {
+		return err
+	}
 	if err := steps.RoomForReadopt(state.files(), source.Contents); err != nil {
 		return err
 	}

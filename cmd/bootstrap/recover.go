@@ -21,7 +21,7 @@ func (c *command) recoverQuorum(ctx context.Context, a arguments) error {
 		return usagef("recover-quorum asks before it wipes servers, and nobody is there to answer: --yes answers beforehand, --dry-run only looks")
 	}
 	return c.operate(ctx, a, func(r *running) error {
-		if err := r.refuseDuringRestore(r.state); err != nil {
+		if err := errors.Join(r.refuseDuringRestore(r.state), r.refuseOtherProject(ctx)); err != nil {
 			return err
 		}
 		plan, err := steps.NewRecoverQuorum(r.cfg.Config, r.tools)

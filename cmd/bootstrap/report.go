@@ -19,7 +19,7 @@ const reportFile = "report.html"
 
 // report writes the story of a run, with those that it went on from, as a page.
 func (c *command) report(ctx context.Context, a arguments) error {
-	plan, state, err := c.onPaper(a)
+	plan, state, err := c.onPaper(ctx, a)
 	if err != nil {
 		return err
 	}

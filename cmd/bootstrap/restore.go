@@ -53,11 +53,14 @@ func (c *command) restore(ctx context.Context, a arguments) error {
 
 // foreseeRestore prints what a restore would do. It changes nothing.
 func (c *command) foreseeRestore(ctx context.Context, a arguments, cfg configuration, source steps.Backup) error {
-	if err := errors.Join(c.sameWorld(a, cfg), c.notReal(a, cfg)); err != nil {
+	if err := errors.Join(c.sameWorld(ctx, a, cfg), c.notReal(ctx, a, cfg)); err != nil {
 		return err
 	}
 	steps.RedirectLibraryLogs(io.Discard)
-	state := newStateFolder(a.Options, cfg.ClusterName, c.workDir)
+	state, err := c.stateOf(ctx, a, cfg)
+	if err != nil {
+		return err
+	}
 	cfg, tools, offline, err := c.foreseeingTools(ctx, a.Options, cfg, state)
 	if err != nil {
 		return err

@@ -30,7 +30,11 @@ func (c *command) run(ctx context.Context, a arguments) error {
 	if err := c.fits(cfg, targets, a.Options.Parallel); err != nil {
 		return err
 	}
-	if err := c.refuseDuringRecovery(newStateFolder(a.Options, cfg.ClusterName, c.workDir)); err != nil {
+	state, err := c.stateOf(ctx, a, cfg)
+	if err != nil {
+		return err
+	}
+	if err := c.refuseDuringRecovery(state); err != nil {
 		return err
 	}
 	var token steps.Secret
@@ -54,6 +58,9 @@ func (c *command) run(ctx context.Context, a arguments) error {
 		return r.interrupted(err)
 	}
 	if err != nil {
+		return err
+	}
+	if err := r.refuseOtherProject(ctx); err != nil {
 		return err
 	}
 	if a.Options.Prune {
@@ -162,9 +169,12 @@ type running struct {
 
 // begin takes the state folder and opens what the run writes to.
 func (c *command) begin(ctx context.Context, a arguments, cfg configuration) (*running, error) {
+	state, err := c.stateOf(ctx, a, cfg)
+	if err != nil {
+		return nil, err
+	}
 	r := &running{
-		command: c, options: a.Options, cfg: cfg,
-		state: newStateFolder(a.Options, cfg.ClusterName, c.workDir),
+		command: c, options: a.Options, cfg: cfg, state: state,
 		began: time.Now(), asked: a.Targets,
 		id: fmt.Sprintf("%s-%d", time.Now().UTC().Format("20060102T150405.000Z"), os.Getpid()),
 	}
@@ -174,7 +184,7 @@ func (c *command) begin(ctx context.Context, a arguments, cfg configuration) (*r
 	outliveReaders()
 	c.hide.learn(cfg.passwords()...)
 	var notes []string
-	err := r.state.claim(ctx, r.world(), func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) })
+	err = r.state.claim(ctx, cfg.ClusterName, r.world(), func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) })
 	if err != nil {
 		return nil, err
 	}
@@ -213,7 +223,9 @@ func worldOf(o options) string {
 }
 
 // journal is the state folder's, as long as that is in the run's world.
-func (r *running) journal() flow.Journal { return newRecordedJournal(r.state, r.world(), r.effects) }
+func (r *running) journal() flow.Journal {
+	return newRecordedJournal(r.state, r.cfg.ClusterName, r.world(), r.effects)
+}
 
 // end gives the streams free.
 func (r *running) end() {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/ownership"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -64,12 +65,12 @@ func (s stateFolder) world() (string, error) {
 	return strings.TrimSpace(string(data)), err
 }
 
-// claim makes the folder belong to a world. What a rehearsal left is set aside
+// claim makes the folder belong to a cluster in a world. What a rehearsal left is set aside
 // when the real thing begins; it says so. The state of a real cluster, once
-// anything was made for it, does not make room for a rehearsal. The folder
+// anything was made for it, does not make room for a rehearsal, and that of one cluster not for another. The folder
 // changes hands under the journal's lock, not under the feet of a run.
-func (s stateFolder) claim(ctx context.Context, world string, note func(format string, args ...any)) (err error) {
-	if was, err := s.world(); err == nil && was == world {
+func (s stateFolder) claim(ctx context.Context, cluster, world string, note func(format string, args ...any)) (err error) {
+	if s.claimedBy(cluster, world) == nil {
 		return nil
 	}
 	unlock, err := s.journal().Lock(ctx)
@@ -77,6 +78,9 @@ func (s stateFolder) claim(ctx context.Context, world string, note func(format s
 		return fmt.Errorf("take the state folder: %w", err)
 	}
 	defer func() { err = errors.Join(err, unlock()) }()
+	if err := s.checkOwner(ctx, cluster); err != nil {
+		return err
+	}
 	was, err := s.world()
 	switch {
 	case err != nil:
@@ -95,19 +99,39 @@ func (s stateFolder) claim(ctx context.Context, world string, note func(format s
 		}
 		note("%s held the state of a rehearsal; it lies in %s now", s, s.path(setAsideName))
 	}
+	if err := s.recordOwner(ctx, cluster); err != nil {
+		return err
+	}
 	return s.files().Write(worldFile, []byte(world+"\n"))
 }
 
-// claimed is the folder's journal for a run in one world. Its lock is refused where the
+// claimedBy is nil where the folder's record names this cluster and world.
+func (s stateFolder) claimedBy(cluster, world string) error {
+	now, err := s.world()
+	if err != nil {
+		return err
+	}
+	record, err := ownership.Read(s.files())
+	if err != nil {
+		return err
+	}
+	if now != world || record == nil || record.Cluster != cluster {
+		return usagef("another run has just taken %s for itself (world %q, not %q, or another cluster than %s): name another folder (--state-dir)",
+			s, now, world, cluster)
+	}
+	return nil
+}
+
+// claimed is the folder's journal for a run of one cluster in one world. Its lock is refused where the
 // folder has come to belong to another one since it was claimed.
-func (s stateFolder) claimed(world string, journal flow.Journal) flow.Journal {
-	return claimedJournal{journal, s, world}
+func (s stateFolder) claimed(cluster, world string, journal flow.Journal) flow.Journal {
+	return claimedJournal{journal, s, cluster, world}
 }
 
 type claimedJournal struct {
 	flow.Journal
-	state stateFolder
-	world string
+	state          stateFolder
+	cluster, world string
 }
 
 func (j claimedJournal) Lock(ctx context.Context) (func() error, error) {
@@ -115,11 +139,7 @@ func (j claimedJournal) Lock(ctx context.Context) (func() error, error) {
 	if err != nil {
 		return nil, err
 	}
-	now, err := j.state.world()
-	if err == nil && now != j.world {
-		err = usagef("another run has just taken %s for itself (world %q, not %q): name another folder (--state-dir)", j.state, now, j.world)
-	}
-	if err != nil {
+	if err := j.state.claimedBy(j.cluster, j.world); err != nil {
 		return nil, errors.Join(err, unlock())
 	}
 	return unlock, nil

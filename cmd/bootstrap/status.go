@@ -59,7 +59,10 @@ func (c *command) lookAtAll(ctx context.Context, a arguments) (statusReport, err
 	if err != nil {
 		return statusReport{}, err
 	}
-	state := newStateFolder(a.Options, cfg.ClusterName, c.workDir)
+	state, err := c.stateOf(ctx, a, cfg)
+	if err != nil {
+		return statusReport{}, err
+	}
 	steps.RedirectLibraryLogs(io.Discard)
 	cfg, tools, offline, err := c.lookingTools(ctx, a.Options, cfg, state)
 	if err != nil {

@@ -125,7 +125,7 @@ func TestClaim(t *testing.T) {
 	note := func(format string, _ ...any) { notes = append(notes, format) }
 	claim := func(world string) error {
 		notes = nil
-		return s.claim(t.Context(), world, note)
+		return s.claim(t.Context(), "k8s", world, note)
 	}
 	if err := claim(worldLab); err != nil || len(notes) != 0 {
 		t.Fatalf("a new folder: %v, %q", err, notes)
@@ -193,14 +193,14 @@ func TestClaimGoesOnSettingAside(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := stateFolder(filepath.Join(t.TempDir(), "state"))
-			if err := s.claim(t.Context(), worldLab, quiet); err != nil {
+			if err := s.claim(t.Context(), "k8s", worldLab, quiet); err != nil {
 				t.Fatal(err)
 			}
 			record(t, s, "apply")
 			writeFile(t, s.path("runs/one/log"), "what it said")
 			writeFile(t, s.path("rehearsal/journal.json"), "an older rehearsal's")
 			killed(t, s)
-			if err := s.claim(t.Context(), worldHetzner, quiet); err != nil {
+			if err := s.claim(t.Context(), "k8s", worldHetzner, quiet); err != nil {
 				t.Fatal(err)
 			}
 			journal, err := os.ReadFile(s.path("rehearsal/journal.json"))
@@ -232,7 +232,7 @@ func move(t *testing.T, s stateFolder, from, to string) {
 
 func TestClaimWaitsForNoRun(t *testing.T) {
 	s := stateFolder(t.TempDir())
-	if err := s.claim(t.Context(), worldLab, quiet); err != nil {
+	if err := s.claim(t.Context(), "k8s", worldLab, quiet); err != nil {
 		t.Fatal(err)
 	}
 	unlock, err := s.journal().Lock(t.Context())
@@ -240,7 +240,7 @@ func TestClaimWaitsForNoRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unlock()
-	if _, ok := errorAs[*flow.LockedError](s.claim(t.Context(), worldHetzner, quiet)); !ok {
+	if _, ok := errorAs[*flow.LockedError](s.claim(t.Context(), "k8s", worldHetzner, quiet)); !ok {
 		t.Error("the state was pulled away from under a run")
 	}
 	if world, err := s.world(); world != worldLab || err != nil {
@@ -253,19 +253,19 @@ func TestClaimWaitsForNoRun(t *testing.T) {
 func TestClaimBetweenClaimAndRun(t *testing.T) {
 	s := stateFolder(t.TempDir())
 	for _, world := range []string{worldHetzner, worldLab} {
-		if err := s.claim(t.Context(), world, quiet); err != nil {
+		if err := s.claim(t.Context(), "k8s", world, quiet); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := s.claimed(worldHetzner, s.journal()).Lock(t.Context()); err == nil || !strings.Contains(err.Error(), "another run has just taken") {
+	if _, err := s.claimed("k8s", worldHetzner, s.journal()).Lock(t.Context()); err == nil || !strings.Contains(err.Error(), "another run has just taken") {
 		t.Errorf("the real run goes on in the rehearsal's folder: %v", err)
 	}
-	unlock, err := s.claimed(worldLab, s.journal()).Lock(t.Context())
+	unlock, err := s.claimed("k8s", worldLab, s.journal()).Lock(t.Context())
 	if err != nil {
 		t.Fatalf("the refused run kept the lock: %v", err)
 	}
 	defer unlock()
-	if _, ok := errorAs[*flow.LockedError](s.claim(t.Context(), worldHetzner, quiet)); !ok {
+	if _, ok := errorAs[*flow.LockedError](s.claim(t.Context(), "k8s", worldHetzner, quiet)); !ok {
 		t.Error("the folder changed hands under a run")
 	}
 }

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/ownership"
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+// stateOf is the state folder that the arguments name. A folder that belongs to another cluster is a usageError: no target reads,
+// changes or deletes one cluster's state under the name of another.
+func (c *command) stateOf(ctx context.Context, a arguments, cfg configuration) (stateFolder, error) {
+	state := newStateFolder(a.Options, cfg.ClusterName, c.workDir)
+	return state, state.checkOwner(ctx, cfg.ClusterName)
+}
+
+// labStateOf is stateOf for the targets of the lab alone. They need no cluster's name, so only one that was given is checked.
+func (c *command) labStateOf(ctx context.Context, a arguments, cfg configuration) (stateFolder, error) {
+	if _, given := cfg.places[variable("CLUSTER_NAME").Field]; given {
+		return c.stateOf(ctx, a, cfg)
+	}
+	return newStateFolder(a.Options, cfg.ClusterName, c.workDir), nil
+}
+
+// owner is the record of the cluster that the folder belongs to; nil where it belongs to none. Folders of releases that wrote no
+// record are judged by their journal.
+func (s stateFolder) owner(ctx context.Context) (*ownership.Record, error) {
+	record, err := ownership.Read(s.files())
+	if err != nil || record != nil {
+		return record, err
+	}
+	snapshot, err := s.journal().Load(ctx)
+	if err != nil {
+		return nil, nil // an unreadable journal is an error of its own wherever it is needed
+	}
+	return ownership.FromJournal(snapshot)
+}
+
+// checkOwner refuses a folder that belongs to another cluster.
+func (s stateFolder) checkOwner(ctx context.Context, cluster string) error {
+	record, err := s.owner(ctx)
+	var mixed *ownership.MixedError
+	switch {
+	case errors.As(err, &mixed) && slices.Contains(mixed.Clusters, cluster):
+		return usagef("%s belongs to no single cluster: %w, because an earlier release allowed that. Work with each in a state folder of its own: "+
+			"add --state-dir NEW, where destroy finds the management cluster and the servers by their names", s, mixed)
+	case err != nil:
+		return usagef("state folder %s: %w", s, err)
+	case record == nil || record.Cluster == cluster:
+		return nil
+	}
+	unused, err := s.unused(ctx, *record)
+	if err != nil || unused {
+		return err
+	}
+	return usagef("this folder belongs to cluster %s, not to %s: %s; add CLUSTER_NAME=%s, or name another folder for cluster %s (--state-dir). "+
+		"Nothing was changed", record.Cluster, cluster, s, record.Cluster, cluster)
+}
+
+// unused tells whether nothing was made for the cluster that the folder belongs to, so that it may belong to another.
+func (s stateFolder) unused(ctx context.Context, record ownership.Record) (bool, error) {
+	if record.Reservation != 0 || record.Management != nil || slices.ContainsFunc(steps.ClusterFiles(), func(name string) bool { return exists(s.path(name)) }) {
+		return false, nil
+	}
+	made, err := s.made(ctx)
+	return !made, err
+}
+
+// recordOwner makes the folder belong to a cluster. The caller holds the journal's lock.
+func (s stateFolder) recordOwner(ctx context.Context, cluster string) error {
+	record, err := s.owner(ctx)
+	if err != nil {
+		return err
+	}
+	if record == nil || record.Cluster != cluster {
+		record = &ownership.Record{Cluster: cluster}
+	}
+	return record.Write(s.files())
+}
+
+// refuseOtherProject refuses a token of another Hetzner project than the one that the folder's cluster is in.
+func (r *running) refuseOtherProject(ctx context.Context) error {
+	err := steps.NewOperations(r.cfg.Config, r.tools).CheckProject(ctx)
+	if other := (*steps.OtherProjectError)(nil); errors.As(err, &other) {
+		return &usageError{err}
+	}
+	if err != nil && errors.Is(errors.Join(err, context.Cause(ctx)), flow.ErrInterrupted) {
+		return fmt.Errorf("find out whether the token is of the cluster's project: %w", err)
+	}
+	return err
+}
