@@ -58,6 +58,9 @@ func (b *bootstrapper) cleanManagement(ctx context.Context, say flow.Say) (Clean
 	if err := b.tools.Files.Remove(managementFile); err != nil {
 		return Clean{}, err
 	}
+	if err := b.forgetManagement(); err != nil {
+		return Clean{}, err
+	}
 	return out, b.tools.Files.Remove(cleaningFile)
 }
 

@@ -148,9 +148,11 @@ func (o *Operations) standDown(ctx context.Context, say flow.Say) (source *kube.
 	asking, cancel := context.WithTimeout(ctx, b.cfg.ManagementTimeout.D())
 	defer cancel()
 	source, uid, err := b.openSource(asking, say)
-	switch {
+	switch wrong := (*WrongManagementError)(nil); {
 	case ctx.Err() != nil:
 		return nil, silent, context.Cause(ctx)
+	case errors.As(err, &wrong):
+		return nil, silent, wrong
 	case err != nil:
 		say("going on by the Hetzner API: %v", err)
 		return nil, silent, nil
@@ -259,6 +261,9 @@ func (o *Operations) volumesInUse(ctx context.Context) []int64 {
 func (o *Operations) deleteManagement(ctx context.Context, say flow.Say) error {
 	b := o.b
 	p, name := b.tools.Management, b.cfg.ManagementName()
+	if err := b.checkManagementProvider(); err != nil {
+		return fmt.Errorf("nothing of cluster %s is left at Hetzner, but its management cluster may make the servers anew: %w", b.cfg.ClusterName, err)
+	}
 	exists, err := p.Exists(ctx, name)
 	switch {
 	case err != nil && b.remembersManagement():
@@ -281,6 +286,9 @@ func (o *Operations) deleteManagement(ctx context.Context, say flow.Say) error {
 			return fmt.Errorf("management cluster %s is not deleted: %w", name, err)
 		}
 		if len(others) > 0 {
+			if err := b.absentFrom(ctx, source); err != nil {
+				return fmt.Errorf("management cluster %s is not deleted, because it manages %s: %w", name, strings.Join(others, ", "), err)
+			}
 			say("leaving management cluster %s: it manages %s", name, strings.Join(others, ", "))
 			return nil
 		}
@@ -288,6 +296,11 @@ func (o *Operations) deleteManagement(ctx context.Context, say flow.Say) error {
 	say("deleting management cluster %s (%s)", name, p.Name())
 	err = p.Delete(ctx, name)
 	if errors.Is(err, ErrNotOurs) {
+		if source != nil {
+			if err := b.absentFrom(ctx, source); err != nil {
+				return err
+			}
+		}
 		say("leaving management cluster %s, with the Secret %s in it: %v", name, TokenSecretName, err)
 		return nil
 	}

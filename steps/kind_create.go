@@ -11,6 +11,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/ownership"
 )
 
 const (
@@ -39,6 +40,9 @@ func (b *bootstrapper) ensureManagement(ctx context.Context, say flow.Say) (Mana
 // makeManagement asks its provider for the management cluster, whatever servers there are.
 func (b *bootstrapper) makeManagement(ctx context.Context, say flow.Say) (Management, error) {
 	p, name := b.tools.Management, b.cfg.ManagementName()
+	if err := b.recordManagement(ownership.Management{Provider: p.Name(), Name: name}); err != nil {
+		return Management{}, err
+	}
 	kubeconfig, err := p.Ensure(ctx, name, say)
 	if err != nil {
 		return Management{}, fmt.Errorf("management cluster %s (%s): %w", name, p.Name(), err)
@@ -58,7 +62,10 @@ func (b *bootstrapper) makeManagement(ctx context.Context, say flow.Say) (Manage
 		m.UID, err = cluster.UID(ctx)
 		return "", err
 	})
-	return m, err
+	if err != nil {
+		return Management{}, err
+	}
+	return m, b.recordManagement(ownership.Management{Provider: m.Provider, Name: name, UID: m.UID})
 }
 
 // adoptSelfManaged looks before a management cluster is made: servers of a cluster that nobody manages are not to be
@@ -104,7 +111,8 @@ func (b *bootstrapper) adoptSelfManaged(ctx context.Context, say flow.Say) (*Man
 	if err := b.tools.Files.Write(managementFile, kubeconfig); err != nil {
 		return nil, err
 	}
-	return &Management{Provider: p.Name(), Name: name, Kubeconfig: managementFile, UID: uid}, nil
+	m := &Management{Provider: p.Name(), Name: name, Kubeconfig: managementFile, UID: uid}
+	return m, b.recordManagement(ownership.Management{Provider: m.Provider, Name: name, UID: uid})
 }
 
 func serverNames(servers []hetzner.Server) string {

@@ -53,8 +53,11 @@ func (b *bootstrapper) openSource(ctx context.Context, say flow.Say) (*kube.Clus
 	if err == nil {
 		var uid string
 		if uid, err = source.UID(ctx); err == nil {
-			return source, uid, nil
+			return source, uid, b.checkManagementUID(uid)
 		}
+	}
+	if wrong := b.checkManagementProvider(); wrong != nil {
+		return nil, "", wrong
 	}
 	exists, existsErr := p.Exists(ctx, name)
 	switch {
@@ -81,7 +84,10 @@ func (b *bootstrapper) openSource(ctx context.Context, say flow.Say) (*kube.Clus
 		return nil, "", err
 	}
 	uid, err := source.UID(ctx)
-	return source, uid, err
+	if err != nil {
+		return nil, "", err
+	}
+	return source, uid, b.checkManagementUID(uid)
 }
 
 // standing is where the Cluster object is. All that a pivot does next follows from it.

@@ -14,6 +14,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/ownership"
 )
 
 // Reservation is this state folder's hold on the cluster's name in the Hetzner project.
@@ -39,7 +40,11 @@ func (b *bootstrapper) reserve(ctx context.Context, say flow.Say) (Reservation, 
 	if err := b.refuseRecovering(ctx, by); err != nil {
 		return Reservation{}, err
 	}
-	return b.claim(ctx, say, by, b.reserved)
+	out, err := b.claim(ctx, say, by, b.reserved)
+	if err != nil {
+		return Reservation{}, err
+	}
+	return out, ownership.Update(b.tools.Files, func(r *ownership.Record) { r.Reservation = out.ID })
 }
 
 // refuseRecovering refuses while somebody else restores or readopts the cluster.
@@ -166,9 +171,39 @@ func (b *bootstrapper) unreserved(ctx context.Context, was Reservation) flow.Ver
 	case alive == "":
 		return gone
 	default:
-		return flow.Unknown(fmt.Errorf("placement group %d, which reserves %s for this state folder, is not in the token's project, nor is anything else of the cluster, "+
-			"but %s is there: the token is of another project; where all of it was deleted by hand, destroy forgets it", was.ID, b.cfg.ClusterName, alive))
+		return flow.Unknown(&OtherProjectError{Cluster: b.cfg.ClusterName, Reservation: was.ID, Alive: alive})
 	}
+}
+
+// OtherProjectError says that the token is of another Hetzner project than the one that the state folder's cluster is in.
+type OtherProjectError struct {
+	Cluster     string
+	Reservation int64  // ID of the placement group that reserves the cluster's name
+	Alive       string // what of the cluster still answers, or exists
+}
+
+// Error implements error.
+func (e *OtherProjectError) Error() string {
+	return fmt.Sprintf("placement group %d, which reserves %s for this state folder, is not in the token's project, nor is anything else of the cluster, "+
+		"but %s is there: the token is of another project; where all of it was deleted by hand, destroy forgets it", e.Reservation, e.Cluster, e.Alive)
+}
+
+// CheckProject returns an *OtherProjectError where the token is of another project than the one in which the state folder has
+// reserved the cluster's name. A question that cannot be asked is no error: what comes next asks Hetzner too, and says so.
+func (o *Operations) CheckProject(ctx context.Context) error {
+	record, err := ownership.Read(o.b.tools.Files)
+	if err != nil || record == nil || record.Reservation == 0 {
+		return err
+	}
+	found, err := hetzner.ClusterClaim(o.b.cfg.ClusterName).Find(ctx, o.b.tools.Hetzner)
+	if err != nil || found != nil {
+		return ctx.Err()
+	}
+	verdict := o.b.unreserved(ctx, Reservation{ID: record.Reservation})
+	if other := (*OtherProjectError)(nil); errors.As(verdict.Err(), &other) {
+		return other
+	}
+	return ctx.Err()
 }
 
 // outlived names what lives of that which this state folder opens: the management cluster, or the cluster itself; empty: nothing.

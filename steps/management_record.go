@@ -1,0 +1,84 @@
+package steps
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/ownership"
+)
+
+// ClusterFiles names the files and folders of the state folder that open a cluster or belong to its recovery. Where one of them
+// exists, the state folder belongs to that cluster.
+func ClusterFiles() []string {
+	return []string{managementFile, kubeconfigFile, talosconfigFile, restoreFolder, quorumFolder, readoptFolder}
+}
+
+// WrongManagementError says that what answers, or is configured, is not the management cluster that the state folder recorded.
+type WrongManagementError struct{ text string }
+
+// Error implements error.
+func (e *WrongManagementError) Error() string { return e.text }
+
+// recordManagement records the management cluster before it is created, and once more when its API answers.
+func (b *bootstrapper) recordManagement(m ownership.Management) error {
+	return ownership.Update(b.tools.Files, func(r *ownership.Record) {
+		if m.UID == "" && r.Management != nil && r.Management.Provider == m.Provider && r.Management.Name == m.Name {
+			return // nothing new is known of it
+		}
+		r.Management = &m
+	})
+}
+
+// forgetManagement removes the management cluster, which is deleted, from the record.
+func (b *bootstrapper) forgetManagement() error {
+	return ownership.Update(b.tools.Files, func(r *ownership.Record) { r.Management = nil })
+}
+
+// recordedManagement is the recorded management cluster; nil where none is.
+func (b *bootstrapper) recordedManagement() (*ownership.Management, error) {
+	r, err := ownership.Read(b.tools.Files)
+	if err != nil || r == nil {
+		return nil, err
+	}
+	return r.Management, nil
+}
+
+// checkManagementUID refuses a cluster that answers in the place of the recorded management cluster.
+func (b *bootstrapper) checkManagementUID(uid string) error {
+	m, err := b.recordedManagement()
+	if err != nil || m == nil || m.UID == "" || m.UID == uid {
+		return err
+	}
+	return &WrongManagementError{fmt.Sprintf("the cluster that %s opens (namespace kube-system has UID %s) is not the management cluster %s "+
+		"that this state folder recorded (UID %s): put the kubeconfig of %s there, or remove the file where %s finds that cluster by its name",
+		b.tools.Files.Path(managementFile), uid, m.Name, m.UID, m.Name, b.tools.Management.Name())}
+}
+
+// checkManagementProvider refuses to ask another provider than the recorded one whether the management cluster exists: it would
+// say no of a cluster that it does not know.
+func (b *bootstrapper) checkManagementProvider() error {
+	m, err := b.recordedManagement()
+	if err != nil || m == nil || m.Provider == b.tools.Management.Name() {
+		return err
+	}
+	hint := "leave MANAGEMENT_KUBECONFIG unset, as when the cluster was created"
+	if m.Provider == "kubeconfig" {
+		hint = "set MANAGEMENT_KUBECONFIG to its kubeconfig, as when the cluster was created"
+	}
+	return &WrongManagementError{fmt.Sprintf("management cluster %s does not answer, and its provider is %s, not %s, which is configured now: %s",
+		m.Name, m.Provider, b.tools.Management.Name(), hint)}
+}
+
+// absentFrom is nil where a management cluster does not hold the Cluster object any more. While it does, its CAPH can make servers.
+func (b *bootstrapper) absentFrom(ctx context.Context, manager *kube.Cluster) error {
+	o, err := b.clusterAt(ctx, manager)
+	if err != nil {
+		return fmt.Errorf("find out whether management cluster %s still holds cluster %s: %w", b.cfg.ManagementName(), b.cfg.ClusterName, err)
+	}
+	if o == nil {
+		return nil
+	}
+	return fmt.Errorf("nothing of cluster %s is left at Hetzner, but management cluster %s still holds its Cluster object, and CAPH would make the servers "+
+		"anew: make its controllers work (kubectl get pods -A) and run destroy again, so that they delete it", b.cfg.ClusterName, b.cfg.ManagementName())
+}

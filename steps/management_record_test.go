@@ -1,0 +1,163 @@
+package steps
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
+	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+	"github.com/slipway-k8s/slipway/internal/ownership"
+)
+
+// TestBootstrapRecordsProjectAndManagementCluster holds what destroy later relies on.
+func TestBootstrapRecordsProjectAndManagementCluster(t *testing.T) {
+	w := newWorld(t)
+	files := w.tools().Files
+	if err := (ownership.Record{Cluster: "k8s"}).Write(files); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.run(t, w.config(), flow.Memory(), nil); err != nil {
+		t.Fatal(err)
+	}
+	r, err := ownership.Read(files)
+	if err != nil || r.Management == nil || *r.Management != (ownership.Management{Provider: "fake", Name: "k8s-mgmt", UID: "management"}) {
+		t.Errorf("recorded %+v, %v", r, err)
+	}
+	if groups := w.hetzner.PlacementGroups(); len(groups) == 0 || r.Reservation != groups[0].ID {
+		t.Errorf("the recorded reservation is %d of %v", r.Reservation, groups)
+	}
+}
+
+// The kubeconfig of another management cluster, or another provider than the recorded one, is no evidence that the cluster's own
+// management cluster is gone.
+func TestDestroyAsksTheRecordedManagementCluster(t *testing.T) {
+	another := kubetest.New("another", capiKinds()...)
+	defer another.Close()
+	define(another, capiKinds())
+	for name, tt := range map[string]struct {
+		recorded   ownership.Management
+		kubeconfig []byte
+		says       string
+		before     bool // refused before anything is deleted
+	}{
+		"another cluster answers": {
+			ownership.Management{Provider: "fake", Name: "k8s-mgmt", UID: "its-own"}, another.Kubeconfig(), "is not the management cluster k8s-mgmt", true,
+		},
+		"another provider": {
+			ownership.Management{Provider: "kubeconfig", Name: "k8s-mgmt", UID: "its-own"}, nil, "set MANAGEMENT_KUBECONFIG", true,
+		},
+		"the recorded one": {ownership.Management{Provider: "fake", Name: "k8s-mgmt", UID: "another"}, another.Kubeconfig(), "", false},
+		"none is recorded": {ownership.Management{}, nil, "", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := hetznertest.NewStore()
+			defer s.Close()
+			plantCluster(s)
+			o := demolisher(t, s, nil)
+			record := ownership.Record{Cluster: "k8s"}
+			if tt.recorded.Name != "" {
+				record.Management = &tt.recorded
+			}
+			if err := record.Write(o.b.tools.Files); err != nil {
+				t.Fatal(err)
+			}
+			if tt.kubeconfig != nil {
+				if err := o.b.tools.Files.Write(managementFile, tt.kubeconfig); err != nil {
+					t.Fatal(err)
+				}
+			}
+			err := listAndDestroy(t.Context(), o, DestroyOptions{}, quietly)
+			if tt.says == "" {
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			var wrong *WrongManagementError
+			if !errors.As(err, &wrong) || !strings.Contains(err.Error(), tt.says) {
+				t.Errorf("got %v, want %q", err, tt.says)
+			}
+			if writes := s.Writes(); tt.before && len(writes) > 0 {
+				t.Errorf("it deleted %v", writes)
+			}
+		})
+	}
+}
+
+// A management cluster that stays, because it manages others, and still holds the Cluster object would make the servers anew.
+func TestDestroyIsNotOverWhileTheClusterObjectExists(t *testing.T) {
+	s := hetznertest.NewStore()
+	defer s.Close()
+	plantCluster(s)
+	mgmt := kubetest.New("management", capiKinds()...)
+	defer mgmt.Close()
+	define(mgmt, capiKinds())
+	mgmt.Put(kubetest.Object("cluster.x-k8s.io/v1beta1", "Cluster", Namespace, "other", nil))
+	mgmt.Put(kubetest.Object("cluster.x-k8s.io/v1beta1", "Cluster", Namespace, "k8s", nil))
+	mgmt.Fail = func(r *http.Request) (int, string) {
+		if r.Method == http.MethodDelete {
+			return http.StatusInternalServerError, `failed calling webhook "validation.cluster.cluster.x-k8s.io": connect: connection refused`
+		}
+		return 0, ""
+	}
+	o := demolisher(t, s, nil)
+	o.webhooksWithin = time.Second
+	o.b.tools.Management = &fakeProvider{kubeconfig: mgmt.Kubeconfig(), exists: true}
+	if err := o.b.tools.Files.Write(managementFile, mgmt.Kubeconfig()); err != nil {
+		t.Fatal(err)
+	}
+	err := listAndDestroy(t.Context(), o, DestroyOptions{}, quietly)
+	if err == nil || !strings.Contains(err.Error(), "still holds its Cluster object") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := o.b.tools.Files.Read(managementFile); err != nil {
+		t.Error("the kubeconfig of the management cluster was removed")
+	}
+}
+
+// A token of another project is found before a target that does not go through the reservation.
+func TestCheckProject(t *testing.T) {
+	w := newWorld(t)
+	plan, err := New(w.config(), w.tools())
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := NewOperations(w.config(), w.tools())
+	check := func() error { return o.CheckProject(t.Context()) }
+	if err := check(); err != nil {
+		t.Errorf("before the first run: %v", err)
+	}
+	record := ownership.Record{Cluster: "k8s"}
+	if err := record.Write(plan.b.tools.Files); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := plan.b.reserve(t.Context(), hush); err != nil {
+		t.Fatal(err)
+	}
+	if err := check(); err != nil {
+		t.Errorf("in its project: %v", err)
+	}
+	empty := hetznertest.NewStore()
+	defer empty.Close()
+	o.b.tools.Hetzner = empty.Client(nil)
+	if err := check(); err != nil {
+		t.Errorf("with nothing of the cluster alive: %v", err)
+	}
+	if err := plan.b.tools.Files.Write(managementFile, w.mgmt.Kubeconfig()); err != nil {
+		t.Fatal(err)
+	}
+	var other *OtherProjectError
+	if err := check(); !errors.As(err, &other) || !strings.Contains(err.Error(), "the token is of another project") {
+		t.Errorf("with another project's token: %v", err)
+	}
+	empty.Put("networks", 9, schema.Network{Name: "k8s", Labels: map[string]string{"caph-cluster-k8s": "owned"}})
+	if err := check(); err != nil {
+		t.Errorf("where only the reservation was deleted: %v", err)
+	}
+}
