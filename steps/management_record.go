@@ -20,14 +20,10 @@ type WrongManagementError struct{ text string }
 // Error implements error.
 func (e *WrongManagementError) Error() string { return e.text }
 
-// recordManagement records the management cluster before it is created, and once more when its API answers.
+// recordManagement records the management cluster before it is created or adopted, then without a UID, and once more when its API
+// answers.
 func (b *bootstrapper) recordManagement(m ownership.Management) error {
-	return ownership.Update(b.tools.Files, func(r *ownership.Record) {
-		if m.UID == "" && r.Management != nil && r.Management.Provider == m.Provider && r.Management.Name == m.Name {
-			return // nothing new is known of it
-		}
-		r.Management = &m
-	})
+	return ownership.Update(b.tools.Files, func(r *ownership.Record) { r.Management = &m })
 }
 
 // forgetManagement removes the management cluster, which is deleted, from the record.
