@@ -29,6 +29,11 @@ func (c *command) configShow(ctx context.Context, a arguments) error {
 	if err != nil {
 		return err
 	}
+	if a.Options.Lab {
+		if _, err := c.stateOf(ctx, a, cfg); err != nil {
+			return err
+		}
+	}
 	all := c.settings(cfg)
 	if a.Options.Lab {
 		if all, err = c.settingsInLab(ctx, a.Options, cfg); err != nil {
