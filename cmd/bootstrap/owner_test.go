@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -12,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/ownership"
@@ -102,6 +104,9 @@ func TestFolderOfAnotherClusterIsRefused(t *testing.T) {
 	}
 	all = append(all, []string{"pivot", "--abort"}, []string{"image", "--prune"}, []string{"destroy", "--dry-run"}, []string{"all", "-n"})
 	labOnly := []string{"config", "show"} // without --lab it does not look at the folder
+	// Where the folder is not refused some targets would go on for ever.
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
 	for _, recorded := range []bool{true, false} {
 		for _, world := range []string{worldHetzner, worldLab} {
 			s := ownedFolder(t, world, recorded)
@@ -115,7 +120,7 @@ func TestFolderOfAnotherClusterIsRefused(t *testing.T) {
 				if world == worldLab {
 					args = append(args, "--lab")
 				}
-				r := execute(t, t.Context(), t.TempDir(), "HCLOUD_TOKEN=x HCLOUD_ENDPOINT="+hetzner.URL, args...)
+				r := execute(t, ctx, t.TempDir(), "HCLOUD_TOKEN=x HCLOUD_ENDPOINT="+hetzner.URL, args...)
 				if r.code != exitUsage || !strings.Contains(r.stderr, "this folder belongs to cluster k8s") {
 					t.Errorf("%s, record %t: %q: %+v", world, recorded, words, r)
 				}

@@ -34,10 +34,13 @@ func (c *command) foreseeRecovery(ctx context.Context, a arguments) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(c.sameWorld(a, cfg), c.notReal(a, cfg)); err != nil {
+	if err := errors.Join(c.sameWorld(ctx, a, cfg), c.notReal(ctx, a, cfg)); err != nil {
 		return err
 	}
-	state := newStateFolder(a.Options, cfg.ClusterName, c.workDir)
+	state, err := c.stateOf(ctx, a, cfg)
+	if err != nil {
+		return err
+	}
 	if err := c.refuseDuringRestore(state); err != nil {
 		return err
 	}
