@@ -29,6 +29,9 @@ func (b *bootstrapper) ensureTokenSecret(ctx context.Context, say flow.Say, m Ma
 	if err != nil {
 		return TokenSecret{}, err
 	}
+	if err := b.refuseTokenOfOtherProject(ctx, mgmt); err != nil {
+		return TokenSecret{}, err
+	}
 	say("writing Secret %s/%s", Namespace, TokenSecretName)
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: TokenSecretName, Labels: map[string]string{moveLabel: ""}},

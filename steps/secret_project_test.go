@@ -1,0 +1,60 @@
+package steps
+
+import (
+	"encoding/base64"
+	"strings"
+	"testing"
+
+	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
+
+	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
+	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+)
+
+// Another state folder with the same CLUSTER_NAME, in another project, adopts the management cluster by its name. It must not get
+// to manage with the other project's token.
+func TestTokenOfOtherProjectIsNotGivenToTheManagementCluster(t *testing.T) {
+	for name, tt := range map[string]struct {
+		token   string // in the Secret
+		servers bool   // that the management cluster manages
+		here    bool   // they are in the token's project
+		refused bool
+	}{
+		"another token, servers elsewhere": {token: "first", servers: true, refused: true},
+		"a new token of the same project":  {token: "first", servers: true, here: true},
+		"the same token":                   {token: hetznertest.Token, servers: true},
+		"no server was created yet":        {token: "first"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			s := hetznertest.NewStore()
+			defer s.Close()
+			w.mgmt.Put(kubetest.Object("v1", "Secret", Namespace, TokenSecretName, object{"data": object{TokenSecretKey: base64.StdEncoding.EncodeToString([]byte(tt.token))}}))
+			if tt.servers {
+				w.mgmt.Put(kubetest.Object("infrastructure.cluster.x-k8s.io/v1beta1", "HCloudMachine", Namespace, "k8s-control-plane-a", object{
+					"metadata": object{"labels": object{clusterNameLabel: "k8s"}}, "spec": object{"providerID": "hcloud://7"},
+				}))
+			}
+			if tt.here {
+				s.Put("servers", 7, schema.Server{Name: "k8s-control-plane-a", Labels: map[string]string{"caph-cluster-k8s": "owned"}})
+			}
+			tools := w.tools()
+			tools.Hetzner = s.Client(nil)
+			plan, err := New(w.config(), tools)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := plan.b.tools.Files.Write(managementFile, w.mgmt.Kubeconfig()); err != nil {
+				t.Fatal(err)
+			}
+			_, err = plan.b.ensureTokenSecret(t.Context(), hush, Management{Kubeconfig: managementFile})
+			if tt.refused != (err != nil && strings.Contains(err.Error(), "a second time")) || !tt.refused && err != nil {
+				t.Fatalf("got %v", err)
+			}
+			want := base64.StdEncoding.EncodeToString([]byte(hetznertest.Token))
+			if got := text(w.mgmt.Get("v1", "Secret", Namespace, TokenSecretName), "data", TokenSecretKey); (got == want) == tt.refused {
+				t.Errorf("the Secret has the new token: %t", got == want)
+			}
+		})
+	}
+}
