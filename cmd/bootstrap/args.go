@@ -58,6 +58,7 @@ type options struct {
 	Tail       int64         // of logs: lines of each container; below 0: by whether it follows
 	NoFollow   bool          // of logs: end behind what is there
 	Accept     string        // of readopt: IDs of differences, with commas between
+	List       bool          // of report: list the runs
 	Out        string        // of report: where; empty: into the folder of the run
 	Watch      bool          // of status: again whenever it has changed
 	Diagnose   bool          // of restore: only find out what is lost
@@ -110,6 +111,7 @@ func flags(o *options) *flag.FlagSet {
 	set.StringVar(&o.Accept, "accept", "", "with readopt: accept the differences `ID[,ID…]` between backup and cluster, as the list of them names them")
 	set.StringVar(&o.Identity, "identity", "", "with backup verify, restore, readopt and drill: open it with the keys in `FILE`, in place of BACKUP_IDENTITY_FILE")
 	set.StringVar(&o.Out, "out", "", "with report: write it to `FILE`, not into the folder of the run; with config files: write the built-in files into a folder")
+	set.BoolVar(&o.List, "list", false, "with report: list the runs: when, how long, what for, how they ended, how much they changed")
 	set.BoolVar(&o.Watch, "watch", false, "with status: show it again whenever it has changed, until Ctrl-C")
 	set.BoolVar(&o.Diagnose, "diagnose", false, "with restore: only find out which disaster it is, what to type, and what would be lost; a backup may be named or not")
 	set.BoolVar(&o.Check, "check", false, "with lab build: tell whether the lab's programs are built, build nothing")

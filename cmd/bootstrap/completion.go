@@ -31,10 +31,16 @@ type vocabulary struct {
 	flags     []word              // "--lab"
 	values    map[string][]string // of a flag or a variable, where they can be listed
 	files     []string            // flags that take a path
+	faults    []fault             // kinds of faults in the lab, and what each takes
 	variables []word              // "LOCATION="
 }
 
 type word struct{ text, doc string }
+
+type fault struct {
+	kind string
+	keys []word // "delay="
+}
 
 func newVocabulary() (vocabulary, error) {
 	v := vocabulary{
@@ -60,6 +66,7 @@ func newVocabulary() (vocabulary, error) {
 			v.flags = append(v.flags, word{"--" + f.Name, text})
 		}
 	})
+	v.addFaults()
 	for _, variable := range steps.Variables() {
 		v.variables = append(v.variables, word{variable.Name + "=", variable.Doc})
 		if choices := variable.Choices(); choices != nil {
@@ -96,6 +103,19 @@ func (v *vocabulary) add(t target) {
 	}
 }
 
+// addFaults takes up the kinds of faults, which follow the last word of their target, and the keys of each.
+func (v *vocabulary) addFaults() {
+	docs := faultKeys()
+	for _, k := range faultKinds() {
+		v.following["add"] = append(v.following["add"], word{k.name, k.doc})
+		f := fault{kind: k.name}
+		for _, key := range k.keys() {
+			f.keys = append(f.keys, word{key + "=", docs[key].doc})
+		}
+		v.faults = append(v.faults, f)
+	}
+}
+
 // with is a list with a word, once.
 func with(list []word, w word) []word {
 	if slices.ContainsFunc(list, func(other word) bool { return other.text == w.text }) {
@@ -118,7 +138,9 @@ func (v vocabulary) bash() string {
 		"  local word=\"${COMP_WORDS[COMP_CWORD]}\" before=\"${COMP_WORDS[COMP_CWORD-1]}\" key=\"\"\n" +
 		"  # The shell splits KEY=VALUE at its =.\n" +
 		"  if [[ $word == \"=\" ]]; then key=$before; word=\"\"; elif [[ $before == \"=\" ]]; then key=\"${COMP_WORDS[COMP_CWORD-2]}\"; fi\n" +
-		"  if [[ -z $key && $word != -* ]]; then key=$before; fi\n  case \"$key\" in\n")
+		"  if [[ -z $key && $word != -* ]]; then key=$before; fi\n")
+	v.bashFaults(&b)
+	b.WriteString("  case \"$key\" in\n")
 	for _, key := range slices.Sorted(maps.Keys(v.values)) {
 		fmt.Fprintf(&b, "    %s) COMPREPLY=($(compgen -W '%s' -- \"$word\")); return ;;\n", key, strings.Join(v.values[key], " "))
 	}
@@ -130,6 +152,18 @@ func (v vocabulary) bash() string {
 	fmt.Fprintf(&b, "  COMPREPLY=($(compgen -W '%s %s' -- \"$word\"))\n", texts(v.targets), texts(v.variables))
 	b.WriteString("  if [[ ${COMPREPLY[0]-} == *= ]]; then compopt -o nospace 2>/dev/null; fi\n}\ncomplete -F _bootstrap bootstrap\n")
 	return b.String()
+}
+
+// bashFaults completes what follows the kind of a fault.
+func (v vocabulary) bashFaults(b *strings.Builder) {
+	b.WriteString("  local i kind=\"\"\n" +
+		"  for ((i = 3; i < COMP_CWORD; i++)); do\n" +
+		"    if [[ ${COMP_WORDS[i-2]} == fault && ${COMP_WORDS[i-1]} == add ]]; then kind=${COMP_WORDS[i]}; fi\n  done\n" +
+		"  if [[ $word != -* && $word != \"=\" && ${COMP_WORDS[COMP_CWORD-1]} != \"=\" && ${COMP_WORDS[COMP_CWORD-1]} != --* ]]; then\n    case \"$kind\" in\n")
+	for _, f := range v.faults {
+		fmt.Fprintf(b, "      %s) COMPREPLY=($(compgen -W '%s' -- \"$word\")); compopt -o nospace 2>/dev/null; return ;;\n", f.kind, texts(f.keys))
+	}
+	b.WriteString("    esac\n  fi\n")
 }
 
 // quoted is a text in single quotes, as all three shells read it.
@@ -151,7 +185,14 @@ func (v vocabulary) zsh() string {
 			fmt.Fprintf(&b, "      %s) compadd -- %s ;;\n", key, strings.Join(v.values[key], " "))
 		}
 	}
-	b.WriteString("    esac\n    return\n  fi\n  case ${words[CURRENT-1]} in\n")
+	b.WriteString("    esac\n    return\n  fi\n")
+	b.WriteString("  local i kind=''\n  for ((i = 4; i < CURRENT; i++)); do\n" +
+		"    if [[ ${words[i-2]} == fault && ${words[i-1]} == add ]]; then kind=${words[i]}; fi\n  done\n" +
+		"  if [[ $PREFIX != -* && ${words[CURRENT-1]} != --* ]]; then\n    case $kind in\n")
+	for _, f := range v.faults {
+		fmt.Fprintf(&b, "      %s) list=(%s); _describe key list -S ''; return ;;\n", f.kind, described(f.keys))
+	}
+	b.WriteString("    esac\n  fi\n  case ${words[CURRENT-1]} in\n")
 	for _, key := range slices.Sorted(maps.Keys(v.values)) {
 		if strings.HasPrefix(key, "--") {
 			fmt.Fprintf(&b, "    %s) compadd -- %s; return ;;\n", key, strings.Join(v.values[key], " "))
@@ -175,8 +216,18 @@ func (v vocabulary) fish() string {
 		fmt.Fprintf(&b, "complete -c bootstrap -n %s -a %s -d %s\n", alone, w.text, quoted(w.doc))
 	}
 	for _, key := range slices.Sorted(maps.Keys(v.following)) {
+		when := "__fish_seen_subcommand_from " + key
+		if key == "add" {
+			when += "; and not __fish_seen_subcommand_from " + strings.Join(faultKindNames(), " ")
+		}
 		for _, w := range v.following[key] {
-			fmt.Fprintf(&b, "complete -c bootstrap -n %s -a %s -d %s\n", quoted("__fish_seen_subcommand_from "+key), w.text, quoted(w.doc))
+			fmt.Fprintf(&b, "complete -c bootstrap -n %s -a %s -d %s\n", quoted(when), w.text, quoted(w.doc))
+		}
+	}
+	for _, f := range v.faults {
+		for _, w := range f.keys {
+			when := "__fish_seen_subcommand_from add; and __fish_seen_subcommand_from " + f.kind
+			fmt.Fprintf(&b, "complete -c bootstrap -n %s -a %s -d %s\n", quoted(when), w.text, quoted(w.doc))
 		}
 	}
 	for _, w := range v.flags {

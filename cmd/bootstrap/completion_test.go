@@ -35,18 +35,25 @@ func TestBashCompletes(t *testing.T) {
 	}
 	script := execute(t, t.Context(), t.TempDir(), "", "completion", "bash").stdout
 	for line, want := range map[string]string{
-		"bootstrap hclo":            "hcloud-ccm",
-		"bootstrap wait-":           "wait-cp wait-nodes",
-		"bootstrap lab ":            "up status down build save load fault",
-		"bootstrap lab fault ":      "add list remove",
-		"bootstrap completion ":     "bash zsh fish",
-		"bootstrap config s":        "show schema",
-		"bootstrap help talosc":     "talosconfig",
-		"bootstrap graph --output ": "text json mermaid dot svg",
-		"bootstrap image --lab-lat": "--lab-latency",
-		"bootstrap LOC":             "LOCATION=",
-		"bootstrap LOCATION = n":    "nbg1",
-		"bootstrap LOCATION =":      strings.Join(choicesOf("LOCATION"), " "),
+		"bootstrap hclo":                                  "hcloud-ccm",
+		"bootstrap wait-":                                 "wait-cp wait-nodes",
+		"bootstrap lab ":                                  "up status down build save load fault",
+		"bootstrap lab fault ":                            "add list remove",
+		"bootstrap completion ":                           "bash zsh fish",
+		"bootstrap lab fault add ma":                      "management-away",
+		"bootstrap lab fault add ":                        strings.Join(faultKindNames(), " "),
+		"bootstrap lab fault add slow-boot ":              "delay= server= skip= times= probability= seed= for=",
+		"bootstrap lab fault add slow-boot delay = 10s s": "server= skip= seed=",
+		"bootstrap lab fault add slow-boot --lab-lat":     "--lab-latency",
+		"bootstrap lab fault add error --output ":         "text json mermaid dot svg",
+		"bootstrap --lab lab fault add vanish-server ":    "server= seed= for=",
+		"bootstrap config s":                              "show schema",
+		"bootstrap help talosc":                           "talosconfig",
+		"bootstrap graph --output ":                       "text json mermaid dot svg",
+		"bootstrap image --lab-lat":                       "--lab-latency",
+		"bootstrap LOC":                                   "LOCATION=",
+		"bootstrap LOCATION = n":                          "nbg1",
+		"bootstrap LOCATION =":                            strings.Join(choicesOf("LOCATION"), " "),
 	} {
 		if got := strings.Join(completed(t, script, line), " "); got != want {
 			t.Errorf("%q: %q, want %q", line, got, want)
@@ -83,6 +90,19 @@ func TestCompletionKnowsEveryWord(t *testing.T) {
 		for _, w := range words {
 			if !strings.Contains(r.stdout, w) {
 				t.Errorf("%s does not complete %s", shell, w)
+			}
+		}
+		for _, k := range faultKinds() {
+			if !strings.Contains(r.stdout, k.name) {
+				t.Errorf("%s does not complete the fault %s", shell, k.name)
+			}
+		}
+		for _, k := range faultKinds() { // and of each kind the keys, somewhere after its name
+			_, after, _ := strings.Cut(r.stdout, k.name)
+			for _, key := range k.keys() {
+				if !strings.Contains(after, key+"=") {
+					t.Errorf("%s does not complete %s= of the fault %s", shell, key, k.name)
+				}
 			}
 		}
 		for _, name := range flagNames {

@@ -19,6 +19,11 @@ func (c *command) help(_ context.Context, a arguments) error {
 	if len(about) == 0 {
 		return c.folded(usage)
 	}
+	return c.helpOn(about)
+}
+
+// helpOn prints more about one target.
+func (c *command) helpOn(about []string) error {
 	plan, err := steps.New(steps.Defaults(), steps.Tools{Management: &kindManagement{}})
 	if err != nil {
 		return err
@@ -26,6 +31,22 @@ func (c *command) help(_ context.Context, a arguments) error {
 	return c.folded(func(out io.Writer) error { return helpAbout(out, about, plan) })
 }
 
+// helpFlag is help about the target that the words ask for; of none, or several, all of it.
+func (c *command) helpFlag(words []string) error {
+	if t, found := asked(words); found {
+		about := t.words()
+		if t.name == targetFaultAdd && len(words) > len(about) {
+			about = words[:len(about)+1]
+		}
+		return c.helpOn(about)
+	}
+	if len(words) == 1 {
+		return c.helpOn(words)
+	}
+	return c.folded(usage)
+}
+
+// helpAbout is about the step or the targets that the words name, or begin with.
 func helpAbout(out io.Writer, about []string, plan *steps.Plan) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	infos := plan.Graph.Steps()
@@ -33,33 +54,90 @@ func helpAbout(out io.Writer, about []string, plan *steps.Plan) error {
 		helpOnStep(w, infos, infos[i], plan)
 		return w.Flush()
 	}
+	if t, found := asked(about); found && t.name == targetFaultAdd && len(about) > len(t.words()) {
+		return helpOnFault(w, t, t.rest(about)[0])
+	}
 	found := false
 	for _, t := range targets() {
-		if name := strings.Join(about, " "); t.name == name || t.words()[0] == name {
+		if name := t.words(); len(name) >= len(about) && slices.Equal(name[:len(about)], about) {
+			if found {
+				fmt.Fprintln(w)
+			}
 			helpOnTarget(w, t, plan)
 			found = true
 		}
 	}
-	if !found {
-		_, err := resolveTargets(about, plan, false)
-		if err == nil {
-			err = usagef("help is about one target: write help TARGET")
-		}
+	if found {
+		return w.Flush()
+	}
+	if so, verbs := following(about); len(verbs) > 0 {
+		return halfNamed(about, so, verbs)
+	}
+	if _, err := resolveTargets(about, plan, false); err != nil {
 		return err
 	}
-	return w.Flush()
+	return usagef("help is about one target: write help TARGET")
 }
 
 // helpOnTarget is about a target of the table.
-func helpOnTarget(w io.Writer, t target, plan *steps.Plan) {
+func helpOnTarget(w *tabwriter.Writer, t target, plan *steps.Plan) {
+	m := manuals()[t.name]
 	fmt.Fprintf(w, "bootstrap %s\n  %s\n", t.usage(), t.doc)
+	for _, a := range m.arguments {
+		fmt.Fprintf(w, "  %s: %s\n", a.name, a.doc)
+	}
+	if t.name == targetFaultAdd {
+		for _, k := range faultKinds() {
+			fmt.Fprintf(w, "    %s\t%s\n", k.name, k.doc)
+		}
+	}
+	names := t.flags
 	if !t.alone() {
 		fmt.Fprintf(w, "  is: %s, with all that they hang on\n", strings.Join(t.steps(plan), ", "))
+		names = slices.Concat(names, runFlags())
 	}
+	if m.needs != "" {
+		fmt.Fprintf(w, "  needs: %s\n", m.needs)
+	}
+	m.print(w)
 	if len(t.outputs) > 0 {
 		fmt.Fprintf(w, "  --output also: %s\n", strings.Join(t.outputs, ", "))
 	}
-	printFlags(w, t.flags)
+	printFlags(w, names)
+	printSharedFlags(w)
+}
+
+// helpOnFault is about one kind of fault.
+func helpOnFault(w *tabwriter.Writer, t target, name string) error {
+	kind, err := faultKindOf(name)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "bootstrap %s %s [key=value…]\n", t.name, kind.name)
+	kind.describe(func(format string, args ...any) { fmt.Fprintf(w, "  "+format+"\n", args...) })
+	m := manuals()[t.name]
+	fmt.Fprintf(w, "  see: docs/%s\n", m.page)
+	return w.Flush()
+}
+
+// print writes what is the same for a target and a step.
+func (m manual) print(w io.Writer) {
+	fmt.Fprintf(w, "  changes: %s\n  example: %s %s\n", m.changes, steps.Program, m.example)
+	if m.page != "" {
+		fmt.Fprintf(w, "  see: docs/%s\n", m.page)
+	}
+}
+
+// printSharedFlags names the flags that go with every target.
+func printSharedFlags(w io.Writer) {
+	var o options
+	var names []string
+	flags(&o).VisitAll(func(f *flag.Flag) {
+		if len(f.Name) > 1 && len(flagOwners(f.Name)) == 0 && !slices.Contains(runFlags(), f.Name) {
+			names = append(names, "--"+f.Name)
+		}
+	})
+	fmt.Fprintf(w, "  flags of every target: %s\n", strings.Join(names, ", "))
 }
 
 // helpOnStep is about a step: what it brings, what waits for it, how long it may
@@ -102,7 +180,9 @@ func helpOnStep(w io.Writer, all []flow.Info, s flow.Info, plan *steps.Plan) {
 		fmt.Fprintln(w, "  is a point of no return: what comes before it is not run again")
 	}
 	fmt.Fprintf(w, "  fails after: %s\n", steps.Duration(s.Deadline))
-	printFlags(w, stepFlags()[s.Name])
+	manuals()[s.Name].print(w)
+	printFlags(w, slices.Concat(stepFlags()[s.Name], runFlags()))
+	printSharedFlags(w)
 }
 
 // brought are steps with all that they hang on.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -16,52 +17,53 @@ import (
 	"time"
 )
 
-// faultKeys are the fields of a lab's fault, with what reads their values. Which
-// kind takes which of them the lab knows.
-func faultKeys() map[string]func(string) (any, error) {
-	text := func(s string) (any, error) { return s, nil }
-	number := func(s string) (any, error) { return strconv.ParseUint(s, 10, 63) }
-	keys := map[string]func(string) (any, error){
-		"status": number, "skip": number, "times": number, "seed": number,
-		"probability": func(s string) (any, error) { return strconv.ParseFloat(s, 64) },
+// parseFault reads KIND key=value …, where a relative path of a file is one in the state folder. Every error is a usageError.
+func parseFault(words []string, state string) (map[string]any, error) {
+	kind, err := faultKindOf(words[0])
+	if err != nil {
+		return nil, err
 	}
-	for _, key := range []string{"delay", "for"} {
-		keys[key] = func(s string) (any, error) { _, err := time.ParseDuration(s); return s, err }
-	}
-	for _, key := range []string{"method", "path", "actor", "serverType", "location", "server", "command", "code", "message", "cluster", "service", "file"} {
-		keys[key] = text
-	}
-	return keys
-}
-
-// parseFault reads KIND key=value …; a path is made absolute. Every error is a
-// usageError.
-func parseFault(words []string, workDir string) (map[string]any, error) {
-	fault, keys := map[string]any{"kind": words[0]}, faultKeys()
+	fault, keys := map[string]any{"kind": kind.name}, faultKeys()
 	for _, word := range words[1:] {
 		key, text, pair := strings.Cut(word, "=")
-		read, known := keys[key]
+		if !pair {
+			return nil, usagef("%q is not key=value: the fault %s takes %s", word, kind.name, kind.usage())
+		}
+		if err := kind.check(key); err != nil {
+			return nil, err
+		}
 		switch {
-		case !pair:
-			return nil, usagef("%q is not key=value", word)
-		case !known:
-			names := slices.Sorted(maps.Keys(keys))
-			return nil, usagef("a fault has no %q%s; there are %s", key, didYouMean("", key, names), strings.Join(names, ", "))
 		case fault[key] != nil:
 			return nil, usagef("%s is given twice", key)
 		case text == "":
 			return nil, usagef("%s has no value", key)
 		}
-		value, err := read(text)
+		value, err := keys[key].read(text)
+		if err == nil && key == "file" {
+			value, err = fileIn(state, text)
+		}
 		if err != nil {
 			return nil, usagef("%s=%s: %w", key, text, err)
 		}
-		if key == "file" && !filepath.IsAbs(text) {
-			value = filepath.Join(workDir, text)
-		}
 		fault[key] = value
 	}
+	for _, key := range kind.needs {
+		if fault[key] == nil {
+			return nil, usagef("the fault %s needs %s=…; it takes %s", kind.name, key, kind.usage())
+		}
+	}
 	return fault, nil
+}
+
+// fileIn is the absolute path of a file that is there; a relative one is in a folder.
+func fileIn(folder, path string) (string, error) {
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(folder, path)
+	}
+	if _, err := os.Stat(path); err != nil {
+		return "", fmt.Errorf("a relative path is one in the state folder %s: %w", folder, err)
+	}
+	return path, nil
 }
 
 // labFault is a fault that is in force.
@@ -101,7 +103,7 @@ func (c *command) labFaultAdd(ctx context.Context, a arguments) error {
 	if err != nil {
 		return err
 	}
-	fault, err := parseFault(a.Targets[3:], c.workDir)
+	fault, err := parseFault(a.Targets[3:], filepath.Dir(l.dir))
 	if err != nil {
 		return err
 	}

@@ -103,7 +103,7 @@ func (c *command) parse(args []string) (a arguments, err error) {
 
 func (c *command) dispatch(ctx context.Context, a arguments) error {
 	if a.Options.Help {
-		return c.folded(usage)
+		return c.helpFlag(a.Targets)
 	}
 	if t, alone := asked(a.Targets); alone {
 		return t.do(c, ctx, a)

@@ -27,6 +27,12 @@ func (c *command) report(ctx context.Context, a arguments) error {
 	if words := a.Targets[1:]; len(words) > 0 {
 		wanted = words[0]
 	}
+	if a.Options.List {
+		if wanted != "" || a.Options.Out != "" {
+			return usagef("report --list lists all runs, and takes neither a run nor --out")
+		}
+		return c.listRuns(state, a.Options.Output)
+	}
 	runs, err := state.story(wanted)
 	if err != nil {
 		return err
@@ -40,6 +46,12 @@ func (c *command) report(ctx context.Context, a arguments) error {
 		page.Made = append(page.Made, report.Fact{Name: "the journal", Value: printable(c.hide.text("cannot be read: " + err.Error()))})
 	}
 	page.Foot = fmt.Sprintf("Made by Slipway %s on %s from the events of %s.", version(), time.Now().UTC().Format(time.RFC1123), plural(len(runs), "run", "runs"))
+	var idle []string
+	if wanted == "" {
+		if idle, err = state.idleAfter(last.id); err != nil {
+			return err
+		}
+	}
 	var b bytes.Buffer
 	if err := report.Write(&b, page); err != nil {
 		return fmt.Errorf("write the report: %w", err)
@@ -54,10 +66,31 @@ func (c *command) report(ctx context.Context, a arguments) error {
 		return fmt.Errorf("write the report: %w", err)
 	}
 	if a.Options.Output == "json" {
-		return printJSON(c.stdout, map[string]any{"kind": "report", "file": path, "run": last.id, "runs": len(runs)})
+		told := map[string]any{"kind": "report", "file": path, "run": last.id, "runs": len(runs), "idle": last.idle()}
+		if len(idle) > 0 {
+			told["idleAfter"] = idle
+		}
+		return printJSON(c.stdout, told)
 	}
-	_, err = fmt.Fprintf(c.stdout, "%s tells %s, %s; open it in a browser\n", path, plural(len(runs), "run", "runs"), last.id)
+	_, err = fmt.Fprintf(c.stdout, "%s tells %s, %s; open it in a browser\n%s", path, plural(len(runs), "run", "runs"), last.id, c.aboutIdleRuns(state, last, idle))
 	return err
+}
+
+// aboutIdleRuns says which runs the report leaves out because they changed nothing, or that the one it tells is such a run.
+func (c *command) aboutIdleRuns(state stateFolder, last pastRun, after []string) string {
+	var text string
+	if last.idle() {
+		text = fmt.Sprintf("run %s changed nothing: every step was found done\n", last.id)
+		if others, err := state.story(""); err == nil && !others[len(others)-1].idle() {
+			text += fmt.Sprintf("the last run that did something: %s\n", c.commandLine(targetReport, others[len(others)-1].id))
+		}
+		return text
+	}
+	if n := len(after); n > 0 {
+		newest := after[n-1]
+		text = fmt.Sprintf("%s after it changed nothing; to read of the last of them: %s\n", plural(n, "run", "runs"), c.commandLine(targetReport, newest))
+	}
+	return text
 }
 
 // replaceFile writes a file that only its owner may read, in one piece.

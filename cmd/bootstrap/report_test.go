@@ -233,6 +233,37 @@ func TestReportShowsNoSecretAndRunsNothing(t *testing.T) {
 	}
 }
 
+// The list also has runs of other targets, one without any event and one that cannot be read.
+func TestReportListsRunsOfEveryKind(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	state := stateFolder(filepath.Join(dir, "state"))
+	if r := execute(t, t.Context(), dir, "", "report", "--list", "--state-dir", "state"); r.code != exitDone || !strings.HasPrefix(r.stdout, "RUN ") {
+		t.Errorf("of none: %+v", r)
+	}
+	at := clockwork(0)
+	leaveRun(t, state, "20260102T030000.000Z-1", setup{Cluster: "k8s", Targets: []string{targetDestroy}},
+		[]flow.Event{at(0, flow.StepStarted, "servers", ""), at(2, flow.StepDone, "servers", "")},
+		effect.Line{Time: at(1, "", "", "").Time, World: effect.Hetzner, Verb: "delete", Object: "servers/*", Phase: effect.Leaves})
+	leaveRun(t, state, "20260102T030100.000Z-2", setup{Cluster: "k8s", Targets: []string{"replace-machine", "m"}},
+		[]flow.Event{at(0, flow.StepStarted, "replace-machine", ""), at(2, flow.StepFailed, "replace-machine", "refused")})
+	leaveRun(t, state, "20260102T030200.000Z-3", setup{Cluster: "k8s"}, nil)
+	if err := state.files().Folder(runsFolder).Folder("20260102T030300.000Z-4").Write(setupFile, []byte("{")); err != nil {
+		t.Fatal(err)
+	}
+	r := execute(t, t.Context(), dir, "", "report", "--list", "--state-dir", "state")
+	for i, want := range []string{"1        destroy            finished", "0        replace-machine m  failed: replace-machine: refused", "2026-01-02 03:02:00", "unreadable"} {
+		if lines := strings.Split(r.stdout, "\n"); r.code != exitDone || len(lines) < 5 || !strings.Contains(lines[i+1], want) {
+			t.Errorf("line %d does not have %q: %s%s", i+1, want, r.stdout, r.stderr)
+		}
+	}
+	for _, args := range []string{"report 2026 --list", "report --list --out x", "status --list"} {
+		if r := execute(t, t.Context(), dir, "", append(strings.Fields(args), "--state-dir", "state")...); r.code != exitUsage {
+			t.Errorf("%s: %+v", args, r)
+		}
+	}
+}
+
 func TestReportMistakes(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)

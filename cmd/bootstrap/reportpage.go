@@ -85,6 +85,9 @@ func (s *story) lead(critical []string) []string {
 	} else {
 		lead = []string{fmt.Sprintf("It took %d runs. %s", len(s.runs), strings.Join(ends, " "))}
 	}
+	if len(s.runs) == 1 && s.runs[0].idle() {
+		return append(lead, "It changed nothing: every step was found done.")
+	}
 	if len(critical) > 0 {
 		longest := slices.MaxFunc(critical, func(a, b string) int { return cmp.Compare(s.took(a), s.took(b)) })
 		lead = append(lead, fmt.Sprintf("Of %s at work, %s was the longest step on the critical path, with %s.", elapsed(s.work), longest, elapsed(s.took(longest))))

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -63,10 +64,51 @@ func TestReportOfTwoCrashesAndAStockOut(t *testing.T) {
 	if _, err := os.Stat(q.state().path(filepath.Join(runsFolder, ids[0], reportFile))); err != nil {
 		t.Error(err)
 	}
-	if code := q.run(t, death{}); code != exitDone {
-		t.Fatalf("once more: %s", q.stderr)
+	for range 2 {
+		if code := q.run(t, death{}); code != exitDone {
+			t.Fatalf("once more: %s", q.stderr)
+		}
 	}
-	if r = execute(t, t.Context(), q.dir, "", "report", "--state-dir", string(q.state())); r.code != exitDone || !strings.Contains(r.stdout, "tells 1 run,") {
-		t.Errorf("a run after one that came to its end is a story of its own: %+v", r)
+	all, err := q.state().runIDs()
+	if err != nil || len(all) != 5 {
+		t.Fatalf("runs %v, %v", all, err)
+	}
+	state := string(q.state())
+	r = execute(t, t.Context(), q.dir, "", "report", "--state-dir", state)
+	for _, want := range []string{"tells 3 runs, " + ids[2], "2 runs after it changed nothing", "bootstrap report " + all[4] + " --state-dir " + state} {
+		if r.code != exitDone || !strings.Contains(r.stdout, want) {
+			t.Errorf("after two runs that changed nothing it does not say %q: %+v", want, r)
+		}
+	}
+	r = execute(t, t.Context(), q.dir, "", "report", all[4], "--state-dir", state)
+	for _, want := range []string{"run " + all[4] + " changed nothing", "bootstrap report " + ids[2] + " --state-dir " + state} {
+		if r.code != exitDone || !strings.Contains(r.stdout, want) {
+			t.Errorf("of a run that changed nothing it does not say %q: %+v", want, r)
+		}
+	}
+	if data, err = os.ReadFile(q.state().path(filepath.Join(runsFolder, all[4], reportFile))); err != nil || !strings.Contains(string(data), "It changed nothing") {
+		t.Errorf("its page does not say so: %v", err)
+	}
+	listsRuns(t, q, all)
+}
+
+// listsRuns reads the list of five runs: two that were killed, one that came to its end and two that changed nothing.
+func listsRuns(t *testing.T, q *quick, ids []string) {
+	t.Helper()
+	r := execute(t, t.Context(), q.dir, "", "report", "--list", "--output", "json", "--state-dir", string(q.state()))
+	var list struct{ Runs []runRow }
+	if err := json.Unmarshal([]byte(r.stdout), &list); err != nil || r.code != exitDone || len(list.Runs) != len(ids) {
+		t.Fatalf("%+v: %v", r, err)
+	}
+	for i, row := range list.Runs {
+		outcome := []runEnd{endedUnknown, endedUnknown, endedWell, endedWell, endedWell}[i]
+		if row.Run != ids[i] || row.Outcome != string(outcome) || row.Idle != (i > 2) || (row.Changes > 0) != (i < 3) || row.Began.IsZero() || row.Elapsed <= 0 || len(row.Targets) == 0 {
+			t.Errorf("run %d is listed as %+v", i+1, row)
+		}
+	}
+	r = execute(t, t.Context(), q.dir, "", "report", "--list", "--state-dir", string(q.state()))
+	lines := strings.Split(strings.TrimSpace(r.stdout), "\n")
+	if len(lines) != len(ids)+1 || !strings.Contains(lines[1], "killed") || !strings.Contains(lines[5], "finished, nothing to do") || !strings.HasPrefix(lines[5], ids[4]) {
+		t.Errorf("%+v", r)
 	}
 }

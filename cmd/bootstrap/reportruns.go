@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -115,8 +116,8 @@ func readEvents(path string) ([]flow.Event, error) {
 	}
 }
 
-// story is the run that is meant, and before it those that it went on from: back to the last that came to a good end. Runs
-// that are not of steps, and such as did nothing, are no part of it.
+// story is the run that is meant, and before it those that it went on from: back to the last that came to a good end. Without
+// a name the last that did something is meant. Runs that are not of steps, and such as ended before their first step, are no part of it.
 func (s stateFolder) story(wanted string) ([]pastRun, error) {
 	ids, err := s.runIDs()
 	if err != nil {
@@ -137,6 +138,7 @@ func (s stateFolder) story(wanted string) ([]pastRun, error) {
 		}
 	}
 	var story []pastRun
+	newestIdle := ""
 	gone := "" // the run that took the cluster away, where the story ends at it
 	for i := last; i >= 0; i-- {
 		r, err := s.readRun(ids[i])
@@ -149,11 +151,16 @@ func (s stateFolder) story(wanted string) ([]pastRun, error) {
 		case r.tookAway(): // what was before it is another cluster's story
 			gone, i = r.id, 0
 		case !r.ofSteps():
+		case wanted == "" && len(story) == 0 && r.idle(): // the story is that of the last run that did something
+			newestIdle = cmp.Or(newestIdle, r.id)
 		case len(story) > 0 && r.finished():
 			i = 0
 		default:
 			story = append(story, r)
 		}
+	}
+	if len(story) == 0 && newestIdle != "" { // of those that did something no folder is left
+		return s.story(newestIdle)
 	}
 	switch {
 	case len(story) == 0 && gone != "":

@@ -37,6 +37,7 @@ const (
 	targetPivot     = "pivot" // a step, with a flag of its own
 	targetDestroy   = "destroy"
 	targetAccess    = "access" // a step
+	targetFaultAdd  = "lab fault add"
 )
 
 // targets is the table, in the order of the usage text.
@@ -72,8 +73,8 @@ func targets() []target {
 			flags: []string{"watch"}, do: (*command).status},
 		{name: "effects", optional: "RUN", doc: "what a run changed in the world, call by call; the last, where none is named",
 			do: (*command).listEffects},
-		{name: targetReport, optional: "RUN", doc: "the story of a run, and of those that it went on from, as one HTML page; of the last, where none is named",
-			flags: []string{"out"}, do: (*command).report},
+		{name: targetReport, optional: "RUN", doc: "the story of a run, and of those that it went on from, as one HTML page; of the last that did something, where none is named; --list lists the runs",
+			flags: []string{"out", "list"}, do: (*command).report},
 		{name: targetLogs, optional: "CONTROLLER…", doc: "follow the logs of the controllers, in whichever cluster they run now: " + strings.Join(controllerNames(), ", "),
 			flags: []string{"since", "tail", "no-follow"}, do: (*command).logs},
 		{name: "doctor", doc: "whether a bootstrap would go well: the token, the project, names, ranges, versions, files, sources",
@@ -92,7 +93,7 @@ func targets() []target {
 		{name: "lab build", doc: "build the lab's programs", flags: []string{"check", "prune"}, do: (*command).labBuild},
 		{name: "lab save", arguments: []string{"FOLDER"}, doc: "copy the lab, as it stands and with all state, while it is up", do: (*command).labSave},
 		{name: "lab load", arguments: []string{"FOLDER"}, doc: "start a lab on what lab save has saved", do: (*command).labLoad},
-		{name: "lab fault add", arguments: []string{"KIND"}, optional: "key=value…", doc: "have something go wrong in the lab: see docs/rehearse.md",
+		{name: targetFaultAdd, arguments: []string{"KIND"}, optional: "key=value…", doc: "have something go wrong in the lab: see docs/rehearse.md",
 			do: (*command).labFaultAdd},
 		{name: "lab fault list", doc: "what goes wrong in the lab at present", do: (*command).labFaultList},
 		{name: "lab fault remove", arguments: []string{"ID"}, doc: "undo a fault", do: (*command).labFaultRemove},
