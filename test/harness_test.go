@@ -1,5 +1,5 @@
 // Package test runs the built command from outside, as a person does, and looks at what it left: the end to end
-// rehearsal in the lab. It needs the lab's programs (`go run ./cmd/bootstrap lab build`, about five minutes the first
+// rehearsal in the lab. It needs the lab's programs (`go run ./cmd/bootstrap lab build`, about seven minutes the first
 // time), so a bare `go test ./...` on a machine that has not built them leaves it out with a line that says so, and
 // never meets Go's own limit of ten minutes. The README's test command builds them first.
 package test
@@ -65,7 +65,7 @@ func needPrograms(t *testing.T, bin, root string) {
 		t.Fatalf("the lab's programs are not built: %s", out)
 	}
 	t.Skipf("the lab's programs are not built, so the rehearsal is left out: run `go run ./cmd/bootstrap lab build` "+
-		"(about five minutes the first time) and then the tests again\n%s", out)
+		"(about seven minutes the first time) and then the tests again\n%s", out)
 }
 
 func repositoryRoot(t *testing.T) string {

@@ -17,6 +17,9 @@ func (c *command) packer(a arguments) error {
 	if err != nil {
 		return &usageError{err}
 	}
+	if a.Options.Output == "json" {
+		return newJSONLine(c.stdout, map[string]any{"kind": "packer", "commands": commands})
+	}
 	for _, line := range commands {
 		if _, err := fmt.Fprintln(c.stdout, line); err != nil {
 			return err

@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +22,15 @@ func TestPackerIsPrinted(t *testing.T) {
 		if r.code != exitDone || !strings.Contains(r.stdout, want) {
 			t.Errorf("%+v does not say %s", r, want)
 		}
+	}
+	lines := strings.Split(strings.TrimSpace(execute(t, t.Context(), dir, "", "image", "--packer").stdout), "\n")
+	r = execute(t, t.Context(), dir, "", "image", "--packer", "--output", "json")
+	var told struct {
+		Kind     string
+		Commands []string
+	}
+	if err := json.Unmarshal([]byte(r.stdout), &told); err != nil || r.code != exitDone || told.Kind != "packer" || !slices.Equal(told.Commands, lines) {
+		t.Errorf("as JSON: %v, %+v; want the lines %q", err, r, lines)
 	}
 	for _, args := range []string{"--packer", "image apply --prune", "bootstrap --prune"} {
 		if r := execute(t, t.Context(), dir, "", strings.Fields(args)...); r.code != exitUsage {
