@@ -48,33 +48,59 @@ func (f Files) Path(name string) string { return filepath.Join(f.dir, name) }
 func (f Files) Read(name string) ([]byte, error) { return os.ReadFile(f.Path(name)) }
 
 // Write replaces a file in one piece: a crash leaves the old one or the new one, and once it has returned a power failure
-// leaves the new one. A file that is so already is left alone.
+// leaves the new one. A file that is so already is left as it is, and made to last: the process that wrote it may have died before
+// it had seen to that.
 func (f Files) Write(name string, data []byte) error {
 	if old, err := f.Read(name); err == nil && string(old) == string(data) {
-		return os.Chmod(f.Path(name), 0o600)
+		return f.keep(name)
 	}
 	return f.change("write", name, func() error { return f.replace(name, data) })
 }
 
-// Remove removes a file. One that is not there is no error.
+// keep makes a file that is there last through a power failure.
+func (f Files) keep(name string) error {
+	file, err := os.Open(f.Path(name))
+	if err != nil {
+		return fmt.Errorf("keep %s: %w", f.Path(name), err)
+	}
+	if err := errors.Join(file.Chmod(0o600), file.Sync(), file.Close()); err != nil {
+		return fmt.Errorf("keep %s: %w", f.Path(name), err)
+	}
+	return f.disk.SyncDir(filepath.Dir(f.Path(name)))
+}
+
+// Remove removes a file; once it has returned it stays removed through a power failure. One that is not there is no error.
 func (f Files) Remove(name string) error {
 	if _, err := os.Lstat(f.Path(name)); errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return f.syncRemoval(f.Path(name))
 	}
 	return f.change("remove", name, func() error {
 		if err := os.Remove(f.Path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		return nil
+		return f.syncRemoval(f.Path(name))
 	})
 }
 
-// RemoveFolder removes the folder with everything in it.
+// RemoveFolder removes the folder with everything in it, for good as Remove does.
 func (f Files) RemoveFolder() error {
 	if _, err := os.Lstat(f.dir); errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return f.syncRemoval(f.dir)
 	}
-	return f.change("remove", "", func() error { return os.RemoveAll(f.dir) })
+	return f.change("remove", "", func() error {
+		if err := os.RemoveAll(f.dir); err != nil {
+			return err
+		}
+		return f.syncRemoval(f.dir)
+	})
+}
+
+// syncRemoval makes the removal of a path last. That may be an earlier process's, which died before it had seen to it.
+func (f Files) syncRemoval(path string) error {
+	if err := f.disk.SyncDir(filepath.Dir(path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // Move gives a file, or a folder, in the folder another place in it, in one piece, which lasts through a power failure.

@@ -69,13 +69,18 @@ func TestFilesLast(t *testing.T) {
 	}{
 		{"write", func() error { return f.Write("x", []byte("one")) },
 			[]string{"create .x.new", "write", "sync", "close", "rename .x.new x", "sync the folder state"}},
-		{"write the same", func() error { return f.Write("x", []byte("one")) }, nil},
+		{"write the same", func() error { return f.Write("x", []byte("one")) }, []string{"sync the folder state"}},
 		{"write in a folder", func() error { return f.Folder("a").Write("y", []byte("one")) },
 			[]string{"create .y.new", "write", "sync", "close", "rename .y.new y", "sync the folder a"}},
 		{"move", func() error { return f.Move("x", "z") }, []string{"rename x z", "sync the folder state"}},
 		{"move into a folder", func() error { return f.Move("z", "b/z") },
 			[]string{"rename z z", "sync the folder b", "sync the folder state"}},
 		{"move what is not there", func() error { return f.Move("z", "b/z") }, nil},
+		{"remove", func() error { return f.Folder("a").Remove("y") }, []string{"sync the folder a"}},
+		{"remove what is not there", func() error { return f.Folder("a").Remove("y") }, []string{"sync the folder a"}},
+		{"remove in a folder that is not there", func() error { return f.Folder("c").Remove("y") }, []string{"sync the folder c"}},
+		{"remove a folder", func() error { return f.Folder("a").RemoveFolder() }, []string{"sync the folder state"}},
+		{"remove a folder that is not there", func() error { return f.Folder("a").RemoveFolder() }, []string{"sync the folder state"}},
 	} {
 		calls = nil
 		if err := tc.do(); err != nil || !slices.Equal(calls, tc.want) {
@@ -85,5 +90,11 @@ func TestFilesLast(t *testing.T) {
 	disk.cut = "sync the folder state"
 	if err := FilesOn(dir, disk).Write("x", []byte("two")); err == nil {
 		t.Error("a file that may not last counts as written")
+	}
+	if err := FilesOn(dir, disk).Write("x", []byte("two")); err == nil {
+		t.Error("a file that is so already, and may not last, counts as written")
+	}
+	if err := FilesOn(dir, disk).Remove("x"); err == nil {
+		t.Error("a file that may come back counts as removed")
 	}
 }
