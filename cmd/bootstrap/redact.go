@@ -2,8 +2,11 @@ package main
 
 import (
 	"context"
+	"encoding/base64"
 	"io"
 	"maps"
+	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,22 +20,51 @@ import (
 // many at once, and learns secrets as they become known.
 type redactor struct {
 	mu      sync.Mutex
-	pairs   []string // secret, replacement, …
+	forms   []string // of secrets, the longest first
 	replace atomic.Pointer[strings.Replacer]
 }
 
-// learn adds secrets to those that are hidden. What is too short to be one is
-// left out: hiding it would only mangle words.
+// learn adds secrets to those that are hidden, in every form in which others
+// may write them. What is too short to be one is left out: hiding it would only
+// mangle words.
 func (r *redactor) learn(secrets ...string) {
 	const shortest = 8
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, s := range secrets {
-		if len(s) >= shortest {
-			r.pairs = append(r.pairs, s, "[hidden]")
+		if len(s) < shortest {
+			continue
+		}
+		for _, form := range writtenForms(s) {
+			if !slices.Contains(r.forms, form) {
+				r.forms = append(r.forms, form)
+			}
 		}
 	}
-	r.replace.Store(strings.NewReplacer(r.pairs...))
+	// Of two that begin at the same place the longer one is meant.
+	slices.SortStableFunc(r.forms, func(a, b string) int { return len(b) - len(a) })
+	var pairs []string
+	for _, form := range r.forms {
+		pairs = append(pairs, form, "[hidden]")
+	}
+	r.replace.Store(strings.NewReplacer(pairs...))
+}
+
+// writtenForms are a secret as it is, as an address has it, and in base64, alone
+// and in the middle of something longer, as in a header of HTTP.
+func writtenForms(secret string) []string {
+	forms := []string{secret, url.QueryEscape(secret), url.PathEscape(secret)}
+	for _, alphabet := range []*base64.Encoding{base64.StdEncoding, base64.URLEncoding} {
+		bare := alphabet.WithPadding(base64.NoPadding)
+		forms = append(forms, alphabet.EncodeToString([]byte(secret)), bare.EncodeToString([]byte(secret)))
+		// Behind so many bytes of others, and before some more, these characters depend on the secret alone.
+		for before := range 3 {
+			text := bare.EncodeToString(append(make([]byte, before), secret...))
+			first, last := (before*8+5)/6, (before+len(secret))*8/6
+			forms = append(forms, text[first:last])
+		}
+	}
+	return forms
 }
 
 func (r *redactor) text(s string) string {
