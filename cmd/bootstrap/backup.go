@@ -49,6 +49,7 @@ func (c *command) backup(ctx context.Context, a arguments) error {
 	if err != nil {
 		return err
 	}
+	outliveReaders()
 	hub := &hub{run: "backup", hide: c.hide, displays: []display{c.display(a.Options)}}
 	defer hub.close()
 	b := &backupRun{command: c, arguments: a, seal: seal, store: store, keep: cfg.BackupKeep, hub: hub}

@@ -3,8 +3,10 @@
 package main
 
 import (
+	"errors"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -26,6 +28,34 @@ func TestARunOutlivesItsReader(t *testing.T) {
 	q.stdout = writer
 	if code := q.run(t, death{}); code != exitDone {
 		t.Errorf("it ends with %d: %s", code, q.stderr)
+	}
+}
+
+// So is work on the lab done: `lab up | head` leaves a lab that is up.
+func TestWorkOnTheLabOutlivesItsReader(t *testing.T) {
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer writer.Close()
+	if err := reader.Close(); err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), self, "lab", "build")
+	cmd.Dir = t.TempDir() // nothing can be built there, which it says when it has come so far
+	cmd.Env = []string{"HOME=" + cmd.Dir, "PATH=" + os.Getenv("PATH"), quickCommand + "=1"}
+	var stderr strings.Builder
+	cmd.Stdout, cmd.Stderr = writer, &stderr
+	if _, err := cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	var exit *exec.ExitError
+	if err := cmd.Run(); !errors.As(err, &exit) || exit.ExitCode() != exitFailed && exit.ExitCode() != exitUsage || !strings.Contains(stderr.String(), "error: ") {
+		t.Errorf("it ends with %v: %s", err, stderr.String())
 	}
 }
 
