@@ -57,7 +57,7 @@ func TestValidate(t *testing.T) {
 		{"cert-manager without version", "CERT_MANAGER_URL=/repo/cert-manager.yaml", "certManagerUrl", "both"},
 		{"chart repository without scheme", "CILIUM_REPOSITORY=helm.cilium.io", "ciliumRepository", "https://"},
 		{"chart repository in a registry", "TALOS_CCM_REPOSITORY=oci://ghcr.io/siderolabs/charts", "", ""},
-		{"a registry with a user", "TALOS_CCM_REPOSITORY=oci://me:secret@ghcr.io/siderolabs/charts", "talosCcmRepository", "oci://me:xxxxx@ghcr.io"},
+		{"a registry with a user", "TALOS_CCM_REPOSITORY=oci://me:secret@ghcr.io/siderolabs/charts", "talosCcmRepository", "oci://xxxxx@ghcr.io"},
 		{"a password that breaks its address", "CILIUM_REPOSITORY=https://me:se%cret@charts.example.com", "ciliumRepository", "\"https://xxxxx@charts.example.com\""},
 		{"no time", "NODES_TIMEOUT=0s", "nodesTimeout", "25m"},
 		{"more time than there is", "NODES_TIMEOUT=2562047h", "nodesTimeout", "longer than 48h"},

@@ -151,7 +151,7 @@ func (d *Doctor) chartsReachable(ctx context.Context) Finding {
 	var found, unasked []string
 	for _, in := range []installation{d.b.cilium(), d.b.hcloudCCM(), d.b.talosCCM()} {
 		source := kube.ChartSource{Repository: in.Repository, Name: in.Name, Version: in.version}
-		address := kube.WithoutPassword(in.Repository)
+		address := kube.WithoutCredentials(in.Repository)
 		if source.Registry() {
 			switch has, err := source.InRegistry(ctx, d.b.tools.Files.Path("helm"), io.Discard); {
 			case err != nil:
@@ -223,14 +223,14 @@ func (d *Doctor) fetch(ctx context.Context, url string, most int64) ([]byte, err
 	}
 	response, err := d.http.Do(request)
 	if err != nil {
-		return nil, err
+		return nil, kube.HideCredentials(err)
 	}
 	defer response.Body.Close()
 	switch {
 	case response.StatusCode == http.StatusNotFound:
-		return nil, &missingError{kube.WithoutPassword(url)}
+		return nil, &missingError{kube.WithoutCredentials(url)}
 	case response.StatusCode != http.StatusOK:
-		return nil, fmt.Errorf("%s answers %s", kube.WithoutPassword(url), response.Status)
+		return nil, fmt.Errorf("%s answers %s", kube.WithoutCredentials(url), response.Status)
 	}
 	return io.ReadAll(io.LimitReader(response.Body, most))
 }

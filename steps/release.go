@@ -49,7 +49,7 @@ func (b *bootstrapper) releaseSpec(in installation) (any, error) {
 	if _, err := in.values.values(b.vars); err != nil {
 		return nil, err
 	}
-	return map[string]any{"chart": in.Name, "repository": kube.WithoutPassword(in.Repository), "version": in.version, "values": values}, nil
+	return map[string]any{"chart": in.Name, "repository": kube.WithoutCredentials(in.Repository), "version": in.version, "values": values}, nil
 }
 
 // install brings a release to its chart and values, and waits until its workloads are ready.

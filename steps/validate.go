@@ -86,7 +86,7 @@ func (c Config) Validate() []FieldError {
 type findings struct{ errs []FieldError }
 
 func (v *findings) add(field string, value any, problem, hint string) {
-	v.errs = append(v.errs, FieldError{Field: field, Value: kube.WithoutPassword(fmt.Sprint(value)), Problem: problem, Hint: hint})
+	v.errs = append(v.errs, FieldError{Field: field, Value: kube.WithoutCredentials(fmt.Sprint(value)), Problem: problem, Hint: hint})
 }
 
 // addPair is add where a field does not go together with another.

@@ -14,6 +14,9 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
+// noPassword is what GitHub wants as the password where the user name is a token.
+const noPassword = "x-oauth-basic"
+
 const defaultConfigFile = "bootstrap.yaml"
 
 // configuration is a steps.Config and where each of its values comes from.
@@ -74,7 +77,7 @@ func (a assignment) place() string {
 	if strings.Contains(a.Value, "AGE-SECRET-KEY-") {
 		return a.Variable.Name + "=…"
 	}
-	return a.Variable.Name + "=" + kube.WithoutPassword(a.Value)
+	return a.Variable.Name + "=" + kube.WithoutCredentials(a.Value)
 }
 
 // begin takes the configuration out of a backup as what others write over. Its
@@ -102,16 +105,19 @@ func (c configuration) check() error {
 	return nil
 }
 
-// passwords are those in the configuration's addresses, as they are meant and as an address writes them.
+// passwords are those in the configuration's addresses, as they are meant and as an address writes them. A user name without a password,
+// or with one that says that there is none, is a token.
 func (c configuration) passwords() (all []string) {
 	for _, v := range steps.Variables() {
 		u, err := url.Parse(v.Get(c.Config))
 		if err != nil || u.Host == "" {
 			continue
 		}
-		if password, given := u.User.Password(); given {
-			_, written, _ := strings.Cut(u.User.String(), ":")
-			all = append(all, password, written)
+		user, written, _ := strings.Cut(u.User.String(), ":")
+		password, _ := u.User.Password()
+		all = append(all, password, written)
+		if password == "" || password == noPassword {
+			all = append(all, u.User.Username(), user)
 		}
 	}
 	return all

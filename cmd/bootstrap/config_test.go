@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -199,5 +200,32 @@ func TestNoTokenSaysTwoLines(t *testing.T) {
 	lines := strings.Split(errNoToken.Error(), "\n")
 	if len(lines) != 2 || !strings.Contains(lines[0], "HCLOUD_TOKEN") || !strings.Contains(lines[1], "--lab") {
 		t.Errorf("it says %q", lines)
+	}
+}
+
+// A token may be the user name of an address, and is hidden as a password is.
+func TestATokenAsAUserNameIsHidden(t *testing.T) {
+	const token = "ghp_planted0123456789"
+	for _, user := range []string{token + "@", token + ":x-oauth-basic@", "me:" + token + "@"} {
+		dir := t.TempDir()
+		t.Chdir(dir)
+		repository := "CILIUM_REPOSITORY=https://" + user + "charts.example.com"
+		for _, args := range [][]string{{"config", "show"}, {"config", "show", "LOCATION=nowhere"}, {"restore", "missing"}, {"all", "LOCATION=nowhere"}} {
+			r := execute(t, t.Context(), dir, "", append(args, repository)...)
+			if strings.Contains(r.stdout+r.stderr, "planted") {
+				t.Errorf("%v: %+v", args, r)
+			}
+		}
+		a, err := parseArguments([]string{repository})
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg, err := loadConfig(a, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if passwords := cfg.passwords(); !slices.Contains(passwords, token) {
+			t.Errorf("of %s it learns %v", user, passwords)
+		}
 	}
 }

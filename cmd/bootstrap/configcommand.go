@@ -78,7 +78,7 @@ func (*command) settings(cfg configuration) []setting {
 		if strings.HasPrefix(source, "argument ") { // the place repeats the value
 			source = "argument " + v.Name
 		}
-		all = append(all, setting{Variable: v.Name, Field: v.Field, Value: kube.WithoutPassword(v.Get(cfg.Config)), Default: v.Default, Source: source})
+		all = append(all, setting{Variable: v.Name, Field: v.Field, Value: kube.WithoutCredentials(v.Get(cfg.Config)), Default: v.Default, Source: source})
 	}
 	return all
 }
@@ -135,7 +135,7 @@ func (c *command) secretSettings(cfg configuration) []setting {
 	if github.Value != "" {
 		github.Source = "environment variable " + githubVariable
 	}
-	endpoint := setting{Variable: endpointVariable, Value: kube.WithoutPassword(c.environment[endpointVariable]), Source: "none"}
+	endpoint := setting{Variable: endpointVariable, Value: kube.WithoutCredentials(c.environment[endpointVariable]), Source: "none"}
 	if endpoint.Value != "" {
 		endpoint.Source = "environment variable " + endpointVariable
 	}

@@ -41,24 +41,41 @@ type ChartSource struct {
 
 // String is "cilium 1.18.6 of https://helm.cilium.io".
 func (s ChartSource) String() string {
-	return s.Name + " " + s.Version + " of " + WithoutPassword(s.Repository)
+	return s.Name + " " + s.Version + " of " + WithoutCredentials(s.Repository)
 }
 
-// WithoutPassword is an address that can be shown: without the password in it, where there is one. An address that cannot be
-// read loses all that may be one.
-func WithoutPassword(address string) string {
-	u, err := url.Parse(address)
-	switch {
-	case err == nil && u.Host != "" && u.User != nil:
-		return u.Redacted()
-	case err == nil:
+// hiddenCredentials stand for a user name and a password.
+const hiddenCredentials = "xxxxx"
+
+// WithoutCredentials is an address that can be shown: without the password in it and without the user name, which may be a token.
+// An address that cannot be read loses all that may be one.
+func WithoutCredentials(address string) string {
+	if u, err := url.Parse(address); err == nil && u.User == nil {
 		return address
 	}
 	scheme, rest, found := strings.Cut(address, "://")
-	if at := strings.LastIndex(rest, "@"); found && at >= 0 {
-		return scheme + "://xxxxx" + rest[at:]
+	if !found {
+		return address
+	}
+	authority, path, _ := strings.Cut(rest, "/")
+	if at := strings.LastIndex(authority, "@"); at >= 0 {
+		return scheme + "://" + hiddenCredentials + rest[at:]
+	}
+	if at := strings.LastIndex(path, "@"); at >= 0 { // a password with a slash in it
+		return scheme + "://" + hiddenCredentials + path[at:]
 	}
 	return address
+}
+
+// HideCredentials takes them out of the address in an error of an HTTP client, which only hides the password.
+func HideCredentials(err error) error {
+	told, is := err.(*url.Error)
+	if !is {
+		return err
+	}
+	hidden := *told
+	hidden.URL = WithoutCredentials(told.URL)
+	return &hidden
 }
 
 // LoadChart downloads a chart into memory. It uses no cache, configuration or credentials of a helm command on the same
@@ -134,7 +151,7 @@ func (t withContext) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := http.DefaultTransport.RoundTrip(r.WithContext(ctx))
 	if err == nil && passing(resp.StatusCode) {
 		resp.Body.Close()
-		err = &statusError{r.URL.Redacted(), resp.Status} // the client's own error would be a mere text
+		err = &statusError{WithoutCredentials(r.URL.String()), resp.Status} // the client's own error would be a mere text
 	}
 	if err != nil {
 		stop()
@@ -182,7 +199,7 @@ func downloadChart(ctx context.Context, s ChartSource) ([]byte, error) {
 		return nil, err
 	}
 	if sum := sha256.Sum256(archive); entry.Digest != "" && !strings.EqualFold(strings.TrimPrefix(entry.Digest, "sha256:"), hex.EncodeToString(sum[:])) {
-		return nil, fmt.Errorf("%s is not the file that the repository's index describes (sha256 %x instead of %s)", WithoutPassword(address), sum, entry.Digest)
+		return nil, fmt.Errorf("%s is not the file that the repository's index describes (sha256 %x instead of %s)", WithoutCredentials(address), sum, entry.Digest)
 	}
 	return archive, nil
 }
@@ -197,18 +214,18 @@ func download(ctx context.Context, address string) ([]byte, error) {
 	req.Header.Set("User-Agent", userAgent)
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return nil, err
+		return nil, HideCredentials(err)
 	}
 	defer resp.Body.Close()
 	if passing(resp.StatusCode) {
-		return nil, &statusError{WithoutPassword(address), resp.Status}
+		return nil, &statusError{WithoutCredentials(address), resp.Status}
 	}
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("get %s: %s", WithoutPassword(address), resp.Status)
+		return nil, fmt.Errorf("get %s: %s", WithoutCredentials(address), resp.Status)
 	}
 	data, err := io.ReadAll(io.LimitReader(resp.Body, maxDownload))
 	if err != nil {
-		return nil, fmt.Errorf("get %s: %w", WithoutPassword(address), err)
+		return nil, fmt.Errorf("get %s: %w", WithoutCredentials(address), err)
 	}
 	return data, nil
 }

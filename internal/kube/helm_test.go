@@ -259,12 +259,14 @@ func TestLoadChart(t *testing.T) {
 		"no such version": from.Repository, "no repository": from.Repository + "/nowhere", "another file": repository(t, true),
 		"an unwell one": unwell.URL, "nobody": "http://127.0.0.1:1",
 	} {
-		from := kube.ChartSource{Repository: strings.Replace(address, "http://", "http://me:planted@", 1), Name: "demo", Version: "1.0.0"}
-		if name == "no such version" {
-			from.Version = "9.9.9"
-		}
-		if _, err := kube.LoadChart(t.Context(), from, t.TempDir(), os.Stderr); err == nil || strings.Contains(err.Error(), "planted") || !strings.Contains(err.Error(), "me:xxxxx@") {
-			t.Errorf("%s: the password of its repository: %v", name, err)
+		for _, user := range []string{"me:planted@", "planted@", "planted:x-oauth-basic@"} { // a token may also be the name of a user
+			from := kube.ChartSource{Repository: strings.Replace(address, "http://", "http://"+user, 1), Name: "demo", Version: "1.0.0"}
+			if name == "no such version" {
+				from.Version = "9.9.9"
+			}
+			if _, err := kube.LoadChart(t.Context(), from, t.TempDir(), os.Stderr); err == nil || strings.Contains(err.Error(), "planted") || !strings.Contains(err.Error(), "//xxxxx@") {
+				t.Errorf("%s: the credentials of its repository: %v", name, err)
+			}
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
