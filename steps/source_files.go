@@ -102,7 +102,7 @@ func toRead(dir, sub string, e fs.DirEntry) (bool, error) {
 	}
 	const ways = "rename it, move it out of this folder, or name the folder that has manifests/ and bootstrap/ with --dir"
 	if e.IsDir() {
-		return false, fmt.Errorf("%s is a folder, and only the files directly in %s/ are read: %s", path, sub, ways)
+		return false, fmt.Errorf("%s is a folder, and only the files directly in %s/ are read; %s", path, sub, ways)
 	}
 	known := namesOfKnown(sub)
 	if slices.Contains(known, name) {
@@ -110,16 +110,16 @@ func toRead(dir, sub string, e fs.DirEntry) (bool, error) {
 	}
 	hint := ""
 	if near := flow.Nearest(name, known); near != "" {
-		hint = "; did you mean " + near + "?"
+		hint = " (did you mean " + near + "?)"
 	}
 	switch filepath.Ext(name) {
 	case ".yaml":
 		if sub == manifestsFolder {
 			return true, nil
 		}
-		return false, fmt.Errorf("%s is none of the files that are read from %s/ (%s)%s: %s", path, sub, strings.Join(known, ", "), hint, ways)
+		return false, fmt.Errorf("%s is none of the files that are read from %s/: %s%s; %s", path, sub, strings.Join(known, ", "), hint, ways)
 	case ".yml", ".json":
-		return false, fmt.Errorf("%s is not read: only files ending in .yaml are%s: %s", path, hint, ways)
+		return false, fmt.Errorf("%s is not read: only files ending in .yaml are%s; %s", path, hint, ways)
 	}
 	return false, nil
 }

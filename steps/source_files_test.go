@@ -27,8 +27,8 @@ func TestAFileNamedAsAFolderIsNotOne(t *testing.T) {
 func TestFilesThatAreNotReadAreRefused(t *testing.T) {
 	for name, tc := range map[string]struct{ file, says string }{
 		"a typo in bootstrap":       {"bootstrap/cilium-value.yaml", "did you mean cilium-values.yaml?"},
-		"another file in bootstrap": {"bootstrap/prometheus.yaml", "is none of the files that are read from bootstrap/ (cilium-values.yaml, "},
-		"another ending":            {"manifests/cluster.yml", "manifests/cluster.yml is not read: only files ending in .yaml are; did you mean cluster.yaml?"},
+		"another file in bootstrap": {"bootstrap/prometheus.yaml", "is none of the files that are read from bootstrap/: cilium-values.yaml, "},
+		"another ending":            {"manifests/cluster.yml", "manifests/cluster.yml is not read: only files ending in .yaml are (did you mean cluster.yaml?)"},
 		"JSON":                      {"manifests/pools.json", "only files ending in .yaml are"},
 		"a folder":                  {"manifests/pools/a.yaml", "manifests/pools is a folder"},
 		"a folder of a file's name": {"manifests/cluster.yaml/x", "manifests/cluster.yaml is a folder"},

@@ -373,20 +373,14 @@ func onlyTheCloudKnows(t *testing.T, c *command) {
 
 func changedValues(t *testing.T, c *command) {
 	dir := t.TempDir()
-	values, err := os.ReadFile(filepath.Join(c.dir, "bootstrap", "cilium-values.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	if err := os.MkdirAll(filepath.Join(dir, "bootstrap"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	changed := append(values, []byte("\n# a rehearsal's change\nhubble:\n  relay:\n    enabled: true\n")...)
-	if bytes.Contains(values, []byte("\nhubble:")) {
-		changed = append(values, []byte("\ndebug:\n  enabled: true\n")...)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "bootstrap", "cilium-values.yaml"), changed, 0o644); err != nil {
+	own := []byte("debug:\n  enabled: true\n")
+	if err := os.WriteFile(filepath.Join(dir, "bootstrap", "cilium-values.yaml"), own, 0o644); err != nil {
 		t.Fatal(err)
 	}
+	// In no clone of the project: the lab is up.
 	elsewhere := *c
 	elsewhere.dir = dir
 	planTellsTheChange(t, &elsewhere)
@@ -397,6 +391,8 @@ func changedValues(t *testing.T, c *command) {
 	if ran := o.steps("step-done"); !slices.Equal(ran, []string{"cilium", "wait-nodes"}) {
 		t.Errorf("after a change of Cilium's values %v ran, not cilium and wait-nodes", ran)
 	}
+	keepsBuiltInValues(t, c)
+	showsTheLabsValues(t, &elsewhere)
 	// Back to the project's own values, for what follows.
 	if o := c.run(nil, "--lab"); o.exit != 0 {
 		t.Fatalf("exit %d\n%s", o.exit, o.output)
