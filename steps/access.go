@@ -18,6 +18,8 @@ type Access struct {
 	Kubeconfig  string      `json:"kubeconfig"` // file in the state folder
 	Talosconfig Talosconfig `json:"talosconfig"`
 	Nodes       []Node      `json:"nodes"`
+	// Values are those that the cluster had, of the variables of the manifests.
+	Values map[string]string `json:"values,omitempty"`
 }
 
 // refreshAccess asks the cluster itself.
@@ -48,12 +50,14 @@ func (b *bootstrapper) refreshAccess(ctx context.Context, say flow.Say) (Access,
 		return Access{}, err
 	}
 	r, err := b.readRoll(ctx, self, self)
-	out.Nodes = r.output().Nodes
-	if want := b.cfg.ControlPlaneReplicas; err == nil && r.replicas != want {
-		say("note: CONTROL_PLANE_REPLICAS is %d and the control plane has %d: a cluster that manages itself is scaled with "+
-			"kubectl --namespace %s patch taloscontrolplane %s --type merge --patch '{\"spec\":{\"replicas\":%d}}'", want, r.replicas, Namespace, b.cfg.ControlPlaneName(), want)
+	if err != nil {
+		return Access{}, err
 	}
-	return out, err
+	out.Nodes = r.output().Nodes
+	if o, err := b.observeCluster(ctx, self); err == nil { // they only tell a later run what was changed since
+		out.Values = o.values
+	}
+	return out, nil
 }
 
 func (b *bootstrapper) accessStands(ctx context.Context, was Access) flow.Verdict {

@@ -30,19 +30,20 @@ type Providers struct {
 
 // provider is one of the four that a cluster of Talos servers at Hetzner needs.
 type provider struct {
-	label   string // clusterctl's name for it: of its inventory object, of its folder in a local repository
-	kind    string // clusterctl's type
-	name    string // as init is told
-	version string
-	file    string // its manifest
+	label    string // clusterctl's name for it: of its inventory object, of its folder in a local repository
+	kind     string // clusterctl's type
+	name     string // as init is told
+	version  string
+	file     string // its manifest
+	variable string // that configures the version
 }
 
 func (b *bootstrapper) providers() []provider {
 	return []provider{
-		{"cluster-api", "CoreProvider", "cluster-api", b.cfg.CAPIVersion, "core-components.yaml"},
-		{"bootstrap-talos", "BootstrapProvider", "talos", b.cfg.CABPTVersion, "bootstrap-components.yaml"},
-		{"control-plane-talos", "ControlPlaneProvider", "talos", b.cfg.CACPPTVersion, "control-plane-components.yaml"},
-		{"infrastructure-hetzner", "InfrastructureProvider", "hetzner", b.cfg.CAPHVersion, "infrastructure-components.yaml"},
+		{"cluster-api", "CoreProvider", "cluster-api", b.cfg.CAPIVersion, "core-components.yaml", "CAPI_VERSION"},
+		{"bootstrap-talos", "BootstrapProvider", "talos", b.cfg.CABPTVersion, "bootstrap-components.yaml", "CABPT_VERSION"},
+		{"control-plane-talos", "ControlPlaneProvider", "talos", b.cfg.CACPPTVersion, "control-plane-components.yaml", "CACPPT_VERSION"},
+		{"infrastructure-hetzner", "InfrastructureProvider", "hetzner", b.cfg.CAPHVersion, "infrastructure-components.yaml", "CAPH_VERSION"},
 	}
 }
 

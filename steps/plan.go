@@ -134,7 +134,7 @@ func New(cfg Config, tools Tools) (*Plan, error) {
 
 	p.Access = flow.Add(g, "access", b.refreshAccess).After(p.Pivot).
 		Doc("kubeconfig, talosconfig and the list of nodes are today's, from the cluster itself").
-		Spec(made.access).Verify(b.accessStands).Deadline(2*cfg.ControlPlaneTimeout.D()+overhead).Waits(controlPlane, controlPlane)
+		Verify(b.accessStands).Deadline(2*cfg.ControlPlaneTimeout.D()+overhead).Waits(controlPlane, controlPlane)
 
 	p.Firewall = flow.Add(g, "firewall", b.ensureFirewall).Yields(p.Reservation).
 		Doc("a Hetzner firewall that lets private addresses, and those of FIREWALL_ALLOW, in on 6443 and 50000").
@@ -169,7 +169,7 @@ type bootstrapper struct {
 
 // specs are what the steps are made from, for the journal: a change in one of them runs its step again.
 type specs struct {
-	offer, image, management, providers, cluster, cilium, hcloudCCM, talosCCM, nodes, access, firewall any
+	offer, image, management, providers, cluster, cilium, hcloudCCM, talosCCM, nodes, firewall any
 
 	installing []flow.Wait // of the providers; the journal does not have it
 }
@@ -180,7 +180,6 @@ func (b *bootstrapper) specs() (specs, error) {
 		offer:      map[string]string{"location": c.Location, "serverType": c.ServerType, "loadBalancerType": c.LoadBalancerType},
 		management: map[string]string{"provider": b.tools.Management.Name(), "name": c.ManagementName()},
 		firewall:   map[string]string{"clusterName": c.ClusterName, "firewallAllow": c.FirewallAllow},
-		access:     map[string]int{"controlPlaneReplicas": c.ControlPlaneReplicas},
 		nodes:      map[string]any{"controlPlaneReplicas": c.ControlPlaneReplicas, "kubernetesVersion": c.KubernetesVersion, "networkCidr": c.NetworkCIDR},
 	}
 	var err error

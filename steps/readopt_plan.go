@@ -74,7 +74,7 @@ func NewReadopt(cfg Config, tools Tools, source Backup, accept []string) (*Reado
 	p := &ReadoptPlan{Graph: flow.New("slipway-readopt"), r: r}
 	p.reopen(cfg, made)
 	if r.itself() {
-		p.accessFromItself(cfg, made)
+		p.accessFromItself(cfg)
 	} else {
 		p.accessFromManagement(cfg, made)
 	}
@@ -152,10 +152,10 @@ func (p *ReadoptPlan) accessFromManagement(cfg Config, made specs) {
 		Spec(made.nodes).Deadline(cfg.NodesTimeout.D() + overhead).Waits(cfg.waitNodes())
 }
 
-func (p *ReadoptPlan) accessFromItself(cfg Config, made specs) {
+func (p *ReadoptPlan) accessFromItself(cfg Config) {
 	p.Access = flow.Add(p.Graph, "access", p.r.refreshAccess).After(p.Reconciled).
 		Doc("kubeconfig, talosconfig and the list of nodes are today's, from the cluster itself").
-		Spec(made.access).Deadline(2*cfg.ControlPlaneTimeout.D()+overhead).Waits(cfg.waitControlPlane(), cfg.waitControlPlane())
+		Deadline(2*cfg.ControlPlaneTimeout.D()+overhead).Waits(cfg.waitControlPlane(), cfg.waitControlPlane())
 }
 
 // last are the steps after which everything is done.

@@ -17,12 +17,3 @@ func targetsNow(ctx context.Context, plan *steps.Plan, j flow.Journal, words []s
 	}
 	return resolveTargets(words, plan, managed)
 }
-
-// targetsNow are the steps of this run.
-func (r *running) targetsNow(ctx context.Context) ([]string, error) {
-	plan, err := steps.New(r.cfg.Config, r.tools)
-	if err != nil {
-		return nil, &usageError{err}
-	}
-	return targetsNow(ctx, plan, r.journal(), r.asked)
-}

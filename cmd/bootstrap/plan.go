@@ -14,16 +14,17 @@ import (
 
 // forecast is what a run would do, in `bootstrap plan --output json`.
 type forecast struct {
-	Kind     string             `json:"kind"` // "plan", to tell it from events
-	Cluster  string             `json:"cluster"`
-	World    string             `json:"world"`
-	State    string             `json:"state"`
-	Offline  string             `json:"offline,omitempty"` // why the world was not asked
-	Files    []steps.SourceFile `json:"files"`             // that the cluster is made from
-	Losses   []string           `json:"losses,omitempty"`  // of a restore
-	Steps    []forecastStep     `json:"steps"`
-	Bill     *steps.Bill        `json:"bill,omitempty"`   // nil: nobody could be asked
-	Unpriced string             `json:"noBill,omitempty"` // why
+	Kind    string             `json:"kind"` // "plan", to tell it from events
+	Cluster string             `json:"cluster"`
+	World   string             `json:"world"`
+	State   string             `json:"state"`
+	Offline string             `json:"offline,omitempty"` // why the world was not asked
+	Files   []steps.SourceFile `json:"files"`             // that the cluster is made from
+	Losses  []string           `json:"losses,omitempty"`  // of a restore
+	Steps   []forecastStep     `json:"steps"`
+	compared
+	Bill     *steps.Bill `json:"bill,omitempty"`   // nil: nobody could be asked
+	Unpriced string      `json:"noBill,omitempty"` // why
 
 	Expected     time.Duration `json:"expectedNs"` // of the whole run, if nothing holds it up
 	CriticalPath []string      `json:"criticalPath"`
@@ -88,6 +89,7 @@ func (c *command) tellForecast(f forecast, output string) error {
 
 func (f *forecast) withoutSecrets(hide *redactor) {
 	hide.each(&f.Offline, &f.Unpriced)
+	f.compared.withoutSecrets(hide)
 	for i := range f.Losses {
 		hide.each(&f.Losses[i])
 	}
@@ -117,6 +119,9 @@ func (f *forecast) foresee(ctx context.Context, cfg configuration, tools steps.T
 		return err
 	}
 	f.Files = plan.Files()
+	if f.Offline == "" {
+		f.compared = compare(ctx, plan, state.journal(), cfg, append([]string{}, words...))
+	}
 	return f.ask(ctx, plan, plan.Graph, state.journal(), targets, state.durations(f.World))
 }
 
@@ -249,6 +254,7 @@ func (f forecast) print(out io.Writer, width int) error {
 	}
 	fmt.Fprintln(w)
 	table(w, width, []string{"STEP", "WOULD", "EXPECTED", "WHY"}, rows...)
+	f.compared.print(text)
 	f.printTime(w, text)
 	f.printBill(w, width, text)
 	_, err := io.WriteString(out, w.String())

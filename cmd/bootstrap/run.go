@@ -75,7 +75,14 @@ func (c *command) run(ctx context.Context, a arguments) error {
 	if err := r.refuseBeside(ctx); err != nil {
 		return err
 	}
-	if targets, err = r.targetsNow(ctx); err != nil {
+	plan, err := steps.New(r.cfg.Config, r.tools)
+	if err != nil {
+		return &usageError{err}
+	}
+	if targets, err = targetsNow(ctx, plan, r.journal(), r.asked); err != nil {
+		return err
+	}
+	if err := r.compareWithCluster(ctx, plan); err != nil {
 		return err
 	}
 	if err := r.examine(ctx, targets); err != nil {

@@ -36,6 +36,7 @@ type statusReport struct {
 	Now     *steps.Overview `json:"now,omitempty"`     // nil: the world was not asked
 	Steps   []stepStatus    `json:"steps"`
 	Notes   []string        `json:"notes"`
+	compared
 }
 
 // status compares the journal with the world and changes neither.
@@ -84,6 +85,7 @@ func (c *command) lookAtAll(ctx context.Context, a arguments) (statusReport, err
 		now := plan.Overview(ctx)
 		r.Now = &now
 	})
+	asking.Go(func() { r.compared = compare(ctx, plan, state.journal(), cfg, nil) })
 	var notesErr error
 	asking.Go(func() { r.Notes, notesErr = plan.Notes(ctx) })
 	all, err := plan.Graph.Check(ctx, state.journal())
@@ -99,6 +101,7 @@ func (c *command) lookAtAll(ctx context.Context, a arguments) (statusReport, err
 // withoutSecrets hides them in what others said.
 func (r *statusReport) withoutSecrets(hide *redactor) {
 	hide.each(&r.Offline)
+	r.compared.withoutSecrets(hide)
 	for i := range r.Steps {
 		s := &r.Steps[i]
 		hide.each(&s.Reason, &s.Error, &s.Said)

@@ -79,6 +79,9 @@ func (r statusReport) printRest(out io.Writer, width int) error {
 			return err
 		}
 	}
+	if lines := r.compared.lines(); len(lines) > 0 {
+		fmt.Fprintf(out, "\n%s", fold(strings.Join(lines, "\n")+"\n", width))
+	}
 	for _, note := range r.Notes {
 		fmt.Fprintf(out, "\n%s", fold("note: "+printable(note)+"\n", width))
 	}

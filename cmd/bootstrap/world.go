@@ -118,6 +118,9 @@ func enterLab(cfg configuration, tools steps.Tools, client *labClient, info labI
 	return cfg, tools, notes, nil
 }
 
+// labPlace is where the values come from that the lab decides.
+const labPlace = "the lab"
+
 // inLab is the configuration with what the lab decides: the lab's addresses
 // always, its repositories and their versions unless others are configured. The
 // notes name what was replaced.
@@ -140,7 +143,7 @@ func (c configuration) inLab(info labInfo) (configuration, []string, error) {
 			}
 			notes = append(notes, fmt.Sprintf("%s is %s in the lab, in place of %s (%s)", name, value, was, place))
 		}
-		c.places[v.Field] = "the lab"
+		c.places[v.Field] = labPlace
 		return v.Set(&c.Config, value)
 	}
 	for _, p := range decided {

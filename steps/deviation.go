@@ -1,0 +1,98 @@
+package steps
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Deviation is one value of the configuration, or of the manifests, that is not the one of the cluster that manages itself. A run
+// after the pivot does not apply the manifests, so it brings no such value to the cluster.
+type Deviation struct {
+	Variable string `json:"variable,omitempty"` // "KUBERNETES_VERSION"; empty: of the manifests
+	Field    string `json:"field,omitempty"`    // of the variable, in bootstrap.yaml: "kubernetesVersion"
+	Place    string `json:"place,omitempty"`    // where the configured value comes from: "bootstrap.yaml:3:12", "default"
+	Wanted   string `json:"wanted,omitempty"`   // what is configured
+	Live     string `json:"live,omitempty"`     // what the cluster has
+	What     string `json:"what,omitempty"`     // of the manifests: what applying them would do
+	// Requested tells that the configuration was changed since it was last applied: somebody asks for a change of the cluster. Else
+	// the cluster was changed, with kubectl for one.
+	Requested bool   `json:"requested"`
+	Change    string `json:"change"` // how the cluster gets the configured value
+	Keep      string `json:"keep"`   // how the configuration gets the cluster's
+}
+
+// String is the deviation in one line, with what can be done about it.
+func (d Deviation) String() string {
+	return fmt.Sprintf("%s; to change the cluster: %s; to keep it: %s", d.Summary(), d.Change, d.Keep)
+}
+
+// Summary is the deviation without what can be done about it.
+func (d Deviation) Summary() string {
+	if d.Variable == "" {
+		return fmt.Sprintf("the manifests (%s) differ from the cluster: applying them %s", d.Place, d.What)
+	}
+	return fmt.Sprintf("%s is %s (%s), and the cluster has %s", d.Variable, orNone(d.Wanted), d.Place, orNone(d.Live))
+}
+
+// Requested are the deviations that ask for a change of the cluster.
+func Requested(all []Deviation) []Deviation {
+	var found []Deviation
+	for _, d := range all {
+		if d.Requested {
+			found = append(found, d)
+		}
+	}
+	return found
+}
+
+// change is how the cluster gets a value of the configuration.
+func (b *bootstrapper) change(variable, wanted string) string {
+	patch := func(kind, name, patch, does string) string {
+		return fmt.Sprintf("kubectl --kubeconfig %s --namespace %s patch %s %s --type merge --patch %s (%s)",
+			shellQuote(b.tools.Files.Path(kubeconfigFile)), Namespace, kind, name, shellQuote(patch), does)
+	}
+	upgrade := func(flag, provider string) string {
+		return fmt.Sprintf("clusterctl upgrade apply --kubeconfig %s --%s %s:%s", shellQuote(b.tools.Files.Path(kubeconfigFile)), flag, provider, wanted)
+	}
+	switch variable {
+	case "KUBERNETES_VERSION":
+		return patch("taloscontrolplane", b.cfg.ControlPlaneName(), fmt.Sprintf(`{"spec":{"version":%q}}`, wanted), "replaces every server, one after another")
+	case "CONTROL_PLANE_REPLICAS":
+		return patch("taloscontrolplane", b.cfg.ControlPlaneName(), fmt.Sprintf(`{"spec":{"replicas":%s}}`, wanted), "adds or removes servers")
+	case "LOAD_BALANCER_TYPE":
+		return patch("hetznercluster", b.cfg.ClusterName, fmt.Sprintf(`{"spec":{"controlPlaneLoadBalancer":{"type":%q}}}`, wanted), "in place")
+	case "LOCATION", "NETWORK_CIDR", "CONTROL_PLANE_CIDR", "POD_CIDR", "SERVICE_CIDR":
+		return "it cannot be changed in a cluster that exists; another cluster (CLUSTER_NAME) can have it"
+	case "CAPI_VERSION":
+		return upgrade("core", "cluster-api")
+	case "CABPT_VERSION":
+		return upgrade("bootstrap", "talos")
+	case "CACPPT_VERSION":
+		return upgrade("control-plane", "talos")
+	case "CAPH_VERSION":
+		return upgrade("infrastructure", "hetzner")
+	case "TALOS_VERSION":
+		return "run the target image, then use it in another HCloudMachineTemplate " + byTemplate
+	case "SERVER_TYPE", "IMAGE_NAME":
+		return "use another HCloudMachineTemplate " + byTemplate
+	}
+	return "edit the TalosControlPlane with kubectl " + byTemplate
+}
+
+// byTemplate is where the guide to a change that is more than one command stands.
+const byTemplate = `(docs/pivot.md, "To change the cluster")`
+
+// keep is how the configuration gets the cluster's value.
+func (d Deviation) keep() string {
+	if strings.HasPrefix(d.Place, "argument") || strings.HasPrefix(d.Place, "environment") {
+		return fmt.Sprintf("leave %s out, with %s in bootstrap.yaml", d.Variable, d.line())
+	}
+	return d.line() + " in bootstrap.yaml"
+}
+
+func (d Deviation) line() string {
+	if d.Live == "" {
+		return d.Field + `: ""`
+	}
+	return d.Field + ": " + d.Live
+}

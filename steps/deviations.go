@@ -1,0 +1,269 @@
+package steps
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/kube"
+)
+
+// Deviations lists what the configuration asks for and the cluster that manages itself is not; nothing before the pivot, when a run
+// applies the manifests. It reads the journal and asks the cluster.
+func (p *Plan) Deviations(ctx context.Context, j flow.Journal, origin Origin) ([]Deviation, error) {
+	passed, err := p.PivotPassed(ctx, j)
+	if err != nil || !passed {
+		return nil, err
+	}
+	snapshot, err := j.Load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, comparedWithin, fmt.Errorf("no answer within %s", comparedWithin))
+	defer cancel()
+	self, err := p.b.connect(kubeconfigFile)
+	if err == nil {
+		d := deviations{b: p.b, self: self, applied: appliedLast(snapshot), origin: origin}
+		if err = d.find(ctx); err == nil {
+			return d.found, nil
+		}
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		err = fmt.Errorf("%w: %w", cause, err)
+	}
+	return nil, fmt.Errorf("compare the configuration with cluster %s: %w", p.b.cfg.ClusterName, err)
+}
+
+// comparedWithin bounds the comparison, which is no reason to wait for a cluster that is silent.
+const comparedWithin = 10 * time.Second
+
+// Origin tells where the value of a field of the configuration comes from ("bootstrap.yaml:3:12"), and whether the operator wrote it
+// there: nobody wrote a default.
+type Origin func(field string) (place string, written bool)
+
+// deviations is one comparison of the configuration with the cluster.
+type deviations struct {
+	b       *bootstrapper
+	self    *kube.Cluster
+	applied lastApplied
+	origin  Origin
+	found   []Deviation
+}
+
+func (d *deviations) find(ctx context.Context) error {
+	o, err := d.b.observeCluster(ctx, d.self)
+	if err != nil {
+		return err
+	}
+	d.compare(o.values)
+	rest, err := d.b.renderLike(o)
+	if err != nil {
+		return err
+	}
+	d.manifests(o.live, rest)
+	return nil
+}
+
+// observed is what a cluster that manages itself tells of the variables of the manifests.
+type observed struct {
+	live            liveObjects
+	values          map[string]string // variable → value
+	image, zone, ip string            // what the manifests need besides
+}
+
+// observeCluster asks the cluster for its objects, and for the variables' values in them.
+func (b *bootstrapper) observeCluster(ctx context.Context, self *kube.Cluster) (observed, error) {
+	infrastructure, err := get(ctx, self, hetznerClusterKind, b.cfg.ClusterName)
+	if err != nil {
+		return observed{}, err
+	}
+	o := observed{zone: text(infrastructure, "spec", "hcloudNetwork", "networkZone"), ip: text(infrastructure, "spec", "controlPlaneEndpoint", "host")}
+	v := b.manifestVariables("image", o.zone, o.ip)
+	r, err := b.render(v)
+	if err != nil {
+		return observed{}, err
+	}
+	if o.live, err = readLiveObjects(ctx, self, b.cfg.ClusterName, r.now); err != nil {
+		return observed{}, err
+	}
+	if o.values, err = b.liveValues(o.live, v); err != nil {
+		return observed{}, err
+	}
+	if o.image = imageOf(o.live, b.cfg); o.image != "" {
+		o.values["IMAGE_NAME"] = o.image
+		if o.image != b.cfg.ImageName && byDefault(o.image, o.values["TALOS_VERSION"]) {
+			o.values["IMAGE_NAME"] = ""
+		}
+	}
+	installed, err := inventory(ctx, self)
+	if err != nil && !kube.Absent(err) {
+		return observed{}, err
+	}
+	for _, p := range b.providers() {
+		if has := installed[p.label]; has != "" {
+			o.values[p.variable] = has
+		}
+	}
+	return o, nil
+}
+
+// compare compares the variables' values.
+func (d *deviations) compare(live map[string]string) {
+	for _, variable := range Variables() {
+		has, known := live[variable.Name]
+		wanted := variable.Get(d.b.cfg)
+		if !known || has == wanted {
+			continue
+		}
+		place, written := d.origin(variable.Field)
+		one := Deviation{Variable: variable.Name, Field: variable.Field, Place: place, Wanted: wanted, Live: has}
+		one.Requested = d.applied.asked(variable.Name, wanted, written)
+		one.Change, one.Keep = d.b.change(variable.Name, wanted), one.keep()
+		d.found = append(d.found, one)
+	}
+}
+
+// renderLike renders the manifests with the variables' values that a cluster has.
+func (b *bootstrapper) renderLike(o observed) (*rendered, error) {
+	like := &bootstrapper{cfg: b.cfg, tools: b.tools, sources: b.sources}
+	for _, variable := range Variables() {
+		if value, known := o.values[variable.Name]; known {
+			if err := variable.Set(&like.cfg, value); err != nil {
+				return nil, fmt.Errorf("the cluster has %w", err)
+			}
+		}
+	}
+	like.vars = like.cfg.variables()
+	return like.render(like.manifestVariables(o.image, o.zone, o.ip))
+}
+
+// manifests tells what applying the manifests would still do.
+func (d *deviations) manifests(live liveObjects, r *rendered) {
+	for _, c := range consequences(live, r.now, 0) {
+		if c.Effect == EffectKeeps || onlyTheTemplatesName(live, c) {
+			continue
+		}
+		file := d.fileOf(c.Object)
+		d.found = append(d.found, Deviation{
+			Place: file.name, What: c.Summary(), Requested: d.applied.edited(file) || d.patchEdited(c.Object),
+			Change: "edit the object with kubectl " + byTemplate, Keep: "write it into that file as the cluster has it",
+		})
+	}
+}
+
+// fileOf is the file of the manifests that an object is in, or one that it may have been taken out of.
+func (d *deviations) fileOf(o Object) source {
+	files := d.b.sources.objects()
+	for _, s := range files {
+		docs, err := d.b.documents(s)
+		if err != nil {
+			continue
+		}
+		for _, name := range []string{o.Name, withoutHash(o.Name)} {
+			if _, there := docs[o.Kind+" "+name]; there {
+				return s
+			}
+		}
+	}
+	if i := slices.IndexFunc(files, d.applied.edited); i >= 0 {
+		return files[i]
+	}
+	return files[0]
+}
+
+// patchEdited tells whether an object's part in another file was edited: the patch for OpenID Connect, where it is used.
+func (d *deviations) patchEdited(o Object) bool {
+	return o.Kind == talosControlPlaneKind.Kind && d.applied.values["OIDC_ISSUER_URL"] != "" && d.applied.edited(d.b.sources.oidcPatch)
+}
+
+// onlyTheTemplatesName tells of servers that would be replaced because a template of the same content has another name, as one has
+// that was made with kubectl. It asks for nothing.
+func onlyTheTemplatesName(live liveObjects, c Consequence) bool {
+	const template = "HCloudMachineTemplate "
+	if c.Effect != EffectReplaces || len(c.Why) != 1 || !strings.HasPrefix(c.Why[0], template) {
+		return false
+	}
+	was, _, _ := strings.Cut(strings.TrimPrefix(c.Why[0], template), " ")
+	return live.find(machineTemplateKind.GroupKind(), was) != nil
+}
+
+// imageOf is the name of the image that the live control plane's servers are made from.
+func imageOf(live liveObjects, cfg Config) string {
+	controlPlane := live.find(talosControlPlaneKind.GroupKind(), cfg.ControlPlaneName())
+	if controlPlane == nil {
+		return ""
+	}
+	template := live.find(machineTemplateKind.GroupKind(), templateOf(controlPlane))
+	if template == nil {
+		return ""
+	}
+	return text(template, "spec", "template", "spec", "imageName")
+}
+
+// byDefault tells whether an image is called as one is where IMAGE_NAME is empty.
+func byDefault(image, talosVersion string) bool {
+	c := Config{TalosVersion: talosVersion}
+	return image == c.Image("amd64") || image == c.Image("arm64")
+}
+
+// lastApplied is what the journal knows of the configuration that was last applied.
+type lastApplied struct {
+	known  bool
+	values map[string]string // variable → value
+	sums   []string          // of the files
+	seen   map[string]string // variable → value that the cluster had when access looked last
+}
+
+// appliedLast reads the records of the steps that applied the manifests and installed the providers.
+func appliedLast(s flow.Snapshot) lastApplied {
+	out := lastApplied{values: map[string]string{}}
+	var files map[string]ingredient
+	if json.Unmarshal(s.Steps["apply"].Spec, &files) == nil && len(files) > 0 {
+		out.known = true
+		if _, configured := files["oidcPatch"]; !configured {
+			out.values["OIDC_ISSUER_URL"], out.values["OIDC_CLIENT_ID"] = "", ""
+		}
+		for _, file := range files {
+			maps.Copy(out.values, file.Variables)
+			out.sums = append(out.sums, file.SHA256)
+		}
+	}
+	var access Access
+	if json.Unmarshal(s.Steps["access"].Output, &access) == nil {
+		out.seen = access.Values
+	}
+	var providers struct{ Versions map[string]string }
+	if json.Unmarshal(s.Steps["capi-init"].Spec, &providers) == nil {
+		for _, p := range (&bootstrapper{}).providers() {
+			if version := providers.Versions[p.label]; version != "" {
+				out.values[p.variable] = version
+			}
+		}
+	}
+	return out
+}
+
+// asked tells whether a value is a request: another one than was last applied, and than the cluster had since; or where that is not
+// known, one that is written somewhere.
+func (a lastApplied) asked(variable, wanted string, written bool) bool {
+	if had, known := a.seen[variable]; known && had == wanted {
+		return false // it was the cluster's: that was changed, and not the configuration
+	}
+	if was, known := a.values[variable]; known {
+		return was != wanted
+	}
+	return written
+}
+
+// edited tells whether a file is another one than was last applied; where that is not known, whether it is the user's own.
+func (a lastApplied) edited(s source) bool {
+	if !a.known {
+		return s.own
+	}
+	return !slices.Contains(a.sums, effectiveText{data: s.data}.sum()) // manifests are not merged
+}
