@@ -3,6 +3,8 @@ package steps
 import (
 	"fmt"
 	"strings"
+
+	"github.com/slipway-k8s/slipway/internal/shell"
 )
 
 // Deviation is one value of the configuration, or of the manifests, that is not the one of the cluster that manages itself. A run
@@ -49,10 +51,10 @@ func Requested(all []Deviation) []Deviation {
 func (b *bootstrapper) change(variable, wanted string) string {
 	patch := func(kind, name, patch, does string) string {
 		return fmt.Sprintf("kubectl --kubeconfig %s --namespace %s patch %s %s --type merge --patch %s (%s)",
-			shellQuote(b.tools.Files.Path(kubeconfigFile)), Namespace, kind, name, shellQuote(patch), does)
+			shell.Quote(b.tools.Files.Path(kubeconfigFile)), Namespace, kind, name, shell.Quote(patch), does)
 	}
 	upgrade := func(flag, provider string) string {
-		return fmt.Sprintf("clusterctl upgrade apply --kubeconfig %s --%s %s:%s", shellQuote(b.tools.Files.Path(kubeconfigFile)), flag, provider, wanted)
+		return fmt.Sprintf("clusterctl upgrade apply --kubeconfig %s --%s %s:%s", shell.Quote(b.tools.Files.Path(kubeconfigFile)), flag, provider, wanted)
 	}
 	switch variable {
 	case "KUBERNETES_VERSION":
