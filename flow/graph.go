@@ -139,7 +139,14 @@ func (g *Graph) order(s seals) (sorted []*node, cycle []string) {
 		sorted = append(sorted, n)
 		return true
 	}
-	for _, n := range g.nodes {
+	nodes := g.nodes
+	if len(s.passed) > 0 { // what is passed over comes first, in the order that it had
+		was, _ := g.order(seals{})
+		passed := func(n *node) bool { return s.behind[n] != nil }
+		open := slices.DeleteFunc(slices.Clone(was), passed)
+		nodes = append(slices.DeleteFunc(was, func(n *node) bool { return !passed(n) }), open...)
+	}
+	for _, n := range nodes {
 		if !visit(n) {
 			return nil, cycle
 		}

@@ -231,6 +231,12 @@ func TestStatusOfAnExemptStep(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var order []string
+	for _, s := range all {
+		order = append(order, s.Name)
+	}
+	// What is passed over first, in its order; then the seal and what comes after it now.
+	wantLines(t, order, "quay", "clear", "crew", "harbour", "launch", "sail", "gull", "leave", "order", "cargo", "arrive")
 	for _, s := range all {
 		switch s.Name {
 		case "cargo":

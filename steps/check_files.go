@@ -42,6 +42,10 @@ func (e FileError) finding() Finding { return failed(e.Hint, "%s", e.reason()) }
 // known without asking anybody. The doctor reports the same.
 func (p *Plan) CheckFiles(ctx context.Context, targets []string) ([]FileError, error) {
 	foreseen, err := p.Graph.Foresee(ctx, flow.Memory(), targets, false)
+	var sealed *flow.SealedError
+	if errors.As(err, &sealed) {
+		return nil, nil // the run itself says it better
+	}
 	if err != nil {
 		return nil, err
 	}

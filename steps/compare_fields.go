@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
@@ -93,8 +94,22 @@ func like(live, wanted any) any {
 			part[i] = like(was[i], wanted[i])
 		}
 		return part
+	case string:
+		if was, ok := live.(string); ok && sameDuration(was, wanted) {
+			return wanted
+		}
 	}
 	return live
+}
+
+// sameDuration tells whether two texts are one duration: an API server writes 20m as 20m0s.
+func sameDuration(a, b string) bool {
+	one, err := time.ParseDuration(a)
+	if err != nil {
+		return false
+	}
+	other, err := time.ParseDuration(b)
+	return err == nil && one == other
 }
 
 // told writes the differences between two values, field by field: "spec.version v1 → v2".

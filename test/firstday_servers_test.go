@@ -257,10 +257,7 @@ func patch(t *testing.T, cluster *kube.Cluster, kind schema.GroupVersionKind, na
 func (d *firstDay) fiveServers(t *testing.T) {
 	const change = `{"spec":{"replicas":5}}`
 	o := d.run(nil, "all", "--lab", "CONTROL_PLANE_REPLICAS=5")
-	said := slices.ContainsFunc(o.events, func(e event) bool {
-		return e.Step == "access" && strings.Contains(e.Message, "patch taloscontrolplane k8s-control-plane --type merge --patch '"+change+"'")
-	})
-	if o.exit != 0 || !said {
+	if o.exit != 1 || !strings.Contains(o.output, "patch taloscontrolplane k8s-control-plane --type merge --patch '"+change+"'") {
 		t.Fatalf("with five configured: exit %d, and it does not say how to scale\n%s", o.exit, o.output)
 	}
 	config, err := os.ReadFile(filepath.Join(d.state, "kubeconfig"))
@@ -270,8 +267,12 @@ func (d *firstDay) fiveServers(t *testing.T) {
 	cluster := must(kube.Connect(config))(t)
 	patch(t, cluster, talosControlPlane, "k8s-control-plane", change)
 	eventually(t, "five servers", 3*time.Minute, func(ctx context.Context) string { return readyNodes(ctx, cluster, 5) })
-	if o := d.run(nil, "all", "--lab", "CONTROL_PLANE_REPLICAS=5"); o.exit != 0 {
-		t.Fatalf("when they are there: exit %d\n%s", o.exit, o.output)
+	const drift = "CONTROL_PLANE_REPLICAS is 3 (default), and the cluster has 5"
+	if o := d.run(nil, "all", "--lab"); o.exit != 0 || !strings.Contains(o.output, drift) {
+		t.Fatalf("when they are there, and three are configured: exit %d\n%s", o.exit, o.output)
+	}
+	if o := d.run(nil, "all", "--lab", "CONTROL_PLANE_REPLICAS=5"); o.exit != 0 || strings.Contains(o.output, "and the cluster has") {
+		t.Fatalf("when they are there, and five are configured: exit %d\n%s", o.exit, o.output)
 	}
 	nodesReady(t, d.command, 5)
 	votingMembers(t, d.command, 5)

@@ -46,6 +46,7 @@ func TestFirstDay(t *testing.T) {
 	part("the controllers' logs", (*firstDay).logs)
 	part("the report", (*firstDay).report)
 	part("run again, nothing changes", (*firstDay).again)
+	part("the configuration changes", (*firstDay).configurationChanges)
 	c.share("all")
 	part("the firewall", (*firstDay).firewall)
 	part("a vanished server is replaced", (*firstDay).vanishedServer)
@@ -168,6 +169,37 @@ func (d *firstDay) again(t *testing.T) {
 		t.Fatal(err)
 	}
 	again("with the kubeconfig found again", "kind-create")
+}
+
+// configurationChanges asks for what no run does after the pivot, which is refused, and for what it does: another chart's values.
+func (d *firstDay) configurationChanges(t *testing.T) {
+	wrote := len(writes(t, d.command))
+	for _, c := range []struct{ value, says string }{
+		{"KUBERNETES_VERSION=v1.33.5", "and the cluster has v1.32.2; to change the cluster: kubectl "},
+		{"SERVER_TYPE=cx43", "and the cluster has cx33; to change the cluster: "},
+		{"LOCATION=fsn1", "and the cluster has nbg1; to change the cluster: it cannot be changed"},
+	} {
+		o := d.run(nil, "all", "--lab", c.value)
+		if o.exit != 1 || !strings.Contains(o.output, c.says) || len(o.steps("step-started")) > 0 {
+			t.Errorf("%s: exit %d, ran %v\n%s", c.value, o.exit, o.steps("step-started"), o.output)
+		}
+	}
+	if after := writes(t, d.command); len(after) != wrote {
+		t.Errorf("refused runs wrote %v", after[wrote:])
+	}
+	own := t.TempDir()
+	if err := os.Mkdir(filepath.Join(own, "bootstrap"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(own, "bootstrap", "cilium-values.yaml"), []byte("bpf: {preallocateMaps: true}\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"--dir", own}, nil} { // and back
+		o := d.run(nil, append([]string{"bootstrap", "--lab"}, args...)...)
+		if o.exit != 0 || !slices.Equal(o.steps("step-started"), []string{"cilium"}) || strings.Contains(o.output, "and the cluster has") {
+			t.Errorf("other values (%v): exit %d, ran %v\n%s", args, o.exit, o.steps("step-started"), o.output)
+		}
+	}
 }
 
 // firewall asks the simulated cloud's own rules whom they let in, before and after somebody opened one.

@@ -110,10 +110,14 @@ func (r *running) compareWithCluster(ctx context.Context, plan *steps.Plan) erro
 
 // print writes a comparison below a plan.
 func (c compared) print(text func(string, ...any)) {
+	lines := c.lines()
 	if c.Refused {
-		text("the run would be REFUSED:")
+		lines = append([]string{"the run would be REFUSED:"}, lines...)
 	}
-	for _, line := range c.lines() {
+	for i, line := range lines {
+		if i == 0 {
+			text("")
+		}
 		text("%s", line)
 	}
 }

@@ -121,6 +121,11 @@ func TestChangedConfigurationAfterThePivot(t *testing.T) {
 	}
 	_, said = q.command(t, "status")
 	wantSaid(t, "status", said, driftHead, drift)
+	code, said = q.command(t, "wait-nodes")
+	if code != exitUsage {
+		t.Errorf("wait-nodes: exit %d", code)
+	}
+	wantSaid(t, "a step before the pivot", said, "lies before pivot, a point of no return that was passed\n", "to continue from there: bootstrap all ")
 	if after := q.look(); after != before {
 		t.Errorf("something was changed:\n%s", difference(before, after))
 	}

@@ -69,17 +69,17 @@ func (c *command) run(ctx context.Context, a arguments) error {
 	if a.Options.Abort {
 		return r.abortPivot(ctx)
 	}
-	if err := r.checkFiles(ctx, cfg, targets); err != nil {
-		return err
-	}
-	if err := r.refuseBeside(ctx); err != nil {
-		return err
-	}
 	plan, err := steps.New(r.cfg.Config, r.tools)
 	if err != nil {
 		return &usageError{err}
 	}
 	if targets, err = targetsNow(ctx, plan, r.journal(), r.asked); err != nil {
+		return err
+	}
+	if err := r.checkFiles(ctx, cfg, targets); err != nil {
+		return err
+	}
+	if err := r.refuseBeside(ctx); err != nil {
 		return err
 	}
 	if err := r.compareWithCluster(ctx, plan); err != nil {

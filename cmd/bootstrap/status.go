@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"sync"
@@ -38,6 +39,10 @@ type statusReport struct {
 	Notes   []string        `json:"notes"`
 	compared
 }
+
+// statusComparedWithin bounds the comparison of the configuration with the
+// cluster, for which a status is not kept waiting.
+const statusComparedWithin = 2 * time.Second
 
 // status compares the journal with the world and changes neither.
 func (c *command) status(ctx context.Context, a arguments) error {
@@ -85,7 +90,11 @@ func (c *command) lookAtAll(ctx context.Context, a arguments) (statusReport, err
 		now := plan.Overview(ctx)
 		r.Now = &now
 	})
-	asking.Go(func() { r.compared = compare(ctx, plan, state.journal(), cfg, nil) })
+	asking.Go(func() {
+		soon, cancel := context.WithTimeoutCause(ctx, statusComparedWithin, fmt.Errorf("no answer within %s", statusComparedWithin))
+		defer cancel()
+		r.compared = compare(soon, plan, state.journal(), cfg, nil)
+	})
 	var notesErr error
 	asking.Go(func() { r.Notes, notesErr = plan.Notes(ctx) })
 	all, err := plan.Graph.Check(ctx, state.journal())
