@@ -9,7 +9,8 @@ import (
 
 const clusterNameVariable = "CLUSTER_NAME"
 
-// commandLine composes every command that is printed for the operator to type: a target of the same cluster, in the same world and
+// commandLine composes every command that is printed for the operator to type: a target of the same cluster, in the
+// same world and
 // state folder, from the same configuration. Paths and values are quoted for a POSIX shell.
 func (c *command) commandLine(target ...string) string {
 	return commandLine(c.given, c.environment, target)
@@ -22,7 +23,8 @@ func (c *command) commandLineFor(cluster string, target ...string) string {
 	return commandLine(other, c.environment, target)
 }
 
-// commandLine adds to a target, with its arguments and flags, what was given to this command and leads that one to the same cluster.
+// commandLine adds to a target, with its arguments and flags, what was given to this command and leads that one to
+// the same cluster.
 func commandLine(given arguments, environment map[string]string, target []string) string {
 	words := append([]string{steps.Program}, target...)
 	words = append(words, sharedFlags(given.Options, target)...)
@@ -61,7 +63,8 @@ func takesFlag(target []string, name string) bool {
 	return found && slices.Contains(owners, t.name)
 }
 
-// sharedValues are the KEY=VALUE that a command needs again: all that were given, where its target reads the whole configuration, and
+// sharedValues are the KEY=VALUE that a command needs again: all that were given, where its target reads the whole
+// configuration, and
 // the cluster's name for every target. That is also repeated from the environment, which another shell does not have.
 func sharedValues(values []assignment, environment map[string]string, target []string) []string {
 	last := map[string]string{}
@@ -86,7 +89,8 @@ func sharedValues(values []assignment, environment map[string]string, target []s
 	return words
 }
 
-// shown is the assignment as it was given; of one with a secret in it, only the variable's name, with "…" where the operator types it again.
+// shown is the assignment as it was given; of one with a secret in it, only the variable's name, with "…" where the
+// operator types it again.
 func (a assignment) shown() string {
 	if given := a.Variable.Name + "=" + a.Value; a.place() == given {
 		return given

@@ -21,17 +21,24 @@ func TestACommandLineRepeatsWhatWasGiven(t *testing.T) {
 		want               string
 	}{
 		{"restore --diagnose", "", []string{"restore", "FILE"}, "bootstrap restore FILE"},
-		{"restore --diagnose --identity key --lab --config c.yaml --dir files --state-dir d", "", []string{"restore", "FILE"},
+		{"restore --diagnose --identity key --lab --config c.yaml --dir files --state-dir d", "", []string{"restore",
+			"FILE"},
 			"bootstrap restore FILE --lab --config c.yaml --dir files --state-dir d --identity key"},
-		{"restore --diagnose --identity key", "", []string{"recover-quorum"}, "bootstrap recover-quorum"}, // which does not take it
-		{"restore --diagnose LOCATION=hel1 CLUSTER_NAME=a CLUSTER_NAME=b", "", []string{"readopt", "FILE"}, "bootstrap readopt FILE LOCATION=hel1 CLUSTER_NAME=b"},
-		{"bootstrap SERVER_TYPE=cx43 CLUSTER_NAME=b --yes --parallel 3", "", []string{"report"}, "bootstrap report CLUSTER_NAME=b"},
+		{"restore --diagnose --identity key", "", []string{"recover-quorum"}, "bootstrap recover-quorum"},
+		// which does not take it
+		{"restore --diagnose LOCATION=hel1 CLUSTER_NAME=a CLUSTER_NAME=b", "", []string{"readopt", "FILE"},
+			"bootstrap readopt FILE LOCATION=hel1 CLUSTER_NAME=b"},
+		{"bootstrap SERVER_TYPE=cx43 CLUSTER_NAME=b --yes --parallel 3", "", []string{"report"},
+			"bootstrap report CLUSTER_NAME=b"},
 		{"bootstrap", "CLUSTER_NAME=e LOCATION=hel1", []string{"status"}, "bootstrap status CLUSTER_NAME=e"},
 		{"bootstrap CLUSTER_NAME=b", "CLUSTER_NAME=e", []string{"status"}, "bootstrap status CLUSTER_NAME=b"},
-		{"bootstrap --lab --lab-images i --state-dir d", "", []string{"lab", "up"}, "bootstrap lab up --lab-images i --state-dir d"},
-		{"bootstrap CILIUM_REPOSITORY=https://me:secret@example.org", "", []string{"all"}, "bootstrap all 'CILIUM_REPOSITORY=…'"},
+		{"bootstrap --lab --lab-images i --state-dir d", "", []string{"lab", "up"},
+			"bootstrap lab up --lab-images i --state-dir d"},
+		{"bootstrap CILIUM_REPOSITORY=https://me:secret@example.org", "", []string{"all"},
+			"bootstrap all 'CILIUM_REPOSITORY=…'"},
 		{"bootstrap BACKUP_RECIPIENTS=AGE-SECRET-KEY-1", "", []string{"all"}, "bootstrap all 'BACKUP_RECIPIENTS=…'"},
-		{"restore --diagnose --identity key", "", []string{"restore", "FILE", "--identity", "other"}, "bootstrap restore FILE --identity other"},
+		{"restore --diagnose --identity key", "", []string{"restore", "FILE", "--identity", "other"},
+			"bootstrap restore FILE --identity other"},
 	} {
 		a, err := parseArguments(strings.Fields(c.given))
 		if err != nil {
@@ -74,13 +81,15 @@ func TestAPrintedCommandIsQuoted(t *testing.T) {
 	}
 }
 
-// Commands to be typed are composed in one place: a text that has one of its own would lose --lab, --state-dir and what else leads to
+// Commands to be typed are composed in one place: a text that has one of its own would lose --lab, --state-dir and
+// what else leads to
 // the cluster.
 func TestCommandsAreComposedInOnePlace(t *testing.T) {
 	own := regexp.MustCompile(`\bbootstrap (--|lab|all|pivot|restore|readopt|recover-quorum|destroy|replace-machine|report|status|backup|image|access|clean)\b` +
 		`|--(state-dir|identity) %s|\((pivot --abort|image --(prune|packer)|lab up|lab down)\)`)
 	allowed := map[string]string{
-		"completion.go": "scripts for shells", "usage.go": "the form of every command", "args.go": "flags about each other", "token.go": "of a checkout, before anything was given",
+		"completion.go": "scripts for shells", "usage.go": "the form of every command",
+		"args.go": "flags about each other", "token.go": "of a checkout, before anything was given",
 		"help.go": "examples", "helptable.go": "examples",
 	}
 	for _, folder := range []string{".", "../../steps", "../../internal/hetzner"} {

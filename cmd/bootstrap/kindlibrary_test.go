@@ -21,8 +21,10 @@ func TestKindTellsWhatTheEngineSaid(t *testing.T) {
 	_, listed := kind.clusters()
 	_, opened := kind.kubeconfig("k8s-mgmt")
 	_, asked := kind.initialised("k8s-mgmt")
-	for what, err := range map[string]error{"clusters": listed, "kubeconfig": opened, "initialised": asked, "remove": kind.remove("k8s-mgmt", filepath.Join(dir, "kubeconfig"))} {
-		if err == nil || !strings.Contains(err.Error(), "docker ps: "+said) || strings.Contains(err.Error(), "exit status") {
+	for what, err := range map[string]error{"clusters": listed, "kubeconfig": opened, "initialised": asked,
+		"remove": kind.remove("k8s-mgmt", filepath.Join(dir, "kubeconfig"))} {
+		if err == nil || !strings.Contains(err.Error(), "docker ps: "+said) || strings.Contains(err.Error(),
+			"exit status") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

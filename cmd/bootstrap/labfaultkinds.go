@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// faultKind is something that can go wrong in the lab. The lab, a module of its own, checks the same: a test compares the two.
+// faultKind is something that can go wrong in the lab. The lab, a module of its own, checks the same: a test compares
+// the two.
 type faultKind struct {
 	name  string
 	doc   string
@@ -30,19 +31,30 @@ func faultKinds() []faultKind {
 	return []faultKind{
 		{name: "error", doc: "a request to Hetzner's API is answered with a status, code and message, without effect",
 			takes: slices.Concat([]string{"status", "code", "message"}, requestKeys)},
-		{name: "rate-limit", doc: "a request is answered with 429 rate_limit_exceeded; delay: until RateLimit-Reset", takes: slices.Concat([]string{"delay"}, requestKeys)},
-		{name: "lost-reply", doc: "a request takes effect, and its connection closes without a reply", takes: requestKeys},
-		{name: "timeout", doc: "a request has no effect and gets no answer for delay, then 504", takes: slices.Concat([]string{"delay"}, requestKeys)},
+		{name: "rate-limit", doc: "a request is answered with 429 rate_limit_exceeded; delay: until RateLimit-Reset",
+			takes: slices.Concat([]string{"delay"}, requestKeys)},
+		{name: "lost-reply", doc: "a request takes effect, and its connection closes without a reply",
+			takes: requestKeys},
+		{name: "timeout", doc: "a request has no effect and gets no answer for delay, then 504",
+			takes: slices.Concat([]string{"delay"}, requestKeys)},
 		{name: "reset", doc: "a request has no effect, and its connection is reset", takes: requestKeys},
 		{name: "stale-lists", doc: "lists show what was there delay ago", needs: []string{"delay"}, takes: requestKeys},
-		{name: "out-of-stock", doc: "servers of a type in a location cannot be ordered", takes: slices.Concat([]string{"serverType", "location"}, hitKeys)},
-		{name: "action-error", doc: "an action of Hetzner's ends in error", takes: slices.Concat([]string{"command", "code", "message"}, hitKeys)},
-		{name: "slow-boot", doc: "a server runs, and its system starts only after delay", needs: []string{"delay"}, takes: slices.Concat([]string{"server"}, hitKeys)},
-		{name: "vanish-server", doc: "a server is gone, with its record, without a request", needs: []string{"server"}, takes: []string{"seed"}},
-		{name: "apiserver-restart", doc: "kube-apiservers are killed and start again, at once or after for", takes: []string{"cluster", "server", "seed"}},
-		{name: "management-away", doc: "a management cluster's kube-apiserver accepts connections and does not answer", takes: []string{"cluster"}},
-		{name: "webhook-unready", doc: "the webhooks behind a Service refuse connections", needs: []string{"service"}, takes: []string{"cluster"}},
-		{name: "expired-kubeconfig", doc: "the client certificate in a kubeconfig has expired an hour ago", needs: []string{"cluster", "file"}},
+		{name: "out-of-stock", doc: "servers of a type in a location cannot be ordered",
+			takes: slices.Concat([]string{"serverType", "location"}, hitKeys)},
+		{name: "action-error", doc: "an action of Hetzner's ends in error", takes: slices.Concat([]string{"command",
+			"code", "message"}, hitKeys)},
+		{name: "slow-boot", doc: "a server runs, and its system starts only after delay", needs: []string{"delay"},
+			takes: slices.Concat([]string{"server"}, hitKeys)},
+		{name: "vanish-server", doc: "a server is gone, with its record, without a request",
+			needs: []string{"server"}, takes: []string{"seed"}},
+		{name: "apiserver-restart", doc: "kube-apiservers are killed and start again, at once or after for",
+			takes: []string{"cluster", "server", "seed"}},
+		{name: "management-away", doc: "a management cluster's kube-apiserver accepts connections and does not answer",
+			takes: []string{"cluster"}},
+		{name: "webhook-unready", doc: "the webhooks behind a Service refuse connections", needs: []string{"service"},
+			takes: []string{"cluster"}},
+		{name: "expired-kubeconfig", doc: "the client certificate in a kubeconfig has expired an hour ago",
+			needs: []string{"cluster", "file"}},
 	}
 }
 
@@ -60,7 +72,8 @@ func faultKindOf(name string) (faultKind, error) {
 		return kinds[i], nil
 	}
 	names := faultKindNames()
-	return faultKind{}, usagef("there is no fault %q%s; there are %s", name, didYouMean("", name, names), strings.Join(names, ", "))
+	return faultKind{}, usagef("there is no fault %q%s; there are %s", name, didYouMean("", name, names),
+		strings.Join(names, ", "))
 }
 
 // faultKey is a field of a fault.

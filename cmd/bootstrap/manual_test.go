@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// Help has something to say of every target and step, and what it says is true: its example can be typed, its page exists.
+// Help has something to say of every target and step, and what it says is true: its example can be typed, its page
+// exists.
 func TestEveryTargetHasAManual(t *testing.T) {
 	all := manuals()
 	check := func(name string, words []string, arguments []string) {
@@ -29,7 +30,8 @@ func TestEveryTargetHasAManual(t *testing.T) {
 			t.Errorf("%s explains %v, and takes %v", name, explainedNames, arguments)
 		}
 		example, err := parseArguments(strings.Fields(m.example))
-		if err != nil || name != targetBootstrap && (len(example.Targets) < len(words) || !slices.Equal(example.Targets[:len(words)], words)) {
+		if err != nil || name != targetBootstrap && (len(example.Targets) < len(words) ||
+			!slices.Equal(example.Targets[:len(words)], words)) {
 			t.Errorf("%s: the example %q asks for %v, %v", name, m.example, example.Targets, err)
 		}
 		if m.page != "" {
@@ -96,12 +98,15 @@ func headingAnchor(heading string) string {
 
 func TestHelpOnTargetsOfSeveralWords(t *testing.T) {
 	for args, says := range map[string][]string{
-		"help lab fault":                           {"bootstrap lab fault add KIND", "bootstrap lab fault list", "bootstrap lab fault remove ID"},
-		"help lab fault add":                       {"KIND", "out-of-stock", "expired-kubeconfig", "docs/rehearse.md#faults-on-demand", "example: bootstrap lab fault add out-of-stock"},
-		"help lab fault add expired-kubeconfig":    {"file=", "in the state folder", "(needed)"},
-		"help backup verify":                       {"FILE: a backup", "--identity", "changes: nothing", "example: bootstrap backup verify FILE"},
-		"help image":                               {"--packer", "--dry-run", "--skip-doctor"},
-		"backup verify --help":                     {"FILE: a backup", "--identity"},
+		"help lab fault": {"bootstrap lab fault add KIND", "bootstrap lab fault list",
+			"bootstrap lab fault remove ID"},
+		"help lab fault add": {"KIND", "out-of-stock", "expired-kubeconfig",
+			"docs/rehearse.md#faults-on-demand", "example: bootstrap lab fault add out-of-stock"},
+		"help lab fault add expired-kubeconfig": {"file=", "in the state folder", "(needed)"},
+		"help backup verify": {"FILE: a backup", "--identity", "changes: nothing",
+			"example: bootstrap backup verify FILE"},
+		"help image":           {"--packer", "--dry-run", "--skip-doctor"},
+		"backup verify --help": {"FILE: a backup", "--identity"},
 		"lab fault add slow-boot delay=10s --help": {"delay=", "(needed)"},
 		"--help":               {"Targets (each step"},
 		"apply image --help":   {"Targets (each step"},
@@ -119,7 +124,8 @@ func TestHelpOnTargetsOfSeveralWords(t *testing.T) {
 		t.Errorf("help of one kind names what others take: %s", r.stdout)
 	}
 	for _, args := range []string{"help lab fault ad", "help lab fault add gremlins", "help backup verifi"} {
-		if r := execute(t, t.Context(), t.TempDir(), "", strings.Fields(args)...); r.code != exitUsage || !strings.Contains(r.stderr, "; did you mean") && !strings.Contains(args, "gremlins") {
+		if r := execute(t, t.Context(), t.TempDir(), "", strings.Fields(args)...); r.code != exitUsage ||
+			!strings.Contains(r.stderr, "; did you mean") && !strings.Contains(args, "gremlins") {
 			t.Errorf("%s: %+v", args, r)
 		}
 	}

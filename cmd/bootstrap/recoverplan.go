@@ -20,14 +20,16 @@ type recoveryForecast struct {
 	// Began is when a recovery that is under way was agreed to; zero: none is. Then the survey is that one's.
 	Began  time.Time           `json:"began,omitzero"`
 	Survey *steps.QuorumSurvey `json:"survey,omitempty"`
-	// Reset are the servers whose EPHEMERAL partition is wiped, in that order. The survivor is the last, once the others hold its data.
+	// Reset are the servers whose EPHEMERAL partition is wiped, in that order. The survivor is the last, once the
+	// others hold its data.
 	Reset   []string         `json:"reset,omitempty"`
 	Lost    []string         `json:"lost,omitempty"`
 	Takes   *forecastOfSteps `json:"takes,omitempty"`
 	Command string           `json:"command"`
 }
 
-// foreseeRecovery surveys etcd and prints what a recovery would do. It changes nothing: it takes no lock, claims no folder and leaves
+// foreseeRecovery surveys etcd and prints what a recovery would do. It changes nothing: it takes no lock, claims no
+// folder and leaves
 // no files.
 func (c *command) foreseeRecovery(ctx context.Context, a arguments) error {
 	cfg, err := loadConfig(a, c.environment)
@@ -60,7 +62,8 @@ func (c *command) foreseeRecovery(ctx context.Context, a arguments) error {
 	if err != nil {
 		return &usageError{err}
 	}
-	f := recoveryForecast{Kind: "recover-quorum-plan", Cluster: cfg.ClusterName, Takes: took.forecast(plan.Takes()), Command: c.commandLine("recover-quorum")}
+	f := recoveryForecast{Kind: "recover-quorum-plan", Cluster: cfg.ClusterName, Takes: took.forecast(plan.Takes()),
+		Command: c.commandLine("recover-quorum")}
 	record, err := steps.ReadQuorumRecord(tools.Files)
 	if err != nil {
 		return err
@@ -94,7 +97,8 @@ func (c *command) surveyForForecast(ctx context.Context, o options, plan *steps.
 }
 
 // resume reads the survey of the recovery that is under way. It asks no member: some may have been reset already.
-func (f *recoveryForecast) resume(ctx context.Context, plan *steps.QuorumPlan, record steps.QuorumRecord, files steps.Files) error {
+func (f *recoveryForecast) resume(ctx context.Context, plan *steps.QuorumPlan, record steps.QuorumRecord,
+	files steps.Files) error {
 	f.Began = record.Began
 	survey, made, err := flow.Restore(ctx, flow.Folder(steps.QuorumFiles(files).String()), plan.Survey)
 	if err == nil && made {
@@ -117,18 +121,23 @@ func (f recoveryForecast) text() string {
 	if f.Began.IsZero() {
 		line("etcd of cluster %s has no quorum. Nothing was changed. A recovery would do this:", f.Cluster)
 	} else {
-		line("The recovery of cluster %s, begun %s, is under way. Nothing was changed now. It does this, and is resumed without a question:",
+		line("The recovery of cluster %s, begun %s, is under way. Nothing was changed now. "+
+			"It does this, and is resumed without a question:",
 			f.Cluster, f.Began.Format(time.RFC3339))
 	}
 	if s := f.Survey; s != nil {
-		line("- survivor: %s, whose etcd has applied the most of the log (index %d), of %s", s.Survivor, s.Index, strings.Join(s.Servers, ", "))
+		line("- survivor: %s, whose etcd has applied the most of the log (index %d), of %s", s.Survivor, s.Index,
+			strings.Join(s.Servers, ", "))
 		line("- a snapshot of it is taken and verified before anything is wiped; %s gets its data first", s.Target)
-		line("- reset, in this order: %s; the survivor only when the new etcd holds its data", strings.Join(f.Reset, ", "))
+		line("- reset, in this order: %s; the survivor only when the new etcd holds its data", strings.Join(f.Reset,
+			", "))
 		for _, server := range s.Silent {
-			line("- could not be compared: %s holds data of etcd, which does not run there; what only it has is wiped", server)
+			line("- could not be compared: %s holds data of etcd, which does not run there; what only it has "+
+				"is wiped", server)
 		}
 		if s.Target == s.Survivor {
-			line("- no other server is left: %s is reset before it gets the snapshot, which until then is in the state folder and nowhere else", s.Survivor)
+			line("- no other server is left: %s is reset before it gets the snapshot, which until then "+
+				"is in the state folder and nowhere else", s.Survivor)
 		}
 	}
 	for _, loss := range f.Lost {

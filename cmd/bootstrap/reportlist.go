@@ -34,7 +34,8 @@ func (c *command) listRuns(state stateFolder, output string) error {
 	for _, id := range ids {
 		r, err := state.readRun(id)
 		if err != nil { // the others can be read
-			rows = append(rows, runRow{Run: id, Began: beganOf(id), Targets: []string{}, Outcome: "unreadable", Why: printable(c.hide.text(err.Error()))})
+			rows = append(rows, runRow{Run: id, Began: beganOf(id), Targets: []string{}, Outcome: "unreadable",
+				Why: printable(c.hide.text(err.Error()))})
 			continue
 		}
 		rows = append(rows, newRunRow(c.withoutSecrets(r)))
@@ -107,7 +108,8 @@ func (r pastRun) idle() bool {
 		return false
 	}
 	started := slices.IndexFunc(r.events, func(e flow.Event) bool { return e.Kind == flow.RunStarted })
-	return started >= 0 && !slices.ContainsFunc(r.events[started:], func(e flow.Event) bool { return e.Kind == flow.StepDone })
+	return started >= 0 && !slices.ContainsFunc(r.events[started:],
+		func(e flow.Event) bool { return e.Kind == flow.StepDone })
 }
 
 // outcome is how a run ended, also one of a target that runs no steps.
