@@ -37,12 +37,12 @@ func TestHopelessWaits(t *testing.T) {
 		"no image": {
 			refused: quickworld.Refusal{Kind: "HCloudMachine", Condition: "ServerCreateSucceeded", Severity: "Error", Reason: "ImageNotFound",
 				Message: "no image found with name talos-amd64-v1.12.2", NoImage: true},
-			says: []string{"there is no image talos-amd64-v1.12.2", "the target image makes it"},
+			says: []string{"there is no image talos-amd64-v1.12.2", "the target image makes it: bootstrap image "},
 		},
 		"the token was revoked": {
 			refused: quickworld.Refusal{Kind: "HetznerCluster", Condition: "HCloudTokenAvailable", Severity: "Error", Reason: "HCloudCredentialsInvalid",
 				Message: "credentials for hetzner cloud are invalid"},
-			says: []string{"Hetzner does not accept the token that Cluster API has", "the target secret takes it to Cluster API"},
+			says: []string{"Hetzner does not accept the token that Cluster API has", "the target secret takes it to Cluster API: bootstrap secret "},
 		},
 		"the limit of load balancers": {
 			refused: quickworld.Refusal{Kind: "HetznerCluster", Condition: "LoadBalancerReady", Severity: "Error", Reason: "LoadBalancerCreateFailed",

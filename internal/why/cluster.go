@@ -35,7 +35,7 @@ func (s Situation) blameCluster(found *findings) {
 		found.add(Finding{
 			Who: []string{"TalosControlPlane " + s.ControlPlane.GetName()}, What: "the Talos provider has given it up (" + why + ") and does not try again",
 			Do: "mend the cause and, as long as there is no cluster yet, begin anew with the target destroy", Hopeless: true, Seen: s.At, weight: weightHopeless,
-		})
+		}.by("destroy"))
 	}
 	for _, c := range complaints(s.ControlPlane) {
 		// While all Machines are there, its conditions say in other words what the servers are asked for here.

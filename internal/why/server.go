@@ -123,6 +123,12 @@ func (s Situation) failedAction(m member) (Finding, bool) {
 	}, true
 }
 
+// by names the target that does what Do says.
+func (f Finding) by(target ...string) Finding {
+	f.Target = target
+	return f
+}
+
 // worst is the complaint that keeps the others: that Hetzner does not answer CAPH at all, as what else it said is old then; an error
 // before a warning before what is only under way.
 func worst(all []condition) (condition, bool) {
@@ -152,9 +158,9 @@ func (s Situation) translate(o *unstructured.Unstructured, c condition) Finding 
 	}
 	switch c.reason {
 	case "HetznerSecretUnreachable":
-		return hopeless("the target secret makes it; then run again", "its Secret with the Hetzner token is not there")
+		return hopeless("the target secret makes it", "its Secret with the Hetzner token is not there").by("secret")
 	case "HCloudCredentialsInvalid":
-		return hopeless("give a token with read and write permission; the target secret takes it to Cluster API", "Hetzner does not accept the token that Cluster API has")
+		return hopeless("give a token with read and write permission; the target secret takes it to Cluster API", "Hetzner does not accept the token that Cluster API has").by("secret")
 	case "RateLimitExceeded":
 		return trouble("Hetzner refuses more requests for now (its limit an hour is used up), so CAPH rests for five minutes")
 	case "ImageNotFound", "ImageAmbiguous":
@@ -188,11 +194,11 @@ func (s Situation) image(o *unstructured.Unstructured, c condition, seen time.Ti
 	}
 	f := Finding{Hopeless: true, Seen: seen, weight: weightHopeless}
 	if c.reason == "ImageNotFound" {
-		f.What, f.Do = "there is no image "+name, "the target image makes it; then run again"
-		return f
+		f.What, f.Do = "there is no image "+name, "the target image makes it"
+		return f.by("image")
 	}
-	f.What, f.Do = "several images are called "+name+", and CAPH needs exactly one", "the target image with --prune keeps the newest; then run again"
-	return f
+	f.What, f.Do = "several images are called "+name+", and CAPH needs exactly one", "the target image with --prune keeps the newest"
+	return f.by("image", "--prune")
 }
 
 // refused is a call that Hetzner's API did not take, as CAPH tells of it; the code says what that means.
@@ -216,7 +222,7 @@ func (s Situation) refused(o *unstructured.Unstructured, c condition, seen time.
 			Do: "delete what is not needed or have Hetzner raise the limit (Console, Limits), then run again"}
 	case "unauthorized", "forbidden":
 		f = Finding{What: "Hetzner does not accept the token that Cluster API has", Hopeless: true, Seen: seen, weight: weightHopeless,
-			Do: "give a token with read and write permission; the target secret takes it to Cluster API"}
+			Do: "give a token with read and write permission; the target secret takes it to Cluster API"}.by("secret")
 	case "rate_limit_exceeded":
 		f.What = "Hetzner refuses more requests for now (its limit an hour is used up), so CAPH rests for five minutes"
 	case "invalid_input":
