@@ -15,7 +15,8 @@ import (
 	"github.com/slipway-k8s/slipway/steps"
 )
 
-// Before the question is answered nothing is kept, also where Ctrl-C is the answer: the snapshot holds every secret of the cluster.
+// Before the question is answered nothing is kept, also where Ctrl-C is the answer: the snapshot holds every secret
+// of the cluster.
 func TestAnInterruptedLookAtEtcdKeepsNothing(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
@@ -89,24 +90,28 @@ func TestRecoverQuorumDryRunOfOneUnderWay(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	files := steps.FilesIn(filepath.Join(dir, "state"))
-	if err := (steps.QuorumRecord{Cluster: "k8s", Began: time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)}).Begin(files); err != nil {
+	if err := (steps.QuorumRecord{Cluster: "k8s", Began: time.Date(2026, 5, 4, 12, 0, 0, 0,
+		time.UTC)}).Begin(files); err != nil {
 		t.Fatal(err)
 	}
 	plan, err := steps.NewRecoverQuorum(steps.Defaults(), steps.Tools{Files: files})
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := json.Marshal(steps.QuorumSurvey{Servers: []string{"a", "b", "c"}, Survivor: "b", Index: 7, Wipe: []string{"a", "c"}, Target: "a", Silent: []string{"c"}})
+	out, err := json.Marshal(steps.QuorumSurvey{Servers: []string{"a", "b", "c"}, Survivor: "b", Index: 7,
+		Wipe: []string{"a", "c"}, Target: "a", Silent: []string{"c"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	journal := flow.Folder(steps.QuorumFiles(files).String())
-	if err := journal.Save(t.Context(), flow.Snapshot{Format: 1, Graph: "slipway-recover-quorum", Steps: map[string]flow.Record{plan.Survey.Name(): {State: flow.StateDone, Output: out}}}); err != nil {
+	if err := journal.Save(t.Context(), flow.Snapshot{Format: 1, Graph: "slipway-recover-quorum",
+		Steps: map[string]flow.Record{plan.Survey.Name(): {State: flow.StateDone, Output: out}}}); err != nil {
 		t.Fatal(err)
 	}
 	before := folderContents(t, "state")
 	r := execute(t, t.Context(), dir, environment, "recover-quorum", "-n", "--state-dir", "state")
-	for _, want := range []string{"begun 2026-05-04T12:00:00Z, is under way", "survivor: b, ", "index 7", "reset, in this order: a, c, b", "could not be compared: c", "lost: ",
+	for _, want := range []string{"begun 2026-05-04T12:00:00Z, is under way", "survivor: b, ", "index 7",
+		"reset, in this order: a, c, b", "could not be compared: c", "lost: ",
 		"it should take about", "to do it: bootstrap recover-quorum --state-dir state\n"} {
 		if r.code != exitDone || !strings.Contains(r.stdout, want) {
 			t.Errorf("exit %d, and it does not say %q: %s%s", r.code, want, r.stdout, r.stderr)
@@ -114,7 +119,8 @@ func TestRecoverQuorumDryRunOfOneUnderWay(t *testing.T) {
 	}
 	r = execute(t, t.Context(), dir, environment, "recover-quorum", "-n", "--state-dir", "state", "--output", "json")
 	var f recoveryForecast
-	if err := json.Unmarshal([]byte(r.stdout), &f); err != nil || f.Survey == nil || f.Survey.Survivor != "b" || f.Began.IsZero() || len(f.Reset) != 3 {
+	if err := json.Unmarshal([]byte(r.stdout), &f); err != nil || f.Survey == nil || f.Survey.Survivor != "b" ||
+		f.Began.IsZero() || len(f.Reset) != 3 {
 		t.Errorf("%v: %+v of %s%s", err, f, r.stdout, r.stderr)
 	}
 	if after := folderContents(t, "state"); after != before {
