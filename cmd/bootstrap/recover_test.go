@@ -127,3 +127,13 @@ func TestRecoverQuorumDryRunOfOneUnderWay(t *testing.T) {
 		t.Errorf("the folder was changed:\n%s\n%s", before, after)
 	}
 }
+
+// The last server is reset before it gets its own data back, and nothing else is said of it.
+func TestTheForecastOfALastServer(t *testing.T) {
+	f := recoveryForecast{Cluster: "k8s"}
+	f.add(steps.QuorumSurvey{Servers: []string{"a"}, Survivor: "a", Wipe: []string{"a"}, Target: "a"})
+	text := f.text()
+	if !strings.Contains(text, "- reset: a, as no other server is left") || strings.Contains(text, "only when the new etcd") {
+		t.Error(text)
+	}
+}

@@ -129,15 +129,16 @@ func (f recoveryForecast) text() string {
 		line("- survivor: %s, whose etcd has applied the most of the log (index %d), of %s", s.Survivor, s.Index,
 			strings.Join(s.Servers, ", "))
 		line("- a snapshot of it is taken and verified before anything is wiped; %s gets its data first", s.Target)
-		line("- reset, in this order: %s; the survivor only when the new etcd holds its data", strings.Join(f.Reset,
-			", "))
+		if s.Target == s.Survivor {
+			line("- reset: %s, as no other server is left; until it has the snapshot, that is in the state folder and "+
+				"nowhere else", s.Survivor)
+		} else {
+			line("- reset, in this order: %s; the survivor only when the new etcd holds its data",
+				strings.Join(f.Reset, ", "))
+		}
 		for _, server := range s.Silent {
 			line("- could not be compared: %s holds data of etcd, which does not run there; what only it has "+
 				"is wiped", server)
-		}
-		if s.Target == s.Survivor {
-			line("- no other server is left: %s is reset before it gets the snapshot, which until then "+
-				"is in the state folder and nowhere else", s.Survivor)
 		}
 	}
 	for _, loss := range f.Lost {
