@@ -146,7 +146,7 @@ func (r *run) attempt(ctx context.Context, n *node, rec Record, why string) (Out
 	elapsed := rec.Ended.Sub(rec.Started)
 	switch {
 	case err == nil:
-		rec.State, rec.Output = StateDone, output
+		rec.State, rec.Output, rec.Made = StateDone, output, nil
 		if err := r.save(ctx, n, rec); err != nil {
 			return fail(fmt.Errorf("its work is done but not recorded, the next run will find it: %w", err))
 		}

@@ -17,8 +17,9 @@ type Status struct {
 	Ended   time.Time // zero: at work, or its run died
 	Said    string
 	Error   string
-	// Changed lists what differs between what the step was made from and what
-	// it would be made from today: fields of its spec, outputs of other steps.
+	// Changed lists what differs between what the step was made from when it was
+	// last done and what it would be made from today: fields of its spec, outputs
+	// of other steps. A failed attempt between the two changes nothing in it.
 	Changed []string
 	// Changes are the same, with the values where they are in the spec.
 	Changes []Change
@@ -102,8 +103,8 @@ func (n *node) status(ctx context.Context, snapshot Snapshot, seal *node, world 
 		return s
 	}
 	k, err := n.key(func(m *node) string { return digest(mustCanonical(snapshot.Steps[m.name].Output)) })
-	if err == nil && k.hash != rec.Hash {
-		s.Changes = k.changes(rec)
+	if err == nil {
+		s.Changes = k.changesSince(rec)
 		s.Changed = named(s.Changes)
 	}
 	if rec.State != StateDone || n.verify == nil || !world {

@@ -179,3 +179,56 @@ func TestAnArgumentThatIsNoneAnyMore(t *testing.T) {
 		t.Errorf("%s: %s", got.Prospect, got.Why)
 	}
 }
+
+// A run that is refused must not make the change that it refused invisible to the next plan.
+func TestAFailedAttemptHidesNoChange(t *testing.T) {
+	j, fails := flow.Memory(), false
+	graph := func(spec int) *flow.Graph {
+		g := flow.New("g")
+		flow.Add(g, "a", func(context.Context, flow.Say) (thing, error) {
+			if fails {
+				return thing{}, errors.New("refused")
+			}
+			return thing{Name: "a"}, nil
+		}).Spec(map[string]int{"size": spec})
+		return g
+	}
+	changes := func(spec int) []string {
+		t.Helper()
+		all, err := graph(spec).Foresee(t.Context(), j, nil, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var lines []string
+		for _, c := range all[0].Changes {
+			lines = append(lines, c.Path+" "+string(c.Was)+" "+string(c.Is))
+		}
+		return lines
+	}
+	if _, err := graph(1).Run(t.Context(), flow.Options{Journal: j}); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"size 1 2"}
+	for range 2 {
+		fails = true
+		if got := changes(2); !slices.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+		if _, err := graph(2).Run(t.Context(), flow.Options{Journal: j}); err == nil {
+			t.Fatal("it did not fail")
+		}
+	}
+	if got := changes(1); len(got) > 0 {
+		t.Errorf("what it was last done with has changed: %q", got)
+	}
+	fails = false
+	if _, err := graph(2).Run(t.Context(), flow.Options{Journal: j}); err != nil {
+		t.Fatal(err)
+	}
+	if got := changes(2); len(got) > 0 {
+		t.Errorf("after it was done: %q", got)
+	}
+	if s, err := j.Load(t.Context()); err != nil || s.Steps["a"].Made != nil {
+		t.Errorf("%v, %+v", err, s.Steps["a"])
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -100,6 +101,21 @@ func (k key) changes(rec Record) []Change {
 	}
 	slices.SortFunc(all, func(a, b Change) int { return strings.Compare(a.String(), b.String()) })
 	return all
+}
+
+// changesSince says in what k differs from what the step was made from when it
+// was last done; nothing where it never was.
+func (k key) changesSince(rec Record) []Change {
+	switch made := rec.made(); {
+	case rec.State == StateDone && rec.Hash == k.hash, made == nil:
+		return nil
+	case rec.State == StateDone:
+		return k.changes(rec)
+	case bytes.Equal(made.Spec, k.spec) && maps.Equal(made.Inputs, k.inputs):
+		return nil
+	default:
+		return k.changes(Record{Spec: made.Spec, Inputs: made.Inputs})
+	}
 }
 
 // named are the names of changes.

@@ -65,13 +65,30 @@ type Record struct {
 	// Output is what the step made. While State is not done it is what it made
 	// when it last was, so that what may still exist stays known.
 	Output json.RawMessage `json:"output,omitempty"`
+	// Made is what Output was made from, while State is not done: what failed
+	// attempts were made from is in Spec and Inputs.
+	Made *Made `json:"made,omitempty"`
+}
+
+// Made is what a step was made from when it was last done.
+type Made struct {
+	Spec   json.RawMessage   `json:"spec,omitempty"`
+	Inputs map[string]string `json:"inputs,omitempty"`
+}
+
+// made is what the step was made from when it was last done; nil where it never was, or that is not known.
+func (rec Record) made() *Made {
+	if rec.State == StateDone {
+		return &Made{Spec: rec.Spec, Inputs: rec.Inputs}
+	}
+	return rec.Made
 }
 
 // begin is the record of an attempt that starts now.
 func (rec Record) begin(k key, run string, now time.Time) Record {
 	next := Record{
 		State: StateStarted, Hash: k.hash, Spec: k.spec, Inputs: k.inputs,
-		Attempt: 1, Run: run, Started: now, Output: rec.Output,
+		Attempt: 1, Run: run, Started: now, Output: rec.Output, Made: rec.made(),
 	}
 	if rec.State != StateDone {
 		next.Attempt = rec.Attempt + 1

@@ -18,9 +18,10 @@ type Bill struct {
 	Monthly hetzner.Price   `json:"monthly"` // of New, together
 }
 
-// Bill tells what a run that would do this makes at Hetzner, and what that costs a month. It counts what the manifests ask
-// for and leaves out what the cluster has; it changes nothing.
-func (p *Plan) Bill(ctx context.Context, foreseen []flow.Foresight) (Bill, error) {
+// Bill tells what a run that would do this, with these consequences, makes at Hetzner, and what that costs a month. It counts what
+// the manifests ask for and leaves out what the cluster has, and keeps; it changes nothing. Servers that take the place of others
+// are not in it: see Consequence.
+func (p *Plan) Bill(ctx context.Context, foreseen []flow.Foresight, consequences []Consequence) (Bill, error) {
 	b := Bill{New: []hetzner.Order{}, Notes: []string{}}
 	would := map[string]bool{}
 	for _, f := range foreseen {
@@ -29,15 +30,45 @@ func (p *Plan) Bill(ctx context.Context, foreseen []flow.Foresight) (Bill, error
 	if !would[p.Cluster.Name()] && !would[p.ControlPlane.Name()] && !would[p.Image.Name()] && !would[p.Firewall.Name()] {
 		return b, nil
 	}
-	wanted, err := p.b.wanted(would[p.Cluster.Name()] || would[p.ControlPlane.Name()])
-	if err != nil {
-		return b, err
-	}
-	return p.b.bill(ctx, wanted, besides{would[p.Firewall.Name()], would[p.Image.Name()], would[p.Reservation.Name()]})
+	more := besides{firewall: would[p.Firewall.Name()], image: would[p.Image.Name()], reservation: would[p.Reservation.Name()], leave: leaving(consequences)}
+	return Promptly(ctx, func(ctx context.Context) (Bill, error) {
+		var wanted []hetzner.Order
+		if would[p.Cluster.Name()] || would[p.ControlPlane.Name()] {
+			var err error
+			if wanted, err = p.b.wanted(ctx); err != nil {
+				return b, err
+			}
+		}
+		return p.b.reckon(ctx, wanted, more)
+	})
 }
 
-// besides is what is to be made besides what manifests ask for.
-type besides struct{ firewall, image, reservation bool }
+// besides is what is to be made besides what manifests ask for, and how many servers do not stay.
+type besides struct {
+	firewall, image, reservation bool
+	leave                        int
+}
+
+// leaving is how many servers are taken away without another in their place.
+func leaving(consequences []Consequence) (n int) {
+	for _, c := range consequences {
+		if c.Effect == EffectRemoves || c.Effect == EffectDeletes {
+			n += c.Count
+		}
+	}
+	return n
+}
+
+// withoutServers leaves out a number of servers.
+func withoutServers(have []hetzner.Resource, n int) []hetzner.Resource {
+	return slices.DeleteFunc(have, func(r hetzner.Resource) bool {
+		if r.Kind != hetzner.KindServer || n == 0 {
+			return false
+		}
+		n--
+		return true
+	})
+}
 
 // bill leaves out of the wanted what the cluster has, and asks for the prices.
 func (b *bootstrapper) bill(ctx context.Context, wanted []hetzner.Order, more besides) (Bill, error) {
@@ -61,7 +92,7 @@ func (b *bootstrapper) reckon(ctx context.Context, wanted []hetzner.Order, more 
 		wanted, out.Notes = append(wanted, images...), append(out.Notes, notes...)
 	}
 	mine := inventory.Of(b.cfg.ClusterName)
-	out.New = hetzner.Missing(wanted, mine)
+	out.New = hetzner.Missing(wanted, withoutServers(slices.Clone(mine), more.leave))
 	claim := hetzner.ClusterClaim(b.cfg.ClusterName).Name()
 	// That somebody restores the cluster does not reserve its name.
 	if more.reservation && !slices.ContainsFunc(mine, func(r hetzner.Resource) bool { return r.IsReservation() && r.Name == claim }) {
@@ -73,12 +104,13 @@ func (b *bootstrapper) reckon(ctx context.Context, wanted []hetzner.Order, more 
 	return out, nil
 }
 
-// wanted are the resources that the manifests ask for, without the images.
-func (b *bootstrapper) wanted(cluster bool) ([]hetzner.Order, error) {
-	if !cluster {
-		return nil, nil
+// wanted are the resources that the manifests ask for, without the images, under the names that a run gives them.
+func (b *bootstrapper) wanted(ctx context.Context) ([]hetzner.Order, error) {
+	v, err := b.appliedVariables(ctx)
+	if err != nil {
+		return nil, err
 	}
-	r, err := b.render(b.manifestVariables("image", "eu-central", "192.0.2.1"))
+	r, err := b.render(v)
 	if err != nil {
 		return nil, err
 	}
@@ -95,12 +127,12 @@ func ordersOf(objects []*unstructured.Unstructured, location string) []hetzner.O
 			if regions, _, _ := unstructured.NestedStringSlice(o.Object, "spec", "controlPlaneRegions"); len(regions) > 0 {
 				location = regions[0]
 			}
-		case o.GroupVersionKind() == talosControlPlaneKind:
-			template := text(o, "spec", "infrastructureTemplate", "name")
-			orders = append(orders, serverOrders(objects, template, int(number(o, "spec", "replicas")), location)...)
-		case o.GetKind() == "MachineDeployment":
-			template := text(o, "spec", "template", "spec", "infrastructureRef", "name")
-			orders = append(orders, serverOrders(objects, template, int(number(o, "spec", "replicas")), location)...)
+		case templateOf(o) != "":
+			servers := serverOrders(objects, templateOf(o), int(number(o, "spec", "replicas")), location)
+			if len(servers) > 0 {
+				servers[0].Name = serverNamesOf(o)
+			}
+			orders = append(orders, servers...)
 		}
 	}
 	return orders

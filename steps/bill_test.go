@@ -38,7 +38,7 @@ func billOf(t *testing.T, s *hetznertest.Store, journal flow.Journal, kvs ...str
 	if err != nil {
 		t.Fatal(err)
 	}
-	bill, err := plan.Bill(t.Context(), foreseen)
+	bill, err := plan.Bill(t.Context(), foreseen, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -85,12 +85,8 @@ func (d *Doctor) planned() (planned, error) {
 	if err != nil {
 		return planned{}, err
 	}
-	orders, err := d.b.wanted(true)
-	if err != nil {
-		return planned{}, err
-	}
 	var p planned
-	for _, o := range orders {
+	for _, o := range ordersOf(r.now, d.b.cfg.Location) {
 		switch o.Kind {
 		case hetzner.KindServer:
 			p.servers += o.Count

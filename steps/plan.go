@@ -235,3 +235,6 @@ func unless(err error) flow.Verdict {
 func Looking() []string {
 	return []string{"preflight", "wait-cp", "kubeconfig", "talosconfig", "wait-nodes", "access"}
 }
+
+// WaitForServers names the steps that wait while the control plane's servers are replaced.
+func WaitForServers() []string { return []string{"talosconfig", "wait-nodes"} }

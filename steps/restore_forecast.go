@@ -37,7 +37,7 @@ func (p *RestorePlan) Losses(ctx context.Context, now time.Time) ([]string, erro
 
 // Bill tells what a restore that would do this makes at Hetzner, and what that costs a month: what the backup's objects ask for
 // and has not survived.
-func (p *RestorePlan) Bill(ctx context.Context, foreseen []flow.Foresight) (Bill, error) {
+func (p *RestorePlan) Bill(ctx context.Context, foreseen []flow.Foresight, _ []Consequence) (Bill, error) {
 	would := map[string]bool{}
 	for _, f := range foreseen {
 		would[f.Name] = f.Prospect == flow.WouldRun || f.Prospect == flow.MayRun
@@ -47,4 +47,9 @@ func (p *RestorePlan) Bill(ctx context.Context, foreseen []flow.Foresight) (Bill
 	}
 	more := besides{image: would[p.Image.Name()], firewall: p.Firewall != nil && would[p.Firewall.Name()]}
 	return p.b.bill(ctx, ordersOf(p.r.source.wanted(), p.b.cfg.Location), more)
+}
+
+// Consequences are none: what a restore does to a cluster is that it is there again.
+func (p *RestorePlan) Consequences(context.Context, []flow.Foresight) ([]Consequence, error) {
+	return nil, nil
 }

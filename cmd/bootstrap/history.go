@@ -18,6 +18,8 @@ import (
 type durations struct {
 	recorded map[string]time.Duration // from the state folder's runs
 	builtIn  map[string]time.Duration // where there is no record
+	longest  map[string]time.Duration // of those in recorded
+	measured bool                     // server is a record
 }
 
 // runsRemembered is how many runs an expectation is made from, the newest.
@@ -27,7 +29,7 @@ const runsRemembered = 10
 // one of the times that it took when it came to its end; a record that cannot be
 // read is no record.
 func (s stateFolder) durations(world string) durations {
-	d := durations{recorded: map[string]time.Duration{}, builtIn: builtInDurations(world)}
+	d := durations{recorded: map[string]time.Duration{}, builtIn: builtInDurations(world), longest: map[string]time.Duration{}}
 	maps.Copy(d.builtIn, builtInRestore(world))
 	entries, err := os.ReadDir(s.path(runsFolder))
 	if err != nil {
@@ -41,9 +43,26 @@ func (s stateFolder) durations(world string) durations {
 	}
 	for step, all := range took {
 		slices.Sort(all)
-		d.recorded[step] = all[len(all)/2]
+		d.recorded[step], d.longest[step] = all[len(all)/2], all[len(all)-1]
 	}
+	d.measured = d.longest[waitsForServers] >= d.builtIn[waitsForServers]/madeServers
 	return d
+}
+
+// waitsForServers is the step that waits for the first servers. In a later run it only looks: a time of less than a part of the
+// built-in figure, one of madeServers, is that of a run which made none.
+const (
+	waitsForServers = "wait-cp"
+	madeServers     = 4
+)
+
+// server is about how long it takes to replace one server: a new one comes up, as the first ones did, and its node becomes Ready.
+func (d durations) server() time.Duration {
+	comesUp := d.builtIn[waitsForServers]
+	if d.measured {
+		comesUp = d.longest[waitsForServers]
+	}
+	return (comesUp + d.builtIn["wait-nodes"]).Round(time.Second)
 }
 
 // readDurations are those of the steps that came to their end in one run.

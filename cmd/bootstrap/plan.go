@@ -26,6 +26,12 @@ type forecast struct {
 	Bill     *steps.Bill `json:"bill,omitempty"`   // nil: nobody could be asked
 	Unpriced string      `json:"noBill,omitempty"` // why
 
+	// Consequences are what becomes of the cluster that exists.
+	Consequences []steps.Consequence `json:"consequences,omitempty"`
+	NeedsConsent bool                `json:"needsConsent,omitempty"`   // some of them are done with consent only
+	Refused      bool                `json:"refused,omitempty"`        // some of them cannot be done, so the run fails
+	Unforeseen   string              `json:"noConsequences,omitempty"` // why they are not known
+
 	Expected     time.Duration `json:"expectedNs"` // of the whole run, if nothing holds it up
 	CriticalPath []string      `json:"criticalPath"`
 	BuiltIn      bool          `json:"builtIn"` // some of the expectation is no record
@@ -88,8 +94,15 @@ func (c *command) tellForecast(f forecast, output string) error {
 }
 
 func (f *forecast) withoutSecrets(hide *redactor) {
-	hide.each(&f.Offline, &f.Unpriced)
 	f.compared.withoutSecrets(hide)
+	hide.each(&f.Offline, &f.Unpriced, &f.Unforeseen)
+	for i := range f.Consequences {
+		c := &f.Consequences[i]
+		hide.each(&c.Text)
+		for j := range c.Why {
+			hide.each(&c.Why[j])
+		}
+	}
 	for i := range f.Losses {
 		hide.each(&f.Losses[i])
 	}
@@ -110,6 +123,8 @@ func (f *forecast) withoutSecrets(hide *redactor) {
 // foresee asks the journal and the world what a run of targets, as they were
 // written, would do.
 func (f *forecast) foresee(ctx context.Context, cfg configuration, tools steps.Tools, state stateFolder, words []string) error {
+	took := state.durations(f.World)
+	tools.ServerTakes = took.server()
 	plan, err := steps.New(cfg.Config, tools)
 	if err != nil {
 		return &usageError{err}
@@ -122,13 +137,14 @@ func (f *forecast) foresee(ctx context.Context, cfg configuration, tools steps.T
 	if f.Offline == "" {
 		f.compared = compare(ctx, plan, state.journal(), cfg, append([]string{}, words...))
 	}
-	return f.ask(ctx, plan, plan.Graph, state.journal(), targets, state.durations(f.World))
+	return f.ask(ctx, plan, plan.Graph, state.journal(), targets, took)
 }
 
 // foreseeable is a plan of which a forecast is made.
 type foreseeable interface {
 	Explain(flow.Change) []steps.Difference
-	Bill(context.Context, []flow.Foresight) (steps.Bill, error)
+	Consequences(context.Context, []flow.Foresight) ([]steps.Consequence, error)
+	Bill(context.Context, []flow.Foresight, []steps.Consequence) (steps.Bill, error)
 }
 
 // ask asks what a run of a graph would do, and make.
@@ -137,12 +153,15 @@ func (f *forecast) ask(ctx context.Context, plan foreseeable, graph *flow.Graph,
 	if err != nil {
 		return err
 	}
+	if f.Offline == "" {
+		f.foreseeConsequences(ctx, plan, foreseen)
+	}
 	f.add(plan, graph, foreseen, took)
 	f.Unpriced = f.Offline
 	if f.Offline != "" {
 		return nil
 	}
-	bill, err := plan.Bill(ctx, foreseen)
+	bill, err := plan.Bill(ctx, foreseen, f.Consequences)
 	if err != nil {
 		f.Unpriced = err.Error()
 		return nil
@@ -185,16 +204,20 @@ func (c *command) foreseeingTools(ctx context.Context, o options, cfg configurat
 // add fills in the steps and what they are expected to take.
 func (f *forecast) add(plan foreseeable, graph *flow.Graph, foreseen []flow.Foresight, took durations) {
 	takes := map[string]time.Duration{}
+	rollout := f.rollout()
 	for _, s := range foreseen {
 		row := forecastStep{Step: s.Name, Doc: s.Doc, Would: s.Prospect, Why: s.Why}
 		takes[s.Name] = 0
 		if s.Prospect == flow.WouldRun || s.Prospect == flow.MayRun {
 			expected, recorded := took.of(s.Name)
+			if rollout > 0 && slices.Contains(steps.WaitForServers(), s.Name) {
+				expected, recorded = took.builtIn[s.Name]+rollout, took.measured
+			}
 			row.Expected, row.BuiltIn = expected, !recorded
 			takes[s.Name] = expected
 			f.BuiltIn = f.BuiltIn || !recorded
 		}
-		if s.Prospect == flow.WouldRun && s.State == flow.StateDone {
+		if s.Prospect == flow.WouldRun {
 			for _, change := range s.Changes {
 				row.Changes = append(row.Changes, plan.Explain(change)...)
 			}
@@ -255,6 +278,7 @@ func (f forecast) print(out io.Writer, width int) error {
 	fmt.Fprintln(w)
 	table(w, width, []string{"STEP", "WOULD", "EXPECTED", "WHY"}, rows...)
 	f.compared.print(text)
+	f.printConsequences(w, text)
 	f.printTime(w, text)
 	f.printBill(w, width, text)
 	_, err := io.WriteString(out, w.String())
@@ -297,10 +321,14 @@ func (s forecastStep) expected() string {
 // why is the first difference where a step is changed: the others follow in
 // lines of their own.
 func (s forecastStep) why() string {
-	if len(s.Changes) > 0 {
-		return "changed: " + printable(s.Changes[0].String())
+	if len(s.Changes) == 0 {
+		return printable(s.Why)
 	}
-	return printable(s.Why)
+	changed := "changed: " + printable(s.Changes[0].String())
+	if strings.HasPrefix(s.Why, "changed: ") {
+		return changed
+	}
+	return printable(s.Why) + "; " + changed
 }
 
 func (f forecast) printTime(w io.Writer, text func(string, ...any)) {
@@ -322,7 +350,7 @@ func (f forecast) printBill(w io.Writer, width int, text func(string, ...any)) {
 		return
 	}
 	if len(f.Bill.New) == 0 {
-		text("nothing is made at Hetzner")
+		f.printNothingNew(text)
 		return
 	}
 	var rows [][]string
@@ -340,6 +368,9 @@ func (f forecast) printBill(w io.Writer, width int, text func(string, ...any)) {
 		besides = ", besides what has no monthly price in the list"
 	}
 	text("together %.2f %s a month more, VAT included%s", f.Bill.Monthly.Monthly, f.Bill.Monthly.Currency, besides)
+	if change := f.priceChange(); change != "" {
+		text("the changes to the cluster: %s", change)
+	}
 	for _, n := range f.Bill.Notes {
 		text("%s", printable(n))
 	}
@@ -377,7 +408,11 @@ func (r *running) agreeTo(ctx context.Context, f *forecast, foresee func() error
 		return err
 	}
 	fmt.Fprintf(r.stdout, "%s\n", r.hide.text(text.String()))
-	return r.confirm(ctx, "Go ahead? [yes/no] ", "yes")
+	if err := r.confirm(ctx, "Go ahead? [yes/no] ", "yes"); err != nil {
+		return err
+	}
+	r.tools.Agreed = f.agreed()
+	return nil
 }
 
 // changes tells whether the run would do more than look.

@@ -213,6 +213,7 @@ func (c *command) begin(ctx context.Context, a arguments, cfg configuration) (*r
 	r.tools = commonTools(r.state, cfg, c.environment, r.log)
 	r.tools.CommandLine = r.commandLine
 	r.tools.Consent = a.Options.Yes
+	r.tools.ServerTakes = r.state.durations(r.world()).server()
 	r.keepSetup()
 	r.trace()
 	r.effects = r.recorder()
