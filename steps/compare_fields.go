@@ -18,7 +18,7 @@ var frozen = map[string][]string{
 		"spec.hcloudNetwork", "spec.controlPlaneLoadBalancer.enabled", "spec.controlPlaneLoadBalancer.port",
 		"spec.controlPlaneLoadBalancer.region", "spec.controlPlaneEndpoint",
 	},
-	"Cluster":             {"spec.clusterNetwork", "spec.infrastructureRef", "spec.controlPlaneEndpoint"},
+	"Cluster":             {"spec.clusterNetwork", "spec.infrastructureRef.kind", "spec.infrastructureRef.name", "spec.controlPlaneEndpoint"},
 	"MachineDeployment":   {"spec.selector", "spec.clusterName"},
 	"MachineHealthCheck":  {"spec.clusterName"},
 	"TalosConfigTemplate": {"spec"},
@@ -79,7 +79,10 @@ func like(live, wanted any) any {
 		}
 		part := map[string]any{}
 		for key, value := range wanted {
-			if v, there := was[key]; there {
+			switch v, there := was[key]; {
+			case key == "apiVersion": // of a reference: Cluster API writes the newest that it knows
+				part[key] = value
+			case there:
 				part[key] = like(v, value)
 			}
 		}

@@ -69,6 +69,8 @@ func capiKinds() []kubetest.Resource {
 	return []kubetest.Resource{
 		capiResource("Cluster", "clusters", "cluster.x-k8s.io", "v1beta1"),
 		capiResource("Machine", "machines", "cluster.x-k8s.io", "v1beta1"),
+		capiResource("MachineDeployment", "machinedeployments", "cluster.x-k8s.io", "v1beta1"),
+		capiResource("TalosConfigTemplate", "talosconfigtemplates", "bootstrap.cluster.x-k8s.io", "v1alpha3"),
 		capiResource("MachineHealthCheck", "machinehealthchecks", "cluster.x-k8s.io", "v1beta1"),
 		capiResource("HetznerCluster", "hetznerclusters", infrastructure, "v1beta1"),
 		capiResource("HCloudMachine", "hcloudmachines", infrastructure, "v1beta1"),

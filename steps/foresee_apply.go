@@ -31,7 +31,7 @@ func (p *Plan) Consequences(ctx context.Context, foreseen []flow.Foresight) ([]C
 	if err != nil {
 		return nil, err
 	}
-	return Promptly(ctx, func(ctx context.Context) ([]Consequence, error) {
+	return promptly(ctx, "the management cluster or Hetzner has not answered", func(ctx context.Context) ([]Consequence, error) {
 		r, err := p.b.renderAsApplied(ctx, manager)
 		if err != nil {
 			return nil, err

@@ -33,6 +33,8 @@ func (c *comparison) leftOut() {
 		}
 		one := Consequence{Effect: EffectDeletes, Object: objectOf(o), uid: o.GetUID(), Why: []string{"it is no longer in the manifests"}}
 		switch user := c.userOf(o); {
+		case user != "" && isTemplate(o.GetKind()):
+			continue // it goes once nothing was made from it any more
 		case slices.Contains(undeletable, o.GroupVersionKind().GroupKind()):
 			one.Effect = EffectKeeps
 			one.Why = append(one.Why, "Slipway deletes no "+o.GetKind()+": delete it with kubectl where nothing needs it")

@@ -211,7 +211,7 @@ func (f *forecast) add(plan foreseeable, graph *flow.Graph, foreseen []flow.Fore
 		if s.Prospect == flow.WouldRun || s.Prospect == flow.MayRun {
 			expected, recorded := took.of(s.Name)
 			if rollout > 0 && slices.Contains(steps.WaitForServers(), s.Name) {
-				expected, recorded = took.builtIn[s.Name]+rollout, took.measured
+				expected, recorded = expected+rollout, recorded && took.measured
 			}
 			row.Expected, row.BuiltIn = expected, !recorded
 			takes[s.Name] = expected
@@ -338,6 +338,9 @@ func (f forecast) printTime(w io.Writer, text func(string, ...any)) {
 		return
 	}
 	text("expected: %s along %s (*)", elapsed(f.Expected), strings.Join(f.CriticalPath, ", "))
+	if rollout := f.rollout(); rollout > 0 && !slices.ContainsFunc(f.runs(), func(s string) bool { return slices.Contains(steps.WaitForServers(), s) }) {
+		text("the run does not wait for the servers, which takes about %s more: wait-nodes does", steps.Duration(rollout))
+	}
 	if f.BuiltIn {
 		text("~: a built-in figure, there is no record of an earlier run of the step in this state folder")
 	}

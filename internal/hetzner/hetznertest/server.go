@@ -105,11 +105,13 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		all := []schema.Location{nbg1, {ID: 2, Name: "fsn1", NetworkZone: "eu-central"}}
 		reply(w, http.StatusOK, map[string]any{"locations": keep(all, func(l schema.Location) bool { return named(l.Name) })})
 	case "/server_types":
-		all := []schema.ServerType{serverType(1, "cx33", "x86"), serverType(2, "cax21", "arm")}
+		all := []schema.ServerType{serverType(1, "cx33", "x86"), serverType(2, "cax21", "arm"), serverType(3, "cx43", "x86")}
 		reply(w, http.StatusOK, map[string]any{"server_types": keep(all, func(t schema.ServerType) bool { return named(t.Name) })})
 	case "/load_balancer_types":
-		all := []schema.LoadBalancerType{{ID: 1, Name: "lb11", MaxTargets: 25, MaxServices: 5}}
+		all := []schema.LoadBalancerType{{ID: 1, Name: "lb11", MaxTargets: 25, MaxServices: 5}, {ID: 2, Name: "lb21", MaxTargets: 75, MaxServices: 15}}
 		reply(w, http.StatusOK, map[string]any{"load_balancer_types": keep(all, func(t schema.LoadBalancerType) bool { return named(t.Name) })})
+	case "/pricing":
+		reply(w, http.StatusOK, map[string]any{"pricing": priceList()})
 	case "/images":
 		reply(w, http.StatusOK, map[string]any{"images": keep(s.images, func(i schema.Image) bool {
 			name := ""

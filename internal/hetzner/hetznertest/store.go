@@ -327,17 +327,23 @@ func refuse(w http.ResponseWriter, status int, code, message string) {
 	reply(w, status, schema.ErrorResponse{Error: schema.Error{Code: code, Message: message}})
 }
 
-// priceList has round prices in nbg1: 5 EUR a cx33, 6 an lb11, 0.05 a GB of volume, 0.01 a GB of snapshot, 1 an IPv4.
+// priceList has round prices in nbg1: 5 EUR a cx33, 9 a cx43, 6 an lb11, 16 an lb21, 0.05 a GB of volume, 0.01 a GB of snapshot, 1 an IPv4.
 func priceList() schema.Pricing {
 	price := func(gross string) schema.Price { return schema.Price{Net: gross, Gross: gross} }
+	server := func(id int64, name, monthly string) schema.PricingServerType {
+		return schema.PricingServerType{ID: id, Name: name, Prices: []schema.PricingServerTypePrice{
+			{Location: "nbg1", PriceHourly: price("0.01"), PriceMonthly: price(monthly)}}}
+	}
+	balancer := func(id int64, name, monthly string) schema.PricingLoadBalancerType {
+		return schema.PricingLoadBalancerType{ID: id, Name: name, Prices: []schema.PricingLoadBalancerTypePrice{
+			{Location: "nbg1", PriceHourly: price("0.01"), PriceMonthly: price(monthly)}}}
+	}
 	return schema.Pricing{
-		Currency: "EUR",
-		Image:    schema.PricingImage{PricePerGBMonth: price("0.01")},
-		Volume:   schema.PricingVolume{PricePerGBPerMonth: price("0.05")},
-		ServerTypes: []schema.PricingServerType{{ID: 1, Name: "cx33", Prices: []schema.PricingServerTypePrice{
-			{Location: "nbg1", PriceHourly: price("0.01"), PriceMonthly: price("5.0000")}}}},
-		LoadBalancerTypes: []schema.PricingLoadBalancerType{{ID: 1, Name: "lb11", Prices: []schema.PricingLoadBalancerTypePrice{
-			{Location: "nbg1", PriceHourly: price("0.01"), PriceMonthly: price("6.0000")}}}},
+		Currency:          "EUR",
+		Image:             schema.PricingImage{PricePerGBMonth: price("0.01")},
+		Volume:            schema.PricingVolume{PricePerGBPerMonth: price("0.05")},
+		ServerTypes:       []schema.PricingServerType{server(1, "cx33", "5.0000"), server(3, "cx43", "9.0000")},
+		LoadBalancerTypes: []schema.PricingLoadBalancerType{balancer(1, "lb11", "6.0000"), balancer(2, "lb21", "16.0000")},
 		PrimaryIPs: []schema.PricingPrimaryIP{{Type: "ipv4", Prices: []schema.PricingPrimaryIPTypePrice{
 			{Location: "nbg1", PriceHourly: price("0.01"), PriceMonthly: price("1.0000")}}}},
 	}

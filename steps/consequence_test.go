@@ -1,0 +1,354 @@
+package steps
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
+	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+)
+
+// workers is a pool of two servers, as people add it to manifests/cluster.yaml.
+const workers = `
+---
+apiVersion: infrastructure.cluster.x-k8s.io/v1beta1
+kind: HCloudMachineTemplate
+metadata: {name: k8s-workers, namespace: default}
+spec: {template: {spec: {type: cx33, imageName: "${IMAGE_NAME:=i}", publicNetwork: {enableIPv4: true, enableIPv6: false}}}}
+---
+apiVersion: bootstrap.cluster.x-k8s.io/v1alpha3
+kind: TalosConfigTemplate
+metadata: {name: k8s-workers, namespace: default}
+spec: {template: {spec: {generateType: worker, talosVersion: v1.12.2}}}
+---
+apiVersion: cluster.x-k8s.io/v1beta1
+kind: MachineDeployment
+metadata: {name: k8s-workers, namespace: default}
+spec:
+  clusterName: k8s
+  replicas: 2
+  selector: {matchLabels: {pool: workers}}
+  template:
+    metadata: {labels: {pool: workers}}
+    spec:
+      clusterName: k8s
+      version: ${KUBERNETES_VERSION:=v1.32.2}
+      bootstrap: {configRef: {apiVersion: bootstrap.cluster.x-k8s.io/v1alpha3, kind: TalosConfigTemplate, name: k8s-workers}}
+      infrastructureRef: {apiVersion: infrastructure.cluster.x-k8s.io/v1beta1, kind: HCloudMachineTemplate, name: k8s-workers}
+`
+
+// withWorkers adds a pool to the manifests below an overrides folder.
+func withWorkers(t *testing.T, overrides string, change func(string) string) {
+	t.Helper()
+	edit(t, overrides, "manifests/cluster.yaml", func(s string) string { return s + change(workers) })
+}
+
+func asIs(s string) string { return s }
+
+// renderedOf renders the manifests of a configuration.
+func renderedOf(t *testing.T, overrides string, kvs ...string) *rendered {
+	t.Helper()
+	cfg := Defaults()
+	for _, kv := range kvs {
+		set(t, &cfg, kv)
+	}
+	plan, err := New(cfg, Tools{Management: &fakeProvider{}, Overrides: overrides})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := plan.b.render(plan.b.manifestVariables(cfg.Image("amd64"), "eu-central", "192.0.2.1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// liveOf is a cluster that the rendered objects were applied to.
+func liveOf(r *rendered) liveObjects {
+	live := liveObjects{cluster: "k8s"}
+	for i, o := range r.now {
+		o = o.DeepCopy()
+		o.SetUID(types.UID(fmt.Sprintf("uid-%d", i)))
+		markOwned(o, "k8s")
+		live.wanted, live.others = append(live.wanted, *o), append(live.others, *o)
+		if templateOf(o) == "" {
+			continue
+		}
+		labels := object{clusterNameLabel: "k8s", deploymentLabel: o.GetName()}
+		if o.GetKind() == "TalosControlPlane" {
+			labels = object{clusterNameLabel: "k8s", controlPlaneLabel: ""}
+		}
+		for n := range number(o, "spec", "replicas") {
+			name := o.GetName() + "-" + string(rune('a'+n))
+			live.machines = append(live.machines, *kubetest.Object(capi, "Machine", Namespace, name, object{
+				"metadata": object{"labels": labels}, "spec": object{"infrastructureRef": object{"name": name}}}))
+		}
+	}
+	return live
+}
+
+func TestConsequences(t *testing.T) {
+	noPool := func(string) string { return "" }
+	never := func(*liveObjects) {}
+	change := func(kind, name string, fields object) func(*liveObjects) {
+		return func(l *liveObjects) {
+			for i := range l.wanted {
+				if o := &l.wanted[i]; o.GetKind() == kind && o.GetName() == name {
+					o.Object = kubetest.Object(o.GetAPIVersion(), kind, Namespace, name, merged(o.Object, fields)).Object
+				}
+			}
+		}
+	}
+	for name, tt := range map[string]struct {
+		before []string // configuration of the live cluster
+		pool   func(string) string
+		live   func(*liveObjects) // what was done to it since
+		now    []string
+		after  func(string) string
+		want   []string
+	}{
+		"nothing": {nil, asIs, never, nil, asIs, nil},
+		"what webhooks fill in": {nil, asIs, func(l *liveObjects) {
+			change("MachineDeployment", "k8s-workers", object{"spec": object{"selector": object{"matchLabels": object{deploymentLabel: "k8s-workers"}}, "strategy": object{"type": "RollingUpdate"}}})(l)
+			change("MachineHealthCheck", "k8s-control-plane", object{"spec": object{"nodeStartupTimeout": "20m0s"}})(l)
+			change("Cluster", "k8s", object{"spec": object{"infrastructureRef": object{"apiVersion": "infrastructure.cluster.x-k8s.io/v1beta2", "namespace": "default"}}})(l)
+			change("HetznerCluster", "k8s", object{"spec": object{"sshKeys": object{"robotRescueSecretRef": object{"name": ""}}}})(l)
+		}, nil, asIs, nil},
+		"another server type": {nil, asIs, never, []string{"SERVER_TYPE=cx43"}, asIs, []string{
+			"replaces all 3 servers of TalosControlPlane k8s-control-plane one after another: server type cx33 → cx43 " +
+				"(k8s-control-plane-a, k8s-control-plane-b, k8s-control-plane-c; new: k8s-control-plane-15451-…; about 12m)"}},
+		"fewer servers": {[]string{"CONTROL_PLANE_REPLICAS=5"}, noPool, never, nil, noPool, []string{
+			"removes 2 of the 5 servers of TalosControlPlane k8s-control-plane: replicas 5 → 3 " +
+				"(of k8s-control-plane-a, k8s-control-plane-b, k8s-control-plane-c, k8s-control-plane-d, k8s-control-plane-e)"}},
+		"more servers": {nil, noPool, never, []string{"CONTROL_PLANE_REPLICAS=5"}, noPool, []string{
+			"adds 2 servers to TalosControlPlane k8s-control-plane: replicas 3 → 5 (new: k8s-control-plane-3b431-…; about 4m)"}},
+		"Kubernetes": {nil, asIs, never, []string{"KUBERNETES_VERSION=v1.33.1"}, asIs, []string{
+			"replaces all 3 servers of TalosControlPlane k8s-control-plane one after another: Kubernetes v1.32.2 → v1.33.1",
+			"replaces all 2 servers of MachineDeployment k8s-workers one after another: Kubernetes v1.32.2 → v1.33.1 " +
+				"(k8s-workers-a, k8s-workers-b; new: k8s-workers-…; about 8m)"}},
+		"a patch": {nil, noPool, change("TalosControlPlane", "k8s-control-plane", object{"spec": object{"controlPlaneConfig": object{"controlplane": object{
+			"strategicPatches": []any{"machine: {}"}}}}}), nil, noPool, []string{`one after another: strategicPatches ["machine: {}"] → [9 items] (`}},
+		"a downgrade of what kubectl upgraded": {nil, noPool, change("TalosControlPlane", "k8s-control-plane", object{"spec": object{"version": "v1.33.1"}}), nil,
+			noPool, []string{"Kubernetes v1.33.1 → v1.32.2, a downgrade, which Kubernetes does not support"}},
+		"a bigger load balancer": {nil, noPool, never, []string{"LOAD_BALANCER_TYPE=lb21"}, noPool, []string{
+			"changes HetznerCluster k8s in place: spec.controlPlaneLoadBalancer.type lb11 → lb21"}},
+		"another location": {nil, noPool, never, []string{"LOCATION=fsn1"}, noPool, []string{
+			"cannot change HetznerCluster k8s: spec.controlPlaneLoadBalancer.region nbg1 → fsn1"}},
+		"another network": {nil, noPool, never, []string{"NETWORK_CIDR=10.0.0.0/8"}, noPool, []string{
+			"cannot change HetznerCluster k8s: spec.hcloudNetwork.cidrBlock 10.10.0.0/16 → 10.0.0.0/8", "replaces all 3 servers"}},
+		"other Services": {nil, noPool, never, []string{"SERVICE_CIDR=10.10.112.0/20"}, noPool, []string{
+			`cannot change Cluster k8s: spec.clusterNetwork.services.cidrBlocks[0] 10.10.96.0/20 → 10.10.112.0/20`, "replaces all 3 servers"}},
+		"a pool comes": {nil, noPool, never, nil, asIs, []string{
+			"creates TalosConfigTemplate k8s-workers", "creates MachineDeployment k8s-workers with 2 servers (new: k8s-workers-…; about 4m)"}},
+		"a pool shrinks": {nil, asIs, never, nil, func(s string) string { return strings.Replace(s, "replicas: 2", "replicas: 1", 1) }, []string{
+			"removes 1 of the 2 servers of MachineDeployment k8s-workers: replicas 2 → 1 (of k8s-workers-a, k8s-workers-b)"}},
+		"a pool of an autoscaler": {nil, asIs, never, nil, func(s string) string { return strings.Replace(s, "  replicas: 2\n", "", 1) }, nil},
+		"a pool's template": {nil, asIs, never, nil, func(s string) string { return strings.Replace(s, "type: cx33", "type: cx43", 1) }, []string{
+			"replaces all 2 servers of MachineDeployment k8s-workers one after another: server type cx33 → cx43"}},
+		"a pool's configuration": {nil, asIs, never, nil, func(s string) string { return strings.Replace(s, "talosVersion: v1.12.2", "talosVersion: v1.12.3", 1) }, []string{
+			"cannot change TalosConfigTemplate k8s-workers: spec.template.spec.talosVersion v1.12.2 → v1.12.3"}},
+		"a pool goes": {nil, asIs, never, nil, noPool, []string{
+			"deletes MachineDeployment k8s-workers and its 2 servers: it is no longer in the manifests (k8s-workers-a, k8s-workers-b)"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			was, is := t.TempDir(), t.TempDir()
+			withPool := func(overrides string, pool func(string) string) {
+				if pool(workers) != "" {
+					withWorkers(t, overrides, pool)
+				}
+			}
+			withPool(was, tt.pool)
+			withPool(is, tt.after)
+			live := liveOf(renderedOf(t, was, tt.before...))
+			tt.live(&live)
+			found := consequences(live, renderedOf(t, is, tt.now...).now, 4*time.Minute)
+			var lines []string
+			for _, c := range found {
+				lines = append(lines, c.Text)
+			}
+			matches := func(line, want string) bool { return strings.Contains(line, want) }
+			if !slices.EqualFunc(lines, tt.want, matches) {
+				t.Errorf("found\n  %s\nwant\n  %s", strings.Join(lines, "\n  "), strings.Join(tt.want, "\n  "))
+			}
+		})
+	}
+}
+
+// What Slipway did not apply is nobody's to delete.
+func TestOnlyWhatWasAppliedIsLeftOut(t *testing.T) {
+	pool := kubetest.Object(capi, "MachineDeployment", Namespace, "others", object{"metadata": object{"uid": "1"}})
+	managed := func(o *unstructured.Unstructured, manager, operation string) {
+		o.Object["metadata"].(object)["managedFields"] = []any{object{"manager": manager, "operation": operation}}
+	}
+	for name, tt := range map[string]struct {
+		change func(o *unstructured.Unstructured, l *liveObjects)
+		want   bool
+	}{
+		"made with kubectl":  {func(o *unstructured.Unstructured, _ *liveObjects) { managed(o, "kubectl", "Apply") }, false},
+		"applied":            {func(o *unstructured.Unstructured, _ *liveObjects) { markOwned(o, "k8s") }, true},
+		"of another cluster": {func(o *unstructured.Unstructured, _ *liveObjects) { markOwned(o, "other") }, false},
+		"a copy of what was applied": {func(o *unstructured.Unstructured, _ *liveObjects) {
+			markOwned(o, "k8s")
+			o.SetName("copied")
+		}, false},
+		"being deleted": {func(o *unstructured.Unstructured, _ *liveObjects) {
+			markOwned(o, "k8s")
+			o.Object["metadata"].(object)["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+		}, false},
+		"applied before there were marks": {func(o *unstructured.Unstructured, _ *liveObjects) { managed(o, "slipway", "Apply") }, true},
+		"made by a controller": {func(o *unstructured.Unstructured, _ *liveObjects) {
+			managed(o, "slipway", "Apply")
+			o.Object["metadata"].(object)["ownerReferences"] = []any{object{"apiVersion": "a/v1", "kind": "K", "name": "n", "uid": "u", "controller": true}}
+		}, false},
+		"put back by a restore": {func(o *unstructured.Unstructured, l *liveObjects) {
+			managed(o, "slipway", "Apply")
+			l.find(clusterKind.GroupKind(), "k8s").SetAnnotations(map[string]string{restoredAnnotation: "5a5a"})
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := renderedOf(t, "")
+			live, one := liveOf(r), pool.DeepCopy()
+			tt.change(one, &live)
+			live.others = append(live.others, *one)
+			found := consequences(live, r.now, 0)
+			if deletes := len(found) == 1 && found[0].Effect == EffectDeletes && found[0].Object.Name == one.GetName(); deletes != tt.want || len(found) > 1 {
+				t.Errorf("%+v", found)
+			}
+		})
+	}
+}
+
+// A pool that leaves the manifests is deleted with consent only, and its servers' price is told.
+func TestAPoolThatLeavesTheManifests(t *testing.T) {
+	w := newWorld(t)
+	for _, r := range capiKinds() {
+		w.mgmt.Put(kubetest.Object("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", r.Plural+"."+r.Group, object{
+			"metadata": object{"labels": object{"clusterctl.cluster.x-k8s.io": ""}},
+			"spec":     object{"group": r.Group, "scope": "Namespaced", "names": object{"kind": r.Kind}, "versions": []any{object{"name": r.Version, "storage": true}}},
+		}))
+	}
+	run := func(consent bool, agreed ...string) (lines []string, err error) {
+		t.Helper()
+		tools := w.tools()
+		tools.Consent, tools.Agreed = consent, agreed
+		return runApply(t, w.config(), tools)
+	}
+	withWorkers(t, w.tools().Overrides, asIs)
+	if lines, err := run(false); err != nil {
+		t.Fatalf("%v\n%s", err, strings.Join(lines, "\n"))
+	}
+	pool := func() *unstructured.Unstructured {
+		return w.mgmt.Get(capi, "MachineDeployment", Namespace, "k8s-workers")
+	}
+	if o := pool(); o == nil || o.GetLabels()[ownerLabel] != "k8s" || o.GetAnnotations()[appliedAsAnnotation] != "MachineDeployment/k8s-workers" {
+		t.Fatalf("the pool: %v", o)
+	}
+	for _, name := range []string{"k8s-workers-x", "k8s-workers-y"} {
+		w.mgmt.Put(kubetest.Object(capi, "Machine", Namespace, name, object{
+			"metadata": object{"labels": object{clusterNameLabel: "k8s", deploymentLabel: "k8s-workers"}}, "spec": object{"infrastructureRef": object{"name": name}}}))
+	}
+	edit(t, w.tools().Overrides, "manifests/cluster.yaml", func(s string) string { return s + "\n" }) // without the pool
+	const summary = "deletes MachineDeployment k8s-workers and its 2 servers: it is no longer in the manifests"
+	const details = " (k8s-workers-x, k8s-workers-y; 12.00 EUR a month less)"
+	_, err := run(false)
+	if err == nil || !strings.Contains(err.Error(), summary+details+":") || !strings.Contains(err.Error(), "--yes") || pool() == nil {
+		t.Fatalf("without consent: %v", err)
+	}
+	if _, err := run(false, "deletes MachineDeployment k8s-workers and its 1 server: it is no longer in the manifests"); err == nil || pool() == nil {
+		t.Fatalf("another consequence was agreed to: %v", err)
+	}
+	lines, err := run(false, summary)
+	if err != nil || pool() != nil {
+		t.Fatalf("agreed to: %v, %v", err, pool())
+	}
+	for _, want := range []string{"as agreed, this " + summary + details, "deleting MachineDeployment k8s-workers"} {
+		if !slices.Contains(lines, want) {
+			t.Errorf("%q is not among\n%s", want, strings.Join(lines, "\n"))
+		}
+	}
+	// The pool's templates are free now, and go without a question when apply runs next.
+	template := func() *unstructured.Unstructured {
+		return w.mgmt.Get("bootstrap.cluster.x-k8s.io/v1alpha3", "TalosConfigTemplate", Namespace, "k8s-workers")
+	}
+	if template() == nil {
+		t.Fatal("the template that the pool used was deleted with it")
+	}
+	if _, err := run(false); err != nil || template() != nil {
+		t.Errorf("the unused template: %v, %v", err, template())
+	}
+	if w.mgmt.Get("v1", "Secret", Namespace, TokenSecretName) == nil {
+		t.Error("the token's Secret is gone")
+	}
+}
+
+// What the cluster consists of cannot leave the manifests: that is told before anything is asked.
+func TestTheClusterCannotLeaveItsManifests(t *testing.T) {
+	for _, kind := range []string{"Cluster", "HetznerCluster", "TalosControlPlane"} {
+		overrides := t.TempDir()
+		edit(t, overrides, "manifests/cluster.yaml", func(s string) string {
+			return strings.Replace(s, "\nkind: "+kind+"\nmetadata:\n  name: ${CLUSTER_NAME:=k8s}", "\nkind: "+kind+"\nmetadata:\n  name: other", 1)
+		})
+		_, err := New(Defaults(), Tools{Management: &fakeProvider{}, Overrides: overrides})
+		if err == nil || !strings.Contains(err.Error(), "has no "+kind+" k8s") || !strings.Contains(err.Error(), "cluster.yaml") {
+			t.Errorf("without a %s: %v", kind, err)
+		}
+	}
+}
+
+// The refusal comes before anything is applied, and names the live value.
+func TestAnImmutableFieldIsRefusedByTheRun(t *testing.T) {
+	w := newWorld(t)
+	w.hetzner.SetImages(hetznertest.Image(1, Defaults().Image("amd64"), "x86", "available"))
+	if _, err := runApply(t, w.config(), w.tools()); err != nil {
+		t.Fatal(err)
+	}
+	writes := len(w.mgmt.Writes())
+	cfg, tools := w.config(), w.tools()
+	tools.Consent = true
+	set(t, &cfg, "CONTROL_PLANE_CIDR=10.10.65.0/25")
+	_, err := runApply(t, cfg, tools)
+	if err == nil || !strings.Contains(err.Error(), "cannot change HetznerCluster k8s: spec.hcloudNetwork.subnetCidrBlock 10.10.64.0/25 → 10.10.65.0/25: the field is immutable") {
+		t.Errorf("%v", err)
+	}
+	for _, one := range w.mgmt.Writes()[writes:] {
+		if strings.Contains(one.Path, "hetznercluster") || strings.Contains(one.Path, "taloscontrolplane") {
+			t.Errorf("it wrote %v all the same", one)
+		}
+	}
+}
+
+func merged(o, fields object) object {
+	o = maps.Clone(o)
+	for key, value := range fields {
+		child, isObject := value.(object)
+		was, wasObject := o[key].(object)
+		if isObject && wasObject {
+			value = merged(was, child)
+		}
+		o[key] = value
+	}
+	return o
+}
+
+// runApply runs the plan up to apply and gives what it said.
+func runApply(t *testing.T, cfg Config, tools Tools) (lines []string, err error) {
+	t.Helper()
+	plan, err := New(cfg, tools)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = plan.Graph.Run(t.Context(), flow.Options{Journal: flow.Memory(), Targets: []string{"apply"}, Observe: func(e flow.Event) {
+		if e.Step == "apply" && e.Message != "" {
+			lines = append(lines, e.Message)
+		}
+	}})
+	return lines, err
+}
