@@ -28,6 +28,8 @@ func consequences(live liveObjects, rendered []*unstructured.Unstructured, perSe
 			continue
 		}
 		switch {
+		case !c.exists():
+			// It is being created, in two parts.
 		case templateOf(o) != "":
 			c.compareServers(was, o)
 		case o.GroupVersionKind().GroupKind() == machineTemplateKind.GroupKind():

@@ -24,7 +24,7 @@ func TestChangedBeforeEtcd(t *testing.T) {
 		return o
 	}
 	run("capi-init")
-	c.lab("fault", "add", "slow-boot", "server=k8s-control-plane-*", "delay=20s", "times=1")
+	c.lab("fault", "add", "slow-boot", "server=k8s-control-plane-*", "delay=30s", "times=1")
 	run("apply")
 	p := c.project()
 	var old []*hcloud.Server
@@ -34,6 +34,20 @@ func TestChangedBeforeEtcd(t *testing.T) {
 		}
 		return ""
 	})
+	// The same change in the plan, in the refusal and in the plan after the refusal: nothing of it is hidden.
+	told := "replaces the only server of TalosControlPlane k8s-control-plane one after another: server type cx33 → cx43 (" + old[0].Name + "; new: k8s-control-plane-"
+	change := append([]string{"SERVER_TYPE=cx43"}, with...)
+	planned := func() {
+		t.Helper()
+		if out, err := c.exec(t.Context(), append([]string{"plan", "wait-cp", "--output", "json"}, change...)...); err != nil || !strings.Contains(out, told) || !strings.Contains(out, `"needsConsent": true`) {
+			t.Errorf("the plan: %v\n%s", err, out)
+		}
+	}
+	planned()
+	if o := c.run(nil, append([]string{"wait-cp"}, change...)...); o.exit != 1 || !strings.Contains(o.output, told) || !strings.Contains(o.output, "--yes") {
+		t.Errorf("without consent: exit %d\n%s", o.exit, o.output)
+	}
+	planned()
 	o := run("wait-cp", "--yes", "SERVER_TYPE=cx43")
 	deleted := slices.DeleteFunc(slices.Clone(o.events), func(e event) bool { return e.Step != "wait-cp" || !strings.HasPrefix(e.Message, "deleting Machine ") })
 	if len(deleted) != 1 || !strings.Contains(deleted[0].Message, "server "+old[0].Name+": ") || !strings.Contains(deleted[0].Message, "has 2 Machines for 1 replicas") {

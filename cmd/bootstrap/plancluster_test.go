@@ -5,10 +5,13 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
@@ -111,5 +114,28 @@ func TestAnImmutableChangeIsRefused(t *testing.T) {
 	}
 	if r := inQuick(t, q, "", "apply", "--yes", "CONTROL_PLANE_CIDR=10.10.65.0/25"); r.code != exitFailed || !strings.Contains(r.stderr, told+": the field is immutable") {
 		t.Errorf("%+v", r)
+	}
+}
+
+// A run that only looked at the servers says nothing of how long they take to come up.
+func TestHowLongAServerTakes(t *testing.T) {
+	state := stateFolder(t.TempDir())
+	ran := func(run string, took time.Duration) {
+		t.Helper()
+		dir := state.path(filepath.Join(runsFolder, run))
+		line, err := json.Marshal(flow.Event{Kind: flow.StepDone, Step: "wait-cp", Elapsed: took})
+		if err := errors.Join(err, os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, eventsFile), line, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		took, want time.Duration
+	}{{0, 270 * time.Second}, {100 * time.Millisecond, 270 * time.Second}, {100 * time.Second, 130 * time.Second}, {200 * time.Millisecond, 130 * time.Second}} {
+		if tt.took > 0 {
+			ran(tt.took.String(), tt.took)
+		}
+		if is := state.durations(worldHetzner).server(); is != tt.want {
+			t.Errorf("after a run with %s: %s, want %s", tt.took, is, tt.want)
+		}
 	}
 }
