@@ -40,15 +40,30 @@ type Status struct {
 // no step runs, nothing is written, and the lock is not taken, so it can be
 // called while a run is at work.
 func (g *Graph) Check(ctx context.Context, j Journal) ([]Status, error) {
-	return g.check(ctx, j, true)
+	return g.check(ctx, j, &asking{ctx, defaultGrace})
+}
+
+// CheckUntil is Check for somebody who does not wait for a world that is silent:
+// a Verify that has not answered when world ends is Unknown, for world's cause.
+func (g *Graph) CheckUntil(ctx, world context.Context, j Journal) ([]Status, error) {
+	return g.check(ctx, j, &asking{world, shortGrace})
+}
+
+// shortGrace is for a Verify that has nothing more to find out.
+const shortGrace = 50 * time.Millisecond
+
+// asking is how the world is asked; nil: it is not.
+type asking struct {
+	ctx   context.Context
+	grace time.Duration
 }
 
 // Recorded is Check without asking the world, for when it cannot be asked.
 func (g *Graph) Recorded(ctx context.Context, j Journal) ([]Status, error) {
-	return g.check(ctx, j, false)
+	return g.check(ctx, j, nil)
 }
 
-func (g *Graph) check(ctx context.Context, j Journal, world bool) ([]Status, error) {
+func (g *Graph) check(ctx context.Context, j Journal, world *asking) ([]Status, error) {
 	if err := g.Validate(); err != nil {
 		return nil, err
 	}
@@ -61,7 +76,7 @@ func (g *Graph) check(ctx context.Context, j Journal, world bool) ([]Status, err
 		return nil, err
 	}
 	sorted, _ := g.order(seals)
-	all := statuses(ctx, sorted, snapshot, seals.behind, world)
+	all := statuses(sorted, snapshot, seals.behind, world)
 	again := map[*node]bool{}
 	for i, n := range sorted { // each after what it takes
 		s := &all[i]
@@ -79,17 +94,17 @@ func (g *Graph) check(ctx context.Context, j Journal, world bool) ([]Status, err
 }
 
 // statuses asks about all the steps at once.
-func statuses(ctx context.Context, nodes []*node, snapshot Snapshot, behind map[*node]*node, world bool) []Status {
+func statuses(nodes []*node, snapshot Snapshot, behind map[*node]*node, world *asking) []Status {
 	all := make([]Status, len(nodes))
-	var asking sync.WaitGroup
+	var each sync.WaitGroup
 	for i, n := range nodes {
-		asking.Go(func() { all[i] = n.status(ctx, snapshot, behind[n], world) })
+		each.Go(func() { all[i] = n.status(snapshot, behind[n], world) })
 	}
-	asking.Wait()
+	each.Wait()
 	return all
 }
 
-func (n *node) status(ctx context.Context, snapshot Snapshot, seal *node, world bool) Status {
+func (n *node) status(snapshot Snapshot, seal *node, world *asking) Status {
 	rec := snapshot.Steps[n.name]
 	s := Status{
 		Name: n.name, Doc: n.doc, State: rec.State, Attempt: rec.Attempt, Run: rec.Run,
@@ -107,7 +122,7 @@ func (n *node) status(ctx context.Context, snapshot Snapshot, seal *node, world 
 		s.Changes = k.changesSince(rec)
 		s.Changed = named(s.Changes)
 	}
-	if rec.State != StateDone || n.verify == nil || !world {
+	if rec.State != StateDone || n.verify == nil || world == nil {
 		return s
 	}
 	s.Asked = true
@@ -116,6 +131,9 @@ func (n *node) status(ctx context.Context, snapshot Snapshot, seal *node, world 
 		s.Verdict = Gone("its recorded output does not restore: %v", err)
 		return s
 	}
-	s.Verdict = ask(ctx, n, output, defaultGrace)
+	s.Verdict = ask(world.ctx, n, output, world.grace)
+	if world.ctx.Err() != nil && s.Verdict.Answer() == AnswerUnknown {
+		s.Verdict = Unknown(context.Cause(world.ctx))
+	}
 	return s
 }

@@ -55,7 +55,11 @@ func (g *Graph) Foresee(ctx context.Context, j Journal, targets []string, world 
 	}
 	seen := map[*node]Prospect{}
 	all := make([]Foresight, len(wanted))
-	for i, s := range statuses(ctx, wanted, snapshot, seals.behind, world) {
+	var questions *asking
+	if world {
+		questions = &asking{ctx, defaultGrace}
+	}
+	for i, s := range statuses(wanted, snapshot, seals.behind, questions) {
 		n := wanted[i]
 		all[i] = Foresight{Status: s}
 		f := &all[i]

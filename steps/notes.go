@@ -15,15 +15,27 @@ func (p *Plan) Notes(ctx context.Context) ([]string, error) {
 	if p.b.tools.Hetzner == nil {
 		return nil, nil
 	}
-	return Promptly(ctx, p.notes)
+	return Promptly(ctx, p.b.notes)
 }
 
-func (p *Plan) notes(ctx context.Context) ([]string, error) {
-	uncovered, err := p.b.uncoverable(ctx)
+// Notes are the plan's, as long as Hetzner answers the look.
+func (l *Look) Notes() ([]string, error) {
+	if l.b.tools.Hetzner == nil {
+		return nil, nil
+	}
+	notes, err := l.b.notes(l.hetzner.ctx)
+	if err != nil && l.hetzner.ctx.Err() != nil {
+		err = context.Cause(l.hetzner.ctx)
+	}
+	return notes, err
+}
+
+func (b *bootstrapper) notes(ctx context.Context) ([]string, error) {
+	uncovered, err := b.uncoverable(ctx)
 	if err != nil {
 		return nil, err
 	}
-	surplus, err := PlanPruning(ctx, p.b.cfg, p.b.tools)
+	surplus, err := PlanPruning(ctx, b.cfg, b.tools)
 	if err != nil {
 		return uncovered, err
 	}
@@ -31,7 +43,7 @@ func (p *Plan) notes(ctx context.Context) ([]string, error) {
 	for _, s := range surplus {
 		if len(s.Delete) > 0 {
 			all := append(slices.Clone(s.Delete), s.Keep)
-			notes = append(notes, p.b.tools.mismatch(s.Name, s.Architecture, all).Error())
+			notes = append(notes, b.tools.mismatch(s.Name, s.Architecture, all).Error())
 		}
 	}
 	return notes, nil

@@ -21,13 +21,12 @@ import (
 	"github.com/slipway-k8s/slipway/internal/why"
 )
 
-// overviewWithin bounds each question of an overview; all are asked at once, but for those that need another's answer.
-const overviewWithin = 5 * time.Second
-
 // Overview is the cluster as it stands now.
 type Overview struct {
 	Waiting      why.Answer          `json:"waiting"` // For is empty where nothing is missing
 	Sentence     string              `json:"sentence,omitempty"`
+	Lost         *LostOverview       `json:"lost,omitempty"`  // nil: the cluster's API answers, or has never done so
+	Pivot        *PivotOverview      `json:"pivot,omitempty"` // nil: none is under way
 	Servers      []ServerOverview    `json:"servers"`
 	Etcd         []EtcdMember        `json:"etcdMembers"`
 	Releases     []kube.ReleaseState `json:"releases"`
@@ -78,49 +77,154 @@ func (o *overviewing) unknown(what string, err error) {
 	o.out.Unknown = append(o.out.Unknown, Unasked{what, why.Unseen(err.Error())})
 }
 
-// Overview asks everybody about the cluster. It never fails: what could not be asked is in Unknown, with the reason.
+// Overview asks every source about the cluster, in a look of its own.
 func (p *Plan) Overview(ctx context.Context) Overview {
-	ctx, cancel := context.WithTimeout(ctx, overviewWithin)
-	defer cancel()
-	b := p.b
+	l := p.Look(ctx, nil)
+	defer l.Close()
+	return l.Overview()
+}
+
+// Overview asks every source about the cluster. It never fails: what could not be asked is in Unknown, with the reason.
+func (l *Look) Overview() Overview {
+	b := l.b
 	o := &overviewing{out: Overview{
 		Servers: []ServerOverview{}, Etcd: []EtcdMember{}, Releases: []kube.ReleaseState{}, Targets: []hetzner.Target{}, Certificates: []Certificate{}, Unknown: []Unasked{},
 	}}
 	var asking sync.WaitGroup
-	asking.Go(func() { o.cluster(ctx, b) })
-	asking.Go(func() { o.releases(ctx, b) })
+	asking.Go(func() { o.cluster(l) })
 	asking.Go(func() { o.certificates(b) })
 	if b.tools.Hetzner != nil {
-		asking.Go(func() { o.targets(ctx, b) })
-		asking.Go(func() { o.cost(ctx, b) })
+		asking.Go(func() { o.targets(l.hetzner.ctx, b) })
+		asking.Go(func() { o.cost(l.hetzner.ctx, b) })
 	}
 	asking.Wait()
+	l.enough()
 	slices.SortFunc(o.out.Unknown, func(a, b Unasked) int { return cmp.Compare(a.What, b.What) })
 	return o.out
 }
 
-// cluster is about what Cluster API, Hetzner, Talos and the nodes tell, and etcd's members.
-func (o *overviewing) cluster(ctx context.Context, b *bootstrapper) {
-	mgmt, err := b.manager(ctx)
-	if errors.Is(err, fs.ErrNotExist) {
-		o.out.Waiting = why.Answer{For: "the management cluster", Missing: "there is none yet"}
-		o.out.Sentence = o.out.Waiting.Sentence()
-		return
+// cluster is about what Cluster API, Hetzner, Talos, the cluster's own API and etcd tell, each by itself.
+func (o *overviewing) cluster(l *Look) {
+	b := l.b
+	sides, cloud := l.seeSides(), soon(l.seeCloud)
+	objects := soon(func() seenObjects { return l.seeObjects(sides) })
+	api := soon(func() seenAPI { return l.seeAPI(sides) })
+	servers := soon(func() seenTalos { return l.seeTalos(cloud, objects, sides) })
+
+	s := why.Situation{At: time.Now().UTC().Truncate(time.Second), Silent: map[string]string{}}
+	self, beside := sides.self.get(), sides.beside.get()
+	begun := !self.none() || !beside.none()
+	if told := objects.get(); told.err == nil {
+		s.Cluster, s.Infrastructure, s.ControlPlane, s.Configs = told.told.Cluster, told.told.Infrastructure, told.told.ControlPlane, told.told.Configs
+		s.Machines, s.Servers, s.Events, s.Outdated = told.told.Machines, told.told.Servers, told.told.Events, told.told.Outdated
+	} else if begun {
+		s.Silent[why.Management] = told.err.Error()
+		o.unknown("the objects of Cluster API", told.err)
 	}
-	if err != nil {
-		o.unknown("the cluster", err)
-		o.out.Waiting = why.Answer{For: "the cluster", Missing: why.Unseen(err.Error())}
-		o.out.Sentence = o.out.Waiting.Sentence()
-		return
+	cloud.get().tell(&s)
+	if silent := s.Silent[why.Hetzner]; silent != "" {
+		o.unknown("the servers at Hetzner", errors.New(silent))
 	}
-	s, _ := b.situation(ctx, mgmt, b.watched())
-	for _, silent := range s.Silent {
-		o.unknown("some of the cluster", errors.New(silent))
+	s.Talos = servers.get().answers
+	o.members(servers.get())
+	if seen := api.get(); seen.err != nil {
+		s.API = seen.err.Error()
+		if !self.none() {
+			o.unknown("the nodes, Pods and Helm releases", seen.err)
+		}
+	} else {
+		seen.workload.tell(b, &s)
+		o.releases(seen)
 	}
-	o.out.Waiting = b.explainSituation(s)
-	o.out.Sentence = o.out.Waiting.Sentence()
+	if silent := s.Silent[why.Workload]; silent != "" {
+		o.unknown("some of the nodes and Pods", errors.New(silent))
+	}
+	s.Images = b.readImages(l.hetzner.ctx, s.Servers)
+	s.Lost = b.readEndpoint(l.hetzner.ctx, b.watched(), s.Infrastructure)
 	o.out.Servers = serversOf(s)
-	o.etcd(ctx, b, mgmt, s)
+	o.out.Waiting = l.waiting(s, self, beside)
+	o.out.Sentence = o.out.Waiting.Sentence()
+	o.out.Lost = l.lost(s, self, cloud.get(), servers.get())
+	o.out.Pivot = l.pivot(self, beside)
+}
+
+// waiting is what the cluster is waited for, if anything.
+func (l *Look) waiting(s why.Situation, self, beside seenSide) why.Answer {
+	switch {
+	case self.none() && beside.none():
+		return why.Answer{For: "the management cluster", Missing: "there is none yet"}
+	case s.Silent[why.Management] != "" && beside.none():
+		return why.Answer{For: "the cluster", Missing: why.Unseen(s.Silent[why.Management])}
+	}
+	return l.b.explainSituation(s)
+}
+
+// seeObjects reads the objects of Cluster API from the cluster that manages.
+func (l *Look) seeObjects(sides lookedSides) (seen seenObjects) {
+	manager := sides.manager.get()
+	if manager == nil {
+		if err := sides.beside.get().err; err != nil && !sides.beside.get().none() {
+			return seenObjects{err: err}
+		}
+		if err := sides.self.get().err; err != nil {
+			return seenObjects{err: err}
+		}
+		return seenObjects{err: errors.New("neither the cluster nor a management cluster holds its Cluster object")}
+	}
+	type reading struct {
+		told why.Situation
+		err  error
+	}
+	r, err := within(l.ctx, func() (reading, error) {
+		var told why.Situation
+		err := readManagement(l.ctx, manager, l.b.watched(), &told)
+		return reading{told, err}, nil
+	})
+	return seenObjects{told: r.told, err: errors.Join(r.err, err)}
+}
+
+// seenAPI is what the cluster's own API says.
+type seenAPI struct {
+	cluster  *kube.Cluster
+	workload seenWorkload
+	releases []kube.ReleaseState
+	relErr   error
+	err      error // why it does not answer
+}
+
+// seeAPI asks the cluster by the kubeconfig in the state folder, or, before there is one, by what the control plane provider keeps.
+func (l *Look) seeAPI(sides lookedSides) (seen seenAPI) {
+	self := sides.self.get()
+	switch {
+	case self.uid != "":
+		seen.cluster = self.cluster
+	case !self.none():
+		return seenAPI{err: self.err}
+	default:
+		manager := sides.manager.get()
+		if manager == nil {
+			return seenAPI{err: errors.New("there is no kubeconfig yet")}
+		}
+		cluster, err := within(l.ctx, func() (*kube.Cluster, error) {
+			cluster, _, err := l.b.reachAPI(l.ctx, manager, l.b.cfg.ClusterName)
+			return cluster, err
+		})
+		if err != nil {
+			return seenAPI{err: err}
+		}
+		seen.cluster = cluster
+	}
+	var asking sync.WaitGroup
+	asking.Go(func() {
+		workload, err := within(l.ctx, func() (seenWorkload, error) { return readWorkload(l.ctx, seen.cluster), nil })
+		workload.err = cmp.Or(workload.err, err)
+		seen.workload = workload
+	})
+	asking.Go(func() {
+		seen.releases, seen.relErr = within(l.ctx, func() ([]kube.ReleaseState, error) { return seen.cluster.Releases(l.ctx) })
+	})
+	asking.Wait()
+	return seen
 }
 
 // serversOf joins what is known of each server.
@@ -158,51 +262,22 @@ func serversOf(s why.Situation) []ServerOverview {
 	return found
 }
 
-// etcd asks one server after another whose Talos answers, until one tells the members.
-func (o *overviewing) etcd(ctx context.Context, b *bootstrapper, mgmt *kube.Cluster, s why.Situation) {
-	config, err := secretValue(ctx, mgmt, b.cfg.ClusterName+"-talosconfig", "talosconfig")
-	if kube.Absent(err) {
-		return // there are no servers yet
+// members are etcd's, as one server told them.
+func (o *overviewing) members(seen seenTalos) {
+	if seen.etcdErr != nil && (len(seen.answers) > 0 || !errors.Is(seen.etcdErr, fs.ErrNotExist)) {
+		o.unknown("etcd's members", seen.etcdErr)
 	}
-	var t TalosClient
-	if err == nil {
-		t, err = b.tools.Talos(config)
+	for _, one := range seen.members {
+		o.out.Etcd = append(o.out.Etcd, EtcdMember{Name: one.Name, Learner: one.Learner})
 	}
-	if err != nil {
-		o.unknown("etcd's members", err)
-		return
-	}
-	err = errors.New("no server's etcd runs")
-	for _, m := range controlPlaneMachines(s.Machines) {
-		address := append(addresses(&m, addressExternal), addresses(&m, addressInternal)...)
-		if !s.Talos[text(&m, "spec", "infrastructureRef", "name")].Etcd || len(address) == 0 {
-			continue
-		}
-		var members []talos.EtcdMember
-		if members, err = t.EtcdMembers(ctx, address[0]); err == nil {
-			for _, one := range members {
-				o.out.Etcd = append(o.out.Etcd, EtcdMember{Name: one.Name, Learner: one.Learner})
-			}
-			return
-		}
-	}
-	o.unknown("etcd's members", err)
 }
 
-func (o *overviewing) releases(ctx context.Context, b *bootstrapper) {
-	workload, err := b.connect(kubeconfigFile)
-	if errors.Is(err, fs.ErrNotExist) {
-		return // none was installed
-	}
-	var all []kube.ReleaseState
-	if err == nil {
-		all, err = workload.Releases(ctx)
-	}
-	if err != nil {
-		o.unknown("the Helm releases", err)
+func (o *overviewing) releases(seen seenAPI) {
+	if seen.relErr != nil {
+		o.unknown("the Helm releases", seen.relErr)
 		return
 	}
-	o.out.Releases = all
+	o.out.Releases = append(o.out.Releases, seen.releases...)
 }
 
 func (o *overviewing) targets(ctx context.Context, b *bootstrapper) {

@@ -64,7 +64,7 @@ func (b *bootstrapper) situation(ctx context.Context, mgmt *kube.Cluster, c watc
 	s.Cluster, s.Infrastructure, s.ControlPlane = told.Cluster, told.Infrastructure, told.ControlPlane
 	s.Configs, s.Machines, s.Servers, s.Events, s.Outdated = told.Configs, told.Machines, told.Servers, told.Events, told.Outdated
 	runs := s.Runs // of the situation so far: the others write into it
-	asking.Go(func() { uid = b.readWorkload(ctx, mgmt, c, &s) })
+	asking.Go(func() { uid = b.askWorkload(ctx, mgmt, c, &s) })
 	asking.Go(func() { s.Talos = b.readTalos(ctx, mgmt, c, s.Machines, runs) })
 	asking.Go(func() { s.Images = b.readImages(ctx, s.Servers) })
 	asking.Go(func() { s.Lost = b.readEndpoint(ctx, c, s.Infrastructure) })
@@ -242,41 +242,62 @@ func warnings(ctx context.Context, c *kube.Cluster, namespace string) ([]why.Eve
 	}), nil
 }
 
-// readWorkload asks the workload cluster through its load balancer, and if it answers, about its nodes and the system's Pods.
-func (b *bootstrapper) readWorkload(ctx context.Context, mgmt *kube.Cluster, c watchedCluster, s *why.Situation) (uid string) {
+// askWorkload asks the workload cluster through its load balancer, and if it answers, about its nodes and the system's Pods.
+func (b *bootstrapper) askWorkload(ctx context.Context, mgmt *kube.Cluster, c watchedCluster, s *why.Situation) (uid string) {
 	workload, uid, err := b.reachAPI(ctx, mgmt, c.name)
 	if err != nil {
 		s.API = err.Error()
 		return ""
 	}
+	readWorkload(ctx, workload).tell(b, s)
+	return uid
+}
+
+// seenWorkload is what the workload cluster's API says of it.
+type seenWorkload struct {
+	nodes  []corev1.Node
+	pods   []why.Pod
+	events []why.Event
+	err    error // why not all of it could be read
+}
+
+// readWorkload reads the workload cluster's nodes and the system's Pods.
+func readWorkload(ctx context.Context, workload *kube.Cluster) (seen seenWorkload) {
+	seen.err = together(
+		func() error {
+			nodes := &corev1.NodeList{}
+			err := workload.List(ctx, nodes)
+			seen.nodes = nodes.Items
+			return err
+		},
+		func() (err error) { seen.pods, err = unreadyPods(ctx, workload); return err },
+		func() (err error) { seen.events, err = warnings(ctx, workload, metav1.NamespaceSystem); return err },
+	)
+	return seen
+}
+
+// tell writes it into a situation, in which Hetzner and the management cluster have been heard.
+func (w seenWorkload) tell(b *bootstrapper, s *why.Situation) {
 	network, version := b.network(), text(orEmpty(s.ControlPlane), "spec", "version")
-	servers := map[string]hetzner.Server{}
+	var servers map[string]hetzner.Server
+	if s.Silent[why.Hetzner] == "" {
+		servers = map[string]hetzner.Server{}
+	}
 	for _, server := range s.Cloud {
 		one := hetzner.Server{ID: server.ID, Name: server.Name, Status: server.Status}
 		servers[one.ProviderID()] = one
 	}
-	var events []why.Event
-	err = together(
-		func() error {
-			nodes := &corev1.NodeList{}
-			err := workload.List(ctx, nodes)
-			for i := range nodes.Items {
-				n := &nodes.Items[i]
-				one := why.Node{Name: n.Name, Troubles: nodeProblems(n, servers, network, version)}
-				one.Ready, _ = nodeReady(n)
-				s.Nodes = append(s.Nodes, one)
-			}
-			slices.SortFunc(s.Nodes, func(a, b why.Node) int { return strings.Compare(a.Name, b.Name) })
-			return err
-		},
-		func() (err error) { s.Pods, err = unreadyPods(ctx, workload); return err },
-		func() (err error) { events, err = warnings(ctx, workload, metav1.NamespaceSystem); return err },
-	)
-	s.Events = append(s.Events, events...)
-	if err != nil {
-		s.Silent[why.Workload] = err.Error()
+	for i := range w.nodes {
+		n := &w.nodes[i]
+		one := why.Node{Name: n.Name, Troubles: nodeProblems(n, servers, network, version)}
+		one.Ready, _ = nodeReady(n)
+		s.Nodes = append(s.Nodes, one)
 	}
-	return uid
+	slices.SortFunc(s.Nodes, func(a, b why.Node) int { return strings.Compare(a.Name, b.Name) })
+	s.Pods, s.Events = w.pods, append(s.Events, w.events...)
+	if w.err != nil {
+		s.Silent[why.Workload] = w.err.Error()
+	}
 }
 
 func orEmpty(o *unstructured.Unstructured) *unstructured.Unstructured {

@@ -181,7 +181,8 @@ func (r roll) missing(networkCIDR string) []string {
 	return missing
 }
 
-// nodeProblems says what is wrong with one node.
+// nodeProblems says what is wrong with one node. servers are the cluster's, by provider ID; nil: Hetzner has not told them.
+// version is the Kubernetes that it should run; empty: the control plane has not told it.
 func nodeProblems(n *corev1.Node, servers map[string]hetzner.Server, network netip.Prefix, version string) []string {
 	var problems []string
 	add := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
@@ -192,6 +193,7 @@ func nodeProblems(n *corev1.Node, servers map[string]hetzner.Server, network net
 	switch server, ok := servers[n.Spec.ProviderID]; {
 	case n.Spec.ProviderID == "":
 		add("has no provider ID yet")
+	case servers == nil:
 	case !ok:
 		add("its provider ID %s is none of the cluster's servers", n.Spec.ProviderID)
 	case server.Name != n.Name:
@@ -207,7 +209,7 @@ func nodeProblems(n *corev1.Node, servers map[string]hetzner.Server, network net
 	if a, err := netip.ParseAddr(ip); err != nil || !network.Contains(a) {
 		add("its address %q is not in the network %s", ip, network)
 	}
-	if v := n.Status.NodeInfo.KubeletVersion; v != version {
+	if v := n.Status.NodeInfo.KubeletVersion; version != "" && v != version {
 		add("runs Kubernetes %s instead of %s", v, version)
 	}
 	return problems

@@ -79,15 +79,17 @@ func (c *command) lookAtAll(ctx context.Context, a arguments) (statusReport, err
 		return statusReport{}, &usageError{err}
 	}
 	r := statusReport{State: string(state), Offline: offline, Notes: []string{}}
-	if offline != "" {
-		all, err := plan.Graph.Recorded(ctx, state.journal())
-		r.add(all)
+	recorded, err := plan.Graph.Recorded(ctx, state.journal())
+	if offline != "" || err != nil {
+		r.add(recorded)
 		r.withoutSecrets(c.hide)
 		return r, err
 	}
+	look := plan.Look(ctx, recorded)
+	defer look.Close()
 	var asking sync.WaitGroup
 	asking.Go(func() {
-		now := plan.Overview(ctx)
+		now := look.Overview()
 		r.Now = &now
 	})
 	asking.Go(func() {
@@ -96,15 +98,27 @@ func (c *command) lookAtAll(ctx context.Context, a arguments) (statusReport, err
 		r.compared = compare(soon, plan, state.journal(), cfg, nil)
 	})
 	var notesErr error
-	asking.Go(func() { r.Notes, notesErr = plan.Notes(ctx) })
-	all, err := plan.Graph.Check(ctx, state.journal())
+	asking.Go(func() { r.Notes, notesErr = look.Notes() })
+	all, err := plan.Graph.CheckUntil(ctx, look.Context(), state.journal())
 	asking.Wait()
 	r.add(all)
+	r.tellRun(atWork(state))
 	if r.Notes = append([]string{}, r.Notes...); notesErr != nil {
 		r.Notes = append(r.Notes, "what is at Hetzner is not known: "+notesErr.Error())
 	}
 	r.withoutSecrets(c.hide)
 	return r, err
+}
+
+// tellRun says of a pivot that has not ended whether a run is at work on it; empty: none is.
+func (r *statusReport) tellRun(run string) {
+	switch p := r.Now.Pivot; {
+	case p == nil:
+	case run != "":
+		p.Sentence, p.Command = p.Sentence+"; a run is at work on it ("+run+")", ""
+	default:
+		p.Sentence += "; it was interrupted, and running pivot again resumes it"
+	}
 }
 
 // withoutSecrets hides them in what others said.
@@ -122,6 +136,12 @@ func (r *statusReport) withoutSecrets(hide *redactor) {
 		return
 	}
 	hide.each(&r.Now.Sentence, &r.Now.Waiting.Missing)
+	if r.Now.Lost != nil {
+		hide.each(&r.Now.Lost.Sentence)
+	}
+	if r.Now.Pivot != nil {
+		hide.each(&r.Now.Pivot.Sentence, &r.Now.Pivot.Management, &r.Now.Pivot.Cluster)
+	}
 	for i := range r.Now.Waiting.Findings {
 		hide.each(&r.Now.Waiting.Findings[i].What, &r.Now.Waiting.Findings[i].Do)
 	}

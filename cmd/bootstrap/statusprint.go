@@ -15,7 +15,7 @@ import (
 
 // print writes the report for a person. width is the terminal's; 0: it is none.
 func (r statusReport) print(out io.Writer, width int) error {
-	r.printHead(out)
+	r.printHead(out, width)
 	if err := printSteps(out, r.Steps, width); err != nil {
 		return err
 	}
@@ -36,7 +36,7 @@ func (r statusReport) printWatched(out io.Writer, width, lines int) error {
 		_, err := all.WriteTo(out)
 		return err
 	}
-	r.printHead(out)
+	r.printHead(out, width)
 	if r.Now != nil {
 		printWaiting(out, *r.Now, width)
 	}
@@ -50,11 +50,26 @@ func (r statusReport) printWatched(out io.Writer, width, lines int) error {
 	return r.printRest(out, width)
 }
 
-func (r statusReport) printHead(out io.Writer) {
+func (r statusReport) printHead(out io.Writer, width int) {
+	if r.Now != nil && r.Now.Lost != nil {
+		printFirst(out, r.Now.Lost.Sentence, "which disaster it is, and what to type", r.Now.Lost.Command, width)
+	}
+	if r.Now != nil && r.Now.Pivot != nil {
+		printFirst(out, r.Now.Pivot.Sentence, "to resume it", r.Now.Pivot.Command, width)
+	}
 	fmt.Fprintf(out, "state: %s\n", r.State)
 	if r.Offline != "" {
 		fmt.Fprintf(out, "the world was not asked: %s\n", r.Offline)
 	}
+}
+
+// printFirst writes what a person has to know before anything else, and what to type. A command stays in one line, to be copied.
+func printFirst(out io.Writer, sentence, what, command string, width int) {
+	fmt.Fprint(out, fold(printable(sentence)+"\n", width))
+	if command != "" {
+		fmt.Fprintf(out, "%s: %s\n", what, command)
+	}
+	fmt.Fprintln(out)
 }
 
 func printSteps(out io.Writer, all []stepStatus, width int) error {
@@ -90,11 +105,12 @@ func (r statusReport) printRest(out io.Writer, width int) error {
 
 // printWaiting writes what is waited for, and why.
 func printWaiting(out io.Writer, o steps.Overview, width int) {
-	sentence := "nothing is waited for"
-	if o.Sentence != "" {
-		sentence = printable(o.Sentence)
+	switch {
+	case o.Sentence != "":
+		fmt.Fprintf(out, "\n%s", fold(printable(o.Sentence)+"\n", width))
+	case o.Lost == nil && o.Pivot == nil:
+		fmt.Fprint(out, "\nnothing is waited for\n")
 	}
-	fmt.Fprintf(out, "\n%s", fold(sentence+"\n", width))
 	for _, f := range o.Waiting.Findings {
 		if f.Do != "" {
 			fmt.Fprint(out, fold(fmt.Sprintf("  to do about %q: %s\n", printable(f.String()), printable(f.Do)), width))
