@@ -37,7 +37,7 @@ func (b *bootstrapper) seeSide(q *inquiry, file string) (s seenSide) {
 	}
 	s.cluster = c
 	if s.uid, err = within(q.ctx, func() (string, error) { return readyUID(q.ctx, c) }); err != nil {
-		s.err = fmt.Errorf("%s by the file %s: %w", c.Host(), file, q.heard(err))
+		s.err = fmt.Errorf("%s (%s): %w", c.Host(), file, q.heard(err))
 		return s
 	}
 	q.answer()
@@ -86,7 +86,7 @@ func (p *promise[T]) get() T {
 	return p.value
 }
 
-// sides are both clusters, as they are being asked.
+// lookedSides are both clusters, as they are being asked.
 type lookedSides struct {
 	self, beside *promise[seenSide]
 	manager      *promise[*kube.Cluster] // nil: neither can be asked for the objects of Cluster API
@@ -112,12 +112,12 @@ func (l *Look) seeSides() lookedSides {
 }
 
 // managerOf is the cluster to read Cluster API's objects from: the one that manages; else one that holds them paused, as amid a pivot; else
-// the management cluster, where nothing may be applied yet.
+// the management cluster, where nothing may be applied yet, unless the cluster is silent, which then may manage itself.
 func managerOf(self, beside seenSide) *kube.Cluster {
 	switch {
 	case self.manages():
 		return self.cluster
-	case beside.answers() && (beside.object != nil || self.object == nil):
+	case beside.answers() && (beside.object != nil || self.none() || self.answers() && self.object == nil):
 		return beside.cluster
 	case self.answers() && self.object != nil:
 		return self.cluster

@@ -153,7 +153,7 @@ func (l *Look) waiting(s why.Situation, self, beside seenSide) why.Answer {
 	switch {
 	case self.none() && beside.none():
 		return why.Answer{For: "the management cluster", Missing: "there is none yet"}
-	case s.Silent[why.Management] != "" && beside.none():
+	case s.Silent[why.Management] != "" && (beside.none() || beside.answers()): // it is the cluster itself that would tell
 		return why.Answer{For: "the cluster", Missing: why.Unseen(s.Silent[why.Management])}
 	}
 	return l.b.explainSituation(s)
@@ -163,7 +163,7 @@ func (l *Look) waiting(s why.Situation, self, beside seenSide) why.Answer {
 func (l *Look) seeObjects(sides lookedSides) (seen seenObjects) {
 	manager := sides.manager.get()
 	if manager == nil {
-		if err := sides.beside.get().err; err != nil && !sides.beside.get().none() {
+		if err := sides.beside.get().err; err != nil && !sides.beside.get().none() && !sides.self.get().answers() {
 			return seenObjects{err: err}
 		}
 		if err := sides.self.get().err; err != nil {

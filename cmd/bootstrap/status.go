@@ -117,7 +117,7 @@ func (r *statusReport) tellRun(run string) {
 	case run != "":
 		p.Sentence, p.Command = p.Sentence+"; a run is at work on it ("+run+")", ""
 	default:
-		p.Sentence += "; it was interrupted, and running pivot again resumes it"
+		p.Sentence += "; it was interrupted, and running pivot, or all, again resumes it"
 	}
 }
 
