@@ -191,7 +191,7 @@ func (d *firstDay) configurationChanges(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(own, "bootstrap"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(own, "bootstrap", "cilium-values.yaml"), []byte("bpf: {preallocateMaps: true}\n"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(own, "bootstrap", "cilium-values.yaml"), []byte("bpf: {preallocateMaps: false}\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{{"--dir", own}, nil} { // and back
