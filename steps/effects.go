@@ -23,9 +23,12 @@ import (
 	"github.com/slipway-k8s/slipway/internal/kube"
 )
 
-// connectRecorded is the real Tools.Connect.
-func (t Tools) connectRecorded(kubeconfig []byte) (*kube.Cluster, error) {
-	return kube.ConnectThrough(kubeconfig, t.recorded(kubeconfig))
+// connectRecorded is the real Tools.Connect: one connection to each cluster, whose changes are recorded.
+func (t Tools) connectRecorded() func(kubeconfig []byte) (*kube.Cluster, error) {
+	connections := &kube.Connections{}
+	return func(kubeconfig []byte) (*kube.Cluster, error) {
+		return connections.Connect(kubeconfig, t.recorded(kubeconfig))
+	}
 }
 
 // recorded is the transport for the cluster of a kubeconfig; nil where nobody keeps its changes.

@@ -144,7 +144,7 @@ func (t Tools) withDefaults() Tools {
 	}
 	t.Files.effects = t.Effects
 	if t.Connect == nil {
-		t.Connect = t.connectRecorded
+		t.Connect = t.connectRecorded()
 	}
 	if t.Clusterctl == nil {
 		t.Clusterctl = t.clusterctlRecorded

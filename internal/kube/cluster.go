@@ -7,11 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
-	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
@@ -33,11 +31,9 @@ const FieldManager = "slipway"
 
 const (
 	userAgent = "slipway"
-	// dialTimeout is short because a cluster that is there answers a connect at once; without it a vanished host
-	// costs the kernel's two minutes.
-	dialTimeout = 5 * time.Second
-	// A run reads some hundred objects; client-go's own 5 requests a second would make it wait for itself.
-	requestsPerSecond, burst = 50, 100
+	// All steps of a run that speak to one cluster share these; client-go's own 5 requests a second would make them wait for
+	// each other.
+	requestsPerSecond, burst = 100, 200
 )
 
 var secretGVK = corev1.SchemeGroupVersion.WithKind("Secret")
@@ -60,13 +56,15 @@ func ConnectThrough(kubeconfig []byte, wrap transport.WrapperFunc) (*Cluster, er
 	if err != nil {
 		return nil, fmt.Errorf("read kubeconfig: %w", err)
 	}
-	if wrap != nil {
-		config.Wrap(wrap)
-	}
 	config.UserAgent = userAgent
 	config.QPS, config.Burst = requestsPerSecond, burst
 	config.WarningHandler = rest.NoWarnings{}
-	config.Dial = (&net.Dialer{Timeout: dialTimeout}).DialContext
+	if err := ownTransport(config); err != nil {
+		return nil, fmt.Errorf("make a client for %s: %w", config.Host, err)
+	}
+	if wrap != nil {
+		config.Wrap(wrap)
+	}
 
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, appsv1.AddToScheme, batchv1.AddToScheme, admissionv1.AddToScheme, metav1.AddMetaToScheme} {

@@ -1,0 +1,164 @@
+package kube
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// readyServer answers everything with 200 over TLS, and counts its connections.
+func readyServer(t *testing.T) (s *httptest.Server, connections *atomic.Int64) {
+	t.Helper()
+	connections = &atomic.Int64{}
+	s = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") }))
+	s.EnableHTTP2 = true
+	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			connections.Add(1)
+		}
+	}
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	return s, connections
+}
+
+func kubeconfigOf(s *httptest.Server, address string) []byte {
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
+	return fmt.Appendf(nil, `apiVersion: v1
+kind: Config
+current-context: test
+contexts: [{name: test, context: {cluster: test, user: test}}]
+clusters: [{name: test, cluster: {server: "%s", certificate-authority-data: %s, tls-server-name: example.com}}]
+users: [{name: test, user: {token: test}}]
+`, address, base64.StdEncoding.EncodeToString(ca))
+}
+
+// One connection serves all who connect by one kubeconfig, and nothing is left of those that are dropped.
+func TestConnectionsAreShared(t *testing.T) {
+	s, opened := readyServer(t)
+	connections := &Connections{}
+	before := runtime.NumGoroutine()
+	for i := range 200 {
+		cluster, err := connections.Connect(kubeconfigOf(s, s.URL), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cluster.Ready(t.Context()); err != nil {
+			t.Fatalf("%d: %v", i, err)
+		}
+	}
+	if n := opened.Load(); n != 1 {
+		t.Errorf("200 times connected: %d connections", n)
+	}
+	if more := runtime.NumGoroutine() - before; more > 10 {
+		t.Errorf("%d goroutines more", more)
+	}
+	another, err := connections.Connect(append(kubeconfigOf(s, s.URL), '\n'), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := another.Ready(t.Context()); err != nil || opened.Load() != 2 {
+		t.Errorf("by another kubeconfig: %v, %d connections", err, opened.Load())
+	}
+}
+
+// relay forwards connections to an address until those that it has are silenced: then they stay open, and nothing comes any more.
+type relay struct {
+	net.Listener
+	mu       sync.Mutex
+	silenced []chan struct{}
+}
+
+func newRelay(t *testing.T, to string) *relay {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	r := &relay{Listener: l}
+	go func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("tcp", to)
+			if err != nil {
+				in.Close()
+				continue
+			}
+			t.Cleanup(func() { in.Close(); out.Close() })
+			silent := make(chan struct{})
+			r.mu.Lock()
+			r.silenced = append(r.silenced, silent)
+			r.mu.Unlock()
+			go forward(out, in, silent)
+			go forward(in, out, silent)
+		}
+	}()
+	return r
+}
+
+func forward(to io.Writer, from io.Reader, silent chan struct{}) {
+	buffer := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buffer)
+		select {
+		case <-silent:
+			continue
+		default:
+		}
+		if err != nil {
+			return
+		}
+		if _, err := to.Write(buffer[:n]); err != nil {
+			return
+		}
+	}
+}
+
+func (r *relay) silence() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.silenced {
+		close(c)
+	}
+	r.silenced = nil
+}
+
+// A shared connection that has died, as when the server behind a load balancer vanishes, is replaced in seconds.
+func TestDeadConnectionIsReplaced(t *testing.T) {
+	t.Parallel()
+	s, _ := readyServer(t)
+	r := newRelay(t, s.Listener.Addr().String())
+	cluster, err := Connect(kubeconfigOf(s, "https://"+r.Addr().String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cluster.Ready(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.silence()
+	ctx, cancel := context.WithTimeout(t.Context(), pingAfter+pingWithin+5*time.Second)
+	defer cancel()
+	if err := cluster.Ready(ctx); err == nil {
+		return // the transport has tried again by itself
+	}
+	if ctx.Err() != nil {
+		t.Fatal("the request on the dead connection waits for longer than it takes to find out that it is dead")
+	}
+	if err := cluster.Ready(ctx); err != nil {
+		t.Errorf("after the connection was found dead: %v", err)
+	}
+}
