@@ -81,6 +81,9 @@ func (r *run) stale(ctx context.Context, n *node, rec Record, k key) (string, er
 		return "changed: " + joined(named(k.changes(rec))), nil
 	}
 	output, err := n.decode(rec.Output)
+	if passed {
+		output, err = ofAnyRelease(output, err)
+	}
 	if err != nil {
 		return refuse(fmt.Sprintf("its recorded output does not restore: %v", err))
 	}
@@ -168,7 +171,7 @@ func (r *run) attempt(ctx context.Context, n *node, rec Record, why string) (Out
 func (r *run) inputs(n *node) ([]any, error) {
 	inputs := make([]any, len(n.inputs))
 	for i, in := range n.inputs {
-		v, err := in.decode(r.output(in))
+		v, err := ofAnyRelease(in.decode(r.output(in)))
 		if err != nil {
 			return nil, fmt.Errorf("it needs the output of %s, which does not restore: %w", in.name, err)
 		}

@@ -127,6 +127,9 @@ func (n *node) status(snapshot Snapshot, seal *node, world *asking) Status {
 	}
 	s.Asked = true
 	output, err := n.decode(rec.Output)
+	if n.sealed {
+		output, err = ofAnyRelease(output, err)
+	}
 	if err != nil {
 		s.Verdict = Gone("its recorded output does not restore: %v", err)
 		return s

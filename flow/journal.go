@@ -180,7 +180,7 @@ func Restore[T any](ctx context.Context, j Journal, s *Step[T]) (T, bool, error)
 	if !ok || rec.State != StateDone {
 		return zero, false, nil
 	}
-	v, err := decode[T](rec.Output)
+	v, err := ofAnyRelease(decode[T](rec.Output))
 	if err != nil {
 		return zero, false, fmt.Errorf("restore the output of step %s: %w", s.n.name, err)
 	}

@@ -300,3 +300,54 @@ func TestExemptStepsTakeNothingThatIsPassedOver(t *testing.T) {
 		}
 	}
 }
+
+// The output of a point of no return that an older release recorded lacks what today's type has besides. The step cannot be run again,
+// so the old output counts, for the steps after it too.
+func TestOutputOfAnOlderReleaseAtASeal(t *testing.T) {
+	type before struct{ Name string }
+	type after struct {
+		Name    string
+		Servers []int64
+	}
+	j := flow.Memory()
+	older := flow.New("test")
+	flow.Add(older, "launch", func(context.Context, flow.Say) (before, error) { return before{"x"}, nil }).Seal()
+	mustRun(t, older, flow.Options{Journal: j})
+
+	var asked, taken after
+	newer := func() *flow.Graph {
+		g := flow.New("test")
+		launch := flow.Add(g, "launch", func(context.Context, flow.Say) (after, error) {
+			t.Error("the point of no return was run a second time")
+			return after{}, nil
+		}).Seal().Verify(func(_ context.Context, v after) flow.Verdict { asked = v; return flow.Holds() })
+		flow.Add1(g, "sail", func(_ context.Context, _ flow.Say, v after) (thing, error) { taken = v; return thing{}, nil }, launch)
+		return g
+	}
+	foreseen, err := newer().Foresee(t.Context(), j, nil, true)
+	if err != nil || foreseen[0].Prospect != flow.WouldReuse {
+		t.Errorf("foreseen: %+v, %v", foreseen, err)
+	}
+	report := mustRun(t, newer(), flow.Options{Journal: j})
+	wantOutcome(t, report, "launch", flow.Reused)
+	if asked.Name != "x" || taken.Name != "x" {
+		t.Errorf("verified with %+v, handed on %+v", asked, taken)
+	}
+
+	// What cannot be read at all is refused as before.
+	s, err := j.Load(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec := s.Steps["launch"]
+	rec.Output = []byte(`{"Name":7}`)
+	s.Steps["launch"] = rec
+	if err := j.Save(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	_, err = newer().Run(t.Context(), flow.Options{Journal: j})
+	var sealed *flow.SealedError
+	if !errors.As(err, &sealed) {
+		t.Errorf("an output that cannot be read: %v", err)
+	}
+}
