@@ -153,6 +153,34 @@ func (c pivotCopy) replace(objects []unstructured.Unstructured) error {
 	return nil
 }
 
+// removeSecrets removes the Secrets, in clear text, from the copy. Nothing needs them once the cluster manages itself.
+func (c pivotCopy) removeSecrets() error {
+	copied, err := c.all()
+	if err != nil {
+		return err
+	}
+	for _, o := range copied {
+		if o.GetKind() != "Secret" {
+			continue
+		}
+		if err := c.files.Remove(objectFile(clusterapi.KeyOf(o))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// RemovePivotSecrets removes the Secrets that the pivot of an older release, which kept them, left in the state folder. The copy of a
+// pivot that is not over is left as it is.
+func (p *Plan) RemovePivotSecrets() error {
+	c := p.b.pivotCopy()
+	state, err := c.state(p.b.cfg.ClusterName)
+	if err != nil || state.Phase != pivotSettled {
+		return err
+	}
+	return c.removeSecrets()
+}
+
 // forget removes the copy, the record first: without it the rest is nothing.
 func (c pivotCopy) forget() error {
 	if err := c.files.Remove(pivotRecord); err != nil {

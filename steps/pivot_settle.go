@@ -33,6 +33,9 @@ func (b *bootstrapper) settle(ctx context.Context, say flow.Say, s sides) (Pivot
 	if err != nil {
 		return Pivot{}, err
 	}
+	if err := b.pivotCopy().removeSecrets(); err != nil {
+		return Pivot{}, fmt.Errorf("remove the Secrets from the copy of the pivot: %w", err)
+	}
 	state.Phase, state.Cluster, state.Servers, state.Changed = pivotSettled, b.cfg.ClusterName, out.Servers, nil
 	return out, b.pivotCopy().setState(state)
 }

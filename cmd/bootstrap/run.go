@@ -335,6 +335,9 @@ func (r *running) targets(ctx context.Context, targets []string) error {
 		if err := r.refuseDuringRecovery(r.state); err != nil {
 			return err
 		}
+		if err := plan.RemovePivotSecrets(); err != nil {
+			return err
+		}
 		return plan.KeepSources(ctx, recorded)
 	}}, r.hide}
 	r.expect(ctx, plan, targets)
