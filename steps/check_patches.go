@@ -27,7 +27,6 @@ type patched struct {
 	object *unstructured.Unstructured
 	path   []string // of the TalosConfigSpec
 	kind   machine.Type
-	patch  []string
 }
 
 // patchedOf are the objects whose patches the bootstrap provider makes machine configurations from.
