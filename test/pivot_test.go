@@ -249,6 +249,7 @@ func (p *pivoted) killed(t *testing.T, m moment, table *strings.Builder) {
 	if strings.HasPrefix(standing(source), "active") && strings.HasPrefix(standing(target), "active") {
 		t.Errorf("both sides are unpaused")
 	}
+	statusTellsThePivot(t, c)
 	next := "pivot"
 	if m.abort {
 		next = "pivot --abort, pivot"
@@ -266,6 +267,28 @@ func (p *pivoted) killed(t *testing.T, m moment, table *strings.Builder) {
 	sameAs(t, p.reference, side(t, c, "kubeconfig"))
 	if after := serverWrites(t, c); len(after) != len(before) {
 		t.Errorf("servers were touched: %v", after[len(before):])
+	}
+}
+
+// statusTellsThePivot asserts that status says of a pivot that was killed where the objects are, and what resumes it.
+func statusTellsThePivot(t *testing.T, c *command) {
+	t.Helper()
+	out, err := c.cmd(t.Context(), "status", "--lab", "--output", "json").Output()
+	if err != nil {
+		t.Fatalf("status: %v\n%s", err, out)
+	}
+	var status struct {
+		Now struct {
+			Pivot struct{ Management, Cluster, Sentence, Command string }
+		}
+	}
+	if err := json.Unmarshal(out, &status); err != nil {
+		t.Fatalf("status: %v\n%s", err, out)
+	}
+	is := status.Now.Pivot
+	if !strings.Contains(is.Management+is.Cluster, "the Cluster object") || !strings.Contains(is.Sentence, "it was interrupted") ||
+		!strings.HasPrefix(is.Command, "bootstrap pivot --lab") {
+		t.Errorf("of the pivot that was killed, status says %+v", is)
 	}
 }
 
