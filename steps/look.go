@@ -154,10 +154,16 @@ func (q *inquiry) heard(err error) error {
 	switch {
 	case err == nil:
 		q.answer()
-	case q.ctx.Err() != nil:
-		return context.Cause(q.ctx)
-	default:
+	case q.ctx.Err() == nil:
 		q.settle()
+	}
+	return q.why(err)
+}
+
+// why is an error of a question, or, where there was no time for an answer, that there was none.
+func (q *inquiry) why(err error) error {
+	if err != nil && q.ctx.Err() != nil {
+		return context.Cause(q.ctx)
 	}
 	return err
 }

@@ -24,10 +24,7 @@ func (l *Look) Notes() ([]string, error) {
 		return nil, nil
 	}
 	notes, err := l.b.notes(l.hetzner.ctx)
-	if err != nil && l.hetzner.ctx.Err() != nil {
-		err = context.Cause(l.hetzner.ctx)
-	}
-	return notes, err
+	return notes, l.hetzner.why(err)
 }
 
 func (b *bootstrapper) notes(ctx context.Context) ([]string, error) {

@@ -94,8 +94,8 @@ func (l *Look) Overview() Overview {
 	asking.Go(func() { o.cluster(l) })
 	asking.Go(func() { o.certificates(b) })
 	if b.tools.Hetzner != nil {
-		asking.Go(func() { o.targets(l.hetzner.ctx, b) })
-		asking.Go(func() { o.cost(l.hetzner.ctx, b) })
+		asking.Go(func() { o.targets(l.hetzner, b) })
+		asking.Go(func() { o.cost(l.hetzner, b) })
 	}
 	asking.Wait()
 	l.enough()
@@ -280,19 +280,19 @@ func (o *overviewing) releases(seen seenAPI) {
 	o.out.Releases = append(o.out.Releases, seen.releases...)
 }
 
-func (o *overviewing) targets(ctx context.Context, b *bootstrapper) {
-	targets, err := hetzner.Targets(ctx, b.tools.Hetzner, b.cfg.ClusterName)
+func (o *overviewing) targets(q *inquiry, b *bootstrapper) {
+	targets, err := hetzner.Targets(q.ctx, b.tools.Hetzner, b.cfg.ClusterName)
 	if err != nil {
-		o.unknown("the load balancer's targets", err)
+		o.unknown("the load balancer's targets", q.why(err))
 		return
 	}
 	o.out.Targets = targets
 }
 
-func (o *overviewing) cost(ctx context.Context, b *bootstrapper) {
-	inventory, err := hetzner.TakeInventory(ctx, b.tools.Hetzner)
+func (o *overviewing) cost(q *inquiry, b *bootstrapper) {
+	inventory, err := hetzner.TakeInventory(q.ctx, b.tools.Hetzner)
 	if err != nil {
-		o.unknown("what it costs", err)
+		o.unknown("what it costs", q.why(err))
 		return
 	}
 	o.out.Cost = hetzner.Total(inventory.Of(b.cfg.ClusterName))
