@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/kube"
@@ -39,8 +38,8 @@ func (p *Plan) Deviations(ctx context.Context, j flow.Journal, origin Origin) ([
 	return nil, fmt.Errorf("compare the configuration with cluster %s: %w", p.b.cfg.ClusterName, err)
 }
 
-// comparedWithin bounds the comparison, which is no reason to wait for a cluster that is silent.
-const comparedWithin = 10 * time.Second
+// comparedWithin bounds the comparison as one Verify is bounded: a cluster that takes longer could not be asked.
+const comparedWithin = flow.VerifyWithin
 
 // Origin tells where the value of a field of the configuration comes from ("bootstrap.yaml:3:12"), and whether the operator wrote it
 // there: nobody wrote a default.
