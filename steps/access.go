@@ -54,7 +54,9 @@ func (b *bootstrapper) refreshAccess(ctx context.Context, say flow.Say) (Access,
 		return Access{}, err
 	}
 	out.Nodes = r.output().Nodes
-	if o, err := b.observeCluster(ctx, self); err == nil { // they only tell a later run what was changed since
+	soon, cancel := context.WithTimeout(ctx, comparedWithin)
+	defer cancel()
+	if o, err := b.observeCluster(soon, self); err == nil { // they only tell a later run what was changed since
 		out.Values = o.values
 	}
 	return out, nil
