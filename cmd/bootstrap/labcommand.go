@@ -92,7 +92,7 @@ func (c *command) labDown(ctx context.Context, a arguments) error {
 	return nil
 }
 
-// labTask shows work on the lab. It is done to its end also where nobody reads that any more.
+// labTask shows work on the lab. It runs to its end even where the reader of the output is gone.
 func (c *command) labTask(o options, work func(flow.Say) error) error {
 	outliveReaders()
 	h := &hub{hide: c.hide, displays: []display{c.display(o)}}

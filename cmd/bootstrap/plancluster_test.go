@@ -39,7 +39,7 @@ func inQuick(t *testing.T, q *quick, answer string, args ...string) ran {
 	return ran{code, stdout.String(), stderr.String()}
 }
 
-// A change of the server type is planned as what it is, refused, planned again as before, and done once somebody agrees.
+// A change of the server type is planned as what it is, refused, planned again as before, and done with --yes.
 func TestADestructiveChangeIsPlannedRefusedAndAgreedTo(t *testing.T) {
 	q := newQuick(t, quickCharts(t))
 	if code := q.run(t, death{}); code != exitDone {

@@ -18,7 +18,7 @@ func (c *command) recoverQuorum(ctx context.Context, a arguments) error {
 		return c.foreseeRecovery(ctx, a)
 	}
 	if !a.Options.Yes && !c.answerable() {
-		return usagef("recover-quorum asks before it wipes servers, and nobody is there to answer: --yes answers beforehand, --dry-run only looks")
+		return usagef("recover-quorum asks before it wipes servers, and the standard input is no terminal: --yes answers beforehand, --dry-run only looks")
 	}
 	return c.operate(ctx, a, func(r *running) error {
 		if err := errors.Join(r.refuseDuringRestore(r.state), r.refuseOtherProject(ctx)); err != nil {
