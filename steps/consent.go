@@ -50,9 +50,13 @@ func (b *bootstrapper) consent(ctx context.Context, say flow.Say, mgmt *kube.Clu
 		return nil, err
 	}
 	var open []string
+	putBack := ""
 	for _, c := range all {
 		if c.Destructive() && !b.tools.Consent && !slices.Contains(b.tools.Agreed, c.Summary()) {
 			open = append(open, c.String())
+			if c.Effect == EffectDeletes {
+				putBack = ", and put back what left the manifests"
+			}
 		}
 	}
 	if len(open) > 0 {
@@ -62,7 +66,7 @@ func (b *bootstrapper) consent(ctx context.Context, say flow.Say, mgmt *kube.Clu
 			return nil, err
 		}
 		return nil, fmt.Errorf("the cluster exists, and applying the manifests as they are configured now %s: "+
-			"to keep the cluster as it is, set its values in bootstrap.yaml (%s); to have it changed, run again with --yes", what, keep(live))
+			"to keep the cluster as it is, set its values in bootstrap.yaml (%s)%s; to have it changed, run again with --yes", what, keep(live), putBack)
 	}
 	for _, c := range all {
 		if c.Destructive() {

@@ -259,7 +259,7 @@ func TestAPoolThatLeavesTheManifests(t *testing.T) {
 	const summary = "deletes MachineDeployment k8s-workers and its 2 servers: it is no longer in the manifests"
 	const details = " (k8s-workers-x, k8s-workers-y; 12.00 EUR a month less)"
 	_, err := run(false)
-	if err == nil || !strings.Contains(err.Error(), summary+details+":") || !strings.Contains(err.Error(), "--yes") || pool() == nil {
+	if err == nil || !strings.Contains(err.Error(), summary+details+":") || !strings.Contains(err.Error(), "put back what left the manifests; to have it changed, run again with --yes") || pool() == nil {
 		t.Fatalf("without consent: %v", err)
 	}
 	if _, err := run(false, "deletes MachineDeployment k8s-workers and its 1 server: it is no longer in the manifests"); err == nil || pool() == nil {
