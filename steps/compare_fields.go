@@ -11,14 +11,16 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// frozen are the fields that nobody can change in an object that exists, by kind: the providers' webhooks refuse it, or Kubernetes
-// cannot follow.
+// frozen are the fields that nobody can change in an object that exists, by kind: the providers' webhooks refuse it,
+// or Kubernetes cannot follow.
 var frozen = map[string][]string{
 	"HetznerCluster": {
 		"spec.hcloudNetwork", "spec.controlPlaneLoadBalancer.enabled", "spec.controlPlaneLoadBalancer.port",
 		"spec.controlPlaneLoadBalancer.region", "spec.controlPlaneEndpoint",
 	},
-	"Cluster":             {"spec.clusterNetwork", "spec.infrastructureRef.kind", "spec.infrastructureRef.name", "spec.controlPlaneEndpoint"},
+	"Cluster": {
+		"spec.clusterNetwork", "spec.infrastructureRef.kind", "spec.infrastructureRef.name", "spec.controlPlaneEndpoint",
+	},
 	"MachineDeployment":   {"spec.selector", "spec.clusterName"},
 	"MachineHealthCheck":  {"spec.clusterName"},
 	"TalosConfigTemplate": {"spec"},
@@ -40,8 +42,8 @@ func immutable(was, is *unstructured.Unstructured) []string {
 	return withoutDefaults(found)
 }
 
-// changed are the differences between a live object and the manifests' in what the manifests say. What others have added to it,
-// defaults for one, does not count. The values of Secrets are not told.
+// changed are the differences between a live object and the manifests' in what the manifests say. What others have
+// added to it, defaults for one, does not count. The values of Secrets are not told.
 func changed(was, is *unstructured.Unstructured) []string {
 	secret := is.GetKind() == "Secret"
 	var found []string
@@ -50,7 +52,8 @@ func changed(was, is *unstructured.Unstructured) []string {
 		case "apiVersion", "kind", "status", "metadata":
 			continue
 		}
-		found = append(found, told(field, plain(like(was.Object[field], is.Object[field])), plain(is.Object[field]), secret)...)
+		before, after := like(was.Object[field], is.Object[field]), is.Object[field]
+		found = append(found, told(field, plain(before), plain(after), secret)...)
 	}
 	return withoutDefaults(found)
 }
@@ -132,8 +135,8 @@ func told(path string, was, is any, secret bool) []string {
 	return lines
 }
 
-// differences names the fields of two objects that differ, with their values where they fit into a sentence. An empty value
-// is none: API servers and webhooks write such where people write nothing.
+// differences names the fields of two objects that differ, with their values where they fit into a sentence. An empty
+// value is none: API servers and webhooks write such where people write nothing.
 func differences(prefix string, was, is map[string]any) []string {
 	var found []string
 	keys := maps.Clone(was)

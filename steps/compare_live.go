@@ -12,9 +12,9 @@ import (
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 )
 
-// consequences compares the objects of the manifests with the live ones: what applying them does. It asks nobody; prices are not
-// in it. perServer is about how long it takes to replace one server; 0: not known. Where the cluster does not exist yet everything
-// is new, and there are no consequences.
+// consequences compares the objects of the manifests with the live ones: what applying them does. It asks nobody;
+// prices are not in it. perServer is about how long it takes to replace one server; 0: not known. Where the cluster
+// does not exist yet everything is new, and there are no consequences.
 func consequences(live liveObjects, rendered []*unstructured.Unstructured, perServer time.Duration) []Consequence {
 	c := &comparison{live: live, rendered: rendered, perServer: perServer, location: live.location()}
 	for _, o := range rendered {
@@ -82,7 +82,8 @@ func (c *comparison) create(o *unstructured.Unstructured) {
 	c.add(one)
 }
 
-// wantedReplicas is how many servers an object asks for; instead where it leaves that to another, as for an autoscaler.
+// wantedReplicas is how many servers an object asks for; instead where it leaves that to another, as for an
+// autoscaler.
 func wantedReplicas(o *unstructured.Unstructured, instead int64) int64 {
 	if n, found, _ := unstructured.NestedInt64(o.Object, "spec", "replicas"); found {
 		return n
@@ -99,31 +100,35 @@ func (c *comparison) compareServers(was, is *unstructured.Unstructured) {
 	if is.GroupVersionKind().GroupKind() == talosControlPlaneKind.GroupKind() {
 		changes = slices.Concat(template.why, versionChange(was, is, "spec", "version"), configChanges(was, is))
 	} else {
-		changes = slices.Concat(template.why, versionChange(was, is, "spec", "template", "spec", "version"), machineChanges(was, is))
+		version := versionChange(was, is, "spec", "template", "spec", "version")
+		changes = slices.Concat(template.why, version, machineChanges(was, is))
 	}
 	names := c.live.serversOf(was)
 	if wants < has {
-		one := Consequence{Effect: EffectRemoves, Object: objectOf(is), Count: int(has - wants), Of: int(has), Servers: names}
+		one := Consequence{Effect: EffectRemoves, Object: objectOf(is), Count: int(has - wants), Of: int(has)}
+		one.Servers = names
 		one.Why = []string{fmt.Sprintf("replicas %d → %d", has, wants)}
 		one.before = template.before(int(has-wants), c.location)
 		c.add(one)
 	}
 	if stay := int(min(has, wants)); len(changes) > 0 && stay > 0 {
-		one := Consequence{Effect: EffectReplaces, Object: objectOf(is), Count: stay, Of: int(has), Servers: names, Why: changes}
-		one.NewServers = serverNamesOf(is)
+		one := Consequence{Effect: EffectReplaces, Object: objectOf(is), Count: stay, Of: int(has), Why: changes}
+		one.Servers, one.NewServers = names, serverNamesOf(is)
 		one.Expected = time.Duration(stay) * c.perServer
 		if text(is, "spec", "rolloutStrategy", "type") == "OnDelete" {
 			one.Why = append(one.Why, "each when its Machine is deleted (rolloutStrategy OnDelete)")
 			one.Expected = 0
 		}
-		if before, after := template.before(stay, c.location), template.after(stay, c.location); !sameTypes(before, after) {
+		before, after := template.before(stay, c.location), template.after(stay, c.location)
+		if !sameTypes(before, after) {
 			one.before, one.after = before, after
 		}
 		c.add(one)
 	}
 	if wants > has {
-		one := Consequence{Effect: EffectAdds, Object: objectOf(is), Count: int(wants - has), Of: int(has), Expected: c.perServer}
+		one := Consequence{Effect: EffectAdds, Object: objectOf(is), Count: int(wants - has), Of: int(has)}
 		one.Why, one.NewServers = []string{fmt.Sprintf("replicas %d → %d", has, wants)}, serverNamesOf(is)
+		one.Expected = c.perServer
 		c.add(one)
 	}
 	if len(changes) == 0 {
@@ -133,8 +138,8 @@ func (c *comparison) compareServers(was, is *unstructured.Unstructured) {
 	}
 }
 
-// serverNamesOf is how the servers of an object are called: Cluster API names those of a control plane after their template, and
-// those of a MachineDeployment after their Machine.
+// serverNamesOf is how the servers of an object are called: Cluster API names those of a control plane after their
+// template, and those of a MachineDeployment after their Machine.
 func serverNamesOf(o *unstructured.Unstructured) string {
 	if o.GroupVersionKind().GroupKind() == talosControlPlaneKind.GroupKind() {
 		return templateOf(o) + "-…"
@@ -148,7 +153,8 @@ type templatePair struct {
 	why     []string
 }
 
-// templates compares two server templates. One of another name replaces the servers, even where its content is the same.
+// templates compares two server templates. One of another name replaces the servers, even where its content is the
+// same.
 func (c *comparison) templates(was, is string) templatePair {
 	kind := machineTemplateKind.GroupKind()
 	p := templatePair{was: c.live.find(kind, was)}
@@ -185,7 +191,9 @@ func (p templatePair) after(n int, location string) []hetzner.Order {
 
 // sameTypes tells whether two lists of orders cost the same, whatever that is.
 func sameTypes(a, b []hetzner.Order) bool {
-	return slices.EqualFunc(a, b, func(a, b hetzner.Order) bool { return a.Kind == b.Kind && a.Type == b.Type && a.Count == b.Count })
+	return slices.EqualFunc(a, b, func(a, b hetzner.Order) bool {
+		return a.Kind == b.Kind && a.Type == b.Type && a.Count == b.Count
+	})
 }
 
 func ordersOfTemplate(template *unstructured.Unstructured, n int, location string) []hetzner.Order {
@@ -224,7 +232,8 @@ func older(a, b string) bool {
 	return errA == nil && errB == nil && va.LessThan(vb)
 }
 
-// configChanges are the differences between what Talos's configuration is made from: the provider replaces the servers for each.
+// configChanges are the differences between what Talos's configuration is made from: the provider replaces the servers
+// for each.
 func configChanges(was, is *unstructured.Unstructured) []string {
 	path := []string{"spec", "controlPlaneConfig", "controlplane"}
 	before, _, _ := unstructured.NestedMap(was.Object, path...)
@@ -232,14 +241,14 @@ func configChanges(was, is *unstructured.Unstructured) []string {
 	return told("", plain(before), plain(after), false)
 }
 
-// machineChanges are the differences for which Cluster API replaces the Machines of a MachineDeployment, besides the version and the
-// server template.
+// machineChanges are the differences for which Cluster API replaces the Machines of a MachineDeployment, besides the
+// version and the server template.
 func machineChanges(was, is *unstructured.Unstructured) []string {
 	var found []string
-	for _, field := range [][]string{{"bootstrap", "configRef", "name"}, {"failureDomain"}, {"bootstrap", "dataSecretName"}} {
-		path := append([]string{"spec", "template", "spec"}, field...)
+	for _, field := range []string{"bootstrap.configRef.name", "failureDomain", "bootstrap.dataSecretName"} {
+		path := append([]string{"spec", "template", "spec"}, strings.Split(field, ".")...)
 		if before, after := text(was, path...), text(is, path...); before != after {
-			found = append(found, fmt.Sprintf("%s %s → %s", strings.Join(field, "."), orNone(before), orNone(after)))
+			found = append(found, fmt.Sprintf("%s %s → %s", field, orNone(before), orNone(after)))
 		}
 	}
 	return found

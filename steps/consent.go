@@ -13,8 +13,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/kube"
 )
 
-// consequencesIn tells what applying rendered objects does to the cluster, in the cluster that manages it: the management cluster,
-// or after the pivot the cluster itself. It changes nothing.
+// consequencesIn tells what applying rendered objects does to the cluster, in the cluster that manages it: the
+// management cluster, or after the pivot the cluster itself. It changes nothing.
 func (b *bootstrapper) consequencesIn(ctx context.Context, manager *kube.Cluster, r *rendered) ([]Consequence, error) {
 	live, err := readLiveObjects(ctx, manager, b.cfg.ClusterName, r.now)
 	if err != nil {
@@ -25,7 +25,8 @@ func (b *bootstrapper) consequencesIn(ctx context.Context, manager *kube.Cluster
 	return all, nil
 }
 
-// price fills in what consequences change in the cluster's monthly costs. A price list that cannot be had leaves them unknown.
+// price fills in what consequences change in the cluster's monthly costs. A price list that cannot be had leaves them
+// unknown.
 func (b *bootstrapper) price(ctx context.Context, all []Consequence) {
 	for i := range all {
 		c := &all[i]
@@ -38,10 +39,13 @@ func (b *bootstrapper) price(ctx context.Context, all []Consequence) {
 	}
 }
 
-// consent refuses to apply what would take away servers or objects of a cluster that exists, unless the operator agreed beforehand.
-// A run that merely lacks an argument of the last one, or does not know what was changed with kubectl since, would otherwise
-// shrink the cluster, or replace every server of it. It returns what applying the objects does.
-func (b *bootstrapper) consent(ctx context.Context, say flow.Say, mgmt *kube.Cluster, r *rendered) ([]Consequence, error) {
+// consent refuses to apply what would take away servers or objects of a cluster that exists, unless the operator
+// agreed beforehand. A run that merely lacks an argument of the last one, or does not know what was changed with
+// kubectl since, would otherwise shrink the cluster, or replace every server of it. It returns what applying the
+// objects does.
+func (b *bootstrapper) consent(
+	ctx context.Context, say flow.Say, mgmt *kube.Cluster, r *rendered,
+) ([]Consequence, error) {
 	all, err := b.consequencesIn(ctx, mgmt, r)
 	if err != nil {
 		return nil, err
@@ -66,7 +70,8 @@ func (b *bootstrapper) consent(ctx context.Context, say flow.Say, mgmt *kube.Clu
 			return nil, err
 		}
 		return nil, fmt.Errorf("the cluster exists, and applying the manifests as they are configured now %s: "+
-			"to keep the cluster as it is, set its values in bootstrap.yaml (%s)%s; to have it changed, run again with --yes", what, keep(live), putBack)
+			"to keep the cluster as it is, set its values in bootstrap.yaml (%s)%s; "+
+			"to have it changed, run again with --yes", what, keep(live), putBack)
 	}
 	for _, c := range all {
 		if c.Destructive() {
@@ -89,12 +94,14 @@ func refuseImmutable(all []Consequence) error {
 	if len(fields) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s: the field is immutable, so nothing is applied; set the live value again to keep this cluster; "+
-		"only a new cluster (another CLUSTER_NAME), or for a template another name, can have another value", strings.Join(fields, "; "))
+	return fmt.Errorf("%s: the field is immutable, so nothing is applied; set the live value again to keep this "+
+		"cluster; only a new cluster (another CLUSTER_NAME), or for a template another name, can have another value",
+		strings.Join(fields, "; "))
 }
 
 // keep is how bootstrap.yaml says what the live control plane has.
 func keep(live *unstructured.Unstructured) string {
 	return fmt.Sprintf("controlPlaneReplicas: %d, kubernetesVersion: %s, talosVersion: %s, and what else is named here",
-		number(live, "spec", "replicas"), text(live, "spec", "version"), text(live, "spec", "controlPlaneConfig", "controlplane", "talosVersion"))
+		number(live, "spec", "replicas"), text(live, "spec", "version"),
+		text(live, "spec", "controlPlaneConfig", "controlplane", "talosVersion"))
 }

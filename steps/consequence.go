@@ -25,15 +25,16 @@ const (
 	EffectImmutable Effect = "immutable" // none: the field cannot be changed, and the run refuses
 )
 
-// Consequence is one thing that applying the manifests does to a cluster that exists. The plan, the question before a run, the
-// refusal of a run and the run itself all tell the same consequences, in the same words.
+// Consequence is one thing that applying the manifests does to a cluster that exists. The plan, the question before a
+// run, the refusal of a run and the run itself all tell the same consequences, in the same words.
 type Consequence struct {
 	Effect Effect   `json:"effect"`
 	Object Object   `json:"object"`
 	Why    []string `json:"why,omitempty"`   // what differs: "server type cx33 → cx43"
 	Count  int      `json:"count,omitempty"` // of the servers that are added, replaced or removed
 	Of     int      `json:"of,omitempty"`    // servers that the object has now
-	// Servers are the live names of those that are replaced, or of those among which the provider chooses those that it removes.
+	// Servers are the live names of those that are replaced, or of those among which the provider chooses those that
+	// it removes.
 	Servers []string `json:"servers,omitempty"`
 	// NewServers is how the servers that are made are called; "…" stands for what Cluster API appends.
 	NewServers string `json:"newServers,omitempty"`
@@ -48,14 +49,15 @@ type Consequence struct {
 	uid           types.UID       // of what is deleted
 }
 
-// Destructive tells whether it is done with consent only: it takes away servers or objects. A template that nothing uses any more is
-// deleted without.
+// Destructive tells whether it is done with consent only: it takes away servers or objects. A template that nothing
+// uses any more is deleted without.
 func (c Consequence) Destructive() bool {
-	return c.Effect == EffectReplaces || c.Effect == EffectRemoves || c.Effect == EffectDeletes && !isTemplate(c.Object.Kind)
+	deletes := c.Effect == EffectDeletes && !isTemplate(c.Object.Kind)
+	return c.Effect == EffectReplaces || c.Effect == EffectRemoves || deletes
 }
 
-// Summary is what is done to what, and why: "removes 2 of the 5 servers of TalosControlPlane k8s-control-plane: replicas 5 → 3".
-// It is the same as long as the consequence is: what a person agrees to.
+// Summary is what is done to what, and why: "removes 2 of the 5 servers of TalosControlPlane k8s-control-plane:
+// replicas 5 → 3". It is the same as long as the consequence is: what a person agrees to.
 func (c Consequence) Summary() string {
 	what := c.Object.Kind + " " + c.Object.Name
 	switch c.Effect {

@@ -11,8 +11,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/kube"
 )
 
-// Consequences tells what a run that would do this does to the cluster that exists, as the step apply will tell it. There are none
-// where the run does not apply the manifests, and where there is no cluster yet. It changes nothing.
+// Consequences tells what a run that would do this does to the cluster that exists, as the step apply will tell it.
+// There are none where the run does not apply the manifests, and where there is no cluster yet. It changes nothing.
 func (p *Plan) Consequences(ctx context.Context, foreseen []flow.Foresight) ([]Consequence, error) {
 	applies := slices.ContainsFunc(foreseen, func(f flow.Foresight) bool {
 		return f.Name == p.Cluster.Name() && (f.Prospect == flow.WouldRun || f.Prospect == flow.MayRun)
@@ -31,7 +31,8 @@ func (p *Plan) Consequences(ctx context.Context, foreseen []flow.Foresight) ([]C
 	if err != nil {
 		return nil, err
 	}
-	return promptly(ctx, "the management cluster or Hetzner has not answered", func(ctx context.Context) ([]Consequence, error) {
+	const silent = "the management cluster or Hetzner has not answered"
+	return promptly(ctx, silent, func(ctx context.Context) ([]Consequence, error) {
 		r, err := p.b.renderAsApplied(ctx, manager)
 		if err != nil {
 			return nil, err
@@ -40,8 +41,9 @@ func (p *Plan) Consequences(ctx context.Context, foreseen []flow.Foresight) ([]C
 	})
 }
 
-// renderAsApplied renders the manifests with the values that a run would use: the image and the network zone that belong to the
-// configured names, and the address in the live HetznerCluster. So templates and servers are called as the run will call them.
+// renderAsApplied renders the manifests with the values that a run would use: the image and the network zone that
+// belong to the configured names, and the address in the live HetznerCluster. So templates and servers are called as
+// the run will call them.
 func (b *bootstrapper) renderAsApplied(ctx context.Context, manager *kube.Cluster) (*rendered, error) {
 	v, err := b.appliedVariables(ctx)
 	if err != nil {
@@ -57,7 +59,8 @@ func (b *bootstrapper) renderAsApplied(ctx context.Context, manager *kube.Cluste
 	return b.render(v)
 }
 
-// appliedVariables are the manifests' with the image and the zone of a run. The load balancer's address is a made-up one.
+// appliedVariables are the manifests' with the image and the zone of a run. The load balancer's address is a made-up
+// one.
 func (b *bootstrapper) appliedVariables(ctx context.Context) (variables, error) {
 	offer, err := hetzner.FindOffer(ctx, b.tools.Hetzner, b.cfg.Location, b.cfg.ServerType, b.cfg.LoadBalancerType)
 	if err != nil {

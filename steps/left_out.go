@@ -15,8 +15,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/kube"
 )
 
-// undeletable are the kinds of which nothing is deleted because it is no longer in the manifests: what the cluster itself is, and
-// what may hold its only keys.
+// undeletable are the kinds of which nothing is deleted because it is no longer in the manifests: what the cluster
+// itself is, and what may hold its only keys.
 var undeletable = []schema.GroupKind{
 	clusterKind.GroupKind(), hetznerClusterKind.GroupKind(), talosControlPlaneKind.GroupKind(), secretKind.GroupKind(),
 }
@@ -28,16 +28,18 @@ func (c *comparison) leftOut() {
 	}
 	for i := range c.live.others {
 		o := &c.live.others[i]
-		if o.GetDeletionTimestamp() != nil || !owned(o, c.live.cluster, c.byManager(o)) || c.inManifests(o) || c.superseded(o) {
+		if o.GetDeletionTimestamp() != nil || !owned(o, c.live.cluster, c.byManager(o)) ||
+			c.inManifests(o) || c.superseded(o) {
 			continue
 		}
-		one := Consequence{Effect: EffectDeletes, Object: objectOf(o), uid: o.GetUID(), Why: []string{"it is no longer in the manifests"}}
+		one := Consequence{Effect: EffectDeletes, Object: objectOf(o), uid: o.GetUID()}
+		one.Why = []string{"it is no longer in the manifests"}
 		switch user := c.userOf(o); {
 		case user != "" && isTemplate(o.GetKind()):
 			continue // it goes once nothing was made from it any more
 		case slices.Contains(undeletable, o.GroupVersionKind().GroupKind()):
 			one.Effect = EffectKeeps
-			one.Why = append(one.Why, "Slipway deletes no "+o.GetKind()+": delete it with kubectl where nothing needs it")
+			one.Why = append(one.Why, "Slipway deletes no "+o.GetKind()+": do so with kubectl if nothing needs it")
 		case user != "":
 			one.Effect = EffectKeeps
 			one.Why = append(one.Why, "used by "+user)
@@ -50,8 +52,8 @@ func (c *comparison) leftOut() {
 	}
 }
 
-// byManager tells whether the field manager is evidence of who applied an object. A restore and a readoption write objects of a
-// backup, whoever made them, and a Secret is never taken for the manifests' by that alone.
+// byManager tells whether the field manager is evidence of who applied an object. A restore and a readoption write
+// objects of a backup, whoever made them, and a Secret is never taken for the manifests' by that alone.
 func (c *comparison) byManager(o *unstructured.Unstructured) bool {
 	cluster := c.live.find(clusterKind.GroupKind(), c.live.cluster)
 	if cluster == nil || o.GroupVersionKind().GroupKind() == secretKind.GroupKind() {
@@ -67,14 +69,15 @@ func (c *comparison) inManifests(o *unstructured.Unstructured) bool {
 	})
 }
 
-// superseded tells of an earlier version of a server template of the manifests: the name differs in the hash of the content only.
-// Such templates stay: they cost nothing, and Machines name the one that they were made from.
+// superseded tells of an earlier version of a server template of the manifests: the name differs in the hash of the
+// content only. Such templates stay: they cost nothing, and Machines name the one that they were made from.
 func (c *comparison) superseded(o *unstructured.Unstructured) bool {
 	if o.GroupVersionKind().GroupKind() != machineTemplateKind.GroupKind() {
 		return false
 	}
 	return slices.ContainsFunc(c.rendered, func(r *unstructured.Unstructured) bool {
-		return r.GroupVersionKind().GroupKind() == machineTemplateKind.GroupKind() && withoutHash(r.GetName()) == withoutHash(o.GetName())
+		return r.GroupVersionKind().GroupKind() == machineTemplateKind.GroupKind() &&
+			withoutHash(r.GetName()) == withoutHash(o.GetName())
 	})
 }
 
@@ -93,8 +96,8 @@ func (c *comparison) template(name string) *unstructured.Unstructured {
 	return findObject(c.live.others, machineTemplateKind.GroupKind(), name)
 }
 
-// userOf names a live object that refers to another, or was made from it, so that it cannot be deleted yet; empty: there is none.
-// An object that is deleted in the same run is no user, but its Machines are until they are gone.
+// userOf names a live object that refers to another, or was made from it, so that it cannot be deleted yet; empty:
+// there is none. An object that is deleted in the same run is no user, but its Machines are until they are gone.
 func (c *comparison) userOf(o *unstructured.Unstructured) string {
 	for i := range c.live.others {
 		user := &c.live.others[i]
@@ -144,8 +147,8 @@ func (l liveObjects) serversFrom(o *unstructured.Unstructured) []string {
 	return nil
 }
 
-// deleteLeftOut deletes the objects that are no longer in the manifests, after everything else is applied: no object refers to them
-// then. Cluster API drains and deletes the servers of a MachineDeployment; that is not waited for.
+// deleteLeftOut deletes the objects that are no longer in the manifests, after everything else is applied: no object
+// refers to them then. Cluster API drains and deletes the servers of a MachineDeployment; that is not waited for.
 func deleteLeftOut(ctx context.Context, say flow.Say, mgmt *kube.Cluster, todo []Consequence) error {
 	for _, c := range todo {
 		if c.Effect != EffectDeletes {
@@ -156,7 +159,8 @@ func deleteLeftOut(ctx context.Context, say flow.Say, mgmt *kube.Cluster, todo [
 		o.SetName(c.Object.Name)
 		o.SetNamespace(Namespace)
 		say("deleting %s %s", c.Object.Kind, c.Object.Name)
-		err := mgmt.Delete(ctx, o, client.Preconditions{UID: &c.uid}, client.PropagationPolicy(metav1.DeletePropagationBackground))
+		background := client.PropagationPolicy(metav1.DeletePropagationBackground)
+		err := mgmt.Delete(ctx, o, client.Preconditions{UID: &c.uid}, background)
 		if err != nil && !kube.Absent(err) {
 			return fmt.Errorf("delete %s, which is no longer in the manifests: %w", kube.Describe(o), err)
 		}
@@ -164,7 +168,8 @@ func deleteLeftOut(ctx context.Context, say flow.Say, mgmt *kube.Cluster, todo [
 	return nil
 }
 
-// missingObjects is why the objects of the manifests cannot be the cluster's, as far as the files alone tell; nil: they can.
+// missingObjects is why the objects of the manifests cannot be the cluster's, as far as the files alone tell; nil:
+// they can.
 func missingObjects(objects []*unstructured.Unstructured, cluster, controlPlane, file string) error {
 	for _, want := range []struct {
 		kind schema.GroupVersionKind
@@ -173,8 +178,8 @@ func missingObjects(objects []*unstructured.Unstructured, cluster, controlPlane,
 		if !slices.ContainsFunc(objects, func(o *unstructured.Unstructured) bool {
 			return o.GroupVersionKind().GroupKind() == want.kind.GroupKind() && o.GetName() == want.name
 		}) {
-			return fmt.Errorf("%s has no %s %s: the cluster consists of it, and Slipway never deletes it because it left the manifests; "+
-				"put it back, or delete the whole cluster with destroy", file, want.kind.Kind, want.name)
+			return fmt.Errorf("%s has no %s %s: the cluster consists of it, and Slipway never deletes it "+
+				"because it left the manifests; put it back, or delete the whole cluster with destroy", file, want.kind.Kind, want.name)
 		}
 	}
 	return nil

@@ -22,21 +22,24 @@ var (
 // deploymentLabel names, on a Machine, its MachineDeployment.
 const deploymentLabel = "cluster.x-k8s.io/deployment-name"
 
-// liveObjects are the objects of a cluster in the cluster that manages it, as far as applying the manifests may change them.
+// liveObjects are the objects of a cluster in the cluster that manages it, as far as applying the manifests may change
+// them.
 type liveObjects struct {
 	cluster string
 	// wanted are those that the manifests have too, and the server templates that these refer to.
 	wanted []unstructured.Unstructured
 	// machines are the cluster's Machines.
 	machines []unstructured.Unstructured
-	// others are all objects of Cluster API's kinds in the namespace, and the ConfigMaps and Secrets that carry the mark of the
-	// cluster's manifests.
+	// others are all objects of Cluster API's kinds in the namespace, and the ConfigMaps and Secrets that carry the
+	// mark of the cluster's manifests.
 	others []unstructured.Unstructured
 }
 
-// readLiveObjects reads what applying the rendered objects may change. It asks for objects that are named, and lists those of the
-// namespace; it changes nothing.
-func readLiveObjects(ctx context.Context, manager *kube.Cluster, cluster string, rendered []*unstructured.Unstructured) (liveObjects, error) {
+// readLiveObjects reads what applying the rendered objects may change. It asks for objects that are named, and lists
+// those of the namespace; it changes nothing.
+func readLiveObjects(
+	ctx context.Context, manager *kube.Cluster, cluster string, rendered []*unstructured.Unstructured,
+) (liveObjects, error) {
 	live := liveObjects{cluster: cluster}
 	read := func(kind schema.GroupVersionKind, namespace, name string) error {
 		o := &unstructured.Unstructured{}

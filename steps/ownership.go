@@ -13,13 +13,13 @@ import (
 const (
 	// ownerLabel names, on every object that apply applies, the cluster whose manifests it is part of.
 	ownerLabel = "slipway.dev/cluster"
-	// appliedAsAnnotation names the object itself. A copy that is made with kubectl has the label too, and says that it is
-	// another object: it is not Slipway's.
+	// appliedAsAnnotation names the object itself. A copy that is made with kubectl has the label too, and says that
+	// it is another object: it is not Slipway's.
 	appliedAsAnnotation = "slipway.dev/applied-as"
 )
 
-// markOwned puts the marks of ownership on an object of the manifests. They are metadata of the object alone: no provider
-// compares them, or hands them down to servers.
+// markOwned puts the marks of ownership on an object of the manifests. They are metadata of the object alone: no
+// provider compares them, or hands them down to servers.
 func markOwned(o *unstructured.Unstructured, cluster string) {
 	labels, annotations := maps.Clone(o.GetLabels()), maps.Clone(o.GetAnnotations())
 	if labels == nil {
@@ -35,8 +35,8 @@ func markOwned(o *unstructured.Unstructured, cluster string) {
 
 func appliedAs(o *unstructured.Unstructured) string { return o.GetKind() + "/" + o.GetName() }
 
-// owned tells whether Slipway applied a live object as part of the cluster's manifests. Releases before the marks left only the
-// field manager; that counts where byManager is set, and never for what a controller has made.
+// owned tells whether Slipway applied a live object as part of the cluster's manifests. Releases before the marks left
+// only the field manager; that counts where byManager is set, and never for what a controller has made.
 func owned(o *unstructured.Unstructured, cluster string, byManager bool) bool {
 	if label, marked := o.GetLabels()[ownerLabel]; marked {
 		return label == cluster && o.GetAnnotations()[appliedAsAnnotation] == appliedAs(o)

@@ -33,7 +33,8 @@ func (f *forecast) agreed() (summaries []string) {
 	return summaries
 }
 
-// rollout is how long the servers are being replaced: those of the control plane and of each MachineDeployment at the same time.
+// rollout is how long the servers are being replaced: those of the control plane and of each MachineDeployment at the
+// same time.
 func (f *forecast) rollout() (longest time.Duration) {
 	for _, c := range f.Consequences {
 		longest = max(longest, c.Expected)
@@ -62,7 +63,8 @@ func (f *forecast) printConsequences(w io.Writer, text func(string, ...any)) {
 	case f.Refused:
 		text("!: an immutable field: the run refuses, and changes nothing; set the live value again")
 	case f.NeedsConsent:
-		text("!: done with consent only: --yes, or the answer to the question before a run at a terminal; without it the run fails and changes nothing")
+		text("!: done with consent only: --yes, or the answer to the question before a run at a terminal; " +
+			"without it the run fails and changes nothing")
 	}
 }
 
@@ -89,7 +91,9 @@ func (f *forecast) priceChange() string {
 }
 
 func (f *forecast) printNothingNew(text func(string, ...any)) {
-	replaced := slices.ContainsFunc(f.Consequences, func(c steps.Consequence) bool { return c.Effect == steps.EffectReplaces })
+	replaced := slices.ContainsFunc(f.Consequences, func(c steps.Consequence) bool {
+		return c.Effect == steps.EffectReplaces
+	})
 	switch change := f.priceChange(); {
 	case change != "":
 		text("together %s", change)
