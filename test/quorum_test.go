@@ -39,7 +39,8 @@ func TestRecoverQuorum(t *testing.T) {
 		t.Errorf("of a cluster without a quorum: %+v", d)
 	}
 	held := quorumFilesIn(t, l.state)
-	if o := l.run(nil, "recover-quorum", "-n", "--lab"); o.exit != 0 || !strings.Contains(o.output, "- survivor: ") || !strings.Contains(o.output, "to do it: bootstrap recover-quorum --lab") {
+	if o := l.run(nil, "recover-quorum", "-n", "--lab"); o.exit != 0 || !strings.Contains(o.output, `"kind":"recover-quorum-plan"`) ||
+		!strings.Contains(o.output, `"survivor":"`) || !strings.Contains(o.output, `"command":"bootstrap recover-quorum --lab`) {
 		t.Errorf("recover-quorum -n: exit %d\n%s", o.exit, o.output)
 	}
 	if after := quorumFilesIn(t, l.state); !slices.Equal(held, after) {
