@@ -10,8 +10,7 @@ import (
 const clusterNameVariable = "CLUSTER_NAME"
 
 // commandLine composes every command that is printed for the operator to type: a target of the same cluster, in the
-// same world and
-// state folder, from the same configuration. Paths and values are quoted for a POSIX shell.
+// same world and state folder, from the same configuration. Paths and values are quoted for a POSIX shell.
 func (c *command) commandLine(target ...string) string {
 	return commandLine(c.given, c.environment, target)
 }
@@ -64,8 +63,7 @@ func takesFlag(target []string, name string) bool {
 }
 
 // sharedValues are the KEY=VALUE that a command needs again: all that were given, where its target reads the whole
-// configuration, and
-// the cluster's name for every target. That is also repeated from the environment, which another shell does not have.
+// configuration, and the cluster's name for every target. That is also repeated from the environment, which another shell does not have.
 func sharedValues(values []assignment, environment map[string]string, target []string) []string {
 	last := map[string]string{}
 	var names []string

@@ -27,17 +27,18 @@ func (c *command) labStateOf(ctx context.Context, a arguments, cfg configuration
 }
 
 // owner is the record of the cluster that the folder belongs to; nil where it belongs to none. Folders of releases that wrote no
-// record are judged by their journal.
+// record are judged by their journal, and where that is lost or cannot be read by the kubeconfig in them.
 func (s stateFolder) owner(ctx context.Context) (*ownership.Record, error) {
 	record, err := ownership.Read(s.files())
 	if err != nil || record != nil {
 		return record, err
 	}
-	snapshot, err := s.journal().Load(ctx)
-	if err != nil {
-		return nil, nil // an unreadable journal is an error of its own wherever it is needed
+	if snapshot, err := s.journal().Load(ctx); err == nil { // else it is an error of its own wherever it is needed
+		if record, err := ownership.FromJournal(snapshot); err != nil || record != nil {
+			return record, err
+		}
 	}
-	return ownership.FromJournal(snapshot)
+	return ownership.FromKubeconfig(s.files())
 }
 
 // checkOwner refuses a folder that belongs to another cluster.

@@ -203,3 +203,21 @@ func TestFolderOfTwoClusters(t *testing.T) {
 		t.Error("a third one may have it")
 	}
 }
+
+// A folder of an earlier release whose journal is lost, or cannot be read, is still that of the cluster whose kubeconfig is in it.
+func TestFolderWithoutAJournalBelongsToTheClusterOfItsKubeconfig(t *testing.T) {
+	for name, journal := range map[string]string{"lost": "", "damaged": "{"} {
+		s := stateFolder(filepath.Join(t.TempDir(), "state"))
+		writeFile(t, s.path("kubeconfig"), "apiVersion: v1\nkind: Config\ncurrent-context: k8s-admin@k8s\n")
+		if journal != "" {
+			writeFile(t, s.path(journalFile), journal)
+		}
+		err := s.checkOwner(t.Context(), "other")
+		if _, ok := errorAs[*usageError](err); !ok || !strings.Contains(err.Error(), "belongs to cluster k8s") {
+			t.Errorf("%s: another cluster: %v", name, err)
+		}
+		if err := s.checkOwner(t.Context(), "k8s"); err != nil {
+			t.Errorf("%s: its own cluster: %v", name, err)
+		}
+	}
+}

@@ -23,7 +23,7 @@ type forecast struct {
 	Losses  []string           `json:"losses,omitempty"`  // of a restore
 	Steps   []forecastStep     `json:"steps"`
 	compared
-	Bill     *steps.Bill `json:"bill,omitempty"`   // nil: nobody could be asked
+	Bill     *steps.Bill `json:"bill,omitempty"`   // nil: Hetzner could not be asked
 	Unpriced string      `json:"noBill,omitempty"` // why
 
 	// Consequences are what becomes of the cluster that exists.

@@ -6,8 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"regexp"
 	"slices"
 	"strings"
+
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/slipway-k8s/slipway/flow"
 )
@@ -135,6 +138,29 @@ func FromJournal(s flow.Snapshot) (*Record, error) {
 	}
 	slices.Sort(clusters)
 	return nil, &MixedError{clusters}
+}
+
+// adminContext is the context of a kubeconfig that Cluster API generates: "k8s-admin@k8s".
+var adminContext = regexp.MustCompile(`^(.+)-admin@(.+)$`)
+
+// FromKubeconfig derives the record of a folder from the kubeconfig of the cluster that an earlier release left in it; nil where there
+// is none, or where it names no cluster in Cluster API's way.
+func FromKubeconfig(files Files) (*Record, error) {
+	data, err := files.Read("kubeconfig")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read which cluster the state folder belongs to: %w", err)
+	}
+	config, err := clientcmd.Load(data)
+	if err != nil {
+		return nil, nil // it opens no cluster, and tells of none
+	}
+	if names := adminContext.FindStringSubmatch(config.CurrentContext); names != nil && names[1] == names[2] {
+		return &Record{Cluster: names[1]}, nil
+	}
+	return nil, nil
 }
 
 func decode(raw json.RawMessage, to any) bool {

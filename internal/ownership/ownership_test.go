@@ -76,3 +76,22 @@ func TestFromJournal(t *testing.T) {
 		t.Errorf("of an empty journal: %+v, %v", r, err)
 	}
 }
+
+func TestFromKubeconfig(t *testing.T) {
+	for name, tt := range map[string]struct{ kubeconfig, want string }{
+		"of Cluster API":    {"apiVersion: v1\nkind: Config\ncurrent-context: my-k8s-admin@my-k8s\n", "my-k8s"},
+		"of someone else":   {"apiVersion: v1\nkind: Config\ncurrent-context: prod\n", ""},
+		"of two names":      {"apiVersion: v1\nkind: Config\ncurrent-context: a-admin@b\n", ""},
+		"that is unfit":     {"{", ""},
+		"that is not there": {"", ""},
+	} {
+		files := memory{}
+		if tt.kubeconfig != "" {
+			files["kubeconfig"] = []byte(tt.kubeconfig)
+		}
+		r, err := FromKubeconfig(files)
+		if err != nil || (r == nil) != (tt.want == "") || r != nil && r.Cluster != tt.want {
+			t.Errorf("%s: %+v, %v", name, r, err)
+		}
+	}
+}
