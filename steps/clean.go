@@ -82,6 +82,9 @@ func (b *bootstrapper) emptied() error {
 // it is the cluster itself.
 func (b *bootstrapper) deletable(ctx context.Context, say flow.Say) (self bool, err error) {
 	source, uid, sourceErr := b.openSource(ctx, say)
+	if wrong := (*WrongManagementError)(nil); errors.As(sourceErr, &wrong) {
+		return false, wrong // --yes agrees to the deletion of one that does not answer, not of one that was not asked
+	}
 	target, err := b.connect(kubeconfigFile)
 	if err != nil {
 		return false, err

@@ -161,3 +161,22 @@ func TestCheckProject(t *testing.T) {
 		t.Errorf("where only the reservation was deleted: %v", err)
 	}
 }
+
+// --yes deletes a management cluster that does not answer. One that was not even asked, because another answers in its place, stays.
+func TestCleanAsksTheRecordedManagementCluster(t *testing.T) {
+	w := newPivotWorld(t)
+	mustPivot(t, w)
+	w.b.tools.Consent = true
+	record := ownership.Record{Cluster: "k8s", Management: &ownership.Management{Provider: w.b.tools.Management.Name(), Name: "k8s-mgmt", UID: "its-own"}}
+	if err := record.Write(w.b.tools.Files); err != nil {
+		t.Fatal(err)
+	}
+	_, err := w.b.cleanManagement(t.Context(), w.say)
+	var wrong *WrongManagementError
+	if !errors.As(err, &wrong) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := w.b.tools.Files.Read(managementFile); err != nil {
+		t.Error("the kubeconfig of the management cluster was removed")
+	}
+}

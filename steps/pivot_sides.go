@@ -53,7 +53,7 @@ func (b *bootstrapper) openSource(ctx context.Context, say flow.Say) (*kube.Clus
 	if err == nil {
 		var uid string
 		if uid, err = source.UID(ctx); err == nil {
-			return source, uid, b.checkManagementUID(uid)
+			return b.recordedSource(source, uid)
 		}
 	}
 	if wrong := b.checkManagementProvider(); wrong != nil {
@@ -87,7 +87,15 @@ func (b *bootstrapper) openSource(ctx context.Context, say flow.Say) (*kube.Clus
 	if err != nil {
 		return nil, "", err
 	}
-	return source, uid, b.checkManagementUID(uid)
+	return b.recordedSource(source, uid)
+}
+
+// recordedSource is the management cluster that answers, where it is the one that the state folder recorded.
+func (b *bootstrapper) recordedSource(source *kube.Cluster, uid string) (*kube.Cluster, string, error) {
+	if err := b.checkManagementUID(uid); err != nil {
+		return nil, "", err
+	}
+	return source, uid, nil
 }
 
 // standing is where the Cluster object is. All that a pivot does next follows from it.
