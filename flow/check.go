@@ -43,7 +43,7 @@ func (g *Graph) Check(ctx context.Context, j Journal) ([]Status, error) {
 	return g.check(ctx, j, &asking{ctx, defaultGrace})
 }
 
-// CheckUntil is Check for somebody who does not wait for a world that is silent:
+// CheckUntil is Check for a caller that does not wait for a silent world:
 // a Verify that has not answered when world ends is Unknown, for world's cause.
 func (g *Graph) CheckUntil(ctx, world context.Context, j Journal) ([]Status, error) {
 	return g.check(ctx, j, &asking{world, shortGrace})

@@ -9,7 +9,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 )
 
-// A Verify that does not answer is Unknown when the time to ask the world is over, for the reason of that, and keeps nobody waiting.
+// A Verify that does not answer is Unknown when the time to ask the world is over, for the reason of that, and does not hold up the others.
 func TestCheckUntil(t *testing.T) {
 	block := false
 	g := flow.New("slow")
@@ -23,7 +23,7 @@ func TestCheckUntil(t *testing.T) {
 	j := flow.Memory()
 	mustRun(t, g, flow.Options{Journal: j})
 	block = true
-	silence := errors.New("nobody answers")
+	silence := errors.New("no answer")
 	world, cancel := context.WithTimeoutCause(t.Context(), 100*time.Millisecond, silence)
 	defer cancel()
 	began := time.Now()

@@ -42,7 +42,7 @@ func (f filesOfObjects) add(s source, o *unstructured.Unstructured) error {
 		return fmt.Errorf("%s: %s is in namespace %q: the cluster's objects are in namespace %s (metadata.namespace)",
 			s.name, kube.Describe(o), o.GetNamespace(), Namespace)
 	}
-	// clusterctl moves what the Cluster owns, and what has this label: nobody may own a template that is not used yet.
+	// clusterctl moves what the Cluster owns, and what has this label: a template that is not used yet may have no owner.
 	labels := o.GetLabels()
 	if labels == nil {
 		labels = map[string]string{}

@@ -32,7 +32,7 @@ type Providers struct {
 type provider struct {
 	label    string // clusterctl's name for it: of its inventory object, of its folder in a local repository
 	kind     string // clusterctl's type
-	name     string // as init is told
+	name     string // as clusterctl init takes it
 	version  string
 	file     string // its manifest
 	variable string // that configures the version

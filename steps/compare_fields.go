@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// frozen are the fields that nobody can change in an object that exists, by kind: the providers' webhooks refuse it,
+// frozen are the fields that cannot be changed in an object that exists, by kind: the providers' webhooks refuse it,
 // or Kubernetes cannot follow.
 var frozen = map[string][]string{
 	"HetznerCluster": {

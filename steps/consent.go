@@ -83,7 +83,7 @@ func (b *bootstrapper) consent(
 	return all, nil
 }
 
-// refuseImmutable refuses what nobody can do.
+// refuseImmutable refuses to change fields that the API server does not let change.
 func refuseImmutable(all []Consequence) error {
 	var fields []string
 	for _, c := range all {

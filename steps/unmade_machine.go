@@ -59,8 +59,8 @@ func (b *bootstrapper) unmade(ctx context.Context, mgmt *kube.Cluster, c watched
 	if err != nil {
 		return nil, "", err
 	}
-	switch keeps = keepsUnmade(cluster, tcp, machine, config, named(servers, text(machine, "spec", "infrastructureRef", "name"))); {
-	case keeps != "":
+	server := text(machine, "spec", "infrastructureRef", "name")
+	if keeps := keepsUnmade(cluster, tcp, machine, config, named(servers, server)); keeps != "" {
 		return machine, keeps, nil
 	}
 	err = mgmt.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: name + bootstrapDataSuffix}, &corev1.Secret{})
@@ -74,7 +74,6 @@ func (b *bootstrapper) unmade(ctx context.Context, mgmt *kube.Cluster, c watched
 	if err != nil {
 		return nil, "", err
 	}
-	server := text(machine, "spec", "infrastructureRef", "name")
 	if slices.ContainsFunc(atHetzner, func(s hetzner.Server) bool { return s.Name == server || s.Machine == server }) {
 		return machine, "it has a server at Hetzner", nil
 	}
