@@ -30,29 +30,29 @@ func withBackupFlags(a arguments) arguments {
 	return a
 }
 
-// backup makes one backup, or one after another. It reads from the clusters and
+// runBackup makes one backup, or one after another. It reads from the clusters and
 // from Hetzner, and takes no lock: a run at work meanwhile is no harm to it.
-func (c *command) backup(ctx context.Context, a arguments) error {
+func runBackup(ctx context.Context, c *console, a arguments) error {
 	a = withBackupFlags(a)
 	cfg, err := loadConfig(a, c.environment)
 	if err != nil {
 		return err
 	}
-	if _, err := c.stateOf(ctx, a, cfg); err != nil {
+	if _, err := stateOf(ctx, c, a, cfg); err != nil {
 		return err
 	}
-	seal, err := c.backupSeal(ctx, cfg.Config, a.Options.Plain)
+	seal, err := backupSeal(ctx, c, cfg.Config, a.Options.Plain)
 	if err != nil {
 		return err
 	}
-	store, err := c.backupStore(cfg.Config, cfg.BackupTo)
+	store, err := backupStore(c, cfg.Config, cfg.BackupTo)
 	if err != nil {
 		return err
 	}
 	outliveReaders()
-	hub := &hub{run: "backup", hide: c.hide, displays: []display{c.display(a.Options)}}
+	hub := &hub{run: "backup", hide: c.hide, displays: []display{newDisplay(c, a.Options)}}
 	defer hub.close()
-	b := &backupRun{command: c, arguments: a, seal: seal, store: store, keep: cfg.BackupKeep, hub: hub}
+	b := &backupRun{console: c, arguments: a, seal: seal, store: store, keep: cfg.BackupKeep, hub: hub}
 	switch every := a.Options.Every; {
 	case every == 0:
 		return b.once(ctx)
@@ -65,7 +65,7 @@ func (c *command) backup(ctx context.Context, a arguments) error {
 
 // backupRun is the making of backups.
 type backupRun struct {
-	*command
+	*console
 	arguments arguments
 	seal      backup.Seal
 	store     backup.Store
@@ -75,7 +75,7 @@ type backupRun struct {
 
 // once makes one backup, and then makes room.
 func (b *backupRun) once(ctx context.Context) error {
-	return b.look(ctx, b.arguments, func(operations *steps.Operations) error {
+	return look(ctx, b.console, b.arguments, func(operations *steps.Operations) error {
 		var saved backup.Stored
 		var revision int64
 		err := b.hub.task("backup", "everything that restores the cluster, in one file", func(say flow.Say) (err error) {
@@ -110,13 +110,13 @@ func (b *backupRun) save(ctx context.Context, say flow.Say, operations *steps.Op
 	return saved, source.Contents.Header.Etcd.Revision, errors.Join(err, stream.Close())
 }
 
-// backupList lists what lies there, of every cluster.
-func (c *command) backupList(ctx context.Context, a arguments) error {
+// runBackupList lists what lies there, of every cluster.
+func runBackupList(ctx context.Context, c *console, a arguments) error {
 	cfg, err := loadConfig(withBackupFlags(a), c.environment)
 	if err != nil {
 		return err
 	}
-	store, err := c.backupStore(cfg.Config, cfg.BackupTo)
+	store, err := backupStore(c, cfg.Config, cfg.BackupTo)
 	if err != nil {
 		return err
 	}
@@ -156,14 +156,14 @@ type verified struct {
 	} `json:"counts"`
 }
 
-// backupVerify opens a backup and looks at all of it, as a restore would.
-func (c *command) backupVerify(ctx context.Context, a arguments) (err error) {
+// runBackupVerify opens a backup and looks at all of it, as a restore would.
+func runBackupVerify(ctx context.Context, c *console, a arguments) (err error) {
 	cfg, err := loadConfig(withBackupFlags(a), c.environment)
 	if err != nil {
 		return err
 	}
 	file := a.Targets[2]
-	contents, is, err := backupReader{command: c, cfg: cfg.Config, name: file}.verified(ctx)
+	contents, is, err := backupReader{console: c, cfg: cfg.Config, name: file}.verified(ctx)
 	if err != nil {
 		return err
 	}

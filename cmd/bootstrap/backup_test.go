@@ -273,30 +273,30 @@ func TestOfferBackup(t *testing.T) {
 	dir := t.TempDir()
 	files := steps.FilesIn(dir)
 	var shown bytes.Buffer
-	c := &command{stdout: &shown, stderr: &shown, size: func() (int, int) { return 0, 0 }, hide: &redactor{}, environment: map[string]string{}}
-	r := &running{command: c, hub: &hub{hide: c.hide, displays: []display{plainDisplay{&shown}}}, tools: steps.Tools{Files: files}}
+	c := &console{stdout: &shown, stderr: &shown, size: func() (int, int) { return 0, 0 }, hide: &redactor{}, environment: map[string]string{}}
+	r := &running{console: c, hub: &hub{hide: c.hide, displays: []display{plainDisplay{&shown}}}, tools: steps.Tools{Files: files}}
 	r.options.Output = "text"
 	r.cfg.Config = steps.Defaults()
-	if err := r.offerBackup(t.Context(), arguments{}, "danger"); err != nil || shown.Len() > 0 {
+	if err := offerBackup(t.Context(), r, arguments{}, "danger"); err != nil || shown.Len() > 0 {
 		t.Errorf("without a cluster: %v, %q", err, shown.String())
 	}
 	if err := files.Write("kubeconfig", []byte("x")); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.offerBackup(t.Context(), arguments{}, "danger"); err != nil || !strings.Contains(shown.String(), "docs/backup.md") {
+	if err := offerBackup(t.Context(), r, arguments{}, "danger"); err != nil || !strings.Contains(shown.String(), "docs/backup.md") {
 		t.Errorf("in a pipe: %v, %q", err, shown.String())
 	}
 	// On a terminal a person is asked, and may say no.
 	shown.Reset()
 	c.size, c.stdin, c.environment = func() (int, int) { return 80, 24 }, strings.NewReader("no\n"), map[string]string{passphraseVariable: "correct-horse"}
-	if err := r.offerBackup(t.Context(), arguments{}, "danger"); err != nil || !strings.Contains(shown.String(), "Back cluster k8s up to backups first?") {
+	if err := offerBackup(t.Context(), r, arguments{}, "danger"); err != nil || !strings.Contains(shown.String(), "Back cluster k8s up to backups first?") {
 		t.Errorf("no: %v, %q", err, shown.String())
 	}
 	// A yes is meant: where the backup fails, nothing dangerous follows.
 	c.stdin = strings.NewReader("yes\n")
 	t.Chdir(dir)
 	c.workDir = dir
-	if err := r.offerBackup(t.Context(), arguments{}, "danger"); err == nil || !errors.Is(err, errNoToken) {
+	if err := offerBackup(t.Context(), r, arguments{}, "danger"); err == nil || !errors.Is(err, errNoToken) {
 		t.Errorf("yes, without a token: %v", err)
 	}
 }

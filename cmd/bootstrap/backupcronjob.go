@@ -16,9 +16,9 @@ import (
 //go:embed backupcronjob.yaml.tmpl
 var cronJobTemplate string
 
-// backupCronJob prints a CronJob that lets the cluster snapshot its own etcd,
+// runBackupCronJob prints a CronJob that lets the cluster snapshot its own etcd,
 // with Talos's own program for that. It speaks to nobody.
-func (c *command) backupCronJob(_ context.Context, a arguments) error {
+func runBackupCronJob(_ context.Context, c *console, a arguments) error {
 	cfg, err := loadConfig(withBackupFlags(a), c.environment)
 	if err != nil {
 		return err

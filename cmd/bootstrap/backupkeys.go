@@ -33,7 +33,7 @@ var errNobodyOpens = errors.New("nobody could open the backup: name public keys 
 	"--unencrypted writes one that everybody can read, with every key of the cluster in it")
 
 // backupSeal is who can open the backups that are made.
-func (c *command) backupSeal(ctx context.Context, cfg steps.Config, unencrypted bool) (backup.Seal, error) {
+func backupSeal(ctx context.Context, c *console, cfg steps.Config, unencrypted bool) (backup.Seal, error) {
 	recipients, err := backup.ParseRecipients(cfg.BackupRecipients)
 	if err != nil {
 		return backup.Seal{}, usagef("BACKUP_RECIPIENTS: %w", err)
@@ -44,7 +44,7 @@ func (c *command) backupSeal(ctx context.Context, cfg steps.Config, unencrypted 
 	if unencrypted {
 		return backup.Seal{Unencrypted: true}, nil
 	}
-	word, err := c.passphrase(ctx, cfg)
+	word, err := passphrase(ctx, c, cfg)
 	if err != nil {
 		return backup.Seal{}, err
 	}
@@ -56,7 +56,7 @@ func (c *command) backupSeal(ctx context.Context, cfg steps.Config, unencrypted 
 
 // backupIdentities are the keys that open backups, all that are configured.
 // None are no error: the backup may be unencrypted.
-func (c *command) backupIdentities(ctx context.Context, cfg steps.Config) ([]age.Identity, error) {
+func backupIdentities(ctx context.Context, c *console, cfg steps.Config) ([]age.Identity, error) {
 	var all []age.Identity
 	if cfg.BackupIdentityFile != "" {
 		data, err := os.ReadFile(atHome(cfg.BackupIdentityFile, c.environment["HOME"]))
@@ -67,7 +67,7 @@ func (c *command) backupIdentities(ctx context.Context, cfg steps.Config) ([]age
 			return nil, usagef("%s: %w", cfg.BackupIdentityFile, err)
 		}
 	}
-	word, err := c.passphrase(ctx, cfg)
+	word, err := passphrase(ctx, c, cfg)
 	if err != nil || word == "" {
 		return all, err
 	}
@@ -80,7 +80,7 @@ func (c *command) backupIdentities(ctx context.Context, cfg steps.Config) ([]age
 
 // passphrase reads the passphrase; empty: none is configured. Its errors never
 // contain what was read.
-func (c *command) passphrase(ctx context.Context, cfg steps.Config) (word string, err error) {
+func passphrase(ctx context.Context, c *console, cfg steps.Config) (word string, err error) {
 	switch {
 	case c.environment[passphraseVariable] != "":
 		word = c.environment[passphraseVariable]
@@ -113,7 +113,7 @@ func (c *command) passphrase(ctx context.Context, cfg steps.Config) (word string
 }
 
 // backupStore is where backups go.
-func (c *command) backupStore(cfg steps.Config, place string) (backup.Store, error) {
+func backupStore(c *console, cfg steps.Config, place string) (backup.Store, error) {
 	if !backup.IsS3(place) {
 		place = atHome(place, c.environment["HOME"])
 		if !filepath.IsAbs(place) {
@@ -138,12 +138,12 @@ func (c *command) backupStore(cfg steps.Config, place string) (backup.Store, err
 
 // backupFile finds the store and the name of one backup: a path, or
 // s3://bucket/prefix/name.
-func (c *command) backupFile(cfg steps.Config, file string) (backup.Store, string, error) {
+func backupFile(c *console, cfg steps.Config, file string) (backup.Store, string, error) {
 	dir, name := filepath.Dir(file), filepath.Base(file)
 	if backup.IsS3(file) {
 		name = path.Base(file)
 		dir = strings.TrimSuffix(file, "/"+name)
 	}
-	store, err := c.backupStore(cfg, dir)
+	store, err := backupStore(c, cfg, dir)
 	return store, name, err
 }

@@ -1,12 +1,12 @@
 package main
 
-// fits refuses a deadline of the run that its steps may exceed though each keeps
+// checkBudget refuses a deadline of the run that its steps may exceed though each keeps
 // its own. It adds up on paper, before anything is asked for or made.
-func (c *command) fits(cfg configuration, targets []string, parallel int) error {
+func checkBudget(c *console, cfg configuration, targets []string, parallel int) error {
 	if cfg.BootstrapTimeout == 0 {
 		return nil
 	}
-	plan, err := c.planOnPaper(cfg)
+	plan, err := planOnPaper(c, cfg)
 	if err != nil {
 		return err
 	}

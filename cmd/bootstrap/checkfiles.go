@@ -24,9 +24,9 @@ func checkFiles(ctx context.Context, plan *steps.Plan, targets []string) error {
 	return &usageError{errors.Join(errs...)}
 }
 
-// checkFiles checks the files again where the world has told where the
+// checkFilesAgain checks the files again where the world has told where the
 // providers' schemas lie, as the lab does.
-func (r *running) checkFiles(ctx context.Context, before configuration, targets []string) error {
+func checkFilesAgain(ctx context.Context, r *running, before configuration, targets []string) error {
 	if r.cfg.ProviderRepository == before.ProviderRepository {
 		return nil
 	}

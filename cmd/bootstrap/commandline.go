@@ -11,20 +11,20 @@ const clusterNameVariable = "CLUSTER_NAME"
 
 // commandLine composes every command that is printed for the operator to type: a target of the same cluster, in the
 // same world and state folder, from the same configuration. Paths and values are quoted for a POSIX shell.
-func (c *command) commandLine(target ...string) string {
-	return commandLine(c.given, c.environment, target)
+func commandLine(c *console, target ...string) string {
+	return composeCommandLine(c.given, c.environment, target)
 }
 
 // commandLineFor is commandLine for a cluster of another name.
-func (c *command) commandLineFor(cluster string, target ...string) string {
+func commandLineFor(c *console, cluster string, target ...string) string {
 	other := c.given
 	other.Values = append(slices.Clone(other.Values), assignment{variable(clusterNameVariable), cluster})
-	return commandLine(other, c.environment, target)
+	return composeCommandLine(other, c.environment, target)
 }
 
-// commandLine adds to a target, with its arguments and flags, what was given to this command and leads that one to
+// composeCommandLine adds to a target, with its arguments and flags, what was given to this command and leads that one to
 // the same cluster.
-func commandLine(given arguments, environment map[string]string, target []string) string {
+func composeCommandLine(given arguments, environment map[string]string, target []string) string {
 	words := append([]string{steps.Program}, target...)
 	words = append(words, sharedFlags(given.Options, target)...)
 	return shell.Line(append(words, sharedValues(given.Values, environment, target)...)...)

@@ -44,7 +44,7 @@ func TestACommandLineRepeatsWhatWasGiven(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", c.given, err)
 		}
-		line := commandLine(a, environ(strings.Fields(c.environment)), c.target)
+		line := composeCommandLine(a, environ(strings.Fields(c.environment)), c.target)
 		if line != c.want {
 			t.Errorf("after %s: %s\nwant %s", c.given, line, c.want)
 		}

@@ -12,9 +12,9 @@ import (
 	"github.com/slipway-k8s/slipway/steps"
 )
 
-// completion prints a script that a shell reads to complete the command's words.
+// runCompletion prints a script that a shell reads to complete the command's words.
 // The script stands by itself: it runs nothing.
-func (c *command) completion(_ context.Context, a arguments) error {
+func runCompletion(_ context.Context, c *console, a arguments) error {
 	v, err := newVocabulary()
 	if err != nil {
 		return err

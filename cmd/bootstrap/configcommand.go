@@ -22,25 +22,25 @@ type setting struct {
 	Unknown  bool   `json:"unknown,omitempty"`
 }
 
-// configShow prints every value of the configuration and where it comes from. It
+// runConfigShow prints every value of the configuration and where it comes from. It
 // runs no command for the token and reads no file of one.
-func (c *command) configShow(ctx context.Context, a arguments) error {
+func runConfigShow(ctx context.Context, c *console, a arguments) error {
 	cfg, err := loadConfig(a, c.environment)
 	if err != nil {
 		return err
 	}
 	if a.Options.Lab {
-		if _, err := c.stateOf(ctx, a, cfg); err != nil {
+		if _, err := stateOf(ctx, c, a, cfg); err != nil {
 			return err
 		}
 	}
-	all := c.settings(cfg)
+	all := settingsOf(cfg)
 	if a.Options.Lab {
-		if all, err = c.settingsInLab(ctx, a.Options, cfg); err != nil {
+		if all, err = settingsInLab(ctx, c, a.Options, cfg); err != nil {
 			return err
 		}
 	}
-	all = append(all, c.secretSettings(cfg)...)
+	all = append(all, secretSettings(c, cfg)...)
 	if a.Options.Output == "json" {
 		return printJSON(c.stdout, map[string]any{"settings": all})
 	}
@@ -65,13 +65,13 @@ func (c *command) configShow(ctx context.Context, a arguments) error {
 	table(c.stdout, c.width(), head, rows...)
 	if unknown {
 		state := newStateFolder(a.Options, cfg.ClusterName, c.workDir)
-		_, err = fmt.Fprintf(c.stdout, "\nno lab is up in %s: what it decides is known once it is (%s)\n", state.lab(), c.commandLine("lab", "up", "--state-dir", string(state)))
+		_, err = fmt.Fprintf(c.stdout, "\nno lab is up in %s: what it decides is known once it is (%s)\n", state.lab(), commandLine(c, "lab", "up", "--state-dir", string(state)))
 	}
 	return err
 }
 
-// settings are the values of the configuration that are no secrets.
-func (*command) settings(cfg configuration) []setting {
+// settingsOf are the values of the configuration that are no secrets.
+func settingsOf(cfg configuration) []setting {
 	var all []setting
 	for _, v := range steps.Variables() {
 		source := cfg.place(v.Field)
@@ -85,10 +85,10 @@ func (*command) settings(cfg configuration) []setting {
 
 // settingsInLab are the values that a run in the lab uses. What only a lab that
 // is up can tell is unknown while it is down.
-func (c *command) settingsInLab(ctx context.Context, o options, cfg configuration) ([]setting, error) {
-	info, err := c.newLab(o, newStateFolder(o, cfg.ClusterName, c.workDir)).answering(ctx)
+func settingsInLab(ctx context.Context, c *console, o options, cfg configuration) ([]setting, error) {
+	info, err := newLab(c, o, newStateFolder(o, cfg.ClusterName, c.workDir)).answering(ctx)
 	if errors.Is(err, errLabDown) {
-		all := c.settings(cfg)
+		all := settingsOf(cfg)
 		for _, d := range cfg.decidedIn(labInfo{}) {
 			i := slices.IndexFunc(all, func(s setting) bool { return s.Variable == d.variable })
 			all[i].Value, all[i].Unknown = "", true
@@ -103,7 +103,7 @@ func (c *command) settingsInLab(ctx context.Context, o options, cfg configuratio
 	if err != nil {
 		return nil, err
 	}
-	before, all := c.settings(cfg), c.settings(in)
+	before, all := settingsOf(cfg), settingsOf(in)
 	for i, s := range all {
 		if was := before[i]; s.Source != was.Source && was.Source != "default" {
 			all[i].Source += fmt.Sprintf(", in place of %s from %s", was.Value, was.Source)
@@ -114,7 +114,7 @@ func (c *command) settingsInLab(ctx context.Context, o options, cfg configuratio
 
 // secretSettings tell whether there is a secret and who would give it, and
 // nothing of the secret. A command may hold one in its arguments.
-func (c *command) secretSettings(cfg configuration) []setting {
+func secretSettings(c *console, cfg configuration) []setting {
 	const hidden = "[hidden]"
 	hide := func(value string) string {
 		if value == "" {
@@ -148,8 +148,8 @@ func (c *command) secretSettings(cfg configuration) []setting {
 	}
 }
 
-// configSchema prints the JSON Schema of bootstrap.yaml.
-func (c *command) configSchema(context.Context, arguments) error {
+// runConfigSchema prints the JSON Schema of bootstrap.yaml.
+func runConfigSchema(_ context.Context, c *console, _ arguments) error {
 	return printJSON(c.stdout, schemaOfConfig())
 }
 

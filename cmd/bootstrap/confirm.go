@@ -16,13 +16,13 @@ var errNotConfirmed = errors.New("not confirmed: nothing was done")
 // confirm asks a person a question and reads the answer from stdin.
 // Anything but the wanted answer, also none, is errNotConfirmed. When ctx ends the
 // answer is not waited for any more.
-func (c *command) confirm(ctx context.Context, question, want string) error {
-	fmt.Fprint(c.questions(), question)
+func confirm(ctx context.Context, c *console, question, want string) error {
+	fmt.Fprint(questions(c), question)
 	if c.stdin == nil {
 		return errNotConfirmed
 	}
 	answer := make(chan error, 1)
-	go func() { answer <- c.answer(want) }()
+	go func() { answer <- readAnswer(c, want) }()
 	select {
 	case err := <-answer:
 		return err
@@ -32,14 +32,14 @@ func (c *command) confirm(ctx context.Context, question, want string) error {
 }
 
 // questions is where a question is seen: stderr, unless that goes to a file and stdout to a terminal.
-func (c *command) questions() io.Writer {
+func questions(c *console) io.Writer {
 	if _, isFile := c.stderr.(*os.File); isFile && !isTerminal(c.stderr) && isTerminal(c.stdout) {
 		return c.stdout
 	}
 	return c.stderr
 }
 
-func (c *command) answer(want string) error {
+func readAnswer(c *console, want string) error {
 	line, err := bufio.NewReader(c.stdin).ReadString('\n')
 	if strings.TrimSpace(line) == want {
 		return nil

@@ -88,7 +88,7 @@ func (c *compared) withoutSecrets(hide *redactor) {
 
 // compareWithCluster tells in what the configuration is not the cluster's, and refuses a
 // run that asks for a change which it would not make. Nothing was changed then.
-func (r *running) compareWithCluster(ctx context.Context, plan *steps.Plan) error {
+func compareWithCluster(ctx context.Context, r *running, plan *steps.Plan) error {
 	words := r.asked
 	if words == nil {
 		words = []string{}

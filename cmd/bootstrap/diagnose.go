@@ -27,10 +27,10 @@ type diagnosis struct {
 	Takes   *forecastOfSteps `json:"takes,omitempty"`
 }
 
-// diagnose finds out which disaster has befallen a cluster, and says what to
+// runDiagnose finds out which disaster has befallen a cluster, and says what to
 // type. It changes nothing.
-func (c *command) diagnose(ctx context.Context, a arguments) error {
-	a, source, file, err := c.diagnosedFile(ctx, withBackupFlags(a))
+func runDiagnose(ctx context.Context, c *console, a arguments) error {
+	a, source, file, err := diagnosedFile(ctx, c, withBackupFlags(a))
 	if err != nil {
 		return err
 	}
@@ -38,7 +38,7 @@ func (c *command) diagnose(ctx context.Context, a arguments) error {
 	if err != nil {
 		return err
 	}
-	if err := c.sameWorld(ctx, a, cfg); err != nil {
+	if err := sameWorld(ctx, c, a, cfg); err != nil {
 		return err
 	}
 	if source != nil {
@@ -48,12 +48,12 @@ func (c *command) diagnose(ctx context.Context, a arguments) error {
 		}
 	}
 	steps.RedirectLibraryLogs(io.Discard)
-	state, err := c.stateOf(ctx, a, cfg)
+	state, err := stateOf(ctx, c, a, cfg)
 	if err != nil {
 		return err
 	}
 	took := state.durations(worldOf(a.Options))
-	cfg, tools, offline, err := c.foreseeingTools(ctx, a.Options, cfg, state)
+	cfg, tools, offline, err := foreseeingTools(ctx, c, a.Options, cfg, state)
 	if err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func (c *command) diagnose(ctx context.Context, a arguments) error {
 	}
 	d := diagnosis{Kind: "diagnosis", Diagnosis: found, Takes: took.forecast(found.Steps)}
 	if len(found.Target) > 0 {
-		d.Command = c.commandLine(found.Target...)
+		d.Command = commandLine(c, found.Target...)
 	}
 	for i, line := range d.Seen {
 		d.Seen[i] = printable(c.hide.text(line))
@@ -79,7 +79,7 @@ func (c *command) diagnose(ctx context.Context, a arguments) error {
 }
 
 // diagnosedFile reads the backup that was named, if one was.
-func (c *command) diagnosedFile(ctx context.Context, a arguments) (arguments, *steps.Backup, string, error) {
+func diagnosedFile(ctx context.Context, c *console, a arguments) (arguments, *steps.Backup, string, error) {
 	if len(a.Targets) < 2 {
 		return a, nil, "", nil
 	}
@@ -87,7 +87,7 @@ func (c *command) diagnosedFile(ctx context.Context, a arguments) (arguments, *s
 	if err != nil {
 		return a, nil, "", err
 	}
-	contents, _, err := backupReader{command: c, cfg: cfg.Config, name: a.Targets[1]}.verified(ctx)
+	contents, _, err := backupReader{console: c, cfg: cfg.Config, name: a.Targets[1]}.verified(ctx)
 	if err != nil {
 		return a, nil, "", refusal(ctx, err)
 	}

@@ -22,21 +22,21 @@ func (e *unwellError) Error() string {
 	return fmt.Sprintf("%d checks of the doctor failed", e.failed)
 }
 
-// doctor examines what a run would meet. It changes nothing.
-func (c *command) doctor(ctx context.Context, a arguments) error {
+// runDoctor examines what a run would meet. It changes nothing.
+func runDoctor(ctx context.Context, c *console, a arguments) error {
 	cfg, err := loadConfig(a, c.environment)
 	if err != nil {
 		return err
 	}
-	if err := c.sameWorld(ctx, a, cfg); err != nil {
+	if err := sameWorld(ctx, c, a, cfg); err != nil {
 		return err
 	}
 	steps.RedirectLibraryLogs(io.Discard)
-	state, err := c.stateOf(ctx, a, cfg)
+	state, err := stateOf(ctx, c, a, cfg)
 	if err != nil {
 		return err
 	}
-	cfg, tools, offline, err := c.foreseeingTools(ctx, a.Options, cfg, state)
+	cfg, tools, offline, err := foreseeingTools(ctx, c, a.Options, cfg, state)
 	if err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func (c *command) doctor(ctx context.Context, a arguments) error {
 	if err != nil {
 		return err
 	}
-	found := c.hidden(doctor.Examine(ctx))
+	found := hidden(c, doctor.Examine(ctx))
 	unwell := count(found, steps.Failed)
 	if a.Options.Output == "json" {
 		err = printJSON(c.stdout, map[string]any{"kind": "doctor", "checks": found, "failed": unwell, "files": plan.Files()})
@@ -77,7 +77,7 @@ func doctorOf(ctx context.Context, plan *steps.Plan, state stateFolder) (*steps.
 }
 
 // hidden takes secrets out of what servers said.
-func (c *command) hidden(found []steps.Finding) []steps.Finding {
+func hidden(c *console, found []steps.Finding) []steps.Finding {
 	for i, f := range found {
 		found[i].Reason = printable(c.hide.text(f.Reason))
 	}
@@ -128,7 +128,7 @@ func spending(plan *steps.Plan) []string {
 // money, as far as its journal tells without asking anybody: a run that reuses
 // everything is not kept waiting. What is failed stops the run; what is unknown
 // is noted.
-func (r *running) examine(ctx context.Context, targets []string) error {
+func examine(ctx context.Context, r *running, targets []string) error {
 	if r.options.Lab || r.options.SkipDoctor {
 		return nil
 	}
@@ -153,12 +153,12 @@ func (r *running) examine(ctx context.Context, targets []string) error {
 	if err != nil {
 		return err
 	}
-	return r.examined(ctx, doctor.For(would))
+	return examined(ctx, r, doctor.For(would))
 }
 
 // examineFor has the doctor look before an operation that makes servers outside
 // of the graph: steps.ForServer, steps.ForRestore.
-func (r *running) examineFor(ctx context.Context, what string) error {
+func examineFor(ctx context.Context, r *running, what string) error {
 	if r.options.Lab || r.options.SkipDoctor {
 		return nil
 	}
@@ -166,14 +166,14 @@ func (r *running) examineFor(ctx context.Context, what string) error {
 	if err != nil {
 		return &usageError{err}
 	}
-	return r.examined(ctx, plan.Doctor().For([]string{what}))
+	return examined(ctx, r, plan.Doctor().For([]string{what}))
 }
 
 // examined has a doctor look, notes what is not known, and fails with what is
 // not well.
-func (r *running) examined(ctx context.Context, doctor *steps.Doctor) error {
+func examined(ctx context.Context, r *running, doctor *steps.Doctor) error {
 	err := r.hub.task(doctorTask, "before anything is made", func(flow.Say) error {
-		found := r.hidden(doctor.Examine(ctx))
+		found := hidden(r.console, doctor.Examine(ctx))
 		for _, f := range found {
 			switch f.Verdict {
 			case steps.Failed:

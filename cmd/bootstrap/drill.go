@@ -26,10 +26,10 @@ const (
 	restoreAttempts = 5
 )
 
-// drill rehearses the loss of everything in a lab of its own: the same targets
+// runDrill rehearses the loss of everything in a lab of its own: the same targets
 // that a person would ask for, one after another, and a comparison.
-func (c *command) drill(ctx context.Context, a arguments) (err error) {
-	d, err := c.newDrill(a)
+func runDrill(ctx context.Context, c *console, a arguments) (err error) {
+	d, err := newDrill(c, a)
 	if err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func (c *command) drill(ctx context.Context, a arguments) (err error) {
 
 // drill is one drill.
 type drill struct {
-	*command           // with nothing in its environment that opens or seals other backups
+	*console           // with nothing in its environment that opens or seals other backups
 	given    arguments // of the drill
 	state    stateFolder
 	parts    int // of them
@@ -64,7 +64,7 @@ type drill struct {
 
 // newDrill makes room for a drill. It never works in a folder where anything
 // lies.
-func (c *command) newDrill(a arguments) (*drill, error) {
+func newDrill(c *console, a arguments) (*drill, error) {
 	cfg, err := loadConfig(a, c.environment)
 	if err != nil {
 		return nil, err
@@ -80,7 +80,7 @@ func (c *command) newDrill(a arguments) (*drill, error) {
 	}
 	own := *c
 	own.environment = maps.Clone(c.environment)
-	d := &drill{command: &own, given: a, state: state, parts: 6, report: drillReport{Kind: "drill", Cluster: cfg.ClusterName, Began: time.Now().UTC(), Seed: a.Options.Faults}}
+	d := &drill{console: &own, given: a, state: state, parts: 6, report: drillReport{Kind: "drill", Cluster: cfg.ClusterName, Began: time.Now().UTC(), Seed: a.Options.Faults}}
 	if a.Options.Backup != "" {
 		d.parts = 2
 	}
@@ -94,11 +94,11 @@ func (d *drill) end(ctx context.Context, err error) error {
 	o := d.given.Options
 	if o.KeepLab {
 		fmt.Fprintf(d.stderr, "the drill's lab is kept: to look at it: %s; to end it: %s\n",
-			d.commandLine(targetStatus), d.commandLine("lab", "down"))
+			commandLine(d.console, targetStatus), commandLine(d.console, "lab", "down"))
 		return err
 	}
 	// Ctrl-C ends the drill, and not the end of its lab.
-	if _, downErr := d.newLab(o, d.state).down(context.WithoutCancel(ctx)); downErr != nil {
+	if _, downErr := newLab(d.console, o, d.state).down(context.WithoutCancel(ctx)); downErr != nil {
 		return errors.Join(err, fmt.Errorf("take the drill's lab down: %w; it is in %s", downErr, d.state))
 	}
 	if interrupted := errors.Is(errors.Join(err, context.Cause(ctx)), flow.ErrInterrupted); interrupted {
@@ -148,7 +148,7 @@ func (d *drill) runOnBackup(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	contents, err := backupReader{command: d.command, cfg: cfg.Config, name: file}.read(ctx, io.Discard)
+	contents, err := backupReader{console: d.console, cfg: cfg.Config, name: file}.read(ctx, io.Discard)
 	if err != nil {
 		return refusal(ctx, err)
 	}
@@ -197,15 +197,15 @@ func (d *drill) arguments(words ...string) arguments {
 
 // watched is the command with what a part's runs tell kept, in place of their
 // summaries.
-func (d *drill) watched(w *watcher) *command {
-	c := *d.command
+func (d *drill) watched(w *watcher) *console {
+	c := *d.console
 	c.watch = w
 	return &c
 }
 
 func (d *drill) bootstrap(ctx context.Context) error {
 	var w watcher
-	if err := d.watched(&w).run(ctx, d.arguments(targetAll)); err != nil {
+	if err := runTargets(ctx, d.watched(&w), d.arguments(targetAll)); err != nil {
 		return err
 	}
 	// The lab's own start is no part of a bootstrap.
@@ -221,9 +221,9 @@ func (d *drill) bootstrap(ctx context.Context) error {
 // looking has the operations on the drill's cluster.
 func (d *drill) looking(ctx context.Context, name, why string, do func(*steps.Operations, flow.Say) error) error {
 	a := d.arguments()
-	h := &hub{run: "drill", hide: d.hide, displays: []display{d.display(a.Options)}}
+	h := &hub{run: "drill", hide: d.hide, displays: []display{newDisplay(d.console, a.Options)}}
 	defer h.close()
-	return d.look(ctx, a, func(o *steps.Operations) error {
+	return look(ctx, d.console, a, func(o *steps.Operations) error {
 		return h.task(name, why, func(say flow.Say) error { return do(o, say) })
 	})
 }
@@ -263,12 +263,12 @@ func (d *drill) takeOwnKey() error {
 
 // backUp makes a backup of the cluster in use.
 func (d *drill) backUp(ctx context.Context, marks *steps.Marks) (file string, err error) {
-	err = d.look(ctx, d.arguments(), func(o *steps.Operations) error {
+	err = look(ctx, d.console, d.arguments(), func(o *steps.Operations) error {
 		stop, err := o.Use(ctx, marks)
 		if err != nil {
 			return err
 		}
-		err = d.backup(ctx, d.arguments("backup"))
+		err = runBackup(ctx, d.console, d.arguments("backup"))
 		return errors.Join(err, stop(writesAfterBackup))
 	})
 	if err != nil {
@@ -300,7 +300,7 @@ func (d *drill) restore(ctx context.Context, file string) error {
 	a := d.arguments("restore", file)
 	for {
 		d.report.Attempts++
-		err := d.watched(&w).restore(ctx, a)
+		err := runRestore(ctx, d.watched(&w), a)
 		if err == nil {
 			break
 		}

@@ -45,7 +45,7 @@ func TestFaultsOfADrill(t *testing.T) {
 		t.Helper()
 		f := newFakeLab(t)
 		state := stateFolder(filepath.Dir(f.dir))
-		d := &drill{command: &command{environment: map[string]string{}, hide: &redactor{}}, state: state, report: drillReport{Seed: seed}}
+		d := &drill{console: &console{environment: map[string]string{}, hide: &redactor{}}, state: state, report: drillReport{Seed: seed}}
 		if err := d.addFaults(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -35,7 +35,7 @@ func (d *drill) addFaults(ctx context.Context) error {
 	if d.report.Seed == 0 {
 		return nil
 	}
-	l := d.newLab(d.arguments().Options, d.state)
+	l := newLab(d.console, d.arguments().Options, d.state)
 	if _, err := l.up(ctx, func(string, ...any) {}); err != nil { // of a backup's drill it is not up yet
 		return err
 	}
@@ -65,7 +65,7 @@ func (d *drill) countFaults(ctx context.Context) error {
 	if d.report.Seed == 0 {
 		return nil
 	}
-	client := d.newLab(d.arguments().Options, d.state).client
+	client := newLab(d.console, d.arguments().Options, d.state).client
 	var list struct{ Faults []labFault }
 	if err := client.do(ctx, http.MethodGet, "/v1/faults", &list); err != nil {
 		return err

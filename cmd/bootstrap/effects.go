@@ -156,7 +156,7 @@ func (c *labClient) record(effects *effect.Recorder) {
 }
 
 // retire is stateFolder's, written down.
-func (r *running) retire() (record string, err error) {
+func retire(r *running) (record string, err error) {
 	err = r.effects.Do(context.Background(), effect.File, verbRetire, journalFile, func() error {
 		record, err = r.state.retire(r.began)
 		return err

@@ -27,13 +27,13 @@ type effectRow struct {
 	Unanswered int          `json:"unanswered,omitempty"` // the run ended before the reply
 }
 
-// listEffects shows what a run changed, in the order in which it began to.
-func (c *command) listEffects(ctx context.Context, a arguments) error {
+// runEffects shows what a run changed, in the order in which it began to.
+func runEffects(ctx context.Context, c *console, a arguments) error {
 	cfg, err := loadConfig(a, c.environment)
 	if err != nil {
 		return err
 	}
-	state, err := c.stateOf(ctx, a, cfg)
+	state, err := stateOf(ctx, c, a, cfg)
 	if err != nil {
 		return err
 	}

@@ -73,11 +73,11 @@ func usedFiles(files []steps.SourceFile) string {
 	return fmt.Sprintf("files: %s; built-in: the other %d", strings.Join(used, ", "), len(files)-len(used))
 }
 
-// configFiles lists the files that the cluster is made from, or writes the
+// runConfigFiles lists the files that the cluster is made from, or writes the
 // built-in ones.
-func (c *command) configFiles(_ context.Context, a arguments) error {
+func runConfigFiles(_ context.Context, c *console, a arguments) error {
 	if a.Options.Out != "" {
-		return c.writeBuiltInFiles(inFolder(c.workDir, a.Options.Out), a.Options.Output)
+		return writeBuiltInFiles(c, inFolder(c.workDir, a.Options.Out), a.Options.Output)
 	}
 	cfg, err := loadConfig(a, c.environment)
 	if err != nil {
@@ -105,7 +105,7 @@ func (c *command) configFiles(_ context.Context, a arguments) error {
 
 // writeBuiltInFiles writes the built-in files below a folder. It writes none
 // where one is there already.
-func (c *command) writeBuiltInFiles(dir, output string) error {
+func writeBuiltInFiles(c *console, dir, output string) error {
 	files, err := steps.BuiltInFiles()
 	if err != nil {
 		return err

@@ -53,8 +53,8 @@ func fold(text string, width int) string {
 	return out.String()
 }
 
-// folded is what is printed for people, in lines of the terminal's width.
-func (c *command) folded(print func(io.Writer) error) error {
+// printFolded is what is printed for people, in lines of the terminal's width.
+func printFolded(c *console, print func(io.Writer) error) error {
 	var text strings.Builder
 	if err := print(&text); err != nil {
 		return err
@@ -65,7 +65,7 @@ func (c *command) folded(print func(io.Writer) error) error {
 
 // errorWidth is the width of the terminal that errors are read at; 0: they are
 // not, or stdout, which is asked for it, is none.
-func (c *command) errorWidth() int {
+func errorWidth(c *console) int {
 	if f, isFile := c.stderr.(*os.File); isFile && !term.IsTerminal(int(f.Fd())) {
 		return 0
 	}

@@ -9,10 +9,10 @@ import (
 	"github.com/slipway-k8s/slipway/steps"
 )
 
-// graph prints the steps and what each hangs on. It reads the journal, for the
+// runGraph prints the steps and what each hangs on. It reads the journal, for the
 // colours, and asks nobody.
-func (c *command) graph(ctx context.Context, a arguments) error {
-	plan, state, err := c.onPaper(ctx, a)
+func runGraph(ctx context.Context, c *console, a arguments) error {
+	plan, state, err := onPaper(ctx, c, a)
 	if err != nil {
 		return err
 	}
@@ -36,12 +36,12 @@ func (c *command) graph(ctx context.Context, a arguments) error {
 
 // onPaper plans what the arguments say with nothing behind it but the state
 // folder: for what the plan is, not for what the world is.
-func (c *command) onPaper(ctx context.Context, a arguments) (*steps.Plan, stateFolder, error) {
+func onPaper(ctx context.Context, c *console, a arguments) (*steps.Plan, stateFolder, error) {
 	cfg, err := loadConfig(a, c.environment)
 	if err != nil {
 		return nil, "", err
 	}
-	state, err := c.stateOf(ctx, a, cfg)
+	state, err := stateOf(ctx, c, a, cfg)
 	if err != nil {
 		return nil, "", err
 	}

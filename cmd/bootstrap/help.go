@@ -13,37 +13,37 @@ import (
 	"github.com/slipway-k8s/slipway/steps"
 )
 
-// help prints what the command takes, or more about one target.
-func (c *command) help(_ context.Context, a arguments) error {
+// runHelp prints what the command takes, or more about one target.
+func runHelp(_ context.Context, c *console, a arguments) error {
 	about := a.Targets[1:]
 	if len(about) == 0 {
-		return c.folded(usage)
+		return printFolded(c, usage)
 	}
-	return c.helpOn(about)
+	return helpOn(c, about)
 }
 
 // helpOn prints more about one target.
-func (c *command) helpOn(about []string) error {
+func helpOn(c *console, about []string) error {
 	plan, err := steps.New(steps.Defaults(), steps.Tools{Management: &kindManagement{}})
 	if err != nil {
 		return err
 	}
-	return c.folded(func(out io.Writer) error { return helpAbout(out, about, plan) })
+	return printFolded(c, func(out io.Writer) error { return helpAbout(out, about, plan) })
 }
 
 // helpFlag is help about the target that the words ask for; of none, or several, all of it.
-func (c *command) helpFlag(words []string) error {
+func helpFlag(c *console, words []string) error {
 	if t, found := asked(words); found {
 		about := t.words()
 		if t.name == targetFaultAdd && len(words) > len(about) {
 			about = words[:len(about)+1]
 		}
-		return c.helpOn(about)
+		return helpOn(c, about)
 	}
 	if len(words) == 1 {
-		return c.helpOn(words)
+		return helpOn(c, words)
 	}
-	return c.folded(usage)
+	return printFolded(c, usage)
 }
 
 // helpAbout is about the step or the targets that the words name, or begin with.

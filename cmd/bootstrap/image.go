@@ -7,8 +7,8 @@ import (
 	"github.com/slipway-k8s/slipway/steps"
 )
 
-// packer prints the Packer call that makes what the step image would.
-func (c *command) packer(a arguments) error {
+// runPacker prints the Packer call that makes what the step image would.
+func runPacker(c *console, a arguments) error {
 	cfg, err := loadConfig(a, c.environment)
 	if err != nil {
 		return err
@@ -30,7 +30,7 @@ func (c *command) packer(a arguments) error {
 
 // pruneImages deletes the snapshots that keep Cluster API from finding exactly
 // one, after it has listed and asked for them.
-func (r *running) pruneImages(ctx context.Context) error {
+func pruneImages(ctx context.Context, r *running) error {
 	plan, err := steps.PlanPruning(ctx, r.cfg.Config, r.tools)
 	if err != nil {
 		return err
@@ -48,7 +48,7 @@ func (r *running) pruneImages(ctx context.Context) error {
 		return nil
 	}
 	if !r.options.Yes {
-		if err := r.confirm(ctx, "Delete these snapshots? Servers that were made from them are not touched. [yes/no] ", "yes"); err != nil {
+		if err := confirm(ctx, r.console, "Delete these snapshots? Servers that were made from them are not touched. [yes/no] ", "yes"); err != nil {
 			return err
 		}
 	}

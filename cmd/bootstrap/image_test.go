@@ -72,8 +72,8 @@ func TestPruneImages(t *testing.T) {
 func TestConfirm(t *testing.T) {
 	for answer, want := range map[string]bool{"yes\n": true, " yes \n": true, "yes": true, "": false, "y\n": false, "no\nyes\n": false} {
 		var asked bytes.Buffer
-		c := &command{stdin: strings.NewReader(answer), stderr: &asked}
-		err := c.confirm(t.Context(), "Really? ", "yes")
+		c := &console{stdin: strings.NewReader(answer), stderr: &asked}
+		err := confirm(t.Context(), c, "Really? ", "yes")
 		if (err == nil) != want || err != nil && !errors.Is(err, errNotConfirmed) || asked.String() != "Really? " {
 			t.Errorf("%q: %v, asked %q", answer, err, asked.String())
 		}

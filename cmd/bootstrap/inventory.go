@@ -11,7 +11,7 @@ import (
 
 // printDemolition lists what goes and what stays; as JSON in one line, like the
 // events that follow it.
-func (c *command) printDemolition(d steps.Demolition, output string) error {
+func printDemolition(c *console, d steps.Demolition, output string) error {
 	monthly := hetzner.Total(d.Take)
 	if output == "json" {
 		return newJSONLine(c.stdout, map[string]any{"kind": "destroy-plan", "cluster": d.Cluster, "take": d.Take, "keep": d.Keep, "monthly": monthly})
@@ -30,7 +30,7 @@ func (c *command) printDemolition(d steps.Demolition, output string) error {
 }
 
 // printLeftovers lists what is there, of every cluster.
-func (c *command) printLeftovers(resources []hetzner.Resource, output string) error {
+func printLeftovers(c *console, resources []hetzner.Resource, output string) error {
 	monthly := hetzner.Total(resources)
 	if output == "json" {
 		if resources == nil {
@@ -43,7 +43,7 @@ func (c *command) printLeftovers(resources []hetzner.Resource, output string) er
 		return err
 	}
 	printResources(c.stdout, c.width(), resources)
-	together := fmt.Sprintf("together %s a month, VAT included; destroy takes a cluster's away: %s\n", total(monthly), c.commandLineFor("NAME", targetDestroy))
+	together := fmt.Sprintf("together %s a month, VAT included; destroy takes a cluster's away: %s\n", total(monthly), commandLineFor(c, "NAME", targetDestroy))
 	_, err := fmt.Fprintf(c.stdout, "\n%s", fold(together, c.width()))
 	return err
 }

@@ -15,23 +15,23 @@ import (
 )
 
 // labOf is the lab of the state folder that the arguments name.
-func (c *command) labOf(ctx context.Context, a arguments) (*lab, error) {
+func labOf(ctx context.Context, c *console, a arguments) (*lab, error) {
 	cfg, err := loadConfig(a, c.environment)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.findLabImages(a.Options); err != nil {
+	if err := findLabImages(c, a.Options); err != nil {
 		return nil, err
 	}
-	state, err := c.labStateOf(ctx, a, cfg)
+	state, err := labStateOf(ctx, c, a, cfg)
 	if err != nil {
 		return nil, err
 	}
-	return c.newLab(a.Options, state), nil
+	return newLab(c, a.Options, state), nil
 }
 
 // labImages is the path of the file with the lab's images; "" for none.
-func (c *command) labImages(o options) string {
+func labImages(c *console, o options) string {
 	if o.LabImages == "" || filepath.IsAbs(o.LabImages) {
 		return o.LabImages
 	}
@@ -39,11 +39,11 @@ func (c *command) labImages(o options) string {
 }
 
 // findLabImages finds a mistaken --lab-images before anything is made, and not when the lab is built and starts.
-func (c *command) findLabImages(o options) error {
+func findLabImages(c *console, o options) error {
 	if o.LabImages == "" {
 		return nil
 	}
-	info, err := os.Stat(c.labImages(o))
+	info, err := os.Stat(labImages(c, o))
 	if err == nil && info.IsDir() {
 		err = errors.New("it is a folder")
 	}
@@ -53,30 +53,30 @@ func (c *command) findLabImages(o options) error {
 	return nil
 }
 
-func (c *command) labUp(ctx context.Context, a arguments) error {
-	l, err := c.labOf(ctx, a)
+func runLabUp(ctx context.Context, c *console, a arguments) error {
+	l, err := labOf(ctx, c, a)
 	if err != nil {
 		return err
 	}
-	return c.labTask(a.Options, func(say flow.Say) error {
+	return labTask(c, a.Options, func(say flow.Say) error {
 		_, err := l.up(ctx, say)
 		return err
 	})
 }
 
-func (c *command) labBuild(ctx context.Context, a arguments) error {
-	l, err := c.labOf(ctx, a)
+func runLabBuild(ctx context.Context, c *console, a arguments) error {
+	l, err := labOf(ctx, c, a)
 	if err != nil {
 		return err
 	}
 	if a.Options.Check {
 		return l.built(ctx)
 	}
-	return c.labTask(a.Options, func(say flow.Say) error { return l.build(ctx, a.Options.Prune, say) })
+	return labTask(c, a.Options, func(say flow.Say) error { return l.build(ctx, a.Options.Prune, say) })
 }
 
-func (c *command) labDown(ctx context.Context, a arguments) error {
-	l, err := c.labOf(ctx, a)
+func runLabDown(ctx context.Context, c *console, a arguments) error {
+	l, err := labOf(ctx, c, a)
 	if err != nil {
 		return err
 	}
@@ -93,9 +93,9 @@ func (c *command) labDown(ctx context.Context, a arguments) error {
 }
 
 // labTask shows work on the lab. It runs to its end even where the reader of the output is gone.
-func (c *command) labTask(o options, work func(flow.Say) error) error {
+func labTask(c *console, o options, work func(flow.Say) error) error {
 	outliveReaders()
-	h := &hub{hide: c.hide, displays: []display{c.display(o)}}
+	h := &hub{hide: c.hide, displays: []display{newDisplay(c, o)}}
 	defer h.close()
 	return h.task("lab", "asked for", work)
 }
@@ -132,9 +132,9 @@ type labReport struct {
 	Notes     []string   `json:"notes"`
 }
 
-// labStatus prints what the lab tells. In JSON it is the lab's own words.
-func (c *command) labStatus(ctx context.Context, a arguments) error {
-	l, err := c.labOf(ctx, a)
+// runLabStatus prints what the lab tells. In JSON it is the lab's own words.
+func runLabStatus(ctx context.Context, c *console, a arguments) error {
+	l, err := labOf(ctx, c, a)
 	if err != nil {
 		return err
 	}

@@ -97,9 +97,9 @@ func (f labFault) words() string {
 	return strings.Join(words, " ")
 }
 
-// labFaultAdd has something go wrong in the lab.
-func (c *command) labFaultAdd(ctx context.Context, a arguments) error {
-	l, err := c.labOf(ctx, a)
+// runLabFaultAdd has something go wrong in the lab.
+func runLabFaultAdd(ctx context.Context, c *console, a arguments) error {
+	l, err := labOf(ctx, c, a)
 	if err != nil {
 		return err
 	}
@@ -122,9 +122,9 @@ func (c *command) labFaultAdd(ctx context.Context, a arguments) error {
 	return nil
 }
 
-// labFaultList prints the faults in force.
-func (c *command) labFaultList(ctx context.Context, a arguments) error {
-	l, err := c.labOf(ctx, a)
+// runLabFaultList prints the faults in force.
+func runLabFaultList(ctx context.Context, c *console, a arguments) error {
+	l, err := labOf(ctx, c, a)
 	if err != nil {
 		return err
 	}
@@ -159,9 +159,9 @@ func printFaults(out io.Writer, faults []labFault) error {
 	return w.Flush()
 }
 
-// labFaultRemove ends a fault.
-func (c *command) labFaultRemove(ctx context.Context, a arguments) error {
-	l, err := c.labOf(ctx, a)
+// runLabFaultRemove ends a fault.
+func runLabFaultRemove(ctx context.Context, c *console, a arguments) error {
+	l, err := labOf(ctx, c, a)
 	if err != nil {
 		return err
 	}

@@ -16,33 +16,33 @@ import (
 	"github.com/slipway-k8s/slipway/steps"
 )
 
-// labLoad makes a state folder of one that lab save made, and starts the lab on
+// runLabLoad makes a state folder of one that lab save made, and starts the lab on
 // it.
-func (c *command) labLoad(ctx context.Context, a arguments) error {
+func runLabLoad(ctx context.Context, c *console, a arguments) error {
 	cfg, err := loadConfig(a, c.environment)
 	if err != nil {
 		return err
 	}
-	state, err := c.labStateOf(ctx, a, cfg)
+	state, err := labStateOf(ctx, c, a, cfg)
 	if err != nil {
 		return err
 	}
-	from := c.absolute(a.Targets[2])
+	from := absolute(c, a.Targets[2])
 	about, err := readSaved(from)
 	if err != nil {
 		return err
 	}
 	if about.Cluster != cfg.ClusterName {
-		return usagef("%s holds the cluster %s, not %s: write %s", from, about.Cluster, cfg.ClusterName, c.commandLineFor(about.Cluster, "lab", "load", a.Targets[2]))
+		return usagef("%s holds the cluster %s, not %s: write %s", from, about.Cluster, cfg.ClusterName, commandLineFor(c, about.Cluster, "lab", "load", a.Targets[2]))
 	}
-	l := c.newLab(a.Options, state)
+	l := newLab(c, a.Options, state)
 	if err := l.makeRoom(ctx, state, a.Options.Yes); err != nil {
 		return err
 	}
 	if err := checkAddress(ctx, about.Endpoint); err != nil {
 		return err
 	}
-	return c.labTask(a.Options, func(say flow.Say) error {
+	return labTask(c, a.Options, func(say flow.Say) error {
 		began := time.Now()
 		sum, err := loadState(ctx, state, from)
 		if err != nil {

@@ -45,26 +45,26 @@ func savedPart(path string) treatment {
 	}
 }
 
-// labSave copies the whole state folder with the lab in it, which stands still
+// runLabSave copies the whole state folder with the lab in it, which stands still
 // for that time and goes on.
-func (c *command) labSave(ctx context.Context, a arguments) error {
+func runLabSave(ctx context.Context, c *console, a arguments) error {
 	cfg, err := loadConfig(a, c.environment)
 	if err != nil {
 		return err
 	}
-	state, err := c.labStateOf(ctx, a, cfg)
+	state, err := labStateOf(ctx, c, a, cfg)
 	if err != nil {
 		return err
 	}
-	to := c.absolute(a.Targets[2])
+	to := absolute(c, a.Targets[2])
 	if err := checkSaveFolder(to, state); err != nil {
 		return err
 	}
-	l := c.newLab(a.Options, state)
-	return c.labTask(a.Options, func(say flow.Say) error { return l.save(ctx, state, cfg.ClusterName, to, say) })
+	l := newLab(c, a.Options, state)
+	return labTask(c, a.Options, func(say flow.Say) error { return l.save(ctx, state, cfg.ClusterName, to, say) })
 }
 
-func (c *command) absolute(path string) string {
+func absolute(c *console, path string) string {
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(c.workDir, path)
 	}

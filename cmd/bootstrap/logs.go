@@ -47,8 +47,8 @@ func wantedControllers(names []string) ([]steps.Controller, error) {
 	return wanted, nil
 }
 
-// logs shows what the controllers write. To be interrupted is how it ends.
-func (c *command) logs(ctx context.Context, a arguments) error {
+// runLogs shows what the controllers write. To be interrupted is how it ends.
+func runLogs(ctx context.Context, c *console, a arguments) error {
 	wanted, err := wantedControllers(a.Targets[1:])
 	if err != nil {
 		return err
@@ -57,12 +57,12 @@ func (c *command) logs(ctx context.Context, a arguments) error {
 	if err != nil {
 		return err
 	}
-	state, err := c.stateOf(ctx, a, cfg)
+	state, err := stateOf(ctx, c, a, cfg)
 	if err != nil {
 		return err
 	}
 	steps.RedirectLibraryLogs(io.Discard)
-	cfg, tools, offline, err := c.lookingTools(ctx, a.Options, cfg, state)
+	cfg, tools, offline, err := lookingTools(ctx, c, a.Options, cfg, state)
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (c *command) logs(ctx context.Context, a arguments) error {
 	if err != nil {
 		return &usageError{err}
 	}
-	out := c.logPrinter(a.Options)
+	out := newLogPrinter(c, a.Options)
 	wish := steps.LogWish{
 		Controllers: wanted, Since: a.Options.Since, Lines: a.Options.Tail,
 		Line: out.line, Note: out.note, Secret: func(s string) { c.hide.learn(s) },
@@ -102,7 +102,7 @@ type logPrinter struct {
 	noted    map[string]bool
 }
 
-func (c *command) logPrinter(o options) *logPrinter {
+func newLogPrinter(c *console, o options) *logPrinter {
 	return &logPrinter{
 		out: c.stdout, err: c.stderr, hide: c.hide, json: o.Output == "json",
 		colour:  c.width() > 0 && c.environment["NO_COLOR"] == "",

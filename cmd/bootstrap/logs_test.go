@@ -145,7 +145,7 @@ func TestLogsFollow(t *testing.T) {
 	defer stop()
 	out := &untilLines{left: 6, done: func() { interrupt(&interruption{}) }}
 	var stderr bytes.Buffer
-	c := &command{
+	c := &console{
 		stdout: out, stderr: &stderr, environment: map[string]string{}, workDir: dir,
 		size: func() (int, int) { return 80, 24 }, hide: &redactor{},
 	}

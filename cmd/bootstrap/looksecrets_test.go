@@ -90,13 +90,13 @@ func TestLooksRunTheTokenCommandOnce(t *testing.T) {
 		}
 	}
 	write("echo a-real-looking-token")
-	c := &command{environment: environ(strings.Fields(environment)), workDir: dir, hide: &redactor{}, size: sized(0, 0)}
-	a, err := c.parse([]string{"status"})
+	c := &console{environment: environ(strings.Fields(environment)), workDir: dir, hide: &redactor{}, size: sized(0, 0)}
+	a, err := parse(c, []string{"status"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if text, err := c.statusText(t.Context(), a); err != nil || !strings.Contains(text, "preflight") {
+		if text, err := statusText(t.Context(), c, a); err != nil || !strings.Contains(text, "preflight") {
 			t.Errorf("%v:\n%s", err, text)
 		}
 	}

@@ -35,7 +35,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(exitFailed)
 	}
-	c := &command{
+	c := &console{
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
 		environment: environ(os.Environ()), workDir: workDir,
 		size: func() (columns, rows int) { return terminalSize(os.Stdout) }, hide: &redactor{},
@@ -54,8 +54,8 @@ func keepFromChildren() {
 	}
 }
 
-// command is the command with everything that it sees of the machine.
-type command struct {
+// console is what a command sees of the machine: streams, environment, working directory, terminal.
+type console struct {
 	stdin          io.Reader // answers of a person; nil: there is nobody
 	stdout, stderr io.Writer
 	environment    map[string]string
@@ -71,28 +71,28 @@ type command struct {
 }
 
 // execute does what the arguments say and returns the exit code.
-func (c *command) execute(ctx context.Context, args []string) int {
+func (c *console) execute(ctx context.Context, args []string) int {
 	for _, name := range tokenVariables() {
 		c.hide.learn(c.environment[name])
 	}
-	a, err := c.parse(args)
+	a, err := parse(c, args)
 	c.given = a
 	if err == nil {
-		err = c.dispatch(ctx, a)
+		err = dispatch(ctx, c, a)
 	}
 	// Not every library passes on why its context ended.
 	if cause := context.Cause(ctx); err != nil && errors.Is(cause, flow.ErrInterrupted) && !errors.Is(err, flow.ErrInterrupted) {
 		err = fmt.Errorf("%w: %w", cause, err)
 	}
 	if err != nil {
-		fmt.Fprint(c.stderr, fold(c.hide.text(complaint(err))+"\n", c.errorWidth()))
+		fmt.Fprint(c.stderr, fold(c.hide.text(complaint(err))+"\n", errorWidth(c)))
 	}
 	return exitCode(err)
 }
 
 // parse reads the arguments, and what the environment wants of every run. Every
 // error is a usageError.
-func (c *command) parse(args []string) (a arguments, err error) {
+func parse(c *console, args []string) (a arguments, err error) {
 	if c.crash, err = effect.ParseCrash(c.environment[effect.CrashVariable]); err != nil {
 		return arguments{}, &usageError{err}
 	}
@@ -101,20 +101,20 @@ func (c *command) parse(args []string) (a arguments, err error) {
 	return a, err
 }
 
-func (c *command) dispatch(ctx context.Context, a arguments) error {
+func dispatch(ctx context.Context, c *console, a arguments) error {
 	if a.Options.Help {
-		return c.helpFlag(a.Targets)
+		return helpFlag(c, a.Targets)
 	}
 	if t, alone := asked(a.Targets); alone {
-		return t.do(c, ctx, a)
+		return t.do(ctx, c, a)
 	}
 	if a.Options.DryRun {
-		return c.plan(ctx, a)
+		return runPlan(ctx, c, a)
 	}
 	if a.Options.Packer {
-		return c.packer(a)
+		return runPacker(c, a)
 	}
-	return c.run(ctx, a)
+	return runTargets(ctx, c, a)
 }
 
 // exitCode tells apart who has to do something about an error.
@@ -198,7 +198,7 @@ func terminalSize(f *os.File) (columns, rows int) {
 }
 
 // width is the terminal's; 0 where there is none.
-func (c *command) width() int {
+func (c *console) width() int {
 	columns, _ := c.size()
 	return columns
 }

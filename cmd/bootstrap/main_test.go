@@ -27,7 +27,7 @@ type ran struct {
 func execute(t *testing.T, ctx context.Context, dir, environment string, args ...string) ran {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	c := &command{
+	c := &console{
 		stdout: &stdout, stderr: &stderr, environment: environ(strings.Fields(environment)), workDir: dir,
 		size: func() (int, int) { return 0, 0 }, hide: &redactor{},
 	}
@@ -68,14 +68,14 @@ func TestASealedStepIsNotRunAgain(t *testing.T) {
 	}
 	defer log.Close()
 	given := options{Lab: true, StateDir: "there"}
-	r := &running{command: &command{given: arguments{Options: given}}, options: given, state: "there", files: &runFiles{log: log}}
+	r := &running{console: &console{given: arguments{Options: given}}, options: given, state: "there", files: &runFiles{log: log}}
 	for by, says := range map[string]string{
 		"clean": "to continue from there: bootstrap all --lab --state-dir there\n",
 		"pivot": "the servers do not answer; it is not run a second time\nwhat is done is kept in there; log: " + log.Name() +
 			"\nwhich disaster it is, and what to type: bootstrap restore --diagnose --lab --state-dir there",
 	} {
 		e := &flow.SealedError{Step: "pivot", By: by, Reason: "the servers do not answer"}
-		if got := r.sealed(e, e).Error(); !strings.Contains(got, says) || strings.Contains(got, "run the same command") {
+		if got := adviseOnSealed(r, e, e).Error(); !strings.Contains(got, says) || strings.Contains(got, "run the same command") {
 			t.Errorf("by %s: %s", by, got)
 		}
 	}

@@ -16,12 +16,12 @@ import (
 
 // operate equips an operation for the world of the state folder, holds the
 // journal's lock while it runs, and says how to go on where it ends early.
-func (c *command) operate(ctx context.Context, a arguments, do func(*running) error) error {
+func operate(ctx context.Context, c *console, a arguments, do func(*running) error) error {
 	cfg, err := loadConfig(a, c.environment)
 	if err != nil {
 		return err
 	}
-	if err := c.sameWorld(ctx, a, cfg); err != nil {
+	if err := sameWorld(ctx, c, a, cfg); err != nil {
 		return err
 	}
 	var token steps.Secret
@@ -31,7 +31,7 @@ func (c *command) operate(ctx context.Context, a arguments, do func(*running) er
 		}
 		c.hide.learn(token.Reveal())
 	}
-	r, err := c.begin(ctx, a, cfg)
+	r, err := beginRun(ctx, c, a, cfg)
 	if err != nil {
 		return err
 	}
@@ -57,8 +57,8 @@ func (c *command) operate(ctx context.Context, a arguments, do func(*running) er
 
 // sameWorld refuses to take the state of a rehearsal for that of a real cluster.
 // The other way round the folder itself refuses.
-func (c *command) sameWorld(ctx context.Context, a arguments, cfg configuration) error {
-	state, err := c.stateOf(ctx, a, cfg)
+func sameWorld(ctx context.Context, c *console, a arguments, cfg configuration) error {
+	state, err := stateOf(ctx, c, a, cfg)
 	if err != nil {
 		return err
 	}
@@ -72,43 +72,43 @@ func (c *command) sameWorld(ctx context.Context, a arguments, cfg configuration)
 	return nil
 }
 
-// destroy takes a cluster away, after it has listed everything and asked.
-func (c *command) destroy(ctx context.Context, a arguments) error {
+// runDestroy takes a cluster away, after it has listed everything and asked.
+func runDestroy(ctx context.Context, c *console, a arguments) error {
 	o := a.Options
 	opts := steps.DestroyOptions{Images: o.Images, Volumes: o.Volumes}
 	if o.DryRun {
-		return c.look(ctx, a, func(operations *steps.Operations) error {
+		return look(ctx, c, a, func(operations *steps.Operations) error {
 			plan, err := steps.Promptly(ctx, func(ctx context.Context) (steps.Demolition, error) { return operations.PlanDestroy(ctx, opts) })
 			if err != nil {
 				return err
 			}
-			return c.printDemolition(plan, o.Output)
+			return printDemolition(c, plan, o.Output)
 		})
 	}
-	if !o.Yes && !c.answerable() {
+	if !o.Yes && !answerable(c) {
 		return usagef("destroy asks for the cluster's name, and nobody is there to answer: --yes answers beforehand, --dry-run only lists")
 	}
-	return c.operate(ctx, a, func(r *running) error {
+	return operate(ctx, c, a, func(r *running) error {
 		operations := steps.NewOperations(r.cfg.Config, r.tools)
 		plan, err := operations.PlanDestroy(ctx, opts)
 		if err != nil {
 			return err
 		}
-		if err := c.printDemolition(plan, o.Output); err != nil {
+		if err := printDemolition(c, plan, o.Output); err != nil {
 			return err
 		}
 		if !o.Yes {
-			if err := r.offerBackup(ctx, a, "what destroy deletes is gone for good"); err != nil {
+			if err := offerBackup(ctx, r, a, "what destroy deletes is gone for good"); err != nil {
 				return err
 			}
-			if err := c.confirm(ctx, fmt.Sprintf("Type the cluster's name (%s) to delete all this for good: ", plan.Cluster), plan.Cluster); err != nil {
+			if err := confirm(ctx, c, fmt.Sprintf("Type the cluster's name (%s) to delete all this for good: ", plan.Cluster), plan.Cluster); err != nil {
 				return err
 			}
 		}
 		if err := operations.Destroy(ctx, plan, r.hub.task); err != nil {
 			return fmt.Errorf("%w\nrun the same command again to go on; log: %s", err, r.files.log.Name())
 		}
-		record, err := r.retire()
+		record, err := retire(r)
 		if err != nil {
 			return err
 		}
@@ -122,7 +122,7 @@ func (c *command) destroy(ctx context.Context, a arguments) error {
 
 // answerable tells whether a person can be asked. Only a file that is no
 // terminal certainly has nobody behind it.
-func (c *command) answerable() bool {
+func answerable(c *console) bool {
 	_, isFile := c.stdin.(*os.File)
 	return c.stdin != nil && (!isFile || isTerminal(c.stdin))
 }
@@ -133,34 +133,34 @@ func isTerminal(stream any) bool {
 	return isFile && term.IsTerminal(int(f.Fd()))
 }
 
-// leftovers lists what any cluster has, or left, in the project.
-func (c *command) leftovers(ctx context.Context, a arguments) error {
-	return c.look(ctx, a, func(operations *steps.Operations) error {
+// runLeftovers lists what any cluster has, or left, in the project.
+func runLeftovers(ctx context.Context, c *console, a arguments) error {
+	return look(ctx, c, a, func(operations *steps.Operations) error {
 		resources, err := steps.Promptly(ctx, operations.Leftovers)
 		if err != nil {
 			return err
 		}
-		return c.printLeftovers(resources, a.Options.Output)
+		return printLeftovers(c, resources, a.Options.Output)
 	})
 }
 
 // look asks the world and changes nothing: it takes no lock, leaves no files and
 // wakes no lab.
-func (c *command) look(ctx context.Context, a arguments, do func(*steps.Operations) error) error {
+func look(ctx context.Context, c *console, a arguments, do func(*steps.Operations) error) error {
 	cfg, err := loadConfig(a, c.environment)
 	if err != nil {
 		return err
 	}
-	state, err := c.stateOf(ctx, a, cfg)
+	state, err := stateOf(ctx, c, a, cfg)
 	if err != nil {
 		return err
 	}
 	steps.RedirectLibraryLogs(io.Discard)
 	tools := commonTools(state, cfg, c.environment, io.Discard)
-	tools.CommandLine = c.commandLine
+	tools.CommandLine = func(target ...string) string { return commandLine(c, target...) }
 	if a.Options.Lab {
 		var offline string
-		if cfg, tools, offline, err = c.lookingTools(ctx, a.Options, cfg, state); err != nil {
+		if cfg, tools, offline, err = lookingTools(ctx, c, a.Options, cfg, state); err != nil {
 			return err
 		}
 		if offline != "" {
@@ -168,7 +168,7 @@ func (c *command) look(ctx context.Context, a arguments, do func(*steps.Operatio
 		}
 		return do(steps.NewOperations(cfg.Config, tools))
 	}
-	if err := c.sameWorld(ctx, a, cfg); err != nil {
+	if err := sameWorld(ctx, c, a, cfg); err != nil {
 		return err
 	}
 	token, err := cfg.token(ctx, c.environment)
@@ -180,13 +180,13 @@ func (c *command) look(ctx context.Context, a arguments, do func(*steps.Operatio
 	return do(steps.NewOperations(cfg.Config, tools))
 }
 
-// replaceMachine replaces a control plane machine.
-func (c *command) replaceMachine(ctx context.Context, a arguments) error {
-	return c.operate(ctx, a, func(r *running) error {
-		if err := errors.Join(r.refuseDuringRecovery(r.state), r.refuseOtherProject(ctx)); err != nil {
+// runReplaceMachine replaces a control plane machine.
+func runReplaceMachine(ctx context.Context, c *console, a arguments) error {
+	return operate(ctx, c, a, func(r *running) error {
+		if err := errors.Join(refuseDuringRecovery(r.console, r.state), refuseOtherProject(ctx, r)); err != nil {
 			return err
 		}
-		if err := r.examineFor(ctx, steps.ForServer); err != nil {
+		if err := examineFor(ctx, r, steps.ForServer); err != nil {
 			return err
 		}
 		operations := steps.NewOperations(r.cfg.Config, r.tools)

@@ -13,15 +13,15 @@ import (
 
 // stateOf is the state folder that the arguments name. A folder that belongs to another cluster is a usageError: no target reads,
 // changes or deletes one cluster's state under the name of another.
-func (c *command) stateOf(ctx context.Context, a arguments, cfg configuration) (stateFolder, error) {
+func stateOf(ctx context.Context, c *console, a arguments, cfg configuration) (stateFolder, error) {
 	state := newStateFolder(a.Options, cfg.ClusterName, c.workDir)
 	return state, state.checkOwner(ctx, cfg.ClusterName)
 }
 
 // labStateOf is stateOf for the targets of the lab alone. They need no cluster's name, so only one that was given is checked.
-func (c *command) labStateOf(ctx context.Context, a arguments, cfg configuration) (stateFolder, error) {
+func labStateOf(ctx context.Context, c *console, a arguments, cfg configuration) (stateFolder, error) {
 	if _, given := cfg.places[variable("CLUSTER_NAME").Field]; given {
-		return c.stateOf(ctx, a, cfg)
+		return stateOf(ctx, c, a, cfg)
 	}
 	return newStateFolder(a.Options, cfg.ClusterName, c.workDir), nil
 }
@@ -84,7 +84,7 @@ func (s stateFolder) recordOwner(ctx context.Context, cluster string) error {
 }
 
 // refuseOtherProject refuses a token of another Hetzner project than the one that the folder's cluster is in.
-func (r *running) refuseOtherProject(ctx context.Context) error {
+func refuseOtherProject(ctx context.Context, r *running) error {
 	err := steps.NewOperations(r.cfg.Config, r.tools).CheckProject(ctx)
 	if other := (*steps.OtherProjectError)(nil); errors.As(err, &other) {
 		return &usageError{err}

@@ -49,8 +49,8 @@ type forecastStep struct {
 	Critical bool               `json:"critical,omitempty"`
 }
 
-// plan prints what a run with these targets would do. It changes nothing.
-func (c *command) plan(ctx context.Context, a arguments) error {
+// runPlan prints what a run with these targets would do. It changes nothing.
+func runPlan(ctx context.Context, c *console, a arguments) error {
 	if t, found := asked(a.Targets); found { // `plan TARGET …`; with -n the targets are the run's own
 		a.Targets = t.rest(a.Targets)
 	}
@@ -58,21 +58,21 @@ func (c *command) plan(ctx context.Context, a arguments) error {
 	if err != nil {
 		return err
 	}
-	if _, err := c.rehearseOnPaper(ctx, a, cfg); err != nil {
+	if _, err := rehearseOnPaper(ctx, c, a, cfg); err != nil {
 		return err
 	}
-	if err := c.sameWorld(ctx, a, cfg); err != nil {
+	if err := sameWorld(ctx, c, a, cfg); err != nil {
 		return err
 	}
-	if err := c.notReal(ctx, a, cfg); err != nil {
+	if err := notReal(ctx, c, a, cfg); err != nil {
 		return err
 	}
 	steps.RedirectLibraryLogs(io.Discard)
-	state, err := c.stateOf(ctx, a, cfg)
+	state, err := stateOf(ctx, c, a, cfg)
 	if err != nil {
 		return err
 	}
-	cfg, tools, offline, err := c.foreseeingTools(ctx, a.Options, cfg, state)
+	cfg, tools, offline, err := foreseeingTools(ctx, c, a.Options, cfg, state)
 	if err != nil {
 		return err
 	}
@@ -80,12 +80,12 @@ func (c *command) plan(ctx context.Context, a arguments) error {
 	if err := f.foresee(ctx, cfg, tools, state, a.Targets); err != nil {
 		return err
 	}
-	return c.tellForecast(f, a.Options.Output)
+	return tellForecast(c, f, a.Options.Output)
 }
 
 // tellForecast prints a forecast, without the secrets that others may have
 // repeated.
-func (c *command) tellForecast(f forecast, output string) error {
+func tellForecast(c *console, f forecast, output string) error {
 	f.withoutSecrets(c.hide)
 	if output == "json" {
 		return printJSON(c.stdout, f)
@@ -171,8 +171,8 @@ func (f *forecast) ask(ctx context.Context, plan foreseeable, graph *flow.Graph,
 }
 
 // notReal refuses to compare the state of a real cluster with the lab.
-func (c *command) notReal(ctx context.Context, a arguments, cfg configuration) error {
-	state, err := c.stateOf(ctx, a, cfg)
+func notReal(ctx context.Context, c *console, a arguments, cfg configuration) error {
+	state, err := stateOf(ctx, c, a, cfg)
 	if err != nil {
 		return err
 	}
@@ -185,8 +185,8 @@ func (c *command) notReal(ctx context.Context, a arguments, cfg configuration) e
 
 // foreseeingTools are tools to look at the world that a run would work in, also
 // before the first one. Where it cannot be asked, offline says why.
-func (c *command) foreseeingTools(ctx context.Context, o options, cfg configuration, state stateFolder) (configuration, steps.Tools, string, error) {
-	cfg, tools, offline, err := c.lookingTools(ctx, o, cfg, state)
+func foreseeingTools(ctx context.Context, c *console, o options, cfg configuration, state stateFolder) (configuration, steps.Tools, string, error) {
+	cfg, tools, offline, err := lookingTools(ctx, c, o, cfg, state)
 	if err != nil || tools.Hetzner != nil {
 		return cfg, tools, offline, err
 	}
@@ -197,7 +197,7 @@ func (c *command) foreseeingTools(ctx context.Context, o options, cfg configurat
 		}
 		return cfg, tools, offline, err
 	}
-	tools, offline, err = c.hetznerTools(ctx, cfg, tools)
+	tools, offline, err = hetznerTools(ctx, c, cfg, tools)
 	return cfg, tools, offline, err
 }
 
@@ -390,14 +390,14 @@ func counted(n int, what string) string {
 // agree shows a person at a terminal what a real run would do, and asks once,
 // where it would change something. Nobody is asked in a pipe, with --yes, or in
 // the lab, where nothing costs anything.
-func (r *running) agree(ctx context.Context) error {
+func agree(ctx context.Context, r *running) error {
 	f := forecast{Cluster: r.cfg.ClusterName, World: r.world(), State: string(r.state)}
-	return r.agreeTo(ctx, &f, func() error { return f.foresee(ctx, r.cfg, r.tools, r.state, r.asked) })
+	return agreeTo(ctx, r, &f, func() error { return f.foresee(ctx, r.cfg, r.tools, r.state, r.asked) })
 }
 
 // agreeTo makes a forecast and asks, where there is somebody to ask.
-func (r *running) agreeTo(ctx context.Context, f *forecast, foresee func() error) error {
-	if r.options.Lab || r.options.Yes || r.options.Output != "text" || r.width() == 0 || !r.answerable() {
+func agreeTo(ctx context.Context, r *running, f *forecast, foresee func() error) error {
+	if r.options.Lab || r.options.Yes || r.options.Output != "text" || r.width() == 0 || !answerable(r.console) {
 		return nil
 	}
 	if err := r.hub.task("plan", "what is to be done", func(flow.Say) error { return foresee() }); err != nil {
@@ -411,7 +411,7 @@ func (r *running) agreeTo(ctx context.Context, f *forecast, foresee func() error
 		return err
 	}
 	fmt.Fprintf(r.stdout, "%s\n", r.hide.text(text.String()))
-	if err := r.confirm(ctx, "Go ahead? [yes/no] ", "yes"); err != nil {
+	if err := confirm(ctx, r.console, "Go ahead? [yes/no] ", "yes"); err != nil {
 		return err
 	}
 	r.tools.Agreed = f.agreed()

@@ -105,7 +105,7 @@ func TestPlanAfterAChange(t *testing.T) {
 func at(t *testing.T, dir, environment, answer string, args ...string) ran {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	c := &command{
+	c := &console{
 		stdin: strings.NewReader(answer), stdout: &stdout, stderr: &stderr, environment: environ(strings.Fields(environment)), workDir: dir,
 		size: func() (int, int) { return 100, 30 }, hide: &redactor{},
 	}

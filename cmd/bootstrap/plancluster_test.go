@@ -23,7 +23,7 @@ import (
 func inQuick(t *testing.T, q *quick, answer string, args ...string) ran {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	c := &command{
+	c := &console{
 		stdin: strings.NewReader(answer), stdout: &stdout, stderr: &stderr, workDir: q.dir, hide: &redactor{}, equip: equipQuickly,
 		environment: environ([]string{tokenVariable + "=" + hetznertest.Token, endpointVariable + "=" + q.Hetzner.URL}),
 	}

@@ -60,7 +60,7 @@ func beTheCommand() int {
 		fmt.Fprintln(os.Stderr, err)
 		return exitFailed
 	}
-	c := &command{
+	c := &console{
 		stdout: os.Stdout, stderr: os.Stderr, environment: environ(os.Environ()), workDir: workDir,
 		size: func() (int, int) { return terminalSize(os.Stdout) }, hide: &redactor{}, equip: equipQuickly,
 	}

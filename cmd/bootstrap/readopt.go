@@ -19,14 +19,14 @@ type readoptPlan struct {
 	steps.Readoption
 }
 
-// readopt gives a cluster whose servers live the management back that it lost.
-func (c *command) readopt(ctx context.Context, a arguments) error {
+// runReadopt gives a cluster whose servers live the management back that it lost.
+func runReadopt(ctx context.Context, c *console, a arguments) error {
 	a = withBackupFlags(a)
 	cfg, err := loadConfig(a, c.environment)
 	if err != nil {
 		return err
 	}
-	file := backupReader{command: c, cfg: cfg.Config, name: a.Targets[1]}
+	file := backupReader{console: c, cfg: cfg.Config, name: a.Targets[1]}
 	contents, err := file.read(ctx, io.Discard) // to its end, so that every sum is checked
 	if err != nil {
 		return refusal(ctx, err)
@@ -41,29 +41,29 @@ func (c *command) readopt(ctx context.Context, a arguments) error {
 		return &usageError{err}
 	}
 	if a.Options.DryRun {
-		return c.foreseeReadopt(ctx, a, cfg, source, accept)
+		return foreseeReadopt(ctx, c, a, cfg, source, accept)
 	}
-	if !a.Options.Yes && !c.answerable() {
+	if !a.Options.Yes && !answerable(c) {
 		return usagef("readopt asks before it changes anything, and nobody is there to answer: --yes answers beforehand, --dry-run only compares")
 	}
-	return c.operate(ctx, a, func(r *running) error { return r.readopt(ctx, source, accept) })
+	return operate(ctx, c, a, func(r *running) error { return readopt(ctx, r, source, accept) })
 }
 
 // foreseeReadopt compares, and prints what a readoption would do. It changes
 // nothing.
-func (c *command) foreseeReadopt(ctx context.Context, a arguments, cfg configuration, source steps.Backup, accept []string) error {
-	if err := errors.Join(c.sameWorld(ctx, a, cfg), c.notReal(ctx, a, cfg)); err != nil {
+func foreseeReadopt(ctx context.Context, c *console, a arguments, cfg configuration, source steps.Backup, accept []string) error {
+	if err := errors.Join(sameWorld(ctx, c, a, cfg), notReal(ctx, c, a, cfg)); err != nil {
 		return err
 	}
 	steps.RedirectLibraryLogs(io.Discard)
-	state, err := c.stateOf(ctx, a, cfg)
+	state, err := stateOf(ctx, c, a, cfg)
 	if err != nil {
 		return err
 	}
 	if err := steps.RoomForReadopt(state.files(), source.Contents); err != nil {
 		return err
 	}
-	cfg, tools, offline, err := c.foreseeingTools(ctx, a.Options, cfg, state)
+	cfg, tools, offline, err := foreseeingTools(ctx, c, a.Options, cfg, state)
 	if err != nil {
 		return err
 	}
@@ -77,13 +77,13 @@ func (c *command) foreseeReadopt(ctx context.Context, a arguments, cfg configura
 	if err != nil {
 		return &usageError{err}
 	}
-	h := &hub{run: "readopt", hide: c.hide, displays: []display{c.display(a.Options)}}
+	h := &hub{run: "readopt", hide: c.hide, displays: []display{newDisplay(c, a.Options)}}
 	defer h.close()
 	found, err := lookForReadopt(ctx, h, plan)
 	if err != nil {
 		return err
 	}
-	return c.showReadoption(a.Options, found, accept)
+	return showReadoption(c, a.Options, found, accept)
 }
 
 // lookForReadopt compares the backup with what lives.
@@ -105,7 +105,7 @@ func accepted(list string) (ids []string) {
 	return ids
 }
 
-func (r *running) readopt(ctx context.Context, source steps.Backup, accept []string) error {
+func readopt(ctx context.Context, r *running, source steps.Backup, accept []string) error {
 	if err := steps.PrepareReadopt(r.tools.Files, source.Contents); err != nil {
 		return err
 	}
@@ -117,14 +117,14 @@ func (r *running) readopt(ctx context.Context, source steps.Backup, accept []str
 	if err != nil {
 		return err
 	}
-	if err := r.agreeToReadopt(ctx, found, accept); err != nil {
+	if err := agreeToReadopt(ctx, r, found, accept); err != nil {
 		return err
 	}
-	journal, report, err := r.runRecovery(ctx, plan.Graph, plan.All, steps.ReadoptFiles(r.tools.Files), steps.EndReadopt)
+	journal, report, err := runRecovery(ctx, r, plan.Graph, plan.All, steps.ReadoptFiles(r.tools.Files), steps.EndReadopt)
 	if err != nil {
 		return err
 	}
-	s, err := r.summariseReadopt(ctx, plan, journal, report)
+	s, err := summariseReadopt(ctx, r, plan, journal, report)
 	if err != nil {
 		return fmt.Errorf("everything is done, but the summary cannot be made: %w", err)
 	}
@@ -133,16 +133,16 @@ func (r *running) readopt(ctx context.Context, source steps.Backup, accept []str
 
 // agreeToReadopt shows what was found, and asks a person once, unless an earlier
 // run was agreed to.
-func (r *running) agreeToReadopt(ctx context.Context, found steps.Readoption, accept []string) error {
-	if err := r.showReadoption(r.options, found, accept); err != nil || found.Released || found.Underway || r.options.Yes {
+func agreeToReadopt(ctx context.Context, r *running, found steps.Readoption, accept []string) error {
+	if err := showReadoption(r.console, r.options, found, accept); err != nil || found.Released || found.Underway || r.options.Yes {
 		return err
 	}
-	return r.confirm(ctx, fmt.Sprintf("Type the cluster's name (%s) to have it managed again like this: ", found.Cluster), found.Cluster)
+	return confirm(ctx, r.console, fmt.Sprintf("Type the cluster's name (%s) to have it managed again like this: ", found.Cluster), found.Cluster)
 }
 
 // showReadoption shows what was found, and refuses where a difference is not
 // accepted.
-func (c *command) showReadoption(o options, found steps.Readoption, accept []string) error {
+func showReadoption(c *console, o options, found steps.Readoption, accept []string) error {
 	if found.Released {
 		return nil
 	}
@@ -188,7 +188,7 @@ func printReadoption(w io.Writer, found steps.Readoption) {
 }
 
 // summariseReadopt is what a person needs afterwards.
-func (r *running) summariseReadopt(ctx context.Context, plan *steps.ReadoptPlan, j flow.Journal, report *flow.Report) (summary, error) {
+func summariseReadopt(ctx context.Context, r *running, plan *steps.ReadoptPlan, j flow.Journal, report *flow.Report) (summary, error) {
 	s := r.summaryOf(report)
 	cluster, _, err := flow.Restore(ctx, j, plan.Cluster)
 	if err != nil {

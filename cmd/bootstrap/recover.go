@@ -11,17 +11,17 @@ import (
 	"github.com/slipway-k8s/slipway/steps"
 )
 
-// recoverQuorum brings an etcd back that has lost its quorum while its servers
+// runRecoverQuorum brings an etcd back that has lost its quorum while its servers
 // live. It says what it found, and asks, before it wipes anything.
-func (c *command) recoverQuorum(ctx context.Context, a arguments) error {
+func runRecoverQuorum(ctx context.Context, c *console, a arguments) error {
 	if a.Options.DryRun {
-		return c.foreseeRecovery(ctx, a)
+		return foreseeRecovery(ctx, c, a)
 	}
-	if !a.Options.Yes && !c.answerable() {
+	if !a.Options.Yes && !answerable(c) {
 		return usagef("recover-quorum asks before it wipes servers, and the standard input is no terminal: --yes answers beforehand, --dry-run only looks")
 	}
-	return c.operate(ctx, a, func(r *running) error {
-		if err := errors.Join(r.refuseDuringRestore(r.state), r.refuseOtherProject(ctx)); err != nil {
+	return operate(ctx, c, a, func(r *running) error {
+		if err := errors.Join(refuseDuringRestore(r.console, r.state), refuseOtherProject(ctx, r)); err != nil {
 			return err
 		}
 		plan, err := steps.NewRecoverQuorum(r.cfg.Config, r.tools)
@@ -29,11 +29,11 @@ func (c *command) recoverQuorum(ctx context.Context, a arguments) error {
 			return &usageError{err}
 		}
 		folder := steps.QuorumFiles(r.tools.Files)
-		if err := r.agreeToRecover(ctx, plan, folder); err != nil {
+		if err := agreeToRecover(ctx, r, plan, folder); err != nil {
 			return err
 		}
-		if _, _, err := r.recovery(ctx, plan.Graph, folder, plan.All); err != nil {
-			return r.quorumIsBack(ctx, plan, folder, err)
+		if _, _, err := runGraphOfRecovery(ctx, r, plan.Graph, folder, plan.All); err != nil {
+			return quorumIsBack(ctx, r, plan, folder, err)
 		}
 		if err := folder.RemoveFolder(); err != nil { // the snapshot holds every secret of the cluster
 			return fmt.Errorf("everything is done, but the recovery cannot be closed: %w", err)
@@ -46,7 +46,7 @@ func (c *command) recoverQuorum(ctx context.Context, a arguments) error {
 // agreeToRecover looks at etcd, takes the snapshot and asks. A recovery that was
 // agreed to is gone on with; one that was only looked at is looked at anew, as
 // etcd may have its quorum again.
-func (r *running) agreeToRecover(ctx context.Context, plan *steps.QuorumPlan, folder steps.Files) error {
+func agreeToRecover(ctx context.Context, r *running, plan *steps.QuorumPlan, folder steps.Files) error {
 	record, err := steps.ReadQuorumRecord(r.tools.Files)
 	if err != nil {
 		return err
@@ -58,15 +58,15 @@ func (r *running) agreeToRecover(ctx context.Context, plan *steps.QuorumPlan, fo
 	if err := folder.RemoveFolder(); err != nil {
 		return err
 	}
-	err = r.askToRecover(ctx, plan, folder)
+	err = askToRecover(ctx, r, plan, folder)
 	if err != nil { // also on Ctrl-C: the snapshot holds every secret of the cluster
 		return errors.Join(err, folder.RemoveFolder())
 	}
 	return steps.QuorumRecord{Cluster: r.cfg.ClusterName, Began: time.Now().UTC()}.Begin(r.tools.Files)
 }
 
-func (r *running) askToRecover(ctx context.Context, plan *steps.QuorumPlan, folder steps.Files) error {
-	journal, _, err := r.recovery(ctx, plan.Graph, folder, plan.Before)
+func askToRecover(ctx context.Context, r *running, plan *steps.QuorumPlan, folder steps.Files) error {
+	journal, _, err := runGraphOfRecovery(ctx, r, plan.Graph, folder, plan.Before)
 	if err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func (r *running) askToRecover(ctx context.Context, plan *steps.QuorumPlan, fold
 	if r.options.Yes {
 		return nil
 	}
-	return r.confirm(ctx, fmt.Sprintf("Type the cluster's name (%s) to wipe these servers and make etcd again: ", r.cfg.ClusterName), r.cfg.ClusterName)
+	return confirm(ctx, r.console, fmt.Sprintf("Type the cluster's name (%s) to wipe these servers and make etcd again: ", r.cfg.ClusterName), r.cfg.ClusterName)
 }
 
 // recoveryLines say what is done and what is lost.
@@ -117,7 +117,7 @@ func recoveryLosses(s steps.QuorumSurvey) []string {
 
 // quorumIsBack ends a recovery that has found, before it made an etcd, that the
 // old one works again: what it has changed is taken back.
-func (r *running) quorumIsBack(ctx context.Context, plan *steps.QuorumPlan, folder steps.Files, err error) error {
+func quorumIsBack(ctx context.Context, r *running, plan *steps.QuorumPlan, folder steps.Files, err error) error {
 	if !errors.Is(err, steps.ErrQuorum) {
 		return err
 	}
@@ -128,9 +128,9 @@ func (r *running) quorumIsBack(ctx context.Context, plan *steps.QuorumPlan, fold
 	return errors.Join(err, back)
 }
 
-// recovery runs a graph that has a journal of its own, in a folder of the state
+// runGraphOfRecovery runs a graph that has a journal of its own, in a folder of the state
 // folder.
-func (r *running) recovery(ctx context.Context, graph *flow.Graph, folder steps.Files, targets []string) (flow.Journal, *flow.Report, error) {
+func runGraphOfRecovery(ctx context.Context, r *running, graph *flow.Graph, folder steps.Files, targets []string) (flow.Journal, *flow.Report, error) {
 	journal := hidingJournal{newFolderJournal(folder.String(), r.effects), r.hide}
 	report, err := graph.Run(ctx, flow.Options{
 		Journal: journal, Run: r.id, Targets: targets, Parallel: r.options.Parallel, Observe: r.hub.observe,
@@ -143,8 +143,8 @@ func (r *running) recovery(ctx context.Context, graph *flow.Graph, folder steps.
 
 // refuseDuringRecovery keeps other runs out of a folder whose cluster is being
 // recovered or restored.
-func (c *command) refuseDuringRecovery(state stateFolder) error {
-	if err := c.refuseDuringRestore(state); err != nil {
+func refuseDuringRecovery(c *console, state stateFolder) error {
+	if err := refuseDuringRestore(c, state); err != nil {
 		return err
 	}
 	record, err := steps.ReadQuorumRecord(state.files())
@@ -152,5 +152,5 @@ func (c *command) refuseDuringRecovery(state stateFolder) error {
 		return err
 	}
 	return usagef("the etcd of the cluster in %s is being recovered (begun %s): run recover-quorum to its end first: %s",
-		state, record.Began.Format(time.RFC3339), c.commandLine("recover-quorum"))
+		state, record.Began.Format(time.RFC3339), commandLine(c, "recover-quorum"))
 }

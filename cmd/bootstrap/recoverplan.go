@@ -31,24 +31,24 @@ type recoveryForecast struct {
 // foreseeRecovery surveys etcd and prints what a recovery would do. It changes nothing: it takes no lock, claims no
 // folder and leaves
 // no files.
-func (c *command) foreseeRecovery(ctx context.Context, a arguments) error {
+func foreseeRecovery(ctx context.Context, c *console, a arguments) error {
 	cfg, err := loadConfig(a, c.environment)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(c.sameWorld(ctx, a, cfg), c.notReal(ctx, a, cfg)); err != nil {
+	if err := errors.Join(sameWorld(ctx, c, a, cfg), notReal(ctx, c, a, cfg)); err != nil {
 		return err
 	}
-	state, err := c.stateOf(ctx, a, cfg)
+	state, err := stateOf(ctx, c, a, cfg)
 	if err != nil {
 		return err
 	}
-	if err := c.refuseDuringRestore(state); err != nil {
+	if err := refuseDuringRestore(c, state); err != nil {
 		return err
 	}
 	steps.RedirectLibraryLogs(io.Discard)
 	took := state.durations(worldOf(a.Options))
-	cfg, tools, offline, err := c.foreseeingTools(ctx, a.Options, cfg, state)
+	cfg, tools, offline, err := foreseeingTools(ctx, c, a.Options, cfg, state)
 	if err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func (c *command) foreseeRecovery(ctx context.Context, a arguments) error {
 		return &usageError{err}
 	}
 	f := recoveryForecast{Kind: "recover-quorum-plan", Cluster: cfg.ClusterName, Takes: took.forecast(plan.Takes()),
-		Command: c.commandLine("recover-quorum")}
+		Command: commandLine(c, "recover-quorum")}
 	record, err := steps.ReadQuorumRecord(tools.Files)
 	if err != nil {
 		return err
@@ -71,7 +71,7 @@ func (c *command) foreseeRecovery(ctx context.Context, a arguments) error {
 	if record != nil {
 		err = f.resume(ctx, plan, *record, tools.Files)
 	} else {
-		err = c.surveyForForecast(ctx, a.Options, plan, &f)
+		err = surveyForForecast(ctx, c, a.Options, plan, &f)
 	}
 	if err != nil {
 		return err
@@ -84,8 +84,8 @@ func (c *command) foreseeRecovery(ctx context.Context, a arguments) error {
 }
 
 // surveyForForecast asks the members.
-func (c *command) surveyForForecast(ctx context.Context, o options, plan *steps.QuorumPlan, f *recoveryForecast) error {
-	h := &hub{run: "recover-quorum", hide: c.hide, displays: []display{c.display(o)}}
+func surveyForForecast(ctx context.Context, c *console, o options, plan *steps.QuorumPlan, f *recoveryForecast) error {
+	h := &hub{run: "recover-quorum", hide: c.hide, displays: []display{newDisplay(c, o)}}
 	defer h.close()
 	return h.task("survey", "which member of etcd has the most of its log", func(say flow.Say) error {
 		survey, err := plan.Look(ctx, say)

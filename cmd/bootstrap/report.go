@@ -17,9 +17,9 @@ import (
 // reportFile is, in the folder of a run, the page that tells its story.
 const reportFile = "report.html"
 
-// report writes the story of a run, with those that it went on from, as a page.
-func (c *command) report(ctx context.Context, a arguments) error {
-	plan, state, err := c.onPaper(ctx, a)
+// runReport writes the story of a run, with those that it went on from, as a page.
+func runReport(ctx context.Context, c *console, a arguments) error {
+	plan, state, err := onPaper(ctx, c, a)
 	if err != nil {
 		return err
 	}
@@ -31,14 +31,14 @@ func (c *command) report(ctx context.Context, a arguments) error {
 		if wanted != "" || a.Options.Out != "" {
 			return usagef("report --list lists all runs, and takes neither a run nor --out")
 		}
-		return c.listRuns(state, a.Options.Output)
+		return listRuns(c, state, a.Options.Output)
 	}
 	runs, err := state.story(wanted)
 	if err != nil {
 		return err
 	}
 	for i := range runs {
-		runs[i] = c.withoutSecrets(runs[i])
+		runs[i] = hideIn(c, runs[i])
 	}
 	last := runs[len(runs)-1]
 	page := newStory(runs, plan.Graph.Steps()).page()
@@ -72,23 +72,23 @@ func (c *command) report(ctx context.Context, a arguments) error {
 		}
 		return printJSON(c.stdout, told)
 	}
-	_, err = fmt.Fprintf(c.stdout, "%s tells %s, %s; open it in a browser\n%s", path, plural(len(runs), "run", "runs"), last.id, c.aboutIdleRuns(state, last, idle))
+	_, err = fmt.Fprintf(c.stdout, "%s tells %s, %s; open it in a browser\n%s", path, plural(len(runs), "run", "runs"), last.id, aboutIdleRuns(c, state, last, idle))
 	return err
 }
 
 // aboutIdleRuns says which runs the report leaves out because they changed nothing, or that the one it tells is such a run.
-func (c *command) aboutIdleRuns(state stateFolder, last pastRun, after []string) string {
+func aboutIdleRuns(c *console, state stateFolder, last pastRun, after []string) string {
 	var text string
 	if last.idle() {
 		text = fmt.Sprintf("run %s changed nothing: every step was found done\n", last.id)
 		if others, err := state.story(""); err == nil && !others[len(others)-1].idle() {
-			text += fmt.Sprintf("the last run that did something: %s\n", c.commandLine(targetReport, others[len(others)-1].id))
+			text += fmt.Sprintf("the last run that did something: %s\n", commandLine(c, targetReport, others[len(others)-1].id))
 		}
 		return text
 	}
 	if n := len(after); n > 0 {
 		newest := after[n-1]
-		text = fmt.Sprintf("%s after it changed nothing; to read of the last of them: %s\n", plural(n, "run", "runs"), c.commandLine(targetReport, newest))
+		text = fmt.Sprintf("%s after it changed nothing; to read of the last of them: %s\n", plural(n, "run", "runs"), commandLine(c, targetReport, newest))
 	}
 	return text
 }
@@ -117,9 +117,9 @@ func plural(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-// withoutSecrets hides, in what a run has left, the secrets that are known now, and makes plain lines of all texts. Those that
+// hideIn hides, in what a run has left, the secrets that are known now, and makes plain lines of all texts. Those that
 // the run knew are hidden in it already.
-func (c *command) withoutSecrets(r pastRun) pastRun {
+func hideIn(c *console, r pastRun) pastRun {
 	plain := func(texts ...*string) {
 		for _, t := range texts {
 			*t = printable(c.hide.text(*t))

@@ -25,7 +25,7 @@ type runRow struct {
 }
 
 // listRuns prints the runs that the state folder has, the newest last.
-func (c *command) listRuns(state stateFolder, output string) error {
+func listRuns(c *console, state stateFolder, output string) error {
 	ids, err := state.runIDs()
 	if err != nil {
 		return err
@@ -38,7 +38,7 @@ func (c *command) listRuns(state stateFolder, output string) error {
 				Why: printable(c.hide.text(err.Error()))})
 			continue
 		}
-		rows = append(rows, newRunRow(c.withoutSecrets(r)))
+		rows = append(rows, newRunRow(hideIn(c, r)))
 	}
 	if output == "json" {
 		return printJSON(c.stdout, map[string]any{"kind": "runs", "runs": rows})

@@ -38,7 +38,7 @@ type setup struct {
 func (r *running) keepSetup() {
 	s := setup{
 		Version: version(), Go: runtime.Version(), System: runtime.GOOS + "/" + runtime.GOARCH,
-		World: r.world(), Cluster: r.cfg.ClusterName, Targets: r.asked, Settings: r.settings(r.cfg),
+		World: r.world(), Cluster: r.cfg.ClusterName, Targets: r.asked, Settings: settingsOf(r.cfg),
 	}
 	data, err := json.MarshalIndent(s, "", "  ")
 	if err == nil {

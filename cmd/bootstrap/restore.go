@@ -17,20 +17,20 @@ import (
 	"github.com/slipway-k8s/slipway/steps"
 )
 
-// restore makes a cluster again, all servers of which are lost.
-func (c *command) restore(ctx context.Context, a arguments) error {
+// runRestore makes a cluster again, all servers of which are lost.
+func runRestore(ctx context.Context, c *console, a arguments) error {
 	if a.Options.Diagnose {
-		return c.diagnose(ctx, a)
+		return runDiagnose(ctx, c, a)
 	}
 	if len(a.Targets) < 2 {
-		return usagef("restore needs FILE: write %s; or %s, which only looks", c.commandLine("restore", "FILE"), c.commandLine("restore", "--diagnose"))
+		return usagef("restore needs FILE: write %s; or %s, which only looks", commandLine(c, "restore", "FILE"), commandLine(c, "restore", "--diagnose"))
 	}
 	a = withBackupFlags(a)
 	cfg, err := loadConfig(a, c.environment)
 	if err != nil {
 		return err
 	}
-	file := backupReader{command: c, cfg: cfg.Config, name: a.Targets[1]}
+	file := backupReader{console: c, cfg: cfg.Config, name: a.Targets[1]}
 	// Once to the end, so that nothing is begun with a file that is damaged.
 	contents, _, err := file.verified(ctx)
 	if err != nil {
@@ -46,22 +46,22 @@ func (c *command) restore(ctx context.Context, a arguments) error {
 		return &usageError{err}
 	}
 	if a.Options.DryRun {
-		return c.foreseeRestore(ctx, a, cfg, source)
+		return foreseeRestore(ctx, c, a, cfg, source)
 	}
-	return c.operate(ctx, a, func(r *running) error { return r.restore(ctx, file, source) })
+	return operate(ctx, c, a, func(r *running) error { return restore(ctx, r, file, source) })
 }
 
 // foreseeRestore prints what a restore would do. It changes nothing.
-func (c *command) foreseeRestore(ctx context.Context, a arguments, cfg configuration, source steps.Backup) error {
-	if err := errors.Join(c.sameWorld(ctx, a, cfg), c.notReal(ctx, a, cfg)); err != nil {
+func foreseeRestore(ctx context.Context, c *console, a arguments, cfg configuration, source steps.Backup) error {
+	if err := errors.Join(sameWorld(ctx, c, a, cfg), notReal(ctx, c, a, cfg)); err != nil {
 		return err
 	}
 	steps.RedirectLibraryLogs(io.Discard)
-	state, err := c.stateOf(ctx, a, cfg)
+	state, err := stateOf(ctx, c, a, cfg)
 	if err != nil {
 		return err
 	}
-	cfg, tools, offline, err := c.foreseeingTools(ctx, a.Options, cfg, state)
+	cfg, tools, offline, err := foreseeingTools(ctx, c, a.Options, cfg, state)
 	if err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func (c *command) foreseeRestore(ctx context.Context, a arguments, cfg configura
 	if err := f.foreseeRestore(ctx, plan, state); err != nil {
 		return err
 	}
-	return c.tellForecast(f, a.Options.Output)
+	return tellForecast(c, f, a.Options.Output)
 }
 
 // foreseeRestore asks the restore's own journal and the world.
@@ -126,18 +126,18 @@ func (f scratchFile) Write(p []byte) (int, error) {
 
 // backupReader reads one backup, as often as it is asked to.
 type backupReader struct {
-	*command
+	*console
 	cfg  steps.Config
 	name string
 }
 
 // read reads all of it and checks every sum; the etcd snapshot goes to a writer.
 func (b backupReader) read(ctx context.Context, snapshot io.Writer) (*backup.Contents, error) {
-	store, name, err := b.backupFile(b.cfg, b.name)
+	store, name, err := backupFile(b.console, b.cfg, b.name)
 	if err != nil {
 		return nil, err
 	}
-	identities, err := b.backupIdentities(ctx, b.cfg)
+	identities, err := backupIdentities(ctx, b.console, b.cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -188,7 +188,7 @@ func (b backupReader) verified(ctx context.Context) (contents *backup.Contents, 
 // restored: a bootstrap would let the control plane provider go too early, and
 // that would found an empty etcd in the place of the one that is restored. So it
 // does where the cluster is being readopted, whose objects it would unpause.
-func (c *command) refuseDuringRestore(state stateFolder) error {
+func refuseDuringRestore(c *console, state stateFolder) error {
 	record, err := steps.ReadRestoreRecord(state.files())
 	if err != nil {
 		return err
@@ -196,14 +196,14 @@ func (c *command) refuseDuringRestore(state stateFolder) error {
 	if record != nil && record.Ended.IsZero() {
 		return usagef("the cluster in %s is being restored (begun %s): run restore with the same file to its end (%s), or destroy what it made, and the load balancer with it, "+
 			"unless that is protected against deletion at Hetzner (%s)",
-			state, record.Began.Format(time.RFC3339), c.commandLine("restore", "FILE"), c.commandLine(targetDestroy))
+			state, record.Began.Format(time.RFC3339), commandLine(c, "restore", "FILE"), commandLine(c, targetDestroy))
 	}
 	readopting, err := steps.ReadReadoptRecord(state.files())
 	if err != nil || readopting == nil || !readopting.Ended.IsZero() {
 		return err
 	}
 	return usagef("the cluster in %s is being readopted (begun %s): run readopt with the same file to its end: %s",
-		state, readopting.Began.Format(time.RFC3339), c.commandLine("readopt", "FILE"))
+		state, readopting.Began.Format(time.RFC3339), commandLine(c, "readopt", "FILE"))
 }
 
 // lockedJournal does something with the lock in its hands, before the run reads
@@ -225,8 +225,8 @@ func (j lockedJournal) Lock(ctx context.Context) (func() error, error) {
 	return unlock, nil
 }
 
-func (r *running) restore(ctx context.Context, file backupReader, source steps.Backup) error {
-	if err := r.examineFor(ctx, steps.ForRestore); err != nil {
+func restore(ctx context.Context, r *running, file backupReader, source steps.Backup) error {
+	if err := examineFor(ctx, r, steps.ForRestore); err != nil {
 		return err
 	}
 	if err := steps.PrepareRestore(r.tools.Files, source.Contents); err != nil {
@@ -242,23 +242,23 @@ func (r *running) restore(ctx context.Context, file backupReader, source steps.B
 		return &usageError{err}
 	}
 	f := forecast{Cluster: r.cfg.ClusterName, World: r.world(), State: string(r.state)}
-	if err := r.agreeTo(ctx, &f, func() error { return f.foreseeRestore(ctx, plan, r.state) }); err != nil {
+	if err := agreeTo(ctx, r, &f, func() error { return f.foreseeRestore(ctx, plan, r.state) }); err != nil {
 		return err
 	}
-	if err := r.refuseToBegin(ctx, plan); err != nil {
+	if err := refuseToBegin(ctx, r, plan); err != nil {
 		return err
 	}
 	if err := r.hub.task("backup", "the etcd snapshot, out of the backup", func(say flow.Say) error {
 		say("of %s, cluster %s", source.Contents.Header.Taken.Format(time.RFC3339), source.Contents.Header.Cluster)
-		return r.extract(ctx, file, folder)
+		return extractSnapshot(ctx, r, file, folder)
 	}); err != nil {
 		return refusal(ctx, err)
 	}
-	journal, report, err := r.runRecovery(ctx, plan.Graph, plan.All, folder, steps.EndRestore)
+	journal, report, err := runRecovery(ctx, r, plan.Graph, plan.All, folder, steps.EndRestore)
 	if err != nil {
 		return err
 	}
-	s, err := r.summariseRestore(ctx, plan, journal, report)
+	s, err := summariseRestore(ctx, r, plan, journal, report)
 	if err != nil {
 		return fmt.Errorf("everything is done, but the summary cannot be made: %w", err)
 	}
@@ -267,7 +267,7 @@ func (r *running) restore(ctx context.Context, file backupReader, source steps.B
 
 // refuseToBegin refuses a restore that would be refused by its first step, before the snapshot, which holds every secret of the cluster,
 // lies in the folder. One that is under way has it there, and its steps ask.
-func (r *running) refuseToBegin(ctx context.Context, plan *steps.RestorePlan) error {
+func refuseToBegin(ctx context.Context, r *running, plan *steps.RestorePlan) error {
 	record, err := steps.ReadRestoreRecord(r.tools.Files)
 	if err != nil || record != nil {
 		return err
@@ -278,8 +278,8 @@ func (r *running) refuseToBegin(ctx context.Context, plan *steps.RestorePlan) er
 
 // runRecovery runs the graph of a recovery, which has a journal of its own in a
 // folder of its own, and closes its record at the end.
-func (r *running) runRecovery(ctx context.Context, graph *flow.Graph, targets []string, folder steps.Files, end func(steps.Files) error) (flow.Journal, *flow.Report, error) {
-	journal, report, err := r.recovery(ctx, graph, folder, targets)
+func runRecovery(ctx context.Context, r *running, graph *flow.Graph, targets []string, folder steps.Files, end func(steps.Files) error) (flow.Journal, *flow.Report, error) {
+	journal, report, err := runGraphOfRecovery(ctx, r, graph, folder, targets)
 	r.hub.close()
 	if err != nil {
 		return nil, nil, err
@@ -290,9 +290,9 @@ func (r *running) runRecovery(ctx context.Context, graph *flow.Graph, targets []
 	return journal, report, nil
 }
 
-// extract takes the etcd snapshot out of a backup, in one piece: what an earlier
+// extractSnapshot takes the etcd snapshot out of a backup, in one piece: what an earlier
 // run left may be half of it.
-func (r *running) extract(ctx context.Context, file backupReader, folder steps.Files) error {
+func extractSnapshot(ctx context.Context, r *running, file backupReader, folder steps.Files) error {
 	if err := os.MkdirAll(folder.String(), 0o700); err != nil {
 		return fmt.Errorf("make the folder of the restore: %w", err)
 	}
@@ -328,7 +328,7 @@ func (b backupReader) extract(ctx context.Context, path string) (*backup.Content
 }
 
 // summariseRestore is what a person needs after a restore.
-func (r *running) summariseRestore(ctx context.Context, plan *steps.RestorePlan, j flow.Journal, report *flow.Report) (summary, error) {
+func summariseRestore(ctx context.Context, r *running, plan *steps.RestorePlan, j flow.Journal, report *flow.Report) (summary, error) {
 	s := r.summaryOf(report)
 	cluster, _, err := flow.Restore(ctx, j, plan.Cluster)
 	if err != nil {

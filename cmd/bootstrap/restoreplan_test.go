@@ -86,7 +86,7 @@ func (noManagement) Ensure(context.Context, string, flow.Say) ([]byte, error) {
 func restoring(t *testing.T, dir, environment, answer string, args ...string) ran {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	c := &command{
+	c := &console{
 		stdin: strings.NewReader(answer), stdout: &stdout, stderr: &stderr, environment: environ(strings.Fields(environment)), workDir: dir,
 		size: func() (int, int) { return 100, 30 }, hide: &redactor{},
 		equip: func(tools *steps.Tools) { tools.Management = noManagement{} },
@@ -200,8 +200,8 @@ func TestEveryStepOfARestoreHasABuiltInDuration(t *testing.T) {
 
 func restorePlan(t *testing.T, dir string) *steps.RestorePlan {
 	t.Helper()
-	c := &command{environment: map[string]string{}, workDir: dir, hide: &redactor{}}
-	contents, _, err := backupReader{command: c, cfg: steps.Defaults(), name: "lost"}.verified(t.Context())
+	c := &console{environment: map[string]string{}, workDir: dir, hide: &redactor{}}
+	contents, _, err := backupReader{console: c, cfg: steps.Defaults(), name: "lost"}.verified(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

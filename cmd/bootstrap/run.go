@@ -17,24 +17,24 @@ import (
 	"github.com/slipway-k8s/slipway/steps"
 )
 
-// run runs targets of the graph.
-func (c *command) run(ctx context.Context, a arguments) error {
+// runTargets runs targets of the graph.
+func runTargets(ctx context.Context, c *console, a arguments) error {
 	cfg, err := loadConfig(a, c.environment)
 	if err != nil {
 		return err
 	}
-	targets, err := c.rehearseOnPaper(ctx, a, cfg)
+	targets, err := rehearseOnPaper(ctx, c, a, cfg)
 	if err != nil {
 		return err
 	}
-	if err := c.fits(cfg, targets, a.Options.Parallel); err != nil {
+	if err := checkBudget(c, cfg, targets, a.Options.Parallel); err != nil {
 		return err
 	}
-	state, err := c.stateOf(ctx, a, cfg)
+	state, err := stateOf(ctx, c, a, cfg)
 	if err != nil {
 		return err
 	}
-	if err := c.refuseDuringRecovery(state); err != nil {
+	if err := refuseDuringRecovery(c, state); err != nil {
 		return err
 	}
 	var token steps.Secret
@@ -44,7 +44,7 @@ func (c *command) run(ctx context.Context, a arguments) error {
 		}
 		c.hide.learn(token.Reveal())
 	}
-	r, err := c.begin(ctx, a, cfg)
+	r, err := beginRun(ctx, c, a, cfg)
 	if err != nil {
 		return err
 	}
@@ -60,14 +60,14 @@ func (c *command) run(ctx context.Context, a arguments) error {
 	if err != nil {
 		return err
 	}
-	if err := r.refuseOtherProject(ctx); err != nil {
+	if err := refuseOtherProject(ctx, r); err != nil {
 		return err
 	}
 	if a.Options.Prune {
-		return r.pruneImages(ctx)
+		return pruneImages(ctx, r)
 	}
 	if a.Options.Abort {
-		return r.abortPivot(ctx)
+		return abortPivot(ctx, r)
 	}
 	plan, err := steps.New(r.cfg.Config, r.tools)
 	if err != nil {
@@ -76,27 +76,27 @@ func (c *command) run(ctx context.Context, a arguments) error {
 	if targets, err = targetsNow(ctx, plan, r.journal(), r.asked); err != nil {
 		return err
 	}
-	if err := r.checkFiles(ctx, cfg, targets); err != nil {
+	if err := checkFilesAgain(ctx, r, cfg, targets); err != nil {
 		return err
 	}
 	if err := r.refuseBeside(ctx); err != nil {
 		return err
 	}
-	if err := r.compareWithCluster(ctx, plan); err != nil {
+	if err := compareWithCluster(ctx, r, plan); err != nil {
 		return err
 	}
-	if err := r.examine(ctx, targets); err != nil {
+	if err := examine(ctx, r, targets); err != nil {
 		return err
 	}
-	if err := r.agree(ctx); err != nil {
+	if err := agree(ctx, r); err != nil {
 		return err
 	}
 	if slices.Contains(a.Targets, targetPivot) {
-		if err := r.offerBackup(ctx, a, "a pivot cannot be taken back once it has deleted something"); err != nil {
+		if err := offerBackup(ctx, r, a, "a pivot cannot be taken back once it has deleted something"); err != nil {
 			return err
 		}
 	}
-	return r.targets(ctx, targets)
+	return runSteps(ctx, r, targets)
 }
 
 // refuseBeside ends a run beside another one at once, before anything is examined
@@ -111,7 +111,7 @@ func (r *running) refuseBeside(ctx context.Context) error {
 
 // abortPivot puts a pivot back, with the journal locked, so that no run is at
 // work on the same.
-func (r *running) abortPivot(ctx context.Context) (err error) {
+func abortPivot(ctx context.Context, r *running) (err error) {
 	plan, err := steps.New(r.cfg.Config, r.tools)
 	if err != nil {
 		return &usageError{err}
@@ -129,8 +129,8 @@ func (r *running) abortPivot(ctx context.Context) (err error) {
 // rehearseOnPaper plans with nothing behind it, so that mistakes in the
 // configuration and its files, and unknown targets, are found before anything
 // is made.
-func (c *command) rehearseOnPaper(ctx context.Context, a arguments, cfg configuration) ([]string, error) {
-	plan, err := c.planOnPaper(cfg)
+func rehearseOnPaper(ctx context.Context, c *console, a arguments, cfg configuration) ([]string, error) {
+	plan, err := planOnPaper(c, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +142,7 @@ func (c *command) rehearseOnPaper(ctx context.Context, a arguments, cfg configur
 }
 
 // planOnPaper is the plan with nothing behind it.
-func (c *command) planOnPaper(cfg configuration) (*steps.Plan, error) {
+func planOnPaper(c *console, cfg configuration) (*steps.Plan, error) {
 	plan, err := steps.New(cfg.Config, steps.Tools{
 		Management: management(cfg.Config, steps.Files{}, false, io.Discard, nil),
 		Overrides:  cfg.overrides,
@@ -158,7 +158,7 @@ func (c *command) planOnPaper(cfg configuration) (*steps.Plan, error) {
 
 // running is one run, from its folder to its summary.
 type running struct {
-	*command
+	*console
 	options options
 	cfg     configuration
 	state   stateFolder
@@ -174,18 +174,18 @@ type running struct {
 	before  []flow.StepReport // work before the graph's
 }
 
-// begin takes the state folder and opens what the run writes to.
-func (c *command) begin(ctx context.Context, a arguments, cfg configuration) (*running, error) {
-	state, err := c.stateOf(ctx, a, cfg)
+// beginRun takes the state folder and opens what the run writes to.
+func beginRun(ctx context.Context, c *console, a arguments, cfg configuration) (*running, error) {
+	state, err := stateOf(ctx, c, a, cfg)
 	if err != nil {
 		return nil, err
 	}
 	r := &running{
-		command: c, options: a.Options, cfg: cfg, state: state,
+		console: c, options: a.Options, cfg: cfg, state: state,
 		began: time.Now(), asked: a.Targets,
 		id: fmt.Sprintf("%s-%d", time.Now().UTC().Format("20060102T150405.000Z"), os.Getpid()),
 	}
-	if err := c.findLabImages(a.Options); err != nil {
+	if err := findLabImages(c, a.Options); err != nil {
 		return nil, err
 	}
 	outliveReaders()
@@ -198,7 +198,7 @@ func (c *command) begin(ctx context.Context, a arguments, cfg configuration) (*r
 	if r.files, err = r.state.openRun(r.id); err != nil {
 		return nil, err
 	}
-	r.hub = &hub{run: r.id, hide: c.hide, displays: []display{c.display(a.Options), newJSONDisplay(r.files.events)}}
+	r.hub = &hub{run: r.id, hide: c.hide, displays: []display{newDisplay(c, a.Options), newJSONDisplay(r.files.events)}}
 	if r.watch != nil {
 		r.hub.displays = append(r.hub.displays, r.watch)
 	}
@@ -211,7 +211,7 @@ func (c *command) begin(ctx context.Context, a arguments, cfg configuration) (*r
 		r.hub.note("%s", note)
 	}
 	r.tools = commonTools(r.state, cfg, c.environment, r.log)
-	r.tools.CommandLine = r.commandLine
+	r.tools.CommandLine = func(target ...string) string { return commandLine(r.console, target...) }
 	r.tools.Consent = a.Options.Yes
 	r.tools.ServerTakes = r.state.durations(r.world()).server()
 	r.keepSetup()
@@ -244,8 +244,8 @@ func (r *running) end() {
 	}
 }
 
-// display is how stdout wants to see a run.
-func (c *command) display(o options) display {
+// newDisplay is how stdout wants to see a run.
+func newDisplay(c *console, o options) display {
 	switch {
 	case o.Output == "json":
 		return newJSONDisplay(c.stdout)
@@ -269,7 +269,7 @@ func (r *running) atHetzner(token steps.Secret) {
 
 // inLab brings the lab up and equips the run for it.
 func (r *running) inLab(ctx context.Context) error {
-	l := r.newLab(r.options, r.state)
+	l := newLab(r.console, r.options, r.state)
 	l.client.record(r.effects)
 	wasUp := false
 	if _, err := l.answering(ctx); err == nil {
@@ -316,23 +316,23 @@ func labOutcome(wasUp bool) flow.Outcome {
 	return flow.Ran
 }
 
-func (c *command) newLab(o options, state stateFolder) *lab {
+func newLab(c *console, o options, state stateFolder) *lab {
 	dir := state.lab()
 	return &lab{
-		dir: dir, latency: o.LabLatency, images: c.labImages(o), until: o.LabUntil, client: newLabClient(dir),
-		workDir: c.workDir, environment: c.environment, commandLine: c.commandLine,
+		dir: dir, latency: o.LabLatency, images: labImages(c, o), until: o.LabUntil, client: newLabClient(dir),
+		workDir: c.workDir, environment: c.environment, commandLine: func(target ...string) string { return commandLine(c, target...) },
 	}
 }
 
-// targets runs the graph and sums up.
-func (r *running) targets(ctx context.Context, targets []string) error {
+// runSteps runs the graph and sums up.
+func runSteps(ctx context.Context, r *running, targets []string) error {
 	plan, err := steps.New(r.cfg.Config, r.tools)
 	if err != nil {
 		return &usageError{err}
 	}
 	recorded := r.journal()
 	journal := hidingJournal{lockedJournal{recorded, func(ctx context.Context) error {
-		if err := r.refuseDuringRecovery(r.state); err != nil {
+		if err := refuseDuringRecovery(r.console, r.state); err != nil {
 			return err
 		}
 		if err := plan.RemovePivotSecrets(); err != nil {
@@ -350,26 +350,26 @@ func (r *running) targets(ctx context.Context, targets []string) error {
 		return r.interrupted(err)
 	}
 	if sealed, ok := errorAs[*flow.SealedError](err); ok { // running the same again would come to the same
-		return r.sealed(err, sealed)
+		return adviseOnSealed(r, err, sealed)
 	}
 	if err != nil {
 		return fmt.Errorf("%w\nwhat is done is kept in %s; run the same command again to go on; log: %s", reasonsOnce(err), r.state, r.files.log.Name())
 	}
-	s, err := r.summarise(ctx, plan, journal, report)
+	s, err := summarise(ctx, r, plan, journal, report)
 	if err != nil {
 		return fmt.Errorf("everything is done, but the summary cannot be made: %w", err)
 	}
 	return r.tell(s)
 }
 
-// sealed says what can be done about a step that must not be run a second time.
-func (r *running) sealed(err error, e *flow.SealedError) error {
+// adviseOnSealed says what can be done about a step that must not be run a second time.
+func adviseOnSealed(r *running, err error, e *flow.SealedError) error {
 	if refused(e) {
 		return fmt.Errorf("%w\nto continue from there: %s\nto fetch kubeconfig and talosconfig again: %s\nto look: %s",
-			err, r.commandLine(targetAll), r.commandLine(targetAccess), r.commandLine(targetStatus))
+			err, commandLine(r.console, targetAll), commandLine(r.console, targetAccess), commandLine(r.console, targetStatus))
 	}
 	return fmt.Errorf("%w\nwhat is done is kept in %s; log: %s\nwhich disaster it is, and what to type: %s",
-		reasonsOnce(err), r.state, r.files.log.Name(), r.commandLine("restore", "--diagnose"))
+		reasonsOnce(err), r.state, r.files.log.Name(), commandLine(r.console, "restore", "--diagnose"))
 }
 
 // expect shows the steps that the run will come to, as the journal has them. That it cannot tell is no reason not to run.
@@ -402,7 +402,7 @@ func (r *running) interrupted(err error) error {
 	}
 	lines = append(lines, "interrupted: what is done is kept in "+string(r.state)+"; run the same command again to go on")
 	if r.options.Lab {
-		lines = append(lines, "the lab stays up; to end it: "+r.commandLine("lab", "down"))
+		lines = append(lines, "the lab stays up; to end it: "+commandLine(r.console, "lab", "down"))
 	}
 	return &interruptedError{text: strings.Join(lines, "\n"), err: err}
 }

@@ -44,12 +44,12 @@ type statusReport struct {
 // cluster, for which a status is not kept waiting.
 const statusComparedWithin = 2 * time.Second
 
-// status compares the journal with the world and changes neither.
-func (c *command) status(ctx context.Context, a arguments) error {
+// runStatus compares the journal with the world and changes neither.
+func runStatus(ctx context.Context, c *console, a arguments) error {
 	if a.Options.Watch {
-		return c.watchStatus(ctx, a)
+		return watchStatus(ctx, c, a)
 	}
-	r, err := c.lookAtAll(ctx, a)
+	r, err := lookAtAll(ctx, c, a)
 	if err != nil {
 		return err
 	}
@@ -60,17 +60,17 @@ func (c *command) status(ctx context.Context, a arguments) error {
 }
 
 // lookAtAll asks the journal and the world, everything at once.
-func (c *command) lookAtAll(ctx context.Context, a arguments) (statusReport, error) {
+func lookAtAll(ctx context.Context, c *console, a arguments) (statusReport, error) {
 	cfg, err := loadConfig(a, c.environment)
 	if err != nil {
 		return statusReport{}, err
 	}
-	state, err := c.stateOf(ctx, a, cfg)
+	state, err := stateOf(ctx, c, a, cfg)
 	if err != nil {
 		return statusReport{}, err
 	}
 	steps.RedirectLibraryLogs(io.Discard)
-	cfg, tools, offline, err := c.lookingTools(ctx, a.Options, cfg, state)
+	cfg, tools, offline, err := lookingTools(ctx, c, a.Options, cfg, state)
 	if err != nil {
 		return statusReport{}, err
 	}
@@ -162,21 +162,21 @@ func (r *statusReport) add(all []flow.Status) {
 
 // lookingTools are the tools to look at the world that the state folder belongs
 // to. Where that cannot be asked, offline says why.
-func (c *command) lookingTools(ctx context.Context, o options, cfg configuration, state stateFolder) (_ configuration, tools steps.Tools, offline string, err error) {
+func lookingTools(ctx context.Context, c *console, o options, cfg configuration, state stateFolder) (_ configuration, tools steps.Tools, offline string, err error) {
 	c.hide.learn(cfg.passwords()...)
 	tools = commonTools(state, cfg, c.environment, io.Discard)
-	tools.CommandLine = c.commandLine
+	tools.CommandLine = func(target ...string) string { return commandLine(c, target...) }
 	tools.Management = management(cfg.Config, tools.Files, false, io.Discard, nil)
 	world, err := state.world()
 	if err != nil {
 		return cfg, tools, "", err
 	}
 	if o.Lab || world == worldLab {
-		l := c.newLab(o, state)
+		l := newLab(c, o, state)
 		tools.Management = labManagement{l.client}
 		info, err := l.answering(ctx)
 		if errors.Is(err, errLabDown) {
-			return cfg, tools, "the lab is down (" + c.commandLine("lab", "up") + ")", nil
+			return cfg, tools, "the lab is down (" + commandLine(c, "lab", "up") + ")", nil
 		}
 		if err != nil {
 			return cfg, tools, "", err
@@ -188,7 +188,7 @@ func (c *command) lookingTools(ctx context.Context, o options, cfg configuration
 	if snapshot, err := state.journal().Load(ctx); err != nil || len(snapshot.Steps) == 0 {
 		return cfg, tools, "", err // nothing was begun, so there is nothing to ask about
 	}
-	tools, offline, err = c.hetznerTools(ctx, cfg, tools)
+	tools, offline, err = hetznerTools(ctx, c, cfg, tools)
 	if err != nil && context.Cause(ctx) == nil { // there is a journal to be read
 		return cfg, tools, err.Error(), nil
 	}
@@ -197,8 +197,8 @@ func (c *command) lookingTools(ctx context.Context, o options, cfg configuration
 
 // hetznerTools are tools to look at Hetzner, without a recorder. Without a token
 // offline says so.
-func (c *command) hetznerTools(ctx context.Context, cfg configuration, tools steps.Tools) (_ steps.Tools, offline string, err error) {
-	token, err := c.tokenOnce(ctx, cfg)
+func hetznerTools(ctx context.Context, c *console, cfg configuration, tools steps.Tools) (_ steps.Tools, offline string, err error) {
+	token, err := tokenOnce(ctx, c, cfg)
 	if errors.Is(err, errNoToken) {
 		return tools, tokenVariable + " is not set", nil
 	}

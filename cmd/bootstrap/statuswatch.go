@@ -16,12 +16,12 @@ const watchEvery = 10 * time.Second
 
 // watchStatus shows the status again whenever it has changed, until it is interrupted. On a terminal the new one takes the place of the old;
 // in a pipe each is a block with its time.
-func (c *command) watchStatus(ctx context.Context, a arguments) error {
+func watchStatus(ctx context.Context, c *console, a arguments) error {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
 	last, drawn := "", 0
 	for {
-		text, err := c.statusText(ctx, a)
+		text, err := statusText(ctx, c, a)
 		if ctx.Err() != nil {
 			return watchEnded(ctx)
 		}
@@ -30,7 +30,7 @@ func (c *command) watchStatus(ctx context.Context, a arguments) error {
 		}
 		if text != last {
 			last = text
-			drawn = c.show(text, a.Options.Output == "json", drawn)
+			drawn = showStatus(c, text, a.Options.Output == "json", drawn)
 		}
 		select {
 		case <-ctx.Done():
@@ -48,8 +48,8 @@ func watchEnded(ctx context.Context) error {
 	return nil
 }
 
-func (c *command) statusText(ctx context.Context, a arguments) (string, error) {
-	r, err := c.lookAtAll(ctx, a)
+func statusText(ctx context.Context, c *console, a arguments) (string, error) {
+	r, err := lookAtAll(ctx, c, a)
 	if err != nil {
 		return "", err
 	}
@@ -66,8 +66,8 @@ func (c *command) statusText(ctx context.Context, a arguments) (string, error) {
 	return b.String(), err
 }
 
-// show writes one status and returns how many lines of a terminal it took.
-func (c *command) show(text string, json bool, drawn int) int {
+// showStatus writes one status and returns how many lines of a terminal it took.
+func showStatus(c *console, text string, json bool, drawn int) int {
 	columns, rows := c.size()
 	switch {
 	case json:

@@ -39,7 +39,7 @@ func (n *noted) Write(p []byte) (int, error) {
 // An interruption is how a watch ends: in good order, after one block of what has not changed.
 func TestWatchEndsWithAnInterruption(t *testing.T) {
 	out := &noted{wrote: make(chan struct{}, 1)}
-	c := &command{stdout: out, stderr: out, environment: map[string]string{}, workDir: t.TempDir(), hide: &redactor{}, size: sized(0, 0)}
+	c := &console{stdout: out, stderr: out, environment: map[string]string{}, workDir: t.TempDir(), hide: &redactor{}, size: sized(0, 0)}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	ended := make(chan int, 1)
 	go func() { ended <- c.execute(ctx, []string{"status", "--watch", "--state-dir", t.TempDir()}) }()
@@ -70,10 +70,10 @@ func TestWatchEndsWithAnInterruption(t *testing.T) {
 func TestWatchRedraws(t *testing.T) {
 	screen := vt10x.New(vt10x.WithSize(40, 10))
 	var raw bytes.Buffer
-	c := &command{stdout: &raw, size: sized(40, 10)}
+	c := &console{stdout: &raw, size: sized(40, 10)}
 	drawn := 0
 	show := func(text string) string {
-		drawn = c.show(text, false, drawn)
+		drawn = showStatus(c, text, false, drawn)
 		_, _ = screen.Write([]byte(strings.ReplaceAll(raw.String(), "\n", "\r\n"))) // as a terminal's driver does
 		raw.Reset()
 		var lines []string
@@ -122,8 +122,8 @@ func TestWatchOnASmallTerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	screen := vt10x.New(vt10x.WithSize(80, 24))
-	c := &command{stdout: &raw, size: sized(80, 24)}
-	c.show(text.String(), false, 0)
+	c := &console{stdout: &raw, size: sized(80, 24)}
+	showStatus(c, text.String(), false, 0)
 	_, _ = screen.Write([]byte(strings.ReplaceAll(raw.String(), "\n", "\r\n")))
 	seen := screen.String()
 	for _, want := range []string{"waiting for the control plane", "server-2: its Talos does", "14 of 19 steps done", "step-14.", "step-18.", "more lines"} {
@@ -165,12 +165,12 @@ func TestWatchBeginsWithWhatIsWaitedFor(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	record(t, stateFolder(filepath.Join(dir, ".slipway", "k8s")), "preflight")
-	c := &command{environment: environ(strings.Fields(inProject(newMarket(t)))), workDir: dir, hide: &redactor{}, size: sized(80, 24)}
-	a, err := c.parse([]string{"status", "--watch"})
+	c := &console{environment: environ(strings.Fields(inProject(newMarket(t)))), workDir: dir, hide: &redactor{}, size: sized(80, 24)}
+	a, err := parse(c, []string{"status", "--watch"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := c.statusText(t.Context(), a)
+	text, err := statusText(t.Context(), c, a)
 	if err != nil {
 		t.Fatal(err)
 	}

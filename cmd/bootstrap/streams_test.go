@@ -68,10 +68,10 @@ func TestQuestionsAreSeen(t *testing.T) {
 	}
 	defer master.Close()
 	defer terminal.Close()
-	for name, where := range map[string]func(c *command, file *os.File) (ofFile string){
-		"bootstrap 2>file": func(c *command, file *os.File) string { c.stdout, c.stderr = terminal, file; return "" },
-		"bootstrap >file":  func(c *command, file *os.File) string { c.stdout, c.stderr = file, terminal; return "" },
-		"both":             func(c *command, file *os.File) string { c.stdout, c.stderr = file, file; return question },
+	for name, where := range map[string]func(c *console, file *os.File) (ofFile string){
+		"bootstrap 2>file": func(c *console, file *os.File) string { c.stdout, c.stderr = terminal, file; return "" },
+		"bootstrap >file":  func(c *console, file *os.File) string { c.stdout, c.stderr = file, terminal; return "" },
+		"both":             func(c *console, file *os.File) string { c.stdout, c.stderr = file, file; return question },
 	} {
 		path := filepath.Join(t.TempDir(), "file")
 		file, err := os.Create(path)
@@ -79,9 +79,9 @@ func TestQuestionsAreSeen(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer file.Close()
-		c := &command{stdin: strings.NewReader("yes\n")}
+		c := &console{stdin: strings.NewReader("yes\n")}
 		want := where(c, file)
-		if err := c.confirm(t.Context(), question, "yes"); err != nil {
+		if err := confirm(t.Context(), c, question, "yes"); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		got, err := os.ReadFile(path)

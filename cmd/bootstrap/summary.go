@@ -36,13 +36,13 @@ type summary struct {
 func (r *running) summaryOf(report *flow.Report) summary {
 	return summary{
 		Kind: "summary", Time: time.Now(), Run: report.Run, Cluster: r.cfg.ClusterName,
-		State: string(r.state), Report: r.commandLine(targetReport), Steps: slices.Concat(r.before, report.Steps), Elapsed: time.Since(r.began),
+		State: string(r.state), Report: commandLine(r.console, targetReport), Steps: slices.Concat(r.before, report.Steps), Elapsed: time.Since(r.began),
 	}
 }
 
 // summarise reads what the steps made out of the journal. What is not there yet
 // stays empty.
-func (r *running) summarise(ctx context.Context, plan *steps.Plan, j flow.Journal, report *flow.Report) (summary, error) {
+func summarise(ctx context.Context, r *running, plan *steps.Plan, j flow.Journal, report *flow.Report) (summary, error) {
 	s := r.summaryOf(report)
 	management, ok, err := flow.Restore(ctx, j, plan.Management)
 	if err != nil {

@@ -59,7 +59,7 @@ func (c configuration) token(ctx context.Context, environment map[string]string)
 
 // tokenOnce is the token for a look. The command that prints it may ask a person
 // each time it runs: so it runs for the first of all looks alone.
-func (c *command) tokenOnce(ctx context.Context, cfg configuration) (steps.Secret, error) {
+func tokenOnce(ctx context.Context, c *console, cfg configuration) (steps.Secret, error) {
 	if c.held != nil {
 		return c.held.token, c.held.err
 	}
