@@ -29,14 +29,14 @@ var theCommand struct {
 	err  error
 }
 
-// built is the command's path.
+// built is the command's path. It is built with fault injection, which a released one does not have.
 func built(source string) (string, error) {
 	c := &theCommand
 	c.once.Do(func() {
 		if c.dir, c.err = os.MkdirTemp("", "slipway-built-"); c.err != nil {
 			return
 		}
-		build := exec.Command("go", "build", "-o", filepath.Join(c.dir, "bootstrap"), "./cmd/bootstrap")
+		build := exec.Command("go", "build", "-tags", "crash", "-o", filepath.Join(c.dir, "bootstrap"), "./cmd/bootstrap")
 		build.Dir = source
 		if out, err := build.CombinedOutput(); err != nil {
 			c.err = fmt.Errorf("build the command: %w\n%s", err, out)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"io/fs"
 	"net/http"
 	"reflect"
 	"slices"
@@ -21,15 +20,18 @@ const verbRetire = "retire"
 
 // recorder makes the recorder of a run, once its files and its hub are there.
 func (r *running) recorder() *effect.Recorder {
-	return effect.New(effect.Options{
+	o := effect.Options{
 		Lines: r.hide.writer(r.files.effects),
 		Warn: func(err error) {
 			r.hub.note("what this run changes is not written down any more (%v); the run goes on, and what it knows of the cluster is in the journal", err)
 		},
 		Step:  r.stepOf,
 		Watch: r.watchCalls(),
-		Crash: r.crash,
-	})
+	}
+	if r.faults != nil {
+		o.Faults = r.faults()
+	}
+	return effect.New(o)
 }
 
 // stepOf is the step that a context belongs to. Not every library hands the
@@ -51,16 +53,16 @@ type recordedJournal struct {
 	known map[string]flow.Record
 }
 
-// newRecordedJournal is the journal of a folder, on a disk that can tear.
+// newRecordedJournal is the journal of a folder.
 func newRecordedJournal(state stateFolder, cluster, world string, effects *effect.Recorder) flow.Journal {
-	disk := tearingDisk{flow.LocalDisk{}, effects}
+	disk := effects.Disk(flow.LocalDisk{})
 	return &recordedJournal{Journal: state.claimed(cluster, world, flow.FolderOn(string(state), disk)), effects: effects}
 }
 
 // newFolderJournal is the same for a folder in a state folder, which belongs to
 // the run that holds the state folder's own lock.
 func newFolderJournal(dir string, effects *effect.Recorder) flow.Journal {
-	return &recordedJournal{Journal: flow.FolderOn(dir, tearingDisk{flow.LocalDisk{}, effects}), effects: effects}
+	return &recordedJournal{Journal: flow.FolderOn(dir, effects.Disk(flow.LocalDisk{})), effects: effects}
 }
 
 // Load implements flow.Journal.
@@ -97,37 +99,6 @@ func (j *recordedJournal) news(s flow.Snapshot) string {
 		return "nothing-new"
 	}
 	return strings.Join(news, "+")
-}
-
-// tearingDisk ends the process in the middle of a file, where the recorder wants
-// that.
-type tearingDisk struct {
-	flow.Disk
-	effects *effect.Recorder
-}
-
-// Create implements flow.Disk.
-func (d tearingDisk) Create(path string, mode fs.FileMode) (flow.DiskFile, error) {
-	file, err := d.Disk.Create(path, mode)
-	if err != nil {
-		return nil, err
-	}
-	return tearingFile{file, d.effects}, nil
-}
-
-type tearingFile struct {
-	flow.DiskFile
-	effects *effect.Recorder
-}
-
-// Write implements io.Writer.
-func (f tearingFile) Write(data []byte) (int, error) {
-	if !f.effects.Tears() {
-		return f.DiskFile.Write(data)
-	}
-	_, _ = f.DiskFile.Write(data[:len(data)/2]) // whatever it comes to, nobody will hear of it
-	f.effects.Kill()
-	return 0, nil
 }
 
 // recordedKind is kind with its changes written down.

@@ -17,6 +17,7 @@ import (
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/crash"
 	"github.com/slipway-k8s/slipway/internal/effect"
 	"github.com/slipway-k8s/slipway/steps"
 )
@@ -35,7 +36,7 @@ func TestCrashChild(t *testing.T) {
 		t.Fatal(err)
 	}
 	state := stateFolder(os.Getenv("SLIPWAY_TEST_STATE"))
-	crash, err := effect.ParseCrash(os.Getenv(effect.CrashVariable))
+	places, err := crash.Parse(os.Getenv(effect.CrashVariable))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +44,7 @@ func TestCrashChild(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	recorder := effect.New(effect.Options{Lines: lines, Crash: crash})
+	recorder := effect.New(effect.Options{Lines: lines, Faults: crash.New(places)})
 	defer recorder.Close()
 	client := hetznerClient(endpoint, steps.NewSecret(secret), recorder)
 	if err := state.files().Write(worldFile, []byte(worldHetzner)); err != nil {

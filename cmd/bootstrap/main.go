@@ -38,7 +38,7 @@ func main() {
 	c := &console{
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
 		environment: environ(os.Environ()), workDir: workDir,
-		size: func() (columns, rows int) { return terminalSize(os.Stdout) }, hide: &redactor{},
+		size: func() (columns, rows int) { return terminalSize(os.Stdout) }, hide: &redactor{}, readFaults: faultReader(),
 	}
 	keepFromChildren()
 	ctx, stop := untilSignal(os.Stderr)
@@ -62,8 +62,10 @@ type console struct {
 	workDir        string
 	size           func() (columns, rows int) // of the terminal behind stdout; 0: it is none
 	hide           *redactor
-	given          arguments      // what the command was called with; printed commands repeat what leads to the same cluster
-	crash          []effect.Crash // where a run ends itself, for those who test that the next one goes on
+	given          arguments // what the command was called with; printed commands repeat what leads to the same cluster
+	// readFaults reads where a run is to end itself, for the crash suite; nil: this command is built without fault injection.
+	readFaults func(text string) (func() effect.Faults, error)
+	faults     func() effect.Faults // makes the faults of a run; nil: there are none
 	// equip changes what a run at Hetzner works with; nil: nothing. Tests put their own in the place of what no fake stands for.
 	equip func(*steps.Tools)
 	watch *watcher     // sees the runs; nil: nobody does
@@ -93,12 +95,23 @@ func (c *console) execute(ctx context.Context, args []string) int {
 // parse reads the arguments, and what the environment wants of every run. Every
 // error is a usageError.
 func parse(c *console, args []string) (a arguments, err error) {
-	if c.crash, err = effect.ParseCrash(c.environment[effect.CrashVariable]); err != nil {
-		return arguments{}, &usageError{err}
+	if text := c.environment[effect.CrashVariable]; text != "" {
+		if c.faults, err = c.wantedFaults(text); err != nil {
+			return arguments{}, &usageError{err}
+		}
 	}
 	a, err = parseArguments(args)
 	a.workDir = c.workDir
 	return a, err
+}
+
+// wantedFaults refuses to run as if no fault had been asked for where this command cannot inject any.
+func (c *console) wantedFaults(text string) (func() effect.Faults, error) {
+	if c.readFaults == nil {
+		return nil, fmt.Errorf("%s is set, and this command is built without fault injection: unset it, or build with -tags crash",
+			effect.CrashVariable)
+	}
+	return c.readFaults(text)
 }
 
 func dispatch(ctx context.Context, c *console, a arguments) error {

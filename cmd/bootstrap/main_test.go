@@ -29,7 +29,7 @@ func execute(t *testing.T, ctx context.Context, dir, environment string, args ..
 	var stdout, stderr bytes.Buffer
 	c := &console{
 		stdout: &stdout, stderr: &stderr, environment: environ(strings.Fields(environment)), workDir: dir,
-		size: func() (int, int) { return 0, 0 }, hide: &redactor{},
+		size: func() (int, int) { return 0, 0 }, hide: &redactor{}, readFaults: faultReader(),
 	}
 	code := c.execute(ctx, args)
 	return ran{code, stdout.String(), stderr.String()}

@@ -27,6 +27,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/bootstrap"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/crash"
 	"github.com/slipway-k8s/slipway/internal/effect"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/kube"
@@ -62,7 +63,7 @@ func beTheCommand() int {
 	}
 	c := &console{
 		stdout: os.Stdout, stderr: os.Stderr, environment: environ(os.Environ()), workDir: workDir,
-		size: func() (int, int) { return terminalSize(os.Stdout) }, hide: &redactor{}, equip: equipQuickly,
+		size: func() (int, int) { return terminalSize(os.Stdout) }, hide: &redactor{}, equip: equipQuickly, readFaults: crash.Reader,
 	}
 	go func() { // nobody writes there; it ends with whoever started this
 		_, _ = io.Copy(io.Discard, os.Stdin)

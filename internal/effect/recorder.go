@@ -1,5 +1,5 @@
 // Package effect names every call of a run that changes something outside the process, writes it down before it leaves
-// and after its reply, and can end the process at a chosen moment of a chosen call.
+// and after its reply.
 package effect
 
 import (
@@ -29,7 +29,10 @@ const (
 	Journal    World = "journal"
 )
 
-var worlds = []World{Hetzner, Management, Workload, Talos, SSH, Kind, Lab, File, Journal}
+// Worlds lists them.
+func Worlds() []World {
+	return []World{Hetzner, Management, Workload, Talos, SSH, Kind, Lab, File, Journal}
+}
 
 // Phase is what a line says of a call.
 type Phase string
@@ -39,7 +42,7 @@ const (
 	Leaves  Phase = "before"  // it is about to leave
 	Applied Phase = "applied" // it was answered, and not refused
 	Failed  Phase = "failed"  // it was refused, or not answered; it may have come about all the same
-	Killed  Phase = "killed"  // the run ended itself here, at the Crash that Error holds
+	Killed  Phase = "killed"  // the run ended itself here, at the place that Error holds
 )
 
 // Line is a line of a run's effects.jsonl. Its JSON names are stable.
@@ -73,8 +76,8 @@ type Options struct {
 	// Watch hears of every call but those of File and Journal, those that change nothing too; what it returns is told how the
 	// call ended, with the status of HTTP where there is one. nil: nobody does.
 	Watch func(context.Context, Seen) (ended func(status int, err error))
-	// Crash is where to end the process, at whichever comes first.
-	Crash []Crash
+	// Faults ends the process where a test wants that; nil: nothing does.
+	Faults Faults
 }
 
 // Recorder sees the calls of one run. A nil one sees nothing.
@@ -85,7 +88,6 @@ type Recorder struct {
 	seq    int
 	nth    map[string]int // by name
 	silent bool           // Lines has failed
-	armed  *Crash         // its call was answered
 }
 
 // New makes the recorder of a run.
@@ -112,12 +114,12 @@ func (r *Recorder) Begin(ctx context.Context, world World, verb, object string) 
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.crashReplied() // whoever made the call before has its reply
+	r.reached(PointReplied, Line{}) // whoever made the call before has its reply
 	r.seq++
 	r.nth[line.Name()]++
 	line.Seq, line.Nth = r.seq, r.nth[line.Name()]
 	r.write(line)
-	r.crashBefore(line)
+	r.reached(PointBefore, line)
 	return &Call{r, line}
 }
 
@@ -133,7 +135,7 @@ func (c *Call) End(err error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.crashApplied(line)
+	r.reached(PointApplied, line)
 	r.write(line)
 }
 

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/slipway-k8s/slipway/flow"
 )
 
 const planted = "plantedPlantedPlanted"
@@ -130,7 +132,7 @@ func TestNilRecorder(t *testing.T) {
 	if err := r.Do(t.Context(), File, "write", "x", func() error { called = true; return nil }); err != nil || !called {
 		t.Errorf("called: %v, %v", called, err)
 	}
-	if r.Transport(http.DefaultTransport, Hetzner, HetznerCall) != http.DefaultTransport || r.TalosDial() != nil || r.Tears() {
+	if r.Transport(http.DefaultTransport, Hetzner, HetznerCall) != http.DefaultTransport || r.TalosDial() != nil || r.Disk(flow.LocalDisk{}) != flow.Disk(flow.LocalDisk{}) {
 		t.Error("it does something")
 	}
 	r.Saved()
@@ -149,34 +151,5 @@ func TestRead(t *testing.T) {
 	}
 	if _, err := Read(strings.NewReader("{\n" + string(whole) + "\n")); err == nil || !strings.Contains(err.Error(), "line 1") {
 		t.Errorf("half a line in the middle: %v", err)
-	}
-}
-
-func TestParseCrash(t *testing.T) {
-	for text, says := range map[string]string{
-		"":                                      "",
-		"after x":                               "no point",
-		"before":                                "names no call",
-		"before hetzner create firewalls/k8s":   "names no call",
-		"before hetzner create firewalls/k8s#0": "names no call",
-		"before hetzner create firewalls/k8s#1 x": "names no call",
-		"before moon create firewalls/k8s#1":      "no world moon",
-		"torn hetzner create firewalls/k8s#1":     "",
-		"saved journal save wait-cp/done#1":       "",
-
-		"before hetzner create firewalls/k8s#1\nsaved journal save wait-cp/done#1": "",
-		"before hetzner create firewalls/k8s#1\nnever":                             "no point",
-	} {
-		all, err := ParseCrash(text)
-		var read []string
-		for _, c := range all {
-			read = append(read, c.String())
-		}
-		switch {
-		case says == "" && (err != nil || strings.Join(read, "\n") != text):
-			t.Errorf("%q: %+v, %v", text, all, err)
-		case says != "" && (err == nil || !strings.Contains(err.Error(), says)):
-			t.Errorf("%q: %v does not say %q", text, err, says)
-		}
 	}
 }

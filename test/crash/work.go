@@ -55,9 +55,9 @@ func Key(source string) (string, error) {
 	return hex.EncodeToString(hash.Sum(nil))[:12], nil
 }
 
-// Build builds the command.
+// Build builds the command with fault injection.
 func Build(ctx context.Context, source, to string) error {
-	build := exec.CommandContext(ctx, "go", "build", "-o", to, "./cmd/bootstrap")
+	build := exec.CommandContext(ctx, "go", "build", "-tags", "crash", "-o", to, "./cmd/bootstrap")
 	build.Dir = source
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("build the command: %w: %s", err, strings.TrimSpace(string(out)))

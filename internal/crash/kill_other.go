@@ -1,11 +1,11 @@
 //go:build !unix
 
-package effect
+package crash
 
 import "os"
 
-// killSelf does not return.
-func killSelf() {
+// killProcess does not return.
+func killProcess() {
 	for {
 		if self, err := os.FindProcess(os.Getpid()); err == nil {
 			_ = self.Kill()

@@ -1,11 +1,11 @@
 //go:build unix
 
-package effect
+package crash
 
 import "syscall"
 
-// killSelf does not return. What the process started in groups of their own, as the lab, lives on.
-func killSelf() {
+// killProcess does not return. What the process started in groups of their own, as the lab, lives on.
+func killProcess() {
 	pid := syscall.Getpid()
 	if syscall.Getpgrp() == pid {
 		pid = -pid
