@@ -22,48 +22,68 @@ type Access struct {
 	Values map[string]string `json:"values,omitempty"`
 }
 
-// refreshAccess asks the cluster itself.
-func (b *bootstrapper) refreshAccess(ctx context.Context, say flow.Say) (Access, error) {
-	self, err := b.connect(kubeconfigFile)
+// Access adds the step access to a graph: the state folder has today's kubeconfig and talosconfig of a cluster that manages itself.
+func (s *Set) Access(g *flow.Graph) *flow.Step[Access] {
+	step := newAccessStep(s)
+	return flow.Add(g, "access", step.run).
+		Doc("kubeconfig, talosconfig and the list of nodes are today's, from the cluster itself").
+		Verify(step.verify).Deadline(2*s.cfg.ControlPlaneTimeout.D()+overhead).Waits(s.cfg.waitControlPlane(), s.cfg.waitControlPlane())
+}
+
+// accessStep runs and verifies the step access.
+type accessStep struct {
+	cfg      Config
+	tools    Tools
+	sources  sources
+	observer *observer
+}
+
+func newAccessStep(s *Set) accessStep {
+	return accessStep{cfg: s.cfg, tools: s.tools, sources: s.sources, observer: s.observer}
+}
+
+// run asks the cluster itself.
+func (a accessStep) run(ctx context.Context, say flow.Say) (Access, error) {
+	self, err := connect(a.tools, kubeconfigFile)
 	if err != nil {
 		return Access{}, err
 	}
-	live, err := get(ctx, self, hetznerClusterKind, b.cfg.ClusterName)
+	live, err := get(ctx, self, hetznerClusterKind, a.cfg.ClusterName)
 	if err != nil {
 		return Access{}, err
 	}
 	ip := text(live, "spec", "controlPlaneEndpoint", "host")
-	if err := b.checkEndpoint(ctx, ip); err != nil {
+	if err := checkEndpoint(ctx, a.cfg, a.tools, a.sources, ip); err != nil {
 		return Access{}, err // a kubeconfig that somebody pointed at a server is worth more than the cluster's own
 	}
-	config, err := b.waitSecret(ctx, say, self, b.cfg.ClusterName+"-kubeconfig", "value")
+	config, err := waitSecret(ctx, a.cfg, a.observer, say, self, a.cfg.ClusterName+"-kubeconfig", "value")
 	if err != nil {
 		return Access{}, err
 	}
-	if err := b.tools.Files.Write(kubeconfigFile, config); err != nil {
+	if err := a.tools.Files.Write(kubeconfigFile, config); err != nil {
 		return Access{}, err
 	}
 	port := strconv.FormatInt(number(live, "spec", "controlPlaneEndpoint", "port"), 10)
 	out := Access{Endpoint: net.JoinHostPort(ip, port), Kubeconfig: kubeconfigFile}
-	c := Cluster{Name: b.cfg.ClusterName, ControlPlane: b.cfg.ControlPlaneName(), LoadBalancerIP: ip}
-	if out.Talosconfig, err = b.writeTalosconfig(ctx, say, self, c); err != nil {
+	c := Cluster{Name: a.cfg.ClusterName, ControlPlane: a.cfg.ControlPlaneName(), LoadBalancerIP: ip}
+	if out.Talosconfig, err = writeTalosconfig(ctx, a.cfg, a.tools, a.observer, say, self, c); err != nil {
 		return Access{}, err
 	}
-	r, err := b.readRoll(ctx, self, self)
+	r, err := readRoll(ctx, a.cfg, a.tools, self, self)
 	if err != nil {
 		return Access{}, err
 	}
 	out.Nodes = r.output().Nodes
 	soon, cancel := context.WithTimeout(ctx, comparedWithin)
 	defer cancel()
-	if o, err := b.observeCluster(soon, self); err == nil { // they only tell a later run what was changed since
+	if o, err := observeCluster(soon, a.cfg, a.sources, self); err == nil { // they only tell a later run what was changed since
 		out.Values = o.values
 	}
 	return out, nil
 }
 
-func (b *bootstrapper) accessStands(ctx context.Context, was Access) flow.Verdict {
-	self, err := b.connect(kubeconfigFile)
+func (a accessStep) verify(ctx context.Context, was Access) flow.Verdict {
+	self, err := connect(a.tools, kubeconfigFile)
 	if err != nil {
 		return flow.Unknown(err)
 	}
@@ -71,16 +91,16 @@ func (b *bootstrapper) accessStands(ctx context.Context, was Access) flow.Verdic
 	if err != nil {
 		return flow.Unknown(err)
 	}
-	if v := b.endpointStands(ctx, host); v.Answer() != flow.AnswerHolds {
+	if v := endpointStands(ctx, a.cfg, a.tools, a.sources, host); v.Answer() != flow.AnswerHolds {
 		return v
 	}
-	if v := b.kubeconfigHolds(ctx, self); v.Answer() != flow.AnswerHolds {
+	if v := kubeconfigHolds(ctx, a.cfg, a.tools, self); v.Answer() != flow.AnswerHolds {
 		return v
 	}
-	if v := b.talosconfigHolds(ctx, self, was.Talosconfig); v.Answer() != flow.AnswerHolds {
+	if v := talosconfigHolds(ctx, a.cfg, a.tools, self, was.Talosconfig); v.Answer() != flow.AnswerHolds {
 		return v
 	}
-	r, err := b.readRoll(ctx, self, self)
+	r, err := readRoll(ctx, a.cfg, a.tools, self, self)
 	if err != nil {
 		return flow.Unknown(err)
 	}
@@ -90,19 +110,19 @@ func (b *bootstrapper) accessStands(ctx context.Context, was Access) flow.Verdic
 	return flow.Holds()
 }
 
-// pivotStands asks only whether the cluster still is its own manager. Whether it is paused for maintenance, or has more
+// verify asks only whether the cluster still is its own manager. Whether it is paused for maintenance, or has more
 // servers than it had, is not the pivot's business any more.
-func (b *bootstrapper) pivotStands(ctx context.Context, was Pivot) flow.Verdict {
-	self, err := b.connect(kubeconfigFile)
+func (p pivotStep) verify(ctx context.Context, was Pivot) flow.Verdict {
+	self, err := connect(p.tools, kubeconfigFile)
 	if err != nil {
 		return flow.Unknown(err)
 	}
-	is, err := get(ctx, self, clusterKind, b.cfg.ClusterName)
+	is, err := get(ctx, self, clusterKind, p.cfg.ClusterName)
 	switch {
 	case kube.Absent(err):
-		return flow.Gone("cluster %s does not hold its Cluster object any more", b.cfg.ClusterName)
+		return flow.Gone("cluster %s does not hold its Cluster object any more", p.cfg.ClusterName)
 	case err != nil:
-		return flow.Unknown(fmt.Errorf("ask cluster %s: %w", b.cfg.ClusterName, b.silent(ctx, self, err)))
+		return flow.Unknown(fmt.Errorf("ask cluster %s: %w", p.cfg.ClusterName, explainSilence(ctx, p.cfg, p.tools, p.sources, self, err)))
 	case string(is.GetUID()) != was.Cluster && is.GetAnnotations()[readoptedAnnotation] == "": // else a readoption has put it back
 		return flow.Gone("the Cluster object is another one than the recorded")
 	}

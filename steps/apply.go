@@ -38,16 +38,16 @@ type Object struct {
 	Name       string `json:"name"`
 }
 
-func (b *bootstrapper) clusterSpec() (any, error) {
+func clusterSpec(cfg Config, sources sources) (any, error) {
 	// Values that only a run knows: the image and the zone are arguments of the step, the address is its own output.
-	v := maps.Clone(b.vars)
+	v := maps.Clone(sources.vars)
 	delete(v, imageNameVariable)
 	spec := map[string]ingredient{}
-	files := map[string]source{"cluster": b.sources.cluster, "healthCheck": b.sources.healthCheck}
-	if b.cfg.OIDCIssuerURL != "" {
-		files["oidcPatch"] = b.sources.oidcPatch
+	files := map[string]source{"cluster": sources.cluster, "healthCheck": sources.healthCheck}
+	if cfg.OIDCIssuerURL != "" {
+		files["oidcPatch"] = sources.oidcPatch
 	}
-	for _, s := range b.sources.added {
+	for _, s := range sources.added {
 		files[s.path] = s
 	}
 	for name, s := range files {
@@ -58,92 +58,113 @@ func (b *bootstrapper) clusterSpec() (any, error) {
 		spec[name] = i
 	}
 	// Rendered once with made-up values, so that a mistake in a file is found before anything is made.
-	r, err := b.render(b.manifestVariables("image", "eu-central", "192.0.2.1"))
+	r, err := render(cfg, sources, manifestVariables(sources, "image", "eu-central", "192.0.2.1"))
 	if err != nil {
 		return nil, err
 	}
-	return spec, missingObjects(r.now, b.cfg.ClusterName, b.cfg.ControlPlaneName(), b.sources.cluster.name)
+	return spec, missingObjects(r.now, cfg.ClusterName, cfg.ControlPlaneName(), sources.cluster.name)
 }
 
-func (b *bootstrapper) manifestVariables(image, zone, loadBalancerIP string) variables {
-	v := maps.Clone(b.vars)
+func manifestVariables(sources sources, image, zone, loadBalancerIP string) variables {
+	v := maps.Clone(sources.vars)
 	v[imageNameVariable], v[networkZoneVariable], v[loadBalancerIPVariable] = image, zone, loadBalancerIP
 	return v
 }
 
-// applyCluster applies the manifests: first what can do without the load balancer's address, then, once CAPH has made the
+// Apply adds the step apply to a graph: the manifests are applied to the management cluster.
+func (s *Set) Apply(g *flow.Graph, management *flow.Step[Management], image *flow.Step[Image], offer *flow.Step[Offer]) *flow.Step[Cluster] {
+	step := newApplyStep(s)
+	return flow.Add3(g, "apply", step.run, management, image, offer).
+		Doc("the cluster's objects are applied; its network and load balancer exist").
+		Spec(s.made.cluster).Verify(step.verify).Deadline(2*s.cfg.LoadBalancerTimeout.D()+overhead).
+		Waits(s.cfg.waitWebhooks(), s.cfg.waitLoadBalancer())
+}
+
+// applyStep runs and verifies the step apply.
+type applyStep struct {
+	cfg      Config
+	tools    Tools
+	sources  sources
+	observer *observer
+}
+
+func newApplyStep(s *Set) applyStep {
+	return applyStep{cfg: s.cfg, tools: s.tools, sources: s.sources, observer: s.observer}
+}
+
+// run applies the manifests: first what can do without the load balancer's address, then, once CAPH has made the
 // load balancer, the rest. Where the address is known already, as in every later run, there is one part only, so that
 // what is there is never taken back.
-func (b *bootstrapper) applyCluster(ctx context.Context, say flow.Say, m Management, image Image, offer Offer) (Cluster, error) {
-	mgmt, err := b.connect(m.Kubeconfig)
+func (a applyStep) run(ctx context.Context, say flow.Say, m Management, image Image, offer Offer) (Cluster, error) {
+	mgmt, err := connect(a.tools, m.Kubeconfig)
 	if err != nil {
 		return Cluster{}, err
 	}
-	ip, err := b.loadBalancerIP(ctx, mgmt)
+	ip, err := loadBalancerIP(ctx, a.cfg, a.tools, mgmt)
 	if err != nil {
 		return Cluster{}, err
 	}
-	patience := b.cfg.LoadBalancerTimeout.D()
+	patience := a.cfg.LoadBalancerTimeout.D()
 	if ip == "" {
-		r, err := b.render(b.manifestVariables(image.Name, offer.NetworkZone, ""))
+		r, err := render(a.cfg, a.sources, manifestVariables(a.sources, image.Name, offer.NetworkZone, ""))
 		if err != nil {
 			return Cluster{}, err
 		}
-		if _, err := b.consent(ctx, say, mgmt, r); err != nil {
+		if _, err := consent(ctx, a.cfg, a.tools, say, mgmt, r); err != nil {
 			return Cluster{}, err
 		}
-		if err := b.apply(ctx, say, mgmt, r.now, &patience); err != nil {
+		if err := apply(ctx, a.cfg, say, mgmt, r.now, &patience); err != nil {
 			return Cluster{}, err
 		}
-		if ip, err = b.waitLoadBalancer(ctx, say, mgmt); err != nil {
+		if ip, err = a.waitLoadBalancer(ctx, say, mgmt); err != nil {
 			return Cluster{}, err
 		}
 		say("the load balancer has the address %s", ip)
-		if r, err = b.render(b.manifestVariables(image.Name, offer.NetworkZone, ip)); err != nil {
+		if r, err = render(a.cfg, a.sources, manifestVariables(a.sources, image.Name, offer.NetworkZone, ip)); err != nil {
 			return Cluster{}, err
 		}
 		// The Cluster last: it names the control plane, which must be there when Cluster API looks for it.
-		return b.applied(ctx, say, mgmt, r, ip, &patience)
+		return a.applied(ctx, say, mgmt, r, ip, &patience)
 	}
-	if err := b.checkEndpoint(ctx, ip); err != nil {
+	if err := checkEndpoint(ctx, a.cfg, a.tools, a.sources, ip); err != nil {
 		return Cluster{}, err
 	}
-	r, err := b.render(b.manifestVariables(image.Name, offer.NetworkZone, ip))
+	r, err := render(a.cfg, a.sources, manifestVariables(a.sources, image.Name, offer.NetworkZone, ip))
 	if err != nil {
 		return Cluster{}, err
 	}
-	return b.applied(ctx, say, mgmt, r, ip, &patience)
+	return a.applied(ctx, say, mgmt, r, ip, &patience)
 }
 
 // loadBalancerIP is the address in the live HetznerCluster; empty while there is none. A cluster that the management
 // cluster knows nothing of, but whose servers exist, is not created a second time beside itself.
-func (b *bootstrapper) loadBalancerIP(ctx context.Context, mgmt *kube.Cluster) (string, error) {
-	live, err := get(ctx, mgmt, hetznerClusterKind, b.cfg.ClusterName)
+func loadBalancerIP(ctx context.Context, cfg Config, tools Tools, mgmt *kube.Cluster) (string, error) {
+	live, err := get(ctx, mgmt, hetznerClusterKind, cfg.ClusterName)
 	if err == nil {
 		return text(live, "spec", "controlPlaneEndpoint", "host"), nil
 	}
 	if !kube.Absent(err) {
 		return "", err
 	}
-	servers, err := hetzner.Servers(ctx, b.tools.Hetzner, b.cfg.ClusterName)
+	servers, err := hetzner.Servers(ctx, tools.Hetzner, cfg.ClusterName)
 	if err != nil {
 		return "", err
 	}
 	if len(servers) > 0 {
 		return "", fmt.Errorf("%d servers of a cluster %s exist at Hetzner (%s), but this management cluster knows nothing of it: "+
 			"a second cluster would be made into its network and load balancer; work with the management cluster that knows it, delete the servers, or choose another CLUSTER_NAME",
-			len(servers), b.cfg.ClusterName, serverNames(servers))
+			len(servers), cfg.ClusterName, serverNames(servers))
 	}
 	return "", nil
 }
 
 // apply applies objects, waiting while the API server or the providers' webhooks do not answer: for all of the step's
 // objects together no longer than its patience, of which it takes what it needs.
-func (b *bootstrapper) apply(ctx context.Context, say flow.Say, mgmt *kube.Cluster, objects []*unstructured.Unstructured, patience *time.Duration) error {
+func apply(ctx context.Context, cfg Config, say flow.Say, mgmt *kube.Cluster, objects []*unstructured.Unstructured, patience *time.Duration) error {
 	began, had := time.Now(), *patience
 	for _, o := range objects {
 		say("applying %s", kube.Describe(o))
-		markOwned(o, b.cfg.ClusterName)
+		markOwned(o, cfg.ClusterName)
 		err := wait{what: "the API server and its webhooks to take " + kube.Describe(o), within: *patience}.until(ctx, say, func(ctx context.Context) (string, error) {
 			err := mgmt.Apply(ctx, o)
 			if err != nil && !kube.Unwell(err) {
@@ -160,12 +181,12 @@ func (b *bootstrapper) apply(ctx context.Context, say flow.Say, mgmt *kube.Clust
 }
 
 // applied applies everything and says what the cluster is then.
-func (b *bootstrapper) applied(ctx context.Context, say flow.Say, mgmt *kube.Cluster, r *rendered, ip string, patience *time.Duration) (Cluster, error) {
+func (a applyStep) applied(ctx context.Context, say flow.Say, mgmt *kube.Cluster, r *rendered, ip string, patience *time.Duration) (Cluster, error) {
 	out := Cluster{
-		Name: b.cfg.ClusterName, LoadBalancerIP: ip, ControlPlane: b.cfg.ControlPlaneName(), Template: r.template,
-		Replicas: b.cfg.ControlPlaneReplicas, Version: b.cfg.KubernetesVersion,
+		Name: a.cfg.ClusterName, LoadBalancerIP: ip, ControlPlane: a.cfg.ControlPlaneName(), Template: r.template,
+		Replicas: a.cfg.ControlPlaneReplicas, Version: a.cfg.KubernetesVersion,
 	}
-	todo, err := b.consent(ctx, say, mgmt, r)
+	todo, err := consent(ctx, a.cfg, a.tools, say, mgmt, r)
 	if err != nil {
 		return Cluster{}, err
 	}
@@ -178,7 +199,7 @@ func (b *bootstrapper) applied(ctx context.Context, say flow.Say, mgmt *kube.Clu
 			others = append(others, o)
 		}
 	}
-	if err := b.apply(ctx, say, mgmt, append(others, clusters...), patience); err != nil {
+	if err := apply(ctx, a.cfg, say, mgmt, append(others, clusters...), patience); err != nil {
 		return Cluster{}, err
 	}
 	if err := deleteLeftOut(ctx, say, mgmt, todo); err != nil {
@@ -196,28 +217,28 @@ func (b *bootstrapper) applied(ctx context.Context, say flow.Say, mgmt *kube.Clu
 }
 
 // waitLoadBalancer waits until CAPH has made the load balancer and written its address down.
-func (b *bootstrapper) waitLoadBalancer(ctx context.Context, say flow.Say, mgmt *kube.Cluster) (ip string, err error) {
+func (a applyStep) waitLoadBalancer(ctx context.Context, say flow.Say, mgmt *kube.Cluster) (ip string, err error) {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	changes := mgmt.Changes(watching, kube.Selection{List: listOf(hetznerClusterKind), Options: []client.ListOption{client.InNamespace(Namespace)}})
-	w := wait{what: "the load balancer", within: b.cfg.LoadBalancerTimeout.D(), changes: changes, because: b.hindered(mgmt, b.watched())}
+	w := wait{what: "the load balancer", within: a.cfg.LoadBalancerTimeout.D(), changes: changes, because: a.observer.hindered(mgmt, watched(a.cfg))}
 	err = w.until(ctx, say, func(ctx context.Context) (string, error) {
-		live, err := get(ctx, mgmt, hetznerClusterKind, b.cfg.ClusterName)
+		live, err := get(ctx, mgmt, hetznerClusterKind, a.cfg.ClusterName)
 		if err != nil {
 			return "", err
 		}
 		if ip = text(live, "spec", "controlPlaneEndpoint", "host"); ip != "" {
 			return "", nil
 		}
-		return "HetznerCluster " + b.cfg.ClusterName + " has no address yet", nil
+		return "HetznerCluster " + a.cfg.ClusterName + " has no address yet", nil
 	})
 	return ip, err
 }
 
-// clusterStands asks for every object that was applied, and for the load balancer. What people changed in them since is theirs: the guide scales
+// verify asks for every object that was applied, and for the load balancer. What people changed in them since is theirs: the guide scales
 // and upgrades with kubectl.
-func (b *bootstrapper) clusterStands(ctx context.Context, was Cluster) flow.Verdict {
-	mgmt, err := b.connect(managementFile)
+func (a applyStep) verify(ctx context.Context, was Cluster) flow.Verdict {
+	mgmt, err := connect(a.tools, managementFile)
 	if err != nil {
 		return flow.Unknown(err)
 	}
@@ -234,5 +255,5 @@ func (b *bootstrapper) clusterStands(ctx context.Context, was Cluster) flow.Verd
 			return flow.Gone("Cluster %s is another one than the recorded", was.Name)
 		}
 	}
-	return b.endpointStands(ctx, was.LoadBalancerIP)
+	return endpointStands(ctx, a.cfg, a.tools, a.sources, was.LoadBalancerIP)
 }

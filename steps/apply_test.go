@@ -34,14 +34,14 @@ func TestApplyHasOnePatience(t *testing.T) {
 		return kubetest.Object("v1", "ConfigMap", Namespace, name, nil)
 	}
 	patience := time.Hour
-	if err := b.apply(t.Context(), hush, mgmt, []*unstructured.Unstructured{object("a"), object("b")}, &patience); err != nil {
+	if err := apply(t.Context(), b.cfg, hush, mgmt, []*unstructured.Unstructured{object("a"), object("b")}, &patience); err != nil {
 		t.Fatal(err)
 	}
 	if patience > time.Hour-lookGap {
 		t.Errorf("after a wait %s are left of an hour", patience)
 	}
 	patience = 0
-	err = b.apply(t.Context(), hush, mgmt, []*unstructured.Unstructured{object("b"), object("c")}, &patience)
+	err = apply(t.Context(), b.cfg, hush, mgmt, []*unstructured.Unstructured{object("b"), object("c")}, &patience)
 	var late *waitError
 	if !errors.As(err, &late) || late.within != 0 || !strings.Contains(late.what, "ConfigMap") || refused["c"] != 999 {
 		t.Errorf("without patience it looked %d times: %v", 1000-refused["c"], err)

@@ -98,7 +98,7 @@ func (o *Operations) holder(ctx context.Context) (_ *kube.Cluster, self bool, er
 // holds connects to the cluster of a kubeconfig in the state folder; nil where there is none, or it does not hold the Cluster
 // object.
 func (o *Operations) holds(ctx context.Context, file string) (*kube.Cluster, error) {
-	c, err := o.b.connect(file)
+	c, err := connect(o.b.tools, file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -107,7 +107,7 @@ func (o *Operations) holds(ctx context.Context, file string) (*kube.Cluster, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, aliveWithin)
 	defer cancel()
-	object, err := o.b.clusterAt(ctx, c)
+	object, err := clusterAt(ctx, o.b.cfg, c)
 	if err != nil || object == nil {
 		return nil, err
 	}

@@ -24,14 +24,14 @@ func (s *BackupSource) readFiles() error {
 		return fmt.Errorf("write the configuration: %w", err)
 	}
 	s.Contents.Config = config
-	b := &bootstrapper{cfg: s.o.b.cfg, tools: s.o.b.tools, vars: s.o.b.cfg.variables()}
-	if b.sources, err = readSources(b.tools.Overrides); err != nil {
+	b, err := readSet(s.o.b.cfg, s.o.b.tools)
+	if err != nil {
 		return err
 	}
 	for _, f := range b.sources.all() {
 		s.Contents.Files = append(s.Contents.Files, backup.File{Name: f.path, Data: f.data})
 	}
-	r, err := b.render(s.liveVariables(b))
+	r, err := render(b.cfg, b.sources, s.liveVariables(b))
 	if err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func (s *BackupSource) readFiles() error {
 }
 
 // liveVariables are the manifests' with what only the live objects know.
-func (s *BackupSource) liveVariables(b *bootstrapper) variables {
+func (s *BackupSource) liveVariables(b *Set) variables {
 	var image, zone, address, template string
 	for i := range s.Contents.Objects {
 		o := &s.Contents.Objects[i]
@@ -67,14 +67,14 @@ func (s *BackupSource) liveVariables(b *bootstrapper) variables {
 			image = text(o, "spec", "template", "spec", "imageName")
 		}
 	}
-	return b.manifestVariables(image, zone, address)
+	return manifestVariables(b.sources, image, zone, address)
 }
 
 // readReleases reads what Helm says of the releases. Those that are not deployed (yet) are left out.
 func (s *BackupSource) readReleases(workload *kube.Cluster) error {
 	b := s.o.b
 	s.Contents.Releases = []backup.Release{}
-	for _, in := range []installation{b.cilium(), b.hcloudCCM(), b.talosCCM()} {
+	for _, in := range []installation{cilium(b.cfg, b.sources), hcloudCCM(b.cfg, b.sources), talosCCM(b.cfg, b.sources)} {
 		if err := s.readRelease(workload, in.Chart); err != nil {
 			return err
 		}

@@ -35,11 +35,11 @@ func (p *Plan) Bill(ctx context.Context, foreseen []flow.Foresight, consequences
 		var wanted []hetzner.Order
 		if would[p.Cluster.Name()] || would[p.ControlPlane.Name()] {
 			var err error
-			if wanted, err = p.b.wanted(ctx); err != nil {
+			if wanted, err = wantedOrders(ctx, p.b.cfg, p.b.tools, p.b.sources); err != nil {
 				return b, err
 			}
 		}
-		return p.b.reckon(ctx, wanted, more)
+		return reckon(ctx, p.b.cfg, p.b.tools, wanted, more)
 	})
 }
 
@@ -71,50 +71,50 @@ func withoutServers(have []hetzner.Resource, n int) []hetzner.Resource {
 }
 
 // bill leaves out of the wanted what the cluster has, and asks for the prices.
-func (b *bootstrapper) bill(ctx context.Context, wanted []hetzner.Order, more besides) (Bill, error) {
-	return Promptly(ctx, func(ctx context.Context) (Bill, error) { return b.reckon(ctx, wanted, more) })
+func bill(ctx context.Context, cfg Config, tools Tools, wanted []hetzner.Order, more besides) (Bill, error) {
+	return Promptly(ctx, func(ctx context.Context) (Bill, error) { return reckon(ctx, cfg, tools, wanted, more) })
 }
 
-func (b *bootstrapper) reckon(ctx context.Context, wanted []hetzner.Order, more besides) (Bill, error) {
+func reckon(ctx context.Context, cfg Config, tools Tools, wanted []hetzner.Order, more besides) (Bill, error) {
 	out := Bill{New: []hetzner.Order{}, Notes: []string{}}
-	inventory, err := hetzner.TakeInventory(ctx, b.tools.Hetzner)
+	inventory, err := hetzner.TakeInventory(ctx, tools.Hetzner)
 	if err != nil {
 		return out, err
 	}
 	if more.firewall {
-		wanted = append(wanted, hetzner.Order{Kind: hetzner.KindFirewall, Count: 1, Name: b.cfg.ClusterName})
+		wanted = append(wanted, hetzner.Order{Kind: hetzner.KindFirewall, Count: 1, Name: cfg.ClusterName})
 	}
 	if more.image {
-		images, notes, err := b.missingImages(ctx)
+		images, notes, err := missingImages(ctx, cfg, tools)
 		if err != nil {
 			return out, err
 		}
 		wanted, out.Notes = append(wanted, images...), append(out.Notes, notes...)
 	}
-	mine := inventory.Of(b.cfg.ClusterName)
+	mine := inventory.Of(cfg.ClusterName)
 	out.New = hetzner.Missing(wanted, withoutServers(slices.Clone(mine), more.leave))
-	claim := hetzner.ClusterClaim(b.cfg.ClusterName).Name()
+	claim := hetzner.ClusterClaim(cfg.ClusterName).Name()
 	// That somebody restores the cluster does not reserve its name.
 	if more.reservation && !slices.ContainsFunc(mine, func(r hetzner.Resource) bool { return r.IsReservation() && r.Name == claim }) {
 		out.New = append(out.New, hetzner.Order{Kind: hetzner.KindPlacementGroup, Count: 1, Name: claim})
 	}
-	if out.Monthly, err = hetzner.Quote(ctx, b.tools.Hetzner, out.New); err != nil {
+	if out.Monthly, err = hetzner.Quote(ctx, tools.Hetzner, out.New); err != nil {
 		out.Notes = append(out.Notes, fmt.Sprintf("the prices could not be asked for: %v", err))
 	}
 	return out, nil
 }
 
-// wanted are the resources that the manifests ask for, without the images, under the names that a run gives them.
-func (b *bootstrapper) wanted(ctx context.Context) ([]hetzner.Order, error) {
-	v, err := b.appliedVariables(ctx)
+// wantedOrders are the resources that the manifests ask for, without the images, under the names that a run gives them.
+func wantedOrders(ctx context.Context, cfg Config, tools Tools, sources sources) ([]hetzner.Order, error) {
+	v, err := appliedVariables(ctx, cfg, tools, sources)
 	if err != nil {
 		return nil, err
 	}
-	r, err := b.render(v)
+	r, err := render(cfg, sources, v)
 	if err != nil {
 		return nil, err
 	}
-	return ordersOf(r.now, b.cfg.Location), nil
+	return ordersOf(r.now, cfg.Location), nil
 }
 
 // ordersOf are the resources that the objects of a cluster ask for.
@@ -176,14 +176,14 @@ func serverOrders(objects []*unstructured.Unstructured, template string, replica
 }
 
 // missingImages are the snapshots that the step image would make.
-func (b *bootstrapper) missingImages(ctx context.Context) (orders []hetzner.Order, notes []string, err error) {
-	offer, err := hetzner.FindOffer(ctx, b.tools.Hetzner, b.cfg.Location, b.cfg.ServerType, b.cfg.LoadBalancerType)
+func missingImages(ctx context.Context, cfg Config, tools Tools) (orders []hetzner.Order, notes []string, err error) {
+	offer, err := hetzner.FindOffer(ctx, tools.Hetzner, cfg.Location, cfg.ServerType, cfg.LoadBalancerType)
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, architecture := range b.cfg.imageArchitectures(offer.Architecture) {
-		name := b.cfg.Image(architecture)
-		found, err := hetzner.FindImages(ctx, b.tools.Hetzner, name, architecture)
+	for _, architecture := range cfg.imageArchitectures(offer.Architecture) {
+		name := cfg.Image(architecture)
+		found, err := hetzner.FindImages(ctx, tools.Hetzner, name, architecture)
 		if err != nil {
 			return nil, nil, err
 		}

@@ -38,39 +38,59 @@ type provider struct {
 	variable string // that configures the version
 }
 
-func (b *bootstrapper) providers() []provider {
+func providersOf(cfg Config) []provider {
 	return []provider{
-		{"cluster-api", "CoreProvider", "cluster-api", b.cfg.CAPIVersion, "core-components.yaml", "CAPI_VERSION"},
-		{"bootstrap-talos", "BootstrapProvider", "talos", b.cfg.CABPTVersion, "bootstrap-components.yaml", "CABPT_VERSION"},
-		{"control-plane-talos", "ControlPlaneProvider", "talos", b.cfg.CACPPTVersion, "control-plane-components.yaml", "CACPPT_VERSION"},
-		{"infrastructure-hetzner", "InfrastructureProvider", "hetzner", b.cfg.CAPHVersion, "infrastructure-components.yaml", "CAPH_VERSION"},
+		{"cluster-api", "CoreProvider", "cluster-api", cfg.CAPIVersion, "core-components.yaml", "CAPI_VERSION"},
+		{"bootstrap-talos", "BootstrapProvider", "talos", cfg.CABPTVersion, "bootstrap-components.yaml", "CABPT_VERSION"},
+		{"control-plane-talos", "ControlPlaneProvider", "talos", cfg.CACPPTVersion, "control-plane-components.yaml", "CACPPT_VERSION"},
+		{"infrastructure-hetzner", "InfrastructureProvider", "hetzner", cfg.CAPHVersion, "infrastructure-components.yaml", "CAPH_VERSION"},
 	}
 }
 
-func (b *bootstrapper) providersSpec() (any, error) {
+func providersSpec(cfg Config, tools Tools, sources sources) (any, error) {
 	versions := map[string]string{}
-	for _, p := range b.providers() {
+	for _, p := range providersOf(cfg) {
 		versions[p.label] = p.version
 	}
-	configured, err := b.sources.clusterctl.ingredient(nil)
+	configured, err := sources.clusterctl.ingredient(nil)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := b.clusterctlConfig(); err != nil {
+	if _, err := clusterctlConfig(cfg, tools, sources); err != nil {
 		return nil, err
 	}
 	return map[string]any{"versions": versions, "clusterctl": configured}, nil
 }
 
-// initProviders installs the providers and waits until they serve. clusterctl skips what its inventory has, and then
+// Providers adds the step capi-init to a graph: Cluster API and its providers are installed in the management cluster.
+func (s *Set) Providers(g *flow.Graph, management *flow.Step[Management]) *flow.Step[Providers] {
+	step := newProvidersStep(s)
+	return flow.Add1(g, "capi-init", step.run, management).
+		Doc("Cluster API and its providers for Hetzner and Talos are installed and serve").
+		Spec(s.made.providers).Verify(step.verify).Deadline(2*s.cfg.ProvidersTimeout.D() + overhead).
+		Waits(s.made.installing...)
+}
+
+// providersStep runs and verifies the step capi-init.
+type providersStep struct {
+	cfg     Config
+	tools   Tools
+	sources sources
+}
+
+func newProvidersStep(s *Set) providersStep {
+	return providersStep{cfg: s.cfg, tools: s.tools, sources: s.sources}
+}
+
+// run installs the providers and waits until they serve. clusterctl skips what its inventory has, and then
 // neither repairs nor waits for it: waiting is done here, in every case.
-func (b *bootstrapper) initProviders(ctx context.Context, say flow.Say, m Management) (Providers, error) {
-	return b.wantedProviders(), b.installProviders(ctx, say, m.Kubeconfig)
+func (p providersStep) run(ctx context.Context, say flow.Say, m Management) (Providers, error) {
+	return p.wantedProviders(), installProviders(ctx, p.cfg, p.tools, p.sources, say, m.Kubeconfig)
 }
 
 // installProviders does it in the cluster of a kubeconfig in the state folder.
-func (b *bootstrapper) installProviders(ctx context.Context, say flow.Say, kubeconfig string) error {
-	mgmt, err := b.connect(kubeconfig)
+func installProviders(ctx context.Context, cfg Config, tools Tools, sources sources, say flow.Say, kubeconfig string) error {
+	mgmt, err := connect(tools, kubeconfig)
 	if err != nil {
 		return err
 	}
@@ -78,7 +98,7 @@ func (b *bootstrapper) installProviders(ctx context.Context, say flow.Say, kubec
 	if err != nil && !kube.Absent(err) {
 		return err
 	}
-	missing, err := b.compare(installed)
+	missing, err := compare(cfg, installed)
 	if err != nil {
 		return err
 	}
@@ -98,13 +118,13 @@ func (b *bootstrapper) installProviders(ctx context.Context, say flow.Say, kubec
 			if err := awaitTestGone(ctx, say, mgmt); err != nil {
 				return err
 			}
-			if err := b.mendCertManager(ctx, say, mgmt, kubeconfig); err != nil || len(missing) == 0 {
+			if err := mendCertManager(ctx, cfg, tools, sources, say, mgmt, kubeconfig); err != nil || len(missing) == 0 {
 				return err
 			}
 			if err := awaitTestGone(ctx, say, mgmt); err != nil { // the mending has one, too
 				return err
 			}
-			return b.clusterctlInit(ctx, kubeconfig)
+			return clusterctlInit(ctx, cfg, tools, sources, kubeconfig)
 		})
 		if err != nil {
 			return fmt.Errorf("install %s: %w", what, err)
@@ -112,7 +132,7 @@ func (b *bootstrapper) installProviders(ctx context.Context, say flow.Say, kubec
 	}
 	changes, stop := watchProviders(ctx, mgmt)
 	defer stop()
-	return wait{what: "the providers to serve", within: b.cfg.ProvidersTimeout.D(), changes: changes}.until(ctx, say, func(ctx context.Context) (string, error) {
+	return wait{what: "the providers to serve", within: cfg.ProvidersTimeout.D(), changes: changes}.until(ctx, say, func(ctx context.Context) (string, error) {
 		if unready, err := serving(ctx, mgmt); unready != "" || err != nil {
 			return unready, err
 		}
@@ -152,7 +172,7 @@ func awaitTestGone(ctx context.Context, say flow.Say, mgmt *kube.Cluster) error 
 // mendCertManager completes what a run that was cut off installed of cert-manager. clusterctl takes it for installed when it can
 // make a certificate's object, which it also can while nothing but the definitions is there, and then never adds the rest: no
 // provider would ever get its certificate. Another version, and one that somebody else installed, is left alone.
-func (b *bootstrapper) mendCertManager(ctx context.Context, say flow.Say, mgmt *kube.Cluster, kubeconfig string) error {
+func mendCertManager(ctx context.Context, cfg Config, tools Tools, sources sources, say flow.Say, mgmt *kube.Cluster, kubeconfig string) error {
 	err := mgmt.Get(ctx, client.ObjectKey{Name: certManagerNamespace}, &corev1.Namespace{})
 	if apierrors.IsNotFound(err) {
 		return nil // clusterctl begins with the namespace
@@ -160,11 +180,11 @@ func (b *bootstrapper) mendCertManager(ctx context.Context, say flow.Say, mgmt *
 	if err != nil {
 		return fmt.Errorf("look for namespace %s: %w", certManagerNamespace, err)
 	}
-	c, err := b.clusterctl(ctx)
+	c, err := newClusterctl(ctx, cfg, tools, sources)
 	if err != nil {
 		return err
 	}
-	m, err := c.CertManager(b.tools.Files.Path(kubeconfig))
+	m, err := c.CertManager(tools.Files.Path(kubeconfig))
 	if err != nil {
 		return err
 	}
@@ -179,9 +199,9 @@ func (b *bootstrapper) mendCertManager(ctx context.Context, say flow.Say, mgmt *
 	return m.EnsureLatestVersion(ctx)
 }
 
-func (b *bootstrapper) wantedProviders() Providers {
+func (step providersStep) wantedProviders() Providers {
 	p := Providers{Versions: map[string]string{}}
-	for _, w := range b.providers() {
+	for _, w := range providersOf(step.cfg) {
 		p.Versions[w.label] = w.version
 	}
 	return p
@@ -207,8 +227,8 @@ func inventory(ctx context.Context, mgmt *kube.Cluster) (map[string]string, erro
 
 // compare lists the providers that are not installed. One that is installed at another version is an error: replacing it
 // is an upgrade, which has rules of its own.
-func (b *bootstrapper) compare(installed map[string]string) (missing []string, err error) {
-	for _, p := range b.providers() {
+func compare(cfg Config, installed map[string]string) (missing []string, err error) {
+	for _, p := range providersOf(cfg) {
 		switch has := installed[p.label]; has {
 		case "":
 			missing = append(missing, p.label+" "+p.version)
@@ -222,15 +242,15 @@ func (b *bootstrapper) compare(installed map[string]string) (missing []string, e
 
 // clusterctlInit names all four providers even where some are installed: clusterctl leaves those alone, and would add
 // its own choice for a kind that is not named.
-func (b *bootstrapper) clusterctlInit(ctx context.Context, kubeconfig string) error {
-	c, err := b.clusterctl(ctx)
+func clusterctlInit(ctx context.Context, cfg Config, tools Tools, sources sources, kubeconfig string) error {
+	c, err := newClusterctl(ctx, cfg, tools, sources)
 	if err != nil {
 		return err
 	}
-	p := b.providers()
+	p := providersOf(cfg)
 	spec := func(p provider) string { return p.name + ":" + p.version }
 	_, err = c.Init(ctx, clusterctl.InitOptions{
-		Kubeconfig:              clusterctl.Kubeconfig{Path: b.tools.Files.Path(kubeconfig)},
+		Kubeconfig:              clusterctl.Kubeconfig{Path: tools.Files.Path(kubeconfig)},
 		CoreProvider:            spec(p[0]),
 		BootstrapProviders:      []string{spec(p[1])},
 		ControlPlaneProviders:   []string{spec(p[2])},
@@ -239,9 +259,9 @@ func (b *bootstrapper) clusterctlInit(ctx context.Context, kubeconfig string) er
 	return err
 }
 
-// clusterctl makes clusterctl's client with that configuration, in memory.
-func (b *bootstrapper) clusterctl(ctx context.Context) (Clusterctl, error) {
-	cfg, err := b.clusterctlConfig()
+// newClusterctl makes clusterctl's client with that configuration, in memory.
+func newClusterctl(ctx context.Context, cfg Config, tools Tools, sources sources) (Clusterctl, error) {
+	settings, err := clusterctlConfig(cfg, tools, sources)
 	if err != nil {
 		return nil, err
 	}
@@ -250,10 +270,10 @@ func (b *bootstrapper) clusterctl(ctx context.Context) (Clusterctl, error) {
 	if err != nil {
 		return nil, err
 	}
-	for key, value := range cfg { // after New, which sets the reader's own defaults
+	for key, value := range settings { // after New, which sets the reader's own defaults
 		reader.Set(key, value)
 	}
-	return b.tools.Clusterctl(ctx, client)
+	return tools.Clusterctl(ctx, client)
 }
 
 // overridesFolder is clusterctl's key for a folder whose manifests win over a provider's own. Without it that is a folder in the
@@ -265,22 +285,22 @@ const (
 
 // clusterctlConfig is clusterctl's configuration, key by key as its reader takes them: manifests/clusterctl.yaml, and
 // over it what Slipway's own configuration says.
-func (b *bootstrapper) clusterctlConfig() (map[string]string, error) {
-	s := b.sources.clusterctl
-	entries, err := s.values(b.vars)
+func clusterctlConfig(cfg Config, tools Tools, sources sources) (map[string]string, error) {
+	s := sources.clusterctl
+	entries, err := s.values(sources.vars)
 	if err != nil {
 		return nil, err
 	}
-	if b.cfg.ProviderRepository != "" {
-		entries[config.ProvidersConfigKey] = b.localProviders()
+	if cfg.ProviderRepository != "" {
+		entries[config.ProvidersConfigKey] = localProviders(cfg)
 	}
-	if entries[config.CertManagerConfigKey], _, err = b.certManager(entries); err != nil {
+	if entries[config.CertManagerConfigKey], _, err = certManager(cfg, sources, entries); err != nil {
 		return nil, err
 	}
 	if folder, _ := entries[overridesFolder].(string); strings.TrimSpace(folder) == "" {
-		entries[overridesFolder] = b.tools.Files.Path(noOverrides)
+		entries[overridesFolder] = tools.Files.Path(noOverrides)
 	}
-	if t := b.tools.GitHubToken.Reveal(); t != "" {
+	if t := tools.GitHubToken.Reveal(); t != "" {
 		entries[config.GitHubTokenVariable] = t
 	}
 	texts := map[string]string{}
@@ -300,32 +320,32 @@ func (b *bootstrapper) clusterctlConfig() (map[string]string, error) {
 
 // certManager is clusterctl's entry for cert-manager, and how long clusterctl waits for it: PROVIDERS_TIMEOUT, where
 // manifests/clusterctl.yaml does not say.
-func (b *bootstrapper) certManager(entries map[string]any) (entry map[string]any, timeout time.Duration, err error) {
+func certManager(cfg Config, sources sources, entries map[string]any) (entry map[string]any, timeout time.Duration, err error) {
 	const key, within = config.CertManagerConfigKey, "timeout"
 	entry, ok := entries[key].(map[string]any)
 	switch {
-	case b.cfg.CertManagerURL != "":
-		entry = map[string]any{"url": b.cfg.CertManagerURL, "version": b.cfg.CertManagerVersion}
+	case cfg.CertManagerURL != "":
+		entry = map[string]any{"url": cfg.CertManagerURL, "version": cfg.CertManagerVersion}
 	case entries[key] == nil:
 		entry = map[string]any{}
 	case !ok:
-		return nil, 0, fmt.Errorf("%s: %s: it is no map of url, version and timeout", b.sources.clusterctl.name, key)
+		return nil, 0, fmt.Errorf("%s: %s: it is no map of url, version and timeout", sources.clusterctl.name, key)
 	}
 	if entry[within] == nil {
-		entry[within] = b.cfg.ProvidersTimeout.D().String()
+		entry[within] = cfg.ProvidersTimeout.D().String()
 	}
 	text := fmt.Sprint(entry[within])
 	if timeout, err = time.ParseDuration(text); err != nil || timeout <= 0 { // clusterctl would wait ten minutes then
-		return nil, 0, fmt.Errorf("%s: %s: %q is not a time to wait: write a number and a unit (10m)", b.sources.clusterctl.name, key+"."+within, text)
+		return nil, 0, fmt.Errorf("%s: %s: %q is not a time to wait: write a number and a unit (10m)", sources.clusterctl.name, key+"."+within, text)
 	}
 	return entry, timeout, nil
 }
 
 // localProviders points every provider's address into the local repository, as clusterctl lays one out.
-func (b *bootstrapper) localProviders() []map[string]string {
+func localProviders(cfg Config) []map[string]string {
 	var local []map[string]string
-	for _, p := range b.providers() {
-		url := filepath.ToSlash(filepath.Join(b.cfg.ProviderRepository, p.label, p.version, p.file))
+	for _, p := range providersOf(cfg) {
+		url := filepath.ToSlash(filepath.Join(cfg.ProviderRepository, p.label, p.version, p.file))
 		local = append(local, map[string]string{"name": p.name, "type": p.kind, "url": url})
 	}
 	return local
@@ -361,8 +381,8 @@ func serving(ctx context.Context, mgmt *kube.Cluster) (string, error) {
 	return strings.Join(missing, "; "), nil
 }
 
-func (b *bootstrapper) providersStand(ctx context.Context, was Providers) flow.Verdict {
-	mgmt, err := b.connect(managementFile)
+func (p providersStep) verify(ctx context.Context, was Providers) flow.Verdict {
+	mgmt, err := connect(p.tools, managementFile)
 	if err != nil {
 		return flow.Unknown(err)
 	}

@@ -13,8 +13,8 @@ import (
 // namespace is on its way out. clusterctl would take it for there.
 func TestKilledInTheTestOfCertManager(t *testing.T) {
 	w := newWorld(t)
-	b := &bootstrapper{cfg: w.config(), tools: w.tools().withDefaults(), sources: planner(t, "").sources}
-	b.vars = b.cfg.variables()
+	b := newSet(w.config(), w.tools(), planner(t, "").sources)
+	b.sources.vars = b.cfg.variables()
 	if err := b.tools.Files.Write(managementFile, w.mgmt.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +34,7 @@ func TestKilledInTheTestOfCertManager(t *testing.T) {
 			})
 		}
 	}
-	if err := b.installProviders(t.Context(), say, managementFile); err != nil {
+	if err := installProviders(t.Context(), b.cfg, b.tools, b.sources, say, managementFile); err != nil {
 		t.Fatal(err)
 	}
 	if early != 0 || inits() != 1 {
@@ -58,8 +58,8 @@ func TestKilledWhileCertManagerWasInstalled(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			b := &bootstrapper{cfg: w.config(), tools: w.tools().withDefaults(), sources: planner(t, "").sources}
-			b.vars = b.cfg.variables()
+			b := newSet(w.config(), w.tools(), planner(t, "").sources)
+			b.sources.vars = b.cfg.variables()
 			if err := b.tools.Files.Write(managementFile, w.mgmt.Kubeconfig()); err != nil {
 				t.Fatal(err)
 			}
@@ -83,7 +83,7 @@ func TestKilledWhileCertManagerWasInstalled(t *testing.T) {
 					w.mgmt.Remove("v1", "Namespace", "", certManagerTest)
 				}
 			}
-			if err := b.installProviders(t.Context(), say, managementFile); err != nil {
+			if err := installProviders(t.Context(), b.cfg, b.tools, b.sources, say, managementFile); err != nil {
 				t.Fatal(err)
 			}
 			if left := w.mgmt.Get("v1", "Namespace", "", certManagerTest); early != 0 || left != nil && !tt.installed {
@@ -107,14 +107,14 @@ func TestKilledWhileCertManagerWasInstalled(t *testing.T) {
 func TestNoOverridesFromTheHome(t *testing.T) {
 	b := planner(t, "")
 	b.tools.Files = FilesIn(t.TempDir())
-	c, err := b.clusterctlConfig()
+	c, err := clusterctlConfig(b.cfg, b.tools, b.sources)
 	if err != nil || c[overridesFolder] != b.tools.Files.Path(noOverrides) {
 		t.Errorf("clusterctl takes overrides from %q, %v", c[overridesFolder], err)
 	}
 	dir := t.TempDir()
 	write(t, dir, "manifests/clusterctl.yaml", "overridesFolder: /srv/overrides\n")
 	b = planner(t, dir)
-	if c, err = b.clusterctlConfig(); err != nil || c[overridesFolder] != "/srv/overrides" {
+	if c, err = clusterctlConfig(b.cfg, b.tools, b.sources); err != nil || c[overridesFolder] != "/srv/overrides" {
 		t.Errorf("the user's folder became %q, %v", c[overridesFolder], err)
 	}
 }
@@ -124,7 +124,7 @@ func TestClusterctlWaitsForCertManager(t *testing.T) {
 	own := t.TempDir()
 	write(t, own, "manifests/clusterctl.yaml", "cert-manager: {version: v1.19.0, timeout: 12m}\n")
 	for name, tt := range map[string]struct {
-		b    *bootstrapper
+		b    *Set
 		want string
 	}{
 		"nothing is said":  {planner(t, "", "PROVIDERS_TIMEOUT=7m"), "timeout: 7m0s\n"},
@@ -132,7 +132,7 @@ func TestClusterctlWaitsForCertManager(t *testing.T) {
 		"cert-manager elsewhere": {planner(t, own, "PROVIDERS_TIMEOUT=7m", "CERT_MANAGER_URL=/repo/c.yaml", "CERT_MANAGER_VERSION=v1"),
 			"timeout: 7m0s\nurl: /repo/c.yaml\nversion: v1\n"},
 	} {
-		if c, err := tt.b.clusterctlConfig(); err != nil || c["cert-manager"] != tt.want {
+		if c, err := clusterctlConfig(tt.b.cfg, tt.b.tools, tt.b.sources); err != nil || c["cert-manager"] != tt.want {
 			t.Errorf("%s: clusterctl is told %q, %v", name, c["cert-manager"], err)
 		}
 	}

@@ -52,13 +52,15 @@ func (p *Plan) CheckFiles(ctx context.Context, targets []string) ([]FileError, e
 	if !slices.ContainsFunc(foreseen, func(f flow.Foresight) bool { return f.Name == p.Cluster.Name() }) {
 		return nil, nil
 	}
-	objects, err := p.b.renderedForChecks()
+	objects, err := renderedForChecks(p.b.cfg, p.b.sources)
 	if err != nil {
 		return nil, err
 	}
-	found := slices.Concat(checkManifests(p.b, objects), checkPatches(p.b, objects))
+	found := slices.Concat(checkManifests(p.b.cfg, p.b.sources, objects), checkPatches(p.b.cfg, p.b.sources, objects))
 	// Where the schemas are not on this machine, the doctor fetches them.
-	wrong, _, err := checkSchemas(p.b, objects, p.b.localProviderFile)
+	wrong, _, err := checkSchemas(p.b.cfg, p.b.sources, objects, func(of provider, name string) ([]byte, string, error) {
+		return localProviderFile(p.b.cfg, of, name)
+	})
 	if unread := (*unreadSchemasError)(nil); err != nil && !errors.As(err, &unread) {
 		return nil, err
 	}
@@ -66,8 +68,8 @@ func (p *Plan) CheckFiles(ctx context.Context, targets []string) ([]FileError, e
 }
 
 // renderedForChecks are the objects of the manifests with made-up values of what only a run knows.
-func (b *bootstrapper) renderedForChecks() ([]*unstructured.Unstructured, error) {
-	r, err := b.render(b.manifestVariables("image", "eu-central", "192.0.2.1"))
+func renderedForChecks(cfg Config, sources sources) ([]*unstructured.Unstructured, error) {
+	r, err := render(cfg, sources, manifestVariables(sources, "image", "eu-central", "192.0.2.1"))
 	if err != nil {
 		return nil, err
 	}
@@ -75,10 +77,10 @@ func (b *bootstrapper) renderedForChecks() ([]*unstructured.Unstructured, error)
 }
 
 // where is the file and the line of an object's field, and the object's name for people.
-func (b *bootstrapper) where(o *unstructured.Unstructured, path ...any) FileError {
-	s := b.sources.cluster
-	if line := lineIn(b.sources.healthCheck, b.vars, o); line > 0 {
-		s = b.sources.healthCheck
+func where(sources sources, o *unstructured.Unstructured, path ...any) FileError {
+	s := sources.cluster
+	if line := lineIn(sources.healthCheck, sources.vars, o); line > 0 {
+		s = sources.healthCheck
 	}
-	return FileError{File: s.name, Line: lineIn(s, b.vars, o, path...), Object: o.GetKind() + " " + o.GetName()}
+	return FileError{File: s.name, Line: lineIn(s, sources.vars, o, path...), Object: o.GetKind() + " " + o.GetName()}
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // checkManifests looks for what the providers' schemas allow and the providers do not bear.
-func checkManifests(b *bootstrapper, objects []*unstructured.Unstructured) (found []FileError) {
+func checkManifests(cfg Config, sources sources, objects []*unstructured.Unstructured) (found []FileError) {
 	add := func(e FileError, hint, format string, args ...any) {
 		e.Check, e.Hint, e.Problem = "manifests", hint, fmt.Sprintf(format, args...)
 		found = append(found, e)
@@ -21,16 +21,16 @@ func checkManifests(b *bootstrapper, objects []*unstructured.Unstructured) (foun
 		kinds[o.GetKind()]++
 		if o.GroupVersionKind() == hetznerClusterKind {
 			if _, there, _ := unstructured.NestedMap(o.Object, "spec", "controlPlaneEndpoint"); !there {
-				add(b.where(o, "spec"), "give it a host, which may be empty, and a port", "it has no controlPlaneEndpoint, which CAPH %s does not survive", b.cfg.CAPHVersion)
+				add(where(sources, o, "spec"), "give it a host, which may be empty, and a port", "it has no controlPlaneEndpoint, which CAPH %s does not survive", cfg.CAPHVersion)
 			}
 		}
 		if n := number(o, "spec", "replicas"); o.GroupVersionKind() == talosControlPlaneKind && n%2 == 0 {
-			add(b.where(o, "spec", "replicas"), "etcd needs an odd number", "it has %d replicas", n)
+			add(where(sources, o, "spec", "replicas"), "etcd needs an odd number", "it has %d replicas", n)
 		}
 	}
 	for _, kind := range []string{clusterKind.Kind, hetznerClusterKind.Kind, talosControlPlaneKind.Kind, machineTemplateKind.Kind} {
 		if kinds[kind] == 0 {
-			add(FileError{File: b.sources.cluster.name}, "see the file inside the command", "it has no %s", kind)
+			add(FileError{File: sources.cluster.name}, "see the file inside the command", "it has no %s", kind)
 		}
 	}
 	return found
@@ -40,8 +40,8 @@ func checkManifests(b *bootstrapper, objects []*unstructured.Unstructured) (foun
 var errNoRepository = errors.New("PROVIDER_REPOSITORY is not set")
 
 // localProviderFile is a file of a provider's release in the local repository.
-func (b *bootstrapper) localProviderFile(p provider, name string) (data []byte, where string, err error) {
-	local := b.cfg.ProviderRepository
+func localProviderFile(cfg Config, p provider, name string) (data []byte, where string, err error) {
+	local := cfg.ProviderRepository
 	if local == "" {
 		return nil, "", errNoRepository
 	}
@@ -68,9 +68,9 @@ func (e *unreadSchemasError) Unwrap() error { return e.err }
 
 // checkSchemas holds the objects against the schemas that capi-init will install, of exactly these versions. held is how many are of a
 // kind that a provider brings. Its error is an *unreadSchemasError.
-func checkSchemas(b *bootstrapper, objects []*unstructured.Unstructured, read schemaReader) (found []FileError, held int, err error) {
+func checkSchemas(cfg Config, sources sources, objects []*unstructured.Unstructured, read schemaReader) (found []FileError, held int, err error) {
 	known := kinds{}
-	for _, p := range b.providers() {
+	for _, p := range providersOf(cfg) {
 		data, _, err := read(p, p.file)
 		if err == nil {
 			err = known.learn(data)
@@ -82,7 +82,7 @@ func checkSchemas(b *bootstrapper, objects []*unstructured.Unstructured, read sc
 	for _, o := range objects {
 		wrong, of := known.check(o)
 		for _, w := range wrong {
-			e := b.where(o, fieldPath(w.field)...)
+			e := where(sources, o, fieldPath(w.field)...)
 			e.Check, e.Problem, e.Hint = "schemas", "it does not fit its schema: "+w.text, "correct the file"
 			found = append(found, e)
 		}

@@ -43,20 +43,20 @@ func patchedOf(objects []*unstructured.Unstructured) (found []patched) {
 }
 
 // checkPatches reads the patches of the control plane and of the workers as strictly as Talos does, and looks for the traps of its versions.
-func checkPatches(b *bootstrapper, objects []*unstructured.Unstructured) (found []FileError) {
+func checkPatches(cfg Config, sources sources, objects []*unstructured.Unstructured) (found []FileError) {
 	for _, p := range patchedOf(objects) {
-		found = append(found, p.check(b)...)
+		found = append(found, checkPatched(cfg, sources, p)...)
 	}
 	return found
 }
 
-func (p patched) check(b *bootstrapper) []FileError {
+func checkPatched(cfg Config, sources sources, p patched) []FileError {
 	at := func(hint, problem string, fields ...any) FileError {
 		path := make([]any, 0, len(p.path)+len(fields))
 		for _, field := range p.path {
 			path = append(path, field)
 		}
-		e := b.where(p.object, append(path, fields...)...)
+		e := where(sources, p.object, append(path, fields...)...)
 		e.Check, e.Problem, e.Hint = checkPatchesName, problem, hint
 		return e
 	}
@@ -83,21 +83,21 @@ func (p patched) check(b *bootstrapper) []FileError {
 	if err != nil {
 		return []FileError{at("write each patch as a text", err.Error(), strategicPatches)}
 	}
-	return p.checkTexts(b, patches, at)
+	return checkTexts(cfg, sources, p, patches, at)
 }
 
 // checkTexts checks the patches one by one, and the whole configuration that they make.
-func (p patched) checkTexts(b *bootstrapper, patches []string, at func(hint, problem string, fields ...any) FileError) (found []FileError) {
+func checkTexts(cfg Config, sources sources, p patched, patches []string, at func(hint, problem string, fields ...any) FileError) (found []FileError) {
 	merged, loaded := map[string]any{}, []configpatcher.Patch{}
 	for i, patch := range patches {
 		one, err := strict(patch)
 		if err != nil {
 			e := at("correct the patch", describePatchError(patch, err), strategicPatches, i)
 			e.Object += fmt.Sprintf(": %s[%d]", strategicPatches, i)
-			if node := nodeIn(b.sources.cluster, b.vars, p.object, pathOf(append(p.path, strategicPatches), i)...); node != nil {
+			if node := nodeIn(sources.cluster, sources.vars, p.object, pathOf(append(p.path, strategicPatches), i)...); node != nil {
 				e.Line = node.Line + lineOfPatchError(patch, err)
 			} else { // it is not in the file: the one for an OpenID Connect issuer
-				e.File, e.Line = b.sources.oidcPatch.name, lineOfPatchError(patch, err)
+				e.File, e.Line = sources.oidcPatch.name, lineOfPatchError(patch, err)
 			}
 			found = append(found, e)
 			continue
@@ -116,7 +116,7 @@ func (p patched) checkTexts(b *bootstrapper, patches []string, at func(hint, pro
 			return []FileError{at("write "+w.want.dotted()+": "+w.want.is, w.problem(), strategicPatches)}
 		}
 	}
-	if err := p.whole(b.cfg, loaded); err != nil {
+	if err := p.whole(cfg, loaded); err != nil {
 		return []FileError{at("correct the patches", "Talos would refuse the configuration that they make: "+err.Error(), strategicPatches)}
 	}
 	return nil

@@ -7,11 +7,47 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 )
 
-func (b *bootstrapper) cilium() installation {
-	return installation{from(bootstrap.Cilium(), b.cfg.CiliumRepository), b.cfg.CiliumVersion, b.sources.cilium}
+func cilium(cfg Config, sources sources) installation {
+	return installation{from(bootstrap.Cilium(), cfg.CiliumRepository), cfg.CiliumVersion, sources.cilium}
 }
 
-// installCilium installs the network. No node is Ready, and no Pod outside the host's network starts, before it.
-func (b *bootstrapper) installCilium(ctx context.Context, say flow.Say) (Release, error) {
-	return b.install(ctx, say, b.cilium())
+// Cilium adds the step cilium to a graph. The releases find the cluster by the kubeconfig in the state folder, which is there before and
+// after the pivot.
+func (s *Set) Cilium(g *flow.Graph) *flow.Step[Release] {
+	step := newReleaseStep(s)
+	return flow.Add(g, "cilium", step.runCilium).
+		Doc("Cilium, the network of Pods and Services").
+		Spec(s.made.cilium).Verify(step.verify).Deadline(s.cfg.releaseDeadline()).Waits(s.cfg.waitRelease()...)
+}
+
+// HCloudCCM adds the step hcloud-ccm to a graph.
+func (s *Set) HCloudCCM(g *flow.Graph) *flow.Step[CloudController] {
+	step := newReleaseStep(s)
+	return flow.Add(g, "hcloud-ccm", step.runHCloudCCM).
+		Doc("Hetzner's cloud controller manager: provider IDs and addresses of nodes, load balancers of Services").
+		Spec(s.made.hcloudCCM).Verify(step.verifyHCloudCCM).Deadline(s.cfg.releaseDeadline()).Waits(append(s.cfg.waitRelease(), waitTaken)...)
+}
+
+// TalosCCM adds the step talos-ccm to a graph.
+func (s *Set) TalosCCM(g *flow.Graph) *flow.Step[Release] {
+	step := newReleaseStep(s)
+	return flow.Add(g, "talos-ccm", step.runTalosCCM).
+		Doc("Talos's cloud controller manager: approves the kubelets' certificates").
+		Spec(s.made.talosCCM).Verify(step.verify).Deadline(s.cfg.releaseDeadline()).Waits(s.cfg.waitRelease()...)
+}
+
+// releaseStep runs and verifies the steps that install a Helm release.
+type releaseStep struct {
+	cfg     Config
+	tools   Tools
+	sources sources
+}
+
+func newReleaseStep(s *Set) releaseStep {
+	return releaseStep{cfg: s.cfg, tools: s.tools, sources: s.sources}
+}
+
+// runCilium installs the network. No node is Ready, and no Pod outside the host's network starts, before it.
+func (r releaseStep) runCilium(ctx context.Context, say flow.Say) (Release, error) {
+	return install(ctx, r.cfg, r.tools, r.sources, say, cilium(r.cfg, r.sources))
 }

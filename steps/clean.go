@@ -25,16 +25,34 @@ type Clean struct {
 	Left bool   `json:"left,omitempty"` // it was not made by us
 }
 
-// cleanManagement deletes the management cluster, once it is certain that nothing but it would be lost.
-func (b *bootstrapper) cleanManagement(ctx context.Context, say flow.Say) (Clean, error) {
-	p, name := b.tools.Management, b.cfg.ManagementName()
+// Clean adds the step clean to a graph: the temporary management cluster is deleted.
+func (s *Set) Clean(g *flow.Graph) *flow.Step[Clean] {
+	step := newCleanStep(s)
+	return flow.Add(g, "clean", step.run).
+		Doc("the temporary management cluster is gone; refused while it may hold the only record of a cluster").
+		Verify(step.verify).Deadline(s.cfg.ManagementTimeout.D() + overhead)
+}
+
+// cleanStep runs and verifies the step clean.
+type cleanStep struct {
+	cfg   Config
+	tools Tools
+}
+
+func newCleanStep(s *Set) cleanStep {
+	return cleanStep{cfg: s.cfg, tools: s.tools}
+}
+
+// run deletes the management cluster, once it is certain that nothing but it would be lost.
+func (c cleanStep) run(ctx context.Context, say flow.Say) (Clean, error) {
+	p, name := c.tools.Management, c.cfg.ManagementName()
 	out := Clean{Name: name}
 	exists, err := p.Exists(ctx, name)
 	if err != nil {
 		return Clean{}, fmt.Errorf("find out whether management cluster %s (%s) exists: %w", name, p.Name(), err)
 	}
 	if exists {
-		self, err := b.deletable(ctx, say)
+		self, err := c.deletable(ctx, say)
 		if err != nil {
 			return Clean{}, fmt.Errorf("management cluster %s (%s) is not deleted: %w", name, p.Name(), err)
 		}
@@ -42,7 +60,7 @@ func (b *bootstrapper) cleanManagement(ctx context.Context, say flow.Say) (Clean
 			say("%s is the cluster itself: there is no other management cluster", name)
 			return Clean{Name: name, Left: true}, nil
 		}
-		if err := b.tools.Files.Write(cleaningFile, []byte(name+"\n")); err != nil {
+		if err := c.tools.Files.Write(cleaningFile, []byte(name+"\n")); err != nil {
 			return Clean{}, err
 		}
 		say("deleting management cluster %s (%s)", name, p.Name())
@@ -55,22 +73,22 @@ func (b *bootstrapper) cleanManagement(ctx context.Context, say flow.Say) (Clean
 		}
 	}
 	// It opens nothing any more, or is a copy of what the user has.
-	if err := b.tools.Files.Remove(managementFile); err != nil {
+	if err := c.tools.Files.Remove(managementFile); err != nil {
 		return Clean{}, err
 	}
-	if err := b.forgetManagement(); err != nil {
+	if err := forgetManagement(c.tools); err != nil {
 		return Clean{}, err
 	}
-	return out, b.tools.Files.Remove(cleaningFile)
+	return out, c.tools.Files.Remove(cleaningFile)
 }
 
 // emptied tells, as nil, that a management cluster which does not answer holds nothing: a run has seen that and begun to delete it,
 // or the person agrees.
-func (b *bootstrapper) emptied() error {
-	name := b.cfg.ManagementName()
-	begun, err := b.tools.Files.Read(cleaningFile)
+func (c cleanStep) emptied() error {
+	name := c.cfg.ManagementName()
+	begun, err := c.tools.Files.Read(cleaningFile)
 	switch {
-	case err == nil && string(begun) == name+"\n" || b.tools.Consent:
+	case err == nil && string(begun) == name+"\n" || c.tools.Consent:
 		return nil
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return err
@@ -80,30 +98,30 @@ func (b *bootstrapper) emptied() error {
 
 // deletable refuses while the management cluster may hold the only copy of the objects of any cluster. self tells that
 // it is the cluster itself.
-func (b *bootstrapper) deletable(ctx context.Context, say flow.Say) (self bool, err error) {
-	source, uid, sourceErr := b.openSource(ctx, say)
+func (c cleanStep) deletable(ctx context.Context, say flow.Say) (self bool, err error) {
+	source, uid, sourceErr := openSource(ctx, c.cfg, c.tools, say)
 	if wrong := (*WrongManagementError)(nil); errors.As(sourceErr, &wrong) {
 		return false, wrong // --yes agrees to the deletion of one that does not answer, not of one that was not asked
 	}
-	target, err := b.connect(kubeconfigFile)
+	target, err := connect(c.tools, kubeconfigFile)
 	if err != nil {
 		return false, err
 	}
 	targetUID, err := target.UID(ctx)
 	if err != nil {
-		return false, fmt.Errorf("cluster %s cannot be asked whether it manages itself: %w", b.cfg.ClusterName, err)
+		return false, fmt.Errorf("cluster %s cannot be asked whether it manages itself: %w", c.cfg.ClusterName, err)
 	}
 	if sourceErr == nil && source == nil || uid == targetUID {
 		return uid == targetUID, nil
 	}
-	if err := b.managesItself(ctx, target, sourceErr != nil); err != nil {
+	if err := managesItself(ctx, c.cfg, target, sourceErr != nil); err != nil {
 		return false, errors.Join(sourceErr, err)
 	}
 	if sourceErr != nil {
-		if err := b.emptied(); err != nil {
+		if err := c.emptied(); err != nil {
 			return false, errors.Join(sourceErr, err)
 		}
-		say("the management cluster does not answer, but cluster %s holds all objects, unpaused and reconciled", b.cfg.ClusterName)
+		say("the management cluster does not answer, but cluster %s holds all objects, unpaused and reconciled", c.cfg.ClusterName)
 		return false, nil
 	}
 	all, err := clusterapi.Clusters(ctx, source)
@@ -122,15 +140,15 @@ func (b *bootstrapper) deletable(ctx context.Context, say flow.Say) (self bool, 
 
 // managesItself tells, as nil, that the cluster holds its own Cluster object, unpaused; reconciled asks for all of its
 // objects to be there and well, too.
-func (b *bootstrapper) managesItself(ctx context.Context, target *kube.Cluster, reconciled bool) error {
-	o, err := b.clusterAt(ctx, target)
+func managesItself(ctx context.Context, cfg Config, target *kube.Cluster, reconciled bool) error {
+	o, err := clusterAt(ctx, cfg, target)
 	switch {
 	case err != nil:
 		return err
 	case o == nil:
-		return fmt.Errorf("cluster %s does not hold its own Cluster object: run pivot first", b.cfg.ClusterName)
+		return fmt.Errorf("cluster %s does not hold its own Cluster object: run pivot first", cfg.ClusterName)
 	case paused(o):
-		return fmt.Errorf("the Cluster object in cluster %s is paused: run pivot to its end, or unpause it", b.cfg.ClusterName)
+		return fmt.Errorf("the Cluster object in cluster %s is paused: run pivot to its end, or unpause it", cfg.ClusterName)
 	case !reconciled:
 		return nil
 	}
@@ -139,16 +157,16 @@ func (b *bootstrapper) managesItself(ctx context.Context, target *kube.Cluster, 
 		return err
 	}
 	if reasons := unsettled(inv); len(reasons) > 0 {
-		return fmt.Errorf("cluster %s is not reconciled: %s", b.cfg.ClusterName, strings.Join(reasons, "; "))
+		return fmt.Errorf("cluster %s is not reconciled: %s", cfg.ClusterName, strings.Join(reasons, "; "))
 	}
 	return nil
 }
 
-func (b *bootstrapper) cleanStands(ctx context.Context, was Clean) flow.Verdict {
+func (c cleanStep) verify(ctx context.Context, was Clean) flow.Verdict {
 	if was.Left {
 		return flow.Holds()
 	}
-	exists, err := b.tools.Management.Exists(ctx, was.Name)
+	exists, err := c.tools.Management.Exists(ctx, was.Name)
 	switch {
 	case err != nil:
 		return flow.Unknown(err)

@@ -15,25 +15,25 @@ import (
 
 // consequencesIn tells what applying rendered objects does to the cluster, in the cluster that manages it: the
 // management cluster, or after the pivot the cluster itself. It changes nothing.
-func (b *bootstrapper) consequencesIn(ctx context.Context, manager *kube.Cluster, r *rendered) ([]Consequence, error) {
-	live, err := readLiveObjects(ctx, manager, b.cfg.ClusterName, r.now)
+func consequencesIn(ctx context.Context, cfg Config, tools Tools, manager *kube.Cluster, r *rendered) ([]Consequence, error) {
+	live, err := readLiveObjects(ctx, manager, cfg.ClusterName, r.now)
 	if err != nil {
 		return nil, err
 	}
-	all := consequences(live, r.now, b.tools.ServerTakes)
-	b.price(ctx, all)
+	all := consequences(live, r.now, tools.ServerTakes)
+	price(ctx, tools, all)
 	return all, nil
 }
 
 // price fills in what consequences change in the cluster's monthly costs. A price list that cannot be had leaves them
 // unknown.
-func (b *bootstrapper) price(ctx context.Context, all []Consequence) {
+func price(ctx context.Context, tools Tools, all []Consequence) {
 	for i := range all {
 		c := &all[i]
 		if len(c.before)+len(c.after) == 0 {
 			continue
 		}
-		change := hetzner.Change(ctx, b.tools.Hetzner, c.before, c.after)
+		change := hetzner.Change(ctx, tools.Hetzner, c.before, c.after)
 		c.Monthly = &change
 		c.Text = c.String()
 	}
@@ -43,10 +43,10 @@ func (b *bootstrapper) price(ctx context.Context, all []Consequence) {
 // agreed beforehand. A run that merely lacks an argument of the last one, or does not know what was changed with
 // kubectl since, would otherwise shrink the cluster, or replace every server of it. It returns what applying the
 // objects does.
-func (b *bootstrapper) consent(
-	ctx context.Context, say flow.Say, mgmt *kube.Cluster, r *rendered,
+func consent(
+	ctx context.Context, cfg Config, tools Tools, say flow.Say, mgmt *kube.Cluster, r *rendered,
 ) ([]Consequence, error) {
-	all, err := b.consequencesIn(ctx, mgmt, r)
+	all, err := consequencesIn(ctx, cfg, tools, mgmt, r)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func (b *bootstrapper) consent(
 	var open []string
 	putBack := ""
 	for _, c := range all {
-		if c.Destructive() && !b.tools.Consent && !slices.Contains(b.tools.Agreed, c.Summary()) {
+		if c.Destructive() && !tools.Consent && !slices.Contains(tools.Agreed, c.Summary()) {
 			open = append(open, c.String())
 			if c.Effect == EffectDeletes {
 				putBack = ", and put back what left the manifests"
@@ -65,7 +65,7 @@ func (b *bootstrapper) consent(
 	}
 	if len(open) > 0 {
 		what := strings.Join(open, "; ")
-		live, err := get(ctx, mgmt, talosControlPlaneKind, b.cfg.ControlPlaneName())
+		live, err := get(ctx, mgmt, talosControlPlaneKind, cfg.ControlPlaneName())
 		if err != nil {
 			return nil, err
 		}

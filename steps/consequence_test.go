@@ -64,7 +64,7 @@ func renderedOf(t *testing.T, overrides string, kvs ...string) *rendered {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := plan.b.render(plan.b.manifestVariables(cfg.Image("amd64"), "eu-central", "192.0.2.1"))
+	r, err := render(plan.b.cfg, plan.b.sources, manifestVariables(plan.b.sources, cfg.Image("amd64"), "eu-central", "192.0.2.1"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -141,13 +141,13 @@ func (o *Operations) standDown(ctx context.Context, say flow.Say) (source *kube.
 			return nil, false, err
 		}
 		say("pausing cluster %s, which manages itself, so that it makes no server anew", b.cfg.ClusterName)
-		if err := b.setPaused(ctx, self, true); err != nil {
+		if err := setPaused(ctx, b.cfg, self, true); err != nil {
 			say("it cannot be paused (%v): its servers go all at once instead", err)
 		}
 	}
 	asking, cancel := context.WithTimeout(ctx, b.cfg.ManagementTimeout.D())
 	defer cancel()
-	source, uid, err := b.openSource(asking, say)
+	source, uid, err := openSource(asking, b.cfg, b.tools, say)
 	switch wrong := (*WrongManagementError)(nil); {
 	case ctx.Err() != nil:
 		return nil, silent, context.Cause(ctx)
@@ -166,7 +166,7 @@ func (o *Operations) standDown(ctx context.Context, say flow.Say) (source *kube.
 		}
 		return source, silent, nil
 	}
-	object, err := b.clusterAt(asking, source)
+	object, err := clusterAt(asking, b.cfg, source)
 	switch {
 	case ctx.Err() != nil:
 		return nil, silent, context.Cause(ctx)
@@ -182,7 +182,7 @@ func (o *Operations) standDown(ctx context.Context, say flow.Say) (source *kube.
 // selfManaged is the cluster itself where it holds its own Cluster object; nil where it does not, or where there is no
 // kubeconfig to ask with.
 func (o *Operations) selfManaged(ctx context.Context) (*kube.Cluster, error) {
-	self, err := o.b.connect(kubeconfigFile)
+	self, err := connect(o.b.tools, kubeconfigFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -191,10 +191,10 @@ func (o *Operations) selfManaged(ctx context.Context) (*kube.Cluster, error) {
 	}
 	asking, cancel := context.WithTimeout(ctx, aliveWithin)
 	defer cancel()
-	object, err := o.b.clusterAt(asking, self)
+	object, err := clusterAt(asking, o.b.cfg, self)
 	switch {
 	case err != nil:
-		return nil, o.b.silent(ctx, self, err)
+		return nil, explainSilence(ctx, o.b.cfg, o.b.tools, o.b.sources, self, err)
 	case object == nil:
 		return nil, nil
 	}
@@ -235,7 +235,7 @@ func (o *Operations) attribute(ctx context.Context, inventory hetzner.Inventory)
 
 // volumesInUse are the ids of the volumes that the cluster itself knows, attached or not; none where it does not answer.
 func (o *Operations) volumesInUse(ctx context.Context) []int64 {
-	self, err := o.b.connect(kubeconfigFile)
+	self, err := connect(o.b.tools, kubeconfigFile)
 	if err != nil {
 		return nil
 	}
@@ -261,12 +261,12 @@ func (o *Operations) volumesInUse(ctx context.Context) []int64 {
 func (o *Operations) deleteManagement(ctx context.Context, say flow.Say) error {
 	b := o.b
 	p, name := b.tools.Management, b.cfg.ManagementName()
-	if err := b.checkManagementProvider(); err != nil {
+	if err := checkManagementProvider(b.tools); err != nil {
 		return fmt.Errorf("nothing of cluster %s is left at Hetzner, but its management cluster may make the servers anew: %w", b.cfg.ClusterName, err)
 	}
 	exists, err := p.Exists(ctx, name)
 	switch {
-	case err != nil && b.remembersManagement():
+	case err != nil && remembersManagement(b.tools):
 		return fmt.Errorf("nothing of cluster %s is left at Hetzner, but %s cannot tell whether management cluster %s exists: %w; if it does, it makes the "+
 			"servers anew as soon as it works: make it answer and run destroy again, or, where it is lost for good, remove %s",
 			b.cfg.ClusterName, p.Name(), name, err, b.tools.Files.Path(managementFile))
@@ -276,7 +276,7 @@ func (o *Operations) deleteManagement(ctx context.Context, say flow.Say) error {
 	case !exists:
 		return nil
 	}
-	source, _, err := b.openSource(ctx, say)
+	source, _, err := openSource(ctx, b.cfg, b.tools, say)
 	if err != nil {
 		return fmt.Errorf("nothing of cluster %s is left at Hetzner, but management cluster %s is not deleted: %w", b.cfg.ClusterName, name, err)
 	}
@@ -286,7 +286,7 @@ func (o *Operations) deleteManagement(ctx context.Context, say flow.Say) error {
 			return fmt.Errorf("management cluster %s is not deleted: %w", name, err)
 		}
 		if len(others) > 0 {
-			if err := b.absentFrom(ctx, source); err != nil {
+			if err := absentFrom(ctx, b.cfg, source); err != nil {
 				return fmt.Errorf("management cluster %s is not deleted, because it manages %s: %w", name, strings.Join(others, ", "), err)
 			}
 			say("leaving management cluster %s: it manages %s", name, strings.Join(others, ", "))
@@ -297,7 +297,7 @@ func (o *Operations) deleteManagement(ctx context.Context, say flow.Say) error {
 	err = p.Delete(ctx, name)
 	if errors.Is(err, ErrNotOurs) {
 		if source != nil {
-			if err := b.absentFrom(ctx, source); err != nil {
+			if err := absentFrom(ctx, b.cfg, source); err != nil {
 				return err
 			}
 		}
@@ -308,12 +308,12 @@ func (o *Operations) deleteManagement(ctx context.Context, say flow.Say) error {
 }
 
 // remembersManagement tells whether the state folder opens a management cluster that is not the cluster itself.
-func (b *bootstrapper) remembersManagement() bool {
-	mgmt, err := b.connect(managementFile)
+func remembersManagement(tools Tools) bool {
+	mgmt, err := connect(tools, managementFile)
 	if err != nil {
 		return !errors.Is(err, fs.ErrNotExist)
 	}
-	self, err := b.connect(kubeconfigFile)
+	self, err := connect(tools, kubeconfigFile)
 	return err != nil || self.Host() != mgmt.Host()
 }
 

@@ -24,7 +24,7 @@ func (o *Operations) deleteThroughCAPI(ctx context.Context, say flow.Say, source
 		say("no management cluster answers: going on by the Hetzner API")
 		return nil
 	}
-	object, err := b.clusterAt(ctx, source)
+	object, err := clusterAt(ctx, b.cfg, source)
 	if err != nil && ctx.Err() != nil {
 		return err
 	}
@@ -36,12 +36,12 @@ func (o *Operations) deleteThroughCAPI(ctx context.Context, say flow.Say, source
 		say("the management cluster does not hold cluster %s", b.cfg.ClusterName)
 		return nil
 	}
-	if state, err := b.pivotCopy().state(b.cfg.ClusterName); err == nil && state.Phase == pivotMoving {
+	if state, err := pivotCopyIn(b.tools).state(b.cfg.ClusterName); err == nil && state.Phase == pivotMoving {
 		say("a pivot was under way, neither side has everything: going on by the Hetzner API, with both paused")
 		if paused(object) {
 			return nil
 		}
-		return b.setPaused(ctx, source, true)
+		return setPaused(ctx, b.cfg, source, true)
 	}
 	if err := o.startDeletion(ctx, say, source, object); err != nil {
 		if !kube.WebhookDown(err) {
@@ -71,7 +71,7 @@ func (o *Operations) startDeletion(ctx context.Context, say flow.Say, source *ku
 		return nil
 	}
 	// Only now: what is being deleted is not repaired.
-	return o.pastWebhooks(ctx, say, object, func(ctx context.Context) error { return o.b.setPaused(ctx, source, false) })
+	return o.pastWebhooks(ctx, say, object, func(ctx context.Context) error { return setPaused(ctx, o.b.cfg, source, false) })
 }
 
 // pastWebhooks changes an object, again while the webhooks for it do not answer. An object that is gone needs no change.
@@ -125,7 +125,7 @@ func (o *Operations) awaitDeletion(ctx context.Context, say flow.Say, source *ku
 // network, and nobody is left in the cluster to take them away, or to make them anew.
 func (o *Operations) undeleted(ctx context.Context, source *kube.Cluster, removal *hetzner.Removal) (string, error) {
 	b := o.b
-	object, err := b.clusterAt(ctx, source)
+	object, err := clusterAt(ctx, b.cfg, source)
 	if err != nil || object == nil {
 		return "", err
 	}

@@ -47,7 +47,7 @@ func (o *Operations) refuseOtherProject(ctx context.Context, manager *kube.Clust
 			return err
 		}
 	}
-	if b.worksWithToken(asking, manager) {
+	if worksWithToken(asking, b.tools, manager) {
 		return nil
 	}
 	if unseen != nil {
@@ -87,11 +87,11 @@ func isOneOf(s hetzner.Server, machines []unstructured.Unstructured) bool {
 }
 
 // worksWithToken tells whether a manager was given the same token. No token is of two projects.
-func (b *bootstrapper) worksWithToken(ctx context.Context, manager *kube.Cluster) bool {
+func worksWithToken(ctx context.Context, tools Tools, manager *kube.Cluster) bool {
 	secret := &corev1.Secret{}
 	if err := manager.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: TokenSecretName}, secret); err != nil {
 		return false
 	}
 	is := string(secret.Data[TokenSecretKey])
-	return is != "" && is == b.tools.Token.Reveal()
+	return is != "" && is == tools.Token.Reveal()
 }

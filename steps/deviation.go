@@ -48,21 +48,21 @@ func Requested(all []Deviation) []Deviation {
 }
 
 // change is how the cluster gets a value of the configuration.
-func (b *bootstrapper) change(variable, wanted string) string {
+func change(cfg Config, tools Tools, variable, wanted string) string {
 	patch := func(kind, name, patch, does string) string {
 		return fmt.Sprintf("kubectl --kubeconfig %s --namespace %s patch %s %s --type merge --patch %s (%s)",
-			shell.Quote(b.tools.Files.Path(kubeconfigFile)), Namespace, kind, name, shell.Quote(patch), does)
+			shell.Quote(tools.Files.Path(kubeconfigFile)), Namespace, kind, name, shell.Quote(patch), does)
 	}
 	upgrade := func(flag, provider string) string {
-		return fmt.Sprintf("clusterctl upgrade apply --kubeconfig %s --%s %s:%s", shell.Quote(b.tools.Files.Path(kubeconfigFile)), flag, provider, wanted)
+		return fmt.Sprintf("clusterctl upgrade apply --kubeconfig %s --%s %s:%s", shell.Quote(tools.Files.Path(kubeconfigFile)), flag, provider, wanted)
 	}
 	switch variable {
 	case "KUBERNETES_VERSION":
-		return patch("taloscontrolplane", b.cfg.ControlPlaneName(), fmt.Sprintf(`{"spec":{"version":%q}}`, wanted), "replaces every server, one after another")
+		return patch("taloscontrolplane", cfg.ControlPlaneName(), fmt.Sprintf(`{"spec":{"version":%q}}`, wanted), "replaces every server, one after another")
 	case "CONTROL_PLANE_REPLICAS":
-		return patch("taloscontrolplane", b.cfg.ControlPlaneName(), fmt.Sprintf(`{"spec":{"replicas":%s}}`, wanted), "adds or removes servers")
+		return patch("taloscontrolplane", cfg.ControlPlaneName(), fmt.Sprintf(`{"spec":{"replicas":%s}}`, wanted), "adds or removes servers")
 	case "LOAD_BALANCER_TYPE":
-		return patch("hetznercluster", b.cfg.ClusterName, fmt.Sprintf(`{"spec":{"controlPlaneLoadBalancer":{"type":%q}}}`, wanted), "in place")
+		return patch("hetznercluster", cfg.ClusterName, fmt.Sprintf(`{"spec":{"controlPlaneLoadBalancer":{"type":%q}}}`, wanted), "in place")
 	case "LOCATION", "NETWORK_CIDR", "CONTROL_PLANE_CIDR", "POD_CIDR", "SERVICE_CIDR":
 		return "it cannot be changed in a cluster that exists; another cluster (CLUSTER_NAME) can have it"
 	case "CAPI_VERSION":

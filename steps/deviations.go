@@ -25,7 +25,7 @@ func (p *Plan) Deviations(ctx context.Context, j flow.Journal, origin Origin) ([
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, comparedWithin, fmt.Errorf("no answer within %s", comparedWithin))
 	defer cancel()
-	self, err := p.b.connect(kubeconfigFile)
+	self, err := connect(p.b.tools, kubeconfigFile)
 	if err == nil {
 		d := deviations{b: p.b, self: self, applied: appliedLast(snapshot), origin: origin}
 		if err = d.find(ctx); err == nil {
@@ -47,7 +47,7 @@ type Origin func(field string) (place string, written bool)
 
 // deviations is one comparison of the configuration with the cluster.
 type deviations struct {
-	b       *bootstrapper
+	b       *Set
 	self    *kube.Cluster
 	applied lastApplied
 	origin  Origin
@@ -55,12 +55,12 @@ type deviations struct {
 }
 
 func (d *deviations) find(ctx context.Context) error {
-	o, err := d.b.observeCluster(ctx, d.self)
+	o, err := observeCluster(ctx, d.b.cfg, d.b.sources, d.self)
 	if err != nil {
 		return err
 	}
 	d.compare(o.values)
-	rest, err := d.b.renderLike(o)
+	rest, err := renderLike(d.b.cfg, d.b.tools, d.b.sources, o)
 	if err != nil {
 		return err
 	}
@@ -76,26 +76,26 @@ type observed struct {
 }
 
 // observeCluster asks the cluster for its objects, and for the variables' values in them.
-func (b *bootstrapper) observeCluster(ctx context.Context, self *kube.Cluster) (observed, error) {
-	infrastructure, err := get(ctx, self, hetznerClusterKind, b.cfg.ClusterName)
+func observeCluster(ctx context.Context, cfg Config, sources sources, self *kube.Cluster) (observed, error) {
+	infrastructure, err := get(ctx, self, hetznerClusterKind, cfg.ClusterName)
 	if err != nil {
 		return observed{}, err
 	}
 	o := observed{zone: text(infrastructure, "spec", "hcloudNetwork", "networkZone"), ip: text(infrastructure, "spec", "controlPlaneEndpoint", "host")}
-	v := b.manifestVariables("image", o.zone, o.ip)
-	r, err := b.render(v)
+	v := manifestVariables(sources, "image", o.zone, o.ip)
+	r, err := render(cfg, sources, v)
 	if err != nil {
 		return observed{}, err
 	}
-	if o.live, err = readLiveObjects(ctx, self, b.cfg.ClusterName, r.now); err != nil {
+	if o.live, err = readLiveObjects(ctx, self, cfg.ClusterName, r.now); err != nil {
 		return observed{}, err
 	}
-	if o.values, err = b.liveValues(o.live, v); err != nil {
+	if o.values, err = liveValues(cfg, sources, o.live, v); err != nil {
 		return observed{}, err
 	}
-	if o.image = imageOf(o.live, b.cfg); o.image != "" {
+	if o.image = imageOf(o.live, cfg); o.image != "" {
 		o.values["IMAGE_NAME"] = o.image
-		if o.image != b.cfg.ImageName && byDefault(o.image, o.values["TALOS_VERSION"]) {
+		if o.image != cfg.ImageName && byDefault(o.image, o.values["TALOS_VERSION"]) {
 			o.values["IMAGE_NAME"] = ""
 		}
 	}
@@ -103,7 +103,7 @@ func (b *bootstrapper) observeCluster(ctx context.Context, self *kube.Cluster) (
 	if err != nil && !kube.Absent(err) {
 		return observed{}, err
 	}
-	for _, p := range b.providers() {
+	for _, p := range providersOf(cfg) {
 		if has := installed[p.label]; has != "" {
 			o.values[p.variable] = has
 		}
@@ -122,14 +122,14 @@ func (d *deviations) compare(live map[string]string) {
 		place, written := d.origin(variable.Field)
 		one := Deviation{Variable: variable.Name, Field: variable.Field, Place: place, Wanted: wanted, Live: has}
 		one.Requested = d.applied.asked(variable.Name, wanted, written)
-		one.Change, one.Keep = d.b.change(variable.Name, wanted), one.keep()
+		one.Change, one.Keep = change(d.b.cfg, d.b.tools, variable.Name, wanted), one.keep()
 		d.found = append(d.found, one)
 	}
 }
 
 // renderLike renders the manifests with the variables' values that a cluster has.
-func (b *bootstrapper) renderLike(o observed) (*rendered, error) {
-	like := &bootstrapper{cfg: b.cfg, tools: b.tools, sources: b.sources}
+func renderLike(cfg Config, tools Tools, sources sources, o observed) (*rendered, error) {
+	like := &Set{cfg: cfg, tools: tools, sources: sources}
 	for _, variable := range Variables() {
 		if value, known := o.values[variable.Name]; known {
 			if err := variable.Set(&like.cfg, value); err != nil {
@@ -137,8 +137,8 @@ func (b *bootstrapper) renderLike(o observed) (*rendered, error) {
 			}
 		}
 	}
-	like.vars = like.cfg.variables()
-	return like.render(like.manifestVariables(o.image, o.zone, o.ip))
+	like.sources.vars = like.cfg.variables()
+	return render(like.cfg, like.sources, manifestVariables(like.sources, o.image, o.zone, o.ip))
 }
 
 // manifests tells what applying the manifests would still do.
@@ -159,7 +159,7 @@ func (d *deviations) manifests(live liveObjects, r *rendered) {
 func (d *deviations) fileOf(o Object) source {
 	files := d.b.sources.objects()
 	for _, s := range files {
-		docs, err := d.b.documents(s)
+		docs, err := documents(d.b.sources, s)
 		if err != nil {
 			continue
 		}
@@ -238,7 +238,7 @@ func appliedLast(s flow.Snapshot) lastApplied {
 	}
 	var providers struct{ Versions map[string]string }
 	if json.Unmarshal(s.Steps["capi-init"].Spec, &providers) == nil {
-		for _, p := range (&bootstrapper{}).providers() {
+		for _, p := range providersOf(Config{}) {
 			if version := providers.Versions[p.label]; version != "" {
 				out.values[p.variable] = version
 			}

@@ -99,7 +99,7 @@ func (o *Operations) Diagnose(ctx context.Context, source *Backup, file string) 
 	if f.readopting, err = ReadReadoptRecord(o.b.tools.Files); err != nil {
 		return Diagnosis{}, err
 	}
-	if f.servers, err = o.b.controlPlaneServers(ctx); err != nil {
+	if f.servers, err = controlPlaneServers(ctx, o.b.cfg, o.b.tools); err != nil {
 		return Diagnosis{}, err
 	}
 	was := ""
@@ -110,8 +110,8 @@ func (o *Operations) Diagnose(ctx context.Context, source *Backup, file string) 
 		return Diagnosis{}, err
 	}
 	for began := time.Now(); ; {
-		o.b.askEtcdOf(ctx, f)
-		o.b.askAPIOf(ctx, f)
+		askEtcdOf(ctx, o.b.tools, f)
+		askAPIOf(ctx, o.b.cfg, o.b.tools, f)
 		if len(f.servers) == 0 || f.api != "" || len(f.leader) > 0 || time.Since(began) > diagnosePatience {
 			break
 		}
@@ -121,19 +121,19 @@ func (o *Operations) Diagnose(ctx context.Context, source *Backup, file string) 
 		case <-time.After(controlPlaneEvery):
 		}
 	}
-	o.b.askBeside(ctx, f)
+	askBeside(ctx, o.b.cfg, o.b.tools, f)
 	return f.judge(), nil
 }
 
 // askEtcdOf asks every server's Talos for its etcd.
-func (b *bootstrapper) askEtcdOf(ctx context.Context, f *facts) {
+func askEtcdOf(ctx context.Context, tools Tools, f *facts) {
 	f.nodes, f.deaf, f.leader, f.survey = nil, nil, nil, QuorumSurvey{}
-	config, err := b.fileOrSecret(talosconfigFile, f, "-talosconfig", "talosconfig")
+	config, err := fileOrSecret(tools, talosconfigFile, f, "-talosconfig", "talosconfig")
 	if err != nil {
 		f.deaf = err
 		return
 	}
-	t, nodes, err := b.askServers(ctx, config, f.servers)
+	t, nodes, err := askServers(ctx, tools, config, f.servers)
 	if f.nodes, f.deaf = nodes, err; err != nil {
 		return
 	}
@@ -148,12 +148,12 @@ func (b *bootstrapper) askEtcdOf(ctx context.Context, f *facts) {
 }
 
 // askAPIOf asks the cluster's API who it is, and whether it manages itself.
-func (b *bootstrapper) askAPIOf(ctx context.Context, f *facts) {
+func askAPIOf(ctx context.Context, cfg Config, tools Tools, f *facts) {
 	f.api, f.uid, f.self, f.apiErr, f.whose = "", "", false, nil, nil
-	config, err := b.fileOrSecret(kubeconfigFile, f, "-kubeconfig", "value")
+	config, err := fileOrSecret(tools, kubeconfigFile, f, "-kubeconfig", "value")
 	var workload *kube.Cluster
 	if err == nil {
-		workload, err = b.tools.Connect(config)
+		workload, err = tools.Connect(config)
 	}
 	if err == nil {
 		asking, cancel := context.WithTimeout(ctx, askTalosWithin)
@@ -164,7 +164,7 @@ func (b *bootstrapper) askAPIOf(ctx context.Context, f *facts) {
 		return
 	}
 	f.api = workload.Host()
-	object, err := b.clusterAt(ctx, workload)
+	object, err := clusterAt(ctx, cfg, workload)
 	if err != nil {
 		f.whose = fmt.Errorf("the cluster could not be asked whether it manages itself: %w", err)
 	}
@@ -172,16 +172,16 @@ func (b *bootstrapper) askAPIOf(ctx context.Context, f *facts) {
 }
 
 // askBeside asks the management cluster beside the cluster.
-func (b *bootstrapper) askBeside(ctx context.Context, f *facts) {
-	f.besideOf = b.cfg.ManagementName()
-	mgmt, err := b.connect(managementFile)
+func askBeside(ctx context.Context, cfg Config, tools Tools, f *facts) {
+	f.besideOf = cfg.ManagementName()
+	mgmt, err := connect(tools, managementFile)
 	if err == nil {
 		asking, cancel := context.WithTimeout(ctx, aliveWithin)
 		defer cancel()
 		_, err = mgmt.UID(asking)
 	}
 	if err == nil {
-		object, err := b.clusterAt(ctx, mgmt)
+		object, err := clusterAt(ctx, cfg, mgmt)
 		if f.beside = sideEmpty; object != nil {
 			f.beside = sideHolds
 		} else if err != nil {
@@ -189,13 +189,13 @@ func (b *bootstrapper) askBeside(ctx context.Context, f *facts) {
 		}
 		return
 	}
-	exists, existsErr := b.tools.Management.Exists(ctx, f.besideOf)
+	exists, existsErr := tools.Management.Exists(ctx, f.besideOf)
 	switch {
 	case existsErr == nil && !exists:
 		f.beside = sideNone
 	case existsErr != nil:
 		f.beside = sideSilent
-		f.whose = errors.Join(f.whose, fmt.Errorf("%s cannot tell whether management cluster %s exists: %w", b.tools.Management.Name(), f.besideOf, existsErr))
+		f.whose = errors.Join(f.whose, fmt.Errorf("%s cannot tell whether management cluster %s exists: %w", tools.Management.Name(), f.besideOf, existsErr))
 	default:
 		f.beside = sideSilent
 		f.whose = errors.Join(f.whose, fmt.Errorf("management cluster %s exists and does not answer: %w", f.besideOf, err))
@@ -203,8 +203,8 @@ func (b *bootstrapper) askBeside(ctx context.Context, f *facts) {
 }
 
 // fileOrSecret reads a file of the state folder, or what the backup has of it.
-func (b *bootstrapper) fileOrSecret(name string, f *facts, suffix, key string) ([]byte, error) {
-	data, err := b.tools.Files.Read(name)
+func fileOrSecret(tools Tools, name string, f *facts, suffix, key string) ([]byte, error) {
+	data, err := tools.Files.Read(name)
 	if !errors.Is(err, fs.ErrNotExist) || f.source == nil {
 		return data, err
 	}

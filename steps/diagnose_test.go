@@ -80,7 +80,7 @@ func TestWhichDisasterItIs(t *testing.T) {
 				e = &brokenEtcd{}
 			}
 			w, q := quorumWorld(t, e)
-			o := &Operations{b: q.bootstrapper}
+			o := &Operations{b: q.Set}
 			if c.broken != nil {
 				c.broken(w, o)
 			}

@@ -40,14 +40,14 @@ func (d Difference) String() string {
 
 // Explain says what a change of what a step is made from is, down to the field of the file that was edited. Values that
 // look like secrets are not repeated.
-func (p *Plan) Explain(c flow.Change) []Difference { return p.b.explain(c) }
+func (p *Plan) Explain(c flow.Change) []Difference { return explain(p.b.tools, p.b.sources, c) }
 
-func (b *bootstrapper) explain(c flow.Change) []Difference {
+func explain(tools Tools, sources sources, c flow.Change) []Difference {
 	if c.Output != "" {
 		return []Difference{{Field: c.String(), Note: "another one than it was made with"}}
 	}
-	if is, file := b.edited(c); file {
-		return b.inFile(is, c)
+	if is, file := edited(sources, c); file {
+		return inFile(tools, sources, is, c)
 	}
 	if note, whole := addedOrRemoved(c); whole {
 		return []Difference{{File: c.Path, Note: note}}
@@ -74,13 +74,13 @@ func addedOrRemoved(c flow.Change) (note string, whole bool) {
 }
 
 // edited is the file whose hash a change is.
-func (b *bootstrapper) edited(c flow.Change) (source, bool) {
+func edited(sources sources, c flow.Change) (source, bool) {
 	sum, _ := decoded(c.Is).(string)
 	if c.Path != "sha256" && !strings.HasSuffix(c.Path, ".sha256") {
 		return source{}, false
 	}
-	for _, s := range b.sources.all() {
-		if text, err := s.effective(b.vars); err == nil && text.sum() == sum {
+	for _, s := range sources.all() {
+		if text, err := s.effective(sources.vars); err == nil && text.sum() == sum {
 			s.data = text.data
 			return s, true
 		}
@@ -89,18 +89,18 @@ func (b *bootstrapper) edited(c flow.Change) (source, bool) {
 }
 
 // inFile compares a file with the copy of what it was.
-func (b *bootstrapper) inFile(is source, c flow.Change) []Difference {
+func inFile(tools Tools, sources sources, is source, c flow.Change) []Difference {
 	sum, _ := decoded(c.Was).(string)
-	copied, found := b.kept()[sum]
+	copied, found := keptSource(tools)[sum]
 	if !found {
 		return []Difference{{File: is.name, Note: "edited; what it was is not in the state folder"}}
 	}
 	was := source{name: is.name, data: []byte(copied)}
-	before, err := b.documents(was)
+	before, err := documents(sources, was)
 	if err != nil {
 		return []Difference{{File: is.name, Note: "edited; what it was cannot be read any more"}}
 	}
-	after, err := b.documents(is)
+	after, err := documents(sources, is)
 	if err != nil {
 		return []Difference{{File: is.name, Note: fmt.Sprintf("edited; it cannot be read: %v", err)}}
 	}
@@ -118,8 +118,8 @@ func (b *bootstrapper) inFile(is source, c flow.Change) []Difference {
 
 // documents are the YAML documents of a file with its variables filled in, by kind and name; "" for one that is no object.
 // Variables that only a run knows stay as they are written.
-func (b *bootstrapper) documents(s source) (map[string]any, error) {
-	v := maps.Clone(b.vars)
+func documents(sources sources, s source) (map[string]any, error) {
+	v := maps.Clone(sources.vars)
 	for _, name := range []string{networkZoneVariable, loadBalancerIPVariable} {
 		v[name] = "${" + name + "}"
 	}

@@ -174,7 +174,7 @@ func TestOldCopiesAreDropped(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return plan.b.kept()
+		return keptSource(plan.b.tools)
 	}
 	first := keep("")
 	for range 3 {

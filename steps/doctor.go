@@ -52,7 +52,7 @@ const examineWithin = 4 * time.Second
 
 // Doctor examines what a bootstrap would meet, before it begins. It changes nothing.
 type Doctor struct {
-	b      *bootstrapper
+	b      *Set
 	routes func() ([]netip.Prefix, error) // of this machine, without the default
 	http   *http.Client
 	github string // address of GitHub's API

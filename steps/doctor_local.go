@@ -107,11 +107,11 @@ func parseRoutes(table string) []netip.Prefix {
 
 // manifests renders them and reports what checkManifests finds.
 func (d *Doctor) manifests(context.Context) Finding {
-	objects, err := d.b.renderedForChecks()
+	objects, err := renderedForChecks(d.b.cfg, d.b.sources)
 	if err != nil {
 		return failed("correct the file", "%v", err)
 	}
-	if wrong := checkManifests(d.b, objects); len(wrong) > 0 {
+	if wrong := checkManifests(d.b.cfg, d.b.sources, objects); len(wrong) > 0 {
 		return wrong[0].finding()
 	}
 	return ok("%d objects are rendered, and have what the providers cannot do without", len(objects))

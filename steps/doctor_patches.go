@@ -11,11 +11,11 @@ import (
 
 // patches reports what checkPatches finds, and whether the machinery inside this command is the configured Talos's.
 func (d *Doctor) patches(context.Context) Finding {
-	objects, err := d.b.renderedForChecks()
+	objects, err := renderedForChecks(d.b.cfg, d.b.sources)
 	if err != nil {
 		return failed("see the check manifests", "%v", err)
 	}
-	if wrong := checkPatches(d.b, objects); len(wrong) > 0 {
+	if wrong := checkPatches(d.b.cfg, d.b.sources, objects); len(wrong) > 0 {
 		return wrong[0].finding()
 	}
 	total := 0

@@ -25,11 +25,11 @@ const largestComponents = 16 << 20
 // schemas reports what checkSchemas finds: what an API server would refuse once the management cluster stands is refused before anything
 // is made. Unlike a run, it fetches the schemas where they are not on this machine.
 func (d *Doctor) schemas(ctx context.Context) Finding {
-	objects, err := d.b.renderedForChecks()
+	objects, err := renderedForChecks(d.b.cfg, d.b.sources)
 	if err != nil {
 		return failed("see the check manifests", "%v", err)
 	}
-	wrong, held, err := checkSchemas(d.b, objects, func(p provider, name string) ([]byte, string, error) {
+	wrong, held, err := checkSchemas(d.b.cfg, d.b.sources, objects, func(p provider, name string) ([]byte, string, error) {
 		return d.file(ctx, p, name, largestComponents)
 	})
 	var missing *missingError

@@ -68,7 +68,7 @@ func (d *Doctor) manager() string {
 
 // providersReachable looks for the providers' releases, and for the contract that each keeps.
 func (d *Doctor) providersReachable(ctx context.Context) Finding {
-	for _, p := range d.b.providers() {
+	for _, p := range providersOf(d.b.cfg) {
 		metadata, where, err := d.metadata(ctx, p)
 		var missing *missingError
 		switch {
@@ -106,10 +106,10 @@ func (d *Doctor) metadata(ctx context.Context, p provider) (data []byte, where s
 
 // file is a file of a provider's release, from the local repository or the releases.
 func (d *Doctor) file(ctx context.Context, p provider, name string, most int64) (data []byte, where string, err error) {
-	if data, where, err = d.b.localProviderFile(p, name); !errors.Is(err, errNoRepository) {
+	if data, where, err = localProviderFile(d.b.cfg, p, name); !errors.Is(err, errNoRepository) {
 		return data, where, err
 	}
-	entries, err := d.b.sources.clusterctl.values(d.b.vars)
+	entries, err := d.b.sources.clusterctl.values(d.b.sources.vars)
 	if err != nil {
 		return nil, "", err
 	}
@@ -149,7 +149,7 @@ func contractOf(data []byte, version string) (string, error) {
 // chartsReachable looks for the charts' versions in the indexes of their repositories, or asks their registries.
 func (d *Doctor) chartsReachable(ctx context.Context) Finding {
 	var found, unasked []string
-	for _, in := range []installation{d.b.cilium(), d.b.hcloudCCM(), d.b.talosCCM()} {
+	for _, in := range []installation{cilium(d.b.cfg, d.b.sources), hcloudCCM(d.b.cfg, d.b.sources), talosCCM(d.b.cfg, d.b.sources)} {
 		source := kube.ChartSource{Repository: in.Repository, Name: in.Name, Version: in.version}
 		address := kube.WithoutCredentials(in.Repository)
 		if source.Registry() {

@@ -65,7 +65,7 @@ func newClinic(t *testing.T) *clinic {
 	t.Cleanup(c.charts.Close)
 	c.cfg.CiliumRepository, c.cfg.HCloudCCMRepository, c.cfg.TalosCCMRepository = c.charts.URL, c.charts.URL, c.charts.URL
 	c.cfg.ProviderRepository = t.TempDir()
-	for _, p := range (&bootstrapper{cfg: c.cfg}).providers() {
+	for _, p := range providersOf(c.cfg) {
 		c.release(t, p, "v1beta1")
 	}
 	return c
@@ -199,7 +199,7 @@ func TestDoctorFindsWhatIsNotWell(t *testing.T) {
 		"a CCM without the network": {values("hcloud-ccm-values.yaml", "  enabled: true", "  enabled: false"), "helm-values", Failed, "networking.enabled is false"},
 		"two controllers for one":   {values("talos-ccm-values.yaml", "  - node-csr-approval", "  - node-csr-approval\n  - cloud-node"), "helm-values", Failed, "enabledControllers"},
 		"a provider that keeps another contract": {func(t *testing.T, c *clinic) {
-			c.release(t, (&bootstrapper{cfg: c.cfg}).providers()[3], "v1beta2")
+			c.release(t, providersOf(c.cfg)[3], "v1beta2")
 		}, "providers", Failed, "keeps the contract v1beta2"},
 		"a provider's version that is not there": {cfg("CAPH_VERSION=v1.0.99"), "providers", Failed, "v1.0.99"},
 		"a chart's version that is not there":    {cfg("CILIUM_VERSION=1.18.99"), "charts", Failed, "no chart cilium 1.18.99"},

@@ -55,7 +55,7 @@ type Write struct {
 
 // Mark writes marked data, a Secret and a service account into the cluster, and has a token issued.
 func (o *Operations) Mark(ctx context.Context, say flow.Say) (*Marks, error) {
-	c, err := o.b.connect(kubeconfigFile)
+	c, err := connect(o.b.tools, kubeconfigFile)
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +135,7 @@ func (o *Operations) authority() (ca, endpoint string, err error) {
 // Use writes to the cluster, as a user does, until it is stopped; stop has it write so many times more and adds all writes to
 // the marks. A write that fails ends the using, and stop says why.
 func (o *Operations) Use(ctx context.Context, m *Marks) (stop func(more int) error, err error) {
-	c, err := o.b.connect(kubeconfigFile)
+	c, err := connect(o.b.tools, kubeconfigFile)
 	if err != nil {
 		return nil, err
 	}
@@ -198,7 +198,7 @@ func (o *Operations) LoseServers(ctx context.Context, say flow.Say) error {
 
 // Surviving tells of the user's writes those that are there.
 func (o *Operations) Surviving(ctx context.Context, m *Marks) ([]Write, error) {
-	c, err := o.b.connect(kubeconfigFile)
+	c, err := connect(o.b.tools, kubeconfigFile)
 	if err != nil {
 		return nil, err
 	}

@@ -76,7 +76,7 @@ func (o *Operations) CompareBackup(ctx context.Context, say flow.Say, source Bac
 
 // compare asks until nothing differs, or the time is up: what differs then is told, and is no error.
 func (o *Operations) compare(ctx context.Context, say flow.Say, questions func(comparer) []question) ([]Likeness, error) {
-	cluster, err := o.b.connect(kubeconfigFile)
+	cluster, err := connect(o.b.tools, kubeconfigFile)
 	if err != nil {
 		return nil, err
 	}
@@ -220,7 +220,7 @@ func (c comparer) whole(lost []string) []question {
 }
 
 func (c comparer) nodes(ctx context.Context, lost []string) (seen, differs string, err error) {
-	r, err := c.b.readRoll(ctx, c.cluster, c.cluster)
+	r, err := readRoll(ctx, c.b.cfg, c.b.tools, c.cluster, c.cluster)
 	if err != nil {
 		return "", "", err
 	}
@@ -236,7 +236,7 @@ func (c comparer) nodes(ctx context.Context, lost []string) (seen, differs strin
 }
 
 func (c comparer) members(ctx context.Context) (seen, differs string, err error) {
-	r, err := c.b.readRoll(ctx, c.cluster, c.cluster)
+	r, err := readRoll(ctx, c.b.cfg, c.b.tools, c.cluster, c.cluster)
 	if err != nil {
 		return "", "", err
 	}
@@ -252,7 +252,7 @@ func (c comparer) members(ctx context.Context) (seen, differs string, err error)
 }
 
 func (c comparer) managesItself(ctx context.Context) (seen, differs string, err error) {
-	cluster, err := c.b.clusterAt(ctx, c.cluster)
+	cluster, err := clusterAt(ctx, c.b.cfg, c.cluster)
 	switch {
 	case err != nil:
 		return "", "", err

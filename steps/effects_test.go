@@ -86,7 +86,7 @@ func TestWhichClusterAClientChanges(t *testing.T) {
 	check("the cluster, when its management cluster is gone", workload, effect.Workload)
 }
 
-// clusterctl makes its own clients: they are seen, too.
+// TestClusterctlsClientsAreRecorded makes its own clients: they are seen, too.
 func TestClusterctlsClientsAreRecorded(t *testing.T) {
 	n, tools := newNotes(t)
 	server := kubetest.New("management")

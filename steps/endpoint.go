@@ -55,16 +55,16 @@ func describeBalancer(lb hetzner.LoadBalancer) string {
 
 // checkEndpoint asks Hetzner whether one of the cluster's load balancers still has the address of its API; a
 // *LostEndpointError if not. It has no say where the manifests name an address of their own, or a name, or want no load balancer.
-func (b *bootstrapper) checkEndpoint(ctx context.Context, host string) error {
+func checkEndpoint(ctx context.Context, cfg Config, tools Tools, sources sources, host string) error {
 	address, err := netip.ParseAddr(host)
 	if err != nil {
 		return nil
 	}
-	own, err := b.endpointOfTheirOwn()
+	own, err := endpointOfTheirOwn(cfg, sources)
 	if err != nil || own {
 		return err
 	}
-	balancers, err := hetzner.LoadBalancers(ctx, b.tools.Hetzner, b.cfg.ClusterName)
+	balancers, err := hetzner.LoadBalancers(ctx, tools.Hetzner, cfg.ClusterName)
 	if err != nil {
 		return err
 	}
@@ -73,9 +73,9 @@ func (b *bootstrapper) checkEndpoint(ctx context.Context, host string) error {
 			return nil
 		}
 	}
-	lost := &LostEndpointError{Cluster: b.cfg.ClusterName, Address: host, Now: balancers}
+	lost := &LostEndpointError{Cluster: cfg.ClusterName, Address: host, Now: balancers}
 	if len(balancers) == 0 {
-		servers, err := hetzner.Servers(ctx, b.tools.Hetzner, b.cfg.ClusterName)
+		servers, err := hetzner.Servers(ctx, tools.Hetzner, cfg.ClusterName)
 		if err != nil {
 			return err
 		}
@@ -85,8 +85,8 @@ func (b *bootstrapper) checkEndpoint(ctx context.Context, host string) error {
 }
 
 // endpointStands is checkEndpoint as the last word of a Verify: the step that runs again says what cannot be mended.
-func (b *bootstrapper) endpointStands(ctx context.Context, host string) flow.Verdict {
-	switch err := b.checkEndpoint(ctx, host); {
+func endpointStands(ctx context.Context, cfg Config, tools Tools, sources sources, host string) flow.Verdict {
+	switch err := checkEndpoint(ctx, cfg, tools, sources, host); {
 	case isLost(err):
 		return flow.Gone("%v", err)
 	case err != nil:
@@ -96,8 +96,8 @@ func (b *bootstrapper) endpointStands(ctx context.Context, host string) flow.Ver
 }
 
 // endpointOfTheirOwn tells whether the manifests leave the API's address to somebody else than CAPH's load balancer.
-func (b *bootstrapper) endpointOfTheirOwn() (bool, error) {
-	r, err := b.render(b.manifestVariables("image", "eu-central", ""))
+func endpointOfTheirOwn(cfg Config, sources sources) (bool, error) {
+	r, err := render(cfg, sources, manifestVariables(sources, "image", "eu-central", ""))
 	if err != nil {
 		return false, err
 	}
@@ -109,14 +109,14 @@ func (b *bootstrapper) endpointOfTheirOwn() (bool, error) {
 	return true, nil
 }
 
-// silent explains why a cluster does not answer, where Hetzner knows it; otherwise err stays as it is.
-func (b *bootstrapper) silent(ctx context.Context, cluster *kube.Cluster, err error) error {
+// explainSilence explains why a cluster does not answer, where Hetzner knows it; otherwise err stays as it is.
+func explainSilence(ctx context.Context, cfg Config, tools Tools, sources sources, cluster *kube.Cluster, err error) error {
 	server, parseErr := url.Parse(cluster.Host())
 	if parseErr != nil {
 		return err
 	}
 	// What else is wrong at Hetzner does not explain the silence.
-	if lost := b.checkEndpoint(ctx, server.Hostname()); isLost(lost) {
+	if lost := checkEndpoint(ctx, cfg, tools, sources, server.Hostname()); isLost(lost) {
 		return fmt.Errorf("%w (%w)", lost, err)
 	}
 	return err

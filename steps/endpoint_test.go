@@ -59,7 +59,7 @@ func TestAnEndpointOfTheirOwnIsNotJudged(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newPivotWorld(t)
-			if err := w.b.checkEndpoint(t.Context(), "127.0.0.77"); !isLost(err) {
+			if err := checkEndpoint(t.Context(), w.b.cfg, w.b.tools, w.b.sources, "127.0.0.77"); !isLost(err) {
 				t.Errorf("with the project's own manifests: %v", err)
 			}
 			dir := t.TempDir()
@@ -77,10 +77,10 @@ func TestAnEndpointOfTheirOwnIsNotJudged(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(dir, "manifests", "cluster.yaml"), []byte(edited), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			if w.b.sources, err = readSources(dir); err != nil {
+			if w.b.sources, err = readSources(w.b.cfg.variables(), dir); err != nil {
 				t.Fatal(err)
 			}
-			if err := w.b.checkEndpoint(t.Context(), "127.0.0.77"); err != nil {
+			if err := checkEndpoint(t.Context(), w.b.cfg, w.b.tools, w.b.sources, "127.0.0.77"); err != nil {
 				t.Error(err)
 			}
 		})
@@ -92,12 +92,12 @@ func TestSilenceIsExplainedAfterThePivot(t *testing.T) {
 	w := newPivotWorld(t)
 	w.target.CloseClientConnections()
 	w.target.Close()
-	v := w.b.pivotStands(t.Context(), Pivot{Cluster: "x"})
+	v := newPivotStep(w.b).verify(t.Context(), Pivot{Cluster: "x"})
 	if v.Answer() != flow.AnswerUnknown || !isLost(v.Err()) {
 		t.Errorf("without a load balancer: %s, %v", v.Answer(), v.Err())
 	}
 	w.hetzner.SetLoadBalancers(hetznertest.LoadBalancer(9, "k8s-kube-apiserver-a1b2c", "127.0.0.1", ownedByCAPH, 6443))
-	if v := w.b.pivotStands(t.Context(), Pivot{Cluster: "x"}); v.Answer() != flow.AnswerUnknown || isLost(v.Err()) {
+	if v := newPivotStep(w.b).verify(t.Context(), Pivot{Cluster: "x"}); v.Answer() != flow.AnswerUnknown || isLost(v.Err()) {
 		t.Errorf("with it: %s, %v", v.Answer(), v.Err())
 	}
 }

@@ -285,8 +285,8 @@ func certManagerDeployment(name, version string) *unstructured.Unstructured {
 }
 
 func (w *world) install(c Config) {
-	b := &bootstrapper{cfg: c}
-	for _, p := range b.providers() {
+	b := &Set{cfg: c}
+	for _, p := range providersOf(b.cfg) {
 		labels := object{providerLabel: p.label}
 		w.mgmt.Put(kubetest.Object("clusterctl.cluster.x-k8s.io/v1alpha3", "Provider", p.label, p.label, object{"metadata": object{"labels": labels}, "version": p.version}))
 		w.mgmt.Put(kubetest.Object("apps/v1", "Deployment", p.label, "manager", object{

@@ -39,15 +39,34 @@ func (c Config) allowed() (extra []netip.Prefix, auto bool, err error) {
 	return extra, auto, nil
 }
 
+// Firewall adds the step firewall to a graph: the cluster's firewall exists at Hetzner, with the rules of the configuration.
+func (s *Set) Firewall(g *flow.Graph) *flow.Step[Firewall] {
+	step := newFirewallStep(s)
+	return flow.Add(g, "firewall", step.run).
+		Doc("a Hetzner firewall that lets private addresses, and those of FIREWALL_ALLOW, in on 6443 and 50000").
+		Spec(s.made.firewall).Verify(step.verify).Deadline(overhead)
+}
+
+// firewallStep runs and verifies the step firewall.
+type firewallStep struct {
+	cfg     Config
+	tools   Tools
+	sources sources
+}
+
+func newFirewallStep(s *Set) firewallStep {
+	return firewallStep{cfg: s.cfg, tools: s.tools, sources: s.sources}
+}
+
 // firewallRules are the rules for today's configuration. Where the operator's own address is to be let in, it is asked
 // for each time: it changes with the network that the operator sits in.
-func (b *bootstrapper) firewallRules(ctx context.Context) ([]hetzner.FirewallRule, error) {
-	extra, auto, err := b.cfg.allowed()
+func (f firewallStep) firewallRules(ctx context.Context) ([]hetzner.FirewallRule, error) {
+	extra, auto, err := f.cfg.allowed()
 	if err != nil {
 		return nil, fmt.Errorf("firewallAllow: %w", err)
 	}
 	if auto {
-		own, err := b.tools.OwnAddress(ctx)
+		own, err := f.tools.OwnAddress(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("find out this machine's address towards the internet: %w; name it in FIREWALL_ALLOW in place of auto", err)
 		}
@@ -68,23 +87,23 @@ func (b *bootstrapper) firewallRules(ctx context.Context) ([]hetzner.FirewallRul
 	}, nil
 }
 
-// ensureFirewall makes the firewall or mends its rules. Where it covers the servers already, new rules are in force at once.
-func (b *bootstrapper) ensureFirewall(ctx context.Context, say flow.Say) (Firewall, error) {
-	rules, err := b.firewallRules(ctx)
+// run makes the firewall or mends its rules. Where it covers the servers already, new rules are in force at once.
+func (step firewallStep) run(ctx context.Context, say flow.Say) (Firewall, error) {
+	rules, err := step.firewallRules(ctx)
 	if err != nil {
 		return Firewall{}, err
 	}
-	say("looking for firewall %s", b.cfg.ClusterName)
-	was, err := hetzner.FindFirewall(ctx, b.tools.Hetzner, b.cfg.ClusterName)
+	say("looking for firewall %s", step.cfg.ClusterName)
+	was, err := hetzner.FindFirewall(ctx, step.tools.Hetzner, step.cfg.ClusterName)
 	if err != nil {
 		return Firewall{}, err
 	}
-	if was != nil && was.Selects(b.cfg.ClusterName) && was.Differs(rules) != "" {
-		if err := b.staysReachable(ctx); err != nil {
+	if was != nil && was.Selects(step.cfg.ClusterName) && was.Differs(rules) != "" {
+		if err := staysReachable(ctx, step.cfg, step.tools, step.sources); err != nil {
 			return Firewall{}, fmt.Errorf("the rules of firewall %s, which covers the servers, are left as they are: %w", was.Name, err)
 		}
 	}
-	f, changed, err := hetzner.EnsureFirewall(ctx, b.tools.Hetzner, b.cfg.ClusterName, rules)
+	f, changed, err := hetzner.EnsureFirewall(ctx, step.tools.Hetzner, step.cfg.ClusterName, rules)
 	if err != nil {
 		return Firewall{}, err
 	}
@@ -102,15 +121,15 @@ func ranges(all []netip.Prefix) string {
 	return strings.Join(words, ", ")
 }
 
-func (b *bootstrapper) firewallStands(ctx context.Context, was Firewall) flow.Verdict {
-	f, err := hetzner.FindFirewall(ctx, b.tools.Hetzner, b.cfg.ClusterName)
+func (step firewallStep) verify(ctx context.Context, was Firewall) flow.Verdict {
+	f, err := hetzner.FindFirewall(ctx, step.tools.Hetzner, step.cfg.ClusterName)
 	if err != nil {
 		return flow.Unknown(err)
 	}
 	if f == nil || f.ID != was.ID {
 		return flow.Gone("firewall %d does not exist any more", was.ID)
 	}
-	rules, err := b.firewallRules(ctx)
+	rules, err := step.firewallRules(ctx)
 	if err != nil {
 		return flow.Unknown(err)
 	}

@@ -23,31 +23,51 @@ var ErrCutsOff = errors.New("the cluster is managed from outside: the control pl
 	"addresses, and this firewall would cut it off. Run pivot first, or let your own address in with FIREWALL_ALLOW=auto " +
 	"(or the ranges that the management cluster is seen from)")
 
-// applyFirewall puts the servers behind the firewall, those of today and those to come.
-func (b *bootstrapper) applyFirewall(ctx context.Context, say flow.Say, f Firewall) (Cover, error) {
-	if err := b.staysReachable(ctx); err != nil {
+// FirewallApply adds the step firewall-apply to a graph: the firewall is applied to the cluster's servers, by label.
+func (s *Set) FirewallApply(g *flow.Graph, firewall *flow.Step[Firewall]) *flow.Step[Cover] {
+	step := newFirewallApplyStep(s)
+	return flow.Add1(g, "firewall-apply", step.run, firewall).
+		Doc("every server, also one made later, is behind the firewall (the load balancer's public ports cannot be)").
+		Verify(step.verify).Deadline(s.cfg.FirewallTimeout.D() + overhead).
+		Waits(flow.Wait{For: "the firewall (FIREWALL_TIMEOUT)", Within: s.cfg.FirewallTimeout.D()})
+}
+
+// firewallApplyStep runs and verifies the step firewall-apply.
+type firewallApplyStep struct {
+	cfg     Config
+	tools   Tools
+	sources sources
+}
+
+func newFirewallApplyStep(s *Set) firewallApplyStep {
+	return firewallApplyStep{cfg: s.cfg, tools: s.tools, sources: s.sources}
+}
+
+// run puts the servers behind the firewall, those of today and those to come.
+func (step firewallApplyStep) run(ctx context.Context, say flow.Say, f Firewall) (Cover, error) {
+	if err := staysReachable(ctx, step.cfg, step.tools, step.sources); err != nil {
 		return Cover{}, err
 	}
-	firewall, err := hetzner.FindFirewall(ctx, b.tools.Hetzner, b.cfg.ClusterName)
+	firewall, err := hetzner.FindFirewall(ctx, step.tools.Hetzner, step.cfg.ClusterName)
 	if err != nil {
 		return Cover{}, err
 	}
 	if firewall == nil || firewall.ID != f.ID {
 		return Cover{}, fmt.Errorf("firewall %d vanished since it was made: run again", f.ID)
 	}
-	say("applying firewall %s to the servers of cluster %s", firewall.Name, b.cfg.ClusterName)
-	if err := hetzner.CoverServers(ctx, b.tools.Hetzner, firewall, b.cfg.ClusterName); err != nil {
+	say("applying firewall %s to the servers of cluster %s", firewall.Name, step.cfg.ClusterName)
+	if err := hetzner.CoverServers(ctx, step.tools.Hetzner, firewall, step.cfg.ClusterName); err != nil {
 		return Cover{}, err
 	}
-	err = wait{what: "the firewall", within: b.cfg.FirewallTimeout.D()}.until(ctx, say, func(ctx context.Context) (string, error) {
-		firewall, err := hetzner.FindFirewall(ctx, b.tools.Hetzner, b.cfg.ClusterName)
+	err = wait{what: "the firewall", within: step.cfg.FirewallTimeout.D()}.until(ctx, say, func(ctx context.Context) (string, error) {
+		firewall, err := hetzner.FindFirewall(ctx, step.tools.Hetzner, step.cfg.ClusterName)
 		if err != nil {
 			return "", err
 		}
 		if firewall == nil {
 			return "", final(fmt.Errorf("firewall %d vanished while it was applied: run again", f.ID))
 		}
-		open, err := hetzner.Uncovered(ctx, b.tools.Hetzner, firewall, b.cfg.ClusterName)
+		open, err := hetzner.Uncovered(ctx, step.tools.Hetzner, firewall, step.cfg.ClusterName)
 		if len(open) > 0 {
 			return "not covered yet: " + strings.Join(open, ", "), nil
 		}
@@ -58,21 +78,21 @@ func (b *bootstrapper) applyFirewall(ctx context.Context, say flow.Say, f Firewa
 
 // staysReachable refuses what would lock the cluster's manager out: it reaches the servers over the private network only
 // when it runs on them.
-func (b *bootstrapper) staysReachable(ctx context.Context) error {
-	extra, auto, err := b.cfg.allowed()
+func staysReachable(ctx context.Context, cfg Config, tools Tools, sources sources) error {
+	extra, auto, err := cfg.allowed()
 	if err != nil || auto || slices.ContainsFunc(extra, beyondPrivate) {
 		return err
 	}
-	workload, err := b.connect(kubeconfigFile)
+	workload, err := connect(tools, kubeconfigFile)
 	if err != nil {
 		return err
 	}
-	cluster, err := get(ctx, workload, clusterKind, b.cfg.ClusterName)
+	cluster, err := get(ctx, workload, clusterKind, cfg.ClusterName)
 	switch {
 	case kube.Absent(err):
 		return ErrCutsOff
 	case err != nil:
-		return fmt.Errorf("find out who manages the cluster: %w", b.silent(ctx, workload, err))
+		return fmt.Errorf("find out who manages the cluster: %w", explainSilence(ctx, cfg, tools, sources, workload, err))
 	case truth(cluster, "spec", "paused"):
 		return fmt.Errorf("the cluster is being moved (it is paused in itself): run pivot to its end first")
 	}
@@ -87,15 +107,15 @@ func beyondPrivate(p netip.Prefix) bool {
 	})
 }
 
-func (b *bootstrapper) coverStands(ctx context.Context, was Cover) flow.Verdict {
-	firewall, err := hetzner.FindFirewall(ctx, b.tools.Hetzner, b.cfg.ClusterName)
+func (f firewallApplyStep) verify(ctx context.Context, was Cover) flow.Verdict {
+	firewall, err := hetzner.FindFirewall(ctx, f.tools.Hetzner, f.cfg.ClusterName)
 	if err != nil {
 		return flow.Unknown(err)
 	}
 	if firewall == nil || firewall.ID != was.Firewall {
 		return flow.Gone("firewall %d does not exist any more", was.Firewall)
 	}
-	open, err := hetzner.Uncovered(ctx, b.tools.Hetzner, firewall, b.cfg.ClusterName)
+	open, err := hetzner.Uncovered(ctx, f.tools.Hetzner, firewall, f.cfg.ClusterName)
 	if err != nil {
 		return flow.Unknown(err)
 	}

@@ -33,38 +33,38 @@ func (p *Plan) Consequences(ctx context.Context, foreseen []flow.Foresight) ([]C
 	}
 	const silent = "the management cluster or Hetzner has not answered"
 	return promptly(ctx, silent, func(ctx context.Context) ([]Consequence, error) {
-		r, err := p.b.renderAsApplied(ctx, manager)
+		r, err := renderAsApplied(ctx, p.b.cfg, p.b.tools, p.b.sources, manager)
 		if err != nil {
 			return nil, err
 		}
-		return p.b.consequencesIn(ctx, manager, r)
+		return consequencesIn(ctx, p.b.cfg, p.b.tools, manager, r)
 	})
 }
 
 // renderAsApplied renders the manifests with the values that a run would use: the image and the network zone that
 // belong to the configured names, and the address in the live HetznerCluster. So templates and servers are called as
 // the run will call them.
-func (b *bootstrapper) renderAsApplied(ctx context.Context, manager *kube.Cluster) (*rendered, error) {
-	v, err := b.appliedVariables(ctx)
+func renderAsApplied(ctx context.Context, cfg Config, tools Tools, sources sources, manager *kube.Cluster) (*rendered, error) {
+	v, err := appliedVariables(ctx, cfg, tools, sources)
 	if err != nil {
 		return nil, err
 	}
-	live, err := get(ctx, manager, hetznerClusterKind, b.cfg.ClusterName)
+	live, err := get(ctx, manager, hetznerClusterKind, cfg.ClusterName)
 	switch {
 	case err == nil:
 		v[loadBalancerIPVariable] = text(live, "spec", "controlPlaneEndpoint", "host")
 	case !kube.Absent(err):
 		return nil, err
 	}
-	return b.render(v)
+	return render(cfg, sources, v)
 }
 
 // appliedVariables are the manifests' with the image and the zone of a run. The load balancer's address is a made-up
 // one.
-func (b *bootstrapper) appliedVariables(ctx context.Context) (variables, error) {
-	offer, err := hetzner.FindOffer(ctx, b.tools.Hetzner, b.cfg.Location, b.cfg.ServerType, b.cfg.LoadBalancerType)
+func appliedVariables(ctx context.Context, cfg Config, tools Tools, sources sources) (variables, error) {
+	offer, err := hetzner.FindOffer(ctx, tools.Hetzner, cfg.Location, cfg.ServerType, cfg.LoadBalancerType)
 	if err != nil {
 		return nil, err
 	}
-	return b.manifestVariables(b.cfg.Image(offer.Architecture), offer.NetworkZone, "192.0.2.1"), nil
+	return manifestVariables(sources, cfg.Image(offer.Architecture), offer.NetworkZone, "192.0.2.1"), nil
 }

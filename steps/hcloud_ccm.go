@@ -28,37 +28,37 @@ type CloudController struct {
 	NetworkID int64       `json:"networkId"` // of the private network at Hetzner
 }
 
-func (b *bootstrapper) hcloudCCM() installation {
-	return installation{from(bootstrap.HCloudCCM(), b.cfg.HCloudCCMRepository), b.cfg.HCloudCCMVersion, b.sources.hcloudCCM}
+func hcloudCCM(cfg Config, sources sources) installation {
+	return installation{from(bootstrap.HCloudCCM(), cfg.HCloudCCMRepository), cfg.HCloudCCMVersion, sources.hcloudCCM}
 }
 
-// installHCloudCCM makes the Secret that nobody else makes, and installs the CCM that reads it. Provider IDs are the
+// runHCloudCCM makes the Secret that nobody else makes, and installs the CCM that reads it. Provider IDs are the
 // CCM's alone to set.
-func (b *bootstrapper) installHCloudCCM(ctx context.Context, say flow.Say) (CloudController, error) {
-	workload, err := b.connect(kubeconfigFile)
+func (r releaseStep) runHCloudCCM(ctx context.Context, say flow.Say) (CloudController, error) {
+	workload, err := connect(r.tools, kubeconfigFile)
 	if err != nil {
 		return CloudController{}, err
 	}
-	network, err := hetzner.NetworkID(ctx, b.tools.Hetzner, b.cfg.ClusterName)
+	network, err := hetzner.NetworkID(ctx, r.tools.Hetzner, r.cfg.ClusterName)
 	if err != nil {
 		return CloudController{}, err
 	}
 	if network == 0 {
-		return CloudController{}, fmt.Errorf("cluster %s has no network at Hetzner: its HetznerCluster says why", b.cfg.ClusterName)
+		return CloudController{}, fmt.Errorf("cluster %s has no network at Hetzner: its HetznerCluster says why", r.cfg.ClusterName)
 	}
-	namespace := b.hcloudCCM().Namespace
+	namespace := hcloudCCM(r.cfg, r.sources).Namespace
 	say("writing Secret %s/%s for network %d", namespace, ccmSecretName, network)
 	out := CloudController{NetworkID: network, Secret: TokenSecret{Namespace: namespace, Name: ccmSecretName}}
-	if out.Secret.UID, err = b.applyCCMSecret(ctx, say, workload, namespace, network); err != nil {
+	if out.Secret.UID, err = applyCCMSecret(ctx, r.tools, say, workload, namespace, network); err != nil {
 		return CloudController{}, err
 	}
-	out.Release, err = b.install(ctx, say, b.hcloudCCM())
+	out.Release, err = install(ctx, r.cfg, r.tools, r.sources, say, hcloudCCM(r.cfg, r.sources))
 	return out, err
 }
 
-func (b *bootstrapper) applyCCMSecret(ctx context.Context, say flow.Say, workload *kube.Cluster, namespace string, network int64) (uid string, err error) {
+func applyCCMSecret(ctx context.Context, tools Tools, say flow.Say, workload *kube.Cluster, namespace string, network int64) (uid string, err error) {
 	data := map[string][]byte{}
-	for key, value := range b.ccmSecret(network) {
+	for key, value := range ccmSecret(tools, network) {
 		data[key] = []byte(value)
 	}
 	return applySecret(ctx, say, workload, &corev1.Secret{
@@ -67,25 +67,25 @@ func (b *bootstrapper) applyCCMSecret(ctx context.Context, say flow.Say, workloa
 	})
 }
 
-func (b *bootstrapper) ccmSecret(network int64) map[string]string {
-	return map[string]string{ccmTokenKey: b.tools.Token.Reveal(), ccmNetworkKey: strconv.FormatInt(network, 10)}
+func ccmSecret(tools Tools, network int64) map[string]string {
+	return map[string]string{ccmTokenKey: tools.Token.Reveal(), ccmNetworkKey: strconv.FormatInt(network, 10)}
 }
 
-// hcloudCCMStands asks for the network at Hetzner too: a cluster restored into a new network has another ID.
-func (b *bootstrapper) hcloudCCMStands(ctx context.Context, was CloudController) flow.Verdict {
-	network, err := hetzner.NetworkID(ctx, b.tools.Hetzner, b.cfg.ClusterName)
+// verifyHCloudCCM asks for the network at Hetzner too: a cluster restored into a new network has another ID.
+func (r releaseStep) verifyHCloudCCM(ctx context.Context, was CloudController) flow.Verdict {
+	network, err := hetzner.NetworkID(ctx, r.tools.Hetzner, r.cfg.ClusterName)
 	if err != nil {
 		return flow.Unknown(err)
 	}
 	if network != was.NetworkID {
 		return flow.Gone("the cluster's network at Hetzner is %d instead of %d", network, was.NetworkID)
 	}
-	workload, err := b.connect(kubeconfigFile)
+	workload, err := connect(r.tools, kubeconfigFile)
 	if err != nil {
 		return flow.Unknown(err)
 	}
-	if v := secretStands(ctx, workload, was.Secret, b.ccmSecret(network)); v.Answer() != flow.AnswerHolds {
+	if v := secretStands(ctx, workload, was.Secret, ccmSecret(r.tools, network)); v.Answer() != flow.AnswerHolds {
 		return v
 	}
-	return b.releaseStands(ctx, was.Release)
+	return r.verify(ctx, was.Release)
 }

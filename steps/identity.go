@@ -16,8 +16,8 @@ var identityForm = regexp.MustCompile(`^[0-9a-f]{16}$`)
 
 // identity is what all runs with this state folder have in common, and no others. They never run at once, as the journal's lock
 // sees to. So whatever carries it at Hetzner is this run's, or a dead one's.
-func (b *bootstrapper) identity() (string, error) {
-	if id, err := b.knownIdentity(); err != nil || id != "" {
+func identity(tools Tools) (string, error) {
+	if id, err := knownIdentity(tools); err != nil || id != "" {
 		return id, err
 	}
 	random := make([]byte, 8)
@@ -25,12 +25,12 @@ func (b *bootstrapper) identity() (string, error) {
 		return "", fmt.Errorf("make up an identity for this state folder: %w", err)
 	}
 	id := hex.EncodeToString(random)
-	return id, b.tools.Files.Write(identityFile, []byte(id+"\n"))
+	return id, tools.Files.Write(identityFile, []byte(id+"\n"))
 }
 
 // knownIdentity is the identity of a state folder that has one; empty: it has none, and nothing carries it.
-func (b *bootstrapper) knownIdentity() (string, error) {
-	data, err := b.tools.Files.Read(identityFile)
+func knownIdentity(tools Tools) (string, error) {
+	data, err := tools.Files.Read(identityFile)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("read this state folder's identity: %w", err)
 	}

@@ -21,13 +21,34 @@ type Image struct {
 	Others       []Image `json:"others,omitempty"` // for other architectures, where they are asked for
 }
 
-// ensureImage finds the image as CAPH will, which takes the first refusal as a reason to rest for five minutes, or makes it.
-func (b *bootstrapper) ensureImage(ctx context.Context, say flow.Say, offer Offer) (Image, error) {
-	run, err := b.identity()
+// Image adds the step image to a graph: the snapshot that servers are made from exists.
+func (s *Set) Image(g *flow.Graph, offer *flow.Step[Offer]) *flow.Step[Image] {
+	step := newImageStep(s)
+	within := s.cfg.imagesTimeout()
+	return flow.Add1(g, "image", step.run, offer).
+		Doc("exactly one Talos snapshot for the servers' architecture, found as Cluster API will look for it; made where there is none").
+		Spec(s.made.image).Verify(step.verify).Deadline(within + overhead).
+		Waits(flow.Wait{For: "the images (IMAGE_TIMEOUT for each)", Within: within})
+}
+
+// imageStep runs and verifies the step image.
+type imageStep struct {
+	cfg     Config
+	tools   Tools
+	sources sources
+}
+
+func newImageStep(s *Set) imageStep {
+	return imageStep{cfg: s.cfg, tools: s.tools, sources: s.sources}
+}
+
+// run finds the image as CAPH will, which takes the first refusal as a reason to rest for five minutes, or makes it.
+func (i imageStep) run(ctx context.Context, say flow.Say, offer Offer) (Image, error) {
+	run, err := identity(i.tools)
 	if err != nil {
 		return Image{}, err
 	}
-	schematic, err := b.schematic()
+	schematic, err := schematic(i.sources)
 	if err != nil {
 		return Image{}, err
 	}
@@ -36,10 +57,10 @@ func (b *bootstrapper) ensureImage(ctx context.Context, say flow.Say, offer Offe
 		return Image{}, err
 	}
 	var images []Image
-	for _, architecture := range b.cfg.imageArchitectures(offer.Architecture) {
+	for _, architecture := range i.cfg.imageArchitectures(offer.Architecture) {
 		m := &imageMaker{
-			bootstrapper: b, say: say, run: run, schematic: schematic, schematicID: id,
-			offer: offer, name: b.cfg.Image(architecture), architecture: architecture,
+			imageStep: i, say: say, run: run, schematic: schematic, schematicID: id,
+			offer: offer, name: i.cfg.Image(architecture), architecture: architecture,
 		}
 		image, err := m.ensure(ctx)
 		if err != nil {
@@ -51,9 +72,9 @@ func (b *bootstrapper) ensureImage(ctx context.Context, say flow.Say, offer Offe
 	return images[0], nil
 }
 
-func (b *bootstrapper) imageStands(ctx context.Context, was Image) flow.Verdict {
+func (i imageStep) verify(ctx context.Context, was Image) flow.Verdict {
 	for _, image := range append([]Image{was}, was.Others...) {
-		is, err := b.tools.exactlyOneImage(ctx, image.Name, image.Architecture)
+		is, err := i.tools.exactlyOneImage(ctx, image.Name, image.Architecture)
 		var mismatch *hetzner.ImageError
 		switch {
 		case errors.As(err, &mismatch):
@@ -68,10 +89,10 @@ func (b *bootstrapper) imageStands(ctx context.Context, was Image) flow.Verdict 
 }
 
 // schematic is what bootstrap/schematic.yaml says.
-func (b *bootstrapper) schematic() (factory.Schematic, error) {
-	s, err := factory.Parse(b.sources.schematic.data)
+func schematic(sources sources) (factory.Schematic, error) {
+	s, err := factory.Parse(sources.schematic.data)
 	if err != nil {
-		return s, fmt.Errorf("%s: %w", b.sources.schematic.name, err)
+		return s, fmt.Errorf("%s: %w", sources.schematic.name, err)
 	}
 	return s, nil
 }
@@ -80,14 +101,14 @@ func (b *bootstrapper) schematic() (factory.Schematic, error) {
 const knownSchematic = "ce4c980550dd2ab1b17bbf2b08801c7eb59418eafe8f279833297925d67c7515"
 
 // imageSpec is what the image is made from.
-func (b *bootstrapper) imageSpec() (any, error) {
-	s, err := b.schematic()
+func imageSpec(cfg Config, sources sources) (any, error) {
+	s, err := schematic(sources)
 	if err != nil {
 		return nil, err
 	}
 	id, err := s.ID()
 	return map[string]string{
-		"imageName": b.cfg.ImageName, "talosVersion": b.cfg.TalosVersion, "imageArchitectures": b.cfg.ImageArchitectures, "schematic": id,
+		"imageName": cfg.ImageName, "talosVersion": cfg.TalosVersion, "imageArchitectures": cfg.ImageArchitectures, "schematic": id,
 	}, err
 }
 

@@ -30,7 +30,7 @@ const (
 // imageMaker finds or makes the image of one architecture. It may be killed at any time, and another run may be at the same
 // work: what each has at Hetzner carries its run's identity.
 type imageMaker struct {
-	*bootstrapper
+	imageStep
 	say                flow.Say
 	run                string // this run's identity
 	schematic          factory.Schematic

@@ -13,11 +13,11 @@ const packerTemplate = "packer/hcloud_talosimage.pkr.hcl"
 // PackerCommands are shell commands that make the image of the configuration with Packer, in place of the step image. overrides
 // is as Tools has it.
 func PackerCommands(cfg Config, overrides string) ([]string, error) {
-	sources, err := readSources(overrides)
+	sources, err := readSources(nil, overrides)
 	if err != nil {
 		return nil, err
 	}
-	schematic, err := (&bootstrapper{sources: sources}).schematic()
+	schematic, err := schematic(sources)
 	if err != nil {
 		return nil, err
 	}

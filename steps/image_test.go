@@ -527,15 +527,15 @@ func TestImageOfAnotherSchematic(t *testing.T) {
 }
 
 func TestIdentityStays(t *testing.T) {
-	b := &bootstrapper{tools: Tools{Files: FilesIn(t.TempDir())}}
-	first, err := b.identity()
+	b := &Set{tools: Tools{Files: FilesIn(t.TempDir())}}
+	first, err := identity(b.tools)
 	if err != nil || !identityForm.MatchString(first) {
 		t.Fatalf("got %q, %v", first, err)
 	}
-	if again, err := b.identity(); err != nil || again != first {
+	if again, err := identity(b.tools); err != nil || again != first {
 		t.Errorf("then %q, %v", again, err)
 	}
-	if other, err := (&bootstrapper{tools: Tools{Files: FilesIn(t.TempDir())}}).identity(); err != nil || other == first {
+	if other, err := identity(Tools{Files: FilesIn(t.TempDir())}); err != nil || other == first {
 		t.Errorf("another folder has %q, %v", other, err)
 	}
 }

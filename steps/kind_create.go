@@ -29,28 +29,46 @@ type Management struct {
 	UID        string `json:"uid"`        // of its namespace kube-system
 }
 
-// ensureManagement adopts or makes the management cluster, and keeps its kubeconfig.
-func (b *bootstrapper) ensureManagement(ctx context.Context, say flow.Say) (Management, error) {
-	if m, err := b.adoptSelfManaged(ctx, say); err != nil || m != nil {
+// Management adds the step kind-create to a graph: the management cluster exists and its API answers.
+func (s *Set) Management(g *flow.Graph) *flow.Step[Management] {
+	step := newManagementStep(s)
+	return flow.Add(g, "kind-create", step.run).
+		Doc("a management cluster for Cluster API: kind, an existing one, or the lab's").
+		Spec(s.made.management).Verify(step.verify).Deadline(s.cfg.ManagementTimeout.D() + overhead).Waits(waitManagement)
+}
+
+// managementStep runs and verifies the step kind-create.
+type managementStep struct {
+	cfg   Config
+	tools Tools
+}
+
+func newManagementStep(s *Set) managementStep {
+	return managementStep{cfg: s.cfg, tools: s.tools}
+}
+
+// run adopts or makes the management cluster, and keeps its kubeconfig.
+func (step managementStep) run(ctx context.Context, say flow.Say) (Management, error) {
+	if m, err := step.adoptSelfManaged(ctx, say); err != nil || m != nil {
 		return *cmp.Or(m, &Management{}), err
 	}
-	return b.makeManagement(ctx, say)
+	return makeManagement(ctx, step.cfg, step.tools, say)
 }
 
 // makeManagement asks its provider for the management cluster, whatever servers there are.
-func (b *bootstrapper) makeManagement(ctx context.Context, say flow.Say) (Management, error) {
-	p, name := b.tools.Management, b.cfg.ManagementName()
-	if err := b.recordManagement(ownership.Management{Provider: p.Name(), Name: name}); err != nil {
+func makeManagement(ctx context.Context, cfg Config, tools Tools, say flow.Say) (Management, error) {
+	p, name := tools.Management, cfg.ManagementName()
+	if err := recordManagement(tools, ownership.Management{Provider: p.Name(), Name: name}); err != nil {
 		return Management{}, err
 	}
 	kubeconfig, err := p.Ensure(ctx, name, say)
 	if err != nil {
 		return Management{}, fmt.Errorf("management cluster %s (%s): %w", name, p.Name(), err)
 	}
-	if err := b.tools.Files.Write(managementFile, kubeconfig); err != nil {
+	if err := tools.Files.Write(managementFile, kubeconfig); err != nil {
 		return Management{}, err
 	}
-	cluster, err := b.tools.Connect(kubeconfig)
+	cluster, err := tools.Connect(kubeconfig)
 	if err != nil {
 		return Management{}, fmt.Errorf("management cluster %s (%s): %w", name, p.Name(), err)
 	}
@@ -65,18 +83,18 @@ func (b *bootstrapper) makeManagement(ctx context.Context, say flow.Say) (Manage
 	if err != nil {
 		return Management{}, err
 	}
-	return m, b.recordManagement(ownership.Management{Provider: m.Provider, Name: name, UID: m.UID})
+	return m, recordManagement(tools, ownership.Management{Provider: m.Provider, Name: name, UID: m.UID})
 }
 
 // adoptSelfManaged looks before a management cluster is made: servers of a cluster that nobody manages are not to be
 // managed by an empty one, which would make them a second time. Where the cluster manages itself and the state folder
 // still opens it, it is the management cluster from here on. nil: there is nothing to adopt.
-func (b *bootstrapper) adoptSelfManaged(ctx context.Context, say flow.Say) (*Management, error) {
-	p, name := b.tools.Management, b.cfg.ManagementName()
+func (step managementStep) adoptSelfManaged(ctx context.Context, say flow.Say) (*Management, error) {
+	p, name := step.tools.Management, step.cfg.ManagementName()
 	if exists, err := p.Exists(ctx, name); err != nil || exists {
 		return nil, nil // Ensure knows better what to say of it
 	}
-	servers, err := hetzner.Servers(ctx, b.tools.Hetzner, b.cfg.ClusterName)
+	servers, err := hetzner.Servers(ctx, step.tools.Hetzner, step.cfg.ClusterName)
 	if err != nil || len(servers) == 0 {
 		return nil, err
 	}
@@ -84,16 +102,16 @@ func (b *bootstrapper) adoptSelfManaged(ctx context.Context, say flow.Say) (*Man
 		return fmt.Errorf("%d servers of a cluster %s exist at Hetzner (%s), but %s has no management cluster %s, and %s: nothing is made, because a new "+
 			"management cluster would make a second cluster into the network and load balancer of this one. Where the cluster manages itself, name its "+
 			"kubeconfig in MANAGEMENT_KUBECONFIG; where it is lost, destroy it; or choose another CLUSTER_NAME",
-			len(servers), b.cfg.ClusterName, serverNames(servers), p.Name(), name, why)
+			len(servers), step.cfg.ClusterName, serverNames(servers), p.Name(), name, why)
 	}
-	kubeconfig, err := b.tools.Files.Read(kubeconfigFile)
+	kubeconfig, err := step.tools.Files.Read(kubeconfigFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, refuse("the state folder has no kubeconfig of the cluster")
 	}
 	if err != nil {
 		return nil, err
 	}
-	cluster, err := b.tools.Connect(kubeconfig)
+	cluster, err := step.tools.Connect(kubeconfig)
 	if err != nil {
 		return nil, err
 	}
@@ -101,18 +119,18 @@ func (b *bootstrapper) adoptSelfManaged(ctx context.Context, say flow.Say) (*Man
 	if err != nil {
 		return nil, refuse("the cluster does not answer: " + err.Error())
 	}
-	switch o, err := b.clusterAt(ctx, cluster); {
+	switch o, err := clusterAt(ctx, step.cfg, cluster); {
 	case err != nil:
 		return nil, err
 	case o == nil:
 		return nil, refuse("the cluster does not manage itself")
 	}
-	say("cluster %s manages itself: it is its own management cluster", b.cfg.ClusterName)
-	if err := b.tools.Files.Write(managementFile, kubeconfig); err != nil {
+	say("cluster %s manages itself: it is its own management cluster", step.cfg.ClusterName)
+	if err := step.tools.Files.Write(managementFile, kubeconfig); err != nil {
 		return nil, err
 	}
 	m := &Management{Provider: p.Name(), Name: name, Kubeconfig: managementFile, UID: uid}
-	return m, b.recordManagement(ownership.Management{Provider: m.Provider, Name: name, UID: uid})
+	return m, recordManagement(step.tools, ownership.Management{Provider: m.Provider, Name: name, UID: uid})
 }
 
 func serverNames(servers []hetzner.Server) string {
@@ -123,17 +141,17 @@ func serverNames(servers []hetzner.Server) string {
 	return strings.Join(names, ", ")
 }
 
-// managementStands distinguishes a cluster that is gone from one that is silent: it may hold the only record of which
+// verify distinguishes a cluster that is gone from one that is silent: it may hold the only record of which
 // servers belong to whom, so only its provider's word, or another cluster in its place, counts as gone.
-func (b *bootstrapper) managementStands(ctx context.Context, m Management) flow.Verdict {
-	uid, err := b.managementUID(ctx)
+func (step managementStep) verify(ctx context.Context, m Management) flow.Verdict {
+	uid, err := step.managementUID(ctx)
 	switch {
 	case err == nil && uid == m.UID:
 		return flow.Holds()
 	case err == nil:
 		return flow.Gone("another cluster answers in the place of management cluster %s", m.Name)
 	}
-	exists, existsErr := b.tools.Management.Exists(ctx, m.Name)
+	exists, existsErr := step.tools.Management.Exists(ctx, m.Name)
 	switch {
 	case existsErr != nil:
 		return flow.Unknown(fmt.Errorf("management cluster %s does not answer (%w) and %s cannot tell whether it exists: %w", m.Name, err, m.Provider, existsErr))
@@ -145,10 +163,10 @@ func (b *bootstrapper) managementStands(ctx context.Context, m Management) flow.
 	return flow.Unknown(fmt.Errorf("management cluster %s exists but does not answer: %w: start it again; delete it only if you know that it manages nothing", m.Name, err))
 }
 
-func (b *bootstrapper) managementUID(ctx context.Context) (string, error) {
+func (m managementStep) managementUID(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, aliveWithin)
 	defer cancel()
-	cluster, err := b.connect(managementFile)
+	cluster, err := connect(m.tools, managementFile)
 	if err != nil {
 		return "", err
 	}

@@ -9,16 +9,16 @@ import (
 // TestManagementIsKnownByItsIdentity has another cluster answer where the management cluster was.
 func TestManagementIsKnownByItsIdentity(t *testing.T) {
 	w := newWorld(t)
-	b := &bootstrapper{cfg: w.config(), tools: w.tools().withDefaults()}
+	b := newSet(w.config(), w.tools(), sources{})
 	if err := b.tools.Files.Write(managementFile, w.mgmt.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
 	m := Management{Provider: "fake", Name: "k8s-mgmt", Kubeconfig: managementFile, UID: "management"}
-	if v := b.managementStands(t.Context(), m); v.Answer() != flow.AnswerHolds {
+	if v := newManagementStep(b).verify(t.Context(), m); v.Answer() != flow.AnswerHolds {
 		t.Errorf("of the cluster itself it says %v: %s, %v", v.Answer(), v.Reason(), v.Err())
 	}
 	m.UID = "an earlier one"
-	if v := b.managementStands(t.Context(), m); v.Answer() != flow.AnswerGone {
+	if v := newManagementStep(b).verify(t.Context(), m); v.Answer() != flow.AnswerGone {
 		t.Errorf("of another cluster in its place it says %v: %s, %v", v.Answer(), v.Reason(), v.Err())
 	}
 }

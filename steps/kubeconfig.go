@@ -22,30 +22,49 @@ type Kubeconfig struct {
 	Cluster string `json:"cluster"`
 }
 
-// fetchKubeconfig copies the kubeconfig that the control plane provider keeps, as soon as there is one.
-func (b *bootstrapper) fetchKubeconfig(ctx context.Context, say flow.Say, m Management, c Cluster) (Kubeconfig, error) {
-	mgmt, err := b.connect(m.Kubeconfig)
+// Kubeconfig adds the step kubeconfig to a graph: the state folder has the cluster's kubeconfig.
+func (s *Set) Kubeconfig(g *flow.Graph, management *flow.Step[Management], cluster *flow.Step[Cluster]) *flow.Step[Kubeconfig] {
+	step := newKubeconfigStep(s)
+	return flow.Add2(g, "kubeconfig", step.run, management, cluster).
+		Doc("the cluster's kubeconfig, as a file").
+		Verify(step.verify).Deadline(s.cfg.ControlPlaneTimeout.D() + overhead).Waits(s.cfg.waitControlPlane())
+}
+
+// kubeconfigStep runs and verifies the step kubeconfig.
+type kubeconfigStep struct {
+	cfg      Config
+	tools    Tools
+	observer *observer
+}
+
+func newKubeconfigStep(s *Set) kubeconfigStep {
+	return kubeconfigStep{cfg: s.cfg, tools: s.tools, observer: s.observer}
+}
+
+// run copies the kubeconfig that the control plane provider keeps, as soon as there is one.
+func (k kubeconfigStep) run(ctx context.Context, say flow.Say, m Management, c Cluster) (Kubeconfig, error) {
+	mgmt, err := connect(k.tools, m.Kubeconfig)
 	if err != nil {
 		return Kubeconfig{}, err
 	}
-	config, err := b.waitSecret(ctx, say, mgmt, c.Name+"-kubeconfig", "value")
+	config, err := waitSecret(ctx, k.cfg, k.observer, say, mgmt, c.Name+"-kubeconfig", "value")
 	if err != nil {
 		return Kubeconfig{}, err
 	}
-	if err := b.tools.Files.Write(kubeconfigFile, config); err != nil {
+	if err := k.tools.Files.Write(kubeconfigFile, config); err != nil {
 		return Kubeconfig{}, err
 	}
 	return Kubeconfig{File: kubeconfigFile, Cluster: c.UID}, nil
 }
 
 // waitSecret waits until one of the cluster's Secrets has a key.
-func (b *bootstrapper) waitSecret(ctx context.Context, say flow.Say, mgmt *kube.Cluster, name, key string) (value []byte, err error) {
+func waitSecret(ctx context.Context, cfg Config, observer *observer, say flow.Say, mgmt *kube.Cluster, name, key string) (value []byte, err error) {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	changes := mgmt.Changes(watching, kube.Selection{List: &corev1.SecretList{}, Options: []client.ListOption{
 		client.InNamespace(Namespace), client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("metadata.name", name)},
 	}})
-	err = wait{what: "Secret " + name, within: b.cfg.ControlPlaneTimeout.D(), changes: changes, because: b.because(mgmt, b.watched())}.until(ctx, say, func(ctx context.Context) (string, error) {
+	err = wait{what: "Secret " + name, within: cfg.ControlPlaneTimeout.D(), changes: changes, because: observer.because(mgmt, watched(cfg))}.until(ctx, say, func(ctx context.Context) (string, error) {
 		value, err = secretValue(ctx, mgmt, name, key)
 		if kube.Absent(err) {
 			return "it does not exist yet", nil
@@ -55,24 +74,24 @@ func (b *bootstrapper) waitSecret(ctx context.Context, say flow.Say, mgmt *kube.
 	return value, err
 }
 
-// kubeconfigStands compares the file with the Secret: the provider makes a new certificate before the old one ends.
-func (b *bootstrapper) kubeconfigStands(ctx context.Context, _ Kubeconfig) flow.Verdict {
-	mgmt, err := b.connect(managementFile)
+// verify compares the file with the Secret: the provider makes a new certificate before the old one ends.
+func (k kubeconfigStep) verify(ctx context.Context, _ Kubeconfig) flow.Verdict {
+	mgmt, err := connect(k.tools, managementFile)
 	if err != nil {
 		return flow.Unknown(err)
 	}
-	return b.kubeconfigHolds(ctx, mgmt)
+	return kubeconfigHolds(ctx, k.cfg, k.tools, mgmt)
 }
 
-func (b *bootstrapper) kubeconfigHolds(ctx context.Context, mgmt *kube.Cluster) flow.Verdict {
-	file, err := b.tools.Files.Read(kubeconfigFile)
+func kubeconfigHolds(ctx context.Context, cfg Config, tools Tools, mgmt *kube.Cluster) flow.Verdict {
+	file, err := tools.Files.Read(kubeconfigFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return flow.Gone("the file %s is not in the state folder", kubeconfigFile)
 	}
 	if err != nil {
 		return flow.Unknown(err)
 	}
-	live, err := secretValue(ctx, mgmt, b.cfg.ClusterName+"-kubeconfig", "value")
+	live, err := secretValue(ctx, mgmt, cfg.ClusterName+"-kubeconfig", "value")
 	if err != nil {
 		return unless(err)
 	}

@@ -10,19 +10,19 @@ import (
 // Operations are what is done to a cluster outside the graph of its bootstrap: taking it away, looking for what is left
 // of it, replacing one of its machines. Whoever calls those that change something holds the journal's lock.
 type Operations struct {
-	b              *bootstrapper
+	b              *Set
 	sweepEvery     time.Duration // between two looks at what is left
 	webhooksWithin time.Duration // for Cluster API's webhooks to answer
 }
 
 // NewOperations makes them for the cluster of a configuration.
 func NewOperations(cfg Config, tools Tools) *Operations {
-	b := &bootstrapper{cfg: cfg, tools: tools.withDefaults(), vars: cfg.variables()}
 	// A cluster must be taken away also where somebody has broken a file that it was made from: then the files have no say.
-	if s, err := readSources(tools.Overrides); err == nil {
-		b.sources = s
+	s, err := readSources(cfg.variables(), tools.Overrides)
+	if err != nil {
+		s = sources{vars: cfg.variables()}
 	}
-	return &Operations{b: b, sweepEvery: sweepEvery, webhooksWithin: webhooksWithin}
+	return &Operations{b: newSet(cfg, tools, s), sweepEvery: sweepEvery, webhooksWithin: webhooksWithin}
 }
 
 // Leftovers is everything in the project that belongs to clusters, of whatever name. It changes nothing.

@@ -24,11 +24,11 @@ type inText struct{}
 
 // uses finds the variables of the manifests. They are filled with values that stand nowhere else, so that each is found again
 // wherever the manifests put it.
-func (b *bootstrapper) uses(v variables) ([]use, error) {
+func uses(cfg Config, sources sources, v variables) ([]use, error) {
 	marked, marks := variables{}, map[string]string{}
 	for i, variable := range Variables() {
 		mark := fmt.Sprintf("slipway-variable-%d", i)
-		if _, number := variable.field(&b.cfg).(*int); number {
+		if _, number := variable.field(&cfg).(*int); number {
 			mark = strconv.Itoa(1_000_000_000 + i)
 		}
 		marked[variable.Name], marks[mark] = mark, variable.Name
@@ -40,7 +40,7 @@ func (b *bootstrapper) uses(v variables) ([]use, error) {
 	}
 	marked[imageNameVariable] = v[imageNameVariable]
 	var found []use
-	for _, s := range b.sources.objects() {
+	for _, s := range sources.objects() {
 		docs, err := kube.Documents(s.data)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", s.name, err)
@@ -57,7 +57,7 @@ func (b *bootstrapper) uses(v variables) ([]use, error) {
 			found = append(found, usesIn(o, o.Object, nil, marks)...)
 		}
 	}
-	patch, err := b.sources.oidcPatch.fill(b.sources.oidcPatch.data, marked)
+	patch, err := sources.oidcPatch.fill(sources.oidcPatch.data, marked)
 	if err != nil {
 		return nil, err
 	}
@@ -146,14 +146,14 @@ func follow(value any, path []any) (string, bool) {
 }
 
 // liveValues are the values that the variables have in the live objects, as far as the manifests say where each is.
-func (b *bootstrapper) liveValues(live liveObjects, v variables) (map[string]string, error) {
-	uses, err := b.uses(v)
+func liveValues(cfg Config, sources sources, live liveObjects, v variables) (map[string]string, error) {
+	uses, err := uses(cfg, sources, v)
 	if err != nil {
 		return nil, err
 	}
-	controlPlane := live.find(talosControlPlaneKind.GroupKind(), b.cfg.ControlPlaneName())
+	controlPlane := live.find(talosControlPlaneKind.GroupKind(), cfg.ControlPlaneName())
 	if controlPlane == nil {
-		return nil, fmt.Errorf("cluster %s has no TalosControlPlane %s", b.cfg.ClusterName, b.cfg.ControlPlaneName())
+		return nil, fmt.Errorf("cluster %s has no TalosControlPlane %s", cfg.ClusterName, cfg.ControlPlaneName())
 	}
 	// The patch for OpenID Connect is in the control plane, or is not.
 	values := map[string]string{"OIDC_ISSUER_URL": "", "OIDC_CLIENT_ID": ""}
@@ -167,7 +167,7 @@ func (b *bootstrapper) liveValues(live liveObjects, v variables) (map[string]str
 		switch {
 		case u.object == nil:
 			in, path = patches, append([]any{0}, path...)
-		case u.object.GroupVersionKind().GroupKind() == machineTemplateKind.GroupKind() && u.object.GetName() == b.cfg.ControlPlaneName():
+		case u.object.GroupVersionKind().GroupKind() == machineTemplateKind.GroupKind() && u.object.GetName() == cfg.ControlPlaneName():
 			if o := live.find(machineTemplateKind.GroupKind(), templateOf(controlPlane)); o != nil {
 				in = o.Object
 			}

@@ -78,16 +78,16 @@ const (
 // logSide is one of the two clusters, by its kubeconfig in the state folder.
 type logSide struct{ name, file string }
 
-func (b *bootstrapper) logSides() []logSide {
-	return []logSide{{logsManagement, managementFile}, {b.cfg.ClusterName, kubeconfigFile}}
+func logSides(cfg Config) []logSide {
+	return []logSide{{logsManagement, managementFile}, {cfg.ClusterName, kubeconfigFile}}
 }
 
 // errNoSuchCluster is a side that there is not, or not yet, or that is the other one.
 var errNoSuchCluster = errors.New("there is no such cluster")
 
 // openLogSide connects to a side that answers. The management cluster that is the cluster itself is none of its own.
-func (b *bootstrapper) openLogSide(ctx context.Context, s logSide, w LogWish) (*kube.Cluster, error) {
-	cluster, err := b.connect(s.file)
+func openLogSide(ctx context.Context, cfg Config, tools Tools, s logSide, w LogWish) (*kube.Cluster, error) {
+	cluster, err := connect(tools, s.file)
 	if err != nil {
 		if kubeconfigMissing(err) {
 			return nil, fmt.Errorf("%w yet: the state folder has no %s", errNoSuchCluster, s.file)
@@ -97,25 +97,25 @@ func (b *bootstrapper) openLogSide(ctx context.Context, s logSide, w LogWish) (*
 	uid, err := cluster.UID(ctx)
 	if err != nil {
 		if s.name == logsManagement {
-			if exists, existsErr := b.tools.Management.Exists(ctx, b.cfg.ManagementName()); existsErr == nil && !exists {
+			if exists, existsErr := tools.Management.Exists(ctx, cfg.ManagementName()); existsErr == nil && !exists {
 				return nil, fmt.Errorf("%w any more", errNoSuchCluster)
 			}
 		}
 		return nil, err
 	}
 	if s.name == logsManagement {
-		if other, err := b.connect(kubeconfigFile); err == nil {
+		if other, err := connect(tools, kubeconfigFile); err == nil {
 			if same, err := other.UID(ctx); err == nil && same == uid {
 				return nil, fmt.Errorf("%w: the cluster manages itself", errNoSuchCluster)
 			}
 		}
 	}
-	b.tellSecrets(ctx, cluster, w.Secret)
+	tellSecrets(ctx, cluster, w.Secret)
 	return cluster, nil
 }
 
 // tellSecrets names the tokens that the controllers work with, as far as they can be read.
-func (b *bootstrapper) tellSecrets(ctx context.Context, cluster *kube.Cluster, tell func(string)) {
+func tellSecrets(ctx context.Context, cluster *kube.Cluster, tell func(string)) {
 	for _, key := range []client.ObjectKey{
 		{Namespace: Namespace, Name: TokenSecretName}, {Namespace: bootstrap.HCloudCCM().Namespace, Name: ccmSecretName},
 	} {
@@ -188,8 +188,8 @@ func (p *Plan) ReadLogs(ctx context.Context, w LogWish) error {
 			s.Close()
 		}
 	}()
-	for _, side := range p.b.logSides() {
-		cluster, err := p.b.openLogSide(ctx, side, w)
+	for _, side := range logSides(p.b.cfg) {
+		cluster, err := openLogSide(ctx, p.b.cfg, p.b.tools, side, w)
 		if err == nil {
 			var opened []*kube.LogStream
 			opened, err = cluster.OpenLogs(ctx, w.of(side))

@@ -15,14 +15,14 @@ import (
 // ctx does.
 func (p *Plan) FollowLogs(ctx context.Context, w LogWish) {
 	var both sync.WaitGroup
-	for _, side := range p.b.logSides() {
-		both.Go(func() { p.b.followSide(ctx, side, w) })
+	for _, side := range logSides(p.b.cfg) {
+		both.Go(func() { followSide(ctx, p.b.cfg, p.b.tools, side, w) })
 	}
 	both.Wait()
 }
 
 // followSide follows a cluster as long as it is there, and looks for it while it is not.
-func (b *bootstrapper) followSide(ctx context.Context, side logSide, w LogWish) {
+func followSide(ctx context.Context, cfg Config, tools Tools, side logSide, w LogWish) {
 	wish := w.of(side)
 	var latest latestTime
 	hand := wish.Line
@@ -31,9 +31,9 @@ func (b *bootstrapper) followSide(ctx context.Context, side logSide, w LogWish) 
 		hand(line)
 	}
 	for ctx.Err() == nil {
-		cluster, err := b.openLogSide(ctx, side, w)
+		cluster, err := openLogSide(ctx, cfg, tools, side, w)
 		if err == nil {
-			b.followCluster(ctx, side, cluster, w, wish)
+			followCluster(ctx, cfg, tools, side, cluster, w, wish)
 		} else if ctx.Err() == nil {
 			w.Note(w.line(side, kube.LogLine{}), whyNoLog(err))
 			pause(ctx, logsLookEvery)
@@ -46,7 +46,7 @@ func (b *bootstrapper) followSide(ctx context.Context, side logSide, w LogWish) 
 }
 
 // followCluster returns when the cluster is another one, or gone.
-func (b *bootstrapper) followCluster(ctx context.Context, side logSide, cluster *kube.Cluster, w LogWish, wish kube.LogWish) {
+func followCluster(ctx context.Context, cfg Config, tools Tools, side logSide, cluster *kube.Cluster, w LogWish, wish kube.LogWish) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	uid, _ := cluster.UID(ctx) // it has just answered
@@ -68,7 +68,7 @@ func (b *bootstrapper) followCluster(ctx context.Context, side logSide, cluster 
 				return
 			case <-asking:
 			}
-			now, err := b.openLogSide(ctx, side, w)
+			now, err := openLogSide(ctx, cfg, tools, side, w)
 			if err == nil {
 				if other, uidErr := now.UID(ctx); uidErr == nil && other != uid {
 					cancel()

@@ -19,7 +19,7 @@ const (
 // Look is one look at the cluster that asks every source at once and by itself: Hetzner, the management cluster, the cluster's API and
 // each server's Talos. One that is silent costs two seconds, and keeps nothing back of what the others say.
 type Look struct {
-	b        *bootstrapper
+	b        *Set
 	recorded recordedSteps
 	hetzner  *inquiry
 	mgmt     *inquiry // the management cluster beside the cluster

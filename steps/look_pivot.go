@@ -23,7 +23,7 @@ const pivotBegun pivotPhase = "begun" // the step has begun, and has not copied 
 
 // pivot is a pivot that was begun and has not ended; nil: there is none.
 func (l *Look) pivot(self, beside seenSide) *PivotOverview {
-	state, err := l.b.pivotCopy().state(l.b.cfg.ClusterName)
+	state, err := pivotCopyIn(l.b.tools).state(l.b.cfg.ClusterName)
 	if err != nil || state.Phase == pivotSettled || l.recorded.pivot == flow.StateDone || state.Phase == "" && l.recorded.pivot == "" {
 		return nil
 	}
@@ -39,7 +39,7 @@ func (l *Look) pivot(self, beside seenSide) *PivotOverview {
 	switch state.Phase {
 	case pivotMoving:
 		p.Sentence = fmt.Sprintf("the pivot of cluster %s has not ended: it has begun to move the objects of Cluster API, and its controllers are paused until it ends; %s; a copy of every object is in %s",
-			name, where, l.b.pivotCopy().files)
+			name, where, pivotCopyIn(l.b.tools).files)
 	case pivotCopied:
 		p.Sentence = fmt.Sprintf("the pivot of cluster %s has not ended: it has copied the objects of Cluster API and moved none; %s", name, where)
 	default:

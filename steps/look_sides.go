@@ -29,8 +29,8 @@ func (s seenSide) answers() bool { return s.cluster != nil && s.err == nil }
 func (s seenSide) manages() bool { return s.answers() && s.object != nil && !paused(s.object) }
 
 // seeSide asks the cluster of a kubeconfig in the state folder who it is, and for the Cluster object.
-func (b *bootstrapper) seeSide(q *inquiry, file string) (s seenSide) {
-	c, err := b.connect(file)
+func seeSide(cfg Config, tools Tools, q *inquiry, file string) (s seenSide) {
+	c, err := connect(tools, file)
 	if err != nil {
 		q.settle()
 		return seenSide{err: err}
@@ -41,7 +41,7 @@ func (b *bootstrapper) seeSide(q *inquiry, file string) (s seenSide) {
 		return s
 	}
 	q.answer()
-	s.object, s.err = within(q.ctx, func() (*unstructured.Unstructured, error) { return b.clusterAt(q.ctx, c) })
+	s.object, s.err = within(q.ctx, func() (*unstructured.Unstructured, error) { return clusterAt(q.ctx, cfg, c) })
 	return s
 }
 
@@ -95,8 +95,8 @@ type lookedSides struct {
 // seeSides asks both at once. Which of them manages the cluster is known as soon as one says so, or when both have been heard.
 func (l *Look) seeSides() lookedSides {
 	s := lookedSides{
-		self:   soon(func() seenSide { return l.b.seeSide(l.api, kubeconfigFile) }),
-		beside: soon(func() seenSide { return l.b.seeSide(l.mgmt, managementFile) }),
+		self:   soon(func() seenSide { return seeSide(l.b.cfg, l.b.tools, l.api, kubeconfigFile) }),
+		beside: soon(func() seenSide { return seeSide(l.b.cfg, l.b.tools, l.mgmt, managementFile) }),
 	}
 	first := make(chan *kube.Cluster, 3)
 	for _, one := range []*promise[seenSide]{s.self, s.beside} {

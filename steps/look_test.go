@@ -140,8 +140,8 @@ func TestLookAmidAPivot(t *testing.T) {
 	if o, _ := w.look(t, flow.StateStarted); o.Pivot == nil || o.Pivot.Phase != "begun" || !strings.Contains(o.Pivot.Sentence, "has moved no object") {
 		t.Errorf("before the copy: %+v", o.Pivot)
 	}
-	b := &bootstrapper{tools: w.tools()}
-	if err := b.pivotCopy().setState(pivotState{Phase: pivotMoving, Cluster: "k8s", UID: "x"}); err != nil {
+	b := newSet(Config{}, w.tools(), sources{})
+	if err := pivotCopyIn(b.tools).setState(pivotState{Phase: pivotMoving, Cluster: "k8s", UID: "x"}); err != nil {
 		t.Fatal(err)
 	}
 	o, _ := w.look(t, flow.StateStarted)

@@ -22,18 +22,18 @@ func (e *WrongManagementError) Error() string { return e.text }
 
 // recordManagement records the management cluster before it is created or adopted, then without a UID, and once more when its API
 // answers.
-func (b *bootstrapper) recordManagement(m ownership.Management) error {
-	return ownership.Update(b.tools.Files, func(r *ownership.Record) { r.Management = &m })
+func recordManagement(tools Tools, m ownership.Management) error {
+	return ownership.Update(tools.Files, func(r *ownership.Record) { r.Management = &m })
 }
 
 // forgetManagement removes the management cluster, which is deleted, from the record.
-func (b *bootstrapper) forgetManagement() error {
-	return ownership.Update(b.tools.Files, func(r *ownership.Record) { r.Management = nil })
+func forgetManagement(tools Tools) error {
+	return ownership.Update(tools.Files, func(r *ownership.Record) { r.Management = nil })
 }
 
 // recordedManagement is the recorded management cluster; nil where none is.
-func (b *bootstrapper) recordedManagement() (*ownership.Management, error) {
-	r, err := ownership.Read(b.tools.Files)
+func recordedManagement(tools Tools) (*ownership.Management, error) {
+	r, err := ownership.Read(tools.Files)
 	if err != nil || r == nil {
 		return nil, err
 	}
@@ -41,21 +41,21 @@ func (b *bootstrapper) recordedManagement() (*ownership.Management, error) {
 }
 
 // checkManagementUID refuses a cluster that answers in the place of the recorded management cluster.
-func (b *bootstrapper) checkManagementUID(uid string) error {
-	m, err := b.recordedManagement()
+func checkManagementUID(tools Tools, uid string) error {
+	m, err := recordedManagement(tools)
 	if err != nil || m == nil || m.UID == "" || m.UID == uid {
 		return err
 	}
 	return &WrongManagementError{fmt.Sprintf("the cluster that %s opens (namespace kube-system has UID %s) is not the management cluster %s "+
 		"that this state folder recorded (UID %s): put the kubeconfig of %s there, or remove the file where %s finds that cluster by its name",
-		b.tools.Files.Path(managementFile), uid, m.Name, m.UID, m.Name, b.tools.Management.Name())}
+		tools.Files.Path(managementFile), uid, m.Name, m.UID, m.Name, tools.Management.Name())}
 }
 
 // checkManagementProvider refuses to ask another provider than the recorded one whether the management cluster exists: it would
 // say no of a cluster that it does not know.
-func (b *bootstrapper) checkManagementProvider() error {
-	m, err := b.recordedManagement()
-	if err != nil || m == nil || m.Provider == b.tools.Management.Name() {
+func checkManagementProvider(tools Tools) error {
+	m, err := recordedManagement(tools)
+	if err != nil || m == nil || m.Provider == tools.Management.Name() {
 		return err
 	}
 	hint := "leave MANAGEMENT_KUBECONFIG unset, as when the cluster was created"
@@ -63,18 +63,18 @@ func (b *bootstrapper) checkManagementProvider() error {
 		hint = "set MANAGEMENT_KUBECONFIG to its kubeconfig, as when the cluster was created"
 	}
 	return &WrongManagementError{fmt.Sprintf("management cluster %s does not answer, and its provider is %s, not %s, which is configured now: %s",
-		m.Name, m.Provider, b.tools.Management.Name(), hint)}
+		m.Name, m.Provider, tools.Management.Name(), hint)}
 }
 
 // absentFrom is nil where a management cluster does not hold the Cluster object any more. While it does, its CAPH can make servers.
-func (b *bootstrapper) absentFrom(ctx context.Context, manager *kube.Cluster) error {
-	o, err := b.clusterAt(ctx, manager)
+func absentFrom(ctx context.Context, cfg Config, manager *kube.Cluster) error {
+	o, err := clusterAt(ctx, cfg, manager)
 	if err != nil {
-		return fmt.Errorf("find out whether management cluster %s still holds cluster %s: %w", b.cfg.ManagementName(), b.cfg.ClusterName, err)
+		return fmt.Errorf("find out whether management cluster %s still holds cluster %s: %w", cfg.ManagementName(), cfg.ClusterName, err)
 	}
 	if o == nil {
 		return nil
 	}
 	return fmt.Errorf("nothing of cluster %s is left at Hetzner, but management cluster %s still holds its Cluster object, and CAPH would make the servers "+
-		"anew: make its controllers work (kubectl get pods -A) and run destroy again, so that they delete it", b.cfg.ClusterName, b.cfg.ManagementName())
+		"anew: make its controllers work (kubectl get pods -A) and run destroy again, so that they delete it", cfg.ClusterName, cfg.ManagementName())
 }

@@ -137,7 +137,7 @@ func TestCheckProject(t *testing.T) {
 	if err := record.Write(plan.b.tools.Files); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := plan.b.reserve(t.Context(), hush); err != nil {
+	if _, err := newReserveStep(plan.b).run(t.Context(), hush); err != nil {
 		t.Fatal(err)
 	}
 	if err := check(); err != nil {
@@ -171,7 +171,7 @@ func TestCleanAsksTheRecordedManagementCluster(t *testing.T) {
 	if err := record.Write(w.b.tools.Files); err != nil {
 		t.Fatal(err)
 	}
-	_, err := w.b.cleanManagement(t.Context(), w.say)
+	_, err := newCleanStep(w.b).run(t.Context(), w.say)
 	var wrong *WrongManagementError
 	if !errors.As(err, &wrong) {
 		t.Errorf("got %v", err)

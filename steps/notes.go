@@ -15,7 +15,7 @@ func (p *Plan) Notes(ctx context.Context) ([]string, error) {
 	if p.b.tools.Hetzner == nil {
 		return nil, nil
 	}
-	return Promptly(ctx, p.b.notes)
+	return Promptly(ctx, func(ctx context.Context) ([]string, error) { return operatorNotes(ctx, p.b.cfg, p.b.tools) })
 }
 
 // Notes are the plan's, as long as Hetzner answers the look.
@@ -23,16 +23,16 @@ func (l *Look) Notes() ([]string, error) {
 	if l.b.tools.Hetzner == nil {
 		return nil, nil
 	}
-	notes, err := l.b.notes(l.hetzner.ctx)
+	notes, err := operatorNotes(l.hetzner.ctx, l.b.cfg, l.b.tools)
 	return notes, l.hetzner.why(err)
 }
 
-func (b *bootstrapper) notes(ctx context.Context) ([]string, error) {
-	uncovered, err := b.uncoverable(ctx)
+func operatorNotes(ctx context.Context, cfg Config, tools Tools) ([]string, error) {
+	uncovered, err := uncoverable(ctx, cfg, tools)
 	if err != nil {
 		return nil, err
 	}
-	surplus, err := PlanPruning(ctx, b.cfg, b.tools)
+	surplus, err := PlanPruning(ctx, cfg, tools)
 	if err != nil {
 		return uncovered, err
 	}
@@ -40,19 +40,19 @@ func (b *bootstrapper) notes(ctx context.Context) ([]string, error) {
 	for _, s := range surplus {
 		if len(s.Delete) > 0 {
 			all := append(slices.Clone(s.Delete), s.Keep)
-			notes = append(notes, b.tools.mismatch(s.Name, s.Architecture, all).Error())
+			notes = append(notes, tools.mismatch(s.Name, s.Architecture, all).Error())
 		}
 	}
 	return notes, nil
 }
 
 // uncoverable says which of the cluster's ports are open to everybody although its firewall is applied.
-func (b *bootstrapper) uncoverable(ctx context.Context) ([]string, error) {
-	firewall, err := hetzner.FindFirewall(ctx, b.tools.Hetzner, b.cfg.ClusterName)
-	if err != nil || firewall == nil || !firewall.Selects(b.cfg.ClusterName) {
+func uncoverable(ctx context.Context, cfg Config, tools Tools) ([]string, error) {
+	firewall, err := hetzner.FindFirewall(ctx, tools.Hetzner, cfg.ClusterName)
+	if err != nil || firewall == nil || !firewall.Selects(cfg.ClusterName) {
 		return nil, err
 	}
-	balancers, err := hetzner.LoadBalancers(ctx, b.tools.Hetzner, b.cfg.ClusterName)
+	balancers, err := hetzner.LoadBalancers(ctx, tools.Hetzner, cfg.ClusterName)
 	if err != nil {
 		return nil, err
 	}

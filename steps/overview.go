@@ -92,10 +92,10 @@ func (l *Look) Overview() Overview {
 	}}
 	var asking sync.WaitGroup
 	asking.Go(func() { o.cluster(l) })
-	asking.Go(func() { o.certificates(b) })
+	asking.Go(func() { o.certificates(b.tools) })
 	if b.tools.Hetzner != nil {
-		asking.Go(func() { o.targets(l.hetzner, b) })
-		asking.Go(func() { o.cost(l.hetzner, b) })
+		asking.Go(func() { o.targets(l.hetzner, b.cfg, b.tools) })
+		asking.Go(func() { o.cost(l.hetzner, b.cfg, b.tools) })
 	}
 	asking.Wait()
 	l.enough()
@@ -133,14 +133,14 @@ func (o *overviewing) cluster(l *Look) {
 			o.unknown("the nodes, Pods and Helm releases", seen.err)
 		}
 	} else {
-		seen.workload.tell(b, &s)
+		seen.workload.tell(b.cfg, &s)
 		o.releases(seen)
 	}
 	if silent := s.Silent[why.Workload]; silent != "" {
 		o.unknown("some of the nodes and Pods", errors.New(silent))
 	}
-	s.Images = b.readImages(l.hetzner.ctx, s.Servers)
-	s.Lost = b.readEndpoint(l.hetzner.ctx, b.watched(), s.Infrastructure)
+	s.Images = b.observer.readImages(l.hetzner.ctx, s.Servers)
+	s.Lost = b.observer.readEndpoint(l.hetzner.ctx, watched(b.cfg), s.Infrastructure)
 	o.out.Servers = serversOf(s)
 	o.out.Waiting = l.waiting(s, self, beside)
 	o.out.Sentence = o.out.Waiting.Sentence()
@@ -156,7 +156,7 @@ func (l *Look) waiting(s why.Situation, self, beside seenSide) why.Answer {
 	case s.Silent[why.Management] != "" && (beside.none() || beside.answers()): // it is the cluster itself that would tell
 		return why.Answer{For: "the cluster", Missing: why.Unseen(s.Silent[why.Management])}
 	}
-	return l.b.explainSituation(s)
+	return l.b.observer.explainSituation(s)
 }
 
 // seeObjects reads the objects of Cluster API from the cluster that manages.
@@ -177,7 +177,7 @@ func (l *Look) seeObjects(sides lookedSides) (seen seenObjects) {
 	}
 	r, err := within(l.ctx, func() (reading, error) {
 		var told why.Situation
-		err := readManagement(l.ctx, manager, l.b.watched(), &told)
+		err := readManagement(l.ctx, manager, watched(l.b.cfg), &told)
 		return reading{told, err}, nil
 	})
 	return seenObjects{told: r.told, err: errors.Join(r.err, err)}
@@ -206,7 +206,7 @@ func (l *Look) seeAPI(sides lookedSides) (seen seenAPI) {
 			return seenAPI{err: errors.New("there is no kubeconfig yet")}
 		}
 		cluster, err := within(l.ctx, func() (*kube.Cluster, error) {
-			cluster, _, err := l.b.reachAPI(l.ctx, manager, l.b.cfg.ClusterName)
+			cluster, _, err := l.b.observer.reachAPI(l.ctx, manager, l.b.cfg.ClusterName)
 			return cluster, err
 		})
 		if err != nil {
@@ -280,8 +280,8 @@ func (o *overviewing) releases(seen seenAPI) {
 	o.out.Releases = append(o.out.Releases, seen.releases...)
 }
 
-func (o *overviewing) targets(q *inquiry, b *bootstrapper) {
-	targets, err := hetzner.Targets(q.ctx, b.tools.Hetzner, b.cfg.ClusterName)
+func (o *overviewing) targets(q *inquiry, cfg Config, tools Tools) {
+	targets, err := hetzner.Targets(q.ctx, tools.Hetzner, cfg.ClusterName)
 	if err != nil {
 		o.unknown("the load balancer's targets", q.why(err))
 		return
@@ -289,19 +289,19 @@ func (o *overviewing) targets(q *inquiry, b *bootstrapper) {
 	o.out.Targets = targets
 }
 
-func (o *overviewing) cost(q *inquiry, b *bootstrapper) {
-	inventory, err := hetzner.TakeInventory(q.ctx, b.tools.Hetzner)
+func (o *overviewing) cost(q *inquiry, cfg Config, tools Tools) {
+	inventory, err := hetzner.TakeInventory(q.ctx, tools.Hetzner)
 	if err != nil {
 		o.unknown("what it costs", q.why(err))
 		return
 	}
-	o.out.Cost = hetzner.Total(inventory.Of(b.cfg.ClusterName))
+	o.out.Cost = hetzner.Total(inventory.Of(cfg.ClusterName))
 }
 
 // certificates are those of the files that open the cluster.
-func (o *overviewing) certificates(b *bootstrapper) {
+func (o *overviewing) certificates(tools Tools) {
 	add := func(of, file string, ends func([]byte) (time.Time, error)) {
-		data, err := b.tools.Files.Read(file)
+		data, err := tools.Files.Read(file)
 		if errors.Is(err, fs.ErrNotExist) {
 			return
 		}

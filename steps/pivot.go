@@ -21,40 +21,63 @@ type Pivot struct {
 	Servers []int64 `json:"servers"` // at Hetzner; the same before and after
 }
 
-// pivot moves the objects of Cluster API into the cluster that they describe. clusterctl's move is no transaction, so
+// Pivot adds the step pivot to a graph: the Cluster API objects are moved into the cluster itself. It seals what precedes it.
+func (s *Set) Pivot(g *flow.Graph) *flow.Step[Pivot] {
+	step := newPivotStep(s)
+	return flow.Add(g, "pivot", step.run).Seal().Underway(step.underway).
+		Doc("the cluster manages itself; a point of no return").
+		Verify(step.verify).Deadline(s.cfg.pivotDeadline()).Waits(s.cfg.waitPivot(s.made.installing)...)
+}
+
+// PivotUnderway tells whether a pivot of the cluster has begun and is not done, as the state folder has it.
+func (s *Set) PivotUnderway() (bool, error) { return newPivotStep(s).underway() }
+
+// pivotStep runs and verifies the step pivot.
+type pivotStep struct {
+	cfg      Config
+	tools    Tools
+	sources  sources
+	observer *observer
+}
+
+func newPivotStep(s *Set) pivotStep {
+	return pivotStep{cfg: s.cfg, tools: s.tools, sources: s.sources, observer: s.observer}
+}
+
+// run moves the objects of Cluster API into the cluster that they describe. clusterctl's move is no transaction, so
 // this is one around it: it reads where the objects are, does what comes next, and looks again, until the cluster's own
 // controllers have reconciled it. It takes no arguments of other steps because it must be able to go on where their
 // records are lost or, half moved, cannot be verified any more: it finds both clusters by the files that they left.
-func (b *bootstrapper) pivot(ctx context.Context, say flow.Say) (Pivot, error) {
-	s, err := b.openSides(ctx, say)
+func (p pivotStep) run(ctx context.Context, say flow.Say) (Pivot, error) {
+	s, err := openSides(ctx, p.cfg, p.tools, say)
 	if err != nil {
 		return Pivot{}, err
 	}
-	was, err := b.pivotCopy().state(b.cfg.ClusterName)
+	was, err := pivotCopyIn(p.tools).state(p.cfg.ClusterName)
 	if err != nil {
 		return Pivot{}, err
 	}
 	for {
-		st, err := b.look(ctx, say, s)
+		st, err := readBothClusters(ctx, p.cfg, say, s)
 		if err != nil {
 			return Pivot{}, err
 		}
-		next, err := st.next(b.cfg.ClusterName)
+		next, err := st.next(p.cfg.ClusterName)
 		if err != nil {
-			return Pivot{}, fmt.Errorf("%w%s", err, b.whereTheCopyIs())
+			return Pivot{}, fmt.Errorf("%w%s", err, whereTheCopyIs(p.tools))
 		}
 		switch {
 		case was.Phase == pivotSettled && st.source == nil:
 			// Only the record of it was lost. Whoever paused the cluster since knows why.
 			return Pivot{Cluster: string(st.target.GetUID()), Servers: was.Servers}, nil
 		case s.self && next == resumeTarget:
-			return Pivot{}, fmt.Errorf("cluster %s manages itself already, and its Cluster object is paused: unpause it (spec.paused) and run again", b.cfg.ClusterName)
+			return Pivot{}, fmt.Errorf("cluster %s manages itself already, and its Cluster object is paused: unpause it (spec.paused) and run again", p.cfg.ClusterName)
 		case next == moveObjects:
-			err = b.moveObjects(ctx, say, s, st)
+			err = moveToTarget(ctx, p.cfg, p.tools, p.sources, p.observer, say, s, st)
 		case next == resumeTarget:
-			err = b.resumeTarget(ctx, say, s)
+			err = p.resumeTarget(ctx, say, s)
 		default:
-			return b.settle(ctx, say, s)
+			return settle(ctx, p.cfg, p.tools, p.observer, say, s)
 		}
 		if err != nil {
 			return Pivot{}, err
@@ -63,8 +86,8 @@ func (b *bootstrapper) pivot(ctx context.Context, say flow.Say) (Pivot, error) {
 }
 
 // whereTheCopyIs is the end of an error after which a person may need the copy.
-func (b *bootstrapper) whereTheCopyIs() string {
-	c := b.pivotCopy()
+func whereTheCopyIs(tools Tools) string {
+	c := pivotCopyIn(tools)
 	if objects, err := c.all(); err != nil || len(objects) == 0 {
 		return ""
 	}
@@ -72,18 +95,18 @@ func (b *bootstrapper) whereTheCopyIs() string {
 }
 
 // resumeTarget compares what arrived with the copy, and then lets the cluster's own controllers begin.
-func (b *bootstrapper) resumeTarget(ctx context.Context, say flow.Say, s sides) error {
-	say("comparing every object in cluster %s with the copy", b.cfg.ClusterName)
-	if err := b.compareWithCopy(ctx, say, s); err != nil {
+func (p pivotStep) resumeTarget(ctx context.Context, say flow.Say, s sides) error {
+	say("comparing every object in cluster %s with the copy", p.cfg.ClusterName)
+	if err := compareWithCopy(ctx, p.cfg, p.tools, say, s); err != nil {
 		return err
 	}
-	say("unpausing cluster %s: from here on it manages itself", b.cfg.ClusterName)
-	return b.setPaused(ctx, s.target, false)
+	say("unpausing cluster %s: from here on it manages itself", p.cfg.ClusterName)
+	return setPaused(ctx, p.cfg, s.target, false)
 }
 
 // setPaused is the one place where Slipway pauses or unpauses. Unpaused, the field goes, so that nobody owns it.
-func (b *bootstrapper) setPaused(ctx context.Context, c *kube.Cluster, pause bool) error {
-	o, err := get(ctx, c, clusterKind, b.cfg.ClusterName)
+func setPaused(ctx context.Context, cfg Config, c *kube.Cluster, pause bool) error {
+	o, err := get(ctx, c, clusterKind, cfg.ClusterName)
 	if err != nil {
 		return err
 	}
@@ -99,8 +122,8 @@ func (b *bootstrapper) setPaused(ctx context.Context, c *kube.Cluster, pause boo
 }
 
 // serverIDs are the cluster's servers at Hetzner, sorted.
-func (b *bootstrapper) serverIDs(ctx context.Context) ([]int64, error) {
-	servers, err := hetzner.Servers(ctx, b.tools.Hetzner, b.cfg.ClusterName)
+func serverIDs(ctx context.Context, cfg Config, tools Tools) ([]int64, error) {
+	servers, err := hetzner.Servers(ctx, tools.Hetzner, cfg.ClusterName)
 	if err != nil {
 		return nil, err
 	}
@@ -115,9 +138,9 @@ func (b *bootstrapper) serverIDs(ctx context.Context) ([]int64, error) {
 // ensureCopy makes the copy complete without changing either cluster. Before anything moved it is simply taken anew. A
 // move that a dead run left is another matter: what it has begun to delete has lost its annotations at the source, so
 // what the copy already has of it stays, and where there is no copy the target's version is the good one.
-func (b *bootstrapper) ensureCopy(ctx context.Context, say flow.Say, s sides, st standing) (pivotState, error) {
-	c := b.pivotCopy()
-	state, err := c.state(b.cfg.ClusterName)
+func ensureCopy(ctx context.Context, cfg Config, tools Tools, say flow.Say, s sides, st standing) (pivotState, error) {
+	c := pivotCopyIn(tools)
+	state, err := c.state(cfg.ClusterName)
 	if err != nil {
 		return pivotState{}, err
 	}
@@ -127,7 +150,7 @@ func (b *bootstrapper) ensureCopy(ctx context.Context, say flow.Say, s sides, st
 	}
 	objects := inv.All()
 	if st.target != nil {
-		if objects, err = b.mergedCopy(ctx, s, c, inv); err != nil {
+		if objects, err = mergedCopy(ctx, cfg, s, c, inv); err != nil {
 			return pivotState{}, err
 		}
 	}
@@ -136,10 +159,10 @@ func (b *bootstrapper) ensureCopy(ctx context.Context, say flow.Say, s sides, st
 		state = pivotState{}
 	}
 	if state.Phase == "" || state.Phase == pivotSettled {
-		state = pivotState{Phase: pivotCopied, Cluster: b.cfg.ClusterName, UID: string(st.source.GetUID()), Since: time.Now().UTC()}
+		state = pivotState{Phase: pivotCopied, Cluster: cfg.ClusterName, UID: string(st.source.GetUID()), Since: time.Now().UTC()}
 	}
 	if state.Servers == nil && state.Phase == pivotCopied || st.target == nil && !paused(st.source) { // until then its controllers are at work
-		if state.Servers, err = b.serverIDs(ctx); err != nil {
+		if state.Servers, err = serverIDs(ctx, cfg, tools); err != nil {
 			return pivotState{}, err
 		}
 	}

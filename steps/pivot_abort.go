@@ -21,37 +21,39 @@ var errNothingToAbort = errors.New("there is nothing to abort: no pivot was begu
 
 // AbortPivot puts a pivot that has not deleted anything yet back: the copies leave the target, and the management
 // cluster's controllers go on. The caller holds the journal's lock.
-func (p *Plan) AbortPivot(ctx context.Context, say flow.Say) error { return p.b.abortPivot(ctx, say) }
+func (p *Plan) AbortPivot(ctx context.Context, say flow.Say) error {
+	return abortPivot(ctx, p.b.cfg, p.b.tools, say)
+}
 
-func (b *bootstrapper) abortPivot(ctx context.Context, say flow.Say) error {
-	s, err := b.openSides(ctx, say)
+func abortPivot(ctx context.Context, cfg Config, tools Tools, say flow.Say) error {
+	s, err := openSides(ctx, cfg, tools, say)
 	if err != nil {
 		return err
 	}
-	st, err := b.look(ctx, say, s)
+	st, err := readBothClusters(ctx, cfg, say, s)
 	if err != nil {
 		return err
 	}
-	source, err := b.abortable(ctx, s, st)
+	source, err := abortable(ctx, cfg, tools, s, st)
 	if err != nil {
 		return err
 	}
 	// In this order, so that never both are unpaused: the copies go while the target is still paused.
-	if err := b.withdraw(ctx, say, s.target, source); err != nil {
+	if err := withdraw(ctx, cfg, say, s.target, source); err != nil {
 		return err
 	}
 	if paused(st.source) {
 		say("unpausing the management cluster's controllers")
-		if err := b.setPaused(ctx, s.source, false); err != nil {
+		if err := setPaused(ctx, cfg, s.source, false); err != nil {
 			return err
 		}
 	}
-	say("removing the copy in %s", b.pivotCopy().files)
-	return b.pivotCopy().forget()
+	say("removing the copy in %s", pivotCopyIn(tools).files)
+	return pivotCopyIn(tools).forget()
 }
 
 // abortable gives what the source holds, if all of it is still there.
-func (b *bootstrapper) abortable(ctx context.Context, s sides, st standing) (clusterapi.Inventory, error) {
+func abortable(ctx context.Context, cfg Config, tools Tools, s sides, st standing) (clusterapi.Inventory, error) {
 	none := clusterapi.Inventory{}
 	tooLate := func(why string) error {
 		return fmt.Errorf("too late to abort: %s; run pivot to bring it to its end", why)
@@ -63,13 +65,13 @@ func (b *bootstrapper) abortable(ctx context.Context, s sides, st standing) (clu
 		return none, tooLate(fmt.Sprintf("the move has begun to delete in the management cluster (%s)", st.marked[0]))
 	}
 	if st.target != nil && !paused(st.target) {
-		return none, fmt.Errorf("the Cluster object in cluster %s is not paused, so its controllers may be at work there: pause it (spec.paused: true) first", b.cfg.ClusterName)
+		return none, fmt.Errorf("the Cluster object in cluster %s is not paused, so its controllers may be at work there: pause it (spec.paused: true) first", cfg.ClusterName)
 	}
 	inv, err := clusterapi.Read(ctx, s.source, Namespace, TokenSecretName)
 	if err != nil {
 		return none, fmt.Errorf("management cluster: %w", err)
 	}
-	copied, err := b.pivotCopy().all()
+	copied, err := pivotCopyIn(tools).all()
 	if err != nil {
 		return none, err
 	}
@@ -78,7 +80,7 @@ func (b *bootstrapper) abortable(ctx context.Context, s sides, st standing) (clu
 	}
 	arrived, err := clusterapi.Read(ctx, s.target, Namespace, TokenSecretName)
 	if err != nil {
-		return none, fmt.Errorf("cluster %s: %w", b.cfg.ClusterName, err)
+		return none, fmt.Errorf("cluster %s: %w", cfg.ClusterName, err)
 	}
 	// Where the copy was lost, what the target has tells what the source had.
 	for _, o := range arrived.All() {
@@ -101,7 +103,7 @@ func (b *bootstrapper) abortable(ctx context.Context, s sides, st standing) (clu
 
 // withdraw takes the copies from the target. Without their finalizers, so that nobody there who sees one go takes its
 // server along; the Cluster object last, because it is what keeps everybody there still.
-func (b *bootstrapper) withdraw(ctx context.Context, say flow.Say, target *kube.Cluster, source clusterapi.Inventory) error {
+func withdraw(ctx context.Context, cfg Config, say flow.Say, target *kube.Cluster, source clusterapi.Inventory) error {
 	var copies, clusters []*unstructured.Unstructured
 	for _, o := range source.All() {
 		is, err := read(ctx, target, &o)
@@ -121,7 +123,7 @@ func (b *bootstrapper) withdraw(ctx context.Context, say flow.Say, target *kube.
 		}
 	}
 	for i, o := range append(copies, clusters...) {
-		say("removing the copy of %s from cluster %s (%d of %d)", clusterapi.KeyOf(o), b.cfg.ClusterName, i+1, len(copies)+len(clusters))
+		say("removing the copy of %s from cluster %s (%d of %d)", clusterapi.KeyOf(o), cfg.ClusterName, i+1, len(copies)+len(clusters))
 		if err := removeForce(ctx, target, o); err != nil {
 			return err
 		}

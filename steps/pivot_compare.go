@@ -19,30 +19,30 @@ import (
 
 // compareWithCopy holds every object on the target against the copy, while the target is paused. What can be mended
 // without doubt is: lost labels and annotations, a Secret that stayed behind. Everything else stops the pivot.
-func (b *bootstrapper) compareWithCopy(ctx context.Context, say flow.Say, s sides) error {
-	copied, err := b.pivotCopy().all()
+func compareWithCopy(ctx context.Context, cfg Config, tools Tools, say flow.Say, s sides) error {
+	copied, err := pivotCopyIn(tools).all()
 	if err != nil {
 		return err
 	}
 	if len(copied) == 0 {
 		say("there is no copy to compare with")
 	}
-	wrong, err := b.differing(ctx, say, s.target, copied)
+	wrong, err := differing(ctx, say, s.target, copied)
 	if err != nil {
 		return err
 	}
 	if len(wrong) > 0 {
 		return fmt.Errorf("cluster %s does not hold what was moved: %s%s; the cluster stays paused: "+
 			"put right what differs, or, where it is well so, unpause the Cluster object (spec.paused), and run pivot again",
-			b.cfg.ClusterName, strings.Join(wrong, "; "), b.whereTheCopyIs())
+			cfg.ClusterName, strings.Join(wrong, "; "), whereTheCopyIs(tools))
 	}
 	return nil
 }
 
 // differing holds objects on a paused target against what they are to be, and says what is left after mending.
-func (b *bootstrapper) differing(ctx context.Context, say flow.Say, target *kube.Cluster, wanted []*unstructured.Unstructured) (wrong []string, err error) {
+func differing(ctx context.Context, say flow.Say, target *kube.Cluster, wanted []*unstructured.Unstructured) (wrong []string, err error) {
 	for _, was := range wanted {
-		differences, err := b.mend(ctx, say, target, was)
+		differences, err := mend(ctx, say, target, was)
 		if err != nil {
 			return nil, err
 		}
@@ -54,14 +54,14 @@ func (b *bootstrapper) differing(ctx context.Context, say flow.Say, target *kube
 }
 
 // mend compares one object, and mends what it can. What it returns is what is left.
-func (b *bootstrapper) mend(ctx context.Context, say flow.Say, target *kube.Cluster, was *unstructured.Unstructured) ([]string, error) {
+func mend(ctx context.Context, say flow.Say, target *kube.Cluster, was *unstructured.Unstructured) ([]string, error) {
 	is, err := read(ctx, target, was)
 	if err != nil {
 		return nil, err
 	}
 	if is == nil && was.GetKind() == "Secret" {
 		say("Secret %s stayed behind: creating it from the copy", was.GetName())
-		return nil, b.recreate(ctx, target, was)
+		return nil, recreate(ctx, target, was)
 	}
 	if is == nil {
 		return []string{"it is not there"}, nil
@@ -95,7 +95,7 @@ func read(ctx context.Context, c *kube.Cluster, of *unstructured.Unstructured) (
 }
 
 // recreate makes an object of the copy on the target, with owners as they are called there. Those that are not there do not own it.
-func (b *bootstrapper) recreate(ctx context.Context, target *kube.Cluster, was *unstructured.Unstructured) error {
+func recreate(ctx context.Context, target *kube.Cluster, was *unstructured.Unstructured) error {
 	o := was.DeepCopy()
 	o.SetResourceVersion("")
 	o.SetUID("")

@@ -44,8 +44,8 @@ type pivotState struct {
 // pivotCopy is the folder. It holds secrets: 0700, its files 0600.
 type pivotCopy struct{ files Files }
 
-func (b *bootstrapper) pivotCopy() pivotCopy {
-	return pivotCopy{b.tools.Files.Folder(pivotFolder)}
+func pivotCopyIn(tools Tools) pivotCopy {
+	return pivotCopy{tools.Files.Folder(pivotFolder)}
 }
 
 // state is the zero pivotState where there is no copy of this cluster.
@@ -173,7 +173,7 @@ func (c pivotCopy) removeSecrets() error {
 // RemovePivotSecrets removes the Secrets that the pivot of an older release, which kept them, left in the state folder. The copy of a
 // pivot that is not over is left as it is.
 func (p *Plan) RemovePivotSecrets() error {
-	c := p.b.pivotCopy()
+	c := pivotCopyIn(p.b.tools)
 	state, err := c.state(p.b.cfg.ClusterName)
 	if err != nil || state.Phase != pivotSettled {
 		return err
@@ -192,8 +192,8 @@ func (c pivotCopy) forget() error {
 // ForgetPivot removes the pivot's copy and record from a state folder: for when the cluster of that folder is gone.
 func ForgetPivot(files Files) error { return pivotCopy{files.Folder(pivotFolder)}.forget() }
 
-// pivotUnderway tells flow that the point of no return was passed although the journal does not say so.
-func (b *bootstrapper) pivotUnderway() (bool, error) {
-	s, err := b.pivotCopy().state(b.cfg.ClusterName)
+// underway tells flow that the point of no return was passed although the journal does not say so.
+func (p pivotStep) underway() (bool, error) {
+	s, err := pivotCopyIn(p.tools).state(p.cfg.ClusterName)
 	return s.Phase == pivotMoving || s.Phase == pivotSettled, err
 }

@@ -18,44 +18,44 @@ import (
 	"github.com/slipway-k8s/slipway/internal/kube"
 )
 
-// moveObjects brings every object to the target and takes it from the source, from whatever an earlier run left. The
+// moveToTarget brings every object to the target and takes it from the source, from whatever an earlier run left. The
 // target's Cluster is paused afterwards.
-func (b *bootstrapper) moveObjects(ctx context.Context, say flow.Say, s sides, st standing) error {
-	if err := b.awaitMovable(ctx, say, s, st); err != nil {
+func moveToTarget(ctx context.Context, cfg Config, tools Tools, sources sources, observer *observer, say flow.Say, s sides, st standing) error {
+	if err := awaitMovable(ctx, cfg, tools, observer, say, s, st); err != nil {
 		return err
 	}
-	if err := b.installProviders(ctx, say, kubeconfigFile); err != nil {
-		return fmt.Errorf("cluster %s: %w", b.cfg.ClusterName, err)
+	if err := installProviders(ctx, cfg, tools, sources, say, kubeconfigFile); err != nil {
+		return fmt.Errorf("cluster %s: %w", cfg.ClusterName, err)
 	}
-	state, err := b.ensureCopy(ctx, say, s, st)
+	state, err := ensureCopy(ctx, cfg, tools, say, s, st)
 	if err != nil {
 		return err
 	}
 	state.Phase = pivotMoving
-	if err := b.pivotCopy().setState(state); err != nil {
+	if err := pivotCopyIn(tools).setState(state); err != nil {
 		return err
 	}
 	say("pausing the management cluster's controllers")
-	if err := b.setPaused(ctx, s.source, true); err != nil {
+	if err := setPaused(ctx, cfg, s.source, true); err != nil {
 		return err
 	}
-	if err := b.tieLoose(ctx, say, s.source); err != nil {
+	if err := tieLoose(ctx, say, s.source); err != nil {
 		return err
 	}
 	// Once more, now that nobody changes them.
-	if _, err := b.ensureCopy(ctx, say, s, st); err != nil {
+	if _, err := ensureCopy(ctx, cfg, tools, say, s, st); err != nil {
 		return err
 	}
-	return b.move(ctx, say, s.source)
+	return move(ctx, cfg, tools, sources, say, s.source)
 }
 
 // awaitMovable waits until a move can succeed: clusterctl refuses a cluster that is still being built, in words that do
 // not name the object. A move that has begun to delete is not held up by anything.
-func (b *bootstrapper) awaitMovable(ctx context.Context, say flow.Say, s sides, st standing) error {
+func awaitMovable(ctx context.Context, cfg Config, tools Tools, observer *observer, say flow.Say, s sides, st standing) error {
 	if len(st.marked) > 0 {
 		return nil
 	}
-	state, err := b.pivotCopy().state(b.cfg.ClusterName)
+	state, err := pivotCopyIn(tools).state(cfg.ClusterName)
 	if err != nil {
 		return err
 	}
@@ -63,14 +63,14 @@ func (b *bootstrapper) awaitMovable(ctx context.Context, say flow.Say, s sides, 
 		return fmt.Errorf("the Cluster object in the management cluster is paused, and not by a pivot that this state folder knows: " +
 			"unpause it (spec.paused), or run pivot --abort, before it is moved")
 	}
-	return wait{what: "the cluster to be movable", within: b.cfg.NodesTimeout.D(), because: b.hindered(s.source, b.watched())}.until(ctx, say, func(ctx context.Context) (string, error) {
+	return wait{what: "the cluster to be movable", within: cfg.NodesTimeout.D(), because: observer.hindered(s.source, watched(cfg))}.until(ctx, say, func(ctx context.Context) (string, error) {
 		inv, err := clusterapi.Read(ctx, s.source, Namespace, TokenSecretName)
 		if err != nil {
 			return "", err
 		}
-		if others := slices.DeleteFunc(inv.Clusters(), func(name string) bool { return name == b.cfg.ClusterName }); len(others) > 0 {
+		if others := slices.DeleteFunc(inv.Clusters(), func(name string) bool { return name == cfg.ClusterName }); len(others) > 0 {
 			return "", final(fmt.Errorf("namespace %s of the management cluster also holds %s: clusterctl moves a whole namespace, "+
-				"so these would be moved into cluster %s too; bring them elsewhere first", Namespace, strings.Join(others, ", "), b.cfg.ClusterName))
+				"so these would be moved into cluster %s too; bring them elsewhere first", Namespace, strings.Join(others, ", "), cfg.ClusterName))
 		}
 		return strings.Join(unmovable(inv), "; "), nil
 	})
@@ -123,7 +123,7 @@ func conditionTrue(o *unstructured.Unstructured, kind string) bool {
 
 // tieLoose labels the Secrets that clusterctl would leave behind: those without an owner whose names it does not know.
 // The Talos bundle is one of them when it was made before its cluster, as after a restore.
-func (b *bootstrapper) tieLoose(ctx context.Context, say flow.Say, source *kube.Cluster) error {
+func tieLoose(ctx context.Context, say flow.Say, source *kube.Cluster) error {
 	inv, err := clusterapi.Read(ctx, source, Namespace, TokenSecretName)
 	if err != nil {
 		return fmt.Errorf("management cluster: %w", err)
@@ -140,14 +140,14 @@ func (b *bootstrapper) tieLoose(ctx context.Context, say flow.Say, source *kube.
 }
 
 // mergedCopy is the copy of a move that a dead run left half done.
-func (b *bootstrapper) mergedCopy(ctx context.Context, s sides, c pivotCopy, source clusterapi.Inventory) ([]unstructured.Unstructured, error) {
+func mergedCopy(ctx context.Context, cfg Config, s sides, c pivotCopy, source clusterapi.Inventory) ([]unstructured.Unstructured, error) {
 	has, err := c.all()
 	if err != nil {
 		return nil, err
 	}
 	target, err := clusterapi.Read(ctx, s.target, Namespace, TokenSecretName)
 	if err != nil {
-		return nil, fmt.Errorf("cluster %s: %w", b.cfg.ClusterName, err)
+		return nil, fmt.Errorf("cluster %s: %w", cfg.ClusterName, err)
 	}
 	var merged []unstructured.Unstructured
 	known := map[clusterapi.Key]bool{}
@@ -173,27 +173,27 @@ func (b *bootstrapper) mergedCopy(ctx context.Context, s sides, c pivotCopy, sou
 
 // move lets clusterctl move, up to the moment when it would unpause the target: that is done in one place only, for a
 // move that came through as for one that died there, and after everything was compared.
-func (b *bootstrapper) move(ctx context.Context, say flow.Say, source *kube.Cluster) error {
-	c, err := b.clusterctl(ctx)
+func move(ctx context.Context, cfg Config, tools Tools, sources sources, say flow.Say, source *kube.Cluster) error {
+	c, err := newClusterctl(ctx, cfg, tools, sources)
 	if err != nil {
 		return err
 	}
-	copied, err := b.pivotCopy().all()
+	copied, err := pivotCopyIn(tools).all()
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	m := &mover{copy: b.pivotCopy(), say: say, total: len(copied), stop: cancel}
-	say("moving %d objects to cluster %s", m.total, b.cfg.ClusterName)
+	m := &mover{copy: pivotCopyIn(tools), say: say, total: len(copied), stop: cancel}
+	say("moving %d objects to cluster %s", m.total, cfg.ClusterName)
 	err = c.Move(ctx, clusterctl.MoveOptions{
-		FromKubeconfig:               clusterctl.Kubeconfig{Path: b.tools.Files.Path(managementFile)},
-		ToKubeconfig:                 clusterctl.Kubeconfig{Path: b.tools.Files.Path(kubeconfigFile)},
+		FromKubeconfig:               clusterctl.Kubeconfig{Path: tools.Files.Path(managementFile)},
+		ToKubeconfig:                 clusterctl.Kubeconfig{Path: tools.Files.Path(kubeconfigFile)},
 		Namespace:                    Namespace,
 		ExperimentalResourceMutators: []cluster.ResourceMutatorFunc{m.mutate},
 	})
 	if err != nil && !m.over {
-		return fmt.Errorf("move the objects: %w; to continue: %s; to put it back: %s", err, b.tools.commandLine("pivot"), b.tools.commandLine("pivot", "--abort"))
+		return fmt.Errorf("move the objects: %w; to continue: %s; to put it back: %s", err, tools.commandLine("pivot"), tools.commandLine("pivot", "--abort"))
 	}
 	return nil
 }

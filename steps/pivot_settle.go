@@ -17,52 +17,52 @@ import (
 
 // settle removes what a dead move left at the source, and waits until the cluster's own controllers have looked at every
 // object once and found it well, with the servers that it had.
-func (b *bootstrapper) settle(ctx context.Context, say flow.Say, s sides) (Pivot, error) {
+func settle(ctx context.Context, cfg Config, tools Tools, observer *observer, say flow.Say, s sides) (Pivot, error) {
 	if s.source != nil {
-		if err := b.sweepSource(ctx, say, s.source); err != nil {
+		if err := sweepSource(ctx, cfg, tools, say, s.source); err != nil {
 			return Pivot{}, err
 		}
 	}
-	state, err := b.pivotCopy().state(b.cfg.ClusterName)
+	state, err := pivotCopyIn(tools).state(cfg.ClusterName)
 	if err != nil {
 		return Pivot{}, err
 	}
-	out, err := b.awaitReconciled(ctx, say, s.target, b.cfg.NodesTimeout.D(), func(servers []int64) error {
-		return b.sameServers(say, &state, servers)
+	out, err := awaitReconciled(ctx, cfg, tools, observer, say, s.target, cfg.NodesTimeout.D(), func(servers []int64) error {
+		return sameServers(cfg, tools, say, &state, servers)
 	})
 	if err != nil {
 		return Pivot{}, err
 	}
-	if err := b.pivotCopy().removeSecrets(); err != nil {
+	if err := pivotCopyIn(tools).removeSecrets(); err != nil {
 		return Pivot{}, fmt.Errorf("remove the Secrets from the copy of the pivot: %w", err)
 	}
-	state.Phase, state.Cluster, state.Servers, state.Changed = pivotSettled, b.cfg.ClusterName, out.Servers, nil
-	return out, b.pivotCopy().setState(state)
+	state.Phase, state.Cluster, state.Servers, state.Changed = pivotSettled, cfg.ClusterName, out.Servers, nil
+	return out, pivotCopyIn(tools).setState(state)
 }
 
 // sameServers is an error where the servers are not those from before the move. It is told once before anybody can agree to it:
 // who gives --yes with every run has not looked at these servers.
-func (b *bootstrapper) sameServers(say flow.Say, state *pivotState, servers []int64) error {
+func sameServers(cfg Config, tools Tools, say flow.Say, state *pivotState, servers []int64) error {
 	if state.Servers == nil || slices.Equal(servers, state.Servers) {
 		return nil
 	}
-	if b.tools.Consent && state.Changed != nil && slices.Equal(servers, state.Changed) {
+	if tools.Consent && state.Changed != nil && slices.Equal(servers, state.Changed) {
 		say("as agreed, the servers are %v, and were %v before the pivot", servers, state.Servers)
 		state.Servers, state.Changed = servers, nil
-		return b.pivotCopy().setState(*state)
+		return pivotCopyIn(tools).setState(*state)
 	}
 	was := state.Servers
 	state.Changed = servers
-	if err := b.pivotCopy().setState(*state); err != nil {
+	if err := pivotCopyIn(tools).setState(*state); err != nil {
 		return err
 	}
 	return fmt.Errorf("the servers changed during the pivot: %v before, %v now: see which Machine they belong to "+
-		"(spec.providerID of the Machines in cluster %s); where all of them are its own, as after a replace-machine, agree with pivot --yes", was, servers, b.cfg.ClusterName)
+		"(spec.providerID of the Machines in cluster %s); where all of them are its own, as after a replace-machine, agree with pivot --yes", was, servers, cfg.ClusterName)
 }
 
 // awaitReconciled waits until the controllers of a cluster whose objects were put there, and unpaused, have looked at every one of
 // them once and found it well. servers says at every look what is wrong with the servers that there are then; that ends it.
-func (b *bootstrapper) awaitReconciled(ctx context.Context, say flow.Say, target *kube.Cluster, within time.Duration, servers func([]int64) error) (out Pivot, err error) {
+func awaitReconciled(ctx context.Context, cfg Config, tools Tools, observer *observer, say flow.Say, target *kube.Cluster, within time.Duration, servers func([]int64) error) (out Pivot, err error) {
 	say("waiting for the controllers to look at every object")
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
@@ -71,12 +71,12 @@ func (b *bootstrapper) awaitReconciled(ctx context.Context, say flow.Say, target
 		kube.Selection{List: listOf(clusterKind), Options: inNamespace}, kube.Selection{List: listOf(machineKind), Options: inNamespace},
 		kube.Selection{List: listOf(hcloudMachineKind), Options: inNamespace}, kube.Selection{List: listOf(talosControlPlaneKind), Options: inNamespace},
 	)
-	err = wait{what: "the cluster's own controllers", within: within, changes: changes, because: b.hindered(target, b.watched())}.until(ctx, say, func(ctx context.Context) (string, error) {
+	err = wait{what: "the cluster's own controllers", within: within, changes: changes, because: observer.hindered(target, watched(cfg))}.until(ctx, say, func(ctx context.Context) (string, error) {
 		inv, err := clusterapi.Read(ctx, target, Namespace, TokenSecretName)
 		if err != nil {
 			return "", err
 		}
-		ids, err := b.serverIDs(ctx)
+		ids, err := serverIDs(ctx, cfg, tools)
 		if err != nil {
 			return "", err
 		}
@@ -84,7 +84,7 @@ func (b *bootstrapper) awaitReconciled(ctx context.Context, say flow.Say, target
 			return "", final(err)
 		}
 		for i := range inv.Moved {
-			if o := &inv.Moved[i]; clusterapi.KeyOf(o) == (clusterapi.Key{Kind: clusterapi.ClusterKind, Name: b.cfg.ClusterName}) {
+			if o := &inv.Moved[i]; clusterapi.KeyOf(o) == (clusterapi.Key{Kind: clusterapi.ClusterKind, Name: cfg.ClusterName}) {
 				out = Pivot{Cluster: string(o.GetUID()), Servers: ids}
 			}
 		}
@@ -142,8 +142,8 @@ func unobserved(o *unstructured.Unstructured) string {
 
 // sweepSource removes Secrets that a move left at the source when it died with its last steps: those that nobody owns go
 // together with the Cluster object. Anything else that stayed is not expected, and left for a person.
-func (b *bootstrapper) sweepSource(ctx context.Context, say flow.Say, source *kube.Cluster) error {
-	copied, err := b.pivotCopy().all()
+func sweepSource(ctx context.Context, cfg Config, tools Tools, say flow.Say, source *kube.Cluster) error {
+	copied, err := pivotCopyIn(tools).all()
 	if err != nil {
 		return err
 	}
@@ -166,7 +166,7 @@ func (b *bootstrapper) sweepSource(ctx context.Context, say flow.Say, source *ku
 	}
 	if len(stayed) > 0 {
 		return fmt.Errorf("objects stayed in the management cluster although the Cluster object is gone there: %s: "+
-			"compare them with those in cluster %s and remove them%s", strings.Join(stayed, ", "), b.cfg.ClusterName, b.whereTheCopyIs())
+			"compare them with those in cluster %s and remove them%s", strings.Join(stayed, ", "), cfg.ClusterName, whereTheCopyIs(tools))
 	}
 	return nil
 }

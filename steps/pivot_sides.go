@@ -27,16 +27,16 @@ type sides struct {
 
 // openSides connects to both. A source that is silent is an error; only its provider's word that it does not exist
 // counts as gone.
-func (b *bootstrapper) openSides(ctx context.Context, say flow.Say) (sides, error) {
-	target, err := b.connect(kubeconfigFile)
+func openSides(ctx context.Context, cfg Config, tools Tools, say flow.Say) (sides, error) {
+	target, err := connect(tools, kubeconfigFile)
 	if err != nil {
-		return sides{}, fmt.Errorf("cluster %s: %w", b.cfg.ClusterName, err)
+		return sides{}, fmt.Errorf("cluster %s: %w", cfg.ClusterName, err)
 	}
 	targetUID, err := target.UID(ctx)
 	if err != nil {
-		return sides{}, fmt.Errorf("cluster %s does not answer, so nothing can be moved to it: %w", b.cfg.ClusterName, err)
+		return sides{}, fmt.Errorf("cluster %s does not answer, so nothing can be moved to it: %w", cfg.ClusterName, err)
 	}
-	source, sourceUID, err := b.openSource(ctx, say)
+	source, sourceUID, err := openSource(ctx, cfg, tools, say)
 	if err != nil {
 		return sides{}, err
 	}
@@ -47,16 +47,16 @@ func (b *bootstrapper) openSides(ctx context.Context, say flow.Say) (sides, erro
 }
 
 // openSource connects to the management cluster; nil where its provider says that there is none, or one that is half made.
-func (b *bootstrapper) openSource(ctx context.Context, say flow.Say) (*kube.Cluster, string, error) {
-	p, name := b.tools.Management, b.cfg.ManagementName()
-	source, err := b.connect(managementFile)
+func openSource(ctx context.Context, cfg Config, tools Tools, say flow.Say) (*kube.Cluster, string, error) {
+	p, name := tools.Management, cfg.ManagementName()
+	source, err := connect(tools, managementFile)
 	if err == nil {
 		var uid string
 		if uid, err = source.UID(ctx); err == nil {
-			return b.recordedSource(source, uid)
+			return recordedSource(tools, source, uid)
 		}
 	}
-	if wrong := b.checkManagementProvider(); wrong != nil {
+	if wrong := checkManagementProvider(tools); wrong != nil {
 		return nil, "", wrong
 	}
 	exists, existsErr := p.Exists(ctx, name)
@@ -69,7 +69,7 @@ func (b *bootstrapper) openSource(ctx context.Context, say flow.Say) (*kube.Clus
 		return nil, "", fmt.Errorf("management cluster %s exists but does not answer: %w: start it again, it may hold the only record of the cluster's servers", name, err)
 	}
 	// Its kubeconfig was lost; who made it has another.
-	kubeconfig, err := b.tools.existing(ctx, name)
+	kubeconfig, err := tools.existing(ctx, name)
 	if err != nil {
 		return nil, "", fmt.Errorf("management cluster %s: %w", name, err)
 	}
@@ -77,22 +77,22 @@ func (b *bootstrapper) openSource(ctx context.Context, say flow.Say) (*kube.Clus
 		say("management cluster %s is half made, and holds nothing", name)
 		return nil, "", nil
 	}
-	if err := b.tools.Files.Write(managementFile, kubeconfig); err != nil {
+	if err := tools.Files.Write(managementFile, kubeconfig); err != nil {
 		return nil, "", err
 	}
-	if source, err = b.tools.Connect(kubeconfig); err != nil {
+	if source, err = tools.Connect(kubeconfig); err != nil {
 		return nil, "", err
 	}
 	uid, err := source.UID(ctx)
 	if err != nil {
 		return nil, "", err
 	}
-	return b.recordedSource(source, uid)
+	return recordedSource(tools, source, uid)
 }
 
 // recordedSource is the management cluster that answers, where it is the one that the state folder recorded.
-func (b *bootstrapper) recordedSource(source *kube.Cluster, uid string) (*kube.Cluster, string, error) {
-	if err := b.checkManagementUID(uid); err != nil {
+func recordedSource(tools Tools, source *kube.Cluster, uid string) (*kube.Cluster, string, error) {
+	if err := checkManagementUID(tools, uid); err != nil {
 		return nil, "", err
 	}
 	return source, uid, nil
@@ -104,23 +104,23 @@ type standing struct {
 	marked         []clusterapi.Key           // objects at the source that a move has begun to delete
 }
 
-// look asks both sides, again where one of them has just started.
-func (b *bootstrapper) look(ctx context.Context, say flow.Say, s sides) (st standing, err error) {
+// readBothClusters asks both sides, again where one of them has just started.
+func readBothClusters(ctx context.Context, cfg Config, say flow.Say, s sides) (st standing, err error) {
 	err = wait{what: "both clusters to tell what they hold", within: lookingWithin}.until(ctx, say, func(ctx context.Context) (string, error) {
-		st, err = b.lookOnce(ctx, s)
+		st, err = readBothClustersOnce(ctx, cfg, s)
 		return "", err
 	})
 	return st, err
 }
 
-func (b *bootstrapper) lookOnce(ctx context.Context, s sides) (st standing, err error) {
-	if st.target, err = b.clusterAt(ctx, s.target); err != nil {
-		return standing{}, fmt.Errorf("cluster %s: %w", b.cfg.ClusterName, err)
+func readBothClustersOnce(ctx context.Context, cfg Config, s sides) (st standing, err error) {
+	if st.target, err = clusterAt(ctx, cfg, s.target); err != nil {
+		return standing{}, fmt.Errorf("cluster %s: %w", cfg.ClusterName, err)
 	}
 	if s.source == nil {
 		return st, nil
 	}
-	if st.source, err = b.clusterAt(ctx, s.source); err != nil {
+	if st.source, err = clusterAt(ctx, cfg, s.source); err != nil {
 		return standing{}, fmt.Errorf("management cluster: %w", err)
 	}
 	inv, err := clusterapi.Read(ctx, s.source, Namespace, TokenSecretName)
@@ -133,10 +133,10 @@ func (b *bootstrapper) lookOnce(ctx context.Context, s sides) (st standing, err 
 
 // clusterAt reads the Cluster object; nil where there is none, or no Cluster API. That it is not there is told by a list
 // that was answered: an API server that has just started says "not found" of kinds that it does not serve yet.
-func (b *bootstrapper) clusterAt(ctx context.Context, c *kube.Cluster) (*unstructured.Unstructured, error) {
+func clusterAt(ctx context.Context, cfg Config, c *kube.Cluster) (*unstructured.Unstructured, error) {
 	all, err := clusterapi.Clusters(ctx, c, client.InNamespace(Namespace))
 	for i := range all {
-		if all[i].GetName() == b.cfg.ClusterName {
+		if all[i].GetName() == cfg.ClusterName {
 			return &all[i], nil
 		}
 	}

@@ -35,7 +35,7 @@ type pivotWorld struct {
 	hetzner        *hetznertest.Server
 	provider       *fakeProvider
 	files          Files
-	b              *bootstrapper
+	b              *Set
 	said           []string
 	lives          int // writes that the mover has left; negative: no end
 }
@@ -71,14 +71,14 @@ func newPivotWorld(t *testing.T) *pivotWorld {
 	}
 	cfg := Defaults()
 	cfg.NodesTimeout = Duration(2 * time.Second)
-	w.b = &bootstrapper{cfg: cfg, vars: cfg.variables(), tools: Tools{
-		Hetzner: w.hetzner.Client(hetznertest.Token), Management: w.provider, Files: w.files,
-		Clusterctl: func(context.Context, config.Client) (Clusterctl, error) { return w, nil },
-	}.withDefaults()}
-	var err error
-	if w.b.sources, err = readSources(""); err != nil {
+	s, err := readSources(cfg.variables(), "")
+	if err != nil {
 		t.Fatal(err)
 	}
+	w.b = newSet(cfg, Tools{
+		Hetzner: w.hetzner.Client(hetznertest.Token), Management: w.provider, Files: w.files,
+		Clusterctl: func(context.Context, config.Client) (Clusterctl, error) { return w, nil },
+	}, s)
 	define(w.source, kinds)
 	define(w.target, kinds)
 	w.fill()
@@ -159,7 +159,7 @@ func (w *pivotWorld) reconcile(o *unstructured.Unstructured) {
 
 // Init installs the providers.
 func (w *pivotWorld) Init(context.Context, clusterctl.InitOptions) ([]clusterctl.Components, error) {
-	for _, p := range w.b.providers() {
+	for _, p := range providersOf(w.b.cfg) {
 		labels := object{providerLabel: p.label}
 		w.target.Put(kubetest.Object("clusterctl.cluster.x-k8s.io/v1alpha3", "Provider", p.label, p.label, object{"metadata": object{"labels": labels}, "version": p.version}))
 		w.target.Put(kubetest.Object("apps/v1", "Deployment", p.label, "manager", object{
@@ -182,7 +182,7 @@ func (w *pivotWorld) Move(ctx context.Context, o clusterctl.MoveOptions) error {
 		w.lives--
 		return ctx.Err()
 	}
-	c, err := w.b.connect(managementFile)
+	c, err := connect(w.b.tools, managementFile)
 	if err != nil {
 		return err
 	}
@@ -237,12 +237,12 @@ func (w *pivotWorld) pivot(t *testing.T) (Pivot, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	return w.b.pivot(ctx, w.say)
+	return newPivotStep(w.b).run(ctx, w.say)
 }
 
 func inventoryOf(t *testing.T, w *pivotWorld, file string) map[string]*unstructured.Unstructured {
 	t.Helper()
-	c, err := w.b.connect(file)
+	c, err := connect(w.b.tools, file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -304,7 +304,7 @@ func TestPivotMovesEverything(t *testing.T) {
 	folder := w.files.Path(pivotFolder)
 	// A release that kept the Secrets has left them; the next run removes them.
 	old := kubetest.Object("v1", "Secret", Namespace, "k8s-ca", object{"data": object{"tls.key": "a2V5"}})
-	if err := w.b.pivotCopy().put(old); err != nil {
+	if err := pivotCopyIn(w.b.tools).put(old); err != nil {
 		t.Fatal(err)
 	}
 	if err := (&Plan{b: w.b}).RemovePivotSecrets(); err != nil {
@@ -325,16 +325,16 @@ func TestPivotMovesEverything(t *testing.T) {
 	if info, err := os.Stat(folder); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("the folder of the copy: %v %v", info.Mode(), err)
 	}
-	if v := w.b.pivotStands(t.Context(), out); v.Answer() != flow.AnswerHolds {
+	if v := newPivotStep(w.b).verify(t.Context(), out); v.Answer() != flow.AnswerHolds {
 		t.Errorf("verified: %v", v)
 	}
 	another := out
 	another.Cluster = "another UID"
-	if v := w.b.pivotStands(t.Context(), another); v.Answer() != flow.AnswerGone {
+	if v := newPivotStep(w.b).verify(t.Context(), another); v.Answer() != flow.AnswerGone {
 		t.Errorf("verified, with another Cluster object: %v", v)
 	}
 	w.target.Change(capi, "Cluster", Namespace, "k8s", object{"metadata": object{"annotations": object{readoptedAnnotation: "5a5a"}}})
-	if v := w.b.pivotStands(t.Context(), another); v.Answer() != flow.AnswerHolds {
+	if v := newPivotStep(w.b).verify(t.Context(), another); v.Answer() != flow.AnswerHolds {
 		t.Errorf("verified, with a Cluster object that a readoption has put back: %v", v)
 	}
 	// Only the record lost: nothing is done a second time.
@@ -361,7 +361,7 @@ func TestPivotIsCrashSafe(t *testing.T) {
 				if source != nil && target != nil && !paused(source) && !paused(target) {
 					t.Fatal("both sides are unpaused")
 				}
-				if passed, err := w.b.pivotUnderway(); !passed || err != nil {
+				if passed, err := newPivotStep(w.b).underway(); !passed || err != nil {
 					t.Errorf("the steps before it are looked at in the middle of a move (%v)", err)
 				}
 			}
@@ -381,14 +381,14 @@ func TestPivotSweepsTheSource(t *testing.T) {
 	secret := w.source.Get("v1", "Secret", Namespace, "k8s-talos")
 	mustPivot(t, w)
 	w.source.Put(secret)
-	if err := w.b.pivotCopy().put(secret); err != nil { // until the pivot is over it is in the copy
+	if err := pivotCopyIn(w.b.tools).put(secret); err != nil { // until the pivot is over it is in the copy
 		t.Fatal(err)
 	}
-	s, err := w.b.openSides(t.Context(), w.say)
+	s, err := openSides(t.Context(), w.b.cfg, w.b.tools, w.say)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.b.settle(t.Context(), w.say, s); err != nil {
+	if _, err := settle(t.Context(), w.b.cfg, w.b.tools, w.b.observer, w.say, s); err != nil {
 		t.Fatal(err)
 	}
 	if w.source.Get("v1", "Secret", Namespace, "k8s-talos") != nil || w.source.Get("v1", "Secret", Namespace, "somebody-elses") == nil {
@@ -406,7 +406,7 @@ func TestPivotIsAborted(t *testing.T) {
 			if _, err := w.pivot(t); !errors.Is(err, errKilled) {
 				t.Fatal(err)
 			}
-			if err := w.b.abortPivot(t.Context(), w.say); err != nil {
+			if err := abortPivot(t.Context(), w.b.cfg, w.b.tools, w.say); err != nil {
 				t.Fatal(err)
 			}
 			if left := inventoryOf(t, w, kubeconfigFile); len(left) > 0 {
@@ -416,10 +416,10 @@ func TestPivotIsAborted(t *testing.T) {
 			if len(is) != len(was) || paused(is["Cluster k8s"]) {
 				t.Errorf("the management cluster holds %d of %d objects, paused %v", len(is), len(was), paused(is["Cluster k8s"]))
 			}
-			if passed, err := w.b.pivotUnderway(); passed || err != nil {
+			if passed, err := newPivotStep(w.b).underway(); passed || err != nil {
 				t.Errorf("it still counts as begun (%v)", err)
 			}
-			if err := w.b.abortPivot(t.Context(), w.say); !errors.Is(err, errNothingToAbort) {
+			if err := abortPivot(t.Context(), w.b.cfg, w.b.tools, w.say); !errors.Is(err, errNothingToAbort) {
 				t.Errorf("aborted again: %v", err)
 			}
 			w.lives = -1
@@ -444,7 +444,7 @@ func TestAbortComesTooLate(t *testing.T) {
 			}
 		}
 		writes := len(w.source.Writes()) + len(w.target.Writes())
-		err := w.b.abortPivot(t.Context(), w.say)
+		err := abortPivot(t.Context(), w.b.cfg, w.b.tools, w.say)
 		if err == nil || !strings.Contains(err.Error(), "too late") {
 			t.Errorf("after %d writes: %v", lives, err)
 		}
@@ -508,7 +508,7 @@ func TestPivotRefuses(t *testing.T) {
 			if len(w.source.Writes()) > 0 || len(w.target.Writes()) != writes {
 				t.Errorf("it wrote %v %v", w.source.Writes(), w.target.Writes())
 			}
-			if passed, err := w.b.pivotUnderway(); passed || err != nil {
+			if passed, err := newPivotStep(w.b).underway(); passed || err != nil {
 				t.Errorf("a refused pivot counts as begun (%v)", err)
 			}
 		})
@@ -573,15 +573,15 @@ func TestPivotHoldsWhileServersChange(t *testing.T) {
 // TestPivotTakesTheServersOfItsBeginning has one replaced after the copy was taken, while the management cluster is at work still.
 func TestPivotTakesTheServersOfItsBeginning(t *testing.T) {
 	w := newPivotWorld(t)
-	s, err := w.b.openSides(t.Context(), w.say)
+	s, err := openSides(t.Context(), w.b.cfg, w.b.tools, w.say)
 	if err != nil {
 		t.Fatal(err)
 	}
-	st, err := w.b.look(t.Context(), w.say, s)
+	st, err := readBothClusters(t.Context(), w.b.cfg, w.say, s)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.b.ensureCopy(t.Context(), w.say, s, st); err != nil {
+	if _, err := ensureCopy(t.Context(), w.b.cfg, w.b.tools, w.say, s, st); err != nil {
 		t.Fatal(err)
 	}
 	w.replaceServer(101)
@@ -621,7 +621,7 @@ func TestClean(t *testing.T) {
 			mustPivot(t, w)
 			killed := errors.New("killed")
 			w.b.tools.Management = &deletingProvider{fakeProvider: w.provider, err: killed}
-			if _, err := w.b.cleanManagement(t.Context(), w.say); !errors.Is(err, killed) {
+			if _, err := newCleanStep(w.b).run(t.Context(), w.say); !errors.Is(err, killed) {
 				t.Fatal(err)
 			}
 			w.source.Close()
@@ -647,7 +647,7 @@ func TestClean(t *testing.T) {
 			tt.make(t, w)
 			deleter := &deletingProvider{fakeProvider: w.provider}
 			w.b.tools.Management = deleter
-			out, err := w.b.cleanManagement(t.Context(), w.say)
+			out, err := newCleanStep(w.b).run(t.Context(), w.say)
 			switch {
 			case tt.says == "" && err != nil:
 				t.Fatal(err)
@@ -687,7 +687,7 @@ func TestNoSecondClusterBesideASelfManagedOne(t *testing.T) {
 			w.provider.exists = false
 			w.forget(t, managementFile)
 			tt.make(t, w)
-			m, err := w.b.ensureManagement(t.Context(), w.say)
+			m, err := newManagementStep(w.b).run(t.Context(), w.say)
 			if tt.says == "" && (err != nil || m.UID != "target" || m.Kubeconfig != managementFile) {
 				t.Errorf("not adopted: %+v, %v", m, err)
 			}

@@ -11,14 +11,32 @@ import (
 // Offer is what Hetzner has of the configured names: what the others of the plan need to know of it.
 type Offer = hetzner.Offer
 
-// checkOffer asks Hetzner what only Hetzner can know, before anything is made.
-func (b *bootstrapper) checkOffer(ctx context.Context, say flow.Say) (Offer, error) {
-	say("asking Hetzner for location %s, server type %s and load balancer type %s", b.cfg.Location, b.cfg.ServerType, b.cfg.LoadBalancerType)
-	return hetzner.FindOffer(ctx, b.tools.Hetzner, b.cfg.Location, b.cfg.ServerType, b.cfg.LoadBalancerType)
+// Preflight adds the step preflight to a graph: Hetzner offers what the configuration asks for.
+func (s *Set) Preflight(g *flow.Graph) *flow.Step[Offer] {
+	step := newPreflightStep(s)
+	return flow.Add(g, "preflight", step.run).
+		Doc("the token is good; location, server type and load balancer type exist and go together").
+		Spec(s.made.offer).Verify(step.verify).Deadline(s.cfg.PreflightTimeout.D())
 }
 
-func (b *bootstrapper) offerStands(ctx context.Context, was Offer) flow.Verdict {
-	is, err := hetzner.FindOffer(ctx, b.tools.Hetzner, b.cfg.Location, b.cfg.ServerType, b.cfg.LoadBalancerType)
+// preflightStep runs and verifies the step preflight.
+type preflightStep struct {
+	cfg   Config
+	tools Tools
+}
+
+func newPreflightStep(s *Set) preflightStep {
+	return preflightStep{cfg: s.cfg, tools: s.tools}
+}
+
+// run asks Hetzner what only Hetzner can know, before anything is made.
+func (p preflightStep) run(ctx context.Context, say flow.Say) (Offer, error) {
+	say("asking Hetzner for location %s, server type %s and load balancer type %s", p.cfg.Location, p.cfg.ServerType, p.cfg.LoadBalancerType)
+	return hetzner.FindOffer(ctx, p.tools.Hetzner, p.cfg.Location, p.cfg.ServerType, p.cfg.LoadBalancerType)
+}
+
+func (p preflightStep) verify(ctx context.Context, was Offer) flow.Verdict {
+	is, err := hetzner.FindOffer(ctx, p.tools.Hetzner, p.cfg.Location, p.cfg.ServerType, p.cfg.LoadBalancerType)
 	var unknown *hetzner.Unknown
 	switch {
 	case errors.As(err, &unknown), errors.Is(err, hetzner.ErrToken):

@@ -68,8 +68,8 @@ type QuorumPlan struct {
 
 // NewRecoverQuorum plans it.
 func NewRecoverQuorum(cfg Config, tools Tools) (*QuorumPlan, error) {
-	b := &bootstrapper{cfg: cfg, tools: tools.withDefaults(), vars: cfg.variables()}
-	return newRecoverQuorum(&quorum{bootstrapper: b, patience: quorumPatience, every: controlPlaneEvery, inspect: etcd.Inspect})
+	b := newSet(cfg, tools, sources{vars: cfg.variables()})
+	return newRecoverQuorum(&quorum{Set: b, patience: quorumPatience, every: controlPlaneEvery, inspect: etcd.Inspect})
 }
 
 func newRecoverQuorum(q *quorum) (*QuorumPlan, error) {
@@ -129,7 +129,7 @@ const lookWithinQuorum = 2 * time.Minute
 
 // Look makes the survey of a recovery and changes nothing, in the state folder either.
 func (p *QuorumPlan) Look(ctx context.Context, say flow.Say) (QuorumSurvey, error) {
-	by, err := p.q.knownIdentity()
+	by, err := knownIdentity(p.q.tools)
 	if err != nil {
 		return QuorumSurvey{}, err
 	}
@@ -145,7 +145,7 @@ func (p *QuorumPlan) Abandon(ctx context.Context, say flow.Say) error {
 }
 
 type quorum struct {
-	*bootstrapper
+	*Set
 	patience time.Duration // see quorumPatience
 	every    time.Duration // longest time between two looks
 	inspect  func(file, scratch string) (etcd.Content, error)

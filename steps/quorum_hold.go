@@ -44,17 +44,17 @@ func (q *quorum) hold(ctx context.Context, say flow.Say, _ QuorumSurvey) (Hold, 
 	if err := annotate(ctx, mgmt, cluster, heldAnnotation, `"true"`); err != nil {
 		return Hold{}, err
 	}
-	return Hold{Paused: true}, q.setPaused(ctx, mgmt, true)
+	return Hold{Paused: true}, setPaused(ctx, q.cfg, mgmt, true)
 }
 
 // beside finds the cluster's object in a management cluster beside it; nil: there is none. One that exists and does not answer is
 // an error: it may act at any moment.
 func (q *quorum) beside(ctx context.Context, say flow.Say) (*kube.Cluster, *unstructured.Unstructured, error) {
-	mgmt, _, err := q.openSource(ctx, say)
+	mgmt, _, err := openSource(ctx, q.cfg, q.tools, say)
 	if err != nil || mgmt == nil {
 		return nil, nil, err
 	}
-	cluster, err := q.clusterAt(ctx, mgmt)
+	cluster, err := clusterAt(ctx, q.cfg, mgmt)
 	return mgmt, cluster, err
 }
 
@@ -77,7 +77,7 @@ func (q *quorum) unpause(ctx context.Context, say flow.Say) error {
 		return nil
 	}
 	say("unpausing the cluster in the management cluster")
-	if err := q.setPaused(ctx, mgmt, false); err != nil {
+	if err := setPaused(ctx, q.cfg, mgmt, false); err != nil {
 		return err
 	}
 	return annotate(ctx, mgmt, cluster, heldAnnotation, "null")
@@ -92,7 +92,7 @@ func (q *quorum) quiet(ctx context.Context, say flow.Say, _ RecoveredEtcd) (Quie
 	w := wait{what: "the cluster's controllers to be stopped", within: quietWithin, every: q.every, each: 2 * askTalosWithin}
 	err := w.until(ctx, say, func(ctx context.Context) (string, error) {
 		out = Quiet{}
-		workload, err := q.connect(kubeconfigFile)
+		workload, err := connect(q.tools, kubeconfigFile)
 		if err != nil {
 			return "", err
 		}
@@ -147,7 +147,7 @@ func (q *quorum) letGo(ctx context.Context, say flow.Say, h Hold, members EtcdMe
 	var workload *kube.Cluster
 	nodes := wait{what: "the servers' nodes", within: q.cfg.NodesTimeout.D(), every: q.every}
 	err := nodes.until(ctx, say, func(ctx context.Context) (missing string, err error) {
-		if workload, err = q.connect(kubeconfigFile); err != nil {
+		if workload, err = connect(q.tools, kubeconfigFile); err != nil {
 			return "", err
 		}
 		return q.nodesMissing(ctx, workload, members)

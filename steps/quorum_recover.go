@@ -39,7 +39,7 @@ func (q *quorum) clearOthers(ctx context.Context, say flow.Say, s QuorumSurvey, 
 	wiper := wiper{map[string]time.Time{}}
 	w := wait{what: "the other servers to be empty", within: q.cfg.ControlPlaneTimeout.D(), every: q.every, each: time.Minute}
 	return s, w.until(ctx, say, func(ctx context.Context) (string, error) {
-		t, nodes, err := q.talosNodes(ctx)
+		t, nodes, err := talosRoutes(ctx, q.cfg, q.tools)
 		if err != nil {
 			return "", err
 		}
@@ -97,7 +97,7 @@ func (q *quorum) uploadSnapshot(ctx context.Context, say flow.Say, s QuorumSurve
 	return s, w.until(ctx, say, func(ctx context.Context) (string, error) {
 		asking, cancel := context.WithTimeout(ctx, questionsWithin)
 		defer cancel()
-		t, nodes, err := q.talosNodes(asking)
+		t, nodes, err := talosRoutes(asking, q.cfg, q.tools)
 		if err != nil {
 			return "", err
 		}
@@ -140,7 +140,7 @@ func (q *quorum) bootstrapRecovered(ctx context.Context, say flow.Say, s QuorumS
 	err := w.until(ctx, say, func(ctx context.Context) (string, error) {
 		questions, cancel := context.WithTimeout(ctx, questionsWithin)
 		defer cancel()
-		t, nodes, err := q.talosNodes(questions)
+		t, nodes, err := talosRoutes(questions, q.cfg, q.tools)
 		if err != nil {
 			return "", err
 		}
@@ -196,7 +196,7 @@ func (q *quorum) identify(ctx context.Context, t TalosClient, target etcdNode, s
 	if !isMember(members, target.server) { // others join as soon as it serves
 		return RecoveredEtcd{}, final(fmt.Errorf("etcd on %s does not count %s itself: it is another one than this recovery makes", target.server, target.server))
 	}
-	workload, err := q.connect(kubeconfigFile)
+	workload, err := connect(q.tools, kubeconfigFile)
 	if err != nil {
 		return RecoveredEtcd{}, err
 	}
@@ -239,7 +239,7 @@ func (q *quorum) awaitOthers(ctx context.Context, say flow.Say, s QuorumSurvey, 
 // newMembers asks the target's etcd for its members. The servers are asked for their data before: a server is counted before it
 // has data of the new etcd, so what has data and is not counted has data of the old.
 func (q *quorum) newMembers(ctx context.Context, s QuorumSurvey) (TalosClient, []etcdNode, []talos.EtcdMember, error) {
-	t, nodes, err := q.talosNodes(ctx)
+	t, nodes, err := talosRoutes(ctx, q.cfg, q.tools)
 	if err != nil {
 		return nil, nil, nil, err
 	}

@@ -28,7 +28,7 @@ func (q *quorum) takeSnapshot(ctx context.Context, say flow.Say, s QuorumSurvey)
 	if err := os.MkdirAll(folder.String(), 0o700); err != nil {
 		return QuorumSnapshot{}, fmt.Errorf("make the folder of the recovery: %w", err)
 	}
-	t, nodes, err := q.talosNodes(ctx)
+	t, nodes, err := talosRoutes(ctx, q.cfg, q.tools)
 	if err != nil {
 		return QuorumSnapshot{}, err
 	}

@@ -30,36 +30,36 @@ type QuorumSurvey struct {
 // up, and what it knows more than the survivor is wiped.
 const silencePatience = 4
 
-// talosNodes asks every control plane server whether it holds data of etcd, all at once. The management cluster may be on them,
+// talosRoutes asks every control plane server whether it holds data of etcd, all at once. The management cluster may be on them,
 // so they are found at Hetzner.
-func (b *bootstrapper) talosNodes(ctx context.Context) (TalosClient, []etcdNode, error) {
-	config, err := b.tools.Files.Read(talosconfigFile)
+func talosRoutes(ctx context.Context, cfg Config, tools Tools) (TalosClient, []etcdNode, error) {
+	config, err := tools.Files.Read(talosconfigFile)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, final(fmt.Errorf("the state folder has no talosconfig, with which the servers are asked: put the cluster's there, as %s", b.tools.Files.Path(talosconfigFile)))
+		return nil, nil, final(fmt.Errorf("the state folder has no talosconfig, with which the servers are asked: put the cluster's there, as %s", tools.Files.Path(talosconfigFile)))
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	servers, err := b.controlPlaneServers(ctx)
+	servers, err := controlPlaneServers(ctx, cfg, tools)
 	if err != nil {
 		return nil, nil, err
 	}
-	return b.askServers(ctx, config, servers)
+	return askServers(ctx, tools, config, servers)
 }
 
-func (b *bootstrapper) controlPlaneServers(ctx context.Context) ([]hetzner.Server, error) {
-	servers, err := hetzner.Servers(ctx, b.tools.Hetzner, b.cfg.ClusterName)
+func controlPlaneServers(ctx context.Context, cfg Config, tools Tools) ([]hetzner.Server, error) {
+	servers, err := hetzner.Servers(ctx, tools.Hetzner, cfg.ClusterName)
 	return slices.DeleteFunc(servers, func(s hetzner.Server) bool { return !s.ControlPlane }), err
 }
 
 // askServers does so for some servers, with a talosconfig.
-func (b *bootstrapper) askServers(ctx context.Context, config []byte, servers []hetzner.Server) (TalosClient, []etcdNode, error) {
+func askServers(ctx context.Context, tools Tools, config []byte, servers []hetzner.Server) (TalosClient, []etcdNode, error) {
 	credentials, err := talos.Parse(config)
 	if err != nil {
 		return nil, nil, err
 	}
 	balancers, _ := credentials.Targets()
-	t, err := b.tools.Talos(config)
+	t, err := tools.Talos(config)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -109,7 +109,7 @@ func askServer(ctx context.Context, t TalosClient, s hetzner.Server, routes []ta
 
 // survey makes certain that no member has a leader for a while, and finds the one that knows most.
 func (q *quorum) survey(ctx context.Context, say flow.Say) (QuorumSurvey, error) {
-	by, err := q.identity()
+	by, err := identity(q.tools)
 	if err != nil {
 		return QuorumSurvey{}, err
 	}
@@ -118,13 +118,13 @@ func (q *quorum) survey(ctx context.Context, say flow.Say) (QuorumSurvey, error)
 
 // surveyFor is a survey for a state folder with an identity; empty: it has none. It only reads.
 func (q *quorum) surveyFor(ctx context.Context, say flow.Say, by string, within time.Duration) (out QuorumSurvey, err error) {
-	if err := q.refuseRecovering(ctx, by); err != nil {
+	if err := refuseRecovering(ctx, q.cfg, q.tools, by); err != nil {
 		return QuorumSurvey{}, err
 	}
 	since := time.Now()
 	w := wait{what: "certainty that etcd has no leader", within: within, every: q.every, each: time.Minute}
 	err = w.until(ctx, say, func(ctx context.Context) (string, error) {
-		t, nodes, err := q.talosNodes(ctx)
+		t, nodes, err := talosRoutes(ctx, q.cfg, q.tools)
 		if err != nil {
 			return "", err
 		}
@@ -187,7 +187,7 @@ func (q *quorum) refuseMember(ctx context.Context, t TalosClient, n etcdNode) er
 }
 
 func (q *quorum) refuseAPI(ctx context.Context) error {
-	workload, err := q.connect(kubeconfigFile)
+	workload, err := connect(q.tools, kubeconfigFile)
 	if err != nil {
 		return nil // a second opinion; the members are asked themselves
 	}

@@ -167,7 +167,7 @@ func (r *readopter) lookForManager(ctx context.Context, say flow.Say) (o Orphan,
 // claimReadopt makes sure that nobody else readopts the cluster: two temporary management clusters with one cluster's objects would
 // manage the same servers.
 func (r *readopter) claimReadopt(ctx context.Context, say flow.Say) (Reservation, error) {
-	return r.claimRecovery(ctx, say, func(ctx context.Context) (bool, error) {
+	return claimRecovery(ctx, r.cfg, r.tools, say, func(ctx context.Context) (bool, error) {
 		o, _, _, err := r.lookForManager(ctx, say)
 		return o.Paused || o.Released, err
 	})
@@ -215,7 +215,7 @@ func (r *readopter) openWorkload(ctx context.Context) (*kube.Cluster, []byte, er
 // standingAt refuses where somebody holds the Cluster object. target tells that this is where the readoption puts it, so that one
 // with its mark is its own.
 func (r *readopter) standingAt(ctx context.Context, c *kube.Cluster, where string, target bool) (Orphan, error) {
-	cluster, err := r.clusterAt(ctx, c)
+	cluster, err := clusterAt(ctx, r.cfg, c)
 	if err != nil {
 		return Orphan{}, fmt.Errorf("find out whether %s holds the Cluster object: %w", where, err)
 	}

@@ -61,32 +61,28 @@ func NewReadopt(cfg Config, tools Tools, source Backup, accept []string) (*Reado
 			return nil, fmt.Errorf("--accept: %q is the ID of no difference: they are written as the list of differences has them, %s/…, and so on", id, strings.Join(mismatchKinds[:3], "/…, "))
 		}
 	}
-	b := &bootstrapper{cfg: cfg, tools: tools.withDefaults(), vars: cfg.variables()}
-	if b.sources, err = readSources(tools.Overrides); err != nil {
-		return nil, err
-	}
-	made, err := b.specs()
+	b, err := NewSet(cfg, tools)
 	if err != nil {
 		return nil, err
 	}
 	accept = slices.Compact(slices.Sorted(slices.Values(accept)))
-	r := &readopter{&restorer{bootstrapper: b, source: source}, accept}
+	r := &readopter{&restorer{Set: b, source: source}, accept}
 	p := &ReadoptPlan{Graph: flow.New("slipway-readopt"), r: r}
-	p.reopen(cfg, made)
+	p.reopen(cfg)
 	if r.itself() {
-		p.accessFromItself(cfg)
+		p.accessFromItself()
 	} else {
-		p.accessFromManagement(cfg, made)
+		p.accessFromManagement()
 	}
 	p.HandOver = flow.Add(p.Graph, "reserve", r.handOver).After(p.last()...).
 		Doc("the cluster's name is this state folder's, as after a bootstrap, and the claim on readopting it is given up").
-		Deadline(reservedWithin + overhead).Waits(flow.Wait{For: "the reservation", Within: reservedWithin})
+		Deadline(reservedWithin + overhead).Waits(waitReserved)
 	p.All = []string{p.HandOver.Name()}
 	return p, p.Graph.Validate()
 }
 
 // reopen are the steps until the controllers are at work again.
-func (p *ReadoptPlan) reopen(cfg Config, made specs) {
+func (p *ReadoptPlan) reopen(cfg Config) {
 	g, r := p.Graph, p.r
 	id := map[string]any{"backup": r.source.identity(), "accept": r.accept}
 
@@ -112,18 +108,18 @@ func (p *ReadoptPlan) reopen(cfg Config, made specs) {
 	}
 	p.Management = flow.Add(g, name, r.manageAgain).After(p.Comparison, p.Sweep).
 		Doc(doc).
-		Spec(made.management).Verify(r.managerStands).Deadline(cfg.ManagementTimeout.D() + overhead).Waits(flow.Wait{For: "the management cluster's API", Within: managementReady})
+		Spec(r.made.management).Verify(r.managerStands).Deadline(cfg.ManagementTimeout.D() + overhead).Waits(waitManagement)
 
 	p.Providers = flow.Add1(g, "capi-init", r.installAgain, p.Management).
 		Doc("Cluster API and its providers for Hetzner and Talos are installed and serve").
-		Spec(made.providers).Deadline(2*cfg.ProvidersTimeout.D() + overhead).
-		Waits(made.installing...)
+		Spec(r.made.providers).Deadline(2*cfg.ProvidersTimeout.D() + overhead).
+		Waits(r.made.installing...)
 
 	p.Cluster = flow.Add2(g, "put-back", r.putBack, p.Management, p.Comparison).After(p.Providers).
 		Doc("the objects and Secrets of the backup are there, paused; the control plane provider knows that etcd is founded").
-		Spec(id).Deadline(cfg.LoadBalancerTimeout.D() + overhead).Waits(flow.Wait{For: "the webhooks (LOAD_BALANCER_TIMEOUT)", Within: cfg.LoadBalancerTimeout.D()})
+		Spec(id).Deadline(cfg.LoadBalancerTimeout.D() + overhead).Waits(cfg.waitWebhooks())
 
-	p.Secret = flow.Add1(g, "secret", r.ensureTokenSecret, p.Management).After(p.Cluster).
+	p.Secret = flow.Add1(g, "secret", newTokenSecretStep(r.restorer.Set).run, p.Management).After(p.Cluster).
 		Doc("today's Hetzner token for Cluster API, in the place of the backup's").
 		Deadline(overhead)
 
@@ -137,25 +133,14 @@ func (p *ReadoptPlan) reopen(cfg Config, made specs) {
 		Deadline(within + overhead).Waits(flow.Wait{For: "the controllers (NODES_TIMEOUT and CONTROL_PLANE_TIMEOUT)", Within: within})
 }
 
-func (p *ReadoptPlan) accessFromManagement(cfg Config, made specs) {
-	g, b, controlPlane := p.Graph, p.r.bootstrapper, cfg.waitControlPlane()
-	p.Kubeconfig = flow.Add2(g, "kubeconfig", b.fetchKubeconfig, p.Management, p.Cluster).After(p.Reconciled).
-		Doc("the cluster's kubeconfig, as a file").
-		Deadline(cfg.ControlPlaneTimeout.D() + overhead).Waits(controlPlane)
-
-	p.Talosconfig = flow.Add2(g, "talosconfig", b.fetchTalosconfig, p.Management, p.Cluster).After(p.Reconciled).
-		Doc("the cluster's talosconfig, as a file").
-		Deadline(cfg.ControlPlaneTimeout.D() + overhead).Waits(controlPlane)
-
-	p.Nodes = flow.Add3(g, "wait-nodes", b.waitNodes, p.Management, p.Cluster, p.Kubeconfig).
-		Doc("every node is Ready, is the server that it claims to be, and is known to Cluster API").
-		Spec(made.nodes).Deadline(cfg.NodesTimeout.D() + overhead).Waits(cfg.waitNodes())
+func (p *ReadoptPlan) accessFromManagement() {
+	p.Kubeconfig = p.r.Kubeconfig(p.Graph, p.Management, p.Cluster).After(p.Reconciled)
+	p.Talosconfig = p.r.Talosconfig(p.Graph, p.Management, p.Cluster).After(p.Reconciled)
+	p.Nodes = p.r.Nodes(p.Graph, p.Management, p.Cluster, p.Kubeconfig)
 }
 
-func (p *ReadoptPlan) accessFromItself(cfg Config) {
-	p.Access = flow.Add(p.Graph, "access", p.r.refreshAccess).After(p.Reconciled).
-		Doc("kubeconfig, talosconfig and the list of nodes are today's, from the cluster itself").
-		Deadline(2*cfg.ControlPlaneTimeout.D()+overhead).Waits(cfg.waitControlPlane(), cfg.waitControlPlane())
+func (p *ReadoptPlan) accessFromItself() {
+	p.Access = p.r.Access(p.Graph).After(p.Reconciled)
 }
 
 // last are the steps after which everything is done.
@@ -262,7 +247,7 @@ func (r *readopter) decide(ctx context.Context, found []Mismatch) (d Comparison,
 		d.Accepted = append(d.Accepted, m.ID)
 		m.accepted(&d)
 	}
-	ids, err := r.serverIDs(ctx)
+	ids, err := serverIDs(ctx, r.cfg, r.tools)
 	d.Servers = slices.DeleteFunc(ids, func(id int64) bool { return slices.Contains(d.Others, id) })
 	if want := max(r.source.replicas(), d.Replicas); err == nil {
 		d.Made = max(0, int(want)-r.managed(d))
@@ -300,7 +285,7 @@ func (r *readopter) compareAll(ctx context.Context, _ flow.Say, o Orphan) (Compa
 	if o.Released {
 		return Comparison{}, nil // the world is the controllers' again, and may differ from the backup
 	}
-	workload, err := r.connect(kubeconfigFile)
+	workload, err := connect(r.tools, kubeconfigFile)
 	if err != nil {
 		return Comparison{}, err
 	}

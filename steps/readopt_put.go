@@ -21,9 +21,9 @@ import (
 // manageAgain makes or finds the cluster that the objects go to.
 func (r *readopter) manageAgain(ctx context.Context, say flow.Say) (Management, error) {
 	if !r.itself() {
-		return r.makeManagement(ctx, say)
+		return makeManagement(ctx, r.cfg, r.tools, say)
 	}
-	workload, err := r.connect(kubeconfigFile)
+	workload, err := connect(r.tools, kubeconfigFile)
 	if err != nil {
 		return Management{}, err
 	}
@@ -34,9 +34,9 @@ func (r *readopter) manageAgain(ctx context.Context, say flow.Say) (Management, 
 // managerStands asks who answers there.
 func (r *readopter) managerStands(ctx context.Context, m Management) flow.Verdict {
 	if !r.itself() {
-		return r.managementStands(ctx, m)
+		return newManagementStep(r.restorer.Set).verify(ctx, m)
 	}
-	workload, err := r.connect(kubeconfigFile)
+	workload, err := connect(r.tools, kubeconfigFile)
 	if err != nil {
 		return flow.Unknown(err)
 	}
@@ -50,11 +50,11 @@ func (r *readopter) managerStands(ctx context.Context, m Management) flow.Verdic
 // removeGone removes the nodes of servers that are gone and were accepted to be, and ends their Pods: in a cluster that manages
 // itself its controllers may be among them.
 func (r *readopter) removeGone(ctx context.Context, say flow.Say, d Comparison) (Sweep, error) {
-	workload, err := r.connect(kubeconfigFile)
+	workload, err := connect(r.tools, kubeconfigFile)
 	if err != nil {
 		return Sweep{}, err
 	}
-	operations := &Operations{b: r.bootstrapper}
+	operations := &Operations{b: r.Set}
 	for _, name := range d.Gone {
 		node := &corev1.Node{}
 		if err := workload.Get(ctx, client.ObjectKey{Name: name}, node); kube.Absent(err) {
@@ -95,7 +95,7 @@ func (r *readopter) refuseNodeOfLiving(ctx context.Context, node *corev1.Node) e
 
 // installAgain installs Cluster API and its providers, also where their list says that they are installed and their kinds are gone.
 func (r *readopter) installAgain(ctx context.Context, say flow.Say, m Management) (Providers, error) {
-	target, err := r.connect(m.Kubeconfig)
+	target, err := connect(r.tools, m.Kubeconfig)
 	if err != nil {
 		return Providers{}, err
 	}
@@ -116,12 +116,12 @@ func (r *readopter) installAgain(ctx context.Context, say flow.Say, m Management
 			}
 		}
 	}
-	return r.initProviders(ctx, say, m)
+	return newProvidersStep(r.restorer.Set).run(ctx, say, m)
 }
 
 // putBack puts the objects back, their Cluster paused from the first moment, so that no controller acts on any of them.
 func (r *readopter) putBack(ctx context.Context, say flow.Say, m Management, d Comparison) (Cluster, error) {
-	target, err := r.connect(m.Kubeconfig)
+	target, err := connect(r.tools, m.Kubeconfig)
 	if err != nil {
 		return Cluster{}, err
 	}
@@ -129,7 +129,7 @@ func (r *readopter) putBack(ctx context.Context, say flow.Say, m Management, d C
 	if err != nil {
 		return Cluster{}, err
 	}
-	cluster, err := r.clusterAt(ctx, target)
+	cluster, err := clusterAt(ctx, r.cfg, target)
 	if err != nil {
 		return Cluster{}, err
 	}
@@ -206,7 +206,7 @@ func (r *readopter) put(ctx context.Context, say flow.Say, target *kube.Cluster,
 		if err != nil || is != nil {
 			return "", err
 		}
-		err = r.recreate(ctx, target, o)
+		err = recreate(ctx, target, o)
 		switch {
 		case err == nil, apierrors.IsAlreadyExists(err):
 			return "", nil
@@ -243,7 +243,7 @@ func (r *readopter) tellControlPlane(ctx context.Context, say flow.Say, target *
 
 // unpause compares once more, every object with the backup and the backup with the world, and then lets the controllers begin.
 func (r *readopter) unpause(ctx context.Context, say flow.Say, m Management, d Comparison) (Pivot, error) {
-	target, err := r.connect(m.Kubeconfig)
+	target, err := connect(r.tools, m.Kubeconfig)
 	if err != nil {
 		return Pivot{}, err
 	}
@@ -264,14 +264,14 @@ func (r *readopter) unpause(ctx context.Context, say flow.Say, m Management, d C
 		return o.GetKind() == "Secret" && o.GetName() == TokenSecretName
 	})
 	say("comparing every object with the backup")
-	wrong, err := r.differing(ctx, say, target, objects)
+	wrong, err := differing(ctx, say, target, objects)
 	if err != nil {
 		return Pivot{}, err
 	}
 	if len(wrong) > 0 {
 		return Pivot{}, fmt.Errorf("what was put back is not what the backup has: %s; the cluster stays paused. Put right what differs, and run again", strings.Join(wrong, "; "))
 	}
-	workload, err := r.connect(kubeconfigFile)
+	workload, err := connect(r.tools, kubeconfigFile)
 	if err != nil {
 		return Pivot{}, err
 	}
@@ -279,12 +279,12 @@ func (r *readopter) unpause(ctx context.Context, say flow.Say, m Management, d C
 		return Pivot{}, fmt.Errorf("%w; the cluster stays paused", err)
 	}
 	say("unpausing cluster %s: from here on it is managed again", r.cfg.ClusterName)
-	return out, r.setPaused(ctx, target, false)
+	return out, setPaused(ctx, r.cfg, target, false)
 }
 
 // reconcile waits until the controllers have looked at everything, and sees to it that they leave every server where it is.
 func (r *readopter) reconcile(ctx context.Context, say flow.Say, m Management, d Comparison) (Pivot, error) {
-	target, err := r.connect(m.Kubeconfig)
+	target, err := connect(r.tools, m.Kubeconfig)
 	if err != nil {
 		return Pivot{}, err
 	}
@@ -292,7 +292,7 @@ func (r *readopter) reconcile(ctx context.Context, say flow.Say, m Management, d
 	if d.Made > 0 || d.Rolling {
 		within += r.cfg.ControlPlaneTimeout.D()
 	}
-	return r.awaitReconciled(ctx, say, target, within, d.untouched)
+	return awaitReconciled(ctx, r.cfg, r.tools, r.observer, say, target, within, d.untouched)
 }
 
 // untouched says which servers came or went against what was said.

@@ -41,27 +41,27 @@ func from(c bootstrap.Chart, repository string) bootstrap.Chart {
 	return c
 }
 
-func (b *bootstrapper) releaseSpec(in installation) (any, error) {
-	values, err := in.values.ingredient(b.vars)
+func releaseSpec(sources sources, in installation) (any, error) {
+	values, err := in.values.ingredient(sources.vars)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := in.values.values(b.vars); err != nil {
+	if _, err := in.values.values(sources.vars); err != nil {
 		return nil, err
 	}
 	return map[string]any{"chart": in.Name, "repository": kube.WithoutCredentials(in.Repository), "version": in.version, "values": values}, nil
 }
 
 // install brings a release to its chart and values, and waits until its workloads are ready.
-func (b *bootstrapper) install(ctx context.Context, say flow.Say, in installation) (Release, error) {
-	if err := b.refuseValues(in); err != nil {
+func install(ctx context.Context, cfg Config, tools Tools, sources sources, say flow.Say, in installation) (Release, error) {
+	if err := refuseValues(cfg, sources, in); err != nil {
 		return Release{}, err
 	}
-	workload, err := b.connect(kubeconfigFile)
+	workload, err := connect(tools, kubeconfigFile)
 	if err != nil {
 		return Release{}, err
 	}
-	values, err := in.values.values(b.vars)
+	values, err := in.values.values(sources.vars)
 	if err != nil {
 		return Release{}, err
 	}
@@ -69,13 +69,13 @@ func (b *bootstrapper) install(ctx context.Context, say flow.Say, in installatio
 	say("downloading chart %s", from)
 	var ch *chart.Chart
 	err = retry(ctx, say, "the download", func() (err error) {
-		ch, err = kube.LoadChart(ctx, from, b.tools.Files.Path("helm"), b.tools.Log)
+		ch, err = kube.LoadChart(ctx, from, tools.Files.Path("helm"), tools.Log)
 		return err
 	})
 	if err != nil {
 		return Release{}, err
 	}
-	done, err := b.ensureRelease(ctx, say, workload, in, ch, values)
+	done, err := ensureRelease(ctx, cfg, tools, say, workload, in, ch, values)
 	if err != nil {
 		return Release{}, err
 	}
@@ -83,24 +83,24 @@ func (b *bootstrapper) install(ctx context.Context, say flow.Say, in installatio
 	if out.Workloads, err = kube.Workloads(done.Manifest, in.Namespace); err != nil {
 		return Release{}, err
 	}
-	return out, b.waitWorkloads(ctx, say, workload, out)
+	return out, waitWorkloads(ctx, cfg, say, workload, out)
 }
 
 // ensureRelease installs or upgrades the release, as soon as nobody else is at work on it and the cluster knows the kinds
 // that its chart is made of. Talos defines its own ServiceAccount, which the Talos CCM uses, some seconds after the API first
 // answers; Helm looks at the kinds before it writes anything down, so trying again leaves nothing behind.
-func (b *bootstrapper) ensureRelease(ctx context.Context, say flow.Say, workload *kube.Cluster, in installation, ch *chart.Chart, values map[string]any) (done *kube.Release, err error) {
+func ensureRelease(ctx context.Context, cfg Config, tools Tools, say flow.Say, workload *kube.Cluster, in installation, ch *chart.Chart, values map[string]any) (done *kube.Release, err error) {
 	log := func(format string, args ...any) {
-		fmt.Fprintf(b.tools.Log, "helm "+in.Release+": "+format+"\n", args...)
+		fmt.Fprintf(tools.Log, "helm "+in.Release+": "+format+"\n", args...)
 	}
-	owner, err := b.identity()
+	owner, err := identity(tools)
 	if err != nil {
 		return nil, err
 	}
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	changes := workload.Changes(watching, releaseRecords(in))
-	timeout, recovered := b.cfg.ReleaseTimeout.D(), ""
+	timeout, recovered := cfg.ReleaseTimeout.D(), ""
 	wanted := kube.Wanted{Name: in.Release, Chart: ch, Values: values, Recovered: &recovered}
 	err = wait{what: "release " + in.Release, within: timeout, each: timeout, changes: changes}.until(ctx, say, func(ctx context.Context) (string, error) {
 		helm, err := workload.Helm(in.Namespace, owner, log) // anew, because it remembers which kinds there are
@@ -146,7 +146,7 @@ func releaseState(ctx context.Context, workload *kube.Cluster, r *kube.Release, 
 }
 
 // waitWorkloads waits in Helm's place, which does not tell what it waits for.
-func (b *bootstrapper) waitWorkloads(ctx context.Context, say flow.Say, workload *kube.Cluster, r Release) error {
+func waitWorkloads(ctx context.Context, cfg Config, say flow.Say, workload *kube.Cluster, r Release) error {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	in := []client.ListOption{client.InNamespace(r.Namespace)}
@@ -155,14 +155,14 @@ func (b *bootstrapper) waitWorkloads(ctx context.Context, say flow.Say, workload
 		kube.Selection{List: &appsv1.DaemonSetList{}, Options: in},
 		kube.Selection{List: &corev1.PodList{}, Options: in},
 	)
-	return wait{what: r.Name, within: b.cfg.ReleaseTimeout.D(), changes: changes}.until(ctx, say, func(ctx context.Context) (string, error) {
+	return wait{what: r.Name, within: cfg.ReleaseTimeout.D(), changes: changes}.until(ctx, say, func(ctx context.Context) (string, error) {
 		return workload.Unready(ctx, r.Workloads...)
 	})
 }
 
-// releaseStands asks whether the release is at the recorded revision and its workloads are ready.
-func (b *bootstrapper) releaseStands(ctx context.Context, was Release) flow.Verdict {
-	workload, err := b.connect(kubeconfigFile)
+// verify asks whether the release is at the recorded revision and its workloads are ready.
+func (r releaseStep) verify(ctx context.Context, was Release) flow.Verdict {
+	workload, err := connect(r.tools, kubeconfigFile)
 	if err != nil {
 		return flow.Unknown(err)
 	}

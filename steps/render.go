@@ -35,10 +35,10 @@ type rendered struct {
 // render makes the cluster's objects out of its manifests. Without the load balancer's address (an empty
 // LOAD_BALANCER_IP) every document that asks for it with ${LOAD_BALANCER_IP} is set aside, and so is the Cluster's
 // reference to it: see manifests/cluster.yaml.
-func (b *bootstrapper) render(v variables) (*rendered, error) {
+func render(cfg Config, sources sources, v variables) (*rendered, error) {
 	var all, aside []*unstructured.Unstructured
 	from := filesOfObjects{}
-	for _, s := range b.sources.objects() {
+	for _, s := range sources.objects() {
 		docs, err := kube.Documents(s.data)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", s.name, err)
@@ -61,7 +61,7 @@ func (b *bootstrapper) render(v variables) (*rendered, error) {
 			}
 		}
 	}
-	if err := b.addOIDC(all, v); err != nil {
+	if err := addOIDC(cfg, sources, all, v); err != nil {
 		return nil, err
 	}
 	r := &rendered{}
@@ -71,7 +71,7 @@ func (b *bootstrapper) render(v variables) (*rendered, error) {
 			if err := nameByContent(o, all); err != nil {
 				return nil, err
 			}
-			if old == b.cfg.ControlPlaneName() {
+			if old == cfg.ControlPlaneName() {
 				r.template = o.GetName()
 			}
 		}
@@ -101,34 +101,34 @@ func refersTo(cluster *unstructured.Unstructured, objects []*unstructured.Unstru
 }
 
 // addOIDC adds the patch for an OpenID Connect issuer to the control plane, when one is configured.
-func (b *bootstrapper) addOIDC(objects []*unstructured.Unstructured, v variables) error {
-	if b.cfg.OIDCIssuerURL == "" {
+func addOIDC(cfg Config, sources sources, objects []*unstructured.Unstructured, v variables) error {
+	if cfg.OIDCIssuerURL == "" {
 		return nil
 	}
-	patch, err := b.sources.oidcPatch.fill(b.sources.oidcPatch.data, v)
+	patch, err := sources.oidcPatch.fill(sources.oidcPatch.data, v)
 	if err != nil {
 		return err
 	}
 	var content map[string]any
 	if err := yaml.UnmarshalStrict(patch, &content); err != nil {
-		return fmt.Errorf("%s: %w", b.sources.oidcPatch.name, err)
+		return fmt.Errorf("%s: %w", sources.oidcPatch.name, err)
 	}
 	// Written anew: a changed comment in the file must not replace every server.
 	if patch, err = yaml.Marshal(content); err != nil {
-		return fmt.Errorf("%s: %w", b.sources.oidcPatch.name, err)
+		return fmt.Errorf("%s: %w", sources.oidcPatch.name, err)
 	}
 	path := []string{"spec", "controlPlaneConfig", "controlplane", "strategicPatches"}
 	for _, o := range objects {
-		if o.GroupVersionKind() != talosControlPlaneKind || o.GetName() != b.cfg.ControlPlaneName() {
+		if o.GroupVersionKind() != talosControlPlaneKind || o.GetName() != cfg.ControlPlaneName() {
 			continue
 		}
 		patches, _, err := unstructured.NestedStringSlice(o.Object, path...)
 		if err != nil {
-			return fmt.Errorf("%s: %w", b.sources.cluster.name, err)
+			return fmt.Errorf("%s: %w", sources.cluster.name, err)
 		}
 		return unstructured.SetNestedStringSlice(o.Object, append(patches, string(patch)), path...)
 	}
-	return fmt.Errorf("%s has no TalosControlPlane %s to add %s to", b.sources.cluster.name, b.cfg.ControlPlaneName(), b.sources.oidcPatch.name)
+	return fmt.Errorf("%s has no TalosControlPlane %s to add %s to", sources.cluster.name, cfg.ControlPlaneName(), sources.oidcPatch.name)
 }
 
 // nameByContent gives a template, whose spec nobody may change, a name that changes with its spec, and every reference

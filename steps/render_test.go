@@ -32,24 +32,23 @@ import (
 var update = flag.Bool("update", false, "write the golden files anew")
 
 // planner makes what renders, without anything that it could speak to.
-func planner(t *testing.T, overrides string, kvs ...string) *bootstrapper {
+func planner(t *testing.T, overrides string, kvs ...string) *Set {
 	t.Helper()
 	cfg := Defaults()
 	for _, kv := range kvs {
 		set(t, &cfg, kv)
 	}
-	b := &bootstrapper{cfg: cfg, vars: cfg.variables()}
-	var err error
-	if b.sources, err = readSources(overrides); err != nil {
+	s, err := readSources(cfg.variables(), overrides)
+	if err != nil {
 		t.Fatal(err)
 	}
-	return b
+	return newSet(cfg, Tools{}, s)
 }
 
 // withIP renders with everything known.
-func withIP(t *testing.T, b *bootstrapper) *rendered {
+func withIP(t *testing.T, b *Set) *rendered {
 	t.Helper()
-	r, err := b.render(b.manifestVariables(b.cfg.Image("amd64"), "eu-central", "192.0.2.10"))
+	r, err := render(b.cfg, b.sources, manifestVariables(b.sources, b.cfg.Image("amd64"), "eu-central", "192.0.2.10"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +67,7 @@ func find(t *testing.T, objects []*unstructured.Unstructured, kind string) *unst
 }
 
 func TestRenderGolden(t *testing.T) {
-	for name, b := range map[string]*bootstrapper{
+	for name, b := range map[string]*Set{
 		"cluster": planner(t, ""),
 		"oidc":    planner(t, "", "OIDC_ISSUER_URL=https://auth.example.com/", "OIDC_CLIENT_ID=kubernetes", "CLUSTER_NAME=demo", "CONTROL_PLANE_REPLICAS=5"),
 	} {
@@ -108,7 +107,7 @@ func golden(t *testing.T, name string, got []byte) {
 
 func TestRenderInTwoParts(t *testing.T) {
 	b := planner(t, "")
-	r, err := b.render(b.manifestVariables("talos", "eu-central", ""))
+	r, err := render(b.cfg, b.sources, manifestVariables(b.sources, "talos", "eu-central", ""))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +173,7 @@ func TestPeoplesFilesWin(t *testing.T) {
 	if got := text(find(t, r.now, "ConfigMap"), "data", "name"); got != "k8s" {
 		t.Errorf("an added document got %q", got)
 	}
-	values, err := b.cilium().values.values(b.vars)
+	values, err := cilium(b.cfg, b.sources).values.values(b.sources.vars)
 	if on, _, _ := unstructured.NestedBool(values, "hubble", "enabled"); err != nil || on {
 		t.Errorf("Cilium's values are %v, %v", values, err)
 	}
@@ -214,7 +213,7 @@ func TestDefaultsInTheFiles(t *testing.T) {
 	defaults := Defaults().variables()
 	defaults[networkZoneVariable] = "eu-central"
 	defaults[imageNameVariable] = Defaults().Image("amd64")
-	s, err := readSources("")
+	s, err := readSources(nil, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -250,7 +249,7 @@ var generated = sync.OnceValues(func() ([]byte, error) {
 })
 
 // machineConfig is what a control plane server gets: the configuration that CABPT generates with the rendered patches.
-func machineConfig(t *testing.T, b *bootstrapper) config.Provider {
+func machineConfig(t *testing.T, b *Set) config.Provider {
 	t.Helper()
 	raw, err := generated()
 	if err != nil {

@@ -87,7 +87,7 @@ func (o *Operations) ReplaceMachine(ctx context.Context, say flow.Say, name stri
 	if !truth(tcp, "status", "initialized") { // there are no nodes to wait for
 		return r, o.deleteBeforeEtcd(ctx, say, manager, r)
 	}
-	workload, err := o.b.connect(kubeconfigFile)
+	workload, err := connect(o.b.tools, kubeconfigFile)
 	if err != nil {
 		return Replacement{}, fmt.Errorf("cluster %s: %w", o.b.cfg.ClusterName, err)
 	}
@@ -108,7 +108,7 @@ func (o *Operations) ReplaceMachine(ctx context.Context, say flow.Say, name stri
 func (o *Operations) manager(ctx context.Context, say flow.Say) (_ *kube.Cluster, where string, err error) {
 	name := o.b.cfg.ClusterName
 	self, selfErr := o.selfManaged(ctx)
-	source, _, sourceErr := o.b.openSource(ctx, say)
+	source, _, sourceErr := openSource(ctx, o.b.cfg, o.b.tools, say)
 	for _, c := range []struct {
 		cluster *kube.Cluster
 		where   string
@@ -116,7 +116,7 @@ func (o *Operations) manager(ctx context.Context, say flow.Say) (_ *kube.Cluster
 		if c.cluster == nil {
 			continue
 		}
-		object, err := o.b.clusterAt(ctx, c.cluster)
+		object, err := clusterAt(ctx, o.b.cfg, c.cluster)
 		switch {
 		case err != nil:
 			return nil, "", fmt.Errorf("%s: %w", c.where, err)
@@ -206,7 +206,7 @@ func (o *Operations) removeMachine(ctx context.Context, say flow.Say, manager *k
 // mayRemove asks whether the cluster can do without a Machine, and get another one. A Machine without which nothing is lost is no matter
 // of etcd, in which it never was.
 func (o *Operations) mayRemove(ctx context.Context, say flow.Say, manager *kube.Cluster, r Replacement) error {
-	if machine, keeps, err := o.b.unmade(ctx, manager, o.b.watched(), r.Machine); err == nil && keeps == "" && machine.GetUID() == r.UID {
+	if machine, keeps, err := unmade(ctx, o.b.tools, manager, watched(o.b.cfg), r.Machine); err == nil && keeps == "" && machine.GetUID() == r.UID {
 		say("the bootstrap configuration of Machine %s cannot be made: it never had a server, and the control plane's configuration has been changed since", r.Machine)
 		return nil
 	}
@@ -267,7 +267,7 @@ func (o *Operations) awaitReplacement(ctx context.Context, say flow.Say, manager
 	)
 	freed := false
 	within := b.cfg.ControlPlaneTimeout.D() + b.cfg.NodesTimeout.D()
-	w := wait{what: "the replacement of " + r.Machine, within: within, changes: changes, because: b.hindered(manager, b.watched())}
+	w := wait{what: "the replacement of " + r.Machine, within: within, changes: changes, because: b.observer.hindered(manager, watched(b.cfg))}
 	err = w.until(ctx, say, func(ctx context.Context) (string, error) {
 		if !freed {
 			if err := o.freePods(ctx, say, workload, r.Server); err != nil {
@@ -275,7 +275,7 @@ func (o *Operations) awaitReplacement(ctx context.Context, say flow.Say, manager
 			}
 			freed = true
 		}
-		roll, err := b.readRoll(ctx, manager, workload)
+		roll, err := readRoll(ctx, b.cfg, b.tools, manager, workload)
 		if err != nil {
 			return "", err
 		}
@@ -339,11 +339,11 @@ func orNothing(s string) string {
 
 // refreshTalosconfig writes the list of nodes anew.
 func (o *Operations) refreshTalosconfig(ctx context.Context, say flow.Say, manager *kube.Cluster) error {
-	ip, err := o.b.loadBalancerIP(ctx, manager)
+	ip, err := loadBalancerIP(ctx, o.b.cfg, o.b.tools, manager)
 	if err != nil {
 		return err
 	}
 	c := Cluster{Name: o.b.cfg.ClusterName, ControlPlane: o.b.cfg.ControlPlaneName(), LoadBalancerIP: ip}
-	_, err = o.b.writeTalosconfig(ctx, say, manager, c)
+	_, err = writeTalosconfig(ctx, o.b.cfg, o.b.tools, o.b.observer, say, manager, c)
 	return err
 }

@@ -29,27 +29,46 @@ const (
 	reservedEvery  = 250 * time.Millisecond
 )
 
-// reserve makes sure that this state folder alone makes the cluster of this name in the project. Cluster API's provider
+// Reserve adds the step reserve to a graph: the name of the cluster is reserved in the Hetzner project.
+func (s *Set) Reserve(g *flow.Graph) *flow.Step[Reservation] {
+	step := newReserveStep(s)
+	return flow.Add(g, "reserve", step.run).
+		Doc("the cluster's name is this state folder's in the Hetzner project: no other makes a second cluster into the first").
+		Spec(map[string]string{"clusterName": s.cfg.ClusterName}).Verify(step.verify).
+		Deadline(reservedWithin + overhead).Waits(waitReserved)
+}
+
+// reserveStep runs and verifies the step reserve.
+type reserveStep struct {
+	cfg   Config
+	tools Tools
+}
+
+func newReserveStep(s *Set) reserveStep {
+	return reserveStep{cfg: s.cfg, tools: s.tools}
+}
+
+// run makes sure that this state folder alone makes the cluster of this name in the project. Cluster API's provider
 // adopts by the cluster's name whatever it finds: two management clusters that both make the cluster would fight over one
 // network, one load balancer and each other's servers.
-func (b *bootstrapper) reserve(ctx context.Context, say flow.Say) (Reservation, error) {
-	by, err := b.identity()
+func (step reserveStep) run(ctx context.Context, say flow.Say) (Reservation, error) {
+	by, err := identity(step.tools)
 	if err != nil {
 		return Reservation{}, err
 	}
-	if err := b.refuseRecovering(ctx, by); err != nil {
+	if err := refuseRecovering(ctx, step.cfg, step.tools, by); err != nil {
 		return Reservation{}, err
 	}
-	out, err := b.claim(ctx, say, by, b.reserved)
+	out, err := claim(ctx, step.cfg, say, by, step.reserved)
 	if err != nil {
 		return Reservation{}, err
 	}
-	return out, ownership.Update(b.tools.Files, func(r *ownership.Record) { r.Reservation = out.ID })
+	return out, ownership.Update(step.tools.Files, func(r *ownership.Record) { r.Reservation = out.ID })
 }
 
 // refuseRecovering refuses while somebody else restores or readopts the cluster.
-func (b *bootstrapper) refuseRecovering(ctx context.Context, by string) error {
-	found, err := hetzner.RestoreClaim(b.cfg.ClusterName).Find(ctx, b.tools.Hetzner)
+func refuseRecovering(ctx context.Context, cfg Config, tools Tools, by string) error {
+	found, err := hetzner.RestoreClaim(cfg.ClusterName).Find(ctx, tools.Hetzner)
 	if err == nil && found != nil && found.By != by {
 		err = &RecoveringError{found}
 	}
@@ -57,8 +76,8 @@ func (b *bootstrapper) refuseRecovering(ctx context.Context, by string) error {
 }
 
 // claim tries to get a claim until it has it, or knows that it is another's.
-func (b *bootstrapper) claim(ctx context.Context, say flow.Say, by string, try func(context.Context, flow.Say, string) (*hetzner.Reservation, error)) (out Reservation, err error) {
-	err = wait{what: "the reservation of " + b.cfg.ClusterName, within: reservedWithin, every: reservedEvery, each: reservedWithin}.until(ctx, say, func(ctx context.Context) (string, error) {
+func claim(ctx context.Context, cfg Config, say flow.Say, by string, try func(context.Context, flow.Say, string) (*hetzner.Reservation, error)) (out Reservation, err error) {
+	err = wait{what: "the reservation of " + cfg.ClusterName, within: reservedWithin, every: reservedEvery, each: reservedWithin}.until(ctx, say, func(ctx context.Context) (string, error) {
 		found, err := try(ctx, say, by)
 		var foreign *hetzner.ForeignError
 		switch {
@@ -76,8 +95,8 @@ func (b *bootstrapper) claim(ctx context.Context, say flow.Say, by string, try f
 }
 
 // reserved finds, makes or takes over the reservation.
-func (b *bootstrapper) reserved(ctx context.Context, say flow.Say, by string) (*hetzner.Reservation, error) {
-	api, cluster := b.tools.Hetzner, b.cfg.ClusterName
+func (r reserveStep) reserved(ctx context.Context, say flow.Say, by string) (*hetzner.Reservation, error) {
+	api, cluster := r.tools.Hetzner, r.cfg.ClusterName
 	claim := hetzner.ClusterClaim(cluster)
 	found, err := claim.Find(ctx, api)
 	if err != nil || found != nil && found.By == by {
@@ -89,7 +108,7 @@ func (b *bootstrapper) reserved(ctx context.Context, say flow.Say, by string) (*
 	}
 	if found != nil || len(traces) > 0 {
 		// A state folder can be lost. The objects of Cluster API tell whose the cluster is.
-		managed, err := b.managed(ctx, say)
+		managed, err := r.managed(ctx, say)
 		if err != nil {
 			return nil, final(fmt.Errorf("cluster %s exists, and whether it is this state folder's cannot be found out: %w", cluster, err))
 		}
@@ -116,12 +135,12 @@ func hostname() string {
 
 // managed tells whether a management cluster that this state folder, or the provider of its management cluster, leads to
 // holds the Cluster object. One that is silent is no answer.
-func (b *bootstrapper) managed(ctx context.Context, say flow.Say) (bool, error) {
-	source, _, err := b.openSource(ctx, say)
+func (r reserveStep) managed(ctx context.Context, say flow.Say) (bool, error) {
+	source, _, err := openSource(ctx, r.cfg, r.tools, say)
 	if err != nil {
 		return false, err
 	}
-	self, err := b.connect(kubeconfigFile)
+	self, err := connect(r.tools, kubeconfigFile)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, err
 	}
@@ -129,7 +148,7 @@ func (b *bootstrapper) managed(ctx context.Context, say flow.Say) (bool, error) 
 		if c == nil {
 			continue
 		}
-		object, err := b.clusterAt(ctx, c)
+		object, err := clusterAt(ctx, r.cfg, c)
 		switch {
 		case err != nil:
 			return false, err
@@ -140,15 +159,15 @@ func (b *bootstrapper) managed(ctx context.Context, say flow.Say) (bool, error) 
 	return false, nil
 }
 
-func (b *bootstrapper) reservationStands(ctx context.Context, was Reservation) flow.Verdict {
-	found, err := hetzner.ClusterClaim(b.cfg.ClusterName).Find(ctx, b.tools.Hetzner)
+func (r reserveStep) verify(ctx context.Context, was Reservation) flow.Verdict {
+	found, err := hetzner.ClusterClaim(r.cfg.ClusterName).Find(ctx, r.tools.Hetzner)
 	switch {
 	case err != nil:
 		return flow.Unknown(err)
 	case found == nil:
-		return b.unreserved(ctx, was)
+		return unreserved(ctx, r.cfg, r.tools, was)
 	case found.By != was.By:
-		return flow.Gone("state folder %s has taken the name %s over", found.By, b.cfg.ClusterName)
+		return flow.Gone("state folder %s has taken the name %s over", found.By, r.cfg.ClusterName)
 	}
 	return flow.Holds()
 }
@@ -156,22 +175,22 @@ func (b *bootstrapper) reservationStands(ctx context.Context, was Reservation) f
 // unreserved tells a reservation that was deleted from a token of another project, in which everything would be made a second
 // time: by a management cluster that has made the cluster already, and would be given that token. Where nobody is left who has made
 // it, and where something of the cluster is left in the project, the name is reserved anew.
-func (b *bootstrapper) unreserved(ctx context.Context, was Reservation) flow.Verdict {
-	traces, err := hetzner.Traces(ctx, b.tools.Hetzner, b.cfg.ClusterName)
+func unreserved(ctx context.Context, cfg Config, tools Tools, was Reservation) flow.Verdict {
+	traces, err := hetzner.Traces(ctx, tools.Hetzner, cfg.ClusterName)
 	if err != nil {
 		return flow.Unknown(err)
 	}
-	gone := flow.Gone("nothing reserves the name %s in the project any more", b.cfg.ClusterName)
+	gone := flow.Gone("nothing reserves the name %s in the project any more", cfg.ClusterName)
 	if len(traces) > 0 {
 		return gone
 	}
-	switch alive, err := b.outlived(ctx); {
+	switch alive, err := outlived(ctx, cfg, tools); {
 	case err != nil:
 		return flow.Unknown(err)
 	case alive == "":
 		return gone
 	default:
-		return flow.Unknown(&OtherProjectError{Cluster: b.cfg.ClusterName, Reservation: was.ID, Alive: alive})
+		return flow.Unknown(&OtherProjectError{Cluster: cfg.ClusterName, Reservation: was.ID, Alive: alive})
 	}
 }
 
@@ -199,7 +218,7 @@ func (o *Operations) CheckProject(ctx context.Context) error {
 	if err != nil || found != nil {
 		return ctx.Err()
 	}
-	verdict := o.b.unreserved(ctx, Reservation{ID: record.Reservation})
+	verdict := unreserved(ctx, o.b.cfg, o.b.tools, Reservation{ID: record.Reservation})
 	if other := (*OtherProjectError)(nil); errors.As(verdict.Err(), &other) {
 		return other
 	}
@@ -207,9 +226,9 @@ func (o *Operations) CheckProject(ctx context.Context) error {
 }
 
 // outlived names what lives of that which this state folder opens: the management cluster, or the cluster itself; empty: nothing.
-func (b *bootstrapper) outlived(ctx context.Context) (string, error) {
-	p, name := b.tools.Management, b.cfg.ManagementName()
-	if _, err := b.tools.Files.Read(managementFile); err == nil {
+func outlived(ctx context.Context, cfg Config, tools Tools) (string, error) {
+	p, name := tools.Management, cfg.ManagementName()
+	if _, err := tools.Files.Read(managementFile); err == nil {
 		exists, err := p.Exists(ctx, name)
 		if err != nil {
 			return "", fmt.Errorf("%s cannot tell whether management cluster %s exists: %w", p.Name(), name, err)
@@ -218,7 +237,7 @@ func (b *bootstrapper) outlived(ctx context.Context) (string, error) {
 			return "management cluster " + name, nil
 		}
 	}
-	self, err := b.connect(kubeconfigFile)
+	self, err := connect(tools, kubeconfigFile)
 	if err != nil {
 		return "", nil // there is no kubeconfig, or one that opens nothing
 	}
@@ -226,7 +245,7 @@ func (b *bootstrapper) outlived(ctx context.Context) (string, error) {
 	defer cancel()
 	_, err = self.UID(asking)
 	if status := (apierrors.APIStatus)(nil); err == nil || errors.As(err, &status) {
-		return "cluster " + b.cfg.ClusterName, nil
+		return "cluster " + cfg.ClusterName, nil
 	}
 	return "", nil
 }

@@ -19,7 +19,7 @@ import (
 )
 
 // reserver is a state folder with a management cluster of its own, in the project of a world.
-func reserver(t *testing.T, w *world, provider *fakeProvider) *bootstrapper {
+func reserver(t *testing.T, w *world, provider *fakeProvider) *Set {
 	t.Helper()
 	tools := w.tools()
 	tools.Files, tools.Management = FilesIn(t.TempDir()), provider
@@ -36,14 +36,14 @@ func hush(string, ...any) {}
 func TestOneOfTwoReserves(t *testing.T) {
 	for range 12 {
 		w := newWorld(t)
-		both := []*bootstrapper{reserver(t, w, &fakeProvider{}), reserver(t, w, &fakeProvider{})}
+		both := []*Set{reserver(t, w, &fakeProvider{}), reserver(t, w, &fakeProvider{})}
 		var group sync.WaitGroup
 		began := make(chan struct{})
 		errs := make([]error, len(both))
 		for i, b := range both {
 			group.Go(func() {
 				<-began
-				_, errs[i] = b.reserve(t.Context(), hush)
+				_, errs[i] = newReserveStep(b).run(t.Context(), hush)
 			})
 		}
 		close(began)
@@ -53,7 +53,7 @@ func TestOneOfTwoReserves(t *testing.T) {
 			t.Fatalf("nobody won: %v", errs)
 		}
 		var reserved *ReservedError
-		winner, err := both[won].identity()
+		winner, err := identity(both[won].tools)
 		if lost := errs[1-won]; err != nil || !errors.As(lost, &reserved) || !strings.Contains(lost.Error(), winner) {
 			t.Fatalf("the other is told %v; the winner is %s, %v", lost, winner, err)
 		}
@@ -81,7 +81,7 @@ func TestReserve(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		world    func(*world)
-		folder   func(*testing.T, *world, *bootstrapper)
+		folder   func(*testing.T, *world, *Set)
 		provider func(*world) *fakeProvider
 		says     string // of the refusal; empty: it is reserved
 		writes   int    // at Hetzner
@@ -98,7 +98,7 @@ func TestReserve(t *testing.T) {
 			world: reserved, provider: func(w *world) *fakeProvider { return w.provider }, says: "belongs to another state folder"},
 		"the cluster manages itself, and the state folder opens it": {
 			world: func(w *world) { reserved(w); holds(w.workload) }, writes: 1,
-			folder: func(t *testing.T, w *world, b *bootstrapper) {
+			folder: func(t *testing.T, w *world, b *Set) {
 				if err := b.tools.Files.Write(kubeconfigFile, w.workload.Kubeconfig()); err != nil {
 					t.Fatal(err)
 				}
@@ -125,7 +125,7 @@ func TestReserve(t *testing.T) {
 			if tt.folder != nil {
 				tt.folder(t, w, b)
 			}
-			out, err := b.reserve(t.Context(), hush)
+			out, err := newReserveStep(b).run(t.Context(), hush)
 			if n := len(w.hetzner.Writes()); n != tt.writes {
 				t.Errorf("wrote %v", w.hetzner.Writes())
 			}
@@ -135,19 +135,19 @@ func TestReserve(t *testing.T) {
 				}
 				return
 			}
-			by, identityErr := b.identity()
+			by, identityErr := identity(b.tools)
 			if err != nil || identityErr != nil || out.By != by || w.hetzner.PlacementGroups()[0].Labels[reservedBy] != by {
 				t.Fatalf("reserved %+v for %s, %v, %v; at Hetzner %+v", out, by, err, identityErr, w.hetzner.PlacementGroups())
 			}
 			// Once more, without a journal: it is found.
-			if again, err := b.reserve(t.Context(), hush); err != nil || again != out || len(w.hetzner.Writes()) != tt.writes {
+			if again, err := newReserveStep(b).run(t.Context(), hush); err != nil || again != out || len(w.hetzner.Writes()) != tt.writes {
 				t.Errorf("again %+v, %v; wrote %v", again, err, w.hetzner.Writes())
 			}
-			if v := b.reservationStands(t.Context(), out); v.Answer() != flow.AnswerHolds {
+			if v := newReserveStep(b).verify(t.Context(), out); v.Answer() != flow.AnswerHolds {
 				t.Errorf("it does not stand: %s", v.Reason())
 			}
 			w.hetzner.SetPlacementGroups(others)
-			if v := b.reservationStands(t.Context(), out); v.Answer() != flow.AnswerGone || !strings.Contains(v.Reason(), "0123456789abcdef") {
+			if v := newReserveStep(b).verify(t.Context(), out); v.Answer() != flow.AnswerGone || !strings.Contains(v.Reason(), "0123456789abcdef") {
 				t.Errorf("taken by another it is said to be %v: %s", v.Answer(), v.Reason())
 			}
 		})
@@ -174,7 +174,7 @@ func TestReserveFindsWhatItMade(t *testing.T) {
 	})
 	b.tools.Hetzner = hcloud.NewClient(hcloud.WithEndpoint(w.hetzner.URL), hcloud.WithToken(hetznertest.Token),
 		hcloud.WithHTTPClient(&http.Client{Transport: through}), hcloud.WithRetryOpts(hcloud.RetryOpts{MaxRetries: 0}))
-	out, err := b.reserve(t.Context(), hush)
+	out, err := newReserveStep(b).run(t.Context(), hush)
 	if err != nil || !lost || len(w.hetzner.PlacementGroups()) != 1 || out.ID != w.hetzner.PlacementGroups()[0].ID {
 		t.Errorf("reserved %+v, %v; at Hetzner %+v", out, err, w.hetzner.PlacementGroups())
 	}
@@ -250,29 +250,29 @@ func TestTheTokenOfAnotherProjectMakesNothing(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), want) || w.writes() != before {
 		t.Errorf("with the token of another project: %v; %d writes", err, w.writes()-before)
 	}
-	if err := plan.b.checkEndpoint(t.Context(), loadBalancer); !isLost(err) || !strings.Contains(err.Error(), "nothing of cluster k8s is in the token's project") {
+	if err := checkEndpoint(t.Context(), plan.b.cfg, plan.b.tools, plan.b.sources, loadBalancer); !isLost(err) || !strings.Contains(err.Error(), "nothing of cluster k8s is in the token's project") {
 		t.Errorf("of the address it says %v", err)
 	}
 
 	// Nobody is left who has made the cluster.
 	w.provider.exists = false
-	if v := plan.b.reservationStands(t.Context(), Reservation{ID: reserved, By: "x"}); v.Answer() != flow.AnswerUnknown || !strings.Contains(v.Reason(), "but cluster k8s is there") {
+	if v := newReserveStep(plan.b).verify(t.Context(), Reservation{ID: reserved, By: "x"}); v.Answer() != flow.AnswerUnknown || !strings.Contains(v.Reason(), "but cluster k8s is there") {
 		t.Errorf("while the cluster answers it is said to be %v: %s", v.Answer(), v.Reason())
 	}
 	w.workload.CloseClientConnections()
 	w.workload.Close()
-	if v := plan.b.reservationStands(t.Context(), Reservation{ID: reserved, By: "x"}); v.Answer() != flow.AnswerGone {
+	if v := newReserveStep(plan.b).verify(t.Context(), Reservation{ID: reserved, By: "x"}); v.Answer() != flow.AnswerGone {
 		t.Errorf("where nothing is left it is said to be %v: %s", v.Answer(), v.Reason())
 	}
 	w.provider.exists = true
 
 	// Before there was anybody who could make the cluster, a reservation that was deleted is made again.
 	early := reserver(t, w, &fakeProvider{})
-	if v := early.reservationStands(t.Context(), Reservation{ID: reserved, By: "x"}); v.Answer() != flow.AnswerGone {
+	if v := newReserveStep(early).verify(t.Context(), Reservation{ID: reserved, By: "x"}); v.Answer() != flow.AnswerGone {
 		t.Errorf("early it is said to be %v: %s", v.Answer(), v.Reason())
 	}
 	w.hetzner.SetNetworks(schema.Network{ID: 77, Name: "k8s", Labels: ownedByCAPH, IPRange: "10.10.0.0/16"})
-	if v := plan.b.reservationStands(t.Context(), Reservation{ID: reserved, By: "x"}); v.Answer() != flow.AnswerGone {
+	if v := newReserveStep(plan.b).verify(t.Context(), Reservation{ID: reserved, By: "x"}); v.Answer() != flow.AnswerGone {
 		t.Errorf("with a network of the cluster it is said to be %v: %s", v.Answer(), v.Reason())
 	}
 }

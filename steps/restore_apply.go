@@ -19,7 +19,7 @@ import (
 // as all servers have addresses; so its object is made paused, is told in its status that this was done already, and only
 // then let go: it makes the servers, and nothing more.
 func (r *restorer) applyHeld(ctx context.Context, say flow.Say, m Management, lost Lost, _ Image) (Cluster, error) {
-	mgmt, err := r.connect(m.Kubeconfig)
+	mgmt, err := connect(r.tools, m.Kubeconfig)
 	if err != nil {
 		return Cluster{}, err
 	}
@@ -30,7 +30,7 @@ func (r *restorer) applyHeld(ctx context.Context, say flow.Say, m Management, lo
 	patience := r.cfg.LoadBalancerTimeout.D()
 	// What is there is never taken back: without an address only where there is none yet.
 	if err != nil || r.addressOf(live) == "" {
-		if err := r.apply(ctx, say, mgmt, r.restored(lost, ""), &patience); err != nil {
+		if err := apply(ctx, r.cfg, say, mgmt, r.restored(lost, ""), &patience); err != nil {
 			return Cluster{}, err
 		}
 	}
@@ -55,7 +55,7 @@ func (r *restorer) awaitBalancer(ctx context.Context, say flow.Say, mgmt *kube.C
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	changes := mgmt.Changes(watching, kube.Selection{List: listOf(hetznerClusterKind), Options: []client.ListOption{client.InNamespace(Namespace)}})
-	err = wait{what: "the load balancer", within: r.cfg.LoadBalancerTimeout.D(), changes: changes, because: r.hindered(mgmt, r.watched())}.until(ctx, say, func(ctx context.Context) (string, error) {
+	err = wait{what: "the load balancer", within: r.cfg.LoadBalancerTimeout.D(), changes: changes, because: r.observer.hindered(mgmt, watched(r.cfg))}.until(ctx, say, func(ctx context.Context) (string, error) {
 		live, err := get(ctx, mgmt, hetznerClusterKind, r.cfg.ClusterName)
 		if err != nil {
 			return "", err
@@ -81,7 +81,7 @@ func (r *restorer) applyAll(ctx context.Context, say flow.Say, mgmt *kube.Cluste
 			}
 			continue
 		}
-		if err := r.apply(ctx, say, mgmt, []*unstructured.Unstructured{o}, patience); err != nil {
+		if err := apply(ctx, r.cfg, say, mgmt, []*unstructured.Unstructured{o}, patience); err != nil {
 			return err
 		}
 	}
@@ -94,7 +94,7 @@ func (r *restorer) hold(ctx context.Context, say flow.Say, mgmt *kube.Cluster, w
 	live, err := get(ctx, mgmt, talosControlPlaneKind, wanted.GetName())
 	switch {
 	case kube.Absent(err):
-		if err := r.apply(ctx, say, mgmt, []*unstructured.Unstructured{wanted}, patience); err != nil {
+		if err := apply(ctx, r.cfg, say, mgmt, []*unstructured.Unstructured{wanted}, patience); err != nil {
 			return err
 		}
 		live = wanted
@@ -158,10 +158,10 @@ func (r *restorer) describe(ctx context.Context, mgmt *kube.Cluster, objects []*
 }
 
 func (r *restorer) clusterStands(ctx context.Context, was Cluster) flow.Verdict {
-	if v := r.bootstrapper.clusterStands(ctx, was); v.Answer() != flow.AnswerHolds {
+	if v := newApplyStep(r.Set).verify(ctx, was); v.Answer() != flow.AnswerHolds {
 		return v
 	}
-	mgmt, err := r.connect(managementFile)
+	mgmt, err := connect(r.tools, managementFile)
 	if err != nil {
 		return flow.Unknown(err)
 	}

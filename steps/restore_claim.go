@@ -12,7 +12,7 @@ import (
 // would make two clusters of one name and one set of keys. That the reservation of the cluster is another state folder's says
 // nothing here: that one's cluster is lost.
 func (r *restorer) claimRestore(ctx context.Context, say flow.Say, _ Lost) (Reservation, error) {
-	return r.claimRecovery(ctx, say, r.madeBefore)
+	return claimRecovery(ctx, r.cfg, r.tools, say, r.madeBefore)
 }
 
 // madeBefore tells whether the management cluster holds what an earlier run of this restore made, perhaps from another state folder,
@@ -24,13 +24,13 @@ func (r *restorer) madeBefore(ctx context.Context) (bool, error) {
 
 // claimRecovery finds, makes or takes over the claim on recovering the cluster. mine tells whether what another state folder has begun is
 // this very recovery.
-func (b *bootstrapper) claimRecovery(ctx context.Context, say flow.Say, mine func(context.Context) (bool, error)) (Reservation, error) {
-	by, err := b.identity()
+func claimRecovery(ctx context.Context, cfg Config, tools Tools, say flow.Say, mine func(context.Context) (bool, error)) (Reservation, error) {
+	by, err := identity(tools)
 	if err != nil {
 		return Reservation{}, err
 	}
-	return b.claim(ctx, say, by, func(ctx context.Context, say flow.Say, by string) (*hetzner.Reservation, error) {
-		api, claim := b.tools.Hetzner, hetzner.RestoreClaim(b.cfg.ClusterName)
+	return claim(ctx, cfg, say, by, func(ctx context.Context, say flow.Say, by string) (*hetzner.Reservation, error) {
+		api, claim := tools.Hetzner, hetzner.RestoreClaim(cfg.ClusterName)
 		found, err := claim.Find(ctx, api)
 		if err != nil || found != nil && found.By == by {
 			return found, err
@@ -63,7 +63,7 @@ func (r *restorer) claimStands(ctx context.Context, was Reservation) flow.Verdic
 
 // handOver makes the recovered cluster this state folder's, as a bootstrap would have, and gives the claim up.
 func (r *restorer) handOver(ctx context.Context, say flow.Say) (Reservation, error) {
-	out, err := r.reserve(ctx, say)
+	out, err := newReserveStep(r.Set).run(ctx, say)
 	if err != nil {
 		return Reservation{}, err
 	}

@@ -20,9 +20,9 @@ func TestOneOfTwoRestores(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	other := &bootstrapper{cfg: w.r.cfg, tools: w.r.tools, vars: w.r.vars}
+	other := newSet(w.r.cfg, w.r.tools, sources{vars: w.r.sources.vars})
 	other.tools.Files = FilesIn(t.TempDir())
-	others := &restorer{bootstrapper: other, source: w.source}
+	others := &restorer{Set: other, source: w.source}
 
 	var restoring *RecoveringError
 	if _, err := others.claimRestore(t.Context(), w.say, Lost{}); !errors.As(err, &restoring) || restoring.By != mine.By || !strings.Contains(err.Error(), "delete the placement group slipway-k8s.restore") {
@@ -41,7 +41,7 @@ func TestOneOfTwoRestores(t *testing.T) {
 	if err := other.tools.Files.Remove(kubeconfigFile); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := other.reserve(t.Context(), w.say); !errors.As(err, &restoring) {
+	if _, err := newReserveStep(other).run(t.Context(), w.say); !errors.As(err, &restoring) {
 		t.Errorf("a bootstrap meanwhile, with another folder, is told %v", err)
 	}
 	if again, err := w.r.claimRestore(t.Context(), w.say, Lost{}); err != nil || again != mine {

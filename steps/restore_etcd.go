@@ -33,7 +33,7 @@ type RecoveredEtcd struct {
 // uploadSnapshot brings the snapshot to the chosen server, unless an etcd is there already: whose that is, is for
 // etcd-bootstrap to find out.
 func (r *restorer) uploadSnapshot(ctx context.Context, say flow.Say, m Management, c Cluster, target RecoveryTarget) (RecoveryTarget, error) {
-	mgmt, err := r.connect(m.Kubeconfig)
+	mgmt, err := connect(r.tools, m.Kubeconfig)
 	if err != nil {
 		return RecoveryTarget{}, err
 	}
@@ -48,7 +48,7 @@ func (r *restorer) uploadSnapshot(ctx context.Context, say flow.Say, m Managemen
 func (r *restorer) upload(ctx context.Context, say flow.Say, mgmt *kube.Cluster, c Cluster, target RecoveryTarget) error {
 	asking, cancel := context.WithTimeout(ctx, questionsWithin)
 	defer cancel()
-	t, nodes, err := r.lookForEtcd(asking, mgmt, c)
+	t, nodes, err := lookForEtcd(asking, r.tools, mgmt, c)
 	if err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func targetAmong(nodes []etcdNode, target RecoveryTarget) (etcdNode, error) {
 // bootstrapRecovered has the chosen server restore the snapshot, and waits until the cluster that answers is the one of the
 // snapshot. It asks for that only while no server at all holds data of etcd; where one does, it looks at whose they are.
 func (r *restorer) bootstrapRecovered(ctx context.Context, say flow.Say, m Management, c Cluster, target RecoveryTarget) (RecoveredEtcd, error) {
-	mgmt, err := r.connect(m.Kubeconfig)
+	mgmt, err := connect(r.tools, m.Kubeconfig)
 	if err != nil {
 		return RecoveredEtcd{}, err
 	}
@@ -102,7 +102,7 @@ func (r *restorer) bootstrapRecovered(ctx context.Context, say flow.Say, m Manag
 	err = w.until(ctx, say, func(ctx context.Context) (string, error) {
 		asking, cancel := context.WithTimeout(ctx, questionsWithin)
 		defer cancel()
-		t, nodes, err := r.lookForEtcd(asking, mgmt, c)
+		t, nodes, err := lookForEtcd(asking, r.tools, mgmt, c)
 		if err != nil {
 			return "", err
 		}
@@ -201,7 +201,7 @@ func (r *restorer) identifyAt(ctx context.Context, workload *kube.Cluster) (Reco
 
 // etcdStands asks the restored cluster who it is. Silence is no answer.
 func (r *restorer) etcdStands(ctx context.Context, was RecoveredEtcd) flow.Verdict {
-	mgmt, err := r.connect(managementFile)
+	mgmt, err := connect(r.tools, managementFile)
 	if err != nil {
 		return flow.Unknown(err)
 	}
@@ -219,7 +219,7 @@ type EtcdMembership struct {
 
 // awaitMembers waits until every control plane server is a voting member of one and the same etcd.
 func (r *restorer) awaitMembers(ctx context.Context, say flow.Say, m Management, c Cluster, etcd RecoveredEtcd) (EtcdMembership, error) {
-	mgmt, err := r.connect(m.Kubeconfig)
+	mgmt, err := connect(r.tools, m.Kubeconfig)
 	if err != nil {
 		return EtcdMembership{}, err
 	}
@@ -236,7 +236,7 @@ func (r *restorer) awaitMembers(ctx context.Context, say flow.Say, m Management,
 // membership says what of etcd's members is missing. Each server's own member is asked for its list, and for no other's: in two etcds
 // of servers of the same names the members' IDs differ.
 func (r *restorer) membership(ctx context.Context, mgmt *kube.Cluster, c Cluster) (EtcdMembership, string, error) {
-	t, nodes, err := r.lookForEtcd(ctx, mgmt, c)
+	t, nodes, err := lookForEtcd(ctx, r.tools, mgmt, c)
 	if err != nil {
 		return EtcdMembership{}, "", err
 	}

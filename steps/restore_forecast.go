@@ -9,7 +9,7 @@ import (
 )
 
 // Explain says what a change of what a step is made from is.
-func (p *RestorePlan) Explain(c flow.Change) []Difference { return p.b.explain(c) }
+func (p *RestorePlan) Explain(c flow.Change) []Difference { return explain(p.b.tools, p.b.sources, c) }
 
 // Losses says what a restore cannot bring back, and what becomes of the cluster's address. It changes nothing. Where the
 // cluster is not lost its error wraps ErrAlive, and where somebody else recovers it, it is a *RecoveringError, as the restore's would be.
@@ -46,7 +46,7 @@ func (p *RestorePlan) Bill(ctx context.Context, foreseen []flow.Foresight, _ []C
 		return Bill{}, nil
 	}
 	more := besides{image: would[p.Image.Name()], firewall: p.Firewall != nil && would[p.Firewall.Name()]}
-	return p.b.bill(ctx, ordersOf(p.r.source.wanted(), p.b.cfg.Location), more)
+	return bill(ctx, p.b.cfg, p.b.tools, ordersOf(p.r.source.wanted(), p.b.cfg.Location), more)
 }
 
 // Consequences are none: what a restore does to a cluster is that it is there again.

@@ -209,7 +209,7 @@ func (r *restorer) refuseAlive(ctx context.Context, say flow.Say) error {
 			"destroy takes the load balancer as well, and with it the address, unless that is protected against deletion at Hetzner", ErrAlive, r.cfg.ManagementName(), r.cfg.ManagementName())
 	}
 	if claim != nil {
-		if by, err := r.knownIdentity(); err != nil || claim.By != by {
+		if by, err := knownIdentity(r.tools); err != nil || claim.By != by {
 			return cmp.Or[error](err, &RecoveringError{claim})
 		}
 	}
@@ -222,7 +222,7 @@ func (r *restorer) heldBeside(ctx context.Context) (*unstructured.Unstructured, 
 	if err != nil || mgmt == nil {
 		return nil, err
 	}
-	cluster, err := r.clusterAt(ctx, mgmt)
+	cluster, err := clusterAt(ctx, r.cfg, mgmt)
 	if err != nil {
 		return nil, fmt.Errorf("find out whether management cluster %s holds the cluster: %w", r.cfg.ManagementName(), err)
 	}

@@ -39,7 +39,7 @@ type RestorePlan struct {
 	Cover      *flow.Step[Cover]
 	Clean      *flow.Step[Clean]
 
-	b *bootstrapper
+	b *Set
 	r *restorer
 }
 
@@ -50,20 +50,16 @@ func NewRestore(cfg Config, tools Tools, source Backup) (*RestorePlan, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &bootstrapper{cfg: cfg, tools: tools.withDefaults(), vars: cfg.variables(), began: time.Now()}
-	if b.sources, err = readSources(tools.Overrides); err != nil {
-		return nil, err
-	}
-	made, err := b.specs()
+	b, err := NewSet(cfg, tools)
 	if err != nil {
 		return nil, err
 	}
-	r := &restorer{bootstrapper: b, source: source}
+	b.observer.began = time.Now()
+	r := &restorer{Set: b, source: source}
 	g := flow.New("slipway-restore")
 	p := &RestorePlan{Graph: g, b: b, r: r}
 	id := source.identity()
-	controlPlane, nodes := cfg.waitControlPlane(), cfg.waitNodes()
-	balancer := flow.Wait{For: "the load balancer (LOAD_BALANCER_TIMEOUT)", Within: cfg.LoadBalancerTimeout.D()}
+	controlPlane := cfg.waitControlPlane()
 
 	p.Lost = flow.Add(g, "lost", r.ensureLost).
 		Doc("the cluster is gone for certain: no server, no API, nobody who manages it; and what of it survived").
@@ -73,26 +69,11 @@ func NewRestore(cfg Config, tools Tools, source Backup) (*RestorePlan, error) {
 		Doc("nobody else restores this cluster").
 		Spec(id).Verify(r.claimStands).Deadline(reservedWithin + overhead).Waits(flow.Wait{For: "the claim", Within: reservedWithin})
 
-	p.Preflight = flow.Add(g, "preflight", b.checkOffer).After(p.Claim).
-		Doc("the token is good; location, server type and load balancer type exist and go together").
-		Spec(made.offer).Verify(b.offerStands).Deadline(cfg.PreflightTimeout.D())
-
-	p.Image = flow.Add1(g, "image", b.ensureImage, p.Preflight).
-		Doc("exactly one Talos snapshot for the servers' architecture, found as Cluster API will look for it; made where there is none").
-		Spec(made.image).Verify(b.imageStands).Deadline(cfg.imagesTimeout() + overhead).Waits(flow.Wait{For: "the images (IMAGE_TIMEOUT for each)", Within: cfg.imagesTimeout()})
-
-	p.Management = flow.Add(g, "kind-create", b.ensureManagement).After(p.Preflight).
-		Doc("a management cluster for Cluster API: kind, an existing one, or the lab's").
-		Spec(made.management).Verify(b.managementStands).Deadline(cfg.ManagementTimeout.D() + overhead).Waits(flow.Wait{For: "the management cluster's API", Within: managementReady})
-
-	p.Providers = flow.Add1(g, "capi-init", b.initProviders, p.Management).
-		Doc("Cluster API and its providers for Hetzner and Talos are installed and serve").
-		Spec(made.providers).Verify(b.providersStand).Deadline(2*cfg.ProvidersTimeout.D() + overhead).
-		Waits(made.installing...)
-
-	p.Secret = flow.Add1(g, "secret", b.ensureTokenSecret, p.Management).
-		Doc("the Hetzner token for Cluster API, in the management cluster").
-		Verify(b.tokenSecretStands).Deadline(overhead).Waits(waitTaken)
+	p.Preflight = b.Preflight(g).After(p.Claim)
+	p.Image = b.Image(g, p.Preflight)
+	p.Management = b.Management(g).After(p.Preflight)
+	p.Providers = b.Providers(g, p.Management)
+	p.Secret = b.TokenSecret(g, p.Management)
 
 	p.Seed = flow.Add1(g, "seed", r.seedSecrets, p.Management).
 		Doc("the lost cluster's authorities, keys and tokens, in the management cluster before anything asks for new ones").
@@ -105,7 +86,7 @@ func NewRestore(cfg Config, tools Tools, source Backup) (*RestorePlan, error) {
 	p.Cluster = flow.Add3(g, "apply", r.applyHeld, p.Management, p.Lost, p.Image).After(p.Providers, p.Secret, p.Seed, p.Lifted).
 		Doc("the cluster's objects as they were; the control plane provider is held off, so that it founds no empty etcd").
 		Spec(id).Verify(r.clusterStands).Deadline(2*cfg.LoadBalancerTimeout.D()+overhead).
-		Waits(flow.Wait{For: "the webhooks (LOAD_BALANCER_TIMEOUT)", Within: cfg.LoadBalancerTimeout.D()}, balancer)
+		Waits(cfg.waitWebhooks(), cfg.waitLoadBalancer())
 
 	p.Target = flow.Add2(g, "servers", r.chooseTarget, p.Management, p.Cluster).
 		Doc("the servers are made, Talos answers on each, and none has an etcd; one is chosen to get the snapshot").
@@ -119,9 +100,7 @@ func NewRestore(cfg Config, tools Tools, source Backup) (*RestorePlan, error) {
 		Doc("etcd runs on that one server, on the snapshot's data: the same cluster answers, by its UID and revision").
 		Spec(id).Verify(r.etcdStands).Deadline(cfg.ControlPlaneTimeout.D() + overhead).Waits(controlPlane)
 
-	p.Kubeconfig = flow.Add2(g, "kubeconfig", b.fetchKubeconfig, p.Management, p.Cluster).
-		Doc("the cluster's kubeconfig, as a file").
-		Verify(b.kubeconfigStands).Deadline(cfg.ControlPlaneTimeout.D() + overhead).Waits(controlPlane)
+	p.Kubeconfig = b.Kubeconfig(g, p.Management, p.Cluster)
 
 	p.Quiet = flow.Add2(g, "quiet", r.quietStale, p.Kubeconfig, p.Etcd).
 		Doc("Cluster API of the time of the snapshot, which woke up with it, is stopped before it makes servers").
@@ -139,26 +118,21 @@ func NewRestore(cfg Config, tools Tools, source Backup) (*RestorePlan, error) {
 		Doc("the control plane provider is let go, and has seen that etcd is there").
 		Spec(id).Verify(r.releaseStands).Deadline(cfg.ControlPlaneTimeout.D() + overhead).Waits(controlPlane)
 
-	p.Talos = flow.Add2(g, "talosconfig", b.fetchTalosconfig, p.Management, p.Release).
-		Doc("the cluster's talosconfig, as a file").
-		Verify(b.talosconfigStands).Deadline(cfg.ControlPlaneTimeout.D() + overhead).Waits(controlPlane)
-
-	p.Nodes = flow.Add3(g, "wait-nodes", b.waitNodes, p.Management, p.Release, p.Kubeconfig).
-		Doc("every node is Ready, is the server that it claims to be, and is known to Cluster API").
-		Spec(made.nodes).Verify(b.nodesStand).Deadline(cfg.NodesTimeout.D() + overhead).Waits(nodes)
+	p.Talos = b.Talosconfig(g, p.Management, p.Release)
+	p.Nodes = b.Nodes(g, p.Management, p.Release, p.Kubeconfig)
 
 	p.All = []string{p.Talos.Name(), p.Nodes.Name()}
 	last := flow.Node(p.Nodes)
 	if source.Contents.Header.SelfManaged {
-		p.pivot(cfg, made.installing, r.pivotUnderway)
+		p.pivot(r.pivotUnderway)
 		last = p.Access
 	}
 	p.HandOver = flow.Add(g, "reserve", r.handOver).After(last).
 		Doc("the cluster's name is this state folder's, as after a bootstrap, and the claim on restoring it is given up").
-		Deadline(reservedWithin + overhead).Waits(flow.Wait{For: "the reservation", Within: reservedWithin})
+		Deadline(reservedWithin + overhead).Waits(waitReserved)
 	p.All = append(p.All, p.HandOver.Name())
 	if source.Contents.Header.SelfManaged && source.hadFirewall() {
-		p.wall(cfg, made.firewall)
+		p.wall()
 		return p, g.Validate()
 	}
 	back := flow.Add(g, "firewall-return", r.returnFirewall).After(last).
@@ -169,40 +143,23 @@ func NewRestore(cfg Config, tools Tools, source Backup) (*RestorePlan, error) {
 }
 
 // pivot makes a cluster that managed itself do so again.
-func (p *RestorePlan) pivot(cfg Config, installing []flow.Wait, underway func() (bool, error)) {
-	g, b := p.Graph, p.b
-	p.Pivot = flow.Add(g, "pivot", b.pivot).After(p.Nodes, p.Talos).Seal().Underway(underway).
-		Doc("the cluster manages itself; a point of no return").
-		Verify(b.pivotStands).Deadline(cfg.pivotDeadline()).
-		Waits(cfg.waitPivot(installing)...)
-
-	p.Access = flow.Add(g, "access", b.refreshAccess).After(p.Pivot).
-		Doc("kubeconfig, talosconfig and the list of nodes are today's, from the cluster itself").
-		Verify(b.accessStands).Deadline(2*cfg.ControlPlaneTimeout.D()+overhead).Waits(cfg.waitControlPlane(), cfg.waitControlPlane())
-
-	p.Clean = flow.Add(g, "clean", b.cleanManagement).After(p.Pivot).Yields(p.Access).
-		Doc("the temporary management cluster is gone; refused while it may hold the only record of a cluster").
-		Verify(b.cleanStands).Deadline(cfg.ManagementTimeout.D() + overhead)
-
+func (p *RestorePlan) pivot(underway func() (bool, error)) {
+	p.Pivot = p.b.Pivot(p.Graph).After(p.Nodes, p.Talos).Underway(underway)
+	p.Access = p.b.Access(p.Graph).After(p.Pivot)
+	p.Clean = p.b.Clean(p.Graph).After(p.Pivot).Yields(p.Access)
 	p.All = []string{p.Access.Name(), p.Clean.Name()}
 }
 
 // wall puts the cluster behind its firewall again.
-func (p *RestorePlan) wall(cfg Config, spec any) {
-	p.Firewall = flow.Add(p.Graph, "firewall", p.b.ensureFirewall).After(p.Pivot).
-		Doc("a Hetzner firewall that lets private addresses, and those of FIREWALL_ALLOW, in on 6443 and 50000").
-		Spec(spec).Verify(p.b.firewallStands).Deadline(overhead)
-
-	p.Cover = flow.Add1(p.Graph, "firewall-apply", p.b.applyFirewall, p.Firewall).After(p.Access).
-		Doc("every server, also one made later, is behind the firewall (the load balancer's public ports cannot be)").
-		Verify(p.b.coverStands).Deadline(cfg.FirewallTimeout.D() + overhead).Waits(flow.Wait{For: "the firewall (FIREWALL_TIMEOUT)", Within: cfg.FirewallTimeout.D()})
-
+func (p *RestorePlan) wall() {
+	p.Firewall = p.b.Firewall(p.Graph).After(p.Pivot)
+	p.Cover = p.b.FirewallApply(p.Graph, p.Firewall).After(p.Access)
 	p.All = append(p.All, p.Cover.Name())
 }
 
-// restorer is a bootstrapper that has a backup.
+// restorer is a Set that has a backup.
 type restorer struct {
-	*bootstrapper
+	*Set
 	source Backup
 }
 
@@ -213,5 +170,5 @@ func (r *restorer) pivotUnderway() (bool, error) {
 	if err != nil || record == nil || record.BackupIdentity != r.source.identity() {
 		return false, err
 	}
-	return r.bootstrapper.pivotUnderway()
+	return r.PivotUnderway()
 }

@@ -49,7 +49,7 @@ func SilenceSnapshot(h backup.Header, file string) ([]string, error) {
 // webhooks, which nobody answers. Its Pods cannot run before a node takes them: those that the snapshot knows are dead, and it takes
 // minutes until they are replaced. So this is the first thing that is done to a restored cluster.
 func (r *restorer) quietStale(ctx context.Context, say flow.Say, kc Kubeconfig, _ RecoveredEtcd) (Quiet, error) {
-	workload, err := r.connect(kc.File)
+	workload, err := connect(r.tools, kc.File)
 	if err != nil {
 		return Quiet{}, err
 	}
@@ -71,7 +71,7 @@ func (r *restorer) quietStale(ctx context.Context, say flow.Say, kc Kubeconfig, 
 // heldStale tells whether the restored cluster holds Cluster API objects of its own that are of the time of the snapshot, and
 // not those that this restore has moved into it since.
 func (r *restorer) heldStale(ctx context.Context, workload *kube.Cluster) (bool, error) {
-	cluster, err := r.clusterAt(ctx, workload)
+	cluster, err := clusterAt(ctx, r.cfg, workload)
 	if err != nil {
 		return false, err
 	}
@@ -139,7 +139,7 @@ type Sweep struct {
 // sweepStale removes what speaks of servers that are gone, and gives the cloud controller manager the network and the token of
 // today before the Pods of the old nodes are started anew on the new ones.
 func (r *restorer) sweepStale(ctx context.Context, say flow.Say, kc Kubeconfig, m Management, c Cluster) (Sweep, error) {
-	workload, err := r.connect(kc.File)
+	workload, err := connect(r.tools, kc.File)
 	if err != nil {
 		return Sweep{}, err
 	}
@@ -170,7 +170,7 @@ func (r *restorer) sweepStale(ctx context.Context, say flow.Say, kc Kubeconfig, 
 // renewCCMSecret rewrites the Secret of the Hetzner cloud controller manager, where the cluster has one: its network is
 // another one now, unless that survived, and the token may be.
 func (r *restorer) renewCCMSecret(ctx context.Context, say flow.Say, workload *kube.Cluster) error {
-	namespace := r.hcloudCCM().Namespace
+	namespace := hcloudCCM(r.cfg, r.sources).Namespace
 	is := &corev1.Secret{}
 	err := workload.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ccmSecretName}, is)
 	if kube.Absent(err) {
@@ -187,7 +187,7 @@ func (r *restorer) renewCCMSecret(ctx context.Context, say flow.Say, workload *k
 		return fmt.Errorf("cluster %s has no network at Hetzner: its HetznerCluster says why", r.cfg.ClusterName)
 	}
 	say("writing Secret %s/%s for network %d", namespace, ccmSecretName, network)
-	_, err = r.applyCCMSecret(ctx, say, workload, namespace, network)
+	_, err = applyCCMSecret(ctx, r.tools, say, workload, namespace, network)
 	return err
 }
 

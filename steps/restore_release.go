@@ -20,7 +20,7 @@ const bootstrappedCondition = "MachinesBootstrapped"
 // the servers, finds data and concludes that the cluster is founded. On servers without data it would found one, so this is
 // done only while every one of them holds some.
 func (r *restorer) releaseControlPlane(ctx context.Context, say flow.Say, m Management, c Cluster) (Cluster, error) {
-	mgmt, err := r.connect(m.Kubeconfig)
+	mgmt, err := connect(r.tools, m.Kubeconfig)
 	if err != nil {
 		return Cluster{}, err
 	}
@@ -52,7 +52,7 @@ func (r *restorer) releaseControlPlane(ctx context.Context, say flow.Say, m Mana
 }
 
 func (r *restorer) release(ctx context.Context, say flow.Say, mgmt *kube.Cluster, c Cluster, tcp *unstructured.Unstructured) error {
-	_, nodes, err := r.lookForEtcd(ctx, mgmt, c)
+	_, nodes, err := lookForEtcd(ctx, r.tools, mgmt, c)
 	if err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func (r *restorer) release(ctx context.Context, say flow.Say, mgmt *kube.Cluster
 }
 
 func (r *restorer) releaseStands(ctx context.Context, was Cluster) flow.Verdict {
-	mgmt, err := r.connect(managementFile)
+	mgmt, err := connect(r.tools, managementFile)
 	if err != nil {
 		return flow.Unknown(err)
 	}

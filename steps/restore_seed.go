@@ -27,7 +27,7 @@ type Seed struct {
 // seedSecrets writes it, and besides it what of the backup's Secrets and ConfigMaps nobody makes again. A bundle that is there with
 // other contents belongs to another cluster of the name: servers may have been made of it, and it is not overwritten.
 func (r *restorer) seedSecrets(ctx context.Context, say flow.Say, m Management) (Seed, error) {
-	mgmt, err := r.connect(m.Kubeconfig)
+	mgmt, err := connect(r.tools, m.Kubeconfig)
 	if err != nil {
 		return Seed{}, err
 	}
@@ -78,7 +78,7 @@ func (r *restorer) refuseOther(ctx context.Context, mgmt *kube.Cluster, name str
 }
 
 func (r *restorer) seedStands(ctx context.Context, was Seed) flow.Verdict {
-	mgmt, err := r.connect(managementFile)
+	mgmt, err := connect(r.tools, managementFile)
 	if err != nil {
 		return flow.Unknown(err)
 	}

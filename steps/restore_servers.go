@@ -32,12 +32,12 @@ type etcdNode struct {
 }
 
 // lookForEtcd asks every control plane server whether it holds data of etcd, all at once.
-func (b *bootstrapper) lookForEtcd(ctx context.Context, mgmt *kube.Cluster, c Cluster) (TalosClient, []etcdNode, error) {
+func lookForEtcd(ctx context.Context, tools Tools, mgmt *kube.Cluster, c Cluster) (TalosClient, []etcdNode, error) {
 	config, err := secretValue(ctx, mgmt, c.Name+"-talosconfig", "talosconfig")
 	if err != nil {
 		return nil, nil, err
 	}
-	t, err := b.tools.Talos(config)
+	t, err := tools.Talos(config)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -118,7 +118,7 @@ func unanswered(nodes []etcdNode, want int) string {
 // chooseTarget waits until every server answers, and chooses the one that gets the snapshot: that has it already, where an
 // earlier run came so far, else the first by name. A server that does not answer may hold an etcd, so all have to.
 func (r *restorer) chooseTarget(ctx context.Context, say flow.Say, m Management, c Cluster) (RecoveryTarget, error) {
-	mgmt, err := r.connect(m.Kubeconfig)
+	mgmt, err := connect(r.tools, m.Kubeconfig)
 	if err != nil {
 		return RecoveryTarget{}, err
 	}
@@ -130,9 +130,9 @@ func (r *restorer) chooseTarget(ctx context.Context, say flow.Say, m Management,
 		kube.Selection{List: listOf(talosControlPlaneKind), Options: []client.ListOption{client.InNamespace(Namespace)}},
 	)
 	var out RecoveryTarget
-	w := wait{what: "the servers", within: r.cfg.ControlPlaneTimeout.D(), every: controlPlaneEvery, changes: changes, because: r.because(mgmt, c.watched())}
+	w := wait{what: "the servers", within: r.cfg.ControlPlaneTimeout.D(), every: controlPlaneEvery, changes: changes, because: r.observer.because(mgmt, c.watched())}
 	err = w.until(ctx, say, func(ctx context.Context) (string, error) {
-		_, nodes, err := r.lookForEtcd(ctx, mgmt, c)
+		_, nodes, err := lookForEtcd(ctx, r.tools, mgmt, c)
 		if kube.Absent(err) {
 			return "there is no talosconfig yet", nil
 		}
@@ -154,7 +154,7 @@ func (r *restorer) chooseTarget(ctx context.Context, say flow.Say, m Management,
 
 // targetStands: the chosen server is still one of the cluster's. One that was replaced meanwhile does not have the snapshot.
 func (r *restorer) targetStands(ctx context.Context, was RecoveryTarget) flow.Verdict {
-	mgmt, err := r.connect(managementFile)
+	mgmt, err := connect(r.tools, managementFile)
 	if err != nil {
 		return flow.Unknown(err)
 	}

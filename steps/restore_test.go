@@ -185,7 +185,7 @@ func newRestoreWorld(t *testing.T) *restoreWorld {
 	}
 	tools := w.tools()
 	tools.Talos = func([]byte) (TalosClient, error) { return w.etcd, nil }
-	w.r = &restorer{bootstrapper: &bootstrapper{cfg: cfg, tools: tools.withDefaults(), vars: cfg.variables()}, source: w.source}
+	w.r = &restorer{Set: newSet(cfg, tools, sources{vars: cfg.variables()}), source: w.source}
 	return w
 }
 
@@ -289,7 +289,7 @@ func TestOnlyALostClusterIsRestored(t *testing.T) {
 		t.Errorf("the restore's own kubeconfig was set aside: %q, %v", data, err)
 	}
 	w.provider.exists = false // and when its pivot has moved that, and the management cluster is gone
-	if err := w.r.pivotCopy().setState(pivotState{Cluster: "k8s", Phase: pivotMoving}); err != nil {
+	if err := pivotCopyIn(w.r.tools).setState(pivotState{Cluster: "k8s", Phase: pivotMoving}); err != nil {
 		t.Fatal(err)
 	}
 	goesOn("with a pivot under way", true)

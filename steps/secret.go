@@ -22,32 +22,50 @@ type TokenSecret struct {
 	UID       string `json:"uid"`
 }
 
-// ensureTokenSecret writes the token where manifests/cluster.yaml tells CAPH to look. The label makes it go along when
+// TokenSecret adds the step secret to a graph: the management cluster has the Hetzner token.
+func (s *Set) TokenSecret(g *flow.Graph, management *flow.Step[Management]) *flow.Step[TokenSecret] {
+	step := newTokenSecretStep(s)
+	return flow.Add1(g, "secret", step.run, management).
+		Doc("the Hetzner token for Cluster API, in the management cluster").
+		Verify(step.verify).Deadline(overhead).Waits(waitTaken)
+}
+
+// tokenSecretStep runs and verifies the step secret.
+type tokenSecretStep struct {
+	cfg   Config
+	tools Tools
+}
+
+func newTokenSecretStep(s *Set) tokenSecretStep {
+	return tokenSecretStep{cfg: s.cfg, tools: s.tools}
+}
+
+// run writes the token where manifests/cluster.yaml tells CAPH to look. The label makes it go along when
 // the cluster is moved into itself, also before CAPH has put its own mark on it.
-func (b *bootstrapper) ensureTokenSecret(ctx context.Context, say flow.Say, m Management) (TokenSecret, error) {
-	mgmt, err := b.connect(m.Kubeconfig)
+func (t tokenSecretStep) run(ctx context.Context, say flow.Say, m Management) (TokenSecret, error) {
+	mgmt, err := connect(t.tools, m.Kubeconfig)
 	if err != nil {
 		return TokenSecret{}, err
 	}
-	if err := b.refuseTokenOfOtherProject(ctx, mgmt); err != nil {
+	if err := refuseTokenOfOtherProject(ctx, t.cfg, t.tools, mgmt); err != nil {
 		return TokenSecret{}, err
 	}
 	say("writing Secret %s/%s", Namespace, TokenSecretName)
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: TokenSecretName, Labels: map[string]string{moveLabel: ""}},
-		Data:       map[string][]byte{TokenSecretKey: []byte(b.tools.Token.Reveal())},
+		Data:       map[string][]byte{TokenSecretKey: []byte(t.tools.Token.Reveal())},
 	}
 	uid, err := applySecret(ctx, say, mgmt, secret)
 	return TokenSecret{Namespace: Namespace, Name: TokenSecretName, UID: uid}, err
 }
 
-// tokenSecretStands compares the token itself, so that a new one reaches the cluster at the next run.
-func (b *bootstrapper) tokenSecretStands(ctx context.Context, was TokenSecret) flow.Verdict {
-	mgmt, err := b.connect(managementFile)
+// verify compares the token itself, so that a new one reaches the cluster at the next run.
+func (t tokenSecretStep) verify(ctx context.Context, was TokenSecret) flow.Verdict {
+	mgmt, err := connect(t.tools, managementFile)
 	if err != nil {
 		return flow.Unknown(err)
 	}
-	return secretStands(ctx, mgmt, was, map[string]string{TokenSecretKey: b.tools.Token.Reveal()})
+	return secretStands(ctx, mgmt, was, map[string]string{TokenSecretKey: t.tools.Token.Reveal()})
 }
 
 // secretStands compares a Secret with what it was made of. No value is ever part of the answer.

@@ -16,16 +16,16 @@ import (
 // refuseTokenOfOtherProject refuses to replace the token with which a management cluster manages servers by a token whose project
 // has none of them. CAPH would create all of them a second time there. It happens where another state folder, with the same
 // CLUSTER_NAME in another Hetzner project, adopts the management cluster on this machine by its name.
-func (b *bootstrapper) refuseTokenOfOtherProject(ctx context.Context, mgmt *kube.Cluster) error {
+func refuseTokenOfOtherProject(ctx context.Context, cfg Config, tools Tools, mgmt *kube.Cluster) error {
 	secret := &corev1.Secret{}
 	err := mgmt.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: TokenSecretName}, secret)
-	if kube.Absent(err) || err == nil && string(secret.Data[TokenSecretKey]) == b.tools.Token.Reveal() {
+	if kube.Absent(err) || err == nil && string(secret.Data[TokenSecretKey]) == tools.Token.Reveal() {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("read Secret %s/%s: %w", Namespace, TokenSecretName, err)
 	}
-	machines, err := list(ctx, mgmt, hcloudMachineKind, b.cfg.ClusterName)
+	machines, err := list(ctx, mgmt, hcloudMachineKind, cfg.ClusterName)
 	if kube.Absent(err) || err == nil && !slices.ContainsFunc(machines, madeAtHetzner) {
 		return nil
 	}
@@ -33,10 +33,10 @@ func (b *bootstrapper) refuseTokenOfOtherProject(ctx context.Context, mgmt *kube
 		return err
 	}
 	// A restore replaces the objects of servers that are gone.
-	if restoring, err := ReadRestoreRecord(b.tools.Files); err != nil || restoring != nil && restoring.Ended.IsZero() {
+	if restoring, err := ReadRestoreRecord(tools.Files); err != nil || restoring != nil && restoring.Ended.IsZero() {
 		return err
 	}
-	servers, err := hetzner.Servers(ctx, b.tools.Hetzner, b.cfg.ClusterName)
+	servers, err := hetzner.Servers(ctx, tools.Hetzner, cfg.ClusterName)
 	if err != nil {
 		return err
 	}
@@ -50,5 +50,5 @@ func (b *bootstrapper) refuseTokenOfOtherProject(ctx context.Context, mgmt *kube
 	return fmt.Errorf("management cluster %s manages servers %s with another token, and the project of this token has none of them: "+
 		"the token is not replaced, because CAPH would create these servers a second time. Where the cluster is in another Hetzner project, "+
 		"choose another CLUSTER_NAME for this one; where its servers were deleted, restore it from a backup, or destroy it first",
-		b.cfg.ManagementName(), strings.Join(names, ", "))
+		cfg.ManagementName(), strings.Join(names, ", "))
 }

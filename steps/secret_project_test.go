@@ -47,7 +47,7 @@ func TestTokenOfOtherProjectIsNotGivenToTheManagementCluster(t *testing.T) {
 			if err := plan.b.tools.Files.Write(managementFile, w.mgmt.Kubeconfig()); err != nil {
 				t.Fatal(err)
 			}
-			_, err = plan.b.ensureTokenSecret(t.Context(), hush, Management{Kubeconfig: managementFile})
+			_, err = newTokenSecretStep(plan.b).run(t.Context(), hush, Management{Kubeconfig: managementFile})
 			if tt.refused != (err != nil && strings.Contains(err.Error(), "a second time")) || !tt.refused && err != nil {
 				t.Fatalf("got %v", err)
 			}

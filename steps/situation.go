@@ -39,24 +39,34 @@ type watchedCluster struct {
 	loadBalancerIP     string // as the journal has it; empty: not known
 }
 
-func (b *bootstrapper) watched() watchedCluster {
-	return watchedCluster{name: b.cfg.ClusterName, controlPlane: b.cfg.ControlPlaneName()}
+// observer reads the situation of a cluster, for every wait that says why it waits. It asks Hetzner, the management cluster, the
+// workload cluster and Talos, and changes nothing but Machines that can never become servers.
+type observer struct {
+	cfg     Config
+	tools   Tools
+	sources sources
+	began   time.Time // failures before it may have been repaired since; zero: every failure counts
+	cloud   cloudSight
+}
+
+func watched(cfg Config) watchedCluster {
+	return watchedCluster{name: cfg.ClusterName, controlPlane: cfg.ControlPlaneName()}
 }
 
 // situation looks at everything that can tell why a cluster is not further, all at once. It never fails: who does not answer is
 // silent in it. uid is the workload cluster's, where that answers.
-func (b *bootstrapper) situation(ctx context.Context, mgmt *kube.Cluster, c watchedCluster) (s why.Situation, uid string) {
+func (o *observer) situation(ctx context.Context, mgmt *kube.Cluster, c watchedCluster) (s why.Situation, uid string) {
 	ctx, cancel := context.WithTimeout(ctx, situationWithin)
 	defer cancel()
 	s = why.Situation{At: time.Now().UTC().Truncate(time.Second), Silent: map[string]string{}}
 	var asking sync.WaitGroup
-	asking.Go(func() { b.cloud.read(ctx, b) })
+	asking.Go(func() { o.cloud.read(ctx, o.cfg, o.tools) })
 	told, silence := within(ctx, func() (told why.Situation, err error) {
 		err = readManagement(ctx, mgmt, c, &told)
 		return told, err
 	})
 	asking.Wait()
-	b.cloud.tell(&s)
+	o.cloud.tell(&s)
 	if silence != nil {
 		s.Silent[why.Management] = silence.Error()
 		return s, ""
@@ -64,20 +74,20 @@ func (b *bootstrapper) situation(ctx context.Context, mgmt *kube.Cluster, c watc
 	s.Cluster, s.Infrastructure, s.ControlPlane = told.Cluster, told.Infrastructure, told.ControlPlane
 	s.Configs, s.Machines, s.Servers, s.Events, s.Outdated = told.Configs, told.Machines, told.Servers, told.Events, told.Outdated
 	runs := s.Runs // of the situation so far: the others write into it
-	asking.Go(func() { uid = b.askWorkload(ctx, mgmt, c, &s) })
-	asking.Go(func() { s.Talos = b.readTalos(ctx, mgmt, c, s.Machines, runs) })
-	asking.Go(func() { s.Images = b.readImages(ctx, s.Servers) })
-	asking.Go(func() { s.Lost = b.readEndpoint(ctx, c, s.Infrastructure) })
+	asking.Go(func() { uid = o.askWorkload(ctx, mgmt, c, &s) })
+	asking.Go(func() { s.Talos = o.readTalos(ctx, mgmt, c, s.Machines, runs) })
+	asking.Go(func() { s.Images = o.readImages(ctx, s.Servers) })
+	asking.Go(func() { s.Lost = o.readEndpoint(ctx, c, s.Infrastructure) })
 	asking.Wait()
 	return s, uid
 }
 
 // explainSituation is why.Explain, with the command to type where something is to be done about a finding.
-func (b *bootstrapper) explainSituation(s why.Situation) why.Answer {
+func (o *observer) explainSituation(s why.Situation) why.Answer {
 	a := why.Explain(s)
 	for i := range a.Findings {
 		if f := &a.Findings[i]; len(f.Target) > 0 {
-			f.Do += ": " + b.tools.commandLine(f.Target...)
+			f.Do += ": " + o.tools.commandLine(f.Target...)
 		}
 	}
 	return a
@@ -105,29 +115,29 @@ func within[T any](ctx context.Context, ask func() (T, error)) (T, error) {
 
 // Situation looks at the cluster by whichever cluster manages it now. It is what a wait looks at; see why.Explain.
 func (p *Plan) Situation(ctx context.Context) (why.Situation, error) {
-	mgmt, err := p.b.manager(ctx)
+	mgmt, err := manager(ctx, p.b.cfg, p.b.tools)
 	if err != nil {
 		return why.Situation{}, err
 	}
-	s, _ := p.b.situation(ctx, mgmt, p.b.watched())
+	s, _ := p.b.observer.situation(ctx, mgmt, watched(p.b.cfg))
 	return s, nil
 }
 
 // manager is the cluster that manages the workload cluster now: after a pivot it itself.
-func (b *bootstrapper) manager(ctx context.Context) (*kube.Cluster, error) {
+func manager(ctx context.Context, cfg Config, tools Tools) (*kube.Cluster, error) {
 	ctx, cancel := context.WithTimeout(ctx, situationWithin)
 	defer cancel()
 	self, err := within(ctx, func() (*kube.Cluster, error) {
-		self, err := b.connect(kubeconfigFile)
+		self, err := connect(tools, kubeconfigFile)
 		if err != nil {
 			return nil, err
 		}
-		return self, b.managesItself(ctx, self, false)
+		return self, managesItself(ctx, cfg, self, false)
 	})
 	if err == nil {
 		return self, nil
 	}
-	mgmt, none := b.connect(managementFile)
+	mgmt, none := connect(tools, managementFile)
 	if errors.Is(none, fs.ErrNotExist) && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err // there is a cluster and no other that could manage it
 	}
@@ -243,13 +253,13 @@ func warnings(ctx context.Context, c *kube.Cluster, namespace string) ([]why.Eve
 }
 
 // askWorkload asks the workload cluster through its load balancer, and if it answers, about its nodes and the system's Pods.
-func (b *bootstrapper) askWorkload(ctx context.Context, mgmt *kube.Cluster, c watchedCluster, s *why.Situation) (uid string) {
-	workload, uid, err := b.reachAPI(ctx, mgmt, c.name)
+func (o *observer) askWorkload(ctx context.Context, mgmt *kube.Cluster, c watchedCluster, s *why.Situation) (uid string) {
+	workload, uid, err := o.reachAPI(ctx, mgmt, c.name)
 	if err != nil {
 		s.API = err.Error()
 		return ""
 	}
-	readWorkload(ctx, workload).tell(b, s)
+	readWorkload(ctx, workload).tell(o.cfg, s)
 	return uid
 }
 
@@ -277,8 +287,8 @@ func readWorkload(ctx context.Context, workload *kube.Cluster) (seen seenWorkloa
 }
 
 // tell writes it into a situation, in which Hetzner and the management cluster have been heard.
-func (w seenWorkload) tell(b *bootstrapper, s *why.Situation) {
-	network, version := b.network(), text(orEmpty(s.ControlPlane), "spec", "version")
+func (w seenWorkload) tell(cfg Config, s *why.Situation) {
+	network, version := networkOf(cfg), text(orEmpty(s.ControlPlane), "spec", "version")
 	var servers map[string]hetzner.Server
 	if s.Silent[why.Hetzner] == "" {
 		servers = map[string]hetzner.Server{}
@@ -307,8 +317,8 @@ func orEmpty(o *unstructured.Unstructured) *unstructured.Unstructured {
 	return o
 }
 
-func (b *bootstrapper) network() netip.Prefix {
-	network, _ := netip.ParsePrefix(b.cfg.NetworkCIDR) // Config.Validate has seen it
+func networkOf(cfg Config) netip.Prefix {
+	network, _ := netip.ParsePrefix(cfg.NetworkCIDR) // Config.Validate has seen it
 	return network
 }
 
@@ -334,7 +344,7 @@ func podReady(p *corev1.Pod) bool {
 }
 
 // reachAPI connects to the workload cluster by the kubeconfig that the control plane provider keeps. Its error is why it does not answer.
-func (b *bootstrapper) reachAPI(ctx context.Context, mgmt *kube.Cluster, cluster string) (*kube.Cluster, string, error) {
+func (o *observer) reachAPI(ctx context.Context, mgmt *kube.Cluster, cluster string) (*kube.Cluster, string, error) {
 	config, err := secretValue(ctx, mgmt, cluster+"-kubeconfig", "value")
 	if kube.Absent(err) {
 		return nil, "", errors.New("there is no kubeconfig yet")
@@ -342,7 +352,7 @@ func (b *bootstrapper) reachAPI(ctx context.Context, mgmt *kube.Cluster, cluster
 	if err != nil {
 		return nil, "", err
 	}
-	workload, err := b.tools.Connect(config)
+	workload, err := o.tools.Connect(config)
 	if err != nil {
 		return nil, "", err
 	}
@@ -354,17 +364,17 @@ func (b *bootstrapper) reachAPI(ctx context.Context, mgmt *kube.Cluster, cluster
 }
 
 // readImages asks how many images the servers can be made from, where CAPH says that it did not find exactly one.
-func (b *bootstrapper) readImages(ctx context.Context, servers []unstructured.Unstructured) *why.Images {
+func (o *observer) readImages(ctx context.Context, servers []unstructured.Unstructured) *why.Images {
 	for i := range servers {
 		if t := troubles(&servers[i]); !strings.Contains(t, "ImageNotFound") && !strings.Contains(t, "ImageAmbiguous") {
 			continue
 		}
 		name := text(&servers[i], "spec", "imageName")
-		offer, err := hetzner.FindOffer(ctx, b.tools.Hetzner, b.cfg.Location, text(&servers[i], "spec", "type"), b.cfg.LoadBalancerType)
+		offer, err := hetzner.FindOffer(ctx, o.tools.Hetzner, o.cfg.Location, text(&servers[i], "spec", "type"), o.cfg.LoadBalancerType)
 		if err != nil {
 			return nil
 		}
-		if found, err := hetzner.FindImages(ctx, b.tools.Hetzner, name, offer.Architecture); err == nil {
+		if found, err := hetzner.FindImages(ctx, o.tools.Hetzner, name, offer.Architecture); err == nil {
 			return &why.Images{Name: name, Found: len(found)}
 		}
 	}
@@ -372,11 +382,11 @@ func (b *bootstrapper) readImages(ctx context.Context, servers []unstructured.Un
 }
 
 // readEndpoint tells why the cluster's address will never answer again, where it is lost.
-func (b *bootstrapper) readEndpoint(ctx context.Context, c watchedCluster, infrastructure *unstructured.Unstructured) string {
+func (o *observer) readEndpoint(ctx context.Context, c watchedCluster, infrastructure *unstructured.Unstructured) string {
 	if infrastructure == nil || c.loadBalancerIP == "" || text(infrastructure, "status", "controlPlaneLoadBalancer", "ipv4") == c.loadBalancerIP {
 		return ""
 	}
-	if lost := b.checkEndpoint(ctx, c.loadBalancerIP); isLost(lost) {
+	if lost := checkEndpoint(ctx, o.cfg, o.tools, o.sources, c.loadBalancerIP); isLost(lost) {
 		return lost.Error()
 	}
 	return ""
@@ -393,26 +403,26 @@ const (
 type because func(ctx context.Context) (string, error)
 
 // because tells how far the cluster is, and what keeps it.
-func (b *bootstrapper) because(mgmt *kube.Cluster, c watchedCluster) because {
-	return b.asking(mgmt, c, why.Answer.Beside)
+func (o *observer) because(mgmt *kube.Cluster, c watchedCluster) because {
+	return o.asking(mgmt, c, why.Answer.Beside)
 }
 
 // hindered tells what is in the cluster's way, for a wait that says itself how far it is.
-func (b *bootstrapper) hindered(mgmt *kube.Cluster, c watchedCluster) because {
-	return b.asking(mgmt, c, why.Answer.Troubles)
+func (o *observer) hindered(mgmt *kube.Cluster, c watchedCluster) because {
+	return o.asking(mgmt, c, why.Answer.Troubles)
 }
 
 // asking looks at the cluster, not at once and not too often.
-func (b *bootstrapper) asking(mgmt *kube.Cluster, c watchedCluster, tell func(why.Answer) string) because {
+func (o *observer) asking(mgmt *kube.Cluster, c watchedCluster, tell func(why.Answer) string) because {
 	next := time.Now().Add(becauseAfter)
 	said := ""
 	return func(ctx context.Context) (string, error) {
 		if time.Now().Before(next) {
 			return said, nil
 		}
-		s, _ := b.situation(ctx, mgmt, c)
+		s, _ := o.situation(ctx, mgmt, c)
 		next = time.Now().Add(becauseEvery)
-		did, err := b.deleteUnmade(ctx, mgmt, c, s)
+		did, err := deleteUnmade(ctx, o.tools, mgmt, c, s)
 		if err != nil {
 			did = "could not delete a Machine that is of no use: " + why.Unseen(err.Error())
 		}
@@ -420,8 +430,8 @@ func (b *bootstrapper) asking(mgmt *kube.Cluster, c watchedCluster, tell func(wh
 			said = did
 			return said, nil
 		}
-		a := b.explainSituation(s)
-		if hopeless := a.Hopeless(b.began); hopeless != nil {
+		a := o.explainSituation(s)
+		if hopeless := a.Hopeless(o.began); hopeless != nil {
 			return "", hopeless
 		}
 		said = tell(a)

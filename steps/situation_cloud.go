@@ -23,10 +23,10 @@ type cloudSight struct {
 }
 
 // read asks Hetzner again where its last answer is old.
-func (s *cloudSight) read(ctx context.Context, b *bootstrapper) {
+func (s *cloudSight) read(ctx context.Context, cfg Config, tools Tools) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if b.tools.Hetzner == nil {
+	if tools.Hetzner == nil {
 		s.err = errors.New("there is no token")
 		return
 	}
@@ -37,11 +37,11 @@ func (s *cloudSight) read(ctx context.Context, b *bootstrapper) {
 	var failures []hetzner.Failure
 	s.err = together(
 		func() (err error) {
-			servers, err = hetzner.Servers(ctx, b.tools.Hetzner, b.cfg.ClusterName)
+			servers, err = hetzner.Servers(ctx, tools.Hetzner, cfg.ClusterName)
 			return err
 		},
 		func() error { // beside what the servers say
-			failures, _ = hetzner.Failures(ctx, b.tools.Hetzner, time.Now().Add(-failuresSince))
+			failures, _ = hetzner.Failures(ctx, tools.Hetzner, time.Now().Add(-failuresSince))
 			return nil
 		},
 	)
@@ -66,7 +66,7 @@ func (s *cloudSight) tell(to *why.Situation) {
 }
 
 // readTalos asks the Talos of every server that runs, all at once.
-func (b *bootstrapper) readTalos(ctx context.Context, mgmt *kube.Cluster, c watchedCluster, machines []unstructured.Unstructured, runs func(server string) bool) map[string]why.Talos {
+func (o *observer) readTalos(ctx context.Context, mgmt *kube.Cluster, c watchedCluster, machines []unstructured.Unstructured, runs func(server string) bool) map[string]why.Talos {
 	answers := map[string]why.Talos{}
 	config, err := secretValue(ctx, mgmt, c.name+"-talosconfig", "talosconfig")
 	if kube.Absent(err) {
@@ -74,7 +74,7 @@ func (b *bootstrapper) readTalos(ctx context.Context, mgmt *kube.Cluster, c watc
 	}
 	var t TalosClient
 	if err == nil {
-		t, err = b.tools.Talos(config)
+		t, err = o.tools.Talos(config)
 	}
 	var asking sync.WaitGroup
 	var mu sync.Mutex

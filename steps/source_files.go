@@ -157,7 +157,7 @@ type SourceFile struct {
 // SourceFiles lists the files that a cluster is made from. overrides is the folder that has the operator's folders manifests
 // and bootstrap; empty: there are none.
 func SourceFiles(overrides string) ([]SourceFile, error) {
-	s, err := readSources(overrides)
+	s, err := readSources(nil, overrides)
 	if err != nil {
 		return nil, err
 	}

@@ -15,7 +15,7 @@ func TestAFileNamedAsAFolderIsNotOne(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "bootstrap", "the built command")
 	write(t, dir, "manifests/clusterctl.yaml", "providers: []\n")
-	s, err := readSources(dir)
+	s, err := readSources(nil, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +36,7 @@ func TestFilesThatAreNotReadAreRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			write(t, dir, tc.file, "x: 1\n")
-			_, err := readSources(dir)
+			_, err := readSources(nil, dir)
 			if err == nil || !strings.Contains(err.Error(), tc.says) || !strings.Contains(err.Error(), dir) {
 				t.Errorf("%v does not say %q", err, tc.says)
 			}
@@ -48,7 +48,7 @@ func TestFilesThatAreNotReadAreRefused(t *testing.T) {
 	if err := os.Symlink(filepath.Join(dir, "nowhere"), unreadable); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := readSources(dir); err == nil || !strings.Contains(err.Error(), unreadable) {
+	if _, err := readSources(nil, dir); err == nil || !strings.Contains(err.Error(), unreadable) {
 		t.Errorf("a file that cannot be read: %v", err)
 	}
 }
@@ -59,7 +59,7 @@ func TestFilesOfNoConcernAreNotInTheWay(t *testing.T) {
 		write(t, dir, "manifests/"+name, "x")
 		write(t, dir, "bootstrap/"+name, "x")
 	}
-	s, err := readSources(dir)
+	s, err := readSources(nil, dir)
 	if err != nil || len(s.added) > 0 {
 		t.Errorf("%v, added %d", err, len(s.added))
 	}
@@ -103,7 +103,7 @@ func TestAddedManifestsAreApplied(t *testing.T) {
 	if want := []string{"k8s-control-plane", "k8s-workers", "k8s-b"}; !slices.Equal(names[len(names)-2:], want[1:]) {
 		t.Errorf("applied in the order %q, want %q", names, want)
 	}
-	mgmt, err := plan.b.connect(managementFile)
+	mgmt, err := connect(plan.b.tools, managementFile)
 	if err != nil {
 		t.Fatal(err)
 	}

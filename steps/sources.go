@@ -25,16 +25,18 @@ type sources struct {
 	cilium, hcloudCCM, talosCCM, schematic      source
 
 	added []source // further files of the operator's folder manifests, by name
+
+	vars variables // what ${NAME} stands for in them
 }
 
 // readSources reads every file once, so that what is planned is what is run. overrides is the folder that has the operator's
 // folders manifests and bootstrap; empty: there are none.
-func readSources(overrides string) (sources, error) {
+func readSources(vars variables, overrides string) (sources, error) {
 	own, err := readOwnFiles(overrides)
 	if err != nil {
 		return sources{}, err
 	}
-	var s sources
+	s := sources{vars: vars}
 	for _, k := range knownFiles() {
 		f := source{name: k.path(), path: k.path(), merges: k.merges}
 		if f.builtIn, err = k.files.ReadFile(k.name); err != nil {

@@ -26,13 +26,13 @@ func (p *Plan) KeepSources(ctx context.Context, j flow.Journal) error {
 		return fmt.Errorf("look for what the journal was made from: %w", err)
 	}
 	keep := map[string]string{}
-	for sum, text := range p.b.kept() {
+	for sum, text := range keptSource(p.b.tools) {
 		if strings.Contains(string(recorded), sum) {
 			keep[sum] = text
 		}
 	}
 	for _, s := range p.b.sources.all() {
-		text, err := s.effective(p.b.vars)
+		text, err := s.effective(p.b.sources.vars)
 		if err != nil {
 			return err
 		}
@@ -48,9 +48,9 @@ func (p *Plan) KeepSources(ctx context.Context, j flow.Journal) error {
 	return nil
 }
 
-// kept are the copies, by hash. None are no reason for anything but a less telling plan.
-func (b *bootstrapper) kept() map[string]string {
-	data, err := b.tools.Files.Read(keptFile)
+// keptSource are the copies, by hash. None are no reason for anything but a less telling plan.
+func keptSource(tools Tools) map[string]string {
+	data, err := tools.Files.Read(keptFile)
 	if err != nil {
 		return nil
 	}

@@ -34,7 +34,7 @@ const (
 //
 // Nothing is lost with such a Machine: it is taken away only while no server of the control plane has an etcd, nor had one.
 type surplus struct {
-	b       *bootstrapper
+	b       controlPlaneStep
 	mgmt    *kube.Cluster
 	cluster Cluster
 
@@ -123,7 +123,7 @@ func (p *surplus) choose(ctx context.Context, s why.Situation, machines []unstru
 		return nil, "none is taken away, because its provider replaces Machines that seem to be as wanted", nil
 	}
 	one = mostSpare(s, spare, replaces)
-	_, nodes, err := p.b.lookForEtcd(ctx, p.mgmt, p.cluster)
+	_, nodes, err := lookForEtcd(ctx, p.b.tools, p.mgmt, p.cluster)
 	if kube.Absent(err) {
 		return nil, "", nil // no talosconfig yet, so nobody can be asked
 	}

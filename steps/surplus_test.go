@@ -46,7 +46,7 @@ var (
 // surplusWorld has four Machines of a control plane of three, m1 the oldest, on servers 127.0.1.1 to 4; etcd was never started.
 type surplusWorld struct {
 	*world
-	b       *bootstrapper
+	b       *Set
 	mgmt    *kube.Cluster
 	cluster Cluster
 	talos   *emptyTalos
@@ -57,6 +57,7 @@ func newSurplus(t *testing.T) surplusWorld {
 	w, b, mgmt, c := stuck(t)
 	etcd := &emptyTalos{}
 	b.tools.Talos = func([]byte) (TalosClient, error) { return etcd, nil }
+	b.observer.tools = b.tools
 	w.mgmt.Put(kubetest.Object(capi, "Cluster", Namespace, "k8s", object{}))
 	w.mgmt.Remove(caph, "HetznerCluster", Namespace, "k8s")
 	w.mgmt.Put(kubetest.Object("v1", "Secret", Namespace, "k8s-talosconfig", object{"data": object{"talosconfig": w.talosconfig}}))
@@ -119,11 +120,11 @@ func (w surplusWorld) replacing() {
 }
 
 func (w surplusWorld) watcher() *surplus {
-	return &surplus{b: w.b, mgmt: w.mgmt, cluster: w.cluster}
+	return &surplus{b: newControlPlaneStep(w.b), mgmt: w.mgmt, cluster: w.cluster}
 }
 
 func (w surplusWorld) see(t *testing.T) why.Situation {
-	s, _ := w.b.situation(t.Context(), w.mgmt, w.cluster.watched())
+	s, _ := w.b.observer.situation(t.Context(), w.mgmt, w.cluster.watched())
 	return s
 }
 
@@ -336,7 +337,7 @@ func (w surplusWorld) waitUntilLeft(t *testing.T, machines string) string {
 			cancel()
 		}
 	}
-	if _, err := w.b.waitControlPlane(ctx, say, Management{Kubeconfig: managementFile}, w.cluster); !errors.Is(err, context.Canceled) {
+	if _, err := newControlPlaneStep(w.b).run(ctx, say, Management{Kubeconfig: managementFile}, w.cluster); !errors.Is(err, context.Canceled) {
 		t.Errorf("it ended with %v", err)
 	}
 	if got := w.left(); got != machines {

@@ -7,11 +7,11 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 )
 
-func (b *bootstrapper) talosCCM() installation {
-	return installation{from(bootstrap.TalosCCM(), b.cfg.TalosCCMRepository), b.cfg.TalosCCMVersion, b.sources.talosCCM}
+func talosCCM(cfg Config, sources sources) installation {
+	return installation{from(bootstrap.TalosCCM(), cfg.TalosCCMRepository), cfg.TalosCCMVersion, sources.talosCCM}
 }
 
-// installTalosCCM installs the approver of the kubelets' certificates. Its values leave the nodes to Hetzner's.
-func (b *bootstrapper) installTalosCCM(ctx context.Context, say flow.Say) (Release, error) {
-	return b.install(ctx, say, b.talosCCM())
+// runTalosCCM installs the approver of the kubelets' certificates. Its values leave the nodes to Hetzner's.
+func (r releaseStep) runTalosCCM(ctx context.Context, say flow.Say) (Release, error) {
+	return install(ctx, r.cfg, r.tools, r.sources, say, talosCCM(r.cfg, r.sources))
 }

@@ -28,19 +28,38 @@ type Talosconfig struct {
 	Nodes       []string `json:"nodes"`     // the control plane servers' private addresses
 }
 
-// fetchTalosconfig takes the credentials that the bootstrap provider keeps and points them at the load balancer, with
+// Talosconfig adds the step talosconfig to a graph: the state folder has the cluster's talosconfig.
+func (s *Set) Talosconfig(g *flow.Graph, management *flow.Step[Management], cluster *flow.Step[Cluster]) *flow.Step[Talosconfig] {
+	step := newTalosconfigStep(s)
+	return flow.Add2(g, "talosconfig", step.run, management, cluster).
+		Doc("the cluster's talosconfig, as a file").
+		Verify(step.verify).Deadline(s.cfg.ControlPlaneTimeout.D() + overhead).Waits(s.cfg.waitControlPlane())
+}
+
+// talosconfigStep runs and verifies the step talosconfig.
+type talosconfigStep struct {
+	cfg      Config
+	tools    Tools
+	observer *observer
+}
+
+func newTalosconfigStep(s *Set) talosconfigStep {
+	return talosconfigStep{cfg: s.cfg, tools: s.tools, observer: s.observer}
+}
+
+// run takes the credentials that the bootstrap provider keeps and points them at the load balancer, with
 // all control plane servers behind it. The provider's own list names the servers' public addresses, which a firewall
 // will close, and grows while they come up.
-func (b *bootstrapper) fetchTalosconfig(ctx context.Context, say flow.Say, m Management, c Cluster) (Talosconfig, error) {
-	mgmt, err := b.connect(m.Kubeconfig)
+func (t talosconfigStep) run(ctx context.Context, say flow.Say, m Management, c Cluster) (Talosconfig, error) {
+	mgmt, err := connect(t.tools, m.Kubeconfig)
 	if err != nil {
 		return Talosconfig{}, err
 	}
-	return b.writeTalosconfig(ctx, say, mgmt, c)
+	return writeTalosconfig(ctx, t.cfg, t.tools, t.observer, say, mgmt, c)
 }
 
 // writeTalosconfig does it with whichever cluster manages c.
-func (b *bootstrapper) writeTalosconfig(ctx context.Context, say flow.Say, mgmt *kube.Cluster, c Cluster) (Talosconfig, error) {
+func writeTalosconfig(ctx context.Context, cfg Config, tools Tools, observer *observer, say flow.Say, mgmt *kube.Cluster, c Cluster) (Talosconfig, error) {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	changes := mgmt.Changes(watching,
@@ -49,7 +68,7 @@ func (b *bootstrapper) writeTalosconfig(ctx context.Context, say flow.Say, mgmt 
 	)
 	var config []byte
 	var nodes []string
-	err := wait{what: "the talosconfig", within: b.cfg.ControlPlaneTimeout.D(), changes: changes, because: b.because(mgmt, c.watched())}.until(ctx, say, func(ctx context.Context) (_ string, err error) {
+	err := wait{what: "the talosconfig", within: cfg.ControlPlaneTimeout.D(), changes: changes, because: observer.because(mgmt, c.watched())}.until(ctx, say, func(ctx context.Context) (_ string, err error) {
 		var missing string
 		if nodes, missing, err = talosNodes(ctx, mgmt, c.Name, c.ControlPlane); missing != "" || err != nil {
 			return missing, err
@@ -76,7 +95,7 @@ func (b *bootstrapper) writeTalosconfig(ctx context.Context, say flow.Say, mgmt 
 	if err != nil {
 		return Talosconfig{}, fmt.Errorf("write talosconfig: %w", err)
 	}
-	return out, b.tools.Files.Write(talosconfigFile, data)
+	return out, tools.Files.Write(talosconfigFile, data)
 }
 
 // talosNodes lists the private addresses of the control plane servers, and says what is missing to the ones that are to stay.
@@ -105,18 +124,18 @@ func talosNodes(ctx context.Context, mgmt *kube.Cluster, cluster, controlPlane s
 	return nodes, rolling(tcp), nil
 }
 
-// talosconfigStands compares what matters in the file with the cluster. Not the bytes: the provider writes its own with a
+// verify compares what matters in the file with the cluster. Not the bytes: the provider writes its own with a
 // new certificate whenever it looks at a machine.
-func (b *bootstrapper) talosconfigStands(ctx context.Context, was Talosconfig) flow.Verdict {
-	mgmt, err := b.connect(managementFile)
+func (t talosconfigStep) verify(ctx context.Context, was Talosconfig) flow.Verdict {
+	mgmt, err := connect(t.tools, managementFile)
 	if err != nil {
 		return flow.Unknown(err)
 	}
-	return b.talosconfigHolds(ctx, mgmt, was)
+	return talosconfigHolds(ctx, t.cfg, t.tools, mgmt, was)
 }
 
-func (b *bootstrapper) talosconfigHolds(ctx context.Context, mgmt *kube.Cluster, was Talosconfig) flow.Verdict {
-	file, err := b.tools.Files.Read(was.File)
+func talosconfigHolds(ctx context.Context, cfg Config, tools Tools, mgmt *kube.Cluster, was Talosconfig) flow.Verdict {
+	file, err := tools.Files.Read(was.File)
 	if errors.Is(err, fs.ErrNotExist) {
 		return flow.Gone("the file %s is not in the state folder", was.File)
 	}
@@ -127,7 +146,7 @@ func (b *bootstrapper) talosconfigHolds(ctx context.Context, mgmt *kube.Cluster,
 	if err != nil {
 		return flow.Gone("the file %s is damaged: %v", was.File, err)
 	}
-	config, err := secretValue(ctx, mgmt, b.cfg.ClusterName+"-talosconfig", "talosconfig")
+	config, err := secretValue(ctx, mgmt, cfg.ClusterName+"-talosconfig", "talosconfig")
 	if err != nil {
 		return unless(err)
 	}
@@ -135,7 +154,7 @@ func (b *bootstrapper) talosconfigHolds(ctx context.Context, mgmt *kube.Cluster,
 	if err != nil {
 		return flow.Unknown(err)
 	}
-	nodes, missing, err := talosNodes(ctx, mgmt, b.cfg.ClusterName, b.cfg.ControlPlaneName())
+	nodes, missing, err := talosNodes(ctx, mgmt, cfg.ClusterName, cfg.ControlPlaneName())
 	switch {
 	case err != nil:
 		return unless(err)

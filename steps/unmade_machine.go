@@ -39,7 +39,7 @@ func outdatedMachines(tcp *unstructured.Unstructured, machines, configs []unstru
 // unmade tells whether a Machine of the control plane can be deleted without any loss, and is of no use: its bootstrap configuration cannot
 // be made, so it never had a server and never was a node; and the control plane's configuration has been changed since, which the control
 // plane provider does not take to a Machine that is there. Otherwise keeps is why not.
-func (b *bootstrapper) unmade(ctx context.Context, mgmt *kube.Cluster, c watchedCluster, name string) (machine *unstructured.Unstructured, keeps string, err error) {
+func unmade(ctx context.Context, tools Tools, mgmt *kube.Cluster, c watchedCluster, name string) (machine *unstructured.Unstructured, keeps string, err error) {
 	if machine, err = get(ctx, mgmt, machineKind, name); err != nil {
 		return nil, "", err
 	}
@@ -70,7 +70,7 @@ func (b *bootstrapper) unmade(ctx context.Context, mgmt *kube.Cluster, c watched
 	if !kube.Absent(err) {
 		return nil, "", fmt.Errorf("get Secret %s: %w", name+bootstrapDataSuffix, err)
 	}
-	atHetzner, err := hetzner.Servers(ctx, b.tools.Hetzner, c.name)
+	atHetzner, err := hetzner.Servers(ctx, tools.Hetzner, c.name)
 	if err != nil {
 		return nil, "", err
 	}
@@ -107,8 +107,8 @@ func keepsUnmade(cluster, tcp, machine, config, server *unstructured.Unstructure
 
 // deleteUnmade deletes the Machines of a situation that are of no use and without which nothing is lost (see unmade), where the operator
 // agreed beforehand, so that the control plane provider makes others. It returns what it did.
-func (b *bootstrapper) deleteUnmade(ctx context.Context, mgmt *kube.Cluster, c watchedCluster, s why.Situation) (did string, err error) {
-	if !b.tools.Consent {
+func deleteUnmade(ctx context.Context, tools Tools, mgmt *kube.Cluster, c watchedCluster, s why.Situation) (did string, err error) {
+	if !tools.Consent {
 		return "", nil
 	}
 	var deleted []string
@@ -117,7 +117,7 @@ func (b *bootstrapper) deleteUnmade(ctx context.Context, mgmt *kube.Cluster, c w
 		if m.GetDeletionTimestamp() != nil || !s.Unmade(m.GetName()) {
 			continue
 		}
-		now, keeps, err := b.unmade(ctx, mgmt, c, m.GetName())
+		now, keeps, err := unmade(ctx, tools, mgmt, c, m.GetName())
 		switch {
 		case kube.Absent(err):
 			continue
@@ -150,7 +150,7 @@ func deleteMachine(ctx context.Context, mgmt *kube.Cluster, machine *unstructure
 // deleteBeforeEtcd deletes a Machine of a control plane whose etcd was never started, if nothing is lost with it (see unmade), and waits
 // until it is gone. That its provider makes another one is for the next run to wait for.
 func (o *Operations) deleteBeforeEtcd(ctx context.Context, say flow.Say, manager *kube.Cluster, r Replacement) error {
-	machine, keeps, err := o.b.unmade(ctx, manager, o.b.watched(), r.Machine)
+	machine, keeps, err := unmade(ctx, o.b.tools, manager, watched(o.b.cfg), r.Machine)
 	switch {
 	case kube.Absent(err) || err == nil && machine.GetUID() != r.UID:
 		say("Machine %s is deleted already", r.Machine)

@@ -27,7 +27,7 @@ func newUnmade(t *testing.T) surplusWorld {
 		"spec": object{"strategicPatches": []any{"machine: {nonsense: true}"}},
 		"status": object{"conditions": []any{object{"type": "DataSecretAvailable", "status": "False", "severity": "Error",
 			"reason": "DataSecretGenerationFailed", "message": "unknown keys", "lastTransitionTime": "2026-05-04T12:00:00Z"}}}})
-	w.b.began = time.Now()
+	w.b.observer.began = time.Now()
 	return w
 }
 
@@ -37,7 +37,8 @@ func TestUnmadeMachine(t *testing.T) {
 	for _, consent := range []bool{false, true} {
 		w := newUnmade(t)
 		w.b.tools.Consent = consent
-		because := w.b.hindered(w.mgmt, w.cluster.watched())
+		w.b.observer.tools = w.b.tools
+		because := w.b.observer.hindered(w.mgmt, w.cluster.watched())
 		var said string
 		var err error
 		for deadline := time.Now().Add(10 * time.Second); said == "" && err == nil && time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
@@ -61,12 +62,14 @@ func TestUnmadeMachineBeforeEtcd(t *testing.T) {
 	w := newUnmade(t)
 	w.tcp(object{"status": object{"bootstrapped": false, "initialized": false}})
 	w.b.cfg.ControlPlaneTimeout = Duration(3 * time.Second)
-	_, err := w.b.waitControlPlane(t.Context(), t.Logf, Management{Kubeconfig: managementFile}, w.cluster)
+	w.b.observer.cfg = w.b.cfg
+	_, err := newControlPlaneStep(w.b).run(t.Context(), t.Logf, Management{Kubeconfig: managementFile}, w.cluster)
 	if waited := (*waitError)(nil); !errors.As(err, &waited) || !strings.Contains(err.Error(), "changed since") || w.left() != "m1 m2 m3 m4" {
 		t.Errorf("without consent: %v; %s are left", err, w.left())
 	}
 	w.b.tools.Consent = true
-	if _, err = w.b.waitControlPlane(t.Context(), t.Logf, Management{Kubeconfig: managementFile}, w.cluster); err == nil || w.left() != "m1 m2 m3" {
+	w.b.observer.tools = w.b.tools
+	if _, err = newControlPlaneStep(w.b).run(t.Context(), t.Logf, Management{Kubeconfig: managementFile}, w.cluster); err == nil || w.left() != "m1 m2 m3" {
 		t.Errorf("with consent: %v; %s are left", err, w.left())
 	}
 }
@@ -105,13 +108,14 @@ func TestUnmadeMachineIsLeftAlone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newUnmade(t)
 			w.b.tools.Consent = true
+			w.b.observer.tools = w.b.tools
 			before := w.see(t)
 			change(w)
-			did, err := w.b.deleteUnmade(t.Context(), w.mgmt, w.cluster.watched(), before) // it was chosen before that
+			did, err := deleteUnmade(t.Context(), w.b.tools, w.mgmt, w.cluster.watched(), before) // it was chosen before that
 			if w.left() != "m1 m2 m3 m4" || did != "" || err != nil {
 				t.Errorf("%q, %v; %s are left", did, err, w.left())
 			}
-			if did, err := w.b.deleteUnmade(t.Context(), w.mgmt, w.cluster.watched(), w.see(t)); did != "" || err != nil {
+			if did, err := deleteUnmade(t.Context(), w.b.tools, w.mgmt, w.cluster.watched(), w.see(t)); did != "" || err != nil {
 				t.Errorf("looking again: %q, %v", did, err)
 			}
 		})

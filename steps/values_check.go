@@ -16,19 +16,19 @@ var talosForbids = []string{"SYS_MODULE"}
 // nothing but the files.
 func (p *Plan) CheckValues() error {
 	var problems []error
-	for _, in := range p.b.installations() {
-		problems = append(problems, p.b.refuseValues(in))
+	for _, in := range installations(p.b.cfg, p.b.sources) {
+		problems = append(problems, refuseValues(p.b.cfg, p.b.sources, in))
 	}
 	return errors.Join(problems...)
 }
 
-func (b *bootstrapper) installations() []installation {
-	return []installation{b.cilium(), b.hcloudCCM(), b.talosCCM()}
+func installations(cfg Config, sources sources) []installation {
+	return []installation{cilium(cfg, sources), hcloudCCM(cfg, sources), talosCCM(cfg, sources)}
 }
 
 // refuseValues is CheckValues for one chart.
-func (b *bootstrapper) refuseValues(in installation) error {
-	if f := b.unfitValues(in); f != nil {
+func refuseValues(cfg Config, sources sources, in installation) error {
+	if f := unfitValues(cfg, sources, in); f != nil {
 		return fmt.Errorf("%s; %s", f.Reason, f.WayOut)
 	}
 	return nil
@@ -36,8 +36,8 @@ func (b *bootstrapper) refuseValues(in installation) error {
 
 // helmValues looks for what the charts allow and a cluster of Talos servers at Hetzner does not bear.
 func (d *Doctor) helmValues(context.Context) Finding {
-	for _, in := range d.b.installations() {
-		if f := d.b.unfitValues(in); f != nil {
+	for _, in := range installations(d.b.cfg, d.b.sources) {
+		if f := unfitValues(d.b.cfg, d.b.sources, in); f != nil {
 			return *f
 		}
 	}
@@ -45,19 +45,19 @@ func (d *Doctor) helmValues(context.Context) Finding {
 }
 
 // unfitValues is what is wrong with a chart's values; nil: nothing.
-func (b *bootstrapper) unfitValues(in installation) *Finding {
-	values, err := in.values.values(b.vars)
+func unfitValues(cfg Config, sources sources, in installation) *Finding {
+	values, err := in.values.values(sources.vars)
 	if err != nil {
 		f := failed("correct the file", "%v", err)
 		return &f
 	}
 	switch in.values.path {
-	case b.sources.cilium.path:
+	case sources.cilium.path:
 		return unfitCilium(in.values.name, values)
-	case b.sources.hcloudCCM.path:
+	case sources.hcloudCCM.path:
 		return unmet(in.values.name, values, []want{
 			{[]string{"networking", "enabled"}, "true", "nodes are known by their private addresses"},
-			{[]string{"networking", "clusterCIDR"}, b.cfg.PodCIDR, "it is POD_CIDR"},
+			{[]string{"networking", "clusterCIDR"}, cfg.PodCIDR, "it is POD_CIDR"},
 			{[]string{"networking", "network", "valueFrom", "secretKeyRef", "name"}, ccmSecretName, "the step hcloud-ccm makes that Secret"},
 			{[]string{"networking", "network", "valueFrom", "secretKeyRef", "key"}, ccmNetworkKey, "the step hcloud-ccm writes it there"},
 		})

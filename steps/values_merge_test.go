@@ -46,14 +46,14 @@ func TestMergeValues(t *testing.T) {
 
 // A file with one key keeps every other built-in setting.
 func TestPartialValuesKeepTheBuiltInSettings(t *testing.T) {
-	built, err := planner(t, "").cilium().values.values(Defaults().variables())
+	built, err := cilium(planner(t, "").cfg, planner(t, "").sources).values.values(Defaults().variables())
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
 	write(t, dir, "bootstrap/cilium-values.yaml", "hubble:\n  ui:\n    enabled: false\nbandwidthManager: {enabled: true}\n")
 	b := planner(t, dir)
-	values, err := b.cilium().values.values(b.vars)
+	values, err := cilium(b.cfg, b.sources).values.values(b.sources.vars)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func TestPartialValuesKeepTheBuiltInSettings(t *testing.T) {
 			t.Errorf("%s is %v, built-in: %v", key, values[key], value)
 		}
 	}
-	if found := b.unfitValues(b.cilium()); found != nil {
+	if found := unfitValues(b.cfg, b.sources, cilium(b.cfg, b.sources)); found != nil {
 		t.Errorf("refused: %+v", found)
 	}
 }
@@ -104,7 +104,7 @@ func TestUnfitValuesAreRefused(t *testing.T) {
 func ingredientOf(t *testing.T, overrides string, kvs ...string) ingredient {
 	t.Helper()
 	b := planner(t, overrides, kvs...)
-	i, err := b.cilium().values.ingredient(b.vars)
+	i, err := cilium(b.cfg, b.sources).values.ingredient(b.sources.vars)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +160,7 @@ func TestValuesAreRememberedAsBefore(t *testing.T) {
 	}
 	b := planner(t, dir)
 	b.sources.cilium.builtIn = []byte(strings.Replace(string(builtIn), "hostRoot: /sys/fs/cgroup", "hostRoot: /elsewhere", 1))
-	if i, err := b.cilium().values.ingredient(b.vars); err != nil || i.SHA256 == one.SHA256 {
+	if i, err := cilium(b.cfg, b.sources).values.ingredient(b.sources.vars); err != nil || i.SHA256 == one.SHA256 {
 		t.Errorf("another built-in file: %+v, %v", i, err)
 	}
 }
@@ -213,7 +213,7 @@ func TestThePlanTellsWhatAPartialFileLacked(t *testing.T) {
 	if err := plan.KeepSources(t.Context(), journal); err != nil {
 		t.Fatal(err)
 	}
-	if plan.b.kept()[is.sum()] != string(is.data) {
+	if keptSource(plan.b.tools)[is.sum()] != string(is.data) {
 		t.Error("no copy of the merged values is kept")
 	}
 }

@@ -26,11 +26,30 @@ type ControlPlane struct {
 	UID      string `json:"uid"` // of its namespace kube-system
 }
 
-// waitControlPlane waits until the Kubernetes API answers through the load balancer. It does not wait for replicas to be
+// ControlPlane adds the step wait-cp to a graph: the workload cluster's API answers through the load balancer.
+func (s *Set) ControlPlane(g *flow.Graph, management *flow.Step[Management], cluster *flow.Step[Cluster]) *flow.Step[ControlPlane] {
+	step := newControlPlaneStep(s)
+	return flow.Add2(g, "wait-cp", step.run, management, cluster).
+		Doc("servers, Talos, etcd and the Kubernetes API answer through the load balancer").
+		Verify(step.verify).Deadline(s.cfg.ControlPlaneTimeout.D() + overhead).Waits(s.cfg.waitControlPlane())
+}
+
+// controlPlaneStep runs and verifies the step wait-cp.
+type controlPlaneStep struct {
+	cfg      Config
+	tools    Tools
+	observer *observer
+}
+
+func newControlPlaneStep(s *Set) controlPlaneStep {
+	return controlPlaneStep{cfg: s.cfg, tools: s.tools, observer: s.observer}
+}
+
+// run waits until the Kubernetes API answers through the load balancer. It does not wait for replicas to be
 // ready: those are Nodes, and none is Ready before Cilium, which needs the API. Machines that keep etcd from being started it takes
 // away; see surplus.
-func (b *bootstrapper) waitControlPlane(ctx context.Context, say flow.Say, m Management, c Cluster) (ControlPlane, error) {
-	mgmt, err := b.connect(m.Kubeconfig)
+func (step controlPlaneStep) run(ctx context.Context, say flow.Say, m Management, c Cluster) (ControlPlane, error) {
+	mgmt, err := connect(step.tools, m.Kubeconfig)
 	if err != nil {
 		return ControlPlane{}, err
 	}
@@ -43,19 +62,19 @@ func (b *bootstrapper) waitControlPlane(ctx context.Context, say flow.Say, m Man
 		kube.Selection{List: listOf(hcloudMachineKind), Options: ofCluster(c.Name)},
 	)
 	out := ControlPlane{Endpoint: c.Endpoint}
-	spare := surplus{b: b, mgmt: mgmt, cluster: c}
-	w := wait{what: "the control plane", within: b.cfg.ControlPlaneTimeout.D(), every: controlPlaneEvery, changes: changes, whole: true}
+	spare := surplus{b: step, mgmt: mgmt, cluster: c}
+	w := wait{what: "the control plane", within: step.cfg.ControlPlaneTimeout.D(), every: controlPlaneEvery, changes: changes, whole: true}
 	err = w.until(ctx, say, func(ctx context.Context) (string, error) {
-		s, uid := b.situation(ctx, mgmt, c.watched())
+		s, uid := step.observer.situation(ctx, mgmt, c.watched())
 		if out.UID = uid; uid != "" && truth(orEmpty(s.ControlPlane), "status", "initialized") {
 			return "", nil
 		}
-		a := b.explainSituation(s)
-		if did, err := b.deleteUnmade(ctx, mgmt, c.watched(), s); did != "" || err != nil {
+		a := step.observer.explainSituation(s)
+		if did, err := deleteUnmade(ctx, step.tools, mgmt, c.watched(), s); did != "" || err != nil {
 			return did, err
 		}
 		busy, keeps, err := spare.look(ctx, say, s)
-		if hopeless := a.Hopeless(b.began); hopeless != nil && !busy {
+		if hopeless := a.Hopeless(step.observer.began); hopeless != nil && !busy {
 			return "", final(fmt.Errorf("waiting for the control plane: %w; last seen: %s", hopeless, a.Beside()))
 		}
 		return strings.TrimSuffix(a.Beside()+"; "+keeps, "; "), err
@@ -80,17 +99,17 @@ func secretValue(ctx context.Context, mgmt *kube.Cluster, name, key string) ([]b
 	return s.Data[key], nil
 }
 
-// controlPlaneStands asks the workload cluster itself. Silence is no answer: servers restart, lines break.
-func (b *bootstrapper) controlPlaneStands(ctx context.Context, was ControlPlane) flow.Verdict {
-	mgmt, err := b.connect(managementFile)
+// verify asks the workload cluster itself. Silence is no answer: servers restart, lines break.
+func (c controlPlaneStep) verify(ctx context.Context, was ControlPlane) flow.Verdict {
+	mgmt, err := connect(c.tools, managementFile)
 	if err != nil {
 		return flow.Unknown(err)
 	}
-	config, err := secretValue(ctx, mgmt, b.cfg.ClusterName+"-kubeconfig", "value")
+	config, err := secretValue(ctx, mgmt, c.cfg.ClusterName+"-kubeconfig", "value")
 	if err != nil {
 		return unless(err)
 	}
-	workload, err := b.tools.Connect(config)
+	workload, err := c.tools.Connect(config)
 	if err != nil {
 		return flow.Unknown(err)
 	}

@@ -24,7 +24,7 @@ func TestTroubles(t *testing.T) {
 }
 
 // stuck is a world with a control plane that does not come further, as Cluster API's objects tell it.
-func stuck(t *testing.T) (*world, *bootstrapper, *kube.Cluster, Cluster) {
+func stuck(t *testing.T) (*world, *Set, *kube.Cluster, Cluster) {
 	t.Helper()
 	w := newWorld(t)
 	w.mgmt.React = nil
@@ -40,7 +40,7 @@ func stuck(t *testing.T) (*world, *bootstrapper, *kube.Cluster, Cluster) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bootstrapper{cfg: w.config(), tools: w.tools().withDefaults()}
+	b := newSet(w.config(), w.tools(), sources{})
 	if err := b.tools.Files.Write(managementFile, w.mgmt.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ func stuck(t *testing.T) (*world, *bootstrapper, *kube.Cluster, Cluster) {
 
 func TestWaitSaysWhyNothingHappens(t *testing.T) {
 	_, b, mgmt, c := stuck(t)
-	s, _ := b.situation(t.Context(), mgmt, c.watched())
+	s, _ := b.observer.situation(t.Context(), mgmt, c.watched())
 	a := why.Explain(s)
 	want := "waiting for the load balancer: it has no address yet; HetznerCluster: Hetzner refuses more requests for now"
 	if got := a.Sentence(); !strings.HasPrefix(got, want) || !strings.Contains(got, "TalosControlPlane: MachinesCreated is false: InfrastructureTemplateCloningFailed (no such template)") {
@@ -79,7 +79,7 @@ func TestWaitEndsWhereNoWaitingHelps(t *testing.T) {
 			tt.fail(w)
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
-			_, err := b.waitControlPlane(ctx, t.Logf, Management{Kubeconfig: managementFile}, c)
+			_, err := newControlPlaneStep(b).run(ctx, t.Logf, Management{Kubeconfig: managementFile}, c)
 			if err == nil || errors.Is(err, context.DeadlineExceeded) {
 				t.Fatalf("it went on waiting: %v", err)
 			}

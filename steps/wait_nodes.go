@@ -39,13 +39,32 @@ type Node struct {
 	ControlPlane bool   `json:"controlPlane"`
 }
 
-// waitNodes waits until every node is what it should be.
-func (b *bootstrapper) waitNodes(ctx context.Context, say flow.Say, m Management, c Cluster, kc Kubeconfig) (Nodes, error) {
-	mgmt, err := b.connect(m.Kubeconfig)
+// Nodes adds the step wait-nodes to a graph: every node is Ready.
+func (s *Set) Nodes(g *flow.Graph, management *flow.Step[Management], cluster *flow.Step[Cluster], kubeconfig *flow.Step[Kubeconfig]) *flow.Step[Nodes] {
+	step := newNodesStep(s)
+	return flow.Add3(g, "wait-nodes", step.run, management, cluster, kubeconfig).
+		Doc("every node is Ready, is the server that it claims to be, and is known to Cluster API").
+		Spec(s.made.nodes).Verify(step.verify).Deadline(s.cfg.NodesTimeout.D() + overhead).Waits(s.cfg.waitNodes())
+}
+
+// nodesStep runs and verifies the step wait-nodes.
+type nodesStep struct {
+	cfg      Config
+	tools    Tools
+	observer *observer
+}
+
+func newNodesStep(s *Set) nodesStep {
+	return nodesStep{cfg: s.cfg, tools: s.tools, observer: s.observer}
+}
+
+// run waits until every node is what it should be.
+func (n nodesStep) run(ctx context.Context, say flow.Say, m Management, c Cluster, kc Kubeconfig) (Nodes, error) {
+	mgmt, err := connect(n.tools, m.Kubeconfig)
 	if err != nil {
 		return Nodes{}, err
 	}
-	workload, err := b.connect(kc.File)
+	workload, err := connect(n.tools, kc.File)
 	if err != nil {
 		return Nodes{}, err
 	}
@@ -57,13 +76,13 @@ func (b *bootstrapper) waitNodes(ctx context.Context, say flow.Say, m Management
 	)
 	var out Nodes
 	var placeless string
-	err = wait{what: "the nodes", within: b.cfg.NodesTimeout.D(), changes: changes, because: b.hindered(mgmt, c.watched())}.until(ctx, say, func(ctx context.Context) (string, error) {
-		r, err := b.readRoll(ctx, mgmt, workload)
+	err = wait{what: "the nodes", within: n.cfg.NodesTimeout.D(), changes: changes, because: n.observer.hindered(mgmt, c.watched())}.until(ctx, say, func(ctx context.Context) (string, error) {
+		r, err := readRoll(ctx, n.cfg, n.tools, mgmt, workload)
 		if err != nil {
 			return "", err
 		}
 		out, placeless = r.output(), r.placeless()
-		return strings.Join(r.missing(b.cfg.NetworkCIDR), "; "), nil
+		return strings.Join(r.missing(n.cfg.NetworkCIDR), "; "), nil
 	})
 	if err == nil && placeless != "" {
 		say("%s", placeless)
@@ -118,8 +137,8 @@ type roll struct {
 	servers  []hetzner.Server
 }
 
-func (b *bootstrapper) readRoll(ctx context.Context, mgmt, workload *kube.Cluster) (r roll, err error) {
-	tcp, err := get(ctx, mgmt, talosControlPlaneKind, b.cfg.ControlPlaneName())
+func readRoll(ctx context.Context, cfg Config, tools Tools, mgmt, workload *kube.Cluster) (r roll, err error) {
+	tcp, err := get(ctx, mgmt, talosControlPlaneKind, cfg.ControlPlaneName())
 	if err != nil {
 		return roll{}, err
 	}
@@ -130,10 +149,10 @@ func (b *bootstrapper) readRoll(ctx context.Context, mgmt, workload *kube.Cluste
 	}
 	r.nodes = nodes.Items
 	slices.SortFunc(r.nodes, func(a, b corev1.Node) int { return strings.Compare(a.Name, b.Name) })
-	if r.machines, err = list(ctx, mgmt, machineKind, b.cfg.ClusterName); err != nil {
+	if r.machines, err = list(ctx, mgmt, machineKind, cfg.ClusterName); err != nil {
 		return roll{}, err
 	}
-	r.servers, err = hetzner.Servers(ctx, b.tools.Hetzner, b.cfg.ClusterName)
+	r.servers, err = hetzner.Servers(ctx, tools.Hetzner, cfg.ClusterName)
 	return r, err
 }
 
@@ -247,17 +266,17 @@ func (r roll) output() Nodes {
 	return out
 }
 
-func (b *bootstrapper) nodesStand(ctx context.Context, was Nodes) flow.Verdict {
-	mgmt, mgmtErr := b.connect(managementFile)
-	workload, err := b.connect(kubeconfigFile)
+func (n nodesStep) verify(ctx context.Context, was Nodes) flow.Verdict {
+	mgmt, mgmtErr := connect(n.tools, managementFile)
+	workload, err := connect(n.tools, kubeconfigFile)
 	if err := errors.Join(mgmtErr, err); err != nil {
 		return flow.Unknown(err)
 	}
-	r, err := b.readRoll(ctx, mgmt, workload)
+	r, err := readRoll(ctx, n.cfg, n.tools, mgmt, workload)
 	if err != nil {
 		return unless(err)
 	}
-	if missing := r.missing(b.cfg.NetworkCIDR); len(missing) > 0 {
+	if missing := r.missing(n.cfg.NetworkCIDR); len(missing) > 0 {
 		return flow.Gone("%s", strings.Join(missing, "; "))
 	}
 	if is := r.output(); !slices.Equal(is.Nodes, was.Nodes) {

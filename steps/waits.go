@@ -20,21 +20,42 @@ func (c Config) waitNodes() flow.Wait {
 	return flow.Wait{For: "the nodes (NODES_TIMEOUT)", Within: c.NodesTimeout.D()}
 }
 
+var waitReserved = flow.Wait{For: "the reservation", Within: reservedWithin}
+
+var waitManagement = flow.Wait{For: "the management cluster's API", Within: managementReady}
+
+func (c Config) waitWebhooks() flow.Wait {
+	return flow.Wait{For: "the webhooks (LOAD_BALANCER_TIMEOUT)", Within: c.LoadBalancerTimeout.D()}
+}
+
+func (c Config) waitLoadBalancer() flow.Wait {
+	return flow.Wait{For: "the load balancer (LOAD_BALANCER_TIMEOUT)", Within: c.LoadBalancerTimeout.D()}
+}
+
+func (c Config) waitRelease() []flow.Wait {
+	return []flow.Wait{waitDownload,
+		{For: "the kinds of the chart, or somebody else's helm (RELEASE_TIMEOUT)", Within: c.ReleaseTimeout.D()},
+		{For: "Helm's own work, which may begin when that wait is about to end (RELEASE_TIMEOUT)", Within: c.ReleaseTimeout.D()},
+		{For: "the workloads (RELEASE_TIMEOUT)", Within: c.ReleaseTimeout.D()}}
+}
+
+func (c Config) releaseDeadline() time.Duration { return 3*c.ReleaseTimeout.D() + overhead }
+
 // waitProviders are the waits of an installation of the providers. clusterctl bounds its own, for cert-manager, as its
 // configuration has it.
-func (b *bootstrapper) waitProviders() ([]flow.Wait, error) {
-	entries, err := b.sources.clusterctl.values(b.vars)
+func waitProviders(cfg Config, sources sources) ([]flow.Wait, error) {
+	entries, err := sources.clusterctl.values(sources.vars)
 	if err != nil {
 		return nil, err
 	}
-	_, certManager, err := b.certManager(entries)
+	_, certManager, err := certManager(cfg, sources, entries)
 	if err != nil {
 		return nil, err
 	}
 	return []flow.Wait{
 		waitDownload,
-		{For: "cert-manager (PROVIDERS_TIMEOUT, or cert-manager.timeout of " + b.sources.clusterctl.name + ")", Within: certManager},
-		{For: "the providers to serve (PROVIDERS_TIMEOUT)", Within: b.cfg.ProvidersTimeout.D()},
+		{For: "cert-manager (PROVIDERS_TIMEOUT, or cert-manager.timeout of " + sources.clusterctl.name + ")", Within: certManager},
+		{For: "the providers to serve (PROVIDERS_TIMEOUT)", Within: cfg.ProvidersTimeout.D()},
 	}, nil
 }
 

@@ -1,0 +1,78 @@
+package steps
+
+import (
+	"github.com/slipway-k8s/slipway/flow"
+)
+
+// Set makes the steps of one cluster. Each of its methods adds one step to a graph, with everything that belongs to the step: its
+// sentence, what it is made from, how it is verified, its deadline and its waits. A plan adds the order. Every plan that has a step
+// takes it from here.
+type Set struct {
+	cfg      Config
+	tools    Tools
+	sources  sources
+	observer *observer
+	made     specs
+}
+
+// NewSet reads the manifests and values of a valid configuration, and makes no request. Its error is about the operator's files.
+func NewSet(cfg Config, tools Tools) (*Set, error) {
+	s, err := readSet(cfg, tools)
+	if err != nil {
+		return nil, err
+	}
+	s.made, err = makeSpecs(s.cfg, s.tools, s.sources)
+	return s, err
+}
+
+// readSet is NewSet for what renders, and adds no steps.
+func readSet(cfg Config, tools Tools) (*Set, error) {
+	files, err := readSources(cfg.variables(), tools.Overrides)
+	if err != nil {
+		return nil, err
+	}
+	return newSet(cfg, tools, files), nil
+}
+
+func newSet(cfg Config, tools Tools, files sources) *Set {
+	tools = tools.withDefaults()
+	return &Set{cfg: cfg, tools: tools, sources: files, observer: &observer{cfg: cfg, tools: tools, sources: files}}
+}
+
+// specs are what the steps are made from, for the journal: a change in one of them runs its step again.
+type specs struct {
+	offer, image, management, providers, cluster, cilium, hcloudCCM, talosCCM, nodes, firewall any
+
+	installing []flow.Wait // of the providers; the journal does not have it
+}
+
+func makeSpecs(cfg Config, tools Tools, sources sources) (specs, error) {
+	s := specs{
+		offer:      map[string]string{"location": cfg.Location, "serverType": cfg.ServerType, "loadBalancerType": cfg.LoadBalancerType},
+		management: map[string]string{"provider": tools.Management.Name(), "name": cfg.ManagementName()},
+		firewall:   map[string]string{"clusterName": cfg.ClusterName, "firewallAllow": cfg.FirewallAllow},
+		nodes:      map[string]any{"controlPlaneReplicas": cfg.ControlPlaneReplicas, "kubernetesVersion": cfg.KubernetesVersion, "networkCidr": cfg.NetworkCIDR},
+	}
+	var err error
+	if s.image, err = imageSpec(cfg, sources); err != nil {
+		return specs{}, err
+	}
+	if s.providers, err = providersSpec(cfg, tools, sources); err != nil {
+		return specs{}, err
+	}
+	if s.installing, err = waitProviders(cfg, sources); err != nil {
+		return specs{}, err
+	}
+	if s.cluster, err = clusterSpec(cfg, sources); err != nil {
+		return specs{}, err
+	}
+	for _, r := range []struct {
+		to *any
+		in installation
+	}{{&s.cilium, cilium(cfg, sources)}, {&s.hcloudCCM, hcloudCCM(cfg, sources)}, {&s.talosCCM, talosCCM(cfg, sources)}} {
+		if *r.to, err = releaseSpec(sources, r.in); err != nil {
+			return specs{}, err
+		}
+	}
+	return s, nil
+}
