@@ -4,6 +4,8 @@ package main
 
 import (
 	"os"
+	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -24,5 +26,26 @@ func TestCommandWithoutFaultInjectionRefusesIt(t *testing.T) {
 	}
 	if r := execute(t, t.Context(), t.TempDir(), effect.CrashVariable+"=", "config", "show"); r.code != exitDone {
 		t.Errorf("with an empty variable: exit %d: %s", r.code, r.stderr)
+	}
+}
+
+// The command contains internal/crash only where it is built with -tags crash. The test is in this package, so that its result is not
+// cached when an import changes.
+func TestReleasedCommandHasNoFaultInjection(t *testing.T) {
+	for tags, want := range map[string]bool{"": false, "crash": true} {
+		list := exec.CommandContext(t.Context(), "go", "list", "-deps", "-tags", tags, "./cmd/bootstrap")
+		list.Dir = "../.."
+		out, err := list.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		deps := strings.Fields(string(out))
+		const here = "github.com/slipway-k8s/slipway/internal/"
+		if !slices.Contains(deps, here+"effect") {
+			t.Errorf("with tags %q the command does not record its effects", tags)
+		}
+		if slices.Contains(deps, here+"crash") != want {
+			t.Errorf("with tags %q the command imports internal/crash: %v, want %v", tags, !want, want)
+		}
 	}
 }

@@ -1,8 +1,6 @@
 package crash
 
 import (
-	"os/exec"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -32,26 +30,6 @@ func TestParse(t *testing.T) {
 			t.Errorf("%q: %+v, %v", text, all, err)
 		case says != "" && (err == nil || !strings.Contains(err.Error(), says)):
 			t.Errorf("%q: %v does not say %q", text, err, says)
-		}
-	}
-}
-
-// The command contains this package only where it is built with -tags crash.
-func TestReleasedCommandHasNoFaultInjection(t *testing.T) {
-	for tags, want := range map[string]bool{"": false, "crash": true} {
-		list := exec.CommandContext(t.Context(), "go", "list", "-deps", "-tags", tags, "./cmd/bootstrap")
-		list.Dir = "../.."
-		out, err := list.Output()
-		if err != nil {
-			t.Fatal(err)
-		}
-		deps := strings.Fields(string(out))
-		const here = "github.com/slipway-k8s/slipway/internal/"
-		if !slices.Contains(deps, here+"effect") {
-			t.Errorf("with tags %q the command does not record its effects", tags)
-		}
-		if slices.Contains(deps, here+"crash") != want {
-			t.Errorf("with tags %q the command imports internal/crash: %v, want %v", tags, !want, want)
 		}
 	}
 }
