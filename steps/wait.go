@@ -28,7 +28,8 @@ type wait struct {
 	what    string          // "the load balancer"
 	within  time.Duration   // then it fails
 	every   time.Duration   // longest time between two looks; 0: lookEvery
-	each    time.Duration   // longest time of one look; 0: lookWithin
+	each    time.Duration   // longest time of one look, which ends with the wait in any case; 0: lookWithin
+	pace    *pace           // in place of every: how long the time between two looks becomes; nil: it stays
 	changes <-chan struct{} // a signal leads to a look at once; nil: none come
 	because because         // tells why what is missing is; nil: nobody does
 	whole   bool            // a look's words say what is waited for, too
@@ -62,16 +63,20 @@ func (e *waitError) Is(target error) bool { return target == context.DeadlineExc
 
 // until looks until nothing is missing. It says what is, whenever that changes.
 func (w wait) until(ctx context.Context, say flow.Say, see look) error {
+	ends := time.Now().Add(w.within)
 	deadline := time.NewTimer(w.within)
 	defer deadline.Stop()
-	every, each := cmp.Or(w.every, lookEvery), cmp.Or(w.each, lookWithin)
-	last := "nothing yet"
+	each, last := cmp.Or(w.each, lookWithin), ""
 	for {
-		looking, cancel := context.WithTimeout(ctx, each)
+		looking, cancel := context.WithTimeout(ctx, min(each, time.Until(ends)))
 		missing, err := see(looking)
+		cutOff := looking.Err() != nil && time.Until(ends) <= 0
 		cancel()
 		var end *finalError
 		switch {
+		case err != nil && cutOff && last != "" && ctx.Err() == nil && !errors.As(err, &end):
+			// The wait ended this look. What the look before it saw says more than that.
+			return &waitError{w.what, w.within, last}
 		case ctx.Err() != nil:
 			return w.ended(ctx, last)
 		case errors.As(err, &end):
@@ -95,6 +100,10 @@ func (w wait) until(ctx context.Context, say flow.Say, see look) error {
 			say("waiting for %s", missing)
 		} else {
 			say("waiting for %s: %s", w.what, missing)
+		}
+		every := cmp.Or(w.every, lookEvery)
+		if w.pace != nil {
+			every = w.pace.next()
 		}
 		if err := w.pause(ctx, deadline.C, every, last); err != nil {
 			return err
@@ -127,8 +136,22 @@ func (w wait) pause(ctx context.Context, deadline <-chan time.Time, every time.D
 // ended is the error of a wait whose context ended first. Only a deadline makes what was last seen worth telling.
 func (w wait) ended(ctx context.Context, last string) error {
 	cause := context.Cause(ctx)
-	if errors.Is(cause, context.DeadlineExceeded) {
+	if last = cmp.Or(last, "nothing yet"); errors.Is(cause, context.DeadlineExceeded) {
 		return fmt.Errorf("waiting for %s, last seen: %s: %w", w.what, last, cause)
 	}
 	return fmt.Errorf("waiting for %s: %w", w.what, cause)
 }
+
+// pace spaces looks that cost something: the first comes soon, each later one half as long again after it, up to a longest time. The
+// look calls reset when it saw progress.
+type pace struct {
+	first, longest time.Duration
+	current        time.Duration
+}
+
+func (p *pace) next() time.Duration {
+	p.current = min(max(p.first, p.current*3/2), p.longest)
+	return p.current
+}
+
+func (p *pace) reset() { p.current = 0 }

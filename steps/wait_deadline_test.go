@@ -1,0 +1,71 @@
+package steps
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A look that may take as long as the whole wait began late: the wait ends when it said, and tells what the look before saw.
+func TestNoLookOutlastsItsWait(t *testing.T) {
+	for name, tt := range map[string]struct {
+		missing string
+		err     error
+		want    string
+	}{
+		"the look before saw something": {missing: "an upload", want: "waited 1m for the release; last seen: an upload"},
+		"it could not look":             {err: errors.New("connection refused"), want: "last seen: could not look: connection refused"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var l listener
+				looks, began := 0, time.Now()
+				w := wait{what: "the release", within: time.Minute, each: time.Minute, every: 50 * time.Second}
+				err := w.until(t.Context(), l.say, func(ctx context.Context) (string, error) {
+					if looks++; looks == 1 {
+						return tt.missing, tt.err
+					}
+					<-ctx.Done()
+					return "", ctx.Err()
+				})
+				if took := time.Since(began); took != time.Minute || looks != 2 {
+					t.Errorf("it took %s and %d looks, it declares a minute", took, looks)
+				}
+				if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), tt.want) {
+					t.Errorf("got %v, want %s", err, tt.want)
+				}
+			})
+		})
+	}
+}
+
+// A first look that hangs is said to have seen nothing.
+func TestAFirstLookThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		err := wait{what: "it", within: time.Minute, each: time.Hour}.until(t.Context(), t.Logf, func(ctx context.Context) (string, error) {
+			<-ctx.Done()
+			return "", ctx.Err()
+		})
+		if took := time.Since(began); took != time.Minute || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("after %s: %v", took, err)
+		}
+	})
+}
+
+func TestPaceSlowsDownAndStartsAgain(t *testing.T) {
+	p := &pace{first: 2 * time.Second, longest: 5 * time.Second}
+	var got []time.Duration
+	for range 4 {
+		got = append(got, p.next()/time.Millisecond)
+	}
+	p.reset()
+	got = append(got, p.next()/time.Millisecond)
+	if want := []time.Duration{2000, 3000, 4500, 5000, 2000}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
