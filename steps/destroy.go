@@ -46,8 +46,12 @@ const (
 	// stallAfter is how long a deletion through Cluster API may stand still. A server's shutdown takes CAPH half a
 	// minute, a lost connection to a workload cluster a minute; after three nobody is at work.
 	stallAfter = 3 * time.Minute
-	// sweepEvery spares Hetzner's limit of 3600 requests an hour: one look at everything takes eleven.
-	sweepEvery = 3 * time.Second
+	// sweepEvery and sweepSlowest are the times between two looks at Hetzner: soon after something changed, and while nothing does.
+	sweepEvery   = 3 * time.Second
+	sweepSlowest = time.Minute
+	// sweepBudget is how many requests destroy makes at most in an hour in which nothing changes. Hetzner allows a project 3600, and
+	// CAPH, the cloud controller manager and every other cluster of the project share them. A test holds destroy to it.
+	sweepBudget = 1000
 	// webhooksWithin is how long Cluster API's webhooks may be silent before its managers are taken for down: a Pod whose node
 	// comes back serves within a minute.
 	webhooksWithin = 2 * time.Minute
@@ -204,7 +208,7 @@ func (o *Operations) selfManaged(ctx context.Context) (*kube.Cluster, error) {
 // claim labels what only its surroundings tell to be the cluster's, as long as they stand. A cluster that has just been silent is
 // not asked once more.
 func (o *Operations) claim(ctx context.Context, say flow.Say, removal *hetzner.Removal, listed Demolition, silent bool) error {
-	inventory, err := hetzner.TakeInventory(ctx, o.b.tools.Hetzner)
+	inventory, err := hetzner.ListResources(ctx, o.b.tools.Hetzner)
 	if err != nil {
 		return err
 	}

@@ -76,7 +76,7 @@ func (o *Operations) startDeletion(ctx context.Context, say flow.Say, source *ku
 
 // pastWebhooks changes an object, again while the webhooks for it do not answer. An object that is gone needs no change.
 func (o *Operations) pastWebhooks(ctx context.Context, say flow.Say, object *unstructured.Unstructured, change func(context.Context) error) error {
-	var last error
+	var last, down error
 	w := wait{what: "the webhooks for " + kube.Describe(object), within: o.webhooksWithin, each: o.webhooksWithin}
 	err := w.until(ctx, say, func(ctx context.Context) (string, error) {
 		last = change(ctx)
@@ -84,16 +84,20 @@ func (o *Operations) pastWebhooks(ctx context.Context, say flow.Say, object *uns
 		case kube.Absent(last):
 			return "", nil
 		case kube.WebhookDown(last):
+			down = last
 			return "", last
 		case last != nil:
 			return "", final(last)
 		}
 		return "", nil
 	})
-	if err != nil && ctx.Err() == nil {
-		return last
+	switch {
+	case err == nil || ctx.Err() != nil:
+		return err
+	case errors.Is(err, context.DeadlineExceeded) && down != nil:
+		return down // the end of the wait cut the last attempt off
 	}
-	return err
+	return last
 }
 
 func (o *Operations) awaitDeletion(ctx context.Context, say flow.Say, source *kube.Cluster, removal *hetzner.Removal) error {
@@ -105,9 +109,10 @@ func (o *Operations) awaitDeletion(ctx context.Context, say flow.Say, source *ku
 		kube.Selection{List: listOf(hcloudMachineKind), Options: ofCluster(b.cfg.ClusterName)},
 	)
 	last, moved := "", time.Now()
+	left := o.cloudLook(removal)
 	w := wait{what: "Cluster API to take the cluster away", within: b.cfg.DestroyTimeout.D(), changes: changes}
 	return w.until(ctx, say, func(ctx context.Context) (string, error) {
-		missing, err := o.undeleted(ctx, source, removal)
+		missing, err := o.undeleted(ctx, source, left)
 		if err != nil {
 			missing = err.Error()
 		}
@@ -121,9 +126,8 @@ func (o *Operations) awaitDeletion(ctx context.Context, say flow.Say, source *ku
 	})
 }
 
-// undeleted says what is still there. Once the servers are gone, the load balancers of Services are in the way of the
-// network, and nobody is left in the cluster to take them away, or to make them anew.
-func (o *Operations) undeleted(ctx context.Context, source *kube.Cluster, removal *hetzner.Removal) (string, error) {
+// undeleted says what is still there. Once the HCloudMachines are gone, it is up to Hetzner.
+func (o *Operations) undeleted(ctx context.Context, source *kube.Cluster, left *cloudLook) (string, error) {
 	b := o.b
 	object, err := clusterAt(ctx, b.cfg, source)
 	if err != nil || object == nil {
@@ -140,19 +144,53 @@ func (o *Operations) undeleted(ctx context.Context, source *kube.Cluster, remova
 		}
 		return "servers " + strings.Join(names, ", "), nil
 	}
-	inventory, err := hetzner.TakeInventory(ctx, b.tools.Hetzner)
+	return left.see(ctx)
+}
+
+// cloudLook tells what a cluster without HCloudMachines still has at Hetzner. It is asked whenever something changes in the management
+// cluster, and asks Hetzner at a pace of its own.
+type cloudLook struct {
+	o       *Operations
+	removal *hetzner.Removal
+	pace    pace
+	due     time.Time
+	seen    string
+}
+
+func (o *Operations) cloudLook(removal *hetzner.Removal) *cloudLook {
+	return &cloudLook{o: o, removal: removal, pace: pace{first: o.sweepEvery, longest: o.sweepSlowest}}
+}
+
+// see asks Hetzner when it is time to, and repeats until then what it saw last.
+func (l *cloudLook) see(ctx context.Context) (string, error) {
+	if time.Now().Before(l.due) {
+		return l.seen, nil
+	}
+	seen, err := l.ask(ctx)
+	if err == nil && seen != l.seen {
+		l.pace.reset()
+	}
+	l.due = time.Now().Add(l.pace.next())
+	if err == nil {
+		l.seen = seen
+	}
+	return seen, err
+}
+
+// ask lists what CAPH deletes after the servers. The load balancers of Services are in the way of the network, and no controller is left
+// in the cluster to delete them, or to create them again: they are deleted here.
+func (l *cloudLook) ask(ctx context.Context) (string, error) {
+	inventory, err := hetzner.ListResources(ctx, l.o.b.tools.Hetzner, hetzner.KindServer, hetzner.KindLoadBalancer, hetzner.KindNetwork,
+		hetzner.KindPlacementGroup)
 	if err != nil {
 		return "", err
 	}
-	mine := inventory.Of(b.cfg.ClusterName)
-	mine = slices.DeleteFunc(mine, func(r hetzner.Resource) bool {
-		return r.IsReservation() || !slices.Contains([]hetzner.Kind{hetzner.KindServer, hetzner.KindLoadBalancer, hetzner.KindNetwork, hetzner.KindPlacementGroup}, r.Kind)
-	})
+	mine := slices.DeleteFunc(inventory.Of(l.o.b.cfg.ClusterName), hetzner.Resource.IsReservation)
 	var names []string
 	for _, r := range mine {
 		names = append(names, r.String())
 		if r.OfService() && mine[0].Kind != hetzner.KindServer {
-			say, err := removal.Remove(ctx, r)
+			say, err := l.removal.Remove(ctx, r)
 			if err != nil {
 				return "", final(err)
 			}

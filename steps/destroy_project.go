@@ -65,7 +65,7 @@ func (o *Operations) refuseOtherProject(ctx context.Context, manager *kube.Clust
 // hasAnything tells whether the project has something of the cluster beside what destroy leaves there unless asked: of an earlier
 // cluster of the name.
 func (o *Operations) hasAnything(ctx context.Context) (bool, error) {
-	inventory, err := hetzner.TakeInventory(ctx, o.b.tools.Hetzner)
+	inventory, err := hetzner.ListResources(ctx, o.b.tools.Hetzner)
 	if err != nil {
 		return false, err
 	}

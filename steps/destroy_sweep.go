@@ -3,6 +3,7 @@ package steps
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -23,17 +24,30 @@ func (o *Operations) release(ctx context.Context, say flow.Say, removal *hetzner
 }
 
 func (o *Operations) sweepThose(ctx context.Context, say flow.Say, removal *hetzner.Removal, listed Demolition, those func(hetzner.Resource) bool) error {
-	deleted := map[string]bool{}
-	w := wait{what: "Hetzner to delete", within: o.b.cfg.DestroyTimeout.D(), every: o.sweepEvery}
+	deleted, known := map[string]bool{}, ""
+	var kinds []hetzner.Kind // that are listed; none: all
+	pace := &pace{first: o.sweepEvery, longest: o.sweepSlowest}
+	w := wait{what: "Hetzner to delete", within: o.b.cfg.DestroyTimeout.D(), pace: pace}
 	err := w.until(ctx, say, func(ctx context.Context) (string, error) {
-		inventory, err := hetzner.TakeInventory(ctx, o.b.tools.Hetzner)
+		take, err := o.leftOf(ctx, listed, those, kinds)
+		if err == nil && len(take) == 0 && len(kinds) > 0 {
+			kinds = nil // what was waited for is gone: what else is there?
+			take, err = o.leftOf(ctx, listed, those, kinds)
+		}
 		if err != nil {
 			if errors.Is(err, hetzner.ErrToken) {
 				err = final(err)
 			}
 			return "", err
 		}
-		take := slices.DeleteFunc(o.divide(inventory, listed.opts).Take, func(r hetzner.Resource) bool { return !those(r) || !listed.allows(r) })
+		kinds = waitedFor(take)
+		if now := fmt.Sprint(take); now != known {
+			known = now
+			pace.reset()
+		}
+		if err := removal.Refresh(ctx); err != nil {
+			return "", err
+		}
 		for _, r := range take {
 			deleted[r.String()] = true
 		}
@@ -45,6 +59,32 @@ func (o *Operations) sweepThose(ctx context.Context, say flow.Say, removal *hetz
 		say("nothing is left")
 	}
 	return err
+}
+
+// leftOf lists what is to be deleted of some kinds; none given: of all.
+func (o *Operations) leftOf(
+	ctx context.Context, listed Demolition, those func(hetzner.Resource) bool, kinds []hetzner.Kind,
+) ([]hetzner.Resource, error) {
+	inventory, err := hetzner.ListResources(ctx, o.b.tools.Hetzner, kinds...)
+	if err != nil {
+		return nil, err
+	}
+	skip := func(r hetzner.Resource) bool { return !those(r) || !listed.allows(r) }
+	return slices.DeleteFunc(o.divide(inventory, listed.opts).Take, skip), nil
+}
+
+// waitedFor are the kinds that the next look lists: servers alone, as long as there are any, because sweepOnce deletes nothing else then.
+func waitedFor(take []hetzner.Resource) []hetzner.Kind {
+	var kinds []hetzner.Kind
+	for _, r := range take {
+		if r.Kind == hetzner.KindServer {
+			return []hetzner.Kind{r.Kind}
+		}
+		if !slices.Contains(kinds, r.Kind) {
+			kinds = append(kinds, r.Kind)
+		}
+	}
+	return kinds
 }
 
 // allows tells whether a resource may be deleted though nobody saw it in the list: a volume may not, it holds data. It carries the

@@ -83,7 +83,7 @@ func plantCluster(s *hetznertest.Store) (foreign []string) {
 func demolisher(t *testing.T, s *hetznertest.Store, transport http.RoundTripper) *Operations {
 	t.Helper()
 	o := NewOperations(Defaults(), Tools{Hetzner: s.Client(transport), Management: &fakeProvider{}, Files: FilesIn(t.TempDir())})
-	o.sweepEvery = time.Millisecond
+	o.sweepEvery, o.sweepSlowest = time.Millisecond, time.Millisecond
 	return o
 }
 

@@ -11,7 +11,8 @@ import (
 // of it, replacing one of its machines. Whoever calls those that change something holds the journal's lock.
 type Operations struct {
 	b              *Set
-	sweepEvery     time.Duration // between two looks at what is left
+	sweepEvery     time.Duration // between two looks at what is left, at first
+	sweepSlowest   time.Duration // and while nothing changes
 	webhooksWithin time.Duration // for Cluster API's webhooks to answer
 }
 
@@ -22,7 +23,7 @@ func NewOperations(cfg Config, tools Tools) *Operations {
 	if err != nil {
 		s = sources{vars: cfg.variables()}
 	}
-	return &Operations{b: newSet(cfg, tools, s), sweepEvery: sweepEvery, webhooksWithin: webhooksWithin}
+	return &Operations{b: newSet(cfg, tools, s), sweepEvery: sweepEvery, sweepSlowest: sweepSlowest, webhooksWithin: webhooksWithin}
 }
 
 // Leftovers is everything in the project that belongs to clusters, of whatever name. It changes nothing.

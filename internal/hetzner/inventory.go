@@ -133,13 +133,47 @@ func owner(labels map[string]string) (cluster, because string) {
 // TakeInventory looks through the whole project, because a label that ends with a cluster's name cannot be selected
 // without knowing the name. It changes nothing.
 func TakeInventory(ctx context.Context, c *hcloud.Client) (Inventory, error) {
-	t := &stocktaking{prices: askPrices(ctx, c), servers: map[int64]string{}, networks: map[int64]string{}, guests: map[int64]string{}}
+	return inventoryOf(ctx, c, askPrices(ctx, c), Kinds())
+}
+
+// attributedBy are the kinds that must be listed to know whose a resource of a kind is, and what else uses it.
+var attributedBy = map[Kind][]Kind{
+	KindLoadBalancer:   {KindServer, KindNetwork},
+	KindNetwork:        {KindServer, KindLoadBalancer},
+	KindVolume:         {KindServer},
+	KindFirewall:       {KindServer},
+	KindPlacementGroup: {KindServer},
+	KindSnapshot:       {KindServer},
+}
+
+// ListResources is an inventory of some kinds, none given: of all, and of those by which they are attributed. It does not ask for
+// prices: every request counts against Hetzner's limit, which CAPH shares.
+func ListResources(ctx context.Context, c *hcloud.Client, kinds ...Kind) (Inventory, error) {
+	if len(kinds) == 0 {
+		kinds = Kinds()
+	}
+	all := slices.Clone(kinds)
+	for _, k := range kinds {
+		all = append(all, attributedBy[k]...)
+	}
+	return inventoryOf(ctx, c, prices{}, all)
+}
+
+func inventoryOf(ctx context.Context, c *hcloud.Client, list prices, kinds []Kind) (Inventory, error) {
+	t := &stocktaking{prices: list, servers: map[int64]string{}, networks: map[int64]string{}, guests: map[int64]string{}}
 	// Servers and networks first: load balancers and volumes are told by them.
-	for _, take := range []func(context.Context, *hcloud.Client) error{
-		t.takeServers, t.takeNetworks, t.takeLoadBalancers, t.takeVolumes, t.takePrimaryIPs,
-		t.takeFirewalls, t.takePlacementGroups, t.takeSSHKeys, t.takeSnapshots,
+	for _, take := range []struct {
+		kind Kind
+		list func(context.Context, *hcloud.Client) error
+	}{
+		{KindServer, t.takeServers}, {KindNetwork, t.takeNetworks}, {KindLoadBalancer, t.takeLoadBalancers}, {KindVolume, t.takeVolumes},
+		{KindPrimaryIP, t.takePrimaryIPs}, {KindFirewall, t.takeFirewalls}, {KindPlacementGroup, t.takePlacementGroups},
+		{KindSSHKey, t.takeSSHKeys}, {KindSnapshot, t.takeSnapshots},
 	} {
-		if err := take(ctx, c); err != nil {
+		if !slices.Contains(kinds, take.kind) {
+			continue
+		}
+		if err := take.list(ctx, c); err != nil {
 			return Inventory{}, explain(err)
 		}
 	}

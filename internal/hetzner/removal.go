@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"slices"
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
 )
@@ -45,6 +46,31 @@ func (m *Removal) Claim(ctx context.Context, r Resource) error {
 	return nil
 }
 
+// Refresh asks how the deletions go that Hetzner is still busy with, in one request for 25 of them. An action that it does not
+// know any more counts as done: Remove tries again then. Without a Refresh, Remove takes a deletion for running.
+func (m *Removal) Refresh(ctx context.Context) error {
+	byID := map[int64]string{}
+	for resource, a := range m.busy {
+		if a.Status == hcloud.ActionStatusRunning {
+			byID[a.ID] = resource
+		}
+	}
+	for ids := range slices.Chunk(slices.Sorted(maps.Keys(byID)), 25) {
+		opts := hcloud.ActionListOpts{ID: ids, ListOpts: hcloud.ListOpts{PerPage: len(ids)}}
+		actions, _, err := m.client.Action.List(ctx, opts)
+		if err != nil {
+			return fmt.Errorf("ask how %d deletions go: %w", len(ids), explain(err))
+		}
+		for _, id := range ids {
+			m.busy[byID[id]] = &hcloud.Action{ID: id, Status: hcloud.ActionStatusSuccess}
+		}
+		for _, a := range actions {
+			m.busy[byID[a.ID]] = a
+		}
+	}
+	return nil
+}
+
 // Remove asks for a resource's deletion. pending says why it cannot be deleted yet, or that Hetzner is at it; with
 // neither that nor an error it is gone or on its way, as the next inventory tells. An error is one that waiting does
 // not mend.
@@ -56,16 +82,12 @@ func (m *Removal) Remove(ctx context.Context, r Resource) (pending string, err e
 		return "", fmt.Errorf("%s is not deleted: %s; take that away and run again", r, r.Shared)
 	}
 	if was := m.busy[r.String()]; was != nil {
-		action, _, err := m.client.Action.GetByID(ctx, was.ID)
-		switch {
-		case err != nil:
-			return transient("ask how the deletion of "+r.String()+" goes", err)
-		case action != nil && action.Status == hcloud.ActionStatusRunning:
-			return fmt.Sprintf("%s is being deleted (%d %%)", r, action.Progress), nil
+		if was.Status == hcloud.ActionStatusRunning {
+			return fmt.Sprintf("%s is being deleted (%d %%)", r, was.Progress), nil
 		}
 		delete(m.busy, r.String())
-		if action != nil && action.Status == hcloud.ActionStatusError {
-			return fmt.Sprintf("the deletion of %s failed (%s), it is tried again", r, action.ErrorMessage), nil
+		if was.Status == hcloud.ActionStatusError {
+			return fmt.Sprintf("the deletion of %s failed (%s), it is tried again", r, was.ErrorMessage), nil
 		}
 	}
 	action, err := m.delete(ctx, r)

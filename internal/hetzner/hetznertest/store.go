@@ -27,6 +27,7 @@ type Store struct {
 	locked   map[int64]int                 // resource → attempts at its deletion that are refused
 	writes   []string
 	requests int
+	takes    int // requests that a server outlives its deletion by
 	readOnly bool
 	budget   [2]int // requests an hour, and how many are left; 0: nothing is told
 }
@@ -38,7 +39,7 @@ const deletionTakes = 3
 
 // NewStore starts an empty project on loopback.
 func NewStore() *Store {
-	s := &Store{all: map[string]map[int64]resource{}, going: map[int64]int{}, locked: map[int64]int{}}
+	s := &Store{all: map[string]map[int64]resource{}, going: map[int64]int{}, locked: map[int64]int{}, takes: deletionTakes}
 	s.Server = httptest.NewServer(http.HandlerFunc(s.serve))
 	return s
 }
@@ -73,6 +74,20 @@ func (s *Store) Lock(id int64, attempts int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.locked[id] = attempts
+}
+
+// DeletionTakes sets how many requests a server outlives its deletion by.
+func (s *Store) DeletionTakes(requests int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.takes = requests
+}
+
+// Drop removes a resource at once, whatever uses it.
+func (s *Store) Drop(collection string, id int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.all[collection], id)
 }
 
 // ReadOnly makes the token one for reading alone.
@@ -150,6 +165,8 @@ func (s *Store) serve(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.URL.Path == "/pricing":
 		reply(w, http.StatusOK, map[string]any{"pricing": priceList()})
+	case r.URL.Path == "/actions":
+		reply(w, http.StatusOK, map[string]any{"actions": s.actions(r.URL.Query()["id"])})
 	case words[0] == "actions":
 		reply(w, http.StatusOK, map[string]any{"action": s.action(id)})
 	case len(words) == 1 && r.Method == http.MethodGet:
@@ -231,7 +248,7 @@ func (s *Store) remove(w http.ResponseWriter, collection string, id int64) {
 			refuse(w, http.StatusLocked, "locked", "it is being deleted")
 			return
 		}
-		s.going[id] = deletionTakes
+		s.going[id] = s.takes
 		reply(w, http.StatusOK, map[string]any{"action": s.action(id)})
 		return
 	}
@@ -306,6 +323,17 @@ func (s *Store) action(id int64) schema.Action {
 		a.Status, a.Progress = "running", 50
 	}
 	return a
+}
+
+// actions are those with the given ids.
+func (s *Store) actions(ids []string) []schema.Action {
+	found := []schema.Action{}
+	for _, text := range ids {
+		if id, err := strconv.ParseInt(text, 10, 64); err == nil {
+			found = append(found, s.action(id))
+		}
+	}
+	return found
 }
 
 func each(list any) []resource {
