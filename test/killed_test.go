@@ -1,8 +1,10 @@
 package test
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -58,7 +60,11 @@ func (c *command) killedAt(t *testing.T, moments []string, after func(moment str
 		case o.exit != -1:
 			t.Fatalf("%s, after %d kills: exit %d\n%s", args[0], len(moments)-len(left), o.exit, o.output)
 		}
-		moment := c.killedLast(t)
+		moment, err := c.killedLast()
+		if err != nil { // it ran for too long, and the test has ended it
+			t.Fatalf("%s, after %d kills, was ended by the test after %.0fs: %v\n%s",
+				args[0], len(moments)-len(left), o.elapsed.Seconds(), err, o.output)
+		}
 		i := slices.Index(left, moment)
 		if i < 0 {
 			t.Fatalf("%s was killed at %q, which was not wanted", args[0], moment)
@@ -69,23 +75,22 @@ func (c *command) killedAt(t *testing.T, moments []string, after func(moment str
 	}
 }
 
-// killedLast is where the last run ended itself, as it wrote down.
-func (c *command) killedLast(t *testing.T) string {
-	t.Helper()
+// killedLast is where the last run ended itself, as it wrote down. One that was ended by the test did not.
+func (c *command) killedLast() (moment string, err error) {
 	paths, err := filepath.Glob(filepath.Join(c.state, "runs", "*", "effects.jsonl"))
 	if err != nil || len(paths) == 0 {
-		t.Fatalf("no run wrote down what it did: %v, %v", paths, err)
+		return "", fmt.Errorf("no run wrote down what it did: %v, %v", paths, err)
 	}
 	file, err := os.Open(slices.Max(paths)) // a run's name begins with its time
 	if err != nil {
-		t.Fatal(err)
+		return "", err
 	}
 	defer file.Close()
 	lines, err := effect.Read(file)
 	if err != nil || len(lines) == 0 || lines[len(lines)-1].Phase != effect.Killed {
-		t.Fatalf("%s does not end with a kill: %v", file.Name(), err)
+		return "", fmt.Errorf("%s does not end with a kill: %w", file.Name(), cmp.Or(err, errors.New("the run did not end itself")))
 	}
-	return lines[len(lines)-1].Error
+	return lines[len(lines)-1].Error, nil
 }
 
 // onPaper is what a recovery is planned with, to learn its steps.

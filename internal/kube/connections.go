@@ -1,7 +1,9 @@
 package kube
 
 import (
+	"context"
 	"crypto/sha256"
+	"errors"
 	"net"
 	"net/http"
 	"sync"
@@ -22,6 +24,8 @@ const (
 	idleConnTimeout, tlsHandshakeTimeout = 90 * time.Second, 10 * time.Second
 	// maxIdleConns is for API servers that speak HTTP/1.1 alone; HTTP/2 needs one connection.
 	maxIdleConns = 25
+	// leftFor is how long the request for which a connection was given up may take to be off it.
+	leftFor = time.Second
 )
 
 // Connections keeps one Cluster for each kubeconfig. The zero value is ready for use, by several goroutines at once.
@@ -67,11 +71,49 @@ func ownTransport(config *rest.Config) error {
 	if config.Proxy != nil {
 		proxy = config.Proxy
 	}
-	config.Transport = &http.Transport{
+	config.Transport = &renewed{current: &http.Transport{
 		Proxy: proxy, DialContext: dial, TLSClientConfig: tlsConfig, TLSHandshakeTimeout: tlsHandshakeTimeout,
 		ForceAttemptHTTP2: true, HTTP2: &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingWithin},
 		MaxIdleConnsPerHost: maxIdleConns, IdleConnTimeout: idleConnTimeout, DisableCompression: config.DisableCompression,
-	}
+	}}
 	config.TLSClientConfig = rest.TLSClientConfig{}
 	return nil
+}
+
+// renewed is a transport that opens another connection after a request that was not answered in time, or with an error of the API
+// server's own. A load balancer ties a connection to one API server for as long as the connection lives. Where the etcd behind that
+// one has no leader, it answers pings and no request, while another API server of the cluster would answer all of them.
+type renewed struct {
+	mu      sync.Mutex
+	current *http.Transport
+}
+
+// RoundTrip implements http.RoundTripper.
+func (r *renewed) RoundTrip(req *http.Request) (*http.Response, error) {
+	r.mu.Lock()
+	t := r.current
+	r.mu.Unlock()
+	resp, err := t.RoundTrip(req)
+	if err != nil && errors.Is(req.Context().Err(), context.DeadlineExceeded) || err == nil && resp.StatusCode >= http.StatusInternalServerError {
+		r.leave(t)
+	}
+	return resp, err
+}
+
+// leave has the next request open a connection. Requests that are under way, such as watches, keep theirs.
+func (r *renewed) leave(t *http.Transport) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.current != t {
+		return // another request has found the same
+	}
+	r.current = t.Clone()
+	time.AfterFunc(leftFor, t.CloseIdleConnections)
+}
+
+// CloseIdleConnections is what http.Client.CloseIdleConnections looks for.
+func (r *renewed) CloseIdleConnections() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.current.CloseIdleConnections()
 }

@@ -72,14 +72,14 @@ func TestConnectionsAreShared(t *testing.T) {
 	}
 }
 
-// relay forwards connections to an address until those that it has are silenced: then they stay open, and nothing comes any more.
+// relay forwards connections to its addresses, to each in turn, until those that it has are silenced: then they stay open, and nothing comes any more.
 type relay struct {
 	net.Listener
 	mu       sync.Mutex
 	silenced []chan struct{}
 }
 
-func newRelay(t *testing.T, to string) *relay {
+func newRelay(t *testing.T, to ...string) *relay {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -88,12 +88,12 @@ func newRelay(t *testing.T, to string) *relay {
 	t.Cleanup(func() { l.Close() })
 	r := &relay{Listener: l}
 	go func() {
-		for {
+		for turn := 0; ; turn++ {
 			in, err := l.Accept()
 			if err != nil {
 				return
 			}
-			out, err := net.Dial("tcp", to)
+			out, err := net.Dial("tcp", to[turn%len(to)])
 			if err != nil {
 				in.Close()
 				continue
@@ -160,5 +160,64 @@ func TestDeadConnectionIsReplaced(t *testing.T) {
 	}
 	if err := cluster.Ready(ctx); err != nil {
 		t.Errorf("after the connection was found dead: %v", err)
+	}
+}
+
+// Behind a load balancer one API server may have no etcd while the others do: it keeps the connection and answers its pings. The next
+// request after one that it left unanswered, or failed, goes over another connection, while a watch stays on the one that it has.
+func TestRequestsLeaveAnUnwellAPIServer(t *testing.T) {
+	t.Parallel()
+	for name, unwell := range map[string]http.HandlerFunc{
+		"is silent": func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
+		"fails": func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "etcdserver: request timed out", http.StatusInternalServerError)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ended := make(chan struct{})
+			bad := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path != "/watch" {
+					unwell(w, r)
+					return
+				}
+				w.(http.Flusher).Flush()
+				<-ended
+				fmt.Fprint(w, "still here")
+			}))
+			bad.EnableHTTP2 = true
+			bad.StartTLS()
+			t.Cleanup(bad.Close)
+			good, opened := readyServer(t)
+			r := newRelay(t, bad.Listener.Addr().String(), good.Listener.Addr().String())
+			cluster, err := Connect(kubeconfigOf(bad, "https://"+r.Addr().String()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			watch, err := cluster.http.Get("https://" + r.Addr().String() + "/watch")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer watch.Body.Close()
+			asking, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			if err := cluster.Ready(asking); err == nil {
+				t.Fatal("the first connection did not lead to the API server that is unwell")
+			}
+			for range 3 {
+				asking, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+				defer cancel()
+				if err := cluster.Ready(asking); err != nil {
+					t.Fatalf("after a request that the other API server did not answer well: %v", err)
+				}
+			}
+			if n := opened.Load(); n != 1 {
+				t.Errorf("%d connections to the API server that is well, want 1", n)
+			}
+			close(ended)
+			if text, err := io.ReadAll(watch.Body); err != nil || string(text) != "still here" {
+				t.Errorf("the watch on the connection that was left: %q, %v", text, err)
+			}
+		})
 	}
 }
