@@ -3,14 +3,12 @@ package main
 import (
 	"errors"
 	"flag"
-	"fmt"
 	"io"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -23,12 +21,6 @@ type arguments struct {
 
 	base    []byte // a configuration to begin with in place of the defaults: a backup's
 	workDir string // what relative paths are relative to; empty: the process's own
-}
-
-// assignment is one KEY=VALUE.
-type assignment struct {
-	Variable steps.Variable
-	Value    string
 }
 
 // options are the flags.
@@ -68,16 +60,6 @@ type options struct {
 	KeepLab    bool          // of drill: leave its lab up
 	SkipDoctor bool          // run without the doctor's look
 	Help       bool
-}
-
-// usageError is a mistake in the arguments or the configuration: exit code 2.
-type usageError struct{ err error }
-
-func (e *usageError) Error() string { return e.err.Error() }
-func (e *usageError) Unwrap() error { return e.err }
-
-func usagef(format string, args ...any) error {
-	return &usageError{fmt.Errorf(format, args...)}
 }
 
 // flags declares the flags over o. It prints nothing by itself.
@@ -193,51 +175,4 @@ func flagError(err error, set *flag.FlagSet) error {
 	var names []string
 	set.VisitAll(func(f *flag.Flag) { names = append(names, f.Name) })
 	return usagef("there is no flag --%s%s", found[1], didYouMean("--", found[1], names))
-}
-
-var variableName = regexp.MustCompile(`^[A-Z][A-Z0-9_]*$`)
-
-// parseAssignment reads KEY=VALUE. A value is never repeated in an error: it
-// may be a token in the wrong place.
-func parseAssignment(word string) (assignment, error) {
-	key, value, _ := strings.Cut(word, "=")
-	if key == tokenVariable {
-		return assignment{}, fmt.Errorf("%s is not taken as an argument, which every process on this machine can read: "+
-			"export it, or name hcloudTokenFile or hcloudTokenCommand in bootstrap.yaml", tokenVariable)
-	}
-	variables := steps.Variables()
-	if i := slices.IndexFunc(variables, func(v steps.Variable) bool { return v.Name == key }); i >= 0 {
-		return assignment{Variable: variables[i], Value: value}, nil
-	}
-	names := make([]string, len(variables))
-	for i, v := range variables {
-		names[i] = v.Name
-	}
-	if key == "" {
-		return assignment{}, fmt.Errorf("%q is not KEY=VALUE: the variable's name is missing", word)
-	}
-	if !variableName.MatchString(key) {
-		return assignment{}, fmt.Errorf("%q is not KEY=VALUE with a variable's name in capitals%s",
-			key+"=…", didYouMean("", strings.ToUpper(strings.ReplaceAll(key, "-", "_")), names))
-	}
-	if hint := didYouMean("", key, names); hint != "" {
-		return assignment{}, fmt.Errorf("there is no variable %s%s", key, hint)
-	}
-	return assignment{}, fmt.Errorf("there is no variable %s: bootstrap --help lists them all", key)
-}
-
-// didYouMean is "; did you mean X?", or nothing where no word is similar.
-func didYouMean(prefix, name string, words []string) string {
-	nearest := flow.Nearest(name, words)
-	if nearest == "" {
-		return ""
-	}
-	return fmt.Sprintf("; did you mean %s%s?", prefix, nearest)
-}
-
-// errorAs is errors.As for a type.
-func errorAs[E error](err error) (E, bool) {
-	var e E
-	ok := errors.As(err, &e)
-	return e, ok
 }

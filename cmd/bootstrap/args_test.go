@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -65,7 +66,7 @@ func TestParseArgumentsRefuses(t *testing.T) {
 		"HCLOUD_TOKEN=hunter": "HCLOUD_TOKEN is not taken as an argument",
 	} {
 		_, err := parseArguments(strings.Fields(args))
-		if _, ok := errorAs[*usageError](err); !ok {
+		if _, ok := errors.AsType[*usageError](err); !ok {
 			t.Errorf("%s: error is %v (%T)", args, err, err)
 			continue
 		}
@@ -111,7 +112,7 @@ func TestResolveTargets(t *testing.T) {
 		"status":    "stands alone",
 	} {
 		_, err := resolveTargets([]string{"image", target}, plan, false)
-		if _, ok := errorAs[*usageError](err); !ok || !strings.Contains(err.Error(), says) {
+		if _, ok := errors.AsType[*usageError](err); !ok || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: error %v does not say %q", target, err, says)
 		}
 	}

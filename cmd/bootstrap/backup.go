@@ -225,11 +225,3 @@ func (r contextReader) Read(p []byte) (int, error) {
 	}
 	return r.Reader.Read(p)
 }
-
-// size writes bytes for a person.
-func size(n int64) string {
-	if n < 1<<20 {
-		return fmt.Sprintf("%d kB", (n+1023)>>10)
-	}
-	return fmt.Sprintf("%.1f MB", float64(n)/(1<<20))
-}

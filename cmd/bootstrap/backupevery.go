@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -51,7 +52,7 @@ func repeat(ctx context.Context, every time.Duration, last func(context.Context)
 			}
 		}
 		if err != nil {
-			if _, mistake := errorAs[*usageError](err); mistake || ctx.Err() != nil {
+			if _, mistake := errors.AsType[*usageError](err); mistake || ctx.Err() != nil {
 				return err
 			}
 			failed = time.Now()

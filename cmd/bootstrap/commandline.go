@@ -87,15 +87,6 @@ func sharedValues(values []assignment, environment map[string]string, target []s
 	return words
 }
 
-// shown is the assignment as it was given; of one with a secret in it, only the variable's name, with "…" where the
-// operator types it again.
-func (a assignment) shown() string {
-	if given := a.Variable.Name + "=" + a.Value; a.place() == given {
-		return given
-	}
-	return a.Variable.Name + "=…"
-}
-
 // nameSuffices tells whether a target needs no more of the configuration than the cluster's name.
 func nameSuffices(target []string) bool {
 	return len(target) > 0 && slices.Contains([]string{"lab", targetReport, targetLogs, "effects"}, target[0])

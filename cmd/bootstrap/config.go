@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/steps"
 	"go.yaml.in/yaml/v3"
 )
@@ -69,15 +68,6 @@ func loadConfig(a arguments, environment map[string]string) (configuration, erro
 		return configuration{}, err
 	}
 	return c, nil
-}
-
-// place is the assignment as it was written, but for a secret key of age in a
-// place for public ones and for the password in an address.
-func (a assignment) place() string {
-	if strings.Contains(a.Value, "AGE-SECRET-KEY-") {
-		return a.Variable.Name + "=…"
-	}
-	return a.Variable.Name + "=" + kube.WithoutCredentials(a.Value)
 }
 
 // begin takes the configuration out of a backup as what others write over. Its
@@ -289,4 +279,11 @@ func environ(list []string) map[string]string {
 		m[key] = value
 	}
 	return m
+}
+
+// variable finds one of steps.Variables by name; the names here are constants
+// that a test holds against them.
+func variable(name string) steps.Variable {
+	variables := steps.Variables()
+	return variables[slices.IndexFunc(variables, func(v steps.Variable) bool { return v.Name == name })]
 }

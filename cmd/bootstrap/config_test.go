@@ -109,7 +109,7 @@ func TestBadConfigurationNamesItsPlace(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := load(t, tc.file, tc.env, tc.args)
-			if _, ok := errorAs[*usageError](err); !ok {
+			if _, ok := errors.AsType[*usageError](err); !ok {
 				t.Fatalf("error is %v (%T)", err, err)
 			}
 			if !strings.Contains(err.Error(), tc.says) {
@@ -142,7 +142,7 @@ func TestMissingFile(t *testing.T) {
 		t.Errorf("without a file the defaults count, but: %v", err)
 	}
 	_, err := loadConfig(arguments{Options: options{Config: "nowhere.yaml"}}, nil)
-	if _, ok := errorAs[*usageError](err); !ok || !errors.Is(err, os.ErrNotExist) {
+	if _, ok := errors.AsType[*usageError](err); !ok || !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("error is %v", err)
 	}
 	if err := os.WriteFile(defaultConfigFile, []byte("location: hel1\n"), 0o600); err != nil {
@@ -186,7 +186,7 @@ func TestToken(t *testing.T) {
 				}
 				return
 			}
-			if _, ok := errorAs[*usageError](err); !ok || !strings.Contains(err.Error(), tc.says) {
+			if _, ok := errors.AsType[*usageError](err); !ok || !strings.Contains(err.Error(), tc.says) {
 				t.Fatalf("error %v does not say %q", err, tc.says)
 			}
 			if strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), "hidden") {

@@ -5,22 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/slipway-k8s/slipway/internal/kube"
-	"github.com/slipway-k8s/slipway/steps"
 )
-
-// setting is one value of the configuration, in `bootstrap config show --output json`.
-type setting struct {
-	Variable string `json:"variable,omitempty"` // in the environment and as KEY=VALUE
-	Field    string `json:"field,omitempty"`    // in bootstrap.yaml
-	Value    string `json:"value"`
-	Default  string `json:"default"`
-	Source   string `json:"source"` // "default", "bootstrap.yaml:3:12", "environment variable LOCATION", "the lab", …
-	Unknown  bool   `json:"unknown,omitempty"`
-}
 
 // runConfigShow prints every value of the configuration and where it comes from. It
 // runs no command for the token and reads no file of one.
@@ -70,26 +57,13 @@ func runConfigShow(ctx context.Context, c *console, a arguments) error {
 	return err
 }
 
-// settingsOf are the values of the configuration that are no secrets.
-func settingsOf(cfg configuration) []setting {
-	var all []setting
-	for _, v := range steps.Variables() {
-		source := cfg.place(v.Field)
-		if strings.HasPrefix(source, "argument ") { // the place repeats the value
-			source = "argument " + v.Name
-		}
-		all = append(all, setting{Variable: v.Name, Field: v.Field, Value: kube.WithoutCredentials(v.Get(cfg.Config)), Default: v.Default, Source: source})
-	}
-	return all
-}
-
 // settingsInLab are the values that a run in the lab uses. What only a lab that
 // is up can tell is unknown while it is down.
 func settingsInLab(ctx context.Context, c *console, o options, cfg configuration) ([]setting, error) {
 	info, err := newLab(c, o, newStateFolder(o, cfg.ClusterName, c.workDir)).answering(ctx)
 	if errors.Is(err, errLabDown) {
 		all := settingsOf(cfg)
-		for _, d := range cfg.decidedIn(labInfo{}) {
+		for _, d := range decidedInLab(cfg, labInfo{}) {
 			i := slices.IndexFunc(all, func(s setting) bool { return s.Variable == d.variable })
 			all[i].Value, all[i].Unknown = "", true
 			all[i].Source = "the lab, which is down"
@@ -99,7 +73,7 @@ func settingsInLab(ctx context.Context, c *console, o options, cfg configuration
 	if err != nil {
 		return nil, err
 	}
-	in, _, err := cfg.inLab(info)
+	in, _, err := configInLab(cfg, info)
 	if err != nil {
 		return nil, err
 	}
@@ -151,52 +125,4 @@ func secretSettings(c *console, cfg configuration) []setting {
 // runConfigSchema prints the JSON Schema of bootstrap.yaml.
 func runConfigSchema(_ context.Context, c *console, _ arguments) error {
 	return printJSON(c.stdout, schemaOfConfig())
-}
-
-// property is one key of bootstrap.yaml in its schema.
-type property struct {
-	Description string   `json:"description"`
-	Default     any      `json:"default,omitempty"`
-	Pattern     string   `json:"pattern,omitempty"`
-	Enum        []any    `json:"enum,omitempty"`
-	Type        []string `json:"type"`
-}
-
-// configSchemaVersion is the dialect that editors know best.
-const configSchemaVersion = "http://json-schema.org/draft-07/schema#"
-
-// schemaOfConfig describes bootstrap.yaml for editors. A key without a value
-// leaves the default, so null is always allowed.
-func schemaOfConfig() map[string]any {
-	properties := map[string]property{
-		tokenFileKey:    {Description: "File with the Hetzner Cloud API token, in place of " + tokenVariable + ".", Type: []string{"string", "null"}},
-		tokenCommandKey: {Description: "Command that prints the Hetzner Cloud API token, in place of " + tokenVariable + ".", Type: []string{"string", "null"}},
-	}
-	for _, v := range steps.Variables() {
-		properties[v.Field] = propertyOf(v)
-	}
-	return map[string]any{
-		"$schema": configSchemaVersion, "title": "bootstrap.yaml", "description": "Configuration of a Slipway bootstrap.",
-		"type": "object", "additionalProperties": false, "properties": properties,
-		"not": map[string]any{"required": []string{tokenFileKey, tokenCommandKey}},
-	}
-}
-
-func propertyOf(v steps.Variable) property {
-	p := property{Description: v.Doc + " (" + v.Name + ")", Type: []string{"string", "null"}, Pattern: v.Pattern()}
-	asJSON := func(text string) any { return text }
-	if v.Type() == "integer" {
-		p.Type = []string{"integer", "null"}
-		asJSON = func(text string) any { n, _ := strconv.Atoi(text); return n }
-	}
-	if v.Default != "" {
-		p.Default = asJSON(v.Default)
-	}
-	for _, choice := range v.Choices() {
-		p.Enum = append(p.Enum, asJSON(choice))
-	}
-	if len(p.Enum) > 0 {
-		p.Enum = append(p.Enum, nil)
-	}
-	return p
 }

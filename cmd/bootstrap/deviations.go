@@ -10,8 +10,8 @@ import (
 	"github.com/slipway-k8s/slipway/steps"
 )
 
-// origin tells where a value comes from, and whether the operator wrote it.
-func (c configuration) origin(field string) (place string, written bool) {
+// originOf tells where a value comes from, and whether the operator wrote it.
+func originOf(c configuration, field string) (place string, written bool) {
 	place, given := c.places[field]
 	if !given {
 		return c.place(field), false
@@ -33,7 +33,7 @@ type compared struct {
 // says better what that means.
 func compare(ctx context.Context, plan *steps.Plan, j flow.Journal, cfg configuration, words []string) (out compared) {
 	var err error
-	if out.Deviations, err = plan.Deviations(ctx, j, cfg.origin); err != nil {
+	if out.Deviations, err = plan.Deviations(ctx, j, func(field string) (place string, written bool) { return originOf(cfg, field) }); err != nil {
 		out.Uncompared = err.Error()
 	}
 	out.Refused = words != nil && wholeCluster(words) && len(steps.Requested(out.Deviations)) > 0

@@ -52,7 +52,7 @@ func runDiagnose(ctx context.Context, c *console, a arguments) error {
 	if err != nil {
 		return err
 	}
-	took := state.durations(worldOf(a.Options))
+	took := recordedDurations(state, worldOf(a.Options))
 	cfg, tools, offline, err := foreseeingTools(ctx, c, a.Options, cfg, state)
 	if err != nil {
 		return err
@@ -64,7 +64,7 @@ func runDiagnose(ctx context.Context, c *console, a arguments) error {
 	if err != nil {
 		return err
 	}
-	d := diagnosis{Kind: "diagnosis", Diagnosis: found, Takes: took.forecast(found.Steps)}
+	d := diagnosis{Kind: "diagnosis", Diagnosis: found, Takes: forecastDuration(took, found.Steps)}
 	if len(found.Target) > 0 {
 		d.Command = commandLine(c, found.Target...)
 	}
@@ -95,8 +95,8 @@ func diagnosedFile(ctx context.Context, c *console, a arguments) (arguments, *st
 	return a, &steps.Backup{Contents: contents}, a.Targets[1], nil
 }
 
-// forecast adds steps up that come one after the other; nil for none.
-func (d durations) forecast(names []string) *forecastOfSteps {
+// forecastDuration adds steps up that come one after the other; nil for none.
+func forecastDuration(d durations, names []string) *forecastOfSteps {
 	if len(names) == 0 {
 		return nil
 	}

@@ -50,13 +50,13 @@ func TestAForecastTellsRecordsFromBuiltInFigures(t *testing.T) {
 		"about 20.0s (by the record of earlier runs)":                                                  {"survey"},
 		"about 40.0s (built-in figures: there is no record of it yet)":                                 {"let-go"},
 	} {
-		if f := d.forecast(names); f.String() != want {
+		if f := forecastDuration(d, names); f.String() != want {
 			t.Errorf("%v: %s", names, f)
 		}
 	}
 	// Every step that a diagnosis counts has a figure in both worlds.
 	for _, world := range []string{worldLab, worldHetzner} {
-		took := stateFolder(t.TempDir()).durations(world)
+		took := recordedDurations(stateFolder(t.TempDir()), world)
 		for _, name := range steps.MendingSteps() {
 			if expected, _ := took.of(name); expected == 0 {
 				t.Errorf("%s has no built-in figure for %s", world, name)

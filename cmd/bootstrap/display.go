@@ -11,10 +11,6 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 )
 
-// noteEvent is the kind of an event that the command itself adds: something
-// that a person should know.
-const noteEvent flow.EventKind = "note"
-
 // display shows a run while it happens. Its methods are called one at a time.
 type display interface {
 	event(flow.Event)
@@ -130,9 +126,6 @@ type jsonDisplay struct{ encoder *json.Encoder }
 
 func newJSONDisplay(w io.Writer) display { return jsonDisplay{json.NewEncoder(w)} }
 
-// newJSONLine writes one value as a line.
-func newJSONLine(w io.Writer, v any) error { return json.NewEncoder(w).Encode(v) }
-
 func (d jsonDisplay) event(e flow.Event) { _ = d.encoder.Encode(e) } // a reader that went away is no reason to stop
 func (d jsonDisplay) close()             {}
 
@@ -182,19 +175,5 @@ func sentence(e flow.Event) string {
 		return fmt.Sprintf("%s: interrupted; last: %s", e.Step, message)
 	default: // step-verifying: the answer follows
 		return ""
-	}
-}
-
-// elapsed writes a duration as a person says it: 0.4s, 12.3s, 3m05s, 1h02m.
-func elapsed(d time.Duration) string {
-	switch {
-	case d < time.Minute:
-		return fmt.Sprintf("%.1fs", d.Seconds())
-	case d < time.Hour:
-		d = d.Round(time.Second)
-		return fmt.Sprintf("%dm%02ds", d/time.Minute, d%time.Minute/time.Second)
-	default:
-		d = d.Round(time.Minute)
-		return fmt.Sprintf("%dh%02dm", d/time.Hour, d%time.Hour/time.Minute)
 	}
 }

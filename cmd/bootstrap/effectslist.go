@@ -2,30 +2,13 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
-	"strings"
-	"time"
 
 	"github.com/slipway-k8s/slipway/internal/effect"
 )
-
-// effectRow are the calls of a run that are called the same.
-type effectRow struct {
-	Effect     string       `json:"effect"` // "hetzner create firewalls/k8s"
-	World      effect.World `json:"world"`
-	Step       string       `json:"step,omitempty"` // of the first
-	First      time.Time    `json:"first"`
-	Times      int          `json:"times"`
-	Failed     int          `json:"failed,omitempty"`
-	Unanswered int          `json:"unanswered,omitempty"` // the run ended before the reply
-}
 
 // runEffects shows what a run changed, in the order in which it began to.
 func runEffects(ctx context.Context, c *console, a arguments) error {
@@ -41,7 +24,7 @@ func runEffects(ctx context.Context, c *console, a arguments) error {
 	if words := a.Targets[1:]; len(words) > 0 {
 		wanted = words[0]
 	}
-	run, lines, err := state.effects(wanted)
+	run, lines, err := effectsOf(state, wanted)
 	if err != nil {
 		return err
 	}
@@ -51,75 +34,6 @@ func runEffects(ctx context.Context, c *console, a arguments) error {
 		return printJSON(c.stdout, map[string]any{"run": run, "file": path, "effects": rows})
 	}
 	return printEffects(c.stdout, c.width(), path, lines, rows)
-}
-
-// effects are the lines of a run: the one whose id begins like that, or the last
-// that changed anything.
-func (s stateFolder) effects(wanted string) (run string, lines []effect.Line, err error) {
-	entries, err := os.ReadDir(s.path(runsFolder))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", nil, err
-	}
-	var ids []string
-	for _, e := range slices.Backward(entries) { // their names sort by time
-		if strings.HasPrefix(e.Name(), wanted) {
-			ids = append(ids, e.Name())
-		}
-	}
-	if wanted != "" && len(ids) > 1 && !slices.Contains(ids, wanted) {
-		return "", nil, usagef("several runs begin with %q: %s", wanted, strings.Join(ids, ", "))
-	}
-	for _, id := range ids {
-		lines, err := readEffects(s.path(filepath.Join(runsFolder, id, effectsFile)))
-		if err != nil || len(lines) > 0 || wanted != "" {
-			return id, lines, err
-		}
-	}
-	if wanted != "" {
-		return "", nil, usagef("%s knows no run %s: its folder %s has the last %d", s, wanted, runsFolder, runsKept)
-	}
-	return "", nil, fmt.Errorf("no run in %s has changed anything yet", s)
-}
-
-func readEffects(path string) ([]effect.Line, error) {
-	file, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil // of an earlier version's run
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	lines, err := effect.Read(file)
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", path, err)
-	}
-	return lines, nil
-}
-
-// effectRows counts what is called the same.
-func effectRows(lines []effect.Line) []effectRow {
-	rows := []effectRow{}
-	at := map[string]int{}
-	for _, l := range lines {
-		i, known := at[l.Name()]
-		switch {
-		case l.Phase == effect.Leaves && !known:
-			i = len(rows)
-			at[l.Name()] = i
-			rows = append(rows, effectRow{Effect: l.Name(), World: l.World, Step: l.Step, First: l.Time})
-			fallthrough
-		case l.Phase == effect.Leaves:
-			rows[i].Times++
-			rows[i].Unanswered++
-		case l.Phase == effect.Applied && known:
-			rows[i].Unanswered--
-		case l.Phase == effect.Failed && known:
-			rows[i].Unanswered--
-			rows[i].Failed++
-		}
-	}
-	return rows
 }
 
 func printEffects(out io.Writer, width int, path string, lines []effect.Line, rows []effectRow) error {

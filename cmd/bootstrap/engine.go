@@ -114,7 +114,7 @@ func podmanEngine(ctx context.Context) (steps.Engine, error) {
 // output runs a program to its end and returns what it printed.
 func output(ctx context.Context, name string, args ...string) ([]byte, error) {
 	out, err := exec.CommandContext(ctx, name, args...).Output()
-	if failed, ok := errorAs[*exec.ExitError](err); ok && len(failed.Stderr) > 0 {
+	if failed, ok := errors.AsType[*exec.ExitError](err); ok && len(failed.Stderr) > 0 {
 		err = errors.New(strings.TrimSpace(string(failed.Stderr)))
 	}
 	if err != nil {

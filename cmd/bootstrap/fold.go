@@ -1,13 +1,9 @@
 package main
 
 import (
-	"io"
-	"os"
 	"regexp"
 	"strings"
 	"unicode/utf8"
-
-	"golang.org/x/term"
 )
 
 const (
@@ -51,23 +47,4 @@ func fold(text string, width int) string {
 		}
 	}
 	return out.String()
-}
-
-// printFolded is what is printed for people, in lines of the terminal's width.
-func printFolded(c *console, print func(io.Writer) error) error {
-	var text strings.Builder
-	if err := print(&text); err != nil {
-		return err
-	}
-	_, err := io.WriteString(c.stdout, fold(text.String(), c.width()))
-	return err
-}
-
-// errorWidth is the width of the terminal that errors are read at; 0: they are
-// not, or stdout, which is asked for it, is none.
-func errorWidth(c *console) int {
-	if f, isFile := c.stderr.(*os.File); isFile && !term.IsTerminal(int(f.Fd())) {
-		return 0
-	}
-	return c.width()
 }

@@ -25,10 +25,10 @@ type durations struct {
 // runsRemembered is how many runs an expectation is made from, the newest.
 const runsRemembered = 10
 
-// durations reads the record of earlier runs. A step's expectation is the middle
+// recordedDurations reads the record of earlier runs. A step's expectation is the middle
 // one of the times that it took when it came to its end; a record that cannot be
 // read is no record.
-func (s stateFolder) durations(world string) durations {
+func recordedDurations(s stateFolder, world string) durations {
 	d := durations{recorded: map[string]time.Duration{}, builtIn: builtInDurations(world), longest: map[string]time.Duration{}}
 	maps.Copy(d.builtIn, builtInRestore(world))
 	entries, err := os.ReadDir(s.path(runsFolder))

@@ -70,10 +70,3 @@ func printResources(out io.Writer, width int, resources []hetzner.Resource) {
 	}
 	table(out, width, []string{"CLUSTER", "WHAT", "ID", "NAME", "TYPE", "LOCATION", "A MONTH", "BECAUSE OF"}, rows...)
 }
-
-func dash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return printable(s)
-}

@@ -218,7 +218,7 @@ func (b *labBuilder) goOutput(ctx context.Context, args ...string) (string, erro
 	command := exec.CommandContext(ctx, "go", args...)
 	command.Dir, command.Env = b.source, b.env
 	out, err := command.Output()
-	if exit, ok := errorAs[*exec.ExitError](err); ok {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		return "", fmt.Errorf("go %s: %w: %s", args[0], err, lastLine(string(exit.Stderr)))
 	}
 	return string(out), err
@@ -291,7 +291,7 @@ func waitForLock(ctx context.Context, path, what string, say flow.Say) (unlock f
 	said := false
 	for {
 		unlock, err := flow.LockFile(ctx, path)
-		held, ok := errorAs[*flow.LockedError](err)
+		held, ok := errors.AsType[*flow.LockedError](err)
 		if !ok {
 			return unlock, err
 		}

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/effect"
 )
 
 // errLabDown means that no lab answers in a folder.
@@ -175,7 +176,7 @@ func (m labManagement) Ensure(ctx context.Context, name string, say flow.Say) ([
 
 func (m labManagement) Exists(ctx context.Context, name string) (bool, error) {
 	err := m.lab.do(ctx, http.MethodGet, managementPath(name), nil)
-	if refused, ok := errorAs[*labError](err); ok && refused.Status == http.StatusNotFound {
+	if refused, ok := errors.AsType[*labError](err); ok && refused.Status == http.StatusNotFound {
 		return false, nil
 	}
 	return err == nil, err
@@ -183,4 +184,11 @@ func (m labManagement) Exists(ctx context.Context, name string) (bool, error) {
 
 func (m labManagement) Delete(ctx context.Context, name string) error {
 	return m.lab.do(ctx, http.MethodDelete, managementPath(name), nil)
+}
+
+// record makes the lab's client write down what it asks the lab to change.
+func (c *labClient) record(effects *effect.Recorder) {
+	c.http.Transport = effects.Transport(c.http.Transport, effect.Lab, func(request *http.Request) (verb, object string, ok bool) {
+		return strings.ToLower(request.Method), strings.TrimPrefix(request.URL.Path, "/v1/"), true
+	})
 }

@@ -2,11 +2,8 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"time"
@@ -100,84 +97,66 @@ func labTask(c *console, o options, work func(flow.Say) error) error {
 	return h.task("lab", "asked for", work)
 }
 
-// labReport is what a lab tells of itself: GET /v1/status.
-type labReport struct {
-	Isolation string `json:"isolation"`
-	Parts     []struct {
-		Name, Fidelity, Detail string
-	} `json:"parts"`
-	Clusters []struct {
-		Name, Kind, Endpoint, Reason string
-		Ready                        bool
-	} `json:"clusters"`
-	Servers []struct {
-		Name, Status, PublicIPv4, PrivateIPv4, Talos, Etcd, APIServer string
-		ID                                                            int64
-	} `json:"servers"`
-	LoadBalancers []struct {
-		Name, PublicIPv4, PrivateIP string
-		Services                    []struct {
-			ListenPort, DestinationPort, Healthy, Targets int
-			Listening                                     bool
-		}
-	} `json:"loadBalancers"`
-	Processes []struct {
-		Name, Cluster, Pod, Server string
-		PID                        int
-		StartedAt                  time.Time
-		RSSBytes                   int64
-	} `json:"processes"`
-	Faults    []labFault `json:"faults"`
-	Listeners []string   `json:"listeners"`
-	Notes     []string   `json:"notes"`
-}
-
-// runLabStatus prints what the lab tells. In JSON it is the lab's own words.
-func runLabStatus(ctx context.Context, c *console, a arguments) error {
-	l, err := labOf(ctx, c, a)
+// runLabLoad makes a state folder of one that lab save made, and starts the lab on
+// it.
+func runLabLoad(ctx context.Context, c *console, a arguments) error {
+	cfg, err := loadConfig(a, c.environment)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, labAnswerWithin)
-	defer cancel()
-	var raw json.RawMessage
-	err = l.client.do(ctx, http.MethodGet, "/v1/status", &raw)
-	if errors.Is(err, errLabDown) {
-		if a.Options.Output == "json" {
-			return printJSON(c.stdout, map[string]any{"up": false, "dir": l.dir})
-		}
-		fmt.Fprintf(c.stdout, "no lab is up in %s\n", l.dir)
-		return nil
-	}
+	state, err := labStateOf(ctx, c, a, cfg)
 	if err != nil {
 		return err
 	}
-	if a.Options.Output == "json" {
-		fields := map[string]json.RawMessage{}
-		if err := json.Unmarshal(raw, &fields); err != nil {
-			return fmt.Errorf("read the lab's status: %w", err)
+	from := absolute(c, a.Targets[2])
+	about, err := readSaved(from)
+	if err != nil {
+		return err
+	}
+	if about.Cluster != cfg.ClusterName {
+		return usagef("%s holds the cluster %s, not %s: write %s", from, about.Cluster, cfg.ClusterName, commandLineFor(c, about.Cluster, "lab", "load", a.Targets[2]))
+	}
+	l := newLab(c, a.Options, state)
+	if err := l.makeRoom(ctx, state, a.Options.Yes); err != nil {
+		return err
+	}
+	if err := checkAddress(ctx, about.Endpoint); err != nil {
+		return err
+	}
+	return labTask(c, a.Options, func(say flow.Say) error {
+		began := time.Now()
+		sum, err := loadState(ctx, state, from)
+		if err != nil {
+			return fmt.Errorf("load the lab: %w", err)
 		}
-		fields["up"] = json.RawMessage("true")
-		return printJSON(c.stdout, fields)
-	}
-	var report labReport
-	if err := json.Unmarshal(raw, &report); err != nil {
-		return fmt.Errorf("read the lab's status: %w", err)
-	}
-	return report.print(c.stdout, c.width())
+		say("loaded %s: %d files, %d MB in %s", from, sum.files, sum.bytes>>20, time.Since(began).Round(time.Millisecond))
+		_, err = l.up(ctx, say)
+		return err
+	})
 }
 
-// within breaks a text into lines of so many columns, where that is enough to
-// read; otherwise there is no terminal, or none to be fitted.
-func within(text string, columns int) []string {
-	if columns < narrowest {
-		return []string{text}
+// runLabSave copies the whole state folder with the lab in it, which stands still
+// for that time and goes on.
+func runLabSave(ctx context.Context, c *console, a arguments) error {
+	cfg, err := loadConfig(a, c.environment)
+	if err != nil {
+		return err
 	}
-	return wrap(text, columns, columns, 0)
+	state, err := labStateOf(ctx, c, a, cfg)
+	if err != nil {
+		return err
+	}
+	to := absolute(c, a.Targets[2])
+	if err := checkSaveFolder(to, state); err != nil {
+		return err
+	}
+	l := newLab(c, a.Options, state)
+	return labTask(c, a.Options, func(say flow.Say) error { return l.save(ctx, state, cfg.ClusterName, to, say) })
 }
 
-func printJSON(out io.Writer, v any) error {
-	encoder := json.NewEncoder(out)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(v)
+func absolute(c *console, path string) string {
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(c.workDir, path)
+	}
+	return filepath.Clean(path)
 }

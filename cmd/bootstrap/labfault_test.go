@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -50,7 +51,7 @@ func TestParseFault(t *testing.T) {
 		"expired-kubeconfig cluster=k8s file=missing": "in the state folder " + state,
 	} {
 		_, err := parseFault(strings.Fields(words), state)
-		if _, usage := errorAs[*usageError](err); !usage || !strings.Contains(err.Error(), says) {
+		if _, usage := errors.AsType[*usageError](err); !usage || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v, want %s", words, err, says)
 		}
 	}

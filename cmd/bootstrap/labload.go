@@ -10,49 +10,9 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"time"
 
-	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/steps"
 )
-
-// runLabLoad makes a state folder of one that lab save made, and starts the lab on
-// it.
-func runLabLoad(ctx context.Context, c *console, a arguments) error {
-	cfg, err := loadConfig(a, c.environment)
-	if err != nil {
-		return err
-	}
-	state, err := labStateOf(ctx, c, a, cfg)
-	if err != nil {
-		return err
-	}
-	from := absolute(c, a.Targets[2])
-	about, err := readSaved(from)
-	if err != nil {
-		return err
-	}
-	if about.Cluster != cfg.ClusterName {
-		return usagef("%s holds the cluster %s, not %s: write %s", from, about.Cluster, cfg.ClusterName, commandLineFor(c, about.Cluster, "lab", "load", a.Targets[2]))
-	}
-	l := newLab(c, a.Options, state)
-	if err := l.makeRoom(ctx, state, a.Options.Yes); err != nil {
-		return err
-	}
-	if err := checkAddress(ctx, about.Endpoint); err != nil {
-		return err
-	}
-	return labTask(c, a.Options, func(say flow.Say) error {
-		began := time.Now()
-		sum, err := loadState(ctx, state, from)
-		if err != nil {
-			return fmt.Errorf("load the lab: %w", err)
-		}
-		say("loaded %s: %d files, %d MB in %s", from, sum.files, sum.bytes>>20, time.Since(began).Round(time.Millisecond))
-		_, err = l.up(ctx, say)
-		return err
-	})
-}
 
 func readSaved(dir string) (saved, error) {
 	var about saved

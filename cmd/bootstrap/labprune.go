@@ -39,7 +39,7 @@ func pruneSet(ctx context.Context, home string, say flow.Say) (err error) {
 		return os.RemoveAll(home)
 	}
 	unlock, err := flow.LockFile(ctx, home+".lock")
-	if held, ok := errorAs[*flow.LockedError](err); ok {
+	if held, ok := errors.AsType[*flow.LockedError](err); ok {
 		say("%s stays: process %d is building it", home, held.PID)
 		return nil
 	}

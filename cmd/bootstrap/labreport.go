@@ -2,8 +2,12 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"path"
 	"strconv"
 	"strings"
@@ -104,4 +108,71 @@ func (r labReport) processes() (rows [][]string) {
 		rows = append(rows, []string{"together", "", "", strconv.FormatInt(total/mib, 10), ""})
 	}
 	return rows
+}
+
+// labReport is what a lab tells of itself: GET /v1/status.
+type labReport struct {
+	Isolation string `json:"isolation"`
+	Parts     []struct {
+		Name, Fidelity, Detail string
+	} `json:"parts"`
+	Clusters []struct {
+		Name, Kind, Endpoint, Reason string
+		Ready                        bool
+	} `json:"clusters"`
+	Servers []struct {
+		Name, Status, PublicIPv4, PrivateIPv4, Talos, Etcd, APIServer string
+		ID                                                            int64
+	} `json:"servers"`
+	LoadBalancers []struct {
+		Name, PublicIPv4, PrivateIP string
+		Services                    []struct {
+			ListenPort, DestinationPort, Healthy, Targets int
+			Listening                                     bool
+		}
+	} `json:"loadBalancers"`
+	Processes []struct {
+		Name, Cluster, Pod, Server string
+		PID                        int
+		StartedAt                  time.Time
+		RSSBytes                   int64
+	} `json:"processes"`
+	Faults    []labFault `json:"faults"`
+	Listeners []string   `json:"listeners"`
+	Notes     []string   `json:"notes"`
+}
+
+// runLabStatus prints what the lab tells. In JSON it is the lab's own words.
+func runLabStatus(ctx context.Context, c *console, a arguments) error {
+	l, err := labOf(ctx, c, a)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, labAnswerWithin)
+	defer cancel()
+	var raw json.RawMessage
+	err = l.client.do(ctx, http.MethodGet, "/v1/status", &raw)
+	if errors.Is(err, errLabDown) {
+		if a.Options.Output == "json" {
+			return printJSON(c.stdout, map[string]any{"up": false, "dir": l.dir})
+		}
+		fmt.Fprintf(c.stdout, "no lab is up in %s\n", l.dir)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if a.Options.Output == "json" {
+		fields := map[string]json.RawMessage{}
+		if err := json.Unmarshal(raw, &fields); err != nil {
+			return fmt.Errorf("read the lab's status: %w", err)
+		}
+		fields["up"] = json.RawMessage("true")
+		return printJSON(c.stdout, fields)
+	}
+	var report labReport
+	if err := json.Unmarshal(raw, &report); err != nil {
+		return fmt.Errorf("read the lab's status: %w", err)
+	}
+	return report.print(c.stdout, c.width())
 }

@@ -45,32 +45,6 @@ func savedPart(path string) treatment {
 	}
 }
 
-// runLabSave copies the whole state folder with the lab in it, which stands still
-// for that time and goes on.
-func runLabSave(ctx context.Context, c *console, a arguments) error {
-	cfg, err := loadConfig(a, c.environment)
-	if err != nil {
-		return err
-	}
-	state, err := labStateOf(ctx, c, a, cfg)
-	if err != nil {
-		return err
-	}
-	to := absolute(c, a.Targets[2])
-	if err := checkSaveFolder(to, state); err != nil {
-		return err
-	}
-	l := newLab(c, a.Options, state)
-	return labTask(c, a.Options, func(say flow.Say) error { return l.save(ctx, state, cfg.ClusterName, to, say) })
-}
-
-func absolute(c *console, path string) string {
-	if !filepath.IsAbs(path) {
-		path = filepath.Join(c.workDir, path)
-	}
-	return filepath.Clean(path)
-}
-
 // checkSaveFolder refuses a folder that has something in it, or lies in what is
 // to be saved.
 func checkSaveFolder(to string, state stateFolder) error {

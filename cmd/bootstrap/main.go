@@ -14,11 +14,8 @@ import (
 	"strings"
 	"syscall"
 
-	"golang.org/x/term"
-
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/effect"
-	"github.com/slipway-k8s/slipway/steps"
 )
 
 // Exit codes.
@@ -52,24 +49,6 @@ func keepFromChildren() {
 	for _, name := range tokenVariables() {
 		os.Unsetenv(name)
 	}
-}
-
-// console is what a command sees of the machine: streams, environment, working directory, terminal.
-type console struct {
-	stdin          io.Reader // answers of a person; nil: there is nobody
-	stdout, stderr io.Writer
-	environment    map[string]string
-	workDir        string
-	size           func() (columns, rows int) // of the terminal behind stdout; 0: it is none
-	hide           *redactor
-	given          arguments // what the command was called with; printed commands repeat what leads to the same cluster
-	// readFaults reads where a run is to end itself, for the crash suite; nil: this command is built without fault injection.
-	readFaults func(text string) (func() effect.Faults, error)
-	faults     func() effect.Faults // makes the faults of a run; nil: there are none
-	// equip changes what a run at Hetzner works with; nil: nothing. Tests put their own in the place of what no fake stands for.
-	equip func(*steps.Tools)
-	watch *watcher     // sees the runs; nil: nobody does
-	held  *tokenAnswer // of hcloudTokenCommand, to a look; nil: it has not been run
 }
 
 // execute does what the arguments say and returns the exit code.
@@ -156,7 +135,7 @@ func refused(e *flow.SealedError) bool { return e.Step != e.By }
 // complaint is what a person reads about an error: each of several on a line of
 // its own.
 func complaint(err error) string {
-	if told, ok := errorAs[*interruptedError](err); ok {
+	if told, ok := errors.AsType[*interruptedError](err); ok {
 		return told.Error()
 	}
 	if errors.Is(err, flow.ErrInterrupted) {
@@ -196,25 +175,6 @@ func untilSignal(stderr io.Writer) (context.Context, context.CancelFunc) {
 // would end the process, as it does for a target that only prints. Signals that
 // are asked for are not ignored in children, and nobody waits for these.
 func outliveReaders() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
-
-// terminalSize is 0 where f is no terminal that understands control sequences.
-func terminalSize(f *os.File) (columns, rows int) {
-	fd := int(f.Fd())
-	if !term.IsTerminal(fd) || os.Getenv("TERM") == "dumb" {
-		return 0, 0
-	}
-	columns, rows, err := term.GetSize(fd)
-	if err != nil {
-		return 0, 0
-	}
-	return columns, rows
-}
-
-// width is the terminal's; 0 where there is none.
-func (c *console) width() int {
-	columns, _ := c.size()
-	return columns
-}
 
 // version is the module's version as Go recorded it.
 func version() string {

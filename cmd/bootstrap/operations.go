@@ -195,7 +195,7 @@ func runReplaceMachine(ctx context.Context, c *console, a arguments) error {
 			done, err = operations.ReplaceMachine(ctx, say, a.Targets[1])
 			return err
 		})
-		if unknown, ok := errorAs[*steps.UnknownMachineError](err); ok {
+		if unknown, ok := errors.AsType[*steps.UnknownMachineError](err); ok {
 			return &usageError{unknown}
 		}
 		if err == nil {

@@ -3,28 +3,11 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
-	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/ownership"
 	"github.com/slipway-k8s/slipway/steps"
 )
-
-// stateOf is the state folder that the arguments name. A folder that belongs to another cluster is a usageError: no target reads,
-// changes or deletes one cluster's state under the name of another.
-func stateOf(ctx context.Context, c *console, a arguments, cfg configuration) (stateFolder, error) {
-	state := newStateFolder(a.Options, cfg.ClusterName, c.workDir)
-	return state, state.checkOwner(ctx, cfg.ClusterName)
-}
-
-// labStateOf is stateOf for the targets of the lab alone. They need no cluster's name, so only one that was given is checked.
-func labStateOf(ctx context.Context, c *console, a arguments, cfg configuration) (stateFolder, error) {
-	if _, given := cfg.places[variable("CLUSTER_NAME").Field]; given {
-		return stateOf(ctx, c, a, cfg)
-	}
-	return newStateFolder(a.Options, cfg.ClusterName, c.workDir), nil
-}
 
 // owner is the record of the cluster that the folder belongs to; nil where it belongs to none. Folders of releases that wrote no
 // record are judged by their journal, and where that is lost or cannot be read by the kubeconfig in them.
@@ -81,16 +64,4 @@ func (s stateFolder) recordOwner(ctx context.Context, cluster string) error {
 		record = &ownership.Record{Cluster: cluster}
 	}
 	return record.Write(s.files())
-}
-
-// refuseOtherProject refuses a token of another Hetzner project than the one that the folder's cluster is in.
-func refuseOtherProject(ctx context.Context, r *running) error {
-	err := steps.NewOperations(r.cfg.Config, r.tools).CheckProject(ctx)
-	if other := (*steps.OtherProjectError)(nil); errors.As(err, &other) {
-		return &usageError{err}
-	}
-	if err != nil && errors.Is(errors.Join(err, context.Cause(ctx)), flow.ErrInterrupted) {
-		return fmt.Errorf("find out whether the token is of the cluster's project: %w", err)
-	}
-	return err
 }

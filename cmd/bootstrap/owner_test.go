@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
@@ -164,7 +165,7 @@ func TestClaimRecordsTheCluster(t *testing.T) {
 	}
 	record(t, s, "image")
 	err := s.claim(t.Context(), "other", worldHetzner, quiet)
-	if _, ok := errorAs[*usageError](err); !ok || !strings.Contains(err.Error(), "belongs to cluster k8s") {
+	if _, ok := errors.AsType[*usageError](err); !ok || !strings.Contains(err.Error(), "belongs to cluster k8s") {
 		t.Errorf("the folder of a cluster: %v", err)
 	}
 	if _, err := s.claimed("other", worldHetzner, s.journal()).Lock(t.Context()); err == nil {
@@ -195,7 +196,7 @@ func TestFolderOfTwoClusters(t *testing.T) {
 	}
 	for _, name := range []string{"k8s", "other"} {
 		err := s.checkOwner(t.Context(), name)
-		if _, ok := errorAs[*usageError](err); !ok || !strings.Contains(err.Error(), "several clusters: k8s, other") {
+		if _, ok := errors.AsType[*usageError](err); !ok || !strings.Contains(err.Error(), "several clusters: k8s, other") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -213,7 +214,7 @@ func TestFolderWithoutAJournalBelongsToTheClusterOfItsKubeconfig(t *testing.T) {
 			writeFile(t, s.path(journalFile), journal)
 		}
 		err := s.checkOwner(t.Context(), "other")
-		if _, ok := errorAs[*usageError](err); !ok || !strings.Contains(err.Error(), "belongs to cluster k8s") {
+		if _, ok := errors.AsType[*usageError](err); !ok || !strings.Contains(err.Error(), "belongs to cluster k8s") {
 			t.Errorf("%s: another cluster: %v", name, err)
 		}
 		if err := s.checkOwner(t.Context(), "k8s"); err != nil {

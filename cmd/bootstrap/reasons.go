@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"strings"
 
 	"github.com/slipway-k8s/slipway/flow"
@@ -17,8 +18,8 @@ func reasonsOnce(err error) error {
 	told := map[string]int{}        // a reason's line
 	others := map[string][]string{} // steps that it ended too
 	for _, one := range all.Unwrap() {
-		step, failed := errorAs[*flow.StepError](one)
-		reason, known := errorAs[*why.Finding](one)
+		step, failed := errors.AsType[*flow.StepError](one)
+		reason, known := errors.AsType[*why.Finding](one)
 		if failed && known {
 			if _, again := told[reason.Error()]; again {
 				others[reason.Error()] = append(others[reason.Error()], step.Step)

@@ -47,7 +47,7 @@ func foreseeRecovery(ctx context.Context, c *console, a arguments) error {
 		return err
 	}
 	steps.RedirectLibraryLogs(io.Discard)
-	took := state.durations(worldOf(a.Options))
+	took := recordedDurations(state, worldOf(a.Options))
 	cfg, tools, offline, err := foreseeingTools(ctx, c, a.Options, cfg, state)
 	if err != nil {
 		return err
@@ -62,7 +62,7 @@ func foreseeRecovery(ctx context.Context, c *console, a arguments) error {
 	if err != nil {
 		return &usageError{err}
 	}
-	f := recoveryForecast{Kind: "recover-quorum-plan", Cluster: cfg.ClusterName, Takes: took.forecast(plan.Takes()),
+	f := recoveryForecast{Kind: "recover-quorum-plan", Cluster: cfg.ClusterName, Takes: forecastDuration(took, plan.Takes()),
 		Command: commandLine(c, "recover-quorum")}
 	record, err := steps.ReadQuorumRecord(tools.Files)
 	if err != nil {

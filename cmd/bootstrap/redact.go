@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"unicode"
 
 	"github.com/slipway-k8s/slipway/flow"
 )
@@ -115,19 +114,4 @@ func (j hidingJournal) Save(ctx context.Context, s flow.Snapshot) error {
 		s.Steps[name] = rec
 	}
 	return j.Journal.Save(ctx, s)
-}
-
-// printable makes one line of plain characters out of a text from elsewhere, so
-// that nothing in it can move a cursor or begin a line of its own.
-func printable(s string) string {
-	s = strings.Map(func(r rune) rune {
-		switch {
-		case unicode.IsSpace(r):
-			return ' '
-		case !unicode.IsPrint(r):
-			return -1
-		}
-		return r
-	}, s)
-	return strings.Join(strings.Fields(s), " ")
 }

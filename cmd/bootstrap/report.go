@@ -33,7 +33,7 @@ func runReport(ctx context.Context, c *console, a arguments) error {
 		}
 		return listRuns(c, state, a.Options.Output)
 	}
-	runs, err := state.story(wanted)
+	runs, err := runStory(state, wanted)
 	if err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func runReport(ctx context.Context, c *console, a arguments) error {
 	page.Foot = fmt.Sprintf("Made by Slipway %s on %s from the events of %s.", version(), time.Now().UTC().Format(time.RFC1123), plural(len(runs), "run", "runs"))
 	var idle []string
 	if wanted == "" {
-		if idle, err = state.idleAfter(last.id); err != nil {
+		if idle, err = idleAfter(state, last.id); err != nil {
 			return err
 		}
 	}
@@ -81,7 +81,7 @@ func aboutIdleRuns(c *console, state stateFolder, last pastRun, after []string) 
 	var text string
 	if last.idle() {
 		text = fmt.Sprintf("run %s changed nothing: every step was found done\n", last.id)
-		if others, err := state.story(""); err == nil && !others[len(others)-1].idle() {
+		if others, err := runStory(state, ""); err == nil && !others[len(others)-1].idle() {
 			text += fmt.Sprintf("the last run that did something: %s\n", commandLine(c, targetReport, others[len(others)-1].id))
 		}
 		return text
@@ -108,13 +108,6 @@ func replaceFile(path string, data []byte) error {
 		return err
 	}
 	return os.Rename(temporary.Name(), path)
-}
-
-func plural(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
 }
 
 // hideIn hides, in what a run has left, the secrets that are known now, and makes plain lines of all texts. Those that

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -26,13 +25,13 @@ type runRow struct {
 
 // listRuns prints the runs that the state folder has, the newest last.
 func listRuns(c *console, state stateFolder, output string) error {
-	ids, err := state.runIDs()
+	ids, err := runIDs(state)
 	if err != nil {
 		return err
 	}
 	rows := []runRow{}
 	for _, id := range ids {
-		r, err := state.readRun(id)
+		r, err := readRun(state, id)
 		if err != nil { // the others can be read
 			rows = append(rows, runRow{Run: id, Began: beganOf(id), Targets: []string{}, Outcome: "unreadable",
 				Why: printable(c.hide.text(err.Error()))})
@@ -62,7 +61,7 @@ func newRunRow(r pastRun) runRow {
 			row.Targets = []string{targetBootstrap}
 		}
 	}
-	end, why := r.outcome()
+	end, why := outcomeOf(r)
 	row.Outcome, row.Why = string(end), printable(why)
 	for _, l := range r.effects {
 		if l.Phase == effect.Leaves {
@@ -102,18 +101,8 @@ func beganOf(id string) time.Time {
 	return began
 }
 
-// idle tells whether the run came to its end and did nothing: every step's result was reused.
-func (r pastRun) idle() bool {
-	if !r.finished() || len(r.effects) > 0 {
-		return false
-	}
-	started := slices.IndexFunc(r.events, func(e flow.Event) bool { return e.Kind == flow.RunStarted })
-	return started >= 0 && !slices.ContainsFunc(r.events[started:],
-		func(e flow.Event) bool { return e.Kind == flow.StepDone })
-}
-
-// outcome is how a run ended, also one of a target that runs no steps.
-func (r pastRun) outcome() (end runEnd, why string) {
+// outcomeOf is how a run ended, also one of a target that runs no steps.
+func outcomeOf(r pastRun) (end runEnd, why string) {
 	if _, alone := asked(r.setup.Targets); !alone {
 		return r.end()
 	}
@@ -134,22 +123,4 @@ func (r pastRun) outcome() (end runEnd, why string) {
 		return endedUnknown, ""
 	}
 	return endedWell, ""
-}
-
-// idleAfter are the runs after one that did nothing.
-func (s stateFolder) idleAfter(id string) (idle []string, err error) {
-	ids, err := s.runIDs()
-	if err != nil {
-		return nil, err
-	}
-	for _, later := range ids[slices.Index(ids, id)+1:] {
-		r, err := s.readRun(later)
-		if err != nil {
-			return nil, err
-		}
-		if r.idle() {
-			idle = append(idle, later)
-		}
-	}
-	return idle, nil
 }

@@ -53,7 +53,7 @@ func TestReportOfTwoCrashesAndAStockOut(t *testing.T) {
 		t.Errorf("%d steps are drawn as cut off", n)
 	}
 	// One run of them is the beginning of the story.
-	ids, err := q.state().runIDs()
+	ids, err := runIDs(q.state())
 	if err != nil || len(ids) != 3 {
 		t.Fatalf("runs %v, %v", ids, err)
 	}
@@ -69,7 +69,7 @@ func TestReportOfTwoCrashesAndAStockOut(t *testing.T) {
 			t.Fatalf("once more: %s", q.stderr)
 		}
 	}
-	all, err := q.state().runIDs()
+	all, err := runIDs(q.state())
 	if err != nil || len(all) != 5 {
 		t.Fatalf("runs %v, %v", all, err)
 	}

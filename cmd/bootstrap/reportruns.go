@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -33,22 +32,6 @@ type setup struct {
 	Settings []setting `json:"settings"`
 }
 
-// keepSetup writes down what the run begins with. The lab's part of the configuration is known only once it is up: then it is
-// written again. Nothing hangs on it but a report.
-func (r *running) keepSetup() {
-	s := setup{
-		Version: version(), Go: runtime.Version(), System: runtime.GOOS + "/" + runtime.GOARCH,
-		World: r.world(), Cluster: r.cfg.ClusterName, Targets: r.asked, Settings: settingsOf(r.cfg),
-	}
-	data, err := json.MarshalIndent(s, "", "  ")
-	if err == nil {
-		err = os.WriteFile(r.state.path(filepath.Join(runsFolder, r.id, setupFile)), []byte(r.hide.text(string(data))), 0o600)
-	}
-	if err != nil {
-		r.hub.note("a report of this run will not tell its configuration: %v", err)
-	}
-}
-
 // pastRun is a run as its folder tells it.
 type pastRun struct {
 	id      string
@@ -58,7 +41,7 @@ type pastRun struct {
 }
 
 // runIDs are the runs of the folder, the oldest first.
-func (s stateFolder) runIDs() ([]string, error) {
+func runIDs(s stateFolder) ([]string, error) {
 	entries, err := os.ReadDir(s.path(runsFolder))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -71,7 +54,7 @@ func (s stateFolder) runIDs() ([]string, error) {
 }
 
 // readRun reads what a run has left. A last line that is not whole was being written when it was killed.
-func (s stateFolder) readRun(id string) (r pastRun, err error) {
+func readRun(s stateFolder, id string) (r pastRun, err error) {
 	r.id = id
 	path := func(name string) string { return s.path(filepath.Join(runsFolder, id, name)) }
 	if r.events, err = readEvents(path(eventsFile)); err != nil {
@@ -116,10 +99,10 @@ func readEvents(path string) ([]flow.Event, error) {
 	}
 }
 
-// story is the run that is meant, and before it those that it went on from: back to the last that came to a good end. Without
+// runStory is the run that is meant, and before it those that it went on from: back to the last that came to a good end. Without
 // a name the last that did something is meant. Runs that are not of steps, and such as ended before their first step, are no part of it.
-func (s stateFolder) story(wanted string) ([]pastRun, error) {
-	ids, err := s.runIDs()
+func runStory(s stateFolder, wanted string) ([]pastRun, error) {
+	ids, err := runIDs(s)
 	if err != nil {
 		return nil, err
 	}
@@ -141,7 +124,7 @@ func (s stateFolder) story(wanted string) ([]pastRun, error) {
 	newestIdle := ""
 	gone := "" // the run that took the cluster away, where the story ends at it
 	for i := last; i >= 0; i-- {
-		r, err := s.readRun(ids[i])
+		r, err := readRun(s, ids[i])
 		if err != nil {
 			return nil, err
 		}
@@ -160,7 +143,7 @@ func (s stateFolder) story(wanted string) ([]pastRun, error) {
 		}
 	}
 	if len(story) == 0 && newestIdle != "" { // of those that did something no folder is left
-		return s.story(newestIdle)
+		return runStory(s, newestIdle)
 	}
 	switch {
 	case len(story) == 0 && gone != "":
@@ -262,3 +245,35 @@ func (r pastRun) end() (end runEnd, why string) {
 	}
 	return endedUnknown, ""
 }
+
+// idle tells whether the run came to its end and did nothing: every step's result was reused.
+func (r pastRun) idle() bool {
+	if !r.finished() || len(r.effects) > 0 {
+		return false
+	}
+	started := slices.IndexFunc(r.events, func(e flow.Event) bool { return e.Kind == flow.RunStarted })
+	return started >= 0 && !slices.ContainsFunc(r.events[started:],
+		func(e flow.Event) bool { return e.Kind == flow.StepDone })
+}
+
+// idleAfter are the runs after one that did nothing.
+func idleAfter(s stateFolder, id string) (idle []string, err error) {
+	ids, err := runIDs(s)
+	if err != nil {
+		return nil, err
+	}
+	for _, later := range ids[slices.Index(ids, id)+1:] {
+		r, err := readRun(s, later)
+		if err != nil {
+			return nil, err
+		}
+		if r.idle() {
+			idle = append(idle, later)
+		}
+	}
+	return idle, nil
+}
+
+// noteEvent is the kind of an event that the command itself adds: something
+// that a person should know.
+const noteEvent flow.EventKind = "note"

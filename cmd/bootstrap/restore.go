@@ -88,14 +88,14 @@ func (f *forecast) foreseeRestore(ctx context.Context, plan *steps.RestorePlan, 
 		}
 	}
 	journal := flow.Folder(steps.RestoreFiles(state.files()).String())
-	return f.ask(ctx, plan, plan.Graph, journal, plan.All, state.durations(f.World))
+	return f.ask(ctx, plan, plan.Graph, journal, plan.All, recordedDurations(state, f.World))
 }
 
 // refusal tells a file that is wrong, which is for the person who named it to
 // change, from what only kept it from being read: then the same may succeed later.
 func refusal(ctx context.Context, err error) error {
-	_, unread := errorAs[*backup.UnreadError](err)
-	_, machine := errorAs[*scratchError](err)
+	_, unread := errors.AsType[*backup.UnreadError](err)
+	_, machine := errors.AsType[*scratchError](err)
 	machine = machine || errors.Is(err, syscall.ENOSPC) // as etcd's library says it
 	switch {
 	case context.Cause(ctx) != nil:

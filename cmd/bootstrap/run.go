@@ -213,7 +213,7 @@ func beginRun(ctx context.Context, c *console, a arguments, cfg configuration) (
 	r.tools = commonTools(r.state, cfg, c.environment, r.log)
 	r.tools.CommandLine = func(target ...string) string { return commandLine(r.console, target...) }
 	r.tools.Consent = a.Options.Yes
-	r.tools.ServerTakes = r.state.durations(r.world()).server()
+	r.tools.ServerTakes = recordedDurations(r.state, r.world()).server()
 	r.keepSetup()
 	r.trace()
 	r.effects = r.recorder()
@@ -349,7 +349,7 @@ func runSteps(ctx context.Context, r *running, targets []string) error {
 	if errors.Is(err, flow.ErrInterrupted) {
 		return r.interrupted(err)
 	}
-	if sealed, ok := errorAs[*flow.SealedError](err); ok { // running the same again would come to the same
+	if sealed, ok := errors.AsType[*flow.SealedError](err); ok { // running the same again would come to the same
 		return adviseOnSealed(r, err, sealed)
 	}
 	if err != nil {
@@ -378,7 +378,7 @@ func (r *running) expect(ctx context.Context, plan *steps.Plan, targets []string
 	if err != nil {
 		return
 	}
-	took := r.state.durations(r.world())
+	took := recordedDurations(r.state, r.world())
 	var all []expectedStep
 	for _, f := range foreseen {
 		one := expectedStep{name: f.Name}

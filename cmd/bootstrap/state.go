@@ -40,17 +40,6 @@ const (
 // stateFolder is where a bootstrap keeps what it knows, as an absolute path.
 type stateFolder string
 
-func newStateFolder(o options, clusterName, workDir string) stateFolder {
-	dir := o.StateDir
-	if dir == "" {
-		dir = filepath.Join(stateFolderIn, clusterName)
-	}
-	if !filepath.IsAbs(dir) {
-		dir = filepath.Join(workDir, dir)
-	}
-	return stateFolder(filepath.Clean(dir))
-}
-
 func (s stateFolder) path(name string) string { return filepath.Join(string(s), name) }
 func (s stateFolder) lab() string             { return s.path(labFolder) }
 func (s stateFolder) files() steps.Files      { return steps.FilesIn(string(s)) }
@@ -271,3 +260,9 @@ func (s stateFolder) prune(id string) error {
 	}
 	return nil
 }
+
+// effectsFile is, in the folder of a run, what the run changed and where.
+const effectsFile = "effects.jsonl"
+
+// verbRetire is the effect of putting the journal of a destroyed cluster aside.
+const verbRetire = "retire"

@@ -57,25 +57,6 @@ func (c configuration) token(ctx context.Context, environment map[string]string)
 	}
 }
 
-// tokenOnce is the token for a look. The command that prints it may ask a person
-// each time it runs: so it runs for the first of all looks alone.
-func tokenOnce(ctx context.Context, c *console, cfg configuration) (steps.Secret, error) {
-	if c.held != nil {
-		return c.held.token, c.held.err
-	}
-	token, err := cfg.token(ctx, c.environment)
-	if cfg.tokenCommand != "" && context.Cause(ctx) == nil {
-		c.held = &tokenAnswer{token, err}
-	}
-	return token, err
-}
-
-// tokenAnswer is what came of asking for the token.
-type tokenAnswer struct {
-	token steps.Secret
-	err   error
-}
-
 // atHome is a path with the home folder in place of a leading "~", as a shell
 // has it.
 func atHome(path, home string) string {
@@ -97,9 +78,4 @@ func oneWord(text, source string) (steps.Secret, error) {
 	default:
 		return steps.Secret{}, usagef("%s gives no Hetzner token: it has %d words instead of one", source, len(words))
 	}
-}
-
-func lastLine(text string) string {
-	lines := strings.Split(strings.TrimSpace(text), "\n")
-	return printable(lines[len(lines)-1])
 }

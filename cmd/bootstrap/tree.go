@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/slipway-k8s/slipway/flow"
 )
@@ -255,4 +256,46 @@ func (t *tree) paint(r row, line string) string {
 		return r.style + r.mark + styleReset + rest
 	}
 	return line
+}
+
+// row is something on the screen: a mark, columns, and beside them a text that
+// goes on in further lines where it is long.
+type row struct {
+	mark, style string // style is the mark's colour
+	columns     string
+	text        string
+}
+
+const besideFrom = 90 // columns; a text with fewer beside its row's columns goes on below them, where more fits
+
+const indentNarrow = 4
+
+// lines writes the row in at most so many lines (0: in as many as it takes),
+// none of which fills the width: some terminals wrap a line that does.
+func (r row) lines(width, most int) []string {
+	if r.mark == "" {
+		return nil
+	}
+	head := r.mark + r.columns
+	room := width - 1
+	if room < narrowest {
+		return []string{head + r.text}
+	}
+	taken := utf8.RuneCountInString(head)
+	indent := taken
+	if room-taken < besideFrom {
+		indent = min(taken, indentNarrow)
+	}
+	lines := wrap(r.text, room-taken, room-indent, most)
+	for i, line := range lines {
+		if i > 0 {
+			lines[i] = strings.Repeat(" ", indent) + line
+			continue
+		}
+		if line == "" {
+			head = cut(strings.TrimRight(head, " "), room)
+		}
+		lines[i] = head + line
+	}
+	return lines
 }

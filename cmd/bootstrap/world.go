@@ -101,7 +101,7 @@ func usedByClusterAPI(ctx context.Context, kubeconfig []byte) (bool, error) {
 // enterLab swaps the two things that are different in the lab, and configures
 // what anyone could: address ranges, repositories and the versions in them.
 func enterLab(cfg configuration, tools steps.Tools, client *labClient, info labInfo, environment map[string]string) (configuration, steps.Tools, []string, error) {
-	cfg, notes, err := cfg.inLab(info)
+	cfg, notes, err := configInLab(cfg, info)
 	if err != nil {
 		return cfg, tools, nil, err
 	}
@@ -121,12 +121,12 @@ func enterLab(cfg configuration, tools steps.Tools, client *labClient, info labI
 // labPlace is where the values come from that the lab decides.
 const labPlace = "the lab"
 
-// inLab is the configuration with what the lab decides: the lab's addresses
+// configInLab is the configuration with what the lab decides: the lab's addresses
 // always, its repositories and their versions unless others are configured. The
 // notes name what was replaced.
-func (c configuration) inLab(info labInfo) (configuration, []string, error) {
+func configInLab(c configuration, info labInfo) (configuration, []string, error) {
 	var notes []string
-	places, decided := c.places, c.decidedIn(info)
+	places, decided := c.places, decidedInLab(c, info)
 	c.places = map[string]string{}
 	for field, place := range places {
 		c.places[field] = place
@@ -158,9 +158,9 @@ func (c configuration) inLab(info labInfo) (configuration, []string, error) {
 // labDecision is a variable with the value that a lab gives it.
 type labDecision struct{ variable, value string }
 
-// decidedIn are the variables that a lab decides, in place of this
+// decidedInLab are the variables that a lab decides, in place of this
 // configuration.
-func (c configuration) decidedIn(info labInfo) []labDecision {
+func decidedInLab(c configuration, info labInfo) []labDecision {
 	own := func(name string) bool { _, ok := c.places[variable(name).Field]; return ok }
 	all := []labDecision{
 		{"NETWORK_CIDR", info.NetworkCIDR}, {"CONTROL_PLANE_CIDR", info.ControlPlaneCIDR},
@@ -183,13 +183,6 @@ func (c configuration) decidedIn(info labInfo) []labDecision {
 		}
 	}
 	return all
-}
-
-// variable finds one of steps.Variables by name; the names here are constants
-// that a test holds against them.
-func variable(name string) steps.Variable {
-	variables := steps.Variables()
-	return variables[slices.IndexFunc(variables, func(v steps.Variable) bool { return v.Name == name })]
 }
 
 // prepareImages puts the configured image into the lab's project, where nobody

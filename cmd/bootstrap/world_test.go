@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,7 +19,7 @@ func TestInLab(t *testing.T) {
 		t.Fatal(err)
 	}
 	was := cfg.Config
-	got, notes, err := cfg.inLab(f.info)
+	got, notes, err := configInLab(cfg, f.info)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +60,7 @@ func TestInLabWithOwnRepositories(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, notes, err := cfg.inLab(f.info)
+	got, notes, err := configInLab(cfg, f.info)
 	if err != nil || len(notes) != 0 {
 		t.Fatalf("notes %q, %v", notes, err)
 	}
@@ -159,7 +160,7 @@ func TestClaim(t *testing.T) {
 	}
 	record(t, s, "image") // which makes a server and a snapshot
 	err := claim(worldLab)
-	if _, ok := errorAs[*usageError](err); !ok || !strings.Contains(err.Error(), "--state-dir") {
+	if _, ok := errors.AsType[*usageError](err); !ok || !strings.Contains(err.Error(), "--state-dir") {
 		t.Errorf("a rehearsal over a real cluster: %v", err)
 	}
 	if world, err := s.world(); world != worldHetzner || err != nil || !exists(s.path("journal.json")) {
@@ -240,7 +241,7 @@ func TestClaimWaitsForNoRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unlock()
-	if _, ok := errorAs[*flow.LockedError](s.claim(t.Context(), "k8s", worldHetzner, quiet)); !ok {
+	if _, ok := errors.AsType[*flow.LockedError](s.claim(t.Context(), "k8s", worldHetzner, quiet)); !ok {
 		t.Error("the state was pulled away from under a run")
 	}
 	if world, err := s.world(); world != worldLab || err != nil {
@@ -265,7 +266,7 @@ func TestClaimBetweenClaimAndRun(t *testing.T) {
 		t.Fatalf("the refused run kept the lock: %v", err)
 	}
 	defer unlock()
-	if _, ok := errorAs[*flow.LockedError](s.claim(t.Context(), "k8s", worldHetzner, quiet)); !ok {
+	if _, ok := errors.AsType[*flow.LockedError](s.claim(t.Context(), "k8s", worldHetzner, quiet)); !ok {
 		t.Error("the folder changed hands under a run")
 	}
 }

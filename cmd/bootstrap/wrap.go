@@ -5,49 +5,9 @@ import (
 	"unicode/utf8"
 )
 
-// row is something on the screen: a mark, columns, and beside them a text that
-// goes on in further lines where it is long.
-type row struct {
-	mark, style string // style is the mark's colour
-	columns     string
-	text        string
-}
-
 const (
-	narrowest    = 20 // columns; what is narrower is no real terminal, and not wrapped for
-	besideFrom   = 90 // columns; a text with fewer beside its row's columns goes on below them, where more fits
-	indentNarrow = 4
+	narrowest = 20 // columns; what is narrower is no real terminal, and not wrapped for
 )
-
-// lines writes the row in at most so many lines (0: in as many as it takes),
-// none of which fills the width: some terminals wrap a line that does.
-func (r row) lines(width, most int) []string {
-	if r.mark == "" {
-		return nil
-	}
-	head := r.mark + r.columns
-	room := width - 1
-	if room < narrowest {
-		return []string{head + r.text}
-	}
-	taken := utf8.RuneCountInString(head)
-	indent := taken
-	if room-taken < besideFrom {
-		indent = min(taken, indentNarrow)
-	}
-	lines := wrap(r.text, room-taken, room-indent, most)
-	for i, line := range lines {
-		if i > 0 {
-			lines[i] = strings.Repeat(" ", indent) + line
-			continue
-		}
-		if line == "" {
-			head = cut(strings.TrimRight(head, " "), room)
-		}
-		lines[i] = head + line
-	}
-	return lines
-}
 
 // wrap breaks a text between words, and words that are longer than a line. The
 // first line has its own length and may stay empty. Of more lines than most
@@ -99,4 +59,13 @@ func cut(text string, columns int) string {
 		return ""
 	}
 	return string(letters[:columns-1]) + "…"
+}
+
+// within breaks a text into lines of so many columns, where that is enough to
+// read; otherwise there is no terminal, or none to be fitted.
+func within(text string, columns int) []string {
+	if columns < narrowest {
+		return []string{text}
+	}
+	return wrap(text, columns, columns, 0)
 }

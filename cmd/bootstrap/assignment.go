@@ -1,0 +1,66 @@
+package main
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+// assignment is one KEY=VALUE.
+type assignment struct {
+	Variable steps.Variable
+	Value    string
+}
+
+var variableName = regexp.MustCompile(`^[A-Z][A-Z0-9_]*$`)
+
+// parseAssignment reads KEY=VALUE. A value is never repeated in an error: it
+// may be a token in the wrong place.
+func parseAssignment(word string) (assignment, error) {
+	key, value, _ := strings.Cut(word, "=")
+	if key == tokenVariable {
+		return assignment{}, fmt.Errorf("%s is not taken as an argument, which every process on this machine can read: "+
+			"export it, or name hcloudTokenFile or hcloudTokenCommand in bootstrap.yaml", tokenVariable)
+	}
+	variables := steps.Variables()
+	if i := slices.IndexFunc(variables, func(v steps.Variable) bool { return v.Name == key }); i >= 0 {
+		return assignment{Variable: variables[i], Value: value}, nil
+	}
+	names := make([]string, len(variables))
+	for i, v := range variables {
+		names[i] = v.Name
+	}
+	if key == "" {
+		return assignment{}, fmt.Errorf("%q is not KEY=VALUE: the variable's name is missing", word)
+	}
+	if !variableName.MatchString(key) {
+		return assignment{}, fmt.Errorf("%q is not KEY=VALUE with a variable's name in capitals%s",
+			key+"=…", didYouMean("", strings.ToUpper(strings.ReplaceAll(key, "-", "_")), names))
+	}
+	if hint := didYouMean("", key, names); hint != "" {
+		return assignment{}, fmt.Errorf("there is no variable %s%s", key, hint)
+	}
+	return assignment{}, fmt.Errorf("there is no variable %s: bootstrap --help lists them all", key)
+}
+
+// place is the assignment as it was written, but for a secret key of age in a
+// place for public ones and for the password in an address.
+func (a assignment) place() string {
+	if strings.Contains(a.Value, "AGE-SECRET-KEY-") {
+		return a.Variable.Name + "=…"
+	}
+	return a.Variable.Name + "=" + kube.WithoutCredentials(a.Value)
+}
+
+// shown is the assignment as it was given; of one with a secret in it, only the variable's name, with "…" where the
+// operator types it again.
+func (a assignment) shown() string {
+	if given := a.Variable.Name + "=" + a.Value; a.place() == given {
+		return given
+	}
+	return a.Variable.Name + "=…"
+}

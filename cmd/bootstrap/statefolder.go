@@ -1,0 +1,49 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+// stateOf is the state folder that the arguments name. A folder that belongs to another cluster is a usageError: no target reads,
+// changes or deletes one cluster's state under the name of another.
+func stateOf(ctx context.Context, c *console, a arguments, cfg configuration) (stateFolder, error) {
+	state := newStateFolder(a.Options, cfg.ClusterName, c.workDir)
+	return state, state.checkOwner(ctx, cfg.ClusterName)
+}
+
+// labStateOf is stateOf for the targets of the lab alone. They need no cluster's name, so only one that was given is checked.
+func labStateOf(ctx context.Context, c *console, a arguments, cfg configuration) (stateFolder, error) {
+	if _, given := cfg.places[variable("CLUSTER_NAME").Field]; given {
+		return stateOf(ctx, c, a, cfg)
+	}
+	return newStateFolder(a.Options, cfg.ClusterName, c.workDir), nil
+}
+
+// refuseOtherProject refuses a token of another Hetzner project than the one that the folder's cluster is in.
+func refuseOtherProject(ctx context.Context, r *running) error {
+	err := steps.NewOperations(r.cfg.Config, r.tools).CheckProject(ctx)
+	if other := (*steps.OtherProjectError)(nil); errors.As(err, &other) {
+		return &usageError{err}
+	}
+	if err != nil && errors.Is(errors.Join(err, context.Cause(ctx)), flow.ErrInterrupted) {
+		return fmt.Errorf("find out whether the token is of the cluster's project: %w", err)
+	}
+	return err
+}
+
+func newStateFolder(o options, clusterName, workDir string) stateFolder {
+	dir := o.StateDir
+	if dir == "" {
+		dir = filepath.Join(stateFolderIn, clusterName)
+	}
+	if !filepath.IsAbs(dir) {
+		dir = filepath.Join(workDir, dir)
+	}
+	return stateFolder(filepath.Clean(dir))
+}
