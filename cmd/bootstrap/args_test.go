@@ -120,7 +120,7 @@ func TestResolveTargets(t *testing.T) {
 
 func TestUsageNamesEverything(t *testing.T) {
 	var out strings.Builder
-	if err := usage(&out); err != nil {
+	if err := printUsage(&out); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"--lab", "--state-dir", "status", "lab up ", "lab build ", "HCLOUD_TOKEN", "130 interrupted"}

@@ -2,10 +2,8 @@ package main
 
 import (
 	"bytes"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"net/url"
 	"os"
 	"strings"
 	"testing"
@@ -42,12 +40,6 @@ func show(d display, hide *redactor) {
 		h.observe(e)
 	}
 	h.close()
-}
-
-func hiding() *redactor {
-	var r redactor
-	r.learn(secret, "short", "")
-	return &r
 }
 
 func TestPlainDisplay(t *testing.T) {
@@ -96,27 +88,6 @@ func TestJSONDisplay(t *testing.T) {
 	}
 }
 
-// No line of any width is longer than the terminal, and no word is lost.
-func TestWrap(t *testing.T) {
-	text := "a few words and one-that-is-much-longer-than-any-line-can-be-on-a-narrow-terminal, äöü, and an end"
-	bare := func(s string) string { return strings.ReplaceAll(s, " ", "") }
-	for width := narrowest + 2; width < 130; width++ {
-		r := row{mark: "✓", columns: columns("wait-nodes", "1.0s"), text: text}
-		all := r.lines(width, 0)
-		for _, line := range append(all, r.lines(width, 2)...) {
-			if n := len([]rune(line)); n >= width {
-				t.Errorf("%d columns in a terminal of %d: %q", n, width, line)
-			}
-		}
-		if few := r.lines(width, 2); len(few) > 2 || len(all) > 2 && !strings.HasSuffix(few[1], "…") {
-			t.Errorf("in two lines of %d: %q", width, few)
-		}
-		if width > 30 && bare(strings.Join(all, "")) != bare(r.mark+r.columns+text) {
-			t.Errorf("width %d: %q", width, all)
-		}
-	}
-}
-
 func TestTasksLookLikeSteps(t *testing.T) {
 	var all []flow.EventKind
 	h := &hub{hide: &redactor{}, displays: []display{recorder{&all}}}
@@ -145,52 +116,3 @@ type recorder struct{ kinds *[]flow.EventKind }
 
 func (r recorder) event(e flow.Event) { *r.kinds = append(*r.kinds, e.Kind) }
 func (r recorder) close()             {}
-
-func TestElapsed(t *testing.T) {
-	for d, want := range map[time.Duration]string{
-		0: "0.0s", 40 * time.Millisecond: "0.0s", 12340 * time.Millisecond: "12.3s", time.Minute: "1m00s",
-		185 * time.Second: "3m05s", 62 * time.Minute: "1h02m",
-	} {
-		if got := elapsed(d); got != want {
-			t.Errorf("%v is written %s, want %s", d, got, want)
-		}
-	}
-}
-
-func TestRedactorHides(t *testing.T) {
-	r := hiding()
-	if got := r.text("a " + secret + " and short words"); got != "a [hidden] and short words" {
-		t.Errorf("got %q", got)
-	}
-	var out bytes.Buffer
-	if n, err := r.writer(&out).Write([]byte("log " + secret + "\n")); err != nil || n != len("log "+secret+"\n") || out.String() != "log [hidden]\n" {
-		t.Errorf("wrote %d, %v: %q", n, err, out.String())
-	}
-}
-
-// What a server, a Secret or an HTTP header makes of a secret is hidden, too.
-func TestRedactorHidesEncodedSecrets(t *testing.T) {
-	const secret = "pa/ss+wörd?&=0123456789~x"
-	r := &redactor{}
-	r.learn(secret)
-	for _, encoding := range []*base64.Encoding{base64.StdEncoding, base64.RawStdEncoding, base64.URLEncoding, base64.RawURLEncoding} {
-		for before := range 7 {
-			for after := range 4 {
-				text := encoding.EncodeToString([]byte("abcdefg"[:before] + secret + "xyz0"[:after]))
-				hidden := r.text("Secret: " + text + " of k8s")
-				if !strings.HasPrefix(hidden, "Secret: ") || !strings.HasSuffix(hidden, " of k8s") || !strings.Contains(hidden, "[hidden]") {
-					t.Fatalf("of %s it makes %s", text, hidden)
-				}
-				// What is left is at most what is around it, with a few bits of the secret's ends.
-				if left := len(hidden) - len("Secret: [hidden] of k8s"); left > (before+after)*4/3+6 {
-					t.Errorf("of %s it leaves %s", text, hidden)
-				}
-			}
-		}
-	}
-	for _, text := range []string{url.QueryEscape(secret), url.PathEscape(secret), base64.StdEncoding.EncodeToString([]byte(secret))} {
-		if hidden := r.text("a " + text + " b"); hidden != "a [hidden] b" {
-			t.Errorf("of %s it makes %s", text, hidden)
-		}
-	}
-}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // fakeLab answers on a lab's control socket as the lab's documentation says.
@@ -133,4 +134,40 @@ func (f *fakeLab) serve(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(answer)
+}
+
+// serveFaults plays the lab's part.
+func (f *fakeLab) serveFaults(r *http.Request, id int) (status int, answer any) {
+	force := func(id int) map[string]any {
+		fields := map[string]any{}
+		_ = json.Unmarshal(f.faults[id], &fields) // it was read before
+		fields["id"], fields["hits"], fields["since"] = id, 3, time.Now()
+		return fields
+	}
+	switch r.Method {
+	case http.MethodPost:
+		var told map[string]any
+		if err := json.NewDecoder(r.Body).Decode(&told); err != nil || told["kind"] == "gremlins" {
+			return http.StatusBadRequest, map[string]string{"error": "there is no fault gremlins"}
+		}
+		data, err := json.Marshal(told)
+		if err != nil {
+			return http.StatusBadRequest, map[string]string{"error": err.Error()}
+		}
+		id := len(f.faults) + 1
+		f.faults[id] = data
+		return http.StatusOK, force(id)
+	case http.MethodDelete:
+		if f.faults[id] == nil {
+			return http.StatusNotFound, map[string]string{"error": "there is no such fault in force"}
+		}
+		delete(f.faults, id)
+		return http.StatusOK, struct{}{}
+	default:
+		list := []any{}
+		for id := range f.faults {
+			list = append(list, force(id))
+		}
+		return http.StatusOK, map[string]any{"faults": list}
+	}
 }

@@ -17,7 +17,7 @@ import (
 func runHelp(_ context.Context, c *console, a arguments) error {
 	about := a.Targets[1:]
 	if len(about) == 0 {
-		return printFolded(c, usage)
+		return printFolded(c, printUsage)
 	}
 	return helpOn(c, about)
 }
@@ -43,7 +43,7 @@ func helpFlag(c *console, words []string) error {
 	if len(words) == 1 {
 		return helpOn(c, words)
 	}
-	return printFolded(c, usage)
+	return printFolded(c, printUsage)
 }
 
 // helpAbout is about the step or the targets that the words name, or begin with.

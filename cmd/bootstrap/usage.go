@@ -10,8 +10,8 @@ import (
 	"github.com/slipway-k8s/slipway/steps"
 )
 
-// usage prints what the command takes.
-func usage(out io.Writer) error {
+// printUsage prints what the command takes.
+func printUsage(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprint(w, `Make a Talos Linux Kubernetes cluster on Hetzner Cloud through Cluster API, or rehearse it on this machine.
 

@@ -8,18 +8,11 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/clusterapi"
 	"github.com/slipway-k8s/slipway/internal/effect"
-	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/steps"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // Variables of the environment that are not configuration.
@@ -33,9 +26,6 @@ const (
 func tokenVariables() []string {
 	return []string{tokenVariable, labTokenVariable, githubVariable, passphraseVariable}
 }
-
-// usedAnswerWithin bounds the question to an API server on this machine.
-const usedAnswerWithin = 15 * time.Second
 
 // commonTools are the tools that are the same in both worlds.
 func commonTools(state stateFolder, cfg configuration, environment map[string]string, log io.Writer) steps.Tools {
@@ -59,43 +49,6 @@ func hetznerClient(endpoint string, token steps.Secret, effects *effect.Recorder
 		options = append(options, hcloud.WithEndpoint(endpoint))
 	}
 	return hcloud.NewClient(options...)
-}
-
-// management is who makes the management cluster outside the lab.
-func management(cfg steps.Config, files steps.Files, yes bool, log io.Writer, effects *effect.Recorder) steps.ManagementProvider {
-	if cfg.ManagementKubeconfig != "" {
-		return givenManagement{path: cfg.ManagementKubeconfig, ready: answers}
-	}
-	return &kindManagement{kind: recordedKind{realKind{log: log}, effects}, image: cfg.KindNodeImage, used: usedByClusterAPI, files: files, yes: yes}
-}
-
-// answers asks the API server behind a kubeconfig whether it is ready.
-func answers(ctx context.Context, kubeconfig []byte) error {
-	cluster, err := kube.Connect(kubeconfig)
-	if err != nil {
-		return err
-	}
-	return cluster.Ready(ctx)
-}
-
-// usedByClusterAPI looks for the kind Cluster: without it no cluster can hold
-// such an object, in any namespace.
-func usedByClusterAPI(ctx context.Context, kubeconfig []byte) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, usedAnswerWithin)
-	defer cancel()
-	cluster, err := kube.Connect(kubeconfig)
-	if err != nil {
-		return false, err
-	}
-	crd := &metav1.PartialObjectMetadata{}
-	crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
-	switch err := cluster.Get(ctx, client.ObjectKey{Name: "clusters." + clusterapi.ClusterKind.Group}, crd); {
-	case apierrors.IsNotFound(err): // no other error is an answer of no
-		return false, nil
-	case err != nil:
-		return false, fmt.Errorf("look for Cluster API in %s: %w", cluster.Host(), err)
-	}
-	return true, nil
 }
 
 // enterLab swaps the two things that are different in the lab, and configures
