@@ -18,6 +18,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/backup"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/kube"
@@ -172,7 +173,7 @@ func TestRepeat(t *testing.T) {
 				last = time.Now()
 				time.Sleep(time.Minute) // what it takes
 				if len(at) == 5 {
-					time.AfterFunc(time.Hour, func() { cancel(&interruption{os.Interrupt}) })
+					time.AfterFunc(time.Hour, func() { cancel(flow.ErrInterrupted) })
 				}
 				return ctx.Err()
 			},
@@ -203,7 +204,7 @@ func TestRepeatEnds(t *testing.T) {
 			t.Errorf("a mistake: %v", err)
 		}
 		ctx, cancel := context.WithCancelCause(t.Context())
-		cause := &interruption{os.Interrupt}
+		cause := flow.ErrInterrupted
 		err := repeat(ctx, time.Hour, never, func(ctx context.Context) error { cancel(cause); return context.Cause(ctx) }, quiet)
 		if !errors.Is(err, cause) {
 			t.Errorf("interrupted at work: %v", err)

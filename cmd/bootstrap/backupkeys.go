@@ -16,17 +16,6 @@ import (
 	"github.com/slipway-k8s/slipway/steps"
 )
 
-// Variables of the environment for backups. Secrets are taken from there, from
-// a file or from a command, and never as an argument.
-const (
-	passphraseVariable = "BACKUP_PASSPHRASE"
-
-	// As every S3 client calls them.
-	accessKeyVariable = "AWS_ACCESS_KEY_ID"
-	secretKeyVariable = "AWS_SECRET_ACCESS_KEY"
-	sessionVariable   = "AWS_SESSION_TOKEN"
-)
-
 // errNobodyOpens has two lines: what is missing, and the ways to have it.
 var errNobodyOpens = errors.New("nobody could open the backup: name public keys in BACKUP_RECIPIENTS (age-keygen -o key.txt makes a pair), or a passphrase in " +
 	passphraseVariable + ", BACKUP_PASSPHRASE_FILE or BACKUP_PASSPHRASE_COMMAND\n" +

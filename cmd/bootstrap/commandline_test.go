@@ -89,7 +89,7 @@ func TestCommandsAreComposedInOnePlace(t *testing.T) {
 		`|--(state-dir|identity) %s|\((pivot --abort|image --(prune|packer)|lab up|lab down)\)`)
 	allowed := map[string]string{
 		"completion.go": "scripts for shells", "usage.go": "the form of every command",
-		"args.go": "flags about each other", "token.go": "of a checkout, before anything was given",
+		"args.go": "flags about each other", "assignment.go": "where variables are listed", "token.go": "of a checkout, before anything was given",
 		"help.go": "examples", "helptable.go": "examples",
 	}
 	for _, folder := range []string{".", "../../steps", "../../internal/hetzner"} {

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"net/url"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -30,20 +31,30 @@ type configuration struct {
 	overrides string // folder of the operator's manifests/ and bootstrap/, which may be missing
 }
 
-// loadConfig reads the configuration: the defaults, over them the file, over it
+// sources are where a configuration is read from.
+type sources struct {
+	file        string // bootstrap.yaml; empty: the default one, where it exists
+	dir         string // folder of the operator's manifests/ and bootstrap/; empty: that of the file
+	base        []byte // a configuration to begin with in place of the defaults: a backup's
+	environment map[string]string
+	values      []assignment // KEY=VALUE, in their order
+	workDir     string       // what relative paths are relative to; empty: the process's own
+}
+
+// loadFrom reads the configuration: the defaults, over them the file, over it
 // the environment, over that KEY=VALUE. Every error is a usageError and says
 // where its value was written. An empty variable in the environment counts as
 // none, an empty KEY= as the empty value.
-func loadConfig(a arguments, environment map[string]string) (configuration, error) {
+func loadFrom(from sources) (configuration, error) {
 	c := configuration{Config: steps.Defaults(), places: map[string]string{}}
-	if err := c.begin(a.base); err != nil {
+	if err := c.begin(from.base); err != nil {
 		return configuration{}, err
 	}
-	if err := c.readFile(a.Options.Config, a.workDir); err != nil {
+	if err := c.readFile(from.file, from.workDir); err != nil {
 		return configuration{}, err
 	}
 	var err error
-	if c.overrides, err = overridesFolder(a.Options, a.workDir); err != nil {
+	if c.overrides, err = overridesFolder(from); err != nil {
 		return configuration{}, err
 	}
 	var problems []error
@@ -54,11 +65,11 @@ func loadConfig(a arguments, environment map[string]string) (configuration, erro
 		c.places[v.Field] = place
 	}
 	for _, v := range steps.Variables() {
-		if value := environment[v.Name]; value != "" {
+		if value := from.environment[v.Name]; value != "" {
 			set(v, value, "environment variable "+v.Name)
 		}
 	}
-	for _, value := range a.Values {
+	for _, value := range from.values {
 		set(value.Variable, value.Value, "argument "+value.place())
 	}
 	if len(problems) > 0 {
@@ -286,4 +297,35 @@ func environ(list []string) map[string]string {
 func variable(name string) steps.Variable {
 	variables := steps.Variables()
 	return variables[slices.IndexFunc(variables, func(v steps.Variable) bool { return v.Name == name })]
+}
+
+// inFolder is a path as seen from a folder; an absolute one is itself.
+func inFolder(dir, path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(dir, path)
+}
+
+// overridesFolder is where the operator's manifests/ and bootstrap/ are looked
+// for: --dir, else the folder of the configuration file, else the working
+// directory.
+func overridesFolder(from sources) (string, error) {
+	switch {
+	case from.dir != "":
+		dir := inFolder(from.workDir, from.dir)
+		info, err := os.Stat(dir)
+		if err == nil && !info.IsDir() {
+			err = errors.New("it is not a folder")
+		}
+		if err != nil {
+			return "", usagef("--dir %s: %w", from.dir, err)
+		}
+		return dir, nil
+	case from.file != "":
+		return filepath.Dir(inFolder(from.workDir, from.file)), nil
+	case from.workDir != "":
+		return from.workDir, nil
+	}
+	return ".", nil
 }

@@ -51,7 +51,7 @@ func runConfigShow(ctx context.Context, c *console, a arguments) error {
 	}
 	table(c.stdout, c.width(), head, rows...)
 	if unknown {
-		state := newStateFolder(a.Options, cfg.ClusterName, c.workDir)
+		state := newStateFolder(a.Options.StateDir, cfg.ClusterName, c.workDir)
 		_, err = fmt.Fprintf(c.stdout, "\nno lab is up in %s: what it decides is known once it is (%s)\n", state.lab(), commandLine(c, "lab", "up", "--state-dir", string(state)))
 	}
 	return err
@@ -60,7 +60,7 @@ func runConfigShow(ctx context.Context, c *console, a arguments) error {
 // settingsInLab are the values that a run in the lab uses. What only a lab that
 // is up can tell is unknown while it is down.
 func settingsInLab(ctx context.Context, c *console, o options, cfg configuration) ([]setting, error) {
-	info, err := newLab(c, o, newStateFolder(o, cfg.ClusterName, c.workDir)).answering(ctx)
+	info, err := newLab(c, o, newStateFolder(o.StateDir, cfg.ClusterName, c.workDir)).answering(ctx)
 	if errors.Is(err, errLabDown) {
 		all := settingsOf(cfg)
 		for _, d := range decidedInLab(cfg, labInfo{}) {

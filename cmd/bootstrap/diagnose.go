@@ -52,7 +52,7 @@ func runDiagnose(ctx context.Context, c *console, a arguments) error {
 	if err != nil {
 		return err
 	}
-	took := recordedDurations(state, worldOf(a.Options))
+	took := readDurations(state, worldOf(a.Options))
 	cfg, tools, offline, err := foreseeingTools(ctx, c, a.Options, cfg, state)
 	if err != nil {
 		return err

@@ -56,7 +56,7 @@ func TestAForecastTellsRecordsFromBuiltInFigures(t *testing.T) {
 	}
 	// Every step that a diagnosis counts has a figure in both worlds.
 	for _, world := range []string{worldLab, worldHetzner} {
-		took := recordedDurations(stateFolder(t.TempDir()), world)
+		took := readDurations(stateFolder(t.TempDir()), world)
 		for _, name := range steps.MendingSteps() {
 			if expected, _ := took.of(name); expected == 0 {
 				t.Errorf("%s has no built-in figure for %s", world, name)

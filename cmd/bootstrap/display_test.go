@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -98,7 +97,7 @@ func TestTasksLookLikeSteps(t *testing.T) {
 	if err := h.task("lab", "why", func(flow.Say) error { return bad }); !errors.Is(err, bad) {
 		t.Errorf("error is %v", err)
 	}
-	if err := h.task("lab", "why", func(flow.Say) error { return &interruption{os.Interrupt} }); !errors.Is(err, flow.ErrInterrupted) {
+	if err := h.task("lab", "why", func(flow.Say) error { return flow.ErrInterrupted }); !errors.Is(err, flow.ErrInterrupted) {
 		t.Errorf("error is %v", err)
 	}
 	want := []flow.EventKind{flow.StepStarted, flow.StepProgress, flow.StepDone, flow.StepStarted, flow.StepFailed, flow.StepStarted, flow.StepInterrupted}

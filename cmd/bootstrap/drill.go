@@ -72,7 +72,7 @@ func newDrill(c *console, a arguments) (*drill, error) {
 	if a.Options.StateDir == "" {
 		a.Options.StateDir = filepath.Join(stateFolderIn, cfg.ClusterName+".drill-"+time.Now().UTC().Format("20060102T150405Z"))
 	}
-	state := newStateFolder(a.Options, cfg.ClusterName, c.workDir)
+	state := newStateFolder(a.Options.StateDir, cfg.ClusterName, c.workDir)
 	if entries, err := os.ReadDir(string(state)); err == nil && len(entries) > 0 {
 		return nil, usagef("%s is not empty: a drill has a state folder of its own; name one that does not exist, or none", state)
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {

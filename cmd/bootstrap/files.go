@@ -14,37 +14,6 @@ import (
 	"github.com/slipway-k8s/slipway/steps"
 )
 
-// inFolder is a path as seen from a folder; an absolute one is itself.
-func inFolder(dir, path string) string {
-	if filepath.IsAbs(path) {
-		return path
-	}
-	return filepath.Join(dir, path)
-}
-
-// overridesFolder is where the operator's manifests/ and bootstrap/ are looked
-// for: --dir, else the folder of the configuration file, else the working
-// directory.
-func overridesFolder(o options, workDir string) (string, error) {
-	switch {
-	case o.Dir != "":
-		dir := inFolder(workDir, o.Dir)
-		info, err := os.Stat(dir)
-		if err == nil && !info.IsDir() {
-			err = errors.New("it is not a folder")
-		}
-		if err != nil {
-			return "", usagef("--dir %s: %w", o.Dir, err)
-		}
-		return dir, nil
-	case o.Config != "":
-		return filepath.Dir(inFolder(workDir, o.Config)), nil
-	case workDir != "":
-		return workDir, nil
-	}
-	return ".", nil
-}
-
 // filesOf is usedFiles for a folder. What is wrong with its files is said by
 // whoever needs them: a cluster is destroyed without them.
 func filesOf(overrides string) string {

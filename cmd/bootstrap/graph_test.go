@@ -43,7 +43,7 @@ func TestGraphInDocs(t *testing.T) {
 func TestGraphShowsTheJournal(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
-	state := newStateFolder(options{}, "k8s", dir)
+	state := newStateFolder("", "k8s", dir)
 	record := func(state flow.State) flow.Record {
 		return flow.Record{State: state, Started: time.Now(), Output: json.RawMessage("{}")}
 	}

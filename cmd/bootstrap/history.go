@@ -25,10 +25,10 @@ type durations struct {
 // runsRemembered is how many runs an expectation is made from, the newest.
 const runsRemembered = 10
 
-// recordedDurations reads the record of earlier runs. A step's expectation is the middle
+// readDurations reads the record of earlier runs. A step's expectation is the middle
 // one of the times that it took when it came to its end; a record that cannot be
 // read is no record.
-func recordedDurations(s stateFolder, world string) durations {
+func readDurations(s stateFolder, world string) durations {
 	d := durations{recorded: map[string]time.Duration{}, builtIn: builtInDurations(world), longest: map[string]time.Duration{}}
 	maps.Copy(d.builtIn, builtInRestore(world))
 	entries, err := os.ReadDir(s.path(runsFolder))
@@ -37,7 +37,7 @@ func recordedDurations(s stateFolder, world string) durations {
 	}
 	took := map[string][]time.Duration{}
 	for _, e := range entries[max(0, len(entries)-runsRemembered):] { // sorted by name, so by time
-		for step, elapsed := range readDurations(s.path(filepath.Join(runsFolder, e.Name(), eventsFile))) {
+		for step, elapsed := range durationsOfRun(s.path(filepath.Join(runsFolder, e.Name(), eventsFile))) {
 			took[step] = append(took[step], elapsed)
 		}
 	}
@@ -65,8 +65,8 @@ func (d durations) server() time.Duration {
 	return (comesUp + d.builtIn["wait-nodes"]).Round(time.Second)
 }
 
-// readDurations are those of the steps that came to their end in one run.
-func readDurations(path string) map[string]time.Duration {
+// durationsOfRun are those of the steps that came to their end in one run.
+func durationsOfRun(path string) map[string]time.Duration {
 	file, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) || err != nil {
 		return nil

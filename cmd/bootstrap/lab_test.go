@@ -58,7 +58,7 @@ func TestLabStartStopsWaitingWhenInterrupted(t *testing.T) {
 		if pid, ok := args[0].(int); ok {
 			t.Cleanup(func() { endProcess(t, pid) })
 		}
-		cancel(&interruption{os.Interrupt})
+		cancel(flow.ErrInterrupted)
 	})
 	if !errors.Is(err, flow.ErrInterrupted) {
 		t.Errorf("error is %v", err)

@@ -9,32 +9,32 @@ import (
 )
 
 // labCommand runs a command on the fake lab's folder.
-func (f *fakeLab) command(t *testing.T, args ...string) ran {
+func inLab(t *testing.T, f *fakeLab, args ...string) ran {
 	t.Helper()
 	return execute(t, t.Context(), t.TempDir(), "", append(args, "--state-dir", filepath.Dir(f.dir))...)
 }
 
 func TestLabFault(t *testing.T) {
 	f := newFakeLab(t)
-	r := f.command(t, "lab", "fault", "add", "error", "path=/servers/*", "times=2", "for=30s")
+	r := inLab(t, f, "lab", "fault", "add", "error", "path=/servers/*", "times=2", "for=30s")
 	if r.code != exitDone || !strings.Contains(r.stdout, "fault 1: error for=30s path=/servers/* times=2") {
 		t.Errorf("add: %+v", r)
 	}
 	if want := `{"for":"30s","kind":"error","path":"/servers/*","times":2}`; !slices.Contains(f.asked, "POST /v1/faults") || string(f.faults[1]) != want {
 		t.Errorf("the lab was told %s of %v", f.faults[1], f.asked)
 	}
-	if r := f.command(t, "lab", "fault", "list"); r.code != exitDone || !strings.Contains(r.stdout, "error for=30s path=/servers/* times=2  3 ") {
+	if r := inLab(t, f, "lab", "fault", "list"); r.code != exitDone || !strings.Contains(r.stdout, "error for=30s path=/servers/* times=2  3 ") {
 		t.Errorf("list: %+v", r)
 	}
-	r = f.command(t, "lab", "fault", "list", "--output", "json")
+	r = inLab(t, f, "lab", "fault", "list", "--output", "json")
 	var list struct{ Faults []struct{ ID int } }
 	if err := json.Unmarshal([]byte(r.stdout), &list); err != nil || len(list.Faults) != 1 || list.Faults[0].ID != 1 {
 		t.Errorf("list in JSON: %+v, %v", r, err)
 	}
-	if r := f.command(t, "lab", "fault", "remove", "1"); r.code != exitDone || len(f.faults) != 0 {
+	if r := inLab(t, f, "lab", "fault", "remove", "1"); r.code != exitDone || len(f.faults) != 0 {
 		t.Errorf("remove: %+v", r)
 	}
-	if r := f.command(t, "lab", "fault", "list"); r.code != exitDone || !strings.Contains(r.stdout, "no fault is in force") {
+	if r := inLab(t, f, "lab", "fault", "list"); r.code != exitDone || !strings.Contains(r.stdout, "no fault is in force") {
 		t.Errorf("list of none: %+v", r)
 	}
 	for args, says := range map[string]string{
@@ -47,12 +47,12 @@ func TestLabFault(t *testing.T) {
 		"rm 7":                `lab fault cannot "rm"`,
 		"":                    "lab fault takes one of: add, list, remove",
 	} {
-		if r := f.command(t, append([]string{"lab", "fault"}, strings.Fields(args)...)...); r.code != exitUsage || !strings.Contains(r.stderr, says) {
+		if r := inLab(t, f, append([]string{"lab", "fault"}, strings.Fields(args)...)...); r.code != exitUsage || !strings.Contains(r.stderr, says) {
 			t.Errorf("lab fault %s: %+v, want %s", args, r, says)
 		}
 	}
 	f.server.Close()
-	if r := f.command(t, "lab", "fault", "list"); r.code != exitFailed || !strings.Contains(r.stderr, "no lab is up") {
+	if r := inLab(t, f, "lab", "fault", "list"); r.code != exitFailed || !strings.Contains(r.stderr, "no lab is up") {
 		t.Errorf("of a lab that is down: %+v", r)
 	}
 }

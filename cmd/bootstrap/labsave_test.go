@@ -29,7 +29,7 @@ func TestLabSave(t *testing.T) {
 	writeFile(t, filepath.Join(f.dir, "state.json"), "slot")
 	writeFile(t, filepath.Join(f.dir, "lab.lock"), "1\n")
 	to := filepath.Join(t.TempDir(), "deep", "saved")
-	r := f.command(t, "lab", "save", to)
+	r := inLab(t, f, "lab", "save", to)
 	if r.code != exitDone || !strings.Contains(r.stdout, "saved in "+to) {
 		t.Fatalf("%+v", r)
 	}
@@ -55,7 +55,7 @@ func TestLabSave(t *testing.T) {
 		filepath.Join(to, journalFile): "save the lab",
 		"":                             "lab save needs FOLDER",
 	} {
-		if r := f.command(t, append([]string{"lab", "save"}, strings.Fields(args)...)...); r.code != exitUsage || !strings.Contains(r.stderr, says) {
+		if r := inLab(t, f, append([]string{"lab", "save"}, strings.Fields(args)...)...); r.code != exitUsage || !strings.Contains(r.stderr, says) {
 			t.Errorf("lab save %s: %+v, want %s", args, r, says)
 		}
 	}
@@ -64,21 +64,21 @@ func TestLabSave(t *testing.T) {
 		t.Fatal(err)
 	}
 	other := filepath.Join(t.TempDir(), "other")
-	if r := f.command(t, "lab", "save", other); r.code != exitFailed || f.stood != 1 || exists(other) {
+	if r := inLab(t, f, "lab", "save", other); r.code != exitFailed || f.stood != 1 || exists(other) {
 		t.Errorf("during a run: %+v", r)
 	}
 	if err := unlock(); err != nil {
 		t.Fatal(err)
 	}
 	f.impatient = true
-	if r := f.command(t, "lab", "save", other); r.code != exitFailed || !strings.Contains(r.stdout+r.stderr, "did not stand still") {
+	if r := inLab(t, f, "lab", "save", other); r.code != exitFailed || !strings.Contains(r.stdout+r.stderr, "did not stand still") {
 		t.Errorf("a lab that went on meanwhile: %+v", r)
 	}
 	if left, err := os.ReadDir(filepath.Dir(other)); err != nil || len(left) != 0 {
 		t.Errorf("of a copy that failed is left %v, %v", left, err)
 	}
 	f.server.Close()
-	if r := f.command(t, "lab", "save", other); r.code != exitFailed || !strings.Contains(r.stderr, "no lab is up") {
+	if r := inLab(t, f, "lab", "save", other); r.code != exitFailed || !strings.Contains(r.stderr, "no lab is up") {
 		t.Errorf("of a lab that is down: %+v", r)
 	}
 }

@@ -47,7 +47,7 @@ func (s stateFolder) checkOwner(ctx context.Context, cluster string) error {
 
 // unused tells whether nothing was made for the cluster that the folder belongs to, so that it may belong to another.
 func (s stateFolder) unused(ctx context.Context, record ownership.Record) (bool, error) {
-	if record.Reservation != 0 || record.Management != nil || slices.ContainsFunc(steps.ClusterFiles(), func(name string) bool { return exists(s.path(name)) }) {
+	if record.Reservation != 0 || record.Management != nil || slices.ContainsFunc(steps.ClusterFiles(), func(name string) bool { return s.has(name) }) {
 		return false, nil
 	}
 	made, err := s.made(ctx)

@@ -123,7 +123,7 @@ func (f *forecast) withoutSecrets(hide *redactor) {
 // foresee asks the journal and the world what a run of targets, as they were
 // written, would do.
 func (f *forecast) foresee(ctx context.Context, cfg configuration, tools steps.Tools, state stateFolder, words []string) error {
-	took := recordedDurations(state, f.World)
+	took := readDurations(state, f.World)
 	tools.ServerTakes = took.server()
 	plan, err := steps.New(cfg.Config, tools)
 	if err != nil {

@@ -168,7 +168,7 @@ func TestDurationsAreRead(t *testing.T) {
 	for i := range runsRemembered {
 		write(fmt.Sprintf("3%03d", i), done("image", time.Duration(i+1)*time.Second), flow.Event{Kind: flow.StepFailed, Step: "apply", Elapsed: time.Hour})
 	}
-	d := recordedDurations(s, worldHetzner)
+	d := readDurations(s, worldHetzner)
 	if took, recorded := d.of("image"); !recorded || took != 6*time.Second {
 		t.Errorf("image: %s, %v; the middle one of ten is 6s", took, recorded)
 	}

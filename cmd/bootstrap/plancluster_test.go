@@ -134,7 +134,7 @@ func TestHowLongAServerTakes(t *testing.T) {
 		if tt.took > 0 {
 			ran(tt.took.String(), tt.took)
 		}
-		if is := recordedDurations(state, worldHetzner).server(); is != tt.want {
+		if is := readDurations(state, worldHetzner).server(); is != tt.want {
 			t.Errorf("after a run with %s: %s, want %s", tt.took, is, tt.want)
 		}
 	}

@@ -47,7 +47,7 @@ func foreseeRecovery(ctx context.Context, c *console, a arguments) error {
 		return err
 	}
 	steps.RedirectLibraryLogs(io.Discard)
-	took := recordedDurations(state, worldOf(a.Options))
+	took := readDurations(state, worldOf(a.Options))
 	cfg, tools, offline, err := foreseeingTools(ctx, c, a.Options, cfg, state)
 	if err != nil {
 		return err

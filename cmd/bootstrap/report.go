@@ -33,7 +33,7 @@ func runReport(ctx context.Context, c *console, a arguments) error {
 		}
 		return listRuns(c, state, a.Options.Output)
 	}
-	runs, err := runStory(state, wanted)
+	runs, err := runStory(state, wanted, standsAlone)
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func aboutIdleRuns(c *console, state stateFolder, last pastRun, after []string) 
 	var text string
 	if last.idle() {
 		text = fmt.Sprintf("run %s changed nothing: every step was found done\n", last.id)
-		if others, err := runStory(state, ""); err == nil && !others[len(others)-1].idle() {
+		if others, err := runStory(state, "", standsAlone); err == nil && !others[len(others)-1].idle() {
 			text += fmt.Sprintf("the last run that did something: %s\n", commandLine(c, targetReport, others[len(others)-1].id))
 		}
 		return text

@@ -71,7 +71,7 @@ func TestStory(t *testing.T) {
 		at(0, flow.RunStarted, "", ""), at(0, flow.StepStarted, "kind-create", "it failed"), at(4, flow.StepDone, "kind-create", ""),
 		at(4, flow.StepStarted, "capi-init", "it has not run yet"), at(10, flow.StepDone, "capi-init", ""), at(10, flow.RunFinished, "", ""),
 	}, effect.Line{Time: at(5, "", "", "").Time, World: effect.Hetzner, Verb: "create", Object: "servers/a", Phase: effect.Failed, Error: "conflict"})
-	runs, err := runStory(state, "")
+	runs, err := runStory(state, "", standsAlone)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,7 +170,7 @@ func TestStoryOfRunsThatCameToNothing(t *testing.T) {
 			state := stateFolder(t.TempDir())
 			leaveRun(t, state, "1", setup{Cluster: "k8s"}, []flow.Event{clockwork(0)(0, flow.RunStarted, "", ""), clockwork(0)(1, flow.RunFinished, "", "no Docker")})
 			leaveRun(t, state, "2", c.setup, c.events, c.effects...)
-			runs, err := runStory(state, "")
+			runs, err := runStory(state, "", standsAlone)
 			if c.story == nil {
 				if err == nil || !strings.Contains(err.Error(), c.why) {
 					t.Errorf("it says %v", err)

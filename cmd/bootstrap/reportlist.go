@@ -103,7 +103,7 @@ func beganOf(id string) time.Time {
 
 // outcomeOf is how a run ended, also one of a target that runs no steps.
 func outcomeOf(r pastRun) (end runEnd, why string) {
-	if _, alone := asked(r.setup.Targets); !alone {
+	if !standsAlone(r.setup.Targets) {
 		return r.end()
 	}
 	open := map[string]bool{}

@@ -122,7 +122,7 @@ func (s *story) pageRuns() []report.Run {
 			Left: s.percent(s.from[i]), Width: s.percent(took), TargetsWanted: strings.Join(r.setup.Targets, " "),
 		}
 		if out.TargetsWanted == "" && r.setup.Cluster != "" {
-			out.TargetsWanted = targetBootstrap
+			out.TargetsWanted = "bootstrap"
 		}
 		if i > 0 {
 			out.After = elapsed(max(0, r.began().Sub(s.runs[i-1].ended())))

@@ -100,8 +100,9 @@ func readEvents(path string) ([]flow.Event, error) {
 }
 
 // runStory is the run that is meant, and before it those that it went on from: back to the last that came to a good end. Without
-// a name the last that did something is meant. Runs that are not of steps, and such as ended before their first step, are no part of it.
-func runStory(s stateFolder, wanted string) ([]pastRun, error) {
+// a name the last that did something is meant. Runs that are not of steps, and such as ended before their first step, are no part of it. alone tells
+// whether targets are not of steps.
+func runStory(s stateFolder, wanted string, alone func(targets []string) bool) ([]pastRun, error) {
 	ids, err := runIDs(s)
 	if err != nil {
 		return nil, err
@@ -129,11 +130,11 @@ func runStory(s stateFolder, wanted string) ([]pastRun, error) {
 			return nil, err
 		}
 		switch {
-		case i == last && wanted != "" && !r.ofSteps():
+		case i == last && wanted != "" && !r.ofSteps(alone):
 			return nil, usagef("run %s ran no steps, so there is nothing to report", r.id)
 		case r.tookAway(): // what was before it is another cluster's story
 			gone, i = r.id, 0
-		case !r.ofSteps():
+		case !r.ofSteps(alone):
 		case wanted == "" && len(story) == 0 && r.idle(): // the story is that of the last run that did something
 			newestIdle = cmp.Or(newestIdle, r.id)
 		case len(story) > 0 && r.finished():
@@ -143,7 +144,7 @@ func runStory(s stateFolder, wanted string) ([]pastRun, error) {
 		}
 	}
 	if len(story) == 0 && newestIdle != "" { // of those that did something no folder is left
-		return runStory(s, newestIdle)
+		return runStory(s, newestIdle, alone)
 	}
 	switch {
 	case len(story) == 0 && gone != "":
@@ -158,15 +159,15 @@ func runStory(s stateFolder, wanted string) ([]pastRun, error) {
 
 // tookAway tells whether the run was a destroy that deleted something, and not one that a person declined.
 func (r pastRun) tookAway() bool {
-	return slices.Contains(r.setup.Targets, targetDestroy) && slices.ContainsFunc(r.effects, func(l effect.Line) bool {
+	return slices.Contains(r.setup.Targets, "destroy") && slices.ContainsFunc(r.effects, func(l effect.Line) bool {
 		return l.World == effect.Hetzner && l.Verb == "delete" || l.World == effect.File && l.Verb == verbRetire
 	})
 }
 
 // ofSteps tells whether the run was one of steps, or ended badly before it came to them. One that ended in order before its
 // first step, as where a person said no, was none.
-func (r pastRun) ofSteps() bool {
-	if _, alone := asked(r.setup.Targets); alone {
+func (r pastRun) ofSteps(alone func(targets []string) bool) bool {
+	if alone(r.setup.Targets) {
 		return false
 	}
 	open := map[string]bool{}

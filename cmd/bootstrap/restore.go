@@ -88,7 +88,7 @@ func (f *forecast) foreseeRestore(ctx context.Context, plan *steps.RestorePlan, 
 		}
 	}
 	journal := flow.Folder(steps.RestoreFiles(state.files()).String())
-	return f.ask(ctx, plan, plan.Graph, journal, plan.All, recordedDurations(state, f.World))
+	return f.ask(ctx, plan, plan.Graph, journal, plan.All, readDurations(state, f.World))
 }
 
 // refusal tells a file that is wrong, which is for the person who named it to

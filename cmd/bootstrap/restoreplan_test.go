@@ -189,7 +189,7 @@ func TestEveryStepOfARestoreHasABuiltInDuration(t *testing.T) {
 	t.Chdir(dir)
 	writeLostCluster(t, "lost", time.Now())
 	for _, world := range []string{worldLab, worldHetzner} {
-		took := recordedDurations(stateFolder(dir), world)
+		took := readDurations(stateFolder(dir), world)
 		for _, s := range restorePlan(t, dir).Graph.Steps() {
 			if d, recorded := took.of(s.Name); d <= 0 || recorded {
 				t.Errorf("%s: step %s takes %s", world, s.Name, d)

@@ -213,7 +213,7 @@ func beginRun(ctx context.Context, c *console, a arguments, cfg configuration) (
 	r.tools = commonTools(r.state, cfg, c.environment, r.log)
 	r.tools.CommandLine = func(target ...string) string { return commandLine(r.console, target...) }
 	r.tools.Consent = a.Options.Yes
-	r.tools.ServerTakes = recordedDurations(r.state, r.world()).server()
+	r.tools.ServerTakes = readDurations(r.state, r.world()).server()
 	r.keepSetup()
 	r.trace()
 	r.effects = r.recorder()
@@ -378,7 +378,7 @@ func (r *running) expect(ctx context.Context, plan *steps.Plan, targets []string
 	if err != nil {
 		return
 	}
-	took := recordedDurations(r.state, r.world())
+	took := readDurations(r.state, r.world())
 	var all []expectedStep
 	for _, f := range foreseen {
 		one := expectedStep{name: f.Name}

@@ -40,10 +40,27 @@ const (
 // stateFolder is where a bootstrap keeps what it knows, as an absolute path.
 type stateFolder string
 
+// newStateFolder is the folder that --state-dir names; without it that of the cluster in the working directory.
+func newStateFolder(dir, clusterName, workDir string) stateFolder {
+	if dir == "" {
+		dir = filepath.Join(stateFolderIn, clusterName)
+	}
+	if !filepath.IsAbs(dir) {
+		dir = filepath.Join(workDir, dir)
+	}
+	return stateFolder(filepath.Clean(dir))
+}
+
 func (s stateFolder) path(name string) string { return filepath.Join(string(s), name) }
 func (s stateFolder) lab() string             { return s.path(labFolder) }
 func (s stateFolder) files() steps.Files      { return steps.FilesIn(string(s)) }
 func (s stateFolder) journal() flow.Journal   { return flow.Folder(string(s)) }
+
+// has tells whether there is an entry of this name.
+func (s stateFolder) has(name string) bool {
+	_, err := os.Stat(s.path(name))
+	return err == nil
+}
 
 // world is the world that the folder belongs to; "" for none yet.
 func (s stateFolder) world() (string, error) {
@@ -164,7 +181,7 @@ func (s stateFolder) setAside() error {
 		}
 		return false
 	})
-	if len(entries) == 0 && !exists(half) {
+	if len(entries) == 0 && !s.has(halfAsideName) {
 		return nil // the one that was killed was done
 	}
 	if err := os.MkdirAll(half, 0o700); err != nil {
@@ -189,7 +206,7 @@ func (s stateFolder) setAside() error {
 // the next bootstrap begins anew. It says where, as the end of a sentence.
 func (s stateFolder) retire(now time.Time) (string, error) {
 	record := "journal.destroyed-" + now.UTC().Format("20060102T150405Z") + ".json"
-	if !exists(s.path(journalFile)) {
+	if !s.has(journalFile) {
 		return "", nil
 	}
 	return "; its journal is kept as " + s.path(record), s.files().Move(journalFile, record)

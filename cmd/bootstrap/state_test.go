@@ -16,7 +16,7 @@ func TestStateFolder(t *testing.T) {
 		"relative": {"x/../y", "/somewhere/y"},
 		"absolute": {"/z", "/z"},
 	} {
-		if got := newStateFolder(options{StateDir: tc.flag}, "k8s", "/somewhere"); string(got) != tc.want {
+		if got := newStateFolder(tc.flag, "k8s", "/somewhere"); string(got) != tc.want {
 			t.Errorf("%s: %s, want %s", name, got, tc.want)
 		}
 	}
@@ -49,7 +49,7 @@ func TestClaim(t *testing.T) {
 	if err := os.MkdirAll(s.lab(), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := claim(worldLab); err != nil || !exists(s.path("journal.json")) {
+	if err := claim(worldLab); err != nil || !s.has("journal.json") {
 		t.Fatalf("its own folder: %v", err)
 	}
 
@@ -57,7 +57,7 @@ func TestClaim(t *testing.T) {
 	if err := claim(worldHetzner); err != nil || len(notes) != 1 {
 		t.Fatalf("after a rehearsal: %v, %q", err, notes)
 	}
-	if exists(s.path("journal.json")) || !exists(s.path("rehearsal/journal.json")) || !exists(s.lab()) {
+	if s.has("journal.json") || !s.has("rehearsal/journal.json") || !s.has(labFolder) {
 		t.Error("the rehearsal was not set aside")
 	}
 
@@ -74,7 +74,7 @@ func TestClaim(t *testing.T) {
 	if _, ok := errors.AsType[*usageError](err); !ok || !strings.Contains(err.Error(), "--state-dir") {
 		t.Errorf("a rehearsal over a real cluster: %v", err)
 	}
-	if world, err := s.world(); world != worldHetzner || err != nil || !exists(s.path("journal.json")) {
+	if world, err := s.world(); world != worldHetzner || err != nil || !s.has("journal.json") {
 		t.Errorf("the folder belongs to %q, %v", world, err)
 	}
 }
@@ -123,7 +123,7 @@ func TestClaimGoesOnSettingAside(t *testing.T) {
 				t.Errorf("its log is %q, %v", log, err)
 			}
 			for _, gone := range []string{"journal.json", runsFolder, "rehearsal.unfinished"} {
-				if exists(s.path(gone)) {
+				if s.has(gone) {
 					t.Errorf("%s is left", gone)
 				}
 			}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/steps"
@@ -13,7 +12,7 @@ import (
 // stateOf is the state folder that the arguments name. A folder that belongs to another cluster is a usageError: no target reads,
 // changes or deletes one cluster's state under the name of another.
 func stateOf(ctx context.Context, c *console, a arguments, cfg configuration) (stateFolder, error) {
-	state := newStateFolder(a.Options, cfg.ClusterName, c.workDir)
+	state := newStateFolder(a.Options.StateDir, cfg.ClusterName, c.workDir)
 	return state, state.checkOwner(ctx, cfg.ClusterName)
 }
 
@@ -22,7 +21,7 @@ func labStateOf(ctx context.Context, c *console, a arguments, cfg configuration)
 	if _, given := cfg.places[variable("CLUSTER_NAME").Field]; given {
 		return stateOf(ctx, c, a, cfg)
 	}
-	return newStateFolder(a.Options, cfg.ClusterName, c.workDir), nil
+	return newStateFolder(a.Options.StateDir, cfg.ClusterName, c.workDir), nil
 }
 
 // refuseOtherProject refuses a token of another Hetzner project than the one that the folder's cluster is in.
@@ -35,15 +34,4 @@ func refuseOtherProject(ctx context.Context, r *running) error {
 		return fmt.Errorf("find out whether the token is of the cluster's project: %w", err)
 	}
 	return err
-}
-
-func newStateFolder(o options, clusterName, workDir string) stateFolder {
-	dir := o.StateDir
-	if dir == "" {
-		dir = filepath.Join(stateFolderIn, clusterName)
-	}
-	if !filepath.IsAbs(dir) {
-		dir = filepath.Join(workDir, dir)
-	}
-	return stateFolder(filepath.Clean(dir))
 }

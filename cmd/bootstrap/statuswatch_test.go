@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/hinshun/vt10x"
 
+	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -48,7 +48,7 @@ func TestWatchEndsWithAnInterruption(t *testing.T) {
 	case <-time.After(30 * time.Second):
 		t.Fatal("nothing is shown")
 	}
-	cancel(&interruption{os.Interrupt})
+	cancel(flow.ErrInterrupted)
 	select {
 	case code := <-ended:
 		if code != exitDone {

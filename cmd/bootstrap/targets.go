@@ -142,6 +142,12 @@ func asked(words []string) (target, bool) {
 	return found, found.name != ""
 }
 
+// standsAlone tells whether the words ask for a target that runs no steps.
+func standsAlone(words []string) bool {
+	_, alone := asked(words)
+	return alone
+}
+
 // rest are the arguments of the target in the words that ask for it.
 func (t target) rest(words []string) []string { return words[len(t.words()):] }
 

@@ -15,18 +15,6 @@ import (
 	"github.com/slipway-k8s/slipway/steps"
 )
 
-// Variables of the environment that are not configuration.
-const (
-	endpointVariable = "HCLOUD_ENDPOINT"  // another address of the Hetzner API, as for the hcloud command
-	labTokenVariable = "LAB_HCLOUD_TOKEN" // in the lab, in place of its own token: to rehearse a wrong one
-	githubVariable   = "GITHUB_TOKEN"     // more requests an hour while providers are fetched
-)
-
-// tokenVariables are the variables of the environment that hold secrets.
-func tokenVariables() []string {
-	return []string{tokenVariable, labTokenVariable, githubVariable, passphraseVariable}
-}
-
 // commonTools are the tools that are the same in both worlds.
 func commonTools(state stateFolder, cfg configuration, environment map[string]string, log io.Writer) steps.Tools {
 	return steps.Tools{
