@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -155,7 +157,7 @@ func addOutcome(ctx context.Context, page *report.Page, plan *steps.Plan, j flow
 		return err
 	}
 	var versions []string
-	for _, name := range sortedKeys(providers.Versions) {
+	for _, name := range slices.Sorted(maps.Keys(providers.Versions)) {
 		versions = append(versions, name+" "+providers.Versions[name])
 	}
 	fact("Cluster API providers", strings.Join(versions, ", "))
