@@ -9,14 +9,16 @@ import (
 	"strings"
 	"time"
 
+	"github.com/slipway-k8s/slipway/internal/settings"
+	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
 // arguments is the command line, taken apart. Nothing in it was looked up yet
 // but the names of variables.
 type arguments struct {
-	Targets []string     // as they were written, in their order
-	Values  []assignment // KEY=VALUE, in their order
+	Targets []string              // as they were written, in their order
+	Values  []settings.Assignment // KEY=VALUE, in their order
 	Options options
 
 	base    []byte // a configuration to begin with in place of the defaults: a backup's
@@ -127,29 +129,29 @@ func parseArguments(args []string) (arguments, error) {
 		}
 		if !strings.Contains(word, "=") {
 			if slices.ContainsFunc(steps.Variables(), func(v steps.Variable) bool { return v.Name == word }) {
-				return arguments{}, usagef("%s is a variable, not a target: write %s=value", word, word)
+				return arguments{}, usage.Errorf("%s is a variable, not a target: write %s=value", word, word)
 			}
 			a.Targets = append(a.Targets, word)
 			continue
 		}
-		value, err := parseAssignment(word)
+		value, err := settings.ParseAssignment(word)
 		if err != nil {
-			return arguments{}, &usageError{err}
+			return arguments{}, &usage.Error{Err: err}
 		}
 		a.Values = append(a.Values, value)
 	}
 	o := a.Options
 	switch {
 	case o.LabLatency != "fast" && o.LabLatency != "real":
-		return arguments{}, usagef("--lab-latency %q is neither fast nor real", o.LabLatency)
+		return arguments{}, usage.Errorf("--lab-latency %q is neither fast nor real", o.LabLatency)
 	case o.DryRun && (o.Prune || o.Abort || o.Packer):
-		return arguments{}, usagef("--dry-run does not go with --prune, --abort and --packer")
+		return arguments{}, usage.Errorf("--dry-run does not go with --prune, --abort and --packer")
 	case o.Since < 0:
-		return arguments{}, usagef("--since %s is negative: 10m means what is not older than ten minutes", o.Since)
+		return arguments{}, usage.Errorf("--since %s is negative: 10m means what is not older than ten minutes", o.Since)
 	case o.LabUntil < 0:
-		return arguments{}, usagef("--lab-until-gone %d is no process's id", o.LabUntil)
+		return arguments{}, usage.Errorf("--lab-until-gone %d is no process's id", o.LabUntil)
 	case o.Parallel < 0:
-		return arguments{}, usagef("--parallel %d is negative: 0 means as many steps at once as can", o.Parallel)
+		return arguments{}, usage.Errorf("--parallel %d is negative: 0 means as many steps at once as can", o.Parallel)
 	}
 	if o.Help {
 		return a, nil
@@ -170,9 +172,9 @@ var unknownFlag = regexp.MustCompile(`^flag provided but not defined: -+(.*)$`)
 func flagError(err error, set *flag.FlagSet) error {
 	found := unknownFlag.FindStringSubmatch(err.Error())
 	if found == nil {
-		return usagef("%s", strings.Replace(err.Error(), " -", " --", 1)) // as the usage text writes flags
+		return usage.Errorf("%s", strings.Replace(err.Error(), " -", " --", 1)) // as the usage text writes flags
 	}
 	var names []string
 	set.VisitAll(func(f *flag.Flag) { names = append(names, f.Name) })
-	return usagef("there is no flag --%s%s", found[1], didYouMean("--", found[1], names))
+	return usage.Errorf("there is no flag --%s%s", found[1], usage.DidYouMean("--", found[1], names))
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/slipway-k8s/slipway/internal/kind"
+	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -66,7 +68,7 @@ func TestParseArgumentsRefuses(t *testing.T) {
 		"HCLOUD_TOKEN=hunter": "HCLOUD_TOKEN is not taken as an argument",
 	} {
 		_, err := parseArguments(strings.Fields(args))
-		if _, ok := errors.AsType[*usageError](err); !ok {
+		if _, ok := errors.AsType[*usage.Error](err); !ok {
 			t.Errorf("%s: error is %v (%T)", args, err, err)
 			continue
 		}
@@ -81,7 +83,7 @@ func TestParseArgumentsRefuses(t *testing.T) {
 
 func paperPlan(t *testing.T) *steps.Plan {
 	t.Helper()
-	plan, err := steps.New(steps.Defaults(), steps.Tools{Management: &kindManagement{}})
+	plan, err := steps.New(steps.Defaults(), steps.Tools{Management: &kind.Provider{}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +114,7 @@ func TestResolveTargets(t *testing.T) {
 		"status":    "stands alone",
 	} {
 		_, err := resolveTargets([]string{"image", target}, plan, false)
-		if _, ok := errors.AsType[*usageError](err); !ok || !strings.Contains(err.Error(), says) {
+		if _, ok := errors.AsType[*usage.Error](err); !ok || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: error %v does not say %q", target, err, says)
 		}
 	}

@@ -11,13 +11,19 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/backup"
+	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/etcd"
+	"github.com/slipway-k8s/slipway/internal/settings"
+	"github.com/slipway-k8s/slipway/internal/text"
+	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
 // withBackupFlags puts the flags of backup in the place of their variables.
 func withBackupFlags(a arguments) arguments {
-	set := func(name, value string) { a.Values = append(a.Values, assignment{variable(name), value}) }
+	set := func(name, value string) {
+		a.Values = append(a.Values, settings.Assign(name, value))
+	}
 	if a.Options.To != "" {
 		set("BACKUP_TO", a.Options.To)
 	}
@@ -50,14 +56,14 @@ func runBackup(ctx context.Context, c *console, a arguments) error {
 		return err
 	}
 	outliveReaders()
-	hub := &hub{run: "backup", hide: c.hide, displays: []display{newDisplay(c, a.Options)}}
-	defer hub.close()
+	hub := &ui.Hub{Run: "backup", Hide: c.hide, Displays: []ui.Display{newDisplay(c, a.Options)}}
+	defer hub.Close()
 	b := &backupRun{console: c, arguments: a, seal: seal, store: store, keep: cfg.BackupKeep, hub: hub}
 	switch every := a.Options.Every; {
 	case every == 0:
 		return b.once(ctx)
 	case every < shortestEvery:
-		return usagef("--every %s is too often: %s is the least", every, shortestEvery)
+		return usage.Errorf("--every %s is too often: %s is the least", every, shortestEvery)
 	default:
 		return b.again(ctx, cfg.ClusterName, every)
 	}
@@ -70,7 +76,7 @@ type backupRun struct {
 	seal      backup.Seal
 	store     backup.Store
 	keep      int // 0: all
-	hub       *hub
+	hub       *ui.Hub
 }
 
 // once makes one backup, and then makes room.
@@ -78,20 +84,20 @@ func (b *backupRun) once(ctx context.Context) error {
 	return look(ctx, b.console, b.arguments, func(operations *steps.Operations) error {
 		var saved backup.Stored
 		var revision int64
-		err := b.hub.task("backup", "everything that restores the cluster, in one file", func(say flow.Say) (err error) {
+		err := b.hub.Task("backup", "everything that restores the cluster, in one file", func(say flow.Say) (err error) {
 			saved, revision, err = b.save(ctx, say, operations)
 			return err
 		})
 		if err != nil {
 			return err
 		}
-		b.hub.note("%s is verified and lies in %s: %s, etcd at revision %d or later", saved.Name, b.store, size(saved.Size), revision)
+		b.hub.Note("%s is verified and lies in %s: %s, etcd at revision %d or later", saved.Name, b.store, text.Size(saved.Size), revision)
 		if b.keep == 0 {
 			return nil
 		}
 		gone, err := backup.Prune(ctx, b.store, saved.Cluster, saved.Name, b.keep)
 		for _, g := range gone {
-			b.hub.note("removed %s: %d of cluster %s are kept", g.Name, b.keep, g.Cluster)
+			b.hub.Note("removed %s: %d of cluster %s are kept", g.Name, b.keep, g.Cluster)
 		}
 		return err
 	})
@@ -128,7 +134,7 @@ func runBackupList(ctx context.Context, c *console, a arguments) error {
 		if all == nil {
 			all = []backup.Stored{}
 		}
-		return newJSONLine(c.stdout, map[string]any{"kind": "backups", "place": store.String(), "backups": all})
+		return ui.PrintJSONLine(c.stdout, map[string]any{"kind": "backups", "place": store.String(), "backups": all})
 	}
 	if len(all) == 0 {
 		fmt.Fprintf(c.stdout, "there is no backup in %s\n", store)
@@ -137,7 +143,7 @@ func runBackupList(ctx context.Context, c *console, a arguments) error {
 	w := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "CLUSTER\tTAKEN\tAGE\tSIZE\tNAME")
 	for _, s := range all {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", printable(s.Cluster), s.Taken.Format(time.RFC3339), time.Since(s.Taken).Truncate(time.Second), size(s.Size), printable(s.Name))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", text.Printable(s.Cluster), s.Taken.Format(time.RFC3339), time.Since(s.Taken).Truncate(time.Second), text.Size(s.Size), text.Printable(s.Name))
 	}
 	return w.Flush()
 }
@@ -169,7 +175,7 @@ func runBackupVerify(ctx context.Context, c *console, a arguments) (err error) {
 	}
 	v := newVerified(contents, is)
 	if a.Options.Output == "json" {
-		return newJSONLine(c.stdout, v)
+		return ui.PrintJSONLine(c.stdout, v)
 	}
 	return v.print(c.stdout)
 }
@@ -201,10 +207,10 @@ func (v verified) print(out io.Writer) error {
 	if h.SelfManaged {
 		manager = "the cluster itself"
 	}
-	fmt.Fprintf(w, "cluster\t%s, kube-system %s, managed by %s\n", printable(h.Cluster), printable(h.UID), manager)
-	fmt.Fprintf(w, "taken\t%s, by Slipway %s\n", h.Taken.Format(time.RFC3339), printable(h.Slipway))
-	fmt.Fprintf(w, "versions\tTalos %s, Kubernetes %s\n", printable(h.Versions["TALOS_VERSION"]), printable(h.Versions["KUBERNETES_VERSION"]))
-	fmt.Fprintf(w, "etcd\trevision %d, %d keys, hash %08x, %s\n", v.Etcd.Revision, v.Etcd.Keys, v.Etcd.Hash, size(v.Etcd.Size))
+	fmt.Fprintf(w, "cluster\t%s, kube-system %s, managed by %s\n", text.Printable(h.Cluster), text.Printable(h.UID), manager)
+	fmt.Fprintf(w, "taken\t%s, by Slipway %s\n", h.Taken.Format(time.RFC3339), text.Printable(h.Slipway))
+	fmt.Fprintf(w, "versions\tTalos %s, Kubernetes %s\n", text.Printable(h.Versions["TALOS_VERSION"]), text.Printable(h.Versions["KUBERNETES_VERSION"]))
+	fmt.Fprintf(w, "etcd\trevision %d, %d keys, hash %08x, %s\n", v.Etcd.Revision, v.Etcd.Keys, v.Etcd.Hash, text.Size(v.Etcd.Size))
 	fmt.Fprintf(w, "besides\t%d objects, %d secrets, %d files, %d releases, %d resources at Hetzner\n",
 		v.Counts.Objects, v.Counts.Secrets, v.Counts.Files, v.Counts.Releases, v.Counts.Resources)
 	fmt.Fprintln(w, "verified\tevery sum is right, and etcd restores from it")

@@ -20,8 +20,12 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/backup"
+	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/redact"
+	"github.com/slipway-k8s/slipway/internal/settings"
+	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -199,7 +203,7 @@ func TestRepeatEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		never := func(context.Context) (time.Time, error) { return time.Time{}, nil }
 		quiet := func(string, ...any) {}
-		mistake := usagef("no such key")
+		mistake := usage.Errorf("no such key")
 		if err := repeat(t.Context(), time.Hour, never, func(context.Context) error { return mistake }, quiet); !errors.Is(err, mistake) {
 			t.Errorf("a mistake: %v", err)
 		}
@@ -274,8 +278,8 @@ func TestOfferBackup(t *testing.T) {
 	dir := t.TempDir()
 	files := steps.FilesIn(dir)
 	var shown bytes.Buffer
-	c := &console{stdout: &shown, stderr: &shown, size: func() (int, int) { return 0, 0 }, hide: &redactor{}, environment: map[string]string{}}
-	r := &running{console: c, hub: &hub{hide: c.hide, displays: []display{plainDisplay{&shown}}}, tools: steps.Tools{Files: files}}
+	c := &console{stdout: &shown, stderr: &shown, size: func() (int, int) { return 0, 0 }, hide: &redact.Redactor{}, environment: map[string]string{}}
+	r := &running{console: c, hub: &ui.Hub{Hide: c.hide, Displays: []ui.Display{ui.PlainDisplay{Out: &shown}}}, tools: steps.Tools{Files: files}}
 	r.options.Output = "text"
 	r.cfg.Config = steps.Defaults()
 	if err := offerBackup(t.Context(), r, arguments{}, "danger"); err != nil || shown.Len() > 0 {
@@ -289,7 +293,7 @@ func TestOfferBackup(t *testing.T) {
 	}
 	// On a terminal a person is asked, and may say no.
 	shown.Reset()
-	c.size, c.stdin, c.environment = func() (int, int) { return 80, 24 }, strings.NewReader("no\n"), map[string]string{passphraseVariable: "correct-horse"}
+	c.size, c.stdin, c.environment = func() (int, int) { return 80, 24 }, strings.NewReader("no\n"), map[string]string{settings.PassphraseVariable: "correct-horse"}
 	if err := offerBackup(t.Context(), r, arguments{}, "danger"); err != nil || !strings.Contains(shown.String(), "Back cluster k8s up to backups first?") {
 		t.Errorf("no: %v, %q", err, shown.String())
 	}
@@ -297,7 +301,7 @@ func TestOfferBackup(t *testing.T) {
 	c.stdin = strings.NewReader("yes\n")
 	t.Chdir(dir)
 	c.workDir = dir
-	if err := offerBackup(t.Context(), r, arguments{}, "danger"); err == nil || !errors.Is(err, errNoToken) {
+	if err := offerBackup(t.Context(), r, arguments{}, "danger"); err == nil || !errors.Is(err, settings.ErrNoToken) {
 		t.Errorf("yes, without a token: %v", err)
 	}
 }

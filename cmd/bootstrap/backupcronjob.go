@@ -11,6 +11,7 @@ import (
 	"filippo.io/age"
 
 	"github.com/slipway-k8s/slipway/internal/backup"
+	"github.com/slipway-k8s/slipway/internal/usage"
 )
 
 //go:embed backupcronjob.yaml.tmpl
@@ -24,10 +25,10 @@ func runBackupCronJob(_ context.Context, c *console, a arguments) error {
 		return err
 	}
 	if !backup.IsS3(cfg.BackupTo) {
-		return usagef("a CronJob can only reach a store: set BACKUP_TO=s3://bucket/prefix and BACKUP_S3_ENDPOINT")
+		return usage.Errorf("a CronJob can only reach a store: set BACKUP_TO=s3://bucket/prefix and BACKUP_S3_ENDPOINT")
 	}
 	if cfg.BackupS3Region == "" {
-		return usagef("BACKUP_S3_REGION is not set: the program in the CronJob signs its requests for a region (Hetzner's is the location, nbg1)")
+		return usage.Errorf("BACKUP_S3_REGION is not set: the program in the CronJob signs its requests for a region (Hetzner's is the location, nbg1)")
 	}
 	recipient, err := cronJobRecipient(cfg.BackupRecipients)
 	if err != nil {
@@ -52,14 +53,14 @@ func runBackupCronJob(_ context.Context, c *console, a arguments) error {
 func cronJobRecipient(text string) (string, error) {
 	recipients, err := backup.ParseRecipients(text)
 	if err != nil {
-		return "", usagef("BACKUP_RECIPIENTS: %w", err)
+		return "", usage.Errorf("BACKUP_RECIPIENTS: %w", err)
 	}
 	for _, r := range recipients {
 		if x, ok := r.(*age.X25519Recipient); ok {
 			return x.String(), nil
 		}
 	}
-	return "", usagef("BACKUP_RECIPIENTS has no key that begins with age1 and is not post-quantum: the program in the CronJob encrypts for one such")
+	return "", usage.Errorf("BACKUP_RECIPIENTS has no key that begins with age1 and is not post-quantum: the program in the CronJob encrypts for one such")
 }
 
 // cronSchedule is a period as cron has it, which knows only those that divide
@@ -76,5 +77,5 @@ func cronSchedule(every time.Duration) (string, error) {
 	case minutes%60 == 0 && 24%(minutes/60) == 0:
 		return "0 */" + strconv.Itoa(minutes/60) + " * * *", nil
 	}
-	return "", usagef("--every %s is no period for a CronJob: take one that divides an hour or a day, 30m or 6h say", every)
+	return "", usage.Errorf("--every %s is no period for a CronJob: take one that divides an hour or a day, 30m or 6h say", every)
 }

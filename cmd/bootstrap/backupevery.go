@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/internal/backup"
+	"github.com/slipway-k8s/slipway/internal/usage"
 )
 
 const (
@@ -21,7 +22,7 @@ const (
 // there had been none.
 func (b *backupRun) again(ctx context.Context, cluster string, every time.Duration) error {
 	last := func(ctx context.Context) (time.Time, error) { return lastBackup(ctx, b.store, cluster) }
-	return repeat(ctx, every, last, b.once, b.hub.note)
+	return repeat(ctx, every, last, b.once, b.hub.Note)
 }
 
 func lastBackup(ctx context.Context, store backup.Store, cluster string) (last time.Time, err error) {
@@ -52,7 +53,7 @@ func repeat(ctx context.Context, every time.Duration, last func(context.Context)
 			}
 		}
 		if err != nil {
-			if _, mistake := errors.AsType[*usageError](err); mistake || ctx.Err() != nil {
+			if _, mistake := errors.AsType[*usage.Error](err); mistake || ctx.Err() != nil {
 				return err
 			}
 			failed = time.Now()

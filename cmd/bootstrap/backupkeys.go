@@ -13,19 +13,22 @@ import (
 	"filippo.io/age"
 
 	"github.com/slipway-k8s/slipway/internal/backup"
+	"github.com/slipway-k8s/slipway/internal/settings"
+	"github.com/slipway-k8s/slipway/internal/text"
+	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
 // errNobodyOpens has two lines: what is missing, and the ways to have it.
 var errNobodyOpens = errors.New("nobody could open the backup: name public keys in BACKUP_RECIPIENTS (age-keygen -o key.txt makes a pair), or a passphrase in " +
-	passphraseVariable + ", BACKUP_PASSPHRASE_FILE or BACKUP_PASSPHRASE_COMMAND\n" +
+	settings.PassphraseVariable + ", BACKUP_PASSPHRASE_FILE or BACKUP_PASSPHRASE_COMMAND\n" +
 	"--unencrypted writes one that everybody can read, with every key of the cluster in it")
 
 // backupSeal is who can open the backups that are made.
 func backupSeal(ctx context.Context, c *console, cfg steps.Config, unencrypted bool) (backup.Seal, error) {
 	recipients, err := backup.ParseRecipients(cfg.BackupRecipients)
 	if err != nil {
-		return backup.Seal{}, usagef("BACKUP_RECIPIENTS: %w", err)
+		return backup.Seal{}, usage.Errorf("BACKUP_RECIPIENTS: %w", err)
 	}
 	if len(recipients) > 0 && !unencrypted {
 		return backup.Seal{Recipients: recipients}, nil
@@ -38,7 +41,7 @@ func backupSeal(ctx context.Context, c *console, cfg steps.Config, unencrypted b
 		return backup.Seal{}, err
 	}
 	if word == "" {
-		return backup.Seal{}, &usageError{errNobodyOpens}
+		return backup.Seal{}, &usage.Error{Err: errNobodyOpens}
 	}
 	return backup.PassphraseSeal(word)
 }
@@ -48,12 +51,12 @@ func backupSeal(ctx context.Context, c *console, cfg steps.Config, unencrypted b
 func backupIdentities(ctx context.Context, c *console, cfg steps.Config) ([]age.Identity, error) {
 	var all []age.Identity
 	if cfg.BackupIdentityFile != "" {
-		data, err := os.ReadFile(atHome(cfg.BackupIdentityFile, c.environment["HOME"]))
+		data, err := os.ReadFile(settings.AtHome(cfg.BackupIdentityFile, c.environment["HOME"]))
 		if err != nil {
-			return nil, usagef("read the keys to backups: %w", err)
+			return nil, usage.Errorf("read the keys to backups: %w", err)
 		}
 		if all, err = backup.ParseIdentities(data); err != nil {
-			return nil, usagef("%s: %w", cfg.BackupIdentityFile, err)
+			return nil, usage.Errorf("%s: %w", cfg.BackupIdentityFile, err)
 		}
 	}
 	word, err := passphrase(ctx, c, cfg)
@@ -71,23 +74,23 @@ func backupIdentities(ctx context.Context, c *console, cfg steps.Config) ([]age.
 // contain what was read.
 func passphrase(ctx context.Context, c *console, cfg steps.Config) (word string, err error) {
 	switch {
-	case c.environment[passphraseVariable] != "":
-		word = c.environment[passphraseVariable]
+	case c.environment[settings.PassphraseVariable] != "":
+		word = c.environment[settings.PassphraseVariable]
 	case cfg.BackupPassphraseFile != "":
-		data, err := os.ReadFile(atHome(cfg.BackupPassphraseFile, c.environment["HOME"]))
+		data, err := os.ReadFile(settings.AtHome(cfg.BackupPassphraseFile, c.environment["HOME"]))
 		if err != nil {
-			return "", usagef("read the passphrase of backups: %w", err)
+			return "", usage.Errorf("read the passphrase of backups: %w", err)
 		}
 		word = string(data)
 	case cfg.BackupPassphraseCommand != "":
-		ctx, cancel := context.WithTimeout(ctx, tokenWithin)
+		ctx, cancel := context.WithTimeout(ctx, settings.TokenWithin)
 		defer cancel()
 		command := exec.CommandContext(ctx, "/bin/sh", "-c", cfg.BackupPassphraseCommand)
 		var stderr strings.Builder
 		command.Stdin, command.Stderr, command.WaitDelay = os.Stdin, &stderr, time.Second
 		out, err := command.Output()
 		if err != nil {
-			return "", usagef("run BACKUP_PASSPHRASE_COMMAND: %w: %s", err, lastLine(stderr.String()))
+			return "", usage.Errorf("run BACKUP_PASSPHRASE_COMMAND: %w: %s", err, text.LastLine(stderr.String()))
 		}
 		word = string(out)
 	default:
@@ -95,16 +98,16 @@ func passphrase(ctx context.Context, c *console, cfg steps.Config) (word string,
 	}
 	word = strings.TrimRight(word, "\r\n")
 	if word == "" || strings.Contains(word, "\n") {
-		return "", usagef("the passphrase of backups is empty, or has several lines")
+		return "", usage.Errorf("the passphrase of backups is empty, or has several lines")
 	}
-	c.hide.learn(word)
+	c.hide.Learn(word)
 	return word, nil
 }
 
 // backupStore is where backups go.
 func backupStore(c *console, cfg steps.Config, place string) (backup.Store, error) {
 	if !backup.IsS3(place) {
-		place = atHome(place, c.environment["HOME"])
+		place = settings.AtHome(place, c.environment["HOME"])
 		if !filepath.IsAbs(place) {
 			place = filepath.Join(c.workDir, place)
 		}
@@ -112,15 +115,15 @@ func backupStore(c *console, cfg steps.Config, place string) (backup.Store, erro
 	}
 	o := backup.S3Options{
 		Endpoint: cfg.BackupS3Endpoint, Region: cfg.BackupS3Region,
-		AccessKey: c.environment[accessKeyVariable], SecretKey: c.environment[secretKeyVariable], Session: c.environment[sessionVariable],
+		AccessKey: c.environment[settings.AccessKeyVariable], SecretKey: c.environment[settings.SecretKeyVariable], Session: c.environment[settings.SessionVariable],
 	}
 	if o.AccessKey == "" || o.SecretKey == "" {
-		return nil, usagef("%s and %s are not both set: %s needs them", accessKeyVariable, secretKeyVariable, place)
+		return nil, usage.Errorf("%s and %s are not both set: %s needs them", settings.AccessKeyVariable, settings.SecretKeyVariable, place)
 	}
-	c.hide.learn(o.SecretKey, o.Session)
+	c.hide.Learn(o.SecretKey, o.Session)
 	store, err := backup.NewS3(place, o)
 	if err != nil {
-		return nil, &usageError{err}
+		return nil, &usage.Error{Err: err}
 	}
 	return store, nil
 }

@@ -1,8 +1,13 @@
 package main
 
+import (
+	"github.com/slipway-k8s/slipway/internal/settings"
+	"github.com/slipway-k8s/slipway/internal/usage"
+)
+
 // checkBudget refuses a deadline of the run that its steps may exceed though each keeps
 // its own. It adds up on paper, before anything is asked for or made.
-func checkBudget(c *console, cfg configuration, targets []string, parallel int) error {
+func checkBudget(c *console, cfg settings.Configuration, targets []string, parallel int) error {
 	if cfg.BootstrapTimeout == 0 {
 		return nil
 	}
@@ -11,7 +16,7 @@ func checkBudget(c *console, cfg configuration, targets []string, parallel int) 
 		return err
 	}
 	if err := plan.Graph.Fits(cfg.BootstrapTimeout.D(), parallel, targets...); err != nil {
-		return usagef("BOOTSTRAP_TIMEOUT: %w", err)
+		return usage.Errorf("BOOTSTRAP_TIMEOUT: %w", err)
 	}
 	return nil
 }

@@ -3,6 +3,9 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"github.com/slipway-k8s/slipway/internal/lab"
+	"github.com/slipway-k8s/slipway/internal/statedir"
 )
 
 // A deadline of the run that its steps may exceed is refused with the sum,
@@ -10,7 +13,7 @@ import (
 func TestTheRunsDeadlineIsAddedUpFirst(t *testing.T) {
 	var seen []string
 	s, f := stateWithFakeLab(t)
-	f.info.HetznerEndpoint = deaf(t, &seen)
+	f.Info.HetznerEndpoint = deaf(t, &seen)
 	dir := t.TempDir()
 	t.Chdir(dir)
 	do := func(args string) ran {
@@ -30,7 +33,7 @@ func TestTheRunsDeadlineIsAddedUpFirst(t *testing.T) {
 			t.Errorf("%s: %+v does not say %q", args, r, says)
 		}
 	}
-	if len(seen) > 0 || exists(s.path(runsFolder)) || exists(s.path(worldFile)) {
+	if len(seen) > 0 || lab.Exists(s.Path(statedir.RunsFolder)) || lab.Exists(s.Path(statedir.WorldFile)) {
 		t.Errorf("something was done: %v", seen)
 	}
 	if r := do("preflight BOOTSTRAP_TIMEOUT=80s"); r.code != exitFailed || !strings.Contains(r.stderr, "unauthorized") {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 
+	"github.com/slipway-k8s/slipway/internal/settings"
+	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -12,7 +14,7 @@ import (
 func checkFiles(ctx context.Context, plan *steps.Plan, targets []string) error {
 	found, err := plan.CheckFiles(ctx, targets)
 	if err != nil {
-		return &usageError{err}
+		return &usage.Error{Err: err}
 	}
 	var errs []error
 	for _, e := range found {
@@ -21,18 +23,18 @@ func checkFiles(ctx context.Context, plan *steps.Plan, targets []string) error {
 	if len(errs) == 0 {
 		return nil
 	}
-	return &usageError{errors.Join(errs...)}
+	return &usage.Error{Err: errors.Join(errs...)}
 }
 
 // checkFilesAgain checks the files again where the world has told where the
 // providers' schemas lie, as the lab does.
-func checkFilesAgain(ctx context.Context, r *running, before configuration, targets []string) error {
+func checkFilesAgain(ctx context.Context, r *running, before settings.Configuration, targets []string) error {
 	if r.cfg.ProviderRepository == before.ProviderRepository {
 		return nil
 	}
 	plan, err := steps.New(r.cfg.Config, r.tools)
 	if err != nil {
-		return &usageError{err}
+		return &usage.Error{Err: err}
 	}
 	return checkFiles(ctx, plan, targets)
 }

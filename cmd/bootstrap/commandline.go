@@ -3,6 +3,7 @@ package main
 import (
 	"slices"
 
+	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/shell"
 	"github.com/slipway-k8s/slipway/steps"
 )
@@ -18,7 +19,7 @@ func commandLine(c *console, target ...string) string {
 // commandLineFor is commandLine for a cluster of another name.
 func commandLineFor(c *console, cluster string, target ...string) string {
 	other := c.given
-	other.Values = append(slices.Clone(other.Values), assignment{variable(clusterNameVariable), cluster})
+	other.Values = append(slices.Clone(other.Values), settings.Assign(clusterNameVariable, cluster))
 	return composeCommandLine(other, c.environment, target)
 }
 
@@ -64,7 +65,7 @@ func takesFlag(target []string, name string) bool {
 
 // sharedValues are the KEY=VALUE that a command needs again: all that were given, where its target reads the whole
 // configuration, and the cluster's name for every target. That is also repeated from the environment, which another shell does not have.
-func sharedValues(values []assignment, environment map[string]string, target []string) []string {
+func sharedValues(values []settings.Assignment, environment map[string]string, target []string) []string {
 	last := map[string]string{}
 	var names []string
 	for _, v := range values {
@@ -74,7 +75,7 @@ func sharedValues(values []assignment, environment map[string]string, target []s
 		if _, again := last[v.Variable.Name]; !again {
 			names = append(names, v.Variable.Name)
 		}
-		last[v.Variable.Name] = v.shown()
+		last[v.Variable.Name] = v.Shown()
 	}
 	if name := environment[clusterNameVariable]; name != "" && last[clusterNameVariable] == "" {
 		names = append(names, clusterNameVariable)

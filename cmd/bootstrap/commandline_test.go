@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/slipway-k8s/slipway/internal/settings"
 )
 
 // A printed command leads to the same cluster, and its target takes every flag in it.
@@ -44,7 +46,7 @@ func TestACommandLineRepeatsWhatWasGiven(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", c.given, err)
 		}
-		line := composeCommandLine(a, environ(strings.Fields(c.environment)), c.target)
+		line := composeCommandLine(a, settings.Environ(strings.Fields(c.environment)), c.target)
 		if line != c.want {
 			t.Errorf("after %s: %s\nwant %s", c.given, line, c.want)
 		}
@@ -92,7 +94,9 @@ func TestCommandsAreComposedInOnePlace(t *testing.T) {
 		"args.go": "flags about each other", "assignment.go": "where variables are listed", "token.go": "of a checkout, before anything was given",
 		"help.go": "examples", "helptable.go": "examples",
 	}
-	for _, folder := range []string{".", "../../steps", "../../internal/hetzner"} {
+	for _, folder := range []string{".", "../../steps", "../../internal/hetzner", "../../internal/cli/ui",
+		"../../internal/kind", "../../internal/lab", "../../internal/report/story", "../../internal/runs", "../../internal/settings",
+		"../../internal/statedir", "../../internal/text", "../../internal/usage"} {
 		files, err := filepath.Glob(filepath.Join(folder, "*.go"))
 		if err != nil || len(files) == 0 {
 			t.Fatalf("%s: %v, %v", folder, files, err)

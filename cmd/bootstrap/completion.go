@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/slipway-k8s/slipway/internal/kind"
+	"github.com/slipway-k8s/slipway/internal/lab"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -48,7 +50,7 @@ func newVocabulary() (vocabulary, error) {
 		values:    map[string][]string{"--output": {"text", "json"}, "--lab-latency": {"fast", "real"}},
 		files:     []string{"--config", "--dir", "--lab-images", "--out", "--state-dir"},
 	}
-	plan, err := steps.New(steps.Defaults(), steps.Tools{Management: &kindManagement{}})
+	plan, err := steps.New(steps.Defaults(), steps.Tools{Management: &kind.Provider{}})
 	if err != nil {
 		return v, err
 	}
@@ -105,12 +107,12 @@ func (v *vocabulary) add(t target) {
 
 // addFaults takes up the kinds of faults, which follow the last word of their target, and the keys of each.
 func (v *vocabulary) addFaults() {
-	docs := faultKeys()
-	for _, k := range faultKinds() {
-		v.following["add"] = append(v.following["add"], word{k.name, k.doc})
-		f := fault{kind: k.name}
-		for _, key := range k.keys() {
-			f.keys = append(f.keys, word{key + "=", docs[key].doc})
+	docs := lab.FaultKeys()
+	for _, k := range lab.FaultKinds() {
+		v.following["add"] = append(v.following["add"], word{k.Name, k.Doc})
+		f := fault{kind: k.Name}
+		for _, key := range k.Keys() {
+			f.keys = append(f.keys, word{key + "=", docs[key].Doc})
 		}
 		v.faults = append(v.faults, f)
 	}
@@ -218,7 +220,7 @@ func (v vocabulary) fish() string {
 	for _, key := range slices.Sorted(maps.Keys(v.following)) {
 		when := "__fish_seen_subcommand_from " + key
 		if key == "add" {
-			when += "; and not __fish_seen_subcommand_from " + strings.Join(faultKindNames(), " ")
+			when += "; and not __fish_seen_subcommand_from " + strings.Join(lab.FaultKindNames(), " ")
 		}
 		for _, w := range v.following[key] {
 			fmt.Fprintf(&b, "complete -c bootstrap -n %s -a %s -d %s\n", quoted(when), w.text, quoted(w.doc))

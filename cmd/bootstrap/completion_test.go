@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/slipway-k8s/slipway/internal/lab"
+	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -41,7 +43,7 @@ func TestBashCompletes(t *testing.T) {
 		"bootstrap lab fault ":                            "add list remove",
 		"bootstrap completion ":                           "bash zsh fish",
 		"bootstrap lab fault add ma":                      "management-away",
-		"bootstrap lab fault add ":                        strings.Join(faultKindNames(), " "),
+		"bootstrap lab fault add ":                        strings.Join(lab.FaultKindNames(), " "),
 		"bootstrap lab fault add slow-boot ":              "delay= server= skip= times= probability= seed= for=",
 		"bootstrap lab fault add slow-boot delay = 10s s": "server= skip= seed=",
 		"bootstrap lab fault add slow-boot --lab-lat":     "--lab-latency",
@@ -61,7 +63,7 @@ func TestBashCompletes(t *testing.T) {
 	}
 }
 
-func choicesOf(name string) []string { return variable(name).Choices() }
+func choicesOf(name string) []string { return settings.Variable(name).Choices() }
 
 // No word of the command is missing from any of the scripts, and each is one that a shell can read.
 func TestCompletionKnowsEveryWord(t *testing.T) {
@@ -92,16 +94,16 @@ func TestCompletionKnowsEveryWord(t *testing.T) {
 				t.Errorf("%s does not complete %s", shell, w)
 			}
 		}
-		for _, k := range faultKinds() {
-			if !strings.Contains(r.stdout, k.name) {
-				t.Errorf("%s does not complete the fault %s", shell, k.name)
+		for _, k := range lab.FaultKinds() {
+			if !strings.Contains(r.stdout, k.Name) {
+				t.Errorf("%s does not complete the fault %s", shell, k.Name)
 			}
 		}
-		for _, k := range faultKinds() { // and of each kind the keys, somewhere after its name
-			_, after, _ := strings.Cut(r.stdout, k.name)
-			for _, key := range k.keys() {
+		for _, k := range lab.FaultKinds() { // and of each kind the keys, somewhere after its name
+			_, after, _ := strings.Cut(r.stdout, k.Name)
+			for _, key := range k.Keys() {
 				if !strings.Contains(after, key+"=") {
-					t.Errorf("%s does not complete %s= of the fault %s", shell, key, k.name)
+					t.Errorf("%s does not complete %s= of the fault %s", shell, key, k.Name)
 				}
 			}
 		}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/slipway-k8s/slipway/internal/settings"
+	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -23,13 +25,13 @@ func configFile(t *testing.T, text string) string {
 
 // load loads a configuration from a file, an environment ("A=1 B=2") and
 // arguments of the same form.
-func load(t *testing.T, file, environment, args string) (configuration, error) {
+func load(t *testing.T, file, environment, args string) (settings.Configuration, error) {
 	t.Helper()
 	a, err := parseArguments(append(strings.Fields(args), "--config", configFile(t, file)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return loadConfig(a, environ(strings.Fields(environment)))
+	return loadConfig(a, settings.Environ(strings.Fields(environment)))
 }
 
 func TestPrecedence(t *testing.T) {
@@ -45,7 +47,7 @@ func TestPrecedence(t *testing.T) {
 		"location": "bootstrap.yaml:1:11", "serverType": "environment variable SERVER_TYPE",
 		"loadBalancerType": "argument LOAD_BALANCER_TYPE=lb11", "clusterName": "default",
 	} {
-		if got := c.place(field); !strings.HasSuffix(got, want) {
+		if got := c.Place(field); !strings.HasSuffix(got, want) {
 			t.Errorf("%s comes from %q, want %q", field, got, want)
 		}
 	}
@@ -76,8 +78,8 @@ func TestEveryVariableIsReadFromEverywhere(t *testing.T) {
 		if c, err := load(t, v.Field+": "+value+"\n", "", ""); err != nil || v.Get(c.Config) != value {
 			t.Errorf("%s in the file: %q, %v", v.Field, v.Get(c.Config), err)
 		}
-		if c, err := load(t, "", v.Name+"="+value, ""); err != nil || c.places[v.Field] == "" {
-			t.Errorf("%s in the environment: %v, %v", v.Name, c.places, err)
+		if c, err := load(t, "", v.Name+"="+value, ""); err != nil || c.Places[v.Field] == "" {
+			t.Errorf("%s in the environment: %v, %v", v.Name, c.Places, err)
 		}
 	}
 }
@@ -109,7 +111,7 @@ func TestBadConfigurationNamesItsPlace(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := load(t, tc.file, tc.env, tc.args)
-			if _, ok := errors.AsType[*usageError](err); !ok {
+			if _, ok := errors.AsType[*usage.Error](err); !ok {
 				t.Fatalf("error is %v (%T)", err, err)
 			}
 			if !strings.Contains(err.Error(), tc.says) {
@@ -142,14 +144,14 @@ func TestMissingFile(t *testing.T) {
 		t.Errorf("without a file the defaults count, but: %v", err)
 	}
 	_, err := loadConfig(arguments{Options: options{Config: "nowhere.yaml"}}, nil)
-	if _, ok := errors.AsType[*usageError](err); !ok || !errors.Is(err, os.ErrNotExist) {
+	if _, ok := errors.AsType[*usage.Error](err); !ok || !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("error is %v", err)
 	}
-	if err := os.WriteFile(defaultConfigFile, []byte("location: hel1\n"), 0o600); err != nil {
+	if err := os.WriteFile(settings.DefaultConfigFile, []byte("location: hel1\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if c, err := loadConfig(arguments{}, nil); err != nil || c.Location != "hel1" {
-		t.Errorf("%s is not read: %q, %v", defaultConfigFile, c.Location, err)
+		t.Errorf("%s is not read: %q, %v", settings.DefaultConfigFile, c.Location, err)
 	}
 }
 
@@ -163,30 +165,30 @@ func TestToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, tc := range map[string]struct {
-		config      configuration
+		config      settings.Configuration
 		environment string
 		want, says  string
 	}{
 		"environment":     {environment: "HCLOUD_TOKEN=from-the-environment", want: "from-the-environment"},
-		"file":            {config: configuration{tokenFile: file}, want: "from-a-file"},
-		"file at home":    {config: configuration{tokenFile: "~/" + filepath.Base(file)}, environment: "HOME=" + filepath.Dir(file), want: "from-a-file"},
-		"command":         {config: configuration{tokenCommand: "echo from-a-command"}, want: "from-a-command"},
-		"environment won": {config: configuration{tokenFile: file}, environment: "HCLOUD_TOKEN=env", want: "env"},
+		"file":            {config: settings.Configuration{TokenFile: file}, want: "from-a-file"},
+		"file at home":    {config: settings.Configuration{TokenFile: "~/" + filepath.Base(file)}, environment: "HOME=" + filepath.Dir(file), want: "from-a-file"},
+		"command":         {config: settings.Configuration{TokenCommand: "echo from-a-command"}, want: "from-a-command"},
+		"environment won": {config: settings.Configuration{TokenFile: file}, environment: "HCLOUD_TOKEN=env", want: "env"},
 		"none":            {says: "HCLOUD_TOKEN is not set"},
-		"no file":         {config: configuration{tokenFile: file + "x"}, says: "no such file"},
-		"command failed":  {config: configuration{tokenCommand: "echo hidden; echo locked >&2; exit 3"}, says: "exit status 3: locked"},
-		"command silent":  {config: configuration{tokenCommand: "true"}, says: "it is empty"},
-		"several words":   {config: configuration{tokenFile: many}, says: "2 words instead of one"},
+		"no file":         {config: settings.Configuration{TokenFile: file + "x"}, says: "no such file"},
+		"command failed":  {config: settings.Configuration{TokenCommand: "echo hidden; echo locked >&2; exit 3"}, says: "exit status 3: locked"},
+		"command silent":  {config: settings.Configuration{TokenCommand: "true"}, says: "it is empty"},
+		"several words":   {config: settings.Configuration{TokenFile: many}, says: "2 words instead of one"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := tc.config.token(t.Context(), environ(strings.Fields(tc.environment)))
+			got, err := tc.config.Token(t.Context(), settings.Environ(strings.Fields(tc.environment)))
 			if tc.says == "" {
 				if err != nil || got.Reveal() != tc.want {
 					t.Fatalf("got %q, %v", got.Reveal(), err)
 				}
 				return
 			}
-			if _, ok := errors.AsType[*usageError](err); !ok || !strings.Contains(err.Error(), tc.says) {
+			if _, ok := errors.AsType[*usage.Error](err); !ok || !strings.Contains(err.Error(), tc.says) {
 				t.Fatalf("error %v does not say %q", err, tc.says)
 			}
 			if strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), "hidden") {
@@ -197,7 +199,7 @@ func TestToken(t *testing.T) {
 }
 
 func TestNoTokenSaysTwoLines(t *testing.T) {
-	lines := strings.Split(errNoToken.Error(), "\n")
+	lines := strings.Split(settings.ErrNoToken.Error(), "\n")
 	if len(lines) != 2 || !strings.Contains(lines[0], "HCLOUD_TOKEN") || !strings.Contains(lines[1], "--lab") {
 		t.Errorf("it says %q", lines)
 	}
@@ -224,7 +226,7 @@ func TestATokenAsAUserNameIsHidden(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if passwords := cfg.passwords(); !slices.Contains(passwords, token) {
+		if passwords := cfg.Passwords(); !slices.Contains(passwords, token) {
 			t.Errorf("of %s it learns %v", user, passwords)
 		}
 	}

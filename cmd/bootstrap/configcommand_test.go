@@ -11,6 +11,9 @@ import (
 	"github.com/xeipuuv/gojsonschema"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/slipway-k8s/slipway/internal/cli/ui"
+	"github.com/slipway-k8s/slipway/internal/lab/labtest"
+	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -23,11 +26,11 @@ func TestConfigShowNamesEverySource(t *testing.T) {
 	}
 	environment := "SERVER_TYPE=cx53 GITHUB_TOKEN=github-planted-secret CILIUM_REPOSITORY=https://me:planted-secret@charts.example.com"
 	r := execute(t, t.Context(), dir, environment, "config", "show", "--output", "json", "CONTROL_PLANE_REPLICAS=5")
-	var answer struct{ Settings []setting }
+	var answer struct{ Settings []settings.Setting }
 	if err := json.Unmarshal([]byte(r.stdout), &answer); err != nil || r.code != exitDone {
 		t.Fatalf("%v, %+v", err, r)
 	}
-	got := map[string]setting{}
+	got := map[string]settings.Setting{}
 	for _, s := range answer.Settings {
 		got[s.Variable+s.Field] = s
 	}
@@ -68,14 +71,14 @@ func TestConfigShowNamesEverySource(t *testing.T) {
 }
 
 // configured is what config show tells, by variable.
-func configured(t *testing.T, dir string, args ...string) map[string]setting {
+func configured(t *testing.T, dir string, args ...string) map[string]settings.Setting {
 	t.Helper()
 	r := execute(t, t.Context(), dir, "", append([]string{"config", "show", "--output", "json"}, args...)...)
-	var answer struct{ Settings []setting }
+	var answer struct{ Settings []settings.Setting }
 	if err := json.Unmarshal([]byte(r.stdout), &answer); err != nil || r.code != exitDone {
 		t.Fatalf("%v, %+v", err, r)
 	}
-	got := map[string]setting{}
+	got := map[string]settings.Setting{}
 	for _, s := range answer.Settings {
 		got[s.Variable] = s
 	}
@@ -84,8 +87,8 @@ func configured(t *testing.T, dir string, args ...string) map[string]setting {
 
 // In the lab a run has other values. The working directory is in no clone here.
 func TestConfigShowTellsWhatARunInTheLabUses(t *testing.T) {
-	f, dir := newFakeLab(t), t.TempDir()
-	state := filepath.Dir(f.dir)
+	f, dir := labtest.NewFakeLab(t), t.TempDir()
+	state := filepath.Dir(f.Dir)
 	got := configured(t, dir, "--lab", "--state-dir", state, "SERVICE_CIDR=10.10.112.0/20", "CILIUM_REPOSITORY=https://charts.example.com", "LOCATION=fsn1")
 	for name, want := range map[string][2]string{
 		"NETWORK_CIDR":         {"127.64.0.0/16", "the lab"},
@@ -120,7 +123,7 @@ const schemaFile = "../../schemas/bootstrap.schema.json"
 func schemaText(t *testing.T) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	if err := printJSON(&b, schemaOfConfig()); err != nil {
+	if err := ui.PrintJSON(&b, settings.Schema()); err != nil {
 		t.Fatal(err)
 	}
 	return b.Bytes()

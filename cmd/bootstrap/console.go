@@ -7,17 +7,20 @@ import (
 	"strings"
 
 	"github.com/slipway-k8s/slipway/internal/effect"
+	"github.com/slipway-k8s/slipway/internal/redact"
+	"github.com/slipway-k8s/slipway/internal/settings"
+	"github.com/slipway-k8s/slipway/internal/text"
 	"github.com/slipway-k8s/slipway/steps"
 	"golang.org/x/term"
 )
 
 // printFolded is what is printed for people, in lines of the terminal's width.
 func printFolded(c *console, print func(io.Writer) error) error {
-	var text strings.Builder
-	if err := print(&text); err != nil {
+	var words strings.Builder
+	if err := print(&words); err != nil {
 		return err
 	}
-	_, err := io.WriteString(c.stdout, fold(text.String(), c.width()))
+	_, err := io.WriteString(c.stdout, text.Fold(words.String(), c.width()))
 	return err
 }
 
@@ -37,7 +40,7 @@ type console struct {
 	environment    map[string]string
 	workDir        string
 	size           func() (columns, rows int) // of the terminal behind stdout; 0: it is none
-	hide           *redactor
+	hide           *redact.Redactor
 	given          arguments // what the command was called with; printed commands repeat what leads to the same cluster
 	// readFaults reads where a run is to end itself, for the crash suite; nil: this command is built without fault injection.
 	readFaults func(text string) (func() effect.Faults, error)
@@ -69,12 +72,12 @@ func (c *console) width() int {
 
 // tokenOnce is the token for a look. The command that prints it may ask a person
 // each time it runs: so it runs for the first of all looks alone.
-func tokenOnce(ctx context.Context, c *console, cfg configuration) (steps.Secret, error) {
+func tokenOnce(ctx context.Context, c *console, cfg settings.Configuration) (steps.Secret, error) {
 	if c.held != nil {
 		return c.held.token, c.held.err
 	}
-	token, err := cfg.token(ctx, c.environment)
-	if cfg.tokenCommand != "" && context.Cause(ctx) == nil {
+	token, err := cfg.Token(ctx, c.environment)
+	if cfg.TokenCommand != "" && context.Cause(ctx) == nil {
 		c.held = &tokenAnswer{token, err}
 	}
 	return token, err

@@ -7,14 +7,17 @@ import (
 	"strings"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/redact"
+	"github.com/slipway-k8s/slipway/internal/settings"
+	"github.com/slipway-k8s/slipway/internal/text"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
 // originOf tells where a value comes from, and whether the operator wrote it.
-func originOf(c configuration, field string) (place string, written bool) {
-	place, given := c.places[field]
+func originOf(c settings.Configuration, field string) (place string, written bool) {
+	place, given := c.Places[field]
 	if !given {
-		return c.place(field), false
+		return c.Place(field), false
 	}
 	return place, place != labPlace
 }
@@ -31,7 +34,7 @@ type compared struct {
 // compare holds a configuration against the cluster, for a run of targets; nil:
 // none is about to begin. A cluster that does not answer is no error: the run
 // says better what that means.
-func compare(ctx context.Context, plan *steps.Plan, j flow.Journal, cfg configuration, words []string) (out compared) {
+func compare(ctx context.Context, plan *steps.Plan, j flow.Journal, cfg settings.Configuration, words []string) (out compared) {
 	var err error
 	if out.Deviations, err = plan.Deviations(ctx, j, func(field string) (place string, written bool) { return originOf(cfg, field) }); err != nil {
 		out.Uncompared = err.Error()
@@ -57,7 +60,7 @@ const (
 // lines tell a comparison, each deviation in a line of its own.
 func (c compared) lines() (lines []string) {
 	if c.Uncompared != "" {
-		lines = append(lines, uncomparedHead+printable(c.Uncompared))
+		lines = append(lines, uncomparedHead+text.Printable(c.Uncompared))
 	}
 	for _, part := range []struct {
 		head      string
@@ -72,17 +75,17 @@ func (c compared) lines() (lines []string) {
 				lines = append(lines, head)
 			}
 			head = ""
-			lines = append(lines, "- "+printable(d.String()))
+			lines = append(lines, "- "+text.Printable(d.String()))
 		}
 	}
 	return lines
 }
 
-func (c *compared) withoutSecrets(hide *redactor) {
-	hide.each(&c.Uncompared)
+func (c *compared) withoutSecrets(hide *redact.Redactor) {
+	hide.Each(&c.Uncompared)
 	for i := range c.Deviations {
 		d := &c.Deviations[i]
-		hide.each(&d.Place, &d.Wanted, &d.Live, &d.What, &d.Change, &d.Keep)
+		hide.Each(&d.Place, &d.Wanted, &d.Live, &d.What, &d.Change, &d.Keep)
 	}
 }
 
@@ -97,10 +100,10 @@ func compareWithCluster(ctx context.Context, r *running, plan *steps.Plan) error
 	found.withoutSecrets(r.hide)
 	if !found.Refused {
 		if found.Uncompared != "" {
-			r.hub.note("%s", uncomparedHead+found.Uncompared)
+			r.hub.Note("%s", uncomparedHead+found.Uncompared)
 		}
 		for _, d := range found.Deviations {
-			r.hub.note("%s", d)
+			r.hub.Note("%s", d)
 		}
 		return nil
 	}

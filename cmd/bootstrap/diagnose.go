@@ -8,6 +8,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/slipway-k8s/slipway/internal/cli/ui"
+	"github.com/slipway-k8s/slipway/internal/kind"
+	"github.com/slipway-k8s/slipway/internal/runs"
+	"github.com/slipway-k8s/slipway/internal/text"
+	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -42,9 +47,9 @@ func runDiagnose(ctx context.Context, c *console, a arguments) error {
 		return err
 	}
 	if source != nil {
-		onPaper := steps.Tools{Management: management(cfg.Config, steps.Files{}, false, io.Discard, nil), Overrides: cfg.overrides}
+		onPaper := steps.Tools{Management: kind.NewProvider(cfg.Config, steps.Files{}, false, io.Discard, nil), Overrides: cfg.Overrides}
 		if _, err := steps.NewRestore(cfg.Config, onPaper, *source); err != nil {
-			return &usageError{err}
+			return &usage.Error{Err: err}
 		}
 	}
 	steps.RedirectLibraryLogs(io.Discard)
@@ -52,7 +57,7 @@ func runDiagnose(ctx context.Context, c *console, a arguments) error {
 	if err != nil {
 		return err
 	}
-	took := readDurations(state, worldOf(a.Options))
+	took := runs.ReadDurations(state, worldOf(a.Options))
 	cfg, tools, offline, err := foreseeingTools(ctx, c, a.Options, cfg, state)
 	if err != nil {
 		return err
@@ -69,11 +74,11 @@ func runDiagnose(ctx context.Context, c *console, a arguments) error {
 		d.Command = commandLine(c, found.Target...)
 	}
 	for i, line := range d.Seen {
-		d.Seen[i] = printable(c.hide.text(line))
+		d.Seen[i] = text.Printable(c.hide.Text(line))
 	}
-	d.Sentence = printable(c.hide.text(d.Sentence))
+	d.Sentence = text.Printable(c.hide.Text(d.Sentence))
 	if a.Options.Output == "json" {
-		return printJSON(c.stdout, d)
+		return ui.PrintJSON(c.stdout, d)
 	}
 	return d.print(c.stdout)
 }
@@ -96,13 +101,13 @@ func diagnosedFile(ctx context.Context, c *console, a arguments) (arguments, *st
 }
 
 // forecastDuration adds steps up that come one after the other; nil for none.
-func forecastDuration(d durations, names []string) *forecastOfSteps {
+func forecastDuration(d runs.Durations, names []string) *forecastOfSteps {
 	if len(names) == 0 {
 		return nil
 	}
 	f := &forecastOfSteps{Steps: len(names)}
 	for _, name := range names {
-		took, recorded := d.of(name)
+		took, recorded := d.Of(name)
 		f.Seconds += took.Seconds()
 		if recorded {
 			f.Recorded++
@@ -120,7 +125,7 @@ func (f forecastOfSteps) String() string {
 	case f.Steps:
 		from = "by the record of earlier runs"
 	}
-	return fmt.Sprintf("about %s (%s)", elapsed(time.Duration(f.Seconds*float64(time.Second))), from)
+	return fmt.Sprintf("about %s (%s)", text.Elapsed(time.Duration(f.Seconds*float64(time.Second))), from)
 }
 
 // print writes it for a person.

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/slipway-k8s/slipway/internal/runs"
+	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -44,7 +46,7 @@ func TestDiagnoseSaysWhatToType(t *testing.T) {
 }
 
 func TestAForecastTellsRecordsFromBuiltInFigures(t *testing.T) {
-	d := durations{recorded: map[string]time.Duration{"survey": 20 * time.Second}, builtIn: map[string]time.Duration{"survey": time.Hour, "let-go": 40 * time.Second}}
+	d := runs.Durations{Recorded: map[string]time.Duration{"survey": 20 * time.Second}, BuiltIn: map[string]time.Duration{"survey": time.Hour, "let-go": 40 * time.Second}}
 	for want, names := range map[string][]string{
 		"about 1m00s (1 of its 2 steps by the record of earlier runs, the others by built-in figures)": {"survey", "let-go"},
 		"about 20.0s (by the record of earlier runs)":                                                  {"survey"},
@@ -55,10 +57,10 @@ func TestAForecastTellsRecordsFromBuiltInFigures(t *testing.T) {
 		}
 	}
 	// Every step that a diagnosis counts has a figure in both worlds.
-	for _, world := range []string{worldLab, worldHetzner} {
-		took := readDurations(stateFolder(t.TempDir()), world)
+	for _, world := range []string{statedir.WorldLab, statedir.WorldHetzner} {
+		took := runs.ReadDurations(statedir.Dir(t.TempDir()), world)
 		for _, name := range steps.MendingSteps() {
-			if expected, _ := took.of(name); expected == 0 {
+			if expected, _ := took.Of(name); expected == 0 {
 				t.Errorf("%s has no built-in figure for %s", world, name)
 			}
 		}

@@ -9,6 +9,10 @@ import (
 	"text/tabwriter"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/cli/ui"
+	"github.com/slipway-k8s/slipway/internal/statedir"
+	"github.com/slipway-k8s/slipway/internal/text"
+	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -41,11 +45,11 @@ func runDoctor(ctx context.Context, c *console, a arguments) error {
 		return err
 	}
 	if a.Options.Lab && offline != "" {
-		return usagef("%s: start it first", offline)
+		return usage.Errorf("%s: start it first", offline)
 	}
 	plan, err := steps.New(cfg.Config, tools)
 	if err != nil {
-		return &usageError{err}
+		return &usage.Error{Err: err}
 	}
 	doctor, err := doctorOf(ctx, plan, state)
 	if err != nil {
@@ -54,10 +58,10 @@ func runDoctor(ctx context.Context, c *console, a arguments) error {
 	found := hidden(c, doctor.Examine(ctx))
 	unwell := count(found, steps.Failed)
 	if a.Options.Output == "json" {
-		err = printJSON(c.stdout, map[string]any{"kind": "doctor", "checks": found, "failed": unwell, "files": plan.Files()})
+		err = ui.PrintJSON(c.stdout, map[string]any{"kind": "doctor", "checks": found, "failed": unwell, "files": plan.Files()})
 	} else {
 		if line := usedFiles(plan.Files()); line != "" {
-			fmt.Fprintln(c.stdout, strings.Join(within(printable(line), c.width()-1), "\n"))
+			fmt.Fprintln(c.stdout, strings.Join(text.Within(text.Printable(line), c.width()-1), "\n"))
 		}
 		err = printFindings(c.stdout, found, c.width())
 	}
@@ -68,8 +72,8 @@ func runDoctor(ctx context.Context, c *console, a arguments) error {
 }
 
 // doctorOf is the plan's doctor, who knows what the state folder's journal does.
-func doctorOf(ctx context.Context, plan *steps.Plan, state stateFolder) (*steps.Doctor, error) {
-	reservation, _, err := flow.Restore(ctx, state.journal(), plan.Reservation)
+func doctorOf(ctx context.Context, plan *steps.Plan, state statedir.Dir) (*steps.Doctor, error) {
+	reservation, _, err := flow.Restore(ctx, state.Journal(), plan.Reservation)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +83,7 @@ func doctorOf(ctx context.Context, plan *steps.Plan, state stateFolder) (*steps.
 // hidden takes secrets out of what servers said.
 func hidden(c *console, found []steps.Finding) []steps.Finding {
 	for i, f := range found {
-		found[i].Reason = printable(c.hide.text(f.Reason))
+		found[i].Reason = text.Printable(c.hide.Text(f.Reason))
 	}
 	return found
 }
@@ -100,9 +104,9 @@ func printFindings(out io.Writer, found []steps.Finding, width int) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "CHECK\tVERDICT\tWHY")
 	for _, f := range found {
-		lines := within(printable(f.Reason), width-1-taken)
+		lines := text.Within(text.Printable(f.Reason), width-1-taken)
 		if f.Verdict != steps.OK && f.WayOut != "" {
-			lines = append(lines, within("→ "+f.WayOut, width-1-taken)...)
+			lines = append(lines, text.Within("→ "+f.WayOut, width-1-taken)...)
 		}
 		for i, line := range lines {
 			if i == 0 {
@@ -134,7 +138,7 @@ func examine(ctx context.Context, r *running, targets []string) error {
 	}
 	plan, err := steps.New(r.cfg.Config, r.tools)
 	if err != nil {
-		return &usageError{err}
+		return &usage.Error{Err: err}
 	}
 	foreseen, err := plan.Graph.Foresee(ctx, r.journal(), targets, false)
 	if err != nil {
@@ -164,7 +168,7 @@ func examineFor(ctx context.Context, r *running, what string) error {
 	}
 	plan, err := steps.New(r.cfg.Config, r.tools)
 	if err != nil {
-		return &usageError{err}
+		return &usage.Error{Err: err}
 	}
 	return examined(ctx, r, plan.Doctor().For([]string{what}))
 }
@@ -172,14 +176,14 @@ func examineFor(ctx context.Context, r *running, what string) error {
 // examined has a doctor look, notes what is not known, and fails with what is
 // not well.
 func examined(ctx context.Context, r *running, doctor *steps.Doctor) error {
-	err := r.hub.task(doctorTask, "before anything is made", func(flow.Say) error {
+	err := r.hub.Task(doctorTask, "before anything is made", func(flow.Say) error {
 		found := hidden(r.console, doctor.Examine(ctx))
 		for _, f := range found {
 			switch f.Verdict {
 			case steps.Failed:
-				r.hub.note("doctor: %s failed: %s; %s", f.Check, f.Reason, f.WayOut)
+				r.hub.Note("doctor: %s failed: %s; %s", f.Check, f.Reason, f.WayOut)
 			case steps.Unknown:
-				r.hub.note("doctor: %s is not known: %s", f.Check, f.Reason)
+				r.hub.Note("doctor: %s is not known: %s", f.Check, f.Reason)
 			}
 		}
 		if unwell := count(found, steps.Failed); unwell > 0 {

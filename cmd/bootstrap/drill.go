@@ -16,6 +16,11 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/backup"
+	"github.com/slipway-k8s/slipway/internal/cli/ui"
+	"github.com/slipway-k8s/slipway/internal/settings"
+	"github.com/slipway-k8s/slipway/internal/statedir"
+	"github.com/slipway-k8s/slipway/internal/text"
+	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -55,7 +60,7 @@ func runDrill(ctx context.Context, c *console, a arguments) (err error) {
 type drill struct {
 	*console           // with nothing in its environment that opens or seals other backups
 	given    arguments // of the drill
-	state    stateFolder
+	state    statedir.Dir
 	parts    int // of them
 	report   drillReport
 	writes   []steps.Write
@@ -70,13 +75,13 @@ func newDrill(c *console, a arguments) (*drill, error) {
 		return nil, err
 	}
 	if a.Options.StateDir == "" {
-		a.Options.StateDir = filepath.Join(stateFolderIn, cfg.ClusterName+".drill-"+time.Now().UTC().Format("20060102T150405Z"))
+		a.Options.StateDir = filepath.Join(statedir.StateFolderIn, cfg.ClusterName+".drill-"+time.Now().UTC().Format("20060102T150405Z"))
 	}
-	state := newStateFolder(a.Options.StateDir, cfg.ClusterName, c.workDir)
+	state := statedir.New(a.Options.StateDir, cfg.ClusterName, c.workDir)
 	if entries, err := os.ReadDir(string(state)); err == nil && len(entries) > 0 {
-		return nil, usagef("%s is not empty: a drill has a state folder of its own; name one that does not exist, or none", state)
+		return nil, usage.Errorf("%s is not empty: a drill has a state folder of its own; name one that does not exist, or none", state)
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, usagef("look at the drill's state folder: %w", err)
+		return nil, usage.Errorf("look at the drill's state folder: %w", err)
 	}
 	own := *c
 	own.environment = maps.Clone(c.environment)
@@ -98,7 +103,7 @@ func (d *drill) end(ctx context.Context, err error) error {
 		return err
 	}
 	// Ctrl-C ends the drill, and not the end of its lab.
-	if _, downErr := newLab(d.console, o, d.state).down(context.WithoutCancel(ctx)); downErr != nil {
+	if _, downErr := newLab(d.console, o, d.state).Down(context.WithoutCancel(ctx)); downErr != nil {
 		return errors.Join(err, fmt.Errorf("take the drill's lab down: %w; it is in %s", downErr, d.state))
 	}
 	if interrupted := errors.Is(errors.Join(err, context.Cause(ctx)), flow.ErrInterrupted); interrupted {
@@ -221,10 +226,10 @@ func (d *drill) bootstrap(ctx context.Context) error {
 // looking has the operations on the drill's cluster.
 func (d *drill) looking(ctx context.Context, name, why string, do func(*steps.Operations, flow.Say) error) error {
 	a := d.arguments()
-	h := &hub{run: "drill", hide: d.hide, displays: []display{newDisplay(d.console, a.Options)}}
-	defer h.close()
+	h := &ui.Hub{Run: "drill", Hide: d.hide, Displays: []ui.Display{newDisplay(d.console, a.Options)}}
+	defer h.Close()
 	return look(ctx, d.console, a, func(o *steps.Operations) error {
-		return h.task(name, why, func(say flow.Say) error { return do(o, say) })
+		return h.Task(name, why, func(say flow.Say) error { return do(o, say) })
 	})
 }
 
@@ -246,17 +251,17 @@ func (d *drill) takeOwnKey() error {
 	if err := os.MkdirAll(string(d.state), 0o700); err != nil {
 		return fmt.Errorf("make the drill's state folder: %w", err)
 	}
-	file := d.state.path("drill.key")
+	file := d.state.Path("drill.key")
 	if err := os.WriteFile(file, []byte(key.String()+"\n"), 0o600); err != nil {
 		return fmt.Errorf("write the key of the drill's backup: %w", err)
 	}
-	d.hide.learn(key.String())
-	delete(d.environment, passphraseVariable)
+	d.hide.Learn(key.String())
+	delete(d.environment, settings.PassphraseVariable)
 	d.given.Options.Identity = ""
-	d.given.Values = slices.Concat(d.given.Values, []assignment{
-		{variable("BACKUP_TO"), d.state.path("backups")}, {variable("BACKUP_KEEP"), "0"},
-		{variable("BACKUP_RECIPIENTS"), key.Recipient().String()}, {variable("BACKUP_IDENTITY_FILE"), file},
-		{variable("BACKUP_PASSPHRASE_FILE"), ""}, {variable("BACKUP_PASSPHRASE_COMMAND"), ""},
+	d.given.Values = slices.Concat(d.given.Values, []settings.Assignment{
+		settings.Assign("BACKUP_TO", d.state.Path("backups")), settings.Assign("BACKUP_KEEP", "0"),
+		settings.Assign("BACKUP_RECIPIENTS", key.Recipient().String()), settings.Assign("BACKUP_IDENTITY_FILE", file),
+		settings.Assign("BACKUP_PASSPHRASE_FILE", ""), settings.Assign("BACKUP_PASSPHRASE_COMMAND", ""),
 	})
 	return nil
 }
@@ -275,7 +280,7 @@ func (d *drill) backUp(ctx context.Context, marks *steps.Marks) (file string, er
 		return "", err
 	}
 	d.writes = marks.Writes
-	folder := backup.Folder(d.state.path("backups"))
+	folder := backup.Folder(d.state.Path("backups"))
 	all, err := folder.List(ctx)
 	if err == nil && len(all) != 1 {
 		err = fmt.Errorf("%d backups are in %s instead of one", len(all), folder)
@@ -307,7 +312,7 @@ func (d *drill) restore(ctx context.Context, file string) error {
 		if d.report.Seed == 0 || d.report.Attempts == restoreAttempts || errors.Is(err, flow.ErrInterrupted) || exitCode(err) == exitUsage {
 			return err
 		}
-		fmt.Fprintf(d.stderr, "the faults made the restore fail; it is run again, as a person would: %s\n", d.hide.text(printable(err.Error())))
+		fmt.Fprintf(d.stderr, "the faults made the restore fail; it is run again, as a person would: %s\n", d.hide.Text(text.Printable(err.Error())))
 	}
 	d.report.recover(d.lost, w.events, time.Now())
 	return d.countFaults(ctx)

@@ -10,6 +10,10 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/lab"
+	"github.com/slipway-k8s/slipway/internal/lab/labtest"
+	"github.com/slipway-k8s/slipway/internal/redact"
+	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -20,7 +24,7 @@ func TestADrillKeepsOutOfOtherFolders(t *testing.T) {
 	if err := os.MkdirAll(state, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(state, worldFile), []byte(worldHetzner+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(state, statedir.WorldFile), []byte(statedir.WorldHetzner+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	before := folderContents(t, dir)
@@ -37,23 +41,23 @@ func TestADrillKeepsOutOfOtherFolders(t *testing.T) {
 // The same seed has the same go wrong, and every fault is one that the lab can have.
 func TestFaultsOfADrill(t *testing.T) {
 	for _, words := range drillFaults() {
-		if _, err := parseFault(strings.Fields(words), ""); err != nil {
+		if _, err := lab.ParseFault(strings.Fields(words), ""); err != nil {
 			t.Errorf("%s: %v", words, err)
 		}
 	}
 	chosen := func(seed uint64) string {
 		t.Helper()
-		f := newFakeLab(t)
-		state := stateFolder(filepath.Dir(f.dir))
-		d := &drill{console: &console{environment: map[string]string{}, hide: &redactor{}}, state: state, report: drillReport{Seed: seed}}
+		f := labtest.NewFakeLab(t)
+		state := statedir.Dir(filepath.Dir(f.Dir))
+		d := &drill{console: &console{environment: map[string]string{}, hide: &redact.Redactor{}}, state: state, report: drillReport{Seed: seed}}
 		if err := d.addFaults(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if err := d.countFaults(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if len(f.faults) != 0 {
-			t.Errorf("%d faults are left in force", len(f.faults))
+		if len(f.Faults) != 0 {
+			t.Errorf("%d faults are left in force", len(f.Faults))
 		}
 		var words []string
 		for _, fault := range d.report.Faults {

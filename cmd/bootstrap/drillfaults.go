@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/slipway-k8s/slipway/internal/lab"
 )
 
 // drillFaultCount is how many faults a drill has in force during its restore.
@@ -36,7 +38,7 @@ func (d *drill) addFaults(ctx context.Context) error {
 		return nil
 	}
 	l := newLab(d.console, d.arguments().Options, d.state)
-	if _, err := l.up(ctx, func(string, ...any) {}); err != nil { // of a backup's drill it is not up yet
+	if _, err := l.Up(ctx, func(string, ...any) {}); err != nil { // of a backup's drill it is not up yet
 		return err
 	}
 	r := rand.New(rand.NewPCG(d.report.Seed, 1))
@@ -46,12 +48,12 @@ func (d *drill) addFaults(ctx context.Context) error {
 		if strings.Contains(words, "probability") {
 			words += fmt.Sprintf(" seed=%d", d.report.Seed)
 		}
-		fault, err := parseFault(strings.Fields(words), d.workDir)
+		fault, err := lab.ParseFault(strings.Fields(words), d.workDir)
 		if err != nil {
 			return err
 		}
-		var begun labFault
-		if err := l.client.send(ctx, http.MethodPost, "/v1/faults", fault, &begun); err != nil {
+		var begun lab.Fault
+		if err := l.Client.Send(ctx, http.MethodPost, "/v1/faults", fault, &begun); err != nil {
 			return err
 		}
 		d.report.Faults = append(d.report.Faults, drillFault{Fault: words, id: begun.ID})
@@ -65,19 +67,19 @@ func (d *drill) countFaults(ctx context.Context) error {
 	if d.report.Seed == 0 {
 		return nil
 	}
-	client := newLab(d.console, d.arguments().Options, d.state).client
-	var list struct{ Faults []labFault }
-	if err := client.do(ctx, http.MethodGet, "/v1/faults", &list); err != nil {
+	client := newLab(d.console, d.arguments().Options, d.state).Client
+	var list struct{ Faults []lab.Fault }
+	if err := client.Do(ctx, http.MethodGet, "/v1/faults", &list); err != nil {
 		return err
 	}
 	for i := range d.report.Faults {
 		f := &d.report.Faults[i]
-		at := slices.IndexFunc(list.Faults, func(l labFault) bool { return l.ID == f.id })
+		at := slices.IndexFunc(list.Faults, func(l lab.Fault) bool { return l.ID == f.id })
 		if f.Spent = at < 0; f.Spent {
 			continue
 		}
 		f.Hits = list.Faults[at].Hits
-		if err := client.do(ctx, http.MethodDelete, fmt.Sprintf("/v1/faults/%d", f.id), nil); err != nil {
+		if err := client.Do(ctx, http.MethodDelete, fmt.Sprintf("/v1/faults/%d", f.id), nil); err != nil {
 			return err
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/cli/ui"
+	"github.com/slipway-k8s/slipway/internal/text"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -77,13 +79,13 @@ type watcher struct {
 	summary summary      // of the last run that came to its end
 }
 
-func (w *watcher) event(e flow.Event) {
+func (w *watcher) Event(e flow.Event) {
 	if e.Kind == flow.StepDone {
 		w.events = append(w.events, e)
 	}
 }
 
-func (w *watcher) close() {}
+func (w *watcher) Close() {}
 
 // recover takes the restore's steps up.
 func (r *drillReport) recover(lost time.Time, ends []flow.Event, end time.Time) {
@@ -126,20 +128,20 @@ func (r *drillReport) conclude() {
 
 func (r *drillReport) print(out io.Writer, format string) error {
 	if format == "json" {
-		return newJSONLine(out, r)
+		return ui.PrintJSONLine(out, r)
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	verdict := "passed"
 	if !r.Passed {
 		verdict = "FAILED"
 	}
-	fmt.Fprintf(w, "\nthe drill of cluster %s has %s\n\nPART\tTIME\n", printable(r.Cluster), verdict)
+	fmt.Fprintf(w, "\nthe drill of cluster %s has %s\n\nPART\tTIME\n", text.Printable(r.Cluster), verdict)
 	for _, p := range r.Parts {
-		fmt.Fprintf(w, "%s\t%s\n", p.Name, elapsed(p.Elapsed))
+		fmt.Fprintf(w, "%s\t%s\n", p.Name, text.Elapsed(p.Elapsed))
 	}
 	fmt.Fprintln(w, "\nSTEP OF THE RESTORE\tTIME\tDONE, AFTER THE LOSS")
 	for _, s := range r.Steps {
-		fmt.Fprintf(w, "%s\t%s\t%s\n", s.Step, elapsed(s.Elapsed), elapsed(s.After))
+		fmt.Fprintf(w, "%s\t%s\t%s\n", s.Step, text.Elapsed(s.Elapsed), text.Elapsed(s.After))
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -150,7 +152,7 @@ func (r *drillReport) print(out io.Writer, format string) error {
 		if !c.Same {
 			is = "NOT SO"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\n", c.What, is, printable(c.Seen))
+		fmt.Fprintf(w, "%s\t%s\t%s\n", c.What, is, text.Printable(c.Seen))
 	}
 	fmt.Fprintln(w)
 	r.printFigures(w)
@@ -158,27 +160,27 @@ func (r *drillReport) print(out io.Writer, format string) error {
 }
 
 func (r *drillReport) printFigures(w io.Writer) {
-	fmt.Fprintf(w, "RTO\t%s\tfrom the loss to the whole cluster\n", elapsed(r.RTO))
+	fmt.Fprintf(w, "RTO\t%s\tfrom the loss to the whole cluster\n", text.Elapsed(r.RTO))
 	for _, m := range []struct{ step, what string }{
 		{"etcd-bootstrap", "until the API answers, with the data"},
 		{"wait-nodes", "until every node is Ready"},
 		{"pivot", "until it manages itself"},
 	} {
 		if i := slices.IndexFunc(r.Steps, func(s drillStep) bool { return s.Step == m.step }); i >= 0 {
-			fmt.Fprintf(w, "\t%s\t%s\n", elapsed(r.Steps[i].After), m.what)
+			fmt.Fprintf(w, "\t%s\t%s\n", text.Elapsed(r.Steps[i].After), m.what)
 		}
 	}
 	if r.Ratio > 0 {
-		fmt.Fprintf(w, "\t%.2f\ttimes the bootstrap in the same lab (%s)\n", r.Ratio, elapsed(r.Bootstrap))
+		fmt.Fprintf(w, "\t%.2f\ttimes the bootstrap in the same lab (%s)\n", r.Ratio, text.Elapsed(r.Bootstrap))
 	}
 	if r.RPO.Written > 0 {
-		fmt.Fprintf(w, "RPO\t%s\tbetween the last write in the snapshot and the loss: %d of a user's %d writes are gone\n", elapsed(r.RPO.Time), r.RPO.Gone, r.RPO.Written)
+		fmt.Fprintf(w, "RPO\t%s\tbetween the last write in the snapshot and the loss: %d of a user's %d writes are gone\n", text.Elapsed(r.RPO.Time), r.RPO.Gone, r.RPO.Written)
 		fmt.Fprintln(w, "\t\tfor real it is up to the time between two backups (backup --every)")
 	} else {
-		fmt.Fprintf(w, "RPO\t%s\tsince the backup: what was written to the real cluster meanwhile would be lost\n", elapsed(r.RPO.Time))
+		fmt.Fprintf(w, "RPO\t%s\tsince the backup: what was written to the real cluster meanwhile would be lost\n", text.Elapsed(r.RPO.Time))
 	}
 	for _, f := range r.Faults {
-		fmt.Fprintf(w, "fault\t\t%s: %s\n", printable(f.Fault), f)
+		fmt.Fprintf(w, "fault\t\t%s: %s\n", text.Printable(f.Fault), f)
 	}
 	if r.Seed > 0 {
 		fmt.Fprintf(w, "seed\t%d\tthe restore was run %d times\n", r.Seed, r.Attempts)

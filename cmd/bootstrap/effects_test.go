@@ -19,6 +19,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/crash"
 	"github.com/slipway-k8s/slipway/internal/effect"
+	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -35,22 +36,22 @@ func TestCrashChild(t *testing.T) {
 	} else if err := reply.Body.Close(); err != nil {
 		t.Fatal(err)
 	}
-	state := stateFolder(os.Getenv("SLIPWAY_TEST_STATE"))
+	state := statedir.Dir(os.Getenv("SLIPWAY_TEST_STATE"))
 	places, err := crash.Parse(os.Getenv(effect.CrashVariable))
 	if err != nil {
 		t.Fatal(err)
 	}
-	lines, err := os.OpenFile(state.path(effectsFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	lines, err := os.OpenFile(state.Path(statedir.EffectsFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
 	recorder := effect.New(effect.Options{Lines: lines, Faults: crash.New(places)})
 	defer recorder.Close()
 	client := hetznerClient(endpoint, steps.NewSecret(secret), recorder)
-	if err := state.files().Write(worldFile, []byte(worldHetzner)); err != nil {
+	if err := state.Files().Write(statedir.WorldFile, []byte(statedir.WorldHetzner)); err != nil {
 		t.Fatal(err)
 	}
-	journal := newRecordedJournal(state, "k8s", worldHetzner, recorder)
+	journal := statedir.NewRecordedJournal(state, "k8s", statedir.WorldHetzner, recorder)
 	snapshot, err := journal.Load(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -66,7 +67,7 @@ func TestCrashChild(t *testing.T) {
 	if _, _, err := client.Firewall.Create(t.Context(), hcloud.FirewallCreateOpts{Name: "k8s"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(state.path("seen"), nil, 0o600); err != nil {
+	if err := os.WriteFile(state.Path("seen"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	save(flow.StateDone)
@@ -95,7 +96,7 @@ func crashAt(t *testing.T, point string) crashed {
 		fmt.Fprint(w, `{"firewall":{"id":1,"name":"k8s"},"actions":[]}`)
 	}))
 	defer server.Close()
-	state := stateFolder(t.TempDir())
+	state := statedir.Dir(t.TempDir())
 	child := exec.Command(os.Args[0], "-test.run=^TestCrashChild$", "-test.v")
 	child.Env = append(os.Environ(), crashChild+"="+server.URL+"/v1", "SLIPWAY_TEST_STATE="+string(state), effect.CrashVariable+"="+point)
 	out, err := child.CombinedOutput()
@@ -108,17 +109,17 @@ func crashAt(t *testing.T, point string) crashed {
 	if !left.killed && err != nil {
 		t.Fatalf("the child ended with %v\n%s", err, out)
 	}
-	_, err = os.Stat(state.path("seen"))
+	_, err = os.Stat(state.Path("seen"))
 	left.seen = err == nil
-	snapshot, err := state.journal().Load(t.Context())
+	snapshot, err := state.Journal().Load(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	left.recorded = snapshot.Steps["firewall"].State
-	if data, err := os.ReadFile(state.path(journalFile + ".tmp")); err == nil {
+	if data, err := os.ReadFile(state.Path(statedir.JournalFile + ".tmp")); err == nil {
 		left.torn = len(data)
 	}
-	file, err := os.Open(state.path(effectsFile))
+	file, err := os.Open(state.Path(statedir.EffectsFile))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,12 +8,14 @@ import (
 	"testing"
 
 	"github.com/slipway-k8s/slipway/internal/effect"
+	"github.com/slipway-k8s/slipway/internal/runs"
+	"github.com/slipway-k8s/slipway/internal/statedir"
 )
 
 func TestListEffects(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
-	state := stateFolder(filepath.Join(dir, "state"))
+	state := statedir.Dir(filepath.Join(dir, "state"))
 	if r := execute(t, t.Context(), dir, "", "effects", "--state-dir", "state"); r.code != exitFailed || !strings.Contains(r.stderr, "changed anything yet") {
 		t.Errorf("of nothing: %+v", r)
 	}
@@ -25,7 +27,7 @@ func TestListEffects(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := state.files().Folder(runsFolder).Folder(run).Write(effectsFile, []byte(text.String())); err != nil {
+		if err := state.Files().Folder(statedir.RunsFolder).Folder(run).Write(statedir.EffectsFile, []byte(text.String())); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -51,7 +53,7 @@ func TestListEffects(t *testing.T) {
 	}
 	var told struct {
 		Run     string
-		Effects []effectRow
+		Effects []runs.Effect
 	}
 	r = execute(t, t.Context(), dir, "", "effects", "20260101-a", "--output", "json", "--state-dir", "state")
 	if err := json.Unmarshal([]byte(r.stdout), &told); err != nil || told.Run != "20260101-a" || len(told.Effects) != 2 || told.Effects[0].Times != 2 || told.Effects[0].Failed != 1 {
@@ -65,7 +67,7 @@ func TestListEffects(t *testing.T) {
 	if after := folderContents(t, dir); after != before {
 		t.Error("listing changed the folder")
 	}
-	if err := os.Remove(state.path(filepath.Join(runsFolder, "20260103-c", effectsFile))); err != nil {
+	if err := os.Remove(state.Path(filepath.Join(statedir.RunsFolder, "20260103-c", statedir.EffectsFile))); err != nil {
 		t.Fatal(err)
 	}
 	if r := execute(t, t.Context(), dir, "", "effects", "--state-dir", "state"); r.code != exitDone {

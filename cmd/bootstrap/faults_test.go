@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/statedir"
 )
 
 // A state folder that something is wrong with stops the command before it asks
@@ -19,12 +20,12 @@ import (
 func TestFaultsOfTheStateFolder(t *testing.T) {
 	var seen []string
 	s, f := stateWithFakeLab(t)
-	f.info.HetznerEndpoint = deaf(t, &seen)
+	f.Info.HetznerEndpoint = deaf(t, &seen)
 	dir := t.TempDir()
 	t.Chdir(dir)
 	do := func() ran { return execute(t, t.Context(), dir, "", "preflight", "--lab", "--state-dir", string(s)) }
 	record(t, s, "image")
-	whole, err := os.ReadFile(s.path("journal.json"))
+	whole, err := os.ReadFile(s.Path("journal.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +33,7 @@ func TestFaultsOfTheStateFolder(t *testing.T) {
 		if _, err := os.Stat("/dev/full"); err != nil {
 			t.Skip("this machine has no /dev/full")
 		}
-		return os.Symlink("/dev/full", s.path("journal.json.tmp"))
+		return os.Symlink("/dev/full", s.Path("journal.json.tmp"))
 	}
 	for name, tt := range map[string]struct {
 		journal []byte
@@ -46,7 +47,7 @@ func TestFaultsOfTheStateFolder(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			seen = nil
-			if err := os.WriteFile(s.path("journal.json"), tt.journal, 0o600); err != nil {
+			if err := os.WriteFile(s.Path("journal.json"), tt.journal, 0o600); err != nil {
 				t.Fatal(err)
 			}
 			if tt.and != nil {
@@ -63,11 +64,11 @@ func TestFaultsOfTheStateFolder(t *testing.T) {
 					t.Errorf("it does not say %q:\n%s", say, r.stderr)
 				}
 			}
-			if now, err := os.ReadFile(s.path("journal.json")); err != nil || !bytes.Equal(now, tt.journal) {
+			if now, err := os.ReadFile(s.Path("journal.json")); err != nil || !bytes.Equal(now, tt.journal) {
 				t.Errorf("the journal is changed: %s, %v", now, err)
 			}
 			for _, name := range []string{"journal.json", "journal.json.tmp"} { // as it says
-				_ = os.Remove(s.path(name))
+				_ = os.Remove(s.Path(name))
 			}
 			if r := do(); !strings.Contains(r.stderr, "unauthorized") || len(seen) == 0 {
 				t.Errorf("afterwards: %+v", r)
@@ -79,25 +80,25 @@ func TestFaultsOfTheStateFolder(t *testing.T) {
 // Under a clock that was set back a run is not the newest by its name; it is
 // not taken for an old one.
 func TestAClockSetBackDoesNotPruneTheRunItself(t *testing.T) {
-	s := stateFolder(t.TempDir())
+	s := statedir.Dir(t.TempDir())
 	open := func(at time.Time) string {
 		id := fmt.Sprintf("%s-1", at.UTC().Format("20060102T150405.000Z"))
-		files, err := s.openRun(id)
+		files, err := s.OpenRun(id)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := files.close(); err != nil {
+		if err := files.Close(); err != nil {
 			t.Fatal(err)
 		}
 		return id
 	}
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	first := open(at)
-	for i := range runsKept {
+	for i := range statedir.RunsKept {
 		open(at.Add(time.Duration(i+1) * time.Hour))
 	}
 	back := open(at.AddDate(-1, 0, 0))
-	entries, err := os.ReadDir(s.path(runsFolder))
+	entries, err := os.ReadDir(s.Path(statedir.RunsFolder))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,10 +106,10 @@ func TestAClockSetBackDoesNotPruneTheRunItself(t *testing.T) {
 	for _, e := range entries {
 		names = append(names, e.Name())
 	}
-	if !slices.Contains(names, back) || slices.Contains(names, first) || len(names) != runsKept {
+	if !slices.Contains(names, back) || slices.Contains(names, first) || len(names) != statedir.RunsKept {
 		t.Errorf("%d runs are left: %v", len(names), names)
 	}
-	if _, err := os.Stat(filepath.Join(string(s), eventsFile)); err != nil {
+	if _, err := os.Stat(filepath.Join(string(s), statedir.EventsFile)); err != nil {
 		t.Errorf("the link to the run's events: %v", err)
 	}
 }

@@ -11,6 +11,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/slipway-k8s/slipway/internal/cli/ui"
+	"github.com/slipway-k8s/slipway/internal/settings"
+	"github.com/slipway-k8s/slipway/internal/text"
+	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -46,18 +50,18 @@ func usedFiles(files []steps.SourceFile) string {
 // built-in ones.
 func runConfigFiles(_ context.Context, c *console, a arguments) error {
 	if a.Options.Out != "" {
-		return writeBuiltInFiles(c, inFolder(c.workDir, a.Options.Out), a.Options.Output)
+		return writeBuiltInFiles(c, settings.InFolder(c.workDir, a.Options.Out), a.Options.Output)
 	}
 	cfg, err := loadConfig(a, c.environment)
 	if err != nil {
 		return err
 	}
-	files, err := steps.SourceFiles(cfg.overrides)
+	files, err := steps.SourceFiles(cfg.Overrides)
 	if err != nil {
-		return &usageError{err}
+		return &usage.Error{Err: err}
 	}
 	if a.Options.Output == "json" {
-		return printJSON(c.stdout, map[string]any{"kind": "files", "dir": cfg.overrides, "files": files})
+		return ui.PrintJSON(c.stdout, map[string]any{"kind": "files", "dir": cfg.Overrides, "files": files})
 	}
 	var rows [][]string
 	for _, f := range files {
@@ -65,10 +69,10 @@ func runConfigFiles(_ context.Context, c *console, a arguments) error {
 		if f.Same {
 			use = "same as built-in"
 		}
-		rows = append(rows, []string{f.File, use, dash(printable(f.Path))})
+		rows = append(rows, []string{f.File, use, text.Dash(text.Printable(f.Path))})
 	}
-	table(c.stdout, c.width(), []string{"FILE", "USE", "YOUR FILE"}, rows...)
-	_, err = fmt.Fprintf(c.stdout, "\nyour files are looked for in manifests/ and bootstrap/ of %s\n", printable(cfg.overrides))
+	text.Table(c.stdout, c.width(), []string{"FILE", "USE", "YOUR FILE"}, rows...)
+	_, err = fmt.Fprintf(c.stdout, "\nyour files are looked for in manifests/ and bootstrap/ of %s\n", text.Printable(cfg.Overrides))
 	return err
 }
 
@@ -95,10 +99,10 @@ func writeBuiltInFiles(c *console, dir, output string) error {
 		}
 	}
 	if output == "json" {
-		return printJSON(c.stdout, map[string]any{"kind": "files", "dir": dir, "written": names})
+		return ui.PrintJSON(c.stdout, map[string]any{"kind": "files", "dir": dir, "written": names})
 	}
 	_, err = fmt.Fprintf(c.stdout, "written to %s: %s\nDelete what you do not change: a file that is not there is the built-in one, of each later release too. "+
-		"In the values files keep only your own keys.\n", printable(dir), strings.Join(names, ", "))
+		"In the values files keep only your own keys.\n", text.Printable(dir), strings.Join(names, ", "))
 	return err
 }
 
@@ -106,14 +110,14 @@ func writeBuiltInFiles(c *console, dir, output string) error {
 func refuseToReplace(dir, name string) error {
 	folder := filepath.Join(dir, filepath.Dir(name))
 	if info, err := os.Stat(folder); err == nil && !info.IsDir() {
-		return usagef("%s is a file, and the built-in files need a folder of this name: nothing is written; name another folder with --out", folder)
+		return usage.Errorf("%s is a file, and the built-in files need a folder of this name: nothing is written; name another folder with --out", folder)
 	}
 	path := filepath.Join(dir, name)
 	switch _, err := os.Lstat(path); {
 	case err == nil:
-		return usagef("%s is there already: nothing is written; remove it, or name another folder with --out", path)
+		return usage.Errorf("%s is there already: nothing is written; remove it, or name another folder with --out", path)
 	case !errors.Is(err, fs.ErrNotExist):
-		return usagef("write the built-in files: %w", err)
+		return usage.Errorf("write the built-in files: %w", err)
 	}
 	return nil
 }

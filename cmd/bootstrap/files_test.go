@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -130,7 +131,7 @@ func TestBadFilesEndARunBeforeItBegins(t *testing.T) {
 				if r.code != exitUsage || !strings.Contains(r.stderr, tc.says) || !strings.Contains(r.stderr, dir) {
 					t.Errorf("%v: %+v", args, r)
 				}
-				if _, err := os.Stat(filepath.Join(dir, stateFolderIn)); err == nil {
+				if _, err := os.Stat(filepath.Join(dir, statedir.StateFolderIn)); err == nil {
 					t.Error("a state folder was made")
 				}
 			}

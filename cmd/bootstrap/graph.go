@@ -5,7 +5,11 @@ import (
 	"io"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/diagram"
+	"github.com/slipway-k8s/slipway/internal/kind"
+	"github.com/slipway-k8s/slipway/internal/statedir"
+	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -16,14 +20,14 @@ func runGraph(ctx context.Context, c *console, a arguments) error {
 	if err != nil {
 		return err
 	}
-	recorded, err := plan.Graph.Recorded(ctx, state.journal())
+	recorded, err := plan.Graph.Recorded(ctx, state.Journal())
 	if err != nil {
 		return err
 	}
 	drawn := drawing(plan.Graph, recorded)
 	switch a.Options.Output {
 	case "json":
-		return printJSON(c.stdout, map[string]any{"graph": plan.Graph.Name(), "steps": withStates(plan.Graph, drawn)})
+		return ui.PrintJSON(c.stdout, map[string]any{"graph": plan.Graph.Name(), "steps": withStates(plan.Graph, drawn)})
 	case "dot":
 		_, err = io.WriteString(c.stdout, drawn.DOT())
 	case "svg":
@@ -36,7 +40,7 @@ func runGraph(ctx context.Context, c *console, a arguments) error {
 
 // onPaper plans what the arguments say with nothing behind it but the state
 // folder: for what the plan is, not for what the world is.
-func onPaper(ctx context.Context, c *console, a arguments) (*steps.Plan, stateFolder, error) {
+func onPaper(ctx context.Context, c *console, a arguments) (*steps.Plan, statedir.Dir, error) {
 	cfg, err := loadConfig(a, c.environment)
 	if err != nil {
 		return nil, "", err
@@ -46,10 +50,10 @@ func onPaper(ctx context.Context, c *console, a arguments) (*steps.Plan, stateFo
 		return nil, "", err
 	}
 	tools := commonTools(state, cfg, c.environment, io.Discard)
-	tools.Management = management(cfg.Config, tools.Files, false, io.Discard, nil)
+	tools.Management = kind.NewProvider(cfg.Config, tools.Files, false, io.Discard, nil)
 	plan, err := steps.New(cfg.Config, tools)
 	if err != nil {
-		return nil, "", &usageError{err}
+		return nil, "", &usage.Error{Err: err}
 	}
 	return plan, state, nil
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/statedir"
 )
 
 var mermaidFence = regexp.MustCompile("(?s)```mermaid\n(.*?)```")
@@ -43,11 +44,11 @@ func TestGraphInDocs(t *testing.T) {
 func TestGraphShowsTheJournal(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
-	state := newStateFolder("", "k8s", dir)
+	state := statedir.New("", "k8s", dir)
 	record := func(state flow.State) flow.Record {
 		return flow.Record{State: state, Started: time.Now(), Output: json.RawMessage("{}")}
 	}
-	err := state.journal().Save(t.Context(), flow.Snapshot{Format: flow.Format, Graph: "slipway", Steps: map[string]flow.Record{
+	err := state.Journal().Save(t.Context(), flow.Snapshot{Format: flow.Format, Graph: "slipway", Steps: map[string]flow.Record{
 		"preflight": record(flow.StateDone), "kind-create": record(flow.StateFailed), "image": record(flow.StateInterrupted), "firewall": record(flow.StateStarted),
 	}})
 	if err != nil {

@@ -10,6 +10,9 @@ import (
 	"text/tabwriter"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/kind"
+	"github.com/slipway-k8s/slipway/internal/lab"
+	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -24,7 +27,7 @@ func runHelp(_ context.Context, c *console, a arguments) error {
 
 // helpOn prints more about one target.
 func helpOn(c *console, about []string) error {
-	plan, err := steps.New(steps.Defaults(), steps.Tools{Management: &kindManagement{}})
+	plan, err := steps.New(steps.Defaults(), steps.Tools{Management: &kind.Provider{}})
 	if err != nil {
 		return err
 	}
@@ -76,7 +79,7 @@ func helpAbout(out io.Writer, about []string, plan *steps.Plan) error {
 	if _, err := resolveTargets(about, plan, false); err != nil {
 		return err
 	}
-	return usagef("help is about one target: write help TARGET")
+	return usage.Errorf("help is about one target: write help TARGET")
 }
 
 // helpOnTarget is about a target of the table.
@@ -87,8 +90,8 @@ func helpOnTarget(w *tabwriter.Writer, t target, plan *steps.Plan) {
 		fmt.Fprintf(w, "  %s: %s\n", a.name, a.doc)
 	}
 	if t.name == targetFaultAdd {
-		for _, k := range faultKinds() {
-			fmt.Fprintf(w, "    %s\t%s\n", k.name, k.doc)
+		for _, k := range lab.FaultKinds() {
+			fmt.Fprintf(w, "    %s\t%s\n", k.Name, k.Doc)
 		}
 	}
 	names := t.flags
@@ -109,12 +112,12 @@ func helpOnTarget(w *tabwriter.Writer, t target, plan *steps.Plan) {
 
 // helpOnFault is about one kind of fault.
 func helpOnFault(w *tabwriter.Writer, t target, name string) error {
-	kind, err := faultKindOf(name)
+	kind, err := lab.FaultKindOf(name)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "bootstrap %s %s [key=value…]\n", t.name, kind.name)
-	kind.describe(func(format string, args ...any) { fmt.Fprintf(w, "  "+format+"\n", args...) })
+	fmt.Fprintf(w, "bootstrap %s %s [key=value…]\n", t.name, kind.Name)
+	kind.Describe(func(format string, args ...any) { fmt.Fprintf(w, "  "+format+"\n", args...) })
 	m := manuals()[t.name]
 	fmt.Fprintf(w, "  see: docs/%s\n", m.page)
 	return w.Flush()

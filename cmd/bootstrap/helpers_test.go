@@ -9,6 +9,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/statedir"
 )
 
 func contextWithCause(t *testing.T) (context.Context, context.CancelCauseFunc) {
@@ -51,4 +54,18 @@ func folderContents(t *testing.T, dir string) string {
 		t.Fatal(err)
 	}
 	return b.String()
+}
+
+// secret is what no output may show.
+const secret = "s3cr3t-s3cr3t"
+
+func quiet(string, ...any) {}
+
+// record writes a journal that knows of one step.
+func record(t *testing.T, s statedir.Dir, step string) {
+	t.Helper()
+	err := s.Journal().Save(t.Context(), flow.Snapshot{Format: flow.Format, Graph: "slipway", Steps: map[string]flow.Record{step: {State: flow.StateDone}}})
+	if err != nil {
+		t.Fatal(err)
+	}
 }

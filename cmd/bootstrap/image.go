@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/slipway-k8s/slipway/internal/cli/ui"
+	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -13,12 +15,12 @@ func runPacker(c *console, a arguments) error {
 	if err != nil {
 		return err
 	}
-	commands, err := steps.PackerCommands(cfg.Config, cfg.overrides)
+	commands, err := steps.PackerCommands(cfg.Config, cfg.Overrides)
 	if err != nil {
-		return &usageError{err}
+		return &usage.Error{Err: err}
 	}
 	if a.Options.Output == "json" {
-		return newJSONLine(c.stdout, map[string]any{"kind": "packer", "commands": commands})
+		return ui.PrintJSONLine(c.stdout, map[string]any{"kind": "packer", "commands": commands})
 	}
 	for _, line := range commands {
 		if _, err := fmt.Fprintln(c.stdout, line); err != nil {
@@ -37,14 +39,14 @@ func pruneImages(ctx context.Context, r *running) error {
 	}
 	many := false
 	for _, p := range plan {
-		r.hub.note("image %s for %s: keeping %s", p.Name, p.Architecture, p.Keep)
+		r.hub.Note("image %s for %s: keeping %s", p.Name, p.Architecture, p.Keep)
 		for _, one := range p.Delete {
-			r.hub.note("to be deleted: %s", one)
+			r.hub.Note("to be deleted: %s", one)
 			many = true
 		}
 	}
 	if !many {
-		r.hub.note("no snapshot is in the way: nothing to delete")
+		r.hub.Note("no snapshot is in the way: nothing to delete")
 		return nil
 	}
 	if !r.options.Yes {
@@ -57,7 +59,7 @@ func pruneImages(ctx context.Context, r *running) error {
 			return err
 		}
 		if len(p.Delete) > 0 {
-			r.hub.note("image %s for %s is %s now, and nothing else", p.Name, p.Architecture, p.Keep)
+			r.hub.Note("image %s for %s is %s now, and nothing else", p.Name, p.Architecture, p.Keep)
 		}
 	}
 	return nil

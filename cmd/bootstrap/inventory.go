@@ -5,7 +5,9 @@ import (
 	"io"
 	"strconv"
 
+	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/text"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -14,7 +16,7 @@ import (
 func printDemolition(c *console, d steps.Demolition, output string) error {
 	monthly := hetzner.Total(d.Take)
 	if output == "json" {
-		return newJSONLine(c.stdout, map[string]any{"kind": "destroy-plan", "cluster": d.Cluster, "take": d.Take, "keep": d.Keep, "monthly": monthly})
+		return ui.PrintJSONLine(c.stdout, map[string]any{"kind": "destroy-plan", "cluster": d.Cluster, "take": d.Take, "keep": d.Keep, "monthly": monthly})
 	}
 	if len(d.Take) == 0 {
 		fmt.Fprintf(c.stdout, "nothing of cluster %s is at Hetzner\n", d.Cluster)
@@ -24,7 +26,7 @@ func printDemolition(c *console, d steps.Demolition, output string) error {
 		fmt.Fprintf(c.stdout, "\ntogether %s a month, VAT included\n", total(monthly))
 	}
 	for _, k := range d.Keep {
-		fmt.Fprint(c.stdout, fold(fmt.Sprintf("stays: %s, %s a month; it %s\n", printable(k.String()), k.Price, printable(k.Why)), c.width()))
+		fmt.Fprint(c.stdout, text.Fold(fmt.Sprintf("stays: %s, %s a month; it %s\n", text.Printable(k.String()), k.Price, text.Printable(k.Why)), c.width()))
 	}
 	return nil
 }
@@ -36,7 +38,7 @@ func printLeftovers(c *console, resources []hetzner.Resource, output string) err
 		if resources == nil {
 			resources = []hetzner.Resource{}
 		}
-		return newJSONLine(c.stdout, map[string]any{"kind": "leftovers", "resources": resources, "monthly": monthly})
+		return ui.PrintJSONLine(c.stdout, map[string]any{"kind": "leftovers", "resources": resources, "monthly": monthly})
 	}
 	if len(resources) == 0 {
 		_, err := fmt.Fprintln(c.stdout, "nothing in this project belongs to a cluster")
@@ -44,7 +46,7 @@ func printLeftovers(c *console, resources []hetzner.Resource, output string) err
 	}
 	printResources(c.stdout, c.width(), resources)
 	together := fmt.Sprintf("together %s a month, VAT included; destroy takes a cluster's away: %s\n", total(monthly), commandLineFor(c, "NAME", targetDestroy))
-	_, err := fmt.Fprintf(c.stdout, "\n%s", fold(together, c.width()))
+	_, err := fmt.Fprintf(c.stdout, "\n%s", text.Fold(together, c.width()))
 	return err
 }
 
@@ -65,8 +67,8 @@ func printResources(out io.Writer, width int, resources []hetzner.Resource) {
 			because += "; but " + r.Shared
 		}
 		rows = append(rows, []string{
-			dash(r.Cluster), string(r.Kind), strconv.FormatInt(r.ID, 10), printable(r.Name), dash(r.Type), dash(r.Location), r.Price.String(), printable(because),
+			text.Dash(r.Cluster), string(r.Kind), strconv.FormatInt(r.ID, 10), text.Printable(r.Name), text.Dash(r.Type), text.Dash(r.Location), r.Price.String(), text.Printable(because),
 		})
 	}
-	table(out, width, []string{"CLUSTER", "WHAT", "ID", "NAME", "TYPE", "LOCATION", "A MONTH", "BECAUSE OF"}, rows...)
+	text.Table(out, width, []string{"CLUSTER", "WHAT", "ID", "NAME", "TYPE", "LOCATION", "A MONTH", "BECAUSE OF"}, rows...)
 }

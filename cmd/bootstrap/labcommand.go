@@ -9,10 +9,13 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/cli/ui"
+	"github.com/slipway-k8s/slipway/internal/lab"
+	"github.com/slipway-k8s/slipway/internal/usage"
 )
 
 // labOf is the lab of the state folder that the arguments name.
-func labOf(ctx context.Context, c *console, a arguments) (*lab, error) {
+func labOf(ctx context.Context, c *console, a arguments) (*lab.Lab, error) {
 	cfg, err := loadConfig(a, c.environment)
 	if err != nil {
 		return nil, err
@@ -45,7 +48,7 @@ func findLabImages(c *console, o options) error {
 		err = errors.New("it is a folder")
 	}
 	if err != nil {
-		return usagef("--lab-images %s: %w", o.LabImages, err)
+		return usage.Errorf("--lab-images %s: %w", o.LabImages, err)
 	}
 	return nil
 }
@@ -56,7 +59,7 @@ func runLabUp(ctx context.Context, c *console, a arguments) error {
 		return err
 	}
 	return labTask(c, a.Options, func(say flow.Say) error {
-		_, err := l.up(ctx, say)
+		_, err := l.Up(ctx, say)
 		return err
 	})
 }
@@ -67,9 +70,9 @@ func runLabBuild(ctx context.Context, c *console, a arguments) error {
 		return err
 	}
 	if a.Options.Check {
-		return l.built(ctx)
+		return l.Built(ctx)
 	}
-	return labTask(c, a.Options, func(say flow.Say) error { return l.build(ctx, a.Options.Prune, say) })
+	return labTask(c, a.Options, func(say flow.Say) error { return l.Build(ctx, a.Options.Prune, say) })
 }
 
 func runLabDown(ctx context.Context, c *console, a arguments) error {
@@ -77,24 +80,24 @@ func runLabDown(ctx context.Context, c *console, a arguments) error {
 	if err != nil {
 		return err
 	}
-	was, err := l.down(ctx)
+	was, err := l.Down(ctx)
 	if err != nil {
 		return err
 	}
 	if !was {
-		fmt.Fprintf(c.stdout, "no lab is up in %s\n", l.dir)
+		fmt.Fprintf(c.stdout, "no lab is up in %s\n", l.Dir)
 		return nil
 	}
-	fmt.Fprintf(c.stdout, "the lab in %s is down; its state is kept\n", l.dir)
+	fmt.Fprintf(c.stdout, "the lab in %s is down; its state is kept\n", l.Dir)
 	return nil
 }
 
 // labTask shows work on the lab. It runs to its end even where the reader of the output is gone.
 func labTask(c *console, o options, work func(flow.Say) error) error {
 	outliveReaders()
-	h := &hub{hide: c.hide, displays: []display{newDisplay(c, o)}}
-	defer h.close()
-	return h.task("lab", "asked for", work)
+	h := &ui.Hub{Hide: c.hide, Displays: []ui.Display{newDisplay(c, o)}}
+	defer h.Close()
+	return h.Task("lab", "asked for", work)
 }
 
 // runLabLoad makes a state folder of one that lab save made, and starts the lab on
@@ -109,28 +112,28 @@ func runLabLoad(ctx context.Context, c *console, a arguments) error {
 		return err
 	}
 	from := absolute(c, a.Targets[2])
-	about, err := readSaved(from)
+	about, err := lab.ReadSaved(from)
 	if err != nil {
 		return err
 	}
 	if about.Cluster != cfg.ClusterName {
-		return usagef("%s holds the cluster %s, not %s: write %s", from, about.Cluster, cfg.ClusterName, commandLineFor(c, about.Cluster, "lab", "load", a.Targets[2]))
+		return usage.Errorf("%s holds the cluster %s, not %s: write %s", from, about.Cluster, cfg.ClusterName, commandLineFor(c, about.Cluster, "lab", "load", a.Targets[2]))
 	}
 	l := newLab(c, a.Options, state)
-	if err := l.makeRoom(ctx, state, a.Options.Yes); err != nil {
+	if err := l.MakeRoom(ctx, state, a.Options.Yes); err != nil {
 		return err
 	}
-	if err := checkAddress(ctx, about.Endpoint); err != nil {
+	if err := lab.CheckAddress(ctx, about.Endpoint); err != nil {
 		return err
 	}
 	return labTask(c, a.Options, func(say flow.Say) error {
 		began := time.Now()
-		sum, err := loadState(ctx, state, from)
+		sum, err := lab.LoadState(ctx, state, from)
 		if err != nil {
 			return fmt.Errorf("load the lab: %w", err)
 		}
-		say("loaded %s: %d files, %d MB in %s", from, sum.files, sum.bytes>>20, time.Since(began).Round(time.Millisecond))
-		_, err = l.up(ctx, say)
+		say("loaded %s: %d files, %d MB in %s", from, sum.Files, sum.Bytes>>20, time.Since(began).Round(time.Millisecond))
+		_, err = l.Up(ctx, say)
 		return err
 	})
 }
@@ -147,11 +150,11 @@ func runLabSave(ctx context.Context, c *console, a arguments) error {
 		return err
 	}
 	to := absolute(c, a.Targets[2])
-	if err := checkSaveFolder(to, state); err != nil {
+	if err := lab.CheckSaveFolder(to, state); err != nil {
 		return err
 	}
 	l := newLab(c, a.Options, state)
-	return labTask(c, a.Options, func(say flow.Say) error { return l.save(ctx, state, cfg.ClusterName, to, say) })
+	return labTask(c, a.Options, func(say flow.Say) error { return l.Save(ctx, state, cfg.ClusterName, to, say) })
 }
 
 func absolute(c *console, path string) string {

@@ -11,6 +11,11 @@ import (
 	"strconv"
 	"text/tabwriter"
 	"time"
+
+	"github.com/slipway-k8s/slipway/internal/cli/ui"
+	"github.com/slipway-k8s/slipway/internal/lab"
+	"github.com/slipway-k8s/slipway/internal/text"
+	"github.com/slipway-k8s/slipway/internal/usage"
 )
 
 // runLabFaultAdd has something go wrong in the lab.
@@ -19,22 +24,22 @@ func runLabFaultAdd(ctx context.Context, c *console, a arguments) error {
 	if err != nil {
 		return err
 	}
-	fault, err := parseFault(a.Targets[3:], filepath.Dir(l.dir))
+	fault, err := lab.ParseFault(a.Targets[3:], filepath.Dir(l.Dir))
 	if err != nil {
 		return err
 	}
 	var raw json.RawMessage
-	if err := l.client.send(ctx, http.MethodPost, "/v1/faults", fault, &raw); err != nil {
+	if err := l.Client.Send(ctx, http.MethodPost, "/v1/faults", fault, &raw); err != nil {
 		return refusedFault(err)
 	}
 	if a.Options.Output == "json" {
-		return printJSON(c.stdout, raw)
+		return ui.PrintJSON(c.stdout, raw)
 	}
-	var begun labFault
+	var begun lab.Fault
 	if err := json.Unmarshal(raw, &begun); err != nil {
 		return fmt.Errorf("read the lab's answer: %w", err)
 	}
-	fmt.Fprintf(c.stdout, "fault %d: %s\n", begun.ID, printable(begun.words()))
+	fmt.Fprintf(c.stdout, "fault %d: %s\n", begun.ID, text.Printable(begun.Words()))
 	return nil
 }
 
@@ -45,13 +50,13 @@ func runLabFaultList(ctx context.Context, c *console, a arguments) error {
 		return err
 	}
 	var raw json.RawMessage
-	if err := l.client.do(ctx, http.MethodGet, "/v1/faults", &raw); err != nil {
+	if err := l.Client.Do(ctx, http.MethodGet, "/v1/faults", &raw); err != nil {
 		return err
 	}
 	if a.Options.Output == "json" {
-		return printJSON(c.stdout, raw)
+		return ui.PrintJSON(c.stdout, raw)
 	}
-	var list struct{ Faults []labFault }
+	var list struct{ Faults []lab.Fault }
 	if err := json.Unmarshal(raw, &list); err != nil {
 		return fmt.Errorf("read the lab's faults: %w", err)
 	}
@@ -62,15 +67,15 @@ func runLabFaultList(ctx context.Context, c *console, a arguments) error {
 	return printFaults(c.stdout, list.Faults)
 }
 
-func printFaults(out io.Writer, faults []labFault) error {
+func printFaults(out io.Writer, faults []lab.Fault) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "ID\tFAULT\tHITS\tSINCE\tENDS IN")
 	for _, f := range faults {
 		ends := "-"
 		if !f.Until.IsZero() {
-			ends = elapsed(time.Until(f.Until))
+			ends = text.Elapsed(time.Until(f.Until))
 		}
-		fmt.Fprintf(w, "%d\t%s\t%d\t%s\t%s\n", f.ID, printable(f.words()), f.Hits, elapsed(time.Since(f.Since)), ends)
+		fmt.Fprintf(w, "%d\t%s\t%d\t%s\t%s\n", f.ID, text.Printable(f.Words()), f.Hits, text.Elapsed(time.Since(f.Since)), ends)
 	}
 	return w.Flush()
 }
@@ -83,9 +88,9 @@ func runLabFaultRemove(ctx context.Context, c *console, a arguments) error {
 	}
 	id, err := strconv.ParseUint(a.Targets[3], 10, 63)
 	if err != nil {
-		return usagef("%q is not a fault's number: lab fault list has them", a.Targets[3])
+		return usage.Errorf("%q is not a fault's number: lab fault list has them", a.Targets[3])
 	}
-	if err := l.client.do(ctx, http.MethodDelete, fmt.Sprintf("/v1/faults/%d", id), nil); err != nil {
+	if err := l.Client.Do(ctx, http.MethodDelete, fmt.Sprintf("/v1/faults/%d", id), nil); err != nil {
 		return refusedFault(err)
 	}
 	fmt.Fprintf(c.stdout, "fault %d is undone\n", id)
@@ -94,9 +99,9 @@ func runLabFaultRemove(ctx context.Context, c *console, a arguments) error {
 
 // refusedFault makes of what the lab does not take a mistake in the arguments.
 func refusedFault(err error) error {
-	refused, ok := errors.AsType[*labError](err)
+	refused, ok := errors.AsType[*lab.Error](err)
 	if ok && (refused.Status == http.StatusBadRequest || refused.Status == http.StatusNotFound) {
-		return usagef("%s", refused.Message)
+		return usage.Errorf("%s", refused.Message)
 	}
 	return err
 }

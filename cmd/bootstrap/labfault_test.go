@@ -6,22 +6,24 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/slipway-k8s/slipway/internal/lab/labtest"
 )
 
 // labCommand runs a command on the fake lab's folder.
-func inLab(t *testing.T, f *fakeLab, args ...string) ran {
+func inLab(t *testing.T, f *labtest.FakeLab, args ...string) ran {
 	t.Helper()
-	return execute(t, t.Context(), t.TempDir(), "", append(args, "--state-dir", filepath.Dir(f.dir))...)
+	return execute(t, t.Context(), t.TempDir(), "", append(args, "--state-dir", filepath.Dir(f.Dir))...)
 }
 
 func TestLabFault(t *testing.T) {
-	f := newFakeLab(t)
+	f := labtest.NewFakeLab(t)
 	r := inLab(t, f, "lab", "fault", "add", "error", "path=/servers/*", "times=2", "for=30s")
 	if r.code != exitDone || !strings.Contains(r.stdout, "fault 1: error for=30s path=/servers/* times=2") {
 		t.Errorf("add: %+v", r)
 	}
-	if want := `{"for":"30s","kind":"error","path":"/servers/*","times":2}`; !slices.Contains(f.asked, "POST /v1/faults") || string(f.faults[1]) != want {
-		t.Errorf("the lab was told %s of %v", f.faults[1], f.asked)
+	if want := `{"for":"30s","kind":"error","path":"/servers/*","times":2}`; !slices.Contains(f.Asked, "POST /v1/faults") || string(f.Faults[1]) != want {
+		t.Errorf("the lab was told %s of %v", f.Faults[1], f.Asked)
 	}
 	if r := inLab(t, f, "lab", "fault", "list"); r.code != exitDone || !strings.Contains(r.stdout, "error for=30s path=/servers/* times=2  3 ") {
 		t.Errorf("list: %+v", r)
@@ -31,7 +33,7 @@ func TestLabFault(t *testing.T) {
 	if err := json.Unmarshal([]byte(r.stdout), &list); err != nil || len(list.Faults) != 1 || list.Faults[0].ID != 1 {
 		t.Errorf("list in JSON: %+v, %v", r, err)
 	}
-	if r := inLab(t, f, "lab", "fault", "remove", "1"); r.code != exitDone || len(f.faults) != 0 {
+	if r := inLab(t, f, "lab", "fault", "remove", "1"); r.code != exitDone || len(f.Faults) != 0 {
 		t.Errorf("remove: %+v", r)
 	}
 	if r := inLab(t, f, "lab", "fault", "list"); r.code != exitDone || !strings.Contains(r.stdout, "no fault is in force") {
@@ -51,7 +53,7 @@ func TestLabFault(t *testing.T) {
 			t.Errorf("lab fault %s: %+v, want %s", args, r, says)
 		}
 	}
-	f.server.Close()
+	f.Server.Close()
 	if r := inLab(t, f, "lab", "fault", "list"); r.code != exitFailed || !strings.Contains(r.stderr, "no lab is up") {
 		t.Errorf("of a lab that is down: %+v", r)
 	}

@@ -12,14 +12,18 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/slipway-k8s/slipway/internal/cli/ui"
+	"github.com/slipway-k8s/slipway/internal/lab"
+	"github.com/slipway-k8s/slipway/internal/text"
 )
 
 // print writes the report, in lines of the terminal's width where there is one.
 func (r labReport) print(out io.Writer, width int) error {
-	var text bytes.Buffer
+	var words bytes.Buffer
 	say := func(sentence string) {
-		for _, line := range within(printable(sentence), width-1) {
-			fmt.Fprintln(&text, line)
+		for _, line := range text.Within(text.Printable(sentence), width-1) {
+			fmt.Fprintln(&words, line)
 		}
 	}
 	list := func(head string, rows ...[]string) {
@@ -28,11 +32,11 @@ func (r labReport) print(out io.Writer, width int) error {
 		}
 		for _, row := range rows {
 			for i := range row {
-				row[i] = printable(row[i])
+				row[i] = text.Printable(row[i])
 			}
 		}
-		fmt.Fprintln(&text)
-		table(&text, width, strings.Split(head, "|"), rows...)
+		fmt.Fprintln(&words)
+		text.Table(&words, width, strings.Split(head, "|"), rows...)
 	}
 	say("isolation: " + r.Isolation)
 	list("PART|IS|DETAIL", r.parts()...)
@@ -41,16 +45,16 @@ func (r labReport) print(out io.Writer, width int) error {
 	list("LOAD BALANCER|PUBLIC|PRIVATE|SERVICE|HEALTHY TARGETS", r.loadBalancers()...)
 	list("PROCESS|PID|UP|MIB|OF", r.processes()...)
 	if len(r.Listeners) > 0 {
-		fmt.Fprintln(&text)
+		fmt.Fprintln(&words)
 		say("listens on " + strings.Join(r.Listeners, ", "))
 	}
 	for _, f := range r.Faults {
-		say(fmt.Sprintf("fault %d, as asked for: %s", f.ID, f.words()))
+		say(fmt.Sprintf("fault %d, as asked for: %s", f.ID, f.Words()))
 	}
 	for _, n := range r.Notes {
 		say("note: " + n)
 	}
-	_, err := out.Write(text.Bytes())
+	_, err := out.Write(words.Bytes())
 	return err
 }
 
@@ -101,7 +105,7 @@ func (r labReport) processes() (rows [][]string) {
 	total := int64(0)
 	for _, p := range r.Processes {
 		of := strings.Join(strings.Fields(p.Cluster+" "+p.Server+" "+p.Pod), " ")
-		rows = append(rows, []string{path.Base(p.Name), strconv.Itoa(p.PID), elapsed(time.Since(p.StartedAt)), strconv.FormatInt(p.RSSBytes/mib, 10), of})
+		rows = append(rows, []string{path.Base(p.Name), strconv.Itoa(p.PID), text.Elapsed(time.Since(p.StartedAt)), strconv.FormatInt(p.RSSBytes/mib, 10), of})
 		total += p.RSSBytes
 	}
 	if len(rows) > 0 {
@@ -137,9 +141,9 @@ type labReport struct {
 		StartedAt                  time.Time
 		RSSBytes                   int64
 	} `json:"processes"`
-	Faults    []labFault `json:"faults"`
-	Listeners []string   `json:"listeners"`
-	Notes     []string   `json:"notes"`
+	Faults    []lab.Fault `json:"faults"`
+	Listeners []string    `json:"listeners"`
+	Notes     []string    `json:"notes"`
 }
 
 // runLabStatus prints what the lab tells. In JSON it is the lab's own words.
@@ -148,15 +152,15 @@ func runLabStatus(ctx context.Context, c *console, a arguments) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, labAnswerWithin)
+	ctx, cancel := context.WithTimeout(ctx, lab.AnswerWithin)
 	defer cancel()
 	var raw json.RawMessage
-	err = l.client.do(ctx, http.MethodGet, "/v1/status", &raw)
-	if errors.Is(err, errLabDown) {
+	err = l.Client.Do(ctx, http.MethodGet, "/v1/status", &raw)
+	if errors.Is(err, lab.ErrDown) {
 		if a.Options.Output == "json" {
-			return printJSON(c.stdout, map[string]any{"up": false, "dir": l.dir})
+			return ui.PrintJSON(c.stdout, map[string]any{"up": false, "dir": l.Dir})
 		}
-		fmt.Fprintf(c.stdout, "no lab is up in %s\n", l.dir)
+		fmt.Fprintf(c.stdout, "no lab is up in %s\n", l.Dir)
 		return nil
 	}
 	if err != nil {
@@ -168,7 +172,7 @@ func runLabStatus(ctx context.Context, c *console, a arguments) error {
 			return fmt.Errorf("read the lab's status: %w", err)
 		}
 		fields["up"] = json.RawMessage("true")
-		return printJSON(c.stdout, fields)
+		return ui.PrintJSON(c.stdout, fields)
 	}
 	var report labReport
 	if err := json.Unmarshal(raw, &report); err != nil {

@@ -8,6 +8,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/slipway-k8s/slipway/internal/lab"
+	"github.com/slipway-k8s/slipway/internal/lab/labtest"
+	"github.com/slipway-k8s/slipway/internal/statedir"
 )
 
 func writeFile(t *testing.T, path, text string) {
@@ -22,62 +26,62 @@ func writeFile(t *testing.T, path, text string) {
 
 // A lab that is saved stands still until the copy is whole.
 func TestLabSave(t *testing.T) {
-	f := newFakeLab(t)
-	state := filepath.Dir(f.dir)
-	writeFile(t, filepath.Join(state, journalFile), "{}")
-	writeFile(t, filepath.Join(state, worldFile), "lab\n")
-	writeFile(t, filepath.Join(f.dir, "state.json"), "slot")
-	writeFile(t, filepath.Join(f.dir, "lab.lock"), "1\n")
+	f := labtest.NewFakeLab(t)
+	state := filepath.Dir(f.Dir)
+	writeFile(t, filepath.Join(state, statedir.JournalFile), "{}")
+	writeFile(t, filepath.Join(state, statedir.WorldFile), "lab\n")
+	writeFile(t, filepath.Join(f.Dir, "state.json"), "slot")
+	writeFile(t, filepath.Join(f.Dir, "lab.lock"), "1\n")
 	to := filepath.Join(t.TempDir(), "deep", "saved")
 	r := inLab(t, f, "lab", "save", to)
 	if r.code != exitDone || !strings.Contains(r.stdout, "saved in "+to) {
 		t.Fatalf("%+v", r)
 	}
-	if f.stood == 0 || f.standing {
-		t.Errorf("it stood still %d times, and does so: %v", f.stood, f.standing)
+	if f.Stood == 0 || f.Standing {
+		t.Errorf("it stood still %d times, and does so: %v", f.Stood, f.Standing)
 	}
 	for path, there := range map[string]bool{
-		journalFile: true, worldFile: true, "lab/state.json": true, savedFile: true,
-		"lab/lab.sock": false, "lab/lab.lock": false, journalLock: false,
+		statedir.JournalFile: true, statedir.WorldFile: true, "lab/state.json": true, lab.SavedFile: true,
+		"lab/lab.sock": false, "lab/lab.lock": false, statedir.JournalLock: false,
 	} {
-		if exists(filepath.Join(to, path)) != there {
+		if lab.Exists(filepath.Join(to, path)) != there {
 			t.Errorf("%s is there: %v", path, !there)
 		}
 	}
-	about, err := readSaved(to)
-	if err != nil || about.Cluster != "k8s" || about.Endpoint != f.info.HetznerEndpoint {
+	about, err := lab.ReadSaved(to)
+	if err != nil || about.Cluster != "k8s" || about.Endpoint != f.Info.HetznerEndpoint {
 		t.Errorf("%+v, %v", about, err)
 	}
 	for args, says := range map[string]string{
-		to:                             "is not empty",
-		state:                          "lies in the state folder",
-		filepath.Join(state, "saved"):  "lies in the state folder",
-		filepath.Join(to, journalFile): "save the lab",
-		"":                             "lab save needs FOLDER",
+		to:                                      "is not empty",
+		state:                                   "lies in the state folder",
+		filepath.Join(state, "saved"):           "lies in the state folder",
+		filepath.Join(to, statedir.JournalFile): "save the lab",
+		"":                                      "lab save needs FOLDER",
 	} {
 		if r := inLab(t, f, append([]string{"lab", "save"}, strings.Fields(args)...)...); r.code != exitUsage || !strings.Contains(r.stderr, says) {
 			t.Errorf("lab save %s: %+v, want %s", args, r, says)
 		}
 	}
-	unlock, err := stateFolder(state).journal().Lock(t.Context())
+	unlock, err := statedir.Dir(state).Journal().Lock(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	other := filepath.Join(t.TempDir(), "other")
-	if r := inLab(t, f, "lab", "save", other); r.code != exitFailed || f.stood != 1 || exists(other) {
+	if r := inLab(t, f, "lab", "save", other); r.code != exitFailed || f.Stood != 1 || lab.Exists(other) {
 		t.Errorf("during a run: %+v", r)
 	}
 	if err := unlock(); err != nil {
 		t.Fatal(err)
 	}
-	f.impatient = true
+	f.Impatient = true
 	if r := inLab(t, f, "lab", "save", other); r.code != exitFailed || !strings.Contains(r.stdout+r.stderr, "did not stand still") {
 		t.Errorf("a lab that went on meanwhile: %+v", r)
 	}
 	if left, err := os.ReadDir(filepath.Dir(other)); err != nil || len(left) != 0 {
 		t.Errorf("of a copy that failed is left %v, %v", left, err)
 	}
-	f.server.Close()
+	f.Server.Close()
 	if r := inLab(t, f, "lab", "save", other); r.code != exitFailed || !strings.Contains(r.stderr, "no lab is up") {
 		t.Errorf("of a lab that is down: %+v", r)
 	}
@@ -86,34 +90,34 @@ func TestLabSave(t *testing.T) {
 func TestLabLoadRefuses(t *testing.T) {
 	address := httptest.NewServer(http.NotFoundHandler()) // what has the saved lab's address
 	defer address.Close()
-	save := func(about saved) string {
+	save := func(about lab.Saved) string {
 		dir := t.TempDir()
 		data, err := json.Marshal(about)
 		if err != nil {
 			t.Fatal(err)
 		}
-		writeFile(t, filepath.Join(dir, savedFile), string(data))
+		writeFile(t, filepath.Join(dir, lab.SavedFile), string(data))
 		return dir
 	}
-	good := save(saved{Version: savedVersion, Cluster: "k8s", Endpoint: address.URL + "/v1"})
+	good := save(lab.Saved{Version: lab.SavedVersion, Cluster: "k8s", Endpoint: address.URL + "/v1"})
 	none := t.TempDir()
 	rehearsed, real, foreign := t.TempDir(), t.TempDir(), t.TempDir()
-	writeFile(t, filepath.Join(rehearsed, worldFile), "lab\n")
-	writeFile(t, filepath.Join(real, worldFile), "hetzner\n")
+	writeFile(t, filepath.Join(rehearsed, statedir.WorldFile), "lab\n")
+	writeFile(t, filepath.Join(real, statedir.WorldFile), "hetzner\n")
 	writeFile(t, filepath.Join(foreign, "thesis.txt"), "years of work")
-	up := newFakeLab(t)
-	writeFile(t, filepath.Join(filepath.Dir(up.dir), worldFile), "lab\n")
+	up := labtest.NewFakeLab(t)
+	writeFile(t, filepath.Join(filepath.Dir(up.Dir), statedir.WorldFile), "lab\n")
 	for _, tt := range []struct {
 		from, into, flags, says string
 		code                    int
 	}{
 		{none, t.TempDir(), "", "holds no lab that lab save has saved", exitUsage},
-		{save(saved{Version: savedVersion + 1, Cluster: "k8s"}), t.TempDir(), "", "another version of this command", exitUsage},
-		{save(saved{Version: savedVersion, Cluster: "other"}), t.TempDir(), "", " CLUSTER_NAME=other", exitUsage},
+		{save(lab.Saved{Version: lab.SavedVersion + 1, Cluster: "k8s"}), t.TempDir(), "", "another version of this command", exitUsage},
+		{save(lab.Saved{Version: lab.SavedVersion, Cluster: "other"}), t.TempDir(), "", " CLUSTER_NAME=other", exitUsage},
 		{good, rehearsed, "", "--yes has the loaded lab take the place", exitUsage},
 		{good, real, "--yes", "holds the state of a real cluster", exitUsage},
 		{good, foreign, "--yes", "no rehearsal's state folder", exitUsage},
-		{good, filepath.Dir(up.dir), "--yes", "a lab is up in", exitUsage},
+		{good, filepath.Dir(up.Dir), "--yes", "a lab is up in", exitUsage},
 		{good, rehearsed, "--yes", "where another program listens", exitFailed},
 		{good, t.TempDir(), "", "where another program listens", exitFailed},
 	} {

@@ -1,8 +1,10 @@
 package main
 
+import "github.com/slipway-k8s/slipway/internal/settings"
+
 // loadConfig reads the configuration that the arguments and the environment name.
-func loadConfig(a arguments, environment map[string]string) (configuration, error) {
-	return loadFrom(sources{
-		file: a.Options.Config, dir: a.Options.Dir, base: a.base, environment: environment, values: a.Values, workDir: a.workDir,
+func loadConfig(a arguments, environment map[string]string) (settings.Configuration, error) {
+	return settings.Load(settings.Sources{
+		File: a.Options.Config, Dir: a.Options.Dir, Base: a.base, Environment: environment, Values: a.Values, WorkDir: a.workDir,
 	})
 }

@@ -13,6 +13,11 @@ import (
 	"unicode"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/cli/ui"
+	"github.com/slipway-k8s/slipway/internal/redact"
+	"github.com/slipway-k8s/slipway/internal/statedir"
+	"github.com/slipway-k8s/slipway/internal/text"
+	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -38,7 +43,7 @@ func wantedControllers(names []string) ([]steps.Controller, error) {
 	for _, name := range names {
 		i := slices.IndexFunc(all, func(c steps.Controller) bool { return c.Name == name })
 		if i < 0 {
-			return nil, usagef("there is no controller %q%s; there are %s", name, didYouMean("", name, controllerNames()), strings.Join(controllerNames(), ", "))
+			return nil, usage.Errorf("there is no controller %q%s; there are %s", name, usage.DidYouMean("", name, controllerNames()), strings.Join(controllerNames(), ", "))
 		}
 		if !slices.ContainsFunc(wanted, func(c steps.Controller) bool { return c.Name == name }) {
 			wanted = append(wanted, all[i])
@@ -66,17 +71,17 @@ func runLogs(ctx context.Context, c *console, a arguments) error {
 	if err != nil {
 		return err
 	}
-	if world, err := state.world(); err == nil && offline != "" && (a.Options.Lab || world == worldLab) {
+	if world, err := state.World(); err == nil && offline != "" && (a.Options.Lab || world == statedir.WorldLab) {
 		return errors.New(offline) // Hetzner is not needed for it
 	}
 	plan, err := steps.New(cfg.Config, tools)
 	if err != nil {
-		return &usageError{err}
+		return &usage.Error{Err: err}
 	}
 	out := newLogPrinter(c, a.Options)
 	wish := steps.LogWish{
 		Controllers: wanted, Since: a.Options.Since, Lines: a.Options.Tail,
-		Line: out.line, Note: out.note, Secret: func(s string) { c.hide.learn(s) },
+		Line: out.line, Note: out.note, Secret: func(s string) { c.hide.Learn(s) },
 	}
 	if a.Options.NoFollow {
 		return plan.ReadLogs(ctx, wish)
@@ -95,7 +100,7 @@ func runLogs(ctx context.Context, c *console, a arguments) error {
 type logPrinter struct {
 	mu       sync.Mutex
 	out, err io.Writer
-	hide     *redactor
+	hide     *redact.Redactor
 	json     bool
 	colour   bool
 	colours  map[string]string // by Pod
@@ -127,7 +132,7 @@ type jsonLogLine struct {
 }
 
 func (p *logPrinter) line(l steps.LogLine) {
-	text := harmless(p.hide.text(l.Text))
+	text := harmless(p.hide.Text(l.Text))
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.json {
@@ -156,7 +161,7 @@ func (p *logPrinter) prefix(l steps.LogLine) string {
 		colours := logColours()
 		p.colours[key] = colours[len(p.colours)%len(colours)]
 	}
-	return p.colours[key] + text + styleReset + " |"
+	return p.colours[key] + text + ui.StyleReset + " |"
 }
 
 // note says why something is not read, once.
@@ -165,7 +170,7 @@ func (p *logPrinter) note(about steps.LogLine, why string) {
 	if about.Pod != "" {
 		who = about.Cluster + "/" + about.Pod + "/" + about.Container
 	}
-	text := printable(p.hide.text(who + ": " + why))
+	text := text.Printable(p.hide.Text(who + ": " + why))
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.noted[text] {

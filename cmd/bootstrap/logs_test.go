@@ -15,7 +15,10 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+	"github.com/slipway-k8s/slipway/internal/redact"
+	"github.com/slipway-k8s/slipway/internal/statedir"
 )
 
 // logCluster is a cluster whose Pods have logs: the time of each line in seconds, and the line.
@@ -64,7 +67,7 @@ func controllersInTwoClusters(t *testing.T) (dir string, planted string) {
 	})
 	dir = t.TempDir()
 	t.Chdir(dir)
-	files := stateFolder(filepath.Join(dir, "state")).files()
+	files := statedir.Dir(filepath.Join(dir, "state")).Files()
 	for name, s := range map[string]*kubetest.Server{"management.kubeconfig": mgmt, "kubeconfig": workload} {
 		if err := files.Write(name, s.Kubeconfig()); err != nil {
 			t.Fatal(err)
@@ -147,13 +150,13 @@ func TestLogsFollow(t *testing.T) {
 	var stderr bytes.Buffer
 	c := &console{
 		stdout: out, stderr: &stderr, environment: map[string]string{}, workDir: dir,
-		size: func() (int, int) { return 80, 24 }, hide: &redactor{},
+		size: func() (int, int) { return 80, 24 }, hide: &redact.Redactor{},
 	}
 	if code := c.execute(ctx, []string{"logs", "--state-dir", "state"}); code != exitDone {
 		t.Errorf("exit code %d: %s", code, stderr.String())
 	}
 	got := out.b.String()
-	if !strings.Contains(got, "management/capi-controller-manager-a"+styleReset+" | with [hidden] in it\n") || strings.Contains(got, planted) {
+	if !strings.Contains(got, "management/capi-controller-manager-a"+ui.StyleReset+" | with [hidden] in it\n") || strings.Contains(got, planted) {
 		t.Errorf("%q", got)
 	}
 	colours := map[string]bool{}

@@ -10,6 +10,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/slipway-k8s/slipway/internal/redact"
+	"github.com/slipway-k8s/slipway/internal/settings"
+	"github.com/slipway-k8s/slipway/internal/statedir"
 )
 
 // The password in a chart repository's address opens the repository, and nothing that a run leaves or says tells it.
@@ -37,7 +41,7 @@ func TestPasswordsOfTheConfigurationAreHidden(t *testing.T) {
 	if r.code != exitFailed || !strings.Contains(r.stderr, "[hidden] is no token") {
 		t.Errorf("%+v", r)
 	}
-	noSecrets(t, r, stateFolder(filepath.Join(dir, ".slipway", "k8s")), "planted-secret")
+	noSecrets(t, r, statedir.Dir(filepath.Join(dir, ".slipway", "k8s")), "planted-secret")
 	for _, wrong := range []string{address, "CILIUM_REPOSITORY=oci://me:planted-secret@127.0.0.1:1/charts", "CILIUM_REPOSITORY=https://me:planted-secret%@127.0.0.1:1"} {
 		if r := execute(t, t.Context(), dir, environment, "preflight", wrong); r.code != exitUsage || strings.Contains(r.stderr, "planted-secret") {
 			t.Errorf("%s: %+v", wrong, r)
@@ -53,7 +57,7 @@ func TestLooksDoNotTellTheToken(t *testing.T) {
 	t.Chdir(dir)
 	for _, target := range []string{"plan", "status"} {
 		if target == "status" {
-			record(t, stateFolder(filepath.Join(dir, ".slipway", "k8s")), "preflight")
+			record(t, statedir.Dir(filepath.Join(dir, ".slipway", "k8s")), "preflight")
 		}
 		for _, output := range []string{"text", "json"} {
 			r := execute(t, t.Context(), dir, environment, target, "--output", output)
@@ -72,11 +76,11 @@ func TestLooksRunTheTokenCommandOnce(t *testing.T) {
 	var seen []string
 	dir := t.TempDir()
 	t.Chdir(dir)
-	record(t, stateFolder(filepath.Join(dir, ".slipway", "k8s")), "preflight")
+	record(t, statedir.Dir(filepath.Join(dir, ".slipway", "k8s")), "preflight")
 	environment := "HCLOUD_ENDPOINT=" + deaf(t, &seen) + " PATH=" + os.Getenv("PATH")
 	write := func(command string) {
 		t.Helper()
-		if err := os.WriteFile(defaultConfigFile, []byte("hcloudTokenCommand: echo x >> count; "+command+"\n"), 0o600); err != nil {
+		if err := os.WriteFile(settings.DefaultConfigFile, []byte("hcloudTokenCommand: echo x >> count; "+command+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if err := os.RemoveAll("count"); err != nil {
@@ -90,7 +94,7 @@ func TestLooksRunTheTokenCommandOnce(t *testing.T) {
 		}
 	}
 	write("echo a-real-looking-token")
-	c := &console{environment: environ(strings.Fields(environment)), workDir: dir, hide: &redactor{}, size: sized(0, 0)}
+	c := &console{environment: settings.Environ(strings.Fields(environment)), workDir: dir, hide: &redact.Redactor{}, size: sized(0, 0)}
 	a, err := parse(c, []string{"status"})
 	if err != nil {
 		t.Fatal(err)

@@ -16,6 +16,10 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/effect"
+	"github.com/slipway-k8s/slipway/internal/redact"
+	"github.com/slipway-k8s/slipway/internal/settings"
+	"github.com/slipway-k8s/slipway/internal/text"
+	"github.com/slipway-k8s/slipway/internal/usage"
 )
 
 // Exit codes.
@@ -34,8 +38,8 @@ func main() {
 	}
 	c := &console{
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
-		environment: environ(os.Environ()), workDir: workDir,
-		size: func() (columns, rows int) { return terminalSize(os.Stdout) }, hide: &redactor{}, readFaults: faultReader(),
+		environment: settings.Environ(os.Environ()), workDir: workDir,
+		size: func() (columns, rows int) { return terminalSize(os.Stdout) }, hide: &redact.Redactor{}, readFaults: faultReader(),
 	}
 	keepFromChildren()
 	ctx, stop := untilSignal(os.Stderr)
@@ -46,15 +50,15 @@ func main() {
 // keepFromChildren takes care that from here on no child process inherits a
 // token.
 func keepFromChildren() {
-	for _, name := range tokenVariables() {
+	for _, name := range settings.TokenVariables() {
 		os.Unsetenv(name)
 	}
 }
 
 // execute does what the arguments say and returns the exit code.
 func (c *console) execute(ctx context.Context, args []string) int {
-	for _, name := range tokenVariables() {
-		c.hide.learn(c.environment[name])
+	for _, name := range settings.TokenVariables() {
+		c.hide.Learn(c.environment[name])
 	}
 	a, err := parse(c, args)
 	c.given = a
@@ -66,7 +70,7 @@ func (c *console) execute(ctx context.Context, args []string) int {
 		err = fmt.Errorf("%w: %w", cause, err)
 	}
 	if err != nil {
-		fmt.Fprint(c.stderr, fold(c.hide.text(complaint(err))+"\n", errorWidth(c)))
+		fmt.Fprint(c.stderr, text.Fold(c.hide.Text(complaint(err))+"\n", errorWidth(c)))
 	}
 	return exitCode(err)
 }
@@ -76,7 +80,7 @@ func (c *console) execute(ctx context.Context, args []string) int {
 func parse(c *console, args []string) (a arguments, err error) {
 	if text := c.environment[effect.CrashVariable]; text != "" {
 		if c.faults, err = c.wantedFaults(text); err != nil {
-			return arguments{}, &usageError{err}
+			return arguments{}, &usage.Error{Err: err}
 		}
 	}
 	a, err = parseArguments(args)
@@ -112,7 +116,7 @@ func dispatch(ctx context.Context, c *console, a arguments) error {
 // exitCode tells apart who has to do something about an error.
 func exitCode(err error) int {
 	var (
-		bad     *usageError
+		bad     *usage.Error
 		invalid *flow.InvalidError
 		unknown *flow.UnknownStepError
 		sealed  *flow.SealedError

@@ -15,6 +15,12 @@ import (
 	"testing"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/lab"
+	"github.com/slipway-k8s/slipway/internal/lab/labtest"
+	"github.com/slipway-k8s/slipway/internal/redact"
+	"github.com/slipway-k8s/slipway/internal/settings"
+	"github.com/slipway-k8s/slipway/internal/statedir"
+	"github.com/slipway-k8s/slipway/internal/usage"
 )
 
 // ran is what a run of the command came to.
@@ -28,8 +34,8 @@ func execute(t *testing.T, ctx context.Context, dir, environment string, args ..
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	c := &console{
-		stdout: &stdout, stderr: &stderr, environment: environ(strings.Fields(environment)), workDir: dir,
-		size: func() (int, int) { return 0, 0 }, hide: &redactor{}, readFaults: faultReader(),
+		stdout: &stdout, stderr: &stderr, environment: settings.Environ(strings.Fields(environment)), workDir: dir,
+		size: func() (int, int) { return 0, 0 }, hide: &redact.Redactor{}, readFaults: faultReader(),
 	}
 	code := c.execute(ctx, args)
 	return ran{code, stdout.String(), stderr.String()}
@@ -39,7 +45,7 @@ func TestExitCodes(t *testing.T) {
 	for err, want := range map[error]int{
 		nil:                      exitDone,
 		errors.New("no"):         exitFailed,
-		usagef("no"):             exitUsage,
+		usage.Errorf("no"):       exitUsage,
 		&flow.InvalidError{}:     exitUsage,
 		&flow.UnknownStepError{}: exitUsage,
 		&flow.SealedError{Step: "image", By: "pivot"}: exitUsage,
@@ -68,7 +74,7 @@ func TestASealedStepIsNotRunAgain(t *testing.T) {
 	}
 	defer log.Close()
 	given := options{Lab: true, StateDir: "there"}
-	r := &running{console: &console{given: arguments{Options: given}}, options: given, state: "there", files: &runFiles{log: log}}
+	r := &running{console: &console{given: arguments{Options: given}}, options: given, state: "there", files: &statedir.RunFiles{Log: log}}
 	for by, says := range map[string]string{
 		"clean": "to continue from there: bootstrap all --lab --state-dir there\n",
 		"pivot": "the servers do not answer; it is not run a second time\nwhat is done is kept in there; log: " + log.Name() +
@@ -119,7 +125,7 @@ func TestHelp(t *testing.T) {
 
 func TestHelpNamesTheEnvironment(t *testing.T) {
 	r := execute(t, t.Context(), t.TempDir(), "", "--help")
-	for _, name := range append(tokenVariables(), endpointVariable) {
+	for _, name := range append(settings.TokenVariables(), settings.EndpointVariable) {
 		if !strings.Contains(r.stdout, "\n  "+name+" ") {
 			t.Errorf("--help does not name %s", name)
 		}
@@ -153,14 +159,14 @@ func deaf(t *testing.T, seen *[]string) string {
 }
 
 // stateWithFakeLab is a state folder in whose lab a fake one is up.
-func stateWithFakeLab(t *testing.T) (stateFolder, *fakeLab) {
+func stateWithFakeLab(t *testing.T) (statedir.Dir, *labtest.FakeLab) {
 	t.Helper()
-	f := newFakeLab(t)
-	s := stateFolder(filepath.Join(t.TempDir(), "state"))
-	if err := os.MkdirAll(s.lab(), 0o700); err != nil {
+	f := labtest.NewFakeLab(t)
+	s := statedir.Dir(filepath.Join(t.TempDir(), "state"))
+	if err := os.MkdirAll(s.Lab(), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(s.lab(), "lab.sock.path"), []byte(filepath.Join(f.dir, "lab.sock")), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(s.Lab(), "lab.sock.path"), []byte(filepath.Join(f.Dir, "lab.sock")), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return s, f
@@ -172,14 +178,14 @@ func TestWrongToken(t *testing.T) {
 	var seen []string
 	endpoint := deaf(t, &seen)
 	s, f := stateWithFakeLab(t)
-	f.info.HetznerEndpoint = endpoint
+	f.Info.HetznerEndpoint = endpoint
 	for name, tc := range map[string]struct {
-		state stateFolder
+		state statedir.Dir
 		args  string
 		token string // that arrives
 	}{
 		"lab":     {s, "--lab", "wrong-wrong-wrong"},
-		"hetzner": {stateFolder(t.TempDir()), "", "a-real-looking-token"},
+		"hetzner": {statedir.Dir(t.TempDir()), "", "a-real-looking-token"},
 	} {
 		for _, output := range []string{"text", "json"} {
 			t.Run(name+" "+output, func(t *testing.T) {
@@ -199,10 +205,10 @@ func TestWrongToken(t *testing.T) {
 						t.Errorf("request %s", request)
 					}
 				}
-				if got := f.managements; len(got) != 0 {
+				if got := f.Managements; len(got) != 0 {
 					t.Errorf("made %v", got)
 				}
-				noSecrets(t, r, tc.state, "a-real-looking-token", "wrong-wrong-wrong", f.info.Token)
+				noSecrets(t, r, tc.state, "a-real-looking-token", "wrong-wrong-wrong", f.Info.Token)
 				if output == "json" {
 					for line := range strings.Lines(r.stdout) {
 						if !json.Valid([]byte(line)) {
@@ -216,7 +222,7 @@ func TestWrongToken(t *testing.T) {
 }
 
 // noSecrets looks for secrets in everything that a run printed or wrote.
-func noSecrets(t *testing.T, r ran, state stateFolder, secrets ...string) {
+func noSecrets(t *testing.T, r ran, state statedir.Dir, secrets ...string) {
 	t.Helper()
 	texts := map[string]string{"stdout": r.stdout, "stderr": r.stderr}
 	files := 0
@@ -249,18 +255,18 @@ func TestInterruptedRun(t *testing.T) {
 		<-r.Context().Done()
 	}))
 	defer slow.Close()
-	f.info.HetznerEndpoint = slow.URL
+	f.Info.HetznerEndpoint = slow.URL
 	dir := t.TempDir()
 	t.Chdir(dir)
 	r := execute(t, ctx, dir, "", "--lab", "--state-dir", string(s))
 	if r.code != exitInterrupted || !strings.Contains(r.stderr, "interrupted: what is done is kept in "+string(s)) || !strings.Contains(r.stderr, "lab down --state-dir "+string(s)) {
 		t.Errorf("%+v", r)
 	}
-	snapshot, err := s.journal().Load(t.Context())
+	snapshot, err := s.Journal().Load(t.Context())
 	if err != nil || snapshot.Steps["preflight"].State != flow.StateInterrupted {
 		t.Errorf("the journal says %+v, %v", snapshot.Steps, err)
 	}
-	events, err := os.ReadFile(s.path(eventsFile))
+	events, err := os.ReadFile(s.Path(statedir.EventsFile))
 	if err != nil || !strings.Contains(string(events), `"kind":"step-interrupted"`) {
 		t.Errorf("the events: %v\n%s", err, events)
 	}
@@ -268,14 +274,14 @@ func TestInterruptedRun(t *testing.T) {
 
 func TestInterruptedTask(t *testing.T) {
 	s, f := stateWithFakeLab(t)
-	f.server.Close()
+	f.Server.Close()
 	dir := t.TempDir()
 	t.Chdir(dir)
 	source := filepath.Join(dir, "lab")
 	if err := os.MkdirAll(source, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(source, "go.mod"), []byte("module "+labModule+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(source, "go.mod"), []byte("module "+lab.Module+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := contextWithCause(t)
@@ -290,7 +296,7 @@ func TestInterruptedTask(t *testing.T) {
 
 func TestSecondRunAtOnce(t *testing.T) {
 	s, _ := stateWithFakeLab(t)
-	unlock, err := s.journal().Lock(t.Context())
+	unlock, err := s.Journal().Lock(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -326,12 +332,12 @@ func TestStatus(t *testing.T) {
 	if rows, _ := status(); rows["apply"].State != "never" || len(rows) != len(paperPlan(t).Graph.Steps()) {
 		t.Errorf("of nothing: %+v", rows)
 	}
-	if exists(s.path(worldFile)) || exists(s.path("journal.json")) || exists(s.path(runsFolder)) {
+	if lab.Exists(s.Path(statedir.WorldFile)) || lab.Exists(s.Path("journal.json")) || lab.Exists(s.Path(statedir.RunsFolder)) {
 		t.Error("status wrote something")
 	}
 
 	var seen []string
-	f.info.HetznerEndpoint = deaf(t, &seen)
+	f.Info.HetznerEndpoint = deaf(t, &seen)
 	if r := execute(t, t.Context(), dir, "", "--lab", "--state-dir", string(s)); r.code != exitFailed {
 		t.Fatalf("%+v", r)
 	}
@@ -344,7 +350,7 @@ func TestStatus(t *testing.T) {
 	}
 
 	// Of a lab that is down the journal is still to be read.
-	f.server.Close()
+	f.Server.Close()
 	if rows, offline := status(); rows["preflight"].State != "failed" || !strings.Contains(offline, "lab is down") {
 		t.Errorf("offline: %+v, %q", rows["preflight"], offline)
 	}
@@ -354,12 +360,12 @@ func TestStatus(t *testing.T) {
 func TestStatusOfTheRealWorld(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
-	s := stateFolder(filepath.Join(dir, ".slipway", "k8s"))
+	s := statedir.Dir(filepath.Join(dir, ".slipway", "k8s"))
 	record(t, s, "image")
 	if r := execute(t, t.Context(), dir, "", "status"); r.code != exitDone || !strings.Contains(r.stdout, "the world was not asked: HCLOUD_TOKEN is not set") {
 		t.Errorf("without a token: %+v", r)
 	}
-	if err := os.WriteFile(s.path("journal.json"), []byte("{"), 0o600); err != nil {
+	if err := os.WriteFile(s.Path("journal.json"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if r := execute(t, t.Context(), dir, "", "status"); r.code != exitFailed || !strings.Contains(r.stderr, "move it away") {
@@ -398,7 +404,7 @@ func TestLabCommands(t *testing.T) {
 	if r := do("lab", "up"); r.code != exitFailed || !strings.Contains(r.stderr, "in no clone of Slipway") {
 		t.Errorf("up without sources: %+v", r)
 	}
-	if len(f.managements) != 0 {
+	if len(f.Managements) != 0 {
 		t.Error("the lab's commands made a cluster")
 	}
 }

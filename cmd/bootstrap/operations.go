@@ -11,6 +11,9 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/ownership"
+	"github.com/slipway-k8s/slipway/internal/settings"
+	"github.com/slipway-k8s/slipway/internal/statedir"
+	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -26,10 +29,10 @@ func operate(ctx context.Context, c *console, a arguments, do func(*running) err
 	}
 	var token steps.Secret
 	if !a.Options.Lab {
-		if token, err = cfg.token(ctx, c.environment); err != nil {
+		if token, err = cfg.Token(ctx, c.environment); err != nil {
 			return err
 		}
-		c.hide.learn(token.Reveal())
+		c.hide.Learn(token.Reveal())
 	}
 	r, err := beginRun(ctx, c, a, cfg)
 	if err != nil {
@@ -57,17 +60,17 @@ func operate(ctx context.Context, c *console, a arguments, do func(*running) err
 
 // sameWorld refuses to take the state of a rehearsal for that of a real cluster.
 // The other way round the folder itself refuses.
-func sameWorld(ctx context.Context, c *console, a arguments, cfg configuration) error {
+func sameWorld(ctx context.Context, c *console, a arguments, cfg settings.Configuration) error {
 	state, err := stateOf(ctx, c, a, cfg)
 	if err != nil {
 		return err
 	}
-	world, err := state.world()
+	world, err := state.World()
 	if err != nil {
 		return err
 	}
-	if world == worldLab && !a.Options.Lab {
-		return usagef("%s holds the state of a rehearsal: add --lab, or name another folder (--state-dir) for the real cluster", state)
+	if world == statedir.WorldLab && !a.Options.Lab {
+		return usage.Errorf("%s holds the state of a rehearsal: add --lab, or name another folder (--state-dir) for the real cluster", state)
 	}
 	return nil
 }
@@ -86,7 +89,7 @@ func runDestroy(ctx context.Context, c *console, a arguments) error {
 		})
 	}
 	if !o.Yes && !answerable(c) {
-		return usagef("destroy asks for the cluster's name, and nobody is there to answer: --yes answers beforehand, --dry-run only lists")
+		return usage.Errorf("destroy asks for the cluster's name, and nobody is there to answer: --yes answers beforehand, --dry-run only lists")
 	}
 	return operate(ctx, c, a, func(r *running) error {
 		operations := steps.NewOperations(r.cfg.Config, r.tools)
@@ -105,8 +108,8 @@ func runDestroy(ctx context.Context, c *console, a arguments) error {
 				return err
 			}
 		}
-		if err := operations.Destroy(ctx, plan, r.hub.task); err != nil {
-			return fmt.Errorf("%w\nrun the same command again to go on; log: %s", err, r.files.log.Name())
+		if err := operations.Destroy(ctx, plan, r.hub.Task); err != nil {
+			return fmt.Errorf("%w\nrun the same command again to go on; log: %s", err, r.files.Log.Name())
 		}
 		record, err := retire(r)
 		if err != nil {
@@ -115,7 +118,7 @@ func runDestroy(ctx context.Context, c *console, a arguments) error {
 		if err := ownership.Remove(r.tools.Files); err != nil {
 			return fmt.Errorf("make the state folder free for another cluster: %w", err)
 		}
-		r.hub.note("cluster %s is gone%s", plan.Cluster, record)
+		r.hub.Note("cluster %s is gone%s", plan.Cluster, record)
 		return nil
 	})
 }
@@ -171,12 +174,12 @@ func look(ctx context.Context, c *console, a arguments, do func(*steps.Operation
 	if err := sameWorld(ctx, c, a, cfg); err != nil {
 		return err
 	}
-	token, err := cfg.token(ctx, c.environment)
+	token, err := cfg.Token(ctx, c.environment)
 	if err != nil {
 		return err
 	}
-	c.hide.learn(token.Reveal())
-	tools.Hetzner = hetznerClient(c.environment[endpointVariable], token, nil)
+	c.hide.Learn(token.Reveal())
+	tools.Hetzner = hetznerClient(c.environment[settings.EndpointVariable], token, nil)
 	return do(steps.NewOperations(cfg.Config, tools))
 }
 
@@ -191,15 +194,15 @@ func runReplaceMachine(ctx context.Context, c *console, a arguments) error {
 		}
 		operations := steps.NewOperations(r.cfg.Config, r.tools)
 		var done steps.Replacement
-		err := r.hub.task("replace-machine", "a control plane machine in the place of "+a.Targets[1], func(say flow.Say) (err error) {
+		err := r.hub.Task("replace-machine", "a control plane machine in the place of "+a.Targets[1], func(say flow.Say) (err error) {
 			done, err = operations.ReplaceMachine(ctx, say, a.Targets[1])
 			return err
 		})
 		if unknown, ok := errors.AsType[*steps.UnknownMachineError](err); ok {
-			return &usageError{unknown}
+			return &usage.Error{Err: unknown}
 		}
 		if err == nil {
-			r.hub.note("%s", done)
+			r.hub.Note("%s", done)
 		}
 		return err
 	})

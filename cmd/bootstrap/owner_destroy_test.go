@@ -17,7 +17,10 @@ import (
 	"github.com/slipway-k8s/slipway/internal/effect"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+	"github.com/slipway-k8s/slipway/internal/lab"
 	"github.com/slipway-k8s/slipway/internal/ownership"
+	"github.com/slipway-k8s/slipway/internal/settings"
+	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -26,13 +29,13 @@ type twoClusters struct {
 	project    *hetznertest.Store
 	management *kubetest.Server
 	dir        string
-	state      stateFolder
+	state      statedir.Dir
 }
 
 func newTwoClusters(t *testing.T) *twoClusters {
 	t.Helper()
 	c := &twoClusters{project: hetznertest.NewStore(), dir: t.TempDir()}
-	c.state = stateFolder(filepath.Join(c.dir, "state"))
+	c.state = statedir.Dir(filepath.Join(c.dir, "state"))
 	t.Cleanup(c.project.Close)
 	kinds := []kubetest.Resource{
 		{Group: "cluster.x-k8s.io", Version: "v1beta1", Kind: "Cluster", Plural: "clusters"},
@@ -67,18 +70,18 @@ func newTwoClusters(t *testing.T) *twoClusters {
 		c.management.Put(kubetest.Object("cluster.x-k8s.io/v1beta1", "Cluster", steps.Namespace, name, nil))
 	}
 	for name, data := range map[string][]byte{
-		worldFile: []byte(worldHetzner + "\n"), "identity": []byte("0123456789abcdef\n"), "talosconfig": []byte("k8s's"),
+		statedir.WorldFile: []byte(statedir.WorldHetzner + "\n"), "identity": []byte("0123456789abcdef\n"), "talosconfig": []byte("k8s's"),
 		"management.kubeconfig": c.management.Kubeconfig(), "kubeconfig": workload.Kubeconfig(), "given": c.management.Kubeconfig(),
 	} {
-		if err := c.state.files().Write(name, data); err != nil {
+		if err := c.state.Files().Write(name, data); err != nil {
 			t.Fatal(err)
 		}
 	}
 	made := ownership.Management{Provider: "kubeconfig", Name: "k8s-mgmt", UID: "management"}
-	if err := (ownership.Record{Cluster: "k8s", Reservation: 4, Management: &made}).Write(c.state.files()); err != nil {
+	if err := (ownership.Record{Cluster: "k8s", Reservation: 4, Management: &made}).Write(c.state.Files()); err != nil {
 		t.Fatal(err)
 	}
-	err := c.state.journal().Save(t.Context(), flow.Snapshot{Format: flow.Format, Graph: "slipway", Steps: map[string]flow.Record{
+	err := c.state.Journal().Save(t.Context(), flow.Snapshot{Format: flow.Format, Graph: "slipway", Steps: map[string]flow.Record{
 		"apply": {State: flow.StateDone, Output: json.RawMessage(`{"name":"k8s"}`)},
 	}})
 	if err != nil {
@@ -90,9 +93,9 @@ func newTwoClusters(t *testing.T) *twoClusters {
 func (c *twoClusters) destroy(t *testing.T, cluster string, d death) (code int, stderr string) {
 	t.Helper()
 	r := quickRun{
-		dir: c.dir, death: d, environment: []string{endpointVariable + "=" + c.project.URL},
+		dir: c.dir, death: d, environment: []string{settings.EndpointVariable + "=" + c.project.URL},
 		args: []string{"destroy", "--yes", "--state-dir", string(c.state), "CLUSTER_NAME=" + cluster,
-			"MANAGEMENT_KUBECONFIG=" + c.state.path("given")},
+			"MANAGEMENT_KUBECONFIG=" + c.state.Path("given")},
 	}
 	code = r.run(t)
 	return code, r.stderr
@@ -161,7 +164,7 @@ func killAndFinish(t *testing.T, place string) (died bool) {
 	if code != killed {
 		t.Logf("it did not come to that: %d: %s", code, stderr)
 	}
-	if record, err := ownership.Read(c.state.files()); err != nil || record != nil {
+	if record, err := ownership.Read(c.state.Files()); err != nil || record != nil {
 		before, left := treeDigest(t, string(c.state)), c.project.Left()
 		code, stderr := c.destroy(t, "other", death{})
 		if code != exitUsage || strings.Contains(stderr, "gone") {
@@ -189,11 +192,11 @@ func (c *twoClusters) finished(t *testing.T) {
 		t.Errorf("left of both clusters: %v", left)
 	}
 	for _, name := range []string{ownership.File, "kubeconfig", "talosconfig", "management.kubeconfig"} {
-		if exists(c.state.path(name)) {
+		if lab.Exists(c.state.Path(name)) {
 			t.Errorf("%s is left in the state folder", name)
 		}
 	}
-	if err := c.state.checkOwner(t.Context(), "other"); err != nil {
+	if err := c.state.CheckOwner(t.Context(), "other"); err != nil {
 		t.Errorf("the folder is not free: %v", err)
 	}
 }

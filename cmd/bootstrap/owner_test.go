@@ -17,7 +17,10 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/kind"
 	"github.com/slipway-k8s/slipway/internal/ownership"
+	"github.com/slipway-k8s/slipway/internal/statedir"
+	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -45,21 +48,21 @@ func treeDigest(t *testing.T, dir string) string {
 }
 
 // ownedFolder is a state folder of cluster k8s with a kubeconfig. Without the record it is one of an earlier release.
-func ownedFolder(t *testing.T, world string, recorded bool) stateFolder {
+func ownedFolder(t *testing.T, world string, recorded bool) statedir.Dir {
 	t.Helper()
-	s := stateFolder(filepath.Join(t.TempDir(), "state"))
-	for name, text := range map[string]string{worldFile: world + "\n", "kubeconfig": "k8s's", "management.kubeconfig": "k8s-mgmt's"} {
-		if err := s.files().Write(name, []byte(text)); err != nil {
+	s := statedir.Dir(filepath.Join(t.TempDir(), "state"))
+	for name, text := range map[string]string{statedir.WorldFile: world + "\n", "kubeconfig": "k8s's", "management.kubeconfig": "k8s-mgmt's"} {
+		if err := s.Files().Write(name, []byte(text)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if recorded {
-		if err := (ownership.Record{Cluster: "k8s"}).Write(s.files()); err != nil {
+		if err := (ownership.Record{Cluster: "k8s"}).Write(s.Files()); err != nil {
 			t.Fatal(err)
 		}
 		return s
 	}
-	err := s.journal().Save(t.Context(), flow.Snapshot{Format: flow.Format, Graph: "slipway", Steps: map[string]flow.Record{
+	err := s.Journal().Save(t.Context(), flow.Snapshot{Format: flow.Format, Graph: "slipway", Steps: map[string]flow.Record{
 		"apply": {State: flow.StateDone, Output: json.RawMessage(`{"name":"k8s"}`)},
 	}})
 	if err != nil {
@@ -96,7 +99,7 @@ func TestFolderOfAnotherClusterIsRefused(t *testing.T) {
 			all = append(all, words)
 		}
 	}
-	plan, err := steps.New(steps.Defaults(), steps.Tools{Management: givenManagement{}})
+	plan, err := steps.New(steps.Defaults(), steps.Tools{Management: kind.Given{}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,16 +112,16 @@ func TestFolderOfAnotherClusterIsRefused(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	for _, recorded := range []bool{true, false} {
-		for _, world := range []string{worldHetzner, worldLab} {
+		for _, world := range []string{statedir.WorldHetzner, statedir.WorldLab} {
 			s := ownedFolder(t, world, recorded)
 			before := treeDigest(t, string(s))
 			asked := all
-			if world == worldLab {
+			if world == statedir.WorldLab {
 				asked = append(slices.Clone(all), labOnly)
 			}
 			for _, words := range asked {
 				args := append([]string{"--state-dir", string(s), "CLUSTER_NAME=other", "--yes"}, words...)
-				if world == worldLab {
+				if world == statedir.WorldLab {
 					args = append(args, "--lab")
 				}
 				r := execute(t, ctx, t.TempDir(), "HCLOUD_TOKEN=x HCLOUD_ENDPOINT="+hetzner.URL, args...)
@@ -135,8 +138,8 @@ func TestFolderOfAnotherClusterIsRefused(t *testing.T) {
 
 // A lab needs no cluster's name: only one that was given is checked.
 func TestLabOfAFolderNeedsNoName(t *testing.T) {
-	s := stateFolder(filepath.Join(t.TempDir(), "state"))
-	if err := (ownership.Record{Cluster: "demo", Reservation: 1}).Write(s.files()); err != nil {
+	s := statedir.Dir(filepath.Join(t.TempDir(), "state"))
+	if err := (ownership.Record{Cluster: "demo", Reservation: 1}).Write(s.Files()); err != nil {
 		t.Fatal(err)
 	}
 	r := execute(t, t.Context(), t.TempDir(), "", "lab", "status", "--state-dir", string(s))
@@ -155,27 +158,27 @@ func TestLabOfAFolderNeedsNoName(t *testing.T) {
 }
 
 func TestClaimRecordsTheCluster(t *testing.T) {
-	s := stateFolder(filepath.Join(t.TempDir(), "state"))
-	if err := s.claim(t.Context(), "typo", worldHetzner, quiet); err != nil {
+	s := statedir.Dir(filepath.Join(t.TempDir(), "state"))
+	if err := s.Claim(t.Context(), "typo", statedir.WorldHetzner, quiet); err != nil {
 		t.Fatal(err)
 	}
 	// Nothing was made for it: a mistyped name does not keep the folder.
-	if err := s.claim(t.Context(), "k8s", worldHetzner, quiet); err != nil {
+	if err := s.Claim(t.Context(), "k8s", statedir.WorldHetzner, quiet); err != nil {
 		t.Fatal(err)
 	}
 	record(t, s, "image")
-	err := s.claim(t.Context(), "other", worldHetzner, quiet)
-	if _, ok := errors.AsType[*usageError](err); !ok || !strings.Contains(err.Error(), "belongs to cluster k8s") {
+	err := s.Claim(t.Context(), "other", statedir.WorldHetzner, quiet)
+	if _, ok := errors.AsType[*usage.Error](err); !ok || !strings.Contains(err.Error(), "belongs to cluster k8s") {
 		t.Errorf("the folder of a cluster: %v", err)
 	}
-	if _, err := s.claimed("other", worldHetzner, s.journal()).Lock(t.Context()); err == nil {
+	if _, err := s.Claimed("other", statedir.WorldHetzner, s.Journal()).Lock(t.Context()); err == nil {
 		t.Error("a run of another cluster has the folder's lock")
 	}
-	owner, err := ownership.Read(s.files())
+	owner, err := ownership.Read(s.Files())
 	if err != nil || owner == nil || owner.Cluster != "k8s" {
 		t.Errorf("the record is %+v, %v", owner, err)
 	}
-	unlock, err := s.claimed("k8s", worldHetzner, s.journal()).Lock(t.Context())
+	unlock, err := s.Claimed("k8s", statedir.WorldHetzner, s.Journal()).Lock(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,8 +189,8 @@ func TestClaimRecordsTheCluster(t *testing.T) {
 
 // An earlier release let two clusters into one folder. Neither is chosen for the operator.
 func TestFolderOfTwoClusters(t *testing.T) {
-	s := stateFolder(filepath.Join(t.TempDir(), "state"))
-	err := s.journal().Save(t.Context(), flow.Snapshot{Format: flow.Format, Graph: "slipway", Steps: map[string]flow.Record{
+	s := statedir.Dir(filepath.Join(t.TempDir(), "state"))
+	err := s.Journal().Save(t.Context(), flow.Snapshot{Format: flow.Format, Graph: "slipway", Steps: map[string]flow.Record{
 		"apply":       {State: flow.StateDone, Output: json.RawMessage(`{"name":"k8s"}`)},
 		"kind-create": {State: flow.StateDone, Output: json.RawMessage(`{"provider":"kind","name":"other-mgmt","uid":"u"}`)},
 	}})
@@ -195,12 +198,12 @@ func TestFolderOfTwoClusters(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"k8s", "other"} {
-		err := s.checkOwner(t.Context(), name)
-		if _, ok := errors.AsType[*usageError](err); !ok || !strings.Contains(err.Error(), "several clusters: k8s, other") {
+		err := s.CheckOwner(t.Context(), name)
+		if _, ok := errors.AsType[*usage.Error](err); !ok || !strings.Contains(err.Error(), "several clusters: k8s, other") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := s.checkOwner(t.Context(), "third"); err == nil {
+	if err := s.CheckOwner(t.Context(), "third"); err == nil {
 		t.Error("a third one may have it")
 	}
 }
@@ -208,16 +211,16 @@ func TestFolderOfTwoClusters(t *testing.T) {
 // A folder of an earlier release whose journal is lost, or cannot be read, is still that of the cluster whose kubeconfig is in it.
 func TestFolderWithoutAJournalBelongsToTheClusterOfItsKubeconfig(t *testing.T) {
 	for name, journal := range map[string]string{"lost": "", "damaged": "{"} {
-		s := stateFolder(filepath.Join(t.TempDir(), "state"))
-		writeFile(t, s.path("kubeconfig"), "apiVersion: v1\nkind: Config\ncurrent-context: k8s-admin@k8s\n")
+		s := statedir.Dir(filepath.Join(t.TempDir(), "state"))
+		writeFile(t, s.Path("kubeconfig"), "apiVersion: v1\nkind: Config\ncurrent-context: k8s-admin@k8s\n")
 		if journal != "" {
-			writeFile(t, s.path(journalFile), journal)
+			writeFile(t, s.Path(statedir.JournalFile), journal)
 		}
-		err := s.checkOwner(t.Context(), "other")
-		if _, ok := errors.AsType[*usageError](err); !ok || !strings.Contains(err.Error(), "belongs to cluster k8s") {
+		err := s.CheckOwner(t.Context(), "other")
+		if _, ok := errors.AsType[*usage.Error](err); !ok || !strings.Contains(err.Error(), "belongs to cluster k8s") {
 			t.Errorf("%s: another cluster: %v", name, err)
 		}
-		if err := s.checkOwner(t.Context(), "k8s"); err != nil {
+		if err := s.CheckOwner(t.Context(), "k8s"); err != nil {
 			t.Errorf("%s: its own cluster: %v", name, err)
 		}
 	}

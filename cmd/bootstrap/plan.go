@@ -9,6 +9,13 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/cli/ui"
+	"github.com/slipway-k8s/slipway/internal/redact"
+	"github.com/slipway-k8s/slipway/internal/runs"
+	"github.com/slipway-k8s/slipway/internal/settings"
+	"github.com/slipway-k8s/slipway/internal/statedir"
+	"github.com/slipway-k8s/slipway/internal/text"
+	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -88,56 +95,56 @@ func runPlan(ctx context.Context, c *console, a arguments) error {
 func tellForecast(c *console, f forecast, output string) error {
 	f.withoutSecrets(c.hide)
 	if output == "json" {
-		return printJSON(c.stdout, f)
+		return ui.PrintJSON(c.stdout, f)
 	}
 	return f.print(c.stdout, c.width())
 }
 
-func (f *forecast) withoutSecrets(hide *redactor) {
+func (f *forecast) withoutSecrets(hide *redact.Redactor) {
 	f.compared.withoutSecrets(hide)
-	hide.each(&f.Offline, &f.Unpriced, &f.Unforeseen)
+	hide.Each(&f.Offline, &f.Unpriced, &f.Unforeseen)
 	for i := range f.Consequences {
 		c := &f.Consequences[i]
-		hide.each(&c.Text)
+		hide.Each(&c.Text)
 		for j := range c.Why {
-			hide.each(&c.Why[j])
+			hide.Each(&c.Why[j])
 		}
 	}
 	for i := range f.Losses {
-		hide.each(&f.Losses[i])
+		hide.Each(&f.Losses[i])
 	}
 	for i := range f.Steps {
-		hide.each(&f.Steps[i].Why)
+		hide.Each(&f.Steps[i].Why)
 		for j := range f.Steps[i].Changes {
 			d := &f.Steps[i].Changes[j]
-			hide.each(&d.Was, &d.Is, &d.Note)
+			hide.Each(&d.Was, &d.Is, &d.Note)
 		}
 	}
 	if f.Bill != nil {
 		for i := range f.Bill.Notes {
-			hide.each(&f.Bill.Notes[i])
+			hide.Each(&f.Bill.Notes[i])
 		}
 	}
 }
 
 // foresee asks the journal and the world what a run of targets, as they were
 // written, would do.
-func (f *forecast) foresee(ctx context.Context, cfg configuration, tools steps.Tools, state stateFolder, words []string) error {
-	took := readDurations(state, f.World)
-	tools.ServerTakes = took.server()
+func (f *forecast) foresee(ctx context.Context, cfg settings.Configuration, tools steps.Tools, state statedir.Dir, words []string) error {
+	took := runs.ReadDurations(state, f.World)
+	tools.ServerTakes = took.Server()
 	plan, err := steps.New(cfg.Config, tools)
 	if err != nil {
-		return &usageError{err}
+		return &usage.Error{Err: err}
 	}
-	targets, err := targetsNow(ctx, plan, state.journal(), words)
+	targets, err := targetsNow(ctx, plan, state.Journal(), words)
 	if err != nil {
 		return err
 	}
 	f.Files = plan.Files()
 	if f.Offline == "" {
-		f.compared = compare(ctx, plan, state.journal(), cfg, append([]string{}, words...))
+		f.compared = compare(ctx, plan, state.Journal(), cfg, append([]string{}, words...))
 	}
-	return f.ask(ctx, plan, plan.Graph, state.journal(), targets, took)
+	return f.ask(ctx, plan, plan.Graph, state.Journal(), targets, took)
 }
 
 // foreseeable is a plan of which a forecast is made.
@@ -148,7 +155,7 @@ type foreseeable interface {
 }
 
 // ask asks what a run of a graph would do, and make.
-func (f *forecast) ask(ctx context.Context, plan foreseeable, graph *flow.Graph, j flow.Journal, targets []string, took durations) error {
+func (f *forecast) ask(ctx context.Context, plan foreseeable, graph *flow.Graph, j flow.Journal, targets []string, took runs.Durations) error {
 	foreseen, err := graph.Foresee(ctx, j, targets, f.Offline == "")
 	if err != nil {
 		return err
@@ -171,27 +178,27 @@ func (f *forecast) ask(ctx context.Context, plan foreseeable, graph *flow.Graph,
 }
 
 // notReal refuses to compare the state of a real cluster with the lab.
-func notReal(ctx context.Context, c *console, a arguments, cfg configuration) error {
+func notReal(ctx context.Context, c *console, a arguments, cfg settings.Configuration) error {
 	state, err := stateOf(ctx, c, a, cfg)
 	if err != nil {
 		return err
 	}
-	world, err := state.world()
-	if err == nil && world == worldHetzner && a.Options.Lab {
-		return usagef("%s holds the state of a real cluster: leave --lab away, or name another folder (--state-dir)", state)
+	world, err := state.World()
+	if err == nil && world == statedir.WorldHetzner && a.Options.Lab {
+		return usage.Errorf("%s holds the state of a real cluster: leave --lab away, or name another folder (--state-dir)", state)
 	}
 	return err
 }
 
 // foreseeingTools are tools to look at the world that a run would work in, also
 // before the first one. Where it cannot be asked, offline says why.
-func foreseeingTools(ctx context.Context, c *console, o options, cfg configuration, state stateFolder) (configuration, steps.Tools, string, error) {
+func foreseeingTools(ctx context.Context, c *console, o options, cfg settings.Configuration, state statedir.Dir) (settings.Configuration, steps.Tools, string, error) {
 	cfg, tools, offline, err := lookingTools(ctx, c, o, cfg, state)
 	if err != nil || tools.Hetzner != nil {
 		return cfg, tools, offline, err
 	}
 	if o.Lab {
-		snapshot, err := state.journal().Load(ctx)
+		snapshot, err := state.Journal().Load(ctx)
 		if err == nil && len(snapshot.Steps) > 0 {
 			err = fmt.Errorf("%s: without it the plan would compare what was made in the lab with what is configured for Hetzner", offline)
 		}
@@ -202,16 +209,16 @@ func foreseeingTools(ctx context.Context, c *console, o options, cfg configurati
 }
 
 // add fills in the steps and what they are expected to take.
-func (f *forecast) add(plan foreseeable, graph *flow.Graph, foreseen []flow.Foresight, took durations) {
+func (f *forecast) add(plan foreseeable, graph *flow.Graph, foreseen []flow.Foresight, took runs.Durations) {
 	takes := map[string]time.Duration{}
 	rollout := f.rollout()
 	for _, s := range foreseen {
 		row := forecastStep{Step: s.Name, Doc: s.Doc, Would: s.Prospect, Why: s.Why}
 		takes[s.Name] = 0
 		if s.Prospect == flow.WouldRun || s.Prospect == flow.MayRun {
-			expected, recorded := took.of(s.Name)
+			expected, recorded := took.Of(s.Name)
 			if rollout > 0 && slices.Contains(steps.WaitForServers(), s.Name) {
-				expected, recorded = expected+rollout, recorded && took.measured
+				expected, recorded = expected+rollout, recorded && took.Measured
 			}
 			row.Expected, row.BuiltIn = expected, !recorded
 			takes[s.Name] = expected
@@ -224,7 +231,7 @@ func (f *forecast) add(plan foreseeable, graph *flow.Graph, foreseen []flow.Fore
 		}
 		f.Steps = append(f.Steps, row)
 	}
-	f.CriticalPath, f.Expected = criticalPath(graph.Steps(), takes)
+	f.CriticalPath, f.Expected = runs.CriticalPath(graph.Steps(), takes)
 	critical := map[string]bool{}
 	for _, name := range f.CriticalPath {
 		critical[name] = true
@@ -248,39 +255,39 @@ func (f forecast) runs() []string {
 // print writes the plan, in lines of the terminal's width where there is one.
 func (f forecast) print(out io.Writer, width int) error {
 	w := &strings.Builder{}
-	text := func(format string, args ...any) {
-		for _, line := range within(fmt.Sprintf(format, args...), width-1) {
+	words := func(format string, args ...any) {
+		for _, line := range text.Within(fmt.Sprintf(format, args...), width-1) {
 			fmt.Fprintln(w, line)
 		}
 	}
 	where := "at Hetzner Cloud"
-	if f.World == worldLab {
+	if f.World == statedir.WorldLab {
 		where = "in the lab"
 	}
-	text("plan for cluster %s %s; state: %s", f.Cluster, where, f.State)
+	words("plan for cluster %s %s; state: %s", f.Cluster, where, f.State)
 	if f.Offline != "" {
-		text("the world was not asked: %s", printable(f.Offline))
+		words("the world was not asked: %s", text.Printable(f.Offline))
 	}
 	if line := usedFiles(f.Files); line != "" {
-		text("%s", printable(line))
+		words("%s", text.Printable(line))
 	}
 	for _, loss := range f.Losses {
-		text("%s", printable(loss))
+		words("%s", text.Printable(loss))
 	}
 	var rows [][]string
 	for _, s := range f.Steps {
 		why := s.why()
 		for _, d := range s.Changes[min(1, len(s.Changes)):] {
-			why += "\n" + printable(d.String())
+			why += "\n" + text.Printable(d.String())
 		}
 		rows = append(rows, []string{s.Step, s.verb(), s.expected(), why})
 	}
 	fmt.Fprintln(w)
-	table(w, width, []string{"STEP", "WOULD", "EXPECTED", "WHY"}, rows...)
-	f.compared.print(text)
-	f.printConsequences(w, text)
-	f.printTime(w, text)
-	f.printBill(w, width, text)
+	text.Table(w, width, []string{"STEP", "WOULD", "EXPECTED", "WHY"}, rows...)
+	f.compared.print(words)
+	f.printConsequences(w, words)
+	f.printTime(w, words)
+	f.printBill(w, width, words)
 	_, err := io.WriteString(out, w.String())
 	return err
 }
@@ -308,7 +315,7 @@ func (s forecastStep) expected() string {
 	if s.Would != flow.WouldRun && s.Would != flow.MayRun {
 		return "-"
 	}
-	text := elapsed(s.Expected)
+	text := text.Elapsed(s.Expected)
 	if s.BuiltIn {
 		text = "~" + strings.Replace(text, ".0s", "s", 1) // no tenths in what is guessed
 	}
@@ -322,38 +329,38 @@ func (s forecastStep) expected() string {
 // lines of their own.
 func (s forecastStep) why() string {
 	if len(s.Changes) == 0 {
-		return printable(s.Why)
+		return text.Printable(s.Why)
 	}
-	changed := "changed: " + printable(s.Changes[0].String())
+	changed := "changed: " + text.Printable(s.Changes[0].String())
 	if strings.HasPrefix(s.Why, "changed: ") {
 		return changed
 	}
-	return printable(s.Why) + "; " + changed
+	return text.Printable(s.Why) + "; " + changed
 }
 
-func (f forecast) printTime(w io.Writer, text func(string, ...any)) {
+func (f forecast) printTime(w io.Writer, words func(string, ...any)) {
 	fmt.Fprintln(w)
 	if len(f.runs()) == 0 {
-		text("nothing is to be done")
+		words("nothing is to be done")
 		return
 	}
-	text("expected: %s along %s (*)", elapsed(f.Expected), strings.Join(f.CriticalPath, ", "))
+	words("expected: %s along %s (*)", text.Elapsed(f.Expected), strings.Join(f.CriticalPath, ", "))
 	if rollout := f.rollout(); rollout > 0 && !slices.ContainsFunc(f.runs(), func(s string) bool { return slices.Contains(steps.WaitForServers(), s) }) {
-		text("the run does not wait for the servers, which takes about %s more: wait-nodes does", steps.Duration(rollout))
+		words("the run does not wait for the servers, which takes about %s more: wait-nodes does", steps.Duration(rollout))
 	}
 	if f.BuiltIn {
-		text("~: a built-in figure, there is no record of an earlier run of the step in this state folder")
+		words("~: a built-in figure, there is no record of an earlier run of the step in this state folder")
 	}
 }
 
-func (f forecast) printBill(w io.Writer, width int, text func(string, ...any)) {
+func (f forecast) printBill(w io.Writer, width int, words func(string, ...any)) {
 	fmt.Fprintln(w)
 	if f.Bill == nil {
-		text("what will be made and what it costs is not known: %s", printable(f.Unpriced))
+		words("what will be made and what it costs is not known: %s", text.Printable(f.Unpriced))
 		return
 	}
 	if len(f.Bill.New) == 0 {
-		f.printNothingNew(text)
+		f.printNothingNew(words)
 		return
 	}
 	var rows [][]string
@@ -362,20 +369,20 @@ func (f forecast) printBill(w io.Writer, width int, text func(string, ...any)) {
 		if o.Each.Monthly > 0 {
 			price = fmt.Sprintf("%.4f %s a GB", o.Each.Monthly, o.Each.Currency)
 		}
-		rows = append(rows, []string{counted(o.Count, string(o.Kind)), dash(o.Type), dash(o.Location), printable(o.Name), price})
+		rows = append(rows, []string{counted(o.Count, string(o.Kind)), text.Dash(o.Type), text.Dash(o.Location), text.Printable(o.Name), price})
 	}
-	table(w, width, []string{"NEW", "TYPE", "LOCATION", "NAME", "A MONTH"}, rows...)
+	text.Table(w, width, []string{"NEW", "TYPE", "LOCATION", "NAME", "A MONTH"}, rows...)
 	fmt.Fprintln(w)
 	besides := ""
 	if f.Bill.Monthly.Unknown {
 		besides = ", besides what has no monthly price in the list"
 	}
-	text("together %.2f %s a month more, VAT included%s", f.Bill.Monthly.Monthly, f.Bill.Monthly.Currency, besides)
+	words("together %.2f %s a month more, VAT included%s", f.Bill.Monthly.Monthly, f.Bill.Monthly.Currency, besides)
 	if change := f.priceChange(); change != "" {
-		text("the changes to the cluster: %s", change)
+		words("the changes to the cluster: %s", change)
 	}
 	for _, n := range f.Bill.Notes {
-		text("%s", printable(n))
+		words("%s", text.Printable(n))
 	}
 }
 
@@ -400,7 +407,7 @@ func agreeTo(ctx context.Context, r *running, f *forecast, foresee func() error)
 	if r.options.Lab || r.options.Yes || r.options.Output != "text" || r.width() == 0 || !answerable(r.console) {
 		return nil
 	}
-	if err := r.hub.task("plan", "what is to be done", func(flow.Say) error { return foresee() }); err != nil {
+	if err := r.hub.Task("plan", "what is to be done", func(flow.Say) error { return foresee() }); err != nil {
 		return err
 	}
 	if !f.changes() {
@@ -410,7 +417,7 @@ func agreeTo(ctx context.Context, r *running, f *forecast, foresee func() error)
 	if err := f.print(&text, r.width()); err != nil {
 		return err
 	}
-	fmt.Fprintf(r.stdout, "%s\n", r.hide.text(text.String()))
+	fmt.Fprintf(r.stdout, "%s\n", r.hide.Text(text.String()))
 	if err := confirm(ctx, r.console, "Go ahead? [yes/no] ", "yes"); err != nil {
 		return err
 	}

@@ -15,6 +15,10 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
+	"github.com/slipway-k8s/slipway/internal/redact"
+	"github.com/slipway-k8s/slipway/internal/runs"
+	"github.com/slipway-k8s/slipway/internal/settings"
+	"github.com/slipway-k8s/slipway/internal/statedir"
 )
 
 // newMarket is an empty project at a Hetzner that has what the defaults ask for.
@@ -106,8 +110,8 @@ func at(t *testing.T, dir, environment, answer string, args ...string) ran {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	c := &console{
-		stdin: strings.NewReader(answer), stdout: &stdout, stderr: &stderr, environment: environ(strings.Fields(environment)), workDir: dir,
-		size: func() (int, int) { return 100, 30 }, hide: &redactor{},
+		stdin: strings.NewReader(answer), stdout: &stdout, stderr: &stderr, environment: settings.Environ(strings.Fields(environment)), workDir: dir,
+		size: func() (int, int) { return 100, 30 }, hide: &redact.Redactor{},
 	}
 	code := c.execute(t.Context(), args)
 	return ran{code, stdout.String(), stderr.String()}
@@ -143,10 +147,10 @@ func TestARealRunAtATerminalAsksOnce(t *testing.T) {
 }
 
 func TestDurationsAreRead(t *testing.T) {
-	s := stateFolder(t.TempDir())
+	s := statedir.Dir(t.TempDir())
 	write := func(run string, events ...flow.Event) {
 		t.Helper()
-		dir := s.path(filepath.Join(runsFolder, run))
+		dir := s.Path(filepath.Join(statedir.RunsFolder, run))
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -157,7 +161,7 @@ func TestDurationsAreRead(t *testing.T) {
 			}
 		}
 		lines.WriteString(`{"kind":"step-done","step":"apply","elap`) // torn by a crash
-		if err := os.WriteFile(filepath.Join(dir, eventsFile), lines.Bytes(), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, statedir.EventsFile), lines.Bytes(), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -165,22 +169,22 @@ func TestDurationsAreRead(t *testing.T) {
 		return flow.Event{Kind: flow.StepDone, Step: step, Elapsed: took}
 	}
 	write("2020", done("image", time.Hour)) // too long ago to count
-	for i := range runsRemembered {
+	for i := range runs.RunsRemembered {
 		write(fmt.Sprintf("3%03d", i), done("image", time.Duration(i+1)*time.Second), flow.Event{Kind: flow.StepFailed, Step: "apply", Elapsed: time.Hour})
 	}
-	d := readDurations(s, worldHetzner)
-	if took, recorded := d.of("image"); !recorded || took != 6*time.Second {
+	d := runs.ReadDurations(s, statedir.WorldHetzner)
+	if took, recorded := d.Of("image"); !recorded || took != 6*time.Second {
 		t.Errorf("image: %s, %v; the middle one of ten is 6s", took, recorded)
 	}
-	if took, recorded := d.of("apply"); recorded || took == 0 {
+	if took, recorded := d.Of("apply"); recorded || took == 0 {
 		t.Errorf("apply, which never came to its end: %s, %v", took, recorded)
 	}
 }
 
 func TestEveryStepHasABuiltInDuration(t *testing.T) {
 	steps := paperPlan(t).Graph.Steps()
-	for _, world := range []string{worldLab, worldHetzner} {
-		table := builtInDurations(world)
+	for _, world := range []string{statedir.WorldLab, statedir.WorldHetzner} {
+		table := runs.BuiltInDurations(world)
 		for _, s := range steps {
 			if table[s.Name] <= 0 {
 				t.Errorf("%s: step %s has none", world, s.Name)
@@ -202,14 +206,14 @@ func TestCriticalPath(t *testing.T) {
 	}
 	graph := []flow.Info{after("a"), after("b", "a"), after("c", "a"), after("d", "b", "c"), after("unwanted", "d"), after("e")}
 	takes := map[string]time.Duration{"a": 1, "b": 5, "c": 3, "d": 0, "e": 5}
-	if path, whole := criticalPath(graph, takes); !slices.Equal(path, []string{"a", "b"}) || whole != 6 {
+	if path, whole := runs.CriticalPath(graph, takes); !slices.Equal(path, []string{"a", "b"}) || whole != 6 {
 		t.Errorf("%v, %d", path, whole)
 	}
 	takes["c"], takes["d"] = 7, 1
-	if path, whole := criticalPath(graph, takes); !slices.Equal(path, []string{"a", "c", "d"}) || whole != 9 {
+	if path, whole := runs.CriticalPath(graph, takes); !slices.Equal(path, []string{"a", "c", "d"}) || whole != 9 {
 		t.Errorf("%v, %d", path, whole)
 	}
-	if path, whole := criticalPath(graph, nil); len(path) != 0 || whole != 0 {
+	if path, whole := runs.CriticalPath(graph, nil); len(path) != 0 || whole != 0 {
 		t.Errorf("of nothing: %v, %d", path, whole)
 	}
 }

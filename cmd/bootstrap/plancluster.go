@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/text"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -42,28 +43,28 @@ func (f *forecast) rollout() (longest time.Duration) {
 	return longest
 }
 
-func (f *forecast) printConsequences(w io.Writer, text func(string, ...any)) {
+func (f *forecast) printConsequences(w io.Writer, words func(string, ...any)) {
 	if f.Unforeseen != "" {
 		fmt.Fprintln(w)
-		text("what the run does to the cluster that exists is not known: %s", printable(f.Unforeseen))
+		words("what the run does to the cluster that exists is not known: %s", text.Printable(f.Unforeseen))
 	}
 	if len(f.Consequences) == 0 {
 		return
 	}
 	fmt.Fprintln(w)
-	text("what the run does to the cluster that exists:")
+	words("what the run does to the cluster that exists:")
 	for _, c := range f.Consequences {
 		mark := " "
 		if c.Destructive() || c.Effect == steps.EffectImmutable {
 			mark = "!"
 		}
-		text("%s %s", mark, printable(c.Text))
+		words("%s %s", mark, text.Printable(c.Text))
 	}
 	switch {
 	case f.Refused:
-		text("!: an immutable field: the run refuses, and changes nothing; set the live value again")
+		words("!: an immutable field: the run refuses, and changes nothing; set the live value again")
 	case f.NeedsConsent:
-		text("!: done with consent only: --yes, or the answer to the question before a run at a terminal; " +
+		words("!: done with consent only: --yes, or the answer to the question before a run at a terminal; " +
 			"without it the run fails and changes nothing")
 	}
 }

@@ -15,6 +15,10 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
+	"github.com/slipway-k8s/slipway/internal/redact"
+	"github.com/slipway-k8s/slipway/internal/runs"
+	"github.com/slipway-k8s/slipway/internal/settings"
+	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -24,8 +28,8 @@ func inQuick(t *testing.T, q *quick, answer string, args ...string) ran {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	c := &console{
-		stdin: strings.NewReader(answer), stdout: &stdout, stderr: &stderr, workDir: q.dir, hide: &redactor{}, equip: equipQuickly,
-		environment: environ([]string{tokenVariable + "=" + hetznertest.Token, endpointVariable + "=" + q.Hetzner.URL}),
+		stdin: strings.NewReader(answer), stdout: &stdout, stderr: &stderr, workDir: q.dir, hide: &redact.Redactor{}, equip: equipQuickly,
+		environment: settings.Environ([]string{settings.TokenVariable + "=" + hetznertest.Token, settings.EndpointVariable + "=" + q.Hetzner.URL}),
 	}
 	c.size = func() (int, int) {
 		if answer == "" {
@@ -92,7 +96,7 @@ func TestADestructiveChangeIsPlannedRefusedAndAgreedTo(t *testing.T) {
 	if r := inQuick(t, q, "yes\n", "apply", change); r.code != exitDone || template() != "k8s-control-plane-15451" {
 		t.Fatalf("after a yes: %+v", r)
 	}
-	if said := q.files(t, eventsFile); !bytes.Contains(said[len(said)-1], []byte("as agreed, this "+summary)) {
+	if said := q.files(t, statedir.EventsFile); !bytes.Contains(said[len(said)-1], []byte("as agreed, this "+summary)) {
 		t.Errorf("the run does not say what was agreed to: %s", said[len(said)-1])
 	}
 	r := inQuick(t, q, "", "plan", "apply", change, "--output", "json")
@@ -119,12 +123,12 @@ func TestAnImmutableChangeIsRefused(t *testing.T) {
 
 // A run that only looked at the servers says nothing of how long they take to come up.
 func TestHowLongAServerTakes(t *testing.T) {
-	state := stateFolder(t.TempDir())
+	state := statedir.Dir(t.TempDir())
 	ran := func(run string, took time.Duration) {
 		t.Helper()
-		dir := state.path(filepath.Join(runsFolder, run))
+		dir := state.Path(filepath.Join(statedir.RunsFolder, run))
 		line, err := json.Marshal(flow.Event{Kind: flow.StepDone, Step: "wait-cp", Elapsed: took})
-		if err := errors.Join(err, os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, eventsFile), line, 0o600)); err != nil {
+		if err := errors.Join(err, os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, statedir.EventsFile), line, 0o600)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -134,7 +138,7 @@ func TestHowLongAServerTakes(t *testing.T) {
 		if tt.took > 0 {
 			ran(tt.took.String(), tt.took)
 		}
-		if is := readDurations(state, worldHetzner).server(); is != tt.want {
+		if is := runs.ReadDurations(state, statedir.WorldHetzner).Server(); is != tt.want {
 			t.Errorf("after a run with %s: %s, want %s", tt.took, is, tt.want)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -19,7 +20,7 @@ import (
 // the state folder opens an API server that holds the cluster's objects.
 func (q *quick) manageItself(t *testing.T) {
 	t.Helper()
-	journal := q.state().journal()
+	journal := q.state().Journal()
 	s, err := journal.Load(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -29,7 +30,7 @@ func (q *quick) manageItself(t *testing.T) {
 	if err := journal.Save(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(q.state().path("kubeconfig"), q.Management.Kubeconfig(), 0o600); err != nil {
+	if err := os.WriteFile(q.state().Path("kubeconfig"), q.Management.Kubeconfig(), 0o600); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -43,7 +44,7 @@ func (q *quick) command(t *testing.T, args ...string) (int, string) {
 	}
 	defer out.Close()
 	c := quickRun{
-		dir: q.dir, stdout: out, environment: []string{endpointVariable + "=" + q.Hetzner.URL},
+		dir: q.dir, stdout: out, environment: []string{settings.EndpointVariable + "=" + q.Hetzner.URL},
 		args: append(args, "--state-dir", string(q.state()), "CILIUM_REPOSITORY="+q.charts, "HCLOUD_CCM_REPOSITORY="+q.charts,
 			"TALOS_CCM_REPOSITORY="+q.charts, "MANAGEMENT_KUBECONFIG="+filepath.Join(q.dir, "kubeconfig")),
 	}

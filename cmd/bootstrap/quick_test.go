@@ -32,6 +32,9 @@ import (
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/quickworld"
+	"github.com/slipway-k8s/slipway/internal/redact"
+	"github.com/slipway-k8s/slipway/internal/settings"
+	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/internal/talos"
 	"github.com/slipway-k8s/slipway/steps"
 )
@@ -62,8 +65,8 @@ func beTheCommand() int {
 		return exitFailed
 	}
 	c := &console{
-		stdout: os.Stdout, stderr: os.Stderr, environment: environ(os.Environ()), workDir: workDir,
-		size: func() (int, int) { return terminalSize(os.Stdout) }, hide: &redactor{}, equip: equipQuickly, readFaults: crash.Reader,
+		stdout: os.Stdout, stderr: os.Stderr, environment: settings.Environ(os.Environ()), workDir: workDir,
+		size: func() (int, int) { return terminalSize(os.Stdout) }, hide: &redact.Redactor{}, equip: equipQuickly, readFaults: crash.Reader,
 	}
 	go func() { // nobody writes there; it ends with whoever started this
 		_, _ = io.Copy(io.Discard, os.Stdin)
@@ -173,7 +176,7 @@ func newQuickOf(t *testing.T, charts string, plan quickworld.Plan) *quick {
 	return q
 }
 
-func (q *quick) state() stateFolder { return stateFolder(filepath.Join(q.dir, "state")) }
+func (q *quick) state() statedir.Dir { return statedir.Dir(filepath.Join(q.dir, "state")) }
 
 // killed is what ProcessState says in the place of an exit code.
 const killed = -1
@@ -186,7 +189,7 @@ func (q *quick) run(t *testing.T, d death) (code int) {
 		args: []string{"bootstrap", "firewall", "firewall-apply", "--state-dir", string(q.state()), "FIREWALL_ALLOW=203.0.113.0/24",
 			"CILIUM_REPOSITORY=" + q.charts, "HCLOUD_CCM_REPOSITORY=" + q.charts, "TALOS_CCM_REPOSITORY=" + q.charts,
 			"MANAGEMENT_KUBECONFIG=" + filepath.Join(q.dir, "kubeconfig")},
-		environment: append([]string{endpointVariable + "=" + q.Hetzner.URL}, q.environment...),
+		environment: append([]string{settings.EndpointVariable + "=" + q.Hetzner.URL}, q.environment...),
 	}
 	code = c.run(t)
 	q.took, q.stderr = c.took, c.stderr
@@ -218,7 +221,7 @@ func (q *quickRun) run(t *testing.T) (code int) {
 	cmd := exec.CommandContext(ctx, self, q.args...)
 	cmd.Dir = q.dir
 	cmd.Env = []string{
-		"HOME=" + q.dir, "PATH=" + os.Getenv("PATH"), quickCommand + "=1", tokenVariable + "=" + hetznertest.Token,
+		"HOME=" + q.dir, "PATH=" + os.Getenv("PATH"), quickCommand + "=1", settings.TokenVariable + "=" + hetznertest.Token,
 		effect.CrashVariable + "=" + d.places,
 	}
 	cmd.Env = append(cmd.Env, q.environment...)
@@ -257,10 +260,10 @@ func (q *quick) keys(t *testing.T) []string {
 }
 
 // effectKeys are the calls of all runs of a state folder, each once, in their order.
-func effectKeys(t *testing.T, state stateFolder) []string {
+func effectKeys(t *testing.T, state statedir.Dir) []string {
 	t.Helper()
 	var keys []string
-	for _, file := range runFilesOf(t, state, effectsFile) {
+	for _, file := range runFilesOf(t, state, statedir.EffectsFile) {
 		for line := range bytes.Lines(file) {
 			var l effect.Line
 			if json.Unmarshal(line, &l) == nil && l.Phase == effect.Leaves && !slices.Contains(keys, l.Key()) { // the last may be torn
@@ -278,9 +281,9 @@ func (q *quick) files(t *testing.T, name string) [][]byte {
 }
 
 // runFilesOf are the files of this name of all runs of a state folder, in their order.
-func runFilesOf(t *testing.T, state stateFolder, name string) (all [][]byte) {
+func runFilesOf(t *testing.T, state statedir.Dir, name string) (all [][]byte) {
 	t.Helper()
-	paths, err := filepath.Glob(filepath.Join(state.path(runsFolder), "*", name))
+	paths, err := filepath.Glob(filepath.Join(state.Path(statedir.RunsFolder), "*", name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -297,7 +300,7 @@ func runFilesOf(t *testing.T, state stateFolder, name string) (all [][]byte) {
 // sound checks what must be so after any run, however it ended.
 func (q *quick) sound(t *testing.T) {
 	t.Helper()
-	if _, err := q.state().journal().Load(t.Context()); err != nil {
+	if _, err := q.state().Journal().Load(t.Context()); err != nil {
 		t.Errorf("the journal: %v", err)
 	}
 }
@@ -306,7 +309,7 @@ func (q *quick) sound(t *testing.T) {
 func (q *quick) repeated(t *testing.T) (again []string) {
 	t.Helper()
 	done := map[string]bool{}
-	for _, file := range q.files(t, eventsFile) {
+	for _, file := range q.files(t, statedir.EventsFile) {
 		for line := range bytes.Lines(file) {
 			var e flow.Event
 			if json.Unmarshal(line, &e) != nil {

@@ -10,6 +10,10 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/cli/ui"
+	"github.com/slipway-k8s/slipway/internal/kind"
+	"github.com/slipway-k8s/slipway/internal/settings"
+	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -36,22 +40,22 @@ func runReadopt(ctx context.Context, c *console, a arguments) error {
 		return err
 	}
 	source, accept := steps.Backup{Contents: contents}, accepted(a.Options.Accept)
-	onPaper := steps.Tools{Management: management(cfg.Config, steps.Files{}, false, io.Discard, nil), Overrides: cfg.overrides}
+	onPaper := steps.Tools{Management: kind.NewProvider(cfg.Config, steps.Files{}, false, io.Discard, nil), Overrides: cfg.Overrides}
 	if _, err := steps.NewReadopt(cfg.Config, onPaper, source, accept); err != nil {
-		return &usageError{err}
+		return &usage.Error{Err: err}
 	}
 	if a.Options.DryRun {
 		return foreseeReadopt(ctx, c, a, cfg, source, accept)
 	}
 	if !a.Options.Yes && !answerable(c) {
-		return usagef("readopt asks before it changes anything, and nobody is there to answer: --yes answers beforehand, --dry-run only compares")
+		return usage.Errorf("readopt asks before it changes anything, and nobody is there to answer: --yes answers beforehand, --dry-run only compares")
 	}
 	return operate(ctx, c, a, func(r *running) error { return readopt(ctx, r, source, accept) })
 }
 
 // foreseeReadopt compares, and prints what a readoption would do. It changes
 // nothing.
-func foreseeReadopt(ctx context.Context, c *console, a arguments, cfg configuration, source steps.Backup, accept []string) error {
+func foreseeReadopt(ctx context.Context, c *console, a arguments, cfg settings.Configuration, source steps.Backup, accept []string) error {
 	if err := errors.Join(sameWorld(ctx, c, a, cfg), notReal(ctx, c, a, cfg)); err != nil {
 		return err
 	}
@@ -60,7 +64,7 @@ func foreseeReadopt(ctx context.Context, c *console, a arguments, cfg configurat
 	if err != nil {
 		return err
 	}
-	if err := steps.RoomForReadopt(state.files(), source.Contents); err != nil {
+	if err := steps.RoomForReadopt(state.Files(), source.Contents); err != nil {
 		return err
 	}
 	cfg, tools, offline, err := foreseeingTools(ctx, c, a.Options, cfg, state)
@@ -68,17 +72,17 @@ func foreseeReadopt(ctx context.Context, c *console, a arguments, cfg configurat
 		return err
 	}
 	if offline != "" {
-		return usagef("%s: there is nothing to compare the backup with", offline)
+		return usage.Errorf("%s: there is nothing to compare the backup with", offline)
 	}
 	if c.equip != nil {
 		c.equip(&tools)
 	}
 	plan, err := steps.NewReadopt(cfg.Config, tools, source, accept)
 	if err != nil {
-		return &usageError{err}
+		return &usage.Error{Err: err}
 	}
-	h := &hub{run: "readopt", hide: c.hide, displays: []display{newDisplay(c, a.Options)}}
-	defer h.close()
+	h := &ui.Hub{Run: "readopt", Hide: c.hide, Displays: []ui.Display{newDisplay(c, a.Options)}}
+	defer h.Close()
 	found, err := lookForReadopt(ctx, h, plan)
 	if err != nil {
 		return err
@@ -87,8 +91,8 @@ func foreseeReadopt(ctx context.Context, c *console, a arguments, cfg configurat
 }
 
 // lookForReadopt compares the backup with what lives.
-func lookForReadopt(ctx context.Context, h *hub, plan *steps.ReadoptPlan) (found steps.Readoption, err error) {
-	err = h.task("look", "the cluster lives, nobody manages it, and the backup is compared with it", func(say flow.Say) (err error) {
+func lookForReadopt(ctx context.Context, h *ui.Hub, plan *steps.ReadoptPlan) (found steps.Readoption, err error) {
+	err = h.Task("look", "the cluster lives, nobody manages it, and the backup is compared with it", func(say flow.Say) (err error) {
 		found, err = plan.Look(ctx, say)
 		return err
 	})
@@ -111,7 +115,7 @@ func readopt(ctx context.Context, r *running, source steps.Backup, accept []stri
 	}
 	plan, err := steps.NewReadopt(r.cfg.Config, r.tools, source, accept)
 	if err != nil {
-		return &usageError{err}
+		return &usage.Error{Err: err}
 	}
 	found, err := lookForReadopt(ctx, r.hub, plan)
 	if err != nil {
@@ -147,7 +151,7 @@ func showReadoption(c *console, o options, found steps.Readoption, accept []stri
 		return nil
 	}
 	if o.Output == "json" {
-		if err := newJSONLine(c.stdout, readoptPlan{"readopt-plan", found}); err != nil {
+		if err := ui.PrintJSONLine(c.stdout, readoptPlan{"readopt-plan", found}); err != nil {
 			return err
 		}
 	} else if len(found.Open) == 0 {
@@ -163,7 +167,7 @@ func showReadoption(c *console, o options, found steps.Readoption, accept []stri
 	}
 	for _, id := range accept {
 		if !slices.ContainsFunc(found.Differences, func(m steps.Mismatch) bool { return m.ID == id }) {
-			return usagef("--accept %s: there is no such difference: nothing was done", id)
+			return usage.Errorf("--accept %s: there is no such difference: nothing was done", id)
 		}
 	}
 	return nil
@@ -197,7 +201,7 @@ func summariseReadopt(ctx context.Context, r *running, plan *steps.ReadoptPlan, 
 	s.Endpoint = "https://" + cluster.Endpoint
 	if plan.Access != nil {
 		access, _, err := flow.Restore(ctx, j, plan.Access)
-		s.Nodes, s.Kubeconfig, s.Talosconfig = access.Nodes, r.state.path(access.Kubeconfig), r.state.path(access.Talosconfig.File)
+		s.Nodes, s.Kubeconfig, s.Talosconfig = access.Nodes, r.state.Path(access.Kubeconfig), r.state.Path(access.Talosconfig.File)
 		return s, err
 	}
 	management, _, err := flow.Restore(ctx, j, plan.Management)
@@ -213,7 +217,7 @@ func summariseReadopt(ctx context.Context, r *running, plan *steps.ReadoptPlan, 
 		return s, err
 	}
 	talosconfig, _, err := flow.Restore(ctx, j, plan.Talosconfig)
-	s.Management, s.Nodes = r.state.path(management.Kubeconfig), nodes.Nodes
-	s.Kubeconfig, s.Talosconfig = r.state.path(kubeconfig.File), r.state.path(talosconfig.File)
+	s.Management, s.Nodes = r.state.Path(management.Kubeconfig), nodes.Nodes
+	s.Kubeconfig, s.Talosconfig = r.state.Path(kubeconfig.File), r.state.Path(talosconfig.File)
 	return s, err
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/internal/backup"
+	"github.com/slipway-k8s/slipway/internal/lab"
+	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -30,7 +32,7 @@ func TestReadoptRefusesBeforeAnythingIsBegun(t *testing.T) {
 			t.Errorf("%v: exit %d, %s", c.arguments, r.code, r.stderr)
 		}
 	}
-	if contents := folderContents(t, dir); strings.Contains(contents, stateFolderIn) {
+	if contents := folderContents(t, dir); strings.Contains(contents, statedir.StateFolderIn) {
 		t.Error("a refused readoption made a state folder")
 	}
 }
@@ -78,7 +80,7 @@ func TestReadoptDryRunLeavesNothing(t *testing.T) {
 	if r := execute(t, t.Context(), dir, "", "readopt", "lost", "--dry-run", "--state-dir", state.String()); r.code != exitUsage || !strings.Contains(r.stderr, "HCLOUD_TOKEN is not set") {
 		t.Errorf("without a token: %+v", r)
 	}
-	if r := execute(t, t.Context(), dir, environment, "readopt", "lost", "--dry-run", "--lab", "--state-dir", filepath.Join(dir, "rehearsal")); r.code != exitUsage || !strings.Contains(r.stderr, "the lab is down") || exists("rehearsal") {
+	if r := execute(t, t.Context(), dir, environment, "readopt", "lost", "--dry-run", "--lab", "--state-dir", filepath.Join(dir, "rehearsal")); r.code != exitUsage || !strings.Contains(r.stderr, "the lab is down") || lab.Exists("rehearsal") {
 		t.Errorf("in a lab that is down: %+v", r)
 	}
 }

@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/redact"
+	"github.com/slipway-k8s/slipway/internal/statedir"
+	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -18,7 +21,7 @@ func runRecoverQuorum(ctx context.Context, c *console, a arguments) error {
 		return foreseeRecovery(ctx, c, a)
 	}
 	if !a.Options.Yes && !answerable(c) {
-		return usagef("recover-quorum asks before it wipes servers, and the standard input is no terminal: --yes answers beforehand, --dry-run only looks")
+		return usage.Errorf("recover-quorum asks before it wipes servers, and the standard input is no terminal: --yes answers beforehand, --dry-run only looks")
 	}
 	return operate(ctx, c, a, func(r *running) error {
 		if err := errors.Join(refuseDuringRestore(r.console, r.state), refuseOtherProject(ctx, r)); err != nil {
@@ -26,7 +29,7 @@ func runRecoverQuorum(ctx context.Context, c *console, a arguments) error {
 		}
 		plan, err := steps.NewRecoverQuorum(r.cfg.Config, r.tools)
 		if err != nil {
-			return &usageError{err}
+			return &usage.Error{Err: err}
 		}
 		folder := steps.QuorumFiles(r.tools.Files)
 		if err := agreeToRecover(ctx, r, plan, folder); err != nil {
@@ -38,7 +41,7 @@ func runRecoverQuorum(ctx context.Context, c *console, a arguments) error {
 		if err := folder.RemoveFolder(); err != nil { // the snapshot holds every secret of the cluster
 			return fmt.Errorf("everything is done, but the recovery cannot be closed: %w", err)
 		}
-		r.hub.note("etcd has its quorum again")
+		r.hub.Note("etcd has its quorum again")
 		return nil
 	})
 }
@@ -52,7 +55,7 @@ func agreeToRecover(ctx context.Context, r *running, plan *steps.QuorumPlan, fol
 		return err
 	}
 	if record != nil {
-		r.hub.note("going on with the recovery that was begun %s", record.Began.Format(time.RFC3339))
+		r.hub.Note("going on with the recovery that was begun %s", record.Began.Format(time.RFC3339))
 		return nil
 	}
 	if err := folder.RemoveFolder(); err != nil {
@@ -79,7 +82,7 @@ func askToRecover(ctx context.Context, r *running, plan *steps.QuorumPlan, folde
 		return err
 	}
 	for _, line := range recoveryLines(survey, snapshot) {
-		r.hub.note("%s", line)
+		r.hub.Note("%s", line)
 	}
 	if r.options.Yes {
 		return nil
@@ -121,7 +124,7 @@ func quorumIsBack(ctx context.Context, r *running, plan *steps.QuorumPlan, folde
 	if !errors.Is(err, steps.ErrQuorum) {
 		return err
 	}
-	back := r.hub.task("abandon", "what the recovery has changed is taken back", func(say flow.Say) error { return plan.Abandon(ctx, say) })
+	back := r.hub.Task("abandon", "what the recovery has changed is taken back", func(say flow.Say) error { return plan.Abandon(ctx, say) })
 	if back == nil {
 		back = folder.RemoveFolder()
 	}
@@ -131,26 +134,26 @@ func quorumIsBack(ctx context.Context, r *running, plan *steps.QuorumPlan, folde
 // runGraphOfRecovery runs a graph that has a journal of its own, in a folder of the state
 // folder.
 func runGraphOfRecovery(ctx context.Context, r *running, graph *flow.Graph, folder steps.Files, targets []string) (flow.Journal, *flow.Report, error) {
-	journal := hidingJournal{newFolderJournal(folder.String(), r.effects), r.hide}
+	journal := redact.Journal{Journal: statedir.NewFolderJournal(folder.String(), r.effects), Hide: r.hide}
 	report, err := graph.Run(ctx, flow.Options{
-		Journal: journal, Run: r.id, Targets: targets, Parallel: r.options.Parallel, Observe: r.hub.observe,
+		Journal: journal, Run: r.id, Targets: targets, Parallel: r.options.Parallel, Observe: r.hub.Observe,
 	})
 	if err != nil && !errors.Is(err, flow.ErrInterrupted) && !errors.Is(err, steps.ErrQuorum) {
-		err = fmt.Errorf("%w\nwhat is done is kept in %s; run the same command again to go on; log: %s", reasonsOnce(err), r.state, r.files.log.Name())
+		err = fmt.Errorf("%w\nwhat is done is kept in %s; run the same command again to go on; log: %s", reasonsOnce(err), r.state, r.files.Log.Name())
 	}
 	return journal, report, err
 }
 
 // refuseDuringRecovery keeps other runs out of a folder whose cluster is being
 // recovered or restored.
-func refuseDuringRecovery(c *console, state stateFolder) error {
+func refuseDuringRecovery(c *console, state statedir.Dir) error {
 	if err := refuseDuringRestore(c, state); err != nil {
 		return err
 	}
-	record, err := steps.ReadQuorumRecord(state.files())
+	record, err := steps.ReadQuorumRecord(state.Files())
 	if err != nil || record == nil {
 		return err
 	}
-	return usagef("the etcd of the cluster in %s is being recovered (begun %s): run recover-quorum to its end first: %s",
+	return usage.Errorf("the etcd of the cluster in %s is being recovered (begun %s): run recover-quorum to its end first: %s",
 		state, record.Began.Format(time.RFC3339), commandLine(c, "recover-quorum"))
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -23,7 +24,7 @@ func TestAnInterruptedLookAtEtcdKeepsNothing(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
 	var kept []string // in the middle of it
-	folder := filepath.Join(dir, stateFolderIn, "k8s", "recover-quorum")
+	folder := filepath.Join(dir, statedir.StateFolderIn, "k8s", "recover-quorum")
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, asked *http.Request) {
 		if !strings.Contains(asked.URL.Path, "/placement_groups") {
 			w.WriteHeader(http.StatusNotFound)

@@ -10,6 +10,10 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/cli/ui"
+	"github.com/slipway-k8s/slipway/internal/runs"
+	"github.com/slipway-k8s/slipway/internal/text"
+	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -47,20 +51,20 @@ func foreseeRecovery(ctx context.Context, c *console, a arguments) error {
 		return err
 	}
 	steps.RedirectLibraryLogs(io.Discard)
-	took := readDurations(state, worldOf(a.Options))
+	took := runs.ReadDurations(state, worldOf(a.Options))
 	cfg, tools, offline, err := foreseeingTools(ctx, c, a.Options, cfg, state)
 	if err != nil {
 		return err
 	}
 	if offline != "" {
-		return usagef("%s: etcd cannot be asked", offline)
+		return usage.Errorf("%s: etcd cannot be asked", offline)
 	}
 	if c.equip != nil {
 		c.equip(&tools)
 	}
 	plan, err := steps.NewRecoverQuorum(cfg.Config, tools)
 	if err != nil {
-		return &usageError{err}
+		return &usage.Error{Err: err}
 	}
 	f := recoveryForecast{Kind: "recover-quorum-plan", Cluster: cfg.ClusterName, Takes: forecastDuration(took, plan.Takes()),
 		Command: commandLine(c, "recover-quorum")}
@@ -77,17 +81,17 @@ func foreseeRecovery(ctx context.Context, c *console, a arguments) error {
 		return err
 	}
 	if a.Options.Output == "json" {
-		return newJSONLine(c.stdout, f)
+		return ui.PrintJSONLine(c.stdout, f)
 	}
-	_, err = io.WriteString(c.stdout, fold(c.hide.text(f.text()), c.width()))
+	_, err = io.WriteString(c.stdout, text.Fold(c.hide.Text(f.text()), c.width()))
 	return err
 }
 
 // surveyForForecast asks the members.
 func surveyForForecast(ctx context.Context, c *console, o options, plan *steps.QuorumPlan, f *recoveryForecast) error {
-	h := &hub{run: "recover-quorum", hide: c.hide, displays: []display{newDisplay(c, o)}}
-	defer h.close()
-	return h.task("survey", "which member of etcd has the most of its log", func(say flow.Say) error {
+	h := &ui.Hub{Run: "recover-quorum", Hide: c.hide, Displays: []ui.Display{newDisplay(c, o)}}
+	defer h.Close()
+	return h.Task("survey", "which member of etcd has the most of its log", func(say flow.Say) error {
 		survey, err := plan.Look(ctx, say)
 		if err == nil {
 			f.add(survey)

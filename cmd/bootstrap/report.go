@@ -12,7 +12,13 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/report"
+	"github.com/slipway-k8s/slipway/internal/report/story"
+	"github.com/slipway-k8s/slipway/internal/runs"
+	"github.com/slipway-k8s/slipway/internal/statedir"
+	"github.com/slipway-k8s/slipway/internal/text"
+	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -31,26 +37,26 @@ func runReport(ctx context.Context, c *console, a arguments) error {
 	}
 	if a.Options.List {
 		if wanted != "" || a.Options.Out != "" {
-			return usagef("report --list lists all runs, and takes neither a run nor --out")
+			return usage.Errorf("report --list lists all runs, and takes neither a run nor --out")
 		}
 		return listRuns(c, state, a.Options.Output)
 	}
-	runs, err := runStory(state, wanted, standsAlone)
+	past, err := runs.Story(state, wanted, standsAlone)
 	if err != nil {
 		return err
 	}
-	for i := range runs {
-		runs[i] = hideIn(c, runs[i])
+	for i := range past {
+		past[i] = hideIn(c, past[i])
 	}
-	last := runs[len(runs)-1]
-	page := newStory(runs, plan.Graph.Steps()).page()
-	if err := addOutcome(ctx, &page, plan, state.journal()); err != nil {
-		page.Made = append(page.Made, report.Fact{Name: "the journal", Value: printable(c.hide.text("cannot be read: " + err.Error()))})
+	last := past[len(past)-1]
+	page := story.New(past, plan.Graph.Steps()).Page()
+	if err := addOutcome(ctx, &page, plan, state.Journal()); err != nil {
+		page.Made = append(page.Made, report.Fact{Name: "the journal", Value: text.Printable(c.hide.Text("cannot be read: " + err.Error()))})
 	}
-	page.Foot = fmt.Sprintf("Made by Slipway %s on %s from the events of %s.", version(), time.Now().UTC().Format(time.RFC1123), plural(len(runs), "run", "runs"))
+	page.Foot = fmt.Sprintf("Made by Slipway %s on %s from the events of %s.", version(), time.Now().UTC().Format(time.RFC1123), text.Plural(len(past), "run", "runs"))
 	var idle []string
 	if wanted == "" {
-		if idle, err = idleAfter(state, last.id); err != nil {
+		if idle, err = runs.IdleAfter(state, last.Id); err != nil {
 			return err
 		}
 	}
@@ -58,7 +64,7 @@ func runReport(ctx context.Context, c *console, a arguments) error {
 	if err := report.Write(&b, page); err != nil {
 		return fmt.Errorf("write the report: %w", err)
 	}
-	path := state.path(filepath.Join(runsFolder, last.id, reportFile))
+	path := state.Path(filepath.Join(statedir.RunsFolder, last.Id, reportFile))
 	if a.Options.Out != "" {
 		if path = a.Options.Out; !filepath.IsAbs(path) {
 			path = filepath.Join(c.workDir, path)
@@ -68,31 +74,31 @@ func runReport(ctx context.Context, c *console, a arguments) error {
 		return fmt.Errorf("write the report: %w", err)
 	}
 	if a.Options.Output == "json" {
-		told := map[string]any{"kind": "report", "file": path, "run": last.id, "runs": len(runs), "idle": last.idle()}
+		told := map[string]any{"kind": "report", "file": path, "run": last.Id, "runs": len(past), "idle": last.Idle()}
 		if len(idle) > 0 {
 			told["idleAfter"] = idle
 		}
-		return printJSON(c.stdout, told)
+		return ui.PrintJSON(c.stdout, told)
 	}
-	_, err = fmt.Fprintf(c.stdout, "%s tells %s, %s; open it in a browser\n%s", path, plural(len(runs), "run", "runs"), last.id, aboutIdleRuns(c, state, last, idle))
+	_, err = fmt.Fprintf(c.stdout, "%s tells %s, %s; open it in a browser\n%s", path, text.Plural(len(past), "run", "runs"), last.Id, aboutIdleRuns(c, state, last, idle))
 	return err
 }
 
 // aboutIdleRuns says which runs the report leaves out because they changed nothing, or that the one it tells is such a run.
-func aboutIdleRuns(c *console, state stateFolder, last pastRun, after []string) string {
-	var text string
-	if last.idle() {
-		text = fmt.Sprintf("run %s changed nothing: every step was found done\n", last.id)
-		if others, err := runStory(state, "", standsAlone); err == nil && !others[len(others)-1].idle() {
-			text += fmt.Sprintf("the last run that did something: %s\n", commandLine(c, targetReport, others[len(others)-1].id))
+func aboutIdleRuns(c *console, state statedir.Dir, last runs.Run, after []string) string {
+	var words string
+	if last.Idle() {
+		words = fmt.Sprintf("run %s changed nothing: every step was found done\n", last.Id)
+		if others, err := runs.Story(state, "", standsAlone); err == nil && !others[len(others)-1].Idle() {
+			words += fmt.Sprintf("the last run that did something: %s\n", commandLine(c, targetReport, others[len(others)-1].Id))
 		}
-		return text
+		return words
 	}
 	if n := len(after); n > 0 {
 		newest := after[n-1]
-		text = fmt.Sprintf("%s after it changed nothing; to read of the last of them: %s\n", plural(n, "run", "runs"), commandLine(c, targetReport, newest))
+		words = fmt.Sprintf("%s after it changed nothing; to read of the last of them: %s\n", text.Plural(n, "run", "runs"), commandLine(c, targetReport, newest))
 	}
-	return text
+	return words
 }
 
 // replaceFile writes a file that only its owner may read, in one piece.
@@ -114,35 +120,35 @@ func replaceFile(path string, data []byte) error {
 
 // hideIn hides, in what a run has left, the secrets that are known now, and makes plain lines of all texts. Those that
 // the run knew are hidden in it already.
-func hideIn(c *console, r pastRun) pastRun {
+func hideIn(c *console, r runs.Run) runs.Run {
 	plain := func(texts ...*string) {
 		for _, t := range texts {
-			*t = printable(c.hide.text(*t))
+			*t = text.Printable(c.hide.Text(*t))
 		}
 	}
-	for i := range r.events {
-		e := &r.events[i]
+	for i := range r.Events {
+		e := &r.Events[i]
 		plain(&e.Message, &e.Err, &e.Step)
 	}
-	for i := range r.effects {
-		l := &r.effects[i]
+	for i := range r.Effects {
+		l := &r.Effects[i]
 		plain(&l.Object, &l.Verb, &l.Error, &l.Step)
 	}
-	for i := range r.setup.Settings {
-		s := &r.setup.Settings[i]
+	for i := range r.Setup.Settings {
+		s := &r.Setup.Settings[i]
 		plain(&s.Value, &s.Source, &s.Default, &s.Variable)
 	}
-	for i := range r.setup.Targets {
-		plain(&r.setup.Targets[i])
+	for i := range r.Setup.Targets {
+		plain(&r.Setup.Targets[i])
 	}
-	plain(&r.setup.Cluster, &r.setup.Version, &r.setup.Go, &r.setup.System, &r.setup.World)
+	plain(&r.Setup.Cluster, &r.Setup.Version, &r.Setup.Go, &r.Setup.System, &r.Setup.World)
 	return r
 }
 
 // addOutcome adds what the journal knows of what was made.
 func addOutcome(ctx context.Context, page *report.Page, plan *steps.Plan, j flow.Journal) error {
 	fact := func(name, value string) {
-		if value = printable(value); value != "" {
+		if value = text.Printable(value); value != "" {
 			page.Made = append(page.Made, report.Fact{Name: name, Value: value})
 		}
 	}
@@ -174,7 +180,7 @@ func addOutcome(ctx context.Context, page *report.Page, plan *steps.Plan, j flow
 	}
 	for _, n := range nodes.Nodes {
 		page.Nodes = append(page.Nodes, report.Node{
-			Name: printable(n.Name), Version: printable(n.Version), Private: printable(n.InternalIP), Public: printable(n.ExternalIP), ID: printable(n.ProviderID),
+			Name: text.Printable(n.Name), Version: text.Printable(n.Version), Private: text.Printable(n.InternalIP), Public: text.Printable(n.ExternalIP), ID: text.Printable(n.ProviderID),
 		})
 	}
 	return nil

@@ -6,7 +6,11 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/effect"
+	"github.com/slipway-k8s/slipway/internal/runs"
+	"github.com/slipway-k8s/slipway/internal/statedir"
+	"github.com/slipway-k8s/slipway/internal/text"
 )
 
 // runRow is a run in the list of them.
@@ -24,46 +28,46 @@ type runRow struct {
 }
 
 // listRuns prints the runs that the state folder has, the newest last.
-func listRuns(c *console, state stateFolder, output string) error {
-	ids, err := runIDs(state)
+func listRuns(c *console, state statedir.Dir, output string) error {
+	ids, err := runs.IDs(state)
 	if err != nil {
 		return err
 	}
 	rows := []runRow{}
 	for _, id := range ids {
-		r, err := readRun(state, id)
+		r, err := runs.Read(state, id)
 		if err != nil { // the others can be read
 			rows = append(rows, runRow{Run: id, Began: beganOf(id), Targets: []string{}, Outcome: "unreadable",
-				Why: printable(c.hide.text(err.Error()))})
+				Why: text.Printable(c.hide.Text(err.Error()))})
 			continue
 		}
 		rows = append(rows, newRunRow(hideIn(c, r)))
 	}
 	if output == "json" {
-		return printJSON(c.stdout, map[string]any{"kind": "runs", "runs": rows})
+		return ui.PrintJSON(c.stdout, map[string]any{"kind": "runs", "runs": rows})
 	}
 	var cells [][]string
 	for _, r := range rows {
 		cells = append(cells, r.cells())
 	}
-	table(c.stdout, c.width(), []string{"RUN", "BEGAN (UTC)", "TOOK", "CHANGES", "TARGETS", "OUTCOME"}, cells...)
+	text.Table(c.stdout, c.width(), []string{"RUN", "BEGAN (UTC)", "TOOK", "CHANGES", "TARGETS", "OUTCOME"}, cells...)
 	return nil
 }
 
-func newRunRow(r pastRun) runRow {
-	row := runRow{Run: r.id, Began: beganOf(r.id), Targets: r.setup.Targets, Idle: r.idle()}
-	if len(r.events) > 0 {
-		row.Began, row.Elapsed = r.began(), max(0, r.ended().Sub(r.began()))
+func newRunRow(r runs.Run) runRow {
+	row := runRow{Run: r.Id, Began: beganOf(r.Id), Targets: r.Setup.Targets, Idle: r.Idle()}
+	if len(r.Events) > 0 {
+		row.Began, row.Elapsed = r.Began(), max(0, r.Ended().Sub(r.Began()))
 	}
 	if len(row.Targets) == 0 {
 		row.Targets = []string{}
-		if r.setup.Cluster != "" {
+		if r.Setup.Cluster != "" {
 			row.Targets = []string{targetBootstrap}
 		}
 	}
 	end, why := outcomeOf(r)
-	row.Outcome, row.Why = string(end), printable(why)
-	for _, l := range r.effects {
+	row.Outcome, row.Why = string(end), text.Printable(why)
+	for _, l := range r.Effects {
 		if l.Phase == effect.Leaves {
 			row.Changes++
 		}
@@ -77,18 +81,18 @@ func (r runRow) cells() []string {
 		began = r.Began.UTC().Format(time.DateTime)
 	}
 	if r.Elapsed > 0 {
-		took = elapsed(r.Elapsed)
+		took = text.Elapsed(r.Elapsed)
 	}
 	switch {
 	case r.Idle:
 		outcome += ", nothing to do"
-	case r.Outcome == string(endedUnknown):
+	case r.Outcome == string(runs.Killed):
 		outcome += ", or still at work"
 	}
 	if r.Why != "" {
 		outcome += ": " + r.Why
 	}
-	return []string{r.Run, began, took, strconv.Itoa(r.Changes), dash(strings.Join(r.Targets, " ")), outcome}
+	return []string{r.Run, began, took, strconv.Itoa(r.Changes), text.Dash(strings.Join(r.Targets, " ")), outcome}
 }
 
 // beganOf is the time in a run's id; zero: there is none.
@@ -102,25 +106,25 @@ func beganOf(id string) time.Time {
 }
 
 // outcomeOf is how a run ended, also one of a target that runs no steps.
-func outcomeOf(r pastRun) (end runEnd, why string) {
-	if !standsAlone(r.setup.Targets) {
-		return r.end()
+func outcomeOf(r runs.Run) (end runs.End, why string) {
+	if !standsAlone(r.Setup.Targets) {
+		return r.Outcome()
 	}
 	open := map[string]bool{}
-	for _, e := range r.events {
+	for _, e := range r.Events {
 		switch e.Kind {
 		case flow.StepStarted:
 			open[e.Step] = true
 		case flow.StepDone:
 			delete(open, e.Step)
 		case flow.StepFailed:
-			return endedFailed, e.Step + ": " + e.Err
+			return runs.Failed, e.Step + ": " + e.Err
 		case flow.StepInterrupted:
-			return endedInterrupted, ""
+			return runs.Interrupted, ""
 		}
 	}
 	if len(open) > 0 {
-		return endedUnknown, ""
+		return runs.Killed, ""
 	}
-	return endedWell, ""
+	return runs.Finished, ""
 }

@@ -10,6 +10,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/slipway-k8s/slipway/internal/runs"
+	"github.com/slipway-k8s/slipway/internal/statedir"
 )
 
 // TestReportOfTwoCrashesAndAStockOut makes a cluster whose server is out of stock for a while, in three runs of which two
@@ -53,7 +56,7 @@ func TestReportOfTwoCrashesAndAStockOut(t *testing.T) {
 		t.Errorf("%d steps are drawn as cut off", n)
 	}
 	// One run of them is the beginning of the story.
-	ids, err := runIDs(q.state())
+	ids, err := runs.IDs(q.state())
 	if err != nil || len(ids) != 3 {
 		t.Fatalf("runs %v, %v", ids, err)
 	}
@@ -61,7 +64,7 @@ func TestReportOfTwoCrashesAndAStockOut(t *testing.T) {
 	if r.code != exitDone || !strings.Contains(r.stdout, "tells 1 run,") {
 		t.Errorf("of the first run: %+v", r)
 	}
-	if _, err := os.Stat(q.state().path(filepath.Join(runsFolder, ids[0], reportFile))); err != nil {
+	if _, err := os.Stat(q.state().Path(filepath.Join(statedir.RunsFolder, ids[0], reportFile))); err != nil {
 		t.Error(err)
 	}
 	for range 2 {
@@ -69,7 +72,7 @@ func TestReportOfTwoCrashesAndAStockOut(t *testing.T) {
 			t.Fatalf("once more: %s", q.stderr)
 		}
 	}
-	all, err := runIDs(q.state())
+	all, err := runs.IDs(q.state())
 	if err != nil || len(all) != 5 {
 		t.Fatalf("runs %v, %v", all, err)
 	}
@@ -86,7 +89,7 @@ func TestReportOfTwoCrashesAndAStockOut(t *testing.T) {
 			t.Errorf("of a run that changed nothing it does not say %q: %+v", want, r)
 		}
 	}
-	if data, err = os.ReadFile(q.state().path(filepath.Join(runsFolder, all[4], reportFile))); err != nil || !strings.Contains(string(data), "It changed nothing") {
+	if data, err = os.ReadFile(q.state().Path(filepath.Join(statedir.RunsFolder, all[4], reportFile))); err != nil || !strings.Contains(string(data), "It changed nothing") {
 		t.Errorf("its page does not say so: %v", err)
 	}
 	listsRuns(t, q, all)
@@ -101,7 +104,7 @@ func listsRuns(t *testing.T, q *quick, ids []string) {
 		t.Fatalf("%+v: %v", r, err)
 	}
 	for i, row := range list.Runs {
-		outcome := []runEnd{endedUnknown, endedUnknown, endedWell, endedWell, endedWell}[i]
+		outcome := []runs.End{runs.Killed, runs.Killed, runs.Finished, runs.Finished, runs.Finished}[i]
 		if row.Run != ids[i] || row.Outcome != string(outcome) || row.Idle != (i > 2) || (row.Changes > 0) != (i < 3) || row.Began.IsZero() || row.Elapsed <= 0 || len(row.Targets) == 0 {
 			t.Errorf("run %d is listed as %+v", i+1, row)
 		}

@@ -14,6 +14,11 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/backup"
 	"github.com/slipway-k8s/slipway/internal/etcd"
+	"github.com/slipway-k8s/slipway/internal/kind"
+	"github.com/slipway-k8s/slipway/internal/runs"
+	"github.com/slipway-k8s/slipway/internal/settings"
+	"github.com/slipway-k8s/slipway/internal/statedir"
+	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -23,7 +28,7 @@ func runRestore(ctx context.Context, c *console, a arguments) error {
 		return runDiagnose(ctx, c, a)
 	}
 	if len(a.Targets) < 2 {
-		return usagef("restore needs FILE: write %s; or %s, which only looks", commandLine(c, "restore", "FILE"), commandLine(c, "restore", "--diagnose"))
+		return usage.Errorf("restore needs FILE: write %s; or %s, which only looks", commandLine(c, "restore", "FILE"), commandLine(c, "restore", "--diagnose"))
 	}
 	a = withBackupFlags(a)
 	cfg, err := loadConfig(a, c.environment)
@@ -41,9 +46,9 @@ func runRestore(ctx context.Context, c *console, a arguments) error {
 		return err
 	}
 	source := steps.Backup{Contents: contents}
-	onPaper := steps.Tools{Management: management(cfg.Config, steps.Files{}, false, io.Discard, nil), Overrides: cfg.overrides}
+	onPaper := steps.Tools{Management: kind.NewProvider(cfg.Config, steps.Files{}, false, io.Discard, nil), Overrides: cfg.Overrides}
 	if _, err := steps.NewRestore(cfg.Config, onPaper, source); err != nil {
-		return &usageError{err}
+		return &usage.Error{Err: err}
 	}
 	if a.Options.DryRun {
 		return foreseeRestore(ctx, c, a, cfg, source)
@@ -52,7 +57,7 @@ func runRestore(ctx context.Context, c *console, a arguments) error {
 }
 
 // foreseeRestore prints what a restore would do. It changes nothing.
-func foreseeRestore(ctx context.Context, c *console, a arguments, cfg configuration, source steps.Backup) error {
+func foreseeRestore(ctx context.Context, c *console, a arguments, cfg settings.Configuration, source steps.Backup) error {
 	if err := errors.Join(sameWorld(ctx, c, a, cfg), notReal(ctx, c, a, cfg)); err != nil {
 		return err
 	}
@@ -70,7 +75,7 @@ func foreseeRestore(ctx context.Context, c *console, a arguments, cfg configurat
 	}
 	plan, err := steps.NewRestore(cfg.Config, tools, source)
 	if err != nil {
-		return &usageError{err}
+		return &usage.Error{Err: err}
 	}
 	f := forecast{Kind: "plan", Cluster: cfg.ClusterName, World: worldOf(a.Options), State: string(state), Offline: offline}
 	f.Files = plan.Files()
@@ -81,14 +86,14 @@ func foreseeRestore(ctx context.Context, c *console, a arguments, cfg configurat
 }
 
 // foreseeRestore asks the restore's own journal and the world.
-func (f *forecast) foreseeRestore(ctx context.Context, plan *steps.RestorePlan, state stateFolder) (err error) {
+func (f *forecast) foreseeRestore(ctx context.Context, plan *steps.RestorePlan, state statedir.Dir) (err error) {
 	if f.Offline == "" {
 		if f.Losses, err = plan.Losses(ctx, time.Now()); err != nil {
 			return err
 		}
 	}
-	journal := flow.Folder(steps.RestoreFiles(state.files()).String())
-	return f.ask(ctx, plan, plan.Graph, journal, plan.All, readDurations(state, f.World))
+	journal := flow.Folder(steps.RestoreFiles(state.Files()).String())
+	return f.ask(ctx, plan, plan.Graph, journal, plan.All, runs.ReadDurations(state, f.World))
 }
 
 // refusal tells a file that is wrong, which is for the person who named it to
@@ -105,7 +110,7 @@ func refusal(ctx context.Context, err error) error {
 	case machine:
 		return fmt.Errorf("%w\nnothing was changed: it needs as much room as the backup's etcd has, three times over", err)
 	}
-	return &usageError{err}
+	return &usage.Error{Err: err}
 }
 
 // scratchError tells that this machine did not take what was read.
@@ -188,21 +193,21 @@ func (b backupReader) verified(ctx context.Context) (contents *backup.Contents, 
 // restored: a bootstrap would let the control plane provider go too early, and
 // that would found an empty etcd in the place of the one that is restored. So it
 // does where the cluster is being readopted, whose objects it would unpause.
-func refuseDuringRestore(c *console, state stateFolder) error {
-	record, err := steps.ReadRestoreRecord(state.files())
+func refuseDuringRestore(c *console, state statedir.Dir) error {
+	record, err := steps.ReadRestoreRecord(state.Files())
 	if err != nil {
 		return err
 	}
 	if record != nil && record.Ended.IsZero() {
-		return usagef("the cluster in %s is being restored (begun %s): run restore with the same file to its end (%s), or destroy what it made, and the load balancer with it, "+
+		return usage.Errorf("the cluster in %s is being restored (begun %s): run restore with the same file to its end (%s), or destroy what it made, and the load balancer with it, "+
 			"unless that is protected against deletion at Hetzner (%s)",
 			state, record.Began.Format(time.RFC3339), commandLine(c, "restore", "FILE"), commandLine(c, targetDestroy))
 	}
-	readopting, err := steps.ReadReadoptRecord(state.files())
+	readopting, err := steps.ReadReadoptRecord(state.Files())
 	if err != nil || readopting == nil || !readopting.Ended.IsZero() {
 		return err
 	}
-	return usagef("the cluster in %s is being readopted (begun %s): run readopt with the same file to its end: %s",
+	return usage.Errorf("the cluster in %s is being readopted (begun %s): run readopt with the same file to its end: %s",
 		state, readopting.Began.Format(time.RFC3339), commandLine(c, "readopt", "FILE"))
 }
 
@@ -239,7 +244,7 @@ func restore(ctx context.Context, r *running, file backupReader, source steps.Ba
 	source.Snapshot = folder.Path(steps.SnapshotFile)
 	plan, err := steps.NewRestore(r.cfg.Config, r.tools, source)
 	if err != nil {
-		return &usageError{err}
+		return &usage.Error{Err: err}
 	}
 	f := forecast{Cluster: r.cfg.ClusterName, World: r.world(), State: string(r.state)}
 	if err := agreeTo(ctx, r, &f, func() error { return f.foreseeRestore(ctx, plan, r.state) }); err != nil {
@@ -248,7 +253,7 @@ func restore(ctx context.Context, r *running, file backupReader, source steps.Ba
 	if err := refuseToBegin(ctx, r, plan); err != nil {
 		return err
 	}
-	if err := r.hub.task("backup", "the etcd snapshot, out of the backup", func(say flow.Say) error {
+	if err := r.hub.Task("backup", "the etcd snapshot, out of the backup", func(say flow.Say) error {
 		say("of %s, cluster %s", source.Contents.Header.Taken.Format(time.RFC3339), source.Contents.Header.Cluster)
 		return extractSnapshot(ctx, r, file, folder)
 	}); err != nil {
@@ -280,7 +285,7 @@ func refuseToBegin(ctx context.Context, r *running, plan *steps.RestorePlan) err
 // folder of its own, and closes its record at the end.
 func runRecovery(ctx context.Context, r *running, graph *flow.Graph, targets []string, folder steps.Files, end func(steps.Files) error) (flow.Journal, *flow.Report, error) {
 	journal, report, err := runGraphOfRecovery(ctx, r, graph, folder, targets)
-	r.hub.close()
+	r.hub.Close()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -304,12 +309,12 @@ func extractSnapshot(ctx context.Context, r *running, file backupReader, folder 
 	silenced, err := steps.SilenceSnapshot(contents.Header, temporary)
 	switch {
 	case err != nil: // what the file is now nobody knows
-		r.hub.note("the Cluster API in the snapshot wakes up with it, and is stopped then: %v", err)
+		r.hub.Note("the Cluster API in the snapshot wakes up with it, and is stopped then: %v", err)
 		if _, err := file.extract(ctx, temporary); err != nil {
 			return err
 		}
 	case len(silenced) > 0:
-		r.hub.note("taken out of the snapshot's copy, for they would make the lost servers anew: Deployments %s", strings.Join(silenced, ", "))
+		r.hub.Note("taken out of the snapshot's copy, for they would make the lost servers anew: Deployments %s", strings.Join(silenced, ", "))
 	}
 	return os.Rename(temporary, folder.Path(steps.SnapshotFile))
 }
@@ -344,6 +349,6 @@ func summariseRestore(ctx context.Context, r *running, plan *steps.RestorePlan, 
 		return s, err
 	}
 	talosconfig, _, err := flow.Restore(ctx, j, plan.Talos)
-	s.Nodes, s.Kubeconfig, s.Talosconfig = nodes.Nodes, r.state.path(kubeconfig.File), r.state.path(talosconfig.File)
+	s.Nodes, s.Kubeconfig, s.Talosconfig = nodes.Nodes, r.state.Path(kubeconfig.File), r.state.Path(talosconfig.File)
 	return s, err
 }

@@ -15,6 +15,8 @@ import (
 	"filippo.io/age"
 
 	"github.com/slipway-k8s/slipway/internal/backup"
+	"github.com/slipway-k8s/slipway/internal/settings"
+	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -65,7 +67,7 @@ func TestRestoreRefusesBeforeAnythingIsBegun(t *testing.T) {
 			t.Errorf("%s with %q: exit %d, %s", c.file, c.environment, r.code, r.stderr)
 		}
 	}
-	if _, err := os.Lstat(stateFolderIn); err == nil {
+	if _, err := os.Lstat(statedir.StateFolderIn); err == nil {
 		t.Error("a refused restore made a state folder")
 	}
 }
@@ -91,7 +93,7 @@ func TestRestoreFromAStoreThatFails(t *testing.T) {
 		}, exitFailed, "run the same command again"},
 		"it is out of order":  {func(w http.ResponseWriter) { w.WriteHeader(http.StatusServiceUnavailable) }, exitFailed, "run the same command again"},
 		"it has no such file": {func(w http.ResponseWriter) { w.WriteHeader(http.StatusNotFound) }, exitUsage, "s3://bucket/k8s.slipway"},
-		"it does not let one": {func(w http.ResponseWriter) { w.WriteHeader(http.StatusForbidden) }, exitUsage, accessKeyVariable},
+		"it does not let one": {func(w http.ResponseWriter) { w.WriteHeader(http.StatusForbidden) }, exitUsage, settings.AccessKeyVariable},
 	} {
 		store := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { c.serve(w) }))
 		environment := "BACKUP_S3_REGION=nbg1 AWS_ACCESS_KEY_ID=a AWS_SECRET_ACCESS_KEY=secret BACKUP_S3_ENDPOINT=" + store.URL
@@ -103,7 +105,7 @@ func TestRestoreFromAStoreThatFails(t *testing.T) {
 		}
 		store.Close()
 	}
-	if _, err := os.Lstat(stateFolderIn); err == nil {
+	if _, err := os.Lstat(statedir.StateFolderIn); err == nil {
 		t.Error("a refused restore made a state folder")
 	}
 }

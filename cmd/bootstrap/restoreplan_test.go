@@ -20,6 +20,10 @@ import (
 	"github.com/slipway-k8s/slipway/internal/backup"
 	"github.com/slipway-k8s/slipway/internal/etcd"
 	"github.com/slipway-k8s/slipway/internal/etcd/etcdtest"
+	"github.com/slipway-k8s/slipway/internal/redact"
+	"github.com/slipway-k8s/slipway/internal/runs"
+	"github.com/slipway-k8s/slipway/internal/settings"
+	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -87,8 +91,8 @@ func restoring(t *testing.T, dir, environment, answer string, args ...string) ra
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	c := &console{
-		stdin: strings.NewReader(answer), stdout: &stdout, stderr: &stderr, environment: environ(strings.Fields(environment)), workDir: dir,
-		size: func() (int, int) { return 100, 30 }, hide: &redactor{},
+		stdin: strings.NewReader(answer), stdout: &stdout, stderr: &stderr, environment: settings.Environ(strings.Fields(environment)), workDir: dir,
+		size: func() (int, int) { return 100, 30 }, hide: &redact.Redactor{},
 		equip: func(tools *steps.Tools) { tools.Management = noManagement{} },
 	}
 	code := c.execute(t.Context(), append([]string{"restore", "lost", "--skip-doctor"}, args...))
@@ -117,7 +121,7 @@ func TestRestoreAsksOnceBeforeItSpends(t *testing.T) {
 	if w := market.Writes(); len(w) > 0 {
 		t.Errorf("without a yes it wrote %v", w)
 	}
-	if left, err := filepath.Glob(filepath.Join(dir, stateFolderIn, "*", "restore", "*")); err != nil || len(left) > 0 {
+	if left, err := filepath.Glob(filepath.Join(dir, statedir.StateFolderIn, "*", "restore", "*")); err != nil || len(left) > 0 {
 		t.Errorf("without a yes it left %v, %v", left, err)
 	}
 	for name, r := range map[string]ran{
@@ -141,7 +145,7 @@ func TestTheLostClusterAPIDoesNotWakeUp(t *testing.T) {
 	if r.code != exitFailed || !strings.Contains(r.stderr, "no room for a management cluster") {
 		t.Fatalf("%+v", r)
 	}
-	is, err := etcd.Inspect(filepath.Join(dir, stateFolderIn, "k8s", "restore", steps.SnapshotFile), filepath.Join(dir, "member"))
+	is, err := etcd.Inspect(filepath.Join(dir, statedir.StateFolderIn, "k8s", "restore", steps.SnapshotFile), filepath.Join(dir, "member"))
 	if err != nil || is.Keys != 4 || is.UID != "uid-of-the-lost" { // kube-system, and what is theirs
 		t.Errorf("the snapshot holds %+v, %v", is, err)
 	}
@@ -179,7 +183,7 @@ func TestRestoreOnPaper(t *testing.T) {
 	if r := restoring(t, dir, inProject(market), "", "--yes"); r.code != exitFailed || !strings.Contains(r.stderr, "is not lost") {
 		t.Errorf("with a server, and agreed to: %+v", r)
 	}
-	if left, err := filepath.Glob(filepath.Join(dir, stateFolderIn, "*", "restore", "*")); err != nil || len(left) > 0 {
+	if left, err := filepath.Glob(filepath.Join(dir, statedir.StateFolderIn, "*", "restore", "*")); err != nil || len(left) > 0 {
 		t.Errorf("a refused restore leaves %v, %v", left, err)
 	}
 }
@@ -188,10 +192,10 @@ func TestEveryStepOfARestoreHasABuiltInDuration(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	writeLostCluster(t, "lost", time.Now())
-	for _, world := range []string{worldLab, worldHetzner} {
-		took := readDurations(stateFolder(dir), world)
+	for _, world := range []string{statedir.WorldLab, statedir.WorldHetzner} {
+		took := runs.ReadDurations(statedir.Dir(dir), world)
 		for _, s := range restorePlan(t, dir).Graph.Steps() {
-			if d, recorded := took.of(s.Name); d <= 0 || recorded {
+			if d, recorded := took.Of(s.Name); d <= 0 || recorded {
 				t.Errorf("%s: step %s takes %s", world, s.Name, d)
 			}
 		}
@@ -200,7 +204,7 @@ func TestEveryStepOfARestoreHasABuiltInDuration(t *testing.T) {
 
 func restorePlan(t *testing.T, dir string) *steps.RestorePlan {
 	t.Helper()
-	c := &console{environment: map[string]string{}, workDir: dir, hide: &redactor{}}
+	c := &console{environment: map[string]string{}, workDir: dir, hide: &redact.Redactor{}}
 	contents, _, err := backupReader{console: c, cfg: steps.Defaults(), name: "lost"}.verified(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -11,9 +11,17 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/effect"
 	"github.com/slipway-k8s/slipway/internal/factory"
+	"github.com/slipway-k8s/slipway/internal/kind"
+	"github.com/slipway-k8s/slipway/internal/lab"
+	"github.com/slipway-k8s/slipway/internal/redact"
+	"github.com/slipway-k8s/slipway/internal/runs"
+	"github.com/slipway-k8s/slipway/internal/settings"
+	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/internal/telemetry"
+	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -39,10 +47,10 @@ func runTargets(ctx context.Context, c *console, a arguments) error {
 	}
 	var token steps.Secret
 	if !a.Options.Lab {
-		if token, err = cfg.token(ctx, c.environment); err != nil {
+		if token, err = cfg.Token(ctx, c.environment); err != nil {
 			return err
 		}
-		c.hide.learn(token.Reveal())
+		c.hide.Learn(token.Reveal())
 	}
 	r, err := beginRun(ctx, c, a, cfg)
 	if err != nil {
@@ -71,7 +79,7 @@ func runTargets(ctx context.Context, c *console, a arguments) error {
 	}
 	plan, err := steps.New(r.cfg.Config, r.tools)
 	if err != nil {
-		return &usageError{err}
+		return &usage.Error{Err: err}
 	}
 	if targets, err = targetsNow(ctx, plan, r.journal(), r.asked); err != nil {
 		return err
@@ -114,14 +122,14 @@ func (r *running) refuseBeside(ctx context.Context) error {
 func abortPivot(ctx context.Context, r *running) (err error) {
 	plan, err := steps.New(r.cfg.Config, r.tools)
 	if err != nil {
-		return &usageError{err}
+		return &usage.Error{Err: err}
 	}
 	unlock, err := r.journal().Lock(ctx)
 	if err != nil {
 		return fmt.Errorf("lock the journal: %w", err)
 	}
 	defer func() { err = errors.Join(err, unlock()) }()
-	return r.hub.task("pivot --abort", "the management cluster goes on, as before the pivot", func(say flow.Say) error {
+	return r.hub.Task("pivot --abort", "the management cluster goes on, as before the pivot", func(say flow.Say) error {
 		return plan.AbortPivot(ctx, say)
 	})
 }
@@ -129,7 +137,7 @@ func abortPivot(ctx context.Context, r *running) (err error) {
 // rehearseOnPaper plans with nothing behind it, so that mistakes in the
 // configuration and its files, and unknown targets, are found before anything
 // is made.
-func rehearseOnPaper(ctx context.Context, c *console, a arguments, cfg configuration) ([]string, error) {
+func rehearseOnPaper(ctx context.Context, c *console, a arguments, cfg settings.Configuration) ([]string, error) {
 	plan, err := planOnPaper(c, cfg)
 	if err != nil {
 		return nil, err
@@ -142,16 +150,16 @@ func rehearseOnPaper(ctx context.Context, c *console, a arguments, cfg configura
 }
 
 // planOnPaper is the plan with nothing behind it.
-func planOnPaper(c *console, cfg configuration) (*steps.Plan, error) {
+func planOnPaper(c *console, cfg settings.Configuration) (*steps.Plan, error) {
 	plan, err := steps.New(cfg.Config, steps.Tools{
-		Management: management(cfg.Config, steps.Files{}, false, io.Discard, nil),
-		Overrides:  cfg.overrides,
+		Management: kind.NewProvider(cfg.Config, steps.Files{}, false, io.Discard, nil),
+		Overrides:  cfg.Overrides,
 	})
 	if err == nil {
 		err = plan.CheckValues()
 	}
 	if err != nil {
-		return nil, &usageError{err}
+		return nil, &usage.Error{Err: err}
 	}
 	return plan, nil
 }
@@ -160,13 +168,13 @@ func planOnPaper(c *console, cfg configuration) (*steps.Plan, error) {
 type running struct {
 	*console
 	options options
-	cfg     configuration
-	state   stateFolder
+	cfg     settings.Configuration
+	state   statedir.Dir
 	id      string
 	asked   []string // the targets, as they were written
-	files   *runFiles
+	files   *statedir.RunFiles
 	effects *effect.Recorder
-	hub     *hub
+	hub     *ui.Hub
 	tracer  *telemetry.Tracer // nil: no spans are sent
 	log     io.Writer
 	tools   steps.Tools
@@ -175,7 +183,7 @@ type running struct {
 }
 
 // beginRun takes the state folder and opens what the run writes to.
-func beginRun(ctx context.Context, c *console, a arguments, cfg configuration) (*running, error) {
+func beginRun(ctx context.Context, c *console, a arguments, cfg settings.Configuration) (*running, error) {
 	state, err := stateOf(ctx, c, a, cfg)
 	if err != nil {
 		return nil, err
@@ -189,31 +197,31 @@ func beginRun(ctx context.Context, c *console, a arguments, cfg configuration) (
 		return nil, err
 	}
 	outliveReaders()
-	c.hide.learn(cfg.passwords()...)
+	c.hide.Learn(cfg.Passwords()...)
 	var notes []string
-	err = r.state.claim(ctx, cfg.ClusterName, r.world(), func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) })
+	err = r.state.Claim(ctx, cfg.ClusterName, r.world(), func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) })
 	if err != nil {
 		return nil, err
 	}
-	if r.files, err = r.state.openRun(r.id); err != nil {
+	if r.files, err = r.state.OpenRun(r.id); err != nil {
 		return nil, err
 	}
-	r.hub = &hub{run: r.id, hide: c.hide, displays: []display{newDisplay(c, a.Options), newJSONDisplay(r.files.events)}}
+	r.hub = &ui.Hub{Run: r.id, Hide: c.hide, Displays: []ui.Display{newDisplay(c, a.Options), ui.NewJSONDisplay(r.files.Events)}}
 	if r.watch != nil {
-		r.hub.displays = append(r.hub.displays, r.watch)
+		r.hub.Displays = append(r.hub.Displays, r.watch)
 	}
-	r.log = c.hide.writer(r.files.log)
+	r.log = c.hide.Writer(r.files.Log)
 	steps.RedirectLibraryLogs(r.log)
-	if line := filesOf(cfg.overrides); line != "" {
+	if line := filesOf(cfg.Overrides); line != "" {
 		notes = append(notes, line)
 	}
 	for _, note := range notes {
-		r.hub.note("%s", note)
+		r.hub.Note("%s", note)
 	}
 	r.tools = commonTools(r.state, cfg, c.environment, r.log)
 	r.tools.CommandLine = func(target ...string) string { return commandLine(r.console, target...) }
 	r.tools.Consent = a.Options.Yes
-	r.tools.ServerTakes = readDurations(r.state, r.world()).server()
+	r.tools.ServerTakes = runs.ReadDurations(r.state, r.world()).Server()
 	r.keepSetup()
 	r.trace()
 	r.effects = r.recorder()
@@ -225,34 +233,34 @@ func (r *running) world() string { return worldOf(r.options) }
 
 func worldOf(o options) string {
 	if o.Lab {
-		return worldLab
+		return statedir.WorldLab
 	}
-	return worldHetzner
+	return statedir.WorldHetzner
 }
 
 // journal is the state folder's, as long as that is in the run's world.
 func (r *running) journal() flow.Journal {
-	return newRecordedJournal(r.state, r.cfg.ClusterName, r.world(), r.effects)
+	return statedir.NewRecordedJournal(r.state, r.cfg.ClusterName, r.world(), r.effects)
 }
 
 // end gives the streams free.
 func (r *running) end() {
 	r.effects.Close()
-	r.hub.close()
-	if err := r.files.close(); err != nil {
+	r.hub.Close()
+	if err := r.files.Close(); err != nil {
 		fmt.Fprintln(r.stderr, "warning: the run's files may be incomplete:", err)
 	}
 }
 
 // newDisplay is how stdout wants to see a run.
-func newDisplay(c *console, o options) display {
+func newDisplay(c *console, o options) ui.Display {
 	switch {
 	case o.Output == "json":
-		return newJSONDisplay(c.stdout)
+		return ui.NewJSONDisplay(c.stdout)
 	case c.width() > 0:
-		return newTerminalDisplay(c.stdout, c.size, c.environment["NO_COLOR"] == "")
+		return ui.NewTerminalDisplay(c.stdout, c.size, c.environment["NO_COLOR"] == "")
 	default:
-		return plainDisplay{c.stdout}
+		return ui.PlainDisplay{Out: c.stdout}
 	}
 }
 
@@ -260,8 +268,8 @@ func newDisplay(c *console, o options) display {
 func (r *running) atHetzner(token steps.Secret) {
 	r.tools.Token = token
 	r.tools.Factory = factory.Address
-	r.tools.Hetzner = hetznerClient(r.environment[endpointVariable], token, r.effects)
-	r.tools.Management = management(r.cfg.Config, r.tools.Files, r.options.Yes, r.log, r.effects)
+	r.tools.Hetzner = hetznerClient(r.environment[settings.EndpointVariable], token, r.effects)
+	r.tools.Management = kind.NewProvider(r.cfg.Config, r.tools.Files, r.options.Yes, r.log, r.effects)
 	if r.equip != nil {
 		r.equip(&r.tools)
 	}
@@ -270,31 +278,31 @@ func (r *running) atHetzner(token steps.Secret) {
 // inLab brings the lab up and equips the run for it.
 func (r *running) inLab(ctx context.Context) error {
 	l := newLab(r.console, r.options, r.state)
-	l.client.record(r.effects)
+	l.Client.Record(r.effects)
 	wasUp := false
-	if _, err := l.answering(ctx); err == nil {
+	if _, err := l.Answering(ctx); err == nil {
 		wasUp = true
 	}
 	if wasUp && (r.options.LabLatency != "fast" || r.options.LabImages != "") {
-		r.hub.note("the lab is up already: --lab-latency and --lab-images count when it starts")
+		r.hub.Note("the lab is up already: --lab-latency and --lab-images count when it starts")
 	}
-	var info labInfo
-	err := r.hub.task("lab", "the world to rehearse in", func(say flow.Say) (err error) {
-		if info, err = l.up(ctx, say); err != nil {
+	var info lab.Info
+	err := r.hub.Task("lab", "the world to rehearse in", func(say flow.Say) (err error) {
+		if info, err = l.Up(ctx, say); err != nil {
 			return err
 		}
-		r.hide.learn(info.Token)
+		r.hide.Learn(info.Token)
 		if info.ImageBuild.Possible {
 			return nil
 		}
 		say("no image can be built in this lab: %s", info.ImageBuild.Reason)
-		return prepareImages(ctx, l.client, r.cfg.Config, say)
+		return prepareImages(ctx, l.Client, r.cfg.Config, say)
 	})
 	if err != nil {
 		return err
 	}
 	r.before = append(r.before, flow.StepReport{Name: "lab", Outcome: labOutcome(wasUp), Elapsed: time.Since(r.began)})
-	cfg, tools, notes, err := enterLab(r.cfg, r.tools, l.client, info, r.environment)
+	cfg, tools, notes, err := enterLab(r.cfg, r.tools, l.Client, info, r.environment)
 	if err != nil {
 		return err
 	}
@@ -302,7 +310,7 @@ func (r *running) inLab(ctx context.Context) error {
 		notes = append(notes, info.Notes...)
 	}
 	for _, note := range notes {
-		r.hub.note("%s", note)
+		r.hub.Note("%s", note)
 	}
 	r.cfg, r.tools = cfg, tools
 	r.keepSetup()
@@ -316,11 +324,11 @@ func labOutcome(wasUp bool) flow.Outcome {
 	return flow.Ran
 }
 
-func newLab(c *console, o options, state stateFolder) *lab {
-	dir := state.lab()
-	return &lab{
-		dir: dir, latency: o.LabLatency, images: labImages(c, o), until: o.LabUntil, client: newLabClient(dir),
-		workDir: c.workDir, environment: c.environment, commandLine: func(target ...string) string { return commandLine(c, target...) },
+func newLab(c *console, o options, state statedir.Dir) *lab.Lab {
+	dir := state.Lab()
+	return &lab.Lab{
+		Dir: dir, Latency: o.LabLatency, Images: labImages(c, o), Until: o.LabUntil, Client: lab.NewClient(dir),
+		WorkDir: c.workDir, Environment: c.environment, CommandLine: func(target ...string) string { return commandLine(c, target...) },
 	}
 }
 
@@ -328,10 +336,10 @@ func newLab(c *console, o options, state stateFolder) *lab {
 func runSteps(ctx context.Context, r *running, targets []string) error {
 	plan, err := steps.New(r.cfg.Config, r.tools)
 	if err != nil {
-		return &usageError{err}
+		return &usage.Error{Err: err}
 	}
 	recorded := r.journal()
-	journal := hidingJournal{lockedJournal{recorded, func(ctx context.Context) error {
+	journal := redact.Journal{Hide: r.hide, Journal: lockedJournal{recorded, func(ctx context.Context) error {
 		if err := refuseDuringRecovery(r.console, r.state); err != nil {
 			return err
 		}
@@ -339,13 +347,13 @@ func runSteps(ctx context.Context, r *running, targets []string) error {
 			return err
 		}
 		return plan.KeepSources(ctx, recorded)
-	}}, r.hide}
+	}}}
 	r.expect(ctx, plan, targets)
 	report, err := plan.Graph.Run(ctx, flow.Options{
 		Journal: journal, Run: r.id, Targets: targets, Parallel: r.options.Parallel,
-		Deadline: r.cfg.BootstrapTimeout.D(), Observe: r.hub.observe,
+		Deadline: r.cfg.BootstrapTimeout.D(), Observe: r.hub.Observe,
 	})
-	r.hub.close()
+	r.hub.Close()
 	if errors.Is(err, flow.ErrInterrupted) {
 		return r.interrupted(err)
 	}
@@ -353,7 +361,7 @@ func runSteps(ctx context.Context, r *running, targets []string) error {
 		return adviseOnSealed(r, err, sealed)
 	}
 	if err != nil {
-		return fmt.Errorf("%w\nwhat is done is kept in %s; run the same command again to go on; log: %s", reasonsOnce(err), r.state, r.files.log.Name())
+		return fmt.Errorf("%w\nwhat is done is kept in %s; run the same command again to go on; log: %s", reasonsOnce(err), r.state, r.files.Log.Name())
 	}
 	s, err := summarise(ctx, r, plan, journal, report)
 	if err != nil {
@@ -369,7 +377,7 @@ func adviseOnSealed(r *running, err error, e *flow.SealedError) error {
 			err, commandLine(r.console, targetAll), commandLine(r.console, targetAccess), commandLine(r.console, targetStatus))
 	}
 	return fmt.Errorf("%w\nwhat is done is kept in %s; log: %s\nwhich disaster it is, and what to type: %s",
-		reasonsOnce(err), r.state, r.files.log.Name(), commandLine(r.console, "restore", "--diagnose"))
+		reasonsOnce(err), r.state, r.files.Log.Name(), commandLine(r.console, "restore", "--diagnose"))
 }
 
 // expect shows the steps that the run will come to, as the journal has them. That it cannot tell is no reason not to run.
@@ -378,19 +386,19 @@ func (r *running) expect(ctx context.Context, plan *steps.Plan, targets []string
 	if err != nil {
 		return
 	}
-	took := readDurations(r.state, r.world())
-	var all []expectedStep
+	took := runs.ReadDurations(r.state, r.world())
+	var all []ui.ExpectedStep
 	for _, f := range foreseen {
-		one := expectedStep{name: f.Name}
+		one := ui.ExpectedStep{Name: f.Name}
 		switch f.Prospect {
 		case flow.WouldPass:
 			continue
 		case flow.WouldRun, flow.MayRun:
-			one.takes, one.recorded = took.of(f.Name)
+			one.Takes, one.Recorded = took.Of(f.Name)
 		}
 		all = append(all, one)
 	}
-	r.hub.expect(all)
+	r.hub.Expect(all)
 }
 
 // interrupted says what is kept and how to go on, and whatever else went wrong.

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/settings"
+	"github.com/slipway-k8s/slipway/internal/statedir"
 )
 
 // Where Hetzner accepts connections and says nothing, what only looks tells so, and ends.
@@ -23,12 +25,12 @@ func TestLookingAtASilentHetznerEnds(t *testing.T) {
 	t.Parallel()
 	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
 	defer silent.Close()
-	begun := stateFolder(filepath.Join(t.TempDir(), "state"))
-	if err := begun.files().Write(worldFile, []byte(worldHetzner+"\n")); err != nil {
+	begun := statedir.Dir(filepath.Join(t.TempDir(), "state"))
+	if err := begun.Files().Write(statedir.WorldFile, []byte(statedir.WorldHetzner+"\n")); err != nil {
 		t.Fatal(err)
 	}
 	record := flow.Record{State: flow.StateFailed, Attempt: 1, Error: "no token"}
-	if err := begun.journal().Save(t.Context(), flow.Snapshot{Format: flow.Format, Graph: "slipway", Steps: map[string]flow.Record{"preflight": record}}); err != nil {
+	if err := begun.Journal().Save(t.Context(), flow.Snapshot{Format: flow.Format, Graph: "slipway", Steps: map[string]flow.Record{"preflight": record}}); err != nil {
 		t.Fatal(err)
 	}
 	self, err := os.Executable()
@@ -51,12 +53,12 @@ func TestLookingAtASilentHetznerEnds(t *testing.T) {
 			if args == "status" {
 				says = want.stdout // it waits for a shorter time
 			} else {
-				state = stateFolder(t.TempDir()) // before the first run
+				state = statedir.Dir(t.TempDir()) // before the first run
 			}
 			// Processes of their own: the logs of libraries are a process's.
 			cmd := exec.CommandContext(ctx, self, append(strings.Fields(args), "--state-dir", string(state))...)
 			cmd.Dir = string(state)
-			cmd.Env = []string{"HOME=" + string(state), "PATH=" + os.Getenv("PATH"), quickCommand + "=1", tokenVariable + "=x", endpointVariable + "=" + silent.URL}
+			cmd.Env = []string{"HOME=" + string(state), "PATH=" + os.Getenv("PATH"), quickCommand + "=1", settings.TokenVariable + "=x", settings.EndpointVariable + "=" + silent.URL}
 			var stdout, stderr bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &stdout, &stderr
 			if _, err := cmd.StdinPipe(); err != nil {

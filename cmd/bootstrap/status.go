@@ -10,6 +10,13 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/cli/ui"
+	"github.com/slipway-k8s/slipway/internal/kind"
+	"github.com/slipway-k8s/slipway/internal/lab"
+	"github.com/slipway-k8s/slipway/internal/redact"
+	"github.com/slipway-k8s/slipway/internal/settings"
+	"github.com/slipway-k8s/slipway/internal/statedir"
+	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -54,7 +61,7 @@ func runStatus(ctx context.Context, c *console, a arguments) error {
 		return err
 	}
 	if a.Options.Output == "json" {
-		return printJSON(c.stdout, r)
+		return ui.PrintJSON(c.stdout, r)
 	}
 	return r.print(c.stdout, c.width())
 }
@@ -76,10 +83,10 @@ func lookAtAll(ctx context.Context, c *console, a arguments) (statusReport, erro
 	}
 	plan, err := steps.New(cfg.Config, tools)
 	if err != nil {
-		return statusReport{}, &usageError{err}
+		return statusReport{}, &usage.Error{Err: err}
 	}
 	r := statusReport{State: string(state), Offline: offline, Notes: []string{}}
-	recorded, err := plan.Graph.Recorded(ctx, state.journal())
+	recorded, err := plan.Graph.Recorded(ctx, state.Journal())
 	if offline != "" || err != nil {
 		r.add(recorded)
 		r.withoutSecrets(c.hide)
@@ -95,14 +102,14 @@ func lookAtAll(ctx context.Context, c *console, a arguments) (statusReport, erro
 	asking.Go(func() {
 		soon, cancel := context.WithTimeoutCause(ctx, statusComparedWithin, fmt.Errorf("no answer within %s", statusComparedWithin))
 		defer cancel()
-		r.compared = compare(soon, plan, state.journal(), cfg, nil)
+		r.compared = compare(soon, plan, state.Journal(), cfg, nil)
 	})
 	var notesErr error
 	asking.Go(func() { r.Notes, notesErr = look.Notes() })
-	all, err := plan.Graph.CheckUntil(ctx, look.Context(), state.journal())
+	all, err := plan.Graph.CheckUntil(ctx, look.Context(), state.Journal())
 	asking.Wait()
 	r.add(all)
-	r.tellRun(atWork(state))
+	r.tellRun(statedir.AtWork(state))
 	if r.Notes = append([]string{}, r.Notes...); notesErr != nil {
 		r.Notes = append(r.Notes, "what is at Hetzner is not known: "+notesErr.Error())
 	}
@@ -122,34 +129,34 @@ func (r *statusReport) tellRun(run string) {
 }
 
 // withoutSecrets hides them in what others said.
-func (r *statusReport) withoutSecrets(hide *redactor) {
-	hide.each(&r.Offline)
+func (r *statusReport) withoutSecrets(hide *redact.Redactor) {
+	hide.Each(&r.Offline)
 	r.compared.withoutSecrets(hide)
 	for i := range r.Steps {
 		s := &r.Steps[i]
-		hide.each(&s.Reason, &s.Error, &s.Said)
+		hide.Each(&s.Reason, &s.Error, &s.Said)
 	}
 	for i := range r.Notes {
-		hide.each(&r.Notes[i])
+		hide.Each(&r.Notes[i])
 	}
 	if r.Now == nil {
 		return
 	}
-	hide.each(&r.Now.Sentence, &r.Now.Waiting.Missing)
+	hide.Each(&r.Now.Sentence, &r.Now.Waiting.Missing)
 	if r.Now.Lost != nil {
-		hide.each(&r.Now.Lost.Sentence)
+		hide.Each(&r.Now.Lost.Sentence)
 	}
 	if r.Now.Pivot != nil {
-		hide.each(&r.Now.Pivot.Sentence, &r.Now.Pivot.Management, &r.Now.Pivot.Cluster)
+		hide.Each(&r.Now.Pivot.Sentence, &r.Now.Pivot.Management, &r.Now.Pivot.Cluster)
 	}
 	for i := range r.Now.Waiting.Findings {
-		hide.each(&r.Now.Waiting.Findings[i].What, &r.Now.Waiting.Findings[i].Do)
+		hide.Each(&r.Now.Waiting.Findings[i].What, &r.Now.Waiting.Findings[i].Do)
 	}
 	for i := range r.Now.Servers {
-		hide.each(&r.Now.Servers[i].Talos)
+		hide.Each(&r.Now.Servers[i].Talos)
 	}
 	for i := range r.Now.Unknown {
-		hide.each(&r.Now.Unknown[i].Why)
+		hide.Each(&r.Now.Unknown[i].Why)
 	}
 }
 
@@ -162,30 +169,30 @@ func (r *statusReport) add(all []flow.Status) {
 
 // lookingTools are the tools to look at the world that the state folder belongs
 // to. Where that cannot be asked, offline says why.
-func lookingTools(ctx context.Context, c *console, o options, cfg configuration, state stateFolder) (_ configuration, tools steps.Tools, offline string, err error) {
-	c.hide.learn(cfg.passwords()...)
+func lookingTools(ctx context.Context, c *console, o options, cfg settings.Configuration, state statedir.Dir) (_ settings.Configuration, tools steps.Tools, offline string, err error) {
+	c.hide.Learn(cfg.Passwords()...)
 	tools = commonTools(state, cfg, c.environment, io.Discard)
 	tools.CommandLine = func(target ...string) string { return commandLine(c, target...) }
-	tools.Management = management(cfg.Config, tools.Files, false, io.Discard, nil)
-	world, err := state.world()
+	tools.Management = kind.NewProvider(cfg.Config, tools.Files, false, io.Discard, nil)
+	world, err := state.World()
 	if err != nil {
 		return cfg, tools, "", err
 	}
-	if o.Lab || world == worldLab {
+	if o.Lab || world == statedir.WorldLab {
 		l := newLab(c, o, state)
-		tools.Management = labManagement{l.client}
-		info, err := l.answering(ctx)
-		if errors.Is(err, errLabDown) {
+		tools.Management = lab.Management{Client: l.Client}
+		info, err := l.Answering(ctx)
+		if errors.Is(err, lab.ErrDown) {
 			return cfg, tools, "the lab is down (" + commandLine(c, "lab", "up") + ")", nil
 		}
 		if err != nil {
 			return cfg, tools, "", err
 		}
-		c.hide.learn(info.Token)
-		cfg, tools, _, err = enterLab(cfg, tools, l.client, info, c.environment)
+		c.hide.Learn(info.Token)
+		cfg, tools, _, err = enterLab(cfg, tools, l.Client, info, c.environment)
 		return cfg, tools, "", err
 	}
-	if snapshot, err := state.journal().Load(ctx); err != nil || len(snapshot.Steps) == 0 {
+	if snapshot, err := state.Journal().Load(ctx); err != nil || len(snapshot.Steps) == 0 {
 		return cfg, tools, "", err // nothing was begun, so there is nothing to ask about
 	}
 	tools, offline, err = hetznerTools(ctx, c, cfg, tools)
@@ -197,17 +204,17 @@ func lookingTools(ctx context.Context, c *console, o options, cfg configuration,
 
 // hetznerTools are tools to look at Hetzner, without a recorder. Without a token
 // offline says so.
-func hetznerTools(ctx context.Context, c *console, cfg configuration, tools steps.Tools) (_ steps.Tools, offline string, err error) {
+func hetznerTools(ctx context.Context, c *console, cfg settings.Configuration, tools steps.Tools) (_ steps.Tools, offline string, err error) {
 	token, err := tokenOnce(ctx, c, cfg)
-	if errors.Is(err, errNoToken) {
-		return tools, tokenVariable + " is not set", nil
+	if errors.Is(err, settings.ErrNoToken) {
+		return tools, settings.TokenVariable + " is not set", nil
 	}
 	if err != nil {
 		return tools, "", err
 	}
-	c.hide.learn(token.Reveal())
+	c.hide.Learn(token.Reveal())
 	tools.Token = token
-	tools.Hetzner = hetznerClient(c.environment[endpointVariable], token, nil)
+	tools.Hetzner = hetznerClient(c.environment[settings.EndpointVariable], token, nil)
 	return tools, "", nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -49,23 +50,23 @@ func TestAtWork(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(dir, journalLock), data, 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, statedir.JournalLock), data, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if is := atWork(stateFolder(dir)); is != "" {
+	if is := statedir.AtWork(statedir.Dir(dir)); is != "" {
 		t.Errorf("without a lock: %s", is)
 	}
 	write(os.Getpid(), host)
-	if is := atWork(stateFolder(dir)); is != fmt.Sprintf("process %d on %s", os.Getpid(), host) {
+	if is := statedir.AtWork(statedir.Dir(dir)); is != fmt.Sprintf("process %d on %s", os.Getpid(), host) {
 		t.Errorf("of this process: %q", is)
 	}
 	write(1<<22+1, host) // more than Linux gives
-	if is := atWork(stateFolder(dir)); is != "" {
+	if is := statedir.AtWork(statedir.Dir(dir)); is != "" {
 		t.Errorf("of a dead one: %s", is)
 	}
 	write(1<<22+1, "elsewhere")
-	if is := atWork(stateFolder(dir)); is == "" {
+	if is := statedir.AtWork(statedir.Dir(dir)); is == "" {
 		t.Error("of another machine nothing is known, so a run may be at work")
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/slipway-k8s/slipway/internal/text"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -65,7 +66,7 @@ func (r statusReport) printHead(out io.Writer, width int) {
 
 // printFirst writes what a person has to know before anything else, and what to type. A command stays in one line, to be copied.
 func printFirst(out io.Writer, sentence, what, command string, width int) {
-	fmt.Fprint(out, fold(printable(sentence)+"\n", width))
+	fmt.Fprint(out, text.Fold(text.Printable(sentence)+"\n", width))
 	if command != "" {
 		fmt.Fprintf(out, "%s: %s\n", what, command)
 	}
@@ -78,12 +79,12 @@ func printSteps(out io.Writer, all []stepStatus, width int) error {
 	for _, s := range all {
 		took := ""
 		if !s.Ended.IsZero() {
-			took = elapsed(max(0, s.Ended.Sub(s.Started))) // the clock may have been set back
+			took = text.Elapsed(max(0, s.Ended.Sub(s.Started))) // the clock may have been set back
 		}
-		rows = append(rows, []string{s.Step, s.State, took, s.world(), printable(s.remarks())})
+		rows = append(rows, []string{s.Step, s.State, took, s.world(), text.Printable(s.remarks())})
 	}
 	fmt.Fprintln(w)
-	table(w, width, []string{"STEP", "STATE", "TOOK", "WORLD", "REMARKS"}, rows...)
+	text.Table(w, width, []string{"STEP", "STATE", "TOOK", "WORLD", "REMARKS"}, rows...)
 	return w.Flush()
 }
 
@@ -95,10 +96,10 @@ func (r statusReport) printRest(out io.Writer, width int) error {
 		}
 	}
 	if lines := r.compared.lines(); len(lines) > 0 {
-		fmt.Fprintf(out, "\n%s", fold(strings.Join(lines, "\n")+"\n", width))
+		fmt.Fprintf(out, "\n%s", text.Fold(strings.Join(lines, "\n")+"\n", width))
 	}
 	for _, note := range r.Notes {
-		fmt.Fprintf(out, "\n%s", fold("note: "+printable(note)+"\n", width))
+		fmt.Fprintf(out, "\n%s", text.Fold("note: "+text.Printable(note)+"\n", width))
 	}
 	return nil
 }
@@ -107,13 +108,13 @@ func (r statusReport) printRest(out io.Writer, width int) error {
 func printWaiting(out io.Writer, o steps.Overview, width int) {
 	switch {
 	case o.Sentence != "":
-		fmt.Fprintf(out, "\n%s", fold(printable(o.Sentence)+"\n", width))
+		fmt.Fprintf(out, "\n%s", text.Fold(text.Printable(o.Sentence)+"\n", width))
 	case o.Lost == nil && o.Pivot == nil:
 		fmt.Fprint(out, "\nnothing is waited for\n")
 	}
 	for _, f := range o.Waiting.Findings {
 		if f.Do != "" {
-			fmt.Fprint(out, fold(fmt.Sprintf("  to do about %q: %s\n", printable(f.String()), printable(f.Do)), width))
+			fmt.Fprint(out, text.Fold(fmt.Sprintf("  to do about %q: %s\n", text.Printable(f.String()), text.Printable(f.Do)), width))
 		}
 	}
 }
@@ -146,10 +147,10 @@ func printNow(out io.Writer, o steps.Overview, width int) error {
 	if len(o.Unknown) > 0 {
 		var rows [][]string
 		for _, u := range o.Unknown {
-			rows = append(rows, []string{u.What, printable(u.Why)})
+			rows = append(rows, []string{u.What, text.Printable(u.Why)})
 		}
 		fmt.Fprintln(w)
-		table(w, width, []string{"UNKNOWN", "BECAUSE"}, rows...)
+		text.Table(w, width, []string{"UNKNOWN", "BECAUSE"}, rows...)
 	}
 	return w.Flush()
 }
@@ -172,7 +173,7 @@ func printServers(w io.Writer, o steps.Overview, width int) {
 	if 0 < width && width < wide {
 		row("\nSERVER", "STATE", "TALOS", "ETCD", "NODE")
 		for _, s := range o.Servers {
-			row(s.Name, s.State, cut(printable(s.Talos), talosRoom), memberOf(o, s.Name), s.Node)
+			row(s.Name, s.State, text.Cut(text.Printable(s.Talos), talosRoom), memberOf(o, s.Name), s.Node)
 		}
 		row("\nMACHINE", "PHASE", "SERVER")
 		for _, s := range o.Servers {
@@ -182,7 +183,7 @@ func printServers(w io.Writer, o steps.Overview, width int) {
 	}
 	row("\nSERVER", "STATE", "MACHINE", "PHASE", "TALOS", "ETCD", "NODE")
 	for _, s := range o.Servers {
-		row(s.Name, s.State, s.Machine, s.Phase, printable(s.Talos), memberOf(o, s.Name), s.Node)
+		row(s.Name, s.State, s.Machine, s.Phase, text.Printable(s.Talos), memberOf(o, s.Name), s.Node)
 	}
 }
 

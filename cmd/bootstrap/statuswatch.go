@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/cli/ui"
+	"github.com/slipway-k8s/slipway/internal/text"
 )
 
 // watchEvery is the time between two looks of status --watch. A look asks Hetzner some ten times, whose limit is 3600 requests an hour.
@@ -57,7 +59,7 @@ func statusText(ctx context.Context, c *console, a arguments) (string, error) {
 	columns, rows := c.size()
 	switch {
 	case a.Options.Output == "json":
-		err = newJSONLine(&b, r)
+		err = ui.PrintJSONLine(&b, r)
 	case columns > 0:
 		err = r.printWatched(&b, columns, rows-1) // the cursor has the last one
 	default:
@@ -67,17 +69,17 @@ func statusText(ctx context.Context, c *console, a arguments) (string, error) {
 }
 
 // showStatus writes one status and returns how many lines of a terminal it took.
-func showStatus(c *console, text string, json bool, drawn int) int {
+func showStatus(c *console, words string, json bool, drawn int) int {
 	columns, rows := c.size()
 	switch {
 	case json:
-		fmt.Fprint(c.stdout, text)
+		fmt.Fprint(c.stdout, words)
 		return 0
 	case columns == 0:
-		fmt.Fprintf(c.stdout, "%s\n%s\n", time.Now().Format(time.RFC3339), text)
+		fmt.Fprintf(c.stdout, "%s\n%s\n", time.Now().Format(time.RFC3339), words)
 		return 0
 	}
-	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
+	lines := strings.Split(strings.TrimRight(words, "\n"), "\n")
 	if room := max(1, rows-1); len(lines) > room { // the cursor has the last one
 		lines = append(lines[:room-1], fmt.Sprintf("… %d more lines", len(lines)-room+1))
 	}
@@ -85,9 +87,9 @@ func showStatus(c *console, text string, json bool, drawn int) int {
 	if drawn > 0 {
 		fmt.Fprintf(&b, "\x1b[%dA", drawn) // up
 	}
-	b.WriteString(clearBelow)
+	b.WriteString(ui.ClearBelow)
 	for _, line := range lines {
-		b.WriteString(cut(line, max(1, columns-1)) + "\n")
+		b.WriteString(text.Cut(line, max(1, columns-1)) + "\n")
 	}
 	fmt.Fprint(c.stdout, b.String())
 	return len(lines)

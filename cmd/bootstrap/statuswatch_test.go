@@ -14,6 +14,9 @@ import (
 	"github.com/hinshun/vt10x"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/redact"
+	"github.com/slipway-k8s/slipway/internal/settings"
+	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -39,7 +42,7 @@ func (n *noted) Write(p []byte) (int, error) {
 // An interruption is how a watch ends: in good order, after one block of what has not changed.
 func TestWatchEndsWithAnInterruption(t *testing.T) {
 	out := &noted{wrote: make(chan struct{}, 1)}
-	c := &console{stdout: out, stderr: out, environment: map[string]string{}, workDir: t.TempDir(), hide: &redactor{}, size: sized(0, 0)}
+	c := &console{stdout: out, stderr: out, environment: map[string]string{}, workDir: t.TempDir(), hide: &redact.Redactor{}, size: sized(0, 0)}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	ended := make(chan int, 1)
 	go func() { ended <- c.execute(ctx, []string{"status", "--watch", "--state-dir", t.TempDir()}) }()
@@ -164,8 +167,8 @@ func TestWatchShowsWhatWouldRunAgain(t *testing.T) {
 func TestWatchBeginsWithWhatIsWaitedFor(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
-	record(t, stateFolder(filepath.Join(dir, ".slipway", "k8s")), "preflight")
-	c := &console{environment: environ(strings.Fields(inProject(newMarket(t)))), workDir: dir, hide: &redactor{}, size: sized(80, 24)}
+	record(t, statedir.Dir(filepath.Join(dir, ".slipway", "k8s")), "preflight")
+	c := &console{environment: settings.Environ(strings.Fields(inProject(newMarket(t)))), workDir: dir, hide: &redact.Redactor{}, size: sized(80, 24)}
 	a, err := parse(c, []string{"status", "--watch"})
 	if err != nil {
 		t.Fatal(err)

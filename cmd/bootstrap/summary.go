@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/cli/ui"
+	"github.com/slipway-k8s/slipway/internal/text"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -53,7 +55,7 @@ func summarise(ctx context.Context, r *running, plan *steps.Plan, j flow.Journal
 		return s, err
 	}
 	if ok && !cleaned {
-		s.Management = r.state.path(management.Kubeconfig)
+		s.Management = r.state.Path(management.Kubeconfig)
 	}
 	cluster, _, err := flow.Restore(ctx, j, plan.Cluster)
 	if err != nil {
@@ -67,14 +69,14 @@ func summarise(ctx context.Context, r *running, plan *steps.Plan, j flow.Journal
 		return s, err
 	}
 	if ok {
-		s.Kubeconfig = r.state.path(kubeconfig.File)
+		s.Kubeconfig = r.state.Path(kubeconfig.File)
 	}
 	talosconfig, ok, err := flow.Restore(ctx, j, plan.Talosconfig)
 	if err != nil {
 		return s, err
 	}
 	if ok {
-		s.Talosconfig = r.state.path(talosconfig.File)
+		s.Talosconfig = r.state.Path(talosconfig.File)
 	}
 	access, ok, err := flow.Restore(ctx, j, plan.Access)
 	if err != nil {
@@ -82,7 +84,7 @@ func summarise(ctx context.Context, r *running, plan *steps.Plan, j flow.Journal
 	}
 	if ok { // after a pivot it is what is looked at
 		s.Endpoint = "https://" + access.Endpoint
-		s.Kubeconfig, s.Talosconfig, s.Nodes = r.state.path(access.Kubeconfig), r.state.path(access.Talosconfig.File), access.Nodes
+		s.Kubeconfig, s.Talosconfig, s.Nodes = r.state.Path(access.Kubeconfig), r.state.Path(access.Talosconfig.File), access.Nodes
 		return s, nil
 	}
 	nodes, _, err := flow.Restore(ctx, j, plan.Nodes)
@@ -110,15 +112,15 @@ const wide = 100
 // shown already; 0: it is none.
 func (s summary) print(out io.Writer, format string, width int) error {
 	if format == "json" {
-		return newJSONLine(out, s)
+		return ui.PrintJSONLine(out, s)
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	if width == 0 {
 		fmt.Fprintln(w, "\nSTEP\tOUTCOME\tTIME")
 		for _, step := range s.Steps {
-			fmt.Fprintf(w, "%s\t%s\t%s\n", step.Name, step.Outcome, elapsed(step.Elapsed))
+			fmt.Fprintf(w, "%s\t%s\t%s\n", step.Name, step.Outcome, text.Elapsed(step.Elapsed))
 		}
-		fmt.Fprintf(w, "\t\t%s\n", elapsed(s.Elapsed))
+		fmt.Fprintf(w, "\t\t%s\n", text.Elapsed(s.Elapsed))
 	}
 	if len(s.Nodes) > 0 {
 		row := func(cells ...string) {
@@ -135,7 +137,7 @@ func (s summary) print(out io.Writer, format string, width int) error {
 	fmt.Fprintln(w)
 	took := "" // the list of steps ends with it
 	if width > 0 {
-		took = elapsed(s.Elapsed)
+		took = text.Elapsed(s.Elapsed)
 	}
 	for _, line := range []struct{ name, value string }{
 		{"cluster", s.Cluster}, {"endpoint", s.Endpoint}, {"kubeconfig", s.Kubeconfig}, {"talosconfig", s.Talosconfig},

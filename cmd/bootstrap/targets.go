@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -163,15 +164,15 @@ func (t target) check(words []string) error {
 	}
 	switch {
 	case len(rest) < len(t.arguments):
-		return usagef("%s needs %s: write %s", t.name, t.arguments[len(rest)], t.usage())
+		return usage.Errorf("%s needs %s: write %s", t.name, t.arguments[len(rest)], t.usage())
 	case len(rest) > most && most == 0:
-		return usagef("%s stands alone, without %q", t.name, rest[0])
+		return usage.Errorf("%s stands alone, without %q", t.name, rest[0])
 	case len(rest) > most:
-		return usagef("%s stands alone, without %q: write %s", t.name, rest[most], t.usage())
+		return usage.Errorf("%s stands alone, without %q: write %s", t.name, rest[most], t.usage())
 	}
 	for i, form := range t.arguments {
 		if choice := strings.Split(form, "|"); len(choice) > 1 && !slices.Contains(choice, rest[i]) {
-			return usagef("%s cannot %q%s; it takes one of: %s", t.name, rest[i], didYouMean("", rest[i], choice), strings.Join(choice, ", "))
+			return usage.Errorf("%s cannot %q%s; it takes one of: %s", t.name, rest[i], usage.DidYouMean("", rest[i], choice), strings.Join(choice, ", "))
 		}
 	}
 	return nil
@@ -195,11 +196,11 @@ func checkTargets(words, flagsGiven []string) error {
 		case found && slices.Contains(owners, alone.name):
 		case !found && (ofRuns || len(words) == 1 && slices.Contains(owners, words[0])):
 		case len(owners) == 0:
-			return usagef("--%s goes with a run of steps, and with nothing else", name)
+			return usage.Errorf("--%s goes with a run of steps, and with nothing else", name)
 		case ofRuns:
-			return usagef("--%s goes with the target %s, and with a run of steps", name, strings.Join(owners, " or "))
+			return usage.Errorf("--%s goes with the target %s, and with a run of steps", name, strings.Join(owners, " or "))
 		default:
-			return usagef("--%s goes with the target %s, and no other", name, strings.Join(owners, " or "))
+			return usage.Errorf("--%s goes with the target %s, and no other", name, strings.Join(owners, " or "))
 		}
 	}
 	return nil
@@ -215,9 +216,9 @@ func checkOutput(words []string, output string) error {
 	case slices.Contains(forms, output):
 		return nil
 	case len(forms) == 2:
-		return usagef("--output %q is neither text nor json", output)
+		return usage.Errorf("--output %q is neither text nor json", output)
 	default:
-		return usagef("--output %q is none of %s", output, strings.Join(forms, ", "))
+		return usage.Errorf("--output %q is none of %s", output, strings.Join(forms, ", "))
 	}
 }
 
@@ -238,9 +239,9 @@ func following(words []string) (so int, verbs []string) {
 func halfNamed(words []string, so int, verbs []string) error {
 	target := strings.Join(words[:so], " ")
 	if len(words) == so {
-		return usagef("%s takes one of: %s", target, strings.Join(verbs, ", "))
+		return usage.Errorf("%s takes one of: %s", target, strings.Join(verbs, ", "))
 	}
-	return usagef("%s cannot %q%s; it takes one of: %s", target, words[so], didYouMean("", words[so], verbs), strings.Join(verbs, ", "))
+	return usage.Errorf("%s cannot %q%s; it takes one of: %s", target, words[so], usage.DidYouMean("", words[so], verbs), strings.Join(verbs, ", "))
 }
 
 // flagOwners are the targets that a flag goes with; none: it goes with all.
@@ -281,17 +282,17 @@ func resolveTargets(words []string, plan *steps.Plan, managed bool) ([]string, e
 		i := slices.IndexFunc(table, func(t target) bool { return t.words()[0] == word })
 		switch {
 		case i >= 0 && table[i].alone():
-			return nil, usagef("%s stands alone: it cannot be one target among others", word)
+			return nil, usage.Errorf("%s stands alone: it cannot be one target among others", word)
 		case i >= 0 && managed && table[i].managed != nil:
 			names = append(names, table[i].managed(plan)...)
 		case i >= 0:
 			names = append(names, table[i].steps(plan)...)
 		case slices.Contains(known, word):
 			names = append(names, word)
-		case didYouMean("", word, known) != "":
-			return nil, usagef("there is no target %q%s", word, didYouMean("", word, known))
+		case usage.DidYouMean("", word, known) != "":
+			return nil, usage.Errorf("there is no target %q%s", word, usage.DidYouMean("", word, known))
 		default:
-			return nil, usagef("there is no target %q; there are %s", word, strings.Join(known, ", "))
+			return nil, usage.Errorf("there is no target %q; there are %s", word, strings.Join(known, ", "))
 		}
 	}
 	return names, nil

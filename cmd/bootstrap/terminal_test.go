@@ -16,6 +16,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/internal/effect"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
+	"github.com/slipway-k8s/slipway/internal/settings"
 )
 
 // onTerminal is the command on a terminal, with a screen that shows what a person would see.
@@ -38,8 +39,8 @@ func (q *quick) onTerminal(t *testing.T, columns, rows int) *onTerminal {
 		"MANAGEMENT_KUBECONFIG="+filepath.Join(q.dir, "kubeconfig"))
 	cmd.Dir = q.dir
 	cmd.Env = []string{
-		"HOME=" + q.dir, "PATH=" + os.Getenv("PATH"), "TERM=xterm-256color", quickCommand + "=1", tokenVariable + "=" + hetznertest.Token,
-		endpointVariable + "=" + q.Hetzner.URL, effect.CrashVariable + "=",
+		"HOME=" + q.dir, "PATH=" + os.Getenv("PATH"), "TERM=xterm-256color", quickCommand + "=1", settings.TokenVariable + "=" + hetznertest.Token,
+		settings.EndpointVariable + "=" + q.Hetzner.URL, effect.CrashVariable + "=",
 	}
 	master, err := pty.StartWithSize(cmd, &pty.Winsize{Cols: uint16(columns), Rows: uint16(rows)})
 	if err != nil {

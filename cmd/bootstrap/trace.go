@@ -9,7 +9,9 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/effect"
+	"github.com/slipway-k8s/slipway/internal/redact"
 	"github.com/slipway-k8s/slipway/internal/telemetry"
+	"github.com/slipway-k8s/slipway/internal/text"
 )
 
 // trace begins to send spans, where the environment names a collector.
@@ -22,23 +24,23 @@ func (r *running) trace() {
 		ID: r.id, Name: "run " + strings.Join(targets, " "), Cluster: r.cfg.ClusterName, World: r.world(), Version: version(),
 	})
 	if err != nil {
-		r.hub.note("no spans are sent: %v", err)
+		r.hub.Note("no spans are sent: %v", err)
 	}
 	if tracer == nil {
 		return
 	}
 	r.tracer = tracer
-	r.hub.displays = append(r.hub.displays, traceDisplay{tracer, r.stderr, r.hide})
+	r.hub.Displays = append(r.hub.Displays, traceDisplay{tracer, r.stderr, r.hide})
 }
 
 // traceDisplay makes spans of a run's events.
 type traceDisplay struct {
 	tracer *telemetry.Tracer
 	stderr io.Writer
-	hide   *redactor
+	hide   *redact.Redactor
 }
 
-func (d traceDisplay) event(e flow.Event) {
+func (d traceDisplay) Event(e flow.Event) {
 	switch e.Kind {
 	case flow.StepVerifying, flow.StepStarted:
 		d.tracer.StepBegan(e.Step, e.Time, e.Attempt, e.Message)
@@ -52,9 +54,9 @@ func (d traceDisplay) event(e flow.Event) {
 }
 
 // close sends what is left. It takes seconds at most, and is no failure of the run's.
-func (d traceDisplay) close() {
+func (d traceDisplay) Close() {
 	if err := d.tracer.End(); err != nil {
-		fmt.Fprintln(d.stderr, "note:", printable(d.hide.text(err.Error())))
+		fmt.Fprintln(d.stderr, "note:", text.Printable(d.hide.Text(err.Error())))
 	}
 }
 
@@ -69,7 +71,7 @@ func (r *running) watchCalls() func(context.Context, effect.Seen) func(int, erro
 		})
 		return func(status int, err error) {
 			if err != nil { // it may repeat what was sent
-				err = errors.New(r.hide.text(err.Error()))
+				err = errors.New(r.hide.Text(err.Error()))
 			}
 			ended(status, err)
 		}

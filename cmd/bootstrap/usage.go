@@ -6,6 +6,8 @@ import (
 	"io"
 	"text/tabwriter"
 
+	"github.com/slipway-k8s/slipway/internal/kind"
+	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/telemetry"
 	"github.com/slipway-k8s/slipway/steps"
 )
@@ -22,7 +24,7 @@ Exit codes: 0 done, 1 failed, 2 bad usage or configuration, 130 interrupted.
 
 Targets (each step brings what it hangs on; without one: bootstrap):
 `)
-	plan, err := steps.New(steps.Defaults(), steps.Tools{Management: &kindManagement{}})
+	plan, err := steps.New(steps.Defaults(), steps.Tools{Management: &kind.Provider{}})
 	if err != nil {
 		return err
 	}
@@ -47,12 +49,12 @@ Targets (each step brings what it hangs on; without one: bootstrap):
 		fmt.Fprintf(w, "  %s\t%s\n", v.Name, text)
 	}
 	fmt.Fprintln(w, "\nOnly in the environment:")
-	fmt.Fprintf(w, "  %s\tthe Hetzner Cloud API token (read and write); or name %s or %s in bootstrap.yaml\n", tokenVariable, tokenFileKey, tokenCommandKey)
-	fmt.Fprintf(w, "  %s\ta passphrase that opens backups, in place of BACKUP_PASSPHRASE_FILE and _COMMAND\n", passphraseVariable)
-	fmt.Fprintf(w, "  %s, %s\tthe keys of the S3 store that backups go to (%s too, where they are temporary)\n", accessKeyVariable, secretKeyVariable, sessionVariable)
-	fmt.Fprintf(w, "  %s\tanother address of the Hetzner API\n", endpointVariable)
-	fmt.Fprintf(w, "  %s\ta GitHub token: more requests an hour while Cluster API's providers are fetched\n", githubVariable)
+	fmt.Fprintf(w, "  %s\tthe Hetzner Cloud API token (read and write); or name %s or %s in bootstrap.yaml\n", settings.TokenVariable, settings.TokenFileKey, settings.TokenCommandKey)
+	fmt.Fprintf(w, "  %s\ta passphrase that opens backups, in place of BACKUP_PASSPHRASE_FILE and _COMMAND\n", settings.PassphraseVariable)
+	fmt.Fprintf(w, "  %s, %s\tthe keys of the S3 store that backups go to (%s too, where they are temporary)\n", settings.AccessKeyVariable, settings.SecretKeyVariable, settings.SessionVariable)
+	fmt.Fprintf(w, "  %s\tanother address of the Hetzner API\n", settings.EndpointVariable)
+	fmt.Fprintf(w, "  %s\ta GitHub token: more requests an hour while Cluster API's providers are fetched\n", settings.GithubVariable)
 	fmt.Fprintf(w, "  %s\tsend spans of a run's steps and calls to this OpenTelemetry collector\n", telemetry.Endpoint)
-	fmt.Fprintf(w, "  %s\twith --lab: in place of the lab's own token, to rehearse a wrong one\n", labTokenVariable)
+	fmt.Fprintf(w, "  %s\twith --lab: in place of the lab's own token, to rehearse a wrong one\n", settings.LabTokenVariable)
 	return w.Flush()
 }

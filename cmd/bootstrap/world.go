@@ -12,15 +12,18 @@ import (
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/effect"
+	"github.com/slipway-k8s/slipway/internal/lab"
+	"github.com/slipway-k8s/slipway/internal/settings"
+	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
 // commonTools are the tools that are the same in both worlds.
-func commonTools(state stateFolder, cfg configuration, environment map[string]string, log io.Writer) steps.Tools {
+func commonTools(state statedir.Dir, cfg settings.Configuration, environment map[string]string, log io.Writer) steps.Tools {
 	return steps.Tools{
-		GitHubToken: steps.NewSecret(environment[githubVariable]),
-		Files:       state.files(),
-		Overrides:   cfg.overrides,
+		GitHubToken: steps.NewSecret(environment[settings.GithubVariable]),
+		Files:       state.Files(),
+		Overrides:   cfg.Overrides,
 		Log:         log,
 	}
 }
@@ -41,19 +44,19 @@ func hetznerClient(endpoint string, token steps.Secret, effects *effect.Recorder
 
 // enterLab swaps the two things that are different in the lab, and configures
 // what anyone could: address ranges, repositories and the versions in them.
-func enterLab(cfg configuration, tools steps.Tools, client *labClient, info labInfo, environment map[string]string) (configuration, steps.Tools, []string, error) {
+func enterLab(cfg settings.Configuration, tools steps.Tools, client *lab.Client, info lab.Info, environment map[string]string) (settings.Configuration, steps.Tools, []string, error) {
 	cfg, notes, err := configInLab(cfg, info)
 	if err != nil {
 		return cfg, tools, nil, err
 	}
 	// Never the environment's own token: a real one must not reach the lab.
 	token := info.Token
-	if wrong := environment[labTokenVariable]; wrong != "" {
+	if wrong := environment[settings.LabTokenVariable]; wrong != "" {
 		token = wrong
 	}
 	tools.Token = steps.NewSecret(token)
 	tools.Hetzner = hetznerClient(info.HetznerEndpoint, tools.Token, tools.Effects)
-	tools.Management = labManagement{client}
+	tools.Management = lab.Management{Client: client}
 	// Everything in the lab sees this machine by its loopback.
 	tools.OwnAddress = func(context.Context) (netip.Addr, error) { return netip.MustParseAddr("127.0.0.1"), nil }
 	return cfg, tools, notes, nil
@@ -65,15 +68,15 @@ const labPlace = "the lab"
 // configInLab is the configuration with what the lab decides: the lab's addresses
 // always, its repositories and their versions unless others are configured. The
 // notes name what was replaced.
-func configInLab(c configuration, info labInfo) (configuration, []string, error) {
+func configInLab(c settings.Configuration, info lab.Info) (settings.Configuration, []string, error) {
 	var notes []string
-	places, decided := c.places, decidedInLab(c, info)
-	c.places = map[string]string{}
+	places, decided := c.Places, decidedInLab(c, info)
+	c.Places = map[string]string{}
 	for field, place := range places {
-		c.places[field] = place
+		c.Places[field] = place
 	}
 	set := func(name, value string) error {
-		v := variable(name)
+		v := settings.Variable(name)
 		was := v.Get(c.Config)
 		if value == "" || value == was {
 			return nil
@@ -84,7 +87,7 @@ func configInLab(c configuration, info labInfo) (configuration, []string, error)
 			}
 			notes = append(notes, fmt.Sprintf("%s is %s in the lab, in place of %s (%s)", name, value, was, place))
 		}
-		c.places[v.Field] = labPlace
+		c.Places[v.Field] = labPlace
 		return v.Set(&c.Config, value)
 	}
 	for _, p := range decided {
@@ -93,7 +96,7 @@ func configInLab(c configuration, info labInfo) (configuration, []string, error)
 		}
 	}
 	slices.Sort(notes)
-	return c, notes, c.check()
+	return c, notes, c.Check()
 }
 
 // labDecision is a variable with the value that a lab gives it.
@@ -101,8 +104,8 @@ type labDecision struct{ variable, value string }
 
 // decidedInLab are the variables that a lab decides, in place of this
 // configuration.
-func decidedInLab(c configuration, info labInfo) []labDecision {
-	own := func(name string) bool { _, ok := c.places[variable(name).Field]; return ok }
+func decidedInLab(c settings.Configuration, info lab.Info) []labDecision {
+	own := func(name string) bool { _, ok := c.Places[settings.Variable(name).Field]; return ok }
 	all := []labDecision{
 		{"NETWORK_CIDR", info.NetworkCIDR}, {"CONTROL_PLANE_CIDR", info.ControlPlaneCIDR},
 		{"POD_CIDR", info.PodCIDR}, {"SERVICE_CIDR", info.ServiceCIDR},
@@ -128,7 +131,7 @@ func decidedInLab(c configuration, info labInfo) []labDecision {
 
 // prepareImages puts the configured image into the lab's project, where nobody
 // has built one, under the name that it has for each architecture.
-func prepareImages(ctx context.Context, client *labClient, cfg steps.Config, say flow.Say) error {
+func prepareImages(ctx context.Context, client *lab.Client, cfg steps.Config, say flow.Say) error {
 	var names []string
 	for _, architecture := range []string{"amd64", "arm64"} {
 		if name := cfg.Image(architecture); !slices.Contains(names, name) {
@@ -136,7 +139,7 @@ func prepareImages(ctx context.Context, client *labClient, cfg steps.Config, say
 		}
 	}
 	for _, name := range names {
-		if err := client.ensureImage(ctx, name); err != nil {
+		if err := client.EnsureImage(ctx, name); err != nil {
 			return err
 		}
 	}

@@ -5,17 +5,20 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/slipway-k8s/slipway/internal/lab"
+	"github.com/slipway-k8s/slipway/internal/lab/labtest"
+	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
 func TestInLab(t *testing.T) {
-	f := newFakeLab(t)
+	f := labtest.NewFakeLab(t)
 	cfg, err := load(t, "networkCidr: 10.10.0.0/16\nciliumVersion: 1.18.9\n", "", "CAPI_VERSION=v1.10.9")
 	if err != nil {
 		t.Fatal(err)
 	}
 	was := cfg.Config
-	got, notes, err := configInLab(cfg, f.info)
+	got, notes, err := configInLab(cfg, f.Info)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,7 +30,7 @@ func TestInLab(t *testing.T) {
 		"CILIUM_VERSION": "1.18.9", // the lab names none, so it is for its repository to say
 		"CLUSTER_NAME":   was.ClusterName,
 	} {
-		if v := variable(name).Get(got.Config); v != want {
+		if v := settings.Variable(name).Get(got.Config); v != want {
 			t.Errorf("%s is %q, want %q", name, v, want)
 		}
 	}
@@ -44,19 +47,19 @@ func TestInLab(t *testing.T) {
 			t.Errorf("note %q does not begin with %q", notes[i], want[i])
 		}
 	}
-	if cfg.Config != was || cfg.place("podCidr") != "default" {
+	if cfg.Config != was || cfg.Place("podCidr") != "default" {
 		t.Error("the configuration of outside was changed")
 	}
 }
 
 // Who has repositories of his own keeps them, with their versions.
 func TestInLabWithOwnRepositories(t *testing.T) {
-	f := newFakeLab(t)
+	f := labtest.NewFakeLab(t)
 	cfg, err := load(t, "", "PROVIDER_REPOSITORY=/mine", "CILIUM_REPOSITORY=http://127.0.0.1:1 CERT_MANAGER_URL=/c.yaml CERT_MANAGER_VERSION=v1.0.0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, notes, err := configInLab(cfg, f.info)
+	got, notes, err := configInLab(cfg, f.Info)
 	if err != nil || len(notes) != 0 {
 		t.Fatalf("notes %q, %v", notes, err)
 	}
@@ -66,13 +69,13 @@ func TestInLabWithOwnRepositories(t *testing.T) {
 }
 
 func TestTheLabGetsItsOwnToken(t *testing.T) {
-	f := newFakeLab(t)
-	cfg := configuration{Config: steps.Defaults()}
+	f := labtest.NewFakeLab(t)
+	cfg := settings.Configuration{Config: steps.Defaults()}
 	for environment, want := range map[string]string{
-		"HCLOUD_TOKEN=a-real-token":                              f.info.Token,
+		"HCLOUD_TOKEN=a-real-token":                              f.Info.Token,
 		"HCLOUD_TOKEN=a-real-token LAB_HCLOUD_TOKEN=a-wrong-one": "a-wrong-one",
 	} {
-		_, tools, _, err := enterLab(cfg, steps.Tools{}, newLabClient(f.dir), f.info, environ(strings.Fields(environment)))
+		_, tools, _, err := enterLab(cfg, steps.Tools{}, lab.NewClient(f.Dir), f.Info, settings.Environ(strings.Fields(environment)))
 		if err != nil || tools.Token.Reveal() != want || tools.Management.Name() != "lab" || tools.Hetzner == nil {
 			t.Errorf("%s: token %q, %v", environment, tools.Token.Reveal(), err)
 		}
@@ -80,17 +83,17 @@ func TestTheLabGetsItsOwnToken(t *testing.T) {
 }
 
 func TestPrepareImages(t *testing.T) {
-	f := newFakeLab(t)
+	f := labtest.NewFakeLab(t)
 	cfg := steps.Defaults()
-	if err := prepareImages(t.Context(), newLabClient(f.dir), cfg, quiet); err != nil {
+	if err := prepareImages(t.Context(), lab.NewClient(f.Dir), cfg, quiet); err != nil {
 		t.Fatal(err)
 	}
 	cfg.ImageName = "mine"
-	if err := prepareImages(t.Context(), newLabClient(f.dir), cfg, quiet); err != nil {
+	if err := prepareImages(t.Context(), lab.NewClient(f.Dir), cfg, quiet); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"PUT /v1/images/talos-amd64-v1.12.2", "PUT /v1/images/talos-arm64-v1.12.2", "PUT /v1/images/mine"}
-	if !slices.Equal(f.asked, want) {
-		t.Errorf("asked %q, want %q", f.asked, want)
+	if !slices.Equal(f.Asked, want) {
+		t.Errorf("asked %q, want %q", f.Asked, want)
 	}
 }

@@ -1,0 +1,15 @@
+package ui
+
+import (
+	"flag"
+
+	"github.com/slipway-k8s/slipway/internal/redact"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+func hiding() *redact.Redactor {
+	var r redact.Redactor
+	r.Learn(secret, "short", "")
+	return &r
+}

@@ -1,0 +1,15 @@
+package ui
+
+import (
+	"encoding/json"
+	"io"
+)
+
+func PrintJSON(out io.Writer, v any) error {
+	encoder := json.NewEncoder(out)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(v)
+}
+
+// PrintJSONLine writes one value as a line.
+func PrintJSONLine(w io.Writer, v any) error { return json.NewEncoder(w).Encode(v) }

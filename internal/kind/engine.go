@@ -1,0 +1,124 @@
+package kind
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+// Engine implements steps.EngineUser: it asks the engine that kind finds, in the
+// order in which kind looks for one.
+func (k *Provider) Engine(ctx context.Context) (steps.Engine, error) {
+	for _, e := range []struct {
+		name, greeting string
+		ask            func(context.Context) (steps.Engine, error)
+	}{
+		{"docker", "Docker version", dockerEngine},
+		{"nerdctl", "nerdctl version", nerdctlEngine},
+		{"podman", "podman version", podmanEngine},
+	} {
+		said, err := output(ctx, e.name, "-v")
+		if err != nil || !bytes.HasPrefix(said, []byte(e.greeting)) {
+			continue // as kind does: podman may answer to the name of docker
+		}
+		engine, err := e.ask(ctx)
+		engine.Name = e.name
+		return engine, err
+	}
+	return steps.Engine{}, errNoDocker
+}
+
+// dockerInfo is the part of `docker info` that is read.
+type dockerInfo struct {
+	Name, ServerVersion, DockerRootDir, OperatingSystem string
+	CgroupDriver, CgroupVersion                         string
+	MemoryLimit, PidsLimit, CPUShares                   bool
+	MemTotal                                            int64
+	SecurityOptions                                     []string // "name=rootless", "name=seccomp,profile=default"
+}
+
+func dockerEngine(ctx context.Context) (steps.Engine, error) {
+	info, err := askDocker(ctx, "docker")
+	e := info.engine()
+	if host, _ := os.Hostname(); err == nil && info.Name == host {
+		e.FreeBytes = freeBytes(info.DockerRootDir) // elsewhere the folder would be another machine's
+	}
+	return e, err
+}
+
+// nerdctlEngine does not tell where containerd keeps its data.
+func nerdctlEngine(ctx context.Context) (steps.Engine, error) {
+	info, err := askDocker(ctx, "nerdctl")
+	return info.engine(), err
+}
+
+func askDocker(ctx context.Context, program string) (info dockerInfo, err error) {
+	data, err := output(ctx, program, "info", "--format", "{{json .}}")
+	if err == nil {
+		err = json.Unmarshal(data, &info)
+	}
+	if err == nil && info.ServerVersion == "" {
+		err = fmt.Errorf("%s info knows of no server", program)
+	}
+	return info, err
+}
+
+func (i dockerInfo) engine() steps.Engine {
+	return steps.Engine{
+		Version: i.ServerVersion, CgroupV2: i.CgroupVersion == "2", MemoryBytes: i.MemTotal, DataRoot: i.DockerRootDir,
+		// Without a driver the limits that it tells mean nothing (moby issue 42151).
+		CanLimit: i.CgroupDriver != "none" && i.MemoryLimit && i.PidsLimit && i.CPUShares,
+		Rootless: slices.ContainsFunc(i.SecurityOptions, func(o string) bool { return slices.Contains(strings.Split(o, ","), "name=rootless") }),
+	}
+}
+
+func podmanEngine(ctx context.Context) (steps.Engine, error) {
+	data, err := output(ctx, "podman", "info", "--format", "json")
+	if err != nil {
+		return steps.Engine{}, err
+	}
+	var info struct {
+		Host struct {
+			CgroupVersion     string
+			CgroupControllers []string
+			MemTotal          int64
+			Security          struct{ Rootless bool }
+		}
+		Store struct {
+			GraphRoot                         string
+			GraphRootAllocated, GraphRootUsed int64
+		}
+		Version struct{ Version string }
+	}
+	if err := json.Unmarshal(data, &info); err != nil {
+		return steps.Engine{}, fmt.Errorf("read podman info: %w", err)
+	}
+	can := true
+	for _, controller := range []string{"memory", "pids", "cpu"} {
+		can = can && slices.Contains(info.Host.CgroupControllers, controller)
+	}
+	return steps.Engine{
+		Version: info.Version.Version, CgroupV2: info.Host.CgroupVersion == "v2", CanLimit: can, Rootless: info.Host.Security.Rootless,
+		MemoryBytes: info.Host.MemTotal, DataRoot: info.Store.GraphRoot, FreeBytes: info.Store.GraphRootAllocated - info.Store.GraphRootUsed,
+	}, nil
+}
+
+// output runs a program to its end and returns what it printed.
+func output(ctx context.Context, name string, args ...string) ([]byte, error) {
+	out, err := exec.CommandContext(ctx, name, args...).Output()
+	if failed, ok := errors.AsType[*exec.ExitError](err); ok && len(failed.Stderr) > 0 {
+		err = errors.New(strings.TrimSpace(string(failed.Stderr)))
+	}
+	if err != nil {
+		err = fmt.Errorf("%s %s: %w", name, strings.Join(args, " "), err)
+	}
+	return out, err
+}

@@ -1,0 +1,198 @@
+// Package kind provides the management cluster outside the lab: a kind cluster, or one behind a given kubeconfig.
+package kind
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+// Provider makes the management cluster with kind. A kind cluster that a
+// run left half made is made again; one that may hold the only record of which
+// servers belong to whom is never deleted, not even when it is silent.
+type Provider struct {
+	kind  kindLibrary
+	image string // of the node, pinned
+	// used tells whether Cluster API was ever installed behind a kubeconfig.
+	used  func(ctx context.Context, kubeconfig []byte) (bool, error)
+	files steps.Files
+	yes   bool // delete without asking what is half made but not by us
+}
+
+// kindLibrary is what is used of kind. It knows no context.
+type kindLibrary interface {
+	clusters() ([]string, error)
+	create(name, image, kubeconfigPath string, say flow.Say) error
+	remove(name, kubeconfigPath string) error
+	kubeconfig(name string) ([]byte, error)
+	// initialised tells whether kubeadm got as far as an administrator's
+	// kubeconfig on the control plane node. It fails for a node that is stopped.
+	initialised(name string) (bool, error)
+}
+
+func (k *Provider) Name() string { return "kind" }
+
+// making is the file that is there while a cluster is made by us. A cluster
+// found together with it is most likely half made; but a run with another state
+// folder may have taken it, or one of its name, into use since.
+func making(name string) string { return "kind-" + name + ".making" }
+
+// private is the kubeconfig that kind writes beside the one it is asked for, in
+// place of the user's own.
+func (k *Provider) private(name string) string {
+	return k.files.Path("kind-" + name + ".kubeconfig")
+}
+
+// Ensure adopts the cluster, or makes it. kind's library cannot be cancelled;
+// when ctx ends during its work, flow leaves it behind and the next run finds
+// what it left.
+func (k *Provider) Ensure(ctx context.Context, name string, say flow.Say) ([]byte, error) {
+	found, err := k.Exists(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if found {
+		usable, err := k.adopt(ctx, name, say)
+		if err != nil {
+			return nil, err
+		}
+		if usable {
+			if err := k.files.Remove(making(name)); err != nil {
+				return nil, err
+			}
+			return k.kind.kubeconfig(name)
+		}
+		if err := k.kind.remove(name, k.private(name)); err != nil {
+			return nil, fmt.Errorf("delete the half made kind cluster %s: %w", name, err)
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := k.files.Write(making(name), []byte(time.Now().Format(time.RFC3339)+"\n")); err != nil {
+		return nil, err
+	}
+	say("making kind cluster %s from %s", name, strings.SplitN(k.image, "@", 2)[0])
+	if err := k.kind.create(name, k.image, k.private(name), say); err != nil {
+		return nil, fmt.Errorf("make kind cluster %s: %w", name, err)
+	}
+	kubeconfig, err := k.kind.kubeconfig(name)
+	if err != nil {
+		return nil, fmt.Errorf("read the kubeconfig of kind cluster %s: %w", name, err)
+	}
+	return kubeconfig, k.files.Remove(making(name))
+}
+
+// Look opens a cluster that is there. One that is half made holds nothing, so it
+// is not made anew, nor deleted: whoever wants to use it, or to be rid of it, does.
+func (k *Provider) Look(ctx context.Context, name string) ([]byte, error) {
+	usable, err := k.adopt(ctx, name, func(string, ...any) {})
+	if err != nil || !usable {
+		return nil, err
+	}
+	return k.kind.kubeconfig(name)
+}
+
+// adopt tells whether a cluster that is there can be used. False means that it
+// is half made and may be deleted.
+func (k *Provider) adopt(ctx context.Context, name string, say flow.Say) (bool, error) {
+	_, err := k.files.Read(making(name))
+	marked := err == nil
+	whole, err := k.kind.initialised(name)
+	switch {
+	case err != nil:
+		return false, fmt.Errorf("kind cluster %s exists but its node does not answer: %w; "+
+			"it may hold the only record of your servers, so it is left alone: start its container (%s-control-plane)", name, err, name)
+	case whole && marked:
+		return k.adoptMarked(ctx, name, say)
+	case whole:
+		say("adopting kind cluster %s", name)
+		return true, nil
+	case marked:
+		say("kind cluster %s was left half made by a run that died: making it again", name)
+		return false, nil
+	case k.yes:
+		say("kind cluster %s is half made: making it again", name)
+		return false, nil
+	default:
+		return false, fmt.Errorf("kind cluster %s is half made, and not by a run that this state folder knows: "+
+			"if nobody is making it right now, run again with --yes to delete it and make it anew", name)
+	}
+}
+
+// adoptMarked is for a cluster with a control plane and a mark of ours. Only one
+// that never had Cluster API in it is what our dead run left.
+func (k *Provider) adoptMarked(ctx context.Context, name string, say flow.Say) (bool, error) {
+	kubeconfig, err := k.kind.kubeconfig(name)
+	used := false
+	if err == nil {
+		used, err = k.used(ctx, kubeconfig)
+	}
+	switch {
+	case err != nil:
+		return false, fmt.Errorf("kind cluster %s may be half made by a run that died, or in use since, and cannot be asked: %w; "+
+			"it may hold the only record of your servers, so it is left alone: run again in a minute; "+
+			"if you know that it holds nothing: kind delete cluster --name %s", name, err, name)
+	case used:
+		say("adopting kind cluster %s: Cluster API is in it already", name)
+		return true, nil
+	}
+	say("kind cluster %s was left by a run that died, before Cluster API was in it: making it again", name)
+	return false, nil
+}
+
+// Exists asks kind, that is Docker or what stands in for it.
+func (k *Provider) Exists(_ context.Context, name string) (bool, error) {
+	names, err := k.kind.clusters()
+	if err != nil {
+		return false, fmt.Errorf("list kind clusters: %w", err)
+	}
+	return slices.Contains(names, name), nil
+}
+
+func (k *Provider) Delete(_ context.Context, name string) error {
+	if err := k.kind.remove(name, k.private(name)); err != nil {
+		return fmt.Errorf("delete kind cluster %s: %w", name, err)
+	}
+	return k.files.Remove(making(name))
+}
+
+// Given is a management cluster that is there already, behind a
+// kubeconfig of the user's.
+type Given struct {
+	path  string
+	ready func(ctx context.Context, kubeconfig []byte) error
+}
+
+func (g Given) Name() string { return "kubeconfig" }
+
+func (g Given) Ensure(ctx context.Context, _ string, say flow.Say) ([]byte, error) {
+	say("using the management cluster of %s", g.path)
+	kubeconfig, err := os.ReadFile(g.path)
+	if err != nil {
+		return nil, fmt.Errorf("read MANAGEMENT_KUBECONFIG: %w", err)
+	}
+	return kubeconfig, g.ready(ctx, kubeconfig)
+}
+
+// Exists can say yes or that it does not know: a kubeconfig that leads nowhere
+// is no proof that the cluster is gone.
+func (g Given) Exists(ctx context.Context, _ string) (bool, error) {
+	kubeconfig, err := os.ReadFile(g.path)
+	if err != nil {
+		return false, fmt.Errorf("read MANAGEMENT_KUBECONFIG: %w", err)
+	}
+	err = g.ready(ctx, kubeconfig)
+	return err == nil, err
+}
+
+// Delete refuses: what was given is not ours to delete.
+func (g Given) Delete(context.Context, string) error {
+	return fmt.Errorf("the management cluster of MANAGEMENT_KUBECONFIG: %w", steps.ErrNotOurs)
+}

@@ -1,0 +1,277 @@
+package kind
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+// fakeKind is a Docker with kind clusters in it.
+type fakeKind struct {
+	there map[string]bool // cluster → kubeadm got through
+	down  error           // Docker does not answer
+	deaf  error           // nodes do not answer
+	dies  error           // creation ends with this, leaving a half made cluster
+	did   []string
+}
+
+func (k *fakeKind) clusters() ([]string, error) {
+	var names []string
+	for name := range k.there {
+		names = append(names, name)
+	}
+	return names, k.down
+}
+
+func (k *fakeKind) create(name, image, kubeconfigPath string, _ flow.Say) error {
+	k.did = append(k.did, "create "+name)
+	if k.there[name] {
+		return errors.New("node(s) already exist for a cluster with the name")
+	}
+	k.there[name] = k.dies == nil
+	return k.dies
+}
+
+func (k *fakeKind) remove(name, _ string) error {
+	k.did = append(k.did, "delete "+name)
+	delete(k.there, name)
+	return nil
+}
+
+func (k *fakeKind) kubeconfig(name string) ([]byte, error) {
+	return []byte("kubeconfig of " + name), nil
+}
+
+func (k *fakeKind) initialised(name string) (bool, error) { return k.there[name], k.deaf }
+
+func TestKind(t *testing.T) {
+	const name = "k8s-mgmt"
+	silent := errors.New("container is not running")
+	for title, tc := range map[string]struct {
+		kind   fakeKind
+		marked bool  // a run of ours died while it made the cluster
+		used   bool  // Cluster API is in it
+		mute   error // its API server does not answer
+		yes    bool
+		did    []string
+		says   string // error; empty: none
+	}{
+		"nothing there":                         {did: []string{"create " + name}},
+		"there":                                 {kind: fakeKind{there: map[string]bool{name: true}}},
+		"another is there":                      {kind: fakeKind{there: map[string]bool{"kind": true}}, did: []string{"create " + name}},
+		"left half made by a run of ours":       {kind: fakeKind{there: map[string]bool{name: false}}, marked: true, did: []string{"delete " + name, "create " + name}},
+		"whole, but the run died before it saw": {kind: fakeKind{there: map[string]bool{name: true}}, marked: true, did: []string{"delete " + name, "create " + name}},
+		"marked, in use by another run since":   {kind: fakeKind{there: map[string]bool{name: true}}, marked: true, used: true},
+		"marked, in use, yes":                   {kind: fakeKind{there: map[string]bool{name: true}}, marked: true, used: true, yes: true},
+		"marked, silent":                        {kind: fakeKind{there: map[string]bool{name: true}, deaf: silent}, marked: true, yes: true, says: "left alone: start its container"},
+		"marked, API server silent":             {kind: fakeKind{there: map[string]bool{name: true}}, marked: true, mute: silent, yes: true, says: "left alone: run again in a minute"},
+		"half made by somebody":                 {kind: fakeKind{there: map[string]bool{name: false}}, says: "run again with --yes"},
+		"half made by somebody, yes":            {kind: fakeKind{there: map[string]bool{name: false}}, yes: true, did: []string{"delete " + name, "create " + name}},
+		"silent":                                {kind: fakeKind{there: map[string]bool{name: true}, deaf: silent}, says: "left alone: start its container"},
+		"silent, yes":                           {kind: fakeKind{there: map[string]bool{name: true}, deaf: silent}, yes: true, says: "left alone"},
+		"no Docker":                             {kind: fakeKind{down: errNoDocker}, says: "rehearse without any of them (--lab)"},
+		"creation fails":                        {kind: fakeKind{dies: errors.New("no space left")}, did: []string{"create " + name}, says: "no space left"},
+	} {
+		t.Run(title, func(t *testing.T) {
+			if tc.kind.there == nil {
+				tc.kind.there = map[string]bool{}
+			}
+			files := steps.FilesIn(t.TempDir())
+			if tc.marked {
+				if err := files.Write(making(name), []byte("then")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			m := &Provider{kind: &tc.kind, image: "kindest/node:v1.33.7@sha256:0", files: files, yes: tc.yes}
+			m.used = func(_ context.Context, kubeconfig []byte) (bool, error) {
+				if string(kubeconfig) != "kubeconfig of "+name {
+					t.Errorf("asked whether %q is used", kubeconfig)
+				}
+				return tc.used, tc.mute
+			}
+			kubeconfig, err := m.Ensure(t.Context(), name, quiet)
+			if !slices.Equal(tc.kind.did, tc.did) {
+				t.Errorf("did %q, want %q", tc.kind.did, tc.did)
+			}
+			if tc.says != "" {
+				if err == nil || !strings.Contains(err.Error(), tc.says) {
+					t.Errorf("error %v does not say %q", err, tc.says)
+				}
+				return
+			}
+			if err != nil || string(kubeconfig) != "kubeconfig of "+name {
+				t.Errorf("got %q, %v", kubeconfig, err)
+			}
+			if _, err := files.Read(making(name)); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("the mark of a creation is still there: %v", err)
+			}
+		})
+	}
+}
+
+// Only a cluster that says that it has no kind Cluster was never used.
+func TestUsedByClusterAPI(t *testing.T) {
+	status := http.StatusOK
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case r.URL.Path == "/api":
+			fmt.Fprint(w, `{"kind":"APIVersions","versions":["v1"]}`)
+		case r.URL.Path == "/apis":
+			fmt.Fprint(w, `{"kind":"APIGroupList","apiVersion":"v1","groups":[{"name":"apiextensions.k8s.io",
+				"versions":[{"groupVersion":"apiextensions.k8s.io/v1","version":"v1"}],"preferredVersion":{"groupVersion":"apiextensions.k8s.io/v1","version":"v1"}}]}`)
+		case r.URL.Path == "/apis/apiextensions.k8s.io/v1":
+			fmt.Fprint(w, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"apiextensions.k8s.io/v1","resources":[
+				{"name":"customresourcedefinitions","namespaced":false,"kind":"CustomResourceDefinition","verbs":["get"]}]}`)
+		case strings.HasSuffix(r.URL.Path, "/customresourcedefinitions/clusters.cluster.x-k8s.io") && status == http.StatusOK:
+			fmt.Fprint(w, `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"clusters.cluster.x-k8s.io"}}`)
+		case status == http.StatusOK:
+			t.Errorf("asked for %s", r.URL.Path)
+		default:
+			w.WriteHeader(status)
+			reason := map[int]string{http.StatusNotFound: "NotFound", http.StatusForbidden: "Forbidden"}[status]
+			fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":%q,"code":%d}`, reason, status)
+		}
+	}))
+	defer server.Close()
+	kubeconfig := []byte(`{"apiVersion":"v1","kind":"Config","current-context":"a","contexts":[{"name":"a","context":{"cluster":"a","user":"a"}}],
+		"users":[{"name":"a","user":{}}],"clusters":[{"name":"a","cluster":{"server":"` + server.URL + `"}}]}`)
+	for _, tc := range []struct {
+		status     int
+		used, fail bool
+	}{{http.StatusOK, true, false}, {http.StatusNotFound, false, false}, {http.StatusForbidden, false, true}} {
+		status = tc.status
+		if used, err := usedByClusterAPI(t.Context(), kubeconfig); used != tc.used || (err != nil) != tc.fail {
+			t.Errorf("where the answer is %d: %v, %v", tc.status, used, err)
+		}
+	}
+	server.Close()
+	if used, err := usedByClusterAPI(t.Context(), kubeconfig); used || err == nil {
+		t.Errorf("where nobody answers: %v, %v", used, err)
+	}
+}
+
+// A creation that failed, or whose run died, is made good by the next run.
+func TestKindAfterAFailedCreation(t *testing.T) {
+	k := &fakeKind{there: map[string]bool{}, dies: errors.New("killed")}
+	m := &Provider{kind: k, files: steps.FilesIn(t.TempDir())}
+	if _, err := m.Ensure(t.Context(), "m", quiet); err == nil {
+		t.Fatal("it should fail")
+	}
+	k.dies = nil
+	if _, err := m.Ensure(t.Context(), "m", quiet); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"create m", "delete m", "create m"}; !slices.Equal(k.did, want) {
+		t.Errorf("did %q, want %q", k.did, want)
+	}
+}
+
+// What only looks changes nothing, not even the mark of a creation.
+func TestKindLook(t *testing.T) {
+	const name = "k8s-mgmt"
+	for title, tc := range map[string]struct {
+		whole, marked, used bool
+		want, says          string
+	}{
+		"whole":                           {whole: true, want: "kubeconfig of " + name},
+		"marked, in use":                  {whole: true, marked: true, used: true, want: "kubeconfig of " + name},
+		"marked, never used":              {whole: true, marked: true},
+		"left half made by a run of ours": {marked: true},
+		"half made by somebody":           {says: "is half made, and not by a run that this state folder knows"},
+	} {
+		t.Run(title, func(t *testing.T) {
+			k := &fakeKind{there: map[string]bool{name: tc.whole}}
+			m := &Provider{kind: k, files: steps.FilesIn(t.TempDir()), used: func(context.Context, []byte) (bool, error) { return tc.used, nil }}
+			if tc.marked {
+				if err := m.files.Write(making(name), []byte("then")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			kubeconfig, err := m.Look(t.Context(), name)
+			if string(kubeconfig) != tc.want || (err != nil) != (tc.says != "") || err != nil && !strings.Contains(err.Error(), tc.says) {
+				t.Errorf("got %q, %v", kubeconfig, err)
+			}
+			if _, err := m.files.Read(making(name)); (err == nil) != tc.marked || len(k.did) > 0 {
+				t.Errorf("it did %q; the mark: %v", k.did, err)
+			}
+		})
+	}
+}
+
+// A half made kind cluster is not made anew to be deleted.
+func TestDestroyMakesNoKindCluster(t *testing.T) {
+	s := hetznertest.NewStore()
+	defer s.Close()
+	cfg := steps.Defaults()
+	name := cfg.ManagementName()
+	k := &fakeKind{there: map[string]bool{name: false}}
+	m := &Provider{kind: k, files: steps.FilesIn(t.TempDir())}
+	if err := m.files.Write(making(name), []byte("then")); err != nil {
+		t.Fatal(err)
+	}
+	operations := steps.NewOperations(cfg, steps.Tools{Hetzner: s.Client(nil), Management: m, Files: m.files})
+	listed, err := operations.PlanDestroy(t.Context(), steps.DestroyOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = operations.Destroy(t.Context(), listed, func(_, _ string, do func(flow.Say) error) error { return do(t.Logf) })
+	if want := []string{"delete " + name}; err != nil || !slices.Equal(k.did, want) {
+		t.Errorf("%v; it did %q, want %q", err, k.did, want)
+	}
+	if _, err := m.files.Read(making(name)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the mark of a creation is still there: %v", err)
+	}
+}
+
+func TestKindExists(t *testing.T) {
+	k := &fakeKind{there: map[string]bool{"a": true}}
+	m := &Provider{kind: k}
+	if there, err := m.Exists(t.Context(), "a"); !there || err != nil {
+		t.Errorf("a: %v, %v", there, err)
+	}
+	if there, err := m.Exists(t.Context(), "b"); there || err != nil {
+		t.Errorf("b: %v, %v", there, err)
+	}
+	k.down = errNoDocker
+	if _, err := m.Exists(t.Context(), "a"); !errors.Is(err, errNoDocker) {
+		t.Errorf("without Docker: %v", err)
+	}
+}
+
+func TestGivenManagement(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	silent := errors.New("connection refused")
+	var ready error
+	g := Given{path: path, ready: func(context.Context, []byte) error { return ready }}
+	if _, err := g.Exists(t.Context(), ""); err == nil {
+		t.Error("a missing kubeconfig says nothing about the cluster")
+	}
+	if err := os.WriteFile(path, []byte("theirs"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if kubeconfig, err := g.Ensure(t.Context(), "", quiet); err != nil || string(kubeconfig) != "theirs" {
+		t.Errorf("got %q, %v", kubeconfig, err)
+	}
+	if there, err := g.Exists(t.Context(), ""); !there || err != nil {
+		t.Errorf("exists: %v, %v", there, err)
+	}
+	ready = silent
+	if there, err := g.Exists(t.Context(), ""); there || !errors.Is(err, silent) {
+		t.Errorf("silent: %v, %v", there, err)
+	}
+	if err := g.Delete(t.Context(), ""); err == nil {
+		t.Error("it was deleted")
+	}
+}

@@ -1,0 +1,166 @@
+package kind
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/text"
+	"sigs.k8s.io/kind/pkg/cluster"
+	kindexec "sigs.k8s.io/kind/pkg/exec"
+	kindlog "sigs.k8s.io/kind/pkg/log"
+)
+
+// kindReadyWithin is how long kind waits for its node to become Ready. It only
+// warns when that takes longer; the step has a wait of its own.
+const kindReadyWithin = 3 * time.Minute
+
+// dockerKind is kind's library over Docker, or what stands in for it. Docker is
+// looked for when it is first needed, not when the command starts.
+type dockerKind struct {
+	log io.Writer
+}
+
+var errNoDocker = errors.New("neither Docker, nerdctl nor podman answers: start one, " +
+	"or name an existing cluster in MANAGEMENT_KUBECONFIG, or rehearse without any of them (--lab)")
+
+func (k dockerKind) provider(say flow.Say) (*cluster.Provider, error) {
+	runtime, err := cluster.DetectNodeProvider()
+	if err != nil {
+		return nil, errNoDocker
+	}
+	return cluster.NewProvider(cluster.ProviderWithLogger(&kindLogger{log: k.log, say: say}), runtime), nil
+}
+
+func (k dockerKind) clusters() ([]string, error) {
+	provider, err := k.provider(nil)
+	if err != nil {
+		return nil, err
+	}
+	names, err := provider.List()
+	return names, kindReason(err)
+}
+
+func (k dockerKind) create(name, image, kubeconfigPath string, say flow.Say) error {
+	provider, err := k.provider(say)
+	if err != nil {
+		return err
+	}
+	return kindReason(provider.Create(name,
+		cluster.CreateWithNodeImage(image),
+		cluster.CreateWithKubeconfigPath(kubeconfigPath),
+		cluster.CreateWithWaitForReady(kindReadyWithin),
+		cluster.CreateWithDisplayUsage(false),
+		cluster.CreateWithDisplaySalutation(false)))
+}
+
+func (k dockerKind) remove(name, kubeconfigPath string) error {
+	provider, err := k.provider(nil)
+	if err != nil {
+		return err
+	}
+	return kindReason(provider.Delete(name, kubeconfigPath))
+}
+
+func (k dockerKind) kubeconfig(name string) ([]byte, error) {
+	provider, err := k.provider(nil)
+	if err != nil {
+		return nil, err
+	}
+	text, err := provider.KubeConfig(name, false)
+	return []byte(text), kindReason(err)
+}
+
+func (k dockerKind) initialised(name string) (bool, error) {
+	provider, err := k.provider(nil)
+	if err != nil {
+		return false, err
+	}
+	nodes, err := provider.ListNodes(name)
+	if err != nil {
+		return false, kindReason(err)
+	}
+	for _, node := range nodes {
+		role, err := node.Role()
+		if err != nil {
+			return false, err
+		}
+		if role != "control-plane" {
+			continue
+		}
+		// The shell answers in words: the exit code of a stopped container and
+		// that of a missing file are the same.
+		lines, err := kindexec.OutputLines(node.Command("sh", "-c", "test -s /etc/kubernetes/admin.conf && echo yes || echo no"))
+		if err != nil {
+			return false, kindReason(err)
+		}
+		return len(lines) == 1 && lines[0] == "yes", nil
+	}
+	return false, fmt.Errorf("kind cluster %s has no control plane node", name)
+}
+
+// kindReason has an error of kind's tell what the program said that kind ran: kind itself only tells its exit code.
+func kindReason(err error) error {
+	run := kindexec.RunErrorForError(err)
+	if run == nil || len(run.Command) == 0 {
+		return err
+	}
+	said := text.LastLine(string(run.Output))
+	if said == "" {
+		return err
+	}
+	program := strings.Join(run.Command[:min(2, len(run.Command))], " ")
+	return &kindError{text: strings.Replace(err.Error(), run.Error(), program+": "+text.Printable(said), 1), err: err}
+}
+
+type kindError struct {
+	text string
+	err  error
+}
+
+func (e *kindError) Error() string { return e.text }
+func (e *kindError) Unwrap() error { return e.err }
+
+// kindLogger gives kind's own words to the log, and what it tells people to say.
+type kindLogger struct {
+	mu  sync.Mutex
+	log io.Writer
+	say flow.Say // nil: nobody listens
+}
+
+func (l *kindLogger) write(level, message string, tell bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	message = strings.TrimSpace(message)
+	fmt.Fprintf(l.log, "kind: %s: %s\n", level, message)
+	if tell && l.say != nil && message != "" {
+		l.say("kind: %s", text.Printable(message))
+	}
+}
+
+func (l *kindLogger) Warn(message string)               { l.write("warning", message, true) }
+func (l *kindLogger) Warnf(format string, args ...any)  { l.Warn(fmt.Sprintf(format, args...)) }
+func (l *kindLogger) Error(message string)              { l.write("error", message, true) }
+func (l *kindLogger) Errorf(format string, args ...any) { l.Error(fmt.Sprintf(format, args...)) }
+
+// V enables what kind says to people and its first level of debugging.
+func (l *kindLogger) V(level kindlog.Level) kindlog.InfoLogger { return kindInfo{l, level} }
+
+type kindInfo struct {
+	logger *kindLogger
+	level  kindlog.Level
+}
+
+func (i kindInfo) Enabled() bool { return i.level <= 1 }
+
+func (i kindInfo) Info(message string) {
+	if i.Enabled() {
+		i.logger.write("info", message, i.level == 0)
+	}
+}
+
+func (i kindInfo) Infof(format string, args ...any) { i.Info(fmt.Sprintf(format, args...)) }

@@ -1,0 +1,31 @@
+package kind
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// What Docker says is the reason, and not the exit code of the program that kind ran.
+func TestKindTellsWhatTheEngineSaid(t *testing.T) {
+	const said = "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?"
+	dir := t.TempDir()
+	script := "#!/bin/sh\nif [ \"$1\" = -v ]; then echo 'Docker version 28.0.1, build 1'; exit 0; fi\necho a warning >&2\necho '" + said + "' >&2\nexit 1\n"
+	if err := os.WriteFile(filepath.Join(dir, "docker"), []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+	kind := dockerKind{log: io.Discard}
+	_, listed := kind.clusters()
+	_, opened := kind.kubeconfig("k8s-mgmt")
+	_, asked := kind.initialised("k8s-mgmt")
+	for what, err := range map[string]error{"clusters": listed, "kubeconfig": opened, "initialised": asked,
+		"remove": kind.remove("k8s-mgmt", filepath.Join(dir, "kubeconfig"))} {
+		if err == nil || !strings.Contains(err.Error(), "docker ps: "+said) || strings.Contains(err.Error(),
+			"exit status") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}

@@ -1,0 +1,315 @@
+package lab
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/settings"
+	"github.com/slipway-k8s/slipway/internal/text"
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+const (
+	// Module is the lab's own Go module; its tool directives name the upstream programs.
+	Module = "github.com/slipway-k8s/slipway/lab"
+	// sayBuildEvery keeps a compiler's progress from filling a log.
+	sayBuildEvery = 5 * time.Second
+)
+
+// builder builds the lab's programs from the source tree: the upstream ones
+// once for each version of the lab's go.mod, into the user's cache, and the
+// lab's daemon into its own folder.
+type builder struct {
+	source string   // folder of the lab module
+	cache  string   // folder that holds a folder for each set of upstream programs
+	env    []string // for go; without secrets
+}
+
+// newBuilder finds the lab's sources by walking up from dir.
+func newBuilder(dir string, environment map[string]string) (*builder, error) {
+	source, err := findModule(dir)
+	if err != nil {
+		return nil, err
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return nil, fmt.Errorf("find a folder for the lab's programs: %w", err)
+	}
+	return &builder{source: source, cache: filepath.Join(cache, "slipway", "lab"), env: withoutSecrets(environment)}, nil
+}
+
+func findModule(dir string) (string, error) {
+	start := dir
+	for {
+		source := filepath.Join(dir, "lab")
+		data, err := os.ReadFile(filepath.Join(source, "go.mod"))
+		if err == nil && strings.HasPrefix(string(data), "module "+Module+"\n") {
+			return source, nil
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return "", fmt.Errorf("look for the lab's sources: %w", err)
+		}
+		up := filepath.Dir(dir)
+		if up == dir {
+			return "", fmt.Errorf("the lab is built from its sources, and %s is in no clone of Slipway: "+
+				"clone the repository and run the command inside it", start)
+		}
+		dir = up
+	}
+}
+
+// withoutSecrets leaves out of an environment what only this command needs.
+func withoutSecrets(environment map[string]string) []string {
+	var list []string
+	for key, value := range environment {
+		if !strings.HasPrefix(key, "HCLOUD_") && !slices.Contains(settings.TokenVariables(), key) {
+			list = append(list, key+"="+value)
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// Build builds everything, without starting it. With prune it removes what other
+// versions of the lab have left.
+func (l *Lab) Build(ctx context.Context, prune bool, say flow.Say) error {
+	builder, err := newBuilder(l.WorkDir, l.Environment)
+	if err != nil {
+		return err
+	}
+	bin, err := builder.upstream(ctx, say)
+	if err != nil {
+		return err
+	}
+	// Where it goes depends on the lab; now it is only made sure that it can.
+	if err := builder.daemon(ctx, os.DevNull, say); err != nil {
+		return err
+	}
+	say("built: %s", bin)
+	if prune {
+		return builder.prune(ctx, bin, say)
+	}
+	return nil
+}
+
+// Built is nil if the upstream programs are built.
+func (l *Lab) Built(ctx context.Context) error {
+	builder, err := newBuilder(l.WorkDir, l.Environment)
+	if err != nil {
+		return err
+	}
+	bin, _, err := builder.bin(ctx)
+	if err == nil && !Exists(bin) {
+		err = errors.New("the lab's programs are not built for this version of it: " + steps.ShellCommand("lab", "build"))
+	}
+	return err
+}
+
+// toolchain is what besides go.mod and go.sum makes two builds different.
+type toolchain struct{ GOVERSION, GOOS, GOARCH string }
+
+// upstream makes sure that the upstream programs are built and returns their
+// folder. Two commands at once build them once.
+func (b *builder) upstream(ctx context.Context, say flow.Say) (string, error) {
+	bin, ldflags, err := b.bin(ctx)
+	if err != nil || Exists(bin) {
+		return bin, err
+	}
+	home := filepath.Dir(bin)
+	if err := os.MkdirAll(b.cache, 0o755); err != nil {
+		return "", fmt.Errorf("make a folder for the lab's programs: %w", err)
+	}
+	unlock, err := waitForLock(ctx, home+".lock", "building the lab's programs", say)
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	if Exists(bin) { // by whom we waited for
+		return bin, nil
+	}
+	// Built beside and renamed, so that a bin folder that is there is whole.
+	unfinished := filepath.Join(home, "unfinished")
+	if err := os.MkdirAll(unfinished, 0o755); err != nil {
+		return "", err
+	}
+	say("building etcd, Kubernetes and the Cluster API providers from source")
+	if err := b.compile(ctx, say, append(b.env, "CGO_ENABLED=0", "GOBIN="+unfinished),
+		"install", "-v", "-trimpath", "-ldflags", ldflags, "tool"); err != nil {
+		return "", fmt.Errorf("build the lab's upstream programs: %w", err)
+	}
+	if err := os.Rename(unfinished, bin); err != nil {
+		return "", err
+	}
+	return bin, nil
+}
+
+// bin is the folder of the upstream programs, built or not, and the linker's
+// flags that they are built with.
+func (b *builder) bin(ctx context.Context) (dir, ldflags string, err error) {
+	if ldflags, err = b.ldflags(ctx); err != nil {
+		return "", "", err
+	}
+	key, err := b.key(ctx, ldflags)
+	return filepath.Join(b.cache, key, "bin"), ldflags, err
+}
+
+// daemon builds the lab itself. Go's own cache makes that quick when nothing
+// changed.
+func (b *builder) daemon(ctx context.Context, path string, say flow.Say) error {
+	say("building the lab")
+	err := b.compile(ctx, say, append(b.env, "CGO_ENABLED=0"),
+		"build", "-v", "-trimpath", "-buildvcs=false", "-o", path, "./cmd/lab")
+	if err != nil {
+		return fmt.Errorf("build the lab: %w", err)
+	}
+	return nil
+}
+
+// ldflags give the Kubernetes programs their version, which Cluster API looks
+// at and refuses to be without.
+func (b *builder) ldflags(ctx context.Context) (string, error) {
+	out, err := b.goOutput(ctx, "list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes")
+	if err != nil {
+		return "", fmt.Errorf("find the Kubernetes version of the lab: %w", err)
+	}
+	version := strings.TrimSpace(out)
+	numbers := strings.SplitN(strings.TrimPrefix(version, "v"), ".", 3)
+	if len(numbers) != 3 {
+		return "", fmt.Errorf("find the Kubernetes version of the lab: %q is not a version", version)
+	}
+	const target = "k8s.io/component-base/version"
+	return fmt.Sprintf("-s -w -X %s.gitVersion=%s -X %s.gitMajor=%s -X %s.gitMinor=%s",
+		target, version, target, numbers[0], target, numbers[1]), nil
+}
+
+// key names a set of upstream programs by everything that goes into them.
+func (b *builder) key(ctx context.Context, ldflags string) (string, error) {
+	out, err := b.goOutput(ctx, "env", "-json", "GOVERSION", "GOOS", "GOARCH")
+	if err != nil {
+		return "", fmt.Errorf("ask go for its version: %w", err)
+	}
+	var tools toolchain
+	if err := json.Unmarshal([]byte(out), &tools); err != nil {
+		return "", fmt.Errorf("ask go for its version: %w", err)
+	}
+	hash := sha256.New()
+	fmt.Fprintf(hash, "%+v\n%s\n", tools, ldflags)
+	for _, name := range []string{"go.mod", "go.sum"} {
+		data, err := os.ReadFile(filepath.Join(b.source, name))
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(hash, "%s %d\n%s", name, len(data), data)
+	}
+	return hex.EncodeToString(hash.Sum(nil))[:16], nil
+}
+
+func (b *builder) goOutput(ctx context.Context, args ...string) (string, error) {
+	command := exec.CommandContext(ctx, "go", args...)
+	command.Dir, command.Env = b.source, b.env
+	out, err := command.Output()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		return "", fmt.Errorf("go %s: %w: %s", args[0], err, text.LastLine(string(exit.Stderr)))
+	}
+	return string(out), err
+}
+
+// compile runs go and tells how far it is. The error carries the end of what go
+// said.
+func (b *builder) compile(ctx context.Context, say flow.Say, env []string, args ...string) error {
+	progress := &compilation{say: say, said: time.Now()}
+	command := exec.CommandContext(ctx, "go", args...)
+	command.Dir, command.Env, command.Stderr = b.source, env, progress
+	// go ends its compilers when it is interrupted; killed, it would leave them.
+	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
+	command.WaitDelay = time.Second
+	err := command.Run()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("go %s: %w:\n%s", args[0], err, strings.Join(progress.other, "\n"))
+	}
+	return nil
+}
+
+// compilation follows what go says with -v: a line for each package that it
+// compiles, lines about downloads, and complaints.
+type compilation struct {
+	say      flow.Say
+	said     time.Time
+	rest     string // a line that has no end yet
+	packages int
+	now      string
+	other    []string // the last lines that are neither
+}
+
+// Write takes what go writes, as it comes.
+func (c *compilation) Write(p []byte) (int, error) {
+	lines := strings.Split(c.rest+string(p), "\n")
+	c.rest = lines[len(lines)-1]
+	for _, line := range lines[:len(lines)-1] {
+		c.line(line)
+	}
+	if time.Since(c.said) >= sayBuildEvery {
+		c.said = time.Now()
+		c.say("%d packages compiled, now %s", c.packages, c.now)
+	}
+	return len(p), nil
+}
+
+func (c *compilation) line(line string) {
+	line = text.Printable(line)
+	switch {
+	case strings.HasPrefix(line, "go: downloading "):
+		c.now = strings.TrimPrefix(line, "go: ")
+	case line != "" && !strings.ContainsAny(line, " :") && !strings.HasPrefix(line, "#"):
+		c.packages++
+		c.now = line
+	default:
+		const kept = 20
+		c.other = append(c.other, line)
+		c.other = c.other[max(0, len(c.other)-kept):]
+	}
+}
+
+// waitForLock takes a lock file, and while somebody else has it says who.
+func waitForLock(ctx context.Context, path, what string, say flow.Say) (unlock func() error, err error) {
+	const lookEvery = 200 * time.Millisecond
+	ticker := time.NewTicker(lookEvery)
+	defer ticker.Stop()
+	said := false
+	for {
+		unlock, err := flow.LockFile(ctx, path)
+		held, ok := errors.AsType[*flow.LockedError](err)
+		if !ok {
+			return unlock, err
+		}
+		if !said {
+			say("waiting for process %d, which is %s", held.PID, what)
+			said = true
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-ticker.C:
+		}
+	}
+}
+
+func Exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}

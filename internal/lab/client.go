@@ -1,0 +1,194 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/effect"
+)
+
+// ErrDown means that no lab answers in a folder.
+var ErrDown = errors.New("no lab is up")
+
+// Client speaks to the lab that is up in a folder, by its control API over a
+// Unix socket.
+type Client struct {
+	dir  string
+	http *http.Client
+}
+
+// Info is what a lab tells about itself: GET /v1/info.
+type Info struct {
+	PID                int               `json:"pid"`
+	StartedAt          time.Time         `json:"startedAt"`
+	HetznerEndpoint    string            `json:"hetznerEndpoint"`
+	Token              string            `json:"token"` // of the simulated project
+	NetworkCIDR        string            `json:"networkCidr"`
+	ControlPlaneCIDR   string            `json:"controlPlaneCidr"`
+	PodCIDR            string            `json:"podCidr"`
+	ServiceCIDR        string            `json:"serviceCidr"`
+	ProviderRepository string            `json:"providerRepository"`
+	CertManagerURL     string            `json:"certManagerUrl"`
+	CertManagerVersion string            `json:"certManagerVersion"`
+	ChartRepositories  map[string]string `json:"chartRepositories"` // chart → address
+	Versions           map[string]string `json:"versions"`          // CAPI, CAPH, … → what its repositories offer
+	Notes              []string          `json:"notes"`
+	ImageBuild         struct {          // whether the step image can make the image in this lab
+		Possible bool   `json:"possible"`
+		Reason   string `json:"reason"` // why not
+	} `json:"imageBuild"`
+}
+
+func NewClient(dir string) *Client {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		path, err := socketIn(dir)
+		if err != nil {
+			return nil, err
+		}
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", path)
+	}
+	// No idle connection is kept: the lab may be another process at the next call.
+	return &Client{dir: dir, http: &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}}
+}
+
+// socketIn is the path of the control socket. Where the folder's own path is
+// too long for a socket, lab.sock.path names another.
+func socketIn(dir string) (string, error) {
+	path := filepath.Join(dir, "lab.sock")
+	named, err := os.ReadFile(path + ".path")
+	if errors.Is(err, fs.ErrNotExist) {
+		return path, nil
+	}
+	return strings.TrimSpace(string(named)), err
+}
+
+func (c *Client) Info(ctx context.Context) (Info, error) {
+	var info Info
+	err := c.Do(ctx, http.MethodGet, "/v1/info", &info)
+	return info, err
+}
+
+// EnsureImage makes sure that the simulated project has a snapshot that CAPH
+// finds by this name.
+func (c *Client) EnsureImage(ctx context.Context, name string) error {
+	return c.Do(ctx, http.MethodPut, "/v1/images/"+url.PathEscape(name), nil)
+}
+
+// Do sends a request. Where answer is a *json.RawMessage it gets the reply as
+// it came. An error wraps errLabDown where nothing listens.
+func (c *Client) Do(ctx context.Context, method, path string, answer any) error {
+	return c.Send(ctx, method, path, nil, answer)
+}
+
+// Send is do with a body in JSON; nil: without one.
+func (c *Client) Send(ctx context.Context, method, path string, body, answer any) error {
+	var said io.Reader
+	if body != nil {
+		data, err := json.Marshal(body)
+		if err != nil {
+			return err
+		}
+		said = bytes.NewReader(data)
+	}
+	request, err := http.NewRequestWithContext(ctx, method, "http://lab"+path, said)
+	if err != nil {
+		return err
+	}
+	reply, err := c.http.Do(request)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("%w in %s", ErrDown, c.dir)
+	case err != nil:
+		return fmt.Errorf("ask the lab in %s: %w", c.dir, err)
+	}
+	defer reply.Body.Close()
+	data, err := io.ReadAll(reply.Body)
+	if err != nil {
+		return fmt.Errorf("ask the lab in %s: %s %s: %w", c.dir, method, path, err)
+	}
+	if reply.StatusCode/100 != 2 {
+		return c.refused(method, path, reply, data)
+	}
+	if answer == nil {
+		return nil
+	}
+	if err := json.Unmarshal(data, answer); err != nil {
+		return fmt.Errorf("ask the lab in %s: %s %s: %w", c.dir, method, path, err)
+	}
+	return nil
+}
+
+// Error is a refusal by the lab.
+type Error struct {
+	Status  int
+	Message string
+}
+
+func (e *Error) Error() string { return e.Message }
+
+func (c *Client) refused(method, path string, reply *http.Response, body []byte) error {
+	var said struct {
+		Error string `json:"error"`
+	}
+	if json.Unmarshal(body, &said) != nil || said.Error == "" {
+		said.Error = reply.Status
+	}
+	return fmt.Errorf("the lab in %s answers %s %s with: %w", c.dir, method, path,
+		&Error{Status: reply.StatusCode, Message: said.Error})
+}
+
+// Management makes management clusters in the lab.
+type Management struct{ Client *Client }
+
+func (m Management) Name() string { return "lab" }
+
+func managementPath(name string) string { return "/v1/management/" + url.PathEscape(name) }
+
+// Ensure returns when the cluster's API server is ready and its node is.
+func (m Management) Ensure(ctx context.Context, name string, say flow.Say) ([]byte, error) {
+	say("asking the lab for the management cluster %s: real etcd, kube-apiserver, controller-manager and scheduler", name)
+	var made struct {
+		Kubeconfig string `json:"kubeconfig"`
+	}
+	if err := m.Client.Do(ctx, http.MethodPut, managementPath(name), &made); err != nil {
+		return nil, err
+	}
+	if made.Kubeconfig == "" {
+		return nil, fmt.Errorf("the lab in %s gave no kubeconfig for %s", m.Client.dir, name)
+	}
+	return []byte(made.Kubeconfig), nil
+}
+
+func (m Management) Exists(ctx context.Context, name string) (bool, error) {
+	err := m.Client.Do(ctx, http.MethodGet, managementPath(name), nil)
+	if refused, ok := errors.AsType[*Error](err); ok && refused.Status == http.StatusNotFound {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+func (m Management) Delete(ctx context.Context, name string) error {
+	return m.Client.Do(ctx, http.MethodDelete, managementPath(name), nil)
+}
+
+// Record makes the lab's client write down what it asks the lab to change.
+func (c *Client) Record(effects *effect.Recorder) {
+	c.http.Transport = effects.Transport(c.http.Transport, effect.Lab, func(request *http.Request) (verb, object string, ok bool) {
+		return strings.ToLower(request.Method), strings.TrimPrefix(request.URL.Path, "/v1/"), true
+	})
+}

@@ -1,0 +1,4 @@
+package redact
+
+// secret is what no output may show.
+const secret = "s3cr3t-s3cr3t"

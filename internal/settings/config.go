@@ -1,0 +1,334 @@
+// Package settings reads the configuration from bootstrap.yaml, the environment and KEY=VALUE, and knows where each
+// value comes from.
+package settings
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/steps"
+	"go.yaml.in/yaml/v3"
+)
+
+// noPassword is what GitHub wants as the password where the user name is a token.
+const noPassword = "x-oauth-basic"
+
+const DefaultConfigFile = "bootstrap.yaml"
+
+// Configuration is a steps.Config and where each of its values comes from.
+type Configuration struct {
+	steps.Config
+	Places map[string]string // field → "bootstrap.yaml:3:12"; fields that are not in it have their default
+
+	// Where the Hetzner token comes from besides the environment; at most one is set.
+	TokenFile    string
+	TokenCommand string
+
+	Overrides string // folder of the operator's manifests/ and bootstrap/, which may be missing
+}
+
+// Sources are where a configuration is read from.
+type Sources struct {
+	File        string // bootstrap.yaml; empty: the default one, where it exists
+	Dir         string // folder of the operator's manifests/ and bootstrap/; empty: that of the file
+	Base        []byte // a configuration to begin with in place of the defaults: a backup's
+	Environment map[string]string
+	Values      []Assignment // KEY=VALUE, in their order
+	WorkDir     string       // what relative paths are relative to; empty: the process's own
+}
+
+// Load reads the configuration: the defaults, over them the file, over it
+// the environment, over that KEY=VALUE. Every error is a usageError and says
+// where its value was written. An empty variable in the environment counts as
+// none, an empty KEY= as the empty value.
+func Load(from Sources) (Configuration, error) {
+	c := Configuration{Config: steps.Defaults(), Places: map[string]string{}}
+	if err := c.begin(from.Base); err != nil {
+		return Configuration{}, err
+	}
+	if err := c.readFile(from.File, from.WorkDir); err != nil {
+		return Configuration{}, err
+	}
+	var err error
+	if c.Overrides, err = overridesFolder(from); err != nil {
+		return Configuration{}, err
+	}
+	var problems []error
+	set := func(v steps.Variable, value, place string) {
+		if err := v.Set(&c.Config, value); err != nil {
+			problems = append(problems, fmt.Errorf("%s: %w", place, err))
+		}
+		c.Places[v.Field] = place
+	}
+	for _, v := range steps.Variables() {
+		if value := from.Environment[v.Name]; value != "" {
+			set(v, value, "environment variable "+v.Name)
+		}
+	}
+	for _, value := range from.Values {
+		set(value.Variable, value.Value, "argument "+value.place())
+	}
+	if len(problems) > 0 {
+		return Configuration{}, &usage.Error{Err: errors.Join(problems...)}
+	}
+	if err := c.Check(); err != nil {
+		return Configuration{}, err
+	}
+	return c, nil
+}
+
+// begin takes the configuration out of a backup as what others write over. Its
+// values count as defaults, and where its token comes from does not.
+func (c *Configuration) begin(base []byte) error {
+	was := Configuration{Config: c.Config, Places: map[string]string{}}
+	file := yamlFile{path: "the backup's configuration", config: &was}
+	file.read(base)
+	if len(file.problems) > 0 {
+		return &usage.Error{Err: errors.Join(file.problems...)}
+	}
+	c.Config = was.Config
+	return nil
+}
+
+// Check validates the configuration and says where each wrong value was written.
+func (c Configuration) Check() error {
+	var problems []error
+	for _, e := range c.Validate() {
+		problems = append(problems, fmt.Errorf("%s: %w%s", c.placeOf(e), e, c.besides(e)))
+	}
+	if len(problems) > 0 {
+		return &usage.Error{Err: errors.Join(problems...)}
+	}
+	return nil
+}
+
+// Passwords are those in the configuration's addresses, as they are meant and as an address writes them. A user name without a password,
+// or with one that says that there is none, is a token.
+func (c Configuration) Passwords() (all []string) {
+	for _, v := range steps.Variables() {
+		u, err := url.Parse(v.Get(c.Config))
+		if err != nil || u.Host == "" {
+			continue
+		}
+		user, written, _ := strings.Cut(u.User.String(), ":")
+		password, _ := u.User.Password()
+		all = append(all, password, written)
+		if password == "" || password == noPassword {
+			all = append(all, u.User.Username(), user)
+		}
+	}
+	return all
+}
+
+// placeOf is where the value that is wrong was written. Where two do not go
+// together, it is the place of each that is no default.
+func (c Configuration) placeOf(e steps.FieldError) string {
+	var places []string
+	for _, field := range append([]string{e.Field}, e.With...) {
+		if place, ok := c.Places[field]; ok && !slices.Contains(places, place) {
+			places = append(places, place)
+		}
+	}
+	if len(places) == 0 {
+		return c.Place(e.Field)
+	}
+	return strings.Join(places, ", ")
+}
+
+// besides tells which of the values that do not go together is a default, where
+// the place is that of the other.
+func (c Configuration) besides(e steps.FieldError) string {
+	_, written := c.Places[e.Field]
+	if place := c.placeOf(e); written || place == c.Place(e.Field) {
+		return ""
+	}
+	return fmt.Sprintf(" (%s has its default)", e.Field)
+}
+
+func (c Configuration) Place(field string) string {
+	if place, ok := c.Places[field]; ok {
+		return place
+	}
+	return "default"
+}
+
+// readFile reads the configuration file; without a path the default one, where
+// it exists.
+func (c *Configuration) readFile(path, workDir string) error {
+	asked := path != ""
+	if !asked {
+		path = DefaultConfigFile
+	}
+	data, err := os.ReadFile(InFolder(workDir, path))
+	if errors.Is(err, fs.ErrNotExist) && !asked {
+		return nil
+	}
+	if err != nil {
+		return usage.Errorf("read the configuration: %w", err)
+	}
+	file := yamlFile{path: path, config: c}
+	file.read(data)
+	if len(file.problems) > 0 {
+		return &usage.Error{Err: errors.Join(file.problems...)}
+	}
+	return nil
+}
+
+// yamlFile reads one file into a configuration and collects what is wrong.
+type yamlFile struct {
+	path     string
+	config   *Configuration
+	problems []error
+}
+
+func (f *yamlFile) problem(n *yaml.Node, format string, args ...any) {
+	f.problems = append(f.problems, fmt.Errorf("%s: %w", f.place(n), fmt.Errorf(format, args...)))
+}
+
+func (f *yamlFile) place(n *yaml.Node) string {
+	return fmt.Sprintf("%s:%d:%d", f.path, n.Line, n.Column)
+}
+
+// read accepts one document with one mapping of known keys to plain values.
+func (f *yamlFile) read(data []byte) {
+	decoder := yaml.NewDecoder(strings.NewReader(string(data)))
+	var document, second yaml.Node
+	err := decoder.Decode(&document)
+	if document.Kind == 0 && err != nil && err.Error() == "EOF" {
+		return // empty, or comments only
+	}
+	if err != nil {
+		f.problems = append(f.problems, fmt.Errorf("%s: %w", f.path, err)) // says the line by itself
+		return
+	}
+	if decoder.Decode(&second) == nil {
+		f.problem(&second, "a second document begins here: the configuration is one")
+		return
+	}
+	root := document.Content[0]
+	if root.Kind == yaml.ScalarNode && root.Tag == "!!null" {
+		return
+	}
+	if root.Kind != yaml.MappingNode {
+		f.problem(root, "the configuration is a mapping of keys to values")
+		return
+	}
+	seen := map[string]*yaml.Node{}
+	for i := 0; i < len(root.Content); i += 2 {
+		key, value := root.Content[i], root.Content[i+1]
+		if first := seen[key.Value]; first != nil {
+			f.problem(key, "%s is given a second time (first in line %d)", key.Value, first.Line)
+			continue
+		}
+		seen[key.Value] = key
+		f.entry(key, value)
+	}
+	if f.config.TokenFile != "" && f.config.TokenCommand != "" {
+		f.problem(seen[TokenCommandKey], "%s and %s are both given: keep one", TokenFileKey, TokenCommandKey)
+	}
+}
+
+// entry reads one key with its value. A value is not repeated in an error about
+// its key: it may be a token in the wrong place.
+func (f *yamlFile) entry(key, value *yaml.Node) {
+	variables := steps.Variables()
+	i := slices.IndexFunc(variables, func(v steps.Variable) bool { return v.Field == key.Value })
+	if i < 0 && key.Value != TokenFileKey && key.Value != TokenCommandKey {
+		names := []string{TokenFileKey, TokenCommandKey}
+		for _, v := range variables {
+			names = append(names, v.Field)
+		}
+		f.problem(key, "there is no key %q%s", key.Value, usage.DidYouMean("", asField(key.Value), names))
+		return
+	}
+	if value.Kind == yaml.AliasNode {
+		value = value.Alias
+	}
+	if value.Kind != yaml.ScalarNode {
+		f.problem(value, "%s takes one plain value", key.Value)
+		return
+	}
+	if value.Tag == "!!null" {
+		return // "key:" leaves the default
+	}
+	switch {
+	case key.Value == TokenFileKey:
+		f.config.TokenFile = value.Value
+		f.config.Places[TokenFileKey] = f.place(value)
+	case key.Value == TokenCommandKey:
+		f.config.TokenCommand = value.Value
+		f.config.Places[TokenCommandKey] = f.place(value)
+	default:
+		if err := variables[i].Set(&f.config.Config, value.Value); err != nil {
+			f.problem(value, "%w", err)
+		}
+		f.config.Places[variables[i].Field] = f.place(value)
+	}
+}
+
+// asField is a key as the file would have it where it is a variable's name, or
+// its words are put together in another way: serverType for SERVER_TYPE.
+func asField(key string) string {
+	plain := func(s string) string { return strings.ToLower(strings.NewReplacer("_", "", "-", "").Replace(s)) }
+	for _, v := range steps.Variables() {
+		if plain(v.Field) == plain(key) || v.Name == strings.ToUpper(key) {
+			return v.Field
+		}
+	}
+	return key
+}
+
+// Environ makes a map of os.Environ.
+func Environ(list []string) map[string]string {
+	m := make(map[string]string, len(list))
+	for _, entry := range list {
+		key, value, _ := strings.Cut(entry, "=")
+		m[key] = value
+	}
+	return m
+}
+
+// Variable finds one of steps.Variables by name; the names here are constants
+// that a test holds against them.
+func Variable(name string) steps.Variable {
+	variables := steps.Variables()
+	return variables[slices.IndexFunc(variables, func(v steps.Variable) bool { return v.Name == name })]
+}
+
+// InFolder is a path as seen from a folder; an absolute one is itself.
+func InFolder(dir, path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(dir, path)
+}
+
+// overridesFolder is where the operator's manifests/ and bootstrap/ are looked
+// for: --dir, else the folder of the configuration file, else the working
+// directory.
+func overridesFolder(from Sources) (string, error) {
+	switch {
+	case from.Dir != "":
+		dir := InFolder(from.WorkDir, from.Dir)
+		info, err := os.Stat(dir)
+		if err == nil && !info.IsDir() {
+			err = errors.New("it is not a folder")
+		}
+		if err != nil {
+			return "", usage.Errorf("--dir %s: %w", from.Dir, err)
+		}
+		return dir, nil
+	case from.File != "":
+		return filepath.Dir(InFolder(from.WorkDir, from.File)), nil
+	case from.WorkDir != "":
+		return from.WorkDir, nil
+	}
+	return ".", nil
+}

@@ -1,0 +1,24 @@
+package settings
+
+// Variables of the environment that are not configuration.
+const (
+	EndpointVariable = "HCLOUD_ENDPOINT"  // another address of the Hetzner API, as for the hcloud command
+	LabTokenVariable = "LAB_HCLOUD_TOKEN" // in the lab, in place of its own token: to rehearse a wrong one
+	GithubVariable   = "GITHUB_TOKEN"     // more requests an hour while providers are fetched
+)
+
+// TokenVariables are the variables of the environment that hold secrets.
+func TokenVariables() []string {
+	return []string{TokenVariable, LabTokenVariable, GithubVariable, PassphraseVariable}
+}
+
+// Variables of the environment for backups. Secrets are taken from there, from
+// a file or from a command, and never as an argument.
+const (
+	PassphraseVariable = "BACKUP_PASSPHRASE"
+
+	// As every S3 client calls them.
+	AccessKeyVariable = "AWS_ACCESS_KEY_ID"
+	SecretKeyVariable = "AWS_SECRET_ACCESS_KEY"
+	SessionVariable   = "AWS_SESSION_TOKEN"
+)

@@ -1,0 +1,55 @@
+package settings
+
+import (
+	"strconv"
+
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+// property is one key of bootstrap.yaml in its schema.
+type property struct {
+	Description string   `json:"description"`
+	Default     any      `json:"default,omitempty"`
+	Pattern     string   `json:"pattern,omitempty"`
+	Enum        []any    `json:"enum,omitempty"`
+	Type        []string `json:"type"`
+}
+
+// configSchemaVersion is the dialect that editors know best.
+const configSchemaVersion = "http://json-schema.org/draft-07/schema#"
+
+// Schema describes bootstrap.yaml for editors. A key without a value
+// leaves the default, so null is always allowed.
+func Schema() map[string]any {
+	properties := map[string]property{
+		TokenFileKey:    {Description: "File with the Hetzner Cloud API token, in place of " + TokenVariable + ".", Type: []string{"string", "null"}},
+		TokenCommandKey: {Description: "Command that prints the Hetzner Cloud API token, in place of " + TokenVariable + ".", Type: []string{"string", "null"}},
+	}
+	for _, v := range steps.Variables() {
+		properties[v.Field] = propertyOf(v)
+	}
+	return map[string]any{
+		"$schema": configSchemaVersion, "title": "bootstrap.yaml", "description": "Configuration of a Slipway bootstrap.",
+		"type": "object", "additionalProperties": false, "properties": properties,
+		"not": map[string]any{"required": []string{TokenFileKey, TokenCommandKey}},
+	}
+}
+
+func propertyOf(v steps.Variable) property {
+	p := property{Description: v.Doc + " (" + v.Name + ")", Type: []string{"string", "null"}, Pattern: v.Pattern()}
+	asJSON := func(text string) any { return text }
+	if v.Type() == "integer" {
+		p.Type = []string{"integer", "null"}
+		asJSON = func(text string) any { n, _ := strconv.Atoi(text); return n }
+	}
+	if v.Default != "" {
+		p.Default = asJSON(v.Default)
+	}
+	for _, choice := range v.Choices() {
+		p.Enum = append(p.Enum, asJSON(choice))
+	}
+	if len(p.Enum) > 0 {
+		p.Enum = append(p.Enum, nil)
+	}
+	return p
+}

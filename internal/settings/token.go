@@ -1,0 +1,83 @@
+package settings
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/slipway-k8s/slipway/internal/text"
+	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+// Where the Hetzner token comes from: the environment, or a file or a command
+// (a password manager) that bootstrap.yaml names.
+const (
+	TokenVariable   = "HCLOUD_TOKEN"
+	TokenFileKey    = "hcloudTokenFile"
+	TokenCommandKey = "hcloudTokenCommand"
+)
+
+// TokenWithin bounds the command: it may have to ask for a fingerprint.
+const TokenWithin = 2 * time.Minute
+
+// ErrNoToken has two lines: what is missing, and how to do without.
+var ErrNoToken = errors.New("HCLOUD_TOKEN is not set: export a Hetzner Cloud API token (read and write), or name hcloudTokenFile or hcloudTokenCommand in bootstrap.yaml\n" +
+	"to rehearse without an account, on this machine only: go run ./cmd/bootstrap --lab")
+
+// Token reads the Hetzner token. It is held in memory only. Its errors never
+// contain what was read.
+func (c Configuration) Token(ctx context.Context, environment map[string]string) (steps.Secret, error) {
+	switch {
+	case environment[TokenVariable] != "":
+		return oneWord(environment[TokenVariable], "the environment variable "+TokenVariable)
+	case c.TokenFile != "":
+		data, err := os.ReadFile(AtHome(c.TokenFile, environment["HOME"]))
+		if err != nil {
+			return steps.Secret{}, usage.Errorf("read the Hetzner token (%s): %w", TokenFileKey, err)
+		}
+		return oneWord(string(data), "the file "+c.TokenFile+" ("+TokenFileKey+")")
+	case c.TokenCommand != "":
+		ctx, cancel := context.WithTimeout(ctx, TokenWithin)
+		defer cancel()
+		command := exec.CommandContext(ctx, "/bin/sh", "-c", c.TokenCommand)
+		var stderr bytes.Buffer
+		command.Stdin, command.Stderr = os.Stdin, &stderr
+		command.WaitDelay = time.Second
+		out, err := command.Output()
+		if err != nil {
+			return steps.Secret{}, usage.Errorf("run %s for the Hetzner token: %w: %s", TokenCommandKey, err, text.LastLine(stderr.String()))
+		}
+		return oneWord(string(out), "the command of "+TokenCommandKey)
+	default:
+		return steps.Secret{}, &usage.Error{Err: ErrNoToken}
+	}
+}
+
+// AtHome is a path with the home folder in place of a leading "~", as a shell
+// has it.
+func AtHome(path, home string) string {
+	if rest, found := strings.CutPrefix(path, "~/"); found && home != "" {
+		return filepath.Join(home, rest)
+	}
+	return path
+}
+
+// oneWord checks that a token looks like one, so that an error page or a prompt
+// is not sent as a password.
+func oneWord(text, source string) (steps.Secret, error) {
+	words := strings.Fields(text)
+	switch len(words) {
+	case 0:
+		return steps.Secret{}, usage.Errorf("%s gives no Hetzner token: it is empty", source)
+	case 1:
+		return steps.NewSecret(words[0]), nil
+	default:
+		return steps.Secret{}, usage.Errorf("%s gives no Hetzner token: it has %d words instead of one", source, len(words))
+	}
+}
