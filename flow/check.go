@@ -23,9 +23,9 @@ type Status struct {
 	Changed []string
 	// Changes are the same, with the values where they are in the spec.
 	Changes []Change
-	// After lists the arguments of a done step whose own step would run again:
-	// for Changed, or perhaps for its After. If their output comes out
-	// differently, this step runs again, too.
+	// After lists the steps whose output a done step takes or follows and that
+	// would run, or that might because of their own After. If their output comes
+	// out differently, this step runs again, too.
 	After []string
 	// Sealed names the passed point of no return that the step lies before;
 	// such a step is not asked about.
@@ -64,33 +64,15 @@ func (g *Graph) Recorded(ctx context.Context, j Journal) ([]Status, error) {
 }
 
 func (g *Graph) check(ctx context.Context, j Journal, world *asking) ([]Status, error) {
-	if err := g.Validate(); err != nil {
+	predicted, err := g.predict(ctx, j, nil, world)
+	if predicted == nil {
 		return nil, err
 	}
-	snapshot, err := g.load(ctx, j)
-	if err != nil {
-		return nil, err
+	all := make([]Status, len(predicted))
+	for i, p := range predicted {
+		all[i] = p.Status
 	}
-	seals, err := g.seals(snapshot)
-	if err != nil {
-		return nil, err
-	}
-	sorted, _ := g.order(seals)
-	all := statuses(sorted, snapshot, seals.behind, world)
-	again := map[*node]bool{}
-	for i, n := range sorted { // each after what it takes
-		s := &all[i]
-		if s.State != StateDone || s.Sealed != "" || n.sealed {
-			continue
-		}
-		for _, in := range n.inputs {
-			if again[in] {
-				s.After = append(s.After, in.name)
-			}
-		}
-		again[n] = len(s.Changed) > 0 || len(s.After) > 0
-	}
-	return all, ctx.Err()
+	return all, err
 }
 
 // statuses asks about all the steps at once.

@@ -33,6 +33,15 @@ type Foresight struct {
 // world is not asked, a record is taken at its word. Its error is that of the
 // run, where the run would be refused.
 func (g *Graph) Foresee(ctx context.Context, j Journal, targets []string, world bool) ([]Foresight, error) {
+	var questions *asking
+	if world {
+		questions = &asking{ctx, defaultGrace}
+	}
+	return g.predict(ctx, j, targets, questions)
+}
+
+// predict is what Check and Foresee have in common: the one computation of which steps would run.
+func (g *Graph) predict(ctx context.Context, j Journal, targets []string, world *asking) ([]Foresight, error) {
 	if err := g.Validate(); err != nil {
 		return nil, err
 	}
@@ -54,18 +63,16 @@ func (g *Graph) Foresee(ctx context.Context, j Journal, targets []string, world 
 		}
 	}
 	seen := map[*node]Prospect{}
+	again := map[*node]bool{} // steps that would run, or might
 	all := make([]Foresight, len(wanted))
-	var questions *asking
-	if world {
-		questions = &asking{ctx, defaultGrace}
-	}
-	for i, s := range statuses(wanted, snapshot, seals.behind, questions) {
+	for i, s := range statuses(wanted, snapshot, seals.behind, world) {
 		n := wanted[i]
-		all[i] = Foresight{Status: s}
-		f := &all[i]
-		f.Prospect, f.Why = n.prospect(s)
-		n.heed(f, seals.before(n), seen)
-		seen[n] = f.Prospect
+		prospect, reason := n.prospect(s)
+		s.After = n.rerunning(s, again)
+		again[n] = prospect == WouldRun || len(s.After) > 0
+		all[i] = Foresight{Status: s, Prospect: prospect, Why: reason}
+		all[i].heed(seals.before(n), seen)
+		seen[n] = all[i].Prospect
 	}
 	return all, ctx.Err()
 }
@@ -94,8 +101,22 @@ func (n *node) prospect(s Status) (Prospect, string) {
 	}
 }
 
+// rerunning are the steps that would run, or might, and whose output a done step was made from.
+func (n *node) rerunning(s Status, again map[*node]bool) []string {
+	if s.State != StateDone || s.Sealed != "" || n.sealed {
+		return nil
+	}
+	var names []string
+	for _, m := range slices.Concat(n.inputs, n.follows) {
+		if again[m] && !slices.Contains(names, m.name) {
+			names = append(names, m.name)
+		}
+	}
+	return names
+}
+
 // heed changes the prospect of a step for those of the steps that come before.
-func (n *node) heed(f *Foresight, before []*node, seen map[*node]Prospect) {
+func (f *Foresight) heed(before []*node, seen map[*node]Prospect) {
 	if f.Prospect == WouldPass {
 		return
 	}
@@ -106,15 +127,7 @@ func (n *node) heed(f *Foresight, before []*node, seen map[*node]Prospect) {
 			return
 		}
 	}
-	if f.Prospect != WouldReuse || n.sealed {
-		return
-	}
-	for _, m := range slices.Concat(n.inputs, n.follows) {
-		if seen[m] == WouldRun || seen[m] == MayRun {
-			f.After = append(f.After, m.name)
-		}
-	}
-	if len(f.After) > 0 {
+	if f.Prospect == WouldReuse && len(f.After) > 0 {
 		f.Prospect, f.Why = MayRun, "if "+joined(f.After)+" comes out differently"
 	}
 }
