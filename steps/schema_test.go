@@ -1,7 +1,9 @@
 package steps
 
 import (
-	"context"
+	"bytes"
+	"compress/gzip"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,11 +16,8 @@ import (
 // TestManifestsFollowTheSchemas holds every rendered object against the CRD that its API server will hold it against,
 // and refuses fields that would be dropped in silence.
 func TestManifestsFollowTheSchemas(t *testing.T) {
-	sets := map[string][]string{
-		"Cluster API": crds(t, moduleDir(t, "..", "sigs.k8s.io/cluster-api"), "config/crd/bases"),
-		"CAPH":        crds(t, sharedDir(), "crds"),
-		"CACPPT":      crds(t, moduleDir(t, "../lab", "github.com/siderolabs/cluster-api-control-plane-provider-talos"), "config/crd/bases"),
-		"CABPT":       crds(t, moduleDir(t, "../lab", "github.com/siderolabs/cluster-api-bootstrap-provider-talos"), "config/crd/bases"),
+	sets := map[string][]byte{
+		"Cluster API": clusterAPISchemas(t), "CAPH": schemas(t, "caph-v1.0.7"), "CACPPT": schemas(t, "cacppt-v0.5.13"), "CABPT": schemas(t, "cabpt-v0.6.12"),
 	}
 	kinds := map[string]string{
 		"Cluster": "Cluster API", "MachineHealthCheck": "Cluster API", "HetznerCluster": "CAPH", "HCloudMachineTemplate": "CAPH",
@@ -32,21 +31,15 @@ func TestManifestsFollowTheSchemas(t *testing.T) {
 	objects := append(withIP(t, b).now, two.now...)
 	for _, o := range objects {
 		t.Run(o.GetKind(), func(t *testing.T) {
-			files, known := sets[kinds[o.GetKind()]]
+			crds, known := sets[kinds[o.GetKind()]]
 			if !known {
 				t.Fatal("no schema is known for this kind")
 			}
-			if len(files) == 0 {
-				t.Skipf("the CRDs of %s are not at hand", kinds[o.GetKind()])
-			}
-			hold(t, o, files)
+			hold(t, o, crds)
 		})
 	}
 	// The control plane's inner configuration is a TalosConfigSpec, which CABPT has a CRD for.
 	t.Run("TalosConfig", func(t *testing.T) {
-		if len(sets["CABPT"]) == 0 {
-			t.Skip("the CRDs of CABPT are not at hand")
-		}
 		spec, _, err := unstructured.NestedMap(find(t, objects, "TalosControlPlane").Object, "spec", "controlPlaneConfig", "controlplane")
 		if err != nil {
 			t.Fatal(err)
@@ -57,57 +50,84 @@ func TestManifestsFollowTheSchemas(t *testing.T) {
 	})
 }
 
-// hold validates an object by its kind's CRD, among the given files.
-func hold(t *testing.T, o *unstructured.Unstructured, files []string) {
+// hold validates an object by its kind's CRD, among the given ones.
+func hold(t *testing.T, o *unstructured.Unstructured, crds []byte) {
 	t.Helper()
 	known := kinds{}
-	for _, file := range files {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := known.learn(data); err != nil {
-			t.Fatal(err)
-		}
+	if err := known.learn(crds); err != nil {
+		t.Fatal(err)
 	}
 	wrong, held := known.check(o)
 	if !held {
-		t.Fatalf("no CRD among %d files is of the group of %s %s", len(files), o.GetAPIVersion(), o.GetKind())
+		t.Fatalf("no CRD is of the group of %s %s", o.GetAPIVersion(), o.GetKind())
 	}
 	for _, w := range wrong {
 		t.Error(w.text)
 	}
 }
 
-// moduleDir is where a module lies that the module in dir depends on; empty where it is not at hand.
-func moduleDir(t *testing.T, dir, path string) string {
+// schemas reads a provider's CRDs of a version, which are copied to testdata/crds.
+func schemas(t *testing.T, name string) []byte {
 	t.Helper()
-	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "go", "list", "-m", "-f", "{{.Dir}}", path)
-	cmd.Dir = dir
-	out, err := cmd.Output()
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(out))
-}
-
-// sharedDir is the folder of shared material beside the repository; empty where there is none.
-func sharedDir() string {
-	dir, err := filepath.Abs("../../shared")
-	if err != nil {
-		return ""
-	}
-	return dir
-}
-
-func crds(t *testing.T, dir, folder string) []string {
-	t.Helper()
-	if dir == "" {
-		return nil
-	}
-	files, err := filepath.Glob(filepath.Join(dir, folder, "*.yaml"))
+	file, err := os.Open(filepath.Join("testdata", "crds", name+".yaml.gz"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return files
+	defer file.Close()
+	in, err := gzip.NewReader(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := io.ReadAll(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// clusterAPISchemas reads the CRDs of the Cluster API that this module is built with, from its module.
+func clusterAPISchemas(t *testing.T) []byte {
+	t.Helper()
+	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/cluster-api").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(dir)), "config/crd/bases", "*.yaml"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("the CRDs of Cluster API below %s: %v, %v", dir, files, err)
+	}
+	var all bytes.Buffer
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.Write(append(data, "\n---\n"...))
+	}
+	return all.Bytes()
+}
+
+// The copies are of the versions that the defaults and the lab are made for.
+func TestCopiedSchemasAreOfTheVersionsInUse(t *testing.T) {
+	lab, err := os.ReadFile("../lab/go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob("testdata/crds/*.gz")
+	if err != nil || len(files) != 3 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	modules := map[string]string{
+		"cacppt": "github.com/siderolabs/cluster-api-control-plane-provider-talos ", "cabpt": "github.com/siderolabs/cluster-api-bootstrap-provider-talos ",
+	}
+	for _, file := range files {
+		name, version, _ := strings.Cut(strings.TrimSuffix(filepath.Base(file), ".yaml.gz"), "-")
+		inUse := strings.Contains(string(lab), modules[name]+version+" ")
+		if name == "caph" {
+			inUse = version == Defaults().CAPHVersion
+		}
+		if !inUse {
+			t.Errorf("%s is not of the version in use: replace it as testdata/crds/README.md says", file)
+		}
+	}
 }

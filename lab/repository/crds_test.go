@@ -1,9 +1,10 @@
 package repository
 
 import (
+	"compress/gzip"
 	"context"
 	"fmt"
-	"io/fs"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -76,36 +77,37 @@ func TestCRDsAreValid(t *testing.T) {
 	}
 }
 
-// originals is the folder of the original's CRDs, which lies outside the
-// repository.
-func originals(t *testing.T) fs.FS {
+// originals is the folder of the original's CRDs. testdata/caph/README.md says where they come from.
+const originals = "testdata/caph"
+
+// original reads one of them.
+func original(t *testing.T, file string) []byte {
 	t.Helper()
-	dir, err := os.Getwd()
+	packed, err := os.Open(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for {
-		crds := filepath.Join(filepath.Dir(dir), "shared", "crds")
-		if _, err := os.Stat(crds); err == nil {
-			return os.DirFS(crds)
-		}
-		if dir == filepath.Dir(dir) {
-			t.Skip("the original's CRDs are not at hand (../shared/crds beside the repository)")
-		}
-		dir = filepath.Dir(dir)
+	defer packed.Close()
+	in, err := gzip.NewReader(packed)
+	if err != nil {
+		t.Fatal(err)
 	}
+	data, err := io.ReadAll(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
 }
 
 // TestCAPHsAPIIsTheOriginals: a client of the original finds every field and
 // refusal that the schema can express.
 func TestCAPHsAPIIsTheOriginals(t *testing.T) {
-	dir := originals(t)
 	manifest, _, err := caphManifest()
 	if err != nil {
 		t.Fatal(err)
 	}
 	ours := crdsOf(t, manifest)
-	files, err := fs.Glob(dir, "*.yaml")
+	files, err := filepath.Glob(originals + "/*.yaml.gz")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,12 +115,8 @@ func TestCAPHsAPIIsTheOriginals(t *testing.T) {
 		t.Errorf("the original has %v, the stand-in %v", files, slices.Sorted(maps.Keys(ours)))
 	}
 	for _, file := range files {
-		content, err := fs.ReadFile(dir, file)
-		if err != nil {
-			t.Fatal(err)
-		}
 		theirs := &apiextensionsv1.CustomResourceDefinition{}
-		if err := yaml.UnmarshalStrict(content, theirs); err != nil {
+		if err := yaml.UnmarshalStrict(original(t, file), theirs); err != nil {
 			t.Fatal(err)
 		}
 		our, ok := ours[theirs.Spec.Names.Plural]

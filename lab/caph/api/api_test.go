@@ -1,7 +1,10 @@
 package api
 
 import (
+	"bytes"
+	"compress/gzip"
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -29,22 +32,12 @@ var kinds = map[string]reflect.Type{
 	"hcloudmachinetemplates": reflect.TypeFor[HCloudMachineTemplate](),
 }
 
-// TestFields holds every field against the schemas of the CRDs: those that the lab installs, and the original's where they are at
-// hand.
+// TestFields holds every field against the schemas of the CRDs: those that the lab installs, and the original's.
 func TestFields(t *testing.T) {
-	folders := []string{filepath.Join("..", "..", "repository", "caph")}
-	if dir := originals(); dir != "" {
-		folders = append(folders, dir)
-	} else {
-		t.Log("no folder shared/crds beside the repository: the original's CRDs are not compared")
-	}
-	for _, folder := range folders {
+	for folder, ending := range map[string]string{"caph": ".yaml", "testdata/caph": ".yaml.gz"} {
 		for name, kind := range kinds {
-			t.Run(filepath.Base(folder)+"/"+name, func(t *testing.T) {
-				data, err := os.ReadFile(filepath.Join(folder, name+".yaml"))
-				if err != nil {
-					t.Fatal(err)
-				}
+			t.Run(folder+"/"+name, func(t *testing.T) {
+				data := readCRD(t, filepath.Join("..", "..", "repository", folder, name+ending))
 				var crd struct {
 					Spec struct {
 						Versions []struct {
@@ -69,17 +62,24 @@ func TestFields(t *testing.T) {
 	}
 }
 
-// originals is the folder shared/crds beside the repository's root, "" if there is none.
-func originals() string {
-	dir, err := os.Getwd()
-	for err == nil && dir != filepath.Dir(dir) {
-		candidate := filepath.Join(dir, "shared", "crds")
-		if info, statErr := os.Stat(candidate); statErr == nil && info.IsDir() {
-			return candidate
-		}
-		dir = filepath.Dir(dir)
+// readCRD reads a file that is compressed or not.
+func readCRD(t *testing.T, path string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return ""
+	if filepath.Ext(path) != ".gz" {
+		return data
+	}
+	in, err := gzip.NewReader(bytes.NewReader(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if data, err = io.ReadAll(in); err != nil {
+		t.Fatal(err)
+	}
+	return data
 }
 
 // compare walks a type and a schema: the same fields on both sides, of the same JSON types, and what is required always written.
