@@ -23,24 +23,35 @@ import (
 // BackupSource is a cluster that is looked at to be backed up.
 type BackupSource struct {
 	Contents backup.Contents
-	o        *Operations
+	o        Collector
 	manager  *kube.Cluster
+}
+
+// Collector reads everything of a cluster that a backup holds.
+type Collector struct {
+	cfg   Config
+	tools Tools
+}
+
+// NewCollector reads nothing yet.
+func NewCollector(cfg Config, tools Tools) Collector {
+	return Collector{cfg: cfg, tools: tools.withDefaults()}
 }
 
 // LookForBackup reads everything that a backup holds but the snapshot of etcd. It only reads: nothing is paused, no cluster is
 // written to, and none is made where one is missing. version is that of the command.
-func (o *Operations) LookForBackup(ctx context.Context, say flow.Say, version string) (*BackupSource, error) {
-	s := &BackupSource{o: o}
+func (c Collector) Look(ctx context.Context, say flow.Say, version string) (*BackupSource, error) {
+	s := &BackupSource{o: c}
 	var err error
-	if s.manager, s.Contents.Header.SelfManaged, err = o.holder(ctx); err != nil {
+	if s.manager, s.Contents.Header.SelfManaged, err = c.holder(ctx); err != nil {
 		return nil, err
 	}
-	workload, err := o.workload(ctx, s.manager)
+	workload, err := c.workload(ctx, s.manager)
 	if err != nil {
 		return nil, err
 	}
 	h := &s.Contents.Header
-	h.Cluster, h.Slipway, h.Taken = o.b.cfg.ClusterName, version, time.Now().UTC().Truncate(time.Second)
+	h.Cluster, h.Slipway, h.Taken = c.cfg.ClusterName, version, time.Now().UTC().Truncate(time.Second)
 	if h.UID, err = workload.UID(ctx); err != nil {
 		return nil, err
 	}
@@ -67,10 +78,10 @@ func (o *Operations) LookForBackup(ctx context.Context, say flow.Say, version st
 
 // holder is the cluster that holds the Cluster object: the cluster itself after a pivot, else the management cluster. Paused or
 // not is the same to a backup; that both hold it is a pivot on its way.
-func (o *Operations) holder(ctx context.Context) (_ *kube.Cluster, self bool, err error) {
-	b, name := o.b, o.b.cfg.ClusterName
-	own, ownErr := o.holds(ctx, kubeconfigFile)
-	source, sourceErr := o.holds(ctx, managementFile)
+func (c Collector) holder(ctx context.Context) (_ *kube.Cluster, self bool, err error) {
+	name := c.cfg.ClusterName
+	own, ownErr := c.holds(ctx, kubeconfigFile)
+	source, sourceErr := c.holds(ctx, managementFile)
 	if own != nil && source != nil {
 		ownUID, err := own.UID(ctx)
 		sourceUID, sourceErr := source.UID(ctx)
@@ -79,7 +90,7 @@ func (o *Operations) holder(ctx context.Context) (_ *kube.Cluster, self bool, er
 		}
 		if ownUID != sourceUID {
 			return nil, false, fmt.Errorf("both cluster %s and its management cluster hold the Cluster object: a pivot is on its way; finish it (%s) or put it back (%s) first",
-				name, b.tools.commandLine("pivot"), b.tools.commandLine("pivot", "--abort"))
+				name, c.tools.commandLine("pivot"), c.tools.commandLine("pivot", "--abort"))
 		}
 	}
 	switch {
@@ -92,13 +103,13 @@ func (o *Operations) holder(ctx context.Context) (_ *kube.Cluster, self bool, er
 		return nil, false, fmt.Errorf("look who manages cluster %s: %w", name, err)
 	}
 	return nil, false, fmt.Errorf("there is no cluster %s to back up: neither %s nor %s of the state folder leads to its Cluster object",
-		name, b.tools.Files.Path(kubeconfigFile), b.tools.Files.Path(managementFile))
+		name, c.tools.Files.Path(kubeconfigFile), c.tools.Files.Path(managementFile))
 }
 
 // holds connects to the cluster of a kubeconfig in the state folder; nil where there is none, or it does not hold the Cluster
 // object.
-func (o *Operations) holds(ctx context.Context, file string) (*kube.Cluster, error) {
-	c, err := connect(o.b.tools, file)
+func (step Collector) holds(ctx context.Context, file string) (*kube.Cluster, error) {
+	c, err := connect(step.tools, file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -107,7 +118,7 @@ func (o *Operations) holds(ctx context.Context, file string) (*kube.Cluster, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, aliveWithin)
 	defer cancel()
-	object, err := clusterAt(ctx, o.b.cfg, c)
+	object, err := clusterAt(ctx, step.cfg, c)
 	if err != nil || object == nil {
 		return nil, err
 	}
@@ -115,12 +126,12 @@ func (o *Operations) holds(ctx context.Context, file string) (*kube.Cluster, err
 }
 
 // workload connects to the cluster itself, by the kubeconfig that its manager keeps.
-func (o *Operations) workload(ctx context.Context, manager *kube.Cluster) (*kube.Cluster, error) {
-	kubeconfig, err := secretValue(ctx, manager, o.b.cfg.ClusterName+"-kubeconfig", "value")
+func (c Collector) workload(ctx context.Context, manager *kube.Cluster) (*kube.Cluster, error) {
+	kubeconfig, err := secretValue(ctx, manager, c.cfg.ClusterName+"-kubeconfig", "value")
 	if err != nil {
-		return nil, fmt.Errorf("connect to cluster %s: %w", o.b.cfg.ClusterName, err)
+		return nil, fmt.Errorf("connect to cluster %s: %w", c.cfg.ClusterName, err)
 	}
-	return o.b.tools.Connect(kubeconfig)
+	return c.tools.Connect(kubeconfig)
 }
 
 // readObjects reads the objects and Secrets, as they are stored.
@@ -129,7 +140,7 @@ func (s *BackupSource) readObjects(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, o := range inventory.Of(s.o.b.cfg.ClusterName) {
+	for _, o := range inventory.Of(s.o.cfg.ClusterName) {
 		o.SetManagedFields(nil) // who wrote which field last: nobody can take that up again
 		if o.GroupVersionKind() == corev1.SchemeGroupVersion.WithKind("Secret") {
 			s.Contents.Secrets = append(s.Contents.Secrets, o)
@@ -141,12 +152,12 @@ func (s *BackupSource) readObjects(ctx context.Context) error {
 }
 
 func (s *BackupSource) readInventory(ctx context.Context) error {
-	inventory, err := hetzner.TakeInventory(ctx, s.o.b.tools.Hetzner)
+	inventory, err := hetzner.TakeInventory(ctx, s.o.tools.Hetzner)
 	if err != nil {
 		return err
 	}
 	s.Contents.Inventory.Resources = []backup.Resource{}
-	for _, r := range inventory.Of(s.o.b.cfg.ClusterName) {
+	for _, r := range inventory.Of(s.o.cfg.ClusterName) {
 		s.Contents.Inventory.Resources = append(s.Contents.Inventory.Resources, backup.Resource{
 			Kind: string(r.Kind), ID: r.ID, Name: r.Name, Type: r.Type, Location: r.Location, Addresses: r.Addresses, Labels: r.Labels(),
 		})
@@ -171,5 +182,5 @@ func revision(ctx context.Context, c *kube.Cluster) (int64, error) {
 // Snapshot streams a snapshot of etcd from the first member that gives one, and says in the header whose it is. ctx is the
 // stream's.
 func (s *BackupSource) Snapshot(ctx context.Context, say flow.Say) (io.ReadCloser, error) {
-	return s.o.snapshot(ctx, say, s.manager, &s.Contents.Header)
+	return takeSnapshot(ctx, s.o.cfg, s.o.tools, say, s.manager, &s.Contents.Header)
 }

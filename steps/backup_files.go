@@ -19,12 +19,12 @@ const renderedFile = "rendered/cluster.yaml"
 
 // readFiles takes the configuration and the files of today, and what they make of the live cluster's address and image.
 func (s *BackupSource) readFiles() error {
-	config, err := yaml.Marshal(s.o.b.cfg)
+	config, err := yaml.Marshal(s.o.cfg)
 	if err != nil {
 		return fmt.Errorf("write the configuration: %w", err)
 	}
 	s.Contents.Config = config
-	b, err := readSet(s.o.b.cfg, s.o.b.tools)
+	b, err := readSet(s.o.cfg, s.o.tools)
 	if err != nil {
 		return err
 	}
@@ -72,9 +72,12 @@ func (s *BackupSource) liveVariables(b *Set) variables {
 
 // readReleases reads what Helm says of the releases. Those that are not deployed (yet) are left out.
 func (s *BackupSource) readReleases(workload *kube.Cluster) error {
-	b := s.o.b
+	sources, err := readSources(s.o.cfg.variables(), s.o.tools.Overrides)
+	if err != nil {
+		return err
+	}
 	s.Contents.Releases = []backup.Release{}
-	for _, in := range []installation{cilium(b.cfg, b.sources), hcloudCCM(b.cfg, b.sources), talosCCM(b.cfg, b.sources)} {
+	for _, in := range []installation{cilium(s.o.cfg, sources), hcloudCCM(s.o.cfg, sources), talosCCM(s.o.cfg, sources)} {
 		if err := s.readRelease(workload, in.Chart); err != nil {
 			return err
 		}
@@ -83,7 +86,7 @@ func (s *BackupSource) readReleases(workload *kube.Cluster) error {
 }
 
 func (s *BackupSource) readRelease(workload *kube.Cluster, c bootstrap.Chart) error {
-	helm, err := workload.Helm(c.Namespace, "backup", func(format string, args ...any) { fmt.Fprintf(s.o.b.tools.Log, format+"\n", args...) })
+	helm, err := workload.Helm(c.Namespace, "backup", func(format string, args ...any) { fmt.Fprintf(s.o.tools.Log, format+"\n", args...) })
 	if err != nil {
 		return err
 	}
@@ -100,15 +103,14 @@ func (s *BackupSource) readRelease(workload *kube.Cluster, c bootstrap.Chart) er
 // readVersions takes those that are configured, and over them what the live objects say: somebody may have changed the
 // configuration since.
 func (s *BackupSource) readVersions(ctx context.Context) error {
-	b := s.o.b
 	versions := map[string]string{}
-	for name, value := range b.cfg.variables() {
+	for name, value := range s.o.cfg.variables() {
 		if strings.HasSuffix(name, versionSuffix) && value != "" {
 			versions[name] = value
 		}
 	}
 	for _, o := range s.Contents.Objects {
-		if o.GroupVersionKind() == talosControlPlaneKind && o.GetName() == b.cfg.ControlPlaneName() {
+		if o.GroupVersionKind() == talosControlPlaneKind && o.GetName() == s.o.cfg.ControlPlaneName() {
 			versions["KUBERNETES"+versionSuffix] = text(&o, "spec", "version")
 		}
 	}

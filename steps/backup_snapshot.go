@@ -26,16 +26,16 @@ const (
 
 // snapshot asks the control plane machines one after another, and the load balancer last: where a firewall lets nobody from
 // outside to the machines, it still leads to one of them.
-func (o *Operations) snapshot(ctx context.Context, say flow.Say, manager *kube.Cluster, h *backup.Header) (io.ReadCloser, error) {
-	config, err := secretValue(ctx, manager, o.b.cfg.ClusterName+"-talosconfig", "talosconfig")
+func takeSnapshot(ctx context.Context, cfg Config, tools Tools, say flow.Say, manager *kube.Cluster, h *backup.Header) (io.ReadCloser, error) {
+	config, err := secretValue(ctx, manager, cfg.ClusterName+"-talosconfig", "talosconfig")
 	if err != nil {
 		return nil, err
 	}
-	t, err := o.b.tools.Talos(config)
+	t, err := tools.Talos(config)
 	if err != nil {
 		return nil, err
 	}
-	doors, err := o.doors(ctx, manager)
+	doors, err := doors(ctx, cfg, manager)
 	if err != nil {
 		return nil, err
 	}
@@ -65,8 +65,8 @@ func (o *Operations) snapshot(ctx context.Context, say flow.Say, manager *kube.C
 // door is an address at which Talos may answer.
 type door struct{ name, address string }
 
-func (o *Operations) doors(ctx context.Context, manager *kube.Cluster) ([]door, error) {
-	machines, err := list(ctx, manager, machineKind, o.b.cfg.ClusterName)
+func doors(ctx context.Context, cfg Config, manager *kube.Cluster) ([]door, error) {
+	machines, err := list(ctx, manager, machineKind, cfg.ClusterName)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +78,7 @@ func (o *Operations) doors(ctx context.Context, manager *kube.Cluster) ([]door, 
 		}
 	}
 	var live *unstructured.Unstructured
-	if live, err = get(ctx, manager, hetznerClusterKind, o.b.cfg.ClusterName); err != nil {
+	if live, err = get(ctx, manager, hetznerClusterKind, cfg.ClusterName); err != nil {
 		return nil, err
 	}
 	if address := text(live, "spec", "controlPlaneEndpoint", "host"); address != "" {

@@ -22,7 +22,7 @@ import (
 func silent(string, ...any) {}
 
 // bootstrapped is a world with a finished cluster, whose kinds are defined as clusterctl defines them.
-func bootstrapped(t *testing.T) (*world, *Operations) {
+func bootstrapped(t *testing.T) (*world, Collector) {
 	t.Helper()
 	w := newWorld(t)
 	define(w.mgmt, capiKinds())
@@ -41,14 +41,14 @@ func bootstrapped(t *testing.T) (*world, *Operations) {
 	w.mgmt.Change(capi, "Machine", Namespace, "k8s-control-plane-0", owned)
 	w.mgmt.Change(caph, "HetznerCluster", Namespace, "k8s", owned)
 	w.mgmt.Change(cacpt, "TalosControlPlane", Namespace, "k8s-control-plane", owned)
-	return w, NewOperations(w.config(), w.tools())
+	return w, NewCollector(w.config(), w.tools())
 }
 
 // TestLookForBackup wants everything of the cluster, nothing of another, and not one write to anybody.
 func TestLookForBackup(t *testing.T) {
 	w, o := bootstrapped(t)
 	before := w.writes()
-	s, err := o.LookForBackup(t.Context(), silent, "v1.2.3")
+	s, err := o.Look(t.Context(), silent, "v1.2.3")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func TestTheRevisionIsReadFirst(t *testing.T) {
 		}
 		return 0, ""
 	}
-	if _, err := o.LookForBackup(t.Context(), silent, ""); err != nil {
+	if _, err := o.Look(t.Context(), silent, ""); err != nil {
 		t.Fatal(err)
 	}
 	if len(order) < 2 || order[0] != "revision" || slices.Contains(order[1:], "revision") {
@@ -161,21 +161,21 @@ func checkFiles(t *testing.T, w *world, c backup.Contents) {
 func TestHolder(t *testing.T) {
 	w, o := bootstrapped(t)
 	take := func() (bool, error) {
-		s, err := o.LookForBackup(t.Context(), silent, "")
+		s, err := o.Look(t.Context(), silent, "")
 		if err != nil {
 			return false, err
 		}
 		return s.Contents.Header.SelfManaged, nil
 	}
 	// The kubeconfig is not needed: the manager has one.
-	if err := o.b.tools.Files.Remove(kubeconfigFile); err != nil {
+	if err := o.tools.Files.Remove(kubeconfigFile); err != nil {
 		t.Fatal(err)
 	}
 	if self, err := take(); err != nil || self {
 		t.Errorf("without a kubeconfig: self-managed %v, %v", self, err)
 	}
 	// Self-managed: the same objects in one cluster that is its own manager.
-	if err := o.b.tools.Files.Write(kubeconfigFile, w.mgmt.Kubeconfig()); err != nil {
+	if err := o.tools.Files.Write(kubeconfigFile, w.mgmt.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
 	if self, err := take(); err != nil || !self {
@@ -185,7 +185,7 @@ func TestHolder(t *testing.T) {
 	t.Cleanup(second.Close)
 	t.Cleanup(second.CloseClientConnections)
 	define(second, capiKinds())
-	if err := o.b.tools.Files.Write(kubeconfigFile, second.Kubeconfig()); err != nil {
+	if err := o.tools.Files.Write(kubeconfigFile, second.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
 	second.Put(kubetest.Object(capi, "Cluster", Namespace, "k8s", object{"spec": object{"paused": true}}))
@@ -193,7 +193,7 @@ func TestHolder(t *testing.T) {
 		t.Errorf("both hold it: %v", err)
 	}
 	for _, file := range []string{kubeconfigFile, managementFile} {
-		if err := o.b.tools.Files.Remove(file); err != nil {
+		if err := o.tools.Files.Remove(file); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -245,7 +245,7 @@ func TestSnapshotDoors(t *testing.T) {
 	}
 	tools := w.tools()
 	tools.Talos = func([]byte) (TalosClient, error) { return fake, nil }
-	s, err := NewOperations(w.config(), tools).LookForBackup(t.Context(), silent, "")
+	s, err := NewCollector(w.config(), tools).Look(t.Context(), silent, "")
 	if err != nil {
 		t.Fatal(err)
 	}

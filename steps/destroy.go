@@ -60,19 +60,44 @@ const (
 
 var errStalled = errors.New("nothing moved for " + Duration(stallAfter).String())
 
+// Destroyer deletes a cluster, and everything that was made for it. Whoever calls it holds the lock of the journal.
+type Destroyer struct {
+	cfg            Config
+	tools          Tools
+	sources        sources
+	sweepEvery     time.Duration
+	sweepSlowest   time.Duration
+	webhooksWithin time.Duration
+}
+
+// NewDestroyer makes no request. A cluster can be destroyed also where a file that it was made from is broken: then the files are left out.
+func NewDestroyer(cfg Config, tools Tools) Destroyer {
+	s := newSet(cfg, tools, readableSources(cfg, tools))
+	return Destroyer{cfg: s.cfg, tools: s.tools, sources: s.sources, sweepEvery: sweepEvery, sweepSlowest: sweepSlowest, webhooksWithin: webhooksWithin}
+}
+
+// readableSources are the operator's files where they can be read, and none where one is broken.
+func readableSources(cfg Config, tools Tools) sources {
+	s, err := readSources(cfg.variables(), tools.Overrides)
+	if err != nil {
+		return sources{vars: cfg.variables()}
+	}
+	return s
+}
+
 // PlanDestroy looks at what Destroy would take away. It changes nothing.
-func (o *Operations) PlanDestroy(ctx context.Context, opts DestroyOptions) (Demolition, error) {
-	inventory, err := hetzner.TakeInventory(ctx, o.b.tools.Hetzner)
+func (d Destroyer) Plan(ctx context.Context, opts DestroyOptions) (Demolition, error) {
+	inventory, err := hetzner.TakeInventory(ctx, d.tools.Hetzner)
 	if err != nil {
 		return Demolition{}, err
 	}
-	o.attribute(ctx, inventory)
-	return o.divide(inventory, opts), nil
+	d.attribute(ctx, inventory)
+	return d.divide(inventory, opts), nil
 }
 
 // divide divides the cluster's resources into those that go and those that stay.
-func (o *Operations) divide(inventory hetzner.Inventory, opts DestroyOptions) Demolition {
-	d := Demolition{Cluster: o.b.cfg.ClusterName, Take: []hetzner.Resource{}, Keep: []Kept{}, opts: opts}
+func (step Destroyer) divide(inventory hetzner.Inventory, opts DestroyOptions) Demolition {
+	d := Demolition{Cluster: step.cfg.ClusterName, Take: []hetzner.Resource{}, Keep: []Kept{}, opts: opts}
 	for _, r := range inventory.Of(d.Cluster) {
 		switch user := inventory.UsedElsewhere(r); {
 		case r.Kind == hetzner.KindVolume && !opts.Volumes:
@@ -90,8 +115,8 @@ func (o *Operations) divide(inventory hetzner.Inventory, opts DestroyOptions) De
 
 // Destroy takes the cluster away that PlanDestroy listed, and no volume that is not in the list. It can be killed anywhere and run
 // again: everything is found by label, what has none of its own gets one first, and the management cluster goes last.
-func (o *Operations) Destroy(ctx context.Context, listed Demolition, stage Stage) error {
-	removal := hetzner.NewRemoval(o.b.tools.Hetzner)
+func (d Destroyer) Destroy(ctx context.Context, listed Demolition, stage Stage) error {
+	removal := hetzner.NewRemoval(d.tools.Hetzner)
 	var source *kube.Cluster
 	for _, s := range []struct {
 		name, doc string
@@ -99,59 +124,58 @@ func (o *Operations) Destroy(ctx context.Context, listed Demolition, stage Stage
 	}{
 		{"look", "who manages the cluster, and what is to be found again when it is half gone", func(say flow.Say) (err error) {
 			var silent bool
-			if source, silent, err = o.standDown(ctx, say); err == nil {
-				err = o.claim(ctx, say, removal, listed, silent)
+			if source, silent, err = d.standDown(ctx, say); err == nil {
+				err = d.claim(ctx, say, removal, listed, silent)
 			}
 			return err
 		}},
 		{"cluster-api", "what a management cluster can take away by itself", func(say flow.Say) error {
-			return o.deleteThroughCAPI(ctx, say, source, removal)
+			return d.deleteThroughCAPI(ctx, say, source, removal)
 		}},
 		{"sweep", "everything with a label of the cluster, by the Hetzner API", func(say flow.Say) error {
-			return o.sweep(ctx, say, removal, listed)
+			return d.sweep(ctx, say, removal, listed)
 		}},
 		{"management", "the temporary management cluster, once it manages nothing", func(say flow.Say) error {
-			if err := o.deleteManagement(ctx, say); err != nil {
+			if err := d.deleteManagement(ctx, say); err != nil {
 				return err
 			}
 			// Until now somebody might still have made servers.
-			if err := o.sweep(ctx, say, removal, listed); err != nil {
+			if err := d.sweep(ctx, say, removal, listed); err != nil {
 				return err
 			}
-			return o.release(ctx, say, removal, listed)
+			return d.release(ctx, say, removal, listed)
 		}},
 	} {
 		if err := stage(s.name, s.doc, func(say flow.Say) error { return s.do(say) }); err != nil {
 			return err
 		}
 	}
-	return o.forget()
+	return d.forget()
 }
 
 // standDown finds the management cluster; nil where none answers. silent says that the cluster itself does not. One that
 // manages itself is paused: deleting it through itself would end with the servers on which its providers run and leave the
 // rest, and unpaused they make each server anew that is deleted before their own.
-func (o *Operations) standDown(ctx context.Context, say flow.Say) (source *kube.Cluster, silent bool, err error) {
-	b := o.b
-	self, err := o.selfManaged(ctx)
+func (d Destroyer) standDown(ctx context.Context, say flow.Say) (source *kube.Cluster, silent bool, err error) {
+	self, err := selfManagedCluster(ctx, d.cfg, d.tools, d.sources)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil, false, context.Cause(ctx)
 	case err != nil:
 		silent = true
-		say("cluster %s does not answer and cannot be paused, so its servers go all at once: %v", b.cfg.ClusterName, err)
+		say("cluster %s does not answer and cannot be paused, so its servers go all at once: %v", d.cfg.ClusterName, err)
 	case self != nil:
-		if err := o.refuseOtherProject(ctx, self); err != nil {
+		if err := d.refuseOtherProject(ctx, self); err != nil {
 			return nil, false, err
 		}
-		say("pausing cluster %s, which manages itself, so that it makes no server anew", b.cfg.ClusterName)
-		if err := setPaused(ctx, b.cfg, self, true); err != nil {
+		say("pausing cluster %s, which manages itself, so that it makes no server anew", d.cfg.ClusterName)
+		if err := setPaused(ctx, d.cfg, self, true); err != nil {
 			say("it cannot be paused (%v): its servers go all at once instead", err)
 		}
 	}
-	asking, cancel := context.WithTimeout(ctx, b.cfg.ManagementTimeout.D())
+	asking, cancel := context.WithTimeout(ctx, d.cfg.ManagementTimeout.D())
 	defer cancel()
-	source, uid, err := openSource(asking, b.cfg, b.tools, say)
+	source, uid, err := openSource(asking, d.cfg, d.tools, say)
 	switch wrong := (*WrongManagementError)(nil); {
 	case ctx.Err() != nil:
 		return nil, silent, context.Cause(ctx)
@@ -170,7 +194,7 @@ func (o *Operations) standDown(ctx context.Context, say flow.Say) (source *kube.
 		}
 		return source, silent, nil
 	}
-	object, err := clusterAt(asking, b.cfg, source)
+	object, err := clusterAt(asking, d.cfg, source)
 	switch {
 	case ctx.Err() != nil:
 		return nil, silent, context.Cause(ctx)
@@ -178,15 +202,15 @@ func (o *Operations) standDown(ctx context.Context, say flow.Say) (source *kube.
 		say("the management cluster cannot tell what it holds (%v): going on by the Hetzner API", err)
 		return nil, silent, nil
 	case object != nil && object.GetDeletionTimestamp() == nil: // else a destroy has begun
-		err = o.refuseOtherProject(ctx, source)
+		err = d.refuseOtherProject(ctx, source)
 	}
 	return source, silent, err
 }
 
 // selfManaged is the cluster itself where it holds its own Cluster object; nil where it does not, or where there is no
 // kubeconfig to ask with.
-func (o *Operations) selfManaged(ctx context.Context) (*kube.Cluster, error) {
-	self, err := connect(o.b.tools, kubeconfigFile)
+func selfManagedCluster(ctx context.Context, cfg Config, tools Tools, sources sources) (*kube.Cluster, error) {
+	self, err := connect(tools, kubeconfigFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -195,10 +219,10 @@ func (o *Operations) selfManaged(ctx context.Context) (*kube.Cluster, error) {
 	}
 	asking, cancel := context.WithTimeout(ctx, aliveWithin)
 	defer cancel()
-	object, err := clusterAt(asking, o.b.cfg, self)
+	object, err := clusterAt(asking, cfg, self)
 	switch {
 	case err != nil:
-		return nil, explainSilence(ctx, o.b.cfg, o.b.tools, o.b.sources, self, err)
+		return nil, explainSilence(ctx, cfg, tools, sources, self, err)
 	case object == nil:
 		return nil, nil
 	}
@@ -207,17 +231,17 @@ func (o *Operations) selfManaged(ctx context.Context) (*kube.Cluster, error) {
 
 // claim labels what only its surroundings tell to be the cluster's, as long as they stand. A cluster that has just been silent is
 // not asked once more.
-func (o *Operations) claim(ctx context.Context, say flow.Say, removal *hetzner.Removal, listed Demolition, silent bool) error {
-	inventory, err := hetzner.ListResources(ctx, o.b.tools.Hetzner)
+func (d Destroyer) claim(ctx context.Context, say flow.Say, removal *hetzner.Removal, listed Demolition, silent bool) error {
+	inventory, err := hetzner.ListResources(ctx, d.tools.Hetzner)
 	if err != nil {
 		return err
 	}
 	if !silent {
-		o.attribute(ctx, inventory)
+		d.attribute(ctx, inventory)
 	}
-	for _, r := range inventory.Of(o.b.cfg.ClusterName) {
+	for _, r := range inventory.Of(d.cfg.ClusterName) {
 		if listed.opts.Volumes && !listed.allows(r) {
-			say("%s was not in the list and stays: to delete it: %s", r, o.b.tools.commandLine("destroy", "--volumes"))
+			say("%s was not in the list and stays: to delete it: %s", r, d.tools.commandLine("destroy", "--volumes"))
 		}
 		if r.Claimed {
 			continue
@@ -231,15 +255,15 @@ func (o *Operations) claim(ctx context.Context, say flow.Say, removal *hetzner.R
 }
 
 // attribute has the cluster itself say which volumes are its, where one of a CSI driver cannot be told otherwise.
-func (o *Operations) attribute(ctx context.Context, inventory hetzner.Inventory) {
+func (d Destroyer) attribute(ctx context.Context, inventory hetzner.Inventory) {
 	if slices.ContainsFunc(inventory.Resources, func(r hetzner.Resource) bool { return r.Kind == hetzner.KindVolume && r.Cluster == "" }) {
-		inventory.Attribute(o.b.cfg.ClusterName, o.volumesInUse(ctx))
+		inventory.Attribute(d.cfg.ClusterName, d.volumesInUse(ctx))
 	}
 }
 
 // volumesInUse are the ids of the volumes that the cluster itself knows, attached or not; none where it does not answer.
-func (o *Operations) volumesInUse(ctx context.Context) []int64 {
-	self, err := connect(o.b.tools, kubeconfigFile)
+func (d Destroyer) volumesInUse(ctx context.Context) []int64 {
+	self, err := connect(d.tools, kubeconfigFile)
 	if err != nil {
 		return nil
 	}
@@ -262,35 +286,34 @@ func (o *Operations) volumesInUse(ctx context.Context) []int64 {
 }
 
 // deleteManagement deletes the temporary management cluster unless it manages other clusters, or was not made by us.
-func (o *Operations) deleteManagement(ctx context.Context, say flow.Say) error {
-	b := o.b
-	p, name := b.tools.Management, b.cfg.ManagementName()
-	if err := checkManagementProvider(b.tools); err != nil {
-		return fmt.Errorf("nothing of cluster %s is left at Hetzner, but its management cluster may make the servers anew: %w", b.cfg.ClusterName, err)
+func (d Destroyer) deleteManagement(ctx context.Context, say flow.Say) error {
+	p, name := d.tools.Management, d.cfg.ManagementName()
+	if err := checkManagementProvider(d.tools); err != nil {
+		return fmt.Errorf("nothing of cluster %s is left at Hetzner, but its management cluster may make the servers anew: %w", d.cfg.ClusterName, err)
 	}
 	exists, err := p.Exists(ctx, name)
 	switch {
-	case err != nil && remembersManagement(b.tools):
+	case err != nil && remembersManagement(d.tools):
 		return fmt.Errorf("nothing of cluster %s is left at Hetzner, but %s cannot tell whether management cluster %s exists: %w; if it does, it makes the "+
 			"servers anew as soon as it works: make it answer and run destroy again, or, where it is lost for good, remove %s",
-			b.cfg.ClusterName, p.Name(), name, err, b.tools.Files.Path(managementFile))
+			d.cfg.ClusterName, p.Name(), name, err, d.tools.Files.Path(managementFile))
 	case err != nil:
 		say("%s cannot tell whether management cluster %s exists (%v): it is left alone", p.Name(), name, err)
 		return nil
 	case !exists:
 		return nil
 	}
-	source, _, err := openSource(ctx, b.cfg, b.tools, say)
+	source, _, err := openSource(ctx, d.cfg, d.tools, say)
 	if err != nil {
-		return fmt.Errorf("nothing of cluster %s is left at Hetzner, but management cluster %s is not deleted: %w", b.cfg.ClusterName, name, err)
+		return fmt.Errorf("nothing of cluster %s is left at Hetzner, but management cluster %s is not deleted: %w", d.cfg.ClusterName, name, err)
 	}
 	if source != nil { // else it is half made
-		others, err := otherClusters(ctx, source, b.cfg.ClusterName)
+		others, err := otherClusters(ctx, source, d.cfg.ClusterName)
 		if err != nil {
 			return fmt.Errorf("management cluster %s is not deleted: %w", name, err)
 		}
 		if len(others) > 0 {
-			if err := absentFrom(ctx, b.cfg, source); err != nil {
+			if err := absentFrom(ctx, d.cfg, source); err != nil {
 				return fmt.Errorf("management cluster %s is not deleted, because it manages %s: %w", name, strings.Join(others, ", "), err)
 			}
 			say("leaving management cluster %s: it manages %s", name, strings.Join(others, ", "))
@@ -301,7 +324,7 @@ func (o *Operations) deleteManagement(ctx context.Context, say flow.Say) error {
 	err = p.Delete(ctx, name)
 	if errors.Is(err, ErrNotOurs) {
 		if source != nil {
-			if err := absentFrom(ctx, b.cfg, source); err != nil {
+			if err := absentFrom(ctx, d.cfg, source); err != nil {
 				return err
 			}
 		}
@@ -336,17 +359,17 @@ func otherClusters(ctx context.Context, c *kube.Cluster, but string) ([]string, 
 }
 
 // forget removes what opened the cluster: it is gone, and its name may come again.
-func (o *Operations) forget() error {
+func (d Destroyer) forget() error {
 	for _, name := range []string{kubeconfigFile, talosconfigFile, managementFile, cleaningFile, replacementFile} {
-		if err := o.b.tools.Files.Remove(name); err != nil {
+		if err := d.tools.Files.Remove(name); err != nil {
 			return err
 		}
 	}
 	// A recovery that was under way is over, too: its record would keep everything out of the folder, and its snapshot holds every Secret.
-	for _, folder := range []Files{RestoreFiles(o.b.tools.Files), QuorumFiles(o.b.tools.Files), ReadoptFiles(o.b.tools.Files)} {
+	for _, folder := range []Files{RestoreFiles(d.tools.Files), QuorumFiles(d.tools.Files), ReadoptFiles(d.tools.Files)} {
 		if err := folder.RemoveFolder(); err != nil {
 			return err
 		}
 	}
-	return ForgetPivot(o.b.tools.Files)
+	return ForgetPivot(d.tools.Files)
 }

@@ -64,8 +64,8 @@ func TestAnHourOfSweepingStaysInItsBudget(t *testing.T) {
 			plant(s)
 			synctest.Test(t, func(t *testing.T) {
 				cloud := &inProcess{s.Config.Handler, map[string]int{}}
-				o := NewOperations(hour, Tools{Hetzner: s.Client(cloud), Management: &fakeProvider{}, Files: FilesIn(t.TempDir())})
-				removal := hetzner.NewRemoval(o.b.tools.Hetzner)
+				o := NewDestroyer(hour, Tools{Hetzner: s.Client(cloud), Management: &fakeProvider{}, Files: FilesIn(t.TempDir())})
+				removal := hetzner.NewRemoval(o.tools.Hetzner)
 				if err := o.claim(t.Context(), t.Logf, removal, Demolition{}, true); err != nil {
 					t.Fatal(err)
 				}
@@ -95,8 +95,8 @@ func TestAnHourOfWaitingForClusterAPIStaysInItsBudget(t *testing.T) {
 	s.Lock(21, 1e6)
 	synctest.Test(t, func(t *testing.T) {
 		cloud := &inProcess{s.Config.Handler, map[string]int{}}
-		o := NewOperations(Defaults(), Tools{Hetzner: s.Client(cloud), Management: &fakeProvider{}, Files: FilesIn(t.TempDir())})
-		look := o.cloudLook(hetzner.NewRemoval(o.b.tools.Hetzner))
+		o := NewDestroyer(Defaults(), Tools{Hetzner: s.Client(cloud), Management: &fakeProvider{}, Files: FilesIn(t.TempDir())})
+		look := o.cloudLook(hetzner.NewRemoval(o.tools.Hetzner))
 		var seen []string
 		for began := time.Now(); time.Since(began) < time.Hour; time.Sleep(lookEvery) {
 			left, err := look.see(t.Context())

@@ -18,13 +18,12 @@ import (
 
 // deleteThroughCAPI deletes the Cluster object and waits until it is gone. Where that leads nowhere it says so and
 // leaves the rest to the sweep.
-func (o *Operations) deleteThroughCAPI(ctx context.Context, say flow.Say, source *kube.Cluster, removal *hetzner.Removal) error {
-	b := o.b
+func (d Destroyer) deleteThroughCAPI(ctx context.Context, say flow.Say, source *kube.Cluster, removal *hetzner.Removal) error {
 	if source == nil {
 		say("no management cluster answers: going on by the Hetzner API")
 		return nil
 	}
-	object, err := clusterAt(ctx, b.cfg, source)
+	object, err := clusterAt(ctx, d.cfg, source)
 	if err != nil && ctx.Err() != nil {
 		return err
 	}
@@ -33,24 +32,24 @@ func (o *Operations) deleteThroughCAPI(ctx context.Context, say flow.Say, source
 		return nil
 	}
 	if object == nil {
-		say("the management cluster does not hold cluster %s", b.cfg.ClusterName)
+		say("the management cluster does not hold cluster %s", d.cfg.ClusterName)
 		return nil
 	}
-	if state, err := pivotCopyIn(b.tools).state(b.cfg.ClusterName); err == nil && state.Phase == pivotMoving {
+	if state, err := pivotCopyIn(d.tools).state(d.cfg.ClusterName); err == nil && state.Phase == pivotMoving {
 		say("a pivot was under way, neither side has everything: going on by the Hetzner API, with both paused")
 		if paused(object) {
 			return nil
 		}
-		return setPaused(ctx, b.cfg, source, true)
+		return setPaused(ctx, d.cfg, source, true)
 	}
-	if err := o.startDeletion(ctx, say, source, object); err != nil {
+	if err := d.startDeletion(ctx, say, source, object); err != nil {
 		if !kube.WebhookDown(err) {
 			return err
 		}
 		say("nobody is at work in the management cluster (%v): going on by the Hetzner API", err)
 		return nil
 	}
-	err = o.awaitDeletion(ctx, say, source, removal)
+	err = d.awaitDeletion(ctx, say, source, removal)
 	if errors.Is(err, errStalled) || errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		say("Cluster API did not finish (%v): going on by the Hetzner API", err)
 		return nil
@@ -60,10 +59,10 @@ func (o *Operations) deleteThroughCAPI(ctx context.Context, say flow.Say, source
 
 // startDeletion deletes the Cluster object, and has Cluster API look at it. Its webhooks have a say in both: where they do not answer
 // for a while, its error is one that kube.WebhookDown tells.
-func (o *Operations) startDeletion(ctx context.Context, say flow.Say, source *kube.Cluster, object *unstructured.Unstructured) error {
+func (d Destroyer) startDeletion(ctx context.Context, say flow.Say, source *kube.Cluster, object *unstructured.Unstructured) error {
 	if object.GetDeletionTimestamp() == nil {
 		say("deleting %s", kube.Describe(object))
-		if err := o.pastWebhooks(ctx, say, object, func(ctx context.Context) error { return source.Delete(ctx, object) }); err != nil {
+		if err := d.pastWebhooks(ctx, say, object, func(ctx context.Context) error { return source.Delete(ctx, object) }); err != nil {
 			return fmt.Errorf("delete %s: %w", kube.Describe(object), err)
 		}
 	}
@@ -71,13 +70,13 @@ func (o *Operations) startDeletion(ctx context.Context, say flow.Say, source *ku
 		return nil
 	}
 	// Only now: what is being deleted is not repaired.
-	return o.pastWebhooks(ctx, say, object, func(ctx context.Context) error { return setPaused(ctx, o.b.cfg, source, false) })
+	return d.pastWebhooks(ctx, say, object, func(ctx context.Context) error { return setPaused(ctx, d.cfg, source, false) })
 }
 
 // pastWebhooks changes an object, again while the webhooks for it do not answer. An object that is gone needs no change.
-func (o *Operations) pastWebhooks(ctx context.Context, say flow.Say, object *unstructured.Unstructured, change func(context.Context) error) error {
+func (d Destroyer) pastWebhooks(ctx context.Context, say flow.Say, object *unstructured.Unstructured, change func(context.Context) error) error {
 	var last, down error
-	w := wait{what: "the webhooks for " + kube.Describe(object), within: o.webhooksWithin, each: o.webhooksWithin}
+	w := wait{what: "the webhooks for " + kube.Describe(object), within: d.webhooksWithin, each: d.webhooksWithin}
 	err := w.until(ctx, say, func(ctx context.Context) (string, error) {
 		last = change(ctx)
 		switch {
@@ -100,19 +99,18 @@ func (o *Operations) pastWebhooks(ctx context.Context, say flow.Say, object *uns
 	return last
 }
 
-func (o *Operations) awaitDeletion(ctx context.Context, say flow.Say, source *kube.Cluster, removal *hetzner.Removal) error {
-	b := o.b
+func (d Destroyer) awaitDeletion(ctx context.Context, say flow.Say, source *kube.Cluster, removal *hetzner.Removal) error {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	changes := source.Changes(watching,
 		kube.Selection{List: listOf(clusterKind), Options: []client.ListOption{client.InNamespace(Namespace)}},
-		kube.Selection{List: listOf(hcloudMachineKind), Options: ofCluster(b.cfg.ClusterName)},
+		kube.Selection{List: listOf(hcloudMachineKind), Options: ofCluster(d.cfg.ClusterName)},
 	)
 	last, moved := "", time.Now()
-	left := o.cloudLook(removal)
-	w := wait{what: "Cluster API to take the cluster away", within: b.cfg.DestroyTimeout.D(), changes: changes}
+	left := d.cloudLook(removal)
+	w := wait{what: "Cluster API to take the cluster away", within: d.cfg.DestroyTimeout.D(), changes: changes}
 	return w.until(ctx, say, func(ctx context.Context) (string, error) {
-		missing, err := o.undeleted(ctx, source, left)
+		missing, err := d.undeleted(ctx, source, left)
 		if err != nil {
 			missing = err.Error()
 		}
@@ -127,13 +125,12 @@ func (o *Operations) awaitDeletion(ctx context.Context, say flow.Say, source *ku
 }
 
 // undeleted says what is still there. Once the HCloudMachines are gone, it is up to Hetzner.
-func (o *Operations) undeleted(ctx context.Context, source *kube.Cluster, left *cloudLook) (string, error) {
-	b := o.b
-	object, err := clusterAt(ctx, b.cfg, source)
+func (d Destroyer) undeleted(ctx context.Context, source *kube.Cluster, left *cloudLook) (string, error) {
+	object, err := clusterAt(ctx, d.cfg, source)
 	if err != nil || object == nil {
 		return "", err
 	}
-	machines, err := list(ctx, source, hcloudMachineKind, b.cfg.ClusterName)
+	machines, err := list(ctx, source, hcloudMachineKind, d.cfg.ClusterName)
 	if err != nil && !kube.Absent(err) {
 		return "", err
 	}
@@ -150,15 +147,15 @@ func (o *Operations) undeleted(ctx context.Context, source *kube.Cluster, left *
 // cloudLook tells what a cluster without HCloudMachines still has at Hetzner. It is asked whenever something changes in the management
 // cluster, and asks Hetzner at a pace of its own.
 type cloudLook struct {
-	o       *Operations
+	d       Destroyer
 	removal *hetzner.Removal
 	pace    pace
 	due     time.Time
 	seen    string
 }
 
-func (o *Operations) cloudLook(removal *hetzner.Removal) *cloudLook {
-	return &cloudLook{o: o, removal: removal, pace: pace{first: o.sweepEvery, longest: o.sweepSlowest}}
+func (d Destroyer) cloudLook(removal *hetzner.Removal) *cloudLook {
+	return &cloudLook{d: d, removal: removal, pace: pace{first: d.sweepEvery, longest: d.sweepSlowest}}
 }
 
 // see asks Hetzner when it is time to, and repeats until then what it saw last.
@@ -180,12 +177,12 @@ func (l *cloudLook) see(ctx context.Context) (string, error) {
 // ask lists what CAPH deletes after the servers. The load balancers of Services are in the way of the network, and no controller is left
 // in the cluster to delete them, or to create them again: they are deleted here.
 func (l *cloudLook) ask(ctx context.Context) (string, error) {
-	inventory, err := hetzner.ListResources(ctx, l.o.b.tools.Hetzner, hetzner.KindServer, hetzner.KindLoadBalancer, hetzner.KindNetwork,
+	inventory, err := hetzner.ListResources(ctx, l.d.tools.Hetzner, hetzner.KindServer, hetzner.KindLoadBalancer, hetzner.KindNetwork,
 		hetzner.KindPlacementGroup)
 	if err != nil {
 		return "", err
 	}
-	mine := slices.DeleteFunc(inventory.Of(l.o.b.cfg.ClusterName), hetzner.Resource.IsReservation)
+	mine := slices.DeleteFunc(inventory.Of(l.d.cfg.ClusterName), hetzner.Resource.IsReservation)
 	var names []string
 	for _, r := range mine {
 		names = append(names, r.String())

@@ -20,22 +20,21 @@ import (
 //
 // A destroy that was killed goes on: the reservation of the name is deleted last, so something is there until then. So does one
 // after everything was deleted by hand, where the manager works with this very token.
-func (o *Operations) refuseOtherProject(ctx context.Context, manager *kube.Cluster) error {
-	b := o.b
+func (d Destroyer) refuseOtherProject(ctx context.Context, manager *kube.Cluster) error {
 	asking, cancel := context.WithTimeout(ctx, aliveWithin)
 	defer cancel()
-	machines, unseen := list(asking, manager, hcloudMachineKind, b.cfg.ClusterName)
+	machines, unseen := list(asking, manager, hcloudMachineKind, d.cfg.ClusterName)
 	if kube.Absent(unseen) || unseen == nil && !slices.ContainsFunc(machines, madeAtHetzner) {
 		return nil
 	}
-	servers, err := hetzner.Servers(ctx, b.tools.Hetzner, b.cfg.ClusterName)
+	servers, err := hetzner.Servers(ctx, d.tools.Hetzner, d.cfg.ClusterName)
 	if err != nil {
 		return err
 	}
 	found := "others of that name, " + serverNames(servers)
 	switch {
 	case len(servers) == 0:
-		if there, err := o.hasAnything(ctx); err != nil || there {
+		if there, err := d.hasAnything(ctx); err != nil || there {
 			return err
 		}
 		found = "nothing of it"
@@ -43,15 +42,15 @@ func (o *Operations) refuseOtherProject(ctx context.Context, manager *kube.Clust
 		return nil
 	default:
 		// A restored cluster holds the objects of its backup, of servers that are gone, until the restore has replaced them.
-		if restoring, err := ReadRestoreRecord(b.tools.Files); err != nil || restoring != nil && restoring.Ended.IsZero() {
+		if restoring, err := ReadRestoreRecord(d.tools.Files); err != nil || restoring != nil && restoring.Ended.IsZero() {
 			return err
 		}
 	}
-	if worksWithToken(asking, b.tools, manager) {
+	if worksWithToken(asking, d.tools, manager) {
 		return nil
 	}
 	if unseen != nil {
-		return fmt.Errorf("find out whether the token is of the project of cluster %s, of which nothing is there: %w", b.cfg.ClusterName, unseen)
+		return fmt.Errorf("find out whether the token is of the project of cluster %s, of which nothing is there: %w", d.cfg.ClusterName, unseen)
 	}
 	var names []string
 	for _, m := range machines {
@@ -59,17 +58,17 @@ func (o *Operations) refuseOtherProject(ctx context.Context, manager *kube.Clust
 	}
 	return fmt.Errorf("cluster %s has servers %s, and the token's project has %s: the token is of another project. Nothing was changed: run destroy with "+
 		"the token of the cluster's project; where that project is no more, delete management cluster %s and the state folder by hand",
-		b.cfg.ClusterName, strings.Join(names, ", "), found, b.cfg.ManagementName())
+		d.cfg.ClusterName, strings.Join(names, ", "), found, d.cfg.ManagementName())
 }
 
 // hasAnything tells whether the project has something of the cluster beside what destroy leaves there unless asked: of an earlier
 // cluster of the name.
-func (o *Operations) hasAnything(ctx context.Context) (bool, error) {
-	inventory, err := hetzner.ListResources(ctx, o.b.tools.Hetzner)
+func (d Destroyer) hasAnything(ctx context.Context) (bool, error) {
+	inventory, err := hetzner.ListResources(ctx, d.tools.Hetzner)
 	if err != nil {
 		return false, err
 	}
-	return slices.ContainsFunc(inventory.Of(o.b.cfg.ClusterName), func(r hetzner.Resource) bool {
+	return slices.ContainsFunc(inventory.Of(d.cfg.ClusterName), func(r hetzner.Resource) bool {
 		return r.Kind != hetzner.KindSnapshot && r.Kind != hetzner.KindVolume
 	}), nil
 }

@@ -60,13 +60,13 @@ func TestDestroyRefusesTheTokenOfAnotherProject(t *testing.T) {
 					manager.Put(kubetest.Object("v1", "Secret", Namespace, TokenSecretName, object{"data": data}))
 				}
 				o := demolisher(t, s, nil)
-				o.b.tools.Token = NewSecret(hetznertest.Token)
-				o.b.tools.Management = &fakeProvider{exists: file == managementFile}
-				if err := o.b.tools.Files.Write(file, manager.Kubeconfig()); err != nil {
+				o.tools.Token = NewSecret(hetznertest.Token)
+				o.tools.Management = &fakeProvider{exists: file == managementFile}
+				if err := o.tools.Files.Write(file, manager.Kubeconfig()); err != nil {
 					t.Fatal(err)
 				}
 				if tt.restore != "" {
-					if err := RestoreFiles(o.b.tools.Files).Write(restoreRecord, []byte(tt.restore)); err != nil {
+					if err := RestoreFiles(o.tools.Files).Write(restoreRecord, []byte(tt.restore)); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -83,7 +83,7 @@ func TestDestroyRefusesTheTokenOfAnotherProject(t *testing.T) {
 				if n := len(manager.Writes()) + len(s.Writes()); n > 0 {
 					t.Errorf("it wrote %v, %v", manager.Writes(), s.Writes())
 				}
-				if _, err := o.b.tools.Files.Read(file); err != nil {
+				if _, err := o.tools.Files.Read(file); err != nil {
 					t.Error(err)
 				}
 			})

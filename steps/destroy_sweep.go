@@ -13,26 +13,26 @@ import (
 
 // sweep deletes by the Hetzner API whatever is left, in the order of dependencies, until nothing is but the reservation of
 // the cluster's name.
-func (o *Operations) sweep(ctx context.Context, say flow.Say, removal *hetzner.Removal, listed Demolition) error {
-	return o.sweepThose(ctx, say, removal, listed, func(r hetzner.Resource) bool { return !r.IsReservation() })
+func (d Destroyer) sweep(ctx context.Context, say flow.Say, removal *hetzner.Removal, listed Demolition) error {
+	return d.sweepThose(ctx, say, removal, listed, func(r hetzner.Resource) bool { return !r.IsReservation() })
 }
 
 // release gives the cluster's name free. It is the last that is done: whoever reserves it next may make servers of the
 // same name, which a sweep would take for what was left of the old ones.
-func (o *Operations) release(ctx context.Context, say flow.Say, removal *hetzner.Removal, listed Demolition) error {
-	return o.sweepThose(ctx, say, removal, listed, hetzner.Resource.IsReservation)
+func (d Destroyer) release(ctx context.Context, say flow.Say, removal *hetzner.Removal, listed Demolition) error {
+	return d.sweepThose(ctx, say, removal, listed, hetzner.Resource.IsReservation)
 }
 
-func (o *Operations) sweepThose(ctx context.Context, say flow.Say, removal *hetzner.Removal, listed Demolition, those func(hetzner.Resource) bool) error {
+func (d Destroyer) sweepThose(ctx context.Context, say flow.Say, removal *hetzner.Removal, listed Demolition, those func(hetzner.Resource) bool) error {
 	deleted, known := map[string]bool{}, ""
 	var kinds []hetzner.Kind // that are listed; none: all
-	pace := &pace{first: o.sweepEvery, longest: o.sweepSlowest}
-	w := wait{what: "Hetzner to delete", within: o.b.cfg.DestroyTimeout.D(), pace: pace}
+	pace := &pace{first: d.sweepEvery, longest: d.sweepSlowest}
+	w := wait{what: "Hetzner to delete", within: d.cfg.DestroyTimeout.D(), pace: pace}
 	err := w.until(ctx, say, func(ctx context.Context) (string, error) {
-		take, err := o.leftOf(ctx, listed, those, kinds)
+		take, err := d.leftOf(ctx, listed, those, kinds)
 		if err == nil && len(take) == 0 && len(kinds) > 0 {
 			kinds = nil // what was waited for is gone: what else is there?
-			take, err = o.leftOf(ctx, listed, those, kinds)
+			take, err = d.leftOf(ctx, listed, those, kinds)
 		}
 		if err != nil {
 			if errors.Is(err, hetzner.ErrToken) {
@@ -62,15 +62,15 @@ func (o *Operations) sweepThose(ctx context.Context, say flow.Say, removal *hetz
 }
 
 // leftOf lists what is to be deleted of some kinds; none given: of all.
-func (o *Operations) leftOf(
+func (d Destroyer) leftOf(
 	ctx context.Context, listed Demolition, those func(hetzner.Resource) bool, kinds []hetzner.Kind,
 ) ([]hetzner.Resource, error) {
-	inventory, err := hetzner.ListResources(ctx, o.b.tools.Hetzner, kinds...)
+	inventory, err := hetzner.ListResources(ctx, d.tools.Hetzner, kinds...)
 	if err != nil {
 		return nil, err
 	}
 	skip := func(r hetzner.Resource) bool { return !those(r) || !listed.allows(r) }
-	return slices.DeleteFunc(o.divide(inventory, listed.opts).Take, skip), nil
+	return slices.DeleteFunc(d.divide(inventory, listed.opts).Take, skip), nil
 }
 
 // waitedFor are the kinds that the next look lists: servers alone, as long as there are any, because sweepOnce deletes nothing else then.

@@ -80,16 +80,17 @@ func plantCluster(s *hetznertest.Store) (foreign []string) {
 }
 
 // demolisher is a destroyer of cluster k8s without any management cluster.
-func demolisher(t *testing.T, s *hetznertest.Store, transport http.RoundTripper) *Operations {
+func demolisher(t *testing.T, s *hetznertest.Store, transport http.RoundTripper) *Destroyer {
 	t.Helper()
-	o := NewOperations(Defaults(), Tools{Hetzner: s.Client(transport), Management: &fakeProvider{}, Files: FilesIn(t.TempDir())})
+	d := NewDestroyer(Defaults(), Tools{Hetzner: s.Client(transport), Management: &fakeProvider{}, Files: FilesIn(t.TempDir())})
+	o := &d
 	o.sweepEvery, o.sweepSlowest = time.Millisecond, time.Millisecond
 	return o
 }
 
 // listAndDestroy does what the command does.
-func listAndDestroy(ctx context.Context, o *Operations, opts DestroyOptions, stage Stage) error {
-	listed, err := o.PlanDestroy(ctx, opts)
+func listAndDestroy(ctx context.Context, o *Destroyer, opts DestroyOptions, stage Stage) error {
+	listed, err := o.Plan(ctx, opts)
 	if err != nil {
 		return err
 	}
@@ -108,7 +109,7 @@ func TestDestroyTakesWhatIsLabelledAndNothingElse(t *testing.T) {
 	}
 	o := demolisher(t, s, nil)
 
-	plan, err := o.PlanDestroy(t.Context(), DestroyOptions{})
+	plan, err := o.Plan(t.Context(), DestroyOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -227,10 +228,10 @@ func TestDestroyDeletesTheVolumesThatItListed(t *testing.T) {
 	defer self.Close()
 	self.Put(volume("pvc-2", "150"))
 	o := demolisher(t, s, nil)
-	if err := o.b.tools.Files.Write(kubeconfigFile, self.Kubeconfig()); err != nil {
+	if err := o.tools.Files.Write(kubeconfigFile, self.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
-	listed, err := o.PlanDestroy(t.Context(), DestroyOptions{Images: true, Volumes: true})
+	listed, err := o.Plan(t.Context(), DestroyOptions{Images: true, Volumes: true})
 	if err != nil || len(s.Writes())+len(self.Writes()) > 0 {
 		t.Fatalf("%v; it wrote %v, %v", err, s.Writes(), self.Writes())
 	}
@@ -273,7 +274,7 @@ func TestDestroyGoesOnWhereTheClusterIsSilent(t *testing.T) {
 	cluster := kubetest.New("workload", capiKinds()...)
 	cluster.Close()
 	o := demolisher(t, s, nil)
-	if err := o.b.tools.Files.Write(kubeconfigFile, cluster.Kubeconfig()); err != nil {
+	if err := o.tools.Files.Write(kubeconfigFile, cluster.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
 	var said []string
@@ -286,7 +287,7 @@ func TestDestroyGoesOnWhereTheClusterIsSilent(t *testing.T) {
 	if text := strings.Join(said, "\n"); !strings.Contains(text, "cluster k8s does not answer") {
 		t.Errorf("it said %q", text)
 	}
-	if plan, err := o.PlanDestroy(t.Context(), DestroyOptions{}); err != nil || len(plan.Take) > 0 {
+	if plan, err := o.Plan(t.Context(), DestroyOptions{}); err != nil || len(plan.Take) > 0 {
 		t.Errorf("left: %+v, %v", plan.Take, err)
 	}
 }
@@ -310,7 +311,7 @@ func TestDestroyAsksASilentClusterOnce(t *testing.T) {
 		return 0, "" // what another server has in its memory
 	}
 	o := demolisher(t, s, nil)
-	if err := o.b.tools.Files.Write(kubeconfigFile, cluster.Kubeconfig()); err != nil {
+	if err := o.tools.Files.Write(kubeconfigFile, cluster.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
 	if err := o.Destroy(t.Context(), Demolition{}, quietly); err != nil {
@@ -369,7 +370,7 @@ func TestDestroyEndsARecovery(t *testing.T) {
 	defer s.Close()
 	plantCluster(s)
 	o := demolisher(t, s, nil)
-	files := o.b.tools.Files
+	files := o.tools.Files
 	err := errors.Join(QuorumRecord{Cluster: "k8s"}.Begin(files), ReadoptRecord{}.write(files), RestoreRecord{}.write(files),
 		QuorumFiles(files).Write(SnapshotFile, []byte("every Secret")))
 	if err != nil {
@@ -396,7 +397,7 @@ func TestDestroyPausesAClusterThatManagesItself(t *testing.T) {
 	define(self, []kubetest.Resource{kind})
 	self.Put(kubetest.Object(capi, "Cluster", Namespace, "k8s", object{"spec": object{}}))
 	o := demolisher(t, s, nil)
-	if err := o.b.tools.Files.Write(kubeconfigFile, self.Kubeconfig()); err != nil {
+	if err := o.tools.Files.Write(kubeconfigFile, self.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
 	pausedFirst := false
@@ -412,7 +413,7 @@ func TestDestroyPausesAClusterThatManagesItself(t *testing.T) {
 	if err != nil || !pausedFirst {
 		t.Errorf("paused before the sweep: %v; %v", pausedFirst, err)
 	}
-	if _, err := o.b.tools.Files.Read(kubeconfigFile); err == nil {
+	if _, err := o.tools.Files.Read(kubeconfigFile); err == nil {
 		t.Error("the kubeconfig of a cluster that is gone is still there")
 	}
 }
@@ -438,9 +439,9 @@ func TestDestroyLeavesNoManagementClusterUnasked(t *testing.T) {
 			plantCluster(s)
 			s.Put("placement_groups", 31, schema.PlacementGroup{Name: "slipway-k8s", Labels: map[string]string{"slipway-cluster": "k8s", reservedBy: "0123456789abcdef"}})
 			o := demolisher(t, s, nil)
-			o.b.tools.Management = &fakeProvider{err: errors.New("no Docker")}
+			o.tools.Management = &fakeProvider{err: errors.New("no Docker")}
 			for file, content := range tt.files {
-				if err := o.b.tools.Files.Write(file, content); err != nil {
+				if err := o.tools.Files.Write(file, content); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -454,14 +455,14 @@ func TestDestroyLeavesNoManagementClusterUnasked(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), tt.says) {
 				t.Errorf("got %v, want %q", err, tt.says)
 			}
-			if _, err := o.b.tools.Files.Read(managementFile); err != nil {
+			if _, err := o.tools.Files.Read(managementFile); err != nil {
 				t.Error(err)
 			}
 			if left := s.Left(); !slices.Contains(left, "placement_groups/31") || slices.Contains(left, "servers/1") {
 				t.Errorf("left %v", left)
 			}
 			// Lost for good, as it says.
-			if err := o.b.tools.Files.Remove(managementFile); err != nil {
+			if err := o.tools.Files.Remove(managementFile); err != nil {
 				t.Fatal(err)
 			}
 			if err := listAndDestroy(t.Context(), o, DestroyOptions{}, quietly); err != nil || slices.Contains(s.Left(), "placement_groups/31") {
@@ -508,8 +509,8 @@ func TestDestroyGoesOnWhereTheWebhooksAreDown(t *testing.T) {
 			}
 			o := demolisher(t, s, nil)
 			o.webhooksWithin = 3 * time.Second
-			o.b.tools.Management = &fakeProvider{exists: true}
-			if err := o.b.tools.Files.Write(managementFile, source.Kubeconfig()); err != nil {
+			o.tools.Management = &fakeProvider{exists: true}
+			if err := o.tools.Files.Write(managementFile, source.Kubeconfig()); err != nil {
 				t.Fatal(err)
 			}
 			stage := func(name, _ string, do func(flow.Say) error) error {

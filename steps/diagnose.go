@@ -87,31 +87,32 @@ const (
 
 // Diagnose finds out which disaster has befallen the cluster. It changes nothing. source is the backup to restore from, which file
 // names; nil: none was given.
-func (o *Operations) Diagnose(ctx context.Context, source *Backup, file string) (Diagnosis, error) {
-	f := &facts{cluster: o.b.cfg.ClusterName, tools: o.b.tools, now: time.Now(), source: source, file: file}
+func Diagnose(ctx context.Context, cfg Config, tools Tools, source *Backup, file string) (Diagnosis, error) {
+	tools = tools.withDefaults()
+	f := &facts{cluster: cfg.ClusterName, tools: tools, now: time.Now(), source: source, file: file}
 	var err error
-	if f.restoring, err = ReadRestoreRecord(o.b.tools.Files); err != nil {
+	if f.restoring, err = ReadRestoreRecord(tools.Files); err != nil {
 		return Diagnosis{}, err
 	}
-	if f.recovering, err = ReadQuorumRecord(o.b.tools.Files); err != nil {
+	if f.recovering, err = ReadQuorumRecord(tools.Files); err != nil {
 		return Diagnosis{}, err
 	}
-	if f.readopting, err = ReadReadoptRecord(o.b.tools.Files); err != nil {
+	if f.readopting, err = ReadReadoptRecord(tools.Files); err != nil {
 		return Diagnosis{}, err
 	}
-	if f.servers, err = controlPlaneServers(ctx, o.b.cfg, o.b.tools); err != nil {
+	if f.servers, err = controlPlaneServers(ctx, cfg, tools); err != nil {
 		return Diagnosis{}, err
 	}
 	was := ""
 	if source != nil {
 		was, _ = source.endpoint()
 	}
-	if f.balancer, err = hetzner.SurvivingBalancer(ctx, o.b.tools.Hetzner, f.cluster, was); err != nil {
+	if f.balancer, err = hetzner.SurvivingBalancer(ctx, tools.Hetzner, f.cluster, was); err != nil {
 		return Diagnosis{}, err
 	}
 	for began := time.Now(); ; {
-		askEtcdOf(ctx, o.b.tools, f)
-		askAPIOf(ctx, o.b.cfg, o.b.tools, f)
+		askEtcdOf(ctx, tools, f)
+		askAPIOf(ctx, cfg, tools, f)
 		if len(f.servers) == 0 || f.api != "" || len(f.leader) > 0 || time.Since(began) > diagnosePatience {
 			break
 		}
@@ -121,7 +122,7 @@ func (o *Operations) Diagnose(ctx context.Context, source *Backup, file string) 
 		case <-time.After(controlPlaneEvery):
 		}
 	}
-	askBeside(ctx, o.b.cfg, o.b.tools, f)
+	askBeside(ctx, cfg, tools, f)
 	return f.judge(), nil
 }
 

@@ -28,7 +28,7 @@ func TestWhichDisasterItIs(t *testing.T) {
 	all := []string{cp0, cp1, cp2}
 	for what, c := range map[string]struct {
 		etcd     *brokenEtcd
-		broken   func(*world, *Operations)
+		broken   func(*world, *Set)
 		disaster Disaster
 		target   string
 		says     []string
@@ -36,41 +36,41 @@ func TestWhichDisasterItIs(t *testing.T) {
 		"healthy": {etcd: &brokenEtcd{members: all}, disaster: NoDisaster, says: []string{"management cluster k8s-mgmt holds the Cluster object"}},
 		"healthy but for one": {etcd: &brokenEtcd{members: []string{cp0, cp2}}, disaster: NoDisaster,
 			says: []string{"replace-machine " + cp1}},
-		"management lost": {etcd: &brokenEtcd{members: all}, broken: func(w *world, _ *Operations) { w.mgmt.Remove(capi, "Cluster", Namespace, "k8s") },
+		"management lost": {etcd: &brokenEtcd{members: all}, broken: func(w *world, _ *Set) { w.mgmt.Remove(capi, "Cluster", Namespace, "k8s") },
 			disaster: ManagementLost, target: "readopt b.slipway", says: []string{"does not hold the Cluster object"}},
-		"management gone": {etcd: &brokenEtcd{members: all}, broken: func(w *world, o *Operations) {
+		"management gone": {etcd: &brokenEtcd{members: all}, broken: func(w *world, o *Set) {
 			w.provider.exists = false
-			_ = o.b.tools.Files.Remove(managementFile)
+			_ = o.tools.Files.Remove(managementFile)
 		}, disaster: ManagementLost, target: "readopt b.slipway", says: []string{"there is no management cluster"}},
-		"management silent": {etcd: &brokenEtcd{members: all}, broken: func(_ *world, o *Operations) { _ = o.b.tools.Files.Remove(managementFile) },
+		"management silent": {etcd: &brokenEtcd{members: all}, broken: func(_ *world, o *Set) { _ = o.tools.Files.Remove(managementFile) },
 			disaster: Unclear, says: []string{"exists and does not answer", "start the management cluster"}},
-		"management cannot be asked for": {etcd: &brokenEtcd{members: all}, broken: func(w *world, o *Operations) {
+		"management cannot be asked for": {etcd: &brokenEtcd{members: all}, broken: func(w *world, o *Set) {
 			w.provider.err = errors.New("no Docker")
-			_ = o.b.tools.Files.Remove(managementFile)
+			_ = o.tools.Files.Remove(managementFile)
 		}, disaster: Unclear, says: []string{"no Docker"}},
 		"quorum lost": {etcd: &brokenEtcd{old: map[string]uint64{cp1: 5}}, disaster: QuorumLost, target: "recover-quorum",
 			says: []string{cp1 + " is running at Hetzner, its etcd has no leader, and has come farthest (index 5)", "holds no data of etcd"}},
 		"all wiped": {disaster: ServersLost, target: "restore b.slipway", says: []string{"all were wiped", "delete the servers"}},
-		"servers lost": {broken: func(w *world, _ *Operations) { w.hetzner.SetServers() }, disaster: ServersLost, target: "restore b.slipway",
+		"servers lost": {broken: func(w *world, _ *Set) { w.hetzner.SetServers() }, disaster: ServersLost, target: "restore b.slipway",
 			says: []string{"has no control plane server", "2h0m0s ago", "makes them anew, without data"}},
-		"no way to Talos": {etcd: &brokenEtcd{old: map[string]uint64{cp1: 5}}, broken: func(_ *world, o *Operations) { _ = o.b.tools.Files.Remove(talosconfigFile) },
+		"no way to Talos": {etcd: &brokenEtcd{old: map[string]uint64{cp1: 5}}, broken: func(_ *world, o *Set) { _ = o.tools.Files.Remove(talosconfigFile) },
 			disaster: Unclear, says: []string{"put the cluster's talosconfig"}},
-		"Talos silent": {etcd: &brokenEtcd{old: map[string]uint64{cp1: 5}}, broken: func(_ *world, o *Operations) {
-			o.b.tools.Talos = func([]byte) (TalosClient, error) { return deafTalos{}, nil }
+		"Talos silent": {etcd: &brokenEtcd{old: map[string]uint64{cp1: 5}}, broken: func(_ *world, o *Set) {
+			o.tools.Talos = func([]byte) (TalosClient, error) { return deafTalos{}, nil }
 		}, disaster: Unclear, says: []string{"powered on"}},
-		"a restore is under way": {etcd: &brokenEtcd{members: all}, broken: func(_ *world, o *Operations) {
-			_ = RestoreRecord{Began: time.Now()}.write(o.b.tools.Files)
+		"a restore is under way": {etcd: &brokenEtcd{members: all}, broken: func(_ *world, o *Set) {
+			_ = RestoreRecord{Began: time.Now()}.write(o.tools.Files)
 		}, disaster: ServersLost, target: "restore b.slipway", says: []string{"goes on with it"}},
-		"a readoption is under way": {etcd: &brokenEtcd{members: all}, broken: func(_ *world, o *Operations) {
-			_ = ReadoptRecord{Began: time.Now()}.write(o.b.tools.Files)
+		"a readoption is under way": {etcd: &brokenEtcd{members: all}, broken: func(_ *world, o *Set) {
+			_ = ReadoptRecord{Began: time.Now()}.write(o.tools.Files)
 		}, disaster: ManagementLost, target: "readopt b.slipway", says: []string{"goes on with it"}},
-		"servers lost in the middle of a recovery": {broken: func(w *world, o *Operations) {
+		"servers lost in the middle of a recovery": {broken: func(w *world, o *Set) {
 			w.hetzner.SetServers()
-			_ = QuorumRecord{Began: time.Now()}.Begin(o.b.tools.Files)
-			_ = ReadoptRecord{Began: time.Now()}.write(o.b.tools.Files)
+			_ = QuorumRecord{Began: time.Now()}.Begin(o.tools.Files)
+			_ = ReadoptRecord{Began: time.Now()}.write(o.tools.Files)
 		}, disaster: ServersLost, target: "restore b.slipway", says: []string{"are gone"}},
-		"a recovery is under way": {etcd: &brokenEtcd{members: []string{cp0}}, broken: func(_ *world, o *Operations) {
-			_ = QuorumRecord{Began: time.Now()}.Begin(o.b.tools.Files)
+		"a recovery is under way": {etcd: &brokenEtcd{members: []string{cp0}}, broken: func(_ *world, o *Set) {
+			_ = QuorumRecord{Began: time.Now()}.Begin(o.tools.Files)
 		}, disaster: QuorumLost, target: "recover-quorum", says: []string{"goes on with it"}},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -80,12 +80,12 @@ func TestWhichDisasterItIs(t *testing.T) {
 				e = &brokenEtcd{}
 			}
 			w, q := quorumWorld(t, e)
-			o := &Operations{b: q.Set}
+			o := q.Set
 			if c.broken != nil {
 				c.broken(w, o)
 			}
 			before := w.writes()
-			d, err := o.Diagnose(t.Context(), backupOf("workload", time.Now().Add(-2*time.Hour)), "b.slipway")
+			d, err := Diagnose(t.Context(), o.cfg, o.tools, backupOf("workload", time.Now().Add(-2*time.Hour)), "b.slipway")
 			if err != nil {
 				t.Fatal(err)
 			}

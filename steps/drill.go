@@ -53,20 +53,31 @@ type Write struct {
 	At   time.Time // when the API server had taken it
 }
 
+// Drill marks a cluster, loses it, and compares what came back.
+type Drill struct {
+	cfg   Config
+	tools Tools
+}
+
+// NewDrill makes no request.
+func NewDrill(cfg Config, tools Tools) Drill {
+	return Drill{cfg: cfg, tools: tools.withDefaults()}
+}
+
 // Mark writes marked data, a Secret and a service account into the cluster, and has a token issued.
-func (o *Operations) Mark(ctx context.Context, say flow.Say) (*Marks, error) {
-	c, err := connect(o.b.tools, kubeconfigFile)
+func (d Drill) Mark(ctx context.Context, say flow.Say) (*Marks, error) {
+	c, err := connect(d.tools, kubeconfigFile)
 	if err != nil {
 		return nil, err
 	}
 	m := &Marks{word: NewSecret(rand.Text())}
-	if m.CA, m.Endpoint, err = o.authority(); err != nil {
+	if m.CA, m.Endpoint, err = authority(d.tools); err != nil {
 		return nil, err
 	}
 	if m.UID, err = c.UID(ctx); err != nil {
 		return nil, err
 	}
-	servers, err := hetzner.Servers(ctx, o.b.tools.Hetzner, o.b.cfg.ClusterName)
+	servers, err := hetzner.Servers(ctx, d.tools.Hetzner, d.cfg.ClusterName)
 	if err != nil {
 		return nil, err
 	}
@@ -120,22 +131,22 @@ func issue(ctx context.Context, c *kube.Cluster) (Secret, error) {
 }
 
 // authority is what signs the API server's certificate, and where that is, as the kubeconfig has them.
-func (o *Operations) authority() (ca, endpoint string, err error) {
-	data, err := o.b.tools.Files.Read(kubeconfigFile)
+func authority(tools Tools) (ca, endpoint string, err error) {
+	data, err := tools.Files.Read(kubeconfigFile)
 	if err != nil {
 		return "", "", err
 	}
 	config, err := clientcmd.RESTConfigFromKubeConfig(data)
 	if err != nil {
-		return "", "", fmt.Errorf("read %s: %w", o.b.tools.Files.Path(kubeconfigFile), err)
+		return "", "", fmt.Errorf("read %s: %w", tools.Files.Path(kubeconfigFile), err)
 	}
 	return string(config.CAData), config.Host, nil
 }
 
 // Use writes to the cluster, as a user does, until it is stopped; stop has it write so many times more and adds all writes to
 // the marks. A write that fails ends the using, and stop says why.
-func (o *Operations) Use(ctx context.Context, m *Marks) (stop func(more int) error, err error) {
-	c, err := connect(o.b.tools, kubeconfigFile)
+func (d Drill) Use(ctx context.Context, m *Marks) (stop func(more int) error, err error) {
+	c, err := connect(d.tools, kubeconfigFile)
 	if err != nil {
 		return nil, err
 	}
@@ -179,10 +190,10 @@ func (u *user) write(ctx context.Context) error {
 
 // LoseServers deletes every server of the cluster at once, behind the back of whoever manages them. What else there is, its
 // load balancer too, stays.
-func (o *Operations) LoseServers(ctx context.Context, say flow.Say) error {
+func (d Drill) LoseServers(ctx context.Context, say flow.Say) error {
 	w := wait{what: "every server to be gone", within: loseWithin}
 	return w.until(ctx, say, func(ctx context.Context) (string, error) {
-		servers, err := hetzner.Servers(ctx, o.b.tools.Hetzner, o.b.cfg.ClusterName)
+		servers, err := hetzner.Servers(ctx, d.tools.Hetzner, d.cfg.ClusterName)
 		if err != nil || len(servers) == 0 {
 			return "", err
 		}
@@ -190,15 +201,15 @@ func (o *Operations) LoseServers(ctx context.Context, say flow.Say) error {
 		var failed []error
 		for _, s := range servers {
 			names = append(names, s.Name)
-			failed = append(failed, hetzner.DeleteServer(ctx, o.b.tools.Hetzner, s.ID))
+			failed = append(failed, hetzner.DeleteServer(ctx, d.tools.Hetzner, s.ID))
 		}
 		return strings.Join(names, ", ") + " are being deleted", errors.Join(failed...)
 	})
 }
 
 // Surviving tells of the user's writes those that are there.
-func (o *Operations) Surviving(ctx context.Context, m *Marks) ([]Write, error) {
-	c, err := connect(o.b.tools, kubeconfigFile)
+func (d Drill) Surviving(ctx context.Context, m *Marks) ([]Write, error) {
+	c, err := connect(d.tools, kubeconfigFile)
 	if err != nil {
 		return nil, err
 	}

@@ -37,13 +37,13 @@ type question struct {
 
 // comparer asks a restored cluster.
 type comparer struct {
-	*Operations
+	Drill
 	cluster *kube.Cluster
 }
 
 // Compare holds the restored cluster against the marks.
-func (o *Operations) Compare(ctx context.Context, say flow.Say, m *Marks) ([]Likeness, error) {
-	return o.compare(ctx, say, func(c comparer) []question {
+func (d Drill) Compare(ctx context.Context, say flow.Say, m *Marks) ([]Likeness, error) {
+	return d.compareWith(ctx, say, func(c comparer) []question {
 		return append([]question{
 			{"the same cluster, by the UID of kube-system", c.sameUID(m.UID)},
 			{"the same authority signs, at the same address", func(context.Context) (string, string, error) { return c.sameAuthority(m.CA, m.Endpoint) }},
@@ -55,8 +55,8 @@ func (o *Operations) Compare(ctx context.Context, say flow.Say, m *Marks) ([]Lik
 }
 
 // CompareBackup holds a restored cluster against its backup, which knows less of it than marks do.
-func (o *Operations) CompareBackup(ctx context.Context, say flow.Say, source Backup) ([]Likeness, error) {
-	return o.compare(ctx, say, func(c comparer) []question {
+func (d Drill) CompareBackup(ctx context.Context, say flow.Say, source Backup) ([]Likeness, error) {
+	return d.compareWith(ctx, say, func(c comparer) []question {
 		h := source.Contents.Header
 		questions := []question{
 			{"the same cluster, by the UID of kube-system", c.sameUID(h.UID)},
@@ -75,12 +75,12 @@ func (o *Operations) CompareBackup(ctx context.Context, say flow.Say, source Bac
 }
 
 // compare asks until nothing differs, or the time is up: what differs then is told, and is no error.
-func (o *Operations) compare(ctx context.Context, say flow.Say, questions func(comparer) []question) ([]Likeness, error) {
-	cluster, err := connect(o.b.tools, kubeconfigFile)
+func (d Drill) compareWith(ctx context.Context, say flow.Say, questions func(comparer) []question) ([]Likeness, error) {
+	cluster, err := connect(d.tools, kubeconfigFile)
 	if err != nil {
 		return nil, err
 	}
-	asked := questions(comparer{o, cluster})
+	asked := questions(comparer{d, cluster})
 	var found []Likeness
 	w := wait{what: "the cluster to be as it was", within: compareWithin, each: compareWithin}
 	err = w.until(ctx, say, func(ctx context.Context) (string, error) {
@@ -125,7 +125,7 @@ func (c comparer) sameUID(want string) func(context.Context) (string, string, er
 }
 
 func (c comparer) sameAuthority(ca, endpoint string) (seen, differs string, err error) {
-	isCA, isEndpoint, err := c.authority()
+	isCA, isEndpoint, err := authority(c.tools)
 	switch {
 	case err != nil:
 		return "", "", err
@@ -139,7 +139,7 @@ func (c comparer) sameAuthority(ca, endpoint string) (seen, differs string, err 
 
 // authorityOf compares with the Secret of the authority in a backup. A lab has other addresses than whatever it was taken of.
 func (c comparer) authorityOf(source Backup) (seen, differs string, err error) {
-	secret := source.secret(c.b.cfg.ClusterName + "-ca")
+	secret := source.secret(c.cfg.ClusterName + "-ca")
 	if secret == nil {
 		return "the backup has no record of it besides the keys", "", nil
 	}
@@ -147,7 +147,7 @@ func (c comparer) authorityOf(source Backup) (seen, differs string, err error) {
 	if err != nil {
 		return "", "", err
 	}
-	is, endpoint, err := c.authority()
+	is, endpoint, err := authority(c.tools)
 	if err == nil && strings.TrimSpace(is) != strings.TrimSpace(string(want)) {
 		return "", "the API server's certificate is signed by another authority", nil
 	}
@@ -194,7 +194,7 @@ func (c comparer) token(ctx context.Context, m *Marks) (seen, differs string, er
 	if err != nil {
 		return "", "", err
 	}
-	visitor, err := c.b.tools.Connect(kubeconfig)
+	visitor, err := c.tools.Connect(kubeconfig)
 	if err != nil {
 		return "", "", err
 	}
@@ -220,11 +220,11 @@ func (c comparer) whole(lost []string) []question {
 }
 
 func (c comparer) nodes(ctx context.Context, lost []string) (seen, differs string, err error) {
-	r, err := readRoll(ctx, c.b.cfg, c.b.tools, c.cluster, c.cluster)
+	r, err := readRoll(ctx, c.cfg, c.tools, c.cluster, c.cluster)
 	if err != nil {
 		return "", "", err
 	}
-	wrong := r.missing(c.b.cfg.NetworkCIDR)
+	wrong := r.missing(c.cfg.NetworkCIDR)
 	var names []string
 	for _, s := range r.servers {
 		names = append(names, s.Name)
@@ -236,11 +236,11 @@ func (c comparer) nodes(ctx context.Context, lost []string) (seen, differs strin
 }
 
 func (c comparer) members(ctx context.Context) (seen, differs string, err error) {
-	r, err := readRoll(ctx, c.b.cfg, c.b.tools, c.cluster, c.cluster)
+	r, err := readRoll(ctx, c.cfg, c.tools, c.cluster, c.cluster)
 	if err != nil {
 		return "", "", err
 	}
-	view, err := c.askEtcd(ctx, c.cluster, "")
+	view, err := askEtcd(ctx, c.cfg, c.tools, c.cluster, "")
 	if err != nil {
 		return "", "", err
 	}
@@ -252,7 +252,7 @@ func (c comparer) members(ctx context.Context) (seen, differs string, err error)
 }
 
 func (c comparer) managesItself(ctx context.Context) (seen, differs string, err error) {
-	cluster, err := clusterAt(ctx, c.b.cfg, c.cluster)
+	cluster, err := clusterAt(ctx, c.cfg, c.cluster)
 	switch {
 	case err != nil:
 		return "", "", err

@@ -80,16 +80,16 @@ func (e etcdView) needs(name string) string {
 var errOnItsWayOut = errors.New("its Machine is being deleted")
 
 // askEtcd asks every control plane machine but one how its etcd is, and a healthy one for the members.
-func (o *Operations) askEtcd(ctx context.Context, manager *kube.Cluster, but string) (etcdView, error) {
-	config, err := secretValue(ctx, manager, o.b.cfg.ClusterName+"-talosconfig", "talosconfig")
+func askEtcd(ctx context.Context, cfg Config, tools Tools, manager *kube.Cluster, but string) (etcdView, error) {
+	config, err := secretValue(ctx, manager, cfg.ClusterName+"-talosconfig", "talosconfig")
 	if err != nil {
 		return etcdView{}, err
 	}
-	t, err := o.b.tools.Talos(config)
+	t, err := tools.Talos(config)
 	if err != nil {
 		return etcdView{}, err
 	}
-	machines, err := list(ctx, manager, machineKind, o.b.cfg.ClusterName)
+	machines, err := list(ctx, manager, machineKind, cfg.ClusterName)
 	if err != nil {
 		return etcdView{}, err
 	}

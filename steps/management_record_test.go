@@ -64,11 +64,11 @@ func TestDestroyAsksTheRecordedManagementCluster(t *testing.T) {
 			if tt.recorded.Name != "" {
 				record.Management = &tt.recorded
 			}
-			if err := record.Write(o.b.tools.Files); err != nil {
+			if err := record.Write(o.tools.Files); err != nil {
 				t.Fatal(err)
 			}
 			if tt.kubeconfig != nil {
-				if err := o.b.tools.Files.Write(managementFile, tt.kubeconfig); err != nil {
+				if err := o.tools.Files.Write(managementFile, tt.kubeconfig); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -108,15 +108,15 @@ func TestDestroyIsNotOverWhileTheClusterObjectExists(t *testing.T) {
 	}
 	o := demolisher(t, s, nil)
 	o.webhooksWithin = time.Second
-	o.b.tools.Management = &fakeProvider{kubeconfig: mgmt.Kubeconfig(), exists: true}
-	if err := o.b.tools.Files.Write(managementFile, mgmt.Kubeconfig()); err != nil {
+	o.tools.Management = &fakeProvider{kubeconfig: mgmt.Kubeconfig(), exists: true}
+	if err := o.tools.Files.Write(managementFile, mgmt.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
 	err := listAndDestroy(t.Context(), o, DestroyOptions{}, quietly)
 	if err == nil || !strings.Contains(err.Error(), "still holds its Cluster object") {
 		t.Errorf("got %v", err)
 	}
-	if _, err := o.b.tools.Files.Read(managementFile); err != nil {
+	if _, err := o.tools.Files.Read(managementFile); err != nil {
 		t.Error("the kubeconfig of the management cluster was removed")
 	}
 }
@@ -128,8 +128,8 @@ func TestCheckProject(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := NewOperations(w.config(), w.tools())
-	check := func() error { return o.CheckProject(t.Context()) }
+	o := NewDestroyer(w.config(), w.tools())
+	check := func() error { return CheckProject(t.Context(), o.cfg, o.tools) }
 	if err := check(); err != nil {
 		t.Errorf("before the first run: %v", err)
 	}
@@ -145,7 +145,7 @@ func TestCheckProject(t *testing.T) {
 	}
 	empty := hetznertest.NewStore()
 	defer empty.Close()
-	o.b.tools.Hetzner = empty.Client(nil)
+	o.tools.Hetzner = empty.Client(nil)
 	if err := check(); err != nil {
 		t.Errorf("with nothing of the cluster alive: %v", err)
 	}

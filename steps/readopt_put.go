@@ -54,7 +54,6 @@ func (r *readopter) removeGone(ctx context.Context, say flow.Say, d Comparison) 
 	if err != nil {
 		return Sweep{}, err
 	}
-	operations := &Operations{b: r.Set}
 	for _, name := range d.Gone {
 		node := &corev1.Node{}
 		if err := workload.Get(ctx, client.ObjectKey{Name: name}, node); kube.Absent(err) {
@@ -65,7 +64,7 @@ func (r *readopter) removeGone(ctx context.Context, say flow.Say, d Comparison) 
 		if err := r.refuseNodeOfLiving(ctx, node); err != nil {
 			return Sweep{}, err
 		}
-		if err := operations.freePods(ctx, say, workload, name); err != nil {
+		if err := freePods(ctx, r.tools, say, workload, name); err != nil {
 			return Sweep{}, err
 		}
 		if err := removeNode(ctx, say, workload, node); err != nil {

@@ -64,59 +64,73 @@ func (e *UnknownMachineError) Error() string {
 	return fmt.Sprintf("the cluster has no Machine, server or node %q; its Machines are %s", e.Name, strings.Join(e.Known, ", "))
 }
 
+// Replacer replaces one Machine of the control plane. Whoever calls it holds the lock of the journal.
+type Replacer struct {
+	cfg      Config
+	tools    Tools
+	sources  sources
+	observer *observer
+}
+
+// NewReplacer makes no request.
+func NewReplacer(cfg Config, tools Tools) Replacer {
+	s := newSet(cfg, tools, readableSources(cfg, tools))
+	return Replacer{cfg: s.cfg, tools: s.tools, sources: s.sources, observer: s.observer}
+}
+
 // ReplaceMachine deletes a control plane Machine, if the cluster can do without it, and watches the one that Cluster API
 // makes in its place into etcd and to Ready. name is the Machine's, or its server's, which is the node's. A machine health
 // check only marks a Machine of this control plane provider, so somebody has to.
 //
 // It is also the way out when a server has vanished: CAPH makes it anew under the same name, with an empty disk, while
 // etcd still counts the dead member of that name, so the newcomer does not get in.
-func (o *Operations) ReplaceMachine(ctx context.Context, say flow.Say, name string) (Replacement, error) {
-	manager, where, err := o.manager(ctx, say)
+func (step Replacer) Replace(ctx context.Context, say flow.Say, name string) (Replacement, error) {
+	manager, where, err := step.managingCluster(ctx, say)
 	if err != nil {
 		return Replacement{}, err
 	}
-	say("%s manages cluster %s", where, o.b.cfg.ClusterName)
-	r, err := o.replacement(ctx, manager, name)
+	say("%s manages cluster %s", where, step.cfg.ClusterName)
+	r, err := step.replacement(ctx, manager, name)
 	if err != nil {
 		return Replacement{}, err
 	}
-	tcp, err := get(ctx, manager, talosControlPlaneKind, o.b.cfg.ControlPlaneName())
+	tcp, err := get(ctx, manager, talosControlPlaneKind, step.cfg.ControlPlaneName())
 	if err != nil {
 		return Replacement{}, err
 	}
 	if !truth(tcp, "status", "initialized") { // there are no nodes to wait for
-		return r, o.deleteBeforeEtcd(ctx, say, manager, r)
+		return r, deleteBeforeEtcd(ctx, step.cfg, step.tools, say, manager, r)
 	}
-	workload, err := connect(o.b.tools, kubeconfigFile)
+	workload, err := connect(step.tools, kubeconfigFile)
 	if err != nil {
-		return Replacement{}, fmt.Errorf("cluster %s: %w", o.b.cfg.ClusterName, err)
+		return Replacement{}, fmt.Errorf("cluster %s: %w", step.cfg.ClusterName, err)
 	}
-	if err := o.removeMachine(ctx, say, manager, r); err != nil {
+	if err := step.removeMachine(ctx, say, manager, r); err != nil {
 		return Replacement{}, err
 	}
-	if r.New, r.Now, err = o.awaitReplacement(ctx, say, manager, workload, r); err != nil {
+	if r.New, r.Now, err = step.awaitReplacement(ctx, say, manager, workload, r); err != nil {
 		return Replacement{}, err
 	}
-	if err := o.b.tools.Files.Remove(replacementFile); err != nil {
+	if err := step.tools.Files.Remove(replacementFile); err != nil {
 		return Replacement{}, err
 	}
-	return r, o.refreshTalosconfig(ctx, say, manager)
+	return r, step.refreshTalosconfig(ctx, say, manager)
 }
 
 // manager is the cluster that holds the Cluster object, unpaused: the cluster itself after a pivot, else the temporary
 // one.
-func (o *Operations) manager(ctx context.Context, say flow.Say) (_ *kube.Cluster, where string, err error) {
-	name := o.b.cfg.ClusterName
-	self, selfErr := o.selfManaged(ctx)
-	source, _, sourceErr := openSource(ctx, o.b.cfg, o.b.tools, say)
+func (r Replacer) managingCluster(ctx context.Context, say flow.Say) (_ *kube.Cluster, where string, err error) {
+	name := r.cfg.ClusterName
+	self, selfErr := selfManagedCluster(ctx, r.cfg, r.tools, r.sources)
+	source, _, sourceErr := openSource(ctx, r.cfg, r.tools, say)
 	for _, c := range []struct {
 		cluster *kube.Cluster
 		where   string
-	}{{self, "the cluster itself"}, {source, "management cluster " + o.b.cfg.ManagementName()}} {
+	}{{self, "the cluster itself"}, {source, "management cluster " + r.cfg.ManagementName()}} {
 		if c.cluster == nil {
 			continue
 		}
-		object, err := clusterAt(ctx, o.b.cfg, c.cluster)
+		object, err := clusterAt(ctx, r.cfg, c.cluster)
 		switch {
 		case err != nil:
 			return nil, "", fmt.Errorf("%s: %w", c.where, err)
@@ -136,8 +150,8 @@ func (o *Operations) manager(ctx context.Context, say flow.Say) (_ *kube.Cluster
 }
 
 // replacement finds the machine; or the record of a run that was killed after it had deleted it.
-func (o *Operations) replacement(ctx context.Context, manager *kube.Cluster, name string) (Replacement, error) {
-	all, err := list(ctx, manager, machineKind, o.b.cfg.ClusterName)
+func (step Replacer) replacement(ctx context.Context, manager *kube.Cluster, name string) (Replacement, error) {
+	all, err := list(ctx, manager, machineKind, step.cfg.ClusterName)
 	if err != nil {
 		return Replacement{}, err
 	}
@@ -151,7 +165,7 @@ func (o *Operations) replacement(ctx context.Context, manager *kube.Cluster, nam
 		if !slices.Contains(known, r.Machine) {
 			return Replacement{}, &RefusedError{r.Machine, "it is not one of the control plane; delete the Machine with kubectl, its MachineDeployment makes another"}
 		}
-		if was, ok := o.underway(); ok && was.UID == r.UID {
+		if was, ok := step.underway(); ok && was.UID == r.UID {
 			return was, nil // its list of Machines is from before
 		}
 		if deleted := m.GetDeletionTimestamp(); deleted != nil { // by others: what was made since is made in its place
@@ -161,7 +175,7 @@ func (o *Operations) replacement(ctx context.Context, manager *kube.Cluster, nam
 		}
 		return r, nil
 	}
-	if was, ok := o.underway(); ok && (name == was.Asked || name == was.Machine || name == was.Server) {
+	if was, ok := step.underway(); ok && (name == was.Asked || name == was.Machine || name == was.Server) {
 		return was, nil
 	}
 	return Replacement{}, &UnknownMachineError{Name: name, Known: known}
@@ -174,13 +188,13 @@ func namesOf(objects []unstructured.Unstructured) (names []string) {
 	return names
 }
 
-func (o *Operations) underway() (r Replacement, ok bool) {
-	data, err := o.b.tools.Files.Read(replacementFile)
+func (step Replacer) underway() (r Replacement, ok bool) {
+	data, err := step.tools.Files.Read(replacementFile)
 	return r, err == nil && json.Unmarshal(data, &r) == nil
 }
 
 // removeMachine deletes the Machine, once etcd can do without it.
-func (o *Operations) removeMachine(ctx context.Context, say flow.Say, manager *kube.Cluster, r Replacement) error {
+func (step Replacer) removeMachine(ctx context.Context, say flow.Say, manager *kube.Cluster, r Replacement) error {
 	machine, err := get(ctx, manager, machineKind, r.Machine)
 	if kube.Absent(err) || err == nil && (machine.GetUID() != r.UID || machine.GetDeletionTimestamp() != nil) {
 		say("Machine %s is deleted already", r.Machine)
@@ -189,14 +203,14 @@ func (o *Operations) removeMachine(ctx context.Context, say flow.Say, manager *k
 	if err != nil {
 		return err
 	}
-	if err := o.mayRemove(ctx, say, manager, r); err != nil {
+	if err := step.mayRemove(ctx, say, manager, r); err != nil {
 		return err
 	}
 	record, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return err
 	}
-	if err := o.b.tools.Files.Write(replacementFile, append(record, '\n')); err != nil {
+	if err := step.tools.Files.Write(replacementFile, append(record, '\n')); err != nil {
 		return err
 	}
 	say("deleting %s", kube.Describe(machine))
@@ -205,25 +219,25 @@ func (o *Operations) removeMachine(ctx context.Context, say flow.Say, manager *k
 
 // mayRemove asks whether the cluster can do without a Machine, and get another one. A Machine without which nothing is lost is no matter
 // of etcd, in which it never was.
-func (o *Operations) mayRemove(ctx context.Context, say flow.Say, manager *kube.Cluster, r Replacement) error {
-	if machine, keeps, err := unmade(ctx, o.b.tools, manager, watched(o.b.cfg), r.Machine); err == nil && keeps == "" && machine.GetUID() == r.UID {
+func (step Replacer) mayRemove(ctx context.Context, say flow.Say, manager *kube.Cluster, r Replacement) error {
+	if machine, keeps, err := unmade(ctx, step.tools, manager, watched(step.cfg), r.Machine); err == nil && keeps == "" && machine.GetUID() == r.UID {
 		say("the bootstrap configuration of Machine %s cannot be made: it never had a server, and the control plane's configuration has been changed since", r.Machine)
 		return nil
 	}
-	if err := o.expendable(ctx, say, manager, r); err != nil {
+	if err := step.expendable(ctx, say, manager, r); err != nil {
 		return err
 	}
-	if err := o.successorCanBeMade(ctx, manager); err != nil {
+	if err := step.successorCanBeMade(ctx, manager); err != nil {
 		return &RefusedError{r.Machine, err.Error()}
 	}
 	return nil
 }
 
 // expendable asks etcd whether its quorum stands without a machine's member.
-func (o *Operations) expendable(ctx context.Context, say flow.Say, manager *kube.Cluster, r Replacement) error {
+func (step Replacer) expendable(ctx context.Context, say flow.Say, manager *kube.Cluster, r Replacement) error {
 	ctx, cancel := context.WithTimeout(ctx, lookWithin)
 	defer cancel()
-	e, err := o.askEtcd(ctx, manager, r.Machine)
+	e, err := askEtcd(ctx, step.cfg, step.tools, manager, r.Machine)
 	if err != nil {
 		return &RefusedError{r.Machine, fmt.Sprintf("etcd cannot be asked whether it can do without it: %v", err)}
 	}
@@ -235,8 +249,8 @@ func (o *Operations) expendable(ctx context.Context, say flow.Say, manager *kube
 }
 
 // successorCanBeMade asks whether CAPH would find an image for a new server: it makes none where several match.
-func (o *Operations) successorCanBeMade(ctx context.Context, manager *kube.Cluster) error {
-	tcp, err := get(ctx, manager, talosControlPlaneKind, o.b.cfg.ControlPlaneName())
+func (r Replacer) successorCanBeMade(ctx context.Context, manager *kube.Cluster) error {
+	tcp, err := get(ctx, manager, talosControlPlaneKind, r.cfg.ControlPlaneName())
 	if err != nil {
 		return err
 	}
@@ -245,9 +259,9 @@ func (o *Operations) successorCanBeMade(ctx context.Context, manager *kube.Clust
 		return err
 	}
 	server := func(field string) string { return text(template, "spec", "template", "spec", field) }
-	offer, err := hetzner.FindOffer(ctx, o.b.tools.Hetzner, o.b.cfg.Location, server("type"), o.b.cfg.LoadBalancerType)
+	offer, err := hetzner.FindOffer(ctx, r.tools.Hetzner, r.cfg.Location, server("type"), r.cfg.LoadBalancerType)
 	if err == nil {
-		_, err = o.b.tools.exactlyOneImage(ctx, server("imageName"), offer.Architecture)
+		_, err = r.tools.exactlyOneImage(ctx, server("imageName"), offer.Architecture)
 	}
 	if err != nil {
 		return fmt.Errorf("another server could not be made: %w", err)
@@ -257,25 +271,24 @@ func (o *Operations) successorCanBeMade(ctx context.Context, manager *kube.Clust
 
 // awaitReplacement gives the Machines that are new and all that there are then. It waits until the control plane is whole again: as many Machines as wanted, each a Ready node and a
 // voting member of etcd, and nobody else in it.
-func (o *Operations) awaitReplacement(ctx context.Context, say flow.Say, manager, workload *kube.Cluster, r Replacement) (made, now []string, err error) {
-	b := o.b
+func (step Replacer) awaitReplacement(ctx context.Context, say flow.Say, manager, workload *kube.Cluster, r Replacement) (made, now []string, err error) {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	changes := merge(watching,
-		manager.Changes(watching, kube.Selection{List: listOf(machineKind), Options: ofCluster(b.cfg.ClusterName)}),
+		manager.Changes(watching, kube.Selection{List: listOf(machineKind), Options: ofCluster(step.cfg.ClusterName)}),
 		workload.Changes(watching, kube.Selection{List: &corev1.NodeList{}}),
 	)
 	freed := false
-	within := b.cfg.ControlPlaneTimeout.D() + b.cfg.NodesTimeout.D()
-	w := wait{what: "the replacement of " + r.Machine, within: within, changes: changes, because: b.observer.hindered(manager, watched(b.cfg))}
+	within := step.cfg.ControlPlaneTimeout.D() + step.cfg.NodesTimeout.D()
+	w := wait{what: "the replacement of " + r.Machine, within: within, changes: changes, because: step.observer.hindered(manager, watched(step.cfg))}
 	err = w.until(ctx, say, func(ctx context.Context) (string, error) {
 		if !freed {
-			if err := o.freePods(ctx, say, workload, r.Server); err != nil {
+			if err := freePods(ctx, step.tools, say, workload, r.Server); err != nil {
 				return "", err
 			}
 			freed = true
 		}
-		roll, err := readRoll(ctx, b.cfg, b.tools, manager, workload)
+		roll, err := readRoll(ctx, step.cfg, step.tools, manager, workload)
 		if err != nil {
 			return "", err
 		}
@@ -292,11 +305,11 @@ func (o *Operations) awaitReplacement(ctx context.Context, say flow.Say, manager
 			}
 			now = append(now, m.GetName())
 		}
-		missing = append(missing, roll.missing(b.cfg.NetworkCIDR)...)
+		missing = append(missing, roll.missing(step.cfg.NetworkCIDR)...)
 		if len(missing) > 0 {
 			return strings.Join(missing, "; "), nil
 		}
-		e, err := o.askEtcd(ctx, manager, "")
+		e, err := askEtcd(ctx, step.cfg, step.tools, manager, "")
 		if err != nil {
 			return "", err
 		}
@@ -308,12 +321,12 @@ func (o *Operations) awaitReplacement(ctx context.Context, say flow.Say, manager
 // freePods deletes the Pods of a server that does not exist any more, so that they start elsewhere at once. Kubernetes by itself
 // leaves them there for five minutes, in case that the server comes back, and in a cluster that manages itself the controllers
 // of Cluster API may be among them: meanwhile nobody would take the Machine away or make another.
-func (o *Operations) freePods(ctx context.Context, say flow.Say, workload *kube.Cluster, name string) error {
+func freePods(ctx context.Context, tools Tools, say flow.Say, workload *kube.Cluster, name string) error {
 	node := &corev1.Node{}
 	if err := workload.Get(ctx, client.ObjectKey{Name: name}, node); err != nil || node.Spec.ProviderID == "" {
 		return client.IgnoreNotFound(err)
 	}
-	gone, err := hetzner.ServerGone(ctx, o.b.tools.Hetzner, node.Spec.ProviderID)
+	gone, err := hetzner.ServerGone(ctx, tools.Hetzner, node.Spec.ProviderID)
 	if err != nil || !gone {
 		return err
 	}
@@ -338,12 +351,12 @@ func orNothing(s string) string {
 }
 
 // refreshTalosconfig writes the list of nodes anew.
-func (o *Operations) refreshTalosconfig(ctx context.Context, say flow.Say, manager *kube.Cluster) error {
-	ip, err := loadBalancerIP(ctx, o.b.cfg, o.b.tools, manager)
+func (r Replacer) refreshTalosconfig(ctx context.Context, say flow.Say, manager *kube.Cluster) error {
+	ip, err := loadBalancerIP(ctx, r.cfg, r.tools, manager)
 	if err != nil {
 		return err
 	}
-	c := Cluster{Name: o.b.cfg.ClusterName, ControlPlane: o.b.cfg.ControlPlaneName(), LoadBalancerIP: ip}
-	_, err = writeTalosconfig(ctx, o.b.cfg, o.b.tools, o.b.observer, say, manager, c)
+	c := Cluster{Name: r.cfg.ClusterName, ControlPlane: r.cfg.ControlPlaneName(), LoadBalancerIP: ip}
+	_, err = writeTalosconfig(ctx, r.cfg, r.tools, r.observer, say, manager, c)
 	return err
 }

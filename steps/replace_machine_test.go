@@ -25,7 +25,7 @@ func TestOneMachineIsReplacedAtATime(t *testing.T) {
 	writes := len(w.mgmt.Writes())
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // else it would wait for another Machine
 	defer cancel()
-	_, err := NewOperations(w.config(), w.tools()).ReplaceMachine(ctx, func(string, ...any) {}, "k8s-control-plane-1")
+	_, err := NewReplacer(w.config(), w.tools()).Replace(ctx, func(string, ...any) {}, "k8s-control-plane-1")
 	refused := &RefusedError{}
 	if !errors.As(err, &refused) || !strings.Contains(refused.Why, "k8s-control-plane-0: its Machine is being deleted") {
 		t.Errorf("got %v", err)
@@ -48,7 +48,7 @@ func TestASurplusMachineHasNoSuccessor(t *testing.T) {
 	}))
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	done, err := NewOperations(w.config(), w.tools()).ReplaceMachine(ctx, func(string, ...any) {}, "k8s-control-plane-3")
+	done, err := NewReplacer(w.config(), w.tools()).Replace(ctx, func(string, ...any) {}, "k8s-control-plane-3")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,8 +76,8 @@ func TestTheSuccessorOfADeletedMachineIsNamed(t *testing.T) {
 	w.mgmt.Change(capi, "Machine", Namespace, "k8s-control-plane-0", object{"metadata": object{
 		"deletionTimestamp": deleted, "finalizers": []any{"machine.cluster.x-k8s.io"},
 	}})
-	o := NewOperations(w.config(), w.tools())
-	manager, _, err := o.manager(t.Context(), func(string, ...any) {})
+	o := NewReplacer(w.config(), w.tools())
+	manager, _, err := o.managingCluster(t.Context(), func(string, ...any) {})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -209,16 +209,17 @@ func (e *OtherProjectError) Error() string {
 
 // CheckProject returns an *OtherProjectError where the token is of another project than the one in which the state folder has
 // reserved the cluster's name. A question that cannot be asked is no error: what comes next asks Hetzner too, and says so.
-func (o *Operations) CheckProject(ctx context.Context) error {
-	record, err := ownership.Read(o.b.tools.Files)
+func CheckProject(ctx context.Context, cfg Config, tools Tools) error {
+	tools = tools.withDefaults()
+	record, err := ownership.Read(tools.Files)
 	if err != nil || record == nil || record.Reservation == 0 {
 		return err
 	}
-	found, err := hetzner.ClusterClaim(o.b.cfg.ClusterName).Find(ctx, o.b.tools.Hetzner)
+	found, err := hetzner.ClusterClaim(cfg.ClusterName).Find(ctx, tools.Hetzner)
 	if err != nil || found != nil {
 		return ctx.Err()
 	}
-	verdict := unreserved(ctx, o.b.cfg, o.b.tools, Reservation{ID: record.Reservation})
+	verdict := unreserved(ctx, cfg, tools, Reservation{ID: record.Reservation})
 	if other := (*OtherProjectError)(nil); errors.As(verdict.Err(), &other) {
 		return other
 	}

@@ -149,8 +149,8 @@ func deleteMachine(ctx context.Context, mgmt *kube.Cluster, machine *unstructure
 
 // deleteBeforeEtcd deletes a Machine of a control plane whose etcd was never started, if nothing is lost with it (see unmade), and waits
 // until it is gone. That its provider makes another one is for the next run to wait for.
-func (o *Operations) deleteBeforeEtcd(ctx context.Context, say flow.Say, manager *kube.Cluster, r Replacement) error {
-	machine, keeps, err := unmade(ctx, o.b.tools, manager, watched(o.b.cfg), r.Machine)
+func deleteBeforeEtcd(ctx context.Context, cfg Config, tools Tools, say flow.Say, manager *kube.Cluster, r Replacement) error {
+	machine, keeps, err := unmade(ctx, tools, manager, watched(cfg), r.Machine)
 	switch {
 	case kube.Absent(err) || err == nil && machine.GetUID() != r.UID:
 		say("Machine %s is deleted already", r.Machine)
@@ -166,8 +166,8 @@ func (o *Operations) deleteBeforeEtcd(ctx context.Context, say flow.Say, manager
 	}
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
-	changes := manager.Changes(watching, kube.Selection{List: listOf(machineKind), Options: ofCluster(o.b.cfg.ClusterName)})
-	w := wait{what: "the deletion of Machine " + r.Machine, within: o.b.cfg.ControlPlaneTimeout.D(), changes: changes}
+	changes := manager.Changes(watching, kube.Selection{List: listOf(machineKind), Options: ofCluster(cfg.ClusterName)})
+	w := wait{what: "the deletion of Machine " + r.Machine, within: cfg.ControlPlaneTimeout.D(), changes: changes}
 	return w.until(ctx, say, func(ctx context.Context) (string, error) {
 		now, err := get(ctx, manager, machineKind, r.Machine)
 		switch {

@@ -130,12 +130,12 @@ func TestReplaceUnmadeMachine(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	define(w.world.mgmt, capiKinds())
-	o := &Operations{b: w.b}
-	if r, err := o.ReplaceMachine(ctx, t.Logf, "m4"); err != nil || r.Machine != "m4" || w.left() != "m1 m2 m3" {
+	o := NewReplacer(w.b.cfg, w.b.tools)
+	if r, err := o.Replace(ctx, t.Logf, "m4"); err != nil || r.Machine != "m4" || w.left() != "m1 m2 m3" {
 		t.Errorf("%+v, %v; %s are left", r, err, w.left())
 	}
 	refused := &RefusedError{}
-	if _, err := o.ReplaceMachine(ctx, t.Logf, "m3"); !errors.As(err, &refused) || w.left() != "m1 m2 m3" {
+	if _, err := o.Replace(ctx, t.Logf, "m3"); !errors.As(err, &refused) || w.left() != "m1 m2 m3" {
 		t.Errorf("one with a server: %v; %s are left", err, w.left())
 	}
 }

@@ -81,11 +81,11 @@ type backupRun struct {
 
 // once makes one backup, and then makes room.
 func (b *backupRun) once(ctx context.Context) error {
-	return look(ctx, b.console, b.arguments, func(operations *steps.Operations) error {
+	return look(ctx, b.console, b.arguments, func(cfg steps.Config, tools steps.Tools) error {
 		var saved backup.Stored
 		var revision int64
 		err := b.hub.Task("backup", "everything that restores the cluster, in one file", func(say flow.Say) (err error) {
-			saved, revision, err = b.save(ctx, say, operations)
+			saved, revision, err = b.save(ctx, say, steps.NewCollector(cfg, tools))
 			return err
 		})
 		if err != nil {
@@ -103,8 +103,8 @@ func (b *backupRun) once(ctx context.Context) error {
 	})
 }
 
-func (b *backupRun) save(ctx context.Context, say flow.Say, operations *steps.Operations) (backup.Stored, int64, error) {
-	source, err := operations.LookForBackup(ctx, say, version())
+func (b *backupRun) save(ctx context.Context, say flow.Say, collector steps.Collector) (backup.Stored, int64, error) {
+	source, err := collector.Look(ctx, say, version())
 	if err != nil {
 		return backup.Stored{}, 0, err
 	}

@@ -65,7 +65,7 @@ func runDiagnose(ctx context.Context, c *console, a arguments) error {
 	if offline != "" {
 		return errors.New(offline)
 	}
-	found, err := steps.NewOperations(cfg.Config, tools).Diagnose(ctx, source, file)
+	found, err := steps.Diagnose(ctx, cfg.Config, tools, source, file)
 	if err != nil {
 		return err
 	}

@@ -224,17 +224,18 @@ func (d *drill) bootstrap(ctx context.Context) error {
 }
 
 // looking has the operations on the drill's cluster.
-func (d *drill) looking(ctx context.Context, name, why string, do func(*steps.Operations, flow.Say) error) error {
+func (d *drill) looking(ctx context.Context, name, why string, do func(steps.Drill, flow.Say) error) error {
 	a := d.arguments()
 	h := &ui.Hub{Run: "drill", Hide: d.hide, Displays: []ui.Display{newDisplay(d.console, a.Options)}}
 	defer h.Close()
-	return look(ctx, d.console, a, func(o *steps.Operations) error {
+	return look(ctx, d.console, a, func(cfg steps.Config, tools steps.Tools) error {
+		o := steps.NewDrill(cfg, tools)
 		return h.Task(name, why, func(say flow.Say) error { return do(o, say) })
 	})
 }
 
 func (d *drill) mark(ctx context.Context) (marks *steps.Marks, err error) {
-	err = d.looking(ctx, "mark", "what is to be found again", func(o *steps.Operations, say flow.Say) error {
+	err = d.looking(ctx, "mark", "what is to be found again", func(o steps.Drill, say flow.Say) error {
 		marks, err = o.Mark(ctx, say)
 		return err
 	})
@@ -268,8 +269,8 @@ func (d *drill) takeOwnKey() error {
 
 // backUp makes a backup of the cluster in use.
 func (d *drill) backUp(ctx context.Context, marks *steps.Marks) (file string, err error) {
-	err = look(ctx, d.console, d.arguments(), func(o *steps.Operations) error {
-		stop, err := o.Use(ctx, marks)
+	err = look(ctx, d.console, d.arguments(), func(cfg steps.Config, tools steps.Tools) error {
+		stop, err := steps.NewDrill(cfg, tools).Use(ctx, marks)
 		if err != nil {
 			return err
 		}
@@ -293,7 +294,7 @@ func (d *drill) backUp(ctx context.Context, marks *steps.Marks) (file string, er
 
 func (d *drill) lose(ctx context.Context) error {
 	d.lost = time.Now()
-	return d.looking(ctx, "lose", "what nobody wants to see", func(o *steps.Operations, say flow.Say) error { return o.LoseServers(ctx, say) })
+	return d.looking(ctx, "lose", "what nobody wants to see", func(o steps.Drill, say flow.Say) error { return o.LoseServers(ctx, say) })
 }
 
 // restore runs the target, and again where faults made it fail.
@@ -319,7 +320,7 @@ func (d *drill) restore(ctx context.Context, file string) error {
 }
 
 func (d *drill) compare(ctx context.Context, marks *steps.Marks) error {
-	return d.looking(ctx, "compare", "what is there with what was", func(o *steps.Operations, say flow.Say) (err error) {
+	return d.looking(ctx, "compare", "what is there with what was", func(o steps.Drill, say flow.Say) (err error) {
 		if d.report.Comparisons, err = o.Compare(ctx, say, marks); err != nil {
 			return err
 		}
@@ -333,7 +334,7 @@ func (d *drill) compare(ctx context.Context, marks *steps.Marks) error {
 
 // compareBackup compares with the backup itself.
 func (d *drill) compareBackup(ctx context.Context, source steps.Backup) error {
-	return d.looking(ctx, "compare", "what is there with the backup", func(o *steps.Operations, say flow.Say) (err error) {
+	return d.looking(ctx, "compare", "what is there with the backup", func(o steps.Drill, say flow.Say) (err error) {
 		if d.report.Comparisons, err = o.CompareBackup(ctx, say, source); err != nil {
 			return err
 		}

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/ownership"
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/statedir"
@@ -80,8 +81,9 @@ func runDestroy(ctx context.Context, c *console, a arguments) error {
 	o := a.Options
 	opts := steps.DestroyOptions{Images: o.Images, Volumes: o.Volumes}
 	if o.DryRun {
-		return look(ctx, c, a, func(operations *steps.Operations) error {
-			plan, err := steps.Promptly(ctx, func(ctx context.Context) (steps.Demolition, error) { return operations.PlanDestroy(ctx, opts) })
+		return look(ctx, c, a, func(cfg steps.Config, tools steps.Tools) error {
+			destroyer := steps.NewDestroyer(cfg, tools)
+			plan, err := steps.Promptly(ctx, func(ctx context.Context) (steps.Demolition, error) { return destroyer.Plan(ctx, opts) })
 			if err != nil {
 				return err
 			}
@@ -92,8 +94,8 @@ func runDestroy(ctx context.Context, c *console, a arguments) error {
 		return usage.Errorf("destroy asks for the cluster's name, and nobody is there to answer: --yes answers beforehand, --dry-run only lists")
 	}
 	return operate(ctx, c, a, func(r *running) error {
-		operations := steps.NewOperations(r.cfg.Config, r.tools)
-		plan, err := operations.PlanDestroy(ctx, opts)
+		destroyer := steps.NewDestroyer(r.cfg.Config, r.tools)
+		plan, err := destroyer.Plan(ctx, opts)
 		if err != nil {
 			return err
 		}
@@ -108,7 +110,7 @@ func runDestroy(ctx context.Context, c *console, a arguments) error {
 				return err
 			}
 		}
-		if err := operations.Destroy(ctx, plan, r.hub.Task); err != nil {
+		if err := destroyer.Destroy(ctx, plan, r.hub.Task); err != nil {
 			return fmt.Errorf("%w\nrun the same command again to go on; log: %s", err, r.files.Log.Name())
 		}
 		record, err := retire(r)
@@ -138,8 +140,8 @@ func isTerminal(stream any) bool {
 
 // runLeftovers lists what any cluster has, or left, in the project.
 func runLeftovers(ctx context.Context, c *console, a arguments) error {
-	return look(ctx, c, a, func(operations *steps.Operations) error {
-		resources, err := steps.Promptly(ctx, operations.Leftovers)
+	return look(ctx, c, a, func(_ steps.Config, tools steps.Tools) error {
+		resources, err := steps.Promptly(ctx, func(ctx context.Context) ([]hetzner.Resource, error) { return steps.Leftovers(ctx, tools) })
 		if err != nil {
 			return err
 		}
@@ -149,7 +151,7 @@ func runLeftovers(ctx context.Context, c *console, a arguments) error {
 
 // look asks the world and changes nothing: it takes no lock, leaves no files and
 // wakes no lab.
-func look(ctx context.Context, c *console, a arguments, do func(*steps.Operations) error) error {
+func look(ctx context.Context, c *console, a arguments, do func(steps.Config, steps.Tools) error) error {
 	cfg, err := loadConfig(a, c.environment)
 	if err != nil {
 		return err
@@ -169,7 +171,7 @@ func look(ctx context.Context, c *console, a arguments, do func(*steps.Operation
 		if offline != "" {
 			return errors.New(offline)
 		}
-		return do(steps.NewOperations(cfg.Config, tools))
+		return do(cfg.Config, tools)
 	}
 	if err := sameWorld(ctx, c, a, cfg); err != nil {
 		return err
@@ -180,7 +182,7 @@ func look(ctx context.Context, c *console, a arguments, do func(*steps.Operation
 	}
 	c.hide.Learn(token.Reveal())
 	tools.Hetzner = hetznerClient(c.environment[settings.EndpointVariable], token, nil)
-	return do(steps.NewOperations(cfg.Config, tools))
+	return do(cfg.Config, tools)
 }
 
 // runReplaceMachine replaces a control plane machine.
@@ -192,10 +194,10 @@ func runReplaceMachine(ctx context.Context, c *console, a arguments) error {
 		if err := examineFor(ctx, r, steps.ForServer); err != nil {
 			return err
 		}
-		operations := steps.NewOperations(r.cfg.Config, r.tools)
+		replacer := steps.NewReplacer(r.cfg.Config, r.tools)
 		var done steps.Replacement
 		err := r.hub.Task("replace-machine", "a control plane machine in the place of "+a.Targets[1], func(say flow.Say) (err error) {
-			done, err = operations.ReplaceMachine(ctx, say, a.Targets[1])
+			done, err = replacer.Replace(ctx, say, a.Targets[1])
 			return err
 		})
 		if unknown, ok := errors.AsType[*steps.UnknownMachineError](err); ok {

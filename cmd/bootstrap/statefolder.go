@@ -29,7 +29,7 @@ func labStateOf(ctx context.Context, c *console, a arguments, cfg settings.Confi
 
 // refuseOtherProject refuses a token of another Hetzner project than the one that the folder's cluster is in.
 func refuseOtherProject(ctx context.Context, r *running) error {
-	err := steps.NewOperations(r.cfg.Config, r.tools).CheckProject(ctx)
+	err := steps.CheckProject(ctx, r.cfg.Config, r.tools)
 	if other := (*steps.OtherProjectError)(nil); errors.As(err, &other) {
 		return &usage.Error{Err: err}
 	}

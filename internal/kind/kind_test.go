@@ -221,12 +221,12 @@ func TestDestroyMakesNoKindCluster(t *testing.T) {
 	if err := m.files.Write(making(name), []byte("then")); err != nil {
 		t.Fatal(err)
 	}
-	operations := steps.NewOperations(cfg, steps.Tools{Hetzner: s.Client(nil), Management: m, Files: m.files})
-	listed, err := operations.PlanDestroy(t.Context(), steps.DestroyOptions{})
+	destroyer := steps.NewDestroyer(cfg, steps.Tools{Hetzner: s.Client(nil), Management: m, Files: m.files})
+	listed, err := destroyer.Plan(t.Context(), steps.DestroyOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = operations.Destroy(t.Context(), listed, func(_, _ string, do func(flow.Say) error) error { return do(t.Logf) })
+	err = destroyer.Destroy(t.Context(), listed, func(_, _ string, do func(flow.Say) error) error { return do(t.Logf) })
 	if want := []string{"delete " + name}; err != nil || !slices.Equal(k.did, want) {
 		t.Errorf("%v; it did %q, want %q", err, k.did, want)
 	}
