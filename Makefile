@@ -91,7 +91,7 @@ crash-restore:   ; $(GO) run ./cmd/bootstrap lab build && ALL_MOMENTS=1 $(GO) te
 # From another seed: make crash-quick SEED=5000
 SEED ?= 1
 .PHONY: crash-quick
-crash-quick:     ; SLIPWAY_QUICK_SCHEDULES=1000 SLIPWAY_QUICK_SEED=$(SEED) $(GO) test -count=1 -v -timeout 120m -parallel 4 -run '^TestQuick(Effects|Crashes)$$' ./cmd/bootstrap
+crash-quick:     ; SLIPWAY_QUICK_SCHEDULES=1000 SLIPWAY_QUICK_SEED=$(SEED) $(GO) test -count=1 -v -timeout 120m -parallel 4 -run '^TestQuick(Effects|Crashes)$$' ./internal/cli
 
 # The crash suite: docs/resume.md. It goes on where it was ended; ONLY='^chain' chooses cases, FOR=20m ends it after a while.
 .PHONY: crash crash-mutations

@@ -1,8 +1,0 @@
-//go:build !crash
-
-package main
-
-import "github.com/slipway-k8s/slipway/internal/effect"
-
-// faultReader is nil: this command contains no fault injection.
-func faultReader() func(text string) (func() effect.Faults, error) { return nil }

@@ -1,0 +1,140 @@
+package cli
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/slipway-k8s/slipway/internal/kind"
+	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+func TestParseArguments(t *testing.T) {
+	a, err := parseArguments(strings.Fields("image --lab TALOS_VERSION=v1.12.3 --parallel=2 cilium CLUSTER_NAME=a CLUSTER_NAME=b --output json --state-dir x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(a.Targets, []string{"image", "cilium"}) {
+		t.Errorf("targets are %q", a.Targets)
+	}
+	o := a.Options
+	if !o.Lab || o.Parallel != 2 || o.Output != "json" || o.StateDir != "x" || o.LabLatency != "fast" {
+		t.Errorf("options are %+v", o)
+	}
+	var values []string
+	for _, v := range a.Values {
+		values = append(values, v.Variable.Name+"="+v.Value)
+	}
+	if !slices.Equal(values, []string{"TALOS_VERSION=v1.12.3", "CLUSTER_NAME=a", "CLUSTER_NAME=b"}) {
+		t.Errorf("values are %q", values)
+	}
+	a, err = parseArguments([]string{"OIDC_ISSUER_URL=https://a/?b=c", "IMAGE_NAME="})
+	if err != nil || a.Values[0].Value != "https://a/?b=c" || a.Values[1].Value != "" {
+		t.Errorf("got %+v, %v", a.Values, err)
+	}
+}
+
+func TestParseArgumentsRefuses(t *testing.T) {
+	for args, says := range map[string]string{
+		"--labb":              "no flag --labb; did you mean --lab?",
+		"image --paralell 2":  "did you mean --parallel?",
+		"--parallel":          "flag needs an argument: --parallel",
+		"--parallel many":     "--parallel",
+		"--parallel -1":       "negative",
+		"--output yaml":       `"yaml" is neither text nor json`,
+		"--lab-latency slow":  "neither fast nor real",
+		"--lab LOCATION":      "write LOCATION=value",
+		"=x":                  `"=x" is not KEY=VALUE`,
+		"talos_version=v1":    "did you mean TALOS_VERSION?",
+		"talos-version=v1":    "did you mean TALOS_VERSION?",
+		"1=2":                 "is not KEY=VALUE",
+		"SERVERTYPE=cx33":     "no variable SERVERTYPE; did you mean SERVER_TYPE?",
+		"CLUSTER=k8s":         "did you mean CLUSTER_NAME?",
+		"ZEBRA=1":             "no variable ZEBRA: bootstrap --help lists them all",
+		"image --images":      "--images goes with the target destroy, and no other",
+		"status -n":           "goes with the target destroy",
+		"image -n --prune":    "does not go with --prune",
+		"image pivot --prune": "--prune goes with the target image or lab build, and no other",
+		"--abort":             "--abort goes with the target pivot, and no other",
+		"lab up --check":      "--check goes with the target lab build, and no other",
+		"lab":                 "lab takes one of: up, status, down, build, save, load, fault",
+		"lab dwon":            `lab cannot "dwon"; did you mean down?`,
+		"lab up now":          `lab up stands alone, without "now"`,
+		"status image":        `status stands alone, without "image"`,
+		"replace-machine":     "replace-machine needs NAME: write replace-machine NAME",
+		"replace-machine a b": `stands alone, without "b"`,
+		"HCLOUD_TOKEN=hunter": "HCLOUD_TOKEN is not taken as an argument",
+	} {
+		_, err := parseArguments(strings.Fields(args))
+		if _, ok := errors.AsType[*usage.Error](err); !ok {
+			t.Errorf("%s: error is %v (%T)", args, err, err)
+			continue
+		}
+		if !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: error %q does not say %q", args, err, says)
+		}
+		if strings.Contains(err.Error(), "hunter") {
+			t.Errorf("%s: the value is repeated in %q", args, err)
+		}
+	}
+}
+
+func paperPlan(t *testing.T) *steps.Plan {
+	t.Helper()
+	plan, err := steps.New(steps.Defaults(), steps.Tools{Management: &kind.Provider{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return plan
+}
+
+func TestResolveTargets(t *testing.T) {
+	plan := paperPlan(t)
+	for _, targets := range [][]string{nil, {"bootstrap"}} {
+		got, err := resolveTargets(targets, plan, false)
+		if err != nil || !slices.Equal(got, plan.Bootstrap) {
+			t.Errorf("%v: %v, %v", targets, got, err)
+		}
+	}
+	if got, err := resolveTargets([]string{"all"}, plan, false); err != nil || !slices.Equal(got, plan.All) {
+		t.Errorf("all: %v, %v", got, err)
+	}
+	if got, err := resolveTargets([]string{"image", "cilium"}, plan, false); err != nil || !slices.Equal(got, []string{"image", "cilium"}) {
+		t.Errorf("got %v, %v", got, err)
+	}
+	for target, says := range map[string]string{
+		"wait-node": "did you mean wait-nodes?",
+		"boostrap":  "did you mean bootstrap?",
+		"stauts":    "did you mean status?",
+		"xylophone": "there are bootstrap, all, destroy",
+		"wat":       "there are bootstrap, all, destroy",
+		"destroy":   "stands alone",
+		"status":    "stands alone",
+	} {
+		_, err := resolveTargets([]string{"image", target}, plan, false)
+		if _, ok := errors.AsType[*usage.Error](err); !ok || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: error %v does not say %q", target, err, says)
+		}
+	}
+}
+
+func TestUsageNamesEverything(t *testing.T) {
+	var out strings.Builder
+	if err := printUsage(&out); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"--lab", "--state-dir", "status", "lab up ", "lab build ", "HCLOUD_TOKEN", "130 interrupted"}
+	for _, s := range paperPlan(t).Graph.Steps() {
+		want = append(want, s.Name+" ", s.Doc)
+	}
+	for _, v := range steps.Variables() {
+		want = append(want, v.Name)
+	}
+	for _, w := range want {
+		if !strings.Contains(out.String(), w) {
+			t.Errorf("the usage text does not name %q", w)
+		}
+	}
+}

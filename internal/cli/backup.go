@@ -1,0 +1,233 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"text/tabwriter"
+	"time"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/backup"
+	"github.com/slipway-k8s/slipway/internal/cli/ui"
+	"github.com/slipway-k8s/slipway/internal/etcd"
+	"github.com/slipway-k8s/slipway/internal/settings"
+	"github.com/slipway-k8s/slipway/internal/text"
+	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+// withBackupFlags puts the flags of backup in the place of their variables.
+func withBackupFlags(a arguments) arguments {
+	set := func(name, value string) {
+		a.Values = append(a.Values, settings.Assign(name, value))
+	}
+	if a.Options.To != "" {
+		set("BACKUP_TO", a.Options.To)
+	}
+	if a.Options.Keep != 0 {
+		set("BACKUP_KEEP", strconv.Itoa(a.Options.Keep))
+	}
+	if a.Options.Identity != "" {
+		set("BACKUP_IDENTITY_FILE", a.Options.Identity)
+	}
+	return a
+}
+
+// runBackup makes one backup, or one after another. It reads from the clusters and
+// from Hetzner, and takes no lock: a run at work meanwhile is no harm to it.
+func runBackup(ctx context.Context, c *console, a arguments) error {
+	a = withBackupFlags(a)
+	cfg, err := loadConfig(a, c.environment)
+	if err != nil {
+		return err
+	}
+	if _, err := stateOf(ctx, c, a, cfg); err != nil {
+		return err
+	}
+	seal, err := backupSeal(ctx, c, cfg.Config, a.Options.Plain)
+	if err != nil {
+		return err
+	}
+	store, err := backupStore(c, cfg.Config, cfg.BackupTo)
+	if err != nil {
+		return err
+	}
+	outliveReaders()
+	hub := &ui.Hub{Run: "backup", Hide: c.hide, Displays: []ui.Display{newDisplay(c, a.Options)}}
+	defer hub.Close()
+	b := &backupRun{console: c, arguments: a, seal: seal, store: store, keep: cfg.BackupKeep, hub: hub}
+	switch every := a.Options.Every; {
+	case every == 0:
+		return b.once(ctx)
+	case every < shortestEvery:
+		return usage.Errorf("--every %s is too often: %s is the least", every, shortestEvery)
+	default:
+		return b.again(ctx, cfg.ClusterName, every)
+	}
+}
+
+// backupRun is the making of backups.
+type backupRun struct {
+	*console
+	arguments arguments
+	seal      backup.Seal
+	store     backup.Store
+	keep      int // 0: all
+	hub       *ui.Hub
+}
+
+// once makes one backup, and then makes room.
+func (b *backupRun) once(ctx context.Context) error {
+	return look(ctx, b.console, b.arguments, func(cfg steps.Config, tools steps.Tools) error {
+		var saved backup.Stored
+		var revision int64
+		err := b.hub.Task("backup", "everything that restores the cluster, in one file", func(say flow.Say) (err error) {
+			saved, revision, err = b.save(ctx, say, steps.NewCollector(cfg, tools))
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		b.hub.Note("%s is verified and lies in %s: %s, etcd at revision %d or later", saved.Name, b.store, text.Size(saved.Size), revision)
+		if b.keep == 0 {
+			return nil
+		}
+		gone, err := backup.Prune(ctx, b.store, saved.Cluster, saved.Name, b.keep)
+		for _, g := range gone {
+			b.hub.Note("removed %s: %d of cluster %s are kept", g.Name, b.keep, g.Cluster)
+		}
+		return err
+	})
+}
+
+func (b *backupRun) save(ctx context.Context, say flow.Say, collector steps.Collector) (backup.Stored, int64, error) {
+	source, err := collector.Look(ctx, say, version())
+	if err != nil {
+		return backup.Stored{}, 0, err
+	}
+	stream, err := source.Snapshot(ctx, say)
+	if err != nil {
+		return backup.Stored{}, 0, err
+	}
+	saved, err := backup.Save(ctx, b.store, b.seal, source.Contents, stream)
+	return saved, source.Contents.Header.Etcd.Revision, errors.Join(err, stream.Close())
+}
+
+// runBackupList lists what lies there, of every cluster.
+func runBackupList(ctx context.Context, c *console, a arguments) error {
+	cfg, err := loadConfig(withBackupFlags(a), c.environment)
+	if err != nil {
+		return err
+	}
+	store, err := backupStore(c, cfg.Config, cfg.BackupTo)
+	if err != nil {
+		return err
+	}
+	all, err := store.List(ctx)
+	if err != nil {
+		return err
+	}
+	if a.Options.Output == "json" {
+		if all == nil {
+			all = []backup.Stored{}
+		}
+		return ui.PrintJSONLine(c.stdout, map[string]any{"kind": "backups", "place": store.String(), "backups": all})
+	}
+	if len(all) == 0 {
+		fmt.Fprintf(c.stdout, "there is no backup in %s\n", store)
+		return nil
+	}
+	w := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "CLUSTER\tTAKEN\tAGE\tSIZE\tNAME")
+	for _, s := range all {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", text.Printable(s.Cluster), s.Taken.Format(time.RFC3339), time.Since(s.Taken).Truncate(time.Second), text.Size(s.Size), text.Printable(s.Name))
+	}
+	return w.Flush()
+}
+
+// verified is what verify finds.
+type verified struct {
+	Kind   string        `json:"kind"` // "backup"
+	Header backup.Header `json:"header"`
+	Etcd   etcd.Content  `json:"etcd"`
+	Counts struct {
+		Objects   int `json:"objects"`
+		Secrets   int `json:"secrets"`
+		Files     int `json:"files"`
+		Releases  int `json:"releases"`
+		Resources int `json:"resources"`
+	} `json:"counts"`
+}
+
+// runBackupVerify opens a backup and looks at all of it, as a restore would.
+func runBackupVerify(ctx context.Context, c *console, a arguments) (err error) {
+	cfg, err := loadConfig(withBackupFlags(a), c.environment)
+	if err != nil {
+		return err
+	}
+	file := a.Targets[2]
+	contents, is, err := backupReader{console: c, cfg: cfg.Config, name: file}.verified(ctx)
+	if err != nil {
+		return err
+	}
+	v := newVerified(contents, is)
+	if a.Options.Output == "json" {
+		return ui.PrintJSONLine(c.stdout, v)
+	}
+	return v.print(c.stdout)
+}
+
+func newVerified(c *backup.Contents, is etcd.Content) verified {
+	v := verified{Kind: "backup", Header: c.Header, Etcd: is}
+	n := &v.Counts
+	n.Objects, n.Secrets, n.Files = len(c.Objects), len(c.Secrets), len(c.Files)
+	n.Releases, n.Resources = len(c.Releases), len(c.Inventory.Resources)
+	return v
+}
+
+// sameEtcd refuses an etcd that is not the one of which its backup's header
+// speaks.
+func sameEtcd(h backup.Header, is etcd.Content) error {
+	switch {
+	case is.UID != h.UID:
+		return fmt.Errorf("the etcd in it is of another cluster: its namespace kube-system has UID %q, the backup says %q", is.UID, h.UID)
+	case is.Revision < h.Etcd.Revision:
+		return fmt.Errorf("the etcd in it is older than the backup: revision %d, and it was at %d when the backup began", is.Revision, h.Etcd.Revision)
+	}
+	return nil
+}
+
+func (v verified) print(out io.Writer) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	h := v.Header
+	manager := "a management cluster"
+	if h.SelfManaged {
+		manager = "the cluster itself"
+	}
+	fmt.Fprintf(w, "cluster\t%s, kube-system %s, managed by %s\n", text.Printable(h.Cluster), text.Printable(h.UID), manager)
+	fmt.Fprintf(w, "taken\t%s, by Slipway %s\n", h.Taken.Format(time.RFC3339), text.Printable(h.Slipway))
+	fmt.Fprintf(w, "versions\tTalos %s, Kubernetes %s\n", text.Printable(h.Versions["TALOS_VERSION"]), text.Printable(h.Versions["KUBERNETES_VERSION"]))
+	fmt.Fprintf(w, "etcd\trevision %d, %d keys, hash %08x, %s\n", v.Etcd.Revision, v.Etcd.Keys, v.Etcd.Hash, text.Size(v.Etcd.Size))
+	fmt.Fprintf(w, "besides\t%d objects, %d secrets, %d files, %d releases, %d resources at Hetzner\n",
+		v.Counts.Objects, v.Counts.Secrets, v.Counts.Files, v.Counts.Releases, v.Counts.Resources)
+	fmt.Fprintln(w, "verified\tevery sum is right, and etcd restores from it")
+	return w.Flush()
+}
+
+// reader ends with its context, which a file does not know.
+func reader(ctx context.Context, r io.Reader) io.Reader { return contextReader{ctx, r} }
+
+type contextReader struct {
+	ctx context.Context
+	io.Reader
+}
+
+func (r contextReader) Read(p []byte) (int, error) {
+	if err := context.Cause(r.ctx); err != nil {
+		return 0, err
+	}
+	return r.Reader.Read(p)
+}

@@ -1,0 +1,37 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+)
+
+// offerBackup asks a person whether to back the cluster up before something
+// that cannot be undone; where there is nobody to ask, or nothing to seal a
+// backup with, it says how. With --yes it is silent. A backup that fails ends
+// the run; a no does not.
+func offerBackup(ctx context.Context, r *running, a arguments, danger string) error {
+	if r.options.Yes {
+		return nil
+	}
+	if _, err := r.tools.Files.Read("kubeconfig"); errors.Is(err, fs.ErrNotExist) {
+		return nil // there is no cluster yet
+	}
+	_, unsealed := backupSeal(ctx, r.console, r.cfg.Config, false)
+	if unsealed != nil || r.width() == 0 || !answerable(r.console) || r.options.Output != "text" {
+		r.hub.Note("%s: the target backup makes a backup first (docs/backup.md)", danger)
+		return nil
+	}
+	question := fmt.Sprintf("%s. Back cluster %s up to %s first? [yes/no] ", danger, r.cfg.ClusterName, r.cfg.BackupTo)
+	if err := confirm(ctx, r.console, question, "yes"); errors.Is(err, errNotConfirmed) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	o := a.Options
+	return runBackup(ctx, r.console, arguments{
+		Targets: []string{"backup"}, Values: a.Values,
+		Options: options{Config: o.Config, Lab: o.Lab, LabLatency: o.LabLatency, StateDir: o.StateDir, Output: o.Output},
+	})
+}

@@ -1,0 +1,51 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+)
+
+// errNotConfirmed means that a person was asked and did not agree.
+var errNotConfirmed = errors.New("not confirmed: nothing was done")
+
+// confirm asks a person a question and reads the answer from stdin.
+// Anything but the wanted answer, also none, is errNotConfirmed. When ctx ends the
+// answer is not waited for any more.
+func confirm(ctx context.Context, c *console, question, want string) error {
+	fmt.Fprint(questions(c), question)
+	if c.stdin == nil {
+		return errNotConfirmed
+	}
+	answer := make(chan error, 1)
+	go func() { answer <- readAnswer(c, want) }()
+	select {
+	case err := <-answer:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// questions is where a question is seen: stderr, unless that goes to a file and stdout to a terminal.
+func questions(c *console) io.Writer {
+	if _, isFile := c.stderr.(*os.File); isFile && !isTerminal(c.stderr) && isTerminal(c.stdout) {
+		return c.stdout
+	}
+	return c.stderr
+}
+
+func readAnswer(c *console, want string) error {
+	line, err := bufio.NewReader(c.stdin).ReadString('\n')
+	if strings.TrimSpace(line) == want {
+		return nil
+	}
+	if err != nil && line == "" {
+		return fmt.Errorf("%w: nobody answered; --yes answers beforehand", errNotConfirmed)
+	}
+	return errNotConfirmed
+}

@@ -1,0 +1,90 @@
+package cli
+
+import (
+	"context"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/slipway-k8s/slipway/internal/effect"
+	"github.com/slipway-k8s/slipway/internal/redact"
+	"github.com/slipway-k8s/slipway/internal/settings"
+	"github.com/slipway-k8s/slipway/internal/text"
+	"github.com/slipway-k8s/slipway/steps"
+	"golang.org/x/term"
+)
+
+// printFolded is what is printed for people, in lines of the terminal's width.
+func printFolded(c *console, print func(io.Writer) error) error {
+	var words strings.Builder
+	if err := print(&words); err != nil {
+		return err
+	}
+	_, err := io.WriteString(c.stdout, text.Fold(words.String(), c.width()))
+	return err
+}
+
+// errorWidth is the width of the terminal that errors are read at; 0: they are
+// not, or stdout, which is asked for it, is none.
+func errorWidth(c *console) int {
+	if f, isFile := c.stderr.(*os.File); isFile && !term.IsTerminal(int(f.Fd())) {
+		return 0
+	}
+	return c.width()
+}
+
+// console is what a command sees of the machine: streams, environment, working directory, terminal.
+type console struct {
+	stdin          io.Reader // answers of a person; nil: there is nobody
+	stdout, stderr io.Writer
+	environment    map[string]string
+	workDir        string
+	size           func() (columns, rows int) // of the terminal behind stdout; 0: it is none
+	hide           *redact.Redactor
+	given          arguments // what the command was called with; printed commands repeat what leads to the same cluster
+	// readFaults reads where a run is to end itself, for the crash suite; nil: this command is built without fault injection.
+	readFaults func(text string) (func() effect.Faults, error)
+	faults     func() effect.Faults // makes the faults of a run; nil: there are none
+	// equip changes what a run at Hetzner works with; nil: nothing. Tests put their own in the place of what no fake stands for.
+	equip func(*steps.Tools)
+	watch *watcher     // sees the runs; nil: nobody does
+	held  *tokenAnswer // of hcloudTokenCommand, to a look; nil: it has not been run
+}
+
+// terminalSize is 0 where f is no terminal that understands control sequences.
+func terminalSize(f *os.File) (columns, rows int) {
+	fd := int(f.Fd())
+	if !term.IsTerminal(fd) || os.Getenv("TERM") == "dumb" {
+		return 0, 0
+	}
+	columns, rows, err := term.GetSize(fd)
+	if err != nil {
+		return 0, 0
+	}
+	return columns, rows
+}
+
+// width is the terminal's; 0 where there is none.
+func (c *console) width() int {
+	columns, _ := c.size()
+	return columns
+}
+
+// tokenOnce is the token for a look. The command that prints it may ask a person
+// each time it runs: so it runs for the first of all looks alone.
+func tokenOnce(ctx context.Context, c *console, cfg settings.Configuration) (steps.Secret, error) {
+	if c.held != nil {
+		return c.held.token, c.held.err
+	}
+	token, err := cfg.Token(ctx, c.environment)
+	if cfg.TokenCommand != "" && context.Cause(ctx) == nil {
+		c.held = &tokenAnswer{token, err}
+	}
+	return token, err
+}
+
+// tokenAnswer is what came of asking for the token.
+type tokenAnswer struct {
+	token steps.Secret
+	err   error
+}

@@ -1,0 +1,86 @@
+package cli
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/slipway-k8s/slipway/internal/runs"
+	"github.com/slipway-k8s/slipway/internal/statedir"
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+func TestDiagnoseSaysWhatToType(t *testing.T) {
+	store, environment := smallProject(t)
+	dir := t.TempDir()
+	t.Chdir(dir)
+	r := execute(t, t.Context(), dir, environment, "restore", "--diagnose", "--output", "json", "--state-dir", "elsewhere")
+	var d diagnosis
+	if err := json.Unmarshal([]byte(r.stdout), &d); err != nil || r.code != ExitDone {
+		t.Fatalf("exit %d, %v: %s%s", r.code, err, r.stdout, r.stderr)
+	}
+	if d.Kind != "diagnosis" || d.Disaster != steps.ServersLost || d.Command != "bootstrap restore FILE --state-dir elsewhere" ||
+		d.Takes == nil || d.Takes.Recorded != 0 || d.Takes.Seconds < 60 {
+		t.Errorf("%+v, %+v", d, d.Takes)
+	}
+	r = execute(t, t.Context(), dir, environment, "restore", "--diagnose")
+	for _, want := range []string{"all control plane servers are gone", "type:\n  bootstrap restore FILE\n", "built-in figures", "name the FILE"} {
+		if r.code != ExitDone || !strings.Contains(r.stdout, want) {
+			t.Errorf("exit %d, and it does not say %q:\n%s%s", r.code, want, r.stdout, r.stderr)
+		}
+	}
+	if writes := store.Writes(); len(writes) > 0 {
+		t.Errorf("it wrote: %v", writes)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("it left %v, %v", left, err)
+	}
+	if r := execute(t, t.Context(), dir, environment, "restore"); r.code != ExitUsage || !strings.Contains(r.stderr, "restore needs FILE") {
+		t.Errorf("restore of nothing: exit %d, %s", r.code, r.stderr)
+	}
+	if r := execute(t, t.Context(), dir, environment, "restore", "--diagnose", "missing"); r.code != ExitUsage {
+		t.Errorf("with a file that is not there: exit %d, %s", r.code, r.stderr)
+	}
+}
+
+func TestAForecastTellsRecordsFromBuiltInFigures(t *testing.T) {
+	d := runs.Durations{Recorded: map[string]time.Duration{"survey": 20 * time.Second}, BuiltIn: map[string]time.Duration{"survey": time.Hour, "let-go": 40 * time.Second}}
+	for want, names := range map[string][]string{
+		"about 1m00s (1 of its 2 steps by the record of earlier runs, the others by built-in figures)": {"survey", "let-go"},
+		"about 20.0s (by the record of earlier runs)":                                                  {"survey"},
+		"about 40.0s (built-in figures: there is no record of it yet)":                                 {"let-go"},
+	} {
+		if f := forecastDuration(d, names); f.String() != want {
+			t.Errorf("%v: %s", names, f)
+		}
+	}
+	// Every step that a diagnosis counts has a figure in both worlds.
+	for _, world := range []string{statedir.WorldLab, statedir.WorldHetzner} {
+		took := runs.ReadDurations(statedir.Dir(t.TempDir()), world)
+		for _, name := range steps.MendingSteps() {
+			if expected, _ := took.Of(name); expected == 0 {
+				t.Errorf("%s has no built-in figure for %s", world, name)
+			}
+		}
+	}
+}
+
+func TestNothingElseRunsInTheMiddleOfARecovery(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	if err := (steps.QuorumRecord{Cluster: "k8s", Began: time.Now()}).Begin(steps.FilesIn("state")); err != nil {
+		t.Fatal(err)
+	}
+	before := folderContents(t, "state")
+	for _, target := range []string{"bootstrap", "pivot", "all"} {
+		r := execute(t, t.Context(), dir, "HCLOUD_TOKEN=x HCLOUD_ENDPOINT=http://127.0.0.1:1", target, "--state-dir", "state")
+		if r.code != ExitUsage || !strings.Contains(r.stderr, "run recover-quorum to its end") {
+			t.Errorf("%s: exit %d, %s", target, r.code, r.stderr)
+		}
+	}
+	if after := folderContents(t, "state"); after != before {
+		t.Errorf("the folder was changed:\n%s\n%s", before, after)
+	}
+}

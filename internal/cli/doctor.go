@@ -1,0 +1,198 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/cli/ui"
+	"github.com/slipway-k8s/slipway/internal/statedir"
+	"github.com/slipway-k8s/slipway/internal/text"
+	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+// unwellError says how many of the doctor's checks failed.
+type unwellError struct{ failed int }
+
+func (e *unwellError) Error() string {
+	if e.failed == 1 {
+		return "1 check of the doctor failed"
+	}
+	return fmt.Sprintf("%d checks of the doctor failed", e.failed)
+}
+
+// runDoctor examines what a run would meet. It changes nothing.
+func runDoctor(ctx context.Context, c *console, a arguments) error {
+	cfg, err := loadConfig(a, c.environment)
+	if err != nil {
+		return err
+	}
+	if err := sameWorld(ctx, c, a, cfg); err != nil {
+		return err
+	}
+	steps.RedirectLibraryLogs(io.Discard)
+	state, err := stateOf(ctx, c, a, cfg)
+	if err != nil {
+		return err
+	}
+	cfg, tools, offline, err := foreseeingTools(ctx, c, a.Options, cfg, state)
+	if err != nil {
+		return err
+	}
+	if a.Options.Lab && offline != "" {
+		return usage.Errorf("%s: start it first", offline)
+	}
+	plan, err := steps.New(cfg.Config, tools)
+	if err != nil {
+		return &usage.Error{Err: err}
+	}
+	doctor, err := doctorOf(ctx, plan, state)
+	if err != nil {
+		return err
+	}
+	found := hidden(c, doctor.Examine(ctx))
+	unwell := count(found, steps.Failed)
+	if a.Options.Output == "json" {
+		err = ui.PrintJSON(c.stdout, map[string]any{"kind": "doctor", "checks": found, "failed": unwell, "files": plan.Files()})
+	} else {
+		if line := usedFiles(plan.Files()); line != "" {
+			fmt.Fprintln(c.stdout, strings.Join(text.Within(text.Printable(line), c.width()-1), "\n"))
+		}
+		err = printFindings(c.stdout, found, c.width())
+	}
+	if err == nil && unwell > 0 {
+		err = &unwellError{unwell}
+	}
+	return err
+}
+
+// doctorOf is the plan's doctor, who knows what the state folder's journal does.
+func doctorOf(ctx context.Context, plan *steps.Plan, state statedir.Dir) (*steps.Doctor, error) {
+	reservation, _, err := flow.Restore(ctx, state.Journal(), plan.Reservation)
+	if err != nil {
+		return nil, err
+	}
+	return plan.Doctor().Recorded(reservation), nil
+}
+
+// hidden takes secrets out of what servers said.
+func hidden(c *console, found []steps.Finding) []steps.Finding {
+	for i, f := range found {
+		found[i].Reason = text.Printable(c.hide.Text(f.Reason))
+	}
+	return found
+}
+
+func count(found []steps.Finding, verdict steps.Verdict) int {
+	n := 0
+	for _, f := range found {
+		if f.Verdict == verdict {
+			n++
+		}
+	}
+	return n
+}
+
+// printFindings prints them, in lines of the terminal's width where there is one.
+func printFindings(out io.Writer, found []steps.Finding, width int) error {
+	const taken = len("address-ranges") + len("unknown") + 4 // by the columns before the text
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "CHECK\tVERDICT\tWHY")
+	for _, f := range found {
+		lines := text.Within(text.Printable(f.Reason), width-1-taken)
+		if f.Verdict != steps.OK && f.WayOut != "" {
+			lines = append(lines, text.Within("→ "+f.WayOut, width-1-taken)...)
+		}
+		for i, line := range lines {
+			if i == 0 {
+				fmt.Fprintf(w, "%s\t%s\t%s\n", f.Check, f.Verdict, line)
+			} else {
+				fmt.Fprintf(w, "\t\t%s\n", line)
+			}
+		}
+	}
+	fmt.Fprintf(w, "\n%d checks: %d ok, %d failed, %d unknown\n", len(found), count(found, steps.OK), count(found, steps.Failed), count(found, steps.Unknown))
+	return w.Flush()
+}
+
+// doctorTask is the name of the doctor's look before a run, in its events.
+const doctorTask = "doctor"
+
+// spending are the steps that make what costs money.
+func spending(plan *steps.Plan) []string {
+	return []string{plan.Image.Name(), plan.Cluster.Name(), plan.ControlPlane.Name()}
+}
+
+// examine has the doctor look before a real run that would make what costs
+// money, as far as its journal tells without asking anybody: a run that reuses
+// everything is not kept waiting. What is failed stops the run; what is unknown
+// is noted.
+func examine(ctx context.Context, r *running, targets []string) error {
+	if r.options.Lab || r.options.SkipDoctor {
+		return nil
+	}
+	plan, err := steps.New(r.cfg.Config, r.tools)
+	if err != nil {
+		return &usage.Error{Err: err}
+	}
+	foreseen, err := plan.Graph.Foresee(ctx, r.journal(), targets, false)
+	if err != nil {
+		return nil // the run itself says it better
+	}
+	var would []string
+	for _, f := range foreseen {
+		if f.Prospect == flow.WouldRun {
+			would = append(would, f.Name)
+		}
+	}
+	if !slices.ContainsFunc(would, func(step string) bool { return slices.Contains(spending(plan), step) }) {
+		return nil
+	}
+	doctor, err := doctorOf(ctx, plan, r.state)
+	if err != nil {
+		return err
+	}
+	return examined(ctx, r, doctor.For(would))
+}
+
+// examineFor has the doctor look before an operation that makes servers outside
+// of the graph: steps.ForServer, steps.ForRestore.
+func examineFor(ctx context.Context, r *running, what string) error {
+	if r.options.Lab || r.options.SkipDoctor {
+		return nil
+	}
+	plan, err := steps.New(r.cfg.Config, r.tools)
+	if err != nil {
+		return &usage.Error{Err: err}
+	}
+	return examined(ctx, r, plan.Doctor().For([]string{what}))
+}
+
+// examined has a doctor look, notes what is not known, and fails with what is
+// not well.
+func examined(ctx context.Context, r *running, doctor *steps.Doctor) error {
+	err := r.hub.Task(doctorTask, "before anything is made", func(flow.Say) error {
+		found := hidden(r.console, doctor.Examine(ctx))
+		for _, f := range found {
+			switch f.Verdict {
+			case steps.Failed:
+				r.hub.Note("doctor: %s failed: %s; %s", f.Check, f.Reason, f.WayOut)
+			case steps.Unknown:
+				r.hub.Note("doctor: %s is not known: %s", f.Check, f.Reason)
+			}
+		}
+		if unwell := count(found, steps.Failed); unwell > 0 {
+			return &unwellError{unwell}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("%w: nothing was made; --skip-doctor goes on all the same", err)
+	}
+	return nil
+}

@@ -1,0 +1,125 @@
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/lab"
+	"github.com/slipway-k8s/slipway/internal/lab/labtest"
+	"github.com/slipway-k8s/slipway/internal/redact"
+	"github.com/slipway-k8s/slipway/internal/statedir"
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+func TestADrillKeepsOutOfOtherFolders(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	state := filepath.Join(dir, "mine")
+	if err := os.MkdirAll(state, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(state, statedir.WorldFile), []byte(statedir.WorldHetzner+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	before := folderContents(t, dir)
+	for _, args := range []string{"drill --state-dir mine", "drill --state-dir mine --lab", "drill --backup missing", "drill --backup mine/world", "drill --faults x"} {
+		if r := execute(t, t.Context(), dir, "", strings.Fields(args)...); r.code != ExitUsage {
+			t.Errorf("%s: %+v", args, r)
+		}
+	}
+	if after := folderContents(t, dir); after != before {
+		t.Errorf("before\n%s\nafter\n%s", before, after)
+	}
+}
+
+// The same seed has the same go wrong, and every fault is one that the lab can have.
+func TestFaultsOfADrill(t *testing.T) {
+	for _, words := range drillFaults() {
+		if _, err := lab.ParseFault(strings.Fields(words), ""); err != nil {
+			t.Errorf("%s: %v", words, err)
+		}
+	}
+	chosen := func(seed uint64) string {
+		t.Helper()
+		f := labtest.NewFakeLab(t)
+		state := statedir.Dir(filepath.Dir(f.Dir))
+		d := &drill{console: &console{environment: map[string]string{}, hide: &redact.Redactor{}}, state: state, report: drillReport{Seed: seed}}
+		if err := d.addFaults(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.countFaults(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if len(f.Faults) != 0 {
+			t.Errorf("%d faults are left in force", len(f.Faults))
+		}
+		var words []string
+		for _, fault := range d.report.Faults {
+			words = append(words, fault.Fault)
+		}
+		return strings.Join(words, "; ")
+	}
+	one := chosen(1)
+	if strings.Count(one, ";") != drillFaultCount-1 || one != chosen(1) {
+		t.Errorf("seed 1 chooses %q, and then %q", one, chosen(1))
+	}
+	others := map[string]bool{}
+	for seed := range uint64(5) {
+		others[chosen(seed+1)] = true
+	}
+	if len(others) < 2 {
+		t.Error("five seeds choose the same")
+	}
+	if none := chosen(0); none != "" {
+		t.Errorf("without a seed %s", none)
+	}
+}
+
+func TestWhatADrillFindsOut(t *testing.T) {
+	began := time.Now()
+	at := func(s int) time.Time { return began.Add(time.Duration(s) * time.Second) }
+	var writes []steps.Write
+	for i := range 20 {
+		writes = append(writes, steps.Write{Name: fmt.Sprint(i), At: at(i)})
+	}
+	same := steps.Likeness{What: "the same cluster", Same: true}
+	for name, c := range map[string]struct {
+		surviving []steps.Write
+		more      []steps.Likeness
+		rpo       time.Duration
+		passed    bool
+	}{
+		"as it should be":            {writes[:10], nil, 12 * time.Second, true},
+		"a hole":                     {append(writes[:5:5], writes[6:10]...), nil, 12 * time.Second, false},
+		"more than the backup holds": {writes[:15], nil, 7 * time.Second, false},
+		"nothing":                    {nil, nil, 21 * time.Second, true},
+		"another cluster":            {writes[:10], []steps.Likeness{{What: "the same data"}}, 12 * time.Second, false},
+	} {
+		r := drillReport{Comparisons: append([]steps.Likeness{same}, c.more...), Bootstrap: 100 * time.Second}
+		r.recover(at(21), []flow.Event{{Kind: flow.StepDone, Step: "etcd-bootstrap", Time: at(51), Elapsed: time.Second}}, at(171))
+		r.lose(at(21), writes, c.surviving)
+		r.conclude()
+		if r.RPO.Time != c.rpo || r.RPO.Gone != 20-len(c.surviving) || r.Passed != c.passed || r.RTO != 150*time.Second || r.Ratio != 1.5 || r.Steps[0].After != 30*time.Second {
+			t.Errorf("%s: %+v", name, r)
+		}
+		var out bytes.Buffer
+		if err := r.print(&out, "text"); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{map[bool]string{true: "has passed", false: "has FAILED"}[c.passed], "RTO  2m30s", "30.0s", "1.50", "RPO"} {
+			if !strings.Contains(out.String(), want) {
+				t.Errorf("%s: it does not say %q:\n%s", name, want, out.String())
+			}
+		}
+	}
+	r := drillReport{}
+	if r.conclude(); r.Passed {
+		t.Error("a drill that compared nothing has passed")
+	}
+}

@@ -1,0 +1,60 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strconv"
+
+	"github.com/slipway-k8s/slipway/internal/cli/ui"
+	"github.com/slipway-k8s/slipway/internal/effect"
+	"github.com/slipway-k8s/slipway/internal/runs"
+	"github.com/slipway-k8s/slipway/internal/statedir"
+	"github.com/slipway-k8s/slipway/internal/text"
+)
+
+// runEffects shows what a run changed, in the order in which it began to.
+func runEffects(ctx context.Context, c *console, a arguments) error {
+	cfg, err := loadConfig(a, c.environment)
+	if err != nil {
+		return err
+	}
+	state, err := stateOf(ctx, c, a, cfg)
+	if err != nil {
+		return err
+	}
+	wanted := ""
+	if words := a.Targets[1:]; len(words) > 0 {
+		wanted = words[0]
+	}
+	run, lines, err := runs.Effects(state, wanted)
+	if err != nil {
+		return err
+	}
+	rows := runs.CountEffects(lines)
+	path := state.Path(filepath.Join(statedir.RunsFolder, run, statedir.EffectsFile))
+	if a.Options.Output == "json" {
+		return ui.PrintJSON(c.stdout, map[string]any{"run": run, "file": path, "effects": rows})
+	}
+	return printEffects(c.stdout, c.width(), path, lines, rows)
+}
+
+func printEffects(out io.Writer, width int, path string, lines []effect.Line, rows []runs.Effect) error {
+	var cells [][]string
+	calls := 0
+	for _, r := range rows {
+		calls += r.Times
+		note := ""
+		if r.Failed > 0 {
+			note += fmt.Sprintf(" (%d failed)", r.Failed)
+		}
+		if r.Unanswered > 0 {
+			note += fmt.Sprintf(" (%d without an answer)", r.Unanswered)
+		}
+		cells = append(cells, []string{text.Elapsed(r.First.Sub(lines[0].Time)), text.Dash(r.Step), strconv.Itoa(r.Times), text.Printable(r.Effect) + note})
+	}
+	text.Table(out, width, []string{"AT", "STEP", "TIMES", "EFFECT"}, cells...)
+	_, err := fmt.Fprintf(out, "\n%s", text.Fold(fmt.Sprintf("%d changes of %d kinds; each call, with its failures: %s\n", calls, len(rows), path), width))
+	return err
+}

@@ -1,0 +1,155 @@
+// Package cli is the command line: targets, their flags, what they print and their exit codes.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"strings"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/effect"
+	"github.com/slipway-k8s/slipway/internal/redact"
+	"github.com/slipway-k8s/slipway/internal/settings"
+	"github.com/slipway-k8s/slipway/internal/text"
+	"github.com/slipway-k8s/slipway/internal/usage"
+)
+
+// Exit codes.
+const (
+	ExitDone        = 0
+	ExitFailed      = 1
+	ExitUsage       = 2   // bad usage or configuration: nothing was made
+	ExitInterrupted = 130 // as a shell says of a process that SIGINT ended
+)
+
+// Streams are the process's own.
+type Streams struct {
+	In       io.Reader // answers of a person; nil: there is nobody
+	Out, Err *os.File
+}
+
+// Main does what the arguments say and returns the exit code. It removes secrets from the environment that child
+// processes inherit.
+func Main(ctx context.Context, streams Streams, environment []string, workDir string, args []string) int {
+	c := &console{
+		stdin: streams.In, stdout: streams.Out, stderr: streams.Err,
+		environment: settings.Environ(environment), workDir: workDir,
+		size: func() (columns, rows int) { return terminalSize(streams.Out) }, hide: &redact.Redactor{}, readFaults: faultReader(),
+	}
+	keepFromChildren()
+	return c.execute(ctx, args)
+}
+
+// keepFromChildren takes care that from here on no child process inherits a
+// token.
+func keepFromChildren() {
+	for _, name := range settings.TokenVariables() {
+		os.Unsetenv(name)
+	}
+}
+
+// execute does what the arguments say and returns the exit code.
+func (c *console) execute(ctx context.Context, args []string) int {
+	for _, name := range settings.TokenVariables() {
+		c.hide.Learn(c.environment[name])
+	}
+	a, err := parse(c, args)
+	c.given = a
+	if err == nil {
+		err = dispatch(ctx, c, a)
+	}
+	// Not every library passes on why its context ended.
+	if cause := context.Cause(ctx); err != nil && errors.Is(cause, flow.ErrInterrupted) && !errors.Is(err, flow.ErrInterrupted) {
+		err = fmt.Errorf("%w: %w", cause, err)
+	}
+	if err != nil {
+		fmt.Fprint(c.stderr, text.Fold(c.hide.Text(complaint(err))+"\n", errorWidth(c)))
+	}
+	return exitCode(err)
+}
+
+// parse reads the arguments, and what the environment wants of every run. Every
+// error is a usageError.
+func parse(c *console, args []string) (a arguments, err error) {
+	if text := c.environment[effect.CrashVariable]; text != "" {
+		if c.faults, err = c.wantedFaults(text); err != nil {
+			return arguments{}, &usage.Error{Err: err}
+		}
+	}
+	a, err = parseArguments(args)
+	a.workDir = c.workDir
+	return a, err
+}
+
+// wantedFaults refuses to run as if no fault had been asked for where this command cannot inject any.
+func (c *console) wantedFaults(text string) (func() effect.Faults, error) {
+	if c.readFaults == nil {
+		return nil, fmt.Errorf("%s is set, and this command is built without fault injection: unset it, or build with -tags crash",
+			effect.CrashVariable)
+	}
+	return c.readFaults(text)
+}
+
+func dispatch(ctx context.Context, c *console, a arguments) error {
+	if a.Options.Help {
+		return helpFlag(c, a.Targets)
+	}
+	if t, alone := asked(a.Targets); alone {
+		return t.do(ctx, c, a)
+	}
+	if a.Options.DryRun {
+		return runPlan(ctx, c, a)
+	}
+	if a.Options.Packer {
+		return runPacker(c, a)
+	}
+	return runTargets(ctx, c, a)
+}
+
+// exitCode tells apart who has to do something about an error.
+func exitCode(err error) int {
+	var (
+		bad     *usage.Error
+		invalid *flow.InvalidError
+		unknown *flow.UnknownStepError
+		sealed  *flow.SealedError
+	)
+	switch {
+	case err == nil:
+		return ExitDone
+	case errors.Is(err, flow.ErrInterrupted):
+		return ExitInterrupted
+	case errors.As(err, &bad), errors.As(err, &invalid), errors.As(err, &unknown), errors.As(err, &sealed) && refused(sealed):
+		return ExitUsage
+	default:
+		return ExitFailed
+	}
+}
+
+// refused tells whether a target was refused, and nothing run. Otherwise a run has found that what a sealed step made is gone.
+func refused(e *flow.SealedError) bool { return e.Step != e.By }
+
+// complaint is what a person reads about an error: each of several on a line of
+// its own.
+func complaint(err error) string {
+	if told, ok := errors.AsType[*interruptedError](err); ok {
+		return told.Error()
+	}
+	if errors.Is(err, flow.ErrInterrupted) {
+		return "interrupted: run the same command again to go on"
+	}
+	lines := strings.Split(err.Error(), "\n")
+	return "error: " + strings.Join(lines, "\n       ")
+}
+
+// version is the module's version as Go recorded it.
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "(devel)"
+}

@@ -1,0 +1,448 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/lab"
+	"github.com/slipway-k8s/slipway/internal/lab/labtest"
+	"github.com/slipway-k8s/slipway/internal/redact"
+	"github.com/slipway-k8s/slipway/internal/settings"
+	"github.com/slipway-k8s/slipway/internal/statedir"
+	"github.com/slipway-k8s/slipway/internal/usage"
+)
+
+// ran is what a run of the command came to.
+type ran struct {
+	code           int
+	stdout, stderr string
+}
+
+// execute runs the command in a folder, with an environment of its own.
+func execute(t *testing.T, ctx context.Context, dir, environment string, args ...string) ran {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	c := &console{
+		stdout: &stdout, stderr: &stderr, environment: settings.Environ(strings.Fields(environment)), workDir: dir,
+		size: func() (int, int) { return 0, 0 }, hide: &redact.Redactor{}, readFaults: faultReader(),
+	}
+	code := c.execute(ctx, args)
+	return ran{code, stdout.String(), stderr.String()}
+}
+
+func TestExitCodes(t *testing.T) {
+	for err, want := range map[error]int{
+		nil:                      ExitDone,
+		errors.New("no"):         ExitFailed,
+		usage.Errorf("no"):       ExitUsage,
+		&flow.InvalidError{}:     ExitUsage,
+		&flow.UnknownStepError{}: ExitUsage,
+		&flow.SealedError{Step: "image", By: "pivot"}: ExitUsage,
+		&flow.SealedError{Step: "pivot", By: "pivot"}: ExitFailed,
+		&flow.LockedError{}:                           ExitFailed,
+		&flow.StepError{}:                             ExitFailed,
+		&flow.UnverifiableError{}:                     ExitFailed,
+		flow.ErrInterrupted:                           ExitInterrupted,
+		&interruption{os.Interrupt}:                   ExitInterrupted,
+		errors.Join(&flow.StepError{Err: errors.New("no")}, fmt.Errorf("%w", flow.ErrInterrupted)): ExitInterrupted,
+	} {
+		if err != nil && want != ExitDone {
+			err = fmt.Errorf("in context: %w", err)
+		}
+		if got := exitCode(err); got != want {
+			t.Errorf("%v: exit code %d, want %d", err, got, want)
+		}
+	}
+}
+
+// What a sealed step made and is gone comes not back by running again: the advice is another one.
+func TestASealedStepIsNotRunAgain(t *testing.T) {
+	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	given := options{Lab: true, StateDir: "there"}
+	r := &running{console: &console{given: arguments{Options: given}}, options: given, state: "there", files: &statedir.RunFiles{Log: log}}
+	for by, says := range map[string]string{
+		"clean": "to continue from there: bootstrap all --lab --state-dir there\n",
+		"pivot": "the servers do not answer; it is not run a second time\nwhat is done is kept in there; log: " + log.Name() +
+			"\nwhich disaster it is, and what to type: bootstrap restore --diagnose --lab --state-dir there",
+	} {
+		e := &flow.SealedError{Step: "pivot", By: by, Reason: "the servers do not answer"}
+		if got := adviseOnSealed(r, e, e).Error(); !strings.Contains(got, says) || strings.Contains(got, "run the same command") {
+			t.Errorf("by %s: %s", by, got)
+		}
+	}
+}
+
+// What is wrong is found before anything is made, in either world.
+func TestBadUsageMakesNothing(t *testing.T) {
+	for _, args := range []string{
+		"--lab CONTROL_PLANE_REPLICAS=2", "--lab bootstrapp", "--lab WAIT=1", "--lab --config nowhere.yaml", "", "image",
+		"lab", "lab upp", "lab up down", "--lab NODES_TIMEOUT=0s", "status image",
+		"--lab --lab-images nowhere.yaml", "--lab --lab-images .", "lab up --lab-images nowhere.yaml", "destroy --yes --lab --lab-images nowhere.yaml",
+	} {
+		dir := t.TempDir()
+		t.Chdir(dir)
+		r := execute(t, t.Context(), dir, "", strings.Fields(args)...)
+		if r.code != ExitUsage || !strings.HasPrefix(r.stderr, "error: ") || r.stdout != "" {
+			t.Errorf("%q: %+v", args, r)
+		}
+		if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {
+			t.Errorf("%q: it made %v, %v", args, entries, err)
+		}
+	}
+}
+
+func TestWithoutToken(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	r := execute(t, t.Context(), dir, "")
+	if lines := strings.Split(strings.TrimSpace(r.stderr), "\n"); len(lines) != 2 {
+		t.Errorf("it says %q", r.stderr)
+	}
+}
+
+func TestHelp(t *testing.T) {
+	for _, arg := range []string{"--help", "-h"} {
+		if r := execute(t, t.Context(), t.TempDir(), "", arg); r.code != ExitDone || !strings.Contains(r.stdout, "Targets") {
+			t.Errorf("%s: %+v", arg, r)
+		}
+	}
+}
+
+func TestHelpNamesTheEnvironment(t *testing.T) {
+	r := execute(t, t.Context(), t.TempDir(), "", "--help")
+	for _, name := range append(settings.TokenVariables(), settings.EndpointVariable) {
+		if !strings.Contains(r.stdout, "\n  "+name+" ") {
+			t.Errorf("--help does not name %s", name)
+		}
+	}
+}
+
+func TestTokensOfTheEnvironmentAreHidden(t *testing.T) {
+	for _, name := range []string{"HCLOUD_TOKEN", "LAB_HCLOUD_TOKEN", "GITHUB_TOKEN"} {
+		r := execute(t, t.Context(), t.TempDir(), name+"="+secret, "lab", secret)
+		if r.code != ExitUsage || strings.Contains(r.stderr, secret) || !strings.Contains(r.stderr, "[hidden]") {
+			t.Errorf("%s: %+v", name, r)
+		}
+		t.Setenv(name, secret)
+		if keepFromChildren(); os.Getenv(name) != "" {
+			t.Errorf("children inherit %s", name)
+		}
+	}
+}
+
+// deaf is a Hetzner API that takes no token.
+func deaf(t *testing.T, seen *[]string) string {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		*seen = append(*seen, r.Method+" "+r.URL.Path+" "+r.Header.Get("Authorization"))
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusUnauthorized)
+		fmt.Fprintf(w, `{"error":{"code":"unauthorized","message":"unable to authenticate %s"}}`, r.Header.Get("Authorization"))
+	}))
+	t.Cleanup(s.Close)
+	return s.URL + "/v1"
+}
+
+// stateWithFakeLab is a state folder in whose lab a fake one is up.
+func stateWithFakeLab(t *testing.T) (statedir.Dir, *labtest.FakeLab) {
+	t.Helper()
+	f := labtest.NewFakeLab(t)
+	s := statedir.Dir(filepath.Join(t.TempDir(), "state"))
+	if err := os.MkdirAll(s.Lab(), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(s.Lab(), "lab.sock.path"), []byte(filepath.Join(f.Dir, "lab.sock")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return s, f
+}
+
+// A wrong token is for the cloud to know: exit code 1, the reason, no secret,
+// and nothing made.
+func TestWrongToken(t *testing.T) {
+	var seen []string
+	endpoint := deaf(t, &seen)
+	s, f := stateWithFakeLab(t)
+	f.Info.HetznerEndpoint = endpoint
+	for name, tc := range map[string]struct {
+		state statedir.Dir
+		args  string
+		token string // that arrives
+	}{
+		"lab":     {s, "--lab", "wrong-wrong-wrong"},
+		"hetzner": {statedir.Dir(t.TempDir()), "", "a-real-looking-token"},
+	} {
+		for _, output := range []string{"text", "json"} {
+			t.Run(name+" "+output, func(t *testing.T) {
+				seen = nil
+				dir := t.TempDir()
+				t.Chdir(dir)
+				environment := "HCLOUD_TOKEN=a-real-looking-token LAB_HCLOUD_TOKEN=wrong-wrong-wrong HCLOUD_ENDPOINT=" + endpoint
+				r := execute(t, t.Context(), dir, environment, append(strings.Fields(tc.args), "--state-dir", string(tc.state), "--output", output, "--skip-doctor", "PREFLIGHT_TIMEOUT=20s")...)
+				if r.code != ExitFailed || !strings.Contains(r.stderr, "step preflight failed") || !strings.Contains(r.stderr, "unauthorized") {
+					t.Fatalf("%+v", r)
+				}
+				if len(seen) == 0 {
+					t.Fatal("nobody was asked")
+				}
+				for _, request := range seen {
+					if !strings.HasPrefix(request, "GET ") || !strings.HasSuffix(request, "Bearer "+tc.token) {
+						t.Errorf("request %s", request)
+					}
+				}
+				if got := f.Managements; len(got) != 0 {
+					t.Errorf("made %v", got)
+				}
+				noSecrets(t, r, tc.state, "a-real-looking-token", "wrong-wrong-wrong", f.Info.Token)
+				if output == "json" {
+					for line := range strings.Lines(r.stdout) {
+						if !json.Valid([]byte(line)) {
+							t.Errorf("not JSON: %s", line)
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+// noSecrets looks for secrets in everything that a run printed or wrote.
+func noSecrets(t *testing.T, r ran, state statedir.Dir, secrets ...string) {
+	t.Helper()
+	texts := map[string]string{"stdout": r.stdout, "stderr": r.stderr}
+	files := 0
+	err := filepath.WalkDir(string(state), func(path string, d os.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		texts[path] = string(data)
+		files++
+		return err
+	})
+	if err != nil || files < 3 { // the journal, events, the log
+		t.Errorf("looked through %d files, %v", files, err)
+	}
+	for where, text := range texts {
+		for _, s := range secrets {
+			if strings.Contains(text, s) {
+				t.Errorf("the secret %q stands in %s", s, where)
+			}
+		}
+	}
+}
+
+func TestInterruptedRun(t *testing.T) {
+	s, f := stateWithFakeLab(t)
+	ctx, cancel := contextWithCause(t)
+	slow := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		cancel(&interruption{os.Interrupt})
+		<-r.Context().Done()
+	}))
+	defer slow.Close()
+	f.Info.HetznerEndpoint = slow.URL
+	dir := t.TempDir()
+	t.Chdir(dir)
+	r := execute(t, ctx, dir, "", "--lab", "--state-dir", string(s))
+	if r.code != ExitInterrupted || !strings.Contains(r.stderr, "interrupted: what is done is kept in "+string(s)) || !strings.Contains(r.stderr, "lab down --state-dir "+string(s)) {
+		t.Errorf("%+v", r)
+	}
+	snapshot, err := s.Journal().Load(t.Context())
+	if err != nil || snapshot.Steps["preflight"].State != flow.StateInterrupted {
+		t.Errorf("the journal says %+v, %v", snapshot.Steps, err)
+	}
+	events, err := os.ReadFile(s.Path(statedir.EventsFile))
+	if err != nil || !strings.Contains(string(events), `"kind":"step-interrupted"`) {
+		t.Errorf("the events: %v\n%s", err, events)
+	}
+}
+
+func TestInterruptedTask(t *testing.T) {
+	s, f := stateWithFakeLab(t)
+	f.Server.Close()
+	dir := t.TempDir()
+	t.Chdir(dir)
+	source := filepath.Join(dir, "lab")
+	if err := os.MkdirAll(source, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(source, "go.mod"), []byte("module "+lab.Module+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := contextWithCause(t)
+	cancel(&interruption{os.Interrupt})
+	for _, args := range [][]string{{"lab", "up"}, {"--lab"}} {
+		r := execute(t, ctx, dir, "PATH="+os.Getenv("PATH"), append(args, "--state-dir", string(s))...)
+		if r.code != ExitInterrupted || !strings.HasPrefix(r.stderr, "interrupted: ") {
+			t.Errorf("%v: %+v", args, r)
+		}
+	}
+}
+
+func TestSecondRunAtOnce(t *testing.T) {
+	s, _ := stateWithFakeLab(t)
+	unlock, err := s.Journal().Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	dir := t.TempDir()
+	t.Chdir(dir)
+	r := execute(t, t.Context(), dir, "", "--lab", "--state-dir", string(s))
+	if r.code != ExitFailed || !strings.Contains(r.stderr, "another run is at work since") || !strings.Contains(r.stderr, fmt.Sprint(os.Getpid())) {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestStatus(t *testing.T) {
+	s, f := stateWithFakeLab(t)
+	dir := t.TempDir()
+	t.Chdir(dir)
+	status := func() (rows map[string]stepStatus, offline string) {
+		t.Helper()
+		r := execute(t, t.Context(), dir, "", "status", "--state-dir", string(s), "--output", "json")
+		var answer struct {
+			Offline string
+			Steps   []stepStatus
+		}
+		if err := json.Unmarshal([]byte(r.stdout), &answer); err != nil || r.code != ExitDone {
+			t.Fatalf("%v, %+v", err, r)
+		}
+		rows = map[string]stepStatus{}
+		for _, row := range answer.Steps {
+			rows[row.Step] = row
+		}
+		return rows, answer.Offline
+	}
+	if rows, _ := status(); rows["apply"].State != "never" || len(rows) != len(paperPlan(t).Graph.Steps()) {
+		t.Errorf("of nothing: %+v", rows)
+	}
+	if lab.Exists(s.Path(statedir.WorldFile)) || lab.Exists(s.Path("journal.json")) || lab.Exists(s.Path(statedir.RunsFolder)) {
+		t.Error("status wrote something")
+	}
+
+	var seen []string
+	f.Info.HetznerEndpoint = deaf(t, &seen)
+	if r := execute(t, t.Context(), dir, "", "--lab", "--state-dir", string(s)); r.code != ExitFailed {
+		t.Fatalf("%+v", r)
+	}
+	rows, offline := status()
+	if row := rows["preflight"]; row.State != "failed" || !strings.Contains(row.Error, "unauthorized") || offline != "" {
+		t.Errorf("after a failure: %+v, %q", row, offline)
+	}
+	if r := execute(t, t.Context(), dir, "", "status", "--state-dir", string(s)); r.code != ExitDone || !strings.Contains(r.stdout, "preflight") || !strings.Contains(r.stdout, "failed") {
+		t.Errorf("the table: %+v", r)
+	}
+
+	// Of a lab that is down the journal is still to be read.
+	f.Server.Close()
+	if rows, offline := status(); rows["preflight"].State != "failed" || !strings.Contains(offline, "lab is down") {
+		t.Errorf("offline: %+v, %q", rows["preflight"], offline)
+	}
+}
+
+// Also without its mark a state folder is looked at with what the real world needs.
+func TestStatusOfTheRealWorld(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	s := statedir.Dir(filepath.Join(dir, ".slipway", "k8s"))
+	record(t, s, "image")
+	if r := execute(t, t.Context(), dir, "", "status"); r.code != ExitDone || !strings.Contains(r.stdout, "the world was not asked: HCLOUD_TOKEN is not set") {
+		t.Errorf("without a token: %+v", r)
+	}
+	if err := os.WriteFile(s.Path("journal.json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r := execute(t, t.Context(), dir, "", "status"); r.code != ExitFailed || !strings.Contains(r.stderr, "move it away") {
+		t.Errorf("of a damaged journal: %+v", r)
+	}
+}
+
+func TestLabCommands(t *testing.T) {
+	s, f := stateWithFakeLab(t)
+	dir := t.TempDir()
+	t.Chdir(dir)
+	do := func(args ...string) ran {
+		return execute(t, t.Context(), dir, "", append(args, "--state-dir", string(s))...)
+	}
+	if r := do("lab", "up"); r.code != ExitDone {
+		t.Errorf("up: %+v", r)
+	}
+	if r := do("lab", "status"); r.code != ExitDone || !strings.Contains(r.stdout, "network namespace") || !strings.Contains(r.stdout, "cp-1") || !strings.Contains(r.stdout, "64") {
+		t.Errorf("status: %+v", r)
+	}
+	balancer := regexp.MustCompile(`k8s-kube-apiserver +127\.65\.2\.1 +127\.64\.0\.2 +6443 to 6443 +2 of 3\nk8s-kube-apiserver .* 50000 to 50001 +0 of 3: refuses`)
+	if r := do("lab", "status"); !balancer.MatchString(r.stdout) {
+		t.Errorf("the load balancer is not in:\n%s", r.stdout)
+	}
+	if r := do("lab", "status", "--output", "json"); r.code != ExitDone || !strings.Contains(r.stdout, `"up": true`) {
+		t.Errorf("status in JSON: %+v", r)
+	}
+	if r := do("lab", "down"); r.code != ExitDone || !strings.Contains(r.stdout, "is down") {
+		t.Errorf("down: %+v", r)
+	}
+	for _, verb := range []string{"down", "status"} {
+		if r := do("lab", verb); r.code != ExitDone || !strings.Contains(r.stdout, "no lab is up") {
+			t.Errorf("%s of nothing: %+v", verb, r)
+		}
+	}
+	if r := do("lab", "up"); r.code != ExitFailed || !strings.Contains(r.stderr, "in no clone of Slipway") {
+		t.Errorf("up without sources: %+v", r)
+	}
+	if len(f.Managements) != 0 {
+		t.Error("the lab's commands made a cluster")
+	}
+}
+
+func TestStatusSaysWhatWouldRunAgain(t *testing.T) {
+	for says, row := range map[string]stepStatus{
+		"would run again, changed: spec location, spec serverType": {State: "done", Changed: []string{"spec location", "spec serverType"}},
+		"runs again if apply or image comes out differently":       {State: "done", After: []string{"apply", "image"}},
+	} {
+		if got := row.remarks(); got != says {
+			t.Errorf("%q, want %q", got, says)
+		}
+	}
+}
+
+// The report fits a terminal, and loses nothing to it.
+func TestLabReportFitsTheTerminal(t *testing.T) {
+	var r labReport
+	long := strings.Repeat("one of many words about fidelity ", 8)
+	data := fmt.Sprintf(`{"isolation":%q,"parts":[{"name":"etcd","fidelity":"stand-in","detail":%q},{"name":"kube-controller-manager","fidelity":"real","detail":"v1"}],"notes":[%q],
+		"servers":[{"name":"k8s-control-plane-3b431-lnbct","id":1000020,"status":"running","publicIPv4":"127.81.4.1","privateIPv4":"127.80.64.2","talos":"running","etcd":"Running: Health check successful","apiServer":"ready"}],
+		"loadBalancers":[{"name":"k8s-kube-apiserver-jtyvw","publicIPv4":"127.81.2.1","privateIP":"127.80.64.1","services":[{"listenPort":50000,"destinationPort":50000,"healthy":3,"targets":3}]}],
+		"processes":[{"name":"hcloud-cloud-controller-manager-7c69bf56f8-htjcz/hcloud-cloud-controller-manager","cluster":"k8s","server":"k8s-control-plane-3b431-wkbgz","pod":"kube-system/hcloud-cloud-controller-manager-7c69bf56f8-htjcz","pid":4898,"rssBytes":83000000}]}`, long, long, long)
+	if err := json.Unmarshal([]byte(data), &r); err != nil {
+		t.Fatal(err)
+	}
+	for _, width := range []int{0, 80} {
+		var out bytes.Buffer
+		if err := r.print(&out, width); err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(strings.Join(strings.Fields(out.String()), " "), "fidelity"); n != 3*8 {
+			t.Errorf("width %d: %d of the words came through", width, n)
+		}
+		for line := range strings.Lines(out.String()) {
+			if n := len([]rune(strings.TrimRight(line, "\n"))); width > 0 && n >= width {
+				t.Errorf("%d columns: %q", n, line)
+			}
+		}
+	}
+}

@@ -1,0 +1,8 @@
+//go:build !crash
+
+package cli
+
+import "github.com/slipway-k8s/slipway/internal/effect"
+
+// faultReader is nil: this command contains no fault injection.
+func faultReader() func(text string) (func() effect.Faults, error) { return nil }

@@ -1,0 +1,133 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/slipway-k8s/slipway/internal/cli/ui"
+	"github.com/slipway-k8s/slipway/internal/settings"
+	"github.com/slipway-k8s/slipway/internal/text"
+	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+// filesOf is usedFiles for a folder. What is wrong with its files is said by
+// whoever needs them: a cluster is destroyed without them.
+func filesOf(overrides string) string {
+	files, err := steps.SourceFiles(overrides)
+	if err != nil {
+		return ""
+	}
+	return usedFiles(files)
+}
+
+// usedFiles says in one line which files of the operator's own are used; empty
+// where nothing differs from what is built in.
+func usedFiles(files []steps.SourceFile) string {
+	words := map[steps.FileUse]string{
+		steps.FileReplaces: "in place of the built-in one", steps.FileMerged: "merged over the built-in values", steps.FileAdded: "applied besides",
+	}
+	var used []string
+	for _, f := range files {
+		if f.Use != steps.FileBuiltIn && !f.Same {
+			used = append(used, fmt.Sprintf("%s (%s)", f.Path, words[f.Use]))
+		}
+	}
+	if len(used) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("files: %s; built-in: the other %d", strings.Join(used, ", "), len(files)-len(used))
+}
+
+// runConfigFiles lists the files that the cluster is made from, or writes the
+// built-in ones.
+func runConfigFiles(_ context.Context, c *console, a arguments) error {
+	if a.Options.Out != "" {
+		return writeBuiltInFiles(c, settings.InFolder(c.workDir, a.Options.Out), a.Options.Output)
+	}
+	cfg, err := loadConfig(a, c.environment)
+	if err != nil {
+		return err
+	}
+	files, err := steps.SourceFiles(cfg.Overrides)
+	if err != nil {
+		return &usage.Error{Err: err}
+	}
+	if a.Options.Output == "json" {
+		return ui.PrintJSON(c.stdout, map[string]any{"kind": "files", "dir": cfg.Overrides, "files": files})
+	}
+	var rows [][]string
+	for _, f := range files {
+		use := string(f.Use)
+		if f.Same {
+			use = "same as built-in"
+		}
+		rows = append(rows, []string{f.File, use, text.Dash(text.Printable(f.Path))})
+	}
+	text.Table(c.stdout, c.width(), []string{"FILE", "USE", "YOUR FILE"}, rows...)
+	_, err = fmt.Fprintf(c.stdout, "\nyour files are looked for in manifests/ and bootstrap/ of %s\n", text.Printable(cfg.Overrides))
+	return err
+}
+
+// writeBuiltInFiles writes the built-in files below a folder. It writes none
+// where one is there already.
+func writeBuiltInFiles(c *console, dir, output string) error {
+	files, err := steps.BuiltInFiles()
+	if err != nil {
+		return err
+	}
+	names := slices.Sorted(maps.Keys(files))
+	for _, name := range names {
+		if err := refuseToReplace(dir, filepath.FromSlash(name)); err != nil {
+			return err
+		}
+	}
+	for _, name := range names {
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return fmt.Errorf("write the built-in files: %w", err)
+		}
+		if err := writeNew(path, files[name]); err != nil {
+			return fmt.Errorf("write the built-in files: %w", err)
+		}
+	}
+	if output == "json" {
+		return ui.PrintJSON(c.stdout, map[string]any{"kind": "files", "dir": dir, "written": names})
+	}
+	_, err = fmt.Fprintf(c.stdout, "written to %s: %s\nDelete what you do not change: a file that is not there is the built-in one, of each later release too. "+
+		"In the values files keep only your own keys.\n", text.Printable(dir), strings.Join(names, ", "))
+	return err
+}
+
+// refuseToReplace refuses to write a file where something is in its way.
+func refuseToReplace(dir, name string) error {
+	folder := filepath.Join(dir, filepath.Dir(name))
+	if info, err := os.Stat(folder); err == nil && !info.IsDir() {
+		return usage.Errorf("%s is a file, and the built-in files need a folder of this name: nothing is written; name another folder with --out", folder)
+	}
+	path := filepath.Join(dir, name)
+	switch _, err := os.Lstat(path); {
+	case err == nil:
+		return usage.Errorf("%s is there already: nothing is written; remove it, or name another folder with --out", path)
+	case !errors.Is(err, fs.ErrNotExist):
+		return usage.Errorf("write the built-in files: %w", err)
+	}
+	return nil
+}
+
+// writeNew writes a file that is not there yet.
+func writeNew(path string, data []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	return errors.Join(err, f.Close())
+}

@@ -1,0 +1,114 @@
+package cli
+
+import (
+	"context"
+	"io"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/cli/ui"
+	"github.com/slipway-k8s/slipway/internal/diagram"
+	"github.com/slipway-k8s/slipway/internal/kind"
+	"github.com/slipway-k8s/slipway/internal/statedir"
+	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+// runGraph prints the steps and what each hangs on. It reads the journal, for the
+// colours, and asks nobody.
+func runGraph(ctx context.Context, c *console, a arguments) error {
+	plan, state, err := onPaper(ctx, c, a)
+	if err != nil {
+		return err
+	}
+	recorded, err := plan.Graph.Recorded(ctx, state.Journal())
+	if err != nil {
+		return err
+	}
+	drawn := drawing(plan.Graph, recorded)
+	switch a.Options.Output {
+	case "json":
+		return ui.PrintJSON(c.stdout, map[string]any{"graph": plan.Graph.Name(), "steps": withStates(plan.Graph, drawn)})
+	case "dot":
+		_, err = io.WriteString(c.stdout, drawn.DOT())
+	case "svg":
+		_, err = io.WriteString(c.stdout, drawn.SVG())
+	default:
+		_, err = io.WriteString(c.stdout, drawn.Mermaid())
+	}
+	return err
+}
+
+// onPaper plans what the arguments say with nothing behind it but the state
+// folder: for what the plan is, not for what the world is.
+func onPaper(ctx context.Context, c *console, a arguments) (*steps.Plan, statedir.Dir, error) {
+	cfg, err := loadConfig(a, c.environment)
+	if err != nil {
+		return nil, "", err
+	}
+	state, err := stateOf(ctx, c, a, cfg)
+	if err != nil {
+		return nil, "", err
+	}
+	tools := commonTools(state, cfg, c.environment, io.Discard)
+	tools.Management = kind.NewProvider(cfg.Config, tools.Files, false, io.Discard, nil)
+	plan, err := steps.New(cfg.Config, tools)
+	if err != nil {
+		return nil, "", &usage.Error{Err: err}
+	}
+	return plan, state, nil
+}
+
+// drawing is a graph with the states of a journal; of none, without states.
+func drawing(g *flow.Graph, recorded []flow.Status) diagram.Graph {
+	states := map[string]diagram.State{}
+	for _, s := range recorded {
+		switch {
+		case s.State != "":
+			states[s.Name] = diagram.State(s.State)
+		case s.Sealed != "": // its record is lost, and it is past all the same
+			states[s.Name] = diagram.Done
+		}
+	}
+	d := diagram.Graph{Name: g.Name()}
+	for _, s := range g.Steps() {
+		state, known := states[s.Name]
+		if !known {
+			state = diagram.Never
+		}
+		d.Nodes = append(d.Nodes, diagram.Node{Name: s.Name, Doc: s.Doc, State: state, Seal: s.Sealed})
+		drawn := map[string]bool{}
+		for _, l := range s.Behind { // the strongest reason first
+			if !drawn[l.Step] {
+				drawn[l.Step] = true
+				d.Edges = append(d.Edges, diagram.Edge{From: l.Step, To: s.Name, Kind: edgeKind(l.Kind)})
+			}
+		}
+	}
+	return d
+}
+
+// graphStep is a step in `bootstrap graph --output json`.
+type graphStep struct {
+	flow.Info
+	State diagram.State `json:"state"`
+}
+
+func withStates(g *flow.Graph, drawn diagram.Graph) []graphStep {
+	infos := g.Steps() // in the order of the drawing's nodes
+	all := make([]graphStep, len(infos))
+	for i, info := range infos {
+		all[i] = graphStep{info, drawn.Nodes[i].State}
+	}
+	return all
+}
+
+func edgeKind(k flow.LinkKind) diagram.Kind {
+	switch k {
+	case flow.LinkArgument, flow.LinkFollows:
+		return diagram.Output
+	case flow.LinkYields:
+		return diagram.Yields
+	default:
+		return diagram.After
+	}
+}

@@ -1,0 +1,71 @@
+package cli
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/statedir"
+)
+
+func contextWithCause(t *testing.T) (context.Context, context.CancelCauseFunc) {
+	t.Helper()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	t.Cleanup(func() { cancel(nil) })
+	return ctx, cancel
+}
+
+// endProcess ends a process that a test started.
+func endProcess(t *testing.T, pid int) {
+	t.Helper()
+	p, err := os.FindProcess(pid)
+	if err == nil {
+		err = p.Kill()
+	}
+	if err != nil {
+		t.Logf("end process %d: %v", pid, err)
+	}
+}
+
+var update = flag.Bool("update", false, "write the generated parts of the documentation anew")
+
+// folderContents lists every file below a folder with its size and the time of
+// its last change, to see whether anything was touched.
+func folderContents(t *testing.T, dir string) string {
+	t.Helper()
+	var b strings.Builder
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil {
+			fmt.Fprintf(&b, "%s %d %s\n", path, info.Size(), info.ModTime())
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// secret is what no output may show.
+const secret = "s3cr3t-s3cr3t"
+
+func quiet(string, ...any) {}
+
+// record writes a journal that knows of one step.
+func record(t *testing.T, s statedir.Dir, step string) {
+	t.Helper()
+	err := s.Journal().Save(t.Context(), flow.Snapshot{Format: flow.Format, Graph: "slipway", Steps: map[string]flow.Record{step: {State: flow.StateDone}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

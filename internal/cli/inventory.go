@@ -1,0 +1,74 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/slipway-k8s/slipway/internal/cli/ui"
+	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/text"
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+// printDemolition lists what goes and what stays; as JSON in one line, like the
+// events that follow it.
+func printDemolition(c *console, d steps.Demolition, output string) error {
+	monthly := hetzner.Total(d.Take)
+	if output == "json" {
+		return ui.PrintJSONLine(c.stdout, map[string]any{"kind": "destroy-plan", "cluster": d.Cluster, "take": d.Take, "keep": d.Keep, "monthly": monthly})
+	}
+	if len(d.Take) == 0 {
+		fmt.Fprintf(c.stdout, "nothing of cluster %s is at Hetzner\n", d.Cluster)
+	} else {
+		fmt.Fprintf(c.stdout, "of cluster %s go, for good:\n\n", d.Cluster)
+		printResources(c.stdout, c.width(), d.Take)
+		fmt.Fprintf(c.stdout, "\ntogether %s a month, VAT included\n", total(monthly))
+	}
+	for _, k := range d.Keep {
+		fmt.Fprint(c.stdout, text.Fold(fmt.Sprintf("stays: %s, %s a month; it %s\n", text.Printable(k.String()), k.Price, text.Printable(k.Why)), c.width()))
+	}
+	return nil
+}
+
+// printLeftovers lists what is there, of every cluster.
+func printLeftovers(c *console, resources []hetzner.Resource, output string) error {
+	monthly := hetzner.Total(resources)
+	if output == "json" {
+		if resources == nil {
+			resources = []hetzner.Resource{}
+		}
+		return ui.PrintJSONLine(c.stdout, map[string]any{"kind": "leftovers", "resources": resources, "monthly": monthly})
+	}
+	if len(resources) == 0 {
+		_, err := fmt.Fprintln(c.stdout, "nothing in this project belongs to a cluster")
+		return err
+	}
+	printResources(c.stdout, c.width(), resources)
+	together := fmt.Sprintf("together %s a month, VAT included; destroy takes a cluster's away: %s\n", total(monthly), commandLineFor(c, "NAME", targetDestroy))
+	_, err := fmt.Fprintf(c.stdout, "\n%s", text.Fold(together, c.width()))
+	return err
+}
+
+// total says that the sum is not all where a price is unknown.
+func total(p hetzner.Price) string {
+	sum := fmt.Sprintf("%.2f %s", p.Monthly, p.Currency)
+	if p.Unknown {
+		return sum + " and what has no price in Hetzner's list"
+	}
+	return sum
+}
+
+func printResources(out io.Writer, width int, resources []hetzner.Resource) {
+	var rows [][]string
+	for _, r := range resources {
+		because := r.Because
+		if r.Shared != "" {
+			because += "; but " + r.Shared
+		}
+		rows = append(rows, []string{
+			text.Dash(r.Cluster), string(r.Kind), strconv.FormatInt(r.ID, 10), text.Printable(r.Name), text.Dash(r.Type), text.Dash(r.Location), r.Price.String(), text.Printable(because),
+		})
+	}
+	text.Table(out, width, []string{"CLUSTER", "WHAT", "ID", "NAME", "TYPE", "LOCATION", "A MONTH", "BECAUSE OF"}, rows...)
+}

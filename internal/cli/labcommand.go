@@ -1,0 +1,165 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/cli/ui"
+	"github.com/slipway-k8s/slipway/internal/lab"
+	"github.com/slipway-k8s/slipway/internal/usage"
+)
+
+// labOf is the lab of the state folder that the arguments name.
+func labOf(ctx context.Context, c *console, a arguments) (*lab.Lab, error) {
+	cfg, err := loadConfig(a, c.environment)
+	if err != nil {
+		return nil, err
+	}
+	if err := findLabImages(c, a.Options); err != nil {
+		return nil, err
+	}
+	state, err := labStateOf(ctx, c, a, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return newLab(c, a.Options, state), nil
+}
+
+// labImages is the path of the file with the lab's images; "" for none.
+func labImages(c *console, o options) string {
+	if o.LabImages == "" || filepath.IsAbs(o.LabImages) {
+		return o.LabImages
+	}
+	return filepath.Join(c.workDir, o.LabImages)
+}
+
+// findLabImages finds a mistaken --lab-images before anything is made, and not when the lab is built and starts.
+func findLabImages(c *console, o options) error {
+	if o.LabImages == "" {
+		return nil
+	}
+	info, err := os.Stat(labImages(c, o))
+	if err == nil && info.IsDir() {
+		err = errors.New("it is a folder")
+	}
+	if err != nil {
+		return usage.Errorf("--lab-images %s: %w", o.LabImages, err)
+	}
+	return nil
+}
+
+func runLabUp(ctx context.Context, c *console, a arguments) error {
+	l, err := labOf(ctx, c, a)
+	if err != nil {
+		return err
+	}
+	return labTask(c, a.Options, func(say flow.Say) error {
+		_, err := l.Up(ctx, say)
+		return err
+	})
+}
+
+func runLabBuild(ctx context.Context, c *console, a arguments) error {
+	l, err := labOf(ctx, c, a)
+	if err != nil {
+		return err
+	}
+	if a.Options.Check {
+		return l.Built(ctx)
+	}
+	return labTask(c, a.Options, func(say flow.Say) error { return l.Build(ctx, a.Options.Prune, say) })
+}
+
+func runLabDown(ctx context.Context, c *console, a arguments) error {
+	l, err := labOf(ctx, c, a)
+	if err != nil {
+		return err
+	}
+	was, err := l.Down(ctx)
+	if err != nil {
+		return err
+	}
+	if !was {
+		fmt.Fprintf(c.stdout, "no lab is up in %s\n", l.Dir)
+		return nil
+	}
+	fmt.Fprintf(c.stdout, "the lab in %s is down; its state is kept\n", l.Dir)
+	return nil
+}
+
+// labTask shows work on the lab. It runs to its end even where the reader of the output is gone.
+func labTask(c *console, o options, work func(flow.Say) error) error {
+	outliveReaders()
+	h := &ui.Hub{Hide: c.hide, Displays: []ui.Display{newDisplay(c, o)}}
+	defer h.Close()
+	return h.Task("lab", "asked for", work)
+}
+
+// runLabLoad makes a state folder of one that lab save made, and starts the lab on
+// it.
+func runLabLoad(ctx context.Context, c *console, a arguments) error {
+	cfg, err := loadConfig(a, c.environment)
+	if err != nil {
+		return err
+	}
+	state, err := labStateOf(ctx, c, a, cfg)
+	if err != nil {
+		return err
+	}
+	from := absolute(c, a.Targets[2])
+	about, err := lab.ReadSaved(from)
+	if err != nil {
+		return err
+	}
+	if about.Cluster != cfg.ClusterName {
+		return usage.Errorf("%s holds the cluster %s, not %s: write %s", from, about.Cluster, cfg.ClusterName, commandLineFor(c, about.Cluster, "lab", "load", a.Targets[2]))
+	}
+	l := newLab(c, a.Options, state)
+	if err := l.MakeRoom(ctx, state, a.Options.Yes); err != nil {
+		return err
+	}
+	if err := lab.CheckAddress(ctx, about.Endpoint); err != nil {
+		return err
+	}
+	return labTask(c, a.Options, func(say flow.Say) error {
+		began := time.Now()
+		sum, err := lab.LoadState(ctx, state, from)
+		if err != nil {
+			return fmt.Errorf("load the lab: %w", err)
+		}
+		say("loaded %s: %d files, %d MB in %s", from, sum.Files, sum.Bytes>>20, time.Since(began).Round(time.Millisecond))
+		_, err = l.Up(ctx, say)
+		return err
+	})
+}
+
+// runLabSave copies the whole state folder with the lab in it, which stands still
+// for that time and goes on.
+func runLabSave(ctx context.Context, c *console, a arguments) error {
+	cfg, err := loadConfig(a, c.environment)
+	if err != nil {
+		return err
+	}
+	state, err := labStateOf(ctx, c, a, cfg)
+	if err != nil {
+		return err
+	}
+	to := absolute(c, a.Targets[2])
+	if err := lab.CheckSaveFolder(to, state); err != nil {
+		return err
+	}
+	l := newLab(c, a.Options, state)
+	return labTask(c, a.Options, func(say flow.Say) error { return l.Save(ctx, state, cfg.ClusterName, to, say) })
+}
+
+func absolute(c *console, path string) string {
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(c.workDir, path)
+	}
+	return filepath.Clean(path)
+}

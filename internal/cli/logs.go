@@ -1,0 +1,191 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/cli/ui"
+	"github.com/slipway-k8s/slipway/internal/redact"
+	"github.com/slipway-k8s/slipway/internal/statedir"
+	"github.com/slipway-k8s/slipway/internal/text"
+	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+// logsTail is with how many lines of each container following begins.
+const logsTail = 10
+
+// controllerNames are the words that logs takes.
+func controllerNames() []string {
+	var names []string
+	for _, c := range steps.Controllers() {
+		names = append(names, c.Name)
+	}
+	return names
+}
+
+// wantedControllers are those of the names; all where there is none.
+func wantedControllers(names []string) ([]steps.Controller, error) {
+	all := steps.Controllers()
+	if len(names) == 0 {
+		return all, nil
+	}
+	var wanted []steps.Controller
+	for _, name := range names {
+		i := slices.IndexFunc(all, func(c steps.Controller) bool { return c.Name == name })
+		if i < 0 {
+			return nil, usage.Errorf("there is no controller %q%s; there are %s", name, usage.DidYouMean("", name, controllerNames()), strings.Join(controllerNames(), ", "))
+		}
+		if !slices.ContainsFunc(wanted, func(c steps.Controller) bool { return c.Name == name }) {
+			wanted = append(wanted, all[i])
+		}
+	}
+	return wanted, nil
+}
+
+// runLogs shows what the controllers write. To be interrupted is how it ends.
+func runLogs(ctx context.Context, c *console, a arguments) error {
+	wanted, err := wantedControllers(a.Targets[1:])
+	if err != nil {
+		return err
+	}
+	cfg, err := loadConfig(a, c.environment)
+	if err != nil {
+		return err
+	}
+	state, err := stateOf(ctx, c, a, cfg)
+	if err != nil {
+		return err
+	}
+	steps.RedirectLibraryLogs(io.Discard)
+	cfg, tools, offline, err := lookingTools(ctx, c, a.Options, cfg, state)
+	if err != nil {
+		return err
+	}
+	if world, err := state.World(); err == nil && offline != "" && (a.Options.Lab || world == statedir.WorldLab) {
+		return errors.New(offline) // Hetzner is not needed for it
+	}
+	plan, err := steps.New(cfg.Config, tools)
+	if err != nil {
+		return &usage.Error{Err: err}
+	}
+	out := newLogPrinter(c, a.Options)
+	wish := steps.LogWish{
+		Controllers: wanted, Since: a.Options.Since, Lines: a.Options.Tail,
+		Line: out.line, Note: out.note, Secret: func(s string) { c.hide.Learn(s) },
+	}
+	if a.Options.NoFollow {
+		return plan.ReadLogs(ctx, wish)
+	}
+	if wish.Lines < 0 && wish.Since == 0 {
+		wish.Lines = logsTail
+	}
+	plan.FollowLogs(ctx, wish)
+	if cause := context.Cause(ctx); !errors.Is(cause, flow.ErrInterrupted) {
+		return cause
+	}
+	return nil
+}
+
+// logPrinter writes lines of logs, one at a time, and each remark once.
+type logPrinter struct {
+	mu       sync.Mutex
+	out, err io.Writer
+	hide     *redact.Redactor
+	json     bool
+	colour   bool
+	colours  map[string]string // by Pod
+	noted    map[string]bool
+}
+
+func newLogPrinter(c *console, o options) *logPrinter {
+	return &logPrinter{
+		out: c.stdout, err: c.stderr, hide: c.hide, json: o.Output == "json",
+		colour:  c.width() > 0 && c.environment["NO_COLOR"] == "",
+		colours: map[string]string{}, noted: map[string]bool{},
+	}
+}
+
+// logColours tell Pods apart: all but black and white, of which one is the background, and red, which looks like an error.
+func logColours() []string {
+	return []string{"\x1b[36m", "\x1b[33m", "\x1b[32m", "\x1b[35m", "\x1b[34m", "\x1b[96m", "\x1b[93m", "\x1b[92m", "\x1b[95m", "\x1b[94m"}
+}
+
+// jsonLogLine is a line in `bootstrap logs --output json`.
+type jsonLogLine struct {
+	Time       time.Time `json:"time,omitzero"`
+	Cluster    string    `json:"cluster"`
+	Controller string    `json:"controller"`
+	Namespace  string    `json:"namespace"`
+	Pod        string    `json:"pod"`
+	Container  string    `json:"container"`
+	Text       string    `json:"text"`
+}
+
+func (p *logPrinter) line(l steps.LogLine) {
+	text := harmless(p.hide.Text(l.Text))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.json {
+		data, err := json.Marshal(jsonLogLine{l.Time, l.Cluster, l.Controller, l.Namespace, l.Pod, l.Container, text})
+		if err == nil {
+			_, _ = p.out.Write(append(data, '\n')) // whoever has closed it is not interested
+		}
+		return
+	}
+	_, _ = fmt.Fprintf(p.out, "%s %s\n", p.prefix(l), text)
+}
+
+// prefix says whose line it is: the cluster, and the Pod, whose name begins with its controller's. The container is named
+// where it is not the one that every controller has.
+func (p *logPrinter) prefix(l steps.LogLine) string {
+	text := l.Cluster + "/" + l.Pod
+	if l.Container != "" && l.Container != "manager" && !strings.HasPrefix(l.Pod, l.Container+"-") {
+		text += "/" + l.Container
+	}
+	text = harmless(text)
+	if !p.colour {
+		return text + " |"
+	}
+	key := l.Cluster + "/" + l.Namespace + "/" + l.Pod
+	if p.colours[key] == "" {
+		colours := logColours()
+		p.colours[key] = colours[len(p.colours)%len(colours)]
+	}
+	return p.colours[key] + text + ui.StyleReset + " |"
+}
+
+// note says why something is not read, once.
+func (p *logPrinter) note(about steps.LogLine, why string) {
+	who := about.Cluster + " cluster"
+	if about.Pod != "" {
+		who = about.Cluster + "/" + about.Pod + "/" + about.Container
+	}
+	text := text.Printable(p.hide.Text(who + ": " + why))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.noted[text] {
+		return
+	}
+	p.noted[text] = true
+	_, _ = fmt.Fprintln(p.err, "note:", text)
+}
+
+// harmless leaves a text as it is but for what would move a cursor or change colours.
+func harmless(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\t' || unicode.IsPrint(r) {
+			return r
+		}
+		return -1
+	}, s)
+}

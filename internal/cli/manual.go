@@ -1,0 +1,154 @@
+package cli
+
+// manual is what help says of a target or a step besides what the tables of those have.
+type manual struct {
+	arguments []explained // in their order
+	needs     string      // what has to be there; of steps, besides the steps before it
+	changes   string      // what it changes, and where
+	example   string      // words behind the command's name
+	page      string      // of the documentation
+}
+
+// explained is an argument and what it is.
+type explained struct{ name, doc string }
+
+const nothing = "nothing"
+
+// manuals has one for every target and every step, by name.
+func manuals() map[string]manual {
+	file := []explained{{"FILE", "a backup: its path, s3://bucket/prefix/NAME, or the name of one in BACKUP_TO"}}
+	run := []explained{{"RUN", "the id of a run, or how it begins; report --list lists them"}}
+	const token, cluster, lab = "a Hetzner token, or --lab",
+		"the state folder's kubeconfig and talosconfig, and the cluster", "a lab that is up"
+	all := map[string]manual{
+		targetBootstrap: {needs: token + "; Docker for kind, unless MANAGEMENT_KUBECONFIG names a cluster",
+			changes: "the Hetzner project, a temporary management cluster, the state folder", example: "--lab",
+			page: "launch.md"},
+		targetAll: {needs: token + "; Docker for kind, unless MANAGEMENT_KUBECONFIG names a cluster",
+			changes: "as bootstrap, then the management moves into the cluster", example: "all --lab",
+			page: "pivot.md"},
+		targetDestroy: {needs: token,
+			changes: "deletes servers, load balancers, networks and whatever else the cluster has at Hetzner",
+			example: "destroy --dry-run", page: "destroy.md"},
+		"leftovers": {needs: token, changes: nothing, example: "leftovers",
+			page: "destroy.md#what-is-there-and-what-it-costs"},
+		"effects": {arguments: run, needs: "a run that the state folder has", changes: nothing,
+			example: "effects", page: "resume.md#what-a-run-changed"},
+		targetReport: {arguments: run, needs: "a run that the state folder has",
+			changes: "writes report.html into the folder of the run, or --out", example: "report --list",
+			page: "report.md"},
+		targetStatus: {needs: "a state folder; whoever cannot be asked is named", changes: nothing,
+			example: "status --watch", page: "status.md"},
+		"doctor": {needs: "nothing; without a token, Hetzner is not asked", changes: nothing,
+			example: "doctor", page: "doctor.md"},
+		"config show": {needs: nothing, changes: nothing, example: "config show LOCATION=fsn1",
+			page: "launch.md#configuration"},
+		"config schema": {needs: nothing, changes: nothing, example: "config schema", page: "launch.md#configuration"},
+		"config files": {needs: nothing, changes: nothing + "; with --out, writes the built-in files into a folder",
+			example: "config files --out files", page: "launch.md#configuration"},
+		"graph": {needs: nothing, changes: nothing, example: "graph --output svg", page: "graph.md"},
+		"drill": {needs: "the lab's source or its built programs; with --backup the keys of that backup",
+			changes: "a lab in a state folder of its own, which it deletes", example: "drill",
+			page: "recovery.md#the-drill"},
+		"recover-quorum": {needs: token +
+			"; the state folder's talosconfig and kubeconfig; every control plane server answers, " +
+			"and one has an etcd that runs",
+			changes: "resets the control plane's servers one after another, and makes etcd again from one member's data",
+			example: "recover-quorum --dry-run", page: "recovery.md#quorum-lost-servers-alive"},
+		"plan": {arguments: []explained{{"TARGET…", "targets of a run; none: bootstrap"}},
+			needs:   "nothing; without a token, Hetzner is not asked",
+			changes: nothing, example: "plan all", page: "plan.md"},
+		targetLogs: {arguments: []explained{{"CONTROLLER…", "which controllers; none: all"}}, needs: cluster +
+			", or the management cluster",
+			changes: nothing, example: "logs caph --since 10m", page: "logs.md"},
+		"replace-machine": {arguments: []explained{{"NAME", "of a control plane Machine, its server or its node"}},
+			needs:   token + "; " + cluster + "; etcd keeps its quorum without the machine",
+			changes: "deletes the Machine and its server; Cluster API makes another",
+			example: "replace-machine k8s-control-plane-x7k2p", page: "destroy.md#replace-a-machine"},
+		"backup": {needs: token + "; " + cluster + "; BACKUP_RECIPIENTS or a passphrase",
+			changes: "writes a file into BACKUP_TO, and deletes old ones (BACKUP_KEEP)",
+			example: "backup --to /srv/backups --keep 14", page: "backup.md"},
+		"backup list": {needs: "BACKUP_TO or --to", changes: nothing, example: "backup list", page: "backup.md"},
+		"backup verify": {arguments: file, needs: "its keys: --identity, BACKUP_IDENTITY_FILE or a passphrase",
+			changes: nothing, example: "backup verify FILE --identity key.txt", page: "backup.md#verify"},
+		"backup cronjob": {needs: "BACKUP_TO=s3://…, BACKUP_S3_ENDPOINT and a public key in BACKUP_RECIPIENTS",
+			changes: nothing + "; it prints objects for kubectl apply",
+			example: "backup cronjob --every 6h", page: "backup.md#on-a-schedule"},
+		"restore": {arguments: file, needs: token + "; the backup's keys; that no server of the cluster is left",
+			changes: "as bootstrap; etcd gets the data of the backup",
+			example: "restore --diagnose", page: "recovery.md#all-servers-lost"},
+		"readopt": {arguments: file, needs: token + "; the backup's keys; the cluster answers",
+			changes: "puts Cluster API's objects back, in a management cluster or in the cluster; no server",
+			example: "readopt FILE --dry-run", page: "recovery.md#management-lost-servers-alive"},
+		"lab up": {needs: "the lab's source, a folder of this command's",
+			changes: "starts programs on this machine alone; state in the state folder's lab/", example: "lab up",
+			page: "rehearse.md"},
+		"lab status": {needs: nothing, changes: nothing, example: "lab status", page: "rehearse.md"},
+		"lab down":   {needs: nothing, changes: "ends the lab's programs", example: "lab down", page: "rehearse.md"},
+		"lab build": {needs: "the lab's source, Go",
+			changes: "the folder of the lab's programs, in the user's cache", example: "lab build --check",
+			page: "rehearse.md"},
+		"lab save": {arguments: []explained{{"FOLDER", "one that does not exist, or is empty"}}, needs: lab,
+			changes: "writes FOLDER", example: "lab save /tmp/saved", page: "rehearse.md#save-and-load"},
+		"lab load": {arguments: []explained{{"FOLDER", "of lab save"}},
+			needs:   "the lab's source, and no lab at the same addresses",
+			changes: "the state folder, which is empty or gives way to it with --yes; starts the lab",
+			example: "lab load /tmp/saved --state-dir /tmp/again", page: "rehearse.md#save-and-load"},
+		targetFaultAdd: {arguments: []explained{{"KIND", "what goes wrong: see below"}, {"key=value…",
+			"what the kind takes: help lab fault add KIND"}}, needs: lab,
+			changes: "the lab, until the fault ends", example: "lab fault add out-of-stock skip=1 times=1",
+			page: "rehearse.md#faults-on-demand"},
+		"lab fault list": {needs: lab, changes: nothing, example: "lab fault list",
+			page: "rehearse.md#faults-on-demand"},
+		"lab fault remove": {arguments: []explained{{"ID", "of the fault: lab fault list has it"}}, needs: lab,
+			changes: "the lab: the fault is undone", example: "lab fault remove 3",
+			page: "rehearse.md#faults-on-demand"},
+		"completion": {arguments: []explained{{"bash|zsh|fish", "the shell"}}, needs: nothing, changes: nothing,
+			example: "completion bash", page: ""},
+		"help": {arguments: []explained{{"TARGET…", "one target, of one word or more, or one step"}},
+			needs: nothing, changes: nothing, example: "help lab fault add", page: ""},
+	}
+	for name, m := range stepManuals() {
+		all[name] = m
+	}
+	return all
+}
+
+// stepManuals has one for every step. What they need are the steps before them.
+func stepManuals() map[string]manual {
+	step := func(name, changes, page string) manual {
+		return manual{changes: changes, example: name + " --lab", page: page}
+	}
+	const project, management, cluster, state = "the Hetzner project: ", "the management cluster: ", "the cluster: ",
+		"the state folder: "
+	all := map[string]manual{}
+	for name, m := range map[string][2]string{
+		"preflight": {nothing, "launch.md#in-what-order"},
+		"reserve":   {project + "a placement group that holds the name", "resume.md#two-at-once"},
+		targetImage: {project + "a snapshot, made with a temporary server", "image.md"},
+		"kind-create": {"this machine: a kind cluster, unless MANAGEMENT_KUBECONFIG names another; " + state +
+			"management.kubeconfig", "launch.md#management-cluster"},
+		"capi-init": {management + "cert-manager, Cluster API and three providers", "launch.md#in-what-order"},
+		"secret":    {management + "a Secret with the Hetzner token", "launch.md#in-what-order"},
+		"apply": {management +
+			"the cluster's objects, from which Cluster API makes network, load balancer and servers",
+			"launch.md#what-it-makes"},
+		"wait-cp":     {nothing + "; it waits for what Cluster API makes", "waiting.md"},
+		"kubeconfig":  {state + "kubeconfig", "launch.md#in-what-order"},
+		"talosconfig": {state + "talosconfig", "launch.md#in-what-order"},
+		"cilium":      {cluster + "the Helm release cilium", "launch.md#in-what-order"},
+		"hcloud-ccm":  {cluster + "the Helm release of the Hetzner CCM, and its Secret", "launch.md#in-what-order"},
+		"talos-ccm":   {cluster + "the Helm release of the Talos CCM", "launch.md#in-what-order"},
+		"wait-nodes":  {nothing + "; it waits for the nodes", "waiting.md"},
+		targetPivot: {"both clusters: Cluster API's objects move from the management cluster into the cluster",
+			"pivot.md"},
+		targetAccess:     {state + "kubeconfig and talosconfig", "pivot.md"},
+		"firewall":       {project + "a firewall", "firewall.md"},
+		"firewall-apply": {project + "which servers the firewall is applied to", "firewall.md"},
+		"clean": {"this machine: deletes the temporary management cluster; " + state +
+			"management.kubeconfig", "pivot.md#clean"},
+	} {
+		all[name] = step(name, m[0], m[1])
+	}
+	return all
+}

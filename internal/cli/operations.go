@@ -1,0 +1,211 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/term"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/ownership"
+	"github.com/slipway-k8s/slipway/internal/settings"
+	"github.com/slipway-k8s/slipway/internal/statedir"
+	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+// operate equips an operation for the world of the state folder, holds the
+// journal's lock while it runs, and says how to go on where it ends early.
+func operate(ctx context.Context, c *console, a arguments, do func(*running) error) error {
+	cfg, err := loadConfig(a, c.environment)
+	if err != nil {
+		return err
+	}
+	if err := sameWorld(ctx, c, a, cfg); err != nil {
+		return err
+	}
+	var token steps.Secret
+	if !a.Options.Lab {
+		if token, err = cfg.Token(ctx, c.environment); err != nil {
+			return err
+		}
+		c.hide.Learn(token.Reveal())
+	}
+	r, err := beginRun(ctx, c, a, cfg)
+	if err != nil {
+		return err
+	}
+	defer r.end()
+	unlock, err := r.journal().Lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unlock() }()
+	if a.Options.Lab {
+		err = r.inLab(ctx)
+	} else {
+		r.atHetzner(token)
+	}
+	if err == nil {
+		err = do(r)
+	}
+	if err != nil && errors.Is(errors.Join(err, context.Cause(ctx)), flow.ErrInterrupted) {
+		return r.interrupted(err)
+	}
+	return err
+}
+
+// sameWorld refuses to take the state of a rehearsal for that of a real cluster.
+// The other way round the folder itself refuses.
+func sameWorld(ctx context.Context, c *console, a arguments, cfg settings.Configuration) error {
+	state, err := stateOf(ctx, c, a, cfg)
+	if err != nil {
+		return err
+	}
+	world, err := state.World()
+	if err != nil {
+		return err
+	}
+	if world == statedir.WorldLab && !a.Options.Lab {
+		return usage.Errorf("%s holds the state of a rehearsal: add --lab, or name another folder (--state-dir) for the real cluster", state)
+	}
+	return nil
+}
+
+// runDestroy takes a cluster away, after it has listed everything and asked.
+func runDestroy(ctx context.Context, c *console, a arguments) error {
+	o := a.Options
+	opts := steps.DestroyOptions{Images: o.Images, Volumes: o.Volumes}
+	if o.DryRun {
+		return look(ctx, c, a, func(cfg steps.Config, tools steps.Tools) error {
+			destroyer := steps.NewDestroyer(cfg, tools)
+			plan, err := steps.Promptly(ctx, func(ctx context.Context) (steps.Demolition, error) { return destroyer.Plan(ctx, opts) })
+			if err != nil {
+				return err
+			}
+			return printDemolition(c, plan, o.Output)
+		})
+	}
+	if !o.Yes && !answerable(c) {
+		return usage.Errorf("destroy asks for the cluster's name, and nobody is there to answer: --yes answers beforehand, --dry-run only lists")
+	}
+	return operate(ctx, c, a, func(r *running) error {
+		destroyer := steps.NewDestroyer(r.cfg.Config, r.tools)
+		plan, err := destroyer.Plan(ctx, opts)
+		if err != nil {
+			return err
+		}
+		if err := printDemolition(c, plan, o.Output); err != nil {
+			return err
+		}
+		if !o.Yes {
+			if err := offerBackup(ctx, r, a, "what destroy deletes is gone for good"); err != nil {
+				return err
+			}
+			if err := confirm(ctx, c, fmt.Sprintf("Type the cluster's name (%s) to delete all this for good: ", plan.Cluster), plan.Cluster); err != nil {
+				return err
+			}
+		}
+		if err := destroyer.Destroy(ctx, plan, r.hub.Task); err != nil {
+			return fmt.Errorf("%w\nrun the same command again to go on; log: %s", err, r.files.Log.Name())
+		}
+		record, err := retire(r)
+		if err != nil {
+			return err
+		}
+		if err := ownership.Remove(r.tools.Files); err != nil {
+			return fmt.Errorf("make the state folder free for another cluster: %w", err)
+		}
+		r.hub.Note("cluster %s is gone%s", plan.Cluster, record)
+		return nil
+	})
+}
+
+// answerable tells whether a person can be asked. Only a file that is no
+// terminal certainly has nobody behind it.
+func answerable(c *console) bool {
+	_, isFile := c.stdin.(*os.File)
+	return c.stdin != nil && (!isFile || isTerminal(c.stdin))
+}
+
+// isTerminal tells whether a stream is certainly a terminal.
+func isTerminal(stream any) bool {
+	f, isFile := stream.(*os.File)
+	return isFile && term.IsTerminal(int(f.Fd()))
+}
+
+// runLeftovers lists what any cluster has, or left, in the project.
+func runLeftovers(ctx context.Context, c *console, a arguments) error {
+	return look(ctx, c, a, func(_ steps.Config, tools steps.Tools) error {
+		resources, err := steps.Promptly(ctx, func(ctx context.Context) ([]hetzner.Resource, error) { return steps.Leftovers(ctx, tools) })
+		if err != nil {
+			return err
+		}
+		return printLeftovers(c, resources, a.Options.Output)
+	})
+}
+
+// look asks the world and changes nothing: it takes no lock, leaves no files and
+// wakes no lab.
+func look(ctx context.Context, c *console, a arguments, do func(steps.Config, steps.Tools) error) error {
+	cfg, err := loadConfig(a, c.environment)
+	if err != nil {
+		return err
+	}
+	state, err := stateOf(ctx, c, a, cfg)
+	if err != nil {
+		return err
+	}
+	steps.RedirectLibraryLogs(io.Discard)
+	tools := commonTools(state, cfg, c.environment, io.Discard)
+	tools.CommandLine = func(target ...string) string { return commandLine(c, target...) }
+	if a.Options.Lab {
+		var offline string
+		if cfg, tools, offline, err = lookingTools(ctx, c, a.Options, cfg, state); err != nil {
+			return err
+		}
+		if offline != "" {
+			return errors.New(offline)
+		}
+		return do(cfg.Config, tools)
+	}
+	if err := sameWorld(ctx, c, a, cfg); err != nil {
+		return err
+	}
+	token, err := cfg.Token(ctx, c.environment)
+	if err != nil {
+		return err
+	}
+	c.hide.Learn(token.Reveal())
+	tools.Hetzner = hetznerClient(c.environment[settings.EndpointVariable], token, nil)
+	return do(cfg.Config, tools)
+}
+
+// runReplaceMachine replaces a control plane machine.
+func runReplaceMachine(ctx context.Context, c *console, a arguments) error {
+	return operate(ctx, c, a, func(r *running) error {
+		if err := errors.Join(refuseDuringRecovery(r.console, r.state), refuseOtherProject(ctx, r)); err != nil {
+			return err
+		}
+		if err := examineFor(ctx, r, steps.ForServer); err != nil {
+			return err
+		}
+		replacer := steps.NewReplacer(r.cfg.Config, r.tools)
+		var done steps.Replacement
+		err := r.hub.Task("replace-machine", "a control plane machine in the place of "+a.Targets[1], func(say flow.Say) (err error) {
+			done, err = replacer.Replace(ctx, say, a.Targets[1])
+			return err
+		})
+		if unknown, ok := errors.AsType[*steps.UnknownMachineError](err); ok {
+			return &usage.Error{Err: unknown}
+		}
+		if err == nil {
+			r.hub.Note("%s", done)
+		}
+		return err
+	})
+}

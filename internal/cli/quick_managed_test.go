@@ -1,0 +1,133 @@
+//go:build unix
+
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/settings"
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+// manageItself makes the cluster of the quick world manage itself, as a pivot leaves it: the journal says so, and the kubeconfig in
+// the state folder opens an API server that holds the cluster's objects.
+func (q *quick) manageItself(t *testing.T) {
+	t.Helper()
+	journal := q.state().Journal()
+	s, err := journal.Load(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	uid := q.Management.Get("cluster.x-k8s.io/v1beta1", "Cluster", steps.Namespace, "k8s").GetUID()
+	s.Steps["pivot"] = flow.Record{State: flow.StateDone, Output: fmt.Appendf(nil, `{"cluster":%q,"servers":[]}`, uid)}
+	if err := journal.Save(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(q.state().Path("kubeconfig"), q.Management.Kubeconfig(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// command runs the command for the quick world, and returns its exit code and what it printed.
+func (q *quick) command(t *testing.T, args ...string) (int, string) {
+	t.Helper()
+	out, err := os.Create(filepath.Join(t.TempDir(), "stdout"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	c := quickRun{
+		dir: q.dir, stdout: out, environment: []string{settings.EndpointVariable + "=" + q.Hetzner.URL},
+		args: append(args, "--state-dir", string(q.state()), "CILIUM_REPOSITORY="+q.charts, "HCLOUD_CCM_REPOSITORY="+q.charts,
+			"TALOS_CCM_REPOSITORY="+q.charts, "MANAGEMENT_KUBECONFIG="+filepath.Join(q.dir, "kubeconfig")),
+	}
+	code := c.run(t)
+	data, err := os.ReadFile(out.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return code, string(data) + c.stderr
+}
+
+func wantSaid(t *testing.T, what, said string, words ...string) {
+	t.Helper()
+	for _, word := range words {
+		if !strings.Contains(said, word) {
+			t.Errorf("%s does not say %q:\n%s", what, word, said)
+		}
+	}
+}
+
+// After the pivot a changed value is named, with what can be done, by plan, run and status alike; a run that asks for it is refused
+// before it changes anything. A value that was changed with kubectl is a note.
+func TestChangedConfigurationAfterThePivot(t *testing.T) {
+	q := newQuick(t, quickCharts(t))
+	if code := q.run(t, death{}); code != ExitDone {
+		t.Fatalf("exit %d: %s", code, q.stderr)
+	}
+	q.manageItself(t)
+	const is = "KUBERNETES_VERSION is v1.33.5 (argument KUBERNETES_VERSION=v1.33.5), and the cluster has v1.32.2; to change the cluster: kubectl --kubeconfig "
+	before := q.look()
+	for _, target := range []string{"all", "bootstrap"} {
+		code, said := q.command(t, target, "KUBERNETES_VERSION=v1.33.5")
+		if code != ExitFailed {
+			t.Errorf("%s: exit %d", target, code)
+		}
+		wantSaid(t, target, said, is, "kubernetesVersion: v1.32.2 in bootstrap.yaml", "nothing was changed")
+	}
+	code, said := q.command(t, "plan", "all", "KUBERNETES_VERSION=v1.33.5")
+	if code != ExitDone {
+		t.Errorf("plan: exit %d", code)
+	}
+	wantSaid(t, "plan", said, "the run would be REFUSED:", is)
+	_, said = q.command(t, "status", "KUBERNETES_VERSION=v1.33.5")
+	wantSaid(t, "status", said, requestsHead, is)
+	if after := q.look(); after != before {
+		t.Errorf("a refused run changed something:\n%s", difference(before, after))
+	}
+
+	q.Management.Change("controlplane.cluster.x-k8s.io/v1alpha3", "TalosControlPlane", steps.Namespace, "k8s-control-plane",
+		map[string]any{"spec": map[string]any{"replicas": int64(5)}})
+	before = q.look()
+	const drift = "CONTROL_PLANE_REPLICAS is 3 (default), and the cluster has 5"
+	code, said = q.command(t, "preflight")
+	if code != ExitDone {
+		t.Errorf("preflight: exit %d", code)
+	}
+	wantSaid(t, "a run", said, drift, "controlPlaneReplicas: 5 in bootstrap.yaml")
+	_, said = q.command(t, "plan", "--output", "json")
+	var plan struct {
+		Refused    bool
+		Deviations []steps.Deviation
+		Steps      []struct{ Step string }
+	}
+	if err := json.Unmarshal([]byte(said), &plan); err != nil {
+		t.Fatalf("%v: %s", err, said)
+	}
+	if plan.Refused || len(plan.Deviations) != 1 || plan.Deviations[0].Requested || plan.Deviations[0].Live != "5" {
+		t.Errorf("plan: %+v", plan)
+	}
+	// The target bootstrap stands for what can be run after the pivot.
+	for _, step := range []string{"access", "cilium", "hcloud-ccm", "talos-ccm"} {
+		if !slices.ContainsFunc(plan.Steps, func(s struct{ Step string }) bool { return s.Step == step }) {
+			t.Errorf("the plan lacks %s: %+v", step, plan.Steps)
+		}
+	}
+	_, said = q.command(t, "status")
+	wantSaid(t, "status", said, driftHead, drift)
+	code, said = q.command(t, "wait-nodes")
+	if code != ExitUsage {
+		t.Errorf("wait-nodes: exit %d", code)
+	}
+	wantSaid(t, "a step before the pivot", said, "lies before pivot, a point of no return that was passed\n", "to continue from there: bootstrap all ")
+	if after := q.look(); after != before {
+		t.Errorf("something was changed:\n%s", difference(before, after))
+	}
+}

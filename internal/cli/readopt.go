@@ -1,0 +1,223 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/cli/ui"
+	"github.com/slipway-k8s/slipway/internal/kind"
+	"github.com/slipway-k8s/slipway/internal/settings"
+	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+// readoptPlan is what a readoption finds and would do, in `--output json`.
+type readoptPlan struct {
+	Kind string `json:"kind"` // "readopt-plan", to tell it from events
+	steps.Readoption
+}
+
+// runReadopt gives a cluster whose servers live the management back that it lost.
+func runReadopt(ctx context.Context, c *console, a arguments) error {
+	a = withBackupFlags(a)
+	cfg, err := loadConfig(a, c.environment)
+	if err != nil {
+		return err
+	}
+	file := backupReader{console: c, cfg: cfg.Config, name: a.Targets[1]}
+	contents, err := file.read(ctx, io.Discard) // to its end, so that every sum is checked
+	if err != nil {
+		return refusal(ctx, err)
+	}
+	a.base = contents.Config
+	if cfg, err = loadConfig(a, c.environment); err != nil {
+		return err
+	}
+	source, accept := steps.Backup{Contents: contents}, accepted(a.Options.Accept)
+	onPaper := steps.Tools{Management: kind.NewProvider(cfg.Config, steps.Files{}, false, io.Discard, nil), Overrides: cfg.Overrides}
+	if _, err := steps.NewReadopt(cfg.Config, onPaper, source, accept); err != nil {
+		return &usage.Error{Err: err}
+	}
+	if a.Options.DryRun {
+		return foreseeReadopt(ctx, c, a, cfg, source, accept)
+	}
+	if !a.Options.Yes && !answerable(c) {
+		return usage.Errorf("readopt asks before it changes anything, and nobody is there to answer: --yes answers beforehand, --dry-run only compares")
+	}
+	return operate(ctx, c, a, func(r *running) error { return readopt(ctx, r, source, accept) })
+}
+
+// foreseeReadopt compares, and prints what a readoption would do. It changes
+// nothing.
+func foreseeReadopt(ctx context.Context, c *console, a arguments, cfg settings.Configuration, source steps.Backup, accept []string) error {
+	if err := errors.Join(sameWorld(ctx, c, a, cfg), notReal(ctx, c, a, cfg)); err != nil {
+		return err
+	}
+	steps.RedirectLibraryLogs(io.Discard)
+	state, err := stateOf(ctx, c, a, cfg)
+	if err != nil {
+		return err
+	}
+	if err := steps.RoomForReadopt(state.Files(), source.Contents); err != nil {
+		return err
+	}
+	cfg, tools, offline, err := foreseeingTools(ctx, c, a.Options, cfg, state)
+	if err != nil {
+		return err
+	}
+	if offline != "" {
+		return usage.Errorf("%s: there is nothing to compare the backup with", offline)
+	}
+	if c.equip != nil {
+		c.equip(&tools)
+	}
+	plan, err := steps.NewReadopt(cfg.Config, tools, source, accept)
+	if err != nil {
+		return &usage.Error{Err: err}
+	}
+	h := &ui.Hub{Run: "readopt", Hide: c.hide, Displays: []ui.Display{newDisplay(c, a.Options)}}
+	defer h.Close()
+	found, err := lookForReadopt(ctx, h, plan)
+	if err != nil {
+		return err
+	}
+	return showReadoption(c, a.Options, found, accept)
+}
+
+// lookForReadopt compares the backup with what lives.
+func lookForReadopt(ctx context.Context, h *ui.Hub, plan *steps.ReadoptPlan) (found steps.Readoption, err error) {
+	err = h.Task("look", "the cluster lives, nobody manages it, and the backup is compared with it", func(say flow.Say) (err error) {
+		found, err = plan.Look(ctx, say)
+		return err
+	})
+	return found, err
+}
+
+// accepted are the words of --accept.
+func accepted(list string) (ids []string) {
+	for id := range strings.SplitSeq(list, ",") {
+		if id = strings.TrimSpace(id); id != "" {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+func readopt(ctx context.Context, r *running, source steps.Backup, accept []string) error {
+	if err := steps.PrepareReadopt(r.tools.Files, source.Contents); err != nil {
+		return err
+	}
+	plan, err := steps.NewReadopt(r.cfg.Config, r.tools, source, accept)
+	if err != nil {
+		return &usage.Error{Err: err}
+	}
+	found, err := lookForReadopt(ctx, r.hub, plan)
+	if err != nil {
+		return err
+	}
+	if err := agreeToReadopt(ctx, r, found, accept); err != nil {
+		return err
+	}
+	journal, report, err := runRecovery(ctx, r, plan.Graph, plan.All, steps.ReadoptFiles(r.tools.Files), steps.EndReadopt)
+	if err != nil {
+		return err
+	}
+	s, err := summariseReadopt(ctx, r, plan, journal, report)
+	if err != nil {
+		return fmt.Errorf("everything is done, but the summary cannot be made: %w", err)
+	}
+	return r.tell(s)
+}
+
+// agreeToReadopt shows what was found, and asks a person once, unless an earlier
+// run was agreed to.
+func agreeToReadopt(ctx context.Context, r *running, found steps.Readoption, accept []string) error {
+	if err := showReadoption(r.console, r.options, found, accept); err != nil || found.Released || found.Underway || r.options.Yes {
+		return err
+	}
+	return confirm(ctx, r.console, fmt.Sprintf("Type the cluster's name (%s) to have it managed again like this: ", found.Cluster), found.Cluster)
+}
+
+// showReadoption shows what was found, and refuses where a difference is not
+// accepted.
+func showReadoption(c *console, o options, found steps.Readoption, accept []string) error {
+	if found.Released {
+		return nil
+	}
+	if o.Output == "json" {
+		if err := ui.PrintJSONLine(c.stdout, readoptPlan{"readopt-plan", found}); err != nil {
+			return err
+		}
+	} else if len(found.Open) == 0 {
+		printReadoption(c.stdout, found)
+	}
+	if len(found.Open) > 0 {
+		return &steps.UnacceptedError{Open: slices.DeleteFunc(slices.Clone(found.Differences), func(m steps.Mismatch) bool {
+			return !slices.Contains(found.Open, m.ID)
+		})}
+	}
+	if found.Underway {
+		return nil
+	}
+	for _, id := range accept {
+		if !slices.ContainsFunc(found.Differences, func(m steps.Mismatch) bool { return m.ID == id }) {
+			return usage.Errorf("--accept %s: there is no such difference: nothing was done", id)
+		}
+	}
+	return nil
+}
+
+// printReadoption says what will be done.
+func printReadoption(w io.Writer, found steps.Readoption) {
+	d := found.Comparison
+	fmt.Fprintf(w, "\nCluster %s lives and nobody manages it. %d objects of the backup of %s go back to %s, paused;\n"+
+		"then they are compared once more, and the controllers are let go. %d servers are managed again; none of them is touched.\n",
+		found.Cluster, found.PutBack, found.Taken.Format(time.RFC3339), found.Manager, len(d.Servers))
+	if d.Made > 0 {
+		fmt.Fprintf(w, "The control plane makes %d new to have its replicas.\n", d.Made)
+	}
+	for _, m := range found.Differences {
+		fmt.Fprintf(w, "accepted %s: %s\n  %s\n", m.ID, m.What, m.Accept)
+	}
+	for _, note := range found.Notes {
+		fmt.Fprintf(w, "note: %s\n", note)
+	}
+	fmt.Fprintln(w)
+}
+
+// summariseReadopt is what a person needs afterwards.
+func summariseReadopt(ctx context.Context, r *running, plan *steps.ReadoptPlan, j flow.Journal, report *flow.Report) (summary, error) {
+	s := r.summaryOf(report)
+	cluster, _, err := flow.Restore(ctx, j, plan.Cluster)
+	if err != nil {
+		return s, err
+	}
+	s.Endpoint = "https://" + cluster.Endpoint
+	if plan.Access != nil {
+		access, _, err := flow.Restore(ctx, j, plan.Access)
+		s.Nodes, s.Kubeconfig, s.Talosconfig = access.Nodes, r.state.Path(access.Kubeconfig), r.state.Path(access.Talosconfig.File)
+		return s, err
+	}
+	management, _, err := flow.Restore(ctx, j, plan.Management)
+	if err != nil {
+		return s, err
+	}
+	nodes, _, err := flow.Restore(ctx, j, plan.Nodes)
+	if err != nil {
+		return s, err
+	}
+	kubeconfig, _, err := flow.Restore(ctx, j, plan.Kubeconfig)
+	if err != nil {
+		return s, err
+	}
+	talosconfig, _, err := flow.Restore(ctx, j, plan.Talosconfig)
+	s.Management, s.Nodes = r.state.Path(management.Kubeconfig), nodes.Nodes
+	s.Kubeconfig, s.Talosconfig = r.state.Path(kubeconfig.File), r.state.Path(talosconfig.File)
+	return s, err
+}

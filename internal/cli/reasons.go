@@ -1,0 +1,48 @@
+package cli
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/why"
+)
+
+// reasonsOnce is a run's error in which a reason that ended several steps at once is told once.
+func reasonsOnce(err error) error {
+	all, several := err.(interface{ Unwrap() []error })
+	if !several {
+		return err
+	}
+	var lines []string
+	told := map[string]int{}        // a reason's line
+	others := map[string][]string{} // steps that it ended too
+	for _, one := range all.Unwrap() {
+		step, failed := errors.AsType[*flow.StepError](one)
+		reason, known := errors.AsType[*why.Finding](one)
+		if failed && known {
+			if _, again := told[reason.Error()]; again {
+				others[reason.Error()] = append(others[reason.Error()], step.Step)
+				continue
+			}
+			told[reason.Error()] = len(lines)
+		}
+		lines = append(lines, one.Error())
+	}
+	if len(others) == 0 {
+		return err
+	}
+	for reason, steps := range others {
+		lines[told[reason]] += "\nfor the same reason failed: " + strings.Join(steps, ", ")
+	}
+	return &toldError{strings.Join(lines, "\n"), err}
+}
+
+// toldError is an error in other words.
+type toldError struct {
+	text string
+	err  error
+}
+
+func (e *toldError) Error() string { return e.text }
+func (e *toldError) Unwrap() error { return e.err }

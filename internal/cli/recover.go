@@ -1,0 +1,159 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/redact"
+	"github.com/slipway-k8s/slipway/internal/statedir"
+	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+// runRecoverQuorum brings an etcd back that has lost its quorum while its servers
+// live. It says what it found, and asks, before it wipes anything.
+func runRecoverQuorum(ctx context.Context, c *console, a arguments) error {
+	if a.Options.DryRun {
+		return foreseeRecovery(ctx, c, a)
+	}
+	if !a.Options.Yes && !answerable(c) {
+		return usage.Errorf("recover-quorum asks before it wipes servers, and the standard input is no terminal: --yes answers beforehand, --dry-run only looks")
+	}
+	return operate(ctx, c, a, func(r *running) error {
+		if err := errors.Join(refuseDuringRestore(r.console, r.state), refuseOtherProject(ctx, r)); err != nil {
+			return err
+		}
+		plan, err := steps.NewRecoverQuorum(r.cfg.Config, r.tools)
+		if err != nil {
+			return &usage.Error{Err: err}
+		}
+		folder := steps.QuorumFiles(r.tools.Files)
+		if err := agreeToRecover(ctx, r, plan, folder); err != nil {
+			return err
+		}
+		if _, _, err := runGraphOfRecovery(ctx, r, plan.Graph, folder, plan.All); err != nil {
+			return quorumIsBack(ctx, r, plan, folder, err)
+		}
+		if err := folder.RemoveFolder(); err != nil { // the snapshot holds every secret of the cluster
+			return fmt.Errorf("everything is done, but the recovery cannot be closed: %w", err)
+		}
+		r.hub.Note("etcd has its quorum again")
+		return nil
+	})
+}
+
+// agreeToRecover looks at etcd, takes the snapshot and asks. A recovery that was
+// agreed to is gone on with; one that was only looked at is looked at anew, as
+// etcd may have its quorum again.
+func agreeToRecover(ctx context.Context, r *running, plan *steps.QuorumPlan, folder steps.Files) error {
+	record, err := steps.ReadQuorumRecord(r.tools.Files)
+	if err != nil {
+		return err
+	}
+	if record != nil {
+		r.hub.Note("going on with the recovery that was begun %s", record.Began.Format(time.RFC3339))
+		return nil
+	}
+	if err := folder.RemoveFolder(); err != nil {
+		return err
+	}
+	err = askToRecover(ctx, r, plan, folder)
+	if err != nil { // also on Ctrl-C: the snapshot holds every secret of the cluster
+		return errors.Join(err, folder.RemoveFolder())
+	}
+	return steps.QuorumRecord{Cluster: r.cfg.ClusterName, Began: time.Now().UTC()}.Begin(r.tools.Files)
+}
+
+func askToRecover(ctx context.Context, r *running, plan *steps.QuorumPlan, folder steps.Files) error {
+	journal, _, err := runGraphOfRecovery(ctx, r, plan.Graph, folder, plan.Before)
+	if err != nil {
+		return err
+	}
+	survey, _, err := flow.Restore(ctx, journal, plan.Survey)
+	if err != nil {
+		return err
+	}
+	snapshot, _, err := flow.Restore(ctx, journal, plan.Snapshot)
+	if err != nil {
+		return err
+	}
+	for _, line := range recoveryLines(survey, snapshot) {
+		r.hub.Note("%s", line)
+	}
+	if r.options.Yes {
+		return nil
+	}
+	return confirm(ctx, r.console, fmt.Sprintf("Type the cluster's name (%s) to wipe these servers and make etcd again: ", r.cfg.ClusterName), r.cfg.ClusterName)
+}
+
+// recoveryLines say what is done and what is lost.
+func recoveryLines(s steps.QuorumSurvey, snapshot steps.QuorumSnapshot) []string {
+	lines := []string{
+		fmt.Sprintf("of %s, %s knows most: %d keys at revision %d. The cluster goes on with these; %s gets them first",
+			strings.Join(s.Servers, ", "), s.Survivor, snapshot.Keys, snapshot.Revision, s.Target),
+	}
+	for _, loss := range recoveryLosses(s) {
+		lines = append(lines, "lost: "+loss)
+	}
+	for _, server := range s.Silent {
+		lines = append(lines, fmt.Sprintf("%s holds data of etcd too, which does not run and could not be compared: what it knows more is wiped. "+
+			"talosctl service etcd says why", server))
+	}
+	if s.Target == s.Survivor {
+		lines = append(lines, "no other server is left: until etcd is made again its data are in the state folder and nowhere else")
+	}
+	return lines
+}
+
+// recoveryLosses are what a recovery cannot bring back.
+func recoveryLosses(s steps.QuorumSurvey) []string {
+	return []string{
+		fmt.Sprintf("what the other members took in and %s has not heard of, which is at most what was written while the quorum broke", s.Survivor),
+		"what lies on the EPHEMERAL partition of each of these servers, which are reset one after the other: images, logs, and what Pods " +
+			"keep in emptyDir and hostPath. Volumes at Hetzner stay",
+	}
+}
+
+// quorumIsBack ends a recovery that has found, before it made an etcd, that the
+// old one works again: what it has changed is taken back.
+func quorumIsBack(ctx context.Context, r *running, plan *steps.QuorumPlan, folder steps.Files, err error) error {
+	if !errors.Is(err, steps.ErrQuorum) {
+		return err
+	}
+	back := r.hub.Task("abandon", "what the recovery has changed is taken back", func(say flow.Say) error { return plan.Abandon(ctx, say) })
+	if back == nil {
+		back = folder.RemoveFolder()
+	}
+	return errors.Join(err, back)
+}
+
+// runGraphOfRecovery runs a graph that has a journal of its own, in a folder of the state
+// folder.
+func runGraphOfRecovery(ctx context.Context, r *running, graph *flow.Graph, folder steps.Files, targets []string) (flow.Journal, *flow.Report, error) {
+	journal := redact.Journal{Journal: statedir.NewFolderJournal(folder.String(), r.effects), Hide: r.hide}
+	report, err := graph.Run(ctx, flow.Options{
+		Journal: journal, Run: r.id, Targets: targets, Parallel: r.options.Parallel, Observe: r.hub.Observe,
+	})
+	if err != nil && !errors.Is(err, flow.ErrInterrupted) && !errors.Is(err, steps.ErrQuorum) {
+		err = fmt.Errorf("%w\nwhat is done is kept in %s; run the same command again to go on; log: %s", reasonsOnce(err), r.state, r.files.Log.Name())
+	}
+	return journal, report, err
+}
+
+// refuseDuringRecovery keeps other runs out of a folder whose cluster is being
+// recovered or restored.
+func refuseDuringRecovery(c *console, state statedir.Dir) error {
+	if err := refuseDuringRestore(c, state); err != nil {
+		return err
+	}
+	record, err := steps.ReadQuorumRecord(state.Files())
+	if err != nil || record == nil {
+		return err
+	}
+	return usage.Errorf("the etcd of the cluster in %s is being recovered (begun %s): run recover-quorum to its end first: %s",
+		state, record.Began.Format(time.RFC3339), commandLine(c, "recover-quorum"))
+}

@@ -1,0 +1,156 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/cli/ui"
+	"github.com/slipway-k8s/slipway/internal/runs"
+	"github.com/slipway-k8s/slipway/internal/text"
+	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+// recoveryForecast is what recover-quorum would do, as --dry-run prints it.
+type recoveryForecast struct {
+	Kind    string `json:"kind"` // "recover-quorum-plan", to tell it from events
+	Cluster string `json:"cluster"`
+	// Began is when a recovery that is under way was agreed to; zero: none is. Then the survey is that one's.
+	Began  time.Time           `json:"began,omitzero"`
+	Survey *steps.QuorumSurvey `json:"survey,omitempty"`
+	// Reset are the servers whose EPHEMERAL partition is wiped, in that order. The survivor is the last, once the
+	// others hold its data.
+	Reset   []string         `json:"reset,omitempty"`
+	Lost    []string         `json:"lost,omitempty"`
+	Takes   *forecastOfSteps `json:"takes,omitempty"`
+	Command string           `json:"command"`
+}
+
+// foreseeRecovery surveys etcd and prints what a recovery would do. It changes nothing: it takes no lock, claims no
+// folder and leaves
+// no files.
+func foreseeRecovery(ctx context.Context, c *console, a arguments) error {
+	cfg, err := loadConfig(a, c.environment)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(sameWorld(ctx, c, a, cfg), notReal(ctx, c, a, cfg)); err != nil {
+		return err
+	}
+	state, err := stateOf(ctx, c, a, cfg)
+	if err != nil {
+		return err
+	}
+	if err := refuseDuringRestore(c, state); err != nil {
+		return err
+	}
+	steps.RedirectLibraryLogs(io.Discard)
+	took := runs.ReadDurations(state, worldOf(a.Options))
+	cfg, tools, offline, err := foreseeingTools(ctx, c, a.Options, cfg, state)
+	if err != nil {
+		return err
+	}
+	if offline != "" {
+		return usage.Errorf("%s: etcd cannot be asked", offline)
+	}
+	if c.equip != nil {
+		c.equip(&tools)
+	}
+	plan, err := steps.NewRecoverQuorum(cfg.Config, tools)
+	if err != nil {
+		return &usage.Error{Err: err}
+	}
+	f := recoveryForecast{Kind: "recover-quorum-plan", Cluster: cfg.ClusterName, Takes: forecastDuration(took, plan.Takes()),
+		Command: commandLine(c, "recover-quorum")}
+	record, err := steps.ReadQuorumRecord(tools.Files)
+	if err != nil {
+		return err
+	}
+	if record != nil {
+		err = f.resume(ctx, plan, *record, tools.Files)
+	} else {
+		err = surveyForForecast(ctx, c, a.Options, plan, &f)
+	}
+	if err != nil {
+		return err
+	}
+	if a.Options.Output == "json" {
+		return ui.PrintJSONLine(c.stdout, f)
+	}
+	_, err = io.WriteString(c.stdout, text.Fold(c.hide.Text(f.text()), c.width()))
+	return err
+}
+
+// surveyForForecast asks the members.
+func surveyForForecast(ctx context.Context, c *console, o options, plan *steps.QuorumPlan, f *recoveryForecast) error {
+	h := &ui.Hub{Run: "recover-quorum", Hide: c.hide, Displays: []ui.Display{newDisplay(c, o)}}
+	defer h.Close()
+	return h.Task("survey", "which member of etcd has the most of its log", func(say flow.Say) error {
+		survey, err := plan.Look(ctx, say)
+		if err == nil {
+			f.add(survey)
+		}
+		return err
+	})
+}
+
+// resume reads the survey of the recovery that is under way. It asks no member: some may have been reset already.
+func (f *recoveryForecast) resume(ctx context.Context, plan *steps.QuorumPlan, record steps.QuorumRecord,
+	files steps.Files) error {
+	f.Began = record.Began
+	survey, made, err := flow.Restore(ctx, flow.Folder(steps.QuorumFiles(files).String()), plan.Survey)
+	if err == nil && made {
+		f.add(survey)
+	}
+	return err
+}
+
+func (f *recoveryForecast) add(s steps.QuorumSurvey) {
+	f.Survey, f.Lost = &s, recoveryLosses(s)
+	f.Reset = slices.DeleteFunc(slices.Clone(s.Wipe), func(server string) bool { return server == s.Survivor })
+	f.Reset = append(f.Reset, s.Survivor)
+}
+
+// text is the forecast for a person.
+func (f recoveryForecast) text() string {
+	var b strings.Builder
+	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	line("")
+	if f.Began.IsZero() {
+		line("etcd of cluster %s has no quorum. Nothing was changed. A recovery would do this:", f.Cluster)
+	} else {
+		line("The recovery of cluster %s, begun %s, is under way. Nothing was changed now. "+
+			"It does this, and is resumed without a question:",
+			f.Cluster, f.Began.Format(time.RFC3339))
+	}
+	if s := f.Survey; s != nil {
+		line("- survivor: %s, whose etcd has applied the most of the log (index %d), of %s", s.Survivor, s.Index,
+			strings.Join(s.Servers, ", "))
+		line("- a snapshot of it is taken and verified before anything is wiped; %s gets its data first", s.Target)
+		if s.Target == s.Survivor {
+			line("- reset: %s, as no other server is left; until it has the snapshot, that is in the state folder and "+
+				"nowhere else", s.Survivor)
+		} else {
+			line("- reset, in this order: %s; the survivor only when the new etcd holds its data",
+				strings.Join(f.Reset, ", "))
+		}
+		for _, server := range s.Silent {
+			line("- could not be compared: %s holds data of etcd, which does not run there; what only it has "+
+				"is wiped", server)
+		}
+	}
+	for _, loss := range f.Lost {
+		line("- lost: %s", loss)
+	}
+	if f.Takes != nil {
+		line("- it should take %s", f.Takes)
+	}
+	line("\nto do it: %s", f.Command)
+	return b.String()
+}

@@ -1,0 +1,354 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/backup"
+	"github.com/slipway-k8s/slipway/internal/etcd"
+	"github.com/slipway-k8s/slipway/internal/kind"
+	"github.com/slipway-k8s/slipway/internal/runs"
+	"github.com/slipway-k8s/slipway/internal/settings"
+	"github.com/slipway-k8s/slipway/internal/statedir"
+	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+// runRestore makes a cluster again, all servers of which are lost.
+func runRestore(ctx context.Context, c *console, a arguments) error {
+	if a.Options.Diagnose {
+		return runDiagnose(ctx, c, a)
+	}
+	if len(a.Targets) < 2 {
+		return usage.Errorf("restore needs FILE: write %s; or %s, which only looks", commandLine(c, "restore", "FILE"), commandLine(c, "restore", "--diagnose"))
+	}
+	a = withBackupFlags(a)
+	cfg, err := loadConfig(a, c.environment)
+	if err != nil {
+		return err
+	}
+	file := backupReader{console: c, cfg: cfg.Config, name: a.Targets[1]}
+	// Once to the end, so that nothing is begun with a file that is damaged.
+	contents, _, err := file.verified(ctx)
+	if err != nil {
+		return refusal(ctx, err)
+	}
+	a.base = contents.Config
+	if cfg, err = loadConfig(a, c.environment); err != nil {
+		return err
+	}
+	source := steps.Backup{Contents: contents}
+	onPaper := steps.Tools{Management: kind.NewProvider(cfg.Config, steps.Files{}, false, io.Discard, nil), Overrides: cfg.Overrides}
+	if _, err := steps.NewRestore(cfg.Config, onPaper, source); err != nil {
+		return &usage.Error{Err: err}
+	}
+	if a.Options.DryRun {
+		return foreseeRestore(ctx, c, a, cfg, source)
+	}
+	return operate(ctx, c, a, func(r *running) error { return restore(ctx, r, file, source) })
+}
+
+// foreseeRestore prints what a restore would do. It changes nothing.
+func foreseeRestore(ctx context.Context, c *console, a arguments, cfg settings.Configuration, source steps.Backup) error {
+	if err := errors.Join(sameWorld(ctx, c, a, cfg), notReal(ctx, c, a, cfg)); err != nil {
+		return err
+	}
+	steps.RedirectLibraryLogs(io.Discard)
+	state, err := stateOf(ctx, c, a, cfg)
+	if err != nil {
+		return err
+	}
+	cfg, tools, offline, err := foreseeingTools(ctx, c, a.Options, cfg, state)
+	if err != nil {
+		return err
+	}
+	if c.equip != nil {
+		c.equip(&tools)
+	}
+	plan, err := steps.NewRestore(cfg.Config, tools, source)
+	if err != nil {
+		return &usage.Error{Err: err}
+	}
+	f := forecast{Kind: "plan", Cluster: cfg.ClusterName, World: worldOf(a.Options), State: string(state), Offline: offline}
+	f.Files = plan.Files()
+	if err := f.foreseeRestore(ctx, plan, state); err != nil {
+		return err
+	}
+	return tellForecast(c, f, a.Options.Output)
+}
+
+// foreseeRestore asks the restore's own journal and the world.
+func (f *forecast) foreseeRestore(ctx context.Context, plan *steps.RestorePlan, state statedir.Dir) (err error) {
+	if f.Offline == "" {
+		if f.Losses, err = plan.Losses(ctx, time.Now()); err != nil {
+			return err
+		}
+	}
+	journal := flow.Folder(steps.RestoreFiles(state.Files()).String())
+	return f.ask(ctx, plan, plan.Graph, journal, plan.All, runs.ReadDurations(state, f.World))
+}
+
+// refusal tells a file that is wrong, which is for the person who named it to
+// change, from what only kept it from being read: then the same may succeed later.
+func refusal(ctx context.Context, err error) error {
+	_, unread := errors.AsType[*backup.UnreadError](err)
+	_, machine := errors.AsType[*scratchError](err)
+	machine = machine || errors.Is(err, syscall.ENOSPC) // as etcd's library says it
+	switch {
+	case context.Cause(ctx) != nil:
+		return errors.Join(context.Cause(ctx), err)
+	case unread:
+		return fmt.Errorf("%w\nnothing was changed: run the same command again when the place where the backup lies answers", err)
+	case machine:
+		return fmt.Errorf("%w\nnothing was changed: it needs as much room as the backup's etcd has, three times over", err)
+	}
+	return &usage.Error{Err: err}
+}
+
+// scratchError tells that this machine did not take what was read.
+type scratchError struct{ error }
+
+func (e *scratchError) Unwrap() error { return e.error }
+
+// scratchFile is a file whose refusals can be told from those of the backup.
+type scratchFile struct{ *os.File }
+
+func (f scratchFile) Write(p []byte) (int, error) {
+	n, err := f.File.Write(p)
+	if err != nil {
+		err = &scratchError{err}
+	}
+	return n, err
+}
+
+// backupReader reads one backup, as often as it is asked to.
+type backupReader struct {
+	*console
+	cfg  steps.Config
+	name string
+}
+
+// read reads all of it and checks every sum; the etcd snapshot goes to a writer.
+func (b backupReader) read(ctx context.Context, snapshot io.Writer) (*backup.Contents, error) {
+	store, name, err := backupFile(b.console, b.cfg, b.name)
+	if err != nil {
+		return nil, err
+	}
+	identities, err := backupIdentities(ctx, b.console, b.cfg)
+	if err != nil {
+		return nil, err
+	}
+	body, err := store.Open(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	defer body.Close()
+	archive, err := backup.Open(reader(ctx, body), identities...)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", b.name, err)
+	}
+	contents, err := archive.Read(snapshot)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", b.name, err)
+	}
+	return contents, nil
+}
+
+// verified reads it and restores its etcd in a scratch folder: a snapshot of
+// another cluster, or one that etcd cannot read, is found before anything is made.
+func (b backupReader) verified(ctx context.Context) (contents *backup.Contents, is etcd.Content, err error) {
+	scratch, remove, err := newScratch(ctx)
+	if err != nil {
+		return nil, is, &scratchError{err}
+	}
+	defer func() { err = errors.Join(err, remove()) }()
+	path := filepath.Join(scratch, "snapshot.db")
+	snapshot, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, is, err
+	}
+	contents, err = b.read(ctx, scratchFile{snapshot})
+	if err := errors.Join(err, snapshot.Close()); err != nil {
+		return nil, is, err
+	}
+	is, err = etcd.Inspect(path, filepath.Join(scratch, "member"))
+	if err == nil {
+		err = sameEtcd(contents.Header, is)
+	}
+	if err != nil {
+		return nil, is, fmt.Errorf("%s: %w", b.name, err)
+	}
+	return contents, is, nil
+}
+
+// refuseDuringRestore keeps other runs out of a folder whose cluster is being
+// restored: a bootstrap would let the control plane provider go too early, and
+// that would found an empty etcd in the place of the one that is restored. So it
+// does where the cluster is being readopted, whose objects it would unpause.
+func refuseDuringRestore(c *console, state statedir.Dir) error {
+	record, err := steps.ReadRestoreRecord(state.Files())
+	if err != nil {
+		return err
+	}
+	if record != nil && record.Ended.IsZero() {
+		return usage.Errorf("the cluster in %s is being restored (begun %s): run restore with the same file to its end (%s), or destroy what it made, and the load balancer with it, "+
+			"unless that is protected against deletion at Hetzner (%s)",
+			state, record.Began.Format(time.RFC3339), commandLine(c, "restore", "FILE"), commandLine(c, targetDestroy))
+	}
+	readopting, err := steps.ReadReadoptRecord(state.Files())
+	if err != nil || readopting == nil || !readopting.Ended.IsZero() {
+		return err
+	}
+	return usage.Errorf("the cluster in %s is being readopted (begun %s): run readopt with the same file to its end: %s",
+		state, readopting.Began.Format(time.RFC3339), commandLine(c, "readopt", "FILE"))
+}
+
+// lockedJournal does something with the lock in its hands, before the run reads
+// or writes anything; where that fails the lock is refused.
+type lockedJournal struct {
+	flow.Journal
+	first func(context.Context) error
+}
+
+// Lock implements flow.Journal.
+func (j lockedJournal) Lock(ctx context.Context) (func() error, error) {
+	unlock, err := j.Journal.Lock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := j.first(ctx); err != nil {
+		return nil, errors.Join(err, unlock())
+	}
+	return unlock, nil
+}
+
+func restore(ctx context.Context, r *running, file backupReader, source steps.Backup) error {
+	if err := examineFor(ctx, r, steps.ForRestore); err != nil {
+		return err
+	}
+	if err := steps.PrepareRestore(r.tools.Files, source.Contents); err != nil {
+		return err
+	}
+	if r.options.Lab {
+		source = source.Elsewhere(r.cfg.Config)
+	}
+	folder := steps.RestoreFiles(r.tools.Files)
+	source.Snapshot = folder.Path(steps.SnapshotFile)
+	plan, err := steps.NewRestore(r.cfg.Config, r.tools, source)
+	if err != nil {
+		return &usage.Error{Err: err}
+	}
+	f := forecast{Cluster: r.cfg.ClusterName, World: r.world(), State: string(r.state)}
+	if err := agreeTo(ctx, r, &f, func() error { return f.foreseeRestore(ctx, plan, r.state) }); err != nil {
+		return err
+	}
+	if err := refuseToBegin(ctx, r, plan); err != nil {
+		return err
+	}
+	if err := r.hub.Task("backup", "the etcd snapshot, out of the backup", func(say flow.Say) error {
+		say("of %s, cluster %s", source.Contents.Header.Taken.Format(time.RFC3339), source.Contents.Header.Cluster)
+		return extractSnapshot(ctx, r, file, folder)
+	}); err != nil {
+		return refusal(ctx, err)
+	}
+	journal, report, err := runRecovery(ctx, r, plan.Graph, plan.All, folder, steps.EndRestore)
+	if err != nil {
+		return err
+	}
+	s, err := summariseRestore(ctx, r, plan, journal, report)
+	if err != nil {
+		return fmt.Errorf("everything is done, but the summary cannot be made: %w", err)
+	}
+	return r.tell(s)
+}
+
+// refuseToBegin refuses a restore that would be refused by its first step, before the snapshot, which holds every secret of the cluster,
+// lies in the folder. One that is under way has it there, and its steps ask.
+func refuseToBegin(ctx context.Context, r *running, plan *steps.RestorePlan) error {
+	record, err := steps.ReadRestoreRecord(r.tools.Files)
+	if err != nil || record != nil {
+		return err
+	}
+	_, err = plan.Losses(ctx, time.Now())
+	return err
+}
+
+// runRecovery runs the graph of a recovery, which has a journal of its own in a
+// folder of its own, and closes its record at the end.
+func runRecovery(ctx context.Context, r *running, graph *flow.Graph, targets []string, folder steps.Files, end func(steps.Files) error) (flow.Journal, *flow.Report, error) {
+	journal, report, err := runGraphOfRecovery(ctx, r, graph, folder, targets)
+	r.hub.Close()
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := end(r.tools.Files); err != nil {
+		return nil, nil, fmt.Errorf("everything is done, but its record cannot be closed: %w", err)
+	}
+	return journal, report, nil
+}
+
+// extractSnapshot takes the etcd snapshot out of a backup, in one piece: what an earlier
+// run left may be half of it.
+func extractSnapshot(ctx context.Context, r *running, file backupReader, folder steps.Files) error {
+	if err := os.MkdirAll(folder.String(), 0o700); err != nil {
+		return fmt.Errorf("make the folder of the restore: %w", err)
+	}
+	temporary := folder.Path(steps.SnapshotFile + ".new")
+	contents, err := file.extract(ctx, temporary)
+	if err != nil {
+		return err
+	}
+	silenced, err := steps.SilenceSnapshot(contents.Header, temporary)
+	switch {
+	case err != nil: // what the file is now nobody knows
+		r.hub.Note("the Cluster API in the snapshot wakes up with it, and is stopped then: %v", err)
+		if _, err := file.extract(ctx, temporary); err != nil {
+			return err
+		}
+	case len(silenced) > 0:
+		r.hub.Note("taken out of the snapshot's copy, for they would make the lost servers anew: Deployments %s", strings.Join(silenced, ", "))
+	}
+	return os.Rename(temporary, folder.Path(steps.SnapshotFile))
+}
+
+// extract writes the etcd snapshot into a file; where that fails there is none.
+func (b backupReader) extract(ctx context.Context, path string) (*backup.Contents, error) {
+	out, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return nil, &scratchError{fmt.Errorf("take the etcd snapshot out of the backup: %w", err)}
+	}
+	contents, err := b.read(ctx, scratchFile{out})
+	if err := errors.Join(err, out.Sync(), out.Close()); err != nil {
+		return nil, errors.Join(err, os.Remove(path))
+	}
+	return contents, nil
+}
+
+// summariseRestore is what a person needs after a restore.
+func summariseRestore(ctx context.Context, r *running, plan *steps.RestorePlan, j flow.Journal, report *flow.Report) (summary, error) {
+	s := r.summaryOf(report)
+	cluster, _, err := flow.Restore(ctx, j, plan.Cluster)
+	if err != nil {
+		return s, err
+	}
+	s.Endpoint = "https://" + cluster.Endpoint
+	nodes, _, err := flow.Restore(ctx, j, plan.Nodes)
+	if err != nil {
+		return s, err
+	}
+	kubeconfig, _, err := flow.Restore(ctx, j, plan.Kubeconfig)
+	if err != nil {
+		return s, err
+	}
+	talosconfig, _, err := flow.Restore(ctx, j, plan.Talos)
+	s.Nodes, s.Kubeconfig, s.Talosconfig = nodes.Nodes, r.state.Path(kubeconfig.File), r.state.Path(talosconfig.File)
+	return s, err
+}

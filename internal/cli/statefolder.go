@@ -1,0 +1,40 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/settings"
+	"github.com/slipway-k8s/slipway/internal/statedir"
+	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+// stateOf is the state folder that the arguments name. A folder that belongs to another cluster is a usageError: no target reads,
+// changes or deletes one cluster's state under the name of another.
+func stateOf(ctx context.Context, c *console, a arguments, cfg settings.Configuration) (statedir.Dir, error) {
+	state := statedir.New(a.Options.StateDir, cfg.ClusterName, c.workDir)
+	return state, state.CheckOwner(ctx, cfg.ClusterName)
+}
+
+// labStateOf is stateOf for the targets of the lab alone. They need no cluster's name, so only one that was given is checked.
+func labStateOf(ctx context.Context, c *console, a arguments, cfg settings.Configuration) (statedir.Dir, error) {
+	if _, given := cfg.Places[settings.Variable("CLUSTER_NAME").Field]; given {
+		return stateOf(ctx, c, a, cfg)
+	}
+	return statedir.New(a.Options.StateDir, cfg.ClusterName, c.workDir), nil
+}
+
+// refuseOtherProject refuses a token of another Hetzner project than the one that the folder's cluster is in.
+func refuseOtherProject(ctx context.Context, r *running) error {
+	err := steps.CheckProject(ctx, r.cfg.Config, r.tools)
+	if other := (*steps.OtherProjectError)(nil); errors.As(err, &other) {
+		return &usage.Error{Err: err}
+	}
+	if err != nil && errors.Is(errors.Join(err, context.Cause(ctx)), flow.ErrInterrupted) {
+		return fmt.Errorf("find out whether the token is of the cluster's project: %w", err)
+	}
+	return err
+}

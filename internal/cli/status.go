@@ -1,0 +1,272 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/cli/ui"
+	"github.com/slipway-k8s/slipway/internal/kind"
+	"github.com/slipway-k8s/slipway/internal/lab"
+	"github.com/slipway-k8s/slipway/internal/redact"
+	"github.com/slipway-k8s/slipway/internal/settings"
+	"github.com/slipway-k8s/slipway/internal/statedir"
+	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+// stepStatus is a step in `bootstrap status --output json`.
+type stepStatus struct {
+	Step    string    `json:"step"`
+	Doc     string    `json:"doc,omitempty"`
+	State   string    `json:"state"` // never, started, done, failed or interrupted
+	Attempt int       `json:"attempt,omitempty"`
+	Started time.Time `json:"started,omitzero"`
+	Ended   time.Time `json:"ended,omitzero"`
+	World   string    `json:"world,omitempty"`  // holds, gone or unknown; empty: not asked
+	Reason  string    `json:"reason,omitempty"` // of World
+	Changed []string  `json:"changed,omitempty"`
+	After   []string  `json:"after,omitempty"` // steps that would run again, or may, and whose output this one takes
+	Sealed  string    `json:"sealed,omitempty"`
+	Said    string    `json:"said,omitempty"`
+	Error   string    `json:"error,omitempty"`
+}
+
+// statusReport is `bootstrap status --output json`.
+type statusReport struct {
+	State   string          `json:"state"`
+	Offline string          `json:"offline,omitempty"` // why the world was not asked
+	Now     *steps.Overview `json:"now,omitempty"`     // nil: the world was not asked
+	Steps   []stepStatus    `json:"steps"`
+	Notes   []string        `json:"notes"`
+	compared
+}
+
+// statusComparedWithin bounds the comparison of the configuration with the
+// cluster, for which a status is not kept waiting.
+const statusComparedWithin = 2 * time.Second
+
+// runStatus compares the journal with the world and changes neither.
+func runStatus(ctx context.Context, c *console, a arguments) error {
+	if a.Options.Watch {
+		return watchStatus(ctx, c, a)
+	}
+	r, err := lookAtAll(ctx, c, a)
+	if err != nil {
+		return err
+	}
+	if a.Options.Output == "json" {
+		return ui.PrintJSON(c.stdout, r)
+	}
+	return r.print(c.stdout, c.width())
+}
+
+// lookAtAll asks the journal and the world, everything at once.
+func lookAtAll(ctx context.Context, c *console, a arguments) (statusReport, error) {
+	cfg, err := loadConfig(a, c.environment)
+	if err != nil {
+		return statusReport{}, err
+	}
+	state, err := stateOf(ctx, c, a, cfg)
+	if err != nil {
+		return statusReport{}, err
+	}
+	steps.RedirectLibraryLogs(io.Discard)
+	cfg, tools, offline, err := lookingTools(ctx, c, a.Options, cfg, state)
+	if err != nil {
+		return statusReport{}, err
+	}
+	plan, err := steps.New(cfg.Config, tools)
+	if err != nil {
+		return statusReport{}, &usage.Error{Err: err}
+	}
+	r := statusReport{State: string(state), Offline: offline, Notes: []string{}}
+	recorded, err := plan.Graph.Recorded(ctx, state.Journal())
+	if offline != "" || err != nil {
+		r.add(recorded)
+		r.withoutSecrets(c.hide)
+		return r, err
+	}
+	look := plan.Look(ctx, recorded)
+	defer look.Close()
+	var asking sync.WaitGroup
+	asking.Go(func() {
+		now := look.Overview()
+		r.Now = &now
+	})
+	asking.Go(func() {
+		soon, cancel := context.WithTimeoutCause(ctx, statusComparedWithin, fmt.Errorf("no answer within %s", statusComparedWithin))
+		defer cancel()
+		r.compared = compare(soon, plan, state.Journal(), cfg, nil)
+	})
+	var notesErr error
+	asking.Go(func() { r.Notes, notesErr = look.Notes() })
+	all, err := plan.Graph.CheckUntil(ctx, look.Context(), state.Journal())
+	asking.Wait()
+	r.add(all)
+	r.tellRun(statedir.AtWork(state))
+	if r.Notes = append([]string{}, r.Notes...); notesErr != nil {
+		r.Notes = append(r.Notes, "what is at Hetzner is not known: "+notesErr.Error())
+	}
+	r.withoutSecrets(c.hide)
+	return r, err
+}
+
+// tellRun says of a pivot that has not ended whether a run is at work on it; empty: none is.
+func (r *statusReport) tellRun(run string) {
+	switch p := r.Now.Pivot; {
+	case p == nil:
+	case run != "":
+		p.Sentence, p.Command = p.Sentence+"; a run is at work on it ("+run+")", ""
+	default:
+		p.Sentence += "; it was interrupted, and running pivot, or all, again resumes it"
+	}
+}
+
+// withoutSecrets hides them in what others said.
+func (r *statusReport) withoutSecrets(hide *redact.Redactor) {
+	hide.Each(&r.Offline)
+	r.compared.withoutSecrets(hide)
+	for i := range r.Steps {
+		s := &r.Steps[i]
+		hide.Each(&s.Reason, &s.Error, &s.Said)
+	}
+	for i := range r.Notes {
+		hide.Each(&r.Notes[i])
+	}
+	if r.Now == nil {
+		return
+	}
+	hide.Each(&r.Now.Sentence, &r.Now.Waiting.Missing)
+	if r.Now.Lost != nil {
+		hide.Each(&r.Now.Lost.Sentence)
+	}
+	if r.Now.Pivot != nil {
+		hide.Each(&r.Now.Pivot.Sentence, &r.Now.Pivot.Management, &r.Now.Pivot.Cluster)
+	}
+	for i := range r.Now.Waiting.Findings {
+		hide.Each(&r.Now.Waiting.Findings[i].What, &r.Now.Waiting.Findings[i].Do)
+	}
+	for i := range r.Now.Servers {
+		hide.Each(&r.Now.Servers[i].Talos)
+	}
+	for i := range r.Now.Unknown {
+		hide.Each(&r.Now.Unknown[i].Why)
+	}
+}
+
+func (r *statusReport) add(all []flow.Status) {
+	r.Steps = []stepStatus{}
+	for _, s := range all {
+		r.Steps = append(r.Steps, newStepStatus(s))
+	}
+}
+
+// lookingTools are the tools to look at the world that the state folder belongs
+// to. Where that cannot be asked, offline says why.
+func lookingTools(ctx context.Context, c *console, o options, cfg settings.Configuration, state statedir.Dir) (_ settings.Configuration, tools steps.Tools, offline string, err error) {
+	c.hide.Learn(cfg.Passwords()...)
+	tools = commonTools(state, cfg, c.environment, io.Discard)
+	tools.CommandLine = func(target ...string) string { return commandLine(c, target...) }
+	tools.Management = kind.NewProvider(cfg.Config, tools.Files, false, io.Discard, nil)
+	world, err := state.World()
+	if err != nil {
+		return cfg, tools, "", err
+	}
+	if o.Lab || world == statedir.WorldLab {
+		l := newLab(c, o, state)
+		tools.Management = lab.Management{Client: l.Client}
+		info, err := l.Answering(ctx)
+		if errors.Is(err, lab.ErrDown) {
+			return cfg, tools, "the lab is down (" + commandLine(c, "lab", "up") + ")", nil
+		}
+		if err != nil {
+			return cfg, tools, "", err
+		}
+		c.hide.Learn(info.Token)
+		cfg, tools, _, err = enterLab(cfg, tools, l.Client, info, c.environment)
+		return cfg, tools, "", err
+	}
+	if snapshot, err := state.Journal().Load(ctx); err != nil || len(snapshot.Steps) == 0 {
+		return cfg, tools, "", err // nothing was begun, so there is nothing to ask about
+	}
+	tools, offline, err = hetznerTools(ctx, c, cfg, tools)
+	if err != nil && context.Cause(ctx) == nil { // there is a journal to be read
+		return cfg, tools, err.Error(), nil
+	}
+	return cfg, tools, offline, err
+}
+
+// hetznerTools are tools to look at Hetzner, without a recorder. Without a token
+// offline says so.
+func hetznerTools(ctx context.Context, c *console, cfg settings.Configuration, tools steps.Tools) (_ steps.Tools, offline string, err error) {
+	token, err := tokenOnce(ctx, c, cfg)
+	if errors.Is(err, settings.ErrNoToken) {
+		return tools, settings.TokenVariable + " is not set", nil
+	}
+	if err != nil {
+		return tools, "", err
+	}
+	c.hide.Learn(token.Reveal())
+	tools.Token = token
+	tools.Hetzner = hetznerClient(c.environment[settings.EndpointVariable], token, nil)
+	return tools, "", nil
+}
+
+func newStepStatus(s flow.Status) stepStatus {
+	row := stepStatus{
+		Step: s.Name, Doc: s.Doc, State: string(s.State), Attempt: s.Attempt, Started: s.Started, Ended: s.Ended,
+		Changed: s.Changed, After: s.After, Sealed: s.Sealed, Said: s.Said, Error: s.Error,
+	}
+	if s.State == "" {
+		row.State = "never"
+	}
+	if s.Asked {
+		row.World, row.Reason = string(s.Verdict.Answer()), s.Verdict.Reason()
+		if err := s.Verdict.Err(); err != nil {
+			row.Reason = err.Error()
+		}
+	}
+	return row
+}
+
+// world is the world's answer in a word.
+func (r stepStatus) world() string {
+	switch {
+	case r.Sealed != "":
+		return "sealed"
+	case r.World == string(flow.AnswerUnknown):
+		return "could not ask"
+	case r.World == "":
+		return "-"
+	}
+	return r.World
+}
+
+// settled tells that there is nothing to say of a step but that it is done.
+func (r stepStatus) settled() bool {
+	return r.State == string(flow.StateDone) && (r.Sealed != "" || (r.World == "" || r.World == string(flow.AnswerHolds)) && r.remarks() == "")
+}
+
+func (r stepStatus) remarks() string {
+	switch {
+	case r.Sealed != "":
+		return "lies before " + r.Sealed + ", a point of no return"
+	case r.Reason != "":
+		return r.Reason
+	case r.Error != "":
+		return r.Error
+	case len(r.Changed) > 0:
+		return "would run again, changed: " + strings.Join(r.Changed, ", ")
+	case len(r.After) > 0:
+		return "runs again if " + strings.Join(r.After, " or ") + " comes out differently"
+	case r.State != string(flow.StateDone):
+		return r.Said
+	}
+	return ""
+}

@@ -1,0 +1,99 @@
+package cli
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/slipway-k8s/slipway/internal/lab"
+	"github.com/slipway-k8s/slipway/internal/lab/labtest"
+	"github.com/slipway-k8s/slipway/internal/settings"
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+func TestInLab(t *testing.T) {
+	f := labtest.NewFakeLab(t)
+	cfg, err := load(t, "networkCidr: 10.10.0.0/16\nciliumVersion: 1.18.9\n", "", "CAPI_VERSION=v1.10.9")
+	if err != nil {
+		t.Fatal(err)
+	}
+	was := cfg.Config
+	got, notes, err := configInLab(cfg, f.Info)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		"NETWORK_CIDR": "127.64.0.0/16", "CONTROL_PLANE_CIDR": "127.64.64.0/25", "POD_CIDR": "127.64.128.0/17", "SERVICE_CIDR": "127.64.96.0/20",
+		"PROVIDER_REPOSITORY": "/repository", "CERT_MANAGER_URL": "/repository/cert-manager.yaml", "CERT_MANAGER_VERSION": "v1.19.1",
+		"CILIUM_REPOSITORY": "http://127.65.0.2:8081", "TALOS_CCM_REPOSITORY": "http://127.65.0.2:8081",
+		"CAPI_VERSION": "v1.10.10", "CACPPT_VERSION": "v0.5.13", "CABPT_VERSION": was.CABPTVersion,
+		"CILIUM_VERSION": "1.18.9", // the lab names none, so it is for its repository to say
+		"CLUSTER_NAME":   was.ClusterName,
+	} {
+		if v := settings.Variable(name).Get(got.Config); v != want {
+			t.Errorf("%s is %q, want %q", name, v, want)
+		}
+	}
+	want := []string{
+		"CACPPT_VERSION is v0.5.13 in the lab, in place of v0.5.12 (default)",
+		"CAPI_VERSION is v1.10.10 in the lab, in place of v1.10.9 (argument CAPI_VERSION=v1.10.9)",
+		"NETWORK_CIDR is 127.64.0.0/16 in the lab, in place of 10.10.0.0/16 (",
+	}
+	if len(notes) != len(want) {
+		t.Fatalf("notes are %q", notes)
+	}
+	for i := range want {
+		if !strings.HasPrefix(notes[i], want[i]) {
+			t.Errorf("note %q does not begin with %q", notes[i], want[i])
+		}
+	}
+	if cfg.Config != was || cfg.Place("podCidr") != "default" {
+		t.Error("the configuration of outside was changed")
+	}
+}
+
+// Who has repositories of his own keeps them, with their versions.
+func TestInLabWithOwnRepositories(t *testing.T) {
+	f := labtest.NewFakeLab(t)
+	cfg, err := load(t, "", "PROVIDER_REPOSITORY=/mine", "CILIUM_REPOSITORY=http://127.0.0.1:1 CERT_MANAGER_URL=/c.yaml CERT_MANAGER_VERSION=v1.0.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, notes, err := configInLab(cfg, f.Info)
+	if err != nil || len(notes) != 0 {
+		t.Fatalf("notes %q, %v", notes, err)
+	}
+	if got.ProviderRepository != "/mine" || got.CACPPTVersion != cfg.CACPPTVersion || got.CiliumRepository != "http://127.0.0.1:1" || got.CertManagerURL != "/c.yaml" {
+		t.Errorf("got %+v", got.Config)
+	}
+}
+
+func TestTheLabGetsItsOwnToken(t *testing.T) {
+	f := labtest.NewFakeLab(t)
+	cfg := settings.Configuration{Config: steps.Defaults()}
+	for environment, want := range map[string]string{
+		"HCLOUD_TOKEN=a-real-token":                              f.Info.Token,
+		"HCLOUD_TOKEN=a-real-token LAB_HCLOUD_TOKEN=a-wrong-one": "a-wrong-one",
+	} {
+		_, tools, _, err := enterLab(cfg, steps.Tools{}, lab.NewClient(f.Dir), f.Info, settings.Environ(strings.Fields(environment)))
+		if err != nil || tools.Token.Reveal() != want || tools.Management.Name() != "lab" || tools.Hetzner == nil {
+			t.Errorf("%s: token %q, %v", environment, tools.Token.Reveal(), err)
+		}
+	}
+}
+
+func TestPrepareImages(t *testing.T) {
+	f := labtest.NewFakeLab(t)
+	cfg := steps.Defaults()
+	if err := prepareImages(t.Context(), lab.NewClient(f.Dir), cfg, quiet); err != nil {
+		t.Fatal(err)
+	}
+	cfg.ImageName = "mine"
+	if err := prepareImages(t.Context(), lab.NewClient(f.Dir), cfg, quiet); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"PUT /v1/images/talos-amd64-v1.12.2", "PUT /v1/images/talos-arm64-v1.12.2", "PUT /v1/images/mine"}
+	if !slices.Equal(f.Asked, want) {
+		t.Errorf("asked %q, want %q", f.Asked, want)
+	}
+}
