@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -35,7 +36,8 @@ type node struct {
 	follows  []*node         // order, and made again when their outputs change
 	after    []*node         // order without data
 	yields   []*node         // order without data, and without bringing them
-	deadline time.Duration   // 0: none
+	output   reflect.Type
+	deadline time.Duration // 0: none
 	waits    []Wait
 	sealed   bool
 	exempt   bool                 // from seals
@@ -216,6 +218,7 @@ type Info struct {
 	Sealed   bool          `json:"sealed,omitempty"`
 	Exempt   bool          `json:"exempt,omitempty"` // from seals
 	Behind   []Link        `json:"behind,omitempty"` // every step that it comes after, and why; one is named once for each reason
+	Output   reflect.Type  `json:"-"`                // the type of its output
 }
 
 // Link is a step that another comes after.
@@ -241,7 +244,8 @@ func (g *Graph) Steps() []Info {
 	sorted, _ := g.order(seals{})
 	infos := make([]Info, len(sorted))
 	for i, n := range sorted {
-		infos[i] = Info{Name: n.name, Doc: n.doc, Deadline: n.deadline, Waits: slices.Clone(n.waits), Sealed: n.sealed, Exempt: n.exempt}
+		infos[i] = Info{Name: n.name, Doc: n.doc, Deadline: n.deadline, Waits: slices.Clone(n.waits), Sealed: n.sealed, Exempt: n.exempt,
+			Output: n.output}
 		for _, m := range n.needs() {
 			infos[i].Needs = append(infos[i].Needs, m.name)
 		}

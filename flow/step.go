@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"time"
 )
@@ -71,8 +72,9 @@ func arg[A any](v any) A {
 
 func add[T any](g *Graph, name string, empty bool, do func(context.Context, Say, []any) (T, error), inputs ...Node) *Step[T] {
 	n := &node{
-		graph: g,
-		name:  name,
+		graph:  g,
+		name:   name,
+		output: reflect.TypeFor[T](),
 		do: func(ctx context.Context, say Say, in []any) (any, error) {
 			return do(ctx, say, in)
 		},

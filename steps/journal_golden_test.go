@@ -1,0 +1,107 @@
+package steps
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/flow/flowtest"
+)
+
+func goldenJournal(plan string) string { return filepath.Join("testdata", "journals", plan+".json") }
+
+// A journal of an older release restores: no output type has lost a field.
+func TestGoldenJournals(t *testing.T) {
+	bootstrap := func(t *testing.T) *flow.Graph {
+		w := newWorld(t)
+		p, err := New(w.config(), w.tools())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p.Graph
+	}
+	restore := func(selfManaged bool) func(*testing.T) *flow.Graph {
+		return func(t *testing.T) *flow.Graph {
+			source := lostBackup(t)
+			source.Contents.Header.SelfManaged = selfManaged
+			p, err := NewRestore(Defaults(), newWorld(t).tools(), source)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return p.Graph
+		}
+	}
+	readopt := func(selfManaged bool) func(*testing.T) *flow.Graph {
+		return func(t *testing.T) *flow.Graph {
+			source := lostBackup(t)
+			source.Contents.Header.SelfManaged = selfManaged
+			p, err := NewReadopt(Defaults(), newWorld(t).tools(), source, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return p.Graph
+		}
+	}
+	quorum := func(t *testing.T) *flow.Graph {
+		p, err := NewRecoverQuorum(Defaults(), newWorld(t).tools())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p.Graph
+	}
+	for _, tt := range []struct {
+		name, file string
+		plan       func(*testing.T) *flow.Graph
+	}{
+		{"bootstrap", "bootstrap", bootstrap},
+		{"restore", "restore", restore(true)},
+		{"restore of a cluster that did not manage itself", "restore", restore(false)},
+		{"readopt", "readopt", readopt(true)},
+		{"readopt from a management cluster", "readopt", readopt(false)},
+		{"recover-quorum", "recover-quorum", quorum},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			flowtest.GoldenJournal(t, tt.plan(t), goldenJournal(tt.file), *update)
+		})
+	}
+}
+
+// An output of the pivot, or of a step before it, that lacks a field of today is an older release's: it counts, and nothing behind the
+// point of no return is run again for it.
+func TestAnOlderJournalCountsBehindThePivot(t *testing.T) {
+	w := newWorld(t)
+	p, err := New(w.config(), w.tools())
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden, err := flowtest.Read(goldenJournal("bootstrap"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for step, field := range map[string]string{p.Pivot.Name(): "servers", p.Cluster.Name(): "endpoint"} {
+		rec := golden.Steps[step]
+		var output map[string]any
+		if err := json.Unmarshal(rec.Output, &output); err != nil || output[field] == nil {
+			t.Fatalf("step %s has no field %s: %s, %v", step, field, rec.Output, err)
+		}
+		delete(output, field)
+		rec.Output, _ = json.Marshal(output)
+		golden.Steps[step] = rec
+	}
+	j := flowtest.Save(t, golden)
+	pivot, done, err := flow.Restore(t.Context(), j, p.Pivot)
+	if err != nil || !done || pivot.Cluster == "" || pivot.Servers != nil {
+		t.Errorf("the pivot's output: %+v, %v, %v", pivot, done, err)
+	}
+	all, err := p.Graph.Foresee(t.Context(), j, p.All, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range all {
+		if f.Name == p.Pivot.Name() && (!f.Asked || strings.Contains(f.Why, "does not restore")) || f.Name == p.Cluster.Name() && f.Sealed == "" {
+			t.Errorf("%s: %s: %s", f.Name, f.Prospect, f.Why)
+		}
+	}
+}
