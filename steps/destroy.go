@@ -127,13 +127,19 @@ func (d Destroyer) Destroy(ctx context.Context, listed Demolition, stage Stage) 
 			if source, silent, err = d.standDown(ctx, say); err == nil {
 				err = d.claim(ctx, say, removal, listed, silent)
 			}
+			if err == nil && source == nil {
+				err = d.refuseUnseen(ctx)
+			}
 			return err
 		}},
 		{"cluster-api", "what a management cluster can take away by itself", func(say flow.Say) error {
 			return d.deleteThroughCAPI(ctx, say, source, removal)
 		}},
 		{"sweep", "everything with a label of the cluster, by the Hetzner API", func(say flow.Say) error {
-			return d.sweep(ctx, say, removal, listed)
+			if err := d.sweep(ctx, say, removal, listed); err != nil {
+				return err
+			}
+			return d.tools.Files.Write(destroyedFile, []byte(d.cfg.ClusterName+"\n"))
 		}},
 		{"management", "the temporary management cluster, once it manages nothing", func(say flow.Say) error {
 			if err := d.deleteManagement(ctx, say); err != nil {
@@ -358,9 +364,9 @@ func otherClusters(ctx context.Context, c *kube.Cluster, but string) ([]string, 
 	return names, nil
 }
 
-// forget removes what opened the cluster: it is gone, and its name may come again.
+// forget removes what opened the cluster: it is gone, and its name may come again. What tells that it is goes last.
 func (d Destroyer) forget() error {
-	for _, name := range []string{kubeconfigFile, talosconfigFile, managementFile, cleaningFile, replacementFile} {
+	for _, name := range []string{kubeconfigFile, talosconfigFile, managementFile, cleaningFile, replacementFile, destroyedFile} {
 		if err := d.tools.Files.Remove(name); err != nil {
 			return err
 		}

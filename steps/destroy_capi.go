@@ -139,6 +139,9 @@ func (d Destroyer) undeleted(ctx context.Context, source *kube.Cluster, left *cl
 		for _, m := range machines {
 			names = append(names, m.GetName())
 		}
+		if err := left.refused(ctx); err != nil {
+			return "", err
+		}
 		return "servers " + strings.Join(names, ", "), nil
 	}
 	return left.see(ctx)
@@ -172,6 +175,29 @@ func (l *cloudLook) see(ctx context.Context) (string, error) {
 		l.seen = seen
 	}
 	return seen, err
+}
+
+// refused ends the wait for servers that Hetzner does not delete. CAPH tries again for ever, and the sweep could not delete them either.
+func (l *cloudLook) refused(ctx context.Context) error {
+	if time.Now().Before(l.due) {
+		return nil
+	}
+	l.due = time.Now().Add(l.pace.next())
+	servers, err := hetzner.Servers(ctx, l.d.tools.Hetzner, l.d.cfg.ClusterName)
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, s := range servers {
+		if s.Protected {
+			names = append(names, s.Name)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	return final(fmt.Errorf("Hetzner does not delete server %s: it is protected; take the protection away in Hetzner's console and run again",
+		strings.Join(names, ", ")))
 }
 
 // ask lists what CAPH deletes after the servers. The load balancers of Services are in the way of the network, and no controller is left

@@ -2,7 +2,9 @@ package steps
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 
@@ -59,6 +61,32 @@ func (d Destroyer) refuseOtherProject(ctx context.Context, manager *kube.Cluster
 	return fmt.Errorf("cluster %s has servers %s, and the token's project has %s: the token is of another project. Nothing was changed: run destroy with "+
 		"the token of the cluster's project; where that project is no more, delete management cluster %s and the state folder by hand",
 		d.cfg.ClusterName, strings.Join(names, ", "), found, d.cfg.ManagementName())
+}
+
+// destroyedFile records that nothing of the cluster is left at Hetzner. A destroy that was killed between that and its end resumes by it.
+const destroyedFile = "destroy.swept"
+
+// refuseUnseen refuses where nothing shows that the cluster is gone: the state folder opens one, no management cluster and not the
+// cluster itself has confirmed that the token is of its project, and that project has nothing of it. A token of another project looks
+// the same, and with the keys the last access to a living cluster would be deleted.
+func (d Destroyer) refuseUnseen(ctx context.Context) error {
+	files := d.tools.Files
+	if _, err := files.Read(kubeconfigFile); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	there, err := d.hasAnything(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := files.Read(destroyedFile); there || err == nil {
+		return nil
+	}
+	if self, err := selfManagedCluster(ctx, d.cfg, d.tools, d.sources); err == nil && self != nil {
+		return nil // it has confirmed the project
+	}
+	return fmt.Errorf("it is not certain that cluster %s is gone: the token's project has nothing of it, and neither the cluster nor a management "+
+		"cluster confirms that this is the cluster's project. Its kubeconfig, its talosconfig and the journal were kept, and nothing was changed: run "+
+		"destroy with the token of the cluster's project; where the cluster is gone, delete %s by hand", d.cfg.ClusterName, files.Path(""))
 }
 
 // hasAnything tells whether the project has something of the cluster beside what destroy leaves there unless asked: of an earlier

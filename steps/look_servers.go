@@ -44,7 +44,7 @@ func (c seenCloud) tell(s *why.Situation) {
 	}
 	s.Cloud, s.CloudAt = []why.Server{}, c.at
 	for _, one := range c.servers {
-		s.Cloud = append(s.Cloud, why.Server{ID: one.ID, Name: one.Name, Status: one.Status})
+		s.Cloud = append(s.Cloud, why.Server{ID: one.ID, Name: one.Name, Status: one.Status, Protected: one.Protected})
 	}
 	for _, f := range c.failures {
 		s.Failures = append(s.Failures, why.Failure(f))

@@ -47,7 +47,7 @@ func (s *cloudSight) read(ctx context.Context, cfg Config, tools Tools) {
 	)
 	s.at, s.servers, s.failures = time.Now(), []why.Server{}, nil
 	for _, one := range servers {
-		s.servers = append(s.servers, why.Server{ID: one.ID, Name: one.Name, Status: one.Status})
+		s.servers = append(s.servers, why.Server{ID: one.ID, Name: one.Name, Status: one.Status, Protected: one.Protected})
 	}
 	for _, f := range failures {
 		s.failures = append(s.failures, why.Failure(f))

@@ -169,6 +169,7 @@ type Server struct {
 	// Machine is the name of the HCloudMachine that it was made for, and ControlPlane whether for a control plane: CAPH's labels.
 	Machine      string
 	ControlPlane bool
+	Protected    bool // from deletion: Hetzner refuses it until a person takes the protection away
 }
 
 // ProviderID is what the cloud controller manager writes into the Node of the server.
@@ -199,6 +200,7 @@ func Servers(ctx context.Context, c *hcloud.Client, cluster string) ([]Server, e
 		server := Server{
 			ID: s.ID, Name: s.Name, Status: string(s.Status), Location: placeOf(s.Location),
 			Machine: s.Labels[machineLabel], ControlPlane: s.Labels[roleLabel] == controlPlaneRole,
+			Protected: s.Protection.Delete,
 		}
 		if a, ok := netip.AddrFromSlice(s.PublicNet.IPv4.IP); ok && !a.IsUnspecified() {
 			server.Public = a.Unmap()

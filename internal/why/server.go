@@ -35,7 +35,7 @@ func (s Situation) blameServer(found *findings, m member) {
 func (s Situation) server(m member) (Finding, bool) {
 	switch {
 	case m.machine.GetDeletionTimestamp() != nil:
-		return Finding{What: "is being taken away", weight: weightNormal}, true
+		return s.deleting(m), true
 	case m.server == nil:
 		return Finding{What: "Cluster API is making it", weight: weightNormal}, true
 	}

@@ -50,6 +50,8 @@ type Server struct {
 	ID     int64  `json:"id"`
 	Name   string `json:"name"`
 	Status string `json:"status"`
+	// Protected tells that Hetzner refuses to delete it.
+	Protected bool `json:"protected,omitempty"`
 }
 
 // Failure is an action that Hetzner could not finish.

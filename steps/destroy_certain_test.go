@@ -1,0 +1,90 @@
+package steps
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
+	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+)
+
+// A project without the cluster, and a cluster that nothing can be asked of, may be a wrong token and a broken network. The keys stay.
+func TestDestroyKeepsTheKeysOfAClusterThatItDidNotSee(t *testing.T) {
+	s := hetznertest.NewStore()
+	defer s.Close()
+	cluster := kubetest.New("workload", capiKinds()...)
+	cluster.Close()
+	d := demolisher(t, s, nil)
+	keys := []string{kubeconfigFile, talosconfigFile}
+	for _, name := range keys {
+		if err := d.tools.Files.Write(name, cluster.Kubeconfig()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// A snapshot alone is left by every destroy.
+	s.Put("images", 70, schema.Image{Type: "snapshot", Labels: map[string]string{"slipway-cluster": "k8s", "caph-image-name": "talos"}})
+	err := listAndDestroy(t.Context(), d, DestroyOptions{Images: true}, quietly)
+	if err == nil || !strings.Contains(err.Error(), "not certain that cluster k8s is gone") {
+		t.Errorf("it ended with %v", err)
+	}
+	for _, name := range keys {
+		if _, err := d.tools.Files.Read(name); err != nil {
+			t.Error(err)
+		}
+	}
+	if len(s.Writes()) > 0 {
+		t.Errorf("it wrote %v", s.Writes())
+	}
+
+	// With the token of its project it is destroyed; and killed before its end, it ends when it is run again.
+	foreign := plantCluster(s)
+	ctx, cancel := context.WithCancel(t.Context())
+	err = listAndDestroy(ctx, d, DestroyOptions{Images: true, Volumes: true}, func(name, _ string, do func(flow.Say) error) error {
+		if name == "management" {
+			cancel()
+			return ctx.Err()
+		}
+		return do(t.Logf)
+	})
+	if err == nil || !slices.Equal(s.Left(), sorted(foreign)) {
+		t.Fatalf("killed: %v, left %v", err, s.Left())
+	}
+	if err := listAndDestroy(t.Context(), d, DestroyOptions{}, quietly); err != nil {
+		t.Error(err)
+	}
+	for _, name := range append(keys, destroyedFile) {
+		if _, err := d.tools.Files.Read(name); err == nil {
+			t.Errorf("%s is left", name)
+		}
+	}
+}
+
+// A server that Hetzner refuses to delete ends the wait for Cluster API.
+func TestDestroyNamesAProtectedServer(t *testing.T) {
+	s := hetznertest.NewStore()
+	defer s.Close()
+	plantCluster(s)
+	s.Put("servers", 2, schema.Server{Name: "k8s-b", Labels: map[string]string{"caph-cluster-k8s": "owned"}, Protection: schema.ServerProtection{Delete: true}})
+	source := kubetest.New("management", capiKinds()...)
+	defer source.Close()
+	define(source, capiKinds())
+	source.Put(kubetest.Object(capi, "Cluster", Namespace, "k8s", object{"spec": object{}}))
+	machine := kubetest.Object("infrastructure.cluster.x-k8s.io/v1beta1", "HCloudMachine", Namespace, "k8s-b", object{"spec": object{"providerID": "hcloud://2"}})
+	machine.SetLabels(map[string]string{"cluster.x-k8s.io/cluster-name": "k8s"})
+	source.Put(machine)
+	d := demolisher(t, s, nil)
+	connected, err := d.tools.Connect(source.Kubeconfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = d.awaitDeletion(t.Context(), t.Logf, connected, hetzner.NewRemoval(d.tools.Hetzner))
+	if err == nil || !strings.Contains(err.Error(), "Hetzner does not delete server k8s-b: it is protected") {
+		t.Errorf("it ended with %v", err)
+	}
+}
