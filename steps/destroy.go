@@ -139,7 +139,7 @@ func (d Destroyer) Destroy(ctx context.Context, listed Demolition, stage Stage) 
 			if err := d.sweep(ctx, say, removal, listed); err != nil {
 				return err
 			}
-			return d.tools.Files.Write(destroyedFile, []byte(d.cfg.ClusterName+"\n"))
+			return d.recordSwept()
 		}},
 		{"management", "the temporary management cluster, once it manages nothing", func(say flow.Say) error {
 			if err := d.deleteManagement(ctx, say); err != nil {

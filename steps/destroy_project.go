@@ -2,6 +2,7 @@ package steps
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -63,22 +64,44 @@ func (d Destroyer) refuseOtherProject(ctx context.Context, manager *kube.Cluster
 		d.cfg.ClusterName, strings.Join(names, ", "), found, d.cfg.ManagementName())
 }
 
-// destroyedFile records that nothing of the cluster is left at Hetzner. A destroy that was killed between that and its end resumes by it.
+// destroyedFile records that nothing of the cluster is left at Hetzner, with a digest of the kubeconfig: another cluster that the folder
+// opens later is not meant. A destroy that was killed between that and its end resumes by it.
 const destroyedFile = "destroy.swept"
+
+func (d Destroyer) recordSwept() error {
+	kubeconfig, err := d.tools.Files.Read(kubeconfigFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return d.tools.Files.Write(destroyedFile, fmt.Appendf(nil, "%x\n", sha256.Sum256(kubeconfig)))
+}
+
+// swept tells whether the cluster of a kubeconfig was recorded so.
+func (d Destroyer) swept(kubeconfig []byte) bool {
+	recorded, err := d.tools.Files.Read(destroyedFile)
+	return err == nil && string(recorded) == fmt.Sprintf("%x\n", sha256.Sum256(kubeconfig))
+}
 
 // refuseUnseen refuses where nothing shows that the cluster is gone: the state folder opens one, no management cluster and not the
 // cluster itself has confirmed that the token is of its project, and that project has nothing of it. A token of another project looks
 // the same, and with the keys the last access to a living cluster would be deleted.
 func (d Destroyer) refuseUnseen(ctx context.Context) error {
 	files := d.tools.Files
-	if _, err := files.Read(kubeconfigFile); errors.Is(err, fs.ErrNotExist) {
+	kubeconfig, err := files.Read(kubeconfigFile)
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil
+	}
+	if err != nil {
+		return err
 	}
 	there, err := d.hasAnything(ctx)
 	if err != nil {
 		return err
 	}
-	if _, err := files.Read(destroyedFile); there || err == nil {
+	if there || d.swept(kubeconfig) {
 		return nil
 	}
 	if self, err := selfManagedCluster(ctx, d.cfg, d.tools, d.sources); err == nil && self != nil {
