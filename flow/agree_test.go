@@ -20,9 +20,9 @@ func TestCheckAndForeseeAgree(t *testing.T) {
 			}
 			return thing{Name: "b"}, nil
 		}).Spec(fails)
-		flow.Add(g, "follows-a", l.make("follows-a")).Follows(a)
+		flow.Add(g, "follows-a", l.make("follows-a")).RerunAfter(a)
 		c := flow.Add1(g, "takes-a", l.grow("takes-a"), a)
-		flow.Add(g, "follows-both", l.make("follows-both")).Follows(c, b)
+		flow.Add(g, "follows-both", l.make("follows-both")).RerunAfter(c, b)
 		flow.Add(g, "after-a", l.make("after-a")).After(a)
 		return g
 	}
@@ -51,7 +51,7 @@ func TestCheckAndForeseeAgree(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			foreseen, err := g.Foresee(t.Context(), j, nil, true)
+			foreseen, err := g.Predict(t.Context(), j, nil, true)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -62,8 +62,8 @@ func TestCheckAndForeseeAgree(t *testing.T) {
 				}
 				wantLines(t, s.After, want...)
 				wantLines(t, foreseen[i].After, want...)
-				if might := foreseen[i].Prospect == flow.MayRun; might != (want != nil) {
-					t.Errorf("%s: %s, its After is %q", s.Name, foreseen[i].Prospect, s.After)
+				if might := foreseen[i].Action == flow.ActionMayRun; might != (want != nil) {
+					t.Errorf("%s: %s, its After is %q", s.Name, foreseen[i].Action, s.After)
 				}
 			}
 		})

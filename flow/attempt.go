@@ -14,7 +14,7 @@ import (
 // running it.
 func (r *run) visit(ctx context.Context, n *node) result {
 	if by := r.seals.behind[n]; by != nil {
-		return r.sealedAway(n, by)
+		return r.skipSealed(n, by)
 	}
 	began := time.Now()
 	res := result{node: n, StepReport: StepReport{Name: n.name}}
@@ -189,13 +189,13 @@ func (r *run) work(ctx context.Context, n *node, attempt int, inputs []any) (jso
 		ctx, cancel = context.WithTimeoutCause(ctx, n.deadline, late)
 		defer cancel()
 	}
-	voice := &voice{tell: func(line string) {
+	out := &progress{tell: func(line string) {
 		late.say(line)
 		r.emit(Event{Kind: StepProgress, Step: n.name, Attempt: attempt, Message: line})
 	}}
 	ctx = context.WithValue(ctx, stepName{}, n.name)
-	v, err := call(ctx, r.opt.Grace, func() (any, error) { return n.do(ctx, voice.say, inputs) })
-	said := voice.hush()
+	v, err := call(ctx, r.opt.Grace, func() (any, error) { return n.do(ctx, out.say, inputs) })
+	said := out.close()
 	if err != nil {
 		if context.Cause(ctx) == error(late) {
 			err = explain(late, err)
@@ -238,16 +238,16 @@ func explain(late *DeadlineError, err error) error {
 	return fmt.Errorf("%w: %w", late, err)
 }
 
-// voice is a step's Say. After the step's end it is silent, so that nothing
+// progress is a step's Say. After the step's end it is silent, so that nothing
 // left behind speaks for a step that is over.
-type voice struct {
+type progress struct {
 	tell func(line string)
 	mu   sync.Mutex
 	last string
 	over bool
 }
 
-func (v *voice) say(format string, args ...any) {
+func (v *progress) say(format string, args ...any) {
 	line := sprintf(format, args)
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -258,7 +258,7 @@ func (v *voice) say(format string, args ...any) {
 	v.tell(line)
 }
 
-func (v *voice) hush() (last string) {
+func (v *progress) close() (last string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.over = true

@@ -17,7 +17,7 @@ func budgeted(l *ledger) *flow.Graph {
 	b := flow.Add1(g, "b", l.grow("b"), a).Deadline(10 * time.Minute).
 		Verify(func(context.Context, thing) flow.Verdict { return flow.Holds() })
 	c := flow.Add(g, "c", l.make("c")).Deadline(20 * time.Minute)
-	flow.Add1(g, "d", l.grow("d"), c).Yields(b).Deadline(time.Minute)
+	flow.Add1(g, "d", l.grow("d"), c).OrderAfter(b).Deadline(time.Minute)
 	flow.Add(g, "e", l.make("e")).Deadline(4 * time.Minute)
 	return g
 }

@@ -37,7 +37,7 @@
 // its output came out differently. An edge made with After orders and does
 // nothing else: that the step before it ran again is no reason to repeat a
 // step, whose own Verify is asked anyway. A step that must follow another's
-// change takes its output as an argument, or names it with Follows.
+// change takes its output as an argument, or names it with RerunAfter.
 //
 // A record "started" is written before the work and a record "done" after it,
 // each before anything else happens, and neither is stopped by cancellation. A
@@ -52,7 +52,7 @@
 // run again, and asking for such a step is refused with a [SealedError]. Steps
 // after it that need an output from before it get the recorded one. Where the
 // step can tell from more than its record that it went past that point
-// ([Step.Underway]), that counts too, so that a run that died in it is gone on
+// ([Step.ResumeWhen]), that counts too, so that a run that died in it is gone on
 // with before anything else is looked at.
 //
 // A step marked with ExemptFromSeal is not passed over. It depends on nothing

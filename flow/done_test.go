@@ -102,7 +102,7 @@ func TestAChangedOutputRunsWhatFollowsIt(t *testing.T) {
 			l.add("a")
 			return thing{Name: "a", Size: size}, nil
 		}).Spec(size)
-		flow.Add(g, "b", l.make("b")).Follows(a)
+		flow.Add(g, "b", l.make("b")).RerunAfter(a)
 		return mustRun(t, g, flow.Options{Journal: j})
 	}
 	run()

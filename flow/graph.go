@@ -28,20 +28,20 @@ func (g *Graph) Name() string { return g.name }
 
 // node is a step without its types.
 type node struct {
-	graph    *Graph
-	name     string
-	doc      string
-	spec     json.RawMessage // canonical; nil: none
-	inputs   []*node         // the arguments, in their order
-	follows  []*node         // order, and made again when their outputs change
-	after    []*node         // order without data
-	yields   []*node         // order without data, and without bringing them
-	output   reflect.Type
-	deadline time.Duration // 0: none
-	waits    []Wait
-	sealed   bool
-	exempt   bool                 // from seals
-	passed   func() (bool, error) // of a sealed step that is not done; nil: only the record counts
+	graph      *Graph
+	name       string
+	doc        string
+	spec       json.RawMessage // canonical; nil: none
+	inputs     []*node         // the arguments, in their order
+	rerunAfter []*node         // order, and made again when their outputs change
+	after      []*node         // order without data
+	orderAfter []*node         // order without data, and without bringing them
+	output     reflect.Type
+	deadline   time.Duration // 0: none
+	waits      []Wait
+	sealed     bool
+	exempt     bool                 // from seals
+	resumeWhen func() (bool, error) // of a sealed step that is not done; nil: only the record counts
 
 	do     func(ctx context.Context, say Say, inputs []any) (any, error)
 	decode func(json.RawMessage) (any, error)
@@ -51,7 +51,7 @@ type node struct {
 // needs are all the steps that must be done before n, each once, arguments first.
 func (n *node) needs() []*node {
 	var all []*node
-	for _, m := range slices.Concat(n.inputs, n.follows, n.after) {
+	for _, m := range slices.Concat(n.inputs, n.rerunAfter, n.after) {
 		if m != nil && !slices.Contains(all, m) {
 			all = append(all, m)
 		}
@@ -60,7 +60,7 @@ func (n *node) needs() []*node {
 }
 
 // before are all the steps that n waits for where a run wants them.
-func (n *node) before() []*node { return append(n.needs(), n.yields...) }
+func (n *node) before() []*node { return append(n.needs(), n.orderAfter...) }
 
 func (g *Graph) problem(format string, args ...any) {
 	g.problems = append(g.problems, fmt.Errorf(format, args...))
@@ -232,10 +232,10 @@ type LinkKind string
 
 // The kinds of links, named as the methods of Step that make them.
 const (
-	LinkArgument LinkKind = "argument" // it takes the other's output
-	LinkFollows  LinkKind = "follows"  // it runs again when the other's output changes
-	LinkAfter    LinkKind = "after"    // order, and the other is brought
-	LinkYields   LinkKind = "yields"   // order alone
+	LinkArgument   LinkKind = "argument" // it takes the other's output
+	LinkRerunAfter LinkKind = "follows"  // it runs again when the other's output changes
+	LinkAfter      LinkKind = "after"    // order, and the other is brought
+	LinkOrderAfter LinkKind = "yields"   // order alone
 )
 
 // Steps describes the steps, each after what it needs and otherwise in the
@@ -259,7 +259,7 @@ func (n *node) links() []Link {
 	for _, of := range []struct {
 		nodes []*node
 		kind  LinkKind
-	}{{n.inputs, LinkArgument}, {n.follows, LinkFollows}, {n.after, LinkAfter}, {n.yields, LinkYields}} {
+	}{{n.inputs, LinkArgument}, {n.rerunAfter, LinkRerunAfter}, {n.after, LinkAfter}, {n.orderAfter, LinkOrderAfter}} {
 		for _, m := range of.nodes {
 			if link := (Link{m.name, of.kind}); !slices.Contains(links, link) {
 				links = append(links, link)

@@ -29,7 +29,7 @@ func TestValidateRefuses(t *testing.T) {
 			func(g *flow.Graph) { flow.Add1(g, "b", l.grow("b"), (*flow.Step[thing])(nil)) },
 			"step b: argument 1 is a nil handle",
 		},
-		"nil follows": {func(g *flow.Graph) { flow.Add(g, "b", l.make("b")).Follows(nil) }, "step b: Follows is a nil handle"},
+		"nil follows": {func(g *flow.Graph) { flow.Add(g, "b", l.make("b")).RerunAfter(nil) }, "step b: RerunAfter is a nil handle"},
 		"nil after":   {func(g *flow.Graph) { flow.Add(g, "b", l.make("b")).After(nil) }, "step b: After is a nil handle"},
 		"foreign argument": {
 			func(g *flow.Graph) { flow.Add1(g, "b", l.grow("b"), other) },
@@ -125,7 +125,7 @@ func TestStepsDescribesInOrder(t *testing.T) {
 		t.Error("only mid is sealed")
 	}
 	wantLines(t, steps[2].Needs, "mid", "early")
-	late.Follows(early).Yields(mid)
+	late.RerunAfter(early).OrderAfter(mid)
 	links := func(s flow.Info) (lines []string) {
 		for _, l := range s.Behind {
 			lines = append(lines, string(l.Kind)+" "+l.Step)

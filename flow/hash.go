@@ -52,7 +52,7 @@ func (n *node) key(digests func(*node) string) (key, error) {
 		Spec   json.RawMessage
 		Inputs []input
 	}{Spec: n.spec}
-	for _, in := range slices.Concat(n.inputs, n.follows) {
+	for _, in := range slices.Concat(n.inputs, n.rerunAfter) {
 		d := digests(in)
 		k.inputs[in.name] = d
 		whole.Inputs = append(whole.Inputs, input{in.name, d})

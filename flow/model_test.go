@@ -33,7 +33,7 @@ type model struct {
 type belief struct {
 	is     standing
 	spec   int
-	inputs map[int]made // of Inputs and Follows
+	inputs map[int]made // of Inputs and RerunAfter
 	out    made         // of the last time that it was done
 	loose  bool         // the record that made it done, or undone, is not flushed: a power failure may take it back
 	next   *belief      // its work has ended well, and whether that is recorded is open
@@ -132,7 +132,7 @@ func (m *model) reason(i int) string {
 // inputs are the outputs that a step is made from, as they are now.
 func (m *model) inputs(i int) map[int]made {
 	all := map[int]made{}
-	for _, j := range slices.Concat(m.print[i].Inputs, m.print[i].Follows) {
+	for _, j := range slices.Concat(m.print[i].Inputs, m.print[i].RerunAfter) {
 		all[j] = m.steps[j].out
 	}
 	return all
@@ -249,7 +249,7 @@ func (m *model) effect(i int, inputs []made) made {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	saw := map[int]made{}
-	for _, j := range m.print[i].Follows {
+	for _, j := range m.print[i].RerunAfter {
 		saw[j] = m.steps[j].out
 	}
 	o := m.world.ensure(i, origin(m.spec[i], inputs), saw)

@@ -86,26 +86,26 @@ func drawBlueprint(t *rapid.T) blueprint {
 					p.Inputs = append(p.Inputs, j)
 				}
 			case "follows":
-				p.Follows = append(p.Follows, j)
+				p.RerunAfter = append(p.RerunAfter, j)
 			case "after":
 				p.After = append(p.After, j)
 			case "yields":
-				p.Yields = append(p.Yields, j)
+				p.OrderAfter = append(p.OrderAfter, j)
 			}
 		}
 		p.Verified = !often(t, 3, "unverified")
 		p.Mute = often(t, 4, "mute")
 		exempt := func(j int) bool { return print[j].Exempt }
 		if p.Sealed = often(t, 4, "sealed"); p.Sealed { // a seal takes no output of a step that is exempt from it
-			for _, j := range slices.Concat(p.Inputs, p.Follows) {
+			for _, j := range slices.Concat(p.Inputs, p.RerunAfter) {
 				if exempt(j) {
 					p.After = append(p.After, j)
 				}
 			}
-			p.Inputs, p.Follows = slices.DeleteFunc(p.Inputs, exempt), slices.DeleteFunc(p.Follows, exempt)
+			p.Inputs, p.RerunAfter = slices.DeleteFunc(p.Inputs, exempt), slices.DeleteFunc(p.RerunAfter, exempt)
 			continue
 		}
-		sound := !slices.ContainsFunc(slices.Concat(p.Inputs, p.Follows), func(j int) bool { return !exempt(j) })
+		sound := !slices.ContainsFunc(slices.Concat(p.Inputs, p.RerunAfter), func(j int) bool { return !exempt(j) })
 		p.Exempt = sound && rapid.Bool().Draw(t, "exempt")
 	}
 	return print
@@ -250,7 +250,7 @@ func (m *model) finish(parallel int) {
 			inputs[k] = m.steps[j].out
 		}
 		saw := map[int]made{}
-		for _, j := range p.Follows {
+		for _, j := range p.RerunAfter {
 			saw[j] = m.steps[j].out
 		}
 		asToday := o.From == origin(m.spec[i], inputs) && maps.Equal(o.Saw, saw)

@@ -426,7 +426,7 @@ func TestAStepYieldsOnlyToWhatIsWanted(t *testing.T) {
 		// Added first, so that only the order between them can put it last.
 		late := flow.Add(g, "late", l.make("late"))
 		early := flow.Add(g, "early", l.make("early"))
-		late.Yields(early)
+		late.OrderAfter(early)
 		return g
 	}
 	mustRun(t, graph(), flow.Options{Targets: []string{"late"}})

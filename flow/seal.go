@@ -5,14 +5,14 @@ import (
 	"slices"
 )
 
-// Underway tells of a sealed step that it has gone past the point of no return
+// ResumeWhen tells of a sealed step that it has gone past the point of no return
 // although its record does not say so: its run died in it, or the journal was
 // lost. Then only going on is right: what lies before it is passed over, as if
 // the step were done, and the step itself runs. It is asked at the start of
 // every run and must only read what is at hand. An error stops the run: a step
 // before the seal must not run on a guess.
-func (s *Step[T]) Underway(passed func() (bool, error)) *Step[T] {
-	s.n.passed = passed
+func (s *Step[T]) ResumeWhen(passed func() (bool, error)) *Step[T] {
+	s.n.resumeWhen = passed
 	return s
 }
 
@@ -35,7 +35,7 @@ func (n *node) exemptFits() error {
 	if n.exempt && n.sealed {
 		return fmt.Errorf("step %s is a point of no return, and cannot be exempt from others", n.name)
 	}
-	for _, m := range slices.Concat(n.inputs, n.follows) {
+	for _, m := range slices.Concat(n.inputs, n.rerunAfter) {
 		switch {
 		case n.sealed && m.exempt:
 			return fmt.Errorf("step %s is a point of no return and takes or follows the output of %s, which is exempt from it "+
@@ -64,9 +64,9 @@ func (g *Graph) seals(s Snapshot) (seals, error) {
 			continue
 		}
 		passed := s.Steps[n.name].State == StateDone
-		if !passed && n.passed != nil {
+		if !passed && n.resumeWhen != nil {
 			var err error
-			if passed, err = n.passed(); err != nil {
+			if passed, err = n.resumeWhen(); err != nil {
 				return seals{}, fmt.Errorf("find out how far step %s, a point of no return, has gone: %w", n.name, err)
 			}
 		}
@@ -107,16 +107,16 @@ func (s seals) before(n *node) []*node {
 	case s.passed[n]:
 		return s.needs(n)
 	case s.exempt[n] != nil:
-		return slices.Concat(s.needs(n), n.yields, s.exempt[n])
+		return slices.Concat(s.needs(n), n.orderAfter, s.exempt[n])
 	default:
 		return n.before()
 	}
 }
 
-// sealedAway passes over a step behind a seal. Its recorded output, whatever
+// skipSealed passes over a step behind a seal. Its recorded output, whatever
 // the step's state, stays at hand for steps that need it; it is looked at only
 // by those.
-func (r *run) sealedAway(n, by *node) result {
+func (r *run) skipSealed(n, by *node) result {
 	r.finish(n, mustCanonical(r.record(n).Output))
 	reason := "it lies before " + by.name + ", a point of no return that was passed"
 	r.emit(Event{Kind: StepSkipped, Step: n.name, Message: reason})

@@ -129,7 +129,7 @@ func TestASealThatWasPassedWithoutARecord(t *testing.T) {
 	graph := func() *flow.Graph {
 		g := flow.New("voyage")
 		crew := flow.Add(g, "crew", v.make("crew"))
-		launch := flow.Add(g, "launch", v.make("launch")).After(crew).Seal().Underway(func() (bool, error) { return underway() })
+		launch := flow.Add(g, "launch", v.make("launch")).After(crew).Seal().ResumeWhen(func() (bool, error) { return underway() })
 		flow.Add(g, "sail", v.make("sail")).After(launch)
 		return g
 	}
@@ -167,7 +167,7 @@ func (v *voyage) cargo(spec int) *flow.Graph {
 	quay := flow.Add(g, "quay", v.make("quay"))
 	order := flow.Add(g, "order", v.make("order")).Verify(verify("order")).ExemptFromSeal()
 	cargo := flow.Add1(g, "cargo", v.grow("cargo"), order).After(quay).Spec(spec).Verify(verify("cargo")).ExemptFromSeal()
-	clear := flow.Add(g, "clear", v.make("clear")).Follows(cargo)
+	clear := flow.Add(g, "clear", v.make("clear")).RerunAfter(cargo)
 	launch := flow.Add(g, "leave", v.make("leave")).After(clear, cargo).Verify(verify("leave")).Seal()
 	flow.Add(g, "arrive", v.make("arrive")).After(launch)
 	return g
@@ -179,14 +179,14 @@ func TestAnExemptStepRunsAgainAfterTheSeal(t *testing.T) {
 	wantLines(t, v.sorted(), "arrive", "cargo", "clear", "leave", "order", "quay")
 
 	got := foreseen(t, v.cargo(1), j, "arrive", "cargo")
-	wantProspects(t, got, map[string]flow.Prospect{
-		"clear": flow.WouldPass, "leave": flow.WouldReuse, "arrive": flow.WouldReuse,
-		"order": flow.WouldReuse, "cargo": flow.WouldReuse,
+	wantProspects(t, got, map[string]flow.Action{
+		"clear": flow.ActionSkip, "leave": flow.ActionReuse, "arrive": flow.ActionReuse,
+		"order": flow.ActionReuse, "cargo": flow.ActionReuse,
 	})
 	wantLines(t, v.take())
 
 	got = foreseen(t, v.cargo(2), j, "arrive", "cargo")
-	if f := got["cargo"]; f.Prospect != flow.WouldRun || f.Why != "changed: spec" || f.Sealed != "" {
+	if f := got["cargo"]; f.Action != flow.ActionRun || f.Why != "changed: spec" || f.Sealed != "" {
 		t.Errorf("a changed spec: %+v", f)
 	}
 	wantLines(t, v.take(), "cargo") // and not what follows it, which lies before the seal
@@ -197,14 +197,14 @@ func TestAnExemptStepRunsAgainAfterTheSeal(t *testing.T) {
 	v.verdict = map[string]flow.Verdict{"leave": flow.Gone("adrift")}
 	v.asked.take()
 	got = foreseen(t, v.cargo(3), j, "cargo") // by itself it asks nothing of the seal
-	wantProspects(t, got, map[string]flow.Prospect{"order": flow.WouldReuse, "cargo": flow.WouldRun})
+	wantProspects(t, got, map[string]flow.Action{"order": flow.ActionReuse, "cargo": flow.ActionRun})
 	wantLines(t, v.asked.sorted(), "cargo", "order", "order") // foreseen, and run
 	wantLines(t, v.take(), "cargo")
 
 	got = foreseen(t, v.cargo(4), j, "arrive", "cargo") // in a run with the seal it comes after it
-	wantProspects(t, got, map[string]flow.Prospect{
-		"clear": flow.WouldPass, "leave": flow.WouldRefuse, "arrive": flow.NotReached,
-		"order": flow.NotReached, "cargo": flow.NotReached,
+	wantProspects(t, got, map[string]flow.Action{
+		"clear": flow.ActionSkip, "leave": flow.ActionRefuse, "arrive": flow.ActionNotReached,
+		"order": flow.ActionNotReached, "cargo": flow.ActionNotReached,
 	})
 	wantLines(t, v.take())
 }
@@ -216,8 +216,8 @@ func TestAnExemptStepIsNotBroughtAfterTheSeal(t *testing.T) {
 	v.take()
 	v.asked.take()
 	got := foreseen(t, v.cargo(2), j, "arrive")
-	wantProspects(t, got, map[string]flow.Prospect{
-		"clear": flow.WouldPass, "leave": flow.WouldReuse, "arrive": flow.WouldReuse,
+	wantProspects(t, got, map[string]flow.Action{
+		"clear": flow.ActionSkip, "leave": flow.ActionReuse, "arrive": flow.ActionReuse,
 	})
 	wantLines(t, v.take())
 	wantLines(t, v.asked.take(), "leave", "leave")
@@ -262,7 +262,7 @@ func TestAnExemptStepWithoutAJournal(t *testing.T) {
 	g := flow.New("voyage")
 	crew := flow.Add(g, "crew", v.make("crew"))
 	cargo := flow.Add(g, "cargo", v.make("cargo")).After(crew).ExemptFromSeal()
-	launch := flow.Add(g, "launch", v.make("launch")).After(cargo).Seal().Underway(func() (bool, error) { return true, nil })
+	launch := flow.Add(g, "launch", v.make("launch")).After(cargo).Seal().ResumeWhen(func() (bool, error) { return true, nil })
 	flow.Add(g, "sail", v.make("sail")).After(launch)
 	mustRun(t, g, flow.Options{Targets: []string{"sail", "cargo"}, Parallel: 1})
 	lines := v.take()
@@ -283,7 +283,7 @@ func TestExemptStepsTakeNothingThatIsPassedOver(t *testing.T) {
 		}, "step b is exempt from points of no return and takes or follows the output of a, which is not"},
 		"follows": {func(g *flow.Graph, l *ledger) {
 			a := flow.Add(g, "a", l.make("a"))
-			flow.Add(g, "b", l.make("b")).Follows(a).ExemptFromSeal()
+			flow.Add(g, "b", l.make("b")).RerunAfter(a).ExemptFromSeal()
 		}, "step b is exempt from points of no return and takes or follows the output of a, which is not"},
 		"a seal takes": {func(g *flow.Graph, l *ledger) {
 			a := flow.Add(g, "a", l.make("a")).ExemptFromSeal()
@@ -324,8 +324,8 @@ func TestOutputOfAnOlderReleaseAtASeal(t *testing.T) {
 		flow.Add1(g, "sail", func(_ context.Context, _ flow.Say, v after) (thing, error) { taken = v; return thing{}, nil }, launch)
 		return g
 	}
-	foreseen, err := newer().Foresee(t.Context(), j, nil, true)
-	if err != nil || foreseen[0].Prospect != flow.WouldReuse {
+	foreseen, err := newer().Predict(t.Context(), j, nil, true)
+	if err != nil || foreseen[0].Action != flow.ActionReuse {
 		t.Errorf("foreseen: %+v, %v", foreseen, err)
 	}
 	report := mustRun(t, newer(), flow.Options{Journal: j})

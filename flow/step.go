@@ -156,18 +156,18 @@ func (s *Step[T]) After(nodes ...Node) *Step[T] {
 	return s
 }
 
-// Yields orders the step behind others in a run that wants them too, and does
+// OrderAfter orders the step behind others in a run that wants them too, and does
 // not bring them: each can be asked for without the other.
-func (s *Step[T]) Yields(to ...Node) *Step[T] {
-	s.n.yields = s.handles(s.n.yields, "Yields", to)
+func (s *Step[T]) OrderAfter(to ...Node) *Step[T] {
+	s.n.orderAfter = s.handles(s.n.orderAfter, "OrderAfter", to)
 	return s
 }
 
-// Follows orders the step behind others and runs it again when one of their
+// RerunAfter orders the step behind others and runs it again when one of their
 // outputs changes, without handing it the output: for a step that waits for or
 // looks at what others did and needs none of their words.
-func (s *Step[T]) Follows(nodes ...Node) *Step[T] {
-	s.n.follows = s.handles(s.n.follows, "Follows", nodes)
+func (s *Step[T]) RerunAfter(nodes ...Node) *Step[T] {
+	s.n.rerunAfter = s.handles(s.n.rerunAfter, "RerunAfter", nodes)
 	return s
 }
 

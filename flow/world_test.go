@@ -16,18 +16,18 @@ import (
 type blueprint []stepPrint
 
 type stepPrint struct {
-	Inputs, Follows, After, Yields []int
-	Verified                       bool // has a Verify, so that its thing may vanish
-	Mute                           bool // its output does not tell what its thing was made from
-	Sealed                         bool
-	Exempt                         bool // from seals
+	Inputs, RerunAfter, After, OrderAfter []int
+	Verified                              bool // has a Verify, so that its thing may vanish
+	Mute                                  bool // its output does not tell what its thing was made from
+	Sealed                                bool
+	Exempt                                bool // from seals
 }
 
 func stepName(i int) string { return fmt.Sprintf("s%d", i) }
 
 // needs are the steps that must be done before the i'th.
 func (b blueprint) needs(i int) []int {
-	return slices.Concat(b[i].Inputs, b[i].Follows, b[i].After)
+	return slices.Concat(b[i].Inputs, b[i].RerunAfter, b[i].After)
 }
 
 // before are the steps that the i'th hangs on, directly or not.
@@ -87,7 +87,7 @@ func (b blueprint) waitsFor(i int, s sealing) []int {
 	if s.passed[i] {
 		return nil // all before it are passed over, or come after it
 	}
-	return slices.Concat(b.needs(i), b[i].Yields, slices.Collect(maps.Keys(s.after[i])))
+	return slices.Concat(b.needs(i), b[i].OrderAfter, slices.Collect(maps.Keys(s.after[i])))
 }
 
 // keepsOutputs tells whether a run in which seals were passed needs no output of
@@ -95,7 +95,7 @@ func (b blueprint) waitsFor(i int, s sealing) []int {
 func (b blueprint) keepsOutputs() bool {
 	all := b.seal(func(int) bool { return true })
 	for _, p := range b {
-		for _, j := range slices.Concat(p.Inputs, p.Follows) {
+		for _, j := range slices.Concat(p.Inputs, p.RerunAfter) {
 			if all.behind[j] {
 				return false
 			}
@@ -175,7 +175,7 @@ func (m *model) graph() *flow.Graph {
 			}
 			return nodes
 		}
-		handles[i].Follows(pick(p.Follows)...).After(pick(p.After)...).Yields(pick(p.Yields)...)
+		handles[i].RerunAfter(pick(p.RerunAfter)...).After(pick(p.After)...).OrderAfter(pick(p.OrderAfter)...)
 		if p.Verified {
 			handles[i].Verify(func(_ context.Context, out made) flow.Verdict { return m.verify(i, out) })
 		}
@@ -183,7 +183,7 @@ func (m *model) graph() *flow.Graph {
 			handles[i].ExemptFromSeal()
 		}
 		if p.Sealed {
-			handles[i].Seal().Underway(func() (bool, error) { return m.world.passed[i], nil })
+			handles[i].Seal().ResumeWhen(func() (bool, error) { return m.world.passed[i], nil })
 		}
 	}
 	return g

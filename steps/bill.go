@@ -21,11 +21,11 @@ type Bill struct {
 // Bill tells what a run that would do this, with these consequences, makes at Hetzner, and what that costs a month. It counts what
 // the manifests ask for and leaves out what the cluster has, and keeps; it changes nothing. Servers that take the place of others
 // are not in it: see Consequence.
-func (p *Plan) Bill(ctx context.Context, foreseen []flow.Foresight, consequences []Consequence) (Bill, error) {
+func (p *Plan) Bill(ctx context.Context, foreseen []flow.Prediction, consequences []Consequence) (Bill, error) {
 	b := Bill{New: []hetzner.Order{}, Notes: []string{}}
 	would := map[string]bool{}
 	for _, f := range foreseen {
-		would[f.Name] = f.Prospect == flow.WouldRun || f.Prospect == flow.MayRun
+		would[f.Name] = f.Action == flow.ActionRun || f.Action == flow.ActionMayRun
 	}
 	if !would[p.Cluster.Name()] && !would[p.ControlPlane.Name()] && !would[p.Image.Name()] && !would[p.Firewall.Name()] {
 		return b, nil

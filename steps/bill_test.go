@@ -34,7 +34,7 @@ func billOf(t *testing.T, s *hetznertest.Store, journal flow.Journal, kvs ...str
 	if err != nil {
 		t.Fatal(err)
 	}
-	foreseen, err := plan.Graph.Foresee(t.Context(), journal, plan.All, false)
+	foreseen, err := plan.Graph.Predict(t.Context(), journal, plan.All, false)
 	if err != nil {
 		t.Fatal(err)
 	}

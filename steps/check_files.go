@@ -41,7 +41,7 @@ func (e FileError) finding() Finding { return failed(e.Hint, "%s", e.reason()) }
 // CheckFiles finds every mistake in the files that the steps of these targets are made from, none meaning all steps, as far as it can be
 // known without asking anybody. The doctor reports the same.
 func (p *Plan) CheckFiles(ctx context.Context, targets []string) ([]FileError, error) {
-	foreseen, err := p.Graph.Foresee(ctx, flow.Memory(), targets, false)
+	foreseen, err := p.Graph.Predict(ctx, flow.Memory(), targets, false)
 	var sealed *flow.SealedError
 	if errors.As(err, &sealed) {
 		return nil, nil // the run itself says it better
@@ -49,7 +49,7 @@ func (p *Plan) CheckFiles(ctx context.Context, targets []string) ([]FileError, e
 	if err != nil {
 		return nil, err
 	}
-	if !slices.ContainsFunc(foreseen, func(f flow.Foresight) bool { return f.Name == p.Cluster.Name() }) {
+	if !slices.ContainsFunc(foreseen, func(f flow.Prediction) bool { return f.Name == p.Cluster.Name() }) {
 		return nil, nil
 	}
 	objects, err := renderedForChecks(p.b.cfg, p.b.sources)

@@ -57,13 +57,13 @@ func explained(t *testing.T, editing func(overrides string)) map[string][]string
 	if err != nil {
 		t.Fatal(err)
 	}
-	foreseen, err := plan.Graph.Foresee(t.Context(), journal, plan.Bootstrap, true)
+	foreseen, err := plan.Graph.Predict(t.Context(), journal, plan.Bootstrap, true)
 	if err != nil {
 		t.Fatal(err)
 	}
 	told := map[string][]string{}
 	for _, f := range foreseen {
-		if f.Prospect != flow.WouldRun {
+		if f.Action != flow.ActionRun {
 			continue
 		}
 		for _, c := range f.Changes {

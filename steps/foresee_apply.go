@@ -13,9 +13,9 @@ import (
 
 // Consequences tells what a run that would do this does to the cluster that exists, as the step apply will tell it.
 // There are none where the run does not apply the manifests, and where there is no cluster yet. It changes nothing.
-func (p *Plan) Consequences(ctx context.Context, foreseen []flow.Foresight) ([]Consequence, error) {
-	applies := slices.ContainsFunc(foreseen, func(f flow.Foresight) bool {
-		return f.Name == p.Cluster.Name() && (f.Prospect == flow.WouldRun || f.Prospect == flow.MayRun)
+func (p *Plan) Consequences(ctx context.Context, foreseen []flow.Prediction) ([]Consequence, error) {
+	applies := slices.ContainsFunc(foreseen, func(f flow.Prediction) bool {
+		return f.Name == p.Cluster.Name() && (f.Action == flow.ActionRun || f.Action == flow.ActionMayRun)
 	})
 	if !applies {
 		return nil, nil

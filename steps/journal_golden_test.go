@@ -95,13 +95,13 @@ func TestAnOlderJournalCountsBehindThePivot(t *testing.T) {
 	if err != nil || !done || pivot.Cluster == "" || pivot.Servers != nil {
 		t.Errorf("the pivot's output: %+v, %v, %v", pivot, done, err)
 	}
-	all, err := p.Graph.Foresee(t.Context(), j, p.All, true)
+	all, err := p.Graph.Predict(t.Context(), j, p.All, true)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range all {
 		if f.Name == p.Pivot.Name() && (!f.Asked || strings.Contains(f.Why, "does not restore")) || f.Name == p.Cluster.Name() && f.Sealed == "" {
-			t.Errorf("%s: %s: %s", f.Name, f.Prospect, f.Why)
+			t.Errorf("%s: %s: %s", f.Name, f.Action, f.Why)
 		}
 	}
 }

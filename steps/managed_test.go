@@ -39,7 +39,7 @@ func (w *world) runSteps(t *testing.T, cfg Config, journal flow.Journal, targets
 	if err != nil {
 		t.Fatal(err)
 	}
-	foreseen, err := plan.Graph.Foresee(t.Context(), journal, targets, true)
+	foreseen, err := plan.Graph.Predict(t.Context(), journal, targets, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,8 +49,8 @@ func (w *world) runSteps(t *testing.T, cfg Config, journal flow.Journal, targets
 	}
 	for i, f := range foreseen {
 		s := report.Steps[i]
-		if s.Name != f.Name || (f.Prospect == flow.WouldRun) != (s.Outcome == flow.Ran) || (f.Prospect == flow.WouldPass) != (s.Outcome == flow.Skipped) {
-			t.Errorf("foreseen: %s %s (%s); came: %s %s (%s)", f.Name, f.Prospect, f.Why, s.Name, s.Outcome, s.Reason)
+		if s.Name != f.Name || (f.Action == flow.ActionRun) != (s.Outcome == flow.Ran) || (f.Action == flow.ActionSkip) != (s.Outcome == flow.Skipped) {
+			t.Errorf("foreseen: %s %s (%s); came: %s %s (%s)", f.Name, f.Action, f.Why, s.Name, s.Outcome, s.Reason)
 		}
 	}
 	return report

@@ -24,7 +24,7 @@ type Pivot struct {
 // Pivot adds the step pivot to a graph: the Cluster API objects are moved into the cluster itself. It seals what precedes it.
 func (s *Set) Pivot(g *flow.Graph) *flow.Step[Pivot] {
 	step := newPivotStep(s)
-	return flow.Add(g, "pivot", step.run).Seal().Underway(step.underway).
+	return flow.Add(g, "pivot", step.run).Seal().ResumeWhen(step.underway).
 		Doc("the cluster manages itself; a point of no return").
 		Verify(step.verify).Deadline(s.cfg.pivotDeadline()).Waits(s.cfg.waitPivot(s.made.installing)...)
 }

@@ -56,7 +56,7 @@ func New(cfg Config, tools Tools) (*Plan, error) {
 
 	p.Preflight = s.Preflight(g).ExemptFromSeal()
 	p.Reservation = s.Reserve(g).After(p.Preflight)
-	p.Image = s.Image(g, p.Preflight).Yields(p.Reservation).ExemptFromSeal()
+	p.Image = s.Image(g, p.Preflight).OrderAfter(p.Reservation).ExemptFromSeal()
 	p.Management = s.Management(g).After(p.Preflight, p.Reservation)
 	p.Providers = s.Providers(g, p.Management)
 	p.Secret = s.TokenSecret(g, p.Management)
@@ -67,14 +67,14 @@ func New(cfg Config, tools Tools) (*Plan, error) {
 	p.Cilium = s.Cilium(g).After(p.Kubeconfig, p.ControlPlane).ExemptFromSeal()
 	p.HCloudCCM = s.HCloudCCM(g).After(p.Kubeconfig, p.ControlPlane).ExemptFromSeal()
 	p.TalosCCM = s.TalosCCM(g).After(p.Kubeconfig, p.ControlPlane).ExemptFromSeal()
-	p.Nodes = s.Nodes(g, p.Management, p.Cluster, p.Kubeconfig).Follows(p.Cilium, p.HCloudCCM, p.TalosCCM)
+	p.Nodes = s.Nodes(g, p.Management, p.Cluster, p.Kubeconfig).RerunAfter(p.Cilium, p.HCloudCCM, p.TalosCCM)
 
 	// From here on no step takes an output from before the pivot: where the journal is lost, it is not made again.
 	p.Pivot = s.Pivot(g).After(p.Nodes, p.Talosconfig)
 	p.Access = s.Access(g).After(p.Pivot)
-	p.Firewall = s.Firewall(g).Yields(p.Reservation)
-	p.Cover = s.FirewallApply(g, p.Firewall).After(p.Kubeconfig).Yields(p.Pivot)
-	p.Clean = s.Clean(g).After(p.Pivot).Yields(p.Access, p.Cover)
+	p.Firewall = s.Firewall(g).OrderAfter(p.Reservation)
+	p.Cover = s.FirewallApply(g, p.Firewall).After(p.Kubeconfig).OrderAfter(p.Pivot)
+	p.Clean = s.Clean(g).After(p.Pivot).OrderAfter(p.Access, p.Cover)
 
 	p.Bootstrap = []string{p.Talosconfig.Name(), p.Nodes.Name()}
 	// After the pivot nothing brings the releases, which are exempt from its seal.

@@ -37,10 +37,10 @@ func (p *RestorePlan) Losses(ctx context.Context, now time.Time) ([]string, erro
 
 // Bill tells what a restore that would do this makes at Hetzner, and what that costs a month: what the backup's objects ask for
 // and has not survived.
-func (p *RestorePlan) Bill(ctx context.Context, foreseen []flow.Foresight, _ []Consequence) (Bill, error) {
+func (p *RestorePlan) Bill(ctx context.Context, foreseen []flow.Prediction, _ []Consequence) (Bill, error) {
 	would := map[string]bool{}
 	for _, f := range foreseen {
-		would[f.Name] = f.Prospect == flow.WouldRun || f.Prospect == flow.MayRun
+		would[f.Name] = f.Action == flow.ActionRun || f.Action == flow.ActionMayRun
 	}
 	if !would[p.Cluster.Name()] && !would[p.Target.Name()] && !would[p.Image.Name()] {
 		return Bill{}, nil
@@ -50,6 +50,6 @@ func (p *RestorePlan) Bill(ctx context.Context, foreseen []flow.Foresight, _ []C
 }
 
 // Consequences are none: what a restore does to a cluster is that it is there again.
-func (p *RestorePlan) Consequences(context.Context, []flow.Foresight) ([]Consequence, error) {
+func (p *RestorePlan) Consequences(context.Context, []flow.Prediction) ([]Consequence, error) {
 	return nil, nil
 }

@@ -144,9 +144,9 @@ func NewRestore(cfg Config, tools Tools, source Backup) (*RestorePlan, error) {
 
 // pivot makes a cluster that managed itself do so again.
 func (p *RestorePlan) pivot(underway func() (bool, error)) {
-	p.Pivot = p.b.Pivot(p.Graph).After(p.Nodes, p.Talos).Underway(underway)
+	p.Pivot = p.b.Pivot(p.Graph).After(p.Nodes, p.Talos).ResumeWhen(underway)
 	p.Access = p.b.Access(p.Graph).After(p.Pivot)
-	p.Clean = p.b.Clean(p.Graph).After(p.Pivot).Yields(p.Access)
+	p.Clean = p.b.Clean(p.Graph).After(p.Pivot).OrderAfter(p.Access)
 	p.All = []string{p.Access.Name(), p.Clean.Name()}
 }
 

@@ -121,7 +121,7 @@ func TestAddedManifestsAreApplied(t *testing.T) {
 	if plan, err = New(w.config(), w.tools()); err != nil {
 		t.Fatal(err)
 	}
-	foreseen, err := plan.Graph.Foresee(t.Context(), journal, plan.Bootstrap, false)
+	foreseen, err := plan.Graph.Predict(t.Context(), journal, plan.Bootstrap, false)
 	if err != nil {
 		t.Fatal(err)
 	}

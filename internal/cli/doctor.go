@@ -140,13 +140,13 @@ func examine(ctx context.Context, r *running, targets []string) error {
 	if err != nil {
 		return &usage.Error{Err: err}
 	}
-	foreseen, err := plan.Graph.Foresee(ctx, r.journal(), targets, false)
+	foreseen, err := plan.Graph.Predict(ctx, r.journal(), targets, false)
 	if err != nil {
 		return nil // the run itself says it better
 	}
 	var would []string
 	for _, f := range foreseen {
-		if f.Prospect == flow.WouldRun {
+		if f.Action == flow.ActionRun {
 			would = append(would, f.Name)
 		}
 	}

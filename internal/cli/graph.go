@@ -104,9 +104,9 @@ func withStates(g *flow.Graph, drawn diagram.Graph) []graphStep {
 
 func edgeKind(k flow.LinkKind) diagram.Kind {
 	switch k {
-	case flow.LinkArgument, flow.LinkFollows:
+	case flow.LinkArgument, flow.LinkRerunAfter:
 		return diagram.Output
-	case flow.LinkYields:
+	case flow.LinkOrderAfter:
 		return diagram.Yields
 	default:
 		return diagram.After

@@ -152,7 +152,7 @@ func helpOnStep(w io.Writer, all []flow.Info, s flow.Info, plan *steps.Plan) {
 	}
 	var yields, waiting, parts []string
 	for _, l := range s.Behind {
-		if l.Kind == flow.LinkYields {
+		if l.Kind == flow.LinkOrderAfter {
 			yields = append(yields, l.Step)
 		}
 	}

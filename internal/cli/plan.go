@@ -48,7 +48,7 @@ type forecast struct {
 type forecastStep struct {
 	Step     string             `json:"step"`
 	Doc      string             `json:"doc,omitempty"`
-	Would    flow.Prospect      `json:"would"`
+	Would    flow.Action        `json:"would"`
 	Why      string             `json:"why,omitempty"`
 	Changes  []steps.Difference `json:"changes,omitempty"`
 	Expected time.Duration      `json:"expectedNs,omitempty"`
@@ -150,13 +150,13 @@ func (f *forecast) foresee(ctx context.Context, cfg settings.Configuration, tool
 // foreseeable is a plan of which a forecast is made.
 type foreseeable interface {
 	Explain(flow.Change) []steps.Difference
-	Consequences(context.Context, []flow.Foresight) ([]steps.Consequence, error)
-	Bill(context.Context, []flow.Foresight, []steps.Consequence) (steps.Bill, error)
+	Consequences(context.Context, []flow.Prediction) ([]steps.Consequence, error)
+	Bill(context.Context, []flow.Prediction, []steps.Consequence) (steps.Bill, error)
 }
 
 // ask asks what a run of a graph would do, and make.
 func (f *forecast) ask(ctx context.Context, plan foreseeable, graph *flow.Graph, j flow.Journal, targets []string, took runs.Durations) error {
-	foreseen, err := graph.Foresee(ctx, j, targets, f.Offline == "")
+	foreseen, err := graph.Predict(ctx, j, targets, f.Offline == "")
 	if err != nil {
 		return err
 	}
@@ -209,13 +209,13 @@ func foreseeingTools(ctx context.Context, c *console, o options, cfg settings.Co
 }
 
 // add fills in the steps and what they are expected to take.
-func (f *forecast) add(plan foreseeable, graph *flow.Graph, foreseen []flow.Foresight, took runs.Durations) {
+func (f *forecast) add(plan foreseeable, graph *flow.Graph, foreseen []flow.Prediction, took runs.Durations) {
 	takes := map[string]time.Duration{}
 	rollout := f.rollout()
 	for _, s := range foreseen {
-		row := forecastStep{Step: s.Name, Doc: s.Doc, Would: s.Prospect, Why: s.Why}
+		row := forecastStep{Step: s.Name, Doc: s.Doc, Would: s.Action, Why: s.Why}
 		takes[s.Name] = 0
-		if s.Prospect == flow.WouldRun || s.Prospect == flow.MayRun {
+		if s.Action == flow.ActionRun || s.Action == flow.ActionMayRun {
 			expected, recorded := took.Of(s.Name)
 			if rollout > 0 && slices.Contains(steps.WaitForServers(), s.Name) {
 				expected, recorded = expected+rollout, recorded && took.Measured
@@ -224,7 +224,7 @@ func (f *forecast) add(plan foreseeable, graph *flow.Graph, foreseen []flow.Fore
 			takes[s.Name] = expected
 			f.BuiltIn = f.BuiltIn || !recorded
 		}
-		if s.Prospect == flow.WouldRun {
+		if s.Action == flow.ActionRun {
 			for _, change := range s.Changes {
 				row.Changes = append(row.Changes, plan.Explain(change)...)
 			}
@@ -245,7 +245,7 @@ func (f *forecast) add(plan foreseeable, graph *flow.Graph, foreseen []flow.Fore
 func (f forecast) runs() []string {
 	var names []string
 	for _, s := range f.Steps {
-		if s.Would == flow.WouldRun || s.Would == flow.MayRun {
+		if s.Would == flow.ActionRun || s.Would == flow.ActionMayRun {
 			names = append(names, s.Step)
 		}
 	}
@@ -295,15 +295,15 @@ func (f forecast) print(out io.Writer, width int) error {
 // verb is the word of the table.
 func (s forecastStep) verb() string {
 	switch s.Would {
-	case flow.WouldReuse:
+	case flow.ActionReuse:
 		return "be reused"
-	case flow.MayRun:
+	case flow.ActionMayRun:
 		return "may run"
-	case flow.WouldPass:
+	case flow.ActionSkip:
 		return "be passed over"
-	case flow.WouldRefuse, flow.CannotTell:
+	case flow.ActionRefuse, flow.ActionUnknown:
 		return "FAIL"
-	case flow.NotReached:
+	case flow.ActionNotReached:
 		return "not be reached"
 	default:
 		return string(s.Would)
@@ -312,7 +312,7 @@ func (s forecastStep) verb() string {
 
 // expected is marked where it is no record, and where it is on the critical path.
 func (s forecastStep) expected() string {
-	if s.Would != flow.WouldRun && s.Would != flow.MayRun {
+	if s.Would != flow.ActionRun && s.Would != flow.ActionMayRun {
 		return "-"
 	}
 	text := text.Elapsed(s.Expected)

@@ -91,7 +91,7 @@ func TestPlanAfterAChange(t *testing.T) {
 		t.Fatalf("%v, %+v", err, r)
 	}
 	s := f.Steps[0]
-	if s.Would != flow.WouldRun || s.BuiltIn || len(s.Changes) != 1 || s.Changes[0].Field != "location" || s.Changes[0].Was != "fsn1" || s.Changes[0].Is != "nbg1" {
+	if s.Would != flow.ActionRun || s.BuiltIn || len(s.Changes) != 1 || s.Changes[0].Field != "location" || s.Changes[0].Was != "fsn1" || s.Changes[0].Is != "nbg1" {
 		t.Errorf("preflight: %+v", s)
 	}
 	if r := execute(t, t.Context(), dir, inProject(market), "plan", "preflight"); !strings.Contains(r.stdout, "changed: location: fsn1 → nbg1") {

@@ -13,7 +13,7 @@ import (
 )
 
 // foreseeConsequences asks what a run does to the cluster that exists.
-func (f *forecast) foreseeConsequences(ctx context.Context, plan foreseeable, foreseen []flow.Foresight) {
+func (f *forecast) foreseeConsequences(ctx context.Context, plan foreseeable, foreseen []flow.Prediction) {
 	all, err := plan.Consequences(ctx, foreseen)
 	if err != nil {
 		f.Unforeseen = err.Error()

@@ -101,7 +101,7 @@ func TestADestructiveChangeIsPlannedRefusedAndAgreedTo(t *testing.T) {
 	}
 	r := inQuick(t, q, "", "plan", "apply", change, "--output", "json")
 	var f forecast
-	if err := json.Unmarshal([]byte(r.stdout), &f); err != nil || len(f.Consequences) > 0 || slices.ContainsFunc(f.Steps, func(s forecastStep) bool { return s.Would == flow.WouldRun }) {
+	if err := json.Unmarshal([]byte(r.stdout), &f); err != nil || len(f.Consequences) > 0 || slices.ContainsFunc(f.Steps, func(s forecastStep) bool { return s.Would == flow.ActionRun }) {
 		t.Errorf("once it is done: %+v", r)
 	}
 }

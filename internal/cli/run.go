@@ -382,7 +382,7 @@ func adviseOnSealed(r *running, err error, e *flow.SealedError) error {
 
 // expect shows the steps that the run will come to, as the journal has them. That it cannot tell is no reason not to run.
 func (r *running) expect(ctx context.Context, plan *steps.Plan, targets []string) {
-	foreseen, err := plan.Graph.Foresee(ctx, r.journal(), targets, false)
+	foreseen, err := plan.Graph.Predict(ctx, r.journal(), targets, false)
 	if err != nil {
 		return
 	}
@@ -390,10 +390,10 @@ func (r *running) expect(ctx context.Context, plan *steps.Plan, targets []string
 	var all []ui.ExpectedStep
 	for _, f := range foreseen {
 		one := ui.ExpectedStep{Name: f.Name}
-		switch f.Prospect {
-		case flow.WouldPass:
+		switch f.Action {
+		case flow.ActionSkip:
 			continue
-		case flow.WouldRun, flow.MayRun:
+		case flow.ActionRun, flow.ActionMayRun:
 			one.Takes, one.Recorded = took.Of(f.Name)
 		}
 		all = append(all, one)

@@ -10,19 +10,19 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 )
 
-// cameTrue tells whether an outcome is what a prospect promised.
-func cameTrue(p flow.Prospect, o flow.Outcome) bool {
-	return slices.Contains(map[flow.Prospect][]flow.Outcome{
-		flow.WouldRun: {flow.Ran}, flow.MayRun: {flow.Ran, flow.Reused}, flow.WouldReuse: {flow.Reused}, flow.WouldPass: {flow.Skipped},
-		flow.WouldRefuse: {flow.Failed}, flow.CannotTell: {flow.Failed}, flow.NotReached: {flow.Skipped},
+// cameTrue tells whether an outcome is what an action promised.
+func cameTrue(p flow.Action, o flow.Outcome) bool {
+	return slices.Contains(map[flow.Action][]flow.Outcome{
+		flow.ActionRun: {flow.Ran}, flow.ActionMayRun: {flow.Ran, flow.Reused}, flow.ActionReuse: {flow.Reused}, flow.ActionSkip: {flow.Skipped},
+		flow.ActionRefuse: {flow.Failed}, flow.ActionUnknown: {flow.Failed}, flow.ActionNotReached: {flow.Skipped},
 	}[p], o)
 }
 
 // foreseen foresees a run, runs, and holds one against the other.
-func foreseen(t *testing.T, g *flow.Graph, j flow.Journal, targets ...string) map[string]flow.Foresight {
+func foreseen(t *testing.T, g *flow.Graph, j flow.Journal, targets ...string) map[string]flow.Prediction {
 	t.Helper()
 	counting := &countingJournal{Journal: j}
-	all, err := g.Foresee(t.Context(), counting, targets, true)
+	all, err := g.Predict(t.Context(), counting, targets, true)
 	if counting.saves != 0 {
 		t.Error("foreseeing wrote the journal")
 	}
@@ -33,24 +33,24 @@ func foreseen(t *testing.T, g *flow.Graph, j flow.Journal, targets ...string) ma
 	if len(all) != len(report.Steps) {
 		t.Fatalf("%d steps were foreseen, %d were wanted", len(all), len(report.Steps))
 	}
-	byName := map[string]flow.Foresight{}
+	byName := map[string]flow.Prediction{}
 	for i, f := range all {
 		byName[f.Name] = f
-		if s := report.Steps[i]; s.Name != f.Name || !cameTrue(f.Prospect, s.Outcome) {
-			t.Errorf("%s: %s (%s) was foreseen, %s: %s (%s) came", f.Name, f.Prospect, f.Why, s.Name, s.Outcome, s.Reason)
+		if s := report.Steps[i]; s.Name != f.Name || !cameTrue(f.Action, s.Outcome) {
+			t.Errorf("%s: %s (%s) was foreseen, %s: %s (%s) came", f.Name, f.Action, f.Why, s.Name, s.Outcome, s.Reason)
 		}
-		if s := report.Steps[i]; f.Prospect == flow.WouldRun && s.Reason != f.Why {
+		if s := report.Steps[i]; f.Action == flow.ActionRun && s.Reason != f.Why {
 			t.Errorf("%s: it runs because %q, not %q", f.Name, s.Reason, f.Why)
 		}
 	}
 	return byName
 }
 
-func wantProspects(t *testing.T, got map[string]flow.Foresight, want map[string]flow.Prospect) {
+func wantProspects(t *testing.T, got map[string]flow.Prediction, want map[string]flow.Action) {
 	t.Helper()
 	for _, name := range slices.Sorted(maps.Keys(want)) {
-		if got[name].Prospect != want[name] {
-			t.Errorf("%s: %s (%s), want %s", name, got[name].Prospect, got[name].Why, want[name])
+		if got[name].Action != want[name] {
+			t.Errorf("%s: %s (%s), want %s", name, got[name].Action, got[name].Why, want[name])
 		}
 	}
 	if len(got) != len(want) {
@@ -59,27 +59,27 @@ func wantProspects(t *testing.T, got map[string]flow.Foresight, want map[string]
 }
 
 func TestForesight(t *testing.T) {
-	const run, may, reuse, cannot, not = flow.WouldRun, flow.MayRun, flow.WouldReuse, flow.CannotTell, flow.NotReached
+	const run, may, reuse, cannot, not = flow.ActionRun, flow.ActionMayRun, flow.ActionReuse, flow.ActionUnknown, flow.ActionNotReached
 	spec := func(v any) func(*chain) { return func(c *chain) { c.spec = map[string]any{"b": v} } }
 	says := func(name string, v flow.Verdict) func(*chain) {
 		return func(c *chain) { c.verdict = map[string]flow.Verdict{name: v} }
 	}
 	for name, tc := range map[string]struct {
 		change func(*chain)
-		want   map[string]flow.Prospect
+		want   map[string]flow.Action
 		why    map[string]string
 	}{
-		"nothing changed": {func(*chain) {}, map[string]flow.Prospect{"a": reuse, "b": reuse, "c": reuse, "d": reuse}, nil},
-		"a spec changed, the output does not": {spec(2), map[string]flow.Prospect{"a": reuse, "b": run, "c": may, "d": reuse},
+		"nothing changed": {func(*chain) {}, map[string]flow.Action{"a": reuse, "b": reuse, "c": reuse, "d": reuse}, nil},
+		"a spec changed, the output does not": {spec(2), map[string]flow.Action{"a": reuse, "b": run, "c": may, "d": reuse},
 			map[string]string{"b": "changed: spec", "c": "if b comes out differently"}},
-		"an output comes out differently": {func(c *chain) { c.spec, c.size = map[string]any{"a": 1}, 9 }, map[string]flow.Prospect{"a": run, "b": may, "c": may, "d": reuse}, nil},
-		"gone":                            {says("b", flow.Gone("no b")), map[string]flow.Prospect{"a": reuse, "b": run, "c": may, "d": reuse}, map[string]string{"b": "gone: no b"}},
-		"could not ask": {says("b", flow.Unknown(errors.New("no way"))), map[string]flow.Prospect{"a": reuse, "b": cannot, "c": not, "d": not},
+		"an output comes out differently": {func(c *chain) { c.spec, c.size = map[string]any{"a": 1}, 9 }, map[string]flow.Action{"a": run, "b": may, "c": may, "d": reuse}, nil},
+		"gone":                            {says("b", flow.Gone("no b")), map[string]flow.Action{"a": reuse, "b": run, "c": may, "d": reuse}, map[string]string{"b": "gone: no b"}},
+		"could not ask": {says("b", flow.Unknown(errors.New("no way"))), map[string]flow.Action{"a": reuse, "b": cannot, "c": not, "d": not},
 			map[string]string{"b": "could not ask: no way", "d": "the run would stop at c"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, j := &chain{}, flow.Memory()
-			wantProspects(t, foreseen(t, c.graph(), j), map[string]flow.Prospect{"a": run, "b": run, "c": run, "d": run})
+			wantProspects(t, foreseen(t, c.graph(), j), map[string]flow.Action{"a": run, "b": run, "c": run, "d": run})
 			tc.change(c)
 			got := foreseen(t, c.graph(), j)
 			wantProspects(t, got, tc.want)
@@ -94,17 +94,17 @@ func TestForesight(t *testing.T) {
 
 func TestForesightOfTargets(t *testing.T) {
 	c, j := &chain{}, flow.Memory()
-	wantProspects(t, foreseen(t, c.graph(), j, "b"), map[string]flow.Prospect{"a": flow.WouldRun, "b": flow.WouldRun})
+	wantProspects(t, foreseen(t, c.graph(), j, "b"), map[string]flow.Action{"a": flow.ActionRun, "b": flow.ActionRun})
 	c.asked.take()
-	if _, err := c.graph().Foresee(t.Context(), j, []string{"a"}, true); err != nil {
+	if _, err := c.graph().Predict(t.Context(), j, []string{"a"}, true); err != nil {
 		t.Fatal(err)
 	}
 	wantLines(t, c.asked.take(), "a") // nobody else is asked
-	if _, err := c.graph().Foresee(t.Context(), j, []string{"a"}, false); err != nil {
+	if _, err := c.graph().Predict(t.Context(), j, []string{"a"}, false); err != nil {
 		t.Fatal(err)
 	}
 	wantLines(t, c.asked.take())
-	_, err := c.graph().Foresee(t.Context(), j, []string{"e"}, true)
+	_, err := c.graph().Predict(t.Context(), j, []string{"e"}, true)
 	errorAs[*flow.UnknownStepError](t, err)
 }
 
@@ -113,15 +113,15 @@ func TestForesightAtASeal(t *testing.T) {
 	foreseen(t, v.graph(), j, "launch")
 	v.speed = 7
 	got := foreseen(t, v.graph(), j)
-	wantProspects(t, got, map[string]flow.Prospect{
-		"crew": flow.WouldPass, "harbour": flow.WouldPass, "launch": flow.WouldReuse, "sail": flow.WouldRun, "gull": flow.WouldRun,
+	wantProspects(t, got, map[string]flow.Action{
+		"crew": flow.ActionSkip, "harbour": flow.ActionSkip, "launch": flow.ActionReuse, "sail": flow.ActionRun, "gull": flow.ActionRun,
 	})
-	_, err := v.graph().Foresee(t.Context(), j, []string{"harbour"}, true)
+	_, err := v.graph().Predict(t.Context(), j, []string{"harbour"}, true)
 	errorAs[*flow.SealedError](t, err)
 	v.verdict = map[string]flow.Verdict{"launch": flow.Gone("sunk")}
 	got = foreseen(t, v.graph(), j, "sail")
-	wantProspects(t, got, map[string]flow.Prospect{
-		"crew": flow.WouldPass, "harbour": flow.WouldPass, "launch": flow.WouldRefuse, "sail": flow.NotReached,
+	wantProspects(t, got, map[string]flow.Action{
+		"crew": flow.ActionSkip, "harbour": flow.ActionSkip, "launch": flow.ActionRefuse, "sail": flow.ActionNotReached,
 	})
 }
 
@@ -150,7 +150,7 @@ func TestChangesHaveValues(t *testing.T) {
 	c, j := &chain{spec: m{"b": m{"same": 1, "x": m{"y": "old", "gone": true, "null": nil}, "list": []int{1}}}}, flow.Memory()
 	mustRun(t, c.graph(), flow.Options{Journal: j})
 	c.spec["b"] = m{"same": 1, "x": m{"y": "new", "null": 0}, "list": []int{1, 2}, "born": nil}
-	got, err := c.graph().Foresee(t.Context(), j, nil, true)
+	got, err := c.graph().Predict(t.Context(), j, nil, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,15 +168,15 @@ func TestAnArgumentThatIsNoneAnyMore(t *testing.T) {
 		g := flow.New("taker")
 		a, b := flow.Add(g, "a", l.make("a")), flow.Add(g, "b", l.make("b"))
 		c := flow.Add(g, "c", l.make("c"))
-		if c.Follows(a); takes {
-			c.Follows(b)
+		if c.RerunAfter(a); takes {
+			c.RerunAfter(b)
 		}
 		return g
 	}
 	j := flow.Memory()
 	mustRun(t, graph(true), flow.Options{Journal: j})
 	if got := foreseen(t, graph(false), j)["c"]; got.Why != "changed: output of b" {
-		t.Errorf("%s: %s", got.Prospect, got.Why)
+		t.Errorf("%s: %s", got.Action, got.Why)
 	}
 }
 
@@ -195,7 +195,7 @@ func TestAFailedAttemptHidesNoChange(t *testing.T) {
 	}
 	changes := func(spec int) []string {
 		t.Helper()
-		all, err := graph(spec).Foresee(t.Context(), j, nil, true)
+		all, err := graph(spec).Predict(t.Context(), j, nil, true)
 		if err != nil {
 			t.Fatal(err)
 		}
