@@ -330,7 +330,9 @@ func (healthyTalos) WipeEphemeral(context.Context, talos.Route) error {
 
 func (healthyTalos) HasEtcdData(context.Context, talos.Route) (bool, error) { return true, nil }
 
-func (healthyTalos) SnapshotSize(context.Context, talos.Route) (int64, error) { return 0, nil }
+func (healthyTalos) HasSnapshot(context.Context, talos.Route, io.Reader, int64) (bool, error) {
+	return false, nil
+}
 
 func (healthyTalos) UploadSnapshot(context.Context, talos.Route, io.Reader) error {
 	return errors.New("an etcd that is healthy is not recovered")

@@ -3,6 +3,7 @@ package steps
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -114,21 +115,32 @@ func (q *quorum) uploadSnapshot(ctx context.Context, say flow.Say, s QuorumSurve
 }
 
 func (q *quorum) upload(ctx context.Context, say flow.Say, t TalosClient, target etcdNode, snapshot QuorumSnapshot) error {
-	asking, cancel := context.WithTimeout(ctx, questionsWithin)
-	defer cancel()
-	switch has, err := t.SnapshotSize(asking, target.route); {
-	case err != nil:
-		return err
-	case has == snapshot.Size: // whether its bytes are right, Talos finds by its hash
-		return nil
+	open := func() (io.ReadCloser, int64, error) {
+		file, err := os.Open(QuorumFiles(q.tools.Files).Path(SnapshotFile))
+		return file, snapshot.Size, err
 	}
-	file, err := os.Open(QuorumFiles(q.tools.Files).Path(SnapshotFile))
+	switch there, err := hasSnapshot(ctx, t, target.route, open); {
+	case err != nil || there:
+		return err
+	}
+	file, _, err := open()
 	if err != nil {
 		return final(fmt.Errorf("open the etcd snapshot: %w", err))
 	}
 	defer file.Close()
 	say("uploading the snapshot to %s", target.server)
 	return t.UploadSnapshot(ctx, target.route, file)
+}
+
+// hasSnapshot tells whether a server has the very snapshot that is to be restored. Another one of the same size may lie there, of an
+// earlier recovery, and one that is there already must not be written over: the server may be restoring it.
+func hasSnapshot(ctx context.Context, t TalosClient, on talos.Route, open func() (io.ReadCloser, int64, error)) (bool, error) {
+	snapshot, size, err := open()
+	if err != nil {
+		return false, final(fmt.Errorf("open the etcd snapshot: %w", err))
+	}
+	defer snapshot.Close()
+	return t.HasSnapshot(ctx, on, snapshot, size)
 }
 
 // bootstrapRecovered has the target restore the snapshot, and waits until the cluster that answers is the one of the snapshot.

@@ -34,8 +34,8 @@ type brokenEtcd struct {
 	joining  []talos.EtcdMember // besides, and do not vote yet
 	deaf     map[string]bool    // server whose etcd does not say how far it is
 	quorum   bool               // the old one has it
-	uploaded map[string]bool
-	wrong    []string // what may never happen, and did
+	uploaded map[string]string  // server → the snapshot that lies on it
+	wrong    []string           // what may never happen, and did
 	calls    []string
 	patient  time.Duration // that the last upload was given
 
@@ -128,13 +128,12 @@ func (e *brokenEtcd) join() {
 	}
 }
 
-func (e *brokenEtcd) SnapshotSize(_ context.Context, r talos.Route) (int64, error) {
+func (e *brokenEtcd) HasSnapshot(_ context.Context, r talos.Route, snapshot io.Reader, _ int64) (bool, error) {
+	data, err := io.ReadAll(snapshot)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.uploaded[nameAt(r)] {
-		return int64(len("snapshot of " + cp0)), nil
-	}
-	return 0, nil
+	there, has := e.uploaded[nameAt(r)]
+	return has && there == string(data), err
 }
 
 func (e *brokenEtcd) UploadSnapshot(ctx context.Context, r talos.Route, snapshot io.Reader) error {
@@ -146,7 +145,7 @@ func (e *brokenEtcd) UploadSnapshot(ctx context.Context, r talos.Route, snapshot
 		if until, bounded := ctx.Deadline(); bounded {
 			e.patient = time.Until(until)
 		}
-		e.uploaded[nameAt(r)] = true
+		e.uploaded[nameAt(r)] = string(data)
 		return nil
 	}))
 }
@@ -156,7 +155,7 @@ func (e *brokenEtcd) BootstrapRecovered(ctx context.Context, r talos.Route) erro
 		switch _, old := e.old[nameAt(r)]; {
 		case old || slices.Contains(e.members, nameAt(r)):
 			return talos.ErrEtcdData
-		case !e.uploaded[nameAt(r)]:
+		case e.uploaded[nameAt(r)] == "":
 			return errors.New("no snapshot was uploaded")
 		case len(e.members) > 0:
 			e.wrong = append(e.wrong, "a second etcd is made on "+nameAt(r))
@@ -173,7 +172,7 @@ func (e *brokenEtcd) BootstrapRecovered(ctx context.Context, r talos.Route) erro
 func quorumWorld(t *testing.T, e *brokenEtcd) (*world, *quorum) {
 	t.Helper()
 	w := newWorld(t)
-	e.uploaded = map[string]bool{}
+	e.uploaded = map[string]string{}
 	if e.servers == nil {
 		e.servers = []string{cp0, cp1, cp2}
 	}

@@ -60,18 +60,18 @@ func (r *restorer) upload(ctx context.Context, say flow.Say, mgmt *kube.Cluster,
 	if err != nil {
 		return err
 	}
+	switch there, err := hasSnapshot(ctx, t, chosen.route, r.source.open); {
+	case err != nil:
+		return err
+	case there:
+		say("the etcd snapshot lies on %s", target.Server)
+		return nil
+	}
 	snapshot, size, err := r.source.open()
 	if err != nil {
 		return final(fmt.Errorf("open the etcd snapshot: %w", err))
 	}
 	defer snapshot.Close()
-	switch has, err := t.SnapshotSize(asking, chosen.route); {
-	case err != nil:
-		return err
-	case has == size: // whether its bytes are right, Talos finds by its hash
-		say("the etcd snapshot lies on %s", target.Server)
-		return nil
-	}
 	say("uploading the etcd snapshot of %s (%d MiB) to %s", r.source.Contents.Header.Taken.Format(time.RFC3339), size>>20, target.Server)
 	return t.UploadSnapshot(ctx, chosen.route, snapshot)
 }

@@ -68,10 +68,15 @@ func (f *fakeEtcd) HasEtcdData(_ context.Context, r talos.Route) (bool, error) {
 	return f.data[r.Endpoint], f.answer(r)
 }
 
-func (f *fakeEtcd) SnapshotSize(_ context.Context, r talos.Route) (int64, error) {
+func (f *fakeEtcd) HasSnapshot(_ context.Context, r talos.Route, snapshot io.Reader, size int64) (bool, error) {
+	data, err := io.ReadAll(snapshot)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return int64(len(f.uploaded[r.Endpoint])), f.answer(r)
+	if int64(len(data)) != size {
+		err = fmt.Errorf("a snapshot of %d bytes is said to have %d", len(data), size)
+	}
+	there, has := f.uploaded[r.Endpoint]
+	return has && there == string(data), errors.Join(err, f.answer(r))
 }
 
 func (f *fakeEtcd) UploadSnapshot(ctx context.Context, r talos.Route, snapshot io.Reader) error {

@@ -129,7 +129,7 @@ type TalosClient interface {
 	EtcdIndex(context.Context, talos.Route) (uint64, error)
 	EtcdSnapshotBy(context.Context, talos.Route) (io.ReadCloser, error)
 	HasEtcdData(context.Context, talos.Route) (bool, error)
-	SnapshotSize(context.Context, talos.Route) (bytes int64, err error)
+	HasSnapshot(ctx context.Context, on talos.Route, snapshot io.Reader, size int64) (bool, error)
 	UploadSnapshot(ctx context.Context, to talos.Route, snapshot io.Reader) error
 	BootstrapRecovered(context.Context, talos.Route) error
 	WipeEphemeral(context.Context, talos.Route) error

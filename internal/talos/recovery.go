@@ -1,6 +1,7 @@
 package talos
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -49,14 +50,81 @@ func (c *Credentials) HasEtcdData(ctx context.Context, r Route) (bool, error) {
 	return len(found) > 0, err
 }
 
-// SnapshotSize is the size in bytes of the snapshot that was uploaded to a node; 0 where there is none.
-func (c *Credentials) SnapshotSize(ctx context.Context, r Route) (int64, error) {
+// HasSnapshot tells whether the snapshot that was uploaded to a node is the one that is given, of so many bytes. It reads the node's
+// only where the sizes are the same, and then as far as both are the same.
+func (c *Credentials) HasSnapshot(ctx context.Context, r Route, snapshot io.Reader, size int64) (bool, error) {
 	found, err := c.files(ctx, r, constants.EtcdRecoverySnapshotPath)
-	if err != nil || len(found) == 0 {
-		return 0, err
+	if err != nil || len(found) == 0 || found[0].GetSize() != size {
+		return false, err
 	}
-	return found[0].GetSize(), nil
+	ctx, cancel := context.WithCancel(ctx) // ends the stream where it is not read to its end
+	defer cancel()
+	t, ctx, err := c.reach(ctx, r)
+	if err != nil {
+		return false, err
+	}
+	defer t.Close()
+	doing := "read the snapshot on " + r.String()
+	stream, err := t.Read(ctx, constants.EtcdRecoverySnapshotPath)
+	if err != nil {
+		return false, plain(doing, err)
+	}
+	defer stream.Close()
+	there := &readError{source: stream}
+	same, err := sameContent(there, snapshot)
+	switch {
+	case ctx.Err() != nil:
+		return false, fmt.Errorf("%s: %w", doing, context.Cause(ctx)) // the client takes an end by its context for the file's
+	case there.err != nil && noSuchFile(there.err.Error()):
+		return false, nil // it was there a moment ago
+	case there.err != nil:
+		return false, plain(doing, there.err)
+	case err != nil:
+		return false, fmt.Errorf("read the snapshot to compare it with that on %s: %w", r, err)
+	}
+	return same, nil
 }
+
+// readError keeps why a source could not be read.
+type readError struct {
+	source io.Reader
+	err    error
+}
+
+// Read implements io.Reader.
+func (r *readError) Read(p []byte) (int, error) {
+	n, err := r.source.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		r.err = err
+	}
+	return n, err
+}
+
+// compareAtOnce is how many bytes of two files are held in memory.
+const compareAtOnce = 256 << 10
+
+// sameContent tells whether two readers give the same bytes.
+func sameContent(a, b io.Reader) (bool, error) {
+	ofA, ofB := make([]byte, compareAtOnce), make([]byte, compareAtOnce)
+	for {
+		n, err := io.ReadFull(a, ofA)
+		if err != nil && !atEnd(err) {
+			return false, err
+		}
+		m, errB := io.ReadFull(b, ofB)
+		if errB != nil && !atEnd(errB) {
+			return false, errB
+		}
+		if !bytes.Equal(ofA[:n], ofB[:m]) {
+			return false, nil
+		}
+		if n < compareAtOnce {
+			return true, nil
+		}
+	}
+}
+
+func atEnd(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) }
 
 // files lists a folder, or a file, of a node; none where it does not exist.
 func (c *Credentials) files(ctx context.Context, r Route, root string) ([]*machine.FileInfo, error) {

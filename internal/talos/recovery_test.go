@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -23,12 +24,14 @@ import (
 // disk is a Talos node as far as an etcd is restored on it.
 type disk struct {
 	node
-	lists    map[string]error // folder or file → why it cannot be listed; nil: it is there, with 7 bytes
+	lists    map[string]error // folder or file → why it cannot be listed; nil: it is there
+	size     int64            // of what is there
 	proxied  bool             // failures come as messages, as through another node
 	uploaded bytes.Buffer
-	aimed    []string // at which nodes the calls were
-	refuse   error    // of Bootstrap
-	recover  bool     // Bootstrap was asked to
+	reads    func(grpc.ServerStreamingServer[common.Data]) error // nil: of no file
+	aimed    []string                                            // at which nodes the calls were
+	refuse   error                                               // of Bootstrap
+	recover  bool                                                // Bootstrap was asked to
 }
 
 func (d *disk) note(ctx context.Context) {
@@ -43,12 +46,20 @@ func (d *disk) List(r *machine.ListRequest, stream grpc.ServerStreamingServer[ma
 	case !there:
 		err = errors.New("lstat " + r.Root + ": no such file or directory")
 	case err == nil:
-		return stream.Send(&machine.FileInfo{Metadata: &common.Metadata{}, Name: r.Root, Size: 7})
+		return stream.Send(&machine.FileInfo{Metadata: &common.Metadata{}, Name: r.Root, Size: d.size})
 	}
 	if d.proxied {
 		return stream.Send(&machine.FileInfo{Metadata: &common.Metadata{Hostname: "a", Error: err.Error()}})
 	}
 	return err
+}
+
+func (d *disk) Read(_ *machine.ReadRequest, stream grpc.ServerStreamingServer[common.Data]) error {
+	d.note(stream.Context())
+	if d.reads == nil {
+		return status.Error(codes.NotFound, "stat /var/lib/etcd.snapshot: no such file or directory")
+	}
+	return d.reads(stream)
 }
 
 func (d *disk) EtcdRecover(stream grpc.ClientStreamingServer[common.Data, machine.EtcdRecoverResponse]) error {
@@ -113,7 +124,7 @@ func TestSnapshotArrivesWhole(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	d := &disk{lists: map[string]error{"/var/lib/etcd.snapshot": nil}}
+	d := &disk{}
 	r := talos.Route{Endpoint: serve(t, a, d)}
 	snapshot := bytes.Repeat([]byte("snapshot"), 1000)
 	// A reader may give its last bytes together with its end.
@@ -124,10 +135,78 @@ func TestSnapshotArrivesWhole(t *testing.T) {
 	if err := c.UploadSnapshot(ctx, r, io.MultiReader(strings.NewReader("half"), iotest.ErrReader(broken))); !errors.Is(err, broken) {
 		t.Errorf("half of a snapshot: %v", err)
 	}
-	if size, err := c.SnapshotSize(ctx, r); err != nil || size != 7 {
-		t.Errorf("it has %d bytes, %v", size, err)
+}
+
+// A snapshot on a node is another one where one byte differs, whatever its size.
+func TestSnapshotIsToldByItsContent(t *testing.T) {
+	const path = "/var/lib/etcd.snapshot"
+	a := newAuthority(t)
+	c, err := talos.Parse(a.talosconfig(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	large := bytes.Repeat([]byte("snapshot"), 100_000)
+	other := bytes.Clone(large)
+	other[len(other)-1]++
+	there := map[string]error{path: nil}
+	for name, tt := range map[string]struct {
+		on    []byte // the node
+		lists map[string]error
+		reads error // after the content
+		want  bool
+		fails bool
+	}{
+		"the same":             {on: large, lists: there, want: true},
+		"of the same size":     {on: other, lists: there},
+		"shorter":              {on: large[:len(large)-1], lists: there},
+		"empty":                {lists: there},
+		"none":                 {on: large},
+		"read as less":         {on: large[:70_000], lists: there, reads: errSize},
+		"gone when it is read": {lists: there, reads: status.Error(codes.NotFound, "stat "+path+": no such file or directory")},
+		"unreadable":           {on: large[:70_000], lists: there, reads: errors.New("input/output error"), fails: true},
+		"cannot tell":          {on: large, lists: map[string]error{path: errors.New("input/output error")}, fails: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			d := &disk{lists: tt.lists, size: int64(len(tt.on))}
+			if tt.reads != nil {
+				d.size = int64(len(large))
+			}
+			d.reads = func(stream grpc.ServerStreamingServer[common.Data]) error {
+				for part := range slices.Chunk(tt.on, 1<<15) {
+					if err := stream.Send(&common.Data{Bytes: part}); err != nil {
+						return err
+					}
+				}
+				if errors.Is(tt.reads, errSize) {
+					return nil
+				}
+				return tt.reads
+			}
+			r := talos.Route{Endpoint: serve(t, a, d), Node: "10.10.64.2"}
+			same, err := c.HasSnapshot(ctx, r, bytes.NewReader(large), int64(len(large)))
+			if same != tt.want || (err != nil) != tt.fails {
+				t.Errorf("%v, %v; want %v", same, err, tt.want)
+			}
+			if slices.ContainsFunc(d.aimed, func(node string) bool { return node != r.Node }) {
+				t.Errorf("the calls were for %q", d.aimed)
+			}
+		})
+	}
+	// A node that falls silent does not make it another snapshot: what is there would be written over.
+	d := &disk{lists: there, size: int64(len(large))}
+	d.reads = func(stream grpc.ServerStreamingServer[common.Data]) error { <-stream.Context().Done(); return nil }
+	r := talos.Route{Endpoint: serve(t, a, d)}
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	if same, err := c.HasSnapshot(ctx, r, bytes.NewReader(large), int64(len(large))); same || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("of a silent node: %v, %v", same, err)
 	}
 }
+
+// errSize has a node list a file as larger than it is.
+var errSize = errors.New("the file is shorter than it was listed")
 
 func TestAlreadyThereIsTold(t *testing.T) {
 	a := newAuthority(t)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -108,6 +109,40 @@ func (m *machined) List(request *machine.ListRequest, stream grpc.ServerStreamin
 		}
 		return nil
 	})
+}
+
+// Read sends a file below /var.
+func (m *machined) Read(request *machine.ReadRequest, stream grpc.ServerStreamingServer[common.Data]) error {
+	name := path.Clean("/" + request.Path)
+	if !strings.HasPrefix(name, "/var/") {
+		return status.Errorf(codes.NotFound, "stat %s: no such file or directory (of a simulated server there is only /var)", name)
+	}
+	file, err := os.Open(m.system.server.path(filepath.FromSlash(name)))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return status.Errorf(codes.NotFound, "stat %s: no such file or directory", name)
+	case err != nil:
+		return fmt.Errorf("open %s: %w", name, unwrapPath(err))
+	}
+	defer file.Close()
+	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
+		return errors.New("path must be a regular file")
+	}
+	buffer := make([]byte, snapshotChunk)
+	for {
+		n, err := file.Read(buffer)
+		if n > 0 {
+			if err := stream.Send(&common.Data{Bytes: buffer[:n]}); err != nil {
+				return err
+			}
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return fmt.Errorf("read %s: %w", name, unwrapPath(err))
+		}
+	}
 }
 
 // listDepth is how many levels below the root are listed.
