@@ -42,10 +42,10 @@ func (f *facts) judge() Diagnosis {
 	case f.deaf != nil:
 		d.Disaster, d.Sentence = Unclear, "servers exist, the API does not answer, and etcd cannot be asked: "+f.deaf.Error()
 		d.First = []string{"put the cluster's talosconfig into the state folder, or name a backup, which has it"}
-	case !slices.ContainsFunc(f.nodes, func(n etcdNode) bool { return n.err == nil }):
+	case !slices.ContainsFunc(f.nodes, func(n etcdNode) bool { return !n.silent() }):
 		d.Disaster, d.Sentence = Unclear, "servers exist, and neither the API nor Talos answers on any of them"
 		d.First = []string{"see that they are powered on, and that this machine may reach port 50000 (docs/firewall.md); if all are beyond repair, delete them, and restore a backup"}
-	case !slices.ContainsFunc(f.nodes, func(n etcdNode) bool { return n.data || n.err != nil }):
+	case !slices.ContainsFunc(f.nodes, func(n etcdNode) bool { return n.data || n.silent() }):
 		f.lostServers(&d, "all servers answer, and none holds data of etcd: all were wiped, or are booting (ask again in a minute), or the bootstrap has not come so far")
 		d.First = append(d.First, "only if they were wiped: delete the servers "+f.names(f.nodes)+" at Hetzner, as restore makes new ones")
 	default:
@@ -97,8 +97,10 @@ func (f *facts) seen() []string {
 
 func (f *facts) seenOf(n etcdNode) string {
 	switch {
-	case n.err != nil:
+	case n.silent():
 		return "its Talos does not answer: " + n.err.Error()
+	case n.err != nil:
+		return "Talos answers; " + n.err.Error()
 	case !n.data:
 		return "Talos answers and holds no data of etcd"
 	case slices.Contains(f.leader, n.server):
@@ -182,7 +184,7 @@ func (f *facts) lostQuorum(d *Diagnosis, sentence string) {
 	}
 	d.Steps = quorumTakes
 	for _, n := range f.nodes {
-		if n.err != nil {
+		if n.silent() {
 			d.First = append(d.First, n.server+" has to answer, as it may be a member: power it on; beyond repair, delete it at Hetzner")
 		}
 	}

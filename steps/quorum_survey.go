@@ -94,7 +94,7 @@ func askServer(ctx context.Context, t TalosClient, s hetzner.Server, routes []ta
 	n := etcdNode{server: s.Name, err: fmt.Errorf("it has no address (it is %s at Hetzner)", s.Status)}
 	for i, route := range routes {
 		asking, cancel := context.WithTimeout(ctx, askTalosWithin)
-		data, err := t.HasEtcdData(asking, route)
+		data, err := etcdData(asking, t, route)
 		cancel()
 		if err == nil {
 			n.route, n.data, n.err = route, data, nil

@@ -2,6 +2,7 @@ package steps
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,6 +33,7 @@ type brokenEtcd struct {
 	old      map[string]uint64  // server with data of the old etcd → how far it is
 	members  []string           // of the new etcd
 	joining  []talos.EtcdMember // besides, and do not vote yet
+	state    map[string]string  // server without data → state of its service etcd, where it does not wait to be started
 	deaf     map[string]bool    // server whose etcd does not say how far it is
 	quorum   bool               // the old one has it
 	uploaded map[string]string  // server → the snapshot that lies on it
@@ -72,6 +74,15 @@ func (e *brokenEtcd) HasEtcdData(_ context.Context, r talos.Route) (bool, error)
 	}
 	_, old := e.old[nameAt(r)]
 	return old || slices.Contains(e.members, nameAt(r)), nil
+}
+
+func (e *brokenEtcd) AskBy(ctx context.Context, r talos.Route) (talos.Node, error) {
+	if data, err := e.HasEtcdData(ctx, r); data || err != nil {
+		return talos.Node{Etcd: "Running"}, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return talos.Node{Etcd: cmp.Or(e.state[nameAt(r)], etcdWaits)}, nil
 }
 
 func (e *brokenEtcd) EtcdMembersOf(_ context.Context, r talos.Route) ([]talos.EtcdMember, error) {

@@ -18,7 +18,8 @@ const (
 	bootstrapEvery = time.Second
 	// questionsWithin bounds what is asked in a look that may be a whole upload, besides it.
 	questionsWithin = time.Minute
-	// etcdFailed is Talos's word for an etcd that does not come up, etcdWaits for one that waits to be started or to have others to join.
+	// etcdFailed is Talos's word for an etcd that does not come up, etcdWaits for one that waits to be started or to have others to join,
+	// which becomes etcdFailed after half an hour. Both come after the disk is mounted.
 	etcdFailed = "Failed"
 	etcdWaits  = "Preparing"
 )

@@ -28,8 +28,14 @@ type etcdNode struct {
 	machine, server string
 	route           talos.Route // by which it answered
 	data            bool
-	err             error // it did not answer
+	err             error // it did not answer, or errNotMounted
 }
+
+// silent tells that the server did not answer at all.
+func (n etcdNode) silent() bool { return n.err != nil && !errors.Is(n.err, errNotMounted) }
+
+// errNotMounted is wrapped where a server answers that it has no data of etcd, and may not see them yet.
+var errNotMounted = errors.New("its disk may not be mounted yet")
 
 // lookForEtcd asks every control plane server whether it holds data of etcd, all at once.
 func lookForEtcd(ctx context.Context, tools Tools, mgmt *kube.Cluster, c Cluster) (TalosClient, []etcdNode, error) {
@@ -63,7 +69,7 @@ func askForEtcd(ctx context.Context, t TalosClient, machine *unstructured.Unstru
 	var failed []error
 	for _, route := range routesTo(addresses(machine, addressExternal), addresses(machine, addressInternal), balancer) {
 		asking, cancel := context.WithTimeout(ctx, askTalosWithin)
-		data, err := t.HasEtcdData(asking, route)
+		data, err := etcdData(asking, t, route)
 		cancel()
 		if err == nil {
 			n.route, n.data, n.err = route, data, nil
@@ -75,6 +81,22 @@ func askForEtcd(ctx context.Context, t TalosClient, machine *unstructured.Unstru
 		n.err = failed[0] // of its own address: the others are ways around
 	}
 	return n
+}
+
+// etcdData tells whether a server holds data of etcd. That it shows none counts only where its etcd has come as far as to look for them:
+// before its disk is mounted a server shows none either. So its etcd is asked for its state first.
+func etcdData(ctx context.Context, t TalosClient, route talos.Route) (bool, error) {
+	is, silent := t.AskBy(ctx, route)
+	data, err := t.HasEtcdData(ctx, route)
+	switch {
+	case err != nil || data:
+		return data, err
+	case silent != nil:
+		return false, fmt.Errorf("%w: %w", errNotMounted, silent)
+	case is.Etcd != etcdWaits && is.Etcd != etcdFailed:
+		return false, fmt.Errorf("%w: it shows no data of etcd, and its etcd is %q, not %s", errNotMounted, cmp.Or(is.Etcd, "not there"), etcdWaits)
+	}
+	return false, nil
 }
 
 // routesTo are the ways to a server's Talos API, the direct ones first.

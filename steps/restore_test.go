@@ -49,6 +49,11 @@ func (f *fakeEtcd) EtcdMembersOf(ctx context.Context, r talos.Route) ([]talos.Et
 
 func (f *fakeEtcd) AskBy(ctx context.Context, r talos.Route) (talos.Node, error) {
 	if f.state == nil {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if !f.data[r.Endpoint] {
+			return talos.Node{Etcd: etcdWaits}, f.answer(r)
+		}
 		return f.healthyTalos.AskBy(ctx, r)
 	}
 	etcd, err := f.state(r)

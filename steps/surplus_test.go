@@ -38,6 +38,10 @@ func (e *emptyTalos) Ask(_ context.Context, address string) (talos.Node, error) 
 	return talos.Node{Version: "v1.12.2", Etcd: cmp.Or(e.state[address], "Preparing")}, nil
 }
 
+func (e *emptyTalos) AskBy(ctx context.Context, r talos.Route) (talos.Node, error) {
+	return e.Ask(ctx, r.Endpoint)
+}
+
 var (
 	resizing   = object{"type": "Resized", "status": "False", "reason": "ScalingDown", "severity": "Warning"}
 	rollingOut = object{"type": "MachinesSpecUpToDate", "status": "False", "reason": "RollingUpdateInProgress", "severity": "Warning"}
