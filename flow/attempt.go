@@ -10,9 +10,8 @@ import (
 	"time"
 )
 
-// visit brings one step to done, whose needs are: by reusing its record, or by
-// running it.
-func (r *run) visit(ctx context.Context, n *node) result {
+// ensure reuses a step's record or runs the step. All that it depends on is done.
+func (r *run) ensure(ctx context.Context, n *node) result {
 	if by := r.seals.behind[n]; by != nil {
 		return r.skipSealed(n, by)
 	}
@@ -25,9 +24,9 @@ func (r *run) visit(ctx context.Context, n *node) result {
 
 	rec := r.record(n)
 	k, err := n.key(func(m *node) string { return digest(r.output(m)) })
-	stale := ""
+	why := ""
 	if err == nil {
-		stale, err = r.stale(ctx, n, rec, k)
+		why, err = r.rerunReason(ctx, n, rec, k)
 	}
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -39,7 +38,7 @@ func (r *run) visit(ctx context.Context, n *node) result {
 		res = end(Failed, err.Error(), err)
 		r.emit(Event{Kind: StepFailed, Step: n.name, Elapsed: res.Elapsed, Err: res.Reason})
 		return res
-	case stale == "":
+	case why == "":
 		r.finish(n, mustCanonical(rec.Output))
 		res = end(Reused, "", nil)
 		r.emit(Event{Kind: StepReused, Step: n.name, Elapsed: res.Elapsed})
@@ -50,7 +49,7 @@ func (r *run) visit(ctx context.Context, n *node) result {
 		res.err = errors.New(res.Reason)
 		return res
 	}
-	outcome, reason, err := r.attempt(ctx, n, rec.begin(k, r.id, began), stale)
+	outcome, reason, err := r.attempt(ctx, n, rec.begin(k, r.id, began), why)
 	return end(outcome, reason, err)
 }
 
@@ -63,9 +62,9 @@ func mustCanonical(raw json.RawMessage) json.RawMessage {
 	return c
 }
 
-// stale says why a step has to run; "" when its record holds. An error says
+// rerunReason says why a step has to run; "" when its record holds. An error says
 // that this cannot be known, or that it must not run.
-func (r *run) stale(ctx context.Context, n *node, rec Record, k key) (string, error) {
+func (r *run) rerunReason(ctx context.Context, n *node, rec Record, k key) (string, error) {
 	passed := n.sealed && rec.State == StateDone
 	refuse := func(reason string) (string, error) {
 		if passed {
@@ -76,7 +75,7 @@ func (r *run) stale(ctx context.Context, n *node, rec Record, k key) (string, er
 	if rec.State != StateDone {
 		return unfinished(rec.State), nil
 	}
-	// What is past is not undone because the configuration has changed since.
+	// A passed point of no return is not run again because its configuration has changed since.
 	if rec.Hash != k.hash && !passed {
 		return "changed: " + joined(named(k.changes(rec))), nil
 	}
@@ -105,7 +104,7 @@ func (r *run) stale(ctx context.Context, n *node, rec Record, k key) (string, er
 func unfinished(s State) string {
 	switch s {
 	case StateStarted:
-		return "its last run died while it was at work"
+		return "its last run was killed while it was running"
 	case StateFailed:
 		return "it failed last time"
 	case StateInterrupted:
@@ -138,7 +137,7 @@ func (r *run) attempt(ctx context.Context, n *node, rec Record, why string) (Out
 	if err != nil {
 		return fail(err)
 	}
-	// Before the work: a crash in it is to be told from never begun.
+	// Before the work: after a crash the journal must tell an interrupted step from one that never began.
 	if err := r.save(ctx, n, rec); err != nil {
 		return fail(fmt.Errorf("not begun: %w", err))
 	}
@@ -218,8 +217,8 @@ func (r *run) work(ctx context.Context, n *node, attempt int, inputs []any) (jso
 type stepName struct{}
 
 // StepName is the step that a context was given to, for those who log or count
-// what is done with it; empty for any other context. No step's work may hang on
-// it.
+// what is done with it; empty for any other context. A step's work must not
+// depend on it.
 func StepName(ctx context.Context) string {
 	name, _ := ctx.Value(stepName{}).(string)
 	return name
@@ -239,7 +238,7 @@ func explain(late *DeadlineError, err error) error {
 }
 
 // progress is a step's Say. After the step's end it is silent, so that nothing
-// left behind speaks for a step that is over.
+// left behind reports progress for a step that has ended.
 type progress struct {
 	tell func(line string)
 	mu   sync.Mutex

@@ -65,7 +65,7 @@ func (e *BudgetError) Error() string {
 
 // Fits checks that a run of the targets cannot meet its own deadline before a
 // step meets that step's: the deadline is not less than the sum of the steps'
-// along the longest way through the graph. The error is a *BudgetError, or says
+// along the longest path through the graph. The error is a *BudgetError, or says
 // why such a run would be refused.
 func (g *Graph) Fits(deadline time.Duration, parallel int, targets ...string) error {
 	if err := g.Validate(); err != nil {
@@ -90,11 +90,11 @@ func fits(wanted []*node, s seals, deadline time.Duration, parallel int) error {
 			return e
 		}
 	}
-	way := longest(wanted, s)
+	path := longest(wanted, s)
 	if parallel == 1 {
-		way = wanted
+		path = wanted
 	}
-	for _, n := range way {
+	for _, n := range path {
 		e.Terms = append(e.Terms, Wait{n.name, n.most()})
 		e.Needs += n.most()
 	}
@@ -103,7 +103,7 @@ func fits(wanted []*node, s seals, deadline time.Duration, parallel int) error {
 	if parallel > 1 {
 		var rest time.Duration
 		for _, n := range wanted {
-			if !slices.Contains(way, n) {
+			if !slices.Contains(path, n) {
 				rest += n.most()
 			}
 		}
@@ -127,7 +127,7 @@ func (n *node) most() time.Duration {
 	return n.deadline + VerifyWithin
 }
 
-// longest is the way through steps, in order, that takes longest by their
+// longest is the path through steps, in order, that takes longest by their
 // deadlines.
 func longest(wanted []*node, s seals) []*node {
 	type end struct {
@@ -148,12 +148,12 @@ func longest(wanted []*node, s seals) []*node {
 			last = n
 		}
 	}
-	var way []*node
+	var path []*node
 	for n := last; n != nil; n = ends[n].before {
-		way = append(way, n)
+		path = append(path, n)
 	}
-	slices.Reverse(way)
-	return way
+	slices.Reverse(path)
+	return path
 }
 
 // RunDeadlineError says that a run was not done within its deadline. What is
@@ -183,7 +183,7 @@ func (e *RunDeadlineError) Error() string {
 func (e *RunDeadlineError) Is(target error) bool { return target == context.DeadlineExceeded }
 
 // cutShort is the run's error where its own deadline ended it, and nil where
-// somebody else did.
+// another context did.
 func (r *run) cutShort(ctx context.Context, report *Report) error {
 	var late *RunDeadlineError
 	if !errors.As(context.Cause(ctx), &late) {

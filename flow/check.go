@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Status is what the journal knows about a step and what the world says to it.
+// Status is what the journal records of a step, and what its Verify found.
 type Status struct {
 	Name    string
 	Doc     string
@@ -14,7 +14,7 @@ type Status struct {
 	Attempt int    // of the last try
 	Run     string // that began it
 	Started time.Time
-	Ended   time.Time // zero: at work, or its run died
+	Ended   time.Time // zero: it is running, or its run died
 	Said    string
 	Error   string
 	// Changed lists what differs between what the step was made from when it was
@@ -23,48 +23,49 @@ type Status struct {
 	Changed []string
 	// Changes are the same, with the values where they are in the spec.
 	Changes []Change
-	// After lists the steps whose output a done step takes or follows and that
+	// After lists the steps whose output a done step takes, or reruns after, and that
 	// would run, or that might because of their own After. If their output comes
 	// out differently, this step runs again, too.
 	After []string
 	// Sealed names the passed point of no return that the step lies before;
-	// such a step is not asked about.
+	// such a step is not verified.
 	Sealed string
-	// Asked tells whether Verdict is an answer: the step is done and has a
-	// Verify.
+	// Asked tells whether Verify was called, so that Verdict is its answer: the
+	// step is done and has a Verify.
 	Asked   bool
 	Verdict Verdict
 }
 
-// Check compares the journal with the world, all steps at once. It only reads:
+// Check compares the journal with the actual state, all steps at once. It only reads:
 // no step runs, nothing is written, and the lock is not taken, so it can be
 // called while a run is at work.
 func (g *Graph) Check(ctx context.Context, j Journal) ([]Status, error) {
-	return g.check(ctx, j, &asking{ctx, defaultGrace})
+	return g.check(ctx, j, &verification{ctx, defaultGrace})
 }
 
-// CheckUntil is Check for a caller that does not wait for a silent world:
-// a Verify that has not answered when world ends is Unknown, for world's cause.
-func (g *Graph) CheckUntil(ctx, world context.Context, j Journal) ([]Status, error) {
-	return g.check(ctx, j, &asking{world, shortGrace})
+// CheckUntil is Check with a bound on the time for all the Verify functions
+// together: one that has not answered when the context verifying ends is
+// Unknown, with the cause of that context.
+func (g *Graph) CheckUntil(ctx, verifying context.Context, j Journal) ([]Status, error) {
+	return g.check(ctx, j, &verification{verifying, shortGrace})
 }
 
 // shortGrace is for a Verify that has nothing more to find out.
 const shortGrace = 50 * time.Millisecond
 
-// asking is how the world is asked; nil: it is not.
-type asking struct {
+// verification says how Verify functions are called; nil: they are not.
+type verification struct {
 	ctx   context.Context
 	grace time.Duration
 }
 
-// Recorded is Check without asking the world, for when it cannot be asked.
+// Recorded is Check without Verify, for when the systems that it asks cannot be reached.
 func (g *Graph) Recorded(ctx context.Context, j Journal) ([]Status, error) {
 	return g.check(ctx, j, nil)
 }
 
-func (g *Graph) check(ctx context.Context, j Journal, world *asking) ([]Status, error) {
-	predicted, err := g.predict(ctx, j, nil, world)
+func (g *Graph) check(ctx context.Context, j Journal, how *verification) ([]Status, error) {
+	predicted, err := g.predict(ctx, j, nil, how)
 	if predicted == nil {
 		return nil, err
 	}
@@ -75,18 +76,18 @@ func (g *Graph) check(ctx context.Context, j Journal, world *asking) ([]Status, 
 	return all, err
 }
 
-// statuses asks about all the steps at once.
-func statuses(nodes []*node, snapshot Snapshot, behind map[*node]*node, world *asking) []Status {
+// statuses verifies all the steps at once.
+func statuses(nodes []*node, snapshot Snapshot, behind map[*node]*node, how *verification) []Status {
 	all := make([]Status, len(nodes))
 	var each sync.WaitGroup
 	for i, n := range nodes {
-		each.Go(func() { all[i] = n.status(snapshot, behind[n], world) })
+		each.Go(func() { all[i] = n.status(snapshot, behind[n], how) })
 	}
 	each.Wait()
 	return all
 }
 
-func (n *node) status(snapshot Snapshot, seal *node, world *asking) Status {
+func (n *node) status(snapshot Snapshot, seal *node, how *verification) Status {
 	rec := snapshot.Steps[n.name]
 	s := Status{
 		Name: n.name, Doc: n.doc, State: rec.State, Attempt: rec.Attempt, Run: rec.Run,
@@ -104,7 +105,7 @@ func (n *node) status(snapshot Snapshot, seal *node, world *asking) Status {
 		s.Changes = k.changesSince(rec)
 		s.Changed = named(s.Changes)
 	}
-	if rec.State != StateDone || n.verify == nil || world == nil {
+	if rec.State != StateDone || n.verify == nil || how == nil {
 		return s
 	}
 	s.Asked = true
@@ -116,9 +117,9 @@ func (n *node) status(snapshot Snapshot, seal *node, world *asking) Status {
 		s.Verdict = Gone("its recorded output does not restore: %v", err)
 		return s
 	}
-	s.Verdict = ask(world.ctx, n, output, world.grace)
-	if world.ctx.Err() != nil && s.Verdict.Answer() == AnswerUnknown {
-		s.Verdict = Unknown(context.Cause(world.ctx))
+	s.Verdict = ask(how.ctx, n, output, how.grace)
+	if how.ctx.Err() != nil && s.Verdict.Answer() == AnswerUnknown {
+		s.Verdict = Unknown(context.Cause(how.ctx))
 	}
 	return s
 }

@@ -1,7 +1,7 @@
 // Package flow runs a typed graph of steps and remembers what was done, so
-// that a run that was killed anywhere goes on where it stopped.
+// that a run that was killed at any point resumes where it stopped.
 //
-// # The argument is the edge
+// # Arguments are edges
 //
 // A step is a function with typed arguments and a typed result. The graph is
 // built by handing the handle of one step to the next:
@@ -12,11 +12,11 @@
 //	roof := flow.Add1(g, "roof", putRoof, walls).Deadline(time.Hour)
 //
 // The compiler checks the edges, and a step can read nothing that it did not
-// declare. Steps that do not hang on each other run at the same time.
+// declare. Steps that do not depend on each other run at the same time.
 //
-// Outputs travel as JSON, also within one run: what a step hands on is what
-// the journal will give back, so a resumed run cannot see anything else than
-// the first one did. Each dependent gets a copy of its own. An output is plain
+// Outputs are passed on as JSON, also within one run: a dependent step gets
+// exactly what the journal returns to a resumed run. Each dependent gets a copy
+// of its own. An output is plain
 // data and references (ids, paths, identities), never a secret: it is written
 // to the journal. The same holds for a Spec.
 //
@@ -27,17 +27,27 @@
 //   - its record in the journal says done, for the same hash of its Spec and of
 //     the outputs of the steps that are its arguments;
 //   - the recorded output restores into today's type without loss;
-//   - its Verify, where it has one, says that the world agrees.
+//   - its Verify, where it has one, says that the actual state matches it.
 //
-// Verify has three answers. [Holds] and [Gone] speak for themselves; [Unknown]
-// (the zero Verdict) means that the world could not be asked. That stops the
-// run with an [UnverifiableError]: it is never a licence to create again.
+// Verify has three answers. [Holds]: what the step made exists as recorded.
+// [Gone]: it certainly does not, and the step runs again. [Unknown] (the zero
+// Verdict): this could not be found out. That stops the run with an
+// [UnverifiableError]; a step is never run again for want of an answer.
 //
-// So a changed Spec runs exactly that step again, and what hangs on it only if
-// its output came out differently. An edge made with After orders and does
-// nothing else: that the step before it ran again is no reason to repeat a
-// step, whose own Verify is asked anyway. A step that must follow another's
-// change takes its output as an argument, or names it with RerunAfter.
+// So a changed Spec runs exactly that step again, and the steps that take its
+// output only if the output is a different one.
+//
+// # Edges without data
+//
+// A step can be ordered after another one without taking its output:
+//
+//   - [Step.RerunAfter]: it runs again when the other's output changes.
+//   - [Step.After]: order alone. That the other ran again is no reason to run
+//     this step again; its own Verify is called in any case.
+//   - [Step.OrderAfter]: order in a run that wants both. A run that wants this
+//     step does not run the other one for it.
+//
+// # Crashes
 //
 // A record "started" is written before the work and a record "done" after it,
 // each before anything else happens, and neither is stopped by cancellation. A
@@ -52,14 +62,14 @@
 // run again, and asking for such a step is refused with a [SealedError]. Steps
 // after it that need an output from before it get the recorded one. Where the
 // step can tell from more than its record that it went past that point
-// ([Step.ResumeWhen]), that counts too, so that a run that died in it is gone on
-// with before anything else is looked at.
+// ([Step.ResumeWhen]), that counts too, so that the next run resumes a run that
+// died in it before it looks at anything else.
 //
-// A step marked with ExemptFromSeal is not passed over. It depends on nothing
+// A step marked with ExemptFromSeal is not skipped. It depends on nothing
 // that the sealed step takes away, so it is verified and run again as before,
 // now after the sealed step in place of before it.
 //
-// # Ends
+// # Failure and cancellation
 //
 // When a step fails, what runs is let finish and nothing new starts. When the
 // context is cancelled, running steps are cancelled and recorded as

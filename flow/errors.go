@@ -10,7 +10,7 @@ import (
 )
 
 // ErrInterrupted is wrapped by the error of a run whose context was cancelled.
-var ErrInterrupted = errors.New("interrupted; what is done is kept and the next run goes on")
+var ErrInterrupted = errors.New("interrupted; what is done is kept and the next run resumes from there")
 
 // StepError is the failure of one step.
 type StepError struct {
@@ -77,9 +77,9 @@ func (e *PanicError) Unwrap() error {
 	return err
 }
 
-// UnverifiableError says that a step's record could not be compared with the
-// world. The step made nothing: not knowing is no reason to create. Others that
-// do not hang on it may have run.
+// UnverifiableError says that a step's record could not be verified. The step
+// was not run: an unknown state is no reason to create anything. Steps that do
+// not depend on it may have run.
 type UnverifiableError struct {
 	Step string
 	Err  error
@@ -87,7 +87,7 @@ type UnverifiableError struct {
 
 func (e *UnverifiableError) Error() string {
 	return fmt.Sprintf("could not find out whether what step %s made is still there: %v; "+
-		"this step made nothing anew: make it reachable and run again", e.Step, e.Err)
+		"this step was not run again: make what it asks reachable and run again", e.Step, e.Err)
 }
 
 func (e *UnverifiableError) Unwrap() error { return e.Err }
@@ -108,7 +108,7 @@ func (e *LockedError) Error() string {
 		e.Since.Local().Format(time.DateTime), e.PID, e.Host)
 }
 
-// SealedError refuses what lies behind a point of no return.
+// SealedError refuses to run a step that lies before a point of no return that was passed.
 type SealedError struct {
 	Step   string
 	By     string // the sealed step

@@ -9,7 +9,7 @@ type EventKind string
 const (
 	RunStarted      EventKind = "run-started"      // Message: how many steps are wanted
 	RunFinished     EventKind = "run-finished"     // Err is set unless every wanted step is done
-	StepVerifying   EventKind = "step-verifying"   // the world is asked about a recorded output
+	StepVerifying   EventKind = "step-verifying"   // the recorded output is being verified
 	StepStarted     EventKind = "step-started"     // Message: why it runs
 	StepProgress    EventKind = "step-progress"    // Message: what it does or waits for
 	StepDone        EventKind = "step-done"        // it ran; Message: the last thing it said

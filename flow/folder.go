@@ -108,8 +108,8 @@ func (f folder) write(path string, data []byte) error {
 	return err
 }
 
-// make makes the folder. One that is there keeps its mode: it may be somebody's
-// working directory, and the files in it are closed by themselves.
+// make creates the folder. An existing one keeps its mode: it may be a user's
+// working directory, and the files in it have modes of their own.
 func (f folder) make() error {
 	if err := f.disk.MkdirAll(f.dir, 0o700); err != nil {
 		return fmt.Errorf("make the journal's folder: %w", err)

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Graph is a set of steps and what they hang on. It is built by one goroutine,
+// Graph is a set of steps and their dependencies. It is built by one goroutine,
 // with Add and its siblings, and can then be run any number of times.
 type Graph struct {
 	name     string
@@ -33,9 +33,9 @@ type node struct {
 	doc        string
 	spec       json.RawMessage // canonical; nil: none
 	inputs     []*node         // the arguments, in their order
-	rerunAfter []*node         // order, and made again when their outputs change
+	rerunAfter []*node         // order, and run again when their outputs change
 	after      []*node         // order without data
-	orderAfter []*node         // order without data, and without bringing them
+	orderAfter []*node         // order in a run that wants them, too
 	output     reflect.Type
 	deadline   time.Duration // 0: none
 	waits      []Wait
@@ -142,7 +142,7 @@ func (g *Graph) order(s seals) (sorted []*node, cycle []string) {
 		return true
 	}
 	nodes := g.nodes
-	if len(s.passed) > 0 { // what is passed over comes first, in the order that it had
+	if len(s.passed) > 0 { // the skipped steps come first, in the order that it had
 		was, _ := g.order(seals{})
 		passed := func(n *node) bool { return s.behind[n] != nil }
 		open := slices.DeleteFunc(slices.Clone(was), passed)
@@ -156,7 +156,7 @@ func (g *Graph) order(s seals) (sorted []*node, cycle []string) {
 	return sorted, nil
 }
 
-// ancestors are all the steps that n hangs on, directly or not.
+// ancestors are all the steps that n depends on, directly or not.
 func ancestors(n *node) map[*node]bool {
 	all := map[*node]bool{}
 	var visit func(*node)
@@ -172,7 +172,7 @@ func ancestors(n *node) map[*node]bool {
 	return all
 }
 
-// wanted are the targets with all that they hang on, in order; every step for
+// wanted are the targets with all that they depend on, in order; every step for
 // no targets.
 func (g *Graph) wanted(targets []string, s seals) ([]*node, error) {
 	sorted, _ := g.order(s)
@@ -227,14 +227,15 @@ type Link struct {
 	Kind LinkKind `json:"kind"`
 }
 
-// LinkKind says why a step comes after another.
+// LinkKind says why a step comes after another. The words are stable: programs
+// read them, so they keep the names that the methods had at first.
 type LinkKind string
 
-// The kinds of links, named as the methods of Step that make them.
+// The kinds of links: an argument, RerunAfter, After and OrderAfter.
 const (
 	LinkArgument   LinkKind = "argument" // it takes the other's output
 	LinkRerunAfter LinkKind = "follows"  // it runs again when the other's output changes
-	LinkAfter      LinkKind = "after"    // order, and the other is brought
+	LinkAfter      LinkKind = "after"    // order, and a run that wants it runs the other, too
 	LinkOrderAfter LinkKind = "yields"   // order alone
 )
 

@@ -37,7 +37,7 @@ func digest(raw json.RawMessage) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// key is what a step is made from: its spec and the outputs of its arguments and of what it follows.
+// key is what a step is made from: its spec, and the outputs of its arguments and of the steps that it reruns after.
 type key struct {
 	hash   string
 	spec   json.RawMessage

@@ -44,7 +44,7 @@ type State string
 
 // The states of a record.
 const (
-	StateStarted     State = "started" // at work, or its run died
+	StateStarted     State = "started" // it is running, or its run died
 	StateDone        State = "done"
 	StateFailed      State = "failed"
 	StateInterrupted State = "interrupted"
@@ -168,8 +168,7 @@ func (g *Graph) load(ctx context.Context, j Journal) (Snapshot, error) {
 	return s, nil
 }
 
-// Restore reads a done step's output out of a journal, without asking the world
-// whether it is still true. It returns false for a step that is not done.
+// Restore reads a done step's output out of a journal, without verifying it. It returns false for a step that is not done.
 func Restore[T any](ctx context.Context, j Journal, s *Step[T]) (T, bool, error) {
 	var zero T
 	snapshot, err := s.n.graph.load(ctx, j)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// holder is the lock file's content: who a second run is to be told about.
+// holder is the lock file's content, which a second run reports.
 type holder struct {
 	PID   int       `json:"pid"`
 	Host  string    `json:"host"`

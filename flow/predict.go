@@ -29,19 +29,18 @@ type Prediction struct {
 }
 
 // Predict tells what a run with these targets (none: every step) would do with
-// each step that it wants. It is Check in what it reads and writes; where the
-// world is not asked, a record is taken at its word. Its error is that of the
-// run, where the run would be refused.
-func (g *Graph) Predict(ctx context.Context, j Journal, targets []string, world bool) ([]Prediction, error) {
-	var questions *asking
-	if world {
-		questions = &asking{ctx, defaultGrace}
+// each step that it wants. Like Check it only reads. Without verify a record
+// counts as true. Its error is that of the run, where the run would be refused.
+func (g *Graph) Predict(ctx context.Context, j Journal, targets []string, verify bool) ([]Prediction, error) {
+	var how *verification
+	if verify {
+		how = &verification{ctx, defaultGrace}
 	}
-	return g.predict(ctx, j, targets, questions)
+	return g.predict(ctx, j, targets, how)
 }
 
 // predict is what Check and Predict have in common: the one computation of which steps would run.
-func (g *Graph) predict(ctx context.Context, j Journal, targets []string, world *asking) ([]Prediction, error) {
+func (g *Graph) predict(ctx context.Context, j Journal, targets []string, how *verification) ([]Prediction, error) {
 	if err := g.Validate(); err != nil {
 		return nil, err
 	}
@@ -65,7 +64,7 @@ func (g *Graph) predict(ctx context.Context, j Journal, targets []string, world 
 	seen := map[*node]Action{}
 	again := map[*node]bool{} // steps that would run, or might
 	all := make([]Prediction, len(wanted))
-	for i, s := range statuses(wanted, snapshot, seals.behind, world) {
+	for i, s := range statuses(wanted, snapshot, seals.behind, how) {
 		n := wanted[i]
 		action, reason := n.action(s)
 		s.After = n.rerunning(s, again)
@@ -97,7 +96,7 @@ func (n *node) action(s Status) (Action, string) {
 	case s.Verdict.Answer() == AnswerGone:
 		return gone, "gone: " + s.Verdict.Reason()
 	default:
-		return ActionUnknown, "could not ask: " + s.Verdict.Err().Error()
+		return ActionUnknown, "could not verify: " + s.Verdict.Err().Error()
 	}
 }
 

@@ -75,7 +75,7 @@ func TestForesight(t *testing.T) {
 		"an output comes out differently": {func(c *chain) { c.spec, c.size = map[string]any{"a": 1}, 9 }, map[string]flow.Action{"a": run, "b": may, "c": may, "d": reuse}, nil},
 		"gone":                            {says("b", flow.Gone("no b")), map[string]flow.Action{"a": reuse, "b": run, "c": may, "d": reuse}, map[string]string{"b": "gone: no b"}},
 		"could not ask": {says("b", flow.Unknown(errors.New("no way"))), map[string]flow.Action{"a": reuse, "b": cannot, "c": not, "d": not},
-			map[string]string{"b": "could not ask: no way", "d": "the run would stop at c"}},
+			map[string]string{"b": "could not verify: no way", "d": "the run would stop at c"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, j := &chain{}, flow.Memory()

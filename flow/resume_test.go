@@ -159,7 +159,7 @@ func TestAStartedStepRunsAgainWhateverItsSpec(t *testing.T) {
 	l.take()
 	report := mustRun(t, build(1), flow.Options{Journal: j})
 	wantLines(t, l.take(), "a")
-	if s, _ := report.Step("a"); s.Reason != "its last run died while it was at work" {
+	if s, _ := report.Step("a"); s.Reason != "its last run was killed while it was running" {
 		t.Errorf("the reason is %q", s.Reason)
 	}
 }

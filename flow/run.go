@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// VerifyWithin bounds one Verify. A world that takes longer to answer a
-	// question could not be asked.
+	// VerifyWithin bounds one Verify. One that takes longer has found out
+	// nothing.
 	VerifyWithin = 20 * time.Second
 	// saveWithin bounds one write of the journal, which cancellation does not.
 	saveWithin = 30 * time.Second
@@ -30,7 +30,7 @@ type Options struct {
 	Journal Journal
 	// Run is the run's id, in its events and records; empty: one is made.
 	Run string
-	// Targets are the steps wanted, with all that they hang on; empty: every step.
+	// Targets are the steps wanted, with all that they depend on; empty: every step.
 	Targets []string
 	// Parallel is the most steps at once; 0: no bound.
 	Parallel int
@@ -190,7 +190,7 @@ func (r *run) verdict(ctx context.Context, report *Report, failures []error) err
 	return errors.Join(failures...)
 }
 
-// schedule starts each step as soon as what it hangs on is done, and returns
+// schedule starts each step as soon as all that it depends on is done, and returns
 // when nothing runs any more.
 func (r *run) schedule(ctx context.Context, wanted []*node) map[*node]result {
 	results := map[*node]result{}
@@ -198,7 +198,7 @@ func (r *run) schedule(ctx context.Context, wanted []*node) map[*node]result {
 	ended := make(chan result)
 	ready := func(n *node) bool {
 		for _, m := range r.seals.before(n) {
-			// What it yields to counts where this run wants it; what it needs, this run wants.
+			// Only steps that this run wants count: it wants all that n needs, and perhaps not what n is ordered after.
 			if res, ok := results[m]; slices.Contains(wanted, m) && (!ok || res.err != nil) {
 				return false
 			}
@@ -214,7 +214,7 @@ func (r *run) schedule(ctx context.Context, wanted []*node) map[*node]result {
 				break
 			}
 			running[n] = true
-			go func() { ended <- r.visit(ctx, n) }()
+			go func() { ended <- r.ensure(ctx, n) }()
 		}
 		if len(running) == 0 {
 			return results
@@ -269,7 +269,7 @@ func (r *run) save(ctx context.Context, n *node, rec Record) error {
 	return nil
 }
 
-// finish makes a step's output known to what hangs on it.
+// finish makes a step's output known to the steps that depend on it.
 func (r *run) finish(n *node, output json.RawMessage) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

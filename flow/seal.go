@@ -5,12 +5,12 @@ import (
 	"slices"
 )
 
-// ResumeWhen tells of a sealed step that it has gone past the point of no return
+// ResumeWhen tells of a sealed step that it has passed the point of no return
 // although its record does not say so: its run died in it, or the journal was
-// lost. Then only going on is right: what lies before it is passed over, as if
-// the step were done, and the step itself runs. It is asked at the start of
-// every run and must only read what is at hand. An error stops the run: a step
-// before the seal must not run on a guess.
+// lost. Then the only correct thing is to resume it: the steps before it are
+// skipped, as if this step were done, and this step runs. The function is called
+// at the start of every run, must only read, and must not take long. An error
+// stops the run: a step before the seal must not run on a guess.
 func (s *Step[T]) ResumeWhen(passed func() (bool, error)) *Step[T] {
 	s.n.resumeWhen = passed
 	return s
@@ -22,15 +22,15 @@ func (s *Step[T]) ResumeWhen(passed func() (bool, error)) *Step[T] {
 //
 // From then on the step comes after the sealed step in a run that wants both,
 // and of what it needs it needs only steps that are exempt, too. So the outputs
-// that it takes or follows must be those of exempt steps; other steps before it
-// can be named with After. Nothing that is passed over, and no passed seal,
-// brings an exempt step into a run: such a run must name it.
+// that it takes, or reruns after, must be those of exempt steps; other steps before it
+// can be named with After. Steps that are skipped, and a passed seal, do not run
+// an exempt step with them: a run that is to have it must name it.
 func (s *Step[T]) ExemptFromSeal() *Step[T] {
 	s.n.exempt = true
 	return s
 }
 
-// exemptFits refuses arguments over which a seal that was passed would come.
+// exemptFits refuses outputs that a passed seal would make unavailable or outdated.
 func (n *node) exemptFits() error {
 	if n.exempt && n.sealed {
 		return fmt.Errorf("step %s is a point of no return, and cannot be exempt from others", n.name)
@@ -38,10 +38,10 @@ func (n *node) exemptFits() error {
 	for _, m := range slices.Concat(n.inputs, n.rerunAfter) {
 		switch {
 		case n.sealed && m.exempt:
-			return fmt.Errorf("step %s is a point of no return and takes or follows the output of %s, which is exempt from it "+
+			return fmt.Errorf("step %s is a point of no return and takes, or reruns after, the output of %s, which is exempt from it "+
 				"and comes after it once it was passed", n.name, m.name)
 		case n.exempt && !m.exempt:
-			return fmt.Errorf("step %s is exempt from points of no return and takes or follows the output of %s, which is not: "+
+			return fmt.Errorf("step %s is exempt from points of no return and takes, or reruns after, the output of %s, which is not: "+
 				"it may be missing, or out of date, once one was passed", n.name, m.name)
 		}
 	}
@@ -52,7 +52,7 @@ func (n *node) exemptFits() error {
 // order of a graph. The zero seals are none.
 type seals struct {
 	passed map[*node]bool
-	behind map[*node]*node   // each step that is passed over → a passed seal that it lies before
+	behind map[*node]*node   // each step that is skipped → a passed seal that it lies before
 	exempt map[*node][]*node // each exempt step that lies before passed seals → those
 }
 
@@ -97,9 +97,10 @@ func (s seals) needs(n *node) []*node {
 	return slices.DeleteFunc(n.needs(), dropped)
 }
 
-// before are the steps that n waits for where a run wants them. What is passed
-// over waits for nothing, and a passed seal for nothing else: the exempt steps
-// before it wait for it, and whatever it yields to may wait for one of those.
+// before are the steps that n waits for where a run wants them. A skipped step
+// waits for nothing, and a passed seal for the skipped steps alone: the exempt
+// steps before it wait for it, and the steps that it is ordered after may wait
+// for one of those.
 func (s seals) before(n *node) []*node {
 	switch {
 	case s.behind[n] != nil:
@@ -113,9 +114,8 @@ func (s seals) before(n *node) []*node {
 	}
 }
 
-// skipSealed passes over a step behind a seal. Its recorded output, whatever
-// the step's state, stays at hand for steps that need it; it is looked at only
-// by those.
+// skipSealed skips a step that lies before a passed seal. Its recorded output,
+// whatever the step's state, stays available to the steps that need it.
 func (r *run) skipSealed(n, by *node) result {
 	r.finish(n, mustCanonical(r.record(n).Output))
 	reason := "it lies before " + by.name + ", a point of no return that was passed"

@@ -280,15 +280,15 @@ func TestExemptStepsTakeNothingThatIsPassedOver(t *testing.T) {
 		"takes": {func(g *flow.Graph, l *ledger) {
 			a := flow.Add(g, "a", l.make("a"))
 			flow.Add1(g, "b", l.grow("b"), a).ExemptFromSeal()
-		}, "step b is exempt from points of no return and takes or follows the output of a, which is not"},
+		}, "step b is exempt from points of no return and takes, or reruns after, the output of a, which is not"},
 		"follows": {func(g *flow.Graph, l *ledger) {
 			a := flow.Add(g, "a", l.make("a"))
 			flow.Add(g, "b", l.make("b")).RerunAfter(a).ExemptFromSeal()
-		}, "step b is exempt from points of no return and takes or follows the output of a, which is not"},
+		}, "step b is exempt from points of no return and takes, or reruns after, the output of a, which is not"},
 		"a seal takes": {func(g *flow.Graph, l *ledger) {
 			a := flow.Add(g, "a", l.make("a")).ExemptFromSeal()
 			flow.Add1(g, "b", l.grow("b"), a).Seal()
-		}, "step b is a point of no return and takes or follows the output of a, which is exempt from it"},
+		}, "step b is a point of no return and takes, or reruns after, the output of a, which is exempt from it"},
 		"a seal": {func(g *flow.Graph, l *ledger) {
 			flow.Add(g, "a", l.make("a")).Seal().ExemptFromSeal()
 		}, "step a is a point of no return, and cannot be exempt from others"},

@@ -26,7 +26,7 @@ type Node interface {
 // Step is the handle of a step whose output is a T. T must survive JSON.
 type Step[T any] struct{ n *node }
 
-// Add adds a step that hangs on nothing.
+// Add adds a step without arguments.
 func Add[T any](g *Graph, name string, do func(context.Context, Say) (T, error)) *Step[T] {
 	return add(g, name, do == nil, func(ctx context.Context, say Say, _ []any) (T, error) {
 		return do(ctx, say)
@@ -139,9 +139,9 @@ func (s *Step[T]) Spec(v any) *Step[T] {
 	return s
 }
 
-// Verify asks the world whether a recorded output is still true. It must only
-// read, and it has VerifyWithin to answer. When a step is about to be reused
-// it is asked once; it is not asked after the step has run.
+// Verify sets the function that tells whether a recorded output is still true.
+// It must only read, and it has VerifyWithin to answer. It is called once when a
+// step is about to be reused, and not after the step has run.
 func (s *Step[T]) Verify(check func(context.Context, T) Verdict) *Step[T] {
 	s.n.verify = func(ctx context.Context, output any) Verdict { return check(ctx, arg[T](output)) }
 	if check == nil {
@@ -150,22 +150,23 @@ func (s *Step[T]) Verify(check func(context.Context, T) Verdict) *Step[T] {
 	return s
 }
 
-// After orders the step behind others without taking anything from them.
+// After orders the step after others without taking their outputs. A run that
+// wants the step runs them, too.
 func (s *Step[T]) After(nodes ...Node) *Step[T] {
 	s.n.after = s.handles(s.n.after, "After", nodes)
 	return s
 }
 
-// OrderAfter orders the step behind others in a run that wants them too, and does
-// not bring them: each can be asked for without the other.
+// OrderAfter orders the step after others in a run that wants them, too. It adds
+// no dependency: each can be run without the other.
 func (s *Step[T]) OrderAfter(to ...Node) *Step[T] {
 	s.n.orderAfter = s.handles(s.n.orderAfter, "OrderAfter", to)
 	return s
 }
 
-// RerunAfter orders the step behind others and runs it again when one of their
-// outputs changes, without handing it the output: for a step that waits for or
-// looks at what others did and needs none of their words.
+// RerunAfter orders the step after others and runs it again when one of their
+// outputs changes, without passing it the output: for a step that waits for, or
+// checks, what others did and needs none of their results.
 func (s *Step[T]) RerunAfter(nodes ...Node) *Step[T] {
 	s.n.rerunAfter = s.handles(s.n.rerunAfter, "RerunAfter", nodes)
 	return s

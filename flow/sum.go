@@ -9,12 +9,12 @@ import (
 
 // sumRule begins a sum and names how it is made: SHA-256 over the canonical
 // JSON of the journal without its sum. That holds for members that this
-// program does not know, too, and for white space that somebody changed.
+// program does not know, too, and whatever the white space is.
 const sumRule = "sha256:"
 
 // errSum says that the journal is not what was written. It parses, so what is
 // wrong with it is the content, of an output as well as of a state.
-var errSum = errors.New("its content does not match its sum: a bit changed on the disk, or somebody edited it " +
+var errSum = errors.New("its content does not match its sum: a bit changed on the disk, or it was edited " +
 	"(an edit that is meant counts once the member \"sum\" is taken out)")
 
 // MarshalJSON adds the sum.

@@ -10,13 +10,13 @@ type Answer string
 
 // The three answers.
 const (
-	AnswerUnknown Answer = "unknown" // the world could not be asked
+	AnswerUnknown Answer = "unknown" // it could not be found out
 	AnswerHolds   Answer = "holds"   // what the step made is there, as recorded
 	AnswerGone    Answer = "gone"    // it is certainly not there any more, or not as recorded
 )
 
 // Verdict is what a Verify says about a recorded output. Its zero value means
-// "could not ask", so that a forgotten return value stops a run instead of
+// "unknown", so that a forgotten return value stops a run instead of
 // making something twice.
 type Verdict struct {
 	answer Answer
@@ -24,16 +24,16 @@ type Verdict struct {
 	err    error
 }
 
-// Holds says that the world agrees with the record.
+// Holds says that what the step made exists as recorded.
 func Holds() Verdict { return Verdict{answer: AnswerHolds} }
 
-// Gone says that what the record speaks of is certainly gone or changed, and
+// Gone says that what the step made is certainly gone or changed, and
 // what was seen. The step will run again.
 func Gone(format string, args ...any) Verdict {
 	return Verdict{answer: AnswerGone, reason: sprintf(format, args)}
 }
 
-// Unknown says that the world could not be asked, and why. The run stops.
+// Unknown says that this could not be found out, and why. The run stops.
 func Unknown(err error) Verdict {
 	if err == nil {
 		err = errors.New("no reason was given")

@@ -203,7 +203,7 @@ func oneStateFolder(t *testing.T, bin string) {
 	if err != nil || json.Unmarshal(data, &holder) != nil || holder.PID != first.Process.Pid {
 		t.Errorf("the killed run's lock says %s, %v: it is not stale", data, err)
 	}
-	if exit, out := i.run("reserve"); exit != 0 || !strings.Contains(out, "died while it was at work") {
+	if exit, out := i.run("reserve"); exit != 0 || !strings.Contains(out, "was killed while it was running") {
 		t.Errorf("after the first was killed: exit %d\n%s", exit, out)
 	}
 }
