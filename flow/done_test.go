@@ -154,7 +154,7 @@ func TestUnknownStopsTheRun(t *testing.T) {
 			report, err := c.graph().Run(t.Context(), flow.Options{Journal: j})
 			if e := errorAs[*flow.UnverifiableError](t, err); e.Step != "b" {
 				t.Errorf("step is %s", e.Step)
-			} else if !strings.Contains(e.Error(), "this step made nothing") { // of the others in the run it knows nothing
+			} else if !strings.Contains(e.Error(), "this step created nothing") { // of the others in the run it knows nothing
 				t.Errorf("it says %q", e)
 			}
 			if name == "unknown" && !errors.Is(err, refused) {

@@ -87,7 +87,7 @@ type UnverifiableError struct {
 
 func (e *UnverifiableError) Error() string {
 	return fmt.Sprintf("could not find out whether what step %s made is still there: %v; "+
-		"this step was not run again: make what it asks reachable and run again", e.Step, e.Err)
+		"this step created nothing: make what it asks reachable and run again", e.Step, e.Err)
 }
 
 func (e *UnverifiableError) Unwrap() error { return e.Err }

@@ -456,7 +456,7 @@ func unreachableManagement(t *testing.T, c *command) {
 	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	if o.exit != 1 || !strings.Contains(o.output, "this step made nothing") {
+	if o.exit != 1 || !strings.Contains(o.output, "this step created nothing") {
 		t.Errorf("against a management cluster that does not answer: exit %d\n%s", o.exit, o.output)
 	}
 	if ran := o.steps("step-started"); len(ran) > 0 {
