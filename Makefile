@@ -5,7 +5,7 @@ GO ?= go
 FLAGS ?=
 
 # The variables given on make's command line, but for make's own, quoted for the shell.
-given := $(foreach v,$(filter-out FLAGS GO SHELL MACHINE FAULT FOLDER SEED FILE ONLY FOR CONTROLLERS,$(.VARIABLES)),$(if $(findstring command,$(origin $(v))),$(v)))
+given := $(foreach v,$(filter-out FLAGS GO SHELL MACHINE FAULT FOLDER SEED FILE ONLY FOR CONTROLLERS PREFIX,$(.VARIABLES)),$(if $(findstring command,$(origin $(v))),$(v)))
 slipway = $(GO) run ./cmd/bootstrap $(FLAGS) $(foreach v,$(given),'$(v)=$(subst ','\'',$($(v)))')
 
 .DEFAULT_GOAL := help
@@ -97,6 +97,13 @@ crash-quick:     ; SLIPWAY_QUICK_SCHEDULES=1000 SLIPWAY_QUICK_SEED=$(SEED) $(GO)
 .PHONY: crash crash-mutations
 crash:           ; $(GO) run ./cmd/bootstrap lab build && $(GO) run ./test/crash/cmd $(if $(ONLY),-only '$(ONLY)') $(if $(FOR),-for $(FOR)); good=$$?; $(GO) run ./test/crash/cmd -mutations && exit $$good
 crash-mutations: ; $(GO) run ./test/crash/cmd -mutations $(if $(ONLY),-only '$(ONLY)')
+
+# Static binaries for linux and darwin on amd64 and arm64, with checksums and SBOMs, in dist/; release-check builds two clones of HEAD
+# in different folders and compares the bytes. install puts the binary of this machine into PREFIX/bin, GOBIN or ~/.local/bin.
+.PHONY: release release-check install
+release:         ; $(GO) run ./hack/release
+release-check:   ; $(GO) run ./hack/release -check -targets host
+install:         ; PREFIX='$(PREFIX)' $(GO) run ./hack/release -install
 
 # Everything: the lab's programs first, so that no test meets Go's own limit while they build.
 .PHONY: test

@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	charm.land/bubbletea/v2 v2.0.10
 	filippo.io/age v1.3.2
+	github.com/CycloneDX/cyclonedx-go v0.12.0
 	github.com/apricote/hcloud-upload-image/hcloudimages v1.3.0
 	github.com/blang/semver/v4 v4.0.0
 	github.com/containerd/errdefs v0.3.0

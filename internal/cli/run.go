@@ -196,6 +196,11 @@ func beginRun(ctx context.Context, c *console, a arguments, cfg settings.Configu
 	if err := findLabImages(c, a.Options); err != nil {
 		return nil, err
 	}
+	if a.Options.Lab { // before anything is created
+		if err := newLab(c, a.Options, state).Possible(ctx); err != nil {
+			return nil, err
+		}
+	}
 	outliveReaders()
 	c.hide.Learn(cfg.Passwords()...)
 	var notes []string

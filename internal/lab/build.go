@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -37,9 +36,9 @@ type builder struct {
 	env    []string // for go; without secrets
 }
 
-// newBuilder finds the lab's sources by walking up from dir.
+// newBuilder finds the lab's source for a command that was called in dir.
 func newBuilder(dir string, environment map[string]string) (*builder, error) {
-	source, err := findModule(dir)
+	source, err := source(dir, carriedSource())
 	if err != nil {
 		return nil, err
 	}
@@ -48,26 +47,6 @@ func newBuilder(dir string, environment map[string]string) (*builder, error) {
 		return nil, fmt.Errorf("find a folder for the lab's programs: %w", err)
 	}
 	return &builder{source: source, cache: filepath.Join(cache, "slipway", "lab"), env: withoutSecrets(environment)}, nil
-}
-
-func findModule(dir string) (string, error) {
-	start := dir
-	for {
-		source := filepath.Join(dir, "lab")
-		data, err := os.ReadFile(filepath.Join(source, "go.mod"))
-		if err == nil && strings.HasPrefix(string(data), "module "+Module+"\n") {
-			return source, nil
-		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return "", fmt.Errorf("look for the lab's sources: %w", err)
-		}
-		up := filepath.Dir(dir)
-		if up == dir {
-			return "", fmt.Errorf("the lab is built from its sources, and %s is in no clone of Slipway: "+
-				"clone the repository and run the command inside it", start)
-		}
-		dir = up
-	}
 }
 
 // withoutSecrets leaves out of an environment what only this command needs.

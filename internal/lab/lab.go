@@ -53,10 +53,9 @@ func (l *Lab) Up(ctx context.Context, say flow.Say) (Info, error) {
 	if info, err := l.Answering(ctx); err == nil || !errors.Is(err, ErrDown) {
 		return info, err
 	}
-	builder, err := newBuilder(l.WorkDir, l.Environment)
+	builder, err := l.builder()
 	if err != nil {
-		return Info{}, fmt.Errorf("no lab is up in %s, and none can be built: %w; one that is up can be used from any folder: "+
-			"in the clone, run %s", l.Dir, err, steps.ShellCommand("lab", "up", "--state-dir", filepath.Dir(l.Dir)))
+		return Info{}, err
 	}
 	program := filepath.Join(l.Dir, daemonFile)
 	if err := os.MkdirAll(filepath.Dir(program), 0o700); err != nil {
@@ -78,6 +77,24 @@ func (l *Lab) Up(ctx context.Context, say flow.Say) (Info, error) {
 		return Info{}, err
 	}
 	return l.start(ctx, program, upstream, say)
+}
+
+// Possible is nil if the lab is up or its programs can be built. It creates nothing in the lab's folder.
+func (l *Lab) Possible(ctx context.Context) error {
+	if _, err := l.Answering(ctx); err == nil || !errors.Is(err, ErrDown) {
+		return err
+	}
+	_, err := l.builder()
+	return err
+}
+
+func (l *Lab) builder() (*builder, error) {
+	b, err := newBuilder(l.WorkDir, l.Environment)
+	if err != nil {
+		return nil, fmt.Errorf("no lab is up in %s, and none can be built: %w; one that is up can be used from any folder: "+
+			"in the clone, run %s", l.Dir, err, steps.ShellCommand("lab", "up", "--state-dir", filepath.Dir(l.Dir)))
+	}
+	return b, nil
 }
 
 // Answering asks the lab for its info, within a moment.

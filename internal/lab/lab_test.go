@@ -86,8 +86,8 @@ func TestFindLabModule(t *testing.T) {
 	if got, err := findModule(below); err != nil || got != source {
 		t.Errorf("found %q, %v", got, err)
 	}
-	if _, err := findModule(t.TempDir()); err == nil || !strings.Contains(err.Error(), "clone the repository") {
-		t.Errorf("error is %v", err)
+	if got, err := findModule(t.TempDir()); err != nil || got != "" {
+		t.Errorf("outside of a clone: %q, %v", got, err)
 	}
 }
 
