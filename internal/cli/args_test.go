@@ -121,11 +121,8 @@ func TestResolveTargets(t *testing.T) {
 }
 
 func TestUsageNamesEverything(t *testing.T) {
-	var out strings.Builder
-	if err := printUsage(&out); err != nil {
-		t.Fatal(err)
-	}
-	want := []string{"--lab", "--state-dir", "status", "lab up ", "lab build ", "HCLOUD_TOKEN", "130 interrupted"}
+	out := execute(t, t.Context(), t.TempDir(), "", "--help").stdout
+	want := []string{"--lab", "--state-dir", "status", "lab ", "up, status, down, build", "HCLOUD_TOKEN", "130 interrupted"}
 	for _, s := range paperPlan(t).Graph.Steps() {
 		want = append(want, s.Name+" ", s.Doc)
 	}
@@ -133,7 +130,7 @@ func TestUsageNamesEverything(t *testing.T) {
 		want = append(want, v.Name)
 	}
 	for _, w := range want {
-		if !strings.Contains(out.String(), w) {
+		if !strings.Contains(out, w) {
 			t.Errorf("the usage text does not name %q", w)
 		}
 	}

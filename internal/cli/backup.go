@@ -17,6 +17,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/text"
 	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/steps"
+	"github.com/spf13/cobra"
 )
 
 // withBackupFlags puts the flags of backup in the place of their variables.
@@ -230,4 +231,29 @@ func (r contextReader) Read(p []byte) (int, error) {
 		return 0, err
 	}
 	return r.Reader.Read(p)
+}
+
+func newBackupCommand(in *invocation) *cobra.Command {
+	cmd := in.command("backup", groupRecovery, "everything that restores the cluster, in one encrypted file, in a folder or an S3 store", runBackup)
+	o := &in.arguments.Options
+	addToFlag(cmd, o)
+	addEveryFlag(cmd, o, "go on, with a backup every `6h`")
+	cmd.Flags().IntVar(&o.Keep, "keep", 0, "keep the newest `N` of this cluster there, in place of BACKUP_KEEP")
+	cmd.Flags().BoolVar(&o.Plain, "unencrypted", false, "for everybody to read, with all keys of the cluster in it")
+	cmd.AddCommand(newBackupListCommand(in), newBackupVerifyCommand(in), newBackupCronJobCommand(in))
+	return cmd
+}
+
+func newBackupListCommand(in *invocation) *cobra.Command {
+	cmd := in.command("list", "", "the backups there are", runBackupList)
+	o := &in.arguments.Options
+	addToFlag(cmd, o)
+	return cmd
+}
+
+func newBackupVerifyCommand(in *invocation) *cobra.Command {
+	cmd := in.command("verify FILE", "", "open a backup, check every sum, restore its etcd into a scratch folder and count", runBackupVerify)
+	o := &in.arguments.Options
+	addIdentityFlag(cmd, o)
+	return cmd
 }

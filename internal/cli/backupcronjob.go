@@ -12,6 +12,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/internal/backup"
 	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/spf13/cobra"
 )
 
 //go:embed backupcronjob.yaml.tmpl
@@ -78,4 +79,12 @@ func cronSchedule(every time.Duration) (string, error) {
 		return "0 */" + strconv.Itoa(minutes/60) + " * * *", nil
 	}
 	return "", usage.Errorf("--every %s is no period for a CronJob: take one that divides an hour or a day, 30m or 6h say", every)
+}
+
+func newBackupCronJobCommand(in *invocation) *cobra.Command {
+	cmd := in.command("cronjob", "", "a CronJob for the cluster itself, which snapshots etcd into the S3 store", runBackupCronJob)
+	o := &in.arguments.Options
+	addToFlag(cmd, o)
+	addEveryFlag(cmd, o, "a snapshot every `6h`")
+	return cmd
 }

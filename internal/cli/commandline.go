@@ -55,12 +55,9 @@ func sharedFlags(o options, target []string) []string {
 
 // takesFlag tells whether a flag goes with a target.
 func takesFlag(target []string, name string) bool {
-	owners := flagOwners(name)
-	if len(owners) == 0 {
-		return true
-	}
-	t, found := asked(target)
-	return found && slices.Contains(owners, t.name)
+	root := newRoot(&invocation{only: true}, nil)
+	cmd, _, err := root.Find(target)
+	return err == nil && (root.PersistentFlags().Lookup(name) != nil || cmd.Flags().Lookup(name) != nil)
 }
 
 // sharedValues are the KEY=VALUE that a command needs again: all that were given, where its target reads the whole

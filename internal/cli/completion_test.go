@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"flag"
 	"os/exec"
 	"slices"
 	"strings"
@@ -10,107 +9,105 @@ import (
 	"github.com/slipway-k8s/slipway/internal/lab"
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/steps"
+	"github.com/spf13/pflag"
 )
 
-// completed asks bash what it offers after some words.
-func completed(t *testing.T, script, line string) []string {
+// completed asks the command, as a shell's script does, what it offers after some words.
+func completed(t *testing.T, line string) string {
 	t.Helper()
-	words := strings.Split(line, " ")
-	quotedWords := make([]string, len(words))
-	for i, w := range words {
-		quotedWords[i] = quoted(w)
+	r := execute(t, t.Context(), t.TempDir(), "", append([]string{"__complete"}, strings.Split(line, " ")...)...)
+	if r.code != ExitDone {
+		t.Fatalf("%q: %+v", line, r)
 	}
-	cmd := exec.Command("bash", "--norc", "-c", script+"\nCOMP_WORDS=("+strings.Join(quotedWords, " ")+`)
-COMP_CWORD=$((${#COMP_WORDS[@]}-1))
-_bootstrap
-echo "${COMPREPLY[@]}"`)
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%q: %v\n%s", line, err, out)
+	var words []string
+	for offer := range strings.Lines(r.stdout) {
+		if word, _, _ := strings.Cut(strings.TrimSpace(offer), "\t"); word != "" && !strings.HasPrefix(word, ":") {
+			words = append(words, word)
+		}
 	}
-	return strings.Fields(string(out))
+	return strings.Join(words, " ")
 }
 
-func TestBashCompletes(t *testing.T) {
-	if _, err := exec.LookPath("bash"); err != nil {
-		t.Skip("there is no bash")
-	}
-	script := execute(t, t.Context(), t.TempDir(), "", "completion", "bash").stdout
+func TestCompletes(t *testing.T) {
 	for line, want := range map[string]string{
-		"bootstrap hclo":                                  "hcloud-ccm",
-		"bootstrap wait-":                                 "wait-cp wait-nodes",
-		"bootstrap lab ":                                  "up status down build save load fault",
-		"bootstrap lab fault ":                            "add list remove",
-		"bootstrap completion ":                           "bash zsh fish",
-		"bootstrap lab fault add ma":                      "management-away",
-		"bootstrap lab fault add ":                        strings.Join(lab.FaultKindNames(), " "),
-		"bootstrap lab fault add slow-boot ":              "delay= server= skip= times= probability= seed= for=",
-		"bootstrap lab fault add slow-boot delay = 10s s": "server= skip= seed=",
-		"bootstrap lab fault add slow-boot --lab-lat":     "--lab-latency",
-		"bootstrap lab fault add error --output ":         "text json mermaid dot svg",
-		"bootstrap --lab lab fault add vanish-server ":    "server= seed= for=",
-		"bootstrap config s":                              "show schema",
-		"bootstrap help talosc":                           "talosconfig",
-		"bootstrap graph --output ":                       "text json mermaid dot svg",
-		"bootstrap image --lab-lat":                       "--lab-latency",
-		"bootstrap LOC":                                   "LOCATION=",
-		"bootstrap LOCATION = n":                          "nbg1",
-		"bootstrap LOCATION =":                            strings.Join(choicesOf("LOCATION"), " "),
+		"hclo":                                "hcloud-ccm",
+		"wait-":                               "wait-cp wait-nodes",
+		"lab ":                                "up status down build save load fault",
+		"lab fault ":                          "add list remove",
+		"completion ":                         "bash zsh fish powershell",
+		"lab fault add ma":                    "management-away",
+		"lab fault add ":                      strings.Join(lab.FaultKindNames(), " "),
+		"lab fault add slow-boot ":            "delay= server= skip= times= probability= seed= for=",
+		"lab fault add slow-boot delay=10s s": "server= skip= seed=",
+		"lab fault add slow-boot --lab-lat":   "--lab-latency",
+		"lab fault add error --output ":       "text json",
+		"--lab lab fault add vanish-server ":  "server= seed= for=",
+		"config s":                            "show schema",
+		"help talosc":                         "talosconfig",
+		"help lab fault a":                    "add",
+		"graph --output ":                     "text json mermaid dot svg",
+		"--lab-latency ":                      "fast real",
+		"image --lab-lat":                     "--lab-latency",
+		"image ap":                            "apply",
+		"plan wait-":                          "wait-cp wait-nodes",
+		"LOC":                                 "LOCATION=",
+		"destroy LOC":                         "LOCATION=",
+		"LOCATION=n":                          "LOCATION=nbg1",
+		"LOCATION=":                           strings.Join(choicesOf("LOCATION"), " "),
+		"LOCATION=fsn1 lab u":                 "up",
+		"--state-dir some lab dow":            "down",
+		"destroy --im":                        "--images",
+		"logs caph":                           "caph",
 	} {
-		if got := strings.Join(completed(t, script, line), " "); got != want {
+		if got := completed(t, line); got != want {
 			t.Errorf("%q: %q, want %q", line, got, want)
 		}
 	}
 }
 
-func choicesOf(name string) []string { return settings.Variable(name).Choices() }
-
-// No word of the command is missing from any of the scripts, and each is one that a shell can read.
-func TestCompletionKnowsEveryWord(t *testing.T) {
-	var words []string
-	for _, s := range paperPlan(t).Graph.Steps() {
-		words = append(words, s.Name)
+func choicesOf(name string) (all []string) {
+	for _, choice := range settings.Variable(name).Choices() {
+		all = append(all, name+"="+choice)
 	}
-	for _, target := range targets() {
-		words = append(words, target.words()...)
+	return all
+}
+
+// No word of the command is missing, and each script is one that a shell can read.
+func TestCompletionKnowsEveryWord(t *testing.T) {
+	first := strings.Fields(completed(t, ""))
+	for _, s := range paperPlan(t).Graph.Steps() {
+		if !slices.Contains(first, s.Name) {
+			t.Errorf("%s is not offered", s.Name)
+		}
+	}
+	for _, target := range targets(t) {
+		words := strings.Fields(pathOf(target))
+		last := len(words) - 1
+		if offered := strings.Fields(completed(t, strings.Join(append(slices.Clone(words[:last]), ""), " "))); !slices.Contains(offered, words[last]) {
+			t.Errorf("%s is not offered: %q", pathOf(target), offered)
+		}
+		target.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			if got := completed(t, pathOf(target)+" --"+f.Name); !slices.Contains(strings.Fields(got), "--"+f.Name) {
+				t.Errorf("%s: --%s is not offered: %q", pathOf(target), f.Name, got)
+			}
+		})
 	}
 	for _, v := range steps.Variables() {
-		words = append(words, v.Name+"=")
-	}
-	var flagNames []string
-	var o options
-	flags(&o).VisitAll(func(f *flag.Flag) {
-		if len(f.Name) > 1 {
-			flagNames = append(flagNames, f.Name)
+		if got := completed(t, v.Name); !slices.Contains(strings.Fields(got), v.Name+"=") {
+			t.Errorf("%s= is not offered: %q", v.Name, got)
 		}
-	})
+	}
+	for _, kind := range lab.FaultKinds() {
+		for _, key := range kind.Keys() {
+			if got := completed(t, targetFaultAdd+" "+kind.Name+" "+key); !slices.Contains(strings.Fields(got), key+"=") {
+				t.Errorf("%s= is not offered for the fault %s: %q", key, kind.Name, got)
+			}
+		}
+	}
 	for _, shell := range []string{"bash", "zsh", "fish"} {
 		r := execute(t, t.Context(), t.TempDir(), "", "completion", shell)
-		if r.code != ExitDone {
+		if r.code != ExitDone || !strings.Contains(r.stdout, "__complete") {
 			t.Fatalf("%s: %+v", shell, r)
-		}
-		for _, w := range words {
-			if !strings.Contains(r.stdout, w) {
-				t.Errorf("%s does not complete %s", shell, w)
-			}
-		}
-		for _, k := range lab.FaultKinds() {
-			if !strings.Contains(r.stdout, k.Name) {
-				t.Errorf("%s does not complete the fault %s", shell, k.Name)
-			}
-		}
-		for _, k := range lab.FaultKinds() { // and of each kind the keys, somewhere after its name
-			_, after, _ := strings.Cut(r.stdout, k.Name)
-			for _, key := range k.Keys() {
-				if !strings.Contains(after, key+"=") {
-					t.Errorf("%s does not complete %s= of the fault %s", shell, key, k.Name)
-				}
-			}
-		}
-		for _, name := range flagNames {
-			if !strings.Contains(r.stdout, "--"+name) && !strings.Contains(r.stdout, "-l "+name+" ") {
-				t.Errorf("%s does not complete --%s", shell, name)
-			}
 		}
 		if _, err := exec.LookPath(shell); err != nil {
 			t.Logf("%s is not here to read its script", shell)
@@ -129,15 +126,17 @@ func TestCompletionKnowsEveryWord(t *testing.T) {
 
 func TestHelpOnATarget(t *testing.T) {
 	for args, says := range map[string][]string{
-		"help":         {"Targets", "KEY=VALUE"},
-		"help apply":   {"brings and comes after: kind-create, image, preflight", "is brought by: wait-cp, kubeconfig, talosconfig, wait-nodes", "is part of: all, bootstrap", "fails after: 23m"},
-		"help pivot":   {"point of no return", "--abort", "is part of: all\n"},
-		"help clean":   {"comes after, where they are asked for too: access, firewall-apply"},
-		"help destroy": {"--dry-run", "--volumes", "delete the cluster"},
-		"help lab":     {"bootstrap lab up", "bootstrap lab build", "--check"},
-		"help lab up":  {"start the lab"},
-		"help graph":   {"--output also: mermaid, dot, svg"},
-		"help all":     {"is: access, firewall-apply, clean"},
+		"help":           {"Targets", "KEY=VALUE"},
+		"help version":   {"the version"},
+		"help apply":     {"brings and comes after: kind-create, image, preflight", "is brought by: wait-cp, kubeconfig, talosconfig, wait-nodes", "is part of: all, bootstrap", "fails after: 23m"},
+		"help pivot":     {"point of no return", "--abort", "is part of: all\n"},
+		"help clean":     {"comes after, where they are asked for too: access, firewall-apply"},
+		"help destroy":   {"--dry-run", "--volumes", "delete the cluster"},
+		"help lab":       {"start the lab by itself", "build the lab's programs"},
+		"help lab build": {"bootstrap lab build", "--check"},
+		"help lab up":    {"start the lab"},
+		"help graph":     {"--output also: mermaid, dot, svg"},
+		"help all":       {"is: access, firewall-apply, clean"},
 	} {
 		r := execute(t, t.Context(), t.TempDir(), "", strings.Fields(args)...)
 		for _, want := range says {
@@ -156,10 +155,10 @@ func TestHelpOnATarget(t *testing.T) {
 			t.Errorf("help %s: %+v", s.Name, r)
 		}
 	}
-	for _, target := range targets() {
-		r := execute(t, t.Context(), t.TempDir(), "", slices.Concat([]string{"help"}, target.words())...)
-		if r.code != ExitDone || !strings.Contains(r.stdout, target.doc) {
-			t.Errorf("help %s: %+v", target.name, r)
+	for _, target := range targets(t) {
+		r := execute(t, t.Context(), t.TempDir(), "", slices.Concat([]string{"help"}, strings.Fields(pathOf(target)))...)
+		if r.code != ExitDone || !strings.Contains(r.stdout, target.Short) {
+			t.Errorf("help %s: %+v", pathOf(target), r)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/internal/text"
+	"github.com/spf13/cobra"
 )
 
 // runConfigShow prints every value of the configuration and where it comes from. It
@@ -130,4 +131,17 @@ func secretSettings(c *console, cfg settings.Configuration) []settings.Setting {
 // runConfigSchema prints the JSON Schema of bootstrap.yaml.
 func runConfigSchema(_ context.Context, c *console, _ arguments) error {
 	return ui.PrintJSON(c.stdout, settings.Schema())
+}
+
+func newConfigCommand(in *invocation) *cobra.Command {
+	return in.parent("config", groupConfig, "the configuration: show, files, schema",
+		newConfigShowCommand(in), newConfigFilesCommand(in), newConfigSchemaCommand(in))
+}
+
+func newConfigShowCommand(in *invocation) *cobra.Command {
+	return in.command("show", "", "every value of the configuration, and where it comes from; secrets hidden", runConfigShow)
+}
+
+func newConfigSchemaCommand(in *invocation) *cobra.Command {
+	return in.command("schema", "", "the JSON Schema of bootstrap.yaml, for editors", runConfigSchema)
 }

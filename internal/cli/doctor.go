@@ -14,6 +14,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/text"
 	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/steps"
+	"github.com/spf13/cobra"
 )
 
 // unwellError says how many of the doctor's checks failed.
@@ -195,4 +196,8 @@ func examined(ctx context.Context, r *running, doctor *steps.Doctor) error {
 		return fmt.Errorf("%w: nothing was made; --skip-doctor goes on all the same", err)
 	}
 	return nil
+}
+
+func newDoctorCommand(in *invocation) *cobra.Command {
+	return in.command("doctor", groupLook, "whether a bootstrap would go well: the token, the project, names, ranges, versions, files, sources", runDoctor)
 }

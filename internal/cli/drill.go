@@ -22,6 +22,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/text"
 	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/steps"
+	"github.com/spf13/cobra"
 )
 
 const (
@@ -342,4 +343,14 @@ func (d *drill) compareBackup(ctx context.Context, source steps.Backup) error {
 		d.report.conclude()
 		return nil
 	})
+}
+
+func newDrillCommand(in *invocation) *cobra.Command {
+	cmd := in.command("drill", groupRecovery, "lose everything in a lab of its own and get it back: what came back, how long it took, how much was lost", runDrill)
+	o := &in.arguments.Options
+	addIdentityFlag(cmd, o)
+	cmd.Flags().StringVar(&o.Backup, "backup", "", "restore the backup `FILE`, in place of one of a cluster that is made for the drill")
+	cmd.Flags().Uint64Var(&o.Faults, "faults", 0, "have things go wrong during the restore; the same `SEED` chooses the same")
+	cmd.Flags().BoolVar(&o.KeepLab, "keep-lab", false, "leave its lab up, to look around")
+	return cmd
 }

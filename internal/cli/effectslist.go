@@ -12,6 +12,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/runs"
 	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/internal/text"
+	"github.com/spf13/cobra"
 )
 
 // runEffects shows what a run changed, in the order in which it began to.
@@ -57,4 +58,8 @@ func printEffects(out io.Writer, width int, path string, lines []effect.Line, ro
 	text.Table(out, width, []string{"AT", "STEP", "TIMES", "EFFECT"}, cells...)
 	_, err := fmt.Fprintf(out, "\n%s", text.Fold(fmt.Sprintf("%d changes of %d kinds; each call, with its failures: %s\n", calls, len(rows), path), width))
 	return err
+}
+
+func newEffectsCommand(in *invocation) *cobra.Command {
+	return in.command("effects [RUN]", groupLook, "what a run changed in the world, call by call; the last, where none is named", runEffects)
 }

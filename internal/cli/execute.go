@@ -57,10 +57,11 @@ func (c *console) execute(ctx context.Context, args []string) int {
 	for _, name := range settings.TokenVariables() {
 		c.hide.Learn(c.environment[name])
 	}
-	a, err := parse(c, args)
-	c.given = a
+	err := c.readFaultsWanted()
 	if err == nil {
-		err = dispatch(ctx, c, a)
+		in := invocation{console: c}
+		in.arguments.workDir = c.workDir
+		err = in.execute(ctx, args)
 	}
 	// Not every library passes on why its context ended.
 	if cause := context.Cause(ctx); err != nil && errors.Is(cause, flow.ErrInterrupted) && !errors.Is(err, flow.ErrInterrupted) {
@@ -72,17 +73,14 @@ func (c *console) execute(ctx context.Context, args []string) int {
 	return exitCode(err)
 }
 
-// parse reads the arguments, and what the environment wants of every run. Every
-// error is a usageError.
-func parse(c *console, args []string) (a arguments, err error) {
+// readFaultsWanted reads where the crash suite wants runs to end themselves. Every error is a usage.Error.
+func (c *console) readFaultsWanted() (err error) {
 	if text := c.environment[effect.CrashVariable]; text != "" {
 		if c.faults, err = c.wantedFaults(text); err != nil {
-			return arguments{}, &usage.Error{Err: err}
+			return &usage.Error{Err: err}
 		}
 	}
-	a, err = parseArguments(args)
-	a.workDir = c.workDir
-	return a, err
+	return nil
 }
 
 // wantedFaults refuses to run as if no fault had been asked for where this command cannot inject any.
@@ -92,22 +90,6 @@ func (c *console) wantedFaults(text string) (func() effect.Faults, error) {
 			effect.CrashVariable)
 	}
 	return c.readFaults(text)
-}
-
-func dispatch(ctx context.Context, c *console, a arguments) error {
-	if a.Options.Help {
-		return helpFlag(c, a.Targets)
-	}
-	if t, alone := asked(a.Targets); alone {
-		return t.do(ctx, c, a)
-	}
-	if a.Options.DryRun {
-		return runPlan(ctx, c, a)
-	}
-	if a.Options.Packer {
-		return runPacker(c, a)
-	}
-	return runTargets(ctx, c, a)
 }
 
 // exitCode tells apart who has to do something about an error.

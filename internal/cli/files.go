@@ -16,6 +16,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/text"
 	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/steps"
+	"github.com/spf13/cobra"
 )
 
 // filesOf is usedFiles for a folder. What is wrong with its files is said by
@@ -130,4 +131,11 @@ func writeNew(path string, data []byte) error {
 	}
 	_, err = f.Write(data)
 	return errors.Join(err, f.Close())
+}
+
+func newConfigFilesCommand(in *invocation) *cobra.Command {
+	cmd := in.command("files", "", "the files that the cluster is made from, and which are your own; --out DIR writes the built-in ones to start from", runConfigFiles)
+	o := &in.arguments.Options
+	cmd.Flags().StringVar(&o.Out, "out", "", "write the built-in files into the folder `DIR`")
+	return cmd
 }

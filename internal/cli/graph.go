@@ -11,6 +11,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/steps"
+	"github.com/spf13/cobra"
 )
 
 // runGraph prints the steps and what each hangs on. It reads the journal, for the
@@ -111,4 +112,10 @@ func edgeKind(k flow.LinkKind) diagram.Kind {
 	default:
 		return diagram.After
 	}
+}
+
+func newGraphCommand(in *invocation) *cobra.Command {
+	cmd := in.command("graph", groupLook, "the steps and what each depends on, as a picture, with the journal's states coloured in", runGraph)
+	cmd.Annotations = map[string]string{moreOutputs: "mermaid dot svg"}
+	return cmd
 }

@@ -1,154 +1,100 @@
 package cli
 
 import (
-	"context"
-	"flag"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
+
+	"github.com/spf13/cobra"
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/kind"
-	"github.com/slipway-k8s/slipway/internal/lab"
 	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
-// runHelp prints what the command takes, or more about one target.
-func runHelp(_ context.Context, c *console, a arguments) error {
-	about := a.Targets[1:]
-	if len(about) == 0 {
-		return printFolded(c, printUsage)
-	}
-	return helpOn(c, about)
-}
-
-// helpOn prints more about one target.
-func helpOn(c *console, about []string) error {
-	plan, err := steps.New(steps.Defaults(), steps.Tools{Management: &kind.Provider{}})
-	if err != nil {
-		return err
-	}
-	return printFolded(c, func(out io.Writer) error { return helpAbout(out, about, plan) })
-}
-
-// helpFlag is help about the target that the words ask for; of none, or several, all of it.
-func helpFlag(c *console, words []string) error {
-	if t, found := asked(words); found {
-		about := t.words()
-		if t.name == targetFaultAdd && len(words) > len(about) {
-			about = words[:len(about)+1]
-		}
-		return helpOn(c, about)
-	}
-	if len(words) == 1 {
-		return helpOn(c, words)
-	}
-	return printFolded(c, printUsage)
-}
-
-// helpAbout is about the step or the targets that the words name, or begin with.
-func helpAbout(out io.Writer, about []string, plan *steps.Plan) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	infos := plan.Graph.Steps()
-	if i := slices.IndexFunc(infos, func(s flow.Info) bool { return s.Name == about[0] }); i >= 0 && len(about) == 1 {
-		helpOnStep(w, infos, infos[i], plan)
-		return w.Flush()
-	}
-	if t, found := asked(about); found && t.name == targetFaultAdd && len(about) > len(t.words()) {
-		return helpOnFault(w, t, t.rest(about)[0])
-	}
-	found := false
-	for _, t := range targets() {
-		if name := t.words(); len(name) >= len(about) && slices.Equal(name[:len(about)], about) {
-			if found {
-				fmt.Fprintln(w)
+// newHelpCommand makes the command that is told what to explain.
+func newHelpCommand(in *invocation) *cobra.Command {
+	return &cobra.Command{
+		Use: "help [TARGET…]", Short: "this, or more about one target", DisableFlagsInUseLine: true,
+		RunE: func(cmd *cobra.Command, words []string) error {
+			about, rest, err := cmd.Root().Find(words)
+			switch {
+			case err != nil:
+				return &usage.Error{Err: err}
+			case len(rest) > 0 && about == cmd.Root():
+				plan, err := planForNames()
+				if err != nil {
+					return err
+				}
+				_, err = resolveTargets(rest, plan, false)
+				return err
+			case len(rest) > 0 && about.HasSubCommands():
+				return wrongVerb(about, rest)
+			case len(rest) > 0:
+				return usage.Errorf("help is about one target: write help TARGET")
 			}
-			helpOnTarget(w, t, plan)
-			found = true
+			about.InitDefaultHelpFlag()
+			about.HelpFunc()(about, nil)
+			return nil
+		},
+		ValidArgsFunction: func(cmd *cobra.Command, words []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			about, _, err := cmd.Root().Find(words)
+			if err != nil {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			var found []cobra.Completion
+			for _, below := range about.Commands() {
+				if strings.HasPrefix(below.Name(), begun) {
+					found = append(found, cobra.CompletionWithDesc(below.Name(), below.Short))
+				}
+			}
+			return found, cobra.ShellCompDirectiveNoFileComp
+		},
+	}
+}
+
+// planOnDefaults is the plan of the default configuration, with nothing behind it.
+func planOnDefaults() (*steps.Plan, error) {
+	return steps.New(steps.Defaults(), steps.Tools{Management: &kind.Provider{}})
+}
+
+// explain puts what the manual has of every command into its help.
+func explain(root *cobra.Command) {
+	all := manuals()
+	walk(root, func(cmd *cobra.Command) {
+		m, has := all[pathOf(cmd)]
+		if !has {
+			return
 		}
-	}
-	if found {
-		return w.Flush()
-	}
-	if so, verbs := following(about); len(verbs) > 0 {
-		return halfNamed(about, so, verbs)
-	}
-	if _, err := resolveTargets(about, plan, false); err != nil {
-		return err
-	}
-	return usage.Errorf("help is about one target: write help TARGET")
-}
-
-// helpOnTarget is about a target of the table.
-func helpOnTarget(w *tabwriter.Writer, t target, plan *steps.Plan) {
-	m := manuals()[t.name]
-	fmt.Fprintf(w, "bootstrap %s\n  %s\n", t.usage(), t.doc)
-	for _, a := range m.arguments {
-		fmt.Fprintf(w, "  %s: %s\n", a.name, a.doc)
-	}
-	if t.name == targetFaultAdd {
-		for _, k := range lab.FaultKinds() {
-			fmt.Fprintf(w, "    %s\t%s\n", k.Name, k.Doc)
+		parts := []string{cmd.Short}
+		for _, a := range m.arguments {
+			parts = append(parts, a.name+": "+a.doc)
 		}
-	}
-	names := t.flags
-	if !t.alone() {
-		fmt.Fprintf(w, "  is: %s, with all that they hang on\n", strings.Join(t.steps(plan), ", "))
-		names = slices.Concat(names, runFlags())
-	}
-	if m.needs != "" {
-		fmt.Fprintf(w, "  needs: %s\n", m.needs)
-	}
-	m.print(w)
-	if len(t.outputs) > 0 {
-		fmt.Fprintf(w, "  --output also: %s\n", strings.Join(t.outputs, ", "))
-	}
-	printFlags(w, names)
-	printSharedFlags(w)
-}
-
-// helpOnFault is about one kind of fault.
-func helpOnFault(w *tabwriter.Writer, t target, name string) error {
-	kind, err := lab.FaultKindOf(name)
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(w, "bootstrap %s %s [key=value…]\n", t.name, kind.Name)
-	kind.Describe(func(format string, args ...any) { fmt.Fprintf(w, "  "+format+"\n", args...) })
-	m := manuals()[t.name]
-	fmt.Fprintf(w, "  see: docs/%s\n", m.page)
-	return w.Flush()
-}
-
-// print writes what is the same for a target and a step.
-func (m manual) print(w io.Writer) {
-	fmt.Fprintf(w, "  changes: %s\n  example: %s %s\n", m.changes, steps.Program, m.example)
-	if m.page != "" {
-		fmt.Fprintf(w, "  see: docs/%s\n", m.page)
-	}
-}
-
-// printSharedFlags names the flags that go with every target.
-func printSharedFlags(w io.Writer) {
-	var o options
-	var names []string
-	flags(&o).VisitAll(func(f *flag.Flag) {
-		if len(f.Name) > 1 && len(flagOwners(f.Name)) == 0 && !slices.Contains(runFlags(), f.Name) {
-			names = append(names, "--"+f.Name)
+		if cmd.Long != "" {
+			parts = append(parts, cmd.Long)
 		}
+		if m.needs != "" {
+			parts = append(parts, "needs: "+m.needs)
+		}
+		parts = append(parts, "changes: "+m.changes)
+		if forms := cmd.Annotations[moreOutputs]; forms != "" {
+			parts = append(parts, "--output also: "+strings.Join(strings.Fields(forms), ", "))
+		}
+		if m.page != "" {
+			parts = append(parts, "see: docs/"+m.page)
+		}
+		cmd.Long, cmd.Example = strings.Join(parts, "\n"), "  "+steps.Program+" "+m.example
 	})
-	fmt.Fprintf(w, "  flags of every target: %s\n", strings.Join(names, ", "))
 }
 
-// helpOnStep is about a step: what it brings, what waits for it, how long it may
-// take.
-func helpOnStep(w io.Writer, all []flow.Info, s flow.Info, plan *steps.Plan) {
-	fmt.Fprintf(w, "bootstrap %s\n  %s\n", s.Name, s.Doc)
+// aboutStep says what a step depends on, what depends on it, and how long it may take.
+func aboutStep(plan *steps.Plan, s flow.Info) string {
+	var lines []string
+	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
+	all := plan.Graph.Steps()
 	if len(s.Needs) > 0 {
-		fmt.Fprintf(w, "  brings and comes after: %s\n", strings.Join(s.Needs, ", "))
+		add("brings and comes after: %s", strings.Join(s.Needs, ", "))
 	}
 	var yields, waiting, parts []string
 	for _, l := range s.Behind {
@@ -157,7 +103,7 @@ func helpOnStep(w io.Writer, all []flow.Info, s flow.Info, plan *steps.Plan) {
 		}
 	}
 	if len(yields) > 0 {
-		fmt.Fprintf(w, "  comes after, where they are asked for too: %s\n", strings.Join(yields, ", "))
+		add("comes after, where they are asked for too: %s", strings.Join(yields, ", "))
 	}
 	for _, other := range all {
 		if slices.Contains(other.Needs, s.Name) {
@@ -165,7 +111,7 @@ func helpOnStep(w io.Writer, all []flow.Info, s flow.Info, plan *steps.Plan) {
 		}
 	}
 	if len(waiting) > 0 {
-		fmt.Fprintf(w, "  is brought by: %s\n", strings.Join(waiting, ", "))
+		add("is brought by: %s", strings.Join(waiting, ", "))
 	}
 	for name, part := range map[string][]string{targetBootstrap: plan.Bootstrap, targetAll: plan.All} {
 		if slices.Contains(brought(all, part), s.Name) {
@@ -174,21 +120,19 @@ func helpOnStep(w io.Writer, all []flow.Info, s flow.Info, plan *steps.Plan) {
 	}
 	slices.Sort(parts)
 	if len(parts) > 0 {
-		fmt.Fprintf(w, "  is part of: %s\n", strings.Join(parts, ", "))
+		add("is part of: %s", strings.Join(parts, ", "))
 	}
 	if s.Exempt {
-		fmt.Fprintln(w, "  can be run after the pivot, too")
+		add("can be run after the pivot, too")
 	}
 	if s.Sealed {
-		fmt.Fprintln(w, "  is a point of no return: what comes before it is not run again")
+		add("is a point of no return: what comes before it is not run again")
 	}
-	fmt.Fprintf(w, "  fails after: %s\n", steps.Duration(s.Deadline))
-	manuals()[s.Name].print(w)
-	printFlags(w, slices.Concat(stepFlags()[s.Name], runFlags()))
-	printSharedFlags(w)
+	add("fails after: %s", steps.Duration(s.Deadline))
+	return strings.Join(lines, "\n")
 }
 
-// brought are steps with all that they hang on.
+// brought are steps with all that they depend on.
 func brought(all []flow.Info, names []string) []string {
 	var found []string
 	var bring func(string)
@@ -209,18 +153,4 @@ func brought(all []flow.Info, names []string) []string {
 		bring(name)
 	}
 	return found
-}
-
-// printFlags prints the named flags as the usage text does.
-func printFlags(w io.Writer, names []string) {
-	var o options
-	set := flags(&o)
-	for _, name := range names {
-		f := set.Lookup(name)
-		if f == nil || len(name) == 1 {
-			continue
-		}
-		value, text := flag.UnquoteUsage(f)
-		fmt.Fprintf(w, "  --%s\t%s\n", strings.TrimSpace(name+" "+value), text)
-	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/statedir"
+	"github.com/spf13/cobra"
 )
 
 func contextWithCause(t *testing.T) (context.Context, context.CancelCauseFunc) {
@@ -68,4 +69,29 @@ func record(t *testing.T, s statedir.Dir, step string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// parseArguments reads a command line and does nothing.
+func parseArguments(args []string) (arguments, error) {
+	in := invocation{only: true}
+	err := in.execute(context.Background(), args)
+	return in.arguments, err
+}
+
+// targets are the commands that do something by themselves, and those that stand for steps but are none.
+func targets(t *testing.T) (all []*cobra.Command) {
+	t.Helper()
+	root := newRoot(&invocation{only: true}, nil)
+	walk(root, func(cmd *cobra.Command) {
+		if below := strings.HasPrefix(pathOf(cmd), targetFaultAdd+" "); cmd != root && !below && !strings.HasPrefix(pathOf(cmd), "completion") && (!cmd.HasSubCommands() || pathOf(cmd) == "backup" || pathOf(cmd) == targetFaultAdd) {
+			all = append(all, cmd)
+		}
+	})
+	return all
+}
+
+// alone tells whether a command cannot be one target among others.
+func alone(cmd *cobra.Command) bool {
+	_, steps := cmd.Annotations[ofSteps]
+	return !steps
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/steps"
+	"github.com/spf13/cobra"
 )
 
 // runPacker prints the Packer call that makes what the step image would.
@@ -63,4 +64,9 @@ func pruneImages(ctx context.Context, r *running) error {
 		}
 	}
 	return nil
+}
+
+func addImageFlags(cmd *cobra.Command, o *options) {
+	cmd.Flags().BoolVar(&o.Prune, "prune", false, "keep the newest available snapshot of the name, delete the others")
+	cmd.Flags().BoolVar(&o.Packer, "packer", false, "print the call of Packer that makes the same image")
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/lab"
 	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/spf13/cobra"
 )
 
 // labOf is the lab of the state folder that the arguments name.
@@ -162,4 +163,34 @@ func absolute(c *console, path string) string {
 		path = filepath.Join(c.workDir, path)
 	}
 	return filepath.Clean(path)
+}
+
+func newLabCommand(in *invocation) *cobra.Command {
+	return in.parent("lab", groupLab, "the lab by itself: up, status, down, build, save, load, fault",
+		newLabUpCommand(in), newLabStatusCommand(in), newLabDownCommand(in), newLabBuildCommand(in),
+		newLabSaveCommand(in), newLabLoadCommand(in), newLabFaultCommand(in))
+}
+
+func newLabUpCommand(in *invocation) *cobra.Command {
+	return in.command("up", "", "start the lab by itself", runLabUp)
+}
+
+func newLabDownCommand(in *invocation) *cobra.Command {
+	return in.command("down", "", "end the lab; its state is kept", runLabDown)
+}
+
+func newLabBuildCommand(in *invocation) *cobra.Command {
+	cmd := in.command("build", "", "build the lab's programs", runLabBuild)
+	o := &in.arguments.Options
+	cmd.Flags().BoolVar(&o.Check, "check", false, "tell whether the lab's programs are built, build nothing")
+	cmd.Flags().BoolVar(&o.Prune, "prune", false, "delete the programs of other versions that no lab runs")
+	return cmd
+}
+
+func newLabSaveCommand(in *invocation) *cobra.Command {
+	return in.command("save FOLDER", "", "copy the lab, as it stands and with all state, while it is up", runLabSave)
+}
+
+func newLabLoadCommand(in *invocation) *cobra.Command {
+	return in.command("load FOLDER", "", "start a lab on what lab save has saved", runLabLoad)
 }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/lab"
 	"github.com/slipway-k8s/slipway/internal/text"
 	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/spf13/cobra"
 )
 
 // runLabFaultAdd has something go wrong in the lab.
@@ -104,4 +106,38 @@ func refusedFault(err error) error {
 		return usage.Errorf("%s", refused.Message)
 	}
 	return err
+}
+
+func newLabFaultCommand(in *invocation) *cobra.Command {
+	return in.parent("fault", "", "what goes wrong in the lab: add, list, remove",
+		newLabFaultAddCommand(in), newLabFaultListCommand(in), newLabFaultRemoveCommand(in))
+}
+
+// newLabFaultAddCommand has a command below it for each kind of fault.
+func newLabFaultAddCommand(in *invocation) *cobra.Command {
+	cmd := in.command("add KIND [key=value…]", "", "have something go wrong in the lab: see docs/rehearse.md", runLabFaultAdd)
+	for _, kind := range lab.FaultKinds() {
+		below := in.command(kind.Name+" [key=value…]", "", kind.Doc, runLabFaultAdd)
+		below.Long = aboutFault(kind)
+		below.ValidArgsFunction = completeFault(kind)
+		cmd.AddCommand(below)
+	}
+	return cmd
+}
+
+// aboutFault is what a kind of fault takes.
+func aboutFault(kind lab.FaultKind) string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	kind.Describe(func(format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) })
+	_ = w.Flush()
+	return strings.TrimSpace(b.String())
+}
+
+func newLabFaultListCommand(in *invocation) *cobra.Command {
+	return in.command("list", "", "what goes wrong in the lab at present", runLabFaultList)
+}
+
+func newLabFaultRemoveCommand(in *invocation) *cobra.Command {
+	return in.command("remove ID", "", "undo a fault", runLabFaultRemove)
 }

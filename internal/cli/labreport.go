@@ -16,6 +16,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/lab"
 	"github.com/slipway-k8s/slipway/internal/text"
+	"github.com/spf13/cobra"
 )
 
 // print writes the report, in lines of the terminal's width where there is one.
@@ -179,4 +180,8 @@ func runLabStatus(ctx context.Context, c *console, a arguments) error {
 		return fmt.Errorf("read the lab's status: %w", err)
 	}
 	return report.print(c.stdout, c.width())
+}
+
+func newLabStatusCommand(in *invocation) *cobra.Command {
+	return in.command("status", "", "what runs in the lab, and what of it is real, a stand-in or simulated", runLabStatus)
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/text"
 	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/steps"
+	"github.com/spf13/cobra"
 )
 
 // logsTail is with how many lines of each container following begins.
@@ -188,4 +189,16 @@ func harmless(s string) string {
 		}
 		return -1
 	}, s)
+}
+
+func newLogsCommand(in *invocation) *cobra.Command {
+	cmd := in.command("logs [CONTROLLER…]", groupLook,
+		"follow the logs of the controllers, in whichever cluster they run now: "+strings.Join(controllerNames(), ", "), runLogs)
+	o := &in.arguments.Options
+	cmd.Flags().DurationVar(&o.Since, "since", 0, "begin with what is not older than `10m`")
+	cmd.Flags().Int64Var(&o.Tail, "tail", -1, "begin with the last `N` lines of each container (default 10; all with --since or --no-follow)")
+	cmd.Flags().BoolVar(&o.NoFollow, "no-follow", false, "end behind what has been written so far, in the order of its times")
+	cmd.ValidArgs = controllerNames()
+	cmd.ValidArgsFunction = nil
+	return cmd
 }

@@ -95,7 +95,8 @@ func TestLooksRunTheTokenCommandOnce(t *testing.T) {
 	}
 	write("echo a-real-looking-token")
 	c := &console{environment: settings.Environ(strings.Fields(environment)), workDir: dir, hide: &redact.Redactor{}, size: sized(0, 0)}
-	a, err := parse(c, []string{"status"})
+	a, err := parseArguments([]string{"status"})
+	a.workDir = c.workDir
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -103,8 +103,7 @@ func manuals() map[string]manual {
 		"lab fault remove": {arguments: []explained{{"ID", "of the fault: lab fault list has it"}}, needs: lab,
 			changes: "the lab: the fault is undone", example: "lab fault remove 3",
 			page: "rehearse.md#faults-on-demand"},
-		"completion": {arguments: []explained{{"bash|zsh|fish", "the shell"}}, needs: nothing, changes: nothing,
-			example: "completion bash", page: ""},
+		"version": {needs: nothing, changes: nothing, example: "version --output json"},
 		"help": {arguments: []explained{{"TARGET…", "one target, of one word or more, or one step"}},
 			needs: nothing, changes: nothing, example: "help lab fault add", page: ""},
 	}

@@ -38,21 +38,20 @@ func TestEveryTargetHasAManual(t *testing.T) {
 			checkPage(t, name, m.page)
 		}
 		r := execute(t, t.Context(), t.TempDir(), "", append([]string{"help"}, words...)...)
-		for _, want := range []string{"changes: " + m.changes, "example: bootstrap " + m.example} {
+		for _, want := range []string{"changes: " + m.changes, "Examples:\n  bootstrap " + m.example} {
 			if r.code != ExitDone || !strings.Contains(r.stdout, want) {
 				t.Errorf("help %s does not say %q: %+v", name, want, r)
 			}
 		}
 	}
-	for _, target := range targets() {
-		var arguments []string
-		arguments = append(arguments, target.arguments...)
-		if target.optional != "" {
-			arguments = append(arguments, target.optional)
+	for _, target := range targets(t) {
+		arguments, optional := argumentsOf(target)
+		if optional != "" && alone(target) {
+			arguments = append(arguments, optional)
 		}
-		check(target.name, target.words(), arguments)
-		if target.alone() && manuals()[target.name].needs == "" {
-			t.Errorf("%s: what does it need?", target.name)
+		check(pathOf(target), strings.Fields(pathOf(target)), arguments)
+		if alone(target) && manuals()[pathOf(target)].needs == "" {
+			t.Errorf("%s: what does it need?", pathOf(target))
 		}
 	}
 	for _, s := range paperPlan(t).Graph.Steps() {
@@ -98,19 +97,19 @@ func headingAnchor(heading string) string {
 
 func TestHelpOnTargetsOfSeveralWords(t *testing.T) {
 	for args, says := range map[string][]string{
-		"help lab fault": {"bootstrap lab fault add KIND", "bootstrap lab fault list",
-			"bootstrap lab fault remove ID"},
+		"help lab fault":        {"have something go wrong in the lab", "what goes wrong in the lab at present", "undo a fault"},
+		"help lab fault remove": {"bootstrap lab fault remove ID"},
 		"help lab fault add": {"KIND", "out-of-stock", "expired-kubeconfig",
-			"docs/rehearse.md#faults-on-demand", "example: bootstrap lab fault add out-of-stock"},
+			"docs/rehearse.md#faults-on-demand", "bootstrap lab fault add out-of-stock skip=1"},
 		"help lab fault add expired-kubeconfig": {"file=", "in the state folder", "(needed)"},
 		"help backup verify": {"FILE: a backup", "--identity", "changes: nothing",
-			"example: bootstrap backup verify FILE"},
+			"bootstrap backup verify FILE --identity key.txt"},
 		"help image":           {"--packer", "--dry-run", "--skip-doctor"},
 		"backup verify --help": {"FILE: a backup", "--identity"},
 		"lab fault add slow-boot delay=10s --help": {"delay=", "(needed)"},
-		"--help":               {"Targets (each step"},
-		"apply image --help":   {"Targets (each step"},
-		"help replace-machine": {"NAME: of a control plane Machine", "needs: ", "flags of every target: "},
+		"--help":               {"Targets that are one step"},
+		"apply image --help":   {"bootstrap apply [TARGET…]"},
+		"help replace-machine": {"NAME: of a control plane Machine", "needs: ", "Global Flags:"},
 	} {
 		r := execute(t, t.Context(), t.TempDir(), "", strings.Fields(args)...)
 		for _, want := range says {

@@ -16,6 +16,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/steps"
+	"github.com/spf13/cobra"
 )
 
 // operate equips an operation for the world of the state folder, holds the
@@ -208,4 +209,24 @@ func runReplaceMachine(ctx context.Context, c *console, a arguments) error {
 		}
 		return err
 	})
+}
+
+func newDestroyCommand(in *invocation) *cobra.Command {
+	cmd := in.command("destroy", groupCluster, "delete the cluster, after a list with prices and a question", runDestroy)
+	o := &in.arguments.Options
+	addDryRunFlag(cmd, o, "only say what would go and what it costs")
+	cmd.Flags().BoolVar(&o.Images, "images", false, "delete the snapshots that were made for the cluster, too")
+	cmd.Flags().BoolVar(&o.Volumes, "volumes", false, "delete the volumes that were made in the cluster, too, with their data")
+	return cmd
+}
+
+func newLeftoversCommand(in *invocation) *cobra.Command {
+	return in.command("leftovers", groupCluster, "list what any cluster has in the project, and what it costs a month", runLeftovers)
+}
+
+func newReplaceMachineCommand(in *invocation) *cobra.Command {
+	cmd := in.command("replace-machine NAME", groupCluster, "a new control plane machine in the place of one, if etcd can do without it meanwhile", runReplaceMachine)
+	o := &in.arguments.Options
+	addSkipDoctorFlag(cmd, o)
+	return cmd
 }

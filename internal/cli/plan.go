@@ -17,6 +17,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/text"
 	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/steps"
+	"github.com/spf13/cobra"
 )
 
 // forecast is what a run would do, in `bootstrap plan --output json`.
@@ -58,8 +59,8 @@ type forecastStep struct {
 
 // runPlan prints what a run with these targets would do. It changes nothing.
 func runPlan(ctx context.Context, c *console, a arguments) error {
-	if t, found := asked(a.Targets); found { // `plan TARGET …`; with -n the targets are the run's own
-		a.Targets = t.rest(a.Targets)
+	if len(a.Targets) > 0 && a.Targets[0] == "plan" { // with -n the targets are the run's own
+		a.Targets = a.Targets[1:]
 	}
 	cfg, err := loadConfig(a, c.environment)
 	if err != nil {
@@ -428,4 +429,11 @@ func agreeTo(ctx context.Context, r *running, f *forecast, foresee func() error)
 // changes tells whether the run would do more than look.
 func (f forecast) changes() bool {
 	return slices.ContainsFunc(f.runs(), func(step string) bool { return !slices.Contains(steps.Looking(), step) })
+}
+
+func newPlanCommand(in *invocation) *cobra.Command {
+	cmd := in.command("plan [TARGET…]", groupLook,
+		"what a run would do with each step and why, what it makes and costs, and how long it takes", runPlan)
+	cmd.ValidArgsFunction = completeTargets
+	return cmd
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/steps"
+	"github.com/spf13/cobra"
 )
 
 // readoptPlan is what a readoption finds and would do, in `--output json`.
@@ -220,4 +221,13 @@ func summariseReadopt(ctx context.Context, r *running, plan *steps.ReadoptPlan, 
 	s.Management, s.Nodes = r.state.Path(management.Kubeconfig), nodes.Nodes
 	s.Kubeconfig, s.Talosconfig = r.state.Path(kubeconfig.File), r.state.Path(talosconfig.File)
 	return s, err
+}
+
+func newReadoptCommand(in *invocation) *cobra.Command {
+	cmd := in.command("readopt FILE", groupRecovery, "the management of a cluster whose servers live, out of a backup, after a comparison of the two", runReadopt)
+	o := &in.arguments.Options
+	addIdentityFlag(cmd, o)
+	addDryRunFlag(cmd, o, "only say what differs")
+	cmd.Flags().StringVar(&o.Accept, "accept", "", "accept the differences `ID[,ID…]` between backup and cluster, as the list of them names them")
+	return cmd
 }

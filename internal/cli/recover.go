@@ -12,6 +12,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/steps"
+	"github.com/spf13/cobra"
 )
 
 // runRecoverQuorum brings an etcd back that has lost its quorum while its servers
@@ -156,4 +157,11 @@ func refuseDuringRecovery(c *console, state statedir.Dir) error {
 	}
 	return usage.Errorf("the etcd of the cluster in %s is being recovered (begun %s): run recover-quorum to its end first: %s",
 		state, record.Began.Format(time.RFC3339), commandLine(c, "recover-quorum"))
+}
+
+func newRecoverQuorumCommand(in *invocation) *cobra.Command {
+	cmd := in.command("recover-quorum", groupRecovery, "etcd again, where it has lost its quorum and servers live, from the member that knows most", runRecoverQuorum)
+	o := &in.arguments.Options
+	addDryRunFlag(cmd, o, "only say which member is kept and what is wiped")
+	return cmd
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/text"
 	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/steps"
+	"github.com/spf13/cobra"
 )
 
 // reportFile is, in the folder of a run, the page that tells its story.
@@ -184,4 +185,12 @@ func addOutcome(ctx context.Context, page *report.Page, plan *steps.Plan, j flow
 		})
 	}
 	return nil
+}
+
+func newReportCommand(in *invocation) *cobra.Command {
+	cmd := in.command("report [RUN]", groupLook, "the story of a run, and of those that it went on from, as one HTML page; of the last that did something, where none is named; --list lists the runs", runReport)
+	o := &in.arguments.Options
+	cmd.Flags().StringVar(&o.Out, "out", "", "write it to `FILE`, not into the folder of the run")
+	cmd.Flags().BoolVar(&o.List, "list", false, "list the runs: when, how long, what for, how they ended, how much they changed")
+	return cmd
 }

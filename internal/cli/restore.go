@@ -20,6 +20,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/steps"
+	"github.com/spf13/cobra"
 )
 
 // runRestore makes a cluster again, all servers of which are lost.
@@ -351,4 +352,15 @@ func summariseRestore(ctx context.Context, r *running, plan *steps.RestorePlan, 
 	talosconfig, _, err := flow.Restore(ctx, j, plan.Talos)
 	s.Nodes, s.Kubeconfig, s.Talosconfig = nodes.Nodes, r.state.Path(kubeconfig.File), r.state.Path(talosconfig.File)
 	return s, err
+}
+
+func newRestoreCommand(in *invocation) *cobra.Command {
+	cmd := in.command("restore [FILE]", groupRecovery, "the cluster of a backup, after all its servers were lost: same data, same keys; --diagnose only tells what is lost", runRestore)
+	o := &in.arguments.Options
+	addIdentityFlag(cmd, o)
+	addSkipDoctorFlag(cmd, o)
+	addDryRunFlag(cmd, o, "only say what would be done")
+	cmd.Flags().BoolVar(&o.Diagnose, "diagnose", false,
+		"only find out which disaster it is, what to type, and what would be lost; a backup may be named or not")
+	return cmd
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/steps"
+	"github.com/spf13/cobra"
 )
 
 // stepStatus is a step in `bootstrap status --output json`.
@@ -269,4 +270,11 @@ func (r stepStatus) remarks() string {
 		return r.Said
 	}
 	return ""
+}
+
+func newStatusCommand(in *invocation) *cobra.Command {
+	cmd := in.command("status", groupLook, "what the journal knows and what the world says to it; why it waits, servers, etcd, releases, certificates, cost", runStatus)
+	o := &in.arguments.Options
+	cmd.Flags().BoolVar(&o.Watch, "watch", false, "show it again whenever it has changed, until Ctrl-C")
+	return cmd
 }

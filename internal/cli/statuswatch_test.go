@@ -169,7 +169,8 @@ func TestWatchBeginsWithWhatIsWaitedFor(t *testing.T) {
 	t.Chdir(dir)
 	record(t, statedir.Dir(filepath.Join(dir, ".slipway", "k8s")), "preflight")
 	c := &console{environment: settings.Environ(strings.Fields(inProject(newMarket(t)))), workDir: dir, hide: &redact.Redactor{}, size: sized(80, 24)}
-	a, err := parse(c, []string{"status", "--watch"})
+	a, err := parseArguments([]string{"status", "--watch"})
+	a.workDir = c.workDir
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,9 +10,9 @@ import (
 	"github.com/slipway-k8s/slipway/internal/usage"
 )
 
-// faultKind is something that can go wrong in the lab. The lab, a module of its own, checks the same: a test compares
+// FaultKind is something that can go wrong in the lab. The lab, a module of its own, checks the same: a test compares
 // the two.
-type faultKind struct {
+type FaultKind struct {
 	Name  string
 	Doc   string
 	needs []string // keys
@@ -20,7 +20,7 @@ type faultKind struct {
 }
 
 // Keys are all that the kind takes, those that it needs first.
-func (k faultKind) Keys() []string { return slices.Concat(k.needs, k.takes, []string{"for"}) }
+func (k FaultKind) Keys() []string { return slices.Concat(k.needs, k.takes, []string{"for"}) }
 
 // Keys of several kinds.
 var (
@@ -29,8 +29,8 @@ var (
 )
 
 // FaultKinds are all kinds.
-func FaultKinds() []faultKind {
-	return []faultKind{
+func FaultKinds() []FaultKind {
+	return []FaultKind{
 		{Name: "error", Doc: "a request to Hetzner's API is answered with a status, code and message, without effect",
 			takes: slices.Concat([]string{"status", "code", "message"}, requestKeys)},
 		{Name: "rate-limit", Doc: "a request is answered with 429 rate_limit_exceeded; delay: until RateLimit-Reset",
@@ -68,13 +68,13 @@ func FaultKindNames() (names []string) {
 }
 
 // FaultKindOf finds a kind. Every error is a usageError.
-func FaultKindOf(name string) (faultKind, error) {
+func FaultKindOf(name string) (FaultKind, error) {
 	kinds := FaultKinds()
-	if i := slices.IndexFunc(kinds, func(k faultKind) bool { return k.Name == name }); i >= 0 {
+	if i := slices.IndexFunc(kinds, func(k FaultKind) bool { return k.Name == name }); i >= 0 {
 		return kinds[i], nil
 	}
 	names := FaultKindNames()
-	return faultKind{}, usage.Errorf("there is no fault %q%s; there are %s", name, usage.DidYouMean("", name, names),
+	return FaultKind{}, usage.Errorf("there is no fault %q%s; there are %s", name, usage.DidYouMean("", name, names),
 		strings.Join(names, ", "))
 }
 
@@ -114,7 +114,7 @@ func FaultKeys() map[string]faultKey {
 }
 
 // Describe writes what a kind takes.
-func (k faultKind) Describe(line func(format string, args ...any)) {
+func (k FaultKind) Describe(line func(format string, args ...any)) {
 	keys := FaultKeys()
 	line("fault %s: %s", k.Name, k.Doc)
 	for _, key := range k.Keys() {
@@ -127,7 +127,7 @@ func (k faultKind) Describe(line func(format string, args ...any)) {
 }
 
 // check refuses a key that the kind does not take.
-func (k faultKind) check(key string) error {
+func (k FaultKind) check(key string) error {
 	if slices.Contains(k.Keys(), key) {
 		return nil
 	}
@@ -135,7 +135,7 @@ func (k faultKind) check(key string) error {
 }
 
 // usage is "delay, for", with what is needed first, and marked.
-func (k faultKind) usage() string {
+func (k FaultKind) usage() string {
 	var words []string
 	for _, key := range k.Keys() {
 		if slices.Contains(k.needs, key) {

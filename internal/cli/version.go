@@ -1,0 +1,126 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/slipway-k8s/slipway/internal/cli/ui"
+	"github.com/slipway-k8s/slipway/internal/lab"
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+// newVersionCommand makes the command that tells what it is made of.
+func newVersionCommand(in *invocation) *cobra.Command {
+	return in.command("version", groupOther, "the version, and those of the libraries, of what a cluster gets and of the lab", runVersion)
+}
+
+// versionReport is what the command is made of, in `bootstrap version --output json`.
+type versionReport struct {
+	Kind      string        `json:"kind"` // "version"
+	Version   string        `json:"version"`
+	Commit    string        `json:"commit,omitempty"`
+	Modified  bool          `json:"modified,omitempty"` // the source had changes that are in no commit
+	Go        string        `json:"go"`
+	System    string        `json:"system"`
+	Libraries []lab.Version `json:"libraries"`
+	Cluster   []lab.Version `json:"cluster"` // what a cluster gets where nothing else is configured
+	Lab       []lab.Version `json:"lab"`     // of its source; empty: the command runs in no clone
+}
+
+// librariesShown are the modules whose versions matter to a cluster.
+func librariesShown() []string {
+	return []string{
+		"sigs.k8s.io/cluster-api", "sigs.k8s.io/kind", "helm.sh/helm/v3", "github.com/siderolabs/talos/pkg/machinery",
+		"github.com/hetznercloud/hcloud-go/v2", "k8s.io/client-go", "sigs.k8s.io/controller-runtime",
+	}
+}
+
+// runVersion prints what the command is made of.
+func runVersion(_ context.Context, c *console, a arguments) error {
+	info, _ := debug.ReadBuildInfo()
+	r := newVersionReport(info, c.workDir)
+	if a.Options.Output == "json" {
+		return ui.PrintJSON(c.stdout, r)
+	}
+	return r.print(c.stdout)
+}
+
+// newVersionReport reads what is built into the command, where that is known, and the lab's source, where a folder lies in it.
+func newVersionReport(info *debug.BuildInfo, dir string) versionReport {
+	r := versionReport{Kind: "version", Version: version(), Go: runtime.Version(), System: runtime.GOOS + "/" + runtime.GOARCH,
+		Libraries: []lab.Version{}, Cluster: clusterVersions(), Lab: []lab.Version{}}
+	if found, err := lab.SourceVersions(dir); err == nil {
+		r.Lab = found
+	}
+	if info == nil {
+		return r
+	}
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			r.Commit = s.Value
+		case "vcs.modified":
+			r.Modified = s.Value == "true"
+		}
+	}
+	for _, name := range librariesShown() {
+		i := slices.IndexFunc(info.Deps, func(m *debug.Module) bool { return m.Path == name })
+		if i < 0 {
+			continue
+		}
+		m := info.Deps[i]
+		if m.Replace != nil && m.Replace.Version != "" {
+			m = m.Replace
+		}
+		r.Libraries = append(r.Libraries, lab.Version{Name: name, Version: m.Version})
+	}
+	return r
+}
+
+// clusterVersions are the defaults of the configuration's versions.
+func clusterVersions() (all []lab.Version) {
+	for _, v := range steps.Variables() {
+		if name, is := strings.CutSuffix(v.Name, "_VERSION"); is && v.Default != "" {
+			all = append(all, lab.Version{Name: name, Version: v.Default})
+		}
+	}
+	return all
+}
+
+func (r versionReport) print(out io.Writer) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "version\t%s\n", r.Version)
+	if r.Commit != "" {
+		modified := ""
+		if r.Modified {
+			modified = ", with changes"
+		}
+		fmt.Fprintf(w, "commit\t%s%s\n", r.Commit, modified)
+	}
+	fmt.Fprintf(w, "go\t%s, %s\n", r.Go, r.System)
+	for _, part := range []struct {
+		title, without string
+		all            []lab.Version
+	}{
+		{"Libraries", "unknown: the command was built without them", r.Libraries},
+		{"A cluster gets, unless configured", "", r.Cluster},
+		{"The lab", "unknown: the command runs in no clone of Slipway", r.Lab},
+	} {
+		fmt.Fprintf(w, "\n%s:\n", part.title)
+		if len(part.all) == 0 {
+			fmt.Fprintf(w, "  %s\n", part.without)
+		}
+		for _, v := range part.all {
+			fmt.Fprintf(w, "  %s\t%s\n", v.Name, v.Version)
+		}
+	}
+	return w.Flush()
+}

@@ -1,0 +1,50 @@
+package lab
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Version is the version of a program that runs in the lab.
+type Version struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+}
+
+// versionsShown are the modules of the programs that run in the lab as they are.
+func versionsShown() []Version {
+	return []Version{
+		{Name: "Kubernetes", Version: "k8s.io/kubernetes"},
+		{Name: "etcd", Version: "go.etcd.io/etcd/server/v3"},
+		{Name: "Cluster API", Version: "sigs.k8s.io/cluster-api"},
+		{Name: "CABPT", Version: "github.com/siderolabs/cluster-api-bootstrap-provider-talos"},
+		{Name: "CACPPT", Version: "github.com/siderolabs/cluster-api-control-plane-provider-talos"},
+	}
+}
+
+// SourceVersions are the versions that the lab's source names, where a folder lies in it.
+func SourceVersions(dir string) ([]Version, error) {
+	source, err := findModule(dir)
+	if err != nil {
+		return nil, err
+	}
+	data, err := os.ReadFile(filepath.Join(source, "go.mod"))
+	if err != nil {
+		return nil, fmt.Errorf("read the lab's versions: %w", err)
+	}
+	required := map[string]string{}
+	for line := range strings.Lines(string(data)) {
+		if words := strings.Fields(line); len(words) >= 2 && strings.HasPrefix(words[1], "v") {
+			required[words[0]] = words[1]
+		}
+	}
+	var all []Version
+	for _, v := range versionsShown() {
+		if is := required[v.Version]; is != "" {
+			all = append(all, Version{Name: v.Name, Version: is})
+		}
+	}
+	return all, nil
+}
