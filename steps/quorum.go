@@ -54,6 +54,7 @@ type QuorumPlan struct {
 
 	Survey   *flow.Step[QuorumSurvey]
 	Snapshot *flow.Step[QuorumSnapshot]
+	Claim    *flow.Step[Reservation]
 	Hold     *flow.Step[Hold]
 	Cleared  *flow.Step[QuorumSurvey]
 	Upload   *flow.Step[QuorumSurvey]
@@ -88,7 +89,11 @@ func newRecoverQuorum(q *quorum) (*QuorumPlan, error) {
 		Verify(q.snapshotStands).Deadline(deadline+inspectWithin).
 		Waits(wait, flow.Wait{For: "etcd's library to restore it", Within: inspectWithin})
 
-	p.Hold = flow.Add1(g, "hold", q.hold, p.Survey).After(p.Snapshot).
+	p.Claim = flow.Add1(g, "claim", q.claimQuorum, p.Survey).After(p.Snapshot).
+		Doc("nobody else recovers this cluster").
+		Verify(q.claimStands).Deadline(reservedWithin + overhead).Waits(flow.Wait{For: "the claim", Within: reservedWithin})
+
+	p.Hold = flow.Add1(g, "hold", q.hold, p.Survey).After(p.Claim).
 		Doc("a management cluster beside the cluster is paused meanwhile").
 		Deadline(overhead)
 
@@ -117,7 +122,7 @@ func newRecoverQuorum(q *quorum) (*QuorumPlan, error) {
 		Deadline(deadline).Waits(wait)
 
 	p.LetGo = flow.Add2(g, "let-go", q.letGo, p.Hold, p.Survivor).
-		Doc("every server's node is Ready, and Cluster API goes on").
+		Doc("every server's node is Ready, Cluster API goes on, and the claim on the recovery is given up").
 		Deadline(2*cfg.NodesTimeout.D()+overhead).Waits(cfg.waitNodes(), flow.Wait{For: "Cluster API's controllers (NODES_TIMEOUT)", Within: cfg.NodesTimeout.D()})
 
 	p.Before, p.All = []string{p.Snapshot.Name()}, []string{p.LetGo.Name()}
@@ -139,9 +144,12 @@ func (p *QuorumPlan) Look(ctx context.Context, say flow.Say) (QuorumSurvey, erro
 // Takes are the steps of the recovery that take time.
 func (p *QuorumPlan) Takes() []string { return quorumTakes }
 
-// Abandon takes back what a recovery has changed that found the quorum again, before it made an etcd: nothing but the pause.
+// Abandon takes back what a recovery has changed that found the quorum again, before it made an etcd: the pause and the claim.
 func (p *QuorumPlan) Abandon(ctx context.Context, say flow.Say) error {
-	return p.q.unpause(ctx, say)
+	if err := p.q.unpause(ctx, say); err != nil {
+		return err
+	}
+	return p.q.unclaim(ctx)
 }
 
 type quorum struct {

@@ -158,7 +158,10 @@ func (q *quorum) letGo(ctx context.Context, say flow.Say, h Hold, members EtcdMe
 	if err := q.wake(ctx, say, workload); err != nil {
 		return h, err
 	}
-	return h, q.unpause(ctx, say)
+	if err := q.unpause(ctx, say); err != nil {
+		return h, err
+	}
+	return h, q.unclaim(ctx)
 }
 
 // nodesMissing says which of the servers have no Ready node. Others, of servers that are gone, are Cluster API's to replace.

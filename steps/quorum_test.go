@@ -457,8 +457,14 @@ func TestAQuorumThatComesBackEndsTheRecovery(t *testing.T) {
 	if !truth(w.mgmt.Get(capi, "Cluster", Namespace, "k8s"), "spec", "paused") {
 		t.Fatal("the cluster was not paused: there is nothing to take back")
 	}
+	if len(w.hetzner.PlacementGroups()) != 1 {
+		t.Fatal("the recovery was not claimed: there is nothing to take back")
+	}
 	if err := plan.Abandon(t.Context(), silent); err != nil {
 		t.Fatal(err)
+	}
+	if groups := w.hetzner.PlacementGroups(); len(groups) > 0 {
+		t.Errorf("the claim is left: %+v", groups)
 	}
 	if cluster := w.mgmt.Get(capi, "Cluster", Namespace, "k8s"); truth(cluster, "spec", "paused") || len(cluster.GetAnnotations()) > 0 {
 		t.Errorf("the Cluster is left %v", cluster.Object)

@@ -66,7 +66,7 @@ func (step reserveStep) run(ctx context.Context, say flow.Say) (Reservation, err
 	return out, ownership.Update(step.tools.Files, func(r *ownership.Record) { r.Reservation = out.ID })
 }
 
-// refuseRecovering refuses while somebody else restores or readopts the cluster.
+// refuseRecovering refuses while another state folder restores or readopts the cluster, or recovers its quorum.
 func refuseRecovering(ctx context.Context, cfg Config, tools Tools, by string) error {
 	found, err := hetzner.RestoreClaim(cfg.ClusterName).Find(ctx, tools.Hetzner)
 	if err == nil && found != nil && found.By != by {
@@ -285,12 +285,13 @@ func since(r *hetzner.Reservation) string {
 	return fmt.Sprintf("%s, on %s (placement group %d)", on, r.Since.UTC().Format("2006-01-02 15:04:05 UTC"), r.ID)
 }
 
-// RecoveringError says that somebody else restores or readopts the cluster.
+// RecoveringError says that another state folder restores or readopts the cluster, or recovers its quorum.
 type RecoveringError struct{ *hetzner.Reservation }
 
 // Error implements error.
 func (e *RecoveringError) Error() string {
-	return fmt.Sprintf("the cluster is being recovered from another state folder: %s began that%s. Nothing was made, because two that restore one cluster would make "+
-		"two of one name and one set of keys, and two that readopt it two managers. Let that come to its end, or go on with it there; where that folder and the "+
-		"management cluster that it made are both lost, delete the placement group %s, and run this again", e.By, since(e.Reservation), e.Name())
+	return fmt.Sprintf("the cluster is being recovered from another state folder: %s began that%s. Nothing was made, because two that restore one "+
+		"cluster would make two of one name and one set of keys, two that readopt it two managers, and two that recover its quorum two etcds. Let that "+
+		"come to its end, or go on with it there; where that folder and the management cluster that it made, if it made one, are lost, delete the "+
+		"placement group %s, and run this again", e.By, since(e.Reservation), e.Name())
 }

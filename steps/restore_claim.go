@@ -51,14 +51,27 @@ func claimRecovery(ctx context.Context, cfg Config, tools Tools, say flow.Say, m
 
 // claimStands holds also where nobody has the claim: the recovery gives it up shortly before its end.
 func (r *restorer) claimStands(ctx context.Context, was Reservation) flow.Verdict {
-	found, err := hetzner.RestoreClaim(r.cfg.ClusterName).Find(ctx, r.tools.Hetzner)
+	return claimStands(ctx, r.cfg, r.tools, was)
+}
+
+func claimStands(ctx context.Context, cfg Config, tools Tools, was Reservation) flow.Verdict {
+	found, err := hetzner.RestoreClaim(cfg.ClusterName).Find(ctx, tools.Hetzner)
 	switch {
 	case err != nil:
 		return flow.Unknown(err)
 	case found != nil && found.By != was.By:
-		return flow.Gone("state folder %s recovers %s", found.By, r.cfg.ClusterName)
+		return flow.Gone("state folder %s recovers %s", found.By, cfg.ClusterName)
 	}
 	return flow.Holds()
+}
+
+// giveUpClaim releases the claim on recovering the cluster, if the state folder of this identity has it.
+func giveUpClaim(ctx context.Context, cfg Config, tools Tools, by string) error {
+	found, err := hetzner.RestoreClaim(cfg.ClusterName).Find(ctx, tools.Hetzner)
+	if err != nil || found == nil || found.By != by {
+		return err
+	}
+	return found.Release(ctx, tools.Hetzner)
 }
 
 // handOver makes the recovered cluster this state folder's, as a bootstrap would have, and gives the claim up.
@@ -67,9 +80,5 @@ func (r *restorer) handOver(ctx context.Context, say flow.Say) (Reservation, err
 	if err != nil {
 		return Reservation{}, err
 	}
-	found, err := hetzner.RestoreClaim(r.cfg.ClusterName).Find(ctx, r.tools.Hetzner)
-	if err != nil || found == nil || found.By != out.By {
-		return out, err
-	}
-	return out, found.Release(ctx, r.tools.Hetzner)
+	return out, giveUpClaim(ctx, r.cfg, r.tools, out.By)
 }

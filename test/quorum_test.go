@@ -167,6 +167,11 @@ func (l *lostCluster) isRecovered(t *testing.T) {
 		}
 	}
 	l.noRecoveryFolder(t)
+	for _, g := range must(l.project().PlacementGroup.All(ctx))(t) {
+		if strings.HasSuffix(g.Name, ".restore") {
+			t.Errorf("the claim on the recovery is left: %s %v", g.Name, g.Labels)
+		}
+	}
 }
 
 func (l *lostCluster) noRecoveryFolder(t *testing.T) {

@@ -1,0 +1,27 @@
+package steps
+
+import (
+	"context"
+
+	"github.com/slipway-k8s/slipway/flow"
+)
+
+// claimQuorum makes sure that no other state folder recovers the cluster. Two machines that recover the quorum at once would choose for
+// themselves which server survives: one would reset the server on which the other has just made the new etcd. What another state folder
+// has begun is not taken over, as the snapshot, which may be the last data there are, lies in that folder.
+func (q *quorum) claimQuorum(ctx context.Context, say flow.Say, _ QuorumSurvey) (Reservation, error) {
+	return claimRecovery(ctx, q.cfg, q.tools, say, func(context.Context) (bool, error) { return false, nil })
+}
+
+func (q *quorum) claimStands(ctx context.Context, was Reservation) flow.Verdict {
+	return claimStands(ctx, q.cfg, q.tools, was)
+}
+
+// unclaim gives the claim up, unless another state folder has it.
+func (q *quorum) unclaim(ctx context.Context) error {
+	by, err := identity(q.tools)
+	if err != nil {
+		return err
+	}
+	return giveUpClaim(ctx, q.cfg, q.tools, by)
+}
