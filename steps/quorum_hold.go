@@ -87,8 +87,8 @@ func (q *quorum) unpause(ctx context.Context, say flow.Say) error {
 // member of three it is not to touch Machines or etcd. No webhook guards a Deployment; one guards the object that could be paused.
 func (q *quorum) quiet(ctx context.Context, say flow.Say, _ RecoveredEtcd) (Quiet, error) {
 	var out Quiet
-	// The survivor's API server, which still has the old etcd, is behind the load balancer, too, and answers with nothing: each look
-	// has a connection of its own, and not much time.
+	// The survivor's API server, which still has the old etcd, is behind the load balancer, too, and answers with nothing: a look has not
+	// much time, and the next one after it has another connection.
 	w := wait{what: "the cluster's controllers to be stopped", within: quietWithin, every: q.every, each: 2 * askTalosWithin}
 	err := w.until(ctx, say, func(ctx context.Context) (string, error) {
 		out = Quiet{}
