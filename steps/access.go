@@ -27,7 +27,7 @@ func (s *Set) Access(g *flow.Graph) *flow.Step[Access] {
 	step := newAccessStep(s)
 	return flow.Add(g, "access", step.run).
 		Doc("kubeconfig, talosconfig and the list of nodes are today's, from the cluster itself").
-		Verify(step.verify).Deadline(2*s.cfg.ControlPlaneTimeout.D()+overhead).Waits(s.cfg.waitControlPlane(), s.cfg.waitControlPlane())
+		Verify(step.verify).Deadline(2*s.cfg.ControlPlaneTimeout.D()+overhead).Waits(waitControlPlane(s.cfg), waitControlPlane(s.cfg))
 }
 
 // accessStep runs and verifies the step access.

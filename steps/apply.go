@@ -77,7 +77,7 @@ func (s *Set) Apply(g *flow.Graph, management *flow.Step[Management], image *flo
 	return flow.Add3(g, "apply", step.run, management, image, offer).
 		Doc("the cluster's objects are applied; its network and load balancer exist").
 		Spec(s.made.cluster).Verify(step.verify).Deadline(2*s.cfg.LoadBalancerTimeout.D()+overhead).
-		Waits(s.cfg.waitWebhooks(), s.cfg.waitLoadBalancer())
+		Waits(waitWebhooks(s.cfg), waitLoadBalancer(s.cfg))
 }
 
 // applyStep runs and verifies the step apply.

@@ -72,7 +72,7 @@ func (s *BackupSource) liveVariables(b *Set) variables {
 
 // readReleases reads what Helm says of the releases. Those that are not deployed (yet) are left out.
 func (s *BackupSource) readReleases(workload *kube.Cluster) error {
-	sources, err := readSources(s.o.cfg.variables(), s.o.tools.Overrides)
+	sources, err := readSources(variablesOf(s.o.cfg), s.o.tools.Overrides)
 	if err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (s *BackupSource) readRelease(workload *kube.Cluster, c bootstrap.Chart) er
 // configuration since.
 func (s *BackupSource) readVersions(ctx context.Context) error {
 	versions := map[string]string{}
-	for name, value := range s.o.cfg.variables() {
+	for name, value := range variablesOf(s.o.cfg) {
 		if strings.HasSuffix(name, versionSuffix) && value != "" {
 			versions[name] = value
 		}

@@ -9,15 +9,13 @@ import (
 	"strings"
 	"time"
 
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	clusterctl "sigs.k8s.io/cluster-api/cmd/clusterctl/client"
-	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/config"
-	"sigs.k8s.io/yaml"
-
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	clusterctl "sigs.k8s.io/cluster-api/cmd/clusterctl/client"
+	clusterctlconfig "sigs.k8s.io/cluster-api/cmd/clusterctl/client/config"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/kube"
@@ -265,8 +263,8 @@ func newClusterctl(ctx context.Context, cfg Config, tools Tools, sources sources
 	if err != nil {
 		return nil, err
 	}
-	reader := config.NewMemoryReader()
-	client, err := config.New(ctx, "", config.InjectReader(reader))
+	reader := clusterctlconfig.NewMemoryReader()
+	client, err := clusterctlconfig.New(ctx, "", clusterctlconfig.InjectReader(reader))
 	if err != nil {
 		return nil, err
 	}
@@ -292,16 +290,16 @@ func clusterctlConfig(cfg Config, tools Tools, sources sources) (map[string]stri
 		return nil, err
 	}
 	if cfg.ProviderRepository != "" {
-		entries[config.ProvidersConfigKey] = localProviders(cfg)
+		entries[clusterctlconfig.ProvidersConfigKey] = localProviders(cfg)
 	}
-	if entries[config.CertManagerConfigKey], _, err = certManager(cfg, sources, entries); err != nil {
+	if entries[clusterctlconfig.CertManagerConfigKey], _, err = certManager(cfg, sources, entries); err != nil {
 		return nil, err
 	}
 	if folder, _ := entries[overridesFolder].(string); strings.TrimSpace(folder) == "" {
 		entries[overridesFolder] = tools.Files.Path(noOverrides)
 	}
 	if t := tools.GitHubToken.Reveal(); t != "" {
-		entries[config.GitHubTokenVariable] = t
+		entries[clusterctlconfig.GitHubTokenVariable] = t
 	}
 	texts := map[string]string{}
 	for _, key := range slices.Sorted(maps.Keys(entries)) {
@@ -321,7 +319,7 @@ func clusterctlConfig(cfg Config, tools Tools, sources sources) (map[string]stri
 // certManager is clusterctl's entry for cert-manager, and how long clusterctl waits for it: PROVIDERS_TIMEOUT, where
 // manifests/clusterctl.yaml does not say.
 func certManager(cfg Config, sources sources, entries map[string]any) (entry map[string]any, timeout time.Duration, err error) {
-	const key, within = config.CertManagerConfigKey, "timeout"
+	const key, within = clusterctlconfig.CertManagerConfigKey, "timeout"
 	entry, ok := entries[key].(map[string]any)
 	switch {
 	case cfg.CertManagerURL != "":

@@ -14,7 +14,7 @@ import (
 func TestKilledInTheTestOfCertManager(t *testing.T) {
 	w := newWorld(t)
 	b := newSet(w.config(), w.tools(), planner(t, "").sources)
-	b.sources.vars = b.cfg.variables()
+	b.sources.vars = variablesOf(b.cfg)
 	if err := b.tools.Files.Write(managementFile, w.mgmt.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func TestKilledWhileCertManagerWasInstalled(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			b := newSet(w.config(), w.tools(), planner(t, "").sources)
-			b.sources.vars = b.cfg.variables()
+			b.sources.vars = variablesOf(b.cfg)
 			if err := b.tools.Files.Write(managementFile, w.mgmt.Kubeconfig()); err != nil {
 				t.Fatal(err)
 			}

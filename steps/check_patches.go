@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/siderolabs/crypto/x509"
-	"github.com/siderolabs/talos/pkg/machinery/config"
+	machineconfig "github.com/siderolabs/talos/pkg/machinery/config"
 	"github.com/siderolabs/talos/pkg/machinery/config/configpatcher"
 	"github.com/siderolabs/talos/pkg/machinery/config/generate"
 	"github.com/siderolabs/talos/pkg/machinery/config/generate/secrets"
@@ -136,7 +136,7 @@ func (p patched) whole(cfg Config, patches []configpatcher.Patch) error {
 	if own := text(p.object, append(append([]string{}, p.path...), "talosVersion")...); own != "" {
 		version = own
 	}
-	contract, err := config.ParseContractFromVersion(version)
+	contract, err := machineconfig.ParseContractFromVersion(version)
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ func (s *Set) Cilium(g *flow.Graph) *flow.Step[Release] {
 	step := newReleaseStep(s)
 	return flow.Add(g, "cilium", step.runCilium).
 		Doc("Cilium, the network of Pods and Services").
-		Spec(s.made.cilium).Verify(step.verify).Deadline(s.cfg.releaseDeadline()).Waits(s.cfg.waitRelease()...)
+		Spec(s.made.cilium).Verify(step.verify).Deadline(releaseDeadline(s.cfg)).Waits(waitRelease(s.cfg)...)
 }
 
 // HCloudCCM adds the step hcloud-ccm to a graph.
@@ -25,7 +25,7 @@ func (s *Set) HCloudCCM(g *flow.Graph) *flow.Step[CloudController] {
 	step := newReleaseStep(s)
 	return flow.Add(g, "hcloud-ccm", step.runHCloudCCM).
 		Doc("Hetzner's cloud controller manager: provider IDs and addresses of nodes, load balancers of Services").
-		Spec(s.made.hcloudCCM).Verify(step.verifyHCloudCCM).Deadline(s.cfg.releaseDeadline()).Waits(append(s.cfg.waitRelease(), waitTaken)...)
+		Spec(s.made.hcloudCCM).Verify(step.verifyHCloudCCM).Deadline(releaseDeadline(s.cfg)).Waits(append(waitRelease(s.cfg), waitTaken)...)
 }
 
 // TalosCCM adds the step talos-ccm to a graph.
@@ -33,7 +33,7 @@ func (s *Set) TalosCCM(g *flow.Graph) *flow.Step[Release] {
 	step := newReleaseStep(s)
 	return flow.Add(g, "talos-ccm", step.runTalosCCM).
 		Doc("Talos's cloud controller manager: approves the kubelets' certificates").
-		Spec(s.made.talosCCM).Verify(step.verify).Deadline(s.cfg.releaseDeadline()).Waits(s.cfg.waitRelease()...)
+		Spec(s.made.talosCCM).Verify(step.verify).Deadline(releaseDeadline(s.cfg)).Waits(waitRelease(s.cfg)...)
 }
 
 // releaseStep runs and verifies the steps that install a Helm release.

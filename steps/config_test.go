@@ -67,7 +67,7 @@ func TestValidate(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			c := Defaults()
 			for _, kv := range strings.Fields(tt.set) {
-				set(t, &c, kv)
+				setVariable(t, &c, kv)
 			}
 			errs := c.Validate()
 			if tt.field == "" {
@@ -87,21 +87,6 @@ func TestValidate(t *testing.T) {
 			}
 		})
 	}
-}
-
-// set applies KEY=VALUE as the command does.
-func set(t *testing.T, c *Config, kv string) {
-	t.Helper()
-	key, value, _ := strings.Cut(kv, "=")
-	for _, v := range Variables() {
-		if v.Name == key {
-			if err := v.Set(c, value); err != nil {
-				t.Fatal(err)
-			}
-			return
-		}
-	}
-	t.Fatalf("no variable %s", key)
 }
 
 // TestVariables holds the table of variables against the fields of Config: each once, with one name.
@@ -162,4 +147,19 @@ func TestDurationsAreText(t *testing.T) {
 	if err := json.Unmarshal(data, &back); err != nil || back != Defaults() {
 		t.Errorf("does not read back: %v", err)
 	}
+}
+
+// setVariable applies KEY=VALUE as the command does.
+func setVariable(t *testing.T, c *Config, kv string) {
+	t.Helper()
+	key, value, _ := strings.Cut(kv, "=")
+	for _, v := range Variables() {
+		if v.Name == key {
+			if err := v.Set(c, value); err != nil {
+				t.Fatal(err)
+			}
+			return
+		}
+	}
+	t.Fatalf("no variable %s", key)
 }

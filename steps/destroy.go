@@ -78,9 +78,9 @@ func NewDestroyer(cfg Config, tools Tools) Destroyer {
 
 // readableSources are the operator's files where they can be read, and none where one is broken.
 func readableSources(cfg Config, tools Tools) sources {
-	s, err := readSources(cfg.variables(), tools.Overrides)
+	s, err := readSources(variablesOf(cfg), tools.Overrides)
 	if err != nil {
-		return sources{vars: cfg.variables()}
+		return sources{vars: variablesOf(cfg)}
 	}
 	return s
 }

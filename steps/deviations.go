@@ -137,7 +137,7 @@ func renderLike(cfg Config, tools Tools, sources sources, o observed) (*rendered
 			}
 		}
 	}
-	like.sources.vars = like.cfg.variables()
+	like.sources.vars = variablesOf(like.cfg)
 	return render(like.cfg, like.sources, manifestVariables(like.sources, o.image, o.zone, o.ip))
 }
 

@@ -11,11 +11,10 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/blang/semver/v4"
 	"helm.sh/helm/v3/pkg/repo"
 	clusterctl "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 	"sigs.k8s.io/yaml"
-
-	"github.com/blang/semver/v4"
 
 	"github.com/slipway-k8s/slipway/internal/kube"
 )

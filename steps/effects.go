@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/transport"
 	clusterctl "sigs.k8s.io/cluster-api/cmd/clusterctl/client"
 	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/cluster"
-	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/config"
+	clusterctlconfig "sigs.k8s.io/cluster-api/cmd/clusterctl/client/config"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/slipway-k8s/slipway/internal/effect"
@@ -74,7 +74,7 @@ func fingerprint(kubeconfig []byte) [sha256.Size]byte {
 }
 
 // clusterctlRecorded is the real Tools.Clusterctl.
-func (t Tools) clusterctlRecorded(ctx context.Context, c config.Client) (Clusterctl, error) {
+func (t Tools) clusterctlRecorded(ctx context.Context, c clusterctlconfig.Client) (Clusterctl, error) {
 	clusters := func(in clusterctl.ClusterClientFactoryInput) (cluster.Client, error) {
 		kubeconfig := cluster.Kubeconfig(in.Kubeconfig)
 		options := []cluster.Option{cluster.InjectYamlProcessor(in.Processor)}

@@ -77,7 +77,7 @@ func TestAnEndpointOfTheirOwnIsNotJudged(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(dir, "manifests", "cluster.yaml"), []byte(edited), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			if w.b.sources, err = readSources(w.b.cfg.variables(), dir); err != nil {
+			if w.b.sources, err = readSources(variablesOf(w.b.cfg), dir); err != nil {
 				t.Fatal(err)
 			}
 			if err := checkEndpoint(t.Context(), w.b.cfg, w.b.tools, w.b.sources, "127.0.0.77"); err != nil {

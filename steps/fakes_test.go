@@ -29,7 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	clusterctl "sigs.k8s.io/cluster-api/cmd/clusterctl/client"
 	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/cluster"
-	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/config"
+	clusterctlconfig "sigs.k8s.io/cluster-api/cmd/clusterctl/client/config"
 
 	"github.com/slipway-k8s/slipway/bootstrap"
 	"github.com/slipway-k8s/slipway/flow"
@@ -111,8 +111,10 @@ func (w *world) tools() Tools {
 	return Tools{
 		Hetzner: w.hetzner.Client(hetznertest.Token), Token: NewSecret(hetznertest.Token), Management: w.provider,
 		Files: FilesIn(filepath.Join(w.state, "state")), Log: w.log, Overrides: filepath.Join(w.state, "own"),
-		Clusterctl: func(_ context.Context, c config.Client) (Clusterctl, error) { return &fakeClusterctl{w, c}, nil },
-		Talos:      func([]byte) (TalosClient, error) { return healthyTalos{}, nil },
+		Clusterctl: func(_ context.Context, c clusterctlconfig.Client) (Clusterctl, error) {
+			return &fakeClusterctl{w, c}, nil
+		},
+		Talos: func([]byte) (TalosClient, error) { return healthyTalos{}, nil },
 	}
 }
 
@@ -211,7 +213,7 @@ func (w *world) reactWorkload(o *unstructured.Unstructured) {
 // fakeClusterctl installs inventory objects and Deployments, as far as anyone looks at them.
 type fakeClusterctl struct {
 	w      *world
-	config config.Client
+	config clusterctlconfig.Client
 }
 
 func (f *fakeClusterctl) Init(_ context.Context, o clusterctl.InitOptions) ([]clusterctl.Components, error) {
@@ -429,4 +431,26 @@ func (s *safeBuffer) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.b.String()
+}
+
+// set applies KEY=VALUE as the command does.
+func set(t *testing.T, c *Config, kv string) {
+	t.Helper()
+	key, value, _ := strings.Cut(kv, "=")
+	for _, v := range Variables() {
+		if v.Name == key {
+			if err := v.Set(c, value); err != nil {
+				t.Fatal(err)
+			}
+			return
+		}
+	}
+	t.Fatalf("no variable %s", key)
+}
+
+// listener collects what a wait says.
+type listener struct{ lines []string }
+
+func (l *listener) say(format string, args ...any) {
+	l.lines = append(l.lines, fmt.Sprintf(format, args...))
 }

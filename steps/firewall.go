@@ -20,25 +20,6 @@ type Firewall struct {
 // privateRanges may reach the Kubernetes and the Talos API: the guide's, for a VPN into the private network.
 var privateRanges = []string{"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"}
 
-// allowAuto stands in FIREWALL_ALLOW for the address that this machine has towards the internet.
-const allowAuto = "auto"
-
-// allowed parses FIREWALL_ALLOW. auto tells whether the operator's own address is asked for.
-func (c Config) allowed() (extra []netip.Prefix, auto bool, err error) {
-	for _, word := range listed(c.FirewallAllow) {
-		if word == allowAuto {
-			auto = true
-			continue
-		}
-		p, err := netip.ParsePrefix(word)
-		if err != nil || p != p.Masked() {
-			return nil, false, fmt.Errorf("%q is neither %s nor a range like 203.0.113.7/32", word, allowAuto)
-		}
-		extra = append(extra, p)
-	}
-	return extra, auto, nil
-}
-
 // Firewall adds the step firewall to a graph: the cluster's firewall exists at Hetzner, with the rules of the configuration.
 func (s *Set) Firewall(g *flow.Graph) *flow.Step[Firewall] {
 	step := newFirewallStep(s)

@@ -3,8 +3,6 @@ package steps
 import (
 	"context"
 	"errors"
-	"net/http"
-	"net/http/httptest"
 	"net/netip"
 	"slices"
 	"strings"
@@ -105,18 +103,5 @@ func TestFirewallAllowIsJudged(t *testing.T) {
 		if errs := cfg.Validate(); (len(errs) == 0) != ok {
 			t.Errorf("%q: %v", value, errs)
 		}
-	}
-}
-
-func TestOwnAddress(t *testing.T) {
-	answer := "203.0.113.7\n"
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(answer)) }))
-	defer s.Close()
-	if a, err := askAddress(t.Context(), s.URL); err != nil || a.String() != "203.0.113.7" {
-		t.Errorf("got %v, %v", a, err)
-	}
-	answer = "<html>please log in</html>"
-	if a, err := askAddress(t.Context(), s.URL); err == nil {
-		t.Errorf("a login page is %v", a)
 	}
 }

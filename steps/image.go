@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
@@ -24,7 +22,7 @@ type Image struct {
 // Image adds the step image to a graph: the snapshot that servers are made from exists.
 func (s *Set) Image(g *flow.Graph, offer *flow.Step[Offer]) *flow.Step[Image] {
 	step := newImageStep(s)
-	within := s.cfg.imagesTimeout()
+	within := imagesTimeout(s.cfg)
 	return flow.Add1(g, "image", step.run, offer).
 		Doc("exactly one Talos snapshot for the servers' architecture, found as Cluster API will look for it; made where there is none").
 		Spec(s.made.image).Verify(step.verify).Deadline(within + overhead).
@@ -112,27 +110,11 @@ func imageSpec(cfg Config, sources sources) (any, error) {
 	}, err
 }
 
-// imageArchitectures are those that the image is wanted for, the servers' first.
-func (c Config) imageArchitectures(servers string) []string {
-	wanted := []string{servers}
-	for _, a := range listed(c.ImageArchitectures) {
-		if !slices.Contains(wanted, a) {
-			wanted = append(wanted, a)
-		}
-	}
-	return wanted
-}
-
 // imagesTimeout is time for every image that may have to be made; only Hetzner knows which architecture the servers are.
-func (c Config) imagesTimeout() time.Duration {
+func imagesTimeout(c Config) time.Duration {
 	both := len(listed(c.ImageArchitectures)) > 0
 	if both {
 		return 2 * c.ImageTimeout.D()
 	}
 	return c.ImageTimeout.D()
-}
-
-// listed splits "a, b" into its words.
-func listed(text string) []string {
-	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' })
 }

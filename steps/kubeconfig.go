@@ -6,10 +6,9 @@ import (
 	"errors"
 	"io/fs"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/kube"
@@ -27,7 +26,7 @@ func (s *Set) Kubeconfig(g *flow.Graph, management *flow.Step[Management], clust
 	step := newKubeconfigStep(s)
 	return flow.Add2(g, "kubeconfig", step.run, management, cluster).
 		Doc("the cluster's kubeconfig, as a file").
-		Verify(step.verify).Deadline(s.cfg.ControlPlaneTimeout.D() + overhead).Waits(s.cfg.waitControlPlane())
+		Verify(step.verify).Deadline(s.cfg.ControlPlaneTimeout.D() + overhead).Waits(waitControlPlane(s.cfg))
 }
 
 // kubeconfigStep runs and verifies the step kubeconfig.

@@ -26,7 +26,7 @@ func (s *Set) Pivot(g *flow.Graph) *flow.Step[Pivot] {
 	step := newPivotStep(s)
 	return flow.Add(g, "pivot", step.run).Seal().ResumeWhen(step.underway).
 		Doc("the cluster manages itself; a point of no return").
-		Verify(step.verify).Deadline(s.cfg.pivotDeadline()).Waits(s.cfg.waitPivot(s.made.installing)...)
+		Verify(step.verify).Deadline(pivotDeadline(s.cfg)).Waits(waitPivot(s.cfg, s.made.installing)...)
 }
 
 // PivotUnderway tells whether a pivot of the cluster has begun and is not done, as the state folder has it.

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	clusterctl "sigs.k8s.io/cluster-api/cmd/clusterctl/client"
 	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/cluster"
-	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/config"
+	clusterctlconfig "sigs.k8s.io/cluster-api/cmd/clusterctl/client/config"
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/clusterapi"
@@ -71,13 +71,13 @@ func newPivotWorld(t *testing.T) *pivotWorld {
 	}
 	cfg := Defaults()
 	cfg.NodesTimeout = Duration(2 * time.Second)
-	s, err := readSources(cfg.variables(), "")
+	s, err := readSources(variablesOf(cfg), "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.b = newSet(cfg, Tools{
 		Hetzner: w.hetzner.Client(hetznertest.Token), Management: w.provider, Files: w.files,
-		Clusterctl: func(context.Context, config.Client) (Clusterctl, error) { return w, nil },
+		Clusterctl: func(context.Context, clusterctlconfig.Client) (Clusterctl, error) { return w, nil },
 	}, s)
 	define(w.source, kinds)
 	define(w.target, kinds)

@@ -3,7 +3,6 @@
 package steps
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
@@ -85,20 +84,7 @@ func New(cfg Config, tools Tools) (*Plan, error) {
 }
 
 // Files of the state folder.
-const (
-	managementFile  = "management.kubeconfig"
-	kubeconfigFile  = "kubeconfig"
-	talosconfigFile = "talosconfig"
-)
-
-// connect makes the cluster of a kubeconfig in the state folder.
-func connect(tools Tools, file string) (*kube.Cluster, error) {
-	data, err := tools.Files.Read(file)
-	if err != nil {
-		return nil, fmt.Errorf("read kubeconfig: %w", err)
-	}
-	return tools.Connect(data)
-}
+const ()
 
 // unless turns an error of asking into a verdict: the answer that something does not exist is an answer, everything else
 // is none.
@@ -116,3 +102,6 @@ func Looking() []string {
 
 // WaitForServers names the steps that wait while the control plane's servers are replaced.
 func WaitForServers() []string { return []string{"talosconfig", "wait-nodes"} }
+
+// Files lists the files that the plan is made from.
+func (p *Plan) Files() []SourceFile { return p.b.sources.list() }

@@ -69,7 +69,7 @@ type QuorumPlan struct {
 
 // NewRecoverQuorum plans it.
 func NewRecoverQuorum(cfg Config, tools Tools) (*QuorumPlan, error) {
-	b := newSet(cfg, tools, sources{vars: cfg.variables()})
+	b := newSet(cfg, tools, sources{vars: variablesOf(cfg)})
 	return newRecoverQuorum(&quorum{Set: b, patience: quorumPatience, every: controlPlaneEvery, inspect: etcd.Inspect})
 }
 
@@ -77,7 +77,7 @@ func newRecoverQuorum(q *quorum) (*QuorumPlan, error) {
 	cfg := q.cfg
 	g := flow.New("slipway-recover-quorum")
 	p := &QuorumPlan{Graph: g, q: q}
-	wait := cfg.waitControlPlane()
+	wait := waitControlPlane(cfg)
 	deadline := cfg.ControlPlaneTimeout.D() + overhead
 
 	p.Survey = flow.Add(g, "survey", q.survey).
@@ -123,7 +123,7 @@ func newRecoverQuorum(q *quorum) (*QuorumPlan, error) {
 
 	p.LetGo = flow.Add2(g, "let-go", q.letGo, p.Hold, p.Survivor).
 		Doc("every server's node is Ready, Cluster API goes on, and the claim on the recovery is given up").
-		Deadline(2*cfg.NodesTimeout.D()+overhead).Waits(cfg.waitNodes(), flow.Wait{For: "Cluster API's controllers (NODES_TIMEOUT)", Within: cfg.NodesTimeout.D()})
+		Deadline(2*cfg.NodesTimeout.D()+overhead).Waits(waitNodes(cfg), flow.Wait{For: "Cluster API's controllers (NODES_TIMEOUT)", Within: cfg.NodesTimeout.D()})
 
 	p.Before, p.All = []string{p.Snapshot.Name()}, []string{p.LetGo.Name()}
 	return p, g.Validate()

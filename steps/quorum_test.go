@@ -221,7 +221,7 @@ func quorumWorld(t *testing.T, e *brokenEtcd) (*world, *quorum) {
 	cfg := Defaults()
 	cfg.ControlPlaneTimeout, cfg.NodesTimeout = Duration(10*time.Second), Duration(10*time.Second)
 	return w, &quorum{
-		Set: newSet(cfg, tools, sources{vars: cfg.variables()}), patience: 5 * time.Millisecond, every: time.Millisecond,
+		Set: newSet(cfg, tools, sources{vars: variablesOf(cfg)}), patience: 5 * time.Millisecond, every: time.Millisecond,
 		inspect: func(string, string) (etcd.Content, error) {
 			return etcd.Content{UID: "workload", Revision: 1, Keys: 12}, nil
 		},

@@ -117,7 +117,7 @@ func (p *ReadoptPlan) reopen(cfg Config) {
 
 	p.Cluster = flow.Add2(g, "put-back", r.putBack, p.Management, p.Comparison).After(p.Providers).
 		Doc("the objects and Secrets of the backup are there, paused; the control plane provider knows that etcd is founded").
-		Spec(id).Deadline(cfg.LoadBalancerTimeout.D() + overhead).Waits(cfg.waitWebhooks())
+		Spec(id).Deadline(cfg.LoadBalancerTimeout.D() + overhead).Waits(waitWebhooks(cfg))
 
 	p.Secret = flow.Add1(g, "secret", newTokenSecretStep(r.restorer.Set).run, p.Management).After(p.Cluster).
 		Doc("today's Hetzner token for Cluster API, in the place of the backup's").

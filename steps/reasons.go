@@ -1,6 +1,8 @@
 package steps
 
-import "strings"
+import (
+	"strings"
+)
 
 // reasons collects what is wrong with whom, and says what is wrong with several once.
 type reasons struct {

@@ -16,7 +16,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/siderolabs/talos/pkg/machinery/config"
+	machineconfig "github.com/siderolabs/talos/pkg/machinery/config"
 	"github.com/siderolabs/talos/pkg/machinery/config/configloader"
 	"github.com/siderolabs/talos/pkg/machinery/config/configpatcher"
 	"github.com/siderolabs/talos/pkg/machinery/config/generate"
@@ -38,7 +38,7 @@ func planner(t *testing.T, overrides string, kvs ...string) *Set {
 	for _, kv := range kvs {
 		set(t, &cfg, kv)
 	}
-	s, err := readSources(cfg.variables(), overrides)
+	s, err := readSources(variablesOf(cfg), overrides)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -210,7 +210,7 @@ func TestBadFilesAreFoundBeforeAnythingRuns(t *testing.T) {
 
 // TestDefaultsInTheFiles holds the defaults that the files carry for readers against the configuration's.
 func TestDefaultsInTheFiles(t *testing.T) {
-	defaults := Defaults().variables()
+	defaults := variablesOf(Defaults())
 	defaults[networkZoneVariable] = "eu-central"
 	defaults[imageNameVariable] = Defaults().Image("amd64")
 	s, err := readSources(nil, "")
@@ -237,7 +237,7 @@ func TestDefaultsInTheFiles(t *testing.T) {
 // generated is a control plane configuration as CABPT makes it before the patches. Made once: its keys take seconds.
 var generated = sync.OnceValues(func() ([]byte, error) {
 	input, err := generate.NewInput("k8s", "https://192.0.2.10:6443", strings.TrimPrefix(Defaults().KubernetesVersion, "v"),
-		generate.WithVersionContract(config.TalosVersion1_12))
+		generate.WithVersionContract(machineconfig.TalosVersion1_12))
 	if err != nil {
 		return nil, err
 	}
@@ -249,7 +249,7 @@ var generated = sync.OnceValues(func() ([]byte, error) {
 })
 
 // machineConfig is what a control plane server gets: the configuration that CABPT generates with the rendered patches.
-func machineConfig(t *testing.T, b *Set) config.Provider {
+func machineConfig(t *testing.T, b *Set) machineconfig.Provider {
 	t.Helper()
 	raw, err := generated()
 	if err != nil {

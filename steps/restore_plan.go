@@ -1,8 +1,9 @@
 package steps
 
 import (
-	"github.com/slipway-k8s/slipway/flow"
 	"time"
+
+	"github.com/slipway-k8s/slipway/flow"
 )
 
 // RestorePlan is the graph of a restore after all servers are lost: the bootstrap, with the recovery of etcd in the place
@@ -59,7 +60,7 @@ func NewRestore(cfg Config, tools Tools, source Backup) (*RestorePlan, error) {
 	g := flow.New("slipway-restore")
 	p := &RestorePlan{Graph: g, b: b, r: r}
 	id := source.identity()
-	controlPlane := cfg.waitControlPlane()
+	controlPlane := waitControlPlane(cfg)
 
 	p.Lost = flow.Add(g, "lost", r.ensureLost).
 		Doc("the cluster is gone for certain: no server, no API, nobody who manages it; and what of it survived").
@@ -86,7 +87,7 @@ func NewRestore(cfg Config, tools Tools, source Backup) (*RestorePlan, error) {
 	p.Cluster = flow.Add3(g, "apply", r.applyHeld, p.Management, p.Lost, p.Image).After(p.Providers, p.Secret, p.Seed, p.Lifted).
 		Doc("the cluster's objects as they were; the control plane provider is held off, so that it founds no empty etcd").
 		Spec(id).Verify(r.clusterStands).Deadline(2*cfg.LoadBalancerTimeout.D()+overhead).
-		Waits(cfg.waitWebhooks(), cfg.waitLoadBalancer())
+		Waits(waitWebhooks(cfg), waitLoadBalancer(cfg))
 
 	p.Target = flow.Add2(g, "servers", r.chooseTarget, p.Management, p.Cluster).
 		Doc("the servers are made, Talos answers on each, and none has an etcd; one is chosen to get the snapshot").
@@ -172,3 +173,6 @@ func (r *restorer) pivotUnderway() (bool, error) {
 	}
 	return r.PivotUnderway()
 }
+
+// Files lists the files that the plan is made from.
+func (p *RestorePlan) Files() []SourceFile { return p.b.sources.list() }

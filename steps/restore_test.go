@@ -195,7 +195,7 @@ func newRestoreWorld(t *testing.T) *restoreWorld {
 	}
 	tools := w.tools()
 	tools.Talos = func([]byte) (TalosClient, error) { return w.etcd, nil }
-	w.r = &restorer{Set: newSet(cfg, tools, sources{vars: cfg.variables()}), source: w.source}
+	w.r = &restorer{Set: newSet(cfg, tools, sources{vars: variablesOf(cfg)}), source: w.source}
 	return w
 }
 

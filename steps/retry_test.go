@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/config"
+	clusterctlconfig "sigs.k8s.io/cluster-api/cmd/clusterctl/client/config"
 
 	"github.com/slipway-k8s/slipway/flow"
 )
@@ -62,7 +62,7 @@ func TestDownloadsAreTriedAgain(t *testing.T) {
 	cfg, tools := w.config(), w.tools()
 	cfg.CiliumRepository = s.URL
 	working := tools.Clusterctl
-	tools.Clusterctl = func(ctx context.Context, c config.Client) (Clusterctl, error) {
+	tools.Clusterctl = func(ctx context.Context, c clusterctlconfig.Client) (Clusterctl, error) {
 		if providersFailed.CompareAndSwap(false, true) {
 			return nil, &url.Error{Op: "Get", URL: "https://github.com", Err: io.EOF}
 		}

@@ -27,7 +27,7 @@ func NewSet(cfg Config, tools Tools) (*Set, error) {
 
 // readSet is NewSet for what renders, and adds no steps.
 func readSet(cfg Config, tools Tools) (*Set, error) {
-	files, err := readSources(cfg.variables(), tools.Overrides)
+	files, err := readSources(variablesOf(cfg), tools.Overrides)
 	if err != nil {
 		return nil, err
 	}

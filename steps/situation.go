@@ -399,9 +399,6 @@ const (
 	becauseEvery = 2 * time.Second
 )
 
-// because says what keeps what a wait hangs on. Its error is what no waiting mends.
-type because func(ctx context.Context) (string, error)
-
 // because tells how far the cluster is, and what keeps it.
 func (o *observer) because(mgmt *kube.Cluster, c watchedCluster) because {
 	return o.asking(mgmt, c, why.Answer.Beside)

@@ -164,12 +164,6 @@ func SourceFiles(overrides string) ([]SourceFile, error) {
 	return s.list(), nil
 }
 
-// Files lists the files that the plan is made from.
-func (p *Plan) Files() []SourceFile { return p.b.sources.list() }
-
-// Files lists the files that the plan is made from.
-func (p *RestorePlan) Files() []SourceFile { return p.b.sources.list() }
-
 func (s sources) list() []SourceFile {
 	var all []SourceFile
 	for _, f := range s.all() {

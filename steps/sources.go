@@ -74,7 +74,7 @@ const (
 )
 
 // variables of the configuration, each as it is called everywhere, and what follows from them.
-func (c Config) variables() variables {
+func variablesOf(c Config) variables {
 	v := variables{}
 	for _, variable := range Variables() {
 		v[variable.Name] = variable.Get(c)

@@ -8,9 +8,8 @@ import (
 	"slices"
 	"time"
 
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/kube"
@@ -33,7 +32,7 @@ func (s *Set) Talosconfig(g *flow.Graph, management *flow.Step[Management], clus
 	step := newTalosconfigStep(s)
 	return flow.Add2(g, "talosconfig", step.run, management, cluster).
 		Doc("the cluster's talosconfig, as a file").
-		Verify(step.verify).Deadline(s.cfg.ControlPlaneTimeout.D() + overhead).Waits(s.cfg.waitControlPlane())
+		Verify(step.verify).Deadline(s.cfg.ControlPlaneTimeout.D() + overhead).Waits(waitControlPlane(s.cfg))
 }
 
 // talosconfigStep runs and verifies the step talosconfig.

@@ -14,7 +14,7 @@ import (
 	"k8s.io/klog/v2"
 	clusterctl "sigs.k8s.io/cluster-api/cmd/clusterctl/client"
 	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/cluster"
-	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/config"
+	clusterctlconfig "sigs.k8s.io/cluster-api/cmd/clusterctl/client/config"
 	clusterctllog "sigs.k8s.io/cluster-api/cmd/clusterctl/log"
 	controllerlog "sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -49,7 +49,7 @@ type Tools struct {
 
 	// Factories. New sets those that are nil to the real ones.
 	Connect    func(kubeconfig []byte) (*kube.Cluster, error)
-	Clusterctl func(context.Context, config.Client) (Clusterctl, error)
+	Clusterctl func(context.Context, clusterctlconfig.Client) (Clusterctl, error)
 	Talos      func(talosconfig []byte) (TalosClient, error)
 	Upload     hetzner.Uploader
 }

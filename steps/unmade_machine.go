@@ -6,11 +6,10 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
@@ -51,7 +50,7 @@ func unmade(ctx context.Context, tools Tools, mgmt *kube.Cluster, c watchedClust
 	if err != nil {
 		return nil, "", err
 	}
-	config, err := get(ctx, mgmt, talosConfigKind, text(machine, "spec", "bootstrap", "configRef", "name"))
+	bootstrapConfig, err := get(ctx, mgmt, talosConfigKind, text(machine, "spec", "bootstrap", "configRef", "name"))
 	if err != nil {
 		return nil, "", err
 	}
@@ -60,7 +59,7 @@ func unmade(ctx context.Context, tools Tools, mgmt *kube.Cluster, c watchedClust
 		return nil, "", err
 	}
 	server := text(machine, "spec", "infrastructureRef", "name")
-	if keeps := keepsUnmade(cluster, tcp, machine, config, named(servers, server)); keeps != "" {
+	if keeps := keepsUnmade(cluster, tcp, machine, bootstrapConfig, named(servers, server)); keeps != "" {
 		return machine, keeps, nil
 	}
 	err = mgmt.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: name + bootstrapDataSuffix}, &corev1.Secret{})
@@ -81,9 +80,9 @@ func unmade(ctx context.Context, tools Tools, mgmt *kube.Cluster, c watchedClust
 }
 
 // keepsUnmade is why the objects of a Machine do not say that it can be deleted without any loss; empty: they do.
-func keepsUnmade(cluster, tcp, machine, config, server *unstructured.Unstructured) string {
+func keepsUnmade(cluster, tcp, machine, bootstrapConfig, server *unstructured.Unstructured) string {
 	_, controlPlane := machine.GetLabels()[controlPlaneLabel]
-	failed := falseCondition(config, "DataSecretAvailable")
+	failed := falseCondition(bootstrapConfig, "DataSecretAvailable")
 	switch {
 	case !controlPlane:
 		return "it is not one of the control plane"
@@ -97,9 +96,9 @@ func keepsUnmade(cluster, tcp, machine, config, server *unstructured.Unstructure
 		return "it is a node"
 	case text(machine, "spec", "providerID") != "" || text(server, "spec", "providerID") != "":
 		return "it has a server"
-	case text(machine, "spec", "bootstrap", "dataSecretName") != "" || text(config, "status", "dataSecretName") != "":
+	case text(machine, "spec", "bootstrap", "dataSecretName") != "" || text(bootstrapConfig, "status", "dataSecretName") != "":
 		return "its bootstrap data are there"
-	case len(outdatedMachines(tcp, []unstructured.Unstructured{*machine}, []unstructured.Unstructured{*config})) == 0:
+	case len(outdatedMachines(tcp, []unstructured.Unstructured{*machine}, []unstructured.Unstructured{*bootstrapConfig})) == 0:
 		return "the control plane's configuration is still the one that it was made from, so another Machine would come to the same"
 	}
 	return ""

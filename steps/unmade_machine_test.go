@@ -80,7 +80,7 @@ func TestUnmadeMachineIsLeftAlone(t *testing.T) {
 	machine := func(change object) func(surplusWorld) {
 		return func(w surplusWorld) { w.world.mgmt.Change(capi, "Machine", Namespace, "m4", change) }
 	}
-	config := func(change object) func(surplusWorld) {
+	configChange := func(change object) func(surplusWorld) {
 		return func(w surplusWorld) { w.world.mgmt.Change(cabpt, "TalosConfig", Namespace, "m4", change) }
 	}
 	for name, change := range map[string]func(surplusWorld){
@@ -100,7 +100,7 @@ func TestUnmadeMachineIsLeftAlone(t *testing.T) {
 		"the patch was not mended": func(w surplusWorld) {
 			w.tcp(object{"spec": object{"controlPlaneConfig": object{"controlplane": object{"strategicPatches": []any{"machine: {nonsense: true}"}}}}})
 		},
-		"its configuration is not made yet": config(object{"status": object{"conditions": []any{object{"type": "DataSecretAvailable", "status": "False", "reason": "WaitingForInfrastructure"}}}}),
+		"its configuration is not made yet": configChange(object{"status": object{"conditions": []any{object{"type": "DataSecretAvailable", "status": "False", "reason": "WaitingForInfrastructure"}}}}),
 		"it is paused": func(w surplusWorld) {
 			w.world.mgmt.Change(capi, "Cluster", Namespace, "k8s", object{"spec": object{"paused": true}})
 		},

@@ -328,3 +328,38 @@ func (v *findings) timeouts(c Config) {
 		}
 	}
 }
+
+// allowAuto stands in FIREWALL_ALLOW for the address that this machine has towards the internet.
+const allowAuto = "auto"
+
+// allowed parses FIREWALL_ALLOW. auto tells whether the operator's own address is asked for.
+func (c Config) allowed() (extra []netip.Prefix, auto bool, err error) {
+	for _, word := range listed(c.FirewallAllow) {
+		if word == allowAuto {
+			auto = true
+			continue
+		}
+		p, err := netip.ParsePrefix(word)
+		if err != nil || p != p.Masked() {
+			return nil, false, fmt.Errorf("%q is neither %s nor a range like 203.0.113.7/32", word, allowAuto)
+		}
+		extra = append(extra, p)
+	}
+	return extra, auto, nil
+}
+
+// imageArchitectures are those that the image is wanted for, the servers' first.
+func (c Config) imageArchitectures(servers string) []string {
+	wanted := []string{servers}
+	for _, a := range listed(c.ImageArchitectures) {
+		if !slices.Contains(wanted, a) {
+			wanted = append(wanted, a)
+		}
+	}
+	return wanted
+}
+
+// listed splits "a, b" into its words.
+func listed(text string) []string {
+	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' })
+}

@@ -46,7 +46,7 @@ func TestMergeValues(t *testing.T) {
 
 // A file with one key keeps every other built-in setting.
 func TestPartialValuesKeepTheBuiltInSettings(t *testing.T) {
-	built, err := cilium(planner(t, "").cfg, planner(t, "").sources).values.values(Defaults().variables())
+	built, err := cilium(planner(t, "").cfg, planner(t, "").sources).values.values(variablesOf(Defaults()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +114,7 @@ func ingredientOf(t *testing.T, overrides string, kvs ...string) ingredient {
 // The journals of earlier releases have the sum of the file that was used. Where nothing changed in effect it is the same.
 func TestValuesAreRememberedAsBefore(t *testing.T) {
 	asBefore := func(text []byte) ingredient {
-		i, err := (source{name: "x", data: text}).ingredient(Defaults().variables())
+		i, err := (source{name: "x", data: text}).ingredient(variablesOf(Defaults()))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -220,7 +220,7 @@ func TestThePlanTellsWhatAPartialFileLacked(t *testing.T) {
 
 func mustEffective(t *testing.T, s source) effectiveText {
 	t.Helper()
-	text, err := s.effective(Defaults().variables())
+	text, err := s.effective(variablesOf(Defaults()))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -155,3 +155,6 @@ func (p *pace) next() time.Duration {
 }
 
 func (p *pace) reset() { p.current = 0 }
+
+// because says what keeps what a wait hangs on. Its error is what no waiting mends.
+type because func(ctx context.Context) (string, error)

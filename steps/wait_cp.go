@@ -31,7 +31,7 @@ func (s *Set) ControlPlane(g *flow.Graph, management *flow.Step[Management], clu
 	step := newControlPlaneStep(s)
 	return flow.Add2(g, "wait-cp", step.run, management, cluster).
 		Doc("servers, Talos, etcd and the Kubernetes API answer through the load balancer").
-		Verify(step.verify).Deadline(s.cfg.ControlPlaneTimeout.D() + overhead).Waits(s.cfg.waitControlPlane())
+		Verify(step.verify).Deadline(s.cfg.ControlPlaneTimeout.D() + overhead).Waits(waitControlPlane(s.cfg))
 }
 
 // controlPlaneStep runs and verifies the step wait-cp.

@@ -44,7 +44,7 @@ func (s *Set) Nodes(g *flow.Graph, management *flow.Step[Management], cluster *f
 	step := newNodesStep(s)
 	return flow.Add3(g, "wait-nodes", step.run, management, cluster, kubeconfig).
 		Doc("every node is Ready, is the server that it claims to be, and is known to Cluster API").
-		Spec(s.made.nodes).Verify(step.verify).Deadline(s.cfg.NodesTimeout.D() + overhead).Waits(s.cfg.waitNodes())
+		Spec(s.made.nodes).Verify(step.verify).Deadline(s.cfg.NodesTimeout.D() + overhead).Waits(waitNodes(s.cfg))
 }
 
 // nodesStep runs and verifies the step wait-nodes.

@@ -9,15 +9,8 @@ import (
 	"time"
 )
 
-// listener collects what a wait says.
-type listener struct{ lines []string }
-
-func (l *listener) say(format string, args ...any) {
-	l.lines = append(l.lines, fmt.Sprintf(format, args...))
-}
-
 func TestWaitLooksUntilNothingIsMissing(t *testing.T) {
-	var l listener
+	var l lineRecorder
 	answers := []string{"both", "one", ""}
 	err := wait{what: "the pair", within: time.Minute, every: time.Millisecond}.until(t.Context(), l.say, func(context.Context) (string, error) {
 		missing := answers[0]
@@ -33,7 +26,7 @@ func TestWaitLooksUntilNothingIsMissing(t *testing.T) {
 }
 
 func TestWaitTellsWhatItSawLast(t *testing.T) {
-	var l listener
+	var l lineRecorder
 	err := wait{what: "the servers", within: 20 * time.Millisecond, every: time.Millisecond}.until(t.Context(), l.say, func(context.Context) (string, error) {
 		return "2 of 3 servers exist", nil
 	})
@@ -43,7 +36,7 @@ func TestWaitTellsWhatItSawLast(t *testing.T) {
 }
 
 func TestWaitGoesOnWhenItCannotLook(t *testing.T) {
-	var l listener
+	var l lineRecorder
 	looks := 0
 	err := wait{what: "it", within: time.Minute, every: time.Millisecond}.until(t.Context(), l.say, func(context.Context) (string, error) {
 		if looks++; looks == 1 {
@@ -58,7 +51,7 @@ func TestWaitGoesOnWhenItCannotLook(t *testing.T) {
 
 func TestWaitEndsAtOnce(t *testing.T) {
 	never := errors.New("immutable field")
-	var l listener
+	var l lineRecorder
 	err := wait{what: "it", within: time.Minute}.until(t.Context(), l.say, func(context.Context) (string, error) { return "", final(never) })
 	if !errors.Is(err, never) || len(l.lines) > 0 {
 		t.Errorf("final error: %v, said %v", err, l.lines)
@@ -75,7 +68,7 @@ func TestWaitEndsAtOnce(t *testing.T) {
 
 func TestWaitLooksWhenSomethingChanges(t *testing.T) {
 	changes := make(chan struct{}, 1)
-	var l listener
+	var l lineRecorder
 	looks := 0
 	began := time.Now()
 	err := wait{what: "it", within: time.Hour, every: time.Hour, changes: changes}.until(t.Context(), l.say, func(context.Context) (string, error) {
@@ -91,4 +84,11 @@ func TestWaitLooksWhenSomethingChanges(t *testing.T) {
 	if time.Since(began) < lookGap {
 		t.Error("a burst of changes is a burst of looks")
 	}
+}
+
+// lineRecorder collects what a wait says.
+type lineRecorder struct{ lines []string }
+
+func (l *lineRecorder) say(format string, args ...any) {
+	l.lines = append(l.lines, fmt.Sprintf(format, args...))
 }

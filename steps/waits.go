@@ -12,11 +12,11 @@ var waitTaken = flow.Wait{For: "the API server to take a Secret", Within: takenW
 
 var waitDownload = flow.Wait{For: "a download that fails to succeed", Within: retryFor}
 
-func (c Config) waitControlPlane() flow.Wait {
+func waitControlPlane(c Config) flow.Wait {
 	return flow.Wait{For: "the control plane (CONTROL_PLANE_TIMEOUT)", Within: c.ControlPlaneTimeout.D()}
 }
 
-func (c Config) waitNodes() flow.Wait {
+func waitNodes(c Config) flow.Wait {
 	return flow.Wait{For: "the nodes (NODES_TIMEOUT)", Within: c.NodesTimeout.D()}
 }
 
@@ -24,22 +24,22 @@ var waitReserved = flow.Wait{For: "the reservation", Within: reservedWithin}
 
 var waitManagement = flow.Wait{For: "the management cluster's API", Within: managementReady}
 
-func (c Config) waitWebhooks() flow.Wait {
+func waitWebhooks(c Config) flow.Wait {
 	return flow.Wait{For: "the webhooks (LOAD_BALANCER_TIMEOUT)", Within: c.LoadBalancerTimeout.D()}
 }
 
-func (c Config) waitLoadBalancer() flow.Wait {
+func waitLoadBalancer(c Config) flow.Wait {
 	return flow.Wait{For: "the load balancer (LOAD_BALANCER_TIMEOUT)", Within: c.LoadBalancerTimeout.D()}
 }
 
-func (c Config) waitRelease() []flow.Wait {
+func waitRelease(c Config) []flow.Wait {
 	return []flow.Wait{waitDownload,
 		{For: "the kinds of the chart, or somebody else's helm (RELEASE_TIMEOUT)", Within: c.ReleaseTimeout.D()},
 		{For: "Helm's own work, which may begin when that wait is about to end (RELEASE_TIMEOUT)", Within: c.ReleaseTimeout.D()},
 		{For: "the workloads (RELEASE_TIMEOUT)", Within: c.ReleaseTimeout.D()}}
 }
 
-func (c Config) releaseDeadline() time.Duration { return 3*c.ReleaseTimeout.D() + overhead }
+func releaseDeadline(c Config) time.Duration { return 3*c.ReleaseTimeout.D() + overhead }
 
 // waitProviders are the waits of an installation of the providers. clusterctl bounds its own, for cert-manager, as its
 // configuration has it.
@@ -59,12 +59,12 @@ func waitProviders(cfg Config, sources sources) ([]flow.Wait, error) {
 	}, nil
 }
 
-func (c Config) waitPivot(providers []flow.Wait) []flow.Wait {
-	waits := []flow.Wait{{For: "both clusters to tell what they hold, twice", Within: 2 * lookingWithin}, c.waitNodes()}
+func waitPivot(c Config, providers []flow.Wait) []flow.Wait {
+	waits := []flow.Wait{{For: "both clusters to tell what they hold, twice", Within: 2 * lookingWithin}, waitNodes(c)}
 	return append(append(waits, providers...), flow.Wait{For: "the cluster's own controllers (NODES_TIMEOUT)", Within: c.NodesTimeout.D()})
 }
 
 // pivotDeadline leaves its overhead beside the longest time that the waits may add up to by default.
-func (c Config) pivotDeadline() time.Duration {
+func pivotDeadline(c Config) time.Duration {
 	return 2*c.ProvidersTimeout.D() + 2*c.NodesTimeout.D() + 2*lookingWithin + retryFor + overhead
 }

@@ -23,7 +23,7 @@ import (
 
 	clusterctl "sigs.k8s.io/cluster-api/cmd/clusterctl/client"
 	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/cluster"
-	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/config"
+	clusterctlconfig "sigs.k8s.io/cluster-api/cmd/clusterctl/client/config"
 
 	"github.com/slipway-k8s/slipway/bootstrap"
 	"github.com/slipway-k8s/slipway/flow"
@@ -86,7 +86,9 @@ func quickPlan() quickworld.Plan {
 
 func equipQuickly(t *steps.Tools) {
 	t.Talos = func([]byte) (steps.TalosClient, error) { return quickTalos{}, nil }
-	t.Clusterctl = func(context.Context, config.Client) (steps.Clusterctl, error) { return quickClusterctl{t}, nil }
+	t.Clusterctl = func(context.Context, clusterctlconfig.Client) (steps.Clusterctl, error) {
+		return quickClusterctl{t}, nil
+	}
 }
 
 // quickTalos answers on every address as a healthy node of the cluster. What it does not answer no bootstrap asks.
