@@ -11,7 +11,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 
-	"github.com/slipway-k8s/slipway/steps"
+	"github.com/slipway-k8s/slipway/config"
 )
 
 const template = "hcloud_talosimage.pkr.hcl"
@@ -74,7 +74,7 @@ func TestLabelsAreWhatTheBootstrapLooksFor(t *testing.T) {
 	data := read(t)
 	for _, want := range []string{
 		`"caph-image-name" = local.image_name`, `= "talos"`,
-		`default     = "` + steps.Defaults().TalosVersion + `"`,
+		`default     = "` + config.Defaults().TalosVersion + `"`,
 		"ce4c980550dd2ab1b17bbf2b08801c7eb59418eafe8f279833297925d67c7515", "factory.talos.dev",
 	} {
 		if !strings.Contains(data, want) {

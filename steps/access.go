@@ -7,8 +7,12 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // Access is what opens the cluster that manages itself, as it is today: the steps that made it first lie before the
@@ -32,9 +36,9 @@ func (s *Set) Access(g *flow.Graph) *flow.Step[Access] {
 
 // accessStep runs and verifies the step access.
 type accessStep struct {
-	cfg      Config
-	tools    Tools
-	sources  sources
+	cfg      config.Config
+	tools    platform.Tools
+	sources  render.Sources
 	observer *observer
 }
 
@@ -44,15 +48,15 @@ func newAccessStep(s *Set) accessStep {
 
 // run asks the cluster itself.
 func (a accessStep) run(ctx context.Context, say flow.Say) (Access, error) {
-	self, err := connect(a.tools, kubeconfigFile)
+	self, err := platform.Connect(a.tools, platform.Kubeconfig)
 	if err != nil {
 		return Access{}, err
 	}
-	live, err := get(ctx, self, hetznerClusterKind, a.cfg.ClusterName)
+	live, err := capi.Get(ctx, self, capi.HetznerClusterKind, a.cfg.ClusterName)
 	if err != nil {
 		return Access{}, err
 	}
-	ip := text(live, "spec", "controlPlaneEndpoint", "host")
+	ip := capi.Text(live, "spec", "controlPlaneEndpoint", "host")
 	if err := checkEndpoint(ctx, a.cfg, a.tools, a.sources, ip); err != nil {
 		return Access{}, err // a kubeconfig that somebody pointed at a server is worth more than the cluster's own
 	}
@@ -60,11 +64,11 @@ func (a accessStep) run(ctx context.Context, say flow.Say) (Access, error) {
 	if err != nil {
 		return Access{}, err
 	}
-	if err := a.tools.Files.Write(kubeconfigFile, config); err != nil {
+	if err := a.tools.Files.Write(platform.Kubeconfig, config); err != nil {
 		return Access{}, err
 	}
-	port := strconv.FormatInt(number(live, "spec", "controlPlaneEndpoint", "port"), 10)
-	out := Access{Endpoint: net.JoinHostPort(ip, port), Kubeconfig: kubeconfigFile}
+	port := strconv.FormatInt(capi.Number(live, "spec", "controlPlaneEndpoint", "port"), 10)
+	out := Access{Endpoint: net.JoinHostPort(ip, port), Kubeconfig: platform.Kubeconfig}
 	c := Cluster{Name: a.cfg.ClusterName, ControlPlane: a.cfg.ControlPlaneName(), LoadBalancerIP: ip}
 	if out.Talosconfig, err = writeTalosconfig(ctx, a.cfg, a.tools, a.observer, say, self, c); err != nil {
 		return Access{}, err
@@ -83,7 +87,7 @@ func (a accessStep) run(ctx context.Context, say flow.Say) (Access, error) {
 }
 
 func (a accessStep) verify(ctx context.Context, was Access) flow.Verdict {
-	self, err := connect(a.tools, kubeconfigFile)
+	self, err := platform.Connect(a.tools, platform.Kubeconfig)
 	if err != nil {
 		return flow.Unknown(err)
 	}
@@ -113,11 +117,11 @@ func (a accessStep) verify(ctx context.Context, was Access) flow.Verdict {
 // verify asks only whether the cluster still is its own manager. Whether it is paused for maintenance, or has more
 // servers than it had, is not the pivot's business any more.
 func (p pivotStep) verify(ctx context.Context, was Pivot) flow.Verdict {
-	self, err := connect(p.tools, kubeconfigFile)
+	self, err := platform.Connect(p.tools, platform.Kubeconfig)
 	if err != nil {
 		return flow.Unknown(err)
 	}
-	is, err := get(ctx, self, clusterKind, p.cfg.ClusterName)
+	is, err := capi.Get(ctx, self, capi.ClusterKind, p.cfg.ClusterName)
 	switch {
 	case kube.Absent(err):
 		return flow.Gone("cluster %s does not hold its Cluster object any more", p.cfg.ClusterName)

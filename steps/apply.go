@@ -13,9 +13,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // Cluster is the workload cluster as the management cluster knows it.
@@ -38,36 +43,36 @@ type Object struct {
 	Name       string `json:"name"`
 }
 
-func clusterSpec(cfg Config, sources sources) (any, error) {
+func clusterSpec(cfg config.Config, sources render.Sources) (any, error) {
 	// Values that only a run knows: the image and the zone are arguments of the step, the address is its own output.
-	v := maps.Clone(sources.vars)
-	delete(v, imageNameVariable)
-	spec := map[string]ingredient{}
-	files := map[string]source{"cluster": sources.cluster, "healthCheck": sources.healthCheck}
+	v := maps.Clone(sources.Vars)
+	delete(v, render.ImageNameVariable)
+	spec := map[string]render.Digest{}
+	files := map[string]render.Source{"cluster": sources.Cluster, "healthCheck": sources.HealthCheck}
 	if cfg.OIDCIssuerURL != "" {
-		files["oidcPatch"] = sources.oidcPatch
+		files["oidcPatch"] = sources.OidcPatch
 	}
-	for _, s := range sources.added {
-		files[s.path] = s
+	for _, s := range sources.Added {
+		files[s.Path] = s
 	}
 	for name, s := range files {
-		i, err := s.ingredient(v)
+		i, err := s.Digest(v)
 		if err != nil {
 			return nil, err
 		}
 		spec[name] = i
 	}
 	// Rendered once with made-up values, so that a mistake in a file is found before anything is made.
-	r, err := render(cfg, sources, manifestVariables(sources, "image", "eu-central", "192.0.2.1"))
+	r, err := render.Manifests(cfg, sources, manifestVariables(sources, "image", "eu-central", "192.0.2.1"))
 	if err != nil {
 		return nil, err
 	}
-	return spec, missingObjects(r.now, cfg.ClusterName, cfg.ControlPlaneName(), sources.cluster.name)
+	return spec, missingObjects(r.Now, cfg.ClusterName, cfg.ControlPlaneName(), sources.Cluster.Name)
 }
 
-func manifestVariables(sources sources, image, zone, loadBalancerIP string) variables {
-	v := maps.Clone(sources.vars)
-	v[imageNameVariable], v[networkZoneVariable], v[loadBalancerIPVariable] = image, zone, loadBalancerIP
+func manifestVariables(sources render.Sources, image, zone, loadBalancerIP string) render.Variables {
+	v := maps.Clone(sources.Vars)
+	v[render.ImageNameVariable], v[render.NetworkZoneVariable], v[render.LoadBalancerIPVariable] = image, zone, loadBalancerIP
 	return v
 }
 
@@ -82,9 +87,9 @@ func (s *Set) Apply(g *flow.Graph, management *flow.Step[Management], image *flo
 
 // applyStep runs and verifies the step apply.
 type applyStep struct {
-	cfg      Config
-	tools    Tools
-	sources  sources
+	cfg      config.Config
+	tools    platform.Tools
+	sources  render.Sources
 	observer *observer
 }
 
@@ -96,7 +101,7 @@ func newApplyStep(s *Set) applyStep {
 // load balancer, the rest. Where the address is known already, as in every later run, there is one part only, so that
 // what is there is never taken back.
 func (a applyStep) run(ctx context.Context, say flow.Say, m Management, image Image, offer Offer) (Cluster, error) {
-	mgmt, err := connect(a.tools, m.Kubeconfig)
+	mgmt, err := platform.Connect(a.tools, m.Kubeconfig)
 	if err != nil {
 		return Cluster{}, err
 	}
@@ -106,21 +111,21 @@ func (a applyStep) run(ctx context.Context, say flow.Say, m Management, image Im
 	}
 	patience := a.cfg.LoadBalancerTimeout.D()
 	if ip == "" {
-		r, err := render(a.cfg, a.sources, manifestVariables(a.sources, image.Name, offer.NetworkZone, ""))
+		r, err := render.Manifests(a.cfg, a.sources, manifestVariables(a.sources, image.Name, offer.NetworkZone, ""))
 		if err != nil {
 			return Cluster{}, err
 		}
 		if _, err := consent(ctx, a.cfg, a.tools, say, mgmt, r); err != nil {
 			return Cluster{}, err
 		}
-		if err := apply(ctx, a.cfg, say, mgmt, r.now, &patience); err != nil {
+		if err := apply(ctx, a.cfg, say, mgmt, r.Now, &patience); err != nil {
 			return Cluster{}, err
 		}
 		if ip, err = a.waitLoadBalancer(ctx, say, mgmt); err != nil {
 			return Cluster{}, err
 		}
 		say("the load balancer has the address %s", ip)
-		if r, err = render(a.cfg, a.sources, manifestVariables(a.sources, image.Name, offer.NetworkZone, ip)); err != nil {
+		if r, err = render.Manifests(a.cfg, a.sources, manifestVariables(a.sources, image.Name, offer.NetworkZone, ip)); err != nil {
 			return Cluster{}, err
 		}
 		// The Cluster last: it names the control plane, which must be there when Cluster API looks for it.
@@ -129,7 +134,7 @@ func (a applyStep) run(ctx context.Context, say flow.Say, m Management, image Im
 	if err := checkEndpoint(ctx, a.cfg, a.tools, a.sources, ip); err != nil {
 		return Cluster{}, err
 	}
-	r, err := render(a.cfg, a.sources, manifestVariables(a.sources, image.Name, offer.NetworkZone, ip))
+	r, err := render.Manifests(a.cfg, a.sources, manifestVariables(a.sources, image.Name, offer.NetworkZone, ip))
 	if err != nil {
 		return Cluster{}, err
 	}
@@ -138,10 +143,10 @@ func (a applyStep) run(ctx context.Context, say flow.Say, m Management, image Im
 
 // loadBalancerIP is the address in the live HetznerCluster; empty while there is none. A cluster that the management
 // cluster knows nothing of, but whose servers exist, is not created a second time beside itself.
-func loadBalancerIP(ctx context.Context, cfg Config, tools Tools, mgmt *kube.Cluster) (string, error) {
-	live, err := get(ctx, mgmt, hetznerClusterKind, cfg.ClusterName)
+func loadBalancerIP(ctx context.Context, cfg config.Config, tools platform.Tools, mgmt *kube.Cluster) (string, error) {
+	live, err := capi.Get(ctx, mgmt, capi.HetznerClusterKind, cfg.ClusterName)
 	if err == nil {
-		return text(live, "spec", "controlPlaneEndpoint", "host"), nil
+		return capi.Text(live, "spec", "controlPlaneEndpoint", "host"), nil
 	}
 	if !kube.Absent(err) {
 		return "", err
@@ -160,15 +165,15 @@ func loadBalancerIP(ctx context.Context, cfg Config, tools Tools, mgmt *kube.Clu
 
 // apply applies objects, waiting while the API server or the providers' webhooks do not answer: for all of the step's
 // objects together no longer than its patience, of which it takes what it needs.
-func apply(ctx context.Context, cfg Config, say flow.Say, mgmt *kube.Cluster, objects []*unstructured.Unstructured, patience *time.Duration) error {
+func apply(ctx context.Context, cfg config.Config, say flow.Say, mgmt *kube.Cluster, objects []*unstructured.Unstructured, patience *time.Duration) error {
 	began, had := time.Now(), *patience
 	for _, o := range objects {
 		say("applying %s", kube.Describe(o))
 		markOwned(o, cfg.ClusterName)
-		err := wait{what: "the API server and its webhooks to take " + kube.Describe(o), within: *patience}.until(ctx, say, func(ctx context.Context) (string, error) {
+		err := wait.Wait{What: "the API server and its webhooks to take " + kube.Describe(o), Within: *patience}.Until(ctx, say, func(ctx context.Context) (string, error) {
 			err := mgmt.Apply(ctx, o)
 			if err != nil && !kube.Unwell(err) {
-				return "", final(err)
+				return "", wait.Final(err)
 			}
 			return "", err
 		})
@@ -181,9 +186,9 @@ func apply(ctx context.Context, cfg Config, say flow.Say, mgmt *kube.Cluster, ob
 }
 
 // applied applies everything and says what the cluster is then.
-func (a applyStep) applied(ctx context.Context, say flow.Say, mgmt *kube.Cluster, r *rendered, ip string, patience *time.Duration) (Cluster, error) {
+func (a applyStep) applied(ctx context.Context, say flow.Say, mgmt *kube.Cluster, r *render.Rendered, ip string, patience *time.Duration) (Cluster, error) {
 	out := Cluster{
-		Name: a.cfg.ClusterName, LoadBalancerIP: ip, ControlPlane: a.cfg.ControlPlaneName(), Template: r.template,
+		Name: a.cfg.ClusterName, LoadBalancerIP: ip, ControlPlane: a.cfg.ControlPlaneName(), Template: r.Template,
 		Replicas: a.cfg.ControlPlaneReplicas, Version: a.cfg.KubernetesVersion,
 	}
 	todo, err := consent(ctx, a.cfg, a.tools, say, mgmt, r)
@@ -191,9 +196,9 @@ func (a applyStep) applied(ctx context.Context, say flow.Say, mgmt *kube.Cluster
 		return Cluster{}, err
 	}
 	var others, clusters []*unstructured.Unstructured
-	for _, o := range r.now {
+	for _, o := range r.Now {
 		out.Objects = append(out.Objects, Object{APIVersion: o.GetAPIVersion(), Kind: o.GetKind(), Name: o.GetName()})
-		if o.GroupVersionKind() == clusterKind {
+		if o.GroupVersionKind() == capi.ClusterKind {
 			clusters = append(clusters, o)
 		} else {
 			others = append(others, o)
@@ -205,12 +210,12 @@ func (a applyStep) applied(ctx context.Context, say flow.Say, mgmt *kube.Cluster
 	if err := deleteLeftOut(ctx, say, mgmt, todo); err != nil {
 		return Cluster{}, err
 	}
-	for _, o := range r.now {
+	for _, o := range r.Now {
 		switch {
-		case o.GroupVersionKind() == clusterKind && o.GetName() == out.Name:
+		case o.GroupVersionKind() == capi.ClusterKind && o.GetName() == out.Name:
 			out.UID = string(o.GetUID())
-		case o.GroupVersionKind() == hetznerClusterKind:
-			out.Endpoint = net.JoinHostPort(ip, strconv.FormatInt(number(o, "spec", "controlPlaneEndpoint", "port"), 10))
+		case o.GroupVersionKind() == capi.HetznerClusterKind:
+			out.Endpoint = net.JoinHostPort(ip, strconv.FormatInt(capi.Number(o, "spec", "controlPlaneEndpoint", "port"), 10))
 		}
 	}
 	return out, nil
@@ -220,14 +225,14 @@ func (a applyStep) applied(ctx context.Context, say flow.Say, mgmt *kube.Cluster
 func (a applyStep) waitLoadBalancer(ctx context.Context, say flow.Say, mgmt *kube.Cluster) (ip string, err error) {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
-	changes := mgmt.Changes(watching, kube.Selection{List: listOf(hetznerClusterKind), Options: []client.ListOption{client.InNamespace(Namespace)}})
-	w := wait{what: "the load balancer", within: a.cfg.LoadBalancerTimeout.D(), changes: changes, because: a.observer.hindered(mgmt, watched(a.cfg))}
-	err = w.until(ctx, say, func(ctx context.Context) (string, error) {
-		live, err := get(ctx, mgmt, hetznerClusterKind, a.cfg.ClusterName)
+	changes := mgmt.Changes(watching, kube.Selection{List: capi.ListOf(capi.HetznerClusterKind), Options: []client.ListOption{client.InNamespace(config.Namespace)}})
+	w := wait.Wait{What: "the load balancer", Within: a.cfg.LoadBalancerTimeout.D(), Changes: changes, Because: a.observer.hindered(mgmt, watched(a.cfg))}
+	err = w.Until(ctx, say, func(ctx context.Context) (string, error) {
+		live, err := capi.Get(ctx, mgmt, capi.HetznerClusterKind, a.cfg.ClusterName)
 		if err != nil {
 			return "", err
 		}
-		if ip = text(live, "spec", "controlPlaneEndpoint", "host"); ip != "" {
+		if ip = capi.Text(live, "spec", "controlPlaneEndpoint", "host"); ip != "" {
 			return "", nil
 		}
 		return "HetznerCluster " + a.cfg.ClusterName + " has no address yet", nil
@@ -238,20 +243,20 @@ func (a applyStep) waitLoadBalancer(ctx context.Context, say flow.Say, mgmt *kub
 // verify asks for every object that was applied, and for the load balancer. What people changed in them since is theirs: the guide scales
 // and upgrades with kubectl.
 func (a applyStep) verify(ctx context.Context, was Cluster) flow.Verdict {
-	mgmt, err := connect(a.tools, managementFile)
+	mgmt, err := platform.Connect(a.tools, platform.ManagementKubeconfig)
 	if err != nil {
 		return flow.Unknown(err)
 	}
 	for _, name := range was.Objects {
 		o := &metav1.PartialObjectMetadata{}
 		o.SetGroupVersionKind(schema.FromAPIVersionAndKind(name.APIVersion, name.Kind))
-		if err := mgmt.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: name.Name}, o); err != nil {
+		if err := mgmt.Get(ctx, client.ObjectKey{Namespace: config.Namespace, Name: name.Name}, o); err != nil {
 			return unless(fmt.Errorf("get %s %s: %w", name.Kind, name.Name, err))
 		}
 		if o.GetDeletionTimestamp() != nil {
 			return flow.Unknown(fmt.Errorf("%s %s is being deleted: wait until it is gone", name.Kind, name.Name))
 		}
-		if name.Kind == clusterKind.Kind && name.Name == was.Name && string(o.GetUID()) != was.UID {
+		if name.Kind == capi.ClusterKind.Kind && name.Name == was.Name && string(o.GetUID()) != was.UID {
 			return flow.Gone("Cluster %s is another one than the recorded", was.Name)
 		}
 	}

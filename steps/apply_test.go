@@ -9,14 +9,16 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+	"github.com/slipway-k8s/slipway/internal/wait"
 )
 
 // The webhooks are waited for once, not once for each object: the deadline of the step has room for that much.
 func TestApplyHasOnePatience(t *testing.T) {
 	w := newWorld(t)
 	b := planner(t, "")
-	b.tools = w.tools().withDefaults()
+	b.tools = w.tools().WithDefaults()
 	refused := map[string]int{"a": 1, "c": 1000}
 	w.mgmt.Fail = func(r *http.Request) (int, string) {
 		name := r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]
@@ -31,19 +33,19 @@ func TestApplyHasOnePatience(t *testing.T) {
 		t.Fatal(err)
 	}
 	object := func(name string) *unstructured.Unstructured {
-		return kubetest.Object("v1", "ConfigMap", Namespace, name, nil)
+		return kubetest.Object("v1", "ConfigMap", config.Namespace, name, nil)
 	}
 	patience := time.Hour
 	if err := apply(t.Context(), b.cfg, hush, mgmt, []*unstructured.Unstructured{object("a"), object("b")}, &patience); err != nil {
 		t.Fatal(err)
 	}
-	if patience > time.Hour-lookGap {
+	if patience > time.Hour-wait.LookGap {
 		t.Errorf("after a wait %s are left of an hour", patience)
 	}
 	patience = 0
 	err = apply(t.Context(), b.cfg, hush, mgmt, []*unstructured.Unstructured{object("b"), object("c")}, &patience)
-	var late *waitError
-	if !errors.As(err, &late) || late.within != 0 || !strings.Contains(late.what, "ConfigMap") || refused["c"] != 999 {
+	var late *wait.TimeoutError
+	if !errors.As(err, &late) || late.Within != 0 || !strings.Contains(late.What, "ConfigMap") || refused["c"] != 999 {
 		t.Errorf("without patience it looked %d times: %v", 1000-refused["c"], err)
 	}
 }

@@ -13,11 +13,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/backup"
 	"github.com/slipway-k8s/slipway/internal/clusterapi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // BackupSource is a cluster that is looked at to be backed up.
@@ -29,13 +31,13 @@ type BackupSource struct {
 
 // Collector reads everything of a cluster that a backup holds.
 type Collector struct {
-	cfg   Config
-	tools Tools
+	cfg   config.Config
+	tools platform.Tools
 }
 
 // NewCollector reads nothing yet.
-func NewCollector(cfg Config, tools Tools) Collector {
-	return Collector{cfg: cfg, tools: tools.withDefaults()}
+func NewCollector(cfg config.Config, tools platform.Tools) Collector {
+	return Collector{cfg: cfg, tools: tools.WithDefaults()}
 }
 
 // LookForBackup reads everything that a backup holds but the snapshot of etcd. It only reads: nothing is paused, no cluster is
@@ -80,8 +82,8 @@ func (c Collector) Look(ctx context.Context, say flow.Say, version string) (*Bac
 // not is the same to a backup; that both hold it is a pivot on its way.
 func (c Collector) holder(ctx context.Context) (_ *kube.Cluster, self bool, err error) {
 	name := c.cfg.ClusterName
-	own, ownErr := c.holds(ctx, kubeconfigFile)
-	source, sourceErr := c.holds(ctx, managementFile)
+	own, ownErr := c.holds(ctx, platform.Kubeconfig)
+	source, sourceErr := c.holds(ctx, platform.ManagementKubeconfig)
 	if own != nil && source != nil {
 		ownUID, err := own.UID(ctx)
 		sourceUID, sourceErr := source.UID(ctx)
@@ -90,7 +92,7 @@ func (c Collector) holder(ctx context.Context) (_ *kube.Cluster, self bool, err 
 		}
 		if ownUID != sourceUID {
 			return nil, false, fmt.Errorf("both cluster %s and its management cluster hold the Cluster object: a pivot is on its way; finish it (%s) or put it back (%s) first",
-				name, c.tools.commandLine("pivot"), c.tools.commandLine("pivot", "--abort"))
+				name, c.tools.Command("pivot"), c.tools.Command("pivot", "--abort"))
 		}
 	}
 	switch {
@@ -103,13 +105,13 @@ func (c Collector) holder(ctx context.Context) (_ *kube.Cluster, self bool, err 
 		return nil, false, fmt.Errorf("look who manages cluster %s: %w", name, err)
 	}
 	return nil, false, fmt.Errorf("there is no cluster %s to back up: neither %s nor %s of the state folder leads to its Cluster object",
-		name, c.tools.Files.Path(kubeconfigFile), c.tools.Files.Path(managementFile))
+		name, c.tools.Files.Path(platform.Kubeconfig), c.tools.Files.Path(platform.ManagementKubeconfig))
 }
 
 // holds connects to the cluster of a kubeconfig in the state folder; nil where there is none, or it does not hold the Cluster
 // object.
 func (step Collector) holds(ctx context.Context, file string) (*kube.Cluster, error) {
-	c, err := connect(step.tools, file)
+	c, err := platform.Connect(step.tools, file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -136,7 +138,7 @@ func (c Collector) workload(ctx context.Context, manager *kube.Cluster) (*kube.C
 
 // readObjects reads the objects and Secrets, as they are stored.
 func (s *BackupSource) readObjects(ctx context.Context) error {
-	inventory, err := clusterapi.Read(ctx, s.manager, Namespace, TokenSecretName)
+	inventory, err := clusterapi.Read(ctx, s.manager, config.Namespace, config.TokenSecretName)
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,9 @@ import (
 
 	"github.com/slipway-k8s/slipway/bootstrap"
 	"github.com/slipway-k8s/slipway/internal/backup"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/render"
 )
 
 // renderedFile is what the manifests came to, in the backup.
@@ -28,15 +30,15 @@ func (s *BackupSource) readFiles() error {
 	if err != nil {
 		return err
 	}
-	for _, f := range b.sources.all() {
-		s.Contents.Files = append(s.Contents.Files, backup.File{Name: f.path, Data: f.data})
+	for _, f := range b.sources.All() {
+		s.Contents.Files = append(s.Contents.Files, backup.File{Name: f.Path, Data: f.Data})
 	}
-	r, err := render(b.cfg, b.sources, s.liveVariables(b))
+	r, err := render.Manifests(b.cfg, b.sources, s.liveVariables(b))
 	if err != nil {
 		return err
 	}
 	var rendered bytes.Buffer
-	for _, o := range r.now {
+	for _, o := range r.Now {
 		data, err := yaml.Marshal(o.Object)
 		if err != nil {
 			return fmt.Errorf("write %s: %w", kube.Describe(o), err)
@@ -51,20 +53,20 @@ func (s *BackupSource) readFiles() error {
 }
 
 // liveVariables are the manifests' with what only the live objects know.
-func (s *BackupSource) liveVariables(b *Set) variables {
+func (s *BackupSource) liveVariables(b *Set) render.Variables {
 	var image, zone, address, template string
 	for i := range s.Contents.Objects {
 		o := &s.Contents.Objects[i]
 		switch {
-		case o.GroupVersionKind() == hetznerClusterKind && o.GetName() == b.cfg.ClusterName:
-			zone, address = text(o, "spec", "hcloudNetwork", "networkZone"), text(o, "spec", "controlPlaneEndpoint", "host")
-		case o.GroupVersionKind() == talosControlPlaneKind && o.GetName() == b.cfg.ControlPlaneName():
-			template = text(o, "spec", "infrastructureTemplate", "name")
+		case o.GroupVersionKind() == capi.HetznerClusterKind && o.GetName() == b.cfg.ClusterName:
+			zone, address = capi.Text(o, "spec", "hcloudNetwork", "networkZone"), capi.Text(o, "spec", "controlPlaneEndpoint", "host")
+		case o.GroupVersionKind() == capi.TalosControlPlaneKind && o.GetName() == b.cfg.ControlPlaneName():
+			template = capi.Text(o, "spec", "infrastructureTemplate", "name")
 		}
 	}
 	for i := range s.Contents.Objects {
-		if o := &s.Contents.Objects[i]; o.GroupVersionKind() == machineTemplateKind && o.GetName() == template {
-			image = text(o, "spec", "template", "spec", "imageName")
+		if o := &s.Contents.Objects[i]; o.GroupVersionKind() == capi.MachineTemplateKind && o.GetName() == template {
+			image = capi.Text(o, "spec", "template", "spec", "imageName")
 		}
 	}
 	return manifestVariables(b.sources, image, zone, address)
@@ -72,7 +74,7 @@ func (s *BackupSource) liveVariables(b *Set) variables {
 
 // readReleases reads what Helm says of the releases. Those that are not deployed (yet) are left out.
 func (s *BackupSource) readReleases(workload *kube.Cluster) error {
-	sources, err := readSources(variablesOf(s.o.cfg), s.o.tools.Overrides)
+	sources, err := render.Read(render.VariablesOf(s.o.cfg), s.o.tools.Overrides)
 	if err != nil {
 		return err
 	}
@@ -104,14 +106,14 @@ func (s *BackupSource) readRelease(workload *kube.Cluster, c bootstrap.Chart) er
 // configuration since.
 func (s *BackupSource) readVersions(ctx context.Context) error {
 	versions := map[string]string{}
-	for name, value := range variablesOf(s.o.cfg) {
+	for name, value := range render.VariablesOf(s.o.cfg) {
 		if strings.HasSuffix(name, versionSuffix) && value != "" {
 			versions[name] = value
 		}
 	}
 	for _, o := range s.Contents.Objects {
-		if o.GroupVersionKind() == talosControlPlaneKind && o.GetName() == s.o.cfg.ControlPlaneName() {
-			versions["KUBERNETES"+versionSuffix] = text(&o, "spec", "version")
+		if o.GroupVersionKind() == capi.TalosControlPlaneKind && o.GetName() == s.o.cfg.ControlPlaneName() {
+			versions["KUBERNETES"+versionSuffix] = capi.Text(&o, "spec", "version")
 		}
 	}
 	for _, r := range s.Contents.Releases {
@@ -121,14 +123,14 @@ func (s *BackupSource) readVersions(ctx context.Context) error {
 			}
 		}
 	}
-	installed := listOf(providerKind)
+	installed := capi.ListOf(capi.ProviderKind)
 	if err := s.manager.List(ctx, installed); err != nil {
 		return fmt.Errorf("list the providers of Cluster API: %w", err)
 	}
 	labels := map[string]string{"cluster-api": "CAPI", "infrastructure-hetzner": "CAPH", "bootstrap-talos": "CABPT", "control-plane-talos": "CACPPT"}
 	for i := range installed.Items {
 		if o := &installed.Items[i]; labels[o.GetName()] != "" {
-			versions[labels[o.GetName()]+versionSuffix] = text(o, "version")
+			versions[labels[o.GetName()]+versionSuffix] = capi.Text(o, "version")
 		}
 	}
 	s.Contents.Header.Versions = versions

@@ -11,10 +11,14 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/backup"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/talos"
+	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 const (
@@ -26,7 +30,7 @@ const (
 
 // snapshot asks the control plane machines one after another, and the load balancer last: where a firewall lets nobody from
 // outside to the machines, it still leads to one of them.
-func takeSnapshot(ctx context.Context, cfg Config, tools Tools, say flow.Say, manager *kube.Cluster, h *backup.Header) (io.ReadCloser, error) {
+func takeSnapshot(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say, manager *kube.Cluster, h *backup.Header) (io.ReadCloser, error) {
 	config, err := secretValue(ctx, manager, cfg.ClusterName+"-talosconfig", "talosconfig")
 	if err != nil {
 		return nil, err
@@ -39,17 +43,17 @@ func takeSnapshot(ctx context.Context, cfg Config, tools Tools, say flow.Say, ma
 	if err != nil {
 		return nil, err
 	}
-	var why reasons
+	var why wait.Reasons
 	for _, d := range doors {
 		members, version, err := askDoor(ctx, t, d)
 		if err != nil {
-			why.add(d.name, err.Error())
+			why.Add(d.name, err.Error())
 			continue
 		}
 		say("streaming a snapshot of etcd from %s", d.name)
 		stream, err := openSnapshot(ctx, say, t, d.address, snapshotStall)
 		if err != nil {
-			why.add(d.name, err.Error())
+			why.Add(d.name, err.Error())
 			continue
 		}
 		h.Versions["TALOS"+versionSuffix] = version
@@ -59,36 +63,36 @@ func takeSnapshot(ctx context.Context, cfg Config, tools Tools, say flow.Say, ma
 		}
 		return stream, nil
 	}
-	return nil, fmt.Errorf("no control plane machine gives a snapshot of etcd: %s", strings.Join(why.lines(), "; "))
+	return nil, fmt.Errorf("no control plane machine gives a snapshot of etcd: %s", strings.Join(why.Lines(), "; "))
 }
 
 // door is an address at which Talos may answer.
 type door struct{ name, address string }
 
-func doors(ctx context.Context, cfg Config, manager *kube.Cluster) ([]door, error) {
-	machines, err := list(ctx, manager, machineKind, cfg.ClusterName)
+func doors(ctx context.Context, cfg config.Config, manager *kube.Cluster) ([]door, error) {
+	machines, err := capi.List(ctx, manager, capi.MachineKind, cfg.ClusterName)
 	if err != nil {
 		return nil, err
 	}
 	var found []door
-	for _, m := range controlPlaneMachines(machines) {
-		name := text(&m, "spec", "infrastructureRef", "name")
-		for _, address := range append(addresses(&m, addressExternal), addresses(&m, addressInternal)...) {
+	for _, m := range capi.ControlPlaneMachines(machines) {
+		name := capi.Text(&m, "spec", "infrastructureRef", "name")
+		for _, address := range append(capi.Addresses(&m, capi.AddressExternal), capi.Addresses(&m, capi.AddressInternal)...) {
 			found = append(found, door{name + " (" + address + ")", address})
 		}
 	}
 	var live *unstructured.Unstructured
-	if live, err = get(ctx, manager, hetznerClusterKind, cfg.ClusterName); err != nil {
+	if live, err = capi.Get(ctx, manager, capi.HetznerClusterKind, cfg.ClusterName); err != nil {
 		return nil, err
 	}
-	if address := text(live, "spec", "controlPlaneEndpoint", "host"); address != "" {
+	if address := capi.Text(live, "spec", "controlPlaneEndpoint", "host"); address != "" {
 		found = append(found, door{"the load balancer (" + address + ")", address})
 	}
 	return found, nil
 }
 
 // askDoor wants a healthy member behind a door.
-func askDoor(ctx context.Context, t TalosClient, d door) ([]talos.EtcdMember, string, error) {
+func askDoor(ctx context.Context, t platform.TalosClient, d door) ([]talos.EtcdMember, string, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTalosWithin)
 	defer cancel()
 	node, err := t.Ask(ctx, d.address)
@@ -103,7 +107,7 @@ func askDoor(ctx context.Context, t TalosClient, d door) ([]talos.EtcdMember, st
 }
 
 // openSnapshot waits for the stream's first byte: a refusal comes in its place.
-func openSnapshot(ctx context.Context, say flow.Say, t TalosClient, address string, stall time.Duration) (io.ReadCloser, error) {
+func openSnapshot(ctx context.Context, say flow.Say, t platform.TalosClient, address string, stall time.Duration) (io.ReadCloser, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stream, err := t.EtcdSnapshot(ctx, address)
 	if err != nil {
@@ -112,7 +116,7 @@ func openSnapshot(ctx context.Context, say flow.Say, t TalosClient, address stri
 	}
 	s := &snapshotReader{
 		stream: stream, cancel: cancel, say: say, next: snapshotSay, stall: stall,
-		watch: time.AfterFunc(stall, func() { cancel(fmt.Errorf("the snapshot of etcd stood still for %s", Duration(stall))) }),
+		watch: time.AfterFunc(stall, func() { cancel(fmt.Errorf("the snapshot of etcd stood still for %s", config.Duration(stall))) }),
 	}
 	s.buffered = bufio.NewReader(readerOf(s.receive))
 	if _, err := s.buffered.Peek(1); err != nil {

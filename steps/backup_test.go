@@ -13,10 +13,13 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/backup"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/talos"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 func silent(string, ...any) {}
@@ -30,17 +33,17 @@ func bootstrapped(t *testing.T) (*world, Collector) {
 		t.Fatal(err)
 	}
 	// What only real controllers make.
-	metadata := object{"labels": object{clusterNameLabel: "k8s"}}
-	w.mgmt.Put(kubetest.Object("v1", "Secret", Namespace, "k8s-talos", object{"metadata": metadata, "data": object{"bundle": "c2VjcmV0"}}))
-	w.mgmt.Put(kubetest.Object(capi, "Cluster", Namespace, "other", object{"metadata": object{"uid": "other"}}))
-	w.mgmt.Put(kubetest.Object("v1", "Secret", Namespace, "other-talos", object{"data": object{"bundle": "b3RoZXI="}}))
+	metadata := object{"labels": object{capi.ClusterNameLabel: "k8s"}}
+	w.mgmt.Put(kubetest.Object("v1", "Secret", config.Namespace, "k8s-talos", object{"metadata": metadata, "data": object{"bundle": "c2VjcmV0"}}))
+	w.mgmt.Put(kubetest.Object(capiAPI, "Cluster", config.Namespace, "other", object{"metadata": object{"uid": "other"}}))
+	w.mgmt.Put(kubetest.Object("v1", "Secret", config.Namespace, "other-talos", object{"data": object{"bundle": "b3RoZXI="}}))
 	owned := object{"metadata": object{
-		"ownerReferences": []any{object{"apiVersion": capi, "kind": "Cluster", "name": "k8s", "uid": string(w.mgmt.Get(capi, "Cluster", Namespace, "k8s").GetUID())}},
+		"ownerReferences": []any{object{"apiVersion": capiAPI, "kind": "Cluster", "name": "k8s", "uid": string(w.mgmt.Get(capiAPI, "Cluster", config.Namespace, "k8s").GetUID())}},
 		"managedFields":   []any{object{"manager": "somebody"}},
 	}}
-	w.mgmt.Change(capi, "Machine", Namespace, "k8s-control-plane-0", owned)
-	w.mgmt.Change(caph, "HetznerCluster", Namespace, "k8s", owned)
-	w.mgmt.Change(cacpt, "TalosControlPlane", Namespace, "k8s-control-plane", owned)
+	w.mgmt.Change(capiAPI, "Machine", config.Namespace, "k8s-control-plane-0", owned)
+	w.mgmt.Change(caph, "HetznerCluster", config.Namespace, "k8s", owned)
+	w.mgmt.Change(cacpt, "TalosControlPlane", config.Namespace, "k8s-control-plane", owned)
 	return w, NewCollector(w.config(), w.tools())
 }
 
@@ -86,7 +89,7 @@ func TestLookForBackup(t *testing.T) {
 		t.Errorf("%s is another cluster's", names[i])
 	}
 	machine := c.Objects[slices.Index(names, "Machine k8s-control-plane-0")]
-	if len(addresses(&machine, addressExternal)) != 1 {
+	if len(capi.Addresses(&machine, capi.AddressExternal)) != 1 {
 		t.Error("a Machine has lost its status")
 	}
 	checkFiles(t, w, c)
@@ -148,7 +151,7 @@ func checkFiles(t *testing.T, w *world, c backup.Contents) {
 	if strings.Contains(files[renderedFile], "${") {
 		t.Errorf("%s is not rendered", renderedFile)
 	}
-	var again Config
+	var again config.Config
 	if err := yaml.UnmarshalStrict(c.Config, &again); err != nil || again != w.config() {
 		t.Errorf("the configuration came back as %+v, %v", again, err)
 	}
@@ -168,14 +171,14 @@ func TestHolder(t *testing.T) {
 		return s.Contents.Header.SelfManaged, nil
 	}
 	// The kubeconfig is not needed: the manager has one.
-	if err := o.tools.Files.Remove(kubeconfigFile); err != nil {
+	if err := o.tools.Files.Remove(platform.Kubeconfig); err != nil {
 		t.Fatal(err)
 	}
 	if self, err := take(); err != nil || self {
 		t.Errorf("without a kubeconfig: self-managed %v, %v", self, err)
 	}
 	// Self-managed: the same objects in one cluster that is its own manager.
-	if err := o.tools.Files.Write(kubeconfigFile, w.mgmt.Kubeconfig()); err != nil {
+	if err := o.tools.Files.Write(platform.Kubeconfig, w.mgmt.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
 	if self, err := take(); err != nil || !self {
@@ -185,14 +188,14 @@ func TestHolder(t *testing.T) {
 	t.Cleanup(second.Close)
 	t.Cleanup(second.CloseClientConnections)
 	define(second, capiKinds())
-	if err := o.tools.Files.Write(kubeconfigFile, second.Kubeconfig()); err != nil {
+	if err := o.tools.Files.Write(platform.Kubeconfig, second.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
-	second.Put(kubetest.Object(capi, "Cluster", Namespace, "k8s", object{"spec": object{"paused": true}}))
+	second.Put(kubetest.Object(capiAPI, "Cluster", config.Namespace, "k8s", object{"spec": object{"paused": true}}))
 	if _, err := take(); err == nil || !strings.Contains(err.Error(), "pivot is on its way") {
 		t.Errorf("both hold it: %v", err)
 	}
-	for _, file := range []string{kubeconfigFile, managementFile} {
+	for _, file := range []string{platform.Kubeconfig, platform.ManagementKubeconfig} {
 		if err := o.tools.Files.Remove(file); err != nil {
 			t.Fatal(err)
 		}
@@ -244,7 +247,7 @@ func TestSnapshotDoors(t *testing.T) {
 		},
 	}
 	tools := w.tools()
-	tools.Talos = func([]byte) (TalosClient, error) { return fake, nil }
+	tools.Talos = func([]byte) (platform.TalosClient, error) { return fake, nil }
 	s, err := NewCollector(w.config(), tools).Look(t.Context(), silent, "")
 	if err != nil {
 		t.Fatal(err)

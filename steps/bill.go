@@ -7,8 +7,12 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // Bill is what a run would add to the project.
@@ -71,11 +75,11 @@ func withoutServers(have []hetzner.Resource, n int) []hetzner.Resource {
 }
 
 // bill leaves out of the wanted what the cluster has, and asks for the prices.
-func bill(ctx context.Context, cfg Config, tools Tools, wanted []hetzner.Order, more besides) (Bill, error) {
+func bill(ctx context.Context, cfg config.Config, tools platform.Tools, wanted []hetzner.Order, more besides) (Bill, error) {
 	return Promptly(ctx, func(ctx context.Context) (Bill, error) { return reckon(ctx, cfg, tools, wanted, more) })
 }
 
-func reckon(ctx context.Context, cfg Config, tools Tools, wanted []hetzner.Order, more besides) (Bill, error) {
+func reckon(ctx context.Context, cfg config.Config, tools platform.Tools, wanted []hetzner.Order, more besides) (Bill, error) {
 	out := Bill{New: []hetzner.Order{}, Notes: []string{}}
 	inventory, err := hetzner.TakeInventory(ctx, tools.Hetzner)
 	if err != nil {
@@ -105,16 +109,16 @@ func reckon(ctx context.Context, cfg Config, tools Tools, wanted []hetzner.Order
 }
 
 // wantedOrders are the resources that the manifests ask for, without the images, under the names that a run gives them.
-func wantedOrders(ctx context.Context, cfg Config, tools Tools, sources sources) ([]hetzner.Order, error) {
+func wantedOrders(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources) ([]hetzner.Order, error) {
 	v, err := appliedVariables(ctx, cfg, tools, sources)
 	if err != nil {
 		return nil, err
 	}
-	r, err := render(cfg, sources, v)
+	r, err := render.Manifests(cfg, sources, v)
 	if err != nil {
 		return nil, err
 	}
-	return ordersOf(r.now, cfg.Location), nil
+	return ordersOf(r.Now, cfg.Location), nil
 }
 
 // ordersOf are the resources that the objects of a cluster ask for.
@@ -122,13 +126,13 @@ func ordersOf(objects []*unstructured.Unstructured, location string) []hetzner.O
 	var orders []hetzner.Order
 	for _, o := range objects {
 		switch {
-		case o.GroupVersionKind() == hetznerClusterKind:
+		case o.GroupVersionKind() == capi.HetznerClusterKind:
 			orders = append(orders, clusterOrders(o)...)
 			if regions, _, _ := unstructured.NestedStringSlice(o.Object, "spec", "controlPlaneRegions"); len(regions) > 0 {
 				location = regions[0]
 			}
 		case templateOf(o) != "":
-			servers := serverOrders(objects, templateOf(o), int(number(o, "spec", "replicas")), location)
+			servers := serverOrders(objects, templateOf(o), int(capi.Number(o, "spec", "replicas")), location)
 			if len(servers) > 0 {
 				servers[0].Name = serverNamesOf(o)
 			}
@@ -144,7 +148,7 @@ func clusterOrders(o *unstructured.Unstructured) []hetzner.Order {
 	if on, _, _ := unstructured.NestedBool(o.Object, "spec", "controlPlaneLoadBalancer", "enabled"); on {
 		orders = append(orders, hetzner.Order{
 			Kind: hetzner.KindLoadBalancer, Count: 1, Name: o.GetName() + "-kube-apiserver-…",
-			Type: text(o, "spec", "controlPlaneLoadBalancer", "type"), Location: text(o, "spec", "controlPlaneLoadBalancer", "region"),
+			Type: capi.Text(o, "spec", "controlPlaneLoadBalancer", "type"), Location: capi.Text(o, "spec", "controlPlaneLoadBalancer", "region"),
 		})
 	}
 	if on, _, _ := unstructured.NestedBool(o.Object, "spec", "hcloudNetwork", "enabled"); on {
@@ -160,12 +164,12 @@ func clusterOrders(o *unstructured.Unstructured) []hetzner.Order {
 // serverOrders are servers of a template, each with its address.
 func serverOrders(objects []*unstructured.Unstructured, template string, replicas int, location string) []hetzner.Order {
 	for _, o := range objects {
-		if o.GroupVersionKind() != machineTemplateKind || o.GetName() != template || replicas < 1 {
+		if o.GroupVersionKind() != capi.MachineTemplateKind || o.GetName() != template || replicas < 1 {
 			continue
 		}
 		servers := hetzner.Order{
 			Kind: hetzner.KindServer, Count: replicas, Name: template + "-…",
-			Type: text(o, "spec", "template", "spec", "type"), Location: location,
+			Type: capi.Text(o, "spec", "template", "spec", "type"), Location: location,
 		}
 		if on, found, _ := unstructured.NestedBool(o.Object, "spec", "template", "spec", "publicNetwork", "enableIPv4"); found && !on {
 			return []hetzner.Order{servers}
@@ -176,12 +180,12 @@ func serverOrders(objects []*unstructured.Unstructured, template string, replica
 }
 
 // missingImages are the snapshots that the step image would make.
-func missingImages(ctx context.Context, cfg Config, tools Tools) (orders []hetzner.Order, notes []string, err error) {
+func missingImages(ctx context.Context, cfg config.Config, tools platform.Tools) (orders []hetzner.Order, notes []string, err error) {
 	offer, err := hetzner.FindOffer(ctx, tools.Hetzner, cfg.Location, cfg.ServerType, cfg.LoadBalancerType)
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, architecture := range cfg.imageArchitectures(offer.Architecture) {
+	for _, architecture := range cfg.Architectures(offer.Architecture) {
 		name := cfg.Image(architecture)
 		found, err := hetzner.FindImages(ctx, tools.Hetzner, name, architecture)
 		if err != nil {

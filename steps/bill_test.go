@@ -8,9 +8,11 @@ import (
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // newMarket is an empty project at a Hetzner that has what the defaults ask for.
@@ -26,11 +28,11 @@ func newMarket(t *testing.T) *hetznertest.Store {
 
 func billOf(t *testing.T, s *hetznertest.Store, journal flow.Journal, kvs ...string) (Bill, []string) {
 	t.Helper()
-	cfg := Defaults()
+	cfg := config.Defaults()
 	for _, kv := range kvs {
 		set(t, &cfg, kv)
 	}
-	plan, err := New(cfg, Tools{Hetzner: s.Client(nil), Management: &fakeProvider{}, Files: FilesIn(t.TempDir())})
+	plan, err := New(cfg, platform.Tools{Hetzner: s.Client(nil), Management: &fakeProvider{}, Files: platform.FilesIn(t.TempDir())})
 	if err != nil {
 		t.Fatal(err)
 	}

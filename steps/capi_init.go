@@ -17,8 +17,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // Providers are the installed Cluster API providers: clusterctl's name of each → its version.
@@ -36,7 +41,7 @@ type provider struct {
 	variable string // that configures the version
 }
 
-func providersOf(cfg Config) []provider {
+func providersOf(cfg config.Config) []provider {
 	return []provider{
 		{"cluster-api", "CoreProvider", "cluster-api", cfg.CAPIVersion, "core-components.yaml", "CAPI_VERSION"},
 		{"bootstrap-talos", "BootstrapProvider", "talos", cfg.CABPTVersion, "bootstrap-components.yaml", "CABPT_VERSION"},
@@ -45,12 +50,12 @@ func providersOf(cfg Config) []provider {
 	}
 }
 
-func providersSpec(cfg Config, tools Tools, sources sources) (any, error) {
+func providersSpec(cfg config.Config, tools platform.Tools, sources render.Sources) (any, error) {
 	versions := map[string]string{}
 	for _, p := range providersOf(cfg) {
 		versions[p.label] = p.version
 	}
-	configured, err := sources.clusterctl.ingredient(nil)
+	configured, err := sources.Clusterctl.Digest(nil)
 	if err != nil {
 		return nil, err
 	}
@@ -71,9 +76,9 @@ func (s *Set) Providers(g *flow.Graph, management *flow.Step[Management]) *flow.
 
 // providersStep runs and verifies the step capi-init.
 type providersStep struct {
-	cfg     Config
-	tools   Tools
-	sources sources
+	cfg     config.Config
+	tools   platform.Tools
+	sources render.Sources
 }
 
 func newProvidersStep(s *Set) providersStep {
@@ -87,8 +92,8 @@ func (p providersStep) run(ctx context.Context, say flow.Say, m Management) (Pro
 }
 
 // installProviders does it in the cluster of a kubeconfig in the state folder.
-func installProviders(ctx context.Context, cfg Config, tools Tools, sources sources, say flow.Say, kubeconfig string) error {
-	mgmt, err := connect(tools, kubeconfig)
+func installProviders(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, say flow.Say, kubeconfig string) error {
+	mgmt, err := platform.Connect(tools, kubeconfig)
 	if err != nil {
 		return err
 	}
@@ -112,7 +117,7 @@ func installProviders(ctx context.Context, cfg Config, tools Tools, sources sour
 			say("installing %s", what)
 		}
 		// What is installed already is skipped when it is tried again.
-		err := retry(ctx, say, "the installation", func() error {
+		err := wait.Retry(ctx, say, "the installation", func() error {
 			if err := awaitTestGone(ctx, say, mgmt); err != nil {
 				return err
 			}
@@ -130,12 +135,12 @@ func installProviders(ctx context.Context, cfg Config, tools Tools, sources sour
 	}
 	changes, stop := watchProviders(ctx, mgmt)
 	defer stop()
-	return wait{what: "the providers to serve", within: cfg.ProvidersTimeout.D(), changes: changes}.until(ctx, say, func(ctx context.Context) (string, error) {
+	return wait.Wait{What: "the providers to serve", Within: cfg.ProvidersTimeout.D(), Changes: changes}.Until(ctx, say, func(ctx context.Context) (string, error) {
 		if unready, err := serving(ctx, mgmt); unready != "" || err != nil {
 			return unready, err
 		}
 		// Only now, because an answer proves nothing while an old Pod may still give it.
-		return mgmt.ProbeWebhooks(ctx, Namespace, providerLabel)
+		return mgmt.ProbeWebhooks(ctx, config.Namespace, capi.ProviderLabel)
 	})
 }
 
@@ -151,8 +156,8 @@ const (
 // awaitTestGone waits while what a test of cert-manager left, a dead run's or one of a moment ago, is being deleted. clusterctl takes a
 // namespace on its way out for one that is there, and then tries for ten minutes to write into one that is gone.
 func awaitTestGone(ctx context.Context, say flow.Say, mgmt *kube.Cluster) error {
-	w := wait{what: "a test of cert-manager to be gone", within: testGoneWithin, every: lookGap}
-	return w.until(ctx, say, func(ctx context.Context) (string, error) {
+	w := wait.Wait{What: "a test of cert-manager to be gone", Within: testGoneWithin, Every: wait.LookGap}
+	return w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		namespace := &corev1.Namespace{}
 		err := mgmt.Get(ctx, client.ObjectKey{Name: certManagerTest}, namespace)
 		switch {
@@ -170,7 +175,7 @@ func awaitTestGone(ctx context.Context, say flow.Say, mgmt *kube.Cluster) error 
 // mendCertManager completes what a run that was cut off installed of cert-manager. clusterctl takes it for installed when it can
 // make a certificate's object, which it also can while nothing but the definitions is there, and then never adds the rest: no
 // provider would ever get its certificate. Another version, and one that somebody else installed, is left alone.
-func mendCertManager(ctx context.Context, cfg Config, tools Tools, sources sources, say flow.Say, mgmt *kube.Cluster, kubeconfig string) error {
+func mendCertManager(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, say flow.Say, mgmt *kube.Cluster, kubeconfig string) error {
 	err := mgmt.Get(ctx, client.ObjectKey{Name: certManagerNamespace}, &corev1.Namespace{})
 	if apierrors.IsNotFound(err) {
 		return nil // clusterctl begins with the namespace
@@ -207,25 +212,25 @@ func (step providersStep) wantedProviders() Providers {
 
 func watchProviders(ctx context.Context, mgmt *kube.Cluster) (<-chan struct{}, func()) {
 	ctx, stop := context.WithCancel(ctx)
-	return mgmt.Changes(ctx, kube.Selection{List: &appsv1.DeploymentList{}, Options: []client.ListOption{client.HasLabels{providerLabel}}}), stop
+	return mgmt.Changes(ctx, kube.Selection{List: &appsv1.DeploymentList{}, Options: []client.ListOption{client.HasLabels{capi.ProviderLabel}}}), stop
 }
 
 // inventory lists what clusterctl has installed: provider → version.
 func inventory(ctx context.Context, mgmt *kube.Cluster) (map[string]string, error) {
-	l := listOf(providerKind)
+	l := capi.ListOf(capi.ProviderKind)
 	if err := mgmt.List(ctx, l); err != nil {
 		return nil, fmt.Errorf("list the installed providers: %w", err)
 	}
 	installed := map[string]string{}
 	for i := range l.Items {
-		installed[l.Items[i].GetName()] = text(&l.Items[i], "version")
+		installed[l.Items[i].GetName()] = capi.Text(&l.Items[i], "version")
 	}
 	return installed, nil
 }
 
 // compare lists the providers that are not installed. One that is installed at another version is an error: replacing it
 // is an upgrade, which has rules of its own.
-func compare(cfg Config, installed map[string]string) (missing []string, err error) {
+func compare(cfg config.Config, installed map[string]string) (missing []string, err error) {
 	for _, p := range providersOf(cfg) {
 		switch has := installed[p.label]; has {
 		case "":
@@ -240,7 +245,7 @@ func compare(cfg Config, installed map[string]string) (missing []string, err err
 
 // clusterctlInit names all four providers even where some are installed: clusterctl leaves those alone, and would add
 // its own choice for a kind that is not named.
-func clusterctlInit(ctx context.Context, cfg Config, tools Tools, sources sources, kubeconfig string) error {
+func clusterctlInit(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, kubeconfig string) error {
 	c, err := newClusterctl(ctx, cfg, tools, sources)
 	if err != nil {
 		return err
@@ -258,7 +263,7 @@ func clusterctlInit(ctx context.Context, cfg Config, tools Tools, sources source
 }
 
 // newClusterctl makes clusterctl's client with that configuration, in memory.
-func newClusterctl(ctx context.Context, cfg Config, tools Tools, sources sources) (Clusterctl, error) {
+func newClusterctl(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources) (platform.Clusterctl, error) {
 	settings, err := clusterctlConfig(cfg, tools, sources)
 	if err != nil {
 		return nil, err
@@ -283,9 +288,9 @@ const (
 
 // clusterctlConfig is clusterctl's configuration, key by key as its reader takes them: manifests/clusterctl.yaml, and
 // over it what Slipway's own configuration says.
-func clusterctlConfig(cfg Config, tools Tools, sources sources) (map[string]string, error) {
-	s := sources.clusterctl
-	entries, err := s.values(sources.vars)
+func clusterctlConfig(cfg config.Config, tools platform.Tools, sources render.Sources) (map[string]string, error) {
+	s := sources.Clusterctl
+	entries, err := s.Values(sources.Vars)
 	if err != nil {
 		return nil, err
 	}
@@ -309,7 +314,7 @@ func clusterctlConfig(cfg Config, tools Tools, sources sources) (map[string]stri
 		}
 		data, err := yaml.Marshal(entries[key])
 		if err != nil {
-			return nil, fmt.Errorf("%s: %s: %w", s.name, key, err)
+			return nil, fmt.Errorf("%s: %s: %w", s.Name, key, err)
 		}
 		texts[key] = string(data)
 	}
@@ -318,7 +323,7 @@ func clusterctlConfig(cfg Config, tools Tools, sources sources) (map[string]stri
 
 // certManager is clusterctl's entry for cert-manager, and how long clusterctl waits for it: PROVIDERS_TIMEOUT, where
 // manifests/clusterctl.yaml does not say.
-func certManager(cfg Config, sources sources, entries map[string]any) (entry map[string]any, timeout time.Duration, err error) {
+func certManager(cfg config.Config, sources render.Sources, entries map[string]any) (entry map[string]any, timeout time.Duration, err error) {
 	const key, within = clusterctlconfig.CertManagerConfigKey, "timeout"
 	entry, ok := entries[key].(map[string]any)
 	switch {
@@ -327,20 +332,20 @@ func certManager(cfg Config, sources sources, entries map[string]any) (entry map
 	case entries[key] == nil:
 		entry = map[string]any{}
 	case !ok:
-		return nil, 0, fmt.Errorf("%s: %s: it is no map of url, version and timeout", sources.clusterctl.name, key)
+		return nil, 0, fmt.Errorf("%s: %s: it is no map of url, version and timeout", sources.Clusterctl.Name, key)
 	}
 	if entry[within] == nil {
 		entry[within] = cfg.ProvidersTimeout.D().String()
 	}
 	text := fmt.Sprint(entry[within])
 	if timeout, err = time.ParseDuration(text); err != nil || timeout <= 0 { // clusterctl would wait ten minutes then
-		return nil, 0, fmt.Errorf("%s: %s: %q is not a time to wait: write a number and a unit (10m)", sources.clusterctl.name, key+"."+within, text)
+		return nil, 0, fmt.Errorf("%s: %s: %q is not a time to wait: write a number and a unit (10m)", sources.Clusterctl.Name, key+"."+within, text)
 	}
 	return entry, timeout, nil
 }
 
 // localProviders points every provider's address into the local repository, as clusterctl lays one out.
-func localProviders(cfg Config) []map[string]string {
+func localProviders(cfg config.Config) []map[string]string {
 	var local []map[string]string
 	for _, p := range providersOf(cfg) {
 		url := filepath.ToSlash(filepath.Join(cfg.ProviderRepository, p.label, p.version, p.file))
@@ -352,7 +357,7 @@ func localProviders(cfg Config) []map[string]string {
 // serving says what of the providers, and of cert-manager, does not serve yet, by reading only.
 func serving(ctx context.Context, mgmt *kube.Cluster) (string, error) {
 	var missing []string
-	for _, selector := range []client.ListOption{client.HasLabels{providerLabel}, client.MatchingLabels{coreLabel: certManagerCore}} {
+	for _, selector := range []client.ListOption{client.HasLabels{capi.ProviderLabel}, client.MatchingLabels{capi.CoreLabel: capi.CertManagerCore}} {
 		deployments := &appsv1.DeploymentList{}
 		if err := mgmt.List(ctx, deployments, selector); err != nil {
 			return "", fmt.Errorf("list the providers' Deployments: %w", err)
@@ -369,7 +374,7 @@ func serving(ctx context.Context, mgmt *kube.Cluster) (string, error) {
 			missing = append(missing, unready)
 		}
 	}
-	untrusted, err := mgmt.UntrustedWebhooks(ctx, providerLabel)
+	untrusted, err := mgmt.UntrustedWebhooks(ctx, capi.ProviderLabel)
 	if err != nil {
 		return "", err
 	}
@@ -380,7 +385,7 @@ func serving(ctx context.Context, mgmt *kube.Cluster) (string, error) {
 }
 
 func (p providersStep) verify(ctx context.Context, was Providers) flow.Verdict {
-	mgmt, err := connect(p.tools, managementFile)
+	mgmt, err := platform.Connect(p.tools, platform.ManagementKubeconfig)
 	if err != nil {
 		return flow.Unknown(err)
 	}

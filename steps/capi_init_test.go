@@ -6,7 +6,10 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // TestKilledInTheTestOfCertManager is a run after one that was killed while clusterctl deleted its test of cert-manager: the
@@ -14,8 +17,8 @@ import (
 func TestKilledInTheTestOfCertManager(t *testing.T) {
 	w := newWorld(t)
 	b := newSet(w.config(), w.tools(), planner(t, "").sources)
-	b.sources.vars = variablesOf(b.cfg)
-	if err := b.tools.Files.Write(managementFile, w.mgmt.Kubeconfig()); err != nil {
+	b.sources.Vars = render.VariablesOf(b.cfg)
+	if err := b.tools.Files.Write(platform.ManagementKubeconfig, w.mgmt.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
 	w.mgmt.Put(testOnItsWayOut())
@@ -34,7 +37,7 @@ func TestKilledInTheTestOfCertManager(t *testing.T) {
 			})
 		}
 	}
-	if err := installProviders(t.Context(), b.cfg, b.tools, b.sources, say, managementFile); err != nil {
+	if err := installProviders(t.Context(), b.cfg, b.tools, b.sources, say, platform.ManagementKubeconfig); err != nil {
 		t.Fatal(err)
 	}
 	if early != 0 || inits() != 1 {
@@ -59,8 +62,8 @@ func TestKilledWhileCertManagerWasInstalled(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			b := newSet(w.config(), w.tools(), planner(t, "").sources)
-			b.sources.vars = variablesOf(b.cfg)
-			if err := b.tools.Files.Write(managementFile, w.mgmt.Kubeconfig()); err != nil {
+			b.sources.Vars = render.VariablesOf(b.cfg)
+			if err := b.tools.Files.Write(platform.ManagementKubeconfig, w.mgmt.Kubeconfig()); err != nil {
 				t.Fatal(err)
 			}
 			w.mgmt.Put(kubetest.Object("v1", "Namespace", "", certManagerNamespace, nil))
@@ -72,7 +75,7 @@ func TestKilledWhileCertManagerWasInstalled(t *testing.T) {
 				w.mgmt.Put(o)
 			}
 			if tt.installed {
-				w.install(Defaults())
+				w.install(config.Defaults())
 			}
 			early := 0
 			say := func(format string, args ...any) {
@@ -83,7 +86,7 @@ func TestKilledWhileCertManagerWasInstalled(t *testing.T) {
 					w.mgmt.Remove("v1", "Namespace", "", certManagerTest)
 				}
 			}
-			if err := installProviders(t.Context(), b.cfg, b.tools, b.sources, say, managementFile); err != nil {
+			if err := installProviders(t.Context(), b.cfg, b.tools, b.sources, say, platform.ManagementKubeconfig); err != nil {
 				t.Fatal(err)
 			}
 			if left := w.mgmt.Get("v1", "Namespace", "", certManagerTest); early != 0 || left != nil && !tt.installed {
@@ -106,7 +109,7 @@ func TestKilledWhileCertManagerWasInstalled(t *testing.T) {
 // TestNoOverridesFromTheHome holds that the user's home has no say in what is installed, unless the configuration names it.
 func TestNoOverridesFromTheHome(t *testing.T) {
 	b := planner(t, "")
-	b.tools.Files = FilesIn(t.TempDir())
+	b.tools.Files = platform.FilesIn(t.TempDir())
 	c, err := clusterctlConfig(b.cfg, b.tools, b.sources)
 	if err != nil || c[overridesFolder] != b.tools.Files.Path(noOverrides) {
 		t.Errorf("clusterctl takes overrides from %q, %v", c[overridesFolder], err)

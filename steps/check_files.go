@@ -8,7 +8,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/render"
 )
 
 // FileError is a mistake in a file that users edit. It was found without asking anybody.
@@ -68,19 +70,19 @@ func (p *Plan) CheckFiles(ctx context.Context, targets []string) ([]FileError, e
 }
 
 // renderedForChecks are the objects of the manifests with made-up values of what only a run knows.
-func renderedForChecks(cfg Config, sources sources) ([]*unstructured.Unstructured, error) {
-	r, err := render(cfg, sources, manifestVariables(sources, "image", "eu-central", "192.0.2.1"))
+func renderedForChecks(cfg config.Config, sources render.Sources) ([]*unstructured.Unstructured, error) {
+	r, err := render.Manifests(cfg, sources, manifestVariables(sources, "image", "eu-central", "192.0.2.1"))
 	if err != nil {
 		return nil, err
 	}
-	return r.now, nil
+	return r.Now, nil
 }
 
 // where is the file and the line of an object's field, and the object's name for people.
-func where(sources sources, o *unstructured.Unstructured, path ...any) FileError {
-	s := sources.cluster
-	if line := lineIn(sources.healthCheck, sources.vars, o); line > 0 {
-		s = sources.healthCheck
+func where(sources render.Sources, o *unstructured.Unstructured, path ...any) FileError {
+	s := sources.Cluster
+	if line := lineIn(sources.HealthCheck, sources.Vars, o); line > 0 {
+		s = sources.HealthCheck
 	}
-	return FileError{File: s.name, Line: lineIn(s, sources.vars, o, path...), Object: o.GetKind() + " " + o.GetName()}
+	return FileError{File: s.Name, Line: lineIn(s, sources.Vars, o, path...), Object: o.GetKind() + " " + o.GetName()}
 }

@@ -5,6 +5,9 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // templateWith is a TalosConfigTemplate for workers with one patch.
@@ -39,7 +42,7 @@ func TestCheckFiles(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			edit(t, dir, "manifests/cluster.yaml", tc.edit)
-			plan, err := New(Defaults(), Tools{Management: &fakeProvider{}, Overrides: dir, Files: FilesIn(t.TempDir())})
+			plan, err := New(config.Defaults(), platform.Tools{Management: &fakeProvider{}, Overrides: dir, Files: platform.FilesIn(t.TempDir())})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -110,9 +113,9 @@ func lineOf(t *testing.T, file, text string) int {
 func TestCheckFilesNamesTheOIDCPatch(t *testing.T) {
 	dir := t.TempDir()
 	edit(t, dir, "manifests/oidc-patch.yaml", replacing("    extraArgs:", "    extraArg:"))
-	cfg := Defaults()
+	cfg := config.Defaults()
 	cfg.OIDCIssuerURL, cfg.OIDCClientID = "https://auth.example.com", "kubernetes"
-	plan, err := New(cfg, Tools{Management: &fakeProvider{}, Overrides: dir})
+	plan, err := New(cfg, platform.Tools{Management: &fakeProvider{}, Overrides: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +134,7 @@ func TestCheckFilesBySchemas(t *testing.T) {
 		if !local {
 			cfg.ProviderRepository = ""
 		}
-		plan, err := New(cfg, Tools{Management: &fakeProvider{}, Overrides: c.overrides})
+		plan, err := New(cfg, platform.Tools{Management: &fakeProvider{}, Overrides: c.overrides})
 		if err != nil {
 			t.Fatal(err)
 		}

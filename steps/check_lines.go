@@ -10,11 +10,14 @@ import (
 
 	"go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/render"
 )
 
 // lineIn is the line of a field of an object in the file that it was made from, or of the nearest field above it that the file has: of
 // the object itself where it has none; 0 where the object is not found. Fields are strings, elements of lists are ints.
-func lineIn(s source, v variables, o *unstructured.Unstructured, path ...any) int {
+func lineIn(s render.Source, v render.Variables, o *unstructured.Unstructured, path ...any) int {
 	node := documentOf(s, v, o)
 	if node == nil {
 		return 0
@@ -31,7 +34,7 @@ func lineIn(s source, v variables, o *unstructured.Unstructured, path ...any) in
 }
 
 // nodeIn is the YAML of a field of an object in its file; nil where the file has none, as of what was added to the object.
-func nodeIn(s source, v variables, o *unstructured.Unstructured, path ...any) *yaml.Node {
+func nodeIn(s render.Source, v render.Variables, o *unstructured.Unstructured, path ...any) *yaml.Node {
 	node := documentOf(s, v, o)
 	for _, step := range path {
 		if node == nil {
@@ -43,8 +46,8 @@ func nodeIn(s source, v variables, o *unstructured.Unstructured, path ...any) *y
 }
 
 // documentOf is the document of an object. The file is read as it is written, with its variables: lines of what they stand for may differ.
-func documentOf(s source, v variables, o *unstructured.Unstructured) *yaml.Node {
-	decoder := yaml.NewDecoder(bytes.NewReader(s.data))
+func documentOf(s render.Source, v render.Variables, o *unstructured.Unstructured) *yaml.Node {
+	decoder := yaml.NewDecoder(bytes.NewReader(s.Data))
 	for {
 		var document yaml.Node
 		if err := decoder.Decode(&document); errors.Is(err, io.EOF) || err != nil {
@@ -60,9 +63,9 @@ func documentOf(s source, v variables, o *unstructured.Unstructured) *yaml.Node 
 		if kind == nil || name == nil || kind.Value != o.GetKind() {
 			continue
 		}
-		filled, err := s.fill([]byte(name.Value), v)
+		filled, err := s.Fill([]byte(name.Value), v)
 		// A template's name ends with the hash of its content.
-		if err == nil && (string(filled) == o.GetName() || strings.HasPrefix(o.GetName(), string(filled)+"-") && o.GetKind() == machineTemplateKind.Kind) {
+		if err == nil && (string(filled) == o.GetName() || strings.HasPrefix(o.GetName(), string(filled)+"-") && o.GetKind() == capi.MachineTemplateKind.Kind) {
 			return node
 		}
 	}

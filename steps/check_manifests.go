@@ -8,10 +8,14 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/render"
 )
 
 // checkManifests looks for what the providers' schemas allow and the providers do not bear.
-func checkManifests(cfg Config, sources sources, objects []*unstructured.Unstructured) (found []FileError) {
+func checkManifests(cfg config.Config, sources render.Sources, objects []*unstructured.Unstructured) (found []FileError) {
 	add := func(e FileError, hint, format string, args ...any) {
 		e.Check, e.Hint, e.Problem = "manifests", hint, fmt.Sprintf(format, args...)
 		found = append(found, e)
@@ -19,18 +23,18 @@ func checkManifests(cfg Config, sources sources, objects []*unstructured.Unstruc
 	kinds := map[string]int{}
 	for _, o := range objects {
 		kinds[o.GetKind()]++
-		if o.GroupVersionKind() == hetznerClusterKind {
+		if o.GroupVersionKind() == capi.HetznerClusterKind {
 			if _, there, _ := unstructured.NestedMap(o.Object, "spec", "controlPlaneEndpoint"); !there {
 				add(where(sources, o, "spec"), "give it a host, which may be empty, and a port", "it has no controlPlaneEndpoint, which CAPH %s does not survive", cfg.CAPHVersion)
 			}
 		}
-		if n := number(o, "spec", "replicas"); o.GroupVersionKind() == talosControlPlaneKind && n%2 == 0 {
+		if n := capi.Number(o, "spec", "replicas"); o.GroupVersionKind() == capi.TalosControlPlaneKind && n%2 == 0 {
 			add(where(sources, o, "spec", "replicas"), "etcd needs an odd number", "it has %d replicas", n)
 		}
 	}
-	for _, kind := range []string{clusterKind.Kind, hetznerClusterKind.Kind, talosControlPlaneKind.Kind, machineTemplateKind.Kind} {
+	for _, kind := range []string{capi.ClusterKind.Kind, capi.HetznerClusterKind.Kind, capi.TalosControlPlaneKind.Kind, capi.MachineTemplateKind.Kind} {
 		if kinds[kind] == 0 {
-			add(FileError{File: sources.cluster.name}, "see the file inside the command", "it has no %s", kind)
+			add(FileError{File: sources.Cluster.Name}, "see the file inside the command", "it has no %s", kind)
 		}
 	}
 	return found
@@ -40,7 +44,7 @@ func checkManifests(cfg Config, sources sources, objects []*unstructured.Unstruc
 var errNoRepository = errors.New("PROVIDER_REPOSITORY is not set")
 
 // localProviderFile is a file of a provider's release in the local repository.
-func localProviderFile(cfg Config, p provider, name string) (data []byte, where string, err error) {
+func localProviderFile(cfg config.Config, p provider, name string) (data []byte, where string, err error) {
 	local := cfg.ProviderRepository
 	if local == "" {
 		return nil, "", errNoRepository
@@ -68,7 +72,7 @@ func (e *unreadSchemasError) Unwrap() error { return e.err }
 
 // checkSchemas holds the objects against the schemas that capi-init will install, of exactly these versions. held is how many are of a
 // kind that a provider brings. Its error is an *unreadSchemasError.
-func checkSchemas(cfg Config, sources sources, objects []*unstructured.Unstructured, read schemaReader) (found []FileError, held int, err error) {
+func checkSchemas(cfg config.Config, sources render.Sources, objects []*unstructured.Unstructured, read schemaReader) (found []FileError, held int, err error) {
 	known := kinds{}
 	for _, p := range providersOf(cfg) {
 		data, _, err := read(p, p.file)

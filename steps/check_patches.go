@@ -15,6 +15,10 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/config/machine"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
+
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/render"
 )
 
 const (
@@ -33,9 +37,9 @@ type patched struct {
 func patchedOf(objects []*unstructured.Unstructured) (found []patched) {
 	for _, o := range objects {
 		switch o.GroupVersionKind() {
-		case talosControlPlaneKind:
+		case capi.TalosControlPlaneKind:
 			found = append(found, patched{object: o, path: []string{"spec", "controlPlaneConfig", "controlplane"}, kind: machine.TypeControlPlane})
-		case talosConfigTemplateKind:
+		case capi.TalosConfigTemplateKind:
 			found = append(found, patched{object: o, path: []string{"spec", "template", "spec"}, kind: machine.TypeWorker})
 		}
 	}
@@ -43,14 +47,14 @@ func patchedOf(objects []*unstructured.Unstructured) (found []patched) {
 }
 
 // checkPatches reads the patches of the control plane and of the workers as strictly as Talos does, and looks for the traps of its versions.
-func checkPatches(cfg Config, sources sources, objects []*unstructured.Unstructured) (found []FileError) {
+func checkPatches(cfg config.Config, sources render.Sources, objects []*unstructured.Unstructured) (found []FileError) {
 	for _, p := range patchedOf(objects) {
 		found = append(found, checkPatched(cfg, sources, p)...)
 	}
 	return found
 }
 
-func checkPatched(cfg Config, sources sources, p patched) []FileError {
+func checkPatched(cfg config.Config, sources render.Sources, p patched) []FileError {
 	at := func(hint, problem string, fields ...any) FileError {
 		path := make([]any, 0, len(p.path)+len(fields))
 		for _, field := range p.path {
@@ -65,7 +69,7 @@ func checkPatched(cfg Config, sources sources, p patched) []FileError {
 		return []FileError{at("write them as strategicPatches",
 			"configPatches: JSON patches do not work on a configuration of several documents, as Talos 1.12's is", "configPatches")}
 	}
-	switch is := text(p.object, spec("generateType")...); {
+	switch is := capi.Text(p.object, spec("generateType")...); {
 	case p.kind == machine.TypeControlPlane && is != "controlplane":
 		return []FileError{at("write generateType: controlplane",
 			fmt.Sprintf("generateType is %q: with another the provider makes no control plane of it, or bootstraps etcd by itself", is), "generateType")}
@@ -75,7 +79,7 @@ func checkPatched(cfg Config, sources sources, p patched) []FileError {
 		return []FileError{at("write generateType: worker",
 			fmt.Sprintf("generateType is %q: servers of the control plane are made by the TalosControlPlane alone", is), "generateType")}
 	}
-	if is := text(p.object, spec("hostname", "source")...); is != "" {
+	if is := capi.Text(p.object, spec("hostname", "source")...); is != "" {
 		return []FileError{at("leave hostname away",
 			fmt.Sprintf("hostname.source is %s: the node must be called like its server, which Talos learns from Hetzner", is), "hostname", "source")}
 	}
@@ -87,17 +91,17 @@ func checkPatched(cfg Config, sources sources, p patched) []FileError {
 }
 
 // checkTexts checks the patches one by one, and the whole configuration that they make.
-func checkTexts(cfg Config, sources sources, p patched, patches []string, at func(hint, problem string, fields ...any) FileError) (found []FileError) {
+func checkTexts(cfg config.Config, sources render.Sources, p patched, patches []string, at func(hint, problem string, fields ...any) FileError) (found []FileError) {
 	merged, loaded := map[string]any{}, []configpatcher.Patch{}
 	for i, patch := range patches {
 		one, err := strict(patch)
 		if err != nil {
 			e := at("correct the patch", describePatchError(patch, err), strategicPatches, i)
 			e.Object += fmt.Sprintf(": %s[%d]", strategicPatches, i)
-			if node := nodeIn(sources.cluster, sources.vars, p.object, pathOf(append(p.path, strategicPatches), i)...); node != nil {
+			if node := nodeIn(sources.Cluster, sources.Vars, p.object, pathOf(append(p.path, strategicPatches), i)...); node != nil {
 				e.Line = node.Line + lineOfPatchError(patch, err)
 			} else { // it is not in the file: the one for an OpenID Connect issuer
-				e.File, e.Line = sources.oidcPatch.name, lineOfPatchError(patch, err)
+				e.File, e.Line = sources.OidcPatch.Name, lineOfPatchError(patch, err)
 			}
 			found = append(found, e)
 			continue
@@ -131,9 +135,9 @@ func pathOf(fields []string, last any) []any {
 }
 
 // whole makes the configuration of a server as the provider would, without any secret, patches it and has Talos judge it.
-func (p patched) whole(cfg Config, patches []configpatcher.Patch) error {
+func (p patched) whole(cfg config.Config, patches []configpatcher.Patch) error {
 	version := cfg.TalosVersion
-	if own := text(p.object, append(append([]string{}, p.path...), "talosVersion")...); own != "" {
+	if own := capi.Text(p.object, append(append([]string{}, p.path...), "talosVersion")...); own != "" {
 		version = own
 	}
 	contract, err := machineconfig.ParseContractFromVersion(version)

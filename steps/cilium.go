@@ -4,11 +4,14 @@ import (
 	"context"
 
 	"github.com/slipway-k8s/slipway/bootstrap"
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
-func cilium(cfg Config, sources sources) installation {
-	return installation{from(bootstrap.Cilium(), cfg.CiliumRepository), cfg.CiliumVersion, sources.cilium}
+func cilium(cfg config.Config, sources render.Sources) installation {
+	return installation{from(bootstrap.Cilium(), cfg.CiliumRepository), cfg.CiliumVersion, sources.Cilium}
 }
 
 // Cilium adds the step cilium to a graph. The releases find the cluster by the kubeconfig in the state folder, which is there before and
@@ -38,9 +41,9 @@ func (s *Set) TalosCCM(g *flow.Graph) *flow.Step[Release] {
 
 // releaseStep runs and verifies the steps that install a Helm release.
 type releaseStep struct {
-	cfg     Config
-	tools   Tools
-	sources sources
+	cfg     config.Config
+	tools   platform.Tools
+	sources render.Sources
 }
 
 func newReleaseStep(s *Set) releaseStep {

@@ -7,9 +7,11 @@ import (
 	"io/fs"
 	"strings"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/clusterapi"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // ErrNotOurs is wrapped by a ManagementProvider that is asked to delete a cluster which it did not make.
@@ -35,8 +37,8 @@ func (s *Set) Clean(g *flow.Graph) *flow.Step[Clean] {
 
 // cleanStep runs and verifies the step clean.
 type cleanStep struct {
-	cfg   Config
-	tools Tools
+	cfg   config.Config
+	tools platform.Tools
 }
 
 func newCleanStep(s *Set) cleanStep {
@@ -73,7 +75,7 @@ func (c cleanStep) run(ctx context.Context, say flow.Say) (Clean, error) {
 		}
 	}
 	// It opens nothing any more, or is a copy of what the user has.
-	if err := c.tools.Files.Remove(managementFile); err != nil {
+	if err := c.tools.Files.Remove(platform.ManagementKubeconfig); err != nil {
 		return Clean{}, err
 	}
 	if err := forgetManagement(c.tools); err != nil {
@@ -103,7 +105,7 @@ func (c cleanStep) deletable(ctx context.Context, say flow.Say) (self bool, err 
 	if wrong := (*WrongManagementError)(nil); errors.As(sourceErr, &wrong) {
 		return false, wrong // --yes agrees to the deletion of one that does not answer, not of one that was not asked
 	}
-	target, err := connect(c.tools, kubeconfigFile)
+	target, err := platform.Connect(c.tools, platform.Kubeconfig)
 	if err != nil {
 		return false, err
 	}
@@ -140,7 +142,7 @@ func (c cleanStep) deletable(ctx context.Context, say flow.Say) (self bool, err 
 
 // managesItself tells, as nil, that the cluster holds its own Cluster object, unpaused; reconciled asks for all of its
 // objects to be there and well, too.
-func managesItself(ctx context.Context, cfg Config, target *kube.Cluster, reconciled bool) error {
+func managesItself(ctx context.Context, cfg config.Config, target *kube.Cluster, reconciled bool) error {
 	o, err := clusterAt(ctx, cfg, target)
 	switch {
 	case err != nil:
@@ -152,7 +154,7 @@ func managesItself(ctx context.Context, cfg Config, target *kube.Cluster, reconc
 	case !reconciled:
 		return nil
 	}
-	inv, err := clusterapi.Read(ctx, target, Namespace, TokenSecretName)
+	inv, err := clusterapi.Read(ctx, target, config.Namespace, config.TokenSecretName)
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/version"
 
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 )
 
@@ -32,7 +33,7 @@ func consequences(live liveObjects, rendered []*unstructured.Unstructured, perSe
 			// It is being created, in two parts.
 		case templateOf(o) != "":
 			c.compareServers(was, o)
-		case o.GroupVersionKind().GroupKind() == machineTemplateKind.GroupKind():
+		case o.GroupVersionKind().GroupKind() == capi.MachineTemplateKind.GroupKind():
 			// Its name is that of its content.
 		default:
 			if found := changed(was, o); len(found) > 0 {
@@ -65,13 +66,13 @@ func objectOf(o *unstructured.Unstructured) Object {
 // exists tells whether there is a cluster that can be changed.
 func (c *comparison) exists() bool {
 	return slices.ContainsFunc(c.live.wanted, func(o unstructured.Unstructured) bool {
-		return o.GroupVersionKind().GroupKind() == talosControlPlaneKind.GroupKind()
+		return o.GroupVersionKind().GroupKind() == capi.TalosControlPlaneKind.GroupKind()
 	})
 }
 
 // create tells of an object that is added to a cluster that exists.
 func (c *comparison) create(o *unstructured.Unstructured) {
-	if !c.exists() || o.GroupVersionKind().GroupKind() == machineTemplateKind.GroupKind() {
+	if !c.exists() || o.GroupVersionKind().GroupKind() == capi.MachineTemplateKind.GroupKind() {
 		return
 	}
 	one := Consequence{Effect: EffectCreates, Object: objectOf(o)}
@@ -93,11 +94,11 @@ func wantedReplicas(o *unstructured.Unstructured, instead int64) int64 {
 
 // compareServers tells what becomes of the servers of a control plane or a MachineDeployment.
 func (c *comparison) compareServers(was, is *unstructured.Unstructured) {
-	has := number(was, "spec", "replicas")
+	has := capi.Number(was, "spec", "replicas")
 	wants := wantedReplicas(is, has)
 	template := c.templates(templateOf(was), templateOf(is))
 	var changes []string
-	if is.GroupVersionKind().GroupKind() == talosControlPlaneKind.GroupKind() {
+	if is.GroupVersionKind().GroupKind() == capi.TalosControlPlaneKind.GroupKind() {
 		changes = slices.Concat(template.why, versionChange(was, is, "spec", "version"), configChanges(was, is))
 	} else {
 		version := versionChange(was, is, "spec", "template", "spec", "version")
@@ -115,7 +116,7 @@ func (c *comparison) compareServers(was, is *unstructured.Unstructured) {
 		one := Consequence{Effect: EffectReplaces, Object: objectOf(is), Count: stay, Of: int(has), Why: changes}
 		one.Servers, one.NewServers = names, serverNamesOf(is)
 		one.Expected = time.Duration(stay) * c.perServer
-		if text(is, "spec", "rolloutStrategy", "type") == "OnDelete" {
+		if capi.Text(is, "spec", "rolloutStrategy", "type") == "OnDelete" {
 			one.Why = append(one.Why, "each when its Machine is deleted (rolloutStrategy OnDelete)")
 			one.Expected = 0
 		}
@@ -141,7 +142,7 @@ func (c *comparison) compareServers(was, is *unstructured.Unstructured) {
 // serverNamesOf is how the servers of an object are called: Cluster API names those of a control plane after their
 // template, and those of a MachineDeployment after their Machine.
 func serverNamesOf(o *unstructured.Unstructured) string {
-	if o.GroupVersionKind().GroupKind() == talosControlPlaneKind.GroupKind() {
+	if o.GroupVersionKind().GroupKind() == capi.TalosControlPlaneKind.GroupKind() {
 		return templateOf(o) + "-…"
 	}
 	return o.GetName() + "-…"
@@ -156,7 +157,7 @@ type templatePair struct {
 // templates compares two server templates. One of another name replaces the servers, even where its content is the
 // same.
 func (c *comparison) templates(was, is string) templatePair {
-	kind := machineTemplateKind.GroupKind()
+	kind := capi.MachineTemplateKind.GroupKind()
 	p := templatePair{was: c.live.find(kind, was)}
 	for _, o := range c.rendered {
 		if o.GroupVersionKind().GroupKind() == kind && o.GetName() == is {
@@ -205,7 +206,7 @@ func ordersOfTemplate(template *unstructured.Unstructured, n int, location strin
 
 // location is where the live cluster's servers are.
 func (l liveObjects) location() string {
-	if o := l.find(hetznerClusterKind.GroupKind(), l.cluster); o != nil {
+	if o := l.find(capi.HetznerClusterKind.GroupKind(), l.cluster); o != nil {
 		if regions, _, _ := unstructured.NestedStringSlice(o.Object, "spec", "controlPlaneRegions"); len(regions) > 0 {
 			return regions[0]
 		}
@@ -215,7 +216,7 @@ func (l liveObjects) location() string {
 
 // versionChange is a change of Kubernetes.
 func versionChange(was, is *unstructured.Unstructured, field ...string) []string {
-	before, after := text(was, field...), text(is, field...)
+	before, after := capi.Text(was, field...), capi.Text(is, field...)
 	if before == after {
 		return nil
 	}
@@ -247,7 +248,7 @@ func machineChanges(was, is *unstructured.Unstructured) []string {
 	var found []string
 	for _, field := range []string{"bootstrap.configRef.name", "failureDomain", "bootstrap.dataSecretName"} {
 		path := append([]string{"spec", "template", "spec"}, strings.Split(field, ".")...)
-		if before, after := text(was, path...), text(is, path...); before != after {
+		if before, after := capi.Text(was, path...), capi.Text(is, path...); before != after {
 			found = append(found, fmt.Sprintf("%s %s → %s", field, orNone(before), orNone(after)))
 		}
 	}
@@ -264,11 +265,11 @@ func orNone(s string) string {
 // changes tells of an object that is changed in place, and what that costs.
 func (c *comparison) changes(was, is *unstructured.Unstructured, found []string) {
 	one := Consequence{Effect: EffectChanges, Object: objectOf(is), Why: found}
-	if is.GroupVersionKind().GroupKind() == hetznerClusterKind.GroupKind() {
+	if is.GroupVersionKind().GroupKind() == capi.HetznerClusterKind.GroupKind() {
 		balancer := func(o *unstructured.Unstructured) []hetzner.Order {
 			return []hetzner.Order{{
-				Kind: hetzner.KindLoadBalancer, Count: 1, Type: text(o, "spec", "controlPlaneLoadBalancer", "type"),
-				Location: text(o, "spec", "controlPlaneLoadBalancer", "region"),
+				Kind: hetzner.KindLoadBalancer, Count: 1, Type: capi.Text(o, "spec", "controlPlaneLoadBalancer", "type"),
+				Location: capi.Text(o, "spec", "controlPlaneLoadBalancer", "region"),
 			}}
 		}
 		if before, after := balancer(was), balancer(is); before[0].Type != after[0].Type {

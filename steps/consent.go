@@ -8,26 +8,30 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // consequencesIn tells what applying rendered objects does to the cluster, in the cluster that manages it: the
 // management cluster, or after the pivot the cluster itself. It changes nothing.
-func consequencesIn(ctx context.Context, cfg Config, tools Tools, manager *kube.Cluster, r *rendered) ([]Consequence, error) {
-	live, err := readLiveObjects(ctx, manager, cfg.ClusterName, r.now)
+func consequencesIn(ctx context.Context, cfg config.Config, tools platform.Tools, manager *kube.Cluster, r *render.Rendered) ([]Consequence, error) {
+	live, err := readLiveObjects(ctx, manager, cfg.ClusterName, r.Now)
 	if err != nil {
 		return nil, err
 	}
-	all := consequences(live, r.now, tools.ServerTakes)
+	all := consequences(live, r.Now, tools.ServerTakes)
 	price(ctx, tools, all)
 	return all, nil
 }
 
 // price fills in what consequences change in the cluster's monthly costs. A price list that cannot be had leaves them
 // unknown.
-func price(ctx context.Context, tools Tools, all []Consequence) {
+func price(ctx context.Context, tools platform.Tools, all []Consequence) {
 	for i := range all {
 		c := &all[i]
 		if len(c.before)+len(c.after) == 0 {
@@ -44,7 +48,7 @@ func price(ctx context.Context, tools Tools, all []Consequence) {
 // kubectl since, would otherwise shrink the cluster, or replace every server of it. It returns what applying the
 // objects does.
 func consent(
-	ctx context.Context, cfg Config, tools Tools, say flow.Say, mgmt *kube.Cluster, r *rendered,
+	ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say, mgmt *kube.Cluster, r *render.Rendered,
 ) ([]Consequence, error) {
 	all, err := consequencesIn(ctx, cfg, tools, mgmt, r)
 	if err != nil {
@@ -65,7 +69,7 @@ func consent(
 	}
 	if len(open) > 0 {
 		what := strings.Join(open, "; ")
-		live, err := get(ctx, mgmt, talosControlPlaneKind, cfg.ControlPlaneName())
+		live, err := capi.Get(ctx, mgmt, capi.TalosControlPlaneKind, cfg.ControlPlaneName())
 		if err != nil {
 			return nil, err
 		}
@@ -102,6 +106,6 @@ func refuseImmutable(all []Consequence) error {
 // keep is how bootstrap.yaml says what the live control plane has.
 func keep(live *unstructured.Unstructured) string {
 	return fmt.Sprintf("controlPlaneReplicas: %d, kubernetesVersion: %s, talosVersion: %s, and what else is named here",
-		number(live, "spec", "replicas"), text(live, "spec", "version"),
-		text(live, "spec", "controlPlaneConfig", "controlplane", "talosVersion"))
+		capi.Number(live, "spec", "replicas"), capi.Text(live, "spec", "version"),
+		capi.Text(live, "spec", "controlPlaneConfig", "controlplane", "talosVersion"))
 }

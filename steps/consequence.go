@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 )
 
@@ -107,7 +108,7 @@ func (c Consequence) String() string {
 		details = append(details, difference(*c.Monthly))
 	}
 	if c.Expected > 0 {
-		details = append(details, "about "+Duration(c.Expected).String())
+		details = append(details, "about "+config.Duration(c.Expected).String())
 	}
 	if len(details) == 0 {
 		return c.Summary()

@@ -11,9 +11,13 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // workers is a pool of two servers, as people add it to manifests/cluster.yaml.
@@ -54,17 +58,17 @@ func withWorkers(t *testing.T, overrides string, change func(string) string) {
 func asIs(s string) string { return s }
 
 // renderedOf renders the manifests of a configuration.
-func renderedOf(t *testing.T, overrides string, kvs ...string) *rendered {
+func renderedOf(t *testing.T, overrides string, kvs ...string) *render.Rendered {
 	t.Helper()
-	cfg := Defaults()
+	cfg := config.Defaults()
 	for _, kv := range kvs {
 		set(t, &cfg, kv)
 	}
-	plan, err := New(cfg, Tools{Management: &fakeProvider{}, Overrides: overrides})
+	plan, err := New(cfg, platform.Tools{Management: &fakeProvider{}, Overrides: overrides})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := render(plan.b.cfg, plan.b.sources, manifestVariables(plan.b.sources, cfg.Image("amd64"), "eu-central", "192.0.2.1"))
+	r, err := render.Manifests(plan.b.cfg, plan.b.sources, manifestVariables(plan.b.sources, cfg.Image("amd64"), "eu-central", "192.0.2.1"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,9 +76,9 @@ func renderedOf(t *testing.T, overrides string, kvs ...string) *rendered {
 }
 
 // liveOf is a cluster that the rendered objects were applied to.
-func liveOf(r *rendered) liveObjects {
+func liveOf(r *render.Rendered) liveObjects {
 	live := liveObjects{cluster: "k8s"}
-	for i, o := range r.now {
+	for i, o := range r.Now {
 		o = o.DeepCopy()
 		o.SetUID(types.UID(fmt.Sprintf("uid-%d", i)))
 		markOwned(o, "k8s")
@@ -82,13 +86,13 @@ func liveOf(r *rendered) liveObjects {
 		if templateOf(o) == "" {
 			continue
 		}
-		labels := object{clusterNameLabel: "k8s", deploymentLabel: o.GetName()}
+		labels := object{capi.ClusterNameLabel: "k8s", deploymentLabel: o.GetName()}
 		if o.GetKind() == "TalosControlPlane" {
-			labels = object{clusterNameLabel: "k8s", controlPlaneLabel: ""}
+			labels = object{capi.ClusterNameLabel: "k8s", capi.ControlPlaneLabel: ""}
 		}
-		for n := range number(o, "spec", "replicas") {
+		for n := range capi.Number(o, "spec", "replicas") {
 			name := o.GetName() + "-" + string(rune('a'+n))
-			live.machines = append(live.machines, *kubetest.Object(capi, "Machine", Namespace, name, object{
+			live.machines = append(live.machines, *kubetest.Object(capiAPI, "Machine", config.Namespace, name, object{
 				"metadata": object{"labels": labels}, "spec": object{"infrastructureRef": object{"name": name}}}))
 		}
 	}
@@ -102,7 +106,7 @@ func TestConsequences(t *testing.T) {
 		return func(l *liveObjects) {
 			for i := range l.wanted {
 				if o := &l.wanted[i]; o.GetKind() == kind && o.GetName() == name {
-					o.Object = kubetest.Object(o.GetAPIVersion(), kind, Namespace, name, merged(o.Object, fields)).Object
+					o.Object = kubetest.Object(o.GetAPIVersion(), kind, config.Namespace, name, merged(o.Object, fields)).Object
 				}
 			}
 		}
@@ -169,7 +173,7 @@ func TestConsequences(t *testing.T) {
 			withPool(is, tt.after)
 			live := liveOf(renderedOf(t, was, tt.before...))
 			tt.live(&live)
-			found := consequences(live, renderedOf(t, is, tt.now...).now, 4*time.Minute)
+			found := consequences(live, renderedOf(t, is, tt.now...).Now, 4*time.Minute)
 			var lines []string
 			for _, c := range found {
 				lines = append(lines, c.Text)
@@ -184,7 +188,7 @@ func TestConsequences(t *testing.T) {
 
 // What Slipway did not apply is nobody's to delete.
 func TestOnlyWhatWasAppliedIsLeftOut(t *testing.T) {
-	pool := kubetest.Object(capi, "MachineDeployment", Namespace, "others", object{"metadata": object{"uid": "1"}})
+	pool := kubetest.Object(capiAPI, "MachineDeployment", config.Namespace, "others", object{"metadata": object{"uid": "1"}})
 	managed := func(o *unstructured.Unstructured, manager, operation string) {
 		o.Object["metadata"].(object)["managedFields"] = []any{object{"manager": manager, "operation": operation}}
 	}
@@ -210,7 +214,7 @@ func TestOnlyWhatWasAppliedIsLeftOut(t *testing.T) {
 		}, false},
 		"put back by a restore": {func(o *unstructured.Unstructured, l *liveObjects) {
 			managed(o, "slipway", "Apply")
-			l.find(clusterKind.GroupKind(), "k8s").SetAnnotations(map[string]string{restoredAnnotation: "5a5a"})
+			l.find(capi.ClusterKind.GroupKind(), "k8s").SetAnnotations(map[string]string{restoredAnnotation: "5a5a"})
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -218,7 +222,7 @@ func TestOnlyWhatWasAppliedIsLeftOut(t *testing.T) {
 			live, one := liveOf(r), pool.DeepCopy()
 			tt.change(one, &live)
 			live.others = append(live.others, *one)
-			found := consequences(live, r.now, 0)
+			found := consequences(live, r.Now, 0)
 			if deletes := len(found) == 1 && found[0].Effect == EffectDeletes && found[0].Object.Name == one.GetName(); deletes != tt.want || len(found) > 1 {
 				t.Errorf("%+v", found)
 			}
@@ -246,14 +250,14 @@ func TestAPoolThatLeavesTheManifests(t *testing.T) {
 		t.Fatalf("%v\n%s", err, strings.Join(lines, "\n"))
 	}
 	pool := func() *unstructured.Unstructured {
-		return w.mgmt.Get(capi, "MachineDeployment", Namespace, "k8s-workers")
+		return w.mgmt.Get(capiAPI, "MachineDeployment", config.Namespace, "k8s-workers")
 	}
 	if o := pool(); o == nil || o.GetLabels()[ownerLabel] != "k8s" || o.GetAnnotations()[appliedAsAnnotation] != "MachineDeployment/k8s-workers" {
 		t.Fatalf("the pool: %v", o)
 	}
 	for _, name := range []string{"k8s-workers-x", "k8s-workers-y"} {
-		w.mgmt.Put(kubetest.Object(capi, "Machine", Namespace, name, object{
-			"metadata": object{"labels": object{clusterNameLabel: "k8s", deploymentLabel: "k8s-workers"}}, "spec": object{"infrastructureRef": object{"name": name}}}))
+		w.mgmt.Put(kubetest.Object(capiAPI, "Machine", config.Namespace, name, object{
+			"metadata": object{"labels": object{capi.ClusterNameLabel: "k8s", deploymentLabel: "k8s-workers"}}, "spec": object{"infrastructureRef": object{"name": name}}}))
 	}
 	edit(t, w.tools().Overrides, "manifests/cluster.yaml", func(s string) string { return s + "\n" }) // without the pool
 	const summary = "deletes MachineDeployment k8s-workers and its 2 servers: it is no longer in the manifests"
@@ -276,7 +280,7 @@ func TestAPoolThatLeavesTheManifests(t *testing.T) {
 	}
 	// The pool's templates are free now, and go without a question when apply runs next.
 	template := func() *unstructured.Unstructured {
-		return w.mgmt.Get("bootstrap.cluster.x-k8s.io/v1alpha3", "TalosConfigTemplate", Namespace, "k8s-workers")
+		return w.mgmt.Get("bootstrap.cluster.x-k8s.io/v1alpha3", "TalosConfigTemplate", config.Namespace, "k8s-workers")
 	}
 	if template() == nil {
 		t.Fatal("the template that the pool used was deleted with it")
@@ -284,7 +288,7 @@ func TestAPoolThatLeavesTheManifests(t *testing.T) {
 	if _, err := run(false); err != nil || template() != nil {
 		t.Errorf("the unused template: %v, %v", err, template())
 	}
-	if w.mgmt.Get("v1", "Secret", Namespace, TokenSecretName) == nil {
+	if w.mgmt.Get("v1", "Secret", config.Namespace, config.TokenSecretName) == nil {
 		t.Error("the token's Secret is gone")
 	}
 }
@@ -296,7 +300,7 @@ func TestTheClusterCannotLeaveItsManifests(t *testing.T) {
 		edit(t, overrides, "manifests/cluster.yaml", func(s string) string {
 			return strings.Replace(s, "\nkind: "+kind+"\nmetadata:\n  name: ${CLUSTER_NAME:=k8s}", "\nkind: "+kind+"\nmetadata:\n  name: other", 1)
 		})
-		_, err := New(Defaults(), Tools{Management: &fakeProvider{}, Overrides: overrides})
+		_, err := New(config.Defaults(), platform.Tools{Management: &fakeProvider{}, Overrides: overrides})
 		if err == nil || !strings.Contains(err.Error(), "has no "+kind+" k8s") || !strings.Contains(err.Error(), "cluster.yaml") {
 			t.Errorf("without a %s: %v", kind, err)
 		}
@@ -306,7 +310,7 @@ func TestTheClusterCannotLeaveItsManifests(t *testing.T) {
 // The refusal comes before anything is applied, and names the live value.
 func TestAnImmutableFieldIsRefusedByTheRun(t *testing.T) {
 	w := newWorld(t)
-	w.hetzner.SetImages(hetznertest.Image(1, Defaults().Image("amd64"), "x86", "available"))
+	w.hetzner.SetImages(hetznertest.Image(1, config.Defaults().Image("amd64"), "x86", "available"))
 	lines, err := runApply(t, w.config(), w.tools())
 	if err != nil || slices.ContainsFunc(lines, func(line string) bool { return strings.HasPrefix(line, "this ") }) {
 		t.Fatalf("the first apply, which changes nothing that exists: %v, %q", err, lines)
@@ -340,7 +344,7 @@ func merged(o, fields object) object {
 }
 
 // runApply runs the plan up to apply and gives what it said.
-func runApply(t *testing.T, cfg Config, tools Tools) (lines []string, err error) {
+func runApply(t *testing.T, cfg config.Config, tools platform.Tools) (lines []string, err error) {
 	t.Helper()
 	plan, err := New(cfg, tools)
 	if err != nil {

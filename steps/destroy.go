@@ -12,10 +12,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/clusterapi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // DestroyOptions are what is deleted only on request, because it can outlive its cluster.
@@ -58,29 +61,29 @@ const (
 	csiDriver      = "csi.hetzner.cloud"
 )
 
-var errStalled = errors.New("nothing moved for " + Duration(stallAfter).String())
+var errStalled = errors.New("nothing moved for " + config.Duration(stallAfter).String())
 
 // Destroyer deletes a cluster, and everything that was made for it. Whoever calls it holds the lock of the journal.
 type Destroyer struct {
-	cfg            Config
-	tools          Tools
-	sources        sources
+	cfg            config.Config
+	tools          platform.Tools
+	sources        render.Sources
 	sweepEvery     time.Duration
 	sweepSlowest   time.Duration
 	webhooksWithin time.Duration
 }
 
 // NewDestroyer makes no request. A cluster can be destroyed also where a file that it was made from is broken: then the files are left out.
-func NewDestroyer(cfg Config, tools Tools) Destroyer {
+func NewDestroyer(cfg config.Config, tools platform.Tools) Destroyer {
 	s := newSet(cfg, tools, readableSources(cfg, tools))
 	return Destroyer{cfg: s.cfg, tools: s.tools, sources: s.sources, sweepEvery: sweepEvery, sweepSlowest: sweepSlowest, webhooksWithin: webhooksWithin}
 }
 
 // readableSources are the operator's files where they can be read, and none where one is broken.
-func readableSources(cfg Config, tools Tools) sources {
-	s, err := readSources(variablesOf(cfg), tools.Overrides)
+func readableSources(cfg config.Config, tools platform.Tools) render.Sources {
+	s, err := render.Read(render.VariablesOf(cfg), tools.Overrides)
 	if err != nil {
-		return sources{vars: variablesOf(cfg)}
+		return render.Sources{Vars: render.VariablesOf(cfg)}
 	}
 	return s
 }
@@ -215,8 +218,8 @@ func (d Destroyer) standDown(ctx context.Context, say flow.Say) (source *kube.Cl
 
 // selfManaged is the cluster itself where it holds its own Cluster object; nil where it does not, or where there is no
 // kubeconfig to ask with.
-func selfManagedCluster(ctx context.Context, cfg Config, tools Tools, sources sources) (*kube.Cluster, error) {
-	self, err := connect(tools, kubeconfigFile)
+func selfManagedCluster(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources) (*kube.Cluster, error) {
+	self, err := platform.Connect(tools, platform.Kubeconfig)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -247,7 +250,7 @@ func (d Destroyer) claim(ctx context.Context, say flow.Say, removal *hetzner.Rem
 	}
 	for _, r := range inventory.Of(d.cfg.ClusterName) {
 		if listed.opts.Volumes && !listed.allows(r) {
-			say("%s was not in the list and stays: to delete it: %s", r, d.tools.commandLine("destroy", "--volumes"))
+			say("%s was not in the list and stays: to delete it: %s", r, d.tools.Command("destroy", "--volumes"))
 		}
 		if r.Claimed {
 			continue
@@ -269,7 +272,7 @@ func (d Destroyer) attribute(ctx context.Context, inventory hetzner.Inventory) {
 
 // volumesInUse are the ids of the volumes that the cluster itself knows, attached or not; none where it does not answer.
 func (d Destroyer) volumesInUse(ctx context.Context) []int64 {
-	self, err := connect(d.tools, kubeconfigFile)
+	self, err := platform.Connect(d.tools, platform.Kubeconfig)
 	if err != nil {
 		return nil
 	}
@@ -302,7 +305,7 @@ func (d Destroyer) deleteManagement(ctx context.Context, say flow.Say) error {
 	case err != nil && remembersManagement(d.tools):
 		return fmt.Errorf("nothing of cluster %s is left at Hetzner, but %s cannot tell whether management cluster %s exists: %w; if it does, it makes the "+
 			"servers anew as soon as it works: make it answer and run destroy again, or, where it is lost for good, remove %s",
-			d.cfg.ClusterName, p.Name(), name, err, d.tools.Files.Path(managementFile))
+			d.cfg.ClusterName, p.Name(), name, err, d.tools.Files.Path(platform.ManagementKubeconfig))
 	case err != nil:
 		say("%s cannot tell whether management cluster %s exists (%v): it is left alone", p.Name(), name, err)
 		return nil
@@ -334,19 +337,19 @@ func (d Destroyer) deleteManagement(ctx context.Context, say flow.Say) error {
 				return err
 			}
 		}
-		say("leaving management cluster %s, with the Secret %s in it: %v", name, TokenSecretName, err)
+		say("leaving management cluster %s, with the Secret %s in it: %v", name, config.TokenSecretName, err)
 		return nil
 	}
 	return err
 }
 
 // remembersManagement tells whether the state folder opens a management cluster that is not the cluster itself.
-func remembersManagement(tools Tools) bool {
-	mgmt, err := connect(tools, managementFile)
+func remembersManagement(tools platform.Tools) bool {
+	mgmt, err := platform.Connect(tools, platform.ManagementKubeconfig)
 	if err != nil {
 		return !errors.Is(err, fs.ErrNotExist)
 	}
-	self, err := connect(tools, kubeconfigFile)
+	self, err := platform.Connect(tools, platform.Kubeconfig)
 	return err != nil || self.Host() != mgmt.Host()
 }
 
@@ -357,7 +360,7 @@ func otherClusters(ctx context.Context, c *kube.Cluster, but string) ([]string, 
 	}
 	var names []string
 	for _, o := range all {
-		if o.GetNamespace() != Namespace || o.GetName() != but {
+		if o.GetNamespace() != config.Namespace || o.GetName() != but {
 			names = append(names, o.GetNamespace()+"/"+o.GetName())
 		}
 	}
@@ -366,13 +369,13 @@ func otherClusters(ctx context.Context, c *kube.Cluster, but string) ([]string, 
 
 // forget removes what opened the cluster: it is gone, and its name may come again. What tells that it is goes last.
 func (d Destroyer) forget() error {
-	for _, name := range []string{kubeconfigFile, talosconfigFile, managementFile, cleaningFile, replacementFile, destroyedFile} {
+	for _, name := range []string{platform.Kubeconfig, platform.Talosconfig, platform.ManagementKubeconfig, cleaningFile, replacementFile, destroyedFile} {
 		if err := d.tools.Files.Remove(name); err != nil {
 			return err
 		}
 	}
 	// A recovery that was under way is over, too: its record would keep everything out of the folder, and its snapshot holds every Secret.
-	for _, folder := range []Files{RestoreFiles(d.tools.Files), QuorumFiles(d.tools.Files), ReadoptFiles(d.tools.Files)} {
+	for _, folder := range []platform.Files{RestoreFiles(d.tools.Files), QuorumFiles(d.tools.Files), ReadoptFiles(d.tools.Files)} {
 		if err := folder.RemoveFolder(); err != nil {
 			return err
 		}

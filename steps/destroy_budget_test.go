@@ -13,8 +13,11 @@ import (
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
+	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // inProcess answers requests without a connection, so that a synthetic clock runs while they are answered.
@@ -39,8 +42,8 @@ func (p *inProcess) total() (n int) {
 
 // An hour in which nothing is deleted costs less than sweepBudget, whatever it is that Hetzner does not delete.
 func TestAnHourOfSweepingStaysInItsBudget(t *testing.T) {
-	hour := Defaults()
-	hour.DestroyTimeout = Duration(time.Hour)
+	hour := config.Defaults()
+	hour.DestroyTimeout = config.Duration(time.Hour)
 	for name, plant := range map[string]func(*hetznertest.Store){
 		"a server": func(s *hetznertest.Store) { s.Lock(1, 1e6) },
 		"a hundred servers that are being deleted": func(s *hetznertest.Store) {
@@ -64,7 +67,7 @@ func TestAnHourOfSweepingStaysInItsBudget(t *testing.T) {
 			plant(s)
 			synctest.Test(t, func(t *testing.T) {
 				cloud := &inProcess{s.Config.Handler, map[string]int{}}
-				o := NewDestroyer(hour, Tools{Hetzner: s.Client(cloud), Management: &fakeProvider{}, Files: FilesIn(t.TempDir())})
+				o := NewDestroyer(hour, platform.Tools{Hetzner: s.Client(cloud), Management: &fakeProvider{}, Files: platform.FilesIn(t.TempDir())})
 				removal := hetzner.NewRemoval(o.tools.Hetzner)
 				if err := o.claim(t.Context(), t.Logf, removal, Demolition{}, true); err != nil {
 					t.Fatal(err)
@@ -95,10 +98,10 @@ func TestAnHourOfWaitingForClusterAPIStaysInItsBudget(t *testing.T) {
 	s.Lock(21, 1e6)
 	synctest.Test(t, func(t *testing.T) {
 		cloud := &inProcess{s.Config.Handler, map[string]int{}}
-		o := NewDestroyer(Defaults(), Tools{Hetzner: s.Client(cloud), Management: &fakeProvider{}, Files: FilesIn(t.TempDir())})
+		o := NewDestroyer(config.Defaults(), platform.Tools{Hetzner: s.Client(cloud), Management: &fakeProvider{}, Files: platform.FilesIn(t.TempDir())})
 		look := o.cloudLook(hetzner.NewRemoval(o.tools.Hetzner))
 		var seen []string
-		for began := time.Now(); time.Since(began) < time.Hour; time.Sleep(lookEvery) {
+		for began := time.Now(); time.Since(began) < time.Hour; time.Sleep(wait.LookEvery) {
 			left, err := look.see(t.Context())
 			if err != nil || left == "" {
 				t.Fatalf("left %q, %v", left, err)

@@ -11,9 +11,12 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/wait"
 )
 
 // deleteThroughCAPI deletes the Cluster object and waits until it is gone. Where that leads nowhere it says so and
@@ -76,8 +79,8 @@ func (d Destroyer) startDeletion(ctx context.Context, say flow.Say, source *kube
 // pastWebhooks changes an object, again while the webhooks for it do not answer. An object that is gone needs no change.
 func (d Destroyer) pastWebhooks(ctx context.Context, say flow.Say, object *unstructured.Unstructured, change func(context.Context) error) error {
 	var last, down error
-	w := wait{what: "the webhooks for " + kube.Describe(object), within: d.webhooksWithin, each: d.webhooksWithin}
-	err := w.until(ctx, say, func(ctx context.Context) (string, error) {
+	w := wait.Wait{What: "the webhooks for " + kube.Describe(object), Within: d.webhooksWithin, Each: d.webhooksWithin}
+	err := w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		last = change(ctx)
 		switch {
 		case kube.Absent(last):
@@ -86,7 +89,7 @@ func (d Destroyer) pastWebhooks(ctx context.Context, say flow.Say, object *unstr
 			down = last
 			return "", last
 		case last != nil:
-			return "", final(last)
+			return "", wait.Final(last)
 		}
 		return "", nil
 	})
@@ -103,13 +106,13 @@ func (d Destroyer) awaitDeletion(ctx context.Context, say flow.Say, source *kube
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	changes := source.Changes(watching,
-		kube.Selection{List: listOf(clusterKind), Options: []client.ListOption{client.InNamespace(Namespace)}},
-		kube.Selection{List: listOf(hcloudMachineKind), Options: ofCluster(d.cfg.ClusterName)},
+		kube.Selection{List: capi.ListOf(capi.ClusterKind), Options: []client.ListOption{client.InNamespace(config.Namespace)}},
+		kube.Selection{List: capi.ListOf(capi.HCloudMachineKind), Options: capi.OfCluster(d.cfg.ClusterName)},
 	)
 	last, moved := "", time.Now()
 	left := d.cloudLook(removal)
-	w := wait{what: "Cluster API to take the cluster away", within: d.cfg.DestroyTimeout.D(), changes: changes}
-	return w.until(ctx, say, func(ctx context.Context) (string, error) {
+	w := wait.Wait{What: "Cluster API to take the cluster away", Within: d.cfg.DestroyTimeout.D(), Changes: changes}
+	return w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		missing, err := d.undeleted(ctx, source, left)
 		if err != nil {
 			missing = err.Error()
@@ -118,7 +121,7 @@ func (d Destroyer) awaitDeletion(ctx context.Context, say flow.Say, source *kube
 			last, moved = missing, time.Now()
 		}
 		if time.Since(moved) > stallAfter {
-			return "", final(fmt.Errorf("%w: %s", errStalled, missing))
+			return "", wait.Final(fmt.Errorf("%w: %s", errStalled, missing))
 		}
 		return missing, err
 	})
@@ -130,7 +133,7 @@ func (d Destroyer) undeleted(ctx context.Context, source *kube.Cluster, left *cl
 	if err != nil || object == nil {
 		return "", err
 	}
-	machines, err := list(ctx, source, hcloudMachineKind, d.cfg.ClusterName)
+	machines, err := capi.List(ctx, source, capi.HCloudMachineKind, d.cfg.ClusterName)
 	if err != nil && !kube.Absent(err) {
 		return "", err
 	}
@@ -152,13 +155,13 @@ func (d Destroyer) undeleted(ctx context.Context, source *kube.Cluster, left *cl
 type cloudLook struct {
 	d       Destroyer
 	removal *hetzner.Removal
-	pace    pace
+	pace    wait.Pace
 	due     time.Time
 	seen    string
 }
 
 func (d Destroyer) cloudLook(removal *hetzner.Removal) *cloudLook {
-	return &cloudLook{d: d, removal: removal, pace: pace{first: d.sweepEvery, longest: d.sweepSlowest}}
+	return &cloudLook{d: d, removal: removal, pace: wait.Pace{First: d.sweepEvery, Longest: d.sweepSlowest}}
 }
 
 // see asks Hetzner when it is time to, and repeats until then what it saw last.
@@ -168,9 +171,9 @@ func (l *cloudLook) see(ctx context.Context) (string, error) {
 	}
 	seen, err := l.ask(ctx)
 	if err == nil && seen != l.seen {
-		l.pace.reset()
+		l.pace.Reset()
 	}
-	l.due = time.Now().Add(l.pace.next())
+	l.due = time.Now().Add(l.pace.Next())
 	if err == nil {
 		l.seen = seen
 	}
@@ -182,7 +185,7 @@ func (l *cloudLook) refused(ctx context.Context) error {
 	if time.Now().Before(l.due) {
 		return nil
 	}
-	l.due = time.Now().Add(l.pace.next())
+	l.due = time.Now().Add(l.pace.Next())
 	servers, err := hetzner.Servers(ctx, l.d.tools.Hetzner, l.d.cfg.ClusterName)
 	if err != nil {
 		return err
@@ -196,7 +199,7 @@ func (l *cloudLook) refused(ctx context.Context) error {
 	if len(names) == 0 {
 		return nil
 	}
-	return final(fmt.Errorf("Hetzner does not delete server %s: it is protected; take the protection away in Hetzner's console and run again",
+	return wait.Final(fmt.Errorf("Hetzner does not delete server %s: it is protected; take the protection away in Hetzner's console and run again",
 		strings.Join(names, ", ")))
 }
 
@@ -215,7 +218,7 @@ func (l *cloudLook) ask(ctx context.Context) (string, error) {
 		if r.OfService() && mine[0].Kind != hetzner.KindServer {
 			say, err := l.removal.Remove(ctx, r)
 			if err != nil {
-				return "", final(err)
+				return "", wait.Final(err)
 			}
 			if say != "" {
 				names = append(names, say)

@@ -8,10 +8,12 @@ import (
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // A project without the cluster, and a cluster that nothing can be asked of, may be a wrong token and a broken network. The keys stay.
@@ -21,7 +23,7 @@ func TestDestroyKeepsTheKeysOfAClusterThatItDidNotSee(t *testing.T) {
 	cluster := kubetest.New("workload", capiKinds()...)
 	cluster.Close()
 	d := demolisher(t, s, nil)
-	keys := []string{kubeconfigFile, talosconfigFile}
+	keys := []string{platform.Kubeconfig, platform.Talosconfig}
 	for _, name := range keys {
 		if err := d.tools.Files.Write(name, cluster.Kubeconfig()); err != nil {
 			t.Fatal(err)
@@ -74,8 +76,8 @@ func TestDestroyNamesAProtectedServer(t *testing.T) {
 	source := kubetest.New("management", capiKinds()...)
 	defer source.Close()
 	define(source, capiKinds())
-	source.Put(kubetest.Object(capi, "Cluster", Namespace, "k8s", object{"spec": object{}}))
-	machine := kubetest.Object("infrastructure.cluster.x-k8s.io/v1beta1", "HCloudMachine", Namespace, "k8s-b", object{"spec": object{"providerID": "hcloud://2"}})
+	source.Put(kubetest.Object(capiAPI, "Cluster", config.Namespace, "k8s", object{"spec": object{}}))
+	machine := kubetest.Object("infrastructure.cluster.x-k8s.io/v1beta1", "HCloudMachine", config.Namespace, "k8s-b", object{"spec": object{"providerID": "hcloud://2"}})
 	machine.SetLabels(map[string]string{"cluster.x-k8s.io/cluster-name": "k8s"})
 	source.Put(machine)
 	d := demolisher(t, s, nil)

@@ -13,8 +13,11 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // refuseOtherProject refuses where the token's project is not the one in which the cluster whose objects a manager holds has its
@@ -26,7 +29,7 @@ import (
 func (d Destroyer) refuseOtherProject(ctx context.Context, manager *kube.Cluster) error {
 	asking, cancel := context.WithTimeout(ctx, aliveWithin)
 	defer cancel()
-	machines, unseen := list(asking, manager, hcloudMachineKind, d.cfg.ClusterName)
+	machines, unseen := capi.List(asking, manager, capi.HCloudMachineKind, d.cfg.ClusterName)
 	if kube.Absent(unseen) || unseen == nil && !slices.ContainsFunc(machines, madeAtHetzner) {
 		return nil
 	}
@@ -69,7 +72,7 @@ func (d Destroyer) refuseOtherProject(ctx context.Context, manager *kube.Cluster
 const destroyedFile = "destroy.swept"
 
 func (d Destroyer) recordSwept() error {
-	kubeconfig, err := d.tools.Files.Read(kubeconfigFile)
+	kubeconfig, err := d.tools.Files.Read(platform.Kubeconfig)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -90,7 +93,7 @@ func (d Destroyer) swept(kubeconfig []byte) bool {
 // the same, and with the keys the last access to a living cluster would be deleted.
 func (d Destroyer) refuseUnseen(ctx context.Context) error {
 	files := d.tools.Files
-	kubeconfig, err := files.Read(kubeconfigFile)
+	kubeconfig, err := files.Read(platform.Kubeconfig)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -126,22 +129,22 @@ func (d Destroyer) hasAnything(ctx context.Context) (bool, error) {
 
 // madeAtHetzner tells whether the server of an HCloudMachine was made.
 func madeAtHetzner(machine unstructured.Unstructured) bool {
-	return strings.HasPrefix(text(&machine, "spec", "providerID"), hcloudProvider)
+	return strings.HasPrefix(capi.Text(&machine, "spec", "providerID"), hcloudProvider)
 }
 
 // isOneOf tells whether a server is a machine's: by its ID, or, where CAPH has made a vanished one anew, by the name.
 func isOneOf(s hetzner.Server, machines []unstructured.Unstructured) bool {
 	return slices.ContainsFunc(machines, func(m unstructured.Unstructured) bool {
-		return text(&m, "spec", "providerID") == s.ProviderID() || m.GetName() == s.Name
+		return capi.Text(&m, "spec", "providerID") == s.ProviderID() || m.GetName() == s.Name
 	})
 }
 
 // worksWithToken tells whether a manager was given the same token. No token is of two projects.
-func worksWithToken(ctx context.Context, tools Tools, manager *kube.Cluster) bool {
+func worksWithToken(ctx context.Context, tools platform.Tools, manager *kube.Cluster) bool {
 	secret := &corev1.Secret{}
-	if err := manager.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: TokenSecretName}, secret); err != nil {
+	if err := manager.Get(ctx, client.ObjectKey{Namespace: config.Namespace, Name: config.TokenSecretName}, secret); err != nil {
 		return false
 	}
-	is := string(secret.Data[TokenSecretKey])
+	is := string(secret.Data[config.TokenSecretKey])
 	return is != "" && is == tools.Token.Reveal()
 }

@@ -7,8 +7,11 @@ import (
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // A token of another project finds nothing of the cluster there. That is not taken for gone, whoever manages it.
@@ -42,7 +45,7 @@ func TestDestroyRefusesTheTokenOfAnotherProject(t *testing.T) {
 		"a restore was begun with other servers": {project: server(11, "k8s-x"), restore: `{"began": "2026-01-02T03:04:05Z"}`},
 		"a restore came to its end":              {project: server(11, "k8s-x"), restore: `{"began": "2026-01-02T03:04:05Z", "ended": "2026-01-02T03:14:05Z"}`, says: "others of that name, k8s-x"},
 	} {
-		for _, file := range []string{kubeconfigFile, managementFile} {
+		for _, file := range []string{platform.Kubeconfig, platform.ManagementKubeconfig} {
 			t.Run(name+", by "+file, func(t *testing.T) {
 				s := hetznertest.NewStore()
 				defer s.Close()
@@ -52,16 +55,16 @@ func TestDestroyRefusesTheTokenOfAnotherProject(t *testing.T) {
 				manager := kubetest.New("manager", capiKinds()...)
 				defer manager.Close()
 				define(manager, capiKinds())
-				manager.Put(kubetest.Object(capi, "Cluster", Namespace, "k8s", object{"spec": object{}}))
-				manager.Put(kubetest.Object(caph, "HCloudMachine", Namespace, "k8s-a", object{
-					"metadata": object{"labels": object{clusterNameLabel: "k8s"}}, "spec": object{"providerID": "hcloud://1"}}))
+				manager.Put(kubetest.Object(capiAPI, "Cluster", config.Namespace, "k8s", object{"spec": object{}}))
+				manager.Put(kubetest.Object(caph, "HCloudMachine", config.Namespace, "k8s-a", object{
+					"metadata": object{"labels": object{capi.ClusterNameLabel: "k8s"}}, "spec": object{"providerID": "hcloud://1"}}))
 				if tt.token != "" {
-					data := object{TokenSecretKey: base64.StdEncoding.EncodeToString([]byte(tt.token))}
-					manager.Put(kubetest.Object("v1", "Secret", Namespace, TokenSecretName, object{"data": data}))
+					data := object{config.TokenSecretKey: base64.StdEncoding.EncodeToString([]byte(tt.token))}
+					manager.Put(kubetest.Object("v1", "Secret", config.Namespace, config.TokenSecretName, object{"data": data}))
 				}
 				o := demolisher(t, s, nil)
-				o.tools.Token = NewSecret(hetznertest.Token)
-				o.tools.Management = &fakeProvider{exists: file == managementFile}
+				o.tools.Token = platform.NewSecret(hetznertest.Token)
+				o.tools.Management = &fakeProvider{exists: file == platform.ManagementKubeconfig}
 				if err := o.tools.Files.Write(file, manager.Kubeconfig()); err != nil {
 					t.Fatal(err)
 				}

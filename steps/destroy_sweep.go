@@ -9,6 +9,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/wait"
 )
 
 // sweep deletes by the Hetzner API whatever is left, in the order of dependencies, until nothing is but the reservation of
@@ -26,9 +27,9 @@ func (d Destroyer) release(ctx context.Context, say flow.Say, removal *hetzner.R
 func (d Destroyer) sweepThose(ctx context.Context, say flow.Say, removal *hetzner.Removal, listed Demolition, those func(hetzner.Resource) bool) error {
 	deleted, known := map[string]bool{}, ""
 	var kinds []hetzner.Kind // that are listed; none: all
-	pace := &pace{first: d.sweepEvery, longest: d.sweepSlowest}
-	w := wait{what: "Hetzner to delete", within: d.cfg.DestroyTimeout.D(), pace: pace}
-	err := w.until(ctx, say, func(ctx context.Context) (string, error) {
+	pace := &wait.Pace{First: d.sweepEvery, Longest: d.sweepSlowest}
+	w := wait.Wait{What: "Hetzner to delete", Within: d.cfg.DestroyTimeout.D(), Pace: pace}
+	err := w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		take, err := d.leftOf(ctx, listed, those, kinds)
 		if err == nil && len(take) == 0 && len(kinds) > 0 {
 			kinds = nil // what was waited for is gone: what else is there?
@@ -36,14 +37,14 @@ func (d Destroyer) sweepThose(ctx context.Context, say flow.Say, removal *hetzne
 		}
 		if err != nil {
 			if errors.Is(err, hetzner.ErrToken) {
-				err = final(err)
+				err = wait.Final(err)
 			}
 			return "", err
 		}
 		kinds = waitedFor(take)
 		if now := fmt.Sprint(take); now != known {
 			known = now
-			pace.reset()
+			pace.Reset()
 		}
 		if err := removal.Refresh(ctx); err != nil {
 			return "", err
@@ -114,7 +115,7 @@ func sweepOnce(ctx context.Context, removal *hetzner.Removal, take []hetzner.Res
 			}
 		}
 		if len(refused) > 0 {
-			return "", final(errors.Join(refused...))
+			return "", wait.Final(errors.Join(refused...))
 		}
 		if kind == hetzner.KindServer && len(lines) > 0 {
 			break // nearly everything else hangs on servers

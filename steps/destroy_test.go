@@ -18,10 +18,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // plantCluster puts a whole cluster k8s into a project, and things of others that look like it. foreign are the latter.
@@ -82,7 +84,7 @@ func plantCluster(s *hetznertest.Store) (foreign []string) {
 // demolisher is a destroyer of cluster k8s without any management cluster.
 func demolisher(t *testing.T, s *hetznertest.Store, transport http.RoundTripper) *Destroyer {
 	t.Helper()
-	d := NewDestroyer(Defaults(), Tools{Hetzner: s.Client(transport), Management: &fakeProvider{}, Files: FilesIn(t.TempDir())})
+	d := NewDestroyer(config.Defaults(), platform.Tools{Hetzner: s.Client(transport), Management: &fakeProvider{}, Files: platform.FilesIn(t.TempDir())})
 	o := &d
 	o.sweepEvery, o.sweepSlowest = time.Millisecond, time.Millisecond
 	return o
@@ -228,7 +230,7 @@ func TestDestroyDeletesTheVolumesThatItListed(t *testing.T) {
 	defer self.Close()
 	self.Put(volume("pvc-2", "150"))
 	o := demolisher(t, s, nil)
-	if err := o.tools.Files.Write(kubeconfigFile, self.Kubeconfig()); err != nil {
+	if err := o.tools.Files.Write(platform.Kubeconfig, self.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
 	listed, err := o.Plan(t.Context(), DestroyOptions{Images: true, Volumes: true})
@@ -274,7 +276,7 @@ func TestDestroyGoesOnWhereTheClusterIsSilent(t *testing.T) {
 	cluster := kubetest.New("workload", capiKinds()...)
 	cluster.Close()
 	o := demolisher(t, s, nil)
-	if err := o.tools.Files.Write(kubeconfigFile, cluster.Kubeconfig()); err != nil {
+	if err := o.tools.Files.Write(platform.Kubeconfig, cluster.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
 	var said []string
@@ -311,7 +313,7 @@ func TestDestroyAsksASilentClusterOnce(t *testing.T) {
 		return 0, "" // what another server has in its memory
 	}
 	o := demolisher(t, s, nil)
-	if err := o.tools.Files.Write(kubeconfigFile, cluster.Kubeconfig()); err != nil {
+	if err := o.tools.Files.Write(platform.Kubeconfig, cluster.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
 	if err := o.Destroy(t.Context(), Demolition{}, quietly); err != nil {
@@ -379,7 +381,7 @@ func TestDestroyEndsARecovery(t *testing.T) {
 	if err := listAndDestroy(t.Context(), o, DestroyOptions{}, quietly); err != nil {
 		t.Fatal(err)
 	}
-	for _, folder := range []Files{QuorumFiles(files), ReadoptFiles(files), RestoreFiles(files)} {
+	for _, folder := range []platform.Files{QuorumFiles(files), ReadoptFiles(files), RestoreFiles(files)} {
 		if _, err := os.Lstat(folder.Path("")); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s is left: %v", folder, err)
 		}
@@ -395,15 +397,15 @@ func TestDestroyPausesAClusterThatManagesItself(t *testing.T) {
 	self := kubetest.New("workload", kind)
 	defer self.Close()
 	define(self, []kubetest.Resource{kind})
-	self.Put(kubetest.Object(capi, "Cluster", Namespace, "k8s", object{"spec": object{}}))
+	self.Put(kubetest.Object(capiAPI, "Cluster", config.Namespace, "k8s", object{"spec": object{}}))
 	o := demolisher(t, s, nil)
-	if err := o.tools.Files.Write(kubeconfigFile, self.Kubeconfig()); err != nil {
+	if err := o.tools.Files.Write(platform.Kubeconfig, self.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
 	pausedFirst := false
 	err := listAndDestroy(t.Context(), o, DestroyOptions{}, func(name, _ string, do func(flow.Say) error) error {
 		if name == "sweep" {
-			pausedFirst = paused(self.Get(capi, "Cluster", Namespace, "k8s"))
+			pausedFirst = paused(self.Get(capiAPI, "Cluster", config.Namespace, "k8s"))
 			if len(s.Writes()) != 2 { // the labels of a load balancer and a volume
 				t.Errorf("before the sweep it wrote %v", s.Writes())
 			}
@@ -413,7 +415,7 @@ func TestDestroyPausesAClusterThatManagesItself(t *testing.T) {
 	if err != nil || !pausedFirst {
 		t.Errorf("paused before the sweep: %v; %v", pausedFirst, err)
 	}
-	if _, err := o.tools.Files.Read(kubeconfigFile); err == nil {
+	if _, err := o.tools.Files.Read(platform.Kubeconfig); err == nil {
 		t.Error("the kubeconfig of a cluster that is gone is still there")
 	}
 }
@@ -427,11 +429,11 @@ func TestDestroyLeavesNoManagementClusterUnasked(t *testing.T) {
 		files map[string][]byte
 		says  string
 	}{
-		"the folder opens it":               {map[string][]byte{managementFile: mgmt.Kubeconfig()}, "cannot tell whether management cluster k8s-mgmt exists: no Docker"},
-		"the folder opens both":             {map[string][]byte{managementFile: mgmt.Kubeconfig(), kubeconfigFile: self.Kubeconfig()}, "remove "},
+		"the folder opens it":               {map[string][]byte{platform.ManagementKubeconfig: mgmt.Kubeconfig()}, "cannot tell whether management cluster k8s-mgmt exists: no Docker"},
+		"the folder opens both":             {map[string][]byte{platform.ManagementKubeconfig: mgmt.Kubeconfig(), platform.Kubeconfig: self.Kubeconfig()}, "remove "},
 		"the folder knows of none":          {nil, ""},
-		"the cluster was its own manager":   {map[string][]byte{managementFile: self.Kubeconfig(), kubeconfigFile: self.Kubeconfig()}, ""},
-		"the folder opens only the cluster": {map[string][]byte{kubeconfigFile: self.Kubeconfig()}, ""},
+		"the cluster was its own manager":   {map[string][]byte{platform.ManagementKubeconfig: self.Kubeconfig(), platform.Kubeconfig: self.Kubeconfig()}, ""},
+		"the folder opens only the cluster": {map[string][]byte{platform.Kubeconfig: self.Kubeconfig()}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := hetznertest.NewStore()
@@ -455,14 +457,14 @@ func TestDestroyLeavesNoManagementClusterUnasked(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), tt.says) {
 				t.Errorf("got %v, want %q", err, tt.says)
 			}
-			if _, err := o.tools.Files.Read(managementFile); err != nil {
+			if _, err := o.tools.Files.Read(platform.ManagementKubeconfig); err != nil {
 				t.Error(err)
 			}
 			if left := s.Left(); !slices.Contains(left, "placement_groups/31") || slices.Contains(left, "servers/1") {
 				t.Errorf("left %v", left)
 			}
 			// Lost for good, as it says.
-			if err := o.tools.Files.Remove(managementFile); err != nil {
+			if err := o.tools.Files.Remove(platform.ManagementKubeconfig); err != nil {
 				t.Fatal(err)
 			}
 			if err := listAndDestroy(t.Context(), o, DestroyOptions{}, quietly); err != nil || slices.Contains(s.Left(), "placement_groups/31") {
@@ -495,7 +497,7 @@ func TestDestroyGoesOnWhereTheWebhooksAreDown(t *testing.T) {
 			source := kubetest.New("management", capiKinds()...)
 			defer source.Close()
 			define(source, capiKinds())
-			cluster := kubetest.Object(capi, "Cluster", Namespace, "k8s", object{"spec": object{"paused": tt.begun}})
+			cluster := kubetest.Object(capiAPI, "Cluster", config.Namespace, "k8s", object{"spec": object{"paused": tt.begun}})
 			if tt.begun {
 				cluster.SetDeletionTimestamp(&metav1.Time{Time: time.Now()})
 			}
@@ -510,12 +512,12 @@ func TestDestroyGoesOnWhereTheWebhooksAreDown(t *testing.T) {
 			o := demolisher(t, s, nil)
 			o.webhooksWithin = 3 * time.Second
 			o.tools.Management = &fakeProvider{exists: true}
-			if err := o.tools.Files.Write(managementFile, source.Kubeconfig()); err != nil {
+			if err := o.tools.Files.Write(platform.ManagementKubeconfig, source.Kubeconfig()); err != nil {
 				t.Fatal(err)
 			}
 			stage := func(name, _ string, do func(flow.Say) error) error {
 				err := do(t.Logf)
-				if name == "cluster-api" && err == nil && (source.Get(capi, "Cluster", Namespace, "k8s") == nil) != tt.deleted {
+				if name == "cluster-api" && err == nil && (source.Get(capiAPI, "Cluster", config.Namespace, "k8s") == nil) != tt.deleted {
 					t.Errorf("the Cluster object is gone: %v", !tt.deleted)
 				}
 				return err

@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/shell"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // Deviation is one value of the configuration, or of the manifests, that is not the one of the cluster that manages itself. A run
@@ -48,13 +50,13 @@ func Requested(all []Deviation) []Deviation {
 }
 
 // change is how the cluster gets a value of the configuration.
-func change(cfg Config, tools Tools, variable, wanted string) string {
+func change(cfg config.Config, tools platform.Tools, variable, wanted string) string {
 	patch := func(kind, name, patch, does string) string {
 		return fmt.Sprintf("kubectl --kubeconfig %s --namespace %s patch %s %s --type merge --patch %s (%s)",
-			shell.Quote(tools.Files.Path(kubeconfigFile)), Namespace, kind, name, shell.Quote(patch), does)
+			shell.Quote(tools.Files.Path(platform.Kubeconfig)), config.Namespace, kind, name, shell.Quote(patch), does)
 	}
 	upgrade := func(flag, provider string) string {
-		return fmt.Sprintf("clusterctl upgrade apply --kubeconfig %s --%s %s:%s", shell.Quote(tools.Files.Path(kubeconfigFile)), flag, provider, wanted)
+		return fmt.Sprintf("clusterctl upgrade apply --kubeconfig %s --%s %s:%s", shell.Quote(tools.Files.Path(platform.Kubeconfig)), flag, provider, wanted)
 	}
 	switch variable {
 	case "KUBERNETES_VERSION":

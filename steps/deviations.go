@@ -8,8 +8,12 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // Deviations lists what the configuration asks for and the cluster that manages itself is not; nothing before the pivot, when a run
@@ -25,7 +29,7 @@ func (p *Plan) Deviations(ctx context.Context, j flow.Journal, origin Origin) ([
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, comparedWithin, fmt.Errorf("no answer within %s", comparedWithin))
 	defer cancel()
-	self, err := connect(p.b.tools, kubeconfigFile)
+	self, err := platform.Connect(p.b.tools, platform.Kubeconfig)
 	if err == nil {
 		d := deviations{b: p.b, self: self, applied: appliedLast(snapshot), origin: origin}
 		if err = d.find(ctx); err == nil {
@@ -76,18 +80,18 @@ type observed struct {
 }
 
 // observeCluster asks the cluster for its objects, and for the variables' values in them.
-func observeCluster(ctx context.Context, cfg Config, sources sources, self *kube.Cluster) (observed, error) {
-	infrastructure, err := get(ctx, self, hetznerClusterKind, cfg.ClusterName)
+func observeCluster(ctx context.Context, cfg config.Config, sources render.Sources, self *kube.Cluster) (observed, error) {
+	infrastructure, err := capi.Get(ctx, self, capi.HetznerClusterKind, cfg.ClusterName)
 	if err != nil {
 		return observed{}, err
 	}
-	o := observed{zone: text(infrastructure, "spec", "hcloudNetwork", "networkZone"), ip: text(infrastructure, "spec", "controlPlaneEndpoint", "host")}
+	o := observed{zone: capi.Text(infrastructure, "spec", "hcloudNetwork", "networkZone"), ip: capi.Text(infrastructure, "spec", "controlPlaneEndpoint", "host")}
 	v := manifestVariables(sources, "image", o.zone, o.ip)
-	r, err := render(cfg, sources, v)
+	r, err := render.Manifests(cfg, sources, v)
 	if err != nil {
 		return observed{}, err
 	}
-	if o.live, err = readLiveObjects(ctx, self, cfg.ClusterName, r.now); err != nil {
+	if o.live, err = readLiveObjects(ctx, self, cfg.ClusterName, r.Now); err != nil {
 		return observed{}, err
 	}
 	if o.values, err = liveValues(cfg, sources, o.live, v); err != nil {
@@ -113,7 +117,7 @@ func observeCluster(ctx context.Context, cfg Config, sources sources, self *kube
 
 // compare compares the variables' values.
 func (d *deviations) compare(live map[string]string) {
-	for _, variable := range Variables() {
+	for _, variable := range config.Variables() {
 		has, known := live[variable.Name]
 		wanted := variable.Get(d.b.cfg)
 		if !known || has == wanted {
@@ -128,36 +132,36 @@ func (d *deviations) compare(live map[string]string) {
 }
 
 // renderLike renders the manifests with the variables' values that a cluster has.
-func renderLike(cfg Config, tools Tools, sources sources, o observed) (*rendered, error) {
+func renderLike(cfg config.Config, tools platform.Tools, sources render.Sources, o observed) (*render.Rendered, error) {
 	like := &Set{cfg: cfg, tools: tools, sources: sources}
-	for _, variable := range Variables() {
+	for _, variable := range config.Variables() {
 		if value, known := o.values[variable.Name]; known {
 			if err := variable.Set(&like.cfg, value); err != nil {
 				return nil, fmt.Errorf("the cluster has %w", err)
 			}
 		}
 	}
-	like.sources.vars = variablesOf(like.cfg)
-	return render(like.cfg, like.sources, manifestVariables(like.sources, o.image, o.zone, o.ip))
+	like.sources.Vars = render.VariablesOf(like.cfg)
+	return render.Manifests(like.cfg, like.sources, manifestVariables(like.sources, o.image, o.zone, o.ip))
 }
 
 // manifests tells what applying the manifests would still do.
-func (d *deviations) manifests(live liveObjects, r *rendered) {
-	for _, c := range consequences(live, r.now, 0) {
+func (d *deviations) manifests(live liveObjects, r *render.Rendered) {
+	for _, c := range consequences(live, r.Now, 0) {
 		if c.Effect == EffectKeeps || onlyTheTemplatesName(live, c) {
 			continue
 		}
 		file := d.fileOf(c.Object)
 		d.found = append(d.found, Deviation{
-			Place: file.name, What: c.Summary(), Requested: d.applied.edited(file) || d.patchEdited(c.Object),
+			Place: file.Name, What: c.Summary(), Requested: d.applied.edited(file) || d.patchEdited(c.Object),
 			Change: "edit the object with kubectl " + byTemplate, Keep: "write it into that file as the cluster has it",
 		})
 	}
 }
 
 // fileOf is the file of the manifests that an object is in, or one that it may have been taken out of.
-func (d *deviations) fileOf(o Object) source {
-	files := d.b.sources.objects()
+func (d *deviations) fileOf(o Object) render.Source {
+	files := d.b.sources.Objects()
 	for _, s := range files {
 		docs, err := documents(d.b.sources, s)
 		if err != nil {
@@ -177,7 +181,7 @@ func (d *deviations) fileOf(o Object) source {
 
 // patchEdited tells whether an object's part in another file was edited: the patch for OpenID Connect, where it is used.
 func (d *deviations) patchEdited(o Object) bool {
-	return o.Kind == talosControlPlaneKind.Kind && d.applied.values["OIDC_ISSUER_URL"] != "" && d.applied.edited(d.b.sources.oidcPatch)
+	return o.Kind == capi.TalosControlPlaneKind.Kind && d.applied.values["OIDC_ISSUER_URL"] != "" && d.applied.edited(d.b.sources.OidcPatch)
 }
 
 // onlyTheTemplatesName tells of servers that would be replaced because a template of the same content has another name, as one has
@@ -188,25 +192,25 @@ func onlyTheTemplatesName(live liveObjects, c Consequence) bool {
 		return false
 	}
 	was, _, _ := strings.Cut(strings.TrimPrefix(c.Why[0], template), " ")
-	return live.find(machineTemplateKind.GroupKind(), was) != nil
+	return live.find(capi.MachineTemplateKind.GroupKind(), was) != nil
 }
 
 // imageOf is the name of the image that the live control plane's servers are made from.
-func imageOf(live liveObjects, cfg Config) string {
-	controlPlane := live.find(talosControlPlaneKind.GroupKind(), cfg.ControlPlaneName())
+func imageOf(live liveObjects, cfg config.Config) string {
+	controlPlane := live.find(capi.TalosControlPlaneKind.GroupKind(), cfg.ControlPlaneName())
 	if controlPlane == nil {
 		return ""
 	}
-	template := live.find(machineTemplateKind.GroupKind(), templateOf(controlPlane))
+	template := live.find(capi.MachineTemplateKind.GroupKind(), templateOf(controlPlane))
 	if template == nil {
 		return ""
 	}
-	return text(template, "spec", "template", "spec", "imageName")
+	return capi.Text(template, "spec", "template", "spec", "imageName")
 }
 
 // byDefault tells whether an image is called as one is where IMAGE_NAME is empty.
 func byDefault(image, talosVersion string) bool {
-	c := Config{TalosVersion: talosVersion}
+	c := config.Config{TalosVersion: talosVersion}
 	return image == c.Image("amd64") || image == c.Image("arm64")
 }
 
@@ -221,7 +225,7 @@ type lastApplied struct {
 // appliedLast reads the records of the steps that applied the manifests and installed the providers.
 func appliedLast(s flow.Snapshot) lastApplied {
 	out := lastApplied{values: map[string]string{}}
-	var files map[string]ingredient
+	var files map[string]render.Digest
 	if json.Unmarshal(s.Steps["apply"].Spec, &files) == nil && len(files) > 0 {
 		out.known = true
 		if _, configured := files["oidcPatch"]; !configured {
@@ -238,7 +242,7 @@ func appliedLast(s flow.Snapshot) lastApplied {
 	}
 	var providers struct{ Versions map[string]string }
 	if json.Unmarshal(s.Steps["capi-init"].Spec, &providers) == nil {
-		for _, p := range providersOf(Config{}) {
+		for _, p := range providersOf(config.Config{}) {
 			if version := providers.Versions[p.label]; version != "" {
 				out.values[p.variable] = version
 			}
@@ -260,9 +264,9 @@ func (a lastApplied) asked(variable, wanted string, written bool) bool {
 }
 
 // edited tells whether a file is another one than was last applied; where that is not known, whether it is the user's own.
-func (a lastApplied) edited(s source) bool {
+func (a lastApplied) edited(s render.Source) bool {
 	if !a.known {
-		return s.own
+		return s.Own
 	}
-	return !slices.Contains(a.sums, effectiveText{data: s.data}.sum()) // manifests are not merged
+	return !slices.Contains(a.sums, render.EffectiveText{Data: s.Data}.Sum()) // manifests are not merged
 }

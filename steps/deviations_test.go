@@ -5,8 +5,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/manifests"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // selfManaged is a world whose cluster manages itself: the cluster that the kubeconfig in the state folder opens holds its objects.
@@ -25,14 +27,14 @@ func selfManaged(t *testing.T) (*world, flow.Journal) {
 	if err := journal.Save(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.tools().Files.Write(kubeconfigFile, w.mgmt.Kubeconfig()); err != nil {
+	if err := w.tools().Files.Write(platform.Kubeconfig, w.mgmt.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
 	return w, journal
 }
 
 // deviations are those of a configuration in which the operator wrote what is not the default.
-func (w *world) deviations(t *testing.T, cfg Config, j flow.Journal) []Deviation {
+func (w *world) deviations(t *testing.T, cfg config.Config, j flow.Journal) []Deviation {
 	t.Helper()
 	plan, err := New(cfg, w.tools())
 	if err != nil {
@@ -40,7 +42,7 @@ func (w *world) deviations(t *testing.T, cfg Config, j flow.Journal) []Deviation
 	}
 	writes := w.writes()
 	found, err := plan.Deviations(t.Context(), j, func(field string) (string, bool) {
-		for _, v := range Variables() {
+		for _, v := range config.Variables() {
 			if v.Field == field && v.Get(cfg) != v.Default {
 				return "argument " + v.Name + "=" + v.Get(cfg), true
 			}
@@ -138,7 +140,7 @@ func TestDeviations(t *testing.T) {
 				set(t, &cfg, value)
 			}
 			if tt.live != nil {
-				w.mgmt.Change(cacpt, "TalosControlPlane", Namespace, "k8s-control-plane", tt.live)
+				w.mgmt.Change(cacpt, "TalosControlPlane", config.Namespace, "k8s-control-plane", tt.live)
 			}
 			if tt.file != "" {
 				write(t, w.tools().Overrides, "manifests/"+manifests.Cluster, tt.file)
@@ -177,9 +179,9 @@ func TestDeviationsSayWhatToDo(t *testing.T) {
 	for _, value := range []string{"KUBERNETES_VERSION=v1.33.5", "LOCATION=fsn1", "CAPH_VERSION=v1.0.8"} {
 		set(t, &cfg, value)
 	}
-	w.mgmt.Change(cacpt, "TalosControlPlane", Namespace, "k8s-control-plane", object{"spec": object{"replicas": int64(5)}})
+	w.mgmt.Change(cacpt, "TalosControlPlane", config.Namespace, "k8s-control-plane", object{"spec": object{"replicas": int64(5)}})
 	all := w.deviations(t, cfg, journal)
-	kubeconfig := w.tools().Files.Path(kubeconfigFile)
+	kubeconfig := w.tools().Files.Path(platform.Kubeconfig)
 	for i, says := range [][]string{
 		{"LOCATION", "to change the cluster: it cannot be changed", "leave LOCATION out, with location: nbg1 in bootstrap.yaml"},
 		{"CONTROL_PLANE_REPLICAS", `patch taloscontrolplane k8s-control-plane --type merge --patch '{"spec":{"replicas":3}}'`, "to keep it: controlPlaneReplicas: 5 in bootstrap.yaml"},

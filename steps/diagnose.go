@@ -7,8 +7,10 @@ import (
 	"io/fs"
 	"time"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // Disaster is what has befallen a cluster.
@@ -51,7 +53,7 @@ type BackupFacts struct {
 // facts are what a diagnosis is made from, all of it by reads.
 type facts struct {
 	cluster    string
-	tools      Tools // they know how a command is typed
+	tools      platform.Tools // they know how a command is typed
 	now        time.Time
 	servers    []hetzner.Server // of the control plane
 	balancer   *hetzner.Survivor
@@ -87,8 +89,8 @@ const (
 
 // Diagnose finds out which disaster has befallen the cluster. It changes nothing. source is the backup to restore from, which file
 // names; nil: none was given.
-func Diagnose(ctx context.Context, cfg Config, tools Tools, source *Backup, file string) (Diagnosis, error) {
-	tools = tools.withDefaults()
+func Diagnose(ctx context.Context, cfg config.Config, tools platform.Tools, source *Backup, file string) (Diagnosis, error) {
+	tools = tools.WithDefaults()
 	f := &facts{cluster: cfg.ClusterName, tools: tools, now: time.Now(), source: source, file: file}
 	var err error
 	if f.restoring, err = ReadRestoreRecord(tools.Files); err != nil {
@@ -127,9 +129,9 @@ func Diagnose(ctx context.Context, cfg Config, tools Tools, source *Backup, file
 }
 
 // askEtcdOf asks every server's Talos for its etcd.
-func askEtcdOf(ctx context.Context, tools Tools, f *facts) {
+func askEtcdOf(ctx context.Context, tools platform.Tools, f *facts) {
 	f.nodes, f.deaf, f.leader, f.survey = nil, nil, nil, QuorumSurvey{}
-	config, err := fileOrSecret(tools, talosconfigFile, f, "-talosconfig", "talosconfig")
+	config, err := fileOrSecret(tools, platform.Talosconfig, f, "-talosconfig", "talosconfig")
 	if err != nil {
 		f.deaf = err
 		return
@@ -149,9 +151,9 @@ func askEtcdOf(ctx context.Context, tools Tools, f *facts) {
 }
 
 // askAPIOf asks the cluster's API who it is, and whether it manages itself.
-func askAPIOf(ctx context.Context, cfg Config, tools Tools, f *facts) {
+func askAPIOf(ctx context.Context, cfg config.Config, tools platform.Tools, f *facts) {
 	f.api, f.uid, f.self, f.apiErr, f.whose = "", "", false, nil, nil
-	config, err := fileOrSecret(tools, kubeconfigFile, f, "-kubeconfig", "value")
+	config, err := fileOrSecret(tools, platform.Kubeconfig, f, "-kubeconfig", "value")
 	var workload *kube.Cluster
 	if err == nil {
 		workload, err = tools.Connect(config)
@@ -173,9 +175,9 @@ func askAPIOf(ctx context.Context, cfg Config, tools Tools, f *facts) {
 }
 
 // askBeside asks the management cluster beside the cluster.
-func askBeside(ctx context.Context, cfg Config, tools Tools, f *facts) {
+func askBeside(ctx context.Context, cfg config.Config, tools platform.Tools, f *facts) {
 	f.besideOf = cfg.ManagementName()
-	mgmt, err := connect(tools, managementFile)
+	mgmt, err := platform.Connect(tools, platform.ManagementKubeconfig)
 	if err == nil {
 		asking, cancel := context.WithTimeout(ctx, aliveWithin)
 		defer cancel()
@@ -204,7 +206,7 @@ func askBeside(ctx context.Context, cfg Config, tools Tools, f *facts) {
 }
 
 // fileOrSecret reads a file of the state folder, or what the backup has of it.
-func fileOrSecret(tools Tools, name string, f *facts, suffix, key string) ([]byte, error) {
+func fileOrSecret(tools platform.Tools, name string, f *facts, suffix, key string) ([]byte, error) {
 	data, err := tools.Files.Read(name)
 	if !errors.Is(err, fs.ErrNotExist) || f.source == nil {
 		return data, err

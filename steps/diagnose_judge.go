@@ -157,9 +157,9 @@ func (f *facts) lostServers(d *Diagnosis, sentence string) {
 func (f *facts) without() string {
 	by := "delete it (kind delete cluster --name " + f.besideOf + "), and then at Hetzner the servers that it has made"
 	if f.balancer == nil {
-		return f.tools.commandLine("destroy") + ", or " + by
+		return f.tools.Command("destroy") + ", or " + by
 	}
-	return by + ": that leaves load balancer " + f.balancer.Name + ", and with it the address " + f.balancer.IPv4 + ". " + f.tools.commandLine("destroy") + " deletes both, unless you protect the load " +
+	return by + ": that leaves load balancer " + f.balancer.Name + ", and with it the address " + f.balancer.IPv4 + ". " + f.tools.Command("destroy") + " deletes both, unless you protect the load " +
 		"balancer against deletion at Hetzner first: it then stops there, when the servers are gone"
 }
 
@@ -197,7 +197,7 @@ func (f *facts) lostQuorum(d *Diagnosis, sentence string) {
 func (f *facts) aliveButFor(d *Diagnosis) {
 	for _, n := range f.nodes {
 		if n.err != nil || !n.data {
-			d.First = append(d.First, fmt.Sprintf("%s is no member of etcd that answers: if it stays so, %s", n.server, f.tools.commandLine("replace-machine", n.server)))
+			d.First = append(d.First, fmt.Sprintf("%s is no member of etcd that answers: if it stays so, %s", n.server, f.tools.Command("replace-machine", n.server)))
 		}
 	}
 	switch {
@@ -205,7 +205,7 @@ func (f *facts) aliveButFor(d *Diagnosis) {
 		d.Disaster, d.Sentence = NoDisaster, "none of the disasters: etcd has its quorum, and somebody manages the cluster"
 	case f.api == "":
 		d.Disaster, d.Sentence = Unclear, "etcd has its quorum, and the API does not answer: nothing is lost that a recovery brings back"
-		d.First = append(d.First, "see the load balancer's targets, and talosctl logs on a server; the kubeconfig may be out of date ("+f.tools.commandLine("access")+" fetches another)")
+		d.First = append(d.First, "see the load balancer's targets, and talosctl logs on a server; the kubeconfig may be out of date ("+f.tools.Command("access")+" fetches another)")
 	case f.whose != nil:
 		d.Disaster, d.Sentence = Unclear, "etcd has its quorum, and who manages the cluster could not be found out"
 		d.First = append(d.First, "start the management cluster, or make sure that it is gone; then ask again")

@@ -10,16 +10,18 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/backup"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/talos"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 func backupOf(uid string, taken time.Time) *Backup {
 	return &Backup{Contents: &backup.Contents{
 		Header:  backup.Header{Cluster: "k8s", UID: uid, Taken: taken, Etcd: backup.Etcd{Revision: 7}},
-		Objects: []unstructured.Unstructured{*kubetest.Object(caph, "HetznerCluster", Namespace, "k8s", nil)},
+		Objects: []unstructured.Unstructured{*kubetest.Object(caph, "HetznerCluster", config.Namespace, "k8s", nil)},
 	}}
 }
 
@@ -36,27 +38,27 @@ func TestWhichDisasterItIs(t *testing.T) {
 		"healthy": {etcd: &brokenEtcd{members: all}, disaster: NoDisaster, says: []string{"management cluster k8s-mgmt holds the Cluster object"}},
 		"healthy but for one": {etcd: &brokenEtcd{members: []string{cp0, cp2}}, disaster: NoDisaster,
 			says: []string{"replace-machine " + cp1}},
-		"management lost": {etcd: &brokenEtcd{members: all}, broken: func(w *world, _ *Set) { w.mgmt.Remove(capi, "Cluster", Namespace, "k8s") },
+		"management lost": {etcd: &brokenEtcd{members: all}, broken: func(w *world, _ *Set) { w.mgmt.Remove(capiAPI, "Cluster", config.Namespace, "k8s") },
 			disaster: ManagementLost, target: "readopt b.slipway", says: []string{"does not hold the Cluster object"}},
 		"management gone": {etcd: &brokenEtcd{members: all}, broken: func(w *world, o *Set) {
 			w.provider.exists = false
-			_ = o.tools.Files.Remove(managementFile)
+			_ = o.tools.Files.Remove(platform.ManagementKubeconfig)
 		}, disaster: ManagementLost, target: "readopt b.slipway", says: []string{"there is no management cluster"}},
-		"management silent": {etcd: &brokenEtcd{members: all}, broken: func(_ *world, o *Set) { _ = o.tools.Files.Remove(managementFile) },
+		"management silent": {etcd: &brokenEtcd{members: all}, broken: func(_ *world, o *Set) { _ = o.tools.Files.Remove(platform.ManagementKubeconfig) },
 			disaster: Unclear, says: []string{"exists and does not answer", "start the management cluster"}},
 		"management cannot be asked for": {etcd: &brokenEtcd{members: all}, broken: func(w *world, o *Set) {
 			w.provider.err = errors.New("no Docker")
-			_ = o.tools.Files.Remove(managementFile)
+			_ = o.tools.Files.Remove(platform.ManagementKubeconfig)
 		}, disaster: Unclear, says: []string{"no Docker"}},
 		"quorum lost": {etcd: &brokenEtcd{old: map[string]uint64{cp1: 5}}, disaster: QuorumLost, target: "recover-quorum",
 			says: []string{cp1 + " is running at Hetzner, its etcd has no leader, and has come farthest (index 5)", "holds no data of etcd"}},
 		"all wiped": {disaster: ServersLost, target: "restore b.slipway", says: []string{"all were wiped", "delete the servers"}},
 		"servers lost": {broken: func(w *world, _ *Set) { w.hetzner.SetServers() }, disaster: ServersLost, target: "restore b.slipway",
 			says: []string{"has no control plane server", "2h0m0s ago", "makes them anew, without data"}},
-		"no way to Talos": {etcd: &brokenEtcd{old: map[string]uint64{cp1: 5}}, broken: func(_ *world, o *Set) { _ = o.tools.Files.Remove(talosconfigFile) },
+		"no way to Talos": {etcd: &brokenEtcd{old: map[string]uint64{cp1: 5}}, broken: func(_ *world, o *Set) { _ = o.tools.Files.Remove(platform.Talosconfig) },
 			disaster: Unclear, says: []string{"put the cluster's talosconfig"}},
 		"Talos silent": {etcd: &brokenEtcd{old: map[string]uint64{cp1: 5}}, broken: func(_ *world, o *Set) {
-			o.tools.Talos = func([]byte) (TalosClient, error) { return deafTalos{}, nil }
+			o.tools.Talos = func([]byte) (platform.TalosClient, error) { return deafTalos{}, nil }
 		}, disaster: Unclear, says: []string{"powered on"}},
 		"a restore is under way": {etcd: &brokenEtcd{members: all}, broken: func(_ *world, o *Set) {
 			_ = RestoreRecord{Began: time.Now()}.write(o.tools.Files)
@@ -153,7 +155,7 @@ func TestADiagnosisTellsABackupOfAnotherCluster(t *testing.T) {
 // A diagnosis names commands as they are typed for this very cluster.
 func TestADiagnosisComposesItsCommands(t *testing.T) {
 	f := facts{
-		cluster: "k8s", tools: Tools{CommandLine: func(target ...string) string { return "type " + strings.Join(target, " ") + " --here" }},
+		cluster: "k8s", tools: platform.Tools{CommandLine: func(target ...string) string { return "type " + strings.Join(target, " ") + " --here" }},
 		servers: []hetzner.Server{{Name: cp0}, {Name: cp1}}, nodes: []etcdNode{{server: cp0, data: true}, {server: cp1}}, leader: []string{cp0}, apiErr: errors.New("no route"),
 	}
 	if first := strings.Join(f.judge().First, "\n"); !strings.Contains(first, "type replace-machine "+cp1+" --here") || !strings.Contains(first, "type access --here") {

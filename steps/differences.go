@@ -13,6 +13,8 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // Difference is one thing that a step would be made from otherwise than it was, in words for people.
@@ -42,7 +44,7 @@ func (d Difference) String() string {
 // look like secrets are not repeated.
 func (p *Plan) Explain(c flow.Change) []Difference { return explain(p.b.tools, p.b.sources, c) }
 
-func explain(tools Tools, sources sources, c flow.Change) []Difference {
+func explain(tools platform.Tools, sources render.Sources, c flow.Change) []Difference {
 	if c.Output != "" {
 		return []Difference{{Field: c.String(), Note: "another one than it was made with"}}
 	}
@@ -74,64 +76,64 @@ func addedOrRemoved(c flow.Change) (note string, whole bool) {
 }
 
 // edited is the file whose hash a change is.
-func edited(sources sources, c flow.Change) (source, bool) {
+func edited(sources render.Sources, c flow.Change) (render.Source, bool) {
 	sum, _ := decoded(c.Is).(string)
 	if c.Path != "sha256" && !strings.HasSuffix(c.Path, ".sha256") {
-		return source{}, false
+		return render.Source{}, false
 	}
-	for _, s := range sources.all() {
-		if text, err := s.effective(sources.vars); err == nil && text.sum() == sum {
-			s.data = text.data
+	for _, s := range sources.All() {
+		if text, err := s.Effective(sources.Vars); err == nil && text.Sum() == sum {
+			s.Data = text.Data
 			return s, true
 		}
 	}
-	return source{}, false
+	return render.Source{}, false
 }
 
 // inFile compares a file with the copy of what it was.
-func inFile(tools Tools, sources sources, is source, c flow.Change) []Difference {
+func inFile(tools platform.Tools, sources render.Sources, is render.Source, c flow.Change) []Difference {
 	sum, _ := decoded(c.Was).(string)
 	copied, found := keptSource(tools)[sum]
 	if !found {
-		return []Difference{{File: is.name, Note: "edited; what it was is not in the state folder"}}
+		return []Difference{{File: is.Name, Note: "edited; what it was is not in the state folder"}}
 	}
-	was := source{name: is.name, data: []byte(copied)}
+	was := render.Source{Name: is.Name, Data: []byte(copied)}
 	before, err := documents(sources, was)
 	if err != nil {
-		return []Difference{{File: is.name, Note: "edited; what it was cannot be read any more"}}
+		return []Difference{{File: is.Name, Note: "edited; what it was cannot be read any more"}}
 	}
 	after, err := documents(sources, is)
 	if err != nil {
-		return []Difference{{File: is.name, Note: fmt.Sprintf("edited; it cannot be read: %v", err)}}
+		return []Difference{{File: is.Name, Note: fmt.Sprintf("edited; it cannot be read: %v", err)}}
 	}
-	d := differ{file: is.name}
+	d := differ{file: is.Name}
 	names := maps.Clone(before)
 	maps.Copy(names, after)
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		d.compare(name, before[name], after[name], false)
 	}
 	if len(d.found) == 0 {
-		return []Difference{{File: is.name, Note: "only its comments, its layout or the defaults of its variables changed"}}
+		return []Difference{{File: is.Name, Note: "only its comments, its layout or the defaults of its variables changed"}}
 	}
 	return d.found
 }
 
 // documents are the YAML documents of a file with its variables filled in, by kind and name; "" for one that is no object.
 // Variables that only a run knows stay as they are written.
-func documents(sources sources, s source) (map[string]any, error) {
-	v := maps.Clone(sources.vars)
-	for _, name := range []string{networkZoneVariable, loadBalancerIPVariable} {
+func documents(sources render.Sources, s render.Source) (map[string]any, error) {
+	v := maps.Clone(sources.Vars)
+	for _, name := range []string{render.NetworkZoneVariable, render.LoadBalancerIPVariable} {
 		v[name] = "${" + name + "}"
 	}
-	docs, err := kube.Documents(s.data)
+	docs, err := kube.Documents(s.Data)
 	if err != nil {
 		return nil, err
 	}
 	all := map[string]any{}
 	for i, doc := range docs {
 		filled := doc
-		if !bytes.HasPrefix(s.data, []byte(mergedHeader)) {
-			if filled, err = s.fill(doc, v); err != nil {
+		if !bytes.HasPrefix(s.Data, []byte(render.MergedHeader)) {
+			if filled, err = s.Fill(doc, v); err != nil {
 				return nil, err
 			}
 		}
@@ -272,7 +274,7 @@ func written(v any, secret bool) string {
 	case string:
 		switch {
 		case secret || looksSecret(v):
-			return hidden
+			return platform.Hidden
 		case strings.Contains(v, "\n"):
 			return fmt.Sprintf("(%d lines)", strings.Count(strings.TrimRight(v, "\n"), "\n")+1)
 		case len(v) > longest:
@@ -285,7 +287,7 @@ func written(v any, secret bool) string {
 		return fmt.Sprint(v)
 	default:
 		if secret {
-			return hidden
+			return platform.Hidden
 		}
 		return fmt.Sprint(v)
 	}

@@ -11,7 +11,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/render"
 )
 
 const (
@@ -81,12 +83,12 @@ type planned struct {
 }
 
 func (d *Doctor) planned() (planned, error) {
-	r, err := render(d.b.cfg, d.b.sources, manifestVariables(d.b.sources, "image", "eu-central", "192.0.2.1"))
+	r, err := render.Manifests(d.b.cfg, d.b.sources, manifestVariables(d.b.sources, "image", "eu-central", "192.0.2.1"))
 	if err != nil {
 		return planned{}, err
 	}
 	var p planned
-	for _, o := range ordersOf(r.now, d.b.cfg.Location) {
+	for _, o := range ordersOf(r.Now, d.b.cfg.Location) {
 		switch o.Kind {
 		case hetzner.KindServer:
 			p.servers += o.Count
@@ -94,16 +96,16 @@ func (d *Doctor) planned() (planned, error) {
 			p.balancers += o.Count
 		}
 	}
-	for _, o := range r.now {
+	for _, o := range r.Now {
 		switch o.GroupVersionKind() {
-		case talosControlPlaneKind:
+		case capi.TalosControlPlaneKind:
 			surge := 1 // the provider's default
 			if is, found, _ := unstructured.NestedInt64(o.Object, "spec", "rolloutStrategy", "rollingUpdate", "maxSurge"); found {
 				surge = int(is)
 			}
 			p.surge += surge
-			p.group = max(p.group, int(number(o, "spec", "replicas"))+surge)
-		case hetznerClusterKind:
+			p.group = max(p.group, int(capi.Number(o, "spec", "replicas"))+surge)
+		case capi.HetznerClusterKind:
 			extra, _, _ := unstructured.NestedSlice(o.Object, "spec", "controlPlaneLoadBalancer", "extraServices")
 			p.services = max(p.services, len(extra)+1) // and the API server's
 		}
@@ -157,21 +159,21 @@ func (d *Doctor) image(ctx context.Context) Finding {
 		return unknown("see the check server-type", "which architecture the servers have is not known: %v", err)
 	}
 	var told []string
-	for _, architecture := range c.imageArchitectures(offer.Architecture) {
+	for _, architecture := range c.Architectures(offer.Architecture) {
 		name := c.Image(architecture)
 		found, err := hetzner.FindImages(ctx, d.b.tools.Hetzner, name, architecture)
 		switch {
 		case err != nil:
 			return unheard(err)
 		case len(found) > 1:
-			return failed("run "+d.b.tools.commandLine("image", "--prune"), "%v", d.b.tools.mismatch(name, architecture, found))
+			return failed("run "+d.b.tools.Command("image", "--prune"), "%v", d.b.tools.Mismatch(name, architecture, found))
 		case len(found) == 0:
 			why, err := hetzner.AskUpload(ctx, d.b.tools.Hetzner, c.Location, architecture, c.ServerType)
 			if err != nil {
 				return unheard(err)
 			}
 			if why != "" {
-				return failed("choose another LOCATION, wait, or make it elsewhere ("+d.b.tools.commandLine("image", "--packer")+")", "image %s for %s cannot be made: %s", name, architecture, why)
+				return failed("choose another LOCATION, wait, or make it elsewhere ("+d.b.tools.Command("image", "--packer")+")", "image %s for %s cannot be made: %s", name, architecture, why)
 			}
 			told = append(told, fmt.Sprintf("image %s for %s is to be made", name, architecture))
 		case !found[0].Available() && !found[0].Creating():
@@ -185,13 +187,13 @@ func (d *Doctor) image(ctx context.Context) Finding {
 
 func (d *Doctor) names(ctx context.Context) Finding {
 	cluster := d.b.cfg.ClusterName
-	r, err := render(d.b.cfg, d.b.sources, manifestVariables(d.b.sources, "image", "eu-central", "192.0.2.1"))
+	r, err := render.Manifests(d.b.cfg, d.b.sources, manifestVariables(d.b.sources, "image", "eu-central", "192.0.2.1"))
 	if err != nil {
 		return failed("see the check manifests", "%v", err)
 	}
 	var groups []string
-	for _, o := range r.now {
-		if o.GroupVersionKind() != hetznerClusterKind {
+	for _, o := range r.Now {
+		if o.GroupVersionKind() != capi.HetznerClusterKind {
 			continue
 		}
 		listed, _, _ := unstructured.NestedSlice(o.Object, "spec", "hcloudPlacementGroups")
@@ -204,7 +206,7 @@ func (d *Doctor) names(ctx context.Context) Finding {
 	names := hetzner.Names{
 		Networks: []string{cluster}, PlacementGroups: groups, Firewalls: []string{cluster},
 		// As CACPPT and CAPH make them up: <template>-<hash>-<random>, <cluster>-kube-apiserver-<random>.
-		Servers:       regexp.MustCompile(fmt.Sprintf(`^%s-[0-9a-z]{%d}-[0-9a-z]{5}$`, regexp.QuoteMeta(d.b.cfg.ControlPlaneName()), templateHashLength)),
+		Servers:       regexp.MustCompile(fmt.Sprintf(`^%s-[0-9a-z]{%d}-[0-9a-z]{5}$`, regexp.QuoteMeta(d.b.cfg.ControlPlaneName()), render.TemplateHashLength)),
 		LoadBalancers: regexp.MustCompile(fmt.Sprintf(`^%s-kube-apiserver-[0-9a-z]{5}$`, regexp.QuoteMeta(cluster))),
 	}
 	taken, err := hetzner.Taken(ctx, d.b.tools.Hetzner, cluster, names)

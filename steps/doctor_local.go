@@ -14,17 +14,18 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 )
 
 // addressRanges holds the ranges against each other and against this machine's routes: what lies behind a route of the
 // same addresses, a VPN's say, could not be reached beside the cluster. Once the network is there, a route to it is meant.
 func (d *Doctor) addressRanges(ctx context.Context) Finding {
-	v := &findings{}
-	v.networks(d.b.cfg)
-	if len(v.errs) > 0 {
+	v := &config.Findings{}
+	v.Networks(d.b.cfg)
+	if len(v.Errs) > 0 {
 		var texts []string
-		for _, e := range v.errs {
+		for _, e := range v.Errs {
 			texts = append(texts, e.Error())
 		}
 		return failed("change the ranges", "%s", strings.Join(texts, "; "))

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // Recorded tells the doctor of the reservation that the state folder's journal has, so that it sees a token of another project.
@@ -90,7 +91,7 @@ func (d *Doctor) reservation(ctx context.Context) Finding {
 
 // leadsToManagement tells whether a cluster that may hold this one's objects can be asked.
 func (d *Doctor) leadsToManagement(ctx context.Context) bool {
-	for _, file := range []string{managementFile, kubeconfigFile} {
+	for _, file := range []string{platform.ManagementKubeconfig, platform.Kubeconfig} {
 		if _, err := d.b.tools.Files.Read(file); err == nil {
 			return true
 		}

@@ -108,7 +108,7 @@ func (d *Doctor) file(ctx context.Context, p provider, name string, most int64) 
 	if data, where, err = localProviderFile(d.b.cfg, p, name); !errors.Is(err, errNoRepository) {
 		return data, where, err
 	}
-	entries, err := d.b.sources.clusterctl.values(d.b.sources.vars)
+	entries, err := d.b.sources.Clusterctl.Values(d.b.sources.Vars)
 	if err != nil {
 		return nil, "", err
 	}
@@ -124,7 +124,7 @@ func (d *Doctor) file(ctx context.Context, p provider, name string, most int64) 
 		data, err = d.fetch(ctx, where, most)
 		return data, where, err
 	}
-	return nil, "", &missingError{"its address in " + d.b.sources.clusterctl.name}
+	return nil, "", &missingError{"its address in " + d.b.sources.Clusterctl.Name}
 }
 
 // contractOf reads which contract a provider's version keeps.

@@ -17,7 +17,9 @@ import (
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // clinic is a doctor with a world in which all is well, to be made unwell.
@@ -26,11 +28,11 @@ type clinic struct {
 	charts    *httptest.Server
 	index     string
 	github    string // what GitHub says of its budget
-	cfg       Config
+	cfg       config.Config
 	overrides string
 	provider  *fakeProvider
 	engine    *Engine // of the provider; nil: it needs none
-	files     Files
+	files     platform.Files
 	recorded  Reservation
 	routes    []netip.Prefix
 	routesErr error
@@ -38,7 +40,7 @@ type clinic struct {
 
 func newClinic(t *testing.T) *clinic {
 	t.Helper()
-	c := &clinic{store: newMarket(t), cfg: Defaults(), overrides: t.TempDir(), provider: &fakeProvider{}, files: FilesIn(t.TempDir()),
+	c := &clinic{store: newMarket(t), cfg: config.Defaults(), overrides: t.TempDir(), provider: &fakeProvider{}, files: platform.FilesIn(t.TempDir()),
 		engine: &Engine{Name: "docker", Version: "28.0.1", CgroupV2: true, CanLimit: true, MemoryBytes: 8 * gib, DataRoot: "/data", FreeBytes: 40 * gib}}
 	c.store.Budget(3600, 3000)
 	c.store.Put("server_types", 1, schema.ServerType{Name: "cx33", Architecture: "x86",
@@ -123,11 +125,11 @@ func (c *clinic) release(t *testing.T, p provider, keeps string) {
 
 func (c *clinic) examine(t *testing.T) map[string]Finding {
 	t.Helper()
-	var management ManagementProvider = c.provider
+	var management platform.ManagementProvider = c.provider
 	if c.engine != nil {
 		management = engineProvider{c.provider, *c.engine}
 	}
-	plan, err := New(c.cfg, Tools{Hetzner: c.store.Client(nil), Management: management, Files: c.files, Overrides: c.overrides})
+	plan, err := New(c.cfg, platform.Tools{Hetzner: c.store.Client(nil), Management: management, Files: c.files, Overrides: c.overrides})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -325,7 +327,7 @@ func TestDoctorTellsWhoseProjectItIs(t *testing.T) {
 }
 
 func TestDoctorWithoutToken(t *testing.T) {
-	plan, err := New(Defaults(), Tools{Management: &fakeProvider{}, Files: FilesIn(t.TempDir())})
+	plan, err := New(config.Defaults(), platform.Tools{Management: &fakeProvider{}, Files: platform.FilesIn(t.TempDir())})
 	if err != nil {
 		t.Fatal(err)
 	}

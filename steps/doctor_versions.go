@@ -7,18 +7,20 @@ import (
 	"strings"
 
 	"github.com/blang/semver/v4"
+
+	"github.com/slipway-k8s/slipway/config"
 )
 
 // versions holds the configured versions against each other and against what the programs inside this command can do.
 func (d *Doctor) versions(ctx context.Context) Finding {
-	c, v := d.b.cfg, &findings{}
-	v.versions(c)
+	c, v := d.b.cfg, &config.Findings{}
+	v.Versions(c)
 	if c.ManagementKubeconfig == "" {
-		v.kindImage(c)
+		v.KindImage(c)
 	}
-	if len(v.errs) > 0 {
+	if len(v.Errs) > 0 {
 		var texts []string
-		for _, e := range v.errs {
+		for _, e := range v.Errs {
 			texts = append(texts, e.Error())
 		}
 		return failed("change the versions", "%s", strings.Join(texts, "; "))
@@ -46,9 +48,9 @@ func (d *Doctor) managementVersion(ctx context.Context) (string, *Finding) {
 		return "", &f
 	}
 	v, err := semver.ParseTolerant(is)
-	if err != nil || v.Major != 1 || v.Minor < minManagementMinor || v.Minor > maxManagementMinor {
+	if err != nil || v.Major != 1 || v.Minor < config.MinManagementMinor || v.Minor > config.MaxManagementMinor {
 		f := failed("name another cluster in MANAGEMENT_KUBECONFIG, or leave it to kind",
-			"the cluster of MANAGEMENT_KUBECONFIG is Kubernetes %s, and Cluster API v1.%d is managed from v1.%d to v1.%d", is, clusterctlMinor, minManagementMinor, maxManagementMinor)
+			"the cluster of MANAGEMENT_KUBECONFIG is Kubernetes %s, and Cluster API v1.%d is managed from v1.%d to v1.%d", is, config.ClusterctlMinor, config.MinManagementMinor, config.MaxManagementMinor)
 		return "", &f
 	}
 	return "your cluster of Kubernetes " + is, nil
@@ -71,7 +73,7 @@ func (d *Doctor) askManagement(ctx context.Context, path string) (string, error)
 func ciliumTests() map[string][2]uint64 { return map[string][2]uint64{"1.18": {30, 33}} }
 
 // ciliumTested is unknown where nobody says that the two were ever run together.
-func ciliumTested(c Config) *Finding {
+func ciliumTested(c config.Config) *Finding {
 	cilium, err := semver.Parse(c.CiliumVersion)
 	if err != nil {
 		return nil // versions has said so
@@ -94,7 +96,7 @@ func ciliumTested(c Config) *Finding {
 }
 
 // flaws are what is known of versions that work, but not in everything.
-func flaws(c Config) string {
+func flaws(c config.Config) string {
 	if v, err := semver.Parse(c.HCloudCCMVersion); err == nil && v.LT(semver.MustParse("1.35.0")) {
 		// It reads server.datacenter, which Hetzner's API dropped on 2026-07-01.
 		return fmt.Sprintf("; known: the Hetzner CCM %s labels nodes with no zone and region any more (1.35.0 does)", c.HCloudCCMVersion)

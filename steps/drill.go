@@ -15,9 +15,13 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 const (
@@ -43,8 +47,8 @@ type Marks struct {
 	Servers  []string // names
 	Writes   []Write  // by the user, in their order
 
-	word  Secret // in every record and in the Secret
-	token Secret // of a service account, issued before the backup
+	word  platform.Secret // in every record and in the Secret
+	token platform.Secret // of a service account, issued before the backup
 }
 
 // Write is an object that a user wrote.
@@ -55,22 +59,22 @@ type Write struct {
 
 // Drill marks a cluster, loses it, and compares what came back.
 type Drill struct {
-	cfg   Config
-	tools Tools
+	cfg   config.Config
+	tools platform.Tools
 }
 
 // NewDrill makes no request.
-func NewDrill(cfg Config, tools Tools) Drill {
-	return Drill{cfg: cfg, tools: tools.withDefaults()}
+func NewDrill(cfg config.Config, tools platform.Tools) Drill {
+	return Drill{cfg: cfg, tools: tools.WithDefaults()}
 }
 
 // Mark writes marked data, a Secret and a service account into the cluster, and has a token issued.
 func (d Drill) Mark(ctx context.Context, say flow.Say) (*Marks, error) {
-	c, err := connect(d.tools, kubeconfigFile)
+	c, err := platform.Connect(d.tools, platform.Kubeconfig)
 	if err != nil {
 		return nil, err
 	}
-	m := &Marks{word: NewSecret(rand.Text())}
+	m := &Marks{word: platform.NewSecret(rand.Text())}
 	if m.CA, m.Endpoint, err = authority(d.tools); err != nil {
 		return nil, err
 	}
@@ -117,28 +121,28 @@ func drillObject(apiVersion, kind, name string, fields map[string]any) *unstruct
 func recordName(i int) string { return fmt.Sprintf("record-%02d", i) }
 
 // issue has a token made for the drill's service account.
-func issue(ctx context.Context, c *kube.Cluster) (Secret, error) {
+func issue(ctx context.Context, c *kube.Cluster) (platform.Secret, error) {
 	request := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"expirationSeconds": drillTokenSeconds}}}
 	request.SetGroupVersionKind(schema.GroupVersionKind{Group: "authentication.k8s.io", Version: "v1", Kind: "TokenRequest"})
 	if err := c.SubResource("token").Create(ctx, drillObject("v1", "ServiceAccount", drillAccount, nil), request); err != nil {
-		return Secret{}, fmt.Errorf("have a token issued for service account %s/%s: %w", drillNamespace, drillAccount, err)
+		return platform.Secret{}, fmt.Errorf("have a token issued for service account %s/%s: %w", drillNamespace, drillAccount, err)
 	}
-	token := text(request, "status", "token")
+	token := capi.Text(request, "status", "token")
 	if token == "" {
-		return Secret{}, fmt.Errorf("the token issued for service account %s/%s is empty", drillNamespace, drillAccount)
+		return platform.Secret{}, fmt.Errorf("the token issued for service account %s/%s is empty", drillNamespace, drillAccount)
 	}
-	return NewSecret(token), nil
+	return platform.NewSecret(token), nil
 }
 
 // authority is what signs the API server's certificate, and where that is, as the kubeconfig has them.
-func authority(tools Tools) (ca, endpoint string, err error) {
-	data, err := tools.Files.Read(kubeconfigFile)
+func authority(tools platform.Tools) (ca, endpoint string, err error) {
+	data, err := tools.Files.Read(platform.Kubeconfig)
 	if err != nil {
 		return "", "", err
 	}
 	config, err := clientcmd.RESTConfigFromKubeConfig(data)
 	if err != nil {
-		return "", "", fmt.Errorf("read %s: %w", tools.Files.Path(kubeconfigFile), err)
+		return "", "", fmt.Errorf("read %s: %w", tools.Files.Path(platform.Kubeconfig), err)
 	}
 	return string(config.CAData), config.Host, nil
 }
@@ -146,7 +150,7 @@ func authority(tools Tools) (ca, endpoint string, err error) {
 // Use writes to the cluster, as a user does, until it is stopped; stop has it write so many times more and adds all writes to
 // the marks. A write that fails ends the using, and stop says why.
 func (d Drill) Use(ctx context.Context, m *Marks) (stop func(more int) error, err error) {
-	c, err := connect(d.tools, kubeconfigFile)
+	c, err := platform.Connect(d.tools, platform.Kubeconfig)
 	if err != nil {
 		return nil, err
 	}
@@ -191,8 +195,8 @@ func (u *user) write(ctx context.Context) error {
 // LoseServers deletes every server of the cluster at once, behind the back of whoever manages them. What else there is, its
 // load balancer too, stays.
 func (d Drill) LoseServers(ctx context.Context, say flow.Say) error {
-	w := wait{what: "every server to be gone", within: loseWithin}
-	return w.until(ctx, say, func(ctx context.Context) (string, error) {
+	w := wait.Wait{What: "every server to be gone", Within: loseWithin}
+	return w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		servers, err := hetzner.Servers(ctx, d.tools.Hetzner, d.cfg.ClusterName)
 		if err != nil || len(servers) == 0 {
 			return "", err
@@ -209,7 +213,7 @@ func (d Drill) LoseServers(ctx context.Context, say flow.Say) error {
 
 // Surviving tells of the user's writes those that are there.
 func (d Drill) Surviving(ctx context.Context, m *Marks) ([]Write, error) {
-	c, err := connect(d.tools, kubeconfigFile)
+	c, err := platform.Connect(d.tools, platform.Kubeconfig)
 	if err != nil {
 		return nil, err
 	}

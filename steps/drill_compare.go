@@ -15,7 +15,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // compareWithin is how long a restored cluster may take until it is as it was: everything has been waited for by then, so that
@@ -76,14 +79,14 @@ func (d Drill) CompareBackup(ctx context.Context, say flow.Say, source Backup) (
 
 // compare asks until nothing differs, or the time is up: what differs then is told, and is no error.
 func (d Drill) compareWith(ctx context.Context, say flow.Say, questions func(comparer) []question) ([]Likeness, error) {
-	cluster, err := connect(d.tools, kubeconfigFile)
+	cluster, err := platform.Connect(d.tools, platform.Kubeconfig)
 	if err != nil {
 		return nil, err
 	}
 	asked := questions(comparer{d, cluster})
 	var found []Likeness
-	w := wait{what: "the cluster to be as it was", within: compareWithin, each: compareWithin}
-	err = w.until(ctx, say, func(ctx context.Context) (string, error) {
+	w := wait.Wait{What: "the cluster to be as it was", Within: compareWithin, Each: compareWithin}
+	err = w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		found = nil
 		var differs []string
 		for _, q := range asked {
@@ -102,7 +105,7 @@ func (d Drill) compareWith(ctx context.Context, say flow.Say, questions func(com
 }
 
 func (q question) answer(ctx context.Context) Likeness {
-	ctx, cancel := context.WithTimeout(ctx, lookWithin)
+	ctx, cancel := context.WithTimeout(ctx, wait.LookWithin)
 	defer cancel()
 	seen, differs, err := q.ask(ctx)
 	switch {
@@ -204,7 +207,7 @@ func (c comparer) token(ctx context.Context, m *Marks) (seen, differs string, er
 		return "", "", err
 	}
 	want := "system:serviceaccount:" + drillNamespace + ":" + drillAccount
-	if is := text(review, "status", "userInfo", "username"); is != want {
+	if is := capi.Text(review, "status", "userInfo", "username"); is != want {
 		return "", fmt.Sprintf("it is %q's, it was issued for %s", is, want), nil
 	}
 	return want, "", nil
@@ -245,8 +248,8 @@ func (c comparer) members(ctx context.Context) (seen, differs string, err error)
 		return "", "", err
 	}
 	var names []string
-	for _, m := range controlPlaneMachines(r.machines) {
-		names = append(names, text(&m, "spec", "infrastructureRef", "name"))
+	for _, m := range capi.ControlPlaneMachines(r.machines) {
+		names = append(names, capi.Text(&m, "spec", "infrastructureRef", "name"))
 	}
 	return strings.Join(view.voters(), ", "), view.differs(names), nil
 }

@@ -9,9 +9,13 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // LostEndpointError says that no load balancer of the cluster has the address any more that everything knows its API by:
@@ -55,7 +59,7 @@ func describeBalancer(lb hetzner.LoadBalancer) string {
 
 // checkEndpoint asks Hetzner whether one of the cluster's load balancers still has the address of its API; a
 // *LostEndpointError if not. It has no say where the manifests name an address of their own, or a name, or want no load balancer.
-func checkEndpoint(ctx context.Context, cfg Config, tools Tools, sources sources, host string) error {
+func checkEndpoint(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, host string) error {
 	address, err := netip.ParseAddr(host)
 	if err != nil {
 		return nil
@@ -85,7 +89,7 @@ func checkEndpoint(ctx context.Context, cfg Config, tools Tools, sources sources
 }
 
 // endpointStands is checkEndpoint as the last word of a Verify: the step that runs again says what cannot be mended.
-func endpointStands(ctx context.Context, cfg Config, tools Tools, sources sources, host string) flow.Verdict {
+func endpointStands(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, host string) flow.Verdict {
 	switch err := checkEndpoint(ctx, cfg, tools, sources, host); {
 	case isLost(err):
 		return flow.Gone("%v", err)
@@ -96,21 +100,21 @@ func endpointStands(ctx context.Context, cfg Config, tools Tools, sources source
 }
 
 // endpointOfTheirOwn tells whether the manifests leave the API's address to somebody else than CAPH's load balancer.
-func endpointOfTheirOwn(cfg Config, sources sources) (bool, error) {
-	r, err := render(cfg, sources, manifestVariables(sources, "image", "eu-central", ""))
+func endpointOfTheirOwn(cfg config.Config, sources render.Sources) (bool, error) {
+	r, err := render.Manifests(cfg, sources, manifestVariables(sources, "image", "eu-central", ""))
 	if err != nil {
 		return false, err
 	}
-	for _, o := range r.now {
-		if o.GroupVersionKind() == hetznerClusterKind {
-			return text(o, "spec", "controlPlaneEndpoint", "host") != "" || !truth(o, "spec", "controlPlaneLoadBalancer", "enabled"), nil
+	for _, o := range r.Now {
+		if o.GroupVersionKind() == capi.HetznerClusterKind {
+			return capi.Text(o, "spec", "controlPlaneEndpoint", "host") != "" || !capi.Truth(o, "spec", "controlPlaneLoadBalancer", "enabled"), nil
 		}
 	}
 	return true, nil
 }
 
 // explainSilence explains why a cluster does not answer, where Hetzner knows it; otherwise err stays as it is.
-func explainSilence(ctx context.Context, cfg Config, tools Tools, sources sources, cluster *kube.Cluster, err error) error {
+func explainSilence(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, cluster *kube.Cluster, err error) error {
 	server, parseErr := url.Parse(cluster.Host())
 	if parseErr != nil {
 		return err

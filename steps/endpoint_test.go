@@ -9,6 +9,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
+	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/manifests"
 )
 
@@ -77,7 +78,7 @@ func TestAnEndpointOfTheirOwnIsNotJudged(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(dir, "manifests", "cluster.yaml"), []byte(edited), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			if w.b.sources, err = readSources(variablesOf(w.b.cfg), dir); err != nil {
+			if w.b.sources, err = render.Read(render.VariablesOf(w.b.cfg), dir); err != nil {
 				t.Fatal(err)
 			}
 			if err := checkEndpoint(t.Context(), w.b.cfg, w.b.tools, w.b.sources, "127.0.0.77"); err != nil {

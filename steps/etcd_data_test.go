@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/talos"
 )
@@ -43,7 +44,7 @@ func TestNoEtcdIsMadeWhileADiskMayNotBeMounted(t *testing.T) {
 		w := newRestoreWorld(t)
 		m, cluster := w.prepare(t)
 		if !c.made {
-			w.r.cfg.ControlPlaneTimeout = Duration(300 * time.Millisecond)
+			w.r.cfg.ControlPlaneTimeout = config.Duration(300 * time.Millisecond)
 		}
 		w.etcd.state = func(r talos.Route) (string, error) {
 			switch {
@@ -72,7 +73,7 @@ func TestTheQuorumIsNotRecoveredWhileADiskMayNotBeMounted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	q.cfg.ControlPlaneTimeout = Duration(300 * time.Millisecond)
+	q.cfg.ControlPlaneTimeout = config.Duration(300 * time.Millisecond)
 	if _, err := q.clearOthers(t.Context(), silent, survey, snapshot); err == nil || !strings.Contains(err.Error(), cp2+": its disk may not be mounted yet") {
 		t.Errorf("the servers count as empty: %v", err)
 	}

@@ -10,8 +10,12 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/talos"
+	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // etcdView is what is known of etcd through the machines that were asked.
@@ -62,25 +66,25 @@ func (e etcdView) needs(name string) string {
 	if len(healthy) >= quorum {
 		return ""
 	}
-	var why reasons
+	var why wait.Reasons
 	for _, v := range voters {
 		switch err, asked := e.health[v]; {
 		case v == name || asked && err == nil:
 		case !asked:
-			why.add(v, "no Machine has this name")
+			why.Add(v, "no Machine has this name")
 		default:
-			why.add(v, err.Error())
+			why.Add(v, err.Error())
 		}
 	}
 	line := fmt.Sprintf("etcd would lose its quorum: of %d voting members %d must be healthy without %s, and %s", len(voters), quorum, name, sentenceOf(healthy))
-	return strings.Join(append([]string{line}, why.lines()...), "; ")
+	return strings.Join(append([]string{line}, why.Lines()...), "; ")
 }
 
 // errOnItsWayOut is why the member of a Machine that is being deleted counts for nothing, however healthy it is still.
 var errOnItsWayOut = errors.New("its Machine is being deleted")
 
 // askEtcd asks every control plane machine but one how its etcd is, and a healthy one for the members.
-func askEtcd(ctx context.Context, cfg Config, tools Tools, manager *kube.Cluster, but string) (etcdView, error) {
+func askEtcd(ctx context.Context, cfg config.Config, tools platform.Tools, manager *kube.Cluster, but string) (etcdView, error) {
 	config, err := secretValue(ctx, manager, cfg.ClusterName+"-talosconfig", "talosconfig")
 	if err != nil {
 		return etcdView{}, err
@@ -89,11 +93,11 @@ func askEtcd(ctx context.Context, cfg Config, tools Tools, manager *kube.Cluster
 	if err != nil {
 		return etcdView{}, err
 	}
-	machines, err := list(ctx, manager, machineKind, cfg.ClusterName)
+	machines, err := capi.List(ctx, manager, capi.MachineKind, cfg.ClusterName)
 	if err != nil {
 		return etcdView{}, err
 	}
-	machines = slices.DeleteFunc(controlPlaneMachines(machines), func(m unstructured.Unstructured) bool { return m.GetName() == but })
+	machines = slices.DeleteFunc(capi.ControlPlaneMachines(machines), func(m unstructured.Unstructured) bool { return m.GetName() == but })
 	e := etcdView{health: map[string]error{}}
 	var asking sync.WaitGroup
 	var mu sync.Mutex
@@ -105,7 +109,7 @@ func askEtcd(ctx context.Context, cfg Config, tools Tools, manager *kube.Cluster
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			e.health[text(&m, "spec", "infrastructureRef", "name")] = err
+			e.health[capi.Text(&m, "spec", "infrastructureRef", "name")] = err
 			if err == nil {
 				e.members = members
 			}
@@ -113,20 +117,20 @@ func askEtcd(ctx context.Context, cfg Config, tools Tools, manager *kube.Cluster
 	}
 	asking.Wait()
 	if e.members == nil {
-		var why reasons
+		var why wait.Reasons
 		for name, err := range e.health {
-			why.add(name, err.Error())
+			why.Add(name, err.Error())
 		}
-		slices.Sort(why.order)
-		return etcdView{}, fmt.Errorf("no other member answers: %s", strings.Join(why.lines(), "; "))
+		slices.Sort(why.Order)
+		return etcdView{}, fmt.Errorf("no other member answers: %s", strings.Join(why.Lines(), "; "))
 	}
 	return e, nil
 }
 
 // askMember asks one machine, at the first of its addresses that answers.
-func askMember(ctx context.Context, t TalosClient, machine *unstructured.Unstructured) ([]talos.EtcdMember, error) {
+func askMember(ctx context.Context, t platform.TalosClient, machine *unstructured.Unstructured) ([]talos.EtcdMember, error) {
 	err := errors.New("it has no address yet")
-	for _, address := range append(addresses(machine, addressExternal), addresses(machine, addressInternal)...) {
+	for _, address := range append(capi.Addresses(machine, capi.AddressExternal), capi.Addresses(machine, capi.AddressInternal)...) {
 		var node talos.Node
 		asking, cancel := context.WithTimeout(ctx, askTalosWithin)
 		if node, err = t.Ask(asking, address); err == nil && !node.Healthy {

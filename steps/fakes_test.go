@@ -32,10 +32,13 @@ import (
 	clusterctlconfig "sigs.k8s.io/cluster-api/cmd/clusterctl/client/config"
 
 	"github.com/slipway-k8s/slipway/bootstrap"
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/talos"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 type object = map[string]any
@@ -89,7 +92,7 @@ func newWorld(t *testing.T) *world {
 		talosconfig: newTalosconfig(t), state: t.TempDir(), log: &safeBuffer{},
 	}
 	w.provider = &fakeProvider{kubeconfig: w.mgmt.Kubeconfig(), exists: true}
-	w.hetzner.SetImages(hetznertest.Image(1, Defaults().Image("amd64"), "x86", "available"))
+	w.hetzner.SetImages(hetznertest.Image(1, config.Defaults().Image("amd64"), "x86", "available"))
 	w.mgmt.React, w.workload.React = w.reactManagement, w.reactWorkload
 	t.Cleanup(func() {
 		w.hetzner.Close()
@@ -101,25 +104,25 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-func (w *world) config() Config {
-	c := Defaults()
+func (w *world) config() config.Config {
+	c := config.Defaults()
 	c.CiliumRepository, c.HCloudCCMRepository, c.TalosCCMRepository = w.charts, w.charts, w.charts
 	return c
 }
 
-func (w *world) tools() Tools {
-	return Tools{
-		Hetzner: w.hetzner.Client(hetznertest.Token), Token: NewSecret(hetznertest.Token), Management: w.provider,
-		Files: FilesIn(filepath.Join(w.state, "state")), Log: w.log, Overrides: filepath.Join(w.state, "own"),
-		Clusterctl: func(_ context.Context, c clusterctlconfig.Client) (Clusterctl, error) {
+func (w *world) tools() platform.Tools {
+	return platform.Tools{
+		Hetzner: w.hetzner.Client(hetznertest.Token), Token: platform.NewSecret(hetznertest.Token), Management: w.provider,
+		Files: platform.FilesIn(filepath.Join(w.state, "state")), Log: w.log, Overrides: filepath.Join(w.state, "own"),
+		Clusterctl: func(_ context.Context, c clusterctlconfig.Client) (platform.Clusterctl, error) {
 			return &fakeClusterctl{w, c}, nil
 		},
-		Talos: func([]byte) (TalosClient, error) { return healthyTalos{}, nil },
+		Talos: func([]byte) (platform.TalosClient, error) { return healthyTalos{}, nil },
 	}
 }
 
 // run runs the whole plan.
-func (w *world) run(t *testing.T, cfg Config, journal flow.Journal, observe func(flow.Event)) (*flow.Report, error) {
+func (w *world) run(t *testing.T, cfg config.Config, journal flow.Journal, observe func(flow.Event)) (*flow.Report, error) {
 	t.Helper()
 	plan, err := New(cfg, w.tools())
 	if err != nil {
@@ -143,9 +146,9 @@ func (w *world) writes() int {
 }
 
 const (
-	capi  = "cluster.x-k8s.io/v1beta1"
-	caph  = "infrastructure.cluster.x-k8s.io/v1beta1"
-	cacpt = "controlplane.cluster.x-k8s.io/v1alpha3"
+	capiAPI = "cluster.x-k8s.io/v1beta1"
+	caph    = "infrastructure.cluster.x-k8s.io/v1beta1"
+	cacpt   = "controlplane.cluster.x-k8s.io/v1alpha3"
 )
 
 // reactManagement plays CAPH, CABPT and CACPPT.
@@ -153,13 +156,13 @@ func (w *world) reactManagement(o *unstructured.Unstructured) {
 	owned := map[string]string{"caph-cluster-k8s": "owned"}
 	switch o.GetKind() {
 	case "HetznerCluster":
-		if text(o, "spec", "controlPlaneEndpoint", "host") == "" {
+		if capi.Text(o, "spec", "controlPlaneEndpoint", "host") == "" {
 			w.hetzner.SetNetworks(schema.Network{ID: 77, Labels: owned, IPRange: "10.10.0.0/16"})
 			w.hetzner.SetLoadBalancers(hetznertest.LoadBalancer(9, "k8s-kube-apiserver-a1b2c", loadBalancer, owned, 6443, 50000))
-			w.mgmt.Change(caph, "HetznerCluster", Namespace, "k8s", object{"spec": object{"controlPlaneEndpoint": object{"host": loadBalancer}}})
+			w.mgmt.Change(caph, "HetznerCluster", config.Namespace, "k8s", object{"spec": object{"controlPlaneEndpoint": object{"host": loadBalancer}}})
 		}
 	case "TalosControlPlane":
-		if w.mgmt.Get(capi, "Machine", Namespace, "k8s-control-plane-0") != nil {
+		if w.mgmt.Get(capiAPI, "Machine", config.Namespace, "k8s-control-plane-0") != nil {
 			return // made already
 		}
 		var servers []schema.Server
@@ -167,11 +170,11 @@ func (w *world) reactManagement(o *unstructured.Unstructured) {
 			name := fmt.Sprintf("k8s-control-plane-%d", i)
 			private := fmt.Sprintf("10.10.64.%d", 2+i)
 			servers = append(servers, schema.Server{ID: int64(100 + i), Name: name, Status: "running", Labels: owned, PrivateNet: []schema.ServerPrivateNet{{IP: private}}})
-			labels := object{clusterNameLabel: "k8s", controlPlaneLabel: ""}
-			w.mgmt.Put(kubetest.Object(caph, "HCloudMachine", Namespace, name, object{
+			labels := object{capi.ClusterNameLabel: "k8s", capi.ControlPlaneLabel: ""}
+			w.mgmt.Put(kubetest.Object(caph, "HCloudMachine", config.Namespace, name, object{
 				"metadata": object{"labels": labels}, "spec": object{"providerID": fmt.Sprintf("hcloud://%d", 100+i)}, "status": object{"instanceState": "running"},
 			}))
-			w.mgmt.Put(kubetest.Object(capi, "Machine", Namespace, name, object{
+			w.mgmt.Put(kubetest.Object(capiAPI, "Machine", config.Namespace, name, object{
 				"metadata": object{"labels": labels}, "spec": object{"infrastructureRef": object{"name": name}},
 				"status": object{"addresses": []any{object{"type": "InternalIP", "address": private}, object{"type": "ExternalIP", "address": "127.0.1." + fmt.Sprint(i)}}},
 			}))
@@ -183,11 +186,11 @@ func (w *world) reactManagement(o *unstructured.Unstructured) {
 		}
 		w.hetzner.SetServers(servers...)
 		secret := func(name, key string, value []byte) {
-			w.mgmt.Put(kubetest.Object("v1", "Secret", Namespace, name, object{"metadata": object{"labels": object{clusterNameLabel: "k8s"}}, "data": object{key: value}}))
+			w.mgmt.Put(kubetest.Object("v1", "Secret", config.Namespace, name, object{"metadata": object{"labels": object{capi.ClusterNameLabel: "k8s"}}, "data": object{key: value}}))
 		}
 		secret("k8s-kubeconfig", "value", w.workload.Kubeconfig())
 		secret("k8s-talosconfig", "talosconfig", w.talosconfig)
-		w.mgmt.Change(cacpt, "TalosControlPlane", Namespace, "k8s-control-plane", object{"status": object{"initialized": true}})
+		w.mgmt.Change(cacpt, "TalosControlPlane", config.Namespace, "k8s-control-plane", object{"status": object{"initialized": true}})
 	}
 }
 
@@ -205,7 +208,7 @@ func (w *world) reactWorkload(o *unstructured.Unstructured) {
 			w.workload.Change("v1", "Node", "", name, object{"status": object{"conditions": []any{object{"type": "Ready", "status": "True"}}}})
 		case "hcloud-cloud-controller-manager":
 			w.workload.Change("v1", "Node", "", name, object{"spec": object{"providerID": fmt.Sprintf("hcloud://%d", 100+i), "taints": nil}})
-			w.mgmt.Change(capi, "Machine", Namespace, name, object{"status": object{"nodeRef": object{"name": name}}})
+			w.mgmt.Change(capiAPI, "Machine", config.Namespace, name, object{"status": object{"nodeRef": object{"name": name}}})
 		}
 	}
 }
@@ -228,7 +231,7 @@ func (f *fakeClusterctl) Init(_ context.Context, o clusterctl.InitOptions) ([]cl
 	for _, p := range listed {
 		f.w.urls = append(f.w.urls, p.URL())
 	}
-	f.w.install(Defaults())
+	f.w.install(config.Defaults())
 	return nil, nil
 }
 
@@ -281,15 +284,15 @@ func testOnItsWayOut() *unstructured.Unstructured {
 
 func certManagerDeployment(name, version string) *unstructured.Unstructured {
 	return kubetest.Object("apps/v1", "Deployment", certManagerNamespace, name, object{
-		"metadata": object{"labels": object{coreLabel: certManagerCore}, "annotations": object{"version": version}},
+		"metadata": object{"labels": object{capi.CoreLabel: capi.CertManagerCore}, "annotations": object{"version": version}},
 		"spec":     object{"replicas": 1}, "status": object{"replicas": 1, "updatedReplicas": 1, "availableReplicas": 1},
 	})
 }
 
-func (w *world) install(c Config) {
+func (w *world) install(c config.Config) {
 	b := &Set{cfg: c}
 	for _, p := range providersOf(b.cfg) {
-		labels := object{providerLabel: p.label}
+		labels := object{capi.ProviderLabel: p.label}
 		w.mgmt.Put(kubetest.Object("clusterctl.cluster.x-k8s.io/v1alpha3", "Provider", p.label, p.label, object{"metadata": object{"labels": labels}, "version": p.version}))
 		w.mgmt.Put(kubetest.Object("apps/v1", "Deployment", p.label, "manager", object{
 			"metadata": object{"labels": labels}, "spec": object{"replicas": 1}, "status": object{"replicas": 1, "updatedReplicas": 1, "availableReplicas": 1},
@@ -365,7 +368,7 @@ func (p *fakeProvider) Delete(context.Context, string) error { return nil }
 func serveCharts(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	d := Defaults()
+	d := config.Defaults()
 	for _, c := range []struct {
 		chart         bootstrap.Chart
 		version, kind string
@@ -434,10 +437,10 @@ func (s *safeBuffer) String() string {
 }
 
 // set applies KEY=VALUE as the command does.
-func set(t *testing.T, c *Config, kv string) {
+func set(t *testing.T, c *config.Config, kv string) {
 	t.Helper()
 	key, value, _ := strings.Cut(kv, "=")
-	for _, v := range Variables() {
+	for _, v := range config.Variables() {
 		if v.Name == key {
 			if err := v.Set(c, value); err != nil {
 				t.Fatal(err)

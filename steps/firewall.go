@@ -7,8 +7,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // Firewall is the cluster's firewall at Hetzner.
@@ -30,9 +33,9 @@ func (s *Set) Firewall(g *flow.Graph) *flow.Step[Firewall] {
 
 // firewallStep runs and verifies the step firewall.
 type firewallStep struct {
-	cfg     Config
-	tools   Tools
-	sources sources
+	cfg     config.Config
+	tools   platform.Tools
+	sources render.Sources
 }
 
 func newFirewallStep(s *Set) firewallStep {
@@ -42,7 +45,7 @@ func newFirewallStep(s *Set) firewallStep {
 // firewallRules are the rules for today's configuration. Where the operator's own address is to be let in, it is asked
 // for each time: it changes with the network that the operator sits in.
 func (f firewallStep) firewallRules(ctx context.Context) ([]hetzner.FirewallRule, error) {
-	extra, auto, err := f.cfg.allowed()
+	extra, auto, err := f.cfg.Allowed()
 	if err != nil {
 		return nil, fmt.Errorf("firewallAllow: %w", err)
 	}

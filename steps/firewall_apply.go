@@ -8,9 +8,14 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // Cover is the firewall over the cluster's servers.
@@ -34,9 +39,9 @@ func (s *Set) FirewallApply(g *flow.Graph, firewall *flow.Step[Firewall]) *flow.
 
 // firewallApplyStep runs and verifies the step firewall-apply.
 type firewallApplyStep struct {
-	cfg     Config
-	tools   Tools
-	sources sources
+	cfg     config.Config
+	tools   platform.Tools
+	sources render.Sources
 }
 
 func newFirewallApplyStep(s *Set) firewallApplyStep {
@@ -59,13 +64,13 @@ func (step firewallApplyStep) run(ctx context.Context, say flow.Say, f Firewall)
 	if err := hetzner.CoverServers(ctx, step.tools.Hetzner, firewall, step.cfg.ClusterName); err != nil {
 		return Cover{}, err
 	}
-	err = wait{what: "the firewall", within: step.cfg.FirewallTimeout.D()}.until(ctx, say, func(ctx context.Context) (string, error) {
+	err = wait.Wait{What: "the firewall", Within: step.cfg.FirewallTimeout.D()}.Until(ctx, say, func(ctx context.Context) (string, error) {
 		firewall, err := hetzner.FindFirewall(ctx, step.tools.Hetzner, step.cfg.ClusterName)
 		if err != nil {
 			return "", err
 		}
 		if firewall == nil {
-			return "", final(fmt.Errorf("firewall %d vanished while it was applied: run again", f.ID))
+			return "", wait.Final(fmt.Errorf("firewall %d vanished while it was applied: run again", f.ID))
 		}
 		open, err := hetzner.Uncovered(ctx, step.tools.Hetzner, firewall, step.cfg.ClusterName)
 		if len(open) > 0 {
@@ -78,22 +83,22 @@ func (step firewallApplyStep) run(ctx context.Context, say flow.Say, f Firewall)
 
 // staysReachable refuses what would lock the cluster's manager out: it reaches the servers over the private network only
 // when it runs on them.
-func staysReachable(ctx context.Context, cfg Config, tools Tools, sources sources) error {
-	extra, auto, err := cfg.allowed()
+func staysReachable(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources) error {
+	extra, auto, err := cfg.Allowed()
 	if err != nil || auto || slices.ContainsFunc(extra, beyondPrivate) {
 		return err
 	}
-	workload, err := connect(tools, kubeconfigFile)
+	workload, err := platform.Connect(tools, platform.Kubeconfig)
 	if err != nil {
 		return err
 	}
-	cluster, err := get(ctx, workload, clusterKind, cfg.ClusterName)
+	cluster, err := capi.Get(ctx, workload, capi.ClusterKind, cfg.ClusterName)
 	switch {
 	case kube.Absent(err):
 		return ErrCutsOff
 	case err != nil:
 		return fmt.Errorf("find out who manages the cluster: %w", explainSilence(ctx, cfg, tools, sources, workload, err))
-	case truth(cluster, "spec", "paused"):
+	case capi.Truth(cluster, "spec", "paused"):
 		return fmt.Errorf("the cluster is being moved (it is paused in itself): run pivot to its end first")
 	}
 	return nil

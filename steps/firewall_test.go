@@ -9,11 +9,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // runTargets runs some steps of the plan.
-func (w *world) runTargets(t *testing.T, cfg Config, tools Tools, journal flow.Journal, targets ...string) (*flow.Report, error) {
+func (w *world) runTargets(t *testing.T, cfg config.Config, tools platform.Tools, journal flow.Journal, targets ...string) (*flow.Report, error) {
 	t.Helper()
 	plan, err := New(cfg, tools)
 	if err != nil {
@@ -87,7 +89,7 @@ func TestTheFirewallDoesNotCutOffTheManager(t *testing.T) {
 			t.Errorf("FIREWALL_ALLOW=%q: lets in %v", cfg.FirewallAllow, is)
 		}
 	}
-	if err := w.tools().Files.Write(kubeconfigFile, w.mgmt.Kubeconfig()); err != nil { // it holds the Cluster object, as after a pivot
+	if err := w.tools().Files.Write(platform.Kubeconfig, w.mgmt.Kubeconfig()); err != nil { // it holds the Cluster object, as after a pivot
 		t.Fatal(err)
 	}
 	cfg.FirewallAllow = ""
@@ -98,7 +100,7 @@ func TestTheFirewallDoesNotCutOffTheManager(t *testing.T) {
 
 func TestFirewallAllowIsJudged(t *testing.T) {
 	for value, ok := range map[string]bool{"": true, "auto": true, "203.0.113.0/24,auto": true, "203.0.113.7": false, "203.0.113.7/24": false, "all": false} {
-		cfg := Defaults()
+		cfg := config.Defaults()
 		cfg.FirewallAllow = value
 		if errs := cfg.Validate(); (len(errs) == 0) != ok {
 			t.Errorf("%q: %v", value, errs)

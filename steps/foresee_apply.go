@@ -6,9 +6,13 @@ import (
 	"io/fs"
 	"slices"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // Consequences tells what a run that would do this does to the cluster that exists, as the step apply will tell it.
@@ -20,7 +24,7 @@ func (p *Plan) Consequences(ctx context.Context, foreseen []flow.Prediction) ([]
 	if !applies {
 		return nil, nil
 	}
-	kubeconfig, err := p.b.tools.Files.Read(managementFile)
+	kubeconfig, err := p.b.tools.Files.Read(platform.ManagementKubeconfig)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil // there is no management cluster yet
 	}
@@ -44,24 +48,24 @@ func (p *Plan) Consequences(ctx context.Context, foreseen []flow.Prediction) ([]
 // renderAsApplied renders the manifests with the values that a run would use: the image and the network zone that
 // belong to the configured names, and the address in the live HetznerCluster. So templates and servers are called as
 // the run will call them.
-func renderAsApplied(ctx context.Context, cfg Config, tools Tools, sources sources, manager *kube.Cluster) (*rendered, error) {
+func renderAsApplied(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, manager *kube.Cluster) (*render.Rendered, error) {
 	v, err := appliedVariables(ctx, cfg, tools, sources)
 	if err != nil {
 		return nil, err
 	}
-	live, err := get(ctx, manager, hetznerClusterKind, cfg.ClusterName)
+	live, err := capi.Get(ctx, manager, capi.HetznerClusterKind, cfg.ClusterName)
 	switch {
 	case err == nil:
-		v[loadBalancerIPVariable] = text(live, "spec", "controlPlaneEndpoint", "host")
+		v[render.LoadBalancerIPVariable] = capi.Text(live, "spec", "controlPlaneEndpoint", "host")
 	case !kube.Absent(err):
 		return nil, err
 	}
-	return render(cfg, sources, v)
+	return render.Manifests(cfg, sources, v)
 }
 
 // appliedVariables are the manifests' with the image and the zone of a run. The load balancer's address is a made-up
 // one.
-func appliedVariables(ctx context.Context, cfg Config, tools Tools, sources sources) (variables, error) {
+func appliedVariables(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources) (render.Variables, error) {
 	offer, err := hetzner.FindOffer(ctx, tools.Hetzner, cfg.Location, cfg.ServerType, cfg.LoadBalancerType)
 	if err != nil {
 		return nil, err

@@ -9,9 +9,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/slipway-k8s/slipway/bootstrap"
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // Secret that the chart's values, bootstrap/hcloud-ccm-values.yaml, refer to.
@@ -28,14 +31,14 @@ type CloudController struct {
 	NetworkID int64       `json:"networkId"` // of the private network at Hetzner
 }
 
-func hcloudCCM(cfg Config, sources sources) installation {
-	return installation{from(bootstrap.HCloudCCM(), cfg.HCloudCCMRepository), cfg.HCloudCCMVersion, sources.hcloudCCM}
+func hcloudCCM(cfg config.Config, sources render.Sources) installation {
+	return installation{from(bootstrap.HCloudCCM(), cfg.HCloudCCMRepository), cfg.HCloudCCMVersion, sources.HcloudCCM}
 }
 
 // runHCloudCCM makes the Secret that nobody else makes, and installs the CCM that reads it. Provider IDs are the
 // CCM's alone to set.
 func (r releaseStep) runHCloudCCM(ctx context.Context, say flow.Say) (CloudController, error) {
-	workload, err := connect(r.tools, kubeconfigFile)
+	workload, err := platform.Connect(r.tools, platform.Kubeconfig)
 	if err != nil {
 		return CloudController{}, err
 	}
@@ -56,7 +59,7 @@ func (r releaseStep) runHCloudCCM(ctx context.Context, say flow.Say) (CloudContr
 	return out, err
 }
 
-func applyCCMSecret(ctx context.Context, tools Tools, say flow.Say, workload *kube.Cluster, namespace string, network int64) (uid string, err error) {
+func applyCCMSecret(ctx context.Context, tools platform.Tools, say flow.Say, workload *kube.Cluster, namespace string, network int64) (uid string, err error) {
 	data := map[string][]byte{}
 	for key, value := range ccmSecret(tools, network) {
 		data[key] = []byte(value)
@@ -67,7 +70,7 @@ func applyCCMSecret(ctx context.Context, tools Tools, say flow.Say, workload *ku
 	})
 }
 
-func ccmSecret(tools Tools, network int64) map[string]string {
+func ccmSecret(tools platform.Tools, network int64) map[string]string {
 	return map[string]string{ccmTokenKey: tools.Token.Reveal(), ccmNetworkKey: strconv.FormatInt(network, 10)}
 }
 
@@ -80,7 +83,7 @@ func (r releaseStep) verifyHCloudCCM(ctx context.Context, was CloudController) f
 	if network != was.NetworkID {
 		return flow.Gone("the cluster's network at Hetzner is %d instead of %d", network, was.NetworkID)
 	}
-	workload, err := connect(r.tools, kubeconfigFile)
+	workload, err := platform.Connect(r.tools, platform.Kubeconfig)
 	if err != nil {
 		return flow.Unknown(err)
 	}

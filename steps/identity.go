@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"regexp"
 	"strings"
+
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 const identityFile = "identity"
@@ -16,7 +18,7 @@ var identityForm = regexp.MustCompile(`^[0-9a-f]{16}$`)
 
 // identity is what all runs with this state folder have in common, and no others. They never run at once, as the journal's lock
 // sees to. So whatever carries it at Hetzner is this run's, or a dead one's.
-func identity(tools Tools) (string, error) {
+func identity(tools platform.Tools) (string, error) {
 	if id, err := knownIdentity(tools); err != nil || id != "" {
 		return id, err
 	}
@@ -29,7 +31,7 @@ func identity(tools Tools) (string, error) {
 }
 
 // knownIdentity is the identity of a state folder that has one; empty: it has none, and nothing carries it.
-func knownIdentity(tools Tools) (string, error) {
+func knownIdentity(tools platform.Tools) (string, error) {
 	data, err := tools.Files.Read(identityFile)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("read this state folder's identity: %w", err)

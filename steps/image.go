@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/factory"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // Image is the snapshot that the servers start from.
@@ -31,9 +34,9 @@ func (s *Set) Image(g *flow.Graph, offer *flow.Step[Offer]) *flow.Step[Image] {
 
 // imageStep runs and verifies the step image.
 type imageStep struct {
-	cfg     Config
-	tools   Tools
-	sources sources
+	cfg     config.Config
+	tools   platform.Tools
+	sources render.Sources
 }
 
 func newImageStep(s *Set) imageStep {
@@ -55,7 +58,7 @@ func (i imageStep) run(ctx context.Context, say flow.Say, offer Offer) (Image, e
 		return Image{}, err
 	}
 	var images []Image
-	for _, architecture := range i.cfg.imageArchitectures(offer.Architecture) {
+	for _, architecture := range i.cfg.Architectures(offer.Architecture) {
 		m := &imageMaker{
 			imageStep: i, say: say, run: run, schematic: schematic, schematicID: id,
 			offer: offer, name: i.cfg.Image(architecture), architecture: architecture,
@@ -72,7 +75,7 @@ func (i imageStep) run(ctx context.Context, say flow.Say, offer Offer) (Image, e
 
 func (i imageStep) verify(ctx context.Context, was Image) flow.Verdict {
 	for _, image := range append([]Image{was}, was.Others...) {
-		is, err := i.tools.exactlyOneImage(ctx, image.Name, image.Architecture)
+		is, err := i.tools.ExactlyOneImage(ctx, image.Name, image.Architecture)
 		var mismatch *hetzner.ImageError
 		switch {
 		case errors.As(err, &mismatch):
@@ -87,10 +90,10 @@ func (i imageStep) verify(ctx context.Context, was Image) flow.Verdict {
 }
 
 // schematic is what bootstrap/schematic.yaml says.
-func schematic(sources sources) (factory.Schematic, error) {
-	s, err := factory.Parse(sources.schematic.data)
+func schematic(sources render.Sources) (factory.Schematic, error) {
+	s, err := factory.Parse(sources.Schematic.Data)
 	if err != nil {
-		return s, fmt.Errorf("%s: %w", sources.schematic.name, err)
+		return s, fmt.Errorf("%s: %w", sources.Schematic.Name, err)
 	}
 	return s, nil
 }
@@ -99,7 +102,7 @@ func schematic(sources sources) (factory.Schematic, error) {
 const knownSchematic = "ce4c980550dd2ab1b17bbf2b08801c7eb59418eafe8f279833297925d67c7515"
 
 // imageSpec is what the image is made from.
-func imageSpec(cfg Config, sources sources) (any, error) {
+func imageSpec(cfg config.Config, sources render.Sources) (any, error) {
 	s, err := schematic(sources)
 	if err != nil {
 		return nil, err
@@ -111,8 +114,8 @@ func imageSpec(cfg Config, sources sources) (any, error) {
 }
 
 // imagesTimeout is time for every image that may have to be made; only Hetzner knows which architecture the servers are.
-func imagesTimeout(c Config) time.Duration {
-	both := len(listed(c.ImageArchitectures)) > 0
+func imagesTimeout(c config.Config) time.Duration {
+	both := len(config.Listed(c.ImageArchitectures)) > 0
 	if both {
 		return 2 * c.ImageTimeout.D()
 	}

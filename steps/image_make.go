@@ -11,6 +11,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/factory"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/wait"
 )
 
 const (
@@ -47,11 +48,11 @@ func (m *imageMaker) ensure(ctx context.Context) (Image, error) {
 	m.say("looking for image %s for %s", m.name, m.architecture)
 	deadline := time.Now().Add(m.cfg.ImageTimeout.D())
 	for {
-		w := wait{what: "image " + m.name, within: time.Until(deadline), every: imageOthersEvery}
+		w := wait.Wait{What: "image " + m.name, Within: time.Until(deadline), Every: imageOthersEvery}
 		if m.made != 0 {
-			w.every = imageLookEvery
+			w.Every = imageLookEvery
 		}
-		if err := w.until(ctx, m.say, m.look); err != nil {
+		if err := w.Until(ctx, m.say, m.look); err != nil {
 			return Image{}, err
 		}
 		if m.found.ID != 0 {
@@ -66,7 +67,7 @@ func (m *imageMaker) ensure(ctx context.Context) (Image, error) {
 	}
 	if m.found.Schematic != "" && m.found.Schematic != hetzner.SchematicLabel(m.schematicID) {
 		return Image{}, fmt.Errorf("%s was made from schematic %s…, and %s is schematic %s now: give the image another IMAGE_NAME, "+
-			"or delete that snapshot to have it made again", m.found, m.found.Schematic, m.sources.schematic.name, m.schematicID)
+			"or delete that snapshot to have it made again", m.found, m.found.Schematic, m.sources.Schematic.Name, m.schematicID)
 	}
 	return Image{ID: m.found.ID, Name: m.name, Architecture: m.architecture}, m.tidy(ctx, tidyWithin)
 }
@@ -77,7 +78,7 @@ func (m *imageMaker) look(ctx context.Context) (missing string, err error) {
 	found, err := hetzner.FindImages(ctx, m.tools.Hetzner, m.name, m.architecture)
 	switch {
 	case errors.Is(err, hetzner.ErrToken):
-		return "", final(err)
+		return "", wait.Final(err)
 	case err != nil:
 		return "", err
 	case m.made != 0 && !slices.ContainsFunc(found, func(one hetzner.Image) bool { return one.ID == m.made }):
@@ -151,7 +152,7 @@ func (m *imageMaker) several(ctx context.Context, found []hetzner.Image) (missin
 		case one.ID == m.made:
 			return fmt.Sprintf("snapshot %d was made before ours; deleting ours, %d", found[0].ID, one.ID), hetzner.DeleteImage(ctx, m.tools.Hetzner, one.ID)
 		case one.Run == "" || one.Run == m.run || m.late(one.Created):
-			return "", final(m.tools.mismatch(m.name, m.architecture, found))
+			return "", wait.Final(m.tools.Mismatch(m.name, m.architecture, found))
 		}
 	}
 	return fmt.Sprintf("another run made snapshot %d at the same time, and is to take it back", found[len(found)-1].ID), nil
@@ -160,7 +161,7 @@ func (m *imageMaker) several(ctx context.Context, found []hetzner.Image) (missin
 // discard deletes a snapshot that no server can be made from, if Slipway made it for this cluster.
 func (m *imageMaker) discard(ctx context.Context, one hetzner.Image, why string) (missing string, err error) {
 	if one.Cluster != m.cfg.ClusterName {
-		return "", final(fmt.Errorf("%s: no server can be made from %s, which this cluster's runs did not make: delete it, or take its label away", why, one))
+		return "", wait.Final(fmt.Errorf("%s: no server can be made from %s, which this cluster's runs did not make: delete it, or take its label away", why, one))
 	}
 	return why + ": deleting it, to make it again", hetzner.DeleteImage(ctx, m.tools.Hetzner, one.ID)
 }
@@ -208,7 +209,7 @@ func (m *imageMaker) register(ctx context.Context) error {
 		return nil
 	}
 	m.say("telling the Image Factory of schematic %s", m.schematicID)
-	ctx, cancel := context.WithTimeout(ctx, lookWithin)
+	ctx, cancel := context.WithTimeout(ctx, wait.LookWithin)
 	defer cancel()
 	return factory.Register(ctx, m.tools.Factory, m.schematic)
 }
@@ -231,8 +232,8 @@ func (m *imageMaker) tidied(ctx context.Context, err error) error {
 
 // tidy deletes what uploads of dead runs left, and returns when it is gone. It must not be called during an upload.
 func (m *imageMaker) tidy(ctx context.Context, within time.Duration) error {
-	w := wait{what: "what an image upload left to be gone", within: within, every: imageLookEvery}
-	return w.until(ctx, m.say, m.sweep)
+	w := wait.Wait{What: "what an image upload left to be gone", Within: within, Every: imageLookEvery}
+	return w.Until(ctx, m.say, m.sweep)
 }
 
 // sweep has everything deleted that can be now. Nothing is missing once there was nothing to delete.

@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/factory"
+	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/shell"
 )
 
@@ -12,8 +14,8 @@ const packerTemplate = "packer/hcloud_talosimage.pkr.hcl"
 
 // PackerCommands are shell commands that make the image of the configuration with Packer, in place of the step image. overrides
 // is as Tools has it.
-func PackerCommands(cfg Config, overrides string) ([]string, error) {
-	sources, err := readSources(nil, overrides)
+func PackerCommands(cfg config.Config, overrides string) ([]string, error) {
+	sources, err := render.Read(nil, overrides)
 	if err != nil {
 		return nil, err
 	}
@@ -27,9 +29,9 @@ func PackerCommands(cfg Config, overrides string) ([]string, error) {
 	}
 	commands := []string{"packer init " + packerTemplate}
 	if id != knownSchematic {
-		commands = append(commands, fmt.Sprintf("curl --fail --data-binary @%s %s/schematics", shell.Quote(sources.schematic.name), factory.Address))
+		commands = append(commands, fmt.Sprintf("curl --fail --data-binary @%s %s/schematics", shell.Quote(sources.Schematic.Name), factory.Address))
 	}
-	for _, architecture := range cfg.imageArchitectures(architectureOf(cfg.ServerType)) {
+	for _, architecture := range cfg.Architectures(architectureOf(cfg.ServerType)) {
 		commands = append(commands, fmt.Sprintf("packer build -var talos_version=%s -var architecture=%s -var schematic=%s -var image_name=%s -var location=%s %s",
 			shell.Quote(cfg.TalosVersion), architecture, id, shell.Quote(cfg.Image(architecture)), cfg.Location, packerTemplate))
 	}

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // Pruning is what has to happen to several snapshots of one name for one of them to remain.
@@ -17,13 +19,13 @@ type Pruning struct {
 
 // PlanPruning finds out which snapshots of the configured image are in the way of the newest available one, for the servers'
 // architecture and those of IMAGE_ARCHITECTURES. It deletes nothing. Names that no image has are left out.
-func PlanPruning(ctx context.Context, cfg Config, tools Tools) ([]Pruning, error) {
+func PlanPruning(ctx context.Context, cfg config.Config, tools platform.Tools) ([]Pruning, error) {
 	offer, err := hetzner.FindOffer(ctx, tools.Hetzner, cfg.Location, cfg.ServerType, cfg.LoadBalancerType)
 	if err != nil {
 		return nil, err
 	}
 	var plan []Pruning
-	for _, architecture := range cfg.imageArchitectures(offer.Architecture) {
+	for _, architecture := range cfg.Architectures(offer.Architecture) {
 		p := Pruning{Name: cfg.Image(architecture), Architecture: architecture}
 		found, err := hetzner.FindImages(ctx, tools.Hetzner, p.Name, architecture)
 		if err != nil {
@@ -33,7 +35,7 @@ func PlanPruning(ctx context.Context, cfg Config, tools Tools) ([]Pruning, error
 			continue
 		}
 		if p.Keep, p.Delete, err = hetzner.Surplus(found); err != nil {
-			return nil, fmt.Errorf("%w: %w", tools.mismatch(p.Name, architecture, found), err)
+			return nil, fmt.Errorf("%w: %w", tools.Mismatch(p.Name, architecture, found), err)
 		}
 		plan = append(plan, p)
 	}
@@ -41,12 +43,12 @@ func PlanPruning(ctx context.Context, cfg Config, tools Tools) ([]Pruning, error
 }
 
 // Prune deletes what it says, and makes sure that one image is left.
-func (p Pruning) Prune(ctx context.Context, tools Tools) error {
+func (p Pruning) Prune(ctx context.Context, tools platform.Tools) error {
 	for _, one := range p.Delete {
 		if err := hetzner.DeleteImage(ctx, tools.Hetzner, one.ID); err != nil {
 			return err
 		}
 	}
-	_, err := tools.exactlyOneImage(ctx, p.Name, p.Architecture)
+	_, err := tools.ExactlyOneImage(ctx, p.Name, p.Architecture)
 	return err
 }

@@ -21,8 +21,10 @@ import (
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 const testImage = "talos-amd64-v1.12.2"
@@ -32,22 +34,22 @@ type studio struct {
 	*hetznertest.Project
 	t     *testing.T
 	state string
-	cfg   Config
+	cfg   config.Config
 	// During is called by every upload between the boot of its server and its snapshot.
 	during func(ctx context.Context)
 }
 
 func newStudio(t *testing.T) *studio {
-	s := &studio{Project: hetznertest.NewProject(), t: t, state: t.TempDir(), cfg: Defaults(), during: func(context.Context) {}}
-	s.cfg.ImageTimeout = Duration(20 * time.Second)
+	s := &studio{Project: hetznertest.NewProject(), t: t, state: t.TempDir(), cfg: config.Defaults(), during: func(context.Context) {}}
+	s.cfg.ImageTimeout = config.Duration(20 * time.Second)
 	t.Cleanup(s.Close)
 	return s
 }
 
 // run runs the step image through a transport; nil: the usual one. It returns the last lines that it said.
 func (s *studio) run(ctx context.Context, transport http.RoundTripper) (Image, []string, error) {
-	plan, err := New(s.cfg, Tools{
-		Hetzner: s.Client(transport), Management: &fakeProvider{}, Files: FilesIn(s.state), Upload: s.upload,
+	plan, err := New(s.cfg, platform.Tools{
+		Hetzner: s.Client(transport), Management: &fakeProvider{}, Files: platform.FilesIn(s.state), Upload: s.upload,
 	})
 	if err != nil {
 		s.t.Fatal(err)
@@ -453,7 +455,7 @@ func TestTwoRunsAtOnce(t *testing.T) {
 func TestAnothersWorkIsLookedAtSeldom(t *testing.T) {
 	t.Parallel()
 	s := newStudio(t)
-	s.cfg.ImageTimeout = Duration(4 * time.Second)
+	s.cfg.ImageTimeout = config.Duration(4 * time.Second)
 	s.PutServer(schema.Server{ID: 7, Name: "theirs", Labels: ours("another-run"), Status: "running", Created: time.Now()})
 	looks := 0
 	_, said, err := s.run(t.Context(), transportFunc(func(r *http.Request) (*http.Response, error) {
@@ -501,14 +503,14 @@ func pruned(t *testing.T, s *studio, gone, keep int64) {
 		t.Fatal("the fake updates images: prune must not")
 	}
 	before := len(s.Writes())
-	plan, err := PlanPruning(t.Context(), s.cfg, Tools{Hetzner: c})
+	plan, err := PlanPruning(t.Context(), s.cfg, platform.Tools{Hetzner: c})
 	if err != nil || len(plan) != 1 || plan[0].Keep.ID != keep || len(plan[0].Delete) != 1 || plan[0].Delete[0].ID != gone {
 		t.Fatalf("plan %+v, %v", plan, err)
 	}
 	if len(s.Writes()) > before {
 		t.Fatalf("planning wrote %v", s.Writes()[before:])
 	}
-	if err := plan[0].Prune(t.Context(), Tools{Hetzner: c}); err != nil {
+	if err := plan[0].Prune(t.Context(), platform.Tools{Hetzner: c}); err != nil {
 		t.Fatal(err)
 	}
 	s.finished(Image{ID: keep})
@@ -527,7 +529,7 @@ func TestImageOfAnotherSchematic(t *testing.T) {
 }
 
 func TestIdentityStays(t *testing.T) {
-	b := &Set{tools: Tools{Files: FilesIn(t.TempDir())}}
+	b := &Set{tools: platform.Tools{Files: platform.FilesIn(t.TempDir())}}
 	first, err := identity(b.tools)
 	if err != nil || !identityForm.MatchString(first) {
 		t.Fatalf("got %q, %v", first, err)
@@ -535,14 +537,14 @@ func TestIdentityStays(t *testing.T) {
 	if again, err := identity(b.tools); err != nil || again != first {
 		t.Errorf("then %q, %v", again, err)
 	}
-	if other, err := identity(Tools{Files: FilesIn(t.TempDir())}); err != nil || other == first {
+	if other, err := identity(platform.Tools{Files: platform.FilesIn(t.TempDir())}); err != nil || other == first {
 		t.Errorf("another folder has %q, %v", other, err)
 	}
 }
 
 // TestSchematicInsideTheCommand holds the built-in schematic against the guide's id, which the Packer template has too.
 func TestSchematicInsideTheCommand(t *testing.T) {
-	commands, err := PackerCommands(Defaults(), "")
+	commands, err := PackerCommands(config.Defaults(), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -563,7 +565,7 @@ func TestSchematicInsideTheCommand(t *testing.T) {
 func TestPackerCommandsOfAChangedSchematic(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "bootstrap"), "schematic.yaml", "customization: {}\n")
-	cfg := Defaults()
+	cfg := config.Defaults()
 	cfg.ServerType, cfg.ImageName, cfg.ImageArchitectures = "cax21", "it's mine", "amd64"
 	commands, err := PackerCommands(cfg, dir)
 	if err != nil || len(commands) != 4 {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/flow/flowtest"
 )
@@ -26,7 +27,7 @@ func TestGoldenJournals(t *testing.T) {
 		return func(t *testing.T) *flow.Graph {
 			source := lostBackup(t)
 			source.Contents.Header.SelfManaged = selfManaged
-			p, err := NewRestore(Defaults(), newWorld(t).tools(), source)
+			p, err := NewRestore(config.Defaults(), newWorld(t).tools(), source)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -37,7 +38,7 @@ func TestGoldenJournals(t *testing.T) {
 		return func(t *testing.T) *flow.Graph {
 			source := lostBackup(t)
 			source.Contents.Header.SelfManaged = selfManaged
-			p, err := NewReadopt(Defaults(), newWorld(t).tools(), source, nil)
+			p, err := NewReadopt(config.Defaults(), newWorld(t).tools(), source, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -45,7 +46,7 @@ func TestGoldenJournals(t *testing.T) {
 		}
 	}
 	quorum := func(t *testing.T) *flow.Graph {
-		p, err := NewRecoverQuorum(Defaults(), newWorld(t).tools())
+		p, err := NewRecoverQuorum(config.Defaults(), newWorld(t).tools())
 		if err != nil {
 			t.Fatal(err)
 		}

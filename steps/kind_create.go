@@ -9,9 +9,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/ownership"
+	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 const (
@@ -39,8 +42,8 @@ func (s *Set) Management(g *flow.Graph) *flow.Step[Management] {
 
 // managementStep runs and verifies the step kind-create.
 type managementStep struct {
-	cfg   Config
-	tools Tools
+	cfg   config.Config
+	tools platform.Tools
 }
 
 func newManagementStep(s *Set) managementStep {
@@ -56,7 +59,7 @@ func (step managementStep) run(ctx context.Context, say flow.Say) (Management, e
 }
 
 // makeManagement asks its provider for the management cluster, whatever servers there are.
-func makeManagement(ctx context.Context, cfg Config, tools Tools, say flow.Say) (Management, error) {
+func makeManagement(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say) (Management, error) {
 	p, name := tools.Management, cfg.ManagementName()
 	if err := recordManagement(tools, ownership.Management{Provider: p.Name(), Name: name}); err != nil {
 		return Management{}, err
@@ -65,15 +68,15 @@ func makeManagement(ctx context.Context, cfg Config, tools Tools, say flow.Say) 
 	if err != nil {
 		return Management{}, fmt.Errorf("management cluster %s (%s): %w", name, p.Name(), err)
 	}
-	if err := tools.Files.Write(managementFile, kubeconfig); err != nil {
+	if err := tools.Files.Write(platform.ManagementKubeconfig, kubeconfig); err != nil {
 		return Management{}, err
 	}
 	cluster, err := tools.Connect(kubeconfig)
 	if err != nil {
 		return Management{}, fmt.Errorf("management cluster %s (%s): %w", name, p.Name(), err)
 	}
-	m := Management{Provider: p.Name(), Name: name, Kubeconfig: managementFile}
-	err = wait{what: "the API of management cluster " + name, within: managementReady}.until(ctx, say, func(ctx context.Context) (string, error) {
+	m := Management{Provider: p.Name(), Name: name, Kubeconfig: platform.ManagementKubeconfig}
+	err = wait.Wait{What: "the API of management cluster " + name, Within: managementReady}.Until(ctx, say, func(ctx context.Context) (string, error) {
 		if err := cluster.Ready(ctx); err != nil {
 			return "", err
 		}
@@ -104,7 +107,7 @@ func (step managementStep) adoptSelfManaged(ctx context.Context, say flow.Say) (
 			"kubeconfig in MANAGEMENT_KUBECONFIG; where it is lost, destroy it; or choose another CLUSTER_NAME",
 			len(servers), step.cfg.ClusterName, serverNames(servers), p.Name(), name, why)
 	}
-	kubeconfig, err := step.tools.Files.Read(kubeconfigFile)
+	kubeconfig, err := step.tools.Files.Read(platform.Kubeconfig)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, refuse("the state folder has no kubeconfig of the cluster")
 	}
@@ -126,10 +129,10 @@ func (step managementStep) adoptSelfManaged(ctx context.Context, say flow.Say) (
 		return nil, refuse("the cluster does not manage itself")
 	}
 	say("cluster %s manages itself: it is its own management cluster", step.cfg.ClusterName)
-	if err := step.tools.Files.Write(managementFile, kubeconfig); err != nil {
+	if err := step.tools.Files.Write(platform.ManagementKubeconfig, kubeconfig); err != nil {
 		return nil, err
 	}
-	m := &Management{Provider: p.Name(), Name: name, Kubeconfig: managementFile, UID: uid}
+	m := &Management{Provider: p.Name(), Name: name, Kubeconfig: platform.ManagementKubeconfig, UID: uid}
 	return m, recordManagement(step.tools, ownership.Management{Provider: m.Provider, Name: name, UID: uid})
 }
 
@@ -166,7 +169,7 @@ func (step managementStep) verify(ctx context.Context, m Management) flow.Verdic
 func (m managementStep) managementUID(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, aliveWithin)
 	defer cancel()
-	cluster, err := connect(m.tools, managementFile)
+	cluster, err := platform.Connect(m.tools, platform.ManagementKubeconfig)
 	if err != nil {
 		return "", err
 	}

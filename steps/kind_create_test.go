@@ -4,16 +4,18 @@ import (
 	"testing"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // TestManagementIsKnownByItsIdentity has another cluster answer where the management cluster was.
 func TestManagementIsKnownByItsIdentity(t *testing.T) {
 	w := newWorld(t)
-	b := newSet(w.config(), w.tools(), sources{})
-	if err := b.tools.Files.Write(managementFile, w.mgmt.Kubeconfig()); err != nil {
+	b := newSet(w.config(), w.tools(), render.Sources{})
+	if err := b.tools.Files.Write(platform.ManagementKubeconfig, w.mgmt.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
-	m := Management{Provider: "fake", Name: "k8s-mgmt", Kubeconfig: managementFile, UID: "management"}
+	m := Management{Provider: "fake", Name: "k8s-mgmt", Kubeconfig: platform.ManagementKubeconfig, UID: "management"}
 	if v := newManagementStep(b).verify(t.Context(), m); v.Answer() != flow.AnswerHolds {
 		t.Errorf("of the cluster itself it says %v: %s, %v", v.Answer(), v.Reason(), v.Err())
 	}

@@ -10,8 +10,11 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // Kubeconfig is the file that opens the workload cluster.
@@ -31,8 +34,8 @@ func (s *Set) Kubeconfig(g *flow.Graph, management *flow.Step[Management], clust
 
 // kubeconfigStep runs and verifies the step kubeconfig.
 type kubeconfigStep struct {
-	cfg      Config
-	tools    Tools
+	cfg      config.Config
+	tools    platform.Tools
 	observer *observer
 }
 
@@ -42,7 +45,7 @@ func newKubeconfigStep(s *Set) kubeconfigStep {
 
 // run copies the kubeconfig that the control plane provider keeps, as soon as there is one.
 func (k kubeconfigStep) run(ctx context.Context, say flow.Say, m Management, c Cluster) (Kubeconfig, error) {
-	mgmt, err := connect(k.tools, m.Kubeconfig)
+	mgmt, err := platform.Connect(k.tools, m.Kubeconfig)
 	if err != nil {
 		return Kubeconfig{}, err
 	}
@@ -50,20 +53,20 @@ func (k kubeconfigStep) run(ctx context.Context, say flow.Say, m Management, c C
 	if err != nil {
 		return Kubeconfig{}, err
 	}
-	if err := k.tools.Files.Write(kubeconfigFile, config); err != nil {
+	if err := k.tools.Files.Write(platform.Kubeconfig, config); err != nil {
 		return Kubeconfig{}, err
 	}
-	return Kubeconfig{File: kubeconfigFile, Cluster: c.UID}, nil
+	return Kubeconfig{File: platform.Kubeconfig, Cluster: c.UID}, nil
 }
 
 // waitSecret waits until one of the cluster's Secrets has a key.
-func waitSecret(ctx context.Context, cfg Config, observer *observer, say flow.Say, mgmt *kube.Cluster, name, key string) (value []byte, err error) {
+func waitSecret(ctx context.Context, cfg config.Config, observer *observer, say flow.Say, mgmt *kube.Cluster, name, key string) (value []byte, err error) {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	changes := mgmt.Changes(watching, kube.Selection{List: &corev1.SecretList{}, Options: []client.ListOption{
-		client.InNamespace(Namespace), client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("metadata.name", name)},
+		client.InNamespace(config.Namespace), client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("metadata.name", name)},
 	}})
-	err = wait{what: "Secret " + name, within: cfg.ControlPlaneTimeout.D(), changes: changes, because: observer.because(mgmt, watched(cfg))}.until(ctx, say, func(ctx context.Context) (string, error) {
+	err = wait.Wait{What: "Secret " + name, Within: cfg.ControlPlaneTimeout.D(), Changes: changes, Because: observer.because(mgmt, watched(cfg))}.Until(ctx, say, func(ctx context.Context) (string, error) {
 		value, err = secretValue(ctx, mgmt, name, key)
 		if kube.Absent(err) {
 			return "it does not exist yet", nil
@@ -75,17 +78,17 @@ func waitSecret(ctx context.Context, cfg Config, observer *observer, say flow.Sa
 
 // verify compares the file with the Secret: the provider makes a new certificate before the old one ends.
 func (k kubeconfigStep) verify(ctx context.Context, _ Kubeconfig) flow.Verdict {
-	mgmt, err := connect(k.tools, managementFile)
+	mgmt, err := platform.Connect(k.tools, platform.ManagementKubeconfig)
 	if err != nil {
 		return flow.Unknown(err)
 	}
 	return kubeconfigHolds(ctx, k.cfg, k.tools, mgmt)
 }
 
-func kubeconfigHolds(ctx context.Context, cfg Config, tools Tools, mgmt *kube.Cluster) flow.Verdict {
-	file, err := tools.Files.Read(kubeconfigFile)
+func kubeconfigHolds(ctx context.Context, cfg config.Config, tools platform.Tools, mgmt *kube.Cluster) flow.Verdict {
+	file, err := tools.Files.Read(platform.Kubeconfig)
 	if errors.Is(err, fs.ErrNotExist) {
-		return flow.Gone("the file %s is not in the state folder", kubeconfigFile)
+		return flow.Gone("the file %s is not in the state folder", platform.Kubeconfig)
 	}
 	if err != nil {
 		return flow.Unknown(err)

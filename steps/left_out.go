@@ -11,14 +11,17 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/render"
 )
 
 // undeletable are the kinds of which nothing is deleted because it is no longer in the manifests: what the cluster
 // itself is, and what may hold its only keys.
 var undeletable = []schema.GroupKind{
-	clusterKind.GroupKind(), hetznerClusterKind.GroupKind(), talosControlPlaneKind.GroupKind(), secretKind.GroupKind(),
+	capi.ClusterKind.GroupKind(), capi.HetznerClusterKind.GroupKind(), capi.TalosControlPlaneKind.GroupKind(), secretKind.GroupKind(),
 }
 
 // leftOut finds the objects that were applied as part of the manifests and are no longer in them.
@@ -55,7 +58,7 @@ func (c *comparison) leftOut() {
 // byManager tells whether the field manager is evidence of who applied an object. A restore and a readoption write
 // objects of a backup, whoever made them, and a Secret is never taken for the manifests' by that alone.
 func (c *comparison) byManager(o *unstructured.Unstructured) bool {
-	cluster := c.live.find(clusterKind.GroupKind(), c.live.cluster)
+	cluster := c.live.find(capi.ClusterKind.GroupKind(), c.live.cluster)
 	if cluster == nil || o.GroupVersionKind().GroupKind() == secretKind.GroupKind() {
 		return false
 	}
@@ -72,28 +75,28 @@ func (c *comparison) inManifests(o *unstructured.Unstructured) bool {
 // superseded tells of an earlier version of a server template of the manifests: the name differs in the hash of the
 // content only. Such templates stay: they cost nothing, and Machines name the one that they were made from.
 func (c *comparison) superseded(o *unstructured.Unstructured) bool {
-	if o.GroupVersionKind().GroupKind() != machineTemplateKind.GroupKind() {
+	if o.GroupVersionKind().GroupKind() != capi.MachineTemplateKind.GroupKind() {
 		return false
 	}
 	return slices.ContainsFunc(c.rendered, func(r *unstructured.Unstructured) bool {
-		return r.GroupVersionKind().GroupKind() == machineTemplateKind.GroupKind() &&
+		return r.GroupVersionKind().GroupKind() == capi.MachineTemplateKind.GroupKind() &&
 			withoutHash(r.GetName()) == withoutHash(o.GetName())
 	})
 }
 
 // withoutHash is the name of a server template as the manifests write it.
 func withoutHash(name string) string {
-	if i := strings.LastIndex(name, "-"); i > 0 && len(name)-i-1 == templateHashLength {
+	if i := strings.LastIndex(name, "-"); i > 0 && len(name)-i-1 == render.TemplateHashLength {
 		return name[:i]
 	}
 	return name
 }
 
 func (c *comparison) template(name string) *unstructured.Unstructured {
-	if o := c.live.find(machineTemplateKind.GroupKind(), name); o != nil {
+	if o := c.live.find(capi.MachineTemplateKind.GroupKind(), name); o != nil {
 		return o
 	}
-	return findObject(c.live.others, machineTemplateKind.GroupKind(), name)
+	return findObject(c.live.others, capi.MachineTemplateKind.GroupKind(), name)
 }
 
 // userOf names a live object that refers to another, or was made from it, so that it cannot be deleted yet; empty:
@@ -139,8 +142,8 @@ func (l liveObjects) serversFrom(o *unstructured.Unstructured) []string {
 	switch o.GroupVersionKind().GroupKind() {
 	case machineDeploymentKind.GroupKind():
 		return l.serversOf(o)
-	case machineKind.GroupKind():
-		if name := text(o, "spec", "infrastructureRef", "name"); name != "" {
+	case capi.MachineKind.GroupKind():
+		if name := capi.Text(o, "spec", "infrastructureRef", "name"); name != "" {
 			return []string{name}
 		}
 	}
@@ -157,7 +160,7 @@ func deleteLeftOut(ctx context.Context, say flow.Say, mgmt *kube.Cluster, todo [
 		o := &unstructured.Unstructured{}
 		o.SetGroupVersionKind(schema.FromAPIVersionAndKind(c.Object.APIVersion, c.Object.Kind))
 		o.SetName(c.Object.Name)
-		o.SetNamespace(Namespace)
+		o.SetNamespace(config.Namespace)
 		say("deleting %s %s", c.Object.Kind, c.Object.Name)
 		background := client.PropagationPolicy(metav1.DeletePropagationBackground)
 		err := mgmt.Delete(ctx, o, client.Preconditions{UID: &c.uid}, background)
@@ -174,7 +177,7 @@ func missingObjects(objects []*unstructured.Unstructured, cluster, controlPlane,
 	for _, want := range []struct {
 		kind schema.GroupVersionKind
 		name string
-	}{{clusterKind, cluster}, {hetznerClusterKind, cluster}, {talosControlPlaneKind, controlPlane}} {
+	}{{capi.ClusterKind, cluster}, {capi.HetznerClusterKind, cluster}, {capi.TalosControlPlaneKind, controlPlane}} {
 		if !slices.ContainsFunc(objects, func(o *unstructured.Unstructured) bool {
 			return o.GroupVersionKind().GroupKind() == want.kind.GroupKind() && o.GetName() == want.name
 		}) {

@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/clusterapi"
 	"github.com/slipway-k8s/slipway/internal/kube"
 )
@@ -63,13 +65,13 @@ func readLiveObjects(
 	}
 	for _, o := range slices.Clone(live.wanted) {
 		if name := templateOf(&o); name != "" {
-			if err := read(machineTemplateKind, o.GetNamespace(), name); err != nil {
+			if err := read(capi.MachineTemplateKind, o.GetNamespace(), name); err != nil {
 				return liveObjects{}, err
 			}
 		}
 	}
 	var err error
-	if live.machines, err = list(ctx, manager, machineKind, cluster); err != nil && !kube.Absent(err) {
+	if live.machines, err = capi.List(ctx, manager, capi.MachineKind, cluster); err != nil && !kube.Absent(err) {
 		return liveObjects{}, err
 	}
 	live.others, err = listOthers(ctx, manager, cluster)
@@ -84,8 +86,8 @@ func listOthers(ctx context.Context, manager *kube.Cluster, cluster string) ([]u
 	}
 	var others []unstructured.Unstructured
 	add := func(kind schema.GroupVersionKind, options ...client.ListOption) error {
-		l := listOf(kind)
-		if err := manager.List(ctx, l, append(options, client.InNamespace(Namespace))...); err != nil {
+		l := capi.ListOf(kind)
+		if err := manager.List(ctx, l, append(options, client.InNamespace(config.Namespace))...); err != nil {
 			return fmt.Errorf("list %ss: %w", kind.Kind, err)
 		}
 		for i := range l.Items {
@@ -110,10 +112,10 @@ func listOthers(ctx context.Context, manager *kube.Cluster, cluster string) ([]u
 // templateOf names the HCloudMachineTemplate that an object makes servers from; empty where it makes none.
 func templateOf(o *unstructured.Unstructured) string {
 	switch o.GroupVersionKind().GroupKind() {
-	case talosControlPlaneKind.GroupKind():
-		return text(o, "spec", "infrastructureTemplate", "name")
+	case capi.TalosControlPlaneKind.GroupKind():
+		return capi.Text(o, "spec", "infrastructureTemplate", "name")
 	case machineDeploymentKind.GroupKind():
-		return text(o, "spec", "template", "spec", "infrastructureRef", "name")
+		return capi.Text(o, "spec", "template", "spec", "infrastructureRef", "name")
 	}
 	return ""
 }
@@ -137,12 +139,12 @@ func (l liveObjects) serversOf(o *unstructured.Unstructured) []string {
 	var names []string
 	for i := range l.machines {
 		m := &l.machines[i]
-		_, ofControlPlane := m.GetLabels()[controlPlaneLabel]
+		_, ofControlPlane := m.GetLabels()[capi.ControlPlaneLabel]
 		mine := ofControlPlane
-		if o.GroupVersionKind().GroupKind() != talosControlPlaneKind.GroupKind() {
+		if o.GroupVersionKind().GroupKind() != capi.TalosControlPlaneKind.GroupKind() {
 			mine = m.GetLabels()[deploymentLabel] == o.GetName()
 		}
-		if name := text(m, "spec", "infrastructureRef", "name"); mine && name != "" {
+		if name := capi.Text(m, "spec", "infrastructureRef", "name"); mine && name != "" {
 			names = append(names, name)
 		}
 	}

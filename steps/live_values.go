@@ -10,7 +10,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/render"
 )
 
 // use is a place in the manifests that is a variable and nothing else.
@@ -24,11 +27,11 @@ type inText struct{}
 
 // uses finds the variables of the manifests. They are filled with values that stand nowhere else, so that each is found again
 // wherever the manifests put it.
-func uses(cfg Config, sources sources, v variables) ([]use, error) {
-	marked, marks := variables{}, map[string]string{}
-	for i, variable := range Variables() {
+func uses(cfg config.Config, sources render.Sources, v render.Variables) ([]use, error) {
+	marked, marks := render.Variables{}, map[string]string{}
+	for i, variable := range config.Variables() {
 		mark := fmt.Sprintf("slipway-variable-%d", i)
-		if _, number := variable.field(&cfg).(*int); number {
+		if _, number := variable.Pointer(&cfg).(*int); number {
 			mark = strconv.Itoa(1_000_000_000 + i)
 		}
 		marked[variable.Name], marks[mark] = mark, variable.Name
@@ -38,26 +41,26 @@ func uses(cfg Config, sources sources, v variables) ([]use, error) {
 			marked[name] = value
 		}
 	}
-	marked[imageNameVariable] = v[imageNameVariable]
+	marked[render.ImageNameVariable] = v[render.ImageNameVariable]
 	var found []use
-	for _, s := range sources.objects() {
-		docs, err := kube.Documents(s.data)
+	for _, s := range sources.Objects() {
+		docs, err := kube.Documents(s.Data)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", s.name, err)
+			return nil, fmt.Errorf("%s: %w", s.Name, err)
 		}
 		for _, doc := range docs {
-			filled, err := s.fill(doc, marked)
+			filled, err := s.Fill(doc, marked)
 			if err != nil {
 				return nil, err
 			}
 			o, err := kube.Parse(filled)
 			if err != nil {
-				return nil, fmt.Errorf("%s: %w", s.name, err)
+				return nil, fmt.Errorf("%s: %w", s.Name, err)
 			}
 			found = append(found, usesIn(o, o.Object, nil, marks)...)
 		}
 	}
-	patch, err := sources.oidcPatch.fill(sources.oidcPatch.data, marked)
+	patch, err := sources.OidcPatch.Fill(sources.OidcPatch.Data, marked)
 	if err != nil {
 		return nil, err
 	}
@@ -146,12 +149,12 @@ func follow(value any, path []any) (string, bool) {
 }
 
 // liveValues are the values that the variables have in the live objects, as far as the manifests say where each is.
-func liveValues(cfg Config, sources sources, live liveObjects, v variables) (map[string]string, error) {
+func liveValues(cfg config.Config, sources render.Sources, live liveObjects, v render.Variables) (map[string]string, error) {
 	uses, err := uses(cfg, sources, v)
 	if err != nil {
 		return nil, err
 	}
-	controlPlane := live.find(talosControlPlaneKind.GroupKind(), cfg.ControlPlaneName())
+	controlPlane := live.find(capi.TalosControlPlaneKind.GroupKind(), cfg.ControlPlaneName())
 	if controlPlane == nil {
 		return nil, fmt.Errorf("cluster %s has no TalosControlPlane %s", cfg.ClusterName, cfg.ControlPlaneName())
 	}
@@ -167,8 +170,8 @@ func liveValues(cfg Config, sources sources, live liveObjects, v variables) (map
 		switch {
 		case u.object == nil:
 			in, path = patches, append([]any{0}, path...)
-		case u.object.GroupVersionKind().GroupKind() == machineTemplateKind.GroupKind() && u.object.GetName() == cfg.ControlPlaneName():
-			if o := live.find(machineTemplateKind.GroupKind(), templateOf(controlPlane)); o != nil {
+		case u.object.GroupVersionKind().GroupKind() == capi.MachineTemplateKind.GroupKind() && u.object.GetName() == cfg.ControlPlaneName():
+			if o := live.find(capi.MachineTemplateKind.GroupKind(), templateOf(controlPlane)); o != nil {
 				in = o.Object
 			}
 		default:

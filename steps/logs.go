@@ -14,7 +14,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/slipway-k8s/slipway/bootstrap"
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // Controller is a program in one of the clusters whose log tells what becomes of a bootstrap.
@@ -47,7 +50,7 @@ func Controllers() []Controller {
 // has tells whether a Pod is the controller's.
 func (c Controller) has(pod *corev1.Pod) bool {
 	if c.label != "" {
-		return pod.Labels[providerLabel] == c.label || pod.Namespace == c.namespace
+		return pod.Labels[capi.ProviderLabel] == c.label || pod.Namespace == c.namespace
 	}
 	return pod.Namespace == c.namespace && slices.ContainsFunc(c.workloads, func(name string) bool { return strings.HasPrefix(pod.Name, name+"-") })
 }
@@ -78,16 +81,16 @@ const (
 // logSide is one of the two clusters, by its kubeconfig in the state folder.
 type logSide struct{ name, file string }
 
-func logSides(cfg Config) []logSide {
-	return []logSide{{logsManagement, managementFile}, {cfg.ClusterName, kubeconfigFile}}
+func logSides(cfg config.Config) []logSide {
+	return []logSide{{logsManagement, platform.ManagementKubeconfig}, {cfg.ClusterName, platform.Kubeconfig}}
 }
 
 // errNoSuchCluster is a side that there is not, or not yet, or that is the other one.
 var errNoSuchCluster = errors.New("there is no such cluster")
 
 // openLogSide connects to a side that answers. The management cluster that is the cluster itself is none of its own.
-func openLogSide(ctx context.Context, cfg Config, tools Tools, s logSide, w LogWish) (*kube.Cluster, error) {
-	cluster, err := connect(tools, s.file)
+func openLogSide(ctx context.Context, cfg config.Config, tools platform.Tools, s logSide, w LogWish) (*kube.Cluster, error) {
+	cluster, err := platform.Connect(tools, s.file)
 	if err != nil {
 		if kubeconfigMissing(err) {
 			return nil, fmt.Errorf("%w yet: the state folder has no %s", errNoSuchCluster, s.file)
@@ -104,7 +107,7 @@ func openLogSide(ctx context.Context, cfg Config, tools Tools, s logSide, w LogW
 		return nil, err
 	}
 	if s.name == logsManagement {
-		if other, err := connect(tools, kubeconfigFile); err == nil {
+		if other, err := platform.Connect(tools, platform.Kubeconfig); err == nil {
 			if same, err := other.UID(ctx); err == nil && same == uid {
 				return nil, fmt.Errorf("%w: the cluster manages itself", errNoSuchCluster)
 			}
@@ -117,7 +120,7 @@ func openLogSide(ctx context.Context, cfg Config, tools Tools, s logSide, w LogW
 // tellSecrets names the tokens that the controllers work with, as far as they can be read.
 func tellSecrets(ctx context.Context, cluster *kube.Cluster, tell func(string)) {
 	for _, key := range []client.ObjectKey{
-		{Namespace: Namespace, Name: TokenSecretName}, {Namespace: bootstrap.HCloudCCM().Namespace, Name: ccmSecretName},
+		{Namespace: config.Namespace, Name: config.TokenSecretName}, {Namespace: bootstrap.HCloudCCM().Namespace, Name: ccmSecretName},
 	} {
 		secret := &corev1.Secret{}
 		if err := cluster.Get(ctx, key, secret); err != nil {

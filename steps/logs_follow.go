@@ -7,7 +7,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // FollowLogs hands on what the controllers write, in both clusters: before the pivot Cluster API's run in the management
@@ -22,7 +24,7 @@ func (p *Plan) FollowLogs(ctx context.Context, w LogWish) {
 }
 
 // followSide follows a cluster as long as it is there, and looks for it while it is not.
-func followSide(ctx context.Context, cfg Config, tools Tools, side logSide, w LogWish) {
+func followSide(ctx context.Context, cfg config.Config, tools platform.Tools, side logSide, w LogWish) {
 	wish := w.of(side)
 	var latest latestTime
 	hand := wish.Line
@@ -46,7 +48,7 @@ func followSide(ctx context.Context, cfg Config, tools Tools, side logSide, w Lo
 }
 
 // followCluster returns when the cluster is another one, or gone.
-func followCluster(ctx context.Context, cfg Config, tools Tools, side logSide, cluster *kube.Cluster, w LogWish, wish kube.LogWish) {
+func followCluster(ctx context.Context, cfg config.Config, tools platform.Tools, side logSide, cluster *kube.Cluster, w LogWish, wish kube.LogWish) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	uid, _ := cluster.UID(ctx) // it has just answered

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/why"
 )
@@ -25,7 +26,7 @@ func (l *Look) lost(s why.Situation, self seenSide, cloud seenCloud, servers see
 	if etcd := lostMembers(s, cloud, servers); etcd != "" {
 		parts = append(parts, etcd)
 	}
-	return &LostOverview{Sentence: strings.Join(parts, "; "), Command: l.b.tools.commandLine("restore", "--diagnose")}
+	return &LostOverview{Sentence: strings.Join(parts, "; "), Command: l.b.tools.Command("restore", "--diagnose")}
 }
 
 // lostServers says which servers of the control plane do not run, as Hetzner has them.
@@ -42,7 +43,7 @@ func lostServers(s why.Situation, cloud seenCloud) []string {
 	}
 	for i := range s.Servers {
 		name := s.Servers[i].GetName()
-		if text(&s.Servers[i], "spec", "providerID") != "" && !slices.ContainsFunc(cloud.servers, func(c hetzner.Server) bool { return c.Name == name }) {
+		if capi.Text(&s.Servers[i], "spec", "providerID") != "" && !slices.ContainsFunc(cloud.servers, func(c hetzner.Server) bool { return c.Name == name }) {
 			down = append(down, name+" is gone from the Hetzner project")
 		}
 	}
@@ -61,7 +62,7 @@ func controlPlaneOf(servers []hetzner.Server) []hetzner.Server {
 
 // lostMembers says on how many servers etcd runs, and how many it needs; empty: it is not known.
 func lostMembers(s why.Situation, cloud seenCloud, servers seenTalos) string {
-	all := max(len(controlPlaneOf(cloud.servers)), len(controlPlaneMachines(s.Machines)))
+	all := max(len(controlPlaneOf(cloud.servers)), len(capi.ControlPlaneMachines(s.Machines)))
 	if all == 0 || len(servers.answers) == 0 {
 		return ""
 	}

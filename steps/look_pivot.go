@@ -33,7 +33,7 @@ func (l *Look) pivot(self, beside seenSide) *PivotOverview {
 	name := l.b.cfg.ClusterName
 	p := &PivotOverview{
 		Phase: string(state.Phase), Since: state.Since, Management: holdsOf(beside), Cluster: holdsOf(self),
-		Command: l.b.tools.commandLine("pivot"),
+		Command: l.b.tools.Command("pivot"),
 	}
 	where := fmt.Sprintf("management cluster %s %s, cluster %s %s", l.b.cfg.ManagementName(), p.Management, name, p.Cluster)
 	switch state.Phase {

@@ -10,9 +10,11 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/talos"
 	"github.com/slipway-k8s/slipway/internal/why"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // seenCloud is what Hetzner says of the cluster's servers.
@@ -74,7 +76,7 @@ func (l *Look) seeTalos(cloud *promise[seenCloud], objects *promise[seenObjects]
 	if errors.Is(err, fs.ErrNotExist) {
 		return seen // there are no servers yet
 	}
-	var t TalosClient
+	var t platform.TalosClient
 	var balancers []string
 	if err == nil {
 		t, err = l.b.tools.Talos(config)
@@ -122,7 +124,7 @@ const etcdRuns = "Running"
 
 // talosconfig is the file in the state folder, or, before there is one, what the bootstrap provider keeps; fs.ErrNotExist: neither is there.
 func (l *Look) talosconfig(sides lookedSides) ([]byte, error) {
-	config, err := l.b.tools.Files.Read(talosconfigFile)
+	config, err := l.b.tools.Files.Read(platform.Talosconfig)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return config, err
 	}
@@ -165,8 +167,8 @@ func (l *Look) routes(cloud *promise[seenCloud], objects *promise[seenObjects], 
 	if heard(cloud) {
 		cloud.value.tell(&told)
 	}
-	for _, m := range controlPlaneMachines(told.Machines) {
-		name := text(&m, "spec", "infrastructureRef", "name")
+	for _, m := range capi.ControlPlaneMachines(told.Machines) {
+		name := capi.Text(&m, "spec", "infrastructureRef", "name")
 		if told.Runs(name) {
 			routes[name] = machineRoutes(&m)
 		}
@@ -185,14 +187,14 @@ func heard[T any](p *promise[T]) bool {
 }
 
 func machineRoutes(m *unstructured.Unstructured) (routes []talos.Route) {
-	for _, address := range append(addresses(m, addressExternal), addresses(m, addressInternal)...) {
+	for _, address := range append(capi.Addresses(m, capi.AddressExternal), capi.Addresses(m, capi.AddressInternal)...) {
 		routes = append(routes, talos.Route{Endpoint: address})
 	}
 	return routes
 }
 
 // askTalosBy asks one server by all ways at once; the first that answers counts.
-func askTalosBy(ctx context.Context, t TalosClient, ways []talos.Route) (why.Talos, talos.Route) {
+func askTalosBy(ctx context.Context, t platform.TalosClient, ways []talos.Route) (why.Talos, talos.Route) {
 	if len(ways) == 0 {
 		return why.Talos{Trouble: "its address is not known yet"}, talos.Route{}
 	}

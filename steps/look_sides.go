@@ -8,7 +8,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // seenSide is one of the two clusters that can hold the Cluster API objects, as a look finds it.
@@ -29,8 +31,8 @@ func (s seenSide) answers() bool { return s.cluster != nil && s.err == nil }
 func (s seenSide) manages() bool { return s.answers() && s.object != nil && !paused(s.object) }
 
 // seeSide asks the cluster of a kubeconfig in the state folder who it is, and for the Cluster object.
-func seeSide(cfg Config, tools Tools, q *inquiry, file string) (s seenSide) {
-	c, err := connect(tools, file)
+func seeSide(cfg config.Config, tools platform.Tools, q *inquiry, file string) (s seenSide) {
+	c, err := platform.Connect(tools, file)
 	if err != nil {
 		q.settle()
 		return seenSide{err: err}
@@ -95,8 +97,8 @@ type lookedSides struct {
 // seeSides asks both at once. Which of them manages the cluster is known as soon as one says so, or when both have been heard.
 func (l *Look) seeSides() lookedSides {
 	s := lookedSides{
-		self:   soon(func() seenSide { return seeSide(l.b.cfg, l.b.tools, l.api, kubeconfigFile) }),
-		beside: soon(func() seenSide { return seeSide(l.b.cfg, l.b.tools, l.mgmt, managementFile) }),
+		self:   soon(func() seenSide { return seeSide(l.b.cfg, l.b.tools, l.api, platform.Kubeconfig) }),
+		beside: soon(func() seenSide { return seeSide(l.b.cfg, l.b.tools, l.mgmt, platform.ManagementKubeconfig) }),
 	}
 	first := make(chan *kube.Cluster, 3)
 	for _, one := range []*promise[seenSide]{s.self, s.beside} {

@@ -9,8 +9,11 @@ import (
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // silentAddress is a server that accepts connections and never answers.
@@ -57,7 +60,7 @@ func built(t *testing.T) *world {
 func TestLookAtASilentCluster(t *testing.T) {
 	t.Parallel()
 	w := built(t)
-	if err := w.tools().Files.Write(kubeconfigFile, silentKubeconfig(t, w.workload)); err != nil {
+	if err := w.tools().Files.Write(platform.Kubeconfig, silentKubeconfig(t, w.workload)); err != nil {
 		t.Fatal(err)
 	}
 	role := map[string]string{"caph-cluster-k8s": "owned", "machine_type": "control_plane"}
@@ -91,8 +94,8 @@ func TestLookAtASilentCluster(t *testing.T) {
 func TestLookAtASilentClusterThatManagesItself(t *testing.T) {
 	t.Parallel()
 	w := built(t)
-	w.mgmt.Remove(capi, "Cluster", Namespace, "k8s")
-	if err := w.tools().Files.Write(kubeconfigFile, silentKubeconfig(t, w.workload)); err != nil {
+	w.mgmt.Remove(capiAPI, "Cluster", config.Namespace, "k8s")
+	if err := w.tools().Files.Write(platform.Kubeconfig, silentKubeconfig(t, w.workload)); err != nil {
 		t.Fatal(err)
 	}
 	o, took := w.look(t, flow.StateDone)
@@ -105,7 +108,7 @@ func TestLookAtASilentClusterThatManagesItself(t *testing.T) {
 func TestLookWithoutOthers(t *testing.T) {
 	t.Parallel()
 	w := built(t)
-	if err := w.tools().Files.Write(managementFile, silentKubeconfig(t, w.mgmt)); err != nil {
+	if err := w.tools().Files.Write(platform.ManagementKubeconfig, silentKubeconfig(t, w.mgmt)); err != nil {
 		t.Fatal(err)
 	}
 	o, took := w.look(t, "")
@@ -136,11 +139,11 @@ func TestLookAmidAPivot(t *testing.T) {
 	t.Parallel()
 	w := built(t)
 	define(w.mgmt, capiKinds())
-	w.mgmt.Change(capi, "Cluster", Namespace, "k8s", object{"spec": object{"paused": true}})
+	w.mgmt.Change(capiAPI, "Cluster", config.Namespace, "k8s", object{"spec": object{"paused": true}})
 	if o, _ := w.look(t, flow.StateStarted); o.Pivot == nil || o.Pivot.Phase != "begun" || !strings.Contains(o.Pivot.Sentence, "has moved no object") {
 		t.Errorf("before the copy: %+v", o.Pivot)
 	}
-	b := newSet(Config{}, w.tools(), sources{})
+	b := newSet(config.Config{}, w.tools(), render.Sources{})
 	if err := pivotCopyIn(b.tools).setState(pivotState{Phase: pivotMoving, Cluster: "k8s", UID: "x"}); err != nil {
 		t.Fatal(err)
 	}

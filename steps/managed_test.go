@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/slipway-k8s/slipway/bootstrap"
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 )
@@ -33,7 +34,7 @@ func afterPivot(t *testing.T) (*world, flow.Journal) {
 }
 
 // runSteps runs some steps, as they were foreseen.
-func (w *world) runSteps(t *testing.T, cfg Config, journal flow.Journal, targets ...string) *flow.Report {
+func (w *world) runSteps(t *testing.T, cfg config.Config, journal flow.Journal, targets ...string) *flow.Report {
 	t.Helper()
 	plan, err := New(cfg, w.tools())
 	if err != nil {
@@ -130,7 +131,7 @@ func TestImageAfterThePivot(t *testing.T) {
 			t.Errorf("status: %+v", s)
 		}
 	}
-	w.hetzner.SetImages(hetznertest.Image(1, Defaults().Image("amd64"), "x86", "available"),
+	w.hetzner.SetImages(hetznertest.Image(1, config.Defaults().Image("amd64"), "x86", "available"),
 		hetznertest.Image(2, cfg.Image("amd64"), "x86", "available")) // it is found; that it is made is the image step's own test
 	report := w.runSteps(t, cfg, journal, "image")
 	if got := whys(report)["image"]; !strings.Contains(got, "talosVersion") || len(report.Steps) != 2 {

@@ -4,14 +4,16 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/ownership"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // ClusterFiles names the files and folders of the state folder that open a cluster or belong to its recovery. Where one of them
 // exists, the state folder belongs to that cluster.
 func ClusterFiles() []string {
-	return []string{managementFile, kubeconfigFile, talosconfigFile, restoreFolder, quorumFolder, readoptFolder}
+	return []string{platform.ManagementKubeconfig, platform.Kubeconfig, platform.Talosconfig, restoreFolder, quorumFolder, readoptFolder}
 }
 
 // WrongManagementError says that what answers, or is configured, is not the management cluster that the state folder recorded.
@@ -22,17 +24,17 @@ func (e *WrongManagementError) Error() string { return e.text }
 
 // recordManagement records the management cluster before it is created or adopted, then without a UID, and once more when its API
 // answers.
-func recordManagement(tools Tools, m ownership.Management) error {
+func recordManagement(tools platform.Tools, m ownership.Management) error {
 	return ownership.Update(tools.Files, func(r *ownership.Record) { r.Management = &m })
 }
 
 // forgetManagement removes the management cluster, which is deleted, from the record.
-func forgetManagement(tools Tools) error {
+func forgetManagement(tools platform.Tools) error {
 	return ownership.Update(tools.Files, func(r *ownership.Record) { r.Management = nil })
 }
 
 // recordedManagement is the recorded management cluster; nil where none is.
-func recordedManagement(tools Tools) (*ownership.Management, error) {
+func recordedManagement(tools platform.Tools) (*ownership.Management, error) {
 	r, err := ownership.Read(tools.Files)
 	if err != nil || r == nil {
 		return nil, err
@@ -41,19 +43,19 @@ func recordedManagement(tools Tools) (*ownership.Management, error) {
 }
 
 // checkManagementUID refuses a cluster that answers in the place of the recorded management cluster.
-func checkManagementUID(tools Tools, uid string) error {
+func checkManagementUID(tools platform.Tools, uid string) error {
 	m, err := recordedManagement(tools)
 	if err != nil || m == nil || m.UID == "" || m.UID == uid {
 		return err
 	}
 	return &WrongManagementError{fmt.Sprintf("the cluster that %s opens (namespace kube-system has UID %s) is not the management cluster %s "+
 		"that this state folder recorded (UID %s): put the kubeconfig of %s there, or remove the file where %s finds that cluster by its name",
-		tools.Files.Path(managementFile), uid, m.Name, m.UID, m.Name, tools.Management.Name())}
+		tools.Files.Path(platform.ManagementKubeconfig), uid, m.Name, m.UID, m.Name, tools.Management.Name())}
 }
 
 // checkManagementProvider refuses to ask another provider than the recorded one whether the management cluster exists: it would
 // say no of a cluster that it does not know.
-func checkManagementProvider(tools Tools) error {
+func checkManagementProvider(tools platform.Tools) error {
 	m, err := recordedManagement(tools)
 	if err != nil || m == nil || m.Provider == tools.Management.Name() {
 		return err
@@ -67,7 +69,7 @@ func checkManagementProvider(tools Tools) error {
 }
 
 // absentFrom is nil where a management cluster does not hold the Cluster object any more. While it does, its CAPH can make servers.
-func absentFrom(ctx context.Context, cfg Config, manager *kube.Cluster) error {
+func absentFrom(ctx context.Context, cfg config.Config, manager *kube.Cluster) error {
 	o, err := clusterAt(ctx, cfg, manager)
 	if err != nil {
 		return fmt.Errorf("find out whether management cluster %s still holds cluster %s: %w", cfg.ManagementName(), cfg.ClusterName, err)

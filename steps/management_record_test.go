@@ -9,10 +9,12 @@ import (
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/ownership"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // TestBootstrapRecordsProjectAndManagementCluster holds what destroy later relies on.
@@ -68,7 +70,7 @@ func TestDestroyAsksTheRecordedManagementCluster(t *testing.T) {
 				t.Fatal(err)
 			}
 			if tt.kubeconfig != nil {
-				if err := o.tools.Files.Write(managementFile, tt.kubeconfig); err != nil {
+				if err := o.tools.Files.Write(platform.ManagementKubeconfig, tt.kubeconfig); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -98,8 +100,8 @@ func TestDestroyIsNotOverWhileTheClusterObjectExists(t *testing.T) {
 	mgmt := kubetest.New("management", capiKinds()...)
 	defer mgmt.Close()
 	define(mgmt, capiKinds())
-	mgmt.Put(kubetest.Object("cluster.x-k8s.io/v1beta1", "Cluster", Namespace, "other", nil))
-	mgmt.Put(kubetest.Object("cluster.x-k8s.io/v1beta1", "Cluster", Namespace, "k8s", nil))
+	mgmt.Put(kubetest.Object("cluster.x-k8s.io/v1beta1", "Cluster", config.Namespace, "other", nil))
+	mgmt.Put(kubetest.Object("cluster.x-k8s.io/v1beta1", "Cluster", config.Namespace, "k8s", nil))
 	mgmt.Fail = func(r *http.Request) (int, string) {
 		if r.Method == http.MethodDelete {
 			return http.StatusInternalServerError, `failed calling webhook "validation.cluster.cluster.x-k8s.io": connect: connection refused`
@@ -109,14 +111,14 @@ func TestDestroyIsNotOverWhileTheClusterObjectExists(t *testing.T) {
 	o := demolisher(t, s, nil)
 	o.webhooksWithin = time.Second
 	o.tools.Management = &fakeProvider{kubeconfig: mgmt.Kubeconfig(), exists: true}
-	if err := o.tools.Files.Write(managementFile, mgmt.Kubeconfig()); err != nil {
+	if err := o.tools.Files.Write(platform.ManagementKubeconfig, mgmt.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
 	err := listAndDestroy(t.Context(), o, DestroyOptions{}, quietly)
 	if err == nil || !strings.Contains(err.Error(), "still holds its Cluster object") {
 		t.Errorf("got %v", err)
 	}
-	if _, err := o.tools.Files.Read(managementFile); err != nil {
+	if _, err := o.tools.Files.Read(platform.ManagementKubeconfig); err != nil {
 		t.Error("the kubeconfig of the management cluster was removed")
 	}
 }
@@ -149,7 +151,7 @@ func TestCheckProject(t *testing.T) {
 	if err := check(); err != nil {
 		t.Errorf("with nothing of the cluster alive: %v", err)
 	}
-	if err := plan.b.tools.Files.Write(managementFile, w.mgmt.Kubeconfig()); err != nil {
+	if err := plan.b.tools.Files.Write(platform.ManagementKubeconfig, w.mgmt.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
 	var other *OtherProjectError
@@ -176,7 +178,7 @@ func TestCleanAsksTheRecordedManagementCluster(t *testing.T) {
 	if !errors.As(err, &wrong) {
 		t.Errorf("got %v", err)
 	}
-	if _, err := w.b.tools.Files.Read(managementFile); err != nil {
+	if _, err := w.b.tools.Files.Read(platform.ManagementKubeconfig); err != nil {
 		t.Error("the kubeconfig of the management cluster was removed")
 	}
 }

@@ -6,7 +6,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // Notes are remarks on the cluster that are no step's failure, for `status`: what the firewall, once it is applied, does not
@@ -27,7 +29,7 @@ func (l *Look) Notes() ([]string, error) {
 	return notes, l.hetzner.why(err)
 }
 
-func operatorNotes(ctx context.Context, cfg Config, tools Tools) ([]string, error) {
+func operatorNotes(ctx context.Context, cfg config.Config, tools platform.Tools) ([]string, error) {
 	uncovered, err := uncoverable(ctx, cfg, tools)
 	if err != nil {
 		return nil, err
@@ -40,14 +42,14 @@ func operatorNotes(ctx context.Context, cfg Config, tools Tools) ([]string, erro
 	for _, s := range surplus {
 		if len(s.Delete) > 0 {
 			all := append(slices.Clone(s.Delete), s.Keep)
-			notes = append(notes, tools.mismatch(s.Name, s.Architecture, all).Error())
+			notes = append(notes, tools.Mismatch(s.Name, s.Architecture, all).Error())
 		}
 	}
 	return notes, nil
 }
 
 // uncoverable says which of the cluster's ports are open to everybody although its firewall is applied.
-func uncoverable(ctx context.Context, cfg Config, tools Tools) ([]string, error) {
+func uncoverable(ctx context.Context, cfg config.Config, tools platform.Tools) ([]string, error) {
 	firewall, err := hetzner.FindFirewall(ctx, tools.Hetzner, cfg.ClusterName)
 	if err != nil || firewall == nil || !firewall.Selects(cfg.ClusterName) {
 		return nil, err

@@ -15,10 +15,13 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/talos"
 	"github.com/slipway-k8s/slipway/internal/why"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // Overview is the cluster as it stands now.
@@ -242,8 +245,8 @@ func serversOf(s why.Situation) []ServerOverview {
 	}
 	for i := range s.Machines {
 		m := &s.Machines[i]
-		one := of(cmp.Or(text(m, "spec", "infrastructureRef", "name"), m.GetName()))
-		one.Machine, one.Phase = m.GetName(), text(m, "status", "phase")
+		one := of(cmp.Or(capi.Text(m, "spec", "infrastructureRef", "name"), m.GetName()))
+		one.Machine, one.Phase = m.GetName(), capi.Text(m, "status", "phase")
 	}
 	for name, t := range s.Talos {
 		of(name).Talos = cmp.Or(why.Unseen(t.Trouble), "answers")
@@ -280,7 +283,7 @@ func (o *overviewing) releases(seen seenAPI) {
 	o.out.Releases = append(o.out.Releases, seen.releases...)
 }
 
-func (o *overviewing) targets(q *inquiry, cfg Config, tools Tools) {
+func (o *overviewing) targets(q *inquiry, cfg config.Config, tools platform.Tools) {
 	targets, err := hetzner.Targets(q.ctx, tools.Hetzner, cfg.ClusterName)
 	if err != nil {
 		o.unknown("the load balancer's targets", q.why(err))
@@ -289,7 +292,7 @@ func (o *overviewing) targets(q *inquiry, cfg Config, tools Tools) {
 	o.out.Targets = targets
 }
 
-func (o *overviewing) cost(q *inquiry, cfg Config, tools Tools) {
+func (o *overviewing) cost(q *inquiry, cfg config.Config, tools platform.Tools) {
 	inventory, err := hetzner.TakeInventory(q.ctx, tools.Hetzner)
 	if err != nil {
 		o.unknown("what it costs", q.why(err))
@@ -299,7 +302,7 @@ func (o *overviewing) cost(q *inquiry, cfg Config, tools Tools) {
 }
 
 // certificates are those of the files that open the cluster.
-func (o *overviewing) certificates(tools Tools) {
+func (o *overviewing) certificates(tools platform.Tools) {
 	add := func(of, file string, ends func([]byte) (time.Time, error)) {
 		data, err := tools.Files.Read(file)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -317,15 +320,15 @@ func (o *overviewing) certificates(tools Tools) {
 		defer o.mu.Unlock()
 		o.out.Certificates = append(o.out.Certificates, Certificate{of, at.UTC()})
 	}
-	add("kubeconfig", kubeconfigFile, kubeconfigEnds(false))
-	add("talosconfig", talosconfigFile, func(data []byte) (time.Time, error) {
+	add("kubeconfig", platform.Kubeconfig, kubeconfigEnds(false))
+	add("talosconfig", platform.Talosconfig, func(data []byte) (time.Time, error) {
 		credentials, err := talos.Parse(data)
 		if err != nil {
 			return time.Time{}, err
 		}
 		return credentials.Expires()
 	})
-	add("the cluster's authority", kubeconfigFile, kubeconfigEnds(true))
+	add("the cluster's authority", platform.Kubeconfig, kubeconfigEnds(true))
 }
 
 // kubeconfigEnds reads when a kubeconfig's client certificate, or the authority's in it, ends.

@@ -8,8 +8,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // unknowns are what an overview could not ask.
@@ -82,7 +85,7 @@ func TestOverviewOfASilentCluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := w.tools().Files.Write(kubeconfigFile, w.workload.Kubeconfig()); err != nil {
+	if err := w.tools().Files.Write(platform.Kubeconfig, w.workload.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
 	w.workload.Close()
@@ -109,7 +112,7 @@ func TestWaitBecause(t *testing.T) {
 		t.Errorf("then it says %q", said)
 	}
 	refuse := func(at time.Time) {
-		w.mgmt.Change(caph, "HetznerCluster", Namespace, "k8s", object{"status": object{"conditions": []any{object{
+		w.mgmt.Change(caph, "HetznerCluster", config.Namespace, "k8s", object{"status": object{"conditions": []any{object{
 			"type": "HCloudTokenAvailable", "status": "False", "severity": "Error", "reason": "HCloudCredentialsInvalid", "lastTransitionTime": at.UTC().Format(time.RFC3339)}}}})
 	}
 	b.observer.began = time.Now()
@@ -135,7 +138,7 @@ func TestWaitBecause(t *testing.T) {
 
 // A token that Hetzner refuses ends every wait that asks Hetzner itself.
 func TestWaitEndsWithTheToken(t *testing.T) {
-	err := wait{what: "the nodes", within: time.Minute}.until(t.Context(), t.Logf, func(context.Context) (string, error) {
+	err := wait.Wait{What: "the nodes", Within: time.Minute}.Until(t.Context(), t.Logf, func(context.Context) (string, error) {
 		return "", fmt.Errorf("list the servers: %w", hetzner.ErrToken)
 	})
 	if !errors.Is(err, hetzner.ErrToken) || !strings.Contains(err.Error(), "waiting for the nodes") {

@@ -9,10 +9,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/clusterapi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // Pivot is the cluster that manages itself.
@@ -34,9 +38,9 @@ func (s *Set) PivotUnderway() (bool, error) { return newPivotStep(s).underway() 
 
 // pivotStep runs and verifies the step pivot.
 type pivotStep struct {
-	cfg      Config
-	tools    Tools
-	sources  sources
+	cfg      config.Config
+	tools    platform.Tools
+	sources  render.Sources
 	observer *observer
 }
 
@@ -86,7 +90,7 @@ func (p pivotStep) run(ctx context.Context, say flow.Say) (Pivot, error) {
 }
 
 // whereTheCopyIs is the end of an error after which a person may need the copy.
-func whereTheCopyIs(tools Tools) string {
+func whereTheCopyIs(tools platform.Tools) string {
 	c := pivotCopyIn(tools)
 	if objects, err := c.all(); err != nil || len(objects) == 0 {
 		return ""
@@ -105,8 +109,8 @@ func (p pivotStep) resumeTarget(ctx context.Context, say flow.Say, s sides) erro
 }
 
 // setPaused is the one place where Slipway pauses or unpauses. Unpaused, the field goes, so that nobody owns it.
-func setPaused(ctx context.Context, cfg Config, c *kube.Cluster, pause bool) error {
-	o, err := get(ctx, c, clusterKind, cfg.ClusterName)
+func setPaused(ctx context.Context, cfg config.Config, c *kube.Cluster, pause bool) error {
+	o, err := capi.Get(ctx, c, capi.ClusterKind, cfg.ClusterName)
 	if err != nil {
 		return err
 	}
@@ -122,7 +126,7 @@ func setPaused(ctx context.Context, cfg Config, c *kube.Cluster, pause bool) err
 }
 
 // serverIDs are the cluster's servers at Hetzner, sorted.
-func serverIDs(ctx context.Context, cfg Config, tools Tools) ([]int64, error) {
+func serverIDs(ctx context.Context, cfg config.Config, tools platform.Tools) ([]int64, error) {
 	servers, err := hetzner.Servers(ctx, tools.Hetzner, cfg.ClusterName)
 	if err != nil {
 		return nil, err
@@ -138,13 +142,13 @@ func serverIDs(ctx context.Context, cfg Config, tools Tools) ([]int64, error) {
 // ensureCopy makes the copy complete without changing either cluster. Before anything moved it is simply taken anew. A
 // move that a dead run left is another matter: what it has begun to delete has lost its annotations at the source, so
 // what the copy already has of it stays, and where there is no copy the target's version is the good one.
-func ensureCopy(ctx context.Context, cfg Config, tools Tools, say flow.Say, s sides, st standing) (pivotState, error) {
+func ensureCopy(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say, s sides, st standing) (pivotState, error) {
 	c := pivotCopyIn(tools)
 	state, err := c.state(cfg.ClusterName)
 	if err != nil {
 		return pivotState{}, err
 	}
-	inv, err := clusterapi.Read(ctx, s.source, Namespace, TokenSecretName)
+	inv, err := clusterapi.Read(ctx, s.source, config.Namespace, config.TokenSecretName)
 	if err != nil {
 		return pivotState{}, fmt.Errorf("management cluster: %w", err)
 	}

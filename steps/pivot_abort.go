@@ -11,9 +11,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/clusterapi"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // errNothingToAbort means that no pivot was begun.
@@ -25,7 +27,7 @@ func (p *Plan) AbortPivot(ctx context.Context, say flow.Say) error {
 	return abortPivot(ctx, p.b.cfg, p.b.tools, say)
 }
 
-func abortPivot(ctx context.Context, cfg Config, tools Tools, say flow.Say) error {
+func abortPivot(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say) error {
 	s, err := openSides(ctx, cfg, tools, say)
 	if err != nil {
 		return err
@@ -53,7 +55,7 @@ func abortPivot(ctx context.Context, cfg Config, tools Tools, say flow.Say) erro
 }
 
 // abortable gives what the source holds, if all of it is still there.
-func abortable(ctx context.Context, cfg Config, tools Tools, s sides, st standing) (clusterapi.Inventory, error) {
+func abortable(ctx context.Context, cfg config.Config, tools platform.Tools, s sides, st standing) (clusterapi.Inventory, error) {
 	none := clusterapi.Inventory{}
 	tooLate := func(why string) error {
 		return fmt.Errorf("too late to abort: %s; run pivot to bring it to its end", why)
@@ -67,7 +69,7 @@ func abortable(ctx context.Context, cfg Config, tools Tools, s sides, st standin
 	if st.target != nil && !paused(st.target) {
 		return none, fmt.Errorf("the Cluster object in cluster %s is not paused, so its controllers may be at work there: pause it (spec.paused: true) first", cfg.ClusterName)
 	}
-	inv, err := clusterapi.Read(ctx, s.source, Namespace, TokenSecretName)
+	inv, err := clusterapi.Read(ctx, s.source, config.Namespace, config.TokenSecretName)
 	if err != nil {
 		return none, fmt.Errorf("management cluster: %w", err)
 	}
@@ -78,7 +80,7 @@ func abortable(ctx context.Context, cfg Config, tools Tools, s sides, st standin
 	if st.target == nil && len(copied) == 0 && !paused(st.source) {
 		return none, errNothingToAbort
 	}
-	arrived, err := clusterapi.Read(ctx, s.target, Namespace, TokenSecretName)
+	arrived, err := clusterapi.Read(ctx, s.target, config.Namespace, config.TokenSecretName)
 	if err != nil {
 		return none, fmt.Errorf("cluster %s: %w", cfg.ClusterName, err)
 	}
@@ -103,7 +105,7 @@ func abortable(ctx context.Context, cfg Config, tools Tools, s sides, st standin
 
 // withdraw takes the copies from the target. Without their finalizers, so that nobody there who sees one go takes its
 // server along; the Cluster object last, because it is what keeps everybody there still.
-func withdraw(ctx context.Context, cfg Config, say flow.Say, target *kube.Cluster, source clusterapi.Inventory) error {
+func withdraw(ctx context.Context, cfg config.Config, say flow.Say, target *kube.Cluster, source clusterapi.Inventory) error {
 	var copies, clusters []*unstructured.Unstructured
 	for _, o := range source.All() {
 		is, err := read(ctx, target, &o)

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/slipway-k8s/slipway/internal/clusterapi"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // Folder of the state folder that keeps a copy of every object that the pivot moves, and how far the pivot has come.
@@ -42,9 +43,9 @@ type pivotState struct {
 }
 
 // pivotCopy is the folder. It holds secrets: 0700, its files 0600.
-type pivotCopy struct{ files Files }
+type pivotCopy struct{ files platform.Files }
 
-func pivotCopyIn(tools Tools) pivotCopy {
+func pivotCopyIn(tools platform.Tools) pivotCopy {
 	return pivotCopy{tools.Files.Folder(pivotFolder)}
 }
 
@@ -190,7 +191,7 @@ func (c pivotCopy) forget() error {
 }
 
 // ForgetPivot removes the pivot's copy and record from a state folder: for when the cluster of that folder is gone.
-func ForgetPivot(files Files) error { return pivotCopy{files.Folder(pivotFolder)}.forget() }
+func ForgetPivot(files platform.Files) error { return pivotCopy{files.Folder(pivotFolder)}.forget() }
 
 // underway tells flow that the point of no return was passed although the journal does not say so.
 func (p pivotStep) underway() (bool, error) {

@@ -13,18 +13,23 @@ import (
 	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/clusterapi"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // moveToTarget brings every object to the target and takes it from the source, from whatever an earlier run left. The
 // target's Cluster is paused afterwards.
-func moveToTarget(ctx context.Context, cfg Config, tools Tools, sources sources, observer *observer, say flow.Say, s sides, st standing) error {
+func moveToTarget(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, observer *observer, say flow.Say, s sides, st standing) error {
 	if err := awaitMovable(ctx, cfg, tools, observer, say, s, st); err != nil {
 		return err
 	}
-	if err := installProviders(ctx, cfg, tools, sources, say, kubeconfigFile); err != nil {
+	if err := installProviders(ctx, cfg, tools, sources, say, platform.Kubeconfig); err != nil {
 		return fmt.Errorf("cluster %s: %w", cfg.ClusterName, err)
 	}
 	state, err := ensureCopy(ctx, cfg, tools, say, s, st)
@@ -51,7 +56,7 @@ func moveToTarget(ctx context.Context, cfg Config, tools Tools, sources sources,
 
 // awaitMovable waits until a move can succeed: clusterctl refuses a cluster that is still being built, in words that do
 // not name the object. A move that has begun to delete is not held up by anything.
-func awaitMovable(ctx context.Context, cfg Config, tools Tools, observer *observer, say flow.Say, s sides, st standing) error {
+func awaitMovable(ctx context.Context, cfg config.Config, tools platform.Tools, observer *observer, say flow.Say, s sides, st standing) error {
 	if len(st.marked) > 0 {
 		return nil
 	}
@@ -63,14 +68,14 @@ func awaitMovable(ctx context.Context, cfg Config, tools Tools, observer *observ
 		return fmt.Errorf("the Cluster object in the management cluster is paused, and not by a pivot that this state folder knows: " +
 			"unpause it (spec.paused), or run pivot --abort, before it is moved")
 	}
-	return wait{what: "the cluster to be movable", within: cfg.NodesTimeout.D(), because: observer.hindered(s.source, watched(cfg))}.until(ctx, say, func(ctx context.Context) (string, error) {
-		inv, err := clusterapi.Read(ctx, s.source, Namespace, TokenSecretName)
+	return wait.Wait{What: "the cluster to be movable", Within: cfg.NodesTimeout.D(), Because: observer.hindered(s.source, watched(cfg))}.Until(ctx, say, func(ctx context.Context) (string, error) {
+		inv, err := clusterapi.Read(ctx, s.source, config.Namespace, config.TokenSecretName)
 		if err != nil {
 			return "", err
 		}
 		if others := slices.DeleteFunc(inv.Clusters(), func(name string) bool { return name == cfg.ClusterName }); len(others) > 0 {
-			return "", final(fmt.Errorf("namespace %s of the management cluster also holds %s: clusterctl moves a whole namespace, "+
-				"so these would be moved into cluster %s too; bring them elsewhere first", Namespace, strings.Join(others, ", "), cfg.ClusterName))
+			return "", wait.Final(fmt.Errorf("namespace %s of the management cluster also holds %s: clusterctl moves a whole namespace, "+
+				"so these would be moved into cluster %s too; bring them elsewhere first", config.Namespace, strings.Join(others, ", "), cfg.ClusterName))
 		}
 		return strings.Join(unmovable(inv), "; "), nil
 	})
@@ -89,22 +94,22 @@ func unmovable(inv clusterapi.Inventory) []string {
 			continue
 		}
 		switch o.GroupVersionKind().GroupKind() {
-		case clusterKind.GroupKind():
+		case capi.ClusterKind.GroupKind():
 			switch {
-			case !truth(o, "status", "infrastructureReady"):
+			case !capi.Truth(o, "status", "infrastructureReady"):
 				add(o, "has no infrastructure yet")
 			case !conditionTrue(o, "ControlPlaneInitialized"):
 				add(o, "has no initialized control plane yet")
-			case !truth(o, "status", "controlPlaneReady"):
+			case !capi.Truth(o, "status", "controlPlaneReady"):
 				add(o, "has no ready control plane yet")
 			}
-		case talosControlPlaneKind.GroupKind():
-			want, have, ready := number(o, "spec", "replicas"), number(o, "status", "replicas"), number(o, "status", "readyReplicas")
+		case capi.TalosControlPlaneKind.GroupKind():
+			want, have, ready := capi.Number(o, "spec", "replicas"), capi.Number(o, "status", "replicas"), capi.Number(o, "status", "readyReplicas")
 			if have != want || ready != want {
 				add(o, fmt.Sprintf("has %d of %d replicas, %d ready", have, want, ready))
 			}
-		case machineKind.GroupKind():
-			if text(o, "status", "nodeRef", "name") == "" {
+		case capi.MachineKind.GroupKind():
+			if capi.Text(o, "status", "nodeRef", "name") == "" {
 				add(o, "has no node yet")
 			}
 		}
@@ -124,7 +129,7 @@ func conditionTrue(o *unstructured.Unstructured, kind string) bool {
 // tieLoose labels the Secrets that clusterctl would leave behind: those without an owner whose names it does not know.
 // The Talos bundle is one of them when it was made before its cluster, as after a restore.
 func tieLoose(ctx context.Context, say flow.Say, source *kube.Cluster) error {
-	inv, err := clusterapi.Read(ctx, source, Namespace, TokenSecretName)
+	inv, err := clusterapi.Read(ctx, source, config.Namespace, config.TokenSecretName)
 	if err != nil {
 		return fmt.Errorf("management cluster: %w", err)
 	}
@@ -140,12 +145,12 @@ func tieLoose(ctx context.Context, say flow.Say, source *kube.Cluster) error {
 }
 
 // mergedCopy is the copy of a move that a dead run left half done.
-func mergedCopy(ctx context.Context, cfg Config, s sides, c pivotCopy, source clusterapi.Inventory) ([]unstructured.Unstructured, error) {
+func mergedCopy(ctx context.Context, cfg config.Config, s sides, c pivotCopy, source clusterapi.Inventory) ([]unstructured.Unstructured, error) {
 	has, err := c.all()
 	if err != nil {
 		return nil, err
 	}
-	target, err := clusterapi.Read(ctx, s.target, Namespace, TokenSecretName)
+	target, err := clusterapi.Read(ctx, s.target, config.Namespace, config.TokenSecretName)
 	if err != nil {
 		return nil, fmt.Errorf("cluster %s: %w", cfg.ClusterName, err)
 	}
@@ -173,7 +178,7 @@ func mergedCopy(ctx context.Context, cfg Config, s sides, c pivotCopy, source cl
 
 // move lets clusterctl move, up to the moment when it would unpause the target: that is done in one place only, for a
 // move that came through as for one that died there, and after everything was compared.
-func move(ctx context.Context, cfg Config, tools Tools, sources sources, say flow.Say, source *kube.Cluster) error {
+func move(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, say flow.Say, source *kube.Cluster) error {
 	c, err := newClusterctl(ctx, cfg, tools, sources)
 	if err != nil {
 		return err
@@ -187,13 +192,13 @@ func move(ctx context.Context, cfg Config, tools Tools, sources sources, say flo
 	m := &mover{copy: pivotCopyIn(tools), say: say, total: len(copied), stop: cancel}
 	say("moving %d objects to cluster %s", m.total, cfg.ClusterName)
 	err = c.Move(ctx, clusterctl.MoveOptions{
-		FromKubeconfig:               clusterctl.Kubeconfig{Path: tools.Files.Path(managementFile)},
-		ToKubeconfig:                 clusterctl.Kubeconfig{Path: tools.Files.Path(kubeconfigFile)},
-		Namespace:                    Namespace,
+		FromKubeconfig:               clusterctl.Kubeconfig{Path: tools.Files.Path(platform.ManagementKubeconfig)},
+		ToKubeconfig:                 clusterctl.Kubeconfig{Path: tools.Files.Path(platform.Kubeconfig)},
+		Namespace:                    config.Namespace,
 		ExperimentalResourceMutators: []cluster.ResourceMutatorFunc{m.mutate},
 	})
 	if err != nil && !m.over {
-		return fmt.Errorf("move the objects: %w; to continue: %s; to put it back: %s", err, tools.commandLine("pivot"), tools.commandLine("pivot", "--abort"))
+		return fmt.Errorf("move the objects: %w; to continue: %s; to put it back: %s", err, tools.Command("pivot"), tools.Command("pivot", "--abort"))
 	}
 	return nil
 }

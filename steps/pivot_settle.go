@@ -10,14 +10,18 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/clusterapi"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // settle removes what a dead move left at the source, and waits until the cluster's own controllers have looked at every
 // object once and found it well, with the servers that it had.
-func settle(ctx context.Context, cfg Config, tools Tools, observer *observer, say flow.Say, s sides) (Pivot, error) {
+func settle(ctx context.Context, cfg config.Config, tools platform.Tools, observer *observer, say flow.Say, s sides) (Pivot, error) {
 	if s.source != nil {
 		if err := sweepSource(ctx, cfg, tools, say, s.source); err != nil {
 			return Pivot{}, err
@@ -42,7 +46,7 @@ func settle(ctx context.Context, cfg Config, tools Tools, observer *observer, sa
 
 // sameServers is an error where the servers are not those from before the move. It is told once before anybody can agree to it:
 // who gives --yes with every run has not looked at these servers.
-func sameServers(cfg Config, tools Tools, say flow.Say, state *pivotState, servers []int64) error {
+func sameServers(cfg config.Config, tools platform.Tools, say flow.Say, state *pivotState, servers []int64) error {
 	if state.Servers == nil || slices.Equal(servers, state.Servers) {
 		return nil
 	}
@@ -62,17 +66,17 @@ func sameServers(cfg Config, tools Tools, say flow.Say, state *pivotState, serve
 
 // awaitReconciled waits until the controllers of a cluster whose objects were put there, and unpaused, have looked at every one of
 // them once and found it well. servers says at every look what is wrong with the servers that there are then; that ends it.
-func awaitReconciled(ctx context.Context, cfg Config, tools Tools, observer *observer, say flow.Say, target *kube.Cluster, within time.Duration, servers func([]int64) error) (out Pivot, err error) {
+func awaitReconciled(ctx context.Context, cfg config.Config, tools platform.Tools, observer *observer, say flow.Say, target *kube.Cluster, within time.Duration, servers func([]int64) error) (out Pivot, err error) {
 	say("waiting for the controllers to look at every object")
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
-	inNamespace := []client.ListOption{client.InNamespace(Namespace)}
+	inNamespace := []client.ListOption{client.InNamespace(config.Namespace)}
 	changes := target.Changes(watching,
-		kube.Selection{List: listOf(clusterKind), Options: inNamespace}, kube.Selection{List: listOf(machineKind), Options: inNamespace},
-		kube.Selection{List: listOf(hcloudMachineKind), Options: inNamespace}, kube.Selection{List: listOf(talosControlPlaneKind), Options: inNamespace},
+		kube.Selection{List: capi.ListOf(capi.ClusterKind), Options: inNamespace}, kube.Selection{List: capi.ListOf(capi.MachineKind), Options: inNamespace},
+		kube.Selection{List: capi.ListOf(capi.HCloudMachineKind), Options: inNamespace}, kube.Selection{List: capi.ListOf(capi.TalosControlPlaneKind), Options: inNamespace},
 	)
-	err = wait{what: "the cluster's own controllers", within: within, changes: changes, because: observer.hindered(target, watched(cfg))}.until(ctx, say, func(ctx context.Context) (string, error) {
-		inv, err := clusterapi.Read(ctx, target, Namespace, TokenSecretName)
+	err = wait.Wait{What: "the cluster's own controllers", Within: within, Changes: changes, Because: observer.hindered(target, watched(cfg))}.Until(ctx, say, func(ctx context.Context) (string, error) {
+		inv, err := clusterapi.Read(ctx, target, config.Namespace, config.TokenSecretName)
 		if err != nil {
 			return "", err
 		}
@@ -81,7 +85,7 @@ func awaitReconciled(ctx context.Context, cfg Config, tools Tools, observer *obs
 			return "", err
 		}
 		if err := servers(ids); err != nil {
-			return "", final(err)
+			return "", wait.Final(err)
 		}
 		for i := range inv.Moved {
 			if o := &inv.Moved[i]; clusterapi.KeyOf(o) == (clusterapi.Key{Kind: clusterapi.ClusterKind, Name: cfg.ClusterName}) {
@@ -101,31 +105,31 @@ func unsettled(inv clusterapi.Inventory) []string {
 		o := &inv.Moved[i]
 		var why string
 		switch o.GroupVersionKind().GroupKind() {
-		case clusterKind.GroupKind():
+		case capi.ClusterKind.GroupKind():
 			why = unobserved(o)
-			if why == "" && !(truth(o, "status", "infrastructureReady") && truth(o, "status", "controlPlaneReady") && conditionTrue(o, "Ready")) {
+			if why == "" && !(capi.Truth(o, "status", "infrastructureReady") && capi.Truth(o, "status", "controlPlaneReady") && conditionTrue(o, "Ready")) {
 				why = "not Ready"
 			}
-		case talosControlPlaneKind.GroupKind():
+		case capi.TalosControlPlaneKind.GroupKind():
 			why = unobserved(o)
-			want, ready := number(o, "spec", "replicas"), number(o, "status", "readyReplicas")
-			if why == "" && (!truth(o, "status", "initialized") || ready != want) {
+			want, ready := capi.Number(o, "spec", "replicas"), capi.Number(o, "status", "readyReplicas")
+			if why == "" && (!capi.Truth(o, "status", "initialized") || ready != want) {
 				why = fmt.Sprintf("%d of %d replicas ready", ready, want)
 			}
-		case machineKind.GroupKind():
+		case capi.MachineKind.GroupKind():
 			why = unobserved(o)
-			if why == "" && (text(o, "status", "nodeRef", "name") == "" || text(o, "status", "phase") != "Running") {
-				why = "phase " + text(o, "status", "phase")
+			if why == "" && (capi.Text(o, "status", "nodeRef", "name") == "" || capi.Text(o, "status", "phase") != "Running") {
+				why = "phase " + capi.Text(o, "status", "phase")
 			}
-		case hetznerClusterKind.GroupKind(), hcloudMachineKind.GroupKind():
-			if !truth(o, "status", "ready") || !conditionTrue(o, "Ready") {
+		case capi.HetznerClusterKind.GroupKind(), capi.HCloudMachineKind.GroupKind():
+			if !capi.Truth(o, "status", "ready") || !conditionTrue(o, "Ready") {
 				why = "not ready"
 			}
 		}
 		if why == "" {
 			continue
 		}
-		if t := troubles(o); t != "" {
+		if t := capi.Troubles(o); t != "" {
 			why += " (" + t + ")"
 		}
 		reasons = append(reasons, clusterapi.KeyOf(o).String()+": "+why)
@@ -134,7 +138,7 @@ func unsettled(inv clusterapi.Inventory) []string {
 }
 
 func unobserved(o *unstructured.Unstructured) string {
-	if number(o, "status", "observedGeneration") != o.GetGeneration() {
+	if capi.Number(o, "status", "observedGeneration") != o.GetGeneration() {
 		return "not looked at yet"
 	}
 	return ""
@@ -142,7 +146,7 @@ func unobserved(o *unstructured.Unstructured) string {
 
 // sweepSource removes Secrets that a move left at the source when it died with its last steps: those that nobody owns go
 // together with the Cluster object. Anything else that stayed is not expected, and left for a person.
-func sweepSource(ctx context.Context, cfg Config, tools Tools, say flow.Say, source *kube.Cluster) error {
+func sweepSource(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say, source *kube.Cluster) error {
 	copied, err := pivotCopyIn(tools).all()
 	if err != nil {
 		return err

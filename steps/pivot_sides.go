@@ -10,9 +10,13 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/clusterapi"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // lookingWithin is how long an API server that answers may take to serve every kind that it knows.
@@ -27,8 +31,8 @@ type sides struct {
 
 // openSides connects to both. A source that is silent is an error; only its provider's word that it does not exist
 // counts as gone.
-func openSides(ctx context.Context, cfg Config, tools Tools, say flow.Say) (sides, error) {
-	target, err := connect(tools, kubeconfigFile)
+func openSides(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say) (sides, error) {
+	target, err := platform.Connect(tools, platform.Kubeconfig)
 	if err != nil {
 		return sides{}, fmt.Errorf("cluster %s: %w", cfg.ClusterName, err)
 	}
@@ -47,9 +51,9 @@ func openSides(ctx context.Context, cfg Config, tools Tools, say flow.Say) (side
 }
 
 // openSource connects to the management cluster; nil where its provider says that there is none, or one that is half made.
-func openSource(ctx context.Context, cfg Config, tools Tools, say flow.Say) (*kube.Cluster, string, error) {
+func openSource(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say) (*kube.Cluster, string, error) {
 	p, name := tools.Management, cfg.ManagementName()
-	source, err := connect(tools, managementFile)
+	source, err := platform.Connect(tools, platform.ManagementKubeconfig)
 	if err == nil {
 		var uid string
 		if uid, err = source.UID(ctx); err == nil {
@@ -69,7 +73,7 @@ func openSource(ctx context.Context, cfg Config, tools Tools, say flow.Say) (*ku
 		return nil, "", fmt.Errorf("management cluster %s exists but does not answer: %w: start it again, it may hold the only record of the cluster's servers", name, err)
 	}
 	// Its kubeconfig was lost; who made it has another.
-	kubeconfig, err := tools.existing(ctx, name)
+	kubeconfig, err := tools.Existing(ctx, name)
 	if err != nil {
 		return nil, "", fmt.Errorf("management cluster %s: %w", name, err)
 	}
@@ -77,7 +81,7 @@ func openSource(ctx context.Context, cfg Config, tools Tools, say flow.Say) (*ku
 		say("management cluster %s is half made, and holds nothing", name)
 		return nil, "", nil
 	}
-	if err := tools.Files.Write(managementFile, kubeconfig); err != nil {
+	if err := tools.Files.Write(platform.ManagementKubeconfig, kubeconfig); err != nil {
 		return nil, "", err
 	}
 	if source, err = tools.Connect(kubeconfig); err != nil {
@@ -91,7 +95,7 @@ func openSource(ctx context.Context, cfg Config, tools Tools, say flow.Say) (*ku
 }
 
 // recordedSource is the management cluster that answers, where it is the one that the state folder recorded.
-func recordedSource(tools Tools, source *kube.Cluster, uid string) (*kube.Cluster, string, error) {
+func recordedSource(tools platform.Tools, source *kube.Cluster, uid string) (*kube.Cluster, string, error) {
 	if err := checkManagementUID(tools, uid); err != nil {
 		return nil, "", err
 	}
@@ -105,15 +109,15 @@ type standing struct {
 }
 
 // readBothClusters asks both sides, again where one of them has just started.
-func readBothClusters(ctx context.Context, cfg Config, say flow.Say, s sides) (st standing, err error) {
-	err = wait{what: "both clusters to tell what they hold", within: lookingWithin}.until(ctx, say, func(ctx context.Context) (string, error) {
+func readBothClusters(ctx context.Context, cfg config.Config, say flow.Say, s sides) (st standing, err error) {
+	err = wait.Wait{What: "both clusters to tell what they hold", Within: lookingWithin}.Until(ctx, say, func(ctx context.Context) (string, error) {
 		st, err = readBothClustersOnce(ctx, cfg, s)
 		return "", err
 	})
 	return st, err
 }
 
-func readBothClustersOnce(ctx context.Context, cfg Config, s sides) (st standing, err error) {
+func readBothClustersOnce(ctx context.Context, cfg config.Config, s sides) (st standing, err error) {
 	if st.target, err = clusterAt(ctx, cfg, s.target); err != nil {
 		return standing{}, fmt.Errorf("cluster %s: %w", cfg.ClusterName, err)
 	}
@@ -123,7 +127,7 @@ func readBothClustersOnce(ctx context.Context, cfg Config, s sides) (st standing
 	if st.source, err = clusterAt(ctx, cfg, s.source); err != nil {
 		return standing{}, fmt.Errorf("management cluster: %w", err)
 	}
-	inv, err := clusterapi.Read(ctx, s.source, Namespace, TokenSecretName)
+	inv, err := clusterapi.Read(ctx, s.source, config.Namespace, config.TokenSecretName)
 	if err != nil {
 		return standing{}, fmt.Errorf("management cluster: %w", err)
 	}
@@ -133,8 +137,8 @@ func readBothClustersOnce(ctx context.Context, cfg Config, s sides) (st standing
 
 // clusterAt reads the Cluster object; nil where there is none, or no Cluster API. That it is not there is told by a list
 // that was answered: an API server that has just started says "not found" of kinds that it does not serve yet.
-func clusterAt(ctx context.Context, cfg Config, c *kube.Cluster) (*unstructured.Unstructured, error) {
-	all, err := clusterapi.Clusters(ctx, c, client.InNamespace(Namespace))
+func clusterAt(ctx context.Context, cfg config.Config, c *kube.Cluster) (*unstructured.Unstructured, error) {
+	all, err := clusterapi.Clusters(ctx, c, client.InNamespace(config.Namespace))
 	for i := range all {
 		if all[i].GetName() == cfg.ClusterName {
 			return &all[i], nil
@@ -143,7 +147,7 @@ func clusterAt(ctx context.Context, cfg Config, c *kube.Cluster) (*unstructured.
 	return nil, err
 }
 
-func paused(cluster *unstructured.Unstructured) bool { return truth(cluster, "spec", "paused") }
+func paused(cluster *unstructured.Unstructured) bool { return capi.Truth(cluster, "spec", "paused") }
 
 // pivotMove is what a pivot has to do next.
 type pivotMove string

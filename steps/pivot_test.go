@@ -19,10 +19,14 @@ import (
 	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/cluster"
 	clusterctlconfig "sigs.k8s.io/cluster-api/cmd/clusterctl/client/config"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/clusterapi"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // errKilled is how a fake ends where a killed process would.
@@ -34,7 +38,7 @@ type pivotWorld struct {
 	source, target *kubetest.Server
 	hetzner        *hetznertest.Server
 	provider       *fakeProvider
-	files          Files
+	files          platform.Files
 	b              *Set
 	said           []string
 	lives          int // writes that the mover has left; negative: no end
@@ -55,7 +59,7 @@ func newPivotWorld(t *testing.T) *pivotWorld {
 		capiResource("TalosControlPlane", "taloscontrolplanes", "controlplane.cluster.x-k8s.io", "v1alpha3"),
 		capiResource("Provider", "providers", "clusterctl.cluster.x-k8s.io", "v1alpha3"),
 	}
-	w := &pivotWorld{source: kubetest.New("source", kinds...), target: kubetest.New("target", kinds...), hetzner: hetznertest.New(), lives: -1, files: FilesIn(t.TempDir())}
+	w := &pivotWorld{source: kubetest.New("source", kinds...), target: kubetest.New("target", kinds...), hetzner: hetznertest.New(), lives: -1, files: platform.FilesIn(t.TempDir())}
 	t.Cleanup(func() {
 		w.hetzner.Close()
 		for _, s := range []*kubetest.Server{w.source, w.target} {
@@ -64,20 +68,20 @@ func newPivotWorld(t *testing.T) *pivotWorld {
 		}
 	})
 	w.provider = &fakeProvider{kubeconfig: w.source.Kubeconfig(), exists: true}
-	for file, s := range map[string]*kubetest.Server{managementFile: w.source, kubeconfigFile: w.target} {
+	for file, s := range map[string]*kubetest.Server{platform.ManagementKubeconfig: w.source, platform.Kubeconfig: w.target} {
 		if err := w.files.Write(file, s.Kubeconfig()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	cfg := Defaults()
-	cfg.NodesTimeout = Duration(2 * time.Second)
-	s, err := readSources(variablesOf(cfg), "")
+	cfg := config.Defaults()
+	cfg.NodesTimeout = config.Duration(2 * time.Second)
+	s, err := render.Read(render.VariablesOf(cfg), "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.b = newSet(cfg, Tools{
+	w.b = newSet(cfg, platform.Tools{
 		Hetzner: w.hetzner.Client(hetznertest.Token), Management: w.provider, Files: w.files,
-		Clusterctl: func(context.Context, clusterctlconfig.Client) (Clusterctl, error) { return w, nil },
+		Clusterctl: func(context.Context, clusterctlconfig.Client) (platform.Clusterctl, error) { return w, nil },
 	}, s)
 	define(w.source, kinds)
 	define(w.target, kinds)
@@ -108,26 +112,26 @@ func owner(kind, apiVersion string, o *unstructured.Unstructured) []any {
 // fill puts the cluster into the source: one machine, and Secrets of every sort.
 func (w *pivotWorld) fill() {
 	put := func(apiVersion, kind, name string, owners []any, fields object) *unstructured.Unstructured {
-		o := kubetest.Object(apiVersion, kind, Namespace, name, fields)
+		o := kubetest.Object(apiVersion, kind, config.Namespace, name, fields)
 		o.SetFinalizers([]string{"example.com/" + strings.ToLower(kind)})
 		o.SetAnnotations(map[string]string{"cloned-from": name})
 		if owners != nil {
 			_ = unstructured.SetNestedSlice(o.Object, owners, "metadata", "ownerReferences")
 		}
 		w.source.Put(o)
-		return w.source.Get(apiVersion, kind, Namespace, name)
+		return w.source.Get(apiVersion, kind, config.Namespace, name)
 	}
-	labels := object{"labels": object{clusterNameLabel: "k8s"}}
-	cluster := put(capi, "Cluster", "k8s", nil, object{"spec": object{"clusterNetwork": object{"serviceDomain": "x"}}})
-	ofCluster := owner("Cluster", capi, cluster)
+	labels := object{"labels": object{capi.ClusterNameLabel: "k8s"}}
+	cluster := put(capiAPI, "Cluster", "k8s", nil, object{"spec": object{"clusterNetwork": object{"serviceDomain": "x"}}})
+	ofCluster := owner("Cluster", capiAPI, cluster)
 	hc := put(caph, "HetznerCluster", "k8s", ofCluster, object{"spec": object{"region": "nbg1"}})
 	tcp := put(cacpt, "TalosControlPlane", "k8s-control-plane", ofCluster, object{"spec": object{"replicas": 1}})
-	m := put(capi, "Machine", "m1", owner("TalosControlPlane", cacpt, tcp), object{"spec": object{"version": "v1.32.2"}})
-	put(caph, "HCloudMachine", "m1", owner("Machine", capi, m), object{"spec": object{"providerID": "hcloud://100"}})
+	m := put(capiAPI, "Machine", "m1", owner("TalosControlPlane", cacpt, tcp), object{"spec": object{"version": "v1.32.2"}})
+	put(caph, "HCloudMachine", "m1", owner("Machine", capiAPI, m), object{"spec": object{"providerID": "hcloud://100"}})
 	put("v1", "Secret", "k8s-ca", ofCluster, object{"data": object{"tls.key": "a2V5"}})
 	put("v1", "Secret", "k8s-kubeconfig", nil, object{"metadata": labels, "data": object{"value": "a2V5"}}) // known by name
 	put("v1", "Secret", "k8s-talos", nil, object{"metadata": labels, "data": object{"bundle": "a2V5"}})     // owned by nobody
-	put("v1", "Secret", TokenSecretName, owner("HetznerCluster", caph, hc), object{"data": object{"hcloud": "a2V5"}})
+	put("v1", "Secret", config.TokenSecretName, owner("HetznerCluster", caph, hc), object{"data": object{"hcloud": "a2V5"}})
 	put("v1", "Secret", "somebody-elses", nil, object{"data": object{"x": "a2V5"}})
 	wellIn(w.source)
 	w.hetzner.SetServers(schema.Server{ID: 100, Name: "m1", Status: "running", Labels: map[string]string{"caph-cluster-k8s": "owned"}})
@@ -140,13 +144,13 @@ func wellIn(s *kubetest.Server) {
 		apiVersion, kind, name string
 		status                 object
 	}{
-		{capi, "Cluster", "k8s", object{"infrastructureReady": true, "controlPlaneReady": true, "conditions": ready}},
+		{capiAPI, "Cluster", "k8s", object{"infrastructureReady": true, "controlPlaneReady": true, "conditions": ready}},
 		{caph, "HetznerCluster", "k8s", object{"ready": true, "conditions": ready}},
 		{cacpt, "TalosControlPlane", "k8s-control-plane", object{"initialized": true, "replicas": 1, "readyReplicas": 1}},
-		{capi, "Machine", "m1", object{"phase": "Running", "nodeRef": object{"name": "m1"}}},
+		{capiAPI, "Machine", "m1", object{"phase": "Running", "nodeRef": object{"name": "m1"}}},
 		{caph, "HCloudMachine", "m1", object{"ready": true, "conditions": ready}},
 	} {
-		s.Change(o.apiVersion, o.kind, Namespace, o.name, object{"status": o.status})
+		s.Change(o.apiVersion, o.kind, config.Namespace, o.name, object{"status": o.status})
 	}
 }
 
@@ -160,7 +164,7 @@ func (w *pivotWorld) reconcile(o *unstructured.Unstructured) {
 // Init installs the providers.
 func (w *pivotWorld) Init(context.Context, clusterctl.InitOptions) ([]clusterctl.Components, error) {
 	for _, p := range providersOf(w.b.cfg) {
-		labels := object{providerLabel: p.label}
+		labels := object{capi.ProviderLabel: p.label}
 		w.target.Put(kubetest.Object("clusterctl.cluster.x-k8s.io/v1alpha3", "Provider", p.label, p.label, object{"metadata": object{"labels": labels}, "version": p.version}))
 		w.target.Put(kubetest.Object("apps/v1", "Deployment", p.label, "manager", object{
 			"metadata": object{"labels": labels}, "spec": object{"replicas": 1}, "status": object{"replicas": 1, "updatedReplicas": 1, "availableReplicas": 1},
@@ -182,11 +186,11 @@ func (w *pivotWorld) Move(ctx context.Context, o clusterctl.MoveOptions) error {
 		w.lives--
 		return ctx.Err()
 	}
-	c, err := connect(w.b.tools, managementFile)
+	c, err := platform.Connect(w.b.tools, platform.ManagementKubeconfig)
 	if err != nil {
 		return err
 	}
-	inv, err := clusterapi.Read(ctx, c, Namespace)
+	inv, err := clusterapi.Read(ctx, c, config.Namespace)
 	if err != nil {
 		return err
 	}
@@ -221,15 +225,15 @@ func (w *pivotWorld) Move(ctx context.Context, o clusterctl.MoveOptions) error {
 		if err := live(); err != nil {
 			return err
 		}
-		w.source.Remove(source.GetAPIVersion(), source.GetKind(), Namespace, source.GetName())
+		w.source.Remove(source.GetAPIVersion(), source.GetKind(), config.Namespace, source.GetName())
 	}
-	cluster := kubetest.Object(capi, "Cluster", Namespace, "k8s", nil)
+	cluster := kubetest.Object(capiAPI, "Cluster", config.Namespace, "k8s", nil)
 	for _, mutate := range o.ExperimentalResourceMutators {
 		if err := mutate(cluster); err != nil {
 			return err
 		}
 	}
-	w.target.Change(capi, "Cluster", Namespace, "k8s", object{"spec": object{"paused": nil}})
+	w.target.Change(capiAPI, "Cluster", config.Namespace, "k8s", object{"spec": object{"paused": nil}})
 	return nil
 }
 
@@ -242,11 +246,11 @@ func (w *pivotWorld) pivot(t *testing.T) (Pivot, error) {
 
 func inventoryOf(t *testing.T, w *pivotWorld, file string) map[string]*unstructured.Unstructured {
 	t.Helper()
-	c, err := connect(w.b.tools, file)
+	c, err := platform.Connect(w.b.tools, file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	inv, err := clusterapi.Read(t.Context(), c, Namespace, TokenSecretName)
+	inv, err := clusterapi.Read(t.Context(), c, config.Namespace, config.TokenSecretName)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -260,13 +264,13 @@ func inventoryOf(t *testing.T, w *pivotWorld, file string) map[string]*unstructu
 // pivoted asserts that everything is in the target as it was in the source, unpaused, and nothing in the source.
 func (w *pivotWorld) pivoted(t *testing.T, was map[string]*unstructured.Unstructured) {
 	t.Helper()
-	if left := inventoryOf(t, w, managementFile); len(left) > 0 {
+	if left := inventoryOf(t, w, platform.ManagementKubeconfig); len(left) > 0 {
 		t.Errorf("left at the source: %v", slices.Collect(maps.Keys(left)))
 	}
-	is := inventoryOf(t, w, kubeconfigFile)
+	is := inventoryOf(t, w, platform.Kubeconfig)
 	for key, o := range was {
 		// Without the Cluster object nothing tells any more that it belongs to the cluster, so it is asked for by name.
-		if w.source.Get(o.GetAPIVersion(), o.GetKind(), Namespace, o.GetName()) != nil {
+		if w.source.Get(o.GetAPIVersion(), o.GetKind(), config.Namespace, o.GetName()) != nil {
 			t.Errorf("%s is left at the source", key)
 		}
 		if is[key] == nil {
@@ -285,14 +289,14 @@ func (w *pivotWorld) pivoted(t *testing.T, was map[string]*unstructured.Unstruct
 	if c := is["Cluster k8s"]; c == nil || paused(c) {
 		t.Error("the cluster is paused or not there")
 	}
-	if w.source.Get("v1", "Secret", Namespace, "somebody-elses") == nil {
+	if w.source.Get("v1", "Secret", config.Namespace, "somebody-elses") == nil {
 		t.Error("a foreign Secret was taken away")
 	}
 }
 
 func TestPivotMovesEverything(t *testing.T) {
 	w := newPivotWorld(t)
-	was := inventoryOf(t, w, managementFile)
+	was := inventoryOf(t, w, platform.ManagementKubeconfig)
 	out, err := w.pivot(t)
 	if err != nil {
 		t.Fatal(err)
@@ -303,7 +307,7 @@ func TestPivotMovesEverything(t *testing.T) {
 	}
 	folder := w.files.Path(pivotFolder)
 	// A release that kept the Secrets has left them; the next run removes them.
-	old := kubetest.Object("v1", "Secret", Namespace, "k8s-ca", object{"data": object{"tls.key": "a2V5"}})
+	old := kubetest.Object("v1", "Secret", config.Namespace, "k8s-ca", object{"data": object{"tls.key": "a2V5"}})
 	if err := pivotCopyIn(w.b.tools).put(old); err != nil {
 		t.Fatal(err)
 	}
@@ -333,7 +337,7 @@ func TestPivotMovesEverything(t *testing.T) {
 	if v := newPivotStep(w.b).verify(t.Context(), another); v.Answer() != flow.AnswerGone {
 		t.Errorf("verified, with another Cluster object: %v", v)
 	}
-	w.target.Change(capi, "Cluster", Namespace, "k8s", object{"metadata": object{"annotations": object{readoptedAnnotation: "5a5a"}}})
+	w.target.Change(capiAPI, "Cluster", config.Namespace, "k8s", object{"metadata": object{"annotations": object{readoptedAnnotation: "5a5a"}}})
 	if v := newPivotStep(w.b).verify(t.Context(), another); v.Answer() != flow.AnswerHolds {
 		t.Errorf("verified, with a Cluster object that a readoption has put back: %v", v)
 	}
@@ -350,14 +354,14 @@ func TestPivotIsCrashSafe(t *testing.T) {
 		t.Run(fmt.Sprint(lives), func(t *testing.T) {
 			t.Parallel()
 			w := newPivotWorld(t)
-			was := inventoryOf(t, w, managementFile)
+			was := inventoryOf(t, w, platform.ManagementKubeconfig)
 			for _, w.lives = range []int{lives, lives % 5} {
 				if _, err := w.pivot(t); err == nil {
 					break
 				} else if !errors.Is(err, errKilled) {
 					t.Fatalf("the mover died after %d writes: %v", lives, err)
 				}
-				source, target := w.source.Get(capi, "Cluster", Namespace, "k8s"), w.target.Get(capi, "Cluster", Namespace, "k8s")
+				source, target := w.source.Get(capiAPI, "Cluster", config.Namespace, "k8s"), w.target.Get(capiAPI, "Cluster", config.Namespace, "k8s")
 				if source != nil && target != nil && !paused(source) && !paused(target) {
 					t.Fatal("both sides are unpaused")
 				}
@@ -378,7 +382,7 @@ func TestPivotIsCrashSafe(t *testing.T) {
 // them side by side.
 func TestPivotSweepsTheSource(t *testing.T) {
 	w := newPivotWorld(t)
-	secret := w.source.Get("v1", "Secret", Namespace, "k8s-talos")
+	secret := w.source.Get("v1", "Secret", config.Namespace, "k8s-talos")
 	mustPivot(t, w)
 	w.source.Put(secret)
 	if err := pivotCopyIn(w.b.tools).put(secret); err != nil { // until the pivot is over it is in the copy
@@ -391,7 +395,7 @@ func TestPivotSweepsTheSource(t *testing.T) {
 	if _, err := settle(t.Context(), w.b.cfg, w.b.tools, w.b.observer, w.say, s); err != nil {
 		t.Fatal(err)
 	}
-	if w.source.Get("v1", "Secret", Namespace, "k8s-talos") != nil || w.source.Get("v1", "Secret", Namespace, "somebody-elses") == nil {
+	if w.source.Get("v1", "Secret", config.Namespace, "k8s-talos") != nil || w.source.Get("v1", "Secret", config.Namespace, "somebody-elses") == nil {
 		t.Error("the Secret that the move left is there still, or a foreign one is not")
 	}
 }
@@ -401,7 +405,7 @@ func TestPivotIsAborted(t *testing.T) {
 		t.Run(fmt.Sprint(lives), func(t *testing.T) {
 			t.Parallel()
 			w := newPivotWorld(t)
-			was := inventoryOf(t, w, managementFile)
+			was := inventoryOf(t, w, platform.ManagementKubeconfig)
 			w.lives = lives
 			if _, err := w.pivot(t); !errors.Is(err, errKilled) {
 				t.Fatal(err)
@@ -409,10 +413,10 @@ func TestPivotIsAborted(t *testing.T) {
 			if err := abortPivot(t.Context(), w.b.cfg, w.b.tools, w.say); err != nil {
 				t.Fatal(err)
 			}
-			if left := inventoryOf(t, w, kubeconfigFile); len(left) > 0 {
+			if left := inventoryOf(t, w, platform.Kubeconfig); len(left) > 0 {
 				t.Errorf("left in the cluster: %v", slices.Collect(maps.Keys(left)))
 			}
-			is := inventoryOf(t, w, managementFile)
+			is := inventoryOf(t, w, platform.ManagementKubeconfig)
 			if len(is) != len(was) || paused(is["Cluster k8s"]) {
 				t.Errorf("the management cluster holds %d of %d objects, paused %v", len(is), len(was), paused(is["Cluster k8s"]))
 			}
@@ -457,7 +461,7 @@ func TestAbortComesTooLate(t *testing.T) {
 func TestPivotGoesOnWithoutItsCopy(t *testing.T) {
 	for _, lives := range []int{5, 12, 20} {
 		w := newPivotWorld(t)
-		was := inventoryOf(t, w, managementFile)
+		was := inventoryOf(t, w, platform.ManagementKubeconfig)
 		w.lives = lives
 		if _, err := w.pivot(t); !errors.Is(err, errKilled) {
 			t.Fatal(err)
@@ -479,20 +483,20 @@ func TestPivotRefuses(t *testing.T) {
 		says string
 	}{
 		"another cluster in the namespace": {func(w *pivotWorld) {
-			w.source.Put(kubetest.Object(capi, "Cluster", Namespace, "other", nil))
+			w.source.Put(kubetest.Object(capiAPI, "Cluster", config.Namespace, "other", nil))
 		}, "also holds other"},
 		"a paused cluster": {func(w *pivotWorld) {
-			w.source.Change(capi, "Cluster", Namespace, "k8s", object{"spec": object{"paused": true}})
+			w.source.Change(capiAPI, "Cluster", config.Namespace, "k8s", object{"spec": object{"paused": true}})
 		}, "not by a pivot"},
 		"a machine without a node": {func(w *pivotWorld) {
-			w.source.Change(capi, "Machine", Namespace, "m1", object{"status": object{"nodeRef": nil}})
+			w.source.Change(capiAPI, "Machine", config.Namespace, "m1", object{"status": object{"nodeRef": nil}})
 		}, "Machine m1 has no node yet"},
 		"a control plane that is not ready": {func(w *pivotWorld) {
-			w.source.Change(cacpt, "TalosControlPlane", Namespace, "k8s-control-plane", object{"status": object{"readyReplicas": 0}})
+			w.source.Change(cacpt, "TalosControlPlane", config.Namespace, "k8s-control-plane", object{"status": object{"readyReplicas": 0}})
 		}, "1 of 1 replicas, 0 ready"},
-		"two managers": {func(w *pivotWorld) { w.target.Put(kubetest.Object(capi, "Cluster", Namespace, "k8s", nil)) }, "both"},
+		"two managers": {func(w *pivotWorld) { w.target.Put(kubetest.Object(capiAPI, "Cluster", config.Namespace, "k8s", nil)) }, "both"},
 		"no manager": {func(w *pivotWorld) {
-			w.source.Remove(capi, "Cluster", Namespace, "k8s")
+			w.source.Remove(capiAPI, "Cluster", config.Namespace, "k8s")
 		}, "neither"},
 		"a management cluster that is silent": {func(w *pivotWorld) { w.source.Close() }, "does not answer"},
 	} {
@@ -517,24 +521,24 @@ func TestPivotRefuses(t *testing.T) {
 
 func TestPivotNoticesWhatDiffers(t *testing.T) {
 	w := newPivotWorld(t)
-	was := inventoryOf(t, w, managementFile)
+	was := inventoryOf(t, w, platform.ManagementKubeconfig)
 	w.lives = 9 + 2*9 // everything is over, and it died before the end
 	w.lives--
 	if _, err := w.pivot(t); !errors.Is(err, errKilled) {
 		t.Fatal(err)
 	}
-	w.source.Remove(capi, "Cluster", Namespace, "k8s") // its last write
-	w.target.Change(capi, "Machine", Namespace, "m1", object{"spec": object{"version": "v1.99.0"}})
-	w.target.Change(caph, "HCloudMachine", Namespace, "m1", object{"metadata": object{"annotations": object{"cloned-from": nil}}})
-	w.target.Remove("v1", "Secret", Namespace, "k8s-talos")
+	w.source.Remove(capiAPI, "Cluster", config.Namespace, "k8s") // its last write
+	w.target.Change(capiAPI, "Machine", config.Namespace, "m1", object{"spec": object{"version": "v1.99.0"}})
+	w.target.Change(caph, "HCloudMachine", config.Namespace, "m1", object{"metadata": object{"annotations": object{"cloned-from": nil}}})
+	w.target.Remove("v1", "Secret", config.Namespace, "k8s-talos")
 	_, err := w.pivot(t)
 	if err == nil || !strings.Contains(err.Error(), "Machine m1: spec.version") || strings.Contains(err.Error(), "HCloudMachine") {
 		t.Fatalf("did not tell, or did not mend: %v", err)
 	}
-	if !paused(w.target.Get(capi, "Cluster", Namespace, "k8s")) {
+	if !paused(w.target.Get(capiAPI, "Cluster", config.Namespace, "k8s")) {
 		t.Error("unpaused although something differs")
 	}
-	w.target.Change(capi, "Machine", Namespace, "m1", object{"spec": object{"version": "v1.32.2"}})
+	w.target.Change(capiAPI, "Machine", config.Namespace, "m1", object{"spec": object{"version": "v1.32.2"}})
 	if _, err := w.pivot(t); err != nil {
 		t.Fatal(err)
 	}
@@ -605,11 +609,11 @@ func TestClean(t *testing.T) {
 		"before one":    {says: "does not hold its own Cluster object", make: func(*testing.T, *pivotWorld) {}},
 		"another cluster in it": {says: "elsewhere/other", make: func(t *testing.T, w *pivotWorld) {
 			mustPivot(t, w)
-			w.source.Put(kubetest.Object(capi, "Cluster", "elsewhere", "other", nil))
+			w.source.Put(kubetest.Object(capiAPI, "Cluster", "elsewhere", "other", nil))
 		}},
 		"a paused cluster": {says: "is paused", make: func(t *testing.T, w *pivotWorld) {
 			mustPivot(t, w)
-			w.target.Change(capi, "Cluster", Namespace, "k8s", object{"spec": object{"paused": true}})
+			w.target.Change(capiAPI, "Cluster", config.Namespace, "k8s", object{"spec": object{"paused": true}})
 		}},
 		"silent, all moved": {says: "docker start k8s-mgmt-control-plane", make: func(t *testing.T, w *pivotWorld) { mustPivot(t, w); w.source.Close() }},
 		"silent, agreed": {deletes: true, make: func(t *testing.T, w *pivotWorld) {
@@ -630,13 +634,13 @@ func TestClean(t *testing.T) {
 			mustPivot(t, w)
 			w.source.Close()
 			w.b.tools.Consent = true
-			w.target.Change(capi, "Machine", Namespace, "m1", object{"status": object{"nodeRef": nil}})
+			w.target.Change(capiAPI, "Machine", config.Namespace, "m1", object{"status": object{"nodeRef": nil}})
 		}},
 		"gone":                 {make: func(t *testing.T, w *pivotWorld) { mustPivot(t, w); w.provider.exists = false }},
 		"provider cannot tell": {says: "docker is not running", make: func(t *testing.T, w *pivotWorld) { w.provider.err = errors.New("docker is not running") }},
 		"the cluster itself": {left: true, make: func(t *testing.T, w *pivotWorld) {
 			mustPivot(t, w)
-			if err := w.files.Write(managementFile, w.target.Kubeconfig()); err != nil {
+			if err := w.files.Write(platform.ManagementKubeconfig, w.target.Kubeconfig()); err != nil {
 				t.Fatal(err)
 			}
 		}},
@@ -657,7 +661,7 @@ func TestClean(t *testing.T) {
 			if deleter.deleted != tt.deletes || out.Left != tt.left {
 				t.Errorf("deleted %v, %+v", deleter.deleted, out)
 			}
-			_, err = os.Stat(w.files.Path(managementFile))
+			_, err = os.Stat(w.files.Path(platform.ManagementKubeconfig))
 			if gone := errors.Is(err, fs.ErrNotExist); tt.says == "" && !tt.left && !gone {
 				t.Errorf("its kubeconfig is still there")
 			}
@@ -676,19 +680,19 @@ func TestNoSecondClusterBesideASelfManagedOne(t *testing.T) {
 		says string // of the refusal; empty: adopted
 	}{
 		"kubeconfig at hand":      {make: func(*testing.T, *pivotWorld) {}},
-		"kubeconfig lost":         {says: "MANAGEMENT_KUBECONFIG", make: func(t *testing.T, w *pivotWorld) { w.forget(t, kubeconfigFile) }},
+		"kubeconfig lost":         {says: "MANAGEMENT_KUBECONFIG", make: func(t *testing.T, w *pivotWorld) { w.forget(t, platform.Kubeconfig) }},
 		"it does not answer":      {says: "does not answer", make: func(_ *testing.T, w *pivotWorld) { w.target.Close() }},
-		"it never managed itself": {says: "does not manage itself", make: func(_ *testing.T, w *pivotWorld) { w.target.Remove(capi, "Cluster", Namespace, "k8s") }},
+		"it never managed itself": {says: "does not manage itself", make: func(_ *testing.T, w *pivotWorld) { w.target.Remove(capiAPI, "Cluster", config.Namespace, "k8s") }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newPivotWorld(t)
 			mustPivot(t, w)
 			w.provider.exists = false
-			w.forget(t, managementFile)
+			w.forget(t, platform.ManagementKubeconfig)
 			tt.make(t, w)
 			m, err := newManagementStep(w.b).run(t.Context(), w.say)
-			if tt.says == "" && (err != nil || m.UID != "target" || m.Kubeconfig != managementFile) {
+			if tt.says == "" && (err != nil || m.UID != "target" || m.Kubeconfig != platform.ManagementKubeconfig) {
 				t.Errorf("not adopted: %+v, %v", m, err)
 			}
 			if tt.says != "" && (err == nil || !strings.Contains(err.Error(), tt.says) || !strings.Contains(err.Error(), "m1")) {

@@ -5,8 +5,11 @@ package steps
 import (
 	"time"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // Plan is the graph of the bootstrap, with the handle of every step for whoever wants its output.
@@ -44,7 +47,7 @@ type Plan struct {
 const overhead = 3 * time.Minute
 
 // New plans the bootstrap of a valid configuration. It reads the manifests and values, and makes no request.
-func New(cfg Config, tools Tools) (*Plan, error) {
+func New(cfg config.Config, tools platform.Tools) (*Plan, error) {
 	s, err := NewSet(cfg, tools)
 	if err != nil {
 		return nil, err
@@ -104,4 +107,4 @@ func Looking() []string {
 func WaitForServers() []string { return []string{"talosconfig", "wait-nodes"} }
 
 // Files lists the files that the plan is made from.
-func (p *Plan) Files() []SourceFile { return p.b.sources.list() }
+func (p *Plan) Files() []render.SourceFile { return p.b.sources.List() }

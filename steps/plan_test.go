@@ -14,9 +14,12 @@ import (
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 
 	"github.com/slipway-k8s/slipway/bootstrap"
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // outcomes tells what became of every step.
@@ -62,14 +65,14 @@ func TestCertManagersTimeoutIsAddedUp(t *testing.T) {
 		"{timeout: 16m}":  "",
 		"{version: v1.2}": "",
 		"":                "",
-		"{timeout: 40m}":  "step capi-init waits up to 1m0s for a download that fails to succeed + 40m0s for cert-manager",
+		"{timeout: 40m}":  "step capiAPI-init waits up to 1m0s for a download that fails to succeed + 40m0s for cert-manager",
 		"{timeout: 600}":  `manifests/clusterctl.yaml: cert-manager.timeout: "600" is not a time to wait`,
 		"{timeout: -1s}":  `"-1s" is not a time to wait`,
 		"ten minutes":     "manifests/clusterctl.yaml: cert-manager: it is no map",
 	} {
 		dir := t.TempDir()
 		write(t, dir, "manifests/clusterctl.yaml", "cert-manager: "+timeout+"\n")
-		_, err := New(Defaults(), Tools{Management: &fakeProvider{}, Files: FilesIn(t.TempDir()), Overrides: dir})
+		_, err := New(config.Defaults(), platform.Tools{Management: &fakeProvider{}, Files: platform.FilesIn(t.TempDir()), Overrides: dir})
 		if says == "" && err != nil || says != "" && (err == nil || !strings.Contains(err.Error(), says)) {
 			t.Errorf("cert-manager: %s: %v does not say %q", timeout, err, says)
 		}
@@ -78,8 +81,8 @@ func TestCertManagersTimeoutIsAddedUp(t *testing.T) {
 
 // A chart's step has time for all that it waits for, each as long as it may take: somebody else's Helm, its own, the workloads.
 func TestReleasesHaveTimeForHelm(t *testing.T) {
-	cfg := Defaults()
-	plan, err := New(cfg, Tools{Management: &fakeProvider{}, Files: FilesIn(t.TempDir())})
+	cfg := config.Defaults()
+	plan, err := New(cfg, platform.Tools{Management: &fakeProvider{}, Files: platform.FilesIn(t.TempDir())})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,8 +90,8 @@ func TestReleasesHaveTimeForHelm(t *testing.T) {
 		if !slices.Contains([]string{"cilium", "hcloud-ccm", "talos-ccm"}, s.Name) {
 			continue
 		}
-		if most := 3 * cfg.ReleaseTimeout.D(); s.Deadline < most+retryFor {
-			t.Errorf("step %s ends after %s, and may take %s", s.Name, s.Deadline, most+retryFor)
+		if most := 3 * cfg.ReleaseTimeout.D(); s.Deadline < most+wait.RetryFor {
+			t.Errorf("step %s ends after %s, and may take %s", s.Name, s.Deadline, most+wait.RetryFor)
 		}
 	}
 }
@@ -112,7 +115,7 @@ func TestBootstrapThenNothing(t *testing.T) {
 	if err != nil || !ok || len(nodes.Nodes) != 3 || nodes.Nodes[2].ProviderID != "hcloud://102" || !nodes.Nodes[2].ControlPlane {
 		t.Errorf("nodes %+v, %v, %v", nodes, ok, err)
 	}
-	for _, file := range []string{managementFile, kubeconfigFile, talosconfigFile} {
+	for _, file := range []string{platform.ManagementKubeconfig, platform.Kubeconfig, platform.Talosconfig} {
 		info, err := os.Stat(w.tools().Files.Path(file))
 		if err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("%s: %v, %v", file, info, err)
@@ -176,7 +179,7 @@ func TestLostJournalMakesNothingTwice(t *testing.T) {
 	if len(w.inits) != inits {
 		t.Error("the providers were installed again")
 	}
-	if w.mgmt.Get(caph, "HetznerCluster", Namespace, "k8s").Object["spec"].(object)["controlPlaneEndpoint"].(object)["host"] != loadBalancer {
+	if w.mgmt.Get(caph, "HetznerCluster", config.Namespace, "k8s").Object["spec"].(object)["controlPlaneEndpoint"].(object)["host"] != loadBalancer {
 		t.Error("the endpoint was taken back")
 	}
 	for _, release := range []string{"cilium", "hcloud-cloud-controller-manager", "talos-cloud-controller-manager"} {
@@ -209,43 +212,43 @@ func TestClusterNamesItsControlPlaneLast(t *testing.T) {
 
 func TestOnlyWhatChangedRuns(t *testing.T) {
 	for name, tt := range map[string]struct {
-		change func(*testing.T, *world, *Config)
+		change func(*testing.T, *world, *config.Config)
 		want   []string
 	}{
-		"values file": {func(t *testing.T, w *world, _ *Config) {
+		"values file": {func(t *testing.T, w *world, _ *config.Config) {
 			write(t, w.tools().Overrides, "bootstrap/"+bootstrap.Cilium().Values, "hubble: {enabled: false}\n")
 		}, []string{"cilium", "wait-nodes"}},
-		"release deleted": {func(_ *testing.T, w *world, _ *Config) {
+		"release deleted": {func(_ *testing.T, w *world, _ *config.Config) {
 			w.workload.Remove("v1", "Secret", "kube-system", "sh.helm.release.v1.talos-cloud-controller-manager.v1")
 			w.workload.Remove("apps/v1", "DaemonSet", "kube-system", "talos-cloud-controller-manager")
 		}, []string{"talos-ccm"}},
-		"workload deleted": {func(_ *testing.T, w *world, _ *Config) {
+		"workload deleted": {func(_ *testing.T, w *world, _ *config.Config) {
 			w.workload.Remove("apps/v1", "DaemonSet", "kube-system", "cilium")
 		}, []string{"cilium", "wait-nodes"}},
-		"kubeconfig file lost": {func(t *testing.T, w *world, _ *Config) {
-			if err := os.Remove(w.tools().Files.Path(kubeconfigFile)); err != nil {
+		"kubeconfig file lost": {func(t *testing.T, w *world, _ *config.Config) {
+			if err := os.Remove(w.tools().Files.Path(platform.Kubeconfig)); err != nil {
 				t.Fatal(err)
 			}
 		}, []string{"kubeconfig"}},
-		"talosconfig damaged": {func(t *testing.T, w *world, _ *Config) {
-			write(t, w.tools().Files.String(), talosconfigFile, "context: nowhere\n")
+		"talosconfig damaged": {func(t *testing.T, w *world, _ *config.Config) {
+			write(t, w.tools().Files.String(), platform.Talosconfig, "context: nowhere\n")
 		}, []string{"talosconfig"}},
-		"talosconfig rewritten by the provider": {func(_ *testing.T, w *world, _ *Config) {
-			w.mgmt.Change("v1", "Secret", Namespace, "k8s-talosconfig", object{"metadata": object{"annotations": object{"touched": "yes"}}})
+		"talosconfig rewritten by the provider": {func(_ *testing.T, w *world, _ *config.Config) {
+			w.mgmt.Change("v1", "Secret", config.Namespace, "k8s-talosconfig", object{"metadata": object{"annotations": object{"touched": "yes"}}})
 		}, nil},
-		"Secret changed": {func(_ *testing.T, w *world, _ *Config) {
-			w.mgmt.Change("v1", "Secret", Namespace, TokenSecretName, object{"data": object{TokenSecretKey: []byte("another")}})
+		"Secret changed": {func(_ *testing.T, w *world, _ *config.Config) {
+			w.mgmt.Change("v1", "Secret", config.Namespace, config.TokenSecretName, object{"data": object{config.TokenSecretKey: []byte("another")}})
 		}, []string{"secret"}},
-		"CCM's Secret gone": {func(_ *testing.T, w *world, _ *Config) {
+		"CCM's Secret gone": {func(_ *testing.T, w *world, _ *config.Config) {
 			w.workload.Remove("v1", "Secret", "kube-system", "hcloud")
 		}, []string{"hcloud-ccm", "wait-nodes"}},
-		"provider's Deployment down": {func(_ *testing.T, w *world, _ *Config) {
+		"provider's Deployment down": {func(_ *testing.T, w *world, _ *config.Config) {
 			w.mgmt.Change("apps/v1", "Deployment", "cluster-api", "manager", object{"status": object{"availableReplicas": 0}})
-		}, []string{"capi-init"}},
-		"health check deleted": {func(_ *testing.T, w *world, _ *Config) {
-			w.mgmt.Remove(capi, "MachineHealthCheck", Namespace, "k8s-control-plane")
+		}, []string{"capiAPI-init"}},
+		"health check deleted": {func(_ *testing.T, w *world, _ *config.Config) {
+			w.mgmt.Remove(capiAPI, "MachineHealthCheck", config.Namespace, "k8s-control-plane")
 		}, []string{"apply"}},
-		"longer patience": {func(t *testing.T, _ *world, c *Config) { set(t, c, "RELEASE_TIMEOUT=20m") }, nil},
+		"longer patience": {func(t *testing.T, _ *world, c *config.Config) { set(t, c, "RELEASE_TIMEOUT=20m") }, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -255,7 +258,7 @@ func TestOnlyWhatChangedRuns(t *testing.T) {
 			}
 			tt.change(t, w, &cfg)
 			report, err := w.run(t, cfg, journal, func(e flow.Event) {
-				if e.Kind == flow.StepStarted && e.Step == "capi-init" {
+				if e.Kind == flow.StepStarted && e.Step == "capiAPI-init" {
 					w.install(cfg) // somebody starts the Deployment again
 				}
 			})
@@ -302,7 +305,7 @@ func TestSilentManagementClusterIsNotRecreated(t *testing.T) {
 // After its start an API server takes a while to offer the kinds that it has. Nothing is installed again on that ground.
 func TestKindsThatAreNotOfferedAreNotGone(t *testing.T) {
 	for group, step := range map[string]string{
-		"clusterctl.cluster.x-k8s.io/v1alpha3":    "capi-init",
+		"clusterctl.cluster.x-k8s.io/v1alpha3":    "capiAPI-init",
 		"cluster.x-k8s.io/v1beta1":                "apply",
 		"controlplane.cluster.x-k8s.io/v1alpha3":  "apply",
 		"infrastructure.cluster.x-k8s.io/v1beta1": "apply",
@@ -376,18 +379,20 @@ func TestNoSecondClusterBesideAnUnknownOne(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "k8s-control-plane-old") {
 		t.Fatalf("got %v", err)
 	}
-	if w.mgmt.Get(capi, "Cluster", Namespace, "k8s") != nil {
+	if w.mgmt.Get(capiAPI, "Cluster", config.Namespace, "k8s") != nil {
 		t.Error("the cluster was made beside the old one")
 	}
 }
 
 func TestWhatOnlyTheCloudKnows(t *testing.T) {
 	for name, tt := range map[string]struct {
-		change func(*testing.T, *world, *Config, *Tools)
+		change func(*testing.T, *world, *config.Config, *platform.Tools)
 		want   string
 	}{
-		"server type": {func(t *testing.T, _ *world, c *Config, _ *Tools) { set(t, c, "SERVER_TYPE=cx99") }, "cx33"},
-		"wrong token": {func(_ *testing.T, w *world, _ *Config, tools *Tools) { tools.Hetzner = w.hetzner.Client("wrong-token") }, "token"},
+		"server type": {func(t *testing.T, _ *world, c *config.Config, _ *platform.Tools) { set(t, c, "SERVER_TYPE=cx99") }, "cx33"},
+		"wrong token": {func(_ *testing.T, w *world, _ *config.Config, tools *platform.Tools) {
+			tools.Hetzner = w.hetzner.Client("wrong-token")
+		}, "token"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -429,7 +434,7 @@ func TestReleaseWaitsForItsKinds(t *testing.T) {
 
 func TestProvidersAreNotReplaced(t *testing.T) {
 	w := newWorld(t)
-	old := Defaults()
+	old := config.Defaults()
 	old.CABPTVersion = "v0.6.0"
 	w.install(old)
 	_, err := w.run(t, w.config(), flow.Memory(), nil)

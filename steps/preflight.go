@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // Offer is what Hetzner has of the configured names: what the others of the plan need to know of it.
@@ -21,8 +23,8 @@ func (s *Set) Preflight(g *flow.Graph) *flow.Step[Offer] {
 
 // preflightStep runs and verifies the step preflight.
 type preflightStep struct {
-	cfg   Config
-	tools Tools
+	cfg   config.Config
+	tools platform.Tools
 }
 
 func newPreflightStep(s *Set) preflightStep {

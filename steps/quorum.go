@@ -5,8 +5,11 @@ import (
 	"errors"
 	"time"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/etcd"
+	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 const (
@@ -21,7 +24,7 @@ const (
 )
 
 // QuorumFiles is the folder of a recovery in a state folder.
-func QuorumFiles(files Files) Files { return files.Folder(quorumFolder) }
+func QuorumFiles(files platform.Files) platform.Files { return files.Folder(quorumFolder) }
 
 // ErrQuorum is wrapped by the refusal to recover an etcd that works.
 var ErrQuorum = errors.New("etcd has its quorum")
@@ -33,12 +36,12 @@ type QuorumRecord struct {
 }
 
 // ReadQuorumRecord reads it; nil where there is none.
-func ReadQuorumRecord(files Files) (*QuorumRecord, error) {
+func ReadQuorumRecord(files platform.Files) (*QuorumRecord, error) {
 	return readRecord[QuorumRecord](QuorumFiles(files), quorumRecord)
 }
 
 // Begin records that the recovery of a cluster was agreed to.
-func (r QuorumRecord) Begin(files Files) error {
+func (r QuorumRecord) Begin(files platform.Files) error {
 	return writeRecord(QuorumFiles(files), quorumRecord, r)
 }
 
@@ -68,8 +71,8 @@ type QuorumPlan struct {
 }
 
 // NewRecoverQuorum plans it.
-func NewRecoverQuorum(cfg Config, tools Tools) (*QuorumPlan, error) {
-	b := newSet(cfg, tools, sources{vars: variablesOf(cfg)})
+func NewRecoverQuorum(cfg config.Config, tools platform.Tools) (*QuorumPlan, error) {
+	b := newSet(cfg, tools, render.Sources{Vars: render.VariablesOf(cfg)})
 	return newRecoverQuorum(&quorum{Set: b, patience: quorumPatience, every: controlPlaneEvery, inspect: etcd.Inspect})
 }
 

@@ -14,7 +14,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 const (
@@ -89,10 +92,10 @@ func (q *quorum) quiet(ctx context.Context, say flow.Say, _ RecoveredEtcd) (Quie
 	var out Quiet
 	// The survivor's API server, which still has the old etcd, is behind the load balancer, too, and answers with nothing: a look has not
 	// much time, and the next one after it has another connection.
-	w := wait{what: "the cluster's controllers to be stopped", within: quietWithin, every: q.every, each: 2 * askTalosWithin}
-	err := w.until(ctx, say, func(ctx context.Context) (string, error) {
+	w := wait.Wait{What: "the cluster's controllers to be stopped", Within: quietWithin, Every: q.every, Each: 2 * askTalosWithin}
+	err := w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		out = Quiet{}
-		workload, err := connect(q.tools, kubeconfigFile)
+		workload, err := platform.Connect(q.tools, platform.Kubeconfig)
 		if err != nil {
 			return "", err
 		}
@@ -129,7 +132,7 @@ func replicasOf(d *appsv1.Deployment) int32 {
 // not manage itself.
 func providerDeployments(ctx context.Context, workload *kube.Cluster) ([]appsv1.Deployment, error) {
 	all := &appsv1.DeploymentList{}
-	if err := workload.List(ctx, all, client.HasLabels{providerLabel}); err != nil {
+	if err := workload.List(ctx, all, client.HasLabels{capi.ProviderLabel}); err != nil {
 		return nil, fmt.Errorf("list the providers' Deployments: %w", err)
 	}
 	slices.SortStableFunc(all.Items, func(a, b appsv1.Deployment) int {
@@ -139,15 +142,15 @@ func providerDeployments(ctx context.Context, workload *kube.Cluster) ([]appsv1.
 }
 
 func isControlPlaneProvider(d *appsv1.Deployment) bool {
-	return strings.HasPrefix(d.Labels[providerLabel], "control-plane-")
+	return strings.HasPrefix(d.Labels[capi.ProviderLabel], "control-plane-")
 }
 
 // letGo waits until every server's node is Ready, and lets Cluster API go on, wherever it is.
 func (q *quorum) letGo(ctx context.Context, say flow.Say, h Hold, members EtcdMembership) (Hold, error) {
 	var workload *kube.Cluster
-	nodes := wait{what: "the servers' nodes", within: q.cfg.NodesTimeout.D(), every: q.every}
-	err := nodes.until(ctx, say, func(ctx context.Context) (missing string, err error) {
-		if workload, err = connect(q.tools, kubeconfigFile); err != nil {
+	nodes := wait.Wait{What: "the servers' nodes", Within: q.cfg.NodesTimeout.D(), Every: q.every}
+	err := nodes.Until(ctx, say, func(ctx context.Context) (missing string, err error) {
+		if workload, err = platform.Connect(q.tools, platform.Kubeconfig); err != nil {
 			return "", err
 		}
 		return q.nodesMissing(ctx, workload, members)
@@ -173,22 +176,22 @@ func (q *quorum) nodesMissing(ctx context.Context, workload *kube.Cluster, membe
 	if err := workload.List(ctx, nodes); err != nil {
 		return "", fmt.Errorf("list the nodes: %w", err)
 	}
-	var why reasons
+	var why wait.Reasons
 	for _, server := range members.Members {
 		i := slices.IndexFunc(nodes.Items, func(n corev1.Node) bool { return n.Name == server })
 		if i < 0 {
-			why.add(server, "it is no node")
+			why.Add(server, "it is no node")
 		} else if ready, reason := nodeReady(&nodes.Items[i]); !ready {
-			why.add(server, "not Ready ("+reason+")")
+			why.Add(server, "not Ready ("+reason+")")
 		}
 	}
-	return strings.Join(why.lines(), "; "), nil
+	return strings.Join(why.Lines(), "; "), nil
 }
 
 // wake gives the providers that quiet stopped their replicas back, and waits until they serve.
 func (q *quorum) wake(ctx context.Context, say flow.Say, workload *kube.Cluster) error {
-	w := wait{what: "Cluster API's controllers to serve", within: q.cfg.NodesTimeout.D(), every: q.every}
-	return w.until(ctx, say, func(ctx context.Context) (string, error) {
+	w := wait.Wait{What: "Cluster API's controllers to serve", Within: q.cfg.NodesTimeout.D(), Every: q.every}
+	return w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		providers, err := providerDeployments(ctx, workload)
 		if err != nil {
 			return "", err
@@ -211,7 +214,7 @@ func (q *quorum) wake(ctx context.Context, say flow.Say, workload *kube.Cluster)
 
 func start(ctx context.Context, say flow.Say, workload *kube.Cluster, d *appsv1.Deployment, replicas string) error {
 	if _, err := strconv.ParseUint(replicas, 10, 31); err != nil {
-		return final(fmt.Errorf("deployment %s/%s had %q replicas, says its annotation %s: scale it and remove that", d.Namespace, d.Name, replicas, replicasAnnotation))
+		return wait.Final(fmt.Errorf("deployment %s/%s had %q replicas, says its annotation %s: scale it and remove that", d.Namespace, d.Name, replicas, replicasAnnotation))
 	}
 	say("starting Deployment %s/%s", d.Namespace, d.Name)
 	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:null}},"spec":{"replicas":%s}}`, replicasAnnotation, replicas))

@@ -11,6 +11,8 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/talos"
+	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // wipeAgain is how long a server that was asked to reset may take to be seen as what it is then, before it is asked again.
@@ -19,7 +21,7 @@ const wipeAgain = 2 * time.Minute
 // wiper resets servers, each once in a while: one that is at it still shows its old data.
 type wiper struct{ asked map[string]time.Time }
 
-func (w *wiper) wipe(ctx context.Context, say flow.Say, t TalosClient, n etcdNode) error {
+func (w *wiper) wipe(ctx context.Context, say flow.Say, t platform.TalosClient, n etcdNode) error {
 	if time.Since(w.asked[n.server]) < wipeAgain {
 		return nil
 	}
@@ -38,14 +40,14 @@ func (q *quorum) clearOthers(ctx context.Context, say flow.Say, s QuorumSurvey, 
 		return s, err
 	}
 	wiper := wiper{map[string]time.Time{}}
-	w := wait{what: "the other servers to be empty", within: q.cfg.ControlPlaneTimeout.D(), every: q.every, each: time.Minute}
-	return s, w.until(ctx, say, func(ctx context.Context) (string, error) {
+	w := wait.Wait{What: "the other servers to be empty", Within: q.cfg.ControlPlaneTimeout.D(), Every: q.every, Each: time.Minute}
+	return s, w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		t, nodes, err := talosRoutes(ctx, q.cfg, q.tools)
 		if err != nil {
 			return "", err
 		}
 		if err := q.refuseQuorum(ctx, t, nodes); err != nil {
-			return "", final(err)
+			return "", wait.Final(err)
 		}
 		if missing := unanswered(nodes, len(s.Servers)); missing != "" {
 			return missing, nil
@@ -61,7 +63,7 @@ func (q *quorum) clearOthers(ctx context.Context, say flow.Say, s QuorumSurvey, 
 			case n.server == s.Survivor && s.Target != s.Survivor:
 				continue
 			case !slices.Contains(s.Wipe, n.server):
-				return "", final(fmt.Errorf("%s holds data of etcd that it did not have when the servers were looked at first: remove %s and run again",
+				return "", wait.Final(fmt.Errorf("%s holds data of etcd that it did not have when the servers were looked at first: remove %s and run again",
 					n.server, QuorumFiles(q.tools.Files)))
 			}
 			if err := wiper.wipe(ctx, say, t, n); err != nil {
@@ -77,11 +79,11 @@ func (q *quorum) clearOthers(ctx context.Context, say flow.Say, s QuorumSurvey, 
 // quorum came back and was lost again. Without a quorum no entry of the log is applied that was not before, at a restart only again;
 // and a leader begins with an entry of its own, behind all that were ever agreed on. So one entry more tells of a quorum, and none of
 // none. One that said how far it is and is silent now may have been in it.
-func (q *quorum) unmoved(ctx context.Context, t TalosClient, nodes []etcdNode, s QuorumSurvey) (missing string, err error) {
+func (q *quorum) unmoved(ctx context.Context, t platform.TalosClient, nodes []etcdNode, s QuorumSurvey) (missing string, err error) {
 	for _, n := range nodes {
 		switch index, err := indexOf(ctx, t, n); {
 		case err == nil && index > s.Index:
-			return "", final(fmt.Errorf("%s is at index %d of etcd's log; the survey of %s had %d at most: etcd has worked since. "+
+			return "", wait.Final(fmt.Errorf("%s is at index %d of etcd's log; the survey of %s had %d at most: etcd has worked since. "+
 				"Remove %s and run again: it is looked at anew", n.server, index, strings.Join(s.Servers, ", "), s.Index, QuorumFiles(q.tools.Files)))
 		case err != nil && slices.Contains(s.Wipe, n.server) && !slices.Contains(s.Silent, n.server):
 			missing = fmt.Sprintf("%s holds data of etcd and does not say any more how far it is; if it never will, remove %s and run again", n.server, QuorumFiles(q.tools.Files))
@@ -94,8 +96,8 @@ func (q *quorum) unmoved(ctx context.Context, t TalosClient, nodes []etcdNode, s
 // out.
 func (q *quorum) uploadSnapshot(ctx context.Context, say flow.Say, s QuorumSurvey, snapshot QuorumSnapshot) (QuorumSurvey, error) {
 	within := q.cfg.ControlPlaneTimeout.D()
-	w := wait{what: s.Target + " to take the snapshot", within: within, every: q.every, each: within} // one look may be a whole upload
-	return s, w.until(ctx, say, func(ctx context.Context) (string, error) {
+	w := wait.Wait{What: s.Target + " to take the snapshot", Within: within, Every: q.every, Each: within} // one look may be a whole upload
+	return s, w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		asking, cancel := context.WithTimeout(ctx, questionsWithin)
 		defer cancel()
 		t, nodes, err := talosRoutes(asking, q.cfg, q.tools)
@@ -114,7 +116,7 @@ func (q *quorum) uploadSnapshot(ctx context.Context, say flow.Say, s QuorumSurve
 	})
 }
 
-func (q *quorum) upload(ctx context.Context, say flow.Say, t TalosClient, target etcdNode, snapshot QuorumSnapshot) error {
+func (q *quorum) upload(ctx context.Context, say flow.Say, t platform.TalosClient, target etcdNode, snapshot QuorumSnapshot) error {
 	open := func() (io.ReadCloser, int64, error) {
 		file, err := os.Open(QuorumFiles(q.tools.Files).Path(SnapshotFile))
 		return file, snapshot.Size, err
@@ -125,7 +127,7 @@ func (q *quorum) upload(ctx context.Context, say flow.Say, t TalosClient, target
 	}
 	file, _, err := open()
 	if err != nil {
-		return final(fmt.Errorf("open the etcd snapshot: %w", err))
+		return wait.Final(fmt.Errorf("open the etcd snapshot: %w", err))
 	}
 	defer file.Close()
 	say("uploading the snapshot to %s", target.server)
@@ -134,10 +136,10 @@ func (q *quorum) upload(ctx context.Context, say flow.Say, t TalosClient, target
 
 // hasSnapshot tells whether a server has the very snapshot that is to be restored. Another one of the same size may lie there, of an
 // earlier recovery, and one that is there already must not be written over: the server may be restoring it.
-func hasSnapshot(ctx context.Context, t TalosClient, on talos.Route, open func() (io.ReadCloser, int64, error)) (bool, error) {
+func hasSnapshot(ctx context.Context, t platform.TalosClient, on talos.Route, open func() (io.ReadCloser, int64, error)) (bool, error) {
 	snapshot, size, err := open()
 	if err != nil {
-		return false, final(fmt.Errorf("open the etcd snapshot: %w", err))
+		return false, wait.Final(fmt.Errorf("open the etcd snapshot: %w", err))
 	}
 	defer snapshot.Close()
 	return t.HasSnapshot(ctx, on, snapshot, size)
@@ -148,8 +150,8 @@ func (q *quorum) bootstrapRecovered(ctx context.Context, say flow.Say, s QuorumS
 	var out RecoveredEtcd
 	// A server that was reset since lost the snapshot: one look may be a whole upload here, too.
 	within := q.cfg.ControlPlaneTimeout.D()
-	w := wait{what: "etcd on " + s.Target, within: within, every: q.every, each: within}
-	err := w.until(ctx, say, func(ctx context.Context) (string, error) {
+	w := wait.Wait{What: "etcd on " + s.Target, Within: within, Every: q.every, Each: within}
+	err := w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		questions, cancel := context.WithTimeout(ctx, questionsWithin)
 		defer cancel()
 		t, nodes, err := talosRoutes(questions, q.cfg, q.tools)
@@ -167,7 +169,7 @@ func (q *quorum) bootstrapRecovered(ctx context.Context, say flow.Say, s QuorumS
 		is, err := t.AskBy(asking, target.route)
 		answered()
 		if err == nil && is.Etcd == etcdFailed {
-			return "", final(fmt.Errorf("etcd on %s does not come up on what it has restored: reset it (talosctl reset --nodes %s "+
+			return "", wait.Final(fmt.Errorf("etcd on %s does not come up on what it has restored: reset it (talosctl reset --nodes %s "+
 				"--system-labels-to-wipe EPHEMERAL --reboot --graceful=false) and run again", s.Target, target.route))
 		}
 		out, err = q.identify(questions, t, target, snapshot)
@@ -177,13 +179,13 @@ func (q *quorum) bootstrapRecovered(ctx context.Context, say flow.Say, s QuorumS
 }
 
 // requestRecovery asks the target to restore, while no server but the survivor holds data of etcd, and all have said so.
-func (q *quorum) requestRecovery(ctx context.Context, say flow.Say, t TalosClient, nodes []etcdNode, target etcdNode, s QuorumSurvey, snapshot QuorumSnapshot) (string, error) {
+func (q *quorum) requestRecovery(ctx context.Context, say flow.Say, t platform.TalosClient, nodes []etcdNode, target etcdNode, s QuorumSurvey, snapshot QuorumSnapshot) (string, error) {
 	if missing := unanswered(nodes, len(s.Servers)); missing != "" {
 		return missing, nil // a server that does not answer may hold an etcd
 	}
 	for _, n := range withData(nodes) {
 		if n.server != s.Survivor {
-			return "", final(fmt.Errorf("%s holds data of etcd, and only %s may: another etcd is not made beside it. Reset it (talosctl reset --nodes %s "+
+			return "", wait.Final(fmt.Errorf("%s holds data of etcd, and only %s may: another etcd is not made beside it. Reset it (talosctl reset --nodes %s "+
 				"--system-labels-to-wipe EPHEMERAL --reboot --graceful=false) and run again", n.server, s.Survivor, n.route))
 		}
 	}
@@ -200,15 +202,15 @@ func (q *quorum) requestRecovery(ctx context.Context, say flow.Say, t TalosClien
 }
 
 // identify asks the target's own etcd for its members, and the cluster for who it is.
-func (q *quorum) identify(ctx context.Context, t TalosClient, target etcdNode, snapshot QuorumSnapshot) (RecoveredEtcd, error) {
+func (q *quorum) identify(ctx context.Context, t platform.TalosClient, target etcdNode, snapshot QuorumSnapshot) (RecoveredEtcd, error) {
 	members, err := ownMembers(ctx, t, target)
 	if err != nil {
 		return RecoveredEtcd{}, err
 	}
 	if !isMember(members, target.server) { // others join as soon as it serves
-		return RecoveredEtcd{}, final(fmt.Errorf("etcd on %s does not count %s itself: it is another one than this recovery makes", target.server, target.server))
+		return RecoveredEtcd{}, wait.Final(fmt.Errorf("etcd on %s does not count %s itself: it is another one than this recovery makes", target.server, target.server))
 	}
-	workload, err := connect(q.tools, kubeconfigFile)
+	workload, err := platform.Connect(q.tools, platform.Kubeconfig)
 	if err != nil {
 		return RecoveredEtcd{}, err
 	}
@@ -223,7 +225,7 @@ func (q *quorum) identify(ctx context.Context, t TalosClient, target etcdNode, s
 		return RecoveredEtcd{}, err
 	}
 	if uid != snapshot.UID || at < snapshot.Revision {
-		return RecoveredEtcd{}, final(fmt.Errorf("another cluster answers at %s: kube-system %s at revision %d, and the snapshot has %s at %d. "+
+		return RecoveredEtcd{}, wait.Final(fmt.Errorf("another cluster answers at %s: kube-system %s at revision %d, and the snapshot has %s at %d. "+
 			"The snapshot is kept in %s", workload.Host(), uid, at, snapshot.UID, snapshot.Revision, QuorumFiles(q.tools.Files)))
 	}
 	return RecoveredEtcd{Server: target.server, UID: uid, Revision: at}, nil
@@ -236,8 +238,8 @@ func isMember(members []talos.EtcdMember, server string) bool {
 // awaitOthers waits until all servers but the survivor vote: they were emptied, and join by themselves.
 func (q *quorum) awaitOthers(ctx context.Context, say flow.Say, s QuorumSurvey, _ RecoveredEtcd) (EtcdMembership, error) {
 	var out EtcdMembership
-	w := wait{what: "the others to join", within: q.cfg.ControlPlaneTimeout.D(), every: q.every, each: time.Minute}
-	err := w.until(ctx, say, func(ctx context.Context) (missing string, err error) {
+	w := wait.Wait{What: "the others to join", Within: q.cfg.ControlPlaneTimeout.D(), Every: q.every, Each: time.Minute}
+	err := w.Until(ctx, say, func(ctx context.Context) (missing string, err error) {
 		_, _, members, err := q.newMembers(ctx, s)
 		if err != nil {
 			return "", err
@@ -250,7 +252,7 @@ func (q *quorum) awaitOthers(ctx context.Context, say flow.Say, s QuorumSurvey, 
 
 // newMembers asks the target's etcd for its members. The servers are asked for their data before: a server is counted before it
 // has data of the new etcd, so what has data and is not counted has data of the old.
-func (q *quorum) newMembers(ctx context.Context, s QuorumSurvey) (TalosClient, []etcdNode, []talos.EtcdMember, error) {
+func (q *quorum) newMembers(ctx context.Context, s QuorumSurvey) (platform.TalosClient, []etcdNode, []talos.EtcdMember, error) {
 	t, nodes, err := talosRoutes(ctx, q.cfg, q.tools)
 	if err != nil {
 		return nil, nil, nil, err
@@ -265,7 +267,7 @@ func (q *quorum) newMembers(ctx context.Context, s QuorumSurvey) (TalosClient, [
 
 // voters says which servers vote, and which but one do not yet.
 func voters(s QuorumSurvey, members []talos.EtcdMember, but string) (out EtcdMembership, missing string) {
-	var why reasons
+	var why wait.Reasons
 	for _, server := range s.Servers {
 		i := slices.IndexFunc(members, func(m talos.EtcdMember) bool { return m.Name == server })
 		switch {
@@ -273,12 +275,12 @@ func voters(s QuorumSurvey, members []talos.EtcdMember, but string) (out EtcdMem
 			out.Members = append(out.Members, server)
 		case server == but && s.Target != but:
 		case i >= 0:
-			why.add(server, "it learns, and does not vote yet")
+			why.Add(server, "it learns, and does not vote yet")
 		default:
-			why.add(server, "it has not joined yet")
+			why.Add(server, "it has not joined yet")
 		}
 	}
-	return out, strings.Join(why.lines(), "; ")
+	return out, strings.Join(why.Lines(), "; ")
 }
 
 // rejoinSurvivor wipes the survivor, now that the new etcd has what it knew, and waits until it votes in that. One that the new
@@ -286,8 +288,8 @@ func voters(s QuorumSurvey, members []talos.EtcdMember, but string) (out EtcdMem
 func (q *quorum) rejoinSurvivor(ctx context.Context, say flow.Say, s QuorumSurvey, _ EtcdMembership) (EtcdMembership, error) {
 	wiper := wiper{map[string]time.Time{}}
 	var out EtcdMembership
-	w := wait{what: s.Survivor + " to join", within: q.cfg.ControlPlaneTimeout.D(), every: q.every, each: time.Minute}
-	err := w.until(ctx, say, func(ctx context.Context) (missing string, err error) {
+	w := wait.Wait{What: s.Survivor + " to join", Within: q.cfg.ControlPlaneTimeout.D(), Every: q.every, Each: time.Minute}
+	err := w.Until(ctx, say, func(ctx context.Context) (missing string, err error) {
 		t, nodes, members, err := q.newMembers(ctx, s)
 		if err != nil {
 			return "", err

@@ -11,6 +11,7 @@ import (
 	"os"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // QuorumSnapshot is the snapshot in the state folder.
@@ -66,7 +67,7 @@ func receive(path string, stream io.Reader) (QuorumSnapshot, error) {
 }
 
 // inspectSnapshot restores it into a scratch folder: what is cut off, damaged or of no cluster is found before anything is wiped.
-func (q *quorum) inspectSnapshot(folder Files, name string, out *QuorumSnapshot) (err error) {
+func (q *quorum) inspectSnapshot(folder platform.Files, name string, out *QuorumSnapshot) (err error) {
 	scratch := folder.Path("scratch")
 	if err := os.RemoveAll(scratch); err != nil { // an earlier run may have left half of it
 		return err

@@ -10,9 +10,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/talos"
+	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // QuorumSurvey is what is known of a broken etcd.
@@ -32,10 +35,10 @@ const silencePatience = 4
 
 // talosRoutes asks every control plane server whether it holds data of etcd, all at once. The management cluster may be on them,
 // so they are found at Hetzner.
-func talosRoutes(ctx context.Context, cfg Config, tools Tools) (TalosClient, []etcdNode, error) {
-	config, err := tools.Files.Read(talosconfigFile)
+func talosRoutes(ctx context.Context, cfg config.Config, tools platform.Tools) (platform.TalosClient, []etcdNode, error) {
+	config, err := tools.Files.Read(platform.Talosconfig)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, final(fmt.Errorf("the state folder has no talosconfig, with which the servers are asked: put the cluster's there, as %s", tools.Files.Path(talosconfigFile)))
+		return nil, nil, wait.Final(fmt.Errorf("the state folder has no talosconfig, with which the servers are asked: put the cluster's there, as %s", tools.Files.Path(platform.Talosconfig)))
 	}
 	if err != nil {
 		return nil, nil, err
@@ -47,13 +50,13 @@ func talosRoutes(ctx context.Context, cfg Config, tools Tools) (TalosClient, []e
 	return askServers(ctx, tools, config, servers)
 }
 
-func controlPlaneServers(ctx context.Context, cfg Config, tools Tools) ([]hetzner.Server, error) {
+func controlPlaneServers(ctx context.Context, cfg config.Config, tools platform.Tools) ([]hetzner.Server, error) {
 	servers, err := hetzner.Servers(ctx, tools.Hetzner, cfg.ClusterName)
 	return slices.DeleteFunc(servers, func(s hetzner.Server) bool { return !s.ControlPlane }), err
 }
 
 // askServers does so for some servers, with a talosconfig.
-func askServers(ctx context.Context, tools Tools, config []byte, servers []hetzner.Server) (TalosClient, []etcdNode, error) {
+func askServers(ctx context.Context, tools platform.Tools, config []byte, servers []hetzner.Server) (platform.TalosClient, []etcdNode, error) {
 	credentials, err := talos.Parse(config)
 	if err != nil {
 		return nil, nil, err
@@ -90,7 +93,7 @@ func serverRoutes(s hetzner.Server, balancers []string) (routes []talos.Route) {
 }
 
 // askServer asks one server, by the first way that leads to it.
-func askServer(ctx context.Context, t TalosClient, s hetzner.Server, routes []talos.Route) etcdNode {
+func askServer(ctx context.Context, t platform.TalosClient, s hetzner.Server, routes []talos.Route) etcdNode {
 	n := etcdNode{server: s.Name, err: fmt.Errorf("it has no address (it is %s at Hetzner)", s.Status)}
 	for i, route := range routes {
 		asking, cancel := context.WithTimeout(ctx, askTalosWithin)
@@ -122,17 +125,17 @@ func (q *quorum) surveyFor(ctx context.Context, say flow.Say, by string, within 
 		return QuorumSurvey{}, err
 	}
 	since := time.Now()
-	w := wait{what: "certainty that etcd has no leader", within: within, every: q.every, each: time.Minute}
-	err = w.until(ctx, say, func(ctx context.Context) (string, error) {
+	w := wait.Wait{What: "certainty that etcd has no leader", Within: within, Every: q.every, Each: time.Minute}
+	err = w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		t, nodes, err := talosRoutes(ctx, q.cfg, q.tools)
 		if err != nil {
 			return "", err
 		}
 		if len(nodes) == 0 {
-			return "", final(fmt.Errorf("cluster %s has no control plane server at Hetzner: all are lost, so restore it from a backup (%s)", q.cfg.ClusterName, q.tools.commandLine("restore", "FILE")))
+			return "", wait.Final(fmt.Errorf("cluster %s has no control plane server at Hetzner: all are lost, so restore it from a backup (%s)", q.cfg.ClusterName, q.tools.Command("restore", "FILE")))
 		}
 		if err := q.refuseQuorum(ctx, t, nodes); err != nil {
-			return "", final(err)
+			return "", wait.Final(err)
 		}
 		if missing := unanswered(nodes, len(nodes)); missing != "" {
 			since = time.Now()
@@ -157,7 +160,7 @@ func (q *quorum) surveyFor(ctx context.Context, say flow.Say, by string, within 
 }
 
 // refuseQuorum asks every member for what only one with a leader answers, and the cluster's API for what etcd must agree on.
-func (q *quorum) refuseQuorum(ctx context.Context, t TalosClient, nodes []etcdNode) error {
+func (q *quorum) refuseQuorum(ctx context.Context, t platform.TalosClient, nodes []etcdNode) error {
 	refusals := make([]error, len(nodes)+1)
 	var asking sync.WaitGroup
 	for i, n := range withData(nodes) {
@@ -173,7 +176,7 @@ func (q *quorum) refuseQuorum(ctx context.Context, t TalosClient, nodes []etcdNo
 	return nil
 }
 
-func (q *quorum) refuseMember(ctx context.Context, t TalosClient, n etcdNode) error {
+func (q *quorum) refuseMember(ctx context.Context, t platform.TalosClient, n etcdNode) error {
 	members, err := ownMembers(ctx, t, n)
 	if err != nil {
 		return nil // it has no leader
@@ -183,11 +186,11 @@ func (q *quorum) refuseMember(ctx context.Context, t TalosClient, n etcdNode) er
 		names = append(names, m.Name)
 	}
 	return fmt.Errorf("%w: %s answers as a member of %s. For a single broken machine there is %s; a server that is none of these "+
-		"and holds data of another etcd is reset by talosctl reset --system-labels-to-wipe EPHEMERAL --reboot --graceful=false", ErrQuorum, n.server, strings.Join(names, ", "), q.tools.commandLine("replace-machine", "NAME"))
+		"and holds data of another etcd is reset by talosctl reset --system-labels-to-wipe EPHEMERAL --reboot --graceful=false", ErrQuorum, n.server, strings.Join(names, ", "), q.tools.Command("replace-machine", "NAME"))
 }
 
 func (q *quorum) refuseAPI(ctx context.Context) error {
-	workload, err := connect(q.tools, kubeconfigFile)
+	workload, err := platform.Connect(q.tools, platform.Kubeconfig)
 	if err != nil {
 		return nil // a second opinion; the members are asked themselves
 	}
@@ -199,14 +202,14 @@ func (q *quorum) refuseAPI(ctx context.Context) error {
 	return fmt.Errorf("%w: the cluster's API answers at %s", ErrQuorum, workload.Host())
 }
 
-func ownMembers(ctx context.Context, t TalosClient, n etcdNode) ([]talos.EtcdMember, error) {
+func ownMembers(ctx context.Context, t platform.TalosClient, n etcdNode) ([]talos.EtcdMember, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTalosWithin)
 	defer cancel()
 	return t.EtcdMembersOf(ctx, n.route)
 }
 
 // indexOf is how far a server's own member of etcd is.
-func indexOf(ctx context.Context, t TalosClient, n etcdNode) (uint64, error) {
+func indexOf(ctx context.Context, t platform.TalosClient, n etcdNode) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTalosWithin)
 	defer cancel()
 	return t.EtcdIndex(ctx, n.route)
@@ -214,7 +217,7 @@ func indexOf(ctx context.Context, t TalosClient, n etcdNode) (uint64, error) {
 
 // chooseSurvivor finds the member that has applied most of etcd's log, which is the one of the highest revision, and the server that gets
 // its data.
-func chooseSurvivor(ctx context.Context, t TalosClient, nodes []etcdNode) QuorumSurvey {
+func chooseSurvivor(ctx context.Context, t platform.TalosClient, nodes []etcdNode) QuorumSurvey {
 	var out QuorumSurvey
 	for _, n := range nodes {
 		out.Servers = append(out.Servers, n.server)

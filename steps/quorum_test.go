@@ -16,11 +16,15 @@ import (
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/etcd"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/talos"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 const cp0, cp1, cp2 = "k8s-control-plane-0", "k8s-control-plane-1", "k8s-control-plane-2"
@@ -199,10 +203,10 @@ func quorumWorld(t *testing.T, e *brokenEtcd) (*world, *quorum) {
 	w.hetzner.SetServers(servers...)
 	w.workload.React = nil
 	w.workload.Put(kubetest.Object("apps/v1", "Deployment", "cacppt-system", "manager", object{
-		"metadata": object{"labels": object{providerLabel: "control-plane-talos"}}, "spec": object{"replicas": 2}, "status": object{"availableReplicas": 2},
+		"metadata": object{"labels": object{capi.ProviderLabel: "control-plane-talos"}}, "spec": object{"replicas": 2}, "status": object{"availableReplicas": 2},
 	}))
 	tools := w.tools()
-	tools.Talos = func([]byte) (TalosClient, error) { return e, nil }
+	tools.Talos = func([]byte) (platform.TalosClient, error) { return e, nil }
 	tools.Connect = func(kubeconfig []byte) (*kube.Cluster, error) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
@@ -211,17 +215,17 @@ func quorumWorld(t *testing.T, e *brokenEtcd) (*world, *quorum) {
 		}
 		return kube.Connect(kubeconfig)
 	}
-	for name, data := range map[string][]byte{talosconfigFile: w.talosconfig, kubeconfigFile: w.workload.Kubeconfig(), managementFile: w.mgmt.Kubeconfig()} {
+	for name, data := range map[string][]byte{platform.Talosconfig: w.talosconfig, platform.Kubeconfig: w.workload.Kubeconfig(), platform.ManagementKubeconfig: w.mgmt.Kubeconfig()} {
 		if err := tools.Files.Write(name, data); err != nil {
 			t.Fatal(err)
 		}
 	}
 	w.mgmt.Put(crd("clusters", "cluster.x-k8s.io", "v1beta1", "Cluster"))
-	w.mgmt.Put(kubetest.Object(capi, "Cluster", Namespace, "k8s", nil))
-	cfg := Defaults()
-	cfg.ControlPlaneTimeout, cfg.NodesTimeout = Duration(10*time.Second), Duration(10*time.Second)
+	w.mgmt.Put(kubetest.Object(capiAPI, "Cluster", config.Namespace, "k8s", nil))
+	cfg := config.Defaults()
+	cfg.ControlPlaneTimeout, cfg.NodesTimeout = config.Duration(10*time.Second), config.Duration(10*time.Second)
 	return w, &quorum{
-		Set: newSet(cfg, tools, sources{vars: variablesOf(cfg)}), patience: 5 * time.Millisecond, every: time.Millisecond,
+		Set: newSet(cfg, tools, render.Sources{Vars: render.VariablesOf(cfg)}), patience: 5 * time.Millisecond, every: time.Millisecond,
 		inspect: func(string, string) (etcd.Content, error) {
 			return etcd.Content{UID: "workload", Revision: 1, Keys: 12}, nil
 		},
@@ -278,7 +282,7 @@ func TestALookAtABrokenEtcdChangesNothing(t *testing.T) {
 }
 
 // filesIn are the names of what is in a state folder.
-func filesIn(t *testing.T, files Files) (names []string) {
+func filesIn(t *testing.T, files platform.Files) (names []string) {
 	t.Helper()
 	entries, err := os.ReadDir(files.String())
 	if err != nil {
@@ -321,7 +325,7 @@ func TestTheMemberThatKnowsMostIsTheOneToKeep(t *testing.T) {
 		}
 	}
 	_, q := quorumWorld(t, &brokenEtcd{})
-	q.cfg.ControlPlaneTimeout = Duration(300 * time.Millisecond)
+	q.cfg.ControlPlaneTimeout = config.Duration(300 * time.Millisecond)
 	if _, err := q.survey(t.Context(), silent); err == nil || !strings.Contains(err.Error(), "restore a backup") {
 		t.Errorf("without any survivor: %v", err)
 	}
@@ -351,8 +355,8 @@ func (e *brokenEtcd) recovered(t *testing.T, w *world) {
 	if !strings.HasPrefix(e.calls[0], "snapshot of ") {
 		t.Errorf("before a snapshot is kept it does %v", e.calls)
 	}
-	cluster := w.mgmt.Get(capi, "Cluster", Namespace, "k8s")
-	if truth(cluster, "spec", "paused") || len(cluster.GetAnnotations()) > 0 {
+	cluster := w.mgmt.Get(capiAPI, "Cluster", config.Namespace, "k8s")
+	if capi.Truth(cluster, "spec", "paused") || len(cluster.GetAnnotations()) > 0 {
 		t.Errorf("the Cluster is left %v", cluster.Object)
 	}
 	provider := w.workload.Get("apps/v1", "Deployment", "cacppt-system", "manager")
@@ -454,7 +458,7 @@ func TestAQuorumThatComesBackEndsTheRecovery(t *testing.T) {
 	if len(e.old) != 3 || len(e.members) > 0 {
 		t.Errorf("servers were wiped: %v", e.calls)
 	}
-	if !truth(w.mgmt.Get(capi, "Cluster", Namespace, "k8s"), "spec", "paused") {
+	if !capi.Truth(w.mgmt.Get(capiAPI, "Cluster", config.Namespace, "k8s"), "spec", "paused") {
 		t.Fatal("the cluster was not paused: there is nothing to take back")
 	}
 	if len(w.hetzner.PlacementGroups()) != 1 {
@@ -466,7 +470,7 @@ func TestAQuorumThatComesBackEndsTheRecovery(t *testing.T) {
 	if groups := w.hetzner.PlacementGroups(); len(groups) > 0 {
 		t.Errorf("the claim is left: %+v", groups)
 	}
-	if cluster := w.mgmt.Get(capi, "Cluster", Namespace, "k8s"); truth(cluster, "spec", "paused") || len(cluster.GetAnnotations()) > 0 {
+	if cluster := w.mgmt.Get(capiAPI, "Cluster", config.Namespace, "k8s"); capi.Truth(cluster, "spec", "paused") || len(cluster.GetAnnotations()) > 0 {
 		t.Errorf("the Cluster is left %v", cluster.Object)
 	}
 }
@@ -512,7 +516,7 @@ func TestAnEtcdThatHasWorkedSinceIsLookedAtAnew(t *testing.T) {
 			t.Fatal(err)
 		}
 		e.old, e.deaf = c.now, c.deaf
-		q.cfg.ControlPlaneTimeout = Duration(300 * time.Millisecond)
+		q.cfg.ControlPlaneTimeout = config.Duration(300 * time.Millisecond)
 		_, err = plan.Graph.Run(t.Context(), flow.Options{Journal: journal, Targets: plan.All})
 		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), QuorumFiles(q.tools.Files).String()) {
 			t.Errorf("%s: %v", what, err)
@@ -525,7 +529,7 @@ func TestAnEtcdThatHasWorkedSinceIsLookedAtAnew(t *testing.T) {
 
 func TestSomebodyElsesPauseStays(t *testing.T) {
 	w, q := quorumWorld(t, &brokenEtcd{})
-	w.mgmt.Change(capi, "Cluster", Namespace, "k8s", map[string]any{"spec": map[string]any{"paused": true}})
+	w.mgmt.Change(capiAPI, "Cluster", config.Namespace, "k8s", map[string]any{"spec": map[string]any{"paused": true}})
 	h, err := q.hold(t.Context(), silent, QuorumSurvey{})
 	if err != nil || h.Paused {
 		t.Fatalf("%+v, %v", h, err)
@@ -533,7 +537,7 @@ func TestSomebodyElsesPauseStays(t *testing.T) {
 	if err := q.unpause(t.Context(), silent); err != nil {
 		t.Fatal(err)
 	}
-	if !truth(w.mgmt.Get(capi, "Cluster", Namespace, "k8s"), "spec", "paused") {
+	if !capi.Truth(w.mgmt.Get(capiAPI, "Cluster", config.Namespace, "k8s"), "spec", "paused") {
 		t.Error("somebody else's pause was taken back")
 	}
 }
@@ -601,7 +605,7 @@ func TestAResetTargetGetsTheSnapshotInGoodTime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	q.cfg.ControlPlaneTimeout = Duration(20 * time.Minute)
+	q.cfg.ControlPlaneTimeout = config.Duration(20 * time.Minute)
 	if _, err := q.bootstrapRecovered(t.Context(), silent, survey, snapshot); err != nil || !slices.Contains(e.calls, "upload to "+cp0) || e.patient < 10*time.Minute {
 		t.Errorf("%v: the upload was given %s: %v", err, e.patient, e.calls)
 	}
@@ -614,7 +618,7 @@ func TestTheSurvivorIsNotWipedOnItsWayIn(t *testing.T) {
 	} {
 		e := &brokenEtcd{members: []string{cp0, cp2}, old: map[string]uint64{cp1: 5}, joining: []talos.EtcdMember{in}}
 		_, q := quorumWorld(t, e)
-		q.cfg.ControlPlaneTimeout = Duration(50 * time.Millisecond)
+		q.cfg.ControlPlaneTimeout = config.Duration(50 * time.Millisecond)
 		survey := QuorumSurvey{Servers: []string{cp0, cp1, cp2}, Survivor: cp1, Target: cp0}
 		if _, err := q.rejoinSurvivor(t.Context(), silent, survey, EtcdMembership{}); err == nil || len(e.calls) > 0 {
 			t.Errorf("%s: %v, after %v", what, err, e.calls)

@@ -9,15 +9,18 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // TestOneOfTwoReadoptions: two people with a management cluster each would both manage the same servers.
 func TestOneOfTwoReadoptions(t *testing.T) {
 	w := newReadoptWorld(t)
 	first, second := w.plan(t).r, w.plan(t).r
-	second.tools.Files = FilesIn(t.TempDir())
+	second.tools.Files = platform.FilesIn(t.TempDir())
 	mine, err := first.claimReadopt(t.Context(), w.say)
 	if err != nil {
 		t.Fatal(err)
@@ -28,7 +31,7 @@ func TestOneOfTwoReadoptions(t *testing.T) {
 	}
 	// The first one's folder is lost, and what it has put back is found.
 	w.provider.exists = true
-	w.mgmt.Put(kubetest.Object(capi, "Cluster", Namespace, "k8s", object{"metadata": object{"annotations": object{readoptedAnnotation: "5a5a"}}, "spec": object{"paused": true}}))
+	w.mgmt.Put(kubetest.Object(capiAPI, "Cluster", config.Namespace, "k8s", object{"metadata": object{"annotations": object{readoptedAnnotation: "5a5a"}}, "spec": object{"paused": true}}))
 	if taken, err := second.claimReadopt(t.Context(), w.say); err != nil || taken.By == mine.By {
 		t.Errorf("it is not taken over: %+v, %v", taken, err)
 	}
@@ -42,9 +45,9 @@ func TestLeftObjectsAreReplacedWhereThatIsAccepted(t *testing.T) {
 	w := newReadoptWorld(t)
 	w.provider.exists = true
 	left := func() *unstructured.Unstructured {
-		return w.mgmt.Get(caph, "HCloudMachine", Namespace, "k8s-control-plane-1")
+		return w.mgmt.Get(caph, "HCloudMachine", config.Namespace, "k8s-control-plane-1")
 	}
-	w.mgmt.Put(kubetest.Object(caph, "HCloudMachine", Namespace, "k8s-control-plane-1", object{
+	w.mgmt.Put(kubetest.Object(caph, "HCloudMachine", config.Namespace, "k8s-control-plane-1", object{
 		"metadata": object{"uid": "left", "finalizers": []any{"hcloudmachine.infrastructure.cluster.x-k8s.io"}}, "spec": object{"type": "another"}}))
 	const id = "object-left/HCloudMachine.k8s-control-plane-1"
 	found, err := w.plan(t).Look(t.Context(), w.say)
@@ -63,19 +66,19 @@ func TestLeftObjectsAreReplacedWhereThatIsAccepted(t *testing.T) {
 	if left().GetUID() != "left" {
 		t.Error("the comparison has removed it")
 	}
-	if err := p.r.tools.Files.Write(managementFile, w.mgmt.Kubeconfig()); err != nil {
+	if err := p.r.tools.Files.Write(platform.ManagementKubeconfig, w.mgmt.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
-	m := Management{Kubeconfig: managementFile}
+	m := Management{Kubeconfig: platform.ManagementKubeconfig}
 	for range 2 { // the second time as after a kill: what was put back is nothing that was left
 		if _, err := p.r.putBack(t.Context(), w.say, m, d); err != nil {
 			t.Fatal(err)
 		}
-		if is := left(); is == nil || is.GetUID() == "left" || text(is, "spec", "type") != "cx33" || text(is, "spec", "providerID") != "hcloud://101" {
+		if is := left(); is == nil || is.GetUID() == "left" || capi.Text(is, "spec", "type") != "cx33" || capi.Text(is, "spec", "providerID") != "hcloud://101" {
 			t.Fatalf("in its place is %v", is)
 		}
 	}
-	if is := w.mgmt.Get(caph, "HCloudMachine", Namespace, "k8s-control-plane-0"); is == nil || text(is, "spec", "type") != "cx33" {
+	if is := w.mgmt.Get(caph, "HCloudMachine", config.Namespace, "k8s-control-plane-0"); is == nil || capi.Text(is, "spec", "type") != "cx33" {
 		t.Errorf("beside it is %v", is)
 	}
 }
@@ -84,10 +87,10 @@ func TestLeftObjectsAreReplacedWhereThatIsAccepted(t *testing.T) {
 func TestProvidersWithoutKindsAreInstalledAnew(t *testing.T) {
 	w := newReadoptWorld(t)
 	p := w.plan(t)
-	if err := p.r.tools.Files.Write(managementFile, w.mgmt.Kubeconfig()); err != nil {
+	if err := p.r.tools.Files.Write(platform.ManagementKubeconfig, w.mgmt.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
-	m, before := Management{Kubeconfig: managementFile}, Defaults()
+	m, before := Management{Kubeconfig: platform.ManagementKubeconfig}, config.Defaults()
 	w.install(before)
 	if _, err := p.r.installAgain(t.Context(), w.say, m); err != nil || len(w.inits) > 0 {
 		t.Fatalf("with all kinds there: %v, installed %d times", err, len(w.inits))

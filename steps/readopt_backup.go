@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 )
 
@@ -36,15 +38,15 @@ func (s Backup) machines() (all []backedMachine) {
 	tcp := s.controlPlane()
 	for i := range s.Contents.Objects {
 		o := &s.Contents.Objects[i]
-		if o.GroupVersionKind().GroupKind() != machineKind.GroupKind() || o.GetNamespace() != Namespace {
+		if o.GroupVersionKind().GroupKind() != capi.MachineKind.GroupKind() || o.GetNamespace() != config.Namespace {
 			continue
 		}
-		m := backedMachine{machine: o.GetName(), server: text(o, "spec", "infrastructureRef", "name"), version: text(o, "spec", "version"), deleting: o.GetDeletionTimestamp() != nil}
-		_, m.controlPlane = o.GetLabels()[controlPlaneLabel]
-		infrastructure := s.object(hcloudMachineKind.Kind, m.server)
-		provider := text(o, "spec", "providerID")
+		m := backedMachine{machine: o.GetName(), server: capi.Text(o, "spec", "infrastructureRef", "name"), version: capi.Text(o, "spec", "version"), deleting: o.GetDeletionTimestamp() != nil}
+		_, m.controlPlane = o.GetLabels()[capi.ControlPlaneLabel]
+		infrastructure := s.object(capi.HCloudMachineKind.Kind, m.server)
+		provider := capi.Text(o, "spec", "providerID")
 		if infrastructure != nil {
-			provider = cmp.Or(text(infrastructure, "spec", "providerID"), provider)
+			provider = cmp.Or(capi.Text(infrastructure, "spec", "providerID"), provider)
 		}
 		m.id, _ = strconv.ParseInt(strings.TrimPrefix(provider, "hcloud://"), 10, 64)
 		if m.controlPlane {
@@ -58,10 +60,10 @@ func (s Backup) machines() (all []backedMachine) {
 
 // outdated says, as far as it can be told from outside, why a control plane Machine would be replaced.
 func outdated(tcp, machine, infrastructure *unstructured.Unstructured) string {
-	if is, want := text(machine, "spec", "version"), text(tcp, "spec", "version"); is != want {
+	if is, want := capi.Text(machine, "spec", "version"), capi.Text(tcp, "spec", "version"); is != want {
 		return fmt.Sprintf("it is of Kubernetes %s, and %s is wanted", is, want)
 	}
-	want := text(tcp, "spec", "infrastructureTemplate", "name")
+	want := capi.Text(tcp, "spec", "infrastructureTemplate", "name")
 	if infrastructure == nil {
 		return ""
 	}
@@ -73,22 +75,22 @@ func outdated(tcp, machine, infrastructure *unstructured.Unstructured) string {
 
 // controlPlane is the TalosControlPlane. A backup without one is refused before.
 func (s Backup) controlPlane() *unstructured.Unstructured {
-	cluster := s.object(clusterKind.Kind, s.Contents.Header.Cluster)
-	name := text(cluster, "spec", "controlPlaneRef", "name")
+	cluster := s.object(capi.ClusterKind.Kind, s.Contents.Header.Cluster)
+	name := capi.Text(cluster, "spec", "controlPlaneRef", "name")
 	for i := range s.Contents.Objects {
-		if o := &s.Contents.Objects[i]; o.GetKind() == talosControlPlaneKind.Kind && (name == "" || o.GetName() == name) {
+		if o := &s.Contents.Objects[i]; o.GetKind() == capi.TalosControlPlaneKind.Kind && (name == "" || o.GetName() == name) {
 			return o
 		}
 	}
 	return &unstructured.Unstructured{Object: map[string]any{}}
 }
 
-func (s Backup) replicas() int64 { return number(s.controlPlane(), "spec", "replicas") }
+func (s Backup) replicas() int64 { return capi.Number(s.controlPlane(), "spec", "replicas") }
 
 // placementGroups are the names that CAPH gives to those that the HetznerCluster wants.
 func (s Backup) placementGroups() (names []string) {
 	name := s.Contents.Header.Cluster
-	groups, _, _ := unstructured.NestedSlice(s.object(hetznerClusterKind.Kind, name).Object, "spec", "hcloudPlacementGroups")
+	groups, _, _ := unstructured.NestedSlice(s.object(capi.HetznerClusterKind.Kind, name).Object, "spec", "hcloudPlacementGroups")
 	for _, g := range groups {
 		m, _ := g.(map[string]any)
 		names = append(names, fmt.Sprintf("%s-%v", name, m["name"]))
@@ -100,7 +102,7 @@ func (s Backup) placementGroups() (names []string) {
 func (s Backup) all() (all []*unstructured.Unstructured) {
 	for _, objects := range [][]unstructured.Unstructured{s.Contents.Objects, s.Contents.Secrets} {
 		for i := range objects {
-			if o := &objects[i]; o.GetNamespace() == Namespace {
+			if o := &objects[i]; o.GetNamespace() == config.Namespace {
 				all = append(all, o)
 			}
 		}

@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/version"
 
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 )
 
@@ -296,7 +297,7 @@ func (c *comparing) compareReplicas() {
 
 func (c *comparing) compareVersions() {
 	tcp := c.source.controlPlane()
-	was := text(tcp, "spec", "version")
+	was := capi.Text(tcp, "spec", "version")
 	var differ []string
 	oldest := ""
 	runs := func(server, want string) {

@@ -15,7 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/backup"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/talos"
@@ -31,18 +33,18 @@ func managedBackup() Backup {
 		Snapshot: backup.Snapshot{Size: 1, SHA256: "5a5a"},
 	}
 	add := func(to *[]unstructured.Unstructured, apiVersion, kind, name, owner string, fields object) {
-		o := kubetest.Object(apiVersion, kind, Namespace, name, fields)
+		o := kubetest.Object(apiVersion, kind, config.Namespace, name, fields)
 		o.SetUID(types.UID("old-" + kind + "-" + name))
 		o.SetResourceVersion("7")
 		o.SetFinalizers([]string{"hold"})
 		if kind, name, ok := strings.Cut(owner, "/"); ok {
-			versions := map[string]string{"Cluster": capi, "Machine": capi, "TalosControlPlane": cacpt, "TalosConfig": cabpt, "HCloudMachine": caph, "HetznerCluster": caph}
+			versions := map[string]string{"Cluster": capiAPI, "Machine": capiAPI, "TalosControlPlane": cacpt, "TalosConfig": cabpt, "HCloudMachine": caph, "HetznerCluster": caph}
 			o.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: versions[kind], Kind: kind, Name: name, UID: types.UID("old-" + kind + "-" + name)}})
 		}
 		*to = append(*to, *o)
 	}
 	objects, secrets := &c.Objects, &c.Secrets
-	of := object{clusterNameLabel: "k8s", controlPlaneLabel: ""}
+	of := object{capi.ClusterNameLabel: "k8s", capi.ControlPlaneLabel: ""}
 	// Not in the order in which they can be made.
 	for i := range 3 {
 		server, machine := fmt.Sprintf("k8s-control-plane-%d", i), fmt.Sprintf("k8s-control-plane-m%d", i)
@@ -50,7 +52,7 @@ func managedBackup() Backup {
 		add(objects, caph, "HCloudMachine", server, "Machine/"+machine, object{
 			"metadata": object{"labels": of, "annotations": object{clonedFromAnnotation: "template"}}, "spec": object{"providerID": provider, "type": "cx33"}, "status": object{"ready": true}})
 		add(objects, cabpt, "TalosConfig", machine, "Machine/"+machine, object{"metadata": object{"labels": of}})
-		add(objects, capi, "Machine", machine, "TalosControlPlane/k8s-control-plane", object{
+		add(objects, capiAPI, "Machine", machine, "TalosControlPlane/k8s-control-plane", object{
 			"metadata": object{"labels": of},
 			"spec": object{"version": "v1.32.2", "providerID": provider, "failureDomain": "nbg1", "infrastructureRef": object{"kind": "HCloudMachine", "name": server},
 				"bootstrap": object{"configRef": object{"kind": "TalosConfig", "name": machine}, "dataSecretName": machine + "-bootstrap-data"}},
@@ -65,14 +67,14 @@ func managedBackup() Backup {
 		"spec":   object{"controlPlaneEndpoint": object{"host": "127.0.0.7", "port": 6443}, "controlPlaneRegions": []any{"nbg1"}, "hcloudPlacementGroups": []any{object{"name": "control-plane", "type": "spread"}}},
 		"status": object{"ready": true, "controlPlaneLoadBalancer": object{"ipv4": "127.0.0.7"}}})
 	add(objects, caph, "HCloudMachineTemplate", "template", "Cluster/k8s", object{"spec": object{"template": object{"spec": object{"type": "cx33"}}}})
-	add(objects, capi, "Cluster", "k8s", "", object{"spec": object{"controlPlaneRef": object{"name": "k8s-control-plane"}}, "status": object{"phase": "Provisioned"}})
+	add(objects, capiAPI, "Cluster", "k8s", "", object{"spec": object{"controlPlaneRef": object{"name": "k8s-control-plane"}}, "status": object{"phase": "Provisioned"}})
 	secret := func(name, key, value, owner string) {
-		add(secrets, "v1", "Secret", name, owner, object{"metadata": object{"labels": object{clusterNameLabel: "k8s"}}, "data": object{key: base64.StdEncoding.EncodeToString([]byte(value))}})
+		add(secrets, "v1", "Secret", name, owner, object{"metadata": object{"labels": object{capi.ClusterNameLabel: "k8s"}}, "data": object{key: base64.StdEncoding.EncodeToString([]byte(value))}})
 	}
 	secret("k8s-talos", "bundle", "every key", "")
 	secret("k8s-talosconfig", "talosconfig", "credentials", "Cluster/k8s")
 	secret("k8s-kubeconfig", "value", "set by the test", "TalosControlPlane/k8s-control-plane")
-	secret(TokenSecretName, TokenSecretKey, "yesterday's token", "HetznerCluster/k8s")
+	secret(config.TokenSecretName, config.TokenSecretKey, "yesterday's token", "HetznerCluster/k8s")
 	return Backup{Contents: c}
 }
 

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/clusterapi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
@@ -162,7 +163,7 @@ func (r *readopter) leftAt(ctx context.Context, workload *kube.Cluster) (left []
 		}
 	}
 	for _, o := range r.source.all() {
-		if o.GetKind() == "Secret" && o.GetName() == TokenSecretName {
+		if o.GetKind() == "Secret" && o.GetName() == config.TokenSecretName {
 			continue // of every cluster that is managed from there
 		}
 		is, err := read(ctx, target, o)

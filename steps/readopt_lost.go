@@ -11,6 +11,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/backup"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 const (
@@ -36,20 +37,20 @@ type ReadoptRecord struct {
 }
 
 // ReadoptFiles is the folder of a readoption in a state folder.
-func ReadoptFiles(files Files) Files { return files.Folder(readoptFolder) }
+func ReadoptFiles(files platform.Files) platform.Files { return files.Folder(readoptFolder) }
 
 // ReadReadoptRecord reads it; nil where there is none.
-func ReadReadoptRecord(files Files) (*ReadoptRecord, error) {
+func ReadReadoptRecord(files platform.Files) (*ReadoptRecord, error) {
 	return readRecord[ReadoptRecord](ReadoptFiles(files), readoptRecord)
 }
 
-func (r ReadoptRecord) write(files Files) error {
+func (r ReadoptRecord) write(files platform.Files) error {
 	return writeRecord(ReadoptFiles(files), readoptRecord, r)
 }
 
 // PrepareReadopt makes room for a readoption in a state folder: an earlier one that came to its end is set aside. It refuses
 // where RoomForReadopt does.
-func PrepareReadopt(files Files, source *backup.Contents) error {
+func PrepareReadopt(files platform.Files, source *backup.Contents) error {
 	r, err := roomForReadopt(files, source)
 	if err != nil || r == nil || r.Ended.IsZero() {
 		return err
@@ -59,13 +60,13 @@ func PrepareReadopt(files Files, source *backup.Contents) error {
 
 // RoomForReadopt refuses where the readoption of another backup, or another recovery, is under way in a state folder. It changes
 // nothing.
-func RoomForReadopt(files Files, source *backup.Contents) error {
+func RoomForReadopt(files platform.Files, source *backup.Contents) error {
 	_, err := roomForReadopt(files, source)
 	return err
 }
 
 // roomForReadopt gives the record of the readoption that is there, if one is.
-func roomForReadopt(files Files, source *backup.Contents) (*ReadoptRecord, error) {
+func roomForReadopt(files platform.Files, source *backup.Contents) (*ReadoptRecord, error) {
 	restoring, err := ReadRestoreRecord(files)
 	if err != nil {
 		return nil, err
@@ -93,7 +94,7 @@ func roomForReadopt(files Files, source *backup.Contents) (*ReadoptRecord, error
 }
 
 // EndReadopt records that a readoption came to its end.
-func EndReadopt(files Files) error {
+func EndReadopt(files platform.Files) error {
 	r, err := ReadReadoptRecord(files)
 	if err != nil || r == nil {
 		return err
@@ -127,7 +128,7 @@ func (r *readopter) ensureOrphaned(ctx context.Context, say flow.Say) (Orphan, e
 	if err := record.write(r.tools.Files); err != nil {
 		return Orphan{}, err
 	}
-	return o, r.tools.Files.Write(kubeconfigFile, kubeconfig)
+	return o, r.tools.Files.Write(platform.Kubeconfig, kubeconfig)
 }
 
 // lookForManager asks the cluster, and who may manage it. An answer that cannot be had is never taken for "nobody".
@@ -176,7 +177,7 @@ func (r *readopter) claimReadopt(ctx context.Context, say flow.Say) (Reservation
 // openWorkload connects to the cluster by what the state folder and the backup have of it.
 func (r *readopter) openWorkload(ctx context.Context) (*kube.Cluster, []byte, error) {
 	var kubeconfigs [][]byte
-	switch mine, err := r.tools.Files.Read(kubeconfigFile); {
+	switch mine, err := r.tools.Files.Read(platform.Kubeconfig); {
 	case err == nil:
 		kubeconfigs = append(kubeconfigs, mine)
 	case !errors.Is(err, fs.ErrNotExist):

@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/clusterapi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 )
@@ -16,7 +17,7 @@ import (
 func (r *readopter) returning(d Comparison) ([]*unstructured.Unstructured, error) {
 	out := map[clusterapi.Key]bool{}
 	for _, name := range d.LeftOut {
-		if machine := r.source.object(machineKind.Kind, name); machine != nil {
+		if machine := r.source.object(capi.MachineKind.Kind, name); machine != nil {
 			for _, o := range r.source.hangingOn(machine) {
 				out[clusterapi.KeyOf(o)] = true
 			}
@@ -37,7 +38,7 @@ func (r *readopter) returning(d Comparison) ([]*unstructured.Unstructured, error
 	}
 	// The Cluster before everything: its pause is what keeps the controllers still.
 	slices.SortStableFunc(objects, func(a, b *unstructured.Unstructured) int {
-		return boolOrder(b.GetKind() == clusterKind.Kind) - boolOrder(a.GetKind() == clusterKind.Kind)
+		return boolOrder(b.GetKind() == capi.ClusterKind.Kind) - boolOrder(a.GetKind() == capi.ClusterKind.Kind)
 	})
 	return ownersFirst(objects), nil
 }
@@ -48,27 +49,27 @@ func (r *readopter) returned(o *unstructured.Unstructured, d Comparison) *unstru
 	set := func(value any, fields ...string) { _ = unstructured.SetNestedField(o.Object, value, fields...) }
 	server := o.GetName()
 	switch o.GroupVersionKind().GroupKind() {
-	case clusterKind.GroupKind():
+	case capi.ClusterKind.GroupKind():
 		set(true, "spec", "paused")
 		mark(o, readoptedAnnotation, r.source.identity().Snapshot)
-	case hetznerClusterKind.GroupKind():
+	case capi.HetznerClusterKind.GroupKind():
 		if d.Balancer != "" {
 			set(d.Balancer, "spec", "controlPlaneLoadBalancer", "name")
 		}
-	case talosControlPlaneKind.GroupKind():
+	case capi.TalosControlPlaneKind.GroupKind():
 		if d.Replicas != 0 {
 			set(d.Replicas, "spec", "replicas")
 		}
 		if d.Version != "" {
 			set(d.Version, "spec", "version")
 		}
-	case machineKind.GroupKind():
-		if _, controlPlane := o.GetLabels()[controlPlaneLabel]; controlPlane && d.Version != "" {
+	case capi.MachineKind.GroupKind():
+		if _, controlPlane := o.GetLabels()[capi.ControlPlaneLabel]; controlPlane && d.Version != "" {
 			set(d.Version, "spec", "version")
 		}
-		server = text(o, "spec", "infrastructureRef", "name")
+		server = capi.Text(o, "spec", "infrastructureRef", "name")
 		fallthrough
-	case hcloudMachineKind.GroupKind():
+	case capi.HCloudMachineKind.GroupKind():
 		if id := d.Replaced[server]; id != 0 {
 			set(Adopted{ID: id}.providerID(), "spec", "providerID")
 		}
@@ -86,10 +87,10 @@ func (r *readopter) machineFor(a Adopted, d Comparison) (made []*unstructured.Un
 	// One that is not outdated, or it would be replaced.
 	slices.SortStableFunc(machines, func(a, b backedMachine) int { return boolOrder(a.outdated != "") - boolOrder(b.outdated != "") })
 	like := machines[0]
-	machine := r.source.object(machineKind.Kind, like.machine)
+	machine := r.source.object(capi.MachineKind.Kind, like.machine)
 	names := map[string]string{
-		machineKind.Kind: a.Machine, hcloudMachineKind.Kind: a.Server, "Secret": a.Machine + "-bootstrap-data",
-		text(machine, "spec", "bootstrap", "configRef", "kind"): a.Machine,
+		capi.MachineKind.Kind: a.Machine, capi.HCloudMachineKind.Kind: a.Server, "Secret": a.Machine + "-bootstrap-data",
+		capi.Text(machine, "spec", "bootstrap", "configRef", "kind"): a.Machine,
 	}
 	for _, was := range r.source.hangingOn(machine) {
 		name, known := names[was.GetKind()]
@@ -115,13 +116,13 @@ func readdress(o *unstructured.Unstructured, a Adopted, names map[string]string)
 	o.SetOwnerReferences(owners)
 	set := func(value string, fields ...string) { _ = unstructured.SetNestedField(o.Object, value, fields...) }
 	switch o.GetKind() {
-	case machineKind.Kind:
+	case capi.MachineKind.Kind:
 		set(a.Server, "spec", "infrastructureRef", "name")
 		set(a.Machine, "spec", "bootstrap", "configRef", "name")
 		set(names["Secret"], "spec", "bootstrap", "dataSecretName")
 		set(a.Location, "spec", "failureDomain")
 		set(a.providerID(), "spec", "providerID")
-	case hcloudMachineKind.Kind:
+	case capi.HCloudMachineKind.Kind:
 		set(a.providerID(), "spec", "providerID")
 	}
 }

@@ -7,8 +7,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // ReadoptPlan is the graph of a readoption: a cluster whose servers live gets the Cluster API objects back that managed it.
@@ -50,7 +53,7 @@ var mismatchKinds = []string{
 }
 
 // NewReadopt plans the readoption of a cluster out of a backup of it. accept are the IDs of differences that a person accepts.
-func NewReadopt(cfg Config, tools Tools, source Backup, accept []string) (*ReadoptPlan, error) {
+func NewReadopt(cfg config.Config, tools platform.Tools, source Backup, accept []string) (*ReadoptPlan, error) {
 	cfg, err := source.configure(cfg)
 	if err != nil {
 		return nil, err
@@ -82,7 +85,7 @@ func NewReadopt(cfg Config, tools Tools, source Backup, accept []string) (*Reado
 }
 
 // reopen are the steps until the controllers are at work again.
-func (p *ReadoptPlan) reopen(cfg Config) {
+func (p *ReadoptPlan) reopen(cfg config.Config) {
 	g, r := p.Graph, p.r
 	id := map[string]any{"backup": r.source.identity(), "accept": r.accept}
 
@@ -194,7 +197,7 @@ func (p *ReadoptPlan) Look(ctx context.Context, say flow.Say) (Readoption, error
 	}
 	objects, err := r.returning(out.Comparison)
 	out.PutBack = len(objects)
-	if truth(r.source.object(clusterKind.Kind, r.cfg.ClusterName), "spec", "paused") {
+	if capi.Truth(r.source.object(capi.ClusterKind.Kind, r.cfg.ClusterName), "spec", "paused") {
 		out.Notes = append(out.Notes, "the cluster was paused when the backup was taken; it is unpaused at the end")
 	}
 	return out, err
@@ -285,7 +288,7 @@ func (r *readopter) compareAll(ctx context.Context, _ flow.Say, o Orphan) (Compa
 	if o.Released {
 		return Comparison{}, nil // the world is the controllers' again, and may differ from the backup
 	}
-	workload, err := connect(r.tools, kubeconfigFile)
+	workload, err := platform.Connect(r.tools, platform.Kubeconfig)
 	if err != nil {
 		return Comparison{}, err
 	}

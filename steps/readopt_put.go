@@ -12,10 +12,14 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/clusterapi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // manageAgain makes or finds the cluster that the objects go to.
@@ -23,12 +27,12 @@ func (r *readopter) manageAgain(ctx context.Context, say flow.Say) (Management, 
 	if !r.itself() {
 		return makeManagement(ctx, r.cfg, r.tools, say)
 	}
-	workload, err := connect(r.tools, kubeconfigFile)
+	workload, err := platform.Connect(r.tools, platform.Kubeconfig)
 	if err != nil {
 		return Management{}, err
 	}
 	uid, err := workload.UID(ctx)
-	return Management{Provider: "itself", Name: r.cfg.ClusterName, Kubeconfig: kubeconfigFile, UID: uid}, err
+	return Management{Provider: "itself", Name: r.cfg.ClusterName, Kubeconfig: platform.Kubeconfig, UID: uid}, err
 }
 
 // managerStands asks who answers there.
@@ -36,7 +40,7 @@ func (r *readopter) managerStands(ctx context.Context, m Management) flow.Verdic
 	if !r.itself() {
 		return newManagementStep(r.restorer.Set).verify(ctx, m)
 	}
-	workload, err := connect(r.tools, kubeconfigFile)
+	workload, err := platform.Connect(r.tools, platform.Kubeconfig)
 	if err != nil {
 		return flow.Unknown(err)
 	}
@@ -50,7 +54,7 @@ func (r *readopter) managerStands(ctx context.Context, m Management) flow.Verdic
 // removeGone removes the nodes of servers that are gone and were accepted to be, and ends their Pods: in a cluster that manages
 // itself its controllers may be among them.
 func (r *readopter) removeGone(ctx context.Context, say flow.Say, d Comparison) (Sweep, error) {
-	workload, err := connect(r.tools, kubeconfigFile)
+	workload, err := platform.Connect(r.tools, platform.Kubeconfig)
 	if err != nil {
 		return Sweep{}, err
 	}
@@ -94,7 +98,7 @@ func (r *readopter) refuseNodeOfLiving(ctx context.Context, node *corev1.Node) e
 
 // installAgain installs Cluster API and its providers, also where their list says that they are installed and their kinds are gone.
 func (r *readopter) installAgain(ctx context.Context, say flow.Say, m Management) (Providers, error) {
-	target, err := connect(r.tools, m.Kubeconfig)
+	target, err := platform.Connect(r.tools, m.Kubeconfig)
 	if err != nil {
 		return Providers{}, err
 	}
@@ -104,7 +108,7 @@ func (r *readopter) installAgain(ctx context.Context, say flow.Say, m Management
 	}
 	if len(installed) > 0 {
 		for _, o := range r.source.all() {
-			if err := target.List(ctx, listOf(o.GroupVersionKind()), client.Limit(1)); kube.Absent(err) {
+			if err := target.List(ctx, capi.ListOf(o.GroupVersionKind()), client.Limit(1)); kube.Absent(err) {
 				say("%ss are not known any more, though the providers are installed: they are installed anew", o.GetKind())
 				if err := r.sweepProviders(ctx, say, target); err != nil {
 					return Providers{}, err
@@ -120,7 +124,7 @@ func (r *readopter) installAgain(ctx context.Context, say flow.Say, m Management
 
 // putBack puts the objects back, their Cluster paused from the first moment, so that no controller acts on any of them.
 func (r *readopter) putBack(ctx context.Context, say flow.Say, m Management, d Comparison) (Cluster, error) {
-	target, err := connect(r.tools, m.Kubeconfig)
+	target, err := platform.Connect(r.tools, m.Kubeconfig)
 	if err != nil {
 		return Cluster{}, err
 	}
@@ -157,7 +161,7 @@ func (r *readopter) makeRoom(ctx context.Context, say flow.Say, target *kube.Clu
 	inv := clusterapi.Inventory{}
 	var err error
 	if begun {
-		if inv, err = clusterapi.Read(ctx, target, Namespace, TokenSecretName); err != nil {
+		if inv, err = clusterapi.Read(ctx, target, config.Namespace, config.TokenSecretName); err != nil {
 			return err
 		}
 	}
@@ -199,8 +203,8 @@ func (r *readopter) isBacked(key clusterapi.Key) bool {
 
 // put makes an object where it is not there yet, waiting while the webhooks do not answer.
 func (r *readopter) put(ctx context.Context, say flow.Say, target *kube.Cluster, o *unstructured.Unstructured) error {
-	w := wait{what: "the webhooks for " + kube.Describe(o), within: r.cfg.LoadBalancerTimeout.D()}
-	return w.until(ctx, say, func(ctx context.Context) (string, error) {
+	w := wait.Wait{What: "the webhooks for " + kube.Describe(o), Within: r.cfg.LoadBalancerTimeout.D()}
+	return w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		is, err := read(ctx, target, o)
 		if err != nil || is != nil {
 			return "", err
@@ -212,7 +216,7 @@ func (r *readopter) put(ctx context.Context, say flow.Say, target *kube.Cluster,
 		case kube.WebhookDown(err):
 			return "", err
 		}
-		return "", final(err)
+		return "", wait.Final(err)
 	})
 }
 
@@ -220,11 +224,11 @@ func (r *readopter) put(ctx context.Context, say flow.Say, target *kube.Cluster,
 // condition that the provider sets only when it founds one.
 func (r *readopter) tellControlPlane(ctx context.Context, say flow.Say, target *kube.Cluster) error {
 	was := r.source.controlPlane()
-	tcp, err := get(ctx, target, talosControlPlaneKind, was.GetName())
+	tcp, err := capi.Get(ctx, target, capi.TalosControlPlaneKind, was.GetName())
 	if err != nil {
 		return err
 	}
-	if truth(tcp, "status", "bootstrapped") {
+	if capi.Truth(tcp, "status", "bootstrapped") {
 		return nil
 	}
 	status := map[string]any{"bootstrapped": true}
@@ -242,11 +246,11 @@ func (r *readopter) tellControlPlane(ctx context.Context, say flow.Say, target *
 
 // unpause compares once more, every object with the backup and the backup with the world, and then lets the controllers begin.
 func (r *readopter) unpause(ctx context.Context, say flow.Say, m Management, d Comparison) (Pivot, error) {
-	target, err := connect(r.tools, m.Kubeconfig)
+	target, err := platform.Connect(r.tools, m.Kubeconfig)
 	if err != nil {
 		return Pivot{}, err
 	}
-	cluster, err := get(ctx, target, clusterKind, r.cfg.ClusterName)
+	cluster, err := capi.Get(ctx, target, capi.ClusterKind, r.cfg.ClusterName)
 	if err != nil {
 		return Pivot{}, err
 	}
@@ -260,7 +264,7 @@ func (r *readopter) unpause(ctx context.Context, say flow.Say, m Management, d C
 		return Pivot{}, err
 	}
 	objects = slices.DeleteFunc(objects, func(o *unstructured.Unstructured) bool {
-		return o.GetKind() == "Secret" && o.GetName() == TokenSecretName
+		return o.GetKind() == "Secret" && o.GetName() == config.TokenSecretName
 	})
 	say("comparing every object with the backup")
 	wrong, err := differing(ctx, say, target, objects)
@@ -270,7 +274,7 @@ func (r *readopter) unpause(ctx context.Context, say flow.Say, m Management, d C
 	if len(wrong) > 0 {
 		return Pivot{}, fmt.Errorf("what was put back is not what the backup has: %s; the cluster stays paused. Put right what differs, and run again", strings.Join(wrong, "; "))
 	}
-	workload, err := connect(r.tools, kubeconfigFile)
+	workload, err := platform.Connect(r.tools, platform.Kubeconfig)
 	if err != nil {
 		return Pivot{}, err
 	}
@@ -283,7 +287,7 @@ func (r *readopter) unpause(ctx context.Context, say flow.Say, m Management, d C
 
 // reconcile waits until the controllers have looked at everything, and sees to it that they leave every server where it is.
 func (r *readopter) reconcile(ctx context.Context, say flow.Say, m Management, d Comparison) (Pivot, error) {
-	target, err := connect(r.tools, m.Kubeconfig)
+	target, err := platform.Connect(r.tools, m.Kubeconfig)
 	if err != nil {
 		return Pivot{}, err
 	}

@@ -16,10 +16,13 @@ import (
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/talos"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // readoptWorld is a world in which managedBackup's cluster lives and nobody manages it.
@@ -103,8 +106,8 @@ func (w *readoptWorld) serve(names ...string) {
 func (w *readoptWorld) plan(t *testing.T, accept ...string) *ReadoptPlan {
 	t.Helper()
 	tools := w.tools()
-	tools.Talos = func([]byte) (TalosClient, error) { return membersOf{w: w}, nil }
-	p, err := NewReadopt(Defaults(), tools, w.source, accept)
+	tools.Talos = func([]byte) (platform.TalosClient, error) { return membersOf{w: w}, nil }
+	p, err := NewReadopt(config.Defaults(), tools, w.source, accept)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +117,7 @@ func (w *readoptWorld) plan(t *testing.T, accept ...string) *ReadoptPlan {
 // TestOnlyWhatNobodyManagesIsReadopted holds every refusal of the look, none of which changes anything.
 func TestOnlyWhatNobodyManagesIsReadopted(t *testing.T) {
 	cluster := func(fields object) *unstructured.Unstructured {
-		return kubetest.Object(capi, "Cluster", Namespace, "k8s", fields)
+		return kubetest.Object(capiAPI, "Cluster", config.Namespace, "k8s", fields)
 	}
 	mine := object{"annotations": object{readoptedAnnotation: "5a5a"}}
 	for _, c := range []struct {
@@ -180,7 +183,7 @@ func TestReadoptRefusesOnPaper(t *testing.T) {
 	} {
 		source := managedBackup()
 		accept := change(&source)
-		if _, err := NewReadopt(Defaults(), newWorld(t).tools(), source, accept); err == nil || !strings.Contains(err.Error(), says) {
+		if _, err := NewReadopt(config.Defaults(), newWorld(t).tools(), source, accept); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v", says, err)
 		}
 	}
@@ -188,12 +191,16 @@ func TestReadoptRefusesOnPaper(t *testing.T) {
 
 func TestOneRecoveryAtATime(t *testing.T) {
 	const began = `{"cluster": "k8s", "uid": "workload", "snapshot": "another", "began": "2026-01-02T03:04:05Z"`
-	for what, write := range map[string]func(Files, string) error{
-		"a restore":      func(f Files, record string) error { return RestoreFiles(f).Write(restoreRecord, []byte(record)) },
-		"recover-quorum": func(f Files, record string) error { return QuorumFiles(f).Write(quorumRecord, []byte(record)) },
-		"another backup": func(f Files, record string) error { return ReadoptFiles(f).Write(readoptRecord, []byte(record)) },
+	for what, write := range map[string]func(platform.Files, string) error{
+		"a restore": func(f platform.Files, record string) error {
+			return RestoreFiles(f).Write(restoreRecord, []byte(record))
+		},
+		"recover-quorum": func(f platform.Files, record string) error { return QuorumFiles(f).Write(quorumRecord, []byte(record)) },
+		"another backup": func(f platform.Files, record string) error {
+			return ReadoptFiles(f).Write(readoptRecord, []byte(record))
+		},
 	} {
-		files := FilesIn(t.TempDir())
+		files := platform.FilesIn(t.TempDir())
 		// One that is over is set aside, or says so; of recover-quorum nothing is left then.
 		for record, allowed := range map[string]bool{began + "}": false, began + `, "ended": "2026-01-02T04:04:05Z"}`: what != "recover-quorum"} {
 			if err := write(files, record); err != nil {
@@ -255,7 +262,7 @@ func TestAStaleBackupIsNotPutBack(t *testing.T) {
 func TestAServerThatLostItsLabelsIsNotGone(t *testing.T) {
 	w := newReadoptWorld(t)
 	r := w.plan(t).r
-	if err := r.tools.Files.Write(kubeconfigFile, w.workload.Kubeconfig()); err != nil {
+	if err := r.tools.Files.Write(platform.Kubeconfig, w.workload.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
 	listed, sweep := []hetzner.Server{{ID: 100}, {ID: 101}}, Comparison{Gone: []string{"k8s-control-plane-2"}}
@@ -293,7 +300,7 @@ func TestObjectsComeBackPaused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if k, err := r.tools.Files.Read(kubeconfigFile); err != nil || string(k) != string(w.workload.Kubeconfig()) {
+	if k, err := r.tools.Files.Read(platform.Kubeconfig); err != nil || string(k) != string(w.workload.Kubeconfig()) {
 		t.Errorf("the cluster's kubeconfig is not in the folder: %v", err)
 	}
 	// ID 102 is the new server's in this world.
@@ -302,10 +309,10 @@ func TestObjectsComeBackPaused(t *testing.T) {
 	if err != nil || len(d.Adopted) != 1 || d.Made != 0 {
 		t.Fatalf("%+v, %v", d, err)
 	}
-	if err := r.tools.Files.Write(managementFile, w.mgmt.Kubeconfig()); err != nil {
+	if err := r.tools.Files.Write(platform.ManagementKubeconfig, w.mgmt.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
-	m := Management{Kubeconfig: managementFile}
+	m := Management{Kubeconfig: platform.ManagementKubeconfig}
 	for range 2 {
 		if _, err := r.putBack(t.Context(), w.say, m, d); err != nil {
 			t.Fatal(err)
@@ -313,27 +320,27 @@ func TestObjectsComeBackPaused(t *testing.T) {
 	}
 	w.order(t)
 	w.adopted(t)
-	tcp := w.mgmt.Get(cacpt, "TalosControlPlane", Namespace, "k8s-control-plane")
-	if !truth(tcp, "status", "bootstrapped") || !conditionTrue(tcp, bootstrappedCondition) || conditionTrue(tcp, "Ready") || number(tcp, "status", "observedGeneration") != 0 {
+	tcp := w.mgmt.Get(cacpt, "TalosControlPlane", config.Namespace, "k8s-control-plane")
+	if !capi.Truth(tcp, "status", "bootstrapped") || !conditionTrue(tcp, bootstrappedCondition) || conditionTrue(tcp, "Ready") || capi.Number(tcp, "status", "observedGeneration") != 0 {
 		t.Errorf("the control plane provider is told %v", tcp.Object["status"])
 	}
-	if text(w.mgmt.Get(capi, "Machine", Namespace, "k8s-control-plane-m0"), "status", "phase") != "" {
+	if capi.Text(w.mgmt.Get(capiAPI, "Machine", config.Namespace, "k8s-control-plane-m0"), "status", "phase") != "" {
 		t.Error("a status is put back that its controller has to write")
 	}
 
 	// A change by anybody else keeps it paused; then it is let go.
-	w.mgmt.Change(capi, "Machine", Namespace, "k8s-control-plane-m0", object{"spec": object{"version": "v9"}})
-	if _, err := r.unpause(t.Context(), w.say, m, d); err == nil || !strings.Contains(err.Error(), "spec.version") || !truth(w.mgmt.Get(capi, "Cluster", Namespace, "k8s"), "spec", "paused") {
+	w.mgmt.Change(capiAPI, "Machine", config.Namespace, "k8s-control-plane-m0", object{"spec": object{"version": "v9"}})
+	if _, err := r.unpause(t.Context(), w.say, m, d); err == nil || !strings.Contains(err.Error(), "spec.version") || !capi.Truth(w.mgmt.Get(capiAPI, "Cluster", config.Namespace, "k8s"), "spec", "paused") {
 		t.Errorf("with a Machine that differs: %v", err)
 	}
-	w.mgmt.Change(capi, "Machine", Namespace, "k8s-control-plane-m0", object{"spec": object{"version": "v1.32.2"}})
+	w.mgmt.Change(capiAPI, "Machine", config.Namespace, "k8s-control-plane-m0", object{"spec": object{"version": "v1.32.2"}})
 	w.serve("k8s-control-plane-0", "k8s-control-plane-1")
-	if _, err := r.unpause(t.Context(), w.say, m, d); err == nil || !truth(w.mgmt.Get(capi, "Cluster", Namespace, "k8s"), "spec", "paused") {
+	if _, err := r.unpause(t.Context(), w.say, m, d); err == nil || !capi.Truth(w.mgmt.Get(capiAPI, "Cluster", config.Namespace, "k8s"), "spec", "paused") {
 		t.Errorf("with a server that has gone meanwhile: %v", err)
 	}
 	w.serve("k8s-control-plane-0", "k8s-control-plane-1", "k8s-control-plane-new")
 	for range 2 {
-		if _, err := r.unpause(t.Context(), w.say, m, d); err != nil || truth(w.mgmt.Get(capi, "Cluster", Namespace, "k8s"), "spec", "paused") {
+		if _, err := r.unpause(t.Context(), w.say, m, d); err != nil || capi.Truth(w.mgmt.Get(capiAPI, "Cluster", config.Namespace, "k8s"), "spec", "paused") {
 			t.Errorf("it is not let go: %v", err)
 		}
 	}
@@ -347,8 +354,8 @@ func (w *readoptWorld) order(t *testing.T) {
 	if len(w.written) == 0 || w.written[0] != "POST clusters" {
 		t.Fatalf("made first: %v", w.written)
 	}
-	cluster := w.mgmt.Get(capi, "Cluster", Namespace, "k8s")
-	if !truth(cluster, "spec", "paused") || cluster.GetAnnotations()[readoptedAnnotation] != "5a5a" {
+	cluster := w.mgmt.Get(capiAPI, "Cluster", config.Namespace, "k8s")
+	if !capi.Truth(cluster, "spec", "paused") || cluster.GetAnnotations()[readoptedAnnotation] != "5a5a" {
 		t.Errorf("the Cluster is %v", cluster.Object)
 	}
 	all := w.mgmt.All()
@@ -377,15 +384,15 @@ func (w *readoptWorld) order(t *testing.T) {
 func (w *readoptWorld) adopted(t *testing.T) {
 	t.Helper()
 	const name = "k8s-control-plane-new"
-	machine, infrastructure := w.mgmt.Get(capi, "Machine", Namespace, name), w.mgmt.Get(caph, "HCloudMachine", Namespace, name)
-	if machine == nil || infrastructure == nil || w.mgmt.Get(cabpt, "TalosConfig", Namespace, name) == nil || w.mgmt.Get("v1", "Secret", Namespace, name+"-bootstrap-data") == nil {
+	machine, infrastructure := w.mgmt.Get(capiAPI, "Machine", config.Namespace, name), w.mgmt.Get(caph, "HCloudMachine", config.Namespace, name)
+	if machine == nil || infrastructure == nil || w.mgmt.Get(cabpt, "TalosConfig", config.Namespace, name) == nil || w.mgmt.Get("v1", "Secret", config.Namespace, name+"-bootstrap-data") == nil {
 		t.Fatalf("the new server has %v and %v", machine, infrastructure)
 	}
-	if _, ok := machine.GetLabels()[controlPlaneLabel]; !ok || text(machine, "spec", "providerID") != "hcloud://102" || text(machine, "spec", "infrastructureRef", "name") != name ||
-		text(machine, "spec", "bootstrap", "dataSecretName") != name+"-bootstrap-data" || text(machine, "spec", "bootstrap", "configRef", "name") != name {
+	if _, ok := machine.GetLabels()[capi.ControlPlaneLabel]; !ok || capi.Text(machine, "spec", "providerID") != "hcloud://102" || capi.Text(machine, "spec", "infrastructureRef", "name") != name ||
+		capi.Text(machine, "spec", "bootstrap", "dataSecretName") != name+"-bootstrap-data" || capi.Text(machine, "spec", "bootstrap", "configRef", "name") != name {
 		t.Errorf("its Machine is %v", machine.Object)
 	}
-	if text(infrastructure, "spec", "providerID") != "hcloud://102" || infrastructure.GetAnnotations()[clonedFromAnnotation] != "template" || infrastructure.GetOwnerReferences()[0].UID != machine.GetUID() {
+	if capi.Text(infrastructure, "spec", "providerID") != "hcloud://102" || infrastructure.GetAnnotations()[clonedFromAnnotation] != "template" || infrastructure.GetOwnerReferences()[0].UID != machine.GetUID() {
 		t.Errorf("its HCloudMachine is %v", infrastructure.Object)
 	}
 }

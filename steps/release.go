@@ -12,8 +12,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/slipway-k8s/slipway/bootstrap"
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // Release is a Helm release in the workload cluster.
@@ -30,7 +34,7 @@ type Release struct {
 type installation struct {
 	bootstrap.Chart
 	version string
-	values  source
+	values  render.Source
 }
 
 // from puts a configured repository in the place of the chart's own.
@@ -41,34 +45,34 @@ func from(c bootstrap.Chart, repository string) bootstrap.Chart {
 	return c
 }
 
-func releaseSpec(sources sources, in installation) (any, error) {
-	values, err := in.values.ingredient(sources.vars)
+func releaseSpec(sources render.Sources, in installation) (any, error) {
+	values, err := in.values.Digest(sources.Vars)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := in.values.values(sources.vars); err != nil {
+	if _, err := in.values.Values(sources.Vars); err != nil {
 		return nil, err
 	}
 	return map[string]any{"chart": in.Name, "repository": kube.WithoutCredentials(in.Repository), "version": in.version, "values": values}, nil
 }
 
 // install brings a release to its chart and values, and waits until its workloads are ready.
-func install(ctx context.Context, cfg Config, tools Tools, sources sources, say flow.Say, in installation) (Release, error) {
+func install(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, say flow.Say, in installation) (Release, error) {
 	if err := refuseValues(cfg, sources, in); err != nil {
 		return Release{}, err
 	}
-	workload, err := connect(tools, kubeconfigFile)
+	workload, err := platform.Connect(tools, platform.Kubeconfig)
 	if err != nil {
 		return Release{}, err
 	}
-	values, err := in.values.values(sources.vars)
+	values, err := in.values.Values(sources.Vars)
 	if err != nil {
 		return Release{}, err
 	}
 	from := kube.ChartSource{Repository: in.Repository, Name: in.Name, Version: in.version}
 	say("downloading chart %s", from)
 	var ch *chart.Chart
-	err = retry(ctx, say, "the download", func() (err error) {
+	err = wait.Retry(ctx, say, "the download", func() (err error) {
 		ch, err = kube.LoadChart(ctx, from, tools.Files.Path("helm"), tools.Log)
 		return err
 	})
@@ -89,7 +93,7 @@ func install(ctx context.Context, cfg Config, tools Tools, sources sources, say 
 // ensureRelease installs or upgrades the release, as soon as nobody else is at work on it and the cluster knows the kinds
 // that its chart is made of. Talos defines its own ServiceAccount, which the Talos CCM uses, some seconds after the API first
 // answers; Helm looks at the kinds before it writes anything down, so trying again leaves nothing behind.
-func ensureRelease(ctx context.Context, cfg Config, tools Tools, say flow.Say, workload *kube.Cluster, in installation, ch *chart.Chart, values map[string]any) (done *kube.Release, err error) {
+func ensureRelease(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say, workload *kube.Cluster, in installation, ch *chart.Chart, values map[string]any) (done *kube.Release, err error) {
 	log := func(format string, args ...any) {
 		fmt.Fprintf(tools.Log, "helm "+in.Release+": "+format+"\n", args...)
 	}
@@ -102,10 +106,10 @@ func ensureRelease(ctx context.Context, cfg Config, tools Tools, say flow.Say, w
 	changes := workload.Changes(watching, releaseRecords(in))
 	timeout, recovered := cfg.ReleaseTimeout.D(), ""
 	wanted := kube.Wanted{Name: in.Release, Chart: ch, Values: values, Recovered: &recovered}
-	err = wait{what: "release " + in.Release, within: timeout, each: timeout, changes: changes}.until(ctx, say, func(ctx context.Context) (string, error) {
+	err = wait.Wait{What: "release " + in.Release, Within: timeout, Each: timeout, Changes: changes}.Until(ctx, say, func(ctx context.Context) (string, error) {
 		helm, err := workload.Helm(in.Namespace, owner, log) // anew, because it remembers which kinds there are
 		if err != nil {
-			return "", final(err)
+			return "", wait.Final(err)
 		}
 		wanted.State = func(r *kube.Release) (kube.WorkloadState, error) { return releaseState(ctx, workload, r, in.Namespace) }
 		done, err = helm.Ensure(ctx, say, wanted)
@@ -118,7 +122,7 @@ func ensureRelease(ctx context.Context, cfg Config, tools Tools, say flow.Say, w
 		case err != nil && kube.Transient(err):
 			return "", err // an API server that has just come up, under load, drops a call now and then
 		case err != nil:
-			return "", final(err)
+			return "", wait.Final(err)
 		}
 		return "", nil
 	})
@@ -146,7 +150,7 @@ func releaseState(ctx context.Context, workload *kube.Cluster, r *kube.Release, 
 }
 
 // waitWorkloads waits in Helm's place, which does not tell what it waits for.
-func waitWorkloads(ctx context.Context, cfg Config, say flow.Say, workload *kube.Cluster, r Release) error {
+func waitWorkloads(ctx context.Context, cfg config.Config, say flow.Say, workload *kube.Cluster, r Release) error {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	in := []client.ListOption{client.InNamespace(r.Namespace)}
@@ -155,14 +159,14 @@ func waitWorkloads(ctx context.Context, cfg Config, say flow.Say, workload *kube
 		kube.Selection{List: &appsv1.DaemonSetList{}, Options: in},
 		kube.Selection{List: &corev1.PodList{}, Options: in},
 	)
-	return wait{what: r.Name, within: cfg.ReleaseTimeout.D(), changes: changes}.until(ctx, say, func(ctx context.Context) (string, error) {
+	return wait.Wait{What: r.Name, Within: cfg.ReleaseTimeout.D(), Changes: changes}.Until(ctx, say, func(ctx context.Context) (string, error) {
 		return workload.Unready(ctx, r.Workloads...)
 	})
 }
 
 // verify asks whether the release is at the recorded revision and its workloads are ready.
 func (r releaseStep) verify(ctx context.Context, was Release) flow.Verdict {
-	workload, err := connect(r.tools, kubeconfigFile)
+	workload, err := platform.Connect(r.tools, platform.Kubeconfig)
 	if err != nil {
 		return flow.Unknown(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 )
@@ -78,7 +79,7 @@ func TestReleaseDoesNotWaitForever(t *testing.T) {
 	w := newWorld(t)
 	strangersInstall(t, w)
 	cfg := w.config()
-	cfg.ReleaseTimeout = Duration(2 * time.Second)
+	cfg.ReleaseTimeout = config.Duration(2 * time.Second)
 	_, err := w.run(t, cfg, flow.Memory(), nil)
 	if err == nil || !strings.Contains(err.Error(), "waited 2s for release cilium; last seen: revision 1 of helm release cilium") {
 		t.Errorf("error is %v", err)

@@ -26,7 +26,11 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/slipway-k8s/slipway/bootstrap"
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/manifests"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -34,21 +38,21 @@ var update = flag.Bool("update", false, "write the golden files anew")
 // planner makes what renders, without anything that it could speak to.
 func planner(t *testing.T, overrides string, kvs ...string) *Set {
 	t.Helper()
-	cfg := Defaults()
+	cfg := config.Defaults()
 	for _, kv := range kvs {
 		set(t, &cfg, kv)
 	}
-	s, err := readSources(variablesOf(cfg), overrides)
+	s, err := render.Read(render.VariablesOf(cfg), overrides)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newSet(cfg, Tools{}, s)
+	return newSet(cfg, platform.Tools{}, s)
 }
 
 // withIP renders with everything known.
-func withIP(t *testing.T, b *Set) *rendered {
+func withIP(t *testing.T, b *Set) *render.Rendered {
 	t.Helper()
-	r, err := render(b.cfg, b.sources, manifestVariables(b.sources, b.cfg.Image("amd64"), "eu-central", "192.0.2.10"))
+	r, err := render.Manifests(b.cfg, b.sources, manifestVariables(b.sources, b.cfg.Image("amd64"), "eu-central", "192.0.2.10"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +77,7 @@ func TestRenderGolden(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got bytes.Buffer
-			for _, o := range withIP(t, b).now {
+			for _, o := range withIP(t, b).Now {
 				data, err := yaml.Marshal(o.Object)
 				if err != nil {
 					t.Fatal(err)
@@ -107,7 +111,7 @@ func golden(t *testing.T, name string, got []byte) {
 
 func TestRenderInTwoParts(t *testing.T) {
 	b := planner(t, "")
-	r, err := render(b.cfg, b.sources, manifestVariables(b.sources, "talos", "eu-central", ""))
+	r, err := render.Manifests(b.cfg, b.sources, manifestVariables(b.sources, "talos", "eu-central", ""))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,39 +122,39 @@ func TestRenderInTwoParts(t *testing.T) {
 		}
 		return strings.Join(k, " ")
 	}
-	if got := kinds(r.now); got != "Cluster HetznerCluster HCloudMachineTemplate MachineHealthCheck" {
+	if got := kinds(r.Now); got != "Cluster HetznerCluster HCloudMachineTemplate MachineHealthCheck" {
 		t.Errorf("at once: %s", got)
 	}
-	whole := withIP(t, b).now
+	whole := withIP(t, b).Now
 	if got := kinds(whole); got != "Cluster HetznerCluster HCloudMachineTemplate TalosControlPlane MachineHealthCheck" {
 		t.Errorf("with the address: %s", got)
 	}
-	if _, ok, _ := unstructured.NestedMap(find(t, r.now, "Cluster").Object, "spec", "controlPlaneRef"); ok {
+	if _, ok, _ := unstructured.NestedMap(find(t, r.Now, "Cluster").Object, "spec", "controlPlaneRef"); ok {
 		t.Error("the Cluster names a control plane that is not there yet")
 	}
-	if text(find(t, whole, "Cluster"), "spec", "controlPlaneRef", "name") != "k8s-control-plane" {
+	if capi.Text(find(t, whole, "Cluster"), "spec", "controlPlaneRef", "name") != "k8s-control-plane" {
 		t.Error("the Cluster never gets its control plane")
 	}
-	if host, ok, _ := unstructured.NestedString(find(t, r.now, "HetznerCluster").Object, "spec", "controlPlaneEndpoint", "host"); !ok || host != "" {
+	if host, ok, _ := unstructured.NestedString(find(t, r.Now, "HetznerCluster").Object, "spec", "controlPlaneEndpoint", "host"); !ok || host != "" {
 		t.Errorf("the endpoint's host is %q, present: %v; CAPH needs an empty one to fill", host, ok)
 	}
 }
 
 func TestTemplateNameFollowsItsContent(t *testing.T) {
 	one, again := withIP(t, planner(t, "")), withIP(t, planner(t, ""))
-	if one.template != again.template || !regexp.MustCompile(`^k8s-control-plane-[0-9a-f]{5}$`).MatchString(one.template) {
-		t.Errorf("the name %q is not stable, now %q", one.template, again.template)
+	if one.Template != again.Template || !regexp.MustCompile(`^k8s-control-plane-[0-9a-f]{5}$`).MatchString(one.Template) {
+		t.Errorf("the name %q is not stable, now %q", one.Template, again.Template)
 	}
 	for _, kv := range []string{"SERVER_TYPE=cx43", "TALOS_VERSION=v1.12.3"} {
 		other := withIP(t, planner(t, "", kv))
-		if other.template == one.template {
-			t.Errorf("%s keeps the template's name %s, whose spec is immutable", kv, one.template)
+		if other.Template == one.Template {
+			t.Errorf("%s keeps the template's name %s, whose spec is immutable", kv, one.Template)
 		}
-		if ref := text(find(t, other.now, "TalosControlPlane"), "spec", "infrastructureTemplate", "name"); ref != other.template {
-			t.Errorf("the control plane refers to %s instead of %s", ref, other.template)
+		if ref := capi.Text(find(t, other.Now, "TalosControlPlane"), "spec", "infrastructureTemplate", "name"); ref != other.Template {
+			t.Errorf("the control plane refers to %s instead of %s", ref, other.Template)
 		}
 	}
-	if other := withIP(t, planner(t, "", "KUBERNETES_VERSION=v1.32.3")); other.template != one.template {
+	if other := withIP(t, planner(t, "", "KUBERNETES_VERSION=v1.32.3")); other.Template != one.Template {
 		t.Error("a new Kubernetes version renames the template")
 	}
 }
@@ -167,13 +171,13 @@ func TestPeoplesFilesWin(t *testing.T) {
 	write(t, dir, "bootstrap/"+bootstrap.Cilium().Values, "hubble: {enabled: false}")
 	b := planner(t, dir)
 	r := withIP(t, b)
-	if r.template == withIP(t, planner(t, "")).template {
+	if r.Template == withIP(t, planner(t, "")).Template {
 		t.Error("an edited template is applied under the old name")
 	}
-	if got := text(find(t, r.now, "ConfigMap"), "data", "name"); got != "k8s" {
+	if got := capi.Text(find(t, r.Now, "ConfigMap"), "data", "name"); got != "k8s" {
 		t.Errorf("an added document got %q", got)
 	}
-	values, err := cilium(b.cfg, b.sources).values.values(b.sources.vars)
+	values, err := cilium(b.cfg, b.sources).values.Values(b.sources.Vars)
 	if on, _, _ := unstructured.NestedBool(values, "hubble", "enabled"); err != nil || on {
 		t.Errorf("Cilium's values are %v, %v", values, err)
 	}
@@ -200,7 +204,7 @@ func TestBadFilesAreFoundBeforeAnythingRuns(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			write(t, dir, name, data)
-			_, err := New(Defaults(), Tools{Overrides: dir, Management: &fakeProvider{}})
+			_, err := New(config.Defaults(), platform.Tools{Overrides: dir, Management: &fakeProvider{}})
 			if err == nil || !strings.Contains(err.Error(), filepath.Base(name)) {
 				t.Errorf("the plan was made: %v", err)
 			}
@@ -210,22 +214,22 @@ func TestBadFilesAreFoundBeforeAnythingRuns(t *testing.T) {
 
 // TestDefaultsInTheFiles holds the defaults that the files carry for readers against the configuration's.
 func TestDefaultsInTheFiles(t *testing.T) {
-	defaults := variablesOf(Defaults())
-	defaults[networkZoneVariable] = "eu-central"
-	defaults[imageNameVariable] = Defaults().Image("amd64")
-	s, err := readSources(nil, "")
+	defaults := render.VariablesOf(config.Defaults())
+	defaults[render.NetworkZoneVariable] = "eu-central"
+	defaults[render.ImageNameVariable] = config.Defaults().Image("amd64")
+	s, err := render.Read(nil, "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	seen := 0
-	for _, f := range []source{s.cluster, s.healthCheck, s.clusterctl, s.cilium, s.hcloudCCM, s.talosCCM} {
-		for _, m := range regexp.MustCompile(`\$\{([A-Z_]+):=([^}]*)\}`).FindAllStringSubmatch(string(f.data), -1) {
-			if m[1] == "NAME" || m[1] == loadBalancerIPVariable {
+	for _, f := range []render.Source{s.Cluster, s.HealthCheck, s.Clusterctl, s.Cilium, s.HcloudCCM, s.TalosCCM} {
+		for _, m := range regexp.MustCompile(`\$\{([A-Z_]+):=([^}]*)\}`).FindAllStringSubmatch(string(f.Data), -1) {
+			if m[1] == "NAME" || m[1] == render.LoadBalancerIPVariable {
 				continue
 			}
 			seen++
 			if defaults[m[1]] != m[2] {
-				t.Errorf("%s says %s is %q by default, the configuration %q", f.name, m[1], m[2], defaults[m[1]])
+				t.Errorf("%s says %s is %q by default, the configuration %q", f.Name, m[1], m[2], defaults[m[1]])
 			}
 		}
 	}
@@ -236,7 +240,7 @@ func TestDefaultsInTheFiles(t *testing.T) {
 
 // generated is a control plane configuration as CABPT makes it before the patches. Made once: its keys take seconds.
 var generated = sync.OnceValues(func() ([]byte, error) {
-	input, err := generate.NewInput("k8s", "https://192.0.2.10:6443", strings.TrimPrefix(Defaults().KubernetesVersion, "v"),
+	input, err := generate.NewInput("k8s", "https://192.0.2.10:6443", strings.TrimPrefix(config.Defaults().KubernetesVersion, "v"),
 		generate.WithVersionContract(machineconfig.TalosVersion1_12))
 	if err != nil {
 		return nil, err
@@ -255,7 +259,7 @@ func machineConfig(t *testing.T, b *Set) machineconfig.Provider {
 	if err != nil {
 		t.Fatal(err)
 	}
-	patches, _, err := unstructured.NestedStringSlice(find(t, withIP(t, b).now, "TalosControlPlane").Object, "spec", "controlPlaneConfig", "controlplane", "strategicPatches")
+	patches, _, err := unstructured.NestedStringSlice(find(t, withIP(t, b).Now, "TalosControlPlane").Object, "spec", "controlPlaneConfig", "controlplane", "strategicPatches")
 	if err != nil || len(patches) == 0 {
 		t.Fatalf("no patches: %v", err)
 	}

@@ -13,9 +13,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // replacementFile remembers the replacement that is under way, for a run after a killed one: the Machine that was asked
@@ -66,14 +71,14 @@ func (e *UnknownMachineError) Error() string {
 
 // Replacer replaces one Machine of the control plane. Whoever calls it holds the lock of the journal.
 type Replacer struct {
-	cfg      Config
-	tools    Tools
-	sources  sources
+	cfg      config.Config
+	tools    platform.Tools
+	sources  render.Sources
 	observer *observer
 }
 
 // NewReplacer makes no request.
-func NewReplacer(cfg Config, tools Tools) Replacer {
+func NewReplacer(cfg config.Config, tools platform.Tools) Replacer {
 	s := newSet(cfg, tools, readableSources(cfg, tools))
 	return Replacer{cfg: s.cfg, tools: s.tools, sources: s.sources, observer: s.observer}
 }
@@ -94,14 +99,14 @@ func (step Replacer) Replace(ctx context.Context, say flow.Say, name string) (Re
 	if err != nil {
 		return Replacement{}, err
 	}
-	tcp, err := get(ctx, manager, talosControlPlaneKind, step.cfg.ControlPlaneName())
+	tcp, err := capi.Get(ctx, manager, capi.TalosControlPlaneKind, step.cfg.ControlPlaneName())
 	if err != nil {
 		return Replacement{}, err
 	}
-	if !truth(tcp, "status", "initialized") { // there are no nodes to wait for
+	if !capi.Truth(tcp, "status", "initialized") { // there are no nodes to wait for
 		return r, deleteBeforeEtcd(ctx, step.cfg, step.tools, say, manager, r)
 	}
-	workload, err := connect(step.tools, kubeconfigFile)
+	workload, err := platform.Connect(step.tools, platform.Kubeconfig)
 	if err != nil {
 		return Replacement{}, fmt.Errorf("cluster %s: %w", step.cfg.ClusterName, err)
 	}
@@ -151,14 +156,14 @@ func (r Replacer) managingCluster(ctx context.Context, say flow.Say) (_ *kube.Cl
 
 // replacement finds the machine; or the record of a run that was killed after it had deleted it.
 func (step Replacer) replacement(ctx context.Context, manager *kube.Cluster, name string) (Replacement, error) {
-	all, err := list(ctx, manager, machineKind, step.cfg.ClusterName)
+	all, err := capi.List(ctx, manager, capi.MachineKind, step.cfg.ClusterName)
 	if err != nil {
 		return Replacement{}, err
 	}
-	machines := controlPlaneMachines(all)
+	machines := capi.ControlPlaneMachines(all)
 	known := namesOf(machines)
 	for _, m := range all {
-		r := Replacement{Asked: name, Machine: m.GetName(), UID: m.GetUID(), Server: text(&m, "spec", "infrastructureRef", "name"), Before: known}
+		r := Replacement{Asked: name, Machine: m.GetName(), UID: m.GetUID(), Server: capi.Text(&m, "spec", "infrastructureRef", "name"), Before: known}
 		if name != r.Machine && name != r.Server {
 			continue
 		}
@@ -195,7 +200,7 @@ func (step Replacer) underway() (r Replacement, ok bool) {
 
 // removeMachine deletes the Machine, once etcd can do without it.
 func (step Replacer) removeMachine(ctx context.Context, say flow.Say, manager *kube.Cluster, r Replacement) error {
-	machine, err := get(ctx, manager, machineKind, r.Machine)
+	machine, err := capi.Get(ctx, manager, capi.MachineKind, r.Machine)
 	if kube.Absent(err) || err == nil && (machine.GetUID() != r.UID || machine.GetDeletionTimestamp() != nil) {
 		say("Machine %s is deleted already", r.Machine)
 		return nil
@@ -235,7 +240,7 @@ func (step Replacer) mayRemove(ctx context.Context, say flow.Say, manager *kube.
 
 // expendable asks etcd whether its quorum stands without a machine's member.
 func (step Replacer) expendable(ctx context.Context, say flow.Say, manager *kube.Cluster, r Replacement) error {
-	ctx, cancel := context.WithTimeout(ctx, lookWithin)
+	ctx, cancel := context.WithTimeout(ctx, wait.LookWithin)
 	defer cancel()
 	e, err := askEtcd(ctx, step.cfg, step.tools, manager, r.Machine)
 	if err != nil {
@@ -250,18 +255,18 @@ func (step Replacer) expendable(ctx context.Context, say flow.Say, manager *kube
 
 // successorCanBeMade asks whether CAPH would find an image for a new server: it makes none where several match.
 func (r Replacer) successorCanBeMade(ctx context.Context, manager *kube.Cluster) error {
-	tcp, err := get(ctx, manager, talosControlPlaneKind, r.cfg.ControlPlaneName())
+	tcp, err := capi.Get(ctx, manager, capi.TalosControlPlaneKind, r.cfg.ControlPlaneName())
 	if err != nil {
 		return err
 	}
-	template, err := get(ctx, manager, machineTemplateKind, text(tcp, "spec", "infrastructureTemplate", "name"))
+	template, err := capi.Get(ctx, manager, capi.MachineTemplateKind, capi.Text(tcp, "spec", "infrastructureTemplate", "name"))
 	if err != nil {
 		return err
 	}
-	server := func(field string) string { return text(template, "spec", "template", "spec", field) }
+	server := func(field string) string { return capi.Text(template, "spec", "template", "spec", field) }
 	offer, err := hetzner.FindOffer(ctx, r.tools.Hetzner, r.cfg.Location, server("type"), r.cfg.LoadBalancerType)
 	if err == nil {
-		_, err = r.tools.exactlyOneImage(ctx, server("imageName"), offer.Architecture)
+		_, err = r.tools.ExactlyOneImage(ctx, server("imageName"), offer.Architecture)
 	}
 	if err != nil {
 		return fmt.Errorf("another server could not be made: %w", err)
@@ -275,13 +280,13 @@ func (step Replacer) awaitReplacement(ctx context.Context, say flow.Say, manager
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	changes := merge(watching,
-		manager.Changes(watching, kube.Selection{List: listOf(machineKind), Options: ofCluster(step.cfg.ClusterName)}),
+		manager.Changes(watching, kube.Selection{List: capi.ListOf(capi.MachineKind), Options: capi.OfCluster(step.cfg.ClusterName)}),
 		workload.Changes(watching, kube.Selection{List: &corev1.NodeList{}}),
 	)
 	freed := false
 	within := step.cfg.ControlPlaneTimeout.D() + step.cfg.NodesTimeout.D()
-	w := wait{what: "the replacement of " + r.Machine, within: within, changes: changes, because: step.observer.hindered(manager, watched(step.cfg))}
-	err = w.until(ctx, say, func(ctx context.Context) (string, error) {
+	w := wait.Wait{What: "the replacement of " + r.Machine, Within: within, Changes: changes, Because: step.observer.hindered(manager, watched(step.cfg))}
+	err = w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		if !freed {
 			if err := freePods(ctx, step.tools, say, workload, r.Server); err != nil {
 				return "", err
@@ -295,11 +300,11 @@ func (step Replacer) awaitReplacement(ctx context.Context, say flow.Say, manager
 		made, now = nil, nil
 		var missing []string
 		servers := []string{}
-		for _, m := range controlPlaneMachines(roll.machines) {
-			servers = append(servers, text(&m, "spec", "infrastructureRef", "name"))
+		for _, m := range capi.ControlPlaneMachines(roll.machines) {
+			servers = append(servers, capi.Text(&m, "spec", "infrastructureRef", "name"))
 			switch {
 			case m.GetUID() == r.UID:
-				missing = append(missing, fmt.Sprintf("Machine %s is still being deleted (%s)", r.Machine, orNothing(troubles(&m))))
+				missing = append(missing, fmt.Sprintf("Machine %s is still being deleted (%s)", r.Machine, orNothing(capi.Troubles(&m))))
 			case !slices.Contains(r.Before, m.GetName()):
 				made = append(made, m.GetName())
 			}
@@ -321,7 +326,7 @@ func (step Replacer) awaitReplacement(ctx context.Context, say flow.Say, manager
 // freePods deletes the Pods of a server that does not exist any more, so that they start elsewhere at once. Kubernetes by itself
 // leaves them there for five minutes, in case that the server comes back, and in a cluster that manages itself the controllers
 // of Cluster API may be among them: meanwhile nobody would take the Machine away or make another.
-func freePods(ctx context.Context, tools Tools, say flow.Say, workload *kube.Cluster, name string) error {
+func freePods(ctx context.Context, tools platform.Tools, say flow.Say, workload *kube.Cluster, name string) error {
 	node := &corev1.Node{}
 	if err := workload.Get(ctx, client.ObjectKey{Name: name}, node); err != nil || node.Spec.ProviderID == "" {
 		return client.IgnoreNotFound(err)

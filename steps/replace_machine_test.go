@@ -8,7 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 )
 
@@ -19,7 +21,7 @@ func TestOneMachineIsReplacedAtATime(t *testing.T) {
 		t.Fatal(err)
 	}
 	define(w.mgmt, capiKinds())
-	w.mgmt.Change(capi, "Machine", Namespace, "k8s-control-plane-0", object{"metadata": object{
+	w.mgmt.Change(capiAPI, "Machine", config.Namespace, "k8s-control-plane-0", object{"metadata": object{
 		"deletionTimestamp": "2026-05-04T12:00:00Z", "finalizers": []any{"machine.cluster.x-k8s.io"},
 	}})
 	writes := len(w.mgmt.Writes())
@@ -42,8 +44,8 @@ func TestASurplusMachineHasNoSuccessor(t *testing.T) {
 		t.Fatal(err)
 	}
 	define(w.mgmt, capiKinds())
-	w.mgmt.Put(kubetest.Object(capi, "Machine", Namespace, "k8s-control-plane-3", object{
-		"metadata": object{"labels": object{clusterNameLabel: "k8s", controlPlaneLabel: ""}},
+	w.mgmt.Put(kubetest.Object(capiAPI, "Machine", config.Namespace, "k8s-control-plane-3", object{
+		"metadata": object{"labels": object{capi.ClusterNameLabel: "k8s", capi.ControlPlaneLabel: ""}},
 		"spec":     object{"infrastructureRef": object{"name": "k8s-control-plane-3"}},
 	}))
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -68,12 +70,12 @@ func TestTheSuccessorOfADeletedMachineIsNamed(t *testing.T) {
 	define(w.mgmt, capiKinds())
 	const deleted = "2026-05-04T12:00:00Z"
 	for name, created := range map[string]string{"older": "2026-05-04T11:00:00Z", "newer": deleted} {
-		w.mgmt.Put(kubetest.Object(capi, "Machine", Namespace, name, object{
-			"metadata": object{"creationTimestamp": created, "labels": object{clusterNameLabel: "k8s", controlPlaneLabel: ""}},
+		w.mgmt.Put(kubetest.Object(capiAPI, "Machine", config.Namespace, name, object{
+			"metadata": object{"creationTimestamp": created, "labels": object{capi.ClusterNameLabel: "k8s", capi.ControlPlaneLabel: ""}},
 			"spec":     object{"infrastructureRef": object{"name": name}},
 		}))
 	}
-	w.mgmt.Change(capi, "Machine", Namespace, "k8s-control-plane-0", object{"metadata": object{
+	w.mgmt.Change(capiAPI, "Machine", config.Namespace, "k8s-control-plane-0", object{"metadata": object{
 		"deletionTimestamp": deleted, "finalizers": []any{"machine.cluster.x-k8s.io"},
 	}})
 	o := NewReplacer(w.config(), w.tools())

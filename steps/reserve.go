@@ -11,10 +11,13 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/ownership"
+	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // Reservation is this state folder's hold on the cluster's name in the Hetzner project.
@@ -40,8 +43,8 @@ func (s *Set) Reserve(g *flow.Graph) *flow.Step[Reservation] {
 
 // reserveStep runs and verifies the step reserve.
 type reserveStep struct {
-	cfg   Config
-	tools Tools
+	cfg   config.Config
+	tools platform.Tools
 }
 
 func newReserveStep(s *Set) reserveStep {
@@ -67,7 +70,7 @@ func (step reserveStep) run(ctx context.Context, say flow.Say) (Reservation, err
 }
 
 // refuseRecovering refuses while another state folder restores or readopts the cluster, or recovers its quorum.
-func refuseRecovering(ctx context.Context, cfg Config, tools Tools, by string) error {
+func refuseRecovering(ctx context.Context, cfg config.Config, tools platform.Tools, by string) error {
 	found, err := hetzner.RestoreClaim(cfg.ClusterName).Find(ctx, tools.Hetzner)
 	if err == nil && found != nil && found.By != by {
 		err = &RecoveringError{found}
@@ -76,15 +79,15 @@ func refuseRecovering(ctx context.Context, cfg Config, tools Tools, by string) e
 }
 
 // claim tries to get a claim until it has it, or knows that it is another's.
-func claim(ctx context.Context, cfg Config, say flow.Say, by string, try func(context.Context, flow.Say, string) (*hetzner.Reservation, error)) (out Reservation, err error) {
-	err = wait{what: "the reservation of " + cfg.ClusterName, within: reservedWithin, every: reservedEvery, each: reservedWithin}.until(ctx, say, func(ctx context.Context) (string, error) {
+func claim(ctx context.Context, cfg config.Config, say flow.Say, by string, try func(context.Context, flow.Say, string) (*hetzner.Reservation, error)) (out Reservation, err error) {
+	err = wait.Wait{What: "the reservation of " + cfg.ClusterName, Within: reservedWithin, Every: reservedEvery, Each: reservedWithin}.Until(ctx, say, func(ctx context.Context) (string, error) {
 		found, err := try(ctx, say, by)
 		var foreign *hetzner.ForeignError
 		switch {
 		case errors.Is(err, hetzner.ErrReserved):
 			return "somebody else has just made it", nil
 		case errors.Is(err, hetzner.ErrToken), errors.As(err, &foreign):
-			return "", final(err)
+			return "", wait.Final(err)
 		case err != nil:
 			return "", err
 		}
@@ -110,10 +113,10 @@ func (r reserveStep) reserved(ctx context.Context, say flow.Say, by string) (*he
 		// A state folder can be lost. The objects of Cluster API tell whose the cluster is.
 		managed, err := r.managed(ctx, say)
 		if err != nil {
-			return nil, final(fmt.Errorf("cluster %s exists, and whether it is this state folder's cannot be found out: %w", cluster, err))
+			return nil, wait.Final(fmt.Errorf("cluster %s exists, and whether it is this state folder's cannot be found out: %w", cluster, err))
 		}
 		if !managed {
-			return nil, final(&ReservedError{Cluster: cluster, Reservation: found, Traces: traces})
+			return nil, wait.Final(&ReservedError{Cluster: cluster, Reservation: found, Traces: traces})
 		}
 	}
 	if found == nil {
@@ -140,7 +143,7 @@ func (r reserveStep) managed(ctx context.Context, say flow.Say) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	self, err := connect(r.tools, kubeconfigFile)
+	self, err := platform.Connect(r.tools, platform.Kubeconfig)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, err
 	}
@@ -175,7 +178,7 @@ func (r reserveStep) verify(ctx context.Context, was Reservation) flow.Verdict {
 // unreserved tells a reservation that was deleted from a token of another project, in which everything would be made a second
 // time: by a management cluster that has made the cluster already, and would be given that token. Where nobody is left who has made
 // it, and where something of the cluster is left in the project, the name is reserved anew.
-func unreserved(ctx context.Context, cfg Config, tools Tools, was Reservation) flow.Verdict {
+func unreserved(ctx context.Context, cfg config.Config, tools platform.Tools, was Reservation) flow.Verdict {
 	traces, err := hetzner.Traces(ctx, tools.Hetzner, cfg.ClusterName)
 	if err != nil {
 		return flow.Unknown(err)
@@ -209,8 +212,8 @@ func (e *OtherProjectError) Error() string {
 
 // CheckProject returns an *OtherProjectError where the token is of another project than the one in which the state folder has
 // reserved the cluster's name. A question that cannot be asked is no error: what comes next asks Hetzner too, and says so.
-func CheckProject(ctx context.Context, cfg Config, tools Tools) error {
-	tools = tools.withDefaults()
+func CheckProject(ctx context.Context, cfg config.Config, tools platform.Tools) error {
+	tools = tools.WithDefaults()
 	record, err := ownership.Read(tools.Files)
 	if err != nil || record == nil || record.Reservation == 0 {
 		return err
@@ -227,9 +230,9 @@ func CheckProject(ctx context.Context, cfg Config, tools Tools) error {
 }
 
 // outlived names what lives of that which this state folder opens: the management cluster, or the cluster itself; empty: nothing.
-func outlived(ctx context.Context, cfg Config, tools Tools) (string, error) {
+func outlived(ctx context.Context, cfg config.Config, tools platform.Tools) (string, error) {
 	p, name := tools.Management, cfg.ManagementName()
-	if _, err := tools.Files.Read(managementFile); err == nil {
+	if _, err := tools.Files.Read(platform.ManagementKubeconfig); err == nil {
 		exists, err := p.Exists(ctx, name)
 		if err != nil {
 			return "", fmt.Errorf("%s cannot tell whether management cluster %s exists: %w", p.Name(), name, err)
@@ -238,7 +241,7 @@ func outlived(ctx context.Context, cfg Config, tools Tools) (string, error) {
 			return "management cluster " + name, nil
 		}
 	}
-	self, err := connect(tools, kubeconfigFile)
+	self, err := platform.Connect(tools, platform.Kubeconfig)
 	if err != nil {
 		return "", nil // there is no kubeconfig, or one that opens nothing
 	}

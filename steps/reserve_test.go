@@ -13,16 +13,18 @@ import (
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // reserver is a state folder with a management cluster of its own, in the project of a world.
 func reserver(t *testing.T, w *world, provider *fakeProvider) *Set {
 	t.Helper()
 	tools := w.tools()
-	tools.Files, tools.Management = FilesIn(t.TempDir()), provider
+	tools.Files, tools.Management = platform.FilesIn(t.TempDir()), provider
 	plan, err := New(w.config(), tools)
 	if err != nil {
 		t.Fatal(err)
@@ -77,7 +79,7 @@ func TestReserve(t *testing.T) {
 	clusters := capiResource("Cluster", "clusters", "cluster.x-k8s.io", "v1beta1")
 	holds := func(s *kubetest.Server) {
 		define(s, []kubetest.Resource{clusters})
-		s.Put(kubetest.Object(capi, "Cluster", Namespace, "k8s", object{}))
+		s.Put(kubetest.Object(capiAPI, "Cluster", config.Namespace, "k8s", object{}))
 	}
 	for name, tt := range map[string]struct {
 		world    func(*world)
@@ -99,7 +101,7 @@ func TestReserve(t *testing.T) {
 		"the cluster manages itself, and the state folder opens it": {
 			world: func(w *world) { reserved(w); holds(w.workload) }, writes: 1,
 			folder: func(t *testing.T, w *world, b *Set) {
-				if err := b.tools.Files.Write(kubeconfigFile, w.workload.Kubeconfig()); err != nil {
+				if err := b.tools.Files.Write(platform.Kubeconfig, w.workload.Kubeconfig()); err != nil {
 					t.Fatal(err)
 				}
 			}},
@@ -187,9 +189,9 @@ func TestASecondStateFolderMakesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	before, provider := w.writes(), &fakeProvider{}
-	plan, err := New(w.config(), func() Tools {
+	plan, err := New(w.config(), func() platform.Tools {
 		tools := w.tools()
-		tools.Files, tools.Management = FilesIn(t.TempDir()), provider
+		tools.Files, tools.Management = platform.FilesIn(t.TempDir()), provider
 		return tools
 	}())
 	if err != nil {
@@ -240,7 +242,7 @@ func TestTheTokenOfAnotherProjectMakesNothing(t *testing.T) {
 	w.hetzner.SetServers()
 	before := w.writes()
 	tools := w.tools()
-	tools.Token = NewSecret("of another project")
+	tools.Token = platform.NewSecret("of another project")
 	plan, err := New(w.config(), tools)
 	if err != nil {
 		t.Fatal(err)

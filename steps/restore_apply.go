@@ -11,19 +11,23 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // applyHeld applies the cluster's objects as the backup has them. The control plane provider would found an empty etcd as soon
 // as all servers have addresses; so its object is made paused, is told in its status that this was done already, and only
 // then let go: it makes the servers, and nothing more.
 func (r *restorer) applyHeld(ctx context.Context, say flow.Say, m Management, lost Lost, _ Image) (Cluster, error) {
-	mgmt, err := connect(r.tools, m.Kubeconfig)
+	mgmt, err := platform.Connect(r.tools, m.Kubeconfig)
 	if err != nil {
 		return Cluster{}, err
 	}
-	live, err := get(ctx, mgmt, hetznerClusterKind, r.cfg.ClusterName)
+	live, err := capi.Get(ctx, mgmt, capi.HetznerClusterKind, r.cfg.ClusterName)
 	if err != nil && !kube.Absent(err) {
 		return Cluster{}, err
 	}
@@ -46,7 +50,7 @@ func (r *restorer) applyHeld(ctx context.Context, say flow.Say, m Management, lo
 
 // addressOf is what the load balancer's address is, as far as CAPH has said.
 func (r *restorer) addressOf(live *unstructured.Unstructured) string {
-	return text(live, "status", "controlPlaneLoadBalancer", "ipv4")
+	return capi.Text(live, "status", "controlPlaneLoadBalancer", "ipv4")
 }
 
 // awaitBalancer waits for the load balancer's address. Where one survived it must be that one's: a cluster whose objects name
@@ -54,9 +58,9 @@ func (r *restorer) addressOf(live *unstructured.Unstructured) string {
 func (r *restorer) awaitBalancer(ctx context.Context, say flow.Say, mgmt *kube.Cluster, want string) (ip string, err error) {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
-	changes := mgmt.Changes(watching, kube.Selection{List: listOf(hetznerClusterKind), Options: []client.ListOption{client.InNamespace(Namespace)}})
-	err = wait{what: "the load balancer", within: r.cfg.LoadBalancerTimeout.D(), changes: changes, because: r.observer.hindered(mgmt, watched(r.cfg))}.until(ctx, say, func(ctx context.Context) (string, error) {
-		live, err := get(ctx, mgmt, hetznerClusterKind, r.cfg.ClusterName)
+	changes := mgmt.Changes(watching, kube.Selection{List: capi.ListOf(capi.HetznerClusterKind), Options: []client.ListOption{client.InNamespace(config.Namespace)}})
+	err = wait.Wait{What: "the load balancer", Within: r.cfg.LoadBalancerTimeout.D(), Changes: changes, Because: r.observer.hindered(mgmt, watched(r.cfg))}.Until(ctx, say, func(ctx context.Context) (string, error) {
+		live, err := capi.Get(ctx, mgmt, capi.HetznerClusterKind, r.cfg.ClusterName)
 		if err != nil {
 			return "", err
 		}
@@ -64,7 +68,7 @@ func (r *restorer) awaitBalancer(ctx context.Context, say flow.Say, mgmt *kube.C
 			return "HetznerCluster " + r.cfg.ClusterName + " has no load balancer yet", nil
 		}
 		if want != "" && ip != want {
-			return "", final(fmt.Errorf("the cluster's load balancer has the address %s, but %s was to be taken over: it vanished meanwhile. "+
+			return "", wait.Final(fmt.Errorf("the cluster's load balancer has the address %s, but %s was to be taken over: it vanished meanwhile. "+
 				"Destroy what this restore has made, and restore again", ip, want))
 		}
 		return "", nil
@@ -75,7 +79,7 @@ func (r *restorer) awaitBalancer(ctx context.Context, say flow.Say, mgmt *kube.C
 // applyAll applies all objects, and sees to the hold between the control plane's creation and its release.
 func (r *restorer) applyAll(ctx context.Context, say flow.Say, mgmt *kube.Cluster, objects []*unstructured.Unstructured, patience *time.Duration) error {
 	for _, o := range objects {
-		if o.GroupVersionKind().GroupKind() == talosControlPlaneKind.GroupKind() {
+		if o.GroupVersionKind().GroupKind() == capi.TalosControlPlaneKind.GroupKind() {
 			if err := r.hold(ctx, say, mgmt, o, patience); err != nil {
 				return err
 			}
@@ -91,7 +95,7 @@ func (r *restorer) applyAll(ctx context.Context, say flow.Say, mgmt *kube.Cluste
 // hold makes the TalosControlPlane and tells it that its etcd was founded. What is there without the pause is told already: the
 // pause goes only after that.
 func (r *restorer) hold(ctx context.Context, say flow.Say, mgmt *kube.Cluster, wanted *unstructured.Unstructured, patience *time.Duration) error {
-	live, err := get(ctx, mgmt, talosControlPlaneKind, wanted.GetName())
+	live, err := capi.Get(ctx, mgmt, capi.TalosControlPlaneKind, wanted.GetName())
 	switch {
 	case kube.Absent(err):
 		if err := apply(ctx, r.cfg, say, mgmt, []*unstructured.Unstructured{wanted}, patience); err != nil {
@@ -120,11 +124,11 @@ func tellFounded(ctx context.Context, say flow.Say, mgmt *kube.Cluster, tcp *uns
 	if err := mgmt.Status().Patch(ctx, tcp.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(status))); err != nil {
 		return nil, fmt.Errorf("set status.bootstrapped of %s: %w", kube.Describe(tcp), err)
 	}
-	live, err := get(ctx, mgmt, talosControlPlaneKind, tcp.GetName())
+	live, err := capi.Get(ctx, mgmt, capi.TalosControlPlaneKind, tcp.GetName())
 	if err != nil {
 		return nil, err
 	}
-	if !truth(live, "status", "bootstrapped") {
+	if !capi.Truth(live, "status", "bootstrapped") {
 		return nil, fmt.Errorf("status.bootstrapped of %s did not stay true", kube.Describe(live))
 	}
 	return live, nil
@@ -132,24 +136,24 @@ func tellFounded(ctx context.Context, say flow.Say, mgmt *kube.Cluster, tcp *uns
 
 // describe is the cluster as the later steps want it.
 func (r *restorer) describe(ctx context.Context, mgmt *kube.Cluster, objects []*unstructured.Unstructured, ip string) (Cluster, error) {
-	cluster, err := get(ctx, mgmt, clusterKind, r.cfg.ClusterName)
+	cluster, err := capi.Get(ctx, mgmt, capi.ClusterKind, r.cfg.ClusterName)
 	if err != nil {
 		return Cluster{}, err
 	}
-	tcp, err := get(ctx, mgmt, talosControlPlaneKind, r.cfg.ControlPlaneName())
+	tcp, err := capi.Get(ctx, mgmt, capi.TalosControlPlaneKind, r.cfg.ControlPlaneName())
 	if err != nil {
 		return Cluster{}, err
 	}
-	infrastructure, err := get(ctx, mgmt, hetznerClusterKind, r.cfg.ClusterName)
+	infrastructure, err := capi.Get(ctx, mgmt, capi.HetznerClusterKind, r.cfg.ClusterName)
 	if err != nil {
 		return Cluster{}, err
 	}
-	host, port := text(infrastructure, "spec", "controlPlaneEndpoint", "host"), number(infrastructure, "spec", "controlPlaneEndpoint", "port")
+	host, port := capi.Text(infrastructure, "spec", "controlPlaneEndpoint", "host"), capi.Number(infrastructure, "spec", "controlPlaneEndpoint", "port")
 	out := Cluster{
 		Name: r.cfg.ClusterName, UID: string(cluster.GetUID()), LoadBalancerIP: ip,
 		Endpoint:     net.JoinHostPort(host, strconv.FormatInt(port, 10)),
-		ControlPlane: tcp.GetName(), Template: text(tcp, "spec", "infrastructureTemplate", "name"),
-		Replicas: int(number(tcp, "spec", "replicas")), Version: text(tcp, "spec", "version"),
+		ControlPlane: tcp.GetName(), Template: capi.Text(tcp, "spec", "infrastructureTemplate", "name"),
+		Replicas: int(capi.Number(tcp, "spec", "replicas")), Version: capi.Text(tcp, "spec", "version"),
 	}
 	for _, o := range objects {
 		out.Objects = append(out.Objects, Object{APIVersion: o.GetAPIVersion(), Kind: o.GetKind(), Name: o.GetName()})
@@ -161,11 +165,11 @@ func (r *restorer) clusterStands(ctx context.Context, was Cluster) flow.Verdict 
 	if v := newApplyStep(r.Set).verify(ctx, was); v.Answer() != flow.AnswerHolds {
 		return v
 	}
-	mgmt, err := connect(r.tools, managementFile)
+	mgmt, err := platform.Connect(r.tools, platform.ManagementKubeconfig)
 	if err != nil {
 		return flow.Unknown(err)
 	}
-	tcp, err := get(ctx, mgmt, talosControlPlaneKind, was.ControlPlane)
+	tcp, err := capi.Get(ctx, mgmt, capi.TalosControlPlaneKind, was.ControlPlane)
 	if err != nil {
 		return unless(err)
 	}

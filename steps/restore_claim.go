@@ -4,8 +4,11 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // claimRestore makes sure that nobody else restores the cluster: two people with one backup each, at three in the morning,
@@ -24,7 +27,7 @@ func (r *restorer) madeBefore(ctx context.Context) (bool, error) {
 
 // claimRecovery finds, makes or takes over the claim on recovering the cluster. mine tells whether what another state folder has begun is
 // this very recovery.
-func claimRecovery(ctx context.Context, cfg Config, tools Tools, say flow.Say, mine func(context.Context) (bool, error)) (Reservation, error) {
+func claimRecovery(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say, mine func(context.Context) (bool, error)) (Reservation, error) {
 	by, err := identity(tools)
 	if err != nil {
 		return Reservation{}, err
@@ -40,12 +43,12 @@ func claimRecovery(ctx context.Context, cfg Config, tools Tools, say flow.Say, m
 		}
 		switch begun, err := mine(ctx); {
 		case err != nil:
-			return nil, final(fmt.Errorf("find out whether the recovery that state folder %s began is this one: %w", found.By, err))
+			return nil, wait.Final(fmt.Errorf("find out whether the recovery that state folder %s began is this one: %w", found.By, err))
 		case begun:
 			say("taking the recovery over from state folder %s: what it made is there", found.By)
 			return found, found.TakeOver(ctx, api, by, hostname())
 		}
-		return nil, final(&RecoveringError{found})
+		return nil, wait.Final(&RecoveringError{found})
 	})
 }
 
@@ -54,7 +57,7 @@ func (r *restorer) claimStands(ctx context.Context, was Reservation) flow.Verdic
 	return claimStands(ctx, r.cfg, r.tools, was)
 }
 
-func claimStands(ctx context.Context, cfg Config, tools Tools, was Reservation) flow.Verdict {
+func claimStands(ctx context.Context, cfg config.Config, tools platform.Tools, was Reservation) flow.Verdict {
 	found, err := hetzner.RestoreClaim(cfg.ClusterName).Find(ctx, tools.Hetzner)
 	switch {
 	case err != nil:
@@ -66,7 +69,7 @@ func claimStands(ctx context.Context, cfg Config, tools Tools, was Reservation) 
 }
 
 // giveUpClaim releases the claim on recovering the cluster, if the state folder of this identity has it.
-func giveUpClaim(ctx context.Context, cfg Config, tools Tools, by string) error {
+func giveUpClaim(ctx context.Context, cfg config.Config, tools platform.Tools, by string) error {
 	found, err := hetzner.RestoreClaim(cfg.ClusterName).Find(ctx, tools.Hetzner)
 	if err != nil || found == nil || found.By != by {
 		return err

@@ -7,8 +7,11 @@ import (
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // Two people with one backup each restore one cluster once. Whose the cluster was does not matter: it is lost.
@@ -20,25 +23,25 @@ func TestOneOfTwoRestores(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	other := newSet(w.r.cfg, w.r.tools, sources{vars: w.r.sources.vars})
-	other.tools.Files = FilesIn(t.TempDir())
+	other := newSet(w.r.cfg, w.r.tools, render.Sources{Vars: w.r.sources.Vars})
+	other.tools.Files = platform.FilesIn(t.TempDir())
 	others := &restorer{Set: other, source: w.source}
 
 	var restoring *RecoveringError
 	if _, err := others.claimRestore(t.Context(), w.say, Lost{}); !errors.As(err, &restoring) || restoring.By != mine.By || !strings.Contains(err.Error(), "delete the placement group slipway-k8s.restore") {
 		t.Errorf("the second is told %v", err)
 	}
-	if err := other.tools.Files.Write(kubeconfigFile, []byte("of the lost cluster")); err != nil {
+	if err := other.tools.Files.Write(platform.Kubeconfig, []byte("of the lost cluster")); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := others.ensureLost(t.Context(), w.say); !errors.As(err, &restoring) {
 		t.Errorf("before its folder is a restore's the second is told %v", err)
 	}
 	record, err := ReadRestoreRecord(other.tools.Files)
-	if kept, keptErr := other.tools.Files.Read(kubeconfigFile); record != nil || string(kept) != "of the lost cluster" || errors.Join(err, keptErr) != nil {
+	if kept, keptErr := other.tools.Files.Read(platform.Kubeconfig); record != nil || string(kept) != "of the lost cluster" || errors.Join(err, keptErr) != nil {
 		t.Errorf("its folder was changed: %+v, %q, %v, %v", record, kept, err, keptErr)
 	}
-	if err := other.tools.Files.Remove(kubeconfigFile); err != nil {
+	if err := other.tools.Files.Remove(platform.Kubeconfig); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := newReserveStep(other).run(t.Context(), w.say); !errors.As(err, &restoring) {
@@ -54,7 +57,7 @@ func TestOneOfTwoRestores(t *testing.T) {
 	// The second has another folder and the same management cluster: the first one's folder was lost.
 	w.provider.exists = true
 	define(w.mgmt, []kubetest.Resource{capiResource("Cluster", "clusters", "cluster.x-k8s.io", "v1beta1")})
-	w.mgmt.Put(kubetest.Object(capi, "Cluster", Namespace, "k8s", nil))
+	w.mgmt.Put(kubetest.Object(capiAPI, "Cluster", config.Namespace, "k8s", nil))
 	if _, err := others.claimRestore(t.Context(), w.say, Lost{}); !errors.As(err, &restoring) {
 		t.Errorf("with a cluster in management that no restore made: %v", err)
 	}

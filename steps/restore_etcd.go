@@ -11,6 +11,8 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/talos"
+	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 const (
@@ -34,14 +36,14 @@ type RecoveredEtcd struct {
 // uploadSnapshot brings the snapshot to the chosen server, unless an etcd is there already: whose that is, is for
 // etcd-bootstrap to find out.
 func (r *restorer) uploadSnapshot(ctx context.Context, say flow.Say, m Management, c Cluster, target RecoveryTarget) (RecoveryTarget, error) {
-	mgmt, err := connect(r.tools, m.Kubeconfig)
+	mgmt, err := platform.Connect(r.tools, m.Kubeconfig)
 	if err != nil {
 		return RecoveryTarget{}, err
 	}
 	// A server that has just booted refuses until its etcd service waits for data. One look may be a whole upload.
 	within := r.cfg.ControlPlaneTimeout.D()
-	w := wait{what: target.Server + " to take the etcd snapshot", within: within, every: controlPlaneEvery, each: within}
-	return target, w.until(ctx, say, func(ctx context.Context) (string, error) {
+	w := wait.Wait{What: target.Server + " to take the etcd snapshot", Within: within, Every: controlPlaneEvery, Each: within}
+	return target, w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		return "", r.upload(ctx, say, mgmt, c, target)
 	})
 }
@@ -70,7 +72,7 @@ func (r *restorer) upload(ctx context.Context, say flow.Say, mgmt *kube.Cluster,
 	}
 	snapshot, size, err := r.source.open()
 	if err != nil {
-		return final(fmt.Errorf("open the etcd snapshot: %w", err))
+		return wait.Final(fmt.Errorf("open the etcd snapshot: %w", err))
 	}
 	defer snapshot.Close()
 	say("uploading the etcd snapshot of %s (%d MiB) to %s", r.source.Contents.Header.Taken.Format(time.RFC3339), size>>20, target.Server)
@@ -81,7 +83,7 @@ func targetAmong(nodes []etcdNode, target RecoveryTarget) (etcdNode, error) {
 	i := slices.IndexFunc(nodes, func(n etcdNode) bool { return n.server == target.Server })
 	switch {
 	case i < 0:
-		return etcdNode{}, final(fmt.Errorf("server %s, which was chosen to get the snapshot, is none of the cluster's any more: run again, another is chosen", target.Server))
+		return etcdNode{}, wait.Final(fmt.Errorf("server %s, which was chosen to get the snapshot, is none of the cluster's any more: run again, another is chosen", target.Server))
 	case nodes[i].err != nil:
 		return etcdNode{}, nodes[i].err
 	}
@@ -91,7 +93,7 @@ func targetAmong(nodes []etcdNode, target RecoveryTarget) (etcdNode, error) {
 // bootstrapRecovered has the chosen server restore the snapshot, and waits until the cluster that answers is the one of the
 // snapshot. It asks for that only while no server at all holds data of etcd; where one does, it looks at whose they are.
 func (r *restorer) bootstrapRecovered(ctx context.Context, say flow.Say, m Management, c Cluster, target RecoveryTarget) (RecoveredEtcd, error) {
-	mgmt, err := connect(r.tools, m.Kubeconfig)
+	mgmt, err := platform.Connect(r.tools, m.Kubeconfig)
 	if err != nil {
 		return RecoveredEtcd{}, err
 	}
@@ -99,8 +101,8 @@ func (r *restorer) bootstrapRecovered(ctx context.Context, say flow.Say, m Manag
 	var asked time.Time
 	// A server that was reset since lost the snapshot: one look may be a whole upload here, too.
 	within := r.cfg.ControlPlaneTimeout.D()
-	w := wait{what: "etcd to be restored", within: within, every: controlPlaneEvery, each: within}
-	err = w.until(ctx, say, func(ctx context.Context) (string, error) {
+	w := wait.Wait{What: "etcd to be restored", Within: within, Every: controlPlaneEvery, Each: within}
+	err = w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		asking, cancel := context.WithTimeout(ctx, questionsWithin)
 		defer cancel()
 		t, nodes, err := lookForEtcd(asking, r.tools, mgmt, c)
@@ -118,7 +120,7 @@ func (r *restorer) bootstrapRecovered(ctx context.Context, say flow.Say, m Manag
 			return r.requestRestoration(ctx, say, mgmt, c, t, nodes, target)
 		}
 		if failed := r.failedEtcd(asking, t, withData(nodes)); failed != nil {
-			return "", final(failed)
+			return "", wait.Final(failed)
 		}
 		out, err = r.identify(asking, mgmt, c)
 		if err != nil {
@@ -132,10 +134,10 @@ func (r *restorer) bootstrapRecovered(ctx context.Context, say flow.Say, m Manag
 
 // requestRestoration asks the chosen server to restore. A snapshot that it lost, because it was made anew meanwhile, is
 // uploaded again.
-func (r *restorer) requestRestoration(ctx context.Context, say flow.Say, mgmt *kube.Cluster, c Cluster, t TalosClient, nodes []etcdNode, target RecoveryTarget) (string, error) {
+func (r *restorer) requestRestoration(ctx context.Context, say flow.Say, mgmt *kube.Cluster, c Cluster, t platform.TalosClient, nodes []etcdNode, target RecoveryTarget) (string, error) {
 	chosen, err := targetAmong(nodes, target)
 	if err != nil {
-		return "", final(err)
+		return "", wait.Final(err)
 	}
 	if err := r.upload(ctx, say, mgmt, c, target); err != nil {
 		return "", err
@@ -151,7 +153,7 @@ func (r *restorer) requestRestoration(ctx context.Context, say flow.Say, mgmt *k
 }
 
 // failedEtcd is an etcd that no waiting brings up: half of a restoration, most likely.
-func (r *restorer) failedEtcd(ctx context.Context, t TalosClient, nodes []etcdNode) error {
+func (r *restorer) failedEtcd(ctx context.Context, t platform.TalosClient, nodes []etcdNode) error {
 	for _, n := range nodes {
 		asking, cancel := context.WithTimeout(ctx, askTalosWithin)
 		is, err := t.AskBy(asking, n.route)
@@ -192,17 +194,17 @@ func (r *restorer) identifyAt(ctx context.Context, workload *kube.Cluster) (Reco
 	h := r.source.Contents.Header
 	switch {
 	case uid != h.UID:
-		return RecoveredEtcd{}, final(fmt.Errorf("another cluster answers at %s: its kube-system has the UID %s, the backup's has %s. Its etcd was not restored from "+
+		return RecoveredEtcd{}, wait.Final(fmt.Errorf("another cluster answers at %s: its kube-system has the UID %s, the backup's has %s. Its etcd was not restored from "+
 			"the backup; destroy it and restore again", workload.Host(), uid, h.UID))
 	case revision < h.Etcd.Revision:
-		return RecoveredEtcd{}, final(fmt.Errorf("etcd at %s is at revision %d, and the snapshot was taken at %d or later: it was not restored from this backup", workload.Host(), revision, h.Etcd.Revision))
+		return RecoveredEtcd{}, wait.Final(fmt.Errorf("etcd at %s is at revision %d, and the snapshot was taken at %d or later: it was not restored from this backup", workload.Host(), revision, h.Etcd.Revision))
 	}
 	return RecoveredEtcd{UID: uid, Revision: revision}, nil
 }
 
 // etcdStands asks the restored cluster who it is. Silence is no answer.
 func (r *restorer) etcdStands(ctx context.Context, was RecoveredEtcd) flow.Verdict {
-	mgmt, err := connect(r.tools, managementFile)
+	mgmt, err := platform.Connect(r.tools, platform.ManagementKubeconfig)
 	if err != nil {
 		return flow.Unknown(err)
 	}
@@ -220,13 +222,13 @@ type EtcdMembership struct {
 
 // awaitMembers waits until every control plane server is a voting member of one and the same etcd.
 func (r *restorer) awaitMembers(ctx context.Context, say flow.Say, m Management, c Cluster, etcd RecoveredEtcd) (EtcdMembership, error) {
-	mgmt, err := connect(r.tools, m.Kubeconfig)
+	mgmt, err := platform.Connect(r.tools, m.Kubeconfig)
 	if err != nil {
 		return EtcdMembership{}, err
 	}
 	var out EtcdMembership
-	w := wait{what: "etcd's members", within: r.cfg.ControlPlaneTimeout.D(), every: controlPlaneEvery}
-	err = w.until(ctx, say, func(ctx context.Context) (string, error) {
+	w := wait.Wait{What: "etcd's members", Within: r.cfg.ControlPlaneTimeout.D(), Every: controlPlaneEvery}
+	err = w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		var missing string
 		out, missing, err = r.membership(ctx, mgmt, c)
 		return missing, err
@@ -248,12 +250,12 @@ func (r *restorer) membership(ctx context.Context, mgmt *kube.Cluster, c Cluster
 	for _, n := range nodes {
 		servers = append(servers, n.server)
 	}
-	var why reasons
+	var why wait.Reasons
 	var first []talos.EtcdMember
 	for _, n := range nodes {
 		members, err := ownMembers(ctx, t, n)
 		if err != nil {
-			why.add(n.server, err.Error())
+			why.Add(n.server, err.Error())
 			continue
 		}
 		if first == nil {
@@ -261,10 +263,10 @@ func (r *restorer) membership(ctx context.Context, mgmt *kube.Cluster, c Cluster
 		}
 		view := etcdView{members: members, health: map[string]error{}}
 		if differs := view.differs(servers); differs != "" {
-			why.add(n.server, differs)
+			why.Add(n.server, differs)
 		} else if !slices.Equal(members, first) {
-			why.add(n.server, "its etcd counts others of the same names: it is another etcd than that of "+nodes[0].server)
+			why.Add(n.server, "its etcd counts others of the same names: it is another etcd than that of "+nodes[0].server)
 		}
 	}
-	return EtcdMembership{Members: servers}, strings.Join(why.lines(), "; "), nil
+	return EtcdMembership{Members: servers}, strings.Join(why.Lines(), "; "), nil
 }

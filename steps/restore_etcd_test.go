@@ -10,31 +10,34 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/talos"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // prepare makes the management cluster of three servers that are up.
 func (w *restoreWorld) prepare(t *testing.T) (Management, Cluster) {
 	t.Helper()
-	if err := w.r.tools.Files.Write(managementFile, w.mgmt.Kubeconfig()); err != nil {
+	if err := w.r.tools.Files.Write(platform.ManagementKubeconfig, w.mgmt.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
 	w.mgmt.React = nil
 	for i := range 3 {
 		name := fmt.Sprintf("k8s-control-plane-%d", i)
-		w.mgmt.Put(kubetest.Object(capi, "Machine", Namespace, name, map[string]any{
-			"metadata": map[string]any{"labels": map[string]any{clusterNameLabel: "k8s", controlPlaneLabel: ""}},
+		w.mgmt.Put(kubetest.Object(capiAPI, "Machine", config.Namespace, name, map[string]any{
+			"metadata": map[string]any{"labels": map[string]any{capi.ClusterNameLabel: "k8s", capi.ControlPlaneLabel: ""}},
 			"spec":     map[string]any{"infrastructureRef": map[string]any{"name": name}},
 			"status":   map[string]any{"addresses": []any{map[string]any{"type": "InternalIP", "address": fmt.Sprintf("127.0.1.%d", i)}}},
 		}))
 	}
 	secret := func(name, key string, value []byte) {
-		w.mgmt.Put(kubetest.Object("v1", "Secret", Namespace, name, map[string]any{"data": map[string]any{key: value}}))
+		w.mgmt.Put(kubetest.Object("v1", "Secret", config.Namespace, name, map[string]any{"data": map[string]any{key: value}}))
 	}
 	secret("k8s-kubeconfig", "value", w.workload.Kubeconfig())
 	secret("k8s-talosconfig", "talosconfig", w.talosconfig)
-	return Management{Kubeconfig: managementFile}, Cluster{Name: "k8s", ControlPlane: "k8s-control-plane", Replicas: 3}
+	return Management{Kubeconfig: platform.ManagementKubeconfig}, Cluster{Name: "k8s", ControlPlane: "k8s-control-plane", Replicas: 3}
 }
 
 func TestTheSnapshotGoesToOneServer(t *testing.T) {
@@ -63,7 +66,7 @@ func TestTheSnapshotGoesToOneServer(t *testing.T) {
 func TestAResetServerGetsTheSnapshotInGoodTime(t *testing.T) {
 	w := newRestoreWorld(t)
 	m, c := w.prepare(t)
-	w.r.cfg.ControlPlaneTimeout = Duration(20 * time.Minute)
+	w.r.cfg.ControlPlaneTimeout = config.Duration(20 * time.Minute)
 	if _, err := w.r.bootstrapRecovered(t.Context(), w.say, m, c, RecoveryTarget{Server: "k8s-control-plane-0"}); err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +91,7 @@ func TestAServerWithEtcdIsTheTarget(t *testing.T) {
 func TestNoEtcdIsMadeWhileAServerIsSilent(t *testing.T) {
 	w := newRestoreWorld(t)
 	m, c := w.prepare(t)
-	w.r.cfg.ControlPlaneTimeout = Duration(300 * time.Millisecond)
+	w.r.cfg.ControlPlaneTimeout = config.Duration(300 * time.Millisecond)
 	w.etcd.silent["127.0.1.1"] = true
 	if _, err := w.r.bootstrapRecovered(t.Context(), w.say, m, c, RecoveryTarget{Server: "k8s-control-plane-0"}); err == nil || !strings.Contains(err.Error(), "connection refused") || len(w.etcd.calls) > 0 {
 		t.Errorf("%v, and was asked %v", err, w.etcd.calls)
@@ -120,7 +123,7 @@ func TestAlreadyThereIsLookedInto(t *testing.T) {
 func TestARefusalOfBootstrapIsNoSuccess(t *testing.T) {
 	w := newRestoreWorld(t)
 	m, c := w.prepare(t)
-	w.r.cfg.ControlPlaneTimeout = Duration(300 * time.Millisecond)
+	w.r.cfg.ControlPlaneTimeout = config.Duration(300 * time.Millisecond)
 	w.etcd.refuse = fmt.Errorf("%w: AlreadyExists", talos.ErrEtcdData)
 	if _, err := w.r.bootstrapRecovered(t.Context(), w.say, m, c, RecoveryTarget{Server: "k8s-control-plane-0"}); err == nil {
 		t.Error("a server that says that it has data, and shows none, counts as restored")
@@ -130,15 +133,15 @@ func TestARefusalOfBootstrapIsNoSuccess(t *testing.T) {
 func TestTheProviderIsLetGoOnlyWithEtcdEverywhere(t *testing.T) {
 	w := newRestoreWorld(t)
 	m, c := w.prepare(t)
-	w.mgmt.Put(kubetest.Object(cacpt, "TalosControlPlane", Namespace, "k8s-control-plane", map[string]any{"status": map[string]any{"bootstrapped": true}}))
+	w.mgmt.Put(kubetest.Object(cacpt, "TalosControlPlane", config.Namespace, "k8s-control-plane", map[string]any{"status": map[string]any{"bootstrapped": true}}))
 	w.etcd.data["127.0.1.0"], w.etcd.data["127.0.1.1"] = true, true
-	if _, err := w.r.releaseControlPlane(t.Context(), w.say, m, c); err == nil || !truth(w.mgmt.Get(cacpt, "TalosControlPlane", Namespace, "k8s-control-plane"), "status", "bootstrapped") {
+	if _, err := w.r.releaseControlPlane(t.Context(), w.say, m, c); err == nil || !capi.Truth(w.mgmt.Get(cacpt, "TalosControlPlane", config.Namespace, "k8s-control-plane"), "status", "bootstrapped") {
 		t.Errorf("it was let go with a server without etcd: %v", err)
 	}
 	w.etcd.data["127.0.1.2"] = true
 	w.mgmt.React = func(o *unstructured.Unstructured) {
-		if o.GetKind() == "TalosControlPlane" && !truth(o, "status", "bootstrapped") {
-			w.mgmt.Change(cacpt, "TalosControlPlane", Namespace, "k8s-control-plane", map[string]any{"status": map[string]any{
+		if o.GetKind() == "TalosControlPlane" && !capi.Truth(o, "status", "bootstrapped") {
+			w.mgmt.Change(cacpt, "TalosControlPlane", config.Namespace, "k8s-control-plane", map[string]any{"status": map[string]any{
 				"bootstrapped": true, "conditions": []any{map[string]any{"type": bootstrappedCondition, "status": "True"}}}})
 		}
 	}
@@ -156,7 +159,7 @@ func TestTwoEtcdsAreNotOne(t *testing.T) {
 		return []talos.EtcdMember{{ID: first, Name: "k8s-control-plane-0"}, {ID: first + 1, Name: "k8s-control-plane-1"}, {ID: first + 2, Name: "k8s-control-plane-2"}}
 	}
 	w.etcd.members = func(talos.Route) []talos.EtcdMember { return etcdOf(1) }
-	mgmt, err := connect(w.r.tools, managementFile)
+	mgmt, err := platform.Connect(w.r.tools, platform.ManagementKubeconfig)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 )
 
@@ -28,7 +29,7 @@ func (p *RestorePlan) Losses(ctx context.Context, now time.Time) ([]string, erro
 		since = since.Round(time.Minute)
 	}
 	losses := []string{
-		fmt.Sprintf("the cluster comes back as it was at %s: what was written in the %s since is lost", taken.Local().Format(time.DateTime), Duration(since)),
+		fmt.Sprintf("the cluster comes back as it was at %s: what was written in the %s since is lost", taken.Local().Format(time.DateTime), config.Duration(since)),
 		"what lay on the lost servers' own disks is lost; volumes at Hetzner are kept",
 	}
 	_, notes, err := r.survivors(ctx)

@@ -17,6 +17,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/backup"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 const (
@@ -56,19 +57,19 @@ type RestoreRecord struct {
 }
 
 // RestoreFiles is the folder of a restore in a state folder.
-func RestoreFiles(files Files) Files { return files.Folder(restoreFolder) }
+func RestoreFiles(files platform.Files) platform.Files { return files.Folder(restoreFolder) }
 
 // ReadRestoreRecord reads it; nil where there is none.
-func ReadRestoreRecord(files Files) (*RestoreRecord, error) {
+func ReadRestoreRecord(files platform.Files) (*RestoreRecord, error) {
 	return readRecord[RestoreRecord](RestoreFiles(files), restoreRecord)
 }
 
-func (r RestoreRecord) write(files Files) error {
+func (r RestoreRecord) write(files platform.Files) error {
 	return writeRecord(RestoreFiles(files), restoreRecord, r)
 }
 
 // readRecord reads what an operation on a state folder remembers of itself; nil where there is none.
-func readRecord[T any](files Files, name string) (*T, error) {
+func readRecord[T any](files platform.Files, name string) (*T, error) {
 	data, err := files.Read(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -83,7 +84,7 @@ func readRecord[T any](files Files, name string) (*T, error) {
 	return r, nil
 }
 
-func writeRecord(files Files, name string, record any) error {
+func writeRecord(files platform.Files, name string, record any) error {
 	data, err := json.MarshalIndent(record, "", "  ")
 	if err != nil {
 		return err
@@ -93,7 +94,7 @@ func writeRecord(files Files, name string, record any) error {
 
 // PrepareRestore makes room for a restore in a state folder: an earlier one that came to its end is set aside. It refuses
 // where the restore of another backup is under way.
-func PrepareRestore(files Files, source *backup.Contents) error {
+func PrepareRestore(files platform.Files, source *backup.Contents) error {
 	r, err := ReadRestoreRecord(files)
 	if err != nil || r == nil {
 		return err
@@ -109,7 +110,7 @@ func PrepareRestore(files Files, source *backup.Contents) error {
 }
 
 // EndRestore records that a restore came to its end, and removes the snapshot, which holds every secret of the cluster.
-func EndRestore(files Files) error {
+func EndRestore(files platform.Files) error {
 	r, err := ReadRestoreRecord(files)
 	if err != nil || r == nil {
 		return err
@@ -251,7 +252,7 @@ func (r *restorer) refuseLiving(ctx context.Context) error {
 // there is no server was told by Hetzner already.
 func (r *restorer) refuseAnswer(ctx context.Context) error {
 	var kubeconfigs [][]byte
-	if mine, err := r.tools.Files.Read(kubeconfigFile); err == nil {
+	if mine, err := r.tools.Files.Read(platform.Kubeconfig); err == nil {
 		kubeconfigs = append(kubeconfigs, mine)
 	}
 	if s := r.source.secret(r.cfg.ClusterName + "-kubeconfig"); s != nil {
@@ -287,7 +288,7 @@ func (r *restorer) managementOf(ctx context.Context) (*kube.Cluster, error) {
 	if !exists {
 		return nil, nil
 	}
-	kubeconfig, err := r.tools.existing(ctx, name)
+	kubeconfig, err := r.tools.Existing(ctx, name)
 	if err != nil {
 		return nil, fmt.Errorf("management cluster %s (%s): %w", name, p.Name(), err)
 	}
@@ -300,7 +301,7 @@ func (r *restorer) managementOf(ctx context.Context) (*kube.Cluster, error) {
 // setLostAside moves what the state folder has of the lost cluster out of the way: its journal says of every step that it is
 // done, its pivot that there is no way back, another recovery that it is to be gone on with.
 func (r *restorer) setLostAside() error {
-	for _, name := range []string{bootstrapJournal, pivotFolder, kubeconfigFile, talosconfigFile, managementFile, cleaningFile, replacementFile, quorumFolder, readoptFolder} {
+	for _, name := range []string{bootstrapJournal, pivotFolder, platform.Kubeconfig, platform.Talosconfig, platform.ManagementKubeconfig, cleaningFile, replacementFile, quorumFolder, readoptFolder} {
 		if err := r.tools.Files.Move(name, filepath.Join(restoreFolder, lostFolder, name)); err != nil {
 			return err
 		}

@@ -7,6 +7,9 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/capi"
 )
 
 // pausedAnnotation holds the controllers of one object off. CACPPT heeds it on a TalosControlPlane.
@@ -25,7 +28,7 @@ func (s Backup) wanted() []*unstructured.Unstructured {
 	var objects []*unstructured.Unstructured
 	for i := range s.Contents.Objects {
 		o := &s.Contents.Objects[i]
-		if o.GetNamespace() == Namespace && !slices.Contains(madeByControllers, o.GetKind()) {
+		if o.GetNamespace() == config.Namespace && !slices.Contains(madeByControllers, o.GetKind()) {
 			objects = append(objects, bare(o))
 		}
 	}
@@ -33,7 +36,7 @@ func (s Backup) wanted() []*unstructured.Unstructured {
 		switch {
 		case strings.HasSuffix(o.GetKind(), "Template"):
 			return 0
-		case o.GetKind() == clusterKind.Kind:
+		case o.GetKind() == capi.ClusterKind.Kind:
 			return 2
 		}
 		return 1
@@ -46,8 +49,8 @@ func (s Backup) wanted() []*unstructured.Unstructured {
 // a person has marked to go along with the cluster. The bundle of keys and today's token have their own ways in, the rest comes of these.
 func (s Backup) kept() []*unstructured.Unstructured {
 	name := s.Contents.Header.Cluster
-	remade := []string{TokenSecretName, name + talosBundleSuffix, name + "-ca", name + "-kubeconfig", name + "-talosconfig"}
-	makers := append([]string{clusterKind.Kind, talosControlPlaneKind.Kind}, madeByControllers...)
+	remade := []string{config.TokenSecretName, name + talosBundleSuffix, name + "-ca", name + "-kubeconfig", name + "-talosconfig"}
+	makers := append([]string{capi.ClusterKind.Kind, capi.TalosControlPlaneKind.Kind}, madeByControllers...)
 	var objects []*unstructured.Unstructured
 	for _, was := range s.all() {
 		secret := was.GetKind() == "Secret"
@@ -60,7 +63,7 @@ func (s Backup) kept() []*unstructured.Unstructured {
 		if labels == nil {
 			labels = map[string]string{}
 		}
-		labels[moveLabel] = ""
+		labels[capi.MoveLabel] = ""
 		o.SetLabels(labels)
 		objects = append(objects, o)
 	}
@@ -77,7 +80,7 @@ func bare(o *unstructured.Unstructured) *unstructured.Unstructured {
 	labels, name := o.GetLabels(), o.GetName()
 	delete(o.Object, "status")
 	delete(o.Object, "metadata")
-	o.SetNamespace(Namespace)
+	o.SetNamespace(config.Namespace)
 	o.SetName(name)
 	if len(labels) > 0 {
 		o.SetLabels(labels)
@@ -105,14 +108,14 @@ func (r *restorer) restored(lost Lost, ip string) []*unstructured.Unstructured {
 	var objects []*unstructured.Unstructured
 	for _, o := range r.source.wanted() {
 		switch o.GetKind() {
-		case clusterKind.Kind:
+		case capi.ClusterKind.Kind:
 			unstructured.RemoveNestedField(o.Object, "spec", "paused")
 			unstructured.RemoveNestedField(o.Object, "spec", "controlPlaneEndpoint") // Cluster API copies it from the HetznerCluster
 			if ip == "" {
 				unstructured.RemoveNestedField(o.Object, "spec", "controlPlaneRef")
 			}
 			mark(o, restoredAnnotation, r.source.identity().Snapshot)
-		case hetznerClusterKind.Kind:
+		case capi.HetznerClusterKind.Kind:
 			if net.ParseIP(host) != nil || host == "" { // a name stays a name
 				_ = unstructured.SetNestedField(o.Object, ip, "spec", "controlPlaneEndpoint", "host")
 			}
@@ -122,7 +125,7 @@ func (r *restorer) restored(lost Lost, ip string) []*unstructured.Unstructured {
 			case lost.IP == "": // CAPH makes none where it is told a name: it waits for one of that name
 				unstructured.RemoveNestedField(o.Object, "spec", "controlPlaneLoadBalancer", "name")
 			}
-		case talosControlPlaneKind.Kind:
+		case capi.TalosControlPlaneKind.Kind:
 			if ip == "" {
 				continue
 			}

@@ -3,7 +3,10 @@ package steps
 import (
 	"time"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // RestorePlan is the graph of a restore after all servers are lost: the bootstrap, with the recovery of etcd in the place
@@ -46,7 +49,7 @@ type RestorePlan struct {
 
 // NewRestore plans the restore of a backup. cfg is a valid configuration; what the backup knows better of its cluster (the
 // server type, the image, the versions, the number of servers) is taken from there.
-func NewRestore(cfg Config, tools Tools, source Backup) (*RestorePlan, error) {
+func NewRestore(cfg config.Config, tools platform.Tools, source Backup) (*RestorePlan, error) {
 	cfg, err := source.configure(cfg)
 	if err != nil {
 		return nil, err
@@ -175,4 +178,4 @@ func (r *restorer) pivotUnderway() (bool, error) {
 }
 
 // Files lists the files that the plan is made from.
-func (p *RestorePlan) Files() []SourceFile { return p.b.sources.list() }
+func (p *RestorePlan) Files() []render.SourceFile { return p.b.sources.List() }

@@ -14,12 +14,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/backup"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/clusterapi"
 	"github.com/slipway-k8s/slipway/internal/etcd"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 const (
@@ -42,20 +46,20 @@ func SilenceSnapshot(h backup.Header, file string) ([]string, error) {
 	if !h.SelfManaged {
 		return nil, nil
 	}
-	return etcd.Silence(file, providerLabel)
+	return etcd.Silence(file, capi.ProviderLabel)
 }
 
 // quietStale stops what of the Cluster API of the time of the snapshot SilenceSnapshot could not take out of it, and removes its
 // webhooks, which nobody answers. Its Pods cannot run before a node takes them: those that the snapshot knows are dead, and it takes
 // minutes until they are replaced. So this is the first thing that is done to a restored cluster.
 func (r *restorer) quietStale(ctx context.Context, say flow.Say, kc Kubeconfig, _ RecoveredEtcd) (Quiet, error) {
-	workload, err := connect(r.tools, kc.File)
+	workload, err := platform.Connect(r.tools, kc.File)
 	if err != nil {
 		return Quiet{}, err
 	}
 	var out Quiet
-	w := wait{what: "the cluster's old controllers to be stopped", within: quietWithin}
-	err = w.until(ctx, say, func(ctx context.Context) (string, error) {
+	w := wait.Wait{What: "the cluster's old controllers to be stopped", Within: quietWithin}
+	err = w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		out = Quiet{}
 		if stale, err := r.heldStale(ctx, workload); err != nil || !stale {
 			return "", err
@@ -84,7 +88,7 @@ func (r *restorer) heldStale(ctx context.Context, workload *kube.Cluster) (bool,
 // stopDeployments scales the providers down. No webhook guards a Deployment; one guards the objects that could be paused.
 func stopDeployments(ctx context.Context, say flow.Say, workload *kube.Cluster) (stopped []string, err error) {
 	all := &appsv1.DeploymentList{}
-	if err := workload.List(ctx, all, client.HasLabels{providerLabel}); err != nil {
+	if err := workload.List(ctx, all, client.HasLabels{capi.ProviderLabel}); err != nil {
 		return nil, fmt.Errorf("list the providers' Deployments: %w", err)
 	}
 	none := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"replicas":0}}`))
@@ -107,10 +111,10 @@ func stopDeployments(ctx context.Context, say flow.Say, workload *kube.Cluster) 
 // come back with the providers.
 func removeWebhooks(ctx context.Context, say flow.Say, workload *kube.Cluster) error {
 	mutating, validating := &admissionv1.MutatingWebhookConfigurationList{}, &admissionv1.ValidatingWebhookConfigurationList{}
-	if err := workload.List(ctx, mutating, client.HasLabels{providerLabel}); err != nil {
+	if err := workload.List(ctx, mutating, client.HasLabels{capi.ProviderLabel}); err != nil {
 		return fmt.Errorf("list mutating webhooks: %w", err)
 	}
-	if err := workload.List(ctx, validating, client.HasLabels{providerLabel}); err != nil {
+	if err := workload.List(ctx, validating, client.HasLabels{capi.ProviderLabel}); err != nil {
 		return fmt.Errorf("list validating webhooks: %w", err)
 	}
 	var hooks []client.Object
@@ -139,13 +143,13 @@ type Sweep struct {
 // sweepStale removes what speaks of servers that are gone, and gives the cloud controller manager the network and the token of
 // today before the Pods of the old nodes are started anew on the new ones.
 func (r *restorer) sweepStale(ctx context.Context, say flow.Say, kc Kubeconfig, m Management, c Cluster) (Sweep, error) {
-	workload, err := connect(r.tools, kc.File)
+	workload, err := platform.Connect(r.tools, kc.File)
 	if err != nil {
 		return Sweep{}, err
 	}
 	var out Sweep
-	w := wait{what: "the restored cluster to take what is changed in it", within: sweepWithin, each: 2 * time.Minute}
-	err = w.until(ctx, say, func(ctx context.Context) (string, error) {
+	w := wait.Wait{What: "the restored cluster to take what is changed in it", Within: sweepWithin, Each: 2 * time.Minute}
+	err = w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		if err := r.renewCCMSecret(ctx, say, workload); err != nil {
 			return "", err
 		}
@@ -202,7 +206,7 @@ func (r *restorer) pauseOthers(ctx context.Context, say flow.Say, workload *kube
 	pause := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"paused":true}}`))
 	for i := range all {
 		o := &all[i]
-		if o.GetNamespace() == Namespace && o.GetName() == r.cfg.ClusterName {
+		if o.GetNamespace() == config.Namespace && o.GetName() == r.cfg.ClusterName {
 			continue
 		}
 		name := o.GetNamespace() + "/" + o.GetName()
@@ -225,14 +229,14 @@ func (r *restorer) sweepObjects(ctx context.Context, say flow.Say, workload *kub
 	if _, err := stopDeployments(ctx, say, workload); err != nil {
 		return 0, err
 	}
-	inv, err := clusterapi.Read(ctx, workload, Namespace, TokenSecretName)
+	inv, err := clusterapi.Read(ctx, workload, config.Namespace, config.TokenSecretName)
 	if err != nil {
 		return 0, err
 	}
 	// The Cluster last: while it is there, the next run knows that this one died here.
 	objects := inv.Of(r.cfg.ClusterName)
 	slices.SortStableFunc(objects, func(a, b unstructured.Unstructured) int {
-		return boolOrder(a.GetKind() == clusterKind.Kind) - boolOrder(b.GetKind() == clusterKind.Kind)
+		return boolOrder(a.GetKind() == capi.ClusterKind.Kind) - boolOrder(b.GetKind() == capi.ClusterKind.Kind)
 	})
 	for i := range objects {
 		say("removing the stale %s", clusterapi.KeyOf(&objects[i]))
@@ -252,7 +256,7 @@ func boolOrder(b bool) int {
 
 func (r *restorer) sweepProviders(ctx context.Context, say flow.Say, workload *kube.Cluster) error {
 	all := &appsv1.DeploymentList{}
-	if err := workload.List(ctx, all, client.HasLabels{providerLabel}); err != nil {
+	if err := workload.List(ctx, all, client.HasLabels{capi.ProviderLabel}); err != nil {
 		return fmt.Errorf("list the providers' Deployments: %w", err)
 	}
 	for i := range all.Items {
@@ -261,7 +265,7 @@ func (r *restorer) sweepProviders(ctx context.Context, say flow.Say, workload *k
 			return fmt.Errorf("delete Deployment %s/%s: %w", d.Namespace, d.Name, err)
 		}
 	}
-	installed := listOf(providerKind)
+	installed := capi.ListOf(capi.ProviderKind)
 	if err := workload.List(ctx, installed); err != nil {
 		if kube.Absent(err) {
 			return nil

@@ -9,8 +9,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // bootstrappedCondition is CACPPT's: it has seen etcd's data on a server itself.
@@ -20,17 +24,17 @@ const bootstrappedCondition = "MachinesBootstrapped"
 // the servers, finds data and concludes that the cluster is founded. On servers without data it would found one, so this is
 // done only while every one of them holds some.
 func (r *restorer) releaseControlPlane(ctx context.Context, say flow.Say, m Management, c Cluster) (Cluster, error) {
-	mgmt, err := connect(r.tools, m.Kubeconfig)
+	mgmt, err := platform.Connect(r.tools, m.Kubeconfig)
 	if err != nil {
 		return Cluster{}, err
 	}
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
-	changes := mgmt.Changes(watching, kube.Selection{List: listOf(talosControlPlaneKind), Options: []client.ListOption{client.InNamespace(Namespace)}})
+	changes := mgmt.Changes(watching, kube.Selection{List: capi.ListOf(capi.TalosControlPlaneKind), Options: []client.ListOption{client.InNamespace(config.Namespace)}})
 	told := false
-	w := wait{what: "the control plane provider to see the restored etcd", within: r.cfg.ControlPlaneTimeout.D(), changes: changes}
-	err = w.until(ctx, say, func(ctx context.Context) (string, error) {
-		tcp, err := get(ctx, mgmt, talosControlPlaneKind, c.ControlPlane)
+	w := wait.Wait{What: "the control plane provider to see the restored etcd", Within: r.cfg.ControlPlaneTimeout.D(), Changes: changes}
+	err = w.Until(ctx, say, func(ctx context.Context) (string, error) {
+		tcp, err := capi.Get(ctx, mgmt, capi.TalosControlPlaneKind, c.ControlPlane)
 		if err != nil {
 			return "", err
 		}
@@ -43,7 +47,7 @@ func (r *restorer) releaseControlPlane(ctx context.Context, say flow.Say, m Mana
 			}
 			told = true
 		}
-		if t := troubles(tcp); t != "" {
+		if t := capi.Troubles(tcp); t != "" {
 			return t, nil
 		}
 		return "it has not looked yet", nil
@@ -60,7 +64,7 @@ func (r *restorer) release(ctx context.Context, say flow.Say, mgmt *kube.Cluster
 		return errors.New(missing)
 	}
 	if has := withData(nodes); len(has) != len(nodes) {
-		return final(fmt.Errorf("of %d servers %d hold data of etcd: the control plane provider is not let go, it might found another etcd", len(nodes), len(has)))
+		return wait.Final(fmt.Errorf("of %d servers %d hold data of etcd: the control plane provider is not let go, it might found another etcd", len(nodes), len(has)))
 	}
 	say("letting the control plane provider look for itself")
 	patch := client.RawPatch(types.MergePatchType, []byte(`{"status":{"bootstrapped":false}}`))
@@ -71,11 +75,11 @@ func (r *restorer) release(ctx context.Context, say flow.Say, mgmt *kube.Cluster
 }
 
 func (r *restorer) releaseStands(ctx context.Context, was Cluster) flow.Verdict {
-	mgmt, err := connect(r.tools, managementFile)
+	mgmt, err := platform.Connect(r.tools, platform.ManagementKubeconfig)
 	if err != nil {
 		return flow.Unknown(err)
 	}
-	tcp, err := get(ctx, mgmt, talosControlPlaneKind, was.ControlPlane)
+	tcp, err := capi.Get(ctx, mgmt, capi.TalosControlPlaneKind, was.ControlPlane)
 	if err != nil {
 		return unless(err)
 	}

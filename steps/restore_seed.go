@@ -10,8 +10,11 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // talosBundleSuffix ends the name of the Secret with every authority, token and key of a cluster. CABPT takes it where it is
@@ -26,7 +29,7 @@ type Seed struct {
 // seedSecrets writes it, and besides it what of the backup's Secrets and ConfigMaps nobody makes again. A bundle that is there with
 // other contents belongs to another cluster of the name: servers may have been made of it, and it is not overwritten.
 func (r *restorer) seedSecrets(ctx context.Context, say flow.Say, m Management) (Seed, error) {
-	mgmt, err := connect(r.tools, m.Kubeconfig)
+	mgmt, err := platform.Connect(r.tools, m.Kubeconfig)
 	if err != nil {
 		return Seed{}, err
 	}
@@ -41,9 +44,9 @@ func (r *restorer) seedSecrets(ctx context.Context, say flow.Say, m Management) 
 	}
 	say("writing Secret %s", name)
 	// By its label the providers find it; the other makes it go along when the cluster is moved into itself, for nobody owns it.
-	secret := &corev1.Secret{Type: corev1.SecretType(text(was, "type")), Data: data}
-	secret.Namespace, secret.Name = Namespace, name
-	secret.Labels = map[string]string{clusterNameLabel: r.cfg.ClusterName, moveLabel: ""}
+	secret := &corev1.Secret{Type: corev1.SecretType(capi.Text(was, "type")), Data: data}
+	secret.Namespace, secret.Name = config.Namespace, name
+	secret.Labels = map[string]string{capi.ClusterNameLabel: r.cfg.ClusterName, capi.MoveLabel: ""}
 	uid, err := applySecret(ctx, say, mgmt, secret)
 	if err != nil {
 		return Seed{}, err
@@ -54,13 +57,13 @@ func (r *restorer) seedSecrets(ctx context.Context, say flow.Say, m Management) 
 			return Seed{}, err
 		}
 	}
-	return Seed{Secret: TokenSecret{Namespace: Namespace, Name: name, UID: uid}}, nil
+	return Seed{Secret: TokenSecret{Namespace: config.Namespace, Name: name, UID: uid}}, nil
 }
 
 // refuseOther compares a Secret that is there with the backup's. No value is part of what it says.
 func (r *restorer) refuseOther(ctx context.Context, mgmt *kube.Cluster, name string, want map[string][]byte) error {
 	is := &corev1.Secret{}
-	err := mgmt.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: name}, is)
+	err := mgmt.Get(ctx, client.ObjectKey{Namespace: config.Namespace, Name: name}, is)
 	if kube.Absent(err) {
 		return nil
 	}
@@ -77,7 +80,7 @@ func (r *restorer) refuseOther(ctx context.Context, mgmt *kube.Cluster, name str
 }
 
 func (r *restorer) seedStands(ctx context.Context, was Seed) flow.Verdict {
-	mgmt, err := connect(r.tools, managementFile)
+	mgmt, err := platform.Connect(r.tools, platform.ManagementKubeconfig)
 	if err != nil {
 		return flow.Unknown(err)
 	}

@@ -12,9 +12,13 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/talos"
+	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // RecoveryTarget is the one server that gets the snapshot. It is in the journal before anything is sent to it.
@@ -38,7 +42,7 @@ func (n etcdNode) silent() bool { return n.err != nil && !errors.Is(n.err, errNo
 var errNotMounted = errors.New("its disk may not be mounted yet")
 
 // lookForEtcd asks every control plane server whether it holds data of etcd, all at once.
-func lookForEtcd(ctx context.Context, tools Tools, mgmt *kube.Cluster, c Cluster) (TalosClient, []etcdNode, error) {
+func lookForEtcd(ctx context.Context, tools platform.Tools, mgmt *kube.Cluster, c Cluster) (platform.TalosClient, []etcdNode, error) {
 	config, err := secretValue(ctx, mgmt, c.Name+"-talosconfig", "talosconfig")
 	if err != nil {
 		return nil, nil, err
@@ -47,11 +51,11 @@ func lookForEtcd(ctx context.Context, tools Tools, mgmt *kube.Cluster, c Cluster
 	if err != nil {
 		return nil, nil, err
 	}
-	machines, err := list(ctx, mgmt, machineKind, c.Name)
+	machines, err := capi.List(ctx, mgmt, capi.MachineKind, c.Name)
 	if err != nil {
 		return nil, nil, err
 	}
-	machines = controlPlaneMachines(machines)
+	machines = capi.ControlPlaneMachines(machines)
 	nodes := make([]etcdNode, len(machines))
 	var asking sync.WaitGroup
 	for i := range machines {
@@ -64,10 +68,10 @@ func lookForEtcd(ctx context.Context, tools Tools, mgmt *kube.Cluster, c Cluster
 
 // askForEtcd asks one server, by the first of its ways that leads to it: its own addresses, and through the load balancer,
 // which is the only one where a firewall closes the public addresses.
-func askForEtcd(ctx context.Context, t TalosClient, machine *unstructured.Unstructured, balancer string) etcdNode {
-	n := etcdNode{machine: machine.GetName(), server: text(machine, "spec", "infrastructureRef", "name"), err: errors.New("it has no address yet")}
+func askForEtcd(ctx context.Context, t platform.TalosClient, machine *unstructured.Unstructured, balancer string) etcdNode {
+	n := etcdNode{machine: machine.GetName(), server: capi.Text(machine, "spec", "infrastructureRef", "name"), err: errors.New("it has no address yet")}
 	var failed []error
-	for _, route := range routesTo(addresses(machine, addressExternal), addresses(machine, addressInternal), balancer) {
+	for _, route := range routesTo(capi.Addresses(machine, capi.AddressExternal), capi.Addresses(machine, capi.AddressInternal), balancer) {
 		asking, cancel := context.WithTimeout(ctx, askTalosWithin)
 		data, err := etcdData(asking, t, route)
 		cancel()
@@ -85,7 +89,7 @@ func askForEtcd(ctx context.Context, t TalosClient, machine *unstructured.Unstru
 
 // etcdData tells whether a server holds data of etcd. That it shows none counts only where its etcd has come as far as to look for them:
 // before its disk is mounted a server shows none either. So its etcd is asked for its state first.
-func etcdData(ctx context.Context, t TalosClient, route talos.Route) (bool, error) {
+func etcdData(ctx context.Context, t platform.TalosClient, route talos.Route) (bool, error) {
 	is, silent := t.AskBy(ctx, route)
 	data, err := t.HasEtcdData(ctx, route)
 	switch {
@@ -128,32 +132,32 @@ func unanswered(nodes []etcdNode, want int) string {
 	if len(nodes) < want {
 		lines = append(lines, fmt.Sprintf("%d of %d servers are ordered", len(nodes), want))
 	}
-	var why reasons
+	var why wait.Reasons
 	for _, n := range nodes {
 		if n.err != nil {
-			why.add(n.server, n.err.Error())
+			why.Add(n.server, n.err.Error())
 		}
 	}
-	return strings.Join(append(lines, why.lines()...), "; ")
+	return strings.Join(append(lines, why.Lines()...), "; ")
 }
 
 // chooseTarget waits until every server answers, and chooses the one that gets the snapshot: that has it already, where an
 // earlier run came so far, else the first by name. A server that does not answer may hold an etcd, so all have to.
 func (r *restorer) chooseTarget(ctx context.Context, say flow.Say, m Management, c Cluster) (RecoveryTarget, error) {
-	mgmt, err := connect(r.tools, m.Kubeconfig)
+	mgmt, err := platform.Connect(r.tools, m.Kubeconfig)
 	if err != nil {
 		return RecoveryTarget{}, err
 	}
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	changes := mgmt.Changes(watching,
-		kube.Selection{List: listOf(machineKind), Options: ofCluster(c.Name)},
-		kube.Selection{List: listOf(hcloudMachineKind), Options: ofCluster(c.Name)},
-		kube.Selection{List: listOf(talosControlPlaneKind), Options: []client.ListOption{client.InNamespace(Namespace)}},
+		kube.Selection{List: capi.ListOf(capi.MachineKind), Options: capi.OfCluster(c.Name)},
+		kube.Selection{List: capi.ListOf(capi.HCloudMachineKind), Options: capi.OfCluster(c.Name)},
+		kube.Selection{List: capi.ListOf(capi.TalosControlPlaneKind), Options: []client.ListOption{client.InNamespace(config.Namespace)}},
 	)
 	var out RecoveryTarget
-	w := wait{what: "the servers", within: r.cfg.ControlPlaneTimeout.D(), every: controlPlaneEvery, changes: changes, because: r.observer.because(mgmt, c.watched())}
-	err = w.until(ctx, say, func(ctx context.Context) (string, error) {
+	w := wait.Wait{What: "the servers", Within: r.cfg.ControlPlaneTimeout.D(), Every: controlPlaneEvery, Changes: changes, Because: r.observer.because(mgmt, c.watched())}
+	err = w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		_, nodes, err := lookForEtcd(ctx, r.tools, mgmt, c)
 		if kube.Absent(err) {
 			return "there is no talosconfig yet", nil
@@ -176,11 +180,11 @@ func (r *restorer) chooseTarget(ctx context.Context, say flow.Say, m Management,
 
 // targetStands: the chosen server is still one of the cluster's. One that was replaced meanwhile does not have the snapshot.
 func (r *restorer) targetStands(ctx context.Context, was RecoveryTarget) flow.Verdict {
-	mgmt, err := connect(r.tools, managementFile)
+	mgmt, err := platform.Connect(r.tools, platform.ManagementKubeconfig)
 	if err != nil {
 		return flow.Unknown(err)
 	}
-	machine, err := get(ctx, mgmt, machineKind, was.Machine)
+	machine, err := capi.Get(ctx, mgmt, capi.MachineKind, was.Machine)
 	if err != nil {
 		return unless(err)
 	}

@@ -10,7 +10,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/backup"
+	"github.com/slipway-k8s/slipway/internal/capi"
 )
 
 // Backup is what a cluster is restored from. Whoever made it has read the whole file, so that every sum in it is checked.
@@ -49,7 +51,7 @@ func (s Backup) open() (io.ReadCloser, int64, error) {
 // object finds an object of the backup by kind and name; nil: it has none.
 func (s Backup) object(kind, name string) *unstructured.Unstructured {
 	i := slices.IndexFunc(s.Contents.Objects, func(o unstructured.Unstructured) bool {
-		return o.GetKind() == kind && o.GetName() == name && o.GetNamespace() == Namespace
+		return o.GetKind() == kind && o.GetName() == name && o.GetNamespace() == config.Namespace
 	})
 	if i < 0 {
 		return nil
@@ -60,7 +62,7 @@ func (s Backup) object(kind, name string) *unstructured.Unstructured {
 // secret finds a Secret of the backup; nil: it has none.
 func (s Backup) secret(name string) *unstructured.Unstructured {
 	i := slices.IndexFunc(s.Contents.Secrets, func(o unstructured.Unstructured) bool {
-		return o.GetName() == name && o.GetNamespace() == Namespace
+		return o.GetName() == name && o.GetNamespace() == config.Namespace
 	})
 	if i < 0 {
 		return nil
@@ -70,7 +72,7 @@ func (s Backup) secret(name string) *unstructured.Unstructured {
 
 // configure takes over what the backup knows better than a configuration, and refuses a backup that cannot be restored with
 // it. It speaks to nobody.
-func (s Backup) configure(cfg Config) (Config, error) {
+func (s Backup) configure(cfg config.Config) (config.Config, error) {
 	h := s.Contents.Header
 	if h.Cluster != cfg.ClusterName {
 		return cfg, fmt.Errorf("the backup is of cluster %s, not of %s: CLUSTER_NAME=%s, or another file", h.Cluster, cfg.ClusterName, h.Cluster)
@@ -84,10 +86,10 @@ func (s Backup) configure(cfg Config) (Config, error) {
 		}
 		return o
 	}
-	need(clusterKind.Kind, cfg.ClusterName)
-	infrastructure := need(hetznerClusterKind.Kind, cfg.ClusterName)
-	tcp := need(talosControlPlaneKind.Kind, cfg.ControlPlaneName())
-	template := need(machineTemplateKind.Kind, text(tcp, "spec", "infrastructureTemplate", "name"))
+	need(capi.ClusterKind.Kind, cfg.ClusterName)
+	infrastructure := need(capi.HetznerClusterKind.Kind, cfg.ClusterName)
+	tcp := need(capi.TalosControlPlaneKind.Kind, cfg.ControlPlaneName())
+	template := need(capi.MachineTemplateKind.Kind, capi.Text(tcp, "spec", "infrastructureTemplate", "name"))
 	if s.secret(cfg.ClusterName+talosBundleSuffix) == nil {
 		missing = append(missing, "Secret "+cfg.ClusterName+talosBundleSuffix+", without which nothing in etcd can be read")
 	}
@@ -102,13 +104,13 @@ func (s Backup) configure(cfg Config) (Config, error) {
 		to   *string
 		from string
 	}{
-		{&cfg.ServerType, text(template, "spec", "template", "spec", "type")},
-		{&cfg.ImageName, text(template, "spec", "template", "spec", "imageName")},
-		{&cfg.LoadBalancerType, text(infrastructure, "spec", "controlPlaneLoadBalancer", "type")},
-		{&cfg.Location, text(infrastructure, "spec", "controlPlaneLoadBalancer", "region")},
-		{&cfg.NetworkCIDR, text(infrastructure, "spec", "hcloudNetwork", "cidrBlock")},
-		{&cfg.KubernetesVersion, text(tcp, "spec", "version")},
-		{&cfg.TalosVersion, text(tcp, "spec", "controlPlaneConfig", "controlplane", "talosVersion")},
+		{&cfg.ServerType, capi.Text(template, "spec", "template", "spec", "type")},
+		{&cfg.ImageName, capi.Text(template, "spec", "template", "spec", "imageName")},
+		{&cfg.LoadBalancerType, capi.Text(infrastructure, "spec", "controlPlaneLoadBalancer", "type")},
+		{&cfg.Location, capi.Text(infrastructure, "spec", "controlPlaneLoadBalancer", "region")},
+		{&cfg.NetworkCIDR, capi.Text(infrastructure, "spec", "hcloudNetwork", "cidrBlock")},
+		{&cfg.KubernetesVersion, capi.Text(tcp, "spec", "version")},
+		{&cfg.TalosVersion, capi.Text(tcp, "spec", "controlPlaneConfig", "controlplane", "talosVersion")},
 	} {
 		if v.from != "" {
 			*v.to = v.from
@@ -117,21 +119,21 @@ func (s Backup) configure(cfg Config) (Config, error) {
 	if len(regions) > 0 && cfg.Location == "" {
 		cfg.Location = regions[0]
 	}
-	cfg.ControlPlaneReplicas = int(number(tcp, "spec", "replicas"))
+	cfg.ControlPlaneReplicas = int(capi.Number(tcp, "spec", "replicas"))
 	return cfg, nil
 }
 
 // endpoint is the address that the cluster had, and the host that its own objects name, which may be a name in DNS.
 func (s Backup) endpoint() (ip, host string) {
-	o := s.object(hetznerClusterKind.Kind, s.Contents.Header.Cluster)
-	return text(o, "status", "controlPlaneLoadBalancer", "ipv4"), text(o, "spec", "controlPlaneEndpoint", "host")
+	o := s.object(capi.HetznerClusterKind.Kind, s.Contents.Header.Cluster)
+	return capi.Text(o, "status", "controlPlaneLoadBalancer", "ipv4"), capi.Text(o, "spec", "controlPlaneEndpoint", "host")
 }
 
 // Elsewhere is the backup as it is restored in a world with other address ranges than its cluster had, which a lab is: those of
 // the configuration stand in the place of its own in every object. What etcd holds keeps the old ones.
-func (s Backup) Elsewhere(cfg Config) Backup {
+func (s Backup) Elsewhere(cfg config.Config) Backup {
 	name := s.Contents.Header.Cluster
-	infrastructure, cluster := s.object(hetznerClusterKind.Kind, name), s.object(clusterKind.Kind, name)
+	infrastructure, cluster := s.object(capi.HetznerClusterKind.Kind, name), s.object(capi.ClusterKind.Kind, name)
 	if infrastructure == nil || cluster == nil {
 		return s // configure says so
 	}
@@ -140,10 +142,10 @@ func (s Backup) Elsewhere(cfg Config) Backup {
 		return strings.Join(blocks[:min(1, len(blocks))], "")
 	}
 	ranges := []struct{ was, is string }{
-		{text(infrastructure, "spec", "hcloudNetwork", "subnetCidrBlock"), cfg.ControlPlaneCIDR},
+		{capi.Text(infrastructure, "spec", "hcloudNetwork", "subnetCidrBlock"), cfg.ControlPlaneCIDR},
 		{first("spec", "clusterNetwork", "services", "cidrBlocks"), cfg.ServiceCIDR},
 		{first("spec", "clusterNetwork", "pods", "cidrBlocks"), cfg.PodCIDR},
-		{text(infrastructure, "spec", "hcloudNetwork", "cidrBlock"), cfg.NetworkCIDR},
+		{capi.Text(infrastructure, "spec", "hcloudNetwork", "cidrBlock"), cfg.NetworkCIDR},
 	}
 	there := *s.Contents
 	there.Objects = nil

@@ -18,11 +18,15 @@ import (
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/backup"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/talos"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // fakeEtcd are three Talos servers, by their private addresses.
@@ -137,7 +141,7 @@ func lostBackup(t *testing.T) Backup {
 		t.Fatal(err)
 	}
 	object := func(apiVersion, kind, name string, fields object) unstructured.Unstructured {
-		o := kubetest.Object(apiVersion, kind, Namespace, name, fields)
+		o := kubetest.Object(apiVersion, kind, config.Namespace, name, fields)
 		o.SetUID("old")
 		o.SetResourceVersion("7")
 		o.SetFinalizers([]string{"hold"})
@@ -147,7 +151,7 @@ func lostBackup(t *testing.T) Backup {
 		Header:   backup.Header{Cluster: "k8s", UID: "workload", SelfManaged: true, Taken: time.Now(), Etcd: backup.Etcd{Revision: 1}},
 		Snapshot: backup.Snapshot{Size: int64(len(theSnapshot)), SHA256: "5a5a"},
 		Objects: []unstructured.Unstructured{
-			object(capi, "Cluster", "k8s", map[string]any{"spec": map[string]any{
+			object(capiAPI, "Cluster", "k8s", map[string]any{"spec": map[string]any{
 				"paused": true, "controlPlaneEndpoint": map[string]any{"host": "127.0.0.7", "port": 6443},
 				"controlPlaneRef": map[string]any{"name": "k8s-control-plane"},
 			}}),
@@ -165,7 +169,7 @@ func lostBackup(t *testing.T) Backup {
 			}),
 			object(caph, "HCloudMachineTemplate", "k8s-control-plane-1a2b3", map[string]any{"spec": map[string]any{"template": map[string]any{
 				"spec": map[string]any{"type": "cax21", "imageName": "talos-arm64-v9"}}}}),
-			object(capi, "Machine", "k8s-control-plane-old", nil), object(caph, "HCloudMachine", "k8s-control-plane-old", nil),
+			object(capiAPI, "Machine", "k8s-control-plane-old", nil), object(caph, "HCloudMachine", "k8s-control-plane-old", nil),
 		},
 		Secrets: []unstructured.Unstructured{object("v1", "Secret", "k8s-talos", map[string]any{"data": map[string]any{
 			"bundle": base64.StdEncoding.EncodeToString([]byte("every key"))}})},
@@ -186,21 +190,21 @@ func newRestoreWorld(t *testing.T) *restoreWorld {
 		w.workload.CloseClientConnections()
 		w.workload.Close()
 	})
-	cfg, err := w.source.configure(Defaults())
+	cfg, err := w.source.configure(config.Defaults())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, timeout := range []*Duration{&cfg.ControlPlaneTimeout, &cfg.LoadBalancerTimeout} {
-		*timeout = Duration(5 * time.Second)
+	for _, timeout := range []*config.Duration{&cfg.ControlPlaneTimeout, &cfg.LoadBalancerTimeout} {
+		*timeout = config.Duration(5 * time.Second)
 	}
 	tools := w.tools()
-	tools.Talos = func([]byte) (TalosClient, error) { return w.etcd, nil }
-	w.r = &restorer{Set: newSet(cfg, tools, sources{vars: variablesOf(cfg)}), source: w.source}
+	tools.Talos = func([]byte) (platform.TalosClient, error) { return w.etcd, nil }
+	w.r = &restorer{Set: newSet(cfg, tools, render.Sources{Vars: render.VariablesOf(cfg)}), source: w.source}
 	return w
 }
 
 func TestABackupSaysWhatItsClusterIsMadeOf(t *testing.T) {
-	cfg, err := lostBackup(t).configure(Defaults())
+	cfg, err := lostBackup(t).configure(config.Defaults())
 	if err != nil || cfg.ServerType != "cax21" || cfg.ImageName != "talos-arm64-v9" || cfg.ControlPlaneReplicas != 3 {
 		t.Errorf("%+v, %v", cfg, err)
 	}
@@ -211,7 +215,7 @@ func TestABackupSaysWhatItsClusterIsMadeOf(t *testing.T) {
 	} {
 		b := lostBackup(t)
 		spoil(&b)
-		if _, err := b.configure(Defaults()); err == nil || !strings.Contains(err.Error(), name) {
+		if _, err := b.configure(config.Defaults()); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -220,7 +224,7 @@ func TestABackupSaysWhatItsClusterIsMadeOf(t *testing.T) {
 func TestOnlyALostClusterIsRestored(t *testing.T) {
 	w := newRestoreWorld(t)
 	files := w.r.tools.Files
-	for _, name := range []string{bootstrapJournal, kubeconfigFile} {
+	for _, name := range []string{bootstrapJournal, platform.Kubeconfig} {
 		if err := files.Write(name, []byte("of the lost cluster")); err != nil {
 			t.Fatal(err)
 		}
@@ -238,18 +242,18 @@ func TestOnlyALostClusterIsRestored(t *testing.T) {
 	refused("with a server that is off")
 	w.hetzner.SetServers()
 	w.provider.exists = true
-	w.mgmt.Put(kubetest.Object(capi, "Cluster", Namespace, "k8s", nil))
+	w.mgmt.Put(kubetest.Object(capiAPI, "Cluster", config.Namespace, "k8s", nil))
 	w.mgmt.Put(crd("clusters", "cluster.x-k8s.io", "v1beta1", "Cluster"))
 	refused("with a management cluster that holds it")
 	w.provider.exists = false
-	if err := files.Write(kubeconfigFile, w.workload.Kubeconfig()); err != nil {
+	if err := files.Write(platform.Kubeconfig, w.workload.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
 	refused("with an API that answers")
 	w.workload.Fail = func(*http.Request) (int, string) { return http.StatusUnauthorized, "the certificate has expired" }
 	refused("with an API that answers, and does not take the credentials any more")
 	w.workload.Fail = nil
-	if err := files.Write(kubeconfigFile, []byte("of the lost cluster")); err != nil {
+	if err := files.Write(platform.Kubeconfig, []byte("of the lost cluster")); err != nil {
 		t.Fatal(err)
 	}
 	// Of a recovery that the loss of the servers has overtaken nothing is to be gone on with.
@@ -263,7 +267,7 @@ func TestOnlyALostClusterIsRestored(t *testing.T) {
 	if said := strings.Join(w.said, "\n"); !strings.Contains(said, "another address") {
 		t.Errorf("a lost load balancer goes unmentioned: %s", said)
 	}
-	for _, name := range []string{bootstrapJournal, kubeconfigFile} {
+	for _, name := range []string{bootstrapJournal, platform.Kubeconfig} {
 		if data, err := files.Read(filepath.Join(restoreFolder, lostFolder, name)); err != nil || string(data) != "of the lost cluster" {
 			t.Errorf("%s was not set aside: %v", name, err)
 		}
@@ -288,14 +292,14 @@ func TestOnlyALostClusterIsRestored(t *testing.T) {
 	goesOn("with a management cluster that no restore has made", false)
 	// The next run of the same restore finds its own servers, and its own files, and takes neither for the lost cluster's.
 	w.mgmt.Put(restoredCluster(w))
-	if err := files.Write(kubeconfigFile, []byte("the restore's own")); err != nil {
+	if err := files.Write(platform.Kubeconfig, []byte("the restore's own")); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := w.r.ensureLost(t.Context(), w.say); err != nil {
 		t.Error(err)
 	}
 	goesOn("with what it has made itself", true)
-	if data, err := files.Read(kubeconfigFile); err != nil || string(data) != "the restore's own" {
+	if data, err := files.Read(platform.Kubeconfig); err != nil || string(data) != "the restore's own" {
 		t.Errorf("the restore's own kubeconfig was set aside: %q, %v", data, err)
 	}
 	w.provider.exists = false // and when its pivot has moved that, and the management cluster is gone
@@ -333,7 +337,7 @@ func TestAClusterThatWasRestoredIsNotRestoredAgain(t *testing.T) {
 
 // restoredCluster is the Cluster object that a restore of the world's backup makes.
 func restoredCluster(w *restoreWorld) *unstructured.Unstructured {
-	c := kubetest.Object(capi, "Cluster", Namespace, "k8s", nil)
+	c := kubetest.Object(capiAPI, "Cluster", config.Namespace, "k8s", nil)
 	c.SetAnnotations(map[string]string{restoredAnnotation: w.source.identity().Snapshot})
 	return c
 }
@@ -385,7 +389,7 @@ func TestAGoneLoadBalancerIsNotAskedForByName(t *testing.T) {
 	}{{Lost{}, ""}, {Lost{IP: "127.0.0.7"}, "adopted"}, {Lost{IP: "127.0.0.7", Balancer: "lb"}, "lb"}} {
 		for _, ip := range []string{"", "127.0.0.9"} { // before and after CAPH has said what the address is
 			for _, o := range w.r.restored(c.lost, ip) {
-				if name := text(o, "spec", "controlPlaneLoadBalancer", "name"); o.GetKind() == "HetznerCluster" && name != c.want {
+				if name := capi.Text(o, "spec", "controlPlaneLoadBalancer", "name"); o.GetKind() == "HetznerCluster" && name != c.want {
 					t.Errorf("%+v, %q: CAPH is told %q", c.lost, ip, name)
 				}
 			}
@@ -395,20 +399,20 @@ func TestAGoneLoadBalancerIsNotAskedForByName(t *testing.T) {
 
 func TestTheSeedIsNotPutOverAnotherClustersKeys(t *testing.T) {
 	w := newRestoreWorld(t)
-	if err := w.r.tools.Files.Write(managementFile, w.mgmt.Kubeconfig()); err != nil {
+	if err := w.r.tools.Files.Write(platform.ManagementKubeconfig, w.mgmt.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
-	m := Management{Kubeconfig: managementFile}
+	m := Management{Kubeconfig: platform.ManagementKubeconfig}
 	for range 2 {
 		if _, err := w.r.seedSecrets(t.Context(), w.say, m); err != nil {
 			t.Fatal(err)
 		}
 	}
-	is := w.mgmt.Get("v1", "Secret", Namespace, "k8s-talos")
-	if is == nil || is.GetLabels()[clusterNameLabel] != "k8s" || text(is, "data", "bundle") != base64.StdEncoding.EncodeToString([]byte("every key")) {
+	is := w.mgmt.Get("v1", "Secret", config.Namespace, "k8s-talos")
+	if is == nil || is.GetLabels()[capi.ClusterNameLabel] != "k8s" || capi.Text(is, "data", "bundle") != base64.StdEncoding.EncodeToString([]byte("every key")) {
 		t.Errorf("the seed is %v", is)
 	}
-	w.mgmt.Change("v1", "Secret", Namespace, "k8s-talos", map[string]any{"data": map[string]any{"bundle": "b3RoZXI="}})
+	w.mgmt.Change("v1", "Secret", config.Namespace, "k8s-talos", map[string]any{"data": map[string]any{"bundle": "b3RoZXI="}})
 	if _, err := w.r.seedSecrets(t.Context(), w.say, m); err == nil || strings.Contains(err.Error(), "every key") {
 		t.Errorf("another cluster's keys are overwritten, or told: %v", err)
 	}
@@ -418,7 +422,7 @@ func TestTheSeedIsNotPutOverAnotherClustersKeys(t *testing.T) {
 // back out of the backup, or not at all.
 func TestTheSeedBringsWhatNobodyMakesAgain(t *testing.T) {
 	w := newRestoreWorld(t)
-	if err := w.r.tools.Files.Write(managementFile, w.mgmt.Kubeconfig()); err != nil {
+	if err := w.r.tools.Files.Write(platform.ManagementKubeconfig, w.mgmt.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
 	add := func(to *[]unstructured.Unstructured, kind, name string, owner map[string]any, fields object) {
@@ -427,37 +431,37 @@ func TestTheSeedBringsWhatNobodyMakesAgain(t *testing.T) {
 			owner["uid"] = "old-owner"
 			metadata["ownerReferences"] = []any{owner}
 		} else {
-			metadata["labels"] = map[string]any{moveLabel: "", "team": "shop"}
+			metadata["labels"] = map[string]any{capi.MoveLabel: "", "team": "shop"}
 		}
 		fields["metadata"] = metadata
-		*to = append(*to, *kubetest.Object("v1", kind, Namespace, name, fields))
+		*to = append(*to, *kubetest.Object("v1", kind, config.Namespace, name, fields))
 	}
 	c := w.source.Contents
 	add(&c.Objects, "ConfigMap", "addons", map[string]any{"apiVersion": "addons.cluster.x-k8s.io/v1beta1", "kind": "ClusterResourceSet", "name": "addons"},
 		object{"data": map[string]any{"manifest": "kind: Namespace"}})
 	add(&c.Secrets, "Secret", "mine", nil, object{"type": "Opaque", "data": map[string]any{"key": "dmFsdWU="}})
-	add(&c.Secrets, "Secret", "k8s-control-plane-old-bootstrap-data", map[string]any{"apiVersion": capi, "kind": "TalosConfig", "name": "k8s-control-plane-old"}, object{})
+	add(&c.Secrets, "Secret", "k8s-control-plane-old-bootstrap-data", map[string]any{"apiVersion": capiAPI, "kind": "TalosConfig", "name": "k8s-control-plane-old"}, object{})
 	add(&c.Secrets, "Secret", "k8s-kubeconfig", nil, object{})
-	add(&c.Secrets, "Secret", TokenSecretName, nil, object{"data": map[string]any{TokenSecretKey: "b2xk"}})
+	add(&c.Secrets, "Secret", config.TokenSecretName, nil, object{"data": map[string]any{config.TokenSecretKey: "b2xk"}})
 	for range 2 { // the second time as after a kill
-		if _, err := w.r.seedSecrets(t.Context(), w.say, Management{Kubeconfig: managementFile}); err != nil {
+		if _, err := w.r.seedSecrets(t.Context(), w.say, Management{Kubeconfig: platform.ManagementKubeconfig}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	addons, mine := w.mgmt.Get("v1", "ConfigMap", Namespace, "addons"), w.mgmt.Get("v1", "Secret", Namespace, "mine")
-	if addons == nil || text(addons, "data", "manifest") != "kind: Namespace" || len(addons.GetOwnerReferences()) > 0 {
+	addons, mine := w.mgmt.Get("v1", "ConfigMap", config.Namespace, "addons"), w.mgmt.Get("v1", "Secret", config.Namespace, "mine")
+	if addons == nil || capi.Text(addons, "data", "manifest") != "kind: Namespace" || len(addons.GetOwnerReferences()) > 0 {
 		t.Errorf("what the ClusterResourceSet names is %v", addons)
 	}
-	if mine == nil || text(mine, "data", "key") != "dmFsdWU=" || mine.GetLabels()["team"] != "shop" || text(mine, "type") != "Opaque" {
+	if mine == nil || capi.Text(mine, "data", "key") != "dmFsdWU=" || mine.GetLabels()["team"] != "shop" || capi.Text(mine, "type") != "Opaque" {
 		t.Errorf("the Secret that goes along is %v", mine)
 	}
 	for _, o := range []*unstructured.Unstructured{addons, mine} {
-		if _, moves := o.GetLabels()[moveLabel]; !moves {
+		if _, moves := o.GetLabels()[capi.MoveLabel]; !moves {
 			t.Errorf("%s %s stays behind at the pivot", o.GetKind(), o.GetName())
 		}
 	}
-	for _, name := range []string{"k8s-control-plane-old-bootstrap-data", "k8s-kubeconfig", TokenSecretName} {
-		if w.mgmt.Get("v1", "Secret", Namespace, name) != nil {
+	for _, name := range []string{"k8s-control-plane-old-bootstrap-data", "k8s-kubeconfig", config.TokenSecretName} {
+		if w.mgmt.Get("v1", "Secret", config.Namespace, name) != nil {
 			t.Errorf("Secret %s of the lost cluster was written", name)
 		}
 	}
@@ -465,7 +469,7 @@ func TestTheSeedBringsWhatNobodyMakesAgain(t *testing.T) {
 
 func TestTheControlPlaneProviderIsToldBeforeItIsLetGo(t *testing.T) {
 	w := newRestoreWorld(t)
-	if err := w.r.tools.Files.Write(managementFile, w.mgmt.Kubeconfig()); err != nil {
+	if err := w.r.tools.Files.Write(platform.ManagementKubeconfig, w.mgmt.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
 	var mu sync.Mutex
@@ -473,19 +477,19 @@ func TestTheControlPlaneProviderIsToldBeforeItIsLetGo(t *testing.T) {
 	w.mgmt.React = func(o *unstructured.Unstructured) {
 		switch o.GetKind() {
 		case "HetznerCluster":
-			if text(o, "status", "controlPlaneLoadBalancer", "ipv4") == "" {
-				w.mgmt.Change(caph, "HetznerCluster", Namespace, "k8s", map[string]any{
+			if capi.Text(o, "status", "controlPlaneLoadBalancer", "ipv4") == "" {
+				w.mgmt.Change(caph, "HetznerCluster", config.Namespace, "k8s", map[string]any{
 					"spec":   map[string]any{"controlPlaneEndpoint": map[string]any{"host": "127.0.0.9"}},
 					"status": map[string]any{"controlPlaneLoadBalancer": map[string]any{"ipv4": "127.0.0.9"}}})
 			}
 		case "TalosControlPlane":
 			_, held := o.GetAnnotations()[pausedAnnotation]
 			mu.Lock()
-			states = append(states, fmt.Sprintf("%5s held=%v told=%v", o.GetResourceVersion(), held, truth(o, "status", "bootstrapped")))
+			states = append(states, fmt.Sprintf("%5s held=%v told=%v", o.GetResourceVersion(), held, capi.Truth(o, "status", "bootstrapped")))
 			mu.Unlock()
 		}
 	}
-	m := Management{Kubeconfig: managementFile}
+	m := Management{Kubeconfig: platform.ManagementKubeconfig}
 	c, err := w.r.applyHeld(t.Context(), w.say, m, Lost{Was: "127.0.0.7"}, Image{})
 	if err != nil {
 		t.Fatal(err)
@@ -493,16 +497,16 @@ func TestTheControlPlaneProviderIsToldBeforeItIsLetGo(t *testing.T) {
 	if c.LoadBalancerIP != "127.0.0.9" || c.Endpoint != "127.0.0.9:6443" || c.Replicas != 3 {
 		t.Errorf("the cluster is %+v", c)
 	}
-	tcp := w.mgmt.Get(cacpt, "TalosControlPlane", Namespace, "k8s-control-plane")
+	tcp := w.mgmt.Get(cacpt, "TalosControlPlane", config.Namespace, "k8s-control-plane")
 	patches, _, _ := unstructured.NestedStringSlice(tcp.Object, "spec", "controlPlaneConfig", "controlplane", "strategicPatches")
 	if !slices.Equal(patches, []string{"certSANs: [127.0.0.9, 127.0.0.70]"}) {
 		t.Errorf("the patches name %v", patches)
 	}
-	if w.mgmt.Get(capi, "Machine", Namespace, "k8s-control-plane-old") != nil {
+	if w.mgmt.Get(capiAPI, "Machine", config.Namespace, "k8s-control-plane-old") != nil {
 		t.Error("a Machine of the backup was applied: its server would be made")
 	}
-	cluster := w.mgmt.Get(capi, "Cluster", Namespace, "k8s")
-	if truth(cluster, "spec", "paused") || len(cluster.GetFinalizers()) > 0 || text(cluster, "spec", "controlPlaneRef", "name") == "" || cluster.GetAnnotations()[restoredAnnotation] != "5a5a" {
+	cluster := w.mgmt.Get(capiAPI, "Cluster", config.Namespace, "k8s")
+	if capi.Truth(cluster, "spec", "paused") || len(cluster.GetFinalizers()) > 0 || capi.Text(cluster, "spec", "controlPlaneRef", "name") == "" || cluster.GetAnnotations()[restoredAnnotation] != "5a5a" {
 		t.Errorf("the Cluster is %v", cluster.Object)
 	}
 	// The server tells of what was written after the client has its answer, so the last of it may still be on its way.
@@ -568,7 +572,7 @@ func TestTheFirewallComesBack(t *testing.T) {
 func TestTheRestorePlanIsSound(t *testing.T) {
 	source := lostBackup(t)
 	tools := newWorld(t).tools()
-	p, err := NewRestore(Defaults(), tools, source)
+	p, err := NewRestore(config.Defaults(), tools, source)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -577,7 +581,7 @@ func TestTheRestorePlanIsSound(t *testing.T) {
 		names = append(names, s.Name)
 	}
 	for _, order := range [][]string{
-		{"lost", "kind-create", "capi-init", "apply"}, {"seed", "apply"}, {"firewall-lift", "apply"},
+		{"lost", "kind-create", "capiAPI-init", "apply"}, {"seed", "apply"}, {"firewall-lift", "apply"},
 		{"servers", "etcd-recover", "etcd-bootstrap", "quiet", "sweep", "release", "wait-nodes", "pivot", "clean"}, {"etcd-members", "release"},
 	} {
 		last := -1
@@ -590,7 +594,7 @@ func TestTheRestorePlanIsSound(t *testing.T) {
 		}
 	}
 	source.Contents.Header.SelfManaged = false
-	if p, err = NewRestore(Defaults(), tools, source); err != nil || p.Pivot != nil || !slices.Contains(p.All, "wait-nodes") {
+	if p, err = NewRestore(config.Defaults(), tools, source); err != nil || p.Pivot != nil || !slices.Contains(p.All, "wait-nodes") {
 		t.Errorf("a cluster that did not manage itself: %v, %v", p.All, err)
 	}
 }

@@ -15,6 +15,8 @@ import (
 	clusterctlconfig "sigs.k8s.io/cluster-api/cmd/clusterctl/client/config"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 func TestRetry(t *testing.T) {
@@ -22,7 +24,7 @@ func TestRetry(t *testing.T) {
 	var lines []string
 	say := func(format string, args ...any) { lines = append(lines, format) }
 	tries := 0
-	err := retry(t.Context(), say, "the download", func() error {
+	err := wait.Retry(t.Context(), say, "the download", func() error {
 		if tries++; tries == 1 {
 			return broken
 		}
@@ -33,11 +35,11 @@ func TestRetry(t *testing.T) {
 	}
 	tries = 0
 	wrong := errors.New("no such version")
-	if err := retry(t.Context(), say, "the download", func() error { tries++; return wrong }); !errors.Is(err, wrong) || tries != 1 {
+	if err := wait.Retry(t.Context(), say, "the download", func() error { tries++; return wrong }); !errors.Is(err, wrong) || tries != 1 {
 		t.Errorf("what no try will mend: %v after %d tries", err, tries)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	if err := retry(ctx, say, "the download", func() error { cancel(); return broken }); !errors.Is(err, broken) {
+	if err := wait.Retry(ctx, say, "the download", func() error { cancel(); return broken }); !errors.Is(err, broken) {
 		t.Errorf("an ended run: %v", err)
 	}
 }
@@ -62,7 +64,7 @@ func TestDownloadsAreTriedAgain(t *testing.T) {
 	cfg, tools := w.config(), w.tools()
 	cfg.CiliumRepository = s.URL
 	working := tools.Clusterctl
-	tools.Clusterctl = func(ctx context.Context, c clusterctlconfig.Client) (Clusterctl, error) {
+	tools.Clusterctl = func(ctx context.Context, c clusterctlconfig.Client) (platform.Clusterctl, error) {
 		if providersFailed.CompareAndSwap(false, true) {
 			return nil, &url.Error{Op: "Get", URL: "https://github.com", Err: io.EOF}
 		}

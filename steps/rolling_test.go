@@ -9,8 +9,11 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 func upToDate(status, message string) object {
@@ -30,7 +33,7 @@ func TestRollingIsTold(t *testing.T) {
 		"on deletion only": {object{"spec": object{"rolloutStrategy": object{"type": "OnDelete"}},
 			"status": upToDate("False", "")["status"]}, ""},
 	} {
-		if got := rolling(&unstructured.Unstructured{Object: tt.tcp}); tt.want == "" && got != "" || !strings.Contains(got, tt.want) {
+		if got := capi.Rolling(&unstructured.Unstructured{Object: tt.tcp}); tt.want == "" && got != "" || !strings.Contains(got, tt.want) {
 			t.Errorf("%s: %q, want %q", name, got, tt.want)
 		}
 	}
@@ -43,16 +46,16 @@ func TestARolloutIsWaitedFor(t *testing.T) {
 	if _, err := w.run(t, w.config(), journal, nil); err != nil {
 		t.Fatal(err)
 	}
-	w.mgmt.Change(cacpt, "TalosControlPlane", Namespace, "k8s-control-plane", upToDate("False", "Rolling 1 replicas"))
-	w.mgmt.Put(kubetest.Object(capi, "Machine", Namespace, "k8s-control-plane-3", object{
-		"metadata": object{"labels": object{clusterNameLabel: "k8s", controlPlaneLabel: ""}},
+	w.mgmt.Change(cacpt, "TalosControlPlane", config.Namespace, "k8s-control-plane", upToDate("False", "Rolling 1 replicas"))
+	w.mgmt.Put(kubetest.Object(capiAPI, "Machine", config.Namespace, "k8s-control-plane-3", object{
+		"metadata": object{"labels": object{capi.ClusterNameLabel: "k8s", capi.ControlPlaneLabel: ""}},
 		"status":   object{"nodeRef": object{"name": "gone"}, "addresses": []any{object{"type": "InternalIP", "address": "10.10.64.8"}}},
 	}))
 	var waited sync.Map
 	var end, last sync.Once
 	_, err := w.run(t, w.config(), journal, func(e flow.Event) {
 		if e.Kind == flow.StepProgress && e.Step == "talosconfig" && strings.Contains(e.Message, "4 control plane Machines instead of 3") {
-			last.Do(func() { w.mgmt.Remove(capi, "Machine", Namespace, "k8s-control-plane-3") })
+			last.Do(func() { w.mgmt.Remove(capiAPI, "Machine", config.Namespace, "k8s-control-plane-3") })
 		}
 		if e.Kind != flow.StepProgress || !strings.Contains(e.Message, "being replaced") {
 			return
@@ -62,16 +65,16 @@ func TestARolloutIsWaitedFor(t *testing.T) {
 		_, second := waited.Load("wait-nodes")
 		if first && second {
 			end.Do(func() {
-				w.mgmt.Change(capi, "Machine", Namespace, "k8s-control-plane-2", object{"status": object{"addresses": []any{
+				w.mgmt.Change(capiAPI, "Machine", config.Namespace, "k8s-control-plane-2", object{"status": object{"addresses": []any{
 					object{"type": "InternalIP", "address": "10.10.64.9"}, object{"type": "ExternalIP", "address": "127.0.1.2"}}}})
-				w.mgmt.Change(cacpt, "TalosControlPlane", Namespace, "k8s-control-plane", upToDate("True", ""))
+				w.mgmt.Change(cacpt, "TalosControlPlane", config.Namespace, "k8s-control-plane", upToDate("True", ""))
 			})
 		}
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	data, err := FilesIn(filepath.Join(w.state, "state")).Read(talosconfigFile)
+	data, err := platform.FilesIn(filepath.Join(w.state, "state")).Read(platform.Talosconfig)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,9 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/render"
 )
 
 // TestManifestsFollowTheSchemas holds every rendered object against the CRD that its API server will hold it against,
@@ -24,11 +27,11 @@ func TestManifestsFollowTheSchemas(t *testing.T) {
 		"TalosControlPlane": "CACPPT",
 	}
 	b := planner(t, "", "OIDC_ISSUER_URL=https://auth.example.com/", "OIDC_CLIENT_ID=kubernetes")
-	two, err := render(b.cfg, b.sources, manifestVariables(b.sources, "talos", "eu-central", ""))
+	two, err := render.Manifests(b.cfg, b.sources, manifestVariables(b.sources, "talos", "eu-central", ""))
 	if err != nil {
 		t.Fatal(err)
 	}
-	objects := append(withIP(t, b).now, two.now...)
+	objects := append(withIP(t, b).Now, two.Now...)
 	for _, o := range objects {
 		t.Run(o.GetKind(), func(t *testing.T) {
 			crds, known := sets[kinds[o.GetKind()]]
@@ -124,7 +127,7 @@ func TestCopiedSchemasAreOfTheVersionsInUse(t *testing.T) {
 		name, version, _ := strings.Cut(strings.TrimSuffix(filepath.Base(file), ".yaml.gz"), "-")
 		inUse := strings.Contains(string(lab), modules[name]+version+" ")
 		if name == "caph" {
-			inUse = version == Defaults().CAPHVersion
+			inUse = version == config.Defaults().CAPHVersion
 		}
 		if !inUse {
 			t.Errorf("%s is not of the version in use: replace it as testdata/crds/README.md says", file)

@@ -11,8 +11,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // TokenSecret is the Secret with the Hetzner token. Its content is not known to anybody who reads this.
@@ -32,8 +36,8 @@ func (s *Set) TokenSecret(g *flow.Graph, management *flow.Step[Management]) *flo
 
 // tokenSecretStep runs and verifies the step secret.
 type tokenSecretStep struct {
-	cfg   Config
-	tools Tools
+	cfg   config.Config
+	tools platform.Tools
 }
 
 func newTokenSecretStep(s *Set) tokenSecretStep {
@@ -43,29 +47,29 @@ func newTokenSecretStep(s *Set) tokenSecretStep {
 // run writes the token where manifests/cluster.yaml tells CAPH to look. The label makes it go along when
 // the cluster is moved into itself, also before CAPH has put its own mark on it.
 func (t tokenSecretStep) run(ctx context.Context, say flow.Say, m Management) (TokenSecret, error) {
-	mgmt, err := connect(t.tools, m.Kubeconfig)
+	mgmt, err := platform.Connect(t.tools, m.Kubeconfig)
 	if err != nil {
 		return TokenSecret{}, err
 	}
 	if err := refuseTokenOfOtherProject(ctx, t.cfg, t.tools, mgmt); err != nil {
 		return TokenSecret{}, err
 	}
-	say("writing Secret %s/%s", Namespace, TokenSecretName)
+	say("writing Secret %s/%s", config.Namespace, config.TokenSecretName)
 	secret := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: TokenSecretName, Labels: map[string]string{moveLabel: ""}},
-		Data:       map[string][]byte{TokenSecretKey: []byte(t.tools.Token.Reveal())},
+		ObjectMeta: metav1.ObjectMeta{Namespace: config.Namespace, Name: config.TokenSecretName, Labels: map[string]string{capi.MoveLabel: ""}},
+		Data:       map[string][]byte{config.TokenSecretKey: []byte(t.tools.Token.Reveal())},
 	}
 	uid, err := applySecret(ctx, say, mgmt, secret)
-	return TokenSecret{Namespace: Namespace, Name: TokenSecretName, UID: uid}, err
+	return TokenSecret{Namespace: config.Namespace, Name: config.TokenSecretName, UID: uid}, err
 }
 
 // verify compares the token itself, so that a new one reaches the cluster at the next run.
 func (t tokenSecretStep) verify(ctx context.Context, was TokenSecret) flow.Verdict {
-	mgmt, err := connect(t.tools, managementFile)
+	mgmt, err := platform.Connect(t.tools, platform.ManagementKubeconfig)
 	if err != nil {
 		return flow.Unknown(err)
 	}
-	return secretStands(ctx, mgmt, was, map[string]string{TokenSecretKey: t.tools.Token.Reveal()})
+	return secretStands(ctx, mgmt, was, map[string]string{config.TokenSecretKey: t.tools.Token.Reveal()})
 }
 
 // secretStands compares a Secret with what it was made of. No value is ever part of the answer.
@@ -106,10 +110,10 @@ func applySecret(ctx context.Context, say flow.Say, c *kube.Cluster, secret *cor
 
 // applyTaken applies an object, waiting while the API server is silent or unwell.
 func applyTaken(ctx context.Context, say flow.Say, c *kube.Cluster, o *unstructured.Unstructured) error {
-	return wait{what: "the API server to take " + kube.Describe(o), within: takenWithin}.until(ctx, say, func(ctx context.Context) (string, error) {
+	return wait.Wait{What: "the API server to take " + kube.Describe(o), Within: takenWithin}.Until(ctx, say, func(ctx context.Context) (string, error) {
 		err := c.Apply(ctx, o)
 		if err != nil && !kube.Unwell(err) {
-			return "", final(err)
+			return "", wait.Final(err)
 		}
 		return "", err
 	})

@@ -9,23 +9,26 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // refuseTokenOfOtherProject refuses to replace the token with which a management cluster manages servers by a token whose project
 // has none of them. CAPH would create all of them a second time there. It happens where another state folder, with the same
 // CLUSTER_NAME in another Hetzner project, adopts the management cluster on this machine by its name.
-func refuseTokenOfOtherProject(ctx context.Context, cfg Config, tools Tools, mgmt *kube.Cluster) error {
+func refuseTokenOfOtherProject(ctx context.Context, cfg config.Config, tools platform.Tools, mgmt *kube.Cluster) error {
 	secret := &corev1.Secret{}
-	err := mgmt.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: TokenSecretName}, secret)
-	if kube.Absent(err) || err == nil && string(secret.Data[TokenSecretKey]) == tools.Token.Reveal() {
+	err := mgmt.Get(ctx, client.ObjectKey{Namespace: config.Namespace, Name: config.TokenSecretName}, secret)
+	if kube.Absent(err) || err == nil && string(secret.Data[config.TokenSecretKey]) == tools.Token.Reveal() {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("read Secret %s/%s: %w", Namespace, TokenSecretName, err)
+		return fmt.Errorf("read Secret %s/%s: %w", config.Namespace, config.TokenSecretName, err)
 	}
-	machines, err := list(ctx, mgmt, hcloudMachineKind, cfg.ClusterName)
+	machines, err := capi.List(ctx, mgmt, capi.HCloudMachineKind, cfg.ClusterName)
 	if kube.Absent(err) || err == nil && !slices.ContainsFunc(machines, madeAtHetzner) {
 		return nil
 	}

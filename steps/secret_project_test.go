@@ -7,8 +7,11 @@ import (
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // Another state folder with the same CLUSTER_NAME, in another project, adopts the management cluster by its name. It must not get
@@ -29,10 +32,10 @@ func TestTokenOfOtherProjectIsNotGivenToTheManagementCluster(t *testing.T) {
 			w := newWorld(t)
 			s := hetznertest.NewStore()
 			defer s.Close()
-			w.mgmt.Put(kubetest.Object("v1", "Secret", Namespace, TokenSecretName, object{"data": object{TokenSecretKey: base64.StdEncoding.EncodeToString([]byte(tt.token))}}))
+			w.mgmt.Put(kubetest.Object("v1", "Secret", config.Namespace, config.TokenSecretName, object{"data": object{config.TokenSecretKey: base64.StdEncoding.EncodeToString([]byte(tt.token))}}))
 			if tt.servers {
-				w.mgmt.Put(kubetest.Object("infrastructure.cluster.x-k8s.io/v1beta1", "HCloudMachine", Namespace, "k8s-control-plane-a", object{
-					"metadata": object{"labels": object{clusterNameLabel: "k8s"}}, "spec": object{"providerID": "hcloud://7"},
+				w.mgmt.Put(kubetest.Object("infrastructure.cluster.x-k8s.io/v1beta1", "HCloudMachine", config.Namespace, "k8s-control-plane-a", object{
+					"metadata": object{"labels": object{capi.ClusterNameLabel: "k8s"}}, "spec": object{"providerID": "hcloud://7"},
 				}))
 			}
 			if tt.here {
@@ -44,15 +47,15 @@ func TestTokenOfOtherProjectIsNotGivenToTheManagementCluster(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := plan.b.tools.Files.Write(managementFile, w.mgmt.Kubeconfig()); err != nil {
+			if err := plan.b.tools.Files.Write(platform.ManagementKubeconfig, w.mgmt.Kubeconfig()); err != nil {
 				t.Fatal(err)
 			}
-			_, err = newTokenSecretStep(plan.b).run(t.Context(), hush, Management{Kubeconfig: managementFile})
+			_, err = newTokenSecretStep(plan.b).run(t.Context(), hush, Management{Kubeconfig: platform.ManagementKubeconfig})
 			if tt.refused != (err != nil && strings.Contains(err.Error(), "a second time")) || !tt.refused && err != nil {
 				t.Fatalf("got %v", err)
 			}
 			want := base64.StdEncoding.EncodeToString([]byte(hetznertest.Token))
-			if got := text(w.mgmt.Get("v1", "Secret", Namespace, TokenSecretName), "data", TokenSecretKey); (got == want) == tt.refused {
+			if got := capi.Text(w.mgmt.Get("v1", "Secret", config.Namespace, config.TokenSecretName), "data", config.TokenSecretKey); (got == want) == tt.refused {
 				t.Errorf("the Secret has the new token: %t", got == want)
 			}
 		})

@@ -1,22 +1,25 @@
 package steps
 
 import (
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // Set makes the steps of one cluster. Each of its methods adds one step to a graph, with everything that belongs to the step: its
 // sentence, what it is made from, how it is verified, its deadline and its waits. A plan adds the order. Every plan that has a step
 // takes it from here.
 type Set struct {
-	cfg      Config
-	tools    Tools
-	sources  sources
+	cfg      config.Config
+	tools    platform.Tools
+	sources  render.Sources
 	observer *observer
 	made     specs
 }
 
 // NewSet reads the manifests and values of a valid configuration, and makes no request. Its error is about the operator's files.
-func NewSet(cfg Config, tools Tools) (*Set, error) {
+func NewSet(cfg config.Config, tools platform.Tools) (*Set, error) {
 	s, err := readSet(cfg, tools)
 	if err != nil {
 		return nil, err
@@ -26,16 +29,16 @@ func NewSet(cfg Config, tools Tools) (*Set, error) {
 }
 
 // readSet is NewSet for what renders, and adds no steps.
-func readSet(cfg Config, tools Tools) (*Set, error) {
-	files, err := readSources(variablesOf(cfg), tools.Overrides)
+func readSet(cfg config.Config, tools platform.Tools) (*Set, error) {
+	files, err := render.Read(render.VariablesOf(cfg), tools.Overrides)
 	if err != nil {
 		return nil, err
 	}
 	return newSet(cfg, tools, files), nil
 }
 
-func newSet(cfg Config, tools Tools, files sources) *Set {
-	tools = tools.withDefaults()
+func newSet(cfg config.Config, tools platform.Tools, files render.Sources) *Set {
+	tools = tools.WithDefaults()
 	return &Set{cfg: cfg, tools: tools, sources: files, observer: &observer{cfg: cfg, tools: tools, sources: files}}
 }
 
@@ -46,7 +49,7 @@ type specs struct {
 	installing []flow.Wait // of the providers; the journal does not have it
 }
 
-func makeSpecs(cfg Config, tools Tools, sources sources) (specs, error) {
+func makeSpecs(cfg config.Config, tools platform.Tools, sources render.Sources) (specs, error) {
 	s := specs{
 		offer:      map[string]string{"location": cfg.Location, "serverType": cfg.ServerType, "loadBalancerType": cfg.LoadBalancerType},
 		management: map[string]string{"provider": tools.Management.Name(), "name": cfg.ManagementName()},

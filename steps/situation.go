@@ -17,9 +17,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/internal/why"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 const (
@@ -42,14 +47,14 @@ type watchedCluster struct {
 // observer reads the situation of a cluster, for every wait that says why it waits. It asks Hetzner, the management cluster, the
 // workload cluster and Talos, and changes nothing but Machines that can never become servers.
 type observer struct {
-	cfg     Config
-	tools   Tools
-	sources sources
+	cfg     config.Config
+	tools   platform.Tools
+	sources render.Sources
 	began   time.Time // failures before it may have been repaired since; zero: every failure counts
 	cloud   cloudSight
 }
 
-func watched(cfg Config) watchedCluster {
+func watched(cfg config.Config) watchedCluster {
 	return watchedCluster{name: cfg.ClusterName, controlPlane: cfg.ControlPlaneName()}
 }
 
@@ -87,7 +92,7 @@ func (o *observer) explainSituation(s why.Situation) why.Answer {
 	a := why.Explain(s)
 	for i := range a.Findings {
 		if f := &a.Findings[i]; len(f.Target) > 0 {
-			f.Do += ": " + o.tools.commandLine(f.Target...)
+			f.Do += ": " + o.tools.Command(f.Target...)
 		}
 	}
 	return a
@@ -124,11 +129,11 @@ func (p *Plan) Situation(ctx context.Context) (why.Situation, error) {
 }
 
 // manager is the cluster that manages the workload cluster now: after a pivot it itself.
-func manager(ctx context.Context, cfg Config, tools Tools) (*kube.Cluster, error) {
+func manager(ctx context.Context, cfg config.Config, tools platform.Tools) (*kube.Cluster, error) {
 	ctx, cancel := context.WithTimeout(ctx, situationWithin)
 	defer cancel()
 	self, err := within(ctx, func() (*kube.Cluster, error) {
-		self, err := connect(tools, kubeconfigFile)
+		self, err := platform.Connect(tools, platform.Kubeconfig)
 		if err != nil {
 			return nil, err
 		}
@@ -137,7 +142,7 @@ func manager(ctx context.Context, cfg Config, tools Tools) (*kube.Cluster, error
 	if err == nil {
 		return self, nil
 	}
-	mgmt, none := connect(tools, managementFile)
+	mgmt, none := platform.Connect(tools, platform.ManagementKubeconfig)
 	if errors.Is(none, fs.ErrNotExist) && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err // there is a cluster and no other that could manage it
 	}
@@ -148,7 +153,7 @@ func manager(ctx context.Context, cfg Config, tools Tools) (*kube.Cluster, error
 func readManagement(ctx context.Context, mgmt *kube.Cluster, c watchedCluster, s *why.Situation) error {
 	one := func(kind schema.GroupVersionKind, name string, into **unstructured.Unstructured) func() error {
 		return func() error {
-			o, err := get(ctx, mgmt, kind, name)
+			o, err := capi.Get(ctx, mgmt, kind, name)
 			if err == nil {
 				*into = o
 			}
@@ -157,18 +162,18 @@ func readManagement(ctx context.Context, mgmt *kube.Cluster, c watchedCluster, s
 	}
 	many := func(kind schema.GroupVersionKind, into *[]unstructured.Unstructured) func() error {
 		return func() error {
-			all, err := list(ctx, mgmt, kind, c.name)
+			all, err := capi.List(ctx, mgmt, kind, c.name)
 			*into = all
 			return err
 		}
 	}
 	err := together(
-		one(clusterKind, c.name, &s.Cluster),
-		one(hetznerClusterKind, c.name, &s.Infrastructure),
-		one(talosControlPlaneKind, c.controlPlane, &s.ControlPlane),
-		many(machineKind, &s.Machines), many(hcloudMachineKind, &s.Servers), many(talosConfigKind, &s.Configs),
+		one(capi.ClusterKind, c.name, &s.Cluster),
+		one(capi.HetznerClusterKind, c.name, &s.Infrastructure),
+		one(capi.TalosControlPlaneKind, c.controlPlane, &s.ControlPlane),
+		many(capi.MachineKind, &s.Machines), many(capi.HCloudMachineKind, &s.Servers), many(capi.TalosConfigKind, &s.Configs),
 		// They add to what the objects say; a cluster that cannot tell them is not silent.
-		func() error { s.Events, _ = warnings(ctx, mgmt, Namespace); return nil },
+		func() error { s.Events, _ = warnings(ctx, mgmt, config.Namespace); return nil },
 	)
 	s.Outdated = outdatedMachines(s.ControlPlane, s.Machines, s.Configs) // by what is left out now
 	for _, o := range []*unstructured.Unstructured{s.Cluster, s.Infrastructure, s.ControlPlane} {
@@ -212,7 +217,7 @@ func stripped(o *unstructured.Unstructured) *unstructured.Unstructured {
 	o.SetOwnerReferences(nil)
 	unstructured.RemoveNestedField(o.Object, "status", "v1beta2") // the same conditions once more
 	unstructured.RemoveNestedField(o.Object, "spec", "controlPlaneConfig")
-	if o.GetKind() == talosConfigKind.Kind {
+	if o.GetKind() == capi.TalosConfigKind.Kind {
 		unstructured.RemoveNestedField(o.Object, "spec")
 		unstructured.RemoveNestedField(o.Object, "status", "talosConfig")
 	}
@@ -287,8 +292,8 @@ func readWorkload(ctx context.Context, workload *kube.Cluster) (seen seenWorkloa
 }
 
 // tell writes it into a situation, in which Hetzner and the management cluster have been heard.
-func (w seenWorkload) tell(cfg Config, s *why.Situation) {
-	network, version := networkOf(cfg), text(orEmpty(s.ControlPlane), "spec", "version")
+func (w seenWorkload) tell(cfg config.Config, s *why.Situation) {
+	network, version := networkOf(cfg), capi.Text(orEmpty(s.ControlPlane), "spec", "version")
 	var servers map[string]hetzner.Server
 	if s.Silent[why.Hetzner] == "" {
 		servers = map[string]hetzner.Server{}
@@ -317,7 +322,7 @@ func orEmpty(o *unstructured.Unstructured) *unstructured.Unstructured {
 	return o
 }
 
-func networkOf(cfg Config) netip.Prefix {
+func networkOf(cfg config.Config) netip.Prefix {
 	network, _ := netip.ParsePrefix(cfg.NetworkCIDR) // Config.Validate has seen it
 	return network
 }
@@ -366,11 +371,11 @@ func (o *observer) reachAPI(ctx context.Context, mgmt *kube.Cluster, cluster str
 // readImages asks how many images the servers can be made from, where CAPH says that it did not find exactly one.
 func (o *observer) readImages(ctx context.Context, servers []unstructured.Unstructured) *why.Images {
 	for i := range servers {
-		if t := troubles(&servers[i]); !strings.Contains(t, "ImageNotFound") && !strings.Contains(t, "ImageAmbiguous") {
+		if t := capi.Troubles(&servers[i]); !strings.Contains(t, "ImageNotFound") && !strings.Contains(t, "ImageAmbiguous") {
 			continue
 		}
-		name := text(&servers[i], "spec", "imageName")
-		offer, err := hetzner.FindOffer(ctx, o.tools.Hetzner, o.cfg.Location, text(&servers[i], "spec", "type"), o.cfg.LoadBalancerType)
+		name := capi.Text(&servers[i], "spec", "imageName")
+		offer, err := hetzner.FindOffer(ctx, o.tools.Hetzner, o.cfg.Location, capi.Text(&servers[i], "spec", "type"), o.cfg.LoadBalancerType)
 		if err != nil {
 			return nil
 		}
@@ -383,7 +388,7 @@ func (o *observer) readImages(ctx context.Context, servers []unstructured.Unstru
 
 // readEndpoint tells why the cluster's address will never answer again, where it is lost.
 func (o *observer) readEndpoint(ctx context.Context, c watchedCluster, infrastructure *unstructured.Unstructured) string {
-	if infrastructure == nil || c.loadBalancerIP == "" || text(infrastructure, "status", "controlPlaneLoadBalancer", "ipv4") == c.loadBalancerIP {
+	if infrastructure == nil || c.loadBalancerIP == "" || capi.Text(infrastructure, "status", "controlPlaneLoadBalancer", "ipv4") == c.loadBalancerIP {
 		return ""
 	}
 	if lost := checkEndpoint(ctx, o.cfg, o.tools, o.sources, c.loadBalancerIP); isLost(lost) {
@@ -400,17 +405,17 @@ const (
 )
 
 // because tells how far the cluster is, and what keeps it.
-func (o *observer) because(mgmt *kube.Cluster, c watchedCluster) because {
+func (o *observer) because(mgmt *kube.Cluster, c watchedCluster) wait.Reason {
 	return o.asking(mgmt, c, why.Answer.Beside)
 }
 
 // hindered tells what is in the cluster's way, for a wait that says itself how far it is.
-func (o *observer) hindered(mgmt *kube.Cluster, c watchedCluster) because {
+func (o *observer) hindered(mgmt *kube.Cluster, c watchedCluster) wait.Reason {
 	return o.asking(mgmt, c, why.Answer.Troubles)
 }
 
 // asking looks at the cluster, not at once and not too often.
-func (o *observer) asking(mgmt *kube.Cluster, c watchedCluster, tell func(why.Answer) string) because {
+func (o *observer) asking(mgmt *kube.Cluster, c watchedCluster, tell func(why.Answer) string) wait.Reason {
 	next := time.Now().Add(becauseAfter)
 	said := ""
 	return func(ctx context.Context) (string, error) {

@@ -8,9 +8,12 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/why"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // cloudSight is what Hetzner answered last, for all waits of a run together.
@@ -23,7 +26,7 @@ type cloudSight struct {
 }
 
 // read asks Hetzner again where its last answer is old.
-func (s *cloudSight) read(ctx context.Context, cfg Config, tools Tools) {
+func (s *cloudSight) read(ctx context.Context, cfg config.Config, tools platform.Tools) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if tools.Hetzner == nil {
@@ -72,18 +75,18 @@ func (o *observer) readTalos(ctx context.Context, mgmt *kube.Cluster, c watchedC
 	if kube.Absent(err) {
 		err = errors.New("there is no talosconfig yet")
 	}
-	var t TalosClient
+	var t platform.TalosClient
 	if err == nil {
 		t, err = o.tools.Talos(config)
 	}
 	var asking sync.WaitGroup
 	var mu sync.Mutex
-	for _, m := range controlPlaneMachines(machines) {
-		name := text(&m, "spec", "infrastructureRef", "name")
+	for _, m := range capi.ControlPlaneMachines(machines) {
+		name := capi.Text(&m, "spec", "infrastructureRef", "name")
 		if !runs(name) {
 			continue
 		}
-		address := append(addresses(&m, addressExternal), addresses(&m, addressInternal)...)
+		address := append(capi.Addresses(&m, capi.AddressExternal), capi.Addresses(&m, capi.AddressInternal)...)
 		asking.Go(func() {
 			answer := askOneTalos(ctx, t, err, address)
 			mu.Lock()
@@ -95,7 +98,7 @@ func (o *observer) readTalos(ctx context.Context, mgmt *kube.Cluster, c watchedC
 	return answers
 }
 
-func askOneTalos(ctx context.Context, t TalosClient, err error, address []string) why.Talos {
+func askOneTalos(ctx context.Context, t platform.TalosClient, err error, address []string) why.Talos {
 	switch {
 	case err != nil:
 		return why.Talos{Trouble: err.Error()}

@@ -7,7 +7,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // A file called bootstrap or manifests is not the folder of that name, and does not turn the other folder off.
@@ -15,12 +19,12 @@ func TestAFileNamedAsAFolderIsNotOne(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "bootstrap", "the built command")
 	write(t, dir, "manifests/clusterctl.yaml", "providers: []\n")
-	s, err := readSources(nil, dir)
+	s, err := render.Read(nil, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if string(s.clusterctl.data) != "providers: []\n" || s.cilium.own {
-		t.Errorf("clusterctl.yaml is %q, Cilium's values are the operator's: %t", s.clusterctl.data, s.cilium.own)
+	if string(s.Clusterctl.Data) != "providers: []\n" || s.Cilium.Own {
+		t.Errorf("clusterctl.yaml is %q, Cilium's values are the operator's: %t", s.Clusterctl.Data, s.Cilium.Own)
 	}
 }
 
@@ -36,7 +40,7 @@ func TestFilesThatAreNotReadAreRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			write(t, dir, tc.file, "x: 1\n")
-			_, err := readSources(nil, dir)
+			_, err := render.Read(nil, dir)
 			if err == nil || !strings.Contains(err.Error(), tc.says) || !strings.Contains(err.Error(), dir) {
 				t.Errorf("%v does not say %q", err, tc.says)
 			}
@@ -48,7 +52,7 @@ func TestFilesThatAreNotReadAreRefused(t *testing.T) {
 	if err := os.Symlink(filepath.Join(dir, "nowhere"), unreadable); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := readSources(nil, dir); err == nil || !strings.Contains(err.Error(), unreadable) {
+	if _, err := render.Read(nil, dir); err == nil || !strings.Contains(err.Error(), unreadable) {
 		t.Errorf("a file that cannot be read: %v", err)
 	}
 }
@@ -59,17 +63,17 @@ func TestFilesOfNoConcernAreNotInTheWay(t *testing.T) {
 		write(t, dir, "manifests/"+name, "x")
 		write(t, dir, "bootstrap/"+name, "x")
 	}
-	s, err := readSources(nil, dir)
-	if err != nil || len(s.added) > 0 {
-		t.Errorf("%v, added %d", err, len(s.added))
+	s, err := render.Read(nil, dir)
+	if err != nil || len(s.Added) > 0 {
+		t.Errorf("%v, added %d", err, len(s.Added))
 	}
 	// The project's own folders, which a run in a clone of it uses.
-	files, err := SourceFiles("..")
+	files, err := render.SourceFiles("..")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range files {
-		if f.Use == FileBuiltIn || f.Use == FileAdded || !f.Same {
+		if f.Use == render.FileBuiltIn || f.Use == render.FileAdded || !f.Same {
 			t.Errorf("%+v", f)
 		}
 	}
@@ -95,7 +99,7 @@ func TestAddedManifestsAreApplied(t *testing.T) {
 	}
 	r := withIP(t, plan.b)
 	var names []string
-	for _, o := range r.now {
+	for _, o := range r.Now {
 		if o.GetKind() == "MachineHealthCheck" {
 			names = append(names, o.GetName())
 		}
@@ -103,15 +107,15 @@ func TestAddedManifestsAreApplied(t *testing.T) {
 	if want := []string{"k8s-control-plane", "k8s-workers", "k8s-b"}; !slices.Equal(names[len(names)-2:], want[1:]) {
 		t.Errorf("applied in the order %q, want %q", names, want)
 	}
-	mgmt, err := connect(plan.b.tools, managementFile)
+	mgmt, err := platform.Connect(plan.b.tools, platform.ManagementKubeconfig)
 	if err != nil {
 		t.Fatal(err)
 	}
-	live, err := get(t.Context(), mgmt, clusterKind.GroupVersion().WithKind("MachineHealthCheck"), "k8s-workers")
+	live, err := capi.Get(t.Context(), mgmt, capi.ClusterKind.GroupVersion().WithKind("MachineHealthCheck"), "k8s-workers")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, found := live.GetLabels()[moveLabel]; !found {
+	if _, found := live.GetLabels()[capi.MoveLabel]; !found {
 		t.Errorf("its labels are %v: the pivot would leave it behind where nothing owns it", live.GetLabels())
 	}
 	if err := os.Remove(filepath.Join(w.tools().Overrides, "manifests/b.yaml")); err != nil {
@@ -157,7 +161,7 @@ func TestAddedManifestsThatAreNotClusterAPIAreRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			write(t, dir, "manifests/pools.yaml", tc.text)
-			_, err := New(Defaults(), Tools{Overrides: dir, Management: &fakeProvider{}})
+			_, err := New(config.Defaults(), platform.Tools{Overrides: dir, Management: &fakeProvider{}})
 			if tc.says == "" && err != nil || tc.says != "" && (err == nil || !strings.Contains(err.Error(), tc.says) || !strings.Contains(err.Error(), "pools.yaml")) {
 				t.Errorf("%v does not say %q", err, tc.says)
 			}

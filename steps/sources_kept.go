@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // keptFile is the file of the state folder with the texts that steps were made from, each under its hash. The journal
@@ -31,12 +32,12 @@ func (p *Plan) KeepSources(ctx context.Context, j flow.Journal) error {
 			keep[sum] = text
 		}
 	}
-	for _, s := range p.b.sources.all() {
-		text, err := s.effective(p.b.sources.vars)
+	for _, s := range p.b.sources.All() {
+		text, err := s.Effective(p.b.sources.Vars)
 		if err != nil {
 			return err
 		}
-		keep[text.sum()] = string(text.data)
+		keep[text.Sum()] = string(text.Data)
 	}
 	data, err := json.MarshalIndent(keep, "", "  ")
 	if err == nil {
@@ -49,7 +50,7 @@ func (p *Plan) KeepSources(ctx context.Context, j flow.Journal) error {
 }
 
 // keptSource are the copies, by hash. None are no reason for anything but a less telling plan.
-func keptSource(tools Tools) map[string]string {
+func keptSource(tools platform.Tools) map[string]string {
 	data, err := tools.Files.Read(keptFile)
 	if err != nil {
 		return nil

@@ -14,8 +14,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/internal/why"
 )
 
@@ -76,11 +79,11 @@ func surplusOf(s why.Situation) []unstructured.Unstructured {
 	if s.Cluster == nil || tcp == nil || s.Cluster.GetDeletionTimestamp() != nil || tcp.GetDeletionTimestamp() != nil || atRest(s.Cluster, tcp) {
 		return nil
 	}
-	if truth(tcp, "status", "bootstrapped") || truth(tcp, "status", "initialized") || !scalingDown(tcp) {
+	if capi.Truth(tcp, "status", "bootstrapped") || capi.Truth(tcp, "status", "initialized") || !scalingDown(tcp) {
 		return nil
 	}
-	machines := controlPlaneMachines(s.Machines)
-	replicas := int(number(tcp, "spec", "replicas"))
+	machines := capi.ControlPlaneMachines(s.Machines)
+	replicas := int(capi.Number(tcp, "spec", "replicas"))
 	if replicas < 1 || len(machines) <= replicas {
 		return nil
 	}
@@ -92,7 +95,7 @@ func surplusOf(s why.Situation) []unstructured.Unstructured {
 
 // scalingDown: the provider, which has seen the last change, says that it would take a Machine away.
 func scalingDown(tcp *unstructured.Unstructured) bool {
-	return !lagging(tcp) && falseCondition(tcp, "Resized")["reason"] == "ScalingDown"
+	return !capi.Lagging(tcp) && capi.FalseCondition(tcp, "Resized")["reason"] == "ScalingDown"
 }
 
 // atRest: somebody has told Cluster API to leave it alone.
@@ -104,16 +107,16 @@ func atRest(cluster, tcp *unstructured.Unstructured) bool {
 
 // choose is the Machine to take away, or why none is.
 func (p *surplus) choose(ctx context.Context, s why.Situation, machines []unstructured.Unstructured) (one *unstructured.Unstructured, keeps string, err error) {
-	tcp, err := get(ctx, p.mgmt, talosControlPlaneKind, p.cluster.ControlPlane)
+	tcp, err := capi.Get(ctx, p.mgmt, capi.TalosControlPlaneKind, p.cluster.ControlPlane)
 	if err != nil {
 		return nil, "", err
 	}
 	if len(talosConfigSpec(tcp, "spec", "controlPlaneConfig", "init")) > 0 {
 		return nil, "none is taken away of a control plane with an init configuration, whose first server starts etcd by itself", nil
 	}
-	spare, replaces := machines, rolling(tcp) != ""
+	spare, replaces := machines, capi.Rolling(tcp) != ""
 	if replaces {
-		configs, err := list(ctx, p.mgmt, talosConfigKind, p.cluster.Name)
+		configs, err := capi.List(ctx, p.mgmt, capi.TalosConfigKind, p.cluster.Name)
 		if err != nil {
 			return nil, "", err
 		}
@@ -136,7 +139,7 @@ func (p *surplus) choose(ctx context.Context, s why.Situation, machines []unstru
 		return nil, fmt.Sprintf("none is taken away, because %s has data of an etcd, or is a node", has), nil
 	case len(silent) > 0:
 		return nil, fmt.Sprintf("one is taken away once Talos says on %s that there is no etcd; if there never was one, kubectl --namespace %s delete machine %s in the management cluster does so now",
-			strings.Join(silent, ", "), Namespace, one.GetName()), nil
+			strings.Join(silent, ", "), config.Namespace, one.GetName()), nil
 	}
 	return one, "", nil
 }
@@ -146,11 +149,11 @@ func (p *surplus) choose(ctx context.Context, s why.Situation, machines []unstru
 func toReplace(tcp *unstructured.Unstructured, machines, servers, configs []unstructured.Unstructured) []unstructured.Unstructured {
 	wanted := talosConfigSpec(tcp, "spec", "controlPlaneConfig", "controlplane")
 	return slices.DeleteFunc(slices.Clone(machines), func(m unstructured.Unstructured) bool {
-		server := named(servers, text(&m, "spec", "infrastructureRef", "name"))
+		server := named(servers, capi.Text(&m, "spec", "infrastructureRef", "name"))
 		template := server.GetAnnotations()[clonedFromAnnotation]
-		config := talosConfigSpec(named(configs, text(&m, "spec", "bootstrap", "configRef", "name")), "spec")
-		return text(&m, "spec", "version") == text(tcp, "spec", "version") &&
-			(template == "" || template == text(tcp, "spec", "infrastructureTemplate", "name")) &&
+		config := talosConfigSpec(named(configs, capi.Text(&m, "spec", "bootstrap", "configRef", "name")), "spec")
+		return capi.Text(&m, "spec", "version") == capi.Text(tcp, "spec", "version") &&
+			(template == "" || template == capi.Text(tcp, "spec", "infrastructureTemplate", "name")) &&
 			(len(config) == 0 || equality.Semantic.DeepEqual(config, wanted))
 	})
 }
@@ -196,8 +199,8 @@ func mostSpare(s why.Situation, machines []unstructured.Unstructured, oldest boo
 
 // hasServer tells whether Cluster API has got a server for a Machine, whether or not that answers.
 func hasServer(s why.Situation, machine *unstructured.Unstructured) bool {
-	server := named(s.Servers, text(machine, "spec", "infrastructureRef", "name"))
-	return text(machine, "spec", "providerID") != "" || text(server, "spec", "providerID") != ""
+	server := named(s.Servers, capi.Text(machine, "spec", "infrastructureRef", "name"))
+	return capi.Text(machine, "spec", "providerID") != "" || capi.Text(server, "spec", "providerID") != ""
 }
 
 // mayHaveEtcd tells which server has an etcd or had one, else of which ones that is not certain. A server must have said that its etcd
@@ -206,10 +209,10 @@ func hasServer(s why.Situation, machine *unstructured.Unstructured) bool {
 func mayHaveEtcd(s why.Situation, machines []unstructured.Unstructured, nodes []etcdNode, all bool) (has string, silent []string) {
 	for i := range machines {
 		m := &machines[i]
-		name := cmp.Or(text(m, "spec", "infrastructureRef", "name"), m.GetName())
+		name := cmp.Or(capi.Text(m, "spec", "infrastructureRef", "name"), m.GetName())
 		at := slices.IndexFunc(nodes, func(n etcdNode) bool { return n.machine == m.GetName() })
 		switch {
-		case at >= 0 && nodes[at].data || text(m, "status", "nodeRef", "name") != "":
+		case at >= 0 && nodes[at].data || capi.Text(m, "status", "nodeRef", "name") != "":
 			return name, nil
 		case !hasServer(s, m) && !all:
 		case at < 0 || nodes[at].err != nil || s.Talos[name].State != etcdWaits:
@@ -222,27 +225,27 @@ func mayHaveEtcd(s why.Situation, machines []unstructured.Unstructured, nodes []
 
 // take deletes the Machine, unless something has changed since it was chosen.
 func (p *surplus) take(ctx context.Context, say flow.Say, s why.Situation, machines []unstructured.Unstructured, one *unstructured.Unstructured) error {
-	tcp, err := get(ctx, p.mgmt, talosControlPlaneKind, p.cluster.ControlPlane)
+	tcp, err := capi.Get(ctx, p.mgmt, capi.TalosControlPlaneKind, p.cluster.ControlPlane)
 	if err != nil {
 		return err
 	}
-	now, err := list(ctx, p.mgmt, machineKind, p.cluster.Name)
+	now, err := capi.List(ctx, p.mgmt, capi.MachineKind, p.cluster.Name)
 	if err != nil {
 		return err
 	}
-	now = controlPlaneMachines(now)
+	now = capi.ControlPlaneMachines(now)
 	if tcp.GetResourceVersion() != s.ControlPlane.GetResourceVersion() || uidsOf(now) != uidsOf(machines) ||
 		slices.ContainsFunc(now, func(m unstructured.Unstructured) bool { return m.GetDeletionTimestamp() != nil }) {
 		return nil
 	}
-	replicas := int(number(tcp, "spec", "replicas"))
+	replicas := int(capi.Number(tcp, "spec", "replicas"))
 	if p.taken >= surplusMost*replicas {
-		return final(fmt.Errorf("%d Machines of the control plane were taken away, and there are still %d for %d replicas: something else makes them, or changes TalosControlPlane %s, again and again; find out what before you run again",
+		return wait.Final(fmt.Errorf("%d Machines of the control plane were taken away, and there are still %d for %d replicas: something else makes them, or changes TalosControlPlane %s, again and again; find out what before you run again",
 			p.taken, len(machines), replicas, tcp.GetName()))
 	}
 	uid := one.GetUID()
 	say("deleting %s, server %s: the control plane has %d Machines for %d replicas, and its provider neither starts etcd with that many nor takes one away before etcd runs; no server has an etcd",
-		kube.Describe(one), text(one, "spec", "infrastructureRef", "name"), len(machines), replicas)
+		kube.Describe(one), capi.Text(one, "spec", "infrastructureRef", "name"), len(machines), replicas)
 	if err := p.mgmt.Delete(ctx, one, client.Preconditions{UID: &uid}); err != nil && !kube.Absent(err) {
 		return fmt.Errorf("delete %s: %w", kube.Describe(one), err)
 	}

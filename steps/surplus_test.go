@@ -13,10 +13,14 @@ import (
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/talos"
+	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/internal/why"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // emptyTalos are servers without an etcd, but for those that say otherwise.
@@ -60,12 +64,12 @@ func newSurplus(t *testing.T) surplusWorld {
 	t.Helper()
 	w, b, mgmt, c := stuck(t)
 	etcd := &emptyTalos{}
-	b.tools.Talos = func([]byte) (TalosClient, error) { return etcd, nil }
+	b.tools.Talos = func([]byte) (platform.TalosClient, error) { return etcd, nil }
 	b.observer.tools = b.tools
-	w.mgmt.Put(kubetest.Object(capi, "Cluster", Namespace, "k8s", object{}))
-	w.mgmt.Remove(caph, "HetznerCluster", Namespace, "k8s")
-	w.mgmt.Put(kubetest.Object("v1", "Secret", Namespace, "k8s-talosconfig", object{"data": object{"talosconfig": w.talosconfig}}))
-	w.mgmt.Change(cacpt, "TalosControlPlane", Namespace, "k8s-control-plane", object{
+	w.mgmt.Put(kubetest.Object(capiAPI, "Cluster", config.Namespace, "k8s", object{}))
+	w.mgmt.Remove(caph, "HetznerCluster", config.Namespace, "k8s")
+	w.mgmt.Put(kubetest.Object("v1", "Secret", config.Namespace, "k8s-talosconfig", object{"data": object{"talosconfig": w.talosconfig}}))
+	w.mgmt.Change(cacpt, "TalosControlPlane", config.Namespace, "k8s-control-plane", object{
 		"spec": object{"version": "v1.32.2", "infrastructureTemplate": object{"name": "template"},
 			"controlPlaneConfig": object{ // as the providers write it
 				"controlplane": object{"generateType": "controlplane", "talosVersion": "v1.12", "hostname": object{}},
@@ -84,14 +88,14 @@ func newSurplus(t *testing.T) surplusWorld {
 // machine makes the Machine of a number, and its server.
 func (w surplusWorld) machine(i int) {
 	name, address := fmt.Sprintf("m%d", i), fmt.Sprintf("127.0.1.%d", i)
-	meta := object{"labels": object{clusterNameLabel: "k8s", controlPlaneLabel: ""}, "annotations": object{clonedFromAnnotation: "template"},
+	meta := object{"labels": object{capi.ClusterNameLabel: "k8s", capi.ControlPlaneLabel: ""}, "annotations": object{clonedFromAnnotation: "template"},
 		"creationTimestamp": time.Date(2026, 5, 4, 12, 0, i, 0, time.UTC).Format(time.RFC3339)}
-	w.world.mgmt.Put(kubetest.Object(capi, "Machine", Namespace, name, object{"metadata": meta,
+	w.world.mgmt.Put(kubetest.Object(capiAPI, "Machine", config.Namespace, name, object{"metadata": meta,
 		"spec":   object{"infrastructureRef": object{"name": name}, "bootstrap": object{"configRef": object{"name": name}}, "providerID": fmt.Sprintf("hcloud://%d", i), "version": "v1.32.2"},
 		"status": object{"addresses": []any{object{"type": "ExternalIP", "address": address}}}}))
-	w.world.mgmt.Put(kubetest.Object(caph, "HCloudMachine", Namespace, name, object{"metadata": meta,
+	w.world.mgmt.Put(kubetest.Object(caph, "HCloudMachine", config.Namespace, name, object{"metadata": meta,
 		"spec": object{"providerID": fmt.Sprintf("hcloud://%d", i)}, "status": object{"instanceState": "running"}}))
-	w.world.mgmt.Put(kubetest.Object("bootstrap.cluster.x-k8s.io/v1alpha3", "TalosConfig", Namespace, name, object{"metadata": object{"labels": object{clusterNameLabel: "k8s"}},
+	w.world.mgmt.Put(kubetest.Object("bootstrap.cluster.x-k8s.io/v1alpha3", "TalosConfig", config.Namespace, name, object{"metadata": object{"labels": object{capi.ClusterNameLabel: "k8s"}},
 		"spec": object{"generateType": "controlplane", "talosVersion": "v1.12"}}))
 }
 
@@ -99,7 +103,7 @@ func (w surplusWorld) machine(i int) {
 func (w surplusWorld) left() string {
 	var names []string
 	for i := 1; i <= 4; i++ {
-		if name := fmt.Sprintf("m%d", i); w.world.mgmt.Get(capi, "Machine", Namespace, name) != nil {
+		if name := fmt.Sprintf("m%d", i); w.world.mgmt.Get(capiAPI, "Machine", config.Namespace, name) != nil {
 			names = append(names, name)
 		}
 	}
@@ -108,19 +112,19 @@ func (w surplusWorld) left() string {
 
 // tcp changes the TalosControlPlane.
 func (w surplusWorld) tcp(change object) {
-	w.world.mgmt.Change(cacpt, "TalosControlPlane", Namespace, "k8s-control-plane", change)
+	w.world.mgmt.Change(cacpt, "TalosControlPlane", config.Namespace, "k8s-control-plane", change)
 }
 
 // serverless takes a Machine's server away, as if it could not be made.
 func (w surplusWorld) serverless(name string) {
-	w.world.mgmt.Change(caph, "HCloudMachine", Namespace, name, object{"spec": object{"providerID": ""}})
-	w.world.mgmt.Change(capi, "Machine", Namespace, name, object{"spec": object{"providerID": ""}, "status": object{"addresses": []any{}}})
+	w.world.mgmt.Change(caph, "HCloudMachine", config.Namespace, name, object{"spec": object{"providerID": ""}})
+	w.world.mgmt.Change(capiAPI, "Machine", config.Namespace, name, object{"spec": object{"providerID": ""}, "status": object{"addresses": []any{}}})
 }
 
 // replacing has the provider replace all servers but the newest: their Kubernetes is another than wanted.
 func (w surplusWorld) replacing() {
 	w.tcp(object{"spec": object{"version": "v1.33.0"}, "status": object{"conditions": []any{resizing, rollingOut}}})
-	w.world.mgmt.Change(capi, "Machine", Namespace, "m4", object{"spec": object{"version": "v1.33.0"}})
+	w.world.mgmt.Change(capiAPI, "Machine", config.Namespace, "m4", object{"spec": object{"version": "v1.33.0"}})
 }
 
 func (w surplusWorld) watcher() *surplus {
@@ -154,7 +158,7 @@ func TestSurplusIsTakenAway(t *testing.T) {
 	change := func(kind, apiVersion, name string, fields object) func(surplusWorld) {
 		return func(w surplusWorld) {
 			w.tcp(object{"status": object{"conditions": []any{resizing, rollingOut}}})
-			w.world.mgmt.Change(apiVersion, kind, Namespace, name, fields)
+			w.world.mgmt.Change(apiVersion, kind, config.Namespace, name, fields)
 		}
 	}
 	for name, tt := range map[string]struct {
@@ -165,7 +169,7 @@ func TestSurplusIsTakenAway(t *testing.T) {
 		"one without a server":                      {func(w surplusWorld) { w.serverless("m2") }, "m1 m3 m4"},
 		"the oldest of those that are replaced":     {surplusWorld.replacing, "m2 m3 m4"},
 		"of those that are replaced the serverless": {func(w surplusWorld) { w.replacing(); w.serverless("m2") }, "m1 m3 m4"},
-		"of an older version":                       {change("Machine", capi, "m3", object{"spec": object{"version": "v1.31.0"}}), "m1 m2 m4"},
+		"of an older version":                       {change("Machine", capiAPI, "m3", object{"spec": object{"version": "v1.31.0"}}), "m1 m2 m4"},
 		"with another server":                       {change("HCloudMachine", caph, "m3", object{"metadata": object{"annotations": object{clonedFromAnnotation: "other"}}}), "m1 m2 m4"},
 		"with another configuration": {change("TalosConfig", "bootstrap.cluster.x-k8s.io/v1alpha3", "m3",
 			object{"spec": object{"strategicPatches": []any{"machine: {}"}}}), "m1 m2 m4"},
@@ -187,10 +191,10 @@ func TestSurplusIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	tcp := func(change object) func(surplusWorld) { return func(w surplusWorld) { w.tcp(change) } }
 	machine := func(name string, change object) func(surplusWorld) {
-		return func(w surplusWorld) { w.world.mgmt.Change(capi, "Machine", Namespace, name, change) }
+		return func(w surplusWorld) { w.world.mgmt.Change(capiAPI, "Machine", config.Namespace, name, change) }
 	}
 	cluster := func(change object) func(surplusWorld) {
-		return func(w surplusWorld) { w.world.mgmt.Change(capi, "Cluster", Namespace, "k8s", change) }
+		return func(w surplusWorld) { w.world.mgmt.Change(capiAPI, "Cluster", config.Namespace, "k8s", change) }
 	}
 	deleting := object{"metadata": object{"deletionTimestamp": "2026-05-04T12:00:00Z", "finalizers": []any{"x"}}}
 	resting := object{"metadata": object{"annotations": object{pausedAnnotation: ""}}}
@@ -226,7 +230,7 @@ func TestSurplusIsLeftAlone(t *testing.T) {
 		"etcd is started meanwhile":         {nothing, func(w surplusWorld) { w.talos.data = []string{"127.0.1.1"} }, "none is taken away, because m1 has data"},
 		"one falls silent meanwhile":        {nothing, func(w surplusWorld) { w.talos.silent = []string{"127.0.1.1"} }, "once Talos says on m1"},
 		"one is taken away meanwhile":       {nothing, machine("m1", deleting), ""},
-		"one is made anew meanwhile":        {nothing, func(w surplusWorld) { w.world.mgmt.Remove(capi, "Machine", Namespace, "m4"); w.machine(4) }, ""},
+		"one is made anew meanwhile":        {nothing, func(w surplusWorld) { w.world.mgmt.Remove(capiAPI, "Machine", config.Namespace, "m4"); w.machine(4) }, ""},
 		"another is made meanwhile":         {nothing, func(w surplusWorld) { w.machine(5) }, ""},
 		"it was the last one that differed": {nothing, tcp(object{"status": object{"conditions": []any{resizing, rollingOut}}}), "seem to be as wanted"},
 	} {
@@ -250,7 +254,7 @@ func TestSurplusMustStand(t *testing.T) {
 	w := newSurplus(t)
 	p := w.watcher()
 	for range 3 {
-		w.world.mgmt.Remove(capi, "Machine", Namespace, "m4") // and another is made: it is not the same surplus
+		w.world.mgmt.Remove(capiAPI, "Machine", config.Namespace, "m4") // and another is made: it is not the same surplus
 		w.machine(4)
 		p.since = p.since.Add(-surplusStands)
 		if busy, _, err := p.look(t.Context(), t.Logf, w.see(t)); !busy || err != nil {
@@ -267,12 +271,12 @@ func TestSurplusOneAtATime(t *testing.T) {
 	t.Parallel()
 	w := newSurplus(t)
 	p := w.watcher()
-	p.going = w.world.mgmt.Get(capi, "Machine", Namespace, "m4").GetUID()
-	w.world.mgmt.Change(capi, "Machine", Namespace, "m4", object{"metadata": object{"deletionTimestamp": "2026-05-04T12:00:00Z", "finalizers": []any{"x"}}})
+	p.going = w.world.mgmt.Get(capiAPI, "Machine", config.Namespace, "m4").GetUID()
+	w.world.mgmt.Change(capiAPI, "Machine", config.Namespace, "m4", object{"metadata": object{"deletionTimestamp": "2026-05-04T12:00:00Z", "finalizers": []any{"x"}}})
 	if busy, _, err := p.look(t.Context(), t.Logf, w.see(t)); !busy || err != nil {
 		t.Errorf("busy: %v, %v", busy, err)
 	}
-	w.world.mgmt.Remove(capi, "Machine", Namespace, "m4")
+	w.world.mgmt.Remove(capiAPI, "Machine", config.Namespace, "m4")
 	if busy, _, err := p.look(t.Context(), t.Logf, w.see(t)); busy || err != nil {
 		t.Errorf("busy: %v, %v", busy, err)
 	}
@@ -299,7 +303,7 @@ func TestSurplusDoesNotEndTheWait(t *testing.T) {
 	t.Parallel()
 	w := newSurplus(t)
 	w.serverless("m4")
-	w.world.mgmt.Change(caph, "HCloudMachine", Namespace, "m4", object{"status": object{"failureReason": "CreateError", "failureMessage": "the project's limit"}})
+	w.world.mgmt.Change(caph, "HCloudMachine", config.Namespace, "m4", object{"status": object{"failureReason": "CreateError", "failureMessage": "the project's limit"}})
 	if s := w.see(t); why.Explain(s).Hopeless(time.Time{}) == nil {
 		t.Fatal("nothing is hopeless")
 	}
@@ -317,7 +321,7 @@ func TestSurplusIsNotFoughtFor(t *testing.T) {
 		}
 		p.since = p.since.Add(-surplusStands)
 		_, _, err := p.look(t.Context(), t.Logf, w.see(t))
-		var end *finalError
+		var end *wait.FinalError
 		switch {
 		case i <= 2*3 && err == nil && w.left() == "m1 m2 m3":
 			w.machine(4)
@@ -341,7 +345,7 @@ func (w surplusWorld) waitUntilLeft(t *testing.T, machines string) string {
 			cancel()
 		}
 	}
-	if _, err := newControlPlaneStep(w.b).run(ctx, say, Management{Kubeconfig: managementFile}, w.cluster); !errors.Is(err, context.Canceled) {
+	if _, err := newControlPlaneStep(w.b).run(ctx, say, Management{Kubeconfig: platform.ManagementKubeconfig}, w.cluster); !errors.Is(err, context.Canceled) {
 		t.Errorf("it ended with %v", err)
 	}
 	if got := w.left(); got != machines {

@@ -11,9 +11,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/talos"
+	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // talosconfigSpare is how long before its end a client certificate is replaced. The provider's live a year.
@@ -37,8 +41,8 @@ func (s *Set) Talosconfig(g *flow.Graph, management *flow.Step[Management], clus
 
 // talosconfigStep runs and verifies the step talosconfig.
 type talosconfigStep struct {
-	cfg      Config
-	tools    Tools
+	cfg      config.Config
+	tools    platform.Tools
 	observer *observer
 }
 
@@ -50,7 +54,7 @@ func newTalosconfigStep(s *Set) talosconfigStep {
 // all control plane servers behind it. The provider's own list names the servers' public addresses, which a firewall
 // will close, and grows while they come up.
 func (t talosconfigStep) run(ctx context.Context, say flow.Say, m Management, c Cluster) (Talosconfig, error) {
-	mgmt, err := connect(t.tools, m.Kubeconfig)
+	mgmt, err := platform.Connect(t.tools, m.Kubeconfig)
 	if err != nil {
 		return Talosconfig{}, err
 	}
@@ -58,16 +62,16 @@ func (t talosconfigStep) run(ctx context.Context, say flow.Say, m Management, c 
 }
 
 // writeTalosconfig does it with whichever cluster manages c.
-func writeTalosconfig(ctx context.Context, cfg Config, tools Tools, observer *observer, say flow.Say, mgmt *kube.Cluster, c Cluster) (Talosconfig, error) {
+func writeTalosconfig(ctx context.Context, cfg config.Config, tools platform.Tools, observer *observer, say flow.Say, mgmt *kube.Cluster, c Cluster) (Talosconfig, error) {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	changes := mgmt.Changes(watching,
-		kube.Selection{List: &corev1.SecretList{}, Options: []client.ListOption{client.InNamespace(Namespace), client.MatchingLabels{clusterNameLabel: c.Name}}},
-		kube.Selection{List: listOf(machineKind), Options: ofCluster(c.Name)},
+		kube.Selection{List: &corev1.SecretList{}, Options: []client.ListOption{client.InNamespace(config.Namespace), client.MatchingLabels{capi.ClusterNameLabel: c.Name}}},
+		kube.Selection{List: capi.ListOf(capi.MachineKind), Options: capi.OfCluster(c.Name)},
 	)
 	var config []byte
 	var nodes []string
-	err := wait{what: "the talosconfig", within: cfg.ControlPlaneTimeout.D(), changes: changes, because: observer.because(mgmt, c.watched())}.until(ctx, say, func(ctx context.Context) (_ string, err error) {
+	err := wait.Wait{What: "the talosconfig", Within: cfg.ControlPlaneTimeout.D(), Changes: changes, Because: observer.because(mgmt, c.watched())}.Until(ctx, say, func(ctx context.Context) (_ string, err error) {
 		var missing string
 		if nodes, missing, err = talosNodes(ctx, mgmt, c.Name, c.ControlPlane); missing != "" || err != nil {
 			return missing, err
@@ -85,7 +89,7 @@ func writeTalosconfig(ctx context.Context, cfg Config, tools Tools, observer *ob
 	if err != nil {
 		return Talosconfig{}, err
 	}
-	out := Talosconfig{File: talosconfigFile, Endpoints: []string{c.LoadBalancerIP}, Nodes: nodes}
+	out := Talosconfig{File: platform.Talosconfig, Endpoints: []string{c.LoadBalancerIP}, Nodes: nodes}
 	if out.Fingerprint, err = credentials.Fingerprint(); err != nil {
 		return Talosconfig{}, err
 	}
@@ -94,46 +98,46 @@ func writeTalosconfig(ctx context.Context, cfg Config, tools Tools, observer *ob
 	if err != nil {
 		return Talosconfig{}, fmt.Errorf("write talosconfig: %w", err)
 	}
-	return out, tools.Files.Write(talosconfigFile, data)
+	return out, tools.Files.Write(platform.Talosconfig, data)
 }
 
 // talosNodes lists the private addresses of the control plane servers, and says what is missing to the ones that are to stay.
 func talosNodes(ctx context.Context, mgmt *kube.Cluster, cluster, controlPlane string) (nodes []string, missing string, err error) {
-	tcp, err := get(ctx, mgmt, talosControlPlaneKind, controlPlane)
+	tcp, err := capi.Get(ctx, mgmt, capi.TalosControlPlaneKind, controlPlane)
 	if err != nil {
 		return nil, "", err
 	}
-	machines, err := list(ctx, mgmt, machineKind, cluster)
+	machines, err := capi.List(ctx, mgmt, capi.MachineKind, cluster)
 	if err != nil {
 		return nil, "", err
 	}
-	members := controlPlaneMachines(machines)
+	members := capi.ControlPlaneMachines(machines)
 	for _, m := range members {
-		if a := addresses(&m, addressInternal); len(a) > 0 {
+		if a := capi.Addresses(&m, capi.AddressInternal); len(a) > 0 {
 			nodes = append(nodes, a[0])
 		}
 	}
 	slices.Sort(nodes)
-	switch want := int(number(tcp, "spec", "replicas")); {
+	switch want := int(capi.Number(tcp, "spec", "replicas")); {
 	case len(nodes) < want:
 		return nodes, fmt.Sprintf("%d of %d servers have a private address", len(nodes), want), nil
-	case len(members) > want && rolling(tcp) == "": // the last of those that were replaced is still there
+	case len(members) > want && capi.Rolling(tcp) == "": // the last of those that were replaced is still there
 		return nodes, fmt.Sprintf("%d control plane Machines instead of %d", len(members), want), nil
 	}
-	return nodes, rolling(tcp), nil
+	return nodes, capi.Rolling(tcp), nil
 }
 
 // verify compares what matters in the file with the cluster. Not the bytes: the provider writes its own with a
 // new certificate whenever it looks at a machine.
 func (t talosconfigStep) verify(ctx context.Context, was Talosconfig) flow.Verdict {
-	mgmt, err := connect(t.tools, managementFile)
+	mgmt, err := platform.Connect(t.tools, platform.ManagementKubeconfig)
 	if err != nil {
 		return flow.Unknown(err)
 	}
 	return talosconfigHolds(ctx, t.cfg, t.tools, mgmt, was)
 }
 
-func talosconfigHolds(ctx context.Context, cfg Config, tools Tools, mgmt *kube.Cluster, was Talosconfig) flow.Verdict {
+func talosconfigHolds(ctx context.Context, cfg config.Config, tools platform.Tools, mgmt *kube.Cluster, was Talosconfig) flow.Verdict {
 	file, err := tools.Files.Read(was.File)
 	if errors.Is(err, fs.ErrNotExist) {
 		return flow.Gone("the file %s is not in the state folder", was.File)

@@ -11,10 +11,14 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/internal/why"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // bootstrapDataSuffix follows a Machine's name in the name of the Secret with its bootstrap data.
@@ -26,8 +30,8 @@ func outdatedMachines(tcp *unstructured.Unstructured, machines, configs []unstru
 		return nil
 	}
 	wanted := talosConfigSpec(tcp, "spec", "controlPlaneConfig", "controlplane")
-	for _, m := range controlPlaneMachines(machines) {
-		config := talosConfigSpec(named(configs, text(&m, "spec", "bootstrap", "configRef", "name")), "spec")
+	for _, m := range capi.ControlPlaneMachines(machines) {
+		config := talosConfigSpec(named(configs, capi.Text(&m, "spec", "bootstrap", "configRef", "name")), "spec")
 		if len(config) > 0 && len(wanted) > 0 && !equality.Semantic.DeepEqual(config, wanted) {
 			names = append(names, m.GetName())
 		}
@@ -38,31 +42,31 @@ func outdatedMachines(tcp *unstructured.Unstructured, machines, configs []unstru
 // unmade tells whether a Machine of the control plane can be deleted without any loss, and is of no use: its bootstrap configuration cannot
 // be made, so it never had a server and never was a node; and the control plane's configuration has been changed since, which the control
 // plane provider does not take to a Machine that is there. Otherwise keeps is why not.
-func unmade(ctx context.Context, tools Tools, mgmt *kube.Cluster, c watchedCluster, name string) (machine *unstructured.Unstructured, keeps string, err error) {
-	if machine, err = get(ctx, mgmt, machineKind, name); err != nil {
+func unmade(ctx context.Context, tools platform.Tools, mgmt *kube.Cluster, c watchedCluster, name string) (machine *unstructured.Unstructured, keeps string, err error) {
+	if machine, err = capi.Get(ctx, mgmt, capi.MachineKind, name); err != nil {
 		return nil, "", err
 	}
-	cluster, err := get(ctx, mgmt, clusterKind, c.name)
+	cluster, err := capi.Get(ctx, mgmt, capi.ClusterKind, c.name)
 	if err != nil {
 		return nil, "", err
 	}
-	tcp, err := get(ctx, mgmt, talosControlPlaneKind, c.controlPlane)
+	tcp, err := capi.Get(ctx, mgmt, capi.TalosControlPlaneKind, c.controlPlane)
 	if err != nil {
 		return nil, "", err
 	}
-	bootstrapConfig, err := get(ctx, mgmt, talosConfigKind, text(machine, "spec", "bootstrap", "configRef", "name"))
+	bootstrapConfig, err := capi.Get(ctx, mgmt, capi.TalosConfigKind, capi.Text(machine, "spec", "bootstrap", "configRef", "name"))
 	if err != nil {
 		return nil, "", err
 	}
-	servers, err := list(ctx, mgmt, hcloudMachineKind, c.name)
+	servers, err := capi.List(ctx, mgmt, capi.HCloudMachineKind, c.name)
 	if err != nil {
 		return nil, "", err
 	}
-	server := text(machine, "spec", "infrastructureRef", "name")
+	server := capi.Text(machine, "spec", "infrastructureRef", "name")
 	if keeps := keepsUnmade(cluster, tcp, machine, bootstrapConfig, named(servers, server)); keeps != "" {
 		return machine, keeps, nil
 	}
-	err = mgmt.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: name + bootstrapDataSuffix}, &corev1.Secret{})
+	err = mgmt.Get(ctx, client.ObjectKey{Namespace: config.Namespace, Name: name + bootstrapDataSuffix}, &corev1.Secret{})
 	if err == nil {
 		return machine, "its bootstrap data are there", nil
 	}
@@ -81,8 +85,8 @@ func unmade(ctx context.Context, tools Tools, mgmt *kube.Cluster, c watchedClust
 
 // keepsUnmade is why the objects of a Machine do not say that it can be deleted without any loss; empty: they do.
 func keepsUnmade(cluster, tcp, machine, bootstrapConfig, server *unstructured.Unstructured) string {
-	_, controlPlane := machine.GetLabels()[controlPlaneLabel]
-	failed := falseCondition(bootstrapConfig, "DataSecretAvailable")
+	_, controlPlane := machine.GetLabels()[capi.ControlPlaneLabel]
+	failed := capi.FalseCondition(bootstrapConfig, "DataSecretAvailable")
 	switch {
 	case !controlPlane:
 		return "it is not one of the control plane"
@@ -92,11 +96,11 @@ func keepsUnmade(cluster, tcp, machine, bootstrapConfig, server *unstructured.Un
 		return "the cluster is paused, or is being deleted"
 	case failed == nil || failed["reason"] != "DataSecretGenerationFailed":
 		return "its bootstrap configuration can be made"
-	case text(machine, "status", "nodeRef", "name") != "":
+	case capi.Text(machine, "status", "nodeRef", "name") != "":
 		return "it is a node"
-	case text(machine, "spec", "providerID") != "" || text(server, "spec", "providerID") != "":
+	case capi.Text(machine, "spec", "providerID") != "" || capi.Text(server, "spec", "providerID") != "":
 		return "it has a server"
-	case text(machine, "spec", "bootstrap", "dataSecretName") != "" || text(bootstrapConfig, "status", "dataSecretName") != "":
+	case capi.Text(machine, "spec", "bootstrap", "dataSecretName") != "" || capi.Text(bootstrapConfig, "status", "dataSecretName") != "":
 		return "its bootstrap data are there"
 	case len(outdatedMachines(tcp, []unstructured.Unstructured{*machine}, []unstructured.Unstructured{*bootstrapConfig})) == 0:
 		return "the control plane's configuration is still the one that it was made from, so another Machine would come to the same"
@@ -106,7 +110,7 @@ func keepsUnmade(cluster, tcp, machine, bootstrapConfig, server *unstructured.Un
 
 // deleteUnmade deletes the Machines of a situation that are of no use and without which nothing is lost (see unmade), where the operator
 // agreed beforehand, so that the control plane provider makes others. It returns what it did.
-func deleteUnmade(ctx context.Context, tools Tools, mgmt *kube.Cluster, c watchedCluster, s why.Situation) (did string, err error) {
+func deleteUnmade(ctx context.Context, tools platform.Tools, mgmt *kube.Cluster, c watchedCluster, s why.Situation) (did string, err error) {
 	if !tools.Consent {
 		return "", nil
 	}
@@ -148,7 +152,7 @@ func deleteMachine(ctx context.Context, mgmt *kube.Cluster, machine *unstructure
 
 // deleteBeforeEtcd deletes a Machine of a control plane whose etcd was never started, if nothing is lost with it (see unmade), and waits
 // until it is gone. That its provider makes another one is for the next run to wait for.
-func deleteBeforeEtcd(ctx context.Context, cfg Config, tools Tools, say flow.Say, manager *kube.Cluster, r Replacement) error {
+func deleteBeforeEtcd(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say, manager *kube.Cluster, r Replacement) error {
 	machine, keeps, err := unmade(ctx, tools, manager, watched(cfg), r.Machine)
 	switch {
 	case kube.Absent(err) || err == nil && machine.GetUID() != r.UID:
@@ -165,16 +169,16 @@ func deleteBeforeEtcd(ctx context.Context, cfg Config, tools Tools, say flow.Say
 	}
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
-	changes := manager.Changes(watching, kube.Selection{List: listOf(machineKind), Options: ofCluster(cfg.ClusterName)})
-	w := wait{what: "the deletion of Machine " + r.Machine, within: cfg.ControlPlaneTimeout.D(), changes: changes}
-	return w.until(ctx, say, func(ctx context.Context) (string, error) {
-		now, err := get(ctx, manager, machineKind, r.Machine)
+	changes := manager.Changes(watching, kube.Selection{List: capi.ListOf(capi.MachineKind), Options: capi.OfCluster(cfg.ClusterName)})
+	w := wait.Wait{What: "the deletion of Machine " + r.Machine, Within: cfg.ControlPlaneTimeout.D(), Changes: changes}
+	return w.Until(ctx, say, func(ctx context.Context) (string, error) {
+		now, err := capi.Get(ctx, manager, capi.MachineKind, r.Machine)
 		switch {
 		case kube.Absent(err) || err == nil && now.GetUID() != r.UID:
 			return "", nil
 		case err != nil:
 			return "", err
 		}
-		return fmt.Sprintf("it is still being deleted (%s)", orNothing(troubles(now))), nil
+		return fmt.Sprintf("it is still being deleted (%s)", orNothing(capi.Troubles(now))), nil
 	})
 }

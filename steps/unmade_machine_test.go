@@ -10,7 +10,11 @@ import (
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // newUnmade is a living cluster whose fourth Machine was made from a patch with a mistake, which has been mended since.
@@ -23,7 +27,7 @@ func newUnmade(t *testing.T) surplusWorld {
 		schema.Server{ID: 2, Name: "m2", Status: "running", Labels: map[string]string{"caph-cluster-k8s": "owned"}},
 		schema.Server{ID: 3, Name: "m3", Status: "running", Labels: map[string]string{"caph-cluster-k8s": "owned"}})
 	w.tcp(object{"status": object{"bootstrapped": true, "initialized": true}})
-	w.world.mgmt.Change(cabpt, "TalosConfig", Namespace, "m4", object{
+	w.world.mgmt.Change(cabpt, "TalosConfig", config.Namespace, "m4", object{
 		"spec": object{"strategicPatches": []any{"machine: {nonsense: true}"}},
 		"status": object{"conditions": []any{object{"type": "DataSecretAvailable", "status": "False", "severity": "Error",
 			"reason": "DataSecretGenerationFailed", "message": "unknown keys", "lastTransitionTime": "2026-05-04T12:00:00Z"}}}})
@@ -61,15 +65,15 @@ func TestUnmadeMachineBeforeEtcd(t *testing.T) {
 	t.Parallel()
 	w := newUnmade(t)
 	w.tcp(object{"status": object{"bootstrapped": false, "initialized": false}})
-	w.b.cfg.ControlPlaneTimeout = Duration(3 * time.Second)
+	w.b.cfg.ControlPlaneTimeout = config.Duration(3 * time.Second)
 	w.b.observer.cfg = w.b.cfg
-	_, err := newControlPlaneStep(w.b).run(t.Context(), t.Logf, Management{Kubeconfig: managementFile}, w.cluster)
-	if waited := (*waitError)(nil); !errors.As(err, &waited) || !strings.Contains(err.Error(), "changed since") || w.left() != "m1 m2 m3 m4" {
+	_, err := newControlPlaneStep(w.b).run(t.Context(), t.Logf, Management{Kubeconfig: platform.ManagementKubeconfig}, w.cluster)
+	if waited := (*wait.TimeoutError)(nil); !errors.As(err, &waited) || !strings.Contains(err.Error(), "changed since") || w.left() != "m1 m2 m3 m4" {
 		t.Errorf("without consent: %v; %s are left", err, w.left())
 	}
 	w.b.tools.Consent = true
 	w.b.observer.tools = w.b.tools
-	if _, err = newControlPlaneStep(w.b).run(t.Context(), t.Logf, Management{Kubeconfig: managementFile}, w.cluster); err == nil || w.left() != "m1 m2 m3" {
+	if _, err = newControlPlaneStep(w.b).run(t.Context(), t.Logf, Management{Kubeconfig: platform.ManagementKubeconfig}, w.cluster); err == nil || w.left() != "m1 m2 m3" {
 		t.Errorf("with consent: %v; %s are left", err, w.left())
 	}
 }
@@ -78,10 +82,10 @@ func TestUnmadeMachineBeforeEtcd(t *testing.T) {
 func TestUnmadeMachineIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	machine := func(change object) func(surplusWorld) {
-		return func(w surplusWorld) { w.world.mgmt.Change(capi, "Machine", Namespace, "m4", change) }
+		return func(w surplusWorld) { w.world.mgmt.Change(capiAPI, "Machine", config.Namespace, "m4", change) }
 	}
 	configChange := func(change object) func(surplusWorld) {
-		return func(w surplusWorld) { w.world.mgmt.Change(cabpt, "TalosConfig", Namespace, "m4", change) }
+		return func(w surplusWorld) { w.world.mgmt.Change(cabpt, "TalosConfig", config.Namespace, "m4", change) }
 	}
 	for name, change := range map[string]func(surplusWorld){
 		"it is a node":        machine(object{"status": object{"nodeRef": object{"name": "m4"}}}),
@@ -89,20 +93,20 @@ func TestUnmadeMachineIsLeftAlone(t *testing.T) {
 		"it has data":         machine(object{"spec": object{"bootstrap": object{"dataSecretName": "x"}}}),
 		"it is being deleted": machine(object{"metadata": object{"deletionTimestamp": "2026-05-04T12:00:00Z", "finalizers": []any{"x"}}}),
 		"CAPH has a server": func(w surplusWorld) {
-			w.world.mgmt.Change(caph, "HCloudMachine", Namespace, "m4", object{"spec": object{"providerID": "hcloud://4"}})
+			w.world.mgmt.Change(caph, "HCloudMachine", config.Namespace, "m4", object{"spec": object{"providerID": "hcloud://4"}})
 		},
 		"Hetzner has a server": func(w surplusWorld) {
 			w.hetzner.SetServers(schema.Server{ID: 4, Name: "m4", Status: "running", Labels: map[string]string{"caph-cluster-k8s": "owned"}})
 		},
 		"its Secret is there": func(w surplusWorld) {
-			w.world.mgmt.Put(kubetest.Object("v1", "Secret", Namespace, "m4-bootstrap-data", object{"data": object{"value": "eA=="}}))
+			w.world.mgmt.Put(kubetest.Object("v1", "Secret", config.Namespace, "m4-bootstrap-data", object{"data": object{"value": "eA=="}}))
 		},
 		"the patch was not mended": func(w surplusWorld) {
 			w.tcp(object{"spec": object{"controlPlaneConfig": object{"controlplane": object{"strategicPatches": []any{"machine: {nonsense: true}"}}}}})
 		},
 		"its configuration is not made yet": configChange(object{"status": object{"conditions": []any{object{"type": "DataSecretAvailable", "status": "False", "reason": "WaitingForInfrastructure"}}}}),
 		"it is paused": func(w surplusWorld) {
-			w.world.mgmt.Change(capi, "Cluster", Namespace, "k8s", object{"spec": object{"paused": true}})
+			w.world.mgmt.Change(capiAPI, "Cluster", config.Namespace, "k8s", object{"spec": object{"paused": true}})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -143,10 +147,10 @@ func TestReplaceUnmadeMachine(t *testing.T) {
 // In what is told of a cluster there are no credentials.
 func TestSituationHasNoCredentials(t *testing.T) {
 	w := newUnmade(t)
-	w.world.mgmt.Change(cabpt, "TalosConfig", Namespace, "m1", object{"status": object{"talosConfig": "key: planted"}})
+	w.world.mgmt.Change(cabpt, "TalosConfig", config.Namespace, "m1", object{"status": object{"talosConfig": "key: planted"}})
 	s := w.see(t)
 	for _, c := range s.Configs {
-		if text(&c, "status", "talosConfig") != "" {
+		if capi.Text(&c, "status", "talosConfig") != "" {
 			t.Errorf("%s has a talosconfig", c.GetName())
 		}
 	}

@@ -7,6 +7,9 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/render"
 )
 
 // talosForbids are capabilities that no workload has on Talos.
@@ -22,12 +25,12 @@ func (p *Plan) CheckValues() error {
 	return errors.Join(problems...)
 }
 
-func installations(cfg Config, sources sources) []installation {
+func installations(cfg config.Config, sources render.Sources) []installation {
 	return []installation{cilium(cfg, sources), hcloudCCM(cfg, sources), talosCCM(cfg, sources)}
 }
 
 // refuseValues is CheckValues for one chart.
-func refuseValues(cfg Config, sources sources, in installation) error {
+func refuseValues(cfg config.Config, sources render.Sources, in installation) error {
 	if f := unfitValues(cfg, sources, in); f != nil {
 		return fmt.Errorf("%s; %s", f.Reason, f.WayOut)
 	}
@@ -45,24 +48,24 @@ func (d *Doctor) helmValues(context.Context) Finding {
 }
 
 // unfitValues is what is wrong with a chart's values; nil: nothing.
-func unfitValues(cfg Config, sources sources, in installation) *Finding {
-	values, err := in.values.values(sources.vars)
+func unfitValues(cfg config.Config, sources render.Sources, in installation) *Finding {
+	values, err := in.values.Values(sources.Vars)
 	if err != nil {
 		f := failed("correct the file", "%v", err)
 		return &f
 	}
-	switch in.values.path {
-	case sources.cilium.path:
-		return unfitCilium(in.values.name, values)
-	case sources.hcloudCCM.path:
-		return unmet(in.values.name, values, []want{
+	switch in.values.Path {
+	case sources.Cilium.Path:
+		return unfitCilium(in.values.Name, values)
+	case sources.HcloudCCM.Path:
+		return unmet(in.values.Name, values, []want{
 			{[]string{"networking", "enabled"}, "true", "nodes are known by their private addresses"},
 			{[]string{"networking", "clusterCIDR"}, cfg.PodCIDR, "it is POD_CIDR"},
 			{[]string{"networking", "network", "valueFrom", "secretKeyRef", "name"}, ccmSecretName, "the step hcloud-ccm makes that Secret"},
 			{[]string{"networking", "network", "valueFrom", "secretKeyRef", "key"}, ccmNetworkKey, "the step hcloud-ccm writes it there"},
 		})
 	default:
-		return unfitTalosCCM(in.values.name, values)
+		return unfitTalosCCM(in.values.Name, values)
 	}
 }
 

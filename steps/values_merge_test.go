@@ -10,7 +10,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/slipway-k8s/slipway/bootstrap"
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 func TestMergeValues(t *testing.T) {
@@ -34,7 +37,7 @@ func TestMergeValues(t *testing.T) {
 				return v
 			}
 			base := read(tc.base)
-			if got := mergeValues(base, read(tc.over)); !reflect.DeepEqual(got, read(tc.want)) {
+			if got := render.MergeValues(base, read(tc.over)); !reflect.DeepEqual(got, read(tc.want)) {
 				t.Errorf("got %v, want %s", got, tc.want)
 			}
 			if !reflect.DeepEqual(base, read(tc.base)) {
@@ -46,14 +49,14 @@ func TestMergeValues(t *testing.T) {
 
 // A file with one key keeps every other built-in setting.
 func TestPartialValuesKeepTheBuiltInSettings(t *testing.T) {
-	built, err := cilium(planner(t, "").cfg, planner(t, "").sources).values.values(variablesOf(Defaults()))
+	built, err := cilium(planner(t, "").cfg, planner(t, "").sources).values.Values(render.VariablesOf(config.Defaults()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
 	write(t, dir, "bootstrap/cilium-values.yaml", "hubble:\n  ui:\n    enabled: false\nbandwidthManager: {enabled: true}\n")
 	b := planner(t, dir)
-	values, err := cilium(b.cfg, b.sources).values.values(b.sources.vars)
+	values, err := cilium(b.cfg, b.sources).values.Values(b.sources.Vars)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,17 +97,17 @@ func TestUnfitValuesAreRefused(t *testing.T) {
 			}
 		})
 	}
-	plan, err := New(Defaults(), Tools{Management: &fakeProvider{}})
+	plan, err := New(config.Defaults(), platform.Tools{Management: &fakeProvider{}})
 	if err != nil || plan.CheckValues() != nil {
 		t.Errorf("the built-in values: %v, %v", err, plan.CheckValues())
 	}
 }
 
 // ingredientOf is what the journal remembers of Cilium's values.
-func ingredientOf(t *testing.T, overrides string, kvs ...string) ingredient {
+func ingredientOf(t *testing.T, overrides string, kvs ...string) render.Digest {
 	t.Helper()
 	b := planner(t, overrides, kvs...)
-	i, err := cilium(b.cfg, b.sources).values.ingredient(b.sources.vars)
+	i, err := cilium(b.cfg, b.sources).values.Digest(b.sources.Vars)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,8 +116,8 @@ func ingredientOf(t *testing.T, overrides string, kvs ...string) ingredient {
 
 // The journals of earlier releases have the sum of the file that was used. Where nothing changed in effect it is the same.
 func TestValuesAreRememberedAsBefore(t *testing.T) {
-	asBefore := func(text []byte) ingredient {
-		i, err := (source{name: "x", data: text}).ingredient(variablesOf(Defaults()))
+	asBefore := func(text []byte) render.Digest {
+		i, err := (render.Source{Name: "x", Data: text}).Digest(render.VariablesOf(config.Defaults()))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -128,7 +131,7 @@ func TestValuesAreRememberedAsBefore(t *testing.T) {
 	partial := "hubble: {ui: {enabled: false}}\n"
 	for name, tc := range map[string]struct {
 		text string
-		want ingredient
+		want render.Digest
 	}{
 		"the built-in file itself":   {string(builtIn), asBefore(builtIn)},
 		"a whole file":               {whole, asBefore([]byte(whole))},
@@ -159,8 +162,8 @@ func TestValuesAreRememberedAsBefore(t *testing.T) {
 		t.Error("a variable of the built-in file is not remembered")
 	}
 	b := planner(t, dir)
-	b.sources.cilium.builtIn = []byte(strings.Replace(string(builtIn), "hostRoot: /sys/fs/cgroup", "hostRoot: /elsewhere", 1))
-	if i, err := cilium(b.cfg, b.sources).values.ingredient(b.sources.vars); err != nil || i.SHA256 == one.SHA256 {
+	b.sources.Cilium.BuiltIn = []byte(strings.Replace(string(builtIn), "hostRoot: /sys/fs/cgroup", "hostRoot: /elsewhere", 1))
+	if i, err := cilium(b.cfg, b.sources).values.Digest(b.sources.Vars); err != nil || i.SHA256 == one.SHA256 {
 		t.Errorf("another built-in file: %+v, %v", i, err)
 	}
 }
@@ -186,16 +189,16 @@ func TestThePlanTellsWhatAPartialFileLacked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	alone := source{data: []byte(partial)}
-	kept, err := json.Marshal(map[string]string{mustEffective(t, alone).sum(): partial})
+	alone := render.Source{Data: []byte(partial)}
+	kept, err := json.Marshal(map[string]string{mustEffective(t, alone).Sum(): partial})
 	if err == nil {
 		err = w.tools().Files.Write(keptFile, kept)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	is := mustEffective(t, plan.b.sources.cilium)
-	found := plan.Explain(flow.Change{Path: "values.sha256", Was: quotedJSON(mustEffective(t, alone).sum()), Is: quotedJSON(is.sum())})
+	is := mustEffective(t, plan.b.sources.Cilium)
+	found := plan.Explain(flow.Change{Path: "values.sha256", Was: quotedJSON(mustEffective(t, alone).Sum()), Is: quotedJSON(is.Sum())})
 	var told []string
 	for _, d := range found {
 		told = append(told, d.Field+": "+d.Was+" → "+d.Is)
@@ -213,14 +216,14 @@ func TestThePlanTellsWhatAPartialFileLacked(t *testing.T) {
 	if err := plan.KeepSources(t.Context(), journal); err != nil {
 		t.Fatal(err)
 	}
-	if keptSource(plan.b.tools)[is.sum()] != string(is.data) {
+	if keptSource(plan.b.tools)[is.Sum()] != string(is.Data) {
 		t.Error("no copy of the merged values is kept")
 	}
 }
 
-func mustEffective(t *testing.T, s source) effectiveText {
+func mustEffective(t *testing.T, s render.Source) render.EffectiveText {
 	t.Helper()
-	text, err := s.effective(variablesOf(Defaults()))
+	text, err := s.Effective(render.VariablesOf(config.Defaults()))
 	if err != nil {
 		t.Fatal(err)
 	}

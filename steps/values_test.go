@@ -29,7 +29,7 @@ func tolerates(t *testing.T, values map[string]any, taint corev1.Taint, path ...
 // time where they may, and one after another with --parallel 1.
 func TestReleasesDoNotWaitForEachOther(t *testing.T) {
 	b := planner(t, "")
-	cilium, err := cilium(b.cfg, b.sources).values.values(b.sources.vars)
+	cilium, err := cilium(b.cfg, b.sources).values.Values(b.sources.Vars)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +39,7 @@ func TestReleasesDoNotWaitForEachOther(t *testing.T) {
 			t.Errorf("Hubble's %s waits for the Hetzner CCM, and the step cilium for it", name)
 		}
 	}
-	ccm, err := hcloudCCM(b.cfg, b.sources).values.values(b.sources.vars)
+	ccm, err := hcloudCCM(b.cfg, b.sources).values.Values(b.sources.Vars)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func TestReleasesDoNotWaitForEachOther(t *testing.T) {
 func TestOperatorsHaveANodeEach(t *testing.T) {
 	for replicas, want := range map[string]float64{"1": 1, "3": 2, "5": 2} {
 		b := planner(t, "", "CONTROL_PLANE_REPLICAS="+replicas)
-		values, err := cilium(b.cfg, b.sources).values.values(b.sources.vars)
+		values, err := cilium(b.cfg, b.sources).values.Values(b.sources.Vars)
 		if err != nil {
 			t.Fatal(err)
 		}

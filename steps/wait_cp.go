@@ -9,8 +9,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 const (
@@ -36,8 +40,8 @@ func (s *Set) ControlPlane(g *flow.Graph, management *flow.Step[Management], clu
 
 // controlPlaneStep runs and verifies the step wait-cp.
 type controlPlaneStep struct {
-	cfg      Config
-	tools    Tools
+	cfg      config.Config
+	tools    platform.Tools
 	observer *observer
 }
 
@@ -49,24 +53,24 @@ func newControlPlaneStep(s *Set) controlPlaneStep {
 // ready: those are Nodes, and none is Ready before Cilium, which needs the API. Machines that keep etcd from being started it takes
 // away; see surplus.
 func (step controlPlaneStep) run(ctx context.Context, say flow.Say, m Management, c Cluster) (ControlPlane, error) {
-	mgmt, err := connect(step.tools, m.Kubeconfig)
+	mgmt, err := platform.Connect(step.tools, m.Kubeconfig)
 	if err != nil {
 		return ControlPlane{}, err
 	}
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	changes := mgmt.Changes(watching,
-		kube.Selection{List: listOf(hetznerClusterKind), Options: []client.ListOption{client.InNamespace(Namespace)}},
-		kube.Selection{List: listOf(talosControlPlaneKind), Options: []client.ListOption{client.InNamespace(Namespace)}},
-		kube.Selection{List: listOf(machineKind), Options: ofCluster(c.Name)},
-		kube.Selection{List: listOf(hcloudMachineKind), Options: ofCluster(c.Name)},
+		kube.Selection{List: capi.ListOf(capi.HetznerClusterKind), Options: []client.ListOption{client.InNamespace(config.Namespace)}},
+		kube.Selection{List: capi.ListOf(capi.TalosControlPlaneKind), Options: []client.ListOption{client.InNamespace(config.Namespace)}},
+		kube.Selection{List: capi.ListOf(capi.MachineKind), Options: capi.OfCluster(c.Name)},
+		kube.Selection{List: capi.ListOf(capi.HCloudMachineKind), Options: capi.OfCluster(c.Name)},
 	)
 	out := ControlPlane{Endpoint: c.Endpoint}
 	spare := surplus{b: step, mgmt: mgmt, cluster: c}
-	w := wait{what: "the control plane", within: step.cfg.ControlPlaneTimeout.D(), every: controlPlaneEvery, changes: changes, whole: true}
-	err = w.until(ctx, say, func(ctx context.Context) (string, error) {
+	w := wait.Wait{What: "the control plane", Within: step.cfg.ControlPlaneTimeout.D(), Every: controlPlaneEvery, Changes: changes, Whole: true}
+	err = w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		s, uid := step.observer.situation(ctx, mgmt, c.watched())
-		if out.UID = uid; uid != "" && truth(orEmpty(s.ControlPlane), "status", "initialized") {
+		if out.UID = uid; uid != "" && capi.Truth(orEmpty(s.ControlPlane), "status", "initialized") {
 			return "", nil
 		}
 		a := step.observer.explainSituation(s)
@@ -75,7 +79,7 @@ func (step controlPlaneStep) run(ctx context.Context, say flow.Say, m Management
 		}
 		busy, keeps, err := spare.look(ctx, say, s)
 		if hopeless := a.Hopeless(step.observer.began); hopeless != nil && !busy {
-			return "", final(fmt.Errorf("waiting for the control plane: %w; last seen: %s", hopeless, a.Beside()))
+			return "", wait.Final(fmt.Errorf("waiting for the control plane: %w; last seen: %s", hopeless, a.Beside()))
 		}
 		return strings.TrimSuffix(a.Beside()+"; "+keeps, "; "), err
 	})
@@ -90,7 +94,7 @@ func (c Cluster) watched() watchedCluster {
 // secretValue reads one key of one of the cluster's Secrets in the management cluster.
 func secretValue(ctx context.Context, mgmt *kube.Cluster, name, key string) ([]byte, error) {
 	s := &corev1.Secret{}
-	if err := mgmt.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: name}, s); err != nil {
+	if err := mgmt.Get(ctx, client.ObjectKey{Namespace: config.Namespace, Name: name}, s); err != nil {
 		return nil, fmt.Errorf("get Secret %s: %w", name, err)
 	}
 	if len(s.Data[key]) == 0 {
@@ -101,7 +105,7 @@ func secretValue(ctx context.Context, mgmt *kube.Cluster, name, key string) ([]b
 
 // verify asks the workload cluster itself. Silence is no answer: servers restart, lines break.
 func (c controlPlaneStep) verify(ctx context.Context, was ControlPlane) flow.Verdict {
-	mgmt, err := connect(c.tools, managementFile)
+	mgmt, err := platform.Connect(c.tools, platform.ManagementKubeconfig)
 	if err != nil {
 		return flow.Unknown(err)
 	}

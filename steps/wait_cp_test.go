@@ -7,18 +7,22 @@ import (
 	"testing"
 	"time"
 
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/why"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 func TestTroubles(t *testing.T) {
-	o := kubetest.Object(caph, "HCloudMachine", Namespace, "x", object{"status": object{"conditions": []any{
+	o := kubetest.Object(caph, "HCloudMachine", config.Namespace, "x", object{"status": object{"conditions": []any{
 		object{"type": "Ready", "status": "False", "reason": "ImageNotFound"},
 		object{"type": "ServerCreateSucceeded", "status": "False", "reason": "ImageNotFound", "message": "no such image"},
 		object{"type": "HetznerAPIReachable", "status": "True"},
 	}}})
-	if got := troubles(o); got != "ServerCreateSucceeded: ImageNotFound (no such image)" {
+	if got := capi.Troubles(o); got != "ServerCreateSucceeded: ImageNotFound (no such image)" {
 		t.Errorf("got %q", got)
 	}
 }
@@ -28,11 +32,11 @@ func stuck(t *testing.T) (*world, *Set, *kube.Cluster, Cluster) {
 	t.Helper()
 	w := newWorld(t)
 	w.mgmt.React = nil
-	w.mgmt.Put(kubetest.Object(caph, "HetznerCluster", Namespace, "k8s", object{"status": object{"conditions": []any{
+	w.mgmt.Put(kubetest.Object(caph, "HetznerCluster", config.Namespace, "k8s", object{"status": object{"conditions": []any{
 		object{"type": "HetznerAPIReachable", "status": "False", "severity": "Warning", "reason": "RateLimitExceeded"},
 		object{"type": "TargetClusterReady", "status": "False", "severity": "Error", "reason": "KubeAPIServerNotResponding"},
 	}}}))
-	w.mgmt.Put(kubetest.Object(cacpt, "TalosControlPlane", Namespace, "k8s-control-plane", object{"spec": object{"replicas": 3}, "status": object{"conditions": []any{
+	w.mgmt.Put(kubetest.Object(cacpt, "TalosControlPlane", config.Namespace, "k8s-control-plane", object{"spec": object{"replicas": 3}, "status": object{"conditions": []any{
 		object{"type": "MachinesCreated", "status": "False", "severity": "Error", "reason": "InfrastructureTemplateCloningFailed", "message": "no such template"},
 		object{"type": "MachinesBootstrapped", "status": "False", "severity": "Info", "reason": "WaitingForMachines"},
 	}}}))
@@ -40,8 +44,8 @@ func stuck(t *testing.T) (*world, *Set, *kube.Cluster, Cluster) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := newSet(w.config(), w.tools(), sources{})
-	if err := b.tools.Files.Write(managementFile, w.mgmt.Kubeconfig()); err != nil {
+	b := newSet(w.config(), w.tools(), render.Sources{})
+	if err := b.tools.Files.Write(platform.ManagementKubeconfig, w.mgmt.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
 	return w, b, mgmt, Cluster{Name: "k8s", ControlPlane: "k8s-control-plane"}
@@ -66,12 +70,12 @@ func TestWaitEndsWhereNoWaitingHelps(t *testing.T) {
 		want []string
 	}{
 		"control plane": {func(w *world) {
-			w.mgmt.Change(cacpt, "TalosControlPlane", Namespace, "k8s-control-plane", object{"status": object{"failureReason": "CreateError", "failureMessage": "no way"}})
+			w.mgmt.Change(cacpt, "TalosControlPlane", config.Namespace, "k8s-control-plane", object{"status": object{"failureReason": "CreateError", "failureMessage": "no way"}})
 		}, []string{"TalosControlPlane k8s-control-plane", "CreateError: no way", "destroy", "refuses more requests"}},
 		"server": {func(w *world) {
-			labels := object{"labels": object{clusterNameLabel: "k8s", controlPlaneLabel: ""}}
-			w.mgmt.Put(kubetest.Object(caph, "HCloudMachine", Namespace, "server", object{"metadata": labels, "status": object{"failureReason": "UpdateError", "failureMessage": "the server is gone"}}))
-			w.mgmt.Put(kubetest.Object(capi, "Machine", Namespace, "machine", object{"metadata": labels, "spec": object{"infrastructureRef": object{"name": "server"}}}))
+			labels := object{"labels": object{capi.ClusterNameLabel: "k8s", capi.ControlPlaneLabel: ""}}
+			w.mgmt.Put(kubetest.Object(caph, "HCloudMachine", config.Namespace, "server", object{"metadata": labels, "status": object{"failureReason": "UpdateError", "failureMessage": "the server is gone"}}))
+			w.mgmt.Put(kubetest.Object(capiAPI, "Machine", config.Namespace, "machine", object{"metadata": labels, "spec": object{"infrastructureRef": object{"name": "server"}}}))
 		}, []string{"server: is given up (UpdateError: the server is gone)", "delete machine machine"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -79,7 +83,7 @@ func TestWaitEndsWhereNoWaitingHelps(t *testing.T) {
 			tt.fail(w)
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
-			_, err := newControlPlaneStep(b).run(ctx, t.Logf, Management{Kubeconfig: managementFile}, c)
+			_, err := newControlPlaneStep(b).run(ctx, t.Logf, Management{Kubeconfig: platform.ManagementKubeconfig}, c)
 			if err == nil || errors.Is(err, context.DeadlineExceeded) {
 				t.Fatalf("it went on waiting: %v", err)
 			}

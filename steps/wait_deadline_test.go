@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/slipway-k8s/slipway/internal/wait"
 )
 
 // A look that may take as long as the whole wait began late: the wait ends when it said, and tells what the look before saw.
@@ -24,8 +26,8 @@ func TestNoLookOutlastsItsWait(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var l listener
 				looks, began := 0, time.Now()
-				w := wait{what: "the release", within: time.Minute, each: time.Minute, every: 50 * time.Second}
-				err := w.until(t.Context(), l.say, func(ctx context.Context) (string, error) {
+				w := wait.Wait{What: "the release", Within: time.Minute, Each: time.Minute, Every: 50 * time.Second}
+				err := w.Until(t.Context(), l.say, func(ctx context.Context) (string, error) {
 					if looks++; looks == 1 {
 						return tt.missing, tt.err
 					}
@@ -47,7 +49,7 @@ func TestNoLookOutlastsItsWait(t *testing.T) {
 func TestAFirstLookThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		err := wait{what: "it", within: time.Minute, each: time.Hour}.until(t.Context(), t.Logf, func(ctx context.Context) (string, error) {
+		err := wait.Wait{What: "it", Within: time.Minute, Each: time.Hour}.Until(t.Context(), t.Logf, func(ctx context.Context) (string, error) {
 			<-ctx.Done()
 			return "", ctx.Err()
 		})
@@ -58,13 +60,13 @@ func TestAFirstLookThatHangs(t *testing.T) {
 }
 
 func TestPaceSlowsDownAndStartsAgain(t *testing.T) {
-	p := &pace{first: 2 * time.Second, longest: 5 * time.Second}
+	p := &wait.Pace{First: 2 * time.Second, Longest: 5 * time.Second}
 	var got []time.Duration
 	for range 4 {
-		got = append(got, p.next()/time.Millisecond)
+		got = append(got, p.Next()/time.Millisecond)
 	}
-	p.reset()
-	got = append(got, p.next()/time.Millisecond)
+	p.Reset()
+	got = append(got, p.Next()/time.Millisecond)
 	if want := []time.Duration{2000, 3000, 4500, 5000, 2000}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}

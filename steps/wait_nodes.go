@@ -11,9 +11,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // What a finished node must not carry: the taint goes when the cloud controller manager has looked at it, the label is
@@ -49,8 +53,8 @@ func (s *Set) Nodes(g *flow.Graph, management *flow.Step[Management], cluster *f
 
 // nodesStep runs and verifies the step wait-nodes.
 type nodesStep struct {
-	cfg      Config
-	tools    Tools
+	cfg      config.Config
+	tools    platform.Tools
 	observer *observer
 }
 
@@ -60,23 +64,23 @@ func newNodesStep(s *Set) nodesStep {
 
 // run waits until every node is what it should be.
 func (n nodesStep) run(ctx context.Context, say flow.Say, m Management, c Cluster, kc Kubeconfig) (Nodes, error) {
-	mgmt, err := connect(n.tools, m.Kubeconfig)
+	mgmt, err := platform.Connect(n.tools, m.Kubeconfig)
 	if err != nil {
 		return Nodes{}, err
 	}
-	workload, err := connect(n.tools, kc.File)
+	workload, err := platform.Connect(n.tools, kc.File)
 	if err != nil {
 		return Nodes{}, err
 	}
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	changes := merge(watching,
-		mgmt.Changes(watching, kube.Selection{List: listOf(machineKind), Options: ofCluster(c.Name)}),
+		mgmt.Changes(watching, kube.Selection{List: capi.ListOf(capi.MachineKind), Options: capi.OfCluster(c.Name)}),
 		workload.Changes(watching, kube.Selection{List: &corev1.NodeList{}}),
 	)
 	var out Nodes
 	var placeless string
-	err = wait{what: "the nodes", within: n.cfg.NodesTimeout.D(), changes: changes, because: n.observer.hindered(mgmt, c.watched())}.until(ctx, say, func(ctx context.Context) (string, error) {
+	err = wait.Wait{What: "the nodes", Within: n.cfg.NodesTimeout.D(), Changes: changes, Because: n.observer.hindered(mgmt, c.watched())}.Until(ctx, say, func(ctx context.Context) (string, error) {
 		r, err := readRoll(ctx, n.cfg, n.tools, mgmt, workload)
 		if err != nil {
 			return "", err
@@ -137,19 +141,19 @@ type roll struct {
 	servers  []hetzner.Server
 }
 
-func readRoll(ctx context.Context, cfg Config, tools Tools, mgmt, workload *kube.Cluster) (r roll, err error) {
-	tcp, err := get(ctx, mgmt, talosControlPlaneKind, cfg.ControlPlaneName())
+func readRoll(ctx context.Context, cfg config.Config, tools platform.Tools, mgmt, workload *kube.Cluster) (r roll, err error) {
+	tcp, err := capi.Get(ctx, mgmt, capi.TalosControlPlaneKind, cfg.ControlPlaneName())
 	if err != nil {
 		return roll{}, err
 	}
-	r.replicas, r.version, r.rolling = int(number(tcp, "spec", "replicas")), text(tcp, "spec", "version"), rolling(tcp)
+	r.replicas, r.version, r.rolling = int(capi.Number(tcp, "spec", "replicas")), capi.Text(tcp, "spec", "version"), capi.Rolling(tcp)
 	nodes := &corev1.NodeList{}
 	if err := workload.List(ctx, nodes); err != nil {
 		return roll{}, fmt.Errorf("list the nodes: %w", err)
 	}
 	r.nodes = nodes.Items
 	slices.SortFunc(r.nodes, func(a, b corev1.Node) int { return strings.Compare(a.Name, b.Name) })
-	if r.machines, err = list(ctx, mgmt, machineKind, cfg.ClusterName); err != nil {
+	if r.machines, err = capi.List(ctx, mgmt, capi.MachineKind, cfg.ClusterName); err != nil {
 		return roll{}, err
 	}
 	r.servers, err = hetzner.Servers(ctx, tools.Hetzner, cfg.ClusterName)
@@ -164,7 +168,7 @@ func (r roll) missing(networkCIDR string) []string {
 	if r.rolling != "" {
 		add("%s", r.rolling)
 	}
-	if n := len(controlPlaneMachines(r.machines)); n != r.replicas {
+	if n := len(capi.ControlPlaneMachines(r.machines)); n != r.replicas {
 		add("%d control plane Machines instead of %d", n, r.replicas)
 	}
 	if len(r.nodes) != len(r.machines) {
@@ -181,16 +185,16 @@ func (r roll) missing(networkCIDR string) []string {
 	if err != nil {
 		add("networkCidr: %v", err)
 	}
-	var why reasons
+	var why wait.Reasons
 	for i := range r.nodes {
 		for _, problem := range nodeProblems(&r.nodes[i], servers, network, r.version) {
-			why.add(r.nodes[i].Name, problem)
+			why.Add(r.nodes[i].Name, problem)
 		}
 	}
-	missing = append(missing, why.lines()...)
+	missing = append(missing, why.Lines()...)
 	var unknown []string
 	for _, m := range r.machines {
-		if text(&m, "status", "nodeRef", "name") == "" {
+		if capi.Text(&m, "status", "nodeRef", "name") == "" {
 			unknown = append(unknown, m.GetName())
 		}
 	}
@@ -267,8 +271,8 @@ func (r roll) output() Nodes {
 }
 
 func (n nodesStep) verify(ctx context.Context, was Nodes) flow.Verdict {
-	mgmt, mgmtErr := connect(n.tools, managementFile)
-	workload, err := connect(n.tools, kubeconfigFile)
+	mgmt, mgmtErr := platform.Connect(n.tools, platform.ManagementKubeconfig)
+	workload, err := platform.Connect(n.tools, platform.Kubeconfig)
 	if err := errors.Join(mgmtErr, err); err != nil {
 		return flow.Unknown(err)
 	}

@@ -10,7 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 )
@@ -88,8 +90,8 @@ func TestNodesWithoutAPlace(t *testing.T) {
 
 func TestRollHasToAgree(t *testing.T) {
 	machine := func(name, node string) unstructured.Unstructured {
-		return *kubetest.Object(capi, "Machine", Namespace, name, object{
-			"metadata": object{"labels": object{controlPlaneLabel: ""}}, "status": object{"nodeRef": object{"name": node}},
+		return *kubetest.Object(capiAPI, "Machine", config.Namespace, name, object{
+			"metadata": object{"labels": object{capi.ControlPlaneLabel: ""}}, "status": object{"nodeRef": object{"name": node}},
 		})
 	}
 	good := roll{

@@ -15,9 +15,11 @@ import (
 
 	"filippo.io/age"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/backup"
 	"github.com/slipway-k8s/slipway/internal/effect"
+	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -94,8 +96,8 @@ func (c *command) killedLast() (moment string, err error) {
 }
 
 // onPaper is what a recovery is planned with, to learn its steps.
-func onPaper() (steps.Config, steps.Tools) {
-	return steps.Defaults(), steps.Tools{Management: noManagement{}}
+func onPaper() (config.Config, platform.Tools) {
+	return config.Defaults(), platform.Tools{Management: noManagement{}}
 }
 
 // source reads the backup.

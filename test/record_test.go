@@ -18,8 +18,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/why"
+	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -66,9 +68,9 @@ func TestRecordSituations(t *testing.T) {
 func (r *recorder) makePlan() *steps.Plan {
 	var info struct{ NetworkCIDR string }
 	r.labGet("/v1/info", &info)
-	cfg := steps.Defaults()
+	cfg := config.Defaults()
 	cfg.NetworkCIDR = info.NetworkCIDR
-	p, err := steps.New(cfg, steps.Tools{Files: steps.FilesIn(r.state), Hetzner: r.Client, Management: nobody{}})
+	p, err := steps.New(cfg, platform.Tools{Files: platform.FilesIn(r.state), Hetzner: r.Client, Management: nobody{}})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -76,7 +78,7 @@ func (r *recorder) makePlan() *steps.Plan {
 }
 
 // nobody makes no management cluster.
-type nobody struct{ steps.ManagementProvider }
+type nobody struct{ platform.ManagementProvider }
 
 // Name implements steps.ManagementProvider.
 func (nobody) Name() string { return "nobody" }

@@ -6,8 +6,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/kind"
 	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -83,7 +85,7 @@ func TestParseArgumentsRefuses(t *testing.T) {
 
 func paperPlan(t *testing.T) *steps.Plan {
 	t.Helper()
-	plan, err := steps.New(steps.Defaults(), steps.Tools{Management: &kind.Provider{}})
+	plan, err := steps.New(config.Defaults(), platform.Tools{Management: &kind.Provider{}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +128,7 @@ func TestUsageNamesEverything(t *testing.T) {
 	for _, s := range paperPlan(t).Graph.Steps() {
 		want = append(want, s.Name+" ", s.Doc)
 	}
-	for _, v := range steps.Variables() {
+	for _, v := range config.Variables() {
 		want = append(want, v.Name)
 	}
 	for _, w := range want {

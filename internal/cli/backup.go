@@ -9,6 +9,9 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/spf13/cobra"
+
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/backup"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
@@ -16,8 +19,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/text"
 	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
-	"github.com/spf13/cobra"
 )
 
 // withBackupFlags puts the flags of backup in the place of their variables.
@@ -82,7 +85,7 @@ type backupRun struct {
 
 // once makes one backup, and then makes room.
 func (b *backupRun) once(ctx context.Context) error {
-	return look(ctx, b.console, b.arguments, func(cfg steps.Config, tools steps.Tools) error {
+	return look(ctx, b.console, b.arguments, func(cfg config.Config, tools platform.Tools) error {
 		var saved backup.Stored
 		var revision int64
 		err := b.hub.Task("backup", "everything that restores the cluster, in one file", func(say flow.Say) (err error) {

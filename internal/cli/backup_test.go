@@ -18,6 +18,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/backup"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
@@ -26,7 +27,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/redact"
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/usage"
-	"github.com/slipway-k8s/slipway/steps"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // TestBackupMistakes finds every mistake before anything is asked or written,
@@ -276,12 +277,12 @@ func TestBackupCronJob(t *testing.T) {
 // TestOfferBackup asks nobody in a pipe, and says how.
 func TestOfferBackup(t *testing.T) {
 	dir := t.TempDir()
-	files := steps.FilesIn(dir)
+	files := platform.FilesIn(dir)
 	var shown bytes.Buffer
 	c := &console{stdout: &shown, stderr: &shown, size: func() (int, int) { return 0, 0 }, hide: &redact.Redactor{}, environment: map[string]string{}}
-	r := &running{console: c, hub: &ui.Hub{Hide: c.hide, Displays: []ui.Display{ui.PlainDisplay{Out: &shown}}}, tools: steps.Tools{Files: files}}
+	r := &running{console: c, hub: &ui.Hub{Hide: c.hide, Displays: []ui.Display{ui.PlainDisplay{Out: &shown}}}, tools: platform.Tools{Files: files}}
 	r.options.Output = "text"
-	r.cfg.Config = steps.Defaults()
+	r.cfg.Config = config.Defaults()
 	if err := offerBackup(t.Context(), r, arguments{}, "danger"); err != nil || shown.Len() > 0 {
 		t.Errorf("without a cluster: %v, %q", err, shown.String())
 	}

@@ -12,11 +12,11 @@ import (
 
 	"filippo.io/age"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/backup"
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/text"
 	"github.com/slipway-k8s/slipway/internal/usage"
-	"github.com/slipway-k8s/slipway/steps"
 )
 
 // errNobodyOpens has two lines: what is missing, and the ways to have it.
@@ -25,7 +25,7 @@ var errNobodyOpens = errors.New("nobody could open the backup: name public keys 
 	"--unencrypted writes one that everybody can read, with every key of the cluster in it")
 
 // backupSeal is who can open the backups that are made.
-func backupSeal(ctx context.Context, c *console, cfg steps.Config, unencrypted bool) (backup.Seal, error) {
+func backupSeal(ctx context.Context, c *console, cfg config.Config, unencrypted bool) (backup.Seal, error) {
 	recipients, err := backup.ParseRecipients(cfg.BackupRecipients)
 	if err != nil {
 		return backup.Seal{}, usage.Errorf("BACKUP_RECIPIENTS: %w", err)
@@ -48,7 +48,7 @@ func backupSeal(ctx context.Context, c *console, cfg steps.Config, unencrypted b
 
 // backupIdentities are the keys that open backups, all that are configured.
 // None are no error: the backup may be unencrypted.
-func backupIdentities(ctx context.Context, c *console, cfg steps.Config) ([]age.Identity, error) {
+func backupIdentities(ctx context.Context, c *console, cfg config.Config) ([]age.Identity, error) {
 	var all []age.Identity
 	if cfg.BackupIdentityFile != "" {
 		data, err := os.ReadFile(settings.AtHome(cfg.BackupIdentityFile, c.environment["HOME"]))
@@ -72,7 +72,7 @@ func backupIdentities(ctx context.Context, c *console, cfg steps.Config) ([]age.
 
 // passphrase reads the passphrase; empty: none is configured. Its errors never
 // contain what was read.
-func passphrase(ctx context.Context, c *console, cfg steps.Config) (word string, err error) {
+func passphrase(ctx context.Context, c *console, cfg config.Config) (word string, err error) {
 	switch {
 	case c.environment[settings.PassphraseVariable] != "":
 		word = c.environment[settings.PassphraseVariable]
@@ -105,7 +105,7 @@ func passphrase(ctx context.Context, c *console, cfg steps.Config) (word string,
 }
 
 // backupStore is where backups go.
-func backupStore(c *console, cfg steps.Config, place string) (backup.Store, error) {
+func backupStore(c *console, cfg config.Config, place string) (backup.Store, error) {
 	if !backup.IsS3(place) {
 		place = settings.AtHome(place, c.environment["HOME"])
 		if !filepath.IsAbs(place) {
@@ -130,7 +130,7 @@ func backupStore(c *console, cfg steps.Config, place string) (backup.Store, erro
 
 // backupFile finds the store and the name of one backup: a path, or
 // s3://bucket/prefix/name.
-func backupFile(c *console, cfg steps.Config, file string) (backup.Store, string, error) {
+func backupFile(c *console, cfg config.Config, file string) (backup.Store, string, error) {
 	dir, name := filepath.Dir(file), filepath.Base(file)
 	if backup.IsS3(file) {
 		name = path.Base(file)

@@ -5,7 +5,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/shell"
-	"github.com/slipway-k8s/slipway/steps"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 const clusterNameVariable = "CLUSTER_NAME"
@@ -26,7 +26,7 @@ func commandLineFor(c *console, cluster string, target ...string) string {
 // composeCommandLine adds to a target, with its arguments and flags, what was given to this command and leads that one to
 // the same cluster.
 func composeCommandLine(given arguments, environment map[string]string, target []string) string {
-	words := append([]string{steps.Program}, target...)
+	words := append([]string{platform.Program}, target...)
 	words = append(words, sharedFlags(given.Options, target)...)
 	return shell.Line(append(words, sharedValues(given.Values, environment, target)...)...)
 }

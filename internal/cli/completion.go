@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/lab"
-	"github.com/slipway-k8s/slipway/steps"
 )
 
 // addCompletion adds cobra's command that prints scripts for shells. Without a shell, or with an unknown one, it is bad usage.
@@ -29,7 +29,7 @@ func completeVariables(cmd *cobra.Command, _ []string, begun string) ([]cobra.Co
 	}
 	if begun != "" && unicode.IsUpper(rune(begun[0])) {
 		var found []cobra.Completion
-		for _, v := range steps.Variables() {
+		for _, v := range config.Variables() {
 			if strings.HasPrefix(v.Name, begun) {
 				found = append(found, cobra.CompletionWithDesc(v.Name+"=", v.Doc))
 			}
@@ -46,7 +46,7 @@ func isPath(argument string) bool { return argument == "FILE" || argument == "FO
 
 // completeValue are the values of a variable that can be listed.
 func completeValue(name, begun string) (found []cobra.Completion) {
-	for _, v := range steps.Variables() {
+	for _, v := range config.Variables() {
 		for _, choice := range v.Choices() {
 			if v.Name == name && strings.HasPrefix(choice, begun) {
 				found = append(found, name+"="+choice)

@@ -6,10 +6,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/pflag"
+
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/lab"
 	"github.com/slipway-k8s/slipway/internal/settings"
-	"github.com/slipway-k8s/slipway/steps"
-	"github.com/spf13/pflag"
 )
 
 // completed asks the command, as a shell's script does, what it offers after some words.
@@ -92,7 +93,7 @@ func TestCompletionKnowsEveryWord(t *testing.T) {
 			}
 		})
 	}
-	for _, v := range steps.Variables() {
+	for _, v := range config.Variables() {
 		if got := completed(t, v.Name); !slices.Contains(strings.Fields(got), v.Name+"=") {
 			t.Errorf("%s= is not offered: %q", v.Name, got)
 		}

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/usage"
-	"github.com/slipway-k8s/slipway/steps"
 )
 
 // configFile writes a bootstrap.yaml and returns its path.
@@ -59,7 +59,7 @@ func TestFileForms(t *testing.T) {
 		"anchors": "location: &here nbg1\nclusterName: k8s\n", "marker": "---\nlocation: nbg1\n", "json": `{"location": "nbg1"}`,
 	} {
 		c, err := load(t, file, "", "")
-		if err != nil || c.Config != steps.Defaults() {
+		if err != nil || c.Config != config.Defaults() {
 			t.Errorf("%s: %+v, %v", name, c.Config, err)
 		}
 	}
@@ -70,7 +70,7 @@ func TestFileForms(t *testing.T) {
 }
 
 func TestEveryVariableIsReadFromEverywhere(t *testing.T) {
-	for _, v := range steps.Variables() {
+	for _, v := range config.Variables() {
 		value := v.Default
 		if value == "" {
 			continue

@@ -11,10 +11,10 @@ import (
 	"github.com/xeipuuv/gojsonschema"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/lab/labtest"
 	"github.com/slipway-k8s/slipway/internal/settings"
-	"github.com/slipway-k8s/slipway/steps"
 )
 
 func TestConfigShowNamesEverySource(t *testing.T) {
@@ -51,7 +51,7 @@ func TestConfigShowNamesEverySource(t *testing.T) {
 	if s := got["SERVER_TYPEserverType"]; s.Default != "cx33" {
 		t.Errorf("the default of SERVER_TYPE is %q", s.Default)
 	}
-	for _, v := range steps.Variables() {
+	for _, v := range config.Variables() {
 		if _, ok := got[v.Name+v.Field]; !ok {
 			t.Errorf("%s is missing", v.Name)
 		}
@@ -154,7 +154,7 @@ func TestSchemaAgreesWithTheCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	var defaults strings.Builder
-	for _, v := range steps.Variables() {
+	for _, v := range config.Variables() {
 		if v.Default != "" {
 			defaults.WriteString(v.Field + ": " + v.Default + "\n")
 		}

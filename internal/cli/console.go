@@ -6,12 +6,13 @@ import (
 	"os"
 	"strings"
 
+	"golang.org/x/term"
+
 	"github.com/slipway-k8s/slipway/internal/effect"
 	"github.com/slipway-k8s/slipway/internal/redact"
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/text"
-	"github.com/slipway-k8s/slipway/steps"
-	"golang.org/x/term"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // printFolded is what is printed for people, in lines of the terminal's width.
@@ -46,7 +47,7 @@ type console struct {
 	readFaults func(text string) (func() effect.Faults, error)
 	faults     func() effect.Faults // makes the faults of a run; nil: there are none
 	// equip changes what a run at Hetzner works with; nil: nothing. Tests put their own in the place of what no fake stands for.
-	equip func(*steps.Tools)
+	equip func(*platform.Tools)
 	watch *watcher     // sees the runs; nil: nobody does
 	held  *tokenAnswer // of hcloudTokenCommand, to a look; nil: it has not been run
 }
@@ -72,7 +73,7 @@ func (c *console) width() int {
 
 // tokenOnce is the token for a look. The command that prints it may ask a person
 // each time it runs: so it runs for the first of all looks alone.
-func tokenOnce(ctx context.Context, c *console, cfg settings.Configuration) (steps.Secret, error) {
+func tokenOnce(ctx context.Context, c *console, cfg settings.Configuration) (platform.Secret, error) {
 	if c.held != nil {
 		return c.held.token, c.held.err
 	}
@@ -85,6 +86,6 @@ func tokenOnce(ctx context.Context, c *console, cfg settings.Configuration) (ste
 
 // tokenAnswer is what came of asking for the token.
 type tokenAnswer struct {
-	token steps.Secret
+	token platform.Secret
 	err   error
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/runs"
 	"github.com/slipway-k8s/slipway/internal/text"
 	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -47,12 +48,12 @@ func runDiagnose(ctx context.Context, c *console, a arguments) error {
 		return err
 	}
 	if source != nil {
-		onPaper := steps.Tools{Management: kind.NewProvider(cfg.Config, steps.Files{}, false, io.Discard, nil), Overrides: cfg.Overrides}
+		onPaper := platform.Tools{Management: kind.NewProvider(cfg.Config, platform.Files{}, false, io.Discard, nil), Overrides: cfg.Overrides}
 		if _, err := steps.NewRestore(cfg.Config, onPaper, *source); err != nil {
 			return &usage.Error{Err: err}
 		}
 	}
-	steps.RedirectLibraryLogs(io.Discard)
+	platform.RedirectLibraryLogs(io.Discard)
 	state, err := stateOf(ctx, c, a, cfg)
 	if err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/internal/runs"
 	"github.com/slipway-k8s/slipway/internal/statedir"
+	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -70,7 +71,7 @@ func TestAForecastTellsRecordsFromBuiltInFigures(t *testing.T) {
 func TestNothingElseRunsInTheMiddleOfARecovery(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
-	if err := (steps.QuorumRecord{Cluster: "k8s", Began: time.Now()}).Begin(steps.FilesIn("state")); err != nil {
+	if err := (steps.QuorumRecord{Cluster: "k8s", Began: time.Now()}).Begin(platform.FilesIn("state")); err != nil {
 		t.Fatal(err)
 	}
 	before := folderContents(t, "state")

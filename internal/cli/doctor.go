@@ -8,13 +8,15 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/spf13/cobra"
+
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/internal/text"
 	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
-	"github.com/spf13/cobra"
 )
 
 // unwellError says how many of the doctor's checks failed.
@@ -36,7 +38,7 @@ func runDoctor(ctx context.Context, c *console, a arguments) error {
 	if err := sameWorld(ctx, c, a, cfg); err != nil {
 		return err
 	}
-	steps.RedirectLibraryLogs(io.Discard)
+	platform.RedirectLibraryLogs(io.Discard)
 	state, err := stateOf(ctx, c, a, cfg)
 	if err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/steps"
 )
@@ -27,7 +28,7 @@ func wellWorld(t *testing.T) (*hetznertest.Store, string) {
 		Locations: []schema.ServerTypeLocation{{Name: "nbg1", Available: true}}})
 	market.Put("images", 99, schema.Image{Name: hcloud.Ptr("ubuntu-24.04"), Type: "system", Architecture: "x86", Status: "available"})
 	market.Budget(3600, 3000)
-	d := steps.Defaults()
+	d := config.Defaults()
 	charts := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/readyz":

@@ -13,7 +13,9 @@ import (
 	"time"
 
 	"filippo.io/age"
+	"github.com/spf13/cobra"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/backup"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
@@ -21,8 +23,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/internal/text"
 	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
-	"github.com/spf13/cobra"
 )
 
 const (
@@ -229,7 +231,7 @@ func (d *drill) looking(ctx context.Context, name, why string, do func(steps.Dri
 	a := d.arguments()
 	h := &ui.Hub{Run: "drill", Hide: d.hide, Displays: []ui.Display{newDisplay(d.console, a.Options)}}
 	defer h.Close()
-	return look(ctx, d.console, a, func(cfg steps.Config, tools steps.Tools) error {
+	return look(ctx, d.console, a, func(cfg config.Config, tools platform.Tools) error {
 		o := steps.NewDrill(cfg, tools)
 		return h.Task(name, why, func(say flow.Say) error { return do(o, say) })
 	})
@@ -270,7 +272,7 @@ func (d *drill) takeOwnKey() error {
 
 // backUp makes a backup of the cluster in use.
 func (d *drill) backUp(ctx context.Context, marks *steps.Marks) (file string, err error) {
-	err = look(ctx, d.console, d.arguments(), func(cfg steps.Config, tools steps.Tools) error {
+	err = look(ctx, d.console, d.arguments(), func(cfg config.Config, tools platform.Tools) error {
 		stop, err := steps.NewDrill(cfg, tools).Use(ctx, marks)
 		if err != nil {
 			return err

@@ -20,7 +20,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/crash"
 	"github.com/slipway-k8s/slipway/internal/effect"
 	"github.com/slipway-k8s/slipway/internal/statedir"
-	"github.com/slipway-k8s/slipway/steps"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 const crashChild = "SLIPWAY_TEST_CRASH_ENDPOINT" // set where this process is the one that ends itself
@@ -47,7 +47,7 @@ func TestCrashChild(t *testing.T) {
 	}
 	recorder := effect.New(effect.Options{Lines: lines, Faults: crash.New(places)})
 	defer recorder.Close()
-	client := hetznerClient(endpoint, steps.NewSecret(secret), recorder)
+	client := hetznerClient(endpoint, platform.NewSecret(secret), recorder)
 	if err := state.Files().Write(statedir.WorldFile, []byte(statedir.WorldHetzner)); err != nil {
 		t.Fatal(err)
 	}

@@ -11,18 +11,19 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
+	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/text"
 	"github.com/slipway-k8s/slipway/internal/usage"
-	"github.com/slipway-k8s/slipway/steps"
-	"github.com/spf13/cobra"
 )
 
 // filesOf is usedFiles for a folder. What is wrong with its files is said by
 // whoever needs them: a cluster is destroyed without them.
 func filesOf(overrides string) string {
-	files, err := steps.SourceFiles(overrides)
+	files, err := render.SourceFiles(overrides)
 	if err != nil {
 		return ""
 	}
@@ -31,13 +32,13 @@ func filesOf(overrides string) string {
 
 // usedFiles says in one line which files of the operator's own are used; empty
 // where nothing differs from what is built in.
-func usedFiles(files []steps.SourceFile) string {
-	words := map[steps.FileUse]string{
-		steps.FileReplaces: "in place of the built-in one", steps.FileMerged: "merged over the built-in values", steps.FileAdded: "applied besides",
+func usedFiles(files []render.SourceFile) string {
+	words := map[render.FileUse]string{
+		render.FileReplaces: "in place of the built-in one", render.FileMerged: "merged over the built-in values", render.FileAdded: "applied besides",
 	}
 	var used []string
 	for _, f := range files {
-		if f.Use != steps.FileBuiltIn && !f.Same {
+		if f.Use != render.FileBuiltIn && !f.Same {
 			used = append(used, fmt.Sprintf("%s (%s)", f.Path, words[f.Use]))
 		}
 	}
@@ -57,7 +58,7 @@ func runConfigFiles(_ context.Context, c *console, a arguments) error {
 	if err != nil {
 		return err
 	}
-	files, err := steps.SourceFiles(cfg.Overrides)
+	files, err := render.SourceFiles(cfg.Overrides)
 	if err != nil {
 		return &usage.Error{Err: err}
 	}
@@ -80,7 +81,7 @@ func runConfigFiles(_ context.Context, c *console, a arguments) error {
 // writeBuiltInFiles writes the built-in files below a folder. It writes none
 // where one is there already.
 func writeBuiltInFiles(c *console, dir, output string) error {
-	files, err := steps.BuiltInFiles()
+	files, err := render.BuiltInFiles()
 	if err != nil {
 		return err
 	}

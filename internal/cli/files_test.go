@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/statedir"
-	"github.com/slipway-k8s/slipway/steps"
 )
 
 // put writes a file of a test, with its folder.
@@ -25,16 +25,16 @@ func put(t *testing.T, dir, name, text string) {
 }
 
 // filesTold is what config files tells of the operator's own files.
-func filesTold(t *testing.T, dir string, args ...string) map[string]steps.SourceFile {
+func filesTold(t *testing.T, dir string, args ...string) map[string]render.SourceFile {
 	t.Helper()
 	r := execute(t, t.Context(), dir, "", append([]string{"config", "files", "--output", "json"}, args...)...)
-	var answer struct{ Files []steps.SourceFile }
+	var answer struct{ Files []render.SourceFile }
 	if err := json.Unmarshal([]byte(r.stdout), &answer); err != nil || r.code != ExitDone {
 		t.Fatalf("%v, %+v", err, r)
 	}
-	own := map[string]steps.SourceFile{}
+	own := map[string]render.SourceFile{}
 	for _, f := range answer.Files {
-		if f.Use != steps.FileBuiltIn {
+		if f.Use != render.FileBuiltIn {
 			own[f.File] = f
 		}
 	}
@@ -91,8 +91,8 @@ func TestConfigFilesListsThem(t *testing.T) {
 	put(t, dir, "manifests/pools.yaml", "apiVersion: cluster.x-k8s.io/v1beta1\nkind: MachineHealthCheck\nmetadata: {name: x, namespace: default}\n")
 	put(t, dir, "manifests/oidc-patch.yaml", "cluster: {}\n")
 	own := filesTold(t, dir)
-	for file, use := range map[string]steps.FileUse{
-		"bootstrap/cilium-values.yaml": steps.FileMerged, "manifests/pools.yaml": steps.FileAdded, "manifests/oidc-patch.yaml": steps.FileReplaces,
+	for file, use := range map[string]render.FileUse{
+		"bootstrap/cilium-values.yaml": render.FileMerged, "manifests/pools.yaml": render.FileAdded, "manifests/oidc-patch.yaml": render.FileReplaces,
 	} {
 		if f := own[file]; f.Use != use || f.Path != filepath.Join(dir, file) || f.Same {
 			t.Errorf("%s: %+v", file, f)

@@ -7,9 +7,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/kind"
 	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -56,7 +58,7 @@ func newHelpCommand(in *invocation) *cobra.Command {
 
 // planOnDefaults is the plan of the default configuration, with nothing behind it.
 func planOnDefaults() (*steps.Plan, error) {
-	return steps.New(steps.Defaults(), steps.Tools{Management: &kind.Provider{}})
+	return steps.New(config.Defaults(), platform.Tools{Management: &kind.Provider{}})
 }
 
 // explain puts what the manual has of every command into its help.
@@ -84,7 +86,7 @@ func explain(root *cobra.Command) {
 		if m.page != "" {
 			parts = append(parts, "see: docs/"+m.page)
 		}
-		cmd.Long, cmd.Example = strings.Join(parts, "\n"), "  "+steps.Program+" "+m.example
+		cmd.Long, cmd.Example = strings.Join(parts, "\n"), "  "+platform.Program+" "+m.example
 	})
 }
 
@@ -128,7 +130,7 @@ func aboutStep(plan *steps.Plan, s flow.Info) string {
 	if s.Sealed {
 		add("is a point of no return: what comes before it is not run again")
 	}
-	add("fails after: %s", steps.Duration(s.Deadline))
+	add("fails after: %s", config.Duration(s.Deadline))
 	return strings.Join(lines, "\n")
 }
 

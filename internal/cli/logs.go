@@ -12,14 +12,16 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/spf13/cobra"
+
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/redact"
 	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/internal/text"
 	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
-	"github.com/spf13/cobra"
 )
 
 // logsTail is with how many lines of each container following begins.
@@ -67,7 +69,7 @@ func runLogs(ctx context.Context, c *console, a arguments) error {
 	if err != nil {
 		return err
 	}
-	steps.RedirectLibraryLogs(io.Discard)
+	platform.RedirectLibraryLogs(io.Discard)
 	cfg, tools, offline, err := lookingTools(ctx, c, a.Options, cfg, state)
 	if err != nil {
 		return err

@@ -7,16 +7,18 @@ import (
 	"io"
 	"os"
 
+	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/ownership"
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
-	"github.com/spf13/cobra"
 )
 
 // operate equips an operation for the world of the state folder, holds the
@@ -29,7 +31,7 @@ func operate(ctx context.Context, c *console, a arguments, do func(*running) err
 	if err := sameWorld(ctx, c, a, cfg); err != nil {
 		return err
 	}
-	var token steps.Secret
+	var token platform.Secret
 	if !a.Options.Lab {
 		if token, err = cfg.Token(ctx, c.environment); err != nil {
 			return err
@@ -82,7 +84,7 @@ func runDestroy(ctx context.Context, c *console, a arguments) error {
 	o := a.Options
 	opts := steps.DestroyOptions{Images: o.Images, Volumes: o.Volumes}
 	if o.DryRun {
-		return look(ctx, c, a, func(cfg steps.Config, tools steps.Tools) error {
+		return look(ctx, c, a, func(cfg config.Config, tools platform.Tools) error {
 			destroyer := steps.NewDestroyer(cfg, tools)
 			plan, err := steps.Promptly(ctx, func(ctx context.Context) (steps.Demolition, error) { return destroyer.Plan(ctx, opts) })
 			if err != nil {
@@ -141,7 +143,7 @@ func isTerminal(stream any) bool {
 
 // runLeftovers lists what any cluster has, or left, in the project.
 func runLeftovers(ctx context.Context, c *console, a arguments) error {
-	return look(ctx, c, a, func(_ steps.Config, tools steps.Tools) error {
+	return look(ctx, c, a, func(_ config.Config, tools platform.Tools) error {
 		resources, err := steps.Promptly(ctx, func(ctx context.Context) ([]hetzner.Resource, error) { return steps.Leftovers(ctx, tools) })
 		if err != nil {
 			return err
@@ -152,7 +154,7 @@ func runLeftovers(ctx context.Context, c *console, a arguments) error {
 
 // look asks the world and changes nothing: it takes no lock, leaves no files and
 // wakes no lab.
-func look(ctx context.Context, c *console, a arguments, do func(steps.Config, steps.Tools) error) error {
+func look(ctx context.Context, c *console, a arguments, do func(config.Config, platform.Tools) error) error {
 	cfg, err := loadConfig(a, c.environment)
 	if err != nil {
 		return err
@@ -161,7 +163,7 @@ func look(ctx context.Context, c *console, a arguments, do func(steps.Config, st
 	if err != nil {
 		return err
 	}
-	steps.RedirectLibraryLogs(io.Discard)
+	platform.RedirectLibraryLogs(io.Discard)
 	tools := commonTools(state, cfg, c.environment, io.Discard)
 	tools.CommandLine = func(target ...string) string { return commandLine(c, target...) }
 	if a.Options.Lab {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/effect"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
@@ -21,7 +22,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/ownership"
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/statedir"
-	"github.com/slipway-k8s/slipway/steps"
 )
 
 // twoClusters is a project with clusters k8s and other, one management cluster for both, and the state folder of k8s.
@@ -67,7 +67,7 @@ func newTwoClusters(t *testing.T) *twoClusters {
 		c.project.Put("placement_groups", id+4, schema.PlacementGroup{
 			Name: "slipway-" + name, Labels: map[string]string{"slipway-cluster": name, "slipway-reserved-by": "0123456789abcdef"},
 		})
-		c.management.Put(kubetest.Object("cluster.x-k8s.io/v1beta1", "Cluster", steps.Namespace, name, nil))
+		c.management.Put(kubetest.Object("cluster.x-k8s.io/v1beta1", "Cluster", config.Namespace, name, nil))
 	}
 	for name, data := range map[string][]byte{
 		statedir.WorldFile: []byte(statedir.WorldHetzner + "\n"), "identity": []byte("0123456789abcdef\n"), "talosconfig": []byte("k8s's"),
@@ -109,7 +109,7 @@ func (c *twoClusters) otherIsWhole(t *testing.T) {
 			t.Errorf("%s of cluster other is gone", want)
 		}
 	}
-	if c.management.Get("cluster.x-k8s.io/v1beta1", "Cluster", steps.Namespace, "other") == nil {
+	if c.management.Get("cluster.x-k8s.io/v1beta1", "Cluster", config.Namespace, "other") == nil {
 		t.Error("the Cluster object of cluster other is gone")
 	}
 }
@@ -185,7 +185,7 @@ func killAndFinish(t *testing.T, place string) (died bool) {
 func (c *twoClusters) finished(t *testing.T) {
 	t.Helper()
 	c.otherIsWhole(t)
-	if c.management.Get("cluster.x-k8s.io/v1beta1", "Cluster", steps.Namespace, "k8s") != nil {
+	if c.management.Get("cluster.x-k8s.io/v1beta1", "Cluster", config.Namespace, "k8s") != nil {
 		t.Error("the Cluster object of k8s is left")
 	}
 	if left := c.project.Left(); len(left) != 4 {

@@ -16,11 +16,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/kind"
 	"github.com/slipway-k8s/slipway/internal/ownership"
 	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -100,7 +102,7 @@ func TestFolderOfAnotherClusterIsRefused(t *testing.T) {
 			all = append(all, words)
 		}
 	}
-	plan, err := steps.New(steps.Defaults(), steps.Tools{Management: kind.Given{}})
+	plan, err := steps.New(config.Defaults(), platform.Tools{Management: kind.Given{}})
 	if err != nil {
 		t.Fatal(err)
 	}

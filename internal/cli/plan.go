@@ -8,28 +8,32 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/redact"
+	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/runs"
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/internal/text"
 	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
-	"github.com/spf13/cobra"
 )
 
 // forecast is what a run would do, in `bootstrap plan --output json`.
 type forecast struct {
-	Kind    string             `json:"kind"` // "plan", to tell it from events
-	Cluster string             `json:"cluster"`
-	World   string             `json:"world"`
-	State   string             `json:"state"`
-	Offline string             `json:"offline,omitempty"` // why the world was not asked
-	Files   []steps.SourceFile `json:"files"`             // that the cluster is made from
-	Losses  []string           `json:"losses,omitempty"`  // of a restore
-	Steps   []forecastStep     `json:"steps"`
+	Kind    string              `json:"kind"` // "plan", to tell it from events
+	Cluster string              `json:"cluster"`
+	World   string              `json:"world"`
+	State   string              `json:"state"`
+	Offline string              `json:"offline,omitempty"` // why the world was not asked
+	Files   []render.SourceFile `json:"files"`             // that the cluster is made from
+	Losses  []string            `json:"losses,omitempty"`  // of a restore
+	Steps   []forecastStep      `json:"steps"`
 	compared
 	Bill     *steps.Bill `json:"bill,omitempty"`   // nil: Hetzner could not be asked
 	Unpriced string      `json:"noBill,omitempty"` // why
@@ -75,7 +79,7 @@ func runPlan(ctx context.Context, c *console, a arguments) error {
 	if err := notReal(ctx, c, a, cfg); err != nil {
 		return err
 	}
-	steps.RedirectLibraryLogs(io.Discard)
+	platform.RedirectLibraryLogs(io.Discard)
 	state, err := stateOf(ctx, c, a, cfg)
 	if err != nil {
 		return err
@@ -130,7 +134,7 @@ func (f *forecast) withoutSecrets(hide *redact.Redactor) {
 
 // foresee asks the journal and the world what a run of targets, as they were
 // written, would do.
-func (f *forecast) foresee(ctx context.Context, cfg settings.Configuration, tools steps.Tools, state statedir.Dir, words []string) error {
+func (f *forecast) foresee(ctx context.Context, cfg settings.Configuration, tools platform.Tools, state statedir.Dir, words []string) error {
 	took := runs.ReadDurations(state, f.World)
 	tools.ServerTakes = took.Server()
 	plan, err := steps.New(cfg.Config, tools)
@@ -193,7 +197,7 @@ func notReal(ctx context.Context, c *console, a arguments, cfg settings.Configur
 
 // foreseeingTools are tools to look at the world that a run would work in, also
 // before the first one. Where it cannot be asked, offline says why.
-func foreseeingTools(ctx context.Context, c *console, o options, cfg settings.Configuration, state statedir.Dir) (settings.Configuration, steps.Tools, string, error) {
+func foreseeingTools(ctx context.Context, c *console, o options, cfg settings.Configuration, state statedir.Dir) (settings.Configuration, platform.Tools, string, error) {
 	cfg, tools, offline, err := lookingTools(ctx, c, o, cfg, state)
 	if err != nil || tools.Hetzner != nil {
 		return cfg, tools, offline, err
@@ -347,7 +351,7 @@ func (f forecast) printTime(w io.Writer, words func(string, ...any)) {
 	}
 	words("expected: %s along %s (*)", text.Elapsed(f.Expected), strings.Join(f.CriticalPath, ", "))
 	if rollout := f.rollout(); rollout > 0 && !slices.ContainsFunc(f.runs(), func(s string) bool { return slices.Contains(steps.WaitForServers(), s) }) {
-		words("the run does not wait for the servers, which takes about %s more: wait-nodes does", steps.Duration(rollout))
+		words("the run does not wait for the servers, which takes about %s more: wait-nodes does", config.Duration(rollout))
 	}
 	if f.BuiltIn {
 		words("~: a built-in figure, there is no record of an earlier run of the step in this state folder")

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/redact"
@@ -79,7 +80,7 @@ func TestADestructiveChangeIsPlannedRefusedAndAgreedTo(t *testing.T) {
 		}
 	}
 	template := func() string {
-		o := q.Management.Get("controlplane.cluster.x-k8s.io/v1alpha3", "TalosControlPlane", steps.Namespace, "k8s-control-plane")
+		o := q.Management.Get("controlplane.cluster.x-k8s.io/v1alpha3", "TalosControlPlane", config.Namespace, "k8s-control-plane")
 		return o.Object["spec"].(map[string]any)["infrastructureTemplate"].(map[string]any)["name"].(string)
 	}
 	was := template()

@@ -26,6 +26,7 @@ import (
 	clusterctlconfig "sigs.k8s.io/cluster-api/cmd/clusterctl/client/config"
 
 	"github.com/slipway-k8s/slipway/bootstrap"
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/crash"
 	"github.com/slipway-k8s/slipway/internal/effect"
@@ -36,7 +37,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/internal/talos"
-	"github.com/slipway-k8s/slipway/steps"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // Variables of the environment of the quick crash test.
@@ -78,24 +79,24 @@ func beTheCommand() int {
 }
 
 func quickPlan() quickworld.Plan {
-	d := steps.Defaults()
+	d := config.Defaults()
 	return quickworld.Plan{
-		Cluster: d.ClusterName, Namespace: steps.Namespace, ControlPlane: d.ControlPlaneName(), Image: d.Image("amd64"), Replicas: d.ControlPlaneReplicas,
+		Cluster: d.ClusterName, Namespace: config.Namespace, ControlPlane: d.ControlPlaneName(), Image: d.Image("amd64"), Replicas: d.ControlPlaneReplicas,
 	}
 }
 
-func equipQuickly(t *steps.Tools) {
-	t.Talos = func([]byte) (steps.TalosClient, error) { return quickTalos{}, nil }
-	t.Clusterctl = func(context.Context, clusterctlconfig.Client) (steps.Clusterctl, error) {
+func equipQuickly(t *platform.Tools) {
+	t.Talos = func([]byte) (platform.TalosClient, error) { return quickTalos{}, nil }
+	t.Clusterctl = func(context.Context, clusterctlconfig.Client) (platform.Clusterctl, error) {
 		return quickClusterctl{t}, nil
 	}
 }
 
 // quickTalos answers on every address as a healthy node of the cluster. What it does not answer no bootstrap asks.
-type quickTalos struct{ steps.TalosClient }
+type quickTalos struct{ platform.TalosClient }
 
 func (quickTalos) Ask(context.Context, string) (talos.Node, error) {
-	return talos.Node{Version: steps.Defaults().TalosVersion, Etcd: "Running", Healthy: true}, nil
+	return talos.Node{Version: config.Defaults().TalosVersion, Etcd: "Running", Healthy: true}, nil
 }
 
 func (quickTalos) EtcdMembers(context.Context, string) (all []talos.EtcdMember, err error) {
@@ -106,7 +107,7 @@ func (quickTalos) EtcdMembers(context.Context, string) (all []talos.EtcdMember, 
 }
 
 // quickClusterctl installs, by calls that the run writes down like its own.
-type quickClusterctl struct{ tools *steps.Tools }
+type quickClusterctl struct{ tools *platform.Tools }
 
 func (c quickClusterctl) Init(ctx context.Context, o clusterctl.InitOptions) ([]clusterctl.Components, error) {
 	kubeconfig, err := os.ReadFile(o.Kubeconfig.Path)
@@ -117,7 +118,7 @@ func (c quickClusterctl) Init(ctx context.Context, o clusterctl.InitOptions) ([]
 	if err != nil {
 		return nil, err
 	}
-	d := steps.Defaults()
+	d := config.Defaults()
 	return nil, quickworld.Install(ctx, cluster, []quickworld.Provider{
 		{Label: "cluster-api", Version: d.CAPIVersion}, {Label: "bootstrap-talos", Version: d.CABPTVersion},
 		{Label: "control-plane-talos", Version: d.CACPPTVersion}, {Label: "infrastructure-hetzner", Version: d.CAPHVersion},
@@ -145,7 +146,7 @@ type quick struct {
 // quickCharts serves the charts of all cases.
 func quickCharts(t *testing.T) string {
 	t.Helper()
-	d := steps.Defaults()
+	d := config.Defaults()
 	s, err := quickworld.Charts(t.TempDir(),
 		quickworld.Chart{Name: bootstrap.Cilium().Name, Version: d.CiliumVersion, Kind: "DaemonSet"},
 		quickworld.Chart{Name: bootstrap.HCloudCCM().Name, Version: d.HCloudCCMVersion, Kind: "Deployment"},

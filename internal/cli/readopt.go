@@ -9,13 +9,15 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/kind"
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
-	"github.com/spf13/cobra"
 )
 
 // readoptPlan is what a readoption finds and would do, in `--output json`.
@@ -41,7 +43,7 @@ func runReadopt(ctx context.Context, c *console, a arguments) error {
 		return err
 	}
 	source, accept := steps.Backup{Contents: contents}, accepted(a.Options.Accept)
-	onPaper := steps.Tools{Management: kind.NewProvider(cfg.Config, steps.Files{}, false, io.Discard, nil), Overrides: cfg.Overrides}
+	onPaper := platform.Tools{Management: kind.NewProvider(cfg.Config, platform.Files{}, false, io.Discard, nil), Overrides: cfg.Overrides}
 	if _, err := steps.NewReadopt(cfg.Config, onPaper, source, accept); err != nil {
 		return &usage.Error{Err: err}
 	}
@@ -60,7 +62,7 @@ func foreseeReadopt(ctx context.Context, c *console, a arguments, cfg settings.C
 	if err := errors.Join(sameWorld(ctx, c, a, cfg), notReal(ctx, c, a, cfg)); err != nil {
 		return err
 	}
-	steps.RedirectLibraryLogs(io.Discard)
+	platform.RedirectLibraryLogs(io.Discard)
 	state, err := stateOf(ctx, c, a, cfg)
 	if err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/backup"
 	"github.com/slipway-k8s/slipway/internal/lab"
 	"github.com/slipway-k8s/slipway/internal/statedir"
+	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -40,7 +41,7 @@ func TestReadoptRefusesBeforeAnythingIsBegun(t *testing.T) {
 func TestNothingElseRunsInTheMiddleOfAReadoption(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
-	state := steps.FilesIn(filepath.Join(dir, "state"))
+	state := platform.FilesIn(filepath.Join(dir, "state"))
 	record := `{"cluster": "k8s", "uid": "uid", "snapshot": "5a5a", "began": "2026-01-02T03:04:05Z"}`
 	if err := steps.ReadoptFiles(state).Write("readopt.json", []byte(record)); err != nil {
 		t.Fatal(err)
@@ -59,7 +60,7 @@ func TestReadoptDryRunLeavesNothing(t *testing.T) {
 	t.Chdir(dir)
 	writeLostCluster(t, "lost", time.Now())
 	environment := inProject(newMarket(t))
-	state := steps.FilesIn(filepath.Join(dir, "state"))
+	state := platform.FilesIn(filepath.Join(dir, "state"))
 	look := func(begun string) {
 		t.Helper()
 		before := folderContents(t, dir)

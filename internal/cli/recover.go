@@ -7,12 +7,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/redact"
 	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
-	"github.com/spf13/cobra"
 )
 
 // runRecoverQuorum brings an etcd back that has lost its quorum while its servers
@@ -50,7 +52,7 @@ func runRecoverQuorum(ctx context.Context, c *console, a arguments) error {
 // agreeToRecover looks at etcd, takes the snapshot and asks. A recovery that was
 // agreed to is gone on with; one that was only looked at is looked at anew, as
 // etcd may have its quorum again.
-func agreeToRecover(ctx context.Context, r *running, plan *steps.QuorumPlan, folder steps.Files) error {
+func agreeToRecover(ctx context.Context, r *running, plan *steps.QuorumPlan, folder platform.Files) error {
 	record, err := steps.ReadQuorumRecord(r.tools.Files)
 	if err != nil {
 		return err
@@ -69,7 +71,7 @@ func agreeToRecover(ctx context.Context, r *running, plan *steps.QuorumPlan, fol
 	return steps.QuorumRecord{Cluster: r.cfg.ClusterName, Began: time.Now().UTC()}.Begin(r.tools.Files)
 }
 
-func askToRecover(ctx context.Context, r *running, plan *steps.QuorumPlan, folder steps.Files) error {
+func askToRecover(ctx context.Context, r *running, plan *steps.QuorumPlan, folder platform.Files) error {
 	journal, _, err := runGraphOfRecovery(ctx, r, plan.Graph, folder, plan.Before)
 	if err != nil {
 		return err
@@ -121,7 +123,7 @@ func recoveryLosses(s steps.QuorumSurvey) []string {
 
 // quorumIsBack ends a recovery that has found, before it made an etcd, that the
 // old one works again: what it has changed is taken back.
-func quorumIsBack(ctx context.Context, r *running, plan *steps.QuorumPlan, folder steps.Files, err error) error {
+func quorumIsBack(ctx context.Context, r *running, plan *steps.QuorumPlan, folder platform.Files, err error) error {
 	if !errors.Is(err, steps.ErrQuorum) {
 		return err
 	}
@@ -134,7 +136,7 @@ func quorumIsBack(ctx context.Context, r *running, plan *steps.QuorumPlan, folde
 
 // runGraphOfRecovery runs a graph that has a journal of its own, in a folder of the state
 // folder.
-func runGraphOfRecovery(ctx context.Context, r *running, graph *flow.Graph, folder steps.Files, targets []string) (flow.Journal, *flow.Report, error) {
+func runGraphOfRecovery(ctx context.Context, r *running, graph *flow.Graph, folder platform.Files, targets []string) (flow.Journal, *flow.Report, error) {
 	journal := redact.Journal{Journal: statedir.NewFolderJournal(folder.String(), r.effects), Hide: r.hide}
 	report, err := graph.Run(ctx, flow.Options{
 		Journal: journal, Run: r.id, Targets: targets, Parallel: r.options.Parallel, Observe: r.hub.Observe,

@@ -11,8 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/statedir"
+	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -66,7 +68,7 @@ func TestRecoverQuorumDryRunLeavesNothing(t *testing.T) {
 	if r.code != ExitFailed || !strings.Contains(r.stderr, "no talosconfig") {
 		t.Errorf("without a state folder: %+v", r)
 	}
-	files := steps.FilesIn(filepath.Join(dir, "state"))
+	files := platform.FilesIn(filepath.Join(dir, "state"))
 	if err := files.Write("talosconfig", []byte(aTalosconfig)); err != nil {
 		t.Fatal(err)
 	}
@@ -90,12 +92,12 @@ func TestRecoverQuorumDryRunOfOneUnderWay(t *testing.T) {
 	_, environment := smallProject(t)
 	dir := t.TempDir()
 	t.Chdir(dir)
-	files := steps.FilesIn(filepath.Join(dir, "state"))
+	files := platform.FilesIn(filepath.Join(dir, "state"))
 	if err := (steps.QuorumRecord{Cluster: "k8s", Began: time.Date(2026, 5, 4, 12, 0, 0, 0,
 		time.UTC)}).Begin(files); err != nil {
 		t.Fatal(err)
 	}
-	plan, err := steps.NewRecoverQuorum(steps.Defaults(), steps.Tools{Files: files})
+	plan, err := steps.NewRecoverQuorum(config.Defaults(), platform.Tools{Files: files})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/runs"
 	"github.com/slipway-k8s/slipway/internal/text"
 	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -50,7 +51,7 @@ func foreseeRecovery(ctx context.Context, c *console, a arguments) error {
 	if err := refuseDuringRestore(c, state); err != nil {
 		return err
 	}
-	steps.RedirectLibraryLogs(io.Discard)
+	platform.RedirectLibraryLogs(io.Discard)
 	took := runs.ReadDurations(state, worldOf(a.Options))
 	cfg, tools, offline, err := foreseeingTools(ctx, c, a.Options, cfg, state)
 	if err != nil {
@@ -102,7 +103,7 @@ func surveyForForecast(ctx context.Context, c *console, o options, plan *steps.Q
 
 // resume reads the survey of the recovery that is under way. It asks no member: some may have been reset already.
 func (f *recoveryForecast) resume(ctx context.Context, plan *steps.QuorumPlan, record steps.QuorumRecord,
-	files steps.Files) error {
+	files platform.Files) error {
 	f.Began = record.Began
 	survey, made, err := flow.Restore(ctx, flow.Folder(steps.QuorumFiles(files).String()), plan.Survey)
 	if err == nil && made {

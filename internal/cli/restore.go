@@ -11,6 +11,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/spf13/cobra"
+
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/backup"
 	"github.com/slipway-k8s/slipway/internal/etcd"
@@ -19,8 +22,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
-	"github.com/spf13/cobra"
 )
 
 // runRestore makes a cluster again, all servers of which are lost.
@@ -47,7 +50,7 @@ func runRestore(ctx context.Context, c *console, a arguments) error {
 		return err
 	}
 	source := steps.Backup{Contents: contents}
-	onPaper := steps.Tools{Management: kind.NewProvider(cfg.Config, steps.Files{}, false, io.Discard, nil), Overrides: cfg.Overrides}
+	onPaper := platform.Tools{Management: kind.NewProvider(cfg.Config, platform.Files{}, false, io.Discard, nil), Overrides: cfg.Overrides}
 	if _, err := steps.NewRestore(cfg.Config, onPaper, source); err != nil {
 		return &usage.Error{Err: err}
 	}
@@ -62,7 +65,7 @@ func foreseeRestore(ctx context.Context, c *console, a arguments, cfg settings.C
 	if err := errors.Join(sameWorld(ctx, c, a, cfg), notReal(ctx, c, a, cfg)); err != nil {
 		return err
 	}
-	steps.RedirectLibraryLogs(io.Discard)
+	platform.RedirectLibraryLogs(io.Discard)
 	state, err := stateOf(ctx, c, a, cfg)
 	if err != nil {
 		return err
@@ -133,7 +136,7 @@ func (f scratchFile) Write(p []byte) (int, error) {
 // backupReader reads one backup, as often as it is asked to.
 type backupReader struct {
 	*console
-	cfg  steps.Config
+	cfg  config.Config
 	name string
 }
 
@@ -284,7 +287,7 @@ func refuseToBegin(ctx context.Context, r *running, plan *steps.RestorePlan) err
 
 // runRecovery runs the graph of a recovery, which has a journal of its own in a
 // folder of its own, and closes its record at the end.
-func runRecovery(ctx context.Context, r *running, graph *flow.Graph, targets []string, folder steps.Files, end func(steps.Files) error) (flow.Journal, *flow.Report, error) {
+func runRecovery(ctx context.Context, r *running, graph *flow.Graph, targets []string, folder platform.Files, end func(platform.Files) error) (flow.Journal, *flow.Report, error) {
 	journal, report, err := runGraphOfRecovery(ctx, r, graph, folder, targets)
 	r.hub.Close()
 	if err != nil {
@@ -298,7 +301,7 @@ func runRecovery(ctx context.Context, r *running, graph *flow.Graph, targets []s
 
 // extractSnapshot takes the etcd snapshot out of a backup, in one piece: what an earlier
 // run left may be half of it.
-func extractSnapshot(ctx context.Context, r *running, file backupReader, folder steps.Files) error {
+func extractSnapshot(ctx context.Context, r *running, file backupReader, folder platform.Files) error {
 	if err := os.MkdirAll(folder.String(), 0o700); err != nil {
 		return fmt.Errorf("make the folder of the restore: %w", err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/backup"
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/statedir"
+	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -113,7 +114,7 @@ func TestRestoreFromAStoreThatFails(t *testing.T) {
 func TestNothingElseRunsInTheMiddleOfARestore(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
-	state := steps.FilesIn(filepath.Join(dir, "state"))
+	state := platform.FilesIn(filepath.Join(dir, "state"))
 	write := func(ended string) {
 		t.Helper()
 		record := `{"cluster": "k8s", "uid": "uid", "snapshot": "5a5a", "began": "2026-01-02T03:04:05Z"` + ended + `}`

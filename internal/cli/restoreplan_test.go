@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/backup"
 	"github.com/slipway-k8s/slipway/internal/etcd"
@@ -24,6 +25,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/runs"
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/statedir"
+	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -93,7 +95,7 @@ func restoring(t *testing.T, dir, environment, answer string, args ...string) ra
 	c := &console{
 		stdin: strings.NewReader(answer), stdout: &stdout, stderr: &stderr, environment: settings.Environ(strings.Fields(environment)), workDir: dir,
 		size: func() (int, int) { return 100, 30 }, hide: &redact.Redactor{},
-		equip: func(tools *steps.Tools) { tools.Management = noManagement{} },
+		equip: func(tools *platform.Tools) { tools.Management = noManagement{} },
 	}
 	code := c.execute(t.Context(), append([]string{"restore", "lost", "--skip-doctor"}, args...))
 	return ran{code, stdout.String(), strings.Join(strings.Fields(stderr.String()), " ")} // without the ends of the terminal's lines
@@ -205,11 +207,11 @@ func TestEveryStepOfARestoreHasABuiltInDuration(t *testing.T) {
 func restorePlan(t *testing.T, dir string) *steps.RestorePlan {
 	t.Helper()
 	c := &console{environment: map[string]string{}, workDir: dir, hide: &redact.Redactor{}}
-	contents, _, err := backupReader{console: c, cfg: steps.Defaults(), name: "lost"}.verified(t.Context())
+	contents, _, err := backupReader{console: c, cfg: config.Defaults(), name: "lost"}.verified(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan, err := steps.NewRestore(steps.Defaults(), steps.Tools{Management: noManagement{}}, steps.Backup{Contents: contents})
+	plan, err := steps.NewRestore(config.Defaults(), platform.Tools{Management: noManagement{}}, steps.Backup{Contents: contents})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/internal/text"
 	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -52,7 +53,7 @@ var keepCommandOrder = sync.OnceFunc(func() { cobra.EnableCommandSorting = false
 func newRoot(in *invocation, plan *steps.Plan) *cobra.Command {
 	keepCommandOrder()
 	root := &cobra.Command{
-		Use: steps.Program + " [TARGET ...] [KEY=VALUE ...]", Short: "Make a Talos Linux Kubernetes cluster on Hetzner Cloud",
+		Use: platform.Program + " [TARGET ...] [KEY=VALUE ...]", Short: "Make a Talos Linux Kubernetes cluster on Hetzner Cloud",
 		Long: rootLong, Args: cobra.ArbitraryArgs, RunE: in.run(runOrPlan), ValidArgsFunction: completeVariables,
 		Annotations: map[string]string{ofSteps: ""}, SilenceErrors: true, SilenceUsage: true, DisableFlagsInUseLine: true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return in.check(cmd) },

@@ -22,6 +22,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/internal/telemetry"
 	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -45,7 +46,7 @@ func runTargets(ctx context.Context, c *console, a arguments) error {
 	if err := refuseDuringRecovery(c, state); err != nil {
 		return err
 	}
-	var token steps.Secret
+	var token platform.Secret
 	if !a.Options.Lab {
 		if token, err = cfg.Token(ctx, c.environment); err != nil {
 			return err
@@ -151,8 +152,8 @@ func rehearseOnPaper(ctx context.Context, c *console, a arguments, cfg settings.
 
 // planOnPaper is the plan with nothing behind it.
 func planOnPaper(c *console, cfg settings.Configuration) (*steps.Plan, error) {
-	plan, err := steps.New(cfg.Config, steps.Tools{
-		Management: kind.NewProvider(cfg.Config, steps.Files{}, false, io.Discard, nil),
+	plan, err := steps.New(cfg.Config, platform.Tools{
+		Management: kind.NewProvider(cfg.Config, platform.Files{}, false, io.Discard, nil),
 		Overrides:  cfg.Overrides,
 	})
 	if err == nil {
@@ -177,7 +178,7 @@ type running struct {
 	hub     *ui.Hub
 	tracer  *telemetry.Tracer // nil: no spans are sent
 	log     io.Writer
-	tools   steps.Tools
+	tools   platform.Tools
 	began   time.Time
 	before  []flow.StepReport // work before the graph's
 }
@@ -216,7 +217,7 @@ func beginRun(ctx context.Context, c *console, a arguments, cfg settings.Configu
 		r.hub.Displays = append(r.hub.Displays, r.watch)
 	}
 	r.log = c.hide.Writer(r.files.Log)
-	steps.RedirectLibraryLogs(r.log)
+	platform.RedirectLibraryLogs(r.log)
 	if line := filesOf(cfg.Overrides); line != "" {
 		notes = append(notes, line)
 	}
@@ -270,7 +271,7 @@ func newDisplay(c *console, o options) ui.Display {
 }
 
 // atHetzner equips the run for the real world.
-func (r *running) atHetzner(token steps.Secret) {
+func (r *running) atHetzner(token platform.Secret) {
 	r.tools.Token = token
 	r.tools.Factory = factory.Address
 	r.tools.Hetzner = hetznerClient(r.environment[settings.EndpointVariable], token, r.effects)

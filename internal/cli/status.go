@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/kind"
@@ -17,8 +19,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
-	"github.com/spf13/cobra"
 )
 
 // stepStatus is a step in `bootstrap status --output json`.
@@ -77,7 +79,7 @@ func lookAtAll(ctx context.Context, c *console, a arguments) (statusReport, erro
 	if err != nil {
 		return statusReport{}, err
 	}
-	steps.RedirectLibraryLogs(io.Discard)
+	platform.RedirectLibraryLogs(io.Discard)
 	cfg, tools, offline, err := lookingTools(ctx, c, a.Options, cfg, state)
 	if err != nil {
 		return statusReport{}, err
@@ -170,7 +172,7 @@ func (r *statusReport) add(all []flow.Status) {
 
 // lookingTools are the tools to look at the world that the state folder belongs
 // to. Where that cannot be asked, offline says why.
-func lookingTools(ctx context.Context, c *console, o options, cfg settings.Configuration, state statedir.Dir) (_ settings.Configuration, tools steps.Tools, offline string, err error) {
+func lookingTools(ctx context.Context, c *console, o options, cfg settings.Configuration, state statedir.Dir) (_ settings.Configuration, tools platform.Tools, offline string, err error) {
 	c.hide.Learn(cfg.Passwords()...)
 	tools = commonTools(state, cfg, c.environment, io.Discard)
 	tools.CommandLine = func(target ...string) string { return commandLine(c, target...) }
@@ -205,7 +207,7 @@ func lookingTools(ctx context.Context, c *console, o options, cfg settings.Confi
 
 // hetznerTools are tools to look at Hetzner, without a recorder. Without a token
 // offline says so.
-func hetznerTools(ctx context.Context, c *console, cfg settings.Configuration, tools steps.Tools) (_ steps.Tools, offline string, err error) {
+func hetznerTools(ctx context.Context, c *console, cfg settings.Configuration, tools platform.Tools) (_ platform.Tools, offline string, err error) {
 	token, err := tokenOnce(ctx, c, cfg)
 	if errors.Is(err, settings.ErrNoToken) {
 		return tools, settings.TokenVariable + " is not set", nil

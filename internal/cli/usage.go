@@ -5,9 +5,9 @@ import (
 	"io"
 	"text/tabwriter"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/telemetry"
-	"github.com/slipway-k8s/slipway/steps"
 )
 
 const rootLong = `Make a Talos Linux Kubernetes cluster on Hetzner Cloud through Cluster API, or rehearse it on this machine.
@@ -20,7 +20,7 @@ Targets that stand for steps can be asked for together, without one: bootstrap. 
 func printVariables(out io.Writer) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "\nVariables, in the environment, as KEY=VALUE, and in camel case in bootstrap.yaml:")
-	for _, v := range steps.Variables() {
+	for _, v := range config.Variables() {
 		text := v.Doc
 		if v.Default != "" {
 			text += " (" + v.Default + ")"

@@ -12,9 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/lab"
-	"github.com/slipway-k8s/slipway/steps"
 )
 
 // newVersionCommand makes the command that tells what it is made of.
@@ -87,7 +87,7 @@ func newVersionReport(info *debug.BuildInfo, dir string) versionReport {
 
 // clusterVersions are the defaults of the configuration's versions.
 func clusterVersions() (all []lab.Version) {
-	for _, v := range steps.Variables() {
+	for _, v := range config.Variables() {
 		if name, is := strings.CutSuffix(v.Name, "_VERSION"); is && v.Default != "" {
 			all = append(all, lab.Version{Name: name, Version: v.Default})
 		}

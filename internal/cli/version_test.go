@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/lab"
-	"github.com/slipway-k8s/slipway/steps"
 )
 
 // builtFrom is what Go records in a program that is built from this module.
@@ -62,7 +62,7 @@ func TestVersion(t *testing.T) {
 	if got.Kind != "version" || got.Version == "" || got.Go != runtime.Version() {
 		t.Errorf("got %+v", got)
 	}
-	for _, v := range steps.Variables() {
+	for _, v := range config.Variables() {
 		name, is := strings.CutSuffix(v.Name, "_VERSION")
 		if is && v.Default != "" && !slices.Contains(got.Cluster, lab.Version{Name: name, Version: v.Default}) {
 			t.Errorf("%s %s is missing in %+v", name, v.Default, got.Cluster)

@@ -7,9 +7,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/usage"
-	"github.com/slipway-k8s/slipway/steps"
 )
 
 // typed is a command line, taken apart: flags and KEY=VALUE may stand anywhere among the words.
@@ -40,7 +40,7 @@ func takeApart(root *cobra.Command, args []string) (t typed, err error) {
 				return t, &usage.Error{Err: err}
 			}
 			t.values = append(t.values, value)
-		case slices.ContainsFunc(steps.Variables(), func(v steps.Variable) bool { return v.Name == word }):
+		case slices.ContainsFunc(config.Variables(), func(v config.Variable) bool { return v.Name == word }):
 			return t, usage.Errorf("%s is a variable, not a target: write %s=value", word, word)
 		default:
 			t.words = append(t.words, word)

@@ -10,18 +10,20 @@ import (
 	"strings"
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
+
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/effect"
 	"github.com/slipway-k8s/slipway/internal/lab"
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/statedir"
-	"github.com/slipway-k8s/slipway/steps"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // commonTools are the tools that are the same in both worlds.
-func commonTools(state statedir.Dir, cfg settings.Configuration, environment map[string]string, log io.Writer) steps.Tools {
-	return steps.Tools{
-		GitHubToken: steps.NewSecret(environment[settings.GithubVariable]),
+func commonTools(state statedir.Dir, cfg settings.Configuration, environment map[string]string, log io.Writer) platform.Tools {
+	return platform.Tools{
+		GitHubToken: platform.NewSecret(environment[settings.GithubVariable]),
 		Files:       state.Files(),
 		Overrides:   cfg.Overrides,
 		Log:         log,
@@ -30,7 +32,7 @@ func commonTools(state statedir.Dir, cfg settings.Configuration, environment map
 
 // hetznerClient makes a client of the Hetzner API; endpoint may be empty, effects
 // nil.
-func hetznerClient(endpoint string, token steps.Secret, effects *effect.Recorder) *hcloud.Client {
+func hetznerClient(endpoint string, token platform.Secret, effects *effect.Recorder) *hcloud.Client {
 	options := []hcloud.ClientOption{
 		hcloud.WithHTTPClient(&http.Client{Transport: effects.Transport(http.DefaultTransport, effect.Hetzner, effect.HetznerCall)}),
 		hcloud.WithToken(token.Reveal()),
@@ -44,7 +46,7 @@ func hetznerClient(endpoint string, token steps.Secret, effects *effect.Recorder
 
 // enterLab swaps the two things that are different in the lab, and configures
 // what anyone could: address ranges, repositories and the versions in them.
-func enterLab(cfg settings.Configuration, tools steps.Tools, client *lab.Client, info lab.Info, environment map[string]string) (settings.Configuration, steps.Tools, []string, error) {
+func enterLab(cfg settings.Configuration, tools platform.Tools, client *lab.Client, info lab.Info, environment map[string]string) (settings.Configuration, platform.Tools, []string, error) {
 	cfg, notes, err := configInLab(cfg, info)
 	if err != nil {
 		return cfg, tools, nil, err
@@ -54,7 +56,7 @@ func enterLab(cfg settings.Configuration, tools steps.Tools, client *lab.Client,
 	if wrong := environment[settings.LabTokenVariable]; wrong != "" {
 		token = wrong
 	}
-	tools.Token = steps.NewSecret(token)
+	tools.Token = platform.NewSecret(token)
 	tools.Hetzner = hetznerClient(info.HetznerEndpoint, tools.Token, tools.Effects)
 	tools.Management = lab.Management{Client: client}
 	// Everything in the lab sees this machine by its loopback.
@@ -131,7 +133,7 @@ func decidedInLab(c settings.Configuration, info lab.Info) []labDecision {
 
 // prepareImages puts the configured image into the lab's project, where nobody
 // has built one, under the name that it has for each architecture.
-func prepareImages(ctx context.Context, client *lab.Client, cfg steps.Config, say flow.Say) error {
+func prepareImages(ctx context.Context, client *lab.Client, cfg config.Config, say flow.Say) error {
 	var names []string
 	for _, architecture := range []string{"amd64", "arm64"} {
 		if name := cfg.Image(architecture); !slices.Contains(names, name) {

@@ -5,10 +5,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/lab"
 	"github.com/slipway-k8s/slipway/internal/lab/labtest"
 	"github.com/slipway-k8s/slipway/internal/settings"
-	"github.com/slipway-k8s/slipway/steps"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 func TestInLab(t *testing.T) {
@@ -70,12 +71,12 @@ func TestInLabWithOwnRepositories(t *testing.T) {
 
 func TestTheLabGetsItsOwnToken(t *testing.T) {
 	f := labtest.NewFakeLab(t)
-	cfg := settings.Configuration{Config: steps.Defaults()}
+	cfg := settings.Configuration{Config: config.Defaults()}
 	for environment, want := range map[string]string{
 		"HCLOUD_TOKEN=a-real-token":                              f.Info.Token,
 		"HCLOUD_TOKEN=a-real-token LAB_HCLOUD_TOKEN=a-wrong-one": "a-wrong-one",
 	} {
-		_, tools, _, err := enterLab(cfg, steps.Tools{}, lab.NewClient(f.Dir), f.Info, settings.Environ(strings.Fields(environment)))
+		_, tools, _, err := enterLab(cfg, platform.Tools{}, lab.NewClient(f.Dir), f.Info, settings.Environ(strings.Fields(environment)))
 		if err != nil || tools.Token.Reveal() != want || tools.Management.Name() != "lab" || tools.Hetzner == nil {
 			t.Errorf("%s: token %q, %v", environment, tools.Token.Reveal(), err)
 		}
@@ -84,7 +85,7 @@ func TestTheLabGetsItsOwnToken(t *testing.T) {
 
 func TestPrepareImages(t *testing.T) {
 	f := labtest.NewFakeLab(t)
-	cfg := steps.Defaults()
+	cfg := config.Defaults()
 	if err := prepareImages(t.Context(), lab.NewClient(f.Dir), cfg, quiet); err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -21,7 +22,7 @@ type Provider struct {
 	image string // of the node, pinned
 	// used tells whether Cluster API was ever installed behind a kubeconfig.
 	used  func(ctx context.Context, kubeconfig []byte) (bool, error)
-	files steps.Files
+	files platform.Files
 	yes   bool // delete without asking what is half made but not by us
 }
 

@@ -12,8 +12,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
+	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -87,7 +89,7 @@ func TestKind(t *testing.T) {
 			if tc.kind.there == nil {
 				tc.kind.there = map[string]bool{}
 			}
-			files := steps.FilesIn(t.TempDir())
+			files := platform.FilesIn(t.TempDir())
 			if tc.marked {
 				if err := files.Write(making(name), []byte("then")); err != nil {
 					t.Fatal(err)
@@ -165,7 +167,7 @@ func TestUsedByClusterAPI(t *testing.T) {
 // A creation that failed, or whose run died, is made good by the next run.
 func TestKindAfterAFailedCreation(t *testing.T) {
 	k := &fakeKind{there: map[string]bool{}, dies: errors.New("killed")}
-	m := &Provider{kind: k, files: steps.FilesIn(t.TempDir())}
+	m := &Provider{kind: k, files: platform.FilesIn(t.TempDir())}
 	if _, err := m.Ensure(t.Context(), "m", quiet); err == nil {
 		t.Fatal("it should fail")
 	}
@@ -193,7 +195,7 @@ func TestKindLook(t *testing.T) {
 	} {
 		t.Run(title, func(t *testing.T) {
 			k := &fakeKind{there: map[string]bool{name: tc.whole}}
-			m := &Provider{kind: k, files: steps.FilesIn(t.TempDir()), used: func(context.Context, []byte) (bool, error) { return tc.used, nil }}
+			m := &Provider{kind: k, files: platform.FilesIn(t.TempDir()), used: func(context.Context, []byte) (bool, error) { return tc.used, nil }}
 			if tc.marked {
 				if err := m.files.Write(making(name), []byte("then")); err != nil {
 					t.Fatal(err)
@@ -214,14 +216,14 @@ func TestKindLook(t *testing.T) {
 func TestDestroyMakesNoKindCluster(t *testing.T) {
 	s := hetznertest.NewStore()
 	defer s.Close()
-	cfg := steps.Defaults()
+	cfg := config.Defaults()
 	name := cfg.ManagementName()
 	k := &fakeKind{there: map[string]bool{name: false}}
-	m := &Provider{kind: k, files: steps.FilesIn(t.TempDir())}
+	m := &Provider{kind: k, files: platform.FilesIn(t.TempDir())}
 	if err := m.files.Write(making(name), []byte("then")); err != nil {
 		t.Fatal(err)
 	}
-	destroyer := steps.NewDestroyer(cfg, steps.Tools{Hetzner: s.Client(nil), Management: m, Files: m.files})
+	destroyer := steps.NewDestroyer(cfg, platform.Tools{Hetzner: s.Client(nil), Management: m, Files: m.files})
 	listed, err := destroyer.Plan(t.Context(), steps.DestroyOptions{})
 	if err != nil {
 		t.Fatal(err)

@@ -6,23 +6,23 @@ import (
 	"io"
 	"time"
 
-	"github.com/slipway-k8s/slipway/internal/clusterapi"
-	"github.com/slipway-k8s/slipway/internal/effect"
-	"github.com/slipway-k8s/slipway/internal/kube"
-	"github.com/slipway-k8s/slipway/steps"
-
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/clusterapi"
+	"github.com/slipway-k8s/slipway/internal/effect"
+	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // usedAnswerWithin bounds the question to an API server on this machine.
 const usedAnswerWithin = 15 * time.Second
 
 // NewProvider is who makes the management cluster outside the lab.
-func NewProvider(cfg steps.Config, files steps.Files, yes bool, log io.Writer, effects *effect.Recorder) steps.ManagementProvider {
+func NewProvider(cfg config.Config, files platform.Files, yes bool, log io.Writer, effects *effect.Recorder) platform.ManagementProvider {
 	if cfg.ManagementKubeconfig != "" {
 		return Given{path: cfg.ManagementKubeconfig, ready: answers}
 	}

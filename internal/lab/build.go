@@ -17,7 +17,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/text"
-	"github.com/slipway-k8s/slipway/steps"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 const (
@@ -91,7 +91,7 @@ func (l *Lab) Built(ctx context.Context) error {
 	}
 	bin, _, err := builder.bin(ctx)
 	if err == nil && !Exists(bin) {
-		err = errors.New("the lab's programs are not built for this version of it: " + steps.ShellCommand("lab", "build"))
+		err = errors.New("the lab's programs are not built for this version of it: " + platform.ShellCommand("lab", "build"))
 	}
 	return err
 }

@@ -17,7 +17,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/text"
-	"github.com/slipway-k8s/slipway/steps"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 const (
@@ -92,7 +92,7 @@ func (l *Lab) builder() (*builder, error) {
 	b, err := newBuilder(l.WorkDir, l.Environment)
 	if err != nil {
 		return nil, fmt.Errorf("no lab is up in %s, and none can be built: %w; one that is up can be used from any folder: "+
-			"in the clone, run %s", l.Dir, err, steps.ShellCommand("lab", "up", "--state-dir", filepath.Dir(l.Dir)))
+			"in the clone, run %s", l.Dir, err, platform.ShellCommand("lab", "up", "--state-dir", filepath.Dir(l.Dir)))
 	}
 	return b, nil
 }

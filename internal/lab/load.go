@@ -13,7 +13,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/internal/usage"
-	"github.com/slipway-k8s/slipway/steps"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 func ReadSaved(dir string) (Saved, error) {
@@ -90,7 +90,7 @@ func CheckAddress(ctx context.Context, endpoint string) error {
 		return fmt.Errorf("the saved lab needs the address %s, where another program listens", u.Host)
 	}
 	return fmt.Errorf("the saved lab needs the address %s, which the lab in %s has (process %d): one lab at a time can be up there; end that one first: %s",
-		u.Host, holder.Dir, holder.PID, steps.ShellCommand("lab", "down", "--state-dir", filepath.Dir(holder.Dir)))
+		u.Host, holder.Dir, holder.PID, platform.ShellCommand("lab", "down", "--state-dir", filepath.Dir(holder.Dir)))
 }
 
 // LoadState puts a copy of a saved folder in the place of the state folder.

@@ -6,14 +6,14 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/usage"
-	"github.com/slipway-k8s/slipway/steps"
 )
 
 // Assignment is one KEY=VALUE.
 type Assignment struct {
-	Variable steps.Variable
+	Variable config.Variable
 	Value    string
 }
 
@@ -27,8 +27,8 @@ func ParseAssignment(word string) (Assignment, error) {
 		return Assignment{}, fmt.Errorf("%s is not taken as an argument, which every process on this machine can read: "+
 			"export it, or name hcloudTokenFile or hcloudTokenCommand in bootstrap.yaml", TokenVariable)
 	}
-	variables := steps.Variables()
-	if i := slices.IndexFunc(variables, func(v steps.Variable) bool { return v.Name == key }); i >= 0 {
+	variables := config.Variables()
+	if i := slices.IndexFunc(variables, func(v config.Variable) bool { return v.Name == key }); i >= 0 {
 		return Assignment{Variable: variables[i], Value: value}, nil
 	}
 	names := make([]string, len(variables))

@@ -12,9 +12,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/slipway-k8s/slipway/internal/usage"
-	"github.com/slipway-k8s/slipway/steps"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/usage"
 )
 
 // noPassword is what GitHub wants as the password where the user name is a token.
@@ -24,7 +25,7 @@ const DefaultConfigFile = "bootstrap.yaml"
 
 // Configuration is a steps.Config and where each of its values comes from.
 type Configuration struct {
-	steps.Config
+	config.Config
 	Places map[string]string // field → "bootstrap.yaml:3:12"; fields that are not in it have their default
 
 	// Where the Hetzner token comes from besides the environment; at most one is set.
@@ -49,7 +50,7 @@ type Sources struct {
 // where its value was written. An empty variable in the environment counts as
 // none, an empty KEY= as the empty value.
 func Load(from Sources) (Configuration, error) {
-	c := Configuration{Config: steps.Defaults(), Places: map[string]string{}}
+	c := Configuration{Config: config.Defaults(), Places: map[string]string{}}
 	if err := c.begin(from.Base); err != nil {
 		return Configuration{}, err
 	}
@@ -61,13 +62,13 @@ func Load(from Sources) (Configuration, error) {
 		return Configuration{}, err
 	}
 	var problems []error
-	set := func(v steps.Variable, value, place string) {
+	set := func(v config.Variable, value, place string) {
 		if err := v.Set(&c.Config, value); err != nil {
 			problems = append(problems, fmt.Errorf("%s: %w", place, err))
 		}
 		c.Places[v.Field] = place
 	}
-	for _, v := range steps.Variables() {
+	for _, v := range config.Variables() {
 		if value := from.Environment[v.Name]; value != "" {
 			set(v, value, "environment variable "+v.Name)
 		}
@@ -112,7 +113,7 @@ func (c Configuration) Check() error {
 // Passwords are those in the configuration's addresses, as they are meant and as an address writes them. A user name without a password,
 // or with one that says that there is none, is a token.
 func (c Configuration) Passwords() (all []string) {
-	for _, v := range steps.Variables() {
+	for _, v := range config.Variables() {
 		u, err := url.Parse(v.Get(c.Config))
 		if err != nil || u.Host == "" {
 			continue
@@ -129,7 +130,7 @@ func (c Configuration) Passwords() (all []string) {
 
 // placeOf is where the value that is wrong was written. Where two do not go
 // together, it is the place of each that is no default.
-func (c Configuration) placeOf(e steps.FieldError) string {
+func (c Configuration) placeOf(e config.FieldError) string {
 	var places []string
 	for _, field := range append([]string{e.Field}, e.With...) {
 		if place, ok := c.Places[field]; ok && !slices.Contains(places, place) {
@@ -144,7 +145,7 @@ func (c Configuration) placeOf(e steps.FieldError) string {
 
 // besides tells which of the values that do not go together is a default, where
 // the place is that of the other.
-func (c Configuration) besides(e steps.FieldError) string {
+func (c Configuration) besides(e config.FieldError) string {
 	_, written := c.Places[e.Field]
 	if place := c.placeOf(e); written || place == c.Place(e.Field) {
 		return ""
@@ -238,8 +239,8 @@ func (f *yamlFile) read(data []byte) {
 // entry reads one key with its value. A value is not repeated in an error about
 // its key: it may be a token in the wrong place.
 func (f *yamlFile) entry(key, value *yaml.Node) {
-	variables := steps.Variables()
-	i := slices.IndexFunc(variables, func(v steps.Variable) bool { return v.Field == key.Value })
+	variables := config.Variables()
+	i := slices.IndexFunc(variables, func(v config.Variable) bool { return v.Field == key.Value })
 	if i < 0 && key.Value != TokenFileKey && key.Value != TokenCommandKey {
 		names := []string{TokenFileKey, TokenCommandKey}
 		for _, v := range variables {
@@ -277,7 +278,7 @@ func (f *yamlFile) entry(key, value *yaml.Node) {
 // its words are put together in another way: serverType for SERVER_TYPE.
 func asField(key string) string {
 	plain := func(s string) string { return strings.ToLower(strings.NewReplacer("_", "", "-", "").Replace(s)) }
-	for _, v := range steps.Variables() {
+	for _, v := range config.Variables() {
 		if plain(v.Field) == plain(key) || v.Name == strings.ToUpper(key) {
 			return v.Field
 		}
@@ -297,9 +298,9 @@ func Environ(list []string) map[string]string {
 
 // Variable finds one of steps.Variables by name; the names here are constants
 // that a test holds against them.
-func Variable(name string) steps.Variable {
-	variables := steps.Variables()
-	return variables[slices.IndexFunc(variables, func(v steps.Variable) bool { return v.Name == name })]
+func Variable(name string) config.Variable {
+	variables := config.Variables()
+	return variables[slices.IndexFunc(variables, func(v config.Variable) bool { return v.Name == name })]
 }
 
 // InFolder is a path as seen from a folder; an absolute one is itself.

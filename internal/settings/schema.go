@@ -3,7 +3,7 @@ package settings
 import (
 	"strconv"
 
-	"github.com/slipway-k8s/slipway/steps"
+	"github.com/slipway-k8s/slipway/config"
 )
 
 // property is one key of bootstrap.yaml in its schema.
@@ -25,7 +25,7 @@ func Schema() map[string]any {
 		TokenFileKey:    {Description: "File with the Hetzner Cloud API token, in place of " + TokenVariable + ".", Type: []string{"string", "null"}},
 		TokenCommandKey: {Description: "Command that prints the Hetzner Cloud API token, in place of " + TokenVariable + ".", Type: []string{"string", "null"}},
 	}
-	for _, v := range steps.Variables() {
+	for _, v := range config.Variables() {
 		properties[v.Field] = propertyOf(v)
 	}
 	return map[string]any{
@@ -35,7 +35,7 @@ func Schema() map[string]any {
 	}
 }
 
-func propertyOf(v steps.Variable) property {
+func propertyOf(v config.Variable) property {
 	p := property{Description: v.Doc + " (" + v.Name + ")", Type: []string{"string", "null"}, Pattern: v.Pattern()}
 	asJSON := func(text string) any { return text }
 	if v.Type() == "integer" {

@@ -3,8 +3,8 @@ package settings
 import (
 	"strings"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/kube"
-	"github.com/slipway-k8s/slipway/steps"
 )
 
 // Setting is one value of the configuration, in `bootstrap config show --output json`.
@@ -20,7 +20,7 @@ type Setting struct {
 // List are the values of the configuration that are no secrets.
 func List(cfg Configuration) []Setting {
 	var all []Setting
-	for _, v := range steps.Variables() {
+	for _, v := range config.Variables() {
 		source := cfg.Place(v.Field)
 		if strings.HasPrefix(source, "argument ") { // the place repeats the value
 			source = "argument " + v.Name

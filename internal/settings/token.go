@@ -12,7 +12,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/internal/text"
 	"github.com/slipway-k8s/slipway/internal/usage"
-	"github.com/slipway-k8s/slipway/steps"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // Where the Hetzner token comes from: the environment, or a file or a command
@@ -32,14 +32,14 @@ var ErrNoToken = errors.New("HCLOUD_TOKEN is not set: export a Hetzner Cloud API
 
 // Token reads the Hetzner token. It is held in memory only. Its errors never
 // contain what was read.
-func (c Configuration) Token(ctx context.Context, environment map[string]string) (steps.Secret, error) {
+func (c Configuration) Token(ctx context.Context, environment map[string]string) (platform.Secret, error) {
 	switch {
 	case environment[TokenVariable] != "":
 		return oneWord(environment[TokenVariable], "the environment variable "+TokenVariable)
 	case c.TokenFile != "":
 		data, err := os.ReadFile(AtHome(c.TokenFile, environment["HOME"]))
 		if err != nil {
-			return steps.Secret{}, usage.Errorf("read the Hetzner token (%s): %w", TokenFileKey, err)
+			return platform.Secret{}, usage.Errorf("read the Hetzner token (%s): %w", TokenFileKey, err)
 		}
 		return oneWord(string(data), "the file "+c.TokenFile+" ("+TokenFileKey+")")
 	case c.TokenCommand != "":
@@ -51,11 +51,11 @@ func (c Configuration) Token(ctx context.Context, environment map[string]string)
 		command.WaitDelay = time.Second
 		out, err := command.Output()
 		if err != nil {
-			return steps.Secret{}, usage.Errorf("run %s for the Hetzner token: %w: %s", TokenCommandKey, err, text.LastLine(stderr.String()))
+			return platform.Secret{}, usage.Errorf("run %s for the Hetzner token: %w: %s", TokenCommandKey, err, text.LastLine(stderr.String()))
 		}
 		return oneWord(string(out), "the command of "+TokenCommandKey)
 	default:
-		return steps.Secret{}, &usage.Error{Err: ErrNoToken}
+		return platform.Secret{}, &usage.Error{Err: ErrNoToken}
 	}
 }
 
@@ -70,14 +70,14 @@ func AtHome(path, home string) string {
 
 // oneWord checks that a token looks like one, so that an error page or a prompt
 // is not sent as a password.
-func oneWord(text, source string) (steps.Secret, error) {
+func oneWord(text, source string) (platform.Secret, error) {
 	words := strings.Fields(text)
 	switch len(words) {
 	case 0:
-		return steps.Secret{}, usage.Errorf("%s gives no Hetzner token: it is empty", source)
+		return platform.Secret{}, usage.Errorf("%s gives no Hetzner token: it is empty", source)
 	case 1:
-		return steps.NewSecret(words[0]), nil
+		return platform.NewSecret(words[0]), nil
 	default:
-		return steps.Secret{}, usage.Errorf("%s gives no Hetzner token: it has %d words instead of one", source, len(words))
+		return platform.Secret{}, usage.Errorf("%s gives no Hetzner token: it has %d words instead of one", source, len(words))
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/ownership"
 	"github.com/slipway-k8s/slipway/internal/usage"
-	"github.com/slipway-k8s/slipway/steps"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // The two worlds that a state folder can belong to.
@@ -55,7 +55,7 @@ func New(dir, clusterName, workDir string) Dir {
 
 func (s Dir) Path(name string) string { return filepath.Join(string(s), name) }
 func (s Dir) Lab() string             { return s.Path(LabFolder) }
-func (s Dir) Files() steps.Files      { return steps.FilesIn(string(s)) }
+func (s Dir) Files() platform.Files   { return platform.FilesIn(string(s)) }
 func (s Dir) Journal() flow.Journal   { return flow.Folder(string(s)) }
 
 // has tells whether there is an entry of this name.

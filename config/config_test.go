@@ -1,4 +1,4 @@
-package steps
+package config
 
 import (
 	"encoding/json"
@@ -125,7 +125,7 @@ func TestVariables(t *testing.T) {
 func TestSetRefusesWrongTypes(t *testing.T) {
 	for _, v := range Variables() {
 		c := Defaults()
-		switch v.field(&c).(type) {
+		switch v.Pointer(&c).(type) {
 		case *int, *Duration:
 			err := v.Set(&c, "three")
 			if err == nil || !strings.Contains(err.Error(), v.Name) || !strings.Contains(err.Error(), `"three"`) {

@@ -1,4 +1,4 @@
-package steps
+package config
 
 import (
 	"fmt"
@@ -44,7 +44,7 @@ const (
 	// maxReplicas: a spread placement group of Hetzner holds 10 servers, and a rollout needs one more than there are.
 	maxReplicas = 9
 	// clusterctlMinor: the clusterctl library linked in is v1.10's; it cannot move objects of another core (v1beta2).
-	clusterctlMinor = 10
+	ClusterctlMinor = 10
 	// maxTimeout is more than anybody waits for, and little enough that sums of time-outs are times.
 	maxTimeout = 48 * time.Hour
 	// nodePodBits: every node gets a /24 of the Pod addresses (kube-controller-manager's --node-cidr-mask-size).
@@ -53,7 +53,7 @@ const (
 
 // Support ranges of Cluster API v1.10, from its book's version matrix, as Kubernetes minors.
 const (
-	minManagementMinor, maxManagementMinor = 29, 33
+	MinManagementMinor, MaxManagementMinor = 29, 33
 	minWorkloadMinor, maxWorkloadMinor     = 27, 33
 )
 
@@ -73,29 +73,29 @@ var (
 // Validate finds everything that is wrong with the configuration by itself. What only the cloud can know (a server
 // type's name, the token) is the preflight step's.
 func (c Config) Validate() []FieldError {
-	v := &findings{}
+	v := &Findings{}
 	v.cluster(c)
-	v.networks(c)
-	v.versions(c)
+	v.Networks(c)
+	v.Versions(c)
 	v.sources(c)
 	v.backups(c)
 	v.timeouts(c)
-	return v.errs
+	return v.Errs
 }
 
-type findings struct{ errs []FieldError }
+type Findings struct{ Errs []FieldError }
 
-func (v *findings) add(field string, value any, problem, hint string) {
-	v.errs = append(v.errs, FieldError{Field: field, Value: kube.WithoutCredentials(fmt.Sprint(value)), Problem: problem, Hint: hint})
+func (v *Findings) add(field string, value any, problem, hint string) {
+	v.Errs = append(v.Errs, FieldError{Field: field, Value: kube.WithoutCredentials(fmt.Sprint(value)), Problem: problem, Hint: hint})
 }
 
 // addPair is add where a field does not go together with another.
-func (v *findings) addPair(field, other string, value any, problem, hint string) {
+func (v *Findings) addPair(field, other string, value any, problem, hint string) {
 	v.add(field, value, problem, hint)
-	v.errs[len(v.errs)-1].With = []string{other}
+	v.Errs[len(v.Errs)-1].With = []string{other}
 }
 
-func (v *findings) cluster(c Config) {
+func (v *Findings) cluster(c Config) {
 	switch {
 	case !dnsLabel.MatchString(c.ClusterName):
 		v.add("clusterName", c.ClusterName, "is not a DNS label", "use lower case letters, digits and dashes, beginning with a letter (RFC 1123)")
@@ -122,18 +122,18 @@ func (v *findings) cluster(c Config) {
 	if c.ImageName != "" && !labelValue.MatchString(c.ImageName) {
 		v.add("imageName", c.ImageName, "cannot be a label's value", "it is compared with the snapshot's label caph-image-name: at most 63 letters, digits, dots, dashes and underscores")
 	}
-	for _, a := range listed(c.ImageArchitectures) {
+	for _, a := range Listed(c.ImageArchitectures) {
 		if a != "amd64" && a != "arm64" {
 			v.add("imageArchitectures", c.ImageArchitectures, fmt.Sprintf("names %q, which is no architecture", a), "write amd64, arm64 or both with a comma")
 		}
 	}
 	v.oidc(c)
-	if _, _, err := c.allowed(); err != nil {
+	if _, _, err := c.Allowed(); err != nil {
 		v.add("firewallAllow", c.FirewallAllow, "cannot be read", err.Error())
 	}
 }
 
-func (v *findings) backups(c Config) {
+func (v *Findings) backups(c Config) {
 	if c.BackupKeep < 0 {
 		v.add("backupKeep", c.BackupKeep, "is negative", "0 keeps all backups")
 	}
@@ -158,7 +158,7 @@ func (v *findings) backups(c Config) {
 	}
 }
 
-func (v *findings) oidc(c Config) {
+func (v *Findings) oidc(c Config) {
 	switch {
 	case c.OIDCIssuerURL == "" && c.OIDCClientID != "":
 		v.add("oidcIssuerUrl", "", "is empty while oidcClientId is set", "set both, or neither")
@@ -173,7 +173,7 @@ func (v *findings) oidc(c Config) {
 	}
 }
 
-func (v *findings) networks(c Config) {
+func (v *Findings) Networks(c Config) {
 	network, ok := v.prefix("networkCidr", c.NetworkCIDR)
 	children := []struct {
 		field, value string
@@ -210,7 +210,7 @@ func inside(child, parent netip.Prefix) bool {
 	return child.Bits() >= parent.Bits() && parent.Contains(child.Addr())
 }
 
-func (v *findings) prefix(field, value string) (netip.Prefix, bool) {
+func (v *Findings) prefix(field, value string) (netip.Prefix, bool) {
 	p, err := netip.ParsePrefix(value)
 	switch {
 	case err != nil || !p.Addr().Is4():
@@ -223,7 +223,7 @@ func (v *findings) prefix(field, value string) (netip.Prefix, bool) {
 	return netip.Prefix{}, false
 }
 
-func (v *findings) versions(c Config) {
+func (v *Findings) Versions(c Config) {
 	talos, talosOK := v.version("talosVersion", c.TalosVersion, "v")
 	kubernetes, kubernetesOK := v.version("kubernetesVersion", c.KubernetesVersion, "v")
 	capi, capiOK := v.version("capiVersion", c.CAPIVersion, "v")
@@ -234,8 +234,8 @@ func (v *findings) versions(c Config) {
 	v.version("hcloudCcmVersion", c.HCloudCCMVersion, "")
 	v.version("talosCcmVersion", c.TalosCCMVersion, "")
 
-	if capiOK && (capi.Major != 1 || capi.Minor != clusterctlMinor) {
-		v.add("capiVersion", c.CAPIVersion, fmt.Sprintf("is not v1.%d.x", clusterctlMinor), "the clusterctl library inside this command installs and moves objects of that core only")
+	if capiOK && (capi.Major != 1 || capi.Minor != ClusterctlMinor) {
+		v.add("capiVersion", c.CAPIVersion, fmt.Sprintf("is not v1.%d.x", ClusterctlMinor), "the clusterctl library inside this command installs and moves objects of that core only")
 		capiOK = false
 	}
 	if talosOK && kubernetesOK {
@@ -261,7 +261,7 @@ func supports(talos, kubernetes semver.Version) error {
 	return k.SupportedWith(t)
 }
 
-func (v *findings) version(field, value, prefix string) (semver.Version, bool) {
+func (v *Findings) version(field, value, prefix string) (semver.Version, bool) {
 	bare := strings.TrimPrefix(value, "v")
 	parsed, err := semver.Parse(bare)
 	switch {
@@ -275,9 +275,9 @@ func (v *findings) version(field, value, prefix string) (semver.Version, bool) {
 	return semver.Version{}, false
 }
 
-func (v *findings) sources(c Config) {
+func (v *Findings) sources(c Config) {
 	if c.ManagementKubeconfig == "" {
-		v.kindImage(c)
+		v.KindImage(c)
 	}
 	if c.ProviderRepository != "" && !filepath.IsAbs(c.ProviderRepository) {
 		v.add("providerRepository", c.ProviderRepository, "is not an absolute path", "clusterctl takes a local repository only by its absolute path")
@@ -303,22 +303,22 @@ func (v *findings) sources(c Config) {
 	}
 }
 
-// kindImage holds the management cluster's Kubernetes against what Cluster API manages from.
-func (v *findings) kindImage(c Config) {
+// KindImage holds the management cluster's Kubernetes against what Cluster API manages from.
+func (v *Findings) KindImage(c Config) {
 	m := imageTag.FindStringSubmatch(c.KindNodeImage)
 	if m == nil {
 		v.add("kindNodeImage", c.KindNodeImage, "does not name a Kubernetes version", "write it like kindest/node:v1.33.7, best with the @sha256: digest of kind's release notes")
 		return
 	}
 	var minor int
-	if _, err := fmt.Sscan(m[2], &minor); err != nil || m[1] != "1" || minor < minManagementMinor || minor > maxManagementMinor {
-		v.add("kindNodeImage", c.KindNodeImage, fmt.Sprintf("is outside what Cluster API v1.%d can be managed from", clusterctlMinor), fmt.Sprintf("choose a node image of Kubernetes v1.%d to v1.%d", minManagementMinor, maxManagementMinor))
+	if _, err := fmt.Sscan(m[2], &minor); err != nil || m[1] != "1" || minor < MinManagementMinor || minor > MaxManagementMinor {
+		v.add("kindNodeImage", c.KindNodeImage, fmt.Sprintf("is outside what Cluster API v1.%d can be managed from", ClusterctlMinor), fmt.Sprintf("choose a node image of Kubernetes v1.%d to v1.%d", MinManagementMinor, MaxManagementMinor))
 	}
 }
 
-func (v *findings) timeouts(c Config) {
+func (v *Findings) timeouts(c Config) {
 	for _, variable := range Variables() {
-		d, ok := variable.field(&c).(*Duration)
+		d, ok := variable.Pointer(&c).(*Duration)
 		switch {
 		case !ok, d.D() == 0 && variable.Field == "bootstrapTimeout": // that one is no wait
 		case *d <= 0:
@@ -332,9 +332,9 @@ func (v *findings) timeouts(c Config) {
 // allowAuto stands in FIREWALL_ALLOW for the address that this machine has towards the internet.
 const allowAuto = "auto"
 
-// allowed parses FIREWALL_ALLOW. auto tells whether the operator's own address is asked for.
-func (c Config) allowed() (extra []netip.Prefix, auto bool, err error) {
-	for _, word := range listed(c.FirewallAllow) {
+// Allowed parses FIREWALL_ALLOW. auto tells whether the operator's own address is asked for.
+func (c Config) Allowed() (extra []netip.Prefix, auto bool, err error) {
+	for _, word := range Listed(c.FirewallAllow) {
 		if word == allowAuto {
 			auto = true
 			continue
@@ -348,10 +348,10 @@ func (c Config) allowed() (extra []netip.Prefix, auto bool, err error) {
 	return extra, auto, nil
 }
 
-// imageArchitectures are those that the image is wanted for, the servers' first.
-func (c Config) imageArchitectures(servers string) []string {
+// Architectures are those that the image is wanted for, the servers' first.
+func (c Config) Architectures(servers string) []string {
 	wanted := []string{servers}
-	for _, a := range listed(c.ImageArchitectures) {
+	for _, a := range Listed(c.ImageArchitectures) {
 		if !slices.Contains(wanted, a) {
 			wanted = append(wanted, a)
 		}
@@ -359,7 +359,7 @@ func (c Config) imageArchitectures(servers string) []string {
 	return wanted
 }
 
-// listed splits "a, b" into its words.
-func listed(text string) []string {
+// Listed splits "a, b" into its words.
+func Listed(text string) []string {
 	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' })
 }

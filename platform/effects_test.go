@@ -1,4 +1,4 @@
-package steps
+package platform
 
 import (
 	"bytes"
@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/cluster"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/effect"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 )
@@ -48,7 +49,7 @@ func (n *notes) keys(t *testing.T) []string {
 func newNotes(t *testing.T) (*notes, Tools) {
 	t.Helper()
 	n := &notes{}
-	return n, Tools{Files: FilesIn(t.TempDir()), Effects: effect.New(effect.Options{Lines: n})}.withDefaults()
+	return n, Tools{Files: FilesIn(t.TempDir()), Effects: effect.New(effect.Options{Lines: n})}.WithDefaults()
 }
 
 // The cluster is told by what it is, not by the file or the step that a client is made for: also when it manages itself.
@@ -71,16 +72,16 @@ func TestWhichClusterAClientChanges(t *testing.T) {
 			t.Errorf("%s: %s, not %s", when, got, want)
 		}
 	}
-	write(managementFile, management)
+	write(ManagementKubeconfig, management)
 	check("the management cluster, before there is another", management, effect.Management)
 	check("the cluster, by its Secret, before it has a file", workload, effect.Workload)
-	write(kubeconfigFile, workload)
+	write(Kubeconfig, workload)
 	check("the management cluster", management, effect.Management)
 	check("the cluster", workload, effect.Workload)
 	check("the cluster, with a fresh certificate of the client's", bytes.Replace(workload, []byte(`"user":{}`), []byte(`"user":{"token":"x"}`), 1), effect.Workload)
-	write(managementFile, workload)
+	write(ManagementKubeconfig, workload)
 	check("the cluster, which manages itself", workload, effect.Workload)
-	if err := tools.Files.Remove(managementFile); err != nil {
+	if err := tools.Files.Remove(ManagementKubeconfig); err != nil {
 		t.Fatal(err)
 	}
 	check("the cluster, when its management cluster is gone", workload, effect.Workload)
@@ -92,15 +93,15 @@ func TestClusterctlsClientsAreRecorded(t *testing.T) {
 	server := kubetest.New("management")
 	defer server.Close()
 	defer server.CloseClientConnections()
-	if err := tools.Files.Write(managementFile, server.Kubeconfig()); err != nil {
+	if err := tools.Files.Write(ManagementKubeconfig, server.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
-	kubeconfig := cluster.Kubeconfig{Path: tools.Files.Path(managementFile)}
+	kubeconfig := cluster.Kubeconfig{Path: tools.Files.Path(ManagementKubeconfig)}
 	client, err := recordedProxy{cluster.NewProxy(kubeconfig), tools.recorded(server.Kubeconfig())}.NewClient(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: "moved-x7f2k"}, StringData: map[string]string{"a": "planted"}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: config.Namespace, Name: "moved-x7f2k"}, StringData: map[string]string{"a": "planted"}}
 	_ = client.Create(t.Context(), secret) // the fake makes nothing by POST; what counts is what was asked of it
 	if keys := n.keys(t); !slices.Contains(keys, "management create secrets/default/moved-*#1") {
 		t.Errorf("recorded %q", keys)

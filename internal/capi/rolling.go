@@ -1,4 +1,4 @@
-package steps
+package capi
 
 import (
 	"fmt"
@@ -7,17 +7,17 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// rolling says what of a change of the control plane its servers do not have yet; empty: nothing. The provider replaces them one after
+// Rolling says what of a change of the control plane its servers do not have yet; empty: nothing. The provider replaces them one after
 // another, and between two of them their number is the wanted one. Servers that are replaced on their deletion alone
 // (rolloutStrategy OnDelete) wait for a person.
-func rolling(tcp *unstructured.Unstructured) string {
-	if lagging(tcp) {
+func Rolling(tcp *unstructured.Unstructured) string {
+	if Lagging(tcp) {
 		return "the control plane provider has not looked at the last change yet"
 	}
-	if text(tcp, "spec", "rolloutStrategy", "type") == "OnDelete" {
+	if Text(tcp, "spec", "rolloutStrategy", "type") == "OnDelete" {
 		return ""
 	}
-	c := falseCondition(tcp, "MachinesSpecUpToDate")
+	c := FalseCondition(tcp, "MachinesSpecUpToDate")
 	if c == nil {
 		return ""
 	}
@@ -28,8 +28,8 @@ func rolling(tcp *unstructured.Unstructured) string {
 	return "the control plane's servers are being replaced, one after another" + how
 }
 
-// falseCondition is an object's condition of a type, where it is false.
-func falseCondition(o *unstructured.Unstructured, kind string) map[string]any {
+// FalseCondition is an object's condition of a type, where it is false.
+func FalseCondition(o *unstructured.Unstructured, kind string) map[string]any {
 	conditions, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
 	for _, c := range conditions {
 		if m, _ := c.(map[string]any); m["type"] == kind && m["status"] == "False" {
@@ -40,7 +40,7 @@ func falseCondition(o *unstructured.Unstructured, kind string) map[string]any {
 }
 
 // lagging: the provider has not looked at the last change yet.
-func lagging(tcp *unstructured.Unstructured) bool {
+func Lagging(tcp *unstructured.Unstructured) bool {
 	seen, told, _ := unstructured.NestedInt64(tcp.Object, "status", "observedGeneration")
 	return told && seen < tcp.GetGeneration()
 }

@@ -1,4 +1,4 @@
-package steps
+package platform
 
 import (
 	"context"
@@ -13,8 +13,8 @@ import (
 // ownAddressURL answers with the address that the question came from, as text.
 const ownAddressURL = "https://ipv4.icanhazip.com"
 
-// askOwnAddress asks for this machine's address towards the internet.
-func askOwnAddress(ctx context.Context) (netip.Addr, error) {
+// AskOwnAddress asks for this machine's address towards the internet.
+func AskOwnAddress(ctx context.Context) (netip.Addr, error) {
 	return askAddress(ctx, ownAddressURL)
 }
 

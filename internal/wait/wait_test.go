@@ -1,4 +1,4 @@
-package steps
+package wait
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 func TestWaitLooksUntilNothingIsMissing(t *testing.T) {
 	var l lineRecorder
 	answers := []string{"both", "one", ""}
-	err := wait{what: "the pair", within: time.Minute, every: time.Millisecond}.until(t.Context(), l.say, func(context.Context) (string, error) {
+	err := Wait{What: "the pair", Within: time.Minute, Every: time.Millisecond}.Until(t.Context(), l.say, func(context.Context) (string, error) {
 		missing := answers[0]
 		answers = answers[1:]
 		return missing, nil
@@ -27,7 +27,7 @@ func TestWaitLooksUntilNothingIsMissing(t *testing.T) {
 
 func TestWaitTellsWhatItSawLast(t *testing.T) {
 	var l lineRecorder
-	err := wait{what: "the servers", within: 20 * time.Millisecond, every: time.Millisecond}.until(t.Context(), l.say, func(context.Context) (string, error) {
+	err := Wait{What: "the servers", Within: 20 * time.Millisecond, Every: time.Millisecond}.Until(t.Context(), l.say, func(context.Context) (string, error) {
 		return "2 of 3 servers exist", nil
 	})
 	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "2 of 3 servers exist") || !strings.Contains(err.Error(), "the servers") {
@@ -38,7 +38,7 @@ func TestWaitTellsWhatItSawLast(t *testing.T) {
 func TestWaitGoesOnWhenItCannotLook(t *testing.T) {
 	var l lineRecorder
 	looks := 0
-	err := wait{what: "it", within: time.Minute, every: time.Millisecond}.until(t.Context(), l.say, func(context.Context) (string, error) {
+	err := Wait{What: "it", Within: time.Minute, Every: time.Millisecond}.Until(t.Context(), l.say, func(context.Context) (string, error) {
 		if looks++; looks == 1 {
 			return "", errors.New("connection refused")
 		}
@@ -52,12 +52,12 @@ func TestWaitGoesOnWhenItCannotLook(t *testing.T) {
 func TestWaitEndsAtOnce(t *testing.T) {
 	never := errors.New("immutable field")
 	var l lineRecorder
-	err := wait{what: "it", within: time.Minute}.until(t.Context(), l.say, func(context.Context) (string, error) { return "", final(never) })
+	err := Wait{What: "it", Within: time.Minute}.Until(t.Context(), l.say, func(context.Context) (string, error) { return "", Final(never) })
 	if !errors.Is(err, never) || len(l.lines) > 0 {
 		t.Errorf("final error: %v, said %v", err, l.lines)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	err = wait{what: "it", within: time.Minute}.until(ctx, l.say, func(context.Context) (string, error) {
+	err = Wait{What: "it", Within: time.Minute}.Until(ctx, l.say, func(context.Context) (string, error) {
 		cancel()
 		return "something", nil
 	})
@@ -71,7 +71,7 @@ func TestWaitLooksWhenSomethingChanges(t *testing.T) {
 	var l lineRecorder
 	looks := 0
 	began := time.Now()
-	err := wait{what: "it", within: time.Hour, every: time.Hour, changes: changes}.until(t.Context(), l.say, func(context.Context) (string, error) {
+	err := Wait{What: "it", Within: time.Hour, Every: time.Hour, Changes: changes}.Until(t.Context(), l.say, func(context.Context) (string, error) {
 		if looks++; looks == 1 {
 			changes <- struct{}{}
 			return "a change", nil
@@ -81,7 +81,7 @@ func TestWaitLooksWhenSomethingChanges(t *testing.T) {
 	if err != nil || looks != 2 {
 		t.Errorf("%v after %d looks", err, looks)
 	}
-	if time.Since(began) < lookGap {
+	if time.Since(began) < LookGap {
 		t.Error("a burst of changes is a burst of looks")
 	}
 }

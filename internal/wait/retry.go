@@ -1,23 +1,24 @@
-package steps
+package wait
 
 import (
 	"context"
 	"fmt"
 	"time"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/kube"
 )
 
 const (
-	// retryFor is how long a download that fails is tried again: a line that breaks is back within a minute, or not soon.
-	retryFor = time.Minute
+	// RetryFor is how long a download that fails is tried again: a line that breaks is back within a minute, or not soon.
+	RetryFor = time.Minute
 	// retryGap lies between two tries.
 	retryGap = 2 * time.Second
 )
 
-// retry does again, for a while, what failed for a reason of the network that may pass. It says why.
-func retry(ctx context.Context, say flow.Say, what string, do func() error) error {
+// Retry does again, for a while, what failed for a reason of the network that may pass. It says why.
+func Retry(ctx context.Context, say flow.Say, what string, do func() error) error {
 	var first time.Time
 	for {
 		err := do()
@@ -26,8 +27,8 @@ func retry(ctx context.Context, say flow.Say, what string, do func() error) erro
 			return err
 		case first.IsZero():
 			first = time.Now()
-		case time.Since(first) > retryFor:
-			return fmt.Errorf("%w (tried again for %s)", err, Duration(retryFor))
+		case time.Since(first) > RetryFor:
+			return fmt.Errorf("%w (tried again for %s)", err, config.Duration(RetryFor))
 		}
 		say("trying %s again: %v", what, err)
 		select {

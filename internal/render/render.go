@@ -1,4 +1,4 @@
-package steps
+package render
 
 import (
 	"bytes"
@@ -11,52 +11,54 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/kube"
 )
 
 // Variables of the manifests that are not configuration.
 const (
-	networkZoneVariable    = "NETWORK_ZONE"
-	imageNameVariable      = "IMAGE_NAME" // the configuration's may be empty, the manifests' never is
-	loadBalancerIPVariable = "LOAD_BALANCER_IP"
+	NetworkZoneVariable    = "NETWORK_ZONE"
+	ImageNameVariable      = "IMAGE_NAME" // the configuration's may be empty, the manifests' never is
+	LoadBalancerIPVariable = "LOAD_BALANCER_IP"
 )
 
-// templateHashLength is short because it becomes part of every server's name.
-const templateHashLength = 5
+// TemplateHashLength is short because it becomes part of every server's name.
+const TemplateHashLength = 5
 
-// rendered are the objects to apply.
-type rendered struct {
+// Rendered are the objects to apply.
+type Rendered struct {
 	// now can be applied at once, in this order: without the load balancer's address not everything.
-	now []*unstructured.Unstructured
+	Now []*unstructured.Unstructured
 	// template is the control plane's HCloudMachineTemplate, under the name that its content gives it.
-	template string
+	Template string
 }
 
-// render makes the cluster's objects out of its manifests. Without the load balancer's address (an empty
+// Manifests makes the cluster's objects out of its manifests. Without the load balancer's address (an empty
 // LOAD_BALANCER_IP) every document that asks for it with ${LOAD_BALANCER_IP} is set aside, and so is the Cluster's
 // reference to it: see manifests/cluster.yaml.
-func render(cfg Config, sources sources, v variables) (*rendered, error) {
+func Manifests(cfg config.Config, sources Sources, v Variables) (*Rendered, error) {
 	var all, aside []*unstructured.Unstructured
 	from := filesOfObjects{}
-	for _, s := range sources.objects() {
-		docs, err := kube.Documents(s.data)
+	for _, s := range sources.Objects() {
+		docs, err := kube.Documents(s.Data)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", s.name, err)
+			return nil, fmt.Errorf("%s: %w", s.Name, err)
 		}
 		for _, doc := range docs {
-			filled, err := s.fill(doc, v)
+			filled, err := s.Fill(doc, v)
 			if err != nil {
 				return nil, err
 			}
 			o, err := kube.Parse(filled)
 			if err != nil {
-				return nil, fmt.Errorf("%s: %w", s.name, err)
+				return nil, fmt.Errorf("%s: %w", s.Name, err)
 			}
 			if err := from.add(s, o); err != nil {
 				return nil, err
 			}
 			all = append(all, o)
-			if v[loadBalancerIPVariable] == "" && bytes.Contains(doc, []byte("${"+loadBalancerIPVariable+"}")) {
+			if v[LoadBalancerIPVariable] == "" && bytes.Contains(doc, []byte("${"+LoadBalancerIPVariable+"}")) {
 				aside = append(aside, o)
 			}
 		}
@@ -64,15 +66,15 @@ func render(cfg Config, sources sources, v variables) (*rendered, error) {
 	if err := addOIDC(cfg, sources, all, v); err != nil {
 		return nil, err
 	}
-	r := &rendered{}
+	r := &Rendered{}
 	for _, o := range all {
-		if o.GroupVersionKind() == machineTemplateKind {
+		if o.GroupVersionKind() == capi.MachineTemplateKind {
 			old := o.GetName()
 			if err := nameByContent(o, all); err != nil {
 				return nil, err
 			}
 			if old == cfg.ControlPlaneName() {
-				r.template = o.GetName()
+				r.Template = o.GetName()
 			}
 		}
 	}
@@ -81,54 +83,54 @@ func render(cfg Config, sources sources, v variables) (*rendered, error) {
 }
 
 // leaveOut takes all but some objects, and but the reference of the Cluster to one of those.
-func (r *rendered) leaveOut(all, aside []*unstructured.Unstructured) {
+func (r *Rendered) leaveOut(all, aside []*unstructured.Unstructured) {
 	for _, o := range all {
 		if slices.Contains(aside, o) {
 			continue
 		}
-		if o.GroupVersionKind() == clusterKind && refersTo(o, aside) {
+		if o.GroupVersionKind() == capi.ClusterKind && refersTo(o, aside) {
 			o = o.DeepCopy()
 			unstructured.RemoveNestedField(o.Object, "spec", "controlPlaneRef")
 		}
-		r.now = append(r.now, o)
+		r.Now = append(r.Now, o)
 	}
 }
 
 func refersTo(cluster *unstructured.Unstructured, objects []*unstructured.Unstructured) bool {
 	return slices.ContainsFunc(objects, func(o *unstructured.Unstructured) bool {
-		return text(cluster, "spec", "controlPlaneRef", "kind") == o.GetKind() && text(cluster, "spec", "controlPlaneRef", "name") == o.GetName()
+		return capi.Text(cluster, "spec", "controlPlaneRef", "kind") == o.GetKind() && capi.Text(cluster, "spec", "controlPlaneRef", "name") == o.GetName()
 	})
 }
 
 // addOIDC adds the patch for an OpenID Connect issuer to the control plane, when one is configured.
-func addOIDC(cfg Config, sources sources, objects []*unstructured.Unstructured, v variables) error {
+func addOIDC(cfg config.Config, sources Sources, objects []*unstructured.Unstructured, v Variables) error {
 	if cfg.OIDCIssuerURL == "" {
 		return nil
 	}
-	patch, err := sources.oidcPatch.fill(sources.oidcPatch.data, v)
+	patch, err := sources.OidcPatch.Fill(sources.OidcPatch.Data, v)
 	if err != nil {
 		return err
 	}
 	var content map[string]any
 	if err := yaml.UnmarshalStrict(patch, &content); err != nil {
-		return fmt.Errorf("%s: %w", sources.oidcPatch.name, err)
+		return fmt.Errorf("%s: %w", sources.OidcPatch.Name, err)
 	}
 	// Written anew: a changed comment in the file must not replace every server.
 	if patch, err = yaml.Marshal(content); err != nil {
-		return fmt.Errorf("%s: %w", sources.oidcPatch.name, err)
+		return fmt.Errorf("%s: %w", sources.OidcPatch.Name, err)
 	}
 	path := []string{"spec", "controlPlaneConfig", "controlplane", "strategicPatches"}
 	for _, o := range objects {
-		if o.GroupVersionKind() != talosControlPlaneKind || o.GetName() != cfg.ControlPlaneName() {
+		if o.GroupVersionKind() != capi.TalosControlPlaneKind || o.GetName() != cfg.ControlPlaneName() {
 			continue
 		}
 		patches, _, err := unstructured.NestedStringSlice(o.Object, path...)
 		if err != nil {
-			return fmt.Errorf("%s: %w", sources.cluster.name, err)
+			return fmt.Errorf("%s: %w", sources.Cluster.Name, err)
 		}
 		return unstructured.SetNestedStringSlice(o.Object, append(patches, string(patch)), path...)
 	}
-	return fmt.Errorf("%s has no TalosControlPlane %s to add %s to", sources.cluster.name, cfg.ControlPlaneName(), sources.oidcPatch.name)
+	return fmt.Errorf("%s has no TalosControlPlane %s to add %s to", sources.Cluster.Name, cfg.ControlPlaneName(), sources.OidcPatch.Name)
 }
 
 // nameByContent gives a template, whose spec nobody may change, a name that changes with its spec, and every reference
@@ -140,7 +142,7 @@ func nameByContent(template *unstructured.Unstructured, all []*unstructured.Unst
 	}
 	sum := sha256.Sum256(spec)
 	old := template.GetName()
-	name := old + "-" + hex.EncodeToString(sum[:])[:templateHashLength]
+	name := old + "-" + hex.EncodeToString(sum[:])[:TemplateHashLength]
 	template.SetName(name)
 	for _, o := range all {
 		rename(o.Object, template.GetKind(), old, name)

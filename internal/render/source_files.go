@@ -1,4 +1,4 @@
-package steps
+package render
 
 import (
 	"bytes"
@@ -27,34 +27,34 @@ type knownFile struct {
 	folder, name string
 	files        embed.FS
 	merges       bool // Helm values
-	to           func(*sources) *source
+	to           func(*Sources) *Source
 }
 
 func (k knownFile) path() string { return k.folder + "/" + k.name }
 
 func knownFiles() []knownFile {
-	manifest := func(name string, to func(*sources) *source) knownFile {
+	manifest := func(name string, to func(*Sources) *Source) knownFile {
 		return knownFile{folder: manifestsFolder, name: name, files: manifests.Files, to: to}
 	}
-	values := func(c bootstrap.Chart, to func(*sources) *source) knownFile {
+	values := func(c bootstrap.Chart, to func(*Sources) *Source) knownFile {
 		return knownFile{folder: bootstrapFolder, name: c.Values, files: bootstrap.Files, merges: true, to: to}
 	}
 	return []knownFile{
-		manifest(manifests.Cluster, func(s *sources) *source { return &s.cluster }),
-		manifest(manifests.MachineHealthCheck, func(s *sources) *source { return &s.healthCheck }),
-		manifest(manifests.OIDCPatch, func(s *sources) *source { return &s.oidcPatch }),
-		manifest(manifests.Clusterctl, func(s *sources) *source { return &s.clusterctl }),
-		values(bootstrap.Cilium(), func(s *sources) *source { return &s.cilium }),
-		values(bootstrap.HCloudCCM(), func(s *sources) *source { return &s.hcloudCCM }),
-		values(bootstrap.TalosCCM(), func(s *sources) *source { return &s.talosCCM }),
-		{folder: bootstrapFolder, name: bootstrap.Schematic, files: bootstrap.Files, to: func(s *sources) *source { return &s.schematic }},
+		manifest(manifests.Cluster, func(s *Sources) *Source { return &s.Cluster }),
+		manifest(manifests.MachineHealthCheck, func(s *Sources) *Source { return &s.HealthCheck }),
+		manifest(manifests.OIDCPatch, func(s *Sources) *Source { return &s.OidcPatch }),
+		manifest(manifests.Clusterctl, func(s *Sources) *Source { return &s.Clusterctl }),
+		values(bootstrap.Cilium(), func(s *Sources) *Source { return &s.Cilium }),
+		values(bootstrap.HCloudCCM(), func(s *Sources) *Source { return &s.HcloudCCM }),
+		values(bootstrap.TalosCCM(), func(s *Sources) *Source { return &s.TalosCCM }),
+		{folder: bootstrapFolder, name: bootstrap.Schematic, files: bootstrap.Files, to: func(s *Sources) *Source { return &s.Schematic }},
 	}
 }
 
 // readOwnFiles reads the operator's files by their paths below the folder: "manifests/cluster.yaml". A file called manifests
 // or bootstrap, such as the built command, is not a folder of theirs. YAML that would be ignored is an error.
-func readOwnFiles(folder string) (map[string]source, error) {
-	own := map[string]source{}
+func readOwnFiles(folder string) (map[string]Source, error) {
+	own := map[string]Source{}
 	if folder == "" {
 		return own, nil
 	}
@@ -87,7 +87,7 @@ func readOwnFiles(folder string) (map[string]source, error) {
 				return nil, fmt.Errorf("read a file that replaces a built-in one: %w", err)
 			}
 			name := sub + "/" + e.Name()
-			own[name] = source{name: path, path: name, data: data, own: true}
+			own[name] = Source{Name: path, Path: name, Data: data, Own: true}
 		}
 	}
 	return own, nil
@@ -157,21 +157,21 @@ type SourceFile struct {
 // SourceFiles lists the files that a cluster is made from. overrides is the folder that has the operator's folders manifests
 // and bootstrap; empty: there are none.
 func SourceFiles(overrides string) ([]SourceFile, error) {
-	s, err := readSources(nil, overrides)
+	s, err := Read(nil, overrides)
 	if err != nil {
 		return nil, err
 	}
-	return s.list(), nil
+	return s.List(), nil
 }
 
-func (s sources) list() []SourceFile {
+func (s Sources) List() []SourceFile {
 	var all []SourceFile
-	for _, f := range s.all() {
-		one := SourceFile{File: f.path, Use: FileBuiltIn}
-		if f.own {
-			one.Path, one.Same, one.Use = f.name, bytes.Equal(f.data, f.builtIn), FileReplaces
+	for _, f := range s.All() {
+		one := SourceFile{File: f.Path, Use: FileBuiltIn}
+		if f.Own {
+			one.Path, one.Same, one.Use = f.Name, bytes.Equal(f.Data, f.BuiltIn), FileReplaces
 			switch {
-			case f.builtIn == nil:
+			case f.BuiltIn == nil:
 				one.Use = FileAdded
 			case f.merges:
 				one.Use = FileMerged

@@ -1,4 +1,4 @@
-package steps
+package config
 
 import (
 	"strconv"
@@ -7,7 +7,7 @@ import (
 
 // Type is what a variable's value is, as JSON Schema and completion need to know: "string", "integer" or "duration".
 func (v Variable) Type() string {
-	switch v.field(&Config{}).(type) {
+	switch v.Pointer(&Config{}).(type) {
 	case *int:
 		return "integer"
 	case *Duration:

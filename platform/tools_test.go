@@ -1,4 +1,4 @@
-package steps
+package platform
 
 import (
 	"encoding/json"

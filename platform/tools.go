@@ -1,4 +1,4 @@
-package steps
+package platform
 
 import (
 	"context"
@@ -62,25 +62,25 @@ func ShellCommand(target ...string) string {
 	return shell.Line(append([]string{Program}, target...)...)
 }
 
-// commandLine is a command in an error or a remark, to be typed as it is.
-func (t Tools) commandLine(target ...string) string {
+// Command is a command in an error or a remark, to be typed as it is.
+func (t Tools) Command(target ...string) string {
 	if t.CommandLine == nil {
 		return ShellCommand(target...)
 	}
 	return t.CommandLine(target...)
 }
 
-// mismatch says that not exactly one image of a name was found, and how to be left with one.
-func (t Tools) mismatch(name, architecture string, found []hetzner.Image) *hetzner.ImageError {
-	return &hetzner.ImageError{Name: name, Architecture: architecture, Found: found, Prune: t.commandLine("image", "--prune")}
+// Mismatch says that not exactly one image of a name was found, and how to be left with one.
+func (t Tools) Mismatch(name, architecture string, found []hetzner.Image) *hetzner.ImageError {
+	return &hetzner.ImageError{Name: name, Architecture: architecture, Found: found, Prune: t.Command("image", "--prune")}
 }
 
-// exactlyOneImage finds the image of a name.
-func (t Tools) exactlyOneImage(ctx context.Context, name, architecture string) (hetzner.Image, error) {
+// ExactlyOneImage finds the image of a name.
+func (t Tools) ExactlyOneImage(ctx context.Context, name, architecture string) (hetzner.Image, error) {
 	is, err := hetzner.FindImage(ctx, t.Hetzner, name, architecture)
 	var mismatch *hetzner.ImageError
 	if errors.As(err, &mismatch) {
-		mismatch.Prune = t.commandLine("image", "--prune")
+		mismatch.Prune = t.Command("image", "--prune")
 	}
 	return is, err
 }
@@ -103,8 +103,8 @@ type Looker interface {
 	Look(ctx context.Context, name string) (kubeconfig []byte, err error)
 }
 
-// existing opens a management cluster that its provider has told to exist; nil where it is half made. It makes none.
-func (t Tools) existing(ctx context.Context, name string) (kubeconfig []byte, err error) {
+// Existing opens a management cluster that its provider has told to exist; nil where it is half made. It makes none.
+func (t Tools) Existing(ctx context.Context, name string) (kubeconfig []byte, err error) {
 	if l, ok := t.Management.(Looker); ok {
 		return l.Look(ctx, name)
 	}
@@ -135,12 +135,12 @@ type TalosClient interface {
 	WipeEphemeral(context.Context, talos.Route) error
 }
 
-func (t Tools) withDefaults() Tools {
+func (t Tools) WithDefaults() Tools {
 	if t.Log == nil {
 		t.Log = io.Discard
 	}
 	if t.OwnAddress == nil {
-		t.OwnAddress = askOwnAddress
+		t.OwnAddress = AskOwnAddress
 	}
 	t.Files.effects = t.Effects
 	if t.Connect == nil {
@@ -183,13 +183,13 @@ func NewSecret(text string) Secret { return Secret{text} }
 // Reveal gives the text.
 func (s Secret) Reveal() string { return s.text }
 
-const hidden = "[hidden]"
+const Hidden = "[hidden]"
 
 // Format implements fmt.Formatter, for every verb.
-func (Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, hidden) }
+func (Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, Hidden) }
 
 // String implements fmt.Stringer.
-func (Secret) String() string { return hidden }
+func (Secret) String() string { return Hidden }
 
 // MarshalText implements encoding.TextMarshaler.
-func (Secret) MarshalText() ([]byte, error) { return []byte(hidden), nil }
+func (Secret) MarshalText() ([]byte, error) { return []byte(Hidden), nil }

@@ -1,4 +1,4 @@
-package steps
+package platform
 
 import (
 	"context"
@@ -51,7 +51,7 @@ func (t Tools) world(kubeconfig []byte) effect.World {
 		data, err := t.Files.Read(file)
 		return err == nil && fingerprint(data) == id
 	}
-	if !is(kubeconfigFile) && is(managementFile) {
+	if !is(Kubeconfig) && is(ManagementKubeconfig) {
 		return effect.Management
 	}
 	return effect.Workload

@@ -1,0 +1,127 @@
+package config
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Variable is one entry of the configuration, for whoever reads it from an environment, arguments or a file.
+type Variable struct {
+	Name    string // in the environment and as KEY=VALUE: "CLUSTER_NAME"
+	Field   string // in bootstrap.yaml: "clusterName"
+	Doc     string // one sentence for the usage text
+	Default string // as it would be written; empty: none
+
+	Pointer func(*Config) any
+}
+
+// Get is the variable's value in c, as it would be written.
+func (v Variable) Get(c Config) string {
+	switch f := v.Pointer(&c).(type) {
+	case *string:
+		return *f
+	case *int:
+		return strconv.Itoa(*f)
+	case *Duration:
+		return f.String()
+	default:
+		panic(fmt.Sprintf("steps: variable %s has no text form", v.Name)) // a field type that TestVariables would have met
+	}
+}
+
+// Set reads value into c. It refuses what has the wrong type; Config.Validate judges the rest.
+func (v Variable) Set(c *Config, value string) error {
+	switch f := v.Pointer(c).(type) {
+	case *string:
+		*f = value
+	case *int:
+		n, err := strconv.Atoi(value)
+		if err != nil {
+			return fmt.Errorf("%s: %q is not a whole number", v.Name, value)
+		}
+		*f = n
+	case *Duration:
+		if err := f.UnmarshalText([]byte(value)); err != nil {
+			return fmt.Errorf("%s: %w", v.Name, err)
+		}
+	default:
+		panic(fmt.Sprintf("steps: variable %s has no text form", v.Name))
+	}
+	return nil
+}
+
+// Variables lists every variable of the configuration in the order of the documentation.
+func Variables() []Variable {
+	vs := []Variable{
+		{Name: "CLUSTER_NAME", Doc: "name of the cluster, prefix of everything made for it", Pointer: func(c *Config) any { return &c.ClusterName }},
+		{Name: "LOCATION", Doc: "Hetzner location of servers and load balancer", Pointer: func(c *Config) any { return &c.Location }},
+		{Name: "SERVER_TYPE", Doc: "Hetzner server type of the control plane", Pointer: func(c *Config) any { return &c.ServerType }},
+		{Name: "CONTROL_PLANE_REPLICAS", Doc: "number of control plane servers, odd", Pointer: func(c *Config) any { return &c.ControlPlaneReplicas }},
+		{Name: "LOAD_BALANCER_TYPE", Doc: "Hetzner load balancer type", Pointer: func(c *Config) any { return &c.LoadBalancerType }},
+		{Name: "NETWORK_CIDR", Doc: "the cluster's private network", Pointer: func(c *Config) any { return &c.NetworkCIDR }},
+		{Name: "CONTROL_PLANE_CIDR", Doc: "the servers' subnet, inside the network", Pointer: func(c *Config) any { return &c.ControlPlaneCIDR }},
+		{Name: "POD_CIDR", Doc: "addresses of Pods, inside the network", Pointer: func(c *Config) any { return &c.PodCIDR }},
+		{Name: "SERVICE_CIDR", Doc: "addresses of Services, inside the network", Pointer: func(c *Config) any { return &c.ServiceCIDR }},
+		{Name: "IMAGE_NAME", Doc: "label caph-image-name of the Talos snapshot (default talos-<architecture>-<TALOS_VERSION>)", Pointer: func(c *Config) any { return &c.ImageName }},
+		{Name: "IMAGE_ARCHITECTURES", Doc: "amd64, arm64: make the image for these too, besides the servers' architecture", Pointer: func(c *Config) any { return &c.ImageArchitectures }},
+		{Name: "OIDC_ISSUER_URL", Doc: "OpenID Connect issuer that the API server trusts; needs OIDC_CLIENT_ID", Pointer: func(c *Config) any { return &c.OIDCIssuerURL }},
+		{Name: "OIDC_CLIENT_ID", Doc: "client ID at the OpenID Connect issuer", Pointer: func(c *Config) any { return &c.OIDCClientID }},
+
+		{Name: "TALOS_VERSION", Doc: "Talos Linux", Pointer: func(c *Config) any { return &c.TalosVersion }},
+		{Name: "KUBERNETES_VERSION", Doc: "Kubernetes of the cluster", Pointer: func(c *Config) any { return &c.KubernetesVersion }},
+		{Name: "CAPI_VERSION", Doc: "Cluster API core provider", Pointer: func(c *Config) any { return &c.CAPIVersion }},
+		{Name: "CAPH_VERSION", Doc: "Cluster API provider Hetzner", Pointer: func(c *Config) any { return &c.CAPHVersion }},
+		{Name: "CABPT_VERSION", Doc: "Cluster API bootstrap provider Talos", Pointer: func(c *Config) any { return &c.CABPTVersion }},
+		{Name: "CACPPT_VERSION", Doc: "Cluster API control plane provider Talos", Pointer: func(c *Config) any { return &c.CACPPTVersion }},
+		{Name: "CILIUM_VERSION", Doc: "Cilium chart", Pointer: func(c *Config) any { return &c.CiliumVersion }},
+		{Name: "HCLOUD_CCM_VERSION", Doc: "Hetzner cloud controller manager chart", Pointer: func(c *Config) any { return &c.HCloudCCMVersion }},
+		{Name: "TALOS_CCM_VERSION", Doc: "Talos cloud controller manager chart", Pointer: func(c *Config) any { return &c.TalosCCMVersion }},
+
+		{Name: "KIND_NODE_IMAGE", Doc: "node image of the kind management cluster", Pointer: func(c *Config) any { return &c.KindNodeImage }},
+		{Name: "MANAGEMENT_KUBECONFIG", Doc: "kubeconfig of an existing management cluster, in place of kind", Pointer: func(c *Config) any { return &c.ManagementKubeconfig }},
+		{Name: "PROVIDER_REPOSITORY", Doc: "folder with the providers' releases in clusterctl's layout, in place of the internet", Pointer: func(c *Config) any { return &c.ProviderRepository }},
+		{Name: "CERT_MANAGER_URL", Doc: "cert-manager.yaml, address or absolute path", Pointer: func(c *Config) any { return &c.CertManagerURL }},
+		{Name: "CERT_MANAGER_VERSION", Doc: "version of CERT_MANAGER_URL", Pointer: func(c *Config) any { return &c.CertManagerVersion }},
+		{Name: "CILIUM_REPOSITORY", Doc: "chart repository of Cilium, http(s):// or oci://", Pointer: func(c *Config) any { return &c.CiliumRepository }},
+		{Name: "HCLOUD_CCM_REPOSITORY", Doc: "chart repository of the Hetzner cloud controller manager", Pointer: func(c *Config) any { return &c.HCloudCCMRepository }},
+		{Name: "TALOS_CCM_REPOSITORY", Doc: "chart repository of the Talos cloud controller manager", Pointer: func(c *Config) any { return &c.TalosCCMRepository }},
+		{Name: "FIREWALL_ALLOW", Doc: "ranges, and auto for this machine's own address, that the firewall lets in besides private ones", Pointer: func(c *Config) any { return &c.FirewallAllow }},
+
+		{Name: "BACKUP_TO", Doc: "where backups go: a folder, or s3://bucket/prefix", Pointer: func(c *Config) any { return &c.BackupTo }},
+		{Name: "BACKUP_KEEP", Doc: "how many backups of the cluster stay there; 0: all", Pointer: func(c *Config) any { return &c.BackupKeep }},
+		{Name: "BACKUP_RECIPIENTS", Doc: "public keys that open backups, age1… or ssh-ed25519 …, separated by commas", Pointer: func(c *Config) any { return &c.BackupRecipients }},
+		{Name: "BACKUP_PASSPHRASE_FILE", Doc: "file with a passphrase that opens backups, in place of public keys", Pointer: func(c *Config) any { return &c.BackupPassphraseFile }},
+		{Name: "BACKUP_PASSPHRASE_COMMAND", Doc: "command that prints it, of a password manager", Pointer: func(c *Config) any { return &c.BackupPassphraseCommand }},
+		{Name: "BACKUP_IDENTITY_FILE", Doc: "file with the secret keys of age, or an SSH one, that open backups; only to read them", Pointer: func(c *Config) any { return &c.BackupIdentityFile }},
+		{Name: "BACKUP_S3_ENDPOINT", Doc: "address of the S3 store, as https://nbg1.your-objectstorage.com", Pointer: func(c *Config) any { return &c.BackupS3Endpoint }},
+		{Name: "BACKUP_S3_REGION", Doc: "region of the S3 store, where it wants one", Pointer: func(c *Config) any { return &c.BackupS3Region }},
+
+		{Name: "PREFLIGHT_TIMEOUT", Doc: "longest time for preflight", Pointer: func(c *Config) any { return &c.PreflightTimeout }},
+		{Name: "IMAGE_TIMEOUT", Doc: "longest time for image, for each architecture", Pointer: func(c *Config) any { return &c.ImageTimeout }},
+		{Name: "MANAGEMENT_TIMEOUT", Doc: "longest time for kind-create", Pointer: func(c *Config) any { return &c.ManagementTimeout }},
+		{Name: "PROVIDERS_TIMEOUT", Doc: "longest time for capi-init", Pointer: func(c *Config) any { return &c.ProvidersTimeout }},
+		{Name: "LOAD_BALANCER_TIMEOUT", Doc: "longest time for apply", Pointer: func(c *Config) any { return &c.LoadBalancerTimeout }},
+		{Name: "CONTROL_PLANE_TIMEOUT", Doc: "longest time for wait-cp, kubeconfig and talosconfig, each", Pointer: func(c *Config) any { return &c.ControlPlaneTimeout }},
+		{Name: "RELEASE_TIMEOUT", Doc: "longest time for cilium, hcloud-ccm and talos-ccm, each", Pointer: func(c *Config) any { return &c.ReleaseTimeout }},
+		{Name: "NODES_TIMEOUT", Doc: "longest time for wait-nodes", Pointer: func(c *Config) any { return &c.NodesTimeout }},
+		{Name: "FIREWALL_TIMEOUT", Doc: "longest time for firewall-apply", Pointer: func(c *Config) any { return &c.FirewallTimeout }},
+		{Name: "DESTROY_TIMEOUT", Doc: "longest time for destroy, through Cluster API and again by the Hetzner API", Pointer: func(c *Config) any { return &c.DestroyTimeout }},
+		{Name: "BOOTSTRAP_TIMEOUT", Doc: "longest time for a run; not less than its steps may take one after another; 0s: theirs bound it", Pointer: func(c *Config) any { return &c.BootstrapTimeout }},
+	}
+	defaults := Defaults()
+	for i := range vs {
+		vs[i].Field = camelCase(vs[i].Name)
+		vs[i].Default = vs[i].Get(defaults)
+	}
+	return vs
+}
+
+// camelCase turns CLUSTER_NAME into clusterName.
+func camelCase(name string) string {
+	words := strings.Split(strings.ToLower(name), "_")
+	for i, w := range words[1:] {
+		words[i+1] = strings.ToUpper(w[:1]) + w[1:]
+	}
+	return strings.Join(words, "")
+}

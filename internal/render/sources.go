@@ -1,0 +1,126 @@
+package render
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/yamlprocessor"
+
+	"github.com/slipway-k8s/slipway/config"
+)
+
+// Source is a file that people edit: their own where they have one, else the one inside the command.
+type Source struct {
+	Name    string // "manifests/cluster.yaml", or the path of the file that won over it
+	Path    string // "manifests/cluster.yaml" in any case
+	Data    []byte
+	Own     bool   // it is the operator's, not the one inside the command
+	merges  bool   // Helm values: the operator's are merged over the built-in ones
+	BuiltIn []byte // the file inside the command; nil: there is none of this name
+}
+
+// Sources are all files that the plan is made from.
+type Sources struct {
+	Cluster, HealthCheck, OidcPatch, Clusterctl Source
+	Cilium, HcloudCCM, TalosCCM, Schematic      Source
+
+	Added []Source // further files of the operator's folder manifests, by name
+
+	Vars Variables // what ${NAME} stands for in them
+}
+
+// Read reads every file once, so that what is planned is what is run. overrides is the folder that has the operator's
+// folders manifests and bootstrap; empty: there are none.
+func Read(vars Variables, overrides string) (Sources, error) {
+	own, err := readOwnFiles(overrides)
+	if err != nil {
+		return Sources{}, err
+	}
+	s := Sources{Vars: vars}
+	for _, k := range knownFiles() {
+		f := Source{Name: k.path(), Path: k.path(), merges: k.merges}
+		if f.BuiltIn, err = k.files.ReadFile(k.name); err != nil {
+			return Sources{}, err
+		}
+		f.Data = f.BuiltIn
+		if o, found := own[f.Path]; found {
+			f.Name, f.Data, f.Own = o.Name, o.Data, true
+			delete(own, f.Path)
+		}
+		*k.to(&s) = f
+	}
+	for _, path := range slices.Sorted(maps.Keys(own)) {
+		s.Added = append(s.Added, own[path])
+	}
+	return s, nil
+}
+
+// All are the files that a step is made from, each once.
+func (s Sources) All() []Source {
+	return append([]Source{s.Cluster, s.HealthCheck, s.OidcPatch, s.Clusterctl, s.Cilium, s.HcloudCCM, s.TalosCCM, s.Schematic}, s.Added...)
+}
+
+// Objects are the files whose documents are applied to the management cluster.
+func (s Sources) Objects() []Source { return append([]Source{s.Cluster, s.HealthCheck}, s.Added...) }
+
+// Variables are what ${NAME} stands for in the sources.
+type Variables map[string]string
+
+// operatorReplicasVariable is how many Cilium operators there are. No two of them share a node: a cluster of one node would wait
+// for the second for ever.
+const (
+	operatorReplicasVariable = "CILIUM_OPERATOR_REPLICAS"
+	maxOperatorReplicas      = 2 // the chart's own default
+)
+
+// variables of the configuration, each as it is called everywhere, and what follows from them.
+func VariablesOf(c config.Config) Variables {
+	v := Variables{}
+	for _, variable := range config.Variables() {
+		v[variable.Name] = variable.Get(c)
+	}
+	v[operatorReplicasVariable] = strconv.Itoa(min(maxOperatorReplicas, c.ControlPlaneReplicas))
+	return v
+}
+
+// Fill puts the variables into a text, as clusterctl does with ${NAME:=default}. A variable without value and default is
+// an error.
+func (s Source) Fill(text []byte, v Variables) ([]byte, error) {
+	out, err := yamlprocessor.NewSimpleProcessor().Process(text, func(name string) (string, error) {
+		if value, ok := v[name]; ok {
+			return value, nil
+		}
+		return "", fmt.Errorf("%s is not set", name)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", s.Name, err)
+	}
+	return out, nil
+}
+
+// Digest is what the journal remembers of a source: enough to see that it changed, nothing of what it says, because
+// people put secrets into values files. The variables in it are remembered by name.
+type Digest struct {
+	SHA256    string            `json:"sha256"`
+	Variables map[string]string `json:"variables,omitempty"`
+}
+
+func (s Source) Digest(v Variables) (Digest, error) {
+	text, err := s.Effective(v)
+	if err != nil {
+		return Digest{}, err
+	}
+	i := Digest{SHA256: text.Sum(), Variables: map[string]string{}}
+	names, err := yamlprocessor.NewSimpleProcessor().GetVariables(text.written)
+	if err != nil {
+		return Digest{}, fmt.Errorf("%s: %w", s.Name, err)
+	}
+	for _, name := range names {
+		if value, ok := v[name]; ok {
+			i.Variables[name] = value
+		}
+	}
+	return i, nil
+}

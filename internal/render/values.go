@@ -1,0 +1,100 @@
+package render
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+
+	"sigs.k8s.io/yaml"
+)
+
+// Values reads a file with its variables filled in. The operator's Helm values are merged over the built-in ones.
+func (s Source) Values(v Variables) (map[string]any, error) {
+	own, err := s.decode(s.Data, v)
+	if err != nil || !s.Own || !s.merges {
+		return own, err
+	}
+	base, err := s.decode(s.BuiltIn, v)
+	if err != nil {
+		return nil, err
+	}
+	return MergeValues(base, own), nil
+}
+
+func (s Source) decode(text []byte, v Variables) (map[string]any, error) {
+	filled, err := s.Fill(text, v)
+	if err != nil {
+		return nil, err
+	}
+	values := map[string]any{}
+	if err := yaml.UnmarshalStrict(filled, &values); err != nil {
+		return nil, fmt.Errorf("%s: %w", s.Name, err)
+	}
+	return values, nil
+}
+
+// MergeValues puts values over others: maps are merged, lists and scalars replaced. null takes away what is below it, so that
+// the chart's default holds; where there is nothing below it, it stays for Helm, which takes the chart's default away.
+func MergeValues(base, over map[string]any) map[string]any {
+	merged := maps.Clone(base)
+	for key, value := range over {
+		below, found := merged[key]
+		belowMap, belowIsMap := below.(map[string]any)
+		valueMap, valueIsMap := value.(map[string]any)
+		switch {
+		case value == nil && found:
+			delete(merged, key)
+		case belowIsMap && valueIsMap:
+			merged[key] = MergeValues(belowMap, valueMap)
+		default:
+			merged[key] = value
+		}
+	}
+	return merged
+}
+
+// MergedHeader begins a text that the journal knows merged values by.
+const MergedHeader = "# The built-in values, and the operator's merged over them. Variables are filled in.\n"
+
+// EffectiveText is what the journal knows a file by.
+type EffectiveText struct {
+	Data    []byte
+	written []byte // with the variables that are in it
+}
+
+func (t EffectiveText) Sum() string {
+	sum := sha256.Sum256(t.Data)
+	return hex.EncodeToString(sum[:])
+}
+
+// Effective is the file itself, but for values that are merged from two files. Where one of the two alone comes to the same
+// values it is that one, so that a file without an effect does not upgrade a release.
+func (s Source) Effective(v Variables) (EffectiveText, error) {
+	itself := EffectiveText{Data: s.Data, written: s.Data}
+	if !s.Own || !s.merges {
+		return itself, nil
+	}
+	own, err := s.decode(s.Data, v)
+	if err != nil {
+		return EffectiveText{}, err
+	}
+	base, err := s.decode(s.BuiltIn, v)
+	if err != nil {
+		return EffectiveText{}, err
+	}
+	merged := MergeValues(base, own)
+	switch {
+	case reflect.DeepEqual(merged, own):
+		return itself, nil
+	case reflect.DeepEqual(merged, base):
+		return EffectiveText{Data: s.BuiltIn, written: s.BuiltIn}, nil
+	}
+	text, err := yaml.Marshal(merged)
+	if err != nil {
+		return EffectiveText{}, fmt.Errorf("%s: %w", s.Name, err)
+	}
+	return EffectiveText{Data: append([]byte(MergedHeader), text...), written: slices.Concat(s.BuiltIn, []byte("\n"), s.Data)}, nil
+}
