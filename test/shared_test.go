@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 )
@@ -47,6 +48,11 @@ func built(source string) (string, error) {
 
 func TestMain(m *testing.M) {
 	code := m.Run()
+	if len(leftOut.tests) > 0 && !testing.Short() { // what is skipped go test does not show
+		fmt.Printf("not run, because the lab's programs are not built: %s\nBuild them (go run ./cmd/bootstrap lab build, about seven minutes) "+
+			"and run the tests again, or leave these out with go test -short.\n", strings.Join(leftOut.tests, ", "))
+		code = max(code, 1)
+	}
 	_ = os.RemoveAll(theCommand.dir) // "" where nothing was built: that removes nothing
 	for _, s := range shared {
 		s.letGo()
