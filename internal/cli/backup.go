@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"text/tabwriter"
 	"time"
@@ -23,27 +24,30 @@ import (
 	"github.com/slipway-k8s/slipway/steps"
 )
 
-// withBackupFlags puts the flags of backup in the place of their variables.
-func withBackupFlags(a arguments) arguments {
-	set := func(name, value string) {
-		a.Values = append(a.Values, settings.Assign(name, value))
-	}
-	if a.Options.To != "" {
-		set("BACKUP_TO", a.Options.To)
-	}
-	if a.Options.Keep != 0 {
-		set("BACKUP_KEEP", strconv.Itoa(a.Options.Keep))
-	}
+// withIdentity puts --identity in the place of its variable.
+func withIdentity(a arguments) arguments {
 	if a.Options.Identity != "" {
-		set("BACKUP_IDENTITY_FILE", a.Options.Identity)
+		a.Values = append(slices.Clone(a.Values), settings.Assign("BACKUP_IDENTITY_FILE", a.Options.Identity))
+	}
+	return a
+}
+
+// instead puts the flags in the place of their variables.
+func (o backupOptions) instead(a arguments) arguments {
+	a.Values = slices.Clone(a.Values)
+	if o.To != "" {
+		a.Values = append(a.Values, settings.Assign("BACKUP_TO", o.To))
+	}
+	if o.Keep != 0 {
+		a.Values = append(a.Values, settings.Assign("BACKUP_KEEP", strconv.Itoa(o.Keep)))
 	}
 	return a
 }
 
 // runBackup makes one backup, or one after another. It reads from the clusters and
 // from Hetzner, and takes no lock: a run at work meanwhile is no harm to it.
-func runBackup(ctx context.Context, c *console, a arguments) error {
-	a = withBackupFlags(a)
+func runBackup(ctx context.Context, c *console, a arguments, o backupOptions) error {
+	a = o.instead(a)
 	cfg, err := loadConfig(a, c.environment)
 	if err != nil {
 		return err
@@ -51,7 +55,7 @@ func runBackup(ctx context.Context, c *console, a arguments) error {
 	if _, err := stateOf(ctx, c, a, cfg); err != nil {
 		return err
 	}
-	seal, err := backupSeal(ctx, c, cfg.Config, a.Options.Plain)
+	seal, err := backupSeal(ctx, c, cfg.Config, o.Plain)
 	if err != nil {
 		return err
 	}
@@ -63,7 +67,7 @@ func runBackup(ctx context.Context, c *console, a arguments) error {
 	hub := &ui.Hub{Run: "backup", Hide: c.hide, Displays: []ui.Display{newDisplay(c, a.Options)}}
 	defer hub.Close()
 	b := &backupRun{console: c, arguments: a, seal: seal, store: store, keep: cfg.BackupKeep, hub: hub}
-	switch every := a.Options.Every; {
+	switch every := o.Every; {
 	case every == 0:
 		return b.once(ctx)
 	case every < shortestEvery:
@@ -121,8 +125,8 @@ func (b *backupRun) save(ctx context.Context, say flow.Say, collector steps.Coll
 }
 
 // runBackupList lists what lies there, of every cluster.
-func runBackupList(ctx context.Context, c *console, a arguments) error {
-	cfg, err := loadConfig(withBackupFlags(a), c.environment)
+func runBackupList(ctx context.Context, c *console, a arguments, o backupOptions) error {
+	cfg, err := loadConfig(o.instead(a), c.environment)
 	if err != nil {
 		return err
 	}
@@ -168,7 +172,7 @@ type verified struct {
 
 // runBackupVerify opens a backup and looks at all of it, as a restore would.
 func runBackupVerify(ctx context.Context, c *console, a arguments) (err error) {
-	cfg, err := loadConfig(withBackupFlags(a), c.environment)
+	cfg, err := loadConfig(withIdentity(a), c.environment)
 	if err != nil {
 		return err
 	}
@@ -236,21 +240,33 @@ func (r contextReader) Read(p []byte) (int, error) {
 	return r.Reader.Read(p)
 }
 
+// backupOptions are the flags of backup.
+type backupOptions struct {
+	To    string        // where; empty: BACKUP_TO
+	Keep  int           // how many stay; 0: BACKUP_KEEP
+	Every time.Duration // again and again; 0: once
+	Plain bool          // unencrypted
+}
+
 func newBackupCommand(in *invocation) *cobra.Command {
-	cmd := in.command("backup", groupRecovery, "everything that restores the cluster, in one encrypted file, in a folder or an S3 store", runBackup)
-	o := &in.arguments.Options
-	addToFlag(cmd, o)
-	addEveryFlag(cmd, o, "go on, with a backup every `6h`")
-	cmd.Flags().IntVar(&o.Keep, "keep", 0, "keep the newest `N` of this cluster there, in place of BACKUP_KEEP")
-	cmd.Flags().BoolVar(&o.Plain, "unencrypted", false, "for everybody to read, with all keys of the cluster in it")
+	var own backupOptions
+	cmd := in.command("backup", groupRecovery, "everything that restores the cluster, in one encrypted file, in a folder or an S3 store", func(ctx context.Context, c *console, a arguments) error {
+		return runBackup(ctx, c, a, own)
+	})
+	addToFlag(cmd, &own.To)
+	addEveryFlag(cmd, &own.Every, "go on, with a backup every `6h`")
+	cmd.Flags().IntVar(&own.Keep, "keep", 0, "keep the newest `N` of this cluster there, in place of BACKUP_KEEP")
+	cmd.Flags().BoolVar(&own.Plain, "unencrypted", false, "for everybody to read, with all keys of the cluster in it")
 	cmd.AddCommand(newBackupListCommand(in), newBackupVerifyCommand(in), newBackupCronJobCommand(in))
 	return cmd
 }
 
 func newBackupListCommand(in *invocation) *cobra.Command {
-	cmd := in.command("list", "", "the backups there are", runBackupList)
-	o := &in.arguments.Options
-	addToFlag(cmd, o)
+	var own backupOptions
+	cmd := in.command("list", "", "the backups there are", func(ctx context.Context, c *console, a arguments) error {
+		return runBackupList(ctx, c, a, own)
+	})
+	addToFlag(cmd, &own.To)
 	return cmd
 }
 

@@ -20,8 +20,8 @@ var cronJobTemplate string
 
 // runBackupCronJob prints a CronJob that lets the cluster snapshot its own etcd,
 // with Talos's own program for that. It speaks to nobody.
-func runBackupCronJob(_ context.Context, c *console, a arguments) error {
-	cfg, err := loadConfig(withBackupFlags(a), c.environment)
+func runBackupCronJob(_ context.Context, c *console, a arguments, o backupOptions) error {
+	cfg, err := loadConfig(o.instead(a), c.environment)
 	if err != nil {
 		return err
 	}
@@ -35,7 +35,7 @@ func runBackupCronJob(_ context.Context, c *console, a arguments) error {
 	if err != nil {
 		return err
 	}
-	schedule, err := cronSchedule(a.Options.Every)
+	schedule, err := cronSchedule(o.Every)
 	if err != nil {
 		return err
 	}
@@ -82,9 +82,11 @@ func cronSchedule(every time.Duration) (string, error) {
 }
 
 func newBackupCronJobCommand(in *invocation) *cobra.Command {
-	cmd := in.command("cronjob", "", "a CronJob for the cluster itself, which snapshots etcd into the S3 store", runBackupCronJob)
-	o := &in.arguments.Options
-	addToFlag(cmd, o)
-	addEveryFlag(cmd, o, "a snapshot every `6h`")
+	var own backupOptions
+	cmd := in.command("cronjob", "", "a CronJob for the cluster itself, which snapshots etcd into the S3 store", func(ctx context.Context, c *console, a arguments) error {
+		return runBackupCronJob(ctx, c, a, own)
+	})
+	addToFlag(cmd, &own.To)
+	addEveryFlag(cmd, &own.Every, "a snapshot every `6h`")
 	return cmd
 }

@@ -33,5 +33,5 @@ func offerBackup(ctx context.Context, r *running, a arguments, danger string) er
 	return runBackup(ctx, r.console, arguments{
 		Targets: []string{"backup"}, Values: a.Values,
 		Options: options{Config: o.Config, Lab: o.Lab, LabLatency: o.LabLatency, StateDir: o.StateDir, Output: o.Output},
-	})
+	}, backupOptions{})
 }

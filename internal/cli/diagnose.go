@@ -36,7 +36,7 @@ type diagnosis struct {
 // runDiagnose finds out which disaster has befallen a cluster, and says what to
 // type. It changes nothing.
 func runDiagnose(ctx context.Context, c *console, a arguments) error {
-	a, source, file, err := diagnosedFile(ctx, c, withBackupFlags(a))
+	a, source, file, err := diagnosedFile(ctx, c, withIdentity(a))
 	if err != nil {
 		return err
 	}

@@ -36,13 +36,13 @@ const (
 
 // runDrill rehearses the loss of everything in a lab of its own: the same targets
 // that a person would ask for, one after another, and a comparison.
-func runDrill(ctx context.Context, c *console, a arguments) (err error) {
-	d, err := newDrill(c, a)
+func runDrill(ctx context.Context, c *console, a arguments, o drillOptions) (err error) {
+	d, err := newDrill(c, a, o)
 	if err != nil {
 		return err
 	}
 	defer func() { err = d.end(ctx, err) }()
-	if a.Options.Backup != "" {
+	if o.Backup != "" {
 		err = d.runOnBackup(ctx)
 	} else {
 		err = d.run(ctx)
@@ -63,6 +63,7 @@ func runDrill(ctx context.Context, c *console, a arguments) (err error) {
 type drill struct {
 	*console           // with nothing in its environment that opens or seals other backups
 	given    arguments // of the drill
+	options  drillOptions
 	state    statedir.Dir
 	parts    int // of them
 	report   drillReport
@@ -72,7 +73,7 @@ type drill struct {
 
 // newDrill makes room for a drill. It never works in a folder where anything
 // lies.
-func newDrill(c *console, a arguments) (*drill, error) {
+func newDrill(c *console, a arguments, o drillOptions) (*drill, error) {
 	cfg, err := loadConfig(a, c.environment)
 	if err != nil {
 		return nil, err
@@ -88,8 +89,8 @@ func newDrill(c *console, a arguments) (*drill, error) {
 	}
 	own := *c
 	own.environment = maps.Clone(c.environment)
-	d := &drill{console: &own, given: a, state: state, parts: 6, report: drillReport{Kind: "drill", Cluster: cfg.ClusterName, Began: time.Now().UTC(), Seed: a.Options.Faults}}
-	if a.Options.Backup != "" {
+	d := &drill{console: &own, given: a, options: o, state: state, parts: 6, report: drillReport{Kind: "drill", Cluster: cfg.ClusterName, Began: time.Now().UTC(), Seed: o.Faults}}
+	if o.Backup != "" {
 		d.parts = 2
 	}
 	own.given.Options.Lab, own.given.Options.StateDir = true, string(state)
@@ -100,7 +101,7 @@ func newDrill(c *console, a arguments) (*drill, error) {
 // drill that passed everything that it left.
 func (d *drill) end(ctx context.Context, err error) error {
 	o := d.given.Options
-	if o.KeepLab {
+	if d.options.KeepLab {
 		fmt.Fprintf(d.stderr, "the drill's lab is kept: to look at it: %s; to end it: %s\n",
 			commandLine(d.console, targetStatus), commandLine(d.console, "lab", "down"))
 		return err
@@ -151,8 +152,8 @@ func (d *drill) run(ctx context.Context) error {
 
 // runOnBackup restores one's own backup, with nothing before it.
 func (d *drill) runOnBackup(ctx context.Context) error {
-	file := d.given.Options.Backup
-	cfg, err := loadConfig(withBackupFlags(d.given), d.environment)
+	file := d.options.Backup
+	cfg, err := loadConfig(withIdentity(d.given), d.environment)
 	if err != nil {
 		return err
 	}
@@ -191,7 +192,7 @@ func (d *drill) part(ctx context.Context, name, why string, do func(context.Cont
 func (d *drill) arguments(words ...string) arguments {
 	g := d.given.Options
 	until := g.LabUntil
-	if until == 0 && !g.KeepLab {
+	if until == 0 && !d.options.KeepLab {
 		until = os.Getpid() // also a drill that is killed leaves no lab
 	}
 	return arguments{
@@ -277,7 +278,7 @@ func (d *drill) backUp(ctx context.Context, marks *steps.Marks) (file string, er
 		if err != nil {
 			return err
 		}
-		err = runBackup(ctx, d.console, d.arguments("backup"))
+		err = runBackup(ctx, d.console, d.arguments("backup"), backupOptions{})
 		return errors.Join(err, stop(writesAfterBackup))
 	})
 	if err != nil {
@@ -309,7 +310,7 @@ func (d *drill) restore(ctx context.Context, file string) error {
 	a := d.arguments("restore", file)
 	for {
 		d.report.Attempts++
-		err := runRestore(ctx, d.watched(&w), a)
+		err := runRestore(ctx, d.watched(&w), a, restoreOptions{})
 		if err == nil {
 			break
 		}
@@ -347,12 +348,22 @@ func (d *drill) compareBackup(ctx context.Context, source steps.Backup) error {
 	})
 }
 
+// drillOptions are the flags of drill.
+type drillOptions struct {
+	Backup  string // restore this one; empty: of a cluster that the drill makes
+	Faults  uint64 // a seed for faults during the restore; 0: none
+	KeepLab bool   // leave its lab up
+}
+
 func newDrillCommand(in *invocation) *cobra.Command {
-	cmd := in.command("drill", groupRecovery, "lose everything in a lab of its own and get it back: what came back, how long it took, how much was lost", runDrill)
+	var own drillOptions
+	cmd := in.command("drill", groupRecovery, "lose everything in a lab of its own and get it back: what came back, how long it took, how much was lost", func(ctx context.Context, c *console, a arguments) error {
+		return runDrill(ctx, c, a, own)
+	})
 	o := &in.arguments.Options
 	addIdentityFlag(cmd, o)
-	cmd.Flags().StringVar(&o.Backup, "backup", "", "restore the backup `FILE`, in place of one of a cluster that is made for the drill")
-	cmd.Flags().Uint64Var(&o.Faults, "faults", 0, "have things go wrong during the restore; the same `SEED` chooses the same")
-	cmd.Flags().BoolVar(&o.KeepLab, "keep-lab", false, "leave its lab up, to look around")
+	cmd.Flags().StringVar(&own.Backup, "backup", "", "restore the backup `FILE`, in place of one of a cluster that is made for the drill")
+	cmd.Flags().Uint64Var(&own.Faults, "faults", 0, "have things go wrong during the restore; the same `SEED` chooses the same")
+	cmd.Flags().BoolVar(&own.KeepLab, "keep-lab", false, "leave its lab up, to look around")
 	return cmd
 }

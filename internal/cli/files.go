@@ -50,9 +50,9 @@ func usedFiles(files []render.SourceFile) string {
 
 // runConfigFiles lists the files that the cluster is made from, or writes the
 // built-in ones.
-func runConfigFiles(_ context.Context, c *console, a arguments) error {
-	if a.Options.Out != "" {
-		return writeBuiltInFiles(c, settings.InFolder(c.workDir, a.Options.Out), a.Options.Output)
+func runConfigFiles(_ context.Context, c *console, a arguments, o filesOptions) error {
+	if o.Out != "" {
+		return writeBuiltInFiles(c, settings.InFolder(c.workDir, o.Out), a.Options.Output)
 	}
 	cfg, err := loadConfig(a, c.environment)
 	if err != nil {
@@ -134,9 +134,16 @@ func writeNew(path string, data []byte) error {
 	return errors.Join(err, f.Close())
 }
 
+// filesOptions are the flags of config files.
+type filesOptions struct {
+	Out string // folder to write the built-in files into; empty: only list
+}
+
 func newConfigFilesCommand(in *invocation) *cobra.Command {
-	cmd := in.command("files", "", "the files that the cluster is made from, and which are your own; --out DIR writes the built-in ones to start from", runConfigFiles)
-	o := &in.arguments.Options
-	cmd.Flags().StringVar(&o.Out, "out", "", "write the built-in files into the folder `DIR`")
+	var own filesOptions
+	cmd := in.command("files", "", "the files that the cluster is made from, and which are your own; --out DIR writes the built-in ones to start from", func(ctx context.Context, c *console, a arguments) error {
+		return runConfigFiles(ctx, c, a, own)
+	})
+	cmd.Flags().StringVar(&own.Out, "out", "", "write the built-in files into the folder `DIR`")
 	return cmd
 }

@@ -52,12 +52,12 @@ func addIdentityFlag(cmd *cobra.Command, o *options) {
 	cmd.Flags().StringVar(&o.Identity, "identity", "", "open the backup with the keys in `FILE`, in place of BACKUP_IDENTITY_FILE")
 }
 
-func addToFlag(cmd *cobra.Command, o *options) {
-	cmd.Flags().StringVar(&o.To, "to", "", "`DIR or s3://bucket/prefix`, in place of BACKUP_TO")
+func addToFlag(cmd *cobra.Command, to *string) {
+	cmd.Flags().StringVar(to, "to", "", "`DIR or s3://bucket/prefix`, in place of BACKUP_TO")
 }
 
-func addEveryFlag(cmd *cobra.Command, o *options, doc string) {
-	cmd.Flags().DurationVar(&o.Every, "every", time.Duration(0), doc)
+func addEveryFlag(cmd *cobra.Command, every *time.Duration, doc string) {
+	cmd.Flags().DurationVar(every, "every", 0, doc)
 }
 
 // flagOwners are the commands that a flag goes with, and whether it goes with every run of steps.

@@ -65,15 +65,15 @@ func runLabUp(ctx context.Context, c *console, a arguments) error {
 	})
 }
 
-func runLabBuild(ctx context.Context, c *console, a arguments) error {
+func runLabBuild(ctx context.Context, c *console, a arguments, o labBuildOptions) error {
 	l, err := labOf(ctx, c, a)
 	if err != nil {
 		return err
 	}
-	if a.Options.Check {
+	if o.Check {
 		return l.Built(ctx)
 	}
-	return labTask(c, a.Options, func(say flow.Say) error { return l.Build(ctx, a.Options.Prune, say) })
+	return labTask(c, a.Options, func(say flow.Say) error { return l.Build(ctx, o.Prune, say) })
 }
 
 func runLabDown(ctx context.Context, c *console, a arguments) error {
@@ -179,11 +179,19 @@ func newLabDownCommand(in *invocation) *cobra.Command {
 	return in.command("down", "", "end the lab; its state is kept", runLabDown)
 }
 
+// labBuildOptions are the flags of lab build.
+type labBuildOptions struct {
+	Check bool // tell whether it is built, build nothing
+	Prune bool // the programs that no lab uses
+}
+
 func newLabBuildCommand(in *invocation) *cobra.Command {
-	cmd := in.command("build", "", "build the lab's programs", runLabBuild)
-	o := &in.arguments.Options
-	cmd.Flags().BoolVar(&o.Check, "check", false, "tell whether the lab's programs are built, build nothing")
-	cmd.Flags().BoolVar(&o.Prune, "prune", false, "delete the programs of other versions that no lab runs")
+	var own labBuildOptions
+	cmd := in.command("build", "", "build the lab's programs", func(ctx context.Context, c *console, a arguments) error {
+		return runLabBuild(ctx, c, a, own)
+	})
+	cmd.Flags().BoolVar(&own.Check, "check", false, "tell whether the lab's programs are built, build nothing")
+	cmd.Flags().BoolVar(&own.Prune, "prune", false, "delete the programs of other versions that no lab runs")
 	return cmd
 }
 

@@ -56,7 +56,10 @@ func wantedControllers(names []string) ([]steps.Controller, error) {
 }
 
 // runLogs shows what the controllers write. To be interrupted is how it ends.
-func runLogs(ctx context.Context, c *console, a arguments) error {
+func runLogs(ctx context.Context, c *console, a arguments, o logsOptions) error {
+	if o.Since < 0 {
+		return usage.Errorf("--since %s is negative: 10m means what is not older than ten minutes", o.Since)
+	}
 	wanted, err := wantedControllers(a.Targets[1:])
 	if err != nil {
 		return err
@@ -83,10 +86,10 @@ func runLogs(ctx context.Context, c *console, a arguments) error {
 	}
 	out := newLogPrinter(c, a.Options)
 	wish := steps.LogWish{
-		Controllers: wanted, Since: a.Options.Since, Lines: a.Options.Tail,
+		Controllers: wanted, Since: o.Since, Lines: o.Tail,
 		Line: out.line, Note: out.note, Secret: func(s string) { c.hide.Learn(s) },
 	}
-	if a.Options.NoFollow {
+	if o.NoFollow {
 		return plan.ReadLogs(ctx, wish)
 	}
 	if wish.Lines < 0 && wish.Since == 0 {
@@ -193,13 +196,22 @@ func harmless(s string) string {
 	}, s)
 }
 
+// logsOptions are the flags of logs.
+type logsOptions struct {
+	Since    time.Duration // how far back; 0: as far as Tail
+	Tail     int64         // lines of each container; below 0: by whether it follows
+	NoFollow bool          // end behind what is there
+}
+
 func newLogsCommand(in *invocation) *cobra.Command {
+	var own logsOptions
 	cmd := in.command("logs [CONTROLLER…]", groupLook,
-		"follow the logs of the controllers, in whichever cluster they run now: "+strings.Join(controllerNames(), ", "), runLogs)
-	o := &in.arguments.Options
-	cmd.Flags().DurationVar(&o.Since, "since", 0, "begin with what is not older than `10m`")
-	cmd.Flags().Int64Var(&o.Tail, "tail", -1, "begin with the last `N` lines of each container (default 10; all with --since or --no-follow)")
-	cmd.Flags().BoolVar(&o.NoFollow, "no-follow", false, "end behind what has been written so far, in the order of its times")
+		"follow the logs of the controllers, in whichever cluster they run now: "+strings.Join(controllerNames(), ", "), func(ctx context.Context, c *console, a arguments) error {
+			return runLogs(ctx, c, a, own)
+		})
+	cmd.Flags().DurationVar(&own.Since, "since", 0, "begin with what is not older than `10m`")
+	cmd.Flags().Int64Var(&own.Tail, "tail", -1, "begin with the last `N` lines of each container (default 10; all with --since or --no-follow)")
+	cmd.Flags().BoolVar(&own.NoFollow, "no-follow", false, "end behind what has been written so far, in the order of its times")
 	cmd.ValidArgs = controllerNames()
 	cmd.ValidArgsFunction = nil
 	return cmd

@@ -80,20 +80,19 @@ func sameWorld(ctx context.Context, c *console, a arguments, cfg settings.Config
 }
 
 // runDestroy takes a cluster away, after it has listed everything and asked.
-func runDestroy(ctx context.Context, c *console, a arguments) error {
-	o := a.Options
+func runDestroy(ctx context.Context, c *console, a arguments, o destroyOptions) error {
 	opts := steps.DestroyOptions{Images: o.Images, Volumes: o.Volumes}
-	if o.DryRun {
+	if a.Options.DryRun {
 		return look(ctx, c, a, func(cfg config.Config, tools platform.Tools) error {
 			destroyer := steps.NewDestroyer(cfg, tools)
 			plan, err := steps.Promptly(ctx, func(ctx context.Context) (steps.Demolition, error) { return destroyer.Plan(ctx, opts) })
 			if err != nil {
 				return err
 			}
-			return printDemolition(c, plan, o.Output)
+			return printDemolition(c, plan, a.Options.Output)
 		})
 	}
-	if !o.Yes && !answerable(c) {
+	if !a.Options.Yes && !answerable(c) {
 		return usage.Errorf("destroy asks for the cluster's name, and nobody is there to answer: --yes answers beforehand, --dry-run only lists")
 	}
 	return operate(ctx, c, a, func(r *running) error {
@@ -102,10 +101,10 @@ func runDestroy(ctx context.Context, c *console, a arguments) error {
 		if err != nil {
 			return err
 		}
-		if err := printDemolition(c, plan, o.Output); err != nil {
+		if err := printDemolition(c, plan, a.Options.Output); err != nil {
 			return err
 		}
-		if !o.Yes {
+		if !a.Options.Yes {
 			if err := offerBackup(ctx, r, a, "what destroy deletes is gone for good"); err != nil {
 				return err
 			}
@@ -213,12 +212,21 @@ func runReplaceMachine(ctx context.Context, c *console, a arguments) error {
 	})
 }
 
+// destroyOptions are the flags of destroy.
+type destroyOptions struct {
+	Images  bool // the snapshots too
+	Volumes bool // the volumes too, with their data
+}
+
 func newDestroyCommand(in *invocation) *cobra.Command {
-	cmd := in.command("destroy", groupCluster, "delete the cluster, after a list with prices and a question", runDestroy)
+	var own destroyOptions
+	cmd := in.command("destroy", groupCluster, "delete the cluster, after a list with prices and a question", func(ctx context.Context, c *console, a arguments) error {
+		return runDestroy(ctx, c, a, own)
+	})
 	o := &in.arguments.Options
 	addDryRunFlag(cmd, o, "only say what would go and what it costs")
-	cmd.Flags().BoolVar(&o.Images, "images", false, "delete the snapshots that were made for the cluster, too")
-	cmd.Flags().BoolVar(&o.Volumes, "volumes", false, "delete the volumes that were made in the cluster, too, with their data")
+	cmd.Flags().BoolVar(&own.Images, "images", false, "delete the snapshots that were made for the cluster, too")
+	cmd.Flags().BoolVar(&own.Volumes, "volumes", false, "delete the volumes that were made in the cluster, too, with their data")
 	return cmd
 }
 

@@ -27,8 +27,8 @@ type readoptPlan struct {
 }
 
 // runReadopt gives a cluster whose servers live the management back that it lost.
-func runReadopt(ctx context.Context, c *console, a arguments) error {
-	a = withBackupFlags(a)
+func runReadopt(ctx context.Context, c *console, a arguments, o readoptOptions) error {
+	a = withIdentity(a)
 	cfg, err := loadConfig(a, c.environment)
 	if err != nil {
 		return err
@@ -42,7 +42,7 @@ func runReadopt(ctx context.Context, c *console, a arguments) error {
 	if cfg, err = loadConfig(a, c.environment); err != nil {
 		return err
 	}
-	source, accept := steps.Backup{Contents: contents}, accepted(a.Options.Accept)
+	source, accept := steps.Backup{Contents: contents}, accepted(o.Accept)
 	onPaper := platform.Tools{Management: kind.NewProvider(cfg.Config, platform.Files{}, false, io.Discard, nil), Overrides: cfg.Overrides}
 	if _, err := steps.NewReadopt(cfg.Config, onPaper, source, accept); err != nil {
 		return &usage.Error{Err: err}
@@ -225,11 +225,19 @@ func summariseReadopt(ctx context.Context, r *running, plan *steps.ReadoptPlan, 
 	return s, err
 }
 
+// readoptOptions are the flags of readopt.
+type readoptOptions struct {
+	Accept string // IDs of differences, with commas between
+}
+
 func newReadoptCommand(in *invocation) *cobra.Command {
-	cmd := in.command("readopt FILE", groupRecovery, "the management of a cluster whose servers live, out of a backup, after a comparison of the two", runReadopt)
+	var own readoptOptions
+	cmd := in.command("readopt FILE", groupRecovery, "the management of a cluster whose servers live, out of a backup, after a comparison of the two", func(ctx context.Context, c *console, a arguments) error {
+		return runReadopt(ctx, c, a, own)
+	})
 	o := &in.arguments.Options
 	addIdentityFlag(cmd, o)
 	addDryRunFlag(cmd, o, "only say what differs")
-	cmd.Flags().StringVar(&o.Accept, "accept", "", "accept the differences `ID[,ID…]` between backup and cluster, as the list of them names them")
+	cmd.Flags().StringVar(&own.Accept, "accept", "", "accept the differences `ID[,ID…]` between backup and cluster, as the list of them names them")
 	return cmd
 }

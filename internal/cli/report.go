@@ -28,7 +28,7 @@ import (
 const reportFile = "report.html"
 
 // runReport writes the story of a run, with those that it went on from, as a page.
-func runReport(ctx context.Context, c *console, a arguments) error {
+func runReport(ctx context.Context, c *console, a arguments, o reportOptions) error {
 	plan, state, err := onPaper(ctx, c, a)
 	if err != nil {
 		return err
@@ -37,8 +37,8 @@ func runReport(ctx context.Context, c *console, a arguments) error {
 	if words := a.Targets[1:]; len(words) > 0 {
 		wanted = words[0]
 	}
-	if a.Options.List {
-		if wanted != "" || a.Options.Out != "" {
+	if o.List {
+		if wanted != "" || o.Out != "" {
 			return usage.Errorf("report --list lists all runs, and takes neither a run nor --out")
 		}
 		return listRuns(c, state, a.Options.Output)
@@ -67,8 +67,8 @@ func runReport(ctx context.Context, c *console, a arguments) error {
 		return fmt.Errorf("write the report: %w", err)
 	}
 	path := state.Path(filepath.Join(statedir.RunsFolder, last.Id, reportFile))
-	if a.Options.Out != "" {
-		if path = a.Options.Out; !filepath.IsAbs(path) {
+	if o.Out != "" {
+		if path = o.Out; !filepath.IsAbs(path) {
 			path = filepath.Join(c.workDir, path)
 		}
 	}
@@ -188,10 +188,18 @@ func addOutcome(ctx context.Context, page *report.Page, plan *steps.Plan, j flow
 	return nil
 }
 
+// reportOptions are the flags of report.
+type reportOptions struct {
+	List bool   // list the runs
+	Out  string // where; empty: into the folder of the run
+}
+
 func newReportCommand(in *invocation) *cobra.Command {
-	cmd := in.command("report [RUN]", groupLook, "the story of a run, and of those that it went on from, as one HTML page; of the last that did something, where none is named; --list lists the runs", runReport)
-	o := &in.arguments.Options
-	cmd.Flags().StringVar(&o.Out, "out", "", "write it to `FILE`, not into the folder of the run")
-	cmd.Flags().BoolVar(&o.List, "list", false, "list the runs: when, how long, what for, how they ended, how much they changed")
+	var own reportOptions
+	cmd := in.command("report [RUN]", groupLook, "the story of a run, and of those that it went on from, as one HTML page; of the last that did something, where none is named; --list lists the runs", func(ctx context.Context, c *console, a arguments) error {
+		return runReport(ctx, c, a, own)
+	})
+	cmd.Flags().StringVar(&own.Out, "out", "", "write it to `FILE`, not into the folder of the run")
+	cmd.Flags().BoolVar(&own.List, "list", false, "list the runs: when, how long, what for, how they ended, how much they changed")
 	return cmd
 }

@@ -27,14 +27,14 @@ import (
 )
 
 // runRestore makes a cluster again, all servers of which are lost.
-func runRestore(ctx context.Context, c *console, a arguments) error {
-	if a.Options.Diagnose {
+func runRestore(ctx context.Context, c *console, a arguments, o restoreOptions) error {
+	if o.Diagnose {
 		return runDiagnose(ctx, c, a)
 	}
 	if len(a.Targets) < 2 {
 		return usage.Errorf("restore needs FILE: write %s; or %s, which only looks", commandLine(c, "restore", "FILE"), commandLine(c, "restore", "--diagnose"))
 	}
-	a = withBackupFlags(a)
+	a = withIdentity(a)
 	cfg, err := loadConfig(a, c.environment)
 	if err != nil {
 		return err
@@ -357,13 +357,21 @@ func summariseRestore(ctx context.Context, r *running, plan *steps.RestorePlan, 
 	return s, err
 }
 
+// restoreOptions are the flags of restore.
+type restoreOptions struct {
+	Diagnose bool // only find out what is lost
+}
+
 func newRestoreCommand(in *invocation) *cobra.Command {
-	cmd := in.command("restore [FILE]", groupRecovery, "the cluster of a backup, after all its servers were lost: same data, same keys; --diagnose only tells what is lost", runRestore)
+	var own restoreOptions
+	cmd := in.command("restore [FILE]", groupRecovery, "the cluster of a backup, after all its servers were lost: same data, same keys; --diagnose only tells what is lost", func(ctx context.Context, c *console, a arguments) error {
+		return runRestore(ctx, c, a, own)
+	})
 	o := &in.arguments.Options
 	addIdentityFlag(cmd, o)
 	addSkipDoctorFlag(cmd, o)
 	addDryRunFlag(cmd, o, "only say what would be done")
-	cmd.Flags().BoolVar(&o.Diagnose, "diagnose", false,
+	cmd.Flags().BoolVar(&own.Diagnose, "diagnose", false,
 		"only find out which disaster it is, what to type, and what would be lost; a backup may be named or not")
 	return cmd
 }

@@ -172,8 +172,6 @@ func (in *invocation) check(cmd *cobra.Command) error {
 		return usage.Errorf("--lab-latency %q is neither fast nor real", o.LabLatency)
 	case o.DryRun && (o.Prune || o.Abort || o.Packer):
 		return usage.Errorf("--dry-run does not go with --prune, --abort and --packer")
-	case o.Since < 0:
-		return usage.Errorf("--since %s is negative: 10m means what is not older than ten minutes", o.Since)
 	case o.LabUntil < 0:
 		return usage.Errorf("--lab-until-gone %d is no process's id", o.LabUntil)
 	case o.Parallel < 0:

@@ -55,8 +55,8 @@ type statusReport struct {
 const statusComparedWithin = 2 * time.Second
 
 // runStatus compares the journal with the world and changes neither.
-func runStatus(ctx context.Context, c *console, a arguments) error {
-	if a.Options.Watch {
+func runStatus(ctx context.Context, c *console, a arguments, o statusOptions) error {
+	if o.Watch {
 		return watchStatus(ctx, c, a)
 	}
 	r, err := lookAtAll(ctx, c, a)
@@ -274,9 +274,16 @@ func (r stepStatus) remarks() string {
 	return ""
 }
 
+// statusOptions are the flags of status.
+type statusOptions struct {
+	Watch bool // again whenever it has changed
+}
+
 func newStatusCommand(in *invocation) *cobra.Command {
-	cmd := in.command("status", groupLook, "what the journal knows and what the world says to it; why it waits, servers, etcd, releases, certificates, cost", runStatus)
-	o := &in.arguments.Options
-	cmd.Flags().BoolVar(&o.Watch, "watch", false, "show it again whenever it has changed, until Ctrl-C")
+	var own statusOptions
+	cmd := in.command("status", groupLook, "what the journal knows and what the world says to it; why it waits, servers, etcd, releases, certificates, cost", func(ctx context.Context, c *console, a arguments) error {
+		return runStatus(ctx, c, a, own)
+	})
+	cmd.Flags().BoolVar(&own.Watch, "watch", false, "show it again whenever it has changed, until Ctrl-C")
 	return cmd
 }
