@@ -50,15 +50,6 @@ func printLeftovers(c *console, resources []hetzner.Resource, output string) err
 	return err
 }
 
-// total says that the sum is not all where a price is unknown.
-func total(p hetzner.Price) string {
-	sum := fmt.Sprintf("%.2f %s", p.Monthly, p.Currency)
-	if p.Unknown {
-		return sum + " and what has no price in Hetzner's list"
-	}
-	return sum
-}
-
 func printResources(out io.Writer, width int, resources []hetzner.Resource) {
 	var rows [][]string
 	for _, r := range resources {

@@ -83,14 +83,14 @@ func foreseeRestore(ctx context.Context, c *console, a arguments, cfg settings.C
 	}
 	f := forecast{Kind: "plan", Cluster: cfg.ClusterName, World: worldOf(a.Options), State: string(state), Offline: offline}
 	f.Files = plan.Files()
-	if err := f.foreseeRestore(ctx, plan, state); err != nil {
+	if err := foreseeRestoration(ctx, &f, plan, state); err != nil {
 		return err
 	}
 	return tellForecast(c, f, a.Options.Output)
 }
 
-// foreseeRestore asks the restore's own journal and the world.
-func (f *forecast) foreseeRestore(ctx context.Context, plan *steps.RestorePlan, state statedir.Dir) (err error) {
+// foreseeRestoration asks the restore's own journal and the world.
+func foreseeRestoration(ctx context.Context, f *forecast, plan *steps.RestorePlan, state statedir.Dir) (err error) {
 	if f.Offline == "" {
 		if f.Losses, err = plan.Losses(ctx, time.Now()); err != nil {
 			return err
@@ -251,7 +251,7 @@ func restore(ctx context.Context, r *running, file backupReader, source steps.Ba
 		return &usage.Error{Err: err}
 	}
 	f := forecast{Cluster: r.cfg.ClusterName, World: r.world(), State: string(r.state)}
-	if err := agreeTo(ctx, r, &f, func() error { return f.foreseeRestore(ctx, plan, r.state) }); err != nil {
+	if err := agreeTo(ctx, r, &f, func() error { return foreseeRestoration(ctx, &f, plan, r.state) }); err != nil {
 		return err
 	}
 	if err := refuseToBegin(ctx, r, plan); err != nil {

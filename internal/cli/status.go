@@ -5,50 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/kind"
 	"github.com/slipway-k8s/slipway/internal/lab"
-	"github.com/slipway-k8s/slipway/internal/redact"
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
 )
-
-// stepStatus is a step in `bootstrap status --output json`.
-type stepStatus struct {
-	Step    string    `json:"step"`
-	Doc     string    `json:"doc,omitempty"`
-	State   string    `json:"state"` // never, started, done, failed or interrupted
-	Attempt int       `json:"attempt,omitempty"`
-	Started time.Time `json:"started,omitzero"`
-	Ended   time.Time `json:"ended,omitzero"`
-	World   string    `json:"world,omitempty"`  // holds, gone or unknown; empty: not asked
-	Reason  string    `json:"reason,omitempty"` // of World
-	Changed []string  `json:"changed,omitempty"`
-	After   []string  `json:"after,omitempty"` // steps that would run again, or may, and whose output this one takes
-	Sealed  string    `json:"sealed,omitempty"`
-	Said    string    `json:"said,omitempty"`
-	Error   string    `json:"error,omitempty"`
-}
-
-// statusReport is `bootstrap status --output json`.
-type statusReport struct {
-	State   string          `json:"state"`
-	Offline string          `json:"offline,omitempty"` // why the world was not asked
-	Now     *steps.Overview `json:"now,omitempty"`     // nil: the world was not asked
-	Steps   []stepStatus    `json:"steps"`
-	Notes   []string        `json:"notes"`
-	compared
-}
 
 // statusComparedWithin bounds the comparison of the configuration with the
 // cluster, for which a status is not kept waiting.
@@ -120,56 +90,6 @@ func lookAtAll(ctx context.Context, c *console, a arguments) (statusReport, erro
 	return r, err
 }
 
-// tellRun says of a pivot that has not ended whether a run is at work on it; empty: none is.
-func (r *statusReport) tellRun(run string) {
-	switch p := r.Now.Pivot; {
-	case p == nil:
-	case run != "":
-		p.Sentence, p.Command = p.Sentence+"; a run is at work on it ("+run+")", ""
-	default:
-		p.Sentence += "; it was interrupted, and running pivot, or all, again resumes it"
-	}
-}
-
-// withoutSecrets hides them in what others said.
-func (r *statusReport) withoutSecrets(hide *redact.Redactor) {
-	hide.Each(&r.Offline)
-	r.compared.withoutSecrets(hide)
-	for i := range r.Steps {
-		s := &r.Steps[i]
-		hide.Each(&s.Reason, &s.Error, &s.Said)
-	}
-	for i := range r.Notes {
-		hide.Each(&r.Notes[i])
-	}
-	if r.Now == nil {
-		return
-	}
-	hide.Each(&r.Now.Sentence, &r.Now.Waiting.Missing)
-	if r.Now.Lost != nil {
-		hide.Each(&r.Now.Lost.Sentence)
-	}
-	if r.Now.Pivot != nil {
-		hide.Each(&r.Now.Pivot.Sentence, &r.Now.Pivot.Management, &r.Now.Pivot.Cluster)
-	}
-	for i := range r.Now.Waiting.Findings {
-		hide.Each(&r.Now.Waiting.Findings[i].What, &r.Now.Waiting.Findings[i].Do)
-	}
-	for i := range r.Now.Servers {
-		hide.Each(&r.Now.Servers[i].Talos)
-	}
-	for i := range r.Now.Unknown {
-		hide.Each(&r.Now.Unknown[i].Why)
-	}
-}
-
-func (r *statusReport) add(all []flow.Status) {
-	r.Steps = []stepStatus{}
-	for _, s := range all {
-		r.Steps = append(r.Steps, newStepStatus(s))
-	}
-}
-
 // lookingTools are the tools to look at the world that the state folder belongs
 // to. Where that cannot be asked, offline says why.
 func lookingTools(ctx context.Context, c *console, o options, cfg settings.Configuration, state statedir.Dir) (_ settings.Configuration, tools platform.Tools, offline string, err error) {
@@ -219,59 +139,6 @@ func hetznerTools(ctx context.Context, c *console, cfg settings.Configuration, t
 	tools.Token = token
 	tools.Hetzner = hetznerClient(c.environment[settings.EndpointVariable], token, nil)
 	return tools, "", nil
-}
-
-func newStepStatus(s flow.Status) stepStatus {
-	row := stepStatus{
-		Step: s.Name, Doc: s.Doc, State: string(s.State), Attempt: s.Attempt, Started: s.Started, Ended: s.Ended,
-		Changed: s.Changed, After: s.After, Sealed: s.Sealed, Said: s.Said, Error: s.Error,
-	}
-	if s.State == "" {
-		row.State = "never"
-	}
-	if s.Asked {
-		row.World, row.Reason = string(s.Verdict.Answer()), s.Verdict.Reason()
-		if err := s.Verdict.Err(); err != nil {
-			row.Reason = err.Error()
-		}
-	}
-	return row
-}
-
-// world is the world's answer in a word.
-func (r stepStatus) world() string {
-	switch {
-	case r.Sealed != "":
-		return "sealed"
-	case r.World == string(flow.AnswerUnknown):
-		return "could not ask"
-	case r.World == "":
-		return "-"
-	}
-	return r.World
-}
-
-// settled tells that there is nothing to say of a step but that it is done.
-func (r stepStatus) settled() bool {
-	return r.State == string(flow.StateDone) && (r.Sealed != "" || (r.World == "" || r.World == string(flow.AnswerHolds)) && r.remarks() == "")
-}
-
-func (r stepStatus) remarks() string {
-	switch {
-	case r.Sealed != "":
-		return "lies before " + r.Sealed + ", a point of no return"
-	case r.Reason != "":
-		return r.Reason
-	case r.Error != "":
-		return r.Error
-	case len(r.Changed) > 0:
-		return "would run again, changed: " + strings.Join(r.Changed, ", ")
-	case len(r.After) > 0:
-		return "runs again if " + strings.Join(r.After, " or ") + " comes out differently"
-	case r.State != string(flow.StateDone):
-		return r.Said
-	}
-	return ""
 }
 
 // statusOptions are the flags of status.

@@ -105,9 +105,6 @@ func (r *running) tell(s summary) error {
 	return err
 }
 
-// wide is from how many columns on a table of servers has all that is known of them.
-const wide = 100
-
 // print writes the summary. width is the terminal's, on which the steps have been
 // shown already; 0: it is none.
 func (s summary) print(out io.Writer, format string, width int) error {

@@ -64,9 +64,6 @@ func enterLab(cfg settings.Configuration, tools platform.Tools, client *lab.Clie
 	return cfg, tools, notes, nil
 }
 
-// labPlace is where the values come from that the lab decides.
-const labPlace = "the lab"
-
 // configInLab is the configuration with what the lab decides: the lab's addresses
 // always, its repositories and their versions unless others are configured. The
 // notes name what was replaced.

@@ -1,0 +1,314 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/redact"
+	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/internal/runs"
+	"github.com/slipway-k8s/slipway/internal/statedir"
+	"github.com/slipway-k8s/slipway/internal/text"
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+// forecast is what a run would do, in `bootstrap plan --output json`.
+type forecast struct {
+	Kind    string              `json:"kind"` // "plan", to tell it from events
+	Cluster string              `json:"cluster"`
+	World   string              `json:"world"`
+	State   string              `json:"state"`
+	Offline string              `json:"offline,omitempty"` // why the world was not asked
+	Files   []render.SourceFile `json:"files"`             // that the cluster is made from
+	Losses  []string            `json:"losses,omitempty"`  // of a restore
+	Steps   []forecastStep      `json:"steps"`
+	compared
+	Bill     *steps.Bill `json:"bill,omitempty"`   // nil: Hetzner could not be asked
+	Unpriced string      `json:"noBill,omitempty"` // why
+
+	// Consequences are what becomes of the cluster that exists.
+	Consequences []steps.Consequence `json:"consequences,omitempty"`
+	NeedsConsent bool                `json:"needsConsent,omitempty"`   // some of them are done with consent only
+	Refused      bool                `json:"refused,omitempty"`        // some of them cannot be done, so the run fails
+	Unforeseen   string              `json:"noConsequences,omitempty"` // why they are not known
+
+	Expected     time.Duration `json:"expectedNs"` // of the whole run, if nothing holds it up
+	CriticalPath []string      `json:"criticalPath"`
+	BuiltIn      bool          `json:"builtIn"` // some of the expectation is no record
+}
+
+// forecastStep is one step of a forecast.
+type forecastStep struct {
+	Step     string             `json:"step"`
+	Doc      string             `json:"doc,omitempty"`
+	Would    flow.Action        `json:"would"`
+	Why      string             `json:"why,omitempty"`
+	Changes  []steps.Difference `json:"changes,omitempty"`
+	Expected time.Duration      `json:"expectedNs,omitempty"`
+	BuiltIn  bool               `json:"builtIn,omitempty"` // Expected is no record
+	Critical bool               `json:"critical,omitempty"`
+}
+
+func (f *forecast) withoutSecrets(hide *redact.Redactor) {
+	f.compared.withoutSecrets(hide)
+	hide.Each(&f.Offline, &f.Unpriced, &f.Unforeseen)
+	for i := range f.Consequences {
+		c := &f.Consequences[i]
+		hide.Each(&c.Text)
+		for j := range c.Why {
+			hide.Each(&c.Why[j])
+		}
+	}
+	for i := range f.Losses {
+		hide.Each(&f.Losses[i])
+	}
+	for i := range f.Steps {
+		hide.Each(&f.Steps[i].Why)
+		for j := range f.Steps[i].Changes {
+			d := &f.Steps[i].Changes[j]
+			hide.Each(&d.Was, &d.Is, &d.Note)
+		}
+	}
+	if f.Bill != nil {
+		for i := range f.Bill.Notes {
+			hide.Each(&f.Bill.Notes[i])
+		}
+	}
+}
+
+// foreseeable is a plan of which a forecast is made.
+type foreseeable interface {
+	Explain(flow.Change) []steps.Difference
+	Consequences(context.Context, []flow.Prediction) ([]steps.Consequence, error)
+	Bill(context.Context, []flow.Prediction, []steps.Consequence) (steps.Bill, error)
+}
+
+// ask asks what a run of a graph would do, and make.
+func (f *forecast) ask(ctx context.Context, plan foreseeable, graph *flow.Graph, j flow.Journal, targets []string, took runs.Durations) error {
+	foreseen, err := graph.Predict(ctx, j, targets, f.Offline == "")
+	if err != nil {
+		return err
+	}
+	if f.Offline == "" {
+		f.foreseeConsequences(ctx, plan, foreseen)
+	}
+	f.add(plan, graph, foreseen, took)
+	f.Unpriced = f.Offline
+	if f.Offline != "" {
+		return nil
+	}
+	bill, err := plan.Bill(ctx, foreseen, f.Consequences)
+	if err != nil {
+		f.Unpriced = err.Error()
+		return nil
+	}
+	f.Bill = &bill
+	return nil
+}
+
+// add fills in the steps and what they are expected to take.
+func (f *forecast) add(plan foreseeable, graph *flow.Graph, foreseen []flow.Prediction, took runs.Durations) {
+	takes := map[string]time.Duration{}
+	rollout := f.rollout()
+	for _, s := range foreseen {
+		row := forecastStep{Step: s.Name, Doc: s.Doc, Would: s.Action, Why: s.Why}
+		takes[s.Name] = 0
+		if s.Action == flow.ActionRun || s.Action == flow.ActionMayRun {
+			expected, recorded := took.Of(s.Name)
+			if rollout > 0 && slices.Contains(steps.WaitForServers(), s.Name) {
+				expected, recorded = expected+rollout, recorded && took.Measured
+			}
+			row.Expected, row.BuiltIn = expected, !recorded
+			takes[s.Name] = expected
+			f.BuiltIn = f.BuiltIn || !recorded
+		}
+		if s.Action == flow.ActionRun {
+			for _, change := range s.Changes {
+				row.Changes = append(row.Changes, plan.Explain(change)...)
+			}
+		}
+		f.Steps = append(f.Steps, row)
+	}
+	f.CriticalPath, f.Expected = runs.CriticalPath(graph.Steps(), takes)
+	critical := map[string]bool{}
+	for _, name := range f.CriticalPath {
+		critical[name] = true
+	}
+	for i, s := range f.Steps {
+		f.Steps[i].Critical = critical[s.Step]
+	}
+}
+
+// runs are the names of the steps that would run, or may.
+func (f forecast) runs() []string {
+	var names []string
+	for _, s := range f.Steps {
+		if s.Would == flow.ActionRun || s.Would == flow.ActionMayRun {
+			names = append(names, s.Step)
+		}
+	}
+	return names
+}
+
+// print writes the plan, in lines of the terminal's width where there is one.
+func (f forecast) print(out io.Writer, width int) error {
+	w := &strings.Builder{}
+	words := func(format string, args ...any) {
+		for _, line := range text.Within(fmt.Sprintf(format, args...), width-1) {
+			fmt.Fprintln(w, line)
+		}
+	}
+	where := "at Hetzner Cloud"
+	if f.World == statedir.WorldLab {
+		where = "in the lab"
+	}
+	words("plan for cluster %s %s; state: %s", f.Cluster, where, f.State)
+	if f.Offline != "" {
+		words("the world was not asked: %s", text.Printable(f.Offline))
+	}
+	if line := usedFiles(f.Files); line != "" {
+		words("%s", text.Printable(line))
+	}
+	for _, loss := range f.Losses {
+		words("%s", text.Printable(loss))
+	}
+	var rows [][]string
+	for _, s := range f.Steps {
+		why := s.why()
+		for _, d := range s.Changes[min(1, len(s.Changes)):] {
+			why += "\n" + text.Printable(d.String())
+		}
+		rows = append(rows, []string{s.Step, s.verb(), s.expected(), why})
+	}
+	fmt.Fprintln(w)
+	text.Table(w, width, []string{"STEP", "WOULD", "EXPECTED", "WHY"}, rows...)
+	f.compared.print(words)
+	f.printConsequences(w, words)
+	f.printTime(w, words)
+	f.printBill(w, width, words)
+	_, err := io.WriteString(out, w.String())
+	return err
+}
+
+// verb is the word of the table.
+func (s forecastStep) verb() string {
+	switch s.Would {
+	case flow.ActionReuse:
+		return "be reused"
+	case flow.ActionMayRun:
+		return "may run"
+	case flow.ActionSkip:
+		return "be passed over"
+	case flow.ActionRefuse, flow.ActionUnknown:
+		return "FAIL"
+	case flow.ActionNotReached:
+		return "not be reached"
+	default:
+		return string(s.Would)
+	}
+}
+
+// expected is marked where it is no record, and where it is on the critical path.
+func (s forecastStep) expected() string {
+	if s.Would != flow.ActionRun && s.Would != flow.ActionMayRun {
+		return "-"
+	}
+	text := text.Elapsed(s.Expected)
+	if s.BuiltIn {
+		text = "~" + strings.Replace(text, ".0s", "s", 1) // no tenths in what is guessed
+	}
+	if s.Critical {
+		text += " *"
+	}
+	return text
+}
+
+// why is the first difference where a step is changed: the others follow in
+// lines of their own.
+func (s forecastStep) why() string {
+	if len(s.Changes) == 0 {
+		return text.Printable(s.Why)
+	}
+	changed := "changed: " + text.Printable(s.Changes[0].String())
+	if strings.HasPrefix(s.Why, "changed: ") {
+		return changed
+	}
+	return text.Printable(s.Why) + "; " + changed
+}
+
+func (f forecast) printTime(w io.Writer, words func(string, ...any)) {
+	fmt.Fprintln(w)
+	if len(f.runs()) == 0 {
+		words("nothing is to be done")
+		return
+	}
+	words("expected: %s along %s (*)", text.Elapsed(f.Expected), strings.Join(f.CriticalPath, ", "))
+	if rollout := f.rollout(); rollout > 0 && !slices.ContainsFunc(f.runs(), func(s string) bool { return slices.Contains(steps.WaitForServers(), s) }) {
+		words("the run does not wait for the servers, which takes about %s more: wait-nodes does", config.Duration(rollout))
+	}
+	if f.BuiltIn {
+		words("~: a built-in figure, there is no record of an earlier run of the step in this state folder")
+	}
+}
+
+func (f forecast) printBill(w io.Writer, width int, words func(string, ...any)) {
+	fmt.Fprintln(w)
+	if f.Bill == nil {
+		words("what will be made and what it costs is not known: %s", text.Printable(f.Unpriced))
+		return
+	}
+	if len(f.Bill.New) == 0 {
+		f.printNothingNew(words)
+		return
+	}
+	var rows [][]string
+	for _, o := range f.Bill.New {
+		price := o.Price.String()
+		if o.Each.Monthly > 0 {
+			price = fmt.Sprintf("%.4f %s a GB", o.Each.Monthly, o.Each.Currency)
+		}
+		rows = append(rows, []string{counted(o.Count, string(o.Kind)), text.Dash(o.Type), text.Dash(o.Location), text.Printable(o.Name), price})
+	}
+	text.Table(w, width, []string{"NEW", "TYPE", "LOCATION", "NAME", "A MONTH"}, rows...)
+	fmt.Fprintln(w)
+	besides := ""
+	if f.Bill.Monthly.Unknown {
+		besides = ", besides what has no monthly price in the list"
+	}
+	words("together %.2f %s a month more, VAT included%s", f.Bill.Monthly.Monthly, f.Bill.Monthly.Currency, besides)
+	if change := f.priceChange(); change != "" {
+		words("the changes to the cluster: %s", change)
+	}
+	for _, n := range f.Bill.Notes {
+		words("%s", text.Printable(n))
+	}
+}
+
+// counted is "3 servers".
+func counted(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return fmt.Sprintf("%d %s", n, what)
+}
+
+// changes tells whether the run would do more than look.
+func (f forecast) changes() bool {
+	return slices.ContainsFunc(f.runs(), func(step string) bool { return !slices.Contains(steps.Looking(), step) })
+}
+
+// total says that the sum is not all where a price is unknown.
+func total(p hetzner.Price) string {
+	sum := fmt.Sprintf("%.2f %s", p.Monthly, p.Currency)
+	if p.Unknown {
+		return sum + " and what has no price in Hetzner's list"
+	}
+	return sum
+}

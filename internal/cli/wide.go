@@ -1,0 +1,4 @@
+package cli
+
+// wide is from how many columns on a table of servers has all that is known of them.
+const wide = 100
