@@ -49,7 +49,7 @@ func runConfigShow(ctx context.Context, c *console, a arguments) error {
 		}
 		rows = append(rows, []string{text.Dash(s.Variable), text.Dash(s.Field), value, text.Printable(from)})
 	}
-	if width := c.width(); 0 < width && width < wide { // the name in the file is the variable's in other letters
+	if width := c.width(); 0 < width && width < text.Wide { // the name in the file is the variable's in other letters
 		head = []string{"VARIABLE", "FROM", "VALUE"}
 		for i, row := range rows {
 			rows[i] = []string{row[0], row[3], row[2]}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 
+	"github.com/slipway-k8s/slipway/internal/drift"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -15,17 +16,17 @@ func compareWithCluster(ctx context.Context, r *running, plan *steps.Plan) error
 	if words == nil {
 		words = []string{}
 	}
-	found := compare(ctx, plan, r.journal(), r.cfg, words)
-	found.withoutSecrets(r.hide)
+	found := drift.Compare(ctx, plan, r.journal(), r.cfg, words)
+	found.WithoutSecrets(r.hide)
 	if !found.Refused {
 		if found.Uncompared != "" {
-			r.hub.Note("%s", uncomparedHead+found.Uncompared)
+			r.hub.Note("%s", drift.UncomparedHead+found.Uncompared)
 		}
 		for _, d := range found.Deviations {
 			r.hub.Note("%s", d)
 		}
 		return nil
 	}
-	lines := append(found.lines(), "nothing was changed; a single step (access, cilium, image and others) can still be run")
+	lines := append(found.Lines(), "nothing was changed; a single step (access, cilium, image and others) can still be run")
 	return errors.New(strings.Join(lines, "\n"))
 }

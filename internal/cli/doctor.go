@@ -12,6 +12,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
+	"github.com/slipway-k8s/slipway/internal/forecast"
 	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/internal/text"
 	"github.com/slipway-k8s/slipway/internal/usage"
@@ -63,7 +64,7 @@ func runDoctor(ctx context.Context, c *console, a arguments) error {
 	if a.Options.Output == "json" {
 		err = ui.PrintJSON(c.stdout, map[string]any{"kind": "doctor", "checks": found, "failed": unwell, "files": plan.Files()})
 	} else {
-		if line := usedFiles(plan.Files()); line != "" {
+		if line := forecast.UsedFiles(plan.Files()); line != "" {
 			fmt.Fprintln(c.stdout, strings.Join(text.Within(text.Printable(line), c.width()-1), "\n"))
 		}
 		err = printFindings(c.stdout, found, c.width())

@@ -20,6 +20,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/redact"
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/statedir"
+	"github.com/slipway-k8s/slipway/internal/status"
 	"github.com/slipway-k8s/slipway/internal/usage"
 )
 
@@ -313,17 +314,17 @@ func TestStatus(t *testing.T) {
 	s, f := stateWithFakeLab(t)
 	dir := t.TempDir()
 	t.Chdir(dir)
-	status := func() (rows map[string]stepStatus, offline string) {
+	status := func() (rows map[string]status.Step, offline string) {
 		t.Helper()
 		r := execute(t, t.Context(), dir, "", "status", "--state-dir", string(s), "--output", "json")
 		var answer struct {
 			Offline string
-			Steps   []stepStatus
+			Steps   []status.Step
 		}
 		if err := json.Unmarshal([]byte(r.stdout), &answer); err != nil || r.code != ExitDone {
 			t.Fatalf("%v, %+v", err, r)
 		}
-		rows = map[string]stepStatus{}
+		rows = map[string]status.Step{}
 		for _, row := range answer.Steps {
 			rows[row.Step] = row
 		}
@@ -410,11 +411,11 @@ func TestLabCommands(t *testing.T) {
 }
 
 func TestStatusSaysWhatWouldRunAgain(t *testing.T) {
-	for says, row := range map[string]stepStatus{
+	for says, row := range map[string]status.Step{
 		"would run again, changed: spec location, spec serverType": {State: "done", Changed: []string{"spec location", "spec serverType"}},
 		"runs again if apply or image comes out differently":       {State: "done", After: []string{"apply", "image"}},
 	} {
-		if got := row.remarks(); got != says {
+		if got := row.Remarks(); got != says {
 			t.Errorf("%q, want %q", got, says)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/statedir"
+	"github.com/slipway-k8s/slipway/internal/status"
 )
 
 // A state folder that something is wrong with stops the command before it asks
@@ -117,7 +118,7 @@ func TestAClockSetBackDoesNotPruneTheRunItself(t *testing.T) {
 func TestStatusUnderAClockSetBack(t *testing.T) {
 	var out bytes.Buffer
 	began := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	err := statusReport{State: "state", Steps: []stepStatus{{Step: "image", State: string(flow.StateDone), Started: began, Ended: began.Add(-time.Hour)}}}.print(&out, 0)
+	err := status.Report{State: "state", Steps: []status.Step{{Step: "image", State: string(flow.StateDone), Started: began, Ended: began.Add(-time.Hour)}}}.Print(&out, 0)
 	if err != nil || strings.Contains(out.String(), "-1h") || !strings.Contains(out.String(), "0s") {
 		t.Errorf("%v:\n%s", err, out.String())
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
+	"github.com/slipway-k8s/slipway/internal/forecast"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/text"
@@ -27,7 +28,7 @@ func filesOf(overrides string) string {
 	if err != nil {
 		return ""
 	}
-	return usedFiles(files)
+	return forecast.UsedFiles(files)
 }
 
 // runConfigFiles lists the files that the cluster is made from, or writes the

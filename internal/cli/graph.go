@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
+	"github.com/slipway-k8s/slipway/internal/graphview"
 	"github.com/slipway-k8s/slipway/internal/kind"
 	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/internal/usage"
@@ -24,10 +25,10 @@ func runGraph(ctx context.Context, c *console, a arguments) error {
 	if err != nil {
 		return err
 	}
-	drawn := drawing(plan.Graph, recorded)
+	drawn := graphview.Drawing(plan.Graph, recorded)
 	switch a.Options.Output {
 	case "json":
-		return ui.PrintJSON(c.stdout, map[string]any{"graph": plan.Graph.Name(), "steps": withStates(plan.Graph, drawn)})
+		return ui.PrintJSON(c.stdout, map[string]any{"graph": plan.Graph.Name(), "steps": graphview.WithStates(plan.Graph, drawn)})
 	case "dot":
 		_, err = io.WriteString(c.stdout, drawn.DOT())
 	case "svg":

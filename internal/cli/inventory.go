@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
+	"github.com/slipway-k8s/slipway/internal/forecast"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/text"
 	"github.com/slipway-k8s/slipway/steps"
@@ -23,7 +24,7 @@ func printDemolition(c *console, d steps.Demolition, output string) error {
 	} else {
 		fmt.Fprintf(c.stdout, "of cluster %s go, for good:\n\n", d.Cluster)
 		printResources(c.stdout, c.width(), d.Take)
-		fmt.Fprintf(c.stdout, "\ntogether %s a month, VAT included\n", total(monthly))
+		fmt.Fprintf(c.stdout, "\ntogether %s a month, VAT included\n", forecast.Total(monthly))
 	}
 	for _, k := range d.Keep {
 		fmt.Fprint(c.stdout, text.Fold(fmt.Sprintf("stays: %s, %s a month; it %s\n", text.Printable(k.String()), k.Price, text.Printable(k.Why)), c.width()))
@@ -45,7 +46,7 @@ func printLeftovers(c *console, resources []hetzner.Resource, output string) err
 		return err
 	}
 	printResources(c.stdout, c.width(), resources)
-	together := fmt.Sprintf("together %s a month, VAT included; destroy takes a cluster's away: %s\n", total(monthly), commandLineFor(c, "NAME", targetDestroy))
+	together := fmt.Sprintf("together %s a month, VAT included; destroy takes a cluster's away: %s\n", forecast.Total(monthly), commandLineFor(c, "NAME", targetDestroy))
 	_, err := fmt.Fprintf(c.stdout, "\n%s", text.Fold(together, c.width()))
 	return err
 }

@@ -10,6 +10,8 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
+	"github.com/slipway-k8s/slipway/internal/drift"
+	"github.com/slipway-k8s/slipway/internal/forecast"
 	"github.com/slipway-k8s/slipway/internal/runs"
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/statedir"
@@ -45,7 +47,7 @@ func runPlan(ctx context.Context, c *console, a arguments) error {
 	if err != nil {
 		return err
 	}
-	f := forecast{Kind: "plan", Cluster: cfg.ClusterName, World: worldOf(a.Options), State: string(state), Offline: offline}
+	f := forecast.Forecast{Kind: "plan", Cluster: cfg.ClusterName, World: worldOf(a.Options), State: string(state), Offline: offline}
 	if err := foreseeRun(ctx, &f, cfg, tools, state, a.Targets); err != nil {
 		return err
 	}
@@ -54,17 +56,17 @@ func runPlan(ctx context.Context, c *console, a arguments) error {
 
 // tellForecast prints a forecast, without the secrets that others may have
 // repeated.
-func tellForecast(c *console, f forecast, output string) error {
-	f.withoutSecrets(c.hide)
+func tellForecast(c *console, f forecast.Forecast, output string) error {
+	f.WithoutSecrets(c.hide)
 	if output == "json" {
 		return ui.PrintJSON(c.stdout, f)
 	}
-	return f.print(c.stdout, c.width())
+	return f.Print(c.stdout, c.width())
 }
 
 // foreseeRun asks the journal and the world what a run of targets, as they were
 // written, would do.
-func foreseeRun(ctx context.Context, f *forecast, cfg settings.Configuration, tools platform.Tools, state statedir.Dir, words []string) error {
+func foreseeRun(ctx context.Context, f *forecast.Forecast, cfg settings.Configuration, tools platform.Tools, state statedir.Dir, words []string) error {
 	took := runs.ReadDurations(state, f.World)
 	tools.ServerTakes = took.Server()
 	plan, err := steps.New(cfg.Config, tools)
@@ -77,9 +79,9 @@ func foreseeRun(ctx context.Context, f *forecast, cfg settings.Configuration, to
 	}
 	f.Files = plan.Files()
 	if f.Offline == "" {
-		f.compared = compare(ctx, plan, state.Journal(), cfg, append([]string{}, words...))
+		f.Comparison = drift.Compare(ctx, plan, state.Journal(), cfg, append([]string{}, words...))
 	}
-	return f.ask(ctx, plan, plan.Graph, state.Journal(), targets, took)
+	return f.Ask(ctx, plan, plan.Graph, state.Journal(), targets, took)
 }
 
 // notReal refuses to compare the state of a real cluster with the lab.
@@ -117,30 +119,30 @@ func foreseeingTools(ctx context.Context, c *console, o options, cfg settings.Co
 // where it would change something. Nobody is asked in a pipe, with --yes, or in
 // the lab, where nothing costs anything.
 func agree(ctx context.Context, r *running) error {
-	f := forecast{Cluster: r.cfg.ClusterName, World: r.world(), State: string(r.state)}
+	f := forecast.Forecast{Cluster: r.cfg.ClusterName, World: r.world(), State: string(r.state)}
 	return agreeTo(ctx, r, &f, func() error { return foreseeRun(ctx, &f, r.cfg, r.tools, r.state, r.asked) })
 }
 
 // agreeTo makes a forecast and asks, where there is somebody to ask.
-func agreeTo(ctx context.Context, r *running, f *forecast, foresee func() error) error {
+func agreeTo(ctx context.Context, r *running, f *forecast.Forecast, foresee func() error) error {
 	if r.options.Lab || r.options.Yes || r.options.Output != "text" || r.width() == 0 || !answerable(r.console) {
 		return nil
 	}
 	if err := r.hub.Task("plan", "what is to be done", func(flow.Say) error { return foresee() }); err != nil {
 		return err
 	}
-	if !f.changes() {
+	if !f.Changes() {
 		return nil
 	}
 	var text strings.Builder
-	if err := f.print(&text, r.width()); err != nil {
+	if err := f.Print(&text, r.width()); err != nil {
 		return err
 	}
 	fmt.Fprintf(r.stdout, "%s\n", r.hide.Text(text.String()))
 	if err := confirm(ctx, r.console, "Go ahead? [yes/no] ", "yes"); err != nil {
 		return err
 	}
-	r.tools.Agreed = f.agreed()
+	r.tools.Agreed = f.Agreed()
 	return nil
 }
 

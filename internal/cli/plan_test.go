@@ -14,6 +14,7 @@ import (
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/forecast"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/redact"
 	"github.com/slipway-k8s/slipway/internal/runs"
@@ -86,7 +87,7 @@ func TestPlanAfterAChange(t *testing.T) {
 	market.Put("locations", 1, schema.Location{Name: "nbg1", NetworkZone: "eu-central"})
 	before := folderContents(t, dir)
 	r := execute(t, t.Context(), dir, inProject(market), "plan", "preflight", "--output", "json")
-	var f forecast
+	var f forecast.Forecast
 	if err := json.Unmarshal([]byte(r.stdout), &f); err != nil || r.code != ExitDone || len(f.Steps) != 1 {
 		t.Fatalf("%v, %+v", err, r)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/forecast"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/redact"
 	"github.com/slipway-k8s/slipway/internal/runs"
@@ -64,7 +65,7 @@ func TestADestructiveChangeIsPlannedRefusedAndAgreedTo(t *testing.T) {
 			}
 		}
 		r = inQuick(t, q, "", "-n", "bootstrap", change, "--output", "json")
-		var f forecast
+		var f forecast.Forecast
 		if err := json.Unmarshal([]byte(r.stdout), &f); err != nil {
 			t.Fatalf("%v: %+v", err, r)
 		}
@@ -101,8 +102,8 @@ func TestADestructiveChangeIsPlannedRefusedAndAgreedTo(t *testing.T) {
 		t.Errorf("the run does not say what was agreed to: %s", said[len(said)-1])
 	}
 	r := inQuick(t, q, "", "plan", "apply", change, "--output", "json")
-	var f forecast
-	if err := json.Unmarshal([]byte(r.stdout), &f); err != nil || len(f.Consequences) > 0 || slices.ContainsFunc(f.Steps, func(s forecastStep) bool { return s.Would == flow.ActionRun }) {
+	var f forecast.Forecast
+	if err := json.Unmarshal([]byte(r.stdout), &f); err != nil || len(f.Consequences) > 0 || slices.ContainsFunc(f.Steps, func(s forecast.Step) bool { return s.Would == flow.ActionRun }) {
 		t.Errorf("once it is done: %+v", r)
 	}
 }

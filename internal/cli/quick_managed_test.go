@@ -13,6 +13,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/drift"
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/steps"
 )
@@ -89,7 +90,7 @@ func TestChangedConfigurationAfterThePivot(t *testing.T) {
 	}
 	wantSaid(t, "plan", said, "the run would be REFUSED:", is)
 	_, said = q.command(t, "status", "KUBERNETES_VERSION=v1.33.5")
-	wantSaid(t, "status", said, requestsHead, is)
+	wantSaid(t, "status", said, drift.RequestsHead, is)
 	if after := q.look(); after != before {
 		t.Errorf("a refused run changed something:\n%s", difference(before, after))
 	}
@@ -97,12 +98,12 @@ func TestChangedConfigurationAfterThePivot(t *testing.T) {
 	q.Management.Change("controlplane.cluster.x-k8s.io/v1alpha3", "TalosControlPlane", config.Namespace, "k8s-control-plane",
 		map[string]any{"spec": map[string]any{"replicas": int64(5)}})
 	before = q.look()
-	const drift = "CONTROL_PLANE_REPLICAS is 3 (default), and the cluster has 5"
+	const found = "CONTROL_PLANE_REPLICAS is 3 (default), and the cluster has 5"
 	code, said = q.command(t, "preflight")
 	if code != ExitDone {
 		t.Errorf("preflight: exit %d", code)
 	}
-	wantSaid(t, "a run", said, drift, "controlPlaneReplicas: 5 in bootstrap.yaml")
+	wantSaid(t, "a run", said, found, "controlPlaneReplicas: 5 in bootstrap.yaml")
 	_, said = q.command(t, "plan", "--output", "json")
 	var plan struct {
 		Refused    bool
@@ -122,7 +123,7 @@ func TestChangedConfigurationAfterThePivot(t *testing.T) {
 		}
 	}
 	_, said = q.command(t, "status")
-	wantSaid(t, "status", said, driftHead, drift)
+	wantSaid(t, "status", said, drift.DriftHead, found)
 	code, said = q.command(t, "wait-nodes")
 	if code != ExitUsage {
 		t.Errorf("wait-nodes: exit %d", code)

@@ -17,6 +17,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/backup"
 	"github.com/slipway-k8s/slipway/internal/etcd"
+	"github.com/slipway-k8s/slipway/internal/forecast"
 	"github.com/slipway-k8s/slipway/internal/kind"
 	"github.com/slipway-k8s/slipway/internal/runs"
 	"github.com/slipway-k8s/slipway/internal/settings"
@@ -81,7 +82,7 @@ func foreseeRestore(ctx context.Context, c *console, a arguments, cfg settings.C
 	if err != nil {
 		return &usage.Error{Err: err}
 	}
-	f := forecast{Kind: "plan", Cluster: cfg.ClusterName, World: worldOf(a.Options), State: string(state), Offline: offline}
+	f := forecast.Forecast{Kind: "plan", Cluster: cfg.ClusterName, World: worldOf(a.Options), State: string(state), Offline: offline}
 	f.Files = plan.Files()
 	if err := foreseeRestoration(ctx, &f, plan, state); err != nil {
 		return err
@@ -90,14 +91,14 @@ func foreseeRestore(ctx context.Context, c *console, a arguments, cfg settings.C
 }
 
 // foreseeRestoration asks the restore's own journal and the world.
-func foreseeRestoration(ctx context.Context, f *forecast, plan *steps.RestorePlan, state statedir.Dir) (err error) {
+func foreseeRestoration(ctx context.Context, f *forecast.Forecast, plan *steps.RestorePlan, state statedir.Dir) (err error) {
 	if f.Offline == "" {
 		if f.Losses, err = plan.Losses(ctx, time.Now()); err != nil {
 			return err
 		}
 	}
 	journal := flow.Folder(steps.RestoreFiles(state.Files()).String())
-	return f.ask(ctx, plan, plan.Graph, journal, plan.All, runs.ReadDurations(state, f.World))
+	return f.Ask(ctx, plan, plan.Graph, journal, plan.All, runs.ReadDurations(state, f.World))
 }
 
 // refusal tells a file that is wrong, which is for the person who named it to
@@ -250,7 +251,7 @@ func restore(ctx context.Context, r *running, file backupReader, source steps.Ba
 	if err != nil {
 		return &usage.Error{Err: err}
 	}
-	f := forecast{Cluster: r.cfg.ClusterName, World: r.world(), State: string(r.state)}
+	f := forecast.Forecast{Cluster: r.cfg.ClusterName, World: r.world(), State: string(r.state)}
 	if err := agreeTo(ctx, r, &f, func() error { return foreseeRestoration(ctx, &f, plan, r.state) }); err != nil {
 		return err
 	}

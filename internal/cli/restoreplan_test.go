@@ -21,6 +21,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/backup"
 	"github.com/slipway-k8s/slipway/internal/etcd"
 	"github.com/slipway-k8s/slipway/internal/etcd/etcdtest"
+	"github.com/slipway-k8s/slipway/internal/forecast"
 	"github.com/slipway-k8s/slipway/internal/redact"
 	"github.com/slipway-k8s/slipway/internal/runs"
 	"github.com/slipway-k8s/slipway/internal/settings"
@@ -167,7 +168,7 @@ func TestRestoreOnPaper(t *testing.T) {
 	})
 	before := folderContents(t, dir)
 	r := restoring(t, dir, inProject(market), "", "-n", "--output", "json")
-	var f forecast
+	var f forecast.Forecast
 	if err := json.Unmarshal([]byte(r.stdout), &f); err != nil || r.code != ExitDone {
 		t.Fatalf("%v, %+v", err, r)
 	}

@@ -11,10 +11,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
+	"github.com/slipway-k8s/slipway/internal/drift"
 	"github.com/slipway-k8s/slipway/internal/kind"
 	"github.com/slipway-k8s/slipway/internal/lab"
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/statedir"
+	"github.com/slipway-k8s/slipway/internal/status"
 	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
@@ -36,33 +38,33 @@ func runStatus(ctx context.Context, c *console, a arguments, o statusOptions) er
 	if a.Options.Output == "json" {
 		return ui.PrintJSON(c.stdout, r)
 	}
-	return r.print(c.stdout, c.width())
+	return r.Print(c.stdout, c.width())
 }
 
 // lookAtAll asks the journal and the world, everything at once.
-func lookAtAll(ctx context.Context, c *console, a arguments) (statusReport, error) {
+func lookAtAll(ctx context.Context, c *console, a arguments) (status.Report, error) {
 	cfg, err := loadConfig(a, c.environment)
 	if err != nil {
-		return statusReport{}, err
+		return status.Report{}, err
 	}
 	state, err := stateOf(ctx, c, a, cfg)
 	if err != nil {
-		return statusReport{}, err
+		return status.Report{}, err
 	}
 	platform.RedirectLibraryLogs(io.Discard)
 	cfg, tools, offline, err := lookingTools(ctx, c, a.Options, cfg, state)
 	if err != nil {
-		return statusReport{}, err
+		return status.Report{}, err
 	}
 	plan, err := steps.New(cfg.Config, tools)
 	if err != nil {
-		return statusReport{}, &usage.Error{Err: err}
+		return status.Report{}, &usage.Error{Err: err}
 	}
-	r := statusReport{State: string(state), Offline: offline, Notes: []string{}}
+	r := status.Report{State: string(state), Offline: offline, Notes: []string{}}
 	recorded, err := plan.Graph.Recorded(ctx, state.Journal())
 	if offline != "" || err != nil {
-		r.add(recorded)
-		r.withoutSecrets(c.hide)
+		r.Add(recorded)
+		r.WithoutSecrets(c.hide)
 		return r, err
 	}
 	look := plan.Look(ctx, recorded)
@@ -75,18 +77,18 @@ func lookAtAll(ctx context.Context, c *console, a arguments) (statusReport, erro
 	asking.Go(func() {
 		soon, cancel := context.WithTimeoutCause(ctx, statusComparedWithin, fmt.Errorf("no answer within %s", statusComparedWithin))
 		defer cancel()
-		r.compared = compare(soon, plan, state.Journal(), cfg, nil)
+		r.Comparison = drift.Compare(soon, plan, state.Journal(), cfg, nil)
 	})
 	var notesErr error
 	asking.Go(func() { r.Notes, notesErr = look.Notes() })
 	all, err := plan.Graph.CheckUntil(ctx, look.Context(), state.Journal())
 	asking.Wait()
-	r.add(all)
-	r.tellRun(statedir.AtWork(state))
+	r.Add(all)
+	r.TellRun(statedir.AtWork(state))
 	if r.Notes = append([]string{}, r.Notes...); notesErr != nil {
 		r.Notes = append(r.Notes, "what is at Hetzner is not known: "+notesErr.Error())
 	}
-	r.withoutSecrets(c.hide)
+	r.WithoutSecrets(c.hide)
 	return r, err
 }
 

@@ -61,9 +61,9 @@ func statusText(ctx context.Context, c *console, a arguments) (string, error) {
 	case a.Options.Output == "json":
 		err = ui.PrintJSONLine(&b, r)
 	case columns > 0:
-		err = r.printWatched(&b, columns, rows-1) // the cursor has the last one
+		err = r.PrintWatched(&b, columns, rows-1) // the cursor has the last one
 	default:
-		err = r.print(&b, 0)
+		err = r.Print(&b, 0)
 	}
 	return b.String(), err
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/redact"
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/statedir"
+	"github.com/slipway-k8s/slipway/internal/status"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -98,10 +99,10 @@ func TestWatchRedraws(t *testing.T) {
 }
 
 // small is a status of which a usual terminal cannot show all.
-func small() statusReport {
-	r := statusReport{State: "/a/folder", Notes: []string{}, Now: &steps.Overview{Sentence: "waiting for the control plane: 1 of 3 nodes is Ready; server-2: its Talos does not answer"}}
+func small() status.Report {
+	r := status.Report{State: "/a/folder", Notes: []string{}, Now: &steps.Overview{Sentence: "waiting for the control plane: 1 of 3 nodes is Ready; server-2: its Talos does not answer"}}
 	for i := range 19 {
-		s := stepStatus{Step: fmt.Sprintf("step-%d.", i), State: "done", World: "holds"}
+		s := status.Step{Step: fmt.Sprintf("step-%d.", i), State: "done", World: "holds"}
 		switch {
 		case i < 5:
 			s.World, s.Sealed = "", "pivot"
@@ -121,7 +122,7 @@ func small() statusReport {
 // On a terminal of the usual size a watch shows what is waited for, and the steps that are not done.
 func TestWatchOnASmallTerminal(t *testing.T) {
 	var text, raw bytes.Buffer
-	if err := small().printWatched(&text, 80, 23); err != nil {
+	if err := small().PrintWatched(&text, 80, 23); err != nil {
 		t.Fatal(err)
 	}
 	screen := vt10x.New(vt10x.WithSize(80, 24))
@@ -143,7 +144,7 @@ func TestWatchOnASmallTerminal(t *testing.T) {
 
 	// Where there is room, nothing is left out.
 	var all, roomy bytes.Buffer
-	if err := errors.Join(small().print(&all, 80), small().printWatched(&roomy, 80, 100)); err != nil || all.String() != roomy.String() {
+	if err := errors.Join(small().Print(&all, 80), small().PrintWatched(&roomy, 80, 100)); err != nil || all.String() != roomy.String() {
 		t.Errorf("on a high terminal, %v:\n%s", err, roomy.String())
 	}
 }
@@ -153,7 +154,7 @@ func TestWatchShowsWhatWouldRunAgain(t *testing.T) {
 	r := small()
 	r.Steps[7].Changed, r.Steps[8].World, r.Steps[8].Reason = []string{"version"}, "gone", "somebody deleted it"
 	var text bytes.Buffer
-	if err := r.printWatched(&text, 80, 23); err != nil {
+	if err := r.PrintWatched(&text, 80, 23); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"12 of 19 steps done", "step-7.", "step-8."} {

@@ -121,7 +121,7 @@ func (s summary) print(out io.Writer, format string, width int) error {
 	}
 	if len(s.Nodes) > 0 {
 		row := func(cells ...string) {
-			if 0 < width && width < wide {
+			if 0 < width && width < text.Wide {
 				cells = cells[:len(cells)-1]
 			}
 			fmt.Fprintln(w, strings.Join(cells, "\t"))

@@ -13,6 +13,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/drift"
 	"github.com/slipway-k8s/slipway/internal/effect"
 	"github.com/slipway-k8s/slipway/internal/lab"
 	"github.com/slipway-k8s/slipway/internal/settings"
@@ -86,7 +87,7 @@ func configInLab(c settings.Configuration, info lab.Info) (settings.Configuratio
 			}
 			notes = append(notes, fmt.Sprintf("%s is %s in the lab, in place of %s (%s)", name, value, was, place))
 		}
-		c.Places[v.Field] = labPlace
+		c.Places[v.Field] = drift.LabPlace
 		return v.Set(&c.Config, value)
 	}
 	for _, p := range decided {

@@ -1,12 +1,13 @@
-package cli
+// Package graphview draws a graph of steps with the states that a journal has of them.
+package graphview
 
 import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/diagram"
 )
 
-// drawing is a graph with the states of a journal; of none, without states.
-func drawing(g *flow.Graph, recorded []flow.Status) diagram.Graph {
+// Drawing is a graph with the states of a journal; of none, without states.
+func Drawing(g *flow.Graph, recorded []flow.Status) diagram.Graph {
 	states := map[string]diagram.State{}
 	for _, s := range recorded {
 		switch {
@@ -40,7 +41,7 @@ type graphStep struct {
 	State diagram.State `json:"state"`
 }
 
-func withStates(g *flow.Graph, drawn diagram.Graph) []graphStep {
+func WithStates(g *flow.Graph, drawn diagram.Graph) []graphStep {
 	infos := g.Steps() // in the order of the drawing's nodes
 	all := make([]graphStep, len(infos))
 	for i, info := range infos {

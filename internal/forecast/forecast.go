@@ -1,4 +1,5 @@
-package cli
+// Package forecast says what a run would do with each step, what that makes of the cluster, costs and takes.
+package forecast
 
 import (
 	"context"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/drift"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/redact"
 	"github.com/slipway-k8s/slipway/internal/render"
@@ -19,8 +21,8 @@ import (
 	"github.com/slipway-k8s/slipway/steps"
 )
 
-// forecast is what a run would do, in `bootstrap plan --output json`.
-type forecast struct {
+// Forecast is what a run would do, in `bootstrap plan --output json`.
+type Forecast struct {
 	Kind    string              `json:"kind"` // "plan", to tell it from events
 	Cluster string              `json:"cluster"`
 	World   string              `json:"world"`
@@ -28,8 +30,8 @@ type forecast struct {
 	Offline string              `json:"offline,omitempty"` // why the world was not asked
 	Files   []render.SourceFile `json:"files"`             // that the cluster is made from
 	Losses  []string            `json:"losses,omitempty"`  // of a restore
-	Steps   []forecastStep      `json:"steps"`
-	compared
+	Steps   []Step              `json:"steps"`
+	drift.Comparison
 	Bill     *steps.Bill `json:"bill,omitempty"`   // nil: Hetzner could not be asked
 	Unpriced string      `json:"noBill,omitempty"` // why
 
@@ -44,8 +46,8 @@ type forecast struct {
 	BuiltIn      bool          `json:"builtIn"` // some of the expectation is no record
 }
 
-// forecastStep is one step of a forecast.
-type forecastStep struct {
+// Step is one step of a forecast.
+type Step struct {
 	Step     string             `json:"step"`
 	Doc      string             `json:"doc,omitempty"`
 	Would    flow.Action        `json:"would"`
@@ -56,8 +58,8 @@ type forecastStep struct {
 	Critical bool               `json:"critical,omitempty"`
 }
 
-func (f *forecast) withoutSecrets(hide *redact.Redactor) {
-	f.compared.withoutSecrets(hide)
+func (f *Forecast) WithoutSecrets(hide *redact.Redactor) {
+	f.Comparison.WithoutSecrets(hide)
 	hide.Each(&f.Offline, &f.Unpriced, &f.Unforeseen)
 	for i := range f.Consequences {
 		c := &f.Consequences[i]
@@ -90,8 +92,8 @@ type foreseeable interface {
 	Bill(context.Context, []flow.Prediction, []steps.Consequence) (steps.Bill, error)
 }
 
-// ask asks what a run of a graph would do, and make.
-func (f *forecast) ask(ctx context.Context, plan foreseeable, graph *flow.Graph, j flow.Journal, targets []string, took runs.Durations) error {
+// Ask asks what a run of a graph would do, and make.
+func (f *Forecast) Ask(ctx context.Context, plan foreseeable, graph *flow.Graph, j flow.Journal, targets []string, took runs.Durations) error {
 	foreseen, err := graph.Predict(ctx, j, targets, f.Offline == "")
 	if err != nil {
 		return err
@@ -114,11 +116,11 @@ func (f *forecast) ask(ctx context.Context, plan foreseeable, graph *flow.Graph,
 }
 
 // add fills in the steps and what they are expected to take.
-func (f *forecast) add(plan foreseeable, graph *flow.Graph, foreseen []flow.Prediction, took runs.Durations) {
+func (f *Forecast) add(plan foreseeable, graph *flow.Graph, foreseen []flow.Prediction, took runs.Durations) {
 	takes := map[string]time.Duration{}
 	rollout := f.rollout()
 	for _, s := range foreseen {
-		row := forecastStep{Step: s.Name, Doc: s.Doc, Would: s.Action, Why: s.Why}
+		row := Step{Step: s.Name, Doc: s.Doc, Would: s.Action, Why: s.Why}
 		takes[s.Name] = 0
 		if s.Action == flow.ActionRun || s.Action == flow.ActionMayRun {
 			expected, recorded := took.Of(s.Name)
@@ -147,7 +149,7 @@ func (f *forecast) add(plan foreseeable, graph *flow.Graph, foreseen []flow.Pred
 }
 
 // runs are the names of the steps that would run, or may.
-func (f forecast) runs() []string {
+func (f Forecast) runs() []string {
 	var names []string
 	for _, s := range f.Steps {
 		if s.Would == flow.ActionRun || s.Would == flow.ActionMayRun {
@@ -157,8 +159,8 @@ func (f forecast) runs() []string {
 	return names
 }
 
-// print writes the plan, in lines of the terminal's width where there is one.
-func (f forecast) print(out io.Writer, width int) error {
+// Print writes the plan, in lines of the terminal's width where there is one.
+func (f Forecast) Print(out io.Writer, width int) error {
 	w := &strings.Builder{}
 	words := func(format string, args ...any) {
 		for _, line := range text.Within(fmt.Sprintf(format, args...), width-1) {
@@ -173,7 +175,7 @@ func (f forecast) print(out io.Writer, width int) error {
 	if f.Offline != "" {
 		words("the world was not asked: %s", text.Printable(f.Offline))
 	}
-	if line := usedFiles(f.Files); line != "" {
+	if line := UsedFiles(f.Files); line != "" {
 		words("%s", text.Printable(line))
 	}
 	for _, loss := range f.Losses {
@@ -189,7 +191,7 @@ func (f forecast) print(out io.Writer, width int) error {
 	}
 	fmt.Fprintln(w)
 	text.Table(w, width, []string{"STEP", "WOULD", "EXPECTED", "WHY"}, rows...)
-	f.compared.print(words)
+	f.Comparison.Print(words)
 	f.printConsequences(w, words)
 	f.printTime(w, words)
 	f.printBill(w, width, words)
@@ -198,7 +200,7 @@ func (f forecast) print(out io.Writer, width int) error {
 }
 
 // verb is the word of the table.
-func (s forecastStep) verb() string {
+func (s Step) verb() string {
 	switch s.Would {
 	case flow.ActionReuse:
 		return "be reused"
@@ -216,7 +218,7 @@ func (s forecastStep) verb() string {
 }
 
 // expected is marked where it is no record, and where it is on the critical path.
-func (s forecastStep) expected() string {
+func (s Step) expected() string {
 	if s.Would != flow.ActionRun && s.Would != flow.ActionMayRun {
 		return "-"
 	}
@@ -232,7 +234,7 @@ func (s forecastStep) expected() string {
 
 // why is the first difference where a step is changed: the others follow in
 // lines of their own.
-func (s forecastStep) why() string {
+func (s Step) why() string {
 	if len(s.Changes) == 0 {
 		return text.Printable(s.Why)
 	}
@@ -243,7 +245,7 @@ func (s forecastStep) why() string {
 	return text.Printable(s.Why) + "; " + changed
 }
 
-func (f forecast) printTime(w io.Writer, words func(string, ...any)) {
+func (f Forecast) printTime(w io.Writer, words func(string, ...any)) {
 	fmt.Fprintln(w)
 	if len(f.runs()) == 0 {
 		words("nothing is to be done")
@@ -258,7 +260,7 @@ func (f forecast) printTime(w io.Writer, words func(string, ...any)) {
 	}
 }
 
-func (f forecast) printBill(w io.Writer, width int, words func(string, ...any)) {
+func (f Forecast) printBill(w io.Writer, width int, words func(string, ...any)) {
 	fmt.Fprintln(w)
 	if f.Bill == nil {
 		words("what will be made and what it costs is not known: %s", text.Printable(f.Unpriced))
@@ -299,13 +301,13 @@ func counted(n int, what string) string {
 	return fmt.Sprintf("%d %s", n, what)
 }
 
-// changes tells whether the run would do more than look.
-func (f forecast) changes() bool {
+// Changes tells whether the run would do more than look.
+func (f Forecast) Changes() bool {
 	return slices.ContainsFunc(f.runs(), func(step string) bool { return !slices.Contains(steps.Looking(), step) })
 }
 
-// total says that the sum is not all where a price is unknown.
-func total(p hetzner.Price) string {
+// Total says that the sum is not all where a price is unknown.
+func Total(p hetzner.Price) string {
 	sum := fmt.Sprintf("%.2f %s", p.Monthly, p.Currency)
 	if p.Unknown {
 		return sum + " and what has no price in Hetzner's list"

@@ -1,4 +1,4 @@
-package cli
+package status
 
 import (
 	"bytes"
@@ -14,8 +14,8 @@ import (
 	"github.com/slipway-k8s/slipway/steps"
 )
 
-// print writes the report for a person. width is the terminal's; 0: it is none.
-func (r statusReport) print(out io.Writer, width int) error {
+// Print writes the report for a person. width is the terminal's; 0: it is none.
+func (r Report) Print(out io.Writer, width int) error {
 	r.printHead(out, width)
 	if err := printSteps(out, r.Steps, width); err != nil {
 		return err
@@ -26,11 +26,11 @@ func (r statusReport) print(out io.Writer, width int) error {
 	return r.printRest(out, width)
 }
 
-// printWatched is print for a terminal of so many lines. Where they are too few, what is waited for comes first, and of the steps
+// PrintWatched is print for a terminal of so many lines. Where they are too few, what is waited for comes first, and of the steps
 // that are done and stand there is the number alone.
-func (r statusReport) printWatched(out io.Writer, width, lines int) error {
+func (r Report) PrintWatched(out io.Writer, width, lines int) error {
 	var all bytes.Buffer
-	if err := r.print(&all, width); err != nil {
+	if err := r.Print(&all, width); err != nil {
 		return err
 	}
 	if bytes.Count(all.Bytes(), []byte("\n")) <= lines {
@@ -41,7 +41,7 @@ func (r statusReport) printWatched(out io.Writer, width, lines int) error {
 	if r.Now != nil {
 		printWaiting(out, *r.Now, width)
 	}
-	open := slices.DeleteFunc(slices.Clone(r.Steps), stepStatus.settled)
+	open := slices.DeleteFunc(slices.Clone(r.Steps), Step.settled)
 	fmt.Fprintf(out, "\n%d of %d steps done\n", len(r.Steps)-len(open), len(r.Steps))
 	if len(open) > 0 {
 		if err := printSteps(out, open, width); err != nil {
@@ -51,7 +51,7 @@ func (r statusReport) printWatched(out io.Writer, width, lines int) error {
 	return r.printRest(out, width)
 }
 
-func (r statusReport) printHead(out io.Writer, width int) {
+func (r Report) printHead(out io.Writer, width int) {
 	if r.Now != nil && r.Now.Lost != nil {
 		printFirst(out, r.Now.Lost.Sentence, "which disaster it is, and what to type", r.Now.Lost.Command, width)
 	}
@@ -73,7 +73,7 @@ func printFirst(out io.Writer, sentence, what, command string, width int) {
 	fmt.Fprintln(out)
 }
 
-func printSteps(out io.Writer, all []stepStatus, width int) error {
+func printSteps(out io.Writer, all []Step, width int) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	var rows [][]string
 	for _, s := range all {
@@ -81,7 +81,7 @@ func printSteps(out io.Writer, all []stepStatus, width int) error {
 		if !s.Ended.IsZero() {
 			took = text.Elapsed(max(0, s.Ended.Sub(s.Started))) // the clock may have been set back
 		}
-		rows = append(rows, []string{s.Step, s.State, took, s.world(), text.Printable(s.remarks())})
+		rows = append(rows, []string{s.Step, s.State, took, s.world(), text.Printable(s.Remarks())})
 	}
 	fmt.Fprintln(w)
 	text.Table(w, width, []string{"STEP", "STATE", "TOOK", "WORLD", "REMARKS"}, rows...)
@@ -89,13 +89,13 @@ func printSteps(out io.Writer, all []stepStatus, width int) error {
 }
 
 // printRest writes what neither the steps say nor what is waited for.
-func (r statusReport) printRest(out io.Writer, width int) error {
+func (r Report) printRest(out io.Writer, width int) error {
 	if r.Now != nil {
 		if err := printNow(out, *r.Now, width); err != nil {
 			return err
 		}
 	}
-	if lines := r.compared.lines(); len(lines) > 0 {
+	if lines := r.Comparison.Lines(); len(lines) > 0 {
 		fmt.Fprintf(out, "\n%s", text.Fold(strings.Join(lines, "\n")+"\n", width))
 	}
 	for _, note := range r.Notes {
@@ -170,7 +170,7 @@ func printServers(w io.Writer, o steps.Overview, width int) {
 		}
 		fmt.Fprintln(w, strings.Join(cells, "\t"))
 	}
-	if 0 < width && width < wide {
+	if 0 < width && width < text.Wide {
 		row("\nSERVER", "STATE", "TALOS", "ETCD", "NODE")
 		for _, s := range o.Servers {
 			row(s.Name, s.State, text.Cut(text.Printable(s.Talos), talosRoom), memberOf(o, s.Name), s.Node)

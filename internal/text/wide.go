@@ -1,4 +1,4 @@
-package cli
+package text
 
 // wide is from how many columns on a table of servers has all that is known of them.
-const wide = 100
+const Wide = 100

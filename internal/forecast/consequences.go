@@ -1,4 +1,4 @@
-package cli
+package forecast
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 )
 
 // foreseeConsequences asks what a run does to the cluster that exists.
-func (f *forecast) foreseeConsequences(ctx context.Context, plan foreseeable, foreseen []flow.Prediction) {
+func (f *Forecast) foreseeConsequences(ctx context.Context, plan foreseeable, foreseen []flow.Prediction) {
 	all, err := plan.Consequences(ctx, foreseen)
 	if err != nil {
 		f.Unforeseen = err.Error()
@@ -24,8 +24,8 @@ func (f *forecast) foreseeConsequences(ctx context.Context, plan foreseeable, fo
 	f.Refused = slices.ContainsFunc(all, func(c steps.Consequence) bool { return c.Effect == steps.EffectImmutable })
 }
 
-// agreed are the consequences that a person who has read the forecast agrees to.
-func (f *forecast) agreed() (summaries []string) {
+// Agreed are the consequences that a person who has read the forecast agrees to.
+func (f *Forecast) Agreed() (summaries []string) {
 	for _, c := range f.Consequences {
 		if c.Destructive() {
 			summaries = append(summaries, c.Summary())
@@ -36,14 +36,14 @@ func (f *forecast) agreed() (summaries []string) {
 
 // rollout is how long the servers are being replaced: those of the control plane and of each MachineDeployment at the
 // same time.
-func (f *forecast) rollout() (longest time.Duration) {
+func (f *Forecast) rollout() (longest time.Duration) {
 	for _, c := range f.Consequences {
 		longest = max(longest, c.Expected)
 	}
 	return longest
 }
 
-func (f *forecast) printConsequences(w io.Writer, words func(string, ...any)) {
+func (f *Forecast) printConsequences(w io.Writer, words func(string, ...any)) {
 	if f.Unforeseen != "" {
 		fmt.Fprintln(w)
 		words("what the run does to the cluster that exists is not known: %s", text.Printable(f.Unforeseen))
@@ -70,7 +70,7 @@ func (f *forecast) printConsequences(w io.Writer, words func(string, ...any)) {
 }
 
 // priceChange is what the consequences change in what the cluster costs a month; empty: nothing.
-func (f *forecast) priceChange() string {
+func (f *Forecast) priceChange() string {
 	var sum float64
 	var currency string
 	for _, c := range f.Consequences {
@@ -91,7 +91,7 @@ func (f *forecast) priceChange() string {
 	return ""
 }
 
-func (f *forecast) printNothingNew(text func(string, ...any)) {
+func (f *Forecast) printNothingNew(text func(string, ...any)) {
 	replaced := slices.ContainsFunc(f.Consequences, func(c steps.Consequence) bool {
 		return c.Effect == steps.EffectReplaces
 	})

@@ -1,16 +1,18 @@
-package cli
+// Package status is what the journal knows of a cluster and what the cluster says to it, as a report for people and programs.
+package status
 
 import (
 	"strings"
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/drift"
 	"github.com/slipway-k8s/slipway/internal/redact"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
-// stepStatus is a step in `bootstrap status --output json`.
-type stepStatus struct {
+// Step is a step in `bootstrap status --output json`.
+type Step struct {
 	Step    string    `json:"step"`
 	Doc     string    `json:"doc,omitempty"`
 	State   string    `json:"state"` // never, started, done, failed or interrupted
@@ -26,18 +28,18 @@ type stepStatus struct {
 	Error   string    `json:"error,omitempty"`
 }
 
-// statusReport is `bootstrap status --output json`.
-type statusReport struct {
+// Report is `bootstrap status --output json`.
+type Report struct {
 	State   string          `json:"state"`
 	Offline string          `json:"offline,omitempty"` // why the world was not asked
 	Now     *steps.Overview `json:"now,omitempty"`     // nil: the world was not asked
-	Steps   []stepStatus    `json:"steps"`
+	Steps   []Step          `json:"steps"`
 	Notes   []string        `json:"notes"`
-	compared
+	drift.Comparison
 }
 
-// tellRun says of a pivot that has not ended whether a run is at work on it; empty: none is.
-func (r *statusReport) tellRun(run string) {
+// TellRun says of a pivot that has not ended whether a run is at work on it; empty: none is.
+func (r *Report) TellRun(run string) {
 	switch p := r.Now.Pivot; {
 	case p == nil:
 	case run != "":
@@ -47,10 +49,10 @@ func (r *statusReport) tellRun(run string) {
 	}
 }
 
-// withoutSecrets hides them in what others said.
-func (r *statusReport) withoutSecrets(hide *redact.Redactor) {
+// WithoutSecrets hides them in what others said.
+func (r *Report) WithoutSecrets(hide *redact.Redactor) {
 	hide.Each(&r.Offline)
-	r.compared.withoutSecrets(hide)
+	r.Comparison.WithoutSecrets(hide)
 	for i := range r.Steps {
 		s := &r.Steps[i]
 		hide.Each(&s.Reason, &s.Error, &s.Said)
@@ -79,15 +81,15 @@ func (r *statusReport) withoutSecrets(hide *redact.Redactor) {
 	}
 }
 
-func (r *statusReport) add(all []flow.Status) {
-	r.Steps = []stepStatus{}
+func (r *Report) Add(all []flow.Status) {
+	r.Steps = []Step{}
 	for _, s := range all {
-		r.Steps = append(r.Steps, newStepStatus(s))
+		r.Steps = append(r.Steps, NewStep(s))
 	}
 }
 
-func newStepStatus(s flow.Status) stepStatus {
-	row := stepStatus{
+func NewStep(s flow.Status) Step {
+	row := Step{
 		Step: s.Name, Doc: s.Doc, State: string(s.State), Attempt: s.Attempt, Started: s.Started, Ended: s.Ended,
 		Changed: s.Changed, After: s.After, Sealed: s.Sealed, Said: s.Said, Error: s.Error,
 	}
@@ -104,7 +106,7 @@ func newStepStatus(s flow.Status) stepStatus {
 }
 
 // world is the world's answer in a word.
-func (r stepStatus) world() string {
+func (r Step) world() string {
 	switch {
 	case r.Sealed != "":
 		return "sealed"
@@ -117,11 +119,11 @@ func (r stepStatus) world() string {
 }
 
 // settled tells that there is nothing to say of a step but that it is done.
-func (r stepStatus) settled() bool {
-	return r.State == string(flow.StateDone) && (r.Sealed != "" || (r.World == "" || r.World == string(flow.AnswerHolds)) && r.remarks() == "")
+func (r Step) settled() bool {
+	return r.State == string(flow.StateDone) && (r.Sealed != "" || (r.World == "" || r.World == string(flow.AnswerHolds)) && r.Remarks() == "")
 }
 
-func (r stepStatus) remarks() string {
+func (r Step) Remarks() string {
 	switch {
 	case r.Sealed != "":
 		return "lies before " + r.Sealed + ", a point of no return"

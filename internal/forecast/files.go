@@ -1,4 +1,4 @@
-package cli
+package forecast
 
 import (
 	"fmt"
@@ -7,9 +7,9 @@ import (
 	"github.com/slipway-k8s/slipway/internal/render"
 )
 
-// usedFiles says in one line which files of the operator's own are used; empty
+// UsedFiles says in one line which files of the operator's own are used; empty
 // where nothing differs from what is built in.
-func usedFiles(files []render.SourceFile) string {
+func UsedFiles(files []render.SourceFile) string {
 	words := map[render.FileUse]string{
 		render.FileReplaces: "in place of the built-in one", render.FileMerged: "merged over the built-in values", render.FileAdded: "applied besides",
 	}

@@ -1,4 +1,5 @@
-package cli
+// Package drift holds the configuration against a cluster that manages itself.
+package drift
 
 import (
 	"context"
@@ -11,17 +12,17 @@ import (
 	"github.com/slipway-k8s/slipway/steps"
 )
 
-// originOf tells where a value comes from, and whether the operator wrote it.
-func originOf(c settings.Configuration, field string) (place string, written bool) {
+// Origin tells where a value comes from, and whether the operator wrote it.
+func Origin(c settings.Configuration, field string) (place string, written bool) {
 	place, given := c.Places[field]
 	if !given {
 		return c.Place(field), false
 	}
-	return place, place != labPlace
+	return place, place != LabPlace
 }
 
-// compared is the configuration held against a cluster that manages itself.
-type compared struct {
+// Comparison is the configuration held against a cluster that manages itself.
+type Comparison struct {
 	Deviations []steps.Deviation `json:"deviations,omitempty"`
 	// Refused tells that a run of these targets would be refused, because of those that are requests.
 	Refused bool `json:"refused,omitempty"`
@@ -29,12 +30,12 @@ type compared struct {
 	Uncompared string `json:"uncompared,omitempty"`
 }
 
-// compare holds a configuration against the cluster, for a run of targets; nil:
+// Compare holds a configuration against the cluster, for a run of targets; nil:
 // none is about to begin. A cluster that does not answer is no error: the run
 // says better what that means.
-func compare(ctx context.Context, plan *steps.Plan, j flow.Journal, cfg settings.Configuration, words []string) (out compared) {
+func Compare(ctx context.Context, plan *steps.Plan, j flow.Journal, cfg settings.Configuration, words []string) (out Comparison) {
 	var err error
-	if out.Deviations, err = plan.Deviations(ctx, j, func(field string) (place string, written bool) { return originOf(cfg, field) }); err != nil {
+	if out.Deviations, err = plan.Deviations(ctx, j, func(field string) (place string, written bool) { return Origin(cfg, field) }); err != nil {
 		out.Uncompared = err.Error()
 	}
 	out.Refused = words != nil && wholeCluster(words) && len(steps.Requested(out.Deviations)) > 0
@@ -49,21 +50,21 @@ func wholeCluster(words []string) bool {
 
 // The first lines of the parts of a comparison.
 const (
-	requestsHead = "the cluster manages itself, and no run brings these values of the configuration to it:"
-	driftHead    = "these values of the cluster were changed since the configuration was last applied:"
+	RequestsHead = "the cluster manages itself, and no run brings these values of the configuration to it:"
+	DriftHead    = "these values of the cluster were changed since the configuration was last applied:"
 
-	uncomparedHead = "whether the cluster is as it is configured is not known: "
+	UncomparedHead = "whether the cluster is as it is configured is not known: "
 )
 
-// lines tell a comparison, each deviation in a line of its own.
-func (c compared) lines() (lines []string) {
+// Lines tell a comparison, each deviation in a line of its own.
+func (c Comparison) Lines() (lines []string) {
 	if c.Uncompared != "" {
-		lines = append(lines, uncomparedHead+text.Printable(c.Uncompared))
+		lines = append(lines, UncomparedHead+text.Printable(c.Uncompared))
 	}
 	for _, part := range []struct {
 		head      string
 		requested bool
-	}{{requestsHead, true}, {driftHead, false}} {
+	}{{RequestsHead, true}, {DriftHead, false}} {
 		head := part.head
 		for _, d := range c.Deviations {
 			if d.Requested != part.requested {
@@ -79,7 +80,7 @@ func (c compared) lines() (lines []string) {
 	return lines
 }
 
-func (c *compared) withoutSecrets(hide *redact.Redactor) {
+func (c *Comparison) WithoutSecrets(hide *redact.Redactor) {
 	hide.Each(&c.Uncompared)
 	for i := range c.Deviations {
 		d := &c.Deviations[i]
@@ -87,9 +88,9 @@ func (c *compared) withoutSecrets(hide *redact.Redactor) {
 	}
 }
 
-// print writes a comparison below a plan.
-func (c compared) print(text func(string, ...any)) {
-	lines := c.lines()
+// Print writes a comparison below a plan.
+func (c Comparison) Print(text func(string, ...any)) {
+	lines := c.Lines()
 	if c.Refused {
 		lines = append([]string{"the run would be REFUSED:"}, lines...)
 	}
@@ -101,5 +102,5 @@ func (c compared) print(text func(string, ...any)) {
 	}
 }
 
-// labPlace is where the values come from that the lab decides.
-const labPlace = "the lab"
+// LabPlace is where the values come from that the lab decides.
+const LabPlace = "the lab"
