@@ -12,6 +12,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -39,7 +40,7 @@ type accessStep struct {
 	cfg      config.Config
 	tools    platform.Tools
 	sources  render.Sources
-	observer *observer
+	observer *situation.Observer
 }
 
 func newAccessStep(s *Set) accessStep {
@@ -57,7 +58,7 @@ func (a accessStep) run(ctx context.Context, say flow.Say) (Access, error) {
 		return Access{}, err
 	}
 	ip := capi.Text(live, "spec", "controlPlaneEndpoint", "host")
-	if err := checkEndpoint(ctx, a.cfg, a.tools, a.sources, ip); err != nil {
+	if err := situation.CheckEndpoint(ctx, a.cfg, a.tools, a.sources, ip); err != nil {
 		return Access{}, err // a kubeconfig that somebody pointed at a server is worth more than the cluster's own
 	}
 	config, err := waitSecret(ctx, a.cfg, a.observer, say, self, a.cfg.ClusterName+"-kubeconfig", "value")
@@ -95,7 +96,7 @@ func (a accessStep) verify(ctx context.Context, was Access) flow.Verdict {
 	if err != nil {
 		return flow.Unknown(err)
 	}
-	if v := endpointStands(ctx, a.cfg, a.tools, a.sources, host); v.Answer() != flow.AnswerHolds {
+	if v := situation.EndpointStands(ctx, a.cfg, a.tools, a.sources, host); v.Answer() != flow.AnswerHolds {
 		return v
 	}
 	if v := kubeconfigHolds(ctx, a.cfg, a.tools, self); v.Answer() != flow.AnswerHolds {
@@ -126,7 +127,7 @@ func (p pivotStep) verify(ctx context.Context, was Pivot) flow.Verdict {
 	case kube.Absent(err):
 		return flow.Gone("cluster %s does not hold its Cluster object any more", p.cfg.ClusterName)
 	case err != nil:
-		return flow.Unknown(fmt.Errorf("ask cluster %s: %w", p.cfg.ClusterName, explainSilence(ctx, p.cfg, p.tools, p.sources, self, err)))
+		return flow.Unknown(fmt.Errorf("ask cluster %s: %w", p.cfg.ClusterName, situation.ExplainSilence(ctx, p.cfg, p.tools, p.sources, self, err)))
 	case string(is.GetUID()) != was.Cluster && is.GetAnnotations()[readoptedAnnotation] == "": // else a readoption has put it back
 		return flow.Gone("the Cluster object is another one than the recorded")
 	}

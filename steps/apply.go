@@ -19,6 +19,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -63,17 +64,11 @@ func clusterSpec(cfg config.Config, sources render.Sources) (any, error) {
 		spec[name] = i
 	}
 	// Rendered once with made-up values, so that a mistake in a file is found before anything is made.
-	r, err := render.Manifests(cfg, sources, manifestVariables(sources, "image", "eu-central", "192.0.2.1"))
+	r, err := render.Manifests(cfg, sources, render.ManifestVariables(sources, "image", "eu-central", "192.0.2.1"))
 	if err != nil {
 		return nil, err
 	}
 	return spec, missingObjects(r.Now, cfg.ClusterName, cfg.ControlPlaneName(), sources.Cluster.Name)
-}
-
-func manifestVariables(sources render.Sources, image, zone, loadBalancerIP string) render.Variables {
-	v := maps.Clone(sources.Vars)
-	v[render.ImageNameVariable], v[render.NetworkZoneVariable], v[render.LoadBalancerIPVariable] = image, zone, loadBalancerIP
-	return v
 }
 
 // Apply adds the step apply to a graph: the manifests are applied to the management cluster.
@@ -90,7 +85,7 @@ type applyStep struct {
 	cfg      config.Config
 	tools    platform.Tools
 	sources  render.Sources
-	observer *observer
+	observer *situation.Observer
 }
 
 func newApplyStep(s *Set) applyStep {
@@ -111,7 +106,7 @@ func (a applyStep) run(ctx context.Context, say flow.Say, m Management, image Im
 	}
 	patience := a.cfg.LoadBalancerTimeout.D()
 	if ip == "" {
-		r, err := render.Manifests(a.cfg, a.sources, manifestVariables(a.sources, image.Name, offer.NetworkZone, ""))
+		r, err := render.Manifests(a.cfg, a.sources, render.ManifestVariables(a.sources, image.Name, offer.NetworkZone, ""))
 		if err != nil {
 			return Cluster{}, err
 		}
@@ -125,16 +120,16 @@ func (a applyStep) run(ctx context.Context, say flow.Say, m Management, image Im
 			return Cluster{}, err
 		}
 		say("the load balancer has the address %s", ip)
-		if r, err = render.Manifests(a.cfg, a.sources, manifestVariables(a.sources, image.Name, offer.NetworkZone, ip)); err != nil {
+		if r, err = render.Manifests(a.cfg, a.sources, render.ManifestVariables(a.sources, image.Name, offer.NetworkZone, ip)); err != nil {
 			return Cluster{}, err
 		}
 		// The Cluster last: it names the control plane, which must be there when Cluster API looks for it.
 		return a.applied(ctx, say, mgmt, r, ip, &patience)
 	}
-	if err := checkEndpoint(ctx, a.cfg, a.tools, a.sources, ip); err != nil {
+	if err := situation.CheckEndpoint(ctx, a.cfg, a.tools, a.sources, ip); err != nil {
 		return Cluster{}, err
 	}
-	r, err := render.Manifests(a.cfg, a.sources, manifestVariables(a.sources, image.Name, offer.NetworkZone, ip))
+	r, err := render.Manifests(a.cfg, a.sources, render.ManifestVariables(a.sources, image.Name, offer.NetworkZone, ip))
 	if err != nil {
 		return Cluster{}, err
 	}
@@ -226,7 +221,7 @@ func (a applyStep) waitLoadBalancer(ctx context.Context, say flow.Say, mgmt *kub
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	changes := mgmt.Changes(watching, kube.Selection{List: capi.ListOf(capi.HetznerClusterKind), Options: []client.ListOption{client.InNamespace(config.Namespace)}})
-	w := wait.Wait{What: "the load balancer", Within: a.cfg.LoadBalancerTimeout.D(), Changes: changes, Because: a.observer.hindered(mgmt, watched(a.cfg))}
+	w := wait.Wait{What: "the load balancer", Within: a.cfg.LoadBalancerTimeout.D(), Changes: changes, Because: a.observer.Obstacles(mgmt, situation.WatchedOf(a.cfg))}
 	err = w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		live, err := capi.Get(ctx, mgmt, capi.HetznerClusterKind, a.cfg.ClusterName)
 		if err != nil {
@@ -260,5 +255,5 @@ func (a applyStep) verify(ctx context.Context, was Cluster) flow.Verdict {
 			return flow.Gone("Cluster %s is another one than the recorded", was.Name)
 		}
 	}
-	return endpointStands(ctx, a.cfg, a.tools, a.sources, was.LoadBalancerIP)
+	return situation.EndpointStands(ctx, a.cfg, a.tools, a.sources, was.LoadBalancerIP)
 }

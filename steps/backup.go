@@ -19,6 +19,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/clusterapi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/management"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -118,9 +119,9 @@ func (step Collector) holds(ctx context.Context, file string) (*kube.Cluster, er
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, aliveWithin)
+	ctx, cancel := context.WithTimeout(ctx, management.AliveWithin)
 	defer cancel()
-	object, err := clusterAt(ctx, step.cfg, c)
+	object, err := management.FindCluster(ctx, step.cfg, c)
 	if err != nil || object == nil {
 		return nil, err
 	}
@@ -129,7 +130,7 @@ func (step Collector) holds(ctx context.Context, file string) (*kube.Cluster, er
 
 // workload connects to the cluster itself, by the kubeconfig that its manager keeps.
 func (c Collector) workload(ctx context.Context, manager *kube.Cluster) (*kube.Cluster, error) {
-	kubeconfig, err := secretValue(ctx, manager, c.cfg.ClusterName+"-kubeconfig", "value")
+	kubeconfig, err := management.SecretValue(ctx, manager, c.cfg.ClusterName+"-kubeconfig", "value")
 	if err != nil {
 		return nil, fmt.Errorf("connect to cluster %s: %w", c.cfg.ClusterName, err)
 	}

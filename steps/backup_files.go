@@ -69,7 +69,7 @@ func (s *BackupSource) liveVariables(b *Set) render.Variables {
 			image = capi.Text(o, "spec", "template", "spec", "imageName")
 		}
 	}
-	return manifestVariables(b.sources, image, zone, address)
+	return render.ManifestVariables(b.sources, image, zone, address)
 }
 
 // readReleases reads what Helm says of the releases. Those that are not deployed (yet) are left out.

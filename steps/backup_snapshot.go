@@ -15,7 +15,9 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/backup"
 	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/etcdview"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/management"
 	"github.com/slipway-k8s/slipway/internal/talos"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
@@ -31,7 +33,7 @@ const (
 // snapshot asks the control plane machines one after another, and the load balancer last: where a firewall lets nobody from
 // outside to the machines, it still leads to one of them.
 func takeSnapshot(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say, manager *kube.Cluster, h *backup.Header) (io.ReadCloser, error) {
-	config, err := secretValue(ctx, manager, cfg.ClusterName+"-talosconfig", "talosconfig")
+	config, err := management.SecretValue(ctx, manager, cfg.ClusterName+"-talosconfig", "talosconfig")
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +95,7 @@ func doors(ctx context.Context, cfg config.Config, manager *kube.Cluster) ([]doo
 
 // askDoor wants a healthy member behind a door.
 func askDoor(ctx context.Context, t platform.TalosClient, d door) ([]talos.EtcdMember, string, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTalosWithin)
+	ctx, cancel := context.WithTimeout(ctx, etcdview.AskWithin)
 	defer cancel()
 	node, err := t.Ask(ctx, d.address)
 	if err != nil {

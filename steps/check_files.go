@@ -71,7 +71,7 @@ func (p *Plan) CheckFiles(ctx context.Context, targets []string) ([]FileError, e
 
 // renderedForChecks are the objects of the manifests with made-up values of what only a run knows.
 func renderedForChecks(cfg config.Config, sources render.Sources) ([]*unstructured.Unstructured, error) {
-	r, err := render.Manifests(cfg, sources, manifestVariables(sources, "image", "eu-central", "192.0.2.1"))
+	r, err := render.Manifests(cfg, sources, render.ManifestVariables(sources, "image", "eu-central", "192.0.2.1"))
 	if err != nil {
 		return nil, err
 	}

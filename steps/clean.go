@@ -10,7 +10,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/clusterapi"
-	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/management"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -78,7 +78,7 @@ func (c cleanStep) run(ctx context.Context, say flow.Say) (Clean, error) {
 	if err := c.tools.Files.Remove(platform.ManagementKubeconfig); err != nil {
 		return Clean{}, err
 	}
-	if err := forgetManagement(c.tools); err != nil {
+	if err := management.Forget(c.tools); err != nil {
 		return Clean{}, err
 	}
 	return out, c.tools.Files.Remove(cleaningFile)
@@ -101,8 +101,8 @@ func (c cleanStep) emptied() error {
 // deletable refuses while the management cluster may hold the only copy of the objects of any cluster. self tells that
 // it is the cluster itself.
 func (c cleanStep) deletable(ctx context.Context, say flow.Say) (self bool, err error) {
-	source, uid, sourceErr := openSource(ctx, c.cfg, c.tools, say)
-	if wrong := (*WrongManagementError)(nil); errors.As(sourceErr, &wrong) {
+	source, uid, sourceErr := management.Open(ctx, c.cfg, c.tools, say)
+	if wrong := (*management.WrongManagementError)(nil); errors.As(sourceErr, &wrong) {
 		return false, wrong // --yes agrees to the deletion of one that does not answer, not of one that was not asked
 	}
 	target, err := platform.Connect(c.tools, platform.Kubeconfig)
@@ -116,7 +116,7 @@ func (c cleanStep) deletable(ctx context.Context, say flow.Say) (self bool, err 
 	if sourceErr == nil && source == nil || uid == targetUID {
 		return uid == targetUID, nil
 	}
-	if err := managesItself(ctx, c.cfg, target, sourceErr != nil); err != nil {
+	if err := management.ManagesItself(ctx, c.cfg, target, sourceErr != nil); err != nil {
 		return false, errors.Join(sourceErr, err)
 	}
 	if sourceErr != nil {
@@ -138,30 +138,6 @@ func (c cleanStep) deletable(ctx context.Context, say flow.Say) (self bool, err 
 		return false, fmt.Errorf("it holds the Cluster objects %s: move them first, or they and the knowledge of their servers are lost", strings.Join(held, ", "))
 	}
 	return false, nil
-}
-
-// managesItself tells, as nil, that the cluster holds its own Cluster object, unpaused; reconciled asks for all of its
-// objects to be there and well, too.
-func managesItself(ctx context.Context, cfg config.Config, target *kube.Cluster, reconciled bool) error {
-	o, err := clusterAt(ctx, cfg, target)
-	switch {
-	case err != nil:
-		return err
-	case o == nil:
-		return fmt.Errorf("cluster %s does not hold its own Cluster object: run pivot first", cfg.ClusterName)
-	case paused(o):
-		return fmt.Errorf("the Cluster object in cluster %s is paused: run pivot to its end, or unpause it", cfg.ClusterName)
-	case !reconciled:
-		return nil
-	}
-	inv, err := clusterapi.Read(ctx, target, config.Namespace, config.TokenSecretName)
-	if err != nil {
-		return err
-	}
-	if reasons := unsettled(inv); len(reasons) > 0 {
-		return fmt.Errorf("cluster %s is not reconciled: %s", cfg.ClusterName, strings.Join(reasons, "; "))
-	}
-	return nil
 }
 
 func (c cleanStep) verify(ctx context.Context, was Clean) flow.Verdict {

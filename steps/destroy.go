@@ -14,10 +14,13 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/clusterapi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/management"
 	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -178,14 +181,14 @@ func (d Destroyer) standDown(ctx context.Context, say flow.Say) (source *kube.Cl
 			return nil, false, err
 		}
 		say("pausing cluster %s, which manages itself, so that it makes no server anew", d.cfg.ClusterName)
-		if err := setPaused(ctx, d.cfg, self, true); err != nil {
+		if err := capi.SetPaused(ctx, d.cfg, self, true); err != nil {
 			say("it cannot be paused (%v): its servers go all at once instead", err)
 		}
 	}
 	asking, cancel := context.WithTimeout(ctx, d.cfg.ManagementTimeout.D())
 	defer cancel()
-	source, uid, err := openSource(asking, d.cfg, d.tools, say)
-	switch wrong := (*WrongManagementError)(nil); {
+	source, uid, err := management.Open(asking, d.cfg, d.tools, say)
+	switch wrong := (*management.WrongManagementError)(nil); {
 	case ctx.Err() != nil:
 		return nil, silent, context.Cause(ctx)
 	case errors.As(err, &wrong):
@@ -203,7 +206,7 @@ func (d Destroyer) standDown(ctx context.Context, say flow.Say) (source *kube.Cl
 		}
 		return source, silent, nil
 	}
-	object, err := clusterAt(asking, d.cfg, source)
+	object, err := management.FindCluster(asking, d.cfg, source)
 	switch {
 	case ctx.Err() != nil:
 		return nil, silent, context.Cause(ctx)
@@ -226,12 +229,12 @@ func selfManagedCluster(ctx context.Context, cfg config.Config, tools platform.T
 	if err != nil {
 		return nil, err
 	}
-	asking, cancel := context.WithTimeout(ctx, aliveWithin)
+	asking, cancel := context.WithTimeout(ctx, management.AliveWithin)
 	defer cancel()
-	object, err := clusterAt(asking, cfg, self)
+	object, err := management.FindCluster(asking, cfg, self)
 	switch {
 	case err != nil:
-		return nil, explainSilence(ctx, cfg, tools, sources, self, err)
+		return nil, situation.ExplainSilence(ctx, cfg, tools, sources, self, err)
 	case object == nil:
 		return nil, nil
 	}
@@ -276,7 +279,7 @@ func (d Destroyer) volumesInUse(ctx context.Context) []int64 {
 	if err != nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, aliveWithin)
+	ctx, cancel := context.WithTimeout(ctx, management.AliveWithin)
 	defer cancel()
 	volumes := &corev1.PersistentVolumeList{}
 	if err := self.List(ctx, volumes); err != nil {
@@ -297,7 +300,7 @@ func (d Destroyer) volumesInUse(ctx context.Context) []int64 {
 // deleteManagement deletes the temporary management cluster unless it manages other clusters, or was not made by us.
 func (d Destroyer) deleteManagement(ctx context.Context, say flow.Say) error {
 	p, name := d.tools.Management, d.cfg.ManagementName()
-	if err := checkManagementProvider(d.tools); err != nil {
+	if err := management.CheckManagementProvider(d.tools); err != nil {
 		return fmt.Errorf("nothing of cluster %s is left at Hetzner, but its management cluster may make the servers anew: %w", d.cfg.ClusterName, err)
 	}
 	exists, err := p.Exists(ctx, name)
@@ -312,7 +315,7 @@ func (d Destroyer) deleteManagement(ctx context.Context, say flow.Say) error {
 	case !exists:
 		return nil
 	}
-	source, _, err := openSource(ctx, d.cfg, d.tools, say)
+	source, _, err := management.Open(ctx, d.cfg, d.tools, say)
 	if err != nil {
 		return fmt.Errorf("nothing of cluster %s is left at Hetzner, but management cluster %s is not deleted: %w", d.cfg.ClusterName, name, err)
 	}
@@ -322,7 +325,7 @@ func (d Destroyer) deleteManagement(ctx context.Context, say flow.Say) error {
 			return fmt.Errorf("management cluster %s is not deleted: %w", name, err)
 		}
 		if len(others) > 0 {
-			if err := absentFrom(ctx, d.cfg, source); err != nil {
+			if err := management.AbsentFrom(ctx, d.cfg, source); err != nil {
 				return fmt.Errorf("management cluster %s is not deleted, because it manages %s: %w", name, strings.Join(others, ", "), err)
 			}
 			say("leaving management cluster %s: it manages %s", name, strings.Join(others, ", "))
@@ -333,7 +336,7 @@ func (d Destroyer) deleteManagement(ctx context.Context, say flow.Say) error {
 	err = p.Delete(ctx, name)
 	if errors.Is(err, ErrNotOurs) {
 		if source != nil {
-			if err := absentFrom(ctx, d.cfg, source); err != nil {
+			if err := management.AbsentFrom(ctx, d.cfg, source); err != nil {
 				return err
 			}
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/management"
 	"github.com/slipway-k8s/slipway/internal/wait"
 )
 
@@ -26,7 +27,7 @@ func (d Destroyer) deleteThroughCAPI(ctx context.Context, say flow.Say, source *
 		say("no management cluster answers: going on by the Hetzner API")
 		return nil
 	}
-	object, err := clusterAt(ctx, d.cfg, source)
+	object, err := management.FindCluster(ctx, d.cfg, source)
 	if err != nil && ctx.Err() != nil {
 		return err
 	}
@@ -40,10 +41,10 @@ func (d Destroyer) deleteThroughCAPI(ctx context.Context, say flow.Say, source *
 	}
 	if state, err := pivotCopyIn(d.tools).state(d.cfg.ClusterName); err == nil && state.Phase == pivotMoving {
 		say("a pivot was under way, neither side has everything: going on by the Hetzner API, with both paused")
-		if paused(object) {
+		if management.Paused(object) {
 			return nil
 		}
-		return setPaused(ctx, d.cfg, source, true)
+		return capi.SetPaused(ctx, d.cfg, source, true)
 	}
 	if err := d.startDeletion(ctx, say, source, object); err != nil {
 		if !kube.WebhookDown(err) {
@@ -69,11 +70,11 @@ func (d Destroyer) startDeletion(ctx context.Context, say flow.Say, source *kube
 			return fmt.Errorf("delete %s: %w", kube.Describe(object), err)
 		}
 	}
-	if !paused(object) {
+	if !management.Paused(object) {
 		return nil
 	}
 	// Only now: what is being deleted is not repaired.
-	return d.pastWebhooks(ctx, say, object, func(ctx context.Context) error { return setPaused(ctx, d.cfg, source, false) })
+	return d.pastWebhooks(ctx, say, object, func(ctx context.Context) error { return capi.SetPaused(ctx, d.cfg, source, false) })
 }
 
 // pastWebhooks changes an object, again while the webhooks for it do not answer. An object that is gone needs no change.
@@ -129,7 +130,7 @@ func (d Destroyer) awaitDeletion(ctx context.Context, say flow.Say, source *kube
 
 // undeleted says what is still there. Once the HCloudMachines are gone, it is up to Hetzner.
 func (d Destroyer) undeleted(ctx context.Context, source *kube.Cluster, left *cloudLook) (string, error) {
-	object, err := clusterAt(ctx, d.cfg, source)
+	object, err := management.FindCluster(ctx, d.cfg, source)
 	if err != nil || object == nil {
 		return "", err
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/management"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -27,7 +28,7 @@ import (
 // A destroy that was killed goes on: the reservation of the name is deleted last, so something is there until then. So does one
 // after everything was deleted by hand, where the manager works with this very token.
 func (d Destroyer) refuseOtherProject(ctx context.Context, manager *kube.Cluster) error {
-	asking, cancel := context.WithTimeout(ctx, aliveWithin)
+	asking, cancel := context.WithTimeout(ctx, management.AliveWithin)
 	defer cancel()
 	machines, unseen := capi.List(asking, manager, capi.HCloudMachineKind, d.cfg.ClusterName)
 	if kube.Absent(unseen) || unseen == nil && !slices.ContainsFunc(machines, madeAtHetzner) {

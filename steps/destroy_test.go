@@ -23,6 +23,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+	"github.com/slipway-k8s/slipway/internal/management"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -405,7 +406,7 @@ func TestDestroyPausesAClusterThatManagesItself(t *testing.T) {
 	pausedFirst := false
 	err := listAndDestroy(t.Context(), o, DestroyOptions{}, func(name, _ string, do func(flow.Say) error) error {
 		if name == "sweep" {
-			pausedFirst = paused(self.Get(capiAPI, "Cluster", config.Namespace, "k8s"))
+			pausedFirst = management.Paused(self.Get(capiAPI, "Cluster", config.Namespace, "k8s"))
 			if len(s.Writes()) != 2 { // the labels of a load balancer and a volume
 				t.Errorf("before the sweep it wrote %v", s.Writes())
 			}

@@ -86,7 +86,7 @@ func observeCluster(ctx context.Context, cfg config.Config, sources render.Sourc
 		return observed{}, err
 	}
 	o := observed{zone: capi.Text(infrastructure, "spec", "hcloudNetwork", "networkZone"), ip: capi.Text(infrastructure, "spec", "controlPlaneEndpoint", "host")}
-	v := manifestVariables(sources, "image", o.zone, o.ip)
+	v := render.ManifestVariables(sources, "image", o.zone, o.ip)
 	r, err := render.Manifests(cfg, sources, v)
 	if err != nil {
 		return observed{}, err
@@ -142,7 +142,7 @@ func renderLike(cfg config.Config, tools platform.Tools, sources render.Sources,
 		}
 	}
 	like.sources.Vars = render.VariablesOf(like.cfg)
-	return render.Manifests(like.cfg, like.sources, manifestVariables(like.sources, o.image, o.zone, o.ip))
+	return render.Manifests(like.cfg, like.sources, render.ManifestVariables(like.sources, o.image, o.zone, o.ip))
 }
 
 // manifests tells what applying the manifests would still do.

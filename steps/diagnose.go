@@ -8,8 +8,10 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/etcdview"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/management"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -159,7 +161,7 @@ func askAPIOf(ctx context.Context, cfg config.Config, tools platform.Tools, f *f
 		workload, err = tools.Connect(config)
 	}
 	if err == nil {
-		asking, cancel := context.WithTimeout(ctx, askTalosWithin)
+		asking, cancel := context.WithTimeout(ctx, etcdview.AskWithin)
 		defer cancel()
 		f.uid, err = workload.UID(asking)
 	}
@@ -167,7 +169,7 @@ func askAPIOf(ctx context.Context, cfg config.Config, tools platform.Tools, f *f
 		return
 	}
 	f.api = workload.Host()
-	object, err := clusterAt(ctx, cfg, workload)
+	object, err := management.FindCluster(ctx, cfg, workload)
 	if err != nil {
 		f.whose = fmt.Errorf("the cluster could not be asked whether it manages itself: %w", err)
 	}
@@ -179,12 +181,12 @@ func askBeside(ctx context.Context, cfg config.Config, tools platform.Tools, f *
 	f.besideOf = cfg.ManagementName()
 	mgmt, err := platform.Connect(tools, platform.ManagementKubeconfig)
 	if err == nil {
-		asking, cancel := context.WithTimeout(ctx, aliveWithin)
+		asking, cancel := context.WithTimeout(ctx, management.AliveWithin)
 		defer cancel()
 		_, err = mgmt.UID(asking)
 	}
 	if err == nil {
-		object, err := clusterAt(ctx, cfg, mgmt)
+		object, err := management.FindCluster(ctx, cfg, mgmt)
 		if f.beside = sideEmpty; object != nil {
 			f.beside = sideHolds
 		} else if err != nil {

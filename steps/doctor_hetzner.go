@@ -83,7 +83,7 @@ type planned struct {
 }
 
 func (d *Doctor) planned() (planned, error) {
-	r, err := render.Manifests(d.b.cfg, d.b.sources, manifestVariables(d.b.sources, "image", "eu-central", "192.0.2.1"))
+	r, err := render.Manifests(d.b.cfg, d.b.sources, render.ManifestVariables(d.b.sources, "image", "eu-central", "192.0.2.1"))
 	if err != nil {
 		return planned{}, err
 	}
@@ -187,7 +187,7 @@ func (d *Doctor) image(ctx context.Context) Finding {
 
 func (d *Doctor) names(ctx context.Context) Finding {
 	cluster := d.b.cfg.ClusterName
-	r, err := render.Manifests(d.b.cfg, d.b.sources, manifestVariables(d.b.sources, "image", "eu-central", "192.0.2.1"))
+	r, err := render.Manifests(d.b.cfg, d.b.sources, render.ManifestVariables(d.b.sources, "image", "eu-central", "192.0.2.1"))
 	if err != nil {
 		return failed("see the check manifests", "%v", err)
 	}

@@ -16,7 +16,9 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/etcdview"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/management"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -243,7 +245,7 @@ func (c comparer) members(ctx context.Context) (seen, differs string, err error)
 	if err != nil {
 		return "", "", err
 	}
-	view, err := askEtcd(ctx, c.cfg, c.tools, c.cluster, "")
+	view, err := etcdview.Ask(ctx, c.cfg, c.tools, c.cluster, "")
 	if err != nil {
 		return "", "", err
 	}
@@ -251,17 +253,17 @@ func (c comparer) members(ctx context.Context) (seen, differs string, err error)
 	for _, m := range capi.ControlPlaneMachines(r.machines) {
 		names = append(names, capi.Text(&m, "spec", "infrastructureRef", "name"))
 	}
-	return strings.Join(view.voters(), ", "), view.differs(names), nil
+	return strings.Join(view.Voters(), ", "), view.Differs(names), nil
 }
 
 func (c comparer) managesItself(ctx context.Context) (seen, differs string, err error) {
-	cluster, err := clusterAt(ctx, c.cfg, c.cluster)
+	cluster, err := management.FindCluster(ctx, c.cfg, c.cluster)
 	switch {
 	case err != nil:
 		return "", "", err
 	case cluster == nil:
 		return "", "it does not hold its Cluster object", nil
-	case paused(cluster):
+	case management.Paused(cluster):
 		return "", "its Cluster object is paused", nil
 	}
 	return "it holds its Cluster object, which is not paused", "", nil

@@ -10,6 +10,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/manifests"
 )
 
@@ -38,7 +39,7 @@ func TestDeletedLoadBalancerIsExplained(t *testing.T) {
 			again := func(what string, j flow.Journal) {
 				t.Helper()
 				_, err := w.run(t, w.config(), j, nil)
-				var lost *LostEndpointError
+				var lost *situation.LostEndpointError
 				if !errors.As(err, &lost) || lost.Address != loadBalancer || !strings.Contains(err.Error(), tt.says) {
 					t.Errorf("%s: %v", what, err)
 				}
@@ -60,7 +61,7 @@ func TestAnEndpointOfTheirOwnIsNotJudged(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newPivotWorld(t)
-			if err := checkEndpoint(t.Context(), w.b.cfg, w.b.tools, w.b.sources, "127.0.0.77"); !isLost(err) {
+			if err := situation.CheckEndpoint(t.Context(), w.b.cfg, w.b.tools, w.b.sources, "127.0.0.77"); !situation.IsLost(err) {
 				t.Errorf("with the project's own manifests: %v", err)
 			}
 			dir := t.TempDir()
@@ -81,7 +82,7 @@ func TestAnEndpointOfTheirOwnIsNotJudged(t *testing.T) {
 			if w.b.sources, err = render.Read(render.VariablesOf(w.b.cfg), dir); err != nil {
 				t.Fatal(err)
 			}
-			if err := checkEndpoint(t.Context(), w.b.cfg, w.b.tools, w.b.sources, "127.0.0.77"); err != nil {
+			if err := situation.CheckEndpoint(t.Context(), w.b.cfg, w.b.tools, w.b.sources, "127.0.0.77"); err != nil {
 				t.Error(err)
 			}
 		})
@@ -94,11 +95,11 @@ func TestSilenceIsExplainedAfterThePivot(t *testing.T) {
 	w.target.CloseClientConnections()
 	w.target.Close()
 	v := newPivotStep(w.b).verify(t.Context(), Pivot{Cluster: "x"})
-	if v.Answer() != flow.AnswerUnknown || !isLost(v.Err()) {
+	if v.Answer() != flow.AnswerUnknown || !situation.IsLost(v.Err()) {
 		t.Errorf("without a load balancer: %s, %v", v.Answer(), v.Err())
 	}
 	w.hetzner.SetLoadBalancers(hetznertest.LoadBalancer(9, "k8s-kube-apiserver-a1b2c", "127.0.0.1", ownedByCAPH, 6443))
-	if v := newPivotStep(w.b).verify(t.Context(), Pivot{Cluster: "x"}); v.Answer() != flow.AnswerUnknown || isLost(v.Err()) {
+	if v := newPivotStep(w.b).verify(t.Context(), Pivot{Cluster: "x"}); v.Answer() != flow.AnswerUnknown || situation.IsLost(v.Err()) {
 		t.Errorf("with it: %s, %v", v.Answer(), v.Err())
 	}
 }

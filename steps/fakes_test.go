@@ -37,6 +37,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/internal/talos"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -180,7 +181,7 @@ func (w *world) reactManagement(o *unstructured.Unstructured) {
 			}))
 			w.workload.Put(kubetest.Object("v1", "Node", "", name, object{
 				"metadata": object{"labels": object{controlPlaneRole: ""}},
-				"spec":     object{"taints": []any{object{"key": uninitializedTaint, "effect": "NoSchedule"}}},
+				"spec":     object{"taints": []any{object{"key": situation.UninitializedTaint, "effect": "NoSchedule"}}},
 				"status":   object{"nodeInfo": object{"kubeletVersion": "v1.32.2"}, "addresses": []any{object{"type": "InternalIP", "address": private}}},
 			}))
 		}

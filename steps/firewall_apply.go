@@ -14,6 +14,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -97,7 +98,7 @@ func staysReachable(ctx context.Context, cfg config.Config, tools platform.Tools
 	case kube.Absent(err):
 		return ErrCutsOff
 	case err != nil:
-		return fmt.Errorf("find out who manages the cluster: %w", explainSilence(ctx, cfg, tools, sources, workload, err))
+		return fmt.Errorf("find out who manages the cluster: %w", situation.ExplainSilence(ctx, cfg, tools, sources, workload, err))
 	case capi.Truth(cluster, "spec", "paused"):
 		return fmt.Errorf("the cluster is being moved (it is paused in itself): run pivot to its end first")
 	}

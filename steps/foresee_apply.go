@@ -70,5 +70,5 @@ func appliedVariables(ctx context.Context, cfg config.Config, tools platform.Too
 	if err != nil {
 		return nil, err
 	}
-	return manifestVariables(sources, cfg.Image(offer.Architecture), offer.NetworkZone, "192.0.2.1"), nil
+	return render.ManifestVariables(sources, cfg.Image(offer.Architecture), offer.NetworkZone, "192.0.2.1"), nil
 }

@@ -19,7 +19,6 @@ import (
 
 // Secret that the chart's values, bootstrap/hcloud-ccm-values.yaml, refer to.
 const (
-	ccmSecretName = "hcloud"
 	ccmTokenKey   = "token"
 	ccmNetworkKey = "network"
 )
@@ -50,8 +49,8 @@ func (r releaseStep) runHCloudCCM(ctx context.Context, say flow.Say) (CloudContr
 		return CloudController{}, fmt.Errorf("cluster %s has no network at Hetzner: its HetznerCluster says why", r.cfg.ClusterName)
 	}
 	namespace := hcloudCCM(r.cfg, r.sources).Namespace
-	say("writing Secret %s/%s for network %d", namespace, ccmSecretName, network)
-	out := CloudController{NetworkID: network, Secret: TokenSecret{Namespace: namespace, Name: ccmSecretName}}
+	say("writing Secret %s/%s for network %d", namespace, config.CCMSecretName, network)
+	out := CloudController{NetworkID: network, Secret: TokenSecret{Namespace: namespace, Name: config.CCMSecretName}}
 	if out.Secret.UID, err = applyCCMSecret(ctx, r.tools, say, workload, namespace, network); err != nil {
 		return CloudController{}, err
 	}
@@ -65,7 +64,7 @@ func applyCCMSecret(ctx context.Context, tools platform.Tools, say flow.Say, wor
 		data[key] = []byte(value)
 	}
 	return applySecret(ctx, say, workload, &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: ccmSecretName},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: config.CCMSecretName},
 		Data:       data,
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/management"
 	"github.com/slipway-k8s/slipway/internal/ownership"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
@@ -20,8 +21,6 @@ import (
 const (
 	// managementReady is how long a management cluster that its provider calls made may take to answer.
 	managementReady = 2 * time.Minute
-	// aliveWithin is how long Verify listens for the cluster before it asks the provider; both fit into flow's bound.
-	aliveWithin = 8 * time.Second
 )
 
 // Management is the cluster that Cluster API works in.
@@ -61,7 +60,7 @@ func (step managementStep) run(ctx context.Context, say flow.Say) (Management, e
 // makeManagement asks its provider for the management cluster, whatever servers there are.
 func makeManagement(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say) (Management, error) {
 	p, name := tools.Management, cfg.ManagementName()
-	if err := recordManagement(tools, ownership.Management{Provider: p.Name(), Name: name}); err != nil {
+	if err := management.Record(tools, ownership.Management{Provider: p.Name(), Name: name}); err != nil {
 		return Management{}, err
 	}
 	kubeconfig, err := p.Ensure(ctx, name, say)
@@ -86,7 +85,7 @@ func makeManagement(ctx context.Context, cfg config.Config, tools platform.Tools
 	if err != nil {
 		return Management{}, err
 	}
-	return m, recordManagement(tools, ownership.Management{Provider: m.Provider, Name: name, UID: m.UID})
+	return m, management.Record(tools, ownership.Management{Provider: m.Provider, Name: name, UID: m.UID})
 }
 
 // adoptSelfManaged looks before a management cluster is made: servers of a cluster that nobody manages are not to be
@@ -122,7 +121,7 @@ func (step managementStep) adoptSelfManaged(ctx context.Context, say flow.Say) (
 	if err != nil {
 		return nil, refuse("the cluster does not answer: " + err.Error())
 	}
-	switch o, err := clusterAt(ctx, step.cfg, cluster); {
+	switch o, err := management.FindCluster(ctx, step.cfg, cluster); {
 	case err != nil:
 		return nil, err
 	case o == nil:
@@ -133,7 +132,7 @@ func (step managementStep) adoptSelfManaged(ctx context.Context, say flow.Say) (
 		return nil, err
 	}
 	m := &Management{Provider: p.Name(), Name: name, Kubeconfig: platform.ManagementKubeconfig, UID: uid}
-	return m, recordManagement(step.tools, ownership.Management{Provider: m.Provider, Name: name, UID: uid})
+	return m, management.Record(step.tools, ownership.Management{Provider: m.Provider, Name: name, UID: uid})
 }
 
 func serverNames(servers []hetzner.Server) string {
@@ -167,7 +166,7 @@ func (step managementStep) verify(ctx context.Context, m Management) flow.Verdic
 }
 
 func (m managementStep) managementUID(ctx context.Context) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, aliveWithin)
+	ctx, cancel := context.WithTimeout(ctx, management.AliveWithin)
 	defer cancel()
 	cluster, err := platform.Connect(m.tools, platform.ManagementKubeconfig)
 	if err != nil {

@@ -13,6 +13,8 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/management"
+	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -36,7 +38,7 @@ func (s *Set) Kubeconfig(g *flow.Graph, management *flow.Step[Management], clust
 type kubeconfigStep struct {
 	cfg      config.Config
 	tools    platform.Tools
-	observer *observer
+	observer *situation.Observer
 }
 
 func newKubeconfigStep(s *Set) kubeconfigStep {
@@ -60,14 +62,14 @@ func (k kubeconfigStep) run(ctx context.Context, say flow.Say, m Management, c C
 }
 
 // waitSecret waits until one of the cluster's Secrets has a key.
-func waitSecret(ctx context.Context, cfg config.Config, observer *observer, say flow.Say, mgmt *kube.Cluster, name, key string) (value []byte, err error) {
+func waitSecret(ctx context.Context, cfg config.Config, observer *situation.Observer, say flow.Say, mgmt *kube.Cluster, name, key string) (value []byte, err error) {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	changes := mgmt.Changes(watching, kube.Selection{List: &corev1.SecretList{}, Options: []client.ListOption{
 		client.InNamespace(config.Namespace), client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("metadata.name", name)},
 	}})
-	err = wait.Wait{What: "Secret " + name, Within: cfg.ControlPlaneTimeout.D(), Changes: changes, Because: observer.because(mgmt, watched(cfg))}.Until(ctx, say, func(ctx context.Context) (string, error) {
-		value, err = secretValue(ctx, mgmt, name, key)
+	err = wait.Wait{What: "Secret " + name, Within: cfg.ControlPlaneTimeout.D(), Changes: changes, Because: observer.Progress(mgmt, situation.WatchedOf(cfg))}.Until(ctx, say, func(ctx context.Context) (string, error) {
+		value, err = management.SecretValue(ctx, mgmt, name, key)
 		if kube.Absent(err) {
 			return "it does not exist yet", nil
 		}
@@ -93,7 +95,7 @@ func kubeconfigHolds(ctx context.Context, cfg config.Config, tools platform.Tool
 	if err != nil {
 		return flow.Unknown(err)
 	}
-	live, err := secretValue(ctx, mgmt, cfg.ClusterName+"-kubeconfig", "value")
+	live, err := management.SecretValue(ctx, mgmt, cfg.ClusterName+"-kubeconfig", "value")
 	if err != nil {
 		return unless(err)
 	}

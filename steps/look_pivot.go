@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/management"
 	"github.com/slipway-k8s/slipway/internal/why"
 )
 
@@ -57,7 +58,7 @@ func holdsOf(s seenSide) string {
 		return "could not be asked (" + why.Unseen(s.err.Error()) + ")"
 	case s.object == nil:
 		return "does not hold the Cluster object"
-	case paused(s.object):
+	case management.Paused(s.object):
 		return "holds the Cluster object, paused"
 	}
 	return "holds the Cluster object, not paused"

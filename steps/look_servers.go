@@ -12,6 +12,8 @@ import (
 
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/management"
+	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/internal/talos"
 	"github.com/slipway-k8s/slipway/internal/why"
 	"github.com/slipway-k8s/slipway/platform"
@@ -33,7 +35,7 @@ func (l *Look) seeCloud() (c seenCloud) {
 	c.servers, c.err = hetzner.Servers(l.hetzner.ctx, l.b.tools.Hetzner, l.b.cfg.ClusterName)
 	c.at, c.err = time.Now().UTC(), l.hetzner.heard(c.err)
 	if c.err == nil { // beside what the servers say
-		c.failures, _ = hetzner.Failures(l.hetzner.ctx, l.b.tools.Hetzner, time.Now().Add(-failuresSince))
+		c.failures, _ = hetzner.Failures(l.hetzner.ctx, l.b.tools.Hetzner, time.Now().Add(-situation.FailuresSince))
 	}
 	return c
 }
@@ -104,7 +106,7 @@ func (l *Look) seeTalos(cloud *promise[seenCloud], objects *promise[seenObjects]
 			if answer.Trouble != "" || answer.State != etcdRuns || known {
 				return
 			}
-			members, err := within(ctx, func() ([]talos.EtcdMember, error) { return t.EtcdMembersOf(ctx, way) })
+			members, err := situation.Within(ctx, func() ([]talos.EtcdMember, error) { return t.EtcdMembersOf(ctx, way) })
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
@@ -132,7 +134,7 @@ func (l *Look) talosconfig(sides lookedSides) ([]byte, error) {
 	if manager == nil {
 		return nil, err
 	}
-	config, err = secretValue(l.ctx, manager, l.b.cfg.ClusterName+"-talosconfig", "talosconfig")
+	config, err = management.SecretValue(l.ctx, manager, l.b.cfg.ClusterName+"-talosconfig", "talosconfig")
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", fs.ErrNotExist, err)
 	}

@@ -10,6 +10,8 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/management"
+	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -28,7 +30,9 @@ func (s seenSide) none() bool { return errors.Is(s.err, fs.ErrNotExist) }
 func (s seenSide) answers() bool { return s.cluster != nil && s.err == nil }
 
 // manages tells whether it holds the Cluster object, unpaused.
-func (s seenSide) manages() bool { return s.answers() && s.object != nil && !paused(s.object) }
+func (s seenSide) manages() bool {
+	return s.answers() && s.object != nil && !management.Paused(s.object)
+}
 
 // seeSide asks the cluster of a kubeconfig in the state folder who it is, and for the Cluster object.
 func seeSide(cfg config.Config, tools platform.Tools, q *inquiry, file string) (s seenSide) {
@@ -38,12 +42,12 @@ func seeSide(cfg config.Config, tools platform.Tools, q *inquiry, file string) (
 		return seenSide{err: err}
 	}
 	s.cluster = c
-	if s.uid, err = within(q.ctx, func() (string, error) { return readyUID(q.ctx, c) }); err != nil {
+	if s.uid, err = situation.Within(q.ctx, func() (string, error) { return readyUID(q.ctx, c) }); err != nil {
 		s.err = fmt.Errorf("%s (%s): %w", c.Host(), file, q.heard(err))
 		return s
 	}
 	q.answer()
-	s.object, s.err = within(q.ctx, func() (*unstructured.Unstructured, error) { return clusterAt(q.ctx, cfg, c) })
+	s.object, s.err = situation.Within(q.ctx, func() (*unstructured.Unstructured, error) { return management.FindCluster(q.ctx, cfg, c) })
 	return s
 }
 

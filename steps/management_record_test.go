@@ -13,6 +13,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+	"github.com/slipway-k8s/slipway/internal/management"
 	"github.com/slipway-k8s/slipway/internal/ownership"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -81,7 +82,7 @@ func TestDestroyAsksTheRecordedManagementCluster(t *testing.T) {
 				}
 				return
 			}
-			var wrong *WrongManagementError
+			var wrong *management.WrongManagementError
 			if !errors.As(err, &wrong) || !strings.Contains(err.Error(), tt.says) {
 				t.Errorf("got %v, want %q", err, tt.says)
 			}
@@ -174,7 +175,7 @@ func TestCleanAsksTheRecordedManagementCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := newCleanStep(w.b).run(t.Context(), w.say)
-	var wrong *WrongManagementError
+	var wrong *management.WrongManagementError
 	if !errors.As(err, &wrong) {
 		t.Errorf("got %v", err)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -65,7 +66,7 @@ func uncoverable(ctx context.Context, cfg config.Config, tools platform.Tools) (
 		}
 		ports := strings.Trim(fmt.Sprint(lb.Ports), "[]")
 		notes = append(notes, fmt.Sprintf("firewall %s covers the servers, but no firewall of Hetzner's covers a load balancer: %s answers everybody on %s (docs/firewall.md, \"What it cannot cover\")",
-			firewall.Name, describeBalancer(lb), strings.Join(strings.Fields(ports), " and ")))
+			firewall.Name, situation.DescribeBalancer(lb), strings.Join(strings.Fields(ports), " and ")))
 	}
 	return notes, nil
 }

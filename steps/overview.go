@@ -19,6 +19,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/internal/talos"
 	"github.com/slipway-k8s/slipway/internal/why"
 	"github.com/slipway-k8s/slipway/platform"
@@ -136,14 +137,14 @@ func (o *overviewing) cluster(l *Look) {
 			o.unknown("the nodes, Pods and Helm releases", seen.err)
 		}
 	} else {
-		seen.workload.tell(b.cfg, &s)
+		seen.workload.Tell(b.cfg, &s)
 		o.releases(seen)
 	}
 	if silent := s.Silent[why.Workload]; silent != "" {
 		o.unknown("some of the nodes and Pods", errors.New(silent))
 	}
-	s.Images = b.observer.readImages(l.hetzner.ctx, s.Servers)
-	s.Lost = b.observer.readEndpoint(l.hetzner.ctx, watched(b.cfg), s.Infrastructure)
+	s.Images = b.observer.ReadImages(l.hetzner.ctx, s.Servers)
+	s.Lost = b.observer.ReadEndpoint(l.hetzner.ctx, situation.WatchedOf(b.cfg), s.Infrastructure)
 	o.out.Servers = serversOf(s)
 	o.out.Waiting = l.waiting(s, self, beside)
 	o.out.Sentence = o.out.Waiting.Sentence()
@@ -159,7 +160,7 @@ func (l *Look) waiting(s why.Situation, self, beside seenSide) why.Answer {
 	case s.Silent[why.Management] != "" && (beside.none() || beside.answers()): // it is the cluster itself that would tell
 		return why.Answer{For: "the cluster", Missing: why.Unseen(s.Silent[why.Management])}
 	}
-	return l.b.observer.explainSituation(s)
+	return l.b.observer.Explain(s)
 }
 
 // seeObjects reads the objects of Cluster API from the cluster that manages.
@@ -178,9 +179,9 @@ func (l *Look) seeObjects(sides lookedSides) (seen seenObjects) {
 		told why.Situation
 		err  error
 	}
-	r, err := within(l.ctx, func() (reading, error) {
+	r, err := situation.Within(l.ctx, func() (reading, error) {
 		var told why.Situation
-		err := readManagement(l.ctx, manager, watched(l.b.cfg), &told)
+		err := situation.ReadManagement(l.ctx, manager, situation.WatchedOf(l.b.cfg), &told)
 		return reading{told, err}, nil
 	})
 	return seenObjects{told: r.told, err: errors.Join(r.err, err)}
@@ -189,7 +190,7 @@ func (l *Look) seeObjects(sides lookedSides) (seen seenObjects) {
 // seenAPI is what the cluster's own API says.
 type seenAPI struct {
 	cluster  *kube.Cluster
-	workload seenWorkload
+	workload situation.SeenWorkload
 	releases []kube.ReleaseState
 	relErr   error
 	err      error // why it does not answer
@@ -208,8 +209,8 @@ func (l *Look) seeAPI(sides lookedSides) (seen seenAPI) {
 		if manager == nil {
 			return seenAPI{err: errors.New("there is no kubeconfig yet")}
 		}
-		cluster, err := within(l.ctx, func() (*kube.Cluster, error) {
-			cluster, _, err := l.b.observer.reachAPI(l.ctx, manager, l.b.cfg.ClusterName)
+		cluster, err := situation.Within(l.ctx, func() (*kube.Cluster, error) {
+			cluster, _, err := l.b.observer.ReachAPI(l.ctx, manager, l.b.cfg.ClusterName)
 			return cluster, err
 		})
 		if err != nil {
@@ -219,12 +220,12 @@ func (l *Look) seeAPI(sides lookedSides) (seen seenAPI) {
 	}
 	var asking sync.WaitGroup
 	asking.Go(func() {
-		workload, err := within(l.ctx, func() (seenWorkload, error) { return readWorkload(l.ctx, seen.cluster), nil })
-		workload.err = cmp.Or(workload.err, err)
+		workload, err := situation.Within(l.ctx, func() (situation.SeenWorkload, error) { return situation.ReadWorkload(l.ctx, seen.cluster), nil })
+		workload.Err = cmp.Or(workload.Err, err)
 		seen.workload = workload
 	})
 	asking.Go(func() {
-		seen.releases, seen.relErr = within(l.ctx, func() ([]kube.ReleaseState, error) { return seen.cluster.Releases(l.ctx) })
+		seen.releases, seen.relErr = situation.Within(l.ctx, func() ([]kube.ReleaseState, error) { return seen.cluster.Releases(l.ctx) })
 	})
 	asking.Wait()
 	return seen

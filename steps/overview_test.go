@@ -97,7 +97,7 @@ func TestOverviewOfASilentCluster(t *testing.T) {
 // A wait tells why what it waits for is not there, after a moment, and ends where that is hopeless since the run began.
 func TestWaitBecause(t *testing.T) {
 	w, b, mgmt, c := stuck(t)
-	because := b.observer.because(mgmt, c.watched())
+	because := b.observer.Progress(mgmt, c.watched())
 	if said, err := because(t.Context()); said != "" || err != nil {
 		t.Errorf("at once it says %q, %v", said, err)
 	}
@@ -115,10 +115,10 @@ func TestWaitBecause(t *testing.T) {
 		w.mgmt.Change(caph, "HetznerCluster", config.Namespace, "k8s", object{"status": object{"conditions": []any{object{
 			"type": "HCloudTokenAvailable", "status": "False", "severity": "Error", "reason": "HCloudCredentialsInvalid", "lastTransitionTime": at.UTC().Format(time.RFC3339)}}}})
 	}
-	b.observer.began = time.Now()
+	b.observer.Began = time.Now()
 	ends := func() error {
 		t.Helper()
-		because := b.observer.because(mgmt, c.watched())
+		because := b.observer.Progress(mgmt, c.watched())
 		for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 			if said, err := because(t.Context()); said != "" || err != nil {
 				return err
@@ -126,7 +126,7 @@ func TestWaitBecause(t *testing.T) {
 		}
 		return errors.New("it says nothing")
 	}
-	refuse(b.observer.began.Add(-time.Hour)) // it may have been mended since
+	refuse(b.observer.Began.Add(-time.Hour)) // it may have been mended since
 	if err := ends(); err != nil {
 		t.Errorf("what was found an hour before ends it: %v", err)
 	}

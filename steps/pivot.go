@@ -6,16 +6,14 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/clusterapi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
-	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/management"
 	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -41,7 +39,7 @@ type pivotStep struct {
 	cfg      config.Config
 	tools    platform.Tools
 	sources  render.Sources
-	observer *observer
+	observer *situation.Observer
 }
 
 func newPivotStep(s *Set) pivotStep {
@@ -105,24 +103,7 @@ func (p pivotStep) resumeTarget(ctx context.Context, say flow.Say, s sides) erro
 		return err
 	}
 	say("unpausing cluster %s: from here on it manages itself", p.cfg.ClusterName)
-	return setPaused(ctx, p.cfg, s.target, false)
-}
-
-// setPaused is the one place where Slipway pauses or unpauses. Unpaused, the field goes, so that nobody owns it.
-func setPaused(ctx context.Context, cfg config.Config, c *kube.Cluster, pause bool) error {
-	o, err := capi.Get(ctx, c, capi.ClusterKind, cfg.ClusterName)
-	if err != nil {
-		return err
-	}
-	value := "null"
-	if pause {
-		value = "true"
-	}
-	patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"paused":`+value+`}}`))
-	if err := c.Patch(ctx, o, patch); err != nil {
-		return fmt.Errorf("set spec.paused of %s: %w", kube.Describe(o), err)
-	}
-	return nil
+	return capi.SetPaused(ctx, p.cfg, s.target, false)
 }
 
 // serverIDs are the cluster's servers at Hetzner, sorted.
@@ -165,7 +146,7 @@ func ensureCopy(ctx context.Context, cfg config.Config, tools platform.Tools, sa
 	if state.Phase == "" || state.Phase == pivotSettled {
 		state = pivotState{Phase: pivotCopied, Cluster: cfg.ClusterName, UID: string(st.source.GetUID()), Since: time.Now().UTC()}
 	}
-	if state.Servers == nil && state.Phase == pivotCopied || st.target == nil && !paused(st.source) { // until then its controllers are at work
+	if state.Servers == nil && state.Phase == pivotCopied || st.target == nil && !management.Paused(st.source) { // until then its controllers are at work
 		if state.Servers, err = serverIDs(ctx, cfg, tools); err != nil {
 			return pivotState{}, err
 		}

@@ -13,8 +13,10 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/clusterapi"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/management"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -44,9 +46,9 @@ func abortPivot(ctx context.Context, cfg config.Config, tools platform.Tools, sa
 	if err := withdraw(ctx, cfg, say, s.target, source); err != nil {
 		return err
 	}
-	if paused(st.source) {
+	if management.Paused(st.source) {
 		say("unpausing the management cluster's controllers")
-		if err := setPaused(ctx, cfg, s.source, false); err != nil {
+		if err := capi.SetPaused(ctx, cfg, s.source, false); err != nil {
 			return err
 		}
 	}
@@ -66,7 +68,7 @@ func abortable(ctx context.Context, cfg config.Config, tools platform.Tools, s s
 	if len(st.marked) > 0 {
 		return none, tooLate(fmt.Sprintf("the move has begun to delete in the management cluster (%s)", st.marked[0]))
 	}
-	if st.target != nil && !paused(st.target) {
+	if st.target != nil && !management.Paused(st.target) {
 		return none, fmt.Errorf("the Cluster object in cluster %s is not paused, so its controllers may be at work there: pause it (spec.paused: true) first", cfg.ClusterName)
 	}
 	inv, err := clusterapi.Read(ctx, s.source, config.Namespace, config.TokenSecretName)
@@ -77,7 +79,7 @@ func abortable(ctx context.Context, cfg config.Config, tools platform.Tools, s s
 	if err != nil {
 		return none, err
 	}
-	if st.target == nil && len(copied) == 0 && !paused(st.source) {
+	if st.target == nil && len(copied) == 0 && !management.Paused(st.source) {
 		return none, errNothingToAbort
 	}
 	arrived, err := clusterapi.Read(ctx, s.target, config.Namespace, config.TokenSecretName)
@@ -97,7 +99,7 @@ func abortable(ctx context.Context, cfg config.Config, tools platform.Tools, s s
 	}
 	missing = slices.Compact(slices.Sorted(slices.Values(missing)))
 	// A cluster that was never paused lives on, and an object of it may go for its own reasons.
-	if len(missing) > 0 && paused(st.source) {
+	if len(missing) > 0 && management.Paused(st.source) {
 		return none, tooLate("the management cluster does not hold " + strings.Join(missing, ", ") + " any more")
 	}
 	return inv, nil

@@ -18,14 +18,16 @@ import (
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/clusterapi"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/management"
 	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
 // moveToTarget brings every object to the target and takes it from the source, from whatever an earlier run left. The
 // target's Cluster is paused afterwards.
-func moveToTarget(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, observer *observer, say flow.Say, s sides, st standing) error {
+func moveToTarget(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, observer *situation.Observer, say flow.Say, s sides, st standing) error {
 	if err := awaitMovable(ctx, cfg, tools, observer, say, s, st); err != nil {
 		return err
 	}
@@ -41,7 +43,7 @@ func moveToTarget(ctx context.Context, cfg config.Config, tools platform.Tools, 
 		return err
 	}
 	say("pausing the management cluster's controllers")
-	if err := setPaused(ctx, cfg, s.source, true); err != nil {
+	if err := capi.SetPaused(ctx, cfg, s.source, true); err != nil {
 		return err
 	}
 	if err := tieLoose(ctx, say, s.source); err != nil {
@@ -56,7 +58,7 @@ func moveToTarget(ctx context.Context, cfg config.Config, tools platform.Tools, 
 
 // awaitMovable waits until a move can succeed: clusterctl refuses a cluster that is still being built, in words that do
 // not name the object. A move that has begun to delete is not held up by anything.
-func awaitMovable(ctx context.Context, cfg config.Config, tools platform.Tools, observer *observer, say flow.Say, s sides, st standing) error {
+func awaitMovable(ctx context.Context, cfg config.Config, tools platform.Tools, observer *situation.Observer, say flow.Say, s sides, st standing) error {
 	if len(st.marked) > 0 {
 		return nil
 	}
@@ -64,11 +66,11 @@ func awaitMovable(ctx context.Context, cfg config.Config, tools platform.Tools, 
 	if err != nil {
 		return err
 	}
-	if paused(st.source) && state.Phase != pivotMoving && st.target == nil {
+	if management.Paused(st.source) && state.Phase != pivotMoving && st.target == nil {
 		return fmt.Errorf("the Cluster object in the management cluster is paused, and not by a pivot that this state folder knows: " +
 			"unpause it (spec.paused), or run pivot --abort, before it is moved")
 	}
-	return wait.Wait{What: "the cluster to be movable", Within: cfg.NodesTimeout.D(), Because: observer.hindered(s.source, watched(cfg))}.Until(ctx, say, func(ctx context.Context) (string, error) {
+	return wait.Wait{What: "the cluster to be movable", Within: cfg.NodesTimeout.D(), Because: observer.Obstacles(s.source, situation.WatchedOf(cfg))}.Until(ctx, say, func(ctx context.Context) (string, error) {
 		inv, err := clusterapi.Read(ctx, s.source, config.Namespace, config.TokenSecretName)
 		if err != nil {
 			return "", err
@@ -98,7 +100,7 @@ func unmovable(inv clusterapi.Inventory) []string {
 			switch {
 			case !capi.Truth(o, "status", "infrastructureReady"):
 				add(o, "has no infrastructure yet")
-			case !conditionTrue(o, "ControlPlaneInitialized"):
+			case !capi.ConditionTrue(o, "ControlPlaneInitialized"):
 				add(o, "has no initialized control plane yet")
 			case !capi.Truth(o, "status", "controlPlaneReady"):
 				add(o, "has no ready control plane yet")
@@ -115,15 +117,6 @@ func unmovable(inv clusterapi.Inventory) []string {
 		}
 	}
 	return reasons
-}
-
-// conditionTrue tells whether an object has a condition of this type that is True.
-func conditionTrue(o *unstructured.Unstructured, kind string) bool {
-	conditions, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
-	return slices.ContainsFunc(conditions, func(c any) bool {
-		m, _ := c.(map[string]any)
-		return m["type"] == kind && m["status"] == "True"
-	})
 }
 
 // tieLoose labels the Secrets that clusterctl would leave behind: those without an owner whose names it does not know.

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/slipway-k8s/slipway/config"
@@ -15,13 +14,15 @@ import (
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/clusterapi"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/management"
+	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
 // settle removes what a dead move left at the source, and waits until the cluster's own controllers have looked at every
 // object once and found it well, with the servers that it had.
-func settle(ctx context.Context, cfg config.Config, tools platform.Tools, observer *observer, say flow.Say, s sides) (Pivot, error) {
+func settle(ctx context.Context, cfg config.Config, tools platform.Tools, observer *situation.Observer, say flow.Say, s sides) (Pivot, error) {
 	if s.source != nil {
 		if err := sweepSource(ctx, cfg, tools, say, s.source); err != nil {
 			return Pivot{}, err
@@ -66,7 +67,7 @@ func sameServers(cfg config.Config, tools platform.Tools, say flow.Say, state *p
 
 // awaitReconciled waits until the controllers of a cluster whose objects were put there, and unpaused, have looked at every one of
 // them once and found it well. servers says at every look what is wrong with the servers that there are then; that ends it.
-func awaitReconciled(ctx context.Context, cfg config.Config, tools platform.Tools, observer *observer, say flow.Say, target *kube.Cluster, within time.Duration, servers func([]int64) error) (out Pivot, err error) {
+func awaitReconciled(ctx context.Context, cfg config.Config, tools platform.Tools, observer *situation.Observer, say flow.Say, target *kube.Cluster, within time.Duration, servers func([]int64) error) (out Pivot, err error) {
 	say("waiting for the controllers to look at every object")
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
@@ -75,7 +76,7 @@ func awaitReconciled(ctx context.Context, cfg config.Config, tools platform.Tool
 		kube.Selection{List: capi.ListOf(capi.ClusterKind), Options: inNamespace}, kube.Selection{List: capi.ListOf(capi.MachineKind), Options: inNamespace},
 		kube.Selection{List: capi.ListOf(capi.HCloudMachineKind), Options: inNamespace}, kube.Selection{List: capi.ListOf(capi.TalosControlPlaneKind), Options: inNamespace},
 	)
-	err = wait.Wait{What: "the cluster's own controllers", Within: within, Changes: changes, Because: observer.hindered(target, watched(cfg))}.Until(ctx, say, func(ctx context.Context) (string, error) {
+	err = wait.Wait{What: "the cluster's own controllers", Within: within, Changes: changes, Because: observer.Obstacles(target, situation.WatchedOf(cfg))}.Until(ctx, say, func(ctx context.Context) (string, error) {
 		inv, err := clusterapi.Read(ctx, target, config.Namespace, config.TokenSecretName)
 		if err != nil {
 			return "", err
@@ -92,56 +93,9 @@ func awaitReconciled(ctx context.Context, cfg config.Config, tools platform.Tool
 				out = Pivot{Cluster: string(o.GetUID()), Servers: ids}
 			}
 		}
-		return strings.Join(unsettled(inv), "; "), nil
+		return strings.Join(management.Unsettled(inv), "; "), nil
 	})
 	return out, err
-}
-
-// unsettled says what the controllers have not looked at yet, or not found well. A move does not take the status along,
-// so what is there was written by the new controllers.
-func unsettled(inv clusterapi.Inventory) []string {
-	var reasons []string
-	for i := range inv.Moved {
-		o := &inv.Moved[i]
-		var why string
-		switch o.GroupVersionKind().GroupKind() {
-		case capi.ClusterKind.GroupKind():
-			why = unobserved(o)
-			if why == "" && !(capi.Truth(o, "status", "infrastructureReady") && capi.Truth(o, "status", "controlPlaneReady") && conditionTrue(o, "Ready")) {
-				why = "not Ready"
-			}
-		case capi.TalosControlPlaneKind.GroupKind():
-			why = unobserved(o)
-			want, ready := capi.Number(o, "spec", "replicas"), capi.Number(o, "status", "readyReplicas")
-			if why == "" && (!capi.Truth(o, "status", "initialized") || ready != want) {
-				why = fmt.Sprintf("%d of %d replicas ready", ready, want)
-			}
-		case capi.MachineKind.GroupKind():
-			why = unobserved(o)
-			if why == "" && (capi.Text(o, "status", "nodeRef", "name") == "" || capi.Text(o, "status", "phase") != "Running") {
-				why = "phase " + capi.Text(o, "status", "phase")
-			}
-		case capi.HetznerClusterKind.GroupKind(), capi.HCloudMachineKind.GroupKind():
-			if !capi.Truth(o, "status", "ready") || !conditionTrue(o, "Ready") {
-				why = "not ready"
-			}
-		}
-		if why == "" {
-			continue
-		}
-		if t := capi.Troubles(o); t != "" {
-			why += " (" + t + ")"
-		}
-		reasons = append(reasons, clusterapi.KeyOf(o).String()+": "+why)
-	}
-	return reasons
-}
-
-func unobserved(o *unstructured.Unstructured) string {
-	if capi.Number(o, "status", "observedGeneration") != o.GetGeneration() {
-		return "not looked at yet"
-	}
-	return ""
 }
 
 // sweepSource removes Secrets that a move left at the source when it died with its last steps: those that nobody owns go

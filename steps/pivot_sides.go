@@ -2,19 +2,16 @@ package steps
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/clusterapi"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/management"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -40,7 +37,7 @@ func openSides(ctx context.Context, cfg config.Config, tools platform.Tools, say
 	if err != nil {
 		return sides{}, fmt.Errorf("cluster %s does not answer, so nothing can be moved to it: %w", cfg.ClusterName, err)
 	}
-	source, sourceUID, err := openSource(ctx, cfg, tools, say)
+	source, sourceUID, err := management.Open(ctx, cfg, tools, say)
 	if err != nil {
 		return sides{}, err
 	}
@@ -48,58 +45,6 @@ func openSides(ctx context.Context, cfg config.Config, tools platform.Tools, say
 		return sides{target: target, self: true}, nil
 	}
 	return sides{source: source, target: target}, nil
-}
-
-// openSource connects to the management cluster; nil where its provider says that there is none, or one that is half made.
-func openSource(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say) (*kube.Cluster, string, error) {
-	p, name := tools.Management, cfg.ManagementName()
-	source, err := platform.Connect(tools, platform.ManagementKubeconfig)
-	if err == nil {
-		var uid string
-		if uid, err = source.UID(ctx); err == nil {
-			return recordedSource(tools, source, uid)
-		}
-	}
-	if wrong := checkManagementProvider(tools); wrong != nil {
-		return nil, "", wrong
-	}
-	exists, existsErr := p.Exists(ctx, name)
-	switch {
-	case existsErr != nil:
-		return nil, "", fmt.Errorf("management cluster %s does not answer (%w) and %s cannot tell whether it exists: %w", name, err, p.Name(), existsErr)
-	case !exists:
-		return nil, "", nil
-	case !errors.Is(err, fs.ErrNotExist):
-		return nil, "", fmt.Errorf("management cluster %s exists but does not answer: %w: start it again, it may hold the only record of the cluster's servers", name, err)
-	}
-	// Its kubeconfig was lost; who made it has another.
-	kubeconfig, err := tools.Existing(ctx, name)
-	if err != nil {
-		return nil, "", fmt.Errorf("management cluster %s: %w", name, err)
-	}
-	if kubeconfig == nil {
-		say("management cluster %s is half made, and holds nothing", name)
-		return nil, "", nil
-	}
-	if err := tools.Files.Write(platform.ManagementKubeconfig, kubeconfig); err != nil {
-		return nil, "", err
-	}
-	if source, err = tools.Connect(kubeconfig); err != nil {
-		return nil, "", err
-	}
-	uid, err := source.UID(ctx)
-	if err != nil {
-		return nil, "", err
-	}
-	return recordedSource(tools, source, uid)
-}
-
-// recordedSource is the management cluster that answers, where it is the one that the state folder recorded.
-func recordedSource(tools platform.Tools, source *kube.Cluster, uid string) (*kube.Cluster, string, error) {
-	if err := checkManagementUID(tools, uid); err != nil {
-		return nil, "", err
-	}
-	return source, uid, nil
 }
 
 // standing is where the Cluster object is. All that a pivot does next follows from it.
@@ -118,13 +63,13 @@ func readBothClusters(ctx context.Context, cfg config.Config, say flow.Say, s si
 }
 
 func readBothClustersOnce(ctx context.Context, cfg config.Config, s sides) (st standing, err error) {
-	if st.target, err = clusterAt(ctx, cfg, s.target); err != nil {
+	if st.target, err = management.FindCluster(ctx, cfg, s.target); err != nil {
 		return standing{}, fmt.Errorf("cluster %s: %w", cfg.ClusterName, err)
 	}
 	if s.source == nil {
 		return st, nil
 	}
-	if st.source, err = clusterAt(ctx, cfg, s.source); err != nil {
+	if st.source, err = management.FindCluster(ctx, cfg, s.source); err != nil {
 		return standing{}, fmt.Errorf("management cluster: %w", err)
 	}
 	inv, err := clusterapi.Read(ctx, s.source, config.Namespace, config.TokenSecretName)
@@ -134,20 +79,6 @@ func readBothClustersOnce(ctx context.Context, cfg config.Config, s sides) (st s
 	st.marked = inv.Marked()
 	return st, nil
 }
-
-// clusterAt reads the Cluster object; nil where there is none, or no Cluster API. That it is not there is told by a list
-// that was answered: an API server that has just started says "not found" of kinds that it does not serve yet.
-func clusterAt(ctx context.Context, cfg config.Config, c *kube.Cluster) (*unstructured.Unstructured, error) {
-	all, err := clusterapi.Clusters(ctx, c, client.InNamespace(config.Namespace))
-	for i := range all {
-		if all[i].GetName() == cfg.ClusterName {
-			return &all[i], nil
-		}
-	}
-	return nil, err
-}
-
-func paused(cluster *unstructured.Unstructured) bool { return capi.Truth(cluster, "spec", "paused") }
 
 // pivotMove is what a pivot has to do next.
 type pivotMove string
@@ -165,11 +96,11 @@ func (st standing) next(name string) (pivotMove, error) {
 		return "", fmt.Errorf("neither the management cluster nor cluster %s holds the Cluster object %s", name, name)
 	case st.target != nil && st.target.GetDeletionTimestamp() != nil:
 		return "", fmt.Errorf("the Cluster object in cluster %s is being deleted: where that is an abort that died, finish it with pivot --abort", name)
-	case st.source == nil && paused(st.target):
+	case st.source == nil && management.Paused(st.target):
 		return resumeTarget, nil
 	case st.source == nil:
 		return settleTarget, nil
-	case st.target != nil && !paused(st.target):
+	case st.target != nil && !management.Paused(st.target):
 		return "", fmt.Errorf("both the management cluster and cluster %s hold the Cluster object, and the one in the cluster is not paused, "+
 			"which no move leaves behind: pause the one that must not act (spec.paused: true), in cluster %s unless you know better, and run again", name, name)
 	case st.target == nil && len(st.marked) > 0:

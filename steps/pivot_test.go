@@ -25,6 +25,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/clusterapi"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+	"github.com/slipway-k8s/slipway/internal/management"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -156,7 +157,7 @@ func wellIn(s *kubetest.Server) {
 
 // reconcile plays the target's controllers: they do nothing while the cluster is paused. It runs with the server locked.
 func (w *pivotWorld) reconcile(o *unstructured.Unstructured) {
-	if o.GetKind() == "Cluster" && !paused(o) {
+	if o.GetKind() == "Cluster" && !management.Paused(o) {
 		go wellIn(w.target)
 	}
 }
@@ -286,7 +287,7 @@ func (w *pivotWorld) pivoted(t *testing.T, was map[string]*unstructured.Unstruct
 	if len(is) != len(was) {
 		t.Errorf("%d objects arrived, %d were there", len(is), len(was))
 	}
-	if c := is["Cluster k8s"]; c == nil || paused(c) {
+	if c := is["Cluster k8s"]; c == nil || management.Paused(c) {
 		t.Error("the cluster is paused or not there")
 	}
 	if w.source.Get("v1", "Secret", config.Namespace, "somebody-elses") == nil {
@@ -362,7 +363,7 @@ func TestPivotIsCrashSafe(t *testing.T) {
 					t.Fatalf("the mover died after %d writes: %v", lives, err)
 				}
 				source, target := w.source.Get(capiAPI, "Cluster", config.Namespace, "k8s"), w.target.Get(capiAPI, "Cluster", config.Namespace, "k8s")
-				if source != nil && target != nil && !paused(source) && !paused(target) {
+				if source != nil && target != nil && !management.Paused(source) && !management.Paused(target) {
 					t.Fatal("both sides are unpaused")
 				}
 				if passed, err := newPivotStep(w.b).underway(); !passed || err != nil {
@@ -417,8 +418,8 @@ func TestPivotIsAborted(t *testing.T) {
 				t.Errorf("left in the cluster: %v", slices.Collect(maps.Keys(left)))
 			}
 			is := inventoryOf(t, w, platform.ManagementKubeconfig)
-			if len(is) != len(was) || paused(is["Cluster k8s"]) {
-				t.Errorf("the management cluster holds %d of %d objects, paused %v", len(is), len(was), paused(is["Cluster k8s"]))
+			if len(is) != len(was) || management.Paused(is["Cluster k8s"]) {
+				t.Errorf("the management cluster holds %d of %d objects, paused %v", len(is), len(was), management.Paused(is["Cluster k8s"]))
 			}
 			if passed, err := newPivotStep(w.b).underway(); passed || err != nil {
 				t.Errorf("it still counts as begun (%v)", err)
@@ -535,7 +536,7 @@ func TestPivotNoticesWhatDiffers(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "Machine m1: spec.version") || strings.Contains(err.Error(), "HCloudMachine") {
 		t.Fatalf("did not tell, or did not mend: %v", err)
 	}
-	if !paused(w.target.Get(capiAPI, "Cluster", config.Namespace, "k8s")) {
+	if !management.Paused(w.target.Get(capiAPI, "Cluster", config.Namespace, "k8s")) {
 		t.Error("unpaused although something differs")
 	}
 	w.target.Change(capiAPI, "Machine", config.Namespace, "m1", object{"spec": object{"version": "v1.32.2"}})
@@ -548,7 +549,7 @@ func TestPivotNoticesWhatDiffers(t *testing.T) {
 func TestPivotHoldsWhileServersChange(t *testing.T) {
 	w := newPivotWorld(t)
 	w.target.React = func(o *unstructured.Unstructured) {
-		if o.GetKind() == "Cluster" && !paused(o) {
+		if o.GetKind() == "Cluster" && !management.Paused(o) {
 			w.replaceServer(101)
 			go wellIn(w.target)
 		}

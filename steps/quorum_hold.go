@@ -15,7 +15,10 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/etcdview"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/management"
+	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -39,7 +42,7 @@ func (q *quorum) hold(ctx context.Context, say flow.Say, _ QuorumSurvey) (Hold, 
 	if err != nil || cluster == nil {
 		return Hold{}, err
 	}
-	if paused(cluster) {
+	if management.Paused(cluster) {
 		say("the cluster is paused in the management cluster already")
 		return Hold{Paused: cluster.GetAnnotations()[heldAnnotation] != ""}, nil
 	}
@@ -47,17 +50,17 @@ func (q *quorum) hold(ctx context.Context, say flow.Say, _ QuorumSurvey) (Hold, 
 	if err := annotate(ctx, mgmt, cluster, heldAnnotation, `"true"`); err != nil {
 		return Hold{}, err
 	}
-	return Hold{Paused: true}, setPaused(ctx, q.cfg, mgmt, true)
+	return Hold{Paused: true}, capi.SetPaused(ctx, q.cfg, mgmt, true)
 }
 
 // beside finds the cluster's object in a management cluster beside it; nil: there is none. One that exists and does not answer is
 // an error: it may act at any moment.
 func (q *quorum) beside(ctx context.Context, say flow.Say) (*kube.Cluster, *unstructured.Unstructured, error) {
-	mgmt, _, err := openSource(ctx, q.cfg, q.tools, say)
+	mgmt, _, err := management.Open(ctx, q.cfg, q.tools, say)
 	if err != nil || mgmt == nil {
 		return nil, nil, err
 	}
-	cluster, err := clusterAt(ctx, q.cfg, mgmt)
+	cluster, err := management.FindCluster(ctx, q.cfg, mgmt)
 	return mgmt, cluster, err
 }
 
@@ -80,7 +83,7 @@ func (q *quorum) unpause(ctx context.Context, say flow.Say) error {
 		return nil
 	}
 	say("unpausing the cluster in the management cluster")
-	if err := setPaused(ctx, q.cfg, mgmt, false); err != nil {
+	if err := capi.SetPaused(ctx, q.cfg, mgmt, false); err != nil {
 		return err
 	}
 	return annotate(ctx, mgmt, cluster, heldAnnotation, "null")
@@ -92,7 +95,7 @@ func (q *quorum) quiet(ctx context.Context, say flow.Say, _ RecoveredEtcd) (Quie
 	var out Quiet
 	// The survivor's API server, which still has the old etcd, is behind the load balancer, too, and answers with nothing: a look has not
 	// much time, and the next one after it has another connection.
-	w := wait.Wait{What: "the cluster's controllers to be stopped", Within: quietWithin, Every: q.every, Each: 2 * askTalosWithin}
+	w := wait.Wait{What: "the cluster's controllers to be stopped", Within: quietWithin, Every: q.every, Each: 2 * etcdview.AskWithin}
 	err := w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		out = Quiet{}
 		workload, err := platform.Connect(q.tools, platform.Kubeconfig)
@@ -181,7 +184,7 @@ func (q *quorum) nodesMissing(ctx context.Context, workload *kube.Cluster, membe
 		i := slices.IndexFunc(nodes.Items, func(n corev1.Node) bool { return n.Name == server })
 		if i < 0 {
 			why.Add(server, "it is no node")
-		} else if ready, reason := nodeReady(&nodes.Items[i]); !ready {
+		} else if ready, reason := situation.NodeReady(&nodes.Items[i]); !ready {
 			why.Add(server, "not Ready ("+reason+")")
 		}
 	}

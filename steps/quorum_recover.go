@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/etcdview"
 	"github.com/slipway-k8s/slipway/internal/talos"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
@@ -165,7 +166,7 @@ func (q *quorum) bootstrapRecovered(ctx context.Context, say flow.Say, s QuorumS
 		if !target.data {
 			return q.requestRecovery(ctx, say, t, nodes, target, s, snapshot)
 		}
-		asking, answered := context.WithTimeout(questions, askTalosWithin)
+		asking, answered := context.WithTimeout(questions, etcdview.AskWithin)
 		is, err := t.AskBy(asking, target.route)
 		answered()
 		if err == nil && is.Etcd == etcdFailed {
@@ -214,7 +215,7 @@ func (q *quorum) identify(ctx context.Context, t platform.TalosClient, target et
 	if err != nil {
 		return RecoveredEtcd{}, err
 	}
-	asking, cancel := context.WithTimeout(ctx, askTalosWithin)
+	asking, cancel := context.WithTimeout(ctx, etcdview.AskWithin)
 	defer cancel()
 	uid, err := workload.UID(asking)
 	if err != nil {

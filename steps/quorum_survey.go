@@ -12,6 +12,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/etcdview"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/talos"
 	"github.com/slipway-k8s/slipway/internal/wait"
@@ -96,7 +97,7 @@ func serverRoutes(s hetzner.Server, balancers []string) (routes []talos.Route) {
 func askServer(ctx context.Context, t platform.TalosClient, s hetzner.Server, routes []talos.Route) etcdNode {
 	n := etcdNode{server: s.Name, err: fmt.Errorf("it has no address (it is %s at Hetzner)", s.Status)}
 	for i, route := range routes {
-		asking, cancel := context.WithTimeout(ctx, askTalosWithin)
+		asking, cancel := context.WithTimeout(ctx, etcdview.AskWithin)
 		data, err := etcdData(asking, t, route)
 		cancel()
 		if err == nil {
@@ -194,7 +195,7 @@ func (q *quorum) refuseAPI(ctx context.Context) error {
 	if err != nil {
 		return nil // a second opinion; the members are asked themselves
 	}
-	ctx, cancel := context.WithTimeout(ctx, askTalosWithin)
+	ctx, cancel := context.WithTimeout(ctx, etcdview.AskWithin)
 	defer cancel()
 	if _, err := workload.UID(ctx); err != nil {
 		return nil
@@ -203,14 +204,14 @@ func (q *quorum) refuseAPI(ctx context.Context) error {
 }
 
 func ownMembers(ctx context.Context, t platform.TalosClient, n etcdNode) ([]talos.EtcdMember, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTalosWithin)
+	ctx, cancel := context.WithTimeout(ctx, etcdview.AskWithin)
 	defer cancel()
 	return t.EtcdMembersOf(ctx, n.route)
 }
 
 // indexOf is how far a server's own member of etcd is.
 func indexOf(ctx context.Context, t platform.TalosClient, n etcdNode) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTalosWithin)
+	ctx, cancel := context.WithTimeout(ctx, etcdview.AskWithin)
 	defer cancel()
 	return t.EtcdIndex(ctx, n.route)
 }

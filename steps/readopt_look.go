@@ -12,6 +12,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/clusterapi"
+	"github.com/slipway-k8s/slipway/internal/etcdview"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/talos"
@@ -139,7 +140,7 @@ func (r *readopter) etcdOf(ctx context.Context, l living) ([]talos.EtcdMember, e
 			private = append(private, a.String())
 		}
 		for _, route := range routesTo(public, private, balancer) {
-			asking, cancel := context.WithTimeout(ctx, askTalosWithin)
+			asking, cancel := context.WithTimeout(ctx, etcdview.AskWithin)
 			members, err := t.EtcdMembersOf(asking, route)
 			cancel()
 			if err == nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/backup"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/management"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -197,7 +198,7 @@ func (r *readopter) openWorkload(ctx context.Context) (*kube.Cluster, []byte, er
 			failed = append(failed, err)
 			continue
 		}
-		asking, cancel := context.WithTimeout(ctx, aliveWithin)
+		asking, cancel := context.WithTimeout(ctx, management.AliveWithin)
 		uid, err := c.UID(asking)
 		cancel()
 		switch {
@@ -216,7 +217,7 @@ func (r *readopter) openWorkload(ctx context.Context) (*kube.Cluster, []byte, er
 // standingAt refuses where somebody holds the Cluster object. target tells that this is where the readoption puts it, so that one
 // with its mark is its own.
 func (r *readopter) standingAt(ctx context.Context, c *kube.Cluster, where string, target bool) (Orphan, error) {
-	cluster, err := clusterAt(ctx, r.cfg, c)
+	cluster, err := management.FindCluster(ctx, r.cfg, c)
 	if err != nil {
 		return Orphan{}, fmt.Errorf("find out whether %s holds the Cluster object: %w", where, err)
 	}
@@ -233,11 +234,11 @@ func (r *readopter) standingAt(ctx context.Context, c *kube.Cluster, where strin
 	case cluster.GetDeletionTimestamp() != nil:
 		return Orphan{}, fmt.Errorf("%w: %s holds %s, and it is being deleted, with every server of it. To stop that, scale the Deployments of Cluster API and its providers "+
 			"in %s to 0 at once, take the finalizers of its objects away, and run again", ErrManaged, where, kube.Describe(cluster), where)
-	case mine && paused(cluster):
+	case mine && management.Paused(cluster):
 		return Orphan{Paused: true}, nil
 	case mine && underway:
 		return Orphan{Released: true}, nil
-	case paused(cluster):
+	case management.Paused(cluster):
 		return Orphan{}, fmt.Errorf("%w: %s holds %s, paused: where a pivot was under way, run pivot to its end; else unpause it (spec.paused). "+
 			"If its objects are unusable, remove them without their finalizers first", ErrManaged, where, kube.Describe(cluster))
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/clusterapi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/management"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -132,12 +133,12 @@ func (r *readopter) putBack(ctx context.Context, say flow.Say, m Management, d C
 	if err != nil {
 		return Cluster{}, err
 	}
-	cluster, err := clusterAt(ctx, r.cfg, target)
+	cluster, err := management.FindCluster(ctx, r.cfg, target)
 	if err != nil {
 		return Cluster{}, err
 	}
 	// Once it is unpaused it is the controllers' again, and nothing of it is put back a second time.
-	if cluster == nil || paused(cluster) {
+	if cluster == nil || management.Paused(cluster) {
 		if err := r.makeRoom(ctx, say, target, cluster != nil, objects, d); err != nil {
 			return Cluster{}, err
 		}
@@ -255,7 +256,7 @@ func (r *readopter) unpause(ctx context.Context, say flow.Say, m Management, d C
 		return Pivot{}, err
 	}
 	out := Pivot{Cluster: string(cluster.GetUID()), Servers: d.Servers}
-	if !paused(cluster) {
+	if !management.Paused(cluster) {
 		say("%s is unpaused already", kube.Describe(cluster))
 		return out, nil
 	}
@@ -282,7 +283,7 @@ func (r *readopter) unpause(ctx context.Context, say flow.Say, m Management, d C
 		return Pivot{}, fmt.Errorf("%w; the cluster stays paused", err)
 	}
 	say("unpausing cluster %s: from here on it is managed again", r.cfg.ClusterName)
-	return out, setPaused(ctx, r.cfg, target, false)
+	return out, capi.SetPaused(ctx, r.cfg, target, false)
 }
 
 // reconcile waits until the controllers have looked at everything, and sees to it that they leave every server where it is.

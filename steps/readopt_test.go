@@ -321,7 +321,7 @@ func TestObjectsComeBackPaused(t *testing.T) {
 	w.order(t)
 	w.adopted(t)
 	tcp := w.mgmt.Get(cacpt, "TalosControlPlane", config.Namespace, "k8s-control-plane")
-	if !capi.Truth(tcp, "status", "bootstrapped") || !conditionTrue(tcp, bootstrappedCondition) || conditionTrue(tcp, "Ready") || capi.Number(tcp, "status", "observedGeneration") != 0 {
+	if !capi.Truth(tcp, "status", "bootstrapped") || !capi.ConditionTrue(tcp, bootstrappedCondition) || capi.ConditionTrue(tcp, "Ready") || capi.Number(tcp, "status", "observedGeneration") != 0 {
 		t.Errorf("the control plane provider is told %v", tcp.Object["status"])
 	}
 	if capi.Text(w.mgmt.Get(capiAPI, "Machine", config.Namespace, "k8s-control-plane-m0"), "status", "phase") != "" {

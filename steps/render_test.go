@@ -29,6 +29,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/manifests"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -52,7 +53,7 @@ func planner(t *testing.T, overrides string, kvs ...string) *Set {
 // withIP renders with everything known.
 func withIP(t *testing.T, b *Set) *render.Rendered {
 	t.Helper()
-	r, err := render.Manifests(b.cfg, b.sources, manifestVariables(b.sources, b.cfg.Image("amd64"), "eu-central", "192.0.2.10"))
+	r, err := render.Manifests(b.cfg, b.sources, render.ManifestVariables(b.sources, b.cfg.Image("amd64"), "eu-central", "192.0.2.10"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +112,7 @@ func golden(t *testing.T, name string, got []byte) {
 
 func TestRenderInTwoParts(t *testing.T) {
 	b := planner(t, "")
-	r, err := render.Manifests(b.cfg, b.sources, manifestVariables(b.sources, "talos", "eu-central", ""))
+	r, err := render.Manifests(b.cfg, b.sources, render.ManifestVariables(b.sources, "talos", "eu-central", ""))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -319,7 +320,7 @@ func TestMachineConfiguration(t *testing.T) {
 	access := features.KubernetesTalosAPIAccess()
 	check("no Talos API for kube-system", access.Enabled() && slices.Equal(access.AllowedRoles(), []string{"os:reader"}) && slices.Equal(access.AllowedKubernetesNamespaces(), []string{"kube-system"}))
 	check("no KubePrism on 7445", features.KubePrism().Enabled() && features.KubePrism().Port() == 7445)
-	_, excluded := c.Machine().NodeLabels()[excludeFromBalancer]
+	_, excluded := c.Machine().NodeLabels()[situation.ExcludeFromBalancer]
 	check("control plane nodes are excluded from load balancers", !excluded)
 	check("nothing can run on the control plane", c.Cluster().ScheduleOnControlPlanes())
 	check("another CNI", c.Cluster().Network().CNI().Name() == "none")

@@ -16,9 +16,12 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/etcdview"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/management"
 	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -74,7 +77,7 @@ type Replacer struct {
 	cfg      config.Config
 	tools    platform.Tools
 	sources  render.Sources
-	observer *observer
+	observer *situation.Observer
 }
 
 // NewReplacer makes no request.
@@ -127,7 +130,7 @@ func (step Replacer) Replace(ctx context.Context, say flow.Say, name string) (Re
 func (r Replacer) managingCluster(ctx context.Context, say flow.Say) (_ *kube.Cluster, where string, err error) {
 	name := r.cfg.ClusterName
 	self, selfErr := selfManagedCluster(ctx, r.cfg, r.tools, r.sources)
-	source, _, sourceErr := openSource(ctx, r.cfg, r.tools, say)
+	source, _, sourceErr := management.Open(ctx, r.cfg, r.tools, say)
 	for _, c := range []struct {
 		cluster *kube.Cluster
 		where   string
@@ -135,7 +138,7 @@ func (r Replacer) managingCluster(ctx context.Context, say flow.Say) (_ *kube.Cl
 		if c.cluster == nil {
 			continue
 		}
-		object, err := clusterAt(ctx, r.cfg, c.cluster)
+		object, err := management.FindCluster(ctx, r.cfg, c.cluster)
 		switch {
 		case err != nil:
 			return nil, "", fmt.Errorf("%s: %w", c.where, err)
@@ -143,7 +146,7 @@ func (r Replacer) managingCluster(ctx context.Context, say flow.Say) (_ *kube.Cl
 			continue
 		case object.GetDeletionTimestamp() != nil:
 			return nil, "", fmt.Errorf("%s is being deleted", kube.Describe(object))
-		case !paused(object):
+		case !management.Paused(object):
 			return c.cluster, c.where, nil
 		}
 		selfErr = errors.Join(selfErr, fmt.Errorf("%s is paused in %s: unpause it, or let pivot finish", kube.Describe(object), c.where))
@@ -219,13 +222,13 @@ func (step Replacer) removeMachine(ctx context.Context, say flow.Say, manager *k
 		return err
 	}
 	say("deleting %s", kube.Describe(machine))
-	return deleteMachine(ctx, manager, machine)
+	return capi.DeleteMachine(ctx, manager, machine)
 }
 
 // mayRemove asks whether the cluster can do without a Machine, and get another one. A Machine without which nothing is lost is no matter
 // of etcd, in which it never was.
 func (step Replacer) mayRemove(ctx context.Context, say flow.Say, manager *kube.Cluster, r Replacement) error {
-	if machine, keeps, err := unmade(ctx, step.tools, manager, watched(step.cfg), r.Machine); err == nil && keeps == "" && machine.GetUID() == r.UID {
+	if machine, keeps, err := situation.Unmade(ctx, step.tools, manager, situation.WatchedOf(step.cfg), r.Machine); err == nil && keeps == "" && machine.GetUID() == r.UID {
 		say("the bootstrap configuration of Machine %s cannot be made: it never had a server, and the control plane's configuration has been changed since", r.Machine)
 		return nil
 	}
@@ -242,11 +245,11 @@ func (step Replacer) mayRemove(ctx context.Context, say flow.Say, manager *kube.
 func (step Replacer) expendable(ctx context.Context, say flow.Say, manager *kube.Cluster, r Replacement) error {
 	ctx, cancel := context.WithTimeout(ctx, wait.LookWithin)
 	defer cancel()
-	e, err := askEtcd(ctx, step.cfg, step.tools, manager, r.Machine)
+	e, err := etcdview.Ask(ctx, step.cfg, step.tools, manager, r.Machine)
 	if err != nil {
 		return &RefusedError{r.Machine, fmt.Sprintf("etcd cannot be asked whether it can do without it: %v", err)}
 	}
-	if why := e.needs(r.Server); why != "" {
+	if why := e.Needs(r.Server); why != "" {
 		return &RefusedError{r.Machine, why}
 	}
 	say("etcd keeps its quorum without %s: %s", r.Server, e)
@@ -285,7 +288,7 @@ func (step Replacer) awaitReplacement(ctx context.Context, say flow.Say, manager
 	)
 	freed := false
 	within := step.cfg.ControlPlaneTimeout.D() + step.cfg.NodesTimeout.D()
-	w := wait.Wait{What: "the replacement of " + r.Machine, Within: within, Changes: changes, Because: step.observer.hindered(manager, watched(step.cfg))}
+	w := wait.Wait{What: "the replacement of " + r.Machine, Within: within, Changes: changes, Because: step.observer.Obstacles(manager, situation.WatchedOf(step.cfg))}
 	err = w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		if !freed {
 			if err := freePods(ctx, step.tools, say, workload, r.Server); err != nil {
@@ -314,11 +317,11 @@ func (step Replacer) awaitReplacement(ctx context.Context, say flow.Say, manager
 		if len(missing) > 0 {
 			return strings.Join(missing, "; "), nil
 		}
-		e, err := askEtcd(ctx, step.cfg, step.tools, manager, "")
+		e, err := etcdview.Ask(ctx, step.cfg, step.tools, manager, "")
 		if err != nil {
 			return "", err
 		}
-		return e.differs(servers), nil
+		return e.Differs(servers), nil
 	})
 	return made, now, err
 }
@@ -364,4 +367,37 @@ func (r Replacer) refreshTalosconfig(ctx context.Context, say flow.Say, manager 
 	c := Cluster{Name: r.cfg.ClusterName, ControlPlane: r.cfg.ControlPlaneName(), LoadBalancerIP: ip}
 	_, err = writeTalosconfig(ctx, r.cfg, r.tools, r.observer, say, manager, c)
 	return err
+}
+
+// deleteBeforeEtcd deletes a Machine of a control plane whose etcd was never started, if nothing is lost with it (see unmade), and waits
+// until it is gone. That its provider makes another one is for the next run to wait for.
+func deleteBeforeEtcd(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say, manager *kube.Cluster, r Replacement) error {
+	machine, keeps, err := situation.Unmade(ctx, tools, manager, situation.WatchedOf(cfg), r.Machine)
+	switch {
+	case kube.Absent(err) || err == nil && machine.GetUID() != r.UID:
+		say("Machine %s is deleted already", r.Machine)
+		return nil
+	case err != nil:
+		return err
+	case keeps != "":
+		return &RefusedError{r.Machine, "etcd of this cluster was never started, and " + keeps}
+	}
+	say("deleting %s: its bootstrap configuration cannot be made, it never had a server, and the control plane's configuration has been changed since", kube.Describe(machine))
+	if err := capi.DeleteMachine(ctx, manager, machine); err != nil {
+		return err
+	}
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	changes := manager.Changes(watching, kube.Selection{List: capi.ListOf(capi.MachineKind), Options: capi.OfCluster(cfg.ClusterName)})
+	w := wait.Wait{What: "the deletion of Machine " + r.Machine, Within: cfg.ControlPlaneTimeout.D(), Changes: changes}
+	return w.Until(ctx, say, func(ctx context.Context) (string, error) {
+		now, err := capi.Get(ctx, manager, capi.MachineKind, r.Machine)
+		switch {
+		case kube.Absent(err) || err == nil && now.GetUID() != r.UID:
+			return "", nil
+		case err != nil:
+			return "", err
+		}
+		return fmt.Sprintf("it is still being deleted (%s)", orNothing(capi.Troubles(now))), nil
+	})
 }

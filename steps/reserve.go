@@ -15,6 +15,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/management"
 	"github.com/slipway-k8s/slipway/internal/ownership"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
@@ -139,7 +140,7 @@ func hostname() string {
 // managed tells whether a management cluster that this state folder, or the provider of its management cluster, leads to
 // holds the Cluster object. One that is silent is no answer.
 func (r reserveStep) managed(ctx context.Context, say flow.Say) (bool, error) {
-	source, _, err := openSource(ctx, r.cfg, r.tools, say)
+	source, _, err := management.Open(ctx, r.cfg, r.tools, say)
 	if err != nil {
 		return false, err
 	}
@@ -151,7 +152,7 @@ func (r reserveStep) managed(ctx context.Context, say flow.Say) (bool, error) {
 		if c == nil {
 			continue
 		}
-		object, err := clusterAt(ctx, r.cfg, c)
+		object, err := management.FindCluster(ctx, r.cfg, c)
 		switch {
 		case err != nil:
 			return false, err
@@ -245,7 +246,7 @@ func outlived(ctx context.Context, cfg config.Config, tools platform.Tools) (str
 	if err != nil {
 		return "", nil // there is no kubeconfig, or one that opens nothing
 	}
-	asking, cancel := context.WithTimeout(ctx, aliveWithin)
+	asking, cancel := context.WithTimeout(ctx, management.AliveWithin)
 	defer cancel()
 	_, err = self.UID(asking)
 	if status := (apierrors.APIStatus)(nil); err == nil || errors.As(err, &status) {

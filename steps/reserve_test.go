@@ -17,6 +17,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -252,7 +253,7 @@ func TestTheTokenOfAnotherProjectMakesNothing(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), want) || w.writes() != before {
 		t.Errorf("with the token of another project: %v; %d writes", err, w.writes()-before)
 	}
-	if err := checkEndpoint(t.Context(), plan.b.cfg, plan.b.tools, plan.b.sources, loadBalancer); !isLost(err) || !strings.Contains(err.Error(), "nothing of cluster k8s is in the token's project") {
+	if err := situation.CheckEndpoint(t.Context(), plan.b.cfg, plan.b.tools, plan.b.sources, loadBalancer); !situation.IsLost(err) || !strings.Contains(err.Error(), "nothing of cluster k8s is in the token's project") {
 		t.Errorf("of the address it says %v", err)
 	}
 

@@ -15,6 +15,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -59,7 +60,7 @@ func (r *restorer) awaitBalancer(ctx context.Context, say flow.Say, mgmt *kube.C
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	changes := mgmt.Changes(watching, kube.Selection{List: capi.ListOf(capi.HetznerClusterKind), Options: []client.ListOption{client.InNamespace(config.Namespace)}})
-	err = wait.Wait{What: "the load balancer", Within: r.cfg.LoadBalancerTimeout.D(), Changes: changes, Because: r.observer.hindered(mgmt, watched(r.cfg))}.Until(ctx, say, func(ctx context.Context) (string, error) {
+	err = wait.Wait{What: "the load balancer", Within: r.cfg.LoadBalancerTimeout.D(), Changes: changes, Because: r.observer.Obstacles(mgmt, situation.WatchedOf(r.cfg))}.Until(ctx, say, func(ctx context.Context) (string, error) {
 		live, err := capi.Get(ctx, mgmt, capi.HetznerClusterKind, r.cfg.ClusterName)
 		if err != nil {
 			return "", err
@@ -105,13 +106,13 @@ func (r *restorer) hold(ctx context.Context, say flow.Say, mgmt *kube.Cluster, w
 	case err != nil:
 		return err
 	}
-	if _, paused := live.GetAnnotations()[pausedAnnotation]; !paused {
+	if _, paused := live.GetAnnotations()[situation.PausedAnnotation]; !paused {
 		return nil
 	}
 	if live, err = tellFounded(ctx, say, mgmt, live, `{"status":{"bootstrapped":true}}`); err != nil {
 		return fmt.Errorf("%w: it stays paused, for the provider would found an empty etcd", err)
 	}
-	unpause := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"`+pausedAnnotation+`":null}}}`))
+	unpause := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"`+situation.PausedAnnotation+`":null}}}`))
 	if err := mgmt.Patch(ctx, live, unpause); err != nil {
 		return fmt.Errorf("unpause %s: %w", kube.Describe(live), err)
 	}
@@ -173,7 +174,7 @@ func (r *restorer) clusterStands(ctx context.Context, was Cluster) flow.Verdict 
 	if err != nil {
 		return unless(err)
 	}
-	if _, held := tcp.GetAnnotations()[pausedAnnotation]; held {
+	if _, held := tcp.GetAnnotations()[situation.PausedAnnotation]; held {
 		return flow.Gone("%s is paused", kube.Describe(tcp))
 	}
 	return flow.Holds()

@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/etcdview"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/management"
 	"github.com/slipway-k8s/slipway/internal/talos"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
@@ -155,7 +157,7 @@ func (r *restorer) requestRestoration(ctx context.Context, say flow.Say, mgmt *k
 // failedEtcd is an etcd that no waiting brings up: half of a restoration, most likely.
 func (r *restorer) failedEtcd(ctx context.Context, t platform.TalosClient, nodes []etcdNode) error {
 	for _, n := range nodes {
-		asking, cancel := context.WithTimeout(ctx, askTalosWithin)
+		asking, cancel := context.WithTimeout(ctx, etcdview.AskWithin)
 		is, err := t.AskBy(asking, n.route)
 		cancel()
 		if err == nil && is.Etcd == etcdFailed {
@@ -169,7 +171,7 @@ func (r *restorer) failedEtcd(ctx context.Context, t platform.TalosClient, nodes
 
 // identify asks the cluster who it is. An etcd that somebody founded anew has another kube-system, and begins at revision 1.
 func (r *restorer) identify(ctx context.Context, mgmt *kube.Cluster, c Cluster) (RecoveredEtcd, error) {
-	config, err := secretValue(ctx, mgmt, c.Name+"-kubeconfig", "value")
+	config, err := management.SecretValue(ctx, mgmt, c.Name+"-kubeconfig", "value")
 	if err != nil {
 		return RecoveredEtcd{}, err
 	}
@@ -177,7 +179,7 @@ func (r *restorer) identify(ctx context.Context, mgmt *kube.Cluster, c Cluster) 
 	if err != nil {
 		return RecoveredEtcd{}, err
 	}
-	asking, cancel := context.WithTimeout(ctx, askTalosWithin)
+	asking, cancel := context.WithTimeout(ctx, etcdview.AskWithin)
 	defer cancel()
 	return r.identifyAt(asking, workload)
 }
@@ -261,8 +263,8 @@ func (r *restorer) membership(ctx context.Context, mgmt *kube.Cluster, c Cluster
 		if first == nil {
 			first = members
 		}
-		view := etcdView{members: members, health: map[string]error{}}
-		if differs := view.differs(servers); differs != "" {
+		view := etcdview.View{Members: members, Health: map[string]error{}}
+		if differs := view.Differs(servers); differs != "" {
 			why.Add(n.server, differs)
 		} else if !slices.Equal(members, first) {
 			why.Add(n.server, "its etcd counts others of the same names: it is another etcd than that of "+nodes[0].server)

@@ -15,8 +15,10 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/backup"
+	"github.com/slipway-k8s/slipway/internal/etcdview"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/management"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -223,7 +225,7 @@ func (r *restorer) heldBeside(ctx context.Context) (*unstructured.Unstructured, 
 	if err != nil || mgmt == nil {
 		return nil, err
 	}
-	cluster, err := clusterAt(ctx, r.cfg, mgmt)
+	cluster, err := management.FindCluster(ctx, r.cfg, mgmt)
 	if err != nil {
 		return nil, fmt.Errorf("find out whether management cluster %s holds the cluster: %w", r.cfg.ManagementName(), err)
 	}
@@ -265,7 +267,7 @@ func (r *restorer) refuseAnswer(ctx context.Context) error {
 		if err != nil {
 			continue // a file that opens nothing
 		}
-		asking, cancel := context.WithTimeout(ctx, askTalosWithin)
+		asking, cancel := context.WithTimeout(ctx, etcdview.AskWithin)
 		uid, err := c.UID(asking)
 		cancel()
 		if err == nil && uid == r.source.identity().UID {

@@ -10,10 +10,8 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/situation"
 )
-
-// pausedAnnotation holds the controllers of one object off. CACPPT heeds it on a TalosControlPlane.
-const pausedAnnotation = "cluster.x-k8s.io/paused"
 
 // madeByControllers are kinds whose objects Cluster API makes for the others, one for each server: the restored cluster gets
 // new servers, and so new ones of these.
@@ -74,7 +72,7 @@ func (s Backup) kept() []*unstructured.Unstructured {
 func bare(o *unstructured.Unstructured) *unstructured.Unstructured {
 	o = o.DeepCopy()
 	annotations := o.GetAnnotations()
-	for _, name := range []string{pausedAnnotation, "kubectl.kubernetes.io/last-applied-configuration"} {
+	for _, name := range []string{situation.PausedAnnotation, "kubectl.kubernetes.io/last-applied-configuration"} {
 		delete(annotations, name)
 	}
 	labels, name := o.GetLabels(), o.GetName()
@@ -129,7 +127,7 @@ func (r *restorer) restored(lost Lost, ip string) []*unstructured.Unstructured {
 			if ip == "" {
 				continue
 			}
-			mark(o, pausedAnnotation, "true")
+			mark(o, situation.PausedAnnotation, "true")
 		}
 		if ip == "" && mentions(o.Object, was) {
 			continue

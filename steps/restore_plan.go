@@ -58,7 +58,7 @@ func NewRestore(cfg config.Config, tools platform.Tools, source Backup) (*Restor
 	if err != nil {
 		return nil, err
 	}
-	b.observer.began = time.Now()
+	b.observer.Began = time.Now()
 	r := &restorer{Set: b, source: source}
 	g := flow.New("slipway-restore")
 	p := &RestorePlan{Graph: g, b: b, r: r}

@@ -22,6 +22,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/etcd"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/management"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -75,7 +76,7 @@ func (r *restorer) quietStale(ctx context.Context, say flow.Say, kc Kubeconfig, 
 // heldStale tells whether the restored cluster holds Cluster API objects of its own that are of the time of the snapshot, and
 // not those that this restore has moved into it since.
 func (r *restorer) heldStale(ctx context.Context, workload *kube.Cluster) (bool, error) {
-	cluster, err := clusterAt(ctx, r.cfg, workload)
+	cluster, err := management.FindCluster(ctx, r.cfg, workload)
 	if err != nil {
 		return false, err
 	}
@@ -176,12 +177,12 @@ func (r *restorer) sweepStale(ctx context.Context, say flow.Say, kc Kubeconfig, 
 func (r *restorer) renewCCMSecret(ctx context.Context, say flow.Say, workload *kube.Cluster) error {
 	namespace := hcloudCCM(r.cfg, r.sources).Namespace
 	is := &corev1.Secret{}
-	err := workload.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ccmSecretName}, is)
+	err := workload.Get(ctx, client.ObjectKey{Namespace: namespace, Name: config.CCMSecretName}, is)
 	if kube.Absent(err) {
 		return nil // the snapshot is older than the release; `bootstrap` makes both
 	}
 	if err != nil {
-		return fmt.Errorf("get Secret %s/%s: %w", namespace, ccmSecretName, err)
+		return fmt.Errorf("get Secret %s/%s: %w", namespace, config.CCMSecretName, err)
 	}
 	network, err := hetzner.NetworkID(ctx, r.tools.Hetzner, r.cfg.ClusterName)
 	if err != nil {
@@ -190,7 +191,7 @@ func (r *restorer) renewCCMSecret(ctx context.Context, say flow.Say, workload *k
 	if network == 0 {
 		return fmt.Errorf("cluster %s has no network at Hetzner: its HetznerCluster says why", r.cfg.ClusterName)
 	}
-	say("writing Secret %s/%s for network %d", namespace, ccmSecretName, network)
+	say("writing Secret %s/%s for network %d", namespace, config.CCMSecretName, network)
 	_, err = applyCCMSecret(ctx, r.tools, say, workload, namespace, network)
 	return err
 }
@@ -211,7 +212,7 @@ func (r *restorer) pauseOthers(ctx context.Context, say flow.Say, workload *kube
 		}
 		name := o.GetNamespace() + "/" + o.GetName()
 		others = append(others, name)
-		if paused(o) {
+		if management.Paused(o) {
 			continue
 		}
 		say("note: pausing cluster %s, which this one manages, too: its objects are of the time of the backup. Compare them with its servers, then unpause it (spec.paused)", name)

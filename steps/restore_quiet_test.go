@@ -13,6 +13,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+	"github.com/slipway-k8s/slipway/internal/management"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -41,7 +42,7 @@ func (w *restoreWorld) restored(t *testing.T, annotations map[string]any) Kubeco
 	}
 	w.hetzner.SetServers(schema.Server{ID: 1, Name: "k8s-control-plane-0", Labels: map[string]string{"caph-cluster-k8s": "owned"}})
 	w.hetzner.SetNetworks(schema.Network{ID: 78, Labels: map[string]string{"caph-cluster-k8s": "owned"}, IPRange: "10.10.0.0/16"})
-	w.workload.Put(kubetest.Object("v1", "Secret", "kube-system", ccmSecretName, map[string]any{"data": map[string]any{ccmNetworkKey: "Nzc="}}))
+	w.workload.Put(kubetest.Object("v1", "Secret", "kube-system", config.CCMSecretName, map[string]any{"data": map[string]any{ccmNetworkKey: "Nzc="}}))
 	return Kubeconfig{File: platform.Kubeconfig}
 }
 
@@ -82,14 +83,14 @@ func TestStaleControllersAreStoppedAndSwept(t *testing.T) {
 		}
 	}
 	for _, namespace := range []string{config.Namespace, "team"} {
-		if other := w.workload.Get(capiAPI, "Cluster", namespace, "shop"); other != nil && !paused(other) {
+		if other := w.workload.Get(capiAPI, "Cluster", namespace, "shop"); other != nil && !management.Paused(other) {
 			t.Errorf("cluster %s/shop is not paused: its stale objects are acted upon as soon as the providers are back", namespace)
 		}
 	}
 	if n := capi.Number(w.workload.Get("apps/v1", "Deployment", "shop", "web"), "spec", "replicas"); n != 2 {
 		t.Errorf("somebody's Deployment has %d replicas", n)
 	}
-	if network := capi.Text(w.workload.Get("v1", "Secret", "kube-system", ccmSecretName), "data", ccmNetworkKey); network != base64.StdEncoding.EncodeToString([]byte("78")) {
+	if network := capi.Text(w.workload.Get("v1", "Secret", "kube-system", config.CCMSecretName), "data", ccmNetworkKey); network != base64.StdEncoding.EncodeToString([]byte("78")) {
 		t.Errorf("the cloud controller manager is told of network %q", network)
 	}
 }
@@ -106,7 +107,7 @@ func TestWhatWasMovedIntoTheClusterIsNotStale(t *testing.T) {
 	if w.workload.Get(capiAPI, "Cluster", config.Namespace, "k8s") == nil || capi.Number(w.workload.Get("apps/v1", "Deployment", "caph-system", "caph"), "spec", "replicas") != 1 {
 		t.Error("what this restore's own pivot moved was taken for stale")
 	}
-	if paused(w.workload.Get(capiAPI, "Cluster", "team", "shop")) {
+	if management.Paused(w.workload.Get(capiAPI, "Cluster", "team", "shop")) {
 		t.Error("a cluster that somebody may have let go since is paused again")
 	}
 }

@@ -38,7 +38,7 @@ func (r *restorer) releaseControlPlane(ctx context.Context, say flow.Say, m Mana
 		if err != nil {
 			return "", err
 		}
-		if conditionTrue(tcp, bootstrappedCondition) {
+		if capi.ConditionTrue(tcp, bootstrappedCondition) {
 			return "", nil
 		}
 		if !told {
@@ -83,7 +83,7 @@ func (r *restorer) releaseStands(ctx context.Context, was Cluster) flow.Verdict 
 	if err != nil {
 		return unless(err)
 	}
-	if !conditionTrue(tcp, bootstrappedCondition) {
+	if !capi.ConditionTrue(tcp, bootstrappedCondition) {
 		return flow.Gone("the control plane provider does not call %s bootstrapped", was.ControlPlane)
 	}
 	return flow.Holds()

@@ -15,7 +15,9 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/etcdview"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/management"
 	"github.com/slipway-k8s/slipway/internal/talos"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
@@ -43,7 +45,7 @@ var errNotMounted = errors.New("its disk may not be mounted yet")
 
 // lookForEtcd asks every control plane server whether it holds data of etcd, all at once.
 func lookForEtcd(ctx context.Context, tools platform.Tools, mgmt *kube.Cluster, c Cluster) (platform.TalosClient, []etcdNode, error) {
-	config, err := secretValue(ctx, mgmt, c.Name+"-talosconfig", "talosconfig")
+	config, err := management.SecretValue(ctx, mgmt, c.Name+"-talosconfig", "talosconfig")
 	if err != nil {
 		return nil, nil, err
 	}
@@ -72,7 +74,7 @@ func askForEtcd(ctx context.Context, t platform.TalosClient, machine *unstructur
 	n := etcdNode{machine: machine.GetName(), server: capi.Text(machine, "spec", "infrastructureRef", "name"), err: errors.New("it has no address yet")}
 	var failed []error
 	for _, route := range routesTo(capi.Addresses(machine, capi.AddressExternal), capi.Addresses(machine, capi.AddressInternal), balancer) {
-		asking, cancel := context.WithTimeout(ctx, askTalosWithin)
+		asking, cancel := context.WithTimeout(ctx, etcdview.AskWithin)
 		data, err := etcdData(asking, t, route)
 		cancel()
 		if err == nil {
@@ -156,7 +158,7 @@ func (r *restorer) chooseTarget(ctx context.Context, say flow.Say, m Management,
 		kube.Selection{List: capi.ListOf(capi.TalosControlPlaneKind), Options: []client.ListOption{client.InNamespace(config.Namespace)}},
 	)
 	var out RecoveryTarget
-	w := wait.Wait{What: "the servers", Within: r.cfg.ControlPlaneTimeout.D(), Every: controlPlaneEvery, Changes: changes, Because: r.observer.because(mgmt, c.watched())}
+	w := wait.Wait{What: "the servers", Within: r.cfg.ControlPlaneTimeout.D(), Every: controlPlaneEvery, Changes: changes, Because: r.observer.Progress(mgmt, c.watched())}
 	err = w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		_, nodes, err := lookForEtcd(ctx, r.tools, mgmt, c)
 		if kube.Absent(err) {

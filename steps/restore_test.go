@@ -25,6 +25,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/internal/talos"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -483,7 +484,7 @@ func TestTheControlPlaneProviderIsToldBeforeItIsLetGo(t *testing.T) {
 					"status": map[string]any{"controlPlaneLoadBalancer": map[string]any{"ipv4": "127.0.0.9"}}})
 			}
 		case "TalosControlPlane":
-			_, held := o.GetAnnotations()[pausedAnnotation]
+			_, held := o.GetAnnotations()[situation.PausedAnnotation]
 			mu.Lock()
 			states = append(states, fmt.Sprintf("%5s held=%v told=%v", o.GetResourceVersion(), held, capi.Truth(o, "status", "bootstrapped")))
 			mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -14,7 +15,7 @@ type Set struct {
 	cfg      config.Config
 	tools    platform.Tools
 	sources  render.Sources
-	observer *observer
+	observer *situation.Observer
 	made     specs
 }
 
@@ -39,7 +40,7 @@ func readSet(cfg config.Config, tools platform.Tools) (*Set, error) {
 
 func newSet(cfg config.Config, tools platform.Tools, files render.Sources) *Set {
 	tools = tools.WithDefaults()
-	return &Set{cfg: cfg, tools: tools, sources: files, observer: &observer{cfg: cfg, tools: tools, sources: files}}
+	return &Set{cfg: cfg, tools: tools, sources: files, observer: &situation.Observer{Cfg: cfg, Tools: tools, Sources: files}}
 }
 
 // specs are what the steps are made from, for the journal: a change in one of them runs its step again.

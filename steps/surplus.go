@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/internal/why"
 )
@@ -76,7 +76,7 @@ func (p *surplus) look(ctx context.Context, say flow.Say, s why.Situation) (busy
 // wants to take one away; none while one is being taken away, or somebody has the provider rest.
 func surplusOf(s why.Situation) []unstructured.Unstructured {
 	tcp := s.ControlPlane
-	if s.Cluster == nil || tcp == nil || s.Cluster.GetDeletionTimestamp() != nil || tcp.GetDeletionTimestamp() != nil || atRest(s.Cluster, tcp) {
+	if s.Cluster == nil || tcp == nil || s.Cluster.GetDeletionTimestamp() != nil || tcp.GetDeletionTimestamp() != nil || situation.AtRest(s.Cluster, tcp) {
 		return nil
 	}
 	if capi.Truth(tcp, "status", "bootstrapped") || capi.Truth(tcp, "status", "initialized") || !scalingDown(tcp) {
@@ -98,20 +98,13 @@ func scalingDown(tcp *unstructured.Unstructured) bool {
 	return !capi.Lagging(tcp) && capi.FalseCondition(tcp, "Resized")["reason"] == "ScalingDown"
 }
 
-// atRest: somebody has told Cluster API to leave it alone.
-func atRest(cluster, tcp *unstructured.Unstructured) bool {
-	_, of := cluster.GetAnnotations()[pausedAnnotation]
-	_, its := tcp.GetAnnotations()[pausedAnnotation]
-	return of || its || paused(cluster)
-}
-
 // choose is the Machine to take away, or why none is.
 func (p *surplus) choose(ctx context.Context, s why.Situation, machines []unstructured.Unstructured) (one *unstructured.Unstructured, keeps string, err error) {
 	tcp, err := capi.Get(ctx, p.mgmt, capi.TalosControlPlaneKind, p.cluster.ControlPlane)
 	if err != nil {
 		return nil, "", err
 	}
-	if len(talosConfigSpec(tcp, "spec", "controlPlaneConfig", "init")) > 0 {
+	if len(situation.TalosConfigSpec(tcp, "spec", "controlPlaneConfig", "init")) > 0 {
 		return nil, "none is taken away of a control plane with an init configuration, whose first server starts etcd by itself", nil
 	}
 	spare, replaces := machines, capi.Rolling(tcp) != ""
@@ -147,35 +140,15 @@ func (p *surplus) choose(ctx context.Context, s why.Situation, machines []unstru
 // toReplace are the Machines that are not as the control plane has them now, by what the provider compares: version, template of the
 // server, configuration. Of what is not there it knows nothing.
 func toReplace(tcp *unstructured.Unstructured, machines, servers, configs []unstructured.Unstructured) []unstructured.Unstructured {
-	wanted := talosConfigSpec(tcp, "spec", "controlPlaneConfig", "controlplane")
+	wanted := situation.TalosConfigSpec(tcp, "spec", "controlPlaneConfig", "controlplane")
 	return slices.DeleteFunc(slices.Clone(machines), func(m unstructured.Unstructured) bool {
-		server := named(servers, capi.Text(&m, "spec", "infrastructureRef", "name"))
+		server := situation.Named(servers, capi.Text(&m, "spec", "infrastructureRef", "name"))
 		template := server.GetAnnotations()[clonedFromAnnotation]
-		config := talosConfigSpec(named(configs, capi.Text(&m, "spec", "bootstrap", "configRef", "name")), "spec")
+		config := situation.TalosConfigSpec(situation.Named(configs, capi.Text(&m, "spec", "bootstrap", "configRef", "name")), "spec")
 		return capi.Text(&m, "spec", "version") == capi.Text(tcp, "spec", "version") &&
 			(template == "" || template == capi.Text(tcp, "spec", "infrastructureTemplate", "name")) &&
 			(len(config) == 0 || equality.Semantic.DeepEqual(config, wanted))
 	})
-}
-
-// talosConfigSpec is a TalosConfigSpec of an object, without what says nothing: the providers write a type that is "" and a hostname
-// without fields where there is none.
-func talosConfigSpec(o *unstructured.Unstructured, fields ...string) map[string]any {
-	spec, _, _ := unstructured.NestedMap(o.Object, fields...)
-	maps.DeleteFunc(spec, func(_ string, v any) bool {
-		inner, isMap := v.(map[string]any)
-		return v == nil || v == "" || isMap && len(inner) == 0
-	})
-	return spec
-}
-
-// named is the object of a name; an empty one where there is none.
-func named(all []unstructured.Unstructured, name string) *unstructured.Unstructured {
-	i := slices.IndexFunc(all, func(o unstructured.Unstructured) bool { return o.GetName() == name })
-	if i < 0 {
-		return orEmpty(nil)
-	}
-	return &all[i]
 }
 
 // mostSpare is the Machine to take away: one that has no server yet; otherwise, of those that are replaced, the oldest, as the provider
@@ -199,7 +172,7 @@ func mostSpare(s why.Situation, machines []unstructured.Unstructured, oldest boo
 
 // hasServer tells whether Cluster API has got a server for a Machine, whether or not that answers.
 func hasServer(s why.Situation, machine *unstructured.Unstructured) bool {
-	server := named(s.Servers, capi.Text(machine, "spec", "infrastructureRef", "name"))
+	server := situation.Named(s.Servers, capi.Text(machine, "spec", "infrastructureRef", "name"))
 	return capi.Text(machine, "spec", "providerID") != "" || capi.Text(server, "spec", "providerID") != ""
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/internal/talos"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/internal/why"
@@ -65,7 +66,7 @@ func newSurplus(t *testing.T) surplusWorld {
 	w, b, mgmt, c := stuck(t)
 	etcd := &emptyTalos{}
 	b.tools.Talos = func([]byte) (platform.TalosClient, error) { return etcd, nil }
-	b.observer.tools = b.tools
+	b.observer.Tools = b.tools
 	w.mgmt.Put(kubetest.Object(capiAPI, "Cluster", config.Namespace, "k8s", object{}))
 	w.mgmt.Remove(caph, "HetznerCluster", config.Namespace, "k8s")
 	w.mgmt.Put(kubetest.Object("v1", "Secret", config.Namespace, "k8s-talosconfig", object{"data": object{"talosconfig": w.talosconfig}}))
@@ -132,7 +133,7 @@ func (w surplusWorld) watcher() *surplus {
 }
 
 func (w surplusWorld) see(t *testing.T) why.Situation {
-	s, _ := w.b.observer.situation(t.Context(), w.mgmt, w.cluster.watched())
+	s, _ := w.b.observer.Observe(t.Context(), w.mgmt, w.cluster.watched())
 	return s
 }
 
@@ -197,7 +198,7 @@ func TestSurplusIsLeftAlone(t *testing.T) {
 		return func(w surplusWorld) { w.world.mgmt.Change(capiAPI, "Cluster", config.Namespace, "k8s", change) }
 	}
 	deleting := object{"metadata": object{"deletionTimestamp": "2026-05-04T12:00:00Z", "finalizers": []any{"x"}}}
-	resting := object{"metadata": object{"annotations": object{pausedAnnotation: ""}}}
+	resting := object{"metadata": object{"annotations": object{situation.PausedAnnotation: ""}}}
 	nothing := func(surplusWorld) {}
 	for name, tt := range map[string]struct {
 		change, between func(surplusWorld)

@@ -15,6 +15,8 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/management"
+	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/internal/talos"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
@@ -43,7 +45,7 @@ func (s *Set) Talosconfig(g *flow.Graph, management *flow.Step[Management], clus
 type talosconfigStep struct {
 	cfg      config.Config
 	tools    platform.Tools
-	observer *observer
+	observer *situation.Observer
 }
 
 func newTalosconfigStep(s *Set) talosconfigStep {
@@ -62,7 +64,7 @@ func (t talosconfigStep) run(ctx context.Context, say flow.Say, m Management, c 
 }
 
 // writeTalosconfig does it with whichever cluster manages c.
-func writeTalosconfig(ctx context.Context, cfg config.Config, tools platform.Tools, observer *observer, say flow.Say, mgmt *kube.Cluster, c Cluster) (Talosconfig, error) {
+func writeTalosconfig(ctx context.Context, cfg config.Config, tools platform.Tools, observer *situation.Observer, say flow.Say, mgmt *kube.Cluster, c Cluster) (Talosconfig, error) {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	changes := mgmt.Changes(watching,
@@ -71,12 +73,12 @@ func writeTalosconfig(ctx context.Context, cfg config.Config, tools platform.Too
 	)
 	var config []byte
 	var nodes []string
-	err := wait.Wait{What: "the talosconfig", Within: cfg.ControlPlaneTimeout.D(), Changes: changes, Because: observer.because(mgmt, c.watched())}.Until(ctx, say, func(ctx context.Context) (_ string, err error) {
+	err := wait.Wait{What: "the talosconfig", Within: cfg.ControlPlaneTimeout.D(), Changes: changes, Because: observer.Progress(mgmt, c.watched())}.Until(ctx, say, func(ctx context.Context) (_ string, err error) {
 		var missing string
 		if nodes, missing, err = talosNodes(ctx, mgmt, c.Name, c.ControlPlane); missing != "" || err != nil {
 			return missing, err
 		}
-		config, err = secretValue(ctx, mgmt, c.Name+"-talosconfig", "talosconfig")
+		config, err = management.SecretValue(ctx, mgmt, c.Name+"-talosconfig", "talosconfig")
 		if kube.Absent(err) {
 			return "its Secret does not exist yet", nil
 		}
@@ -149,7 +151,7 @@ func talosconfigHolds(ctx context.Context, cfg config.Config, tools platform.Too
 	if err != nil {
 		return flow.Gone("the file %s is damaged: %v", was.File, err)
 	}
-	config, err := secretValue(ctx, mgmt, cfg.ClusterName+"-talosconfig", "talosconfig")
+	config, err := management.SecretValue(ctx, mgmt, cfg.ClusterName+"-talosconfig", "talosconfig")
 	if err != nil {
 		return unless(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -31,7 +32,7 @@ func newUnmade(t *testing.T) surplusWorld {
 		"spec": object{"strategicPatches": []any{"machine: {nonsense: true}"}},
 		"status": object{"conditions": []any{object{"type": "DataSecretAvailable", "status": "False", "severity": "Error",
 			"reason": "DataSecretGenerationFailed", "message": "unknown keys", "lastTransitionTime": "2026-05-04T12:00:00Z"}}}})
-	w.b.observer.began = time.Now()
+	w.b.observer.Began = time.Now()
 	return w
 }
 
@@ -41,8 +42,8 @@ func TestUnmadeMachine(t *testing.T) {
 	for _, consent := range []bool{false, true} {
 		w := newUnmade(t)
 		w.b.tools.Consent = consent
-		w.b.observer.tools = w.b.tools
-		because := w.b.observer.hindered(w.mgmt, w.cluster.watched())
+		w.b.observer.Tools = w.b.tools
+		because := w.b.observer.Obstacles(w.mgmt, w.cluster.watched())
 		var said string
 		var err error
 		for deadline := time.Now().Add(10 * time.Second); said == "" && err == nil && time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
@@ -66,13 +67,13 @@ func TestUnmadeMachineBeforeEtcd(t *testing.T) {
 	w := newUnmade(t)
 	w.tcp(object{"status": object{"bootstrapped": false, "initialized": false}})
 	w.b.cfg.ControlPlaneTimeout = config.Duration(3 * time.Second)
-	w.b.observer.cfg = w.b.cfg
+	w.b.observer.Cfg = w.b.cfg
 	_, err := newControlPlaneStep(w.b).run(t.Context(), t.Logf, Management{Kubeconfig: platform.ManagementKubeconfig}, w.cluster)
 	if waited := (*wait.TimeoutError)(nil); !errors.As(err, &waited) || !strings.Contains(err.Error(), "changed since") || w.left() != "m1 m2 m3 m4" {
 		t.Errorf("without consent: %v; %s are left", err, w.left())
 	}
 	w.b.tools.Consent = true
-	w.b.observer.tools = w.b.tools
+	w.b.observer.Tools = w.b.tools
 	if _, err = newControlPlaneStep(w.b).run(t.Context(), t.Logf, Management{Kubeconfig: platform.ManagementKubeconfig}, w.cluster); err == nil || w.left() != "m1 m2 m3" {
 		t.Errorf("with consent: %v; %s are left", err, w.left())
 	}
@@ -112,14 +113,14 @@ func TestUnmadeMachineIsLeftAlone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newUnmade(t)
 			w.b.tools.Consent = true
-			w.b.observer.tools = w.b.tools
+			w.b.observer.Tools = w.b.tools
 			before := w.see(t)
 			change(w)
-			did, err := deleteUnmade(t.Context(), w.b.tools, w.mgmt, w.cluster.watched(), before) // it was chosen before that
+			did, err := situation.DeleteUnmade(t.Context(), w.b.tools, w.mgmt, w.cluster.watched(), before) // it was chosen before that
 			if w.left() != "m1 m2 m3 m4" || did != "" || err != nil {
 				t.Errorf("%q, %v; %s are left", did, err, w.left())
 			}
-			if did, err := deleteUnmade(t.Context(), w.b.tools, w.mgmt, w.cluster.watched(), w.see(t)); did != "" || err != nil {
+			if did, err := situation.DeleteUnmade(t.Context(), w.b.tools, w.mgmt, w.cluster.watched(), w.see(t)); did != "" || err != nil {
 				t.Errorf("looking again: %q, %v", did, err)
 			}
 		})

@@ -61,7 +61,7 @@ func unfitValues(cfg config.Config, sources render.Sources, in installation) *Fi
 		return unmet(in.values.Name, values, []want{
 			{[]string{"networking", "enabled"}, "true", "nodes are known by their private addresses"},
 			{[]string{"networking", "clusterCIDR"}, cfg.PodCIDR, "it is POD_CIDR"},
-			{[]string{"networking", "network", "valueFrom", "secretKeyRef", "name"}, ccmSecretName, "the step hcloud-ccm makes that Secret"},
+			{[]string{"networking", "network", "valueFrom", "secretKeyRef", "name"}, config.CCMSecretName, "the step hcloud-ccm makes that Secret"},
 			{[]string{"networking", "network", "valueFrom", "secretKeyRef", "key"}, ccmNetworkKey, "the step hcloud-ccm writes it there"},
 		})
 	default:

@@ -7,6 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/slipway-k8s/slipway/internal/situation"
 )
 
 // tolerates tells whether the tolerations at a path of the values let a Pod onto a node with the taint.
@@ -33,7 +35,7 @@ func TestReleasesDoNotWaitForEachOther(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	uninitialized := corev1.Taint{Key: uninitializedTaint, Value: "true", Effect: corev1.TaintEffectNoSchedule}
+	uninitialized := corev1.Taint{Key: situation.UninitializedTaint, Value: "true", Effect: corev1.TaintEffectNoSchedule}
 	for _, name := range []string{"relay", "ui"} {
 		if !tolerates(t, cilium, uninitialized, "hubble", name, "tolerations") {
 			t.Errorf("Hubble's %s waits for the Hetzner CCM, and the step cilium for it", name)

@@ -6,20 +6,19 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/management"
+	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
 const (
-	// askTalosWithin bounds a question to one node; a node that is up answers in milliseconds.
-	askTalosWithin = 3 * time.Second
 	// controlPlaneEvery is short because neither Talos nor the load balancer announces when it begins to answer.
 	controlPlaneEvery = time.Second
 )
@@ -42,7 +41,7 @@ func (s *Set) ControlPlane(g *flow.Graph, management *flow.Step[Management], clu
 type controlPlaneStep struct {
 	cfg      config.Config
 	tools    platform.Tools
-	observer *observer
+	observer *situation.Observer
 }
 
 func newControlPlaneStep(s *Set) controlPlaneStep {
@@ -69,16 +68,16 @@ func (step controlPlaneStep) run(ctx context.Context, say flow.Say, m Management
 	spare := surplus{b: step, mgmt: mgmt, cluster: c}
 	w := wait.Wait{What: "the control plane", Within: step.cfg.ControlPlaneTimeout.D(), Every: controlPlaneEvery, Changes: changes, Whole: true}
 	err = w.Until(ctx, say, func(ctx context.Context) (string, error) {
-		s, uid := step.observer.situation(ctx, mgmt, c.watched())
-		if out.UID = uid; uid != "" && capi.Truth(orEmpty(s.ControlPlane), "status", "initialized") {
+		s, uid := step.observer.Observe(ctx, mgmt, c.watched())
+		if out.UID = uid; uid != "" && capi.Truth(situation.OrEmpty(s.ControlPlane), "status", "initialized") {
 			return "", nil
 		}
-		a := step.observer.explainSituation(s)
-		if did, err := deleteUnmade(ctx, step.tools, mgmt, c.watched(), s); did != "" || err != nil {
+		a := step.observer.Explain(s)
+		if did, err := situation.DeleteUnmade(ctx, step.tools, mgmt, c.watched(), s); did != "" || err != nil {
 			return did, err
 		}
 		busy, keeps, err := spare.look(ctx, say, s)
-		if hopeless := a.Hopeless(step.observer.began); hopeless != nil && !busy {
+		if hopeless := a.Hopeless(step.observer.Began); hopeless != nil && !busy {
 			return "", wait.Final(fmt.Errorf("waiting for the control plane: %w; last seen: %s", hopeless, a.Beside()))
 		}
 		return strings.TrimSuffix(a.Beside()+"; "+keeps, "; "), err
@@ -87,20 +86,8 @@ func (step controlPlaneStep) run(ctx context.Context, say flow.Say, m Management
 }
 
 // watched is what there is to look at of it.
-func (c Cluster) watched() watchedCluster {
-	return watchedCluster{name: c.Name, controlPlane: c.ControlPlane, loadBalancerIP: c.LoadBalancerIP}
-}
-
-// secretValue reads one key of one of the cluster's Secrets in the management cluster.
-func secretValue(ctx context.Context, mgmt *kube.Cluster, name, key string) ([]byte, error) {
-	s := &corev1.Secret{}
-	if err := mgmt.Get(ctx, client.ObjectKey{Namespace: config.Namespace, Name: name}, s); err != nil {
-		return nil, fmt.Errorf("get Secret %s: %w", name, err)
-	}
-	if len(s.Data[key]) == 0 {
-		return nil, fmt.Errorf("Secret %s has no key %s yet", name, key)
-	}
-	return s.Data[key], nil
+func (c Cluster) watched() situation.Watched {
+	return situation.Watched{Name: c.Name, ControlPlane: c.ControlPlane, LoadBalancerIP: c.LoadBalancerIP}
 }
 
 // verify asks the workload cluster itself. Silence is no answer: servers restart, lines break.
@@ -109,7 +96,7 @@ func (c controlPlaneStep) verify(ctx context.Context, was ControlPlane) flow.Ver
 	if err != nil {
 		return flow.Unknown(err)
 	}
-	config, err := secretValue(ctx, mgmt, c.cfg.ClusterName+"-kubeconfig", "value")
+	config, err := management.SecretValue(ctx, mgmt, c.cfg.ClusterName+"-kubeconfig", "value")
 	if err != nil {
 		return unless(err)
 	}

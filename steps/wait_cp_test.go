@@ -53,7 +53,7 @@ func stuck(t *testing.T) (*world, *Set, *kube.Cluster, Cluster) {
 
 func TestWaitSaysWhyNothingHappens(t *testing.T) {
 	_, b, mgmt, c := stuck(t)
-	s, _ := b.observer.situation(t.Context(), mgmt, c.watched())
+	s, _ := b.observer.Observe(t.Context(), mgmt, c.watched())
 	a := why.Explain(s)
 	want := "waiting for the load balancer: it has no address yet; HetznerCluster: Hetzner refuses more requests for now"
 	if got := a.Sentence(); !strings.HasPrefix(got, want) || !strings.Contains(got, "TalosControlPlane: MachinesCreated is false: InfrastructureTemplateCloningFailed (no such template)") {

@@ -16,6 +16,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -23,9 +24,7 @@ import (
 // What a finished node must not carry: the taint goes when the cloud controller manager has looked at it, the label is
 // taken out of Talos's configuration by manifests/cluster.yaml.
 const (
-	uninitializedTaint  = "node.cloudprovider.kubernetes.io/uninitialized"
-	excludeFromBalancer = "node.kubernetes.io/exclude-from-external-load-balancers"
-	controlPlaneRole    = "node-role.kubernetes.io/control-plane"
+	controlPlaneRole = "node-role.kubernetes.io/control-plane"
 )
 
 // Nodes are the nodes of the workload cluster, by name.
@@ -55,7 +54,7 @@ func (s *Set) Nodes(g *flow.Graph, management *flow.Step[Management], cluster *f
 type nodesStep struct {
 	cfg      config.Config
 	tools    platform.Tools
-	observer *observer
+	observer *situation.Observer
 }
 
 func newNodesStep(s *Set) nodesStep {
@@ -80,7 +79,7 @@ func (n nodesStep) run(ctx context.Context, say flow.Say, m Management, c Cluste
 	)
 	var out Nodes
 	var placeless string
-	err = wait.Wait{What: "the nodes", Within: n.cfg.NodesTimeout.D(), Changes: changes, Because: n.observer.hindered(mgmt, c.watched())}.Until(ctx, say, func(ctx context.Context) (string, error) {
+	err = wait.Wait{What: "the nodes", Within: n.cfg.NodesTimeout.D(), Changes: changes, Because: n.observer.Obstacles(mgmt, c.watched())}.Until(ctx, say, func(ctx context.Context) (string, error) {
 		r, err := readRoll(ctx, n.cfg, n.tools, mgmt, workload)
 		if err != nil {
 			return "", err
@@ -187,7 +186,7 @@ func (r roll) missing(networkCIDR string) []string {
 	}
 	var why wait.Reasons
 	for i := range r.nodes {
-		for _, problem := range nodeProblems(&r.nodes[i], servers, network, r.version) {
+		for _, problem := range situation.NodeProblems(&r.nodes[i], servers, network, r.version) {
 			why.Add(r.nodes[i].Name, problem)
 		}
 	}
@@ -204,59 +203,6 @@ func (r roll) missing(networkCIDR string) []string {
 	return missing
 }
 
-// nodeProblems says what is wrong with one node. servers are the cluster's, by provider ID; nil: Hetzner has not told them.
-// version is the Kubernetes that it should run; empty: the control plane has not told it.
-func nodeProblems(n *corev1.Node, servers map[string]hetzner.Server, network netip.Prefix, version string) []string {
-	var problems []string
-	add := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
-
-	if ready, why := nodeReady(n); !ready {
-		add("not Ready (%s)", why)
-	}
-	switch server, ok := servers[n.Spec.ProviderID]; {
-	case n.Spec.ProviderID == "":
-		add("has no provider ID yet")
-	case servers == nil:
-	case !ok:
-		add("its provider ID %s is none of the cluster's servers", n.Spec.ProviderID)
-	case server.Name != n.Name:
-		add("its provider ID %s is the server %s", n.Spec.ProviderID, server.Name)
-	}
-	if slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == uninitializedTaint }) {
-		add("has the taint %s: the cloud controller manager has not looked at it", uninitializedTaint)
-	}
-	if _, ok := n.Labels[excludeFromBalancer]; ok {
-		add("has the label %s", excludeFromBalancer)
-	}
-	ip := nodeAddress(n, corev1.NodeInternalIP)
-	if a, err := netip.ParseAddr(ip); err != nil || !network.Contains(a) {
-		add("its address %q is not in the network %s", ip, network)
-	}
-	if v := n.Status.NodeInfo.KubeletVersion; version != "" && v != version {
-		add("runs Kubernetes %s instead of %s", v, version)
-	}
-	return problems
-}
-
-func nodeReady(n *corev1.Node) (ready bool, why string) {
-	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.Status == corev1.ConditionTrue, strings.TrimSpace(c.Reason + " " + c.Message)
-		}
-	}
-	return false, "its kubelet has not reported yet"
-}
-
-// nodeAddress is a node's first IPv4 address of a type.
-func nodeAddress(n *corev1.Node, kind corev1.NodeAddressType) string {
-	for _, a := range n.Status.Addresses {
-		if ip, err := netip.ParseAddr(a.Address); a.Type == kind && err == nil && ip.Is4() {
-			return a.Address
-		}
-	}
-	return ""
-}
-
 func (r roll) output() Nodes {
 	var out Nodes
 	for i := range r.nodes {
@@ -264,7 +210,7 @@ func (r roll) output() Nodes {
 		_, controlPlane := n.Labels[controlPlaneRole]
 		out.Nodes = append(out.Nodes, Node{
 			Name: n.Name, ProviderID: n.Spec.ProviderID, Version: n.Status.NodeInfo.KubeletVersion, ControlPlane: controlPlane,
-			InternalIP: nodeAddress(n, corev1.NodeInternalIP), ExternalIP: nodeAddress(n, corev1.NodeExternalIP),
+			InternalIP: situation.NodeAddress(n, corev1.NodeInternalIP), ExternalIP: situation.NodeAddress(n, corev1.NodeExternalIP),
 		})
 	}
 	return out

@@ -15,6 +15,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+	"github.com/slipway-k8s/slipway/internal/situation"
 )
 
 // goodNode is what every node should be; its server is hcloud://1.
@@ -46,8 +47,8 @@ func TestNodeProblems(t *testing.T) {
 		"another cloud's":          {func(n *corev1.Node) { n.Spec.ProviderID = "kind://docker/k8s/a" }, "none of the cluster's servers"},
 		"server that is gone":      {func(n *corev1.Node) { n.Spec.ProviderID = "hcloud://9" }, "none of the cluster's servers"},
 		"another node's server":    {func(n *corev1.Node) { n.Spec.ProviderID = "hcloud://2" }, "is the server b"},
-		"not initialized":          {func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: uninitializedTaint}} }, uninitializedTaint},
-		"excluded from balancers":  {func(n *corev1.Node) { n.Labels[excludeFromBalancer] = "" }, excludeFromBalancer},
+		"not initialized":          {func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: situation.UninitializedTaint}} }, situation.UninitializedTaint},
+		"excluded from balancers":  {func(n *corev1.Node) { n.Labels[situation.ExcludeFromBalancer] = "" }, situation.ExcludeFromBalancer},
 		"address of another net":   {func(n *corev1.Node) { n.Status.Addresses[1].Address = "192.168.0.5" }, "not in the network 10.10.0.0/16"},
 		"no address":               {func(n *corev1.Node) { n.Status.Addresses = nil }, "not in the network"},
 		"old version in a rollout": {func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "v1.31.0" }, "v1.31.0 instead of v1.32.2"},
@@ -55,7 +56,7 @@ func TestNodeProblems(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := goodNode()
 			tt.change(n)
-			got := strings.Join(nodeProblems(n, servers, netip.MustParsePrefix("10.10.0.0/16"), "v1.32.2"), ", ")
+			got := strings.Join(situation.NodeProblems(n, servers, netip.MustParsePrefix("10.10.0.0/16"), "v1.32.2"), ", ")
 			if tt.want == "" && got != "" || !strings.Contains(got, tt.want) {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}

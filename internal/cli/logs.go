@@ -16,12 +16,12 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
+	"github.com/slipway-k8s/slipway/internal/logs"
 	"github.com/slipway-k8s/slipway/internal/redact"
 	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/internal/text"
 	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/platform"
-	"github.com/slipway-k8s/slipway/steps"
 )
 
 // logsTail is with how many lines of each container following begins.
@@ -30,25 +30,25 @@ const logsTail = 10
 // controllerNames are the words that logs takes.
 func controllerNames() []string {
 	var names []string
-	for _, c := range steps.Controllers() {
+	for _, c := range logs.Controllers() {
 		names = append(names, c.Name)
 	}
 	return names
 }
 
 // wantedControllers are those of the names; all where there is none.
-func wantedControllers(names []string) ([]steps.Controller, error) {
-	all := steps.Controllers()
+func wantedControllers(names []string) ([]logs.Controller, error) {
+	all := logs.Controllers()
 	if len(names) == 0 {
 		return all, nil
 	}
-	var wanted []steps.Controller
+	var wanted []logs.Controller
 	for _, name := range names {
-		i := slices.IndexFunc(all, func(c steps.Controller) bool { return c.Name == name })
+		i := slices.IndexFunc(all, func(c logs.Controller) bool { return c.Name == name })
 		if i < 0 {
 			return nil, usage.Errorf("there is no controller %q%s; there are %s", name, usage.DidYouMean("", name, controllerNames()), strings.Join(controllerNames(), ", "))
 		}
-		if !slices.ContainsFunc(wanted, func(c steps.Controller) bool { return c.Name == name }) {
+		if !slices.ContainsFunc(wanted, func(c logs.Controller) bool { return c.Name == name }) {
 			wanted = append(wanted, all[i])
 		}
 	}
@@ -80,22 +80,18 @@ func runLogs(ctx context.Context, c *console, a arguments, o logsOptions) error 
 	if world, err := state.World(); err == nil && offline != "" && (a.Options.Lab || world == statedir.WorldLab) {
 		return errors.New(offline) // Hetzner is not needed for it
 	}
-	plan, err := steps.New(cfg.Config, tools)
-	if err != nil {
-		return &usage.Error{Err: err}
-	}
 	out := newLogPrinter(c, a.Options)
-	wish := steps.LogWish{
+	wish := logs.Wish{
 		Controllers: wanted, Since: o.Since, Lines: o.Tail,
 		Line: out.line, Note: out.note, Secret: func(s string) { c.hide.Learn(s) },
 	}
 	if o.NoFollow {
-		return plan.ReadLogs(ctx, wish)
+		return logs.Read(ctx, cfg.Config, tools, wish)
 	}
 	if wish.Lines < 0 && wish.Since == 0 {
 		wish.Lines = logsTail
 	}
-	plan.FollowLogs(ctx, wish)
+	logs.Follow(ctx, cfg.Config, tools, wish)
 	if cause := context.Cause(ctx); !errors.Is(cause, flow.ErrInterrupted) {
 		return cause
 	}
@@ -137,7 +133,7 @@ type jsonLogLine struct {
 	Text       string    `json:"text"`
 }
 
-func (p *logPrinter) line(l steps.LogLine) {
+func (p *logPrinter) line(l logs.Line) {
 	text := harmless(p.hide.Text(l.Text))
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -153,7 +149,7 @@ func (p *logPrinter) line(l steps.LogLine) {
 
 // prefix says whose line it is: the cluster, and the Pod, whose name begins with its controller's. The container is named
 // where it is not the one that every controller has.
-func (p *logPrinter) prefix(l steps.LogLine) string {
+func (p *logPrinter) prefix(l logs.Line) string {
 	text := l.Cluster + "/" + l.Pod
 	if l.Container != "" && l.Container != "manager" && !strings.HasPrefix(l.Pod, l.Container+"-") {
 		text += "/" + l.Container
@@ -171,7 +167,7 @@ func (p *logPrinter) prefix(l steps.LogLine) string {
 }
 
 // note says why something is not read, once.
-func (p *logPrinter) note(about steps.LogLine, why string) {
+func (p *logPrinter) note(about logs.Line, why string) {
 	who := about.Cluster + " cluster"
 	if about.Pod != "" {
 		who = about.Cluster + "/" + about.Pod + "/" + about.Container

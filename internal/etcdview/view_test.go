@@ -1,4 +1,4 @@
-package steps
+package etcdview
 
 import (
 	"errors"
@@ -29,14 +29,14 @@ func TestWhetherEtcdCanDoWithout(t *testing.T) {
 		{"it is no member any more", "b c", "", map[string]error{"b": nil, "c": nil}, "a", ""},
 	} {
 		t.Run(tt.what, func(t *testing.T) {
-			e := etcdView{health: tt.health}
+			e := View{Health: tt.health}
 			for _, name := range strings.Fields(tt.voters) {
-				e.members = append(e.members, talos.EtcdMember{Name: name})
+				e.Members = append(e.Members, talos.EtcdMember{Name: name})
 			}
 			for _, name := range strings.Fields(tt.learners) {
-				e.members = append(e.members, talos.EtcdMember{Name: name, Learner: true})
+				e.Members = append(e.Members, talos.EtcdMember{Name: name, Learner: true})
 			}
-			why := e.needs(tt.without)
+			why := e.Needs(tt.without)
 			if (why == "") != (tt.refused == "") || !strings.Contains(why, tt.refused) {
 				t.Errorf("got %q, want %q", why, tt.refused)
 			}
@@ -46,12 +46,12 @@ func TestWhetherEtcdCanDoWithout(t *testing.T) {
 
 func TestWhenEtcdIsWholeAgain(t *testing.T) {
 	members := []talos.EtcdMember{{Name: "a"}, {Name: "b"}, {Name: "dead"}, {Name: "new", Learner: true}}
-	e := etcdView{members: members, health: map[string]error{"b": errors.New("is restarting")}}
-	if got, want := e.differs([]string{"a", "b", "new"}), "b: is restarting; new does not vote in etcd yet; etcd still counts dead"; got != want {
+	e := View{Members: members, Health: map[string]error{"b": errors.New("is restarting")}}
+	if got, want := e.Differs([]string{"a", "b", "new"}), "b: is restarting; new does not vote in etcd yet; etcd still counts dead"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	e = etcdView{members: members[:2]}
-	if got := e.differs([]string{"a", "b"}); got != "" {
+	e = View{Members: members[:2]}
+	if got := e.Differs([]string{"a", "b"}); got != "" {
 		t.Errorf("got %q", got)
 	}
 }

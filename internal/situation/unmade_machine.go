@@ -1,4 +1,4 @@
-package steps
+package situation
 
 import (
 	"context"
@@ -12,11 +12,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/slipway-k8s/slipway/config"
-	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
-	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/internal/why"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -29,9 +27,9 @@ func outdatedMachines(tcp *unstructured.Unstructured, machines, configs []unstru
 	if tcp == nil {
 		return nil
 	}
-	wanted := talosConfigSpec(tcp, "spec", "controlPlaneConfig", "controlplane")
+	wanted := TalosConfigSpec(tcp, "spec", "controlPlaneConfig", "controlplane")
 	for _, m := range capi.ControlPlaneMachines(machines) {
-		config := talosConfigSpec(named(configs, capi.Text(&m, "spec", "bootstrap", "configRef", "name")), "spec")
+		config := TalosConfigSpec(Named(configs, capi.Text(&m, "spec", "bootstrap", "configRef", "name")), "spec")
 		if len(config) > 0 && len(wanted) > 0 && !equality.Semantic.DeepEqual(config, wanted) {
 			names = append(names, m.GetName())
 		}
@@ -39,18 +37,18 @@ func outdatedMachines(tcp *unstructured.Unstructured, machines, configs []unstru
 	return names
 }
 
-// unmade tells whether a Machine of the control plane can be deleted without any loss, and is of no use: its bootstrap configuration cannot
+// Unmade tells whether a Machine of the control plane can be deleted without any loss, and is of no use: its bootstrap configuration cannot
 // be made, so it never had a server and never was a node; and the control plane's configuration has been changed since, which the control
 // plane provider does not take to a Machine that is there. Otherwise keeps is why not.
-func unmade(ctx context.Context, tools platform.Tools, mgmt *kube.Cluster, c watchedCluster, name string) (machine *unstructured.Unstructured, keeps string, err error) {
+func Unmade(ctx context.Context, tools platform.Tools, mgmt *kube.Cluster, c Watched, name string) (machine *unstructured.Unstructured, keeps string, err error) {
 	if machine, err = capi.Get(ctx, mgmt, capi.MachineKind, name); err != nil {
 		return nil, "", err
 	}
-	cluster, err := capi.Get(ctx, mgmt, capi.ClusterKind, c.name)
+	cluster, err := capi.Get(ctx, mgmt, capi.ClusterKind, c.Name)
 	if err != nil {
 		return nil, "", err
 	}
-	tcp, err := capi.Get(ctx, mgmt, capi.TalosControlPlaneKind, c.controlPlane)
+	tcp, err := capi.Get(ctx, mgmt, capi.TalosControlPlaneKind, c.ControlPlane)
 	if err != nil {
 		return nil, "", err
 	}
@@ -58,12 +56,12 @@ func unmade(ctx context.Context, tools platform.Tools, mgmt *kube.Cluster, c wat
 	if err != nil {
 		return nil, "", err
 	}
-	servers, err := capi.List(ctx, mgmt, capi.HCloudMachineKind, c.name)
+	servers, err := capi.List(ctx, mgmt, capi.HCloudMachineKind, c.Name)
 	if err != nil {
 		return nil, "", err
 	}
 	server := capi.Text(machine, "spec", "infrastructureRef", "name")
-	if keeps := keepsUnmade(cluster, tcp, machine, bootstrapConfig, named(servers, server)); keeps != "" {
+	if keeps := keepsUnmade(cluster, tcp, machine, bootstrapConfig, Named(servers, server)); keeps != "" {
 		return machine, keeps, nil
 	}
 	err = mgmt.Get(ctx, client.ObjectKey{Namespace: config.Namespace, Name: name + bootstrapDataSuffix}, &corev1.Secret{})
@@ -73,7 +71,7 @@ func unmade(ctx context.Context, tools platform.Tools, mgmt *kube.Cluster, c wat
 	if !kube.Absent(err) {
 		return nil, "", fmt.Errorf("get Secret %s: %w", name+bootstrapDataSuffix, err)
 	}
-	atHetzner, err := hetzner.Servers(ctx, tools.Hetzner, c.name)
+	atHetzner, err := hetzner.Servers(ctx, tools.Hetzner, c.Name)
 	if err != nil {
 		return nil, "", err
 	}
@@ -92,7 +90,7 @@ func keepsUnmade(cluster, tcp, machine, bootstrapConfig, server *unstructured.Un
 		return "it is not one of the control plane"
 	case machine.GetDeletionTimestamp() != nil:
 		return "it is being deleted"
-	case cluster.GetDeletionTimestamp() != nil || tcp.GetDeletionTimestamp() != nil || atRest(cluster, tcp):
+	case cluster.GetDeletionTimestamp() != nil || tcp.GetDeletionTimestamp() != nil || AtRest(cluster, tcp):
 		return "the cluster is paused, or is being deleted"
 	case failed == nil || failed["reason"] != "DataSecretGenerationFailed":
 		return "its bootstrap configuration can be made"
@@ -108,9 +106,9 @@ func keepsUnmade(cluster, tcp, machine, bootstrapConfig, server *unstructured.Un
 	return ""
 }
 
-// deleteUnmade deletes the Machines of a situation that are of no use and without which nothing is lost (see unmade), where the operator
+// DeleteUnmade deletes the Machines of a situation that are of no use and without which nothing is lost (see unmade), where the operator
 // agreed beforehand, so that the control plane provider makes others. It returns what it did.
-func deleteUnmade(ctx context.Context, tools platform.Tools, mgmt *kube.Cluster, c watchedCluster, s why.Situation) (did string, err error) {
+func DeleteUnmade(ctx context.Context, tools platform.Tools, mgmt *kube.Cluster, c Watched, s why.Situation) (did string, err error) {
 	if !tools.Consent {
 		return "", nil
 	}
@@ -120,7 +118,7 @@ func deleteUnmade(ctx context.Context, tools platform.Tools, mgmt *kube.Cluster,
 		if m.GetDeletionTimestamp() != nil || !s.Unmade(m.GetName()) {
 			continue
 		}
-		now, keeps, err := unmade(ctx, tools, mgmt, c, m.GetName())
+		now, keeps, err := Unmade(ctx, tools, mgmt, c, m.GetName())
 		switch {
 		case kube.Absent(err):
 			continue
@@ -129,7 +127,7 @@ func deleteUnmade(ctx context.Context, tools platform.Tools, mgmt *kube.Cluster,
 		case keeps != "" || now.GetUID() != m.GetUID():
 			continue
 		}
-		if err := deleteMachine(ctx, mgmt, now); err != nil {
+		if err := capi.DeleteMachine(ctx, mgmt, now); err != nil {
 			return "", err
 		}
 		deleted = append(deleted, m.GetName())
@@ -139,46 +137,4 @@ func deleteUnmade(ctx context.Context, tools platform.Tools, mgmt *kube.Cluster,
 	}
 	return fmt.Sprintf("deleted Machine %s, as agreed: the configuration that it was made from cannot be made, it never had a server, and the control plane's has been changed since",
 		strings.Join(deleted, ", ")), nil
-}
-
-// deleteMachine deletes exactly this Machine, not another of its name.
-func deleteMachine(ctx context.Context, mgmt *kube.Cluster, machine *unstructured.Unstructured) error {
-	uid := machine.GetUID()
-	if err := mgmt.Delete(ctx, machine, client.Preconditions{UID: &uid}); err != nil && !kube.Absent(err) {
-		return fmt.Errorf("delete %s: %w", kube.Describe(machine), err)
-	}
-	return nil
-}
-
-// deleteBeforeEtcd deletes a Machine of a control plane whose etcd was never started, if nothing is lost with it (see unmade), and waits
-// until it is gone. That its provider makes another one is for the next run to wait for.
-func deleteBeforeEtcd(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say, manager *kube.Cluster, r Replacement) error {
-	machine, keeps, err := unmade(ctx, tools, manager, watched(cfg), r.Machine)
-	switch {
-	case kube.Absent(err) || err == nil && machine.GetUID() != r.UID:
-		say("Machine %s is deleted already", r.Machine)
-		return nil
-	case err != nil:
-		return err
-	case keeps != "":
-		return &RefusedError{r.Machine, "etcd of this cluster was never started, and " + keeps}
-	}
-	say("deleting %s: its bootstrap configuration cannot be made, it never had a server, and the control plane's configuration has been changed since", kube.Describe(machine))
-	if err := deleteMachine(ctx, manager, machine); err != nil {
-		return err
-	}
-	watching, stop := context.WithCancel(ctx)
-	defer stop()
-	changes := manager.Changes(watching, kube.Selection{List: capi.ListOf(capi.MachineKind), Options: capi.OfCluster(cfg.ClusterName)})
-	w := wait.Wait{What: "the deletion of Machine " + r.Machine, Within: cfg.ControlPlaneTimeout.D(), Changes: changes}
-	return w.Until(ctx, say, func(ctx context.Context) (string, error) {
-		now, err := capi.Get(ctx, manager, capi.MachineKind, r.Machine)
-		switch {
-		case kube.Absent(err) || err == nil && now.GetUID() != r.UID:
-			return "", nil
-		case err != nil:
-			return "", err
-		}
-		return fmt.Sprintf("it is still being deleted (%s)", orNothing(capi.Troubles(now))), nil
-	})
 }

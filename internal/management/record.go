@@ -1,4 +1,4 @@
-package steps
+package management
 
 import (
 	"context"
@@ -10,31 +10,25 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// ClusterFiles names the files and folders of the state folder that open a cluster or belong to its recovery. Where one of them
-// exists, the state folder belongs to that cluster.
-func ClusterFiles() []string {
-	return []string{platform.ManagementKubeconfig, platform.Kubeconfig, platform.Talosconfig, restoreFolder, quorumFolder, readoptFolder}
-}
-
 // WrongManagementError says that what answers, or is configured, is not the management cluster that the state folder recorded.
 type WrongManagementError struct{ text string }
 
 // Error implements error.
 func (e *WrongManagementError) Error() string { return e.text }
 
-// recordManagement records the management cluster before it is created or adopted, then without a UID, and once more when its API
+// Record records the management cluster before it is created or adopted, then without a UID, and once more when its API
 // answers.
-func recordManagement(tools platform.Tools, m ownership.Management) error {
+func Record(tools platform.Tools, m ownership.Management) error {
 	return ownership.Update(tools.Files, func(r *ownership.Record) { r.Management = &m })
 }
 
-// forgetManagement removes the management cluster, which is deleted, from the record.
-func forgetManagement(tools platform.Tools) error {
+// Forget removes the management cluster, which is deleted, from the record.
+func Forget(tools platform.Tools) error {
 	return ownership.Update(tools.Files, func(r *ownership.Record) { r.Management = nil })
 }
 
-// recordedManagement is the recorded management cluster; nil where none is.
-func recordedManagement(tools platform.Tools) (*ownership.Management, error) {
+// Recorded is the recorded management cluster; nil where none is.
+func Recorded(tools platform.Tools) (*ownership.Management, error) {
 	r, err := ownership.Read(tools.Files)
 	if err != nil || r == nil {
 		return nil, err
@@ -44,7 +38,7 @@ func recordedManagement(tools platform.Tools) (*ownership.Management, error) {
 
 // checkManagementUID refuses a cluster that answers in the place of the recorded management cluster.
 func checkManagementUID(tools platform.Tools, uid string) error {
-	m, err := recordedManagement(tools)
+	m, err := Recorded(tools)
 	if err != nil || m == nil || m.UID == "" || m.UID == uid {
 		return err
 	}
@@ -53,10 +47,10 @@ func checkManagementUID(tools platform.Tools, uid string) error {
 		tools.Files.Path(platform.ManagementKubeconfig), uid, m.Name, m.UID, m.Name, tools.Management.Name())}
 }
 
-// checkManagementProvider refuses to ask another provider than the recorded one whether the management cluster exists: it would
+// CheckManagementProvider refuses to ask another provider than the recorded one whether the management cluster exists: it would
 // say no of a cluster that it does not know.
-func checkManagementProvider(tools platform.Tools) error {
-	m, err := recordedManagement(tools)
+func CheckManagementProvider(tools platform.Tools) error {
+	m, err := Recorded(tools)
 	if err != nil || m == nil || m.Provider == tools.Management.Name() {
 		return err
 	}
@@ -68,9 +62,9 @@ func checkManagementProvider(tools platform.Tools) error {
 		m.Name, m.Provider, tools.Management.Name(), hint)}
 }
 
-// absentFrom is nil where a management cluster does not hold the Cluster object any more. While it does, its CAPH can make servers.
-func absentFrom(ctx context.Context, cfg config.Config, manager *kube.Cluster) error {
-	o, err := clusterAt(ctx, cfg, manager)
+// AbsentFrom is nil where a management cluster does not hold the Cluster object any more. While it does, its CAPH can make servers.
+func AbsentFrom(ctx context.Context, cfg config.Config, manager *kube.Cluster) error {
+	o, err := FindCluster(ctx, cfg, manager)
 	if err != nil {
 		return fmt.Errorf("find out whether management cluster %s still holds cluster %s: %w", cfg.ManagementName(), cfg.ClusterName, err)
 	}

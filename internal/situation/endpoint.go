@@ -1,4 +1,4 @@
-package steps
+package situation
 
 import (
 	"context"
@@ -40,7 +40,7 @@ func (e *LostEndpointError) Error() string {
 	if len(e.Now) > 0 {
 		var names []string
 		for _, lb := range e.Now {
-			names = append(names, describeBalancer(lb))
+			names = append(names, DescribeBalancer(lb))
 		}
 		now = "only " + strings.Join(names, ", ") + ", which CAPH made since and which no kubeconfig, certificate or server names"
 	}
@@ -49,17 +49,17 @@ func (e *LostEndpointError) Error() string {
 		"Save what is in the cluster, then destroy it and begin anew (docs/launch.md, \"The load balancer was deleted\")", e.Address, e.Cluster, now)
 }
 
-// describeBalancer is "load balancer k8s-kube-apiserver-x2p4q at 203.0.113.9".
-func describeBalancer(lb hetzner.LoadBalancer) string {
+// DescribeBalancer is "load balancer k8s-kube-apiserver-x2p4q at 203.0.113.9".
+func DescribeBalancer(lb hetzner.LoadBalancer) string {
 	if len(lb.Addresses) == 0 {
 		return "load balancer " + lb.Name
 	}
 	return "load balancer " + lb.Name + " at " + lb.Addresses[0].String()
 }
 
-// checkEndpoint asks Hetzner whether one of the cluster's load balancers still has the address of its API; a
+// CheckEndpoint asks Hetzner whether one of the cluster's load balancers still has the address of its API; a
 // *LostEndpointError if not. It has no say where the manifests name an address of their own, or a name, or want no load balancer.
-func checkEndpoint(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, host string) error {
+func CheckEndpoint(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, host string) error {
 	address, err := netip.ParseAddr(host)
 	if err != nil {
 		return nil
@@ -88,10 +88,10 @@ func checkEndpoint(ctx context.Context, cfg config.Config, tools platform.Tools,
 	return lost
 }
 
-// endpointStands is checkEndpoint as the last word of a Verify: the step that runs again says what cannot be mended.
-func endpointStands(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, host string) flow.Verdict {
-	switch err := checkEndpoint(ctx, cfg, tools, sources, host); {
-	case isLost(err):
+// EndpointStands is checkEndpoint as the last word of a Verify: the step that runs again says what cannot be mended.
+func EndpointStands(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, host string) flow.Verdict {
+	switch err := CheckEndpoint(ctx, cfg, tools, sources, host); {
+	case IsLost(err):
 		return flow.Gone("%v", err)
 	case err != nil:
 		return flow.Unknown(err)
@@ -101,7 +101,7 @@ func endpointStands(ctx context.Context, cfg config.Config, tools platform.Tools
 
 // endpointOfTheirOwn tells whether the manifests leave the API's address to somebody else than CAPH's load balancer.
 func endpointOfTheirOwn(cfg config.Config, sources render.Sources) (bool, error) {
-	r, err := render.Manifests(cfg, sources, manifestVariables(sources, "image", "eu-central", ""))
+	r, err := render.Manifests(cfg, sources, render.ManifestVariables(sources, "image", "eu-central", ""))
 	if err != nil {
 		return false, err
 	}
@@ -113,19 +113,19 @@ func endpointOfTheirOwn(cfg config.Config, sources render.Sources) (bool, error)
 	return true, nil
 }
 
-// explainSilence explains why a cluster does not answer, where Hetzner knows it; otherwise err stays as it is.
-func explainSilence(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, cluster *kube.Cluster, err error) error {
+// ExplainSilence explains why a cluster does not answer, where Hetzner knows it; otherwise err stays as it is.
+func ExplainSilence(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, cluster *kube.Cluster, err error) error {
 	server, parseErr := url.Parse(cluster.Host())
 	if parseErr != nil {
 		return err
 	}
 	// What else is wrong at Hetzner does not explain the silence.
-	if lost := checkEndpoint(ctx, cfg, tools, sources, server.Hostname()); isLost(lost) {
+	if lost := CheckEndpoint(ctx, cfg, tools, sources, server.Hostname()); IsLost(lost) {
 		return fmt.Errorf("%w (%w)", lost, err)
 	}
 	return err
 }
 
-func isLost(err error) bool {
+func IsLost(err error) bool {
 	return errors.As(err, new(*LostEndpointError))
 }

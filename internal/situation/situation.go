@@ -1,4 +1,4 @@
-package steps
+package situation
 
 import (
 	"context"
@@ -21,6 +21,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/management"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/internal/why"
@@ -32,42 +33,42 @@ const (
 	situationWithin = 3 * time.Second
 	// cloudFresh is how long what Hetzner answered counts: its limit is 3600 requests an hour for everybody in the project.
 	cloudFresh = 5 * time.Second
-	// failuresSince is how old a failed action of Hetzner's may be to be told.
-	failuresSince = time.Hour
+	// FailuresSince is how old a failed action of Hetzner's may be to be told.
+	FailuresSince = time.Hour
 	// eventsSince is how old a warning may be to be told.
 	eventsSince = time.Hour
 )
 
-// watchedCluster is the workload cluster as those who look at its situation know it.
-type watchedCluster struct {
-	name, controlPlane string
-	loadBalancerIP     string // as the journal has it; empty: not known
+// Watched is the workload cluster as those who look at its situation know it.
+type Watched struct {
+	Name, ControlPlane string
+	LoadBalancerIP     string // as the journal has it; empty: not known
 }
 
-// observer reads the situation of a cluster, for every wait that says why it waits. It asks Hetzner, the management cluster, the
+// Observer reads the situation of a cluster, for every wait that says why it waits. It asks Hetzner, the management cluster, the
 // workload cluster and Talos, and changes nothing but Machines that can never become servers.
-type observer struct {
-	cfg     config.Config
-	tools   platform.Tools
-	sources render.Sources
-	began   time.Time // failures before it may have been repaired since; zero: every failure counts
+type Observer struct {
+	Cfg     config.Config
+	Tools   platform.Tools
+	Sources render.Sources
+	Began   time.Time // failures before it may have been repaired since; zero: every failure counts
 	cloud   cloudSight
 }
 
-func watched(cfg config.Config) watchedCluster {
-	return watchedCluster{name: cfg.ClusterName, controlPlane: cfg.ControlPlaneName()}
+func WatchedOf(cfg config.Config) Watched {
+	return Watched{Name: cfg.ClusterName, ControlPlane: cfg.ControlPlaneName()}
 }
 
-// situation looks at everything that can tell why a cluster is not further, all at once. It never fails: who does not answer is
+// Observe looks at everything that can tell why a cluster is not further, all at once. It never fails: who does not answer is
 // silent in it. uid is the workload cluster's, where that answers.
-func (o *observer) situation(ctx context.Context, mgmt *kube.Cluster, c watchedCluster) (s why.Situation, uid string) {
+func (o *Observer) Observe(ctx context.Context, mgmt *kube.Cluster, c Watched) (s why.Situation, uid string) {
 	ctx, cancel := context.WithTimeout(ctx, situationWithin)
 	defer cancel()
 	s = why.Situation{At: time.Now().UTC().Truncate(time.Second), Silent: map[string]string{}}
 	var asking sync.WaitGroup
-	asking.Go(func() { o.cloud.read(ctx, o.cfg, o.tools) })
-	told, silence := within(ctx, func() (told why.Situation, err error) {
-		err = readManagement(ctx, mgmt, c, &told)
+	asking.Go(func() { o.cloud.read(ctx, o.Cfg, o.Tools) })
+	told, silence := Within(ctx, func() (told why.Situation, err error) {
+		err = ReadManagement(ctx, mgmt, c, &told)
 		return told, err
 	})
 	asking.Wait()
@@ -81,25 +82,25 @@ func (o *observer) situation(ctx context.Context, mgmt *kube.Cluster, c watchedC
 	runs := s.Runs // of the situation so far: the others write into it
 	asking.Go(func() { uid = o.askWorkload(ctx, mgmt, c, &s) })
 	asking.Go(func() { s.Talos = o.readTalos(ctx, mgmt, c, s.Machines, runs) })
-	asking.Go(func() { s.Images = o.readImages(ctx, s.Servers) })
-	asking.Go(func() { s.Lost = o.readEndpoint(ctx, c, s.Infrastructure) })
+	asking.Go(func() { s.Images = o.ReadImages(ctx, s.Servers) })
+	asking.Go(func() { s.Lost = o.ReadEndpoint(ctx, c, s.Infrastructure) })
 	asking.Wait()
 	return s, uid
 }
 
-// explainSituation is why.Explain, with the command to type where something is to be done about a finding.
-func (o *observer) explainSituation(s why.Situation) why.Answer {
+// Explain is why.Explain, with the command to type where something is to be done about a finding.
+func (o *Observer) Explain(s why.Situation) why.Answer {
 	a := why.Explain(s)
 	for i := range a.Findings {
 		if f := &a.Findings[i]; len(f.Target) > 0 {
-			f.Do += ": " + o.tools.Command(f.Target...)
+			f.Do += ": " + o.Tools.Command(f.Target...)
 		}
 	}
 	return a
 }
 
-// within waits for an answer as long as ctx. A client that asks an API server for the kinds that it serves does so without a context.
-func within[T any](ctx context.Context, ask func() (T, error)) (T, error) {
+// Within waits for an answer as long as ctx. A client that asks an API server for the kinds that it serves does so without a context.
+func Within[T any](ctx context.Context, ask func() (T, error)) (T, error) {
 	type answer struct {
 		value T
 		err   error
@@ -118,26 +119,16 @@ func within[T any](ctx context.Context, ask func() (T, error)) (T, error) {
 	}
 }
 
-// Situation looks at the cluster by whichever cluster manages it now. It is what a wait looks at; see why.Explain.
-func (p *Plan) Situation(ctx context.Context) (why.Situation, error) {
-	mgmt, err := manager(ctx, p.b.cfg, p.b.tools)
-	if err != nil {
-		return why.Situation{}, err
-	}
-	s, _ := p.b.observer.situation(ctx, mgmt, watched(p.b.cfg))
-	return s, nil
-}
-
-// manager is the cluster that manages the workload cluster now: after a pivot it itself.
-func manager(ctx context.Context, cfg config.Config, tools platform.Tools) (*kube.Cluster, error) {
+// Manager is the cluster that manages the workload cluster now: after a pivot it itself.
+func Manager(ctx context.Context, cfg config.Config, tools platform.Tools) (*kube.Cluster, error) {
 	ctx, cancel := context.WithTimeout(ctx, situationWithin)
 	defer cancel()
-	self, err := within(ctx, func() (*kube.Cluster, error) {
+	self, err := Within(ctx, func() (*kube.Cluster, error) {
 		self, err := platform.Connect(tools, platform.Kubeconfig)
 		if err != nil {
 			return nil, err
 		}
-		return self, managesItself(ctx, cfg, self, false)
+		return self, management.ManagesItself(ctx, cfg, self, false)
 	})
 	if err == nil {
 		return self, nil
@@ -149,8 +140,8 @@ func manager(ctx context.Context, cfg config.Config, tools platform.Tools) (*kub
 	return mgmt, none
 }
 
-// readManagement reads Cluster API's objects. What is not there is left out.
-func readManagement(ctx context.Context, mgmt *kube.Cluster, c watchedCluster, s *why.Situation) error {
+// ReadManagement reads Cluster API's objects. What is not there is left out.
+func ReadManagement(ctx context.Context, mgmt *kube.Cluster, c Watched, s *why.Situation) error {
 	one := func(kind schema.GroupVersionKind, name string, into **unstructured.Unstructured) func() error {
 		return func() error {
 			o, err := capi.Get(ctx, mgmt, kind, name)
@@ -162,15 +153,15 @@ func readManagement(ctx context.Context, mgmt *kube.Cluster, c watchedCluster, s
 	}
 	many := func(kind schema.GroupVersionKind, into *[]unstructured.Unstructured) func() error {
 		return func() error {
-			all, err := capi.List(ctx, mgmt, kind, c.name)
+			all, err := capi.List(ctx, mgmt, kind, c.Name)
 			*into = all
 			return err
 		}
 	}
 	err := together(
-		one(capi.ClusterKind, c.name, &s.Cluster),
-		one(capi.HetznerClusterKind, c.name, &s.Infrastructure),
-		one(capi.TalosControlPlaneKind, c.controlPlane, &s.ControlPlane),
+		one(capi.ClusterKind, c.Name, &s.Cluster),
+		one(capi.HetznerClusterKind, c.Name, &s.Infrastructure),
+		one(capi.TalosControlPlaneKind, c.ControlPlane, &s.ControlPlane),
 		many(capi.MachineKind, &s.Machines), many(capi.HCloudMachineKind, &s.Servers), many(capi.TalosConfigKind, &s.Configs),
 		// They add to what the objects say; a cluster that cannot tell them is not silent.
 		func() error { s.Events, _ = warnings(ctx, mgmt, config.Namespace); return nil },
@@ -258,27 +249,27 @@ func warnings(ctx context.Context, c *kube.Cluster, namespace string) ([]why.Eve
 }
 
 // askWorkload asks the workload cluster through its load balancer, and if it answers, about its nodes and the system's Pods.
-func (o *observer) askWorkload(ctx context.Context, mgmt *kube.Cluster, c watchedCluster, s *why.Situation) (uid string) {
-	workload, uid, err := o.reachAPI(ctx, mgmt, c.name)
+func (o *Observer) askWorkload(ctx context.Context, mgmt *kube.Cluster, c Watched, s *why.Situation) (uid string) {
+	workload, uid, err := o.ReachAPI(ctx, mgmt, c.Name)
 	if err != nil {
 		s.API = err.Error()
 		return ""
 	}
-	readWorkload(ctx, workload).tell(o.cfg, s)
+	ReadWorkload(ctx, workload).Tell(o.Cfg, s)
 	return uid
 }
 
-// seenWorkload is what the workload cluster's API says of it.
-type seenWorkload struct {
+// SeenWorkload is what the workload cluster's API says of it.
+type SeenWorkload struct {
 	nodes  []corev1.Node
 	pods   []why.Pod
 	events []why.Event
-	err    error // why not all of it could be read
+	Err    error // why not all of it could be read
 }
 
-// readWorkload reads the workload cluster's nodes and the system's Pods.
-func readWorkload(ctx context.Context, workload *kube.Cluster) (seen seenWorkload) {
-	seen.err = together(
+// ReadWorkload reads the workload cluster's nodes and the system's Pods.
+func ReadWorkload(ctx context.Context, workload *kube.Cluster) (seen SeenWorkload) {
+	seen.Err = together(
 		func() error {
 			nodes := &corev1.NodeList{}
 			err := workload.List(ctx, nodes)
@@ -291,9 +282,9 @@ func readWorkload(ctx context.Context, workload *kube.Cluster) (seen seenWorkloa
 	return seen
 }
 
-// tell writes it into a situation, in which Hetzner and the management cluster have been heard.
-func (w seenWorkload) tell(cfg config.Config, s *why.Situation) {
-	network, version := networkOf(cfg), capi.Text(orEmpty(s.ControlPlane), "spec", "version")
+// Tell writes it into a situation, in which Hetzner and the management cluster have been heard.
+func (w SeenWorkload) Tell(cfg config.Config, s *why.Situation) {
+	network, version := networkOf(cfg), capi.Text(OrEmpty(s.ControlPlane), "spec", "version")
 	var servers map[string]hetzner.Server
 	if s.Silent[why.Hetzner] == "" {
 		servers = map[string]hetzner.Server{}
@@ -304,22 +295,15 @@ func (w seenWorkload) tell(cfg config.Config, s *why.Situation) {
 	}
 	for i := range w.nodes {
 		n := &w.nodes[i]
-		one := why.Node{Name: n.Name, Troubles: nodeProblems(n, servers, network, version)}
-		one.Ready, _ = nodeReady(n)
+		one := why.Node{Name: n.Name, Troubles: NodeProblems(n, servers, network, version)}
+		one.Ready, _ = NodeReady(n)
 		s.Nodes = append(s.Nodes, one)
 	}
 	slices.SortFunc(s.Nodes, func(a, b why.Node) int { return strings.Compare(a.Name, b.Name) })
 	s.Pods, s.Events = w.pods, append(s.Events, w.events...)
-	if w.err != nil {
-		s.Silent[why.Workload] = w.err.Error()
+	if w.Err != nil {
+		s.Silent[why.Workload] = w.Err.Error()
 	}
-}
-
-func orEmpty(o *unstructured.Unstructured) *unstructured.Unstructured {
-	if o == nil {
-		return &unstructured.Unstructured{Object: map[string]any{}}
-	}
-	return o
 }
 
 func networkOf(cfg config.Config) netip.Prefix {
@@ -348,16 +332,16 @@ func podReady(p *corev1.Pod) bool {
 	})
 }
 
-// reachAPI connects to the workload cluster by the kubeconfig that the control plane provider keeps. Its error is why it does not answer.
-func (o *observer) reachAPI(ctx context.Context, mgmt *kube.Cluster, cluster string) (*kube.Cluster, string, error) {
-	config, err := secretValue(ctx, mgmt, cluster+"-kubeconfig", "value")
+// ReachAPI connects to the workload cluster by the kubeconfig that the control plane provider keeps. Its error is why it does not answer.
+func (o *Observer) ReachAPI(ctx context.Context, mgmt *kube.Cluster, cluster string) (*kube.Cluster, string, error) {
+	config, err := management.SecretValue(ctx, mgmt, cluster+"-kubeconfig", "value")
 	if kube.Absent(err) {
 		return nil, "", errors.New("there is no kubeconfig yet")
 	}
 	if err != nil {
 		return nil, "", err
 	}
-	workload, err := o.tools.Connect(config)
+	workload, err := o.Tools.Connect(config)
 	if err != nil {
 		return nil, "", err
 	}
@@ -368,30 +352,30 @@ func (o *observer) reachAPI(ctx context.Context, mgmt *kube.Cluster, cluster str
 	return workload, uid, err
 }
 
-// readImages asks how many images the servers can be made from, where CAPH says that it did not find exactly one.
-func (o *observer) readImages(ctx context.Context, servers []unstructured.Unstructured) *why.Images {
+// ReadImages asks how many images the servers can be made from, where CAPH says that it did not find exactly one.
+func (o *Observer) ReadImages(ctx context.Context, servers []unstructured.Unstructured) *why.Images {
 	for i := range servers {
 		if t := capi.Troubles(&servers[i]); !strings.Contains(t, "ImageNotFound") && !strings.Contains(t, "ImageAmbiguous") {
 			continue
 		}
 		name := capi.Text(&servers[i], "spec", "imageName")
-		offer, err := hetzner.FindOffer(ctx, o.tools.Hetzner, o.cfg.Location, capi.Text(&servers[i], "spec", "type"), o.cfg.LoadBalancerType)
+		offer, err := hetzner.FindOffer(ctx, o.Tools.Hetzner, o.Cfg.Location, capi.Text(&servers[i], "spec", "type"), o.Cfg.LoadBalancerType)
 		if err != nil {
 			return nil
 		}
-		if found, err := hetzner.FindImages(ctx, o.tools.Hetzner, name, offer.Architecture); err == nil {
+		if found, err := hetzner.FindImages(ctx, o.Tools.Hetzner, name, offer.Architecture); err == nil {
 			return &why.Images{Name: name, Found: len(found)}
 		}
 	}
 	return nil
 }
 
-// readEndpoint tells why the cluster's address will never answer again, where it is lost.
-func (o *observer) readEndpoint(ctx context.Context, c watchedCluster, infrastructure *unstructured.Unstructured) string {
-	if infrastructure == nil || c.loadBalancerIP == "" || capi.Text(infrastructure, "status", "controlPlaneLoadBalancer", "ipv4") == c.loadBalancerIP {
+// ReadEndpoint tells why the cluster's address will never answer again, where it is lost.
+func (o *Observer) ReadEndpoint(ctx context.Context, c Watched, infrastructure *unstructured.Unstructured) string {
+	if infrastructure == nil || c.LoadBalancerIP == "" || capi.Text(infrastructure, "status", "controlPlaneLoadBalancer", "ipv4") == c.LoadBalancerIP {
 		return ""
 	}
-	if lost := checkEndpoint(ctx, o.cfg, o.tools, o.sources, c.loadBalancerIP); isLost(lost) {
+	if lost := CheckEndpoint(ctx, o.Cfg, o.Tools, o.Sources, c.LoadBalancerIP); IsLost(lost) {
 		return lost.Error()
 	}
 	return ""
@@ -404,27 +388,27 @@ const (
 	becauseEvery = 2 * time.Second
 )
 
-// because tells how far the cluster is, and what keeps it.
-func (o *observer) because(mgmt *kube.Cluster, c watchedCluster) wait.Reason {
+// Progress tells how far the cluster is, and what keeps it.
+func (o *Observer) Progress(mgmt *kube.Cluster, c Watched) wait.Reason {
 	return o.asking(mgmt, c, why.Answer.Beside)
 }
 
-// hindered tells what is in the cluster's way, for a wait that says itself how far it is.
-func (o *observer) hindered(mgmt *kube.Cluster, c watchedCluster) wait.Reason {
+// Obstacles tells what is in the cluster's way, for a wait that says itself how far it is.
+func (o *Observer) Obstacles(mgmt *kube.Cluster, c Watched) wait.Reason {
 	return o.asking(mgmt, c, why.Answer.Troubles)
 }
 
 // asking looks at the cluster, not at once and not too often.
-func (o *observer) asking(mgmt *kube.Cluster, c watchedCluster, tell func(why.Answer) string) wait.Reason {
+func (o *Observer) asking(mgmt *kube.Cluster, c Watched, tell func(why.Answer) string) wait.Reason {
 	next := time.Now().Add(becauseAfter)
 	said := ""
 	return func(ctx context.Context) (string, error) {
 		if time.Now().Before(next) {
 			return said, nil
 		}
-		s, _ := o.situation(ctx, mgmt, c)
+		s, _ := o.Observe(ctx, mgmt, c)
 		next = time.Now().Add(becauseEvery)
-		did, err := deleteUnmade(ctx, o.tools, mgmt, c, s)
+		did, err := DeleteUnmade(ctx, o.Tools, mgmt, c, s)
 		if err != nil {
 			did = "could not delete a Machine that is of no use: " + why.Unseen(err.Error())
 		}
@@ -432,8 +416,8 @@ func (o *observer) asking(mgmt *kube.Cluster, c watchedCluster, tell func(why.An
 			said = did
 			return said, nil
 		}
-		a := o.explainSituation(s)
-		if hopeless := a.Hopeless(o.began); hopeless != nil {
+		a := o.Explain(s)
+		if hopeless := a.Hopeless(o.Began); hopeless != nil {
 			return "", hopeless
 		}
 		said = tell(a)

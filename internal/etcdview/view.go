@@ -1,4 +1,4 @@
-package steps
+package etcdview
 
 import (
 	"context"
@@ -7,26 +7,28 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/management"
 	"github.com/slipway-k8s/slipway/internal/talos"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// etcdView is what is known of etcd through the machines that were asked.
-type etcdView struct {
-	members []talos.EtcdMember
-	health  map[string]error // node → why its member does not serve; nil: it does
+// View is what is known of etcd through the machines that were asked.
+type View struct {
+	Members []talos.EtcdMember
+	Health  map[string]error // node → why its member does not serve; nil: it does
 }
 
 // String is "of 3 voting members, a and b are healthy".
-func (e etcdView) String() string {
-	return fmt.Sprintf("of %d voting members %s healthy", len(e.voters()), sentenceOf(e.healthyBut("")))
+func (e View) String() string {
+	return fmt.Sprintf("of %d voting members %s healthy", len(e.Voters()), sentenceOf(e.healthyBut("")))
 }
 
 func sentenceOf(names []string) string {
@@ -39,9 +41,9 @@ func sentenceOf(names []string) string {
 	return strings.Join(names, ", ") + " are"
 }
 
-func (e etcdView) voters() []string {
+func (e View) Voters() []string {
 	var names []string
-	for _, m := range e.members {
+	for _, m := range e.Members {
 		if !m.Learner {
 			names = append(names, m.Name)
 		}
@@ -49,26 +51,26 @@ func (e etcdView) voters() []string {
 	return names
 }
 
-func (e etcdView) healthyBut(name string) []string {
+func (e View) healthyBut(name string) []string {
 	var healthy []string
-	for _, v := range e.voters() {
-		if why, asked := e.health[v]; v != name && asked && why == nil {
+	for _, v := range e.Voters() {
+		if why, asked := e.Health[v]; v != name && asked && why == nil {
 			healthy = append(healthy, v)
 		}
 	}
 	return healthy
 }
 
-// needs says why etcd needs a member; empty if a majority of the voters, counting it as lost, is healthy.
-func (e etcdView) needs(name string) string {
-	voters, healthy := e.voters(), e.healthyBut(name)
+// Needs says why etcd needs a member; empty if a majority of the voters, counting it as lost, is healthy.
+func (e View) Needs(name string) string {
+	voters, healthy := e.Voters(), e.healthyBut(name)
 	quorum := len(voters)/2 + 1
 	if len(healthy) >= quorum {
 		return ""
 	}
 	var why wait.Reasons
 	for _, v := range voters {
-		switch err, asked := e.health[v]; {
+		switch err, asked := e.Health[v]; {
 		case v == name || asked && err == nil:
 		case !asked:
 			why.Add(v, "no Machine has this name")
@@ -83,22 +85,22 @@ func (e etcdView) needs(name string) string {
 // errOnItsWayOut is why the member of a Machine that is being deleted counts for nothing, however healthy it is still.
 var errOnItsWayOut = errors.New("its Machine is being deleted")
 
-// askEtcd asks every control plane machine but one how its etcd is, and a healthy one for the members.
-func askEtcd(ctx context.Context, cfg config.Config, tools platform.Tools, manager *kube.Cluster, but string) (etcdView, error) {
-	config, err := secretValue(ctx, manager, cfg.ClusterName+"-talosconfig", "talosconfig")
+// Ask asks every control plane machine but one how its etcd is, and a healthy one for the members.
+func Ask(ctx context.Context, cfg config.Config, tools platform.Tools, manager *kube.Cluster, but string) (View, error) {
+	config, err := management.SecretValue(ctx, manager, cfg.ClusterName+"-talosconfig", "talosconfig")
 	if err != nil {
-		return etcdView{}, err
+		return View{}, err
 	}
 	t, err := tools.Talos(config)
 	if err != nil {
-		return etcdView{}, err
+		return View{}, err
 	}
 	machines, err := capi.List(ctx, manager, capi.MachineKind, cfg.ClusterName)
 	if err != nil {
-		return etcdView{}, err
+		return View{}, err
 	}
 	machines = slices.DeleteFunc(capi.ControlPlaneMachines(machines), func(m unstructured.Unstructured) bool { return m.GetName() == but })
-	e := etcdView{health: map[string]error{}}
+	e := View{Health: map[string]error{}}
 	var asking sync.WaitGroup
 	var mu sync.Mutex
 	for _, m := range machines {
@@ -109,20 +111,20 @@ func askEtcd(ctx context.Context, cfg config.Config, tools platform.Tools, manag
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			e.health[capi.Text(&m, "spec", "infrastructureRef", "name")] = err
+			e.Health[capi.Text(&m, "spec", "infrastructureRef", "name")] = err
 			if err == nil {
-				e.members = members
+				e.Members = members
 			}
 		})
 	}
 	asking.Wait()
-	if e.members == nil {
+	if e.Members == nil {
 		var why wait.Reasons
-		for name, err := range e.health {
+		for name, err := range e.Health {
 			why.Add(name, err.Error())
 		}
 		slices.Sort(why.Order)
-		return etcdView{}, fmt.Errorf("no other member answers: %s", strings.Join(why.Lines(), "; "))
+		return View{}, fmt.Errorf("no other member answers: %s", strings.Join(why.Lines(), "; "))
 	}
 	return e, nil
 }
@@ -132,7 +134,7 @@ func askMember(ctx context.Context, t platform.TalosClient, machine *unstructure
 	err := errors.New("it has no address yet")
 	for _, address := range append(capi.Addresses(machine, capi.AddressExternal), capi.Addresses(machine, capi.AddressInternal)...) {
 		var node talos.Node
-		asking, cancel := context.WithTimeout(ctx, askTalosWithin)
+		asking, cancel := context.WithTimeout(ctx, AskWithin)
 		if node, err = t.Ask(asking, address); err == nil && !node.Healthy {
 			err = fmt.Errorf("its etcd is %q and does not call itself healthy", node.Etcd)
 		}
@@ -148,20 +150,23 @@ func askMember(ctx context.Context, t platform.TalosClient, machine *unstructure
 	return nil, err
 }
 
-// differs says in what etcd's voters are not exactly the wanted ones, all healthy.
-func (e etcdView) differs(servers []string) string {
+// Differs says in what etcd's voters are not exactly the wanted ones, all healthy.
+func (e View) Differs(servers []string) string {
 	var missing []string
 	for _, s := range servers {
-		if !slices.Contains(e.voters(), s) {
+		if !slices.Contains(e.Voters(), s) {
 			missing = append(missing, s+" does not vote in etcd yet")
-		} else if err := e.health[s]; err != nil {
+		} else if err := e.Health[s]; err != nil {
 			missing = append(missing, s+": "+err.Error())
 		}
 	}
-	for _, m := range e.members {
+	for _, m := range e.Members {
 		if !slices.Contains(servers, m.Name) {
 			missing = append(missing, "etcd still counts "+m.Name)
 		}
 	}
 	return strings.Join(missing, "; ")
 }
+
+// AskWithin bounds a question to one node; a node that is up answers in milliseconds.
+const AskWithin = 3 * time.Second

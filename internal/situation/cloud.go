@@ -1,4 +1,4 @@
-package steps
+package situation
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/management"
 	"github.com/slipway-k8s/slipway/internal/why"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -44,7 +45,7 @@ func (s *cloudSight) read(ctx context.Context, cfg config.Config, tools platform
 			return err
 		},
 		func() error { // beside what the servers say
-			failures, _ = hetzner.Failures(ctx, tools.Hetzner, time.Now().Add(-failuresSince))
+			failures, _ = hetzner.Failures(ctx, tools.Hetzner, time.Now().Add(-FailuresSince))
 			return nil
 		},
 	)
@@ -69,15 +70,15 @@ func (s *cloudSight) tell(to *why.Situation) {
 }
 
 // readTalos asks the Talos of every server that runs, all at once.
-func (o *observer) readTalos(ctx context.Context, mgmt *kube.Cluster, c watchedCluster, machines []unstructured.Unstructured, runs func(server string) bool) map[string]why.Talos {
+func (o *Observer) readTalos(ctx context.Context, mgmt *kube.Cluster, c Watched, machines []unstructured.Unstructured, runs func(server string) bool) map[string]why.Talos {
 	answers := map[string]why.Talos{}
-	config, err := secretValue(ctx, mgmt, c.name+"-talosconfig", "talosconfig")
+	config, err := management.SecretValue(ctx, mgmt, c.Name+"-talosconfig", "talosconfig")
 	if kube.Absent(err) {
 		err = errors.New("there is no talosconfig yet")
 	}
 	var t platform.TalosClient
 	if err == nil {
-		t, err = o.tools.Talos(config)
+		t, err = o.Tools.Talos(config)
 	}
 	var asking sync.WaitGroup
 	var mu sync.Mutex

@@ -1,4 +1,4 @@
-package steps
+package logs
 
 import (
 	"context"
@@ -12,19 +12,20 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// FollowLogs hands on what the controllers write, in both clusters: before the pivot Cluster API's run in the management
+// Follow hands on what the controllers write, in both clusters: before the pivot Cluster API's run in the management
 // cluster, after it in the cluster itself, and in between in both. It waits for a cluster that is not there yet, and ends when
 // ctx does.
-func (p *Plan) FollowLogs(ctx context.Context, w LogWish) {
+func Follow(ctx context.Context, cfg config.Config, tools platform.Tools, w Wish) {
+	tools = tools.WithDefaults()
 	var both sync.WaitGroup
-	for _, side := range logSides(p.b.cfg) {
-		both.Go(func() { followSide(ctx, p.b.cfg, p.b.tools, side, w) })
+	for _, side := range logSides(cfg) {
+		both.Go(func() { followSide(ctx, cfg, tools, side, w) })
 	}
 	both.Wait()
 }
 
 // followSide follows a cluster as long as it is there, and looks for it while it is not.
-func followSide(ctx context.Context, cfg config.Config, tools platform.Tools, side logSide, w LogWish) {
+func followSide(ctx context.Context, cfg config.Config, tools platform.Tools, side logSide, w Wish) {
 	wish := w.of(side)
 	var latest latestTime
 	hand := wish.Line
@@ -48,7 +49,7 @@ func followSide(ctx context.Context, cfg config.Config, tools platform.Tools, si
 }
 
 // followCluster returns when the cluster is another one, or gone.
-func followCluster(ctx context.Context, cfg config.Config, tools platform.Tools, side logSide, cluster *kube.Cluster, w LogWish, wish kube.LogWish) {
+func followCluster(ctx context.Context, cfg config.Config, tools platform.Tools, side logSide, cluster *kube.Cluster, w Wish, wish kube.LogWish) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	uid, _ := cluster.UID(ctx) // it has just answered

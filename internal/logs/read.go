@@ -1,4 +1,4 @@
-package steps
+package logs
 
 import (
 	"context"
@@ -55,20 +55,20 @@ func (c Controller) has(pod *corev1.Pod) bool {
 	return pod.Namespace == c.namespace && slices.ContainsFunc(c.workloads, func(name string) bool { return strings.HasPrefix(pod.Name, name+"-") })
 }
 
-// LogLine is a line of a controller's log.
-type LogLine struct {
+// Line is a line of a controller's log.
+type Line struct {
 	kube.LogLine
 	Cluster    string // "management", or the name of the cluster that is made
 	Controller string
 }
 
-// LogWish says which logs to read.
-type LogWish struct {
+// Wish says which logs to read.
+type Wish struct {
 	Controllers []Controller
 	Since       time.Duration // how far back; 0: as far as Lines
 	Lines       int64         // of each container, the last so many; below 0: all
-	Line        func(LogLine) // called by many at once
-	Note        func(about LogLine, text string)
+	Line        func(Line)    // called by many at once
+	Note        func(about Line, text string)
 	Secret      func(string) // hears every secret that is found beside the controllers, before any line
 }
 
@@ -89,7 +89,7 @@ func logSides(cfg config.Config) []logSide {
 var errNoSuchCluster = errors.New("there is no such cluster")
 
 // openLogSide connects to a side that answers. The management cluster that is the cluster itself is none of its own.
-func openLogSide(ctx context.Context, cfg config.Config, tools platform.Tools, s logSide, w LogWish) (*kube.Cluster, error) {
+func openLogSide(ctx context.Context, cfg config.Config, tools platform.Tools, s logSide, w Wish) (*kube.Cluster, error) {
 	cluster, err := platform.Connect(tools, s.file)
 	if err != nil {
 		if kubeconfigMissing(err) {
@@ -120,7 +120,7 @@ func openLogSide(ctx context.Context, cfg config.Config, tools platform.Tools, s
 // tellSecrets names the tokens that the controllers work with, as far as they can be read.
 func tellSecrets(ctx context.Context, cluster *kube.Cluster, tell func(string)) {
 	for _, key := range []client.ObjectKey{
-		{Namespace: config.Namespace, Name: config.TokenSecretName}, {Namespace: bootstrap.HCloudCCM().Namespace, Name: ccmSecretName},
+		{Namespace: config.Namespace, Name: config.TokenSecretName}, {Namespace: bootstrap.HCloudCCM().Namespace, Name: config.CCMSecretName},
 	} {
 		secret := &corev1.Secret{}
 		if err := cluster.Get(ctx, key, secret); err != nil {
@@ -135,7 +135,7 @@ func tellSecrets(ctx context.Context, cluster *kube.Cluster, tell func(string)) 
 }
 
 // wish is that of one side.
-func (w LogWish) of(s logSide) kube.LogWish {
+func (w Wish) of(s logSide) kube.LogWish {
 	out := kube.LogWish{
 		Pods: func(pod *corev1.Pod) bool { _, ok := w.controllerOf(pod); return ok }, Lines: w.Lines,
 		Line: func(line kube.LogLine) { w.Line(w.line(s, line)) },
@@ -161,7 +161,7 @@ func whyNoLog(err error) string {
 	return text
 }
 
-func (w LogWish) controllerOf(pod *corev1.Pod) (Controller, bool) {
+func (w Wish) controllerOf(pod *corev1.Pod) (Controller, bool) {
 	i := slices.IndexFunc(w.Controllers, func(c Controller) bool { return c.has(pod) })
 	if i < 0 {
 		return Controller{}, false
@@ -169,8 +169,8 @@ func (w LogWish) controllerOf(pod *corev1.Pod) (Controller, bool) {
 	return w.Controllers[i], true
 }
 
-func (w LogWish) line(s logSide, line kube.LogLine) LogLine {
-	out := LogLine{LogLine: line, Cluster: s.name}
+func (w Wish) line(s logSide, line kube.LogLine) Line {
+	out := Line{LogLine: line, Cluster: s.name}
 	for _, c := range w.Controllers {
 		if line.Namespace == c.namespace && (c.label != "" || slices.ContainsFunc(c.workloads, func(name string) bool { return strings.HasPrefix(line.Pod, name+"-") })) {
 			out.Controller = c.Name
@@ -179,8 +179,9 @@ func (w LogWish) line(s logSide, line kube.LogLine) LogLine {
 	return out
 }
 
-// ReadLogs hands on what the controllers have written so far, the oldest first. It is an error that no cluster runs them.
-func (p *Plan) ReadLogs(ctx context.Context, w LogWish) error {
+// Read hands on what the controllers have written so far, the oldest first. It is an error that no cluster runs them.
+func Read(ctx context.Context, cfg config.Config, tools platform.Tools, w Wish) error {
+	tools = tools.WithDefaults()
 	var (
 		streams []*sideStream
 		reasons []string
@@ -191,8 +192,8 @@ func (p *Plan) ReadLogs(ctx context.Context, w LogWish) error {
 			s.Close()
 		}
 	}()
-	for _, side := range logSides(p.b.cfg) {
-		cluster, err := openLogSide(ctx, p.b.cfg, p.b.tools, side, w)
+	for _, side := range logSides(cfg) {
+		cluster, err := openLogSide(ctx, cfg, tools, side, w)
 		if err == nil {
 			var opened []*kube.LogStream
 			opened, err = cluster.OpenLogs(ctx, w.of(side))
@@ -219,7 +220,7 @@ type sideStream struct {
 }
 
 // mergeLogs hands on the lines of several logs in the order of their times.
-func mergeLogs(streams []*sideStream, w LogWish) error {
+func mergeLogs(streams []*sideStream, w Wish) error {
 	streams = slices.Clone(streams)
 	advance := func(i int) error {
 		line, err := streams[i].Next()
