@@ -434,8 +434,13 @@ func TestTwoRunsAtOnce(t *testing.T) {
 		t.Parallel()
 		s := newStudio(t)
 		s.PutServer(schema.Server{ID: 7, Name: "theirs", Labels: ours("another-run"), Status: "running", Created: time.Now()})
-		time.AfterFunc(300*time.Millisecond, func() { s.PutImage(made("another-run", "available")) })
-		image, said, err := s.run(t.Context(), nil)
+		var finished sync.Once
+		image, said, err := s.run(t.Context(), transportFunc(func(r *http.Request) (*http.Response, error) {
+			if r.URL.Path == "/ssh_keys" { // the run has found no image and looks for the other's work
+				finished.Do(func() { s.PutImage(made("another-run", "available")) })
+			}
+			return http.DefaultTransport.RoundTrip(r)
+		}))
 		if err != nil || image.ID == 0 || len(s.Writes()) > 0 {
 			t.Errorf("got %+v, %v; wrote %v", image, err, s.Writes())
 		}
