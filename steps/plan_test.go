@@ -65,7 +65,7 @@ func TestCertManagersTimeoutIsAddedUp(t *testing.T) {
 		"{timeout: 16m}":  "",
 		"{version: v1.2}": "",
 		"":                "",
-		"{timeout: 40m}":  "step capiAPI-init waits up to 1m0s for a download that fails to succeed + 40m0s for cert-manager",
+		"{timeout: 40m}":  "step capi-init waits up to 1m0s for a download that fails to succeed + 40m0s for cert-manager",
 		"{timeout: 600}":  `manifests/clusterctl.yaml: cert-manager.timeout: "600" is not a time to wait`,
 		"{timeout: -1s}":  `"-1s" is not a time to wait`,
 		"ten minutes":     "manifests/clusterctl.yaml: cert-manager: it is no map",
@@ -244,7 +244,7 @@ func TestOnlyWhatChangedRuns(t *testing.T) {
 		}, []string{"hcloud-ccm", "wait-nodes"}},
 		"provider's Deployment down": {func(_ *testing.T, w *world, _ *config.Config) {
 			w.mgmt.Change("apps/v1", "Deployment", "cluster-api", "manager", object{"status": object{"availableReplicas": 0}})
-		}, []string{"capiAPI-init"}},
+		}, []string{"capi-init"}},
 		"health check deleted": {func(_ *testing.T, w *world, _ *config.Config) {
 			w.mgmt.Remove(capiAPI, "MachineHealthCheck", config.Namespace, "k8s-control-plane")
 		}, []string{"apply"}},
@@ -258,7 +258,7 @@ func TestOnlyWhatChangedRuns(t *testing.T) {
 			}
 			tt.change(t, w, &cfg)
 			report, err := w.run(t, cfg, journal, func(e flow.Event) {
-				if e.Kind == flow.StepStarted && e.Step == "capiAPI-init" {
+				if e.Kind == flow.StepStarted && e.Step == "capi-init" {
 					w.install(cfg) // somebody starts the Deployment again
 				}
 			})
@@ -305,7 +305,7 @@ func TestSilentManagementClusterIsNotRecreated(t *testing.T) {
 // After its start an API server takes a while to offer the kinds that it has. Nothing is installed again on that ground.
 func TestKindsThatAreNotOfferedAreNotGone(t *testing.T) {
 	for group, step := range map[string]string{
-		"clusterctl.cluster.x-k8s.io/v1alpha3":    "capiAPI-init",
+		"clusterctl.cluster.x-k8s.io/v1alpha3":    "capi-init",
 		"cluster.x-k8s.io/v1beta1":                "apply",
 		"controlplane.cluster.x-k8s.io/v1alpha3":  "apply",
 		"infrastructure.cluster.x-k8s.io/v1beta1": "apply",

@@ -582,7 +582,7 @@ func TestTheRestorePlanIsSound(t *testing.T) {
 		names = append(names, s.Name)
 	}
 	for _, order := range [][]string{
-		{"lost", "kind-create", "capiAPI-init", "apply"}, {"seed", "apply"}, {"firewall-lift", "apply"},
+		{"lost", "kind-create", "capi-init", "apply"}, {"seed", "apply"}, {"firewall-lift", "apply"},
 		{"servers", "etcd-recover", "etcd-bootstrap", "quiet", "sweep", "release", "wait-nodes", "pivot", "clean"}, {"etcd-members", "release"},
 	} {
 		last := -1

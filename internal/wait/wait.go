@@ -69,7 +69,11 @@ func (w Wait) Until(ctx context.Context, say flow.Say, see look) error {
 	defer deadline.Stop()
 	each, last := cmp.Or(w.Each, LookWithin), ""
 	for {
-		looking, cancel := context.WithTimeout(ctx, min(each, time.Until(ends)))
+		bound := min(each, time.Until(ends))
+		if w.Within <= 0 { // the time of several waits together is used up: what needs no wait is still found
+			bound = each
+		}
+		looking, cancel := context.WithTimeout(ctx, bound)
 		missing, err := see(looking)
 		cutOff := looking.Err() != nil && time.Until(ends) <= 0
 		cancel()

@@ -9,6 +9,24 @@ import (
 	"time"
 )
 
+// A wait without any time looks once, with the time of one look.
+func TestWaitWithoutTimeLooksOnce(t *testing.T) {
+	looks := 0
+	see := func(missing string) func(context.Context) (string, error) {
+		return func(ctx context.Context) (string, error) {
+			looks++
+			return missing, ctx.Err()
+		}
+	}
+	if err := (Wait{What: "the pair"}).Until(t.Context(), t.Logf, see("")); err != nil || looks != 1 {
+		t.Errorf("nothing is missing: %d looks, %v", looks, err)
+	}
+	var late *TimeoutError
+	if err := (Wait{What: "the pair"}).Until(t.Context(), t.Logf, see("one")); !errors.As(err, &late) || looks != 2 {
+		t.Errorf("one is missing: %d looks, %v", looks, err)
+	}
+}
+
 func TestWaitLooksUntilNothingIsMissing(t *testing.T) {
 	var l lineRecorder
 	answers := []string{"both", "one", ""}
