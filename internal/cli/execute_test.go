@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/slipway-k8s/slipway/flow"
@@ -149,8 +150,11 @@ func TestTokensOfTheEnvironmentAreHidden(t *testing.T) {
 // deaf is a Hetzner API that takes no token.
 func deaf(t *testing.T, seen *[]string) string {
 	t.Helper()
+	var mu sync.Mutex
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
 		*seen = append(*seen, r.Method+" "+r.URL.Path+" "+r.Header.Get("Authorization"))
+		mu.Unlock()
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusUnauthorized)
 		fmt.Fprintf(w, `{"error":{"code":"unauthorized","message":"unable to authenticate %s"}}`, r.Header.Get("Authorization"))

@@ -98,11 +98,11 @@ func once(lines []string, words string) bool {
 func TestTerminal(t *testing.T) {
 	q := newQuick(t, quickCharts(t))
 	all := q.Management.React
-	q.Management.React = func(o *unstructured.Unstructured) {
+	q.Management.SetReact(func(o *unstructured.Unstructured) {
 		if o.GetKind() != "HetznerCluster" {
 			all(o)
 		}
-	}
+	})
 	o := q.onTerminal(t, 100, 30)
 	o.shows("the step that waits, and those to come", func(lines []string) bool {
 		return has(lines, "✓ secret") && has(lines, "    waiting for the load balancer: HetznerCluster k8s has no address yet") && has(lines, "· wait-nodes")

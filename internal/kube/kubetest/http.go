@@ -231,9 +231,19 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, path string) {
 	}
 }
 
+// SetReact sets React while the server is in use.
+func (s *Server) SetReact(react func(*unstructured.Unstructured)) {
+	s.reactMu.Lock()
+	defer s.reactMu.Unlock()
+	s.React = react
+}
+
 func (s *Server) react(o *unstructured.Unstructured) {
-	if s.React != nil {
-		go s.React(o.DeepCopy())
+	s.reactMu.Lock()
+	react := s.React
+	s.reactMu.Unlock()
+	if react != nil {
+		go react(o.DeepCopy())
 	}
 }
 

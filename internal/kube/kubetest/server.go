@@ -65,12 +65,13 @@ type Server struct {
 	// Logs answers requests for the logs of Pods; nil: there are none. It is set before the server is used.
 	Logs http.HandlerFunc
 	// React plays the controllers: it gets every object that a client wrote, after the client has its answer. It is set
-	// before the server is used.
+	// before the server is used, or later by SetReact.
 	React func(*unstructured.Unstructured)
 	// Now is the server's clock, in its answers' Date and in what its objects say of when they were written; nil: the
 	// machine's. It is set before the server is used.
 	Now func() time.Time
 
+	reactMu   sync.Mutex
 	mu        sync.Mutex
 	resources []Resource
 	objects   map[string]*unstructured.Unstructured // by path
