@@ -41,20 +41,20 @@ func NewCollector(cfg config.Config, tools platform.Tools) Collector {
 	return Collector{cfg: cfg, tools: tools.WithDefaults()}
 }
 
-// LookForBackup reads everything that a backup holds but the snapshot of etcd. It only reads: nothing is paused, no cluster is
+// Look reads everything that a backup holds but the snapshot of etcd. It only reads: nothing is paused, no cluster is
 // written to, and none is made where one is missing. version is that of the command.
-func (c Collector) Look(ctx context.Context, say flow.Say, version string) (*BackupSource, error) {
-	s := &BackupSource{o: c}
+func (collector Collector) Look(ctx context.Context, say flow.Say, version string) (*BackupSource, error) {
+	s := &BackupSource{o: collector}
 	var err error
-	if s.manager, s.Contents.Header.SelfManaged, err = c.holder(ctx); err != nil {
+	if s.manager, s.Contents.Header.SelfManaged, err = collector.holder(ctx); err != nil {
 		return nil, err
 	}
-	workload, err := c.workload(ctx, s.manager)
+	workload, err := collector.workload(ctx, s.manager)
 	if err != nil {
 		return nil, err
 	}
 	h := &s.Contents.Header
-	h.Cluster, h.Slipway, h.Taken = c.cfg.ClusterName, version, time.Now().UTC().Truncate(time.Second)
+	h.Cluster, h.Slipway, h.Taken = collector.cfg.ClusterName, version, time.Now().UTC().Truncate(time.Second)
 	if h.UID, err = workload.UID(ctx); err != nil {
 		return nil, err
 	}
@@ -81,10 +81,10 @@ func (c Collector) Look(ctx context.Context, say flow.Say, version string) (*Bac
 
 // holder is the cluster that holds the Cluster object: the cluster itself after a pivot, else the management cluster. Paused or
 // not is the same to a backup; that both hold it is a pivot on its way.
-func (c Collector) holder(ctx context.Context) (_ *kube.Cluster, self bool, err error) {
-	name := c.cfg.ClusterName
-	own, ownErr := c.holds(ctx, platform.Kubeconfig)
-	source, sourceErr := c.holds(ctx, platform.ManagementKubeconfig)
+func (collector Collector) holder(ctx context.Context) (_ *kube.Cluster, self bool, err error) {
+	name := collector.cfg.ClusterName
+	own, ownErr := collector.holds(ctx, platform.Kubeconfig)
+	source, sourceErr := collector.holds(ctx, platform.ManagementKubeconfig)
 	if own != nil && source != nil {
 		ownUID, err := own.UID(ctx)
 		sourceUID, sourceErr := source.UID(ctx)
@@ -93,7 +93,7 @@ func (c Collector) holder(ctx context.Context) (_ *kube.Cluster, self bool, err 
 		}
 		if ownUID != sourceUID {
 			return nil, false, fmt.Errorf("both cluster %s and its management cluster hold the Cluster object: a pivot is on its way; finish it (%s) or put it back (%s) first",
-				name, c.tools.Command("pivot"), c.tools.Command("pivot", "--abort"))
+				name, collector.tools.Command("pivot"), collector.tools.Command("pivot", "--abort"))
 		}
 	}
 	switch {
@@ -106,13 +106,13 @@ func (c Collector) holder(ctx context.Context) (_ *kube.Cluster, self bool, err 
 		return nil, false, fmt.Errorf("look who manages cluster %s: %w", name, err)
 	}
 	return nil, false, fmt.Errorf("there is no cluster %s to back up: neither %s nor %s of the state folder leads to its Cluster object",
-		name, c.tools.Files.Path(platform.Kubeconfig), c.tools.Files.Path(platform.ManagementKubeconfig))
+		name, collector.tools.Files.Path(platform.Kubeconfig), collector.tools.Files.Path(platform.ManagementKubeconfig))
 }
 
 // holds connects to the cluster of a kubeconfig in the state folder; nil where there is none, or it does not hold the Cluster
 // object.
-func (step Collector) holds(ctx context.Context, file string) (*kube.Cluster, error) {
-	c, err := platform.Connect(step.tools, file)
+func (collector Collector) holds(ctx context.Context, file string) (*kube.Cluster, error) {
+	c, err := platform.Connect(collector.tools, file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -121,7 +121,7 @@ func (step Collector) holds(ctx context.Context, file string) (*kube.Cluster, er
 	}
 	ctx, cancel := context.WithTimeout(ctx, management.AliveWithin)
 	defer cancel()
-	object, err := management.FindCluster(ctx, step.cfg, c)
+	object, err := management.FindCluster(ctx, collector.cfg, c)
 	if err != nil || object == nil {
 		return nil, err
 	}
@@ -129,12 +129,12 @@ func (step Collector) holds(ctx context.Context, file string) (*kube.Cluster, er
 }
 
 // workload connects to the cluster itself, by the kubeconfig that its manager keeps.
-func (c Collector) workload(ctx context.Context, manager *kube.Cluster) (*kube.Cluster, error) {
-	kubeconfig, err := management.SecretValue(ctx, manager, c.cfg.ClusterName+"-kubeconfig", "value")
+func (collector Collector) workload(ctx context.Context, manager *kube.Cluster) (*kube.Cluster, error) {
+	kubeconfig, err := management.SecretValue(ctx, manager, collector.cfg.ClusterName+"-kubeconfig", "value")
 	if err != nil {
-		return nil, fmt.Errorf("connect to cluster %s: %w", c.cfg.ClusterName, err)
+		return nil, fmt.Errorf("connect to cluster %s: %w", collector.cfg.ClusterName, err)
 	}
-	return c.tools.Connect(kubeconfig)
+	return collector.tools.Connect(kubeconfig)
 }
 
 // readObjects reads the objects and Secrets, as they are stored.

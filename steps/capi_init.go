@@ -87,8 +87,8 @@ func newProvidersStep(s *Set) providersStep {
 
 // run installs the providers and waits until they serve. clusterctl skips what its inventory has, and then
 // neither repairs nor waits for it: waiting is done here, in every case.
-func (p providersStep) run(ctx context.Context, say flow.Say, m Management) (Providers, error) {
-	return p.wantedProviders(), installProviders(ctx, p.cfg, p.tools, p.sources, say, m.Kubeconfig)
+func (step providersStep) run(ctx context.Context, say flow.Say, m Management) (Providers, error) {
+	return step.wantedProviders(), installProviders(ctx, step.cfg, step.tools, step.sources, say, m.Kubeconfig)
 }
 
 // installProviders does it in the cluster of a kubeconfig in the state folder.
@@ -384,8 +384,8 @@ func serving(ctx context.Context, mgmt *kube.Cluster) (string, error) {
 	return strings.Join(missing, "; "), nil
 }
 
-func (p providersStep) verify(ctx context.Context, was Providers) flow.Verdict {
-	mgmt, err := platform.Connect(p.tools, platform.ManagementKubeconfig)
+func (step providersStep) verify(ctx context.Context, was Providers) flow.Verdict {
+	mgmt, err := platform.Connect(step.tools, platform.ManagementKubeconfig)
 	if err != nil {
 		return flow.Unknown(err)
 	}

@@ -91,7 +91,7 @@ func readableSources(cfg config.Config, tools platform.Tools) render.Sources {
 	return s
 }
 
-// PlanDestroy looks at what Destroy would take away. It changes nothing.
+// Plan looks at what Destroy would take away. It changes nothing.
 func (d Destroyer) Plan(ctx context.Context, opts DestroyOptions) (Demolition, error) {
 	inventory, err := hetzner.TakeInventory(ctx, d.tools.Hetzner)
 	if err != nil {
@@ -102,21 +102,21 @@ func (d Destroyer) Plan(ctx context.Context, opts DestroyOptions) (Demolition, e
 }
 
 // divide divides the cluster's resources into those that go and those that stay.
-func (step Destroyer) divide(inventory hetzner.Inventory, opts DestroyOptions) Demolition {
-	d := Demolition{Cluster: step.cfg.ClusterName, Take: []hetzner.Resource{}, Keep: []Kept{}, opts: opts}
-	for _, r := range inventory.Of(d.Cluster) {
+func (d Destroyer) divide(inventory hetzner.Inventory, opts DestroyOptions) Demolition {
+	plan := Demolition{Cluster: d.cfg.ClusterName, Take: []hetzner.Resource{}, Keep: []Kept{}, opts: opts}
+	for _, r := range inventory.Of(plan.Cluster) {
 		switch user := inventory.UsedElsewhere(r); {
 		case r.Kind == hetzner.KindVolume && !opts.Volumes:
-			d.Keep = append(d.Keep, Kept{r, "holds data: --volumes deletes it"})
+			plan.Keep = append(plan.Keep, Kept{r, "holds data: --volumes deletes it"})
 		case r.Kind == hetzner.KindSnapshot && !opts.Images:
-			d.Keep = append(d.Keep, Kept{r, "spares the next cluster its making: --images deletes it"})
+			plan.Keep = append(plan.Keep, Kept{r, "spares the next cluster its making: --images deletes it"})
 		case r.Kind == hetzner.KindSnapshot && user != "":
-			d.Keep = append(d.Keep, Kept{r, "server " + user + " of another cluster was made from it"})
+			plan.Keep = append(plan.Keep, Kept{r, "server " + user + " of another cluster was made from it"})
 		default:
-			d.Take = append(d.Take, r)
+			plan.Take = append(plan.Take, r)
 		}
 	}
-	return d
+	return plan
 }
 
 // Destroy takes the cluster away that PlanDestroy listed, and no volume that is not in the list. It can be killed anywhere and run

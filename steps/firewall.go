@@ -44,13 +44,13 @@ func newFirewallStep(s *Set) firewallStep {
 
 // firewallRules are the rules for today's configuration. Where the operator's own address is to be let in, it is asked
 // for each time: it changes with the network that the operator sits in.
-func (f firewallStep) firewallRules(ctx context.Context) ([]hetzner.FirewallRule, error) {
-	extra, auto, err := f.cfg.Allowed()
+func (step firewallStep) firewallRules(ctx context.Context) ([]hetzner.FirewallRule, error) {
+	extra, auto, err := step.cfg.Allowed()
 	if err != nil {
 		return nil, fmt.Errorf("firewallAllow: %w", err)
 	}
 	if auto {
-		own, err := f.tools.OwnAddress(ctx)
+		own, err := step.tools.OwnAddress(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("find out this machine's address towards the internet: %w; name it in FIREWALL_ALLOW in place of auto", err)
 		}

@@ -113,15 +113,15 @@ func beyondPrivate(p netip.Prefix) bool {
 	})
 }
 
-func (f firewallApplyStep) verify(ctx context.Context, was Cover) flow.Verdict {
-	firewall, err := hetzner.FindFirewall(ctx, f.tools.Hetzner, f.cfg.ClusterName)
+func (step firewallApplyStep) verify(ctx context.Context, was Cover) flow.Verdict {
+	firewall, err := hetzner.FindFirewall(ctx, step.tools.Hetzner, step.cfg.ClusterName)
 	if err != nil {
 		return flow.Unknown(err)
 	}
 	if firewall == nil || firewall.ID != was.Firewall {
 		return flow.Gone("firewall %d does not exist any more", was.Firewall)
 	}
-	open, err := hetzner.Uncovered(ctx, f.tools.Hetzner, firewall, f.cfg.ClusterName)
+	open, err := hetzner.Uncovered(ctx, step.tools.Hetzner, firewall, step.cfg.ClusterName)
 	if err != nil {
 		return flow.Unknown(err)
 	}

@@ -165,10 +165,10 @@ func (step managementStep) verify(ctx context.Context, m Management) flow.Verdic
 	return flow.Unknown(fmt.Errorf("management cluster %s exists but does not answer: %w: start it again; delete it only if you know that it manages nothing", m.Name, err))
 }
 
-func (m managementStep) managementUID(ctx context.Context) (string, error) {
+func (step managementStep) managementUID(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, management.AliveWithin)
 	defer cancel()
-	cluster, err := platform.Connect(m.tools, platform.ManagementKubeconfig)
+	cluster, err := platform.Connect(step.tools, platform.ManagementKubeconfig)
 	if err != nil {
 		return "", err
 	}

@@ -86,59 +86,59 @@ func NewReplacer(cfg config.Config, tools platform.Tools) Replacer {
 	return Replacer{cfg: s.cfg, tools: s.tools, sources: s.sources, observer: s.observer}
 }
 
-// ReplaceMachine deletes a control plane Machine, if the cluster can do without it, and watches the one that Cluster API
+// Replace deletes a control plane Machine, if the cluster can do without it, and watches the one that Cluster API
 // makes in its place into etcd and to Ready. name is the Machine's, or its server's, which is the node's. A machine health
 // check only marks a Machine of this control plane provider, so somebody has to.
 //
 // It is also the way out when a server has vanished: CAPH makes it anew under the same name, with an empty disk, while
 // etcd still counts the dead member of that name, so the newcomer does not get in.
-func (step Replacer) Replace(ctx context.Context, say flow.Say, name string) (Replacement, error) {
-	manager, where, err := step.managingCluster(ctx, say)
+func (replacer Replacer) Replace(ctx context.Context, say flow.Say, name string) (Replacement, error) {
+	manager, where, err := replacer.managingCluster(ctx, say)
 	if err != nil {
 		return Replacement{}, err
 	}
-	say("%s manages cluster %s", where, step.cfg.ClusterName)
-	r, err := step.replacement(ctx, manager, name)
+	say("%s manages cluster %s", where, replacer.cfg.ClusterName)
+	r, err := replacer.replacement(ctx, manager, name)
 	if err != nil {
 		return Replacement{}, err
 	}
-	tcp, err := capi.Get(ctx, manager, capi.TalosControlPlaneKind, step.cfg.ControlPlaneName())
+	tcp, err := capi.Get(ctx, manager, capi.TalosControlPlaneKind, replacer.cfg.ControlPlaneName())
 	if err != nil {
 		return Replacement{}, err
 	}
 	if !capi.Truth(tcp, "status", "initialized") { // there are no nodes to wait for
-		return r, deleteBeforeEtcd(ctx, step.cfg, step.tools, say, manager, r)
+		return r, deleteBeforeEtcd(ctx, replacer.cfg, replacer.tools, say, manager, r)
 	}
-	workload, err := platform.Connect(step.tools, platform.Kubeconfig)
+	workload, err := platform.Connect(replacer.tools, platform.Kubeconfig)
 	if err != nil {
-		return Replacement{}, fmt.Errorf("cluster %s: %w", step.cfg.ClusterName, err)
+		return Replacement{}, fmt.Errorf("cluster %s: %w", replacer.cfg.ClusterName, err)
 	}
-	if err := step.removeMachine(ctx, say, manager, r); err != nil {
+	if err := replacer.removeMachine(ctx, say, manager, r); err != nil {
 		return Replacement{}, err
 	}
-	if r.New, r.Now, err = step.awaitReplacement(ctx, say, manager, workload, r); err != nil {
+	if r.New, r.Now, err = replacer.awaitReplacement(ctx, say, manager, workload, r); err != nil {
 		return Replacement{}, err
 	}
-	if err := step.tools.Files.Remove(replacementFile); err != nil {
+	if err := replacer.tools.Files.Remove(replacementFile); err != nil {
 		return Replacement{}, err
 	}
-	return r, step.refreshTalosconfig(ctx, say, manager)
+	return r, replacer.refreshTalosconfig(ctx, say, manager)
 }
 
 // manager is the cluster that holds the Cluster object, unpaused: the cluster itself after a pivot, else the temporary
 // one.
-func (r Replacer) managingCluster(ctx context.Context, say flow.Say) (_ *kube.Cluster, where string, err error) {
-	name := r.cfg.ClusterName
-	self, selfErr := selfManagedCluster(ctx, r.cfg, r.tools, r.sources)
-	source, _, sourceErr := management.Open(ctx, r.cfg, r.tools, say)
+func (replacer Replacer) managingCluster(ctx context.Context, say flow.Say) (_ *kube.Cluster, where string, err error) {
+	name := replacer.cfg.ClusterName
+	self, selfErr := selfManagedCluster(ctx, replacer.cfg, replacer.tools, replacer.sources)
+	source, _, sourceErr := management.Open(ctx, replacer.cfg, replacer.tools, say)
 	for _, c := range []struct {
 		cluster *kube.Cluster
 		where   string
-	}{{self, "the cluster itself"}, {source, "management cluster " + r.cfg.ManagementName()}} {
+	}{{self, "the cluster itself"}, {source, "management cluster " + replacer.cfg.ManagementName()}} {
 		if c.cluster == nil {
 			continue
 		}
-		object, err := management.FindCluster(ctx, r.cfg, c.cluster)
+		object, err := management.FindCluster(ctx, replacer.cfg, c.cluster)
 		switch {
 		case err != nil:
 			return nil, "", fmt.Errorf("%s: %w", c.where, err)
@@ -158,8 +158,8 @@ func (r Replacer) managingCluster(ctx context.Context, say flow.Say) (_ *kube.Cl
 }
 
 // replacement finds the machine; or the record of a run that was killed after it had deleted it.
-func (step Replacer) replacement(ctx context.Context, manager *kube.Cluster, name string) (Replacement, error) {
-	all, err := capi.List(ctx, manager, capi.MachineKind, step.cfg.ClusterName)
+func (replacer Replacer) replacement(ctx context.Context, manager *kube.Cluster, name string) (Replacement, error) {
+	all, err := capi.List(ctx, manager, capi.MachineKind, replacer.cfg.ClusterName)
 	if err != nil {
 		return Replacement{}, err
 	}
@@ -173,7 +173,7 @@ func (step Replacer) replacement(ctx context.Context, manager *kube.Cluster, nam
 		if !slices.Contains(known, r.Machine) {
 			return Replacement{}, &RefusedError{r.Machine, "it is not one of the control plane; delete the Machine with kubectl, its MachineDeployment makes another"}
 		}
-		if was, ok := step.underway(); ok && was.UID == r.UID {
+		if was, ok := replacer.underway(); ok && was.UID == r.UID {
 			return was, nil // its list of Machines is from before
 		}
 		if deleted := m.GetDeletionTimestamp(); deleted != nil { // by others: what was made since is made in its place
@@ -183,7 +183,7 @@ func (step Replacer) replacement(ctx context.Context, manager *kube.Cluster, nam
 		}
 		return r, nil
 	}
-	if was, ok := step.underway(); ok && (name == was.Asked || name == was.Machine || name == was.Server) {
+	if was, ok := replacer.underway(); ok && (name == was.Asked || name == was.Machine || name == was.Server) {
 		return was, nil
 	}
 	return Replacement{}, &UnknownMachineError{Name: name, Known: known}
@@ -196,13 +196,13 @@ func namesOf(objects []unstructured.Unstructured) (names []string) {
 	return names
 }
 
-func (step Replacer) underway() (r Replacement, ok bool) {
-	data, err := step.tools.Files.Read(replacementFile)
+func (replacer Replacer) underway() (r Replacement, ok bool) {
+	data, err := replacer.tools.Files.Read(replacementFile)
 	return r, err == nil && json.Unmarshal(data, &r) == nil
 }
 
 // removeMachine deletes the Machine, once etcd can do without it.
-func (step Replacer) removeMachine(ctx context.Context, say flow.Say, manager *kube.Cluster, r Replacement) error {
+func (replacer Replacer) removeMachine(ctx context.Context, say flow.Say, manager *kube.Cluster, r Replacement) error {
 	machine, err := capi.Get(ctx, manager, capi.MachineKind, r.Machine)
 	if kube.Absent(err) || err == nil && (machine.GetUID() != r.UID || machine.GetDeletionTimestamp() != nil) {
 		say("Machine %s is deleted already", r.Machine)
@@ -211,14 +211,14 @@ func (step Replacer) removeMachine(ctx context.Context, say flow.Say, manager *k
 	if err != nil {
 		return err
 	}
-	if err := step.mayRemove(ctx, say, manager, r); err != nil {
+	if err := replacer.mayRemove(ctx, say, manager, r); err != nil {
 		return err
 	}
 	record, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return err
 	}
-	if err := step.tools.Files.Write(replacementFile, append(record, '\n')); err != nil {
+	if err := replacer.tools.Files.Write(replacementFile, append(record, '\n')); err != nil {
 		return err
 	}
 	say("deleting %s", kube.Describe(machine))
@@ -227,25 +227,25 @@ func (step Replacer) removeMachine(ctx context.Context, say flow.Say, manager *k
 
 // mayRemove asks whether the cluster can do without a Machine, and get another one. A Machine without which nothing is lost is no matter
 // of etcd, in which it never was.
-func (step Replacer) mayRemove(ctx context.Context, say flow.Say, manager *kube.Cluster, r Replacement) error {
-	if machine, keeps, err := situation.Unmade(ctx, step.tools, manager, situation.WatchedOf(step.cfg), r.Machine); err == nil && keeps == "" && machine.GetUID() == r.UID {
+func (replacer Replacer) mayRemove(ctx context.Context, say flow.Say, manager *kube.Cluster, r Replacement) error {
+	if machine, keeps, err := situation.Unmade(ctx, replacer.tools, manager, situation.WatchedOf(replacer.cfg), r.Machine); err == nil && keeps == "" && machine.GetUID() == r.UID {
 		say("the bootstrap configuration of Machine %s cannot be made: it never had a server, and the control plane's configuration has been changed since", r.Machine)
 		return nil
 	}
-	if err := step.expendable(ctx, say, manager, r); err != nil {
+	if err := replacer.expendable(ctx, say, manager, r); err != nil {
 		return err
 	}
-	if err := step.successorCanBeMade(ctx, manager); err != nil {
+	if err := replacer.successorCanBeMade(ctx, manager); err != nil {
 		return &RefusedError{r.Machine, err.Error()}
 	}
 	return nil
 }
 
 // expendable asks etcd whether its quorum stands without a machine's member.
-func (step Replacer) expendable(ctx context.Context, say flow.Say, manager *kube.Cluster, r Replacement) error {
+func (replacer Replacer) expendable(ctx context.Context, say flow.Say, manager *kube.Cluster, r Replacement) error {
 	ctx, cancel := context.WithTimeout(ctx, wait.LookWithin)
 	defer cancel()
-	e, err := etcdview.Ask(ctx, step.cfg, step.tools, manager, r.Machine)
+	e, err := etcdview.Ask(ctx, replacer.cfg, replacer.tools, manager, r.Machine)
 	if err != nil {
 		return &RefusedError{r.Machine, fmt.Sprintf("etcd cannot be asked whether it can do without it: %v", err)}
 	}
@@ -257,8 +257,8 @@ func (step Replacer) expendable(ctx context.Context, say flow.Say, manager *kube
 }
 
 // successorCanBeMade asks whether CAPH would find an image for a new server: it makes none where several match.
-func (r Replacer) successorCanBeMade(ctx context.Context, manager *kube.Cluster) error {
-	tcp, err := capi.Get(ctx, manager, capi.TalosControlPlaneKind, r.cfg.ControlPlaneName())
+func (replacer Replacer) successorCanBeMade(ctx context.Context, manager *kube.Cluster) error {
+	tcp, err := capi.Get(ctx, manager, capi.TalosControlPlaneKind, replacer.cfg.ControlPlaneName())
 	if err != nil {
 		return err
 	}
@@ -267,9 +267,9 @@ func (r Replacer) successorCanBeMade(ctx context.Context, manager *kube.Cluster)
 		return err
 	}
 	server := func(field string) string { return capi.Text(template, "spec", "template", "spec", field) }
-	offer, err := hetzner.FindOffer(ctx, r.tools.Hetzner, r.cfg.Location, server("type"), r.cfg.LoadBalancerType)
+	offer, err := hetzner.FindOffer(ctx, replacer.tools.Hetzner, replacer.cfg.Location, server("type"), replacer.cfg.LoadBalancerType)
 	if err == nil {
-		_, err = r.tools.ExactlyOneImage(ctx, server("imageName"), offer.Architecture)
+		_, err = replacer.tools.ExactlyOneImage(ctx, server("imageName"), offer.Architecture)
 	}
 	if err != nil {
 		return fmt.Errorf("another server could not be made: %w", err)
@@ -279,24 +279,24 @@ func (r Replacer) successorCanBeMade(ctx context.Context, manager *kube.Cluster)
 
 // awaitReplacement gives the Machines that are new and all that there are then. It waits until the control plane is whole again: as many Machines as wanted, each a Ready node and a
 // voting member of etcd, and nobody else in it.
-func (step Replacer) awaitReplacement(ctx context.Context, say flow.Say, manager, workload *kube.Cluster, r Replacement) (made, now []string, err error) {
+func (replacer Replacer) awaitReplacement(ctx context.Context, say flow.Say, manager, workload *kube.Cluster, r Replacement) (made, now []string, err error) {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	changes := merge(watching,
-		manager.Changes(watching, kube.Selection{List: capi.ListOf(capi.MachineKind), Options: capi.OfCluster(step.cfg.ClusterName)}),
+		manager.Changes(watching, kube.Selection{List: capi.ListOf(capi.MachineKind), Options: capi.OfCluster(replacer.cfg.ClusterName)}),
 		workload.Changes(watching, kube.Selection{List: &corev1.NodeList{}}),
 	)
 	freed := false
-	within := step.cfg.ControlPlaneTimeout.D() + step.cfg.NodesTimeout.D()
-	w := wait.Wait{What: "the replacement of " + r.Machine, Within: within, Changes: changes, Because: step.observer.Obstacles(manager, situation.WatchedOf(step.cfg))}
+	within := replacer.cfg.ControlPlaneTimeout.D() + replacer.cfg.NodesTimeout.D()
+	w := wait.Wait{What: "the replacement of " + r.Machine, Within: within, Changes: changes, Because: replacer.observer.Obstacles(manager, situation.WatchedOf(replacer.cfg))}
 	err = w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		if !freed {
-			if err := freePods(ctx, step.tools, say, workload, r.Server); err != nil {
+			if err := freePods(ctx, replacer.tools, say, workload, r.Server); err != nil {
 				return "", err
 			}
 			freed = true
 		}
-		roll, err := readRoll(ctx, step.cfg, step.tools, manager, workload)
+		roll, err := readRoll(ctx, replacer.cfg, replacer.tools, manager, workload)
 		if err != nil {
 			return "", err
 		}
@@ -313,11 +313,11 @@ func (step Replacer) awaitReplacement(ctx context.Context, say flow.Say, manager
 			}
 			now = append(now, m.GetName())
 		}
-		missing = append(missing, roll.missing(step.cfg.NetworkCIDR)...)
+		missing = append(missing, roll.missing(replacer.cfg.NetworkCIDR)...)
 		if len(missing) > 0 {
 			return strings.Join(missing, "; "), nil
 		}
-		e, err := etcdview.Ask(ctx, step.cfg, step.tools, manager, "")
+		e, err := etcdview.Ask(ctx, replacer.cfg, replacer.tools, manager, "")
 		if err != nil {
 			return "", err
 		}
@@ -359,13 +359,13 @@ func orNothing(s string) string {
 }
 
 // refreshTalosconfig writes the list of nodes anew.
-func (r Replacer) refreshTalosconfig(ctx context.Context, say flow.Say, manager *kube.Cluster) error {
-	ip, err := loadBalancerIP(ctx, r.cfg, r.tools, manager)
+func (replacer Replacer) refreshTalosconfig(ctx context.Context, say flow.Say, manager *kube.Cluster) error {
+	ip, err := loadBalancerIP(ctx, replacer.cfg, replacer.tools, manager)
 	if err != nil {
 		return err
 	}
-	c := Cluster{Name: r.cfg.ClusterName, ControlPlane: r.cfg.ControlPlaneName(), LoadBalancerIP: ip}
-	_, err = writeTalosconfig(ctx, r.cfg, r.tools, r.observer, say, manager, c)
+	c := Cluster{Name: replacer.cfg.ClusterName, ControlPlane: replacer.cfg.ControlPlaneName(), LoadBalancerIP: ip}
+	_, err = writeTalosconfig(ctx, replacer.cfg, replacer.tools, replacer.observer, say, manager, c)
 	return err
 }
 

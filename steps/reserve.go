@@ -99,8 +99,8 @@ func claim(ctx context.Context, cfg config.Config, say flow.Say, by string, try 
 }
 
 // reserved finds, makes or takes over the reservation.
-func (r reserveStep) reserved(ctx context.Context, say flow.Say, by string) (*hetzner.Reservation, error) {
-	api, cluster := r.tools.Hetzner, r.cfg.ClusterName
+func (step reserveStep) reserved(ctx context.Context, say flow.Say, by string) (*hetzner.Reservation, error) {
+	api, cluster := step.tools.Hetzner, step.cfg.ClusterName
 	claim := hetzner.ClusterClaim(cluster)
 	found, err := claim.Find(ctx, api)
 	if err != nil || found != nil && found.By == by {
@@ -112,7 +112,7 @@ func (r reserveStep) reserved(ctx context.Context, say flow.Say, by string) (*he
 	}
 	if found != nil || len(traces) > 0 {
 		// A state folder can be lost. The objects of Cluster API tell whose the cluster is.
-		managed, err := r.managed(ctx, say)
+		managed, err := step.managed(ctx, say)
 		if err != nil {
 			return nil, wait.Final(fmt.Errorf("cluster %s exists, and whether it is this state folder's cannot be found out: %w", cluster, err))
 		}
@@ -139,12 +139,12 @@ func hostname() string {
 
 // managed tells whether a management cluster that this state folder, or the provider of its management cluster, leads to
 // holds the Cluster object. One that is silent is no answer.
-func (r reserveStep) managed(ctx context.Context, say flow.Say) (bool, error) {
-	source, _, err := management.Open(ctx, r.cfg, r.tools, say)
+func (step reserveStep) managed(ctx context.Context, say flow.Say) (bool, error) {
+	source, _, err := management.Open(ctx, step.cfg, step.tools, say)
 	if err != nil {
 		return false, err
 	}
-	self, err := platform.Connect(r.tools, platform.Kubeconfig)
+	self, err := platform.Connect(step.tools, platform.Kubeconfig)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, err
 	}
@@ -152,7 +152,7 @@ func (r reserveStep) managed(ctx context.Context, say flow.Say) (bool, error) {
 		if c == nil {
 			continue
 		}
-		object, err := management.FindCluster(ctx, r.cfg, c)
+		object, err := management.FindCluster(ctx, step.cfg, c)
 		switch {
 		case err != nil:
 			return false, err
@@ -163,15 +163,15 @@ func (r reserveStep) managed(ctx context.Context, say flow.Say) (bool, error) {
 	return false, nil
 }
 
-func (r reserveStep) verify(ctx context.Context, was Reservation) flow.Verdict {
-	found, err := hetzner.ClusterClaim(r.cfg.ClusterName).Find(ctx, r.tools.Hetzner)
+func (step reserveStep) verify(ctx context.Context, was Reservation) flow.Verdict {
+	found, err := hetzner.ClusterClaim(step.cfg.ClusterName).Find(ctx, step.tools.Hetzner)
 	switch {
 	case err != nil:
 		return flow.Unknown(err)
 	case found == nil:
-		return unreserved(ctx, r.cfg, r.tools, was)
+		return unreserved(ctx, step.cfg, step.tools, was)
 	case found.By != was.By:
-		return flow.Gone("state folder %s has taken the name %s over", found.By, r.cfg.ClusterName)
+		return flow.Gone("state folder %s has taken the name %s over", found.By, step.cfg.ClusterName)
 	}
 	return flow.Holds()
 }

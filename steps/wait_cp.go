@@ -91,16 +91,16 @@ func (c Cluster) watched() situation.Watched {
 }
 
 // verify asks the workload cluster itself. Silence is no answer: servers restart, lines break.
-func (c controlPlaneStep) verify(ctx context.Context, was ControlPlane) flow.Verdict {
-	mgmt, err := platform.Connect(c.tools, platform.ManagementKubeconfig)
+func (step controlPlaneStep) verify(ctx context.Context, was ControlPlane) flow.Verdict {
+	mgmt, err := platform.Connect(step.tools, platform.ManagementKubeconfig)
 	if err != nil {
 		return flow.Unknown(err)
 	}
-	config, err := management.SecretValue(ctx, mgmt, c.cfg.ClusterName+"-kubeconfig", "value")
+	config, err := management.SecretValue(ctx, mgmt, step.cfg.ClusterName+"-kubeconfig", "value")
 	if err != nil {
 		return unless(err)
 	}
-	workload, err := c.tools.Connect(config)
+	workload, err := step.tools.Connect(config)
 	if err != nil {
 		return flow.Unknown(err)
 	}

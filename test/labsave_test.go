@@ -2,6 +2,7 @@ package test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -119,6 +120,20 @@ func savedAndLoaded(t *testing.T, c *command) {
 	})
 	began := time.Now()
 	t.Log(strings.TrimSpace(loaded.lab("load", saved)))
+	// The loaded API server knows the Pods of before the save until the lab has started them: on a busy machine they are missing for a moment.
+	management := clientOf(t, filepath.Join(loaded.state, "management.kubeconfig"))
+	eventually(t, "the providers of the loaded management cluster", time.Minute, func(ctx context.Context) string {
+		all, err := management.AppsV1().Deployments("").List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		for _, d := range all.Items {
+			if d.Status.AvailableReplicas < d.Status.Replicas || d.Status.Replicas == 0 {
+				return fmt.Sprintf("Deployment %s has %d of %d available", d.Name, d.Status.AvailableReplicas, d.Status.Replicas)
+			}
+		}
+		return ""
+	})
 	before := writes(t, &loaded)
 	o := loaded.run(nil, "--lab")
 	t.Logf("loaded and run again in %.1fs, %.1fs of it the run", time.Since(began).Seconds(), o.elapsed.Seconds())

@@ -39,7 +39,7 @@ func FalseCondition(o *unstructured.Unstructured, kind string) map[string]any {
 	return nil
 }
 
-// lagging: the provider has not looked at the last change yet.
+// Lagging tells that the provider has not looked at the last change yet.
 func Lagging(tcp *unstructured.Unstructured) bool {
 	seen, told, _ := unstructured.NestedInt64(tcp.Object, "status", "observedGeneration")
 	return told && seen < tcp.GetGeneration()

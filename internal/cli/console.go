@@ -4,26 +4,14 @@ import (
 	"context"
 	"io"
 	"os"
-	"strings"
 
 	"golang.org/x/term"
 
 	"github.com/slipway-k8s/slipway/internal/effect"
 	"github.com/slipway-k8s/slipway/internal/redact"
 	"github.com/slipway-k8s/slipway/internal/settings"
-	"github.com/slipway-k8s/slipway/internal/text"
 	"github.com/slipway-k8s/slipway/platform"
 )
-
-// printFolded is what is printed for people, in lines of the terminal's width.
-func printFolded(c *console, print func(io.Writer) error) error {
-	var words strings.Builder
-	if err := print(&words); err != nil {
-		return err
-	}
-	_, err := io.WriteString(c.stdout, text.Fold(words.String(), c.width()))
-	return err
-}
 
 // errorWidth is the width of the terminal that errors are read at; 0: they are
 // not, or stdout, which is asked for it, is none.

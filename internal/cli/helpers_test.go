@@ -5,14 +5,14 @@ import (
 	"flag"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
+
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/statedir"
-	"github.com/spf13/cobra"
 )
 
 func contextWithCause(t *testing.T) (context.Context, context.CancelCauseFunc) {
@@ -20,18 +20,6 @@ func contextWithCause(t *testing.T) (context.Context, context.CancelCauseFunc) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	t.Cleanup(func() { cancel(nil) })
 	return ctx, cancel
-}
-
-// endProcess ends a process that a test started.
-func endProcess(t *testing.T, pid int) {
-	t.Helper()
-	p, err := os.FindProcess(pid)
-	if err == nil {
-		err = p.Kill()
-	}
-	if err != nil {
-		t.Logf("end process %d: %v", pid, err)
-	}
 }
 
 var update = flag.Bool("update", false, "write the generated parts of the documentation anew")

@@ -58,7 +58,7 @@ func runReport(ctx context.Context, c *console, a arguments, o reportOptions) er
 	page.Foot = fmt.Sprintf("Made by Slipway %s on %s from the events of %s.", version(), time.Now().UTC().Format(time.RFC1123), text.Plural(len(past), "run", "runs"))
 	var idle []string
 	if wanted == "" {
-		if idle, err = runs.IdleAfter(state, last.Id); err != nil {
+		if idle, err = runs.IdleAfter(state, last.ID); err != nil {
 			return err
 		}
 	}
@@ -66,7 +66,7 @@ func runReport(ctx context.Context, c *console, a arguments, o reportOptions) er
 	if err := report.Write(&b, page); err != nil {
 		return fmt.Errorf("write the report: %w", err)
 	}
-	path := state.Path(filepath.Join(statedir.RunsFolder, last.Id, reportFile))
+	path := state.Path(filepath.Join(statedir.RunsFolder, last.ID, reportFile))
 	if o.Out != "" {
 		if path = o.Out; !filepath.IsAbs(path) {
 			path = filepath.Join(c.workDir, path)
@@ -76,13 +76,13 @@ func runReport(ctx context.Context, c *console, a arguments, o reportOptions) er
 		return fmt.Errorf("write the report: %w", err)
 	}
 	if a.Options.Output == "json" {
-		told := map[string]any{"kind": "report", "file": path, "run": last.Id, "runs": len(past), "idle": last.Idle()}
+		told := map[string]any{"kind": "report", "file": path, "run": last.ID, "runs": len(past), "idle": last.Idle()}
 		if len(idle) > 0 {
 			told["idleAfter"] = idle
 		}
 		return ui.PrintJSON(c.stdout, told)
 	}
-	_, err = fmt.Fprintf(c.stdout, "%s tells %s, %s; open it in a browser\n%s", path, text.Plural(len(past), "run", "runs"), last.Id, aboutIdleRuns(c, state, last, idle))
+	_, err = fmt.Fprintf(c.stdout, "%s tells %s, %s; open it in a browser\n%s", path, text.Plural(len(past), "run", "runs"), last.ID, aboutIdleRuns(c, state, last, idle))
 	return err
 }
 
@@ -90,9 +90,9 @@ func runReport(ctx context.Context, c *console, a arguments, o reportOptions) er
 func aboutIdleRuns(c *console, state statedir.Dir, last runs.Run, after []string) string {
 	var words string
 	if last.Idle() {
-		words = fmt.Sprintf("run %s changed nothing: every step was found done\n", last.Id)
+		words = fmt.Sprintf("run %s changed nothing: every step was found done\n", last.ID)
 		if others, err := runs.Story(state, "", standsAlone); err == nil && !others[len(others)-1].Idle() {
-			words += fmt.Sprintf("the last run that did something: %s\n", commandLine(c, targetReport, others[len(others)-1].Id))
+			words += fmt.Sprintf("the last run that did something: %s\n", commandLine(c, targetReport, others[len(others)-1].ID))
 		}
 		return words
 	}

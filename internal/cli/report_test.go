@@ -81,7 +81,7 @@ func TestStory(t *testing.T) {
 	}
 	var ids []string
 	for _, r := range runs {
-		ids = append(ids, r.Id)
+		ids = append(ids, r.ID)
 	}
 	if !slices.Equal(ids, []string{"2", "3", "5"}) {
 		t.Fatalf("the story has the runs %v", ids)
@@ -186,7 +186,7 @@ func TestStoryOfRunsThatCameToNothing(t *testing.T) {
 			}
 			var ids []string
 			for _, r := range past {
-				ids = append(ids, r.Id)
+				ids = append(ids, r.ID)
 			}
 			if end, why := past[len(past)-1].Outcome(); !slices.Equal(ids, c.story) || end != c.end || why != c.why {
 				t.Errorf("the story has the runs %v, of which the last %s: %q", ids, end, why)

@@ -55,7 +55,7 @@ func listRuns(c *console, state statedir.Dir, output string) error {
 }
 
 func newRunRow(r runs.Run) runRow {
-	row := runRow{Run: r.Id, Began: beganOf(r.Id), Targets: r.Setup.Targets, Idle: r.Idle()}
+	row := runRow{Run: r.ID, Began: beganOf(r.ID), Targets: r.Setup.Targets, Idle: r.Idle()}
 	if len(r.Events) > 0 {
 		row.Began, row.Elapsed = r.Began(), max(0, r.Ended().Sub(r.Began()))
 	}

@@ -75,7 +75,7 @@ const (
 	maxOperatorReplicas      = 2 // the chart's own default
 )
 
-// variables of the configuration, each as it is called everywhere, and what follows from them.
+// VariablesOf are those of a configuration, each as it is called everywhere, and what follows from them.
 func VariablesOf(c config.Config) Variables {
 	v := Variables{}
 	for _, variable := range config.Variables() {

@@ -38,7 +38,7 @@ type Setup struct {
 
 // Run is a run as its folder tells it.
 type Run struct {
-	Id      string
+	ID      string
 	Events  []flow.Event
 	Effects []effect.Line
 	Setup   Setup // zero: of an earlier version
@@ -59,7 +59,7 @@ func IDs(s statedir.Dir) ([]string, error) {
 
 // Read reads what a run has left. A last line that is not whole was being written when it was killed.
 func Read(s statedir.Dir, id string) (r Run, err error) {
-	r.Id = id
+	r.ID = id
 	path := func(name string) string { return s.Path(filepath.Join(statedir.RunsFolder, id, name)) }
 	if r.Events, err = readEvents(path(statedir.EventsFile)); err != nil {
 		return r, err
@@ -135,12 +135,12 @@ func Story(s statedir.Dir, wanted string, alone func(targets []string) bool) ([]
 		}
 		switch {
 		case i == last && wanted != "" && !r.ofSteps(alone):
-			return nil, usage.Errorf("run %s ran no steps, so there is nothing to report", r.Id)
+			return nil, usage.Errorf("run %s ran no steps, so there is nothing to report", r.ID)
 		case r.tookAway(): // what was before it is another cluster's story
-			gone, i = r.Id, 0
+			gone, i = r.ID, 0
 		case !r.ofSteps(alone):
 		case wanted == "" && len(story) == 0 && r.Idle(): // the story is that of the last run that did something
-			newestIdle = cmp.Or(newestIdle, r.Id)
+			newestIdle = cmp.Or(newestIdle, r.ID)
 		case len(story) > 0 && r.finished():
 			i = 0
 		default:

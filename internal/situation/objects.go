@@ -19,7 +19,7 @@ func OrEmpty(o *unstructured.Unstructured) *unstructured.Unstructured {
 	return o
 }
 
-// atRest: somebody has told Cluster API to leave it alone.
+// AtRest tells that the operator has paused what Cluster API does with it.
 func AtRest(cluster, tcp *unstructured.Unstructured) bool {
 	_, of := cluster.GetAnnotations()[PausedAnnotation]
 	_, its := tcp.GetAnnotations()[PausedAnnotation]

@@ -1,4 +1,4 @@
 package text
 
-// wide is from how many columns on a table of servers has all that is known of them.
+// Wide is from how many columns on a table of servers has all that is known of them.
 const Wide = 100

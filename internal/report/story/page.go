@@ -3,7 +3,6 @@ package story
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -121,7 +120,7 @@ func (s *story) pageRuns() []report.Run {
 		end, why := r.Outcome()
 		took := max(0, r.Ended().Sub(r.Began()))
 		out := report.Run{
-			Number: i + 1, ID: r.Id, Began: r.Began().UTC().Format(reportTime), Took: text.Elapsed(took), State: runState(end), Why: why,
+			Number: i + 1, ID: r.ID, Began: r.Began().UTC().Format(reportTime), Took: text.Elapsed(took), State: runState(end), Why: why,
 			Left: s.percent(s.From[i]), Width: s.percent(took), TargetsWanted: strings.Join(r.Setup.Targets, " "),
 		}
 		if out.TargetsWanted == "" && r.Setup.Cluster != "" {
@@ -300,5 +299,3 @@ func (s *story) values() []report.Value {
 	}
 	return all
 }
-
-func sortedKeys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
