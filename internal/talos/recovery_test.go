@@ -196,7 +196,10 @@ func TestSnapshotIsToldByItsContent(t *testing.T) {
 	}
 	// A node that falls silent does not make it another snapshot: what is there would be written over.
 	d := &disk{lists: there, size: int64(len(large))}
-	d.reads = func(stream grpc.ServerStreamingServer[common.Data]) error { <-stream.Context().Done(); return nil }
+	d.reads = func(stream grpc.ServerStreamingServer[common.Data]) error {
+		<-stream.Context().Done()
+		return status.FromContextError(stream.Context().Err()).Err()
+	}
 	r := talos.Route{Endpoint: serve(t, a, d)}
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
