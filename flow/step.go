@@ -204,6 +204,21 @@ func (s *Step[T]) Seal() *Step[T] {
 	return s
 }
 
+// Replace gives the step another function, which takes no arguments, in a plan
+// that the caller did not write. The step keeps its name, its output type, its
+// deadline and its place in the graph: what it needed it still comes after. It
+// loses its sentence, Spec, Verify and Waits, which described the old function;
+// the caller sets those that it has.
+func (s *Step[T]) Replace(do func(context.Context, Say) (T, error)) *Step[T] {
+	if do == nil {
+		s.n.graph.problem("step %s: Replace has no function", s.n.name)
+		return s
+	}
+	s.n.do = func(ctx context.Context, say Say, _ []any) (any, error) { return do(ctx, say) }
+	s.n.doc, s.n.spec, s.n.verify, s.n.waits = "", nil, nil, nil
+	return s
+}
+
 // Doc says in a sentence what the step ensures.
 func (s *Step[T]) Doc(sentence string) *Step[T] {
 	s.n.doc = sentence

@@ -55,7 +55,6 @@ func New(cfg config.Config, tools platform.Tools) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.observer.Began = time.Now()
 	g := flow.New("slipway")
 	p := &Plan{Graph: g, b: s}
 

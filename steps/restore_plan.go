@@ -1,8 +1,6 @@
 package steps
 
 import (
-	"time"
-
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/render"
@@ -58,7 +56,6 @@ func NewRestore(cfg config.Config, tools platform.Tools, source Backup) (*Restor
 	if err != nil {
 		return nil, err
 	}
-	b.observer.Began = time.Now()
 	r := &restorer{Set: b, source: source}
 	g := flow.New("slipway-restore")
 	p := &RestorePlan{Graph: g, b: b, r: r}

@@ -1,6 +1,8 @@
 package steps
 
 import (
+	"time"
+
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/render"
@@ -25,6 +27,7 @@ func NewSet(cfg config.Config, tools platform.Tools) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.observer.Began = time.Now()
 	s.made, err = makeSpecs(s.cfg, s.tools, s.sources)
 	return s, err
 }

@@ -1,0 +1,23 @@
+package steps
+
+import (
+	"testing"
+	"time"
+
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/platform"
+)
+
+// TestSetKnowsWhenItBegan: what was found hopeless before the run may have been mended since, so a plan that is
+// composed from a set must not end at it.
+func TestSetKnowsWhenItBegan(t *testing.T) {
+	before := time.Now()
+	tools := platform.Tools{Management: &fakeProvider{}, Files: platform.FilesIn(t.TempDir())}
+	s, err := NewSet(config.Defaults(), tools)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.observer.Began.Before(before) {
+		t.Errorf("the set began %s; want %s or later", s.observer.Began, before)
+	}
+}

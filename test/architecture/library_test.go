@@ -1,0 +1,35 @@
+package architecture
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// TestTheLibraryIsUsable builds and tests the module test/library, which imports this one as any other module
+// would. Its tests open no connection: they run in no lab, and show no whole bootstrap.
+func TestTheLibraryIsUsable(t *testing.T) {
+	packages(t) // go test runs this again when a folder of the module has changed
+	cmd := exec.Command("go", "test", "-count=1", "./...")
+	cmd.Dir = "../library"
+	cmd.Env = append(os.Environ(), "GOFLAGS=-mod=readonly", "GOWORK=off")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("go test in test/library: %v; where go.mod or go.sum is out of date, run go mod tidy there\n%s", err, out)
+	}
+}
+
+// TestTheLibraryPageIsTrue holds the program in docs/library.md against test/library/main.go.
+func TestTheLibraryPageIsTrue(t *testing.T) {
+	program, err := os.ReadFile("../library/main.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile("../../docs/library.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(text), "```go\n"+string(program)+"```\n") {
+		t.Error("the program in docs/library.md is not test/library/main.go: copy it")
+	}
+}
