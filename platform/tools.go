@@ -38,7 +38,7 @@ type Tools struct {
 	Consent     bool               // the operator agrees beforehand to what a step refuses otherwise: apply, pivot, clean
 	Agreed      []string           // summaries of the consequences that the operator agreed to; apply does these, and no others like them
 	ServerTakes time.Duration      // about how long it takes to replace one server; 0: not known
-	Log         io.Writer          // takes the libraries' own words; nil: nobody does
+	Log         io.Writer          // takes what the libraries log; nil: it is discarded
 	Effects     *effect.Recorder   // sees what the factories' clients and Files change; Hetzner's and Management's makers see to theirs. nil: nobody does
 
 	// CommandLine is what the operator types to have a target run for this very cluster, with the flags and values that lead to it. nil: ShellCommand.

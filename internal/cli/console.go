@@ -24,7 +24,7 @@ func errorWidth(c *console) int {
 
 // console is what a command sees of the machine: streams, environment, working directory, terminal.
 type console struct {
-	stdin          io.Reader // answers of a person; nil: there is nobody
+	stdin          io.Reader // answers of the operator; nil: none can be asked
 	stdout, stderr io.Writer
 	environment    map[string]string
 	workDir        string
@@ -36,7 +36,7 @@ type console struct {
 	faults     func() effect.Faults // makes the faults of a run; nil: there are none
 	// equip changes what a run at Hetzner works with; nil: nothing. Tests put their own in the place of what no fake stands for.
 	equip func(*platform.Tools)
-	watch *watcher     // sees the runs; nil: nobody does
+	watch *watcher     // receives the events of runs; nil: they are not watched
 	held  *tokenAnswer // of hcloudTokenCommand, to a look; nil: it has not been run
 }
 

@@ -298,7 +298,7 @@ func (d *drill) backUp(ctx context.Context, marks *steps.Marks) (file string, er
 
 func (d *drill) lose(ctx context.Context) error {
 	d.lost = time.Now()
-	return d.looking(ctx, "lose", "what nobody wants to see", func(o steps.Drill, say flow.Say) error { return o.LoseServers(ctx, say) })
+	return d.looking(ctx, "lose", "all servers of the cluster are deleted", func(o steps.Drill, say flow.Say) error { return o.LoseServers(ctx, say) })
 }
 
 // restore runs the target, and again where faults made it fail.

@@ -28,7 +28,7 @@ const (
 
 // Streams are the process's own.
 type Streams struct {
-	In       io.Reader // answers of a person; nil: there is nobody
+	In       io.Reader // answers of the operator; nil: none can be asked
 	Out, Err *os.File
 }
 
