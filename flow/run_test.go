@@ -129,11 +129,15 @@ func TestTargetsBringWhatTheyHangOn(t *testing.T) {
 
 func TestAFailureLetsRunningStepsFinishAndStartsNothing(t *testing.T) {
 	var l ledger
-	failed := make(chan struct{})
+	running, failed := make(chan struct{}), make(chan struct{})
 	boom := errors.New("boom")
 	g := flow.New("test")
-	bad := flow.Add(g, "bad", func(context.Context, flow.Say) (thing, error) { return thing{}, boom })
+	bad := flow.Add(g, "bad", func(context.Context, flow.Say) (thing, error) {
+		<-running // a failure before that would keep the step slow from starting
+		return thing{}, boom
+	})
 	slow := flow.Add(g, "slow", func(ctx context.Context, _ flow.Say) (thing, error) {
+		close(running)
 		select {
 		case <-failed:
 		case <-time.After(enough):

@@ -2,6 +2,7 @@
 package labtest
 
 import (
+	"context"
 	"encoding/json"
 	"io"
 	"net"
@@ -119,7 +120,8 @@ func (f *FakeLab) serve(w http.ResponseWriter, r *http.Request) {
 			"servers": []map[string]any{{"name": "cp-1", "id": 42, "status": "running", "publicIPv4": "127.65.4.1"}},
 		}
 	case r.Method+" "+r.URL.Path == "POST /v1/down":
-		defer func() { go f.Server.Close() }()
+		// As the lab does: what is being answered is answered first.
+		defer func() { go func() { _ = f.Server.Shutdown(context.WithoutCancel(r.Context())) }() }()
 	case strings.HasPrefix(r.URL.Path, "/v1/faults"):
 		id, _ := strconv.Atoi(name) // none in the path of all
 		status, answer = f.serveFaults(r, id)
