@@ -12,6 +12,7 @@ import (
 	"github.com/slipway-k8s/slipway/bootstrap"
 	"github.com/slipway-k8s/slipway/internal/backup"
 	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/charts"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/render"
 )
@@ -79,7 +80,7 @@ func (s *BackupSource) readReleases(workload *kube.Cluster) error {
 		return err
 	}
 	s.Contents.Releases = []backup.Release{}
-	for _, in := range []installation{cilium(s.o.cfg, sources), hcloudCCM(s.o.cfg, sources), talosCCM(s.o.cfg, sources)} {
+	for _, in := range []charts.Installation{charts.Cilium(s.o.cfg, sources), charts.HCloudCCM(s.o.cfg, sources), charts.TalosCCM(s.o.cfg, sources)} {
 		if err := s.readRelease(workload, in.Chart); err != nil {
 			return err
 		}

@@ -5,12 +5,10 @@ import (
 	"fmt"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/orders"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -118,65 +116,7 @@ func wantedOrders(ctx context.Context, cfg config.Config, tools platform.Tools, 
 	if err != nil {
 		return nil, err
 	}
-	return ordersOf(r.Now, cfg.Location), nil
-}
-
-// ordersOf are the resources that the objects of a cluster ask for.
-func ordersOf(objects []*unstructured.Unstructured, location string) []hetzner.Order {
-	var orders []hetzner.Order
-	for _, o := range objects {
-		switch {
-		case o.GroupVersionKind() == capi.HetznerClusterKind:
-			orders = append(orders, clusterOrders(o)...)
-			if regions, _, _ := unstructured.NestedStringSlice(o.Object, "spec", "controlPlaneRegions"); len(regions) > 0 {
-				location = regions[0]
-			}
-		case templateOf(o) != "":
-			servers := serverOrders(objects, templateOf(o), int(capi.Number(o, "spec", "replicas")), location)
-			if len(servers) > 0 {
-				servers[0].Name = serverNamesOf(o)
-			}
-			orders = append(orders, servers...)
-		}
-	}
-	return orders
-}
-
-// clusterOrders are the resources of a HetznerCluster besides its servers.
-func clusterOrders(o *unstructured.Unstructured) []hetzner.Order {
-	var orders []hetzner.Order
-	if on, _, _ := unstructured.NestedBool(o.Object, "spec", "controlPlaneLoadBalancer", "enabled"); on {
-		orders = append(orders, hetzner.Order{
-			Kind: hetzner.KindLoadBalancer, Count: 1, Name: o.GetName() + "-kube-apiserver-…",
-			Type: capi.Text(o, "spec", "controlPlaneLoadBalancer", "type"), Location: capi.Text(o, "spec", "controlPlaneLoadBalancer", "region"),
-		})
-	}
-	if on, _, _ := unstructured.NestedBool(o.Object, "spec", "hcloudNetwork", "enabled"); on {
-		orders = append(orders, hetzner.Order{Kind: hetzner.KindNetwork, Count: 1, Name: o.GetName()})
-	}
-	groups, _, _ := unstructured.NestedSlice(o.Object, "spec", "hcloudPlacementGroups")
-	if len(groups) > 0 {
-		orders = append(orders, hetzner.Order{Kind: hetzner.KindPlacementGroup, Count: len(groups), Name: o.GetName() + "-…"})
-	}
-	return orders
-}
-
-// serverOrders are servers of a template, each with its address.
-func serverOrders(objects []*unstructured.Unstructured, template string, replicas int, location string) []hetzner.Order {
-	for _, o := range objects {
-		if o.GroupVersionKind() != capi.MachineTemplateKind || o.GetName() != template || replicas < 1 {
-			continue
-		}
-		servers := hetzner.Order{
-			Kind: hetzner.KindServer, Count: replicas, Name: template + "-…",
-			Type: capi.Text(o, "spec", "template", "spec", "type"), Location: location,
-		}
-		if on, found, _ := unstructured.NestedBool(o.Object, "spec", "template", "spec", "publicNetwork", "enableIPv4"); found && !on {
-			return []hetzner.Order{servers}
-		}
-		return []hetzner.Order{servers, {Kind: hetzner.KindPrimaryIP, Count: replicas, Name: "of the servers", Type: "ipv4", Location: location}}
-	}
-	return nil
+	return orders.Of(r.Now, cfg.Location), nil
 }
 
 // missingImages are the snapshots that the step image would make.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+	"github.com/slipway-k8s/slipway/internal/providers"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -33,11 +34,11 @@ func TestKilledInTheTestOfCertManager(t *testing.T) {
 		if line := fmt.Sprintf(format, args...); strings.Contains(line, "is being deleted") {
 			once.Do(func() {
 				early = inits()
-				w.mgmt.Remove("v1", "Namespace", "", certManagerTest)
+				w.mgmt.Remove("v1", "Namespace", "", providers.CertManagerTestNamespace)
 			})
 		}
 	}
-	if err := installProviders(t.Context(), b.cfg, b.tools, b.sources, say, platform.ManagementKubeconfig); err != nil {
+	if err := providers.Install(t.Context(), b.cfg, b.tools, b.sources, say, platform.ManagementKubeconfig); err != nil {
 		t.Fatal(err)
 	}
 	if early != 0 || inits() != 1 {
@@ -66,7 +67,7 @@ func TestKilledWhileCertManagerWasInstalled(t *testing.T) {
 			if err := b.tools.Files.Write(platform.ManagementKubeconfig, w.mgmt.Kubeconfig()); err != nil {
 				t.Fatal(err)
 			}
-			w.mgmt.Put(kubetest.Object("v1", "Namespace", "", certManagerNamespace, nil))
+			w.mgmt.Put(kubetest.Object("v1", "Namespace", "", providers.CertManagerNamespace, nil))
 			for _, d := range tt.there {
 				o := certManagerDeployment(d, tt.version)
 				if tt.installed {
@@ -83,18 +84,18 @@ func TestKilledWhileCertManagerWasInstalled(t *testing.T) {
 					w.mu.Lock()
 					early += len(w.inits)
 					w.mu.Unlock()
-					w.mgmt.Remove("v1", "Namespace", "", certManagerTest)
+					w.mgmt.Remove("v1", "Namespace", "", providers.CertManagerTestNamespace)
 				}
 			}
-			if err := installProviders(t.Context(), b.cfg, b.tools, b.sources, say, platform.ManagementKubeconfig); err != nil {
+			if err := providers.Install(t.Context(), b.cfg, b.tools, b.sources, say, platform.ManagementKubeconfig); err != nil {
 				t.Fatal(err)
 			}
-			if left := w.mgmt.Get("v1", "Namespace", "", certManagerTest); early != 0 || left != nil && !tt.installed {
+			if left := w.mgmt.Get("v1", "Namespace", "", providers.CertManagerTestNamespace); early != 0 || left != nil && !tt.installed {
 				t.Errorf("clusterctl was at work %d times while the namespace of its test was being deleted, and then it is %v", early, left)
 			}
 			whole := true
 			for _, d := range certManagerDeployments {
-				whole = whole && w.mgmt.Get("apps/v1", "Deployment", certManagerNamespace, d) != nil
+				whole = whole && w.mgmt.Get("apps/v1", "Deployment", providers.CertManagerNamespace, d) != nil
 			}
 			if whole != tt.whole {
 				t.Errorf("cert-manager is whole: %v, not %v", whole, tt.whole)
@@ -110,15 +111,15 @@ func TestKilledWhileCertManagerWasInstalled(t *testing.T) {
 func TestNoOverridesFromTheHome(t *testing.T) {
 	b := planner(t, "")
 	b.tools.Files = platform.FilesIn(t.TempDir())
-	c, err := clusterctlConfig(b.cfg, b.tools, b.sources)
-	if err != nil || c[overridesFolder] != b.tools.Files.Path(noOverrides) {
-		t.Errorf("clusterctl takes overrides from %q, %v", c[overridesFolder], err)
+	c, err := providers.ClusterctlConfig(b.cfg, b.tools, b.sources)
+	if err != nil || c[providers.OverridesFolder] != b.tools.Files.Path(providers.NoOverrides) {
+		t.Errorf("clusterctl takes overrides from %q, %v", c[providers.OverridesFolder], err)
 	}
 	dir := t.TempDir()
 	write(t, dir, "manifests/clusterctl.yaml", "overridesFolder: /srv/overrides\n")
 	b = planner(t, dir)
-	if c, err = clusterctlConfig(b.cfg, b.tools, b.sources); err != nil || c[overridesFolder] != "/srv/overrides" {
-		t.Errorf("the user's folder became %q, %v", c[overridesFolder], err)
+	if c, err = providers.ClusterctlConfig(b.cfg, b.tools, b.sources); err != nil || c[providers.OverridesFolder] != "/srv/overrides" {
+		t.Errorf("the user's folder became %q, %v", c[providers.OverridesFolder], err)
 	}
 }
 
@@ -135,7 +136,7 @@ func TestClusterctlWaitsForCertManager(t *testing.T) {
 		"cert-manager elsewhere": {planner(t, own, "PROVIDERS_TIMEOUT=7m", "CERT_MANAGER_URL=/repo/c.yaml", "CERT_MANAGER_VERSION=v1"),
 			"timeout: 7m0s\nurl: /repo/c.yaml\nversion: v1\n"},
 	} {
-		if c, err := clusterctlConfig(tt.b.cfg, tt.b.tools, tt.b.sources); err != nil || c["cert-manager"] != tt.want {
+		if c, err := providers.ClusterctlConfig(tt.b.cfg, tt.b.tools, tt.b.sources); err != nil || c["cert-manager"] != tt.want {
 			t.Errorf("%s: clusterctl is told %q, %v", name, c["cert-manager"], err)
 		}
 	}

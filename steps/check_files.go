@@ -10,6 +10,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/providers"
 	"github.com/slipway-k8s/slipway/internal/render"
 )
 
@@ -60,7 +61,7 @@ func (p *Plan) CheckFiles(ctx context.Context, targets []string) ([]FileError, e
 	}
 	found := slices.Concat(checkManifests(p.b.cfg, p.b.sources, objects), checkPatches(p.b.cfg, p.b.sources, objects))
 	// Where the schemas are not on this machine, the doctor fetches them.
-	wrong, _, err := checkSchemas(p.b.cfg, p.b.sources, objects, func(of provider, name string) ([]byte, string, error) {
+	wrong, _, err := checkSchemas(p.b.cfg, p.b.sources, objects, func(of providers.Provider, name string) ([]byte, string, error) {
 		return localProviderFile(p.b.cfg, of, name)
 	})
 	if unread := (*unreadSchemasError)(nil); err != nil && !errors.As(err, &unread) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/providers"
 	"github.com/slipway-k8s/slipway/internal/render"
 )
 
@@ -44,12 +45,12 @@ func checkManifests(cfg config.Config, sources render.Sources, objects []*unstru
 var errNoRepository = errors.New("PROVIDER_REPOSITORY is not set")
 
 // localProviderFile is a file of a provider's release in the local repository.
-func localProviderFile(cfg config.Config, p provider, name string) (data []byte, where string, err error) {
+func localProviderFile(cfg config.Config, p providers.Provider, name string) (data []byte, where string, err error) {
 	local := cfg.ProviderRepository
 	if local == "" {
 		return nil, "", errNoRepository
 	}
-	where = filepath.Join(local, p.label, p.version, name)
+	where = filepath.Join(local, p.Label, p.Version, name)
 	if data, err = os.ReadFile(where); err != nil {
 		return nil, where, &missingError{where}
 	}
@@ -57,16 +58,16 @@ func localProviderFile(cfg config.Config, p provider, name string) (data []byte,
 }
 
 // schemaReader reads a file of a provider's release, and tells where it was read.
-type schemaReader func(p provider, name string) (data []byte, where string, err error)
+type schemaReader func(p providers.Provider, name string) (data []byte, where string, err error)
 
 // unreadSchemasError tells whose schemas could not be read.
 type unreadSchemasError struct {
-	provider provider
+	provider providers.Provider
 	err      error
 }
 
 func (e *unreadSchemasError) Error() string {
-	return fmt.Sprintf("the schemas of %s %s: %v", e.provider.label, e.provider.version, e.err)
+	return fmt.Sprintf("the schemas of %s %s: %v", e.provider.Label, e.provider.Version, e.err)
 }
 func (e *unreadSchemasError) Unwrap() error { return e.err }
 
@@ -74,8 +75,8 @@ func (e *unreadSchemasError) Unwrap() error { return e.err }
 // kind that a provider brings. Its error is an *unreadSchemasError.
 func checkSchemas(cfg config.Config, sources render.Sources, objects []*unstructured.Unstructured, read schemaReader) (found []FileError, held int, err error) {
 	known := kinds{}
-	for _, p := range providersOf(cfg) {
-		data, _, err := read(p, p.file)
+	for _, p := range providers.Of(cfg) {
+		data, _, err := read(p, p.File)
 		if err == nil {
 			err = known.learn(data)
 		}

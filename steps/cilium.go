@@ -3,16 +3,12 @@ package steps
 import (
 	"context"
 
-	"github.com/slipway-k8s/slipway/bootstrap"
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/charts"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/platform"
 )
-
-func cilium(cfg config.Config, sources render.Sources) installation {
-	return installation{from(bootstrap.Cilium(), cfg.CiliumRepository), cfg.CiliumVersion, sources.Cilium}
-}
 
 // Cilium adds the step cilium to a graph. The releases find the cluster by the kubeconfig in the state folder, which is there before and
 // after the pivot.
@@ -52,5 +48,5 @@ func newReleaseStep(s *Set) releaseStep {
 
 // runCilium installs the network. No node is Ready, and no Pod outside the host's network starts, before it.
 func (r releaseStep) runCilium(ctx context.Context, say flow.Say) (Release, error) {
-	return install(ctx, r.cfg, r.tools, r.sources, say, cilium(r.cfg, r.sources))
+	return install(ctx, r.cfg, r.tools, r.sources, say, charts.Cilium(r.cfg, r.sources))
 }

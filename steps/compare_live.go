@@ -11,6 +11,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/orders"
 )
 
 // consequences compares the objects of the manifests with the live ones: what applying them does. It asks nobody;
@@ -31,7 +32,7 @@ func consequences(live liveObjects, rendered []*unstructured.Unstructured, perSe
 		switch {
 		case !c.exists():
 			// It is being created, in two parts.
-		case templateOf(o) != "":
+		case orders.Template(o) != "":
 			c.compareServers(was, o)
 		case o.GroupVersionKind().GroupKind() == capi.MachineTemplateKind.GroupKind():
 			// Its name is that of its content.
@@ -76,8 +77,8 @@ func (c *comparison) create(o *unstructured.Unstructured) {
 		return
 	}
 	one := Consequence{Effect: EffectCreates, Object: objectOf(o)}
-	if templateOf(o) != "" {
-		one.Count, one.NewServers = int(wantedReplicas(o, 1)), serverNamesOf(o)
+	if orders.Template(o) != "" {
+		one.Count, one.NewServers = int(wantedReplicas(o, 1)), orders.ServerNames(o)
 		one.Expected = c.perServer
 	}
 	c.add(one)
@@ -96,7 +97,7 @@ func wantedReplicas(o *unstructured.Unstructured, instead int64) int64 {
 func (c *comparison) compareServers(was, is *unstructured.Unstructured) {
 	has := capi.Number(was, "spec", "replicas")
 	wants := wantedReplicas(is, has)
-	template := c.templates(templateOf(was), templateOf(is))
+	template := c.templates(orders.Template(was), orders.Template(is))
 	var changes []string
 	if is.GroupVersionKind().GroupKind() == capi.TalosControlPlaneKind.GroupKind() {
 		changes = slices.Concat(template.why, versionChange(was, is, "spec", "version"), configChanges(was, is))
@@ -114,7 +115,7 @@ func (c *comparison) compareServers(was, is *unstructured.Unstructured) {
 	}
 	if stay := int(min(has, wants)); len(changes) > 0 && stay > 0 {
 		one := Consequence{Effect: EffectReplaces, Object: objectOf(is), Count: stay, Of: int(has), Why: changes}
-		one.Servers, one.NewServers = names, serverNamesOf(is)
+		one.Servers, one.NewServers = names, orders.ServerNames(is)
 		one.Expected = time.Duration(stay) * c.perServer
 		if capi.Text(is, "spec", "rolloutStrategy", "type") == "OnDelete" {
 			one.Why = append(one.Why, "each when its Machine is deleted (rolloutStrategy OnDelete)")
@@ -128,7 +129,7 @@ func (c *comparison) compareServers(was, is *unstructured.Unstructured) {
 	}
 	if wants > has {
 		one := Consequence{Effect: EffectAdds, Object: objectOf(is), Count: int(wants - has), Of: int(has)}
-		one.Why, one.NewServers = []string{fmt.Sprintf("replicas %d → %d", has, wants)}, serverNamesOf(is)
+		one.Why, one.NewServers = []string{fmt.Sprintf("replicas %d → %d", has, wants)}, orders.ServerNames(is)
 		one.Expected = c.perServer
 		c.add(one)
 	}
@@ -137,15 +138,6 @@ func (c *comparison) compareServers(was, is *unstructured.Unstructured) {
 			c.add(Consequence{Effect: EffectChanges, Object: objectOf(is), Why: found})
 		}
 	}
-}
-
-// serverNamesOf is how the servers of an object are called: Cluster API names those of a control plane after their
-// template, and those of a MachineDeployment after their Machine.
-func serverNamesOf(o *unstructured.Unstructured) string {
-	if o.GroupVersionKind().GroupKind() == capi.TalosControlPlaneKind.GroupKind() {
-		return templateOf(o) + "-…"
-	}
-	return o.GetName() + "-…"
 }
 
 // templatePair are the server templates of before and after.
@@ -201,7 +193,7 @@ func ordersOfTemplate(template *unstructured.Unstructured, n int, location strin
 	if template == nil {
 		return nil
 	}
-	return serverOrders([]*unstructured.Unstructured{template}, template.GetName(), n, location)
+	return orders.Servers([]*unstructured.Unstructured{template}, template.GetName(), n, location)
 }
 
 // location is where the live cluster's servers are.

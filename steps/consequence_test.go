@@ -16,6 +16,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+	"github.com/slipway-k8s/slipway/internal/orders"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -83,7 +84,7 @@ func liveOf(r *render.Rendered) liveObjects {
 		o.SetUID(types.UID(fmt.Sprintf("uid-%d", i)))
 		markOwned(o, "k8s")
 		live.wanted, live.others = append(live.wanted, *o), append(live.others, *o)
-		if templateOf(o) == "" {
+		if orders.Template(o) == "" {
 			continue
 		}
 		labels := object{capi.ClusterNameLabel: "k8s", deploymentLabel: o.GetName()}

@@ -12,6 +12,8 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/orders"
+	"github.com/slipway-k8s/slipway/internal/providers"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -103,13 +105,13 @@ func observeCluster(ctx context.Context, cfg config.Config, sources render.Sourc
 			o.values["IMAGE_NAME"] = ""
 		}
 	}
-	installed, err := inventory(ctx, self)
+	installed, err := providers.Installed(ctx, self)
 	if err != nil && !kube.Absent(err) {
 		return observed{}, err
 	}
-	for _, p := range providersOf(cfg) {
-		if has := installed[p.label]; has != "" {
-			o.values[p.variable] = has
+	for _, p := range providers.Of(cfg) {
+		if has := installed[p.Label]; has != "" {
+			o.values[p.Variable] = has
 		}
 	}
 	return o, nil
@@ -201,7 +203,7 @@ func imageOf(live liveObjects, cfg config.Config) string {
 	if controlPlane == nil {
 		return ""
 	}
-	template := live.find(capi.MachineTemplateKind.GroupKind(), templateOf(controlPlane))
+	template := live.find(capi.MachineTemplateKind.GroupKind(), orders.Template(controlPlane))
 	if template == nil {
 		return ""
 	}
@@ -240,11 +242,11 @@ func appliedLast(s flow.Snapshot) lastApplied {
 	if json.Unmarshal(s.Steps["access"].Output, &access) == nil {
 		out.seen = access.Values
 	}
-	var providers struct{ Versions map[string]string }
-	if json.Unmarshal(s.Steps["capi-init"].Spec, &providers) == nil {
-		for _, p := range providersOf(config.Config{}) {
-			if version := providers.Versions[p.label]; version != "" {
-				out.values[p.variable] = version
+	var recorded struct{ Versions map[string]string }
+	if json.Unmarshal(s.Steps["capi-init"].Spec, &recorded) == nil {
+		for _, p := range providers.Of(config.Config{}) {
+			if version := recorded.Versions[p.Label]; version != "" {
+				out.values[p.Variable] = version
 			}
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/orders"
 	"github.com/slipway-k8s/slipway/internal/render"
 )
 
@@ -88,7 +89,7 @@ func (d *Doctor) planned() (planned, error) {
 		return planned{}, err
 	}
 	var p planned
-	for _, o := range ordersOf(r.Now, d.b.cfg.Location) {
+	for _, o := range orders.Of(r.Now, d.b.cfg.Location) {
 		switch o.Kind {
 		case hetzner.KindServer:
 			p.servers += o.Count

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/providers"
 )
 
 // largestComponents bounds a provider's manifest; Cluster API's own, the largest, has 1 MiB.
@@ -29,7 +30,7 @@ func (d *Doctor) schemas(ctx context.Context) Finding {
 	if err != nil {
 		return failed("see the check manifests", "%v", err)
 	}
-	wrong, held, err := checkSchemas(d.b.cfg, d.b.sources, objects, func(p provider, name string) ([]byte, string, error) {
+	wrong, held, err := checkSchemas(d.b.cfg, d.b.sources, objects, func(p providers.Provider, name string) ([]byte, string, error) {
 		return d.file(ctx, p, name, largestComponents)
 	})
 	var missing *missingError

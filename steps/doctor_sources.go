@@ -16,7 +16,9 @@ import (
 	clusterctl "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 	"sigs.k8s.io/yaml"
 
+	"github.com/slipway-k8s/slipway/internal/charts"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/providers"
 )
 
 const (
@@ -67,21 +69,21 @@ func (d *Doctor) manager() string {
 
 // providersReachable looks for the providers' releases, and for the contract that each keeps.
 func (d *Doctor) providersReachable(ctx context.Context) Finding {
-	for _, p := range providersOf(d.b.cfg) {
+	for _, p := range providers.Of(d.b.cfg) {
 		metadata, where, err := d.metadata(ctx, p)
 		var missing *missingError
 		switch {
 		case errors.As(err, &missing):
-			return failed("correct the version, or the repository", "%s %s: %v", p.label, p.version, err)
+			return failed("correct the version, or the repository", "%s %s: %v", p.Label, p.Version, err)
 		case err != nil:
-			return unknown("capi-init tries for a while before it gives up", "%s %s could not be asked for: %v", p.label, p.version, err)
+			return unknown("capi-init tries for a while before it gives up", "%s %s could not be asked for: %v", p.Label, p.Version, err)
 		}
-		keeps, err := contractOf(metadata, p.version)
+		keeps, err := contractOf(metadata, p.Version)
 		if err != nil {
 			return failed("choose a version of the provider that says which contract it keeps", "%s: %v", where, err)
 		}
 		if keeps != contract {
-			return failed("choose a version of the provider for Cluster API "+d.b.cfg.CAPIVersion, "%s %s keeps the contract %s, and Cluster API %s wants %s", p.label, p.version, keeps, d.b.cfg.CAPIVersion, contract)
+			return failed("choose a version of the provider for Cluster API "+d.b.cfg.CAPIVersion, "%s %s keeps the contract %s, and Cluster API %s wants %s", p.Label, p.Version, keeps, d.b.cfg.CAPIVersion, contract)
 		}
 	}
 	return ok("the releases of all four providers are there and keep the contract %s", contract)
@@ -93,9 +95,9 @@ type missingError struct{ what string }
 func (e *missingError) Error() string { return e.what + " is not there" }
 
 // metadata is a provider's metadata.yaml. A local repository must have its manifest beside it.
-func (d *Doctor) metadata(ctx context.Context, p provider) (data []byte, where string, err error) {
+func (d *Doctor) metadata(ctx context.Context, p providers.Provider) (data []byte, where string, err error) {
 	if local := d.b.cfg.ProviderRepository; local != "" {
-		manifest := filepath.Join(local, p.label, p.version, p.file)
+		manifest := filepath.Join(local, p.Label, p.Version, p.File)
 		if _, err := os.Stat(manifest); err != nil {
 			return nil, manifest, &missingError{manifest}
 		}
@@ -104,7 +106,7 @@ func (d *Doctor) metadata(ctx context.Context, p provider) (data []byte, where s
 }
 
 // file is a file of a provider's release, from the local repository or the releases.
-func (d *Doctor) file(ctx context.Context, p provider, name string, most int64) (data []byte, where string, err error) {
+func (d *Doctor) file(ctx context.Context, p providers.Provider, name string, most int64) (data []byte, where string, err error) {
 	if data, where, err = localProviderFile(d.b.cfg, p, name); !errors.Is(err, errNoRepository) {
 		return data, where, err
 	}
@@ -115,7 +117,7 @@ func (d *Doctor) file(ctx context.Context, p provider, name string, most int64) 
 	listed, _ := entries["providers"].([]any)
 	for _, entry := range listed {
 		m, _ := entry.(map[string]any)
-		if m["name"] != p.name || m["type"] != p.kind {
+		if m["name"] != p.Name || m["type"] != p.Kind {
 			continue
 		}
 		url := fmt.Sprint(m["url"])
@@ -148,17 +150,17 @@ func contractOf(data []byte, version string) (string, error) {
 // chartsReachable looks for the charts' versions in the indexes of their repositories, or asks their registries.
 func (d *Doctor) chartsReachable(ctx context.Context) Finding {
 	var found, unasked []string
-	for _, in := range []installation{cilium(d.b.cfg, d.b.sources), hcloudCCM(d.b.cfg, d.b.sources), talosCCM(d.b.cfg, d.b.sources)} {
-		source := kube.ChartSource{Repository: in.Repository, Name: in.Name, Version: in.version}
+	for _, in := range []charts.Installation{charts.Cilium(d.b.cfg, d.b.sources), charts.HCloudCCM(d.b.cfg, d.b.sources), charts.TalosCCM(d.b.cfg, d.b.sources)} {
+		source := kube.ChartSource{Repository: in.Repository, Name: in.Name, Version: in.Version}
 		address := kube.WithoutCredentials(in.Repository)
 		if source.Registry() {
 			switch has, err := source.InRegistry(ctx, d.b.tools.Files.Path("helm"), io.Discard); {
 			case err != nil:
 				unasked = append(unasked, fmt.Sprintf("%s (%v)", in.Name, err))
 			case !has:
-				return failed("choose a version that the registry has", "%s has no chart %s %s", address, in.Name, in.version)
+				return failed("choose a version that the registry has", "%s has no chart %s %s", address, in.Name, in.Version)
 			default:
-				found = append(found, in.Name+" "+in.version)
+				found = append(found, in.Name+" "+in.Version)
 			}
 			continue
 		}
@@ -171,10 +173,10 @@ func (d *Doctor) chartsReachable(ctx context.Context) Finding {
 		if err := yaml.Unmarshal(data, &index); err != nil {
 			return failed("correct the repository", "%s: its index cannot be read: %v", address, err)
 		}
-		if !index.Has(in.Name, in.version) {
-			return failed("choose a version that the repository has", "%s has no chart %s %s", address, in.Name, in.version)
+		if !index.Has(in.Name, in.Version) {
+			return failed("choose a version that the repository has", "%s has no chart %s %s", address, in.Name, in.Version)
 		}
-		found = append(found, in.Name+" "+in.version)
+		found = append(found, in.Name+" "+in.Version)
 	}
 	if len(unasked) > 0 {
 		there := ""

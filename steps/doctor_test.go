@@ -19,6 +19,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
+	"github.com/slipway-k8s/slipway/internal/providers"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -67,7 +68,7 @@ func newClinic(t *testing.T) *clinic {
 	t.Cleanup(c.charts.Close)
 	c.cfg.CiliumRepository, c.cfg.HCloudCCMRepository, c.cfg.TalosCCMRepository = c.charts.URL, c.charts.URL, c.charts.URL
 	c.cfg.ProviderRepository = t.TempDir()
-	for _, p := range providersOf(c.cfg) {
+	for _, p := range providers.Of(c.cfg) {
 		c.release(t, p, "v1beta1")
 	}
 	return c
@@ -82,13 +83,13 @@ type engineProvider struct {
 func (p engineProvider) Engine(context.Context) (Engine, error) { return p.engine, p.err }
 
 // components are manifests with the kinds that the cluster's objects are of; only those of CAPH have a schema.
-func components(t *testing.T, p provider) string {
+func components(t *testing.T, p providers.Provider) string {
 	t.Helper()
 	lax := func(group, version, kind string) string {
 		return fmt.Sprintf("apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: x}\nspec:\n  group: %s\n  names: {kind: %s}\n  versions:\n"+
 			"  - {name: %s, served: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}\n", group, kind, version)
 	}
-	switch p.label {
+	switch p.Label {
 	case "cluster-api":
 		return lax("cluster.x-k8s.io", "v1beta1", "Cluster") + "---\n" + lax("cluster.x-k8s.io", "v1beta1", "MachineHealthCheck")
 	case "control-plane-talos":
@@ -108,15 +109,15 @@ func components(t *testing.T, p provider) string {
 }
 
 // release puts a provider's version into the local repository.
-func (c *clinic) release(t *testing.T, p provider, keeps string) {
+func (c *clinic) release(t *testing.T, p providers.Provider, keeps string) {
 	t.Helper()
-	dir := filepath.Join(c.cfg.ProviderRepository, p.label, p.version)
+	dir := filepath.Join(c.cfg.ProviderRepository, p.Label, p.Version)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	series := strings.Split(strings.TrimPrefix(p.version, "v"), ".")
+	series := strings.Split(strings.TrimPrefix(p.Version, "v"), ".")
 	metadata := fmt.Sprintf("apiVersion: clusterctl.cluster.x-k8s.io/v1alpha3\nkind: Metadata\nreleaseSeries:\n- major: %s\n  minor: %s\n  contract: %s\n", series[0], series[1], keeps)
-	for name, text := range map[string]string{"metadata.yaml": metadata, p.file: components(t, p)} {
+	for name, text := range map[string]string{"metadata.yaml": metadata, p.File: components(t, p)} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -201,7 +202,7 @@ func TestDoctorFindsWhatIsNotWell(t *testing.T) {
 		"a CCM without the network": {values("hcloud-ccm-values.yaml", "  enabled: true", "  enabled: false"), "helm-values", Failed, "networking.enabled is false"},
 		"two controllers for one":   {values("talos-ccm-values.yaml", "  - node-csr-approval", "  - node-csr-approval\n  - cloud-node"), "helm-values", Failed, "enabledControllers"},
 		"a provider that keeps another contract": {func(t *testing.T, c *clinic) {
-			c.release(t, providersOf(c.cfg)[3], "v1beta2")
+			c.release(t, providers.Of(c.cfg)[3], "v1beta2")
 		}, "providers", Failed, "keeps the contract v1beta2"},
 		"a provider's version that is not there": {cfg("CAPH_VERSION=v1.0.99"), "providers", Failed, "v1.0.99"},
 		"a chart's version that is not there":    {cfg("CILIUM_VERSION=1.18.99"), "charts", Failed, "no chart cilium 1.18.99"},

@@ -37,6 +37,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+	"github.com/slipway-k8s/slipway/internal/providers"
 	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/internal/talos"
 	"github.com/slipway-k8s/slipway/platform"
@@ -180,7 +181,7 @@ func (w *world) reactManagement(o *unstructured.Unstructured) {
 				"status": object{"addresses": []any{object{"type": "InternalIP", "address": private}, object{"type": "ExternalIP", "address": "127.0.1." + fmt.Sprint(i)}}},
 			}))
 			w.workload.Put(kubetest.Object("v1", "Node", "", name, object{
-				"metadata": object{"labels": object{controlPlaneRole: ""}},
+				"metadata": object{"labels": object{capi.ControlPlaneRole: ""}},
 				"spec":     object{"taints": []any{object{"key": situation.UninitializedTaint, "effect": "NoSchedule"}}},
 				"status":   object{"nodeInfo": object{"kubeletVersion": "v1.32.2"}, "addresses": []any{object{"type": "InternalIP", "address": private}}},
 			}))
@@ -259,7 +260,7 @@ func (f *fakeCertManager) PlanUpgrade(context.Context) (cluster.CertManagerUpgra
 	plan := cluster.CertManagerUpgradePlan{ExternallyManaged: true, To: certManagerOfTests}
 	here := 0
 	for _, name := range certManagerDeployments {
-		if o := f.w.mgmt.Get("apps/v1", "Deployment", certManagerNamespace, name); o != nil {
+		if o := f.w.mgmt.Get("apps/v1", "Deployment", providers.CertManagerNamespace, name); o != nil {
 			here++
 			plan.ExternallyManaged, plan.From = false, o.GetAnnotations()["version"]
 		}
@@ -279,12 +280,12 @@ func (f *fakeCertManager) EnsureLatestVersion(context.Context) error {
 
 func testOnItsWayOut() *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: object{"apiVersion": "v1", "kind": "Namespace", "metadata": object{
-		"name": certManagerTest, "deletionTimestamp": "2026-05-04T12:00:00Z", "finalizers": []any{"test"},
+		"name": providers.CertManagerTestNamespace, "deletionTimestamp": "2026-05-04T12:00:00Z", "finalizers": []any{"test"},
 	}}}
 }
 
 func certManagerDeployment(name, version string) *unstructured.Unstructured {
-	return kubetest.Object("apps/v1", "Deployment", certManagerNamespace, name, object{
+	return kubetest.Object("apps/v1", "Deployment", providers.CertManagerNamespace, name, object{
 		"metadata": object{"labels": object{capi.CoreLabel: capi.CertManagerCore}, "annotations": object{"version": version}},
 		"spec":     object{"replicas": 1}, "status": object{"replicas": 1, "updatedReplicas": 1, "availableReplicas": 1},
 	})
@@ -292,10 +293,10 @@ func certManagerDeployment(name, version string) *unstructured.Unstructured {
 
 func (w *world) install(c config.Config) {
 	b := &Set{cfg: c}
-	for _, p := range providersOf(b.cfg) {
-		labels := object{capi.ProviderLabel: p.label}
-		w.mgmt.Put(kubetest.Object("clusterctl.cluster.x-k8s.io/v1alpha3", "Provider", p.label, p.label, object{"metadata": object{"labels": labels}, "version": p.version}))
-		w.mgmt.Put(kubetest.Object("apps/v1", "Deployment", p.label, "manager", object{
+	for _, p := range providers.Of(b.cfg) {
+		labels := object{capi.ProviderLabel: p.Label}
+		w.mgmt.Put(kubetest.Object("clusterctl.cluster.x-k8s.io/v1alpha3", "Provider", p.Label, p.Label, object{"metadata": object{"labels": labels}, "version": p.Version}))
+		w.mgmt.Put(kubetest.Object("apps/v1", "Deployment", p.Label, "manager", object{
 			"metadata": object{"labels": labels}, "spec": object{"replicas": 1}, "status": object{"replicas": 1, "updatedReplicas": 1, "availableReplicas": 1},
 		}))
 	}

@@ -8,19 +8,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/slipway-k8s/slipway/bootstrap"
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/charts"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
-	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/platform"
-)
-
-// Secret that the chart's values, bootstrap/hcloud-ccm-values.yaml, refer to.
-const (
-	ccmTokenKey   = "token"
-	ccmNetworkKey = "network"
 )
 
 // CloudController is Hetzner's cloud controller manager in the workload cluster.
@@ -28,10 +21,6 @@ type CloudController struct {
 	Release   Release     `json:"release"`
 	Secret    TokenSecret `json:"secret"`
 	NetworkID int64       `json:"networkId"` // of the private network at Hetzner
-}
-
-func hcloudCCM(cfg config.Config, sources render.Sources) installation {
-	return installation{from(bootstrap.HCloudCCM(), cfg.HCloudCCMRepository), cfg.HCloudCCMVersion, sources.HcloudCCM}
 }
 
 // runHCloudCCM makes the Secret that nobody else makes, and installs the CCM that reads it. Provider IDs are the
@@ -48,13 +37,13 @@ func (r releaseStep) runHCloudCCM(ctx context.Context, say flow.Say) (CloudContr
 	if network == 0 {
 		return CloudController{}, fmt.Errorf("cluster %s has no network at Hetzner: its HetznerCluster says why", r.cfg.ClusterName)
 	}
-	namespace := hcloudCCM(r.cfg, r.sources).Namespace
+	namespace := charts.HCloudCCM(r.cfg, r.sources).Namespace
 	say("writing Secret %s/%s for network %d", namespace, config.CCMSecretName, network)
 	out := CloudController{NetworkID: network, Secret: TokenSecret{Namespace: namespace, Name: config.CCMSecretName}}
 	if out.Secret.UID, err = applyCCMSecret(ctx, r.tools, say, workload, namespace, network); err != nil {
 		return CloudController{}, err
 	}
-	out.Release, err = install(ctx, r.cfg, r.tools, r.sources, say, hcloudCCM(r.cfg, r.sources))
+	out.Release, err = install(ctx, r.cfg, r.tools, r.sources, say, charts.HCloudCCM(r.cfg, r.sources))
 	return out, err
 }
 
@@ -70,7 +59,7 @@ func applyCCMSecret(ctx context.Context, tools platform.Tools, say flow.Say, wor
 }
 
 func ccmSecret(tools platform.Tools, network int64) map[string]string {
-	return map[string]string{ccmTokenKey: tools.Token.Reveal(), ccmNetworkKey: strconv.FormatInt(network, 10)}
+	return map[string]string{charts.HCloudTokenKey: tools.Token.Reveal(), charts.HCloudNetworkKey: strconv.FormatInt(network, 10)}
 }
 
 // verifyHCloudCCM asks for the network at Hetzner too: a cluster restored into a new network has another ID.

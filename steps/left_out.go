@@ -15,6 +15,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/orders"
 	"github.com/slipway-k8s/slipway/internal/render"
 )
 
@@ -49,7 +50,7 @@ func (c *comparison) leftOut() {
 		default:
 			one.Servers = c.live.serversFrom(o)
 			one.Count, one.Of = len(one.Servers), len(one.Servers)
-			one.before = ordersOfTemplate(c.template(templateOf(o)), one.Count, c.location)
+			one.before = ordersOfTemplate(c.template(orders.Template(o)), one.Count, c.location)
 		}
 		c.add(one)
 	}
@@ -140,7 +141,7 @@ func refers(v any, kind, name string) bool {
 // serversFrom are the live names of the servers that are deleted with an object.
 func (l liveObjects) serversFrom(o *unstructured.Unstructured) []string {
 	switch o.GroupVersionKind().GroupKind() {
-	case machineDeploymentKind.GroupKind():
+	case capi.MachineDeploymentKind.GroupKind():
 		return l.serversOf(o)
 	case capi.MachineKind.GroupKind():
 		if name := capi.Text(o, "spec", "infrastructureRef", "name"); name != "" {

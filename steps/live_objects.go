@@ -13,12 +13,12 @@ import (
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/clusterapi"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/orders"
 )
 
 var (
-	machineDeploymentKind = schema.GroupVersionKind{Group: "cluster.x-k8s.io", Version: "v1beta1", Kind: "MachineDeployment"}
-	configMapKind         = schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
-	secretKind            = schema.GroupVersionKind{Version: "v1", Kind: "Secret"}
+	configMapKind = schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
+	secretKind    = schema.GroupVersionKind{Version: "v1", Kind: "Secret"}
 )
 
 // deploymentLabel names, on a Machine, its MachineDeployment.
@@ -64,7 +64,7 @@ func readLiveObjects(
 		}
 	}
 	for _, o := range slices.Clone(live.wanted) {
-		if name := templateOf(&o); name != "" {
+		if name := orders.Template(&o); name != "" {
 			if err := read(capi.MachineTemplateKind, o.GetNamespace(), name); err != nil {
 				return liveObjects{}, err
 			}
@@ -107,17 +107,6 @@ func listOthers(ctx context.Context, manager *kube.Cluster, cluster string) ([]u
 		}
 	}
 	return others, nil
-}
-
-// templateOf names the HCloudMachineTemplate that an object makes servers from; empty where it makes none.
-func templateOf(o *unstructured.Unstructured) string {
-	switch o.GroupVersionKind().GroupKind() {
-	case capi.TalosControlPlaneKind.GroupKind():
-		return capi.Text(o, "spec", "infrastructureTemplate", "name")
-	case machineDeploymentKind.GroupKind():
-		return capi.Text(o, "spec", "template", "spec", "infrastructureRef", "name")
-	}
-	return ""
 }
 
 // find is a live object that the manifests have, or refer to; nil where it is not there.

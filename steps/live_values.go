@@ -13,6 +13,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/orders"
 	"github.com/slipway-k8s/slipway/internal/render"
 )
 
@@ -171,7 +172,7 @@ func liveValues(cfg config.Config, sources render.Sources, live liveObjects, v r
 		case u.object == nil:
 			in, path = patches, append([]any{0}, path...)
 		case u.object.GroupVersionKind().GroupKind() == capi.MachineTemplateKind.GroupKind() && u.object.GetName() == cfg.ControlPlaneName():
-			if o := live.find(capi.MachineTemplateKind.GroupKind(), templateOf(controlPlane)); o != nil {
+			if o := live.find(capi.MachineTemplateKind.GroupKind(), orders.Template(controlPlane)); o != nil {
 				in = o.Object
 			}
 		default:

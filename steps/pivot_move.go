@@ -19,6 +19,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/clusterapi"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/management"
+	"github.com/slipway-k8s/slipway/internal/providers"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/internal/wait"
@@ -31,7 +32,7 @@ func moveToTarget(ctx context.Context, cfg config.Config, tools platform.Tools, 
 	if err := awaitMovable(ctx, cfg, tools, observer, say, s, st); err != nil {
 		return err
 	}
-	if err := installProviders(ctx, cfg, tools, sources, say, platform.Kubeconfig); err != nil {
+	if err := providers.Install(ctx, cfg, tools, sources, say, platform.Kubeconfig); err != nil {
 		return fmt.Errorf("cluster %s: %w", cfg.ClusterName, err)
 	}
 	state, err := ensureCopy(ctx, cfg, tools, say, s, st)
@@ -172,7 +173,7 @@ func mergedCopy(ctx context.Context, cfg config.Config, s sides, c pivotCopy, so
 // move lets clusterctl move, up to the moment when it would unpause the target: that is done in one place only, for a
 // move that came through as for one that died there, and after everything was compared.
 func move(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, say flow.Say, source *kube.Cluster) error {
-	c, err := newClusterctl(ctx, cfg, tools, sources)
+	c, err := providers.NewClusterctl(ctx, cfg, tools, sources)
 	if err != nil {
 		return err
 	}

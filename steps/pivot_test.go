@@ -26,6 +26,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/management"
+	"github.com/slipway-k8s/slipway/internal/providers"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -164,10 +165,10 @@ func (w *pivotWorld) reconcile(o *unstructured.Unstructured) {
 
 // Init installs the providers.
 func (w *pivotWorld) Init(context.Context, clusterctl.InitOptions) ([]clusterctl.Components, error) {
-	for _, p := range providersOf(w.b.cfg) {
-		labels := object{capi.ProviderLabel: p.label}
-		w.target.Put(kubetest.Object("clusterctl.cluster.x-k8s.io/v1alpha3", "Provider", p.label, p.label, object{"metadata": object{"labels": labels}, "version": p.version}))
-		w.target.Put(kubetest.Object("apps/v1", "Deployment", p.label, "manager", object{
+	for _, p := range providers.Of(w.b.cfg) {
+		labels := object{capi.ProviderLabel: p.Label}
+		w.target.Put(kubetest.Object("clusterctl.cluster.x-k8s.io/v1alpha3", "Provider", p.Label, p.Label, object{"metadata": object{"labels": labels}, "version": p.Version}))
+		w.target.Put(kubetest.Object("apps/v1", "Deployment", p.Label, "manager", object{
 			"metadata": object{"labels": labels}, "spec": object{"replicas": 1}, "status": object{"replicas": 1, "updatedReplicas": 1, "availableReplicas": 1},
 		}))
 	}

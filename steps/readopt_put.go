@@ -19,6 +19,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/management"
+	"github.com/slipway-k8s/slipway/internal/providers"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -103,7 +104,7 @@ func (r *readopter) installAgain(ctx context.Context, say flow.Say, m Management
 	if err != nil {
 		return Providers{}, err
 	}
-	installed, err := inventory(ctx, target)
+	installed, err := providers.Installed(ctx, target)
 	if err != nil && !kube.Absent(err) {
 		return Providers{}, err
 	}

@@ -11,9 +11,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/slipway-k8s/slipway/bootstrap"
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/charts"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/wait"
@@ -30,34 +30,19 @@ type Release struct {
 	Workloads []kube.Workload `json:"workloads"`
 }
 
-// installation is a chart with what is configured about it.
-type installation struct {
-	bootstrap.Chart
-	version string
-	values  render.Source
-}
-
-// from puts a configured repository in the place of the chart's own.
-func from(c bootstrap.Chart, repository string) bootstrap.Chart {
-	if repository != "" {
-		c.Repository = repository
-	}
-	return c
-}
-
-func releaseSpec(sources render.Sources, in installation) (any, error) {
-	values, err := in.values.Digest(sources.Vars)
+func releaseSpec(sources render.Sources, in charts.Installation) (any, error) {
+	values, err := in.Values.Digest(sources.Vars)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := in.values.Values(sources.Vars); err != nil {
+	if _, err := in.Values.Values(sources.Vars); err != nil {
 		return nil, err
 	}
-	return map[string]any{"chart": in.Name, "repository": kube.WithoutCredentials(in.Repository), "version": in.version, "values": values}, nil
+	return map[string]any{"chart": in.Name, "repository": kube.WithoutCredentials(in.Repository), "version": in.Version, "values": values}, nil
 }
 
 // install brings a release to its chart and values, and waits until its workloads are ready.
-func install(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, say flow.Say, in installation) (Release, error) {
+func install(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, say flow.Say, in charts.Installation) (Release, error) {
 	if err := refuseValues(cfg, sources, in); err != nil {
 		return Release{}, err
 	}
@@ -65,11 +50,11 @@ func install(ctx context.Context, cfg config.Config, tools platform.Tools, sourc
 	if err != nil {
 		return Release{}, err
 	}
-	values, err := in.values.Values(sources.Vars)
+	values, err := in.Values.Values(sources.Vars)
 	if err != nil {
 		return Release{}, err
 	}
-	from := kube.ChartSource{Repository: in.Repository, Name: in.Name, Version: in.version}
+	from := kube.ChartSource{Repository: in.Repository, Name: in.Name, Version: in.Version}
 	say("downloading chart %s", from)
 	var ch *chart.Chart
 	err = wait.Retry(ctx, say, "the download", func() (err error) {
@@ -83,7 +68,7 @@ func install(ctx context.Context, cfg config.Config, tools platform.Tools, sourc
 	if err != nil {
 		return Release{}, err
 	}
-	out := Release{Name: in.Release, Namespace: in.Namespace, Chart: in.Name, Version: in.version, Revision: done.Revision}
+	out := Release{Name: in.Release, Namespace: in.Namespace, Chart: in.Name, Version: in.Version, Revision: done.Revision}
 	if out.Workloads, err = kube.Workloads(done.Manifest, in.Namespace); err != nil {
 		return Release{}, err
 	}
@@ -93,7 +78,7 @@ func install(ctx context.Context, cfg config.Config, tools platform.Tools, sourc
 // ensureRelease installs or upgrades the release, as soon as nobody else is at work on it and the cluster knows the kinds
 // that its chart is made of. Talos defines its own ServiceAccount, which the Talos CCM uses, some seconds after the API first
 // answers; Helm looks at the kinds before it writes anything down, so trying again leaves nothing behind.
-func ensureRelease(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say, workload *kube.Cluster, in installation, ch *chart.Chart, values map[string]any) (done *kube.Release, err error) {
+func ensureRelease(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say, workload *kube.Cluster, in charts.Installation, ch *chart.Chart, values map[string]any) (done *kube.Release, err error) {
 	log := func(format string, args ...any) {
 		fmt.Fprintf(tools.Log, "helm "+in.Release+": "+format+"\n", args...)
 	}
@@ -130,7 +115,7 @@ func ensureRelease(ctx context.Context, cfg config.Config, tools platform.Tools,
 }
 
 // releaseRecords selects what Helm keeps about a release, by its metadata: there are charts inside.
-func releaseRecords(in installation) kube.Selection {
+func releaseRecords(in charts.Installation) kube.Selection {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("SecretList"))
 	return kube.Selection{List: list, Options: []client.ListOption{client.InNamespace(in.Namespace), kube.ReleaseLabels(in.Release)}}

@@ -28,6 +28,7 @@ import (
 	"github.com/slipway-k8s/slipway/bootstrap"
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/charts"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/manifests"
@@ -178,7 +179,7 @@ func TestPeoplesFilesWin(t *testing.T) {
 	if got := capi.Text(find(t, r.Now, "ConfigMap"), "data", "name"); got != "k8s" {
 		t.Errorf("an added document got %q", got)
 	}
-	values, err := cilium(b.cfg, b.sources).values.Values(b.sources.Vars)
+	values, err := charts.Cilium(b.cfg, b.sources).Values.Values(b.sources.Vars)
 	if on, _, _ := unstructured.NestedBool(values, "hubble", "enabled"); err != nil || on {
 		t.Errorf("Cilium's values are %v, %v", values, err)
 	}

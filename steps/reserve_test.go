@@ -85,7 +85,7 @@ func TestReserve(t *testing.T) {
 	for name, tt := range map[string]struct {
 		world    func(*world)
 		folder   func(*testing.T, *world, *Set)
-		provider func(*world) *fakeProvider
+		Provider func(*world) *fakeProvider
 		says     string // of the refusal; empty: it is reserved
 		writes   int    // at Hetzner
 	}{
@@ -94,11 +94,11 @@ func TestReserve(t *testing.T) {
 		"reserved by another, who made things": {world: func(w *world) { reserved(w); traces(w) }, says: "there are network k8s (77)"},
 		"made, and reserved by nobody":         {world: traces, says: "was not made from this state folder; this one's management cluster, if it has one, does not hold it; of it there are network k8s (77)"},
 		"the state folder was lost, its management cluster holds the objects": {
-			world: func(w *world) { reserved(w); holds(w.mgmt) }, provider: func(w *world) *fakeProvider { return w.provider }, writes: 1},
+			world: func(w *world) { reserved(w); holds(w.mgmt) }, Provider: func(w *world) *fakeProvider { return w.provider }, writes: 1},
 		"made before names were reserved": {
-			world: func(w *world) { traces(w); holds(w.mgmt) }, provider: func(w *world) *fakeProvider { return w.provider }, writes: 1},
+			world: func(w *world) { traces(w); holds(w.mgmt) }, Provider: func(w *world) *fakeProvider { return w.provider }, writes: 1},
 		"another management cluster of the same name": {
-			world: reserved, provider: func(w *world) *fakeProvider { return w.provider }, says: "belongs to another state folder"},
+			world: reserved, Provider: func(w *world) *fakeProvider { return w.provider }, says: "belongs to another state folder"},
 		"the cluster manages itself, and the state folder opens it": {
 			world: func(w *world) { reserved(w); holds(w.workload) }, writes: 1,
 			folder: func(t *testing.T, w *world, b *Set) {
@@ -107,7 +107,7 @@ func TestReserve(t *testing.T) {
 				}
 			}},
 		"a silent management cluster is no answer": {
-			world: reserved, provider: func(*world) *fakeProvider { return &fakeProvider{err: errors.New("no Docker")} }, says: "cannot be found out"},
+			world: reserved, Provider: func(*world) *fakeProvider { return &fakeProvider{err: errors.New("no Docker")} }, says: "cannot be found out"},
 		"a placement group of somebody else's": {
 			world: func(w *world) {
 				w.hetzner.SetPlacementGroups(schema.PlacementGroup{ID: 9, Name: "slipway-k8s", Type: "spread"})
@@ -121,8 +121,8 @@ func TestReserve(t *testing.T) {
 				tt.world(w)
 			}
 			provider := &fakeProvider{}
-			if tt.provider != nil {
-				provider = tt.provider(w)
+			if tt.Provider != nil {
+				provider = tt.Provider(w)
 			}
 			b := reserver(t, w, provider)
 			if tt.folder != nil {

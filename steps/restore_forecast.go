@@ -7,6 +7,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/orders"
 )
 
 // Explain says what a change of what a step is made from is.
@@ -47,7 +48,7 @@ func (p *RestorePlan) Bill(ctx context.Context, foreseen []flow.Prediction, _ []
 		return Bill{}, nil
 	}
 	more := besides{image: would[p.Image.Name()], firewall: p.Firewall != nil && would[p.Firewall.Name()]}
-	return bill(ctx, p.b.cfg, p.b.tools, ordersOf(p.r.source.wanted(), p.b.cfg.Location), more)
+	return bill(ctx, p.b.cfg, p.b.tools, orders.Of(p.r.source.wanted(), p.b.cfg.Location), more)
 }
 
 // Consequences are none: what a restore does to a cluster is that it is there again.

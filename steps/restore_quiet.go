@@ -18,6 +18,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/backup"
 	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/charts"
 	"github.com/slipway-k8s/slipway/internal/clusterapi"
 	"github.com/slipway-k8s/slipway/internal/etcd"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
@@ -175,7 +176,7 @@ func (r *restorer) sweepStale(ctx context.Context, say flow.Say, kc Kubeconfig, 
 // renewCCMSecret rewrites the Secret of the Hetzner cloud controller manager, where the cluster has one: its network is
 // another one now, unless that survived, and the token may be.
 func (r *restorer) renewCCMSecret(ctx context.Context, say flow.Say, workload *kube.Cluster) error {
-	namespace := hcloudCCM(r.cfg, r.sources).Namespace
+	namespace := charts.HCloudCCM(r.cfg, r.sources).Namespace
 	is := &corev1.Secret{}
 	err := workload.Get(ctx, client.ObjectKey{Namespace: namespace, Name: config.CCMSecretName}, is)
 	if kube.Absent(err) {

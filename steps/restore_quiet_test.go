@@ -12,6 +12,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/charts"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/management"
 	"github.com/slipway-k8s/slipway/platform"
@@ -42,7 +43,7 @@ func (w *restoreWorld) restored(t *testing.T, annotations map[string]any) Kubeco
 	}
 	w.hetzner.SetServers(schema.Server{ID: 1, Name: "k8s-control-plane-0", Labels: map[string]string{"caph-cluster-k8s": "owned"}})
 	w.hetzner.SetNetworks(schema.Network{ID: 78, Labels: map[string]string{"caph-cluster-k8s": "owned"}, IPRange: "10.10.0.0/16"})
-	w.workload.Put(kubetest.Object("v1", "Secret", "kube-system", config.CCMSecretName, map[string]any{"data": map[string]any{ccmNetworkKey: "Nzc="}}))
+	w.workload.Put(kubetest.Object("v1", "Secret", "kube-system", config.CCMSecretName, map[string]any{"data": map[string]any{charts.HCloudNetworkKey: "Nzc="}}))
 	return Kubeconfig{File: platform.Kubeconfig}
 }
 
@@ -90,7 +91,7 @@ func TestStaleControllersAreStoppedAndSwept(t *testing.T) {
 	if n := capi.Number(w.workload.Get("apps/v1", "Deployment", "shop", "web"), "spec", "replicas"); n != 2 {
 		t.Errorf("somebody's Deployment has %d replicas", n)
 	}
-	if network := capi.Text(w.workload.Get("v1", "Secret", "kube-system", config.CCMSecretName), "data", ccmNetworkKey); network != base64.StdEncoding.EncodeToString([]byte("78")) {
+	if network := capi.Text(w.workload.Get("v1", "Secret", "kube-system", config.CCMSecretName), "data", charts.HCloudNetworkKey); network != base64.StdEncoding.EncodeToString([]byte("78")) {
 		t.Errorf("the cloud controller manager is told of network %q", network)
 	}
 }

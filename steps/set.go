@@ -5,6 +5,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/charts"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/platform"
@@ -75,8 +76,8 @@ func makeSpecs(cfg config.Config, tools platform.Tools, sources render.Sources) 
 	}
 	for _, r := range []struct {
 		to *any
-		in installation
-	}{{&s.cilium, cilium(cfg, sources)}, {&s.hcloudCCM, hcloudCCM(cfg, sources)}, {&s.talosCCM, talosCCM(cfg, sources)}} {
+		in charts.Installation
+	}{{&s.cilium, charts.Cilium(cfg, sources)}, {&s.hcloudCCM, charts.HCloudCCM(cfg, sources)}, {&s.talosCCM, charts.TalosCCM(cfg, sources)}} {
 		if *r.to, err = releaseSpec(sources, r.in); err != nil {
 			return specs{}, err
 		}

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/charts"
 	"github.com/slipway-k8s/slipway/internal/render"
 )
 
@@ -25,12 +26,12 @@ func (p *Plan) CheckValues() error {
 	return errors.Join(problems...)
 }
 
-func installations(cfg config.Config, sources render.Sources) []installation {
-	return []installation{cilium(cfg, sources), hcloudCCM(cfg, sources), talosCCM(cfg, sources)}
+func installations(cfg config.Config, sources render.Sources) []charts.Installation {
+	return []charts.Installation{charts.Cilium(cfg, sources), charts.HCloudCCM(cfg, sources), charts.TalosCCM(cfg, sources)}
 }
 
 // refuseValues is CheckValues for one chart.
-func refuseValues(cfg config.Config, sources render.Sources, in installation) error {
+func refuseValues(cfg config.Config, sources render.Sources, in charts.Installation) error {
 	if f := unfitValues(cfg, sources, in); f != nil {
 		return fmt.Errorf("%s; %s", f.Reason, f.WayOut)
 	}
@@ -48,24 +49,24 @@ func (d *Doctor) helmValues(context.Context) Finding {
 }
 
 // unfitValues is what is wrong with a chart's values; nil: nothing.
-func unfitValues(cfg config.Config, sources render.Sources, in installation) *Finding {
-	values, err := in.values.Values(sources.Vars)
+func unfitValues(cfg config.Config, sources render.Sources, in charts.Installation) *Finding {
+	values, err := in.Values.Values(sources.Vars)
 	if err != nil {
 		f := failed("correct the file", "%v", err)
 		return &f
 	}
-	switch in.values.Path {
+	switch in.Values.Path {
 	case sources.Cilium.Path:
-		return unfitCilium(in.values.Name, values)
+		return unfitCilium(in.Values.Name, values)
 	case sources.HcloudCCM.Path:
-		return unmet(in.values.Name, values, []want{
+		return unmet(in.Values.Name, values, []want{
 			{[]string{"networking", "enabled"}, "true", "nodes are known by their private addresses"},
 			{[]string{"networking", "clusterCIDR"}, cfg.PodCIDR, "it is POD_CIDR"},
 			{[]string{"networking", "network", "valueFrom", "secretKeyRef", "name"}, config.CCMSecretName, "the step hcloud-ccm makes that Secret"},
-			{[]string{"networking", "network", "valueFrom", "secretKeyRef", "key"}, ccmNetworkKey, "the step hcloud-ccm writes it there"},
+			{[]string{"networking", "network", "valueFrom", "secretKeyRef", "key"}, charts.HCloudNetworkKey, "the step hcloud-ccm writes it there"},
 		})
 	default:
-		return unfitTalosCCM(in.values.Name, values)
+		return unfitTalosCCM(in.Values.Name, values)
 	}
 }
 

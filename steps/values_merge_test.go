@@ -12,6 +12,7 @@ import (
 	"github.com/slipway-k8s/slipway/bootstrap"
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/charts"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -49,14 +50,14 @@ func TestMergeValues(t *testing.T) {
 
 // A file with one key keeps every other built-in setting.
 func TestPartialValuesKeepTheBuiltInSettings(t *testing.T) {
-	built, err := cilium(planner(t, "").cfg, planner(t, "").sources).values.Values(render.VariablesOf(config.Defaults()))
+	built, err := charts.Cilium(planner(t, "").cfg, planner(t, "").sources).Values.Values(render.VariablesOf(config.Defaults()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
 	write(t, dir, "bootstrap/cilium-values.yaml", "hubble:\n  ui:\n    enabled: false\nbandwidthManager: {enabled: true}\n")
 	b := planner(t, dir)
-	values, err := cilium(b.cfg, b.sources).values.Values(b.sources.Vars)
+	values, err := charts.Cilium(b.cfg, b.sources).Values.Values(b.sources.Vars)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +69,7 @@ func TestPartialValuesKeepTheBuiltInSettings(t *testing.T) {
 			t.Errorf("%s is %v, built-in: %v", key, values[key], value)
 		}
 	}
-	if found := unfitValues(b.cfg, b.sources, cilium(b.cfg, b.sources)); found != nil {
+	if found := unfitValues(b.cfg, b.sources, charts.Cilium(b.cfg, b.sources)); found != nil {
 		t.Errorf("refused: %+v", found)
 	}
 }
@@ -107,7 +108,7 @@ func TestUnfitValuesAreRefused(t *testing.T) {
 func ingredientOf(t *testing.T, overrides string, kvs ...string) render.Digest {
 	t.Helper()
 	b := planner(t, overrides, kvs...)
-	i, err := cilium(b.cfg, b.sources).values.Digest(b.sources.Vars)
+	i, err := charts.Cilium(b.cfg, b.sources).Values.Digest(b.sources.Vars)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +164,7 @@ func TestValuesAreRememberedAsBefore(t *testing.T) {
 	}
 	b := planner(t, dir)
 	b.sources.Cilium.BuiltIn = []byte(strings.Replace(string(builtIn), "hostRoot: /sys/fs/cgroup", "hostRoot: /elsewhere", 1))
-	if i, err := cilium(b.cfg, b.sources).values.Digest(b.sources.Vars); err != nil || i.SHA256 == one.SHA256 {
+	if i, err := charts.Cilium(b.cfg, b.sources).Values.Digest(b.sources.Vars); err != nil || i.SHA256 == one.SHA256 {
 		t.Errorf("another built-in file: %+v, %v", i, err)
 	}
 }

@@ -21,12 +21,6 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// What a finished node must not carry: the taint goes when the cloud controller manager has looked at it, the label is
-// taken out of Talos's configuration by manifests/cluster.yaml.
-const (
-	controlPlaneRole = "node-role.kubernetes.io/control-plane"
-)
-
 // Nodes are the nodes of the workload cluster, by name.
 type Nodes struct {
 	Nodes []Node `json:"nodes"`
@@ -207,7 +201,7 @@ func (r roll) output() Nodes {
 	var out Nodes
 	for i := range r.nodes {
 		n := &r.nodes[i]
-		_, controlPlane := n.Labels[controlPlaneRole]
+		_, controlPlane := n.Labels[capi.ControlPlaneRole]
 		out.Nodes = append(out.Nodes, Node{
 			Name: n.Name, ProviderID: n.Spec.ProviderID, Version: n.Status.NodeInfo.KubeletVersion, ControlPlane: controlPlane,
 			InternalIP: situation.NodeAddress(n, corev1.NodeInternalIP), ExternalIP: situation.NodeAddress(n, corev1.NodeExternalIP),

@@ -21,7 +21,7 @@ import (
 // goodNode is what every node should be; its server is hcloud://1.
 func goodNode() *corev1.Node {
 	return &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{controlPlaneRole: ""}},
+		ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{capi.ControlPlaneRole: ""}},
 		Spec:       corev1.NodeSpec{ProviderID: "hcloud://1"},
 		Status: corev1.NodeStatus{
 			NodeInfo:   corev1.NodeSystemInfo{KubeletVersion: "v1.32.2"},

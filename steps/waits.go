@@ -5,6 +5,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/providers"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/wait"
 )
@@ -51,7 +52,7 @@ func waitProviders(cfg config.Config, sources render.Sources) ([]flow.Wait, erro
 	if err != nil {
 		return nil, err
 	}
-	_, certManager, err := certManager(cfg, sources, entries)
+	_, certManager, err := providers.CertManager(cfg, sources, entries)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,87 @@
+// Package orders lists the Hetzner resources that the objects of a cluster ask for.
+package orders
+
+import (
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/hetzner"
+)
+
+// Of are the resources that the objects of a cluster ask for.
+func Of(objects []*unstructured.Unstructured, location string) []hetzner.Order {
+	var orders []hetzner.Order
+	for _, o := range objects {
+		switch {
+		case o.GroupVersionKind() == capi.HetznerClusterKind:
+			orders = append(orders, clusterOrders(o)...)
+			if regions, _, _ := unstructured.NestedStringSlice(o.Object, "spec", "controlPlaneRegions"); len(regions) > 0 {
+				location = regions[0]
+			}
+		case Template(o) != "":
+			servers := Servers(objects, Template(o), int(capi.Number(o, "spec", "replicas")), location)
+			if len(servers) > 0 {
+				servers[0].Name = ServerNames(o)
+			}
+			orders = append(orders, servers...)
+		}
+	}
+	return orders
+}
+
+// clusterOrders are the resources of a HetznerCluster besides its servers.
+func clusterOrders(o *unstructured.Unstructured) []hetzner.Order {
+	var orders []hetzner.Order
+	if on, _, _ := unstructured.NestedBool(o.Object, "spec", "controlPlaneLoadBalancer", "enabled"); on {
+		orders = append(orders, hetzner.Order{
+			Kind: hetzner.KindLoadBalancer, Count: 1, Name: o.GetName() + "-kube-apiserver-…",
+			Type: capi.Text(o, "spec", "controlPlaneLoadBalancer", "type"), Location: capi.Text(o, "spec", "controlPlaneLoadBalancer", "region"),
+		})
+	}
+	if on, _, _ := unstructured.NestedBool(o.Object, "spec", "hcloudNetwork", "enabled"); on {
+		orders = append(orders, hetzner.Order{Kind: hetzner.KindNetwork, Count: 1, Name: o.GetName()})
+	}
+	groups, _, _ := unstructured.NestedSlice(o.Object, "spec", "hcloudPlacementGroups")
+	if len(groups) > 0 {
+		orders = append(orders, hetzner.Order{Kind: hetzner.KindPlacementGroup, Count: len(groups), Name: o.GetName() + "-…"})
+	}
+	return orders
+}
+
+// Servers are servers of a template, each with its address.
+func Servers(objects []*unstructured.Unstructured, template string, replicas int, location string) []hetzner.Order {
+	for _, o := range objects {
+		if o.GroupVersionKind() != capi.MachineTemplateKind || o.GetName() != template || replicas < 1 {
+			continue
+		}
+		servers := hetzner.Order{
+			Kind: hetzner.KindServer, Count: replicas, Name: template + "-…",
+			Type: capi.Text(o, "spec", "template", "spec", "type"), Location: location,
+		}
+		if on, found, _ := unstructured.NestedBool(o.Object, "spec", "template", "spec", "publicNetwork", "enableIPv4"); found && !on {
+			return []hetzner.Order{servers}
+		}
+		return []hetzner.Order{servers, {Kind: hetzner.KindPrimaryIP, Count: replicas, Name: "of the servers", Type: "ipv4", Location: location}}
+	}
+	return nil
+}
+
+// ServerNames is how the servers of an object are called: Cluster API names those of a control plane after their
+// template, and those of a MachineDeployment after their Machine.
+func ServerNames(o *unstructured.Unstructured) string {
+	if o.GroupVersionKind().GroupKind() == capi.TalosControlPlaneKind.GroupKind() {
+		return Template(o) + "-…"
+	}
+	return o.GetName() + "-…"
+}
+
+// Template names the HCloudMachineTemplate that an object makes servers from; empty where it makes none.
+func Template(o *unstructured.Unstructured) string {
+	switch o.GroupVersionKind().GroupKind() {
+	case capi.TalosControlPlaneKind.GroupKind():
+		return capi.Text(o, "spec", "infrastructureTemplate", "name")
+	case capi.MachineDeploymentKind.GroupKind():
+		return capi.Text(o, "spec", "template", "spec", "infrastructureRef", "name")
+	}
+	return ""
+}

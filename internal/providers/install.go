@@ -1,0 +1,151 @@
+package providers
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	clusterctl "sigs.k8s.io/cluster-api/cmd/clusterctl/client"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/platform"
+)
+
+// Install installs the providers, and what they need, in the cluster of a kubeconfig in the state folder, and returns when they serve.
+func Install(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, say flow.Say, kubeconfig string) error {
+	mgmt, err := platform.Connect(tools, kubeconfig)
+	if err != nil {
+		return err
+	}
+	installed, err := Installed(ctx, mgmt)
+	if err != nil && !kube.Absent(err) {
+		return err
+	}
+	missing, err := notInstalled(cfg, installed)
+	if err != nil {
+		return err
+	}
+	what, unready := strings.Join(missing, ", "), ""
+	if len(missing) == 0 {
+		if unready, err = Unready(ctx, mgmt); err != nil {
+			return err
+		}
+		what = "what the providers need"
+	}
+	if len(missing) > 0 || unready != "" {
+		if len(missing) > 0 {
+			say("installing %s", what)
+		}
+		// What is installed already is skipped when it is tried again.
+		err := wait.Retry(ctx, say, "the installation", func() error {
+			if err := awaitTestGone(ctx, say, mgmt); err != nil {
+				return err
+			}
+			if err := mendCertManager(ctx, cfg, tools, sources, say, mgmt, kubeconfig); err != nil || len(missing) == 0 {
+				return err
+			}
+			if err := awaitTestGone(ctx, say, mgmt); err != nil { // the mending has one, too
+				return err
+			}
+			return clusterctlInit(ctx, cfg, tools, sources, kubeconfig)
+		})
+		if err != nil {
+			return fmt.Errorf("install %s: %w", what, err)
+		}
+	}
+	changes, stop := Watch(ctx, mgmt)
+	defer stop()
+	return wait.Wait{What: "the providers to serve", Within: cfg.ProvidersTimeout.D(), Changes: changes}.Until(ctx, say, func(ctx context.Context) (string, error) {
+		if unready, err := Unready(ctx, mgmt); unready != "" || err != nil {
+			return unready, err
+		}
+		// Only now, because an answer proves nothing while an old Pod may still give it.
+		return mgmt.ProbeWebhooks(ctx, config.Namespace, capi.ProviderLabel)
+	})
+}
+
+const (
+	// certManagerNamespace is the one that clusterctl installs cert-manager in.
+	CertManagerNamespace = "cert-manager"
+	// certManagerTest is the namespace in which clusterctl tries out cert-manager, and which it deletes.
+	CertManagerTestNamespace = "cert-manager-test"
+	// testGoneWithin bounds a wait for it to be gone, which takes seconds. There are two, and they are part of the step's overhead.
+	testGoneWithin = time.Minute
+)
+
+// awaitTestGone waits while what a test of cert-manager left, a dead run's or one of a moment ago, is being deleted. clusterctl takes a
+// namespace on its way out for one that is there, and then tries for ten minutes to write into one that is gone.
+func awaitTestGone(ctx context.Context, say flow.Say, mgmt *kube.Cluster) error {
+	w := wait.Wait{What: "a test of cert-manager to be gone", Within: testGoneWithin, Every: wait.LookGap}
+	return w.Until(ctx, say, func(ctx context.Context) (string, error) {
+		namespace := &corev1.Namespace{}
+		err := mgmt.Get(ctx, client.ObjectKey{Name: CertManagerTestNamespace}, namespace)
+		switch {
+		case apierrors.IsNotFound(err):
+			return "", nil
+		case err != nil:
+			return "", fmt.Errorf("look for namespace %s: %w", CertManagerTestNamespace, err)
+		case namespace.DeletionTimestamp == nil:
+			return "", nil
+		}
+		return "namespace " + CertManagerTestNamespace + " is being deleted", nil
+	})
+}
+
+// mendCertManager completes what a run that was cut off installed of cert-manager. clusterctl takes it for installed when it can
+// make a certificate's object, which it also can while nothing but the definitions is there, and then never adds the rest: no
+// provider would ever get its certificate. Another version, and one that somebody else installed, is left alone.
+func mendCertManager(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, say flow.Say, mgmt *kube.Cluster, kubeconfig string) error {
+	err := mgmt.Get(ctx, client.ObjectKey{Name: CertManagerNamespace}, &corev1.Namespace{})
+	if apierrors.IsNotFound(err) {
+		return nil // clusterctl begins with the namespace
+	}
+	if err != nil {
+		return fmt.Errorf("look for namespace %s: %w", CertManagerNamespace, err)
+	}
+	c, err := NewClusterctl(ctx, cfg, tools, sources)
+	if err != nil {
+		return err
+	}
+	m, err := c.CertManager(tools.Files.Path(kubeconfig))
+	if err != nil {
+		return err
+	}
+	plan, err := m.PlanUpgrade(ctx)
+	if err != nil {
+		return fmt.Errorf("compare cert-manager with its manifest: %w", err)
+	}
+	if plan.ExternallyManaged || !plan.ShouldUpgrade || plan.From != plan.To {
+		return nil
+	}
+	say("installing cert-manager %s again: a part of it is missing, as where an installation was cut off", plan.To)
+	return m.EnsureLatestVersion(ctx)
+}
+
+// clusterctlInit names all four providers even where some are installed: clusterctl leaves those alone, and would add
+// its own choice for a kind that is not named.
+func clusterctlInit(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, kubeconfig string) error {
+	c, err := NewClusterctl(ctx, cfg, tools, sources)
+	if err != nil {
+		return err
+	}
+	p := Of(cfg)
+	spec := func(p Provider) string { return p.Name + ":" + p.Version }
+	_, err = c.Init(ctx, clusterctl.InitOptions{
+		Kubeconfig:              clusterctl.Kubeconfig{Path: tools.Files.Path(kubeconfig)},
+		CoreProvider:            spec(p[0]),
+		BootstrapProviders:      []string{spec(p[1])},
+		ControlPlaneProviders:   []string{spec(p[2])},
+		InfrastructureProviders: []string{spec(p[3])},
+	})
+	return err
+}
