@@ -29,7 +29,7 @@ func bootstrapped(t *testing.T) (*world, Collector) {
 	t.Helper()
 	w := newWorld(t)
 	define(w.mgmt, capiKinds())
-	if _, err := w.run(t, w.config(), flow.Memory(), nil); err != nil {
+	if _, err := runPlan(t, w, w.config(), flow.Memory(), nil); err != nil {
 		t.Fatal(err)
 	}
 	// What only real controllers make.

@@ -49,7 +49,7 @@ func TestApplyTakesNoServerAwayUnasked(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			if _, err := w.run(t, w.config(), flow.Memory(), nil); err != nil {
+			if _, err := runPlan(t, w, w.config(), flow.Memory(), nil); err != nil {
 				t.Fatal(err)
 			}
 			cfg := w.config()

@@ -16,7 +16,7 @@ func selfManaged(t *testing.T) (*world, flow.Journal) {
 	t.Helper()
 	w := newWorld(t)
 	journal := flow.Memory()
-	if _, err := w.run(t, w.config(), journal, nil); err != nil {
+	if _, err := runPlan(t, w, w.config(), journal, nil); err != nil {
 		t.Fatal(err)
 	}
 	s, err := journal.Load(t.Context())
@@ -34,7 +34,7 @@ func selfManaged(t *testing.T) (*world, flow.Journal) {
 }
 
 // deviations are those of a configuration in which the operator wrote what is not the default.
-func (w *world) deviations(t *testing.T, cfg config.Config, j flow.Journal) []Deviation {
+func deviationsFrom(t *testing.T, w *world, cfg config.Config, j flow.Journal) []Deviation {
 	t.Helper()
 	plan, err := New(cfg, w.tools())
 	if err != nil {
@@ -162,7 +162,7 @@ func TestDeviations(t *testing.T) {
 				}
 			}
 			var got []string
-			for _, line := range summaries(w.deviations(t, cfg, journal)) {
+			for _, line := range summaries(deviationsFrom(t, w, cfg, journal)) {
 				got = append(got, strings.ReplaceAll(line, w.tools().Overrides+"/manifests/"+manifests.Cluster, "OWN"))
 			}
 			if !slices.Equal(got, tt.want) {
@@ -180,7 +180,7 @@ func TestDeviationsSayWhatToDo(t *testing.T) {
 		set(t, &cfg, value)
 	}
 	w.mgmt.Change(cacpt, "TalosControlPlane", config.Namespace, "k8s-control-plane", object{"spec": object{"replicas": int64(5)}})
-	all := w.deviations(t, cfg, journal)
+	all := deviationsFrom(t, w, cfg, journal)
 	kubeconfig := w.tools().Files.Path(platform.Kubeconfig)
 	for i, says := range [][]string{
 		{"LOCATION", "to change the cluster: it cannot be changed", "leave LOCATION out, with location: nbg1 in bootstrap.yaml"},
@@ -207,12 +207,12 @@ func TestDeviationsSayWhatToDo(t *testing.T) {
 func TestNoDeviationsBeforeThePivot(t *testing.T) {
 	w := newWorld(t)
 	journal := flow.Memory()
-	if _, err := w.run(t, w.config(), journal, nil); err != nil {
+	if _, err := runPlan(t, w, w.config(), journal, nil); err != nil {
 		t.Fatal(err)
 	}
 	cfg := w.config()
 	set(t, &cfg, "KUBERNETES_VERSION=v1.33.5")
-	if all := w.deviations(t, cfg, journal); len(all) > 0 {
+	if all := deviationsFrom(t, w, cfg, journal); len(all) > 0 {
 		t.Errorf("got %v", summaries(all))
 	}
 }

@@ -39,7 +39,7 @@ func replacing(old, now string) func(string) string {
 func explained(t *testing.T, editing func(overrides string)) map[string][]string {
 	t.Helper()
 	w, journal := newWorld(t), flow.Memory()
-	if _, err := w.run(t, w.config(), journal, nil); err != nil {
+	if _, err := runPlan(t, w, w.config(), journal, nil); err != nil {
 		t.Fatal(err)
 	}
 	tools := w.tools()

@@ -28,7 +28,7 @@ func TestDeletedLoadBalancerIsExplained(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, journal := newWorld(t), flow.Memory()
-			if _, err := w.run(t, w.config(), journal, nil); err != nil {
+			if _, err := runPlan(t, w, w.config(), journal, nil); err != nil {
 				t.Fatal(err)
 			}
 			w.hetzner.SetLoadBalancers(hetznertest.LoadBalancer(11, "of-others", loadBalancer, nil, 6443))
@@ -38,7 +38,7 @@ func TestDeletedLoadBalancerIsExplained(t *testing.T) {
 			before := w.writes()
 			again := func(what string, j flow.Journal) {
 				t.Helper()
-				_, err := w.run(t, w.config(), j, nil)
+				_, err := runPlan(t, w, w.config(), j, nil)
 				var lost *situation.LostEndpointError
 				if !errors.As(err, &lost) || lost.Address != loadBalancer || !strings.Contains(err.Error(), tt.says) {
 					t.Errorf("%s: %v", what, err)
@@ -121,13 +121,13 @@ func TestNotesTellWhatTheFirewallDoesNotCover(t *testing.T) {
 		}
 		return notes
 	}
-	if _, err := w.runTargets(t, cfg, w.tools(), journal, "wait-nodes", "firewall"); err != nil {
+	if _, err := runTargets(t, w, cfg, w.tools(), journal, "wait-nodes", "firewall"); err != nil {
 		t.Fatal(err)
 	}
 	if n := notes(); len(n) > 0 {
 		t.Errorf("while it covers no server: %q", n)
 	}
-	if _, err := w.runTargets(t, cfg, w.tools(), journal, "firewall-apply"); err != nil {
+	if _, err := runTargets(t, w, cfg, w.tools(), journal, "firewall-apply"); err != nil {
 		t.Fatal(err)
 	}
 	if n := notes(); len(n) != 1 || !strings.Contains(n[0], loadBalancer+" answers everybody on 6443 and 50000") {

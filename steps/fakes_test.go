@@ -123,18 +123,13 @@ func (w *world) tools() platform.Tools {
 	}
 }
 
-// run runs the whole plan.
-func (w *world) run(t *testing.T, cfg config.Config, journal flow.Journal, observe func(flow.Event)) (*flow.Report, error) {
+// Run runs steps of a graph, with what they say in the test's log. Nothing in the environment takes longer than milliseconds, but for a kind
+// that is not offered, which is waited for.
+func Run(t *testing.T, g *flow.Graph, targets []string, journal flow.Journal, observe func(flow.Event)) (*flow.Report, error) {
 	t.Helper()
-	plan, err := New(cfg, w.tools())
-	if err != nil {
-		t.Fatal(err)
-	}
-	// Nothing in the world takes longer than milliseconds, but for a kind that is not offered, which is waited for; what the steps last
-	// said tells what they hang on.
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	return plan.Graph.Run(ctx, flow.Options{Journal: journal, Targets: plan.Bootstrap, Observe: func(e flow.Event) {
+	return g.Run(ctx, flow.Options{Journal: journal, Targets: targets, Observe: func(e flow.Event) {
 		t.Log(e.Kind, e.Step, e.Message, e.Err)
 		if observe != nil {
 			observe(e)
@@ -292,8 +287,7 @@ func certManagerDeployment(name, version string) *unstructured.Unstructured {
 }
 
 func (w *world) install(c config.Config) {
-	b := &Set{cfg: c}
-	for _, p := range providers.Of(b.cfg) {
+	for _, p := range providers.Of(c) {
 		labels := object{capi.ProviderLabel: p.Label}
 		w.mgmt.Put(kubetest.Object("clusterctl.cluster.x-k8s.io/v1alpha3", "Provider", p.Label, p.Label, object{"metadata": object{"labels": labels}, "version": p.Version}))
 		w.mgmt.Put(kubetest.Object("apps/v1", "Deployment", p.Label, "manager", object{

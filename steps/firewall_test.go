@@ -7,26 +7,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/platform"
 )
-
-// runTargets runs some steps of the plan.
-func (w *world) runTargets(t *testing.T, cfg config.Config, tools platform.Tools, journal flow.Journal, targets ...string) (*flow.Report, error) {
-	t.Helper()
-	plan, err := New(cfg, tools)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	return plan.Graph.Run(ctx, flow.Options{Journal: journal, Targets: targets, Observe: func(e flow.Event) {
-		t.Log(e.Kind, e.Step, e.Message, e.Err)
-	}})
-}
 
 func TestTheFirewallIsMendedAndNotRewritten(t *testing.T) {
 	w, journal := newWorld(t), flow.Memory()
@@ -34,7 +19,7 @@ func TestTheFirewallIsMendedAndNotRewritten(t *testing.T) {
 	cfg.FirewallAllow = "203.0.113.7/32, auto"
 	tools := w.tools()
 	tools.OwnAddress = func(context.Context) (netip.Addr, error) { return netip.MustParseAddr("198.51.100.9"), nil }
-	if _, err := w.runTargets(t, cfg, tools, journal, "firewall"); err != nil {
+	if _, err := runTargets(t, w, cfg, tools, journal, "firewall"); err != nil {
 		t.Fatal(err)
 	}
 	wall := w.hetzner.Firewalls()[0]
@@ -43,13 +28,13 @@ func TestTheFirewallIsMendedAndNotRewritten(t *testing.T) {
 		t.Fatalf("rules %+v", wall.Rules)
 	}
 	writes := w.writes()
-	if report, err := w.runTargets(t, cfg, tools, journal, "firewall"); err != nil || len(ran(report)) > 0 || w.writes() != writes {
+	if report, err := runTargets(t, w, cfg, tools, journal, "firewall"); err != nil || len(ran(report)) > 0 || w.writes() != writes {
 		t.Errorf("again: %v ran, %d writes, %v", ran(report), w.writes()-writes, err)
 	}
 	wall.Rules = append(wall.Rules, wall.Rules[0])
 	wall.Rules[2].SourceIPs = []string{"0.0.0.0/0"}
 	w.hetzner.SetFirewalls(wall)
-	report, err := w.runTargets(t, cfg, tools, journal, "firewall")
+	report, err := runTargets(t, w, cfg, tools, journal, "firewall")
 	if s, _ := report.Step("firewall"); err != nil || !strings.Contains(s.Reason, "it has in tcp 6443 for 0.0.0.0/0") {
 		t.Errorf("opened by hand: %+v, %v", s, err)
 	}
@@ -63,7 +48,7 @@ func TestTheFirewallDoesNotCutOffTheManager(t *testing.T) {
 	cfg := w.config()
 	cutOff := []string{"", "10.99.0.0/16,192.168.0.0/16"} // a private range adds nothing to those that are let in anyway
 	for _, cfg.FirewallAllow = range cutOff {
-		if _, err := w.runTargets(t, cfg, w.tools(), journal, "wait-nodes", "firewall-apply"); !errors.Is(err, ErrCutsOff) {
+		if _, err := runTargets(t, w, cfg, w.tools(), journal, "wait-nodes", "firewall-apply"); !errors.Is(err, ErrCutsOff) {
 			t.Fatalf("managed from outside, FIREWALL_ALLOW=%q: %v", cfg.FirewallAllow, err)
 		}
 		if walls := w.hetzner.Firewalls(); len(walls) != 1 || len(walls[0].AppliedTo) > 0 {
@@ -71,18 +56,18 @@ func TestTheFirewallDoesNotCutOffTheManager(t *testing.T) {
 		}
 	}
 	cfg.FirewallAllow = "203.0.113.0/24"
-	if _, err := w.runTargets(t, cfg, w.tools(), journal, "wait-nodes", "firewall-apply"); err != nil {
+	if _, err := runTargets(t, w, cfg, w.tools(), journal, "wait-nodes", "firewall-apply"); err != nil {
 		t.Fatal(err)
 	}
 	if to := w.hetzner.Firewalls()[0].AppliedTo; len(to) != 1 || to[0].LabelSelector.Selector != "caph-cluster-k8s==owned" {
 		t.Errorf("applied to %+v", to)
 	}
-	if report, err := w.runTargets(t, cfg, w.tools(), journal, "firewall-apply"); err != nil || len(ran(report)) > 0 {
+	if report, err := runTargets(t, w, cfg, w.tools(), journal, "firewall-apply"); err != nil || len(ran(report)) > 0 {
 		t.Errorf("again %v ran, %v", ran(report), err)
 	}
 	sources := func() []string { return w.hetzner.Firewalls()[0].Rules[1].SourceIPs }
 	for _, cfg.FirewallAllow = range cutOff {
-		if _, err := w.runTargets(t, cfg, w.tools(), journal, "firewall"); !errors.Is(err, ErrCutsOff) {
+		if _, err := runTargets(t, w, cfg, w.tools(), journal, "firewall"); !errors.Is(err, ErrCutsOff) {
 			t.Errorf("new rules over the servers, FIREWALL_ALLOW=%q: %v", cfg.FirewallAllow, err)
 		}
 		if is := sources(); !slices.Contains(is, "203.0.113.0/24") {
@@ -93,7 +78,7 @@ func TestTheFirewallDoesNotCutOffTheManager(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg.FirewallAllow = ""
-	if _, err := w.runTargets(t, cfg, w.tools(), journal, "firewall"); err != nil || !slices.Equal(sources(), privateRanges) {
+	if _, err := runTargets(t, w, cfg, w.tools(), journal, "firewall"); err != nil || !slices.Equal(sources(), privateRanges) {
 		t.Errorf("managed by itself: %v lets in %v", err, sources())
 	}
 }

@@ -34,7 +34,7 @@ func silentKubeconfig(t *testing.T, s *kubetest.Server) []byte {
 }
 
 // look looks at a world whose journal has the control plane done, and the pivot as it is given.
-func (w *world) look(t *testing.T, pivot flow.State) (Overview, time.Duration) {
+func lookAt(t *testing.T, w *world, pivot flow.State) (Overview, time.Duration) {
 	t.Helper()
 	plan, err := New(w.config(), w.tools())
 	if err != nil {
@@ -50,7 +50,7 @@ func (w *world) look(t *testing.T, pivot flow.State) (Overview, time.Duration) {
 func built(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(t)
-	if _, err := w.run(t, w.config(), flow.Memory(), nil); err != nil {
+	if _, err := runPlan(t, w, w.config(), flow.Memory(), nil); err != nil {
 		t.Fatal(err)
 	}
 	return w
@@ -66,7 +66,7 @@ func TestLookAtASilentCluster(t *testing.T) {
 	role := map[string]string{"caph-cluster-k8s": "owned", "machine_type": "control_plane"}
 	w.hetzner.SetServers(schema.Server{ID: 1, Name: "a", Status: "off", Labels: role}, schema.Server{ID: 2, Name: "b", Status: "off", Labels: role},
 		schema.Server{ID: 3, Name: "c", Status: "running", Labels: role, PublicNet: schema.ServerPublicNet{IPv4: schema.ServerPublicNetIPv4{IP: "127.0.0.3"}}})
-	o, took := w.look(t, "")
+	o, took := lookAt(t, w, "")
 	if took > silentAfter+time.Second {
 		t.Errorf("it took %s", took)
 	}
@@ -98,7 +98,7 @@ func TestLookAtASilentClusterThatManagesItself(t *testing.T) {
 	if err := w.tools().Files.Write(platform.Kubeconfig, silentKubeconfig(t, w.workload)); err != nil {
 		t.Fatal(err)
 	}
-	o, took := w.look(t, flow.StateDone)
+	o, took := lookAt(t, w, flow.StateDone)
 	if took > silentAfter+time.Second || o.Lost == nil || !strings.HasPrefix(o.Sentence, "waiting for the cluster: ") || strings.Contains(o.Sentence, "applied") {
 		t.Errorf("after %s it says %q, lost %+v", took, o.Sentence, o.Lost)
 	}
@@ -111,7 +111,7 @@ func TestLookWithoutOthers(t *testing.T) {
 	if err := w.tools().Files.Write(platform.ManagementKubeconfig, silentKubeconfig(t, w.mgmt)); err != nil {
 		t.Fatal(err)
 	}
-	o, took := w.look(t, "")
+	o, took := lookAt(t, w, "")
 	if took > silentAfter+time.Second || o.Lost != nil || len(o.Releases) != 3 || !strings.Contains(unknowns(o), "the objects of Cluster API") {
 		t.Errorf("after %s: lost %+v, %d releases, unknown %+v", took, o.Lost, len(o.Releases), o.Unknown)
 	}
@@ -124,7 +124,7 @@ func TestLookWithoutOthers(t *testing.T) {
 	w = built(t)
 	w.hetzner.CloseClientConnections()
 	w.hetzner.Server.Close()
-	o, _ = w.look(t, "")
+	o, _ = lookAt(t, w, "")
 	text, err := json.Marshal(o)
 	if err != nil {
 		t.Fatal(err)
@@ -140,19 +140,19 @@ func TestLookAmidAPivot(t *testing.T) {
 	w := built(t)
 	define(w.mgmt, capiKinds())
 	w.mgmt.Change(capiAPI, "Cluster", config.Namespace, "k8s", object{"spec": object{"paused": true}})
-	if o, _ := w.look(t, flow.StateStarted); o.Pivot == nil || o.Pivot.Phase != "begun" || !strings.Contains(o.Pivot.Sentence, "has moved no object") {
+	if o, _ := lookAt(t, w, flow.StateStarted); o.Pivot == nil || o.Pivot.Phase != "begun" || !strings.Contains(o.Pivot.Sentence, "has moved no object") {
 		t.Errorf("before the copy: %+v", o.Pivot)
 	}
 	b := newSet(config.Config{}, w.tools(), render.Sources{})
 	if err := pivotCopyIn(b.tools).setState(pivotState{Phase: pivotMoving, Cluster: "k8s", UID: "x"}); err != nil {
 		t.Fatal(err)
 	}
-	o, _ := w.look(t, flow.StateStarted)
+	o, _ := lookAt(t, w, flow.StateStarted)
 	if o.Pivot == nil || o.Pivot.Phase != "moving" || o.Pivot.Management != "holds the Cluster object, paused" || o.Pivot.Cluster != "does not hold the Cluster object" ||
 		o.Pivot.Command != "bootstrap pivot" || !strings.Contains(o.Pivot.Sentence, "a copy of every object is in ") {
 		t.Errorf("amid the move: %+v", o.Pivot)
 	}
-	if o, _ := w.look(t, flow.StateDone); o.Pivot != nil {
+	if o, _ := lookAt(t, w, flow.StateDone); o.Pivot != nil {
 		t.Errorf("after it: %+v", o.Pivot)
 	}
 }

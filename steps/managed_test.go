@@ -17,7 +17,7 @@ func afterPivot(t *testing.T) (*world, flow.Journal) {
 	t.Helper()
 	w := newWorld(t)
 	journal := flow.Memory()
-	if _, err := w.run(t, w.config(), journal, nil); err != nil {
+	if _, err := runPlan(t, w, w.config(), journal, nil); err != nil {
 		t.Fatal(err)
 	}
 	s, err := journal.Load(t.Context())
@@ -34,7 +34,7 @@ func afterPivot(t *testing.T) (*world, flow.Journal) {
 }
 
 // runSteps runs some steps, as they were foreseen.
-func (w *world) runSteps(t *testing.T, cfg config.Config, journal flow.Journal, targets ...string) *flow.Report {
+func runSteps(t *testing.T, w *world, cfg config.Config, journal flow.Journal, targets ...string) *flow.Report {
 	t.Helper()
 	plan, err := New(cfg, w.tools())
 	if err != nil {
@@ -76,18 +76,18 @@ func TestReleasesAreUpgradedAfterThePivot(t *testing.T) {
 			}
 		}
 	}
-	if got := ran(w.runSteps(t, w.config(), journal, releases...)); len(got) > 0 {
+	if got := ran(runSteps(t, w, w.config(), journal, releases...)); len(got) > 0 {
 		t.Errorf("nothing changed, and %v ran", got)
 	}
 	write(t, w.tools().Overrides, "bootstrap/"+bootstrap.Cilium().Values, "hubble: {enabled: false}\n")
-	if got := ran(w.runSteps(t, w.config(), journal, releases...)); !slices.Equal(got, []string{"cilium"}) {
+	if got := ran(runSteps(t, w, w.config(), journal, releases...)); !slices.Equal(got, []string{"cilium"}) {
 		t.Errorf("the values changed, and %v ran", got)
 	}
 	if w.workload.Get("v1", "Secret", "kube-system", "sh.helm.release.v1.cilium.v2") == nil {
 		t.Error("the release was not upgraded")
 	}
 	w.workload.Remove("v1", "Secret", "kube-system", "hcloud")
-	if got := ran(w.runSteps(t, w.config(), journal, releases...)); !slices.Equal(got, []string{"hcloud-ccm"}) {
+	if got := ran(runSteps(t, w, w.config(), journal, releases...)); !slices.Equal(got, []string{"hcloud-ccm"}) {
 		t.Errorf("the CCM's Secret is gone, and %v ran", got)
 	}
 	_, err = plan.Graph.Run(t.Context(), flow.Options{Journal: journal, Targets: []string{"cilium", "wait-nodes"}})
@@ -104,7 +104,7 @@ func TestReleasesWithoutAJournalAfterThePivot(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := w.writes()
-	report := w.runSteps(t, w.config(), flow.Memory(), "cilium", "talos-ccm")
+	report := runSteps(t, w, w.config(), flow.Memory(), "cilium", "talos-ccm")
 	if got := ran(report); !slices.Equal(got, []string{"cilium", "talos-ccm"}) || len(report.Steps) != 2 {
 		t.Errorf("ran %v of %+v", got, report.Steps)
 	}
@@ -133,7 +133,7 @@ func TestImageAfterThePivot(t *testing.T) {
 	}
 	w.hetzner.SetImages(hetznertest.Image(1, config.Defaults().Image("amd64"), "x86", "available"),
 		hetznertest.Image(2, cfg.Image("amd64"), "x86", "available")) // it is found; that it is made is the image step's own test
-	report := w.runSteps(t, cfg, journal, "image")
+	report := runSteps(t, w, cfg, journal, "image")
 	if got := whys(report)["image"]; !strings.Contains(got, "talosVersion") || len(report.Steps) != 2 {
 		t.Errorf("image: %q of %+v", got, report.Steps)
 	}

@@ -25,7 +25,7 @@ func TestBootstrapRecordsProjectAndManagementCluster(t *testing.T) {
 	if err := (ownership.Record{Cluster: "k8s"}).Write(files); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.run(t, w.config(), flow.Memory(), nil); err != nil {
+	if _, err := runPlan(t, w, w.config(), flow.Memory(), nil); err != nil {
 		t.Fatal(err)
 	}
 	r, err := ownership.Read(files)

@@ -26,7 +26,7 @@ func unknowns(o Overview) string {
 
 func TestOverviewOfAWholeCluster(t *testing.T) {
 	w := newWorld(t)
-	if _, err := w.run(t, w.config(), flow.Memory(), nil); err != nil {
+	if _, err := runPlan(t, w, w.config(), flow.Memory(), nil); err != nil {
 		t.Fatal(err)
 	}
 	plan, err := New(w.config(), w.tools())

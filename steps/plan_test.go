@@ -100,7 +100,7 @@ func TestBootstrapThenNothing(t *testing.T) {
 	w := newWorld(t)
 	journal := flow.Memory()
 	var events []flow.Event
-	report, err := w.run(t, w.config(), journal, func(e flow.Event) { events = append(events, e) })
+	report, err := runPlan(t, w, w.config(), journal, func(e flow.Event) { events = append(events, e) })
 	if err != nil {
 		t.Fatalf("%v\n%s", err, w.log)
 	}
@@ -123,7 +123,7 @@ func TestBootstrapThenNothing(t *testing.T) {
 	}
 
 	before := w.writes()
-	again, err := w.run(t, w.config(), journal, nil)
+	again, err := runPlan(t, w, w.config(), journal, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +159,7 @@ func whys(r *flow.Report) map[string]string {
 
 func TestLostJournalMakesNothingTwice(t *testing.T) {
 	w := newWorld(t)
-	if _, err := w.run(t, w.config(), flow.Memory(), nil); err != nil {
+	if _, err := runPlan(t, w, w.config(), flow.Memory(), nil); err != nil {
 		t.Fatal(err)
 	}
 	hosts := 0
@@ -169,7 +169,7 @@ func TestLostJournalMakesNothingTwice(t *testing.T) {
 		}
 	}
 	inits := len(w.inits)
-	report, err := w.run(t, w.config(), flow.Memory(), nil)
+	report, err := runPlan(t, w, w.config(), flow.Memory(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +194,7 @@ func TestLostJournalMakesNothingTwice(t *testing.T) {
 
 func TestClusterNamesItsControlPlaneLast(t *testing.T) {
 	w := newWorld(t)
-	if _, err := w.run(t, w.config(), flow.Memory(), nil); err != nil {
+	if _, err := runPlan(t, w, w.config(), flow.Memory(), nil); err != nil {
 		t.Fatal(err)
 	}
 	var order []string
@@ -253,11 +253,11 @@ func TestOnlyWhatChangedRuns(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			journal, cfg := flow.Memory(), w.config()
-			if _, err := w.run(t, cfg, journal, nil); err != nil {
+			if _, err := runPlan(t, w, cfg, journal, nil); err != nil {
 				t.Fatal(err)
 			}
 			tt.change(t, w, &cfg)
-			report, err := w.run(t, cfg, journal, func(e flow.Event) {
+			report, err := runPlan(t, w, cfg, journal, func(e flow.Event) {
 				if e.Kind == flow.StepStarted && e.Step == "capi-init" {
 					w.install(cfg) // somebody starts the Deployment again
 				}
@@ -268,7 +268,7 @@ func TestOnlyWhatChangedRuns(t *testing.T) {
 			if got := ran(report); !slices.Equal(got, tt.want) {
 				t.Errorf("ran %v, want %v: %v", got, tt.want, whys(report))
 			}
-			again, err := w.run(t, cfg, journal, nil)
+			again, err := runPlan(t, w, cfg, journal, nil)
 			if err != nil || len(ran(again)) > 0 {
 				t.Errorf("the run after that ran %v: %v", ran(again), err)
 			}
@@ -279,7 +279,7 @@ func TestOnlyWhatChangedRuns(t *testing.T) {
 func TestSilentManagementClusterIsNotRecreated(t *testing.T) {
 	w := newWorld(t)
 	journal := flow.Memory()
-	if _, err := w.run(t, w.config(), journal, nil); err != nil {
+	if _, err := runPlan(t, w, w.config(), journal, nil); err != nil {
 		t.Fatal(err)
 	}
 	w.mgmt.CloseClientConnections()
@@ -290,7 +290,7 @@ func TestSilentManagementClusterIsNotRecreated(t *testing.T) {
 	}{"exists": {true, nil}, "provider cannot tell": {false, errors.New("docker is not running")}} {
 		t.Run(name, func(t *testing.T) {
 			w.provider.exists, w.provider.err = tt.exists, tt.err
-			_, err := w.run(t, w.config(), journal, nil)
+			_, err := runPlan(t, w, w.config(), journal, nil)
 			var unverifiable *flow.UnverifiableError
 			if !errors.As(err, &unverifiable) || unverifiable.Step != "kind-create" {
 				t.Errorf("got %v", err)
@@ -321,13 +321,13 @@ func TestKindsThatAreNotOfferedAreNotGone(t *testing.T) {
 				return 0, ""
 			}
 			journal := flow.Memory()
-			if _, err := w.run(t, w.config(), journal, nil); err != nil {
+			if _, err := runPlan(t, w, w.config(), journal, nil); err != nil {
 				t.Fatal(err)
 			}
 			define(w.mgmt, capiKinds())
 			starting.Store(true)
 			before := w.writes()
-			_, err := w.run(t, w.config(), journal, nil)
+			_, err := runPlan(t, w, w.config(), journal, nil)
 			var unverifiable *flow.UnverifiableError
 			if !errors.As(err, &unverifiable) || unverifiable.Step != step || !strings.Contains(err.Error(), "does not serve") {
 				t.Errorf("got %v", err)
@@ -336,7 +336,7 @@ func TestKindsThatAreNotOfferedAreNotGone(t *testing.T) {
 				t.Errorf("%d requests changed something", n-before)
 			}
 			starting.Store(false)
-			report, err := w.run(t, w.config(), journal, nil)
+			report, err := runPlan(t, w, w.config(), journal, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -350,7 +350,7 @@ func TestKindsThatAreNotOfferedAreNotGone(t *testing.T) {
 func TestVanishedManagementClusterIsMadeAgain(t *testing.T) {
 	w := newWorld(t)
 	journal := flow.Memory()
-	if _, err := w.run(t, w.config(), journal, nil); err != nil {
+	if _, err := runPlan(t, w, w.config(), journal, nil); err != nil {
 		t.Fatal(err)
 	}
 	other := newWorld(t) // everything but what reserves the name is gone, and a new management cluster can be made
@@ -363,7 +363,7 @@ func TestVanishedManagementClusterIsMadeAgain(t *testing.T) {
 	w.hetzner.SetLoadBalancers()
 	w.mgmt.React, w.workload.React = w.reactManagement, w.reactWorkload
 	w.mgmt.Put(kubetest.Object("v1", "Namespace", "", "kube-system", nil))
-	report, err := w.run(t, w.config(), journal, nil)
+	report, err := runPlan(t, w, w.config(), journal, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -375,7 +375,7 @@ func TestVanishedManagementClusterIsMadeAgain(t *testing.T) {
 func TestNoSecondClusterBesideAnUnknownOne(t *testing.T) {
 	w := newWorld(t)
 	w.hetzner.SetServers(schema.Server{ID: 1, Name: "k8s-control-plane-old", Labels: map[string]string{"caph-cluster-k8s": "owned"}})
-	_, err := w.run(t, w.config(), flow.Memory(), nil)
+	_, err := runPlan(t, w, w.config(), flow.Memory(), nil)
 	if err == nil || !strings.Contains(err.Error(), "k8s-control-plane-old") {
 		t.Fatalf("got %v", err)
 	}
@@ -423,7 +423,7 @@ func TestReleaseWaitsForItsKinds(t *testing.T) {
 		return 0, ""
 	}
 	var lines []string
-	_, err := w.run(t, w.config(), flow.Memory(), func(e flow.Event) { lines = append(lines, e.Message) })
+	_, err := runPlan(t, w, w.config(), flow.Memory(), func(e flow.Event) { lines = append(lines, e.Message) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -437,7 +437,7 @@ func TestProvidersAreNotReplaced(t *testing.T) {
 	old := config.Defaults()
 	old.CABPTVersion = "v0.6.0"
 	w.install(old)
-	_, err := w.run(t, w.config(), flow.Memory(), nil)
+	_, err := runPlan(t, w, w.config(), flow.Memory(), nil)
 	if err == nil || !strings.Contains(err.Error(), "bootstrap-talos is installed at v0.6.0, not v0.6.11") {
 		t.Errorf("got %v", err)
 	}
@@ -450,7 +450,7 @@ func TestClusterctlIsToldEverything(t *testing.T) {
 	w := newWorld(t)
 	cfg := w.config()
 	cfg.ProviderRepository = filepath.Join(w.state, "repository")
-	if _, err := w.run(t, cfg, flow.Memory(), nil); err != nil {
+	if _, err := runPlan(t, w, cfg, flow.Memory(), nil); err != nil {
 		t.Fatal(err)
 	}
 	if len(w.inits) != 1 {
@@ -488,12 +488,12 @@ func TestSecretsAreWrittenOnceTheAPIServerIsWell(t *testing.T) {
 				}
 				return 0, ""
 			}
-			if _, err := w.run(t, w.config(), flow.Memory(), nil); err != nil || refused.Load() != 2 {
+			if _, err := runPlan(t, w, w.config(), flow.Memory(), nil); err != nil || refused.Load() != 2 {
 				t.Errorf("after %d refusals: %v", refused.Load(), err)
 			}
 			refused.Store(0)
 			status = http.StatusForbidden
-			if _, err := w.run(t, w.config(), flow.Memory(), nil); err == nil || refused.Load() != 1 {
+			if _, err := runPlan(t, w, w.config(), flow.Memory(), nil); err == nil || refused.Load() != 1 {
 				t.Errorf("not allowed, it was tried %d times: %v", refused.Load(), err)
 			}
 		})

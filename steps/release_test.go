@@ -50,7 +50,7 @@ func TestReleaseWaitsForSomebodyElsesHelm(t *testing.T) {
 	var once sync.Once
 	var mu sync.Mutex
 	var lines []string
-	_, err := w.run(t, w.config(), flow.Memory(), func(e flow.Event) {
+	_, err := runPlan(t, w, w.config(), flow.Memory(), func(e flow.Event) {
 		mu.Lock()
 		defer mu.Unlock()
 		lines = append(lines, e.Message)
@@ -80,7 +80,7 @@ func TestReleaseDoesNotWaitForever(t *testing.T) {
 	strangersInstall(t, w)
 	cfg := w.config()
 	cfg.ReleaseTimeout = config.Duration(2 * time.Second)
-	_, err := w.run(t, cfg, flow.Memory(), nil)
+	_, err := runPlan(t, w, cfg, flow.Memory(), nil)
 	if err == nil || !strings.Contains(err.Error(), "waited 2s for release cilium; last seen: revision 1 of helm release cilium") {
 		t.Errorf("error is %v", err)
 	}
@@ -99,7 +99,7 @@ func TestReleaseOutlastsLostCalls(t *testing.T) {
 		}
 		return 0, ""
 	}
-	if _, err := w.run(t, w.config(), flow.Memory(), nil); err != nil {
+	if _, err := runPlan(t, w, w.config(), flow.Memory(), nil); err != nil {
 		t.Fatal(err)
 	}
 	if lost.Load() <= 2 {

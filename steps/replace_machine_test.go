@@ -17,7 +17,7 @@ import (
 // TestOneMachineIsReplacedAtATime has the first of three Machines on its way out: its member of etcd still votes, and is healthy.
 func TestOneMachineIsReplacedAtATime(t *testing.T) {
 	w := newWorld(t)
-	if _, err := w.runTargets(t, w.config(), w.tools(), flow.Memory(), "wait-nodes"); err != nil {
+	if _, err := runTargets(t, w, w.config(), w.tools(), flow.Memory(), "wait-nodes"); err != nil {
 		t.Fatal(err)
 	}
 	define(w.mgmt, capiKinds())
@@ -40,7 +40,7 @@ func TestOneMachineIsReplacedAtATime(t *testing.T) {
 // TestASurplusMachineHasNoSuccessor has a fourth Machine of a control plane of three, as a rolling update that cannot go on leaves it.
 func TestASurplusMachineHasNoSuccessor(t *testing.T) {
 	w := newWorld(t)
-	if _, err := w.runTargets(t, w.config(), w.tools(), flow.Memory(), "wait-nodes"); err != nil {
+	if _, err := runTargets(t, w, w.config(), w.tools(), flow.Memory(), "wait-nodes"); err != nil {
 		t.Fatal(err)
 	}
 	define(w.mgmt, capiKinds())
@@ -64,7 +64,7 @@ func TestASurplusMachineHasNoSuccessor(t *testing.T) {
 // TestTheSuccessorOfADeletedMachineIsNamed has a Machine deleted with kubectl, and the one in its place made before the command was run.
 func TestTheSuccessorOfADeletedMachineIsNamed(t *testing.T) {
 	w := newWorld(t)
-	if _, err := w.runTargets(t, w.config(), w.tools(), flow.Memory(), "wait-nodes"); err != nil {
+	if _, err := runTargets(t, w, w.config(), w.tools(), flow.Memory(), "wait-nodes"); err != nil {
 		t.Fatal(err)
 	}
 	define(w.mgmt, capiKinds())

@@ -186,7 +186,7 @@ func TestReserveFindsWhatItMade(t *testing.T) {
 // A whole bootstrap from another state folder makes nothing: no image, no management cluster, no object.
 func TestASecondStateFolderMakesNothing(t *testing.T) {
 	w := newWorld(t)
-	if _, err := w.run(t, w.config(), flow.Memory(), nil); err != nil {
+	if _, err := runPlan(t, w, w.config(), flow.Memory(), nil); err != nil {
 		t.Fatal(err)
 	}
 	before, provider := w.writes(), &fakeProvider{}
@@ -233,7 +233,7 @@ func TestDestroyReleasesTheNameLast(t *testing.T) {
 // Another project's token is not handed to the management cluster: its Cluster API would make the whole cluster there, a second time.
 func TestTheTokenOfAnotherProjectMakesNothing(t *testing.T) {
 	w, journal := newWorld(t), flow.Memory()
-	if _, err := w.run(t, w.config(), journal, nil); err != nil {
+	if _, err := runPlan(t, w, w.config(), journal, nil); err != nil {
 		t.Fatal(err)
 	}
 	reserved := w.hetzner.PlacementGroups()[0].ID

@@ -43,7 +43,7 @@ func TestRollingIsTold(t *testing.T) {
 func TestARolloutIsWaitedFor(t *testing.T) {
 	w := newWorld(t)
 	journal := flow.Memory()
-	if _, err := w.run(t, w.config(), journal, nil); err != nil {
+	if _, err := runPlan(t, w, w.config(), journal, nil); err != nil {
 		t.Fatal(err)
 	}
 	w.mgmt.Change(cacpt, "TalosControlPlane", config.Namespace, "k8s-control-plane", upToDate("False", "Rolling 1 replicas"))
@@ -53,7 +53,7 @@ func TestARolloutIsWaitedFor(t *testing.T) {
 	}))
 	var waited sync.Map
 	var end, last sync.Once
-	_, err := w.run(t, w.config(), journal, func(e flow.Event) {
+	_, err := runPlan(t, w, w.config(), journal, func(e flow.Event) {
 		if e.Kind == flow.StepProgress && e.Step == "talosconfig" && strings.Contains(e.Message, "4 control plane Machines instead of 3") {
 			last.Do(func() { w.mgmt.Remove(capiAPI, "Machine", config.Namespace, "k8s-control-plane-3") })
 		}
@@ -82,7 +82,7 @@ func TestARolloutIsWaitedFor(t *testing.T) {
 	if want := []string{"10.10.64.2", "10.10.64.3", "10.10.64.9"}; err != nil || !slices.Equal(is.nodes, want) {
 		t.Errorf("the talosconfig names %v, want %v; %v", is.nodes, want, err)
 	}
-	report, err := w.run(t, w.config(), journal, nil)
+	report, err := runPlan(t, w, w.config(), journal, nil)
 	if err != nil || len(ran(report)) > 0 {
 		t.Errorf("after the rollout %v ran, %v", ran(report), err)
 	}

@@ -90,7 +90,7 @@ func TestAddedManifestsAreApplied(t *testing.T) {
 	w, journal := newWorld(t), flow.Memory()
 	write(t, w.tools().Overrides, "manifests/b.yaml", strings.ReplaceAll(healthCheckOfWorkers, "-workers", "-b"))
 	write(t, w.tools().Overrides, "manifests/a.yaml", "# first\n---\n"+healthCheckOfWorkers)
-	if _, err := w.run(t, w.config(), journal, nil); err != nil {
+	if _, err := runPlan(t, w, w.config(), journal, nil); err != nil {
 		t.Fatal(err)
 	}
 	plan, err := New(w.config(), w.tools())

@@ -92,7 +92,7 @@ func TestUnfitValuesAreRefused(t *testing.T) {
 			if err := plan.CheckValues(); err == nil || !strings.Contains(err.Error(), tc.file+": "+tc.says) {
 				t.Errorf("the files alone: %v", err)
 			}
-			_, err = w.run(t, w.config(), flow.Memory(), nil)
+			_, err = runPlan(t, w, w.config(), flow.Memory(), nil)
 			if err == nil || !strings.Contains(err.Error(), tc.says) {
 				t.Errorf("the step: %v", err)
 			}

@@ -79,7 +79,7 @@ func TestNodesWithoutAPlace(t *testing.T) {
 
 	w := newWorld(t) // its nodes have no such labels
 	said := 0
-	_, err := w.run(t, w.config(), flow.Memory(), func(e flow.Event) {
+	_, err := runPlan(t, w, w.config(), flow.Memory(), func(e flow.Event) {
 		if e.Kind == flow.StepProgress && e.Step == "wait-nodes" && strings.HasPrefix(e.Message, "note: k8s-control-plane-0, ") {
 			said++
 		}
