@@ -10,17 +10,18 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/wait"
 )
 
 // The webhooks are waited for once, not once for each object: the deadline of the step has room for that much.
 func TestApplyHasOnePatience(t *testing.T) {
-	w := newWorld(t)
+	w := clustertest.New(t)
 	b := planner(t, "")
-	b.tools = w.tools().WithDefaults()
+	b.tools = w.Tools().WithDefaults()
 	refused := map[string]int{"a": 1, "c": 1000}
-	w.mgmt.Fail = func(r *http.Request) (int, string) {
+	w.Management.Fail = func(r *http.Request) (int, string) {
 		name := r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]
 		if r.Method != http.MethodPatch || refused[name] == 0 {
 			return 0, ""
@@ -28,7 +29,7 @@ func TestApplyHasOnePatience(t *testing.T) {
 		refused[name]--
 		return http.StatusInternalServerError, `Internal error occurred: failed calling webhook "x": connection refused`
 	}
-	mgmt, err := b.tools.Connect(w.mgmt.Kubeconfig())
+	mgmt, err := b.tools.Connect(w.Management.Kubeconfig())
 	if err != nil {
 		t.Fatal(err)
 	}

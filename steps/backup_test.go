@@ -17,6 +17,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/backup"
 	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/talos"
 	"github.com/slipway-k8s/slipway/platform"
@@ -25,32 +26,32 @@ import (
 func silent(string, ...any) {}
 
 // bootstrapped is a world with a finished cluster, whose kinds are defined as clusterctl defines them.
-func bootstrapped(t *testing.T) (*world, Collector) {
+func bootstrapped(t *testing.T) (*clustertest.Environment, Collector) {
 	t.Helper()
-	w := newWorld(t)
-	define(w.mgmt, capiKinds())
-	if _, err := runPlan(t, w, w.config(), flow.Memory(), nil); err != nil {
+	w := clustertest.New(t)
+	define(w.Management, clustertest.ClusterAPIKinds())
+	if _, err := runPlan(t, w, w.Config(), flow.Memory(), nil); err != nil {
 		t.Fatal(err)
 	}
 	// What only real controllers make.
-	metadata := object{"labels": object{capi.ClusterNameLabel: "k8s"}}
-	w.mgmt.Put(kubetest.Object("v1", "Secret", config.Namespace, "k8s-talos", object{"metadata": metadata, "data": object{"bundle": "c2VjcmV0"}}))
-	w.mgmt.Put(kubetest.Object(capiAPI, "Cluster", config.Namespace, "other", object{"metadata": object{"uid": "other"}}))
-	w.mgmt.Put(kubetest.Object("v1", "Secret", config.Namespace, "other-talos", object{"data": object{"bundle": "b3RoZXI="}}))
-	owned := object{"metadata": object{
-		"ownerReferences": []any{object{"apiVersion": capiAPI, "kind": "Cluster", "name": "k8s", "uid": string(w.mgmt.Get(capiAPI, "Cluster", config.Namespace, "k8s").GetUID())}},
-		"managedFields":   []any{object{"manager": "somebody"}},
+	metadata := clustertest.Map{"labels": clustertest.Map{capi.ClusterNameLabel: "k8s"}}
+	w.Management.Put(kubetest.Object("v1", "Secret", config.Namespace, "k8s-talos", clustertest.Map{"metadata": metadata, "data": clustertest.Map{"bundle": "c2VjcmV0"}}))
+	w.Management.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "other", clustertest.Map{"metadata": clustertest.Map{"uid": "other"}}))
+	w.Management.Put(kubetest.Object("v1", "Secret", config.Namespace, "other-talos", clustertest.Map{"data": clustertest.Map{"bundle": "b3RoZXI="}}))
+	owned := clustertest.Map{"metadata": clustertest.Map{
+		"ownerReferences": []any{clustertest.Map{"apiVersion": clustertest.CAPI, "kind": "Cluster", "name": "k8s", "uid": string(w.Management.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s").GetUID())}},
+		"managedFields":   []any{clustertest.Map{"manager": "somebody"}},
 	}}
-	w.mgmt.Change(capiAPI, "Machine", config.Namespace, "k8s-control-plane-0", owned)
-	w.mgmt.Change(caph, "HetznerCluster", config.Namespace, "k8s", owned)
-	w.mgmt.Change(cacpt, "TalosControlPlane", config.Namespace, "k8s-control-plane", owned)
-	return w, NewCollector(w.config(), w.tools())
+	w.Management.Change(clustertest.CAPI, "Machine", config.Namespace, "k8s-control-plane-0", owned)
+	w.Management.Change(clustertest.CAPH, "HetznerCluster", config.Namespace, "k8s", owned)
+	w.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane", owned)
+	return w, NewCollector(w.Config(), w.Tools())
 }
 
 // TestLookForBackup wants everything of the cluster, nothing of another, and not one write to anybody.
 func TestLookForBackup(t *testing.T) {
 	w, o := bootstrapped(t)
-	before := w.writes()
+	before := w.Writes()
 	s, err := o.Look(t.Context(), silent, "v1.2.3")
 	if err != nil {
 		t.Fatal(err)
@@ -63,7 +64,7 @@ func TestLookForBackup(t *testing.T) {
 	if err = errors.Join(err, stream.Close()); err != nil || string(data) != "snapshot" {
 		t.Errorf("the snapshot is %q, %v", data, err)
 	}
-	if after := w.writes(); after != before {
+	if after := w.Writes(); after != before {
 		t.Errorf("%d writes", after-before)
 	}
 	c := s.Contents
@@ -113,13 +114,13 @@ func TestTheRevisionIsReadFirst(t *testing.T) {
 		defer mu.Unlock()
 		order = append(order, what)
 	}
-	w.workload.Fail = func(r *http.Request) (int, string) {
+	w.Workload.Fail = func(r *http.Request) (int, string) {
 		if strings.HasSuffix(r.URL.Path, "/api/v1/namespaces") {
 			note("revision")
 		}
 		return 0, ""
 	}
-	w.mgmt.Fail = func(r *http.Request) (int, string) {
+	w.Management.Fail = func(r *http.Request) (int, string) {
 		if strings.HasSuffix(r.URL.Path, "/machines") {
 			note("objects")
 		}
@@ -134,7 +135,7 @@ func TestTheRevisionIsReadFirst(t *testing.T) {
 }
 
 // checkFiles wants the files that were used, and the configuration in a form that is read again, without the token.
-func checkFiles(t *testing.T, w *world, c backup.Contents) {
+func checkFiles(t *testing.T, w *clustertest.Environment, c backup.Contents) {
 	t.Helper()
 	files := map[string]string{}
 	for _, f := range c.Files {
@@ -142,7 +143,7 @@ func checkFiles(t *testing.T, w *world, c backup.Contents) {
 	}
 	for name, want := range map[string]string{
 		"manifests/cluster.yaml": "${CLUSTER_NAME", "manifests/machine-health-check.yaml": "MachineHealthCheck", "bootstrap/cilium-values.yaml": "kubeProxyReplacement",
-		renderedFile: loadBalancer,
+		renderedFile: clustertest.LoadBalancerIP,
 	} {
 		if !strings.Contains(files[name], want) {
 			t.Errorf("%s does not contain %q:\n%s", name, want, files[name])
@@ -152,10 +153,10 @@ func checkFiles(t *testing.T, w *world, c backup.Contents) {
 		t.Errorf("%s is not rendered", renderedFile)
 	}
 	var again config.Config
-	if err := yaml.UnmarshalStrict(c.Config, &again); err != nil || again != w.config() {
+	if err := yaml.UnmarshalStrict(c.Config, &again); err != nil || again != w.Config() {
 		t.Errorf("the configuration came back as %+v, %v", again, err)
 	}
-	if strings.Contains(string(c.Config), w.tools().Token.Reveal()) {
+	if strings.Contains(string(c.Config), w.Tools().Token.Reveal()) {
 		t.Error("the token stands in the configuration")
 	}
 }
@@ -178,20 +179,20 @@ func TestHolder(t *testing.T) {
 		t.Errorf("without a kubeconfig: self-managed %v, %v", self, err)
 	}
 	// Self-managed: the same objects in one cluster that is its own manager.
-	if err := o.tools.Files.Write(platform.Kubeconfig, w.mgmt.Kubeconfig()); err != nil {
+	if err := o.tools.Files.Write(platform.Kubeconfig, w.Management.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
 	if self, err := take(); err != nil || !self {
 		t.Errorf("its own manager: self-managed %v, %v", self, err)
 	}
-	second := kubetest.New("second", capiKinds()...)
+	second := kubetest.New("second", clustertest.ClusterAPIKinds()...)
 	t.Cleanup(second.Close)
 	t.Cleanup(second.CloseClientConnections)
-	define(second, capiKinds())
+	define(second, clustertest.ClusterAPIKinds())
 	if err := o.tools.Files.Write(platform.Kubeconfig, second.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
-	second.Put(kubetest.Object(capiAPI, "Cluster", config.Namespace, "k8s", object{"spec": object{"paused": true}}))
+	second.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s", clustertest.Map{"spec": clustertest.Map{"paused": true}}))
 	if _, err := take(); err == nil || !strings.Contains(err.Error(), "pivot is on its way") {
 		t.Errorf("both hold it: %v", err)
 	}
@@ -203,14 +204,14 @@ func TestHolder(t *testing.T) {
 	if _, err := take(); err == nil || !strings.Contains(err.Error(), "no cluster k8s to back up") {
 		t.Errorf("nobody: %v", err)
 	}
-	if w.provider.ensured != 1 {
-		t.Errorf("a management cluster was asked for %d times, and once by the bootstrap", w.provider.ensured)
+	if w.Provider.Ensured != 1 {
+		t.Errorf("a management cluster was asked for %d times, and once by the bootstrap", w.Provider.Ensured)
 	}
 }
 
 // talosAt answers by address, and counts who was asked for a snapshot.
 type talosAt struct {
-	healthyTalos
+	clustertest.HealthyTalos
 	sick     map[string]error // of Ask
 	streams  map[string]func(ctx context.Context) (io.ReadCloser, error)
 	snapshot []string
@@ -221,7 +222,7 @@ func (f *talosAt) Ask(_ context.Context, address string) (talos.Node, error) {
 }
 
 func (f *talosAt) EtcdMembers(ctx context.Context, address string) ([]talos.EtcdMember, error) {
-	return healthyTalos{}.EtcdMembers(ctx, address)
+	return clustertest.HealthyTalos{}.EtcdMembers(ctx, address)
 }
 
 func (f *talosAt) EtcdSnapshot(ctx context.Context, address string) (io.ReadCloser, error) {
@@ -242,13 +243,13 @@ func TestSnapshotDoors(t *testing.T) {
 			"127.0.1.1": func(context.Context) (io.ReadCloser, error) {
 				return io.NopCloser(failing{errors.New("not authorized")}), nil
 			},
-			"127.0.1.2":  func(context.Context) (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("")), nil },
-			loadBalancer: func(context.Context) (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("snapshot")), nil },
+			"127.0.1.2":                func(context.Context) (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("")), nil },
+			clustertest.LoadBalancerIP: func(context.Context) (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("snapshot")), nil },
 		},
 	}
-	tools := w.tools()
+	tools := w.Tools()
 	tools.Talos = func([]byte) (platform.TalosClient, error) { return fake, nil }
-	s, err := NewCollector(w.config(), tools).Look(t.Context(), silent, "")
+	s, err := NewCollector(w.Config(), tools).Look(t.Context(), silent, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -257,10 +258,10 @@ func TestSnapshotDoors(t *testing.T) {
 		t.Fatal(err)
 	}
 	stream.Close()
-	if want := []string{"10.10.64.2", "127.0.1.1", "10.10.64.3", "127.0.1.2", "10.10.64.4", loadBalancer}; !slices.Equal(fake.snapshot, want) {
+	if want := []string{"10.10.64.2", "127.0.1.1", "10.10.64.3", "127.0.1.2", "10.10.64.4", clustertest.LoadBalancerIP}; !slices.Equal(fake.snapshot, want) {
 		t.Errorf("asked %q, want %q", fake.snapshot, want)
 	}
-	delete(fake.streams, loadBalancer)
+	delete(fake.streams, clustertest.LoadBalancerIP)
 	_, err = s.Snapshot(t.Context(), silent)
 	for _, want := range []string{"k8s-control-plane-0 (127.0.1.0)", "does not call itself healthy", "not authorized", "empty snapshot", "load balancer"} {
 		if err == nil || !strings.Contains(err.Error(), want) {

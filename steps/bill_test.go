@@ -10,6 +10,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/platform"
@@ -30,9 +31,9 @@ func billOf(t *testing.T, s *hetznertest.Store, journal flow.Journal, kvs ...str
 	t.Helper()
 	cfg := config.Defaults()
 	for _, kv := range kvs {
-		set(t, &cfg, kv)
+		clustertest.Configure(t, &cfg, kv)
 	}
-	plan, err := New(cfg, platform.Tools{Hetzner: s.Client(nil), Management: &fakeProvider{}, Files: platform.FilesIn(t.TempDir())})
+	plan, err := New(cfg, platform.Tools{Hetzner: s.Client(nil), Management: &clustertest.Provider{}, Files: platform.FilesIn(t.TempDir())})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/providers"
 	"github.com/slipway-k8s/slipway/internal/render"
@@ -16,17 +17,17 @@ import (
 // TestKilledInTheTestOfCertManager is a run after one that was killed while clusterctl deleted its test of cert-manager: the
 // namespace is on its way out. clusterctl would take it for there.
 func TestKilledInTheTestOfCertManager(t *testing.T) {
-	w := newWorld(t)
-	b := newSet(w.config(), w.tools(), planner(t, "").sources)
+	w := clustertest.New(t)
+	b := newSet(w.Config(), w.Tools(), planner(t, "").sources)
 	b.sources.Vars = render.VariablesOf(b.cfg)
-	if err := b.tools.Files.Write(platform.ManagementKubeconfig, w.mgmt.Kubeconfig()); err != nil {
+	if err := b.tools.Files.Write(platform.ManagementKubeconfig, w.Management.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
-	w.mgmt.Put(testOnItsWayOut())
+	w.Management.Put(clustertest.CertManagerTestBeingDeleted())
 	inits := func() int {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		return len(w.inits)
+		w.Mu.Lock()
+		defer w.Mu.Unlock()
+		return len(w.Inits)
 	}
 	var once sync.Once
 	early := -1
@@ -34,7 +35,7 @@ func TestKilledInTheTestOfCertManager(t *testing.T) {
 		if line := fmt.Sprintf(format, args...); strings.Contains(line, "is being deleted") {
 			once.Do(func() {
 				early = inits()
-				w.mgmt.Remove("v1", "Namespace", "", providers.CertManagerTestNamespace)
+				w.Management.Remove("v1", "Namespace", "", providers.CertManagerTestNamespace)
 			})
 		}
 	}
@@ -55,52 +56,52 @@ func TestKilledWhileCertManagerWasInstalled(t *testing.T) {
 		installed bool // the providers are
 		whole     bool // all three Deployments are there at the end
 	}{
-		"before the providers":                   {there: certManagerDeployments[:1], version: certManagerOfTests, whole: true},
-		"the providers were installed, and wait": {there: certManagerDeployments[:1], version: certManagerOfTests, installed: true, whole: true},
-		"another version":                        {there: certManagerDeployments[:1], version: "v1.0.0"},
+		"before the providers":                   {there: clustertest.CertManagerDeployments[:1], version: clustertest.CertManagerVersion, whole: true},
+		"the providers were installed, and wait": {there: clustertest.CertManagerDeployments[:1], version: clustertest.CertManagerVersion, installed: true, whole: true},
+		"another version":                        {there: clustertest.CertManagerDeployments[:1], version: "v1.0.0"},
 		"somebody else's":                        {there: nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			b := newSet(w.config(), w.tools(), planner(t, "").sources)
+			w := clustertest.New(t)
+			b := newSet(w.Config(), w.Tools(), planner(t, "").sources)
 			b.sources.Vars = render.VariablesOf(b.cfg)
-			if err := b.tools.Files.Write(platform.ManagementKubeconfig, w.mgmt.Kubeconfig()); err != nil {
+			if err := b.tools.Files.Write(platform.ManagementKubeconfig, w.Management.Kubeconfig()); err != nil {
 				t.Fatal(err)
 			}
-			w.mgmt.Put(kubetest.Object("v1", "Namespace", "", providers.CertManagerNamespace, nil))
+			w.Management.Put(kubetest.Object("v1", "Namespace", "", providers.CertManagerNamespace, nil))
 			for _, d := range tt.there {
-				o := certManagerDeployment(d, tt.version)
+				o := clustertest.CertManagerDeployment(d, tt.version)
 				if tt.installed {
-					o.Object["status"] = object{"replicas": int64(1), "updatedReplicas": int64(1), "availableReplicas": int64(0)}
+					o.Object["status"] = clustertest.Map{"replicas": int64(1), "updatedReplicas": int64(1), "availableReplicas": int64(0)}
 				}
-				w.mgmt.Put(o)
+				w.Management.Put(o)
 			}
 			if tt.installed {
-				w.install(config.Defaults())
+				w.Install(config.Defaults())
 			}
 			early := 0
 			say := func(format string, args ...any) {
 				if strings.Contains(fmt.Sprintf(format, args...), "is being deleted") {
-					w.mu.Lock()
-					early += len(w.inits)
-					w.mu.Unlock()
-					w.mgmt.Remove("v1", "Namespace", "", providers.CertManagerTestNamespace)
+					w.Mu.Lock()
+					early += len(w.Inits)
+					w.Mu.Unlock()
+					w.Management.Remove("v1", "Namespace", "", providers.CertManagerTestNamespace)
 				}
 			}
 			if err := providers.Install(t.Context(), b.cfg, b.tools, b.sources, say, platform.ManagementKubeconfig); err != nil {
 				t.Fatal(err)
 			}
-			if left := w.mgmt.Get("v1", "Namespace", "", providers.CertManagerTestNamespace); early != 0 || left != nil && !tt.installed {
+			if left := w.Management.Get("v1", "Namespace", "", providers.CertManagerTestNamespace); early != 0 || left != nil && !tt.installed {
 				t.Errorf("clusterctl was at work %d times while the namespace of its test was being deleted, and then it is %v", early, left)
 			}
 			whole := true
-			for _, d := range certManagerDeployments {
-				whole = whole && w.mgmt.Get("apps/v1", "Deployment", providers.CertManagerNamespace, d) != nil
+			for _, d := range clustertest.CertManagerDeployments {
+				whole = whole && w.Management.Get("apps/v1", "Deployment", providers.CertManagerNamespace, d) != nil
 			}
 			if whole != tt.whole {
 				t.Errorf("cert-manager is whole: %v, not %v", whole, tt.whole)
 			}
-			if inits := len(w.inits); (inits == 0) != tt.installed {
+			if inits := len(w.Inits); (inits == 0) != tt.installed {
 				t.Errorf("clusterctl init ran %d times", inits)
 			}
 		})

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -42,7 +43,7 @@ func TestCheckFiles(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			edit(t, dir, "manifests/cluster.yaml", tc.edit)
-			plan, err := New(config.Defaults(), platform.Tools{Management: &fakeProvider{}, Overrides: dir, Files: platform.FilesIn(t.TempDir())})
+			plan, err := New(config.Defaults(), platform.Tools{Management: &clustertest.Provider{}, Overrides: dir, Files: platform.FilesIn(t.TempDir())})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -115,7 +116,7 @@ func TestCheckFilesNamesTheOIDCPatch(t *testing.T) {
 	edit(t, dir, "manifests/oidc-patch.yaml", replacing("    extraArgs:", "    extraArg:"))
 	cfg := config.Defaults()
 	cfg.OIDCIssuerURL, cfg.OIDCClientID = "https://auth.example.com", "kubernetes"
-	plan, err := New(cfg, platform.Tools{Management: &fakeProvider{}, Overrides: dir})
+	plan, err := New(cfg, platform.Tools{Management: &clustertest.Provider{}, Overrides: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +135,7 @@ func TestCheckFilesBySchemas(t *testing.T) {
 		if !local {
 			cfg.ProviderRepository = ""
 		}
-		plan, err := New(cfg, platform.Tools{Management: &fakeProvider{}, Overrides: c.overrides})
+		plan, err := New(cfg, platform.Tools{Management: &clustertest.Provider{}, Overrides: c.overrides})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/orders"
@@ -63,9 +64,9 @@ func renderedOf(t *testing.T, overrides string, kvs ...string) *render.Rendered 
 	t.Helper()
 	cfg := config.Defaults()
 	for _, kv := range kvs {
-		set(t, &cfg, kv)
+		clustertest.Configure(t, &cfg, kv)
 	}
-	plan, err := New(cfg, platform.Tools{Management: &fakeProvider{}, Overrides: overrides})
+	plan, err := New(cfg, platform.Tools{Management: &clustertest.Provider{}, Overrides: overrides})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,14 +88,14 @@ func liveOf(r *render.Rendered) liveObjects {
 		if orders.Template(o) == "" {
 			continue
 		}
-		labels := object{capi.ClusterNameLabel: "k8s", deploymentLabel: o.GetName()}
+		labels := clustertest.Map{capi.ClusterNameLabel: "k8s", deploymentLabel: o.GetName()}
 		if o.GetKind() == "TalosControlPlane" {
-			labels = object{capi.ClusterNameLabel: "k8s", capi.ControlPlaneLabel: ""}
+			labels = clustertest.Map{capi.ClusterNameLabel: "k8s", capi.ControlPlaneLabel: ""}
 		}
 		for n := range capi.Number(o, "spec", "replicas") {
 			name := o.GetName() + "-" + string(rune('a'+n))
-			live.machines = append(live.machines, *kubetest.Object(capiAPI, "Machine", config.Namespace, name, object{
-				"metadata": object{"labels": labels}, "spec": object{"infrastructureRef": object{"name": name}}}))
+			live.machines = append(live.machines, *kubetest.Object(clustertest.CAPI, "Machine", config.Namespace, name, clustertest.Map{
+				"metadata": clustertest.Map{"labels": labels}, "spec": clustertest.Map{"infrastructureRef": clustertest.Map{"name": name}}}))
 		}
 	}
 	return live
@@ -103,7 +104,7 @@ func liveOf(r *render.Rendered) liveObjects {
 func TestConsequences(t *testing.T) {
 	noPool := func(string) string { return "" }
 	never := func(*liveObjects) {}
-	change := func(kind, name string, fields object) func(*liveObjects) {
+	change := func(kind, name string, fields clustertest.Map) func(*liveObjects) {
 		return func(l *liveObjects) {
 			for i := range l.wanted {
 				if o := &l.wanted[i]; o.GetKind() == kind && o.GetName() == name {
@@ -122,10 +123,10 @@ func TestConsequences(t *testing.T) {
 	}{
 		"nothing": {nil, asIs, never, nil, asIs, nil},
 		"what webhooks fill in": {nil, asIs, func(l *liveObjects) {
-			change("MachineDeployment", "k8s-workers", object{"spec": object{"selector": object{"matchLabels": object{deploymentLabel: "k8s-workers"}}, "strategy": object{"type": "RollingUpdate"}}})(l)
-			change("MachineHealthCheck", "k8s-control-plane", object{"spec": object{"nodeStartupTimeout": "20m0s"}})(l)
-			change("Cluster", "k8s", object{"spec": object{"infrastructureRef": object{"apiVersion": "infrastructure.cluster.x-k8s.io/v1beta2", "namespace": "default"}}})(l)
-			change("HetznerCluster", "k8s", object{"spec": object{"sshKeys": object{"robotRescueSecretRef": object{"name": ""}}}})(l)
+			change("MachineDeployment", "k8s-workers", clustertest.Map{"spec": clustertest.Map{"selector": clustertest.Map{"matchLabels": clustertest.Map{deploymentLabel: "k8s-workers"}}, "strategy": clustertest.Map{"type": "RollingUpdate"}}})(l)
+			change("MachineHealthCheck", "k8s-control-plane", clustertest.Map{"spec": clustertest.Map{"nodeStartupTimeout": "20m0s"}})(l)
+			change("Cluster", "k8s", clustertest.Map{"spec": clustertest.Map{"infrastructureRef": clustertest.Map{"apiVersion": "infrastructure.cluster.x-k8s.io/v1beta2", "namespace": "default"}}})(l)
+			change("HetznerCluster", "k8s", clustertest.Map{"spec": clustertest.Map{"sshKeys": clustertest.Map{"robotRescueSecretRef": clustertest.Map{"name": ""}}}})(l)
 		}, nil, asIs, nil},
 		"another server type": {nil, asIs, never, []string{"SERVER_TYPE=cx43"}, asIs, []string{
 			"replaces all 3 servers of TalosControlPlane k8s-control-plane one after another: server type cx33 → cx43 " +
@@ -139,9 +140,9 @@ func TestConsequences(t *testing.T) {
 			"replaces all 3 servers of TalosControlPlane k8s-control-plane one after another: Kubernetes v1.32.2 → v1.33.1",
 			"replaces all 2 servers of MachineDeployment k8s-workers one after another: Kubernetes v1.32.2 → v1.33.1 " +
 				"(k8s-workers-a, k8s-workers-b; new: k8s-workers-…; about 8m)"}},
-		"a patch": {nil, noPool, change("TalosControlPlane", "k8s-control-plane", object{"spec": object{"controlPlaneConfig": object{"controlplane": object{
+		"a patch": {nil, noPool, change("TalosControlPlane", "k8s-control-plane", clustertest.Map{"spec": clustertest.Map{"controlPlaneConfig": clustertest.Map{"controlplane": clustertest.Map{
 			"strategicPatches": []any{"machine: {}"}}}}}), nil, noPool, []string{`one after another: strategicPatches ["machine: {}"] → [9 items] (`}},
-		"a downgrade of what kubectl upgraded": {nil, noPool, change("TalosControlPlane", "k8s-control-plane", object{"spec": object{"version": "v1.33.1"}}), nil,
+		"a downgrade of what kubectl upgraded": {nil, noPool, change("TalosControlPlane", "k8s-control-plane", clustertest.Map{"spec": clustertest.Map{"version": "v1.33.1"}}), nil,
 			noPool, []string{"Kubernetes v1.33.1 → v1.32.2, a downgrade, which Kubernetes does not support"}},
 		"a bigger load balancer": {nil, noPool, never, []string{"LOAD_BALANCER_TYPE=lb21"}, noPool, []string{
 			"changes HetznerCluster k8s in place: spec.controlPlaneLoadBalancer.type lb11 → lb21"}},
@@ -189,9 +190,9 @@ func TestConsequences(t *testing.T) {
 
 // What Slipway did not apply is nobody's to delete.
 func TestOnlyWhatWasAppliedIsLeftOut(t *testing.T) {
-	pool := kubetest.Object(capiAPI, "MachineDeployment", config.Namespace, "others", object{"metadata": object{"uid": "1"}})
+	pool := kubetest.Object(clustertest.CAPI, "MachineDeployment", config.Namespace, "others", clustertest.Map{"metadata": clustertest.Map{"uid": "1"}})
 	managed := func(o *unstructured.Unstructured, manager, operation string) {
-		o.Object["metadata"].(object)["managedFields"] = []any{object{"manager": manager, "operation": operation}}
+		o.Object["metadata"].(clustertest.Map)["managedFields"] = []any{clustertest.Map{"manager": manager, "operation": operation}}
 	}
 	for name, tt := range map[string]struct {
 		change func(o *unstructured.Unstructured, l *liveObjects)
@@ -206,12 +207,12 @@ func TestOnlyWhatWasAppliedIsLeftOut(t *testing.T) {
 		}, false},
 		"being deleted": {func(o *unstructured.Unstructured, _ *liveObjects) {
 			markOwned(o, "k8s")
-			o.Object["metadata"].(object)["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+			o.Object["metadata"].(clustertest.Map)["deletionTimestamp"] = "2026-01-01T00:00:00Z"
 		}, false},
 		"applied before there were marks": {func(o *unstructured.Unstructured, _ *liveObjects) { managed(o, "slipway", "Apply") }, true},
 		"made by a controller": {func(o *unstructured.Unstructured, _ *liveObjects) {
 			managed(o, "slipway", "Apply")
-			o.Object["metadata"].(object)["ownerReferences"] = []any{object{"apiVersion": "a/v1", "kind": "K", "name": "n", "uid": "u", "controller": true}}
+			o.Object["metadata"].(clustertest.Map)["ownerReferences"] = []any{clustertest.Map{"apiVersion": "a/v1", "kind": "K", "name": "n", "uid": "u", "controller": true}}
 		}, false},
 		"put back by a restore": {func(o *unstructured.Unstructured, l *liveObjects) {
 			managed(o, "slipway", "Apply")
@@ -233,34 +234,34 @@ func TestOnlyWhatWasAppliedIsLeftOut(t *testing.T) {
 
 // A pool that leaves the manifests is deleted with consent only, and its servers' price is told.
 func TestAPoolThatLeavesTheManifests(t *testing.T) {
-	w := newWorld(t)
-	for _, r := range capiKinds() {
-		w.mgmt.Put(kubetest.Object("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", r.Plural+"."+r.Group, object{
-			"metadata": object{"labels": object{"clusterctl.cluster.x-k8s.io": ""}},
-			"spec":     object{"group": r.Group, "scope": "Namespaced", "names": object{"kind": r.Kind}, "versions": []any{object{"name": r.Version, "storage": true}}},
+	w := clustertest.New(t)
+	for _, r := range clustertest.ClusterAPIKinds() {
+		w.Management.Put(kubetest.Object("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", r.Plural+"."+r.Group, clustertest.Map{
+			"metadata": clustertest.Map{"labels": clustertest.Map{"clusterctl.cluster.x-k8s.io": ""}},
+			"spec":     clustertest.Map{"group": r.Group, "scope": "Namespaced", "names": clustertest.Map{"kind": r.Kind}, "versions": []any{clustertest.Map{"name": r.Version, "storage": true}}},
 		}))
 	}
 	run := func(consent bool, agreed ...string) (lines []string, err error) {
 		t.Helper()
-		tools := w.tools()
+		tools := w.Tools()
 		tools.Consent, tools.Agreed = consent, agreed
-		return runApply(t, w.config(), tools)
+		return runApply(t, w.Config(), tools)
 	}
-	withWorkers(t, w.tools().Overrides, asIs)
+	withWorkers(t, w.Tools().Overrides, asIs)
 	if lines, err := run(false); err != nil {
 		t.Fatalf("%v\n%s", err, strings.Join(lines, "\n"))
 	}
 	pool := func() *unstructured.Unstructured {
-		return w.mgmt.Get(capiAPI, "MachineDeployment", config.Namespace, "k8s-workers")
+		return w.Management.Get(clustertest.CAPI, "MachineDeployment", config.Namespace, "k8s-workers")
 	}
 	if o := pool(); o == nil || o.GetLabels()[ownerLabel] != "k8s" || o.GetAnnotations()[appliedAsAnnotation] != "MachineDeployment/k8s-workers" {
 		t.Fatalf("the pool: %v", o)
 	}
 	for _, name := range []string{"k8s-workers-x", "k8s-workers-y"} {
-		w.mgmt.Put(kubetest.Object(capiAPI, "Machine", config.Namespace, name, object{
-			"metadata": object{"labels": object{capi.ClusterNameLabel: "k8s", deploymentLabel: "k8s-workers"}}, "spec": object{"infrastructureRef": object{"name": name}}}))
+		w.Management.Put(kubetest.Object(clustertest.CAPI, "Machine", config.Namespace, name, clustertest.Map{
+			"metadata": clustertest.Map{"labels": clustertest.Map{capi.ClusterNameLabel: "k8s", deploymentLabel: "k8s-workers"}}, "spec": clustertest.Map{"infrastructureRef": clustertest.Map{"name": name}}}))
 	}
-	edit(t, w.tools().Overrides, "manifests/cluster.yaml", func(s string) string { return s + "\n" }) // without the pool
+	edit(t, w.Tools().Overrides, "manifests/cluster.yaml", func(s string) string { return s + "\n" }) // without the pool
 	const summary = "deletes MachineDeployment k8s-workers and its 2 servers: it is no longer in the manifests"
 	const details = " (k8s-workers-x, k8s-workers-y; 12.00 EUR a month less)"
 	_, err := run(false)
@@ -281,7 +282,7 @@ func TestAPoolThatLeavesTheManifests(t *testing.T) {
 	}
 	// The pool's templates are free now, and go without a question when apply runs next.
 	template := func() *unstructured.Unstructured {
-		return w.mgmt.Get("bootstrap.cluster.x-k8s.io/v1alpha3", "TalosConfigTemplate", config.Namespace, "k8s-workers")
+		return w.Management.Get("bootstrap.cluster.x-k8s.io/v1alpha3", "TalosConfigTemplate", config.Namespace, "k8s-workers")
 	}
 	if template() == nil {
 		t.Fatal("the template that the pool used was deleted with it")
@@ -289,7 +290,7 @@ func TestAPoolThatLeavesTheManifests(t *testing.T) {
 	if _, err := run(false); err != nil || template() != nil {
 		t.Errorf("the unused template: %v, %v", err, template())
 	}
-	if w.mgmt.Get("v1", "Secret", config.Namespace, config.TokenSecretName) == nil {
+	if w.Management.Get("v1", "Secret", config.Namespace, config.TokenSecretName) == nil {
 		t.Error("the token's Secret is gone")
 	}
 }
@@ -301,7 +302,7 @@ func TestTheClusterCannotLeaveItsManifests(t *testing.T) {
 		edit(t, overrides, "manifests/cluster.yaml", func(s string) string {
 			return strings.Replace(s, "\nkind: "+kind+"\nmetadata:\n  name: ${CLUSTER_NAME:=k8s}", "\nkind: "+kind+"\nmetadata:\n  name: other", 1)
 		})
-		_, err := New(config.Defaults(), platform.Tools{Management: &fakeProvider{}, Overrides: overrides})
+		_, err := New(config.Defaults(), platform.Tools{Management: &clustertest.Provider{}, Overrides: overrides})
 		if err == nil || !strings.Contains(err.Error(), "has no "+kind+" k8s") || !strings.Contains(err.Error(), "cluster.yaml") {
 			t.Errorf("without a %s: %v", kind, err)
 		}
@@ -310,32 +311,32 @@ func TestTheClusterCannotLeaveItsManifests(t *testing.T) {
 
 // The refusal comes before anything is applied, and names the live value.
 func TestAnImmutableFieldIsRefusedByTheRun(t *testing.T) {
-	w := newWorld(t)
-	w.hetzner.SetImages(hetznertest.Image(1, config.Defaults().Image("amd64"), "x86", "available"))
-	lines, err := runApply(t, w.config(), w.tools())
+	w := clustertest.New(t)
+	w.Hetzner.SetImages(hetznertest.Image(1, config.Defaults().Image("amd64"), "x86", "available"))
+	lines, err := runApply(t, w.Config(), w.Tools())
 	if err != nil || slices.ContainsFunc(lines, func(line string) bool { return strings.HasPrefix(line, "this ") }) {
 		t.Fatalf("the first apply, which changes nothing that exists: %v, %q", err, lines)
 	}
-	writes := len(w.mgmt.Writes())
-	cfg, tools := w.config(), w.tools()
+	writes := len(w.Management.Writes())
+	cfg, tools := w.Config(), w.Tools()
 	tools.Consent = true
-	set(t, &cfg, "CONTROL_PLANE_CIDR=10.10.65.0/25")
+	clustertest.Configure(t, &cfg, "CONTROL_PLANE_CIDR=10.10.65.0/25")
 	_, err = runApply(t, cfg, tools)
 	if err == nil || !strings.Contains(err.Error(), "cannot change HetznerCluster k8s: spec.hcloudNetwork.subnetCidrBlock 10.10.64.0/25 → 10.10.65.0/25: the field is immutable") {
 		t.Errorf("%v", err)
 	}
-	for _, one := range w.mgmt.Writes()[writes:] {
+	for _, one := range w.Management.Writes()[writes:] {
 		if strings.Contains(one.Path, "hetznercluster") || strings.Contains(one.Path, "taloscontrolplane") {
 			t.Errorf("it wrote %v all the same", one)
 		}
 	}
 }
 
-func merged(o, fields object) object {
+func merged(o, fields clustertest.Map) clustertest.Map {
 	o = maps.Clone(o)
 	for key, value := range fields {
-		child, isObject := value.(object)
-		was, wasObject := o[key].(object)
+		child, isObject := value.(clustertest.Map)
+		was, wasObject := o[key].(clustertest.Map)
 		if isObject && wasObject {
 			value = merged(was, child)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 
 	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/wait"
@@ -67,7 +68,7 @@ func TestAnHourOfSweepingStaysInItsBudget(t *testing.T) {
 			plant(s)
 			synctest.Test(t, func(t *testing.T) {
 				cloud := &inProcess{s.Config.Handler, map[string]int{}}
-				o := NewDestroyer(hour, platform.Tools{Hetzner: s.Client(cloud), Management: &fakeProvider{}, Files: platform.FilesIn(t.TempDir())})
+				o := NewDestroyer(hour, platform.Tools{Hetzner: s.Client(cloud), Management: &clustertest.Provider{}, Files: platform.FilesIn(t.TempDir())})
 				removal := hetzner.NewRemoval(o.tools.Hetzner)
 				if err := o.claim(t.Context(), t.Logf, removal, Demolition{}, true); err != nil {
 					t.Fatal(err)
@@ -98,7 +99,7 @@ func TestAnHourOfWaitingForClusterAPIStaysInItsBudget(t *testing.T) {
 	s.Lock(21, 1e6)
 	synctest.Test(t, func(t *testing.T) {
 		cloud := &inProcess{s.Config.Handler, map[string]int{}}
-		o := NewDestroyer(config.Defaults(), platform.Tools{Hetzner: s.Client(cloud), Management: &fakeProvider{}, Files: platform.FilesIn(t.TempDir())})
+		o := NewDestroyer(config.Defaults(), platform.Tools{Hetzner: s.Client(cloud), Management: &clustertest.Provider{}, Files: platform.FilesIn(t.TempDir())})
 		look := o.cloudLook(hetzner.NewRemoval(o.tools.Hetzner))
 		var seen []string
 		for began := time.Now(); time.Since(began) < time.Hour; time.Sleep(wait.LookEvery) {

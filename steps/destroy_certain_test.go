@@ -10,6 +10,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
@@ -20,7 +21,7 @@ import (
 func TestDestroyKeepsTheKeysOfAClusterThatItDidNotSee(t *testing.T) {
 	s := hetznertest.NewStore()
 	defer s.Close()
-	cluster := kubetest.New("workload", capiKinds()...)
+	cluster := kubetest.New("workload", clustertest.ClusterAPIKinds()...)
 	cluster.Close()
 	d := demolisher(t, s, nil)
 	keys := []string{platform.Kubeconfig, platform.Talosconfig}
@@ -73,11 +74,11 @@ func TestDestroyNamesAProtectedServer(t *testing.T) {
 	defer s.Close()
 	plantCluster(s)
 	s.Put("servers", 2, schema.Server{Name: "k8s-b", Labels: map[string]string{"caph-cluster-k8s": "owned"}, Protection: schema.ServerProtection{Delete: true}})
-	source := kubetest.New("management", capiKinds()...)
+	source := kubetest.New("management", clustertest.ClusterAPIKinds()...)
 	defer source.Close()
-	define(source, capiKinds())
-	source.Put(kubetest.Object(capiAPI, "Cluster", config.Namespace, "k8s", object{"spec": object{}}))
-	machine := kubetest.Object("infrastructure.cluster.x-k8s.io/v1beta1", "HCloudMachine", config.Namespace, "k8s-b", object{"spec": object{"providerID": "hcloud://2"}})
+	define(source, clustertest.ClusterAPIKinds())
+	source.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s", clustertest.Map{"spec": clustertest.Map{}}))
+	machine := kubetest.Object("infrastructure.cluster.x-k8s.io/v1beta1", "HCloudMachine", config.Namespace, "k8s-b", clustertest.Map{"spec": clustertest.Map{"providerID": "hcloud://2"}})
 	machine.SetLabels(map[string]string{"cluster.x-k8s.io/cluster-name": "k8s"})
 	source.Put(machine)
 	d := demolisher(t, s, nil)

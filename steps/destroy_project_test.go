@@ -9,6 +9,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 	"github.com/slipway-k8s/slipway/platform"
@@ -52,19 +53,19 @@ func TestDestroyRefusesTheTokenOfAnotherProject(t *testing.T) {
 				if tt.project != nil {
 					tt.project(s)
 				}
-				manager := kubetest.New("manager", capiKinds()...)
+				manager := kubetest.New("manager", clustertest.ClusterAPIKinds()...)
 				defer manager.Close()
-				define(manager, capiKinds())
-				manager.Put(kubetest.Object(capiAPI, "Cluster", config.Namespace, "k8s", object{"spec": object{}}))
-				manager.Put(kubetest.Object(caph, "HCloudMachine", config.Namespace, "k8s-a", object{
-					"metadata": object{"labels": object{capi.ClusterNameLabel: "k8s"}}, "spec": object{"providerID": "hcloud://1"}}))
+				define(manager, clustertest.ClusterAPIKinds())
+				manager.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s", clustertest.Map{"spec": clustertest.Map{}}))
+				manager.Put(kubetest.Object(clustertest.CAPH, "HCloudMachine", config.Namespace, "k8s-a", clustertest.Map{
+					"metadata": clustertest.Map{"labels": clustertest.Map{capi.ClusterNameLabel: "k8s"}}, "spec": clustertest.Map{"providerID": "hcloud://1"}}))
 				if tt.token != "" {
-					data := object{config.TokenSecretKey: base64.StdEncoding.EncodeToString([]byte(tt.token))}
-					manager.Put(kubetest.Object("v1", "Secret", config.Namespace, config.TokenSecretName, object{"data": data}))
+					data := clustertest.Map{config.TokenSecretKey: base64.StdEncoding.EncodeToString([]byte(tt.token))}
+					manager.Put(kubetest.Object("v1", "Secret", config.Namespace, config.TokenSecretName, clustertest.Map{"data": data}))
 				}
 				o := demolisher(t, s, nil)
 				o.tools.Token = platform.NewSecret(hetznertest.Token)
-				o.tools.Management = &fakeProvider{exists: file == platform.ManagementKubeconfig}
+				o.tools.Management = &clustertest.Provider{There: file == platform.ManagementKubeconfig}
 				if err := o.tools.Files.Write(file, manager.Kubeconfig()); err != nil {
 					t.Fatal(err)
 				}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
@@ -85,7 +86,7 @@ func plantCluster(s *hetznertest.Store) (foreign []string) {
 // demolisher is a destroyer of cluster k8s without any management cluster.
 func demolisher(t *testing.T, s *hetznertest.Store, transport http.RoundTripper) *Destroyer {
 	t.Helper()
-	d := NewDestroyer(config.Defaults(), platform.Tools{Hetzner: s.Client(transport), Management: &fakeProvider{}, Files: platform.FilesIn(t.TempDir())})
+	d := NewDestroyer(config.Defaults(), platform.Tools{Hetzner: s.Client(transport), Management: &clustertest.Provider{}, Files: platform.FilesIn(t.TempDir())})
 	o := &d
 	o.sweepEvery, o.sweepSlowest = time.Millisecond, time.Millisecond
 	return o
@@ -220,9 +221,9 @@ func TestDestroyKilledAtEveryRequest(t *testing.T) {
 
 // A volume that the cluster alone knows is listed before it is deleted; and one that came up after the list was made is not.
 func TestDestroyDeletesTheVolumesThatItListed(t *testing.T) {
-	kinds := append(capiKinds(), kubetest.Resource{Version: "v1", Kind: "PersistentVolume", Plural: "persistentvolumes", Cluster: true})
+	kinds := append(clustertest.ClusterAPIKinds(), kubetest.Resource{Version: "v1", Kind: "PersistentVolume", Plural: "persistentvolumes", Cluster: true})
 	volume := func(name, handle string) *unstructured.Unstructured {
-		return kubetest.Object("v1", "PersistentVolume", "", name, object{"spec": object{"csi": object{"driver": csiDriver, "volumeHandle": handle}}})
+		return kubetest.Object("v1", "PersistentVolume", "", name, clustertest.Map{"spec": clustertest.Map{"csi": clustertest.Map{"driver": csiDriver, "volumeHandle": handle}}})
 	}
 	s := hetznertest.NewStore()
 	defer s.Close()
@@ -274,7 +275,7 @@ func TestDestroyGoesOnWhereTheClusterIsSilent(t *testing.T) {
 	s := hetznertest.NewStore()
 	defer s.Close()
 	plantCluster(s)
-	cluster := kubetest.New("workload", capiKinds()...)
+	cluster := kubetest.New("workload", clustertest.ClusterAPIKinds()...)
 	cluster.Close()
 	o := demolisher(t, s, nil)
 	if err := o.tools.Files.Write(platform.Kubeconfig, cluster.Kubeconfig()); err != nil {
@@ -300,7 +301,7 @@ func TestDestroyAsksASilentClusterOnce(t *testing.T) {
 	s := hetznertest.NewStore()
 	defer s.Close()
 	plantCluster(s)
-	cluster := kubetest.New("workload", capiKinds()...)
+	cluster := kubetest.New("workload", clustertest.ClusterAPIKinds()...)
 	defer cluster.Close()
 	var mu sync.Mutex
 	var asked []string
@@ -394,11 +395,11 @@ func TestDestroyPausesAClusterThatManagesItself(t *testing.T) {
 	s := hetznertest.NewStore()
 	defer s.Close()
 	plantCluster(s)
-	kind := capiResource("Cluster", "clusters", "cluster.x-k8s.io", "v1beta1")
+	kind := clustertest.Resource("Cluster", "clusters", "cluster.x-k8s.io", "v1beta1")
 	self := kubetest.New("workload", kind)
 	defer self.Close()
 	define(self, []kubetest.Resource{kind})
-	self.Put(kubetest.Object(capiAPI, "Cluster", config.Namespace, "k8s", object{"spec": object{}}))
+	self.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s", clustertest.Map{"spec": clustertest.Map{}}))
 	o := demolisher(t, s, nil)
 	if err := o.tools.Files.Write(platform.Kubeconfig, self.Kubeconfig()); err != nil {
 		t.Fatal(err)
@@ -406,7 +407,7 @@ func TestDestroyPausesAClusterThatManagesItself(t *testing.T) {
 	pausedFirst := false
 	err := listAndDestroy(t.Context(), o, DestroyOptions{}, func(name, _ string, do func(flow.Say) error) error {
 		if name == "sweep" {
-			pausedFirst = management.Paused(self.Get(capiAPI, "Cluster", config.Namespace, "k8s"))
+			pausedFirst = management.Paused(self.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s"))
 			if len(s.Writes()) != 2 { // the labels of a load balancer and a volume
 				t.Errorf("before the sweep it wrote %v", s.Writes())
 			}
@@ -423,7 +424,7 @@ func TestDestroyPausesAClusterThatManagesItself(t *testing.T) {
 
 // A management cluster that the state folder knows, and that cannot be asked, may make the servers anew at any time.
 func TestDestroyLeavesNoManagementClusterUnasked(t *testing.T) {
-	mgmt, self := kubetest.New("management", capiKinds()...), kubetest.New("workload", capiKinds()...)
+	mgmt, self := kubetest.New("management", clustertest.ClusterAPIKinds()...), kubetest.New("workload", clustertest.ClusterAPIKinds()...)
 	mgmt.Close()
 	self.Close()
 	for name, tt := range map[string]struct {
@@ -442,7 +443,7 @@ func TestDestroyLeavesNoManagementClusterUnasked(t *testing.T) {
 			plantCluster(s)
 			s.Put("placement_groups", 31, schema.PlacementGroup{Name: "slipway-k8s", Labels: map[string]string{"slipway-cluster": "k8s", reservedBy: "0123456789abcdef"}})
 			o := demolisher(t, s, nil)
-			o.tools.Management = &fakeProvider{err: errors.New("no Docker")}
+			o.tools.Management = &clustertest.Provider{ExistsError: errors.New("no Docker")}
 			for file, content := range tt.files {
 				if err := o.tools.Files.Write(file, content); err != nil {
 					t.Fatal(err)
@@ -495,10 +496,10 @@ func TestDestroyGoesOnWhereTheWebhooksAreDown(t *testing.T) {
 			s := hetznertest.NewStore()
 			defer s.Close()
 			plantCluster(s)
-			source := kubetest.New("management", capiKinds()...)
+			source := kubetest.New("management", clustertest.ClusterAPIKinds()...)
 			defer source.Close()
-			define(source, capiKinds())
-			cluster := kubetest.Object(capiAPI, "Cluster", config.Namespace, "k8s", object{"spec": object{"paused": tt.begun}})
+			define(source, clustertest.ClusterAPIKinds())
+			cluster := kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s", clustertest.Map{"spec": clustertest.Map{"paused": tt.begun}})
 			if tt.begun {
 				cluster.SetDeletionTimestamp(&metav1.Time{Time: time.Now()})
 			}
@@ -512,13 +513,13 @@ func TestDestroyGoesOnWhereTheWebhooksAreDown(t *testing.T) {
 			}
 			o := demolisher(t, s, nil)
 			o.webhooksWithin = 3 * time.Second
-			o.tools.Management = &fakeProvider{exists: true}
+			o.tools.Management = &clustertest.Provider{There: true}
 			if err := o.tools.Files.Write(platform.ManagementKubeconfig, source.Kubeconfig()); err != nil {
 				t.Fatal(err)
 			}
 			stage := func(name, _ string, do func(flow.Say) error) error {
 				err := do(t.Logf)
-				if name == "cluster-api" && err == nil && (source.Get(capiAPI, "Cluster", config.Namespace, "k8s") == nil) != tt.deleted {
+				if name == "cluster-api" && err == nil && (source.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s") == nil) != tt.deleted {
 					t.Errorf("the Cluster object is gone: %v", !tt.deleted)
 				}
 				return err

@@ -7,16 +7,17 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/manifests"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
 // selfManaged is a world whose cluster manages itself: the cluster that the kubeconfig in the state folder opens holds its objects.
-func selfManaged(t *testing.T) (*world, flow.Journal) {
+func selfManaged(t *testing.T) (*clustertest.Environment, flow.Journal) {
 	t.Helper()
-	w := newWorld(t)
+	w := clustertest.New(t)
 	journal := flow.Memory()
-	if _, err := runPlan(t, w, w.config(), journal, nil); err != nil {
+	if _, err := runPlan(t, w, w.Config(), journal, nil); err != nil {
 		t.Fatal(err)
 	}
 	s, err := journal.Load(t.Context())
@@ -27,20 +28,20 @@ func selfManaged(t *testing.T) (*world, flow.Journal) {
 	if err := journal.Save(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.tools().Files.Write(platform.Kubeconfig, w.mgmt.Kubeconfig()); err != nil {
+	if err := w.Tools().Files.Write(platform.Kubeconfig, w.Management.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
 	return w, journal
 }
 
 // deviations are those of a configuration in which the operator wrote what is not the default.
-func deviationsFrom(t *testing.T, w *world, cfg config.Config, j flow.Journal) []Deviation {
+func deviationsFrom(t *testing.T, w *clustertest.Environment, cfg config.Config, j flow.Journal) []Deviation {
 	t.Helper()
-	plan, err := New(cfg, w.tools())
+	plan, err := New(cfg, w.Tools())
 	if err != nil {
 		t.Fatal(err)
 	}
-	writes := w.writes()
+	writes := w.Writes()
 	found, err := plan.Deviations(t.Context(), j, func(field string) (string, bool) {
 		for _, v := range config.Variables() {
 			if v.Field == field && v.Get(cfg) != v.Default {
@@ -52,7 +53,7 @@ func deviationsFrom(t *testing.T, w *world, cfg config.Config, j flow.Journal) [
 	if err != nil {
 		t.Fatal(err)
 	}
-	if w.writes() != writes {
+	if w.Writes() != writes {
 		t.Error("the comparison wrote something")
 	}
 	return found
@@ -71,79 +72,79 @@ func summaries(all []Deviation) (lines []string) {
 }
 
 func TestDeviations(t *testing.T) {
-	scaled := object{"spec": object{"replicas": int64(5)}}
+	scaled := clustertest.Map{"spec": clustertest.Map{"replicas": int64(5)}}
 	cluster, err := manifests.Files.ReadFile(manifests.Cluster)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, tt := range map[string]struct {
-		set    []string // of the configuration
-		live   object   // what kubectl changed in the control plane
-		file   string   // in place of manifests/cluster.yaml
-		forget bool     // the journal is lost
-		seen   string   // what access saw of the variables
-		want   []string
+		Configure []string        // of the configuration
+		live      clustertest.Map // what kubectl changed in the control plane
+		file      string          // in place of manifests/cluster.yaml
+		forget    bool            // the journal is lost
+		seen      string          // what access saw of the variables
+		want      []string
 	}{
 		"nothing":                          {},
 		"nothing, and the journal is lost": {forget: true},
-		"Kubernetes": {set: []string{"KUBERNETES_VERSION=v1.33.5"},
+		"Kubernetes": {Configure: []string{"KUBERNETES_VERSION=v1.33.5"},
 			want: []string{"request: KUBERNETES_VERSION is v1.33.5 (argument KUBERNETES_VERSION=v1.33.5), and the cluster has v1.32.2"}},
-		"Kubernetes, and the journal is lost": {set: []string{"KUBERNETES_VERSION=v1.33.5"}, forget: true,
+		"Kubernetes, and the journal is lost": {Configure: []string{"KUBERNETES_VERSION=v1.33.5"}, forget: true,
 			want: []string{"request: KUBERNETES_VERSION is v1.33.5 (argument KUBERNETES_VERSION=v1.33.5), and the cluster has v1.32.2"}},
-		"Kubernetes, which kubectl has upgraded": {set: []string{"KUBERNETES_VERSION=v1.33.5"}, live: object{"spec": object{"version": "v1.33.5"}}},
+		"Kubernetes, which kubectl has upgraded": {Configure: []string{"KUBERNETES_VERSION=v1.33.5"}, live: clustertest.Map{"spec": clustertest.Map{"version": "v1.33.5"}}},
 		"scaled with kubectl": {live: scaled,
 			want: []string{"drift: CONTROL_PLANE_REPLICAS is 3 (default), and the cluster has 5"}},
 		"scaled with kubectl, and the journal is lost": {live: scaled, forget: true,
 			want: []string{"drift: CONTROL_PLANE_REPLICAS is 3 (default), and the cluster has 5"}},
-		"scaled with kubectl, and to be scaled again": {live: scaled, set: []string{"CONTROL_PLANE_REPLICAS=7"},
+		"scaled with kubectl, and to be scaled again": {live: scaled, Configure: []string{"CONTROL_PLANE_REPLICAS=7"},
 			want: []string{"request: CONTROL_PLANE_REPLICAS is 7 (argument CONTROL_PLANE_REPLICAS=7), and the cluster has 5"}},
-		"scaled with kubectl, configured, and scaled again with kubectl": {live: object{"spec": object{"replicas": int64(7)}},
-			set: []string{"CONTROL_PLANE_REPLICAS=5"}, seen: `{"CONTROL_PLANE_REPLICAS":"5"}`,
+		"scaled with kubectl, configured, and scaled again with kubectl": {live: clustertest.Map{"spec": clustertest.Map{"replicas": int64(7)}},
+			Configure: []string{"CONTROL_PLANE_REPLICAS=5"}, seen: `{"CONTROL_PLANE_REPLICAS":"5"}`,
 			want: []string{"drift: CONTROL_PLANE_REPLICAS is 5 (argument CONTROL_PLANE_REPLICAS=5), and the cluster has 7"}},
-		"servers": {set: []string{"SERVER_TYPE=cx43", "TALOS_VERSION=v1.12.3", "IMAGE_NAME=mine"}, want: []string{
+		"servers": {Configure: []string{"SERVER_TYPE=cx43", "TALOS_VERSION=v1.12.3", "IMAGE_NAME=mine"}, want: []string{
 			"request: SERVER_TYPE is cx43 (argument SERVER_TYPE=cx43), and the cluster has cx33",
 			"request: IMAGE_NAME is mine (argument IMAGE_NAME=mine), and the cluster has (none)",
 			"request: TALOS_VERSION is v1.12.3 (argument TALOS_VERSION=v1.12.3), and the cluster has v1.12.2",
 		}},
-		"network": {set: []string{"LOCATION=fsn1", "LOAD_BALANCER_TYPE=lb21", "NETWORK_CIDR=10.0.0.0/8", "POD_CIDR=10.11.0.0/16"}, want: []string{
+		"network": {Configure: []string{"LOCATION=fsn1", "LOAD_BALANCER_TYPE=lb21", "NETWORK_CIDR=10.0.0.0/8", "POD_CIDR=10.11.0.0/16"}, want: []string{
 			"request: LOCATION is fsn1 (argument LOCATION=fsn1), and the cluster has nbg1",
 			"request: LOAD_BALANCER_TYPE is lb21 (argument LOAD_BALANCER_TYPE=lb21), and the cluster has lb11",
 			"request: NETWORK_CIDR is 10.0.0.0/8 (argument NETWORK_CIDR=10.0.0.0/8), and the cluster has 10.10.0.0/16",
 			"request: POD_CIDR is 10.11.0.0/16 (argument POD_CIDR=10.11.0.0/16), and the cluster has 10.10.128.0/17",
 		}},
-		"OpenID Connect": {set: []string{"OIDC_ISSUER_URL=https://id.example", "OIDC_CLIENT_ID=k8s"}, want: []string{
+		"OpenID Connect": {Configure: []string{"OIDC_ISSUER_URL=https://id.example", "OIDC_CLIENT_ID=k8s"}, want: []string{
 			"request: OIDC_ISSUER_URL is https://id.example (argument OIDC_ISSUER_URL=https://id.example), and the cluster has (none)",
 			"request: OIDC_CLIENT_ID is k8s (argument OIDC_CLIENT_ID=k8s), and the cluster has (none)",
 		}},
-		"providers": {set: []string{"CAPH_VERSION=v1.0.8", "CAPI_VERSION=v1.10.11"}, want: []string{
+		"providers": {Configure: []string{"CAPH_VERSION=v1.0.8", "CAPI_VERSION=v1.10.11"}, want: []string{
 			"request: CAPI_VERSION is v1.10.11 (argument CAPI_VERSION=v1.10.11), and the cluster has v1.10.10",
 			"request: CAPH_VERSION is v1.0.8 (argument CAPH_VERSION=v1.0.8), and the cluster has v1.0.7",
 		}},
-		"what is not of the cluster": {set: []string{"RELEASE_TIMEOUT=20m", "BACKUP_TO=elsewhere", "FIREWALL_ALLOW=192.0.2.0/24"}},
+		"what is not of the cluster": {Configure: []string{"RELEASE_TIMEOUT=20m", "BACKUP_TO=elsewhere", "FIREWALL_ALLOW=192.0.2.0/24"}},
 		"a manifest was edited": {file: strings.Replace(string(cluster), "maxSurge: 1", "maxSurge: 0", 1), want: []string{
 			"request: the manifests (OWN) differ from the cluster: applying them changes TalosControlPlane k8s-control-plane in place: " +
 				"spec.rolloutStrategy.rollingUpdate.maxSurge 1 → 0",
 		}},
 		"a comment of a manifest was edited": {file: string(cluster) + "# more\n"},
-		"an object was changed with kubectl": {live: object{"spec": object{"rolloutStrategy": object{"rollingUpdate": object{"maxSurge": int64(0)}}}}, want: []string{
+		"an object was changed with kubectl": {live: clustertest.Map{"spec": clustertest.Map{"rolloutStrategy": clustertest.Map{"rollingUpdate": clustertest.Map{"maxSurge": int64(0)}}}}, want: []string{
 			"drift: the manifests (manifests/cluster.yaml) differ from the cluster: applying them changes TalosControlPlane k8s-control-plane in place: " +
 				"spec.rolloutStrategy.rollingUpdate.maxSurge 0 → 1",
 		}},
-		"Kubernetes, in a manifest of one's own": {set: []string{"KUBERNETES_VERSION=v1.33.5"}, file: strings.ReplaceAll(string(cluster), "${KUBERNETES_VERSION:=v1.32.2}", `"${KUBERNETES_VERSION}"`),
+		"Kubernetes, in a manifest of one's own": {Configure: []string{"KUBERNETES_VERSION=v1.33.5"}, file: strings.ReplaceAll(string(cluster), "${KUBERNETES_VERSION:=v1.32.2}", `"${KUBERNETES_VERSION}"`),
 			want: []string{"request: KUBERNETES_VERSION is v1.33.5 (argument KUBERNETES_VERSION=v1.33.5), and the cluster has v1.32.2"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w, journal := selfManaged(t)
-			cfg := w.config()
-			for _, value := range tt.set {
-				set(t, &cfg, value)
+			cfg := w.Config()
+			for _, value := range tt.Configure {
+				clustertest.Configure(t, &cfg, value)
 			}
 			if tt.live != nil {
-				w.mgmt.Change(cacpt, "TalosControlPlane", config.Namespace, "k8s-control-plane", tt.live)
+				w.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane", tt.live)
 			}
 			if tt.file != "" {
-				write(t, w.tools().Overrides, "manifests/"+manifests.Cluster, tt.file)
+				write(t, w.Tools().Overrides, "manifests/"+manifests.Cluster, tt.file)
 			}
 			if tt.seen != "" {
 				s, err := journal.Load(t.Context())
@@ -157,13 +158,13 @@ func TestDeviations(t *testing.T) {
 			}
 			if tt.forget {
 				journal = flow.Memory()
-				if err := w.tools().Files.Folder(pivotFolder).Write(pivotRecord, []byte(`{"phase":"settled","cluster":"k8s"}`)); err != nil {
+				if err := w.Tools().Files.Folder(pivotFolder).Write(pivotRecord, []byte(`{"phase":"settled","cluster":"k8s"}`)); err != nil {
 					t.Fatal(err)
 				}
 			}
 			var got []string
 			for _, line := range summaries(deviationsFrom(t, w, cfg, journal)) {
-				got = append(got, strings.ReplaceAll(line, w.tools().Overrides+"/manifests/"+manifests.Cluster, "OWN"))
+				got = append(got, strings.ReplaceAll(line, w.Tools().Overrides+"/manifests/"+manifests.Cluster, "OWN"))
 			}
 			if !slices.Equal(got, tt.want) {
 				t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(tt.want, "\n"))
@@ -175,13 +176,13 @@ func TestDeviations(t *testing.T) {
 // Each is one line that says what to do in either direction.
 func TestDeviationsSayWhatToDo(t *testing.T) {
 	w, journal := selfManaged(t)
-	cfg := w.config()
+	cfg := w.Config()
 	for _, value := range []string{"KUBERNETES_VERSION=v1.33.5", "LOCATION=fsn1", "CAPH_VERSION=v1.0.8"} {
-		set(t, &cfg, value)
+		clustertest.Configure(t, &cfg, value)
 	}
-	w.mgmt.Change(cacpt, "TalosControlPlane", config.Namespace, "k8s-control-plane", object{"spec": object{"replicas": int64(5)}})
+	w.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane", clustertest.Map{"spec": clustertest.Map{"replicas": int64(5)}})
 	all := deviationsFrom(t, w, cfg, journal)
-	kubeconfig := w.tools().Files.Path(platform.Kubeconfig)
+	kubeconfig := w.Tools().Files.Path(platform.Kubeconfig)
 	for i, says := range [][]string{
 		{"LOCATION", "to change the cluster: it cannot be changed", "leave LOCATION out, with location: nbg1 in bootstrap.yaml"},
 		{"CONTROL_PLANE_REPLICAS", `patch taloscontrolplane k8s-control-plane --type merge --patch '{"spec":{"replicas":3}}'`, "to keep it: controlPlaneReplicas: 5 in bootstrap.yaml"},
@@ -205,13 +206,13 @@ func TestDeviationsSayWhatToDo(t *testing.T) {
 
 // Before the pivot a run applies the manifests: apply tells what that does.
 func TestNoDeviationsBeforeThePivot(t *testing.T) {
-	w := newWorld(t)
+	w := clustertest.New(t)
 	journal := flow.Memory()
-	if _, err := runPlan(t, w, w.config(), journal, nil); err != nil {
+	if _, err := runPlan(t, w, w.Config(), journal, nil); err != nil {
 		t.Fatal(err)
 	}
-	cfg := w.config()
-	set(t, &cfg, "KUBERNETES_VERSION=v1.33.5")
+	cfg := w.Config()
+	clustertest.Configure(t, &cfg, "KUBERNETES_VERSION=v1.33.5")
 	if all := deviationsFrom(t, w, cfg, journal); len(all) > 0 {
 		t.Errorf("got %v", summaries(all))
 	}

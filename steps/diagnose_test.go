@@ -12,6 +12,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/backup"
+	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/talos"
@@ -21,7 +22,7 @@ import (
 func backupOf(uid string, taken time.Time) *Backup {
 	return &Backup{Contents: &backup.Contents{
 		Header:  backup.Header{Cluster: "k8s", UID: uid, Taken: taken, Etcd: backup.Etcd{Revision: 7}},
-		Objects: []unstructured.Unstructured{*kubetest.Object(caph, "HetznerCluster", config.Namespace, "k8s", nil)},
+		Objects: []unstructured.Unstructured{*kubetest.Object(clustertest.CAPH, "HetznerCluster", config.Namespace, "k8s", nil)},
 	}}
 }
 
@@ -30,7 +31,7 @@ func TestWhichDisasterItIs(t *testing.T) {
 	all := []string{cp0, cp1, cp2}
 	for what, c := range map[string]struct {
 		etcd     *brokenEtcd
-		broken   func(*world, *Set)
+		broken   func(*clustertest.Environment, *Set)
 		disaster Disaster
 		target   string
 		says     []string
@@ -38,40 +39,42 @@ func TestWhichDisasterItIs(t *testing.T) {
 		"healthy": {etcd: &brokenEtcd{members: all}, disaster: NoDisaster, says: []string{"management cluster k8s-mgmt holds the Cluster object"}},
 		"healthy but for one": {etcd: &brokenEtcd{members: []string{cp0, cp2}}, disaster: NoDisaster,
 			says: []string{"replace-machine " + cp1}},
-		"management lost": {etcd: &brokenEtcd{members: all}, broken: func(w *world, _ *Set) { w.mgmt.Remove(capiAPI, "Cluster", config.Namespace, "k8s") },
+		"management lost": {etcd: &brokenEtcd{members: all}, broken: func(w *clustertest.Environment, _ *Set) {
+			w.Management.Remove(clustertest.CAPI, "Cluster", config.Namespace, "k8s")
+		},
 			disaster: ManagementLost, target: "readopt b.slipway", says: []string{"does not hold the Cluster object"}},
-		"management gone": {etcd: &brokenEtcd{members: all}, broken: func(w *world, o *Set) {
-			w.provider.exists = false
+		"management gone": {etcd: &brokenEtcd{members: all}, broken: func(w *clustertest.Environment, o *Set) {
+			w.Provider.There = false
 			_ = o.tools.Files.Remove(platform.ManagementKubeconfig)
 		}, disaster: ManagementLost, target: "readopt b.slipway", says: []string{"there is no management cluster"}},
-		"management silent": {etcd: &brokenEtcd{members: all}, broken: func(_ *world, o *Set) { _ = o.tools.Files.Remove(platform.ManagementKubeconfig) },
+		"management silent": {etcd: &brokenEtcd{members: all}, broken: func(_ *clustertest.Environment, o *Set) { _ = o.tools.Files.Remove(platform.ManagementKubeconfig) },
 			disaster: Unclear, says: []string{"exists and does not answer", "start the management cluster"}},
-		"management cannot be asked for": {etcd: &brokenEtcd{members: all}, broken: func(w *world, o *Set) {
-			w.provider.err = errors.New("no Docker")
+		"management cannot be asked for": {etcd: &brokenEtcd{members: all}, broken: func(w *clustertest.Environment, o *Set) {
+			w.Provider.ExistsError = errors.New("no Docker")
 			_ = o.tools.Files.Remove(platform.ManagementKubeconfig)
 		}, disaster: Unclear, says: []string{"no Docker"}},
 		"quorum lost": {etcd: &brokenEtcd{old: map[string]uint64{cp1: 5}}, disaster: QuorumLost, target: "recover-quorum",
 			says: []string{cp1 + " is running at Hetzner, its etcd has no leader, and has come farthest (index 5)", "holds no data of etcd"}},
 		"all wiped": {disaster: ServersLost, target: "restore b.slipway", says: []string{"all were wiped", "delete the servers"}},
-		"servers lost": {broken: func(w *world, _ *Set) { w.hetzner.SetServers() }, disaster: ServersLost, target: "restore b.slipway",
+		"servers lost": {broken: func(w *clustertest.Environment, _ *Set) { w.Hetzner.SetServers() }, disaster: ServersLost, target: "restore b.slipway",
 			says: []string{"has no control plane server", "2h0m0s ago", "makes them anew, without data"}},
-		"no way to Talos": {etcd: &brokenEtcd{old: map[string]uint64{cp1: 5}}, broken: func(_ *world, o *Set) { _ = o.tools.Files.Remove(platform.Talosconfig) },
+		"no way to Talos": {etcd: &brokenEtcd{old: map[string]uint64{cp1: 5}}, broken: func(_ *clustertest.Environment, o *Set) { _ = o.tools.Files.Remove(platform.Talosconfig) },
 			disaster: Unclear, says: []string{"put the cluster's talosconfig"}},
-		"Talos silent": {etcd: &brokenEtcd{old: map[string]uint64{cp1: 5}}, broken: func(_ *world, o *Set) {
+		"Talos silent": {etcd: &brokenEtcd{old: map[string]uint64{cp1: 5}}, broken: func(_ *clustertest.Environment, o *Set) {
 			o.tools.Talos = func([]byte) (platform.TalosClient, error) { return deafTalos{}, nil }
 		}, disaster: Unclear, says: []string{"powered on"}},
-		"a restore is under way": {etcd: &brokenEtcd{members: all}, broken: func(_ *world, o *Set) {
+		"a restore is under way": {etcd: &brokenEtcd{members: all}, broken: func(_ *clustertest.Environment, o *Set) {
 			_ = RestoreRecord{Began: time.Now()}.write(o.tools.Files)
 		}, disaster: ServersLost, target: "restore b.slipway", says: []string{"goes on with it"}},
-		"a readoption is under way": {etcd: &brokenEtcd{members: all}, broken: func(_ *world, o *Set) {
+		"a readoption is under way": {etcd: &brokenEtcd{members: all}, broken: func(_ *clustertest.Environment, o *Set) {
 			_ = ReadoptRecord{Began: time.Now()}.write(o.tools.Files)
 		}, disaster: ManagementLost, target: "readopt b.slipway", says: []string{"goes on with it"}},
-		"servers lost in the middle of a recovery": {broken: func(w *world, o *Set) {
-			w.hetzner.SetServers()
+		"servers lost in the middle of a recovery": {broken: func(w *clustertest.Environment, o *Set) {
+			w.Hetzner.SetServers()
 			_ = QuorumRecord{Began: time.Now()}.Begin(o.tools.Files)
 			_ = ReadoptRecord{Began: time.Now()}.write(o.tools.Files)
 		}, disaster: ServersLost, target: "restore b.slipway", says: []string{"are gone"}},
-		"a recovery is under way": {etcd: &brokenEtcd{members: []string{cp0}}, broken: func(_ *world, o *Set) {
+		"a recovery is under way": {etcd: &brokenEtcd{members: []string{cp0}}, broken: func(_ *clustertest.Environment, o *Set) {
 			_ = QuorumRecord{Began: time.Now()}.Begin(o.tools.Files)
 		}, disaster: QuorumLost, target: "recover-quorum", says: []string{"goes on with it"}},
 	} {
@@ -86,7 +89,7 @@ func TestWhichDisasterItIs(t *testing.T) {
 			if c.broken != nil {
 				c.broken(w, o)
 			}
-			before := w.writes()
+			before := w.Writes()
 			d, err := Diagnose(t.Context(), o.cfg, o.tools, backupOf("workload", time.Now().Add(-2*time.Hour)), "b.slipway")
 			if err != nil {
 				t.Fatal(err)
@@ -100,14 +103,14 @@ func TestWhichDisasterItIs(t *testing.T) {
 					t.Errorf("it does not say %q:\n%s", s, text)
 				}
 			}
-			if wrote := w.writes() - before; wrote > 0 || len(e.calls) > 0 {
+			if wrote := w.Writes() - before; wrote > 0 || len(e.calls) > 0 {
 				t.Errorf("a diagnosis changed something: %d writes, %v", wrote, e.calls)
 			}
 		})
 	}
 }
 
-type deafTalos struct{ healthyTalos }
+type deafTalos struct{ clustertest.HealthyTalos }
 
 func (deafTalos) HasEtcdData(context.Context, talos.Route) (bool, error) {
 	return false, errors.New("connection refused")

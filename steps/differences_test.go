@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/clustertest"
 )
 
 // edit puts a changed copy of a file of the command into an overrides folder.
@@ -38,12 +39,12 @@ func replacing(old, now string) func(string) string {
 // explained runs the bootstrap, lets the files be edited, and tells what a plan then says of each step that would run.
 func explained(t *testing.T, editing func(overrides string)) map[string][]string {
 	t.Helper()
-	w, journal := newWorld(t), flow.Memory()
-	if _, err := runPlan(t, w, w.config(), journal, nil); err != nil {
+	w, journal := clustertest.New(t), flow.Memory()
+	if _, err := runPlan(t, w, w.Config(), journal, nil); err != nil {
 		t.Fatal(err)
 	}
-	tools := w.tools()
-	before, err := New(w.config(), tools)
+	tools := w.Tools()
+	before, err := New(w.Config(), tools)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,8 +53,8 @@ func explained(t *testing.T, editing func(overrides string)) map[string][]string
 	}
 	tools.Overrides = t.TempDir()
 	editing(tools.Overrides)
-	writes := w.writes()
-	plan, err := New(w.config(), tools)
+	writes := w.Writes()
+	plan, err := New(w.Config(), tools)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +73,7 @@ func explained(t *testing.T, editing func(overrides string)) map[string][]string
 			}
 		}
 	}
-	if w.writes() != writes {
+	if w.Writes() != writes {
 		t.Error("foreseeing wrote something")
 	}
 	return told
@@ -162,12 +163,12 @@ func TestDiffer(t *testing.T) {
 }
 
 func TestOldCopiesAreDropped(t *testing.T) {
-	w, journal := newWorld(t), flow.Memory()
-	tools := w.tools()
+	w, journal := clustertest.New(t), flow.Memory()
+	tools := w.Tools()
 	keep := func(overrides string) map[string]string {
 		t.Helper()
 		tools.Overrides = overrides
-		plan, err := New(w.config(), tools)
+		plan, err := New(w.Config(), tools)
 		if err == nil {
 			err = plan.KeepSources(t.Context(), journal)
 		}

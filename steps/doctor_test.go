@@ -18,6 +18,7 @@ import (
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 
 	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/providers"
 	"github.com/slipway-k8s/slipway/platform"
@@ -31,7 +32,7 @@ type clinic struct {
 	github    string // what GitHub says of its budget
 	cfg       config.Config
 	overrides string
-	provider  *fakeProvider
+	provider  *clustertest.Provider
 	engine    *Engine // of the provider; nil: it needs none
 	files     platform.Files
 	recorded  Reservation
@@ -41,7 +42,7 @@ type clinic struct {
 
 func newClinic(t *testing.T) *clinic {
 	t.Helper()
-	c := &clinic{store: newMarket(t), cfg: config.Defaults(), overrides: t.TempDir(), provider: &fakeProvider{}, files: platform.FilesIn(t.TempDir()),
+	c := &clinic{store: newMarket(t), cfg: config.Defaults(), overrides: t.TempDir(), provider: &clustertest.Provider{}, files: platform.FilesIn(t.TempDir()),
 		engine: &Engine{Name: "docker", Version: "28.0.1", CgroupV2: true, CanLimit: true, MemoryBytes: 8 * gib, DataRoot: "/data", FreeBytes: 40 * gib}}
 	c.store.Budget(3600, 3000)
 	c.store.Put("server_types", 1, schema.ServerType{Name: "cx33", Architecture: "x86",
@@ -76,11 +77,11 @@ func newClinic(t *testing.T) *clinic {
 
 // engineProvider makes its cluster in a container engine.
 type engineProvider struct {
-	*fakeProvider
+	*clustertest.Provider
 	engine Engine
 }
 
-func (p engineProvider) Engine(context.Context) (Engine, error) { return p.engine, p.err }
+func (p engineProvider) Engine(context.Context) (Engine, error) { return p.engine, p.ExistsError }
 
 // components are manifests with the kinds that the cluster's objects are of; only those of CAPH have a schema.
 func components(t *testing.T, p providers.Provider) string {
@@ -176,7 +177,9 @@ func TestDoctorFindsWhatIsNotWell(t *testing.T) {
 	manifest := func(old, now string) func(*testing.T, *clinic) {
 		return func(t *testing.T, c *clinic) { edit(t, c.overrides, "manifests/cluster.yaml", replacing(old, now)) }
 	}
-	cfg := func(kv string) func(*testing.T, *clinic) { return func(t *testing.T, c *clinic) { set(t, &c.cfg, kv) } }
+	cfg := func(kv string) func(*testing.T, *clinic) {
+		return func(t *testing.T, c *clinic) { clustertest.Configure(t, &c.cfg, kv) }
+	}
 	for name, tc := range map[string]struct {
 		make    func(*testing.T, *clinic)
 		check   string
@@ -212,7 +215,7 @@ func TestDoctorFindsWhatIsNotWell(t *testing.T) {
 			c.cfg.ProviderRepository, c.github = "", `{"rate":{"limit":60,"remaining":3}}`
 		}, "github-budget", Failed, "3 of 60"},
 		"GitHub does not tell": {func(_ *testing.T, c *clinic) { c.cfg.ProviderRepository, c.github = "", `{}` }, "github-budget", Unknown, "does not tell"},
-		"no container engine":  {func(_ *testing.T, c *clinic) { c.provider.err = errors.New("no Docker") }, "engine", Failed, "no Docker"},
+		"no container engine":  {func(_ *testing.T, c *clinic) { c.provider.ExistsError = errors.New("no Docker") }, "engine", Failed, "no Docker"},
 		"a token for reading":  {func(_ *testing.T, c *clinic) { c.store.ReadOnly() }, "token", Failed, "reading only"},
 		"a type that is not sold there": {func(_ *testing.T, c *clinic) {
 			c.store.Put("server_types", 1, schema.ServerType{Name: "cx33", Prices: []schema.PricingServerTypePrice{{Location: "fsn1"}}})
@@ -262,7 +265,7 @@ func TestDoctorFindsWhatIsNotWell(t *testing.T) {
 		}, "reservation", Failed, "1 resources of a cluster k8s"},
 		"a cluster that the management cluster may know": {func(t *testing.T, c *clinic) {
 			c.store.Put("networks", 52, schema.Network{Name: "k8s", IPRange: "10.10.0.0/16", Labels: map[string]string{"caph-cluster-k8s": "owned"}})
-			c.provider.exists = true
+			c.provider.There = true
 		}, "reservation", Unknown, "did not make"},
 		"a token of another project": {func(_ *testing.T, c *clinic) { c.recorded.ID = 4711 }, "project", Failed, "another project"},
 		"nothing to make an image with": {func(_ *testing.T, c *clinic) {
@@ -328,7 +331,7 @@ func TestDoctorTellsWhoseProjectItIs(t *testing.T) {
 }
 
 func TestDoctorWithoutToken(t *testing.T) {
-	plan, err := New(config.Defaults(), platform.Tools{Management: &fakeProvider{}, Files: platform.FilesIn(t.TempDir())})
+	plan, err := New(config.Defaults(), platform.Tools{Management: &clustertest.Provider{}, Files: platform.FilesIn(t.TempDir())})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -366,7 +369,7 @@ func TestParseRoutes(t *testing.T) {
 // Without a container engine one check gives the reason, and the other one points to it.
 func TestOnlyTheEngineCheckGivesTheReason(t *testing.T) {
 	c := newClinic(t)
-	c.provider.err = errors.New("list kind clusters: exit status 1")
+	c.provider.ExistsError = errors.New("list kind clusters: exit status 1")
 	found := c.examine(t)
 	if f := found["management"]; f.Verdict != Unknown || !strings.Contains(f.WayOut, "check engine") || strings.Contains(f.Reason, "exit status") {
 		t.Errorf("management: %+v", f)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/situation"
@@ -27,25 +28,25 @@ func TestDeletedLoadBalancerIsExplained(t *testing.T) {
 		"somebody else's there": {says: "and none in its place"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, journal := newWorld(t), flow.Memory()
-			if _, err := runPlan(t, w, w.config(), journal, nil); err != nil {
+			w, journal := clustertest.New(t), flow.Memory()
+			if _, err := runPlan(t, w, w.Config(), journal, nil); err != nil {
 				t.Fatal(err)
 			}
-			w.hetzner.SetLoadBalancers(hetznertest.LoadBalancer(11, "of-others", loadBalancer, nil, 6443))
+			w.Hetzner.SetLoadBalancers(hetznertest.LoadBalancer(11, "of-others", clustertest.LoadBalancerIP, nil, 6443))
 			if tt.now != "" {
-				w.hetzner.SetLoadBalancers(hetznertest.LoadBalancer(12, "k8s-kube-apiserver-d3e4f", tt.now, ownedByCAPH, 6443))
+				w.Hetzner.SetLoadBalancers(hetznertest.LoadBalancer(12, "k8s-kube-apiserver-d3e4f", tt.now, ownedByCAPH, 6443))
 			}
-			before := w.writes()
+			before := w.Writes()
 			again := func(what string, j flow.Journal) {
 				t.Helper()
-				_, err := runPlan(t, w, w.config(), j, nil)
+				_, err := runPlan(t, w, w.Config(), j, nil)
 				var lost *situation.LostEndpointError
-				if !errors.As(err, &lost) || lost.Address != loadBalancer || !strings.Contains(err.Error(), tt.says) {
+				if !errors.As(err, &lost) || lost.Address != clustertest.LoadBalancerIP || !strings.Contains(err.Error(), tt.says) {
 					t.Errorf("%s: %v", what, err)
 				}
 			}
 			again("with the journal", journal)
-			if n := w.writes(); n != before {
+			if n := w.Writes(); n != before {
 				t.Errorf("%d requests changed something", n-before)
 			}
 			again("without the journal", flow.Memory())
@@ -106,12 +107,12 @@ func TestSilenceIsExplainedAfterThePivot(t *testing.T) {
 
 // status says what the firewall does not cover, once there is one over the servers.
 func TestNotesTellWhatTheFirewallDoesNotCover(t *testing.T) {
-	w, journal := newWorld(t), flow.Memory()
-	cfg := w.config()
+	w, journal := clustertest.New(t), flow.Memory()
+	cfg := w.Config()
 	cfg.FirewallAllow = "203.0.113.0/24"
 	notes := func() []string {
 		t.Helper()
-		plan, err := New(cfg, w.tools())
+		plan, err := New(cfg, w.Tools())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -121,21 +122,21 @@ func TestNotesTellWhatTheFirewallDoesNotCover(t *testing.T) {
 		}
 		return notes
 	}
-	if _, err := runTargets(t, w, cfg, w.tools(), journal, "wait-nodes", "firewall"); err != nil {
+	if _, err := runTargets(t, w, cfg, w.Tools(), journal, "wait-nodes", "firewall"); err != nil {
 		t.Fatal(err)
 	}
 	if n := notes(); len(n) > 0 {
 		t.Errorf("while it covers no server: %q", n)
 	}
-	if _, err := runTargets(t, w, cfg, w.tools(), journal, "firewall-apply"); err != nil {
+	if _, err := runTargets(t, w, cfg, w.Tools(), journal, "firewall-apply"); err != nil {
 		t.Fatal(err)
 	}
-	if n := notes(); len(n) != 1 || !strings.Contains(n[0], loadBalancer+" answers everybody on 6443 and 50000") {
+	if n := notes(); len(n) != 1 || !strings.Contains(n[0], clustertest.LoadBalancerIP+" answers everybody on 6443 and 50000") {
 		t.Errorf("notes %q", n)
 	}
-	private := hetznertest.LoadBalancer(9, "k8s-kube-apiserver-a1b2c", loadBalancer, ownedByCAPH, 6443, 50000)
+	private := hetznertest.LoadBalancer(9, "k8s-kube-apiserver-a1b2c", clustertest.LoadBalancerIP, ownedByCAPH, 6443, 50000)
 	private.PublicNet.Enabled = false
-	w.hetzner.SetLoadBalancers(private)
+	w.Hetzner.SetLoadBalancers(private)
 	if n := notes(); len(n) > 0 {
 		t.Errorf("without a public interface: %q", n)
 	}

@@ -23,6 +23,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -49,7 +50,7 @@ func newStudio(t *testing.T) *studio {
 // run runs the step image through a transport; nil: the usual one. It returns the last lines that it said.
 func (s *studio) run(ctx context.Context, transport http.RoundTripper) (Image, []string, error) {
 	plan, err := New(s.cfg, platform.Tools{
-		Hetzner: s.Client(transport), Management: &fakeProvider{}, Files: platform.FilesIn(s.state), Upload: s.upload,
+		Hetzner: s.Client(transport), Management: &clustertest.Provider{}, Files: platform.FilesIn(s.state), Upload: s.upload,
 	})
 	if err != nil {
 		s.t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/flow/flowtest"
+	"github.com/slipway-k8s/slipway/internal/clustertest"
 )
 
 func goldenJournal(plan string) string { return filepath.Join("testdata", "journals", plan+".json") }
@@ -16,8 +17,8 @@ func goldenJournal(plan string) string { return filepath.Join("testdata", "journ
 // A journal of an older release restores: no output type has lost a field.
 func TestGoldenJournals(t *testing.T) {
 	bootstrap := func(t *testing.T) *flow.Graph {
-		w := newWorld(t)
-		p, err := New(w.config(), w.tools())
+		w := clustertest.New(t)
+		p, err := New(w.Config(), w.Tools())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -27,7 +28,7 @@ func TestGoldenJournals(t *testing.T) {
 		return func(t *testing.T) *flow.Graph {
 			source := lostBackup(t)
 			source.Contents.Header.SelfManaged = selfManaged
-			p, err := NewRestore(config.Defaults(), newWorld(t).tools(), source)
+			p, err := NewRestore(config.Defaults(), clustertest.New(t).Tools(), source)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -38,7 +39,7 @@ func TestGoldenJournals(t *testing.T) {
 		return func(t *testing.T) *flow.Graph {
 			source := lostBackup(t)
 			source.Contents.Header.SelfManaged = selfManaged
-			p, err := NewReadopt(config.Defaults(), newWorld(t).tools(), source, nil)
+			p, err := NewReadopt(config.Defaults(), clustertest.New(t).Tools(), source, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -46,7 +47,7 @@ func TestGoldenJournals(t *testing.T) {
 		}
 	}
 	quorum := func(t *testing.T) *flow.Graph {
-		p, err := NewRecoverQuorum(config.Defaults(), newWorld(t).tools())
+		p, err := NewRecoverQuorum(config.Defaults(), clustertest.New(t).Tools())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,8 +73,8 @@ func TestGoldenJournals(t *testing.T) {
 // An output of the pivot, or of a step before it, that lacks a field of today is an older release's: it counts, and nothing behind the
 // point of no return is run again for it.
 func TestAnOlderJournalCountsBehindThePivot(t *testing.T) {
-	w := newWorld(t)
-	p, err := New(w.config(), w.tools())
+	w := clustertest.New(t)
+	p, err := New(w.Config(), w.Tools())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,15 +4,16 @@ import (
 	"testing"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
 // TestManagementIsKnownByItsIdentity has another cluster answer where the management cluster was.
 func TestManagementIsKnownByItsIdentity(t *testing.T) {
-	w := newWorld(t)
-	b := newSet(w.config(), w.tools(), render.Sources{})
-	if err := b.tools.Files.Write(platform.ManagementKubeconfig, w.mgmt.Kubeconfig()); err != nil {
+	w := clustertest.New(t)
+	b := newSet(w.Config(), w.Tools(), render.Sources{})
+	if err := b.tools.Files.Write(platform.ManagementKubeconfig, w.Management.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
 	m := Management{Provider: "fake", Name: "k8s-mgmt", Kubeconfig: platform.ManagementKubeconfig, UID: "management"}

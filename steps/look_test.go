@@ -11,6 +11,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/platform"
@@ -34,9 +35,9 @@ func silentKubeconfig(t *testing.T, s *kubetest.Server) []byte {
 }
 
 // look looks at a world whose journal has the control plane done, and the pivot as it is given.
-func lookAt(t *testing.T, w *world, pivot flow.State) (Overview, time.Duration) {
+func lookAt(t *testing.T, w *clustertest.Environment, pivot flow.State) (Overview, time.Duration) {
 	t.Helper()
-	plan, err := New(w.config(), w.tools())
+	plan, err := New(w.Config(), w.Tools())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,10 +48,10 @@ func lookAt(t *testing.T, w *world, pivot flow.State) (Overview, time.Duration) 
 }
 
 // built is a world with a whole cluster.
-func built(t *testing.T) *world {
+func built(t *testing.T) *clustertest.Environment {
 	t.Helper()
-	w := newWorld(t)
-	if _, err := runPlan(t, w, w.config(), flow.Memory(), nil); err != nil {
+	w := clustertest.New(t)
+	if _, err := runPlan(t, w, w.Config(), flow.Memory(), nil); err != nil {
 		t.Fatal(err)
 	}
 	return w
@@ -60,11 +61,11 @@ func built(t *testing.T) *world {
 func TestLookAtASilentCluster(t *testing.T) {
 	t.Parallel()
 	w := built(t)
-	if err := w.tools().Files.Write(platform.Kubeconfig, silentKubeconfig(t, w.workload)); err != nil {
+	if err := w.Tools().Files.Write(platform.Kubeconfig, silentKubeconfig(t, w.Workload)); err != nil {
 		t.Fatal(err)
 	}
 	role := map[string]string{"caph-cluster-k8s": "owned", "machine_type": "control_plane"}
-	w.hetzner.SetServers(schema.Server{ID: 1, Name: "a", Status: "off", Labels: role}, schema.Server{ID: 2, Name: "b", Status: "off", Labels: role},
+	w.Hetzner.SetServers(schema.Server{ID: 1, Name: "a", Status: "off", Labels: role}, schema.Server{ID: 2, Name: "b", Status: "off", Labels: role},
 		schema.Server{ID: 3, Name: "c", Status: "running", Labels: role, PublicNet: schema.ServerPublicNet{IPv4: schema.ServerPublicNetIPv4{IP: "127.0.0.3"}}})
 	o, took := lookAt(t, w, "")
 	if took > silentAfter+time.Second {
@@ -94,8 +95,8 @@ func TestLookAtASilentCluster(t *testing.T) {
 func TestLookAtASilentClusterThatManagesItself(t *testing.T) {
 	t.Parallel()
 	w := built(t)
-	w.mgmt.Remove(capiAPI, "Cluster", config.Namespace, "k8s")
-	if err := w.tools().Files.Write(platform.Kubeconfig, silentKubeconfig(t, w.workload)); err != nil {
+	w.Management.Remove(clustertest.CAPI, "Cluster", config.Namespace, "k8s")
+	if err := w.Tools().Files.Write(platform.Kubeconfig, silentKubeconfig(t, w.Workload)); err != nil {
 		t.Fatal(err)
 	}
 	o, took := lookAt(t, w, flow.StateDone)
@@ -108,7 +109,7 @@ func TestLookAtASilentClusterThatManagesItself(t *testing.T) {
 func TestLookWithoutOthers(t *testing.T) {
 	t.Parallel()
 	w := built(t)
-	if err := w.tools().Files.Write(platform.ManagementKubeconfig, silentKubeconfig(t, w.mgmt)); err != nil {
+	if err := w.Tools().Files.Write(platform.ManagementKubeconfig, silentKubeconfig(t, w.Management)); err != nil {
 		t.Fatal(err)
 	}
 	o, took := lookAt(t, w, "")
@@ -122,8 +123,8 @@ func TestLookWithoutOthers(t *testing.T) {
 	}
 
 	w = built(t)
-	w.hetzner.CloseClientConnections()
-	w.hetzner.Server.Close()
+	w.Hetzner.CloseClientConnections()
+	w.Hetzner.Server.Close()
 	o, _ = lookAt(t, w, "")
 	text, err := json.Marshal(o)
 	if err != nil {
@@ -138,12 +139,12 @@ func TestLookWithoutOthers(t *testing.T) {
 func TestLookAmidAPivot(t *testing.T) {
 	t.Parallel()
 	w := built(t)
-	define(w.mgmt, capiKinds())
-	w.mgmt.Change(capiAPI, "Cluster", config.Namespace, "k8s", object{"spec": object{"paused": true}})
+	define(w.Management, clustertest.ClusterAPIKinds())
+	w.Management.Change(clustertest.CAPI, "Cluster", config.Namespace, "k8s", clustertest.Map{"spec": clustertest.Map{"paused": true}})
 	if o, _ := lookAt(t, w, flow.StateStarted); o.Pivot == nil || o.Pivot.Phase != "begun" || !strings.Contains(o.Pivot.Sentence, "has moved no object") {
 		t.Errorf("before the copy: %+v", o.Pivot)
 	}
-	b := newSet(config.Config{}, w.tools(), render.Sources{})
+	b := newSet(config.Config{}, w.Tools(), render.Sources{})
 	if err := pivotCopyIn(b.tools).setState(pivotState{Phase: pivotMoving, Cluster: "k8s", UID: "x"}); err != nil {
 		t.Fatal(err)
 	}

@@ -9,15 +9,16 @@ import (
 	"github.com/slipway-k8s/slipway/bootstrap"
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 )
 
 // afterPivot is a world after its bootstrap with a journal that says that the pivot is done. The management cluster is gone.
-func afterPivot(t *testing.T) (*world, flow.Journal) {
+func afterPivot(t *testing.T) (*clustertest.Environment, flow.Journal) {
 	t.Helper()
-	w := newWorld(t)
+	w := clustertest.New(t)
 	journal := flow.Memory()
-	if _, err := runPlan(t, w, w.config(), journal, nil); err != nil {
+	if _, err := runPlan(t, w, w.Config(), journal, nil); err != nil {
 		t.Fatal(err)
 	}
 	s, err := journal.Load(t.Context())
@@ -28,15 +29,15 @@ func afterPivot(t *testing.T) (*world, flow.Journal) {
 	if err := journal.Save(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
-	w.mgmt.CloseClientConnections()
-	w.mgmt.Close()
+	w.Management.CloseClientConnections()
+	w.Management.Close()
 	return w, journal
 }
 
 // runSteps runs some steps, as they were foreseen.
-func runSteps(t *testing.T, w *world, cfg config.Config, journal flow.Journal, targets ...string) *flow.Report {
+func runSteps(t *testing.T, w *clustertest.Environment, cfg config.Config, journal flow.Journal, targets ...string) *flow.Report {
 	t.Helper()
-	plan, err := New(cfg, w.tools())
+	plan, err := New(cfg, w.Tools())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +47,7 @@ func runSteps(t *testing.T, w *world, cfg config.Config, journal flow.Journal, t
 	}
 	report, err := plan.Graph.Run(t.Context(), flow.Options{Journal: journal, Targets: targets})
 	if err != nil {
-		t.Fatalf("%v\n%s", err, w.log)
+		t.Fatalf("%v\n%s", err, w.Log)
 	}
 	for i, f := range foreseen {
 		s := report.Steps[i]
@@ -61,7 +62,7 @@ func runSteps(t *testing.T, w *world, cfg config.Config, journal flow.Journal, t
 // is gone.
 func TestReleasesAreUpgradedAfterThePivot(t *testing.T) {
 	w, journal := afterPivot(t)
-	plan, err := New(w.config(), w.tools())
+	plan, err := New(w.Config(), w.Tools())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,18 +77,18 @@ func TestReleasesAreUpgradedAfterThePivot(t *testing.T) {
 			}
 		}
 	}
-	if got := ran(runSteps(t, w, w.config(), journal, releases...)); len(got) > 0 {
+	if got := ran(runSteps(t, w, w.Config(), journal, releases...)); len(got) > 0 {
 		t.Errorf("nothing changed, and %v ran", got)
 	}
-	write(t, w.tools().Overrides, "bootstrap/"+bootstrap.Cilium().Values, "hubble: {enabled: false}\n")
-	if got := ran(runSteps(t, w, w.config(), journal, releases...)); !slices.Equal(got, []string{"cilium"}) {
+	write(t, w.Tools().Overrides, "bootstrap/"+bootstrap.Cilium().Values, "hubble: {enabled: false}\n")
+	if got := ran(runSteps(t, w, w.Config(), journal, releases...)); !slices.Equal(got, []string{"cilium"}) {
 		t.Errorf("the values changed, and %v ran", got)
 	}
-	if w.workload.Get("v1", "Secret", "kube-system", "sh.helm.release.v1.cilium.v2") == nil {
+	if w.Workload.Get("v1", "Secret", "kube-system", "sh.helm.release.v1.cilium.v2") == nil {
 		t.Error("the release was not upgraded")
 	}
-	w.workload.Remove("v1", "Secret", "kube-system", "hcloud")
-	if got := ran(runSteps(t, w, w.config(), journal, releases...)); !slices.Equal(got, []string{"hcloud-ccm"}) {
+	w.Workload.Remove("v1", "Secret", "kube-system", "hcloud")
+	if got := ran(runSteps(t, w, w.Config(), journal, releases...)); !slices.Equal(got, []string{"hcloud-ccm"}) {
 		t.Errorf("the CCM's Secret is gone, and %v ran", got)
 	}
 	_, err = plan.Graph.Run(t.Context(), flow.Options{Journal: journal, Targets: []string{"cilium", "wait-nodes"}})
@@ -100,15 +101,15 @@ func TestReleasesAreUpgradedAfterThePivot(t *testing.T) {
 // With the journal lost, but not the pivot's record, a release is found and no other step before the pivot is run.
 func TestReleasesWithoutAJournalAfterThePivot(t *testing.T) {
 	w, _ := afterPivot(t)
-	if err := w.tools().Files.Folder(pivotFolder).Write(pivotRecord, []byte(`{"phase":"settled","cluster":"k8s"}`)); err != nil {
+	if err := w.Tools().Files.Folder(pivotFolder).Write(pivotRecord, []byte(`{"phase":"settled","cluster":"k8s"}`)); err != nil {
 		t.Fatal(err)
 	}
-	before := w.writes()
-	report := runSteps(t, w, w.config(), flow.Memory(), "cilium", "talos-ccm")
+	before := w.Writes()
+	report := runSteps(t, w, w.Config(), flow.Memory(), "cilium", "talos-ccm")
 	if got := ran(report); !slices.Equal(got, []string{"cilium", "talos-ccm"}) || len(report.Steps) != 2 {
 		t.Errorf("ran %v of %+v", got, report.Steps)
 	}
-	if w.workload.Get("v1", "Secret", "kube-system", "sh.helm.release.v1.cilium.v2") != nil || w.writes() != before {
+	if w.Workload.Get("v1", "Secret", "kube-system", "sh.helm.release.v1.cilium.v2") != nil || w.Writes() != before {
 		t.Errorf("a release was upgraded without a reason")
 	}
 }
@@ -116,9 +117,9 @@ func TestReleasesWithoutAJournalAfterThePivot(t *testing.T) {
 // The image of another version of Talos can be made after the pivot, for the servers of an upgrade.
 func TestImageAfterThePivot(t *testing.T) {
 	w, journal := afterPivot(t)
-	cfg := w.config()
-	set(t, &cfg, "TALOS_VERSION=v1.12.3")
-	plan, err := New(cfg, w.tools())
+	cfg := w.Config()
+	clustertest.Configure(t, &cfg, "TALOS_VERSION=v1.12.3")
+	plan, err := New(cfg, w.Tools())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +132,7 @@ func TestImageAfterThePivot(t *testing.T) {
 			t.Errorf("status: %+v", s)
 		}
 	}
-	w.hetzner.SetImages(hetznertest.Image(1, config.Defaults().Image("amd64"), "x86", "available"),
+	w.Hetzner.SetImages(hetznertest.Image(1, config.Defaults().Image("amd64"), "x86", "available"),
 		hetznertest.Image(2, cfg.Image("amd64"), "x86", "available")) // it is found; that it is made is the image step's own test
 	report := runSteps(t, w, cfg, journal, "image")
 	if got := whys(report)["image"]; !strings.Contains(got, "talosVersion") || len(report.Steps) != 2 {

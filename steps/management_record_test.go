@@ -11,6 +11,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/management"
@@ -20,19 +21,19 @@ import (
 
 // TestBootstrapRecordsProjectAndManagementCluster holds what destroy later relies on.
 func TestBootstrapRecordsProjectAndManagementCluster(t *testing.T) {
-	w := newWorld(t)
-	files := w.tools().Files
+	w := clustertest.New(t)
+	files := w.Tools().Files
 	if err := (ownership.Record{Cluster: "k8s"}).Write(files); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := runPlan(t, w, w.config(), flow.Memory(), nil); err != nil {
+	if _, err := runPlan(t, w, w.Config(), flow.Memory(), nil); err != nil {
 		t.Fatal(err)
 	}
 	r, err := ownership.Read(files)
 	if err != nil || r.Management == nil || *r.Management != (ownership.Management{Provider: "fake", Name: "k8s-mgmt", UID: "management"}) {
 		t.Errorf("recorded %+v, %v", r, err)
 	}
-	if groups := w.hetzner.PlacementGroups(); len(groups) == 0 || r.Reservation != groups[0].ID {
+	if groups := w.Hetzner.PlacementGroups(); len(groups) == 0 || r.Reservation != groups[0].ID {
 		t.Errorf("the recorded reservation is %d of %v", r.Reservation, groups)
 	}
 }
@@ -40,9 +41,9 @@ func TestBootstrapRecordsProjectAndManagementCluster(t *testing.T) {
 // The kubeconfig of another management cluster, or another provider than the recorded one, is no evidence that the cluster's own
 // management cluster is gone.
 func TestDestroyAsksTheRecordedManagementCluster(t *testing.T) {
-	another := kubetest.New("another", capiKinds()...)
+	another := kubetest.New("another", clustertest.ClusterAPIKinds()...)
 	defer another.Close()
-	define(another, capiKinds())
+	define(another, clustertest.ClusterAPIKinds())
 	for name, tt := range map[string]struct {
 		recorded   ownership.Management
 		kubeconfig []byte
@@ -98,9 +99,9 @@ func TestDestroyIsNotOverWhileTheClusterObjectExists(t *testing.T) {
 	s := hetznertest.NewStore()
 	defer s.Close()
 	plantCluster(s)
-	mgmt := kubetest.New("management", capiKinds()...)
+	mgmt := kubetest.New("management", clustertest.ClusterAPIKinds()...)
 	defer mgmt.Close()
-	define(mgmt, capiKinds())
+	define(mgmt, clustertest.ClusterAPIKinds())
 	mgmt.Put(kubetest.Object("cluster.x-k8s.io/v1beta1", "Cluster", config.Namespace, "other", nil))
 	mgmt.Put(kubetest.Object("cluster.x-k8s.io/v1beta1", "Cluster", config.Namespace, "k8s", nil))
 	mgmt.Fail = func(r *http.Request) (int, string) {
@@ -111,7 +112,7 @@ func TestDestroyIsNotOverWhileTheClusterObjectExists(t *testing.T) {
 	}
 	o := demolisher(t, s, nil)
 	o.webhooksWithin = time.Second
-	o.tools.Management = &fakeProvider{kubeconfig: mgmt.Kubeconfig(), exists: true}
+	o.tools.Management = &clustertest.Provider{Kubeconfig: mgmt.Kubeconfig(), There: true}
 	if err := o.tools.Files.Write(platform.ManagementKubeconfig, mgmt.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
@@ -126,12 +127,12 @@ func TestDestroyIsNotOverWhileTheClusterObjectExists(t *testing.T) {
 
 // A token of another project is found before a target that does not go through the reservation.
 func TestCheckProject(t *testing.T) {
-	w := newWorld(t)
-	plan, err := New(w.config(), w.tools())
+	w := clustertest.New(t)
+	plan, err := New(w.Config(), w.Tools())
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := NewDestroyer(w.config(), w.tools())
+	o := NewDestroyer(w.Config(), w.Tools())
 	check := func() error { return CheckProject(t.Context(), o.cfg, o.tools) }
 	if err := check(); err != nil {
 		t.Errorf("before the first run: %v", err)
@@ -152,7 +153,7 @@ func TestCheckProject(t *testing.T) {
 	if err := check(); err != nil {
 		t.Errorf("with nothing of the cluster alive: %v", err)
 	}
-	if err := plan.b.tools.Files.Write(platform.ManagementKubeconfig, w.mgmt.Kubeconfig()); err != nil {
+	if err := plan.b.tools.Files.Write(platform.ManagementKubeconfig, w.Management.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
 	var other *OtherProjectError

@@ -10,6 +10,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
@@ -25,15 +26,15 @@ func unknowns(o Overview) string {
 }
 
 func TestOverviewOfAWholeCluster(t *testing.T) {
-	w := newWorld(t)
-	if _, err := runPlan(t, w, w.config(), flow.Memory(), nil); err != nil {
+	w := clustertest.New(t)
+	if _, err := runPlan(t, w, w.Config(), flow.Memory(), nil); err != nil {
 		t.Fatal(err)
 	}
-	plan, err := New(w.config(), w.tools())
+	plan, err := New(w.Config(), w.Tools())
 	if err != nil {
 		t.Fatal(err)
 	}
-	writes := w.writes()
+	writes := w.Writes()
 	o := plan.Overview(t.Context())
 	if o.Sentence != "" {
 		t.Errorf("a whole cluster waits: %s", o.Sentence)
@@ -46,17 +47,17 @@ func TestOverviewOfAWholeCluster(t *testing.T) {
 			t.Errorf("server %+v", s)
 		}
 	}
-	if w.writes() != writes {
+	if w.Writes() != writes {
 		t.Error("looking changed something")
 	}
 
 	// A node that is not Ready is said, and what cannot be asked any more is unknown, not left out.
-	w.workload.Change("v1", "Node", "", o.Servers[0].Name, object{"status": object{"conditions": []any{object{"type": "Ready", "status": "False", "reason": "KubeletDown"}}}})
+	w.Workload.Change("v1", "Node", "", o.Servers[0].Name, clustertest.Map{"status": clustertest.Map{"conditions": []any{clustertest.Map{"type": "Ready", "status": "False", "reason": "KubeletDown"}}}})
 	if o = plan.Overview(t.Context()); !strings.HasPrefix(o.Sentence, "waiting for the nodes: 2 of 3 Ready; "+o.Servers[0].Name+": not Ready (KubeletDown)") {
 		t.Errorf("the sentence is %q", o.Sentence)
 	}
-	w.hetzner.CloseClientConnections()
-	w.hetzner.Server.Close()
+	w.Hetzner.CloseClientConnections()
+	w.Hetzner.Server.Close()
 	began := time.Now()
 	if o = plan.Overview(t.Context()); !strings.Contains(unknowns(o), "what it costs") || !strings.Contains(unknowns(o), "the load balancer's targets") || len(o.Etcd) != 3 {
 		t.Errorf("unknown is only %q, and etcd has %d members", unknowns(o), len(o.Etcd))
@@ -68,8 +69,8 @@ func TestOverviewOfAWholeCluster(t *testing.T) {
 
 // Before anything is made there is nothing unknown, and what is waited for is said.
 func TestOverviewOfNothing(t *testing.T) {
-	w := newWorld(t)
-	plan, err := New(w.config(), w.tools())
+	w := clustertest.New(t)
+	plan, err := New(w.Config(), w.Tools())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,15 +81,15 @@ func TestOverviewOfNothing(t *testing.T) {
 
 // A cluster that manages itself and does not answer is not taken for one that was never begun.
 func TestOverviewOfASilentCluster(t *testing.T) {
-	w := newWorld(t)
-	plan, err := New(w.config(), w.tools())
+	w := clustertest.New(t)
+	plan, err := New(w.Config(), w.Tools())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := w.tools().Files.Write(platform.Kubeconfig, w.workload.Kubeconfig()); err != nil {
+	if err := w.Tools().Files.Write(platform.Kubeconfig, w.Workload.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
-	w.workload.Close()
+	w.Workload.Close()
 	if o := plan.Overview(t.Context()); !strings.HasPrefix(o.Sentence, "waiting for the cluster: connection refused") {
 		t.Errorf("the sentence is %q, unknown %q", o.Sentence, unknowns(o))
 	}
@@ -112,7 +113,7 @@ func TestWaitBecause(t *testing.T) {
 		t.Errorf("then it says %q", said)
 	}
 	refuse := func(at time.Time) {
-		w.mgmt.Change(caph, "HetznerCluster", config.Namespace, "k8s", object{"status": object{"conditions": []any{object{
+		w.Management.Change(clustertest.CAPH, "HetznerCluster", config.Namespace, "k8s", clustertest.Map{"status": clustertest.Map{"conditions": []any{clustertest.Map{
 			"type": "HCloudTokenAvailable", "status": "False", "severity": "Error", "reason": "HCloudCredentialsInvalid", "lastTransitionTime": at.UTC().Format(time.RFC3339)}}}})
 	}
 	b.observer.Began = time.Now()

@@ -23,6 +23,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/clusterapi"
+	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/management"
@@ -39,7 +40,7 @@ var errKilled = errors.New("killed")
 type pivotWorld struct {
 	source, target *kubetest.Server
 	hetzner        *hetznertest.Server
-	provider       *fakeProvider
+	provider       *clustertest.Provider
 	files          platform.Files
 	b              *Set
 	said           []string
@@ -54,12 +55,12 @@ func newPivotWorld(t *testing.T) *pivotWorld {
 	t.Helper()
 	const infrastructure = "infrastructure.cluster.x-k8s.io"
 	kinds := []kubetest.Resource{
-		capiResource("Cluster", "clusters", "cluster.x-k8s.io", "v1beta1"),
-		capiResource("Machine", "machines", "cluster.x-k8s.io", "v1beta1"),
-		capiResource("HetznerCluster", "hetznerclusters", infrastructure, "v1beta1"),
-		capiResource("HCloudMachine", "hcloudmachines", infrastructure, "v1beta1"),
-		capiResource("TalosControlPlane", "taloscontrolplanes", "controlplane.cluster.x-k8s.io", "v1alpha3"),
-		capiResource("Provider", "providers", "clusterctl.cluster.x-k8s.io", "v1alpha3"),
+		clustertest.Resource("Cluster", "clusters", "cluster.x-k8s.io", "v1beta1"),
+		clustertest.Resource("Machine", "machines", "cluster.x-k8s.io", "v1beta1"),
+		clustertest.Resource("HetznerCluster", "hetznerclusters", infrastructure, "v1beta1"),
+		clustertest.Resource("HCloudMachine", "hcloudmachines", infrastructure, "v1beta1"),
+		clustertest.Resource("TalosControlPlane", "taloscontrolplanes", "controlplane.cluster.x-k8s.io", "v1alpha3"),
+		clustertest.Resource("Provider", "providers", "clusterctl.cluster.x-k8s.io", "v1alpha3"),
 	}
 	w := &pivotWorld{source: kubetest.New("source", kinds...), target: kubetest.New("target", kinds...), hetzner: hetznertest.New(), lives: -1, files: platform.FilesIn(t.TempDir())}
 	t.Cleanup(func() {
@@ -69,7 +70,7 @@ func newPivotWorld(t *testing.T) *pivotWorld {
 			s.Close()
 		}
 	})
-	w.provider = &fakeProvider{kubeconfig: w.source.Kubeconfig(), exists: true}
+	w.provider = &clustertest.Provider{Kubeconfig: w.source.Kubeconfig(), There: true}
 	for file, s := range map[string]*kubetest.Server{platform.ManagementKubeconfig: w.source, platform.Kubeconfig: w.target} {
 		if err := w.files.Write(file, s.Kubeconfig()); err != nil {
 			t.Fatal(err)
@@ -95,25 +96,25 @@ func newPivotWorld(t *testing.T) *pivotWorld {
 // define makes a server tell of its kinds as Cluster API's definitions do.
 func define(s *kubetest.Server, kinds []kubetest.Resource) {
 	for _, k := range kinds {
-		labels := object{"clusterctl.cluster.x-k8s.io": ""}
+		labels := clustertest.Map{"clusterctl.cluster.x-k8s.io": ""}
 		if k.Kind == "Provider" {
-			labels = object{} // clusterctl's own; not moved
+			labels = clustertest.Map{} // clusterctl's own; not moved
 		}
-		s.Put(kubetest.Object("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", k.Plural+"."+k.Group, object{
-			"metadata": object{"labels": labels},
-			"spec": object{"group": k.Group, "scope": "Namespaced", "names": object{"kind": k.Kind},
-				"versions": []any{object{"name": k.Version, "storage": true}}},
+		s.Put(kubetest.Object("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", k.Plural+"."+k.Group, clustertest.Map{
+			"metadata": clustertest.Map{"labels": labels},
+			"spec": clustertest.Map{"group": k.Group, "scope": "Namespaced", "names": clustertest.Map{"kind": k.Kind},
+				"versions": []any{clustertest.Map{"name": k.Version, "storage": true}}},
 		}))
 	}
 }
 
 func owner(kind, apiVersion string, o *unstructured.Unstructured) []any {
-	return []any{object{"apiVersion": apiVersion, "kind": kind, "name": o.GetName(), "uid": string(o.GetUID()), "controller": true}}
+	return []any{clustertest.Map{"apiVersion": apiVersion, "kind": kind, "name": o.GetName(), "uid": string(o.GetUID()), "controller": true}}
 }
 
 // fill puts the cluster into the source: one machine, and Secrets of every sort.
 func (w *pivotWorld) fill() {
-	put := func(apiVersion, kind, name string, owners []any, fields object) *unstructured.Unstructured {
+	put := func(apiVersion, kind, name string, owners []any, fields clustertest.Map) *unstructured.Unstructured {
 		o := kubetest.Object(apiVersion, kind, config.Namespace, name, fields)
 		o.SetFinalizers([]string{"example.com/" + strings.ToLower(kind)})
 		o.SetAnnotations(map[string]string{"cloned-from": name})
@@ -123,36 +124,36 @@ func (w *pivotWorld) fill() {
 		w.source.Put(o)
 		return w.source.Get(apiVersion, kind, config.Namespace, name)
 	}
-	labels := object{"labels": object{capi.ClusterNameLabel: "k8s"}}
-	cluster := put(capiAPI, "Cluster", "k8s", nil, object{"spec": object{"clusterNetwork": object{"serviceDomain": "x"}}})
-	ofCluster := owner("Cluster", capiAPI, cluster)
-	hc := put(caph, "HetznerCluster", "k8s", ofCluster, object{"spec": object{"region": "nbg1"}})
-	tcp := put(cacpt, "TalosControlPlane", "k8s-control-plane", ofCluster, object{"spec": object{"replicas": 1}})
-	m := put(capiAPI, "Machine", "m1", owner("TalosControlPlane", cacpt, tcp), object{"spec": object{"version": "v1.32.2"}})
-	put(caph, "HCloudMachine", "m1", owner("Machine", capiAPI, m), object{"spec": object{"providerID": "hcloud://100"}})
-	put("v1", "Secret", "k8s-ca", ofCluster, object{"data": object{"tls.key": "a2V5"}})
-	put("v1", "Secret", "k8s-kubeconfig", nil, object{"metadata": labels, "data": object{"value": "a2V5"}}) // known by name
-	put("v1", "Secret", "k8s-talos", nil, object{"metadata": labels, "data": object{"bundle": "a2V5"}})     // owned by nobody
-	put("v1", "Secret", config.TokenSecretName, owner("HetznerCluster", caph, hc), object{"data": object{"hcloud": "a2V5"}})
-	put("v1", "Secret", "somebody-elses", nil, object{"data": object{"x": "a2V5"}})
+	labels := clustertest.Map{"labels": clustertest.Map{capi.ClusterNameLabel: "k8s"}}
+	cluster := put(clustertest.CAPI, "Cluster", "k8s", nil, clustertest.Map{"spec": clustertest.Map{"clusterNetwork": clustertest.Map{"serviceDomain": "x"}}})
+	ofCluster := owner("Cluster", clustertest.CAPI, cluster)
+	hc := put(clustertest.CAPH, "HetznerCluster", "k8s", ofCluster, clustertest.Map{"spec": clustertest.Map{"region": "nbg1"}})
+	tcp := put(clustertest.CACPPT, "TalosControlPlane", "k8s-control-plane", ofCluster, clustertest.Map{"spec": clustertest.Map{"replicas": 1}})
+	m := put(clustertest.CAPI, "Machine", "m1", owner("TalosControlPlane", clustertest.CACPPT, tcp), clustertest.Map{"spec": clustertest.Map{"version": "v1.32.2"}})
+	put(clustertest.CAPH, "HCloudMachine", "m1", owner("Machine", clustertest.CAPI, m), clustertest.Map{"spec": clustertest.Map{"providerID": "hcloud://100"}})
+	put("v1", "Secret", "k8s-ca", ofCluster, clustertest.Map{"data": clustertest.Map{"tls.key": "a2V5"}})
+	put("v1", "Secret", "k8s-kubeconfig", nil, clustertest.Map{"metadata": labels, "data": clustertest.Map{"value": "a2V5"}}) // known by name
+	put("v1", "Secret", "k8s-talos", nil, clustertest.Map{"metadata": labels, "data": clustertest.Map{"bundle": "a2V5"}})     // owned by nobody
+	put("v1", "Secret", config.TokenSecretName, owner("HetznerCluster", clustertest.CAPH, hc), clustertest.Map{"data": clustertest.Map{"hcloud": "a2V5"}})
+	put("v1", "Secret", "somebody-elses", nil, clustertest.Map{"data": clustertest.Map{"x": "a2V5"}})
 	wellIn(w.source)
 	w.hetzner.SetServers(schema.Server{ID: 100, Name: "m1", Status: "running", Labels: map[string]string{"caph-cluster-k8s": "owned"}})
 }
 
 // wellIn gives everything in a cluster the status that controllers would.
 func wellIn(s *kubetest.Server) {
-	ready := []any{object{"type": "Ready", "status": "True"}, object{"type": "ControlPlaneInitialized", "status": "True"}}
+	ready := []any{clustertest.Map{"type": "Ready", "status": "True"}, clustertest.Map{"type": "ControlPlaneInitialized", "status": "True"}}
 	for _, o := range []struct {
 		apiVersion, kind, name string
-		status                 object
+		status                 clustertest.Map
 	}{
-		{capiAPI, "Cluster", "k8s", object{"infrastructureReady": true, "controlPlaneReady": true, "conditions": ready}},
-		{caph, "HetznerCluster", "k8s", object{"ready": true, "conditions": ready}},
-		{cacpt, "TalosControlPlane", "k8s-control-plane", object{"initialized": true, "replicas": 1, "readyReplicas": 1}},
-		{capiAPI, "Machine", "m1", object{"phase": "Running", "nodeRef": object{"name": "m1"}}},
-		{caph, "HCloudMachine", "m1", object{"ready": true, "conditions": ready}},
+		{clustertest.CAPI, "Cluster", "k8s", clustertest.Map{"infrastructureReady": true, "controlPlaneReady": true, "conditions": ready}},
+		{clustertest.CAPH, "HetznerCluster", "k8s", clustertest.Map{"ready": true, "conditions": ready}},
+		{clustertest.CACPPT, "TalosControlPlane", "k8s-control-plane", clustertest.Map{"initialized": true, "replicas": 1, "readyReplicas": 1}},
+		{clustertest.CAPI, "Machine", "m1", clustertest.Map{"phase": "Running", "nodeRef": clustertest.Map{"name": "m1"}}},
+		{clustertest.CAPH, "HCloudMachine", "m1", clustertest.Map{"ready": true, "conditions": ready}},
 	} {
-		s.Change(o.apiVersion, o.kind, config.Namespace, o.name, object{"status": o.status})
+		s.Change(o.apiVersion, o.kind, config.Namespace, o.name, clustertest.Map{"status": o.status})
 	}
 }
 
@@ -166,10 +167,10 @@ func (w *pivotWorld) reconcile(o *unstructured.Unstructured) {
 // Init installs the providers.
 func (w *pivotWorld) Init(context.Context, clusterctl.InitOptions) ([]clusterctl.Components, error) {
 	for _, p := range providers.Of(w.b.cfg) {
-		labels := object{capi.ProviderLabel: p.Label}
-		w.target.Put(kubetest.Object("clusterctl.cluster.x-k8s.io/v1alpha3", "Provider", p.Label, p.Label, object{"metadata": object{"labels": labels}, "version": p.Version}))
-		w.target.Put(kubetest.Object("apps/v1", "Deployment", p.Label, "manager", object{
-			"metadata": object{"labels": labels}, "spec": object{"replicas": 1}, "status": object{"replicas": 1, "updatedReplicas": 1, "availableReplicas": 1},
+		labels := clustertest.Map{capi.ProviderLabel: p.Label}
+		w.target.Put(kubetest.Object("clusterctl.cluster.x-k8s.io/v1alpha3", "Provider", p.Label, p.Label, clustertest.Map{"metadata": clustertest.Map{"labels": labels}, "version": p.Version}))
+		w.target.Put(kubetest.Object("apps/v1", "Deployment", p.Label, "manager", clustertest.Map{
+			"metadata": clustertest.Map{"labels": labels}, "spec": clustertest.Map{"replicas": 1}, "status": clustertest.Map{"replicas": 1, "updatedReplicas": 1, "availableReplicas": 1},
 		}))
 	}
 	return nil, nil
@@ -229,13 +230,13 @@ func (w *pivotWorld) Move(ctx context.Context, o clusterctl.MoveOptions) error {
 		}
 		w.source.Remove(source.GetAPIVersion(), source.GetKind(), config.Namespace, source.GetName())
 	}
-	cluster := kubetest.Object(capiAPI, "Cluster", config.Namespace, "k8s", nil)
+	cluster := kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s", nil)
 	for _, mutate := range o.ExperimentalResourceMutators {
 		if err := mutate(cluster); err != nil {
 			return err
 		}
 	}
-	w.target.Change(capiAPI, "Cluster", config.Namespace, "k8s", object{"spec": object{"paused": nil}})
+	w.target.Change(clustertest.CAPI, "Cluster", config.Namespace, "k8s", clustertest.Map{"spec": clustertest.Map{"paused": nil}})
 	return nil
 }
 
@@ -309,7 +310,7 @@ func TestPivotMovesEverything(t *testing.T) {
 	}
 	folder := w.files.Path(pivotFolder)
 	// A release that kept the Secrets has left them; the next run removes them.
-	old := kubetest.Object("v1", "Secret", config.Namespace, "k8s-ca", object{"data": object{"tls.key": "a2V5"}})
+	old := kubetest.Object("v1", "Secret", config.Namespace, "k8s-ca", clustertest.Map{"data": clustertest.Map{"tls.key": "a2V5"}})
 	if err := pivotCopyIn(w.b.tools).put(old); err != nil {
 		t.Fatal(err)
 	}
@@ -339,7 +340,7 @@ func TestPivotMovesEverything(t *testing.T) {
 	if v := newPivotStep(w.b).verify(t.Context(), another); v.Answer() != flow.AnswerGone {
 		t.Errorf("verified, with another Cluster object: %v", v)
 	}
-	w.target.Change(capiAPI, "Cluster", config.Namespace, "k8s", object{"metadata": object{"annotations": object{readoptedAnnotation: "5a5a"}}})
+	w.target.Change(clustertest.CAPI, "Cluster", config.Namespace, "k8s", clustertest.Map{"metadata": clustertest.Map{"annotations": clustertest.Map{readoptedAnnotation: "5a5a"}}})
 	if v := newPivotStep(w.b).verify(t.Context(), another); v.Answer() != flow.AnswerHolds {
 		t.Errorf("verified, with a Cluster object that a readoption has put back: %v", v)
 	}
@@ -363,7 +364,7 @@ func TestPivotIsCrashSafe(t *testing.T) {
 				} else if !errors.Is(err, errKilled) {
 					t.Fatalf("the mover died after %d writes: %v", lives, err)
 				}
-				source, target := w.source.Get(capiAPI, "Cluster", config.Namespace, "k8s"), w.target.Get(capiAPI, "Cluster", config.Namespace, "k8s")
+				source, target := w.source.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s"), w.target.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s")
 				if source != nil && target != nil && !management.Paused(source) && !management.Paused(target) {
 					t.Fatal("both sides are unpaused")
 				}
@@ -485,20 +486,22 @@ func TestPivotRefuses(t *testing.T) {
 		says string
 	}{
 		"another cluster in the namespace": {func(w *pivotWorld) {
-			w.source.Put(kubetest.Object(capiAPI, "Cluster", config.Namespace, "other", nil))
+			w.source.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "other", nil))
 		}, "also holds other"},
 		"a paused cluster": {func(w *pivotWorld) {
-			w.source.Change(capiAPI, "Cluster", config.Namespace, "k8s", object{"spec": object{"paused": true}})
+			w.source.Change(clustertest.CAPI, "Cluster", config.Namespace, "k8s", clustertest.Map{"spec": clustertest.Map{"paused": true}})
 		}, "not by a pivot"},
 		"a machine without a node": {func(w *pivotWorld) {
-			w.source.Change(capiAPI, "Machine", config.Namespace, "m1", object{"status": object{"nodeRef": nil}})
+			w.source.Change(clustertest.CAPI, "Machine", config.Namespace, "m1", clustertest.Map{"status": clustertest.Map{"nodeRef": nil}})
 		}, "Machine m1 has no node yet"},
 		"a control plane that is not ready": {func(w *pivotWorld) {
-			w.source.Change(cacpt, "TalosControlPlane", config.Namespace, "k8s-control-plane", object{"status": object{"readyReplicas": 0}})
+			w.source.Change(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane", clustertest.Map{"status": clustertest.Map{"readyReplicas": 0}})
 		}, "1 of 1 replicas, 0 ready"},
-		"two managers": {func(w *pivotWorld) { w.target.Put(kubetest.Object(capiAPI, "Cluster", config.Namespace, "k8s", nil)) }, "both"},
+		"two managers": {func(w *pivotWorld) {
+			w.target.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s", nil))
+		}, "both"},
 		"no manager": {func(w *pivotWorld) {
-			w.source.Remove(capiAPI, "Cluster", config.Namespace, "k8s")
+			w.source.Remove(clustertest.CAPI, "Cluster", config.Namespace, "k8s")
 		}, "neither"},
 		"a management cluster that is silent": {func(w *pivotWorld) { w.source.Close() }, "does not answer"},
 	} {
@@ -529,18 +532,18 @@ func TestPivotNoticesWhatDiffers(t *testing.T) {
 	if _, err := w.pivot(t); !errors.Is(err, errKilled) {
 		t.Fatal(err)
 	}
-	w.source.Remove(capiAPI, "Cluster", config.Namespace, "k8s") // its last write
-	w.target.Change(capiAPI, "Machine", config.Namespace, "m1", object{"spec": object{"version": "v1.99.0"}})
-	w.target.Change(caph, "HCloudMachine", config.Namespace, "m1", object{"metadata": object{"annotations": object{"cloned-from": nil}}})
+	w.source.Remove(clustertest.CAPI, "Cluster", config.Namespace, "k8s") // its last write
+	w.target.Change(clustertest.CAPI, "Machine", config.Namespace, "m1", clustertest.Map{"spec": clustertest.Map{"version": "v1.99.0"}})
+	w.target.Change(clustertest.CAPH, "HCloudMachine", config.Namespace, "m1", clustertest.Map{"metadata": clustertest.Map{"annotations": clustertest.Map{"cloned-from": nil}}})
 	w.target.Remove("v1", "Secret", config.Namespace, "k8s-talos")
 	_, err := w.pivot(t)
 	if err == nil || !strings.Contains(err.Error(), "Machine m1: spec.version") || strings.Contains(err.Error(), "HCloudMachine") {
 		t.Fatalf("did not tell, or did not mend: %v", err)
 	}
-	if !management.Paused(w.target.Get(capiAPI, "Cluster", config.Namespace, "k8s")) {
+	if !management.Paused(w.target.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s")) {
 		t.Error("unpaused although something differs")
 	}
-	w.target.Change(capiAPI, "Machine", config.Namespace, "m1", object{"spec": object{"version": "v1.32.2"}})
+	w.target.Change(clustertest.CAPI, "Machine", config.Namespace, "m1", clustertest.Map{"spec": clustertest.Map{"version": "v1.32.2"}})
 	if _, err := w.pivot(t); err != nil {
 		t.Fatal(err)
 	}
@@ -611,11 +614,11 @@ func TestClean(t *testing.T) {
 		"before one":    {says: "does not hold its own Cluster object", make: func(*testing.T, *pivotWorld) {}},
 		"another cluster in it": {says: "elsewhere/other", make: func(t *testing.T, w *pivotWorld) {
 			mustPivot(t, w)
-			w.source.Put(kubetest.Object(capiAPI, "Cluster", "elsewhere", "other", nil))
+			w.source.Put(kubetest.Object(clustertest.CAPI, "Cluster", "elsewhere", "other", nil))
 		}},
 		"a paused cluster": {says: "is paused", make: func(t *testing.T, w *pivotWorld) {
 			mustPivot(t, w)
-			w.target.Change(capiAPI, "Cluster", config.Namespace, "k8s", object{"spec": object{"paused": true}})
+			w.target.Change(clustertest.CAPI, "Cluster", config.Namespace, "k8s", clustertest.Map{"spec": clustertest.Map{"paused": true}})
 		}},
 		"silent, all moved": {says: "docker start k8s-mgmt-control-plane", make: func(t *testing.T, w *pivotWorld) { mustPivot(t, w); w.source.Close() }},
 		"silent, agreed": {deletes: true, make: func(t *testing.T, w *pivotWorld) {
@@ -626,7 +629,7 @@ func TestClean(t *testing.T) {
 		"silent, its deletion was killed": {deletes: true, make: func(t *testing.T, w *pivotWorld) {
 			mustPivot(t, w)
 			killed := errors.New("killed")
-			w.b.tools.Management = &deletingProvider{fakeProvider: w.provider, err: killed}
+			w.b.tools.Management = &deletingProvider{Provider: w.provider, err: killed}
 			if _, err := newCleanStep(w.b).run(t.Context(), w.say); !errors.Is(err, killed) {
 				t.Fatal(err)
 			}
@@ -636,10 +639,10 @@ func TestClean(t *testing.T) {
 			mustPivot(t, w)
 			w.source.Close()
 			w.b.tools.Consent = true
-			w.target.Change(capiAPI, "Machine", config.Namespace, "m1", object{"status": object{"nodeRef": nil}})
+			w.target.Change(clustertest.CAPI, "Machine", config.Namespace, "m1", clustertest.Map{"status": clustertest.Map{"nodeRef": nil}})
 		}},
-		"gone":                 {make: func(t *testing.T, w *pivotWorld) { mustPivot(t, w); w.provider.exists = false }},
-		"provider cannot tell": {says: "docker is not running", make: func(t *testing.T, w *pivotWorld) { w.provider.err = errors.New("docker is not running") }},
+		"gone":                 {make: func(t *testing.T, w *pivotWorld) { mustPivot(t, w); w.provider.There = false }},
+		"provider cannot tell": {says: "docker is not running", make: func(t *testing.T, w *pivotWorld) { w.provider.ExistsError = errors.New("docker is not running") }},
 		"the cluster itself": {left: true, make: func(t *testing.T, w *pivotWorld) {
 			mustPivot(t, w)
 			if err := w.files.Write(platform.ManagementKubeconfig, w.target.Kubeconfig()); err != nil {
@@ -651,7 +654,7 @@ func TestClean(t *testing.T) {
 			t.Parallel()
 			w := newPivotWorld(t)
 			tt.make(t, w)
-			deleter := &deletingProvider{fakeProvider: w.provider}
+			deleter := &deletingProvider{Provider: w.provider}
 			w.b.tools.Management = deleter
 			out, err := newCleanStep(w.b).run(t.Context(), w.say)
 			switch {
@@ -681,16 +684,18 @@ func TestNoSecondClusterBesideASelfManagedOne(t *testing.T) {
 		make func(*testing.T, *pivotWorld)
 		says string // of the refusal; empty: adopted
 	}{
-		"kubeconfig at hand":      {make: func(*testing.T, *pivotWorld) {}},
-		"kubeconfig lost":         {says: "MANAGEMENT_KUBECONFIG", make: func(t *testing.T, w *pivotWorld) { w.forget(t, platform.Kubeconfig) }},
-		"it does not answer":      {says: "does not answer", make: func(_ *testing.T, w *pivotWorld) { w.target.Close() }},
-		"it never managed itself": {says: "does not manage itself", make: func(_ *testing.T, w *pivotWorld) { w.target.Remove(capiAPI, "Cluster", config.Namespace, "k8s") }},
+		"kubeconfig at hand": {make: func(*testing.T, *pivotWorld) {}},
+		"kubeconfig lost":    {says: "MANAGEMENT_KUBECONFIG", make: func(t *testing.T, w *pivotWorld) { w.forget(t, platform.Kubeconfig) }},
+		"it does not answer": {says: "does not answer", make: func(_ *testing.T, w *pivotWorld) { w.target.Close() }},
+		"it never managed itself": {says: "does not manage itself", make: func(_ *testing.T, w *pivotWorld) {
+			w.target.Remove(clustertest.CAPI, "Cluster", config.Namespace, "k8s")
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newPivotWorld(t)
 			mustPivot(t, w)
-			w.provider.exists = false
+			w.provider.There = false
 			w.forget(t, platform.ManagementKubeconfig)
 			tt.make(t, w)
 			m, err := newManagementStep(w.b).run(t.Context(), w.say)
@@ -700,7 +705,7 @@ func TestNoSecondClusterBesideASelfManagedOne(t *testing.T) {
 			if tt.says != "" && (err == nil || !strings.Contains(err.Error(), tt.says) || !strings.Contains(err.Error(), "m1")) {
 				t.Errorf("got %v, want something about %q and the servers", err, tt.says)
 			}
-			if w.provider.ensured > 0 {
+			if w.provider.Ensured > 0 {
 				t.Error("a management cluster was made")
 			}
 		})
@@ -723,7 +728,7 @@ func mustPivot(t *testing.T, w *pivotWorld) {
 
 // deletingProvider tells whether it was asked to delete.
 type deletingProvider struct {
-	*fakeProvider
+	*clustertest.Provider
 	deleted bool
 	err     error
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/slipway-k8s/slipway/bootstrap"
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/wait"
@@ -44,8 +45,8 @@ func ran(r *flow.Report) []string {
 }
 
 func TestPlanIsValid(t *testing.T) {
-	w := newWorld(t)
-	plan, err := New(w.config(), w.tools())
+	w := clustertest.New(t)
+	plan, err := New(w.Config(), w.Tools())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +55,7 @@ func TestPlanIsValid(t *testing.T) {
 			t.Errorf("step %s has no description or no deadline", s.Name)
 		}
 	}
-	if w.writes() > 0 || w.provider.ensured > 0 {
+	if w.Writes() > 0 || w.Provider.Ensured > 0 {
 		t.Error("planning did something")
 	}
 }
@@ -72,7 +73,7 @@ func TestCertManagersTimeoutIsAddedUp(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		write(t, dir, "manifests/clusterctl.yaml", "cert-manager: "+timeout+"\n")
-		_, err := New(config.Defaults(), platform.Tools{Management: &fakeProvider{}, Files: platform.FilesIn(t.TempDir()), Overrides: dir})
+		_, err := New(config.Defaults(), platform.Tools{Management: &clustertest.Provider{}, Files: platform.FilesIn(t.TempDir()), Overrides: dir})
 		if says == "" && err != nil || says != "" && (err == nil || !strings.Contains(err.Error(), says)) {
 			t.Errorf("cert-manager: %s: %v does not say %q", timeout, err, says)
 		}
@@ -82,7 +83,7 @@ func TestCertManagersTimeoutIsAddedUp(t *testing.T) {
 // A chart's step has time for all that it waits for, each as long as it may take: somebody else's Helm, its own, the workloads.
 func TestReleasesHaveTimeForHelm(t *testing.T) {
 	cfg := config.Defaults()
-	plan, err := New(cfg, platform.Tools{Management: &fakeProvider{}, Files: platform.FilesIn(t.TempDir())})
+	plan, err := New(cfg, platform.Tools{Management: &clustertest.Provider{}, Files: platform.FilesIn(t.TempDir())})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,17 +98,17 @@ func TestReleasesHaveTimeForHelm(t *testing.T) {
 }
 
 func TestBootstrapThenNothing(t *testing.T) {
-	w := newWorld(t)
+	w := clustertest.New(t)
 	journal := flow.Memory()
 	var events []flow.Event
-	report, err := runPlan(t, w, w.config(), journal, func(e flow.Event) { events = append(events, e) })
+	report, err := runPlan(t, w, w.Config(), journal, func(e flow.Event) { events = append(events, e) })
 	if err != nil {
-		t.Fatalf("%v\n%s", err, w.log)
+		t.Fatalf("%v\n%s", err, w.Log)
 	}
 	if n := len(report.Steps); n != 14 || len(ran(report)) != 14 {
 		t.Fatalf("%d steps, of which %v ran", n, ran(report))
 	}
-	plan, err := New(w.config(), w.tools())
+	plan, err := New(w.Config(), w.Tools())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,21 +117,21 @@ func TestBootstrapThenNothing(t *testing.T) {
 		t.Errorf("nodes %+v, %v, %v", nodes, ok, err)
 	}
 	for _, file := range []string{platform.ManagementKubeconfig, platform.Kubeconfig, platform.Talosconfig} {
-		info, err := os.Stat(w.tools().Files.Path(file))
+		info, err := os.Stat(w.Tools().Files.Path(file))
 		if err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("%s: %v, %v", file, info, err)
 		}
 	}
 
-	before := w.writes()
-	again, err := runPlan(t, w, w.config(), journal, nil)
+	before := w.Writes()
+	again, err := runPlan(t, w, w.Config(), journal, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if names := ran(again); len(names) > 0 {
 		t.Errorf("the second run ran %v: %v", names, whys(again))
 	}
-	if n := w.writes() - before; n > 0 {
+	if n := w.Writes() - before; n > 0 {
 		t.Errorf("the second run wrote %d times", n)
 	}
 
@@ -138,7 +139,7 @@ func TestBootstrapThenNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for what, v := range map[string]any{"journal": snapshot, "events": events, "log": w.log.String()} {
+	for what, v := range map[string]any{"journal": snapshot, "events": events, "log": w.Log.String()} {
 		data, err := json.Marshal(v)
 		if err != nil {
 			t.Fatal(err)
@@ -158,32 +159,32 @@ func whys(r *flow.Report) map[string]string {
 }
 
 func TestLostJournalMakesNothingTwice(t *testing.T) {
-	w := newWorld(t)
-	if _, err := runPlan(t, w, w.config(), flow.Memory(), nil); err != nil {
+	w := clustertest.New(t)
+	if _, err := runPlan(t, w, w.Config(), flow.Memory(), nil); err != nil {
 		t.Fatal(err)
 	}
 	hosts := 0
-	for _, r := range w.mgmt.Writes() {
+	for _, r := range w.Management.Writes() {
 		if strings.Contains(r.Path, "/hetznerclusters/") {
 			hosts++
 		}
 	}
-	inits := len(w.inits)
-	report, err := runPlan(t, w, w.config(), flow.Memory(), nil)
+	inits := len(w.Inits)
+	report, err := runPlan(t, w, w.Config(), flow.Memory(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(ran(report)) != 14 {
 		t.Errorf("only %v ran", ran(report))
 	}
-	if len(w.inits) != inits {
+	if len(w.Inits) != inits {
 		t.Error("the providers were installed again")
 	}
-	if w.mgmt.Get(caph, "HetznerCluster", config.Namespace, "k8s").Object["spec"].(object)["controlPlaneEndpoint"].(object)["host"] != loadBalancer {
+	if w.Management.Get(clustertest.CAPH, "HetznerCluster", config.Namespace, "k8s").Object["spec"].(clustertest.Map)["controlPlaneEndpoint"].(clustertest.Map)["host"] != clustertest.LoadBalancerIP {
 		t.Error("the endpoint was taken back")
 	}
 	for _, release := range []string{"cilium", "hcloud-cloud-controller-manager", "talos-cloud-controller-manager"} {
-		if w.workload.Get("v1", "Secret", "kube-system", "sh.helm.release.v1."+release+".v2") != nil {
+		if w.Workload.Get("v1", "Secret", "kube-system", "sh.helm.release.v1."+release+".v2") != nil {
 			t.Errorf("release %s was upgraded without a reason", release)
 		}
 	}
@@ -193,12 +194,12 @@ func TestLostJournalMakesNothingTwice(t *testing.T) {
 }
 
 func TestClusterNamesItsControlPlaneLast(t *testing.T) {
-	w := newWorld(t)
-	if _, err := runPlan(t, w, w.config(), flow.Memory(), nil); err != nil {
+	w := clustertest.New(t)
+	if _, err := runPlan(t, w, w.Config(), flow.Memory(), nil); err != nil {
 		t.Fatal(err)
 	}
 	var order []string
-	for _, r := range w.mgmt.Writes() {
+	for _, r := range w.Management.Writes() {
 		for _, kind := range []string{"/clusters/", "/taloscontrolplanes/"} {
 			if strings.Contains(r.Path, "x-k8s.io") && strings.Contains(r.Path, kind) {
 				order = append(order, strings.Trim(kind, "/"))
@@ -212,54 +213,56 @@ func TestClusterNamesItsControlPlaneLast(t *testing.T) {
 
 func TestOnlyWhatChangedRuns(t *testing.T) {
 	for name, tt := range map[string]struct {
-		change func(*testing.T, *world, *config.Config)
+		change func(*testing.T, *clustertest.Environment, *config.Config)
 		want   []string
 	}{
-		"values file": {func(t *testing.T, w *world, _ *config.Config) {
-			write(t, w.tools().Overrides, "bootstrap/"+bootstrap.Cilium().Values, "hubble: {enabled: false}\n")
+		"values file": {func(t *testing.T, w *clustertest.Environment, _ *config.Config) {
+			write(t, w.Tools().Overrides, "bootstrap/"+bootstrap.Cilium().Values, "hubble: {enabled: false}\n")
 		}, []string{"cilium", "wait-nodes"}},
-		"release deleted": {func(_ *testing.T, w *world, _ *config.Config) {
-			w.workload.Remove("v1", "Secret", "kube-system", "sh.helm.release.v1.talos-cloud-controller-manager.v1")
-			w.workload.Remove("apps/v1", "DaemonSet", "kube-system", "talos-cloud-controller-manager")
+		"release deleted": {func(_ *testing.T, w *clustertest.Environment, _ *config.Config) {
+			w.Workload.Remove("v1", "Secret", "kube-system", "sh.helm.release.v1.talos-cloud-controller-manager.v1")
+			w.Workload.Remove("apps/v1", "DaemonSet", "kube-system", "talos-cloud-controller-manager")
 		}, []string{"talos-ccm"}},
-		"workload deleted": {func(_ *testing.T, w *world, _ *config.Config) {
-			w.workload.Remove("apps/v1", "DaemonSet", "kube-system", "cilium")
+		"workload deleted": {func(_ *testing.T, w *clustertest.Environment, _ *config.Config) {
+			w.Workload.Remove("apps/v1", "DaemonSet", "kube-system", "cilium")
 		}, []string{"cilium", "wait-nodes"}},
-		"kubeconfig file lost": {func(t *testing.T, w *world, _ *config.Config) {
-			if err := os.Remove(w.tools().Files.Path(platform.Kubeconfig)); err != nil {
+		"kubeconfig file lost": {func(t *testing.T, w *clustertest.Environment, _ *config.Config) {
+			if err := os.Remove(w.Tools().Files.Path(platform.Kubeconfig)); err != nil {
 				t.Fatal(err)
 			}
 		}, []string{"kubeconfig"}},
-		"talosconfig damaged": {func(t *testing.T, w *world, _ *config.Config) {
-			write(t, w.tools().Files.String(), platform.Talosconfig, "context: nowhere\n")
+		"talosconfig damaged": {func(t *testing.T, w *clustertest.Environment, _ *config.Config) {
+			write(t, w.Tools().Files.String(), platform.Talosconfig, "context: nowhere\n")
 		}, []string{"talosconfig"}},
-		"talosconfig rewritten by the provider": {func(_ *testing.T, w *world, _ *config.Config) {
-			w.mgmt.Change("v1", "Secret", config.Namespace, "k8s-talosconfig", object{"metadata": object{"annotations": object{"touched": "yes"}}})
+		"talosconfig rewritten by the provider": {func(_ *testing.T, w *clustertest.Environment, _ *config.Config) {
+			w.Management.Change("v1", "Secret", config.Namespace, "k8s-talosconfig", clustertest.Map{"metadata": clustertest.Map{"annotations": clustertest.Map{"touched": "yes"}}})
 		}, nil},
-		"Secret changed": {func(_ *testing.T, w *world, _ *config.Config) {
-			w.mgmt.Change("v1", "Secret", config.Namespace, config.TokenSecretName, object{"data": object{config.TokenSecretKey: []byte("another")}})
+		"Secret changed": {func(_ *testing.T, w *clustertest.Environment, _ *config.Config) {
+			w.Management.Change("v1", "Secret", config.Namespace, config.TokenSecretName, clustertest.Map{"data": clustertest.Map{config.TokenSecretKey: []byte("another")}})
 		}, []string{"secret"}},
-		"CCM's Secret gone": {func(_ *testing.T, w *world, _ *config.Config) {
-			w.workload.Remove("v1", "Secret", "kube-system", "hcloud")
+		"CCM's Secret gone": {func(_ *testing.T, w *clustertest.Environment, _ *config.Config) {
+			w.Workload.Remove("v1", "Secret", "kube-system", "hcloud")
 		}, []string{"hcloud-ccm", "wait-nodes"}},
-		"provider's Deployment down": {func(_ *testing.T, w *world, _ *config.Config) {
-			w.mgmt.Change("apps/v1", "Deployment", "cluster-api", "manager", object{"status": object{"availableReplicas": 0}})
+		"provider's Deployment down": {func(_ *testing.T, w *clustertest.Environment, _ *config.Config) {
+			w.Management.Change("apps/v1", "Deployment", "cluster-api", "manager", clustertest.Map{"status": clustertest.Map{"availableReplicas": 0}})
 		}, []string{"capi-init"}},
-		"health check deleted": {func(_ *testing.T, w *world, _ *config.Config) {
-			w.mgmt.Remove(capiAPI, "MachineHealthCheck", config.Namespace, "k8s-control-plane")
+		"health check deleted": {func(_ *testing.T, w *clustertest.Environment, _ *config.Config) {
+			w.Management.Remove(clustertest.CAPI, "MachineHealthCheck", config.Namespace, "k8s-control-plane")
 		}, []string{"apply"}},
-		"longer patience": {func(t *testing.T, _ *world, c *config.Config) { set(t, c, "RELEASE_TIMEOUT=20m") }, nil},
+		"longer patience": {func(t *testing.T, _ *clustertest.Environment, c *config.Config) {
+			clustertest.Configure(t, c, "RELEASE_TIMEOUT=20m")
+		}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			journal, cfg := flow.Memory(), w.config()
+			w := clustertest.New(t)
+			journal, cfg := flow.Memory(), w.Config()
 			if _, err := runPlan(t, w, cfg, journal, nil); err != nil {
 				t.Fatal(err)
 			}
 			tt.change(t, w, &cfg)
 			report, err := runPlan(t, w, cfg, journal, func(e flow.Event) {
 				if e.Kind == flow.StepStarted && e.Step == "capi-init" {
-					w.install(cfg) // somebody starts the Deployment again
+					w.Install(cfg) // somebody starts the Deployment again
 				}
 			})
 			if err != nil {
@@ -277,25 +280,25 @@ func TestOnlyWhatChangedRuns(t *testing.T) {
 }
 
 func TestSilentManagementClusterIsNotRecreated(t *testing.T) {
-	w := newWorld(t)
+	w := clustertest.New(t)
 	journal := flow.Memory()
-	if _, err := runPlan(t, w, w.config(), journal, nil); err != nil {
+	if _, err := runPlan(t, w, w.Config(), journal, nil); err != nil {
 		t.Fatal(err)
 	}
-	w.mgmt.CloseClientConnections()
-	w.mgmt.Close()
+	w.Management.CloseClientConnections()
+	w.Management.Close()
 	for name, tt := range map[string]struct {
 		exists bool
 		err    error
 	}{"exists": {true, nil}, "provider cannot tell": {false, errors.New("docker is not running")}} {
 		t.Run(name, func(t *testing.T) {
-			w.provider.exists, w.provider.err = tt.exists, tt.err
-			_, err := runPlan(t, w, w.config(), journal, nil)
+			w.Provider.There, w.Provider.ExistsError = tt.exists, tt.err
+			_, err := runPlan(t, w, w.Config(), journal, nil)
 			var unverifiable *flow.UnverifiableError
 			if !errors.As(err, &unverifiable) || unverifiable.Step != "kind-create" {
 				t.Errorf("got %v", err)
 			}
-			if w.provider.ensured != 1 {
+			if w.Provider.Ensured != 1 {
 				t.Error("it was made again")
 			}
 		})
@@ -312,35 +315,35 @@ func TestKindsThatAreNotOfferedAreNotGone(t *testing.T) {
 	} {
 		t.Run(group, func(t *testing.T) {
 			t.Parallel() // each waits for the kind
-			w := newWorld(t)
+			w := clustertest.New(t)
 			var starting atomic.Bool
-			w.mgmt.Fail = func(r *http.Request) (int, string) {
+			w.Management.Fail = func(r *http.Request) (int, string) {
 				if starting.Load() && r.URL.Path == "/apis/"+group {
 					return http.StatusNotFound, "404 page not found"
 				}
 				return 0, ""
 			}
 			journal := flow.Memory()
-			if _, err := runPlan(t, w, w.config(), journal, nil); err != nil {
+			if _, err := runPlan(t, w, w.Config(), journal, nil); err != nil {
 				t.Fatal(err)
 			}
-			define(w.mgmt, capiKinds())
+			define(w.Management, clustertest.ClusterAPIKinds())
 			starting.Store(true)
-			before := w.writes()
-			_, err := runPlan(t, w, w.config(), journal, nil)
+			before := w.Writes()
+			_, err := runPlan(t, w, w.Config(), journal, nil)
 			var unverifiable *flow.UnverifiableError
 			if !errors.As(err, &unverifiable) || unverifiable.Step != step || !strings.Contains(err.Error(), "does not serve") {
 				t.Errorf("got %v", err)
 			}
-			if n := w.writes(); n != before {
+			if n := w.Writes(); n != before {
 				t.Errorf("%d requests changed something", n-before)
 			}
 			starting.Store(false)
-			report, err := runPlan(t, w, w.config(), journal, nil)
+			report, err := runPlan(t, w, w.Config(), journal, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if n := w.writes(); n != before {
+			if n := w.Writes(); n != before {
 				t.Errorf("when the kind is offered again, %d requests changed something: %v", n-before, report)
 			}
 		})
@@ -348,55 +351,57 @@ func TestKindsThatAreNotOfferedAreNotGone(t *testing.T) {
 }
 
 func TestVanishedManagementClusterIsMadeAgain(t *testing.T) {
-	w := newWorld(t)
+	w := clustertest.New(t)
 	journal := flow.Memory()
-	if _, err := runPlan(t, w, w.config(), journal, nil); err != nil {
+	if _, err := runPlan(t, w, w.Config(), journal, nil); err != nil {
 		t.Fatal(err)
 	}
-	other := newWorld(t) // everything but what reserves the name is gone, and a new management cluster can be made
-	w.mgmt.CloseClientConnections()
-	w.mgmt.Close()
-	w.provider.exists, w.provider.kubeconfig = false, other.mgmt.Kubeconfig()
-	w.mgmt, w.workload = other.mgmt, other.workload
-	w.hetzner.SetNetworks()
-	w.hetzner.SetServers()
-	w.hetzner.SetLoadBalancers()
-	w.mgmt.React, w.workload.React = w.reactManagement, w.reactWorkload
-	w.mgmt.Put(kubetest.Object("v1", "Namespace", "", "kube-system", nil))
-	report, err := runPlan(t, w, w.config(), journal, nil)
+	other := clustertest.New(t) // everything but what reserves the name is gone, and a new management cluster can be made
+	w.Management.CloseClientConnections()
+	w.Management.Close()
+	w.Provider.There, w.Provider.Kubeconfig = false, other.Management.Kubeconfig()
+	w.Management, w.Workload = other.Management, other.Workload
+	w.Hetzner.SetNetworks()
+	w.Hetzner.SetServers()
+	w.Hetzner.SetLoadBalancers()
+	w.Management.React, w.Workload.React = w.ReactManagement, w.ReactWorkload
+	w.Management.Put(kubetest.Object("v1", "Namespace", "", "kube-system", nil))
+	report, err := runPlan(t, w, w.Config(), journal, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if w.provider.ensured != 2 || !slices.Contains(ran(report), "apply") || !slices.Contains(ran(report), "wait-nodes") {
-		t.Errorf("ensured %d times, ran %v", w.provider.ensured, ran(report))
+	if w.Provider.Ensured != 2 || !slices.Contains(ran(report), "apply") || !slices.Contains(ran(report), "wait-nodes") {
+		t.Errorf("ensured %d times, ran %v", w.Provider.Ensured, ran(report))
 	}
 }
 
 func TestNoSecondClusterBesideAnUnknownOne(t *testing.T) {
-	w := newWorld(t)
-	w.hetzner.SetServers(schema.Server{ID: 1, Name: "k8s-control-plane-old", Labels: map[string]string{"caph-cluster-k8s": "owned"}})
-	_, err := runPlan(t, w, w.config(), flow.Memory(), nil)
+	w := clustertest.New(t)
+	w.Hetzner.SetServers(schema.Server{ID: 1, Name: "k8s-control-plane-old", Labels: map[string]string{"caph-cluster-k8s": "owned"}})
+	_, err := runPlan(t, w, w.Config(), flow.Memory(), nil)
 	if err == nil || !strings.Contains(err.Error(), "k8s-control-plane-old") {
 		t.Fatalf("got %v", err)
 	}
-	if w.mgmt.Get(capiAPI, "Cluster", config.Namespace, "k8s") != nil {
+	if w.Management.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s") != nil {
 		t.Error("the cluster was made beside the old one")
 	}
 }
 
 func TestWhatOnlyTheCloudKnows(t *testing.T) {
 	for name, tt := range map[string]struct {
-		change func(*testing.T, *world, *config.Config, *platform.Tools)
+		change func(*testing.T, *clustertest.Environment, *config.Config, *platform.Tools)
 		want   string
 	}{
-		"server type": {func(t *testing.T, _ *world, c *config.Config, _ *platform.Tools) { set(t, c, "SERVER_TYPE=cx99") }, "cx33"},
-		"wrong token": {func(_ *testing.T, w *world, _ *config.Config, tools *platform.Tools) {
-			tools.Hetzner = w.hetzner.Client("wrong-token")
+		"server type": {func(t *testing.T, _ *clustertest.Environment, c *config.Config, _ *platform.Tools) {
+			clustertest.Configure(t, c, "SERVER_TYPE=cx99")
+		}, "cx33"},
+		"wrong token": {func(_ *testing.T, w *clustertest.Environment, _ *config.Config, tools *platform.Tools) {
+			tools.Hetzner = w.Hetzner.Client("wrong-token")
 		}, "token"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			cfg, tools := w.config(), w.tools()
+			w := clustertest.New(t)
+			cfg, tools := w.Config(), w.Tools()
 			tt.change(t, w, &cfg, &tools)
 			plan, err := New(cfg, tools)
 			if err != nil {
@@ -406,7 +411,7 @@ func TestWhatOnlyTheCloudKnows(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "wrong-token") {
 				t.Errorf("got %v", err)
 			}
-			if outcomes(report)["preflight"] != flow.Failed || w.provider.ensured > 0 || w.writes() > 0 {
+			if outcomes(report)["preflight"] != flow.Failed || w.Provider.Ensured > 0 || w.Writes() > 0 {
 				t.Errorf("something was made: %v", outcomes(report))
 			}
 		})
@@ -414,16 +419,16 @@ func TestWhatOnlyTheCloudKnows(t *testing.T) {
 }
 
 func TestReleaseWaitsForItsKinds(t *testing.T) {
-	w := newWorld(t)
+	w := clustertest.New(t)
 	var asked atomic.Int32
-	w.workload.Fail = func(r *http.Request) (int, string) {
+	w.Workload.Fail = func(r *http.Request) (int, string) {
 		if strings.HasPrefix(r.URL.Path, "/apis/talos.dev/") && asked.Add(1) <= 3 {
 			return http.StatusNotFound, "not defined yet"
 		}
 		return 0, ""
 	}
 	var lines []string
-	_, err := runPlan(t, w, w.config(), flow.Memory(), func(e flow.Event) { lines = append(lines, e.Message) })
+	_, err := runPlan(t, w, w.Config(), flow.Memory(), func(e flow.Event) { lines = append(lines, e.Message) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -433,30 +438,30 @@ func TestReleaseWaitsForItsKinds(t *testing.T) {
 }
 
 func TestProvidersAreNotReplaced(t *testing.T) {
-	w := newWorld(t)
+	w := clustertest.New(t)
 	old := config.Defaults()
 	old.CABPTVersion = "v0.6.0"
-	w.install(old)
-	_, err := runPlan(t, w, w.config(), flow.Memory(), nil)
+	w.Install(old)
+	_, err := runPlan(t, w, w.Config(), flow.Memory(), nil)
 	if err == nil || !strings.Contains(err.Error(), "bootstrap-talos is installed at v0.6.0, not v0.6.11") {
 		t.Errorf("got %v", err)
 	}
-	if len(w.inits) > 0 {
+	if len(w.Inits) > 0 {
 		t.Error("clusterctl was called")
 	}
 }
 
 func TestClusterctlIsToldEverything(t *testing.T) {
-	w := newWorld(t)
-	cfg := w.config()
-	cfg.ProviderRepository = filepath.Join(w.state, "repository")
+	w := clustertest.New(t)
+	cfg := w.Config()
+	cfg.ProviderRepository = filepath.Join(w.State, "repository")
 	if _, err := runPlan(t, w, cfg, flow.Memory(), nil); err != nil {
 		t.Fatal(err)
 	}
-	if len(w.inits) != 1 {
-		t.Fatalf("%d calls", len(w.inits))
+	if len(w.Inits) != 1 {
+		t.Fatalf("%d calls", len(w.Inits))
 	}
-	o := w.inits[0]
+	o := w.Inits[0]
 	got := strings.Join(slices.Concat([]string{o.CoreProvider}, o.BootstrapProviders, o.ControlPlaneProviders, o.InfrastructureProviders), " ")
 	if got != "cluster-api:v1.10.10 talos:v0.6.11 talos:v0.5.12 hetzner:v1.0.7" {
 		t.Errorf("asked for %s", got)
@@ -465,20 +470,20 @@ func TestClusterctlIsToldEverything(t *testing.T) {
 		"cluster-api/v1.10.10/core-components.yaml", "bootstrap-talos/v0.6.11/bootstrap-components.yaml",
 		"control-plane-talos/v0.5.12/control-plane-components.yaml", "infrastructure-hetzner/v1.0.7/infrastructure-components.yaml",
 	} {
-		if !slices.Contains(w.urls, cfg.ProviderRepository+"/"+want) {
-			t.Errorf("no provider comes from %s: %v", want, w.urls)
+		if !slices.Contains(w.ProviderURLs, cfg.ProviderRepository+"/"+want) {
+			t.Errorf("no provider comes from %s: %v", want, w.ProviderURLs)
 		}
 	}
 }
 
 // While control plane machines join, an API server has no leader of etcd for a moment, or is silent. A Secret is written then.
 func TestSecretsAreWrittenOnceTheAPIServerIsWell(t *testing.T) {
-	for path, of := range map[string]func(*world) *kubetest.Server{
-		"/api/v1/namespaces/default/secrets/hetzner":    func(w *world) *kubetest.Server { return w.mgmt },
-		"/api/v1/namespaces/kube-system/secrets/hcloud": func(w *world) *kubetest.Server { return w.workload },
+	for path, of := range map[string]func(*clustertest.Environment) *kubetest.Server{
+		"/api/v1/namespaces/default/secrets/hetzner":    func(w *clustertest.Environment) *kubetest.Server { return w.Management },
+		"/api/v1/namespaces/kube-system/secrets/hcloud": func(w *clustertest.Environment) *kubetest.Server { return w.Workload },
 	} {
 		t.Run(path, func(t *testing.T) {
-			w := newWorld(t)
+			w := clustertest.New(t)
 			var refused atomic.Int32
 			status := http.StatusInternalServerError
 			of(w).Fail = func(r *http.Request) (int, string) {
@@ -488,12 +493,12 @@ func TestSecretsAreWrittenOnceTheAPIServerIsWell(t *testing.T) {
 				}
 				return 0, ""
 			}
-			if _, err := runPlan(t, w, w.config(), flow.Memory(), nil); err != nil || refused.Load() != 2 {
+			if _, err := runPlan(t, w, w.Config(), flow.Memory(), nil); err != nil || refused.Load() != 2 {
 				t.Errorf("after %d refusals: %v", refused.Load(), err)
 			}
 			refused.Store(0)
 			status = http.StatusForbidden
-			if _, err := runPlan(t, w, w.config(), flow.Memory(), nil); err == nil || refused.Load() != 1 {
+			if _, err := runPlan(t, w, w.Config(), flow.Memory(), nil); err == nil || refused.Load() != 1 {
 				t.Errorf("not allowed, it was tried %d times: %v", refused.Load(), err)
 			}
 		})

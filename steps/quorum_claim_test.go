@@ -28,24 +28,24 @@ func TestOneOfTwoRecoversTheQuorum(t *testing.T) {
 	if _, err := plan.Graph.Run(t.Context(), flow.Options{Journal: journal, Targets: plan.Before}); err != nil {
 		t.Fatal(err)
 	}
-	if groups := w.hetzner.PlacementGroups(); len(groups) > 0 {
+	if groups := w.Hetzner.PlacementGroups(); len(groups) > 0 {
 		t.Errorf("before anybody agreed there is %+v", groups)
 	}
-	writes := len(w.mgmt.Writes())
-	w.hetzner.SetPlacementGroups(claimedBy("0123456789abcdef"))
+	writes := len(w.Management.Writes())
+	w.Hetzner.SetPlacementGroups(claimedBy("0123456789abcdef"))
 	var recovering *RecoveringError
 	if _, err := plan.Graph.Run(t.Context(), flow.Options{Journal: journal, Targets: plan.All}); !errors.As(err, &recovering) ||
 		!strings.Contains(err.Error(), "delete the placement group slipway-k8s.restore") {
 		t.Errorf("the second is told %v", err)
 	}
-	if len(e.calls) != 1 || len(w.mgmt.Writes()) != writes {
-		t.Errorf("the second has done %v, and wrote %d times", e.calls, len(w.mgmt.Writes())-writes)
+	if len(e.calls) != 1 || len(w.Management.Writes()) != writes {
+		t.Errorf("the second has done %v, and wrote %d times", e.calls, len(w.Management.Writes())-writes)
 	}
-	w.hetzner.SetPlacementGroups()
+	w.Hetzner.SetPlacementGroups()
 	held := false
 	if _, err := plan.Graph.Run(t.Context(), flow.Options{Journal: journal, Targets: plan.All, Observe: func(ev flow.Event) {
 		if ev.Step == "clear" && ev.Kind == flow.StepStarted {
-			groups := w.hetzner.PlacementGroups()
+			groups := w.Hetzner.PlacementGroups()
 			held = len(groups) == 1 && groups[0].Name == "slipway-k8s.restore"
 		}
 	}}); err != nil {
@@ -54,7 +54,7 @@ func TestOneOfTwoRecoversTheQuorum(t *testing.T) {
 	if !held {
 		t.Error("servers were reset without a claim")
 	}
-	if groups := w.hetzner.PlacementGroups(); len(groups) > 0 {
+	if groups := w.Hetzner.PlacementGroups(); len(groups) > 0 {
 		t.Errorf("at its end it leaves %+v", groups)
 	}
 	e.recovered(t, w)
@@ -72,15 +72,15 @@ func TestARecoveryThatHasLostItsClaimEnds(t *testing.T) {
 	if _, err := plan.Graph.Run(t.Context(), flow.Options{Journal: journal, Targets: []string{plan.Claim.Name()}}); err != nil {
 		t.Fatal(err)
 	}
-	w.hetzner.SetPlacementGroups(claimedBy("0123456789abcdef"))
+	w.Hetzner.SetPlacementGroups(claimedBy("0123456789abcdef"))
 	var recovering *RecoveringError
 	if _, err := plan.Graph.Run(t.Context(), flow.Options{Journal: journal, Targets: plan.All}); !errors.As(err, &recovering) || len(e.calls) != 1 {
 		t.Errorf("%v, after %v", err, e.calls)
 	}
-	if err := q.unclaim(t.Context()); err != nil || len(w.hetzner.PlacementGroups()) != 1 {
+	if err := q.unclaim(t.Context()); err != nil || len(w.Hetzner.PlacementGroups()) != 1 {
 		t.Errorf("it gives another's claim up: %v", err)
 	}
-	w.hetzner.SetPlacementGroups()
+	w.Hetzner.SetPlacementGroups()
 	if _, err := plan.Graph.Run(t.Context(), flow.Options{Journal: journal, Targets: plan.All}); err != nil {
 		t.Errorf("without a claim: %v", err)
 	}

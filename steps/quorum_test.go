@@ -19,6 +19,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/etcd"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
@@ -31,7 +32,7 @@ const cp0, cp1, cp2 = "k8s-control-plane-0", "k8s-control-plane-1", "k8s-control
 
 // brokenEtcd are control plane servers by their private addresses. A server without data joins the etcd that was restored.
 type brokenEtcd struct {
-	healthyTalos
+	clustertest.HealthyTalos
 	mu       sync.Mutex
 	servers  []string
 	old      map[string]uint64  // server with data of the old etcd → how far it is
@@ -184,9 +185,9 @@ func (e *brokenEtcd) BootstrapRecovered(ctx context.Context, r talos.Route) erro
 }
 
 // quorumWorld is a cluster that manages itself, of as many servers as the etcd has, with a management cluster beside it.
-func quorumWorld(t *testing.T, e *brokenEtcd) (*world, *quorum) {
+func quorumWorld(t *testing.T, e *brokenEtcd) (*clustertest.Environment, *quorum) {
 	t.Helper()
-	w := newWorld(t)
+	w := clustertest.New(t)
 	e.uploaded = map[string]string{}
 	if e.servers == nil {
 		e.servers = []string{cp0, cp1, cp2}
@@ -198,30 +199,30 @@ func quorumWorld(t *testing.T, e *brokenEtcd) (*world, *quorum) {
 			Labels:     map[string]string{"caph-cluster-k8s": "owned", "machine_type": "control_plane"},
 			PrivateNet: []schema.ServerPrivateNet{{IP: "127.0.1." + name[len(name)-1:]}},
 		})
-		w.workload.Put(kubetest.Object("v1", "Node", "", name, object{"status": object{"conditions": []any{object{"type": "Ready", "status": "True"}}}}))
+		w.Workload.Put(kubetest.Object("v1", "Node", "", name, clustertest.Map{"status": clustertest.Map{"conditions": []any{clustertest.Map{"type": "Ready", "status": "True"}}}}))
 	}
-	w.hetzner.SetServers(servers...)
-	w.workload.React = nil
-	w.workload.Put(kubetest.Object("apps/v1", "Deployment", "cacppt-system", "manager", object{
-		"metadata": object{"labels": object{capi.ProviderLabel: "control-plane-talos"}}, "spec": object{"replicas": 2}, "status": object{"availableReplicas": 2},
+	w.Hetzner.SetServers(servers...)
+	w.Workload.React = nil
+	w.Workload.Put(kubetest.Object("apps/v1", "Deployment", "cacppt-system", "manager", clustertest.Map{
+		"metadata": clustertest.Map{"labels": clustertest.Map{capi.ProviderLabel: "control-plane-talos"}}, "spec": clustertest.Map{"replicas": 2}, "status": clustertest.Map{"availableReplicas": 2},
 	}))
-	tools := w.tools()
+	tools := w.Tools()
 	tools.Talos = func([]byte) (platform.TalosClient, error) { return e, nil }
 	tools.Connect = func(kubeconfig []byte) (*kube.Cluster, error) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		if bytes.Equal(kubeconfig, w.workload.Kubeconfig()) && len(e.members) == 0 {
+		if bytes.Equal(kubeconfig, w.Workload.Kubeconfig()) && len(e.members) == 0 {
 			return nil, errors.New("the API does not answer") // it has no etcd
 		}
 		return kube.Connect(kubeconfig)
 	}
-	for name, data := range map[string][]byte{platform.Talosconfig: w.talosconfig, platform.Kubeconfig: w.workload.Kubeconfig(), platform.ManagementKubeconfig: w.mgmt.Kubeconfig()} {
+	for name, data := range map[string][]byte{platform.Talosconfig: w.Talosconfig, platform.Kubeconfig: w.Workload.Kubeconfig(), platform.ManagementKubeconfig: w.Management.Kubeconfig()} {
 		if err := tools.Files.Write(name, data); err != nil {
 			t.Fatal(err)
 		}
 	}
-	w.mgmt.Put(crd("clusters", "cluster.x-k8s.io", "v1beta1", "Cluster"))
-	w.mgmt.Put(kubetest.Object(capiAPI, "Cluster", config.Namespace, "k8s", nil))
+	w.Management.Put(crd("clusters", "cluster.x-k8s.io", "v1beta1", "Cluster"))
+	w.Management.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s", nil))
 	cfg := config.Defaults()
 	cfg.ControlPlaneTimeout, cfg.NodesTimeout = config.Duration(10*time.Second), config.Duration(10*time.Second)
 	return w, &quorum{
@@ -233,8 +234,8 @@ func quorumWorld(t *testing.T, e *brokenEtcd) (*world, *quorum) {
 }
 
 // replicasIn is how many replicas the control plane provider is to have.
-func replicasIn(w *world) string {
-	spec, _ := w.workload.Get("apps/v1", "Deployment", "cacppt-system", "manager").Object["spec"].(map[string]any)
+func replicasIn(w *clustertest.Environment) string {
+	spec, _ := w.Workload.Get("apps/v1", "Deployment", "cacppt-system", "manager").Object["spec"].(map[string]any)
 	return fmt.Sprint(spec["replicas"])
 }
 
@@ -258,13 +259,13 @@ func TestALookAtABrokenEtcdChangesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	writes, before := w.writes(), filesIn(t, q.tools.Files)
+	writes, before := w.Writes(), filesIn(t, q.tools.Files)
 	looked, err := plan.Look(t.Context(), silent)
 	if err != nil || looked.Survivor != cp1 || looked.Target != cp0 || !slices.Equal(looked.Wipe, []string{cp0, cp2}) {
 		t.Errorf("%+v, %v", looked, err)
 	}
-	if w.writes() != writes || len(e.calls) > 0 {
-		t.Errorf("it wrote %d times, and called %v", w.writes()-writes, e.calls)
+	if w.Writes() != writes || len(e.calls) > 0 {
+		t.Errorf("it wrote %d times, and called %v", w.Writes()-writes, e.calls)
 	}
 	if after := filesIn(t, q.tools.Files); !slices.Equal(before, after) {
 		t.Errorf("the state folder had %v, and has %v", before, after)
@@ -296,7 +297,7 @@ func filesIn(t *testing.T, files platform.Files) (names []string) {
 
 func TestNoQuorumIsRecoveredBesideARestore(t *testing.T) {
 	w, q := quorumWorld(t, &brokenEtcd{old: map[string]uint64{cp1: 5}})
-	w.hetzner.SetPlacementGroups(schema.PlacementGroup{ID: 7, Name: "slipway-k8s.restore", Type: "spread", Labels: map[string]string{
+	w.Hetzner.SetPlacementGroups(schema.PlacementGroup{ID: 7, Name: "slipway-k8s.restore", Type: "spread", Labels: map[string]string{
 		"slipway-cluster": "k8s", reservedBy: "0123456789abcdef", "slipway-host": "laptop"}})
 	var recovering *RecoveringError
 	if _, err := q.survey(t.Context(), silent); !errors.As(err, &recovering) || !strings.Contains(err.Error(), "laptop") {
@@ -342,7 +343,7 @@ func brokenShapes() map[string]func() *brokenEtcd {
 }
 
 // recovered fails unless etcd is one and whole, and everybody was let go.
-func (e *brokenEtcd) recovered(t *testing.T, w *world) {
+func (e *brokenEtcd) recovered(t *testing.T, w *clustertest.Environment) {
 	t.Helper()
 	members := slices.Clone(e.members)
 	slices.Sort(members)
@@ -355,11 +356,11 @@ func (e *brokenEtcd) recovered(t *testing.T, w *world) {
 	if !strings.HasPrefix(e.calls[0], "snapshot of ") {
 		t.Errorf("before a snapshot is kept it does %v", e.calls)
 	}
-	cluster := w.mgmt.Get(capiAPI, "Cluster", config.Namespace, "k8s")
+	cluster := w.Management.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s")
 	if capi.Truth(cluster, "spec", "paused") || len(cluster.GetAnnotations()) > 0 {
 		t.Errorf("the Cluster is left %v", cluster.Object)
 	}
-	provider := w.workload.Get("apps/v1", "Deployment", "cacppt-system", "manager")
+	provider := w.Workload.Get("apps/v1", "Deployment", "cacppt-system", "manager")
 	if replicasIn(w) != "2" || provider.GetAnnotations()[replicasAnnotation] != "" {
 		t.Errorf("the control plane provider is left %v", provider.Object)
 	}
@@ -392,7 +393,7 @@ func TestQuorumIsRecoveredWithoutLosingTheLastData(t *testing.T) {
 					t.Errorf("%d calls of %s in %v", n, call, e.calls)
 				}
 			}
-			if writes := len(w.mgmt.Writes()); writes < 4 || !stopped {
+			if writes := len(w.Management.Writes()); writes < 4 || !stopped {
 				t.Errorf("Cluster API was not held off: %d writes to the management cluster, stopped in its own: %v", writes, stopped)
 			}
 		})
@@ -458,19 +459,19 @@ func TestAQuorumThatComesBackEndsTheRecovery(t *testing.T) {
 	if len(e.old) != 3 || len(e.members) > 0 {
 		t.Errorf("servers were wiped: %v", e.calls)
 	}
-	if !capi.Truth(w.mgmt.Get(capiAPI, "Cluster", config.Namespace, "k8s"), "spec", "paused") {
+	if !capi.Truth(w.Management.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s"), "spec", "paused") {
 		t.Fatal("the cluster was not paused: there is nothing to take back")
 	}
-	if len(w.hetzner.PlacementGroups()) != 1 {
+	if len(w.Hetzner.PlacementGroups()) != 1 {
 		t.Fatal("the recovery was not claimed: there is nothing to take back")
 	}
 	if err := plan.Abandon(t.Context(), silent); err != nil {
 		t.Fatal(err)
 	}
-	if groups := w.hetzner.PlacementGroups(); len(groups) > 0 {
+	if groups := w.Hetzner.PlacementGroups(); len(groups) > 0 {
 		t.Errorf("the claim is left: %+v", groups)
 	}
-	if cluster := w.mgmt.Get(capiAPI, "Cluster", config.Namespace, "k8s"); capi.Truth(cluster, "spec", "paused") || len(cluster.GetAnnotations()) > 0 {
+	if cluster := w.Management.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s"); capi.Truth(cluster, "spec", "paused") || len(cluster.GetAnnotations()) > 0 {
 		t.Errorf("the Cluster is left %v", cluster.Object)
 	}
 }
@@ -529,7 +530,7 @@ func TestAnEtcdThatHasWorkedSinceIsLookedAtAnew(t *testing.T) {
 
 func TestSomebodyElsesPauseStays(t *testing.T) {
 	w, q := quorumWorld(t, &brokenEtcd{})
-	w.mgmt.Change(capiAPI, "Cluster", config.Namespace, "k8s", map[string]any{"spec": map[string]any{"paused": true}})
+	w.Management.Change(clustertest.CAPI, "Cluster", config.Namespace, "k8s", map[string]any{"spec": map[string]any{"paused": true}})
 	h, err := q.hold(t.Context(), silent, QuorumSurvey{})
 	if err != nil || h.Paused {
 		t.Fatalf("%+v, %v", h, err)
@@ -537,7 +538,7 @@ func TestSomebodyElsesPauseStays(t *testing.T) {
 	if err := q.unpause(t.Context(), silent); err != nil {
 		t.Fatal(err)
 	}
-	if !capi.Truth(w.mgmt.Get(capiAPI, "Cluster", config.Namespace, "k8s"), "spec", "paused") {
+	if !capi.Truth(w.Management.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s"), "spec", "paused") {
 		t.Error("somebody else's pause was taken back")
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -30,8 +31,8 @@ func TestOneOfTwoReadoptions(t *testing.T) {
 		t.Errorf("the second is told %v", err)
 	}
 	// The first one's folder is lost, and what it has put back is found.
-	w.provider.exists = true
-	w.mgmt.Put(kubetest.Object(capiAPI, "Cluster", config.Namespace, "k8s", object{"metadata": object{"annotations": object{readoptedAnnotation: "5a5a"}}, "spec": object{"paused": true}}))
+	w.Provider.There = true
+	w.Management.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s", clustertest.Map{"metadata": clustertest.Map{"annotations": clustertest.Map{readoptedAnnotation: "5a5a"}}, "spec": clustertest.Map{"paused": true}}))
 	if taken, err := second.claimReadopt(t.Context(), w.say); err != nil || taken.By == mine.By {
 		t.Errorf("it is not taken over: %+v, %v", taken, err)
 	}
@@ -43,12 +44,12 @@ func TestOneOfTwoReadoptions(t *testing.T) {
 // TestLeftObjectsAreReplacedWhereThatIsAccepted: an object without its Cluster object is in the way, and stays until a person agrees.
 func TestLeftObjectsAreReplacedWhereThatIsAccepted(t *testing.T) {
 	w := newReadoptWorld(t)
-	w.provider.exists = true
+	w.Provider.There = true
 	left := func() *unstructured.Unstructured {
-		return w.mgmt.Get(caph, "HCloudMachine", config.Namespace, "k8s-control-plane-1")
+		return w.Management.Get(clustertest.CAPH, "HCloudMachine", config.Namespace, "k8s-control-plane-1")
 	}
-	w.mgmt.Put(kubetest.Object(caph, "HCloudMachine", config.Namespace, "k8s-control-plane-1", object{
-		"metadata": object{"uid": "left", "finalizers": []any{"hcloudmachine.infrastructure.cluster.x-k8s.io"}}, "spec": object{"type": "another"}}))
+	w.Management.Put(kubetest.Object(clustertest.CAPH, "HCloudMachine", config.Namespace, "k8s-control-plane-1", clustertest.Map{
+		"metadata": clustertest.Map{"uid": "left", "finalizers": []any{"hcloudmachine.infrastructure.cluster.x-k8s.io"}}, "spec": clustertest.Map{"type": "another"}}))
 	const id = "object-left/HCloudMachine.k8s-control-plane-1"
 	found, err := w.plan(t).Look(t.Context(), w.say)
 	if err != nil || !slices.Equal(found.Open, []string{id}) {
@@ -66,7 +67,7 @@ func TestLeftObjectsAreReplacedWhereThatIsAccepted(t *testing.T) {
 	if left().GetUID() != "left" {
 		t.Error("the comparison has removed it")
 	}
-	if err := p.r.tools.Files.Write(platform.ManagementKubeconfig, w.mgmt.Kubeconfig()); err != nil {
+	if err := p.r.tools.Files.Write(platform.ManagementKubeconfig, w.Management.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
 	m := Management{Kubeconfig: platform.ManagementKubeconfig}
@@ -78,7 +79,7 @@ func TestLeftObjectsAreReplacedWhereThatIsAccepted(t *testing.T) {
 			t.Fatalf("in its place is %v", is)
 		}
 	}
-	if is := w.mgmt.Get(caph, "HCloudMachine", config.Namespace, "k8s-control-plane-0"); is == nil || capi.Text(is, "spec", "type") != "cx33" {
+	if is := w.Management.Get(clustertest.CAPH, "HCloudMachine", config.Namespace, "k8s-control-plane-0"); is == nil || capi.Text(is, "spec", "type") != "cx33" {
 		t.Errorf("beside it is %v", is)
 	}
 }
@@ -87,39 +88,39 @@ func TestLeftObjectsAreReplacedWhereThatIsAccepted(t *testing.T) {
 func TestProvidersWithoutKindsAreInstalledAnew(t *testing.T) {
 	w := newReadoptWorld(t)
 	p := w.plan(t)
-	if err := p.r.tools.Files.Write(platform.ManagementKubeconfig, w.mgmt.Kubeconfig()); err != nil {
+	if err := p.r.tools.Files.Write(platform.ManagementKubeconfig, w.Management.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
 	m, before := Management{Kubeconfig: platform.ManagementKubeconfig}, config.Defaults()
-	w.install(before)
-	if _, err := p.r.installAgain(t.Context(), w.say, m); err != nil || len(w.inits) > 0 {
-		t.Fatalf("with all kinds there: %v, installed %d times", err, len(w.inits))
+	w.Install(before)
+	if _, err := p.r.installAgain(t.Context(), w.say, m); err != nil || len(w.Inits) > 0 {
+		t.Fatalf("with all kinds there: %v, installed %d times", err, len(w.Inits))
 	}
 	const provider = "clusterctl.cluster.x-k8s.io/v1alpha3"
-	stale := w.mgmt.Get(provider, "Provider", "infrastructure-hetzner", "infrastructure-hetzner").GetUID()
-	w.mgmt.Fail = func(r *http.Request) (int, string) {
+	stale := w.Management.Get(provider, "Provider", "infrastructure-hetzner", "infrastructure-hetzner").GetUID()
+	w.Management.Fail = func(r *http.Request) (int, string) {
 		if strings.Contains(r.URL.Path, "/hcloudmachines") {
 			return http.StatusNotFound, "the server could not find the requested resource"
 		}
 		return 0, ""
 	}
-	if _, err := p.r.installAgain(t.Context(), w.say, m); err != nil || len(w.inits) != 1 {
-		t.Fatalf("without the kind of the servers: %v, installed %d times\n%s", err, len(w.inits), strings.Join(w.said, "\n"))
+	if _, err := p.r.installAgain(t.Context(), w.say, m); err != nil || len(w.Inits) != 1 {
+		t.Fatalf("without the kind of the servers: %v, installed %d times\n%s", err, len(w.Inits), strings.Join(w.said, "\n"))
 	}
-	if is := w.mgmt.Get(provider, "Provider", "infrastructure-hetzner", "infrastructure-hetzner"); is == nil || is.GetUID() == stale {
+	if is := w.Management.Get(provider, "Provider", "infrastructure-hetzner", "infrastructure-hetzner"); is == nil || is.GetUID() == stale {
 		t.Error("the list of the providers was not made anew: clusterctl leaves alone what stands in it")
 	}
 	if !strings.Contains(strings.Join(w.said, "\n"), "HCloudMachines are not known any more") {
 		t.Errorf("it said %v", w.said)
 	}
 	// A question that is not answered is no proof that the kinds are gone.
-	w.mgmt.Fail = func(r *http.Request) (int, string) {
+	w.Management.Fail = func(r *http.Request) (int, string) {
 		if strings.Contains(r.URL.Path, "/hcloudmachines") {
 			return http.StatusServiceUnavailable, "not ready"
 		}
 		return 0, ""
 	}
-	if _, err := p.r.installAgain(t.Context(), w.say, m); err == nil || len(w.inits) != 1 {
-		t.Errorf("with an API server that does not answer: %v, installed %d times", err, len(w.inits))
+	if _, err := p.r.installAgain(t.Context(), w.say, m); err == nil || len(w.Inits) != 1 {
+		t.Errorf("with an API server that does not answer: %v, installed %d times", err, len(w.Inits))
 	}
 }

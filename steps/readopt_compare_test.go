@@ -18,6 +18,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/backup"
 	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/talos"
@@ -32,44 +33,44 @@ func managedBackup() Backup {
 		Header:   backup.Header{Cluster: "k8s", UID: "workload", Taken: time.Now(), Etcd: backup.Etcd{Revision: 1}},
 		Snapshot: backup.Snapshot{Size: 1, SHA256: "5a5a"},
 	}
-	add := func(to *[]unstructured.Unstructured, apiVersion, kind, name, owner string, fields object) {
+	add := func(to *[]unstructured.Unstructured, apiVersion, kind, name, owner string, fields clustertest.Map) {
 		o := kubetest.Object(apiVersion, kind, config.Namespace, name, fields)
 		o.SetUID(types.UID("old-" + kind + "-" + name))
 		o.SetResourceVersion("7")
 		o.SetFinalizers([]string{"hold"})
 		if kind, name, ok := strings.Cut(owner, "/"); ok {
-			versions := map[string]string{"Cluster": capiAPI, "Machine": capiAPI, "TalosControlPlane": cacpt, "TalosConfig": cabpt, "HCloudMachine": caph, "HetznerCluster": caph}
+			versions := map[string]string{"Cluster": clustertest.CAPI, "Machine": clustertest.CAPI, "TalosControlPlane": clustertest.CACPPT, "TalosConfig": cabpt, "HCloudMachine": clustertest.CAPH, "HetznerCluster": clustertest.CAPH}
 			o.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: versions[kind], Kind: kind, Name: name, UID: types.UID("old-" + kind + "-" + name)}})
 		}
 		*to = append(*to, *o)
 	}
 	objects, secrets := &c.Objects, &c.Secrets
-	of := object{capi.ClusterNameLabel: "k8s", capi.ControlPlaneLabel: ""}
+	of := clustertest.Map{capi.ClusterNameLabel: "k8s", capi.ControlPlaneLabel: ""}
 	// Not in the order in which they can be made.
 	for i := range 3 {
 		server, machine := fmt.Sprintf("k8s-control-plane-%d", i), fmt.Sprintf("k8s-control-plane-m%d", i)
 		provider := fmt.Sprintf("hcloud://%d", 100+i)
-		add(objects, caph, "HCloudMachine", server, "Machine/"+machine, object{
-			"metadata": object{"labels": of, "annotations": object{clonedFromAnnotation: "template"}}, "spec": object{"providerID": provider, "type": "cx33"}, "status": object{"ready": true}})
-		add(objects, cabpt, "TalosConfig", machine, "Machine/"+machine, object{"metadata": object{"labels": of}})
-		add(objects, capiAPI, "Machine", machine, "TalosControlPlane/k8s-control-plane", object{
-			"metadata": object{"labels": of},
-			"spec": object{"version": "v1.32.2", "providerID": provider, "failureDomain": "nbg1", "infrastructureRef": object{"kind": "HCloudMachine", "name": server},
-				"bootstrap": object{"configRef": object{"kind": "TalosConfig", "name": machine}, "dataSecretName": machine + "-bootstrap-data"}},
-			"status": object{"phase": "Running", "observedGeneration": 1}})
-		add(secrets, "v1", "Secret", machine+"-bootstrap-data", "TalosConfig/"+machine, object{"data": object{"value": "Z2VoZWlt"}})
+		add(objects, clustertest.CAPH, "HCloudMachine", server, "Machine/"+machine, clustertest.Map{
+			"metadata": clustertest.Map{"labels": of, "annotations": clustertest.Map{clonedFromAnnotation: "template"}}, "spec": clustertest.Map{"providerID": provider, "type": "cx33"}, "status": clustertest.Map{"ready": true}})
+		add(objects, cabpt, "TalosConfig", machine, "Machine/"+machine, clustertest.Map{"metadata": clustertest.Map{"labels": of}})
+		add(objects, clustertest.CAPI, "Machine", machine, "TalosControlPlane/k8s-control-plane", clustertest.Map{
+			"metadata": clustertest.Map{"labels": of},
+			"spec": clustertest.Map{"version": "v1.32.2", "providerID": provider, "failureDomain": "nbg1", "infrastructureRef": clustertest.Map{"kind": "HCloudMachine", "name": server},
+				"bootstrap": clustertest.Map{"configRef": clustertest.Map{"kind": "TalosConfig", "name": machine}, "dataSecretName": machine + "-bootstrap-data"}},
+			"status": clustertest.Map{"phase": "Running", "observedGeneration": 1}})
+		add(secrets, "v1", "Secret", machine+"-bootstrap-data", "TalosConfig/"+machine, clustertest.Map{"data": clustertest.Map{"value": "Z2VoZWlt"}})
 	}
-	add(objects, cacpt, "TalosControlPlane", "k8s-control-plane", "Cluster/k8s", object{
-		"spec": object{"replicas": 3, "version": "v1.32.2", "infrastructureTemplate": object{"name": "template"}},
-		"status": object{"bootstrapped": true, "observedGeneration": 1, "conditions": []any{
-			object{"type": "Ready", "status": "True"}, object{"type": bootstrappedCondition, "status": "True", "lastTransitionTime": "2026-01-02T03:04:05Z"}}}})
-	add(objects, caph, "HetznerCluster", "k8s", "Cluster/k8s", object{
-		"spec":   object{"controlPlaneEndpoint": object{"host": "127.0.0.7", "port": 6443}, "controlPlaneRegions": []any{"nbg1"}, "hcloudPlacementGroups": []any{object{"name": "control-plane", "type": "spread"}}},
-		"status": object{"ready": true, "controlPlaneLoadBalancer": object{"ipv4": "127.0.0.7"}}})
-	add(objects, caph, "HCloudMachineTemplate", "template", "Cluster/k8s", object{"spec": object{"template": object{"spec": object{"type": "cx33"}}}})
-	add(objects, capiAPI, "Cluster", "k8s", "", object{"spec": object{"controlPlaneRef": object{"name": "k8s-control-plane"}}, "status": object{"phase": "Provisioned"}})
+	add(objects, clustertest.CACPPT, "TalosControlPlane", "k8s-control-plane", "Cluster/k8s", clustertest.Map{
+		"spec": clustertest.Map{"replicas": 3, "version": "v1.32.2", "infrastructureTemplate": clustertest.Map{"name": "template"}},
+		"status": clustertest.Map{"bootstrapped": true, "observedGeneration": 1, "conditions": []any{
+			clustertest.Map{"type": "Ready", "status": "True"}, clustertest.Map{"type": bootstrappedCondition, "status": "True", "lastTransitionTime": "2026-01-02T03:04:05Z"}}}})
+	add(objects, clustertest.CAPH, "HetznerCluster", "k8s", "Cluster/k8s", clustertest.Map{
+		"spec":   clustertest.Map{"controlPlaneEndpoint": clustertest.Map{"host": "127.0.0.7", "port": 6443}, "controlPlaneRegions": []any{"nbg1"}, "hcloudPlacementGroups": []any{clustertest.Map{"name": "control-plane", "type": "spread"}}},
+		"status": clustertest.Map{"ready": true, "controlPlaneLoadBalancer": clustertest.Map{"ipv4": "127.0.0.7"}}})
+	add(objects, clustertest.CAPH, "HCloudMachineTemplate", "template", "Cluster/k8s", clustertest.Map{"spec": clustertest.Map{"template": clustertest.Map{"spec": clustertest.Map{"type": "cx33"}}}})
+	add(objects, clustertest.CAPI, "Cluster", "k8s", "", clustertest.Map{"spec": clustertest.Map{"controlPlaneRef": clustertest.Map{"name": "k8s-control-plane"}}, "status": clustertest.Map{"phase": "Provisioned"}})
 	secret := func(name, key, value, owner string) {
-		add(secrets, "v1", "Secret", name, owner, object{"metadata": object{"labels": object{capi.ClusterNameLabel: "k8s"}}, "data": object{key: base64.StdEncoding.EncodeToString([]byte(value))}})
+		add(secrets, "v1", "Secret", name, owner, clustertest.Map{"metadata": clustertest.Map{"labels": clustertest.Map{capi.ClusterNameLabel: "k8s"}}, "data": clustertest.Map{key: base64.StdEncoding.EncodeToString([]byte(value))}})
 	}
 	secret("k8s-talos", "bundle", "every key", "")
 	secret("k8s-talosconfig", "talosconfig", "credentials", "Cluster/k8s")
@@ -115,18 +116,18 @@ func TestEveryDifferenceIsFound(t *testing.T) {
 	}
 	const last = "k8s-control-plane-2"
 	for _, c := range []struct {
-		what   string
-		world  func(*living)
-		backup func(*Backup)
-		want   []string // IDs
-		says   string
-		then   Comparison
-		final  bool // cannot be accepted
+		what        string
+		Environment func(*living)
+		backup      func(*Backup)
+		want        []string // IDs
+		says        string
+		then        Comparison
+		final       bool // cannot be accepted
 	}{
 		{what: "nothing"},
-		{what: "a server is gone", world: func(l *living) { l.lose(102) }, want: []string{"server-missing/" + last}, says: "2 of its 3 servers, makes 1 new",
+		{what: "a server is gone", Environment: func(l *living) { l.lose(102) }, want: []string{"server-missing/" + last}, says: "2 of its 3 servers, makes 1 new",
 			then: Comparison{LeftOut: []string{"k8s-control-plane-m2"}, Gone: []string{last}}},
-		{what: "a server was replaced", world: func(l *living) {
+		{what: "a server was replaced", Environment: func(l *living) {
 			l.lose(102)
 			l.forget(last)
 			delete(l.nodes, last)
@@ -135,7 +136,7 @@ func TestEveryDifferenceIsFound(t *testing.T) {
 			want: []string{"server-missing/" + last, "server-unknown/k8s-control-plane-new"}, says: "no server is made, as 3 are there",
 			then: Comparison{LeftOut: []string{"k8s-control-plane-m2"}, Gone: []string{last},
 				Adopted: []Adopted{{Server: "k8s-control-plane-new", ID: 200, Machine: "k8s-control-plane-new", Location: "nbg1"}}}},
-		{what: "an upgrade replaced a server", world: func(l *living) {
+		{what: "an upgrade replaced a server", Environment: func(l *living) {
 			l.lose(102)
 			l.serve(200, "k8s-control-plane-new")
 			l.nodes["k8s-control-plane-new"].Status.NodeInfo.KubeletVersion = "v1.33.1"
@@ -143,7 +144,7 @@ func TestEveryDifferenceIsFound(t *testing.T) {
 			want: []string{"server-missing/" + last, "server-unknown/k8s-control-plane-new", "version/k8s-control-plane"}, says: "k8s-control-plane-new runs v1.33.1",
 			then: Comparison{LeftOut: []string{"k8s-control-plane-m2"}, Gone: []string{last}, Version: "v1.32.2",
 				Adopted: []Adopted{{Server: "k8s-control-plane-new", ID: 200, Machine: "k8s-control-plane-new", Location: "nbg1"}}}},
-		{what: "an upgrade replaced every server", world: func(l *living) {
+		{what: "an upgrade replaced every server", Environment: func(l *living) {
 			for i := range 3 {
 				name := fmt.Sprintf("k8s-control-plane-%d", i)
 				l.lose(int64(100 + i))
@@ -159,21 +160,21 @@ func TestEveryDifferenceIsFound(t *testing.T) {
 			then: Comparison{LeftOut: []string{"k8s-control-plane-m0", "k8s-control-plane-m1", "k8s-control-plane-m2"}, Gone: []string{"k8s-control-plane-0", "k8s-control-plane-1", last}, Version: "v1.33.1",
 				Adopted: []Adopted{{Server: "new-k8s-control-plane-0", ID: 200, Machine: "new-k8s-control-plane-0", Location: "nbg1"},
 					{Server: "new-k8s-control-plane-1", ID: 201, Machine: "new-k8s-control-plane-1", Location: "nbg1"}, {Server: "new-" + last, ID: 202, Machine: "new-" + last, Location: "nbg1"}}}},
-		{what: "its node names its Machine", world: func(l *living) {
+		{what: "its node names its Machine", Environment: func(l *living) {
 			l.lose(102)
 			l.serve(200, "k8s-control-plane-new")
 			l.nodes["k8s-control-plane-new"].Annotations = map[string]string{"cluster.x-k8s.io/machine": "k8s-control-plane-m9"}
 		}, want: []string{"server-missing/" + last, "server-unknown/k8s-control-plane-new"}, says: "would evict its member",
 			then: Comparison{LeftOut: []string{"k8s-control-plane-m2"}, Gone: []string{last},
 				Adopted: []Adopted{{Server: "k8s-control-plane-new", ID: 200, Machine: "k8s-control-plane-m9", Location: "nbg1"}}}},
-		{what: "the control plane was scaled up", world: func(l *living) { l.serve(200, "k8s-control-plane-new") }, says: "would delete servers",
+		{what: "the control plane was scaled up", Environment: func(l *living) { l.serve(200, "k8s-control-plane-new") }, says: "would delete servers",
 			want: []string{"server-unknown/k8s-control-plane-new", "replicas/k8s-control-plane"},
 			then: Comparison{Replicas: 4, Adopted: []Adopted{{Server: "k8s-control-plane-new", ID: 200, Machine: "k8s-control-plane-new", Location: "nbg1"}}}},
-		{what: "a worker that nobody knows", world: func(l *living) { l.servers = append(l.servers, hetzner.Server{ID: 300, Name: "w", Machine: "w"}) },
+		{what: "a worker that nobody knows", Environment: func(l *living) { l.servers = append(l.servers, hetzner.Server{ID: 300, Name: "w", Machine: "w"}) },
 			want: []string{"server-unknown/w"}, says: "left as it is", then: Comparison{Others: []int64{300}}},
-		{what: "a server was made anew under its name", world: func(l *living) { l.servers[2].ID = 202 }, want: []string{"server-replaced/" + last}, says: "202",
+		{what: "a server was made anew under its name", Environment: func(l *living) { l.servers[2].ID = 202 }, want: []string{"server-replaced/" + last}, says: "202",
 			then: Comparison{Replaced: map[string]int64{last: 202}}},
-		{what: "a server was renamed", world: func(l *living) { l.servers[2].Machine = "" }},
+		{what: "a server was renamed", Environment: func(l *living) { l.servers[2].Machine = "" }},
 		{what: "a server had no ID yet", backup: func(b *Backup) {
 			unstructured.RemoveNestedField(b.object("HCloudMachine", last).Object, "spec", "providerID")
 			unstructured.RemoveNestedField(b.object("Machine", "k8s-control-plane-m2").Object, "spec", "providerID")
@@ -185,30 +186,30 @@ func TestEveryDifferenceIsFound(t *testing.T) {
 		{what: "a rollout of a template", backup: func(b *Backup) {
 			b.object("HCloudMachine", last).SetAnnotations(map[string]string{clonedFromAnnotation: "older"})
 		}, want: []string{"rollout/" + last}, says: "template older", then: Comparison{Rolling: true}},
-		{what: "a member of nobody", world: func(l *living) { l.members = append(l.members, talos.EtcdMember{ID: 7, Name: "stray"}) }, want: []string{"member-unknown/stray"}, says: "would evict it"},
-		{what: "a Machine without a member", world: func(l *living) { l.forget(last) }, want: []string{"member-missing/" + last}, says: "no member"},
-		{what: "a Machine without a node", world: func(l *living) { delete(l.nodes, last) }, want: []string{"node-missing/" + last}, says: "is no node"},
-		{what: "a node of nobody", world: func(l *living) { l.nodes["stray"] = &corev1.Node{} }, want: []string{"node-unknown/stray"}, says: "left as it is"},
-		{what: "Kubernetes was upgraded by hand", world: func(l *living) {
+		{what: "a member of nobody", Environment: func(l *living) { l.members = append(l.members, talos.EtcdMember{ID: 7, Name: "stray"}) }, want: []string{"member-unknown/stray"}, says: "would evict it"},
+		{what: "a Machine without a member", Environment: func(l *living) { l.forget(last) }, want: []string{"member-missing/" + last}, says: "no member"},
+		{what: "a Machine without a node", Environment: func(l *living) { delete(l.nodes, last) }, want: []string{"node-missing/" + last}, says: "is no node"},
+		{what: "a node of nobody", Environment: func(l *living) { l.nodes["stray"] = &corev1.Node{} }, want: []string{"node-unknown/stray"}, says: "left as it is"},
+		{what: "Kubernetes was upgraded by hand", Environment: func(l *living) {
 			for i, v := range []string{"v1.34.0", "v1.33.10", "v1.33.9"} {
 				l.nodes[fmt.Sprintf("k8s-control-plane-%d", i)].Status.NodeInfo.KubeletVersion = v
 			}
 		}, want: []string{"version/k8s-control-plane"}, says: "v1.33.9, the oldest", then: Comparison{Version: "v1.33.9"}},
-		{what: "no load balancer", world: func(l *living) { l.balancer = nil }, want: []string{"load-balancer-missing/k8s"}, says: "another address", final: true},
-		{what: "another load balancer", world: func(l *living) { l.balancer.IPv4 = "127.0.0.8" }, want: []string{"load-balancer-replaced/k8s"}, says: "127.0.0.8", final: true},
-		{what: "a load balancer without label", world: func(l *living) { l.balancer.Labelled = false }, want: []string{"load-balancer-unlabelled/lb"}, says: "make another", then: Comparison{Balancer: "lb"}},
-		{what: "no network", world: func(l *living) { l.network = 0 }, want: []string{"network-missing/k8s"}, says: "caph-cluster-k8s=owned", final: true},
-		{what: "no placement group", world: func(l *living) { l.groups = nil }, want: []string{"placement-group-missing/k8s-control-plane"}, says: "anew"},
-		{what: "one more placement group", world: func(l *living) { l.groups = append(l.groups, "k8s-more") }, want: []string{"placement-group-unknown/k8s-more"}, says: "would delete"},
-		{what: "an object without its Cluster", world: func(l *living) { l.left = []Leftover{{"Machine", "m", "u"}} }, want: []string{"object-left/Machine.m"}, says: "without its finalizers",
+		{what: "no load balancer", Environment: func(l *living) { l.balancer = nil }, want: []string{"load-balancer-missing/k8s"}, says: "another address", final: true},
+		{what: "another load balancer", Environment: func(l *living) { l.balancer.IPv4 = "127.0.0.8" }, want: []string{"load-balancer-replaced/k8s"}, says: "127.0.0.8", final: true},
+		{what: "a load balancer without label", Environment: func(l *living) { l.balancer.Labelled = false }, want: []string{"load-balancer-unlabelled/lb"}, says: "make another", then: Comparison{Balancer: "lb"}},
+		{what: "no network", Environment: func(l *living) { l.network = 0 }, want: []string{"network-missing/k8s"}, says: "caph-cluster-k8s=owned", final: true},
+		{what: "no placement group", Environment: func(l *living) { l.groups = nil }, want: []string{"placement-group-missing/k8s-control-plane"}, says: "anew"},
+		{what: "one more placement group", Environment: func(l *living) { l.groups = append(l.groups, "k8s-more") }, want: []string{"placement-group-unknown/k8s-more"}, says: "would delete"},
+		{what: "an object without its Cluster", Environment: func(l *living) { l.left = []Leftover{{"Machine", "m", "u"}} }, want: []string{"object-left/Machine.m"}, says: "without its finalizers",
 			then: Comparison{Left: []Leftover{{"Machine", "m", "u"}}}},
-		{what: "a server lives and has lost its labels", world: func(l *living) { l.lose(102); l.unlabelled = map[int64]bool{102: true} },
+		{what: "a server lives and has lost its labels", Environment: func(l *living) { l.lose(102); l.unlabelled = map[int64]bool{102: true} },
 			want: []string{"server-unlabelled/" + last}, says: "caph-cluster-k8s=owned, machine.caph-name=" + last + ", machine_type=control_plane", final: true},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			l, source := lively(), managedBackup()
-			if c.world != nil {
-				c.world(&l)
+			if c.Environment != nil {
+				c.Environment(&l)
 			}
 			if c.backup != nil {
 				c.backup(&source)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
@@ -27,7 +28,7 @@ import (
 
 // readoptWorld is a world in which managedBackup's cluster lives and nobody manages it.
 type readoptWorld struct {
-	*world
+	*clustertest.Environment
 	source Backup
 	etcd   []talos.EtcdMember
 	said   []string
@@ -42,7 +43,7 @@ func (w *readoptWorld) say(format string, args ...any) {
 
 // membersOf answers for etcd.
 type membersOf struct {
-	healthyTalos
+	clustertest.HealthyTalos
 	w *readoptWorld
 }
 
@@ -55,12 +56,12 @@ func (m membersOf) EtcdMembersOf(context.Context, talos.Route) ([]talos.EtcdMemb
 
 func newReadoptWorld(t *testing.T) *readoptWorld {
 	t.Helper()
-	w := &readoptWorld{world: newWorld(t), source: managedBackup()}
-	kinds := append(capiKinds(), capiResource("TalosConfig", "talosconfigs", "bootstrap.cluster.x-k8s.io", "v1alpha3"))
+	w := &readoptWorld{Environment: clustertest.New(t), source: managedBackup()}
+	kinds := append(clustertest.ClusterAPIKinds(), clustertest.Resource("TalosConfig", "talosconfigs", "bootstrap.cluster.x-k8s.io", "v1alpha3"))
 	for _, s := range []struct {
 		to  **kubetest.Server
 		uid string
-	}{{&w.mgmt, "management"}, {&w.workload, "workload"}} {
+	}{{&w.Management, "management"}, {&w.Workload, "workload"}} {
 		server := kubetest.New(s.uid, kinds...)
 		t.Cleanup(func() {
 			server.CloseClientConnections()
@@ -71,7 +72,7 @@ func newReadoptWorld(t *testing.T) *readoptWorld {
 		}
 		*s.to = server
 	}
-	w.mgmt.Fail = func(r *http.Request) (int, string) {
+	w.Management.Fail = func(r *http.Request) (int, string) {
 		if r.Method != http.MethodGet {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -79,12 +80,12 @@ func newReadoptWorld(t *testing.T) *readoptWorld {
 		}
 		return 0, ""
 	}
-	w.provider.kubeconfig, w.provider.exists = w.mgmt.Kubeconfig(), false
-	w.source.secret("k8s-kubeconfig").Object["data"] = object{"value": base64.StdEncoding.EncodeToString(w.workload.Kubeconfig())}
+	w.Provider.Kubeconfig, w.Provider.There = w.Management.Kubeconfig(), false
+	w.source.secret("k8s-kubeconfig").Object["data"] = clustertest.Map{"value": base64.StdEncoding.EncodeToString(w.Workload.Kubeconfig())}
 	owned := map[string]string{"caph-cluster-k8s": "owned"}
-	w.hetzner.SetNetworks(schema.Network{ID: 77, Labels: owned, IPRange: "10.10.0.0/16"})
-	w.hetzner.SetLoadBalancers(hetznertest.LoadBalancer(9, "lb", "127.0.0.7", owned, 6443))
-	w.hetzner.SetPlacementGroups(schema.PlacementGroup{ID: 8, Name: "k8s-control-plane", Labels: owned})
+	w.Hetzner.SetNetworks(schema.Network{ID: 77, Labels: owned, IPRange: "10.10.0.0/16"})
+	w.Hetzner.SetLoadBalancers(hetznertest.LoadBalancer(9, "lb", "127.0.0.7", owned, 6443))
+	w.Hetzner.SetPlacementGroups(schema.PlacementGroup{ID: 8, Name: "k8s-control-plane", Labels: owned})
 	w.serve("k8s-control-plane-0", "k8s-control-plane-1", "k8s-control-plane-2")
 	return w
 }
@@ -98,14 +99,14 @@ func (w *readoptWorld) serve(names ...string) {
 			PublicNet: schema.ServerPublicNet{IPv4: schema.ServerPublicNetIPv4{IP: "127.0.1.1"}},
 			Labels:    map[string]string{"caph-cluster-k8s": "owned", "machine.caph-name": name, "machine_type": "control_plane"}})
 		w.etcd = append(w.etcd, talos.EtcdMember{ID: uint64(i), Name: name})
-		w.workload.Put(kubetest.Object("v1", "Node", "", name, object{"status": object{"nodeInfo": object{"kubeletVersion": "v1.32.2"}}}))
+		w.Workload.Put(kubetest.Object("v1", "Node", "", name, clustertest.Map{"status": clustertest.Map{"nodeInfo": clustertest.Map{"kubeletVersion": "v1.32.2"}}}))
 	}
-	w.hetzner.SetServers(servers...)
+	w.Hetzner.SetServers(servers...)
 }
 
 func (w *readoptWorld) plan(t *testing.T, accept ...string) *ReadoptPlan {
 	t.Helper()
-	tools := w.tools()
+	tools := w.Tools()
 	tools.Talos = func([]byte) (platform.TalosClient, error) { return membersOf{w: w}, nil }
 	p, err := NewReadopt(config.Defaults(), tools, w.source, accept)
 	if err != nil {
@@ -116,10 +117,10 @@ func (w *readoptWorld) plan(t *testing.T, accept ...string) *ReadoptPlan {
 
 // TestOnlyWhatNobodyManagesIsReadopted holds every refusal of the look, none of which changes anything.
 func TestOnlyWhatNobodyManagesIsReadopted(t *testing.T) {
-	cluster := func(fields object) *unstructured.Unstructured {
-		return kubetest.Object(capiAPI, "Cluster", config.Namespace, "k8s", fields)
+	cluster := func(fields clustertest.Map) *unstructured.Unstructured {
+		return kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s", fields)
 	}
-	mine := object{"annotations": object{readoptedAnnotation: "5a5a"}}
+	mine := clustertest.Map{"annotations": clustertest.Map{readoptedAnnotation: "5a5a"}}
 	for _, c := range []struct {
 		what   string
 		spoil  func(*readoptWorld)
@@ -128,27 +129,27 @@ func TestOnlyWhatNobodyManagesIsReadopted(t *testing.T) {
 		allows bool
 	}{
 		{what: "nobody", allows: true},
-		{what: "the management cluster is there and empty", spoil: func(w *readoptWorld) { w.provider.exists = true }, allows: true},
-		{what: "the management cluster", is: ErrManaged, says: "unpaused", spoil: func(w *readoptWorld) { w.provider.exists = true; w.mgmt.Put(cluster(nil)) }},
+		{what: "the management cluster is there and empty", spoil: func(w *readoptWorld) { w.Provider.There = true }, allows: true},
+		{what: "the management cluster", is: ErrManaged, says: "unpaused", spoil: func(w *readoptWorld) { w.Provider.There = true; w.Management.Put(cluster(nil)) }},
 		{what: "the management cluster, paused", is: ErrManaged, says: "unpause it", spoil: func(w *readoptWorld) {
-			w.provider.exists = true
-			w.mgmt.Put(cluster(object{"spec": object{"paused": true}}))
+			w.Provider.There = true
+			w.Management.Put(cluster(clustertest.Map{"spec": clustertest.Map{"paused": true}}))
 		}},
 		{what: "the management cluster, deleting", is: ErrManaged, says: "being deleted", spoil: func(w *readoptWorld) {
-			w.provider.exists = true
-			w.mgmt.Put(cluster(object{"metadata": object{"deletionTimestamp": "2026-01-02T03:04:05Z"}}))
+			w.Provider.There = true
+			w.Management.Put(cluster(clustertest.Map{"metadata": clustertest.Map{"deletionTimestamp": "2026-01-02T03:04:05Z"}}))
 		}},
-		{what: "the cluster itself, since a pivot of which the backup knows nothing", is: ErrManaged, says: "itself", spoil: func(w *readoptWorld) { w.workload.Put(cluster(object{"metadata": mine})) }},
+		{what: "the cluster itself, since a pivot of which the backup knows nothing", is: ErrManaged, says: "itself", spoil: func(w *readoptWorld) { w.Workload.Put(cluster(clustertest.Map{"metadata": mine})) }},
 		{what: "an earlier run's, paused", allows: true, spoil: func(w *readoptWorld) {
-			w.provider.exists = true
-			w.mgmt.Put(cluster(object{"metadata": mine, "spec": object{"paused": true}}))
+			w.Provider.There = true
+			w.Management.Put(cluster(clustertest.Map{"metadata": mine, "spec": clustertest.Map{"paused": true}}))
 		}},
 		{what: "an earlier readoption's that is over", is: ErrManaged, says: "unpaused", spoil: func(w *readoptWorld) {
-			w.provider.exists = true
-			w.mgmt.Put(cluster(object{"metadata": mine}))
+			w.Provider.There = true
+			w.Management.Put(cluster(clustertest.Map{"metadata": mine}))
 		}},
-		{what: "its provider cannot tell", says: "Docker is away", spoil: func(w *readoptWorld) { w.provider.err = errors.New("Docker is away") }},
-		{what: "it does not answer", is: ErrNotLiving, says: "restore", spoil: func(w *readoptWorld) { w.workload.Close() }},
+		{what: "its provider cannot tell", says: "Docker is away", spoil: func(w *readoptWorld) { w.Provider.ExistsError = errors.New("Docker is away") }},
+		{what: "it does not answer", is: ErrNotLiving, says: "restore", spoil: func(w *readoptWorld) { w.Workload.Close() }},
 		{what: "another cluster answers", is: ErrNotLiving, says: "another cluster than the backup's", spoil: func(w *readoptWorld) { w.source.Contents.Header.UID = "other" }},
 		{what: "etcd does not answer", says: "no quorum", spoil: func(w *readoptWorld) { w.etcd = nil }},
 	} {
@@ -167,7 +168,7 @@ func TestOnlyWhatNobodyManagesIsReadopted(t *testing.T) {
 			if err != nil && strings.Contains(err.Error(), "every key") {
 				t.Error("a secret is told")
 			}
-			if w.writes() > 0 {
+			if w.Writes() > 0 {
 				t.Error("a look changes something")
 			}
 		})
@@ -183,7 +184,7 @@ func TestReadoptRefusesOnPaper(t *testing.T) {
 	} {
 		source := managedBackup()
 		accept := change(&source)
-		if _, err := NewReadopt(config.Defaults(), newWorld(t).tools(), source, accept); err == nil || !strings.Contains(err.Error(), says) {
+		if _, err := NewReadopt(config.Defaults(), clustertest.New(t).Tools(), source, accept); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v", says, err)
 		}
 	}
@@ -248,7 +249,7 @@ func TestAStaleBackupIsNotPutBack(t *testing.T) {
 	if !errors.As(err, &open) || len(open.Open) != 1 || !strings.Contains(err.Error(), "server-missing/k8s-control-plane-2: ") || !strings.Contains(err.Error(), "--accept") {
 		t.Errorf("%v", err)
 	}
-	if w.writes() > 0 || w.provider.ensured > 0 {
+	if w.Writes() > 0 || w.Provider.Ensured > 0 {
 		t.Error("something was changed")
 	}
 	// The node without a server is not found, as it is that server's.
@@ -262,11 +263,11 @@ func TestAStaleBackupIsNotPutBack(t *testing.T) {
 func TestAServerThatLostItsLabelsIsNotGone(t *testing.T) {
 	w := newReadoptWorld(t)
 	r := w.plan(t).r
-	if err := r.tools.Files.Write(platform.Kubeconfig, w.workload.Kubeconfig()); err != nil {
+	if err := r.tools.Files.Write(platform.Kubeconfig, w.Workload.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
 	listed, sweep := []hetzner.Server{{ID: 100}, {ID: 101}}, Comparison{Gone: []string{"k8s-control-plane-2"}}
-	node := func() *unstructured.Unstructured { return w.workload.Get("v1", "Node", "", "k8s-control-plane-2") }
+	node := func() *unstructured.Unstructured { return w.Workload.Get("v1", "Node", "", "k8s-control-plane-2") }
 	s := hetznertest.NewStore()
 	defer s.Close()
 	r.tools.Hetzner = s.Client(nil)
@@ -291,7 +292,7 @@ func TestAServerThatLostItsLabelsIsNotGone(t *testing.T) {
 // TestObjectsComeBackPaused puts them back twice, the second time as after a kill, and looks at what stands there.
 func TestObjectsComeBackPaused(t *testing.T) {
 	w := newReadoptWorld(t)
-	w.provider.exists = true
+	w.Provider.There = true
 	w.serve("k8s-control-plane-0", "k8s-control-plane-1", "k8s-control-plane-new")
 	accept := []string{"server-missing/k8s-control-plane-2", "server-unknown/k8s-control-plane-new"}
 	p := w.plan(t, accept...)
@@ -300,16 +301,16 @@ func TestObjectsComeBackPaused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if k, err := r.tools.Files.Read(platform.Kubeconfig); err != nil || string(k) != string(w.workload.Kubeconfig()) {
+	if k, err := r.tools.Files.Read(platform.Kubeconfig); err != nil || string(k) != string(w.Workload.Kubeconfig()) {
 		t.Errorf("the cluster's kubeconfig is not in the folder: %v", err)
 	}
 	// ID 102 is the new server's in this world.
-	w.source.object("HCloudMachine", "k8s-control-plane-2").Object["spec"] = object{"providerID": "hcloud://999"}
+	w.source.object("HCloudMachine", "k8s-control-plane-2").Object["spec"] = clustertest.Map{"providerID": "hcloud://999"}
 	d, err := r.compareAll(t.Context(), w.say, o)
 	if err != nil || len(d.Adopted) != 1 || d.Made != 0 {
 		t.Fatalf("%+v, %v", d, err)
 	}
-	if err := r.tools.Files.Write(platform.ManagementKubeconfig, w.mgmt.Kubeconfig()); err != nil {
+	if err := r.tools.Files.Write(platform.ManagementKubeconfig, w.Management.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
 	m := Management{Kubeconfig: platform.ManagementKubeconfig}
@@ -320,27 +321,27 @@ func TestObjectsComeBackPaused(t *testing.T) {
 	}
 	w.order(t)
 	w.adopted(t)
-	tcp := w.mgmt.Get(cacpt, "TalosControlPlane", config.Namespace, "k8s-control-plane")
+	tcp := w.Management.Get(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane")
 	if !capi.Truth(tcp, "status", "bootstrapped") || !capi.ConditionTrue(tcp, bootstrappedCondition) || capi.ConditionTrue(tcp, "Ready") || capi.Number(tcp, "status", "observedGeneration") != 0 {
 		t.Errorf("the control plane provider is told %v", tcp.Object["status"])
 	}
-	if capi.Text(w.mgmt.Get(capiAPI, "Machine", config.Namespace, "k8s-control-plane-m0"), "status", "phase") != "" {
+	if capi.Text(w.Management.Get(clustertest.CAPI, "Machine", config.Namespace, "k8s-control-plane-m0"), "status", "phase") != "" {
 		t.Error("a status is put back that its controller has to write")
 	}
 
 	// A change by anybody else keeps it paused; then it is let go.
-	w.mgmt.Change(capiAPI, "Machine", config.Namespace, "k8s-control-plane-m0", object{"spec": object{"version": "v9"}})
-	if _, err := r.unpause(t.Context(), w.say, m, d); err == nil || !strings.Contains(err.Error(), "spec.version") || !capi.Truth(w.mgmt.Get(capiAPI, "Cluster", config.Namespace, "k8s"), "spec", "paused") {
+	w.Management.Change(clustertest.CAPI, "Machine", config.Namespace, "k8s-control-plane-m0", clustertest.Map{"spec": clustertest.Map{"version": "v9"}})
+	if _, err := r.unpause(t.Context(), w.say, m, d); err == nil || !strings.Contains(err.Error(), "spec.version") || !capi.Truth(w.Management.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s"), "spec", "paused") {
 		t.Errorf("with a Machine that differs: %v", err)
 	}
-	w.mgmt.Change(capiAPI, "Machine", config.Namespace, "k8s-control-plane-m0", object{"spec": object{"version": "v1.32.2"}})
+	w.Management.Change(clustertest.CAPI, "Machine", config.Namespace, "k8s-control-plane-m0", clustertest.Map{"spec": clustertest.Map{"version": "v1.32.2"}})
 	w.serve("k8s-control-plane-0", "k8s-control-plane-1")
-	if _, err := r.unpause(t.Context(), w.say, m, d); err == nil || !capi.Truth(w.mgmt.Get(capiAPI, "Cluster", config.Namespace, "k8s"), "spec", "paused") {
+	if _, err := r.unpause(t.Context(), w.say, m, d); err == nil || !capi.Truth(w.Management.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s"), "spec", "paused") {
 		t.Errorf("with a server that has gone meanwhile: %v", err)
 	}
 	w.serve("k8s-control-plane-0", "k8s-control-plane-1", "k8s-control-plane-new")
 	for range 2 {
-		if _, err := r.unpause(t.Context(), w.say, m, d); err != nil || capi.Truth(w.mgmt.Get(capiAPI, "Cluster", config.Namespace, "k8s"), "spec", "paused") {
+		if _, err := r.unpause(t.Context(), w.say, m, d); err != nil || capi.Truth(w.Management.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s"), "spec", "paused") {
 			t.Errorf("it is not let go: %v", err)
 		}
 	}
@@ -354,11 +355,11 @@ func (w *readoptWorld) order(t *testing.T) {
 	if len(w.written) == 0 || w.written[0] != "POST clusters" {
 		t.Fatalf("made first: %v", w.written)
 	}
-	cluster := w.mgmt.Get(capiAPI, "Cluster", config.Namespace, "k8s")
+	cluster := w.Management.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s")
 	if !capi.Truth(cluster, "spec", "paused") || cluster.GetAnnotations()[readoptedAnnotation] != "5a5a" {
 		t.Errorf("the Cluster is %v", cluster.Object)
 	}
-	all := w.mgmt.All()
+	all := w.Management.All()
 	owned := 0
 	for _, o := range all {
 		for _, owner := range o.GetOwnerReferences() {
@@ -384,8 +385,8 @@ func (w *readoptWorld) order(t *testing.T) {
 func (w *readoptWorld) adopted(t *testing.T) {
 	t.Helper()
 	const name = "k8s-control-plane-new"
-	machine, infrastructure := w.mgmt.Get(capiAPI, "Machine", config.Namespace, name), w.mgmt.Get(caph, "HCloudMachine", config.Namespace, name)
-	if machine == nil || infrastructure == nil || w.mgmt.Get(cabpt, "TalosConfig", config.Namespace, name) == nil || w.mgmt.Get("v1", "Secret", config.Namespace, name+"-bootstrap-data") == nil {
+	machine, infrastructure := w.Management.Get(clustertest.CAPI, "Machine", config.Namespace, name), w.Management.Get(clustertest.CAPH, "HCloudMachine", config.Namespace, name)
+	if machine == nil || infrastructure == nil || w.Management.Get(cabpt, "TalosConfig", config.Namespace, name) == nil || w.Management.Get("v1", "Secret", config.Namespace, name+"-bootstrap-data") == nil {
 		t.Fatalf("the new server has %v and %v", machine, infrastructure)
 	}
 	if _, ok := machine.GetLabels()[capi.ControlPlaneLabel]; !ok || capi.Text(machine, "spec", "providerID") != "hcloud://102" || capi.Text(machine, "spec", "infrastructureRef", "name") != name ||

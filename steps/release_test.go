@@ -17,13 +17,14 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 )
 
 // strangersInstall leaves the record of somebody else's helm that has just begun to install Cilium.
-func strangersInstall(t *testing.T, w *world) {
+func strangersInstall(t *testing.T, w *clustertest.Environment) {
 	t.Helper()
-	config, err := clientcmd.RESTConfigFromKubeConfig(w.workload.Kubeconfig())
+	config, err := clientcmd.RESTConfigFromKubeConfig(w.Workload.Kubeconfig())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,17 +46,17 @@ const cilium1 = "sh.helm.release.v1.cilium.v1"
 
 // Somebody else's helm is waited for, and when it has ended the step goes on.
 func TestReleaseWaitsForSomebodyElsesHelm(t *testing.T) {
-	w := newWorld(t)
+	w := clustertest.New(t)
 	strangersInstall(t, w)
 	var once sync.Once
 	var mu sync.Mutex
 	var lines []string
-	_, err := runPlan(t, w, w.config(), flow.Memory(), func(e flow.Event) {
+	_, err := runPlan(t, w, w.Config(), flow.Memory(), func(e flow.Event) {
 		mu.Lock()
 		defer mu.Unlock()
 		lines = append(lines, e.Message)
 		if strings.Contains(e.Message, "whoever did is waited for") {
-			once.Do(func() { go w.workload.Remove("v1", "Secret", "kube-system", cilium1) })
+			once.Do(func() { go w.Workload.Remove("v1", "Secret", "kube-system", cilium1) })
 		}
 	})
 	if err != nil {
@@ -76,30 +77,30 @@ func TestReleaseWaitsForSomebodyElsesHelm(t *testing.T) {
 
 // One that goes on for too long fails the step with what was seen, and is left alone.
 func TestReleaseDoesNotWaitForever(t *testing.T) {
-	w := newWorld(t)
+	w := clustertest.New(t)
 	strangersInstall(t, w)
-	cfg := w.config()
+	cfg := w.Config()
 	cfg.ReleaseTimeout = config.Duration(2 * time.Second)
 	_, err := runPlan(t, w, cfg, flow.Memory(), nil)
 	if err == nil || !strings.Contains(err.Error(), "waited 2s for release cilium; last seen: revision 1 of helm release cilium") {
 		t.Errorf("error is %v", err)
 	}
-	if w.workload.Get("v1", "Secret", "kube-system", cilium1) == nil {
+	if w.Workload.Get("v1", "Secret", "kube-system", cilium1) == nil {
 		t.Error("somebody else's record is gone")
 	}
 }
 
 // A call that is lost on the way ends nothing: an API server that has just come up drops some.
 func TestReleaseOutlastsLostCalls(t *testing.T) {
-	w := newWorld(t)
+	w := clustertest.New(t)
 	var lost atomic.Int32
-	w.workload.Fail = func(r *http.Request) (int, string) {
+	w.Workload.Fail = func(r *http.Request) (int, string) {
 		if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/daemonsets/cilium") && lost.Add(1) <= 2 {
 			return kubetest.Garbled, ""
 		}
 		return 0, ""
 	}
-	if _, err := runPlan(t, w, w.config(), flow.Memory(), nil); err != nil {
+	if _, err := runPlan(t, w, w.Config(), flow.Memory(), nil); err != nil {
 		t.Fatal(err)
 	}
 	if lost.Load() <= 2 {

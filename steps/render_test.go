@@ -29,6 +29,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/charts"
+	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/manifests"
@@ -42,7 +43,7 @@ func planner(t *testing.T, overrides string, kvs ...string) *Set {
 	t.Helper()
 	cfg := config.Defaults()
 	for _, kv := range kvs {
-		set(t, &cfg, kv)
+		clustertest.Configure(t, &cfg, kv)
 	}
 	s, err := render.Read(render.VariablesOf(cfg), overrides)
 	if err != nil {
@@ -206,7 +207,7 @@ func TestBadFilesAreFoundBeforeAnythingRuns(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			write(t, dir, name, data)
-			_, err := New(config.Defaults(), platform.Tools{Overrides: dir, Management: &fakeProvider{}})
+			_, err := New(config.Defaults(), platform.Tools{Overrides: dir, Management: &clustertest.Provider{}})
 			if err == nil || !strings.Contains(err.Error(), filepath.Base(name)) {
 				t.Errorf("the plan was made: %v", err)
 			}

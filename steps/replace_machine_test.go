@@ -11,46 +11,47 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 )
 
 // TestOneMachineIsReplacedAtATime has the first of three Machines on its way out: its member of etcd still votes, and is healthy.
 func TestOneMachineIsReplacedAtATime(t *testing.T) {
-	w := newWorld(t)
-	if _, err := runTargets(t, w, w.config(), w.tools(), flow.Memory(), "wait-nodes"); err != nil {
+	w := clustertest.New(t)
+	if _, err := runTargets(t, w, w.Config(), w.Tools(), flow.Memory(), "wait-nodes"); err != nil {
 		t.Fatal(err)
 	}
-	define(w.mgmt, capiKinds())
-	w.mgmt.Change(capiAPI, "Machine", config.Namespace, "k8s-control-plane-0", object{"metadata": object{
+	define(w.Management, clustertest.ClusterAPIKinds())
+	w.Management.Change(clustertest.CAPI, "Machine", config.Namespace, "k8s-control-plane-0", clustertest.Map{"metadata": clustertest.Map{
 		"deletionTimestamp": "2026-05-04T12:00:00Z", "finalizers": []any{"machine.cluster.x-k8s.io"},
 	}})
-	writes := len(w.mgmt.Writes())
+	writes := len(w.Management.Writes())
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // else it would wait for another Machine
 	defer cancel()
-	_, err := NewReplacer(w.config(), w.tools()).Replace(ctx, func(string, ...any) {}, "k8s-control-plane-1")
+	_, err := NewReplacer(w.Config(), w.Tools()).Replace(ctx, func(string, ...any) {}, "k8s-control-plane-1")
 	refused := &RefusedError{}
 	if !errors.As(err, &refused) || !strings.Contains(refused.Why, "k8s-control-plane-0: its Machine is being deleted") {
 		t.Errorf("got %v", err)
 	}
-	if wrote := w.mgmt.Writes()[writes:]; len(wrote) > 0 {
+	if wrote := w.Management.Writes()[writes:]; len(wrote) > 0 {
 		t.Errorf("it wrote %v", wrote)
 	}
 }
 
 // TestASurplusMachineHasNoSuccessor has a fourth Machine of a control plane of three, as a rolling update that cannot go on leaves it.
 func TestASurplusMachineHasNoSuccessor(t *testing.T) {
-	w := newWorld(t)
-	if _, err := runTargets(t, w, w.config(), w.tools(), flow.Memory(), "wait-nodes"); err != nil {
+	w := clustertest.New(t)
+	if _, err := runTargets(t, w, w.Config(), w.Tools(), flow.Memory(), "wait-nodes"); err != nil {
 		t.Fatal(err)
 	}
-	define(w.mgmt, capiKinds())
-	w.mgmt.Put(kubetest.Object(capiAPI, "Machine", config.Namespace, "k8s-control-plane-3", object{
-		"metadata": object{"labels": object{capi.ClusterNameLabel: "k8s", capi.ControlPlaneLabel: ""}},
-		"spec":     object{"infrastructureRef": object{"name": "k8s-control-plane-3"}},
+	define(w.Management, clustertest.ClusterAPIKinds())
+	w.Management.Put(kubetest.Object(clustertest.CAPI, "Machine", config.Namespace, "k8s-control-plane-3", clustertest.Map{
+		"metadata": clustertest.Map{"labels": clustertest.Map{capi.ClusterNameLabel: "k8s", capi.ControlPlaneLabel: ""}},
+		"spec":     clustertest.Map{"infrastructureRef": clustertest.Map{"name": "k8s-control-plane-3"}},
 	}))
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	done, err := NewReplacer(w.config(), w.tools()).Replace(ctx, func(string, ...any) {}, "k8s-control-plane-3")
+	done, err := NewReplacer(w.Config(), w.Tools()).Replace(ctx, func(string, ...any) {}, "k8s-control-plane-3")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,22 +64,22 @@ func TestASurplusMachineHasNoSuccessor(t *testing.T) {
 
 // TestTheSuccessorOfADeletedMachineIsNamed has a Machine deleted with kubectl, and the one in its place made before the command was run.
 func TestTheSuccessorOfADeletedMachineIsNamed(t *testing.T) {
-	w := newWorld(t)
-	if _, err := runTargets(t, w, w.config(), w.tools(), flow.Memory(), "wait-nodes"); err != nil {
+	w := clustertest.New(t)
+	if _, err := runTargets(t, w, w.Config(), w.Tools(), flow.Memory(), "wait-nodes"); err != nil {
 		t.Fatal(err)
 	}
-	define(w.mgmt, capiKinds())
+	define(w.Management, clustertest.ClusterAPIKinds())
 	const deleted = "2026-05-04T12:00:00Z"
 	for name, created := range map[string]string{"older": "2026-05-04T11:00:00Z", "newer": deleted} {
-		w.mgmt.Put(kubetest.Object(capiAPI, "Machine", config.Namespace, name, object{
-			"metadata": object{"creationTimestamp": created, "labels": object{capi.ClusterNameLabel: "k8s", capi.ControlPlaneLabel: ""}},
-			"spec":     object{"infrastructureRef": object{"name": name}},
+		w.Management.Put(kubetest.Object(clustertest.CAPI, "Machine", config.Namespace, name, clustertest.Map{
+			"metadata": clustertest.Map{"creationTimestamp": created, "labels": clustertest.Map{capi.ClusterNameLabel: "k8s", capi.ControlPlaneLabel: ""}},
+			"spec":     clustertest.Map{"infrastructureRef": clustertest.Map{"name": name}},
 		}))
 	}
-	w.mgmt.Change(capiAPI, "Machine", config.Namespace, "k8s-control-plane-0", object{"metadata": object{
+	w.Management.Change(clustertest.CAPI, "Machine", config.Namespace, "k8s-control-plane-0", clustertest.Map{"metadata": clustertest.Map{
 		"deletionTimestamp": deleted, "finalizers": []any{"machine.cluster.x-k8s.io"},
 	}})
-	o := NewReplacer(w.config(), w.tools())
+	o := NewReplacer(w.Config(), w.Tools())
 	manager, _, err := o.managingCluster(t.Context(), func(string, ...any) {})
 	if err != nil {
 		t.Fatal(err)

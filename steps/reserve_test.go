@@ -15,6 +15,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/situation"
@@ -22,11 +23,11 @@ import (
 )
 
 // reserver is a state folder with a management cluster of its own, in the project of a world.
-func reserver(t *testing.T, w *world, provider *fakeProvider) *Set {
+func reserver(t *testing.T, w *clustertest.Environment, provider *clustertest.Provider) *Set {
 	t.Helper()
-	tools := w.tools()
+	tools := w.Tools()
 	tools.Files, tools.Management = platform.FilesIn(t.TempDir()), provider
-	plan, err := New(w.config(), tools)
+	plan, err := New(w.Config(), tools)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,8 +39,8 @@ func hush(string, ...any) {}
 // Of two state folders that begin at the same moment one gets the name, and the other is told by whom it was taken.
 func TestOneOfTwoReserves(t *testing.T) {
 	for range 12 {
-		w := newWorld(t)
-		both := []*Set{reserver(t, w, &fakeProvider{}), reserver(t, w, &fakeProvider{})}
+		w := clustertest.New(t)
+		both := []*Set{reserver(t, w, &clustertest.Provider{}), reserver(t, w, &clustertest.Provider{})}
 		var group sync.WaitGroup
 		began := make(chan struct{})
 		errs := make([]error, len(both))
@@ -60,7 +61,7 @@ func TestOneOfTwoReserves(t *testing.T) {
 		if lost := errs[1-won]; err != nil || !errors.As(lost, &reserved) || !strings.Contains(lost.Error(), winner) {
 			t.Fatalf("the other is told %v; the winner is %s, %v", lost, winner, err)
 		}
-		if groups := w.hetzner.PlacementGroups(); len(groups) != 1 || groups[0].Name != "slipway-k8s" || groups[0].Labels[reservedBy] != winner {
+		if groups := w.Hetzner.PlacementGroups(); len(groups) != 1 || groups[0].Name != "slipway-k8s" || groups[0].Labels[reservedBy] != winner {
 			t.Fatalf("the reservations are %+v", groups)
 		}
 	}
@@ -73,54 +74,56 @@ func TestReserve(t *testing.T) {
 	others := schema.PlacementGroup{ID: 7, Name: "slipway-k8s", Type: "spread", Labels: map[string]string{
 		"slipway-cluster": "k8s", reservedBy: "0123456789abcdef", "slipway-host": "laptop",
 	}}
-	traces := func(w *world) {
-		w.hetzner.SetNetworks(schema.Network{ID: 77, Name: "k8s", Labels: owned, IPRange: "10.10.0.0/16"})
+	traces := func(w *clustertest.Environment) {
+		w.Hetzner.SetNetworks(schema.Network{ID: 77, Name: "k8s", Labels: owned, IPRange: "10.10.0.0/16"})
 	}
-	reserved := func(w *world) { w.hetzner.SetPlacementGroups(others) }
-	clusters := capiResource("Cluster", "clusters", "cluster.x-k8s.io", "v1beta1")
+	reserved := func(w *clustertest.Environment) { w.Hetzner.SetPlacementGroups(others) }
+	clusters := clustertest.Resource("Cluster", "clusters", "cluster.x-k8s.io", "v1beta1")
 	holds := func(s *kubetest.Server) {
 		define(s, []kubetest.Resource{clusters})
-		s.Put(kubetest.Object(capiAPI, "Cluster", config.Namespace, "k8s", object{}))
+		s.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s", clustertest.Map{}))
 	}
 	for name, tt := range map[string]struct {
-		world    func(*world)
-		folder   func(*testing.T, *world, *Set)
-		Provider func(*world) *fakeProvider
-		says     string // of the refusal; empty: it is reserved
-		writes   int    // at Hetzner
+		Environment func(*clustertest.Environment)
+		folder      func(*testing.T, *clustertest.Environment, *Set)
+		Provider    func(*clustertest.Environment) *clustertest.Provider
+		says        string // of the refusal; empty: it is reserved
+		writes      int    // at Hetzner
 	}{
 		"nothing is there":                     {writes: 1},
-		"reserved by another":                  {world: reserved, says: "0123456789abcdef reserved the name in this project on host laptop"},
-		"reserved by another, who made things": {world: func(w *world) { reserved(w); traces(w) }, says: "there are network k8s (77)"},
-		"made, and reserved by nobody":         {world: traces, says: "was not made from this state folder; this one's management cluster, if it has one, does not hold it; of it there are network k8s (77)"},
+		"reserved by another":                  {Environment: reserved, says: "0123456789abcdef reserved the name in this project on host laptop"},
+		"reserved by another, who made things": {Environment: func(w *clustertest.Environment) { reserved(w); traces(w) }, says: "there are network k8s (77)"},
+		"made, and reserved by nobody":         {Environment: traces, says: "was not made from this state folder; this one's management cluster, if it has one, does not hold it; of it there are network k8s (77)"},
 		"the state folder was lost, its management cluster holds the objects": {
-			world: func(w *world) { reserved(w); holds(w.mgmt) }, Provider: func(w *world) *fakeProvider { return w.provider }, writes: 1},
+			Environment: func(w *clustertest.Environment) { reserved(w); holds(w.Management) }, Provider: func(w *clustertest.Environment) *clustertest.Provider { return w.Provider }, writes: 1},
 		"made before names were reserved": {
-			world: func(w *world) { traces(w); holds(w.mgmt) }, Provider: func(w *world) *fakeProvider { return w.provider }, writes: 1},
+			Environment: func(w *clustertest.Environment) { traces(w); holds(w.Management) }, Provider: func(w *clustertest.Environment) *clustertest.Provider { return w.Provider }, writes: 1},
 		"another management cluster of the same name": {
-			world: reserved, Provider: func(w *world) *fakeProvider { return w.provider }, says: "belongs to another state folder"},
+			Environment: reserved, Provider: func(w *clustertest.Environment) *clustertest.Provider { return w.Provider }, says: "belongs to another state folder"},
 		"the cluster manages itself, and the state folder opens it": {
-			world: func(w *world) { reserved(w); holds(w.workload) }, writes: 1,
-			folder: func(t *testing.T, w *world, b *Set) {
-				if err := b.tools.Files.Write(platform.Kubeconfig, w.workload.Kubeconfig()); err != nil {
+			Environment: func(w *clustertest.Environment) { reserved(w); holds(w.Workload) }, writes: 1,
+			folder: func(t *testing.T, w *clustertest.Environment, b *Set) {
+				if err := b.tools.Files.Write(platform.Kubeconfig, w.Workload.Kubeconfig()); err != nil {
 					t.Fatal(err)
 				}
 			}},
 		"a silent management cluster is no answer": {
-			world: reserved, Provider: func(*world) *fakeProvider { return &fakeProvider{err: errors.New("no Docker")} }, says: "cannot be found out"},
+			Environment: reserved, Provider: func(*clustertest.Environment) *clustertest.Provider {
+				return &clustertest.Provider{ExistsError: errors.New("no Docker")}
+			}, says: "cannot be found out"},
 		"a placement group of somebody else's": {
-			world: func(w *world) {
-				w.hetzner.SetPlacementGroups(schema.PlacementGroup{ID: 9, Name: "slipway-k8s", Type: "spread"})
+			Environment: func(w *clustertest.Environment) {
+				w.Hetzner.SetPlacementGroups(schema.PlacementGroup{ID: 9, Name: "slipway-k8s", Type: "spread"})
 			}, says: "so it is not touched"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			w.workload.Close()
-			w.workload = kubetest.New("workload", clusters)
-			if tt.world != nil {
-				tt.world(w)
+			w := clustertest.New(t)
+			w.Workload.Close()
+			w.Workload = kubetest.New("workload", clusters)
+			if tt.Environment != nil {
+				tt.Environment(w)
 			}
-			provider := &fakeProvider{}
+			provider := &clustertest.Provider{}
 			if tt.Provider != nil {
 				provider = tt.Provider(w)
 			}
@@ -129,8 +132,8 @@ func TestReserve(t *testing.T) {
 				tt.folder(t, w, b)
 			}
 			out, err := newReserveStep(b).run(t.Context(), hush)
-			if n := len(w.hetzner.Writes()); n != tt.writes {
-				t.Errorf("wrote %v", w.hetzner.Writes())
+			if n := len(w.Hetzner.Writes()); n != tt.writes {
+				t.Errorf("wrote %v", w.Hetzner.Writes())
 			}
 			if tt.says != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.says) {
@@ -139,17 +142,17 @@ func TestReserve(t *testing.T) {
 				return
 			}
 			by, identityErr := identity(b.tools)
-			if err != nil || identityErr != nil || out.By != by || w.hetzner.PlacementGroups()[0].Labels[reservedBy] != by {
-				t.Fatalf("reserved %+v for %s, %v, %v; at Hetzner %+v", out, by, err, identityErr, w.hetzner.PlacementGroups())
+			if err != nil || identityErr != nil || out.By != by || w.Hetzner.PlacementGroups()[0].Labels[reservedBy] != by {
+				t.Fatalf("reserved %+v for %s, %v, %v; at Hetzner %+v", out, by, err, identityErr, w.Hetzner.PlacementGroups())
 			}
 			// Once more, without a journal: it is found.
-			if again, err := newReserveStep(b).run(t.Context(), hush); err != nil || again != out || len(w.hetzner.Writes()) != tt.writes {
-				t.Errorf("again %+v, %v; wrote %v", again, err, w.hetzner.Writes())
+			if again, err := newReserveStep(b).run(t.Context(), hush); err != nil || again != out || len(w.Hetzner.Writes()) != tt.writes {
+				t.Errorf("again %+v, %v; wrote %v", again, err, w.Hetzner.Writes())
 			}
 			if v := newReserveStep(b).verify(t.Context(), out); v.Answer() != flow.AnswerHolds {
 				t.Errorf("it does not stand: %s", v.Reason())
 			}
-			w.hetzner.SetPlacementGroups(others)
+			w.Hetzner.SetPlacementGroups(others)
 			if v := newReserveStep(b).verify(t.Context(), out); v.Answer() != flow.AnswerGone || !strings.Contains(v.Reason(), "0123456789abcdef") {
 				t.Errorf("taken by another it is said to be %v: %s", v.Answer(), v.Reason())
 			}
@@ -163,8 +166,8 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 
 // A reply that is lost after the reservation was made leaves it to be found.
 func TestReserveFindsWhatItMade(t *testing.T) {
-	w := newWorld(t)
-	b := reserver(t, w, &fakeProvider{})
+	w := clustertest.New(t)
+	b := reserver(t, w, &clustertest.Provider{})
 	lost := false
 	through := roundTripper(func(r *http.Request) (*http.Response, error) {
 		reply, err := http.DefaultTransport.RoundTrip(r)
@@ -175,23 +178,23 @@ func TestReserveFindsWhatItMade(t *testing.T) {
 		}
 		return reply, err
 	})
-	b.tools.Hetzner = hcloud.NewClient(hcloud.WithEndpoint(w.hetzner.URL), hcloud.WithToken(hetznertest.Token),
+	b.tools.Hetzner = hcloud.NewClient(hcloud.WithEndpoint(w.Hetzner.URL), hcloud.WithToken(hetznertest.Token),
 		hcloud.WithHTTPClient(&http.Client{Transport: through}), hcloud.WithRetryOpts(hcloud.RetryOpts{MaxRetries: 0}))
 	out, err := newReserveStep(b).run(t.Context(), hush)
-	if err != nil || !lost || len(w.hetzner.PlacementGroups()) != 1 || out.ID != w.hetzner.PlacementGroups()[0].ID {
-		t.Errorf("reserved %+v, %v; at Hetzner %+v", out, err, w.hetzner.PlacementGroups())
+	if err != nil || !lost || len(w.Hetzner.PlacementGroups()) != 1 || out.ID != w.Hetzner.PlacementGroups()[0].ID {
+		t.Errorf("reserved %+v, %v; at Hetzner %+v", out, err, w.Hetzner.PlacementGroups())
 	}
 }
 
 // A whole bootstrap from another state folder makes nothing: no image, no management cluster, no object.
 func TestASecondStateFolderMakesNothing(t *testing.T) {
-	w := newWorld(t)
-	if _, err := runPlan(t, w, w.config(), flow.Memory(), nil); err != nil {
+	w := clustertest.New(t)
+	if _, err := runPlan(t, w, w.Config(), flow.Memory(), nil); err != nil {
 		t.Fatal(err)
 	}
-	before, provider := w.writes(), &fakeProvider{}
-	plan, err := New(w.config(), func() platform.Tools {
-		tools := w.tools()
+	before, provider := w.Writes(), &clustertest.Provider{}
+	plan, err := New(w.Config(), func() platform.Tools {
+		tools := w.Tools()
 		tools.Files, tools.Management = platform.FilesIn(t.TempDir()), provider
 		return tools
 	}())
@@ -200,8 +203,8 @@ func TestASecondStateFolderMakesNothing(t *testing.T) {
 	}
 	report, err := plan.Graph.Run(t.Context(), flow.Options{Targets: plan.All})
 	var reserved *ReservedError
-	if !errors.As(err, &reserved) || provider.ensured > 0 || w.writes() != before {
-		t.Errorf("the second run: %v; %d management clusters, %d writes", err, provider.ensured, w.writes()-before)
+	if !errors.As(err, &reserved) || provider.Ensured > 0 || w.Writes() != before {
+		t.Errorf("the second run: %v; %d management clusters, %d writes", err, provider.Ensured, w.Writes()-before)
 	}
 	for step, outcome := range outcomes(report) {
 		if want := map[string]flow.Outcome{"preflight": flow.Ran, "reserve": flow.Failed}[step]; outcome != cmp.Or(want, flow.Skipped) {
@@ -232,49 +235,49 @@ func TestDestroyReleasesTheNameLast(t *testing.T) {
 
 // Another project's token is not handed to the management cluster: its Cluster API would make the whole cluster there, a second time.
 func TestTheTokenOfAnotherProjectMakesNothing(t *testing.T) {
-	w, journal := newWorld(t), flow.Memory()
-	if _, err := runPlan(t, w, w.config(), journal, nil); err != nil {
+	w, journal := clustertest.New(t), flow.Memory()
+	if _, err := runPlan(t, w, w.Config(), journal, nil); err != nil {
 		t.Fatal(err)
 	}
-	reserved := w.hetzner.PlacementGroups()[0].ID
-	w.hetzner.SetPlacementGroups()
-	w.hetzner.SetNetworks()
-	w.hetzner.SetLoadBalancers()
-	w.hetzner.SetServers()
-	before := w.writes()
-	tools := w.tools()
+	reserved := w.Hetzner.PlacementGroups()[0].ID
+	w.Hetzner.SetPlacementGroups()
+	w.Hetzner.SetNetworks()
+	w.Hetzner.SetLoadBalancers()
+	w.Hetzner.SetServers()
+	before := w.Writes()
+	tools := w.Tools()
 	tools.Token = platform.NewSecret("of another project")
-	plan, err := New(w.config(), tools)
+	plan, err := New(w.Config(), tools)
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, err = plan.Graph.Run(t.Context(), flow.Options{Journal: journal, Targets: plan.Bootstrap})
 	want := fmt.Sprintf("placement group %d, which reserves k8s for this state folder, is not in the token's project", reserved)
-	if err == nil || !strings.Contains(err.Error(), want) || w.writes() != before {
-		t.Errorf("with the token of another project: %v; %d writes", err, w.writes()-before)
+	if err == nil || !strings.Contains(err.Error(), want) || w.Writes() != before {
+		t.Errorf("with the token of another project: %v; %d writes", err, w.Writes()-before)
 	}
-	if err := situation.CheckEndpoint(t.Context(), plan.b.cfg, plan.b.tools, plan.b.sources, loadBalancer); !situation.IsLost(err) || !strings.Contains(err.Error(), "nothing of cluster k8s is in the token's project") {
+	if err := situation.CheckEndpoint(t.Context(), plan.b.cfg, plan.b.tools, plan.b.sources, clustertest.LoadBalancerIP); !situation.IsLost(err) || !strings.Contains(err.Error(), "nothing of cluster k8s is in the token's project") {
 		t.Errorf("of the address it says %v", err)
 	}
 
 	// Nobody is left who has made the cluster.
-	w.provider.exists = false
+	w.Provider.There = false
 	if v := newReserveStep(plan.b).verify(t.Context(), Reservation{ID: reserved, By: "x"}); v.Answer() != flow.AnswerUnknown || !strings.Contains(v.Reason(), "but cluster k8s is there") {
 		t.Errorf("while the cluster answers it is said to be %v: %s", v.Answer(), v.Reason())
 	}
-	w.workload.CloseClientConnections()
-	w.workload.Close()
+	w.Workload.CloseClientConnections()
+	w.Workload.Close()
 	if v := newReserveStep(plan.b).verify(t.Context(), Reservation{ID: reserved, By: "x"}); v.Answer() != flow.AnswerGone {
 		t.Errorf("where nothing is left it is said to be %v: %s", v.Answer(), v.Reason())
 	}
-	w.provider.exists = true
+	w.Provider.There = true
 
 	// Before there was anybody who could make the cluster, a reservation that was deleted is made again.
-	early := reserver(t, w, &fakeProvider{})
+	early := reserver(t, w, &clustertest.Provider{})
 	if v := newReserveStep(early).verify(t.Context(), Reservation{ID: reserved, By: "x"}); v.Answer() != flow.AnswerGone {
 		t.Errorf("early it is said to be %v: %s", v.Answer(), v.Reason())
 	}
-	w.hetzner.SetNetworks(schema.Network{ID: 77, Name: "k8s", Labels: ownedByCAPH, IPRange: "10.10.0.0/16"})
+	w.Hetzner.SetNetworks(schema.Network{ID: 77, Name: "k8s", Labels: ownedByCAPH, IPRange: "10.10.0.0/16"})
 	if v := newReserveStep(plan.b).verify(t.Context(), Reservation{ID: reserved, By: "x"}); v.Answer() != flow.AnswerGone {
 		t.Errorf("with a network of the cluster it is said to be %v: %s", v.Answer(), v.Reason())
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/platform"
@@ -17,7 +18,7 @@ import (
 // Two people with one backup each restore one cluster once. Whose the cluster was does not matter: it is lost.
 func TestOneOfTwoRestores(t *testing.T) {
 	w := newRestoreWorld(t)
-	w.hetzner.SetPlacementGroups(schema.PlacementGroup{ID: 7, Name: "slipway-k8s", Type: "spread", Labels: map[string]string{
+	w.Hetzner.SetPlacementGroups(schema.PlacementGroup{ID: 7, Name: "slipway-k8s", Type: "spread", Labels: map[string]string{
 		"slipway-cluster": "k8s", reservedBy: "0123456789abcdef", "slipway-host": "laptop"}})
 	mine, err := w.r.claimRestore(t.Context(), w.say, Lost{})
 	if err != nil {
@@ -50,18 +51,18 @@ func TestOneOfTwoRestores(t *testing.T) {
 	if again, err := w.r.claimRestore(t.Context(), w.say, Lost{}); err != nil || again != mine {
 		t.Errorf("without its journal the first gets %+v, %v", again, err)
 	}
-	if n := len(w.hetzner.Writes()); n != 1 {
-		t.Errorf("wrote %v", w.hetzner.Writes())
+	if n := len(w.Hetzner.Writes()); n != 1 {
+		t.Errorf("wrote %v", w.Hetzner.Writes())
 	}
 
 	// The second has another folder and the same management cluster: the first one's folder was lost.
-	w.provider.exists = true
-	define(w.mgmt, []kubetest.Resource{capiResource("Cluster", "clusters", "cluster.x-k8s.io", "v1beta1")})
-	w.mgmt.Put(kubetest.Object(capiAPI, "Cluster", config.Namespace, "k8s", nil))
+	w.Provider.There = true
+	define(w.Management, []kubetest.Resource{clustertest.Resource("Cluster", "clusters", "cluster.x-k8s.io", "v1beta1")})
+	w.Management.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s", nil))
 	if _, err := others.claimRestore(t.Context(), w.say, Lost{}); !errors.As(err, &restoring) {
 		t.Errorf("with a cluster in management that no restore made: %v", err)
 	}
-	w.mgmt.Put(restoredCluster(w))
+	w.Management.Put(restoredCluster(w))
 	taken, err := others.claimRestore(t.Context(), w.say, Lost{})
 	if err != nil || taken.By == mine.By {
 		t.Fatalf("the restore is not taken over: %+v, %v", taken, err)
@@ -75,7 +76,7 @@ func TestOneOfTwoRestores(t *testing.T) {
 	if err != nil || out.By != taken.By {
 		t.Fatalf("handed over to %+v, %v", out, err)
 	}
-	groups := w.hetzner.PlacementGroups()
+	groups := w.Hetzner.PlacementGroups()
 	if len(groups) != 1 || groups[0].Name != "slipway-k8s" || groups[0].Labels[reservedBy] != taken.By {
 		t.Errorf("left: %+v", groups)
 	}

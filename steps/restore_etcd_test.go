@@ -12,6 +12,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/talos"
 	"github.com/slipway-k8s/slipway/platform"
@@ -20,23 +21,23 @@ import (
 // prepare makes the management cluster of three servers that are up.
 func (w *restoreWorld) prepare(t *testing.T) (Management, Cluster) {
 	t.Helper()
-	if err := w.r.tools.Files.Write(platform.ManagementKubeconfig, w.mgmt.Kubeconfig()); err != nil {
+	if err := w.r.tools.Files.Write(platform.ManagementKubeconfig, w.Management.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
-	w.mgmt.React = nil
+	w.Management.React = nil
 	for i := range 3 {
 		name := fmt.Sprintf("k8s-control-plane-%d", i)
-		w.mgmt.Put(kubetest.Object(capiAPI, "Machine", config.Namespace, name, map[string]any{
+		w.Management.Put(kubetest.Object(clustertest.CAPI, "Machine", config.Namespace, name, map[string]any{
 			"metadata": map[string]any{"labels": map[string]any{capi.ClusterNameLabel: "k8s", capi.ControlPlaneLabel: ""}},
 			"spec":     map[string]any{"infrastructureRef": map[string]any{"name": name}},
 			"status":   map[string]any{"addresses": []any{map[string]any{"type": "InternalIP", "address": fmt.Sprintf("127.0.1.%d", i)}}},
 		}))
 	}
 	secret := func(name, key string, value []byte) {
-		w.mgmt.Put(kubetest.Object("v1", "Secret", config.Namespace, name, map[string]any{"data": map[string]any{key: value}}))
+		w.Management.Put(kubetest.Object("v1", "Secret", config.Namespace, name, map[string]any{"data": map[string]any{key: value}}))
 	}
-	secret("k8s-kubeconfig", "value", w.workload.Kubeconfig())
-	secret("k8s-talosconfig", "talosconfig", w.talosconfig)
+	secret("k8s-kubeconfig", "value", w.Workload.Kubeconfig())
+	secret("k8s-talosconfig", "talosconfig", w.Talosconfig)
 	return Management{Kubeconfig: platform.ManagementKubeconfig}, Cluster{Name: "k8s", ControlPlane: "k8s-control-plane", Replicas: 3}
 }
 
@@ -133,15 +134,15 @@ func TestARefusalOfBootstrapIsNoSuccess(t *testing.T) {
 func TestTheProviderIsLetGoOnlyWithEtcdEverywhere(t *testing.T) {
 	w := newRestoreWorld(t)
 	m, c := w.prepare(t)
-	w.mgmt.Put(kubetest.Object(cacpt, "TalosControlPlane", config.Namespace, "k8s-control-plane", map[string]any{"status": map[string]any{"bootstrapped": true}}))
+	w.Management.Put(kubetest.Object(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane", map[string]any{"status": map[string]any{"bootstrapped": true}}))
 	w.etcd.data["127.0.1.0"], w.etcd.data["127.0.1.1"] = true, true
-	if _, err := w.r.releaseControlPlane(t.Context(), w.say, m, c); err == nil || !capi.Truth(w.mgmt.Get(cacpt, "TalosControlPlane", config.Namespace, "k8s-control-plane"), "status", "bootstrapped") {
+	if _, err := w.r.releaseControlPlane(t.Context(), w.say, m, c); err == nil || !capi.Truth(w.Management.Get(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane"), "status", "bootstrapped") {
 		t.Errorf("it was let go with a server without etcd: %v", err)
 	}
 	w.etcd.data["127.0.1.2"] = true
-	w.mgmt.React = func(o *unstructured.Unstructured) {
+	w.Management.React = func(o *unstructured.Unstructured) {
 		if o.GetKind() == "TalosControlPlane" && !capi.Truth(o, "status", "bootstrapped") {
-			w.mgmt.Change(cacpt, "TalosControlPlane", config.Namespace, "k8s-control-plane", map[string]any{"status": map[string]any{
+			w.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane", map[string]any{"status": map[string]any{
 				"bootstrapped": true, "conditions": []any{map[string]any{"type": bootstrappedCondition, "status": "True"}}}})
 		}
 	}

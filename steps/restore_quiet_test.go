@@ -13,6 +13,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/charts"
+	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/management"
 	"github.com/slipway-k8s/slipway/platform"
@@ -21,29 +22,29 @@ import (
 // restored puts what a restored etcd knows into the workload cluster.
 func (w *restoreWorld) restored(t *testing.T, annotations map[string]any) Kubeconfig {
 	t.Helper()
-	if err := w.r.tools.Files.Write(platform.Kubeconfig, w.workload.Kubeconfig()); err != nil {
+	if err := w.r.tools.Files.Write(platform.Kubeconfig, w.Workload.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
-	w.workload.Put(crd("clusters", "cluster.x-k8s.io", "v1beta1", "Cluster"))
+	w.Workload.Put(crd("clusters", "cluster.x-k8s.io", "v1beta1", "Cluster"))
 	labels := map[string]any{capi.ProviderLabel: "infrastructure-hetzner"}
-	w.workload.Put(kubetest.Object("apps/v1", "Deployment", "caph-system", "caph", map[string]any{"metadata": map[string]any{"labels": labels}, "spec": map[string]any{"replicas": 1}}))
-	w.workload.Put(kubetest.Object("apps/v1", "Deployment", "shop", "web", map[string]any{"spec": map[string]any{"replicas": 2}}))
-	w.workload.Put(kubetest.Object("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "", "caph", map[string]any{"metadata": map[string]any{"labels": labels}}))
-	w.workload.Put(kubetest.Object("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "", "shop", nil))
-	w.workload.Put(kubetest.Object(capiAPI, "Cluster", config.Namespace, "k8s", map[string]any{"metadata": map[string]any{"finalizers": []any{"hold"}, "annotations": annotations}}))
-	w.workload.Put(kubetest.Object("clusterctl.cluster.x-k8s.io/v1alpha3", "Provider", "caph-system", "infrastructure-hetzner", nil))
+	w.Workload.Put(kubetest.Object("apps/v1", "Deployment", "caph-system", "caph", map[string]any{"metadata": map[string]any{"labels": labels}, "spec": map[string]any{"replicas": 1}}))
+	w.Workload.Put(kubetest.Object("apps/v1", "Deployment", "shop", "web", map[string]any{"spec": map[string]any{"replicas": 2}}))
+	w.Workload.Put(kubetest.Object("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "", "caph", map[string]any{"metadata": map[string]any{"labels": labels}}))
+	w.Workload.Put(kubetest.Object("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "", "shop", nil))
+	w.Workload.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s", map[string]any{"metadata": map[string]any{"finalizers": []any{"hold"}, "annotations": annotations}}))
+	w.Workload.Put(kubetest.Object("clusterctl.cluster.x-k8s.io/v1alpha3", "Provider", "caph-system", "infrastructure-hetzner", nil))
 	for name, node := range map[string]string{"k8s-control-plane-0": "k8s-control-plane-0", "lost": "lost", "waits": "", "dedicated": "dedicated"} {
-		w.workload.Put(kubetest.Object("v1", "Pod", "shop", name, map[string]any{"spec": map[string]any{"nodeName": node}}))
+		w.Workload.Put(kubetest.Object("v1", "Pod", "shop", name, map[string]any{"spec": map[string]any{"nodeName": node}}))
 	}
 	for name, id := range map[string]string{"k8s-control-plane-0": "", "lost": "hcloud://99", "dedicated": "hrobot://7"} {
-		w.workload.Put(kubetest.Object("v1", "Node", "", name, map[string]any{"spec": map[string]any{"providerID": id}}))
+		w.Workload.Put(kubetest.Object("v1", "Node", "", name, map[string]any{"spec": map[string]any{"providerID": id}}))
 	}
 	for _, key := range []string{config.Namespace, "team"} { // clusters that this one manages besides itself
-		w.workload.Put(kubetest.Object(capiAPI, "Cluster", key, "shop", map[string]any{"metadata": map[string]any{"uid": key + "-shop"}}))
+		w.Workload.Put(kubetest.Object(clustertest.CAPI, "Cluster", key, "shop", map[string]any{"metadata": map[string]any{"uid": key + "-shop"}}))
 	}
-	w.hetzner.SetServers(schema.Server{ID: 1, Name: "k8s-control-plane-0", Labels: map[string]string{"caph-cluster-k8s": "owned"}})
-	w.hetzner.SetNetworks(schema.Network{ID: 78, Labels: map[string]string{"caph-cluster-k8s": "owned"}, IPRange: "10.10.0.0/16"})
-	w.workload.Put(kubetest.Object("v1", "Secret", "kube-system", config.CCMSecretName, map[string]any{"data": map[string]any{charts.HCloudNetworkKey: "Nzc="}}))
+	w.Hetzner.SetServers(schema.Server{ID: 1, Name: "k8s-control-plane-0", Labels: map[string]string{"caph-cluster-k8s": "owned"}})
+	w.Hetzner.SetNetworks(schema.Network{ID: 78, Labels: map[string]string{"caph-cluster-k8s": "owned"}, IPRange: "10.10.0.0/16"})
+	w.Workload.Put(kubetest.Object("v1", "Secret", "kube-system", config.CCMSecretName, map[string]any{"data": map[string]any{charts.HCloudNetworkKey: "Nzc="}}))
 	return Kubeconfig{File: platform.Kubeconfig}
 }
 
@@ -53,11 +54,11 @@ func TestStaleControllersAreStoppedAndSwept(t *testing.T) {
 	if _, err := w.r.quietStale(t.Context(), w.say, kc, RecoveredEtcd{}); err != nil {
 		t.Fatal(err)
 	}
-	first := w.workload.Writes()[0]
+	first := w.Workload.Writes()[0]
 	if first.Method != http.MethodPatch || !strings.HasSuffix(first.Path, "/deployments/caph") {
 		t.Errorf("the first change of the restored cluster is %v: its CAPH makes servers meanwhile", first)
 	}
-	if n := capi.Number(w.workload.Get("apps/v1", "Deployment", "caph-system", "caph"), "spec", "replicas"); n != 0 {
+	if n := capi.Number(w.Workload.Get("apps/v1", "Deployment", "caph-system", "caph"), "spec", "replicas"); n != 0 {
 		t.Errorf("the stale CAPH has %d replicas", n)
 	}
 	swept, err := w.r.sweepStale(t.Context(), w.say, kc, Management{}, Cluster{})
@@ -65,33 +66,33 @@ func TestStaleControllersAreStoppedAndSwept(t *testing.T) {
 		t.Fatalf("%+v, %v", swept, err)
 	}
 	for _, gone := range []*unstructured.Unstructured{
-		w.workload.Get(capiAPI, "Cluster", config.Namespace, "k8s"), w.workload.Get("v1", "Node", "", "lost"), w.workload.Get("v1", "Pod", "shop", "lost"),
-		w.workload.Get("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "", "caph"),
-		w.workload.Get("clusterctl.cluster.x-k8s.io/v1alpha3", "Provider", "caph-system", "infrastructure-hetzner"),
+		w.Workload.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s"), w.Workload.Get("v1", "Node", "", "lost"), w.Workload.Get("v1", "Pod", "shop", "lost"),
+		w.Workload.Get("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "", "caph"),
+		w.Workload.Get("clusterctl.cluster.x-k8s.io/v1alpha3", "Provider", "caph-system", "infrastructure-hetzner"),
 	} {
 		if gone != nil {
 			t.Errorf("%s %s is still there", gone.GetKind(), gone.GetName())
 		}
 	}
 	for _, kept := range []*unstructured.Unstructured{
-		w.workload.Get("v1", "Node", "", "k8s-control-plane-0"), w.workload.Get("v1", "Pod", "shop", "k8s-control-plane-0"), w.workload.Get("v1", "Pod", "shop", "waits"),
-		w.workload.Get("v1", "Node", "", "dedicated"), w.workload.Get("v1", "Pod", "shop", "dedicated"),
-		w.workload.Get(capiAPI, "Cluster", config.Namespace, "shop"), w.workload.Get(capiAPI, "Cluster", "team", "shop"),
-		w.workload.Get("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "", "shop"),
+		w.Workload.Get("v1", "Node", "", "k8s-control-plane-0"), w.Workload.Get("v1", "Pod", "shop", "k8s-control-plane-0"), w.Workload.Get("v1", "Pod", "shop", "waits"),
+		w.Workload.Get("v1", "Node", "", "dedicated"), w.Workload.Get("v1", "Pod", "shop", "dedicated"),
+		w.Workload.Get(clustertest.CAPI, "Cluster", config.Namespace, "shop"), w.Workload.Get(clustertest.CAPI, "Cluster", "team", "shop"),
+		w.Workload.Get("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "", "shop"),
 	} {
 		if kept == nil {
 			t.Error("something that is not stale is gone")
 		}
 	}
 	for _, namespace := range []string{config.Namespace, "team"} {
-		if other := w.workload.Get(capiAPI, "Cluster", namespace, "shop"); other != nil && !management.Paused(other) {
+		if other := w.Workload.Get(clustertest.CAPI, "Cluster", namespace, "shop"); other != nil && !management.Paused(other) {
 			t.Errorf("cluster %s/shop is not paused: its stale objects are acted upon as soon as the providers are back", namespace)
 		}
 	}
-	if n := capi.Number(w.workload.Get("apps/v1", "Deployment", "shop", "web"), "spec", "replicas"); n != 2 {
+	if n := capi.Number(w.Workload.Get("apps/v1", "Deployment", "shop", "web"), "spec", "replicas"); n != 2 {
 		t.Errorf("somebody's Deployment has %d replicas", n)
 	}
-	if network := capi.Text(w.workload.Get("v1", "Secret", "kube-system", config.CCMSecretName), "data", charts.HCloudNetworkKey); network != base64.StdEncoding.EncodeToString([]byte("78")) {
+	if network := capi.Text(w.Workload.Get("v1", "Secret", "kube-system", config.CCMSecretName), "data", charts.HCloudNetworkKey); network != base64.StdEncoding.EncodeToString([]byte("78")) {
 		t.Errorf("the cloud controller manager is told of network %q", network)
 	}
 }
@@ -105,10 +106,10 @@ func TestWhatWasMovedIntoTheClusterIsNotStale(t *testing.T) {
 	if _, err := w.r.sweepStale(t.Context(), w.say, kc, Management{}, Cluster{}); err != nil {
 		t.Fatal(err)
 	}
-	if w.workload.Get(capiAPI, "Cluster", config.Namespace, "k8s") == nil || capi.Number(w.workload.Get("apps/v1", "Deployment", "caph-system", "caph"), "spec", "replicas") != 1 {
+	if w.Workload.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s") == nil || capi.Number(w.Workload.Get("apps/v1", "Deployment", "caph-system", "caph"), "spec", "replicas") != 1 {
 		t.Error("what this restore's own pivot moved was taken for stale")
 	}
-	if management.Paused(w.workload.Get(capiAPI, "Cluster", "team", "shop")) {
+	if management.Paused(w.Workload.Get(clustertest.CAPI, "Cluster", "team", "shop")) {
 		t.Error("a cluster that somebody may have let go since is paused again")
 	}
 }

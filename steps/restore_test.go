@@ -22,6 +22,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/backup"
 	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/render"
@@ -32,7 +33,7 @@ import (
 
 // fakeEtcd are three Talos servers, by their private addresses.
 type fakeEtcd struct {
-	healthyTalos
+	clustertest.HealthyTalos
 	mu       sync.Mutex
 	data     map[string]bool
 	uploaded map[string]string
@@ -47,7 +48,7 @@ type fakeEtcd struct {
 
 func (f *fakeEtcd) EtcdMembersOf(ctx context.Context, r talos.Route) ([]talos.EtcdMember, error) {
 	if f.members == nil {
-		return f.healthyTalos.EtcdMembersOf(ctx, r)
+		return f.HealthyTalos.EtcdMembersOf(ctx, r)
 	}
 	return f.members(r), f.answer(r)
 }
@@ -59,7 +60,7 @@ func (f *fakeEtcd) AskBy(ctx context.Context, r talos.Route) (talos.Node, error)
 		if !f.data[r.Endpoint] {
 			return talos.Node{Etcd: etcdWaits}, f.answer(r)
 		}
-		return f.healthyTalos.AskBy(ctx, r)
+		return f.HealthyTalos.AskBy(ctx, r)
 	}
 	etcd, err := f.state(r)
 	return talos.Node{Etcd: etcd}, err
@@ -121,7 +122,7 @@ func (f *fakeEtcd) BootstrapRecovered(_ context.Context, r talos.Route) error {
 
 // restoreWorld is a world in which a cluster was lost.
 type restoreWorld struct {
-	*world
+	*clustertest.Environment
 	etcd   *fakeEtcd
 	source Backup
 	r      *restorer
@@ -141,7 +142,7 @@ func lostBackup(t *testing.T) Backup {
 	if err := os.WriteFile(file, []byte(theSnapshot), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	object := func(apiVersion, kind, name string, fields object) unstructured.Unstructured {
+	object := func(apiVersion, kind, name string, fields clustertest.Map) unstructured.Unstructured {
 		o := kubetest.Object(apiVersion, kind, config.Namespace, name, fields)
 		o.SetUID("old")
 		o.SetResourceVersion("7")
@@ -152,25 +153,25 @@ func lostBackup(t *testing.T) Backup {
 		Header:   backup.Header{Cluster: "k8s", UID: "workload", SelfManaged: true, Taken: time.Now(), Etcd: backup.Etcd{Revision: 1}},
 		Snapshot: backup.Snapshot{Size: int64(len(theSnapshot)), SHA256: "5a5a"},
 		Objects: []unstructured.Unstructured{
-			object(capiAPI, "Cluster", "k8s", map[string]any{"spec": map[string]any{
+			object(clustertest.CAPI, "Cluster", "k8s", map[string]any{"spec": map[string]any{
 				"paused": true, "controlPlaneEndpoint": map[string]any{"host": "127.0.0.7", "port": 6443},
 				"controlPlaneRef": map[string]any{"name": "k8s-control-plane"},
 			}}),
-			object(caph, "HetznerCluster", "k8s", map[string]any{
+			object(clustertest.CAPH, "HetznerCluster", "k8s", map[string]any{
 				"spec": map[string]any{
 					"controlPlaneEndpoint":     map[string]any{"host": "127.0.0.7", "port": 6443},
 					"controlPlaneLoadBalancer": map[string]any{"type": "lb11", "region": "nbg1"}, "controlPlaneRegions": []any{"nbg1"},
 				},
 				"status": map[string]any{"controlPlaneLoadBalancer": map[string]any{"ipv4": "127.0.0.7"}},
 			}),
-			object(cacpt, "TalosControlPlane", "k8s-control-plane", map[string]any{
+			object(clustertest.CACPPT, "TalosControlPlane", "k8s-control-plane", map[string]any{
 				"spec": map[string]any{"replicas": 3, "version": "v1.32.2", "infrastructureTemplate": map[string]any{"name": "k8s-control-plane-1a2b3"},
 					"controlPlaneConfig": map[string]any{"controlplane": map[string]any{"strategicPatches": []any{"certSANs: [127.0.0.7, 127.0.0.70]"}}}},
 				"status": map[string]any{"bootstrapped": true},
 			}),
-			object(caph, "HCloudMachineTemplate", "k8s-control-plane-1a2b3", map[string]any{"spec": map[string]any{"template": map[string]any{
+			object(clustertest.CAPH, "HCloudMachineTemplate", "k8s-control-plane-1a2b3", map[string]any{"spec": map[string]any{"template": map[string]any{
 				"spec": map[string]any{"type": "cax21", "imageName": "talos-arm64-v9"}}}}),
-			object(capiAPI, "Machine", "k8s-control-plane-old", nil), object(caph, "HCloudMachine", "k8s-control-plane-old", nil),
+			object(clustertest.CAPI, "Machine", "k8s-control-plane-old", nil), object(clustertest.CAPH, "HCloudMachine", "k8s-control-plane-old", nil),
 		},
 		Secrets: []unstructured.Unstructured{object("v1", "Secret", "k8s-talos", map[string]any{"data": map[string]any{
 			"bundle": base64.StdEncoding.EncodeToString([]byte("every key"))}})},
@@ -180,16 +181,16 @@ func lostBackup(t *testing.T) Backup {
 
 func newRestoreWorld(t *testing.T) *restoreWorld {
 	t.Helper()
-	w := &restoreWorld{world: newWorld(t), source: lostBackup(t)}
+	w := &restoreWorld{Environment: clustertest.New(t), source: lostBackup(t)}
 	w.etcd = &fakeEtcd{data: map[string]bool{}, uploaded: map[string]string{}, silent: map[string]bool{}}
-	w.provider.exists = false
-	w.workload = kubetest.New("workload",
-		capiResource("Cluster", "clusters", "cluster.x-k8s.io", "v1beta1"),
-		capiResource("Provider", "providers", "clusterctl.cluster.x-k8s.io", "v1alpha3"),
+	w.Provider.There = false
+	w.Workload = kubetest.New("workload",
+		clustertest.Resource("Cluster", "clusters", "cluster.x-k8s.io", "v1beta1"),
+		clustertest.Resource("Provider", "providers", "clusterctl.cluster.x-k8s.io", "v1alpha3"),
 	)
 	t.Cleanup(func() {
-		w.workload.CloseClientConnections()
-		w.workload.Close()
+		w.Workload.CloseClientConnections()
+		w.Workload.Close()
 	})
 	cfg, err := w.source.configure(config.Defaults())
 	if err != nil {
@@ -198,7 +199,7 @@ func newRestoreWorld(t *testing.T) *restoreWorld {
 	for _, timeout := range []*config.Duration{&cfg.ControlPlaneTimeout, &cfg.LoadBalancerTimeout} {
 		*timeout = config.Duration(5 * time.Second)
 	}
-	tools := w.tools()
+	tools := w.Tools()
 	tools.Talos = func([]byte) (platform.TalosClient, error) { return w.etcd, nil }
 	w.r = &restorer{Set: newSet(cfg, tools, render.Sources{Vars: render.VariablesOf(cfg)}), source: w.source}
 	return w
@@ -239,21 +240,21 @@ func TestOnlyALostClusterIsRestored(t *testing.T) {
 			t.Errorf("%s: the folder was changed: %v", what, err)
 		}
 	}
-	w.hetzner.SetServers(schema.Server{ID: 1, Name: "k8s-control-plane-0", Status: "off", Labels: map[string]string{"caph-cluster-k8s": "owned"}})
+	w.Hetzner.SetServers(schema.Server{ID: 1, Name: "k8s-control-plane-0", Status: "off", Labels: map[string]string{"caph-cluster-k8s": "owned"}})
 	refused("with a server that is off")
-	w.hetzner.SetServers()
-	w.provider.exists = true
-	w.mgmt.Put(kubetest.Object(capiAPI, "Cluster", config.Namespace, "k8s", nil))
-	w.mgmt.Put(crd("clusters", "cluster.x-k8s.io", "v1beta1", "Cluster"))
+	w.Hetzner.SetServers()
+	w.Provider.There = true
+	w.Management.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s", nil))
+	w.Management.Put(crd("clusters", "cluster.x-k8s.io", "v1beta1", "Cluster"))
 	refused("with a management cluster that holds it")
-	w.provider.exists = false
-	if err := files.Write(platform.Kubeconfig, w.workload.Kubeconfig()); err != nil {
+	w.Provider.There = false
+	if err := files.Write(platform.Kubeconfig, w.Workload.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
 	refused("with an API that answers")
-	w.workload.Fail = func(*http.Request) (int, string) { return http.StatusUnauthorized, "the certificate has expired" }
+	w.Workload.Fail = func(*http.Request) (int, string) { return http.StatusUnauthorized, "the certificate has expired" }
 	refused("with an API that answers, and does not take the credentials any more")
-	w.workload.Fail = nil
+	w.Workload.Fail = nil
 	if err := files.Write(platform.Kubeconfig, []byte("of the lost cluster")); err != nil {
 		t.Fatal(err)
 	}
@@ -279,7 +280,7 @@ func TestOnlyALostClusterIsRestored(t *testing.T) {
 		t.Errorf("other recoveries were not set aside: %v, %v, %v, %v", quorum, readoption, quorumErr, readoptErr)
 	}
 	// A restore that lay there while somebody else has restored the cluster does not go on, whether its look is recorded or not.
-	w.hetzner.SetServers(schema.Server{ID: 2, Name: "k8s-control-plane-1", Labels: map[string]string{"caph-cluster-k8s": "owned"}})
+	w.Hetzner.SetServers(schema.Server{ID: 2, Name: "k8s-control-plane-1", Labels: map[string]string{"caph-cluster-k8s": "owned"}})
 	goesOn := func(what string, want bool) {
 		t.Helper()
 		v := w.r.lostStands(t.Context(), Lost{})
@@ -289,10 +290,10 @@ func TestOnlyALostClusterIsRestored(t *testing.T) {
 		}
 	}
 	goesOn("with a server that is another's", false)
-	w.provider.exists = true
+	w.Provider.There = true
 	goesOn("with a management cluster that no restore has made", false)
 	// The next run of the same restore finds its own servers, and its own files, and takes neither for the lost cluster's.
-	w.mgmt.Put(restoredCluster(w))
+	w.Management.Put(restoredCluster(w))
 	if err := files.Write(platform.Kubeconfig, []byte("the restore's own")); err != nil {
 		t.Fatal(err)
 	}
@@ -303,7 +304,7 @@ func TestOnlyALostClusterIsRestored(t *testing.T) {
 	if data, err := files.Read(platform.Kubeconfig); err != nil || string(data) != "the restore's own" {
 		t.Errorf("the restore's own kubeconfig was set aside: %q, %v", data, err)
 	}
-	w.provider.exists = false // and when its pivot has moved that, and the management cluster is gone
+	w.Provider.There = false // and when its pivot has moved that, and the management cluster is gone
 	if err := pivotCopyIn(w.r.tools).setState(pivotState{Cluster: "k8s", Phase: pivotMoving}); err != nil {
 		t.Fatal(err)
 	}
@@ -318,18 +319,18 @@ func TestOnlyALostClusterIsRestored(t *testing.T) {
 // What a restore has made is its own to go on with until its end, at which it gives its claim up; then it is a living cluster.
 func TestAClusterThatWasRestoredIsNotRestoredAgain(t *testing.T) {
 	w := newRestoreWorld(t)
-	w.provider.exists = true
-	w.mgmt.Put(crd("clusters", "cluster.x-k8s.io", "v1beta1", "Cluster"))
-	w.mgmt.Put(restoredCluster(w))
+	w.Provider.There = true
+	w.Management.Put(crd("clusters", "cluster.x-k8s.io", "v1beta1", "Cluster"))
+	w.Management.Put(restoredCluster(w))
 	server := schema.Server{ID: 1, Name: "k8s-control-plane-0", Labels: map[string]string{"caph-cluster-k8s": "owned"}}
 	for _, servers := range [][]schema.Server{{server}, nil} { // or its servers are lost again: the management cluster makes them anew
-		w.hetzner.SetServers(servers...)
+		w.Hetzner.SetServers(servers...)
 		if _, err := w.r.ensureLost(t.Context(), w.say); !errors.Is(err, ErrAlive) {
 			t.Errorf("after its end, with %d servers: %v", len(servers), err)
 		}
 	}
-	w.hetzner.SetServers(server)
-	w.hetzner.SetPlacementGroups(schema.PlacementGroup{ID: 7, Name: "slipway-k8s.restore", Type: "spread", Labels: map[string]string{
+	w.Hetzner.SetServers(server)
+	w.Hetzner.SetPlacementGroups(schema.PlacementGroup{ID: 7, Name: "slipway-k8s.restore", Type: "spread", Labels: map[string]string{
 		"slipway-cluster": "k8s", reservedBy: "0123456789abcdef"}})
 	if _, err := w.r.ensureLost(t.Context(), w.say); err != nil {
 		t.Errorf("before its end, without its folder: %v", err)
@@ -338,7 +339,7 @@ func TestAClusterThatWasRestoredIsNotRestoredAgain(t *testing.T) {
 
 // restoredCluster is the Cluster object that a restore of the world's backup makes.
 func restoredCluster(w *restoreWorld) *unstructured.Unstructured {
-	c := kubetest.Object(capiAPI, "Cluster", config.Namespace, "k8s", nil)
+	c := kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s", nil)
 	c.SetAnnotations(map[string]string{restoredAnnotation: w.source.identity().Snapshot})
 	return c
 }
@@ -369,7 +370,7 @@ func TestASurvivingLoadBalancerKeepsTheAddress(t *testing.T) {
 		{"of somebody else", lb("127.0.0.8", nil), Lost{Was: "127.0.0.7"}, ""},
 	} {
 		w := newRestoreWorld(t)
-		w.hetzner.SetLoadBalancers(c.lb)
+		w.Hetzner.SetLoadBalancers(c.lb)
 		lost, err := w.r.findSurvivors(t.Context(), w.say)
 		if lost != c.want || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
 			t.Errorf("%s: %+v, %v", c.what, lost, err)
@@ -400,7 +401,7 @@ func TestAGoneLoadBalancerIsNotAskedForByName(t *testing.T) {
 
 func TestTheSeedIsNotPutOverAnotherClustersKeys(t *testing.T) {
 	w := newRestoreWorld(t)
-	if err := w.r.tools.Files.Write(platform.ManagementKubeconfig, w.mgmt.Kubeconfig()); err != nil {
+	if err := w.r.tools.Files.Write(platform.ManagementKubeconfig, w.Management.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
 	m := Management{Kubeconfig: platform.ManagementKubeconfig}
@@ -409,11 +410,11 @@ func TestTheSeedIsNotPutOverAnotherClustersKeys(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	is := w.mgmt.Get("v1", "Secret", config.Namespace, "k8s-talos")
+	is := w.Management.Get("v1", "Secret", config.Namespace, "k8s-talos")
 	if is == nil || is.GetLabels()[capi.ClusterNameLabel] != "k8s" || capi.Text(is, "data", "bundle") != base64.StdEncoding.EncodeToString([]byte("every key")) {
 		t.Errorf("the seed is %v", is)
 	}
-	w.mgmt.Change("v1", "Secret", config.Namespace, "k8s-talos", map[string]any{"data": map[string]any{"bundle": "b3RoZXI="}})
+	w.Management.Change("v1", "Secret", config.Namespace, "k8s-talos", map[string]any{"data": map[string]any{"bundle": "b3RoZXI="}})
 	if _, err := w.r.seedSecrets(t.Context(), w.say, m); err == nil || strings.Contains(err.Error(), "every key") {
 		t.Errorf("another cluster's keys are overwritten, or told: %v", err)
 	}
@@ -423,10 +424,10 @@ func TestTheSeedIsNotPutOverAnotherClustersKeys(t *testing.T) {
 // back out of the backup, or not at all.
 func TestTheSeedBringsWhatNobodyMakesAgain(t *testing.T) {
 	w := newRestoreWorld(t)
-	if err := w.r.tools.Files.Write(platform.ManagementKubeconfig, w.mgmt.Kubeconfig()); err != nil {
+	if err := w.r.tools.Files.Write(platform.ManagementKubeconfig, w.Management.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
-	add := func(to *[]unstructured.Unstructured, kind, name string, owner map[string]any, fields object) {
+	add := func(to *[]unstructured.Unstructured, kind, name string, owner map[string]any, fields clustertest.Map) {
 		metadata := map[string]any{"uid": "old-" + name, "resourceVersion": "7"}
 		if owner != nil {
 			owner["uid"] = "old-owner"
@@ -439,17 +440,17 @@ func TestTheSeedBringsWhatNobodyMakesAgain(t *testing.T) {
 	}
 	c := w.source.Contents
 	add(&c.Objects, "ConfigMap", "addons", map[string]any{"apiVersion": "addons.cluster.x-k8s.io/v1beta1", "kind": "ClusterResourceSet", "name": "addons"},
-		object{"data": map[string]any{"manifest": "kind: Namespace"}})
-	add(&c.Secrets, "Secret", "mine", nil, object{"type": "Opaque", "data": map[string]any{"key": "dmFsdWU="}})
-	add(&c.Secrets, "Secret", "k8s-control-plane-old-bootstrap-data", map[string]any{"apiVersion": capiAPI, "kind": "TalosConfig", "name": "k8s-control-plane-old"}, object{})
-	add(&c.Secrets, "Secret", "k8s-kubeconfig", nil, object{})
-	add(&c.Secrets, "Secret", config.TokenSecretName, nil, object{"data": map[string]any{config.TokenSecretKey: "b2xk"}})
+		clustertest.Map{"data": map[string]any{"manifest": "kind: Namespace"}})
+	add(&c.Secrets, "Secret", "mine", nil, clustertest.Map{"type": "Opaque", "data": map[string]any{"key": "dmFsdWU="}})
+	add(&c.Secrets, "Secret", "k8s-control-plane-old-bootstrap-data", map[string]any{"apiVersion": clustertest.CAPI, "kind": "TalosConfig", "name": "k8s-control-plane-old"}, clustertest.Map{})
+	add(&c.Secrets, "Secret", "k8s-kubeconfig", nil, clustertest.Map{})
+	add(&c.Secrets, "Secret", config.TokenSecretName, nil, clustertest.Map{"data": map[string]any{config.TokenSecretKey: "b2xk"}})
 	for range 2 { // the second time as after a kill
 		if _, err := w.r.seedSecrets(t.Context(), w.say, Management{Kubeconfig: platform.ManagementKubeconfig}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	addons, mine := w.mgmt.Get("v1", "ConfigMap", config.Namespace, "addons"), w.mgmt.Get("v1", "Secret", config.Namespace, "mine")
+	addons, mine := w.Management.Get("v1", "ConfigMap", config.Namespace, "addons"), w.Management.Get("v1", "Secret", config.Namespace, "mine")
 	if addons == nil || capi.Text(addons, "data", "manifest") != "kind: Namespace" || len(addons.GetOwnerReferences()) > 0 {
 		t.Errorf("what the ClusterResourceSet names is %v", addons)
 	}
@@ -462,7 +463,7 @@ func TestTheSeedBringsWhatNobodyMakesAgain(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"k8s-control-plane-old-bootstrap-data", "k8s-kubeconfig", config.TokenSecretName} {
-		if w.mgmt.Get("v1", "Secret", config.Namespace, name) != nil {
+		if w.Management.Get("v1", "Secret", config.Namespace, name) != nil {
 			t.Errorf("Secret %s of the lost cluster was written", name)
 		}
 	}
@@ -470,16 +471,16 @@ func TestTheSeedBringsWhatNobodyMakesAgain(t *testing.T) {
 
 func TestTheControlPlaneProviderIsToldBeforeItIsLetGo(t *testing.T) {
 	w := newRestoreWorld(t)
-	if err := w.r.tools.Files.Write(platform.ManagementKubeconfig, w.mgmt.Kubeconfig()); err != nil {
+	if err := w.r.tools.Files.Write(platform.ManagementKubeconfig, w.Management.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
 	var mu sync.Mutex
 	var states []string
-	w.mgmt.React = func(o *unstructured.Unstructured) {
+	w.Management.React = func(o *unstructured.Unstructured) {
 		switch o.GetKind() {
 		case "HetznerCluster":
 			if capi.Text(o, "status", "controlPlaneLoadBalancer", "ipv4") == "" {
-				w.mgmt.Change(caph, "HetznerCluster", config.Namespace, "k8s", map[string]any{
+				w.Management.Change(clustertest.CAPH, "HetznerCluster", config.Namespace, "k8s", map[string]any{
 					"spec":   map[string]any{"controlPlaneEndpoint": map[string]any{"host": "127.0.0.9"}},
 					"status": map[string]any{"controlPlaneLoadBalancer": map[string]any{"ipv4": "127.0.0.9"}}})
 			}
@@ -498,15 +499,15 @@ func TestTheControlPlaneProviderIsToldBeforeItIsLetGo(t *testing.T) {
 	if c.LoadBalancerIP != "127.0.0.9" || c.Endpoint != "127.0.0.9:6443" || c.Replicas != 3 {
 		t.Errorf("the cluster is %+v", c)
 	}
-	tcp := w.mgmt.Get(cacpt, "TalosControlPlane", config.Namespace, "k8s-control-plane")
+	tcp := w.Management.Get(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane")
 	patches, _, _ := unstructured.NestedStringSlice(tcp.Object, "spec", "controlPlaneConfig", "controlplane", "strategicPatches")
 	if !slices.Equal(patches, []string{"certSANs: [127.0.0.9, 127.0.0.70]"}) {
 		t.Errorf("the patches name %v", patches)
 	}
-	if w.mgmt.Get(capiAPI, "Machine", config.Namespace, "k8s-control-plane-old") != nil {
+	if w.Management.Get(clustertest.CAPI, "Machine", config.Namespace, "k8s-control-plane-old") != nil {
 		t.Error("a Machine of the backup was applied: its server would be made")
 	}
-	cluster := w.mgmt.Get(capiAPI, "Cluster", config.Namespace, "k8s")
+	cluster := w.Management.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s")
 	if capi.Truth(cluster, "spec", "paused") || len(cluster.GetFinalizers()) > 0 || capi.Text(cluster, "spec", "controlPlaneRef", "name") == "" || cluster.GetAnnotations()[restoredAnnotation] != "5a5a" {
 		t.Errorf("the Cluster is %v", cluster.Object)
 	}
@@ -539,7 +540,7 @@ func TestTheFirewallComesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	covers := func() bool {
-		for _, f := range w.hetzner.Firewalls() {
+		for _, f := range w.Hetzner.Firewalls() {
 			if len(f.AppliedTo) > 0 {
 				return true
 			}
@@ -572,7 +573,7 @@ func TestTheFirewallComesBack(t *testing.T) {
 
 func TestTheRestorePlanIsSound(t *testing.T) {
 	source := lostBackup(t)
-	tools := newWorld(t).tools()
+	tools := clustertest.New(t).Tools()
 	p, err := NewRestore(config.Defaults(), tools, source)
 	if err != nil {
 		t.Fatal(err)

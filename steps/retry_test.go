@@ -15,6 +15,7 @@ import (
 	clusterctlconfig "sigs.k8s.io/cluster-api/cmd/clusterctl/client/config"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -46,8 +47,8 @@ func TestRetry(t *testing.T) {
 
 // TestDownloadsAreTriedAgain runs the plan where each download fails once.
 func TestDownloadsAreTriedAgain(t *testing.T) {
-	w := newWorld(t)
-	to, err := url.Parse(w.charts)
+	w := clustertest.New(t)
+	to, err := url.Parse(w.Charts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +62,7 @@ func TestDownloadsAreTriedAgain(t *testing.T) {
 		charts.ServeHTTP(rw, r)
 	}))
 	defer s.Close()
-	cfg, tools := w.config(), w.tools()
+	cfg, tools := w.Config(), w.Tools()
 	cfg.CiliumRepository = s.URL
 	working := tools.Clusterctl
 	tools.Clusterctl = func(ctx context.Context, c clusterctlconfig.Client) (platform.Clusterctl, error) {

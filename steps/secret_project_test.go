@@ -9,6 +9,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 	"github.com/slipway-k8s/slipway/platform"
@@ -29,25 +30,25 @@ func TestTokenOfOtherProjectIsNotGivenToTheManagementCluster(t *testing.T) {
 		"no server was created yet":        {token: "first"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := clustertest.New(t)
 			s := hetznertest.NewStore()
 			defer s.Close()
-			w.mgmt.Put(kubetest.Object("v1", "Secret", config.Namespace, config.TokenSecretName, object{"data": object{config.TokenSecretKey: base64.StdEncoding.EncodeToString([]byte(tt.token))}}))
+			w.Management.Put(kubetest.Object("v1", "Secret", config.Namespace, config.TokenSecretName, clustertest.Map{"data": clustertest.Map{config.TokenSecretKey: base64.StdEncoding.EncodeToString([]byte(tt.token))}}))
 			if tt.servers {
-				w.mgmt.Put(kubetest.Object("infrastructure.cluster.x-k8s.io/v1beta1", "HCloudMachine", config.Namespace, "k8s-control-plane-a", object{
-					"metadata": object{"labels": object{capi.ClusterNameLabel: "k8s"}}, "spec": object{"providerID": "hcloud://7"},
+				w.Management.Put(kubetest.Object("infrastructure.cluster.x-k8s.io/v1beta1", "HCloudMachine", config.Namespace, "k8s-control-plane-a", clustertest.Map{
+					"metadata": clustertest.Map{"labels": clustertest.Map{capi.ClusterNameLabel: "k8s"}}, "spec": clustertest.Map{"providerID": "hcloud://7"},
 				}))
 			}
 			if tt.here {
 				s.Put("servers", 7, schema.Server{Name: "k8s-control-plane-a", Labels: map[string]string{"caph-cluster-k8s": "owned"}})
 			}
-			tools := w.tools()
+			tools := w.Tools()
 			tools.Hetzner = s.Client(nil)
-			plan, err := New(w.config(), tools)
+			plan, err := New(w.Config(), tools)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := plan.b.tools.Files.Write(platform.ManagementKubeconfig, w.mgmt.Kubeconfig()); err != nil {
+			if err := plan.b.tools.Files.Write(platform.ManagementKubeconfig, w.Management.Kubeconfig()); err != nil {
 				t.Fatal(err)
 			}
 			_, err = newTokenSecretStep(plan.b).run(t.Context(), hush, Management{Kubeconfig: platform.ManagementKubeconfig})
@@ -55,7 +56,7 @@ func TestTokenOfOtherProjectIsNotGivenToTheManagementCluster(t *testing.T) {
 				t.Fatalf("got %v", err)
 			}
 			want := base64.StdEncoding.EncodeToString([]byte(hetznertest.Token))
-			if got := capi.Text(w.mgmt.Get("v1", "Secret", config.Namespace, config.TokenSecretName), "data", config.TokenSecretKey); (got == want) == tt.refused {
+			if got := capi.Text(w.Management.Get("v1", "Secret", config.Namespace, config.TokenSecretName), "data", config.TokenSecretKey); (got == want) == tt.refused {
 				t.Errorf("the Secret has the new token: %t", got == want)
 			}
 		})

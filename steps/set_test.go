@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -12,7 +13,7 @@ import (
 // composed from a set must not end at it.
 func TestSetKnowsWhenItBegan(t *testing.T) {
 	before := time.Now()
-	tools := platform.Tools{Management: &fakeProvider{}, Files: platform.FilesIn(t.TempDir())}
+	tools := platform.Tools{Management: &clustertest.Provider{}, Files: platform.FilesIn(t.TempDir())}
 	s, err := NewSet(config.Defaults(), tools)
 	if err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -87,13 +88,13 @@ spec: {clusterName: "${CLUSTER_NAME}", nodeStartupTimeout: 20m}
 
 // Further files are applied, in the order of their names, and are moved by the pivot.
 func TestAddedManifestsAreApplied(t *testing.T) {
-	w, journal := newWorld(t), flow.Memory()
-	write(t, w.tools().Overrides, "manifests/b.yaml", strings.ReplaceAll(healthCheckOfWorkers, "-workers", "-b"))
-	write(t, w.tools().Overrides, "manifests/a.yaml", "# first\n---\n"+healthCheckOfWorkers)
-	if _, err := runPlan(t, w, w.config(), journal, nil); err != nil {
+	w, journal := clustertest.New(t), flow.Memory()
+	write(t, w.Tools().Overrides, "manifests/b.yaml", strings.ReplaceAll(healthCheckOfWorkers, "-workers", "-b"))
+	write(t, w.Tools().Overrides, "manifests/a.yaml", "# first\n---\n"+healthCheckOfWorkers)
+	if _, err := runPlan(t, w, w.Config(), journal, nil); err != nil {
 		t.Fatal(err)
 	}
-	plan, err := New(w.config(), w.tools())
+	plan, err := New(w.Config(), w.Tools())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,11 +119,11 @@ func TestAddedManifestsAreApplied(t *testing.T) {
 	if _, found := live.GetLabels()[capi.MoveLabel]; !found {
 		t.Errorf("its labels are %v: the pivot would leave it behind where nothing owns it", live.GetLabels())
 	}
-	if err := os.Remove(filepath.Join(w.tools().Overrides, "manifests/b.yaml")); err != nil {
+	if err := os.Remove(filepath.Join(w.Tools().Overrides, "manifests/b.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	write(t, w.tools().Overrides, "manifests/c.yaml", strings.ReplaceAll(healthCheckOfWorkers, "-workers", "-c"))
-	if plan, err = New(w.config(), w.tools()); err != nil {
+	write(t, w.Tools().Overrides, "manifests/c.yaml", strings.ReplaceAll(healthCheckOfWorkers, "-workers", "-c"))
+	if plan, err = New(w.Config(), w.Tools()); err != nil {
 		t.Fatal(err)
 	}
 	foreseen, err := plan.Graph.Predict(t.Context(), journal, plan.Bootstrap, false)
@@ -161,7 +162,7 @@ func TestAddedManifestsThatAreNotClusterAPIAreRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			write(t, dir, "manifests/pools.yaml", tc.text)
-			_, err := New(config.Defaults(), platform.Tools{Overrides: dir, Management: &fakeProvider{}})
+			_, err := New(config.Defaults(), platform.Tools{Overrides: dir, Management: &clustertest.Provider{}})
 			if tc.says == "" && err != nil || tc.says != "" && (err == nil || !strings.Contains(err.Error(), tc.says) || !strings.Contains(err.Error(), "pools.yaml")) {
 				t.Errorf("%v does not say %q", err, tc.says)
 			}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/situation"
@@ -26,7 +27,7 @@ import (
 
 // emptyTalos are servers without an etcd, but for those that say otherwise.
 type emptyTalos struct {
-	healthyTalos
+	clustertest.HealthyTalos
 	data   []string // addresses of those that have data of etcd
 	silent []string
 	state  map[string]string // of the service, where it does not wait to be started
@@ -48,13 +49,13 @@ func (e *emptyTalos) AskBy(ctx context.Context, r talos.Route) (talos.Node, erro
 }
 
 var (
-	resizing   = object{"type": "Resized", "status": "False", "reason": "ScalingDown", "severity": "Warning"}
-	rollingOut = object{"type": "MachinesSpecUpToDate", "status": "False", "reason": "RollingUpdateInProgress", "severity": "Warning"}
+	resizing   = clustertest.Map{"type": "Resized", "status": "False", "reason": "ScalingDown", "severity": "Warning"}
+	rollingOut = clustertest.Map{"type": "MachinesSpecUpToDate", "status": "False", "reason": "RollingUpdateInProgress", "severity": "Warning"}
 )
 
 // surplusWorld has four Machines of a control plane of three, m1 the oldest, on servers 127.0.1.1 to 4; etcd was never started.
 type surplusWorld struct {
-	*world
+	*clustertest.Environment
 	b       *Set
 	mgmt    *kube.Cluster
 	cluster Cluster
@@ -67,44 +68,44 @@ func newSurplus(t *testing.T) surplusWorld {
 	etcd := &emptyTalos{}
 	b.tools.Talos = func([]byte) (platform.TalosClient, error) { return etcd, nil }
 	b.observer.Tools = b.tools
-	w.mgmt.Put(kubetest.Object(capiAPI, "Cluster", config.Namespace, "k8s", object{}))
-	w.mgmt.Remove(caph, "HetznerCluster", config.Namespace, "k8s")
-	w.mgmt.Put(kubetest.Object("v1", "Secret", config.Namespace, "k8s-talosconfig", object{"data": object{"talosconfig": w.talosconfig}}))
-	w.mgmt.Change(cacpt, "TalosControlPlane", config.Namespace, "k8s-control-plane", object{
-		"spec": object{"version": "v1.32.2", "infrastructureTemplate": object{"name": "template"},
-			"controlPlaneConfig": object{ // as the providers write it
-				"controlplane": object{"generateType": "controlplane", "talosVersion": "v1.12", "hostname": object{}},
-				"init":         object{"generateType": "", "hostname": object{}}}},
-		"status": object{"conditions": []any{resizing}}})
+	w.Management.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s", clustertest.Map{}))
+	w.Management.Remove(clustertest.CAPH, "HetznerCluster", config.Namespace, "k8s")
+	w.Management.Put(kubetest.Object("v1", "Secret", config.Namespace, "k8s-talosconfig", clustertest.Map{"data": clustertest.Map{"talosconfig": w.Talosconfig}}))
+	w.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane", clustertest.Map{
+		"spec": clustertest.Map{"version": "v1.32.2", "infrastructureTemplate": clustertest.Map{"name": "template"},
+			"controlPlaneConfig": clustertest.Map{ // as the providers write it
+				"controlplane": clustertest.Map{"generateType": "controlplane", "talosVersion": "v1.12", "hostname": clustertest.Map{}},
+				"init":         clustertest.Map{"generateType": "", "hostname": clustertest.Map{}}}},
+		"status": clustertest.Map{"conditions": []any{resizing}}})
 	var servers []schema.Server
 	all := surplusWorld{w, b, mgmt, c, etcd}
 	for i := 1; i <= 4; i++ {
 		all.machine(i)
 		servers = append(servers, schema.Server{ID: int64(i), Name: fmt.Sprintf("m%d", i), Status: "running", Labels: map[string]string{"caph-cluster-k8s": "owned"}})
 	}
-	w.hetzner.SetServers(servers...)
+	w.Hetzner.SetServers(servers...)
 	return all
 }
 
 // machine makes the Machine of a number, and its server.
 func (w surplusWorld) machine(i int) {
 	name, address := fmt.Sprintf("m%d", i), fmt.Sprintf("127.0.1.%d", i)
-	meta := object{"labels": object{capi.ClusterNameLabel: "k8s", capi.ControlPlaneLabel: ""}, "annotations": object{clonedFromAnnotation: "template"},
+	meta := clustertest.Map{"labels": clustertest.Map{capi.ClusterNameLabel: "k8s", capi.ControlPlaneLabel: ""}, "annotations": clustertest.Map{clonedFromAnnotation: "template"},
 		"creationTimestamp": time.Date(2026, 5, 4, 12, 0, i, 0, time.UTC).Format(time.RFC3339)}
-	w.world.mgmt.Put(kubetest.Object(capiAPI, "Machine", config.Namespace, name, object{"metadata": meta,
-		"spec":   object{"infrastructureRef": object{"name": name}, "bootstrap": object{"configRef": object{"name": name}}, "providerID": fmt.Sprintf("hcloud://%d", i), "version": "v1.32.2"},
-		"status": object{"addresses": []any{object{"type": "ExternalIP", "address": address}}}}))
-	w.world.mgmt.Put(kubetest.Object(caph, "HCloudMachine", config.Namespace, name, object{"metadata": meta,
-		"spec": object{"providerID": fmt.Sprintf("hcloud://%d", i)}, "status": object{"instanceState": "running"}}))
-	w.world.mgmt.Put(kubetest.Object("bootstrap.cluster.x-k8s.io/v1alpha3", "TalosConfig", config.Namespace, name, object{"metadata": object{"labels": object{capi.ClusterNameLabel: "k8s"}},
-		"spec": object{"generateType": "controlplane", "talosVersion": "v1.12"}}))
+	w.Environment.Management.Put(kubetest.Object(clustertest.CAPI, "Machine", config.Namespace, name, clustertest.Map{"metadata": meta,
+		"spec":   clustertest.Map{"infrastructureRef": clustertest.Map{"name": name}, "bootstrap": clustertest.Map{"configRef": clustertest.Map{"name": name}}, "providerID": fmt.Sprintf("hcloud://%d", i), "version": "v1.32.2"},
+		"status": clustertest.Map{"addresses": []any{clustertest.Map{"type": "ExternalIP", "address": address}}}}))
+	w.Environment.Management.Put(kubetest.Object(clustertest.CAPH, "HCloudMachine", config.Namespace, name, clustertest.Map{"metadata": meta,
+		"spec": clustertest.Map{"providerID": fmt.Sprintf("hcloud://%d", i)}, "status": clustertest.Map{"instanceState": "running"}}))
+	w.Environment.Management.Put(kubetest.Object("bootstrap.cluster.x-k8s.io/v1alpha3", "TalosConfig", config.Namespace, name, clustertest.Map{"metadata": clustertest.Map{"labels": clustertest.Map{capi.ClusterNameLabel: "k8s"}},
+		"spec": clustertest.Map{"generateType": "controlplane", "talosVersion": "v1.12"}}))
 }
 
 // left are the Machines that are left.
 func (w surplusWorld) left() string {
 	var names []string
 	for i := 1; i <= 4; i++ {
-		if name := fmt.Sprintf("m%d", i); w.world.mgmt.Get(capiAPI, "Machine", config.Namespace, name) != nil {
+		if name := fmt.Sprintf("m%d", i); w.Environment.Management.Get(clustertest.CAPI, "Machine", config.Namespace, name) != nil {
 			names = append(names, name)
 		}
 	}
@@ -112,20 +113,20 @@ func (w surplusWorld) left() string {
 }
 
 // tcp changes the TalosControlPlane.
-func (w surplusWorld) tcp(change object) {
-	w.world.mgmt.Change(cacpt, "TalosControlPlane", config.Namespace, "k8s-control-plane", change)
+func (w surplusWorld) tcp(change clustertest.Map) {
+	w.Environment.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane", change)
 }
 
 // serverless takes a Machine's server away, as if it could not be made.
 func (w surplusWorld) serverless(name string) {
-	w.world.mgmt.Change(caph, "HCloudMachine", config.Namespace, name, object{"spec": object{"providerID": ""}})
-	w.world.mgmt.Change(capiAPI, "Machine", config.Namespace, name, object{"spec": object{"providerID": ""}, "status": object{"addresses": []any{}}})
+	w.Environment.Management.Change(clustertest.CAPH, "HCloudMachine", config.Namespace, name, clustertest.Map{"spec": clustertest.Map{"providerID": ""}})
+	w.Environment.Management.Change(clustertest.CAPI, "Machine", config.Namespace, name, clustertest.Map{"spec": clustertest.Map{"providerID": ""}, "status": clustertest.Map{"addresses": []any{}}})
 }
 
 // replacing has the provider replace all servers but the newest: their Kubernetes is another than wanted.
 func (w surplusWorld) replacing() {
-	w.tcp(object{"spec": object{"version": "v1.33.0"}, "status": object{"conditions": []any{resizing, rollingOut}}})
-	w.world.mgmt.Change(capiAPI, "Machine", config.Namespace, "m4", object{"spec": object{"version": "v1.33.0"}})
+	w.tcp(clustertest.Map{"spec": clustertest.Map{"version": "v1.33.0"}, "status": clustertest.Map{"conditions": []any{resizing, rollingOut}}})
+	w.Environment.Management.Change(clustertest.CAPI, "Machine", config.Namespace, "m4", clustertest.Map{"spec": clustertest.Map{"version": "v1.33.0"}})
 }
 
 func (w surplusWorld) watcher() *surplus {
@@ -156,10 +157,10 @@ func (w surplusWorld) look(t *testing.T, between func()) (busy bool, keeps strin
 
 func TestSurplusIsTakenAway(t *testing.T) {
 	t.Parallel()
-	change := func(kind, apiVersion, name string, fields object) func(surplusWorld) {
+	change := func(kind, apiVersion, name string, fields clustertest.Map) func(surplusWorld) {
 		return func(w surplusWorld) {
-			w.tcp(object{"status": object{"conditions": []any{resizing, rollingOut}}})
-			w.world.mgmt.Change(apiVersion, kind, config.Namespace, name, fields)
+			w.tcp(clustertest.Map{"status": clustertest.Map{"conditions": []any{resizing, rollingOut}}})
+			w.Environment.Management.Change(apiVersion, kind, config.Namespace, name, fields)
 		}
 	}
 	for name, tt := range map[string]struct {
@@ -170,10 +171,10 @@ func TestSurplusIsTakenAway(t *testing.T) {
 		"one without a server":                      {func(w surplusWorld) { w.serverless("m2") }, "m1 m3 m4"},
 		"the oldest of those that are replaced":     {surplusWorld.replacing, "m2 m3 m4"},
 		"of those that are replaced the serverless": {func(w surplusWorld) { w.replacing(); w.serverless("m2") }, "m1 m3 m4"},
-		"of an older version":                       {change("Machine", capiAPI, "m3", object{"spec": object{"version": "v1.31.0"}}), "m1 m2 m4"},
-		"with another server":                       {change("HCloudMachine", caph, "m3", object{"metadata": object{"annotations": object{clonedFromAnnotation: "other"}}}), "m1 m2 m4"},
+		"of an older version":                       {change("Machine", clustertest.CAPI, "m3", clustertest.Map{"spec": clustertest.Map{"version": "v1.31.0"}}), "m1 m2 m4"},
+		"with another server":                       {change("HCloudMachine", clustertest.CAPH, "m3", clustertest.Map{"metadata": clustertest.Map{"annotations": clustertest.Map{clonedFromAnnotation: "other"}}}), "m1 m2 m4"},
 		"with another configuration": {change("TalosConfig", "bootstrap.cluster.x-k8s.io/v1alpha3", "m3",
-			object{"spec": object{"strategicPatches": []any{"machine: {}"}}}), "m1 m2 m4"},
+			clustertest.Map{"spec": clustertest.Map{"strategicPatches": []any{"machine: {}"}}}), "m1 m2 m4"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newSurplus(t)
@@ -190,50 +191,57 @@ func TestSurplusIsTakenAway(t *testing.T) {
 
 func TestSurplusIsLeftAlone(t *testing.T) {
 	t.Parallel()
-	tcp := func(change object) func(surplusWorld) { return func(w surplusWorld) { w.tcp(change) } }
-	machine := func(name string, change object) func(surplusWorld) {
-		return func(w surplusWorld) { w.world.mgmt.Change(capiAPI, "Machine", config.Namespace, name, change) }
+	tcp := func(change clustertest.Map) func(surplusWorld) { return func(w surplusWorld) { w.tcp(change) } }
+	machine := func(name string, change clustertest.Map) func(surplusWorld) {
+		return func(w surplusWorld) {
+			w.Environment.Management.Change(clustertest.CAPI, "Machine", config.Namespace, name, change)
+		}
 	}
-	cluster := func(change object) func(surplusWorld) {
-		return func(w surplusWorld) { w.world.mgmt.Change(capiAPI, "Cluster", config.Namespace, "k8s", change) }
+	cluster := func(change clustertest.Map) func(surplusWorld) {
+		return func(w surplusWorld) {
+			w.Environment.Management.Change(clustertest.CAPI, "Cluster", config.Namespace, "k8s", change)
+		}
 	}
-	deleting := object{"metadata": object{"deletionTimestamp": "2026-05-04T12:00:00Z", "finalizers": []any{"x"}}}
-	resting := object{"metadata": object{"annotations": object{situation.PausedAnnotation: ""}}}
+	deleting := clustertest.Map{"metadata": clustertest.Map{"deletionTimestamp": "2026-05-04T12:00:00Z", "finalizers": []any{"x"}}}
+	resting := clustertest.Map{"metadata": clustertest.Map{"annotations": clustertest.Map{situation.PausedAnnotation: ""}}}
 	nothing := func(surplusWorld) {}
 	for name, tt := range map[string]struct {
 		change, between func(surplusWorld)
 		keeps           string
 	}{
 		"one has data of etcd":         {func(w surplusWorld) { w.talos.data = []string{"127.0.1.2"} }, nothing, "none is taken away, because m2 has data of an etcd, or is a node"},
-		"one is a node":                {machine("m2", object{"status": object{"nodeRef": object{"name": "m2"}}}), nothing, "none is taken away, because m2 has data of an etcd, or is a node"},
+		"one is a node":                {machine("m2", clustertest.Map{"status": clustertest.Map{"nodeRef": clustertest.Map{"name": "m2"}}}), nothing, "none is taken away, because m2 has data of an etcd, or is a node"},
 		"one does not answer":          {func(w surplusWorld) { w.talos.silent = []string{"127.0.1.2"} }, nothing, "once Talos says on m2 that there is no etcd; if there never was one, kubectl --namespace default delete machine m4"},
 		"one's etcd is not so far":     {func(w surplusWorld) { w.talos.state = map[string]string{"127.0.1.3": "Waiting"} }, nothing, "once Talos says on m3"},
 		"a successor has no server":    {func(w surplusWorld) { w.replacing(); w.serverless("m4") }, nothing, "once Talos says on m4"},
-		"none is to be replaced":       {tcp(object{"status": object{"conditions": []any{resizing, rollingOut}}}), nothing, "seem to be as wanted"},
-		"its first server starts etcd": {tcp(object{"spec": object{"controlPlaneConfig": object{"init": object{"generateType": "init"}}}}), nothing, "init configuration"},
-		"etcd was started":             {tcp(object{"status": object{"bootstrapped": true}}), nothing, ""},
-		"the cluster is there":         {tcp(object{"status": object{"initialized": true}}), nothing, ""},
-		"as many as replicas":          {tcp(object{"spec": object{"replicas": 4}}), nothing, ""},
-		"no replicas":                  {tcp(object{"spec": object{"replicas": 0}}), nothing, ""},
-		"the provider wants none away": {tcp(object{"status": object{"conditions": []any{}}}), nothing, ""},
+		"none is to be replaced":       {tcp(clustertest.Map{"status": clustertest.Map{"conditions": []any{resizing, rollingOut}}}), nothing, "seem to be as wanted"},
+		"its first server starts etcd": {tcp(clustertest.Map{"spec": clustertest.Map{"controlPlaneConfig": clustertest.Map{"init": clustertest.Map{"generateType": "init"}}}}), nothing, "init configuration"},
+		"etcd was started":             {tcp(clustertest.Map{"status": clustertest.Map{"bootstrapped": true}}), nothing, ""},
+		"the cluster is there":         {tcp(clustertest.Map{"status": clustertest.Map{"initialized": true}}), nothing, ""},
+		"as many as replicas":          {tcp(clustertest.Map{"spec": clustertest.Map{"replicas": 4}}), nothing, ""},
+		"no replicas":                  {tcp(clustertest.Map{"spec": clustertest.Map{"replicas": 0}}), nothing, ""},
+		"the provider wants none away": {tcp(clustertest.Map{"status": clustertest.Map{"conditions": []any{}}}), nothing, ""},
 		"the provider is behind": {func(w surplusWorld) {
 			w.replacing()
-			w.tcp(object{"metadata": object{"generation": 3}, "status": object{"observedGeneration": 2}})
+			w.tcp(clustertest.Map{"metadata": clustertest.Map{"generation": 3}, "status": clustertest.Map{"observedGeneration": 2}})
 		}, nothing, ""},
 		"the control plane is deleted": {tcp(deleting), nothing, ""},
 		"the control plane rests":      {tcp(resting), nothing, ""},
 		"the cluster is deleted":       {cluster(deleting), nothing, ""},
 		"the cluster rests":            {cluster(resting), nothing, ""},
-		"the cluster is paused":        {cluster(object{"spec": object{"paused": true}}), nothing, ""},
+		"the cluster is paused":        {cluster(clustertest.Map{"spec": clustertest.Map{"paused": true}}), nothing, ""},
 		"one is being taken away":      {machine("m1", deleting), nothing, ""},
 
-		"the number is changed meanwhile":   {nothing, tcp(object{"spec": object{"replicas": 4}}), ""},
-		"etcd is started meanwhile":         {nothing, func(w surplusWorld) { w.talos.data = []string{"127.0.1.1"} }, "none is taken away, because m1 has data"},
-		"one falls silent meanwhile":        {nothing, func(w surplusWorld) { w.talos.silent = []string{"127.0.1.1"} }, "once Talos says on m1"},
-		"one is taken away meanwhile":       {nothing, machine("m1", deleting), ""},
-		"one is made anew meanwhile":        {nothing, func(w surplusWorld) { w.world.mgmt.Remove(capiAPI, "Machine", config.Namespace, "m4"); w.machine(4) }, ""},
+		"the number is changed meanwhile": {nothing, tcp(clustertest.Map{"spec": clustertest.Map{"replicas": 4}}), ""},
+		"etcd is started meanwhile":       {nothing, func(w surplusWorld) { w.talos.data = []string{"127.0.1.1"} }, "none is taken away, because m1 has data"},
+		"one falls silent meanwhile":      {nothing, func(w surplusWorld) { w.talos.silent = []string{"127.0.1.1"} }, "once Talos says on m1"},
+		"one is taken away meanwhile":     {nothing, machine("m1", deleting), ""},
+		"one is made anew meanwhile": {nothing, func(w surplusWorld) {
+			w.Environment.Management.Remove(clustertest.CAPI, "Machine", config.Namespace, "m4")
+			w.machine(4)
+		}, ""},
 		"another is made meanwhile":         {nothing, func(w surplusWorld) { w.machine(5) }, ""},
-		"it was the last one that differed": {nothing, tcp(object{"status": object{"conditions": []any{resizing, rollingOut}}}), "seem to be as wanted"},
+		"it was the last one that differed": {nothing, tcp(clustertest.Map{"status": clustertest.Map{"conditions": []any{resizing, rollingOut}}}), "seem to be as wanted"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newSurplus(t)
@@ -255,7 +263,7 @@ func TestSurplusMustStand(t *testing.T) {
 	w := newSurplus(t)
 	p := w.watcher()
 	for range 3 {
-		w.world.mgmt.Remove(capiAPI, "Machine", config.Namespace, "m4") // and another is made: it is not the same surplus
+		w.Environment.Management.Remove(clustertest.CAPI, "Machine", config.Namespace, "m4") // and another is made: it is not the same surplus
 		w.machine(4)
 		p.since = p.since.Add(-surplusStands)
 		if busy, _, err := p.look(t.Context(), t.Logf, w.see(t)); !busy || err != nil {
@@ -272,12 +280,12 @@ func TestSurplusOneAtATime(t *testing.T) {
 	t.Parallel()
 	w := newSurplus(t)
 	p := w.watcher()
-	p.going = w.world.mgmt.Get(capiAPI, "Machine", config.Namespace, "m4").GetUID()
-	w.world.mgmt.Change(capiAPI, "Machine", config.Namespace, "m4", object{"metadata": object{"deletionTimestamp": "2026-05-04T12:00:00Z", "finalizers": []any{"x"}}})
+	p.going = w.Environment.Management.Get(clustertest.CAPI, "Machine", config.Namespace, "m4").GetUID()
+	w.Environment.Management.Change(clustertest.CAPI, "Machine", config.Namespace, "m4", clustertest.Map{"metadata": clustertest.Map{"deletionTimestamp": "2026-05-04T12:00:00Z", "finalizers": []any{"x"}}})
 	if busy, _, err := p.look(t.Context(), t.Logf, w.see(t)); !busy || err != nil {
 		t.Errorf("busy: %v, %v", busy, err)
 	}
-	w.world.mgmt.Remove(capiAPI, "Machine", config.Namespace, "m4")
+	w.Environment.Management.Remove(clustertest.CAPI, "Machine", config.Namespace, "m4")
 	if busy, _, err := p.look(t.Context(), t.Logf, w.see(t)); busy || err != nil {
 		t.Errorf("busy: %v, %v", busy, err)
 	}
@@ -304,7 +312,7 @@ func TestSurplusDoesNotEndTheWait(t *testing.T) {
 	t.Parallel()
 	w := newSurplus(t)
 	w.serverless("m4")
-	w.world.mgmt.Change(caph, "HCloudMachine", config.Namespace, "m4", object{"status": object{"failureReason": "CreateError", "failureMessage": "the project's limit"}})
+	w.Environment.Management.Change(clustertest.CAPH, "HCloudMachine", config.Namespace, "m4", clustertest.Map{"status": clustertest.Map{"failureReason": "CreateError", "failureMessage": "the project's limit"}})
 	if s := w.see(t); why.Explain(s).Hopeless(time.Time{}) == nil {
 		t.Fatal("nothing is hopeless")
 	}

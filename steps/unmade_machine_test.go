@@ -12,6 +12,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/internal/wait"
@@ -23,14 +24,14 @@ func newUnmade(t *testing.T) surplusWorld {
 	t.Helper()
 	w := newSurplus(t)
 	w.serverless("m4")
-	w.hetzner.SetServers(
+	w.Hetzner.SetServers(
 		schema.Server{ID: 1, Name: "m1", Status: "running", Labels: map[string]string{"caph-cluster-k8s": "owned"}},
 		schema.Server{ID: 2, Name: "m2", Status: "running", Labels: map[string]string{"caph-cluster-k8s": "owned"}},
 		schema.Server{ID: 3, Name: "m3", Status: "running", Labels: map[string]string{"caph-cluster-k8s": "owned"}})
-	w.tcp(object{"status": object{"bootstrapped": true, "initialized": true}})
-	w.world.mgmt.Change(cabpt, "TalosConfig", config.Namespace, "m4", object{
-		"spec": object{"strategicPatches": []any{"machine: {nonsense: true}"}},
-		"status": object{"conditions": []any{object{"type": "DataSecretAvailable", "status": "False", "severity": "Error",
+	w.tcp(clustertest.Map{"status": clustertest.Map{"bootstrapped": true, "initialized": true}})
+	w.Environment.Management.Change(cabpt, "TalosConfig", config.Namespace, "m4", clustertest.Map{
+		"spec": clustertest.Map{"strategicPatches": []any{"machine: {nonsense: true}"}},
+		"status": clustertest.Map{"conditions": []any{clustertest.Map{"type": "DataSecretAvailable", "status": "False", "severity": "Error",
 			"reason": "DataSecretGenerationFailed", "message": "unknown keys", "lastTransitionTime": "2026-05-04T12:00:00Z"}}}})
 	w.b.observer.Began = time.Now()
 	return w
@@ -65,7 +66,7 @@ func TestUnmadeMachine(t *testing.T) {
 func TestUnmadeMachineBeforeEtcd(t *testing.T) {
 	t.Parallel()
 	w := newUnmade(t)
-	w.tcp(object{"status": object{"bootstrapped": false, "initialized": false}})
+	w.tcp(clustertest.Map{"status": clustertest.Map{"bootstrapped": false, "initialized": false}})
 	w.b.cfg.ControlPlaneTimeout = config.Duration(3 * time.Second)
 	w.b.observer.Cfg = w.b.cfg
 	_, err := newControlPlaneStep(w.b).run(t.Context(), t.Logf, Management{Kubeconfig: platform.ManagementKubeconfig}, w.cluster)
@@ -82,32 +83,36 @@ func TestUnmadeMachineBeforeEtcd(t *testing.T) {
 // A Machine with which something might be lost, or of which another one would be no better, is left alone, whatever was agreed to.
 func TestUnmadeMachineIsLeftAlone(t *testing.T) {
 	t.Parallel()
-	machine := func(change object) func(surplusWorld) {
-		return func(w surplusWorld) { w.world.mgmt.Change(capiAPI, "Machine", config.Namespace, "m4", change) }
+	machine := func(change clustertest.Map) func(surplusWorld) {
+		return func(w surplusWorld) {
+			w.Environment.Management.Change(clustertest.CAPI, "Machine", config.Namespace, "m4", change)
+		}
 	}
-	configChange := func(change object) func(surplusWorld) {
-		return func(w surplusWorld) { w.world.mgmt.Change(cabpt, "TalosConfig", config.Namespace, "m4", change) }
+	configChange := func(change clustertest.Map) func(surplusWorld) {
+		return func(w surplusWorld) {
+			w.Environment.Management.Change(cabpt, "TalosConfig", config.Namespace, "m4", change)
+		}
 	}
 	for name, change := range map[string]func(surplusWorld){
-		"it is a node":        machine(object{"status": object{"nodeRef": object{"name": "m4"}}}),
-		"it has a server":     machine(object{"spec": object{"providerID": "hcloud://4"}}),
-		"it has data":         machine(object{"spec": object{"bootstrap": object{"dataSecretName": "x"}}}),
-		"it is being deleted": machine(object{"metadata": object{"deletionTimestamp": "2026-05-04T12:00:00Z", "finalizers": []any{"x"}}}),
+		"it is a node":        machine(clustertest.Map{"status": clustertest.Map{"nodeRef": clustertest.Map{"name": "m4"}}}),
+		"it has a server":     machine(clustertest.Map{"spec": clustertest.Map{"providerID": "hcloud://4"}}),
+		"it has data":         machine(clustertest.Map{"spec": clustertest.Map{"bootstrap": clustertest.Map{"dataSecretName": "x"}}}),
+		"it is being deleted": machine(clustertest.Map{"metadata": clustertest.Map{"deletionTimestamp": "2026-05-04T12:00:00Z", "finalizers": []any{"x"}}}),
 		"CAPH has a server": func(w surplusWorld) {
-			w.world.mgmt.Change(caph, "HCloudMachine", config.Namespace, "m4", object{"spec": object{"providerID": "hcloud://4"}})
+			w.Environment.Management.Change(clustertest.CAPH, "HCloudMachine", config.Namespace, "m4", clustertest.Map{"spec": clustertest.Map{"providerID": "hcloud://4"}})
 		},
 		"Hetzner has a server": func(w surplusWorld) {
-			w.hetzner.SetServers(schema.Server{ID: 4, Name: "m4", Status: "running", Labels: map[string]string{"caph-cluster-k8s": "owned"}})
+			w.Hetzner.SetServers(schema.Server{ID: 4, Name: "m4", Status: "running", Labels: map[string]string{"caph-cluster-k8s": "owned"}})
 		},
 		"its Secret is there": func(w surplusWorld) {
-			w.world.mgmt.Put(kubetest.Object("v1", "Secret", config.Namespace, "m4-bootstrap-data", object{"data": object{"value": "eA=="}}))
+			w.Environment.Management.Put(kubetest.Object("v1", "Secret", config.Namespace, "m4-bootstrap-data", clustertest.Map{"data": clustertest.Map{"value": "eA=="}}))
 		},
 		"the patch was not mended": func(w surplusWorld) {
-			w.tcp(object{"spec": object{"controlPlaneConfig": object{"controlplane": object{"strategicPatches": []any{"machine: {nonsense: true}"}}}}})
+			w.tcp(clustertest.Map{"spec": clustertest.Map{"controlPlaneConfig": clustertest.Map{"controlplane": clustertest.Map{"strategicPatches": []any{"machine: {nonsense: true}"}}}}})
 		},
-		"its configuration is not made yet": configChange(object{"status": object{"conditions": []any{object{"type": "DataSecretAvailable", "status": "False", "reason": "WaitingForInfrastructure"}}}}),
+		"its configuration is not made yet": configChange(clustertest.Map{"status": clustertest.Map{"conditions": []any{clustertest.Map{"type": "DataSecretAvailable", "status": "False", "reason": "WaitingForInfrastructure"}}}}),
 		"it is paused": func(w surplusWorld) {
-			w.world.mgmt.Change(capiAPI, "Cluster", config.Namespace, "k8s", object{"spec": object{"paused": true}})
+			w.Environment.Management.Change(clustertest.CAPI, "Cluster", config.Namespace, "k8s", clustertest.Map{"spec": clustertest.Map{"paused": true}})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -131,10 +136,10 @@ func TestUnmadeMachineIsLeftAlone(t *testing.T) {
 func TestReplaceUnmadeMachine(t *testing.T) {
 	t.Parallel()
 	w := newUnmade(t)
-	w.tcp(object{"status": object{"bootstrapped": false, "initialized": false}})
+	w.tcp(clustertest.Map{"status": clustertest.Map{"bootstrapped": false, "initialized": false}})
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	define(w.world.mgmt, capiKinds())
+	define(w.Environment.Management, clustertest.ClusterAPIKinds())
 	o := NewReplacer(w.b.cfg, w.b.tools)
 	if r, err := o.Replace(ctx, t.Logf, "m4"); err != nil || r.Machine != "m4" || w.left() != "m1 m2 m3" {
 		t.Errorf("%+v, %v; %s are left", r, err, w.left())
@@ -148,7 +153,7 @@ func TestReplaceUnmadeMachine(t *testing.T) {
 // In what is told of a cluster there are no credentials.
 func TestSituationHasNoCredentials(t *testing.T) {
 	w := newUnmade(t)
-	w.world.mgmt.Change(cabpt, "TalosConfig", config.Namespace, "m1", object{"status": object{"talosConfig": "key: planted"}})
+	w.Environment.Management.Change(cabpt, "TalosConfig", config.Namespace, "m1", clustertest.Map{"status": clustertest.Map{"talosConfig": "key: planted"}})
 	s := w.see(t)
 	for _, c := range s.Configs {
 		if capi.Text(&c, "status", "talosConfig") != "" {

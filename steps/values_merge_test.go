@@ -13,6 +13,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/charts"
+	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -83,22 +84,22 @@ func TestUnfitValuesAreRefused(t *testing.T) {
 		"two controllers":     {"talos-ccm-values.yaml", "enabledControllers: [node-csr-approval, cloud-node]", "enabledControllers is [node-csr-approval cloud-node]"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			write(t, w.tools().Overrides, "bootstrap/"+tc.file, tc.text)
-			plan, err := New(w.config(), w.tools())
+			w := clustertest.New(t)
+			write(t, w.Tools().Overrides, "bootstrap/"+tc.file, tc.text)
+			plan, err := New(w.Config(), w.Tools())
 			if err != nil {
 				t.Fatal(err)
 			}
 			if err := plan.CheckValues(); err == nil || !strings.Contains(err.Error(), tc.file+": "+tc.says) {
 				t.Errorf("the files alone: %v", err)
 			}
-			_, err = runPlan(t, w, w.config(), flow.Memory(), nil)
+			_, err = runPlan(t, w, w.Config(), flow.Memory(), nil)
 			if err == nil || !strings.Contains(err.Error(), tc.says) {
 				t.Errorf("the step: %v", err)
 			}
 		})
 	}
-	plan, err := New(config.Defaults(), platform.Tools{Management: &fakeProvider{}})
+	plan, err := New(config.Defaults(), platform.Tools{Management: &clustertest.Provider{}})
 	if err != nil || plan.CheckValues() != nil {
 		t.Errorf("the built-in values: %v, %v", err, plan.CheckValues())
 	}
@@ -183,17 +184,17 @@ func TestMergedValuesAreExplained(t *testing.T) {
 
 // A cluster that an earlier release made from a partial file alone gets the built-in settings, and the plan says which.
 func TestThePlanTellsWhatAPartialFileLacked(t *testing.T) {
-	w, journal := newWorld(t), flow.Memory()
+	w, journal := clustertest.New(t), flow.Memory()
 	partial := "hubble: {enabled: false}\nipam: {mode: kubernetes}\n"
-	write(t, w.tools().Overrides, "bootstrap/cilium-values.yaml", partial)
-	plan, err := New(w.config(), w.tools())
+	write(t, w.Tools().Overrides, "bootstrap/cilium-values.yaml", partial)
+	plan, err := New(w.Config(), w.Tools())
 	if err != nil {
 		t.Fatal(err)
 	}
 	alone := render.Source{Data: []byte(partial)}
 	kept, err := json.Marshal(map[string]string{mustEffective(t, alone).Sum(): partial})
 	if err == nil {
-		err = w.tools().Files.Write(keptFile, kept)
+		err = w.Tools().Files.Write(keptFile, kept)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/render"
@@ -17,10 +18,10 @@ import (
 )
 
 func TestTroubles(t *testing.T) {
-	o := kubetest.Object(caph, "HCloudMachine", config.Namespace, "x", object{"status": object{"conditions": []any{
-		object{"type": "Ready", "status": "False", "reason": "ImageNotFound"},
-		object{"type": "ServerCreateSucceeded", "status": "False", "reason": "ImageNotFound", "message": "no such image"},
-		object{"type": "HetznerAPIReachable", "status": "True"},
+	o := kubetest.Object(clustertest.CAPH, "HCloudMachine", config.Namespace, "x", clustertest.Map{"status": clustertest.Map{"conditions": []any{
+		clustertest.Map{"type": "Ready", "status": "False", "reason": "ImageNotFound"},
+		clustertest.Map{"type": "ServerCreateSucceeded", "status": "False", "reason": "ImageNotFound", "message": "no such image"},
+		clustertest.Map{"type": "HetznerAPIReachable", "status": "True"},
 	}}})
 	if got := capi.Troubles(o); got != "ServerCreateSucceeded: ImageNotFound (no such image)" {
 		t.Errorf("got %q", got)
@@ -28,24 +29,24 @@ func TestTroubles(t *testing.T) {
 }
 
 // stuck is a world with a control plane that does not come further, as Cluster API's objects tell it.
-func stuck(t *testing.T) (*world, *Set, *kube.Cluster, Cluster) {
+func stuck(t *testing.T) (*clustertest.Environment, *Set, *kube.Cluster, Cluster) {
 	t.Helper()
-	w := newWorld(t)
-	w.mgmt.React = nil
-	w.mgmt.Put(kubetest.Object(caph, "HetznerCluster", config.Namespace, "k8s", object{"status": object{"conditions": []any{
-		object{"type": "HetznerAPIReachable", "status": "False", "severity": "Warning", "reason": "RateLimitExceeded"},
-		object{"type": "TargetClusterReady", "status": "False", "severity": "Error", "reason": "KubeAPIServerNotResponding"},
+	w := clustertest.New(t)
+	w.Management.React = nil
+	w.Management.Put(kubetest.Object(clustertest.CAPH, "HetznerCluster", config.Namespace, "k8s", clustertest.Map{"status": clustertest.Map{"conditions": []any{
+		clustertest.Map{"type": "HetznerAPIReachable", "status": "False", "severity": "Warning", "reason": "RateLimitExceeded"},
+		clustertest.Map{"type": "TargetClusterReady", "status": "False", "severity": "Error", "reason": "KubeAPIServerNotResponding"},
 	}}}))
-	w.mgmt.Put(kubetest.Object(cacpt, "TalosControlPlane", config.Namespace, "k8s-control-plane", object{"spec": object{"replicas": 3}, "status": object{"conditions": []any{
-		object{"type": "MachinesCreated", "status": "False", "severity": "Error", "reason": "InfrastructureTemplateCloningFailed", "message": "no such template"},
-		object{"type": "MachinesBootstrapped", "status": "False", "severity": "Info", "reason": "WaitingForMachines"},
+	w.Management.Put(kubetest.Object(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane", clustertest.Map{"spec": clustertest.Map{"replicas": 3}, "status": clustertest.Map{"conditions": []any{
+		clustertest.Map{"type": "MachinesCreated", "status": "False", "severity": "Error", "reason": "InfrastructureTemplateCloningFailed", "message": "no such template"},
+		clustertest.Map{"type": "MachinesBootstrapped", "status": "False", "severity": "Info", "reason": "WaitingForMachines"},
 	}}}))
-	mgmt, err := kube.Connect(w.mgmt.Kubeconfig())
+	mgmt, err := kube.Connect(w.Management.Kubeconfig())
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := newSet(w.config(), w.tools(), render.Sources{})
-	if err := b.tools.Files.Write(platform.ManagementKubeconfig, w.mgmt.Kubeconfig()); err != nil {
+	b := newSet(w.Config(), w.Tools(), render.Sources{})
+	if err := b.tools.Files.Write(platform.ManagementKubeconfig, w.Management.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
 	return w, b, mgmt, Cluster{Name: "k8s", ControlPlane: "k8s-control-plane"}
@@ -66,16 +67,16 @@ func TestWaitSaysWhyNothingHappens(t *testing.T) {
 
 func TestWaitEndsWhereNoWaitingHelps(t *testing.T) {
 	for name, tt := range map[string]struct {
-		fail func(*world)
+		fail func(*clustertest.Environment)
 		want []string
 	}{
-		"control plane": {func(w *world) {
-			w.mgmt.Change(cacpt, "TalosControlPlane", config.Namespace, "k8s-control-plane", object{"status": object{"failureReason": "CreateError", "failureMessage": "no way"}})
+		"control plane": {func(w *clustertest.Environment) {
+			w.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane", clustertest.Map{"status": clustertest.Map{"failureReason": "CreateError", "failureMessage": "no way"}})
 		}, []string{"TalosControlPlane k8s-control-plane", "CreateError: no way", "destroy", "refuses more requests"}},
-		"server": {func(w *world) {
-			labels := object{"labels": object{capi.ClusterNameLabel: "k8s", capi.ControlPlaneLabel: ""}}
-			w.mgmt.Put(kubetest.Object(caph, "HCloudMachine", config.Namespace, "server", object{"metadata": labels, "status": object{"failureReason": "UpdateError", "failureMessage": "the server is gone"}}))
-			w.mgmt.Put(kubetest.Object(capiAPI, "Machine", config.Namespace, "machine", object{"metadata": labels, "spec": object{"infrastructureRef": object{"name": "server"}}}))
+		"server": {func(w *clustertest.Environment) {
+			labels := clustertest.Map{"labels": clustertest.Map{capi.ClusterNameLabel: "k8s", capi.ControlPlaneLabel: ""}}
+			w.Management.Put(kubetest.Object(clustertest.CAPH, "HCloudMachine", config.Namespace, "server", clustertest.Map{"metadata": labels, "status": clustertest.Map{"failureReason": "UpdateError", "failureMessage": "the server is gone"}}))
+			w.Management.Put(kubetest.Object(clustertest.CAPI, "Machine", config.Namespace, "machine", clustertest.Map{"metadata": labels, "spec": clustertest.Map{"infrastructureRef": clustertest.Map{"name": "server"}}}))
 		}, []string{"server: is given up (UpdateError: the server is gone)", "delete machine machine"}},
 	} {
 		t.Run(name, func(t *testing.T) {

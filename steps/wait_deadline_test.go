@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/wait"
 )
 
@@ -24,10 +25,10 @@ func TestNoLookOutlastsItsWait(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var l listener
+				var l clustertest.Messages
 				looks, began := 0, time.Now()
 				w := wait.Wait{What: "the release", Within: time.Minute, Each: time.Minute, Every: 50 * time.Second}
-				err := w.Until(t.Context(), l.say, func(ctx context.Context) (string, error) {
+				err := w.Until(t.Context(), l.Add, func(ctx context.Context) (string, error) {
 					if looks++; looks == 1 {
 						return tt.missing, tt.err
 					}

@@ -13,6 +13,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/situation"
@@ -77,9 +78,9 @@ func TestNodesWithoutAPlace(t *testing.T) {
 		t.Errorf("the note %q", note)
 	}
 
-	w := newWorld(t) // its nodes have no such labels
+	w := clustertest.New(t) // its nodes have no such labels
 	said := 0
-	_, err := runPlan(t, w, w.config(), flow.Memory(), func(e flow.Event) {
+	_, err := runPlan(t, w, w.Config(), flow.Memory(), func(e flow.Event) {
 		if e.Kind == flow.StepProgress && e.Step == "wait-nodes" && strings.HasPrefix(e.Message, "note: k8s-control-plane-0, ") {
 			said++
 		}
@@ -91,8 +92,8 @@ func TestNodesWithoutAPlace(t *testing.T) {
 
 func TestRollHasToAgree(t *testing.T) {
 	machine := func(name, node string) unstructured.Unstructured {
-		return *kubetest.Object(capiAPI, "Machine", config.Namespace, name, object{
-			"metadata": object{"labels": object{capi.ControlPlaneLabel: ""}}, "status": object{"nodeRef": object{"name": node}},
+		return *kubetest.Object(clustertest.CAPI, "Machine", config.Namespace, name, clustertest.Map{
+			"metadata": clustertest.Map{"labels": clustertest.Map{capi.ControlPlaneLabel: ""}}, "status": clustertest.Map{"nodeRef": clustertest.Map{"name": node}},
 		})
 	}
 	good := roll{
