@@ -20,10 +20,10 @@ import (
 
 // Exit codes.
 const (
-	ExitDone        = 0
-	ExitFailed      = 1
-	ExitUsage       = 2   // bad usage or configuration: nothing was made
-	ExitInterrupted = 130 // as a shell says of a process that SIGINT ended
+	ExitDone        = 0   // done
+	ExitFailed      = 1   // failed: the message on standard error says why, and what to do next
+	ExitUsage       = 2   // bad usage or configuration: nothing was changed
+	ExitInterrupted = 130 // interrupted by SIGINT or SIGTERM: the same command resumes
 )
 
 // Streams are the process's own.

@@ -28,14 +28,23 @@ func printVariables(out io.Writer) {
 		fmt.Fprintf(w, "  %s\t%s\n", v.Name, text)
 	}
 	fmt.Fprintln(w, "\nOnly in the environment:")
-	fmt.Fprintf(w, "  %s\tthe Hetzner Cloud API token (read and write); or name %s or %s in bootstrap.yaml\n",
-		settings.TokenVariable, settings.TokenFileKey, settings.TokenCommandKey)
-	fmt.Fprintf(w, "  %s\ta passphrase that opens backups, in place of BACKUP_PASSPHRASE_FILE and _COMMAND\n", settings.PassphraseVariable)
-	fmt.Fprintf(w, "  %s, %s\tthe keys of the S3 store that backups go to (%s too, where they are temporary)\n",
-		settings.AccessKeyVariable, settings.SecretKeyVariable, settings.SessionVariable)
-	fmt.Fprintf(w, "  %s\tanother address of the Hetzner API\n", settings.EndpointVariable)
-	fmt.Fprintf(w, "  %s\ta GitHub token: more requests an hour while Cluster API's providers are fetched\n", settings.GithubVariable)
-	fmt.Fprintf(w, "  %s\tsend spans of a run's steps and calls to this OpenTelemetry collector\n", telemetry.Endpoint)
-	fmt.Fprintf(w, "  %s\twith --lab: in place of the lab's own token, to rehearse a wrong one\n", settings.LabTokenVariable)
+	for _, v := range environmentOnly() {
+		fmt.Fprintf(w, "  %s\t%s\n", v.name, v.doc)
+	}
 	_ = w.Flush()
+}
+
+// environmentOnly are the variables that are read from the environment and are no configuration.
+func environmentOnly() []explained {
+	return []explained{
+		{settings.TokenVariable, "the Hetzner Cloud API token (read and write); or name " + settings.TokenFileKey + " or " +
+			settings.TokenCommandKey + " in bootstrap.yaml"},
+		{settings.PassphraseVariable, "a passphrase that opens backups, in place of BACKUP_PASSPHRASE_FILE and _COMMAND"},
+		{settings.AccessKeyVariable + ", " + settings.SecretKeyVariable, "the keys of the S3 store that backups go to (" +
+			settings.SessionVariable + " too, where they are temporary)"},
+		{settings.EndpointVariable, "another address of the Hetzner API"},
+		{settings.GithubVariable, "a GitHub token: more requests an hour while Cluster API's providers are fetched"},
+		{telemetry.Endpoint, "send spans of a run's steps and calls to this OpenTelemetry collector"},
+		{settings.LabTokenVariable, "with --lab: in place of the lab's own token, to rehearse a wrong one"},
+	}
 }
