@@ -26,8 +26,8 @@ import (
 // maxBackupMemory is what a backup may have resident, in bytes.
 const maxBackupMemory = 250 << 20
 
-// backsUp backs a cluster up that is in use, to a folder and to an S3 store, verifies both, and wants not one write by the
-// command in any of the lab's records: nothing is paused, and nothing else.
+// backsUp backs a cluster up that is in use, to a folder and to an S3 store, verifies both, and wants not one write by
+// the command in any of the lab's records: nothing is paused, and nothing else.
 func backsUp(t *testing.T, c *command, selfManaged bool) {
 	t.Helper()
 	folder := t.TempDir()
@@ -81,12 +81,14 @@ func backsUp(t *testing.T, c *command, selfManaged bool) {
 	cronJobIsTaken(t, &user)
 }
 
-// cronJobIsTaken has the cluster's API server look at the printed CronJob and its account, strictly, without keeping them.
+// cronJobIsTaken has the cluster's API server look at the printed CronJob and its
+// account, strictly, without keeping them.
 func cronJobIsTaken(t *testing.T, user *command) {
 	t.Helper()
 	printed := must(user.exec(t.Context(), "backup", "cronjob", "--to", "s3://backups/of/k8s", "--every", "6h"))(t)
 	cluster := must(kube.Connect(must(os.ReadFile(filepath.Join(user.state, "kubeconfig")))(t)))(t)
-	strict := &client.CreateOptions{DryRun: []string{metav1.DryRunAll}, Raw: &metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict}}
+	strict := &client.CreateOptions{DryRun: []string{metav1.DryRunAll},
+		Raw: &metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict}}
 	kinds := []string{}
 	for _, document := range must(kube.Documents([]byte(printed)))(t) {
 		o := must(kube.Parse(document))(t)
@@ -109,7 +111,8 @@ func verifies(t *testing.T, c *command, place, identity string, selfManaged bool
 	var list struct {
 		Backups []struct{ Name, Cluster string }
 	}
-	if err != nil || json.Unmarshal([]byte(out), &list) != nil || len(list.Backups) != 1 || list.Backups[0].Cluster != "k8s" {
+	if err != nil || json.Unmarshal([]byte(out), &list) != nil || len(list.Backups) != 1 ||
+		list.Backups[0].Cluster != "k8s" {
 		t.Fatalf("list %s: %v\n%s", place, err, out)
 	}
 	file := place + "/" + list.Backups[0].Name
@@ -135,10 +138,13 @@ func verifies(t *testing.T, c *command, place, identity string, selfManaged bool
 		t.Fatalf("verify %s: %v\n%s", file, err, out)
 	}
 	h, n := v.Header, v.Counts
-	// 1 Cluster, HetznerCluster, control plane, template and health check, and 3 Machines, HCloudMachines and TalosConfigs;
-	// the cluster's 4 Secrets, the token's and 3 machines'; 3 servers, a load balancer, a network and a placement group.
-	if h.SelfManaged != selfManaged || h.UID == "" || h.UID != v.Etcd.UID || len(h.Etcd.Members) != 3 || v.Etcd.Revision < h.Etcd.Revision || v.Etcd.Keys < 200 ||
-		h.Versions["TALOS_VERSION"] == "" || n.Objects < 14 || n.Secrets < 8 || n.Files < 9 || n.Releases != 3 || n.Resources < 6 {
+	// 1 Cluster, HetznerCluster, control plane, template and health check, and 3 Machines,
+	// HCloudMachines and TalosConfigs; the cluster's 4 Secrets, the token's and 3 machines'; 3 servers,
+	// a load balancer, a network and a placement group.
+	if h.SelfManaged != selfManaged || h.UID == "" || h.UID != v.Etcd.UID || len(h.Etcd.Members) != 3 ||
+		v.Etcd.Revision < h.Etcd.Revision || v.Etcd.Keys < 200 ||
+		h.Versions["TALOS_VERSION"] == "" || n.Objects < 14 || n.Secrets < 8 || n.Files < 9 || n.Releases != 3 ||
+		n.Resources < 6 {
 		t.Errorf("%s holds %+v", file, v)
 	}
 	// Without the key nobody opens it.
@@ -170,7 +176,8 @@ func use(t *testing.T, c *command) (stop func() int) {
 		n := 0
 		defer func() { done <- n }()
 		for ctx.Err() == nil {
-			o := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("in-use-%d", n%50)}, Data: map[string]string{"n": fmt.Sprint(n)}}
+			o := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("in-use-%d", n%50)},
+				Data: map[string]string{"n": fmt.Sprint(n)}}
 			var err error
 			if n < 50 {
 				err = cluster.Create(ctx, o)

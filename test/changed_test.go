@@ -10,8 +10,8 @@ import (
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
 )
 
-// TestChangedBeforeEtcd changes the servers while the first one boots: Cluster API makes another in its place, starts no etcd before the
-// first is gone, and takes none away before etcd runs. wait-cp has to.
+// TestChangedBeforeEtcd changes the servers while the first one boots: Cluster API makes another in its place, starts
+// no etcd before the first is gone, and takes none away before etcd runs. wait-cp has to.
 func TestChangedBeforeEtcd(t *testing.T) {
 	t.Parallel()
 	c := newCommand(t)
@@ -35,22 +35,27 @@ func TestChangedBeforeEtcd(t *testing.T) {
 		return ""
 	})
 	// The same change in the plan, in the refusal and in the plan after the refusal: nothing of it is hidden.
-	told := "replaces the only server of TalosControlPlane k8s-control-plane one after another: server type cx33 → cx43 (" + old[0].Name + "; new: k8s-control-plane-"
+	told := "replaces the only server of TalosControlPlane k8s-control-plane one after another: server type " +
+		"cx33 → cx43 (" + old[0].Name + "; new: k8s-control-plane-"
 	change := append([]string{"SERVER_TYPE=cx43"}, with...)
 	planned := func() {
 		t.Helper()
-		if out, err := c.exec(t.Context(), append([]string{"plan", "wait-cp", "--output", "json"}, change...)...); err != nil || !strings.Contains(out, told) || !strings.Contains(out, `"needsConsent": true`) {
+		out, err := c.exec(t.Context(), append([]string{"plan", "wait-cp", "--output", "json"}, change...)...)
+		if err != nil || !strings.Contains(out, told) || !strings.Contains(out, `"needsConsent": true`) {
 			t.Errorf("the plan: %v\n%s", err, out)
 		}
 	}
 	planned()
-	if o := c.run(nil, append([]string{"wait-cp"}, change...)...); o.exit != 1 || !strings.Contains(o.output, told) || !strings.Contains(o.output, "--yes") {
+	if o := c.run(nil, append([]string{"wait-cp"}, change...)...); o.exit != 1 || !strings.Contains(o.output, told) ||
+		!strings.Contains(o.output, "--yes") {
 		t.Errorf("without consent: exit %d\n%s", o.exit, o.output)
 	}
 	planned()
 	o := run("wait-cp", "--yes", "SERVER_TYPE=cx43")
-	deleted := slices.DeleteFunc(slices.Clone(o.events), func(e event) bool { return e.Step != "wait-cp" || !strings.HasPrefix(e.Message, "deleting Machine ") })
-	if len(deleted) != 1 || !strings.Contains(deleted[0].Message, "server "+old[0].Name+": ") || !strings.Contains(deleted[0].Message, "has 2 Machines for 1 replicas") {
+	deleted := slices.DeleteFunc(slices.Clone(o.events),
+		func(e event) bool { return e.Step != "wait-cp" || !strings.HasPrefix(e.Message, "deleting Machine ") })
+	if len(deleted) != 1 || !strings.Contains(deleted[0].Message, "server "+old[0].Name+": ") ||
+		!strings.Contains(deleted[0].Message, "has 2 Machines for 1 replicas") {
 		t.Errorf("what it takes away: %+v; server %s was the first", deleted, old[0].Name)
 	}
 	eventually(t, "the first server to be gone", time.Minute, func(context.Context) string {

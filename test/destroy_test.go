@@ -164,7 +164,8 @@ func (p project) everything(t *testing.T) []string {
 	for _, v := range must(p.SSHKey.All(ctx))(t) {
 		add("SSH key", v.ID, v.Name, v.Labels)
 	}
-	for _, v := range must(p.Image.AllWithOpts(ctx, hcloud.ImageListOpts{Type: []hcloud.ImageType{hcloud.ImageTypeSnapshot}}))(t) {
+	for _, v := range must(p.Image.AllWithOpts(ctx,
+		hcloud.ImageListOpts{Type: []hcloud.ImageType{hcloud.ImageTypeSnapshot}}))(t) {
 		add("snapshot", v.ID, v.Description, v.Labels)
 	}
 	slices.Sort(all)
@@ -181,7 +182,8 @@ func must[T any](v T, err error) func(*testing.T) T {
 	}
 }
 
-// plantForeign plants what somebody else has in the same project: names of the cluster's, labels that are nearly its own.
+// plantForeign plants what somebody else has in the same project: names of the
+// cluster's, labels that are nearly its own.
 func (p project) plantForeign(t *testing.T) {
 	t.Helper()
 	ctx, nbg1 := t.Context(), &hcloud.Location{Name: "nbg1"}
@@ -191,13 +193,16 @@ func (p project) plantForeign(t *testing.T) {
 		}
 	}
 	server, _, err := p.Server.Create(ctx, hcloud.ServerCreateOpts{
-		Name: "k8s-control-plane-abcde", ServerType: &hcloud.ServerType{Name: "cx23"}, Image: &hcloud.Image{Name: "ubuntu-24.04"}, Location: nbg1,
-		Labels: map[string]string{"caph-cluster-k8s": "shared", "machine_type": "control_plane"}, StartAfterCreate: hcloud.Ptr(false),
+		Name: "k8s-control-plane-abcde", ServerType: &hcloud.ServerType{Name: "cx23"},
+		Image: &hcloud.Image{Name: "ubuntu-24.04"}, Location: nbg1,
+		Labels:           map[string]string{"caph-cluster-k8s": "shared", "machine_type": "control_plane"},
+		StartAfterCreate: hcloud.Ptr(false),
 	})
 	fail("server", err)
 	fail("server", p.Action.WaitFor(ctx, append(server.NextActions, server.Action)...))
 	_, ipRange, _ := net.ParseCIDR("127.250.0.0/16")
-	_, _, err = p.Network.Create(ctx, hcloud.NetworkCreateOpts{Name: "k8s-network", IPRange: ipRange, Labels: map[string]string{"caph-cluster-k8s2": "owned"}})
+	_, _, err = p.Network.Create(ctx, hcloud.NetworkCreateOpts{Name: "k8s-network", IPRange: ipRange,
+		Labels: map[string]string{"caph-cluster-k8s2": "owned"}})
 	fail("network", err)
 	balancer, _, err := p.LoadBalancer.Create(ctx, hcloud.LoadBalancerCreateOpts{
 		Name: "k8s-kube-apiserver-abcde", LoadBalancerType: &hcloud.LoadBalancerType{Name: "lb11"}, Location: nbg1,
@@ -205,10 +210,12 @@ func (p project) plantForeign(t *testing.T) {
 	})
 	fail("load balancer", err)
 	fail("load balancer", p.Action.WaitFor(ctx, balancer.Action))
-	_, _, err = p.Firewall.Create(ctx, hcloud.FirewallCreateOpts{Name: "k8s-firewall", Labels: map[string]string{"slipway-cluster": "k8s2"}})
+	_, _, err = p.Firewall.Create(ctx,
+		hcloud.FirewallCreateOpts{Name: "k8s-firewall", Labels: map[string]string{"slipway-cluster": "k8s2"}})
 	fail("firewall", err)
 	snapshot, _, err := p.Server.CreateImage(ctx, server.Server, &hcloud.ServerCreateImageOpts{
-		Type: hcloud.ImageTypeSnapshot, Description: hcloud.Ptr("talos-amd64-v1.12.2"), Labels: map[string]string{"os": "talos"},
+		Type: hcloud.ImageTypeSnapshot, Description: hcloud.Ptr("talos-amd64-v1.12.2"),
+		Labels: map[string]string{"os": "talos"},
 	})
 	fail("snapshot", err)
 	fail("snapshot", p.Action.WaitFor(ctx, snapshot.Action))
@@ -235,7 +242,8 @@ func (p project) plantControllers(t *testing.T) {
 		t.Fatal(err)
 	}
 	volume, _, err := p.Volume.Create(ctx, hcloud.VolumeCreateOpts{
-		Name: "pvc-0", Size: 10, Server: &hcloud.Server{ID: servers[0].ID}, Labels: map[string]string{"managed-by": "csi-driver"},
+		Name: "pvc-0", Size: 10, Server: &hcloud.Server{ID: servers[0].ID},
+		Labels: map[string]string{"managed-by": "csi-driver"},
 	})
 	if err == nil {
 		err = p.Action.WaitFor(ctx, append(volume.NextActions, volume.Action)...)

@@ -23,7 +23,8 @@ type diagnosis struct {
 	}
 }
 
-// diagnose asks which disaster it is, with a backup or without, and fails if that changes anything in the cloud or the state folder.
+// diagnose asks which disaster it is, with a backup or without, and fails if that changes
+// anything in the cloud or the state folder.
 func (c *command) diagnose(t *testing.T, backup ...string) (d diagnosis) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -41,20 +41,28 @@ func illnesses() []illness {
 	return []illness{
 		{"a management cluster too new", "versions", "Kubernetes v1.35.0", managedFrom("v1.35.0")},
 		{"a route into the network", "address-ranges", "overlaps this machine's own routes", routed},
-		{"no endpoint", "manifests", "controlPlaneEndpoint", edit(cluster, "  controlPlaneEndpoint:\n    host: \"${LOAD_BALANCER_IP:=}\"\n    port: 6443\n", "")},
-		{"an algorithm that CAPH does not know", "schemas", "algorithm", edit(cluster, "algorithm: round_robin", "algorithm: random")},
-		{"a field that Cluster API does not know", "schemas", "unknown field spec.maxUnhealthee", edit("manifests/machine-health-check.yaml", "maxUnhealthy:", "maxUnhealthee:")},
+		{"no endpoint", "manifests", "controlPlaneEndpoint",
+			edit(cluster, "  controlPlaneEndpoint:\n    host: \"${LOAD_BALANCER_IP:=}\"\n    port: 6443\n", "")},
+		{"an algorithm that CAPH does not know", "schemas", "algorithm",
+			edit(cluster, "algorithm: round_robin", "algorithm: random")},
+		{"a field that Cluster API does not know", "schemas", "unknown field spec.maxUnhealthee",
+			edit("manifests/machine-health-check.yaml", "maxUnhealthy:", "maxUnhealthee:")},
 		{"a typing error in a patch", "patches", "hostDSN", edit(cluster, "hostDNS:\n", "hostDSN:\n")},
-		{"a capability that Talos forbids", "helm-values", "SYS_MODULE", edit(cilium, "      - CHOWN\n", "      - CHOWN\n      - SYS_MODULE\n")},
+		{"a capability that Talos forbids", "helm-values", "SYS_MODULE",
+			edit(cilium, "      - CHOWN\n", "      - CHOWN\n      - SYS_MODULE\n")},
 		{"an engine that does not answer", "management", "does not answer", set("ENGINE_SILENT", "1")},
 		{"an engine with a full disk", "engine", "1.0 GiB free in /data", func(_ *testing.T, c *clinic) {
 			c.engine = strings.Replace(wellEngine, `"graphRootUsed":10737418240`, `"graphRootUsed":106300440576`, 1)
 		}},
-		{"an engine with cgroup v1", "engine", "cgroup v1", func(_ *testing.T, c *clinic) { c.engine = strings.Replace(wellEngine, `"v2"`, `"v1"`, 1) }},
+		{"an engine with cgroup v1", "engine", "cgroup v1", func(_ *testing.T, c *clinic) {
+			c.engine = strings.Replace(wellEngine, `"v2"`, `"v1"`, 1)
+		}},
 		{"a provider's version that there is not", "providers", "v1.0.99", set("CAPH_VERSION", "v1.0.99")},
-		{"a chart's version that the registry has not", "charts", "talos-cloud-controller-manager 0.5.99", set("TALOS_CCM_VERSION", "0.5.99")},
+		{"a chart's version that the registry has not", "charts", "talos-cloud-controller-manager 0.5.99",
+			set("TALOS_CCM_VERSION", "0.5.99")},
 		{"a chart's version that the repository has not", "charts", "cilium 1.18.99", set("CILIUM_VERSION", "1.18.99")},
-		{"a token for reading alone", "token", "reading only", fault("error", "method=DELETE", "path=/placement_groups/0", "status=403", "code=token_readonly")},
+		{"a token for reading alone", "token", "reading only", fault("error", "method=DELETE", "path=/placement_groups/0",
+			"status=403", "code=token_readonly")},
 		{"a token of nobody", "token", "does not accept", set("HCLOUD_TOKEN", "not-a-token-of-this-lab")},
 		{"a token of another project", "project", "another project", otherProject},
 		{"the name is another's", "reservation", "0123456789abcdef", func(t *testing.T, c *clinic) {
@@ -62,11 +70,16 @@ func illnesses() []illness {
 		}},
 		{"out of stock", "server-type", "out of stock in nbg1", fault("out-of-stock", "serverType=cx33", "location=nbg1")},
 		{"a server type that is withdrawn", "server-type", "withdrawn", set("SERVER_TYPE", "cx22")},
-		{"a rolling update that has no room", "capacity", "10 servers and 1 more", edit(cluster, "replicas: ${CONTROL_PLANE_REPLICAS:=3}", "replicas: 10")},
+		{"a rolling update that has no room", "capacity", "10 servers and 1 more",
+			edit(cluster, "replicas: ${CONTROL_PLANE_REPLICAS:=3}", "replicas: 10")},
 		{"two images", "image", "2 images", twoImages},
 		{"nothing to make the image with", "image", "cannot be made", fault("out-of-stock", "location=nbg1")},
-		{"somebody's placement group", "names", "placement group k8s-control-plane", func(t *testing.T, c *clinic) { c.group(t, "k8s-control-plane", nil) }},
-		{"somebody's network of the name", "names", "network k8s", func(t *testing.T, c *clinic) { c.network(t, "k8s", "127.199.0.0/24") }},
+		{"somebody's placement group", "names", "placement group k8s-control-plane", func(t *testing.T, c *clinic) {
+			c.group(t, "k8s-control-plane", nil)
+		}},
+		{"somebody's network of the name", "names", "network k8s", func(t *testing.T, c *clinic) {
+			c.network(t, "k8s", "127.199.0.0/24")
+		}},
 		{"somebody's network over ours", "networks", "office (127.177.128.0/20)", func(t *testing.T, c *clinic) {
 			c.network(t, "office", "127.177.128.0/20")
 			for key, value := range within("127.177") {
@@ -123,7 +136,8 @@ func (c *clinic) inLab(t *testing.T, args ...string) string {
 // group makes a placement group, until the test ends.
 func (c *clinic) group(t *testing.T, name string, labels map[string]string) {
 	t.Helper()
-	made, _, err := c.PlacementGroup.Create(t.Context(), hcloud.PlacementGroupCreateOpts{Name: name, Labels: labels, Type: hcloud.PlacementGroupTypeSpread})
+	made, _, err := c.PlacementGroup.Create(t.Context(),
+		hcloud.PlacementGroupCreateOpts{Name: name, Labels: labels, Type: hcloud.PlacementGroupTypeSpread})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +181,8 @@ func twoImages(t *testing.T, c *clinic) {
 			t.Fatal(err)
 		}
 	}
-	images := must(c.Image.AllWithOpts(t.Context(), hcloud.ImageListOpts{Type: []hcloud.ImageType{hcloud.ImageTypeSnapshot}}))(t)
+	images := must(c.Image.AllWithOpts(t.Context(),
+		hcloud.ImageListOpts{Type: []hcloud.ImageType{hcloud.ImageTypeSnapshot}}))(t)
 	for _, image := range images {
 		if image.Labels["caph-image-name"] == "another" {
 			image.Labels["caph-image-name"] = "talos-amd64-v1.12.2"
@@ -179,8 +194,8 @@ func twoImages(t *testing.T, c *clinic) {
 	}
 }
 
-// otherProject has the state folder reserve the name in the project, and then takes the reservation out of it: it is as if the
-// token were of another one.
+// otherProject has the state folder reserve the name in the project, and then takes the reservation out of it: it
+// is as if the token were of another one.
 func otherProject(t *testing.T, c *clinic) {
 	if out, err := c.withVars(t.Context(), "reserve").CombinedOutput(); err != nil {
 		t.Fatalf("reserve: %v\n%s", err, out)
@@ -210,8 +225,10 @@ func managedFrom(version string) func(*testing.T, *clinic) {
 		}))
 		t.Cleanup(api.Close)
 		path := filepath.Join(t.TempDir(), "kubeconfig")
-		text := fmt.Sprintf("apiVersion: v1\nkind: Config\nclusters: [{name: x, cluster: {server: %q}}]\ncontexts: [{name: x, context: {cluster: x, user: x}}]\n"+
-			"current-context: x\nusers: [{name: x, user: {}}]\n", api.URL)
+		text := fmt.Sprintf(
+			"apiVersion: v1\nkind: Config\nclusters: [{name: x, cluster: {server: %q}}]\ncontexts: [{name: x, context: "+
+				"{cluster: x, user: x}}]\n"+
+				"current-context: x\nusers: [{name: x, user: {}}]\n", api.URL)
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -237,8 +254,8 @@ func routed(t *testing.T, c *clinic) {
 	t.Skip("this machine has no network but its own loopback, so no range can be in the way of one")
 }
 
-// githubLeft has GitHub answer, in a place where no request leaves the machine: the proxy of the environment is the test's, and
-// so is the certificate authority.
+// githubLeft has GitHub answer, in a place where no request leaves the machine: the proxy of the environment is the
+// test's, and so is the certificate authority.
 func githubLeft(left int) func(*testing.T, *clinic) {
 	return func(t *testing.T, c *clinic) {
 		if runtime.GOOS == "darwin" {
@@ -258,7 +275,9 @@ func githubLeft(left int) func(*testing.T, *clinic) {
 		t.Cleanup(github.Close)
 		c.vars["HTTPS_PROXY"], c.vars["SSL_CERT_FILE"] = tunnel(t, github.Listener.Addr().String()), authority
 		delete(c.vars, "PROVIDER_REPOSITORY")
-		if f := c.examine(t)["github-budget"]; f.Verdict != "ok" || !strings.Contains(f.Reason, "55 of 60") || !strings.Contains(f.Reason, "without GITHUB_TOKEN") {
+		f := c.examine(t)["github-budget"]
+		if f.Verdict != "ok" || !strings.Contains(f.Reason, "55 of 60") ||
+			!strings.Contains(f.Reason, "without GITHUB_TOKEN") {
 			t.Errorf("with 55 requests left: %+v", f)
 		}
 		remaining = left
@@ -298,8 +317,9 @@ func certificateOf(t *testing.T, host string) (tls.Certificate, string) {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), DNSNames: []string{host}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		SerialNumber: big.NewInt(1), DNSNames: []string{host}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour),
+		IsCA:     true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
@@ -324,7 +344,8 @@ func fewRequests(lab *command) func(*testing.T) {
 			}
 			left = response.Meta.Ratelimit.Remaining
 		}
-		if f := c.examine(t)["hetzner-budget"]; f.Verdict != "failed" || !strings.Contains(f.Reason, "of 3600 requests an hour are left") {
+		f := c.examine(t)["hetzner-budget"]
+		if f.Verdict != "failed" || !strings.Contains(f.Reason, "of 3600 requests an hour are left") {
 			t.Errorf("with %d requests left: %+v", left, f)
 		}
 	}

@@ -13,8 +13,9 @@ import (
 	"time"
 )
 
-// clinic is where the doctor looks at the lab's project as at a real one: without --lab, so that every check asks what it asks at
-// Hetzner. Providers and charts are the lab's, the container engine is a script, GitHub a server of the test.
+// clinic is where the doctor looks at the lab's project as at a real one: without --lab, so that
+// every check asks what it asks at Hetzner. Providers and charts are the lab's, the container engine
+// is a script, GitHub a server of the test.
 type clinic struct {
 	*command
 	project
@@ -113,20 +114,23 @@ func newClinic(t *testing.T, lab *command) *clinic {
 	}
 	inner.labGet("/v1/info", &info)
 	dir := t.TempDir()
-	c := &clinic{command: &inner, project: inner.project(), labState: lab.state, folder: filepath.Join(dir, "work"), engine: wellEngine}
+	c := &clinic{command: &inner, project: inner.project(), labState: lab.state, folder: filepath.Join(dir, "work"),
+		engine: wellEngine}
 	charts := info.ChartRepositories["talos-cloud-controller-manager"]
 	c.vars = map[string]string{
 		"HCLOUD_ENDPOINT": info.HetznerEndpoint, "HCLOUD_TOKEN": info.Token, "PROVIDER_REPOSITORY": info.ProviderRepository,
-		"CILIUM_REPOSITORY": info.ChartRepositories["cilium"], "HCLOUD_CCM_REPOSITORY": info.ChartRepositories["hcloud-cloud-controller-manager"],
-		"TALOS_CCM_REPOSITORY": strings.Replace(charts, "http://", "oci://", 1) + "/siderolabs/charts",
-		"PATH":                 dir + ":/usr/bin:/bin", "ENGINE_INFO": filepath.Join(dir, "engine.json"),
+		"CILIUM_REPOSITORY":     info.ChartRepositories["cilium"],
+		"HCLOUD_CCM_REPOSITORY": info.ChartRepositories["hcloud-cloud-controller-manager"],
+		"TALOS_CCM_REPOSITORY":  strings.Replace(charts, "http://", "oci://", 1) + "/siderolabs/charts",
+		"PATH":                  dir + ":/usr/bin:/bin", "ENGINE_INFO": filepath.Join(dir, "engine.json"),
 	}
 	maps.Copy(c.vars, within("198.18")) // of RFC 2544: no route leads there
 	for key, version := range info.Versions {
 		c.vars[key+"_VERSION"] = version
 	}
 	inner.state = filepath.Join(dir, "state")
-	programs := map[string]string{"podman": enginePodman, "docker": "#!/bin/sh\nexit 127\n", "nerdctl": "#!/bin/sh\nexit 127\n"}
+	programs := map[string]string{"podman": enginePodman, "docker": "#!/bin/sh\nexit 127\n",
+		"nerdctl": "#!/bin/sh\nexit 127\n"}
 	for name, script := range programs {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o700); err != nil {
 			t.Fatal(err)
@@ -154,7 +158,8 @@ func (c *clinic) withVars(ctx context.Context, args ...string) *exec.Cmd {
 // within are the four ranges in a /16.
 func within(first string) map[string]string {
 	return map[string]string{
-		"NETWORK_CIDR": first + ".0.0/16", "CONTROL_PLANE_CIDR": first + ".64.0/25", "SERVICE_CIDR": first + ".96.0/20", "POD_CIDR": first + ".128.0/17",
+		"NETWORK_CIDR": first + ".0.0/16", "CONTROL_PLANE_CIDR": first + ".64.0/25", "SERVICE_CIDR": first + ".96.0/20",
+		"POD_CIDR": first + ".128.0/17",
 	}
 }
 

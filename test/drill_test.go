@@ -29,11 +29,12 @@ type drillEvent struct {
 	}
 }
 
-// maxDrillRatio is how many times a bootstrap a restore may take in one run of a lab on a machine that does other work, too. It was seen
-// between 0.77 and 0.79.
+// maxDrillRatio is how many times a bootstrap a restore may take in one run of a lab on a machine that does other work,
+// too. It was seen between 0.77 and 0.79.
 const maxDrillRatio = 2.5
 
-// TestDrill loses a cluster that manages itself and gets it back, undisturbed, as a team rehearses it: the drill itself compares.
+// TestDrill loses a cluster that manages itself and gets it back, undisturbed, as a team
+// rehearses it: the drill itself compares.
 func TestDrill(t *testing.T) {
 	t.Parallel()
 	c := newCommand(t)
@@ -62,15 +63,19 @@ func TestDrill(t *testing.T) {
 	if back <= 0 || d.RTO <= back || d.Bootstrap <= 0 || d.Ratio <= 0 {
 		t.Errorf("RTO %s, the API after %s, the bootstrap %s, ratio %.2f", d.RTO, back, d.Bootstrap, d.Ratio)
 	}
-	// What is promised is 1.5. Whatever else the machine does slows both down, though not alike: the bound is what no noise comes to.
+	// What is promised is 1.5. Whatever else the machine does slows both down, though not
+	// alike: the bound is what no noise comes to.
 	if d.Ratio > maxDrillRatio {
-		t.Errorf("the restore took %s, %.2f times the bootstrap of %s in the same lab: more than %.1f times", d.RTO, d.Ratio, d.Bootstrap, maxDrillRatio)
+		t.Errorf("the restore took %s, %.2f times the bootstrap of %s in the same lab: more than %.1f times", d.RTO, d.Ratio,
+			d.Bootstrap, maxDrillRatio)
 	}
 	if d.RPO.Time <= 0 || d.RPO.Gone < 8 || d.RPO.Written <= d.RPO.Gone {
 		t.Errorf("RPO %+v", d.RPO)
 	}
-	t.Logf("RTO %.1fs, %.2f times the bootstrap of %.1fs; the API after %.1fs; RPO %.1fs, %d of %d writes gone; command %d MiB at most",
-		d.RTO.Seconds(), d.Ratio, d.Bootstrap.Seconds(), back.Seconds(), d.RPO.Time.Seconds(), d.RPO.Gone, d.RPO.Written, o.maxRSS>>20)
+	t.Logf("RTO %.1fs, %.2f times the bootstrap of %.1fs; the API after %.1fs; RPO %.1fs, %d of %d writes gone; command "+
+		"%d MiB at most",
+		d.RTO.Seconds(), d.Ratio, d.Bootstrap.Seconds(), back.Seconds(), d.RPO.Time.Seconds(), d.RPO.Gone, d.RPO.Written,
+		o.maxRSS>>20)
 	for _, name := range []string{"AGE-SECRET-KEY", "PRIVATE KEY"} {
 		if strings.Contains(o.output, name) {
 			t.Errorf("%s stands in the output", name)

@@ -14,8 +14,8 @@ import (
 )
 
 // everyEffectIsWritten compares what the runs so far wrote down with what the others say that was asked of them: the
-// audit logs of both clusters' API servers and the Hetzner API's log of requests. Nothing may be missing, nothing be made
-// up, and nobody may have gone by another way.
+// audit logs of both clusters' API servers and the Hetzner API's log of requests. Nothing may be missing, nothing be
+// made up, and nobody may have gone by another way.
 func everyEffectIsWritten(t *testing.T, c *command) {
 	told := map[string]int{}
 	for _, l := range effects(t, c) {
@@ -115,7 +115,8 @@ func (l requestLine) name() string {
 	case l.Method == http.MethodPost:
 		return "hetzner create " + words[0]
 	}
-	return "hetzner " + map[string]string{http.MethodDelete: "delete", http.MethodPut: "update"}[l.Method] + " " + strings.Join(words, "/")
+	return "hetzner " + map[string]string{http.MethodDelete: "delete", http.MethodPut: "update"}[l.Method] + " " +
+		strings.Join(words, "/")
 }
 
 // auditLine is a line of a kube-apiserver's audit log.

@@ -50,8 +50,8 @@ func (p project) clusterServers(t *testing.T) []*hcloud.Server {
 	return servers
 }
 
-// lets tells whether the firewalls that a server is behind let an address in on a TCP port, as Hetzner's do: no firewall lets
-// everybody in; of several, one rule is enough; what no rule lets in is dropped.
+// lets tells whether the firewalls that a server is behind let an address in on a TCP port, as Hetzner's do: no
+// firewall lets everybody in; of several, one rule is enough; what no rule lets in is dropped.
 func (p project) lets(t *testing.T, server *hcloud.Server, from netip.Addr, port int) bool {
 	t.Helper()
 	if len(server.PublicNet.Firewalls) == 0 {
@@ -63,7 +63,8 @@ func (p project) lets(t *testing.T, server *hcloud.Server, from netip.Addr, port
 		}
 		wall := must(first(p.Firewall.GetByID(t.Context(), behind.Firewall.ID)))(t)
 		for _, rule := range wall.Rules {
-			if rule.Direction == hcloud.FirewallRuleDirectionIn && rule.Protocol == hcloud.FirewallRuleProtocolTCP && spans(t, *rule.Port, port) &&
+			if rule.Direction == hcloud.FirewallRuleDirectionIn && rule.Protocol == hcloud.FirewallRuleProtocolTCP &&
+				spans(t, *rule.Port, port) &&
 				slices.ContainsFunc(rule.SourceIPs, func(n net.IPNet) bool { return n.Contains(from.AsSlice()) }) {
 				return true
 			}
@@ -112,13 +113,15 @@ func (d *firstDay) closed(t *testing.T, want int) {
 func (d *firstDay) openFirewall(t *testing.T) (id int64) {
 	t.Helper()
 	ctx := t.Context()
-	walls := must(d.Firewall.AllWithOpts(ctx, hcloud.FirewallListOpts{ListOpts: hcloud.ListOpts{LabelSelector: "slipway-cluster==k8s"}}))(t)
+	walls := must(d.Firewall.AllWithOpts(ctx,
+		hcloud.FirewallListOpts{ListOpts: hcloud.ListOpts{LabelSelector: "slipway-cluster==k8s"}}))(t)
 	if len(walls) != 1 {
 		t.Fatalf("%d firewalls of the cluster", len(walls))
 	}
 	_, everybody, _ := net.ParseCIDR("0.0.0.0/0")
 	rules := append(walls[0].Rules, hcloud.FirewallRule{
-		Direction: hcloud.FirewallRuleDirectionIn, Protocol: hcloud.FirewallRuleProtocolTCP, Port: hcloud.Ptr("6443"), SourceIPs: []net.IPNet{*everybody},
+		Direction: hcloud.FirewallRuleDirectionIn, Protocol: hcloud.FirewallRuleProtocolTCP, Port: hcloud.Ptr("6443"),
+		SourceIPs: []net.IPNet{*everybody},
 	})
 	actions := must(first(d.Firewall.SetRules(ctx, walls[0], hcloud.FirewallSetRulesOpts{Rules: rules})))(t)
 	if err := d.Action.WaitFor(ctx, actions...); err != nil {
@@ -135,14 +138,15 @@ func (d *firstDay) onWhich(t *testing.T) string {
 		t.Fatal(err)
 	}
 	pods := &corev1.PodList{}
-	if err := must(kube.Connect(config))(t).List(t.Context(), pods, client.InNamespace("capi-system")); err != nil || len(pods.Items) != 1 {
+	if err := must(kube.Connect(config))(t).List(t.Context(), pods, client.InNamespace("capi-system")); err != nil ||
+		len(pods.Items) != 1 {
 		t.Fatalf("%d Pods in capi-system, %v", len(pods.Items), err)
 	}
 	return pods.Items[0].Spec.NodeName
 }
 
-// vanishedServer loses the server that Cluster API's controller runs on, and is to replace its machine: not another one, not
-// while a second image is in the way, and through a kill.
+// vanishedServer loses the server that Cluster API's controller runs on, and is to replace its machine: not another
+// one, not while a second image is in the way, and through a kill.
 func (d *firstDay) vanishedServer(t *testing.T) {
 	servers := d.clusterServers(t)
 	at := slices.IndexFunc(servers, func(s *hcloud.Server) bool { return s.Name == d.onWhich(t) })
@@ -197,14 +201,16 @@ func (d *firstDay) vanishedServer(t *testing.T) {
 		t.Fatalf("after the kill: exit %d\n%s", o.exit, o.output)
 	}
 	t.Logf("replaced in %.1fs after the kill", o.elapsed.Seconds())
-	if o.elapsed > 4*time.Minute { // a minute as a rule; Kubernetes alone leaves the controllers five minutes on the dead node
+	// a minute as a rule; Kubernetes alone leaves the controllers five minutes on the dead node
+	if o.elapsed > 4*time.Minute {
 		t.Errorf("the replacement took %s: nobody started the dead server's Pods elsewhere", o.elapsed)
 	}
 	nodesReady(t, d.command, 3)
 	votingMembers(t, d.command, 3)
 	d.closed(t, 3)
 	after := machineNames(side(t, d.command, "kubeconfig").Moved)
-	if stayed := slices.DeleteFunc(slices.Clone(after), func(m string) bool { return !slices.Contains(before, m) }); len(after) != 3 || len(stayed) != 2 {
+	stayed := slices.DeleteFunc(slices.Clone(after), func(m string) bool { return !slices.Contains(before, m) })
+	if len(after) != 3 || len(stayed) != 2 {
 		t.Errorf("Machines %v before, %v after: one is to be another", before, after)
 	}
 }
@@ -222,7 +228,8 @@ func machineNames(objects []unstructured.Unstructured) []string {
 
 func (p project) talosSnapshots(t *testing.T) []*hcloud.Image {
 	t.Helper()
-	return must(p.Image.AllWithOpts(t.Context(), hcloud.ImageListOpts{ListOpts: hcloud.ListOpts{LabelSelector: "caph-image-name==talos-amd64-v1.12.2"}}))(t)
+	return must(p.Image.AllWithOpts(t.Context(),
+		hcloud.ImageListOpts{ListOpts: hcloud.ListOpts{LabelSelector: "caph-image-name==talos-amd64-v1.12.2"}}))(t)
 }
 
 // plantSnapshot makes a second snapshot that CAPH finds, as somebody with Packer does.
@@ -233,14 +240,16 @@ func (p project) plantSnapshot(t *testing.T) {
 		t.Fatalf("%d snapshots carry the label before a second is made", n)
 	}
 	made := must(first(p.Server.CreateImage(ctx, p.clusterServers(t)[0], &hcloud.ServerCreateImageOpts{
-		Type: hcloud.ImageTypeSnapshot, Description: hcloud.Ptr("by hand"), Labels: map[string]string{"caph-image-name": "talos-amd64-v1.12.2", "os": "talos"},
+		Type: hcloud.ImageTypeSnapshot, Description: hcloud.Ptr("by hand"),
+		Labels: map[string]string{"caph-image-name": "talos-amd64-v1.12.2", "os": "talos"},
 	})))(t)
 	if err := p.Action.WaitFor(ctx, made.Action); err != nil {
 		t.Fatal(err)
 	}
 }
 
-var talosControlPlane = schema.GroupVersionKind{Group: "controlplane.cluster.x-k8s.io", Version: "v1alpha3", Kind: "TalosControlPlane"}
+var talosControlPlane = schema.GroupVersionKind{Group: "controlplane.cluster.x-k8s.io", Version: "v1alpha3",
+	Kind: "TalosControlPlane"}
 
 // patch merges a change into one of the cluster's own objects.
 func patch(t *testing.T, cluster *kube.Cluster, kind schema.GroupVersionKind, name, change string) {
@@ -258,7 +267,8 @@ func patch(t *testing.T, cluster *kube.Cluster, kind schema.GroupVersionKind, na
 func (d *firstDay) fiveServers(t *testing.T) {
 	const change = `{"spec":{"replicas":5}}`
 	o := d.run(nil, "all", "--lab", "CONTROL_PLANE_REPLICAS=5")
-	if o.exit != 1 || !strings.Contains(o.output, "patch taloscontrolplane k8s-control-plane --type merge --patch '"+change+"'") {
+	if o.exit != 1 ||
+		!strings.Contains(o.output, "patch taloscontrolplane k8s-control-plane --type merge --patch '"+change+"'") {
 		t.Fatalf("with five configured: exit %d, and it does not say how to scale\n%s", o.exit, o.output)
 	}
 	config, err := os.ReadFile(filepath.Join(d.state, "kubeconfig"))
@@ -280,7 +290,8 @@ func (d *firstDay) fiveServers(t *testing.T) {
 		}
 		return ""
 	})
-	if o := d.run(nil, "all", "--lab", "CONTROL_PLANE_REPLICAS=5"); o.exit != 0 || strings.Contains(o.output, "and the cluster has") {
+	if o := d.run(nil, "all", "--lab", "CONTROL_PLANE_REPLICAS=5"); o.exit != 0 ||
+		strings.Contains(o.output, "and the cluster has") {
 		t.Fatalf("when they are there, and five are configured: exit %d\n%s", o.exit, o.output)
 	}
 	nodesReady(t, d.command, 5)
@@ -296,9 +307,10 @@ func readyNodes(ctx context.Context, cluster *kube.Cluster, want int) string {
 	}
 	ready := 0
 	for _, n := range nodes.Items {
-		if n.Spec.ProviderID != "" && len(n.Spec.Taints) == 0 && slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-		}) {
+		if n.Spec.ProviderID != "" && len(n.Spec.Taints) == 0 &&
+			slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+				return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+			}) {
 			ready++
 		}
 	}
@@ -326,7 +338,8 @@ func (d *firstDay) loadBalancerDeleted(t *testing.T) {
 		t.Errorf("status says of pivot that it is %s: %s", answer, reason)
 	}
 	o := d.run(nil, "all", "--lab")
-	if o.exit != 1 || !strings.Contains(o.output, is) || !strings.Contains(o.output, "docs/launch.md") || len(o.steps("step-started")) > 0 {
+	if o.exit != 1 || !strings.Contains(o.output, is) || !strings.Contains(o.output, "docs/launch.md") ||
+		len(o.steps("step-started")) > 0 {
 		t.Errorf("all: exit %d, ran %v\n%s", o.exit, o.steps("step-started"), o.output)
 	}
 	if after, err := os.ReadFile(filepath.Join(d.state, "kubeconfig")); err != nil || !bytes.Equal(after, config) {
@@ -337,5 +350,7 @@ func (d *firstDay) loadBalancerDeleted(t *testing.T) {
 	server := d.clusterServers(t)[0].PublicNet.IPv4.IP.String()
 	there := must(kube.Connect(bytes.ReplaceAll(config, []byte(address), []byte(server))))(t)
 	// A server that has just come has its Node first, its API server a little later.
-	eventually(t, "the cluster through server "+server, time.Minute, func(ctx context.Context) string { return readyNodes(ctx, there, 5) })
+	eventually(t, "the cluster through server "+server, time.Minute, func(ctx context.Context) string {
+		return readyNodes(ctx, there, 5)
+	})
 }

@@ -25,8 +25,8 @@ type firstDay struct {
 	project
 }
 
-// TestFirstDay is the target all, from nothing to a cluster that manages itself behind its firewall, and what happens to
-// such a cluster next. One lab serves all parts, which follow on each other.
+// TestFirstDay is the target all, from nothing to a cluster that manages itself behind its firewall, and what happens
+// to such a cluster next. One lab serves all parts, which follow on each other.
 func TestFirstDay(t *testing.T) {
 	c := newSharing(t, "all")
 	d := &firstDay{command: c}
@@ -72,7 +72,8 @@ func (d *firstDay) fromNothing(t *testing.T) {
 	}
 }
 
-// managesItself looks at what the run left: the objects of Cluster API, the lab's clusters, and what was ever made at Hetzner.
+// managesItself looks at what the run left: the objects of Cluster API, the lab's
+// clusters, and what was ever made at Hetzner.
 func (d *firstDay) managesItself(t *testing.T) {
 	inv := side(t, d.command, "kubeconfig")
 	if is := standing(inv); !strings.HasPrefix(is, "active") || len(inv.All()) < 15 {
@@ -88,10 +89,12 @@ func (d *firstDay) managesItself(t *testing.T) {
 		reconciled[kind]++
 		observed, told, _ := unstructured.NestedInt64(o.Object, "status", "observedGeneration")
 		if told && observed != o.GetGeneration() || !isReady(o) {
-			t.Errorf("%s %s is not reconciled: generation %d, status %v", kind, o.GetName(), o.GetGeneration(), o.Object["status"])
+			t.Errorf("%s %s is not reconciled: generation %d, status %v", kind, o.GetName(), o.GetGeneration(),
+				o.Object["status"])
 		}
 	}
-	if want := map[string]int{"Cluster": 1, "HetznerCluster": 1, "TalosControlPlane": 1, "Machine": 3, "HCloudMachine": 3}; !maps.Equal(reconciled, want) {
+	if want := map[string]int{"Cluster": 1, "HetznerCluster": 1, "TalosControlPlane": 1, "Machine": 3,
+		"HCloudMachine": 3}; !maps.Equal(reconciled, want) {
 		t.Errorf("objects %v, want %v", reconciled, want)
 	}
 	var status struct {
@@ -104,7 +107,8 @@ func (d *firstDay) managesItself(t *testing.T) {
 		}
 	}
 	// One server and the key are the temporary ones that the image was made with, one placement group reserves the name.
-	want := map[string]int{"servers": 4, "ssh_keys": 1, "create_image": 1, "networks": 1, "load_balancers": 1, "placement_groups": 2, "firewalls": 1}
+	want := map[string]int{"servers": 4, "ssh_keys": 1, "create_image": 1, "networks": 1, "load_balancers": 1,
+		"placement_groups": 2, "firewalls": 1}
 	if made := d.created(t); !maps.Equal(made, want) {
 		t.Errorf("made at Hetzner: %v, want %v", made, want)
 	}
@@ -162,7 +166,8 @@ func (d *firstDay) again(t *testing.T) {
 	again("with the journal and the copy lost", "kind-create")
 	remove("journal.json", "pivot", "kubeconfig", "management.kubeconfig")
 	o := d.run(nil, "all", "--lab")
-	if o.exit != 1 || !strings.Contains(o.output, "MANAGEMENT_KUBECONFIG") || slices.Contains(o.steps("step-done"), "kind-create") {
+	if o.exit != 1 || !strings.Contains(o.output, "MANAGEMENT_KUBECONFIG") ||
+		slices.Contains(o.steps("step-done"), "kind-create") {
 		t.Errorf("with the state folder lost: exit %d, ran %v\n%s", o.exit, o.steps("step-done"), o.output)
 	}
 	if err := os.WriteFile(filepath.Join(d.state, "kubeconfig"), keep, 0o600); err != nil {
@@ -171,7 +176,8 @@ func (d *firstDay) again(t *testing.T) {
 	again("with the kubeconfig found again", "kind-create")
 }
 
-// configurationChanges asks for what no run does after the pivot, which is refused, and for what it does: another chart's values.
+// configurationChanges asks for what no run does after the pivot, which is refused, and
+// for what it does: another chart's values.
 func (d *firstDay) configurationChanges(t *testing.T) {
 	wrote := len(writes(t, d.command))
 	for _, c := range []struct{ value, says string }{
@@ -191,12 +197,14 @@ func (d *firstDay) configurationChanges(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(own, "bootstrap"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(own, "bootstrap", "cilium-values.yaml"), []byte("bpf: {preallocateMaps: false}\n"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(own, "bootstrap", "cilium-values.yaml"),
+		[]byte("bpf: {preallocateMaps: false}\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{{"--dir", own}, nil} { // and back
 		o := d.run(nil, append([]string{"bootstrap", "--lab"}, args...)...)
-		if o.exit != 0 || !slices.Equal(o.steps("step-started"), []string{"cilium"}) || strings.Contains(o.output, "and the cluster has") {
+		if o.exit != 0 || !slices.Equal(o.steps("step-started"), []string{"cilium"}) ||
+			strings.Contains(o.output, "and the cluster has") {
 			t.Errorf("other values (%v): exit %d, ran %v\n%s", args, o.exit, o.steps("step-started"), o.output)
 		}
 	}
@@ -208,23 +216,29 @@ func (d *firstDay) firewall(t *testing.T) {
 	wall := d.openFirewall(t)
 	for _, s := range d.clusterServers(t) {
 		if !d.lets(t, s, publicAddress, 6443) {
-			t.Fatalf("server %s refuses everybody on 6443 although its firewall was opened: the rules are not read right", s.Name)
+			t.Fatalf("server %s refuses everybody on 6443 although its firewall was opened: the rules are not read right",
+				s.Name)
 		}
 	}
 	o := d.run(nil, "all", "--lab")
 	if o.exit != 0 || !slices.Equal(o.steps("step-started"), []string{"firewall"}) {
 		t.Errorf("after the firewall was opened by hand: exit %d, ran %v\n%s", o.exit, o.steps("step-started"), o.output)
 	}
-	for _, words := range []string{"it has in tcp 6443 for 0.0.0.0/0", "lets 10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16 in on 6443 and 50000, and nothing else"} {
+	for _, words := range []string{"it has in tcp 6443 for 0.0.0.0/0",
+		"lets 10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16 in on 6443 and 50000, and nothing else"} {
 		if !strings.Contains(o.output, words) {
 			t.Errorf("it does not say %q\n%s", words, o.output)
 		}
 	}
 	d.closed(t, 3)
-	if is := must(d.Firewall.All(t.Context()))(t); !slices.ContainsFunc(is, func(f *hcloud.Firewall) bool { return f.ID == wall }) {
+	if is := must(d.Firewall.All(t.Context()))(t); !slices.ContainsFunc(is, func(f *hcloud.Firewall) bool {
+		return f.ID == wall
+	}) {
 		t.Error("the firewall is another one")
 	}
-	if notes := d.status(t).Notes; len(notes) != 1 || !regexp.MustCompile(`load balancer .* answers everybody on 6443 and 50000`).MatchString(notes[0]) {
+	notes := d.status(t).Notes
+	if len(notes) != 1 ||
+		!regexp.MustCompile(`load balancer .* answers everybody on 6443 and 50000`).MatchString(notes[0]) {
 		t.Errorf("status does not say what the firewall cannot cover: %q", notes)
 	}
 }

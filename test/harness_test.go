@@ -43,7 +43,8 @@ func newCommand(t *testing.T) *command {
 	bin := buildCommand(t)
 	needPrograms(t, bin, root)
 	dir := t.TempDir()
-	c := &command{t: t, bin: bin, dir: root, state: filepath.Join(dir, "state"), mu: &sync.Mutex{}, args: map[string]bool{}}
+	c := &command{t: t, bin: bin, dir: root, state: filepath.Join(dir, "state"), mu: &sync.Mutex{},
+		args: map[string]bool{}}
 	t.Cleanup(func() {
 		if out, err := c.exec(context.Background(), "lab", "down"); err != nil {
 			t.Errorf("lab down: %v\n%s", err, out)
@@ -58,7 +59,8 @@ var leftOut struct {
 	tests []string
 }
 
-// needPrograms leaves the test out where the lab's programs are not built. TestMain fails for it, once, unless -short is given.
+// needPrograms leaves the test out where the lab's programs are not built. TestMain
+// fails for it, once, unless -short is given.
 func needPrograms(t *testing.T, bin, root string) {
 	t.Helper()
 	check := exec.Command(bin, "lab", "build", "--check")

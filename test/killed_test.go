@@ -23,11 +23,12 @@ import (
 	"github.com/slipway-k8s/slipway/steps"
 )
 
-// everyMoment tells whether recoveries are killed at the beginning and at the end of each of their steps, which takes half an hour,
-// or only at the calls that matter most.
+// everyMoment tells whether recoveries are killed at the beginning and at the end of each of their steps, which takes
+// half an hour, or only at the calls that matter most.
 func everyMoment() bool { return os.Getenv(crashVariable) != "" }
 
-// momentsOf are the beginning and the end of every step of a graph: begun and nothing done, and done with no record of it.
+// momentsOf are the beginning and the end of every step of a graph: begun and
+// nothing done, and done with no record of it.
 func momentsOf(g *flow.Graph) (moments []string) {
 	for _, s := range g.Steps() {
 		moments = append(moments, "saved journal save "+s.Name+"/started#1", "before journal save "+s.Name+"/done#1")
@@ -35,12 +36,13 @@ func momentsOf(g *flow.Graph) (moments []string) {
 	return moments
 }
 
-// maxStops is how many runs of a target that is killed everywhere may stop because something was too slow to answer: that stops a run, and
-// the next goes on.
+// maxStops is how many runs of a target that is killed everywhere may stop because something was too slow to answer:
+// that stops a run, and the next goes on.
 const maxStops = 10
 
-// killedAt runs a target, each run going on with what the one before left and ending itself at the first that comes of the moments that
-// are left, until one comes to its end. after is told of every kill. A moment that never came is an error: nothing was tried there.
+// killedAt runs a target, each run going on with what the one before left and ending itself at the first that
+// comes of the moments that are left, until one comes to its end. after is told of every kill. A moment that never
+// came is an error: nothing was tried there.
 func (c *command) killedAt(t *testing.T, moments []string, after func(moment string), args ...string) outcome {
 	t.Helper()
 	left, began, stops := slices.Clone(moments), time.Now(), 0
@@ -50,14 +52,16 @@ func (c *command) killedAt(t *testing.T, moments []string, after func(moment str
 		o := r.run(nil, args...)
 		switch {
 		case o.exit == 0 && len(left) == 0:
-			t.Logf("%s: killed %d times, and at its end in %.1fs; the last run took %.1fs", args[0], len(moments), time.Since(began).Seconds(), o.elapsed.Seconds())
+			t.Logf("%s: killed %d times, and at its end in %.1fs; the last run took %.1fs", args[0], len(moments),
+				time.Since(began).Seconds(), o.elapsed.Seconds())
 			return o
 		case o.exit == 0:
 			t.Errorf("%s came to its end, and never to these moments:\n%s", args[0], strings.Join(left, "\n"))
 			return o
 		case o.exit == 1 && stops < maxStops && strings.Contains(o.output, "could not find out whether what step"):
 			stops++
-			t.Logf("stopped after %.1fs, to be run again: %s", o.elapsed.Seconds(), o.output[strings.Index(o.output, "could not find out"):])
+			t.Logf("stopped after %.1fs, to be run again: %s", o.elapsed.Seconds(),
+				o.output[strings.Index(o.output, "could not find out"):])
 			continue
 		case o.exit != -1:
 			t.Fatalf("%s, after %d kills: exit %d\n%s", args[0], len(moments)-len(left), o.exit, o.output)
@@ -90,7 +94,8 @@ func (c *command) killedLast() (moment string, err error) {
 	defer file.Close()
 	lines, err := effect.Read(file)
 	if err != nil || len(lines) == 0 || lines[len(lines)-1].Phase != effect.Killed {
-		return "", fmt.Errorf("%s does not end with a kill: %w", file.Name(), cmp.Or(err, errors.New("the run did not end itself")))
+		return "", fmt.Errorf("%s does not end with a kill: %w", file.Name(),
+			cmp.Or(err, errors.New("the run did not end itself")))
 	}
 	return lines[len(lines)-1].Error, nil
 }

@@ -30,14 +30,15 @@ func (c *command) lab(args ...string) string {
 	return out
 }
 
-// faultsOfTheWorld has webhooks refuse and a server's kube-apiserver be killed; what the cloud and a management cluster can suffer,
-// the lab's own tests show.
+// faultsOfTheWorld has webhooks refuse and a server's kube-apiserver be killed; what the cloud and a management
+// cluster can suffer, the lab's own tests show.
 func faultsOfTheWorld(t *testing.T, c *command) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	management := clientOf(t, filepath.Join(c.state, "management.kubeconfig"))
 	change := func() error {
-		return management.RESTClient().Patch(types.MergePatchType).AbsPath("/apis/infrastructure.cluster.x-k8s.io/v1beta1/namespaces/default/hetznerclusters/k8s").
+		return management.RESTClient().Patch(types.MergePatchType).AbsPath(
+			"/apis/infrastructure.cluster.x-k8s.io/v1beta1/namespaces/default/hetznerclusters/k8s").
 			Param("dryRun", "All").Body([]byte(`{"metadata":{"annotations":{"a":"b"}}}`)).Do(ctx).Error()
 	}
 	if err := change(); err != nil {
@@ -108,7 +109,8 @@ func savedAndLoaded(t *testing.T, c *command) {
 	loaded := *c
 	loaded.state = filepath.Join(t.TempDir(), "loaded")
 	out, err := loaded.exec(ctx, "lab", "load", saved)
-	if err == nil || !strings.Contains(out, "which the lab in "+filepath.Join(c.state, "lab")+" has") || exists(loaded.state) {
+	if err == nil || !strings.Contains(out, "which the lab in "+filepath.Join(c.state, "lab")+" has") ||
+		exists(loaded.state) {
 		t.Errorf("beside the lab whose addresses it needs it is loaded: %v\n%s", err, out)
 	}
 	c.lab("down")
@@ -120,7 +122,8 @@ func savedAndLoaded(t *testing.T, c *command) {
 	})
 	began := time.Now()
 	t.Log(strings.TrimSpace(loaded.lab("load", saved)))
-	// The loaded API server knows the Pods of before the save until the lab has started them: on a busy machine they are missing for a moment.
+	// The loaded API server knows the Pods of before the save until the lab has started them: on a busy
+	// machine they are missing for a moment.
 	management := clientOf(t, filepath.Join(loaded.state, "management.kubeconfig"))
 	eventually(t, "the providers of the loaded management cluster", time.Minute, func(ctx context.Context) string {
 		all, err := management.AppsV1().Deployments("").List(ctx, metav1.ListOptions{})
@@ -144,7 +147,8 @@ func savedAndLoaded(t *testing.T, c *command) {
 		t.Errorf("the run in the loaded lab wrote: %v", wrote)
 	}
 	nodesAreReady(t, &loaded)
-	if _, err := workload(t, &loaded).CoreV1().ConfigMaps("default").Get(ctx, plant.Name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+	if _, err := workload(t, &loaded).CoreV1().ConfigMaps("default").Get(ctx, plant.Name,
+		metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the loaded world holds what came after the save: %v", err)
 	}
 	t.Logf("loaded, run again and looked at in %.1fs", time.Since(began).Seconds())

@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// logs reads what the controllers have written in the cluster that manages itself, with their real logs through its API.
+// logs reads what the controllers have written in the cluster that manages
+// itself, with their real logs through its API.
 func (d *firstDay) logs(t *testing.T) {
 	o := d.run(nil, "logs", "--no-follow")
 	if o.exit != 0 {
@@ -29,7 +30,8 @@ func (d *firstDay) logs(t *testing.T) {
 		controllers[l.Controller]++
 		approved = approved || l.Controller == "talos-ccm" && strings.Contains(l.Text, "csr")
 	}
-	if got := slices.Sorted(maps.Keys(controllers)); !slices.Equal(got, []string{"cabpt", "cacppt", "caph", "capi", "hcloud-ccm", "talos-ccm"}) {
+	if got := slices.Sorted(maps.Keys(controllers)); !slices.Equal(got,
+		[]string{"cabpt", "cacppt", "caph", "capi", "hcloud-ccm", "talos-ccm"}) {
 		t.Errorf("there are logs of %v", controllers)
 	}
 	if !approved {

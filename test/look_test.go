@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// doctorLooks has the doctor examine the lab's world: nothing is wrong, nothing is passed that cannot be known, soon; and a
-// token that Hetzner does not take is found.
+// doctorLooks has the doctor examine the lab's world: nothing is wrong, nothing is passed that cannot be known, soon;
+// and a token that Hetzner does not take is found.
 func doctorLooks(t *testing.T, c *command) {
 	type report struct {
 		Checks []struct{ Check, Verdict, Reason string }
@@ -88,7 +88,8 @@ func planTellsTheChange(t *testing.T, c *command) {
 	for _, s := range plan.Steps {
 		switch {
 		case s.Step == "cilium":
-			if s.Would != "run" || s.BuiltIn || len(s.Changes) != 1 || !strings.HasSuffix(s.Changes[0].File, "cilium-values.yaml") ||
+			if s.Would != "run" || s.BuiltIn || len(s.Changes) != 1 ||
+				!strings.HasSuffix(s.Changes[0].File, "cilium-values.yaml") ||
 				s.Changes[0].Field != "debug.enabled" || s.Changes[0].Was != "(none)" {
 				t.Errorf("plan says of cilium: %+v", s)
 			}

@@ -59,8 +59,9 @@ func moments() []moment {
 	}
 }
 
-// TestPivot moves a cluster into itself: once undisturbed, and then killed at one moment after the other; at last the cluster is
-// taken away. Every time begins with the same bootstrapped cluster: the state of the lab is kept as files and put back.
+// TestPivot moves a cluster into itself: once undisturbed, and then killed at one moment after the other;
+// at last the cluster is taken away. Every time begins with the same bootstrapped cluster: the state of
+// the lab is kept as files and put back.
 func TestPivot(t *testing.T) {
 	c := bootstrapped(t, "bootstrap")
 	base := filepath.Join(t.TempDir(), "bootstrapped")
@@ -259,7 +260,8 @@ func (p *pivoted) killed(t *testing.T, m moment, table *strings.Builder) {
 	if o.exit != 0 {
 		t.Fatalf("the next run: exit %d\n%s", o.exit, o.output)
 	}
-	fmt.Fprintf(table, "%-8s  %-45s  %-28s  %s, done in %.1fs\n", m.phase, fmt.Sprintf("%q+%s", m.line, m.after), left, next, o.elapsed.Seconds())
+	fmt.Fprintf(table, "%-8s  %-45s  %-28s  %s, done in %.1fs\n", m.phase, fmt.Sprintf("%q+%s", m.line, m.after), left,
+		next, o.elapsed.Seconds())
 
 	if left := side(t, c, "management.kubeconfig").All(); len(left) > 0 {
 		t.Errorf("left at the source: %v", keys(left))
@@ -286,7 +288,8 @@ func statusTellsThePivot(t *testing.T, c *command) {
 		t.Fatalf("status: %v\n%s", err, out)
 	}
 	is := status.Now.Pivot
-	if !strings.Contains(is.Management+is.Cluster, "the Cluster object") || !strings.Contains(is.Sentence, "it was interrupted") ||
+	if !strings.Contains(is.Management+is.Cluster, "the Cluster object") ||
+		!strings.Contains(is.Sentence, "it was interrupted") ||
 		!strings.HasPrefix(is.Command, "bootstrap pivot --lab") {
 		t.Errorf("of the pivot that was killed, status says %+v", is)
 	}
@@ -316,8 +319,8 @@ func keys(objects []unstructured.Unstructured) map[string]bool {
 	return all
 }
 
-// sameAs asserts that a pivot that was killed came to the same as the undisturbed one. Only the talosconfig may differ: its
-// provider writes a new certificate into it whenever it looks at a machine.
+// sameAs asserts that a pivot that was killed came to the same as the undisturbed one. Only the talosconfig may differ:
+// its provider writes a new certificate into it whenever it looks at a machine.
 func sameAs(t *testing.T, want, is clusterapi.Inventory) {
 	t.Helper()
 	if s := standing(is); !strings.HasPrefix(s, "active") {

@@ -17,8 +17,8 @@ import (
 	"github.com/slipway-k8s/slipway/steps"
 )
 
-// TestRecoverQuorum wipes two of the three servers of a cluster that manages itself, and gets etcd back from the third, with kills
-// before and after each call that makes an etcd or wipes one.
+// TestRecoverQuorum wipes two of the three servers of a cluster that manages itself, and gets etcd back from the third,
+// with kills before and after each call that makes an etcd or wipes one.
 func TestRecoverQuorum(t *testing.T) {
 	l := &lostCluster{command: bootstrapped(t, "all")}
 	l.mark(t)
@@ -35,12 +35,16 @@ func TestRecoverQuorum(t *testing.T) {
 		t.Errorf("of a cluster that is well: %+v", d)
 	}
 	l.loseQuorum(t)
-	if d := l.diagnose(t); d.Disaster != "quorum-lost" || !strings.HasPrefix(d.Command, "bootstrap recover-quorum --lab") || d.Takes.Seconds <= 0 {
+	d := l.diagnose(t)
+	if d.Disaster != "quorum-lost" || !strings.HasPrefix(d.Command, "bootstrap recover-quorum --lab") ||
+		d.Takes.Seconds <= 0 {
 		t.Errorf("of a cluster without a quorum: %+v", d)
 	}
 	held := quorumFilesIn(t, l.state)
-	if o := l.run(nil, "recover-quorum", "-n", "--lab"); o.exit != 0 || !strings.Contains(o.output, `"kind":"recover-quorum-plan"`) ||
-		!strings.Contains(o.output, `"survivor":"`) || !strings.Contains(o.output, `"command":"bootstrap recover-quorum --lab`) {
+	if o := l.run(nil, "recover-quorum", "-n", "--lab"); o.exit != 0 ||
+		!strings.Contains(o.output, `"kind":"recover-quorum-plan"`) ||
+		!strings.Contains(o.output, `"survivor":"`) ||
+		!strings.Contains(o.output, `"command":"bootstrap recover-quorum --lab`) {
 		t.Errorf("recover-quorum -n: exit %d\n%s", o.exit, o.output)
 	}
 	if after := quorumFilesIn(t, l.state); !slices.Equal(held, after) {
@@ -53,8 +57,10 @@ func TestRecoverQuorum(t *testing.T) {
 	l.recoverKilled(t)
 	made, restored := l.etcdsMade(t)
 	made, restored = newly(madeBefore, made), newly(restoredBefore, restored)
-	if len(restored) != 1 || len(made) < 1 || slices.ContainsFunc(made, func(line string) bool { return !strings.Contains(line, "true") }) {
-		t.Errorf("servers were asked to make an etcd:\n%sand restored one:\n%s", strings.Join(made, ""), strings.Join(restored, ""))
+	if len(restored) != 1 || len(made) < 1 ||
+		slices.ContainsFunc(made, func(line string) bool { return !strings.Contains(line, "true") }) {
+		t.Errorf("servers were asked to make an etcd:\n%sand restored one:\n%s", strings.Join(made, ""),
+			strings.Join(restored, ""))
 	}
 
 	l.isRecovered(t)
@@ -109,8 +115,8 @@ func (l *lostCluster) loseQuorum(t *testing.T) {
 	})
 }
 
-// recoverMoments are those at which a recovery is ended: before and after each call that makes an etcd or wipes one, and on demand at
-// the beginning and at the end of each step.
+// recoverMoments are those at which a recovery is ended: before and after each call that makes an etcd or wipes one,
+// and on demand at the beginning and at the end of each step.
 func recoverMoments(t *testing.T) (moments []string) {
 	t.Helper()
 	if everyMoment() {
@@ -158,7 +164,8 @@ func (l *lostCluster) isRecovered(t *testing.T) {
 	l.tokenWorks(t)
 	l.nothingIsStale(t, c)
 	providers := &appsv1.DeploymentList{}
-	if err := c.List(ctx, providers, client.HasLabels{"cluster.x-k8s.io/provider"}); err != nil || len(providers.Items) < 4 {
+	if err := c.List(ctx, providers, client.HasLabels{"cluster.x-k8s.io/provider"}); err != nil ||
+		len(providers.Items) < 4 {
 		t.Fatalf("%d Deployments of providers, %v", len(providers.Items), err)
 	}
 	for _, d := range providers.Items {

@@ -25,8 +25,8 @@ var readoptCalls = []string{
 	"applied management patch clusters.cluster.x-k8s.io/default/k8s#1",
 }
 
-// readoptMoments are those at which a readoption is ended: at some calls, and on demand at the beginning and at the end of each of its
-// steps.
+// readoptMoments are those at which a readoption is ended: at some calls, and on demand at the
+// beginning and at the end of each of its steps.
 func (l *lostCluster) readoptMoments(t *testing.T, calls []string, accept ...string) []string {
 	t.Helper()
 	if !everyMoment() {
@@ -36,8 +36,9 @@ func (l *lostCluster) readoptMoments(t *testing.T, calls []string, accept ...str
 	return append(momentsOf(must(steps.NewReadopt(cfg, tools, l.source(t), accept))(t).Graph), calls...)
 }
 
-// TestReadopt loses the management of a cluster whose servers live: first the temporary management cluster, before a pivot; then, when the
-// cluster manages itself, its own objects, of which there is only a backup from before a server was replaced.
+// TestReadopt loses the management of a cluster whose servers live: first the temporary management
+// cluster, before a pivot; then, when the cluster manages itself, its own objects, of which there is only
+// a backup from before a server was replaced.
 func TestReadopt(t *testing.T) {
 	c := bootstrapped(t, "bootstrap")
 	l := &lostCluster{command: c}
@@ -70,7 +71,8 @@ func TestReadopt(t *testing.T) {
 	l.readoptsItself(t)
 }
 
-// readoptsItself loses the objects of a cluster that manages itself, after a server was replaced of which the backup knows nothing.
+// readoptsItself loses the objects of a cluster that manages itself, after a server was
+// replaced of which the backup knows nothing.
 func (l *lostCluster) readoptsItself(t *testing.T) {
 	t.Helper()
 	l.saveBackup(t)
@@ -96,16 +98,19 @@ func (l *lostCluster) readoptsItself(t *testing.T) {
 			unknown = id
 		}
 	}
-	if o.exit != 1 || len(ids) != 2 || !slices.Contains(ids, missing) || unknown == "" || !strings.Contains(o.output, "makes a server") && !strings.Contains(o.output, "make a server") {
+	if o.exit != 1 || len(ids) != 2 || !slices.Contains(ids, missing) || unknown == "" ||
+		!strings.Contains(o.output, "makes a server") && !strings.Contains(o.output, "make a server") {
 		t.Fatalf("a stale backup: exit %d, differences %v\n%s", o.exit, ids, o.output)
 	}
-	if o = l.run(nil, "readopt", l.file, "--lab", "--yes", "--accept", missing); o.exit != 1 || !strings.Contains(o.output, unknown+":") || strings.Contains(o.output, missing+":") {
+	if o = l.run(nil, "readopt", l.file, "--lab", "--yes", "--accept", missing); o.exit != 1 ||
+		!strings.Contains(o.output, unknown+":") || strings.Contains(o.output, missing+":") {
 		t.Errorf("a stale backup, of which one difference is accepted: exit %d\n%s", o.exit, o.output)
 	}
 	if after := writes(t, l.command); len(after) != len(wrote) {
 		t.Errorf("a refused readoption wrote: %v", after[len(wrote):])
 	}
-	o = l.killedAt(t, l.readoptMoments(t, nil, missing, unknown), func(string) {}, "readopt", l.file, "--lab", "--yes", "--accept", missing+","+unknown)
+	o = l.killedAt(t, l.readoptMoments(t, nil, missing, unknown), func(string) {}, "readopt", l.file, "--lab", "--yes",
+		"--accept", missing+","+unknown)
 	if !everyMoment() {
 		o.logSteps(t, "capi-init", "put-back", "unpause", "reconcile", "access")
 	}
@@ -118,8 +123,9 @@ func (l *lostCluster) readoptsItself(t *testing.T) {
 	l.sameServers(t, before)
 }
 
-// TestReadoptMakesWhatIsMissing loses the management and a server besides. The server is made anew only where a person accepts that, as
-// another one, by the control plane that scales back up. It is run on demand: what is decided is held by the tests of the comparison.
+// TestReadoptMakesWhatIsMissing loses the management and a server besides. The server is made anew only where a
+// person accepts that, as another one, by the control plane that scales back up. It is run on demand: what is decided
+// is held by the tests of the comparison.
 func TestReadoptMakesWhatIsMissing(t *testing.T) {
 	if !everyMoment() {
 		t.Skipf("set %s=1 to lose a server besides the management", crashVariable)
@@ -160,7 +166,8 @@ func TestReadoptMakesWhatIsMissing(t *testing.T) {
 	}
 	l.sameCluster(t)
 	servers, err := c.project().Server.All(t.Context())
-	if err != nil || len(servers) != 3 || slices.ContainsFunc(servers, func(s *hcloud.Server) bool { return s.Name == lost }) {
+	if err != nil || len(servers) != 3 ||
+		slices.ContainsFunc(servers, func(s *hcloud.Server) bool { return s.Name == lost }) {
 		t.Errorf("the servers are %v, %v; %s was lost", servers, err, lost)
 	}
 }
@@ -279,12 +286,14 @@ func (l *lostCluster) sameCluster(t *testing.T) {
 	}
 }
 
-// loseObjects removes every object by which the cluster manages itself, so that nobody of its controllers does anything about it.
+// loseObjects removes every object by which the cluster manages itself, so that nobody of
+// its controllers does anything about it.
 func (l *lostCluster) loseObjects(t *testing.T) {
 	t.Helper()
 	c, ctx := l.cluster(t), t.Context()
 	cluster := objectOf("cluster.x-k8s.io/v1beta1", "Cluster", "default", "k8s")
-	if err := c.Patch(ctx, cluster, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"paused":true}}`))); err != nil {
+	if err := c.Patch(ctx, cluster, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"paused":true}}`))); err !=
+		nil {
 		t.Fatal(err)
 	}
 	deadline := time.Now().Add(2 * time.Minute)
@@ -298,7 +307,9 @@ func (l *lostCluster) loseObjects(t *testing.T) {
 		}
 		// The Cluster last: its pause keeps the controllers still.
 		all := inv.Of("k8s")
-		others := slices.DeleteFunc(slices.Clone(all), func(o unstructured.Unstructured) bool { return o.GetKind() == "Cluster" })
+		others := slices.DeleteFunc(slices.Clone(all), func(o unstructured.Unstructured) bool {
+			return o.GetKind() == "Cluster"
+		})
 		if len(others) == 0 {
 			others = all
 		}
@@ -309,7 +320,8 @@ func (l *lostCluster) loseObjects(t *testing.T) {
 	}
 }
 
-// removeForce deletes an object without its finalizers, also where a controller that has not seen the pause adds its own again.
+// removeForce deletes an object without its finalizers, also where a controller that has
+// not seen the pause adds its own again.
 func (l *lostCluster) removeForce(t *testing.T, c *kube.Cluster, o *unstructured.Unstructured) {
 	t.Helper()
 	bare := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))

@@ -30,8 +30,10 @@ const recordVariable = "SLIPWAY_RECORD_SITUATIONS"
 
 var (
 	capiCluster    = schema.GroupVersionKind{Group: "cluster.x-k8s.io", Version: "v1beta1", Kind: "Cluster"}
-	hetznerCluster = schema.GroupVersionKind{Group: "infrastructure.cluster.x-k8s.io", Version: "v1beta1", Kind: "HetznerCluster"}
-	hcloudMachine  = schema.GroupVersionKind{Group: "infrastructure.cluster.x-k8s.io", Version: "v1beta1", Kind: "HCloudMachine"}
+	hetznerCluster = schema.GroupVersionKind{Group: "infrastructure.cluster.x-k8s.io", Version: "v1beta1",
+		Kind: "HetznerCluster"}
+	hcloudMachine = schema.GroupVersionKind{Group: "infrastructure.cluster.x-k8s.io", Version: "v1beta1",
+		Kind: "HCloudMachine"}
 )
 
 // recorder brings situations about in one lab, one after another, and writes down what a wait would see.
@@ -45,8 +47,8 @@ type recorder struct {
 	left int // looks at a changed annotation
 }
 
-// TestRecordSituations records what the sentences of docs/waiting.md are made from. It is no part of the tests: what it writes is
-// checked in, and tested from there.
+// TestRecordSituations records what the sentences of docs/waiting.md are made from. It is no part of the tests: what it
+// writes is checked in, and tested from there.
 func TestRecordSituations(t *testing.T) {
 	dir := os.Getenv(recordVariable)
 	if dir == "" {
@@ -179,19 +181,22 @@ func (r *recorder) begin(targets ...string) (end func()) {
 
 const caphActor = "actor=cluster-api-provider-hetzner"
 
-// beforeLoadBalancer is about what keeps the cluster's network and load balancer. Servers are out of stock until what it returns is
-// called.
+// beforeLoadBalancer is about what keeps the cluster's network and load balancer. Servers are out of
+// stock until what it returns is called.
 func (r *recorder) beforeLoadBalancer() (restock func()) {
 	refused := r.fault("error", "status=401", "code=unauthorized", "message=unable to authenticate", caphActor)
 	end := r.begin("apply")
 	r.shot("token-refused", "HCloudCredentialsInvalid")
-	away := r.fault("error", "status=503", "code=unavailable", "message=service unavailable", "method=POST", "path=/networks", caphActor)
+	away := r.fault("error", "status=503", "code=unavailable", "message=service unavailable", "method=POST",
+		"path=/networks", caphActor)
 	refused()
 	r.shot("network-unavailable", "NetworkReconcileFailed")
-	limit := r.fault("error", "status=403", "code=resource_limit_exceeded", "message=load balancer limit exceeded", "method=POST", "path=/load_balancers", caphActor)
+	limit := r.fault("error", "status=403", "code=resource_limit_exceeded", "message=load balancer limit exceeded",
+		"method=POST", "path=/load_balancers", caphActor)
 	away()
 	r.shot("load-balancer-limit", "LoadBalancerCreateFailed", "load balancer limit")
-	stock := r.fault("error", "status=412", "code=resource_unavailable", "message=load balancer type unavailable", "method=POST", "path=/load_balancers", caphActor)
+	stock := r.fault("error", "status=412", "code=resource_unavailable", "message=load balancer type unavailable",
+		"method=POST", "path=/load_balancers", caphActor)
 	limit()
 	r.shot("load-balancer-stock", "LoadBalancerCreateFailed", "load balancer type unavailable")
 	patch(r.t, r.mgmt, capiCluster, "k8s", `{"spec":{"paused":true}}`)
@@ -212,7 +217,8 @@ func (r *recorder) beforeLoadBalancer() (restock func()) {
 
 // beforeServers is about what keeps servers from being made.
 func (r *recorder) beforeServers(restock func()) {
-	blocked := r.fault("error", "status=409", "code=placement_error", "message=error during placement", "method=POST", "path=/servers", caphActor)
+	blocked := r.fault("error", "status=409", "code=placement_error", "message=error during placement", "method=POST",
+		"path=/servers", caphActor)
 	restock()
 	r.shot("placement", "placement_error")
 	next := func(name string, shows string, words ...string) {
@@ -222,12 +228,16 @@ func (r *recorder) beforeServers(restock func()) {
 		blocked = end
 		r.shot(name, shows)
 	}
-	next("server-limit", "ServerLimitExceeded", "error", "status=403", "code=resource_limit_exceeded", "message=server limit exceeded", "method=POST", "path=/servers", caphActor)
-	next("hetzner-unavailable", "503", "error", "status=503", "code=unavailable", "message=503 service unavailable", "method=POST", "path=/servers", caphActor)
-	next("order-refused", "invalid input in field", "error", "status=422", "code=invalid_input", "message=invalid input in field 'user_data'", "method=POST", "path=/servers", caphActor)
+	next("server-limit", "ServerLimitExceeded", "error", "status=403", "code=resource_limit_exceeded",
+		"message=server limit exceeded", "method=POST", "path=/servers", caphActor)
+	next("hetzner-unavailable", "503", "error", "status=503", "code=unavailable", "message=503 service unavailable",
+		"method=POST", "path=/servers", caphActor)
+	next("order-refused", "invalid input in field", "error", "status=422", "code=invalid_input",
+		"message=invalid input in field 'user_data'", "method=POST", "path=/servers", caphActor)
 	image := r.talosSnapshots(r.t)[0]
 	relabel := func(name string) {
-		must(first(r.Image.Update(r.t.Context(), image, hcloud.ImageUpdateOpts{Labels: map[string]string{"caph-image-name": name, "os": "talos"}})))(r.t)
+		must(first(r.Image.Update(r.t.Context(), image,
+			hcloud.ImageUpdateOpts{Labels: map[string]string{"caph-image-name": name, "os": "talos"}})))(r.t)
 	}
 	name := image.Labels["caph-image-name"]
 	relabel("elsewhere")
@@ -261,13 +271,15 @@ func (r *recorder) settle() {
 func (r *recorder) secondImage(name string) *hcloud.Image {
 	ctx := r.t.Context()
 	made := must(first(r.Server.Create(ctx, hcloud.ServerCreateOpts{
-		Name: "somebody", ServerType: &hcloud.ServerType{Name: "cx23"}, Image: &hcloud.Image{Name: "ubuntu-24.04"}, Location: &hcloud.Location{Name: "nbg1"},
+		Name: "somebody", ServerType: &hcloud.ServerType{Name: "cx23"}, Image: &hcloud.Image{Name: "ubuntu-24.04"},
+		Location: &hcloud.Location{Name: "nbg1"},
 	})))(r.t)
 	if err := r.Action.WaitFor(ctx, append(made.NextActions, made.Action)...); err != nil {
 		r.t.Fatal(err)
 	}
 	image := must(first(r.Server.CreateImage(ctx, made.Server, &hcloud.ServerCreateImageOpts{
-		Type: hcloud.ImageTypeSnapshot, Description: hcloud.Ptr("by hand"), Labels: map[string]string{"caph-image-name": name, "os": "talos"},
+		Type: hcloud.ImageTypeSnapshot, Description: hcloud.Ptr("by hand"), Labels: map[string]string{"caph-image-name": name,
+			"os": "talos"},
 	})))(r.t)
 	if err := r.Action.WaitFor(ctx, image.Action); err != nil {
 		r.t.Fatal(err)
@@ -286,7 +298,8 @@ func (r *recorder) beforeAPI() {
 	r.fault("apiserver-restart", "cluster=k8s", "for=20s") // it ends by itself
 	r.shot("api-away", "\napi: ")
 	r.during("management-away", "management:", "management-away")
-	r.during("hetzner-away", "hetzner:", "error", "status=503", "code=unavailable", "message=service unavailable", "path=/servers", "actor=hcloud-go")
+	r.during("hetzner-away", "hetzner:", "error", "status=503", "code=unavailable", "message=service unavailable",
+		"path=/servers", "actor=hcloud-go")
 }
 
 // beforeNodes is about nodes on which something is missing yet.
@@ -326,7 +339,8 @@ func (r *recorder) withNodes() {
 	if err := deployments.Delete(r.t.Context(), "too-large", metav1.DeleteOptions{}); err != nil {
 		r.t.Fatal(err)
 	}
-	away := r.fault("error", "status=503", "code=unavailable", "message=service unavailable", "method=POST", "path=/load_balancers/*/actions/add_target", caphActor)
+	away := r.fault("error", "status=503", "code=unavailable", "message=service unavailable", "method=POST",
+		"path=/load_balancers/*/actions/add_target", caphActor)
 	patch(r.t, r.mgmt, talosControlPlane, "k8s-control-plane", `{"spec":{"replicas":4}}`)
 	r.shot("balancer-refuses-target", "LoadBalancerAttachFailed")
 	away()
@@ -338,6 +352,7 @@ func (r *recorder) withNodes() {
 	r.settle()
 	r.lab("fault", "add", "vanish-server", "server=k8s-control-plane-*", "seed=3")
 	r.quiet("vanished", "gone from the Hetzner project")
-	patch(r.t, r.mgmt, talosControlPlane, "k8s-control-plane", `{"spec":{"controlPlaneConfig":{"controlplane":{"strategicPatches":["machine: {nonsense: true}"]}}}}`)
+	patch(r.t, r.mgmt, talosControlPlane, "k8s-control-plane",
+		`{"spec":{"controlPlaneConfig":{"controlplane":{"strategicPatches":["machine: {nonsense: true}"]}}}}`)
 	r.shot("configuration-refused", "DataSecretGenerationFailed")
 }

@@ -81,7 +81,8 @@ func fromNothing(t *testing.T, c *command) {
 		t.Logf("%-12s %6.1fs", step, ended.Sub(began).Seconds())
 	}
 	if !slices.ContainsFunc(o.events, func(e event) bool {
-		return e.Step == "wait-cp" && strings.HasPrefix(e.Message, "waiting for ") && strings.Contains(e.Message, "of 3 servers")
+		return e.Step == "wait-cp" && strings.HasPrefix(e.Message, "waiting for ") &&
+			strings.Contains(e.Message, "of 3 servers")
 	}) {
 		t.Error("wait-cp never said how many of the servers are there")
 	}
@@ -132,7 +133,8 @@ func workload(t *testing.T, c *command) *kubernetes.Clientset {
 
 func nodesAreReady(t *testing.T, c *command) { nodesReady(t, c, 3) }
 
-// nodesReady asserts how many control plane nodes there are, and that each is Ready, a server and of the configured version.
+// nodesReady asserts how many control plane nodes there are, and that each is Ready,
+// a server and of the configured version.
 func nodesReady(t *testing.T, c *command, want int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
@@ -141,12 +143,15 @@ func nodesReady(t *testing.T, c *command, want int) {
 	// The controller manager takes the taint of a node that was not Ready away a moment after it is.
 	eventually(t, "nodes without the taint not-ready", time.Minute, func(ctx context.Context) string {
 		var err error
-		nodes, err = workload(t, c).CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: "node-role.kubernetes.io/control-plane"})
+		nodes, err = workload(t, c).CoreV1().Nodes().List(ctx,
+			metav1.ListOptions{LabelSelector: "node-role.kubernetes.io/control-plane"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, n := range nodes.Items {
-			if slices.ContainsFunc(n.Spec.Taints, func(taint corev1.Taint) bool { return taint.Key == corev1.TaintNodeNotReady }) {
+			if slices.ContainsFunc(n.Spec.Taints, func(taint corev1.Taint) bool {
+				return taint.Key == corev1.TaintNodeNotReady
+			}) {
 				return n.Name + " has it"
 			}
 		}
@@ -174,7 +179,8 @@ func nodesReady(t *testing.T, c *command, want int) {
 			t.Errorf("node %s is tainted: %v", n.Name, n.Spec.Taints)
 		}
 	}
-	secrets, err := workload(t, c).CoreV1().Secrets("kube-system").List(ctx, metav1.ListOptions{LabelSelector: "owner=helm,status=deployed"})
+	secrets, err := workload(t, c).CoreV1().Secrets("kube-system").List(ctx,
+		metav1.ListOptions{LabelSelector: "owner=helm,status=deployed"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -277,9 +283,10 @@ func newly(before, after []string) []string {
 // kubelets, whose name begins like it, write when they like.
 func ours(agent string) bool {
 	agent = strings.ToLower(agent)
-	return !strings.HasPrefix(agent, "slipway-lab") && slices.ContainsFunc([]string{"slipway", "clusterctl", "helm", "bootstrap/"}, func(name string) bool {
-		return strings.Contains(agent, name)
-	})
+	return !strings.HasPrefix(agent, "slipway-lab") &&
+		slices.ContainsFunc([]string{"slipway", "clusterctl", "helm", "bootstrap/"}, func(name string) bool {
+			return strings.Contains(agent, name)
+		})
 }
 
 func runAgain(t *testing.T, c *command) {
@@ -423,7 +430,8 @@ func deletedRelease(t *testing.T, c *command) {
 // releaseOf finds the name of the deployed release whose name begins so.
 func releaseOf(t *testing.T, client *kubernetes.Clientset, prefix string) string {
 	t.Helper()
-	secrets, err := client.CoreV1().Secrets("kube-system").List(context.Background(), metav1.ListOptions{LabelSelector: "owner=helm,status=deployed"})
+	secrets, err := client.CoreV1().Secrets("kube-system").List(context.Background(),
+		metav1.ListOptions{LabelSelector: "owner=helm,status=deployed"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -557,7 +565,8 @@ func (n clusterNow) whole(t *testing.T) {
 			healthy++
 		}
 	}
-	if len(n.Servers) != 3 || len(n.EtcdMembers) != 3 || len(n.Releases) != 3 || healthy < 3 || len(n.Certificates) != 3 || n.CostAMonth.Monthly <= 0 {
+	if len(n.Servers) != 3 || len(n.EtcdMembers) != 3 || len(n.Releases) != 3 || healthy < 3 || len(n.Certificates) != 3 ||
+		n.CostAMonth.Monthly <= 0 {
 		t.Errorf("status does not tell all of three servers: %+v", n)
 	}
 }
@@ -615,7 +624,8 @@ func secondSnapshot(t *testing.T, c *command) {
 	p := c.project()
 	p.plantSnapshot(t)
 	o := c.run(nil, "--lab")
-	for _, words := range []string{"2 images", "image --prune", "snapshot " + strconv.FormatInt(p.talosSnapshots(t)[1].ID, 10)} {
+	for _, words := range []string{"2 images", "image --prune",
+		"snapshot " + strconv.FormatInt(p.talosSnapshots(t)[1].ID, 10)} {
 		if o.exit != 1 || !strings.Contains(o.output, words) {
 			t.Errorf("with two snapshots: exit %d, and it should say %q\n%s", o.exit, words, o.output)
 		}
@@ -654,7 +664,8 @@ func noSecrets(t *testing.T, c *command) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range append(records, filepath.Join(c.state, "lab", "hetzner-requests.jsonl"), filepath.Join(c.state, "lab", "lab.log")) {
+	for _, path := range append(records, filepath.Join(c.state, "lab", "hetzner-requests.jsonl"),
+		filepath.Join(c.state, "lab", "lab.log")) {
 		if logs[path], err = os.ReadFile(path); err != nil {
 			t.Fatal(err)
 		}

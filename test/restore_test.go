@@ -25,8 +25,8 @@ var restoreCalls = []string{
 	"before talos Bootstrap machine.MachineService#1", "applied talos Bootstrap machine.MachineService#1",
 }
 
-// restoreMoments are the moments at which a restore is ended: at those calls, and on demand at the beginning and at the end of each
-// step that the restore of this backup has.
+// restoreMoments are the moments at which a restore is ended: at those calls, and on demand at the beginning and at the
+// end of each step that the restore of this backup has.
 func (l *lostCluster) restoreMoments(t *testing.T) []string {
 	t.Helper()
 	if !everyMoment() {
@@ -36,8 +36,8 @@ func (l *lostCluster) restoreMoments(t *testing.T) []string {
 	return append(momentsOf(must(steps.NewRestore(cfg, tools, l.source(t)))(t).Graph), restoreCalls...)
 }
 
-// TestRestore loses all servers of a cluster that manages itself and gets it back out of a backup, with kills at the two calls
-// that make an etcd.
+// TestRestore loses all servers of a cluster that manages itself and gets it back out of a backup, with
+// kills at the two calls that make an etcd.
 func TestRestore(t *testing.T) {
 	c := bootstrapped(t, "all")
 	l := &lostCluster{command: c}
@@ -47,11 +47,13 @@ func TestRestore(t *testing.T) {
 	l.write(t, "after", "ConfigMap", map[string]string{"written": "after the backup"})
 
 	refused := c.run(nil, "restore", l.file, "--identity", l.identity, "--lab")
-	if refused.exit != 1 || !strings.Contains(refused.output, "is not lost") || slices.Contains(refused.steps("step-done"), "lost") {
+	if refused.exit != 1 || !strings.Contains(refused.output, "is not lost") || slices.Contains(refused.steps("step-done"),
+		"lost") {
 		t.Errorf("a restore over a living cluster: exit %d\n%s", refused.exit, refused.output)
 	}
 	l.loseServers(t)
-	if d := l.diagnose(t, l.file, "--identity", l.identity); d.Disaster != "servers-lost" || !strings.HasPrefix(d.Command, "bootstrap restore "+l.file+" --lab") ||
+	if d := l.diagnose(t, l.file, "--identity", l.identity); d.Disaster != "servers-lost" ||
+		!strings.HasPrefix(d.Command, "bootstrap restore "+l.file+" --lab") ||
 		d.Backup.Taken.IsZero() || d.Takes.Seconds <= 0 {
 		t.Errorf("of a cluster without servers: %+v", d)
 	}
@@ -224,8 +226,8 @@ func (l *lostCluster) loseServers(t *testing.T) {
 	}
 }
 
-// sleeps looks at a cluster that has just been restored, with nobody at work on it: no controller of before the loss is in it
-// that could come alive.
+// sleeps looks at a cluster that has just been restored, with nobody at work on it: no controller of before
+// the loss is in it that could come alive.
 func (l *lostCluster) sleeps(t *testing.T) {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(l.state, "restore", "lost", "kubeconfig"))

@@ -21,7 +21,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/talos"
 )
 
-// isBack looks at whether it is the same cluster, whole, with what it had at the backup and nothing of the lost servers.
+// isBack looks at whether it is the same cluster, whole, with what it had at the
+// backup and nothing of the lost servers.
 func (l *lostCluster) isBack(t *testing.T) {
 	t.Helper()
 	c, ctx := l.cluster(t), t.Context()
@@ -35,8 +36,10 @@ func (l *lostCluster) isBack(t *testing.T) {
 	l.tokenWorks(t)
 	// Whoever looks twice may ask twice; what counts is that one server made one etcd, out of the snapshot.
 	made, restored := l.etcdsMade(t)
-	if made = newly(l.made, made); len(restored) != 1 || len(made) < 1 || slices.ContainsFunc(made, func(line string) bool { return !strings.Contains(line, "true") }) {
-		t.Errorf("since the loss servers were asked to make an etcd:\n%sand restored one:\n%s", strings.Join(made, ""), strings.Join(restored, ""))
+	if made = newly(l.made, made); len(restored) != 1 || len(made) < 1 ||
+		slices.ContainsFunc(made, func(line string) bool { return !strings.Contains(line, "true") }) {
+		t.Errorf("since the loss servers were asked to make an etcd:\n%sand restored one:\n%s", strings.Join(made, ""),
+			strings.Join(restored, ""))
 	}
 	l.nothingIsStale(t, c)
 	for _, name := range []string{"etcd.snapshot", "etcd.snapshot.new"} {
@@ -65,7 +68,8 @@ func (l *lostCluster) dataIsBack(t *testing.T, c *kube.Cluster) {
 		t.Error("what was written after the backup is there: this is not what was restored")
 	}
 	secret := &corev1.Secret{}
-	if err := c.Get(t.Context(), client.ObjectKey{Namespace: markedNamespace, Name: "hidden"}, secret); err != nil || string(secret.Data["word"]) != "plantedSecretOfTheLostCluster" {
+	if err := c.Get(t.Context(), client.ObjectKey{Namespace: markedNamespace, Name: "hidden"}, secret); err != nil ||
+		string(secret.Data["word"]) != "plantedSecretOfTheLostCluster" {
 		t.Errorf("the Secret cannot be read: %v", err)
 	}
 }
@@ -74,9 +78,12 @@ func (l *lostCluster) dataIsBack(t *testing.T, c *kube.Cluster) {
 func (l *lostCluster) tokenWorks(t *testing.T) {
 	t.Helper()
 	ca, endpoint := l.authority(t)
-	visitor, err := kube.Connect([]byte(fmt.Sprintf("apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n"+
-		"clusters: [{name: c, cluster: {server: %q, certificate-authority-data: %s}}]\nusers: [{name: u, user: {token: %q}}]\n",
-		endpoint, base64.StdEncoding.EncodeToString([]byte(ca)), l.token)))
+	visitor, err := kube.Connect(
+		[]byte(fmt.Sprintf(
+			"apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n"+
+				"clusters: [{name: c, cluster: {server: %q, certificate-authority-data: %s}}]\n"+
+				"users: [{name: u, user: {token: %q}}]\n",
+			endpoint, base64.StdEncoding.EncodeToString([]byte(ca)), l.token)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,12 +91,14 @@ func (l *lostCluster) tokenWorks(t *testing.T) {
 	if err := visitor.Create(t.Context(), review); err != nil {
 		t.Fatalf("the token of before the backup is not taken: %v", err)
 	}
-	if name, _, _ := unstructured.NestedString(review.Object, "status", "userInfo", "username"); name != "system:serviceaccount:marked:visitor" {
+	name, _, _ := unstructured.NestedString(review.Object, "status", "userInfo", "username")
+	if name != "system:serviceaccount:marked:visitor" {
 		t.Errorf("the token of before the backup is %q's", name)
 	}
 }
 
-// etcdsMade are the lines of the lab's log about a server that was asked to make an etcd, and about one that restored it.
+// etcdsMade are the lines of the lab's log about a server that was asked to make
+// an etcd, and about one that restored it.
 func (l *lostCluster) etcdsMade(t *testing.T) (made, restored []string) {
 	t.Helper()
 	log, err := os.ReadFile(filepath.Join(l.state, "lab", "lab.log"))

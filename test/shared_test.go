@@ -16,7 +16,8 @@ import (
 // shared holds bootstrapped clusters, by the target that made them, for all tests of this run of the tests.
 var shared = map[string]*sharedLab{}
 
-// sharedLab is a lab that was saved. While no test has a copy of it up, its addresses are held, so that no other lab takes them.
+// sharedLab is a lab that was saved. While no test has a copy of it up, its addresses are
+// held, so that no other lab takes them.
 type sharedLab struct {
 	dir      string
 	endpoint string // host and port of the simulated Hetzner API, by which a lab has its place
@@ -49,7 +50,8 @@ func built(source string) (string, error) {
 func TestMain(m *testing.M) {
 	code := m.Run()
 	if len(leftOut.tests) > 0 && !testing.Short() { // what is skipped go test does not show
-		fmt.Printf("not run, because the lab's programs are not built: %s\nBuild them (go run ./cmd/bootstrap lab build, about seven minutes) "+
+		fmt.Printf("not run, because the lab's programs are not built: %s\nBuild them (go run ./cmd/bootstrap lab build, "+
+			"about seven minutes) "+
 			"and run the tests again, or leave these out with go test -short.\n", strings.Join(leftOut.tests, ", "))
 		code = max(code, 1)
 	}
@@ -61,8 +63,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// bootstrapped is a command with a cluster of its own that a target made: "bootstrap", with the temporary management cluster, or
-// "all", managing itself. The first test to ask makes it; to the others it is loaded.
+// bootstrapped is a command with a cluster of its own that a target made: "bootstrap", with the temporary management
+// cluster, or "all", managing itself. The first test to ask makes it; to the others it is loaded.
 func bootstrapped(t *testing.T, target string) *command {
 	t.Helper()
 	c := newSharing(t, target)
@@ -86,7 +88,8 @@ func newSharing(t *testing.T, target string) *command {
 	return newCommand(t)
 }
 
-// share saves the cluster that the target has just made, for the tests that follow, unless it is there. The lab stays up.
+// share saves the cluster that the target has just made, for the tests that
+// follow, unless it is there. The lab stays up.
 func (c *command) share(target string) {
 	c.t.Helper()
 	if shared[target] != nil {

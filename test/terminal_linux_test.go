@@ -123,8 +123,8 @@ func (s *screen) end() int {
 	return s.exit()
 }
 
-// aPersonIsAsked runs the command at a terminal of 80 columns: a run that would change something shows what it would make and
-// what that costs, within the width, and asks once. In a pipe, or with --yes, nobody is asked.
+// aPersonIsAsked runs the command at a terminal of 80 columns: a run that would change something shows what it would
+// make and what that costs, within the width, and asks once. In a pipe, or with --yes, nobody is asked.
 func aPersonIsAsked(lab *command) func(*testing.T) {
 	return func(t *testing.T) {
 		const question = "Go ahead? [yes/no]"
@@ -133,7 +133,8 @@ func aPersonIsAsked(lab *command) func(*testing.T) {
 		s := c.at(t, 80, "all")
 		s.until(question)
 		asked := s.text()
-		for _, words := range []string{"doctor", "limits", "plan for cluster k8s at Hetzner Cloud", "3 server", "cx33", "a month more, VAT included", "expected:", "wait-cp"} {
+		for _, words := range []string{"doctor", "limits", "plan for cluster k8s at Hetzner Cloud", "3 server", "cx33",
+			"a month more, VAT included", "expected:", "wait-cp"} {
 			if !strings.Contains(asked, words) {
 				t.Errorf("before the question there is no %q:\n%s", words, asked)
 			}

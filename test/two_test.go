@@ -45,7 +45,8 @@ func newInstallation(t *testing.T, bin, endpoint string) *installation {
 		t.Fatal(err)
 	}
 	return &installation{t: t, bin: bin, dir: dir, state: filepath.Join(dir, ".slipway", "k8s"), env: []string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "HCLOUD_TOKEN=" + hetznertest.Token, "HCLOUD_ENDPOINT=" + endpoint, "MANAGEMENT_KUBECONFIG=" + kubeconfig,
+		"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "HCLOUD_TOKEN=" + hetznertest.Token, "HCLOUD_ENDPOINT=" + endpoint,
+		"MANAGEMENT_KUBECONFIG=" + kubeconfig,
 	}}
 }
 
@@ -140,8 +141,8 @@ func twoStateFolders(t *testing.T, bin string) {
 	}
 }
 
-// oneStateFolder holds a run in the middle of a step. A second one on the same state refuses at once and names the first; when
-// the first is killed, the next goes on.
+// oneStateFolder holds a run in the middle of a step. A second one on the same state refuses at once and names the
+// first; when the first is killed, the next goes on.
 func oneStateFolder(t *testing.T, bin string) {
 	cloud := hetznertest.New()
 	defer cloud.Close()
@@ -230,13 +231,15 @@ func anotherStateFolder(t *testing.T, c *command) {
 	before := writes(t, c)
 	other := *c
 	other.state = filepath.Join(t.TempDir(), "state")
-	other.env = []string{"HCLOUD_TOKEN=" + info.Token, "HCLOUD_ENDPOINT=" + info.HetznerEndpoint, "MANAGEMENT_KUBECONFIG=" + kubeconfig}
+	other.env = []string{"HCLOUD_TOKEN=" + info.Token, "HCLOUD_ENDPOINT=" + info.HetznerEndpoint,
+		"MANAGEMENT_KUBECONFIG=" + kubeconfig}
 	o := other.run(nil, "all", "--yes")
 	identity, err := os.ReadFile(filepath.Join(c.state, "identity"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, word := range []string{strings.TrimSpace(string(identity)), "network k8s", "load balancer k8s-kube-apiserver", "server k8s-control-plane"} {
+	for _, word := range []string{strings.TrimSpace(string(identity)), "network k8s", "load balancer k8s-kube-apiserver",
+		"server k8s-control-plane"} {
 		if o.exit != 1 || !strings.Contains(o.output, word) {
 			t.Errorf("exit %d, and it does not say %q\n%s", o.exit, word, o.output)
 		}

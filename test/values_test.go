@@ -18,7 +18,8 @@ func keepsBuiltInValues(t *testing.T, c *command) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	records, err := workload(t, c).CoreV1().Secrets("kube-system").List(ctx, metav1.ListOptions{LabelSelector: "owner=helm,name=cilium,status=deployed"})
+	records, err := workload(t, c).CoreV1().Secrets("kube-system").List(ctx,
+		metav1.ListOptions{LabelSelector: "owner=helm,name=cilium,status=deployed"})
 	if err != nil || len(records.Items) != 1 {
 		t.Fatalf("%d deployed releases of Cilium, %v", len(records.Items), err)
 	}

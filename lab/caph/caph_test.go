@@ -20,7 +20,8 @@ import (
 	"github.com/slipway-k8s/slipway/lab/cloud"
 )
 
-// TestStandIn runs the stand-in over a real Kubernetes API and the simulated Hetzner Cloud; each subtest has a cluster of its own.
+// TestStandIn runs the stand-in over a real Kubernetes API and the simulated Hetzner Cloud;
+// each subtest has a cluster of its own.
 func TestStandIn(t *testing.T) {
 	w := newWorld(t)
 	w.start(t)
@@ -46,13 +47,15 @@ func (w *world) testLife(t *testing.T) {
 	}
 	network, _, err := w.hetzner.Network.GetByID(ctx, infra.Status.Network.ID)
 	must(t, err)
-	if network == nil || network.Name != "life" || network.Labels["caph-cluster-life"] != "owned" || len(network.Subnets) != 1 ||
+	if network == nil || network.Name != "life" || network.Labels["caph-cluster-life"] != "owned" ||
+		len(network.Subnets) != 1 ||
 		network.Subnets[0].IPRange.String() != f.infra.Spec.HCloudNetwork.SubnetCIDRBlock {
 		t.Errorf("network: %+v", network)
 	}
 	lb, _, err := w.hetzner.LoadBalancer.GetByID(ctx, infra.Status.ControlPlaneLoadBalancer.ID)
 	must(t, err)
-	if lb == nil || !strings.HasPrefix(lb.Name, "life-kube-apiserver-") || infra.Spec.ControlPlaneEndpoint.Host != lb.PublicNet.IPv4.IP.String() {
+	if lb == nil || !strings.HasPrefix(lb.Name, "life-kube-apiserver-") ||
+		infra.Spec.ControlPlaneEndpoint.Host != lb.PublicNet.IPv4.IP.String() {
 		t.Errorf("load balancer %+v, endpoint %v", lb, infra.Spec.ControlPlaneEndpoint)
 	}
 	eventually(t, "both services", func(ctx context.Context) error {
@@ -67,7 +70,8 @@ func (w *world) testLife(t *testing.T) {
 	}
 	secret := &corev1.Secret{}
 	must(t, w.Get(ctx, client.ObjectKey{Namespace: "life", Name: "hetzner"}, secret))
-	if secret.Labels[secretLabel] != secretLabelValue || !slices.Contains(secret.Finalizers, secretFinalizer) || len(secret.OwnerReferences) != 1 ||
+	if secret.Labels[secretLabel] != secretLabelValue || !slices.Contains(secret.Finalizers, secretFinalizer) ||
+		len(secret.OwnerReferences) != 1 ||
 		secret.OwnerReferences[0].Kind != "HetznerCluster" || ptr.Deref(secret.OwnerReferences[0].Controller, false) {
 		t.Errorf("the Hetzner secret's metadata: %+v", secret.ObjectMeta)
 	}
@@ -83,7 +87,8 @@ func (w *world) testLife(t *testing.T) {
 	must(t, err)
 	made, _, err := w.hetzner.Server.GetByID(ctx, id)
 	must(t, err)
-	wantLabels := map[string]string{"caph-cluster-life": "owned", "machine.caph-name": "life-cp-1", "machine_type": "control_plane"}
+	wantLabels := map[string]string{"caph-cluster-life": "owned", "machine.caph-name": "life-cp-1",
+		"machine_type": "control_plane"}
 	if made == nil || made.Name != "life-cp-1" || len(made.PrivateNet) != 1 || made.PlacementGroup == nil {
 		t.Fatalf("server: %+v", made)
 	}
@@ -103,11 +108,13 @@ func (w *world) testLife(t *testing.T) {
 			kinds[address.Type] = address.Address
 		}
 	}
-	if kinds[clusterv1.MachineExternalIP] != made.PublicNet.IPv4.IP.String() || kinds[clusterv1.MachineInternalIP] != made.PrivateNet[0].IP.String() {
+	if kinds[clusterv1.MachineExternalIP] != made.PublicNet.IPv4.IP.String() ||
+		kinds[clusterv1.MachineInternalIP] != made.PrivateNet[0].IP.String() {
 		t.Errorf("addresses: %v", server.Status.Addresses)
 	}
 	must(t, w.Get(ctx, client.ObjectKey{Namespace: "life", Name: "life-cp-1-bootstrap-data"}, secret))
-	if len(secret.OwnerReferences) != 1 || secret.OwnerReferences[0].Kind != "HCloudMachine" || len(secret.Finalizers) != 0 {
+	if len(secret.OwnerReferences) != 1 || secret.OwnerReferences[0].Kind != "HCloudMachine" ||
+		len(secret.Finalizers) != 0 {
 		t.Errorf("the bootstrap secret's metadata: %+v", secret.ObjectMeta)
 	}
 	if got := targets(t, w, lb); !slices.Equal(got, []int64{id}) {
@@ -162,7 +169,8 @@ func (w *world) testImages(t *testing.T) {
 
 	must(t, w.cloud.EnsureSnapshot("twice", "x86"))
 	image := w.snapshotOf(t, "images-absent")
-	_, _, err := w.hetzner.Image.Update(t.Context(), image, hcloud.ImageUpdateOpts{Labels: map[string]string{api.TagImageName: "twice"}})
+	_, _, err := w.hetzner.Image.Update(t.Context(), image,
+		hcloud.ImageUpdateOpts{Labels: map[string]string{api.TagImageName: "twice"}})
 	must(t, err)
 	f.bootstrap(t, f.machine(t, "images-twice", func(m *api.HCloudMachine) { m.Spec.ImageName = "twice" }))
 	f.waitMachine(t, "images-twice", "ImageAmbiguous", func(m *api.HCloudMachine) error {
@@ -180,7 +188,8 @@ func (w *world) snapshotOf(t *testing.T, name string) *hcloud.Image {
 	t.Helper()
 	server, _, err := w.hetzner.Server.GetByName(t.Context(), name)
 	must(t, err)
-	result, _, err := w.hetzner.Server.CreateImage(t.Context(), server, &hcloud.ServerCreateImageOpts{Type: hcloud.ImageTypeSnapshot})
+	result, _, err := w.hetzner.Server.CreateImage(t.Context(), server,
+		&hcloud.ServerCreateImageOpts{Type: hcloud.ImageTypeSnapshot})
 	must(t, err)
 	must(t, w.hetzner.Action.WaitFor(t.Context(), result.Action))
 	return result.Image
@@ -196,12 +205,13 @@ func (w *world) testRepair(t *testing.T) {
 
 	must(t, w.cloud.VanishServer(ctx, "repair-cp-1"))
 	f.touch(t, first)
-	second := f.waitMachine(t, "repair-cp-1", "another server in place of the vanished one", func(m *api.HCloudMachine) error {
-		if *m.Spec.ProviderID == *first.Spec.ProviderID {
-			return fmt.Errorf("still %s", *m.Spec.ProviderID)
-		}
-		return machineReady(m)
-	})
+	second := f.waitMachine(t, "repair-cp-1", "another server in place of the vanished one",
+		func(m *api.HCloudMachine) error {
+			if *m.Spec.ProviderID == *first.Spec.ProviderID {
+				return fmt.Errorf("still %s", *m.Spec.ProviderID)
+			}
+			return machineReady(m)
+		})
 
 	server, _, err := w.hetzner.Server.GetByName(ctx, "repair-cp-1")
 	must(t, err)
@@ -301,16 +311,20 @@ func (w *world) testTemplate(t *testing.T) {
 	template := &api.HCloudMachineTemplate{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "template", Name: "control-plane",
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster", Name: "template", UID: f.cluster.UID}},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster",
+				Name: "template", UID: f.cluster.UID}},
 		},
-		Spec: api.HCloudMachineTemplateSpec{Template: api.HCloudMachineTemplateResource{Spec: api.HCloudMachineSpec{Type: "cx33", ImageName: testImage}}},
+		Spec: api.HCloudMachineTemplateSpec{Template: api.HCloudMachineTemplateResource{
+			Spec: api.HCloudMachineSpec{Type: "cx33", ImageName: testImage},
+		}},
 	}
 	must(t, w.Create(t.Context(), template))
 	eventually(t, "the template's capacity", func(ctx context.Context) error {
 		if err := w.Get(ctx, client.ObjectKeyFromObject(template), template); err != nil {
 			return err
 		}
-		if template.Status.Capacity.Cpu().Value() != 4 || template.Status.Capacity.Memory().Value() != 8e9 || template.Status.OwnerType != "Cluster" {
+		if template.Status.Capacity.Cpu().Value() != 4 || template.Status.Capacity.Memory().Value() != 8e9 ||
+			template.Status.OwnerType != "Cluster" {
 			return fmt.Errorf("status is %+v", template.Status)
 		}
 		return nil

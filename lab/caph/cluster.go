@@ -41,7 +41,8 @@ type clusterScope struct {
 
 func (r *clusterReconciler) setup(ctx context.Context, mgr ctrl.Manager, watchFilter string, workers int) error {
 	log := ctrl.LoggerFrom(ctx)
-	toInfra := util.ClusterToInfrastructureMapFunc(ctx, api.GroupVersion.WithKind("HetznerCluster"), mgr.GetClient(), &api.HetznerCluster{})
+	toInfra := util.ClusterToInfrastructureMapFunc(ctx, api.GroupVersion.WithKind("HetznerCluster"), mgr.GetClient(),
+		&api.HetznerCluster{})
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("hetznercluster").
 		WithOptions(r.options(workers)).
@@ -134,7 +135,8 @@ func (s *clusterScope) normal(ctx context.Context) (reconcile.Result, error) {
 // setEndpoint fills the endpoint's host from the load balancer and with it makes the infrastructure ready.
 func (s *clusterScope) setEndpoint() {
 	notSet := func(message string) {
-		conditions.MarkFalse(s.infra, api.ControlPlaneEndpointSet, api.ControlPlaneEndpointNotSet, clusterv1.ConditionSeverityWarning, "%s", message)
+		conditions.MarkFalse(s.infra, api.ControlPlaneEndpointSet, api.ControlPlaneEndpointNotSet,
+			clusterv1.ConditionSeverityWarning, "%s", message)
 		s.infra.Status.Ready = false
 	}
 	endpoint := s.infra.Spec.ControlPlaneEndpoint
@@ -163,7 +165,8 @@ func (s *clusterScope) delete(ctx context.Context) (reconcile.Result, error) {
 	machines := &api.HCloudMachineList{}
 	if err := s.List(ctx, machines, client.InNamespace(s.infra.Namespace),
 		client.MatchingLabels{clusterv1.ClusterNameLabel: s.cluster.Name}); err != nil {
-		return reconcile.Result{}, fmt.Errorf("listing the machines of HetznerCluster %s: %w", client.ObjectKeyFromObject(s.infra), err)
+		return reconcile.Result{}, fmt.Errorf("listing the machines of HetznerCluster %s: %w",
+			client.ObjectKeyFromObject(s.infra), err)
 	}
 	if n := len(machines.Items); n > 0 {
 		s.events.Eventf(s.infra, corev1.EventTypeNormal, "WaitingForMachineDeletion",

@@ -24,7 +24,8 @@ func (e *impossibleError) Error() string { return e.Message }
 // impossible notes on the HCloudMachine why its server cannot be made.
 func (s *machineScope) impossible(reason, format string, args ...any) error {
 	err := &impossibleError{Reason: reason, Message: fmt.Sprintf(format, args...)}
-	conditions.MarkFalse(s.hcloudMachine, api.ServerCreateSucceeded, reason, clusterv1.ConditionSeverityError, "%s", err.Message)
+	conditions.MarkFalse(s.hcloudMachine, api.ServerCreateSucceeded, reason, clusterv1.ConditionSeverityError, "%s",
+		err.Message)
 	s.events.Event(s.hcloudMachine, "Warning", reason, err.Message)
 	return err
 }
@@ -37,7 +38,8 @@ func (s *machineScope) create(ctx context.Context) (*hcloud.Server, error) {
 	}
 	serverType, _, err := s.cloud.ServerType.GetByName(ctx, s.hcloudMachine.Spec.Type)
 	if err != nil {
-		return nil, fmt.Errorf("getting server type %q: %w", s.hcloudMachine.Spec.Type, noteError(s.hcloudMachine, "GetServerType", err))
+		return nil, fmt.Errorf("getting server type %q: %w", s.hcloudMachine.Spec.Type,
+			noteError(s.hcloudMachine, "GetServerType", err))
 	}
 	if serverType == nil {
 		return nil, s.impossible(api.ServerTypeNotFound, "server type %q does not exist", s.hcloudMachine.Spec.Type)
@@ -72,16 +74,20 @@ func (s *machineScope) create(ctx context.Context) (*hcloud.Server, error) {
 	case hcloud.IsError(err, hcloud.ErrorCodeResourceLimitExceeded):
 		return nil, s.impossible(api.ServerLimitExceeded, "the project's limit of servers is reached: %s", err)
 	case err != nil:
-		err = fmt.Errorf("creating server %q (%s in %s): %w", s.hcloudMachine.Name, s.hcloudMachine.Spec.Type, s.hcloudMachine.Status.Region,
+		err = fmt.Errorf("creating server %q (%s in %s): %w", s.hcloudMachine.Name, s.hcloudMachine.Spec.Type,
+			s.hcloudMachine.Status.Region,
 			noteError(s.hcloudMachine, "CreateServer", err))
-		conditions.MarkFalse(s.hcloudMachine, api.ServerCreateSucceeded, api.ServerCreateFailed, clusterv1.ConditionSeverityWarning, "%s", err)
+		conditions.MarkFalse(s.hcloudMachine, api.ServerCreateSucceeded, api.ServerCreateFailed,
+			clusterv1.ConditionSeverityWarning, "%s", err)
 		return nil, err
 	}
 	s.hcloudMachine.Status.SSHKeys = nil
 	for _, key := range opts.SSHKeys {
-		s.hcloudMachine.Status.SSHKeys = append(s.hcloudMachine.Status.SSHKeys, api.SSHKey{Name: key.Name, Fingerprint: key.Fingerprint})
+		s.hcloudMachine.Status.SSHKeys = append(s.hcloudMachine.Status.SSHKeys,
+			api.SSHKey{Name: key.Name, Fingerprint: key.Fingerprint})
 	}
-	s.events.Eventf(s.hcloudMachine, "Normal", "SuccessfulCreate", "Created new server %s with ID %d", result.Server.Name, result.Server.ID)
+	s.events.Eventf(s.hcloudMachine, "Normal", "SuccessfulCreate", "Created new server %s with ID %d", result.Server.Name,
+		result.Server.ID)
 	return result.Server, nil
 }
 
@@ -103,27 +109,32 @@ func (s *machineScope) userData(ctx context.Context) ([]byte, error) {
 func (s *machineScope) image(ctx context.Context, architecture hcloud.Architecture) (*hcloud.Image, error) {
 	name := s.hcloudMachine.Spec.ImageName
 	byLabel, err := s.cloud.Image.AllWithOpts(ctx, hcloud.ImageListOpts{
-		ListOpts: hcloud.ListOpts{LabelSelector: api.TagImageName + "==" + name}, Architecture: []hcloud.Architecture{architecture},
+		ListOpts:     hcloud.ListOpts{LabelSelector: api.TagImageName + "==" + name},
+		Architecture: []hcloud.Architecture{architecture},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("listing images labelled %s: %w", name, noteError(s.hcloudMachine, "ListImages", err))
 	}
-	byName, err := s.cloud.Image.AllWithOpts(ctx, hcloud.ImageListOpts{Name: name, Architecture: []hcloud.Architecture{architecture}})
+	byName, err := s.cloud.Image.AllWithOpts(ctx,
+		hcloud.ImageListOpts{Name: name, Architecture: []hcloud.Architecture{architecture}})
 	if err != nil {
 		return nil, fmt.Errorf("listing images named %s: %w", name, noteError(s.hcloudMachine, "ListImages", err))
 	}
 	switch images := append(byLabel, byName...); len(images) {
 	case 0:
-		return nil, s.impossible(api.ImageNotFound, "no image found with name %s (label %s=%s, architecture %s)", name, api.TagImageName, name, architecture)
+		return nil, s.impossible(api.ImageNotFound, "no image found with name %s (label %s=%s, architecture %s)", name,
+			api.TagImageName, name, architecture)
 	case 1:
 		return images[0], nil
 	default:
-		return nil, s.impossible(api.ImageAmbiguous, "image is ambiguous: %d images have the name %s (label %s=%s, architecture %s)",
+		return nil, s.impossible(api.ImageAmbiguous,
+			"image is ambiguous: %d images have the name %s (label %s=%s, architecture %s)",
 			len(images), name, api.TagImageName, name, architecture)
 	}
 }
 
-// publicNet says which public addresses the server gets: both unless told otherwise, and IPv4 always where no private network is.
+// publicNet says which public addresses the server gets: both unless told otherwise, and
+// IPv4 always where no private network is.
 func (s *machineScope) publicNet() *hcloud.ServerCreatePublicNet {
 	spec := ptr.Deref(s.hcloudMachine.Spec.PublicNetwork, api.PublicNetworkSpec{})
 	return &hcloud.ServerCreatePublicNet{
@@ -143,10 +154,12 @@ func (s *machineScope) placementGroup() (*hcloud.PlacementGroup, error) {
 			return &hcloud.PlacementGroup{ID: group.ID, Name: group.Name, Type: hcloud.PlacementGroupType(group.Type)}, nil
 		}
 	}
-	return nil, s.impossible(api.InstanceHasNonExistingPlacementGroup, "placement group %q does not exist in cluster", *name)
+	return nil, s.impossible(api.InstanceHasNonExistingPlacementGroup, "placement group %q does not exist in cluster",
+		*name)
 }
 
-// sshKeys are the machine's, else the cluster's, and the one that the Hetzner secret names, looked up on the first page of keys.
+// sshKeys are the machine's, else the cluster's, and the one that the Hetzner secret
+// names, looked up on the first page of keys.
 func (s *machineScope) sshKeys(ctx context.Context) ([]*hcloud.SSHKey, error) {
 	wanted := s.infra.Spec.SSHKeys.HCloud
 	if s.hcloudMachine.Spec.SSHKeys != nil {

@@ -30,8 +30,9 @@ const (
 	requestMaxAge = time.Hour
 )
 
-// requestReconciler answers the certificate requests of kubelets in one workload cluster: those of a user system:node:<name of an
-// HCloudMachine>, whatever the signer. It approves what names that machine and its addresses only, and denies the rest.
+// requestReconciler answers the certificate requests of kubelets in one workload cluster: those of a user
+// system:node:<name of an HCloudMachine>, whatever the signer. It approves what names that machine and
+// its addresses only, and denies the rest.
 type requestReconciler struct {
 	target     client.Client // the workload cluster's
 	management client.Reader
@@ -89,9 +90,11 @@ func (r *requestReconciler) Reconcile(ctx context.Context, request reconcile.Req
 	}
 	csr.Status.Conditions = append(csr.Status.Conditions, answer)
 	if err := r.target.SubResource("approval").Update(ctx, csr); err != nil {
-		return reconcile.Result{}, fmt.Errorf("answering certificate request %s of node %s (%s): %w", csr.Name, name, answer.Type, err)
+		return reconcile.Result{}, fmt.Errorf("answering certificate request %s of node %s (%s): %w", csr.Name, name,
+			answer.Type, err)
 	}
-	ctrl.LoggerFrom(ctx).Info("Answered certificate request", "node", name, "answer", answer.Type, "message", answer.Message)
+	ctrl.LoggerFrom(ctx).Info("Answered certificate request", "node", name, "answer", answer.Type, "message",
+		answer.Message)
 	return reconcile.Result{}, nil
 }
 

@@ -1,15 +1,18 @@
-// Package caph stands in for Cluster API Provider Hetzner v1.0.7, which cannot be built here: HetznerClusters become a network, a
-// load balancer and placement groups, HCloudMachines become servers, in Hetzner's API, with the names, labels, conditions,
-// finalizers, order and waits of the original. It takes the original's flags and nothing but a kubeconfig and Go's default HTTP
-// client (HTTPS_PROXY, SSL_CERT_FILE) to https://api.hetzner.cloud/v1, so that the original can take its place.
+// Package caph stands in for Cluster API Provider Hetzner v1.0.7, which cannot be built here: HetznerClusters
+// become a network, a load balancer and placement groups, HCloudMachines become servers, in Hetzner's API, with
+// the names, labels, conditions, finalizers, order and waits of the original. It takes the original's flags and
+// nothing but a kubeconfig and Go's default HTTP client (HTTPS_PROXY, SSL_CERT_FILE) to
+// https://api.hetzner.cloud/v1, so that the original can take its place.
 //
 // Where it differs:
 //   - Where the original crashes on a missing spec.controlPlaneEndpoint it sets LoadBalancerReady to false and says so.
 //   - A machine without spec.publicNetwork gets both addresses, also where the mutating webhook is not in place.
-//   - Bare metal, HCloudRemediation and the cluster and remediation templates are not simulated: their objects stay as they are.
-//   - Webhooks are served only with a certificate at hand: --webhook-cert-dir, --webhook-host and --webhook-port are its own flags.
-//   - Polls are scaled by LAB_TIME_SCALE (package standin; 1, the original's intervals, if unset). Deadlines, the one-hour age of a
-//     certificate request and --sync-period are not.
+//   - Bare metal, HCloudRemediation and the cluster and remediation templates are not
+//     simulated: their objects stay as they are.
+//   - Webhooks are served only with a certificate at hand: --webhook-cert-dir, --webhook-host
+//     and --webhook-port are its own flags.
+//   - Polls are scaled by LAB_TIME_SCALE (package standin; 1, the original's intervals, if unset). Deadlines, the
+//     one-hour age of a certificate request and --sync-period are not.
 package caph
 
 import (
@@ -38,7 +41,8 @@ const (
 // Hetzner makes an API client for a token.
 type Hetzner func(token string) *hcloud.Client
 
-// apiClient is the client of the original: the default HTTP client, its name in the user agent, and its retries, scaled.
+// apiClient is the client of the original: the default HTTP client, its name in
+// the user agent, and its retries, scaled.
 func apiClient(pace standin.TimeScale) Hetzner {
 	backoff := hcloud.ExponentialBackoffWithOpts(hcloud.ExponentialBackoffOpts{
 		Base: pace.Of(time.Second), Multiplier: 2, Cap: pace.Of(time.Minute),

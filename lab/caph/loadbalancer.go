@@ -24,8 +24,9 @@ var noAddress = net.IP(nil).String()
 // errNothingToAdopt says that spec.controlPlaneLoadBalancer.name names no load balancer.
 var errNothingToAdopt = errors.New("no load balancer of that name")
 
-// ensureLoadBalancer finds the cluster's load balancer by its label, else adopts the one that the spec names, else makes one;
-// then it sees to its type, algorithm, name, network and services. The status is what was read before those changes.
+// ensureLoadBalancer finds the cluster's load balancer by its label, else adopts the one that the spec
+// names, else makes one; then it sees to its type, algorithm, name, network and services. The status
+// is what was read before those changes.
 func (s *clusterScope) ensureLoadBalancer(ctx context.Context) (reconcile.Result, error) {
 	if !s.infra.Spec.ControlPlaneLoadBalancer.Enabled {
 		return reconcile.Result{}, nil
@@ -33,7 +34,8 @@ func (s *clusterScope) ensureLoadBalancer(ctx context.Context) (reconcile.Result
 	if s.infra.Spec.ControlPlaneEndpoint == nil {
 		// Nothing to wait for: the next pass comes with the changed spec.
 		return reconcile.Result{}, reconcile.TerminalError(s.loadBalancerFailed(api.LoadBalancerCreateFailed, errors.New(
-			"spec.controlPlaneEndpoint is missing, on which CAPH v1.0.7 crashes (nil pointer); set it to {host: \"\", port: 6443}")))
+			"spec.controlPlaneEndpoint is missing, on which CAPH v1.0.7 crashes (nil pointer); set it to {host: "+
+				"\"\", port: 6443}")))
 	}
 	lb, reason, err := s.findOrMakeLoadBalancer(ctx)
 	if errors.Is(err, errNothingToAdopt) {
@@ -66,7 +68,8 @@ func (s *clusterScope) findOrMakeLoadBalancer(ctx context.Context) (_ *hcloud.Lo
 		return nil, api.LoadBalancerUpdateFailed, fmt.Errorf("listing: %w", noteError(s.infra, "ListLoadBalancers", err))
 	}
 	if len(owned) > 1 {
-		return nil, api.LoadBalancerUpdateFailed, fmt.Errorf("%d load balancers carry the label %s: delete all but one", len(owned), s.infra.TagKey())
+		return nil, api.LoadBalancerUpdateFailed, fmt.Errorf("%d load balancers carry the label %s: delete all but one",
+			len(owned), s.infra.TagKey())
 	}
 	if len(owned) == 1 {
 		return owned[0], "", nil
@@ -91,7 +94,8 @@ func (s *clusterScope) adoptLoadBalancer(ctx context.Context, name string) (*hcl
 	labels := s.infra.Tags()
 	for key, value := range found[0].Labels {
 		if strings.HasPrefix(key, api.TagPrefix) {
-			return nil, fmt.Errorf("adopting %q: it carries the label %s, another cluster's; remove the label if that cluster is gone", name, key)
+			return nil, fmt.Errorf(
+				"adopting %q: it carries the label %s, another cluster's; remove the label if that cluster is gone", name, key)
 		}
 		labels[key] = value
 	}
@@ -143,7 +147,8 @@ func (s *clusterScope) updateLoadBalancer(ctx context.Context, lb *hcloud.LoadBa
 		if _, _, err := s.cloud.LoadBalancer.ChangeAlgorithm(ctx, lb, hcloud.LoadBalancerChangeAlgorithmOpts{
 			Type: hcloud.LoadBalancerAlgorithmType(spec.Algorithm),
 		}); err != nil {
-			return fmt.Errorf("changing algorithm to %s: %w", spec.Algorithm, noteError(s.infra, "ChangeLoadBalancerAlgorithm", err))
+			return fmt.Errorf("changing algorithm to %s: %w", spec.Algorithm, noteError(s.infra, "ChangeLoadBalancerAlgorithm",
+				err))
 		}
 	}
 	if spec.Name != nil && lb.Name != *spec.Name {
@@ -158,12 +163,14 @@ func (s *clusterScope) updateLoadBalancer(ctx context.Context, lb *hcloud.LoadBa
 		Network: &hcloud.Network{ID: s.infra.Status.Network.ID},
 	})
 	if err != nil && !hcloud.IsError(err, hcloud.ErrorCodeLoadBalancerAlreadyAttached) {
-		return fmt.Errorf("attaching to network %d: %w", s.infra.Status.Network.ID, noteError(s.infra, "AttachLoadBalancerToNetwork", err))
+		return fmt.Errorf("attaching to network %d: %w", s.infra.Status.Network.ID,
+			noteError(s.infra, "AttachLoadBalancerToNetwork", err))
 	}
 	return nil
 }
 
-// syncServices compares services by listen port alone, as the original does: a service whose target port changed stays as it is.
+// syncServices compares services by listen port alone, as the original does: a service
+// whose target port changed stays as it is.
 func (s *clusterScope) syncServices(ctx context.Context, lb *hcloud.LoadBalancer) error {
 	wanted := append(slices.Clone(s.infra.Spec.ControlPlaneLoadBalancer.ExtraServices), api.LoadBalancerServiceSpec{
 		Protocol:        string(hcloud.LoadBalancerServiceProtocolTCP),
@@ -171,15 +178,20 @@ func (s *clusterScope) syncServices(ctx context.Context, lb *hcloud.LoadBalancer
 		DestinationPort: s.infra.Spec.ControlPlaneLoadBalancer.Port,
 	})
 	for _, service := range lb.Services {
-		if slices.ContainsFunc(wanted, func(w api.LoadBalancerServiceSpec) bool { return w.ListenPort == service.ListenPort }) {
+		if slices.ContainsFunc(wanted, func(w api.LoadBalancerServiceSpec) bool {
+			return w.ListenPort == service.ListenPort
+		}) {
 			continue
 		}
 		if _, _, err := s.cloud.LoadBalancer.DeleteService(ctx, lb, service.ListenPort); err != nil {
-			return fmt.Errorf("deleting service on port %d: %w", service.ListenPort, noteError(s.infra, "DeleteServiceFromLoadBalancer", err))
+			return fmt.Errorf("deleting service on port %d: %w", service.ListenPort,
+				noteError(s.infra, "DeleteServiceFromLoadBalancer", err))
 		}
 	}
 	for _, service := range wanted {
-		if slices.ContainsFunc(lb.Services, func(have hcloud.LoadBalancerService) bool { return have.ListenPort == service.ListenPort }) {
+		if slices.ContainsFunc(lb.Services, func(have hcloud.LoadBalancerService) bool {
+			return have.ListenPort == service.ListenPort
+		}) {
 			continue
 		}
 		if _, _, err := s.cloud.LoadBalancer.AddService(ctx, lb, hcloud.LoadBalancerAddServiceOpts{
@@ -188,7 +200,8 @@ func (s *clusterScope) syncServices(ctx context.Context, lb *hcloud.LoadBalancer
 			DestinationPort: ptr.To(service.DestinationPort),
 			Proxyprotocol:   ptr.To(false),
 		}); err != nil {
-			return fmt.Errorf("adding service on port %d: %w", service.ListenPort, noteError(s.infra, "AddServiceToLoadBalancer", err))
+			return fmt.Errorf("adding service on port %d: %w", service.ListenPort, noteError(s.infra, "AddServiceToLoadBalancer",
+				err))
 		}
 	}
 	return nil
@@ -200,7 +213,8 @@ func (s *clusterScope) deleteLoadBalancer(ctx context.Context) error {
 		return nil
 	}
 	if status.Protected {
-		s.events.Eventf(s.infra, "Warning", "LoadBalancerProtectedFromDeletion", "Load balancer %d is protected and stays", status.ID)
+		s.events.Eventf(s.infra, "Warning", "LoadBalancerProtectedFromDeletion", "Load balancer %d is protected and stays",
+			status.ID)
 		return nil
 	}
 	_, err := s.cloud.LoadBalancer.Delete(ctx, &hcloud.LoadBalancer{ID: status.ID})
@@ -225,7 +239,8 @@ func loadBalancerStatus(lb *hcloud.LoadBalancer, hasNetwork bool) *api.LoadBalan
 	for _, target := range lb.Targets {
 		switch target.Type {
 		case hcloud.LoadBalancerTargetTypeServer:
-			status.Targets = append(status.Targets, api.LoadBalancerTarget{Type: string(target.Type), ServerID: target.Server.Server.ID})
+			status.Targets = append(status.Targets,
+				api.LoadBalancerTarget{Type: string(target.Type), ServerID: target.Server.Server.ID})
 		case hcloud.LoadBalancerTargetTypeIP:
 			status.Targets = append(status.Targets, api.LoadBalancerTarget{Type: string(target.Type), IP: target.IP.IP})
 		}

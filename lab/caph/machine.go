@@ -99,7 +99,8 @@ func (r *machineReconciler) Reconcile(ctx context.Context, request reconcile.Req
 	}
 	cluster, err := util.GetClusterFromMetadata(ctx, r.Client, machine.ObjectMeta)
 	if err != nil || cluster.Spec.InfrastructureRef == nil {
-		log.Info("Waiting: the Machine has no cluster label, or its Cluster does not exist or has no infrastructure", "error", err)
+		log.Info("Waiting: the Machine has no cluster label, or its Cluster does not exist or has no infrastructure", "error",
+			err)
 		return reconcile.Result{}, nil
 	}
 	if annotations.IsPaused(cluster, hcloudMachine) {
@@ -107,7 +108,8 @@ func (r *machineReconciler) Reconcile(ctx context.Context, request reconcile.Req
 		return reconcile.Result{}, nil
 	}
 	infra := &api.HetznerCluster{}
-	if err := r.Get(ctx, client.ObjectKey{Namespace: hcloudMachine.Namespace, Name: cluster.Spec.InfrastructureRef.Name}, infra); err != nil {
+	if err := r.Get(ctx, client.ObjectKey{Namespace: hcloudMachine.Namespace, Name: cluster.Spec.InfrastructureRef.Name},
+		infra); err != nil {
 		log.Info("Waiting: the HetznerCluster is not there", "error", err)
 		return reconcile.Result{}, nil
 	}

@@ -17,7 +17,8 @@ import (
 func (s *clusterScope) ensurePlacementGroups(ctx context.Context) error {
 	groups, err := s.syncPlacementGroups(ctx)
 	if err != nil {
-		conditions.MarkFalse(s.infra, api.PlacementGroupsSynced, api.PlacementGroupsSyncFailed, clusterv1.ConditionSeverityError, "%s", err)
+		conditions.MarkFalse(s.infra, api.PlacementGroupsSynced, api.PlacementGroupsSyncFailed,
+			clusterv1.ConditionSeverityError, "%s", err)
 		return fmt.Errorf("placement groups of HetznerCluster %s/%s: %w", s.infra.Namespace, s.infra.Name, err)
 	}
 	s.infra.Status.HCloudPlacementGroups = nil

@@ -67,7 +67,8 @@ func unauthorized(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "(unauthorized)")
 }
 
-// options are a controller's: the original's number of workers, and the usual backoff (5 ms to 1000 s) with its end scaled.
+// options are a controller's: the original's number of workers, and the usual
+// backoff (5 ms to 1000 s) with its end scaled.
 func (r *reconciler) options(workers int) controller.Options {
 	return controller.Options{
 		MaxConcurrentReconciles: workers,

@@ -2,16 +2,19 @@ package caph
 
 import rbacv1 "k8s.io/api/rbac/v1"
 
-// Rules are what the manager's service account must be allowed in the management cluster. Its Role for leader election comes on
-// top: LeaderElectionRules. In workload clusters it uses the administrator's kubeconfig.
+// Rules are what the manager's service account must be allowed in the management cluster. Its Role for leader election
+// comes on top: LeaderElectionRules. In workload clusters it uses the administrator's kubeconfig.
 func Rules() []rbacv1.PolicyRule {
 	const infrastructure = "infrastructure.cluster.x-k8s.io"
 	all := []string{"get", "list", "watch", "create", "update", "patch", "delete"}
 	return []rbacv1.PolicyRule{
-		{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: []string{"get", "list", "watch", "create", "update", "patch"}},
+		{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: []string{"get", "list", "watch", "create", "update",
+			"patch"}},
 		{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get", "list", "watch", "update"}},
-		{APIGroups: []string{"cluster.x-k8s.io"}, Resources: []string{"clusters", "clusters/status"}, Verbs: []string{"get", "list", "watch"}},
-		{APIGroups: []string{"cluster.x-k8s.io"}, Resources: []string{"machines", "machines/status"}, Verbs: []string{"get", "list", "watch", "update", "patch"}},
+		{APIGroups: []string{"cluster.x-k8s.io"}, Resources: []string{"clusters", "clusters/status"},
+			Verbs: []string{"get", "list", "watch"}},
+		{APIGroups: []string{"cluster.x-k8s.io"}, Resources: []string{"machines", "machines/status"},
+			Verbs: []string{"get", "list", "watch", "update", "patch"}},
 		{
 			APIGroups: []string{infrastructure},
 			Resources: []string{"hetznerclusters", "hcloudmachines", "hcloudmachinetemplates", "hcloudremediations"},
@@ -19,8 +22,9 @@ func Rules() []rbacv1.PolicyRule {
 		},
 		{
 			APIGroups: []string{infrastructure},
-			Resources: []string{"hetznerclusters/status", "hcloudmachines/status", "hcloudmachinetemplates/status", "hcloudremediations/status"},
-			Verbs:     []string{"get", "update", "patch"},
+			Resources: []string{"hetznerclusters/status", "hcloudmachines/status", "hcloudmachinetemplates/status",
+				"hcloudremediations/status"},
+			Verbs: []string{"get", "update", "patch"},
 		},
 		{
 			APIGroups: []string{infrastructure},
@@ -33,7 +37,8 @@ func Rules() []rbacv1.PolicyRule {
 // LeaderElectionRules are what the manager must be allowed in its own namespace, for --leader-elect.
 func LeaderElectionRules() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
-		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get", "list", "watch", "create", "update", "patch", "delete"}},
+		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"},
+			Verbs: []string{"get", "list", "watch", "create", "update", "patch", "delete"}},
 		{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
 	}
 }

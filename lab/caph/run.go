@@ -54,26 +54,33 @@ type options struct {
 
 // inert are the original's flags that the stand-in takes without effect: they are about bare metal, and debugging.
 var inert = []string{
-	"debug-hcloud-api-calls", "pre-provision-command", "hetznerbaremetalmachine-concurrency", "hetznerbaremetalhost-concurrency",
+	"debug-hcloud-api-calls", "pre-provision-command", "hetznerbaremetalmachine-concurrency",
+	"hetznerbaremetalhost-concurrency",
 }
 
 func parse(args []string) (*options, error) {
 	o := &options{}
 	f := pflag.NewFlagSet("caph", pflag.ContinueOnError)
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "Path to a kubeconfig; else $KUBECONFIG, else the Pod's service account.")
-	f.StringVar(&o.metricsAddress, "metrics-bind-address", "localhost:8080", "Address of the metrics endpoint, 0 for none; loopback only.")
-	f.StringVar(&o.healthAddress, "health-probe-bind-address", ":9440", "Address of /healthz and /readyz; without a host it is 127.0.0.1.")
+	f.StringVar(&o.metricsAddress, "metrics-bind-address", "localhost:8080",
+		"Address of the metrics endpoint, 0 for none; loopback only.")
+	f.StringVar(&o.healthAddress, "health-probe-bind-address", ":9440",
+		"Address of /healthz and /readyz; without a host it is 127.0.0.1.")
 	f.BoolVar(&o.leaderElect, "leader-elect", true, "Elect a leader among several managers.")
-	f.StringVar(&o.leaderElectNamespace, "leader-elect-namespace", "", "Namespace of the election's Lease; the Pod's if empty.")
-	f.StringVar(&o.watchFilter, "watch-filter", "", "Act only on objects whose label "+clusterv1.WatchLabel+" has this value.")
+	f.StringVar(&o.leaderElectNamespace, "leader-elect-namespace", "",
+		"Namespace of the election's Lease; the Pod's if empty.")
+	f.StringVar(&o.watchFilter, "watch-filter", "", "Act only on objects whose label "+clusterv1.WatchLabel+
+		" has this value.")
 	f.StringVar(&o.namespace, "namespace", "", "Act only on objects in this namespace.")
 	f.IntVar(&o.clusterWorkers, "hetznercluster-concurrency", 1, "HetznerClusters worked on at once.")
 	f.IntVar(&o.machineWorkers, "hcloudmachine-concurrency", 1, "HCloudMachines worked on at once.")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info or error.")
 	f.DurationVar(&o.syncPeriod, "sync-period", 3*time.Minute, "At least this often every object is looked at.")
 	f.DurationVar(&o.rateLimit, "rate-limit", 5*time.Minute, "How long nothing is asked after a rate limit was met.")
-	f.BoolVar(&o.disableCSRApproval, "disable-csr-approval", false, "Leave kubelets' certificate requests in workload clusters alone.")
-	f.StringVar(&o.webhookHost, "webhook-host", "127.0.0.1", "Address that the webhooks listen on (the stand-in's own flag).")
+	f.BoolVar(&o.disableCSRApproval, "disable-csr-approval", false,
+		"Leave kubelets' certificate requests in workload clusters alone.")
+	f.StringVar(&o.webhookHost, "webhook-host", "127.0.0.1",
+		"Address that the webhooks listen on (the stand-in's own flag).")
 	f.IntVar(&o.webhookPort, "webhook-port", 9443, "Port that the webhooks listen on (the stand-in's own flag).")
 	f.StringVar(&o.webhookCertDir, "webhook-cert-dir", filepath.Join(os.TempDir(), "k8s-webhook-server", "serving-certs"),
 		"Folder of the webhooks' tls.crt and tls.key; without them no webhooks are served (the stand-in's own flag).")
@@ -199,7 +206,8 @@ func newManager(o *options) (ctrl.Manager, error) {
 		LeaderElectionID:              "hetzner.cluster.x-k8s.io",
 		LeaderElectionNamespace:       o.leaderElectNamespace,
 		LeaderElectionReleaseOnCancel: true,
-		WebhookServer:                 webhook.NewServer(webhook.Options{Host: o.webhookHost, Port: o.webhookPort, CertDir: o.webhookCertDir}),
+		WebhookServer: webhook.NewServer(webhook.Options{Host: o.webhookHost, Port: o.webhookPort,
+			CertDir: o.webhookCertDir}),
 		Cache: cache.Options{
 			ByObject:          map[client.Object]cache.ByObject{&corev1.Secret{}: {Label: owned}},
 			SyncPeriod:        &o.syncPeriod,

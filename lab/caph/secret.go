@@ -33,9 +33,11 @@ func (r *reconciler) obtain(ctx context.Context, key client.ObjectKey) (*corev1.
 	return secret, err
 }
 
-// acquire reads a secret and marks it as in use: label, an owner reference that does not control (by which the secret moves with
-// its cluster), and the finalizer where wanted.
-func (r *reconciler) acquire(ctx context.Context, key client.ObjectKey, owner client.Object, finalizer bool) (*corev1.Secret, error) {
+// acquire reads a secret and marks it as in use: label, an owner reference that does not control (by which the secret
+// moves with its cluster), and the finalizer where wanted.
+func (r *reconciler) acquire(
+	ctx context.Context, key client.ObjectKey, owner client.Object, finalizer bool,
+) (*corev1.Secret, error) {
 	secret, err := r.obtain(ctx, key)
 	if err != nil {
 		return nil, err
@@ -78,9 +80,12 @@ func (r *reconciler) release(ctx context.Context, secret *corev1.Secret, owner c
 	return client.IgnoreNotFound(r.Update(ctx, secret))
 }
 
-// credentials returns the API token of a HetznerCluster and the secret that it is in. Where there is none, it sets the condition
-// HCloudTokenAvailable of object and says how to go on: a missing secret is looked for again, an empty token is an error.
-func (r *reconciler) credentials(ctx context.Context, cluster *api.HetznerCluster, object conditions.Setter) (string, *corev1.Secret, reconcile.Result, error) {
+// credentials returns the API token of a HetznerCluster and the secret that it is in. Where there is none,
+// it sets the condition HCloudTokenAvailable of object and says how to go on: a missing secret is looked
+// for again, an empty token is an error.
+func (r *reconciler) credentials(
+	ctx context.Context, cluster *api.HetznerCluster, object conditions.Setter,
+) (string, *corev1.Secret, reconcile.Result, error) {
 	ref := cluster.Spec.HetznerSecret
 	key := client.ObjectKey{Namespace: cluster.Namespace, Name: ref.Name}
 	unavailable := func(reason, format string, args ...any) {
@@ -100,7 +105,8 @@ func (r *reconciler) credentials(ctx context.Context, cluster *api.HetznerCluste
 	token := string(secret.Data[ref.Key.HCloudToken])
 	if token == "" {
 		unavailable(api.HCloudCredentialsInvalid, "invalid or not specified hcloud token in Hetzner secret")
-		return "", nil, reconcile.Result{}, fmt.Errorf("the Hetzner secret %s has no token under key %q", key, ref.Key.HCloudToken)
+		return "", nil, reconcile.Result{}, fmt.Errorf("the Hetzner secret %s has no token under key %q", key,
+			ref.Key.HCloudToken)
 	}
 	return token, secret, reconcile.Result{}, nil
 }

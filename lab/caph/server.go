@@ -38,7 +38,8 @@ func (s *machineScope) ensure(ctx context.Context) (reconcile.Result, error) {
 	}
 	s.hcloudMachine.Status.Region = region
 	if s.machine.Spec.Bootstrap.DataSecretName == nil {
-		conditions.MarkFalse(s.hcloudMachine, api.BootstrapReady, api.BootstrapNotReady, clusterv1.ConditionSeverityInfo, "bootstrap not ready yet")
+		conditions.MarkFalse(s.hcloudMachine, api.BootstrapReady, api.BootstrapNotReady, clusterv1.ConditionSeverityInfo,
+			"bootstrap not ready yet")
 		return s.after(bootstrapPoll), nil
 	}
 	conditions.MarkTrue(s.hcloudMachine, api.BootstrapReady)
@@ -67,7 +68,8 @@ func (s *machineScope) ensure(ctx context.Context) (reconcile.Result, error) {
 	case hcloud.ServerStatusOff:
 		return s.powerOn(ctx, server)
 	case hcloud.ServerStatusStarting:
-		conditions.MarkFalse(s.hcloudMachine, api.ServerAvailable, api.ServerStarting, clusterv1.ConditionSeverityInfo, "server is starting")
+		conditions.MarkFalse(s.hcloudMachine, api.ServerAvailable, api.ServerStarting, clusterv1.ConditionSeverityInfo,
+			"server is starting")
 		return s.after(startingPoll), nil
 	case hcloud.ServerStatusRunning:
 	default:
@@ -98,7 +100,8 @@ func (s *machineScope) region() (string, error) {
 	}
 	domains := slices.Sorted(maps.Keys(s.cluster.Status.FailureDomains))
 	if len(domains) == 0 {
-		return "", fmt.Errorf("Machine %s has no failureDomain and Cluster %s none to choose from yet", s.machine.Name, s.cluster.Name)
+		return "", fmt.Errorf("Machine %s has no failureDomain and Cluster %s none to choose from yet", s.machine.Name,
+			s.cluster.Name)
 	}
 	return domains[crc32.ChecksumIEEE([]byte(s.hcloudMachine.Name))%uint32(len(domains))], nil
 }
@@ -120,7 +123,8 @@ func (s *machineScope) find(ctx context.Context) (*hcloud.Server, error) {
 	if s.hcloudMachine.Spec.ProviderID != nil {
 		id, err := strconv.ParseInt(strings.TrimPrefix(*s.hcloudMachine.Spec.ProviderID, providerIDPrefix), 10, 64)
 		if err != nil {
-			return nil, fmt.Errorf("HCloudMachine %s: spec.providerID %q is not hcloud://<number>", s.hcloudMachine.Name, *s.hcloudMachine.Spec.ProviderID)
+			return nil, fmt.Errorf("HCloudMachine %s: spec.providerID %q is not hcloud://<number>", s.hcloudMachine.Name,
+				*s.hcloudMachine.Spec.ProviderID)
 		}
 		server, _, err := s.cloud.Server.GetByID(ctx, id)
 		if err != nil {
@@ -134,12 +138,14 @@ func (s *machineScope) find(ctx context.Context) (*hcloud.Server, error) {
 	for key, value := range s.labels() {
 		terms = append(terms, key+"=="+value)
 	}
-	servers, err := s.cloud.Server.AllWithOpts(ctx, hcloud.ServerListOpts{ListOpts: hcloud.ListOpts{LabelSelector: strings.Join(terms, ",")}})
+	servers, err := s.cloud.Server.AllWithOpts(ctx,
+		hcloud.ServerListOpts{ListOpts: hcloud.ListOpts{LabelSelector: strings.Join(terms, ",")}})
 	if err != nil {
 		return nil, fmt.Errorf("listing servers: %w", noteError(s.hcloudMachine, "ListServers", err))
 	}
 	if len(servers) > 1 {
-		return nil, fmt.Errorf("%d servers carry the labels of HCloudMachine %s: delete all but one", len(servers), s.hcloudMachine.Name)
+		return nil, fmt.Errorf("%d servers carry the labels of HCloudMachine %s: delete all but one", len(servers),
+			s.hcloudMachine.Name)
 	}
 	if len(servers) == 0 {
 		return nil, nil
@@ -151,17 +157,21 @@ func (s *machineScope) find(ctx context.Context) (*hcloud.Server, error) {
 func (s *machineScope) powerOn(ctx context.Context, server *hcloud.Server) (reconcile.Result, error) {
 	s.hcloudMachine.Status.Ready = false
 	available := conditions.Get(s.hcloudMachine, api.ServerAvailable)
-	if available != nil && available.Reason == api.ServerOff && time.Since(available.LastTransitionTime.Time) > serverOffDeadline {
+	if available != nil && available.Reason == api.ServerOff &&
+		time.Since(available.LastTransitionTime.Time) > serverOffDeadline {
 		s.hcloudMachine.Status.FailureReason = ptr.To("CreateError")
-		s.hcloudMachine.Status.FailureMessage = ptr.To(fmt.Sprintf("reached timeout of waiting for machine that is switched off: server %d stayed off for %s",
-			server.ID, serverOffDeadline))
+		s.hcloudMachine.Status.FailureMessage = ptr.To(
+			fmt.Sprintf("reached timeout of waiting for machine that is switched off: server %d stayed off for %s",
+				server.ID, serverOffDeadline))
 		return reconcile.Result{}, nil
 	}
 	_, _, err := s.cloud.Server.Poweron(ctx, server)
 	if err != nil && !hcloud.IsError(err, hcloud.ErrorCodeLocked) { // locked: something is under way, look again
-		return reconcile.Result{}, fmt.Errorf("powering on server %d: %w", server.ID, noteError(s.hcloudMachine, "PowerOnServer", err))
+		return reconcile.Result{}, fmt.Errorf("powering on server %d: %w", server.ID,
+			noteError(s.hcloudMachine, "PowerOnServer", err))
 	}
-	conditions.MarkFalse(s.hcloudMachine, api.ServerAvailable, api.ServerOff, clusterv1.ConditionSeverityInfo, "server is switched off")
+	conditions.MarkFalse(s.hcloudMachine, api.ServerAvailable, api.ServerOff, clusterv1.ConditionSeverityInfo,
+		"server is switched off")
 	return s.after(serverOffPoll), nil
 }
 
@@ -170,30 +180,37 @@ func (s *machineScope) attachToNetwork(ctx context.Context, server *hcloud.Serve
 	if network == nil || slices.Contains(network.AttachedServers, server.ID) {
 		return nil
 	}
-	_, _, err := s.cloud.Server.AttachToNetwork(ctx, server, hcloud.ServerAttachToNetworkOpts{Network: &hcloud.Network{ID: network.ID}})
+	_, _, err := s.cloud.Server.AttachToNetwork(ctx, server,
+		hcloud.ServerAttachToNetworkOpts{Network: &hcloud.Network{ID: network.ID}})
 	if err != nil && !hcloud.IsError(err, hcloud.ErrorCodeServerAlreadyAttached) {
-		return fmt.Errorf("attaching server %d to network %d: %w", server.ID, network.ID, noteError(s.hcloudMachine, "AttachServerToNetwork", err))
+		return fmt.Errorf("attaching server %d to network %d: %w", server.ID, network.ID,
+			noteError(s.hcloudMachine, "AttachServerToNetwork", err))
 	}
 	return nil
 }
 
-// attachToLoadBalancer makes a control plane server a target at once: only kubeadm control planes wait until they are healthy.
+// attachToLoadBalancer makes a control plane server a target at once: only kubeadm
+// control planes wait until they are healthy.
 func (s *machineScope) attachToLoadBalancer(ctx context.Context, server *hcloud.Server) error {
 	lb := s.infra.Status.ControlPlaneLoadBalancer
-	if !s.behindLoadBalancer() || slices.ContainsFunc(lb.Targets, func(t api.LoadBalancerTarget) bool { return t.ServerID == server.ID }) {
+	if !s.behindLoadBalancer() ||
+		slices.ContainsFunc(lb.Targets, func(t api.LoadBalancerTarget) bool { return t.ServerID == server.ID }) {
 		return nil
 	}
-	_, _, err := s.cloud.LoadBalancer.AddServerTarget(ctx, &hcloud.LoadBalancer{ID: lb.ID}, hcloud.LoadBalancerAddServerTargetOpts{
-		Server: server, UsePrivateIP: ptr.To(len(server.PrivateNet) > 0),
-	})
+	_, _, err := s.cloud.LoadBalancer.AddServerTarget(ctx, &hcloud.LoadBalancer{ID: lb.ID},
+		hcloud.LoadBalancerAddServerTargetOpts{
+			Server: server, UsePrivateIP: ptr.To(len(server.PrivateNet) > 0),
+		})
 	if err != nil && !hcloud.IsError(err, hcloud.ErrorCodeTargetAlreadyDefined) {
-		return fmt.Errorf("adding server %d to load balancer %d: %w", server.ID, lb.ID, noteError(s.hcloudMachine, "AddTargetServerToLoadBalancer", err))
+		return fmt.Errorf("adding server %d to load balancer %d: %w", server.ID, lb.ID,
+			noteError(s.hcloudMachine, "AddTargetServerToLoadBalancer", err))
 	}
 	return nil
 }
 
 func (s *machineScope) behindLoadBalancer() bool {
-	return util.IsControlPlaneMachine(s.machine) && s.infra.Spec.ControlPlaneLoadBalancer.Enabled && s.infra.Status.ControlPlaneLoadBalancer != nil
+	return util.IsControlPlaneMachine(s.machine) && s.infra.Spec.ControlPlaneLoadBalancer.Enabled &&
+		s.infra.Status.ControlPlaneLoadBalancer != nil
 }
 
 // delete takes the server out of the load balancer, shuts it down, and deletes it once it is off or does not go off.
@@ -208,27 +225,33 @@ func (s *machineScope) delete(ctx context.Context) (reconcile.Result, error) {
 		_, _, err := s.cloud.LoadBalancer.RemoveServerTarget(ctx, &hcloud.LoadBalancer{ID: id}, server)
 		// invalid_input: it is no target (any more); not_found: the load balancer is gone.
 		if err != nil && !hcloud.IsError(err, hcloud.ErrorCodeInvalidInput, hcloud.ErrorCodeNotFound) {
-			return reconcile.Result{}, fmt.Errorf("removing server %d from load balancer %d: %w", server.ID, id, noteError(s.hcloudMachine, "DeleteTargetServerOfLoadBalancer", err))
+			return reconcile.Result{}, fmt.Errorf("removing server %d from load balancer %d: %w", server.ID, id,
+				noteError(s.hcloudMachine, "DeleteTargetServerOfLoadBalancer", err))
 		}
 	}
 	available := conditions.Get(s.hcloudMachine, api.ServerAvailable)
 	terminating := available != nil && available.Reason == api.ServerTerminating
-	if server.Status == hcloud.ServerStatusRunning && !(terminating && time.Since(available.LastTransitionTime.Time) > shutdownDeadline) {
+	if server.Status == hcloud.ServerStatusRunning &&
+		!(terminating && time.Since(available.LastTransitionTime.Time) > shutdownDeadline) {
 		if _, _, err := s.cloud.Server.Shutdown(ctx, server); err != nil && !hcloud.IsError(err, hcloud.ErrorCodeNotFound) {
-			return reconcile.Result{}, fmt.Errorf("shutting down server %d: %w", server.ID, noteError(s.hcloudMachine, "ShutdownServer", err))
+			return reconcile.Result{}, fmt.Errorf("shutting down server %d: %w", server.ID,
+				noteError(s.hcloudMachine, "ShutdownServer", err))
 		}
-		conditions.MarkFalse(s.hcloudMachine, api.ServerAvailable, api.ServerTerminating, clusterv1.ConditionSeverityInfo, "Instance has been shut down")
+		conditions.MarkFalse(s.hcloudMachine, api.ServerAvailable, api.ServerTerminating, clusterv1.ConditionSeverityInfo,
+			"Instance has been shut down")
 		return s.after(shutdownPoll), nil
 	}
-	if _, _, err := s.cloud.Server.DeleteWithResult(ctx, server); err != nil && !hcloud.IsError(err, hcloud.ErrorCodeNotFound) {
-		return reconcile.Result{}, fmt.Errorf("deleting server %d: %w", server.ID, noteError(s.hcloudMachine, "DeleteServer", err))
+	if _, _, err := s.cloud.Server.DeleteWithResult(ctx, server); err != nil &&
+		!hcloud.IsError(err, hcloud.ErrorCodeNotFound) {
+		return reconcile.Result{}, fmt.Errorf("deleting server %d: %w", server.ID,
+			noteError(s.hcloudMachine, "DeleteServer", err))
 	}
 	s.events.Eventf(s.hcloudMachine, "Normal", "HCloudServerDeleted", "HCloud server %d deleted", server.ID)
 	return reconcile.Result{}, nil
 }
 
-// addresses lists a server's: public IPv4 (the text "<nil>" if it has none, as the original), the first IPv6 of its /64, and
-// each private one.
+// addresses lists a server's: public IPv4 (the text "<nil>" if it has none, as the original), the first
+// IPv6 of its /64, and each private one.
 func addresses(server *hcloud.Server) []clusterv1.MachineAddress {
 	list := []clusterv1.MachineAddress{{Type: clusterv1.MachineExternalIP, Address: server.PublicNet.IPv4.IP.String()}}
 	if base := server.PublicNet.IPv6.IP; len(base) == net.IPv6len {

@@ -44,7 +44,8 @@ func (t *targetClusters) stop(key client.ObjectKey) {
 	}
 }
 
-// start runs the certificate controller of a workload cluster, once; where it ends by itself, the next call starts it again.
+// start runs the certificate controller of a workload cluster, once; where it ends by
+// itself, the next call starts it again.
 func (t *targetClusters) start(ctx context.Context, key client.ObjectKey, run func(context.Context) error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -59,7 +60,8 @@ func (t *targetClusters) start(ctx context.Context, key client.ObjectKey, run fu
 	t.running[key] = cancel
 	go func() {
 		if err := run(ctx); err != nil && ctx.Err() == nil {
-			ctrl.LoggerFrom(ctx).Error(err, "The certificate controller of the workload cluster ended; it starts again with the next pass")
+			ctrl.LoggerFrom(ctx).Error(err,
+				"The certificate controller of the workload cluster ended; it starts again with the next pass")
 		}
 		if ctx.Err() == nil {
 			t.stop(key)
@@ -67,8 +69,8 @@ func (t *targetClusters) start(ctx context.Context, key client.ObjectKey, run fu
 	}()
 }
 
-// reconcileTarget reaches into the workload cluster once its API answers: it starts the certificate controller there and hands
-// over the token.
+// reconcileTarget reaches into the workload cluster once its API answers: it starts the certificate
+// controller there and hands over the token.
 func (s *clusterScope) reconcileTarget(ctx context.Context) (reconcile.Result, error) {
 	notReady := func(reason, message string) {
 		conditions.MarkFalse(s.infra, api.TargetClusterReady, reason, clusterv1.ConditionSeverityInfo, "%s", message)
@@ -79,7 +81,8 @@ func (s *clusterScope) reconcileTarget(ctx context.Context) (reconcile.Result, e
 		notReady(api.KubeConfigNotFound, "kubeconfig not found (yet)")
 		return reconcile.Result{Requeue: true}, nil
 	case err != nil:
-		conditions.MarkFalse(s.infra, api.TargetClusterReady, api.TargetClusterCreateFailed, clusterv1.ConditionSeverityError, "%s", err)
+		conditions.MarkFalse(s.infra, api.TargetClusterReady, api.TargetClusterCreateFailed, clusterv1.ConditionSeverityError,
+			"%s", err)
 		return reconcile.Result{}, err
 	}
 	target, err := kubernetes.NewForConfig(config)
@@ -100,7 +103,8 @@ func (s *clusterScope) reconcileTarget(ctx context.Context) (reconcile.Result, e
 		return reconcile.Result{}, nil
 	}
 	if err := s.writeTargetSecret(ctx, config); err != nil {
-		conditions.MarkFalse(s.infra, api.TargetClusterSecretReady, api.TargetSecretSyncFailed, clusterv1.ConditionSeverityError, "%s", err)
+		conditions.MarkFalse(s.infra, api.TargetClusterSecretReady, api.TargetSecretSyncFailed,
+			clusterv1.ConditionSeverityError, "%s", err)
 		return reconcile.Result{}, err
 	}
 	conditions.MarkTrue(s.infra, api.TargetClusterSecretReady)
@@ -121,8 +125,8 @@ func (s *clusterScope) targetConfig(ctx context.Context) (*rest.Config, error) {
 	return config, nil
 }
 
-// writeTargetSecret puts the token, the network's id and the endpoint into kube-system/<hetznerSecretRef.name>. It does not make
-// the secret "hcloud" that hcloud-cloud-controller-manager's chart reads, unless that is the name.
+// writeTargetSecret puts the token, the network's id and the endpoint into kube-system/<hetznerSecretRef.name>. It does
+// not make the secret "hcloud" that hcloud-cloud-controller-manager's chart reads, unless that is the name.
 func (s *clusterScope) writeTargetSecret(ctx context.Context, config *rest.Config) error {
 	target, err := client.New(config, client.Options{})
 	if err != nil {
@@ -147,7 +151,8 @@ func (s *clusterScope) writeTargetSecret(ctx context.Context, config *rest.Confi
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("writing secret %s into the workload cluster %s: %w", client.ObjectKeyFromObject(secret), s.cluster.Name, err)
+		return fmt.Errorf("writing secret %s into the workload cluster %s: %w", client.ObjectKeyFromObject(secret),
+			s.cluster.Name, err)
 	}
 	return nil
 }

@@ -28,7 +28,8 @@ func (f *fixture) testTarget(t *testing.T, infra *api.HetznerCluster, server *ap
 		t.Errorf("before there is a kubeconfig: %v", infra.Status.Conditions)
 	}
 	must(t, f.Create(ctx, &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: f.name, Name: f.name + "-kubeconfig"}, Data: map[string][]byte{"value": f.admin},
+		ObjectMeta: metav1.ObjectMeta{Namespace: f.name, Name: f.name + "-kubeconfig"},
+		Data:       map[string][]byte{"value": f.admin},
 	}))
 	secret := &corev1.Secret{}
 	eventually(t, "the token in the workload cluster", func(ctx context.Context) error {
@@ -62,7 +63,8 @@ func (f *fixture) testTarget(t *testing.T, infra *api.HetznerCluster, server *ap
 			Spec: certificatesv1.CertificateSigningRequestSpec{
 				Request:    certificateRequest(t, server.Name, c.dns, c.ip),
 				SignerName: certificatesv1.KubeletServingSignerName,
-				Usages:     []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageKeyEncipherment, certificatesv1.UsageServerAuth},
+				Usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageKeyEncipherment,
+					certificatesv1.UsageServerAuth},
 			},
 		}
 		must(t, f.asNode(t, server.Name).Create(ctx, csr))

@@ -42,16 +42,19 @@ func (r *templateReconciler) Reconcile(ctx context.Context, request reconcile.Re
 	if err := r.Get(ctx, request.NamespacedName, template); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	// A control plane's owner is its Cluster, set by the control plane's controller; that of workers comes with their MachineSet.
+	// A control plane's owner is its Cluster, set by the control plane's controller; that
+	// of workers comes with their MachineSet.
 	cluster, err := util.GetOwnerCluster(ctx, r.Client, template.ObjectMeta)
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("getting the Cluster that owns HCloudMachineTemplate %s: %w", request, err)
 	}
-	if cluster == nil || cluster.Spec.InfrastructureRef == nil || annotations.IsPaused(cluster, template) || !template.DeletionTimestamp.IsZero() {
+	if cluster == nil || cluster.Spec.InfrastructureRef == nil || annotations.IsPaused(cluster, template) ||
+		!template.DeletionTimestamp.IsZero() {
 		return reconcile.Result{}, nil
 	}
 	infra := &api.HetznerCluster{}
-	if err := r.Get(ctx, client.ObjectKey{Namespace: template.Namespace, Name: cluster.Spec.InfrastructureRef.Name}, infra); err != nil {
+	if err := r.Get(ctx, client.ObjectKey{Namespace: template.Namespace, Name: cluster.Spec.InfrastructureRef.Name},
+		infra); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 
@@ -87,5 +90,6 @@ func (r *templateReconciler) Reconcile(ctx context.Context, request reconcile.Re
 			return reconcile.Result{}, nil
 		}
 	}
-	return reconcile.Result{}, fmt.Errorf("HCloudMachineTemplate %s: server type %q does not exist", request, template.Spec.Template.Spec.Type)
+	return reconcile.Result{}, fmt.Errorf("HCloudMachineTemplate %s: server type %q does not exist", request,
+		template.Spec.Template.Spec.Type)
 }

@@ -16,7 +16,8 @@ import (
 	"github.com/slipway-k8s/slipway/lab/caph/api"
 )
 
-// setupWebhooks serves /validate-… and /mutate-infrastructure-cluster-x-k8s-io-v1beta1-<kind in lower case>, the original's paths.
+// setupWebhooks serves /validate-… and
+// /mutate-infrastructure-cluster-x-k8s-io-v1beta1-<kind in lower case>, the original's paths.
 func setupWebhooks(mgr ctrl.Manager) error {
 	for _, hook := range []struct {
 		object    client.Object
@@ -45,7 +46,8 @@ func setupWebhooks(mgr ctrl.Manager) error {
 	return nil
 }
 
-// defaulter is a mutating webhook; nil changes nothing but lets the API server default the structures that come back spelled out.
+// defaulter is a mutating webhook; nil changes nothing but lets the API server default the
+// structures that come back spelled out.
 type defaulter func(runtime.Object)
 
 // Default implements admission.CustomDefaulter.
@@ -82,7 +84,9 @@ func (v validator[T]) ValidateCreate(_ context.Context, object runtime.Object) (
 }
 
 // ValidateUpdate implements admission.CustomValidator.
-func (v validator[T]) ValidateUpdate(_ context.Context, oldObject, newObject runtime.Object) (admission.Warnings, error) {
+func (v validator[T]) ValidateUpdate(
+	_ context.Context, oldObject, newObject runtime.Object,
+) (admission.Warnings, error) {
 	before, okBefore := oldObject.(T)
 	after, okAfter := newObject.(T)
 	if !okBefore || !okAfter {
@@ -108,30 +112,37 @@ func invalid(object client.Object, errs field.ErrorList) error {
 
 // networkZones are the zones of Hetzner's locations.
 var networkZones = map[string]string{
-	"fsn1": "eu-central", "nbg1": "eu-central", "hel1": "eu-central", "ash": "us-east", "hil": "us-west", "sin": "ap-southeast",
+	"fsn1": "eu-central", "nbg1": "eu-central", "hel1": "eu-central", "ash": "us-east", "hil": "us-west",
+	"sin": "ap-southeast",
 }
 
 func validateCluster(cluster *api.HetznerCluster) (errs field.ErrorList) {
 	spec := field.NewPath("spec")
 	if len(cluster.Spec.ControlPlaneRegions) == 0 {
-		errs = append(errs, field.Invalid(spec.Child("controlPlaneRegions"), cluster.Spec.ControlPlaneRegions, "control plane regions must not be empty"))
+		errs = append(errs, field.Invalid(spec.Child("controlPlaneRegions"), cluster.Spec.ControlPlaneRegions,
+			"control plane regions must not be empty"))
 	} else if !cluster.Spec.HCloudNetwork.Enabled {
 		zone := networkZones[cluster.Spec.ControlPlaneRegions[0]]
 		for i, region := range cluster.Spec.ControlPlaneRegions {
 			if networkZones[region] != zone {
-				errs = append(errs, field.Invalid(spec.Child("controlPlaneRegions").Index(i), region, "regions are not in one network zone"))
+				errs = append(errs, field.Invalid(spec.Child("controlPlaneRegions").Index(i), region,
+					"regions are not in one network zone"))
 			}
 		}
 	}
 	if lb := cluster.Spec.ControlPlaneLoadBalancer; lb.Enabled && lb.Region == "" {
-		errs = append(errs, field.Invalid(spec.Child("controlPlaneLoadBalancer", "region"), lb.Region, "region should not be empty if load balancer is enabled"))
+		errs = append(errs, field.Invalid(spec.Child("controlPlaneLoadBalancer", "region"), lb.Region,
+			"region should not be empty if load balancer is enabled"))
 	}
 	if endpoint := cluster.Spec.ControlPlaneEndpoint; !cluster.Spec.ControlPlaneLoadBalancer.Enabled &&
 		(endpoint == nil || endpoint.Host == "" || endpoint.Port == 0) {
-		errs = append(errs, field.Invalid(spec.Child("controlPlaneEndpoint"), endpoint, "host and port must be set if load balancer is disabled"))
+		errs = append(errs, field.Invalid(spec.Child("controlPlaneEndpoint"), endpoint,
+			"host and port must be set if load balancer is disabled"))
 	}
-	if key := cluster.Spec.HetznerSecret.Key; key.HCloudToken == "" && (key.HetznerRobotUser == "" || key.HetznerRobotPassword == "") {
-		errs = append(errs, field.Invalid(spec.Child("hetznerSecretRef", "key"), key, "need to specify credentials for either HCloud or Hetzner Robot"))
+	if key := cluster.Spec.HetznerSecret.Key; key.HCloudToken == "" &&
+		(key.HetznerRobotUser == "" || key.HetznerRobotPassword == "") {
+		errs = append(errs, field.Invalid(spec.Child("hetznerSecretRef", "key"), key,
+			"need to specify credentials for either HCloud or Hetzner Robot"))
 	}
 	return errs
 }
@@ -154,7 +165,8 @@ func validateMachineUpdate(before, after *api.HCloudMachine) (errs field.ErrorLi
 	errs = append(errs, immutable(spec.Child("type"), before.Spec.Type, after.Spec.Type)...)
 	errs = append(errs, immutable(spec.Child("imageName"), before.Spec.ImageName, after.Spec.ImageName)...)
 	errs = append(errs, immutable(spec.Child("sshKeys"), before.Spec.SSHKeys, after.Spec.SSHKeys)...)
-	return append(errs, immutable(spec.Child("placementGroupName"), before.Spec.PlacementGroupName, after.Spec.PlacementGroupName)...)
+	return append(errs, immutable(spec.Child("placementGroupName"), before.Spec.PlacementGroupName,
+		after.Spec.PlacementGroupName)...)
 }
 
 func validateTemplateUpdate(before, after *api.HCloudMachineTemplate) field.ErrorList {

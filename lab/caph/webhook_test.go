@@ -26,7 +26,8 @@ func (w *world) testWebhooks(t *testing.T) {
 		Spec:       api.HCloudMachineSpec{Type: "cx33", ImageName: testImage},
 	}
 	eventually(t, "the webhooks to answer", func(ctx context.Context) error { return w.Create(ctx, machine) })
-	if public := machine.Spec.PublicNetwork; public == nil || !ptr.Deref(public.EnableIPv4, false) || !ptr.Deref(public.EnableIPv6, false) {
+	if public := machine.Spec.PublicNetwork; public == nil || !ptr.Deref(public.EnableIPv4, false) ||
+		!ptr.Deref(public.EnableIPv6, false) {
 		t.Errorf("the mutating webhook left publicNetwork as %+v", public)
 	}
 	machine.Spec.Type = "cx43"
@@ -56,8 +57,10 @@ func (w *world) testWebhooks(t *testing.T) {
 		edit(&c.Spec)
 		return c
 	}
-	refused(t, "no regions", w.Create(ctx, cluster("regions", func(s *api.HetznerClusterSpec) { s.ControlPlaneRegions = []string{} })))
-	refused(t, "a load balancer without region", w.Create(ctx, cluster("region", func(s *api.HetznerClusterSpec) { s.ControlPlaneLoadBalancer.Region = "" })))
+	refused(t, "no regions",
+		w.Create(ctx, cluster("regions", func(s *api.HetznerClusterSpec) { s.ControlPlaneRegions = []string{} })))
+	refused(t, "a load balancer without region",
+		w.Create(ctx, cluster("region", func(s *api.HetznerClusterSpec) { s.ControlPlaneLoadBalancer.Region = "" })))
 	refused(t, "two zones without network", w.Create(ctx, cluster("zones", func(s *api.HetznerClusterSpec) {
 		s.HCloudNetwork.Enabled = false
 		s.ControlPlaneRegions = []string{"nbg1", "ash"}
@@ -90,28 +93,32 @@ func (w *world) registerWebhooks(t *testing.T) {
 	t.Helper()
 	clientConfig := func(verb, kind string) admissionregistrationv1.WebhookClientConfig {
 		return admissionregistrationv1.WebhookClientConfig{
-			URL:      ptr.To(fmt.Sprintf("https://127.0.0.1:%s/%s-infrastructure-cluster-x-k8s-io-v1beta1-%s", w.webhookPort, verb, kind)),
+			URL: ptr.To(fmt.Sprintf("https://127.0.0.1:%s/%s-infrastructure-cluster-x-k8s-io-v1beta1-%s", w.webhookPort,
+				verb, kind)),
 			CABundle: w.ca.Cert(),
 		}
 	}
 	rules := func(kind string) []admissionregistrationv1.RuleWithOperations {
 		return []admissionregistrationv1.RuleWithOperations{{
 			Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update},
-			Rule:       admissionregistrationv1.Rule{APIGroups: []string{api.GroupVersion.Group}, APIVersions: []string{"v1beta1"}, Resources: []string{kind + "s"}},
+			Rule: admissionregistrationv1.Rule{APIGroups: []string{api.GroupVersion.Group},
+				APIVersions: []string{"v1beta1"}, Resources: []string{kind + "s"}},
 		}}
 	}
 	mutating := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "caph"}}
 	validating := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "caph"}}
 	for _, kind := range []string{"hetznercluster", "hcloudmachine", "hcloudmachinetemplate"} {
 		validating.Webhooks = append(validating.Webhooks, admissionregistrationv1.ValidatingWebhook{
-			Name: "validation." + kind + ".infrastructure.cluster.x-k8s.io", ClientConfig: clientConfig("validate", kind), Rules: rules(kind),
+			Name: "validation." + kind + ".infrastructure.cluster.x-k8s.io", ClientConfig: clientConfig("validate", kind),
+			Rules:       rules(kind),
 			SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
 		})
 		if kind == "hcloudmachinetemplate" {
 			continue // the original has no mutating one
 		}
 		mutating.Webhooks = append(mutating.Webhooks, admissionregistrationv1.MutatingWebhook{
-			Name: "mutation." + kind + ".infrastructure.cluster.x-k8s.io", ClientConfig: clientConfig("mutate", kind), Rules: rules(kind),
+			Name: "mutation." + kind + ".infrastructure.cluster.x-k8s.io", ClientConfig: clientConfig("mutate", kind),
+			Rules:       rules(kind),
 			SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
 		})
 	}

@@ -41,8 +41,8 @@ const (
 	testImage = "talos-amd64-test"
 )
 
-// world is a real Kubernetes API and a simulated Hetzner Cloud, with the stand-in between them. The Kubernetes API plays both the
-// management and the workload cluster, as after a pivot.
+// world is a real Kubernetes API and a simulated Hetzner Cloud, with the stand-in between them. The Kubernetes API
+// plays both the management and the workload cluster, as after a pivot.
 type world struct {
 	client.Client
 	control    *plane.Single
@@ -71,11 +71,13 @@ func newWorld(t *testing.T) *world {
 	third := rand.IntN(250)
 	dir := t.TempDir()
 	c, err := cloud.New(cloud.Config{
-		Log:                 slog.New(slog.DiscardHandler),
-		Dir:                 filepath.Join(dir, "cloud"),
-		Token:               testToken,
-		Machine:             noMachine{},
-		Listen:              func(_ context.Context, address string) (net.Listener, error) { return net.Listen("tcp", address) },
+		Log:     slog.New(slog.DiscardHandler),
+		Dir:     filepath.Join(dir, "cloud"),
+		Token:   testToken,
+		Machine: noMachine{},
+		Listen: func(_ context.Context, address string) (net.Listener, error) {
+			return net.Listen("tcp", address)
+		},
 		PublicServers:       netip.MustParsePrefix(fmt.Sprintf("127.251.%d.0/24", third)),
 		PublicLoadBalancers: netip.MustParsePrefix(fmt.Sprintf("127.250.%d.0/24", third)),
 		Latency:             cloud.InstantLatency(),
@@ -135,7 +137,8 @@ spec:
 `, kind, plural, strings.ToLower(kind)))
 	}
 	eventually(t, "the kinds to be served", func(ctx context.Context) error {
-		for _, list := range []client.ObjectList{&api.HetznerClusterList{}, &api.HCloudMachineList{}, &api.HCloudMachineTemplateList{}, &clusterv1.ClusterList{}, &clusterv1.MachineList{}} {
+		for _, list := range []client.ObjectList{&api.HetznerClusterList{}, &api.HCloudMachineList{},
+			&api.HCloudMachineTemplateList{}, &clusterv1.ClusterList{}, &clusterv1.MachineList{}} {
 			if err := w.List(ctx, list); err != nil {
 				return err
 			}
@@ -153,8 +156,8 @@ func (w *world) create(t *testing.T, document []byte) {
 
 func TestMain(m *testing.M) { standintest.Main(m, Run) }
 
-// start runs the stand-in as a program of its own until the test ends. Like the original it knows only the API's real name, and
-// finds its way by HTTPS_PROXY and SSL_CERT_FILE.
+// start runs the stand-in as a program of its own until the test ends. Like the original it knows only the API's real
+// name, and finds its way by HTTPS_PROXY and SSL_CERT_FILE.
 func (w *world) start(t *testing.T) {
 	t.Helper()
 	proxy, err := w.cloud.Proxy(w.ca)
@@ -163,12 +166,14 @@ func (w *world) start(t *testing.T) {
 	t.Cleanup(server.Close)
 	standintest.Start(t, standintest.Program{
 		Args: []string{
-			"--kubeconfig=" + standintest.WriteFile(t, "kubeconfig", w.standIn), "--leader-elect=false", "--metrics-bind-address=0",
+			"--kubeconfig=" + standintest.WriteFile(t, "kubeconfig", w.standIn), "--leader-elect=false",
+			"--metrics-bind-address=0",
 			"--health-probe-bind-address=" + w.health, "--rate-limit=100s", "--hcloudmachine-concurrency=2",
 			"--webhook-cert-dir=" + w.dir, "--webhook-port=" + w.webhookPort,
 		},
 		Env: []string{
-			"LAB_TIME_SCALE=0.01", "HTTPS_PROXY=" + server.URL, "SSL_CERT_FILE=" + standintest.WriteFile(t, "ca.crt", w.ca.Cert()),
+			"LAB_TIME_SCALE=0.01", "HTTPS_PROXY=" + server.URL,
+			"SSL_CERT_FILE=" + standintest.WriteFile(t, "ca.crt", w.ca.Cert()),
 		},
 		Secrets: []string{testToken},
 	})
@@ -183,7 +188,8 @@ type fixture struct {
 	infra   *api.HetznerCluster
 }
 
-// fixture makes namespace, Hetzner secret, Cluster and HetznerCluster; edit may change the latter two before they are made.
+// fixture makes namespace, Hetzner secret, Cluster and HetznerCluster; edit may
+// change the latter two before they are made.
 func (w *world) fixture(t *testing.T, name string, edit func(*fixture)) *fixture {
 	t.Helper()
 	must(t, w.Create(t.Context(), namespace(name)))
@@ -196,11 +202,13 @@ func (w *world) fixture(t *testing.T, name string, edit func(*fixture)) *fixture
 			}},
 		},
 		infra: &api.HetznerCluster{
-			ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: name, Labels: map[string]string{clusterv1.ClusterNameLabel: name}},
+			ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: name,
+				Labels: map[string]string{clusterv1.ClusterNameLabel: name}},
 			Spec: api.HetznerClusterSpec{
 				HCloudNetwork: api.HCloudNetworkSpec{
 					Enabled: true, NetworkZone: "eu-central",
-					CIDRBlock: fmt.Sprintf("%s.%d.0/24", w.networkTop, third), SubnetCIDRBlock: fmt.Sprintf("%s.%d.0/25", w.networkTop, third),
+					CIDRBlock: fmt.Sprintf("%s.%d.0/24", w.networkTop, third), SubnetCIDRBlock: fmt.Sprintf("%s.%d.0/25", w.networkTop,
+						third),
 				},
 				ControlPlaneRegions:  []string{"nbg1"},
 				ControlPlaneEndpoint: &clusterv1.APIEndpoint{Port: 6443},
@@ -239,14 +247,16 @@ func (f *fixture) machine(t *testing.T, name string, edit func(*api.HCloudMachin
 		ObjectMeta: metav1.ObjectMeta{Namespace: f.name, Name: name, Labels: labels},
 		Spec: clusterv1.MachineSpec{
 			ClusterName: f.name, FailureDomain: ptr.To("nbg1"),
-			InfrastructureRef: corev1.ObjectReference{APIVersion: api.GroupVersion.String(), Kind: "HCloudMachine", Namespace: f.name, Name: name},
+			InfrastructureRef: corev1.ObjectReference{APIVersion: api.GroupVersion.String(), Kind: "HCloudMachine",
+				Namespace: f.name, Name: name},
 		},
 	}
 	must(t, f.Create(t.Context(), machine))
 	server := &api.HCloudMachine{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: f.name, Name: name, Labels: labels,
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "Machine", Name: name, UID: machine.UID}},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "Machine", Name: name,
+				UID: machine.UID}},
 		},
 		Spec: api.HCloudMachineSpec{Type: "cx33", ImageName: testImage, PlacementGroupName: ptr.To("control-plane")},
 	}
@@ -262,7 +272,8 @@ func (f *fixture) bootstrap(t *testing.T, machine *clusterv1.Machine) {
 	t.Helper()
 	name := machine.Name + "-bootstrap-data"
 	must(t, f.Create(t.Context(), &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: f.name, Name: name}, Data: map[string][]byte{"value": []byte("user data of " + machine.Name)},
+		ObjectMeta: metav1.ObjectMeta{Namespace: f.name, Name: name},
+		Data:       map[string][]byte{"value": []byte("user data of " + machine.Name)},
 	}))
 	before := machine.DeepCopy()
 	machine.Spec.Bootstrap.DataSecretName = &name
@@ -284,7 +295,9 @@ func (f *fixture) waitCluster(t *testing.T, what string, check func(*api.Hetzner
 }
 
 // waitMachine does so with an HCloudMachine.
-func (f *fixture) waitMachine(t *testing.T, name, what string, check func(*api.HCloudMachine) error) *api.HCloudMachine {
+func (f *fixture) waitMachine(t *testing.T, name, what string, check func(
+	*api.HCloudMachine,
+) error) *api.HCloudMachine {
 	t.Helper()
 	machine := &api.HCloudMachine{}
 	eventually(t, what, func(ctx context.Context) error {
@@ -310,7 +323,8 @@ func ready(infra *api.HetznerCluster) error {
 
 func machineReady(machine *api.HCloudMachine) error {
 	if !machine.Status.Ready {
-		return fmt.Errorf("not ready, server is %s: %v", ptr.Deref(machine.Status.InstanceState, "unknown"), machine.Status.Conditions)
+		return fmt.Errorf("not ready, server is %s: %v", ptr.Deref(machine.Status.InstanceState, "unknown"),
+			machine.Status.Conditions)
 	}
 	return nil
 }

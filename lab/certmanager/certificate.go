@@ -57,7 +57,8 @@ func (r *certificateReconciler) issuedBy(kind string) handler.MapFunc {
 		}
 		for i := range list.Items {
 			c := &list.Items[i]
-			if annotations := issuerAnnotations(c); annotations[annotationIssuerKind] == kind && annotations[annotationIssuerName] == issuer.GetName() {
+			annotations := issuerAnnotations(c)
+			if annotations[annotationIssuerKind] == kind && annotations[annotationIssuerName] == issuer.GetName() {
 				requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(c)})
 			}
 		}
@@ -117,7 +118,8 @@ func (r *certificateReconciler) Reconcile(ctx context.Context, request reconcile
 	status.NotAfter = &metav1.Time{Time: have.certificate.NotAfter}
 	status.RenewalTime = &metav1.Time{Time: renewal}
 	status.Conditions = setReady(status.Conditions, metav1.NewTime(now), Condition{
-		Status: corev1.ConditionTrue, Reason: "Ready", Message: "Certificate is up to date and has not expired", ObservedGeneration: c.Generation,
+		Status: corev1.ConditionTrue, Reason: "Ready", Message: "Certificate is up to date and has not expired",
+		ObservedGeneration: c.Generation,
 	})
 	return reconcile.Result{RequeueAfter: time.Until(renewal)}, patchStatus(ctx, r.Client, c, before)
 }
@@ -147,9 +149,11 @@ func notSimulated(spec *CertificateSpec) string {
 	}
 }
 
-// issue signs a certificate and writes it into the Secret, which is nil if it does not exist. The key in have is used again only
-// where the Certificate never wants another.
-func (r *certificateReconciler) issue(ctx context.Context, c *Certificate, secret *corev1.Secret, have *held, by *authority, now time.Time) (*held, error) {
+// issue signs a certificate and writes it into the Secret, which is nil if it does not exist. The key in have is used
+// again only where the Certificate never wants another.
+func (r *certificateReconciler) issue(
+	ctx context.Context, c *Certificate, secret *corev1.Secret, have *held, by *authority, now time.Time,
+) (*held, error) {
 	var key crypto.Signer
 	if have != nil && ptr.Deref(c.Spec.PrivateKey, PrivateKey{}).RotationPolicy == "Never" && keyFits(&c.Spec, have.key) {
 		key = have.key

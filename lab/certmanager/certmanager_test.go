@@ -72,9 +72,11 @@ func newWorld(t *testing.T) *world {
 	must(t, err)
 	health := "127.0.0.1:" + standintest.FreePort(t)
 	standintest.Start(t, standintest.Program{Args: []string{
-		"--v=2", "--cluster-resource-namespace=cert-manager", "--leader-election-namespace=kube-system", "--max-concurrent-challenges=60",
+		"--v=2", "--cluster-resource-namespace=cert-manager", "--leader-election-namespace=kube-system",
+		"--max-concurrent-challenges=60",
 		"--acme-http01-solver-image=example/solver", "--enable-certificate-owner-ref",
-		"--kubeconfig=" + standintest.WriteFile(t, "kubeconfig", identity), "--healthz-listen-address=" + health, "--metrics-listen-address=0",
+		"--kubeconfig=" + standintest.WriteFile(t, "kubeconfig", identity), "--healthz-listen-address=" + health,
+		"--metrics-listen-address=0",
 	}})
 	standintest.Healthy(t, http.DefaultClient, "http://"+health+"/livez")
 	return w
@@ -103,19 +105,22 @@ func (w *world) namespace(t *testing.T, name string) {
 }
 
 // issued waits until a Certificate is ready at a revision, and returns it with its Secret and what is in that.
-func (w *world) issued(t *testing.T, namespace, name string, revision int) (*Certificate, *corev1.Secret, *x509.Certificate) {
+func (w *world) issued(
+	t *testing.T, namespace, name string, revision int,
+) (*Certificate, *corev1.Secret, *x509.Certificate) {
 	t.Helper()
 	c := &Certificate{}
-	standintest.Eventually(t, fmt.Sprintf("revision %d of certificate %s/%s", revision, namespace, name), func(ctx context.Context) error {
-		*c = Certificate{}
-		if err := w.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, c); err != nil {
-			return err
-		}
-		if !isReady(c.Status.Conditions) || c.Status.Revision == nil || *c.Status.Revision < revision {
-			return fmt.Errorf("status is %+v", c.Status)
-		}
-		return nil
-	})
+	standintest.Eventually(t, fmt.Sprintf("revision %d of certificate %s/%s", revision, namespace, name),
+		func(ctx context.Context) error {
+			*c = Certificate{}
+			if err := w.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, c); err != nil {
+				return err
+			}
+			if !isReady(c.Status.Conditions) || c.Status.Revision == nil || *c.Status.Revision < revision {
+				return fmt.Errorf("status is %+v", c.Status)
+			}
+			return nil
+		})
 	secret := &corev1.Secret{}
 	must(t, w.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: c.Spec.SecretName}, secret))
 	pair, err := tls.X509KeyPair(secret.Data["tls.crt"], secret.Data["tls.key"])
@@ -237,14 +242,16 @@ spec:
 	verify(t, leaf, secret.Data["ca.crt"], "leaf.user.svc")
 	verify(t, leaf, secret.Data["ca.crt"], "127.0.0.1")
 	if !slices.Equal(leaf.ExtKeyUsage, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}) ||
-		leaf.KeyUsage != x509.KeyUsageDigitalSignature || leaf.Subject.Organization[0] != "somebody" || secret.Labels["app"] != "leaf" {
+		leaf.KeyUsage != x509.KeyUsageDigitalSignature || leaf.Subject.Organization[0] != "somebody" ||
+		secret.Labels["app"] != "leaf" {
 		t.Errorf("leaf: usage %v, %v, subject %s, labels %v", leaf.KeyUsage, leaf.ExtKeyUsage, leaf.Subject, secret.Labels)
 	}
 	before := c.DeepCopy()
 	c.Spec.IssuerRef = IssuerRef{Name: "root", Kind: "ClusterIssuer"}
 	must(t, w.Patch(t.Context(), c, client.MergeFrom(before)))
 	_, again, _ := w.issued(t, "user", "leaf", 2)
-	if !bytes.Equal(again.Data["ca.crt"], again.Data["tls.crt"]) || !bytes.Equal(again.Data["tls.key"], secret.Data["tls.key"]) {
+	if !bytes.Equal(again.Data["ca.crt"], again.Data["tls.crt"]) ||
+		!bytes.Equal(again.Data["tls.key"], secret.Data["tls.key"]) {
 		t.Error("after a change of issuer: want a certificate that signs itself, with the same key (rotationPolicy Never)")
 	}
 }

@@ -29,10 +29,14 @@ type injectable struct {
 }
 
 var injectables = []injectable{
-	{"inject-validatingwebhook", schema.GroupVersionKind{Group: "admissionregistration.k8s.io", Version: "v1", Kind: "ValidatingWebhookConfiguration"}, setInWebhooks},
-	{"inject-mutatingwebhook", schema.GroupVersionKind{Group: "admissionregistration.k8s.io", Version: "v1", Kind: "MutatingWebhookConfiguration"}, setInWebhooks},
-	{"inject-customresourcedefinition", schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}, setInConversion},
-	{"inject-apiservice", schema.GroupVersionKind{Group: "apiregistration.k8s.io", Version: "v1", Kind: "APIService"}, setInAPIService},
+	{"inject-validatingwebhook", schema.GroupVersionKind{Group: "admissionregistration.k8s.io", Version: "v1",
+		Kind: "ValidatingWebhookConfiguration"}, setInWebhooks},
+	{"inject-mutatingwebhook", schema.GroupVersionKind{Group: "admissionregistration.k8s.io", Version: "v1",
+		Kind: "MutatingWebhookConfiguration"}, setInWebhooks},
+	{"inject-customresourcedefinition", schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1",
+		Kind: "CustomResourceDefinition"}, setInConversion},
+	{"inject-apiservice", schema.GroupVersionKind{Group: "apiregistration.k8s.io", Version: "v1", Kind: "APIService"},
+		setInAPIService},
 }
 
 func setInWebhooks(object map[string]any, ca string) error {
@@ -105,8 +109,8 @@ func (r *injectReconciler) askingFor(ctx context.Context, secret client.Object) 
 	return requests
 }
 
-// Reconcile injects into one object. While the Certificate or its Secret does not exist there is nothing to do: the Secret's
-// arrival brings the object back.
+// Reconcile injects into one object. While the Certificate or its Secret does not exist there is nothing to do: the
+// Secret's arrival brings the object back.
 func (r *injectReconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	metadata := r.metadata()
 	if err := r.Get(ctx, request.NamespacedName, metadata); err != nil {
@@ -118,7 +122,8 @@ func (r *injectReconciler) Reconcile(ctx context.Context, request reconcile.Requ
 	}
 	namespace, name, ok := strings.Cut(from, "/")
 	if !ok {
-		ctrl.LoggerFrom(ctx).Info("The annotation is not namespace/name of a Certificate", "annotation", annotationInject, "value", from)
+		ctrl.LoggerFrom(ctx).Info("The annotation is not namespace/name of a Certificate", "annotation", annotationInject,
+			"value", from)
 		return reconcile.Result{}, nil
 	}
 	ca, err := r.authority(ctx, client.ObjectKey{Namespace: namespace, Name: name})
@@ -133,7 +138,8 @@ func (r *injectReconciler) Reconcile(ctx context.Context, request reconcile.Requ
 	}
 	before := object.DeepCopy()
 	if err := r.what.set(object.Object, base64.StdEncoding.EncodeToString(ca)); err != nil {
-		return reconcile.Result{}, reconcile.TerminalError(fmt.Errorf("injecting into %s %s: %w", r.what.kind.Kind, request.Name, err))
+		return reconcile.Result{}, reconcile.TerminalError(fmt.Errorf("injecting into %s %s: %w", r.what.kind.Kind,
+			request.Name, err))
 	}
 	// With the resource version: a list that somebody else changed meanwhile must not be overwritten.
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})

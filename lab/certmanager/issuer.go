@@ -79,13 +79,16 @@ func (i issuers) ready(ctx context.Context, spec IssuerSpec, namespace string, g
 	by, err := i.read(ctx, spec, namespace)
 	switch {
 	case errors.Is(err, errNotSimulated):
-		return Condition{Status: corev1.ConditionFalse, Reason: "NotSimulated", Message: err.Error(), ObservedGeneration: generation}
+		return Condition{Status: corev1.ConditionFalse, Reason: "NotSimulated", Message: err.Error(),
+			ObservedGeneration: generation}
 	case err != nil:
-		return Condition{Status: corev1.ConditionFalse, Reason: "ErrGetKeyPair", Message: "Error getting keypair for CA issuer: " + err.Error(), ObservedGeneration: generation}
+		return Condition{Status: corev1.ConditionFalse, Reason: "ErrGetKeyPair",
+			Message: "Error getting keypair for CA issuer: " + err.Error(), ObservedGeneration: generation}
 	case by == nil:
 		return Condition{Status: corev1.ConditionTrue, Reason: "IsReady", ObservedGeneration: generation}
 	default:
-		return Condition{Status: corev1.ConditionTrue, Reason: "KeyPairVerified", Message: "Signing CA verified", ObservedGeneration: generation}
+		return Condition{Status: corev1.ConditionTrue, Reason: "KeyPairVerified", Message: "Signing CA verified",
+			ObservedGeneration: generation}
 	}
 }
 

@@ -47,32 +47,40 @@ func inspect(c *Certificate, secret *corev1.Secret, now time.Time) (*held, *viol
 	}
 	chain, err := parseCertificates(secret.Data[corev1.TLSCertKey])
 	if err != nil {
-		return nil, &violation{"InvalidCertificate", fmt.Sprintf("Issuing certificate as Secret contains an invalid certificate: %s", err)}
+		return nil, &violation{"InvalidCertificate",
+			fmt.Sprintf("Issuing certificate as Secret contains an invalid certificate: %s", err)}
 	}
 	key, err := parseKey(secret.Data[corev1.TLSPrivateKeyKey])
 	if err != nil {
-		return nil, &violation{"InvalidKeyPair", fmt.Sprintf("Issuing certificate as Secret contains an invalid key: %s", err)}
+		return nil, &violation{"InvalidKeyPair", fmt.Sprintf("Issuing certificate as Secret contains an invalid key: %s",
+			err)}
 	}
 	have := &held{certificate: chain[0], key: key}
 	if !samePublicKey(have.certificate.PublicKey, key) {
-		return have, &violation{"InvalidKeyPair", "Issuing certificate as Secret contains a key that is not the certificate's"}
+		return have, &violation{"InvalidKeyPair",
+			"Issuing certificate as Secret contains a key that is not the certificate's"}
 	}
 	for annotation, want := range issuerAnnotations(c) {
 		if got := secret.Annotations[annotation]; got != want {
-			return have, &violation{"IncorrectIssuer", fmt.Sprintf("Issuing certificate as Secret was previously issued by another issuer (%s is %q, not %q)", annotation, got, want)}
+			return have, &violation{"IncorrectIssuer",
+				fmt.Sprintf("Issuing certificate as Secret was previously issued by another issuer (%s is %q, not %q)", annotation,
+					got, want)}
 		}
 	}
 	if !keyFits(&c.Spec, key) {
 		return have, &violation{"SecretMismatch", "Issuing certificate as Existing private key is not up to date for spec"}
 	}
 	if field := differs(&c.Spec, have.certificate); field != "" {
-		return have, &violation{"RequestChanged", fmt.Sprintf("Fields on existing certificate are not up to date for spec: [%s]", field)}
+		return have, &violation{"RequestChanged",
+			fmt.Sprintf("Fields on existing certificate are not up to date for spec: [%s]", field)}
 	}
 	if now.After(have.certificate.NotAfter) {
-		return have, &violation{"Expired", fmt.Sprintf("Certificate expired on %s", have.certificate.NotAfter.Format(time.RFC1123))}
+		return have, &violation{"Expired",
+			fmt.Sprintf("Certificate expired on %s", have.certificate.NotAfter.Format(time.RFC1123))}
 	}
 	if at := renewalTime(&c.Spec, have.certificate.NotBefore, have.certificate.NotAfter); !now.Before(at) {
-		return have, &violation{"Renewing", fmt.Sprintf("Renewing certificate as renewal was scheduled at %s", at.Format(time.RFC1123))}
+		return have, &violation{"Renewing", fmt.Sprintf("Renewing certificate as renewal was scheduled at %s",
+			at.Format(time.RFC1123))}
 	}
 	return have, nil
 }

@@ -36,12 +36,15 @@ type options struct {
 // inert are flags of the original's controller that the stand-in takes without effect.
 var inert = []string{
 	"acme-http01-solver-image", "acme-http01-solver-nameservers", "acme-http01-solver-resource-limits-cpu",
-	"acme-http01-solver-resource-limits-memory", "acme-http01-solver-resource-request-cpu", "acme-http01-solver-resource-request-memory",
-	"acme-http01-solver-run-as-non-root", "auto-certificate-annotations", "cluster-issuer-ambient-credentials", "concurrent-workers",
+	"acme-http01-solver-resource-limits-memory", "acme-http01-solver-resource-request-cpu",
+	"acme-http01-solver-resource-request-memory",
+	"acme-http01-solver-run-as-non-root", "auto-certificate-annotations", "cluster-issuer-ambient-credentials",
+	"concurrent-workers",
 	"controllers", "copied-annotation-prefixes", "default-issuer-group", "default-issuer-kind", "default-issuer-name",
 	"dns01-check-retry-period", "dns01-recursive-nameservers", "dns01-recursive-nameservers-only", "enable-gateway-api",
 	"enable-profiling", "feature-gates", "issuer-ambient-credentials", "kube-api-burst", "kube-api-qps", "logging-format",
-	"max-certificate-chain-size", "max-certificate-size", "max-concurrent-challenges", "max-private-key-size", "profiler-address",
+	"max-certificate-chain-size", "max-certificate-size", "max-concurrent-challenges", "max-private-key-size",
+	"profiler-address",
 	"v", "vmodule",
 }
 
@@ -49,14 +52,20 @@ func parse(args []string) (*options, error) {
 	o := &options{}
 	f := pflag.NewFlagSet("cert-manager", pflag.ContinueOnError)
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "Path to a kubeconfig; else $KUBECONFIG, else the Pod's service account.")
-	f.StringVar(&o.clusterNamespace, "cluster-resource-namespace", "kube-system", "Namespace of the Secrets of ClusterIssuers.")
+	f.StringVar(&o.clusterNamespace, "cluster-resource-namespace", "kube-system",
+		"Namespace of the Secrets of ClusterIssuers.")
 	f.BoolVar(&o.leaderElect, "leader-elect", true, "Elect a leader among several controllers.")
 	f.StringVar(&o.leaderNamespace, "leader-election-namespace", "kube-system", "Namespace of the election's Lease.")
-	f.DurationVar(&o.leaseDuration, "leader-election-lease-duration", 60*time.Second, "How long a leader that is silent stays one.")
-	f.DurationVar(&o.renewDeadline, "leader-election-renew-deadline", 40*time.Second, "How long a leader tries to stay one.")
-	f.DurationVar(&o.retryPeriod, "leader-election-retry-period", 15*time.Second, "How long between two tries to become or stay leader.")
-	f.StringVar(&o.healthAddress, "healthz-listen-address", ":9403", "Address of /livez, 0 for none; without a host it is 127.0.0.1.")
-	f.StringVar(&o.metricsAddress, "metrics-listen-address", ":9402", "Address of /metrics, 0 for none; without a host it is 127.0.0.1.")
+	f.DurationVar(&o.leaseDuration, "leader-election-lease-duration", 60*time.Second,
+		"How long a leader that is silent stays one.")
+	f.DurationVar(&o.renewDeadline, "leader-election-renew-deadline", 40*time.Second,
+		"How long a leader tries to stay one.")
+	f.DurationVar(&o.retryPeriod, "leader-election-retry-period", 15*time.Second,
+		"How long between two tries to become or stay leader.")
+	f.StringVar(&o.healthAddress, "healthz-listen-address", ":9403",
+		"Address of /livez, 0 for none; without a host it is 127.0.0.1.")
+	f.StringVar(&o.metricsAddress, "metrics-listen-address", ":9402",
+		"Address of /metrics, 0 for none; without a host it is 127.0.0.1.")
 	f.BoolVar(&o.ownerRef, "enable-certificate-owner-ref", false, "Make Secrets owned by their Certificates.")
 	for _, name := range inert {
 		f.String(name, "", "Taken, without effect.")

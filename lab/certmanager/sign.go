@@ -245,7 +245,8 @@ func keyFits(spec *CertificateSpec, key crypto.Signer) bool {
 	want := ptr.Deref(spec.PrivateKey, PrivateKey{})
 	switch key := key.(type) {
 	case *rsa.PrivateKey:
-		return (want.Algorithm == "" || want.Algorithm == "RSA") && (want.Size == 0 && key.N.BitLen() == defaultRSABits || want.Size == key.N.BitLen())
+		return (want.Algorithm == "" || want.Algorithm == "RSA") &&
+			(want.Size == 0 && key.N.BitLen() == defaultRSABits || want.Size == key.N.BitLen())
 	case *ecdsa.PrivateKey:
 		curve, err := curveOf(want.Size)
 		return want.Algorithm == "ECDSA" && err == nil && key.Curve == curve

@@ -14,8 +14,8 @@ const group = "cert-manager.io"
 
 var groupVersion = schema.GroupVersion{Group: group, Version: "v1"}
 
-// addToScheme registers the kinds below: cert-manager's, with the fields that are acted on. Objects are only ever patched, so
-// that what these types do not know stays as it is.
+// addToScheme registers the kinds below: cert-manager's, with the fields that are acted on. Objects are only ever
+// patched, so that what these types do not know stays as it is.
 func addToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(groupVersion,
 		&Certificate{}, &CertificateList{}, &Issuer{}, &IssuerList{}, &ClusterIssuer{}, &ClusterIssuerList{})
@@ -217,5 +217,6 @@ func setReady(list []Condition, now metav1.Time, ready Condition) []Condition {
 
 // isReady tells whether the Ready condition of list is true.
 func isReady(list []Condition) bool {
-	return slices.ContainsFunc(list, func(c Condition) bool { return c.Type == "Ready" && c.Status == corev1.ConditionTrue })
+	return slices.ContainsFunc(list,
+		func(c Condition) bool { return c.Type == "Ready" && c.Status == corev1.ConditionTrue })
 }

@@ -257,7 +257,8 @@ func (c *Cloud) registerActions() {
 	every := func(*action) bool { return true }
 	c.handle("GET /actions", func(q *call) (any, error) {
 		if len(q.query["id"]) == 0 {
-			gone := refuse("deprecated_api_endpoint", "listing all actions was removed: ask for them by id, or for those of one kind of resource")
+			gone := refuse("deprecated_api_endpoint",
+				"listing all actions was removed: ask for them by id, or for those of one kind of resource")
 			gone.Details = &errorDetails{Announcement: "https://docs.hetzner.cloud/changelog"}
 			return nil, gone
 		}

@@ -47,8 +47,10 @@ func TestWrongTokenIsUnauthorized(t *testing.T) {
 
 func TestWhatTheFakeDoesNotHave(t *testing.T) {
 	w := newWorld(t)
-	for _, path := range []string{"/servers/999", "/servers/nonsense", "/servers/999/actions", "/actions/999", "/networks/999/actions/1"} {
-		if status, body := w.raw(http.MethodGet, path, ""); status != http.StatusNotFound || !strings.Contains(body, `"not_found"`) {
+	for _, path := range []string{"/servers/999", "/servers/nonsense", "/servers/999/actions", "/actions/999",
+		"/networks/999/actions/1"} {
+		if status, body := w.raw(http.MethodGet, path, ""); status != http.StatusNotFound ||
+			!strings.Contains(body, `"not_found"`) {
 			t.Errorf("GET %s → %d %s", path, status, body)
 		}
 	}
@@ -66,8 +68,10 @@ func TestWhatTheFakeDoesNotHave(t *testing.T) {
 	if reply.StatusCode != http.StatusNotFound || reply.Header.Get("Content-Type") != "application/json" {
 		t.Errorf("an unknown path answers %d %s", reply.StatusCode, reply.Header.Get("Content-Type"))
 	}
-	for path, key := range map[string]string{"certificates": "certificates", "floating_ips": "floating_ips", "isos": "isos"} {
-		if status, body := w.raw(http.MethodGet, "/"+path, ""); status != http.StatusOK || !strings.Contains(body, `"`+key+`":[]`) {
+	for path, key := range map[string]string{"certificates": "certificates", "floating_ips": "floating_ips",
+		"isos": "isos"} {
+		if status, body := w.raw(http.MethodGet, "/"+path, ""); status != http.StatusOK ||
+			!strings.Contains(body, `"`+key+`":[]`) {
 			t.Errorf("GET /%s → %d %s", path, status, body)
 		}
 	}
@@ -85,7 +89,8 @@ func TestBadInput(t *testing.T) {
 		{http.MethodGet, "/servers?per_page=many", "", "invalid_input"},
 		{http.MethodGet, "/actions", "", "deprecated_api_endpoint"},
 	} {
-		if status, body := w.raw(test.method, test.path, test.body); status < 400 || !strings.Contains(body, `"`+test.code+`"`) {
+		if status, body := w.raw(test.method, test.path, test.body); status < 400 ||
+			!strings.Contains(body, `"`+test.code+`"`) {
 			t.Errorf("%s %s %s → %d %s", test.method, test.path, test.body, status, body)
 		}
 	}
@@ -95,7 +100,8 @@ func TestBadInput(t *testing.T) {
 		}
 	}
 	_, body := w.raw(http.MethodPost, "/placement_groups", `{"name":"","type":"spread"}`)
-	if err := json.Unmarshal([]byte(body), &refused); err != nil || len(refused.Error.Details.Fields) != 1 || refused.Error.Details.Fields[0].Name != "name" {
+	if err := json.Unmarshal([]byte(body), &refused); err != nil || len(refused.Error.Details.Fields) != 1 ||
+		refused.Error.Details.Fields[0].Name != "name" {
 		t.Errorf("the details of an invalid input are %s", body)
 	}
 }
@@ -106,7 +112,8 @@ func TestPagesAndOrder(t *testing.T) {
 	const count = 120
 	for i := range count {
 		must[hcloud.PlacementGroupCreateResult](t)(w.PlacementGroup.Create(ctx, hcloud.PlacementGroupCreateOpts{
-			Name: fmt.Sprintf("g%03d", i), Type: hcloud.PlacementGroupTypeSpread, Labels: map[string]string{"odd": strconv.Itoa(i % 2)},
+			Name: fmt.Sprintf("g%03d", i), Type: hcloud.PlacementGroupTypeSpread,
+			Labels: map[string]string{"odd": strconv.Itoa(i % 2)},
 		}))
 	}
 	all, err := w.PlacementGroup.All(ctx)
@@ -130,11 +137,14 @@ func TestPagesAndOrder(t *testing.T) {
 		want   hcloud.Pagination
 	}{
 		{"page=1", "g000", 25, hcloud.Pagination{Page: 1, PerPage: 25, NextPage: 2, LastPage: 5, TotalEntries: count}},
-		{"page=3 per_page=50", "g100", 20, hcloud.Pagination{Page: 3, PerPage: 50, PreviousPage: 2, LastPage: 3, TotalEntries: count}},
+		{"page=3 per_page=50", "g100", 20, hcloud.Pagination{Page: 3, PerPage: 50, PreviousPage: 2, LastPage: 3,
+			TotalEntries: count}},
 		{"per_page=500", "g000", 50, hcloud.Pagination{Page: 1, PerPage: 50, NextPage: 2, LastPage: 3, TotalEntries: count}},
 		{"page=9", "", 0, hcloud.Pagination{Page: 9, PerPage: 25, PreviousPage: 5, LastPage: 5, TotalEntries: count}},
-		{"sort=name:desc", "g119", 25, hcloud.Pagination{Page: 1, PerPage: 25, NextPage: 2, LastPage: 5, TotalEntries: count}},
-		{"label=odd=1", "g001", 25, hcloud.Pagination{Page: 1, PerPage: 25, NextPage: 2, LastPage: 3, TotalEntries: count / 2}},
+		{"sort=name:desc", "g119", 25, hcloud.Pagination{Page: 1, PerPage: 25, NextPage: 2, LastPage: 5,
+			TotalEntries: count}},
+		{"label=odd=1", "g001", 25, hcloud.Pagination{Page: 1, PerPage: 25, NextPage: 2, LastPage: 3,
+			TotalEntries: count / 2}},
 		{"name=g007", "g007", 1, hcloud.Pagination{Page: 1, PerPage: 25, LastPage: 1, TotalEntries: 1}},
 	} {
 		first, length, about := page(test.query)
@@ -189,7 +199,8 @@ func TestRateLimitRefills(t *testing.T) {
 	begin := time.Unix(1_700_000_000, 0)
 	budget := newBucket(RateLimit{Limit: 2, Per: 2 * time.Second}, begin)
 	var took []bool
-	for _, after := range []time.Duration{0, 0, 0, 1100 * time.Millisecond, 1200 * time.Millisecond, time.Hour, time.Hour, time.Hour} {
+	for _, after := range []time.Duration{0, 0, 0, 1100 * time.Millisecond, 1200 * time.Millisecond, time.Hour, time.Hour,
+		time.Hour} {
 		took = append(took, budget.take(begin.Add(after), http.Header{}))
 	}
 	if want := []bool{true, true, false, true, false, true, true, false}; !slices.Equal(took, want) {
@@ -254,13 +265,16 @@ func TestActionsOfAResource(t *testing.T) {
 	if got := commands(w.Firewall.Action.All(ctx, hcloud.ActionListOpts{})); got != "" {
 		t.Errorf("firewalls had %q", got)
 	}
-	if got := commands(w.Server.Action.All(ctx, hcloud.ActionListOpts{Sort: []string{"command:desc", "id"}})); got != "stop_server start_server start_server create_server create_server" {
+	if got := commands(w.Server.Action.All(ctx, hcloud.ActionListOpts{Sort: []string{"command:desc", "id"}})); got !=
+		"stop_server start_server start_server create_server create_server" {
 		t.Errorf("servers had %q", got)
 	}
-	if got := commands(w.Server.Action.AllFor(ctx, one, hcloud.ActionListOpts{})); got != "create_server start_server stop_server" {
+	got := commands(w.Server.Action.AllFor(ctx, one, hcloud.ActionListOpts{}))
+	if got != "create_server start_server stop_server" {
 		t.Errorf("the server had %q", got)
 	}
-	running, _, err := w.Server.Action.List(ctx, hcloud.ActionListOpts{Status: []hcloud.ActionStatus{hcloud.ActionStatusRunning}})
+	running, _, err := w.Server.Action.List(ctx,
+		hcloud.ActionListOpts{Status: []hcloud.ActionStatus{hcloud.ActionStatusRunning}})
 	if err != nil || len(running) != 0 {
 		t.Errorf("%d actions run, %v", len(running), err)
 	}
@@ -269,8 +283,10 @@ func TestActionsOfAResource(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := strconv.FormatInt(all[0].ID, 10)
-	for _, path := range []string{"/actions/" + id, "/servers/actions/" + id, "/servers/" + strconv.FormatInt(one.ID, 10) + "/actions/" + id} {
-		if status, body := w.raw(http.MethodGet, path, ""); status != http.StatusOK || !strings.Contains(body, "create_server") {
+	for _, path := range []string{"/actions/" + id, "/servers/actions/" + id,
+		"/servers/" + strconv.FormatInt(one.ID, 10) + "/actions/" + id} {
+		if status, body := w.raw(http.MethodGet, path, ""); status != http.StatusOK ||
+			!strings.Contains(body, "create_server") {
 			t.Errorf("GET %s → %d %s", path, status, body)
 		}
 	}
@@ -289,7 +305,8 @@ func TestOldActionsAreForgotten(t *testing.T) {
 	for range keptActions {
 		w.cloud.begin("change_protection", on(kindNetwork, network.ID)).Status = actionSuccess
 	}
-	kept, forgotten, working := len(w.cloud.state.Actions), w.cloud.state.Actions[first.ID] == nil, w.cloud.state.Actions[running.ID] != nil
+	kept, forgotten, working := len(w.cloud.state.Actions), w.cloud.state.Actions[first.ID] == nil,
+		w.cloud.state.Actions[running.ID] != nil
 	w.cloud.mu.Unlock()
 	if kept != keptActions || !forgotten || !working {
 		t.Errorf("%d actions are kept, the oldest forgotten: %v, the running one kept: %v", kept, forgotten, working)
@@ -297,11 +314,13 @@ func TestOldActionsAreForgotten(t *testing.T) {
 }
 
 func TestConfigIsChecked(t *testing.T) {
-	_, err := New(Config{PublicServers: netip.MustParsePrefix("10.0.0.0/24"), PublicIPv6: netip.MustParsePrefix("2001:db8::/64")})
+	_, err := New(Config{PublicServers: netip.MustParsePrefix("10.0.0.0/24"),
+		PublicIPv6: netip.MustParsePrefix("2001:db8::/64")})
 	if err == nil {
 		t.Fatal("an empty configuration is taken")
 	}
-	for _, part := range []string{"Dir", "Token", "Machine", "Listen", "PublicServers 10.0.0.0/24", "PublicLoadBalancers", "PublicIPv6"} {
+	for _, part := range []string{"Dir", "Token", "Machine", "Listen", "PublicServers 10.0.0.0/24", "PublicLoadBalancers",
+		"PublicIPv6"} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("the error does not speak of %s: %v", part, err)
 		}

@@ -27,13 +27,15 @@ func (c *Cloud) attach(id int64, zone, wantedIP, wantedRange string) (*attachmen
 		parts = slices.DeleteFunc(parts, func(part subnet) bool { return part.Range.String() != wantedRange })
 	}
 	taken := c.taken(id)
-	place := &attachment{Network: id, MAC: fmt.Sprintf("86:00:00:%02x:%02x:%02x", c.random.IntN(256), c.random.IntN(256), c.random.IntN(256))}
+	place := &attachment{Network: id, MAC: fmt.Sprintf("86:00:00:%02x:%02x:%02x", c.random.IntN(256), c.random.IntN(256),
+		c.random.IntN(256))}
 	if wantedIP != "" {
 		ip, err := netip.ParseAddr(wantedIP)
 		if err != nil {
 			return nil, invalid("ip", "%q is not an IP address", wantedIP)
 		}
-		usable := slices.ContainsFunc(parts, func(part subnet) bool { return part.Range.Contains(ip) && ip != part.Range.Addr() })
+		usable := slices.ContainsFunc(parts,
+			func(part subnet) bool { return part.Range.Contains(ip) && ip != part.Range.Addr() })
 		if !usable || taken[ip] || ip == to.gateway() {
 			return nil, refuse("ip_not_available", "IP %v is not available in the network", ip)
 		}

@@ -20,16 +20,20 @@ func TestCAPHsCalls(t *testing.T) {
 	owned := map[string]string{"caph-cluster-k8s": "owned"}
 	byLabel := hcloud.ListOpts{LabelSelector: "caph-cluster-k8s==owned"}
 
-	if found := must[[]*hcloud.Network](t)(w.Network.List(ctx, hcloud.NetworkListOpts{ListOpts: byLabel})); len(found) != 0 {
+	if found := must[[]*hcloud.Network](t)(w.Network.List(ctx, hcloud.NetworkListOpts{ListOpts: byLabel})); len(found) !=
+		0 {
 		t.Fatalf("an empty project has networks %v", found)
 	}
 	network := must[*hcloud.Network](t)(w.Network.Create(ctx, hcloud.NetworkCreateOpts{
 		Name: "k8s", IPRange: cidr("127.40.0.0/16"), Labels: owned,
-		Subnets: []hcloud.NetworkSubnet{{IPRange: cidr("127.40.64.0/25"), NetworkZone: hcloud.NetworkZoneEUCentral, Type: hcloud.NetworkSubnetTypeCloud}},
+		Subnets: []hcloud.NetworkSubnet{{IPRange: cidr("127.40.64.0/25"), NetworkZone: hcloud.NetworkZoneEUCentral,
+			Type: hcloud.NetworkSubnetTypeCloud}},
 	}))
 	must[hcloud.LoadBalancerCreateResult](t)(w.LoadBalancer.Create(ctx, hcloud.LoadBalancerCreateOpts{
-		Name: "k8s-kube-apiserver-x1y2z", LoadBalancerType: &hcloud.LoadBalancerType{Name: "lb11"}, Location: &hcloud.Location{Name: "nbg1"},
-		Algorithm: &hcloud.LoadBalancerAlgorithm{Type: hcloud.LoadBalancerAlgorithmTypeRoundRobin}, Network: network, Labels: owned,
+		Name: "k8s-kube-apiserver-x1y2z", LoadBalancerType: &hcloud.LoadBalancerType{Name: "lb11"},
+		Location:  &hcloud.Location{Name: "nbg1"},
+		Algorithm: &hcloud.LoadBalancerAlgorithm{Type: hcloud.LoadBalancerAlgorithmTypeRoundRobin}, Network: network,
+		Labels:          owned,
 		PublicInterface: hcloud.Ptr(true),
 		Services: []hcloud.LoadBalancerCreateOptsService{{
 			Protocol: hcloud.LoadBalancerServiceProtocolTCP, ListenPort: hcloud.Ptr(6443), DestinationPort: hcloud.Ptr(apiPort),
@@ -49,23 +53,28 @@ func TestCAPHsCalls(t *testing.T) {
 	var servers []*hcloud.Server
 	for _, name := range []string{"k8s-cp-aaaaa", "k8s-cp-bbbbb", "k8s-cp-ccccc"} {
 		labels := map[string]string{"caph-cluster-k8s": "owned", "machine.caph-name": name, "machine_type": "control_plane"}
-		mine := hcloud.ServerListOpts{ListOpts: hcloud.ListOpts{LabelSelector: "caph-cluster-k8s==owned,machine.caph-name==" + name + ",machine_type==control_plane"}}
+		mine := hcloud.ServerListOpts{ListOpts: hcloud.ListOpts{LabelSelector: "caph-cluster-k8s==owned,machine.caph-name==" +
+			name + ",machine_type==control_plane"}}
 		if found := must[[]*hcloud.Server](t)(w.Server.List(ctx, mine)); len(found) != 0 {
 			t.Fatalf("a server is there before it is made: %v", found)
 		}
 		kind := must[*hcloud.ServerType](t)(w.ServerType.GetByName(ctx, "cx33"))
 		images := must[[]*hcloud.Image](t)(w.Image.List(ctx, hcloud.ImageListOpts{
-			ListOpts: hcloud.ListOpts{LabelSelector: "caph-image-name==talos"}, Architecture: []hcloud.Architecture{kind.Architecture},
+			ListOpts:     hcloud.ListOpts{LabelSelector: "caph-image-name==talos"},
+			Architecture: []hcloud.Architecture{kind.Architecture},
 		}))
-		named := must[[]*hcloud.Image](t)(w.Image.List(ctx, hcloud.ImageListOpts{Name: "talos", Architecture: []hcloud.Architecture{kind.Architecture}}))
+		named := must[[]*hcloud.Image](t)(w.Image.List(ctx,
+			hcloud.ImageListOpts{Name: "talos", Architecture: []hcloud.Architecture{kind.Architecture}}))
 		if images = append(images, named...); len(images) != 1 {
 			t.Fatalf("%d images match", len(images))
 		}
 		must[[]*hcloud.SSHKey](t)(w.SSHKey.List(ctx, hcloud.SSHKeyListOpts{}))
 		must[hcloud.ServerCreateResult](t)(w.Server.Create(ctx, hcloud.ServerCreateOpts{
 			Name: name, Labels: labels, Image: images[0], Location: &hcloud.Location{Name: "nbg1"}, ServerType: kind,
-			StartAfterCreate: hcloud.Ptr(true), Automount: hcloud.Ptr(false), UserData: "machine configuration", PlacementGroup: group,
-			PublicNet: &hcloud.ServerCreatePublicNet{EnableIPv4: true, EnableIPv6: true}, Networks: []*hcloud.Network{network},
+			StartAfterCreate: hcloud.Ptr(true), Automount: hcloud.Ptr(false), UserData: "machine configuration",
+			PlacementGroup: group,
+			PublicNet:      &hcloud.ServerCreatePublicNet{EnableIPv4: true, EnableIPv6: true},
+			Networks:       []*hcloud.Network{network},
 		}))
 		eventually(t, name+" runs", func() bool {
 			found := must[[]*hcloud.Server](t)(w.Server.List(ctx, mine))
@@ -124,7 +133,8 @@ func TestCloudControllerManagersCalls(t *testing.T) {
 	if found := must[*hcloud.Network](t)(w.Network.Get(ctx, "net")); found == nil || found.ID != network.ID {
 		t.Errorf("the network by its name is %+v", found)
 	}
-	if found := must[*hcloud.Server](t)(w.Server.GetByName(ctx, "node")); found == nil || found.ID != node.ID || found.Location.NetworkZone != hcloud.NetworkZoneEUCentral {
+	if found := must[*hcloud.Server](t)(w.Server.GetByName(ctx, "node")); found == nil || found.ID != node.ID ||
+		found.Location.NetworkZone != hcloud.NetworkZoneEUCentral {
 		t.Errorf("the node by its name is %+v", found)
 	}
 	if found := must[*hcloud.Server](t)(w.Server.GetByID(ctx, 7)); found != nil {
@@ -144,14 +154,18 @@ func TestCloudControllerManagersCalls(t *testing.T) {
 	}))
 	w.done(made.Action)
 	lb := must[*hcloud.LoadBalancer](t)(w.LoadBalancer.GetByID(ctx, made.LoadBalancer.ID))
-	w.done(must[*hcloud.Action](t)(w.LoadBalancer.AttachToNetwork(ctx, lb, hcloud.LoadBalancerAttachToNetworkOpts{Network: network})))
+	w.done(must[*hcloud.Action](t)(w.LoadBalancer.AttachToNetwork(ctx, lb,
+		hcloud.LoadBalancerAttachToNetworkOpts{Network: network})))
 	w.aim(lb, node, true)
 	w.done(must[*hcloud.Action](t)(w.LoadBalancer.AddService(ctx, lb, hcloud.LoadBalancerAddServiceOpts{
 		Protocol: hcloud.LoadBalancerServiceProtocolTCP, ListenPort: hcloud.Ptr(80), DestinationPort: hcloud.Ptr(30080),
-		HealthCheck: &hcloud.LoadBalancerAddServiceOptsHealthCheck{Protocol: hcloud.LoadBalancerServiceProtocolTCP, Port: hcloud.Ptr(30080)},
+		HealthCheck: &hcloud.LoadBalancerAddServiceOptsHealthCheck{Protocol: hcloud.LoadBalancerServiceProtocolTCP,
+			Port: hcloud.Ptr(30080)},
 	})))
-	w.done(must[*hcloud.Action](t)(w.LoadBalancer.UpdateService(ctx, lb, 80, hcloud.LoadBalancerUpdateServiceOpts{DestinationPort: hcloud.Ptr(30081)})))
-	found := must[[]*hcloud.LoadBalancer](t)(w.LoadBalancer.List(ctx, hcloud.LoadBalancerListOpts{ListOpts: hcloud.ListOpts{LabelSelector: "hcloud-ccm/service-uid=5d1c"}}))
+	w.done(must[*hcloud.Action](t)(w.LoadBalancer.UpdateService(ctx, lb, 80,
+		hcloud.LoadBalancerUpdateServiceOpts{DestinationPort: hcloud.Ptr(30081)})))
+	found := must[[]*hcloud.LoadBalancer](t)(w.LoadBalancer.List(ctx,
+		hcloud.LoadBalancerListOpts{ListOpts: hcloud.ListOpts{LabelSelector: "hcloud-ccm/service-uid=5d1c"}}))
 	if len(found) != 1 || found[0].Services[0].DestinationPort != 30081 || found[0].Services[0].HealthCheck.Port != 30080 {
 		t.Errorf("the Service's load balancer is %+v", found)
 	}

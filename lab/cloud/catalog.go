@@ -73,12 +73,18 @@ func newCatalog() *catalog {
 		made.locations[id] = here
 		made.datacenters[dcID] = &datacenter{meta: meta{ID: dcID, Name: name + "-" + dc}, location: here}
 	}
-	place(1, "fsn1", "dc14", 4, schema.Location{Description: "Falkenstein DC Park 1", Country: "DE", City: "Falkenstein", Latitude: 50.47612, Longitude: 12.370071, NetworkZone: zoneEU})
-	place(2, "nbg1", "dc3", 2, schema.Location{Description: "Nuremberg DC Park 1", Country: "DE", City: "Nuremberg", Latitude: 49.452102, Longitude: 11.076665, NetworkZone: zoneEU})
-	place(3, "hel1", "dc2", 3, schema.Location{Description: "Helsinki DC Park 1", Country: "FI", City: "Helsinki", Latitude: 60.169855, Longitude: 24.938379, NetworkZone: zoneEU})
-	place(4, "ash", "dc1", 5, schema.Location{Description: "Ashburn, VA", Country: "US", City: "Ashburn, VA", Latitude: 39.045821, Longitude: -77.487073, NetworkZone: zoneUE})
-	place(5, "hil", "dc1", 6, schema.Location{Description: "Hillsboro, OR", Country: "US", City: "Hillsboro, OR", Latitude: 45.54222, Longitude: -122.951924, NetworkZone: zoneUW})
-	place(6, "sin", "dc1", 7, schema.Location{Description: "Singapore", Country: "SG", City: "Singapore", Latitude: 1.283333, Longitude: 103.833333, NetworkZone: zoneAP})
+	place(1, "fsn1", "dc14", 4, schema.Location{Description: "Falkenstein DC Park 1", Country: "DE", City: "Falkenstein",
+		Latitude: 50.47612, Longitude: 12.370071, NetworkZone: zoneEU})
+	place(2, "nbg1", "dc3", 2, schema.Location{Description: "Nuremberg DC Park 1", Country: "DE", City: "Nuremberg",
+		Latitude: 49.452102, Longitude: 11.076665, NetworkZone: zoneEU})
+	place(3, "hel1", "dc2", 3, schema.Location{Description: "Helsinki DC Park 1", Country: "FI", City: "Helsinki",
+		Latitude: 60.169855, Longitude: 24.938379, NetworkZone: zoneEU})
+	place(4, "ash", "dc1", 5, schema.Location{Description: "Ashburn, VA", Country: "US", City: "Ashburn, VA",
+		Latitude: 39.045821, Longitude: -77.487073, NetworkZone: zoneUE})
+	place(5, "hil", "dc1", 6, schema.Location{Description: "Hillsboro, OR", Country: "US", City: "Hillsboro, OR",
+		Latitude: 45.54222, Longitude: -122.951924, NetworkZone: zoneUW})
+	place(6, "sin", "dc1", 7, schema.Location{Description: "Singapore", Country: "SG", City: "Singapore",
+		Latitude: 1.283333, Longitude: 103.833333, NetworkZone: zoneAP})
 
 	eu := func(price float64) map[string]float64 { return map[string]float64{zoneEU: price} }
 	overseas := func(us, ap float64) map[string]float64 {

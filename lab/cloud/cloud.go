@@ -108,7 +108,8 @@ func (c *Cloud) registerAll() {
 	}
 	// What the lab does not simulate cannot be made, so that there is none: whoever looks for
 	// leftovers gets a truthful answer.
-	for kind, path := range map[string]string{"certificate": "certificates", "floating_ip": "floating_ips", "iso": "isos"} {
+	for kind, path := range map[string]string{"certificate": "certificates", "floating_ip": "floating_ips",
+		"iso": "isos"} {
 		register(c, resource[*meta]{kind: kind, path: path, view: func(one *meta) any { return one }})
 	}
 	c.handle("/", func(q *call) (any, error) { return nil, unknownPath(q.r) })

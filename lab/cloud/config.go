@@ -53,11 +53,13 @@ func (c Config) withDefaults() (Config, error) {
 	need(c.Machine != nil, "Machine is nil")
 	need(c.Listen != nil, "Listen is nil")
 	need(within(loopback, c.PublicServers), "PublicServers %v is not inside %v", c.PublicServers, loopback)
-	need(within(loopback, c.PublicLoadBalancers), "PublicLoadBalancers %v is not inside %v", c.PublicLoadBalancers, loopback)
+	need(within(loopback, c.PublicLoadBalancers), "PublicLoadBalancers %v is not inside %v", c.PublicLoadBalancers,
+		loopback)
 	if !c.PublicIPv6.IsValid() {
 		c.PublicIPv6 = netip.MustParsePrefix("2001:db8::/32")
 	}
-	need(c.PublicIPv6.Addr().Is6() && c.PublicIPv6.Bits() <= 56, "PublicIPv6 %v is not an IPv6 range of /56 or wider", c.PublicIPv6)
+	need(c.PublicIPv6.Addr().Is6() && c.PublicIPv6.Bits() <= 56, "PublicIPv6 %v is not an IPv6 range of /56 or wider",
+		c.PublicIPv6)
 	if c.Latency.Actions == nil {
 		c.Latency = FastLatency()
 	}

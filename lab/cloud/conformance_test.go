@@ -32,7 +32,8 @@ func TestConformanceIsChecked(t *testing.T) {
 		}
 	}
 	fine := &http.Response{StatusCode: 404, Header: http.Header{"Content-Type": {"application/json"}}}
-	if err := conforms(request("GET", "/locations/9"), fine, []byte(`{"error":{"code":"not_found","message":"x"}}`)); err != nil {
+	err := conforms(request("GET", "/locations/9"), fine, []byte(`{"error":{"code":"not_found","message":"x"}}`))
+	if err != nil {
 		t.Errorf("an error of the API does not conform: %v", err)
 	}
 }
@@ -46,16 +47,22 @@ func TestListsConform(t *testing.T) {
 	lb := w.balanced(network)
 	w.aim(lb, server, true)
 	must[hcloud.FirewallCreateResult](t)(w.Firewall.Create(ctx, hcloud.FirewallCreateOpts{
-		Name:    "wall",
-		ApplyTo: []hcloud.FirewallResource{{Type: hcloud.FirewallResourceTypeServer, Server: &hcloud.FirewallResourceServer{ID: server.ID}}},
+		Name: "wall",
+		ApplyTo: []hcloud.FirewallResource{{Type: hcloud.FirewallResourceTypeServer,
+			Server: &hcloud.FirewallResourceServer{ID: server.ID}}},
 	}))
-	must[hcloud.VolumeCreateResult](t)(w.Volume.Create(ctx, hcloud.VolumeCreateOpts{Name: "data", Size: 10, Server: server}))
-	must[hcloud.PlacementGroupCreateResult](t)(w.PlacementGroup.Create(ctx, hcloud.PlacementGroupCreateOpts{Name: "group", Type: hcloud.PlacementGroupTypeSpread}))
+	must[hcloud.VolumeCreateResult](t)(w.Volume.Create(ctx,
+		hcloud.VolumeCreateOpts{Name: "data", Size: 10, Server: server}))
+	must[hcloud.PlacementGroupCreateResult](t)(w.PlacementGroup.Create(ctx,
+		hcloud.PlacementGroupCreateOpts{Name: "group", Type: hcloud.PlacementGroupTypeSpread}))
 	for _, path := range []string{
-		"/networks", "/load_balancers", "/servers", "/images", "/placement_groups", "/ssh_keys", "/firewalls", "/primary_ips", "/volumes",
+		"/networks", "/load_balancers", "/servers", "/images", "/placement_groups", "/ssh_keys", "/firewalls", "/primary_ips",
+		"/volumes",
 		"/locations", "/datacenters", "/server_types", "/load_balancer_types", "/certificates", "/floating_ips", "/isos",
-		"/networks/actions", "/load_balancers/actions", "/servers/actions", "/images/actions", "/firewalls/actions", "/primary_ips/actions", "/volumes/actions",
-		"/servers/" + idText(server.ID) + "/actions", "/load_balancers/" + idText(lb.ID) + "/actions", "/networks/" + idText(network.ID) + "/actions",
+		"/networks/actions", "/load_balancers/actions", "/servers/actions", "/images/actions", "/firewalls/actions",
+		"/primary_ips/actions", "/volumes/actions",
+		"/servers/" + idText(server.ID) + "/actions", "/load_balancers/" + idText(lb.ID) + "/actions",
+		"/networks/" + idText(network.ID) + "/actions",
 	} {
 		if status, body := w.raw(http.MethodGet, path, ""); status != http.StatusOK {
 			t.Errorf("GET %s → %d %s", path, status, body)

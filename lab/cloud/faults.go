@@ -19,13 +19,15 @@ const (
 	FaultReset       FaultKind = "reset"        // no effect, and the connection is reset
 	FaultActionError FaultKind = "action-error" // the action Command ends in error with Code and Message
 	FaultSlowBoot    FaultKind = "slow-boot"    // the server runs, but its machine starts only after Delay
-	FaultStaleLists  FaultKind = "stale-lists"  // lists show what was there Delay ago; a record asked for by its id is up to date
+	// lists show what was there Delay ago; a record asked for by its id is up to date
+	FaultStaleLists FaultKind = "stale-lists"
 )
 
 // Kinds are all kinds of faults.
 func Kinds() []FaultKind {
 	return []FaultKind{
-		FaultOutOfStock, FaultRateLimit, FaultError, FaultLostReply, FaultTimeout, FaultReset, FaultActionError, FaultSlowBoot, FaultStaleLists,
+		FaultOutOfStock, FaultRateLimit, FaultError, FaultLostReply, FaultTimeout, FaultReset, FaultActionError,
+		FaultSlowBoot, FaultStaleLists,
 	}
 }
 

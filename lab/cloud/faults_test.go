@@ -54,7 +54,8 @@ func TestFaultsOfRequests(t *testing.T) {
 		}
 	}
 
-	id := w.fault(Fault{Kind: FaultError, Method: http.MethodPost, Path: "/servers/*", Code: "maintenance", Message: "be back soon"})
+	id := w.fault(Fault{Kind: FaultError, Method: http.MethodPost, Path: "/servers/*", Code: "maintenance",
+		Message: "be back soon"})
 	if err := list(); err != nil {
 		t.Errorf("a fault for another request hits: %v", err)
 	}
@@ -67,7 +68,8 @@ func TestLostReplyTakesEffect(t *testing.T) {
 	w := newWorld(t)
 	ctx := t.Context()
 	create := func() error {
-		_, _, err := w.PlacementGroup.Create(ctx, hcloud.PlacementGroupCreateOpts{Name: "one", Type: hcloud.PlacementGroupTypeSpread})
+		_, _, err := w.PlacementGroup.Create(ctx,
+			hcloud.PlacementGroupCreateOpts{Name: "one", Type: hcloud.PlacementGroupTypeSpread})
 		return err
 	}
 	w.fault(Fault{Kind: FaultLostReply, Method: http.MethodPost, Times: 1})
@@ -76,7 +78,8 @@ func TestLostReplyTakesEffect(t *testing.T) {
 	}
 	wants(t, "uniqueness_error", create())
 	log, err := os.ReadFile(w.config.RequestLog)
-	if err != nil || !strings.Contains(string(log), `"status":201,"actor":"cloud-test/1`) || !strings.Contains(string(log), `"fault":"lost-reply"`) {
+	if err != nil || !strings.Contains(string(log), `"status":201,"actor":"cloud-test/1`) ||
+		!strings.Contains(string(log), `"fault":"lost-reply"`) {
 		t.Errorf("the log of a lost reply is %s, %v", log, err)
 	}
 }
@@ -85,7 +88,8 @@ func TestResetHasNoEffect(t *testing.T) {
 	w := newWorld(t)
 	ctx := t.Context()
 	w.fault(Fault{Kind: FaultReset, Method: http.MethodPost, Times: 1})
-	_, _, err := w.PlacementGroup.Create(ctx, hcloud.PlacementGroupCreateOpts{Name: "one", Type: hcloud.PlacementGroupTypeSpread})
+	_, _, err := w.PlacementGroup.Create(ctx,
+		hcloud.PlacementGroupCreateOpts{Name: "one", Type: hcloud.PlacementGroupTypeSpread})
 	if !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, io.EOF) {
 		t.Errorf("a reset reads %v", err)
 	}
@@ -109,7 +113,8 @@ func TestOutOfStock(t *testing.T) {
 	w := newWorld(t)
 	ctx := t.Context()
 	id := w.fault(Fault{Kind: FaultOutOfStock, ServerType: "cx33", Location: "nbg1"})
-	opts := hcloud.ServerCreateOpts{Name: "one", ServerType: &hcloud.ServerType{Name: "cx33"}, Image: &hcloud.Image{Name: "debian-12"}, Location: &hcloud.Location{Name: "nbg1"}}
+	opts := hcloud.ServerCreateOpts{Name: "one", ServerType: &hcloud.ServerType{Name: "cx33"},
+		Image: &hcloud.Image{Name: "debian-12"}, Location: &hcloud.Location{Name: "nbg1"}}
 	_, _, err := w.Server.Create(ctx, opts)
 	wants(t, "resource_unavailable", err)
 	kind := must[*hcloud.ServerType](t)(w.ServerType.GetByName(ctx, "cx33"))
@@ -129,7 +134,8 @@ func TestActionThatEndsInError(t *testing.T) {
 	w := newWorld(t)
 	ctx := t.Context()
 	w.fault(Fault{Kind: FaultActionError, Command: "create_server", Code: "some_code", Message: "some message", Times: 1})
-	opts := hcloud.ServerCreateOpts{Name: "one", ServerType: &hcloud.ServerType{Name: "cx33"}, Image: &hcloud.Image{Name: "debian-12"}}
+	opts := hcloud.ServerCreateOpts{Name: "one", ServerType: &hcloud.ServerType{Name: "cx33"},
+		Image: &hcloud.Image{Name: "debian-12"}}
 	made := must[hcloud.ServerCreateResult](t)(w.Server.Create(ctx, opts))
 	err := w.Action.WaitFor(ctx, made.Action)
 	var failed hcloud.ActionError
@@ -184,7 +190,8 @@ func TestServerVanishes(t *testing.T) {
 	if err := w.cloud.VanishServer(t.Context(), "one"); err != nil {
 		t.Fatal(err)
 	}
-	if found := must[*hcloud.Server](t)(w.Server.GetByID(t.Context(), one.ID)); found != nil || w.machines.history() != "start one, delete one" {
+	if found := must[*hcloud.Server](t)(w.Server.GetByID(t.Context(), one.ID)); found != nil ||
+		w.machines.history() != "start one, delete one" {
 		t.Errorf("the vanished server is %+v, its machine went through %s", found, w.machines.history())
 	}
 	if err := w.cloud.VanishServer(t.Context(), "one"); err == nil {
@@ -195,7 +202,8 @@ func TestServerVanishes(t *testing.T) {
 func TestFaultsAreChecked(t *testing.T) {
 	w := newWorld(t)
 	for _, wrong := range []Fault{
-		{}, {Kind: "gremlins"}, {Kind: FaultError, Path: "["}, {Kind: FaultError, Status: 200}, {Kind: FaultError, Probability: 2},
+		{}, {Kind: "gremlins"}, {Kind: FaultError, Path: "["}, {Kind: FaultError, Status: 200},
+		{Kind: FaultError, Probability: 2},
 		{Kind: FaultError, Times: -1}, {Kind: FaultSlowBoot}, {Kind: FaultStaleLists},
 	} {
 		if _, err := w.cloud.InjectFault(wrong); err == nil {
@@ -206,7 +214,8 @@ func TestFaultsAreChecked(t *testing.T) {
 	if err := json.Unmarshal([]byte(`{"kind":"slow-boot","server":"cp-*","delay":"1.5s","times":2}`), &read); err != nil {
 		t.Fatal(err)
 	}
-	if want := (Fault{Kind: FaultSlowBoot, Server: "cp-*", Delay: Duration(1500 * time.Millisecond), Times: 2}); read != want {
+	want := Fault{Kind: FaultSlowBoot, Server: "cp-*", Delay: Duration(1500 * time.Millisecond), Times: 2}
+	if read != want {
 		t.Errorf("the fault reads %+v", read)
 	}
 	written, err := json.Marshal(read)

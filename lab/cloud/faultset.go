@@ -81,8 +81,8 @@ func (s *faultSet) disarm(id int64) bool {
 	return ok
 }
 
-// FollowFault returns how often a fault has hit so far, and what is closed when it has been removed or has hit often enough. One
-// that is not in force is over, without hits.
+// FollowFault returns how often a fault has hit so far, and what is closed when it has been removed or has hit often
+// enough. One that is not in force is over, without hits.
 func (c *Cloud) FollowFault(id int64) (hits func() int, over <-chan struct{}) {
 	s := c.faults
 	s.mu.Lock()
@@ -181,7 +181,8 @@ func (s *faultSet) request(r *http.Request, list bool) *strike {
 }
 
 func (f Fault) matches(r *http.Request) bool {
-	return (f.Method == "" || f.Method == r.Method) && matchesPattern(f.Path, r.URL.Path) && strings.Contains(r.UserAgent(), f.Actor)
+	return (f.Method == "" || f.Method == r.Method) && matchesPattern(f.Path, r.URL.Path) &&
+		strings.Contains(r.UserAgent(), f.Actor)
 }
 
 // action finds the error that an action will end with, if any.
@@ -240,7 +241,8 @@ func (s *faultSet) listedOut(serverType, location string) bool {
 }
 
 func (f Fault) emptiesStock(serverType, location string) bool {
-	return f.Kind == FaultOutOfStock && (f.ServerType == "" || f.ServerType == serverType) && (f.Location == "" || f.Location == location)
+	return f.Kind == FaultOutOfStock && (f.ServerType == "" || f.ServerType == serverType) &&
+		(f.Location == "" || f.Location == location)
 }
 
 // before does what a fault does instead of serving the request; false if the request goes on.

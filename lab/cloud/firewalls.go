@@ -240,7 +240,8 @@ func removeFirewall(q *call, one *firewall) (any, error) {
 			for _, covered := range q.selected(from.LabelSelector.Selector) {
 				uncovered = append(uncovered, covered.ID)
 			}
-			one.Selectors = slices.DeleteFunc(one.Selectors, func(text string) bool { return text == from.LabelSelector.Selector })
+			one.Selectors = slices.DeleteFunc(one.Selectors,
+				func(text string) bool { return text == from.LabelSelector.Selector })
 		}
 		for _, id := range uncovered {
 			actions = append(actions, q.begin("remove_firewall", on(kindFirewall, one.ID), on(kindServer, id)))
@@ -255,7 +256,8 @@ func (q *call) checkRemoval(one *firewall, wanted []schema.FirewallResource) err
 		case from.Type == "server" && from.Server != nil:
 			covered := q.state.Servers[from.Server.ID]
 			if covered != nil && !one.has(from) && q.covers(one, covered) {
-				return refuse("firewall_managed_by_label_selector", "the firewall is applied to server %s by a label selector", covered.Name)
+				return refuse("firewall_managed_by_label_selector", "the firewall is applied to server %s by a label selector",
+					covered.Name)
 			}
 		case from.Type == "label_selector" && from.LabelSelector != nil:
 		default:

@@ -55,7 +55,9 @@ type backend struct {
 	active   int // connections
 }
 
-func newForwarder(key frontendKey, open func(context.Context, string) (net.Listener, error), log *slog.Logger) *forwarder {
+func newForwarder(key frontendKey, open func(
+	context.Context, string,
+) (net.Listener, error), log *slog.Logger) *forwarder {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &forwarder{
 		key: key, open: open, log: log, ctx: ctx, cancel: cancel,
@@ -156,7 +158,8 @@ func (f *forwarder) settle() {
 		address := net.JoinHostPort(ip.String(), strconv.Itoa(f.key.port))
 		listener, err := f.open(f.ctx, address)
 		if err != nil {
-			f.log.Warn("a simulated load balancer cannot listen", "loadBalancer", f.key.loadBalancer, "address", address, "error", err)
+			f.log.Warn("a simulated load balancer cannot listen", "loadBalancer", f.key.loadBalancer, "address", address,
+				"error", err)
 			continue
 		}
 		f.listeners[ip] = listener

@@ -182,7 +182,8 @@ func (c *conforming) RoundTrip(request *http.Request) (*http.Response, error) {
 		return reply, nil // the client will meet the same error
 	}
 	if problem := conforms(request, reply, body); problem != nil {
-		c.t.Errorf("%s %s → %d does not conform to the API's description: %v\n%s", request.Method, request.URL.Path, reply.StatusCode, problem, body)
+		c.t.Errorf("%s %s → %d does not conform to the API's description: %v\n%s", request.Method, request.URL.Path,
+			reply.StatusCode, problem, body)
 	}
 	return reply, nil
 }
@@ -217,11 +218,12 @@ func conforms(request *http.Request, reply *http.Response, body []byte) error {
 		return errors.New("the description has no such operation")
 	}
 	return openapi3filter.ValidateResponse(request.Context(), &openapi3filter.ResponseValidationInput{
-		RequestValidationInput: &openapi3filter.RequestValidationInput{Request: request, PathParams: parameters, Route: route},
-		Status:                 reply.StatusCode,
-		Header:                 reply.Header,
-		Body:                   io.NopCloser(bytes.NewReader(body)),
-		Options:                &openapi3filter.Options{IncludeResponseStatus: true, MultiError: true},
+		RequestValidationInput: &openapi3filter.RequestValidationInput{Request: request, PathParams: parameters,
+			Route: route},
+		Status:  reply.StatusCode,
+		Header:  reply.Header,
+		Body:    io.NopCloser(bytes.NewReader(body)),
+		Options: &openapi3filter.Options{IncludeResponseStatus: true, MultiError: true},
 	})
 }
 
@@ -244,7 +246,8 @@ func findRoute(spec *openapi3.T, method, path string) (*routers.Route, map[strin
 			}
 		}
 		if fits && (best == nil || len(parameters) < len(bestParameters)) {
-			best = &routers.Route{Spec: spec, Path: template, PathItem: item, Method: method, Operation: item.GetOperation(method)}
+			best = &routers.Route{Spec: spec, Path: template, PathItem: item, Method: method,
+				Operation: item.GetOperation(method)}
 			bestParameters = parameters
 		}
 	}
@@ -360,7 +363,8 @@ func (w *world) network() *hcloud.Network {
 	_, part, _ := net.ParseCIDR("127.40.64.0/25")
 	return must[*hcloud.Network](w.t)(w.Network.Create(w.t.Context(), hcloud.NetworkCreateOpts{
 		Name: "net", IPRange: whole,
-		Subnets: []hcloud.NetworkSubnet{{Type: hcloud.NetworkSubnetTypeCloud, IPRange: part, NetworkZone: hcloud.NetworkZoneEUCentral}},
+		Subnets: []hcloud.NetworkSubnet{{Type: hcloud.NetworkSubnetTypeCloud, IPRange: part,
+			NetworkZone: hcloud.NetworkZoneEUCentral}},
 	}))
 }
 
@@ -371,10 +375,12 @@ func (w *world) server(name string, change func(*hcloud.ServerCreateOpts)) *hclo
 		w.t.Fatal(err)
 	}
 	snapshots := must[[]*hcloud.Image](w.t)(w.Image.List(w.t.Context(), hcloud.ImageListOpts{
-		ListOpts: hcloud.ListOpts{LabelSelector: "caph-image-name==talos"}, Architecture: []hcloud.Architecture{hcloud.ArchitectureX86},
+		ListOpts:     hcloud.ListOpts{LabelSelector: "caph-image-name==talos"},
+		Architecture: []hcloud.Architecture{hcloud.ArchitectureX86},
 	}))
 	opts := hcloud.ServerCreateOpts{
-		Name: name, ServerType: &hcloud.ServerType{Name: "cx33"}, Image: snapshots[0], Location: &hcloud.Location{Name: "nbg1"},
+		Name: name, ServerType: &hcloud.ServerType{Name: "cx33"}, Image: snapshots[0],
+		Location: &hcloud.Location{Name: "nbg1"},
 	}
 	if change != nil {
 		change(&opts)

@@ -45,7 +45,8 @@ func systemImages() []*image {
 	} {
 		for _, architecture := range []string{"x86", "arm"} {
 			made = append(made, &image{
-				meta: meta{ID: id, Name: system.flavor + "-" + system.version, Created: time.Date(2025, 8, 1, 0, 0, 0, 0, time.UTC)},
+				meta: meta{ID: id, Name: system.flavor + "-" + system.version,
+					Created: time.Date(2025, 8, 1, 0, 0, 0, 0, time.UTC)},
 				Type: imageSystem, Status: "available", Description: system.text,
 				OSFlavor: system.flavor, OSVersion: system.version, Architecture: architecture, DiskSize: 5,
 			})
@@ -228,7 +229,8 @@ func (c *Cloud) EnsureSnapshot(name, architecture string) error {
 	}
 	labels := map[string]string{"caph-image-name": name, "os": "talos"}
 	if architecture != "x86" && architecture != "arm" {
-		return fmt.Errorf("making the snapshot %s: unknown architecture %q: it is x86 (amd64) or arm (arm64)", name, architecture)
+		return fmt.Errorf("making the snapshot %s: unknown architecture %q: it is x86 (amd64) or arm (arm64)", name,
+			architecture)
 	}
 	if err := checkLabels(labels); err != nil {
 		return fmt.Errorf("making the snapshot %s: %w", name, err)
@@ -236,7 +238,8 @@ func (c *Cloud) EnsureSnapshot(name, architecture string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, one := range c.state.Images {
-		if one.Type == imageSnapshot && one.Deleted == nil && one.Labels["caph-image-name"] == name && one.Architecture == architecture {
+		if one.Type == imageSnapshot && one.Deleted == nil && one.Labels["caph-image-name"] == name &&
+			one.Architecture == architecture {
 			return nil
 		}
 	}

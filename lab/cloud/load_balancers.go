@@ -82,7 +82,8 @@ func (c *Cloud) viewLoadBalancer(one *loadBalancer) loadBalancerView {
 	}
 	shown.PublicNet.IPv6.IP = c.loadBalancerIPv6(one).String()
 	if one.Net != nil {
-		shown.PrivateNet = append(shown.PrivateNet, schema.LoadBalancerPrivateNet{Network: one.Net.Network, IP: one.Net.IP.String()})
+		shown.PrivateNet = append(shown.PrivateNet,
+			schema.LoadBalancerPrivateNet{Network: one.Net.Network, IP: one.Net.IP.String()})
 	}
 	for _, to := range one.Targets {
 		shown.Targets = append(shown.Targets, c.viewTarget(one, to))
@@ -162,7 +163,8 @@ func (c *Cloud) draftLoadBalancer(wanted loadBalancerRequest) (*loadBalancer, er
 		used[other.IPv4] = true
 	}
 	if made.IPv4, ok = firstFree(c.config.PublicLoadBalancers, used, netip.Addr{}); !ok {
-		return nil, refuse("resource_limit_exceeded", "the lab's pool of load balancer addresses %v is used up", c.config.PublicLoadBalancers)
+		return nil, refuse("resource_limit_exceeded", "the lab's pool of load balancer addresses %v is used up",
+			c.config.PublicLoadBalancers)
 	}
 	return made, nil
 }
@@ -209,7 +211,8 @@ func changeLoadBalancerType(q *call, one *loadBalancer) (any, error) {
 		return nil, invalid("load_balancer_type", "load balancer type %q not found", idOrNameText(wanted.LoadBalancerType))
 	}
 	if len(one.Services) > kind.services || len(one.Targets) > kind.targets {
-		return nil, refuse("invalid_load_balancer_type", "the load balancer has more services or targets than %s can have", kind.Name)
+		return nil, refuse("invalid_load_balancer_type", "the load balancer has more services or targets than %s can have",
+			kind.Name)
 	}
 	one.Type = kind.ID
 	return q.acted("change_load_balancer_type", on(kindLoadBalancer, one.ID)), nil
@@ -235,7 +238,8 @@ func attachLoadBalancer(q *call, one *loadBalancer) (any, error) {
 	if one.Net != nil {
 		return nil, refuse("load_balancer_already_attached", "the load balancer is already attached to a network")
 	}
-	place, err := q.attach(wanted.Network, q.locationNamed(one.Location).view.NetworkZone, deref(wanted.IP), deref(wanted.IPRange))
+	place, err := q.attach(wanted.Network, q.locationNamed(one.Location).view.NetworkZone, deref(wanted.IP),
+		deref(wanted.IPRange))
 	if err != nil {
 		return nil, err
 	}
@@ -249,7 +253,8 @@ func detachLoadBalancer(q *call, one *loadBalancer) (any, error) {
 		return nil, err
 	}
 	if one.Net == nil || one.Net.Network != wanted.Network {
-		return nil, refuse("load_balancer_not_attached_to_network", "the load balancer is not attached to network %d", wanted.Network)
+		return nil, refuse("load_balancer_not_attached_to_network", "the load balancer is not attached to network %d",
+			wanted.Network)
 	}
 	one.Net = nil
 	return q.acted("detach_from_network", on(kindLoadBalancer, one.ID), on(kindNetwork, wanted.Network)), nil
@@ -263,7 +268,8 @@ func publicInterface(enabled bool) func(*call, *loadBalancer) (any, error) {
 	return func(q *call, one *loadBalancer) (any, error) {
 		if !enabled {
 			if one.Net == nil {
-				return nil, refuse("load_balancer_not_attached_to_network", "without a network the load balancer needs its public interface")
+				return nil, refuse("load_balancer_not_attached_to_network",
+					"without a network the load balancer needs its public interface")
 			}
 			if slices.ContainsFunc(one.Targets, func(to target) bool { return !to.UsePrivateIP }) {
 				return nil, refuse("targets_without_use_private_ip", "the load balancer has targets that use the public IP")

@@ -44,7 +44,8 @@ const apiPort = 36443 // of the machines that the load balancers forward to
 func (w *world) balanced(network *hcloud.Network) *hcloud.LoadBalancer {
 	w.t.Helper()
 	made := must[hcloud.LoadBalancerCreateResult](w.t)(w.LoadBalancer.Create(w.t.Context(), hcloud.LoadBalancerCreateOpts{
-		Name: "lb", LoadBalancerType: &hcloud.LoadBalancerType{Name: "lb11"}, Location: &hcloud.Location{Name: "nbg1"}, Network: network,
+		Name: "lb", LoadBalancerType: &hcloud.LoadBalancerType{Name: "lb11"}, Location: &hcloud.Location{Name: "nbg1"},
+		Network:   network,
 		Algorithm: &hcloud.LoadBalancerAlgorithm{Type: hcloud.LoadBalancerAlgorithmTypeRoundRobin},
 		Services: []hcloud.LoadBalancerCreateOptsService{{
 			Protocol: hcloud.LoadBalancerServiceProtocolTCP, ListenPort: hcloud.Ptr(6443), DestinationPort: hcloud.Ptr(apiPort),
@@ -56,7 +57,8 @@ func (w *world) balanced(network *hcloud.Network) *hcloud.LoadBalancer {
 
 func (w *world) aim(lb *hcloud.LoadBalancer, to *hcloud.Server, private bool) {
 	w.t.Helper()
-	w.done(must[*hcloud.Action](w.t)(w.LoadBalancer.AddServerTarget(w.t.Context(), lb, hcloud.LoadBalancerAddServerTargetOpts{Server: to, UsePrivateIP: &private})))
+	w.done(must[*hcloud.Action](w.t)(w.LoadBalancer.AddServerTarget(w.t.Context(), lb,
+		hcloud.LoadBalancerAddServerTargetOpts{Server: to, UsePrivateIP: &private})))
 }
 
 // health is the health of the first target for the first service.
@@ -151,7 +153,8 @@ func TestLoadBalancerEndsConnectionsOfRemovedTargets(t *testing.T) {
 	if err := conn.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, syscall.ETIMEDOUT) || strings.Contains(err.Error(), "timeout") {
+	if _, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, syscall.ETIMEDOUT) ||
+		strings.Contains(err.Error(), "timeout") {
 		t.Errorf("the open connection goes on: %v", err)
 	}
 }
@@ -163,14 +166,16 @@ func TestLoadBalancerSelectorAndIPTargets(t *testing.T) {
 	w.machines.serve = apiPort
 	lb := w.balanced(nil)
 	public := net.JoinHostPort(lb.PublicNet.IPv4.IP.String(), "6443")
-	w.done(must[*hcloud.Action](t)(w.LoadBalancer.AddLabelSelectorTarget(ctx, lb, hcloud.LoadBalancerAddLabelSelectorTargetOpts{Selector: "role=cp"})))
+	w.done(must[*hcloud.Action](t)(w.LoadBalancer.AddLabelSelectorTarget(ctx, lb,
+		hcloud.LoadBalancerAddLabelSelectorTargetOpts{Selector: "role=cp"})))
 	one := w.server("born-later", func(o *hcloud.ServerCreateOpts) { o.Labels = map[string]string{"role": "cp"} })
 	eventually(t, "a server born later is a target", func() bool {
 		heard, _ := say(public, "")
 		return heard == "born-later heard "
 	})
 	lb = must[*hcloud.LoadBalancer](t)(w.LoadBalancer.GetByID(ctx, lb.ID))
-	if members := lb.Targets[0].Targets; len(members) != 1 || members[0].Server.Server.ID != one.ID || members[0].HealthStatus[0].Status != "healthy" {
+	if members := lb.Targets[0].Targets; len(members) != 1 || members[0].Server.Server.ID != one.ID ||
+		members[0].HealthStatus[0].Status != "healthy" {
 		t.Errorf("the selected targets are %+v", members)
 	}
 	one = must[*hcloud.Server](t)(w.Server.GetByID(ctx, one.ID))
@@ -179,11 +184,13 @@ func TestLoadBalancerSelectorAndIPTargets(t *testing.T) {
 	}
 	w.done(must[*hcloud.Action](t)(w.LoadBalancer.RemoveLabelSelectorTarget(ctx, lb, "role=cp")))
 
-	for ip, code := range map[string]string{"192.0.2.1": "ip_not_owned", one.PublicNet.IPv4.IP.String(): "cloud_resource_ip_not_allowed"} {
+	for ip, code := range map[string]string{"192.0.2.1": "ip_not_owned",
+		one.PublicNet.IPv4.IP.String(): "cloud_resource_ip_not_allowed"} {
 		_, _, err := w.LoadBalancer.AddIPTarget(ctx, lb, hcloud.LoadBalancerAddIPTargetOpts{IP: net.ParseIP(ip)})
 		wants(t, code, err)
 	}
-	w.done(must[*hcloud.Action](t)(w.LoadBalancer.AddIPTarget(ctx, lb, hcloud.LoadBalancerAddIPTargetOpts{IP: net.ParseIP("127.42.0.1")})))
+	w.done(must[*hcloud.Action](t)(w.LoadBalancer.AddIPTarget(ctx, lb,
+		hcloud.LoadBalancerAddIPTargetOpts{IP: net.ParseIP("127.42.0.1")})))
 	if got := w.health(lb); got == "healthy" {
 		t.Error("an address where nothing listens is healthy")
 	}
@@ -199,24 +206,27 @@ func TestLoadBalancerHTTPHealthCheck(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	app := &httptest.Server{Listener: listener, Config: &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		select {
-		case <-ready:
-			fmt.Fprintf(rw, "%s ok", r.Host)
-		default:
-			rw.WriteHeader(http.StatusServiceUnavailable)
-		}
-	})}}
+	app := &httptest.Server{Listener: listener,
+		Config: &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			select {
+			case <-ready:
+				fmt.Fprintf(rw, "%s ok", r.Host)
+			default:
+				rw.WriteHeader(http.StatusServiceUnavailable)
+			}
+		})}}
 	app.Start()
 	defer app.Close()
 	port := int(netip.MustParseAddrPort(listener.Addr().String()).Port())
 	lb := w.balanced(nil)
-	w.done(must[*hcloud.Action](t)(w.LoadBalancer.AddIPTarget(ctx, lb, hcloud.LoadBalancerAddIPTargetOpts{IP: net.ParseIP("127.42.0.9")})))
+	w.done(must[*hcloud.Action](t)(w.LoadBalancer.AddIPTarget(ctx, lb,
+		hcloud.LoadBalancerAddIPTargetOpts{IP: net.ParseIP("127.42.0.9")})))
 	w.done(must[*hcloud.Action](t)(w.LoadBalancer.UpdateService(ctx, lb, 6443, hcloud.LoadBalancerUpdateServiceOpts{
 		DestinationPort: &port,
 		HealthCheck: &hcloud.LoadBalancerUpdateServiceOptsHealthCheck{
 			Protocol: hcloud.LoadBalancerServiceProtocolHTTP, Port: &port,
-			HTTP: &hcloud.LoadBalancerUpdateServiceOptsHealthCheckHTTP{Domain: hcloud.Ptr("app.example"), Path: hcloud.Ptr("/healthz"), Response: hcloud.Ptr("app.example ok"), StatusCodes: []string{"2??"}},
+			HTTP: &hcloud.LoadBalancerUpdateServiceOptsHealthCheckHTTP{Domain: hcloud.Ptr("app.example"),
+				Path: hcloud.Ptr("/healthz"), Response: hcloud.Ptr("app.example ok"), StatusCodes: []string{"2??"}},
 		},
 	})))
 	eventually(t, "the answer 503 is unhealthy", func() bool { return w.health(lb) == "unhealthy" })
@@ -235,7 +245,8 @@ func TestLoadBalancerRequestsThatAreRefused(t *testing.T) {
 		o.PublicNet = &hcloud.ServerCreatePublicNet{}
 	})
 	add := func(lb *hcloud.LoadBalancer, to *hcloud.Server, private bool) error {
-		_, _, err := w.LoadBalancer.AddServerTarget(ctx, lb, hcloud.LoadBalancerAddServerTargetOpts{Server: to, UsePrivateIP: &private})
+		_, _, err := w.LoadBalancer.AddServerTarget(ctx, lb,
+			hcloud.LoadBalancerAddServerTargetOpts{Server: to, UsePrivateIP: &private})
 		return err
 	}
 	wants(t, "server_not_attached_to_network", add(lb, loose, true))
@@ -249,13 +260,22 @@ func TestLoadBalancerRequestsThatAreRefused(t *testing.T) {
 		opts hcloud.LoadBalancerAddServiceOpts
 		code string
 	}{
-		"a port in use":     {hcloud.LoadBalancerAddServiceOpts{Protocol: tcp, ListenPort: hcloud.Ptr(6443), DestinationPort: hcloud.Ptr(1)}, "source_port_already_used"},
-		"no port":           {hcloud.LoadBalancerAddServiceOpts{Protocol: tcp}, "invalid_input"},
-		"TLS":               {hcloud.LoadBalancerAddServiceOpts{Protocol: hcloud.LoadBalancerServiceProtocolHTTPS, ListenPort: hcloud.Ptr(443)}, "invalid_input"},
-		"PROXY protocol":    {hcloud.LoadBalancerAddServiceOpts{Protocol: tcp, ListenPort: hcloud.Ptr(1), DestinationPort: hcloud.Ptr(1), Proxyprotocol: hcloud.Ptr(true)}, "invalid_input"},
-		"an eager check":    {hcloud.LoadBalancerAddServiceOpts{Protocol: tcp, ListenPort: hcloud.Ptr(1), DestinationPort: hcloud.Ptr(1), HealthCheck: &hcloud.LoadBalancerAddServiceOptsHealthCheck{Protocol: tcp, Interval: hcloud.Ptr(time.Second)}}, "invalid_input"},
-		"an endless check":  {hcloud.LoadBalancerAddServiceOpts{Protocol: tcp, ListenPort: hcloud.Ptr(1), DestinationPort: hcloud.Ptr(1), HealthCheck: &hcloud.LoadBalancerAddServiceOptsHealthCheck{Protocol: tcp, Timeout: hcloud.Ptr(time.Minute)}}, "invalid_input"},
-		"too many attempts": {hcloud.LoadBalancerAddServiceOpts{Protocol: tcp, ListenPort: hcloud.Ptr(1), DestinationPort: hcloud.Ptr(1), HealthCheck: &hcloud.LoadBalancerAddServiceOptsHealthCheck{Protocol: tcp, Retries: hcloud.Ptr(9)}}, "invalid_input"},
+		"a port in use": {hcloud.LoadBalancerAddServiceOpts{Protocol: tcp, ListenPort: hcloud.Ptr(6443),
+			DestinationPort: hcloud.Ptr(1)}, "source_port_already_used"},
+		"no port": {hcloud.LoadBalancerAddServiceOpts{Protocol: tcp}, "invalid_input"},
+		"TLS": {hcloud.LoadBalancerAddServiceOpts{Protocol: hcloud.LoadBalancerServiceProtocolHTTPS,
+			ListenPort: hcloud.Ptr(443)}, "invalid_input"},
+		"PROXY protocol": {hcloud.LoadBalancerAddServiceOpts{Protocol: tcp, ListenPort: hcloud.Ptr(1),
+			DestinationPort: hcloud.Ptr(1), Proxyprotocol: hcloud.Ptr(true)}, "invalid_input"},
+		"an eager check": {hcloud.LoadBalancerAddServiceOpts{Protocol: tcp, ListenPort: hcloud.Ptr(1),
+			DestinationPort: hcloud.Ptr(1), HealthCheck: &hcloud.LoadBalancerAddServiceOptsHealthCheck{Protocol: tcp,
+				Interval: hcloud.Ptr(time.Second)}}, "invalid_input"},
+		"an endless check": {hcloud.LoadBalancerAddServiceOpts{Protocol: tcp, ListenPort: hcloud.Ptr(1),
+			DestinationPort: hcloud.Ptr(1), HealthCheck: &hcloud.LoadBalancerAddServiceOptsHealthCheck{Protocol: tcp,
+				Timeout: hcloud.Ptr(time.Minute)}}, "invalid_input"},
+		"too many attempts": {hcloud.LoadBalancerAddServiceOpts{Protocol: tcp, ListenPort: hcloud.Ptr(1),
+			DestinationPort: hcloud.Ptr(1), HealthCheck: &hcloud.LoadBalancerAddServiceOptsHealthCheck{Protocol: tcp,
+				Retries: hcloud.Ptr(9)}}, "invalid_input"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, _, err := w.LoadBalancer.AddService(ctx, lb, test.opts)
@@ -269,9 +289,12 @@ func TestLoadBalancerRequestsThatAreRefused(t *testing.T) {
 	_, _, err = w.LoadBalancer.ChangeAlgorithm(ctx, lb, hcloud.LoadBalancerChangeAlgorithmOpts{Type: "dice"})
 	wants(t, "invalid_input", err)
 
-	fine := hcloud.LoadBalancerCreateOpts{Name: "other", LoadBalancerType: &hcloud.LoadBalancerType{Name: "lb11"}, NetworkZone: hcloud.NetworkZoneEUCentral}
+	fine := hcloud.LoadBalancerCreateOpts{Name: "other", LoadBalancerType: &hcloud.LoadBalancerType{Name: "lb11"},
+		NetworkZone: hcloud.NetworkZoneEUCentral}
 	for name, change := range map[string]func(*hcloud.LoadBalancerCreateOpts){
-		"no such type":  func(o *hcloud.LoadBalancerCreateOpts) { o.LoadBalancerType = &hcloud.LoadBalancerType{Name: "lb99"} },
+		"no such type": func(o *hcloud.LoadBalancerCreateOpts) {
+			o.LoadBalancerType = &hcloud.LoadBalancerType{Name: "lb99"}
+		},
 		"no place":      func(o *hcloud.LoadBalancerCreateOpts) { o.NetworkZone = "" },
 		"no such place": func(o *hcloud.LoadBalancerCreateOpts) { o.NetworkZone = "mars" },
 		"no network":    func(o *hcloud.LoadBalancerCreateOpts) { o.Network = &hcloud.Network{ID: 7} },
@@ -296,32 +319,46 @@ func TestLoadBalancerActions(t *testing.T) {
 	ctx := t.Context()
 	network := w.network()
 	lb := w.balanced(nil)
-	w.done(must[*hcloud.Action](t)(w.LoadBalancer.AttachToNetwork(ctx, lb, hcloud.LoadBalancerAttachToNetworkOpts{Network: network, IP: net.ParseIP("127.40.64.9")})))
+	w.done(must[*hcloud.Action](t)(w.LoadBalancer.AttachToNetwork(ctx, lb,
+		hcloud.LoadBalancerAttachToNetworkOpts{Network: network, IP: net.ParseIP("127.40.64.9")})))
 	w.done(must[*hcloud.Action](t)(w.LoadBalancer.DisablePublicInterface(ctx, lb)))
-	w.done(must[*hcloud.Action](t)(w.LoadBalancer.ChangeAlgorithm(ctx, lb, hcloud.LoadBalancerChangeAlgorithmOpts{Type: hcloud.LoadBalancerAlgorithmTypeLeastConnections})))
-	w.done(must[*hcloud.Action](t)(w.LoadBalancer.ChangeType(ctx, lb, hcloud.LoadBalancerChangeTypeOpts{LoadBalancerType: &hcloud.LoadBalancerType{Name: "lb21"}})))
-	w.done(must[*hcloud.Action](t)(w.LoadBalancer.ChangeDNSPtr(ctx, lb, lb.PublicNet.IPv4.IP.String(), hcloud.Ptr("lb.example"))))
-	w.done(must[*hcloud.Action](t)(w.LoadBalancer.AddService(ctx, lb, hcloud.LoadBalancerAddServiceOpts{Protocol: hcloud.LoadBalancerServiceProtocolHTTP})))
+	w.done(must[*hcloud.Action](t)(w.LoadBalancer.ChangeAlgorithm(ctx, lb,
+		hcloud.LoadBalancerChangeAlgorithmOpts{Type: hcloud.LoadBalancerAlgorithmTypeLeastConnections})))
+	w.done(must[*hcloud.Action](t)(w.LoadBalancer.ChangeType(ctx, lb,
+		hcloud.LoadBalancerChangeTypeOpts{LoadBalancerType: &hcloud.LoadBalancerType{Name: "lb21"}})))
+	w.done(must[*hcloud.Action](t)(w.LoadBalancer.ChangeDNSPtr(ctx, lb, lb.PublicNet.IPv4.IP.String(),
+		hcloud.Ptr("lb.example"))))
+	w.done(must[*hcloud.Action](t)(w.LoadBalancer.AddService(ctx, lb,
+		hcloud.LoadBalancerAddServiceOpts{Protocol: hcloud.LoadBalancerServiceProtocolHTTP})))
 	for port := 1001; port <= 1005; port++ {
-		w.done(must[*hcloud.Action](t)(w.LoadBalancer.AddService(ctx, lb, hcloud.LoadBalancerAddServiceOpts{Protocol: hcloud.LoadBalancerServiceProtocolTCP, ListenPort: &port})))
+		w.done(must[*hcloud.Action](t)(w.LoadBalancer.AddService(ctx, lb,
+			hcloud.LoadBalancerAddServiceOpts{Protocol: hcloud.LoadBalancerServiceProtocolTCP, ListenPort: &port})))
 	}
-	_, _, err := w.LoadBalancer.ChangeType(ctx, lb, hcloud.LoadBalancerChangeTypeOpts{LoadBalancerType: &hcloud.LoadBalancerType{Name: "lb11"}})
+	_, _, err := w.LoadBalancer.ChangeType(ctx, lb,
+		hcloud.LoadBalancerChangeTypeOpts{LoadBalancerType: &hcloud.LoadBalancerType{Name: "lb11"}})
 	wants(t, "invalid_load_balancer_type", err)
-	lb = must[*hcloud.LoadBalancer](t)(w.LoadBalancer.Update(ctx, lb, hcloud.LoadBalancerUpdateOpts{Name: "renamed", Labels: map[string]string{"a": "b"}}))
+	lb = must[*hcloud.LoadBalancer](t)(w.LoadBalancer.Update(ctx, lb,
+		hcloud.LoadBalancerUpdateOpts{Name: "renamed", Labels: map[string]string{"a": "b"}}))
 	switch {
-	case lb.PublicNet.Enabled, lb.PrivateNet[0].IP.String() != "127.40.64.9", lb.Algorithm.Type != hcloud.LoadBalancerAlgorithmTypeLeastConnections,
-		lb.LoadBalancerType.Name != "lb21", lb.PublicNet.IPv4.DNSPtr != "lb.example", len(lb.Services) != 7, lb.Name != "renamed":
+	case lb.PublicNet.Enabled, lb.PrivateNet[0].IP.String() != "127.40.64.9",
+		lb.Algorithm.Type != hcloud.LoadBalancerAlgorithmTypeLeastConnections,
+		lb.LoadBalancerType.Name != "lb21", lb.PublicNet.IPv4.DNSPtr != "lb.example", len(lb.Services) != 7,
+		lb.Name != "renamed":
 		t.Errorf("the load balancer is %+v", lb)
-	case lb.Services[1].HTTP.CookieName != "HCLBSTICKY" || lb.Services[1].ListenPort != 80 || lb.Services[2].DestinationPort != 1001 || lb.Services[2].HealthCheck.Interval != 15*time.Second:
+	case lb.Services[1].HTTP.CookieName != "HCLBSTICKY" || lb.Services[1].ListenPort != 80 ||
+		lb.Services[2].DestinationPort != 1001 || lb.Services[2].HealthCheck.Interval != 15*time.Second:
 		t.Errorf("its services are %+v", lb.Services)
 	}
 	w.done(must[*hcloud.Action](t)(w.LoadBalancer.DeleteService(ctx, lb, 80)))
 	w.done(must[*hcloud.Action](t)(w.LoadBalancer.EnablePublicInterface(ctx, lb)))
-	w.done(must[*hcloud.Action](t)(w.LoadBalancer.ChangeProtection(ctx, lb, hcloud.LoadBalancerChangeProtectionOpts{Delete: hcloud.Ptr(true)})))
+	w.done(must[*hcloud.Action](t)(w.LoadBalancer.ChangeProtection(ctx, lb,
+		hcloud.LoadBalancerChangeProtectionOpts{Delete: hcloud.Ptr(true)})))
 	_, err = w.LoadBalancer.Delete(ctx, lb)
 	wants(t, "protected", err)
-	w.done(must[*hcloud.Action](t)(w.LoadBalancer.ChangeProtection(ctx, lb, hcloud.LoadBalancerChangeProtectionOpts{Delete: hcloud.Ptr(false)})))
-	if status, body := w.raw(http.MethodDelete, "/load_balancers/"+strconv.FormatInt(lb.ID, 10), ""); status != http.StatusNoContent {
+	w.done(must[*hcloud.Action](t)(w.LoadBalancer.ChangeProtection(ctx, lb,
+		hcloud.LoadBalancerChangeProtectionOpts{Delete: hcloud.Ptr(false)})))
+	status, body := w.raw(http.MethodDelete, "/load_balancers/"+strconv.FormatInt(lb.ID, 10), "")
+	if status != http.StatusNoContent {
 		t.Errorf("deleting a load balancer answers %d %s", status, body)
 	}
 }

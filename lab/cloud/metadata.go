@@ -61,7 +61,8 @@ func privateNetworks(seen Server) string {
 	var text strings.Builder
 	for i, place := range seen.Private {
 		aliases := strings.Join(texts(place.Aliases), ", ")
-		fmt.Fprintf(&text, "- ip: %s\n  alias_ips: [%s]\n  interface_num: %d\n  network_id: %d\n", place.IP, aliases, i+1, place.Network)
+		fmt.Fprintf(&text, "- ip: %s\n  alias_ips: [%s]\n  interface_num: %d\n  network_id: %d\n", place.IP, aliases, i+1,
+			place.Network)
 	}
 	return text.String()
 }

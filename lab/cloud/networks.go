@@ -131,7 +131,8 @@ func parseNetworkRange(text string) (netip.Prefix, error) {
 		return whole, invalid("ip_range", "%q is not a network range of /24 or wider in CIDR form", text)
 	}
 	if !within(loopback, whole) {
-		return whole, invalid("ip_range", "%v is not inside %v: the lab has no other addresses than loopback", whole, loopback)
+		return whole, invalid("ip_range", "%v is not inside %v: the lab has no other addresses than loopback", whole,
+			loopback)
 	}
 	return whole, nil
 }

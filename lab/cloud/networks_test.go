@@ -24,7 +24,9 @@ func TestNetworkSubnetsAndRoutes(t *testing.T) {
 		t.Errorf("the subnet's gateway is %s, not the network's first address", got)
 	}
 	add := func(text string, zone hcloud.NetworkZone) (*hcloud.Action, *hcloud.Response, error) {
-		return w.Network.AddSubnet(ctx, one, hcloud.NetworkAddSubnetOpts{Subnet: hcloud.NetworkSubnet{Type: hcloud.NetworkSubnetTypeCloud, IPRange: cidr(text), NetworkZone: zone}})
+		return w.Network.AddSubnet(ctx, one,
+			hcloud.NetworkAddSubnetOpts{Subnet: hcloud.NetworkSubnet{Type: hcloud.NetworkSubnetTypeCloud, IPRange: cidr(text),
+				NetworkZone: zone}})
 	}
 	w.done(must[*hcloud.Action](t)(add("127.40.65.0/24", hcloud.NetworkZoneUSEast)))
 	for _, text := range []string{"127.40.64.64/26", "127.41.0.0/24", "127.40.66.0/31"} {
@@ -33,7 +35,9 @@ func TestNetworkSubnetsAndRoutes(t *testing.T) {
 	}
 	_, _, err := add("127.40.66.0/24", "mars")
 	wants(t, "invalid_input", err)
-	w.done(must[*hcloud.Action](t)(w.Network.AddSubnet(ctx, one, hcloud.NetworkAddSubnetOpts{Subnet: hcloud.NetworkSubnet{Type: hcloud.NetworkSubnetTypeCloud, NetworkZone: hcloud.NetworkZoneEUCentral}})))
+	w.done(must[*hcloud.Action](t)(w.Network.AddSubnet(ctx, one,
+		hcloud.NetworkAddSubnetOpts{Subnet: hcloud.NetworkSubnet{Type: hcloud.NetworkSubnetTypeCloud,
+			NetworkZone: hcloud.NetworkZoneEUCentral}})))
 
 	route := hcloud.NetworkRoute{Destination: cidr("127.40.128.0/24"), Gateway: net.ParseIP("127.40.64.1")}
 	w.done(must[*hcloud.Action](t)(w.Network.AddRoute(ctx, one, hcloud.NetworkAddRouteOpts{Route: route})))
@@ -53,12 +57,15 @@ func TestNetworkSubnetsAndRoutes(t *testing.T) {
 	w.done(must[*hcloud.Action](t)(w.Network.DeleteRoute(ctx, one, hcloud.NetworkDeleteRouteOpts{Route: route})))
 	_, _, err = w.Network.DeleteRoute(ctx, one, hcloud.NetworkDeleteRouteOpts{Route: route})
 	wants(t, "not_found", err)
-	w.done(must[*hcloud.Action](t)(w.Network.DeleteSubnet(ctx, one, hcloud.NetworkDeleteSubnetOpts{Subnet: one.Subnets[1]})))
+	w.done(must[*hcloud.Action](t)(w.Network.DeleteSubnet(ctx, one,
+		hcloud.NetworkDeleteSubnetOpts{Subnet: one.Subnets[1]})))
 
 	_, _, err = w.Network.ChangeIPRange(ctx, one, hcloud.NetworkChangeIPRangeOpts{IPRange: cidr("127.40.0.0/17")})
 	wants(t, "invalid_input", err)
-	w.done(must[*hcloud.Action](t)(w.Network.ChangeIPRange(ctx, one, hcloud.NetworkChangeIPRangeOpts{IPRange: cidr("127.40.0.0/15")})))
-	one = must[*hcloud.Network](t)(w.Network.Update(ctx, one, hcloud.NetworkUpdateOpts{Name: "renamed", ExposeRoutesToVSwitch: hcloud.Ptr(true)}))
+	w.done(must[*hcloud.Action](t)(w.Network.ChangeIPRange(ctx, one,
+		hcloud.NetworkChangeIPRangeOpts{IPRange: cidr("127.40.0.0/15")})))
+	one = must[*hcloud.Network](t)(w.Network.Update(ctx, one,
+		hcloud.NetworkUpdateOpts{Name: "renamed", ExposeRoutesToVSwitch: hcloud.Ptr(true)}))
 	if one.IPRange.String() != "127.40.0.0/15" || !one.ExposeRoutesToVSwitch || one.Name != "renamed" {
 		t.Errorf("the network is %+v", one)
 	}
@@ -70,7 +77,8 @@ func TestNetworkInUse(t *testing.T) {
 	one := w.network()
 	member := w.server("one", func(o *hcloud.ServerCreateOpts) { o.Networks = []*hcloud.Network{one} })
 	balancer := must[hcloud.LoadBalancerCreateResult](t)(w.LoadBalancer.Create(ctx, hcloud.LoadBalancerCreateOpts{
-		Name: "lb", LoadBalancerType: &hcloud.LoadBalancerType{Name: "lb11"}, Location: &hcloud.Location{Name: "nbg1"}, Network: one,
+		Name: "lb", LoadBalancerType: &hcloud.LoadBalancerType{Name: "lb11"}, Location: &hcloud.Location{Name: "nbg1"},
+		Network: one,
 	})).LoadBalancer
 	one = must[*hcloud.Network](t)(w.Network.GetByID(ctx, one.ID))
 	if len(one.Servers) != 1 || len(one.LoadBalancers) != 1 {
@@ -80,12 +88,15 @@ func TestNetworkInUse(t *testing.T) {
 	wants(t, "resource_in_use", err)
 	_, err = w.Network.Delete(ctx, one)
 	wants(t, "resource_in_use", err)
-	w.done(must[*hcloud.Action](t)(w.LoadBalancer.DetachFromNetwork(ctx, balancer, hcloud.LoadBalancerDetachFromNetworkOpts{Network: one})))
+	w.done(must[*hcloud.Action](t)(w.LoadBalancer.DetachFromNetwork(ctx, balancer,
+		hcloud.LoadBalancerDetachFromNetworkOpts{Network: one})))
 
-	w.done(must[*hcloud.Action](t)(w.Network.ChangeProtection(ctx, one, hcloud.NetworkChangeProtectionOpts{Delete: hcloud.Ptr(true)})))
+	w.done(must[*hcloud.Action](t)(w.Network.ChangeProtection(ctx, one,
+		hcloud.NetworkChangeProtectionOpts{Delete: hcloud.Ptr(true)})))
 	_, err = w.Network.Delete(ctx, one)
 	wants(t, "protected", err)
-	w.done(must[*hcloud.Action](t)(w.Network.ChangeProtection(ctx, one, hcloud.NetworkChangeProtectionOpts{Delete: hcloud.Ptr(false)})))
+	w.done(must[*hcloud.Action](t)(w.Network.ChangeProtection(ctx, one,
+		hcloud.NetworkChangeProtectionOpts{Delete: hcloud.Ptr(false)})))
 	if _, err := w.Network.Delete(ctx, one); err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +112,8 @@ func TestAddressesInNetworks(t *testing.T) {
 	ctx := t.Context()
 	tiny := must[*hcloud.Network](t)(w.Network.Create(ctx, hcloud.NetworkCreateOpts{
 		Name: "tiny", IPRange: cidr("127.40.0.0/24"),
-		Subnets: []hcloud.NetworkSubnet{{Type: hcloud.NetworkSubnetTypeCloud, IPRange: cidr("127.40.0.0/29"), NetworkZone: hcloud.NetworkZoneEUCentral}},
+		Subnets: []hcloud.NetworkSubnet{{Type: hcloud.NetworkSubnetTypeCloud, IPRange: cidr("127.40.0.0/29"),
+			NetworkZone: hcloud.NetworkZoneEUCentral}},
 	}))
 	in := func(o *hcloud.ServerCreateOpts) { o.Networks = []*hcloud.Network{tiny} }
 	for i := 2; i <= 6; i++ { // .1 is the gateway, .0 and .7 are not addresses of hosts
@@ -114,12 +126,14 @@ func TestAddressesInNetworks(t *testing.T) {
 	_, _, err := w.Server.AttachToNetwork(ctx, last, hcloud.ServerAttachToNetworkOpts{Network: tiny})
 	wants(t, "no_subnet_available", err)
 	for _, taken := range []string{"127.40.0.3", "127.40.0.1", "127.40.0.99"} {
-		_, _, err := w.Server.AttachToNetwork(ctx, last, hcloud.ServerAttachToNetworkOpts{Network: tiny, IP: net.ParseIP(taken)})
+		_, _, err := w.Server.AttachToNetwork(ctx, last,
+			hcloud.ServerAttachToNetworkOpts{Network: tiny, IP: net.ParseIP(taken)})
 		wants(t, "ip_not_available", err)
 	}
 	// The network has a subnet in Europe only.
 	_, _, err = w.Server.Create(ctx, hcloud.ServerCreateOpts{
-		Name: "far", ServerType: &hcloud.ServerType{Name: "cpx11"}, Image: &hcloud.Image{Name: "debian-12"}, Location: &hcloud.Location{Name: "ash"}, Networks: []*hcloud.Network{tiny},
+		Name: "far", ServerType: &hcloud.ServerType{Name: "cpx11"}, Image: &hcloud.Image{Name: "debian-12"},
+		Location: &hcloud.Location{Name: "ash"}, Networks: []*hcloud.Network{tiny},
 	})
 	wants(t, "no_subnet_available", err)
 }

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// past is what the project was, for lists that lag behind. It is kept only once somebody has asked for it, and only as long as
-// the slowest list lags.
+// past is what the project was, for lists that lag behind. It is kept only once somebody has asked for it, and
+// only as long as the slowest list lags.
 type past struct {
 	keep    time.Duration // 0: nothing is kept
 	moments []moment      // by time
@@ -53,8 +53,8 @@ func (p *past) last(at time.Time) int {
 	return max(0, i-1)
 }
 
-// asOf returns a Cloud that shows what was there at a time, or the oldest that is remembered. It must only be read from, and
-// under the lock.
+// asOf returns a Cloud that shows what was there at a time, or the oldest that is remembered. It must
+// only be read from, and under the lock.
 func (c *Cloud) asOf(at time.Time) *Cloud {
 	if len(c.past.moments) == 0 {
 		return c

@@ -78,7 +78,8 @@ func (c *Cloud) pricing() pricingView {
 		ofFloating := schema.PricingFloatingIPType{Type: version}
 		ofPrimary := schema.PricingPrimaryIP{Type: version}
 		for _, at := range ordered(c.catalog.locations) {
-			ofFloating.Prices = append(ofFloating.Prices, schema.PricingFloatingIPTypePrice{Location: at.Name, PriceMonthly: euros(floating[version])})
+			ofFloating.Prices = append(ofFloating.Prices,
+				schema.PricingFloatingIPTypePrice{Location: at.Name, PriceMonthly: euros(floating[version])})
 			ofPrimary.Prices = append(ofPrimary.Prices, schema.PricingPrimaryIPTypePrice{
 				Location: at.Name, PriceHourly: euros(primary[version] / hoursAMonth), PriceMonthly: euros(primary[version]),
 			})
@@ -87,10 +88,12 @@ func (c *Cloud) pricing() pricingView {
 		shown.PrimaryIPs = append(shown.PrimaryIPs, ofPrimary)
 	}
 	for _, kind := range ordered(c.catalog.serverTypes) {
-		shown.ServerTypes = append(shown.ServerTypes, schema.PricingServerType{ID: kind.ID, Name: kind.Name, Prices: c.serverTypePrices(kind)})
+		shown.ServerTypes = append(shown.ServerTypes,
+			schema.PricingServerType{ID: kind.ID, Name: kind.Name, Prices: c.serverTypePrices(kind)})
 	}
 	for _, kind := range ordered(c.catalog.loadBalancerTypes) {
-		shown.LoadBalancerTypes = append(shown.LoadBalancerTypes, schema.PricingLoadBalancerType{ID: kind.ID, Name: kind.Name, Prices: c.loadBalancerTypePrices(kind)})
+		shown.LoadBalancerTypes = append(shown.LoadBalancerTypes,
+			schema.PricingLoadBalancerType{ID: kind.ID, Name: kind.Name, Prices: c.loadBalancerTypePrices(kind)})
 	}
 	return shown
 }

@@ -152,7 +152,8 @@ func (c *Cloud) newPrimaryIP(version, where string) (*primaryIP, error) {
 	if version == "ipv4" {
 		ip, ok := firstFree(c.config.PublicServers, used, netip.Addr{})
 		if !ok {
-			return nil, refuse("resource_limit_exceeded", "the lab's pool of public IPv4 addresses %v is used up", c.config.PublicServers)
+			return nil, refuse("resource_limit_exceeded", "the lab's pool of public IPv4 addresses %v is used up",
+				c.config.PublicServers)
 		}
 		made.Range = netip.PrefixFrom(ip, 32)
 		return made, nil
@@ -201,7 +202,8 @@ func assignPrimaryIP(q *call, one *primaryIP) (any, error) {
 	case one.Assignee != 0:
 		return nil, refuse("primary_ip_already_assigned", "the primary IP is assigned to server %d", one.Assignee)
 	case to.Location != one.Location:
-		return nil, refuse("primary_ip_datacenter_mismatch", "the primary IP is in %s, the server in %s", one.Location, to.Location)
+		return nil, refuse("primary_ip_datacenter_mismatch", "the primary IP is in %s, the server in %s", one.Location,
+			to.Location)
 	}
 	if err := q.checkAssign(to, one.Type); err != nil {
 		return nil, err

@@ -50,7 +50,8 @@ func (p probe) passesHTTP(ctx context.Context, ip netip.Addr) bool {
 	if p.http.TLS {
 		scheme = "https"
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://"+p.address(ip)+"/"+strings.TrimPrefix(p.http.Path, "/"), nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet,
+		scheme+"://"+p.address(ip)+"/"+strings.TrimPrefix(p.http.Path, "/"), nil)
 	if err != nil {
 		return false
 	}

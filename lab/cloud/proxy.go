@@ -56,7 +56,8 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.Host != apiHost+":443" {
-		http.Error(w, fmt.Sprintf("the lab's proxy refuses %s: it plays only %s:443, and nothing leaves the machine", r.Host, apiHost), http.StatusForbidden)
+		http.Error(w, fmt.Sprintf("the lab's proxy refuses %s: it plays only %s:443, and nothing leaves the machine", r.Host,
+			apiHost), http.StatusForbidden)
 		return
 	}
 	conn, buffered, err := http.NewResponseController(w).Hijack()

@@ -40,18 +40,22 @@ func TestProxyPlaysTheRealHost(t *testing.T) {
 	if err != nil || len(locations) != 6 {
 		t.Fatalf("through the proxy there are %d locations, %v", len(locations), err)
 	}
-	must[hcloud.PlacementGroupCreateResult](t)(client.PlacementGroup.Create(t.Context(), hcloud.PlacementGroupCreateOpts{Name: "one", Type: hcloud.PlacementGroupTypeSpread}))
+	must[hcloud.PlacementGroupCreateResult](t)(client.PlacementGroup.Create(t.Context(),
+		hcloud.PlacementGroupCreateOpts{Name: "one", Type: hcloud.PlacementGroupTypeSpread}))
 	if found := must[*hcloud.PlacementGroup](t)(w.PlacementGroup.GetByName(t.Context(), "one")); found == nil {
 		t.Error("what was made through the proxy is not there without it")
 	}
 	for _, fault := range []FaultKind{FaultLostReply, FaultReset} {
 		w.fault(Fault{Kind: fault, Method: http.MethodPost, Times: 1})
-		if _, _, err := client.PlacementGroup.Create(t.Context(), hcloud.PlacementGroupCreateOpts{Name: string(fault), Type: hcloud.PlacementGroupTypeSpread}); err == nil {
+		if _, _, err := client.PlacementGroup.Create(t.Context(), hcloud.PlacementGroupCreateOpts{
+			Name: string(fault), Type: hcloud.PlacementGroupTypeSpread,
+		}); err == nil {
 			t.Errorf("a %s through the proxy goes unnoticed", fault)
 		}
 	}
 
-	for target, want := range map[string]string{"https://example.com/": "Forbidden", "http://example.com/": "", "https://api.hetzner.cloud:8443/": "Forbidden"} {
+	for target, want := range map[string]string{"https://example.com/": "Forbidden", "http://example.com/": "",
+		"https://api.hetzner.cloud:8443/": "Forbidden"} {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, target, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -87,7 +91,8 @@ func TestProxyNeedsTrust(t *testing.T) {
 	defer server.Close()
 	at, _ := url.Parse(server.URL)
 	transport := &http.Transport{Proxy: http.ProxyURL(at), TLSClientConfig: &tls.Config{RootCAs: other.Pool()}}
-	request, _ := http.NewRequestWithContext(context.Background(), http.MethodGet, "https://api.hetzner.cloud/v1/locations", nil)
+	request, _ := http.NewRequestWithContext(context.Background(), http.MethodGet,
+		"https://api.hetzner.cloud/v1/locations", nil)
 	if _, err := transport.RoundTrip(request); err == nil || !strings.Contains(err.Error(), "certificate") {
 		t.Errorf("without the lab's CA the error is %v", err)
 	}

@@ -33,19 +33,24 @@ func TestSnapshots(t *testing.T) {
 	}
 	labelled := hcloud.ListOpts{LabelSelector: "caph-image-name==talos-1,os=talos"}
 	found := find(hcloud.ImageListOpts{ListOpts: labelled})
-	if len(found) != 2 || found[0].Name != "" || found[0].Status != hcloud.ImageStatusAvailable || found[0].Type != hcloud.ImageTypeSnapshot {
+	if len(found) != 2 || found[0].Name != "" || found[0].Status != hcloud.ImageStatusAvailable ||
+		found[0].Type != hcloud.ImageTypeSnapshot {
 		t.Fatalf("the snapshots are %+v", found)
 	}
-	if arm := find(hcloud.ImageListOpts{ListOpts: labelled, Architecture: []hcloud.Architecture{hcloud.ArchitectureARM}}); len(arm) != 1 {
+	arm := find(hcloud.ImageListOpts{ListOpts: labelled, Architecture: []hcloud.Architecture{hcloud.ArchitectureARM}})
+	if len(arm) != 1 {
 		t.Errorf("%d snapshots are for arm", len(arm))
 	}
 	if named := find(hcloud.ImageListOpts{Name: "talos-1"}); len(named) != 0 {
 		t.Error("a snapshot is found by name")
 	}
-	if system := find(hcloud.ImageListOpts{Type: []hcloud.ImageType{hcloud.ImageTypeSystem}, Name: "ubuntu-24.04"}); len(system) != 2 || !system[0].RapidDeploy {
+	if system := find(hcloud.ImageListOpts{
+		Type: []hcloud.ImageType{hcloud.ImageTypeSystem}, Name: "ubuntu-24.04",
+	}); len(system) != 2 || !system[0].RapidDeploy {
 		t.Errorf("ubuntu-24.04 is %+v", system)
 	}
-	if creating := find(hcloud.ImageListOpts{Status: []hcloud.ImageStatus{hcloud.ImageStatusCreating}}); len(creating) != 0 {
+	creating := find(hcloud.ImageListOpts{Status: []hcloud.ImageStatus{hcloud.ImageStatusCreating}})
+	if len(creating) != 0 {
 		t.Errorf("images are being made: %+v", creating)
 	}
 
@@ -61,14 +66,17 @@ func TestSnapshots(t *testing.T) {
 	if made.Status != hcloud.ImageStatusAvailable || made.ImageSize == 0 || made.Architecture != hcloud.ArchitectureX86 {
 		t.Errorf("the finished snapshot is %+v", made)
 	}
-	made = must[*hcloud.Image](t)(w.Image.Update(ctx, made, hcloud.ImageUpdateOpts{Description: hcloud.Ptr("ours"), Labels: map[string]string{"x": "y"}}))
+	made = must[*hcloud.Image](t)(w.Image.Update(ctx, made,
+		hcloud.ImageUpdateOpts{Description: hcloud.Ptr("ours"), Labels: map[string]string{"x": "y"}}))
 	if made.Description != "ours" || made.Labels["x"] != "y" {
 		t.Errorf("the changed snapshot is %+v", made)
 	}
-	w.done(must[*hcloud.Action](t)(w.Image.ChangeProtection(ctx, made, hcloud.ImageChangeProtectionOpts{Delete: hcloud.Ptr(true)})))
+	w.done(must[*hcloud.Action](t)(w.Image.ChangeProtection(ctx, made,
+		hcloud.ImageChangeProtectionOpts{Delete: hcloud.Ptr(true)})))
 	_, err := w.Image.Delete(ctx, made)
 	wants(t, "protected", err)
-	w.done(must[*hcloud.Action](t)(w.Image.ChangeProtection(ctx, made, hcloud.ImageChangeProtectionOpts{Delete: hcloud.Ptr(false)})))
+	w.done(must[*hcloud.Action](t)(w.Image.ChangeProtection(ctx, made,
+		hcloud.ImageChangeProtectionOpts{Delete: hcloud.Ptr(false)})))
 
 	// A snapshot that a server was made from can be deleted; the server goes on showing it.
 	child := w.server("child", func(o *hcloud.ServerCreateOpts) { o.Image = made })
@@ -82,7 +90,8 @@ func TestSnapshots(t *testing.T) {
 	if left := find(hcloud.ImageListOpts{ListOpts: hcloud.ListOpts{LabelSelector: "x"}}); len(left) != 0 {
 		t.Error("the deleted snapshot is still listed")
 	}
-	_, _, err = w.Server.Create(ctx, hcloud.ServerCreateOpts{Name: "late", ServerType: &hcloud.ServerType{Name: "cx33"}, Image: made})
+	_, _, err = w.Server.Create(ctx, hcloud.ServerCreateOpts{Name: "late", ServerType: &hcloud.ServerType{Name: "cx33"},
+		Image: made})
 	wants(t, "invalid_input", err)
 	system := find(hcloud.ImageListOpts{Name: "debian-12"})[0]
 	_, err = w.Image.Delete(ctx, system)
@@ -99,8 +108,11 @@ func TestFirewalls(t *testing.T) {
 		Direction: hcloud.FirewallRuleDirectionIn, Protocol: hcloud.FirewallRuleProtocolTCP, Port: hcloud.Ptr("6443"),
 		SourceIPs: []net.IPNet{*cidr("10.0.0.0/8")}, Description: hcloud.Ptr("api"),
 	}
-	selector := hcloud.FirewallResource{Type: hcloud.FirewallResourceTypeLabelSelector, LabelSelector: &hcloud.FirewallResourceLabelSelector{Selector: "k8s==owned"}}
-	made := must[hcloud.FirewallCreateResult](t)(w.Firewall.Create(ctx, hcloud.FirewallCreateOpts{Name: "k8s", Rules: []hcloud.FirewallRule{rule}, ApplyTo: []hcloud.FirewallResource{selector}}))
+	selector := hcloud.FirewallResource{Type: hcloud.FirewallResourceTypeLabelSelector,
+		LabelSelector: &hcloud.FirewallResourceLabelSelector{Selector: "k8s==owned"}}
+	made := must[hcloud.FirewallCreateResult](t)(w.Firewall.Create(ctx,
+		hcloud.FirewallCreateOpts{Name: "k8s", Rules: []hcloud.FirewallRule{rule},
+			ApplyTo: []hcloud.FirewallResource{selector}}))
 	w.done(made.Actions...)
 	late := w.server("late", func(o *hcloud.ServerCreateOpts) { o.Labels = map[string]string{"k8s": "owned"} })
 	plain := w.server("plain", nil)
@@ -121,21 +133,25 @@ func TestFirewalls(t *testing.T) {
 	if got := covered(); !slices.Equal(got, []int64{early.ID, late.ID}) {
 		t.Errorf("the firewall covers %v, not the servers with its label, also those born later", got)
 	}
-	if len(late.PublicNet.Firewalls) != 1 || late.PublicNet.Firewalls[0].Status != hcloud.FirewallStatusApplied || len(plain.PublicNet.Firewalls) != 0 {
+	if len(late.PublicNet.Firewalls) != 1 || late.PublicNet.Firewalls[0].Status != hcloud.FirewallStatusApplied ||
+		len(plain.PublicNet.Firewalls) != 0 {
 		t.Errorf("the servers show %+v and %+v", late.PublicNet.Firewalls, plain.PublicNet.Firewalls)
 	}
 	if len(wall.Rules) != 1 || *wall.Rules[0].Port != "6443" || *wall.Rules[0].Description != "api" {
 		t.Errorf("its rules are %+v", wall.Rules)
 	}
 
-	single := hcloud.FirewallResource{Type: hcloud.FirewallResourceTypeServer, Server: &hcloud.FirewallResourceServer{ID: plain.ID}}
+	single := hcloud.FirewallResource{Type: hcloud.FirewallResourceTypeServer,
+		Server: &hcloud.FirewallResourceServer{ID: plain.ID}}
 	w.done(must[[]*hcloud.Action](t)(w.Firewall.ApplyResources(ctx, wall, []hcloud.FirewallResource{single}))...)
 	_, _, err := w.Firewall.ApplyResources(ctx, wall, []hcloud.FirewallResource{single})
 	wants(t, "firewall_already_applied", err)
-	managed := hcloud.FirewallResource{Type: hcloud.FirewallResourceTypeServer, Server: &hcloud.FirewallResourceServer{ID: late.ID}}
+	managed := hcloud.FirewallResource{Type: hcloud.FirewallResourceTypeServer,
+		Server: &hcloud.FirewallResourceServer{ID: late.ID}}
 	_, _, err = w.Firewall.RemoveResources(ctx, wall, []hcloud.FirewallResource{managed})
 	wants(t, "firewall_managed_by_label_selector", err)
-	missing := hcloud.FirewallResource{Type: hcloud.FirewallResourceTypeServer, Server: &hcloud.FirewallResourceServer{ID: 7}}
+	missing := hcloud.FirewallResource{Type: hcloud.FirewallResourceTypeServer,
+		Server: &hcloud.FirewallResourceServer{ID: 7}}
 	_, _, err = w.Firewall.ApplyResources(ctx, wall, []hcloud.FirewallResource{missing})
 	wants(t, "firewall_resource_not_found", err)
 
@@ -145,23 +161,27 @@ func TestFirewalls(t *testing.T) {
 		t.Errorf("setting rules takes %d actions", len(actions))
 	}
 	for name, wrong := range map[string]hcloud.FirewallRule{
-		"no port":   {Direction: rule.Direction, Protocol: rule.Protocol, SourceIPs: rule.SourceIPs},
-		"icmp port": {Direction: rule.Direction, Protocol: hcloud.FirewallRuleProtocolICMP, Port: rule.Port, SourceIPs: rule.SourceIPs},
+		"no port": {Direction: rule.Direction, Protocol: rule.Protocol, SourceIPs: rule.SourceIPs},
+		"icmp port": {Direction: rule.Direction, Protocol: hcloud.FirewallRuleProtocolICMP, Port: rule.Port,
+			SourceIPs: rule.SourceIPs},
 		"no peers":  {Direction: rule.Direction, Protocol: rule.Protocol, Port: rule.Port},
 		"direction": {Direction: "up", Protocol: rule.Protocol, Port: rule.Port, SourceIPs: rule.SourceIPs},
 		"protocol":  {Direction: rule.Direction, Protocol: "sctp", Port: rule.Port, SourceIPs: rule.SourceIPs},
 	} {
-		if _, _, err := w.Firewall.SetRules(ctx, wall, hcloud.FirewallSetRulesOpts{Rules: []hcloud.FirewallRule{wrong}}); !hcloud.IsError(err, hcloud.ErrorCodeInvalidInput) {
+		_, _, err := w.Firewall.SetRules(ctx, wall, hcloud.FirewallSetRulesOpts{Rules: []hcloud.FirewallRule{wrong}})
+		if !hcloud.IsError(err, hcloud.ErrorCodeInvalidInput) {
 			t.Errorf("a rule with a wrong %s: %v", name, err)
 		}
 	}
 	_, err = w.Firewall.Delete(ctx, wall)
 	wants(t, "resource_in_use", err)
-	w.done(must[[]*hcloud.Action](t)(w.Firewall.RemoveResources(ctx, wall, []hcloud.FirewallResource{selector, single}))...)
+	w.done(must[[]*hcloud.Action](t)(w.Firewall.RemoveResources(ctx, wall,
+		[]hcloud.FirewallResource{selector, single}))...)
 	if got := covered(); len(got) != 0 {
 		t.Errorf("the removed firewall covers %v", got)
 	}
-	wall = must[*hcloud.Firewall](t)(w.Firewall.Update(ctx, wall, hcloud.FirewallUpdateOpts{Name: "renamed", Labels: map[string]string{"a": "b"}}))
+	wall = must[*hcloud.Firewall](t)(w.Firewall.Update(ctx, wall,
+		hcloud.FirewallUpdateOpts{Name: "renamed", Labels: map[string]string{"a": "b"}}))
 	if wall.Name != "renamed" || wall.Labels["a"] != "b" {
 		t.Errorf("the firewall is %+v", wall)
 	}
@@ -170,7 +190,8 @@ func TestFirewalls(t *testing.T) {
 	}
 
 	born := w.server("born-behind", func(o *hcloud.ServerCreateOpts) {
-		another := must[hcloud.FirewallCreateResult](t)(w.Firewall.Create(ctx, hcloud.FirewallCreateOpts{Name: "another"})).Firewall
+		another := must[hcloud.FirewallCreateResult](t)(w.Firewall.Create(ctx,
+			hcloud.FirewallCreateOpts{Name: "another"})).Firewall
 		o.Firewalls = []*hcloud.ServerCreateFirewall{{Firewall: *another}}
 	})
 	if len(born.PublicNet.Firewalls) != 1 {
@@ -190,10 +211,12 @@ func TestSSHKeys(t *testing.T) {
 	wants(t, "uniqueness_error", err)
 	_, _, err = w.SSHKey.Create(ctx, hcloud.SSHKeyCreateOpts{Name: "nonsense", PublicKey: "no key"})
 	wants(t, "invalid_input", err)
-	if found := must[*hcloud.SSHKey](t)(w.SSHKey.GetByFingerprint(ctx, key.Fingerprint)); found == nil || found.ID != key.ID {
+	if found := must[*hcloud.SSHKey](t)(w.SSHKey.GetByFingerprint(ctx, key.Fingerprint)); found == nil ||
+		found.ID != key.ID {
 		t.Errorf("by its fingerprint the key is %+v", found)
 	}
-	status, reply := w.raw(http.MethodPost, "/servers", `{"name":"one","server_type":"cx23","image":"debian-12","ssh_keys":["mine"]}`)
+	status, reply := w.raw(http.MethodPost, "/servers",
+		`{"name":"one","server_type":"cx23","image":"debian-12","ssh_keys":["mine"]}`)
 	if status != http.StatusCreated || !strings.Contains(reply, `"root_password":null`) {
 		t.Errorf("a server with a key named by name: %d %s", status, reply)
 	}
@@ -209,11 +232,13 @@ func TestSSHKeys(t *testing.T) {
 func TestPlacementGroupsAreListedByTypeAndRenamed(t *testing.T) {
 	w := newWorld(t)
 	ctx := t.Context()
-	made := must[hcloud.PlacementGroupCreateResult](t)(w.PlacementGroup.Create(ctx, hcloud.PlacementGroupCreateOpts{Name: "a", Type: hcloud.PlacementGroupTypeSpread})).PlacementGroup
+	made := must[hcloud.PlacementGroupCreateResult](t)(w.PlacementGroup.Create(ctx,
+		hcloud.PlacementGroupCreateOpts{Name: "a", Type: hcloud.PlacementGroupTypeSpread})).PlacementGroup
 	_, _, err := w.PlacementGroup.Create(ctx, hcloud.PlacementGroupCreateOpts{Name: "b", Type: "heap"})
 	wants(t, "invalid_input", err)
 	made = must[*hcloud.PlacementGroup](t)(w.PlacementGroup.Update(ctx, made, hcloud.PlacementGroupUpdateOpts{Name: "c"}))
-	list := must[[]*hcloud.PlacementGroup](t)(w.PlacementGroup.List(ctx, hcloud.PlacementGroupListOpts{Type: hcloud.PlacementGroupTypeSpread}))
+	list := must[[]*hcloud.PlacementGroup](t)(w.PlacementGroup.List(ctx,
+		hcloud.PlacementGroupListOpts{Type: hcloud.PlacementGroupTypeSpread}))
 	if len(list) != 1 || list[0].Name != "c" {
 		t.Errorf("the groups are %+v", list)
 	}
@@ -226,7 +251,9 @@ func TestPrimaryIPs(t *testing.T) {
 	w := newWorld(t)
 	ctx := t.Context()
 	one := w.server("one", nil)
-	made := must[*hcloud.PrimaryIPCreateResult](t)(w.PrimaryIP.Create(ctx, hcloud.PrimaryIPCreateOpts{Name: "spare", Type: hcloud.PrimaryIPTypeIPv4, Location: "nbg1", AssigneeType: "server"})).PrimaryIP
+	made := must[*hcloud.PrimaryIPCreateResult](t)(w.PrimaryIP.Create(ctx,
+		hcloud.PrimaryIPCreateOpts{Name: "spare", Type: hcloud.PrimaryIPTypeIPv4, Location: "nbg1", AssigneeType: "server"})).
+		PrimaryIP
 	assign := func() (*hcloud.Action, *hcloud.Response, error) {
 		return w.PrimaryIP.Assign(ctx, hcloud.PrimaryIPAssignOpts{ID: made.ID, AssigneeID: one.ID, AssigneeType: "server"})
 	}
@@ -246,22 +273,27 @@ func TestPrimaryIPs(t *testing.T) {
 	if one.PublicNet.IPv4.ID != made.ID {
 		t.Errorf("the server has %+v", one.PublicNet.IPv4)
 	}
-	w.done(must[*hcloud.Action](t)(w.PrimaryIP.ChangeDNSPtr(ctx, hcloud.PrimaryIPChangeDNSPtrOpts{ID: made.ID, IP: made.IP.String(), DNSPtr: "x.example"})))
+	w.done(must[*hcloud.Action](t)(w.PrimaryIP.ChangeDNSPtr(ctx,
+		hcloud.PrimaryIPChangeDNSPtrOpts{ID: made.ID, IP: made.IP.String(), DNSPtr: "x.example"})))
 	for _, test := range []struct {
 		id       int64
 		location string
 		code     string
-	}{{7, "nbg1", "invalid_input"}, {made.ID, "nbg1", "primary_ip_assigned"}, {own.ID, "fsn1", "primary_ip_datacenter_mismatch"}} {
+	}{{7, "nbg1", "invalid_input"}, {made.ID, "nbg1", "primary_ip_assigned"},
+		{own.ID, "fsn1", "primary_ip_datacenter_mismatch"}} {
 		_, _, err := w.Server.Create(ctx, hcloud.ServerCreateOpts{
-			Name: "two", ServerType: &hcloud.ServerType{Name: "cx33"}, Image: &hcloud.Image{Name: "debian-12"}, Location: &hcloud.Location{Name: test.location},
+			Name: "two", ServerType: &hcloud.ServerType{Name: "cx33"}, Image: &hcloud.Image{Name: "debian-12"},
+			Location:  &hcloud.Location{Name: test.location},
 			PublicNet: &hcloud.ServerCreatePublicNet{EnableIPv4: true, IPv4: &hcloud.PrimaryIP{ID: test.id}},
 		})
 		wants(t, test.code, err)
 	}
-	w.done(must[*hcloud.Action](t)(w.PrimaryIP.ChangeProtection(ctx, hcloud.PrimaryIPChangeProtectionOpts{ID: own.ID, Delete: true})))
+	w.done(must[*hcloud.Action](t)(w.PrimaryIP.ChangeProtection(ctx,
+		hcloud.PrimaryIPChangeProtectionOpts{ID: own.ID, Delete: true})))
 	_, err = w.PrimaryIP.Delete(ctx, own)
 	wants(t, "protected", err)
-	made = must[*hcloud.PrimaryIP](t)(w.PrimaryIP.Update(ctx, made, hcloud.PrimaryIPUpdateOpts{Name: "kept", AutoDelete: hcloud.Ptr(true)}))
+	made = must[*hcloud.PrimaryIP](t)(w.PrimaryIP.Update(ctx, made,
+		hcloud.PrimaryIPUpdateOpts{Name: "kept", AutoDelete: hcloud.Ptr(true)}))
 	if made.Name != "kept" || !made.AutoDelete || made.DNSPtr[made.IP.String()] != "x.example" {
 		t.Errorf("the primary IP is %+v", made)
 	}
@@ -273,7 +305,8 @@ func TestVolumes(t *testing.T) {
 	one := w.server("one", nil)
 	_, _, err := w.Volume.Create(ctx, hcloud.VolumeCreateOpts{Name: "small", Size: 1, Location: one.Location})
 	wants(t, "invalid_input", err)
-	made := must[hcloud.VolumeCreateResult](t)(w.Volume.Create(ctx, hcloud.VolumeCreateOpts{Name: "data", Size: 10, Server: one, Format: hcloud.Ptr("ext4")}))
+	made := must[hcloud.VolumeCreateResult](t)(w.Volume.Create(ctx,
+		hcloud.VolumeCreateOpts{Name: "data", Size: 10, Server: one, Format: hcloud.Ptr("ext4")}))
 	w.done(append(made.NextActions, made.Action)...)
 	one = must[*hcloud.Server](t)(w.Server.GetByID(ctx, one.ID))
 	if len(one.Volumes) != 1 {
@@ -290,10 +323,12 @@ func TestVolumes(t *testing.T) {
 	w.done(must[*hcloud.Action](t)(w.Volume.Detach(ctx, disk)))
 	w.done(must[*hcloud.Action](t)(w.Volume.Attach(ctx, disk, one)))
 	w.done(must[*hcloud.Action](t)(w.Volume.Detach(ctx, disk)))
-	w.done(must[*hcloud.Action](t)(w.Volume.ChangeProtection(ctx, disk, hcloud.VolumeChangeProtectionOpts{Delete: hcloud.Ptr(true)})))
+	w.done(must[*hcloud.Action](t)(w.Volume.ChangeProtection(ctx, disk,
+		hcloud.VolumeChangeProtectionOpts{Delete: hcloud.Ptr(true)})))
 	_, err = w.Volume.Delete(ctx, disk)
 	wants(t, "protected", err)
-	w.done(must[*hcloud.Action](t)(w.Volume.ChangeProtection(ctx, disk, hcloud.VolumeChangeProtectionOpts{Delete: hcloud.Ptr(false)})))
+	w.done(must[*hcloud.Action](t)(w.Volume.ChangeProtection(ctx, disk,
+		hcloud.VolumeChangeProtectionOpts{Delete: hcloud.Ptr(false)})))
 	disk = must[*hcloud.Volume](t)(w.Volume.Update(ctx, disk, hcloud.VolumeUpdateOpts{Name: "renamed"}))
 	if disk.Size != 20 || disk.Name != "renamed" || disk.Server != nil {
 		t.Errorf("the volume is %+v", disk)
@@ -314,7 +349,8 @@ func TestCatalog(t *testing.T) {
 	for _, one := range locations {
 		zones[one.Name] = string(one.NetworkZone)
 	}
-	want := map[string]string{"nbg1": "eu-central", "fsn1": "eu-central", "hel1": "eu-central", "ash": "us-east", "hil": "us-west", "sin": "ap-southeast"}
+	want := map[string]string{"nbg1": "eu-central", "fsn1": "eu-central", "hel1": "eu-central", "ash": "us-east",
+		"hil": "us-west", "sin": "ap-southeast"}
 	if fmt.Sprint(zones) != fmt.Sprint(want) {
 		t.Errorf("the locations are %v", zones)
 	}
@@ -323,26 +359,30 @@ func TestCatalog(t *testing.T) {
 		t.Fatalf("there are %d server types, %v", len(types), err)
 	}
 	for _, one := range types {
-		if len(one.Locations) == 0 || len(one.Locations) != len(one.Pricings) || one.Cores == 0 || one.Memory == 0 || one.Disk == 0 {
+		if len(one.Locations) == 0 || len(one.Locations) != len(one.Pricings) || one.Cores == 0 || one.Memory == 0 ||
+			one.Disk == 0 {
 			t.Errorf("server type %s is %+v", one.Name, one)
 		}
 	}
 	kind := must[*hcloud.ServerType](t)(w.ServerType.GetByName(ctx, "cx33"))
-	if kind.Cores != 4 || kind.Memory != 8 || kind.Disk != 80 || kind.Architecture != hcloud.ArchitectureX86 || !kind.Locations[0].Available {
+	if kind.Cores != 4 || kind.Memory != 8 || kind.Disk != 80 || kind.Architecture != hcloud.ArchitectureX86 ||
+		!kind.Locations[0].Available {
 		t.Errorf("cx33 is %+v", kind)
 	}
 	old := must[*hcloud.ServerType](t)(w.ServerType.GetByName(ctx, "cx22"))
 	if old.Locations[0].Available || !old.Locations[0].IsDeprecated() {
 		t.Errorf("cx22 is %+v", old.Locations[0])
 	}
-	if lb := must[*hcloud.LoadBalancerType](t)(w.LoadBalancerType.GetByName(ctx, "lb11")); lb.MaxServices != 5 || lb.MaxTargets != 25 {
+	if lb := must[*hcloud.LoadBalancerType](t)(w.LoadBalancerType.GetByName(ctx, "lb11")); lb.MaxServices != 5 ||
+		lb.MaxTargets != 25 {
 		t.Errorf("lb11 is %+v", lb)
 	}
 	pricing := must[hcloud.Pricing](t)(w.Pricing.Get(ctx))
 	if len(pricing.ServerTypes) != len(types) || pricing.Currency != "EUR" || len(pricing.PrimaryIPs) != 2 {
 		t.Errorf("the prices are %+v", pricing)
 	}
-	for _, path := range []string{"/datacenters", "/datacenters/2", "/locations/1", "/server_types/115", "/load_balancer_types/1", "/pricing"} {
+	for _, path := range []string{"/datacenters", "/datacenters/2", "/locations/1", "/server_types/115",
+		"/load_balancer_types/1", "/pricing"} {
 		if status, body := w.raw(http.MethodGet, path, ""); status != http.StatusOK || !json.Valid([]byte(body)) {
 			t.Errorf("GET %s → %d", path, status)
 		}
@@ -370,7 +410,8 @@ func TestMetadata(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if name != "one" || id != one.ID || zone != "nbg1-dc3" || region != "eu-central" || !ip.Equal(one.PublicNet.IPv4.IP) || !strings.Contains(nets, "ip: 127.40.64.1\n") {
+	if name != "one" || id != one.ID || zone != "nbg1-dc3" || region != "eu-central" || !ip.Equal(one.PublicNet.IPv4.IP) ||
+		!strings.Contains(nets, "ip: 127.40.64.1\n") {
 		t.Errorf("the metadata are %q %d %q %q %v %q", name, id, zone, region, ip, nets)
 	}
 	for path, want := range map[string]string{"userdata": "user data", "metadata/local-ipv4": "127.40.64.1"} {

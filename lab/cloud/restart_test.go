@@ -53,7 +53,8 @@ func TestRestart(t *testing.T) {
 		heard, _ := say(public, "")
 		return heard == "on heard "
 	})
-	fresh := must[hcloud.PlacementGroupCreateResult](t)(again.PlacementGroup.Create(ctx, hcloud.PlacementGroupCreateOpts{Name: "new", Type: hcloud.PlacementGroupTypeSpread}))
+	fresh := must[hcloud.PlacementGroupCreateResult](t)(again.PlacementGroup.Create(ctx,
+		hcloud.PlacementGroupCreateOpts{Name: "new", Type: hcloud.PlacementGroupTypeSpread}))
 	if fresh.PlacementGroup.ID <= off.ID {
 		t.Errorf("the id %d was given out before", fresh.PlacementGroup.ID)
 	}

@@ -93,7 +93,8 @@ func (q *call) answer(header http.Header, serve handler, hit *strike) (any, erro
 		q.Cloud, serve = then, then.routes[q.r.Pattern]
 	}
 	if limited {
-		return nil, refuse("rate_limit_exceeded", "limit of %d requests per %v reached", c.config.RateLimit.Limit, c.config.RateLimit.Per)
+		return nil, refuse("rate_limit_exceeded", "limit of %d requests per %v reached", c.config.RateLimit.Limit,
+			c.config.RateLimit.Per)
 	}
 	reply, err := serve(q)
 	if q.r.Method != http.MethodGet {
@@ -137,7 +138,8 @@ func writeError(w http.ResponseWriter, err error) {
 func writeJSON(w http.ResponseWriter, status int, body any) {
 	data, err := json.Marshal(body)
 	if err != nil { // cannot happen with the types of this package
-		status, data = http.StatusInternalServerError, []byte(`{"error":{"code":"server_error","message":"the reply cannot be encoded"}}`)
+		status, data = http.StatusInternalServerError,
+			[]byte(`{"error":{"code":"server_error","message":"the reply cannot be encoded"}}`)
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)

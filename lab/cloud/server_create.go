@@ -8,7 +8,8 @@ import (
 )
 
 // hostName is what the API takes for a server's name (RFC 1123).
-var hostName = regexp.MustCompile(`^[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?(\.[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?)*$`)
+var hostName = regexp.MustCompile(
+	`^[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?(\.[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?)*$`)
 
 // largestUserData is the API's limit in bytes.
 const largestUserData = 32 << 10
@@ -96,7 +97,8 @@ func (c *Cloud) draftServer(wanted serverRequest) (*server, error) {
 		return nil, err
 	}
 	if base.DiskSize > kind.disk {
-		return nil, invalid("image", "the image needs a disk of %d GB, server type %s has %d", base.DiskSize, kind.Name, kind.disk)
+		return nil, invalid("image", "the image needs a disk of %d GB, server type %s has %d", base.DiskSize, kind.Name,
+			kind.disk)
 	}
 	if err := c.checkReferences(wanted, where); err != nil {
 		return nil, err
@@ -146,7 +148,8 @@ func (c *Cloud) whereToPut(kind *serverType, wanted serverRequest) (*location, e
 		return nil, invalid("location", "location %q not found", wanted.Location+wanted.Datacenter)
 	}
 	if offered, _ := c.offered(kind, where); !offered {
-		return nil, invalid("server_type", "unsupported location for server type: %s is not offered in %s", kind.Name, where.Name)
+		return nil, invalid("server_type", "unsupported location for server type: %s is not offered in %s", kind.Name,
+			where.Name)
 	}
 	return where, nil
 }

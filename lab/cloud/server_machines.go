@@ -67,8 +67,8 @@ func (c *Cloud) boot(ctx context.Context, seen Server) error {
 	return nil
 }
 
-// PoweredOff is told that a server's system has shut the server down by itself. One that is not running is being changed
-// by an action, which has the last word.
+// PoweredOff is told that a server's system has shut the server down by itself. One that is not running is being
+// changed by an action, which has the last word.
 func (c *Cloud) PoweredOff(id int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

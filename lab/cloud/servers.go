@@ -138,7 +138,8 @@ func (c *Cloud) viewPublicNet(one *server) publicNetView {
 		shown.IPv4 = &schema.ServerPublicNetIPv4{ID: v4.ID, IP: v4.ip(), DNSPtr: v4.reverse()}
 	}
 	if v6 := c.addressOf(one.ID, "ipv6"); v6 != nil {
-		shown.IPv6 = &schema.ServerPublicNetIPv6{ID: v6.ID, IP: v6.Range.String(), DNSPtr: []schema.ServerPublicNetIPv6DNSPtr{}}
+		shown.IPv6 = &schema.ServerPublicNetIPv6{ID: v6.ID, IP: v6.Range.String(),
+			DNSPtr: []schema.ServerPublicNetIPv6DNSPtr{}}
 		for _, name := range c.viewPrimaryIP(v6).DNSPtr {
 			shown.IPv6.DNSPtr = append(shown.IPv6.DNSPtr, schema.ServerPublicNetIPv6DNSPtr{IP: name.IP, DNSPtr: name.DNSPtr})
 		}
@@ -152,7 +153,8 @@ func (c *Cloud) viewPublicNet(one *server) publicNetView {
 // locked tells whether an action runs during which the API takes no other on the server.
 func (c *Cloud) locked(one *server) bool {
 	for _, running := range c.state.Actions {
-		if running.Status == actionRunning && slices.Contains(lockingCommands, running.Command) && running.concerns(kindServer, one.ID) {
+		if running.Status == actionRunning && slices.Contains(lockingCommands, running.Command) &&
+			running.concerns(kindServer, one.ID) {
 			return true
 		}
 	}
@@ -187,10 +189,12 @@ func (c *Cloud) machineView(one *server) Server {
 		ID: one.ID, Name: one.Name, Status: one.Status, Labels: maps.Clone(one.Labels),
 		Type: kind.Name, Architecture: kind.architecture,
 		Location: one.Location, Datacenter: c.datacenterOf(one.Location).Name,
-		Rescue: one.Rescue, RescueKeys: slices.Clone(one.RescueKeys), Created: one.Created, UserData: one.UserData, Private: []PrivateAddress{},
+		Rescue: one.Rescue, RescueKeys: slices.Clone(one.RescueKeys), Created: one.Created, UserData: one.UserData,
+		Private: []PrivateAddress{},
 	}
 	if base := c.state.Images[one.Image]; base != nil {
-		seen.Image = Image{ID: base.ID, Name: base.Name, Description: base.Description, OSFlavor: base.OSFlavor, Labels: maps.Clone(base.Labels)}
+		seen.Image = Image{ID: base.ID, Name: base.Name, Description: base.Description, OSFlavor: base.OSFlavor,
+			Labels: maps.Clone(base.Labels)}
 	}
 	if v4 := c.addressOf(one.ID, "ipv4"); v4 != nil {
 		seen.PublicIPv4 = v4.Range.Addr()
@@ -200,7 +204,8 @@ func (c *Cloud) machineView(one *server) Server {
 	}
 	for _, place := range one.Nets {
 		if !place.Pending {
-			seen.Private = append(seen.Private, PrivateAddress{Network: place.Network, IP: place.IP, Aliases: slices.Clone(place.Aliases)})
+			seen.Private = append(seen.Private,
+				PrivateAddress{Network: place.Network, IP: place.IP, Aliases: slices.Clone(place.Aliases)})
 		}
 	}
 	return seen
@@ -241,7 +246,8 @@ func (c *Cloud) forget(one *server) {
 		wall.Servers = slices.DeleteFunc(wall.Servers, func(id int64) bool { return id == one.ID })
 	}
 	for _, balancer := range c.state.LoadBalancers {
-		balancer.Targets = slices.DeleteFunc(balancer.Targets, func(to target) bool { return to.Server != nil && to.Server.ID == one.ID })
+		balancer.Targets = slices.DeleteFunc(balancer.Targets,
+			func(to target) bool { return to.Server != nil && to.Server.ID == one.ID })
 	}
 	if base := c.state.Images[one.Image]; base != nil && base.Deleted != nil && !c.showsImage(base.ID) {
 		delete(c.state.Images, base.ID)

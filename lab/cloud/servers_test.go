@@ -16,7 +16,8 @@ func TestServerIsBornCompleteAndRuns(t *testing.T) {
 	w := newWorld(t)
 	ctx := t.Context()
 	net := w.network()
-	group := must[hcloud.PlacementGroupCreateResult](t)(w.PlacementGroup.Create(ctx, hcloud.PlacementGroupCreateOpts{Name: "spread", Type: hcloud.PlacementGroupTypeSpread})).PlacementGroup
+	group := must[hcloud.PlacementGroupCreateResult](t)(w.PlacementGroup.Create(ctx,
+		hcloud.PlacementGroupCreateOpts{Name: "spread", Type: hcloud.PlacementGroupTypeSpread})).PlacementGroup
 	made := w.server("cp-1", func(o *hcloud.ServerCreateOpts) {
 		o.Networks = []*hcloud.Network{net}
 		o.PlacementGroup = group
@@ -39,7 +40,8 @@ func TestServerIsBornCompleteAndRuns(t *testing.T) {
 	if made.Location.Name != "nbg1" || made.PlacementGroup.ID != group.ID || made.Image.OSFlavor != "unknown" {
 		t.Errorf("the server is %+v", made)
 	}
-	if seen := w.cloud.Servers()[0]; seen.UserData != "planted-user-data" || seen.Image.Labels["os"] != "talos" || seen.Datacenter != "nbg1-dc3" || seen.PrivateIP().String() != "127.40.64.1" {
+	if seen := w.cloud.Servers()[0]; seen.UserData != "planted-user-data" || seen.Image.Labels["os"] != "talos" ||
+		seen.Datacenter != "nbg1-dc3" || seen.PrivateIP().String() != "127.40.64.1" {
 		t.Errorf("its machine sees %+v", seen)
 	}
 	if got := w.machines.history(); got != "start cp-1" {
@@ -90,7 +92,8 @@ func TestServerRequestsThatAreRefused(t *testing.T) {
 	w.server("taken", nil)
 	fine := func() hcloud.ServerCreateOpts {
 		return hcloud.ServerCreateOpts{
-			Name: "new", ServerType: &hcloud.ServerType{Name: "cx23"}, Image: &hcloud.Image{Name: "ubuntu-24.04"}, Location: &hcloud.Location{Name: "fsn1"},
+			Name: "new", ServerType: &hcloud.ServerType{Name: "cx23"}, Image: &hcloud.Image{Name: "ubuntu-24.04"},
+			Location: &hcloud.Location{Name: "fsn1"},
 		}
 	}
 	for name, test := range map[string]struct {
@@ -104,16 +107,22 @@ func TestServerRequestsThatAreRefused(t *testing.T) {
 		"a type elsewhere":    {func(o *hcloud.ServerCreateOpts) { o.Location.Name = "ash" }, "invalid_input"},
 		"no such location":    {func(o *hcloud.ServerCreateOpts) { o.Location.Name = "mars1" }, "invalid_input"},
 		"no such image":       {func(o *hcloud.ServerCreateOpts) { o.Image.Name = "templeos" }, "invalid_input"},
-		"no such network":     {func(o *hcloud.ServerCreateOpts) { o.Networks = []*hcloud.Network{{ID: 7}} }, "invalid_input"},
-		"no such key":         {func(o *hcloud.ServerCreateOpts) { o.SSHKeys = []*hcloud.SSHKey{{ID: 7}} }, "invalid_input"},
-		"no such group":       {func(o *hcloud.ServerCreateOpts) { o.PlacementGroup = &hcloud.PlacementGroup{ID: 7} }, "invalid_input"},
+		"no such network": {func(o *hcloud.ServerCreateOpts) { o.Networks = []*hcloud.Network{{ID: 7}} },
+			"invalid_input"},
+		"no such key": {func(o *hcloud.ServerCreateOpts) { o.SSHKeys = []*hcloud.SSHKey{{ID: 7}} }, "invalid_input"},
+		"no such group": {func(o *hcloud.ServerCreateOpts) { o.PlacementGroup = &hcloud.PlacementGroup{ID: 7} },
+			"invalid_input"},
 		"no such firewall": {func(o *hcloud.ServerCreateOpts) {
 			o.Firewalls = []*hcloud.ServerCreateFirewall{{Firewall: hcloud.Firewall{ID: 7}}}
 		}, "invalid_input"},
-		"no such volume":        {func(o *hcloud.ServerCreateOpts) { o.Volumes = []*hcloud.Volume{{ID: 7}} }, "invalid_input"},
-		"too long a user data":  {func(o *hcloud.ServerCreateOpts) { o.UserData = strings.Repeat("x", largestUserData+1) }, "invalid_input"},
-		"a label that is none":  {func(o *hcloud.ServerCreateOpts) { o.Labels = map[string]string{"k": "not a value"} }, "invalid_input"},
-		"nothing but isolation": {func(o *hcloud.ServerCreateOpts) { o.PublicNet = &hcloud.ServerCreatePublicNet{} }, "invalid_input"},
+		"no such volume": {func(o *hcloud.ServerCreateOpts) { o.Volumes = []*hcloud.Volume{{ID: 7}} },
+			"invalid_input"},
+		"too long a user data": {func(o *hcloud.ServerCreateOpts) { o.UserData = strings.Repeat("x", largestUserData+1) },
+			"invalid_input"},
+		"a label that is none": {func(o *hcloud.ServerCreateOpts) { o.Labels = map[string]string{"k": "not a value"} },
+			"invalid_input"},
+		"nothing but isolation": {func(o *hcloud.ServerCreateOpts) { o.PublicNet = &hcloud.ServerCreatePublicNet{} },
+			"invalid_input"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			opts := fine()
@@ -139,12 +148,14 @@ func TestServerIsLockedWhileItIsMade(t *testing.T) {
 		Name: "one", ServerType: &hcloud.ServerType{Name: "cax11"}, Image: &hcloud.Image{Name: "debian-12"},
 	}))
 	if made.Server.Status != hcloud.ServerStatusInitializing || !made.Server.Locked || made.RootPassword == "" {
-		t.Errorf("the new server is %s, locked %v, with a password of %d characters", made.Server.Status, made.Server.Locked, len(made.RootPassword))
+		t.Errorf("the new server is %s, locked %v, with a password of %d characters", made.Server.Status, made.Server.Locked,
+			len(made.RootPassword))
 	}
 	if made.Server.Image.Architecture != hcloud.ArchitectureARM {
 		t.Errorf("an arm type got an image for %s", made.Server.Image.Architecture)
 	}
-	if made.Action.Status != hcloud.ActionStatusRunning || made.Action.Progress > 99 || len(made.NextActions) != 1 || made.NextActions[0].Command != "start_server" {
+	if made.Action.Status != hcloud.ActionStatusRunning || made.Action.Progress > 99 || len(made.NextActions) != 1 ||
+		made.NextActions[0].Command != "start_server" {
 		t.Errorf("its actions are %+v and %+v", made.Action, made.NextActions)
 	}
 	_, _, err := w.Server.Poweroff(t.Context(), made.Server)
@@ -159,22 +170,27 @@ func TestServerActions(t *testing.T) {
 	net1 := w.network()
 	one := w.server("one", nil)
 
-	w.done(must[*hcloud.Action](t)(w.Server.AttachToNetwork(ctx, one, hcloud.ServerAttachToNetworkOpts{Network: net1, AliasIPs: []net.IP{net.ParseIP("127.40.64.77")}})))
+	w.done(must[*hcloud.Action](t)(w.Server.AttachToNetwork(ctx, one,
+		hcloud.ServerAttachToNetworkOpts{Network: net1, AliasIPs: []net.IP{net.ParseIP("127.40.64.77")}})))
 	_, _, err := w.Server.AttachToNetwork(ctx, one, hcloud.ServerAttachToNetworkOpts{Network: net1})
 	wants(t, "server_already_attached", err)
-	w.done(must[*hcloud.Action](t)(w.Server.ChangeAliasIPs(ctx, one, hcloud.ServerChangeAliasIPsOpts{Network: net1, AliasIPs: []net.IP{net.ParseIP("127.40.64.78")}})))
+	w.done(must[*hcloud.Action](t)(w.Server.ChangeAliasIPs(ctx, one,
+		hcloud.ServerChangeAliasIPsOpts{Network: net1, AliasIPs: []net.IP{net.ParseIP("127.40.64.78")}})))
 	one = must[*hcloud.Server](t)(w.Server.GetByID(ctx, one.ID))
-	if place := one.PrivateNet[0]; place.IP.String() != "127.40.64.1" || place.Aliases[0].String() != "127.40.64.78" || place.MACAddress == "" {
+	if place := one.PrivateNet[0]; place.IP.String() != "127.40.64.1" || place.Aliases[0].String() != "127.40.64.78" ||
+		place.MACAddress == "" {
 		t.Errorf("the server is attached as %+v", place)
 	}
-	w.done(must[*hcloud.Action](t)(w.Server.DetachFromNetwork(ctx, one, hcloud.ServerDetachFromNetworkOpts{Network: net1})))
+	w.done(must[*hcloud.Action](t)(w.Server.DetachFromNetwork(ctx, one,
+		hcloud.ServerDetachFromNetworkOpts{Network: net1})))
 	_, _, err = w.Server.DetachFromNetwork(ctx, one, hcloud.ServerDetachFromNetworkOpts{Network: net1})
 	wants(t, "invalid_input", err)
 	if got, want := w.machines.history(), "start one, addresses one 1, addresses one 1, addresses one 0"; got != want {
 		t.Errorf("the machine went through %q, not %q", got, want)
 	}
 
-	rescue := must[hcloud.ServerEnableRescueResult](t)(w.Server.EnableRescue(ctx, one, hcloud.ServerEnableRescueOpts{Type: hcloud.ServerRescueTypeLinux64}))
+	rescue := must[hcloud.ServerEnableRescueResult](t)(w.Server.EnableRescue(ctx, one,
+		hcloud.ServerEnableRescueOpts{Type: hcloud.ServerRescueTypeLinux64}))
 	w.done(rescue.Action)
 	w.done(must[*hcloud.Action](t)(w.Server.Reset(ctx, one)))
 	if !w.machines.running[one.ID].Rescue {
@@ -186,14 +202,16 @@ func TestServerActions(t *testing.T) {
 	}
 	w.done(must[*hcloud.Action](t)(w.Server.DisableRescue(ctx, one)))
 	w.done(must[hcloud.ServerResetPasswordResult](t)(w.Server.ResetPassword(ctx, one)).Action)
-	w.done(must[*hcloud.Action](t)(w.Server.ChangeDNSPtr(ctx, one, one.PublicNet.IPv4.IP.String(), hcloud.Ptr("one.example"))))
+	w.done(must[*hcloud.Action](t)(w.Server.ChangeDNSPtr(ctx, one, one.PublicNet.IPv4.IP.String(),
+		hcloud.Ptr("one.example"))))
 	w.done(must[*hcloud.Action](t)(w.Server.ChangeDNSPtr(ctx, one, "2001:db8:0:1::7", hcloud.Ptr("seven.example"))))
 	one = must[*hcloud.Server](t)(w.Server.GetByID(ctx, one.ID))
 	if one.PublicNet.IPv4.DNSPtr != "one.example" || one.PublicNet.IPv6.DNSPtr["2001:db8:0:1::7"] != "seven.example" {
 		t.Errorf("its reverse names are %q and %v", one.PublicNet.IPv4.DNSPtr, one.PublicNet.IPv6.DNSPtr)
 	}
 
-	rebuilt := must[hcloud.ServerRebuildResult](t)(w.Server.RebuildWithResult(ctx, one, hcloud.ServerRebuildOpts{Image: &hcloud.Image{Name: "debian-13"}}))
+	rebuilt := must[hcloud.ServerRebuildResult](t)(w.Server.RebuildWithResult(ctx, one,
+		hcloud.ServerRebuildOpts{Image: &hcloud.Image{Name: "debian-13"}}))
 	w.done(rebuilt.Action)
 	if got := w.cloud.Servers()[0].Image.Name; got != "debian-13" {
 		t.Errorf("after the rebuild its image is %q", got)
@@ -201,8 +219,10 @@ func TestServerActions(t *testing.T) {
 	_, _, err = w.Server.ChangeType(ctx, one, hcloud.ServerChangeTypeOpts{ServerType: &hcloud.ServerType{Name: "cx43"}})
 	wants(t, "server_not_stopped", err)
 	w.done(must[*hcloud.Action](t)(w.Server.Poweroff(ctx, one)))
-	w.done(must[*hcloud.Action](t)(w.Server.ChangeType(ctx, one, hcloud.ServerChangeTypeOpts{ServerType: &hcloud.ServerType{Name: "cx43"}, UpgradeDisk: true})))
-	one = must[*hcloud.Server](t)(w.Server.Update(ctx, one, hcloud.ServerUpdateOpts{Name: "two", Labels: map[string]string{"a": "b"}}))
+	w.done(must[*hcloud.Action](t)(w.Server.ChangeType(ctx, one,
+		hcloud.ServerChangeTypeOpts{ServerType: &hcloud.ServerType{Name: "cx43"}, UpgradeDisk: true})))
+	one = must[*hcloud.Server](t)(w.Server.Update(ctx, one,
+		hcloud.ServerUpdateOpts{Name: "two", Labels: map[string]string{"a": "b"}}))
 	if one.ServerType.Name != "cx43" || one.PrimaryDiskSize != 160 || one.Name != "two" || one.Labels["a"] != "b" {
 		t.Errorf("the changed server is %+v", one)
 	}
@@ -214,7 +234,9 @@ func TestServerProtectionAndDeletion(t *testing.T) {
 	w := newWorld(t)
 	ctx := t.Context()
 	one := w.server("one", nil)
-	kept := must[*hcloud.PrimaryIPCreateResult](t)(w.PrimaryIP.Create(ctx, hcloud.PrimaryIPCreateOpts{Name: "kept", Type: hcloud.PrimaryIPTypeIPv4, Location: "nbg1", AssigneeType: "server"})).PrimaryIP
+	kept := must[*hcloud.PrimaryIPCreateResult](t)(w.PrimaryIP.Create(ctx,
+		hcloud.PrimaryIPCreateOpts{Name: "kept", Type: hcloud.PrimaryIPTypeIPv4, Location: "nbg1", AssigneeType: "server"})).
+		PrimaryIP
 	other := w.server("two", func(o *hcloud.ServerCreateOpts) {
 		o.PublicNet = &hcloud.ServerCreatePublicNet{EnableIPv4: true, IPv4: kept}
 	})
@@ -222,12 +244,14 @@ func TestServerProtectionAndDeletion(t *testing.T) {
 		t.Errorf("the second server's public net is %+v", other.PublicNet)
 	}
 
-	w.done(must[*hcloud.Action](t)(w.Server.ChangeProtection(ctx, one, hcloud.ServerChangeProtectionOpts{Delete: hcloud.Ptr(true), Rebuild: hcloud.Ptr(true)})))
+	w.done(must[*hcloud.Action](t)(w.Server.ChangeProtection(ctx, one,
+		hcloud.ServerChangeProtectionOpts{Delete: hcloud.Ptr(true), Rebuild: hcloud.Ptr(true)})))
 	_, _, err := w.Server.DeleteWithResult(ctx, one)
 	wants(t, "protected", err)
 	_, _, err = w.Server.RebuildWithResult(ctx, one, hcloud.ServerRebuildOpts{Image: &hcloud.Image{Name: "debian-12"}})
 	wants(t, "protected", err)
-	w.done(must[*hcloud.Action](t)(w.Server.ChangeProtection(ctx, one, hcloud.ServerChangeProtectionOpts{Delete: hcloud.Ptr(false), Rebuild: hcloud.Ptr(false)})))
+	w.done(must[*hcloud.Action](t)(w.Server.ChangeProtection(ctx, one,
+		hcloud.ServerChangeProtectionOpts{Delete: hcloud.Ptr(false), Rebuild: hcloud.Ptr(false)})))
 
 	for _, gone := range []*hcloud.Server{one, other} {
 		w.done(must[*hcloud.ServerDeleteResult](t)(w.Server.DeleteWithResult(ctx, gone)).Action)
@@ -247,7 +271,8 @@ func TestServerProtectionAndDeletion(t *testing.T) {
 func TestPlacementGroupIsFullAtTen(t *testing.T) {
 	w := newWorld(t)
 	ctx := t.Context()
-	group := must[hcloud.PlacementGroupCreateResult](t)(w.PlacementGroup.Create(ctx, hcloud.PlacementGroupCreateOpts{Name: "g", Type: hcloud.PlacementGroupTypeSpread})).PlacementGroup
+	group := must[hcloud.PlacementGroupCreateResult](t)(w.PlacementGroup.Create(ctx,
+		hcloud.PlacementGroupCreateOpts{Name: "g", Type: hcloud.PlacementGroupTypeSpread})).PlacementGroup
 	opts := func(i int) hcloud.ServerCreateOpts {
 		return hcloud.ServerCreateOpts{
 			Name: "s" + strconv.Itoa(i), ServerType: &hcloud.ServerType{Name: "cx23"}, Image: &hcloud.Image{Name: "debian-12"},

@@ -68,7 +68,8 @@ func (c *Cloud) addPort(to *loadBalancer, wanted serviceRequest) error {
 	if wanted.Protocol == nil {
 		return invalid("protocol", "is required")
 	}
-	made := service{HealthCheck: healthCheck{Protocol: "tcp", Interval: checkInterval, Timeout: checkTimeout, Retries: checkRetries}}
+	made := service{HealthCheck: healthCheck{Protocol: "tcp", Interval: checkInterval, Timeout: checkTimeout,
+		Retries: checkRetries}}
 	if *wanted.Protocol == "http" {
 		made.ListenPort, made.DestinationPort = 80, 80
 		made.HTTP = &schema.LoadBalancerServiceHTTP{CookieName: "HCLBSTICKY", CookieLifetime: 300, Certificates: []int64{}}

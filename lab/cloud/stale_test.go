@@ -12,8 +12,8 @@ import (
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
 )
 
-// Lists of all shapes lag behind what was written, a record asked for by its id does not, and what a name may not be used for twice
-// is judged by what is there.
+// Lists of all shapes lag behind what was written, a record asked for by its id does not, and what a name may not be
+// used for twice is judged by what is there.
 func TestListsLagBehind(t *testing.T) {
 	w := newWorld(t)
 	ctx := t.Context()
@@ -40,7 +40,8 @@ func TestListsLagBehind(t *testing.T) {
 	if found := must[*hcloud.Server](t)(w.Server.GetByID(ctx, made.ID)); found == nil || found.Name != "after" {
 		t.Errorf("by its id the server is %+v", found)
 	}
-	opts := hcloud.ServerCreateOpts{Name: "after", ServerType: &hcloud.ServerType{Name: "cx33"}, Image: &hcloud.Image{Name: "debian-12"}}
+	opts := hcloud.ServerCreateOpts{Name: "after", ServerType: &hcloud.ServerType{Name: "cx33"},
+		Image: &hcloud.Image{Name: "debian-12"}}
 	_, _, err := w.Server.Create(ctx, opts)
 	wants(t, "uniqueness_error", err)
 	eventually(t, "the list has caught up", func() bool {
@@ -92,7 +93,8 @@ func TestPastIsKeptAsLongAsItIsShown(t *testing.T) {
 		if len(p.moments) != 3 {
 			t.Errorf("%d moments are kept", len(p.moments))
 		}
-		for lag, want := range map[time.Duration]string{0: "9", 500 * time.Millisecond: "8", time.Second: "8", 2 * time.Second: "7", time.Minute: "7"} {
+		for lag, want := range map[time.Duration]string{0: "9", 500 * time.Millisecond: "8", time.Second: "8",
+			2 * time.Second: "7", time.Minute: "7"} {
 			if got := string(p.moments[p.last(now().Add(-lag))].state); got != want {
 				t.Errorf("%v ago it was %s, want %s", lag, got, want)
 			}
@@ -158,7 +160,8 @@ func TestRateLimitSaysUntilWhen(t *testing.T) {
 func TestHitsAreLogged(t *testing.T) {
 	w := newWorld(t)
 	ctx := t.Context()
-	opts := hcloud.ServerCreateOpts{Name: "one", ServerType: &hcloud.ServerType{Name: "cx33"}, Image: &hcloud.Image{Name: "debian-12"}}
+	opts := hcloud.ServerCreateOpts{Name: "one", ServerType: &hcloud.ServerType{Name: "cx33"},
+		Image: &hcloud.Image{Name: "debian-12"}}
 	w.fault(Fault{Kind: FaultOutOfStock, Times: 1})
 	_, _, err := w.Server.Create(ctx, opts)
 	wants(t, "resource_unavailable", err)

@@ -61,7 +61,8 @@ func loadState(path string) (*state, error) {
 	}
 	loaded, err := decodeState(data)
 	if err != nil {
-		return nil, fmt.Errorf("reading the simulated cloud's state in %s: %w (delete the file to begin an empty project)", path, err)
+		return nil, fmt.Errorf("reading the simulated cloud's state in %s: %w (delete the file to begin an empty project)",
+			path, err)
 	}
 	return loaded, nil
 }

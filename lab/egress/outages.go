@@ -24,8 +24,8 @@ type target struct{ cluster, service string }
 // NewOutages returns none.
 func NewOutages() *Outages { return &Outages{cuts: map[target]chan struct{}{}} }
 
-// Begin has the Services that match the patterns (a cluster's name; namespace/name of a Service; empty: any) refuse connections,
-// and breaks those that there are, until end is called. hit is called for each that is refused.
+// Begin has the Services that match the patterns (a cluster's name; namespace/name of a Service; empty: any) refuse
+// connections, and breaks those that there are, until end is called. hit is called for each that is refused.
 func (o *Outages) Begin(cluster, service string, hit func()) (end func()) {
 	begun := &outage{cluster, service, hit}
 	o.mu.Lock()

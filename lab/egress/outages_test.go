@@ -43,7 +43,8 @@ func TestOutage(t *testing.T) {
 	if _, err := sick.Read(make([]byte, 1)); err == nil || errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("the connection that there was reads on: %v", err)
 	}
-	if _, _, answer := connect(t, socket, "sick:443"); answer.StatusCode != http.StatusBadGateway || !strings.Contains(answer.Status, "ns/sick does not answer") {
+	if _, _, answer := connect(t, socket, "sick:443"); answer.StatusCode != http.StatusBadGateway ||
+		!strings.Contains(answer.Status, "ns/sick does not answer") {
 		t.Errorf("during the outage: %s", answer.Status)
 	}
 	greeted("well")

@@ -1,6 +1,6 @@
-// Package egress lets a kube-apiserver reach Services without a cluster network. An EgressSelectorConfiguration makes the
-// apiserver send CONNECT <ClusterIP>:<port> to a Unix socket for every call of a webhook; the proxy there looks up the
-// Service, picks a ready Pod behind it, and connects to the local process that plays this Pod.
+// Package egress lets a kube-apiserver reach Services without a cluster network. An EgressSelectorConfiguration makes
+// the apiserver send CONNECT <ClusterIP>:<port> to a Unix socket for every call of a webhook; the proxy there looks up
+// the Service, picks a ready Pod behind it, and connects to the local process that plays this Pod.
 package egress
 
 import (
@@ -22,7 +22,8 @@ import (
 )
 
 const (
-	// maxSocketPath is what a Unix socket's path may measure on every system, in bytes (104 on macOS, with the final zero).
+	// maxSocketPath is what a Unix socket's path may measure on every system, in
+	// bytes (104 on macOS, with the final zero).
 	maxSocketPath = 103
 	// requestTime is what a client gets to send its request, and a Pod's process to accept the connection.
 	requestTime = 10 * time.Second
@@ -80,7 +81,8 @@ func New(resolver Resolver, log *slog.Logger) *Proxy {
 // Listen opens the socket, which only this user may use, in place of one that a process before left.
 func Listen(path string) (net.Listener, error) {
 	if len(path) > maxSocketPath {
-		return nil, fmt.Errorf("egress socket %s: the path has %d bytes, a Unix socket's may have %d: use a shorter folder", path, len(path), maxSocketPath)
+		return nil, fmt.Errorf("egress socket %s: the path has %d bytes, a Unix socket's may have %d: use a shorter folder",
+			path, len(path), maxSocketPath)
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("egress socket: make its folder: %w", err)
@@ -133,7 +135,8 @@ func (p *Proxy) handle(ctx context.Context, client net.Conn) {
 	}
 	target := request.Host
 	if request.Method != http.MethodConnect {
-		p.refuse(client, target, http.StatusMethodNotAllowed, fmt.Errorf("method %s: this proxy only knows CONNECT", request.Method))
+		p.refuse(client, target, http.StatusMethodNotAllowed, fmt.Errorf("method %s: this proxy only knows CONNECT",
+			request.Method))
 		return
 	}
 	backend, cut, err := p.dial(ctx, target)
@@ -162,7 +165,8 @@ func (p *Proxy) handle(ctx context.Context, client net.Conn) {
 	close(joined)
 }
 
-// dial connects to the first of the target's local addresses that accepts; cut is closed when the connection is to break.
+// dial connects to the first of the target's local addresses that accepts; cut is
+// closed when the connection is to break.
 func (p *Proxy) dial(ctx context.Context, target string) (conn net.Conn, cut <-chan struct{}, err error) {
 	host, portText, err := net.SplitHostPort(target)
 	if err != nil {
@@ -194,7 +198,8 @@ func (p *Proxy) refuse(client net.Conn, target string, code int, reason error) {
 	text := strings.Join(strings.Fields(reason.Error()), " ")
 	p.record(target, text)
 	body := text + "\n"
-	_, _ = fmt.Fprintf(client, "HTTP/1.1 %d %s: %s\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s",
+	_, _ = fmt.Fprintf(client,
+		"HTTP/1.1 %d %s: %s\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s",
 		code, http.StatusText(code), text, len(body), body) // a client that is gone needs no answer
 }
 

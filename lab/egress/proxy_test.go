@@ -153,7 +153,8 @@ func TestRefusalsSayWhy(t *testing.T) {
 		t.Errorf("a target without a port: %s", answer.Status)
 	}
 	s := p.Stats()
-	if len(s.Refusals) != 2 || s.Refusals[0].Count != 3 || s.Refusals[0].Reason != "Service a/b has no Pod" || s.Tunnels != 0 {
+	if len(s.Refusals) != 2 || s.Refusals[0].Count != 3 || s.Refusals[0].Reason != "Service a/b has no Pod" ||
+		s.Tunnels != 0 {
 		t.Errorf("stats %+v", s)
 	}
 	for i := range 3 * maxRefusals {
@@ -166,9 +167,11 @@ func TestRefusalsSayWhy(t *testing.T) {
 
 func TestOnlyConnect(t *testing.T) {
 	_, socket := serve(t, resolverFunc(func(string, int32) ([]string, error) { return nil, errors.New("unused") }))
-	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
-	}}}
+	client := &http.Client{
+		Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+		}},
+	}
 	answer, err := client.Get("http://127.0.0.1/")
 	if err != nil {
 		t.Fatal(err)
@@ -210,7 +213,8 @@ func TestServeEndsWithItsTunnels(t *testing.T) {
 }
 
 func TestListen(t *testing.T) {
-	if _, err := Listen("/" + strings.Repeat("x", maxSocketPath)); err == nil || !strings.Contains(err.Error(), "shorter folder") {
+	if _, err := Listen("/" + strings.Repeat("x", maxSocketPath)); err == nil ||
+		!strings.Contains(err.Error(), "shorter folder") {
 		t.Errorf("a path that is too long: %v", err)
 	}
 	_, socket := serve(t, resolverFunc(func(string, int32) ([]string, error) { return nil, errors.New("first") }))

@@ -19,8 +19,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// catchUp is how long a call waits for a ready Pod to be seen: whoever saw it in the API a moment ago may be ahead of the
-// watch here.
+// catchUp is how long a call waits for a ready Pod to be seen: whoever saw it in the API a
+// moment ago may be ahead of the watch here.
 const catchUp = 500 * time.Millisecond
 
 // Addresses says where on this machine a port of a Pod, and a Node's kubelet, is; *kubelet.Registry does.
@@ -121,7 +121,8 @@ func (s *Services) Resolve(ctx context.Context, host string, port int32) (Backen
 	}
 }
 
-// find returns the name of the Service at an address, as namespace/name, and the addresses of the processes behind it: one at least.
+// find returns the name of the Service at an address, as namespace/name, and the addresses of
+// the processes behind it: one at least.
 func (s *Services) find(known *snapshot, host string, port int32) (name string, addrs []string, err error) {
 	if known == nil {
 		return "", nil, fmt.Errorf("the Services of cluster %s have not been read yet", s.cluster)
@@ -159,7 +160,8 @@ func (s *Services) find(known *snapshot, host string, port int32) (name string, 
 	case len(unfit) > 0:
 		return "", nil, fmt.Errorf("Service %s has no Pod that can be reached: %s", name, strings.Join(unfit, "; "))
 	default:
-		return "", nil, fmt.Errorf("Service %s has no Pod: none in namespace %s matches %s", name, service.Namespace, selector)
+		return "", nil, fmt.Errorf("Service %s has no Pod: none in namespace %s matches %s", name, service.Namespace,
+			selector)
 	}
 }
 

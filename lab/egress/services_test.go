@@ -80,9 +80,11 @@ func TestResolve(t *testing.T) {
 	hook := map[string]string{"app": "hook"}
 	gone := pod("gone", true)
 	gone.DeletionTimestamp, gone.Finalizers = &metav1.Time{Time: time.Now()}, []string{"example.org/hold"}
-	s, _ := resolver(t, addresses{"c/ns/a/9443": "127.0.0.1:1", "c/ns/b/9443": "127.0.0.1:2", "c/ns/a/80": "127.0.0.1:3", "c/ns/gone/9443": "127.0.0.1:4", "c node-1": "127.0.0.1:5"},
+	s, _ := resolver(t, addresses{"c/ns/a/9443": "127.0.0.1:1", "c/ns/b/9443": "127.0.0.1:2", "c/ns/a/80": "127.0.0.1:3",
+		"c/ns/gone/9443": "127.0.0.1:4", "c node-1": "127.0.0.1:5"},
 		service("named", "127.1.0.1", hook, corev1.ServicePort{Port: 443, TargetPort: intstr.FromString("webhook")}),
-		service("numbered", "127.1.0.2", hook, corev1.ServicePort{Port: 443, TargetPort: intstr.FromInt32(9443)}, corev1.ServicePort{Port: 80}),
+		service("numbered", "127.1.0.2", hook, corev1.ServicePort{Port: 443, TargetPort: intstr.FromInt32(9443)},
+			corev1.ServicePort{Port: 80}),
 		service("misnamed", "127.1.0.3", hook, corev1.ServicePort{Port: 443, TargetPort: intstr.FromString("other")}),
 		service("bare", "127.1.0.4", nil, corev1.ServicePort{Port: 443}),
 		service("nobody", "127.1.0.5", map[string]string{"app": "nobody"}, corev1.ServicePort{Port: 443}),
@@ -135,7 +137,8 @@ func TestResolve(t *testing.T) {
 
 func TestResolveWaitsForWhatIsJustComing(t *testing.T) {
 	s, api := resolver(t, addresses{"c/ns/a/9443": "127.0.0.1:1"},
-		service("hook", "127.1.0.1", map[string]string{"app": "hook"}, corev1.ServicePort{Port: 443, TargetPort: intstr.FromInt32(9443)}),
+		service("hook", "127.1.0.1", map[string]string{"app": "hook"},
+			corev1.ServicePort{Port: 443, TargetPort: intstr.FromInt32(9443)}),
 		pod("a", false))
 	answer := make(chan error, 1)
 	go func() {

@@ -1,12 +1,14 @@
-// Package hccm stands in for hcloud-cloud-controller-manager v1.29.2, which cannot be built here. Like the original it runs the
-// node and node lifecycle controllers of k8s.io/cloud-provider, over the Hetzner Cloud API: a Node with the taint "uninitialized"
-// gets its provider ID, addresses and labels from its server and loses the taint; a Node whose server is gone is deleted, one
-// whose server is off is tainted. It takes the original's flags and environment: HCLOUD_TOKEN, HCLOUD_ENDPOINT, HCLOUD_NETWORK,
-// HCLOUD_INSTANCES_ADDRESS_FAMILY, HCLOUD_DEBUG, and HTTPS_PROXY and SSL_CERT_FILE through Go's default HTTP client.
+// Package hccm stands in for hcloud-cloud-controller-manager v1.29.2, which cannot be built here. Like the original it
+// runs the node and node lifecycle controllers of k8s.io/cloud-provider, over the Hetzner Cloud API: a Node with the
+// taint "uninitialized" gets its provider ID, addresses and labels from its server and loses the taint; a Node whose
+// server is gone is deleted, one whose server is off is tainted. It takes the original's flags and environment:
+// HCLOUD_TOKEN, HCLOUD_ENDPOINT, HCLOUD_NETWORK, HCLOUD_INSTANCES_ADDRESS_FAMILY, HCLOUD_DEBUG, and HTTPS_PROXY and
+// SSL_CERT_FILE through Go's default HTTP client.
 //
-// Not simulated, and logged where asked for: load balancers for Services, routes (HCLOUD_NETWORK_ROUTES_ENABLED), Robot, and the
-// check against the metadata service that the network is attached (HCLOUD_NETWORK_DISABLE_ATTACHED_CHECK). Its metrics are those
-// of the library, on the secure port; the original's own, on port 8233, are missing.
+// Not simulated, and logged where asked for: load balancers for Services, routes (HCLOUD_NETWORK_ROUTES_ENABLED),
+// Robot, and the check against the metadata service that the network is attached
+// (HCLOUD_NETWORK_DISABLE_ATTACHED_CHECK). Its metrics are those of the library, on the secure port; the
+// original's own, on port 8233, are missing.
 package hccm
 
 import (
@@ -39,8 +41,10 @@ func Run(ctx context.Context, args []string) error {
 		return err
 	}
 	controllers := ccm.NodeControllers()
-	controllers[names.ServiceLBController] = ccm.NotSimulated(names.ServiceLBController, "Services of type LoadBalancer stay without an address")
-	controllers[names.NodeRouteController] = ccm.NotSimulated(names.NodeRouteController, "no routes to Pods are made in the Hetzner network")
+	controllers[names.ServiceLBController] = ccm.NotSimulated(names.ServiceLBController,
+		"Services of type LoadBalancer stay without an address")
+	controllers[names.NodeRouteController] = ccm.NotSimulated(names.NodeRouteController,
+		"no routes to Pods are made in the Hetzner network")
 	return ccm.Run(ctx, args, provider.ProviderName(), provider, controllers)
 }
 
@@ -51,7 +55,8 @@ func newProvider(ctx context.Context) (*provider, error) {
 		return nil, errors.New(`environment variable "HCLOUD_TOKEN" is required`)
 	}
 	if len(token) != tokenLength {
-		klog.Warningf("HCLOUD_TOKEN has %d characters; a real token has %d, and the original refuses others", len(token), tokenLength)
+		klog.Warningf("HCLOUD_TOKEN has %d characters; a real token has %d, and the original refuses others", len(token),
+			tokenLength)
 	}
 	for _, name := range []string{"ROBOT_ENABLED", "HCLOUD_NETWORK_ROUTES_ENABLED"} {
 		if on, _ := strconv.ParseBool(os.Getenv(name)); on {
@@ -64,10 +69,12 @@ func newProvider(ctx context.Context) (*provider, error) {
 	case ipv4, ipv6, dualStack:
 		p.addressFamily = family
 	default:
-		return nil, fmt.Errorf("environment variable HCLOUD_INSTANCES_ADDRESS_FAMILY=%q: want ipv4, ipv6 or dualstack", family)
+		return nil, fmt.Errorf("environment variable HCLOUD_INSTANCES_ADDRESS_FAMILY=%q: want ipv4, ipv6 or dualstack",
+			family)
 	}
 
-	opts := []hcloud.ClientOption{hcloud.WithToken(token), hcloud.WithApplication("hcloud-cloud-controller", "v1.29.2-stand-in")}
+	opts := []hcloud.ClientOption{hcloud.WithToken(token), hcloud.WithApplication("hcloud-cloud-controller",
+		"v1.29.2-stand-in")}
 	if endpoint := os.Getenv("HCLOUD_ENDPOINT"); endpoint != "" {
 		opts = append(opts, hcloud.WithEndpoint(endpoint))
 	}
@@ -87,7 +94,8 @@ func newProvider(ctx context.Context) (*provider, error) {
 			return nil, fmt.Errorf("network %q (HCLOUD_NETWORK) does not exist", network)
 		}
 		p.networkID = found.ID
-		klog.Infof("Network %s has ID %d; whether this Node is attached to it is not checked (no metadata service)", found.Name, found.ID)
+		klog.Infof("Network %s has ID %d; whether this Node is attached to it is not checked (no metadata service)",
+			found.Name, found.ID)
 	} else {
 		klog.Info("HCLOUD_NETWORK is not set: Nodes get no internal address")
 	}
@@ -107,7 +115,9 @@ func Rules() []rbacv1.PolicyRule {
 		{APIGroups: []string{""}, Resources: []string{"services"}, Verbs: []string{"list", "watch"}},
 		{APIGroups: []string{""}, Resources: []string{"services/status"}, Verbs: []string{"patch", "update"}},
 		{APIGroups: []string{""}, Resources: []string{"serviceaccounts"}, Verbs: []string{"create"}},
-		{APIGroups: []string{""}, Resources: []string{"persistentvolumes"}, Verbs: []string{"get", "list", "update", "watch"}},
-		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"create", "get", "list", "watch", "update"}},
+		{APIGroups: []string{""}, Resources: []string{"persistentvolumes"},
+			Verbs: []string{"get", "list", "update", "watch"}},
+		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"},
+			Verbs: []string{"create", "get", "list", "watch", "update"}},
 	}
 }

@@ -51,7 +51,9 @@ func newHetzner(t *testing.T) *hetzner {
 	third := rand.IntN(250)
 	c, err := cloud.New(cloud.Config{
 		Log: slog.New(slog.DiscardHandler), Dir: t.TempDir(), Token: testToken, Machine: noMachine{},
-		Listen:              func(_ context.Context, address string) (net.Listener, error) { return net.Listen("tcp", address) },
+		Listen: func(_ context.Context, address string) (net.Listener, error) {
+			return net.Listen("tcp", address)
+		},
 		PublicServers:       netip.MustParsePrefix(fmt.Sprintf("127.251.%d.0/24", third)),
 		PublicLoadBalancers: netip.MustParsePrefix(fmt.Sprintf("127.250.%d.0/24", third)),
 		Latency:             cloud.InstantLatency(),
@@ -75,7 +77,8 @@ func newHetzner(t *testing.T) *hetzner {
 	must(t, err)
 	h.network, _, err = h.Network.Create(t.Context(), hcloud.NetworkCreateOpts{
 		Name: "net", IPRange: private,
-		Subnets: []hcloud.NetworkSubnet{{Type: hcloud.NetworkSubnetTypeCloud, IPRange: private, NetworkZone: hcloud.NetworkZoneEUCentral}},
+		Subnets: []hcloud.NetworkSubnet{{Type: hcloud.NetworkSubnetTypeCloud, IPRange: private,
+			NetworkZone: hcloud.NetworkZoneEUCentral}},
 	})
 	must(t, err)
 	must(t, c.EnsureSnapshot("image", "x86"))
@@ -85,7 +88,8 @@ func newHetzner(t *testing.T) *hetzner {
 // server makes a running server in the network.
 func (h *hetzner) server(t *testing.T, name string) *hcloud.Server {
 	t.Helper()
-	images, err := h.Image.AllWithOpts(t.Context(), hcloud.ImageListOpts{Type: []hcloud.ImageType{hcloud.ImageTypeSnapshot}})
+	images, err := h.Image.AllWithOpts(t.Context(),
+		hcloud.ImageListOpts{Type: []hcloud.ImageType{hcloud.ImageTypeSnapshot}})
 	must(t, err)
 	result, _, err := h.Server.Create(t.Context(), hcloud.ServerCreateOpts{
 		Name: name, ServerType: &hcloud.ServerType{Name: "cx33"}, Image: images[0], Location: &hcloud.Location{Name: "nbg1"},
@@ -114,7 +118,8 @@ func TestStandIn(t *testing.T) {
 			"--feature-gates=CloudControllerManagerWatchBasedRoutesReconciliation=false",
 			"--allocate-node-cidrs=true", "--cluster-cidr=127.128.128.0/17", "--leader-elect=false",
 			// The test's.
-			"--kubeconfig=" + standintest.WriteFile(t, "kubeconfig", identity), "--secure-port=" + port, "--node-monitor-period=200ms",
+			"--kubeconfig=" + standintest.WriteFile(t, "kubeconfig", identity), "--secure-port=" + port,
+			"--node-monitor-period=200ms",
 		},
 		Env: []string{
 			"HCLOUD_TOKEN=" + testToken, "HCLOUD_NETWORK=net", "HCLOUD_NETWORK_ROUTES_ENABLED=false",
@@ -122,7 +127,8 @@ func TestStandIn(t *testing.T) {
 		},
 		Secrets: []string{testToken},
 	})
-	insecure := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} // it signs its own certificate
+	// it signs its own certificate
+	insecure := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	standintest.Healthy(t, insecure, "https://127.0.0.1:"+port+"/healthz")
 
 	server := h.server(t, "cp-1")
@@ -154,7 +160,8 @@ func TestStandIn(t *testing.T) {
 		got[address.Type] = address.Address
 	}
 	want := map[corev1.NodeAddressType]string{
-		corev1.NodeHostName: "cp-1", corev1.NodeExternalIP: server.PublicNet.IPv4.IP.String(), corev1.NodeInternalIP: server.PrivateNet[0].IP.String(),
+		corev1.NodeHostName: "cp-1", corev1.NodeExternalIP: server.PublicNet.IPv4.IP.String(),
+		corev1.NodeInternalIP: server.PrivateNet[0].IP.String(),
 	}
 	if fmt.Sprint(got) != fmt.Sprint(want) || len(node.Status.Addresses) != len(want) {
 		t.Errorf("addresses %v, want %v", node.Status.Addresses, want)
@@ -214,10 +221,11 @@ func TestRefusals(t *testing.T) {
 		env  []string
 		want string
 	}{
-		"no token":       {nil, "HCLOUD_TOKEN"},
-		"wrong token":    {append(reach, "HCLOUD_TOKEN="+wrong), "unauthorized"},
-		"no network":     {append(reach, "HCLOUD_TOKEN="+testToken, "HCLOUD_NETWORK=none"), `network "none"`},
-		"unknown family": {append(reach, "HCLOUD_TOKEN="+testToken, "HCLOUD_INSTANCES_ADDRESS_FAMILY=ipx"), "HCLOUD_INSTANCES_ADDRESS_FAMILY"},
+		"no token":    {nil, "HCLOUD_TOKEN"},
+		"wrong token": {append(reach, "HCLOUD_TOKEN="+wrong), "unauthorized"},
+		"no network":  {append(reach, "HCLOUD_TOKEN="+testToken, "HCLOUD_NETWORK=none"), `network "none"`},
+		"unknown family": {append(reach, "HCLOUD_TOKEN="+testToken, "HCLOUD_INSTANCES_ADDRESS_FAMILY=ipx"),
+			"HCLOUD_INSTANCES_ADDRESS_FAMILY"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			output, err := standintest.Run(t, standintest.Program{Env: c.env})

@@ -68,7 +68,8 @@ func (p *provider) server(ctx context.Context, node *corev1.Node) (*hcloud.Serve
 	digits, ok := strings.CutPrefix(node.Spec.ProviderID, providerIDPrefix)
 	id, err := strconv.ParseInt(digits, 10, 64)
 	if !ok || err != nil {
-		return nil, fmt.Errorf("node %s: provider ID %q is not hcloud://<number> (Robot servers are not simulated)", node.Name, node.Spec.ProviderID)
+		return nil, fmt.Errorf("node %s: provider ID %q is not hcloud://<number> (Robot servers are not simulated)",
+			node.Name, node.Spec.ProviderID)
 	}
 	server, _, err := p.client.Server.GetByID(ctx, id)
 	if err != nil {
@@ -81,7 +82,8 @@ func (p *provider) server(ctx context.Context, node *corev1.Node) (*hcloud.Serve
 func (p *provider) existing(ctx context.Context, node *corev1.Node) (*hcloud.Server, error) {
 	server, err := p.server(ctx, node)
 	if err == nil && server == nil {
-		err = fmt.Errorf("no matching server found for node %q (provider ID %q): %w", node.Name, node.Spec.ProviderID, errServerNotFound)
+		err = fmt.Errorf("no matching server found for node %q (provider ID %q): %w", node.Name, node.Spec.ProviderID,
+			errServerNotFound)
 	}
 	return server, err
 }
@@ -120,8 +122,8 @@ func (p *provider) InstanceMetadata(ctx context.Context, node *corev1.Node) (*cl
 	return metadata, nil
 }
 
-// datacenters are the zones of Hetzner's locations. The original at v1.29.2 reads them from server.datacenter, which the API has
-// dropped and this client no longer reads; later ones know them by heart, too.
+// datacenters are the zones of Hetzner's locations. The original at v1.29.2 reads them from server.datacenter, which
+// the API has dropped and this client no longer reads; later ones know them by heart, too.
 var datacenters = map[string]string{
 	"fsn1": "fsn1-dc14", "nbg1": "nbg1-dc3", "hel1": "hel1-dc2", "ash": "ash-dc1", "hil": "hil-dc1", "sin": "sin-dc1",
 }

@@ -10,13 +10,13 @@ import (
 	"strings"
 )
 
-// dataLink is the link that turns a folder of files over at once. The names are those of real kubelets, which some programs
-// that watch their certificates look for.
+// dataLink is the link that turns a folder of files over at once. The names are those of real kubelets, which some
+// programs that watch their certificates look for.
 const dataLink = "..data"
 
-// replaceFiles makes a folder hold these files and no others, in one step for whoever reads them through the folder: the files
-// lie in a folder of their own, ..data is a link to it, and each name a link through ..data. Files are 0600, folders 0700,
-// whatever mode a volume asks for: other users of this machine are no part of the Pod.
+// replaceFiles makes a folder hold these files and no others, in one step for whoever reads them through the folder:
+// the files lie in a folder of their own, ..data is a link to it, and each name a link through ..data. Files are 0600,
+// folders 0700, whatever mode a volume asks for: other users of this machine are no part of the Pod.
 func replaceFiles(dir string, files map[string][]byte) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err

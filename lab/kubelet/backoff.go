@@ -15,6 +15,6 @@ func (b *backOff) next() time.Duration {
 
 func (b *backOff) reset() { b.last = 0 }
 
-// toAPI is the back-off of calls to the API server: short, for a server that is about to come, and no burden to one that is
-// away for long.
+// toAPI is the back-off of calls to the API server: short, for a server that is about to come, and
+// no burden to one that is away for long.
 func toAPI() backOff { return backOff{least: 100 * time.Millisecond, most: 5 * time.Second} }

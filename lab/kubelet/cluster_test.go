@@ -25,8 +25,8 @@ import (
 	"github.com/slipway-k8s/slipway/lab/plane/planetest"
 )
 
-// TestCluster runs a Node against a real control plane: scheduler, Deployment, DaemonSet and Job controllers, node authorizer
-// and NodeRestriction, bound tokens, a webhook through egress, a rotated certificate, deletion.
+// TestCluster runs a Node against a real control plane: scheduler, Deployment, DaemonSet and Job controllers, node
+// authorizer and NodeRestriction, bound tokens, a webhook through egress, a rotated certificate, deletion.
 func TestCluster(t *testing.T) {
 	const node, ns = "node-1", "default"
 	registry := NewRegistry()
@@ -52,7 +52,8 @@ func TestCluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	program := player(t, "example.org/hook", "-say=the hook speaks", "-address=127.0.0.1:{port:9443}", "-certs={dir:/certs}", "-ignored={kubeconfig}")
+	program := player(t, "example.org/hook", "-say=the hook speaks", "-address=127.0.0.1:{port:9443}",
+		"-certs={dir:/certs}", "-ignored={kubeconfig}")
 	k, err := New(Config{
 		Cluster: "test", Node: node, InternalIP: address, KubeletVersion: "v1.32.3", Client: client, Admin: adminConfig,
 		Labels: map[string]string{"node-role.kubernetes.io/control-plane": "", "example.org/own": "yes"},
@@ -73,7 +74,8 @@ func TestCluster(t *testing.T) {
 			return err.Error(), false
 		}
 		_, labelled := registered.Labels["node-role.kubernetes.io/control-plane"]
-		return fmt.Sprint(registered.Labels, nodeReady(registered)), labelled && nodeReady(registered) == "False KubeletNotReady"
+		return fmt.Sprint(registered.Labels, nodeReady(registered)), labelled &&
+			nodeReady(registered) == "False KubeletNotReady"
 	})
 	if registered.Labels["example.org/own"] != "yes" {
 		t.Errorf("labels %v lack the kubelet's own", registered.Labels)
@@ -117,7 +119,8 @@ func TestCluster(t *testing.T) {
 	})
 	eventually(t, "the hook's Pod waits for its Secret", func() (string, bool) {
 		got := waitingReason(t, admin, "app=hook")
-		return got, strings.Contains(got, `ContainerCreating: MountVolume.SetUp failed for volume "certs" : secret "hook-certs" not found`)
+		return got, strings.Contains(got,
+			`ContainerCreating: MountVolume.SetUp failed for volume "certs" : secret "hook-certs" not found`)
 	})
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "hook-certs"}, Type: corev1.SecretTypeTLS, Data: issue()}
 	create(t, func() error {
@@ -134,7 +137,8 @@ func TestCluster(t *testing.T) {
 
 	// The apiserver calls the webhook through egress.
 	create(t, func() error {
-		_, err := admin.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(ctx, webhook(authority.Cert()), metav1.CreateOptions{})
+		_, err := admin.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(ctx, webhook(authority.Cert()),
+			metav1.CreateOptions{})
 		return err
 	})
 	forbid := func() error {
@@ -170,7 +174,8 @@ func TestCluster(t *testing.T) {
 	})
 
 	// The process has its Pod's identity, and no other rights than its service account's.
-	own, err := clientcmd.BuildConfigFromFlags("", filepath.Join(k.podsDir(), string(pod.UID), "volumes", identityVolume, "kubeconfig"))
+	own, err := clientcmd.BuildConfigFromFlags("", filepath.Join(k.podsDir(), string(pod.UID), "volumes", identityVolume,
+		"kubeconfig"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,7 +242,8 @@ func serving(t *testing.T, admin kubernetes.Interface, k *Kubelet) {
 		request = &list.Items[0]
 		return "", true
 	})
-	if request.Spec.SignerName != certificatesv1.KubeletServingSignerName || request.Spec.Username != "system:node:node-1" {
+	if request.Spec.SignerName != certificatesv1.KubeletServingSignerName ||
+		request.Spec.Username != "system:node:node-1" {
 		t.Errorf("request to %s by %s", request.Spec.SignerName, request.Spec.Username)
 	}
 	request.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{
@@ -249,7 +255,8 @@ func serving(t *testing.T, admin kubernetes.Interface, k *Kubelet) {
 	eventually(t, "the serving certificate is stored", func() (string, bool) {
 		return k.Status().Serving, strings.HasPrefix(k.Status().Serving, "issued by")
 	})
-	pair, err := tls.LoadX509KeyPair(filepath.Join(k.pkiDir(), "kubelet-serving.crt"), filepath.Join(k.pkiDir(), "kubelet-serving.key"))
+	pair, err := tls.LoadX509KeyPair(filepath.Join(k.pkiDir(), "kubelet-serving.crt"),
+		filepath.Join(k.pkiDir(), "kubelet-serving.key"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -74,17 +74,20 @@ func webhook(authority []byte) *admissionv1.ValidatingWebhookConfiguration {
 	return &admissionv1.ValidatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: "hook"},
 		Webhooks: []admissionv1.ValidatingWebhook{{
-			Name: "hook.example.org", AdmissionReviewVersions: []string{"v1"}, SideEffects: ptr.To(admissionv1.SideEffectClassNone),
+			Name: "hook.example.org", AdmissionReviewVersions: []string{"v1"},
+			SideEffects:   ptr.To(admissionv1.SideEffectClassNone),
 			FailurePolicy: ptr.To(admissionv1.Fail),
 			ClientConfig: admissionv1.WebhookClientConfig{
 				CABundle: authority,
 				Service:  &admissionv1.ServiceReference{Namespace: "default", Name: "hook", Path: ptr.To("/validate")},
 			},
 			// Only what the test makes, not what the control plane makes for itself.
-			MatchConditions: []admissionv1.MatchCondition{{Name: "probes", Expression: "object.metadata.generateName == 'probe-'"}},
+			MatchConditions: []admissionv1.MatchCondition{{Name: "probes",
+				Expression: "object.metadata.generateName == 'probe-'"}},
 			Rules: []admissionv1.RuleWithOperations{{
 				Operations: []admissionv1.OperationType{admissionv1.Create},
-				Rule:       admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"}},
+				Rule: admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"},
+					Resources: []string{"configmaps"}},
 			}},
 		}},
 	}

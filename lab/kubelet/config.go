@@ -21,14 +21,15 @@ type Config struct {
 	Cluster string
 	// Node is the Node's name.
 	Node string
-	// Labels of the Node. Those that a kubelet may not give itself (node-role.kubernetes.io/… for one) are set with Admin.
+	// Labels of the Node. Those that a kubelet may not give itself
+	// (node-role.kubernetes.io/… for one) are set with Admin.
 	Labels map[string]string
 	// Annotations of the Node.
 	Annotations map[string]string
 	// Taints that the Node is registered with. A Node that exists keeps those it has.
 	Taints []corev1.Taint
-	// ExternalCloudProvider registers the Node as uninitialized: a cloud controller manager gives it its provider ID and its
-	// addresses, and removes the taint.
+	// ExternalCloudProvider registers the Node as uninitialized: a cloud controller manager gives it its provider ID and
+	// its addresses, and removes the taint.
 	ExternalCloudProvider bool
 	// InternalIP is the Node's address.
 	InternalIP string
@@ -64,8 +65,8 @@ type Config struct {
 	Lab string
 	// Registry is shared by all kubelets of a lab.
 	Registry *Registry
-	// PodEnv is the environment that every process gets under its container's own: HTTPS_PROXY, also the placeholder {proxy},
-	// and SSL_CERT_FILE, also {ca}.
+	// PodEnv is the environment that every process gets under its container's own: HTTPS_PROXY, also the placeholder
+	// {proxy}, and SSL_CERT_FILE, also {ca}.
 	PodEnv map[string]string
 
 	// Network says when the Node has its Pod network.
@@ -85,8 +86,9 @@ type NetworkRule int
 const (
 	// NetworkFromStart: the Node is Ready at once, as kind's.
 	NetworkFromStart NetworkRule = iota
-	// NetworkFromAgent: the Node is Ready, and starts Pods that are not on the host's network, once a Pod on it that mounts
-	// the host's /etc/cni/net.d has been Ready. It stays so, also after a restart, as the agent's configuration file does.
+	// NetworkFromAgent: the Node is Ready, and starts Pods that are not on the host's network, once a
+	// Pod on it that mounts the host's /etc/cni/net.d has been Ready. It stays so, also after a restart,
+	// as the agent's configuration file does.
 	NetworkFromAgent
 )
 
@@ -96,8 +98,8 @@ type Latency struct {
 	PullImage time.Duration
 	// StartContainer is how long a simulated container takes to be ready or, where it is to complete, to do so.
 	StartContainer time.Duration
-	// FirstProbe is the time between a container's startup and readiness probes until the first one succeeds; 0: as the Pod
-	// says (by default 10 s).
+	// FirstProbe is the time between a container's startup and readiness probes until the first one succeeds;
+	// 0: as the Pod says (by default 10 s).
 	FirstProbe time.Duration
 	// Restart is the first pause before a container that ended is started again. It doubles up to RestartMost, and is the
 	// first again when a run lasted ten times that.
@@ -112,8 +114,8 @@ func FastLatency() Latency {
 	}
 }
 
-// RealLatency is near to what a cloud server shows: images of 50 to 100 MB at some 20 MB/s, and a kubelet's own back-off
-// (10 s to 5 minutes).
+// RealLatency is near to what a cloud server shows: images of 50 to 100 MB at some 20 MB/s, and a
+// kubelet's own back-off (10 s to 5 minutes).
 func RealLatency() Latency {
 	return Latency{
 		PullImage: 4 * time.Second, StartContainer: 2 * time.Second,

@@ -72,11 +72,12 @@ func (c *container) again(code int32) bool {
 func (c *container) completes() bool {
 	api := c.p.seen()
 	owner := metav1.GetControllerOf(api)
-	return c.init && !c.sidecar() || api.Spec.RestartPolicy != corev1.RestartPolicyAlways || owner != nil && owner.Kind == "Job"
+	return c.init && !c.sidecar() || api.Spec.RestartPolicy != corev1.RestartPolicyAlways ||
+		owner != nil && owner.Kind == "Job"
 }
 
-// run starts the container, again and again as the Pod's restart policy says. It returns true once it has ended for good with
-// exit code 0, false when it failed for good or ctx is done; in any case nothing runs any more.
+// run starts the container, again and again as the Pod's restart policy says. It returns true once it has ended for
+// good with exit code 0, false when it failed for good or ctx is done; in any case nothing runs any more.
 func (c *container) run(ctx context.Context) bool {
 	if code, over := c.overBefore(); over {
 		return code == 0
@@ -133,9 +134,11 @@ func (c *container) wait(reason, message string) {
 }
 
 func (c *container) backOff(pause time.Duration) {
-	message := fmt.Sprintf("back-off %s restarting failed container=%s pod=%s_%s(%s)", pause, c.spec.Name, c.p.name, c.p.namespace, c.p.uid)
+	message := fmt.Sprintf("back-off %s restarting failed container=%s pod=%s_%s(%s)", pause, c.spec.Name, c.p.name,
+		c.p.namespace, c.p.uid)
 	c.wait("CrashLoopBackOff", message)
-	c.p.event(corev1.EventTypeWarning, "BackOff", "Back-off restarting failed container %s in pod %s", c.spec.Name, c.p.name)
+	c.p.event(corev1.EventTypeWarning, "BackOff", "Back-off restarting failed container %s in pod %s", c.spec.Name,
+		c.p.name)
 }
 
 // once runs the container one time. Ran is false when it could not be started.
@@ -188,7 +191,8 @@ func (c *container) awaitEnvironment(ctx context.Context) (map[string]string, bo
 // simulate plays the container: it is ready after a moment and stays, or completes after it.
 func (c *container) simulate(ctx context.Context) int32 {
 	c.running(nil, nil)
-	c.p.event(corev1.EventTypeNormal, "Started", "Started container %s (simulated: the lab has no program for image %s)", c.spec.Name, c.spec.Image)
+	c.p.event(corev1.EventTypeNormal, "Started", "Started container %s (simulated: the lab has no program for image %s)",
+		c.spec.Name, c.spec.Image)
 	began := time.Now()
 	if sleep(ctx, c.p.k.cfg.Latency.StartContainer) && !c.completes() {
 		c.update(func() { c.status.Started, c.status.Ready = ptr.To(true), true })
@@ -276,8 +280,8 @@ func (c *container) terminated(began time.Time, code int32, message string) {
 	})
 }
 
-// lastWords returns what a failed container says of its end: the last of its log where the container asks for that, as much
-// as a kubelet takes (2048 bytes, 80 lines).
+// lastWords returns what a failed container says of its end: the last of its log where the container asks for that, as
+// much as a kubelet takes (2048 bytes, 80 lines).
 func (c *container) lastWords(code int32, log string) string {
 	if code == 0 || c.spec.TerminationMessagePolicy != corev1.TerminationMessageFallbackToLogsOnError {
 		return ""

@@ -39,7 +39,8 @@ func TestDeletion(t *testing.T) {
 		return "", apierrors.IsNotFound(err)
 	})
 	final := <-last
-	if s := final.Status.ContainerStatuses[0].State.Terminated; s == nil || s.ExitCode != 137 || final.Status.Phase != corev1.PodFailed {
+	if s := final.Status.ContainerStatuses[0].State.Terminated; s == nil || s.ExitCode != 137 ||
+		final.Status.Phase != corev1.PodFailed {
 		t.Errorf("last status %+v; want SIGKILL after the grace period", final.Status)
 	}
 	eventually(t, "nothing of it is left", func() (string, bool) {
@@ -77,7 +78,8 @@ func TestNetworkComesWithItsAgent(t *testing.T) {
 	w.awaitReady("host")
 	w.awaitPod("waits", "the Pod waits for the network", func(p *corev1.Pod) bool {
 		s := p.Status.ContainerStatuses
-		return len(s) == 1 && s[0].State.Waiting != nil && strings.Contains(s[0].State.Waiting.Message, "cni plugin not initialized")
+		return len(s) == 1 && s[0].State.Waiting != nil && strings.Contains(s[0].State.Waiting.Message,
+			"cni plugin not initialized")
 	})
 	ready := func() string {
 		node, err := w.api.CoreV1().Nodes().Get(t.Context(), "node-1", metav1.GetOptions{})
@@ -91,7 +93,8 @@ func TestNetworkComesWithItsAgent(t *testing.T) {
 	}
 	agent := newTestPod("agent", "example.org/agent")
 	agent.Spec.HostNetwork = true
-	agent.Spec.Volumes = []corev1.Volume{{Name: "cni", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/etc/cni/net.d/"}}}}
+	agent.Spec.Volumes = []corev1.Volume{{Name: "cni",
+		VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/etc/cni/net.d/"}}}}
 	w.create(agent)
 	w.awaitReady("waits")
 	eventually(t, "the Node is Ready", func() (string, bool) { return ready(), ready() == "True KubeletReady" })
@@ -105,7 +108,8 @@ func TestNetworkComesWithItsAgent(t *testing.T) {
 	restarted := again.awaitPod("waits", "the process is started anew", func(p *corev1.Pod) bool {
 		return isReady(p.Status) && p.Status.ContainerStatuses[0].RestartCount == 1
 	})
-	if s := restarted.Status.ContainerStatuses[0].LastTerminationState.Terminated; s == nil || s.Reason != "ContainerStatusUnknown" {
+	if s := restarted.Status.ContainerStatuses[0].LastTerminationState.Terminated; s == nil ||
+		s.Reason != "ContainerStatusUnknown" {
 		t.Errorf("its container: %+v", restarted.Status.ContainerStatuses)
 	}
 }

@@ -145,8 +145,8 @@ func subscript(path, field string) (key string, ok bool) {
 	return strings.CutSuffix(rest, "']")
 }
 
-// resourceField returns a container's resource as the downward API counts it: in units of the divisor, rounded up, and the
-// Node's own where the container has no limit.
+// resourceField returns a container's resource as the downward API counts it: in units of the divisor, rounded up, and
+// the Node's own where the container has no limit.
 func (p *pod) resourceField(r *corev1.ResourceFieldSelector, own *corev1.Container) (string, error) {
 	spec := own
 	for _, c := range p.all() {
@@ -180,7 +180,8 @@ func (p *pod) resourceField(r *corev1.ResourceFieldSelector, own *corev1.Contain
 
 func ceilDivide(a, b int64) int64 { return (a + b - 1) / b }
 
-// expand replaces $(NAME) by the variable's value. $$ stands for one dollar, and an unknown name stays as it is written.
+// expand replaces $(NAME) by the variable's value. $$ stands for one dollar, and
+// an unknown name stays as it is written.
 func expand(text string, env map[string]string) string {
 	var b strings.Builder
 	for {

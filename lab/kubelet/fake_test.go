@@ -48,10 +48,12 @@ func startOn(t *testing.T, api *fake.Clientset, edit func(*Config)) *world {
 	})
 	cfg := Config{
 		Cluster: "test", Node: "node-1", InternalIP: "127.0.0.9", KubeletVersion: "v1.32.3",
-		Client: &rest.Config{Host: "https://127.0.0.9:6443", TLSClientConfig: rest.TLSClientConfig{CAData: []byte("authority")}},
-		Dir:    filepath.Join(t.TempDir(), "kubelet"), Processes: supervisor, Registry: NewRegistry(),
-		Latency: Latency{FirstProbe: 20 * time.Millisecond, Restart: 20 * time.Millisecond, RestartMost: 100 * time.Millisecond},
-		Log:     slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Client: &rest.Config{Host: "https://127.0.0.9:6443",
+			TLSClientConfig: rest.TLSClientConfig{CAData: []byte("authority")}},
+		Dir: filepath.Join(t.TempDir(), "kubelet"), Processes: supervisor, Registry: NewRegistry(),
+		Latency: Latency{FirstProbe: 20 * time.Millisecond, Restart: 20 * time.Millisecond,
+			RestartMost: 100 * time.Millisecond},
+		Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}
 	if edit != nil {
 		edit(&cfg)
@@ -97,7 +99,8 @@ func watches(api *fake.Clientset, resource string) bool {
 // pod returns a Pod on the test's Node.
 func newTestPod(name, image string) *corev1.Pod {
 	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name + "-uid"), Labels: map[string]string{"app": name}},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name + "-uid"),
+			Labels: map[string]string{"app": name}},
 		Spec: corev1.PodSpec{
 			NodeName: "node-1", RestartPolicy: corev1.RestartPolicyAlways, ServiceAccountName: "runner",
 			Containers: []corev1.Container{{Name: "main", Image: image}},

@@ -94,8 +94,8 @@ func newKubelet(cfg Config, client, admin kubernetes.Interface) *Kubelet {
 	return k
 }
 
-// Run plays the node until ctx is done: from then on it stops the Pods' processes, as a server that is switched off does, and
-// leaves the API alone. It returns nil then, and an error only where it could not begin.
+// Run plays the node until ctx is done: from then on it stops the Pods' processes, as a server that is switched off
+// does, and leaves the API alone. It returns nil then, and an error only where it could not begin.
 func (k *Kubelet) Run(ctx context.Context) error {
 	if err := k.prepareDir(); err != nil {
 		return fmt.Errorf("kubelet of node %s: %w", k.cfg.Node, err)

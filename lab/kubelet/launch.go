@@ -120,7 +120,8 @@ func (c *container) executable() (string, error) {
 	case err != nil:
 		return "", fmt.Errorf("program %q for image %s: %w: build it, or correct the image mapping", name, c.spec.Image, err)
 	case info.IsDir() || info.Mode()&0o111 == 0:
-		return "", fmt.Errorf("program %q for image %s: %s is not an executable file: correct the image mapping", name, c.spec.Image, file)
+		return "", fmt.Errorf("program %q for image %s: %s is not an executable file: correct the image mapping", name,
+			c.spec.Image, file)
 	}
 	return file, nil
 }

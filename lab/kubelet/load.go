@@ -62,7 +62,8 @@ func parseProgram(item *yaml.Node) (Program, error) {
 		target, known := fields[key.Value]
 		switch {
 		case !known:
-			return p, at(key, "unknown key %q: the keys are image, exec, prefix, args, env, noContainerArgs, fidelity and note", key.Value)
+			return p, at(key, "unknown key %q: the keys are image, exec, prefix, args, env, noContainerArgs, fidelity and note",
+				key.Value)
 		case seen[key.Value]:
 			return p, at(key, "key %q is given twice", key.Value)
 		}

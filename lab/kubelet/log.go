@@ -12,13 +12,14 @@ import (
 const (
 	// noteEvery is how often a running container's log is looked at: followers see a line as late as that.
 	noteEvery = 250 * time.Millisecond
-	// maxMarks is how many times of one log are known: half an hour of a program that never pauses. Beyond it, of the older
-	// half, every second one is given up.
+	// maxMarks is how many times of one log are known: half an hour of a program that never pauses. Beyond it, of the
+	// older half, every second one is given up.
 	maxMarks = 8192
 )
 
-// containerLog is what one run of a container writes. The process has the file to itself, so when a line was written is known
-// to noteEvery: all lines of one look share its time, a nanosecond apart for each byte, so that no two have the same.
+// containerLog is what one run of a container writes. The process has the file to itself, so when a
+// line was written is known to noteEvery: all lines of one look share its time, a nanosecond apart for
+// each byte, so that no two have the same.
 type containerLog struct {
 	path string
 	from int64 // where in the file the run begins
@@ -35,7 +36,8 @@ type logMark struct {
 	at time.Time
 }
 
-// newContainerLog is the log of a run that has just been started. Of a file that was put aside at the start the whole is this run's.
+// newContainerLog is the log of a run that has just been started. Of a file that was put
+// aside at the start the whole is this run's.
 func newContainerLog(path string, sizeBefore int64) *containerLog {
 	if size := fileSize(path); size < sizeBefore {
 		sizeBefore = 0
@@ -92,8 +94,8 @@ func (l *containerLog) note(at time.Time, end bool) {
 	l.changed.raise()
 }
 
-// after is the time, or a later one that no line has yet: two looks may follow each other at once. It is called under the
-// lock.
+// after is the time, or a later one that no line has yet: two looks may follow each
+// other at once. It is called under the lock.
 func (l *containerLog) after(at time.Time) time.Time {
 	n := len(l.marks)
 	if n == 0 {

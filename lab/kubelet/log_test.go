@@ -62,12 +62,13 @@ func TestLogOptions(t *testing.T) {
 	w.write("three\n", begin.Add(time.Minute))
 	w.write("four\nfi", begin.Add(2*time.Minute))
 	for query, want := range map[string]string{
-		"":                            "one\ntwo\nthree\nfour\n",
-		"tailLines=0":                 "",
-		"tailLines=2":                 "three\nfour\n",
-		"tailLines=99":                "one\ntwo\nthree\nfour\n",
-		"limitBytes=6":                "one\ntw",
-		"tailLines=2&timestamps=true": begin.Add(time.Minute).UTC().Format(time.RFC3339Nano) + " three\n" + begin.Add(2*time.Minute).UTC().Format(time.RFC3339Nano) + " four\n",
+		"":             "one\ntwo\nthree\nfour\n",
+		"tailLines=0":  "",
+		"tailLines=2":  "three\nfour\n",
+		"tailLines=99": "one\ntwo\nthree\nfour\n",
+		"limitBytes=6": "one\ntw",
+		"tailLines=2&timestamps=true": begin.Add(time.Minute).UTC().Format(time.RFC3339Nano) + " three\n" +
+			begin.Add(2*time.Minute).UTC().Format(time.RFC3339Nano) + " four\n",
 		"sinceTime=" + url.QueryEscape(begin.Add(30*time.Second).Format(time.RFC3339)):             "three\nfour\n",
 		"sinceTime=" + url.QueryEscape(begin.Add(90*time.Second).Format(time.RFC3339)):             "four\n",
 		"sinceTime=" + url.QueryEscape(begin.Add(9*time.Hour).Format(time.RFC3339)):                "",
@@ -103,8 +104,8 @@ func TestLogOptions(t *testing.T) {
 	}
 }
 
-// TestLogGoesOnWhereAReaderStopped reads a log in pieces, as a client whose connection breaks does: from the time of the last
-// line that it has.
+// TestLogGoesOnWhereAReaderStopped reads a log in pieces, as a client whose connection breaks does: from
+// the time of the last line that it has.
 func TestLogGoesOnWhereAReaderStopped(t *testing.T) {
 	w := newWritten(t, "")
 	var want strings.Builder
@@ -217,7 +218,8 @@ func TestLogOfARunThatEnded(t *testing.T) {
 	if c, err = w.findContainer("default", "unknown", "main"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.logOf(false); err == nil || !strings.Contains(err.Error(), "is simulated: the lab has no program for image example.org/unknown") {
+	if _, err := c.logOf(false); err == nil ||
+		!strings.Contains(err.Error(), "is simulated: the lab has no program for image example.org/unknown") {
 		t.Errorf("a simulated container's log: %v", err)
 	}
 	if _, err := w.findContainer("default", "short", "other"); err == nil {
@@ -244,10 +246,12 @@ func logs(t *testing.T, admin kubernetes.Interface, k *Kubelet, pod string) {
 		said, err := podLogs(t, admin, pod, &corev1.PodLogOptions{Container: "hook"})
 		return fmt.Sprint(said, err), err == nil && said == "the hook speaks\n"
 	})
-	if _, err := podLogs(t, admin, pod, &corev1.PodLogOptions{Container: "beside"}); err == nil || !strings.Contains(err.Error(), "is simulated") {
+	if _, err := podLogs(t, admin, pod, &corev1.PodLogOptions{Container: "beside"}); err == nil ||
+		!strings.Contains(err.Error(), "is simulated") {
 		t.Errorf("the log of a simulated container: %v", err)
 	}
-	if _, err := podLogs(t, admin, pod, &corev1.PodLogOptions{Container: "hook", Previous: true}); err == nil || !strings.Contains(err.Error(), "previous terminated container") {
+	if _, err := podLogs(t, admin, pod, &corev1.PodLogOptions{Container: "hook", Previous: true}); err == nil ||
+		!strings.Contains(err.Error(), "previous terminated container") {
 		t.Errorf("the log of a run before the first: %v", err)
 	}
 	addr, ok := k.cfg.Registry.Kubelet("test", k.cfg.Node)

@@ -13,8 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// errAgain marks a failure that ends by itself in the first moments of a Pod: what it refers to has not been read yet, or the
-// node authorizer learns of the Pod a little after the kubelet.
+// errAgain marks a failure that ends by itself in the first moments of a Pod: what it refers to has not been read yet,
+// or the node authorizer learns of the Pod a little after the kubelet.
 var errAgain = errors.New("not yet")
 
 // firstMoments is for how long such a failure is not worth a word.

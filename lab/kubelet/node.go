@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// statusEvery is how often the Node's status is compared with what it should be. Changes of the network are reported at
-	// once.
+	// statusEvery is how often the Node's status is compared with what it should be.
+	// Changes of the network are reported at once.
 	statusEvery = 10 * time.Second
 	// reportEvery is how often an unchanged status is written all the same, as kubelets do (nodeStatusReportFrequency).
 	reportEvery = 5 * time.Minute
@@ -84,7 +84,8 @@ func (k *Kubelet) labelAsAdmin(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("encode its labels: %w", err)
 	}
-	if _, err := k.admin.CoreV1().Nodes().Patch(ctx, k.cfg.Node, types.StrategicMergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	if _, err := k.admin.CoreV1().Nodes().Patch(ctx, k.cfg.Node, types.StrategicMergePatchType, patch,
+		metav1.PatchOptions{}); err != nil {
 		return fmt.Errorf("label it: %w", err)
 	}
 	return nil
@@ -105,7 +106,8 @@ func (k *Kubelet) desiredNode() *corev1.Node {
 	}
 	if k.cfg.ExternalCloudProvider {
 		node.Annotations = merge(node.Annotations, map[string]string{providedNodeIP: k.cfg.InternalIP})
-		node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{Key: uninitialized, Value: "true", Effect: corev1.TaintEffectNoSchedule})
+		node.Spec.Taints = append(node.Spec.Taints,
+			corev1.Taint{Key: uninitialized, Value: "true", Effect: corev1.TaintEffectNoSchedule})
 	}
 	return node
 }
@@ -156,7 +158,8 @@ func (k *Kubelet) reportStatus(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	node, err = k.client.CoreV1().Nodes().Patch(ctx, k.cfg.Node, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	node, err = k.client.CoreV1().Nodes().Patch(ctx, k.cfg.Node, types.StrategicMergePatchType, patch,
+		metav1.PatchOptions{}, "status")
 	if err != nil {
 		return fmt.Errorf("write node %s: %w", k.cfg.Node, err)
 	}
@@ -193,9 +196,12 @@ func (k *Kubelet) setNodeStatus(node *corev1.Node) {
 	}
 	now := metav1.Now()
 	for _, c := range []corev1.NodeCondition{
-		{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasSufficientMemory", Message: "kubelet has sufficient memory available"},
-		{Type: corev1.NodeDiskPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasNoDiskPressure", Message: "kubelet has no disk pressure"},
-		{Type: corev1.NodePIDPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasSufficientPID", Message: "kubelet has sufficient PID available"},
+		{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasSufficientMemory",
+			Message: "kubelet has sufficient memory available"},
+		{Type: corev1.NodeDiskPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasNoDiskPressure",
+			Message: "kubelet has no disk pressure"},
+		{Type: corev1.NodePIDPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasSufficientPID",
+			Message: "kubelet has sufficient PID available"},
 		k.readyCondition(),
 	} {
 		c.LastHeartbeatTime, c.LastTransitionTime = now, now
@@ -217,7 +223,8 @@ const runtimeVersion = "slipway-lab://1.0.0"
 func (k *Kubelet) readyCondition() corev1.NodeCondition {
 	if k.networkReady() {
 		return corev1.NodeCondition{
-			Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status",
+			Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady",
+			Message: "kubelet is posting ready status",
 		}
 	}
 	return corev1.NodeCondition{
@@ -227,7 +234,8 @@ func (k *Kubelet) readyCondition() corev1.NodeCondition {
 }
 
 // networkNotReady is what a kubelet says before its CNI plugin is configured.
-const networkNotReady = "NetworkReady=false reason:NetworkPluginNotReady message:Network plugin returns error: cni plugin not initialized"
+const networkNotReady = "NetworkReady=false reason:NetworkPluginNotReady message:Network plugin returns error: cni " +
+	"plugin not initialized"
 
 // networkReady says whether Pods that are not on the host's network may start.
 func (k *Kubelet) networkReady() bool {

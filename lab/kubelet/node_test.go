@@ -46,7 +46,8 @@ func TestNodeOfAnExternalCloudProvider(t *testing.T) {
 		t.Errorf("annotations %v, addresses %v", node.Annotations, node.Status.Addresses)
 	}
 	info := node.Status.NodeInfo
-	if info.KubeletVersion != "v1.32.3" || info.OSImage != "Talos (v1.12.2)" || info.ContainerRuntimeVersion != runtimeVersion {
+	if info.KubeletVersion != "v1.32.3" || info.OSImage != "Talos (v1.12.2)" ||
+		info.ContainerRuntimeVersion != runtimeVersion {
 		t.Errorf("nodeInfo %+v", info)
 	}
 	if got := nodeReady(node); got != "False KubeletNotReady" {

@@ -25,8 +25,8 @@ const (
 	configMapKind = "configmap"
 )
 
-// objects follows the Secrets and ConfigMaps that the Node's Pods refer to, each by a watch of its own: a node may not list
-// others.
+// objects follows the Secrets and ConfigMaps that the Node's Pods refer to, each by a watch
+// of its own: a node may not list others.
 type objects struct {
 	client kubernetes.Interface
 

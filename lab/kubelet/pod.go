@@ -222,7 +222,8 @@ func (p *pod) awaitNetwork(ctx context.Context) bool {
 		}
 		if !said {
 			p.setWaiting("network is not ready: container runtime network not ready: " + networkNotReady)
-			p.event(corev1.EventTypeWarning, "NetworkNotReady", "network is not ready: container runtime network not ready: %s", networkNotReady)
+			p.event(corev1.EventTypeWarning, "NetworkNotReady", "network is not ready: container runtime network not ready: %s",
+				networkNotReady)
 		}
 		select {
 		case <-ctx.Done():

@@ -61,7 +61,8 @@ func TestPodRunsAsAProcess(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "keys", Namespace: "default"},
 		Data:       map[string][]byte{"token": []byte("planted"), "more": []byte("m")},
 	}
-	settings := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings", Namespace: "default"}, Data: map[string]string{"level": "info"}}
+	settings := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings", Namespace: "default"},
+		Data: map[string]string{"level": "info"}}
 	w := start(t, func(c *Config) {
 		serve(t, "-ignored={namespace}/{pod}/{node} {proxy} {ca} $(LEVEL)")(c)
 		c.Programs[0].Env = map[string]string{"OVER": "program", "FOLDER": "{dir:/keys/sub}"}
@@ -88,15 +89,18 @@ func TestPodRunsAsAProcess(t *testing.T) {
 		{Name: "ABSENT", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
 			LocalObjectReference: corev1.LocalObjectReference{Name: "keys"}, Key: "no", Optional: ptr.To(true),
 		}}},
-		{Name: "APP", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.labels['app']"}}},
+		{Name: "APP",
+			ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.labels['app']"}}},
 		{Name: "HOST", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "status.hostIP"}}},
-		{Name: "CPU", ValueFrom: &corev1.EnvVarSource{ResourceFieldRef: &corev1.ResourceFieldSelector{Resource: "limits.cpu"}}},
+		{Name: "CPU",
+			ValueFrom: &corev1.EnvVarSource{ResourceFieldRef: &corev1.ResourceFieldSelector{Resource: "limits.cpu"}}},
 		{Name: "OVER", Value: "container"},
 	}
 	w.create(pod)
 	got := w.awaitReady("web")
 
-	if got.Status.Phase != corev1.PodRunning || got.Status.HostIP != "127.0.0.9" || got.Status.PodIP != "" || got.Status.StartTime == nil {
+	if got.Status.Phase != corev1.PodRunning || got.Status.HostIP != "127.0.0.9" || got.Status.PodIP != "" ||
+		got.Status.StartTime == nil {
 		t.Errorf("status %+v", got.Status)
 	}
 	for _, kind := range kubeletConditions {
@@ -107,7 +111,8 @@ func TestPodRunsAsAProcess(t *testing.T) {
 	g := self(t, w, "web")
 	dir := filepath.Join(w.podsDir(), "web-uid", "volumes", "keys")
 	wantArgs := []string{"-exit=-1", "-say=planted $(TOKEN) $(NONE)"}
-	if !slices.Equal(g.Args[:2], wantArgs) || g.Args[3] != "-ignored=default/web/node-1 http://127.0.0.1:8443 /ca.crt info" {
+	if !slices.Equal(g.Args[:2], wantArgs) ||
+		g.Args[3] != "-ignored=default/web/node-1 http://127.0.0.1:8443 /ca.crt info" {
 		t.Errorf("arguments %q; want first %q", g.Args, wantArgs)
 	}
 	for _, want := range []string{
@@ -128,13 +133,15 @@ func TestPodRunsAsAProcess(t *testing.T) {
 	}
 	private(t, w.cfg.Dir)
 
-	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(w.podsDir(), "web-uid", "volumes", identityVolume, "kubeconfig"))
+	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(w.podsDir(), "web-uid", "volumes", identityVolume,
+		"kubeconfig"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	authority, caErr := os.ReadFile(config.CAFile) // a file, as a Pod's own configuration has it
 	token, err := os.ReadFile(config.BearerTokenFile)
-	if err := errors.Join(err, caErr); err != nil || string(token) != "token-1" || config.Host != "https://127.0.0.9:6443" || string(authority) != "authority" {
+	if err := errors.Join(err, caErr); err != nil || string(token) != "token-1" ||
+		config.Host != "https://127.0.0.9:6443" || string(authority) != "authority" {
 		t.Errorf("kubeconfig: host %s, token %q, %v", config.Host, token, err)
 	}
 
@@ -165,11 +172,13 @@ func private(t *testing.T, dir string) {
 func TestMissingSecretKeepsThePodWaiting(t *testing.T) {
 	w := start(t, serve(t))
 	mounts := servedPod("mounts")
-	mounts.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "late"}}}}
+	mounts.Spec.Volumes = []corev1.Volume{{Name: "v",
+		VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "late"}}}}
 	names := newTestPod("names", "example.org/unknown") // simulated Pods wait as well
-	names.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "A", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
-		LocalObjectReference: corev1.LocalObjectReference{Name: "late"}, Key: "a",
-	}}}}
+	names.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "A",
+		ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
+			LocalObjectReference: corev1.LocalObjectReference{Name: "late"}, Key: "a",
+		}}}}
 	w.create(mounts)
 	w.create(names)
 	reason := func(want, message string) func(*corev1.Pod) bool {
@@ -184,13 +193,15 @@ func TestMissingSecretKeepsThePodWaiting(t *testing.T) {
 
 	eventually(t, "the Secret is watched", func() (string, bool) { return "", watches(w.api, "secrets") })
 	secrets := w.api.CoreV1().Secrets("default")
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "late", Namespace: "default"}, Data: map[string][]byte{"b": nil}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "late", Namespace: "default"},
+		Data: map[string][]byte{"b": nil}}
 	secret, err := secrets.Create(t.Context(), secret, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.awaitReady("mounts")
-	w.awaitPod("names", "the key is missing", reason("CreateContainerConfigError", "couldn't find key a in Secret default/late"))
+	w.awaitPod("names", "the key is missing",
+		reason("CreateContainerConfigError", "couldn't find key a in Secret default/late"))
 	secret.Data["a"] = []byte("1")
 	if _, err := secrets.Update(t.Context(), secret, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
@@ -215,10 +226,12 @@ func TestSimulatedPods(t *testing.T) {
 	w.create(newTestPod("stays", "example.org/unknown"))
 	once := newTestPod("once", "example.org/unknown")
 	once.Spec.RestartPolicy = corev1.RestartPolicyOnFailure
-	once.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: "job", Controller: ptr.To(true)}}
+	once.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: "job",
+		Controller: ptr.To(true)}}
 	w.create(once)
 	w.awaitReady("stays")
-	done := w.awaitPod("once", "the Job's Pod succeeds", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodSucceeded })
+	done := w.awaitPod("once", "the Job's Pod succeeds",
+		func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodSucceeded })
 	if s := done.Status.ContainerStatuses[0].State.Terminated; s == nil || s.ExitCode != 0 || s.Reason != "Completed" {
 		t.Errorf("its container: %+v", done.Status.ContainerStatuses)
 	}
@@ -240,7 +253,8 @@ func TestCrashingContainerIsRestarted(t *testing.T) {
 	w.create(pod)
 	w.awaitPod("crash", "the third restart", func(p *corev1.Pod) bool {
 		s := p.Status.ContainerStatuses
-		return len(s) == 1 && s[0].RestartCount >= 3 && s[0].State.Waiting != nil && s[0].State.Waiting.Reason == "CrashLoopBackOff" &&
+		return len(s) == 1 && s[0].RestartCount >= 3 && s[0].State.Waiting != nil &&
+			s[0].State.Waiting.Reason == "CrashLoopBackOff" &&
 			s[0].LastTerminationState.Terminated != nil && s[0].LastTerminationState.Terminated.ExitCode == 3 &&
 			strings.Contains(s[0].LastTerminationState.Terminated.Message, "last words") &&
 			p.Status.Phase == corev1.PodRunning && condition(p, corev1.PodReady) == corev1.ConditionFalse
@@ -250,7 +264,8 @@ func TestCrashingContainerIsRestarted(t *testing.T) {
 	never.Spec.RestartPolicy = corev1.RestartPolicyNever
 	w.create(never)
 	failed := w.awaitPod("never", "the Pod fails", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
-	if s := failed.Status.ContainerStatuses[0]; s.RestartCount != 0 || s.State.Terminated.ExitCode != 3 || s.State.Terminated.Message != "" {
+	if s := failed.Status.ContainerStatuses[0]; s.RestartCount != 0 || s.State.Terminated.ExitCode != 3 ||
+		s.State.Terminated.Message != "" {
 		t.Errorf("its container: %+v", s)
 	}
 }
@@ -258,9 +273,10 @@ func TestCrashingContainerIsRestarted(t *testing.T) {
 func TestUnhealthyContainerIsRestarted(t *testing.T) {
 	w := start(t, serve(t))
 	pod := servedPod("web")
-	pod.Spec.Containers[0].LivenessProbe = &corev1.Probe{PeriodSeconds: 1, FailureThreshold: 1, ProbeHandler: corev1.ProbeHandler{
-		HTTPGet: &corev1.HTTPGetAction{Path: "/healthz", Port: intstr.FromInt32(8080)},
-	}}
+	pod.Spec.Containers[0].LivenessProbe = &corev1.Probe{PeriodSeconds: 1, FailureThreshold: 1,
+		ProbeHandler: corev1.ProbeHandler{
+			HTTPGet: &corev1.HTTPGetAction{Path: "/healthz", Port: intstr.FromInt32(8080)},
+		}}
 	w.create(pod)
 	w.awaitReady("web")
 	addr, _ := w.cfg.Registry.Address("test", "default", "web", 8080)
@@ -305,7 +321,8 @@ func TestInitContainersAndSidecars(t *testing.T) {
 	pod.Spec.InitContainers = []corev1.Container{container("first", "0"), sidecar, container("third", "0")}
 	pod.Spec.Containers = []corev1.Container{container("main", "0")}
 	w.create(pod)
-	done := w.awaitPod("steps", "the Pod succeeds", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodSucceeded })
+	done := w.awaitPod("steps", "the Pod succeeds",
+		func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodSucceeded })
 	if condition(done, corev1.PodInitialized) == "" || len(done.Status.InitContainerStatuses) != 3 {
 		t.Errorf("status %+v", done.Status)
 	}
@@ -328,11 +345,12 @@ func TestTokensAreRefreshed(t *testing.T) {
 	api := fake.NewClientset()
 	w := startOn(t, api, serve(t))
 	pod := servedPod("web")
-	pod.Spec.Volumes = []corev1.Volume{{Name: "token", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
-		Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{
-			Path: "token", ExpirationSeconds: ptr.To[int64](1), Audience: "somebody",
-		}}},
-	}}}}
+	pod.Spec.Volumes = []corev1.Volume{{Name: "token",
+		VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
+			Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{
+				Path: "token", ExpirationSeconds: ptr.To[int64](1), Audience: "somebody",
+			}}},
+		}}}}
 	w.create(pod)
 	w.awaitReady("web")
 	file := filepath.Join(w.podsDir(), "web-uid", "volumes", "token", "token")

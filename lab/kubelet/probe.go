@@ -49,7 +49,8 @@ func (c *container) setReady(ready bool) {
 // passStartup returns true once the startup probe succeeds, false when it used up its failures or ctx is done.
 func (c *container) passStartup(ctx context.Context, probe *corev1.Probe) bool {
 	period := seconds(probe.PeriodSeconds, 10)
-	end := time.Now().Add(seconds(probe.InitialDelaySeconds, 0) + time.Duration(orDefault(probe.FailureThreshold, 3))*period)
+	end := time.Now().Add(seconds(probe.InitialDelaySeconds, 0) +
+		time.Duration(orDefault(probe.FailureThreshold, 3))*period)
 	delay, pause := c.pace(probe)
 	for sleep(ctx, delay) {
 		err := c.ask(ctx, "startup", probe)
@@ -154,7 +155,8 @@ func (c *container) ask(ctx context.Context, kind string, probe *corev1.Probe) e
 
 func (c *container) unprobed(kind, why string) error {
 	if _, said := c.unprobedKinds.LoadOrStore(kind, true); !said {
-		c.p.event(corev1.EventTypeWarning, "Unprobed", "The %s probe of container %s is taken for passed while its process lives: %s", kind, c.spec.Name, why)
+		c.p.event(corev1.EventTypeWarning, "Unprobed",
+			"The %s probe of container %s is taken for passed while its process lives: %s", kind, c.spec.Name, why)
 	}
 	return nil
 }
@@ -176,7 +178,8 @@ func (c *container) localAddress(port intstr.IntOrString) (string, bool) {
 	return loopback(local), ok
 }
 
-// getHTTP succeeds with an answer of 200 to 399, as a kubelet's probe does: no certificate is checked, no redirect followed.
+// getHTTP succeeds with an answer of 200 to 399, as a kubelet's probe does: no
+// certificate is checked, no redirect followed.
 func getHTTP(ctx context.Context, addr string, get *corev1.HTTPGetAction) error {
 	target := url.URL{Scheme: strings.ToLower(string(get.Scheme)), Host: addr, Path: "/"}
 	if target.Scheme == "" {
@@ -203,7 +206,9 @@ func getHTTP(ctx context.Context, addr string, get *corev1.HTTPGetAction) error 
 		request.Header.Add(h.Name, h.Value)
 	}
 	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
-	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse
+	}}
 	answer, err := client.Do(request)
 	if err != nil {
 		return err

@@ -49,12 +49,12 @@ const (
 // listensWide is true of every manager built on the webhook server of controller-runtime with only a port flag.
 const listensWide = "its webhook server listens on all addresses of the lab's network, for it has no flag for the host"
 
-// DefaultPrograms returns the built-in mapping: the three upstream provider managers, which are unmodified programs in the
-// lab's folder of programs, and the stand-ins, which are sub commands of the lab's binary. A mapping of one's own goes before
-// it; the first match counts.
+// DefaultPrograms returns the built-in mapping: the three upstream provider managers, which are unmodified programs in
+// the lab's folder of programs, and the stand-ins, which are sub commands of the lab's binary. A mapping of one's own
+// goes before it; the first match counts.
 //
-// The flags are those of the managers' main.go (Cluster API v1.10.10, CABPT v0.6.12, CACPPT v0.5.13). Leader election is off:
-// it asks for the namespace in a file that only a container has.
+// The flags are those of the managers' main.go (Cluster API v1.10.10, CABPT v0.6.12, CACPPT v0.5.13). Leader election
+// is off: it asks for the namespace in a file that only a container has.
 func DefaultPrograms() []Program {
 	manager := func(image, exec string, more ...string) Program {
 		return Program{
@@ -87,8 +87,8 @@ func DefaultPrograms() []Program {
 			"--leader-elect=false",
 			"--metrics-listen-address=0",
 			"--healthz-listen-address=127.0.0.1:{port:9403}"),
-		// Of the two below several may run on one machine: one a cluster, one a Node. Without a port of its own each would take
-		// that of the library.
+		// Of the two below several may run on one machine: one a cluster, one a Node. Without a port of its own
+		// each would take that of the library.
 		standIn("docker.io/hetznercloud/hcloud-cloud-controller-manager", "hcloud-ccm",
 			"--kubeconfig={kubeconfig}", "--secure-port={port:10258}"),
 		standIn("ghcr.io/siderolabs/talos-cloud-controller-manager", "talos-ccm",
@@ -105,9 +105,11 @@ func (p Program) Validate() error {
 	case p.Image == "":
 		return fmt.Errorf("image is missing: name the image that the program runs for, without tag and digest")
 	case p.Exec == "":
-		return fmt.Errorf("exec is missing: name the program, as an absolute path or as a file of the lab's folder of programs")
+		return fmt.Errorf(
+			"exec is missing: name the program, as an absolute path or as a file of the lab's folder of programs")
 	case !path.IsAbs(p.Exec) && strings.Contains(p.Exec, "/"):
-		return fmt.Errorf("exec %q is a relative path: give an absolute one, or only the name of a file in the lab's folder of programs", p.Exec)
+		return fmt.Errorf("exec %q is a relative path: give an absolute one, or only the name of a file in the lab's "+
+			"folder of programs", p.Exec)
 	}
 	if _, err := path.Match(p.Image, ""); err != nil {
 		return fmt.Errorf("image %q is not a pattern of path.Match: %w", p.Image, err)

@@ -20,8 +20,10 @@ func TestMatch(t *testing.T) {
 		{Image: "ghcr.io/org/*", Exec: "pattern"},
 	}
 	for image, want := range map[string]string{
-		"ghcr.io/org/app": "exact", "ghcr.io/org/app:v1": "exact", "ghcr.io/org/app:v1@sha256:00": "exact", "ghcr.io/org/app@sha256:00": "exact",
-		"ghcr.io/org/other:v1": "pattern", "ghcr.io/org/deep/app": "", "org/app:v2": "hub", "alone": "library", "alone:v1": "library",
+		"ghcr.io/org/app": "exact", "ghcr.io/org/app:v1": "exact", "ghcr.io/org/app:v1@sha256:00": "exact",
+		"ghcr.io/org/app@sha256:00": "exact",
+		"ghcr.io/org/other:v1":      "pattern", "ghcr.io/org/deep/app": "", "org/app:v2": "hub", "alone": "library",
+		"alone:v1":           "library",
 		"localhost:5000/app": "port", "localhost:5000/app:v1": "port", "other.io/org/app": "",
 	} {
 		if got, ok := Match(programs, image); got.Exec != want || ok != (want != "") {

@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// Registry knows where the ports of the Pods' processes are on this machine, and the kubelets' own. All kubelets of a lab
-// share one.
+// Registry knows where the ports of the Pods' processes are on this machine, and the
+// kubelets' own. All kubelets of a lab share one.
 type Registry struct {
 	mu       sync.Mutex
 	addrs    map[portKey]string
@@ -24,8 +24,8 @@ type portKey struct {
 	port                    int32
 }
 
-// The ports allotted to processes lie below Linux's range for outgoing connections (from 32768), so that none of these takes
-// one between its allotment and the process that listens on it.
+// The ports allotted to processes lie below Linux's range for outgoing connections (from 32768), so that none of these
+// takes one between its allotment and the process that listens on it.
 const (
 	firstPort = 20000
 	lastPort  = 31999
@@ -36,8 +36,8 @@ func NewRegistry() *Registry {
 	return &Registry{addrs: map[portKey]string{}, ports: map[int]bool{}, next: firstPort, kubelets: map[hostKey]string{}}
 }
 
-// Address returns the local address ("127.0.0.1:20007") of a port of a Pod's containers; ok is false where no process that
-// runs now was allotted one for it.
+// Address returns the local address ("127.0.0.1:20007") of a port of a Pod's containers; ok is false where no process
+// that runs now was allotted one for it.
 func (r *Registry) Address(cluster, namespace, pod string, containerPort int32) (addr string, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -90,7 +90,8 @@ func (r *Registry) allot(key portKey) (int, error) {
 		r.addrs[key] = loopback(port)
 		return port, nil
 	}
-	return 0, fmt.Errorf("allot a port to %s/%s: no port of 127.0.0.1 between %d and %d is free", key.namespace, key.pod, firstPort, lastPort)
+	return 0, fmt.Errorf("allot a port to %s/%s: no port of 127.0.0.1 between %d and %d is free", key.namespace, key.pod,
+		firstPort, lastPort)
 }
 
 // release takes a port back from a Pod.

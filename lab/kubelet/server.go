@@ -20,7 +20,8 @@ import (
 )
 
 const (
-	// Port is where a kube-apiserver asks for a Node's kubelet. In a lab it gets there through its egress proxy: see Registry.
+	// Port is where a kube-apiserver asks for a Node's kubelet. In a lab it gets there
+	// through its egress proxy: see Registry.
 	Port = 10250
 	// serverHeaders bounds how long a request may take to arrive.
 	serverHeaders = 10 * time.Second
@@ -52,12 +53,15 @@ func (k *Kubelet) tryServeAPI(ctx context.Context) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", k.serveLog)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		http.Error(w, fmt.Sprintf("the lab's kubelet has no %s: it serves logs, and nothing else", r.URL.Path), http.StatusNotImplemented)
+		http.Error(w, fmt.Sprintf("the lab's kubelet has no %s: it serves logs, and nothing else", r.URL.Path),
+			http.StatusNotImplemented)
 	})
 	server := &http.Server{
-		Handler: onlyMasters(mux), ReadHeaderTimeout: serverHeaders, ErrorLog: slog.NewLogLogger(k.log.Handler(), slog.LevelDebug),
+		Handler: onlyMasters(mux), ReadHeaderTimeout: serverHeaders, ErrorLog: slog.NewLogLogger(k.log.Handler(),
+			slog.LevelDebug),
 		BaseContext: func(net.Listener) context.Context { return ctx },
-		TLSConfig:   &tls.Config{GetCertificate: certificate, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: clients, MinVersion: tls.VersionTLS12},
+		TLSConfig: &tls.Config{GetCertificate: certificate, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: clients,
+			MinVersion: tls.VersionTLS12},
 	}
 	defer context.AfterFunc(ctx, func() { server.Close() })()
 	if err := server.ServeTLS(l, "", ""); !errors.Is(err, http.ErrServerClosed) {
@@ -66,7 +70,8 @@ func (k *Kubelet) tryServeAPI(ctx context.Context) error {
 	return nil
 }
 
-// onlyMasters refuses all clients but those of a group that may do everything: the lab's kubelet asks nobody about others.
+// onlyMasters refuses all clients but those of a group that may do everything: the
+// lab's kubelet asks nobody about others.
 func onlyMasters(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if who := r.TLS.PeerCertificates[0].Subject; !slices.Contains(who.Organization, mastersGroup) {
@@ -77,8 +82,8 @@ func onlyMasters(next http.Handler) http.Handler {
 	})
 }
 
-// servingCertificate is the kubelet's own, or with ServingCSR the one that was issued: before that a connection fails, as a
-// real kubelet's does.
+// servingCertificate is the kubelet's own, or with ServingCSR the one that was issued: before that a
+// connection fails, as a real kubelet's does.
 func (k *Kubelet) servingCertificate() (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
 	if k.cfg.ServingCSR {
 		files := filepath.Join(k.pkiDir(), servingName)
@@ -133,7 +138,8 @@ func (k *Kubelet) findContainer(namespace, name, containerName string) (*contain
 	defer k.mu.Unlock()
 	var found *pod
 	for _, p := range k.pods {
-		if p.namespace == namespace && p.name == name && (found == nil || found.seen().CreationTimestamp.Before(&p.seen().CreationTimestamp)) {
+		if p.namespace == namespace && p.name == name &&
+			(found == nil || found.seen().CreationTimestamp.Before(&p.seen().CreationTimestamp)) {
 			found = p
 		}
 	}
@@ -162,7 +168,8 @@ func (c *container) logOf(previous bool) (*containerLog, error) {
 	running := c.status.State.Running != nil
 	switch {
 	case c.program == nil:
-		return nil, fmt.Errorf("container %q in pod %q is simulated: the lab has no program for image %s, so there is no log", c.spec.Name, c.p.name, c.spec.Image)
+		return nil, fmt.Errorf("container %q in pod %q is simulated: the lab has no program for image %s, so there is no log",
+			c.spec.Name, c.p.name, c.spec.Image)
 	case previous && !running && c.status.State.Waiting != nil && c.log != nil: // what waits has its last run behind it
 		return c.log, nil
 	case previous && c.logBefore == nil:
@@ -170,7 +177,8 @@ func (c *container) logOf(previous bool) (*containerLog, error) {
 	case previous:
 		return c.logBefore, nil
 	case c.log == nil:
-		return nil, fmt.Errorf("container %q in pod %q is waiting to start: %s", c.spec.Name, c.p.name, whyWaiting(c.status.State))
+		return nil, fmt.Errorf("container %q in pod %q is waiting to start: %s", c.spec.Name, c.p.name,
+			whyWaiting(c.status.State))
 	}
 	return c.log, nil
 }

@@ -69,7 +69,8 @@ func (k *Kubelet) requestServingCertificate(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("make the request: %w", err)
 	}
-	name, uid, err := csr.RequestCertificate(k.client, pem.EncodeToMemory(&pem.Block{Type: certutil.CertificateRequestBlockType, Bytes: request}), "",
+	name, uid, err := csr.RequestCertificate(k.client,
+		pem.EncodeToMemory(&pem.Block{Type: certutil.CertificateRequestBlockType, Bytes: request}), "",
 		certificatesv1.KubeletServingSignerName, nil,
 		[]certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageServerAuth}, key)
 	if err != nil {

@@ -53,7 +53,8 @@ func (p *pod) writeStatus(ctx context.Context) error {
 	if err != nil || patch == nil {
 		return err
 	}
-	api, err = p.k.client.CoreV1().Pods(p.namespace).Patch(ctx, p.name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	api, err = p.k.client.CoreV1().Pods(p.namespace).Patch(ctx, p.name, types.StrategicMergePatchType, patch,
+		metav1.PatchOptions{}, "status")
 	if err != nil {
 		return fmt.Errorf("write pod %s: %w", p, err)
 	}
@@ -163,10 +164,11 @@ func (p *pod) phase() corev1.PodPhase {
 	}
 }
 
-// wasRunning says whether a container has run before, under a kubelet before this one for example: a Pod that ran is never
-// pending again.
+// wasRunning says whether a container has run before, under a kubelet before this one for example:
+// a Pod that ran is never pending again.
 func (p *pod) wasRunning() bool {
-	return slices.ContainsFunc(p.containers, func(c *container) bool { return c.status.LastTerminationState.Terminated != nil })
+	return slices.ContainsFunc(p.containers,
+		func(c *container) bool { return c.status.LastTerminationState.Terminated != nil })
 }
 
 // conditions says which of the Pod's milestones are reached. The caller holds the Pod's lock.
@@ -193,13 +195,15 @@ func (p *pod) conditions(phase corev1.PodPhase) []corev1.PodCondition {
 			unready = append(unready, c.spec.Name)
 		}
 	}
-	reason, message := "ContainersNotReady", fmt.Sprintf("containers with unready status: [%s]", strings.Join(unready, " "))
+	reason, message := "ContainersNotReady", fmt.Sprintf("containers with unready status: [%s]",
+		strings.Join(unready, " "))
 	if phase == corev1.PodSucceeded {
 		reason, message = "PodCompleted", ""
 	}
 	ready := len(unready) == 0
 	conditions := []corev1.PodCondition{
-		condition(corev1.PodReadyToStartContainers, p.mounted && phase != corev1.PodSucceeded && phase != corev1.PodFailed, "", ""),
+		condition(corev1.PodReadyToStartContainers, p.mounted && phase != corev1.PodSucceeded && phase != corev1.PodFailed,
+			"", ""),
 		condition(corev1.PodInitialized, p.initialized, "ContainersNotInitialized",
 			fmt.Sprintf("containers with incomplete status: [%s]", strings.Join(uninitialized, " "))),
 		condition(corev1.ContainersReady, ready, reason, message),
@@ -211,7 +215,8 @@ func (p *pod) conditions(phase corev1.PodPhase) []corev1.PodCondition {
 		})
 		if ready && !passed {
 			ready, reason = false, "ReadinessGatesNotReady"
-			message = fmt.Sprintf("corresponding condition of pod readiness gate %q does not exist or is not True", gate.ConditionType)
+			message = fmt.Sprintf("corresponding condition of pod readiness gate %q does not exist or is not True",
+				gate.ConditionType)
 		}
 	}
 	return append(conditions, condition(corev1.PodReady, ready, reason, message))
@@ -240,7 +245,8 @@ func (p *pod) resume() {
 		if s.State.Running != nil {
 			ended = &corev1.ContainerStateTerminated{
 				ExitCode: 137, Reason: "ContainerStatusUnknown", Message: "The node was restarted while the container ran",
-				StartedAt: s.State.Running.StartedAt, FinishedAt: metav1.NewTime(time.Now().Truncate(time.Second)), ContainerID: s.ContainerID,
+				StartedAt: s.State.Running.StartedAt, FinishedAt: metav1.NewTime(time.Now().Truncate(time.Second)),
+				ContainerID: s.ContainerID,
 			}
 		}
 		if ended == nil {

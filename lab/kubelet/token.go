@@ -14,8 +14,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// tokenSeconds is the life of a token for a kubeconfig: that of the tokens which the API server's ServiceAccount admission
-// plugin has projected into Pods, so that one serves both.
+// tokenSeconds is the life of a token for a kubeconfig: that of the tokens which the API server's ServiceAccount
+// admission plugin has projected into Pods, so that one serves both.
 const tokenSeconds = int64(3607)
 
 // projectedSeconds is what the API means where a projected token says nothing.
@@ -54,7 +54,8 @@ func (p *pod) hasIdentity() bool {
 	return automount == nil || *automount
 }
 
-// token returns a token of the Pod's service account that is bound to the Pod, a new one from four fifths of its life on.
+// token returns a token of the Pod's service account that is bound to the Pod, a
+// new one from four fifths of its life on.
 func (p *pod) token(ctx context.Context, key tokenKey) (token, error) {
 	p.mu.Lock()
 	t, ok := p.tokens[key]
@@ -65,13 +66,15 @@ func (p *pod) token(ctx context.Context, key tokenKey) (token, error) {
 	api := p.seen()
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
 		ExpirationSeconds: &key.seconds,
-		BoundObjectRef:    &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: api.Name, UID: api.UID},
+		BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: api.Name,
+			UID: api.UID},
 	}}
 	if key.audience != "" {
 		request.Spec.Audiences = []string{key.audience}
 	}
 	asked := time.Now()
-	answer, err := p.k.client.CoreV1().ServiceAccounts(p.namespace).CreateToken(ctx, serviceAccount(api), request, metav1.CreateOptions{})
+	answer, err := p.k.client.CoreV1().ServiceAccounts(p.namespace).CreateToken(ctx, serviceAccount(api), request,
+		metav1.CreateOptions{})
 	if err != nil {
 		return token{}, fmt.Errorf("%w: failed to fetch token: %w", errAgain, err)
 	}
@@ -83,9 +86,10 @@ func (p *pod) token(ctx context.Context, key tokenKey) (token, error) {
 	return t, nil
 }
 
-// identity returns the files of the folder with which the Pod's processes reach the API server. The kubeconfig refers to the
-// token as a file, which client libraries read again every now and then, and to the authority as one, as the configuration of
-// a real Pod does: Cluster API, when it manages the cluster that it runs in, takes the file's name over and nothing else.
+// identity returns the files of the folder with which the Pod's processes reach the API server. The kubeconfig
+// refers to the token as a file, which client libraries read again every now and then, and to the authority as
+// one, as the configuration of a real Pod does: Cluster API, when it manages the cluster that it runs in, takes
+// the file's name over and nothing else.
 func (p *pod) identity(ctx context.Context) (map[string][]byte, time.Duration, error) {
 	t, err := p.token(ctx, tokenKey{seconds: tokenSeconds})
 	if err != nil {
@@ -99,7 +103,8 @@ func (p *pod) identity(ctx context.Context) (map[string][]byte, time.Duration, e
 	}
 	const name = "lab"
 	config := clientcmdapi.NewConfig()
-	config.Clusters[name] = &clientcmdapi.Cluster{Server: p.k.cfg.PodServer, CertificateAuthority: filepath.Join(p.volumeDir(identityVolume), "ca.crt")}
+	config.Clusters[name] = &clientcmdapi.Cluster{Server: p.k.cfg.PodServer,
+		CertificateAuthority: filepath.Join(p.volumeDir(identityVolume), "ca.crt")}
 	config.AuthInfos[name] = &clientcmdapi.AuthInfo{TokenFile: filepath.Join(p.volumeDir(identityVolume), "token")}
 	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name, Namespace: p.namespace}
 	config.CurrentContext = name
@@ -107,7 +112,8 @@ func (p *pod) identity(ctx context.Context) (map[string][]byte, time.Duration, e
 	if err != nil {
 		return nil, 0, fmt.Errorf("encode it: %w", err)
 	}
-	return map[string][]byte{"kubeconfig": kubeconfig, "token": []byte(t.value), "ca.crt": authority}, time.Until(t.renewAt), nil
+	return map[string][]byte{"kubeconfig": kubeconfig, "token": []byte(t.value), "ca.crt": authority},
+		time.Until(t.renewAt), nil
 }
 
 func (p *pod) kubeconfig() string { return filepath.Join(p.volumeDir(identityVolume), "kubeconfig") }

@@ -16,8 +16,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// syncEvery is how often volumes are compared with their sources even where nothing seemed to change, as kubelets do: the
-// downward API has no other signal.
+// syncEvery is how often volumes are compared with their sources even where nothing seemed to change, as kubelets
+// do: the downward API has no other signal.
 const syncEvery = 60 * time.Second
 
 // identityVolume is the folder with the kubeconfig of the Pod's service account. No volume of a Pod can have this name.
@@ -73,8 +73,8 @@ func (p *pod) references() []ref {
 	return slices.Collect(maps.Keys(set))
 }
 
-// filesOf returns a volume's files; nil for a kind that has none or that the lab only remembers (hostPath, persistent ones).
-// Next is when a token among them is to be renewed; 0: never.
+// filesOf returns a volume's files; nil for a kind that has none or that the lab only remembers (hostPath, persistent
+// ones). Next is when a token among them is to be renewed; 0: never.
 func (p *pod) filesOf(ctx context.Context, v corev1.Volume) (files map[string][]byte, next time.Duration, err error) {
 	switch {
 	case v.Secret != nil:
@@ -89,7 +89,9 @@ func (p *pod) filesOf(ctx context.Context, v corev1.Volume) (files map[string][]
 	return files, 0, err
 }
 
-func (p *pod) projectedFiles(ctx context.Context, sources []corev1.VolumeProjection) (files map[string][]byte, next time.Duration, err error) {
+func (p *pod) projectedFiles(
+	ctx context.Context, sources []corev1.VolumeProjection,
+) (files map[string][]byte, next time.Duration, err error) {
 	files = map[string][]byte{}
 	for _, s := range sources {
 		var some map[string][]byte
@@ -153,7 +155,9 @@ func absent(kind, name string, optional *bool, err error) (map[string][]byte, er
 }
 
 // pick returns the chosen keys under the chosen paths, all of them under their own names where none is chosen.
-func pick(kind, name string, data map[string][]byte, items []corev1.KeyToPath, optional *bool) (map[string][]byte, error) {
+func pick(
+	kind, name string, data map[string][]byte, items []corev1.KeyToPath, optional *bool,
+) (map[string][]byte, error) {
 	if len(items) == 0 {
 		if data == nil {
 			return map[string][]byte{}, nil

@@ -24,11 +24,11 @@ const (
 	stopGrace = 30 * time.Second
 )
 
-// Enter runs main in a network of the lab's own, in a process of its own that runs the same program with the same arguments up
-// to this call. It returns when main has returned: its error inside, an *ExitError on the host's side.
+// Enter runs main in a network of the lab's own, in a process of its own that runs the same program with the same
+// arguments up to this call. It returns when main has returned: its error inside, an *ExitError on the host's side.
 //
-// When ctx is done on the host's side, the process inside is asked to end by SIGTERM. Each of the two ends when the other one
-// dies, however it dies.
+// When ctx is done on the host's side, the process inside is asked to end by SIGTERM. Each of the two ends
+// when the other one dies, however it dies.
 func Enter(ctx context.Context, main func(context.Context, Network) error) error {
 	if outer := os.Getenv(insideVar); outer != "" {
 		return inside(ctx, outer, main)
@@ -39,8 +39,9 @@ func Enter(ctx context.Context, main func(context.Context, Network) error) error
 		return err
 	}
 	return main(ctx, &hostNetwork{
-		isolation: fmt.Sprintf("host loopback (%v); webhook servers of the providers listen on all addresses of this host", refused),
-		pid:       os.Getpid(),
+		isolation: fmt.Sprintf("host loopback (%v); webhook servers of the providers listen on all addresses of this host",
+			refused),
+		pid: os.Getpid(),
 	})
 }
 

@@ -17,7 +17,8 @@ type merged struct {
 }
 
 func merge(inside, host net.Listener) *merged {
-	m := &merged{inside: inside, host: host, conns: make(chan net.Conn), failed: make(chan error), done: make(chan struct{})}
+	m := &merged{inside: inside, host: host, conns: make(chan net.Conn), failed: make(chan error),
+		done: make(chan struct{})}
 	go m.accept(inside)
 	go m.accept(host)
 	return m

@@ -1,12 +1,14 @@
-// Package netns gives the lab a network of its own, so that whatever its programs listen on stays inside and can clash with
-// nothing, while chosen addresses are offered to the host.
+// Package netns gives the lab a network of its own, so that whatever its programs listen on stays inside and can clash
+// with nothing, while chosen addresses are offered to the host.
 //
-// On Linux, Enter starts the calling program once more in a user, network and PID namespace, which needs no privileges. The process
-// that was called stays on the host's side; it makes listening sockets on the host's loopback and hands them to the one inside
-// (SCM_RIGHTS): a socket keeps the network that it was made in, wherever its owner lives. So one process accepts connections
-// from both sides, and nothing is relayed. The PID namespace has the kernel end everything inside with its first process.
+// On Linux, Enter starts the calling program once more in a user, network and PID namespace, which needs no
+// privileges. The process that was called stays on the host's side; it makes listening sockets on the host's loopback
+// and hands them to the one inside (SCM_RIGHTS): a socket keeps the network that it was made in, wherever its owner
+// lives. So one process accepts connections from both sides, and nothing is relayed. The PID namespace has the kernel
+// end everything inside with its first process.
 //
-// Where the system refuses namespaces or has none, the lab runs on the host's loopback; Network.Isolation says so and why.
+// Where the system refuses namespaces or has none, the lab runs on the host's
+// loopback; Network.Isolation says so and why.
 package netns
 
 import (

@@ -86,8 +86,10 @@ func playLab(ctx context.Context, role string, n Network) error {
 	go answer(hidden, "hidden")
 	_, foreign := n.Listen(ctx, "0.0.0.0:0")
 	_, taken := n.Listen(ctx, l.Addr().String())
-	r := report{Isolation: n.Isolation(), PID: n.PID(), Own: os.Getpid(), Addr: l.Addr().String(), Exposed: private.Addr().String(),
-		Private: hidden.Addr().String(), Foreign: fmt.Sprint(foreign), Taken: errors.Is(taken, syscall.EADDRINUSE), Listeners: n.Listeners()}
+	r := report{Isolation: n.Isolation(), PID: n.PID(), Own: os.Getpid(), Addr: l.Addr().String(),
+		Exposed: private.Addr().String(),
+		Private: hidden.Addr().String(), Foreign: fmt.Sprint(foreign), Taken: errors.Is(taken, syscall.EADDRINUSE),
+		Listeners: n.Listeners()}
 	// Its own programs reach it at the same address.
 	if got, err := ask(r.Addr); err != nil || got != "listened" {
 		return fmt.Errorf("inside, %s answered %q, %v", r.Addr, got, err)
@@ -227,7 +229,8 @@ func (l *lab) gone(t *testing.T, inner int) {
 	for {
 		_, errA := net.Dial("tcp4", l.Addr)
 		_, errB := net.Dial("tcp4", l.Exposed)
-		if errors.Is(errA, syscall.ECONNREFUSED) && errors.Is(errB, syscall.ECONNREFUSED) && syscall.Kill(inner, 0) == syscall.ESRCH {
+		if errors.Is(errA, syscall.ECONNREFUSED) && errors.Is(errB, syscall.ECONNREFUSED) &&
+			syscall.Kill(inner, 0) == syscall.ESRCH {
 			return
 		}
 		if time.Now().After(deadline) {

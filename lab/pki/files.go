@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 )
 
-// WriteFile writes b to a 0600 file in 0700 folders, replacing the old file in one step, so that neither a reader nor a crash
-// ever meets half of it.
+// WriteFile writes b to a 0600 file in 0700 folders, replacing the old file in one step, so that neither a
+// reader nor a crash ever meets half of it.
 func WriteFile(path string, b []byte) error {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {

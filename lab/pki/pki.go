@@ -81,7 +81,8 @@ func NewCA(commonName string) (*CA, error) {
 	return ParseCA(pair)
 }
 
-// ParseCA reads an authority: an RSA, ECDSA or Ed25519 key in PKCS #1, SEC 1 or PKCS #8, as Kubernetes and Talos write them.
+// ParseCA reads an authority: an RSA, ECDSA or Ed25519 key in PKCS #1, SEC 1 or PKCS
+// #8, as Kubernetes and Talos write them.
 func ParseCA(pair Pair) (*CA, error) {
 	c, err := pair.TLS()
 	if err != nil {
@@ -157,8 +158,8 @@ func (c *CA) Issue(r Request) (Pair, error) {
 	return encode(der, key)
 }
 
-// Reissue signs a certificate that this authority has signed once more, for the same key, name and length of time, to be good until
-// a time that may have passed. Both are in PEM.
+// Reissue signs a certificate that this authority has signed once more, for the same key, name and length of time, to
+// be good until a time that may have passed. Both are in PEM.
 func (c *CA) Reissue(signed []byte, until time.Time) ([]byte, error) {
 	block, _ := pem.Decode(signed)
 	if block == nil {
@@ -169,7 +170,8 @@ func (c *CA) Reissue(signed []byte, until time.Time) ([]byte, error) {
 		return nil, fmt.Errorf("sign a certificate once more: %w", err)
 	}
 	if err := template.CheckSignatureFrom(c.cert); err != nil {
-		return nil, fmt.Errorf("sign certificate %q once more: %q has not signed it: %w", template.Subject.CommonName, c.cert.Subject.CommonName, err)
+		return nil, fmt.Errorf("sign certificate %q once more: %q has not signed it: %w", template.Subject.CommonName,
+			c.cert.Subject.CommonName, err)
 	}
 	if template.SerialNumber, err = newSerial(); err != nil {
 		return nil, err

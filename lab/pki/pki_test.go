@@ -32,7 +32,8 @@ func TestIssuedCertificatesServeAndAuthenticate(t *testing.T) {
 		subject := r.TLS.PeerCertificates[0].Subject
 		io.WriteString(w, subject.CommonName+" of "+subject.Organization[0])
 	}))
-	srv.TLS = &tls.Config{Certificates: []tls.Certificate{server}, ClientCAs: ca.Pool(), ClientAuth: tls.RequireAndVerifyClientCert}
+	srv.TLS = &tls.Config{Certificates: []tls.Certificate{server}, ClientCAs: ca.Pool(),
+		ClientAuth: tls.RequireAndVerifyClientCert}
 	srv.StartTLS()
 	defer srv.Close()
 
@@ -77,10 +78,12 @@ func TestReissue(t *testing.T) {
 		t.Fatalf("the key does not fit any more: %v", err)
 	}
 	subject := pair.Leaf.Subject
-	if !pair.Leaf.NotAfter.Equal(until) || !pair.Leaf.NotBefore.Before(until) || subject.CommonName != "jane" || subject.Organization[0] != "system:masters" {
+	if !pair.Leaf.NotAfter.Equal(until) || !pair.Leaf.NotBefore.Before(until) || subject.CommonName != "jane" ||
+		subject.Organization[0] != "system:masters" {
 		t.Errorf("it is good from %v to %v, for %v", pair.Leaf.NotBefore, pair.Leaf.NotAfter, subject)
 	}
-	opts := x509.VerifyOptions{Roots: ca.Pool(), CurrentTime: time.Now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+	opts := x509.VerifyOptions{Roots: ca.Pool(), CurrentTime: time.Now(),
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
 	var invalid x509.CertificateInvalidError
 	if _, err := pair.Leaf.Verify(opts); !errors.As(err, &invalid) || invalid.Reason != x509.Expired {
 		t.Errorf("it verifies as %v", err)

@@ -44,7 +44,8 @@ func (c Config) write() (f files, err error) {
 	f.aggregatorCA = w.file(path("front-proxy-ca.crt"), c.Aggregator.Cert())
 	proxy, err := c.Aggregator.Issue(pki.Request{CommonName: frontProxy})
 	f.aggregatorCert, f.aggrKey = w.pair(c.Dir, "front-proxy-client", proxy, err)
-	kubelets, err := c.CA.Issue(pki.Request{CommonName: "apiserver-kubelet-client", Organizations: []string{"system:masters"}})
+	kubelets, err := c.CA.Issue(pki.Request{CommonName: "apiserver-kubelet-client",
+		Organizations: []string{"system:masters"}})
 	f.kubeletCert, f.kubeletKey = w.pair(c.Dir, "apiserver-kubelet-client", kubelets, err)
 	f.serviceAccountKey = w.file(path("sa.key"), c.ServiceAccountKey)
 	f.controllerManager = w.component(c, "kube-controller-manager")
@@ -99,8 +100,8 @@ func (p *Plane) Kubeconfig(user string, groups ...string) ([]byte, error) {
 	return kubeconfig(p.cfg.Cluster, p.Endpoint(), user, p.cfg.CA.Cert(), pair)
 }
 
-// AdminKubeconfig returns the administrator's kubeconfig. It is made once and kept in Dir, so that whoever asks again gets the
-// same one.
+// AdminKubeconfig returns the administrator's kubeconfig. It is made once and kept in Dir, so
+// that whoever asks again gets the same one.
 func (p *Plane) AdminKubeconfig() ([]byte, error) {
 	path := filepath.Join(p.cfg.Dir, "admin.kubeconfig")
 	b, err := os.ReadFile(path)

@@ -13,7 +13,8 @@ const (
 // frontProxy is the name that the apiserver shows to aggregated API servers.
 const frontProxy = "front-proxy-client"
 
-// egressConfig sends every connection into the cluster (webhooks, conversions, aggregated APIs, kubelets) to a Unix socket.
+// egressConfig sends every connection into the cluster (webhooks, conversions,
+// aggregated APIs, kubelets) to a Unix socket.
 const egressConfig = `apiVersion: apiserver.k8s.io/v1beta1
 kind: EgressSelectorConfiguration
 egressSelections:
@@ -25,10 +26,10 @@ egressSelections:
         udsName: %q
 `
 
-// auditPolicy records every write with who made it and with what program, so that "nothing was written" can be read off the
-// log. Left out are reads, reviews, which are created but write nothing, and what a cluster's own parts write all the time:
-// leases and events. What is written to a Cluster object stands there whole, so that the log tells when it was paused; it
-// holds no secret.
+// auditPolicy records every write with who made it and with what program, so that "nothing was written" can be read
+// off the log. Left out are reads, reviews, which are created but write nothing, and what a cluster's own parts
+// write all the time: leases and events. What is written to a Cluster object stands there whole, so that the log
+// tells when it was paused; it holds no secret.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]

@@ -15,7 +15,8 @@ import (
 	"github.com/slipway-k8s/slipway/lab/proc"
 )
 
-// Config says how a control plane's kube-apiserver, kube-controller-manager and kube-scheduler run. All of them bind Address.
+// Config says how a control plane's kube-apiserver, kube-controller-manager and
+// kube-scheduler run. All of them bind Address.
 type Config struct {
 	Cluster string // name of the cluster, of its kubeconfig's context
 	Bin     string // folder of the programs
@@ -64,8 +65,8 @@ type Plane struct {
 	api, controllers, scheduler *proc.Service
 }
 
-// Start starts the apiserver, waits until it is ready, and starts the controller-manager and the scheduler; Ready waits for
-// those. All three are kept running until Stop. When Start fails, nothing of it is left running.
+// Start starts the apiserver, waits until it is ready, and starts the controller-manager and the scheduler; Ready waits
+// for those. All three are kept running until Stop. When Start fails, nothing of it is left running.
 func Start(ctx context.Context, super *proc.Supervisor, cfg Config) (_ *Plane, err error) {
 	if cfg.Issuer == "" {
 		cfg.Issuer = Endpoint(cfg.Address)
@@ -119,8 +120,8 @@ func (p *Plane) spec(program string, args []string) proc.Spec {
 	}
 }
 
-// collector has Go's garbage collector run less often while a program starts, which takes a sixth of the processor time off an
-// apiserver's, and as often as ever once it holds much.
+// collector has Go's garbage collector run less often while a program starts, which takes a sixth of the processor time
+// off an apiserver's, and as often as ever once it holds much.
 func collector() []string { return []string{"GOGC=400", "GOMEMLIMIT=400MiB"} }
 
 // environment of the plane's programs: they need none of the daemon's.
@@ -159,7 +160,8 @@ func (p *Plane) Ready(ctx context.Context) error {
 	return nil
 }
 
-// RestartAPI ends the apiserver and starts it again, as the upgrade of a static Pod would. It does not wait until it is ready.
+// RestartAPI ends the apiserver and starts it again, as the upgrade of a static Pod
+// would. It does not wait until it is ready.
 func (p *Plane) RestartAPI(ctx context.Context) error { return p.api.Restart(ctx, apiGrace) }
 
 // HoldAPI kills the apiserver and keeps it from being started again until release is called.

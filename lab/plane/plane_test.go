@@ -42,7 +42,8 @@ func TestSingle(t *testing.T) {
 		t.Fatal(err)
 	}
 	await(t, "a token of the default service account", func() error {
-		_, err := cs.CoreV1().ServiceAccounts("one").CreateToken(t.Context(), "default", &authv1.TokenRequest{}, metav1.CreateOptions{})
+		_, err := cs.CoreV1().ServiceAccounts("one").CreateToken(t.Context(), "default", &authv1.TokenRequest{},
+			metav1.CreateOptions{})
 		return err
 	})
 	uid := systemUID(t, cs)
@@ -135,8 +136,9 @@ func TestStartSaysWhyItFailed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	_, err = plane.StartSingle(t.Context(), super, plane.SingleConfig{Cluster: "test", Bin: planetest.Bin(t), Dir: dir, LogDir: dir,
-		Address: address, ServiceCIDR: "127.129.96.0/20"})
+	_, err = plane.StartSingle(t.Context(), super,
+		plane.SingleConfig{Cluster: "test", Bin: planetest.Bin(t), Dir: dir, LogDir: dir,
+			Address: address, ServiceCIDR: "127.129.96.0/20"})
 	if err == nil {
 		t.Fatal("started on a port that is taken")
 	}

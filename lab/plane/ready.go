@@ -24,8 +24,8 @@ const (
 	logLines = 15
 )
 
-// await polls until ask succeeds. It gives up, with what was last seen and the end of the program's log, when the program ends,
-// when readyDeadline has passed, or when ctx is done.
+// await polls until ask succeeds. It gives up, with what was last seen and the end of the program's log, when the
+// program ends, when readyDeadline has passed, or when ctx is done.
 func await(ctx context.Context, service *proc.Service, ask func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, readyDeadline, fmt.Errorf("not ready within %s", readyDeadline))
 	defer cancel()

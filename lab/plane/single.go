@@ -31,8 +31,8 @@ type Single struct {
 	etcd *Etcd
 }
 
-// StartSingle starts etcd and the control plane and returns when the apiserver is ready. Started again on its folder, it is the
-// same cluster. When it fails, nothing of it is left running.
+// StartSingle starts etcd and the control plane and returns when the apiserver is ready. Started again on its folder,
+// it is the same cluster. When it fails, nothing of it is left running.
 func StartSingle(ctx context.Context, super *proc.Supervisor, cfg SingleConfig) (*Single, error) {
 	if err := os.MkdirAll(cfg.LogDir, 0o700); err != nil {
 		return nil, err

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Freeze has the system run the process and its group no more until thaw is called (SIGSTOP): its sockets stay, and nobody answers
-// on them. It returns once the process stands still, or has ended.
+// Freeze has the system run the process and its group no more until thaw is called (SIGSTOP): its sockets stay, and
+// nobody answers on them. It returns once the process stands still, or has ended.
 func (p *Process) Freeze() (thaw func()) {
 	p.still.Lock()
 	defer p.still.Unlock()
@@ -45,7 +45,8 @@ func (s *Supervisor) Freeze() (thaw func()) {
 // Freeze freezes the present run; one that was started meanwhile is not frozen.
 func (v *Service) Freeze() (thaw func()) { return v.Process().Freeze() }
 
-// Hold ends the present run as Process.Stop does and keeps the program from being started again until release is called, once.
+// Hold ends the present run as Process.Stop does and keeps the program from being
+// started again until release is called, once.
 func (v *Service) Hold(ctx context.Context, grace time.Duration) (release func(), err error) {
 	free := make(chan struct{})
 	v.mu.Lock()

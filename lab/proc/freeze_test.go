@@ -82,7 +82,8 @@ func TestFreezeAll(t *testing.T) {
 
 func TestHoldKeepsAServiceFromComingBack(t *testing.T) {
 	s := New()
-	v, err := s.Keep(Spec{Name: "held", Path: self(t), Env: []string{roleVar + "=sleep"}, LogFile: filepath.Join(t.TempDir(), "log")})
+	v, err := s.Keep(Spec{Name: "held", Path: self(t), Env: []string{roleVar + "=sleep"},
+		LogFile: filepath.Join(t.TempDir(), "log")})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Gone returns a channel that is closed when a process, of whatever parent, has ended. One that has ended already is an error.
+// Gone returns a channel that is closed when a process, of whatever parent, has ended.
+// One that has ended already is an error.
 func Gone(pid int) (<-chan struct{}, error) {
 	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
 	if err != nil {

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// Gone returns a channel that is closed soon after a process, of whatever parent, has ended. One that has ended already is an error.
+// Gone returns a channel that is closed soon after a process, of whatever parent, has ended.
+// One that has ended already is an error.
 func Gone(pid int) (<-chan struct{}, error) {
 	const lookEvery = 500 * time.Millisecond
 	if err := syscall.Kill(pid, 0); err != nil {

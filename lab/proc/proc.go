@@ -1,6 +1,6 @@
-// Package proc starts the lab's child processes and ends them: each in a process group of its own, its output in a log file,
-// its environment nothing but what it is given. When the daemon dies, by whatever signal, the kernel ends its children (on
-// Linux; elsewhere only an orderly stop does).
+// Package proc starts the lab's child processes and ends them: each in a process group of its own, its output in a log
+// file, its environment nothing but what it is given. When the daemon dies, by whatever signal, the kernel ends its
+// children (on Linux; elsewhere only an orderly stop does).
 package proc
 
 import (
@@ -118,7 +118,8 @@ func (s *Supervisor) Start(spec Spec) (*Process, error) {
 
 func (s *Supervisor) reap(p *Process) {
 	err := p.wait()
-	p.exit = Exit{PID: p.PID(), Code: p.cmd.ProcessState.ExitCode(), Elapsed: time.Since(p.started), Reason: "exit status 0"}
+	p.exit = Exit{PID: p.PID(), Code: p.cmd.ProcessState.ExitCode(), Elapsed: time.Since(p.started),
+		Reason: "exit status 0"}
 	if err != nil {
 		p.exit.Reason = err.Error()
 	}
@@ -167,13 +168,14 @@ func (s *Supervisor) List() []Info {
 	infos := make([]Info, 0, len(running))
 	for _, p := range running {
 		pid := host.of(p.PID())
-		infos = append(infos, Info{Name: p.spec.Name, PID: pid, Labels: p.spec.Labels, StartedAt: p.started, RSSBytes: rss(pid)})
+		infos = append(infos, Info{Name: p.spec.Name, PID: pid, Labels: p.spec.Labels, StartedAt: p.started,
+			RSSBytes: rss(pid)})
 	}
 	return infos
 }
 
-// StopAll ends every process, the last started first and each as Process.Stop does, and refuses to start others from now on.
-// It returns once all of them are gone.
+// StopAll ends every process, the last started first and each as Process.Stop does, and refuses to start others from
+// now on. It returns once all of them are gone.
 func (s *Supervisor) StopAll(ctx context.Context, grace time.Duration) error {
 	s.mu.Lock()
 	s.stopped = true
@@ -213,8 +215,8 @@ func (p *Process) Exit() (exit Exit, ok bool) {
 	}
 }
 
-// Stop asks the process's group to end (SIGTERM), ends it (SIGKILL) when grace has passed or ctx is done, and returns once
-// it is gone. To stop a process that has ended is no error.
+// Stop asks the process's group to end (SIGTERM), ends it (SIGKILL) when grace has passed or ctx is done, and returns
+// once it is gone. To stop a process that has ended is no error.
 func (p *Process) Stop(ctx context.Context, grace time.Duration) error {
 	if grace > 0 {
 		p.signal(syscall.SIGTERM)

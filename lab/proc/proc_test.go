@@ -57,7 +57,8 @@ func TestMain(m *testing.M) {
 func start(t *testing.T, s *Supervisor, role string) (*Process, string) {
 	t.Helper()
 	log := filepath.Join(t.TempDir(), "log")
-	p, err := s.Start(Spec{Name: role, Path: self(t), Args: []string{"one", "two"}, Env: []string{roleVar + "=" + role}, LogFile: log})
+	p, err := s.Start(Spec{Name: role, Path: self(t), Args: []string{"one", "two"}, Env: []string{roleVar + "=" + role},
+		LogFile: log})
 	if err != nil {
 		t.Fatal(err)
 	}

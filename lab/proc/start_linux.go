@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attributes gives the child a process group, so that what it starts is ended with it, and has the kernel kill it when the
-// thread that started it ends.
+// attributes gives the child a process group, so that what it starts is ended with it, and has the kernel kill
+// it when the thread that started it ends.
 func attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
@@ -42,8 +42,8 @@ func (s starter) start(cmd *exec.Cmd) error {
 	return <-r.done
 }
 
-// awaitExit returns true once the process has ended and leaves it unreaped: as long as it is, neither its id nor that of its
-// group can belong to others, and the group can be killed without a doubt.
+// awaitExit returns true once the process has ended and leaves it unreaped: as long as it is, neither its id nor that
+// of its group can belong to others, and the group can be killed without a doubt.
 func awaitExit(pid int) bool {
 	for {
 		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
@@ -59,8 +59,8 @@ func awaitStop(pid int) {
 	}
 }
 
-// reapGroup waits for what is left of a group that was killed. As the first process of a PID namespace the daemon is the parent of
-// every orphan in it; else this finds nobody.
+// reapGroup waits for what is left of a group that was killed. As the first process of a PID namespace the daemon is
+// the parent of every orphan in it; else this finds nobody.
 func reapGroup(pgid int) {
 	for {
 		_, err := unix.Wait4(-pgid, nil, 0, nil)

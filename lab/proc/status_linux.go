@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// pidMap maps the daemon's view of process ids to the one of the mounted /proc, which is the host's: the daemon may be in
-// a PID namespace of its own.
+// pidMap maps the daemon's view of process ids to the one of the mounted /proc, which is the host's: the
+// daemon may be in a PID namespace of its own.
 type pidMap map[int]int
 
 func (m pidMap) of(pid int) int {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Tail returns the last lines of a log, for an error message. It reads no more than the last 16 KiB, and returns nothing
-// where the file cannot be read: the error it illustrates matters more.
+// Tail returns the last lines of a log, for an error message. It reads no more than the last 16 KiB, and returns
+// nothing where the file cannot be read: the error it illustrates matters more.
 func Tail(path string, lines int) string {
 	const window = 16 << 10
 	f, err := os.Open(path)

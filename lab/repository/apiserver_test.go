@@ -86,11 +86,14 @@ func checkDefaults(t *testing.T, c client.Client) {
 			"sshKeys":                  map[string]any{"hcloud": []any{}},
 		},
 	}}
-	cluster.SetGroupVersionKind(schema.GroupVersionKind{Group: "infrastructure.cluster.x-k8s.io", Version: "v1beta1", Kind: "HetznerCluster"})
+	cluster.SetGroupVersionKind(schema.GroupVersionKind{Group: "infrastructure.cluster.x-k8s.io", Version: "v1beta1",
+		Kind: "HetznerCluster"})
 	cluster.SetName("k8s")
 	cluster.SetNamespace("default")
 	refused := *cluster.DeepCopy()
-	if err := unstructured.SetNestedStringSlice(refused.Object, []string{"atlantis"}, "spec", "controlPlaneRegions"); err != nil {
+	if err := unstructured.SetNestedStringSlice(refused.Object, []string{
+		"atlantis",
+	}, "spec", "controlPlaneRegions"); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Create(t.Context(), &refused); !apierrors.IsInvalid(err) {
@@ -126,14 +129,16 @@ func create(t *testing.T, c client.Client, object unstructured.Unstructured) {
 func established(t *testing.T, c client.Client, name string) {
 	t.Helper()
 	var crd apiextensionsv1.CustomResourceDefinition
-	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
-		if err := c.Get(ctx, client.ObjectKey{Name: name}, &crd); err != nil {
-			return false, err
-		}
-		return slices.ContainsFunc(crd.Status.Conditions, func(condition apiextensionsv1.CustomResourceDefinitionCondition) bool {
-			return condition.Type == apiextensionsv1.Established && condition.Status == apiextensionsv1.ConditionTrue
-		}), nil
-	})
+	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 30*time.Second, true,
+		func(ctx context.Context) (bool, error) {
+			if err := c.Get(ctx, client.ObjectKey{Name: name}, &crd); err != nil {
+				return false, err
+			}
+			return slices.ContainsFunc(crd.Status.Conditions,
+				func(condition apiextensionsv1.CustomResourceDefinitionCondition) bool {
+					return condition.Type == apiextensionsv1.Established && condition.Status == apiextensionsv1.ConditionTrue
+				}), nil
+		})
 	if err != nil {
 		t.Fatalf("CRD %s is not served: %v; conditions %v", name, err, crd.Status.Conditions)
 	}

@@ -130,7 +130,8 @@ func (s chartSource) pack() ([]byte, error) {
 			return err
 		}
 		err = files.WriteHeader(&tar.Header{
-			Name: strings.TrimPrefix(name, "charts/"), Mode: 0o644, Size: int64(len(content)), ModTime: chartTime, Format: tar.FormatUSTAR,
+			Name: strings.TrimPrefix(name, "charts/"), Mode: 0o644, Size: int64(len(content)), ModTime: chartTime,
+			Format: tar.FormatUSTAR,
 		})
 		if err != nil {
 			return err

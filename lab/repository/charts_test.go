@@ -24,7 +24,8 @@ import (
 func typed[T any](t *testing.T, object unstructured.Unstructured) T {
 	t.Helper()
 	var decoded T
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(object.Object, &decoded, true); err != nil {
+	err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(object.Object, &decoded, true)
+	if err != nil {
 		t.Fatalf("%s %s: %v", object.GetKind(), object.GetName(), err)
 	}
 	return decoded
@@ -104,7 +105,8 @@ somethingElse: {ignored: true}
 	if len(agent.InitContainers) != 1 || agent.InitContainers[0].Name != "clean-cilium-state" {
 		t.Errorf("init containers %v, want no mount-cgroup", agent.InitContainers)
 	}
-	if env := agent.Containers[0].Env; !slices.Contains(env, corev1.EnvVar{Name: "KUBERNETES_SERVICE_PORT", Value: "7445"}) {
+	env := agent.Containers[0].Env
+	if !slices.Contains(env, corev1.EnvVar{Name: "KUBERNETES_SERVICE_PORT", Value: "7445"}) {
 		t.Errorf("the agent's environment %v does not name the API server", env)
 	}
 }
@@ -112,7 +114,8 @@ somethingElse: {ignored: true}
 func TestCiliumDefaults(t *testing.T) {
 	objects := mustRender(t, "cilium", "cilium", "")
 	settings := typed[corev1.ConfigMap](t, find(t, objects, "ConfigMap", "cilium-config")).Data
-	if settings["kube-proxy-replacement"] != "false" || settings["ipam"] != "cluster-pool" || settings["preallocate-bpf-maps"] != "false" {
+	if settings["kube-proxy-replacement"] != "false" || settings["ipam"] != "cluster-pool" ||
+		settings["preallocate-bpf-maps"] != "false" {
 		t.Errorf("settings %v", settings)
 	}
 	for _, key := range []string{"enable-host-legacy-routing", "bpf-lb-sock-hostns-only"} {
@@ -120,13 +123,15 @@ func TestCiliumDefaults(t *testing.T) {
 			t.Errorf("%s is %q though nobody set it", key, value)
 		}
 	}
-	if replicas := typed[appsv1.Deployment](t, find(t, objects, "Deployment", "cilium-operator")).Spec.Replicas; *replicas != 2 {
+	replicas := typed[appsv1.Deployment](t, find(t, objects, "Deployment", "cilium-operator")).Spec.Replicas
+	if *replicas != 2 {
 		t.Errorf("%d operators, want 2", *replicas)
 	}
 	if workloads := pods(t, objects); len(workloads) != 2 {
 		t.Errorf("workloads %v, want agent and operator only", workloads)
 	}
-	if _, err := render(t, "cilium", "cilium", "hubble: {ui: {enabled: true}}"); err == nil || !strings.Contains(err.Error(), "hubble.relay.enabled") {
+	if _, err := render(t, "cilium", "cilium", "hubble: {ui: {enabled: true}}"); err == nil ||
+		!strings.Contains(err.Error(), "hubble.relay.enabled") {
 		t.Errorf("Hubble's UI without its relay: %v", err)
 	}
 }
@@ -140,7 +145,8 @@ additionalTolerations: [{key: example, operator: Exists}]
 `)
 	pod := pods(t, objects)[chart]
 	container := pod.Containers[0]
-	for _, arg := range []string{"--cloud-provider=hcloud", "--cluster-cidr=127.64.128.0/17", "--allocate-node-cidrs=true", "--leader-elect=false"} {
+	for _, arg := range []string{"--cloud-provider=hcloud", "--cluster-cidr=127.64.128.0/17", "--allocate-node-cidrs=true",
+		"--leader-elect=false"} {
 		if !slices.Contains(container.Args, arg) {
 			t.Errorf("arguments %v lack %s", container.Args, arg)
 		}
@@ -160,7 +166,8 @@ additionalTolerations: [{key: example, operator: Exists}]
 			return toleration.ToleratesTaint(&corev1.Taint{Key: key, Effect: effect, Value: taintValue[key]})
 		})
 	}
-	for _, key := range []string{"node.cloudprovider.kubernetes.io/uninitialized", "node-role.kubernetes.io/control-plane", "example"} {
+	for _, key := range []string{"node.cloudprovider.kubernetes.io/uninitialized", "node-role.kubernetes.io/control-plane",
+		"example"} {
 		if !tolerated(key, corev1.TaintEffectNoSchedule) {
 			t.Errorf("%s:NoSchedule is not tolerated", key)
 		}
@@ -173,7 +180,8 @@ additionalTolerations: [{key: example, operator: Exists}]
 	}
 
 	plain := pods(t, mustRender(t, chart, "any", "kind: DaemonSet"))[chart]
-	if plain.HostNetwork || slices.ContainsFunc(plain.Containers[0].Env, func(e corev1.EnvVar) bool { return e.Name == "HCLOUD_NETWORK" }) {
+	if plain.HostNetwork || slices.ContainsFunc(plain.Containers[0].Env,
+		func(e corev1.EnvVar) bool { return e.Name == "HCLOUD_NETWORK" }) {
 		t.Error("network settings though networking.enabled is false")
 	}
 	if _, err := render(t, chart, "any", "kind: Job"); err == nil {
@@ -204,16 +212,19 @@ transformations: [{name: web, labels: {a: b}}]
 		Transformations []struct{ Name string }
 	}
 	data := typed[corev1.ConfigMap](t, find(t, objects, "ConfigMap", chart)).Data["ccm-config.yaml"]
-	if err := yaml.Unmarshal([]byte(data), &config); err != nil || len(config.Transformations) != 1 || config.Transformations[0].Name != "web" {
+	if err := yaml.Unmarshal([]byte(data), &config); err != nil || len(config.Transformations) != 1 ||
+		config.Transformations[0].Name != "web" {
 		t.Errorf("configuration %q: %v", data, err)
 	}
 	// Talos names the Secret as the object that asks for it.
 	const credentials = chart + "-talos-secrets"
-	roles, _, err := unstructured.NestedStringSlice(find(t, objects, "ServiceAccount", credentials).Object, "spec", "roles")
+	roles, _, err := unstructured.NestedStringSlice(find(t, objects, "ServiceAccount", credentials).Object, "spec",
+		"roles")
 	if err != nil || !slices.Equal(roles, []string{"os:reader"}) {
 		t.Errorf("roles in Talos %v, %v", roles, err)
 	}
-	if !slices.ContainsFunc(pod.Volumes, func(v corev1.Volume) bool { return v.Secret != nil && v.Secret.SecretName == credentials }) {
+	if !slices.ContainsFunc(pod.Volumes,
+		func(v corev1.Volume) bool { return v.Secret != nil && v.Secret.SecretName == credentials }) {
 		t.Errorf("volumes %v lack Secret %s", pod.Volumes, credentials)
 	}
 	granted := typed[rbacv1.ClusterRole](t, find(t, objects, "ClusterRole", "system:"+chart)).Rules
@@ -227,7 +238,8 @@ transformations: [{name: web, labels: {a: b}}]
 // kubelet, under the name that the manifests and charts give it.
 func TestImagesAreMapped(t *testing.T) {
 	programs := kubelet.DefaultPrograms()
-	images := []string{"ghcr.io/syself/caph:" + caphVersion, "quay.io/jetstack/cert-manager-controller:" + DefaultCertManagerVersion}
+	images := []string{"ghcr.io/syself/caph:" + caphVersion,
+		"quay.io/jetstack/cert-manager-controller:" + DefaultCertManagerVersion}
 	for _, p := range providers {
 		images = append(images, p.image+":v1.0.0")
 	}
@@ -278,7 +290,8 @@ func TestChartArchives(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if description, _ := metadata["description"].(string); metadata["name"] != source.name || !strings.Contains(description, "Stand-in") {
+		if description, _ := metadata["description"].(string); metadata["name"] != source.name ||
+			!strings.Contains(description, "Stand-in") {
 			t.Errorf("the metadata of %s does not say that it is a stand-in: %v", source.name, metadata)
 		}
 	}

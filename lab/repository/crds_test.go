@@ -67,7 +67,8 @@ func TestCRDsAreValid(t *testing.T) {
 			// The API server sets it before it validates.
 			crd.Status.StoredVersions = []string{crd.Spec.Versions[0].Name}
 			internal := &apiextensions.CustomResourceDefinition{}
-			if err := apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(crd, internal, nil); err != nil {
+			if err := apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(crd,
+				internal, nil); err != nil {
 				t.Fatal(err)
 			}
 			if errs := validation.ValidateCustomResourceDefinition(context.Background(), internal); len(errs) > 0 {
@@ -162,7 +163,8 @@ func compareSchema(t *testing.T, path string, our, their *apiextensionsv1.JSONSc
 	if our.Type != their.Type || our.Format != their.Format || our.XIntOrString != their.XIntOrString {
 		t.Errorf("%s: type %s %s, want %s %s", path, our.Type, our.Format, their.Type, their.Format)
 	}
-	if our, their := slices.Sorted(slices.Values(our.Required)), slices.Sorted(slices.Values(their.Required)); !slices.Equal(our, their) {
+	if our, their := slices.Sorted(slices.Values(our.Required)), slices.Sorted(
+		slices.Values(their.Required)); !slices.Equal(our, their) {
 		t.Errorf("%s: required %v, want %v", path, our, their)
 	}
 	if our, their := enum(our), enum(their); !slices.Equal(our, their) {
@@ -171,7 +173,8 @@ func compareSchema(t *testing.T, path string, our, their *apiextensionsv1.JSONSc
 	if our, their := limits(our), limits(their); our != their {
 		t.Errorf("%s: default and limits %s, want %s", path, our, their)
 	}
-	if our, their := slices.Sorted(maps.Keys(our.Properties)), slices.Sorted(maps.Keys(their.Properties)); !slices.Equal(our, their) {
+	if our, their := slices.Sorted(maps.Keys(our.Properties)), slices.Sorted(maps.Keys(their.Properties)); !slices.Equal(
+		our, their) {
 		t.Errorf("%s: properties %v, want %v", path, our, their)
 	}
 	for name, property := range our.Properties {
@@ -180,7 +183,8 @@ func compareSchema(t *testing.T, path string, our, their *apiextensionsv1.JSONSc
 		}
 	}
 	switch {
-	case (our.Items == nil) != (their.Items == nil) || (our.AdditionalProperties == nil) != (their.AdditionalProperties == nil):
+	case (our.Items == nil) != (their.Items == nil) ||
+		(our.AdditionalProperties == nil) != (their.AdditionalProperties == nil):
 		t.Errorf("%s: items or additional properties differ", path)
 	case our.Items != nil:
 		compareSchema(t, path+"[]", our.Items.Schema, their.Items.Schema)

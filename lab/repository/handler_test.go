@@ -65,8 +65,10 @@ func TestClassicRepository(t *testing.T) {
 			t.Fatalf("entries of %s: %+v", chart.Name, entries)
 		}
 		archive := ask(http.MethodGet, "/"+entries[0].URLs[0])
-		if archive.status != http.StatusOK || hexDigest(archive.body) != entries[0].Digest || chart.Digest != entries[0].Digest {
-			t.Errorf("%s: status %d, digest %s, index %s, contents %s", chart.Name, archive.status, hexDigest(archive.body), entries[0].Digest, chart.Digest)
+		if archive.status != http.StatusOK || hexDigest(archive.body) != entries[0].Digest ||
+			chart.Digest != entries[0].Digest {
+			t.Errorf("%s: status %d, digest %s, index %s, contents %s", chart.Name, archive.status, hexDigest(archive.body),
+				entries[0].Digest, chart.Digest)
 		}
 	}
 	for _, path := range []string{"/", "/none-1.0.0.tgz", "/..%2fproviders%2fcluster-api"} {
@@ -97,20 +99,24 @@ func TestOCIRegistry(t *testing.T) {
 		Name string
 		Tags []string
 	}
-	if err := json.Unmarshal(ask(http.MethodGet, "/v2/"+name+"/tags/list").body, &tags); err != nil || tags.Name != name || len(tags.Tags) != 1 || tags.Tags[0] != chart.Version {
+	if err := json.Unmarshal(ask(http.MethodGet, "/v2/"+name+"/tags/list").body, &tags); err != nil || tags.Name != name ||
+		len(tags.Tags) != 1 || tags.Tags[0] != chart.Version {
 		t.Errorf("tags %+v, %v", tags, err)
 	}
 
 	byTag := ask(http.MethodGet, "/v2/"+name+"/manifests/"+chart.Version)
 	digest := byTag.header.Get("Docker-Content-Digest")
-	if byTag.status != http.StatusOK || digest != ociDigest(byTag.body) || byTag.header.Get("Content-Type") != manifestType {
+	if byTag.status != http.StatusOK || digest != ociDigest(byTag.body) ||
+		byTag.header.Get("Content-Type") != manifestType {
 		t.Errorf("manifest: status %d, digest %s, type %s", byTag.status, digest, byTag.header.Get("Content-Type"))
 	}
 	head := ask(http.MethodHead, "/v2/"+name+"/manifests/"+chart.Version)
-	if head.status != http.StatusOK || head.header.Get("Docker-Content-Digest") != digest || head.header.Get("Content-Length") == "" {
+	if head.status != http.StatusOK || head.header.Get("Docker-Content-Digest") != digest ||
+		head.header.Get("Content-Length") == "" {
 		t.Errorf("HEAD of the manifest: status %d, header %v", head.status, head.header)
 	}
-	if byDigest := ask(http.MethodGet, "/v2/"+name+"/manifests/"+url.PathEscape(digest)); string(byDigest.body) != string(byTag.body) {
+	byDigest := ask(http.MethodGet, "/v2/"+name+"/manifests/"+url.PathEscape(digest))
+	if string(byDigest.body) != string(byTag.body) {
 		t.Errorf("the manifest by digest is another: %s", byDigest.body)
 	}
 
@@ -126,7 +132,8 @@ func TestOCIRegistry(t *testing.T) {
 	}
 	for _, blob := range []descriptor{manifest.Config, manifest.Layers[0]} {
 		got := ask(http.MethodGet, "/v2/"+name+"/blobs/"+blob.Digest)
-		if ociDigest(got.body) != blob.Digest || len(got.body) != blob.Size || got.header.Get("Docker-Content-Digest") != blob.Digest {
+		if ociDigest(got.body) != blob.Digest || len(got.body) != blob.Size ||
+			got.header.Get("Docker-Content-Digest") != blob.Digest {
 			t.Errorf("blob %+v: %d bytes with digest %s", blob, len(got.body), ociDigest(got.body))
 		}
 	}

@@ -40,8 +40,9 @@ func render(t *testing.T, chart, release, values string) ([]unstructured.Unstruc
 	}
 	metadata := read("Chart.yaml")
 	data := map[string]any{
-		"Values":   coalesce(read("values.yaml"), given),
-		"Chart":    map[string]any{"Name": metadata["name"], "Version": metadata["version"], "AppVersion": metadata["appVersion"]},
+		"Values": coalesce(read("values.yaml"), given),
+		"Chart": map[string]any{"Name": metadata["name"], "Version": metadata["version"],
+			"AppVersion": metadata["appVersion"]},
 		"Release":  map[string]any{"Name": release, "Namespace": "kube-system", "Service": "Helm"},
 		"Template": map[string]any{"BasePath": "templates"},
 	}
@@ -110,7 +111,9 @@ func coalesce(defaults, values map[string]any) map[string]any {
 // find picks the object of a kind and name.
 func find(t *testing.T, objects []unstructured.Unstructured, kind, name string) unstructured.Unstructured {
 	t.Helper()
-	i := slices.IndexFunc(objects, func(o unstructured.Unstructured) bool { return o.GetKind() == kind && o.GetName() == name })
+	i := slices.IndexFunc(objects, func(o unstructured.Unstructured) bool {
+		return o.GetKind() == kind && o.GetName() == name
+	})
 	if i < 0 {
 		t.Fatalf("no %s %s", kind, name)
 	}

@@ -99,7 +99,8 @@ func keepModule(ctx context.Context, m Module) error {
 	source := filepath.Join(cache, filepath.FromSlash(m.Path+"@"+m.Version))
 	files, err := manifestFiles(os.DirFS(source))
 	if err != nil {
-		return fmt.Errorf("read the manifests of %s in Go's module cache (\"go mod download %s@%s\" brings them back): %w", m.Path, m.Path, m.Version, err)
+		return fmt.Errorf("read the manifests of %s in Go's module cache (\"go mod download %s@%s\" brings them back): %w",
+			m.Path, m.Path, m.Version, err)
 	}
 	parent := filepath.Dir(m.Dir)
 	if err := os.MkdirAll(parent, 0o755); err != nil {

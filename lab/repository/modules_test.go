@@ -21,7 +21,8 @@ func TestVersionComesFromTheProgram(t *testing.T) {
 		"source":     {info: debug.BuildInfo{Main: debug.Module{Path: module, Version: "(devel)"}}, problem: "not a release"},
 	} {
 		version, err := moduleVersion(&c.info, module)
-		if version != c.version || (err != nil) != (c.problem != "") || err != nil && !strings.Contains(err.Error(), c.problem) {
+		if version != c.version || (err != nil) != (c.problem != "") ||
+			err != nil && !strings.Contains(err.Error(), c.problem) {
 			t.Errorf("%s: %q, %v", name, version, err)
 		}
 	}
@@ -37,9 +38,11 @@ func TestVersionComesFromTheProgram(t *testing.T) {
 func TestModulesAreKeptBesideThePrograms(t *testing.T) {
 	cache, bin := t.TempDir(), t.TempDir()
 	t.Setenv("GOMODCACHE", cache)
-	m := Module{Path: "example.com/provider", Version: "v1.2.3", Dir: filepath.Join(bin, keptFolder, "example.com", "provider@v1.2.3")}
+	m := Module{Path: "example.com/provider", Version: "v1.2.3", Dir: filepath.Join(bin, keptFolder, "example.com",
+		"provider@v1.2.3")}
 
-	if err := keepModule(t.Context(), m); err == nil || !strings.Contains(err.Error(), "go mod download example.com/provider@v1.2.3") {
+	if err := keepModule(t.Context(), m); err == nil ||
+		!strings.Contains(err.Error(), "go mod download example.com/provider@v1.2.3") {
 		t.Errorf("a module that is not in the cache: error %v", err)
 	}
 	for name, content := range map[string]string{

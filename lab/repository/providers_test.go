@@ -87,7 +87,8 @@ func clusterctlComponents(t *testing.T, contents Contents) map[string]clusterctl
 		}) {
 			t.Errorf("%s: no series of %s with contract v1beta1 among %v", label, version, series)
 		}
-		if read[label], err = repository.Components().Get(t.Context(), clusterctl.ComponentsOptions{Version: version}); err != nil {
+		read[label], err = repository.Components().Get(t.Context(), clusterctl.ComponentsOptions{Version: version})
+		if err != nil {
 			t.Fatalf("%s: %v", label, err)
 		}
 	}
@@ -123,14 +124,16 @@ func checkProvider(t *testing.T, label string, objects []unstructured.Unstructur
 		if labels["cluster.x-k8s.io/provider"] != label {
 			t.Errorf("%s: label cluster.x-k8s.io/provider is %q", id, labels["cluster.x-k8s.io/provider"])
 		}
-		if text, err := yaml.Marshal(object.Object); err != nil || strings.Contains(string(text), "${") || strings.Contains(string(text), "$(") {
+		if text, err := yaml.Marshal(object.Object); err != nil || strings.Contains(string(text), "${") ||
+			strings.Contains(string(text), "$(") {
 			t.Errorf("%s: a variable is left (%v)", id, err)
 		}
 		switch object.GetKind() {
 		case "CustomResourceDefinition":
 			group := strings.SplitN(object.GetName(), ".", 2)[1]
 			// Not a contract's: addresses and extensions have none to fulfil.
-			if !strings.HasPrefix(group, "ipam.") && !strings.HasPrefix(group, "runtime.") && label != "cluster-api" && labels["cluster.x-k8s.io/v1beta1"] == "" {
+			if !strings.HasPrefix(group, "ipam.") && !strings.HasPrefix(group, "runtime.") && label != "cluster-api" &&
+				labels["cluster.x-k8s.io/v1beta1"] == "" {
 				t.Errorf("%s: no label cluster.x-k8s.io/v1beta1", id)
 			}
 		case "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration":
@@ -141,12 +144,14 @@ func checkProvider(t *testing.T, label string, objects []unstructured.Unstructur
 			checkManager(t, id, label, object)
 		}
 	}
-	for _, kind := range []string{"Namespace", "Deployment", "Service", "Issuer", "Certificate", "ValidatingWebhookConfiguration", "ClusterRole"} {
+	for _, kind := range []string{"Namespace", "Deployment", "Service", "Issuer", "Certificate",
+		"ValidatingWebhookConfiguration", "ClusterRole"} {
 		if count[kind] == 0 {
 			t.Errorf("%s: no %s", label, kind)
 		}
 	}
-	if want := map[string]int{"cluster-api": 13, "bootstrap-talos": 2, "control-plane-talos": 1, "infrastructure-hetzner": 5}[label]; count["CustomResourceDefinition"] != want {
+	if want := map[string]int{"cluster-api": 13, "bootstrap-talos": 2, "control-plane-talos": 1,
+		"infrastructure-hetzner": 5}[label]; count["CustomResourceDefinition"] != want {
 		t.Errorf("%s: %d CRDs, want %d", label, count["CustomResourceDefinition"], want)
 	}
 }
@@ -156,7 +161,8 @@ func checkProvider(t *testing.T, label string, objects []unstructured.Unstructur
 func checkManager(t *testing.T, id, label string, object unstructured.Unstructured) {
 	t.Helper()
 	var deployment appsv1.Deployment
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(object.Object, &deployment, true); err != nil {
+	err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(object.Object, &deployment, true)
+	if err != nil {
 		t.Fatalf("%s: %v", id, err)
 	}
 	pod := deployment.Spec.Template.Spec
@@ -164,7 +170,8 @@ func checkManager(t *testing.T, id, label string, object unstructured.Unstructur
 		t.Fatalf("%s: %d containers", id, len(pod.Containers))
 	}
 	container := pod.Containers[0]
-	if container.ReadinessProbe == nil || container.ReadinessProbe.HTTPGet == nil || container.ReadinessProbe.HTTPGet.Path != "/readyz" {
+	if container.ReadinessProbe == nil || container.ReadinessProbe.HTTPGet == nil ||
+		container.ReadinessProbe.HTTPGet.Path != "/readyz" {
 		t.Errorf("%s: readiness probe %v", id, container.ReadinessProbe)
 	}
 	for _, port := range []int32{9440, 9443} {
@@ -236,15 +243,18 @@ func TestClusterctlReadsCertManager(t *testing.T) {
 			kinds = append(kinds, object.GetName())
 		case "Deployment":
 			var deployment appsv1.Deployment
-			if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(object.Object, &deployment, true); err != nil {
+			err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(object.Object, &deployment, true)
+			if err != nil {
 				t.Fatal(err)
 			}
-			if image := deployment.Spec.Template.Spec.Containers[0].Image; image != "quay.io/jetstack/cert-manager-controller:"+DefaultCertManagerVersion {
+			if image := deployment.Spec.Template.Spec.Containers[0].Image; image != "quay.io/jetstack/cert-manager-controller:"+
+				DefaultCertManagerVersion {
 				t.Errorf("image %s", image)
 			}
 		}
 	}
-	want := []string{"issuers.cert-manager.io", "clusterissuers.cert-manager.io", "certificates.cert-manager.io", "certificaterequests.cert-manager.io"}
+	want := []string{"issuers.cert-manager.io", "clusterissuers.cert-manager.io", "certificates.cert-manager.io",
+		"certificaterequests.cert-manager.io"}
 	if !slices.Equal(kinds, want) {
 		t.Errorf("CRDs %v, want %v", kinds, want)
 	}

@@ -101,8 +101,10 @@ func Write(ctx context.Context, dir string, opt Options) (Contents, error) {
 
 // notes are the limits of the stand-ins.
 var notes = []string{
-	"CAPH's manifest is a stand-in: it has the kinds of HCloud machines, remediations and their templates and HetznerCluster, without HetznerBareMetal kinds and HetznerClusterTemplate",
-	"cert-manager's manifest is a stand-in: issuers, certificates and certificate requests with open schemas, one controller, no webhook",
+	"CAPH's manifest is a stand-in: it has the kinds of HCloud machines, remediations and their templates and " +
+		"HetznerCluster, without HetznerBareMetal kinds and HetznerClusterTemplate",
+	"cert-manager's manifest is a stand-in: issuers, certificates and certificate requests with open schemas, one " +
+		"controller, no webhook",
 	"the charts are stand-ins with the originals' names, versions and values; Cilium's pods are simulated",
 }
 

@@ -22,7 +22,8 @@ var standIns embed.FS
 func caphManifest() (components, metadata []byte, err error) {
 	var documents [][]byte
 	for _, name := range []string{
-		"hetznerclusters", "hcloudmachines", "hcloudmachinetemplates", "hcloudremediations", "hcloudremediationtemplates", "manager",
+		"hetznerclusters", "hcloudmachines", "hcloudmachinetemplates", "hcloudremediations", "hcloudremediationtemplates",
+		"manager",
 	} {
 		document, err := fs.ReadFile(standIns, path.Join("caph", name+".yaml"))
 		if err != nil {

@@ -14,9 +14,11 @@ const (
 )
 
 var (
-	writeCommand = regexp.MustCompile(`^bash -c 'set -euo pipefail && wget --no-verbose -O - "([^"']+)" \| xz -cd \| dd of=/dev/sda bs=4M && sync'$`)
+	writeCommand = regexp.MustCompile(
+		`^bash -c 'set -euo pipefail && wget --no-verbose -O - "([^"']+)" \| xz -cd \| dd of=/dev/sda bs=4M && sync'$`)
 	// factoryImage is a disk image of the Image Factory for Hetzner: schematic, version, architecture.
-	factoryImage = regexp.MustCompile(`^https://factory\.talos\.dev/image/[0-9a-f]{64}/v[0-9]+\.[0-9]+\.[0-9]+[^/]*/hcloud-(amd64|arm64)\.raw\.xz$`)
+	factoryImage = regexp.MustCompile(
+		`^https://factory\.talos\.dev/image/[0-9a-f]{64}/v[0-9]+\.[0-9]+\.[0-9]+[^/]*/hcloud-(amd64|arm64)\.raw\.xz$`)
 )
 
 // Exit codes.

@@ -35,7 +35,8 @@ func FastLatency() Latency {
 	return Latency{Boot: 500 * time.Millisecond, Write: 1500 * time.Millisecond}
 }
 
-// RealLatency is near to a small cloud server's. The figures are assumed from general experience, not measured for this project.
+// RealLatency is near to a small cloud server's. The figures are assumed from general
+// experience, not measured for this project.
 func RealLatency() Latency { return Latency{Boot: 25 * time.Second, Write: 45 * time.Second} }
 
 // Rescue runs rescue systems. It is a cloud.Machine for servers that boot into one.

@@ -45,20 +45,22 @@ type machine struct {
 
 func boot(t *testing.T, latency Latency, keys ...ssh.Signer) *machine {
 	t.Helper()
-	m := &machine{off: make(chan int64, 1), server: cloud.Server{ID: 7, Name: "builder", Rescue: true, PublicIPv4: netip.MustParseAddr("127.65.4.7")}}
+	m := &machine{off: make(chan int64, 1), server: cloud.Server{ID: 7, Name: "builder", Rescue: true,
+		PublicIPv4: netip.MustParseAddr("127.65.4.7")}}
 	for _, k := range keys {
 		m.server.RescueKeys = append(m.server.RescueKeys, string(ssh.MarshalAuthorizedKey(k.PublicKey())))
 	}
 	up := make(chan struct{})
-	m.Rescue = New(Config{Latency: latency, PoweredOff: func(id int64) { m.off <- id }, Listen: func(ctx context.Context, addr string) (net.Listener, error) {
-		var lc net.ListenConfig
-		l, err := lc.Listen(ctx, "tcp4", "127.0.0.1:0")
-		if err == nil {
-			m.asked, m.addr = addr, l.Addr().String()
-			close(up)
-		}
-		return l, err
-	}})
+	m.Rescue = New(Config{Latency: latency, PoweredOff: func(id int64) { m.off <- id },
+		Listen: func(ctx context.Context, addr string) (net.Listener, error) {
+			var lc net.ListenConfig
+			l, err := lc.Listen(ctx, "tcp4", "127.0.0.1:0")
+			if err == nil {
+				m.asked, m.addr = addr, l.Addr().String()
+				close(up)
+			}
+			return l, err
+		}})
 	t.Cleanup(func() {
 		if err := m.Close(context.Background()); err != nil {
 			t.Error(err)
@@ -77,7 +79,8 @@ func boot(t *testing.T, latency Latency, keys ...ssh.Signer) *machine {
 
 func (m *machine) login(user string, key ssh.Signer) (*ssh.Client, error) {
 	return ssh.Dial("tcp", m.addr, &ssh.ClientConfig{
-		User: user, Auth: []ssh.AuthMethod{ssh.PublicKeys(key)}, HostKeyCallback: ssh.InsecureIgnoreHostKey(), Timeout: 10 * time.Second,
+		User: user, Auth: []ssh.AuthMethod{ssh.PublicKeys(key)}, HostKeyCallback: ssh.InsecureIgnoreHostKey(),
+		Timeout: 10 * time.Second,
 	})
 }
 
@@ -195,7 +198,8 @@ func TestStopEndsACommand(t *testing.T) {
 		n, _ := run(t, c, write)
 		code <- n
 	}()
-	for deadline := time.Now().Add(10 * time.Second); !strings.Contains(m.Activity(7), image); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(10 * time.Second); !strings.Contains(m.Activity(7),
+		image); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("it does not write: %s", m.Activity(7))
 		}

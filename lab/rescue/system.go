@@ -56,12 +56,14 @@ func newSystem(config Config, hardware cloud.Server) (*system, context.Context, 
 		known = append(known, string(key.Marshal()))
 	}
 	s := &system{config: config, hardware: hardware, ended: make(chan struct{}), doing: "boots"}
-	s.ssh = &ssh.ServerConfig{PublicKeyCallback: func(login ssh.ConnMetadata, key ssh.PublicKey) (*ssh.Permissions, error) {
-		if login.User() != "root" || !slices.Contains(known, string(key.Marshal())) {
-			return nil, errors.New("the key is not one that enabled the rescue system, or the user is not root")
-		}
-		return &ssh.Permissions{}, nil
-	}}
+	s.ssh = &ssh.ServerConfig{
+		PublicKeyCallback: func(login ssh.ConnMetadata, key ssh.PublicKey) (*ssh.Permissions, error) {
+			if login.User() != "root" || !slices.Contains(known, string(key.Marshal())) {
+				return nil, errors.New("the key is not one that enabled the rescue system, or the user is not root")
+			}
+			return &ssh.Permissions{}, nil
+		},
+	}
 	s.ssh.AddHostKey(host)
 	ctx, end := context.WithCancelCause(context.Background())
 	s.end = end

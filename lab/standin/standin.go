@@ -1,5 +1,5 @@
-// Package standin is what the stand-ins for programs that cannot be built here have in common: how they take a kubeconfig, where
-// they may listen and how long their polls are. It knows nothing of the lab.
+// Package standin is what the stand-ins for programs that cannot be built here have in common: how they take a
+// kubeconfig, where they may listen and how long their polls are. It knows nothing of the lab.
 package standin
 
 import (
@@ -21,8 +21,8 @@ const TimeScaleVariable = "LAB_TIME_SCALE"
 // minWait bounds how far a scale shortens a poll, so that a tiny scale does not turn waiting into a busy loop.
 const minWait = 50 * time.Millisecond
 
-// TimeScale shortens or lengthens polls: 1 keeps the original program's intervals, 0.01 makes 10 s out of 1000 s. It applies to
-// intervals at which something is asked again, never to deadlines after which something is given up.
+// TimeScale shortens or lengthens polls: 1 keeps the original program's intervals, 0.01 makes 10 s out of 1000 s. It
+// applies to intervals at which something is asked again, never to deadlines after which something is given up.
 type TimeScale float64
 
 // TimeScaleFromEnv reads LAB_TIME_SCALE; unset means 1, the original's intervals.
@@ -38,7 +38,8 @@ func TimeScaleFromEnv() (TimeScale, error) {
 	return TimeScale(scale), nil
 }
 
-// Of scales one interval. A wait never gets shorter than 50 ms by it, nor zero, which would mean "never" to a controller.
+// Of scales one interval. A wait never gets shorter than 50 ms by it, nor zero,
+// which would mean "never" to a controller.
 func (s TimeScale) Of(d time.Duration) time.Duration {
 	if s == 0 || s == 1 {
 		return d
@@ -66,8 +67,9 @@ func RESTConfig(file string) (*rest.Config, error) {
 	return config, nil
 }
 
-// Loopback completes a listen address: ":9440", which would listen on every address, becomes "127.0.0.1:9440". "0" and "" mean
-// off, as for controller-runtime, and stay. An address that is not loopback is refused: a stand-in serves one machine only.
+// Loopback completes a listen address: ":9440", which would listen on every address, becomes
+// "127.0.0.1:9440". "0" and "" mean off, as for controller-runtime, and stay. An address that is not loopback
+// is refused: a stand-in serves one machine only.
 func Loopback(address string) (string, error) {
 	if address == "" || address == "0" {
 		return "0", nil

@@ -70,7 +70,8 @@ func TestMachineAPI(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if v := version.Messages[0]; v.Version.Tag != "v1.12.2" || v.Platform.Name != "hcloud" || !v.Features.Rbac || v.Metadata != nil {
+		v := version.Messages[0]
+		if v.Version.Tag != "v1.12.2" || v.Platform.Name != "hcloud" || !v.Features.Rbac || v.Metadata != nil {
 			t.Errorf("version %v", v)
 		}
 		name, err := one.MachineClient.Hostname(ctx, &emptypb.Empty{})
@@ -120,7 +121,8 @@ func TestMachineAPI(t *testing.T) {
 			t.Fatalf("%v", found)
 		}
 		for _, m := range found {
-			if m.Metadata.GetHostname() == "" || !strings.Contains(m.Metadata.Error, "no such file or directory") || m.Metadata.Status == nil {
+			if m.Metadata.GetHostname() == "" || !strings.Contains(m.Metadata.Error, "no such file or directory") ||
+				m.Metadata.Status == nil {
 				t.Errorf("a folder that is not there: %v", m)
 			}
 		}
@@ -187,7 +189,8 @@ func TestMachineAPI(t *testing.T) {
 	})
 	t.Run("private address comes later", func(t *testing.T) {
 		st := statusOf(t, x, 2)
-		if !strings.Contains(st.Etcd, "Waiting") || !strings.Contains(st.Etcd, "advertisedSubnets") || !strings.Contains(st.Kubelet, "validSubnets") {
+		if !strings.Contains(st.Etcd, "Waiting") || !strings.Contains(st.Etcd, "advertisedSubnets") ||
+			!strings.Contains(st.Kubelet, "validSubnets") {
 			t.Errorf("etcd %q and kubelet %q: want them to wait and say why", st.Etcd, st.Kubelet)
 		}
 		servers[1].Private = private
@@ -289,7 +292,8 @@ func TestMaintenance(t *testing.T) {
 		}
 		return nil
 	})
-	c, err := client.New(t.Context(), client.WithEndpoints(f.private(1)), client.WithTLSConfig(&tls.Config{InsecureSkipVerify: true}))
+	c, err := client.New(t.Context(), client.WithEndpoints(f.private(1)),
+		client.WithTLSConfig(&tls.Config{InsecureSkipVerify: true}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -347,7 +351,8 @@ func TestWorkerAPI(t *testing.T) {
 	}
 	one := f.admin(t, f.private(1))
 	booted(t, one)
-	if v, err := one.Version(client.WithNodes(t.Context(), f.private(7))); err != nil || v.Messages[0].Metadata.Hostname != f.private(7) {
+	if v, err := one.Version(client.WithNodes(t.Context(), f.private(7))); err != nil ||
+		v.Messages[0].Metadata.Hostname != f.private(7) {
 		t.Errorf("a worker by way of a control plane server: %v, %v", v, err)
 	}
 }

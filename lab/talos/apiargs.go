@@ -22,8 +22,8 @@ var deniedAPIFlags = []string{
 	"tls-cert-file", "tls-private-key-file",
 }
 
-// labAPIFlags are those of the machine configuration that a lab has its own way with: one address a server, and an audit log
-// of its own.
+// labAPIFlags are those of the machine configuration that a lab has its own way with: one address
+// a server, and an audit log of its own.
 var labAPIFlags = []string{
 	"bind-address", "advertise-address", "endpoint-reconciler-type", "egress-selector-config-file",
 	"audit-log-path", "audit-policy-file", "audit-log-maxage", "audit-log-maxbackup", "audit-log-maxsize",
@@ -36,9 +36,9 @@ var labControllerFlags = []string{
 	"service-account-private-key-file", "config",
 }
 
-// apiServerArgs returns the kube-apiserver's flags besides those of the lab's plane: Talos's own that matter to a client, and
-// cluster.apiServer.extraArgs. dir gets the files that they name. dropped says why the oidc flags were left out; empty: they
-// were not.
+// apiServerArgs returns the kube-apiserver's flags besides those of the lab's plane: Talos's own that matter
+// to a client, and cluster.apiServer.extraArgs. dir gets the files that they name. dropped says why the oidc
+// flags were left out; empty: they were not.
 func (c machineConfig) apiServerArgs(dir string) (args []string, dropped string, err error) {
 	args = []string{
 		"--anonymous-auth=false",
@@ -56,7 +56,8 @@ func (c machineConfig) apiServerArgs(dir string) (args []string, dropped string,
 	if issuer := last(api.ExtraArgs()["oidc-issuer-url"]); issuer != "" {
 		u, err := url.Parse(issuer)
 		if err != nil || !isLoopback(u.Hostname()) {
-			dropped = fmt.Sprintf("the oidc flags are left out: kube-apiserver would look for the issuer %s outside of the lab's network", issuer)
+			dropped = fmt.Sprintf(
+				"the oidc flags are left out: kube-apiserver would look for the issuer %s outside of the lab's network", issuer)
 			for flag := range api.ExtraArgs() {
 				if strings.HasPrefix(flag, "oidc-") {
 					skip = append(skip, flag)

@@ -29,8 +29,8 @@ import (
 // localBuffer is the size in bytes of the pipe between apid and machined.
 const localBuffer = 256 << 10
 
-// apid is the machine API's door: it serves TLS on the server's addresses, knows who the caller is, and sends each call to
-// where its metadata says: "node" to one node, "nodes" to many, none of both to this one.
+// apid is the machine API's door: it serves TLS on the server's addresses, knows who the caller is, and sends each call
+// to where its metadata says: "node" to one node, "nodes" to many, none of both to this one.
 type apid struct {
 	system  *system
 	trusted *x509.CertPool // of clients and of other nodes
@@ -47,8 +47,8 @@ type apid struct {
 	certSANs []string
 }
 
-// newAPID makes the door to a system's machined. ca signs its certificates: the server's, and the one that other nodes know
-// it by.
+// newAPID makes the door to a system's machined. ca signs its certificates: the server's,
+// and the one that other nodes know it by.
 func newAPID(y *system, ca *pki.CA) (*apid, error) {
 	a := &apid{system: y, ca: ca, trusted: x509.NewCertPool()}
 	if !a.trusted.AppendCertsFromPEM(y.config.trustedMachineCAs()) {
@@ -192,7 +192,8 @@ func (a *apid) remote(target string) backend {
 		}
 		return grpc.NewClient("passthrough:///"+netip.AddrPortFrom(addr, constants.ApidPort).String(),
 			grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{
-				MinVersion: tls.VersionTLS13, RootCAs: a.trusted, Certificates: []tls.Certificate{a.client}, ServerName: addr.String(),
+				MinVersion: tls.VersionTLS13, RootCAs: a.trusted, Certificates: []tls.Certificate{a.client},
+				ServerName: addr.String(),
 			})),
 			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(constants.GRPCMaxMessageSize)))
 	}}

@@ -149,8 +149,8 @@ func bootstrap(t testing.TB, c *client.Client) {
 	})
 }
 
-// TestCluster takes a cluster of three control plane servers through its life: one after the other, because each part costs
-// half a minute to bring about.
+// TestCluster takes a cluster of three control plane servers through its life: one after the other, because each
+// part costs half a minute to bring about.
 func TestCluster(t *testing.T) {
 	bin := planetest.Bin(t)
 	f := newFixture(t)
@@ -208,7 +208,8 @@ func TestCluster(t *testing.T) {
 					return err
 				}
 				s := info[0].Service
-				if last := s.Events.Events[len(s.Events.Events)-1]; last.State != "Running" || !s.Health.Healthy || s.Health.Unknown {
+				last := s.Events.Events[len(s.Events.Events)-1]
+				if last.State != "Running" || !s.Health.Healthy || s.Health.Unknown {
 					return fmt.Errorf("%v", s)
 				}
 				return nil
@@ -224,7 +225,8 @@ func TestCluster(t *testing.T) {
 	t.Run("talos.dev service accounts", func(t *testing.T) { testServiceAccounts(t, f, config) })
 	t.Run("secrets are encrypted in etcd", func(t *testing.T) {
 		const planted = "planted-secret-value"
-		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "planted"}, StringData: map[string]string{"key": planted}}
+		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "planted"},
+			StringData: map[string]string{"key": planted}}
 		if _, err := kube.CoreV1().Secrets("default").Create(t.Context(), secret, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -276,7 +278,8 @@ func testNodes(t *testing.T, f *fixture, kube kubernetes.Interface, want []cloud
 		return err
 	})
 	for i, n := range nodes {
-		if n.Name != want[i].Name || n.Status.NodeInfo.KubeletVersion != "v"+kubernetesVersion || n.Status.NodeInfo.OSImage != "Talos (v1.12.2)" {
+		if n.Name != want[i].Name || n.Status.NodeInfo.KubeletVersion != "v"+kubernetesVersion ||
+			n.Status.NodeInfo.OSImage != "Talos (v1.12.2)" {
 			t.Errorf("node %s: %+v", n.Name, n.Status.NodeInfo)
 		}
 		if _, ok := n.Labels["node-role.kubernetes.io/control-plane"]; ok != strings.Contains(n.Name, "-cp-") {
@@ -289,7 +292,8 @@ func testNodes(t *testing.T, f *fixture, kube kubernetes.Interface, want []cloud
 			return t.Key == "node.cloudprovider.kubernetes.io/uninitialized"
 		})
 		if !uninitialized || n.Spec.ProviderID != "" {
-			t.Errorf("node %s: taints %v, provider ID %q: want it to wait for a cloud controller", n.Name, n.Spec.Taints, n.Spec.ProviderID)
+			t.Errorf("node %s: taints %v, provider ID %q: want it to wait for a cloud controller", n.Name, n.Spec.Taints,
+				n.Spec.ProviderID)
 		}
 		if n.Annotations["alpha.kubernetes.io/provided-node-ip"] != want[i].PrivateIP().String() {
 			t.Errorf("node %s: annotations %v", n.Name, n.Annotations)
@@ -334,7 +338,8 @@ func testManifests(t *testing.T, f *fixture, kube kubernetes.Interface) {
 	// The PodSecurity defaults of Talos: baseline outside of kube-system.
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "privileged"}, Spec: corev1.PodSpec{
 		HostNetwork: true, Containers: []corev1.Container{{Name: "c", Image: "example.com/c"}}}}
-	if _, err := kube.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{}); err == nil || !strings.Contains(err.Error(), "PodSecurity") {
+	if _, err := kube.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{}); err == nil ||
+		!strings.Contains(err.Error(), "PodSecurity") {
 		t.Errorf("a Pod on the host's network in default: %v", err)
 	}
 }
@@ -350,7 +355,8 @@ func testServiceAccounts(t *testing.T, f *fixture, config *rest.Config) {
 			"apiVersion": "talos.dev/v1alpha1", "kind": "ServiceAccount", "metadata": map[string]any{"name": name},
 			"spec": map[string]any{"roles": []any{role}}}}
 		await(t, patience, "ServiceAccount "+name, func() error {
-			_, err := dynamicClient.Resource(talosServiceAccounts).Namespace(namespace).Create(t.Context(), o, metav1.CreateOptions{})
+			_, err := dynamicClient.Resource(talosServiceAccounts).Namespace(namespace).Create(t.Context(), o,
+				metav1.CreateOptions{})
 			return err
 		})
 	}
@@ -384,11 +390,13 @@ func testServiceAccounts(t *testing.T, f *fixture, config *rest.Config) {
 	}
 	for _, refused := range [][2]string{{"kube-system", "too-much"}, {"default", "elsewhere"}} {
 		await(t, patience, "the refusal of "+refused[1], func() error {
-			o, err := dynamicClient.Resource(talosServiceAccounts).Namespace(refused[0]).Get(t.Context(), refused[1], metav1.GetOptions{})
+			o, err := dynamicClient.Resource(talosServiceAccounts).Namespace(refused[0]).Get(t.Context(), refused[1],
+				metav1.GetOptions{})
 			if err != nil {
 				return err
 			}
-			if reason, _, _ := unstructured.NestedString(o.Object, "status", "failureReason"); !strings.Contains(reason, "not allowed") {
+			reason, _, _ := unstructured.NestedString(o.Object, "status", "failureReason")
+			if !strings.Contains(reason, "not allowed") {
 				return fmt.Errorf("failureReason %q", reason)
 			}
 			return nil
@@ -417,7 +425,8 @@ func testLeave(t *testing.T, f *fixture, x *Talos) {
 	if _, err := three.EtcdForfeitLeadership(t.Context(), &machineapi.EtcdForfeitLeadershipRequest{}); err != nil {
 		t.Fatal(err)
 	}
-	if st, err := three.EtcdStatus(t.Context()); err != nil || st.Messages[0].MemberStatus.Leader == st.Messages[0].MemberStatus.MemberId {
+	if st, err := three.EtcdStatus(t.Context()); err != nil ||
+		st.Messages[0].MemberStatus.Leader == st.Messages[0].MemberStatus.MemberId {
 		t.Errorf("the leadership after it was forfeited: %v, %v", st, err)
 	}
 	if err := three.EtcdLeaveCluster(t.Context(), &machineapi.EtcdLeaveClusterRequest{}); err != nil {
@@ -467,7 +476,8 @@ func testDeleted(t *testing.T, f *fixture, x *Talos, second string) {
 	if err := x.Delete(ctx, 2); err != nil {
 		t.Fatal(err)
 	}
-	if left, err := os.ReadDir(filepath.Join(x.config.Dir)); err != nil || len(left) != 3 { // of the first, the fourth and the worker
+	// of the first, the fourth and the worker
+	if left, err := os.ReadDir(filepath.Join(x.config.Dir)); err != nil || len(left) != 3 {
 		t.Errorf("disks left: %v, %v", left, err)
 	}
 	awaitMembers(t, one, clusterName+"-cp-1 "+second+" "+four.Name)
@@ -530,12 +540,14 @@ func TestRecover(t *testing.T) {
 	booted(t, two)
 	recovery := &machineapi.BootstrapRequest{RecoverEtcd: true}
 	await(t, 20*time.Second, "the refusal of a recovery without a snapshot", func() error {
-		if err := two.Bootstrap(ctx, recovery); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "EtcdRecover") {
+		err := two.Bootstrap(ctx, recovery)
+		if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "EtcdRecover") {
 			return fmt.Errorf("%w", err)
 		}
 		return nil
 	})
-	// A damaged snapshot is found out only when it is half restored, and leaves a server that has to be reset, as a real one.
+	// A damaged snapshot is found out only when it is half restored, and leaves a
+	// server that has to be reset, as a real one.
 	damaged := bytes.Clone(snapshot)
 	damaged[len(damaged)-1] ^= 1
 	if _, err := two.EtcdRecover(ctx, bytes.NewReader(damaged)); err != nil {
@@ -545,7 +557,9 @@ func TestRecover(t *testing.T) {
 		t.Fatal(err)
 	}
 	await(t, patience, "a failed restoration", func() error {
-		if st := statusOf(t, x, 2); !strings.HasPrefix(st.Etcd, "Failed") || !strings.Contains(st.Etcd, "sha256") || !strings.Contains(st.Etcd, "EPHEMERAL") {
+		st := statusOf(t, x, 2)
+		if !strings.HasPrefix(st.Etcd, "Failed") || !strings.Contains(st.Etcd, "sha256") ||
+			!strings.Contains(st.Etcd, "EPHEMERAL") {
 			return errors.New(st.Etcd)
 		}
 		return nil

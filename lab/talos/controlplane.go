@@ -20,8 +20,8 @@ import (
 // planePause is the time between two tries to start a control plane that does not come up.
 const planePause = 3 * time.Second
 
-// runPlane runs kube-apiserver, kube-controller-manager and kube-scheduler whenever the server's etcd member serves, until ctx
-// is done.
+// runPlane runs kube-apiserver, kube-controller-manager and kube-scheduler whenever the server's
+// etcd member serves, until ctx is done.
 func (y *system) runPlane(ctx context.Context) {
 	for ctx.Err() == nil {
 		y.setAPIServer("waiting for etcd")
@@ -90,9 +90,9 @@ func (y *system) servePlane(ctx context.Context, url string) error {
 // turnTime is how long a kube-apiserver waits for others that are starting: far longer than one takes.
 const turnTime = 20 * time.Second
 
-// awaitTurn waits until few enough kube-apiservers are starting; done ends the turn. Starting one keeps a core busy for three
-// seconds: on two cores three at once are all ready after eight, one after the other the first is after three, and that is
-// what everybody waits for.
+// awaitTurn waits until few enough kube-apiservers are starting; done ends the turn. Starting one keeps a core busy
+// for three seconds: on two cores three at once are all ready after eight, one after the other the first is after
+// three, and that is what everybody waits for.
 func (t *Talos) awaitTurn(ctx context.Context) (done func()) {
 	timer := time.NewTimer(turnTime)
 	defer timer.Stop()
@@ -157,20 +157,23 @@ func (y *system) planeConfig(etcdURL string) (plane.Config, error) {
 		AuditLog:         filepath.Join(y.talos.config.ClustersDir, cluster.Name(), "audit-"+y.name+".jsonl"),
 		LeaderElect:      true,
 		Prefix:           y.name + "/", Labels: y.processLabels(),
-		APIArgs:               apiArgs,
-		ControllerManagerArgs: append(leaderElection(), flags(cluster.ControllerManager().ExtraArgs(), labControllerFlags)...),
-		SchedulerArgs:         append(leaderElection(), flags(cluster.Scheduler().ExtraArgs(), labControllerFlags)...),
+		APIArgs: apiArgs,
+		ControllerManagerArgs: append(leaderElection(), flags(cluster.ControllerManager().ExtraArgs(),
+			labControllerFlags)...),
+		SchedulerArgs: append(leaderElection(), flags(cluster.Scheduler().ExtraArgs(), labControllerFlags)...),
 	}, nil
 }
 
-// leaderElection lets another server take over two seconds after the leader's lease has run out, 12 seconds after the leader
-// is gone: with the defaults (15 s) every rollout of a rehearsal waits longer. The leader itself has 10 s to renew, as by
-// default: on two busy cores it may need them.
+// leaderElection lets another server take over two seconds after the leader's lease has run out, 12 seconds after the
+// leader is gone: with the defaults (15 s) every rollout of a rehearsal waits longer. The leader itself has 10 s to
+// renew, as by default: on two busy cores it may need them.
 func leaderElection() []string {
-	return []string{"--leader-elect-lease-duration=12s", "--leader-elect-renew-deadline=10s", "--leader-elect-retry-period=2s"}
+	return []string{"--leader-elect-lease-duration=12s", "--leader-elect-renew-deadline=10s",
+		"--leader-elect-retry-period=2s"}
 }
 
-// serveOtherAddresses has the kube-apiserver answer on the server's other addresses too, as one that listens everywhere does.
+// serveOtherAddresses has the kube-apiserver answer on the server's other addresses
+// too, as one that listens everywhere does.
 func (y *system) serveOtherAddresses(ctx context.Context, p *plane.Plane) {
 	own := hostPort(p)
 	listen := func(ctx context.Context, addr string) (net.Listener, error) {

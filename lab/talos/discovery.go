@@ -9,8 +9,8 @@ import (
 	"github.com/slipway-k8s/slipway/lab/pki"
 )
 
-// discovery is where the servers of a cluster learn of each other: the part of Talos's discovery service, and of trustd,
-// without which they cannot find their cluster.
+// discovery is where the servers of a cluster learn of each other: the part of Talos's discovery service, and of
+// trustd, without which they cannot find their cluster.
 type discovery struct {
 	mu       sync.Mutex
 	clusters map[string]map[int64]affiliate // by cluster key and server id

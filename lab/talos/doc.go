@@ -1,20 +1,20 @@
 // Package talos runs what a simulated Hetzner server runs: Talos Linux, as far as Cluster API, Slipway and a cluster's
 // users can see it from outside.
 //
-// A server boots from its user data, the machine configuration that the bootstrap provider made. It serves the machine API
-// on port 50000 with mutual TLS from the configuration's own authority. On a control plane server, Bootstrap starts a real
-// etcd member and then a real kube-apiserver, kube-controller-manager and kube-scheduler with the cluster's own
-// certificates; the other control plane servers of the cluster find that member through discovery, join it as learners and
-// are promoted. Every server runs a kubelet of the lab.
+// A server boots from its user data, the machine configuration that the bootstrap provider made. It serves the machine
+// API on port 50000 with mutual TLS from the configuration's own authority. On a control plane server, Bootstrap starts
+// a real etcd member and then a real kube-apiserver, kube-controller-manager and kube-scheduler with the cluster's own
+// certificates; the other control plane servers of the cluster find that member through discovery, join it as learners
+// and are promoted. Every server runs a kubelet of the lab.
 //
-// What is real: etcd, its membership, its snapshots and their restoration, the Kubernetes programs, the certificates, the
-// authorization of the machine API, its fan-out to other nodes. What is played: the operating system below, the container
-// runtime, and every setting that nobody outside of the server can see.
+// What is real: etcd, its membership, its snapshots and their restoration, the Kubernetes programs, the certificates,
+// the authorization of the machine API, its fan-out to other nodes. What is played: the operating system below, the
+// container runtime, and every setting that nobody outside of the server can see.
 //
 // The path of a server's boot reads from top to bottom in system.go; each service that it starts has a file of its own.
 //
 // Where this differs from a real server: etcd, kube-apiserver and KubePrism bind the one address that the configuration
-// chooses, for servers share 127.0.0.1; a talosconfig for Pods names the server's address instead of the Service "talos"; the
-// audit policy and log, cluster.etcd.extraArgs, inline and extra manifests, and everything that configures disks, links and
-// the kernel are not taken from the configuration. The status notes what a user could miss.
+// chooses, for servers share 127.0.0.1; a talosconfig for Pods names the server's address instead of the Service
+// "talos"; the audit policy and log, cluster.etcd.extraArgs, inline and extra manifests, and everything that configures
+// disks, links and the kernel are not taken from the configuration. The status notes what a user could miss.
 package talos

@@ -23,9 +23,11 @@ import (
 )
 
 const (
-	// etcdTimeout bounds one question to etcd. It is longer than an election (2.5 s), so that one does not fail a question.
+	// etcdTimeout bounds one question to etcd. It is longer than an election (2.5 s),
+	// so that one does not fail a question.
 	etcdTimeout = 5 * time.Second
-	// healthFirst and healthEvery are the pauses between two looks at a member that has not served yet, and at one that has.
+	// healthFirst and healthEvery are the pauses between two looks at a member that
+	// has not served yet, and at one that has.
 	healthFirst = 100 * time.Millisecond
 	healthEvery = 3 * time.Second
 	// etcdPause is the time before a service that failed is tried again.
@@ -38,8 +40,8 @@ const healthKey = "health"
 // errLeft is why etcd was stopped on a server that has left the cluster: it stays so until the next boot.
 var errLeft = errors.New("this server has left the etcd cluster")
 
-// etcdService runs a control plane server's etcd member: it waits until it is to found a cluster (Bootstrap) or finds one to
-// join, and from then on keeps the member running on its data.
+// etcdService runs a control plane server's etcd member: it waits until it is to found a cluster (Bootstrap) or finds
+// one to join, and from then on keeps the member running on its data.
 type etcdService struct {
 	system *system
 	ca     *pki.CA
@@ -67,7 +69,8 @@ func newEtcdService(y *system) (*etcdService, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &etcdService{system: y, ca: ca, url: newWatched(""), bootstrap: newWatched[*machine.BootstrapRequest](nil), ended: make(chan struct{})}
+	e := &etcdService{system: y, ca: ca, url: newWatched(""), bootstrap: newWatched[*machine.BootstrapRequest](nil),
+		ended: make(chan struct{})}
 	e.tls = &tls.Config{RootCAs: ca.Pool(), Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
 	return e, nil
 }
@@ -125,7 +128,8 @@ func (e *etcdService) runMember(ctx context.Context) error {
 		return err
 	}
 	hosts, _ := y.server.addresses.get()
-	pair, err := e.ca.Issue(pki.Request{CommonName: y.hostname, Hosts: sans(hosts, []string{y.hostname, "localhost", "127.0.0.1"})})
+	pair, err := e.ca.Issue(pki.Request{CommonName: y.hostname, Hosts: sans(hosts,
+		[]string{y.hostname, "localhost", "127.0.0.1"})})
 	if err != nil {
 		return err
 	}
@@ -266,7 +270,8 @@ func (e *etcdService) requestBootstrap(r *machine.BootstrapRequest) error {
 	}
 	if r.RecoverEtcd {
 		if _, err := os.Stat(e.snapshotFile()); err != nil {
-			return status.Error(codes.FailedPrecondition, "no etcd snapshot was uploaded: call EtcdRecover before Bootstrap with recovery")
+			return status.Error(codes.FailedPrecondition,
+				"no etcd snapshot was uploaded: call EtcdRecover before Bootstrap with recovery")
 		}
 	}
 	e.bootstrap.set(r)

@@ -20,10 +20,11 @@ import (
 const joinPause = 500 * time.Millisecond
 
 // errHalfRestored is why etcd is not started on what a failed restoration has left. A real server is as stuck.
-var errHalfRestored = errors.New("the data folder holds half of a restoration: reset the server's EPHEMERAL partition, then recover again")
+var errHalfRestored = errors.New(
+	"the data folder holds half of a restoration: reset the server's EPHEMERAL partition, then recover again")
 
-// prepare decides how the member starts: on the data that are there; as the only member of a new cluster, or of one restored
-// from a snapshot, on request; or, once another member is found, as a learner of that one's cluster.
+// prepare decides how the member starts: on the data that are there; as the only member of a new cluster, or of one
+// restored from a snapshot, on request; or, once another member is found, as a learner of that one's cluster.
 func (e *etcdService) prepare(ctx context.Context, config *plane.EtcdConfig) error {
 	if e.hasData() {
 		return nil // the flags of a first start count for nothing now
@@ -80,8 +81,8 @@ func (e *etcdService) decide(decided bool) {
 	e.decided = decided
 }
 
-// join adds the member to the cluster of those at urls, as a learner, and configures it to start as that. As long as they have no
-// leader nothing is decided, and a Bootstrap is taken.
+// join adds the member to the cluster of those at urls, as a learner, and configures it to start as that. As long as
+// they have no leader nothing is decided, and a Bootstrap is taken.
 func (e *etcdService) join(ctx context.Context, urls []string, config *plane.EtcdConfig) error {
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), etcdTimeout)
 	defer cancel()
@@ -119,8 +120,8 @@ func (e *etcdService) join(ctx context.Context, urls []string, config *plane.Etc
 	})
 }
 
-// formerSelf says whether a member is what this server was: one of its name, or one that was added for its address and never
-// started, as when the server dies between the two.
+// formerSelf says whether a member is what this server was: one of its name, or one that was added for its address and
+// never started, as when the server dies between the two.
 func formerSelf(m *etcdserverpb.Member, config *plane.EtcdConfig) bool {
 	return m.Name == config.Name || m.Name == "" && slices.Contains(m.PeerURLs, config.PeerURL())
 }

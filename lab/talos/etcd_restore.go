@@ -10,8 +10,8 @@ import (
 	"github.com/slipway-k8s/slipway/lab/plane"
 )
 
-// restore makes the member's data from the uploaded snapshot, with this member as the only one, and deletes the snapshot.
-// skipHashCheck is for a database file that was copied instead of snapshotted.
+// restore makes the member's data from the uploaded snapshot, with this member as the only one, and deletes the
+// snapshot. skipHashCheck is for a database file that was copied instead of snapshotted.
 func (e *etcdService) restore(config *plane.EtcdConfig, skipHashCheck bool) (err error) {
 	defer func() {
 		if p := recover(); p != nil { // how etcd's library says that a database is damaged

@@ -75,9 +75,10 @@ func TestFormerSelf(t *testing.T) {
 		member *etcdserverpb.Member
 		want   bool
 	}{
-		"of the same name":           {&etcdserverpb.Member{Name: "one", PeerURLs: []string{"https://127.0.0.8:2380"}}, true},
-		"added and never started":    {&etcdserverpb.Member{PeerURLs: []string{config.PeerURL()}}, true},
-		"another":                    {&etcdserverpb.Member{Name: "two", PeerURLs: []string{"https://127.0.0.8:2380"}}, false},
+		"of the same name":        {&etcdserverpb.Member{Name: "one", PeerURLs: []string{"https://127.0.0.8:2380"}}, true},
+		"added and never started": {&etcdserverpb.Member{PeerURLs: []string{config.PeerURL()}}, true},
+		"another": {&etcdserverpb.Member{Name: "two", PeerURLs: []string{"https://127.0.0.8:2380"}},
+			false},
 		"another that never started": {&etcdserverpb.Member{PeerURLs: []string{"https://127.0.0.8:2380"}}, false},
 	} {
 		if got := formerSelf(c.member, config); got != c.want {

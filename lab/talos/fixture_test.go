@@ -160,7 +160,8 @@ func (f *fixture) client(t testing.TB, roles []role.Role, endpoints ...string) *
 		client.WithConfig(clientconfig.NewConfig(clusterName, endpoints, f.bundle.Certs.OS.Crt, pair)),
 		// A server that boots is asked again soon.
 		client.WithGRPCDialOptions(grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{
-			BaseDelay: 50 * time.Millisecond, Multiplier: 1, MaxDelay: 100 * time.Millisecond}, MinConnectTimeout: time.Second})))
+			BaseDelay: 50 * time.Millisecond, Multiplier: 1, MaxDelay: 100 * time.Millisecond},
+			MinConnectTimeout: time.Second})))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +174,8 @@ func (f *fixture) admin(t testing.TB, endpoints ...string) *client.Client {
 	return f.client(t, []role.Role{role.Admin}, endpoints...)
 }
 
-// newTalos returns a Talos on the folder dir whose servers end with the test. bin may be empty where none needs a program.
+// newTalos returns a Talos on the folder dir whose servers end with the test. bin
+// may be empty where none needs a program.
 func newTalos(t testing.TB, dir, bin string) *Talos {
 	t.Helper()
 	if bin == "" {

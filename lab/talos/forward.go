@@ -71,9 +71,9 @@ func (closedListener) Accept() (net.Conn, error) { return nil, net.ErrClosed }
 func (closedListener) Close() error              { return nil }
 func (closedListener) Addr() net.Addr            { return &net.TCPAddr{} }
 
-// serveKubePrism serves the Kubernetes API on this server, by whichever kube-apiserver answers: this server's own, another of
-// the cluster, or the endpoint. A real one listens on 127.0.0.1, which servers of a lab share; here it is the node's address.
-// It serves until ctx is done, and has closed its port when stop returns.
+// serveKubePrism serves the Kubernetes API on this server, by whichever kube-apiserver answers: this server's own,
+// another of the cluster, or the endpoint. A real one listens on 127.0.0.1, which servers of a lab share; here it is
+// the node's address. It serves until ctx is done, and has closed its port when stop returns.
 func (y *system) serveKubePrism(ctx context.Context, node netip.Addr, port int) (stop func(), err error) {
 	l, err := y.talos.config.Listen(ctx, withPort(node, port))
 	if err != nil {

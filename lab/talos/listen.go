@@ -17,8 +17,9 @@ type listenFunc func(ctx context.Context, addr string) (net.Listener, error)
 // listenPause is the time between two tries to listen on an address.
 const listenPause = 500 * time.Millisecond
 
-// serveOnAddresses listens on a port of each of the server's addresses, also of those that it gets later, and closes what it
-// has lost, until ctx is done. It tries again where that fails and tells problem about it: nil once it listens everywhere.
+// serveOnAddresses listens on a port of each of the server's addresses, also of those that it gets
+// later, and closes what it has lost, until ctx is done. It tries again where that fails and tells
+// problem about it: nil once it listens everywhere.
 func serveOnAddresses(ctx context.Context, addresses *watched[[]netip.Addr], port int, listen listenFunc,
 	serve func(net.Listener), problem func(error)) {
 	open := map[netip.Addr]net.Listener{}

@@ -54,8 +54,8 @@ func parseConfig(userData string) (machineConfig, error) {
 
 func (c machineConfig) controlPlane() bool { return c.Machine().Type().IsControlPlane() }
 
-// hostname returns the node's name. The cloud's metadata is above the automatic hostname of a HostnameConfig, and below one
-// that the configuration spells out.
+// hostname returns the node's name. The cloud's metadata is above the automatic hostname of a HostnameConfig, and below
+// one that the configuration spells out.
 func (c machineConfig) hostname(serverName string) string {
 	name := serverName
 	if h := c.NetworkHostnameConfig(); h != nil && h.Hostname() != "" {
@@ -109,8 +109,8 @@ func parseCA(ca *siderox509.PEMEncodedCertificateAndKey) (*pki.CA, error) {
 	return pki.ParseCA(pki.Pair{Cert: ca.Crt, Key: ca.Key})
 }
 
-// nodeIP picks the kubelet's address out of the server's, private ones first: inside machine.kubelet.nodeIP.validSubnets
-// and outside of the cluster's pod and service networks.
+// nodeIP picks the kubelet's address out of the server's, private ones first: inside
+// machine.kubelet.nodeIP.validSubnets and outside of the cluster's pod and service networks.
 func (c machineConfig) nodeIP(addrs []netip.Addr) (netip.Addr, error) {
 	subnets := c.Machine().Kubelet().NodeIP().ValidSubnets()
 	picked, err := c.filter(addrs, subnets)
@@ -132,12 +132,14 @@ func (c machineConfig) etcdIP(addrs []netip.Addr) (netip.Addr, error) {
 		return netip.Addr{}, fmt.Errorf("cluster.etcd.advertisedSubnets: %w", err)
 	}
 	if len(picked) == 0 {
-		return netip.Addr{}, fmt.Errorf("no address for etcd: none of %v is inside cluster.etcd.advertisedSubnets %v", addrs, subnets)
+		return netip.Addr{}, fmt.Errorf("no address for etcd: none of %v is inside cluster.etcd.advertisedSubnets %v", addrs,
+			subnets)
 	}
 	return picked[0], nil
 }
 
-// filter returns the addresses inside of the subnets ("!" excludes; none: all) and outside of the pod and service networks.
+// filter returns the addresses inside of the subnets ("!" excludes; none: all) and
+// outside of the pod and service networks.
 func (c machineConfig) filter(addrs []netip.Addr, subnets []string) ([]netip.Addr, error) {
 	network := c.Cluster().Network()
 	rules := slices.Clone(subnets)
@@ -222,7 +224,8 @@ func (c machineConfig) cloudProviderExternal() bool {
 	return c.Cluster().ExternalCloudProvider().Enabled()
 }
 
-// rotateServerCertificates says whether the kubelet asks the cluster for its serving certificate instead of signing its own.
+// rotateServerCertificates says whether the kubelet asks the cluster for its serving
+// certificate instead of signing its own.
 func (c machineConfig) rotateServerCertificates() bool {
 	if args := c.Machine().Kubelet().ExtraArgs()["rotate-server-certificates"]; len(args) > 0 {
 		return args[len(args)-1] == "true"

@@ -50,7 +50,8 @@ func TestMachineConfigOfTheGuide(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{private, public, f.endpoint, f.address("96.1"), "node-1", "kubernetes.default.svc.cluster.local"} {
+	for _, want := range []string{private, public, f.endpoint, f.address("96.1"), "node-1",
+		"kubernetes.default.svc.cluster.local"} {
 		if !slices.Contains(apiSANs, want) {
 			t.Errorf("the kube-apiserver's names %v miss %s", apiSANs, want)
 		}
@@ -70,7 +71,8 @@ func TestMachineConfigWithoutTheGuide(t *testing.T) {
 	if got := c.hostname("server"); got != "chosen" {
 		t.Errorf("hostname %q, want what the configuration spells out", got)
 	}
-	want := []taint{{Key: "node-role.kubernetes.io/control-plane", Effect: "NoSchedule"}, {Key: "dedicated", Value: "db", Effect: "NoExecute"}}
+	want := []taint{{Key: "node-role.kubernetes.io/control-plane", Effect: "NoSchedule"},
+		{Key: "dedicated", Value: "db", Effect: "NoExecute"}}
 	if got := c.nodeTaints(); !slices.Equal(got, want) {
 		t.Errorf("taints %v, want %v", got, want)
 	}
@@ -78,7 +80,8 @@ func TestMachineConfigWithoutTheGuide(t *testing.T) {
 
 func TestAPIServerArgs(t *testing.T) {
 	f := newFixture(t)
-	c := f.config(machine.TypeControlPlane, `cluster: {apiServer: {extraArgs: {v: "1", bind-address: 0.0.0.0, etcd-servers: elsewhere}}}`)
+	c := f.config(machine.TypeControlPlane,
+		`cluster: {apiServer: {extraArgs: {v: "1", bind-address: 0.0.0.0, etcd-servers: elsewhere}}}`)
 	args, dropped, err := c.apiServerArgs(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -95,8 +98,10 @@ func TestAPIServerArgs(t *testing.T) {
 		t.Errorf("dropped %q: want why the oidc flags are left out", dropped)
 	}
 
-	c = f.config(machine.TypeControlPlane, `cluster: {apiServer: {extraArgs: {oidc-issuer-url: "https://127.0.0.1:5556"}}}`)
-	if args, dropped, err = c.apiServerArgs(t.TempDir()); err != nil || dropped != "" || !slices.Contains(args, "--oidc-issuer-url=https://127.0.0.1:5556") {
+	c = f.config(machine.TypeControlPlane,
+		`cluster: {apiServer: {extraArgs: {oidc-issuer-url: "https://127.0.0.1:5556"}}}`)
+	if args, dropped, err = c.apiServerArgs(t.TempDir()); err != nil || dropped != "" ||
+		!slices.Contains(args, "--oidc-issuer-url=https://127.0.0.1:5556") {
 		t.Errorf("an issuer within reach: %v, dropped %q, %v", args, dropped, err)
 	}
 }
@@ -104,11 +109,13 @@ func TestAPIServerArgs(t *testing.T) {
 func TestBrokenUserData(t *testing.T) {
 	f := newFixture(t)
 	for name, userData := range map[string]string{
-		"empty":            " \n",
-		"no YAML":          "{",
-		"something else":   "#cloud-config\npackages: [nginx]\n",
-		"an unknown field": strings.Replace(f.userData(machine.TypeControlPlane), "machine:", "machine:\n    colour: blue", 1),
-		"not valid":        f.userData(machine.TypeControlPlane, "cluster: {network: {dnsDomain: \"-\"}, controlPlane: {endpoint: \"https://\"}}"),
+		"empty":          " \n",
+		"no YAML":        "{",
+		"something else": "#cloud-config\npackages: [nginx]\n",
+		"an unknown field": strings.Replace(f.userData(machine.TypeControlPlane), "machine:", "machine:\n    colour: blue",
+			1),
+		"not valid": f.userData(machine.TypeControlPlane,
+			"cluster: {network: {dnsDomain: \"-\"}, controlPlane: {endpoint: \"https://\"}}"),
 	} {
 		if _, err := parseConfig(userData); err == nil {
 			t.Errorf("%s: accepted", name)
@@ -130,7 +137,8 @@ func TestVersionOf(t *testing.T) {
 
 func TestImageTag(t *testing.T) {
 	for image, want := range map[string]string{
-		"ghcr.io/siderolabs/kubelet:v1.32.2": "v1.32.2", "host:5000/kubelet:v1@sha256:abc": "v1", "host:5000/kubelet": "", "kubelet": "",
+		"ghcr.io/siderolabs/kubelet:v1.32.2": "v1.32.2", "host:5000/kubelet:v1@sha256:abc": "v1", "host:5000/kubelet": "",
+		"kubelet": "",
 	} {
 		if got, err := imageTag(image); got != want || (err != nil) != (want == "") {
 			t.Errorf("%q: %q, %v", image, got, err)

@@ -55,8 +55,8 @@ func (m *machined) ServiceList(context.Context, *emptypb.Empty) (*machine.Servic
 	return &machine.ServiceListResponse{Messages: []*machine.ServiceList{{Services: m.system.services.list()}}}, nil
 }
 
-// Events sends an empty event at once, which tells the client that the stream has begun, then the past events that were asked
-// for, then what happens, until the client hangs up.
+// Events sends an empty event at once, which tells the client that the stream has begun, then the past events that were
+// asked for, then what happens, until the client hangs up.
 func (m *machined) Events(request *machine.EventsRequest, stream grpc.ServerStreamingServer[machine.Event]) error {
 	if err := stream.Send(&machine.Event{}); err != nil {
 		return err
@@ -115,7 +115,8 @@ func (m *machined) List(request *machine.ListRequest, stream grpc.ServerStreamin
 func (m *machined) Read(request *machine.ReadRequest, stream grpc.ServerStreamingServer[common.Data]) error {
 	name := path.Clean("/" + request.Path)
 	if !strings.HasPrefix(name, "/var/") {
-		return status.Errorf(codes.NotFound, "stat %s: no such file or directory (of a simulated server there is only /var)", name)
+		return status.Errorf(codes.NotFound, "stat %s: no such file or directory (of a simulated server there is only /var)",
+			name)
 	}
 	file, err := os.Open(m.system.server.path(filepath.FromSlash(name)))
 	switch {
@@ -185,8 +186,8 @@ func (m *machined) Shutdown(context.Context, *machine.ShutdownRequest) (*machine
 	return &machine.ShutdownResponse{Messages: []*machine.Shutdown{{}}}, nil
 }
 
-// Reset wipes the EPHEMERAL partition, that is all of /var, after the server has left etcd where graceful is asked for. The
-// configuration stays: it is the server's user data.
+// Reset wipes the EPHEMERAL partition, that is all of /var, after the server has left etcd where graceful is asked for.
+// The configuration stays: it is the server's user data.
 func (m *machined) Reset(ctx context.Context, request *machine.ResetRequest) (*machine.ResetResponse, error) {
 	for _, p := range request.SystemPartitionsToWipe {
 		if p.Label != constants.EphemeralPartitionLabel {

@@ -42,7 +42,9 @@ func (m *machined) Bootstrap(_ context.Context, request *machine.BootstrapReques
 }
 
 // ask runs a question to the members at urls, this server's own included or not.
-func (m *machined) ask(ctx context.Context, urls []string, question func(context.Context, *clientv3.Client) error) error {
+func (m *machined) ask(ctx context.Context, urls []string, question func(
+	context.Context, *clientv3.Client,
+) error) error {
 	if len(urls) == 0 {
 		state, message := m.system.services.get(serviceEtcd)
 		return status.Errorf(codes.Unavailable, "etcd does not serve: service %s is %s: %s", serviceEtcd, state, message)
@@ -51,7 +53,9 @@ func (m *machined) ask(ctx context.Context, urls []string, question func(context
 }
 
 // askAnyway does so where no member has a leader, too.
-func (m *machined) askAnyway(ctx context.Context, urls []string, question func(context.Context, *clientv3.Client) error) error {
+func (m *machined) askAnyway(ctx context.Context, urls []string, question func(
+	context.Context, *clientv3.Client,
+) error) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*etcdTimeout)
 	defer cancel()
 	return m.system.etcd.with(ctx, urls, func(c *clientv3.Client) error { return question(ctx, c) })
@@ -78,7 +82,9 @@ func (m *machined) memberID(ctx context.Context) (id uint64, err error) {
 }
 
 // EtcdMemberList lists the cluster's members.
-func (m *machined) EtcdMemberList(ctx context.Context, request *machine.EtcdMemberListRequest) (*machine.EtcdMemberListResponse, error) {
+func (m *machined) EtcdMemberList(
+	ctx context.Context, request *machine.EtcdMemberListRequest,
+) (*machine.EtcdMemberListResponse, error) {
 	if err := m.controlPlane("member list"); err != nil {
 		return nil, err
 	}
@@ -133,7 +139,8 @@ func (m *machined) EtcdStatus(ctx context.Context, _ *emptypb.Empty) (*machine.E
 	return &machine.EtcdStatusResponse{Messages: []*machine.EtcdStatus{{MemberStatus: member}}}, nil
 }
 
-// storageVersion is the version of the data of an etcd before 3.6, which does not tell it: its own minor version's first.
+// storageVersion is the version of the data of an etcd before 3.6, which does not
+// tell it: its own minor version's first.
 func storageVersion(etcd string) string {
 	var major, minor int
 	if _, err := fmt.Sscanf(etcd, "%d.%d", &major, &minor); err != nil {
@@ -143,7 +150,9 @@ func storageVersion(etcd string) string {
 }
 
 // EtcdForfeitLeadership moves the leadership to another member if this server's member has it.
-func (m *machined) EtcdForfeitLeadership(ctx context.Context, _ *machine.EtcdForfeitLeadershipRequest) (*machine.EtcdForfeitLeadershipResponse, error) {
+func (m *machined) EtcdForfeitLeadership(
+	ctx context.Context, _ *machine.EtcdForfeitLeadershipRequest,
+) (*machine.EtcdForfeitLeadershipResponse, error) {
 	if err := m.controlPlane("etcd forfeit leadership"); err != nil {
 		return nil, err
 	}
@@ -180,7 +189,9 @@ func (m *machined) EtcdForfeitLeadership(ctx context.Context, _ *machine.EtcdFor
 }
 
 // EtcdLeaveCluster takes this server's member out of the cluster, stops it and removes its data.
-func (m *machined) EtcdLeaveCluster(ctx context.Context, _ *machine.EtcdLeaveClusterRequest) (*machine.EtcdLeaveClusterResponse, error) {
+func (m *machined) EtcdLeaveCluster(
+	ctx context.Context, _ *machine.EtcdLeaveClusterRequest,
+) (*machine.EtcdLeaveClusterResponse, error) {
 	if err := m.controlPlane("etcd leave"); err != nil {
 		return nil, err
 	}
@@ -217,7 +228,9 @@ func (m *machined) remove(ctx context.Context, id uint64) error {
 }
 
 // EtcdRemoveMemberByID takes any member out of the cluster.
-func (m *machined) EtcdRemoveMemberByID(ctx context.Context, request *machine.EtcdRemoveMemberByIDRequest) (*machine.EtcdRemoveMemberByIDResponse, error) {
+func (m *machined) EtcdRemoveMemberByID(
+	ctx context.Context, request *machine.EtcdRemoveMemberByIDRequest,
+) (*machine.EtcdRemoveMemberByIDResponse, error) {
 	if err := m.controlPlane("etcd remove member"); err != nil {
 		return nil, err
 	}

@@ -18,8 +18,8 @@ import (
 // oneLine makes one line of an error of many.
 func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
 
-// maintain serves the machine API of a server without a usable configuration, until ctx is done: anybody may call, with a
-// certificate that nobody trusts, and is told why the server waits for a configuration.
+// maintain serves the machine API of a server without a usable configuration, until ctx is done: anybody may call, with
+// a certificate that nobody trusts, and is told why the server waits for a configuration.
 func (y *system) maintain(ctx context.Context, reason error) {
 	if ctx.Err() != nil {
 		return

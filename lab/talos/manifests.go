@@ -37,8 +37,8 @@ var manifestResources = map[string]schema.GroupVersionResource{
 	"CustomResourceDefinition": {Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"},
 }
 
-// manifests renders what Talos itself puts into a new cluster: DNS, and CNI and kube-proxy where the configuration does not
-// decline them, and the kind ServiceAccount of talos.dev.
+// manifests renders what Talos itself puts into a new cluster: DNS, and CNI and kube-proxy where the configuration does
+// not decline them, and the kind ServiceAccount of talos.dev.
 func (c machineConfig) manifests() ([]*unstructured.Unstructured, error) {
 	cluster := c.Cluster()
 	values := map[string]string{
@@ -96,8 +96,8 @@ func render(file string, values map[string]string) ([]*unstructured.Unstructured
 	}
 }
 
-// applyManifests creates those objects that do not exist, each until it is there or ctx is done. Objects that exist belong to
-// the cluster's administrator.
+// applyManifests creates those objects that do not exist, each until it is there or ctx is done. Objects that exist
+// belong to the cluster's administrator.
 func (y *system) applyManifests(ctx context.Context, config *rest.Config) {
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
@@ -111,7 +111,8 @@ func (y *system) applyManifests(ctx context.Context, config *rest.Config) {
 	}
 	for _, o := range objects {
 		for {
-			_, err := client.Resource(manifestResources[o.GetKind()]).Namespace(o.GetNamespace()).Create(ctx, o, metav1.CreateOptions{})
+			_, err := client.Resource(manifestResources[o.GetKind()]).Namespace(o.GetNamespace()).Create(ctx, o,
+				metav1.CreateOptions{})
 			if err == nil || apierrors.IsAlreadyExists(err) {
 				break
 			}

@@ -75,8 +75,8 @@ func (y *system) serveKubelet(ctx context.Context) error {
 	return k.Run(ctx)
 }
 
-// kubeletCA is the authority that signs the node's certificate. A worker does not have it and would ask with its bootstrap
-// token; here a control plane server of its cluster signs at once.
+// kubeletCA is the authority that signs the node's certificate. A worker does not have it and would ask with its
+// bootstrap token; here a control plane server of its cluster signs at once.
 func (y *system) kubeletCA(ctx context.Context) (*pki.CA, error) {
 	if y.clusterCA != nil {
 		return y.clusterCA, nil
@@ -85,8 +85,8 @@ func (y *system) kubeletCA(ctx context.Context) (*pki.CA, error) {
 	return a.clusterCA, err
 }
 
-// kubeletServer is where the kubelet reaches the Kubernetes API, and the name to verify there: KubePrism, which knows every
-// kube-apiserver of the cluster; without it a control plane's own, or the endpoint. stop ends what serves there.
+// kubeletServer is where the kubelet reaches the Kubernetes API, and the name to verify there: KubePrism, which knows
+// every kube-apiserver of the cluster; without it a control plane's own, or the endpoint. stop ends what serves there.
 func (y *system) kubeletServer(ctx context.Context, node netip.Addr) (url, name string, stop func(), err error) {
 	if prism := y.config.Machine().Features().KubePrism(); prism.Enabled() {
 		stop, err := y.serveKubePrism(ctx, node, prism.Port())
@@ -140,7 +140,9 @@ func (y *system) kubeletConfig(ca *pki.CA, node netip.Addr, server, serverName s
 		// Pods reach the API by the Service "kubernetes", which has no endpoints in a lab: the load balancer is as good.
 		PodServer: y.config.Cluster().Endpoint().String(),
 		Dir:       y.server.path("var", "lib", "kubelet"),
-		Processes: lab.Processes, Programs: lab.Programs, Bin: lab.Bin, Lab: lab.Lab, Registry: lab.Registry, PodEnv: lab.PodEnv,
-		Network: kubelet.NetworkFromAgent, ServingCSR: y.config.rotateServerCertificates(), Latency: lab.Latency.Kubelet, Log: y.log,
+		Processes: lab.Processes, Programs: lab.Programs, Bin: lab.Bin, Lab: lab.Lab, Registry: lab.Registry,
+		PodEnv:  lab.PodEnv,
+		Network: kubelet.NetworkFromAgent, ServingCSR: y.config.rotateServerCertificates(), Latency: lab.Latency.Kubelet,
+		Log: y.log,
 	}, nil
 }

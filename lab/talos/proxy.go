@@ -70,9 +70,9 @@ func pass(ctx context.Context, caller grpc.ServerStream, method string, b backen
 	}
 }
 
-// fanOut sends a call to many backends and merges what comes back: messages of a stream as they come, the others' lists of
-// messages into one, each message with the name of its backend. A backend that fails answers with a message that carries the
-// error; the call itself succeeds.
+// fanOut sends a call to many backends and merges what comes back: messages of a stream as they come, the others' lists
+// of messages into one, each message with the name of its backend. A backend that fails answers with a message that
+// carries the error; the call itself succeeds.
 func fanOut(ctx context.Context, caller grpc.ServerStream, method string, backends []backend) error {
 	ctx, cancel := context.WithCancel(ctx) // ends the streams when the caller is gone
 	defer cancel()
@@ -160,8 +160,8 @@ func open(ctx context.Context, method string, b backend) (stream grpc.ClientStre
 	return stream, done, nil
 }
 
-// pump sends what the caller says to every stream (nil: a backend that could not be reached). A stream that fails tells its
-// reader why.
+// pump sends what the caller says to every stream (nil: a backend that could not be reached). A
+// stream that fails tells its reader why.
 func pump(caller grpc.ServerStream, streams []grpc.ClientStream) {
 	for {
 		f := &frame{}
@@ -191,8 +191,8 @@ func isStreamed(method string) bool {
 	return false
 }
 
-// Every reply of the machine API is a list of messages in field 1, and every message has its metadata in field 1. So has a
-// message of a stream. common.Empty and common.EmptyResponse are the least of both.
+// Every reply of the machine API is a list of messages in field 1, and every message has its metadata in field 1. So
+// has a message of a stream. common.Empty and common.EmptyResponse are the least of both.
 const listField = 1
 
 // tag appends metadata with the backend's name to a message. A field that is there already is merged, not doubled.
@@ -202,7 +202,8 @@ func tag(message []byte, target string) []byte {
 
 // failure is a message that carries nothing but a backend's error.
 func failure(target string, err error) []byte {
-	return mustMarshal(&common.Empty{Metadata: &common.Metadata{Hostname: target, Error: err.Error(), Status: status.Convert(err).Proto()}})
+	return mustMarshal(&common.Empty{Metadata: &common.Metadata{Hostname: target, Error: err.Error(),
+		Status: status.Convert(err).Proto()}})
 }
 
 // tagList appends metadata to every message of a reply.
@@ -231,7 +232,8 @@ func listOf(message []byte) []byte {
 func mustMarshal(m proto.Message) []byte {
 	b, err := proto.Marshal(m)
 	if err != nil {
-		panic(fmt.Sprintf("marshal %T: %v", m, err)) // only strings that are no UTF-8, which neither addresses nor our errors are
+		// only strings that are no UTF-8, which neither addresses nor our errors are
+		panic(fmt.Sprintf("marshal %T: %v", m, err))
 	}
 	return b
 }

@@ -49,7 +49,8 @@ func TestRead(t *testing.T) {
 	if _, err := read(two, ctx, "/var/lib"); err == nil {
 		t.Error("a folder is read")
 	}
-	if _, err := read(f.client(t, []role.Role{role.Reader}, f.private(2)), ctx, path); client.StatusCode(err) != codes.PermissionDenied {
+	_, err := read(f.client(t, []role.Role{role.Reader}, f.private(2)), ctx, path)
+	if client.StatusCode(err) != codes.PermissionDenied {
 		t.Errorf("by one who is no os:admin: %v", err)
 	}
 }

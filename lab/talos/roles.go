@@ -66,14 +66,18 @@ func authorize(ctx context.Context, method string) error {
 	return nil
 }
 
-func authorizeUnary(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+func authorizeUnary(
+	ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler,
+) (any, error) {
 	if err := authorize(ctx, info.FullMethod); err != nil {
 		return nil, err
 	}
 	return handle(ctx, request)
 }
 
-func authorizeStream(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+func authorizeStream(
+	server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler,
+) error {
 	if err := authorize(stream.Context(), info.FullMethod); err != nil {
 		return err
 	}

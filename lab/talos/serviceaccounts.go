@@ -29,8 +29,8 @@ import (
 )
 
 const (
-	// serviceAccountLife and serviceAccountRenewal are Talos's: how long the certificate in a Secret is good for, and how long
-	// before its end it is replaced.
+	// serviceAccountLife and serviceAccountRenewal are Talos's: how long the certificate in a Secret is good for, and
+	// how long before its end it is replaced.
 	serviceAccountLife    = 6 * time.Hour
 	serviceAccountRenewal = time.Hour
 	// serviceAccountResync is how often all are looked at, whether they change or not.
@@ -45,8 +45,8 @@ var (
 	talosServiceAccounts = talosServiceAccountKind.GroupVersion().WithResource(constants.ServiceAccountResourcePlural)
 )
 
-// serviceAccounts gives Pods access to the machine API: for each ServiceAccount of talos.dev a Secret of its name with a
-// talosconfig, if the machine configuration allows its namespace and its roles.
+// serviceAccounts gives Pods access to the machine API: for each ServiceAccount of talos.dev a Secret of its name with
+// a talosconfig, if the machine configuration allows its namespace and its roles.
 type serviceAccounts struct {
 	ca         *siderox509.PEMEncodedCertificateAndKey
 	roles      []string // allowed
@@ -170,7 +170,9 @@ func (s *serviceAccounts) judge(account *unstructured.Unstructured) (roles []str
 	return slices.Compact(roles), ""
 }
 
-func (s *serviceAccounts) ensureSecret(ctx context.Context, account *unstructured.Unstructured, roles []string) (refusal string, err error) {
+func (s *serviceAccounts) ensureSecret(
+	ctx context.Context, account *unstructured.Unstructured, roles []string,
+) (refusal string, err error) {
 	api := s.secrets.CoreV1().Secrets(account.GetNamespace())
 	secret, err := api.Get(ctx, account.GetName(), metav1.GetOptions{})
 	switch {
@@ -187,7 +189,8 @@ func (s *serviceAccounts) ensureSecret(ctx context.Context, account *unstructure
 	case err != nil:
 		return "", err
 	case !metav1.IsControlledBy(secret, account):
-		return fmt.Sprintf("Secret already exists and is not managed by controller: %s/%s", secret.Namespace, secret.Name), nil
+		return fmt.Sprintf("Secret already exists and is not managed by controller: %s/%s", secret.Namespace, secret.Name),
+			nil
 	case s.upToDate(secret, roles):
 		return "", nil
 	}

@@ -35,8 +35,8 @@ const (
 // keptServiceEvents is how many events of each service a server remembers, as Talos does.
 const keptServiceEvents = 64
 
-// services is what ServiceList tells: a server's services, their states and health. Every service has a health and at least
-// one event, because clients rely on both.
+// services is what ServiceList tells: a server's services, their states and health. Every service has a health and at
+// least one event, because clients rely on both.
 type services struct {
 	events *eventLog
 	log    *slog.Logger
@@ -66,8 +66,8 @@ func newServices(events *eventLog, log *slog.Logger, controlPlane bool) *service
 	return s
 }
 
-// set records a service's state and why it is in it. Setting what is set already changes nothing. A service that has just
-// come up is of unknown health, and so is one that does not run. It says whether anything changed.
+// set records a service's state and why it is in it. Setting what is set already changes nothing. A service that has
+// just come up is of unknown health, and so is one that does not run. It says whether anything changed.
 func (s *services) set(id, state, message string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -160,7 +160,8 @@ func (s *services) list() []*machine.ServiceInfo {
 
 func (v *service) healthInfo() *machine.ServiceHealth {
 	return &machine.ServiceHealth{
-		Unknown: !v.healthKnown, Healthy: v.healthy, LastMessage: v.healthMessage, LastChange: timestamppb.New(v.healthChanged),
+		Unknown: !v.healthKnown, Healthy: v.healthy, LastMessage: v.healthMessage,
+		LastChange: timestamppb.New(v.healthChanged),
 	}
 }
 
@@ -177,5 +178,6 @@ var actions = map[string]machine.ServiceStateEvent_Action{
 
 func (s *services) publish(id string, v *service) {
 	s.log.Debug("service", "id", id, "state", v.state, "message", v.message, "health", v.healthMessage)
-	s.events.publish(&machine.ServiceStateEvent{Service: id, Action: actions[v.state], Message: v.message, Health: v.healthInfo()})
+	s.events.publish(&machine.ServiceStateEvent{Service: id, Action: actions[v.state], Message: v.message,
+		Health: v.healthInfo()})
 }

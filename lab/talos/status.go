@@ -50,7 +50,8 @@ func (t *Talos) Status() []Status {
 	return all
 }
 
-// AdminKubeconfig returns an administrator's kubeconfig for the kube-apiserver of a server; ok is false while it is not ready.
+// AdminKubeconfig returns an administrator's kubeconfig for the kube-apiserver of a
+// server; ok is false while it is not ready.
 func (t *Talos) AdminKubeconfig(serverID int64) (kubeconfig []byte, ok bool, err error) {
 	p := t.Plane(serverID)
 	if p == nil {

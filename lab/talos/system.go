@@ -123,8 +123,8 @@ func (y *system) run(ctx context.Context) {
 	<-ctx.Done()
 }
 
-// start reads the configuration and sets up what the rest relies on. Its error is what keeps a server in maintenance mode, or
-// the end of ctx.
+// start reads the configuration and sets up what the rest relies on. Its error is what keeps a server
+// in maintenance mode, or the end of ctx.
 func (y *system) start(ctx context.Context) (*apid, error) {
 	config, err := parseConfig(y.userData)
 	if err != nil {
@@ -172,8 +172,8 @@ func (y *system) start(ctx context.Context) (*apid, error) {
 	return apid, nil
 }
 
-// machineCA returns the authority that signs the machine API's certificates. A worker does not have its key: a control plane
-// server of its cluster signs for it.
+// machineCA returns the authority that signs the machine API's certificates. A worker does not have its key: a control
+// plane server of its cluster signs for it.
 func (y *system) machineCA(ctx context.Context) (*pki.CA, error) {
 	ca, ok, err := y.config.machineCA()
 	if ok || err != nil {
@@ -256,8 +256,11 @@ func (y *system) announce() {
 	y.talos.discovery.announce(y.cluster, y.id, a)
 }
 
-// await returns the first address that pick accepts of those that the server has or gets; waiting is told why there is none.
-func (y *system) await(ctx context.Context, pick func([]netip.Addr) (netip.Addr, error), waiting func(error)) (netip.Addr, error) {
+// await returns the first address that pick accepts of those that the server has or
+// gets; waiting is told why there is none.
+func (y *system) await(ctx context.Context, pick func([]netip.Addr) (netip.Addr, error), waiting func(
+	error,
+)) (netip.Addr, error) {
 	var picked netip.Addr
 	_, err := y.server.addresses.await(ctx, func(addrs []netip.Addr) bool {
 		addr, err := pick(addrs)

@@ -66,8 +66,8 @@ func FastLatency() Latency {
 	return Latency{Boot: time.Second, Runtime: 200 * time.Millisecond, Kubelet: kubelet.FastLatency()}
 }
 
-// RealLatency is near to a small cloud server's: firmware, boot loader, kernel, an address by DHCP. The figures are assumed
-// from general experience, not measured for this project.
+// RealLatency is near to a small cloud server's: firmware, boot loader, kernel, an address by DHCP. The figures are
+// assumed from general experience, not measured for this project.
 func RealLatency() Latency {
 	return Latency{Boot: 25 * time.Second, Runtime: 8 * time.Second, Kubelet: kubelet.RealLatency()}
 }
@@ -159,7 +159,8 @@ func (t *Talos) Stop(ctx context.Context, serverID int64, hard bool) error {
 	return nil
 }
 
-// Delete ends a server at once and removes its disk. Its etcd member stays in the membership, as that of a real server does.
+// Delete ends a server at once and removes its disk. Its etcd member stays in the
+// membership, as that of a real server does.
 func (t *Talos) Delete(ctx context.Context, serverID int64) error {
 	if s := t.server(serverID); s != nil {
 		if err := s.powerOff(ctx, true); err != nil {

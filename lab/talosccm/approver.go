@@ -29,9 +29,10 @@ const nodeUserPrefix = "system:node:"
 // retryLimit is the longest wait before a request that could not be answered is looked at again.
 const retryLimit = 30 * time.Second
 
-// approver answers the requests of kubelets for serving certificates. It denies what no kubelet may ask for, and approves what
-// names a Node and its addresses; a request that does not fit its Node stays unanswered, as with the original, and is looked at
-// again, unlike there, since a Node's addresses change while its cloud controller manager initialises it.
+// approver answers the requests of kubelets for serving certificates. It denies what no kubelet may ask for,
+// and approves what names a Node and its addresses; a request that does not fit its Node stays unanswered,
+// as with the original, and is looked at again, unlike there, since a Node's addresses change while its
+// cloud controller manager initialises it.
 type approver struct {
 	client  kubernetes.Interface
 	factory informers.SharedInformerFactory
@@ -99,7 +100,8 @@ func (a *approver) answer(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if csr.Spec.SignerName != certificatesv1.KubeletServingSignerName || len(csr.Status.Conditions) > 0 || csr.Status.Certificate != nil ||
+	if csr.Spec.SignerName != certificatesv1.KubeletServingSignerName || len(csr.Status.Conditions) > 0 ||
+		csr.Status.Certificate != nil ||
 		!strings.HasPrefix(csr.Spec.Username, nodeUserPrefix) {
 		return nil
 	}
@@ -121,10 +123,12 @@ func (a *approver) answer(ctx context.Context, name string) error {
 	}
 	csr = csr.DeepCopy()
 	csr.Status.Conditions = append(csr.Status.Conditions, condition)
-	if _, err := a.client.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, name, csr, metav1.UpdateOptions{}); err != nil {
+	if _, err := a.client.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, name, csr,
+		metav1.UpdateOptions{}); err != nil {
 		return fmt.Errorf("answering certificate request %s of %s (%s): %w", name, csr.Spec.Username, condition.Type, err)
 	}
-	klog.InfoS("Answered certificate request", "name", name, "user", csr.Spec.Username, "answer", condition.Type, "message", condition.Message)
+	klog.InfoS("Answered certificate request", "name", name, "user", csr.Spec.Username, "answer", condition.Type,
+		"message", condition.Message)
 	return nil
 }
 
@@ -146,7 +150,8 @@ func (a *approver) checkNode(ctx context.Context, request *x509.CertificateReque
 	}
 	for _, ip := range request.IPAddresses {
 		if !slices.Contains(addresses, ip.String()) {
-			return fmt.Errorf("the request names the address %s, which is none of Node %s's: %s", ip, node.Name, strings.Join(addresses, ", "))
+			return fmt.Errorf("the request names the address %s, which is none of Node %s's: %s", ip, node.Name,
+				strings.Join(addresses, ", "))
 		}
 	}
 	return nil

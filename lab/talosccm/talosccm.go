@@ -1,11 +1,11 @@
-// Package talosccm stands in for talos-cloud-controller-manager v1.12.0 (chart 0.5.4), which cannot be built here, with one of its
-// controllers: node-csr-approval, which answers kubelets' requests for serving certificates. Which controllers run comes with
-// --controllers, as the chart's value enabledControllers sets it; the others (cloud-node, cloud-node-lifecycle, node-ipam) are
-// not simulated and say so in the log.
+// Package talosccm stands in for talos-cloud-controller-manager v1.12.0 (chart 0.5.4), which cannot be built here, with
+// one of its controllers: node-csr-approval, which answers kubelets' requests for serving certificates. Which
+// controllers run comes with --controllers, as the chart's value enabledControllers sets it; the others (cloud-node,
+// cloud-node-lifecycle, node-ipam) are not simulated and say so in the log.
 //
-// The original talks to Talos with the credentials that Talos mounts at /var/run/secrets/talos.dev and does not start without;
-// node-csr-approval alone needs nothing of Talos, so the stand-in only says where they are missing. A Pod whose Secret volume
-// does not exist is not started by its kubelet in the first place.
+// The original talks to Talos with the credentials that Talos mounts at /var/run/secrets/talos.dev and does not start
+// without; node-csr-approval alone needs nothing of Talos, so the stand-in only says where they are missing. A Pod
+// whose Secret volume does not exist is not started by its kubelet in the first place.
 package talosccm
 
 import (
@@ -37,8 +37,9 @@ func Run(ctx context.Context, args []string) error {
 		return err
 	}
 	return ccm.Run(ctx, args, "talos", noCloud{}, ccm.Controllers{
-		approvalController:                 ccm.Start(startApproval),
-		names.CloudNodeController:          ccm.NotSimulated("cloud-node", "Nodes are initialised by another cloud controller manager, or not at all"),
+		approvalController: ccm.Start(startApproval),
+		names.CloudNodeController: ccm.NotSimulated("cloud-node",
+			"Nodes are initialised by another cloud controller manager, or not at all"),
 		names.CloudNodeLifecycleController: ccm.NotSimulated("cloud-node-lifecycle", "Nodes of deleted machines stay"),
 		ipamController:                     ccm.NotSimulated("node-ipam", "Nodes get no Pod CIDR from here"),
 	})
@@ -53,7 +54,8 @@ func lookAtTalosConfig() error {
 	switch _, err := os.Stat(path); {
 	case err == nil:
 	case os.IsNotExist(err):
-		klog.Infof("No Talos credentials at %s: the original would not start; answering certificate requests needs none", path)
+		klog.Infof("No Talos credentials at %s: the original would not start; answering certificate requests needs none",
+			path)
 	default:
 		return fmt.Errorf("looking for the Talos credentials: %w", err)
 	}
@@ -111,7 +113,8 @@ func (noCloud) HasClusterID() bool                                              
 func Rules() []rbacv1.PolicyRule {
 	certificates := []string{"certificates.k8s.io"}
 	return []rbacv1.PolicyRule{
-		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get", "create", "update"}},
+		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"},
+			Verbs: []string{"get", "create", "update"}},
 		{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: []string{"create", "patch", "update"}},
 		{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get", "list", "watch", "update", "patch"}},
 		{APIGroups: []string{""}, Resources: []string{"nodes/status"}, Verbs: []string{"patch"}},
@@ -119,6 +122,7 @@ func Rules() []rbacv1.PolicyRule {
 		{APIGroups: []string{""}, Resources: []string{"serviceaccounts/token"}, Verbs: []string{"create"}},
 		{APIGroups: certificates, Resources: []string{"certificatesigningrequests"}, Verbs: []string{"list", "watch"}},
 		{APIGroups: certificates, Resources: []string{"certificatesigningrequests/approval"}, Verbs: []string{"update"}},
-		{APIGroups: certificates, Resources: []string{"signers"}, ResourceNames: []string{"kubernetes.io/kubelet-serving"}, Verbs: []string{"approve"}},
+		{APIGroups: certificates, Resources: []string{"signers"}, ResourceNames: []string{"kubernetes.io/kubelet-serving"},
+			Verbs: []string{"approve"}},
 	}
 }

@@ -47,12 +47,14 @@ func TestStandIn(t *testing.T) {
 		// The chart's.
 		"--v=2", "--cloud-provider=talos",
 		"--cloud-config=" + standintest.WriteFile(t, "ccm-config.yaml", []byte("global:\ntransformations:\n- {name: one}\n")),
-		"--controllers=node-csr-approval", "--leader-elect-resource-name=cloud-controller-manager-talos", "--use-service-account-credentials",
+		"--controllers=node-csr-approval", "--leader-elect-resource-name=cloud-controller-manager-talos",
+		"--use-service-account-credentials",
 		"--authorization-always-allow-paths=/healthz,/livez,/readyz,/metrics",
 		// The test's.
 		"--kubeconfig=" + standintest.WriteFile(t, "kubeconfig", identity), "--secure-port=" + port, "--leader-elect=false",
 	}})
-	insecure := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} // it signs its own certificate
+	// it signs its own certificate
+	insecure := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	standintest.Healthy(t, insecure, "https://127.0.0.1:"+port+"/healthz")
 
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "cp-1"}}
@@ -64,14 +66,17 @@ func TestStandIn(t *testing.T) {
 		// A patch, because the control plane's own controllers write the Node too.
 		must(t, k.Status().Patch(t.Context(), node, client.MergeFrom(before)))
 	}
-	addresses(corev1.NodeAddress{Type: corev1.NodeHostName, Address: "cp-1"}, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: "127.9.0.1"})
+	addresses(corev1.NodeAddress{Type: corev1.NodeHostName, Address: "cp-1"},
+		corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: "127.9.0.1"})
 	kubelet := asNode(t, control, "cp-1")
 
 	fits := ask(t, kubelet, "fits", request(t, "cp-1", func(r *x509.CertificateRequest) {}), servingUsages)
 	answered(t, k, fits, certificatesv1.CertificateApproved)
 
-	mail := ask(t, kubelet, "mail", request(t, "cp-1", func(r *x509.CertificateRequest) { r.EmailAddresses = []string{"a@example.com"} }), servingUsages)
-	if denial := answered(t, k, mail, certificatesv1.CertificateDenied); !strings.Contains(denial.Message, "email subjectAltNames are not allowed") {
+	mail := ask(t, kubelet, "mail",
+		request(t, "cp-1", func(r *x509.CertificateRequest) { r.EmailAddresses = []string{"a@example.com"} }), servingUsages)
+	if denial := answered(t, k, mail, certificatesv1.CertificateDenied); !strings.Contains(denial.Message,
+		"email subjectAltNames are not allowed") {
 		t.Errorf("denied with %q", denial.Message)
 	}
 
@@ -104,18 +109,23 @@ func request(t *testing.T, node string, edit func(*x509.CertificateRequest)) []b
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
 }
 
-func ask(t *testing.T, kubelet client.Client, name string, data []byte, usages []certificatesv1.KeyUsage) *certificatesv1.CertificateSigningRequest {
+func ask(
+	t *testing.T, kubelet client.Client, name string, data []byte, usages []certificatesv1.KeyUsage,
+) *certificatesv1.CertificateSigningRequest {
 	t.Helper()
 	csr := &certificatesv1.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       certificatesv1.CertificateSigningRequestSpec{Request: data, SignerName: certificatesv1.KubeletServingSignerName, Usages: usages},
+		Spec: certificatesv1.CertificateSigningRequestSpec{Request: data,
+			SignerName: certificatesv1.KubeletServingSignerName, Usages: usages},
 	}
 	must(t, kubelet.Create(t.Context(), csr))
 	return csr
 }
 
 // answered waits for the answer to a request and checks it.
-func answered(t *testing.T, k client.Client, csr *certificatesv1.CertificateSigningRequest, want certificatesv1.RequestConditionType) certificatesv1.CertificateSigningRequestCondition {
+func answered(
+	t *testing.T, k client.Client, csr *certificatesv1.CertificateSigningRequest, want certificatesv1.RequestConditionType,
+) certificatesv1.CertificateSigningRequestCondition {
 	t.Helper()
 	standintest.Eventually(t, "an answer to request "+csr.Name, func(ctx context.Context) error {
 		if err := k.Get(ctx, client.ObjectKeyFromObject(csr), csr); err != nil {
@@ -160,11 +170,13 @@ func TestValidateRequest(t *testing.T) {
 		edit   func(*x509.CertificateRequest)
 		usages []certificatesv1.KeyUsage
 	}{
-		"no names":           {func(r *x509.CertificateRequest) { r.DNSNames = nil }, servingUsages},
-		"other organization": {func(r *x509.CertificateRequest) { r.Subject.Organization = []string{"system:masters"} }, servingUsages},
-		"no node":            {func(r *x509.CertificateRequest) { r.Subject.CommonName = "a" }, servingUsages},
-		"client usage":       {func(*x509.CertificateRequest) {}, []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth}},
-		"missing usage":      {func(*x509.CertificateRequest) {}, []certificatesv1.KeyUsage{certificatesv1.UsageServerAuth}},
+		"no names": {func(r *x509.CertificateRequest) { r.DNSNames = nil }, servingUsages},
+		"other organization": {func(r *x509.CertificateRequest) { r.Subject.Organization = []string{"system:masters"} },
+			servingUsages},
+		"no node": {func(r *x509.CertificateRequest) { r.Subject.CommonName = "a" }, servingUsages},
+		"client usage": {func(*x509.CertificateRequest) {},
+			[]certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth}},
+		"missing usage": {func(*x509.CertificateRequest) {}, []certificatesv1.KeyUsage{certificatesv1.UsageServerAuth}},
 	} {
 		r := good()
 		c.edit(r)

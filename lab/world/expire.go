@@ -17,7 +17,8 @@ import (
 // expiredFor is how long ago a certificate that a fault makes expired: beyond any doubt about clocks.
 const expiredFor = time.Hour
 
-// expireKubeconfig has a kubeconfig's client certificate be one that has expired. The cluster's own kube-apiserver refuses it.
+// expireKubeconfig has a kubeconfig's client certificate be one that has expired. The
+// cluster's own kube-apiserver refuses it.
 func (w *World) expireKubeconfig(f *Fault) (effect, error) {
 	if !filepath.IsAbs(f.File) {
 		return effect{}, requestError{fmt.Errorf("file %q: give an absolute path", f.File)}

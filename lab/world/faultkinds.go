@@ -46,7 +46,8 @@ type apiServer struct {
 	plane *plane.Plane
 }
 
-// apiServers finds the ready kube-apiservers of a cluster, by its name, and of servers, by a pattern; both: of the cluster's servers.
+// apiServers finds the ready kube-apiservers of a cluster, by its name, and of servers, by a
+// pattern; both: of the cluster's servers.
 func (w *World) apiServers(cluster, server string) ([]apiServer, error) {
 	if _, err := path.Match(server, ""); err != nil {
 		return nil, requestError{fmt.Errorf("pattern %q: %w", server, err)}
@@ -65,7 +66,8 @@ func (w *World) apiServers(cluster, server string) ([]apiServer, error) {
 		}
 	}
 	if len(found) == 0 {
-		return nil, requestError{fmt.Errorf("no kube-apiserver is ready of cluster %q, server %q: see lab status", cluster, server)}
+		return nil, requestError{fmt.Errorf("no kube-apiserver is ready of cluster %q, server %q: see lab status", cluster,
+			server)}
 	}
 	return found, nil
 }
@@ -129,7 +131,8 @@ func (w *World) managementAway(f *Fault) (effect, error) {
 	}
 	m := w.managements.find(f.Cluster)
 	if m == nil || !m.ready() {
-		return effect{}, requestError{fmt.Errorf("management cluster %q is not there, or not ready: see lab status", f.Cluster)}
+		return effect{}, requestError{fmt.Errorf("management cluster %q is not there, or not ready: see lab status",
+			f.Cluster)}
 	}
 	return effect{undo: m.plane.FreezeAPI()}, nil
 }

@@ -17,13 +17,13 @@ import (
 	"github.com/slipway-k8s/slipway/lab/cloud"
 )
 
-// Fault is something that goes wrong in the world on demand: one of the simulated cloud (its kinds and fields are cloud.Fault's), or
-// one of the kinds below, with these fields. It is in force until it is removed, has hit often enough, or its time has passed. A lab
-// that ends undoes every fault first, and starts without any.
+// Fault is something that goes wrong in the world on demand: one of the simulated cloud (its kinds and fields are
+// cloud.Fault's), or one of the kinds below, with these fields. It is in force until it is removed, has hit often
+// enough, or its time has passed. A lab that ends undoes every fault first, and starts without any.
 type Fault struct {
 	cloud.Fault
-	// Cluster is a cluster's name. webhook-unready: a pattern as of path.Match, empty for every cluster. management-away: empty for
-	// the one that there is.
+	// Cluster is a cluster's name. webhook-unready: a pattern as of path.Match, empty for every cluster.
+	// management-away: empty for the one that there is.
 	Cluster string `json:"cluster,omitempty"`
 	// Service is a pattern of namespace/name of a Service, as of path.Match: "caph-system/*".
 	Service string `json:"service,omitempty"`
@@ -35,19 +35,20 @@ type Fault struct {
 
 // The kinds of faults that are not the simulated cloud's.
 const (
-	// FaultAPIServerRestart kills the kube-apiserver of a management cluster, those of all servers of a cluster, or that of one
-	// Server (a pattern; of several that match one is chosen, by Seed), and starts it again: at once, or after For. It ends by
-	// itself when they are ready again.
+	// FaultAPIServerRestart kills the kube-apiserver of a management cluster, those of all servers of a cluster, or that
+	// of one Server (a pattern; of several that match one is chosen, by Seed), and starts it again: at once, or after For.
+	// It ends by itself when they are ready again.
 	FaultAPIServerRestart cloud.FaultKind = "apiserver-restart"
 	// FaultManagementAway freezes a management cluster's kube-apiserver: connections are accepted, and nobody answers.
 	FaultManagementAway cloud.FaultKind = "management-away"
 	// FaultWebhookUnready has the webhooks behind the Services that match refuse connections.
 	FaultWebhookUnready cloud.FaultKind = "webhook-unready"
-	// FaultVanishServer takes a Server (a pattern; of several that match one is chosen, by Seed) away, machine and record, without
-	// a request or an action.
+	// FaultVanishServer takes a Server (a pattern; of several that match one is chosen, by Seed) away, machine and
+	// record, without a request or an action.
 	FaultVanishServer cloud.FaultKind = "vanish-server"
-	// FaultExpiredKubeconfig puts a client certificate that expired an hour ago into the kubeconfig File of a Cluster: of the same
-	// name and key, signed by the cluster's own authority. At its end the file is as it was, unless somebody has written it since.
+	// FaultExpiredKubeconfig puts a client certificate that expired an hour ago into the kubeconfig File of a
+	// Cluster: of the same name and key, signed by the cluster's own authority. At its end the file is as it was,
+	// unless somebody has written it since.
 	FaultExpiredKubeconfig cloud.FaultKind = "expired-kubeconfig"
 )
 
@@ -180,7 +181,8 @@ func (s *faults) add(ctx context.Context, f Fault) (InForce, error) {
 		return InForce{}, fmt.Errorf("fault %s: %w", f.Kind, err)
 	}
 	s.last++
-	one := &inForce{InForce: InForce{ID: s.last, Fault: f, Since: time.Now()}, effect: begun, remove: make(chan struct{}), gone: make(chan struct{})}
+	one := &inForce{InForce: InForce{ID: s.last, Fault: f, Since: time.Now()}, effect: begun, remove: make(chan struct{}),
+		gone: make(chan struct{})}
 	if f.For > 0 && !begun.ownTime {
 		one.Until = one.Since.Add(time.Duration(f.For))
 	}

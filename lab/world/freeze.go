@@ -11,9 +11,9 @@ import (
 // stillFor bounds how long the lab stands still for one caller: a copy of it takes a second or a few.
 const stillFor = 2 * time.Minute
 
-// standStill has nothing of the world change until goOn is called: no process runs, the simulated cloud answers nobody, and no
-// cluster is made or removed. What is on disk then is what a lab that was killed in this moment would have left, and starts again
-// from.
+// standStill has nothing of the world change until goOn is called: no process runs, the simulated cloud answers
+// nobody, and no cluster is made or removed. What is on disk then is what a lab that was killed in this moment
+// would have left, and starts again from.
 func (w *World) standStill() (goOn func()) {
 	w.managements.changing.Lock()
 	// The processes first: what they ask the cloud for is answered before, or not at all.
@@ -26,8 +26,8 @@ func (w *World) standStill() (goOn func()) {
 	}
 }
 
-// serveStill begins to answer when the world stands still, and lets it go on at the end of the request's body, which the caller keeps
-// open. The rest of the answer says whether the world stood still until then: {"stood": true}.
+// serveStill begins to answer when the world stands still, and lets it go on at the end of the request's body, which
+// the caller keeps open. The rest of the answer says whether the world stood still until then: {"stood": true}.
 func (w *World) serveStill(rw http.ResponseWriter, r *http.Request) {
 	control := http.NewResponseController(rw)
 	if err := control.EnableFullDuplex(); err != nil {

@@ -14,11 +14,12 @@ import (
 // architectures of the snapshots that a Talos image consists of.
 var architectures = []string{"amd64", "arm64"}
 
-// startCloud serves the simulated Hetzner Cloud on the listener, and its HTTPS proxy, and brings servers and load balancers back
-// that were there before. Its servers run Talos.
+// startCloud serves the simulated Hetzner Cloud on the listener, and its HTTPS proxy, and brings servers and load
+// balancers back that were there before. Its servers run Talos.
 func (w *World) startCloud(ctx context.Context, api net.Listener) (err error) {
 	off := func(id int64) { w.cloud.PoweredOff(id) } // no server is on before the cloud is there
-	w.rescue = rescue.New(rescue.Config{Listen: w.cfg.Network.Listen, Latency: w.cfg.Latency.rescue(), PoweredOff: off, Log: w.cfg.Log})
+	w.rescue = rescue.New(rescue.Config{Listen: w.cfg.Network.Listen, Latency: w.cfg.Latency.rescue(), PoweredOff: off,
+		Log: w.cfg.Log})
 	w.talos, err = talos.New(talos.Config{
 		Dir: w.path("servers"), ClustersDir: w.path("clusters"), SocketDir: w.sockets,
 		Bin: w.cfg.Bin, Lab: w.cfg.Lab,

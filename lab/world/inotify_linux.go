@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// inotifyOfALab is what a lab with a management cluster and a cluster of three takes of them: six a kube-apiserver and an active
-	// controller-manager for their certificates, one every other program.
+	// inotifyOfALab is what a lab with a management cluster and a cluster of three takes of them: six a kube-apiserver and
+	// an active controller-manager for their certificates, one every other program.
 	inotifyOfALab = 48
 	// inotifyOfAMove is what comes to such a lab when providers start once more, as at a pivot.
 	inotifyOfAMove = 8
@@ -30,8 +30,10 @@ func tooFew(left, need int) string {
 		return ""
 	}
 	limit, _ := os.ReadFile("/proc/sys/fs/inotify/max_user_instances") // empty where the system does not tell
-	return fmt.Sprintf("of this user's inotify instances (fs.inotify.max_user_instances=%s) %d are left, and this lab needs %d more: "+
-		"without one a provider of Cluster API ends as it starts. End another lab, or: sysctl fs.inotify.max_user_instances=512",
+	return fmt.Sprintf(
+		"of this user's inotify instances (fs.inotify.max_user_instances=%s) %d are left, and this lab needs %d more: "+
+			"without one a provider of Cluster API ends as it starts. End another lab, or: sysctl "+
+			"fs.inotify.max_user_instances=512",
 		strings.TrimSpace(string(limit)), left, need)
 }
 

@@ -11,18 +11,20 @@ import (
 	"syscall"
 )
 
-// lockFolder makes sure that one daemon works in a folder. The lock is the kernel's and ends with the process; the file says
-// who holds it.
+// lockFolder makes sure that one daemon works in a folder. The lock is the kernel's and ends with
+// the process; the file says who holds it.
 func lockFolder(ctx context.Context, path string, pid int) (unlock func() error, err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("lock the lab's folder: %w", err)
 	}
-	err = outlast(ctx, syscall.EWOULDBLOCK, func() error { return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) })
+	err = outlast(ctx, syscall.EWOULDBLOCK,
+		func() error { return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) })
 	if err != nil {
 		defer f.Close()
 		holder, _ := os.ReadFile(path)
-		return nil, fmt.Errorf("lock the lab's folder %s: a lab is up there already (process %s): %w", path, strings.TrimSpace(string(holder)), err)
+		return nil, fmt.Errorf("lock the lab's folder %s: a lab is up there already (process %s): %w", path,
+			strings.TrimSpace(string(holder)), err)
 	}
 	if err = f.Truncate(0); err == nil {
 		_, err = fmt.Fprintln(f, pid)
@@ -34,7 +36,8 @@ func lockFolder(ctx context.Context, path string, pid int) (unlock func() error,
 	return f.Close, nil
 }
 
-// holdPrograms keeps the folder of upstream programs from being removed as unused, until release is called or the process ends.
+// holdPrograms keeps the folder of upstream programs from being removed as unused, until
+// release is called or the process ends.
 func holdPrograms(bin string) (release func() error, err error) {
 	f, err := os.Open(bin)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/slipway-k8s/slipway/lab/talos"
 )
 
-// machines is what the simulated cloud's servers are made of: the rescue system for one boot where it was asked for, what is
-// on the disk for every other.
+// machines is what the simulated cloud's servers are made of: the rescue system for one boot where it was asked
+// for, what is on the disk for every other.
 type machines struct {
 	disk   *talos.Talos
 	rescue *rescue.Rescue

@@ -19,8 +19,8 @@ import (
 	"github.com/slipway-k8s/slipway/lab/proc"
 )
 
-// management is a management cluster: a real control plane with one Node, on which Pods run as processes. It takes the place
-// that kind's cluster has on a developer's machine.
+// management is a management cluster: a real control plane with one Node, on which Pods run as processes. It takes the
+// place that kind's cluster has on a developer's machine.
 type management struct {
 	world *World
 	spec  managementSpec
@@ -168,5 +168,6 @@ func waitFor(ctx context.Context, group *sync.WaitGroup) error {
 	}
 }
 
-// removeManagement deletes what a stopped cluster was. Its audit logs and those of its programs stay, for whoever wants to know.
+// removeManagement deletes what a stopped cluster was. Its audit logs and those of its
+// programs stay, for whoever wants to know.
 func (w *World) removeManagement(name string) error { return os.RemoveAll(w.path("management", name)) }

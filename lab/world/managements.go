@@ -90,8 +90,8 @@ func (m *management) await(ctx context.Context) error {
 	}
 }
 
-// ensure makes a cluster, or finds it, and returns it when it is ready. A start goes on when the caller gives up, and one that
-// failed is tried again.
+// ensure makes a cluster, or finds it, and returns it when it is ready. A start goes on when the caller gives
+// up, and one that failed is tried again.
 func (s *managements) ensure(ctx context.Context, name string) (*management, error) {
 	if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
 		return nil, requestError{fmt.Errorf("management cluster name %q: %s", name, problems[0])}

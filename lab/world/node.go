@@ -96,7 +96,8 @@ func (m *management) awaitNode(ctx context.Context, admin *rest.Config) error {
 
 // nodeReady says whether the Node is Ready, and the node lifecycle controller has seen it.
 func nodeReady(node *corev1.Node) bool {
-	tainted := slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeNotReady })
+	tainted := slices.ContainsFunc(node.Spec.Taints,
+		func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeNotReady })
 	return !tainted && slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 	})

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// dying is how long a lab that was killed may need until the kernel has ended all of it and freed its lock and its addresses.
+// dying is how long a lab that was killed may need until the kernel has ended all of
+// it and freed its lock and its addresses.
 const dying = 3 * time.Second
 
 // outlast tries again as long as the reason for a failure may be a lab that is dying.

@@ -29,7 +29,8 @@ var programNames = []string{
 	"cluster-api", "cluster-api-bootstrap-provider-talos", "cluster-api-control-plane-provider-talos",
 }
 
-// readPrograms reads what the programs in bin were built from. One that is missing is an error: nothing would work without it.
+// readPrograms reads what the programs in bin were built from. One that is missing is
+// an error: nothing would work without it.
 func readPrograms(bin string) ([]programInfo, error) {
 	infos := make([]programInfo, 0, len(programNames))
 	for _, name := range programNames {
@@ -61,7 +62,8 @@ func (w *World) parts() []Part {
 		}
 		parts = append(parts, imagePart(p, versions[p.Exec]))
 	}
-	time := "simulated delays are a second or two, the stand-ins poll 20 times as often, the rate limit's hour has 3 minutes"
+	time := "simulated delays are a second or two, the stand-ins poll 20 times as often, the rate limit's " +
+		"hour has 3 minutes"
 	if w.cfg.Latency == RealLatency {
 		time = "simulated delays are as long as assumed of the real cloud"
 	}
@@ -70,23 +72,28 @@ func (w *World) parts() []Part {
 		rescueSystem = "image cannot build one, the command takes it as made: " + w.imageBuild.Reason
 	}
 	return append(parts,
-		Part{"kubelet", kubelet.StandIn, "registers Nodes, runs Pods whose image is mapped as processes, serves their logs, and no exec"},
+		Part{"kubelet", kubelet.StandIn,
+			"registers Nodes, runs Pods whose image is mapped as processes, serves their logs, and no exec"},
 		Part{"other images", kubelet.Simulated, "become Ready, or complete, after a moment: nothing of them runs"},
-		Part{"Pod network", kubelet.Simulated, "Pods have no address; Services are reached by the apiserver only, through its egress selector"},
-		Part{"Talos", kubelet.Simulated, "machine API with mutual TLS; what it starts on a server, etcd and the control plane, is real"},
+		Part{"Pod network", kubelet.Simulated,
+			"Pods have no address; Services are reached by the apiserver only, through its egress selector"},
+		Part{"Talos", kubelet.Simulated,
+			"machine API with mutual TLS; what it starts on a server, etcd and the control plane, is real"},
 		Part{"Hetzner Cloud API", kubelet.Simulated, "the API over HTTP, and as api.hetzner.cloud through the proxy"},
 		Part{"rescue system", kubelet.Simulated, rescueSystem},
 		Part{"load balancers", kubelet.Simulated, "forward TCP to targets that accept connections"},
 		Part{"firewalls", kubelet.Simulated, "are kept and shown, and filter nothing"},
 		Part{"provider manifests", kubelet.Real, "of CAPI, CABPT and CACPPT: built from the programs' own modules"},
-		Part{"other manifests and charts", kubelet.StandIn, "of CAPH, cert-manager, Cilium, hcloud-ccm and talos-ccm: see the notes"},
+		Part{"other manifests and charts", kubelet.StandIn,
+			"of CAPH, cert-manager, Cilium, hcloud-ccm and talos-ccm: see the notes"},
 		Part{"time", kubelet.Simulated, time},
 	)
 }
 
 // imagePart says what runs for an image. version is that of a program of the lab's own folder.
 func imagePart(p kubelet.Program, version string) Part {
-	part := Part{Name: path.Base(p.Image), Fidelity: p.Fidelity, Detail: strings.Join(append([]string{p.Exec}, p.Prefix...), " ")}
+	part := Part{Name: path.Base(p.Image), Fidelity: p.Fidelity,
+		Detail: strings.Join(append([]string{p.Exec}, p.Prefix...), " ")}
 	if version != "" {
 		part.Detail = version + ", unmodified"
 	}

@@ -14,8 +14,9 @@ const (
 	settlePoll     = 100 * time.Millisecond
 )
 
-// settle waits until the clusters that were there before serve again, so that whoever finds the lab up finds them up. After
-// settleDeadline the lab goes on without, and says what is missing: a cluster that cannot come back is no reason for none.
+// settle waits until the clusters that were there before serve again, so that whoever finds the lab up
+// finds them up. After settleDeadline the lab goes on without, and says what is missing: a cluster that
+// cannot come back is no reason for none.
 func (w *World) settle(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, settleDeadline)
 	defer cancel()
@@ -38,8 +39,8 @@ func (w *World) settle(ctx context.Context) {
 // servedDeadline bounds how long Pods that come back wait for the clusters that they may look after.
 const servedDeadline = 20 * time.Second
 
-// awaitServed waits until the clusters that the servers form are served again. Cluster API tries to connect to a cluster as it starts,
-// and in vain tries again only after 30 seconds.
+// awaitServed waits until the clusters that the servers form are served again. Cluster API tries to connect to a
+// cluster as it starts, and in vain tries again only after 30 seconds.
 func (w *World) awaitServed(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, servedDeadline)
 	defer cancel()
@@ -66,8 +67,8 @@ func (w *World) unsettled() string {
 	return unsettledServer(w.talos.Status())
 }
 
-// unsettledServer names a server that still boots, or one of a cluster of which no kube-apiserver is back: one of them serves it, and
-// the others follow, one after the other.
+// unsettledServer names a server that still boots, or one of a cluster of which no kube-apiserver is back: one of them
+// serves it, and the others follow, one after the other.
 func unsettledServer(servers []talos.Status) string {
 	served := map[string]bool{}
 	for _, t := range servers {

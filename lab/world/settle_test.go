@@ -8,7 +8,8 @@ import (
 )
 
 func TestUnsettledServer(t *testing.T) {
-	up := talos.Status{Name: "up", Cluster: "k8s", Phase: talos.PhaseRunning, EtcdData: true, Endpoint: "https://127.64.64.2:6443"}
+	up := talos.Status{Name: "up", Cluster: "k8s", Phase: talos.PhaseRunning, EtcdData: true,
+		Endpoint: "https://127.64.64.2:6443"}
 	follows := talos.Status{Name: "follows", Cluster: "k8s", Phase: talos.PhaseRunning, EtcdData: true}
 	other := talos.Status{Name: "other", Cluster: "else", Phase: talos.PhaseRunning, EtcdData: true}
 	worker := talos.Status{Name: "worker", Cluster: "else", Phase: talos.PhaseRunning}

@@ -13,8 +13,8 @@ import (
 	"github.com/slipway-k8s/slipway/lab/rescue"
 )
 
-// slot is the lab's place in 127.0.0.0/8: two neighbouring /16, the even one the simulated cluster's private network, the odd one
-// everything else. Slots keep several labs of one host apart, also those that have no network namespace.
+// slot is the lab's place in 127.0.0.0/8: two neighbouring /16, the even one the simulated cluster's private network,
+// the odd one everything else. Slots keep several labs of one host apart, also those that have no network namespace.
 type slot int
 
 const (
@@ -52,9 +52,10 @@ func prefix(second int, third, last byte, bits int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{127, byte(second), third, last}), bits)
 }
 
-// claimSlot finds a free slot by listening at its API address, which is then ours as long as we listen. A lab that had a slot must
-// get it again, for its clusters' certificates and kubeconfigs name its addresses. A new one begins its search at a place that
-// follows from its folder, so that labs which are not up at the same time mostly have slots of their own, too.
+// claimSlot finds a free slot by listening at its API address, which is then ours as long as we listen. A lab
+// that had a slot must get it again, for its clusters' certificates and kubeconfigs name its addresses. A new
+// one begins its search at a place that follows from its folder, so that labs which are not up at the same
+// time mostly have slots of their own, too.
 func claimSlot(ctx context.Context, network netns.Network, had slot, dir string) (slot, net.Listener, error) {
 	if had != 0 {
 		var l net.Listener
@@ -63,8 +64,10 @@ func claimSlot(ctx context.Context, network netns.Network, had slot, dir string)
 			return err
 		})
 		if errors.Is(err, syscall.EADDRINUSE) {
-			return 0, nil, fmt.Errorf("this lab's addresses (127.%d.0.0 to 127.%d.255.255) are in use, probably by another lab that was started meanwhile: stop that one, or remove %s to begin a new lab: %w",
-				had, had+1, dir, err)
+			return 0, nil,
+				fmt.Errorf("this lab's addresses (127.%d.0.0 to 127.%d.255.255) are in use, probably by another lab that was "+
+					"started meanwhile: stop that one, or remove %s to begin a new lab: %w",
+					had, had+1, dir, err)
 		}
 		return had, l, had.explainAddress(err)
 	}
@@ -89,5 +92,7 @@ func claimSlot(ctx context.Context, network netns.Network, had slot, dir string)
 	if lacking != nil {
 		return 0, nil, fmt.Errorf("find addresses for the lab: %w", firstSlot.explainAddress(lacking))
 	}
-	return 0, nil, fmt.Errorf("find addresses for the lab: all %d places between 127.%d.0.0 and 127.%d.255.255 are in use; stop another lab", slots, firstSlot, lastSlot+1)
+	return 0, nil,
+		fmt.Errorf("find addresses for the lab: all %d places between 127.%d.0.0 and 127.%d.255.255 are in use; "+
+			"stop another lab", slots, firstSlot, lastSlot+1)
 }

@@ -67,8 +67,8 @@ func findSocket(dir string) (string, error) {
 	return strings.TrimSpace(string(b)), err
 }
 
-// listenControl listens on the control socket. One that a killed daemon left is replaced: that no other daemon is alive, the
-// folder's lock says.
+// listenControl listens on the control socket. One that a killed daemon left is replaced: that no other
+// daemon is alive, the folder's lock says.
 func listenControl(sockets string) (net.Listener, error) {
 	path := filepath.Join(sockets, controlSocket)
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -49,7 +49,8 @@ func loadState(path string) (*state, error) {
 		return nil, fmt.Errorf("read the lab's state %s: %w; remove %s to begin a new lab", path, err, filepath.Dir(path))
 	}
 	if s.data.Version != stateVersion || !s.data.Slot.valid() {
-		return nil, fmt.Errorf("read the lab's state %s: version %d, slot %d: written by another version of the lab; remove %s to begin a new one",
+		return nil, fmt.Errorf(
+			"read the lab's state %s: version %d, slot %d: written by another version of the lab; remove %s to begin a new one",
 			path, s.data.Version, s.data.Slot, filepath.Dir(path))
 	}
 	return s, nil

@@ -78,7 +78,8 @@ func (w *World) status() Status {
 	s.Clusters = append(s.Clusters, workloads(systems, s.LoadBalancers)...)
 	for _, p := range w.processes.List() {
 		s.Processes = append(s.Processes, Process{
-			Name: p.Name, PID: p.PID, Cluster: p.Labels[proc.LabelCluster], Pod: p.Labels[proc.LabelPod], Server: p.Labels[proc.LabelServer],
+			Name: p.Name, PID: p.PID, Cluster: p.Labels[proc.LabelCluster], Pod: p.Labels[proc.LabelPod],
+			Server:    p.Labels[proc.LabelServer],
 			StartedAt: p.StartedAt, RSSBytes: p.RSSBytes,
 		})
 	}

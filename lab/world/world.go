@@ -100,7 +100,8 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	if err != nil {
 		return err
 	}
-	w := &World{cfg: cfg, started: time.Now(), processes: proc.New(), registry: kubelet.NewRegistry(), outages: egress.NewOutages(), programInfo: programs, stopping: make(chan struct{}), down: make(chan struct{})}
+	w := &World{cfg: cfg, started: time.Now(), processes: proc.New(), registry: kubelet.NewRegistry(),
+		outages: egress.NewOutages(), programInfo: programs, stopping: make(chan struct{}), down: make(chan struct{})}
 	w.faults = newFaults(w)
 	w.programs = append(append(w.programs, cfg.Images...), kubelet.DefaultPrograms()...)
 	// Whatever happens below, no process outlives the lab.
@@ -197,7 +198,8 @@ func (w *World) stopParts() error {
 
 // serve answers requests until ctx is done.
 func (w *World) serve(ctx context.Context, l net.Listener, h http.Handler) {
-	server := &http.Server{Handler: h, ReadHeaderTimeout: headerDeadline, ErrorLog: slog.NewLogLogger(w.cfg.Log.Handler(), slog.LevelWarn)}
+	server := &http.Server{Handler: h, ReadHeaderTimeout: headerDeadline, ErrorLog: slog.NewLogLogger(w.cfg.Log.Handler(),
+		slog.LevelWarn)}
 	context.AfterFunc(ctx, func() { server.Close() })
 	go func() {
 		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {

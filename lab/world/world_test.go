@@ -36,7 +36,8 @@ func TestSlotPlacesEverythingInItsAddresses(t *testing.T) {
 			t.Fatalf("slot %d: valid is wrong", s)
 		}
 		private := s.networkCIDR()
-		for name, part := range map[string]netip.Prefix{"control plane": s.controlPlaneCIDR(), "services": s.serviceCIDR(), "pods": s.podCIDR()} {
+		for name, part := range map[string]netip.Prefix{"control plane": s.controlPlaneCIDR(), "services": s.serviceCIDR(),
+			"pods": s.podCIDR()} {
 			if private.Bits() >= part.Bits() || !private.Contains(part.Addr()) || part != part.Masked() {
 				t.Errorf("slot %d: %s %v is not in %v", s, name, part, private)
 			}
@@ -94,12 +95,14 @@ func TestClaimSlot(t *testing.T) {
 	if got, err := claim(&takenNetwork{fail: free}, 80, "/a"); err != nil || got != 80 {
 		t.Errorf("a lab that had slot 80 got %d, %v", got, err)
 	}
-	if _, err := claim(&takenNetwork{fail: taken}, 80, "/a"); !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), "another lab") {
+	if _, err := claim(&takenNetwork{fail: taken}, 80, "/a"); !errors.Is(err, syscall.EADDRINUSE) ||
+		!strings.Contains(err.Error(), "another lab") {
 		t.Errorf("a lab whose slot is taken: %v", err)
 	}
 	lacks := func(string) error { return syscall.EADDRNOTAVAIL }
 	for _, had := range []slot{0, firstSlot} {
-		if _, err := claim(&takenNetwork{fail: lacks}, had, "/a"); err == nil || !strings.Contains(err.Error(), "64.64.{1..16} 65.0.{1..3} ") {
+		if _, err := claim(&takenNetwork{fail: lacks}, had, "/a"); err == nil ||
+			!strings.Contains(err.Error(), "64.64.{1..16} 65.0.{1..3} ") {
 			t.Errorf("no addresses, had %d: %v", had, err)
 		}
 	}
@@ -118,11 +121,13 @@ func TestStateIsKeptAndChecked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.update(func(d *stateData) error { d.Slot = 72; return io.EOF }); !errors.Is(err, io.EOF) || s.slot() != 70 {
+	if err := s.update(func(d *stateData) error { d.Slot = 72; return io.EOF }); !errors.Is(err, io.EOF) ||
+		s.slot() != 70 {
 		t.Errorf("a change that fails: %v, slot %d", err, s.slot())
 	}
 	again, err := loadState(path)
-	if err != nil || again.slot() != 70 || len(again.management()) != 1 || again.management()[0] != (managementSpec{"m", 1}) {
+	if err != nil || again.slot() != 70 || len(again.management()) != 1 ||
+		again.management()[0] != (managementSpec{"m", 1}) {
 		t.Errorf("read back: %+v, %v", again, err)
 	}
 	for _, bad := range []string{"{", `{"version":2,"slot":70}`, `{"version":1,"slot":71}`} {

@@ -1,5 +1,5 @@
-// Package architecture holds docs/architecture.md against the code: every package has its row, every import is in it, and the
-// rules of the page are kept.
+// Package architecture holds docs/architecture.md against the code: every package has its row, every import is in
+// it, and the rules of the page are kept.
 package architecture
 
 import (
@@ -52,7 +52,8 @@ func (l list) own() (own []string) {
 
 func packages(t *testing.T) (all []list) {
 	t.Helper()
-	// What this process opens is what go test looks at to tell whether an earlier result still counts; go list is another process.
+	// What this process opens is what go test looks at to tell whether an earlier result
+	// still counts; go list is another process.
 	err := filepath.WalkDir("../..", func(path string, entry fs.DirEntry, err error) error {
 		if err == nil && entry.IsDir() && (entry.Name() == ".git" || entry.Name() == "dist") {
 			return filepath.SkipDir
@@ -131,7 +132,8 @@ func TestTheTableIsTrue(t *testing.T) {
 			continue
 		}
 		if !slices.Equal(written, p.own()) {
-			t.Errorf("package %s imports %v; docs/architecture.md says %v (go test ./test/architecture -update writes it)", p.name(), p.own(), written)
+			t.Errorf("package %s imports %v; docs/architecture.md says %v (go test ./test/architecture -update writes it)",
+				p.name(), p.own(), written)
 		}
 		delete(rows, p.name())
 	}
@@ -148,7 +150,8 @@ func write(t *testing.T, all []list) {
 	}
 	var out strings.Builder
 	for _, line := range lines(t, page) {
-		if found := row.FindStringSubmatch(line); found != nil && imports[found[1]] != nil || found != nil && slices.ContainsFunc(all, func(p list) bool { return p.name() == found[1] }) {
+		if found := row.FindStringSubmatch(line); found != nil && imports[found[1]] != nil ||
+			found != nil && slices.ContainsFunc(all, func(p list) bool { return p.name() == found[1] }) {
 			column := "-"
 			if names := imports[found[1]]; len(names) > 0 {
 				column = strings.Join(names, ", ")
@@ -177,8 +180,10 @@ func TestTheRulesAreKept(t *testing.T) {
 		"internal/report/story": {"internal/cli"},
 		"internal/crash":        {"internal/cli", "test/crash"},
 	}
-	below := []string{"config", "platform", "steps", "internal/capi", "internal/render", "internal/wait"} // these know nothing of the command
-	command := []string{"internal/cli", "internal/lab", "internal/kind", "internal/runs", "internal/settings", "internal/statedir", "internal/report", "internal/crash", "test"}
+	// these know nothing of the command
+	below := []string{"config", "platform", "steps", "internal/capi", "internal/render", "internal/wait"}
+	command := []string{"internal/cli", "internal/lab", "internal/kind", "internal/runs", "internal/settings",
+		"internal/statedir", "internal/report", "internal/crash", "test"}
 	for _, p := range packages(t) {
 		if may, bound := only[p.name()]; bound {
 			for _, i := range p.own() {
@@ -191,7 +196,8 @@ func TestTheRulesAreKept(t *testing.T) {
 			if may, bound := users[i]; bound && !slices.Contains(may, p.name()) {
 				t.Errorf("%s imports %s, which is for %v alone", p.name(), i, may)
 			}
-			if slices.Contains(below, p.name()) && slices.ContainsFunc(command, func(c string) bool { return i == c || strings.HasPrefix(i, c+"/") }) {
+			if slices.Contains(below, p.name()) &&
+				slices.ContainsFunc(command, func(c string) bool { return i == c || strings.HasPrefix(i, c+"/") }) {
 				t.Errorf("%s imports %s: what the command is made of must not be known below it", p.name(), i)
 			}
 		}

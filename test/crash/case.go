@@ -31,9 +31,11 @@ func Points() []string { return []string{"before", "applied", "replied", "torn",
 type Case struct {
 	ID    string
 	Kind  Kind
-	Stage string   // that is run
-	Kills []string // single: "<point> <key>"; pair: one, then those of which the first to come counts; chain: of every effect; random: those that may hit
-	What  string   // fault, disk: its name
+	Stage string // that is run
+	// single: "<point> <key>"; pair: one, then those of which the first to come counts; chain: of
+	// every effect; random: those that may hit
+	Kills []string
+	What  string // fault, disk: its name
 }
 
 // kill is a value of SLIPWAY_CRASH.
@@ -62,7 +64,8 @@ func Enumerate(effects []Effect, amounts Amounts) []Case {
 		}
 		for i, e := range list {
 			for _, point := range pointsOf(list[i:]) {
-				cases = append(cases, Case{ID: fmt.Sprintf("single %s: %s %s", stage.Name, point, e.Key), Kind: Single, Stage: stage.Name, Kills: []string{kill(point, e.Key)}})
+				cases = append(cases, Case{ID: fmt.Sprintf("single %s: %s %s", stage.Name, point, e.Key), Kind: Single,
+					Stage: stage.Name, Kills: []string{kill(point, e.Key)}})
 			}
 		}
 	}
@@ -77,8 +80,8 @@ func Enumerate(effects []Effect, amounts Amounts) []Case {
 	return ordered(cases)
 }
 
-// ordered sorts cases for their run. Of the single kills, which are the most, a part of the time shows a part of every stage:
-// one of each in the order of the stages, so that the next begins where the one before has ended, and so on.
+// ordered sorts cases for their run. Of the single kills, which are the most, a part of the time shows a part of every
+// stage: one of each in the order of the stages, so that the next begins where the one before has ended, and so on.
 func ordered(cases []Case) []Case {
 	r := rand.New(rand.NewPCG(1, 3))
 	round := map[string]int{} // of a single kill, by its id
@@ -95,7 +98,8 @@ func ordered(cases []Case) []Case {
 	return cases
 }
 
-// chainOf gives every effect one point; the points go round from the turn's, so that five chains give each effect all of its.
+// chainOf gives every effect one point; the points go round from the turn's, so that
+// five chains give each effect all of its.
 func chainOf(stage string, effects []Effect, turn int, name string) Case {
 	c := Case{ID: fmt.Sprintf("chain %s %s", stage, name), Kind: Chain, Stage: stage}
 	for i, e := range effects {
@@ -113,8 +117,8 @@ func pointsOf(effects []Effect) []string {
 	return Points()[:3]
 }
 
-// chainPoints are the points of an effect that a chain can reach. "torn" and "saved" come with the next write of the journal,
-// and a chain is killed at another effect before that: it has them of the writes themselves.
+// chainPoints are the points of an effect that a chain can reach. "torn" and "saved" come with the next write of the
+// journal, and a chain is killed at another effect before that: it has them of the writes themselves.
 func chainPoints(key string) []string {
 	if strings.HasPrefix(key, "journal ") {
 		return Points()
@@ -157,7 +161,8 @@ func schedules(byStage map[string][]Effect, number int) []Case {
 		seed := uint64(i + 1)
 		r := rand.New(rand.NewPCG(seed, 2))
 		begins := r.IntN(len(Stages()) - 1) // destroy takes away what is compared
-		c := Case{ID: fmt.Sprintf("random %d from %s", seed, Stages()[begins].Name), Kind: Random, Stage: Stages()[begins].Name}
+		c := Case{ID: fmt.Sprintf("random %d from %s", seed, Stages()[begins].Name), Kind: Random,
+			Stage: Stages()[begins].Name}
 		var keys []string
 		for _, stage := range Stages()[begins : len(Stages())-1] {
 			for _, e := range byStage[stage.Name] {
@@ -183,8 +188,8 @@ func schedules(byStage map[string][]Effect, number int) []Case {
 	return cases
 }
 
-// sample is a chain of one effect of each sort, for a run that has little time. Which of them stands for the others, and which
-// point it gets, changes by the day.
+// sample is a chain of one effect of each sort, for a run that has little time. Which of them stands for the others,
+// and which point it gets, changes by the day.
 func sample(effects []Effect, day int) (kills []string, sorts int) {
 	var order []string
 	bySort := map[string][]Effect{}
@@ -209,9 +214,9 @@ func sample(effects []Effect, day int) (kills []string, sorts int) {
 	return kills, len(order)
 }
 
-// sort is what an effect has in common with others that are made by the same lines of code: in one step the same verb to the
-// same cluster, whatever the object. Calls to Hetzner, files and commands are each a sort of their own, and the journal's
-// writes of one state.
+// sort is what an effect has in common with others that are made by the same lines of code: in one step the same
+// verb to the same cluster, whatever the object. Calls to Hetzner, files and commands are each a sort of their own,
+// and the journal's writes of one state.
 func (e Effect) sort() string {
 	words := strings.Fields(e.Key)
 	if len(words) < 3 {

@@ -23,7 +23,8 @@ func TestLedger(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, e := range []Entry{{Case: "a", Result: Bad}, {Case: "b", Result: Good}, {Case: "a", Result: Good, Covered: []string{"before x"}}} {
+	for _, e := range []Entry{{Case: "a", Result: Bad}, {Case: "b", Result: Good},
+		{Case: "a", Result: Good, Covered: []string{"before x"}}} {
 		if err := l.Add(e); err != nil {
 			t.Fatal(err)
 		}
@@ -56,7 +57,9 @@ func someEffects() []Effect {
 	var all []Effect
 	for _, stage := range Stages() {
 		for i := range 6 { // a multiple of the points
-			all = append(all, Effect{Stage: stage.Name, Step: stage.Name, Key: fmt.Sprintf("workload create deployments.apps/ns/%s%d#1", stage.Name, i)})
+			all = append(all,
+				Effect{Stage: stage.Name, Step: stage.Name, Key: fmt.Sprintf("workload create deployments.apps/ns/%s%d#1",
+					stage.Name, i)})
 		}
 		all = append(all, Effect{Stage: stage.Name, Key: "journal save " + stage.Name + "/done#1"})
 	}
@@ -99,7 +102,8 @@ func TestEnumerate(t *testing.T) {
 			}
 		}
 	}
-	if count[Single] != len(effects)*len(Points()) || count[Chain] != len(Stages())*len(Points()) || count[Random] != Full().Random || count[Pair] != Full().Pairs {
+	if count[Single] != len(effects)*len(Points()) || count[Chain] != len(Stages())*len(Points()) ||
+		count[Random] != Full().Random || count[Pair] != Full().Pairs {
 		t.Errorf("there are %v", count)
 	}
 	for _, e := range effects {
@@ -223,9 +227,10 @@ func TestMutationsApply(t *testing.T) {
 func TestMutationResults(t *testing.T) {
 	shop := newWorkshop(t)
 	for name, text := range map[string]string{
-		"go.mod":      "module example.com/m\n\ngo 1.26\n",
-		"a/a.go":      "package a\n\nfunc Sum(a, b int) int { return a + b } // sums\n",
-		"a/a_test.go": "package a\n\nimport \"testing\"\n\nfunc TestSum(t *testing.T) {\n\tif Sum(1, 2) != 3 {\n\t\tt.Fatal(1)\n\t}\n}\n",
+		"go.mod": "module example.com/m\n\ngo 1.26\n",
+		"a/a.go": "package a\n\nfunc Sum(a, b int) int { return a + b } // sums\n",
+		"a/a_test.go": "package a\n\nimport \"testing\"\n\nfunc TestSum(t *testing.T) {\n\tif Sum(1, 2) != 3 {\n" +
+			"\t\tt.Fatal(1)\n\t}\n}\n",
 	} {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(shop.root, name)), 0o700); err != nil {
 			t.Fatal(err)
@@ -248,7 +253,8 @@ func TestMutationResults(t *testing.T) {
 			t.Errorf("%s: %s (%s), want %s", name, result, why, tc.want)
 		}
 	}
-	if data, err := os.ReadFile(filepath.Join(shop.root, "a/a.go")); err != nil || !strings.Contains(string(data), "a + b } // sums") {
+	if data, err := os.ReadFile(filepath.Join(shop.root, "a/a.go")); err != nil ||
+		!strings.Contains(string(data), "a + b } // sums") {
 		t.Errorf("afterwards the code is %s, %v", data, err)
 	}
 }
@@ -295,7 +301,8 @@ func TestGuard(t *testing.T) {
 	if err := os.MkdirAll(lab, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	// The command: `all` starts something that stands for the lab in a session of its own, and goes on; `lab down` ends that.
+	// The command: `all` starts something that stands for the lab in a session of its
+	// own, and goes on; `lab down` ends that.
 	script := fmt.Sprintf(`#!/bin/sh
 if [ "$1" = all ]; then
 	echo "$@" >%[1]s/started
@@ -322,8 +329,10 @@ echo "$@" >%[1]s/asked
 	await(t, "the run to be at work", func() bool { return pid("run") > 0 && pid("lab.lock") > 0 })
 	run, daemon := pid("run"), pid("lab.lock")
 	started, err := os.ReadFile(filepath.Join(lab, "started"))
-	if until := fmt.Sprintf("--lab-until-gone %d", suite.Process.Pid); err != nil || !strings.Contains(string(started), until) {
-		t.Errorf("a lab that is only just starting would outlive the suite: the run was started with %q (%v), without %s", started, err, until)
+	if until := fmt.Sprintf("--lab-until-gone %d", suite.Process.Pid); err != nil ||
+		!strings.Contains(string(started), until) {
+		t.Errorf("a lab that is only just starting would outlive the suite: the run was started with %q (%v), without %s",
+			started, err, until)
 	}
 	if err := suite.Process.Kill(); err != nil {
 		t.Fatal(err)
@@ -408,7 +417,8 @@ func await(t *testing.T, what string, done func() bool) {
 
 func TestCount(t *testing.T) {
 	effects := []Effect{{Stage: "image", Key: "a b c#1"}, {Stage: "image", Key: "a b d#1"}}
-	cases := []Case{{ID: "1", Kind: Single}, {ID: "2", Kind: Chain}, {ID: "3", Kind: Chain}, {ID: "4", Kind: Pair}, {ID: "5", Kind: Pair}}
+	cases := []Case{{ID: "1", Kind: Single}, {ID: "2", Kind: Chain}, {ID: "3", Kind: Chain}, {ID: "4", Kind: Pair},
+		{ID: "5", Kind: Pair}}
 	l := &Ledger{Entries: []Entry{
 		{Case: "1", Kind: Single, Result: Good, Covered: []string{"before a b c#1"}, Kills: 1, Resumed: 12, Rest: 10},
 		{Case: "2", Kind: Chain, Result: Good, Covered: []string{"before a b c#1", "applied a b c#1"}, Kills: 2},
@@ -416,7 +426,8 @@ func TestCount(t *testing.T) {
 		{Case: "4", Kind: Pair, Result: Missed},
 	}}
 	f := Count(effects, cases, l)
-	if f.Effects != 2 || f.Touched != 1 || f.Points != 2 || f.Singly != 1 || f.Kills != 4 || f.Missed != 1 || len(f.Failed) != 1 || f.Slower != 2 {
+	if f.Effects != 2 || f.Touched != 1 || f.Points != 2 || f.Singly != 1 || f.Kills != 4 || f.Missed != 1 ||
+		len(f.Failed) != 1 || f.Slower != 2 {
 		t.Errorf("figures are %+v", f)
 	}
 	if f.Cases[Chain] != 1 || f.Of[Chain] != 2 || f.Of[Pair] != 2 {
@@ -438,7 +449,8 @@ func TestShiftYears(t *testing.T) {
 // What a failed case leaves is overwritten by the next one's lab, but for its logs.
 func TestKeepLogs(t *testing.T) {
 	s := &Suite{Session: &Session{State: t.TempDir()}, Dir: t.TempDir()}
-	for _, name := range []string{"lab/logs/k8s/etcd.log", "runs/1/events.jsonl", "runs/1/log", "kubeconfig", "lab/servers/1/etcd/member.db"} {
+	for _, name := range []string{"lab/logs/k8s/etcd.log", "runs/1/events.jsonl", "runs/1/log", "kubeconfig",
+		"lab/servers/1/etcd/member.db"} {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(s.State, name)), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -451,7 +463,8 @@ func TestKeepLogs(t *testing.T) {
 		t.Fatalf("kept in %s: %v", into, err)
 	}
 	for name, want := range map[string]string{
-		"lab/logs/k8s/etcd.log": "lab/logs/k8s/etcd.log", "runs/1/events.jsonl": "runs/1/events.jsonl", "runs/1/log": "runs/1/log", "kubeconfig": "", "lab/servers/1/etcd/member.db": "",
+		"lab/logs/k8s/etcd.log": "lab/logs/k8s/etcd.log", "runs/1/events.jsonl": "runs/1/events.jsonl",
+		"runs/1/log": "runs/1/log", "kubeconfig": "", "lab/servers/1/etcd/member.db": "",
 	} {
 		if is, _ := os.ReadFile(filepath.Join(into, name)); string(is) != want {
 			t.Errorf("%s holds %q", name, is)

@@ -20,11 +20,13 @@ type MachineFault struct {
 	try   func(*trial, context.Context) error
 }
 
-// Disks are the machine's faults over the real command. What a disk can do to the journal at each of its calls, flow's own
-// tests go through.
+// Disks are the machine's faults over the real command. What a disk can do to the journal at each of
+// its calls, flow's own tests go through.
 func Disks() []MachineFault {
 	changed := func(name, stage string, change func([]byte) []byte, refused bool) MachineFault {
-		return MachineFault{name, stage, func(t *trial, ctx context.Context) error { return t.changedJournal(ctx, change, refused) }}
+		return MachineFault{name, stage, func(t *trial, ctx context.Context) error {
+			return t.changedJournal(ctx, change, refused)
+		}}
 	}
 	var all []MachineFault
 	for _, stage := range []string{"image", "nodes", "all"} {
@@ -71,8 +73,8 @@ func (t *trial) disk(ctx context.Context) error {
 
 func (t *trial) journalPath() string { return filepath.Join(t.State, "journal.json") }
 
-// changedJournal changes the journal's file. Where that must be refused, the run says so and changes nothing; then what is
-// good is put back. Otherwise the run ends well, or refuses, too.
+// changedJournal changes the journal's file. Where that must be refused, the run says so and changes nothing; then what
+// is good is put back. Otherwise the run ends well, or refuses, too.
 func (t *trial) changedJournal(ctx context.Context, change func([]byte) []byte, refused bool) error {
 	good, err := os.ReadFile(t.journalPath())
 	if err != nil {
@@ -114,7 +116,8 @@ func (t *trial) lostJournal(ctx context.Context) error {
 func upTo(stage string) []string {
 	var args []string
 	for _, s := range Stages() {
-		args = append(args, slices.DeleteFunc(slices.Clone(s.Args), func(word string) bool { return strings.HasPrefix(word, "-") })...)
+		args = append(args,
+			slices.DeleteFunc(slices.Clone(s.Args), func(word string) bool { return strings.HasPrefix(word, "-") })...)
 		if s.Name == stage {
 			break
 		}
@@ -126,7 +129,8 @@ func upTo(stage string) []string {
 func namespace(ctx context.Context) ([]string, error) {
 	var last error
 	for _, how := range [][]string{{"unshare", "--mount"}, {"unshare", "--map-root-user", "--mount"}} {
-		out, err := exec.CommandContext(ctx, how[0], append(how[1:], "mount", "-t", "tmpfs", "-o", "size=64k", "none", os.TempDir())...).CombinedOutput()
+		out, err := exec.CommandContext(ctx, how[0], append(how[1:], "mount", "-t", "tmpfs", "-o", "size=64k", "none",
+			os.TempDir())...).CombinedOutput()
 		if err == nil {
 			return how, nil
 		}
@@ -139,8 +143,8 @@ func namespace(ctx context.Context) ([]string, error) {
 const readOnlyScript = `state=$1; shift
 mount --bind "$state" "$state" && mount -o remount,ro,bind "$state" && exec "$@"`
 
-// fullScript runs a command with its state folder, but for the lab's, on a file system that is full but for $2 kilobytes. What
-// is on it in the end is in the folder afterwards.
+// fullScript runs a command with its state folder, but for the lab's, on a file system that is full but for $2
+// kilobytes. What is on it in the end is in the folder afterwards.
 const fullScript = `state=$1; free=$2; shift 2
 real=$(mktemp -d) && small=$(mktemp -d) || exit 90
 mount --bind "$state" "$real" || exit 90

@@ -15,8 +15,8 @@ const evidence = "bad"
 // notInFileNames is what a case's name has and the name of a folder better has not.
 var notInFileNames = regexp.MustCompile(`[^A-Za-z0-9._#-]+`)
 
-// keepLogs copies the logs, the events and the audit records below the state folder, for whoever looks why a case failed. It gives the
-// folder that they are in.
+// keepLogs copies the logs, the events and the audit records below the state folder, for whoever looks why a case
+// failed. It gives the folder that they are in.
 func (s *Suite) keepLogs(c Case) (string, error) {
 	name := notInFileNames.ReplaceAllString(c.ID, "-")
 	into := filepath.Join(s.Dir, evidence, name[:min(len(name), 150)])

@@ -28,8 +28,8 @@ const (
 	caphServer = "cluster-api-provider-hetzner POST /v1/servers"
 )
 
-// Faults are the world's, each where it hurts. What an action that fails had made is taken back by the cloud, so that it has
-// to be made once more.
+// Faults are the world's, each where it hurts. What an action that fails had made is taken back by the
+// cloud, so that it has to be made once more.
 func Faults() []WorldFault {
 	fault := func(stage, words string) WorldFault {
 		return WorldFault{Name: stage + ": " + words, Stage: stage, Words: strings.Fields(words)}
@@ -54,7 +54,8 @@ func Faults() []WorldFault {
 		again(1, "slipway POST /v1/ssh_keys", fault("image", "lost-reply method=POST path=/ssh_keys times=1 "+own)),
 		fault("image", "reset method=POST path=/servers times=1 "+own),
 		fault("image", "reset path=/servers/* times=1 "+own),
-		again(1, "slipway POST /v1/servers/*/actions/create_image", fault("image", "action-error command=create_image times=1")),
+		again(1, "slipway POST /v1/servers/*/actions/create_image",
+			fault("image", "action-error command=create_image times=1")),
 		fault("image", "stale-lists delay=2s for=40s"),
 		fault("providers", "webhook-unready service=capi-system/* for=15s"),
 		later(3*s, "providers", "apiserver-restart cluster=k8s-mgmt for=3s"),

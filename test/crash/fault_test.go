@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// What the lab's log says, as it does for a fault that was removed, for one that hit as often as it was to and for one whose time was up.
+// What the lab's log says, as it does for a fault that was removed, for one that hit as often as
+// it was to and for one whose time was up.
 func TestHits(t *testing.T) {
 	const (
 		begun   = `time=2026-11-22T03:34:31.097Z level=INFO msg="a fault is in force" fault=1 is="{\"kind\":\"reset\",\"path\":\"/servers/*\",\"times\":1}"`
@@ -56,9 +57,10 @@ func TestResult(t *testing.T) {
 		"no kill":                {trial{c: Case{Kind: Single}}, Missed},
 		"a fault":                {trial{c: Case{Kind: Fault}}, Good},
 		"a fault that never hit": {trial{c: Case{Kind: Fault}, missed: "never"}, Missed},
-		"that all the same led to something wrong": {trial{c: Case{Kind: Fault}, missed: "never", findings: []string{"x"}}, Bad},
-		"a fault of the machine":                   {trial{c: Case{Kind: Disk}}, Good},
-		"one that it cannot have":                  {trial{c: Case{Kind: Disk}, skipped: "no namespace"}, Skipped},
+		"that all the same led to something wrong": {trial{c: Case{Kind: Fault}, missed: "never", findings: []string{"x"}},
+			Bad},
+		"a fault of the machine":  {trial{c: Case{Kind: Disk}}, Good},
+		"one that it cannot have": {trial{c: Case{Kind: Disk}, skipped: "no namespace"}, Skipped},
 	} {
 		if got := tc.trial.result(); got != tc.want {
 			t.Errorf("%s: %s, want %s", name, got, tc.want)

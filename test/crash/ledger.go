@@ -13,8 +13,8 @@ import (
 // Result is how a case came out.
 type Result string
 
-// The results. A missed case is one whose effect never came, so that nothing was killed, or whose fault never hit: it proves
-// nothing, and counts as nothing.
+// The results. A missed case is one whose effect never came, so that nothing was killed, or whose fault never hit: it
+// proves nothing, and counts as nothing.
 const (
 	Good    Result = "good"
 	Bad     Result = "bad"

@@ -52,14 +52,16 @@ func (m Mutation) apply(w workshop) (undo func() error, err error) {
 		return nil, err
 	}
 	if n := bytes.Count(was, []byte(m.Old)); n != 1 || m.Old == m.New {
-		return nil, fmt.Errorf("the text that it replaces is %d times in %s, not once: bring the mutation up to the code", n, m.File)
+		return nil, fmt.Errorf("the text that it replaces is %d times in %s, not once: bring the mutation up to the code", n,
+			m.File)
 	}
 	mutated := bytes.Replace(was, []byte(m.Old), []byte(m.New), 1)
 	return func() error { return os.WriteFile(path, was, 0o600) }, os.WriteFile(path, mutated, 0o600)
 }
 
-// TryMutations breaks a copy of the code in one place after the other and runs the tests that must notice; they pass before.
-// only selects by name. The copy and the tests at work are gone when it returns; they also end with this process.
+// TryMutations breaks a copy of the code in one place after the other and runs the tests that must
+// notice; they pass before. only selects by name. The copy and the tests at work are gone when it
+// returns; they also end with this process.
 func TryMutations(ctx context.Context, source, only string, out io.Writer) (err error) {
 	wanted, err := regexp.Compile(only)
 	if err != nil {
@@ -102,7 +104,8 @@ func TryMutations(ctx context.Context, source, only string, out io.Writer) (err 
 			notCaught++
 		}
 		fmt.Fprintf(out, "%-8s  %s: %s\n", result, m.Name, why)
-		rows = append(rows, []string{m.Name, m.File, strings.TrimSpace(m.Package + " " + strings.Trim(m.Run, "^$")), string(result)})
+		rows = append(rows, []string{m.Name, m.File, strings.TrimSpace(m.Package + " " + strings.Trim(m.Run, "^$")),
+			string(result)})
 	}
 	fmt.Fprintln(out)
 	w := tabwriter.NewWriter(out, 0, 0, 1, ' ', 0)
@@ -156,9 +159,11 @@ func (w workshop) test(ctx context.Context, m Mutation) (says string, err error)
 	if out, err := w.run(ctx, w.root, "go", "test", "-c", "-o", binary, "./"+m.Package); err != nil {
 		return "", &buildError{lastLine(out)}
 	}
-	ctx, cancel := context.WithTimeout(ctx, testsWithin+30*time.Second) // the tests end themselves first, and say where they hang
+	// the tests end themselves first, and say where they hang
+	ctx, cancel := context.WithTimeout(ctx, testsWithin+30*time.Second)
 	defer cancel()
-	out, err := w.run(ctx, filepath.Join(w.root, m.Package), binary, "-test.timeout", testsWithin.String(), "-test.run", m.Run)
+	out, err := w.run(ctx, filepath.Join(w.root, m.Package), binary, "-test.timeout", testsWithin.String(), "-test.run",
+		m.Run)
 	if err == nil && strings.Contains(out, "no tests to run") {
 		return "", errors.New("there is no such test")
 	}

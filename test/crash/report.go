@@ -98,7 +98,8 @@ func describe(k Kind) string {
 
 // PrintFailures writes what is wrong, case by case.
 func PrintFailures(out io.Writer, entries []Entry) {
-	for _, e := range slices.SortedFunc(slices.Values(entries), func(a, b Entry) int { return cmp.Compare(a.Case, b.Case) }) {
+	for _, e := range slices.SortedFunc(slices.Values(entries),
+		func(a, b Entry) int { return cmp.Compare(a.Case, b.Case) }) {
 		fmt.Fprintf(out, "%s  %s\n", e.Result, e.Case)
 		for _, finding := range e.Findings {
 			fmt.Fprintf(out, "    %s\n", finding)

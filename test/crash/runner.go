@@ -22,7 +22,8 @@ const (
 	// noise is how many times as long a resumed run may take as the rest of an undisturbed one did, before it counts as
 	// waiting for something that is not there: the machine works for others, too.
 	noise = 2.0
-	// settleWithin is how long controllers may need after the command's end until the world is what it is in the reference.
+	// settleWithin is how long controllers may need after the command's end until the
+	// world is what it is in the reference.
 	settleWithin = 60 * time.Second
 )
 
@@ -62,7 +63,8 @@ func (s *Suite) Try(ctx context.Context, c Case) (Entry, error) {
 	if err != nil {
 		trial.find("the suite", err.Error())
 	}
-	e.Covered, e.Kills, e.Findings, e.Note = trial.covered, trial.kills, trial.findings, cmp.Or(trial.skipped, trial.missed)
+	e.Covered, e.Kills, e.Findings, e.Note = trial.covered, trial.kills, trial.findings, cmp.Or(trial.skipped,
+		trial.missed)
 	e.Seconds, e.Resumed, e.Rest = time.Since(began).Seconds(), trial.resumed.Seconds(), trial.rest.Seconds()
 	e.Result = trial.result()
 	if e.Result == Bad {
@@ -103,8 +105,8 @@ func (t *trial) result() Result {
 	return Good
 }
 
-// asReferred says of a good trial whether the world is in all what the undisturbed run of the stage left, with nothing forgiven,
-// so that the next stage's case can begin with it.
+// asReferred says of a good trial whether the world is in all what the undisturbed run of the stage left, with nothing
+// forgiven, so that the next stage's case can begin with it.
 func (t *trial) asReferred() bool {
 	return slices.Contains([]Kind{Single, Pair, Chain}, t.c.Kind) && t.uploads == 0 && len(t.again) == 0
 }
@@ -179,7 +181,8 @@ func (t *trial) find(verdict string, findings ...string) {
 	}
 }
 
-// run runs the command once, and checks that it repeats nothing. A kill that hit is counted, and what it left looked at.
+// run runs the command once, and checks that it repeats nothing. A kill that hit
+// is counted, and what it left looked at.
 func (t *trial) run(ctx context.Context, r Run) (Outcome, error) {
 	r.Args = t.args
 	done, err := t.done()
@@ -242,7 +245,8 @@ func (t *trial) killed(ctx context.Context, r Run, left judge.World) error {
 		case at:
 			t.covered = append(t.covered, last.Error)
 		case r.KillAt == 0:
-			return fmt.Errorf("killed, and not at any of the %d places asked for; the run's last line is %+v", len(r.Crash), last)
+			return fmt.Errorf("killed, and not at any of the %d places asked for; the run's last line is %+v", len(r.Crash),
+				last)
 		}
 	}
 	// A temporary server without its record is made again: one that was, and a journal that does not have the image yet.
@@ -359,8 +363,8 @@ func (t *trial) random(ctx context.Context) error {
 	return t.finish(ctx)
 }
 
-// armed is a run that is killed by what is left of a schedule: by the next kill where that is a time, and at any of the effects,
-// because one of them may never come.
+// armed is a run that is killed by what is left of a schedule: by the next kill where that is a time, and at any of the
+// effects, because one of them may never come.
 func armed(left []string) (r Run, err error) {
 	for i, k := range left {
 		ms, isTime := strings.CutPrefix(k, "after ")
@@ -390,7 +394,8 @@ func (t *trial) judge(ctx context.Context) error {
 	maps.Copy(more, t.again)
 	undisturbed, since := t.wanted.Requests, is.Requests
 	if !t.since.IsZero() {
-		undisturbed = slices.DeleteFunc(slices.Clone(undisturbed), func(r judge.Request) bool { return !r.Time.Before(t.since) })
+		undisturbed = slices.DeleteFunc(slices.Clone(undisturbed),
+			func(r judge.Request) bool { return !r.Time.Before(t.since) })
 		since = slices.DeleteFunc(slices.Clone(since), func(r judge.Request) bool { return r.Time.Before(t.since) })
 	}
 	t.find("made once", judge.MadeOnce(undisturbed, since, more)...)
@@ -410,8 +415,8 @@ func (t *trial) judge(ctx context.Context) error {
 	return nil
 }
 
-// settle looks until the world is as it should be, or for as long as controllers may need; then it returns what it saw last. A
-// look that fails is none: the machine may be busy.
+// settle looks until the world is as it should be, or for as long as controllers may need; then it returns what it saw
+// last. A look that fails is none: the machine may be busy.
 func (t *trial) settle(ctx context.Context) (judge.World, error) {
 	const (
 		lookEvery   = time.Second

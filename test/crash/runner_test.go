@@ -24,7 +24,9 @@ func standIn(t *testing.T, script string) *Session {
 		}
 	}
 	write(t, filepath.Join(state, "runs", "0", "effects.jsonl"), "")
-	head := fmt.Sprintf("#!/bin/sh\ncd %s || exit 99\nif [ \"$1\" = lab ]; then exit 0; fi\nn=$(($(cat n 2>/dev/null || echo 0) + 1)); echo $n >n\n", state)
+	head := fmt.Sprintf(
+		"#!/bin/sh\ncd %s || exit 99\nif [ \"$1\" = lab ]; then exit 0; fi\nn=$(($(cat n 2>/dev/null || echo 0) + "+
+			"1)); echo $n >n\n", state)
 	command := filepath.Join(dir, "bootstrap")
 	if err := os.WriteFile(command, []byte(head+script), 0o700); err != nil {
 		t.Fatal(err)
@@ -41,8 +43,8 @@ func standIn(t *testing.T, script string) *Session {
 	return s
 }
 
-// The second of three runs of a chain makes a firewall once more, whose step is done, and is killed: the runs after it do
-// nothing wrong.
+// The second of three runs of a chain makes a firewall once more, whose step is done, and is
+// killed: the runs after it do nothing wrong.
 func TestChainJudgesEveryRun(t *testing.T) {
 	const script = `
 echo '{"steps":{"firewall":{"state":"done"}}}' >journal.json
@@ -56,7 +58,9 @@ kill -KILL $$
 `
 	s := standIn(t, script)
 	tr := &trial{
-		Suite: &Suite{Session: s}, c: Case{Kind: Chain, Kills: []string{kill("before", "a b c#1"), kill("before", "a b d#1")}}, args: []string{"all"},
+		Suite:      &Suite{Session: s},
+		c:          Case{Kind: Chain, Kills: []string{kill("before", "a b c#1"), kill("before", "a b d#1")}},
+		args:       []string{"all"},
 		reference:  Reference{Elapsed: time.Minute},
 		attributed: judge.Attribution{"cloud POST /v1/firewalls": {"firewall"}},
 	}
@@ -71,17 +75,20 @@ kill -KILL $$
 	}
 }
 
-// What a resumed run may take is what an undisturbed one takes for the steps that are not done, and its look at the world.
+// What a resumed run may take is what an undisturbed one takes for the steps that
+// are not done, and its look at the world.
 func TestRestWithout(t *testing.T) {
 	noon := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 	span := func(step string, began time.Time, from, to int) judge.Span {
-		return judge.Span{Step: step, Begin: began.Add(time.Duration(from) * time.Second), End: began.Add(time.Duration(to) * time.Second)}
+		return judge.Span{Step: step, Begin: began.Add(time.Duration(from) * time.Second),
+			End: began.Add(time.Duration(to) * time.Second)}
 	}
 	later := noon.Add(time.Hour)
 	first := Reference{Stage: "image", Began: noon, Elapsed: 30 * time.Second, Spans: []judge.Span{
 		span("lab", noon, 0, 1), span("reserve", noon, 2, 5), span("image", noon, 5, 25), span("kind-create", noon, 6, 30)}}
-	both := Reference{}.then(first).then(Reference{Stage: "providers", Began: later, Elapsed: 20 * time.Second, Spans: []judge.Span{
-		span("lab", later, 0, 1), span("capi-init", later, 3, 20)}})
+	both := Reference{}.then(first).then(Reference{Stage: "providers", Began: later, Elapsed: 20 * time.Second,
+		Spans: []judge.Span{
+			span("lab", later, 0, 1), span("capi-init", later, 3, 20)}})
 	if both.Stage != "providers" {
 		t.Errorf("it ends with %s", both.Stage)
 	}
@@ -117,14 +124,16 @@ func write(t *testing.T, path, text string) {
 }
 
 // killedAt is the end of a stand-in that is killed at the last of the places that it was given.
-const killedAt = "mkdir -p runs/$n; echo '{\"phase\":\"killed\",\"error\":\"'$(echo \"$SLIPWAY_CRASH\" | tail -n 1)'\"}' >runs/$n/effects.jsonl; kill -KILL $$\n"
+const killedAt = "mkdir -p runs/$n; echo '{\"phase\":\"killed\",\"error\":\"'$(echo \"$SLIPWAY_CRASH\" | tail -n " +
+	"1)'\"}' >runs/$n/effects.jsonl; kill -KILL $$\n"
 
 // The second kill of a pair comes at whichever of its places is reached first.
 func TestPairIsKilledTwice(t *testing.T) {
 	first, never, second := kill("before", "a b c#1"), kill("applied", "a b c#1"), kill("torn", "a b d#1")
 	tr := &trial{
-		Suite: &Suite{Session: standIn(t, "if [ -z \"$SLIPWAY_CRASH\" ]; then exit 0; fi\n"+killedAt)}, c: Case{Kind: Pair, Kills: []string{first, never, second}},
-		args: []string{"all"}, reference: Reference{Elapsed: time.Minute},
+		Suite: &Suite{Session: standIn(t, "if [ -z \"$SLIPWAY_CRASH\" ]; then exit 0; fi\n"+killedAt)},
+		c:     Case{Kind: Pair, Kills: []string{first, never, second}},
+		args:  []string{"all"}, reference: Reference{Elapsed: time.Minute},
 	}
 	if err := tr.pair(t.Context()); err != nil {
 		t.Fatal(err)
@@ -142,12 +151,15 @@ func TestScheduleGoesOn(t *testing.T) {
 		script            string
 		kills             int
 	}{
-		"an effect that never comes": {[]string{never, "after 50 ms", a, b}, []string{b, a}, "if [ $n -ge 3 ]; then exit 0; fi\n", 2},
-		"a time":                     {[]string{"after 50 ms", a}, []string{a}, "if [ -z \"$SLIPWAY_CRASH\" ]; then exit 0; fi\nif [ $n -eq 1 ]; then sleep 30; fi\n", 2},
+		"an effect that never comes": {[]string{never, "after 50 ms", a, b}, []string{b, a},
+			"if [ $n -ge 3 ]; then exit 0; fi\n", 2},
+		"a time": {[]string{"after 50 ms", a}, []string{a},
+			"if [ -z \"$SLIPWAY_CRASH\" ]; then exit 0; fi\nif [ $n -eq 1 ]; then sleep 30; fi\n", 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tr := &trial{
-				Suite: &Suite{Session: standIn(t, tc.script+killedAt)}, c: Case{Kind: Random, Kills: tc.schedule}, args: []string{"all"},
+				Suite: &Suite{Session: standIn(t, tc.script+killedAt)}, c: Case{Kind: Random, Kills: tc.schedule},
+				args:      []string{"all"},
 				reference: Reference{Elapsed: time.Minute},
 			}
 			if err := tr.random(t.Context()); err != nil {

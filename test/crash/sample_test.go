@@ -38,9 +38,9 @@ func today(t *testing.T) int {
 	return int(time.Now().Unix() / secondsADay)
 }
 
-// TestSample runs the whole first day and its end twice in one lab: once undisturbed, which tells the effects and what they come
-// to, and then killed at one effect of every sort, one after the other, each time resumed up to the next. The judge finds no
-// difference.
+// TestSample runs the whole first day and its end twice in one lab: once undisturbed, which tells the effects and
+// what they come to, and then killed at one effect of every sort, one after the other, each time resumed up to
+// the next. The judge finds no difference.
 func TestSample(t *testing.T) {
 	s := newSample(t)
 	ctx := t.Context()
@@ -76,7 +76,8 @@ func TestSample(t *testing.T) {
 		}
 		uploads = tr.uploads
 		hit := len(tr.covered)
-		t.Logf("%s: %d effects of %d sorts; killed at %d of the sorts in %.0fs", ref.Stage, len(ref.Effects), sorts, hit, time.Since(began).Seconds())
+		t.Logf("%s: %d effects of %d sorts; killed at %d of the sorts in %.0fs", ref.Stage, len(ref.Effects), sorts, hit,
+			time.Since(began).Seconds())
 		for _, k := range kills {
 			if !slices.Contains(tr.covered, k) {
 				t.Logf("%s: not come by: %s", ref.Stage, k)
@@ -110,7 +111,8 @@ func newSample(t *testing.T) *Suite {
 		if testing.Short() {
 			t.Skipf("the lab's programs are not built: %s", out)
 		}
-		t.Fatalf("not run, because the lab's programs are not built: build them (go run ./cmd/bootstrap lab build, about seven minutes) and "+
+		t.Fatalf("not run, because the lab's programs are not built: build them (go run ./cmd/bootstrap lab build, about "+
+			"seven minutes) and "+
 			"run the tests again, or leave this one out with go test -short\n%s", out)
 	}
 	log, err := os.Create(filepath.Join(dir, "suite.log"))
@@ -130,7 +132,9 @@ func newSample(t *testing.T) *Suite {
 		}
 		log.Close()
 	})
-	return &Suite{Session: session, Dir: dir, Say: func(format string, args ...any) { fmt.Fprintf(lineWriter{t}, format, args...) }}
+	return &Suite{Session: session, Dir: dir, Say: func(format string, args ...any) {
+		fmt.Fprintf(lineWriter{t}, format, args...)
+	}}
 }
 
 // undisturbed runs a stage and tells what it did and left.

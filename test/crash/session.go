@@ -1,9 +1,9 @@
 // Package crash kills the built command at every effect of its runs and looks at what comes of it.
 //
-// A case begins with the lab as it stood before a stage of the bootstrap, runs the real command with SLIPWAY_CRASH (or with
-// a fault of the world or of the machine), then again until it ends, and has package judge look at the end. Cases are
-// enumerated from the effects that an undisturbed run recorded. The ledger keeps what each came to, so that a suite that was
-// itself killed goes on.
+// A case begins with the lab as it stood before a stage of the bootstrap, runs the real command with SLIPWAY_CRASH
+// (or with a fault of the world or of the machine), then again until it ends, and has package judge look at the end.
+// Cases are enumerated from the effects that an undisturbed run recorded. The ledger keeps what each came to, so that
+// a suite that was itself killed goes on.
 package crash
 
 import (
@@ -108,8 +108,8 @@ type Outcome struct {
 	Output  string
 }
 
-// Do runs the command as the leader of a process group of its own. A lab that it starts ends with this process, so that one
-// which is only just starting when the suite dies is not missed.
+// Do runs the command as the leader of a process group of its own. A lab that it starts ends with this process, so that
+// one which is only just starting when the suite dies is not missed.
 func (s *Session) Do(outer context.Context, r Run) (Outcome, error) {
 	within := r.Timeout
 	if within == 0 {
@@ -117,7 +117,8 @@ func (s *Session) Do(outer context.Context, r Run) (Outcome, error) {
 	}
 	ctx, cancel := context.WithTimeout(outer, within)
 	defer cancel()
-	words := slices.Concat(r.Wrap, []string{s.Command}, r.Args, []string{"--state-dir", s.State, "--lab-until-gone", strconv.Itoa(os.Getpid())})
+	words := slices.Concat(r.Wrap, []string{s.Command}, r.Args,
+		[]string{"--state-dir", s.State, "--lab-until-gone", strconv.Itoa(os.Getpid())})
 	cmd := grouped(exec.CommandContext(ctx, words[0], words[1:]...))
 	cmd.Dir = s.Source
 	cmd.Env = s.environment()
@@ -140,18 +141,21 @@ func (s *Session) Do(outer context.Context, r Run) (Outcome, error) {
 	stop()
 	s.guard.watch(0)
 	o.Elapsed, o.Output, o.Exit = time.Since(o.Began), out.String(), cmd.ProcessState.ExitCode()
-	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() && status.Signal() == syscall.SIGKILL {
+	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() &&
+		status.Signal() == syscall.SIGKILL {
 		o.Killed = true
 	}
 	s.mu.Lock()
 	s.output.Write(out.Bytes())
 	s.mu.Unlock()
-	fmt.Fprintf(s.Log, "$ %s %s%s\n%s[%.1fs, exit %d]\n", strings.Join(r.Args, " "), crashVariable, r.Crash, o.Output, o.Elapsed.Seconds(), o.Exit)
+	fmt.Fprintf(s.Log, "$ %s %s%s\n%s[%.1fs, exit %d]\n", strings.Join(r.Args, " "), crashVariable, r.Crash, o.Output,
+		o.Elapsed.Seconds(), o.Exit)
 	if outer.Err() != nil {
 		return o, fmt.Errorf("run %s: %w", strings.Join(r.Args, " "), outer.Err())
 	}
 	if ctx.Err() != nil {
-		return o, fmt.Errorf("run %s: it did not end within %s; it last said: %s", strings.Join(r.Args, " "), within, lastLine(o.Output))
+		return o, fmt.Errorf("run %s: it did not end within %s; it last said: %s", strings.Join(r.Args, " "), within,
+			lastLine(o.Output))
 	}
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
@@ -192,8 +196,8 @@ func (s *Session) lookAtArguments() (stop func()) {
 	return func() { close(done); <-ended }
 }
 
-// look reads the arguments of the processes that there are, of each a few times: it has its parent's until it becomes what it
-// is to be, and keeps its own from then on.
+// look reads the arguments of the processes that there are, of each a few times: it has its parent's until it becomes
+// what it is to be, and keeps its own from then on.
 func (s *Session) look(before map[string]int) (looks map[string]int) {
 	const enough = 5
 	looks = map[string]int{}

@@ -16,14 +16,15 @@ import (
 	"github.com/slipway-k8s/slipway/test/judge"
 )
 
-// Stage is a part of the way from nothing to a cluster that manages itself, and back. The lab is saved between stages, so
-// that a case begins a few seconds before its effect.
+// Stage is a part of the way from nothing to a cluster that manages itself, and back. The lab is saved between stages,
+// so that a case begins a few seconds before its effect.
 type Stage struct {
 	Name string
 	Args []string // of the command
 }
 
-// Stages are all stages in their order. Each ends where nothing is on its way: no server boots, nobody is about to write.
+// Stages are all stages in their order. Each ends where nothing is on its way: no
+// server boots, nobody is about to write.
 func Stages() []Stage {
 	return []Stage{
 		{"image", []string{"image", "kind-create", "--lab"}},
@@ -73,8 +74,8 @@ func (r Reference) then(next Reference) Reference {
 // unrecorded is the step that every run begins with: the journal has no record of it.
 const unrecorded = "lab"
 
-// RestWithout is how long an undisturbed run takes where some steps are done: it looks at the world as the reference did before
-// its first step, and goes on with the first of the others. A step that died is run again whole.
+// RestWithout is how long an undisturbed run takes where some steps are done: it looks at the world as the reference
+// did before its first step, and goes on with the first of the others. A step that died is run again whole.
 func (r Reference) RestWithout(done []string) time.Duration {
 	var all, left time.Duration
 	for _, s := range r.Spans {
@@ -187,7 +188,9 @@ type Suite struct {
 	Ledger *Ledger
 	Say    func(format string, args ...any)
 
-	loaded string // the stage at whose end the world is: its saved lab was loaded, or a case ended well there, and nothing was touched since
+	// the stage at whose end the world is: its saved lab was loaded, or a case ended
+	// well there, and nothing was touched since
+	loaded string
 }
 
 func (s *Suite) stageDir(stage string) string { return filepath.Join(s.Dir, "stages", stage) }
@@ -260,7 +263,8 @@ func (s *Suite) recorded(ref Reference) (Reference, error) {
 	return ref, err
 }
 
-// settled looks until two looks in a row see the same and the provider is content, so that what controllers still do is in the reference.
+// settled looks until two looks in a row see the same and the provider is content, so that what
+// controllers still do is in the reference.
 func (s *Suite) settled(ctx context.Context) (judge.World, error) {
 	const lookEvery, most = 2 * time.Second, 15
 	last, err := judge.Look(ctx, s.Place())

@@ -29,7 +29,8 @@ func copyFolder(ctx context.Context, from, to string) error {
 
 // partsOfCode are the folders and files that the command and the lab are made from, and those that judge them.
 func partsOfCode() []string {
-	return []string{"cmd", "flow", "internal", "steps", "manifests", "bootstrap", "lab", "go.mod", "go.sum", "test/crash", "test/judge"}
+	return []string{"cmd", "flow", "internal", "steps", "manifests", "bootstrap", "lab", "go.mod", "go.sum", "test/crash",
+		"test/judge"}
 }
 
 // Key names a state of the code: what was saved with another one does not count.
@@ -77,8 +78,9 @@ func Source(dir string) (string, error) {
 	}
 }
 
-// Claim holds the work folder for this process until it is released, and tidies it: a second suite would pull the labs away
-// from under the first. Where one is at work the error wraps a *flow.LockedError, which says who it is and since when.
+// Claim holds the work folder for this process until it is released, and tidies it: a second suite
+// would pull the labs away from under the first. Where one is at work the error wraps a
+// *flow.LockedError, which says who it is and since when.
 func Claim(ctx context.Context, work, key string) (release func() error, err error) {
 	if err := os.MkdirAll(filepath.Join(work, key), 0o700); err != nil {
 		return nil, err
@@ -100,10 +102,11 @@ func Tidy(work, key string) error {
 		return err
 	}
 	for _, e := range entries {
-		if !e.IsDir() || e.Name() == key || !slices.ContainsFunc([]string{"stages", "state", "bootstrap"}, func(name string) bool {
-			_, err := os.Stat(filepath.Join(work, e.Name(), name))
-			return err == nil
-		}) {
+		if !e.IsDir() || e.Name() == key || !slices.ContainsFunc([]string{"stages", "state", "bootstrap"},
+			func(name string) bool {
+				_, err := os.Stat(filepath.Join(work, e.Name(), name))
+				return err == nil
+			}) {
 			continue
 		}
 		for _, name := range []string{"stages", "state", "bootstrap", evidence} {

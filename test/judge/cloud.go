@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// cloudResources are all resources of the API that somebody can have made, with the query that leaves out what nobody did.
+// cloudResources are all resources of the API that somebody can have made, with the
+// query that leaves out what nobody did.
 func cloudResources() map[string]string {
 	return map[string]string{
 		"servers": "", "networks": "", "load_balancers": "", "placement_groups": "", "ssh_keys": "", "firewalls": "",
@@ -22,7 +23,8 @@ func readCloud(ctx context.Context, endpoint, token string) (map[string][]Object
 	found := map[string][]Object{}
 	for resource, query := range cloudResources() {
 		for page := 1; page > 0; {
-			objects, next, err := readPage(ctx, fmt.Sprintf("%s/%s?page=%d&per_page=50%s", endpoint, resource, page, query), token, resource)
+			objects, next, err := readPage(ctx, fmt.Sprintf("%s/%s?page=%d&per_page=50%s", endpoint, resource, page, query),
+				token, resource)
 			if err != nil {
 				return nil, fmt.Errorf("read %s of the cloud: %w", resource, err)
 			}
@@ -32,7 +34,8 @@ func readCloud(ctx context.Context, endpoint, token string) (map[string][]Object
 	return found, nil
 }
 
-// answerWithin is how long a world may take to answer one question: the judge looks right after a run, on a machine that may still be busy with it.
+// answerWithin is how long a world may take to answer one question: the judge looks right after a run, on a
+// machine that may still be busy with it.
 const answerWithin = time.Minute
 
 // readPage reads one page; next is 0 after the last.

@@ -1,7 +1,7 @@
-// Package judge looks at what a run of the command, or several that were killed, came to, and says what is wrong with it. It
-// looks from outside only: at the simulated cloud over its API and at the log of its requests, at the objects of both clusters
-// and at the audit logs of their API servers, at the files of the state folder. It believes nothing that the command says of
-// itself, and shares no code with it: a mistake there cannot excuse itself here.
+// Package judge looks at what a run of the command, or several that were killed, came to, and says what is wrong with
+// it. It looks from outside only: at the simulated cloud over its API and at the log of its requests, at the objects of
+// both clusters and at the audit logs of their API servers, at the files of the state folder. It believes nothing that
+// the command says of itself, and shares no code with it: a mistake there cannot excuse itself here.
 //
 // A World is what was seen. Verdicts are functions of Worlds that return findings, each a sentence; none is good.
 package judge
@@ -41,7 +41,8 @@ type Cluster struct {
 // Known tells whether the cluster was there to be looked at.
 func (c Cluster) Known() bool { return c.Identity.System != "" }
 
-// Identity is what makes a cluster this one. Secrets stand in it as digests; empty means that the cluster does not hold it.
+// Identity is what makes a cluster this one. Secrets stand in it as digests; empty
+// means that the cluster does not hold it.
 type Identity struct {
 	System         string // UID of the namespace kube-system
 	Authority      string // of the certificate that signs its API servers' certificates

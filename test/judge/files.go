@@ -85,8 +85,8 @@ func journalStates(data []byte) (map[string]string, error) {
 	return states, nil
 }
 
-// content is what is compared of a file: the whole of one that people open a cluster with, but for the secrets in it, and of
-// the copy of an object which it is. nil: a file of which only its mode is compared.
+// content is what is compared of a file: the whole of one that people open a cluster with, but for the secrets in it,
+// and of the copy of an object which it is. nil: a file of which only its mode is compared.
 func (n normalizer) content(name string, data []byte) any {
 	var parsed map[string]any
 	switch {
@@ -104,7 +104,8 @@ func (n normalizer) content(name string, data []byte) any {
 	return nil
 }
 
-// withoutSecrets is what a kubeconfig or talosconfig says, with only whether there is a certificate or key where one belongs.
+// withoutSecrets is what a kubeconfig or talosconfig says, with only whether there is
+// a certificate or key where one belongs.
 func withoutSecrets(v any) any {
 	switch v := v.(type) {
 	case map[string]any:

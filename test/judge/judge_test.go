@@ -23,25 +23,33 @@ func pemOf(what string) string {
 }
 
 func kubeconfigOf(uid, address string) []byte {
-	return fmt.Appendf(nil, "current-context: admin@k8s\nclusters:\n- name: k8s\n  cluster:\n    certificate-authority-data: %s\n    server: https://%s:6443\nusers:\n- name: admin\n  user:\n    client-key-data: %s\n", pemOf("ca-"+uid), address, key)
+	return fmt.Appendf(nil,
+		"current-context: admin@k8s\nclusters:\n- name: k8s\n  cluster:\n    certificate-authority-data: %s\n"+
+			"    server: https://%s:6443\nusers:\n- name: admin\n  user:\n    client-key-data: %s\n", pemOf("ca-"+uid), address,
+		key)
 }
 
 func talosconfigOf(uid, address string) []byte {
-	return fmt.Appendf(nil, "context: k8s\ncontexts:\n  k8s:\n    endpoints: [%s]\n    nodes: [%s]\n    ca: %s\n    key: %s\n", address, address, pemOf("os-"+uid), key)
+	return fmt.Appendf(nil,
+		"context: k8s\ncontexts:\n  k8s:\n    endpoints: [%s]\n    nodes: [%s]\n    ca: %s\n    key: %s\n", address, address,
+		pemOf("os-"+uid), key)
 }
 
 func at(seconds int) time.Time { return noon.Add(time.Duration(seconds) * time.Second) }
 
 // key is a key, as files have it.
-var key = base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: []byte("notForAnybodysEyesEither")}))
+var key = base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY",
+	Bytes: []byte("notForAnybodysEyesEither")}))
 
 // good is a small world after a pivot, as a run with these random parts leaves it.
 func good(suffix, uid, address string, id int) World {
 	no := strconv.Itoa(id)
-	bundle := base64.StdEncoding.EncodeToString([]byte("cluster:\n  secret: notForAnybodysEyes\ncerts:\n  k8sserviceaccount:\n    key: " + key + "\n"))
+	bundle := base64.StdEncoding.EncodeToString(
+		[]byte("cluster:\n  secret: notForAnybodysEyes\ncerts:\n  k8sserviceaccount:\n    key: " + key + "\n"))
 	meta := func(kind, namespace, name string) Object {
 		return Object{"kind": kind, "metadata": map[string]any{
-			"name": name, "namespace": namespace, "uid": uid + "-0000-4000-8000-" + "0123456789ab", "resourceVersion": no, "creationTimestamp": noon.Format(time.RFC3339),
+			"name": name, "namespace": namespace, "uid": uid + "-0000-4000-8000-" + "0123456789ab", "resourceVersion": no,
+			"creationTimestamp": noon.Format(time.RFC3339),
 		}}
 	}
 	with := func(o Object, key string, value any) Object { o[key] = value; return o }
@@ -55,12 +63,16 @@ func good(suffix, uid, address string, id int) World {
 	}
 	w := World{
 		Cloud: map[string][]Object{
-			"servers": {{"id": no, "name": "k8s-cp-" + suffix, "status": "running", "labels": map[string]any{"caph-cluster-k8s": "owned"},
-				"public_net": map[string]any{"ipv4": map[string]any{"ip": address, "dns_ptr": "static." + address}}, "created": noon.Format(time.RFC3339)}},
-			"firewalls": {{"id": no, "name": "k8s", "rules": []any{map[string]any{"port": "6443", "source_ips": []any{"10.0.0.0/8"}}}}},
+			"servers": {{"id": no, "name": "k8s-cp-" + suffix, "status": "running",
+				"labels":     map[string]any{"caph-cluster-k8s": "owned"},
+				"public_net": map[string]any{"ipv4": map[string]any{"ip": address, "dns_ptr": "static." + address}},
+				"created":    noon.Format(time.RFC3339)}},
+			"firewalls": {{"id": no, "name": "k8s",
+				"rules": []any{map[string]any{"port": "6443", "source_ips": []any{"10.0.0.0/8"}}}}},
 		},
 		Clusters: map[Side]Cluster{Workload: {
-			Identity: Identity{System: uid, Authority: "ca-" + uid, Bundle: "bundle-" + uid, ServiceAccount: "sa-" + uid, Talos: digest([]byte(pemOf("os-" + uid)))},
+			Identity: Identity{System: uid, Authority: "ca-" + uid, Bundle: "bundle-" + uid, ServiceAccount: "sa-" + uid,
+				Talos: digest([]byte(pemOf("os-" + uid)))},
 			Objects: []Object{
 				meta("Namespace", "", "kube-system"),
 				with(meta("Node", "", "k8s-cp-"+suffix), "spec", map[string]any{"providerID": "hcloud://" + no, "taints": taints}),
@@ -71,23 +83,28 @@ func good(suffix, uid, address string, id int) World {
 		}},
 		Requests: []Request{
 			{Time: at(0), Method: "POST", Path: "/v1/servers", Status: 201, Actor: "slipway/1 hcloud-go/2", Write: true},
-			{Time: at(1), Method: "POST", Path: "/v1/servers/1/actions/create_image", Status: 201, Actor: "slipway/1 hcloud-go/2", Write: true},
+			{Time: at(1), Method: "POST", Path: "/v1/servers/1/actions/create_image", Status: 201,
+				Actor: "slipway/1 hcloud-go/2", Write: true},
 			{Time: at(2), Method: "DELETE", Path: "/v1/servers/1", Status: 200, Actor: "slipway/1 hcloud-go/2", Write: true},
-			{Time: at(5), Method: "POST", Path: "/v1/servers", Status: 201, Actor: "cluster-api-provider-hetzner/1", Write: true},
-			{Time: at(6), Method: "POST", Path: "/v1/servers", Status: 409, Actor: "cluster-api-provider-hetzner/1", Write: true},
+			{Time: at(5), Method: "POST", Path: "/v1/servers", Status: 201, Actor: "cluster-api-provider-hetzner/1",
+				Write: true},
+			{Time: at(6), Method: "POST", Path: "/v1/servers", Status: 409, Actor: "cluster-api-provider-hetzner/1",
+				Write: true},
 			{Time: at(20), Method: "POST", Path: "/v1/firewalls", Status: 201, Actor: "slipway/1 hcloud-go/2", Write: true},
 		},
 		Writes: []Write{
 			write(3, Management, "create", "deployments.apps", "capi-system", "capi", "clusterctl/v1"),
 			cluster(4, Management, "patch", false), cluster(10, Management, "patch", true),
-			cluster(11, Workload, "create", true), cluster(12, Management, "delete", true), cluster(13, Workload, "patch", false),
+			cluster(11, Workload, "create", true), cluster(12, Management, "delete", true),
+			cluster(13, Workload, "patch", false),
 		},
 		Files: map[string]File{
-			"journal.json":                          {Mode: 0o600, Data: []byte(`{"steps":{"pivot":{"state":"done"}}}`)},
-			"kubeconfig":                            {Mode: 0o600, Data: kubeconfigOf(uid, address)},
-			"talosconfig":                           {Mode: 0o600, Data: talosconfigOf(uid, address)},
-			"identity":                              {Mode: 0o600, Data: []byte("of " + uid)},
-			"pivot/node_k8s-cp-" + suffix + ".json": {Mode: 0o600, Data: fmt.Appendf(nil, `{"kind":"Node","metadata":{"name":"k8s-cp-%s","uid":%q}}`, suffix, uid)},
+			"journal.json": {Mode: 0o600, Data: []byte(`{"steps":{"pivot":{"state":"done"}}}`)},
+			"kubeconfig":   {Mode: 0o600, Data: kubeconfigOf(uid, address)},
+			"talosconfig":  {Mode: 0o600, Data: talosconfigOf(uid, address)},
+			"identity":     {Mode: 0o600, Data: []byte("of " + uid)},
+			"pivot/node_k8s-cp-" + suffix + ".json": {Mode: 0o600,
+				Data: fmt.Appendf(nil, `{"kind":"Node","metadata":{"name":"k8s-cp-%s","uid":%q}}`, suffix, uid)},
 		},
 		Journal: map[string]string{"pivot": "done"},
 	}
@@ -95,7 +112,8 @@ func good(suffix, uid, address string, id int) World {
 }
 
 func write(second int, side Side, verb, resource, namespace, name, agent string) Write {
-	return Write{Time: at(second), Side: side, Verb: verb, Resource: resource, Namespace: namespace, Name: name, Agent: agent, Code: 201}
+	return Write{Time: at(second), Side: side, Verb: verb, Resource: resource, Namespace: namespace, Name: name,
+		Agent: agent, Code: 201}
 }
 
 func cluster(second int, side Side, verb string, paused bool) Write {
@@ -145,12 +163,19 @@ func TestDoctoredWorlds(t *testing.T) {
 		"a server too many": {func(w *World) {
 			w.Cloud["servers"] = append(w.Cloud["servers"], Object{"id": "7", "name": "k8s-cp-aaaaa"})
 		}, end, "2 there, not 1"},
-		"an upload's key":       {func(w *World) { w.Cloud["ssh_keys"] = []Object{{"id": "7", "name": "hcloud-upload-image-1"}} }, end, "ssh_keys"},
+		"an upload's key": {func(w *World) {
+			w.Cloud["ssh_keys"] = []Object{{"id": "7", "name": "hcloud-upload-image-1"}}
+		}, end, "ssh_keys"},
 		"a server switched off": {func(w *World) { w.Cloud["servers"][0]["status"] = "off" }, end, `status is "off"`},
 		"a lost label":          {func(w *World) { w.Cloud["servers"][0]["labels"] = map[string]any{} }, end, "labels"},
 		"an open firewall":      {func(w *World) { w.Cloud["firewalls"][0]["rules"] = []any{} }, end, "rules"},
-		"a lost object":         {func(w *World) { c := w.Clusters[Workload]; c.Objects = c.Objects[:3]; w.Clusters[Workload] = c }, end, "Secret default/k8s-talos"},
-		"another spec":          {func(w *World) { object(*w, 2)["spec"] = map[string]any{"replicas": "1"} }, end, "spec.replicas"},
+		"a lost object": {func(w *World) {
+			c := w.Clusters[Workload]
+			c.Objects = c.Objects[:3]
+			w.Clusters[Workload] = c
+		}, end, "Secret default/k8s-talos"},
+		"another spec": {func(w *World) { object(*w, 2)["spec"] = map[string]any{"replicas": "1"} }, end,
+			"spec.replicas"},
 		"a lost label of an object": {func(w *World) {
 			object(*w, 2)["metadata"].(map[string]any)["labels"] = map[string]any{"clusterctl.cluster.x-k8s.io/move": ""}
 		}, end, "metadata.labels"},
@@ -164,39 +189,51 @@ func TestDoctoredWorlds(t *testing.T) {
 		"a pending release": {func(w *World) {
 			c := w.Clusters[Workload]
 			c.Objects = append(c.Objects, Object{"kind": "Secret", "type": "helm.sh/release.v1", "metadata": map[string]any{
-				"name": "sh.helm.release.v1.cilium.v2", "namespace": "kube-system", "labels": map[string]any{"status": "pending-install"}}})
+				"name": "sh.helm.release.v1.cilium.v2", "namespace": "kube-system",
+				"labels": map[string]any{"status": "pending-install"}}})
 			w.Clusters[Workload] = c
 		}, end, "cilium.v<n>"},
 		"a management cluster that is left": {func(w *World) {
-			w.Clusters[Management] = Cluster{Objects: []Object{{"kind": "Namespace", "metadata": map[string]any{"name": "default"}}}}
+			w.Clusters[Management] = Cluster{
+				Objects: []Object{{"kind": "Namespace", "metadata": map[string]any{"name": "default"}}},
+			}
 		}, end, "management Namespace"},
 		"a secret's entry that is lost": {func(w *World) { object(*w, 3)["data"] = map[string]any{} }, end, "data"},
 		"a step that is not done":       {func(w *World) { w.Journal["pivot"] = "started" }, end, "step pivot"},
-		"a file that is left":           {func(w *World) { w.Files[".kubeconfig.new"] = File{Mode: 0o600} }, end, ".kubeconfig.new"},
+		"a file that is left": {func(w *World) { w.Files[".kubeconfig.new"] = File{Mode: 0o600} }, end,
+			".kubeconfig.new"},
 		"a torn kubeconfig": {func(w *World) {
 			data := w.Files["kubeconfig"].Data
 			w.Files["kubeconfig"] = File{Mode: 0o600, Data: data[:len(data)/2]}
 		}, end, "file kubeconfig"},
 		"a kubeconfig without its key": {func(w *World) {
-			w.Files["kubeconfig"] = File{Mode: 0o600, Data: bytes.ReplaceAll(w.Files["kubeconfig"].Data, []byte(key), []byte("none"))}
+			w.Files["kubeconfig"] = File{Mode: 0o600, Data: bytes.ReplaceAll(w.Files["kubeconfig"].Data, []byte(key),
+				[]byte("none"))}
 		}, end, "neither a certificate nor a key"},
 		"an empty talosconfig": {func(w *World) { w.Files["talosconfig"] = File{Mode: 0o600} }, end, "no YAML"},
 		"a talosconfig without endpoints": {func(w *World) {
-			w.Files["talosconfig"] = File{Mode: 0o600, Data: bytes.Replace(w.Files["talosconfig"].Data, []byte("endpoints: [127.0.4.1]"), []byte("endpoints: []"), 1)}
+			w.Files["talosconfig"] = File{Mode: 0o600, Data: bytes.Replace(w.Files["talosconfig"].Data,
+				[]byte("endpoints: [127.0.4.1]"), []byte("endpoints: []"), 1)}
 		}, end, "endpoints"},
 		"a copy of another object": {func(w *World) {
-			w.Files["pivot/node_k8s-cp-x7k2p.json"] = File{Mode: 0o600, Data: []byte(`{"kind":"Node","metadata":{"name":"k8s-w"}}`)}
+			w.Files["pivot/node_k8s-cp-x7k2p.json"] = File{Mode: 0o600,
+				Data: []byte(`{"kind":"Node","metadata":{"name":"k8s-w"}}`)}
 		}, end, "Node k8s-w"},
 		"a torn copy": {func(w *World) {
 			w.Files["pivot/node_k8s-cp-x7k2p.json"] = File{Mode: 0o600, Data: []byte(`{"kind":"No`)}
 		}, end, "no JSON"},
 		"a file that is lost": {func(w *World) { delete(w.Files, "kubeconfig") }, end, "kubeconfig"},
 
-		"a server made twice":                 {func(w *World) { w.Requests = append(w.Requests, w.Requests[3]) }, made, "2 times over all runs, not 1"},
-		"an image made twice":                 {func(w *World) { w.Requests = append(w.Requests, w.Requests[1]) }, made, "create_image"},
-		"a firewall made twice":               {func(w *World) { w.Requests = append(w.Requests, w.Requests[5]) }, made, "firewalls"},
-		"an upload's server made three times": {func(w *World) { w.Requests = append(w.Requests, w.Requests[0], w.Requests[0]) }, made, "slipway POST /v1/servers"},
-		"a server never made":                 {func(w *World) { w.Requests = w.Requests[:3] }, made, "0 times"},
+		"a server made twice": {func(w *World) { w.Requests = append(w.Requests, w.Requests[3]) }, made,
+			"2 times over all runs, not 1"},
+		"an image made twice": {func(w *World) { w.Requests = append(w.Requests, w.Requests[1]) }, made,
+			"create_image"},
+		"a firewall made twice": {func(w *World) { w.Requests = append(w.Requests, w.Requests[5]) }, made,
+			"firewalls"},
+		"an upload's server made three times": {func(w *World) {
+			w.Requests = append(w.Requests, w.Requests[0], w.Requests[0])
+		}, made, "slipway POST /v1/servers"},
+		"a server never made": {func(w *World) { w.Requests = w.Requests[:3] }, made, "0 times"},
 
 		"another cluster":     {changeIdentity(func(i *Identity) { i.System = "3" }), identity, "kube-system"},
 		"another authority":   {changeIdentity(func(i *Identity) { i.Authority = "3" }), identity, "authority"},
@@ -205,16 +242,21 @@ func TestDoctoredWorlds(t *testing.T) {
 		"a talosconfig of another cluster": {func(w *World) {
 			w.Files["talosconfig"] = File{Mode: 0o600, Data: talosconfigOf("3", "127.0.4.1")}
 		}, identity, "talosconfig"},
-		"two bundles": {func(w *World) { w.Clusters[Management] = Cluster{Identity: Identity{Bundle: "4"}} }, identity, "bundle"},
+		"two bundles": {func(w *World) { w.Clusters[Management] = Cluster{Identity: Identity{Bundle: "4"}} }, identity,
+			"bundle"},
 
-		"the target unpaused too early": {func(w *World) { w.Writes[2] = cluster(10, Workload, "create", false) }, manager, "both sides"},
+		"the target unpaused too early": {func(w *World) { w.Writes[2] = cluster(10, Workload, "create", false) }, manager,
+			"both sides"},
 		"the source never paused": {func(w *World) {
 			w.Writes[2] = cluster(10, Management, "patch", false)
 			w.Writes[4] = cluster(12, Management, "delete", false)
 		}, manager, "both sides"},
-		"the source unpaused again": {func(w *World) { w.Writes = append(w.Writes, cluster(14, Management, "update", false)) }, manager, "12:00:14"},
+		"the source unpaused again": {func(w *World) {
+			w.Writes = append(w.Writes, cluster(14, Management, "update", false))
+		}, manager, "12:00:14"},
 
-		"a key in the journal": {func(w *World) { w.Files["journal.json"] = File{Mode: 0o600, Data: []byte(key)} }, secret, "journal.json"},
+		"a key in the journal": {func(w *World) { w.Files["journal.json"] = File{Mode: 0o600, Data: []byte(key)} }, secret,
+			"journal.json"},
 		"the bundle in a log": {func(w *World) {
 			w.Files["runs/1/run.log"] = File{Mode: 0o600, Data: []byte("secret: notForAnybodysEyes")}
 		}, secret, "secret 1 of k8s-talos"},
@@ -230,7 +272,8 @@ func TestDoctoredWorlds(t *testing.T) {
 			if len(found) == 0 || !strings.Contains(strings.Join(found, "\n"), tc.says) {
 				t.Errorf("it finds %q, not a word of %q", found, tc.says)
 			}
-			if strings.Contains(strings.Join(found, "\n"), key) || strings.Contains(strings.Join(found, "\n"), "notForAnybodysEyes") {
+			if strings.Contains(strings.Join(found, "\n"), key) || strings.Contains(strings.Join(found, "\n"),
+				"notForAnybodysEyes") {
 				t.Errorf("it prints a secret: %q", found)
 			}
 		})
@@ -247,7 +290,8 @@ func changeIdentity(change func(*Identity)) func(*World) {
 
 func TestSecretInOutput(t *testing.T) {
 	w := one()
-	found := NoSecret(w, map[string]string{"the planted token": "plantedToken123"}, map[string][]byte{"a process's arguments": []byte("curl\x00plantedToken123")})
+	found := NoSecret(w, map[string]string{"the planted token": "plantedToken123"},
+		map[string][]byte{"a process's arguments": []byte("curl\x00plantedToken123")})
 	if len(found) != 1 || !strings.Contains(found[0], "the planted token stands in a process's arguments") {
 		t.Errorf("it finds %q", found)
 	}
@@ -259,7 +303,8 @@ func TestNotRepeated(t *testing.T) {
 	known := Attribute(w, spans)
 	crash := at(100)
 	again := func(w *World, seconds int) {
-		w.Writes = append(w.Writes, write(seconds, Management, "create", "deployments.apps", "capi-system", "capi", "clusterctl/v1"))
+		w.Writes = append(w.Writes, write(seconds, Management, "create", "deployments.apps", "capi-system", "capi",
+			"clusterctl/v1"))
 	}
 	again(&w, 99)
 	if found := NotRepeated(w, crash, []string{"image", "capi-init"}, known); len(found) > 0 {
@@ -274,8 +319,10 @@ func TestNotRepeated(t *testing.T) {
 	if len(found) != 1 || !strings.Contains(found[0], "capi-init") {
 		t.Errorf("of a done step that ran again it finds %q", found)
 	}
-	w.Requests = append(w.Requests, Request{Time: at(103), Method: "POST", Path: "/v1/firewalls", Status: 201, Actor: "slipway/1", Write: true})
-	if found := NotRepeated(w, crash, []string{"firewall"}, known); len(found) != 1 || !strings.Contains(found[0], "cloud POST /v1/firewalls") {
+	w.Requests = append(w.Requests, Request{Time: at(103), Method: "POST", Path: "/v1/firewalls", Status: 201,
+		Actor: "slipway/1", Write: true})
+	if found := NotRepeated(w, crash, []string{"firewall"}, known); len(found) != 1 ||
+		!strings.Contains(found[0], "cloud POST /v1/firewalls") {
 		t.Errorf("of a firewall made again it finds %q", found)
 	}
 }

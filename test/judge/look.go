@@ -41,7 +41,8 @@ func Look(ctx context.Context, p Place) (World, error) {
 	return w.copied()
 }
 
-// copied is the world as Read gives it back, so that one that was kept and one that was just seen are of the same types.
+// copied is the world as Read gives it back, so that one that was kept and one
+// that was just seen are of the same types.
 func (w World) copied() (World, error) {
 	var kept bytes.Buffer
 	if err := w.Keep(&kept); err != nil {

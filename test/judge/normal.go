@@ -46,7 +46,8 @@ func newNormalizer(w World) normalizer {
 	return normalizer{allowances: allowances(), names: strings.NewReplacer(pairs...)}
 }
 
-// state is a world in normal form: kind and name → every such object as JSON, sorted. Random names make several alike.
+// state is a world in normal form: kind and name → every such object as JSON,
+// sorted. Random names make several alike.
 type state map[string][]string
 
 func normalize(w World) state {
@@ -90,7 +91,8 @@ func normalize(w World) state {
 
 // ended tells whether an object is the record of a release that another has taken the place of.
 func ended(o Object) bool {
-	return text(o, "type") == "helm.sh/release.v1" && slices.Contains([]string{"superseded", "uninstalled"}, text(o, "metadata", "labels", "status"))
+	return text(o, "type") == "helm.sh/release.v1" && slices.Contains([]string{"superseded", "uninstalled"},
+		text(o, "metadata", "labels", "status"))
 }
 
 // object is an object of a cluster in normal form: everything that somebody wrote, and which conditions hold.
@@ -109,7 +111,8 @@ func (n normalizer) object(o Object) any {
 		}
 		kept["spec"] = spec
 	}
-	stateless := slices.ContainsFunc(n.allowances, func(a allowance) bool { return slices.Contains(a.states, text(o, "kind")) })
+	stateless := slices.ContainsFunc(n.allowances,
+		func(a allowance) bool { return slices.Contains(a.states, text(o, "kind")) })
 	if conditions := conditionsOf(o); len(conditions) > 0 && !stateless {
 		kept["conditions"] = conditions
 	}
@@ -121,7 +124,8 @@ func (n normalizer) taints(all any) []any {
 	list, _ := all.([]any)
 	return slices.DeleteFunc(slices.Clone(list), func(taint any) bool {
 		m, _ := taint.(map[string]any)
-		return slices.ContainsFunc(n.allowances, func(a allowance) bool { return a.taints != nil && a.taints.MatchString(text(m, "key")) })
+		return slices.ContainsFunc(n.allowances,
+			func(a allowance) bool { return a.taints != nil && a.taints.MatchString(text(m, "key")) })
 	})
 }
 
@@ -137,7 +141,8 @@ func conditionsOf(o Object) map[string]any {
 	return found
 }
 
-// resource is a resource of the cloud in normal form. Another that it tells all about, its server type say, is only named.
+// resource is a resource of the cloud in normal form. Another that it tells all
+// about, its server type say, is only named.
 func (n normalizer) resource(o Object) any {
 	kept := maps.Clone(o)
 	for key, value := range kept {
@@ -263,7 +268,8 @@ func differ(want, is string) []string {
 			p, _ := json.Marshal(a) // it was JSON
 			q, _ := json.Marshal(b)
 			if string(p) != string(q) {
-				found = append(found, fmt.Sprintf("%s is %s instead of %s", strings.TrimPrefix(at, "."), shortened(q), shortened(p)))
+				found = append(found, fmt.Sprintf("%s is %s instead of %s", strings.TrimPrefix(at, "."), shortened(q),
+					shortened(p)))
 			}
 			return
 		}

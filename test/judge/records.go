@@ -79,8 +79,9 @@ type auditEvent struct {
 
 func (e auditEvent) write(side Side) Write {
 	w := Write{
-		Time: e.StageTimestamp, Side: side, Verb: e.Verb, Resource: e.ObjectRef.Resource, Subresource: e.ObjectRef.Subresource,
-		Namespace: e.ObjectRef.Namespace, Name: e.ObjectRef.Name, Agent: e.UserAgent, Code: e.ResponseStatus.Code,
+		Time: e.StageTimestamp, Side: side, Verb: e.Verb, Resource: e.ObjectRef.Resource,
+		Subresource: e.ObjectRef.Subresource,
+		Namespace:   e.ObjectRef.Namespace, Name: e.ObjectRef.Name, Agent: e.UserAgent, Code: e.ResponseStatus.Code,
 		DryRun: strings.Contains(e.RequestURI, "dryRun="),
 	}
 	if e.ObjectRef.APIGroup != "" {

@@ -20,7 +20,8 @@ func put(t *testing.T, path, text string) {
 func TestRecords(t *testing.T) {
 	state := t.TempDir()
 	lab := filepath.Join(state, "lab")
-	put(t, filepath.Join(lab, "hetzner-requests.jsonl"), `{"time":"2026-05-04T12:00:00Z","method":"GET","path":"/v1/servers","status":200,"actor":"slipway"}
+	put(t, filepath.Join(lab, "hetzner-requests.jsonl"),
+		`{"time":"2026-05-04T12:00:00Z","method":"GET","path":"/v1/servers","status":200,"actor":"slipway"}
 {"time":"2026-05-04T12:00:01Z","method":"POST","path":"/v1/servers","status":201,"actor":"slipway","write":true}
 {"time":"2026-05-04T12:0`)
 	put(t, filepath.Join(lab, "clusters", "k8s", "audit-b.jsonl"),
@@ -39,7 +40,8 @@ func TestRecords(t *testing.T) {
 	if len(w.Requests) != 1 || w.Requests[0].Status != 201 {
 		t.Errorf("requests are %+v", w.Requests)
 	}
-	if len(w.Writes) != 2 || w.Writes[0].Side != Management || !w.Writes[0].DryRun || w.Writes[0].Name != "k8s" || *w.Writes[0].Paused {
+	if len(w.Writes) != 2 || w.Writes[0].Side != Management || !w.Writes[0].DryRun || w.Writes[0].Name != "k8s" ||
+		*w.Writes[0].Paused {
 		t.Fatalf("writes are %+v", w.Writes)
 	}
 	if last := w.Writes[1]; last.Side != Workload || last.DryRun || last.Paused == nil || !*last.Paused {

@@ -18,7 +18,8 @@ func SameEnd(undisturbed, is World) []string {
 	return differences(normalize(undisturbed), normalize(is))
 }
 
-// Settled tells whether an end can be compared with: the controllers of its clusters have come to terms with the provider.
+// Settled tells whether an end can be compared with: the controllers of its
+// clusters have come to terms with the provider.
 func Settled(w World) bool {
 	for _, cluster := range w.Clusters {
 		for _, o := range cluster.Objects {
@@ -30,8 +31,9 @@ func Settled(w World) bool {
 	return true
 }
 
-// billed are the requests by which something comes into being that somebody pays for, or that an upload leaves.
-var billed = regexp.MustCompile(`^/v1/(servers|networks|load_balancers|placement_groups|ssh_keys|firewalls|primary_ips|volumes)$|/actions/create_image$`)
+// billed are the requests that create a billed resource, or one that an upload leaves.
+var billed = regexp.MustCompile(`^/v1/(servers|networks|load_balancers|placement_groups|ssh_keys|firewalls|` +
+	`primary_ips|volumes)$|/actions/create_image$`)
 
 // idSegment is an id in a request's path.
 var idSegment = regexp.MustCompile(`/\d+`)
@@ -48,13 +50,14 @@ func created(requests []Request) map[string]int {
 	return made
 }
 
-// Upload are the requests of an image's upload: what they make is deleted at its end, and made again where a run died before.
+// Upload are the requests of an image's upload: what they make is deleted at its end,
+// and made again where a run died before.
 func Upload(times int) map[string]int {
 	return map[string]int{"slipway POST /v1/servers": times, "slipway POST /v1/ssh_keys": times}
 }
 
-// MadeOnce finds resources that were made more often than an undisturbed run makes them, or not as often. more is how many
-// times more a request may have been made, and why is for whoever says so to argue.
+// MadeOnce finds resources that were made more often than an undisturbed run makes them, or not as often. more is how
+// many times more a request may have been made, and why is for whoever says so to argue.
 func MadeOnce(undisturbed, is []Request, more map[string]int) []string {
 	want, got := created(undisturbed), created(is)
 	keys := maps.Clone(want)
@@ -68,8 +71,8 @@ func MadeOnce(undisturbed, is []Request, more map[string]int) []string {
 	return found
 }
 
-// SameIdentity finds what makes the cluster another one than it was. What was not there before, or is not any more, is no
-// difference: SameEnd sees that.
+// SameIdentity finds what makes the cluster another one than it was. What was not there before, or is not any
+// more, is no difference: SameEnd sees that.
 func SameIdentity(was, is World) []string {
 	var found []string
 	compare := func(what, a, b string) {
@@ -96,7 +99,8 @@ func (w World) keys() Identity {
 	if a.Bundle != "" && b.Bundle != "" && a.Bundle != b.Bundle {
 		return Identity{Bundle: a.Bundle + " and " + b.Bundle}
 	}
-	return Identity{Bundle: cmp.Or(a.Bundle, b.Bundle), ServiceAccount: cmp.Or(a.ServiceAccount, b.ServiceAccount), Talos: cmp.Or(a.Talos, b.Talos)}
+	return Identity{Bundle: cmp.Or(a.Bundle, b.Bundle), ServiceAccount: cmp.Or(a.ServiceAccount, b.ServiceAccount),
+		Talos: cmp.Or(a.Talos, b.Talos)}
 }
 
 // OneManager finds moments at which two clusters held the same Cluster object unpaused: both would have made servers.
@@ -129,9 +133,10 @@ func OneManager(writes []Write) []string {
 // ours tells whether a request or write was the command's, by its own name or those of the libraries in it.
 func ours(agent string) bool {
 	agent = strings.ToLower(agent)
-	return !strings.Contains(agent, "slipway-lab") && slices.ContainsFunc([]string{"slipway", "clusterctl", "helm", "bootstrap/"}, func(name string) bool {
-		return strings.Contains(agent, name)
-	})
+	return !strings.Contains(agent, "slipway-lab") &&
+		slices.ContainsFunc([]string{"slipway", "clusterctl", "helm", "bootstrap/"}, func(name string) bool {
+			return strings.Contains(agent, name)
+		})
 }
 
 func program(agent string) string {
@@ -194,7 +199,8 @@ func NotRepeated(is World, crash time.Time, done []string, known Attribution) []
 		for _, s := range steps {
 			again = again && slices.Contains(done, s)
 		}
-		if line := fmt.Sprintf("%s, which only the done step %s writes", w.what, strings.Join(steps, " or ")); again && !slices.Contains(found, line) {
+		if line := fmt.Sprintf("%s, which only the done step %s writes", w.what, strings.Join(steps, " or ")); again &&
+			!slices.Contains(found, line) {
 			found = append(found, line)
 		}
 	}
@@ -206,8 +212,8 @@ func secretFiles() []string {
 	return []string{"kubeconfig", "talosconfig", "management.kubeconfig", "pivot/*", "backups/*"}
 }
 
-// NoSecret finds secrets where they must not be. They are named by what they are, and never printed. Besides the files it
-// looks through what is given: output, argument lists, logs.
+// NoSecret finds secrets where they must not be. They are named by what they are, and never printed. Besides the files
+// it looks through what is given: output, argument lists, logs.
 func NoSecret(is World, secrets map[string]string, also map[string][]byte) []string {
 	var found []string
 	look := func(place string, data []byte) {
@@ -218,7 +224,8 @@ func NoSecret(is World, secrets map[string]string, also map[string][]byte) []str
 		}
 	}
 	for name, f := range is.Files {
-		known := slices.ContainsFunc(secretFiles(), func(pattern string) bool { ok, _ := path.Match(pattern, name); return ok })
+		known := slices.ContainsFunc(secretFiles(),
+			func(pattern string) bool { ok, _ := path.Match(pattern, name); return ok })
 		if !known {
 			look("the file "+name, f.Data)
 		}
@@ -259,18 +266,21 @@ func (w World) Secrets() map[string]string {
 }
 
 // bundleLine is a secret in a Talos bundle.
-var bundleLine = regexp.MustCompile(`(?m)^\s*(?:secret|bootstraptoken|secretboxencryptionsecret|token|key): ["']?([^\s"']+)`)
+var bundleLine = regexp.MustCompile(
+	`(?m)^\s*(?:secret|bootstraptoken|secretboxencryptionsecret|token|key): ["']?([^\s"']+)`)
 
 // keyLine is a private key in a kubeconfig or talosconfig.
 var keyLine = regexp.MustCompile(`(?m)^\s*-?\s*(?:client-key-data|key): ["']?([A-Za-z0-9+/=]{40,})`)
 
-// InTime finds a resumed run that took longer than the rest of an undisturbed one and five seconds. Both were measured on the
-// same machine, which others use too: noise is how many times as long anything may take there for no reason of the command's.
+// InTime finds a resumed run that took longer than the rest of an undisturbed one and five seconds. Both
+// were measured on the same machine, which others use too: noise is how many times as long anything may
+// take there for no reason of the command's.
 func InTime(resumed, rest time.Duration, noise float64) []string {
 	const grace = 5 * time.Second
 	allowed := time.Duration(float64(rest)*noise) + grace
 	if resumed <= allowed {
 		return nil
 	}
-	return []string{fmt.Sprintf("the resumed run took %.1fs, the rest of an undisturbed one takes %.1fs", resumed.Seconds(), rest.Seconds())}
+	return []string{fmt.Sprintf("the resumed run took %.1fs, the rest of an undisturbed one takes %.1fs",
+		resumed.Seconds(), rest.Seconds())}
 }

@@ -82,7 +82,8 @@ func readCRD(t *testing.T, path string) []byte {
 	return data
 }
 
-// compare walks a type and a schema: the same fields on both sides, of the same JSON types, and what is required always written.
+// compare walks a type and a schema: the same fields on both sides, of the same JSON
+// types, and what is required always written.
 func compare(t *testing.T, path string, goType reflect.Type, want openAPI) {
 	t.Helper()
 	for goType.Kind() == reflect.Pointer {
@@ -92,8 +93,9 @@ func compare(t *testing.T, path string, goType reflect.Type, want openAPI) {
 		return
 	}
 	kind := map[reflect.Kind]string{
-		reflect.Struct: "object", reflect.Map: "object", reflect.Slice: "array", reflect.String: "string", reflect.Bool: "boolean",
-		reflect.Int: "integer", reflect.Int32: "integer", reflect.Int64: "integer",
+		reflect.Struct: "object", reflect.Map: "object", reflect.Slice: "array", reflect.String: "string",
+		reflect.Bool: "boolean",
+		reflect.Int:  "integer", reflect.Int32: "integer", reflect.Int64: "integer",
 	}[goType.Kind()]
 	if kind != want.Type {
 		t.Errorf("%s is a %s here, %q in the schema", path, goType, want.Type)
@@ -133,7 +135,8 @@ func compare(t *testing.T, path string, goType reflect.Type, want openAPI) {
 // TestDeepCopy fills every field, copies, and changes every field of the copy: the original must stay as it was.
 func TestDeepCopy(t *testing.T) {
 	for _, object := range []runtime.Object{
-		&HetznerCluster{}, &HetznerClusterList{}, &HCloudMachine{}, &HCloudMachineList{}, &HCloudMachineTemplate{}, &HCloudMachineTemplateList{},
+		&HetznerCluster{}, &HetznerClusterList{}, &HCloudMachine{}, &HCloudMachineList{}, &HCloudMachineTemplate{},
+		&HCloudMachineTemplateList{},
 	} {
 		t.Run(reflect.TypeOf(object).Elem().Name(), func(t *testing.T) {
 			fill(reflect.ValueOf(object), 1)

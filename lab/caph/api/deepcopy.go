@@ -23,7 +23,8 @@ func (c *HetznerCluster) DeepCopyInto(out *HetznerCluster) {
 	if out.Status.Network = clonePointer(c.Status.Network); out.Status.Network != nil {
 		out.Status.Network.AttachedServers = slices.Clone(c.Status.Network.AttachedServers)
 	}
-	if out.Status.ControlPlaneLoadBalancer = clonePointer(c.Status.ControlPlaneLoadBalancer); out.Status.ControlPlaneLoadBalancer != nil {
+	out.Status.ControlPlaneLoadBalancer = clonePointer(c.Status.ControlPlaneLoadBalancer)
+	if out.Status.ControlPlaneLoadBalancer != nil {
 		out.Status.ControlPlaneLoadBalancer.Targets = slices.Clone(c.Status.ControlPlaneLoadBalancer.Targets)
 	}
 	out.Status.HCloudPlacementGroups = slices.Clone(c.Status.HCloudPlacementGroups)

@@ -1,6 +1,6 @@
-// Package api holds the objects of CAPH v1.0.7, group infrastructure.cluster.x-k8s.io/v1beta1, that the stand-in acts on:
-// HetznerCluster, HCloudMachine and HCloudMachineTemplate, field for field as the original's CRDs have them. A test holds the
-// fields against the original's schemas.
+// Package api holds the objects of CAPH v1.0.7, group infrastructure.cluster.x-k8s.io/v1beta1, that the stand-in acts
+// on: HetznerCluster, HCloudMachine and HCloudMachineTemplate, field for field as the original's CRDs have them. A test
+// holds the fields against the original's schemas.
 package api
 
 import (

@@ -44,8 +44,8 @@ type HCloudMachineSpec struct {
 	PublicNetwork      *PublicNetworkSpec `json:"publicNetwork,omitempty"`
 }
 
-// PublicNetworkSpec says which public addresses a server gets. The fields are pointers, unlike the original's, because the CRD
-// defaults them to true and only a pointer tells an explicit false from nothing.
+// PublicNetworkSpec says which public addresses a server gets. The fields are pointers, unlike the original's, because
+// the CRD defaults them to true and only a pointer tells an explicit false from nothing.
 type PublicNetworkSpec struct {
 	EnableIPv4 *bool `json:"enableIPv4,omitempty"`
 	EnableIPv6 *bool `json:"enableIPv6,omitempty"`

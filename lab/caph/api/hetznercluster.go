@@ -46,7 +46,8 @@ type HCloudNetworkSpec struct {
 	NetworkZone     string `json:"networkZone,omitempty"`
 }
 
-// ClusterSSHKeys are the keys that every server gets, and the one for bare metal rescue systems, which the stand-in ignores.
+// ClusterSSHKeys are the keys that every server gets, and the one for bare metal
+// rescue systems, which the stand-in ignores.
 type ClusterSSHKeys struct {
 	HCloud               []SSHKey              `json:"hcloud,omitempty"`
 	RobotRescueSecretRef *RobotRescueSecretRef `json:"robotRescueSecretRef,omitempty"`

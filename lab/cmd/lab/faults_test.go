@@ -44,9 +44,10 @@ func testNoFaults(t *testing.T, d *daemon) {
 		`no kube-apiserver is ready of cluster`:  {Fault: cloud.Fault{Kind: world.FaultAPIServerRestart}, Cluster: "other"},
 		`management cluster "other" is not ther`: {Fault: cloud.Fault{Kind: world.FaultManagementAway}, Cluster: "other"},
 		`no server is called "x*"`:               {Fault: cloud.Fault{Kind: world.FaultVanishServer, Server: "x*"}},
-		"give an absolute path":                  {Fault: cloud.Fault{Kind: world.FaultExpiredKubeconfig}, Cluster: "m", File: "kubeconfig"},
-		"a time cannot be negative":              {Fault: cloud.Fault{Kind: world.FaultManagementAway}, For: -1},
-		"status 200 is no error":                 {Fault: cloud.Fault{Kind: cloud.FaultError, Status: 200}},
+		"give an absolute path": {Fault: cloud.Fault{Kind: world.FaultExpiredKubeconfig}, Cluster: "m",
+			File: "kubeconfig"},
+		"a time cannot be negative": {Fault: cloud.Fault{Kind: world.FaultManagementAway}, For: -1},
+		"status 200 is no error":    {Fault: cloud.Fault{Kind: cloud.FaultError, Status: 200}},
 	} {
 		if begun, err := d.AddFault(t.Context(), f); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %s", begun, err, want)
@@ -97,7 +98,8 @@ func apiServerOf(t *testing.T, d *daemon) int {
 func testAPIServerRestart(t *testing.T, d *daemon, m world.Management) {
 	before := apiServerOf(t, d)
 	cs := client(t, m)
-	f := add(t, d, world.Fault{Fault: cloud.Fault{Kind: world.FaultAPIServerRestart}, Cluster: "m", For: cloud.Duration(time.Second)})
+	f := add(t, d, world.Fault{Fault: cloud.Fault{Kind: world.FaultAPIServerRestart}, Cluster: "m",
+		For: cloud.Duration(time.Second)})
 	if pid := apiServerOf(t, d); pid != 0 {
 		t.Errorf("it runs as process %d, was %d", pid, before)
 	}
@@ -140,7 +142,8 @@ func testManagementAway(t *testing.T, d *daemon, m world.Management) {
 		t.Fatal(err)
 	}
 	await(t, "answer", get)
-	add(t, d, world.Fault{Fault: cloud.Fault{Kind: world.FaultManagementAway}, For: cloud.Duration(700 * time.Millisecond)})
+	add(t, d, world.Fault{Fault: cloud.Fault{Kind: world.FaultManagementAway},
+		For: cloud.Duration(700 * time.Millisecond)})
 	if err := get(); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("away once more, it answers %v", err)
 	}
@@ -159,11 +162,13 @@ func testCloudFaults(t *testing.T, d *daemon) {
 	hc := hcloud.NewClient(hcloud.WithToken(info.Token), hcloud.WithEndpoint(info.HetznerEndpoint))
 	// Out of stock for the second of three, and in stock again.
 	once := add(t, d, world.Fault{Fault: cloud.Fault{Kind: cloud.FaultOutOfStock, Skip: 1, Times: 1}})
-	add(t, d, world.Fault{Fault: cloud.Fault{Kind: cloud.FaultError, Path: "/volumes"}, For: cloud.Duration(300 * time.Millisecond)})
+	add(t, d, world.Fault{Fault: cloud.Fault{Kind: cloud.FaultError, Path: "/volumes"},
+		For: cloud.Duration(300 * time.Millisecond)})
 	var made []string
 	for _, name := range []string{"cp-1", "cp-2", "cp-3"} {
 		_, _, err := hc.Server.Create(t.Context(), hcloud.ServerCreateOpts{
-			Name: name, ServerType: &hcloud.ServerType{Name: "cx33"}, Image: &hcloud.Image{Name: "debian-12"}, Location: &hcloud.Location{Name: "nbg1"},
+			Name: name, ServerType: &hcloud.ServerType{Name: "cx33"}, Image: &hcloud.Image{Name: "debian-12"},
+			Location: &hcloud.Location{Name: "nbg1"},
 		})
 		switch {
 		case err == nil:
@@ -203,7 +208,8 @@ func testExpiredKubeconfig(t *testing.T, d *daemon, m world.Management) {
 	}
 	expire := world.Fault{Fault: cloud.Fault{Kind: world.FaultExpiredKubeconfig}, Cluster: "m", File: file}
 	f := add(t, d, expire)
-	if _, err := read().CoreV1().Namespaces().Get(t.Context(), "default", metav1.GetOptions{}); !apierrors.IsUnauthorized(err) {
+	if _, err := read().CoreV1().Namespaces().Get(t.Context(), "default", metav1.GetOptions{}); !apierrors.IsUnauthorized(
+		err) {
 		t.Errorf("with an expired certificate: %v", err)
 	}
 	if err := d.RemoveFault(t.Context(), f.ID); err != nil {

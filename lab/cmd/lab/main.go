@@ -1,7 +1,7 @@
-// Command lab runs the simulated world that Slipway rehearses in, and the stand-ins that run in it as Pods.
+// Command lab runs the simulated environment that Slipway rehearses in, and the stand-ins that run in it as Pods.
 //
-//	lab serve --dir D --bin B    run the lab in the foreground until it is told to end, or a process has ended (--until-gone PID)
-//	lab status --dir D           say what runs, and how much of it is real
+//	lab serve --dir D --bin B    run the lab in the foreground until "lab down", or until the process of --until-gone ends
+//	lab status --dir D           list the parts that run, and which of them are real
 //	lab down --dir D             end everything that the lab started
 package main
 

@@ -83,8 +83,8 @@ func serveLab(t *testing.T, dir string, flags ...string) *daemon {
 	return d
 }
 
-// TestLab goes a management cluster's whole way: it is made, used from the host, outlives the lab's death and orderly end, and is
-// removed.
+// TestLab goes a management cluster's whole way: it is made, used from the host, outlives the lab's
+// death and orderly end, and is removed.
 func TestLab(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "lab")
 	d := serveLab(t, dir)
@@ -109,13 +109,15 @@ func TestLab(t *testing.T) {
 	if again, err := d.EnsureManagement(t.Context(), "m"); err != nil || again != m {
 		t.Errorf("asked again, the cluster is another one (%v)", err)
 	}
-	if _, err := d.Management(t.Context(), "other"); err == nil || !strings.Contains(err.Error(), "no such management cluster") {
+	if _, err := d.Management(t.Context(), "other"); err == nil ||
+		!strings.Contains(err.Error(), "no such management cluster") {
 		t.Errorf("a cluster that is not there: %v", err)
 	}
 	if _, err := d.EnsureManagement(t.Context(), "No_Name"); err == nil {
 		t.Error("an impossible name was accepted")
 	}
-	if out, err := command(t, "serve", "--dir", dir, "--bin", "/").CombinedOutput(); err == nil || !strings.Contains(string(out), "already") {
+	if out, err := command(t, "serve", "--dir", dir, "--bin", "/").CombinedOutput(); err == nil ||
+		!strings.Contains(string(out), "already") {
 		t.Errorf("a second lab in the folder: %v, %s", err, out)
 	}
 	checkModes(t, dir)
@@ -151,7 +153,8 @@ func TestLab(t *testing.T) {
 		t.Errorf("the lab's end: %v", err)
 	}
 	checkGone(t, s)
-	if out, err := command(t, "down", "--dir", dir).CombinedOutput(); err != nil || !strings.Contains(string(out), "no lab is up") {
+	if out, err := command(t, "down", "--dir", dir).CombinedOutput(); err != nil ||
+		!strings.Contains(string(out), "no lab is up") {
 		t.Errorf("a second down: %v, %s", err, out)
 	}
 
@@ -179,8 +182,10 @@ func TestLab(t *testing.T) {
 }
 
 func TestUsage(t *testing.T) {
-	for _, args := range [][]string{{}, {"sing"}, {"serve"}, {"serve", "--dir", "x"}, {"serve", "--dir", "x", "--bin", "y", "--latency", "slow"},
-		{"serve", "--dir", "x", "--bin", "y", "z"}, {"serve", "--dir", "x", "--bin", "y", "--until-gone", "-1"}, {"status"}, {"status", "--dir", "x", "--output", "xml"}, {"down"}} {
+	for _, args := range [][]string{{}, {"sing"}, {"serve"}, {"serve", "--dir", "x"},
+		{"serve", "--dir", "x", "--bin", "y", "--latency", "slow"},
+		{"serve", "--dir", "x", "--bin", "y", "z"}, {"serve", "--dir", "x", "--bin", "y", "--until-gone", "-1"}, {"status"},
+		{"status", "--dir", "x", "--output", "xml"}, {"down"}} {
 		out, err := command(t, args...).CombinedOutput()
 		var exit *exec.ExitError
 		if !errors.As(err, &exit) || exit.ExitCode() != exitUsage || !bytes.HasPrefix(out, []byte("lab: ")) {
@@ -214,10 +219,12 @@ func TestEndsWithAProcess(t *testing.T) {
 	case <-time.After(30 * time.Second):
 		t.Fatal("it outlives the process that it serves")
 	}
-	if _, err := net.DialTimeout("tcp", strings.TrimSuffix(strings.TrimPrefix(info.HetznerEndpoint, "http://"), "/v1"), time.Second); err == nil {
+	if _, err := net.DialTimeout("tcp", strings.TrimSuffix(strings.TrimPrefix(info.HetznerEndpoint, "http://"), "/v1"),
+		time.Second); err == nil {
 		t.Error("it leaves a port behind")
 	}
-	out, err := command(t, "serve", "--dir", d.dir, "--bin", planetest.Bin(t), "--until-gone", strconv.Itoa(served.Process.Pid)).CombinedOutput()
+	out, err := command(t, "serve", "--dir", d.dir, "--bin", planetest.Bin(t), "--until-gone",
+		strconv.Itoa(served.Process.Pid)).CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "watch process") {
 		t.Errorf("of a process that has ended: %v, %s", err, out)
 	}
@@ -245,8 +252,8 @@ func client(t *testing.T, m world.Management) *kubernetes.Clientset {
 	return cs
 }
 
-// createServer makes a server of the simulated cloud from the host, through the lab's HTTPS proxy as the real API's host, and waits
-// until its Talos has seen that its user data is no machine configuration.
+// createServer makes a server of the simulated cloud from the host, through the lab's HTTPS proxy as the real API's
+// host, and waits until its Talos has seen that its user data is no machine configuration.
 func createServer(t *testing.T, d *daemon) world.Server {
 	t.Helper()
 	if err := d.EnsureImage(t.Context(), "talos-test"); err != nil {
@@ -256,13 +263,16 @@ func createServer(t *testing.T, d *daemon) world.Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	hc := hcloud.NewClient(hcloud.WithToken(info.Token), hcloud.WithHTTPClient(&http.Client{Transport: throughProxy(t, info)}))
-	images, err := hc.Image.AllWithOpts(t.Context(), hcloud.ImageListOpts{ListOpts: hcloud.ListOpts{LabelSelector: "caph-image-name==talos-test,os=talos"}})
+	hc := hcloud.NewClient(hcloud.WithToken(info.Token),
+		hcloud.WithHTTPClient(&http.Client{Transport: throughProxy(t, info)}))
+	images, err := hc.Image.AllWithOpts(t.Context(),
+		hcloud.ImageListOpts{ListOpts: hcloud.ListOpts{LabelSelector: "caph-image-name==talos-test,os=talos"}})
 	if err != nil || len(images) != len([]string{"x86", "arm"}) {
 		t.Fatalf("snapshots %v, %v", images, err)
 	}
 	_, _, err = hc.Server.Create(t.Context(), hcloud.ServerCreateOpts{
-		Name: "test", ServerType: &hcloud.ServerType{Name: "cx33"}, Image: images[0], Location: &hcloud.Location{Name: "nbg1"}, UserData: "planted: user data",
+		Name: "test", ServerType: &hcloud.ServerType{Name: "cx33"}, Image: images[0],
+		Location: &hcloud.Location{Name: "nbg1"}, UserData: "planted: user data",
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -53,7 +53,8 @@ func printStatus(out io.Writer, s world.Status) error {
 		fmt.Fprintln(w, "\nSERVER\tSTATUS\tPUBLIC\tPRIVATE\tTALOS\tETCD\tAPISERVER\tNODE")
 	}
 	for _, v := range s.Servers {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", v.Name, v.Status, address(v.PublicIPv4), address(v.PrivateIPv4), v.Talos, v.Etcd, v.APIServer, v.Node)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", v.Name, v.Status, address(v.PublicIPv4), address(v.PrivateIPv4),
+			v.Talos, v.Etcd, v.APIServer, v.Node)
 		for _, n := range v.Notes {
 			fmt.Fprintf(w, "\t%s\n", n)
 		}
@@ -72,7 +73,8 @@ func printStatus(out io.Writer, s world.Status) error {
 	var sum int64
 	for _, p := range s.Processes {
 		sum += p.RSSBytes
-		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\n", p.Name, p.PID, mebibytes(p.RSSBytes), time.Since(p.StartedAt).Round(time.Second), p.Cluster, cmp.Or(p.Pod, p.Server))
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\n", p.Name, p.PID, mebibytes(p.RSSBytes),
+			time.Since(p.StartedAt).Round(time.Second), p.Cluster, cmp.Or(p.Pod, p.Server))
 	}
 	fmt.Fprintf(w, "%d in all\t\t%s\n", len(s.Processes), mebibytes(sum))
 	fmt.Fprintf(w, "\nNetwork: %s. On the host's loopback:\n", s.Isolation)

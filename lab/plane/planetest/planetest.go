@@ -18,8 +18,8 @@ import (
 	"github.com/slipway-k8s/slipway/lab/proc"
 )
 
-// Bin returns the folder of the lab's programs: SLIPWAY_LAB_BIN, or the newest that `lab build` made in the user's cache.
-// Where there is none the test is skipped, and fails on a machine that claims to be CI.
+// Bin returns the folder of the lab's programs: SLIPWAY_LAB_BIN, or the newest that `lab build` made in the user's
+// cache. Where there is none the test is skipped, and fails on a machine that claims to be CI.
 func Bin(t testing.TB) string {
 	t.Helper()
 	if dir := os.Getenv("SLIPWAY_LAB_BIN"); dir != "" {
@@ -30,7 +30,8 @@ func Bin(t testing.TB) string {
 			return dir
 		}
 	}
-	const missing = "the lab's programs are not built: run `go run ./cmd/bootstrap lab build`, or set SLIPWAY_LAB_BIN to their folder"
+	const missing = "the lab's programs are not built: run `go run ./cmd/bootstrap lab build`, or set SLIPWAY_LAB_BIN " +
+		"to their folder"
 	if os.Getenv("CI") != "" {
 		t.Fatal(missing)
 	}
@@ -77,8 +78,8 @@ func Supervisor(t testing.TB) *proc.Supervisor {
 	return s
 }
 
-// Start starts a control plane with its own etcd that ends with the test, and returns it with its administrator's access.
-// edit, where not nil, changes the configuration.
+// Start starts a control plane with its own etcd that ends with the test, and returns it with its administrator's
+// access. edit, where not nil, changes the configuration.
 func Start(t testing.TB, edit func(*plane.SingleConfig)) (*plane.Single, *rest.Config) {
 	t.Helper()
 	dir := t.TempDir()

@@ -1,6 +1,6 @@
-// Package ccm runs a cloud controller manager: the command line, serving and controllers of k8s.io/cloud-provider, on which the
-// originals of hccm and talosccm are built as well. Unlike theirs, its secure port listens on 127.0.0.1 unless told otherwise, and
-// there is none for webhooks.
+// Package ccm runs a cloud controller manager: the command line, serving and controllers of k8s.io/cloud-provider, on
+// which the originals of hccm and talosccm are built as well. Unlike theirs, its secure port listens on 127.0.0.1
+// unless told otherwise, and there is none for webhooks.
 package ccm
 
 import (
@@ -42,9 +42,13 @@ func NodeControllers() Controllers {
 
 // Start makes a controller of a function, which must start its work in the background and return. It gets the manager's
 // configuration with its clients and informers; false means that it does nothing.
-func Start(start func(context.Context, *cloudcontrollerconfig.CompletedConfig) (bool, error)) app.ControllerInitFuncConstructor {
+func Start(start func(
+	context.Context, *cloudcontrollerconfig.CompletedConfig,
+) (bool, error)) app.ControllerInitFuncConstructor {
 	return app.ControllerInitFuncConstructor{
-		Constructor: func(_ app.ControllerInitContext, config *cloudcontrollerconfig.CompletedConfig, _ cloudprovider.Interface) app.InitFunc {
+		Constructor: func(
+			_ app.ControllerInitContext, config *cloudcontrollerconfig.CompletedConfig, _ cloudprovider.Interface,
+		) app.InitFunc {
 			return func(ctx context.Context, _ genericcontrollermanager.ControllerContext) (controller.Interface, bool, error) {
 				started, err := start(ctx, config)
 				return nil, started, err
@@ -62,7 +66,9 @@ func NotSimulated(name, consequence string) app.ControllerInitFuncConstructor {
 }
 
 // Run works until ctx ends. cloud may be nil where no controller needs one; provider is its name.
-func Run(ctx context.Context, args []string, provider string, cloud cloudprovider.Interface, controllers Controllers) error {
+func Run(
+	ctx context.Context, args []string, provider string, cloud cloudprovider.Interface, controllers Controllers,
+) error {
 	gates := utilfeature.DefaultMutableFeatureGate
 	for gate, spec := range newerGates {
 		if _, known := gates.GetAll()[gate]; known {
@@ -80,7 +86,8 @@ func Run(ctx context.Context, args []string, provider string, cloud cloudprovide
 	o.SecureServing.BindAddress = net.IPv4(127, 0, 0, 1)
 	o.WebhookServing.BindPort = 0 // there are no webhooks, and a certificate for them takes a second to make
 	initialize := func(*cloudcontrollerconfig.CompletedConfig) cloudprovider.Interface { return cloud }
-	command := app.NewCloudControllerManagerCommand(o, initialize, controllers, names.CCMControllerAliases(), cliflag.NamedFlagSets{}, ctx.Done())
+	command := app.NewCloudControllerManagerCommand(o, initialize, controllers, names.CCMControllerAliases(),
+		cliflag.NamedFlagSets{}, ctx.Done())
 	command.SilenceUsage = true
 	command.SilenceErrors = true
 	command.SetArgs(args)

@@ -1,5 +1,5 @@
-// Package standintest tests stand-ins as what they are: programs of their own, with nothing but arguments, an environment and the
-// permissions that they say they need.
+// Package standintest tests stand-ins as what they are: programs of their own, with nothing but arguments, an
+// environment and the permissions that they say they need.
 package standintest
 
 import (

@@ -1,5 +1,5 @@
-// Command cmd runs the crash suite: `make crash`. It goes on where it was ended, prints the figures of docs/resume.md, and
-// exits with 1 where a case failed.
+// Command cmd runs the crash suite: `make crash`. It goes on where it was ended, prints the figures of
+// docs/resume.md, and exits with 1 where a case failed.
 package main
 
 import (
@@ -41,11 +41,13 @@ func run(ctx context.Context) error {
 		return err
 	}
 	var o options
-	flag.StringVar(&o.work, "work", filepath.Join(cache, "slipway", "crash"), "folder for the ledger and the saved labs, a folder for each state of the code")
+	flag.StringVar(&o.work, "work", filepath.Join(cache, "slipway", "crash"),
+		"folder for the ledger and the saved labs, a folder for each state of the code")
 	flag.StringVar(&o.only, "only", "", "regular expression of the cases to run: '^chain', 'single pivot: torn', 'fault'")
 	flag.BoolVar(&o.list, "list", false, "list the cases with what each came to, and run none")
 	flag.BoolVar(&o.again, "again", false, "run cases again that failed or whose effect never came")
-	flag.BoolVar(&o.mutations, "mutations", false, "break a copy of the code in one place after the other, and see whether the tests notice")
+	flag.BoolVar(&o.mutations, "mutations", false,
+		"break a copy of the code in one place after the other, and see whether the tests notice")
 	flag.DurationVar(&o.most, "for", 0, "begin no case after this long; the next call goes on")
 	flag.Parse()
 	here, err := os.Getwd()
@@ -111,7 +113,8 @@ func suite(ctx context.Context, source string, o options) (err error) {
 	cases := crash.Enumerate(effects, crash.Full())
 	if o.list {
 		crash.PrintCases(os.Stdout, cases, ledger)
-	} else if err := s.RunAll(ctx, cases, crash.Choice{Only: wanted, Again: o.again, For: o.most}); err != nil && !errors.Is(err, crash.ErrTime) {
+	} else if err := s.RunAll(ctx, cases, crash.Choice{Only: wanted, Again: o.again, For: o.most}); err != nil &&
+		!errors.Is(err, crash.ErrTime) {
 		return err
 	}
 	figures := crash.Count(effects, cases, ledger)
