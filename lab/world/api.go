@@ -15,11 +15,11 @@ import (
 // Management is a management cluster in the control API.
 type Management struct {
 	Name       string `json:"name"`
-	Kubeconfig string `json:"kubeconfig"` // the administrator's, YAML
+	Kubeconfig string `json:"kubeconfig"` // the administrator's kubeconfig, YAML
 	Endpoint   string `json:"endpoint"`
 }
 
-// Info is what the command needs to know of the lab.
+// Info is what the command needs to use the lab.
 type Info struct {
 	PID              int       `json:"pid"` // the process to signal
 	StartedAt        time.Time `json:"startedAt"`
@@ -31,20 +31,20 @@ type Info struct {
 	ControlPlaneCIDR string    `json:"controlPlaneCidr"`
 	PodCIDR          string    `json:"podCidr"`
 	ServiceCIDR      string    `json:"serviceCidr"`
-	// ProviderRepository is the folder that clusterctl's local repositories lie in.
+	// ProviderRepository is the folder of clusterctl's local repositories.
 	ProviderRepository string `json:"providerRepository"`
 	CertManagerURL     string `json:"certManagerUrl"` // path of its manifest
 	CertManagerVersion string `json:"certManagerVersion"`
 	// ChartRepositories are URLs by chart.
 	ChartRepositories map[string]string `json:"chartRepositories"`
-	// Versions of what the repositories offer, by the names of the command's variables without _VERSION.
+	// Versions are those that the repositories offer, by the names of the command's variables without _VERSION.
 	Versions map[string]string `json:"versions"`
-	// ImageBuild says whether the command can make the image, or has to ask for it as made.
+	// ImageBuild says whether the command can build the image, or has to have the lab create its snapshot.
 	ImageBuild ImageBuild `json:"imageBuild"`
 	Notes      []string   `json:"notes"`
 }
 
-// handler is the control API. Whoever may open the socket may do anything: it lies in a folder of the user's own.
+// handler is the control API. It has no authorization: the socket is in a folder that only the user can open.
 func (w *World) handler() http.Handler {
 	mux := http.NewServeMux()
 	handle := func(pattern string, do func(*http.Request) (any, error)) {
@@ -62,7 +62,7 @@ func (w *World) handler() http.Handler {
 		return describe(w.managements.ensure(r.Context(), r.PathValue("name")))
 	})
 	handle("DELETE /v1/management/{name}", func(r *http.Request) (any, error) {
-		// A removal that has begun is finished, whether or not its caller waits.
+		// A removal is finished even if the client closes the connection.
 		return struct{}{}, w.managements.remove(context.WithoutCancel(r.Context()), r.PathValue("name"))
 	})
 	handle("PUT /v1/images/{name}", func(r *http.Request) (any, error) {
@@ -88,7 +88,7 @@ func describe(m *management, err error) (any, error) {
 	return Management{Name: m.name(), Kubeconfig: string(kubeconfig), Endpoint: m.plane.Endpoint()}, nil
 }
 
-// reply writes an answer or {"error": …}.
+// reply writes a result or {"error": …}.
 func reply(rw http.ResponseWriter, answer any, err error) {
 	status := http.StatusOK
 	if err != nil {
@@ -106,10 +106,11 @@ func reply(rw http.ResponseWriter, answer any, err error) {
 	}
 	rw.Header().Set("Content-Type", "application/json")
 	rw.WriteHeader(status)
-	_ = json.NewEncoder(rw).Encode(answer) // a caller that is gone needs no answer
+	_ = json.NewEncoder(rw).Encode(answer) // fails only if the client has closed the connection
 }
 
-// hetznerHandler is the simulated Hetzner API, and beside it who this lab is, for another one that needs its addresses.
+// hetznerHandler serves the simulated Hetzner API and the identity of this lab, for another lab that needs its
+// addresses.
 func (w *World) hetznerHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", w.cloud.Handler())
@@ -119,7 +120,7 @@ func (w *World) hetznerHandler() http.Handler {
 	return mux
 }
 
-// Holder says which lab has an address.
+// Holder is the lab that uses an address.
 type Holder struct {
 	Dir string `json:"dir"`
 	PID int    `json:"pid"` // the process to signal
@@ -141,7 +142,7 @@ func (w *World) info() Info {
 	}
 }
 
-// notes are what a person should know of the lab at present.
+// notes are the current limitations of the lab that its user should know.
 func (w *World) notes() []string {
 	if short := shortage(len(w.processes.List())); short != "" {
 		return append(slices.Clone(w.offer.Notes), short)
@@ -152,7 +153,8 @@ func (w *World) notes() []string {
 func (w *World) proxyURL() string { return "http://" + w.state.slot().hetznerProxy() }
 func (w *World) caFile() string   { return w.path("pki", "ca.crt") }
 
-// podEnv is what every Pod's process gets: it finds the simulated cloud where the real one would be.
+// podEnv is the environment of the process of every Pod: it sends requests for api.hetzner.cloud to the simulated
+// cloud.
 func (w *World) podEnv() map[string]string {
 	env := map[string]string{"HTTPS_PROXY": w.proxyURL(), "SSL_CERT_FILE": w.caFile()}
 	if w.cfg.Latency == FastLatency {

@@ -14,16 +14,16 @@ import (
 	"syscall"
 )
 
-// ErrNotUp is returned by a Client where no lab is up in the folder.
+// ErrNotUp is returned by a Client if no lab runs for the folder.
 var ErrNotUp = errors.New("no lab is up")
 
-// Client speaks to the lab that is up in a folder.
+// Client calls the control API of the lab in a folder.
 type Client struct {
 	dir  string
 	http *http.Client
 }
 
-// NewClient returns a client for the lab in dir. Whether one is up there shows with the first call.
+// NewClient returns a client for the lab in dir. It does not connect: the first call fails if no lab runs.
 func NewClient(dir string) *Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		socket, err := findSocket(dir)
@@ -36,47 +36,47 @@ func NewClient(dir string) *Client {
 	return &Client{dir: dir, http: &http.Client{Transport: &http.Transport{DialContext: dial}}}
 }
 
-// Info asks what the command needs to know.
+// Info returns what the command needs to use the lab.
 func (c *Client) Info(ctx context.Context) (info Info, err error) {
 	return info, c.do(ctx, http.MethodGet, "/v1/info", nil, &info)
 }
 
-// Status asks what runs.
+// Status returns what runs in the lab.
 func (c *Client) Status(ctx context.Context) (status Status, err error) {
 	return status, c.do(ctx, http.MethodGet, "/v1/status", nil, &status)
 }
 
-// EnsureManagement makes sure that a management cluster is there and ready.
+// EnsureManagement creates a management cluster if it does not exist, and waits until it is ready.
 func (c *Client) EnsureManagement(ctx context.Context, name string) (m Management, err error) {
 	return m, c.do(ctx, http.MethodPut, "/v1/management/"+name, nil, &m)
 }
 
-// Management asks for a management cluster.
+// Management returns a management cluster.
 func (c *Client) Management(ctx context.Context, name string) (m Management, err error) {
 	return m, c.do(ctx, http.MethodGet, "/v1/management/"+name, nil, &m)
 }
 
-// DeleteManagement removes a management cluster, if there is one.
+// DeleteManagement deletes a management cluster, if it exists.
 func (c *Client) DeleteManagement(ctx context.Context, name string) error {
 	return c.do(ctx, http.MethodDelete, "/v1/management/"+name, nil, nil)
 }
 
-// EnsureImage makes sure that the simulated project has the snapshots of a Talos image.
+// EnsureImage creates the snapshots of a Talos image in the simulated project if they do not exist.
 func (c *Client) EnsureImage(ctx context.Context, name string) error {
 	return c.do(ctx, http.MethodPut, "/v1/images/"+name, nil, nil)
 }
 
-// Down ends the lab. It returns when everything that the lab started is gone.
+// Down ends the lab. It returns when everything that the lab started has ended.
 func (c *Client) Down(ctx context.Context) error {
 	return c.do(ctx, http.MethodPost, "/v1/down", nil, nil)
 }
 
-// AddFault has something go wrong.
+// AddFault injects a fault.
 func (c *Client) AddFault(ctx context.Context, f Fault) (begun InForce, err error) {
 	return begun, c.do(ctx, http.MethodPost, "/v1/faults", f, &begun)
 }
 
-// Faults asks for the faults in force, by number.
+// Faults returns the faults in force, by number.
 func (c *Client) Faults(ctx context.Context) ([]InForce, error) {
 	var answer struct{ Faults []InForce }
 	err := c.do(ctx, http.MethodGet, "/v1/faults", nil, &answer)
@@ -88,7 +88,7 @@ func (c *Client) RemoveFault(ctx context.Context, id int64) error {
 	return c.do(ctx, http.MethodDelete, "/v1/faults/"+strconv.FormatInt(id, 10), nil, nil)
 }
 
-// do asks with a body in JSON (nil: none), and reads the answer (nil: not).
+// do sends a request with a body in JSON (nil: none), and decodes the response (nil: it is discarded).
 func (c *Client) do(ctx context.Context, method, path string, body, answer any) error {
 	var said io.Reader
 	if body != nil {

@@ -1,4 +1,4 @@
-// Package world composes the lab: the simulated Hetzner Cloud, its Talos servers, management clusters, the
-// provider and chart repository, and the control API by which the command speaks to it. One World is one folder;
-// started again on it, it is the same world.
+// Package world composes the lab: the simulated Hetzner Cloud, its Talos servers, the management clusters, the
+// repository of providers and charts, and the control API that the command uses. The state of a World is in one folder;
+// a World that is started on that folder again resumes it.
 package world

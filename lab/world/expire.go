@@ -14,11 +14,11 @@ import (
 	"github.com/slipway-k8s/slipway/lab/pki"
 )
 
-// expiredFor is how long ago a certificate that a fault makes expired: beyond any doubt about clocks.
+// expiredFor is how long ago the certificate of an expired-kubeconfig fault expired: more than any clock skew.
 const expiredFor = time.Hour
 
-// expireKubeconfig has a kubeconfig's client certificate be one that has expired. The
-// cluster's own kube-apiserver refuses it.
+// expireKubeconfig replaces a kubeconfig's client certificate with an expired one. The cluster's kube-apiserver refuses
+// it.
 func (w *World) expireKubeconfig(f *Fault) (effect, error) {
 	if !filepath.IsAbs(f.File) {
 		return effect{}, requestError{fmt.Errorf("file %q: give an absolute path", f.File)}
@@ -44,13 +44,13 @@ func (w *World) expireKubeconfig(f *Fault) (effect, error) {
 			err = pki.WriteFile(f.File, valid)
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			w.cfg.Log.Error("a kubeconfig is not as it was", "file", f.File, "reason", err)
+			w.cfg.Log.Error("a kubeconfig was not restored", "file", f.File, "reason", err)
 		}
 	}
 	return effect{undo: undo}, nil
 }
 
-// authority finds the one that signs for a cluster's users.
+// authority returns the certificate authority that signs client certificates of a cluster.
 func (w *World) authority(cluster string) (*pki.CA, error) {
 	if m := w.managements.find(cluster); m != nil && m.ready() {
 		return m.plane.CA(), nil
@@ -63,7 +63,7 @@ func (w *World) authority(cluster string) (*pki.CA, error) {
 	return nil, requestError{fmt.Errorf("no kube-apiserver of cluster %q is ready: see lab status", cluster)}
 }
 
-// expire returns a kubeconfig whose present user's certificate has expired.
+// expire returns the kubeconfig with an expired certificate for the user of the current context.
 func expire(kubeconfig []byte, ca *pki.CA) ([]byte, error) {
 	config, err := clientcmd.Load(kubeconfig)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/slipway-k8s/slipway/lab/plane"
 )
 
-// begin brings a fault about. What is chosen by chance is written into f.
+// begin starts the effect of a fault. It writes random choices into f.
 func (w *World) begin(ctx context.Context, f *Fault) (effect, error) {
 	switch f.Kind {
 	case FaultAPIServerRestart:
@@ -30,7 +30,7 @@ func (w *World) begin(ctx context.Context, f *Fault) (effect, error) {
 	}
 }
 
-// spoilCloud has the simulated cloud suffer a fault of its own.
+// spoilCloud injects a fault of the simulated cloud.
 func (w *World) spoilCloud(f *Fault) (effect, error) {
 	id, err := w.cloud.InjectFault(f.Fault)
 	if err != nil {
@@ -40,14 +40,14 @@ func (w *World) spoilCloud(f *Fault) (effect, error) {
 	return effect{undo: func() { w.cloud.RemoveFault(id) }, over: over, hits: hits}, nil
 }
 
-// apiServer is a kube-apiserver that a fault can hit.
+// apiServer is a kube-apiserver that a fault can affect.
 type apiServer struct {
-	name  string // of the cluster or the server
+	name  string // name of the cluster or the server
 	plane *plane.Plane
 }
 
-// apiServers finds the ready kube-apiservers of a cluster, by its name, and of servers, by a
-// pattern; both: of the cluster's servers.
+// apiServers returns the ready kube-apiservers: of a cluster by its name, of servers by a pattern, or of the servers of
+// a cluster that match.
 func (w *World) apiServers(cluster, server string) ([]apiServer, error) {
 	if _, err := path.Match(server, ""); err != nil {
 		return nil, requestError{fmt.Errorf("pattern %q: %w", server, err)}
@@ -66,13 +66,13 @@ func (w *World) apiServers(cluster, server string) ([]apiServer, error) {
 		}
 	}
 	if len(found) == 0 {
-		return nil, requestError{fmt.Errorf("no kube-apiserver is ready of cluster %q, server %q: see lab status", cluster,
+		return nil, requestError{fmt.Errorf("cluster %q, server %q: no kube-apiserver is ready: see lab status", cluster,
 			server)}
 	}
 	return found, nil
 }
 
-// chosen is one of several, by a seed.
+// chosen picks one of several by a seed.
 func chosen[T any](of []T, seed uint64) T { return of[rand.New(rand.NewPCG(seed, 1)).IntN(len(of))] }
 
 func (w *World) restartAPIServers(ctx context.Context, f *Fault) (effect, error) {
@@ -100,7 +100,7 @@ func (w *World) restartAPIServers(ctx context.Context, f *Fault) (effect, error)
 		releases = append(releases, free)
 		w.cfg.Log.Info("a kube-apiserver was killed", "of", one.name)
 	}
-	// It ends by itself, once everybody has come back.
+	// The fault ends when all of them are ready again.
 	life, end := context.WithCancel(context.Background())
 	over := make(chan struct{})
 	go func() {
@@ -114,7 +114,7 @@ func (w *World) restartAPIServers(ctx context.Context, f *Fault) (effect, error)
 		release()
 		for _, one := range hit {
 			if err := one.plane.AwaitAPI(life); err != nil && life.Err() == nil {
-				w.cfg.Log.Error("a kube-apiserver that was killed has not come back", "of", one.name, "reason", err)
+				w.cfg.Log.Error("a kube-apiserver that was killed is not ready again", "of", one.name, "reason", err)
 			}
 		}
 	}()
@@ -131,7 +131,7 @@ func (w *World) managementAway(f *Fault) (effect, error) {
 	}
 	m := w.managements.find(f.Cluster)
 	if m == nil || !m.ready() {
-		return effect{}, requestError{fmt.Errorf("management cluster %q is not there, or not ready: see lab status",
+		return effect{}, requestError{fmt.Errorf("management cluster %q does not exist or is not ready: see lab status",
 			f.Cluster)}
 	}
 	return effect{undo: m.plane.FreezeAPI()}, nil
@@ -159,12 +159,12 @@ func (w *World) vanishServer(ctx context.Context, f *Fault) (effect, error) {
 		}
 	}
 	if len(names) == 0 {
-		return effect{}, requestError{fmt.Errorf("no server is called %q: see lab status", f.Server)}
+		return effect{}, requestError{fmt.Errorf("no server is named %q: see lab status", f.Server)}
 	}
 	slices.Sort(names)
 	f.Server = chosen(names, f.Seed)
 	over := make(chan struct{})
 	close(over)
-	// It has no end, so what has begun is finished.
+	// A server that vanished cannot be restored, so the fault has no end.
 	return effect{over: over}, w.cloud.VanishServer(context.WithoutCancel(ctx), f.Server)
 }

@@ -17,15 +17,15 @@ import (
 	"github.com/slipway-k8s/slipway/lab/cloud"
 )
 
-// Fault is something that goes wrong in the world on demand: one of the simulated cloud (its kinds and fields are
-// cloud.Fault's), or one of the kinds below, with these fields. It is in force until it is removed, has hit often
-// enough, or its time has passed. A lab that ends undoes every fault first, and starts without any.
+// Fault is a fault that the lab injects on request: one of the simulated cloud (its kinds and fields are those of
+// cloud.Fault), or one of the kinds below, with these fields. It is in force until it is removed, has hit Times times,
+// or For has passed. When the lab ends, it first ends every fault; it starts without any.
 type Fault struct {
 	cloud.Fault
-	// Cluster is a cluster's name. webhook-unready: a pattern as of path.Match, empty for every cluster.
-	// management-away: empty for the one that there is.
+	// Cluster is the name of a cluster. webhook-unready: a pattern as of path.Match, empty for every cluster.
+	// management-away: empty if there is only one.
 	Cluster string `json:"cluster,omitempty"`
-	// Service is a pattern of namespace/name of a Service, as of path.Match: "caph-system/*".
+	// Service is a pattern, as of path.Match, of the namespace/name of a Service: "caph-system/*".
 	Service string `json:"service,omitempty"`
 	// File is the absolute path of a kubeconfig.
 	File string `json:"file,omitempty"`
@@ -33,22 +33,22 @@ type Fault struct {
 	For cloud.Duration `json:"for,omitzero"`
 }
 
-// The kinds of faults that are not the simulated cloud's.
+// The kinds of faults that the lab adds to those of the simulated cloud.
 const (
 	// FaultAPIServerRestart kills the kube-apiserver of a management cluster, those of all servers of a cluster, or that
-	// of one Server (a pattern; of several that match one is chosen, by Seed), and starts it again: at once, or after For.
-	// It ends by itself when they are ready again.
+	// of one Server (a pattern; Seed picks one of several matches), and starts it again: at once, or after For. It ends
+	// when they are ready again.
 	FaultAPIServerRestart cloud.FaultKind = "apiserver-restart"
-	// FaultManagementAway freezes a management cluster's kube-apiserver: connections are accepted, and nobody answers.
+	// FaultManagementAway freezes the kube-apiserver of a management cluster: it accepts connections and does not answer.
 	FaultManagementAway cloud.FaultKind = "management-away"
-	// FaultWebhookUnready has the webhooks behind the Services that match refuse connections.
+	// FaultWebhookUnready makes the webhooks behind the matching Services refuse connections.
 	FaultWebhookUnready cloud.FaultKind = "webhook-unready"
-	// FaultVanishServer takes a Server (a pattern; of several that match one is chosen, by Seed) away, machine and
-	// record, without a request or an action.
+	// FaultVanishServer removes a Server (a pattern; Seed picks one of several matches), its machine and its record,
+	// without a request or an action.
 	FaultVanishServer cloud.FaultKind = "vanish-server"
-	// FaultExpiredKubeconfig puts a client certificate that expired an hour ago into the kubeconfig File of a
-	// Cluster: of the same name and key, signed by the cluster's own authority. At its end the file is as it was,
-	// unless somebody has written it since.
+	// FaultExpiredKubeconfig replaces the client certificate in the kubeconfig File of a Cluster with one that expired an
+	// hour ago: of the same name and key, signed by the cluster's authority. At its end the file is restored, unless it
+	// was written since.
 	FaultExpiredKubeconfig cloud.FaultKind = "expired-kubeconfig"
 )
 
@@ -58,10 +58,10 @@ type InForce struct {
 	Fault
 	Hits  int       `json:"hits"` // so far
 	Since time.Time `json:"since"`
-	Until time.Time `json:"until,omitzero"` // zero: it ends otherwise
+	Until time.Time `json:"until,omitzero"` // zero: no time limit
 }
 
-// faultFields says which fields each kind takes besides kind and for, as JSON names them; the first ones it needs.
+// faultFields are the fields that each kind has besides kind and for, by their JSON names; the first ones are required.
 var faultFields = map[cloud.FaultKind]struct{ needs, takes []string }{
 	cloud.FaultOutOfStock:  {takes: []string{"serverType", "location", "skip", "times", "probability", "seed"}},
 	cloud.FaultRateLimit:   {takes: append([]string{"delay"}, requestFields...)},
@@ -81,7 +81,7 @@ var faultFields = map[cloud.FaultKind]struct{ needs, takes []string }{
 
 var requestFields = []string{"method", "path", "actor", "skip", "times", "probability", "seed"}
 
-// check refuses a kind that there is not, and fields that the kind has nothing to do with.
+// check refuses an unknown kind, and fields that the kind does not have.
 func (f Fault) check() error {
 	fields, known := faultFields[f.Kind]
 	if !known {
@@ -124,16 +124,16 @@ func join[S ~string](words []S) string {
 	return b.String()
 }
 
-// effect is what a fault has begun.
+// effect is the running effect of a fault.
 type effect struct {
-	undo func()          // ends it; nil: there is nothing to end
-	over <-chan struct{} // closed when it has ended by itself; nil: it does not
+	undo func()          // ends it; nil: nothing to end
+	over <-chan struct{} // closed when it has ended without being removed; nil: never
 	hits func() int      // so far; nil: one
-	// ownTime is true where the fault itself knows what For means.
+	// ownTime is true for kinds that evaluate For themselves.
 	ownTime bool
 }
 
-// ended says whether it has ended by itself.
+// ended says whether it has ended without being removed.
 func (e effect) ended() bool {
 	select {
 	case <-e.over:
@@ -143,7 +143,7 @@ func (e effect) ended() bool {
 	}
 }
 
-// faults are those in force, and the only way to get there.
+// faults are the faults in force. All changes go through its methods.
 type faults struct {
 	world *World
 
@@ -163,16 +163,16 @@ type inForce struct {
 
 func newFaults(w *World) *faults { return &faults{world: w, all: map[int64]*inForce{}} }
 
-// errNoFault is the answer to a number that no fault in force has.
+// errNoFault is returned for a number that no fault in force has.
 var errNoFault = errors.New("there is no such fault in force")
 
-// add brings a fault into force and returns it as it is: with what was chosen.
+// add puts a fault in force and returns it with the random choices filled in.
 func (s *faults) add(ctx context.Context, f Fault) (InForce, error) {
 	if err := f.check(); err != nil {
 		return InForce{}, requestError{err}
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock() // one after the other, so that none begins while the lab ends
+	defer s.mu.Unlock() // one at a time: none begins while the lab ends
 	if s.stopped {
 		return InForce{}, errStopping
 	}
@@ -192,9 +192,9 @@ func (s *faults) add(ctx context.Context, f Fault) (InForce, error) {
 	return one.seen(), nil
 }
 
-// attributes are what the lab's log says of a fault.
+// attributes are the log attributes of a fault.
 func (f *inForce) attributes() []any {
-	b, _ := json.Marshal(f.Fault) // it was checked by the same way
+	b, _ := json.Marshal(f.Fault) // it was encoded in the same form when it was checked
 	return []any{"fault", f.ID, "is", string(b)}
 }
 
@@ -207,7 +207,7 @@ func (f *inForce) seen() InForce {
 	return seen
 }
 
-// keep ends a fault when its time has come.
+// keep ends a fault after its time.
 func (s *faults) keep(f *inForce) {
 	var expired <-chan time.Time
 	if !f.Until.IsZero() {
@@ -258,7 +258,7 @@ func (s *faults) end(id int64) error {
 	return nil
 }
 
-// stop ends all faults and lets none begin.
+// stop ends all faults and refuses new ones.
 func (s *faults) stop() {
 	s.mu.Lock()
 	s.stopped = true
@@ -272,7 +272,7 @@ func (s *faults) stop() {
 	}
 }
 
-// serve adds the calls to the control API.
+// serve adds the fault endpoints to the control API.
 func (s *faults) serve(handle func(pattern string, do func(*http.Request) (any, error))) {
 	handle("POST /v1/faults", func(r *http.Request) (any, error) {
 		var f Fault
@@ -289,7 +289,7 @@ func (s *faults) serve(handle func(pattern string, do func(*http.Request) (any, 
 	handle("DELETE /v1/faults/{id}", func(r *http.Request) (any, error) {
 		id, err := strconv.ParseInt(r.PathValue("id"), 10, 64)
 		if err != nil {
-			return nil, requestError{fmt.Errorf("fault %q: it has a number", r.PathValue("id"))}
+			return nil, requestError{fmt.Errorf("fault %q is not a number", r.PathValue("id"))}
 		}
 		return struct{}{}, s.end(id)
 	})

@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// stillFor bounds how long the lab stands still for one caller: a copy of it takes a second or a few.
+// stillFor bounds how long the lab stays frozen for one client: copying it takes a few seconds.
 const stillFor = 2 * time.Minute
 
-// standStill has nothing of the world change until goOn is called: no process runs, the simulated cloud answers
-// nobody, and no cluster is made or removed. What is on disk then is what a lab that was killed in this moment
-// would have left, and starts again from.
+// standStill freezes the lab until goOn is called: no process runs, the simulated cloud answers no request, and no
+// cluster is created or removed. The files on disk are then in the state that a lab which is killed leaves, and starts
+// again from.
 func (w *World) standStill() (goOn func()) {
 	w.managements.changing.Lock()
-	// The processes first: what they ask the cloud for is answered before, or not at all.
+	// The processes first: the cloud answers their pending requests before it stops, or not at all.
 	thaw := w.processes.Freeze()
 	release := w.cloud.Still()
 	return func() {
@@ -26,8 +26,8 @@ func (w *World) standStill() (goOn func()) {
 	}
 }
 
-// serveStill begins to answer when the world stands still, and lets it go on at the end of the request's body, which
-// the caller keeps open. The rest of the answer says whether the world stood still until then: {"stood": true}.
+// serveStill freezes the lab, sends the first part of the response, and unfreezes it at the end of the request's body,
+// which the client keeps open. The second part says whether the lab was frozen until then: {"stood": true}.
 func (w *World) serveStill(rw http.ResponseWriter, r *http.Request) {
 	control := http.NewResponseController(rw)
 	if err := control.EnableFullDuplex(); err != nil {
@@ -40,7 +40,7 @@ func (w *World) serveStill(rw http.ResponseWriter, r *http.Request) {
 	rw.Header().Set("Content-Type", "application/json")
 	rw.WriteHeader(http.StatusOK)
 	if err := control.Flush(); err != nil {
-		return // the caller is gone
+		return // the client has closed the connection
 	}
 	told := make(chan error, 1)
 	go func() {
@@ -57,6 +57,7 @@ func (w *World) serveStill(rw http.ResponseWriter, r *http.Request) {
 	case <-timer.C:
 	}
 	goOn()
-	w.cfg.Log.Info("the lab stood still and goes on", "time", time.Since(began).Round(time.Millisecond), "as asked", stood)
-	_ = json.NewEncoder(rw).Encode(map[string]bool{"stood": stood}) // a caller that is gone needs no answer
+	w.cfg.Log.Info("the lab was frozen and continues", "time", time.Since(began).Round(time.Millisecond), "as asked",
+		stood)
+	_ = json.NewEncoder(rw).Encode(map[string]bool{"stood": stood}) // fails only if the client has closed the connection
 }

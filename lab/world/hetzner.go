@@ -14,10 +14,10 @@ import (
 // architectures of the snapshots that a Talos image consists of.
 var architectures = []string{"amd64", "arm64"}
 
-// startCloud serves the simulated Hetzner Cloud on the listener, and its HTTPS proxy, and brings servers and load
-// balancers back that were there before. Its servers run Talos.
+// startCloud serves the simulated Hetzner Cloud on the listener, and its HTTPS proxy, and resumes the recorded servers
+// and load balancers. The servers run Talos.
 func (w *World) startCloud(ctx context.Context, api net.Listener) (err error) {
-	off := func(id int64) { w.cloud.PoweredOff(id) } // no server is on before the cloud is there
+	off := func(id int64) { w.cloud.PoweredOff(id) } // no server runs before the cloud exists
 	w.rescue = rescue.New(rescue.Config{Listen: w.cfg.Network.Listen, Latency: w.cfg.Latency.rescue(), PoweredOff: off,
 		Log: w.cfg.Log})
 	w.talos, err = talos.New(talos.Config{
@@ -33,7 +33,7 @@ func (w *World) startCloud(ctx context.Context, api net.Listener) (err error) {
 		return err
 	}
 	if w.imageBuild = w.tryImageBuild(ctx); !w.imageBuild.Possible {
-		w.cfg.Log.Warn("no image can be built in this lab", "reason", w.imageBuild.Reason)
+		w.cfg.Log.Warn("this lab cannot build an image", "reason", w.imageBuild.Reason)
 	}
 	slot := w.state.slot()
 	w.cloud, err = cloud.New(cloud.Config{
@@ -62,16 +62,16 @@ func (w *World) startCloud(ctx context.Context, api net.Listener) (err error) {
 
 func (w *World) machines() machines { return machines{disk: w.talos, rescue: w.rescue} }
 
-// stopCloud ends the simulated cloud and its servers; both stay in their folders.
+// stopCloud ends the simulated cloud and its servers; the data of both stay in their folders.
 func (w *World) stopCloud(ctx context.Context) error {
 	if w.cloud == nil {
 		return nil
 	}
-	// The cloud first, or it would start servers again that are to end.
+	// The cloud first: it would start servers again that are stopped.
 	return errors.Join(w.cloud.Close(), w.machines().close(ctx))
 }
 
-// ensureImage makes sure that the project has the snapshots of a Talos image.
+// ensureImage creates the snapshots of a Talos image if the project does not have them.
 func (w *World) ensureImage(name string) error {
 	for _, a := range architectures {
 		if err := w.cloud.EnsureSnapshot(name, a); err != nil {

@@ -9,14 +9,16 @@ import (
 )
 
 const (
-	// inotifyOfALab is what a lab with a management cluster and a cluster of three takes of them: six a kube-apiserver and
-	// an active controller-manager for their certificates, one every other program.
+	// inotifyOfALab is the number of inotify instances that a lab with a management cluster and a cluster of three servers
+	// uses: six for each kube-apiserver and active controller-manager, for their certificates, one for every other
+	// program.
 	inotifyOfALab = 48
-	// inotifyOfAMove is what comes to such a lab when providers start once more, as at a pivot.
+	// inotifyOfAMove is how many more such a lab needs while providers start in a second cluster, as at a pivot.
 	inotifyOfAMove = 8
 )
 
-// shortage says what this user is running out of, of what a lab with so many processes will still need; empty: nothing.
+// shortage reports that this user's inotify instances will not suffice for what a lab with so many processes still
+// starts; empty: they suffice.
 func shortage(processes int) string {
 	need := inotifyOfALab
 	if processes > 0 {
@@ -29,15 +31,15 @@ func tooFew(left, need int) string {
 	if left >= need {
 		return ""
 	}
-	limit, _ := os.ReadFile("/proc/sys/fs/inotify/max_user_instances") // empty where the system does not tell
+	limit, _ := os.ReadFile("/proc/sys/fs/inotify/max_user_instances") // empty if the system does not report it
 	return fmt.Sprintf(
 		"of this user's inotify instances (fs.inotify.max_user_instances=%s) %d are left, and this lab needs %d more: "+
-			"without one a provider of Cluster API ends as it starts. End another lab, or: sysctl "+
+			"without one a provider of Cluster API fails at its start. End another lab, or: sysctl "+
 			"fs.inotify.max_user_instances=512",
 		strings.TrimSpace(string(limit)), left, need)
 }
 
-// spareInotify counts how many more inotify instances this user can have, up to most.
+// spareInotify counts how many more inotify instances this user can create, at most most.
 func spareInotify(most int) int {
 	var fds []int
 	defer func() {

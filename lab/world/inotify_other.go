@@ -2,5 +2,5 @@
 
 package world
 
-// shortage is known of Linux only.
+// shortage is implemented for Linux only.
 func shortage(int) string { return "" }

@@ -10,20 +10,20 @@ import (
 	"github.com/slipway-k8s/slipway/lab/talos"
 )
 
-// Latency is how long what is simulated takes.
+// Latency selects how long simulated operations take.
 type Latency string
 
 const (
-	// FastLatency shortens everything to a second or two.
+	// FastLatency shortens every operation to a second or two.
 	FastLatency Latency = "fast"
-	// RealLatency takes as long as the real cloud does.
+	// RealLatency uses the durations of the real cloud.
 	RealLatency Latency = "real"
 )
 
-// fastScale is what FastLatency makes of the stand-ins' polls: 10 s become half a second.
+// fastScale scales the polls of the stand-ins with FastLatency: 10 s become half a second.
 const fastScale = 0.05
 
-// ParseLatency reads a flag's value.
+// ParseLatency parses the value of a flag.
 func ParseLatency(s string) (Latency, error) {
 	switch l := Latency(s); l {
 	case FastLatency, RealLatency:
@@ -61,7 +61,7 @@ func (l Latency) cloud() cloud.Latency {
 	return cloud.FastLatency()
 }
 
-// rateLimit is the real one, per hour of scaled time: what polls more often may ask more often.
+// rateLimit is the real rate limit per scaled hour: stand-ins that poll more often may send more requests.
 func (l Latency) rateLimit() cloud.RateLimit {
 	limit := cloud.DefaultRateLimit
 	if l == FastLatency {

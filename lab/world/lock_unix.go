@@ -11,8 +11,8 @@ import (
 	"syscall"
 )
 
-// lockFolder makes sure that one daemon works in a folder. The lock is the kernel's and ends with
-// the process; the file says who holds it.
+// lockFolder makes sure that only one daemon uses a folder. The kernel releases the lock when the process ends; the
+// file names the process that holds it.
 func lockFolder(ctx context.Context, path string, pid int) (unlock func() error, err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -23,7 +23,7 @@ func lockFolder(ctx context.Context, path string, pid int) (unlock func() error,
 	if err != nil {
 		defer f.Close()
 		holder, _ := os.ReadFile(path)
-		return nil, fmt.Errorf("lock the lab's folder %s: a lab is up there already (process %s): %w", path,
+		return nil, fmt.Errorf("lock the lab's folder %s: a lab already runs there (process %s): %w", path,
 			strings.TrimSpace(string(holder)), err)
 	}
 	if err = f.Truncate(0); err == nil {
@@ -50,7 +50,7 @@ func holdPrograms(bin string) (release func() error, err error) {
 	return f.Close, nil
 }
 
-// owned says whether a file belongs to us.
+// owned says whether a file belongs to the current user.
 func owned(info fs.FileInfo) bool {
 	s, ok := info.Sys().(*syscall.Stat_t)
 	return ok && int(s.Uid) == os.Getuid()

@@ -9,8 +9,7 @@ import (
 	"github.com/slipway-k8s/slipway/lab/talos"
 )
 
-// machines is what the simulated cloud's servers are made of: the rescue system for one boot where it was asked
-// for, what is on the disk for every other.
+// machines runs the simulated cloud's servers: the rescue system for one boot if it was requested, Talos otherwise.
 type machines struct {
 	disk   *talos.Talos
 	rescue *rescue.Rescue
@@ -41,13 +40,13 @@ func (m machines) close(ctx context.Context) error {
 	return errors.Join(m.rescue.Close(ctx), m.disk.Close(ctx))
 }
 
-// ImageBuild says whether the image step can make an image in this lab.
+// ImageBuild says whether the image step can build an image in this lab.
 type ImageBuild struct {
 	Possible bool   `json:"possible"`
 	Reason   string `json:"reason,omitempty"` // why not
 }
 
-// tryImageBuild finds out whether servers can answer on SSH's port, on an address where nobody else listens.
+// tryImageBuild finds out whether servers can listen on port 22, on an address that no other process uses.
 func (w *World) tryImageBuild(ctx context.Context) ImageBuild {
 	l, err := w.cfg.Network.Listen(ctx, w.state.slot().sshProbe())
 	if err != nil {

@@ -20,14 +20,14 @@ import (
 )
 
 // management is a management cluster: a real control plane with one Node, on which Pods run as processes. It takes the
-// place that kind's cluster has on a developer's machine.
+// place of the kind cluster.
 type management struct {
 	world *World
 	spec  managementSpec
 	// beforePods returns when the cluster's Pods may start.
 	beforePods func(context.Context)
 
-	started chan struct{} // closed when start has ended, either way
+	started chan struct{} // closed when start has returned, with or without an error
 	err     error         // valid from then on, as the fields below
 
 	plane  *plane.Single
@@ -43,7 +43,7 @@ func (m *management) address() string {
 	return m.world.state.slot().managementAddress(m.spec.Index).String()
 }
 
-// ready says whether the cluster's start has ended well.
+// ready says whether the cluster has started.
 func (m *management) ready() bool {
 	select {
 	case <-m.started:
@@ -55,7 +55,8 @@ func (m *management) ready() bool {
 
 func (m *management) dir() string { return m.world.path("management", m.spec.Name) }
 
-// start brings the cluster up, or back with all that it held. Whatever it started before a failure, stop ends.
+// start creates the cluster's processes, on the data of an earlier start if there are any. After an error, stop ends
+// what was started.
 func (m *management) start(ctx context.Context) error {
 	w := m.world
 	if err := os.MkdirAll(w.path("clusters", m.name()), 0o700); err != nil {
@@ -98,7 +99,7 @@ func (m *management) start(ctx context.Context) error {
 	return m.awaitNode(ctx, admin)
 }
 
-// startEgress serves the proxy that the apiserver reaches Services through.
+// startEgress serves the proxy through which the kube-apiserver reaches Services.
 func (m *management) startEgress(ctx context.Context, services *egress.Services) (socket string, err error) {
 	socket = filepath.Join(m.world.sockets, fmt.Sprintf("egress-%d.sock", m.spec.Index))
 	l, err := egress.Listen(socket)
@@ -127,7 +128,7 @@ func (m *management) watchServices(ctx context.Context, services *egress.Service
 	return nil
 }
 
-// access makes a client's configuration with a new certificate for user in groups.
+// access returns a client configuration with a new certificate for a user in groups.
 func (m *management) access(user string, groups ...string) (*rest.Config, error) {
 	kubeconfig, err := m.plane.Kubeconfig(user, groups...)
 	if err != nil {
@@ -136,7 +137,7 @@ func (m *management) access(user string, groups ...string) (*rest.Config, error)
 	return clientcmd.RESTConfigFromKubeConfig(kubeconfig)
 }
 
-// stop ends the cluster's processes; its data stay.
+// stop ends the cluster's processes and keeps its data.
 func (m *management) stop(ctx context.Context) error {
 	m.end()
 	<-m.started
@@ -168,6 +169,6 @@ func waitFor(ctx context.Context, group *sync.WaitGroup) error {
 	}
 }
 
-// removeManagement deletes what a stopped cluster was. Its audit logs and those of its
-// programs stay, for whoever wants to know.
+// removeManagement deletes the data of a stopped cluster. Its audit logs and the logs of its programs are kept for
+// diagnosis.
 func (w *World) removeManagement(name string) error { return os.RemoveAll(w.path("management", name)) }

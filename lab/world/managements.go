@@ -15,7 +15,7 @@ type managements struct {
 	life  context.Context // until the lab ends
 	world *World
 
-	changing sync.Mutex // held by who makes or removes clusters; guards stopped
+	changing sync.Mutex // held while a cluster is created or removed; guards stopped
 	stopped  bool
 
 	mu       sync.Mutex
@@ -27,14 +27,14 @@ var (
 	errStopping = errors.New("the lab is stopping")
 )
 
-// requestError is the fault of who asked.
+// requestError is an error that the client caused.
 type requestError struct{ error }
 
 func newManagements(life context.Context, w *World) *managements {
 	return &managements{life: life, world: w, clusters: map[string]*management{}}
 }
 
-// resume brings back, in the background, every cluster that should be there.
+// resume starts, in the background, every recorded cluster.
 func (s *managements) resume() {
 	for _, spec := range s.world.state.management() {
 		s.begin(spec, s.world.awaitServed)
@@ -59,7 +59,7 @@ func (s *managements) begin(spec managementSpec, beforePods func(context.Context
 	return m
 }
 
-// atOnce has a cluster's Pods wait for nothing.
+// atOnce lets the Pods of a cluster start without a wait.
 func atOnce(context.Context) {}
 
 func (s *managements) find(name string) *management {
@@ -68,7 +68,7 @@ func (s *managements) find(name string) *management {
 	return s.clusters[name]
 }
 
-// get returns a cluster once its start has ended.
+// get returns a cluster after its start has ended.
 func (s *managements) get(ctx context.Context, name string) (*management, error) {
 	m := s.find(name)
 	if m == nil {
@@ -77,7 +77,7 @@ func (s *managements) get(ctx context.Context, name string) (*management, error)
 	return m, m.await(ctx)
 }
 
-// await waits until the cluster's start has ended, and returns how.
+// await waits until the cluster's start has ended, and returns its error.
 func (m *management) await(ctx context.Context) error {
 	select {
 	case <-m.started:
@@ -90,8 +90,8 @@ func (m *management) await(ctx context.Context) error {
 	}
 }
 
-// ensure makes a cluster, or finds it, and returns it when it is ready. A start goes on when the caller gives
-// up, and one that failed is tried again.
+// ensure creates a cluster or finds it, and returns it when it is ready. If the client gives up, the start continues; a
+// failed start is tried again.
 func (s *managements) ensure(ctx context.Context, name string) (*management, error) {
 	if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
 		return nil, requestError{fmt.Errorf("management cluster name %q: %s", name, problems[0])}
@@ -132,14 +132,14 @@ func (s *managements) ensureBegun(ctx context.Context, name string) (*management
 	if err != nil {
 		return nil, err
 	}
-	// A lab that died while it removed a cluster of this name may have left some of it.
+	// A lab that ended while it removed a cluster of this name may have left a part of it.
 	if err := s.world.removeManagement(name); err != nil {
 		return nil, err
 	}
 	return s.begin(spec, atOnce), nil
 }
 
-// failed says whether the start has ended badly.
+// failed says whether the cluster's start has failed.
 func (m *management) failed() bool {
 	select {
 	case <-m.started:
@@ -149,7 +149,7 @@ func (m *management) failed() bool {
 	}
 }
 
-// remove deletes a cluster with all that it holds. It is no error that there is none.
+// remove deletes a cluster with its data. It succeeds if there is none.
 func (s *managements) remove(ctx context.Context, name string) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
@@ -157,7 +157,7 @@ func (s *managements) remove(ctx context.Context, name string) error {
 	if m == nil {
 		return nil
 	}
-	// First, so that it never comes back half removed.
+	// First, so that a partially removed cluster is never started.
 	err := s.world.state.update(func(d *stateData) error {
 		d.Management = slices.DeleteFunc(d.Management, func(o managementSpec) bool { return o.Name == name })
 		return nil
@@ -186,7 +186,7 @@ func (s *managements) list() []*management {
 	return all
 }
 
-// stop ends all clusters and starts no others; they stay in the state.
+// stop ends all clusters and starts no more; they stay in the state.
 func (s *managements) stop(ctx context.Context) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()

@@ -39,7 +39,7 @@ func (m *management) startKubelet(ctx context.Context, admin *rest.Config) error
 	}
 	k, err := kubelet.New(kubelet.Config{
 		Cluster: m.name(), Node: m.nodeName(),
-		// As kind's only node: a control plane node without a taint.
+		// Like the node of kind: a control plane node without a taint.
 		Labels:         map[string]string{"node-role.kubernetes.io/control-plane": ""},
 		InternalIP:     m.address(),
 		ProviderID:     "lab://" + m.name() + "/" + m.nodeName(),
@@ -63,7 +63,7 @@ func (m *management) startKubelet(ctx context.Context, admin *rest.Config) error
 	return nil
 }
 
-// awaitNode waits until the Node is Ready and takes Pods.
+// awaitNode waits until the Node is Ready and accepts Pods.
 func (m *management) awaitNode(ctx context.Context, admin *rest.Config) error {
 	cs, err := kubernetes.NewForConfig(admin)
 	if err != nil {
@@ -94,7 +94,7 @@ func (m *management) awaitNode(ctx context.Context, admin *rest.Config) error {
 	}
 }
 
-// nodeReady says whether the Node is Ready, and the node lifecycle controller has seen it.
+// nodeReady says whether the Node is Ready and the node lifecycle controller has removed its taint.
 func nodeReady(node *corev1.Node) bool {
 	tainted := slices.ContainsFunc(node.Spec.Taints,
 		func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeNotReady })

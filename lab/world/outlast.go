@@ -6,11 +6,10 @@ import (
 	"time"
 )
 
-// dying is how long a lab that was killed may need until the kernel has ended all of
-// it and freed its lock and its addresses.
+// dying is how long the kernel may need to end the processes of a killed lab and to free its lock and addresses.
 const dying = 3 * time.Second
 
-// outlast tries again as long as the reason for a failure may be a lab that is dying.
+// outlast retries while a failure may be caused by a lab that is ending.
 func outlast(ctx context.Context, reason error, try func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, dying)
 	defer cancel()

@@ -11,26 +11,25 @@ import (
 	"github.com/slipway-k8s/slipway/lab/plane"
 )
 
-// Part is a part of the world and how true it is to what it stands for.
+// Part is a part of the lab and how faithful it is.
 type Part struct {
 	Name     string `json:"name"`
 	Fidelity string `json:"fidelity"` // real, stand-in or simulated
 	Detail   string `json:"detail"`
 }
 
-// programInfo is an upstream program as its file tells.
+// programInfo is an upstream program, as its build information describes it.
 type programInfo struct {
 	file, module, version string
 }
 
-// programNames are the upstream programs, in the order of the status.
+// programNames are the upstream programs, in the order in which the status lists them.
 var programNames = []string{
 	plane.ProgramEtcd, "kube-apiserver", "kube-controller-manager", "kube-scheduler",
 	"cluster-api", "cluster-api-bootstrap-provider-talos", "cluster-api-control-plane-provider-talos",
 }
 
-// readPrograms reads what the programs in bin were built from. One that is missing is
-// an error: nothing would work without it.
+// readPrograms reads the build information of the programs in bin. Each is required.
 func readPrograms(bin string) ([]programInfo, error) {
 	infos := make([]programInfo, 0, len(programNames))
 	for _, name := range programNames {
@@ -43,7 +42,7 @@ func readPrograms(bin string) ([]programInfo, error) {
 	return infos, nil
 }
 
-// parts says of what the world consists.
+// parts are the parts of the lab.
 func (w *World) parts() []Part {
 	var parts []Part
 	versions := map[string]string{}
@@ -62,35 +61,35 @@ func (w *World) parts() []Part {
 		}
 		parts = append(parts, imagePart(p, versions[p.Exec]))
 	}
-	time := "simulated delays are a second or two, the stand-ins poll 20 times as often, the rate limit's " +
+	time := "simulated delays are one or two seconds, the stand-ins poll 20 times as often, the rate limit's " +
 		"hour has 3 minutes"
 	if w.cfg.Latency == RealLatency {
-		time = "simulated delays are as long as assumed of the real cloud"
+		time = "simulated delays are estimates of the real cloud's"
 	}
-	rescueSystem := "SSH on port 22, knows what hcloudimages sends; downloads nothing, has no disk"
+	rescueSystem := "SSH on port 22, accepts only the commands of hcloudimages; downloads nothing, has no disk"
 	if !w.imageBuild.Possible {
-		rescueSystem = "image cannot build one, the command takes it as made: " + w.imageBuild.Reason
+		rescueSystem = "the step image cannot build an image, the lab creates its snapshot: " + w.imageBuild.Reason
 	}
 	return append(parts,
 		Part{"kubelet", kubelet.StandIn,
 			"registers Nodes, runs Pods whose image is mapped as processes, serves their logs, and no exec"},
-		Part{"other images", kubelet.Simulated, "become Ready, or complete, after a moment: nothing of them runs"},
+		Part{"other images", kubelet.Simulated, "are reported Ready, or complete, after a moment; no program runs"},
 		Part{"Pod network", kubelet.Simulated,
-			"Pods have no address; Services are reached by the apiserver only, through its egress selector"},
+			"Pods have no address; only the kube-apiserver reaches Services, through its egress selector"},
 		Part{"Talos", kubelet.Simulated,
-			"machine API with mutual TLS; what it starts on a server, etcd and the control plane, is real"},
+			"machine API with mutual TLS; etcd and the control plane that it starts are real"},
 		Part{"Hetzner Cloud API", kubelet.Simulated, "the API over HTTP, and as api.hetzner.cloud through the proxy"},
 		Part{"rescue system", kubelet.Simulated, rescueSystem},
 		Part{"load balancers", kubelet.Simulated, "forward TCP to targets that accept connections"},
-		Part{"firewalls", kubelet.Simulated, "are kept and shown, and filter nothing"},
-		Part{"provider manifests", kubelet.Real, "of CAPI, CABPT and CACPPT: built from the programs' own modules"},
+		Part{"firewalls", kubelet.Simulated, "are stored and shown; they filter no packet"},
+		Part{"provider manifests", kubelet.Real, "of CAPI, CABPT and CACPPT: built from the modules of the programs"},
 		Part{"other manifests and charts", kubelet.StandIn,
 			"of CAPH, cert-manager, Cilium, hcloud-ccm and talos-ccm: see the notes"},
 		Part{"time", kubelet.Simulated, time},
 	)
 }
 
-// imagePart says what runs for an image. version is that of a program of the lab's own folder.
+// imagePart describes what runs for an image. version is that of a program in the lab's folder of programs.
 func imagePart(p kubelet.Program, version string) Part {
 	part := Part{Name: path.Base(p.Image), Fidelity: p.Fidelity,
 		Detail: strings.Join(append([]string{p.Exec}, p.Prefix...), " ")}

@@ -7,8 +7,8 @@ import (
 	"github.com/slipway-k8s/slipway/lab/repository"
 )
 
-// offerRepository writes the repository of providers and charts, at each start anew, for the programs may be others
-// than last time, and serves its charts until ctx is done.
+// offerRepository writes the repository of providers and charts and serves its charts until ctx is done. It is written
+// at each start, because the programs may have changed.
 func (w *World) offerRepository(ctx context.Context) (err error) {
 	dir := w.path("repository")
 	if w.offer, err = repository.Write(ctx, dir, repository.Options{Bin: w.cfg.Bin}); err != nil {

@@ -9,14 +9,13 @@ import (
 )
 
 const (
-	// settleDeadline bounds the wait for what comes back at a start. The command that started the lab waits longer.
+	// settleDeadline bounds the wait for clusters that start again. The command that started the lab waits longer.
 	settleDeadline = time.Minute
 	settlePoll     = 100 * time.Millisecond
 )
 
-// settle waits until the clusters that were there before serve again, so that whoever finds the lab up
-// finds them up. After settleDeadline the lab goes on without, and says what is missing: a cluster that
-// cannot come back is no reason for none.
+// settle waits until the clusters of an earlier start serve again, so that a client that reaches the lab also reaches
+// them. After settleDeadline the lab continues and logs which cluster is missing.
 func (w *World) settle(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, settleDeadline)
 	defer cancel()
@@ -29,18 +28,18 @@ func (w *World) settle(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
-			w.cfg.Log.Warn("not everything has come back", "missing", missing)
+			w.cfg.Log.Warn("a cluster of an earlier start is not ready", "missing", missing)
 			return
 		case <-ticker.C:
 		}
 	}
 }
 
-// servedDeadline bounds how long Pods that come back wait for the clusters that they may look after.
+// servedDeadline bounds how long Pods wait for the workload clusters that they may manage.
 const servedDeadline = 20 * time.Second
 
-// awaitServed waits until the clusters that the servers form are served again. Cluster API tries to connect to a
-// cluster as it starts, and in vain tries again only after 30 seconds.
+// awaitServed waits until the workload clusters are served again. Cluster API connects to a cluster at its start, and
+// after a failure tries again only after 30 seconds.
 func (w *World) awaitServed(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, servedDeadline)
 	defer cancel()
@@ -55,7 +54,7 @@ func (w *World) awaitServed(ctx context.Context) {
 	}
 }
 
-// unsettled names something that is still coming back; empty: nothing.
+// unsettled names a part that is not ready again; empty: none.
 func (w *World) unsettled() string {
 	for _, m := range w.managements.list() {
 		select {
@@ -67,8 +66,8 @@ func (w *World) unsettled() string {
 	return unsettledServer(w.talos.Status())
 }
 
-// unsettledServer names a server that still boots, or one of a cluster of which no kube-apiserver is back: one of them
-// serves it, and the others follow, one after the other.
+// unsettledServer names a server that still boots, or a server of a cluster without a kube-apiserver. One
+// kube-apiserver is enough, the others follow.
 func unsettledServer(servers []talos.Status) string {
 	served := map[string]bool{}
 	for _, t := range servers {

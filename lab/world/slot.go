@@ -13,8 +13,8 @@ import (
 	"github.com/slipway-k8s/slipway/lab/rescue"
 )
 
-// slot is the lab's place in 127.0.0.0/8: two neighbouring /16, the even one the simulated cluster's private network,
-// the odd one everything else. Slots keep several labs of one host apart, also those that have no network namespace.
+// slot is the lab's part of 127.0.0.0/8: two neighbouring /16. The even one is the simulated cloud's private network,
+// the odd one everything else. Slots separate the labs of one host, also those without a network namespace.
 type slot int
 
 const (
@@ -24,13 +24,13 @@ const (
 
 func (s slot) valid() bool { return firstSlot <= s && s <= lastSlot && s%2 == 0 }
 
-// The private network and its parts, sized and placed in it as the defaults for the real cloud (10.10.0.0/16) are.
+// The private network and its parts, with the sizes and offsets of the defaults for the real cloud (10.10.0.0/16).
 func (s slot) networkCIDR() netip.Prefix      { return prefix(int(s), 0, 0, 16) }
 func (s slot) controlPlaneCIDR() netip.Prefix { return prefix(int(s), 64, 0, 25) }
 func (s slot) serviceCIDR() netip.Prefix      { return prefix(int(s), 96, 0, 20) }
 func (s slot) podCIDR() netip.Prefix          { return prefix(int(s), 128, 0, 17) }
 
-// Addresses of the world around it.
+// Addresses outside of the private network.
 func (s slot) hetznerAPI() string   { return s.outside(0, 1, 8080) }
 func (s slot) hetznerProxy() string { return s.outside(0, 1, 8443) }
 func (s slot) charts() string       { return s.outside(0, 2, 8081) }
@@ -45,17 +45,17 @@ func (s slot) outside(third, last byte, port uint16) string {
 	return netip.AddrPortFrom(prefix(int(s)+1, third, last, 32).Addr(), port).String()
 }
 
-// maxManagement is how many management clusters have an address: the last octet from 1 on.
+// maxManagement is the maximum number of management clusters with an address: the last octet, from 1 on.
 const maxManagement = 254
 
 func prefix(second int, third, last byte, bits int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{127, byte(second), third, last}), bits)
 }
 
-// claimSlot finds a free slot by listening at its API address, which is then ours as long as we listen. A lab
-// that had a slot must get it again, for its clusters' certificates and kubeconfigs name its addresses. A new
-// one begins its search at a place that follows from its folder, so that labs which are not up at the same
-// time mostly have slots of their own, too.
+// claimSlot finds a free slot by listening at its API address, which stays reserved as long as the lab listens. A lab
+// that had a slot needs the same one, because its clusters' certificates and kubeconfigs name its addresses. A new lab
+// starts its search at a slot derived from its folder, so that labs that do not run at the same time mostly have
+// different slots.
 func claimSlot(ctx context.Context, network netns.Network, had slot, dir string) (slot, net.Listener, error) {
 	if had != 0 {
 		var l net.Listener
@@ -82,7 +82,7 @@ func claimSlot(ctx context.Context, network netns.Network, had slot, dir string)
 			return s, l, nil
 		}
 		if errors.Is(err, syscall.EADDRNOTAVAIL) {
-			lacking = err // another one's addresses may be there
+			lacking = err // the slot may belong to another lab
 			continue
 		}
 		if !errors.Is(err, syscall.EADDRINUSE) {
@@ -93,6 +93,6 @@ func claimSlot(ctx context.Context, network netns.Network, had slot, dir string)
 		return 0, nil, fmt.Errorf("find addresses for the lab: %w", firstSlot.explainAddress(lacking))
 	}
 	return 0, nil,
-		fmt.Errorf("find addresses for the lab: all %d places between 127.%d.0.0 and 127.%d.255.255 are in use; "+
+		fmt.Errorf("find addresses for the lab: all %d slots between 127.%d.0.0 and 127.%d.255.255 are in use; "+
 			"stop another lab", slots, firstSlot, lastSlot+1)
 }

@@ -18,12 +18,12 @@ const maxSocketPath = 100
 // socketNames are the lab's Unix sockets: longestSocket is one of them.
 const (
 	controlSocket = "lab.sock"
-	pathSuffix    = ".path"                       // lab.sock.path names the socket where its own path would be too long
+	pathSuffix    = ".path"                       // lab.sock.path names the socket if its path would be too long
 	longestSocket = len("egress-1234567890.sock") // by a server's id
 )
 
-// socketDir returns the folder for the lab's Unix sockets: dir itself, or, where that is too deep, a 0700 folder for
-// temporary files whose control socket lab.sock.path names, the same one at every start.
+// socketDir returns the folder for the lab's Unix sockets: dir, or, if its path is too long, a 0700 folder for
+// temporary files that lab.sock.path names, the same one at every start.
 func socketDir(dir string) (string, error) {
 	if len(dir)+1+longestSocket <= maxSocketPath {
 		return dir, nil
@@ -37,20 +37,20 @@ func socketDir(dir string) (string, error) {
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return "", err
 	}
-	made, err := os.MkdirTemp("", "slipway-lab-") // 0700 by contract
+	made, err := os.MkdirTemp("", "slipway-lab-") // 0700, as os.MkdirTemp documents
 	if err != nil {
 		return "", fmt.Errorf("folder for sockets: %w", err)
 	}
 	return made, pki.WriteFile(note, []byte(filepath.Join(made, controlSocket)+"\n"))
 }
 
-// ownFolder says whether a folder is there and nobody else may enter it.
+// ownFolder says whether a folder exists that only the current user can open.
 func ownFolder(dir string) bool {
 	info, err := os.Lstat(dir)
 	return err == nil && info.IsDir() && info.Mode().Perm() == 0o700 && owned(info)
 }
 
-// removeSocketDir removes a folder that socketDir made.
+// removeSocketDir removes a folder that socketDir created.
 func removeSocketDir(dir, sockets string) error {
 	if sockets == dir {
 		return nil
@@ -58,7 +58,7 @@ func removeSocketDir(dir, sockets string) error {
 	return errors.Join(os.RemoveAll(sockets), os.Remove(filepath.Join(dir, controlSocket+pathSuffix)))
 }
 
-// findSocket returns the path of the control socket of the lab in dir, whether it is up or not.
+// findSocket returns the path of the control socket of the lab in dir, whether the lab runs or not.
 func findSocket(dir string) (string, error) {
 	b, err := os.ReadFile(filepath.Join(dir, controlSocket+pathSuffix))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -67,8 +67,8 @@ func findSocket(dir string) (string, error) {
 	return strings.TrimSpace(string(b)), err
 }
 
-// listenControl listens on the control socket. One that a killed daemon left is replaced: that no other
-// daemon is alive, the folder's lock says.
+// listenControl listens on the control socket. It replaces one that a killed daemon left: the folder's lock proves that
+// no other daemon runs.
 func listenControl(sockets string) (net.Listener, error) {
 	path := filepath.Join(sockets, controlSocket)
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -15,7 +15,7 @@ import (
 	"github.com/slipway-k8s/slipway/lab/pki"
 )
 
-// state is what the daemon itself must know after a restart. What the parts are made of lies in their own folders.
+// state is what the daemon records for its next start. The data of the parts are in their own folders.
 type state struct {
 	path string
 	mu   sync.Mutex
@@ -28,7 +28,7 @@ type stateData struct {
 	Management []managementSpec `json:"management"`
 }
 
-// managementSpec is a management cluster that should be there.
+// managementSpec is a recorded management cluster.
 type managementSpec struct {
 	Name  string `json:"name"`
 	Index int    `json:"index"` // of its address
@@ -56,7 +56,7 @@ func loadState(path string) (*state, error) {
 	return s, nil
 }
 
-// update changes the state and keeps it.
+// update changes the state and writes it.
 func (s *state) update(change func(*stateData) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -70,7 +70,7 @@ func (s *state) update(change func(*stateData) error) error {
 		return err
 	}
 	if err := pki.WriteFile(s.path, append(b, '\n')); err != nil {
-		return fmt.Errorf("keep the lab's state: %w", err)
+		return fmt.Errorf("write the lab's state: %w", err)
 	}
 	s.data = next
 	return nil
@@ -88,7 +88,7 @@ func (s *state) management() []managementSpec {
 	return slices.Clone(s.data.Management)
 }
 
-// ensureToken reads the API token of the simulated project, or makes one: 64 letters and digits, as the real ones.
+// ensureToken reads the API token of the simulated project, or creates one: 64 letters and digits, as the real ones.
 func ensureToken(path string) (string, error) {
 	b, err := os.ReadFile(path)
 	if err == nil {

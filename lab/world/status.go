@@ -12,7 +12,7 @@ import (
 	"github.com/slipway-k8s/slipway/lab/talos"
 )
 
-// Status is what runs in the lab, and how much of it is real.
+// Status is what runs in the lab, and which parts are real.
 type Status struct {
 	Parts         []Part               `json:"parts"`
 	Clusters      []Cluster            `json:"clusters"`
@@ -21,7 +21,7 @@ type Status struct {
 	LoadBalancers []cloud.LoadBalancer `json:"loadBalancers"`
 	Listeners     []string             `json:"listeners"` // addresses on the host's loopback
 	Isolation     string               `json:"isolation"`
-	Faults        []InForce            `json:"faults"` // that were asked for, by number
+	Faults        []InForce            `json:"faults"` // requested ports, by number
 	Notes         []string             `json:"notes"`
 }
 
@@ -30,14 +30,14 @@ type Cluster struct {
 	Name     string `json:"name"`
 	Kind     string `json:"kind"` // management or workload
 	Endpoint string `json:"endpoint"`
-	Ready    bool   `json:"ready"`            // an apiserver of it is
-	Reason   string `json:"reason,omitempty"` // why it is not
+	Ready    bool   `json:"ready"`            // whether one of its kube-apiservers is ready
+	Reason   string `json:"reason,omitempty"` // why it is not ready
 }
 
 // Process is a process of the lab.
 type Process struct {
 	Name      string    `json:"name"`
-	PID       int       `json:"pid"` // the host's
+	PID       int       `json:"pid"` // the host's process id
 	Cluster   string    `json:"cluster,omitempty"`
 	Pod       string    `json:"pod,omitempty"`
 	Server    string    `json:"server,omitempty"`
@@ -49,7 +49,7 @@ type Process struct {
 type Server struct {
 	ID          int64      `json:"id"`
 	Name        string     `json:"name"`
-	Status      string     `json:"status"` // the API's
+	Status      string     `json:"status"` // the status in the API
 	PublicIPv4  netip.Addr `json:"publicIPv4,omitzero"`
 	PrivateIPv4 netip.Addr `json:"privateIPv4,omitzero"`
 	Talos       string     `json:"talos"` // its phase, and why
@@ -99,7 +99,7 @@ func (m *management) status() Cluster {
 	return c
 }
 
-// servers joins what the cloud knows of its servers with what runs on them.
+// servers joins the records of the cloud with what runs on its servers.
 func (w *World) servers(systems []talos.Status) []Server {
 	servers := []Server{}
 	for _, hardware := range w.cloud.Servers() {
@@ -130,7 +130,7 @@ func reasoned(state, reason string) string {
 	return state + ": " + reason
 }
 
-// workloads are the clusters that the servers form, by name.
+// workloads are the workload clusters of the servers, by name.
 func workloads(systems []talos.Status, balancers []cloud.LoadBalancer) []Cluster {
 	byName := map[string]*Cluster{}
 	for _, t := range systems {

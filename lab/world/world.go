@@ -24,23 +24,23 @@ import (
 	"github.com/slipway-k8s/slipway/lab/talos"
 )
 
-// Config says which lab to run.
+// Config configures a lab.
 type Config struct {
-	Dir     string            // the lab's folder; everything that it writes lies there
+	Dir     string            // the lab's folder; all its files are in it
 	Bin     string            // folder of the upstream programs
-	Lab     string            // the lab's own binary, for Pods that it plays
-	Latency Latency           // how long simulated things take
+	Lab     string            // the lab's own binary, for stand-ins in Pods
+	Latency Latency           // how long simulated operations take
 	Images  []kubelet.Program // programs for images, before the built-in ones
 	Network netns.Network
 	Log     *slog.Logger
 }
 
 const (
-	// stopDeadline bounds an orderly stop; what is left then is ended by force.
+	// stopDeadline bounds an orderly stop; then the rest is killed.
 	stopDeadline = 12 * time.Second
-	// replyDeadline bounds the wait for the last replies to be read.
+	// replyDeadline bounds the wait until clients have read the last responses.
 	replyDeadline = 3 * time.Second
-	// headerDeadline is how long a client may take to say what it wants.
+	// headerDeadline bounds how long a client may take to send its request.
 	headerDeadline = 10 * time.Second
 )
 
@@ -67,23 +67,23 @@ type World struct {
 	programInfo []programInfo // of the upstream programs
 
 	stopOnce sync.Once
-	stopping chan struct{} // closed when it begins to
+	stopping chan struct{} // closed when the lab begins to end
 	stopErr  error
 	endOnce  sync.Once
 	down     chan struct{} // closed when a command has ended the lab
 }
 
-// Run runs the lab until ctx is done or a command asks it to end, and returns when everything that it started is gone.
+// Run runs the lab until ctx is done or a command ends it, and returns when everything that it started has ended.
 func Run(ctx context.Context, cfg Config) (err error) {
 	if cfg.Dir, err = filepath.Abs(cfg.Dir); err != nil {
 		return err
 	}
-	syscall.Umask(0o077) // for what the lab's programs write, too
+	syscall.Umask(0o077) // also for the files of the lab's programs
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
-		return fmt.Errorf("make the lab's folder: %w", err)
+		return fmt.Errorf("create the lab's folder: %w", err)
 	}
 	if err := os.Chmod(cfg.Dir, 0o700); err != nil {
-		return fmt.Errorf("keep the lab's folder from others: %w", err)
+		return fmt.Errorf("restrict the lab's folder to its user: %w", err)
 	}
 	unlock, err := lockFolder(ctx, filepath.Join(cfg.Dir, "lab.lock"), cfg.Network.PID())
 	if err != nil {
@@ -104,7 +104,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 		outages: egress.NewOutages(), programInfo: programs, stopping: make(chan struct{}), down: make(chan struct{})}
 	w.faults = newFaults(w)
 	w.programs = append(append(w.programs, cfg.Images...), kubelet.DefaultPrograms()...)
-	// Whatever happens below, no process outlives the lab.
+	// After an error, too, no process survives the lab.
 	defer func() { err = errors.Join(err, w.processes.StopAll(context.WithoutCancel(ctx), 0)) }()
 	return w.run(ctx)
 }
@@ -131,11 +131,11 @@ func (w *World) run(ctx context.Context) (err error) {
 		return err
 	}
 
-	// The parts live longer than ctx: they end in order, by stop.
+	// The parts outlive ctx: stop ends them in order.
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	w.managements = newManagements(life, w)
-	// Also when something below fails: no server or Pod ends worse than it has to.
+	// After an error, too: servers and Pods end in order.
 	defer func() { err = errors.Join(err, w.stop()) }()
 	if err := w.startCloud(life, api); err != nil {
 		return err
@@ -147,14 +147,14 @@ func (w *World) run(ctx context.Context) (err error) {
 
 	w.settle(ctx)
 
-	// Last, so that whoever gets an answer finds everything there.
+	// Last, so that the lab is complete when it answers.
 	control, err := listenControl(w.sockets)
 	if err != nil {
 		return err
 	}
 	server := &http.Server{Handler: w.handler(), ReadHeaderTimeout: headerDeadline}
 	var serving sync.WaitGroup
-	serving.Go(func() { _ = server.Serve(control) }) // ends by Close
+	serving.Go(func() { _ = server.Serve(control) }) // ended by Close
 	defer serving.Wait()
 	defer server.Close()
 	if short := shortage(len(w.processes.List())); short != "" {
@@ -165,14 +165,14 @@ func (w *World) run(ctx context.Context) (err error) {
 	select {
 	case <-ctx.Done():
 		return nil
-	case <-w.down: // the reply is on its way
+	case <-w.down: // the response has been sent
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), replyDeadline)
 		defer cancel()
 		return server.Shutdown(ctx)
 	}
 }
 
-// stop ends everything that the lab runs, in order as far as stopDeadline allows, once.
+// stop ends everything that the lab runs, once, in order as far as stopDeadline allows.
 func (w *World) stop() error {
 	w.stopOnce.Do(func() {
 		close(w.stopping)

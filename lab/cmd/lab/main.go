@@ -1,6 +1,6 @@
 // Command lab runs the simulated environment that Slipway rehearses in, and the stand-ins that run in it as Pods.
 //
-//	lab serve --dir D --bin B    run the lab in the foreground until "lab down", or until the process of --until-gone ends
+//	lab serve --dir D --bin B    run the lab in the foreground until "lab down" or until the process --until-gone ends
 //	lab status --dir D           list the parts that run, and which of them are real
 //	lab down --dir D             end everything that the lab started
 package main
@@ -40,7 +40,7 @@ func run(ctx context.Context, args []string) int {
 	switch {
 	case err == nil:
 		return 0
-	case errors.As(err, &inside) && inside.Code > 0: // it has said why itself
+	case errors.As(err, &inside) && inside.Code > 0: // the command printed the reason itself
 		return inside.Code
 	case errors.As(err, &usage):
 		fmt.Fprintln(os.Stderr, "lab:", err)
@@ -51,7 +51,7 @@ func run(ctx context.Context, args []string) int {
 	}
 }
 
-// commands are the daemon's own.
+// commands are the commands of the daemon.
 var commands = map[string]func(ctx context.Context, args []string) error{
 	"serve":  serve,
 	"status": status,

@@ -24,7 +24,7 @@ func serve(ctx context.Context, args []string) error {
 	if err != nil {
 		return usageError{err}
 	}
-	// Inside the lab's namespaces the host's process ids mean nothing: the one outside passes the end on.
+	// The lab's PID namespace hides the host's process ids. The process outside of it watches --until-gone.
 	if untilGone != 0 && !netns.Inside() {
 		gone, err := proc.Gone(untilGone)
 		if err != nil {
@@ -38,7 +38,7 @@ func serve(ctx context.Context, args []string) error {
 			end()
 		}()
 	}
-	// etcd's client tells on this logger of every connection that it gives up; those who use it report what matters.
+	// etcd's client logs every connection that it gives up. The callers report the errors that matter.
 	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, os.Stderr))
 	return netns.Enter(ctx, func(ctx context.Context, n netns.Network) error {
 		cfg.Network = n
@@ -60,7 +60,7 @@ func parseServe(args []string) (cfg world.Config, untilGone int, err error) {
 		return cfg, 0, errors.New("serve: --dir and --bin are required")
 	}
 	if untilGone < 0 {
-		return cfg, 0, fmt.Errorf("serve: --until-gone %d is no process id", untilGone)
+		return cfg, 0, fmt.Errorf("serve: --until-gone %d is not a process id", untilGone)
 	}
 	cfg.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	if cfg.Dir, err = filepath.Abs(*dir); err != nil {
@@ -89,7 +89,7 @@ func newFlags(command string) *flag.FlagSet {
 	return flags
 }
 
-// parse refuses what no flag takes.
+// parse parses the flags and refuses arguments that are not flags.
 func parse(flags *flag.FlagSet, args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return fmt.Errorf("%s: %w", flags.Name(), err)

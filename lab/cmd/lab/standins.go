@@ -9,7 +9,7 @@ import (
 	"github.com/slipway-k8s/slipway/lab/talosccm"
 )
 
-// standIns are the programs that the lab plays in Pods, by the sub command that the built-in mapping of images names.
+// standIns are the stand-ins that run in Pods, by the subcommand that the built-in mapping of images names.
 var standIns = map[string]func(ctx context.Context, args []string) error{
 	"caph":         caph.Run,
 	"cert-manager": certmanager.Run,

@@ -16,7 +16,7 @@ import (
 	"github.com/slipway-k8s/slipway/lab/world"
 )
 
-// status prints what runs.
+// status prints the parts of the lab that run.
 func status(ctx context.Context, args []string) error {
 	flags := newFlags("status")
 	dir := flags.String("dir", "", "folder of the lab (required)")
@@ -76,7 +76,7 @@ func printStatus(out io.Writer, s world.Status) error {
 		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\n", p.Name, p.PID, mebibytes(p.RSSBytes),
 			time.Since(p.StartedAt).Round(time.Second), p.Cluster, cmp.Or(p.Pod, p.Server))
 	}
-	fmt.Fprintf(w, "%d in all\t\t%s\n", len(s.Processes), mebibytes(sum))
+	fmt.Fprintf(w, "%d in total\t\t%s\n", len(s.Processes), mebibytes(sum))
 	fmt.Fprintf(w, "\nNetwork: %s. On the host's loopback:\n", s.Isolation)
 	for _, l := range s.Listeners {
 		fmt.Fprintf(w, "  %s\n", l)
@@ -87,7 +87,7 @@ func printStatus(out io.Writer, s world.Status) error {
 	return w.Flush()
 }
 
-// address is empty where there is none.
+// address formats an address; empty if there is none.
 func address(a netip.Addr) string {
 	if !a.IsValid() {
 		return ""
@@ -97,7 +97,7 @@ func address(a netip.Addr) string {
 
 func mebibytes(n int64) string { return fmt.Sprintf("%d MiB", n>>20) }
 
-// down ends the lab. That none is up is what was wanted.
+// down ends the lab. It succeeds if no lab runs.
 func down(ctx context.Context, args []string) error {
 	flags := newFlags("down")
 	dir := flags.String("dir", "", "folder of the lab (required)")
