@@ -10,8 +10,8 @@ import (
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 )
 
-// action is work that takes time. What it changes at once was changed before it began; what it
-// changes at its end is its effect.
+// action is work that takes time. Its immediate changes are made before it begins; its effect changes the rest at its
+// end.
 type action struct {
 	meta // Created is when it started
 
@@ -23,7 +23,7 @@ type action struct {
 	Error     *schema.ActionError              `json:"error,omitempty"`
 	Doomed    *schema.ActionError              `json:"doomed,omitempty"` // by a fault: how it will end
 	Resources []schema.ActionResourceReference `json:"resources"`
-	After     int64                            `json:"after,omitempty"` // begins once that one ended
+	After     int64                            `json:"after,omitempty"` // begins when that one has ended
 }
 
 const (
@@ -35,13 +35,13 @@ const (
 // keptActions is how many finished actions are remembered; the real API keeps them for 30 days.
 const keptActions = 2000
 
-// effect is what an action does when its time has come.
+// effect is what an action does at its end.
 type effect struct {
 	work func(ctx context.Context) error // without the lock; may be nil
 	done func(failed bool)               // under the lock; may be nil
 }
 
-// on names a resource that an action works on.
+// on names a resource of an action.
 func on(kind string, id int64) schema.ActionResourceReference {
 	return schema.ActionResourceReference{ID: id, Type: kind}
 }
@@ -54,8 +54,8 @@ func (a *action) concernsKind(kind string) bool {
 	return slices.ContainsFunc(a.Resources, func(r schema.ActionResourceReference) bool { return r.Type == kind })
 }
 
-// begin starts an action on the resources. Actions on one server run one after another, as its
-// machine can do only one thing at a time.
+// begin starts an action on the resources. Actions on one server run one after another, because its machine accepts one
+// call at a time.
 func (c *Cloud) begin(command string, resources ...schema.ActionResourceReference) *action {
 	begun := &action{
 		meta:      c.newMeta("", nil),
@@ -84,7 +84,7 @@ func (a *action) sharesServer(b *action) bool {
 	})
 }
 
-// schedule sets the action's clock. Before Resume clocks stand still.
+// schedule sets the action's clock. Clocks run only after Resume.
 func (c *Cloud) schedule(a *action) {
 	if a.Began.IsZero() {
 		a.Began = now()
@@ -102,7 +102,7 @@ func (c *Cloud) schedule(a *action) {
 	})
 }
 
-// complete ends an action whose time has come: work without the lock, then what follows from it.
+// complete ends an action that is due: work without the lock, then the changes under it.
 func (c *Cloud) complete(id int64) {
 	c.mu.Lock()
 	ending, ok := c.state.Actions[id]
@@ -120,7 +120,7 @@ func (c *Cloud) complete(id int64) {
 	if failure == nil && last.work != nil {
 		if err := last.work(c.ctx); err != nil {
 			if c.ctx.Err() != nil {
-				return // closing: Resume takes the action up again
+				return // closing: Resume continues the action
 			}
 			c.config.Log.Warn("a simulated action failed", "command", ending.Command, "error", err)
 			failure = &schema.ActionError{Code: "action_failed", Message: err.Error()}
@@ -166,7 +166,7 @@ func (c *Cloud) forgetOldActions() {
 	}
 }
 
-// view is the action as the API shows it.
+// view is the action as the API returns it.
 func (a *action) view() schema.Action {
 	progress := 100
 	if a.Status == actionRunning {
@@ -187,12 +187,12 @@ func (a *action) view() schema.Action {
 	}
 }
 
-// acted begins an action and makes the reply that carries it.
+// acted begins an action and returns the reply with it.
 func (q *call) acted(command string, resources ...schema.ActionResourceReference) any {
 	return map[string]any{"action": q.begin(command, resources...).view()}
 }
 
-// views are several actions as the API shows them.
+// views are actions as the API returns them.
 func views(actions []*action) []schema.Action {
 	shown := make([]schema.Action, 0, len(actions))
 	for _, one := range actions {
@@ -226,7 +226,7 @@ func (q *call) listActions(include func(*action) bool) (any, error) {
 	return map[string]any{"actions": views(page), "meta": about}, nil
 }
 
-// wants tells whether the query asks for the value: by naming it, or by not naming any.
+// wants says whether the query selects the value: by naming it, or by naming none.
 func (q *call) wants(parameter, value string) bool {
 	wanted := q.query[parameter]
 	return len(wanted) == 0 || slices.Contains(wanted, value)
@@ -251,14 +251,14 @@ func (q *call) getAction(include func(*action) bool) (any, error) {
 	return map[string]any{"action": found.view()}, nil
 }
 
-// registerActions serves the actions of the whole project. Listing all of them was removed from the
-// API in January 2025: only those named by id can be had.
+// registerActions serves the actions of the whole project. The API returns only those named by id: listing all of them
+// was removed in January 2025.
 func (c *Cloud) registerActions() {
 	every := func(*action) bool { return true }
 	c.handle("GET /actions", func(q *call) (any, error) {
 		if len(q.query["id"]) == 0 {
 			gone := refuse("deprecated_api_endpoint",
-				"listing all actions was removed: ask for them by id, or for those of one kind of resource")
+				"listing all actions was removed: list them by id, or those of one kind of resource")
 			gone.Details = &errorDetails{Announcement: "https://docs.hetzner.cloud/changelog"}
 			return nil, gone
 		}

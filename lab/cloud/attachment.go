@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// attachment is a server's or load balancer's place in a network.
+// attachment is the address of a server or load balancer in a network.
 type attachment struct {
 	Network int64        `json:"network"`
 	IP      netip.Addr   `json:"ip"`
@@ -15,8 +15,8 @@ type attachment struct {
 	Pending bool         `json:"pending,omitempty"` // the attaching action runs: not shown yet
 }
 
-// attach finds an address in the network for something in the zone: the wanted one, the next in the
-// wanted subnet, or the first free one of any subnet.
+// attach finds an address in the network for a resource in the zone: the requested one, the next in the requested
+// subnet, or the first free one of any subnet.
 func (c *Cloud) attach(id int64, zone, wantedIP, wantedRange string) (*attachment, error) {
 	to, ok := c.state.Networks[id]
 	if !ok {

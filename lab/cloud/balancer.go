@@ -8,15 +8,14 @@ import (
 	"sync"
 )
 
-// balancer forwards the TCP of all load balancers. It knows nothing of the API: it is handed what
-// should be forwarded, and makes it so.
+// balancer forwards the TCP connections of all load balancers. It does not depend on the API: apply gets the frontends.
 type balancer struct {
 	listen func(ctx context.Context, addr string) (net.Listener, error)
 	log    *slog.Logger
 
 	mu         sync.Mutex
 	forwarders map[frontendKey]*forwarder
-	ending     sync.WaitGroup // forwarders that were taken away and still close
+	ending     sync.WaitGroup // removed forwarders that still close
 }
 
 // frontendKey names one port of one load balancer.
@@ -25,7 +24,7 @@ type frontendKey struct {
 	port         int
 }
 
-// frontend is what a port forwards.
+// frontend is the forwarding of a port.
 type frontend struct {
 	listen           []netip.Addr
 	backends         []netip.Addr
@@ -38,7 +37,7 @@ func newBalancer(listen func(context.Context, string) (net.Listener, error), log
 	return &balancer{listen: listen, log: log, forwarders: map[frontendKey]*forwarder{}}
 }
 
-// apply makes the forwarders those that are wanted. It does not wait for ports to open or close.
+// apply starts, changes and ends forwarders as wanted. It does not wait for ports to open or close.
 func (b *balancer) apply(wanted map[frontendKey]frontend) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -64,7 +63,7 @@ func (b *balancer) close() {
 	b.ending.Wait()
 }
 
-// health is what the health check says about a backend: healthy, unhealthy or unknown.
+// health is the result of a backend's health check: healthy, unhealthy or unknown.
 func (b *balancer) health(key frontendKey, ip netip.Addr) string {
 	b.mu.Lock()
 	running := b.forwarders[key]
@@ -75,7 +74,7 @@ func (b *balancer) health(key frontendKey, ip netip.Addr) string {
 	return running.health(ip)
 }
 
-// summary counts a port's backends, and tells whether it listens.
+// summary counts a port's backends, and says whether it listens.
 func (b *balancer) summary(key frontendKey) (healthy, all int, listening bool) {
 	b.mu.Lock()
 	running := b.forwarders[key]

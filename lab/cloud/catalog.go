@@ -9,7 +9,7 @@ import (
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 )
 
-// catalog is what the cloud offers: the same for every project, and never written to the state.
+// catalog is what Hetzner offers: the same for every project, and not part of the state.
 type catalog struct {
 	locations         map[int64]*location
 	datacenters       map[int64]*datacenter
@@ -35,7 +35,7 @@ type serverType struct {
 	architecture string
 	category     string
 	storage      string
-	prices       map[string]float64 // net EUR a month by network zone; where there is none it is not offered
+	prices       map[string]float64 // net EUR a month by network zone; not offered where absent
 	retired      *schema.DeprecationInfo
 }
 
@@ -58,8 +58,8 @@ const (
 	zoneAP = "ap-southeast"
 )
 
-// newCatalog is Hetzner's offer as of early 2026. Sizes and places are as published; ids of recent
-// types and all prices are approximate: good for rehearsing a decision, not for accounting.
+// newCatalog is Hetzner's offer in early 2026. Sizes and locations are as published; ids of recent types and all prices
+// are approximate, and not suitable for accounting.
 func newCatalog() *catalog {
 	made := &catalog{
 		locations:         map[int64]*location{},
@@ -145,7 +145,7 @@ func newCatalog() *catalog {
 	return made
 }
 
-// registerCatalog serves what the cloud offers.
+// registerCatalog serves the catalog.
 func (c *Cloud) registerCatalog() {
 	register(c, resource[*location]{
 		kind: "location", path: "locations", all: c.catalog.locations,
@@ -167,7 +167,7 @@ func (c *Cloud) registerCatalog() {
 	c.handle("GET /pricing", func(*call) (any, error) { return map[string]any{"pricing": c.pricing()}, nil })
 }
 
-// offered tells whether the type exists in the location, and in stock whether one can be had now.
+// offered says whether the type exists in the location, and in stock whether one can be created now.
 func (c *Cloud) offered(kind *serverType, at *location) (offered, inStock bool) {
 	_, offered = kind.prices[at.view.NetworkZone]
 	gone := kind.retired != nil && now().After(kind.retired.UnavailableAfter)
@@ -251,7 +251,7 @@ func (c *Cloud) viewLoadBalancerType(one *loadBalancerType) schema.LoadBalancerT
 	}
 }
 
-// zones are the network zones that there are.
+// zones are the existing network zones.
 func (c *Cloud) zones() []string {
 	var found []string
 	for _, at := range ordered(c.catalog.locations) {

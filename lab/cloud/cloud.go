@@ -25,14 +25,14 @@ type Cloud struct {
 	faults   *faultSet
 	balancer *balancer
 	requests *requestLog
-	effects  map[string]func(*action) effect // by action command; called under mu
+	effects  map[string]func(*action) effect // by action command; called with mu held
 
 	ctx        context.Context // ends with Close
 	cancel     context.CancelFunc
 	background sync.WaitGroup
 	turns      sync.Map // server id → *sync.Mutex: see machineLock
 
-	mu      sync.Mutex // everything below, and the state's records
+	mu      sync.Mutex // guards everything below, and the records of the state
 	state   *state
 	bucket  *bucket
 	random  *rand.Rand
@@ -40,15 +40,15 @@ type Cloud struct {
 	past    past
 }
 
-// New reads the state in config.Dir, or begins an empty project. The API answers at once, but
-// actions stay running and load balancers closed until Resume.
+// New reads the state in config.Dir, or begins an empty project. The API answers immediately, but actions and load
+// balancers do not run before Resume.
 func New(config Config) (*Cloud, error) {
 	config, err := config.withDefaults()
 	if err != nil {
 		return nil, err
 	}
 	if err := os.MkdirAll(config.Dir, 0o700); err != nil {
-		return nil, fmt.Errorf("making the simulated cloud's folder: %w", err)
+		return nil, fmt.Errorf("creating the simulated cloud's folder: %w", err)
 	}
 	loaded, err := loadState(filepath.Join(config.Dir, "state.json"))
 	if err != nil {
@@ -81,7 +81,7 @@ func New(config Config) (*Cloud, error) {
 	return c, nil
 }
 
-// registerAll makes the whole API.
+// registerAll registers all endpoints of the API.
 func (c *Cloud) registerAll() {
 	c.registerCatalog()
 	c.registerActions()
@@ -106,8 +106,8 @@ func (c *Cloud) registerAll() {
 	} {
 		c.handle("POST /"+path, create)
 	}
-	// What the lab does not simulate cannot be made, so that there is none: whoever looks for
-	// leftovers gets a truthful answer.
+	// Resources that the lab does not simulate cannot be created, so their lists are empty, and a search for leftovers is
+	// correct.
 	for kind, path := range map[string]string{"certificate": "certificates", "floating_ip": "floating_ips",
 		"iso": "isos"} {
 		register(c, resource[*meta]{kind: kind, path: path, view: func(one *meta) any { return one }})
@@ -115,8 +115,8 @@ func (c *Cloud) registerAll() {
 	c.handle("/", func(q *call) (any, error) { return nil, unknownPath(q.r) })
 }
 
-// Resume takes up the work of the state that New read: it starts the machines of running servers,
-// opens the load balancers' ports and goes on with unfinished actions.
+// Resume continues the work of the state that New read: it starts the machines of running servers, opens the load
+// balancers' ports and continues unfinished actions.
 func (c *Cloud) Resume(ctx context.Context) error {
 	c.mu.Lock()
 	var on []Server
@@ -127,7 +127,7 @@ func (c *Cloud) Resume(ctx context.Context) error {
 	}
 	c.mu.Unlock()
 
-	// Machines first: actions that go on may stop them.
+	// Machines first: continued actions may stop them.
 	var failed []error
 	for _, one := range on {
 		if err := c.start(ctx, one); err != nil {
@@ -147,8 +147,8 @@ func (c *Cloud) Resume(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// Close ends everything that the Cloud does by itself and closes the load balancers' ports. The
-// state is kept; machines are left to their owner. Closing again does nothing.
+// Close ends the goroutines of the Cloud and closes the load balancers' ports. The state is kept; the caller ends the
+// machines. Closing twice is harmless.
 func (c *Cloud) Close() error {
 	c.mu.Lock()
 	if c.ctx.Err() != nil {
@@ -165,10 +165,10 @@ func (c *Cloud) Close() error {
 	return errors.Join(c.save(), c.requests.close())
 }
 
-// keep saves what was changed and makes the load balancers follow it.
+// keep saves the changed state and applies it to the load balancers.
 func (c *Cloud) keep() {
 	if err := c.save(); err != nil {
-		c.config.Log.Error("the simulated cloud's state is not kept", "error", err)
+		c.config.Log.Error("the simulated cloud's state was not saved", "error", err)
 	}
 	if c.running {
 		c.balancer.apply(c.frontends())
@@ -188,7 +188,7 @@ func now() time.Time { return time.Now() }
 
 func idText(id int64) string { return strconv.FormatInt(id, 10) }
 
-// idOrNameText is what a request named something by.
+// idOrNameText is the id or name in a request.
 func idOrNameText(wanted schema.IDOrName) string {
 	if wanted.Name != "" {
 		return wanted.Name

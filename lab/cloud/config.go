@@ -9,38 +9,38 @@ import (
 	"net/netip"
 )
 
-// Config is what a Cloud is made from.
+// Config configures a Cloud.
 type Config struct {
-	// Dir holds the state (state.json, 0600: it contains user data). It is made if absent.
+	// Dir holds the state (state.json, 0600: it contains user data). It is created if absent.
 	Dir string
-	// Token is the API token of the one project that there is.
+	// Token is the API token of the only project.
 	Token string
-	// Machine makes servers run.
+	// Machine creates the machines of servers.
 	Machine Machine
-	// Listen opens a listening socket on "address:port"; load balancers have no other way to listen.
+	// Listen opens a listening socket on "address:port" for a load balancer.
 	Listen func(ctx context.Context, addr string) (net.Listener, error)
 	// PublicServers and PublicLoadBalancers are the pools of public IPv4 addresses, inside 127.0.0.0/8.
 	PublicServers       netip.Prefix
 	PublicLoadBalancers netip.Prefix
-	// PublicIPv6 is where servers' /64 come from; zero means the documentation range 2001:db8::/32
-	// (RFC 3849). Nothing ever answers there.
+	// PublicIPv6 is the range of the servers' /64; zero means the documentation range 2001:db8::/32 (RFC 3849). These
+	// addresses are not reachable.
 	PublicIPv6 netip.Prefix
-	// Latency is how long things take; zero means FastLatency.
+	// Latency is how long operations take; zero means FastLatency.
 	Latency Latency
-	// RateLimit is the project's budget of requests; zero means DefaultRateLimit.
+	// RateLimit is the project's rate limit; zero means DefaultRateLimit.
 	RateLimit RateLimit
-	// RequestLog is the file that gets one JSON line a request; empty means none.
+	// RequestLog is the file that gets one JSON line for each request; empty means none.
 	RequestLog string
-	// Log gets what goes wrong behind the API; nil means slog.Default.
+	// Log gets the errors that no API client sees; nil means slog.Default.
 	Log *slog.Logger
-	// Seed makes faults with a probability, and the jitter of latencies, repeatable.
+	// Seed makes faults with a probability, and the jitter of latencies, reproducible.
 	Seed uint64
 }
 
-// loopback is where every address of the lab lies.
+// loopback contains every address of the lab.
 var loopback = netip.PrefixFrom(netip.AddrFrom4([4]byte{127}), 8)
 
-// withDefaults returns the Config with its zero values replaced, or what is wrong with it.
+// withDefaults returns the Config with defaults for its zero values, or an error.
 func (c Config) withDefaults() (Config, error) {
 	var wrong []error
 	need := func(ok bool, format string, args ...any) {
@@ -75,7 +75,7 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// within tells whether inner is a valid part of outer.
+// within says whether inner is a valid part of outer.
 func within(outer, inner netip.Prefix) bool {
 	return inner.IsValid() && outer.Bits() <= inner.Bits() && outer.Contains(inner.Addr())
 }

@@ -1,11 +1,10 @@
-// Package cloud is a faithful fake of the Hetzner Cloud API.
+// Package cloud simulates the Hetzner Cloud API.
 //
-// It speaks the API's own JSON over HTTP (Handler) or, for programs whose endpoint is fixed, as
-// api.hetzner.cloud through an HTTPS proxy (Proxy). Servers are made of Machines that the caller
-// gives, load balancers really listen and forward TCP, and everything else is state in one file
-// that survives a restart.
+// It serves the API's JSON over HTTP (Handler) and, for programs with a fixed endpoint, as api.hetzner.cloud through an
+// HTTPS proxy (Proxy). The caller provides the Machines of servers, load balancers listen and forward TCP, and
+// everything else is state in one file that survives a restart.
 //
-// What is not simulated is refused with an error that says so, never answered with success:
-// TLS termination and PROXY protocol in load balancers, certificates, floating IPs, ISOs, DNS.
-// Firewalls are kept, applied and reported, but filter no packet.
+// Requests for features that are not simulated fail with an error that says so: TLS termination and PROXY protocol in
+// load balancers, certificates, floating IPs, ISOs, DNS. Firewalls are stored, applied and reported, but filter no
+// packet.
 package cloud

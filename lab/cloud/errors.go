@@ -5,7 +5,7 @@ import (
 	"net/http"
 )
 
-// apiError is an error as the API answers it.
+// apiError is an error of the API.
 type apiError struct {
 	Code    string        `json:"code"`
 	Message string        `json:"message"`
@@ -14,7 +14,7 @@ type apiError struct {
 	status int // HTTP status; 0: by code
 }
 
-// errorDetails carries what invalid_input and deprecated_api_endpoint say beyond their message.
+// errorDetails are the details of invalid_input and deprecated_api_endpoint.
 type errorDetails struct {
 	Fields       []fieldError `json:"fields,omitempty"`
 	Announcement string       `json:"announcement,omitempty"`
@@ -27,9 +27,9 @@ type fieldError struct {
 
 func (e *apiError) Error() string { return fmt.Sprintf("%s (%s)", e.Message, e.Code) }
 
-// statuses are the HTTP statuses of error codes. 401, 403, 404, 410, 423 and 429 and the 5xx are
-// documented; the others are assumed, and no client in the lab looks at them (hcloud-go reads the
-// code, and of the statuses only 502 and 504). A code that is absent here is 422.
+// statuses are the HTTP statuses of error codes. 401, 403, 404, 410, 423 and 429 and the 5xx are documented; the others
+// are assumed, and no client in the lab depends on them (hcloud-go reads the code, and of the statuses only 502 and
+// 504). The status of a code that is absent here is 422.
 var statuses = map[string]int{
 	"json_error":                     http.StatusBadRequest,
 	"unauthorized":                   http.StatusUnauthorized,
@@ -56,7 +56,7 @@ var statuses = map[string]int{
 	"timeout":                        http.StatusGatewayTimeout,
 }
 
-// httpStatus is the status that the error is answered with.
+// httpStatus is the status of the error's response.
 func (e *apiError) httpStatus() int {
 	if e.status != 0 {
 		return e.status
@@ -67,12 +67,12 @@ func (e *apiError) httpStatus() int {
 	return http.StatusUnprocessableEntity
 }
 
-// refuse makes an error of any code.
+// refuse returns an error of any code.
 func refuse(code, format string, args ...any) *apiError {
 	return &apiError{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// invalid makes an invalid_input error about one field.
+// invalid returns an invalid_input error about one field.
 func invalid(field, format string, args ...any) *apiError {
 	message := fmt.Sprintf(format, args...)
 	return &apiError{
@@ -82,7 +82,7 @@ func invalid(field, format string, args ...any) *apiError {
 	}
 }
 
-// notFound says that there is no such resource.
+// notFound returns the error for a resource that does not exist.
 func notFound(kind string, id any) *apiError {
 	return refuse("not_found", "%s with ID '%v' not found", kind, id)
 }

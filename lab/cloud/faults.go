@@ -6,20 +6,21 @@ import (
 	"time"
 )
 
-// FaultKind is what goes wrong.
+// FaultKind is a kind of fault.
 type FaultKind string
 
 // The kinds of faults.
 const (
-	FaultOutOfStock  FaultKind = "out-of-stock" // creating a server of ServerType in Location answers resource_unavailable
-	FaultRateLimit   FaultKind = "rate-limit"   // 429 rate_limit_exceeded
-	FaultError       FaultKind = "error"        // Status (500 unless given) with Code and Message
-	FaultLostReply   FaultKind = "lost-reply"   // the request takes effect, then the connection closes without a reply
-	FaultTimeout     FaultKind = "timeout"      // no effect, and silence for Delay (or until the client leaves), then 504
+	FaultOutOfStock FaultKind = "out-of-stock" // creating a server of ServerType in Location answers resource_unavailable
+	FaultRateLimit  FaultKind = "rate-limit"   // 429 rate_limit_exceeded
+	FaultError      FaultKind = "error"        // Status (500 unless given) with Code and Message
+	FaultLostReply  FaultKind = "lost-reply"   // the request takes effect, then the connection closes without a reply
+	// no effect, no reply for Delay (or until the client closes the connection), then 504
+	FaultTimeout     FaultKind = "timeout"
 	FaultReset       FaultKind = "reset"        // no effect, and the connection is reset
 	FaultActionError FaultKind = "action-error" // the action Command ends in error with Code and Message
-	FaultSlowBoot    FaultKind = "slow-boot"    // the server runs, but its machine starts only after Delay
-	// lists show what was there Delay ago; a record asked for by its id is up to date
+	FaultSlowBoot    FaultKind = "slow-boot"    // the server is running, but its machine starts only after Delay
+	// lists show the state of Delay ago; a record requested by its id is up to date
 	FaultStaleLists FaultKind = "stale-lists"
 )
 
@@ -48,14 +49,14 @@ func (d *Duration) UnmarshalJSON(data []byte) error {
 	return err
 }
 
-// Fault is something that goes wrong on demand. Its fields narrow what it hits; an empty one hits
-// everything that the kind can hit.
+// Fault is a fault injected on request. Its fields narrow what it affects; without any it affects everything that its
+// kind can affect.
 type Fault struct {
 	Kind FaultKind `json:"kind"`
 
 	Method string `json:"method,omitempty"` // GET, POST, PUT, DELETE
 	Path   string `json:"path,omitempty"`   // pattern as in path.Match, without /v1: "/servers/*"
-	Actor  string `json:"actor,omitempty"`  // requests alone whose user agent has this in it
+	Actor  string `json:"actor,omitempty"`  // only requests whose user agent contains this
 
 	ServerType string `json:"serverType,omitempty"` // out-of-stock
 	Location   string `json:"location,omitempty"`   // out-of-stock
@@ -67,8 +68,8 @@ type Fault struct {
 	Message string   `json:"message,omitempty"` // error, action-error
 	Delay   Duration `json:"delay,omitempty"`   // timeout, slow-boot, stale-lists; rate-limit: until RateLimit-Reset
 
-	Skip        int     `json:"skip,omitempty"`        // let that many hits pass first
-	Times       int     `json:"times,omitempty"`       // stop after that many; 0: until removed
+	Skip        int     `json:"skip,omitempty"`        // the first hits that are skipped
+	Times       int     `json:"times,omitempty"`       // number of hits after which it ends; 0: until removed
 	Probability float64 `json:"probability,omitempty"` // chance of each hit, seeded; 0: always
-	Seed        uint64  `json:"seed,omitempty"`        // of this fault's chances alone; 0: the cloud's own
+	Seed        uint64  `json:"seed,omitempty"`        // for Probability; 0: the cloud's own
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 )
 
-// silence is how long a FaultTimeout without a Delay says nothing.
+// silence is how long a FaultTimeout without a Delay sends no reply.
 const silence = 30 * time.Second
 
 // faultSet holds the faults in force.
@@ -26,23 +26,23 @@ type faultSet struct {
 	armed  map[int64]*armedFault
 }
 
-// armedFault is a fault with what is left of it.
+// armedFault is a fault with its remaining hits.
 type armedFault struct {
 	Fault
 	hits       int
-	random     *rand.Rand // for its chances
+	random     *rand.Rand // for Probability
 	skip, left int        // left -1: no end
 	over       chan struct{}
 }
 
-// strike is a fault that hits.
+// strike is a fault that affects a request or an action.
 type strike struct{ Fault }
 
 func newFaultSet(random *rand.Rand) *faultSet {
 	return &faultSet{random: random, armed: map[int64]*armedFault{}}
 }
 
-// InjectFault makes something go wrong from now on and returns the fault's number.
+// InjectFault puts a fault in force and returns its number.
 func (c *Cloud) InjectFault(fault Fault) (int64, error) {
 	if err := fault.check(); err != nil {
 		return 0, err
@@ -65,7 +65,7 @@ func (c *Cloud) InjectFault(fault Fault) (int64, error) {
 	return s.next, nil
 }
 
-// RemoveFault ends a fault; it tells whether there was one.
+// RemoveFault ends a fault; false if it was not in force.
 func (c *Cloud) RemoveFault(id int64) bool {
 	c.faults.mu.Lock()
 	defer c.faults.mu.Unlock()
@@ -81,8 +81,8 @@ func (s *faultSet) disarm(id int64) bool {
 	return ok
 }
 
-// FollowFault returns how often a fault has hit so far, and what is closed when it has been removed or has hit often
-// enough. One that is not in force is over, without hits.
+// FollowFault returns a count of a fault's hits so far, and a channel that is closed when it has been removed or has
+// hit often enough. For a fault that is not in force, the channel is closed and the count is zero.
 func (c *Cloud) FollowFault(id int64) (hits func() int, over <-chan struct{}) {
 	s := c.faults
 	s.mu.Lock()
@@ -111,7 +111,7 @@ func (c *Cloud) Faults() map[int64]Fault {
 	return found
 }
 
-// check refuses what could never hit, or hit at random by a typing error.
+// check refuses a fault that could never hit, for example because of a typing error.
 func (f Fault) check() error {
 	var wrong []error
 	if !slices.Contains(Kinds(), f.Kind) {
@@ -137,7 +137,7 @@ func (f Fault) check() error {
 	return nil
 }
 
-// hit spends one hit of the first fault that the test accepts.
+// hit uses one hit of the first fault that the test accepts.
 func (s *faultSet) hit(accepts func(Fault) bool) *strike {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,7 +170,7 @@ func (s *faultSet) hit(accepts func(Fault) bool) *strike {
 	return nil
 }
 
-// request finds the fault that hits a request, if any: one that spoils it, else one that a list can suffer.
+// request returns the fault that affects a request, if any: one that fails it, else one that delays a list.
 func (s *faultSet) request(r *http.Request, list bool) *strike {
 	spoiling := []FaultKind{FaultRateLimit, FaultError, FaultLostReply, FaultTimeout, FaultReset}
 	hit := s.hit(func(f Fault) bool { return slices.Contains(spoiling, f.Kind) && f.matches(r) })
@@ -205,12 +205,12 @@ func (s *faultSet) boot(server string) time.Duration {
 	return time.Duration(found.Delay)
 }
 
-// soldOut tells whether creating such a server fails now, and spends a hit.
+// soldOut says whether creating such a server fails now, and uses a hit.
 func (s *faultSet) soldOut(serverType, location string) bool {
 	return s.hit(func(f Fault) bool { return f.emptiesStock(serverType, location) }) != nil
 }
 
-// soldOut tells whether creating such a server fails now.
+// soldOut says whether creating such a server fails now.
 func (q *call) soldOut(serverType, location string) bool {
 	out := q.faults.soldOut(serverType, location)
 	if out {
@@ -219,7 +219,7 @@ func (q *call) soldOut(serverType, location string) bool {
 	return out
 }
 
-// begin starts an action for a request; an error that waits at its end is noted with the request.
+// begin starts an action for a request. The request's log line notes an error with which a fault will end the action.
 func (q *call) begin(command string, resources ...schema.ActionResourceReference) *action {
 	begun := q.Cloud.begin(command, resources...)
 	if begun.Doomed != nil {
@@ -228,7 +228,7 @@ func (q *call) begin(command string, resources ...schema.ActionResourceReference
 	return begun
 }
 
-// listedOut tells whether the type should be shown as out of stock. It spends nothing.
+// listedOut says whether the type is to be shown as out of stock. It uses no hit.
 func (s *faultSet) listedOut(serverType, location string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -245,7 +245,7 @@ func (f Fault) emptiesStock(serverType, location string) bool {
 		(f.Location == "" || f.Location == location)
 }
 
-// before does what a fault does instead of serving the request; false if the request goes on.
+// before carries out a fault that replaces the response. It returns false if the request is to be served.
 func (s *strike) before(w http.ResponseWriter, r *http.Request) bool {
 	switch s.Kind {
 	case FaultError:
@@ -276,14 +276,14 @@ func (s *strike) before(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// noteFault puts a fault into the request's line of the log.
+// noteFault adds a fault to the request's line of the log.
 func noteFault(w http.ResponseWriter, kind FaultKind) {
 	if watched, ok := w.(*watchedWriter); ok {
 		watched.fault = kind
 	}
 }
 
-// lostReply has the log know what the reply would have been, and the client nothing.
+// lostReply logs the reply, but does not send it.
 type lostReply struct{ http.ResponseWriter }
 
 func (w lostReply) WriteHeader(status int) {
@@ -293,7 +293,7 @@ func (w lostReply) WriteHeader(status int) {
 	panic(http.ErrAbortHandler) // net/http closes the connection without a reply
 }
 
-// reset closes the connection with a TCP reset, where there is one to be had, else without a reply.
+// reset closes the connection with a TCP reset, if it is TCP, else without a reply.
 func reset(w http.ResponseWriter) {
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {
@@ -304,7 +304,7 @@ func reset(w http.ResponseWriter) {
 		raw = wrapped.NetConn()
 	}
 	if tcp, ok := raw.(*net.TCPConn); ok {
-		_ = tcp.SetLinger(0) // a failure leaves an orderly close, which is no reply either
+		_ = tcp.SetLinger(0) // without SO_LINGER the close is orderly, which is no reply either
 	}
 	_ = raw.Close()
 }

@@ -17,7 +17,7 @@ const (
 	firewallsMax = 5
 )
 
-// firewall is kept, applied and reported; it filters no packet.
+// firewall is stored, applied and reported; it filters no packet.
 type firewall struct {
 	meta
 	Rules     []schema.FirewallRule `json:"rules,omitempty"`
@@ -45,12 +45,12 @@ func (c *Cloud) firewalls() resource[*firewall] {
 	}
 }
 
-// selected are the servers that a label selector picks at this moment: what a firewall or load
-// balancer covers is never stored, so that servers born later are born into it.
+// selected are the servers that a label selector matches now. They are not stored, so that firewalls and load balancers
+// include servers that are created later.
 func (c *Cloud) selected(text string) []*server {
 	wanted, err := parseSelector(text)
 	if err != nil {
-		return nil // refused when it came in
+		return nil // refused when it was created
 	}
 	var found []*server
 	for _, one := range ordered(c.state.Servers) {
@@ -61,7 +61,7 @@ func (c *Cloud) selected(text string) []*server {
 	return found
 }
 
-// covers tells whether the firewall is applied to the server, directly or by a selector.
+// covers says whether the firewall is applied to the server, directly or by a selector.
 func (c *Cloud) covers(wall *firewall, one *server) bool {
 	return slices.Contains(wall.Servers, one.ID) || slices.ContainsFunc(wall.Selectors, func(text string) bool {
 		return slices.Contains(c.selected(text), one)
@@ -140,7 +140,7 @@ func setRules(q *call, one *firewall) (any, error) {
 	return map[string]any{"actions": views(actions)}, nil
 }
 
-// checkFirewallResources refuses resources that do not exist or have nothing to filter.
+// checkFirewallResources refuses resources that do not exist or cannot have a firewall.
 func (c *Cloud) checkFirewallResources(wanted []schema.FirewallResource) error {
 	for _, to := range wanted {
 		switch {
@@ -160,7 +160,7 @@ func (c *Cloud) checkFirewallResources(wanted []schema.FirewallResource) error {
 				return invalid("selector", "%v", err)
 			}
 		default:
-			return invalid("type", "%q is not server or label_selector, or lacks what it names", to.Type)
+			return invalid("type", "%q is not server or label_selector, or the field of that name is missing", to.Type)
 		}
 	}
 	return nil
@@ -191,7 +191,7 @@ func (q *call) apply(one *firewall, to schema.FirewallResource) []*action {
 	return actions
 }
 
-// has tells whether the firewall is applied to just that resource.
+// has says whether the firewall is applied to exactly that resource.
 func (f *firewall) has(to schema.FirewallResource) bool {
 	if to.Type == "server" {
 		return slices.Contains(f.Servers, to.Server.ID)
@@ -217,8 +217,8 @@ func applyFirewall(q *call, one *firewall) (any, error) {
 	return map[string]any{"actions": views(actions)}, nil
 }
 
-// removeFirewall takes the firewall off resources. One that it is not applied to is passed over, as
-// the API does since August 2025.
+// removeFirewall removes the firewall from resources. It ignores those that it is not applied to, as the API does since
+// August 2025.
 func removeFirewall(q *call, one *firewall) (any, error) {
 	var wanted schema.FirewallActionRemoveFromResourcesRequest
 	if err := q.decode(&wanted); err != nil {
@@ -261,7 +261,7 @@ func (q *call) checkRemoval(one *firewall, wanted []schema.FirewallResource) err
 			}
 		case from.Type == "label_selector" && from.LabelSelector != nil:
 		default:
-			return invalid("type", "%q is not server or label_selector, or lacks what it names", from.Type)
+			return invalid("type", "%q is not server or label_selector, or the field of that name is missing", from.Type)
 		}
 	}
 	return nil
@@ -269,7 +269,7 @@ func (q *call) checkRemoval(one *firewall, wanted []schema.FirewallResource) err
 
 var rulePort = regexp.MustCompile(`^[0-9]{1,5}(-[0-9]{1,5})?$|^any$`)
 
-// parseRules checks rules and fills in what the API's replies always carry.
+// parseRules checks rules and fills in the fields that the API always returns.
 func parseRules(wanted []schema.FirewallRuleRequest) ([]schema.FirewallRule, error) {
 	if len(wanted) > rulesMax {
 		return nil, invalid("rules", "a firewall has at most %d rules", rulesMax)
@@ -292,7 +292,7 @@ func parseRules(wanted []schema.FirewallRuleRequest) ([]schema.FirewallRule, err
 		case !hasPort && rule.Port != nil:
 			return nil, invalid("rules", "a %s rule has no port", rule.Protocol)
 		case len(peers) == 0:
-			return nil, invalid("rules", "a rule for direction %s needs addresses of the other side", rule.Direction)
+			return nil, invalid("rules", "a rule for direction %s needs addresses of the remote end", rule.Direction)
 		}
 		for _, text := range peers {
 			if part, err := netip.ParsePrefix(text); err != nil || part != part.Masked() {

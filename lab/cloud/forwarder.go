@@ -23,9 +23,8 @@ const (
 // connectTimeout bounds how long a client waits for one backend; all of them are on loopback.
 const connectTimeout = 3 * time.Second
 
-// forwarder is one port of one load balancer. While no backend is healthy its listeners are closed,
-// so that clients are refused at once: one that was accepted and then dropped would wait and retry
-// on its own terms.
+// forwarder is one port of one load balancer. While no backend is healthy its listeners are closed, so that clients are
+// refused immediately: a client whose connection is accepted and dropped may wait for a long time before it retries.
 type forwarder struct {
 	key    frontendKey
 	open   func(ctx context.Context, addr string) (net.Listener, error)
@@ -65,7 +64,7 @@ func newForwarder(key frontendKey, open func(
 	}
 }
 
-// update takes over what is to be forwarded.
+// update applies a changed frontend.
 func (f *forwarder) update(front frontend) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -124,8 +123,8 @@ func (f *forwarder) watch(ctx context.Context, one *backend, check probe) {
 	}
 }
 
-// report counts a health check: one success makes a backend healthy, and as many failures in a row
-// as the service's retries make a healthy one unhealthy.
+// report counts a health check: one success makes a backend healthy, and as many failures in a row as the service's
+// retries make a healthy one unhealthy.
 func (f *forwarder) report(one *backend, healthy bool, retries int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -259,7 +258,7 @@ func (f *forwarder) summary() (healthy, all int, listening bool) {
 	return len(f.healthyBackends()), len(f.backends), f.listening
 }
 
-// join copies both ways until both sides have said their last, or ctx ends.
+// join copies in both directions until both ends have closed their half, or ctx ends.
 func join(ctx context.Context, a, b net.Conn) {
 	stop := context.AfterFunc(ctx, func() {
 		_ = a.Close()
@@ -277,7 +276,7 @@ func join(ctx context.Context, a, b net.Conn) {
 	ways.Wait()
 }
 
-// closeWrite tells the other side that nothing more comes, while its own words may still come.
+// closeWrite closes the half of a connection that is written to; the peer may still send.
 func closeWrite(conn net.Conn) {
 	if half, ok := conn.(interface{ CloseWrite() error }); ok {
 		_ = half.CloseWrite()

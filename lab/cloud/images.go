@@ -16,7 +16,7 @@ const (
 	imageBackup   = "backup"
 )
 
-// image is something that a server can be made from. Snapshots and backups have no name.
+// image is an image that a server can be created from. Snapshots and backups have no name.
 type image struct {
 	meta
 	Type         string     `json:"type"`
@@ -29,10 +29,10 @@ type image struct {
 	ImageSize    float32    `json:"imageSize,omitempty"`
 	From         int64      `json:"from,omitempty"` // the server that it was taken from
 	FromName     string     `json:"fromName,omitempty"`
-	Deleted      *time.Time `json:"deleted,omitempty"` // gone, but servers made from it still show it
+	Deleted      *time.Time `json:"deleted,omitempty"` // deleted, but servers created from it still show it
 }
 
-// systemImages are what Hetzner offers, as far as anything in the lab could ask for it.
+// systemImages are the images of Hetzner that programs in the lab request.
 func systemImages() []*image {
 	var made []*image
 	id := int64(1001)
@@ -116,7 +116,7 @@ func updateImage(q *call, one *image) error {
 	return nil
 }
 
-// removeImage deletes a snapshot or backup. Servers made from it live on and show it as deleted.
+// removeImage deletes a snapshot or backup. Servers created from it remain, and show it as deleted.
 func removeImage(q *call, one *image) (any, error) {
 	if one.Type == imageSystem {
 		return nil, refuse("forbidden", "system images cannot be deleted")
@@ -142,12 +142,12 @@ func protectImage(q *call, one *image) (any, error) {
 	return changeProtection[*image](kindImage)(q, one)
 }
 
-// imageFor finds the image that a server of the architecture is to be made from.
+// imageFor finds the image for a new server of the architecture.
 func (c *Cloud) imageFor(wanted schema.IDOrName, architecture string) (*image, error) {
 	text := idOrNameText(wanted)
 	found, ok := c.state.Images[wanted.ID]
 	for _, one := range ordered(c.state.Images) {
-		// A name means one image for each architecture; an id means just that image.
+		// A name selects one image for each architecture; an id selects one image.
 		if !ok && one.Name != "" && one.Name == text && one.Architecture == architecture {
 			found, ok = one, true
 		}
@@ -218,7 +218,7 @@ func (c *Cloud) endCreateImage(a *action) effect {
 	}}
 }
 
-// EnsureSnapshot makes sure that there is an available snapshot labelled caph-image-name=<name> and
+// EnsureSnapshot ensures that there is an available snapshot labelled caph-image-name=<name> and
 // os=talos for the architecture: x86 or arm, or as Go calls them amd64 or arm64.
 func (c *Cloud) EnsureSnapshot(name, architecture string) error {
 	switch architecture {

@@ -9,7 +9,7 @@ import (
 
 const kindLoadBalancer = "load_balancer"
 
-// loadBalancer is a TCP load balancer; what it forwards at any moment is in its forwarders.
+// loadBalancer is a TCP load balancer; its forwarders have the connections.
 type loadBalancer struct {
 	meta
 	Type      int64       `json:"type"`
@@ -28,8 +28,8 @@ func (c *Cloud) loadBalancers() resource[*loadBalancer] {
 		kind: kindLoadBalancer, path: "load_balancers", all: c.state.LoadBalancers,
 		view:   func(one *loadBalancer) any { return c.viewLoadBalancer(one) },
 		update: noUpdate[*loadBalancer],
-		// The API answered 204 until 2026 and an action since; the description that the lab is held
-		// against says 204, and hcloud-go understands both.
+		// The API answered 204 until 2026 and an action since; the API description in the tests says 204, and hcloud-go
+		// accepts both.
 		remove: func(q *call, one *loadBalancer) (any, error) {
 			delete(q.state.LoadBalancers, one.ID)
 			return nil, nil
@@ -124,7 +124,7 @@ func (c *Cloud) createLoadBalancer(q *call) (any, error) {
 	return map[string]any{"load_balancer": c.viewLoadBalancer(made), "action": action.view()}, nil
 }
 
-// draftLoadBalancer makes the record from a request, or says what is wrong with the request.
+// draftLoadBalancer makes the record from a request, or returns the request's error.
 func (c *Cloud) draftLoadBalancer(wanted loadBalancerRequest) (*loadBalancer, error) {
 	kind, ok := byIDOrName(c.catalog.loadBalancerTypes, wanted.LoadBalancerType.ID, wanted.LoadBalancerType.Name)
 	if !ok {

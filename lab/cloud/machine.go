@@ -10,14 +10,14 @@ import (
 // for two states of the same server at once, and never while the Cloud holds a lock: they may call
 // back into the Cloud.
 type Machine interface {
-	// Start powers the server on. It returns once the machine is on its way; booting goes on behind.
+	// Start powers the server on. It returns when the machine runs; the boot continues in the background.
 	Start(ctx context.Context, server Server) error
 	// Stop powers the server off: by pulling the plug (hard), or by asking its system to shut down.
 	// Stopping a machine that is off is no error.
 	Stop(ctx context.Context, serverID int64, hard bool) error
 	// Delete destroys the machine and its disk. Deleting an unknown machine is no error.
 	Delete(ctx context.Context, serverID int64) error
-	// AddressesChanged tells a running machine that it was attached to a network or detached.
+	// AddressesChanged notifies a running machine that it was attached to a network or detached.
 	AddressesChanged(ctx context.Context, server Server) error
 }
 
@@ -61,7 +61,7 @@ type PrivateAddress struct {
 	Aliases []netip.Addr `json:"aliases,omitempty"`
 }
 
-// Image is what a server was made from.
+// Image is the image that a server was created from.
 type Image struct {
 	ID          int64             `json:"id"`
 	Name        string            `json:"name,omitempty"` // empty for snapshots

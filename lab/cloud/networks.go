@@ -9,8 +9,8 @@ import (
 
 const kindNetwork = "network"
 
-// network is a private network. Its range lies in 127.0.0.0/8, where the lab has all its addresses;
-// the real API asks for RFC 1918 ranges in the same way.
+// network is a private network. Its range must be in 127.0.0.0/8, which has all addresses of the lab; the real API
+// requires RFC 1918 ranges in the same way.
 type network struct {
 	meta
 	Range   netip.Prefix          `json:"range"`
@@ -131,13 +131,13 @@ func parseNetworkRange(text string) (netip.Prefix, error) {
 		return whole, invalid("ip_range", "%q is not a network range of /24 or wider in CIDR form", text)
 	}
 	if !within(loopback, whole) {
-		return whole, invalid("ip_range", "%v is not inside %v: the lab has no other addresses than loopback", whole,
+		return whole, invalid("ip_range", "%v is not inside %v: the lab has loopback addresses only", whole,
 			loopback)
 	}
 	return whole, nil
 }
 
-// extend adds a subnet; without a range of its own it gets the first free /24.
+// extend adds a subnet; without a range in the request it gets the first free /24.
 func (c *Cloud) extend(one *network, wanted schema.NetworkSubnet) error {
 	if wanted.Type != "cloud" && wanted.Type != "server" {
 		return invalid("type", "%q is no type of subnet that the lab simulates: it is cloud or server", wanted.Type)

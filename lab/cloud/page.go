@@ -28,7 +28,7 @@ type pagination struct {
 	TotalEntries *int `json:"total_entries"`
 }
 
-// paginate cuts the page out of the items that the query asks for.
+// paginate returns the page of the items that the query selects.
 func paginate[T any](items []T, query url.Values) ([]T, listMeta, error) {
 	page, err := positive(query, "page", 1)
 	if err != nil {

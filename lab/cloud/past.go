@@ -13,14 +13,14 @@ type past struct {
 	moments []moment      // by time
 }
 
-// moment is the state from a time on, until that of the next moment.
+// moment is the state from a time until the next moment.
 type moment struct {
 	at    time.Time
 	state []byte
-	cloud *Cloud // that shows it; nil until somebody looks
+	cloud *Cloud // that shows it; nil until it is requested
 }
 
-// remember has the project's past kept from now on, for lists that lag so far behind.
+// remember begins to keep the states of the project, for lists that are out of date by at most this long.
 func (c *Cloud) remember(lag time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -33,7 +33,7 @@ func (c *Cloud) remember(lag time.Duration) {
 	c.past.add(now(), data)
 }
 
-// add keeps a state, and drops what no list shows any more.
+// add keeps a state, and drops those that no list shows any more.
 func (p *past) add(at time.Time, state []byte) {
 	if p.keep == 0 {
 		return
@@ -44,7 +44,7 @@ func (p *past) add(at time.Time, state []byte) {
 	}
 }
 
-// last is the place of the last moment that is not after a time; the first one where all are.
+// last is the index of the last moment that is not after a time; the first one if all are after it.
 func (p *past) last(at time.Time) int {
 	i, found := slices.BinarySearchFunc(p.moments, at, func(m moment, at time.Time) int { return m.at.Compare(at) })
 	if found {
@@ -62,7 +62,7 @@ func (c *Cloud) asOf(at time.Time) *Cloud {
 	seen := &c.past.moments[c.past.last(at)]
 	if seen.cloud == nil {
 		then, err := decodeState(seen.state)
-		if err != nil { // cannot happen with what encode wrote
+		if err != nil { // cannot fail: encode wrote it
 			c.config.Log.Error("a list does not lag behind", "error", err)
 			return c
 		}

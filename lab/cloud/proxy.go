@@ -13,7 +13,7 @@ import (
 	"github.com/slipway-k8s/slipway/lab/pki"
 )
 
-// apiHost is the real API's host, which the proxy plays.
+// apiHost is the host of the real API, for which the proxy answers.
 const apiHost = "api.hetzner.cloud"
 
 // Proxy is an HTTP proxy that answers CONNECT api.hetzner.cloud:443 itself, with a certificate of
@@ -36,7 +36,7 @@ func (c *Cloud) Proxy(ca *pki.CA) (http.Handler, error) {
 		ReadHeaderTimeout: time.Minute,
 		ErrorLog:          slog.NewLogLogger(c.config.Log.Handler(), slog.LevelDebug), // clients that do not trust the CA
 	}
-	// Serve ends with the Cloud; what it then returns says only that.
+	// Serve ends with Close; its error then says only that.
 	c.background.Go(func() { _ = server.Serve(p.tunnels) })
 	c.background.Go(func() {
 		<-c.ctx.Done()
@@ -56,7 +56,8 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.Host != apiHost+":443" {
-		http.Error(w, fmt.Sprintf("the lab's proxy refuses %s: it plays only %s:443, and nothing leaves the machine", r.Host,
+		http.Error(w, fmt.Sprintf("the lab's proxy refuses %s: it answers for %s:443 only, and nothing leaves the machine",
+			r.Host,
 			apiHost), http.StatusForbidden)
 		return
 	}
@@ -87,7 +88,7 @@ type tunnels struct {
 	once    sync.Once
 }
 
-// hand gives a connection to the server, or closes it if there is none any more.
+// hand passes a connection to the server, or closes it if the server has ended.
 func (t *tunnels) hand(conn net.Conn) {
 	select {
 	case t.arrived <- conn:

@@ -27,7 +27,7 @@ func newBucket(limit RateLimit, now time.Time) *bucket {
 	return &bucket{limit: limit, tokens: float64(limit.Limit), seen: now}
 }
 
-// take spends one request if there is one left, and states the budget in the reply's headers.
+// take uses one request of the limit, if one is left, and sets the rate limit headers of the reply.
 func (b *bucket) take(now time.Time, header http.Header) bool {
 	perSecond := float64(b.limit.Limit) / b.limit.Per.Seconds()
 	b.tokens = min(float64(b.limit.Limit), b.tokens+now.Sub(b.seen).Seconds()*perSecond)

@@ -86,7 +86,7 @@ func (c *Cloud) logged(next http.Handler) http.Handler {
 	})
 }
 
-// watchedWriter logs once, when the status is known or a fault says that there will be none.
+// watchedWriter logs once, when the status is known or a fault suppresses the reply.
 type watchedWriter struct {
 	http.ResponseWriter
 	write func(status int, fault FaultKind)

@@ -17,14 +17,14 @@ type resource[R record] struct {
 	// filters are the query parameters that select records, beside name and label_selector, by the
 	// value that the record has for them.
 	filters map[string]func(R) string
-	// hidden leaves records out of a list unless the query asks for them.
+	// hidden excludes records from a list unless the query selects them.
 	hidden func(q *call, one R) bool
 	// extra goes into a list's reply beside records and meta.
 	extra map[string]any
 
-	// update changes what a PUT asks for beyond name and labels; nil: there is no PUT.
+	// update changes what a PUT contains beyond name and labels; nil: there is no PUT.
 	update func(q *call, one R) error
-	// nameless records have no name of their own that could be changed or be taken.
+	// nameless records have no name that could be changed or be in use.
 	nameless bool
 	// remove deletes; the reply is nil or carries an action. nil: there is no DELETE.
 	remove func(q *call, one R) (any, error)
@@ -35,7 +35,7 @@ type resource[R record] struct {
 // noUpdate is the update of a kind that has nothing but name and labels to change.
 func noUpdate[R record](*call, R) error { return nil }
 
-// register makes the API serve the resource.
+// register adds the resource to the API.
 func register[R record](c *Cloud, res resource[R]) {
 	root := "/" + res.path
 	c.lists["GET "+root] = true
@@ -222,7 +222,7 @@ func (res resource[R]) begin(q *call, name string, labels *map[string]string) (m
 	return q.newMeta(name, given), nil
 }
 
-// changeProtection is the command that most kinds have. The action is the kind's own.
+// changeProtection is the command of most kinds. The action is named after the kind.
 func changeProtection[R record](kind string) func(q *call, one R) (any, error) {
 	return func(q *call, one R) (any, error) {
 		var wanted struct {

@@ -13,7 +13,7 @@ type selector []requirement
 // requirement is one comma separated part of a selector.
 type requirement struct {
 	key    string
-	values []string // nil: the key's presence alone is asked for
+	values []string // nil: the key must exist
 	negate bool
 }
 

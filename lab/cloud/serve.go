@@ -28,7 +28,7 @@ const largestBody = 1 << 20
 // handler serves one call. A nil reply is 204; POST replies 201 and all else 200.
 type handler func(q *call) (any, error)
 
-// handle makes the API serve the pattern ("METHOD /path", without /v1).
+// handle adds the pattern ("METHOD /path", without /v1) to the API.
 func (c *Cloud) handle(pattern string, serve handler) {
 	c.routes[pattern] = serve
 	c.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { c.serve(w, r, serve) })
@@ -70,7 +70,7 @@ func (c *Cloud) serve(w http.ResponseWriter, r *http.Request, serve handler) {
 	}
 }
 
-// answer runs the handler under the lock and keeps what it changed.
+// answer runs the handler with the lock held and saves its changes.
 func (q *call) answer(header http.Header, serve handler, hit *strike) (any, error) {
 	c := q.Cloud
 	c.mu.Lock()

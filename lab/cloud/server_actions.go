@@ -47,7 +47,7 @@ func powerOn(q *call, one *server) (any, error) {
 	return q.acted("start_server", on(kindServer, one.ID)), nil
 }
 
-// power makes a command that a server must be on for; one that is off is left as it is.
+// power adds a command that needs a running server; it does not change one that is off.
 func power(action, meanwhile string) func(*call, *server) (any, error) {
 	return func(q *call, one *server) (any, error) {
 		if one.Status == statusRunning {

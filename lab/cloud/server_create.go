@@ -7,7 +7,7 @@ import (
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 )
 
-// hostName is what the API takes for a server's name (RFC 1123).
+// hostName matches the server names that the API accepts (RFC 1123).
 var hostName = regexp.MustCompile(
 	`^[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?(\.[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?)*$`)
 
@@ -57,7 +57,7 @@ func (c *Cloud) createServer(q *call) (any, error) {
 	return c.startCreating(q, made, wanted), nil
 }
 
-// startCreating begins the actions of a new server and makes the reply.
+// startCreating begins the actions of a new server and returns the reply.
 func (c *Cloud) startCreating(q *call, made *server, wanted serverRequest) any {
 	reply := map[string]any{"root_password": nil}
 	reply["action"] = q.begin("create_server", on(kindServer, made.ID)).view()
@@ -73,10 +73,10 @@ func (c *Cloud) startCreating(q *call, made *server, wanted serverRequest) any {
 	return reply
 }
 
-// newPassword makes a root password, which exists nowhere but in the reply.
+// newPassword returns a root password, which is only in the reply.
 func newPassword() string { return rand.Text() }
 
-// draftServer makes the record of a server from a request, or says what is wrong with the request.
+// draftServer makes the record of a server from a request, or returns the request's error.
 func (c *Cloud) draftServer(wanted serverRequest) (*server, error) {
 	if !hostName.MatchString(wanted.Name) {
 		return nil, invalid("name", "%q is not a host name", wanted.Name)
@@ -115,7 +115,7 @@ func (c *Cloud) draftServer(wanted serverRequest) (*server, error) {
 		if err != nil {
 			return nil, err
 		}
-		place.Pending = true // shown once the server is made
+		place.Pending = true // shown when the server has been created
 		made.Nets = append(made.Nets, *place)
 	}
 	return made, nil
@@ -154,7 +154,7 @@ func (c *Cloud) whereToPut(kind *serverType, wanted serverRequest) (*location, e
 	return where, nil
 }
 
-// checkReferences refuses a request that names things that do not exist or cannot be used.
+// checkReferences refuses a request that names resources that do not exist or cannot be used.
 func (c *Cloud) checkReferences(wanted serverRequest, where *location) error {
 	for _, key := range wanted.SSHKeys {
 		if _, ok := byIDOrName(c.state.SSHKeys, key.ID, key.Name); !ok {
@@ -219,7 +219,7 @@ func (c *Cloud) existingAddress(id int64, version string, to *server) (*primaryI
 	return address, nil
 }
 
-// own gives the server an address; one that was made for it also ends with it.
+// own gives the server an address; one that was created for it is deleted with it.
 func (c *Cloud) own(address *primaryIP, by *server) {
 	if address.ID == 0 {
 		address.meta = c.newMeta("", nil)

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// serverEffects are what the actions on servers do at their end.
+// serverEffects are the effects of actions on servers.
 func (c *Cloud) serverEffects() map[string]func(*action) effect {
 	effects := map[string]func(*server) effect{
 		"create_server":       c.endCreate,
@@ -34,7 +34,7 @@ func (c *Cloud) serverEffects() map[string]func(*action) effect {
 	return keyed
 }
 
-// endCreate makes the server complete; one whose creation fails is taken back (assumed).
+// endCreate completes the server; one whose creation fails is removed (assumed).
 func (c *Cloud) endCreate(one *server) effect {
 	return effect{done: func(failed bool) {
 		if failed {
@@ -140,7 +140,7 @@ func (c *Cloud) endDelete(one *server) effect {
 	}
 }
 
-// endAttach shows new addresses, and tells a running machine about them.
+// endAttach shows new addresses, and notifies a running machine.
 func (c *Cloud) endAttach(one *server) effect {
 	after := *one
 	after.Nets = slices.Clone(one.Nets)

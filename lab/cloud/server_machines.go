@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// errVanished is why a machine is not started: its server is gone in the meantime.
-var errVanished = errors.New("the server is gone")
+// errVanished is returned if a server was removed before its machine started.
+var errVanished = errors.New("the server does not exist any more")
 
 // machineLock keeps the promise of Machine that there is one call at a time for each server. It
 // returns what ends the turn. It is never taken while mu is held.
@@ -67,8 +67,8 @@ func (c *Cloud) boot(ctx context.Context, seen Server) error {
 	return nil
 }
 
-// PoweredOff is told that a server's system has shut the server down by itself. One that is not running is being
-// changed by an action, which has the last word.
+// PoweredOff records that a server's system has shut the server down. It is ignored if the server is not running: then
+// an action is changing it.
 func (c *Cloud) PoweredOff(id int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -78,8 +78,7 @@ func (c *Cloud) PoweredOff(id int64) {
 	}
 }
 
-// VanishServer makes a server disappear without any request, as a failed host does: its machine is
-// gone, and so is its record.
+// VanishServer removes a server without any request, as a failed host does: its machine and its record.
 func (c *Cloud) VanishServer(ctx context.Context, name string) error {
 	c.mu.Lock()
 	one, ok := byIDOrName(c.state.Servers, 0, name)

@@ -10,7 +10,7 @@ import (
 
 const kindServer = "server"
 
-// The states of a server that the lab knows.
+// The states of a server that the lab simulates.
 const (
 	statusInitializing = "initializing"
 	statusStarting     = "starting"
@@ -150,7 +150,7 @@ func (c *Cloud) viewPublicNet(one *server) publicNetView {
 	return shown
 }
 
-// locked tells whether an action runs during which the API takes no other on the server.
+// locked says whether an action runs during which the API accepts no other on the server.
 func (c *Cloud) locked(one *server) bool {
 	for _, running := range c.state.Actions {
 		if running.Status == actionRunning && slices.Contains(lockingCommands, running.Command) &&
@@ -211,8 +211,8 @@ func (c *Cloud) machineView(one *server) Server {
 	return seen
 }
 
-// removeServer begins a server's end. Its volumes are detached, its own primary IPs go with it, and
-// load balancers and firewalls forget it when it is gone.
+// removeServer begins the removal of a server. Its volumes are detached, its automatically created primary IPs are
+// deleted, and load balancers and firewalls drop it.
 func removeServer(q *call, one *server) (any, error) {
 	if q.locked(one) {
 		return nil, lockedError(one)
@@ -254,7 +254,7 @@ func (c *Cloud) forget(one *server) {
 	}
 }
 
-// showsImage tells whether a server still shows the image.
+// showsImage says whether a server still shows the image.
 func (c *Cloud) showsImage(id int64) bool {
 	for _, one := range c.state.Servers {
 		if one.Image == id {

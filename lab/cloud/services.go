@@ -6,7 +6,7 @@ import (
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 )
 
-// The health check of a service that does not say (docs.hetzner.cloud, "Load Balancers").
+// The default health check of a service (docs.hetzner.cloud, "Load Balancers").
 const (
 	checkInterval = 15 // seconds
 	checkTimeout  = 10 // seconds
@@ -41,7 +41,7 @@ type httpCheck struct {
 	TLS         bool     `json:"tls"`
 }
 
-// serviceRequest is what add_service and update_service take; what is absent stays as it is.
+// serviceRequest is the body of add_service and update_service; absent fields do not change.
 type serviceRequest struct {
 	Protocol        *string `json:"protocol"`
 	ListenPort      *int    `json:"listen_port"`
@@ -74,7 +74,7 @@ func (c *Cloud) addPort(to *loadBalancer, wanted serviceRequest) error {
 		made.ListenPort, made.DestinationPort = 80, 80
 		made.HTTP = &schema.LoadBalancerServiceHTTP{CookieName: "HCLBSTICKY", CookieLifetime: 300, Certificates: []int64{}}
 	}
-	merge(&made.DestinationPort, wanted.ListenPort) // unless the request has one of its own
+	merge(&made.DestinationPort, wanted.ListenPort) // unless the request has its own
 	if err := made.change(wanted); err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func (s *service) change(wanted serviceRequest) error {
 	case s.Protocol != "tcp" && s.Protocol != "http":
 		return invalid("protocol", "%q is not tcp, http or https", s.Protocol)
 	case wanted.Proxyprotocol != nil && *wanted.Proxyprotocol:
-		return invalid("proxyprotocol", "the lab's load balancers do not speak the PROXY protocol")
+		return invalid("proxyprotocol", "the lab's load balancers do not support the PROXY protocol")
 	case s.ListenPort < 1 || s.ListenPort > 65535:
 		return invalid("listen_port", "must be 1 to 65535")
 	case s.DestinationPort < 1 || s.DestinationPort > 65535:

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// meta is what all records have in common.
+// meta are the common fields of all records.
 type meta struct {
 	ID        int64             `json:"id"`
 	Name      string            `json:"name"`

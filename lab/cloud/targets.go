@@ -24,13 +24,13 @@ type targetView struct {
 	Targets      []targetView                            `json:"targets,omitempty"`
 }
 
-// same tells whether two targets name the same thing.
+// same says whether two targets name the same resource.
 func (t target) same(other target) bool {
 	return t.Type == other.Type && deref(t.Server) == deref(other.Server) &&
 		deref(t.LabelSelector) == deref(other.LabelSelector) && deref(t.IP) == deref(other.IP)
 }
 
-// check refuses a target that does not name what its type says.
+// check refuses a target that does not name a resource of its type.
 func (t target) check() error {
 	switch {
 	case t.Type == "server" && t.Server != nil:
@@ -46,7 +46,7 @@ func (t target) check() error {
 		}
 		return nil
 	}
-	return invalid("type", "%q is not server, label_selector or ip, or lacks what it names", t.Type)
+	return invalid("type", "%q is not server, label_selector or ip, or the field of that name is missing", t.Type)
 }
 
 // aim adds a target to a load balancer.
@@ -125,7 +125,7 @@ func (c *Cloud) targetServers(from *loadBalancer) []int64 {
 	return found
 }
 
-// expand are the servers that a target means.
+// expand returns the servers of a target.
 func (c *Cloud) expand(to target) []*server {
 	switch {
 	case to.LabelSelector != nil:
@@ -185,7 +185,7 @@ func (c *Cloud) health(from *loadBalancer, ip netip.Addr) []schema.LoadBalancerT
 	return status
 }
 
-// frontends is what all load balancers should forward at this moment.
+// frontends are the current frontends of all load balancers.
 func (c *Cloud) frontends() map[frontendKey]frontend {
 	wanted := map[frontendKey]frontend{}
 	scaled := func(seconds int) time.Duration {

@@ -8,7 +8,7 @@ import (
 
 const kindVolume = "volume"
 
-// volume is kept and shown, but no machine ever sees its disk.
+// volume is stored and reported, but no machine has its disk.
 type volume struct {
 	meta
 	Size     int    `json:"size"` // GB

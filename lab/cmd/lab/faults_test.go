@@ -38,12 +38,15 @@ func TestFaults(t *testing.T) {
 
 func testNoFaults(t *testing.T, d *daemon) {
 	for want, f := range map[string]world.Fault{
-		"there is no fault":                             {Fault: cloud.Fault{Kind: "gremlins"}},
-		"apiserver-restart has no method":               {Fault: cloud.Fault{Kind: world.FaultAPIServerRestart, Method: "GET"}},
-		"webhook-unready needs service":                 {Fault: cloud.Fault{Kind: world.FaultWebhookUnready}},
-		`cluster "other", server "": no kube-apiserver`: {Fault: cloud.Fault{Kind: world.FaultAPIServerRestart}, Cluster: "other"},
-		`management cluster "other" does not exist`:     {Fault: cloud.Fault{Kind: world.FaultManagementAway}, Cluster: "other"},
-		`no server is named "x*"`:                       {Fault: cloud.Fault{Kind: world.FaultVanishServer, Server: "x*"}},
+		"there is no fault": {Fault: cloud.Fault{Kind: "gremlins"}},
+		"apiserver-restart has no method": {Fault: cloud.Fault{Kind: world.FaultAPIServerRestart,
+			Method: "GET"}},
+		"webhook-unready needs service": {Fault: cloud.Fault{Kind: world.FaultWebhookUnready}},
+		`cluster "other", server "": no kube-apiserver`: {Fault: cloud.Fault{Kind: world.FaultAPIServerRestart},
+			Cluster: "other"},
+		`management cluster "other" does not exist`: {Fault: cloud.Fault{Kind: world.FaultManagementAway},
+			Cluster: "other"},
+		`no server is named "x*"`: {Fault: cloud.Fault{Kind: world.FaultVanishServer, Server: "x*"}},
 		"give an absolute path": {Fault: cloud.Fault{Kind: world.FaultExpiredKubeconfig}, Cluster: "m",
 			File: "kubeconfig"},
 		"a time cannot be negative": {Fault: cloud.Fault{Kind: world.FaultManagementAway}, For: -1},
