@@ -49,7 +49,9 @@ func (n *notes) keys(t *testing.T) []string {
 func newNotes(t *testing.T) (*notes, Tools) {
 	t.Helper()
 	n := &notes{}
-	return n, Tools{Files: FilesIn(t.TempDir()), Effects: effect.New(effect.Options{Lines: n})}.WithDefaults()
+	tools := Tools{Files: FilesIn(t.TempDir())}
+	tools.Effects = effect.New(effect.Options{Lines: n})
+	return n, tools.WithDefaults()
 }
 
 // The cluster is told by what it is, not by the file or the step that a client is made for: also when it manages itself.

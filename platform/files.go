@@ -27,12 +27,6 @@ func FilesIn(dir string) Files { return FilesOn(dir, flow.LocalDisk{}) }
 // FilesOn is FilesIn on a disk of the caller's choice.
 func FilesOn(dir string, disk flow.Disk) Files { return Files{dir: dir, disk: disk} }
 
-// Through is the same folder, with every change of it written down by a recorder.
-func (f Files) Through(r *effect.Recorder) Files {
-	f.effects = r
-	return f
-}
-
 // Folder is a folder in the folder.
 func (f Files) Folder(name string) Files {
 	return Files{dir: f.Path(name), within: path.Join(f.within, name), disk: f.disk, effects: f.effects}

@@ -2,7 +2,6 @@ package platform
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -39,7 +38,6 @@ type Tools struct {
 	Agreed      []string           // summaries of the consequences that the operator agreed to; apply does these, and no others like them
 	ServerTakes time.Duration      // about how long it takes to replace one server; 0: not known
 	Log         io.Writer          // takes what the libraries log; nil: it is discarded
-	Effects     *effect.Recorder   // sees what the factories' clients and Files change; Hetzner's and Management's makers see to theirs. nil: nobody does
 
 	// CommandLine is what the operator types to have a target run for this very cluster, with the flags and values that lead to it. nil: ShellCommand.
 	CommandLine func(target ...string) string
@@ -47,10 +45,16 @@ type Tools struct {
 	// OwnAddress tells this machine's address towards the internet, for FIREWALL_ALLOW=auto. nil: ask ownAddressURL.
 	OwnAddress func(context.Context) (netip.Addr, error)
 
-	// Factories. New sets those that are nil to the real ones.
+	clients
+}
+
+// clients are fields of Tools that the command and tests set. They are no part of the public interface, because their types
+// are internal. WithDefaults sets the functions that are nil to the real ones.
+type clients struct {
+	Effects    *effect.Recorder // records what the clients below and Files change; nil: nothing is recorded
 	Connect    func(kubeconfig []byte) (*kube.Cluster, error)
 	Clusterctl func(context.Context, clusterctlconfig.Client) (Clusterctl, error)
-	Talos      func(talosconfig []byte) (TalosClient, error)
+	Talos      func(talosconfig []byte) (talos.Client, error)
 	Upload     hetzner.Uploader
 }
 
@@ -68,21 +72,6 @@ func (t Tools) Command(target ...string) string {
 		return ShellCommand(target...)
 	}
 	return t.CommandLine(target...)
-}
-
-// Mismatch says that not exactly one image of a name was found, and how to be left with one.
-func (t Tools) Mismatch(name, architecture string, found []hetzner.Image) *hetzner.ImageError {
-	return &hetzner.ImageError{Name: name, Architecture: architecture, Found: found, Prune: t.Command("image", "--prune")}
-}
-
-// ExactlyOneImage finds the image of a name.
-func (t Tools) ExactlyOneImage(ctx context.Context, name, architecture string) (hetzner.Image, error) {
-	is, err := hetzner.FindImage(ctx, t.Hetzner, name, architecture)
-	var mismatch *hetzner.ImageError
-	if errors.As(err, &mismatch) {
-		mismatch.Prune = t.Command("image", "--prune")
-	}
-	return is, err
 }
 
 // ManagementProvider makes the cluster that Cluster API works in until the new cluster can hold it.
@@ -119,22 +108,13 @@ type Clusterctl interface {
 	CertManager(kubeconfig string) (cluster.CertManagerClient, error)
 }
 
-// TalosClient asks Talos nodes, has one of them restore etcd, and wipes them.
-type TalosClient interface {
-	Ask(ctx context.Context, address string) (talos.Node, error)
-	AskBy(context.Context, talos.Route) (talos.Node, error)
-	EtcdMembers(ctx context.Context, address string) ([]talos.EtcdMember, error)
-	EtcdSnapshot(ctx context.Context, address string) (io.ReadCloser, error)
-	EtcdMembersOf(context.Context, talos.Route) ([]talos.EtcdMember, error)
-	EtcdIndex(context.Context, talos.Route) (uint64, error)
-	EtcdSnapshotBy(context.Context, talos.Route) (io.ReadCloser, error)
-	HasEtcdData(context.Context, talos.Route) (bool, error)
-	HasSnapshot(ctx context.Context, on talos.Route, snapshot io.Reader, size int64) (bool, error)
-	UploadSnapshot(ctx context.Context, to talos.Route, snapshot io.Reader) error
-	BootstrapRecovered(context.Context, talos.Route) error
-	WipeEphemeral(context.Context, talos.Route) error
+// RecordedFiles is Files, with its changes recorded as those of the clients are.
+func (t Tools) RecordedFiles() Files {
+	t.Files.effects = t.Effects
+	return t.Files
 }
 
+// WithDefaults sets what is nil to what a bootstrap at Hetzner uses.
 func (t Tools) WithDefaults() Tools {
 	if t.Log == nil {
 		t.Log = io.Discard
@@ -142,7 +122,7 @@ func (t Tools) WithDefaults() Tools {
 	if t.OwnAddress == nil {
 		t.OwnAddress = AskOwnAddress
 	}
-	t.Files.effects = t.Effects
+	t.Files = t.RecordedFiles()
 	if t.Connect == nil {
 		t.Connect = t.connectRecorded()
 	}
@@ -153,7 +133,7 @@ func (t Tools) WithDefaults() Tools {
 		t.Upload = t.uploadRecorded
 	}
 	if t.Talos == nil {
-		t.Talos = func(talosconfig []byte) (TalosClient, error) {
+		t.Talos = func(talosconfig []byte) (talos.Client, error) {
 			credentials, err := talos.Parse(talosconfig)
 			if err != nil {
 				return nil, err

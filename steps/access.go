@@ -10,6 +10,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/situation"
@@ -49,7 +50,7 @@ func newAccessStep(s *Set) accessStep {
 
 // run asks the cluster itself.
 func (a accessStep) run(ctx context.Context, say flow.Say) (Access, error) {
-	self, err := platform.Connect(a.tools, platform.Kubeconfig)
+	self, err := connect.Cluster(a.tools, platform.Kubeconfig)
 	if err != nil {
 		return Access{}, err
 	}
@@ -88,7 +89,7 @@ func (a accessStep) run(ctx context.Context, say flow.Say) (Access, error) {
 }
 
 func (a accessStep) verify(ctx context.Context, was Access) flow.Verdict {
-	self, err := platform.Connect(a.tools, platform.Kubeconfig)
+	self, err := connect.Cluster(a.tools, platform.Kubeconfig)
 	if err != nil {
 		return flow.Unknown(err)
 	}
@@ -118,7 +119,7 @@ func (a accessStep) verify(ctx context.Context, was Access) flow.Verdict {
 // verify asks only whether the cluster still is its own manager. Whether it is paused for maintenance, or has more
 // servers than it had, is not the pivot's business any more.
 func (p pivotStep) verify(ctx context.Context, was Pivot) flow.Verdict {
-	self, err := platform.Connect(p.tools, platform.Kubeconfig)
+	self, err := connect.Cluster(p.tools, platform.Kubeconfig)
 	if err != nil {
 		return flow.Unknown(err)
 	}

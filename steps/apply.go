@@ -16,6 +16,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/render"
@@ -96,7 +97,7 @@ func newApplyStep(s *Set) applyStep {
 // load balancer, the rest. Where the address is known already, as in every later run, there is one part only, so that
 // what is there is never taken back.
 func (a applyStep) run(ctx context.Context, say flow.Say, m Management, image Image, offer Offer) (Cluster, error) {
-	mgmt, err := platform.Connect(a.tools, m.Kubeconfig)
+	mgmt, err := connect.Cluster(a.tools, m.Kubeconfig)
 	if err != nil {
 		return Cluster{}, err
 	}
@@ -238,7 +239,7 @@ func (a applyStep) waitLoadBalancer(ctx context.Context, say flow.Say, mgmt *kub
 // verify asks for every object that was applied, and for the load balancer. What people changed in them since is theirs: the guide scales
 // and upgrades with kubectl.
 func (a applyStep) verify(ctx context.Context, was Cluster) flow.Verdict {
-	mgmt, err := platform.Connect(a.tools, platform.ManagementKubeconfig)
+	mgmt, err := connect.Cluster(a.tools, platform.ManagementKubeconfig)
 	if err != nil {
 		return flow.Unknown(err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/backup"
 	"github.com/slipway-k8s/slipway/internal/clusterapi"
+	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/management"
@@ -112,7 +113,7 @@ func (collector Collector) holder(ctx context.Context) (_ *kube.Cluster, self bo
 // holds connects to the cluster of a kubeconfig in the state folder; nil where there is none, or it does not hold the Cluster
 // object.
 func (collector Collector) holds(ctx context.Context, file string) (*kube.Cluster, error) {
-	c, err := platform.Connect(collector.tools, file)
+	c, err := connect.Cluster(collector.tools, file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

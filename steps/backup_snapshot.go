@@ -94,7 +94,7 @@ func doors(ctx context.Context, cfg config.Config, manager *kube.Cluster) ([]doo
 }
 
 // askDoor wants a healthy member behind a door.
-func askDoor(ctx context.Context, t platform.TalosClient, d door) ([]talos.EtcdMember, string, error) {
+func askDoor(ctx context.Context, t talos.Client, d door) ([]talos.EtcdMember, string, error) {
 	ctx, cancel := context.WithTimeout(ctx, etcdview.AskWithin)
 	defer cancel()
 	node, err := t.Ask(ctx, d.address)
@@ -109,7 +109,7 @@ func askDoor(ctx context.Context, t platform.TalosClient, d door) ([]talos.EtcdM
 }
 
 // openSnapshot waits for the stream's first byte: a refusal comes in its place.
-func openSnapshot(ctx context.Context, say flow.Say, t platform.TalosClient, address string, stall time.Duration) (io.ReadCloser, error) {
+func openSnapshot(ctx context.Context, say flow.Say, t talos.Client, address string, stall time.Duration) (io.ReadCloser, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stream, err := t.EtcdSnapshot(ctx, address)
 	if err != nil {

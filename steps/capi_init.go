@@ -65,7 +65,7 @@ func (step providersStep) wantedProviders() Providers {
 }
 
 func (step providersStep) verify(ctx context.Context, was Providers) flow.Verdict {
-	mgmt, err := platform.Connect(step.tools, platform.ManagementKubeconfig)
+	mgmt, err := connect.Cluster(step.tools, platform.ManagementKubeconfig)
 	if err != nil {
 		return flow.Unknown(err)
 	}

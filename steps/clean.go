@@ -10,6 +10,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/clusterapi"
+	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/management"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -105,7 +106,7 @@ func (c cleanStep) deletable(ctx context.Context, say flow.Say) (self bool, err 
 	if wrong := (*management.WrongManagementError)(nil); errors.As(sourceErr, &wrong) {
 		return false, wrong // --yes agrees to the deletion of one that does not answer, not of one that was not asked
 	}
-	target, err := platform.Connect(c.tools, platform.Kubeconfig)
+	target, err := connect.Cluster(c.tools, platform.Kubeconfig)
 	if err != nil {
 		return false, err
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/clusterapi"
+	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/management"
@@ -222,7 +223,7 @@ func (d Destroyer) standDown(ctx context.Context, say flow.Say) (source *kube.Cl
 // selfManaged is the cluster itself where it holds its own Cluster object; nil where it does not, or where there is no
 // kubeconfig to ask with.
 func selfManagedCluster(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources) (*kube.Cluster, error) {
-	self, err := platform.Connect(tools, platform.Kubeconfig)
+	self, err := connect.Cluster(tools, platform.Kubeconfig)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -275,7 +276,7 @@ func (d Destroyer) attribute(ctx context.Context, inventory hetzner.Inventory) {
 
 // volumesInUse are the ids of the volumes that the cluster itself knows, attached or not; none where it does not answer.
 func (d Destroyer) volumesInUse(ctx context.Context) []int64 {
-	self, err := platform.Connect(d.tools, platform.Kubeconfig)
+	self, err := connect.Cluster(d.tools, platform.Kubeconfig)
 	if err != nil {
 		return nil
 	}
@@ -348,11 +349,11 @@ func (d Destroyer) deleteManagement(ctx context.Context, say flow.Say) error {
 
 // remembersManagement tells whether the state folder opens a management cluster that is not the cluster itself.
 func remembersManagement(tools platform.Tools) bool {
-	mgmt, err := platform.Connect(tools, platform.ManagementKubeconfig)
+	mgmt, err := connect.Cluster(tools, platform.ManagementKubeconfig)
 	if err != nil {
 		return !errors.Is(err, fs.ErrNotExist)
 	}
-	self, err := platform.Connect(tools, platform.Kubeconfig)
+	self, err := connect.Cluster(tools, platform.Kubeconfig)
 	return err != nil || self.Host() != mgmt.Host()
 }
 

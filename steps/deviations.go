@@ -11,6 +11,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/orders"
 	"github.com/slipway-k8s/slipway/internal/providers"
@@ -31,7 +32,7 @@ func (p *Plan) Deviations(ctx context.Context, j flow.Journal, origin Origin) ([
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, comparedWithin, fmt.Errorf("no answer within %s", comparedWithin))
 	defer cancel()
-	self, err := platform.Connect(p.b.tools, platform.Kubeconfig)
+	self, err := connect.Cluster(p.b.tools, platform.Kubeconfig)
 	if err == nil {
 		d := deviations{b: p.b, self: self, applied: appliedLast(snapshot), origin: origin}
 		if err = d.find(ctx); err == nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/etcdview"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
@@ -179,7 +180,7 @@ func askAPIOf(ctx context.Context, cfg config.Config, tools platform.Tools, f *f
 // askBeside asks the management cluster beside the cluster.
 func askBeside(ctx context.Context, cfg config.Config, tools platform.Tools, f *facts) {
 	f.besideOf = cfg.ManagementName()
-	mgmt, err := platform.Connect(tools, platform.ManagementKubeconfig)
+	mgmt, err := connect.Cluster(tools, platform.ManagementKubeconfig)
 	if err == nil {
 		asking, cancel := context.WithTimeout(ctx, management.AliveWithin)
 		defer cancel()

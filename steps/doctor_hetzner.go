@@ -167,7 +167,7 @@ func (d *Doctor) image(ctx context.Context) Finding {
 		case err != nil:
 			return unheard(err)
 		case len(found) > 1:
-			return failed("run "+d.b.tools.Command("image", "--prune"), "%v", d.b.tools.Mismatch(name, architecture, found))
+			return failed("run "+d.b.tools.Command("image", "--prune"), "%v", &hetzner.ImageError{Name: name, Architecture: architecture, Found: found, Prune: d.b.tools.Command("image", "--prune")})
 		case len(found) == 0:
 			why, err := hetzner.AskUpload(ctx, d.b.tools.Hetzner, c.Location, architecture, c.ServerType)
 			if err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/wait"
@@ -70,7 +71,7 @@ func NewDrill(cfg config.Config, tools platform.Tools) Drill {
 
 // Mark writes marked data, a Secret and a service account into the cluster, and has a token issued.
 func (d Drill) Mark(ctx context.Context, say flow.Say) (*Marks, error) {
-	c, err := platform.Connect(d.tools, platform.Kubeconfig)
+	c, err := connect.Cluster(d.tools, platform.Kubeconfig)
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +151,7 @@ func authority(tools platform.Tools) (ca, endpoint string, err error) {
 // Use writes to the cluster, as a user does, until it is stopped; stop has it write so many times more and adds all writes to
 // the marks. A write that fails ends the using, and stop says why.
 func (d Drill) Use(ctx context.Context, m *Marks) (stop func(more int) error, err error) {
-	c, err := platform.Connect(d.tools, platform.Kubeconfig)
+	c, err := connect.Cluster(d.tools, platform.Kubeconfig)
 	if err != nil {
 		return nil, err
 	}
@@ -213,7 +214,7 @@ func (d Drill) LoseServers(ctx context.Context, say flow.Say) error {
 
 // Surviving tells of the user's writes those that are there.
 func (d Drill) Surviving(ctx context.Context, m *Marks) ([]Write, error) {
-	c, err := platform.Connect(d.tools, platform.Kubeconfig)
+	c, err := connect.Cluster(d.tools, platform.Kubeconfig)
 	if err != nil {
 		return nil, err
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/etcdview"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/management"
@@ -81,7 +82,7 @@ func (d Drill) CompareBackup(ctx context.Context, say flow.Say, source Backup) (
 
 // compare asks until nothing differs, or the time is up: what differs then is told, and is no error.
 func (d Drill) compareWith(ctx context.Context, say flow.Say, questions func(comparer) []question) ([]Likeness, error) {
-	cluster, err := platform.Connect(d.tools, platform.Kubeconfig)
+	cluster, err := connect.Cluster(d.tools, platform.Kubeconfig)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/render"
@@ -89,7 +90,7 @@ func staysReachable(ctx context.Context, cfg config.Config, tools platform.Tools
 	if err != nil || auto || slices.ContainsFunc(extra, beyondPrivate) {
 		return err
 	}
-	workload, err := platform.Connect(tools, platform.Kubeconfig)
+	workload, err := connect.Cluster(tools, platform.Kubeconfig)
 	if err != nil {
 		return err
 	}

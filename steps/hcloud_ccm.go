@@ -26,7 +26,7 @@ type CloudController struct {
 // runHCloudCCM makes the Secret that nobody else makes, and installs the CCM that reads it. Provider IDs are the
 // CCM's alone to set.
 func (r releaseStep) runHCloudCCM(ctx context.Context, say flow.Say) (CloudController, error) {
-	workload, err := platform.Connect(r.tools, platform.Kubeconfig)
+	workload, err := connect.Cluster(r.tools, platform.Kubeconfig)
 	if err != nil {
 		return CloudController{}, err
 	}
@@ -71,7 +71,7 @@ func (r releaseStep) verifyHCloudCCM(ctx context.Context, was CloudController) f
 	if network != was.NetworkID {
 		return flow.Gone("the cluster's network at Hetzner is %d instead of %d", network, was.NetworkID)
 	}
-	workload, err := platform.Connect(r.tools, platform.Kubeconfig)
+	workload, err := connect.Cluster(r.tools, platform.Kubeconfig)
 	if err != nil {
 		return flow.Unknown(err)
 	}

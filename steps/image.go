@@ -75,7 +75,7 @@ func (i imageStep) run(ctx context.Context, say flow.Say, offer Offer) (Image, e
 
 func (i imageStep) verify(ctx context.Context, was Image) flow.Verdict {
 	for _, image := range append([]Image{was}, was.Others...) {
-		is, err := i.tools.ExactlyOneImage(ctx, image.Name, image.Architecture)
+		is, err := hetzner.FindImage(ctx, i.tools.Hetzner, image.Name, image.Architecture, i.tools.Command("image", "--prune"))
 		var mismatch *hetzner.ImageError
 		switch {
 		case errors.As(err, &mismatch):

@@ -152,7 +152,7 @@ func (m *imageMaker) several(ctx context.Context, found []hetzner.Image) (missin
 		case one.ID == m.made:
 			return fmt.Sprintf("snapshot %d was made before ours; deleting ours, %d", found[0].ID, one.ID), hetzner.DeleteImage(ctx, m.tools.Hetzner, one.ID)
 		case one.Run == "" || one.Run == m.run || m.late(one.Created):
-			return "", wait.Final(m.tools.Mismatch(m.name, m.architecture, found))
+			return "", wait.Final(&hetzner.ImageError{Name: m.name, Architecture: m.architecture, Found: found, Prune: m.tools.Command("image", "--prune")})
 		}
 	}
 	return fmt.Sprintf("another run made snapshot %d at the same time, and is to take it back", found[len(found)-1].ID), nil

@@ -35,7 +35,7 @@ func PlanPruning(ctx context.Context, cfg config.Config, tools platform.Tools) (
 			continue
 		}
 		if p.Keep, p.Delete, err = hetzner.Surplus(found); err != nil {
-			return nil, fmt.Errorf("%w: %w", tools.Mismatch(p.Name, architecture, found), err)
+			return nil, fmt.Errorf("%w: %w", &hetzner.ImageError{Name: p.Name, Architecture: architecture, Found: found, Prune: tools.Command("image", "--prune")}, err)
 		}
 		plan = append(plan, p)
 	}
@@ -49,6 +49,6 @@ func (p Pruning) Prune(ctx context.Context, tools platform.Tools) error {
 			return err
 		}
 	}
-	_, err := tools.ExactlyOneImage(ctx, p.Name, p.Architecture)
+	_, err := hetzner.FindImage(ctx, tools.Hetzner, p.Name, p.Architecture, tools.Command("image", "--prune"))
 	return err
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/management"
 	"github.com/slipway-k8s/slipway/internal/ownership"
@@ -168,7 +169,7 @@ func (step managementStep) verify(ctx context.Context, m Management) flow.Verdic
 func (step managementStep) managementUID(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, management.AliveWithin)
 	defer cancel()
-	cluster, err := platform.Connect(step.tools, platform.ManagementKubeconfig)
+	cluster, err := connect.Cluster(step.tools, platform.ManagementKubeconfig)
 	if err != nil {
 		return "", err
 	}

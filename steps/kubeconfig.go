@@ -12,6 +12,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/management"
 	"github.com/slipway-k8s/slipway/internal/situation"
@@ -47,7 +48,7 @@ func newKubeconfigStep(s *Set) kubeconfigStep {
 
 // run copies the kubeconfig that the control plane provider keeps, as soon as there is one.
 func (k kubeconfigStep) run(ctx context.Context, say flow.Say, m Management, c Cluster) (Kubeconfig, error) {
-	mgmt, err := platform.Connect(k.tools, m.Kubeconfig)
+	mgmt, err := connect.Cluster(k.tools, m.Kubeconfig)
 	if err != nil {
 		return Kubeconfig{}, err
 	}
@@ -80,7 +81,7 @@ func waitSecret(ctx context.Context, cfg config.Config, observer *situation.Obse
 
 // verify compares the file with the Secret: the provider makes a new certificate before the old one ends.
 func (k kubeconfigStep) verify(ctx context.Context, _ Kubeconfig) flow.Verdict {
-	mgmt, err := platform.Connect(k.tools, platform.ManagementKubeconfig)
+	mgmt, err := connect.Cluster(k.tools, platform.ManagementKubeconfig)
 	if err != nil {
 		return flow.Unknown(err)
 	}

@@ -78,7 +78,7 @@ func (l *Look) seeTalos(cloud *promise[seenCloud], objects *promise[seenObjects]
 	if errors.Is(err, fs.ErrNotExist) {
 		return seen // there are no servers yet
 	}
-	var t platform.TalosClient
+	var t talos.Client
 	var balancers []string
 	if err == nil {
 		t, err = l.b.tools.Talos(config)
@@ -196,7 +196,7 @@ func machineRoutes(m *unstructured.Unstructured) (routes []talos.Route) {
 }
 
 // askTalosBy asks one server by all ways at once; the first that answers counts.
-func askTalosBy(ctx context.Context, t platform.TalosClient, ways []talos.Route) (why.Talos, talos.Route) {
+func askTalosBy(ctx context.Context, t talos.Client, ways []talos.Route) (why.Talos, talos.Route) {
 	if len(ways) == 0 {
 		return why.Talos{Trouble: "its address is not known yet"}, talos.Route{}
 	}

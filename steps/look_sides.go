@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/management"
 	"github.com/slipway-k8s/slipway/internal/situation"
@@ -36,7 +37,7 @@ func (s seenSide) manages() bool {
 
 // seeSide asks the cluster of a kubeconfig in the state folder who it is, and for the Cluster object.
 func seeSide(cfg config.Config, tools platform.Tools, q *inquiry, file string) (s seenSide) {
-	c, err := platform.Connect(tools, file)
+	c, err := connect.Cluster(tools, file)
 	if err != nil {
 		q.settle()
 		return seenSide{err: err}

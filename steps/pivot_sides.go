@@ -10,6 +10,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/clusterapi"
+	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/management"
 	"github.com/slipway-k8s/slipway/internal/wait"
@@ -29,7 +30,7 @@ type sides struct {
 // openSides connects to both. A source that is silent is an error; only its provider's word that it does not exist
 // counts as gone.
 func openSides(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say) (sides, error) {
-	target, err := platform.Connect(tools, platform.Kubeconfig)
+	target, err := connect.Cluster(tools, platform.Kubeconfig)
 	if err != nil {
 		return sides{}, fmt.Errorf("cluster %s: %w", cfg.ClusterName, err)
 	}

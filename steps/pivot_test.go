@@ -82,10 +82,9 @@ func newPivotWorld(t *testing.T) *pivotWorld {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.b = newSet(cfg, platform.Tools{
-		Hetzner: w.hetzner.Client(hetznertest.Token), Management: w.provider, Files: w.files,
-		Clusterctl: func(context.Context, clusterctlconfig.Client) (platform.Clusterctl, error) { return w, nil },
-	}, s)
+	tools := platform.Tools{Hetzner: w.hetzner.Client(hetznertest.Token), Management: w.provider, Files: w.files}
+	tools.Clusterctl = func(context.Context, clusterctlconfig.Client) (platform.Clusterctl, error) { return w, nil }
+	w.b = newSet(cfg, tools, s)
 	define(w.source, kinds)
 	define(w.target, kinds)
 	w.fill()
@@ -189,7 +188,7 @@ func (w *pivotWorld) Move(ctx context.Context, o clusterctl.MoveOptions) error {
 		w.lives--
 		return ctx.Err()
 	}
-	c, err := platform.Connect(w.b.tools, platform.ManagementKubeconfig)
+	c, err := connect.Cluster(w.b.tools, platform.ManagementKubeconfig)
 	if err != nil {
 		return err
 	}
@@ -249,7 +248,7 @@ func (w *pivotWorld) pivot(t *testing.T) (Pivot, error) {
 
 func inventoryOf(t *testing.T, w *pivotWorld, file string) map[string]*unstructured.Unstructured {
 	t.Helper()
-	c, err := platform.Connect(w.b.tools, file)
+	c, err := connect.Cluster(w.b.tools, file)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/etcdview"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/management"
@@ -98,7 +99,7 @@ func (q *quorum) quiet(ctx context.Context, say flow.Say, _ RecoveredEtcd) (Quie
 	w := wait.Wait{What: "the cluster's controllers to be stopped", Within: quietWithin, Every: q.every, Each: 2 * etcdview.AskWithin}
 	err := w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		out = Quiet{}
-		workload, err := platform.Connect(q.tools, platform.Kubeconfig)
+		workload, err := connect.Cluster(q.tools, platform.Kubeconfig)
 		if err != nil {
 			return "", err
 		}
@@ -153,7 +154,7 @@ func (q *quorum) letGo(ctx context.Context, say flow.Say, h Hold, members EtcdMe
 	var workload *kube.Cluster
 	nodes := wait.Wait{What: "the servers' nodes", Within: q.cfg.NodesTimeout.D(), Every: q.every}
 	err := nodes.Until(ctx, say, func(ctx context.Context) (missing string, err error) {
-		if workload, err = platform.Connect(q.tools, platform.Kubeconfig); err != nil {
+		if workload, err = connect.Cluster(q.tools, platform.Kubeconfig); err != nil {
 			return "", err
 		}
 		return q.nodesMissing(ctx, workload, members)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/etcdview"
 	"github.com/slipway-k8s/slipway/internal/talos"
 	"github.com/slipway-k8s/slipway/internal/wait"
@@ -22,7 +23,7 @@ const wipeAgain = 2 * time.Minute
 // wiper resets servers, each once in a while: one that is at it still shows its old data.
 type wiper struct{ asked map[string]time.Time }
 
-func (w *wiper) wipe(ctx context.Context, say flow.Say, t platform.TalosClient, n etcdNode) error {
+func (w *wiper) wipe(ctx context.Context, say flow.Say, t talos.Client, n etcdNode) error {
 	if time.Since(w.asked[n.server]) < wipeAgain {
 		return nil
 	}
@@ -80,7 +81,7 @@ func (q *quorum) clearOthers(ctx context.Context, say flow.Say, s QuorumSurvey, 
 // quorum came back and was lost again. Without a quorum no entry of the log is applied that was not before, at a restart only again;
 // and a leader begins with an entry of its own, behind all that were ever agreed on. So one entry more tells of a quorum, and none of
 // none. One that said how far it is and is silent now may have been in it.
-func (q *quorum) unmoved(ctx context.Context, t platform.TalosClient, nodes []etcdNode, s QuorumSurvey) (missing string, err error) {
+func (q *quorum) unmoved(ctx context.Context, t talos.Client, nodes []etcdNode, s QuorumSurvey) (missing string, err error) {
 	for _, n := range nodes {
 		switch index, err := indexOf(ctx, t, n); {
 		case err == nil && index > s.Index:
@@ -117,7 +118,7 @@ func (q *quorum) uploadSnapshot(ctx context.Context, say flow.Say, s QuorumSurve
 	})
 }
 
-func (q *quorum) upload(ctx context.Context, say flow.Say, t platform.TalosClient, target etcdNode, snapshot QuorumSnapshot) error {
+func (q *quorum) upload(ctx context.Context, say flow.Say, t talos.Client, target etcdNode, snapshot QuorumSnapshot) error {
 	open := func() (io.ReadCloser, int64, error) {
 		file, err := os.Open(QuorumFiles(q.tools.Files).Path(SnapshotFile))
 		return file, snapshot.Size, err
@@ -137,7 +138,7 @@ func (q *quorum) upload(ctx context.Context, say flow.Say, t platform.TalosClien
 
 // hasSnapshot tells whether a server has the very snapshot that is to be restored. Another one of the same size may lie there, of an
 // earlier recovery, and one that is there already must not be written over: the server may be restoring it.
-func hasSnapshot(ctx context.Context, t platform.TalosClient, on talos.Route, open func() (io.ReadCloser, int64, error)) (bool, error) {
+func hasSnapshot(ctx context.Context, t talos.Client, on talos.Route, open func() (io.ReadCloser, int64, error)) (bool, error) {
 	snapshot, size, err := open()
 	if err != nil {
 		return false, wait.Final(fmt.Errorf("open the etcd snapshot: %w", err))
@@ -180,7 +181,7 @@ func (q *quorum) bootstrapRecovered(ctx context.Context, say flow.Say, s QuorumS
 }
 
 // requestRecovery asks the target to restore, while no server but the survivor holds data of etcd, and all have said so.
-func (q *quorum) requestRecovery(ctx context.Context, say flow.Say, t platform.TalosClient, nodes []etcdNode, target etcdNode, s QuorumSurvey, snapshot QuorumSnapshot) (string, error) {
+func (q *quorum) requestRecovery(ctx context.Context, say flow.Say, t talos.Client, nodes []etcdNode, target etcdNode, s QuorumSurvey, snapshot QuorumSnapshot) (string, error) {
 	if missing := unanswered(nodes, len(s.Servers)); missing != "" {
 		return missing, nil // a server that does not answer may hold an etcd
 	}
@@ -203,7 +204,7 @@ func (q *quorum) requestRecovery(ctx context.Context, say flow.Say, t platform.T
 }
 
 // identify asks the target's own etcd for its members, and the cluster for who it is.
-func (q *quorum) identify(ctx context.Context, t platform.TalosClient, target etcdNode, snapshot QuorumSnapshot) (RecoveredEtcd, error) {
+func (q *quorum) identify(ctx context.Context, t talos.Client, target etcdNode, snapshot QuorumSnapshot) (RecoveredEtcd, error) {
 	members, err := ownMembers(ctx, t, target)
 	if err != nil {
 		return RecoveredEtcd{}, err
@@ -211,7 +212,7 @@ func (q *quorum) identify(ctx context.Context, t platform.TalosClient, target et
 	if !isMember(members, target.server) { // others join as soon as it serves
 		return RecoveredEtcd{}, wait.Final(fmt.Errorf("etcd on %s does not count %s itself: it is another one than this recovery makes", target.server, target.server))
 	}
-	workload, err := platform.Connect(q.tools, platform.Kubeconfig)
+	workload, err := connect.Cluster(q.tools, platform.Kubeconfig)
 	if err != nil {
 		return RecoveredEtcd{}, err
 	}
@@ -253,7 +254,7 @@ func (q *quorum) awaitOthers(ctx context.Context, say flow.Say, s QuorumSurvey, 
 
 // newMembers asks the target's etcd for its members. The servers are asked for their data before: a server is counted before it
 // has data of the new etcd, so what has data and is not counted has data of the old.
-func (q *quorum) newMembers(ctx context.Context, s QuorumSurvey) (platform.TalosClient, []etcdNode, []talos.EtcdMember, error) {
+func (q *quorum) newMembers(ctx context.Context, s QuorumSurvey) (talos.Client, []etcdNode, []talos.EtcdMember, error) {
 	t, nodes, err := talosRoutes(ctx, q.cfg, q.tools)
 	if err != nil {
 		return nil, nil, nil, err

@@ -12,6 +12,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/etcdview"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/talos"
@@ -36,7 +37,7 @@ const silencePatience = 4
 
 // talosRoutes asks every control plane server whether it holds data of etcd, all at once. The management cluster may be on them,
 // so they are found at Hetzner.
-func talosRoutes(ctx context.Context, cfg config.Config, tools platform.Tools) (platform.TalosClient, []etcdNode, error) {
+func talosRoutes(ctx context.Context, cfg config.Config, tools platform.Tools) (talos.Client, []etcdNode, error) {
 	config, err := tools.Files.Read(platform.Talosconfig)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, wait.Final(fmt.Errorf("the state folder has no talosconfig, with which the servers are asked: put the cluster's there, as %s", tools.Files.Path(platform.Talosconfig)))
@@ -57,7 +58,7 @@ func controlPlaneServers(ctx context.Context, cfg config.Config, tools platform.
 }
 
 // askServers does so for some servers, with a talosconfig.
-func askServers(ctx context.Context, tools platform.Tools, config []byte, servers []hetzner.Server) (platform.TalosClient, []etcdNode, error) {
+func askServers(ctx context.Context, tools platform.Tools, config []byte, servers []hetzner.Server) (talos.Client, []etcdNode, error) {
 	credentials, err := talos.Parse(config)
 	if err != nil {
 		return nil, nil, err
@@ -94,7 +95,7 @@ func serverRoutes(s hetzner.Server, balancers []string) (routes []talos.Route) {
 }
 
 // askServer asks one server, by the first way that leads to it.
-func askServer(ctx context.Context, t platform.TalosClient, s hetzner.Server, routes []talos.Route) etcdNode {
+func askServer(ctx context.Context, t talos.Client, s hetzner.Server, routes []talos.Route) etcdNode {
 	n := etcdNode{server: s.Name, err: fmt.Errorf("it has no address (it is %s at Hetzner)", s.Status)}
 	for i, route := range routes {
 		asking, cancel := context.WithTimeout(ctx, etcdview.AskWithin)
@@ -161,7 +162,7 @@ func (q *quorum) surveyFor(ctx context.Context, say flow.Say, by string, within 
 }
 
 // refuseQuorum asks every member for what only one with a leader answers, and the cluster's API for what etcd must agree on.
-func (q *quorum) refuseQuorum(ctx context.Context, t platform.TalosClient, nodes []etcdNode) error {
+func (q *quorum) refuseQuorum(ctx context.Context, t talos.Client, nodes []etcdNode) error {
 	refusals := make([]error, len(nodes)+1)
 	var asking sync.WaitGroup
 	for i, n := range withData(nodes) {
@@ -177,7 +178,7 @@ func (q *quorum) refuseQuorum(ctx context.Context, t platform.TalosClient, nodes
 	return nil
 }
 
-func (q *quorum) refuseMember(ctx context.Context, t platform.TalosClient, n etcdNode) error {
+func (q *quorum) refuseMember(ctx context.Context, t talos.Client, n etcdNode) error {
 	members, err := ownMembers(ctx, t, n)
 	if err != nil {
 		return nil // it has no leader
@@ -191,7 +192,7 @@ func (q *quorum) refuseMember(ctx context.Context, t platform.TalosClient, n etc
 }
 
 func (q *quorum) refuseAPI(ctx context.Context) error {
-	workload, err := platform.Connect(q.tools, platform.Kubeconfig)
+	workload, err := connect.Cluster(q.tools, platform.Kubeconfig)
 	if err != nil {
 		return nil // a second opinion; the members are asked themselves
 	}
@@ -203,14 +204,14 @@ func (q *quorum) refuseAPI(ctx context.Context) error {
 	return fmt.Errorf("%w: the cluster's API answers at %s", ErrQuorum, workload.Host())
 }
 
-func ownMembers(ctx context.Context, t platform.TalosClient, n etcdNode) ([]talos.EtcdMember, error) {
+func ownMembers(ctx context.Context, t talos.Client, n etcdNode) ([]talos.EtcdMember, error) {
 	ctx, cancel := context.WithTimeout(ctx, etcdview.AskWithin)
 	defer cancel()
 	return t.EtcdMembersOf(ctx, n.route)
 }
 
 // indexOf is how far a server's own member of etcd is.
-func indexOf(ctx context.Context, t platform.TalosClient, n etcdNode) (uint64, error) {
+func indexOf(ctx context.Context, t talos.Client, n etcdNode) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, etcdview.AskWithin)
 	defer cancel()
 	return t.EtcdIndex(ctx, n.route)
@@ -218,7 +219,7 @@ func indexOf(ctx context.Context, t platform.TalosClient, n etcdNode) (uint64, e
 
 // chooseSurvivor finds the member that has applied most of etcd's log, which is the one of the highest revision, and the server that gets
 // its data.
-func chooseSurvivor(ctx context.Context, t platform.TalosClient, nodes []etcdNode) QuorumSurvey {
+func chooseSurvivor(ctx context.Context, t talos.Client, nodes []etcdNode) QuorumSurvey {
 	var out QuorumSurvey
 	for _, n := range nodes {
 		out.Servers = append(out.Servers, n.server)

@@ -10,6 +10,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -288,7 +289,7 @@ func (r *readopter) compareAll(ctx context.Context, _ flow.Say, o Orphan) (Compa
 	if o.Released {
 		return Comparison{}, nil // the world is the controllers' again, and may differ from the backup
 	}
-	workload, err := platform.Connect(r.tools, platform.Kubeconfig)
+	workload, err := connect.Cluster(r.tools, platform.Kubeconfig)
 	if err != nil {
 		return Comparison{}, err
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/clusterapi"
+	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/management"
@@ -29,7 +30,7 @@ func (r *readopter) manageAgain(ctx context.Context, say flow.Say) (Management, 
 	if !r.itself() {
 		return makeManagement(ctx, r.cfg, r.tools, say)
 	}
-	workload, err := platform.Connect(r.tools, platform.Kubeconfig)
+	workload, err := connect.Cluster(r.tools, platform.Kubeconfig)
 	if err != nil {
 		return Management{}, err
 	}
@@ -42,7 +43,7 @@ func (r *readopter) managerStands(ctx context.Context, m Management) flow.Verdic
 	if !r.itself() {
 		return newManagementStep(r.restorer.Set).verify(ctx, m)
 	}
-	workload, err := platform.Connect(r.tools, platform.Kubeconfig)
+	workload, err := connect.Cluster(r.tools, platform.Kubeconfig)
 	if err != nil {
 		return flow.Unknown(err)
 	}
@@ -56,7 +57,7 @@ func (r *readopter) managerStands(ctx context.Context, m Management) flow.Verdic
 // removeGone removes the nodes of servers that are gone and were accepted to be, and ends their Pods: in a cluster that manages
 // itself its controllers may be among them.
 func (r *readopter) removeGone(ctx context.Context, say flow.Say, d Comparison) (Sweep, error) {
-	workload, err := platform.Connect(r.tools, platform.Kubeconfig)
+	workload, err := connect.Cluster(r.tools, platform.Kubeconfig)
 	if err != nil {
 		return Sweep{}, err
 	}
@@ -100,7 +101,7 @@ func (r *readopter) refuseNodeOfLiving(ctx context.Context, node *corev1.Node) e
 
 // installAgain installs Cluster API and its providers, also where their list says that they are installed and their kinds are gone.
 func (r *readopter) installAgain(ctx context.Context, say flow.Say, m Management) (Providers, error) {
-	target, err := platform.Connect(r.tools, m.Kubeconfig)
+	target, err := connect.Cluster(r.tools, m.Kubeconfig)
 	if err != nil {
 		return Providers{}, err
 	}
@@ -126,7 +127,7 @@ func (r *readopter) installAgain(ctx context.Context, say flow.Say, m Management
 
 // putBack puts the objects back, their Cluster paused from the first moment, so that no controller acts on any of them.
 func (r *readopter) putBack(ctx context.Context, say flow.Say, m Management, d Comparison) (Cluster, error) {
-	target, err := platform.Connect(r.tools, m.Kubeconfig)
+	target, err := connect.Cluster(r.tools, m.Kubeconfig)
 	if err != nil {
 		return Cluster{}, err
 	}
@@ -248,7 +249,7 @@ func (r *readopter) tellControlPlane(ctx context.Context, say flow.Say, target *
 
 // unpause compares once more, every object with the backup and the backup with the world, and then lets the controllers begin.
 func (r *readopter) unpause(ctx context.Context, say flow.Say, m Management, d Comparison) (Pivot, error) {
-	target, err := platform.Connect(r.tools, m.Kubeconfig)
+	target, err := connect.Cluster(r.tools, m.Kubeconfig)
 	if err != nil {
 		return Pivot{}, err
 	}
@@ -276,7 +277,7 @@ func (r *readopter) unpause(ctx context.Context, say flow.Say, m Management, d C
 	if len(wrong) > 0 {
 		return Pivot{}, fmt.Errorf("what was put back is not what the backup has: %s; the cluster stays paused. Put right what differs, and run again", strings.Join(wrong, "; "))
 	}
-	workload, err := platform.Connect(r.tools, platform.Kubeconfig)
+	workload, err := connect.Cluster(r.tools, platform.Kubeconfig)
 	if err != nil {
 		return Pivot{}, err
 	}
@@ -289,7 +290,7 @@ func (r *readopter) unpause(ctx context.Context, say flow.Say, m Management, d C
 
 // reconcile waits until the controllers have looked at everything, and sees to it that they leave every server where it is.
 func (r *readopter) reconcile(ctx context.Context, say flow.Say, m Management, d Comparison) (Pivot, error) {
-	target, err := platform.Connect(r.tools, m.Kubeconfig)
+	target, err := connect.Cluster(r.tools, m.Kubeconfig)
 	if err != nil {
 		return Pivot{}, err
 	}

@@ -46,7 +46,7 @@ func install(ctx context.Context, cfg config.Config, tools platform.Tools, sourc
 	if err := refuseValues(cfg, sources, in); err != nil {
 		return Release{}, err
 	}
-	workload, err := platform.Connect(tools, platform.Kubeconfig)
+	workload, err := connect.Cluster(tools, platform.Kubeconfig)
 	if err != nil {
 		return Release{}, err
 	}
@@ -151,7 +151,7 @@ func waitWorkloads(ctx context.Context, cfg config.Config, say flow.Say, workloa
 
 // verify asks whether the release is at the recorded revision and its workloads are ready.
 func (r releaseStep) verify(ctx context.Context, was Release) flow.Verdict {
-	workload, err := platform.Connect(r.tools, platform.Kubeconfig)
+	workload, err := connect.Cluster(r.tools, platform.Kubeconfig)
 	if err != nil {
 		return flow.Unknown(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/etcdview"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
@@ -109,7 +110,7 @@ func (replacer Replacer) Replace(ctx context.Context, say flow.Say, name string)
 	if !capi.Truth(tcp, "status", "initialized") { // there are no nodes to wait for
 		return r, deleteBeforeEtcd(ctx, replacer.cfg, replacer.tools, say, manager, r)
 	}
-	workload, err := platform.Connect(replacer.tools, platform.Kubeconfig)
+	workload, err := connect.Cluster(replacer.tools, platform.Kubeconfig)
 	if err != nil {
 		return Replacement{}, fmt.Errorf("cluster %s: %w", replacer.cfg.ClusterName, err)
 	}
@@ -269,7 +270,7 @@ func (replacer Replacer) successorCanBeMade(ctx context.Context, manager *kube.C
 	server := func(field string) string { return capi.Text(template, "spec", "template", "spec", field) }
 	offer, err := hetzner.FindOffer(ctx, replacer.tools.Hetzner, replacer.cfg.Location, server("type"), replacer.cfg.LoadBalancerType)
 	if err == nil {
-		_, err = replacer.tools.ExactlyOneImage(ctx, server("imageName"), offer.Architecture)
+		_, err = hetzner.FindImage(ctx, replacer.tools.Hetzner, server("imageName"), offer.Architecture, replacer.tools.Command("image", "--prune"))
 	}
 	if err != nil {
 		return fmt.Errorf("another server could not be made: %w", err)

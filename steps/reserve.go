@@ -13,6 +13,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/management"
@@ -144,7 +145,7 @@ func (step reserveStep) managed(ctx context.Context, say flow.Say) (bool, error)
 	if err != nil {
 		return false, err
 	}
-	self, err := platform.Connect(step.tools, platform.Kubeconfig)
+	self, err := connect.Cluster(step.tools, platform.Kubeconfig)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, err
 	}
@@ -242,7 +243,7 @@ func outlived(ctx context.Context, cfg config.Config, tools platform.Tools) (str
 			return "management cluster " + name, nil
 		}
 	}
-	self, err := platform.Connect(tools, platform.Kubeconfig)
+	self, err := connect.Cluster(tools, platform.Kubeconfig)
 	if err != nil {
 		return "", nil // there is no kubeconfig, or one that opens nothing
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/internal/wait"
@@ -24,7 +25,7 @@ import (
 // as all servers have addresses; so its object is made paused, is told in its status that this was done already, and only
 // then let go: it makes the servers, and nothing more.
 func (r *restorer) applyHeld(ctx context.Context, say flow.Say, m Management, lost Lost, _ Image) (Cluster, error) {
-	mgmt, err := platform.Connect(r.tools, m.Kubeconfig)
+	mgmt, err := connect.Cluster(r.tools, m.Kubeconfig)
 	if err != nil {
 		return Cluster{}, err
 	}
@@ -166,7 +167,7 @@ func (r *restorer) clusterStands(ctx context.Context, was Cluster) flow.Verdict 
 	if v := newApplyStep(r.Set).verify(ctx, was); v.Answer() != flow.AnswerHolds {
 		return v
 	}
-	mgmt, err := platform.Connect(r.tools, platform.ManagementKubeconfig)
+	mgmt, err := connect.Cluster(r.tools, platform.ManagementKubeconfig)
 	if err != nil {
 		return flow.Unknown(err)
 	}

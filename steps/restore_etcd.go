@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/etcdview"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/management"
@@ -38,7 +39,7 @@ type RecoveredEtcd struct {
 // uploadSnapshot brings the snapshot to the chosen server, unless an etcd is there already: whose that is, is for
 // etcd-bootstrap to find out.
 func (r *restorer) uploadSnapshot(ctx context.Context, say flow.Say, m Management, c Cluster, target RecoveryTarget) (RecoveryTarget, error) {
-	mgmt, err := platform.Connect(r.tools, m.Kubeconfig)
+	mgmt, err := connect.Cluster(r.tools, m.Kubeconfig)
 	if err != nil {
 		return RecoveryTarget{}, err
 	}
@@ -95,7 +96,7 @@ func targetAmong(nodes []etcdNode, target RecoveryTarget) (etcdNode, error) {
 // bootstrapRecovered has the chosen server restore the snapshot, and waits until the cluster that answers is the one of the
 // snapshot. It asks for that only while no server at all holds data of etcd; where one does, it looks at whose they are.
 func (r *restorer) bootstrapRecovered(ctx context.Context, say flow.Say, m Management, c Cluster, target RecoveryTarget) (RecoveredEtcd, error) {
-	mgmt, err := platform.Connect(r.tools, m.Kubeconfig)
+	mgmt, err := connect.Cluster(r.tools, m.Kubeconfig)
 	if err != nil {
 		return RecoveredEtcd{}, err
 	}
@@ -136,7 +137,7 @@ func (r *restorer) bootstrapRecovered(ctx context.Context, say flow.Say, m Manag
 
 // requestRestoration asks the chosen server to restore. A snapshot that it lost, because it was made anew meanwhile, is
 // uploaded again.
-func (r *restorer) requestRestoration(ctx context.Context, say flow.Say, mgmt *kube.Cluster, c Cluster, t platform.TalosClient, nodes []etcdNode, target RecoveryTarget) (string, error) {
+func (r *restorer) requestRestoration(ctx context.Context, say flow.Say, mgmt *kube.Cluster, c Cluster, t talos.Client, nodes []etcdNode, target RecoveryTarget) (string, error) {
 	chosen, err := targetAmong(nodes, target)
 	if err != nil {
 		return "", wait.Final(err)
@@ -155,7 +156,7 @@ func (r *restorer) requestRestoration(ctx context.Context, say flow.Say, mgmt *k
 }
 
 // failedEtcd is an etcd that no waiting brings up: half of a restoration, most likely.
-func (r *restorer) failedEtcd(ctx context.Context, t platform.TalosClient, nodes []etcdNode) error {
+func (r *restorer) failedEtcd(ctx context.Context, t talos.Client, nodes []etcdNode) error {
 	for _, n := range nodes {
 		asking, cancel := context.WithTimeout(ctx, etcdview.AskWithin)
 		is, err := t.AskBy(asking, n.route)
@@ -206,7 +207,7 @@ func (r *restorer) identifyAt(ctx context.Context, workload *kube.Cluster) (Reco
 
 // etcdStands asks the restored cluster who it is. Silence is no answer.
 func (r *restorer) etcdStands(ctx context.Context, was RecoveredEtcd) flow.Verdict {
-	mgmt, err := platform.Connect(r.tools, platform.ManagementKubeconfig)
+	mgmt, err := connect.Cluster(r.tools, platform.ManagementKubeconfig)
 	if err != nil {
 		return flow.Unknown(err)
 	}
@@ -224,7 +225,7 @@ type EtcdMembership struct {
 
 // awaitMembers waits until every control plane server is a voting member of one and the same etcd.
 func (r *restorer) awaitMembers(ctx context.Context, say flow.Say, m Management, c Cluster, etcd RecoveredEtcd) (EtcdMembership, error) {
-	mgmt, err := platform.Connect(r.tools, m.Kubeconfig)
+	mgmt, err := connect.Cluster(r.tools, m.Kubeconfig)
 	if err != nil {
 		return EtcdMembership{}, err
 	}

@@ -160,7 +160,7 @@ func TestTwoEtcdsAreNotOne(t *testing.T) {
 		return []talos.EtcdMember{{ID: first, Name: "k8s-control-plane-0"}, {ID: first + 1, Name: "k8s-control-plane-1"}, {ID: first + 2, Name: "k8s-control-plane-2"}}
 	}
 	w.etcd.members = func(talos.Route) []talos.EtcdMember { return etcdOf(1) }
-	mgmt, err := platform.Connect(w.r.tools, platform.ManagementKubeconfig)
+	mgmt, err := connect.Cluster(w.r.tools, platform.ManagementKubeconfig)
 	if err != nil {
 		t.Fatal(err)
 	}

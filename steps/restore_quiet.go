@@ -20,12 +20,12 @@ import (
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/charts"
 	"github.com/slipway-k8s/slipway/internal/clusterapi"
+	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/etcd"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/management"
 	"github.com/slipway-k8s/slipway/internal/wait"
-	"github.com/slipway-k8s/slipway/platform"
 )
 
 const (
@@ -55,7 +55,7 @@ func SilenceSnapshot(h backup.Header, file string) ([]string, error) {
 // webhooks, which nobody answers. Its Pods cannot run before a node takes them: those that the snapshot knows are dead, and it takes
 // minutes until they are replaced. So this is the first thing that is done to a restored cluster.
 func (r *restorer) quietStale(ctx context.Context, say flow.Say, kc Kubeconfig, _ RecoveredEtcd) (Quiet, error) {
-	workload, err := platform.Connect(r.tools, kc.File)
+	workload, err := connect.Cluster(r.tools, kc.File)
 	if err != nil {
 		return Quiet{}, err
 	}
@@ -145,7 +145,7 @@ type Sweep struct {
 // sweepStale removes what speaks of servers that are gone, and gives the cloud controller manager the network and the token of
 // today before the Pods of the old nodes are started anew on the new ones.
 func (r *restorer) sweepStale(ctx context.Context, say flow.Say, kc Kubeconfig, m Management, c Cluster) (Sweep, error) {
-	workload, err := platform.Connect(r.tools, kc.File)
+	workload, err := connect.Cluster(r.tools, kc.File)
 	if err != nil {
 		return Sweep{}, err
 	}

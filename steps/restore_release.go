@@ -12,6 +12,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
@@ -24,7 +25,7 @@ const bootstrappedCondition = "MachinesBootstrapped"
 // the servers, finds data and concludes that the cluster is founded. On servers without data it would found one, so this is
 // done only while every one of them holds some.
 func (r *restorer) releaseControlPlane(ctx context.Context, say flow.Say, m Management, c Cluster) (Cluster, error) {
-	mgmt, err := platform.Connect(r.tools, m.Kubeconfig)
+	mgmt, err := connect.Cluster(r.tools, m.Kubeconfig)
 	if err != nil {
 		return Cluster{}, err
 	}
@@ -75,7 +76,7 @@ func (r *restorer) release(ctx context.Context, say flow.Say, mgmt *kube.Cluster
 }
 
 func (r *restorer) releaseStands(ctx context.Context, was Cluster) flow.Verdict {
-	mgmt, err := platform.Connect(r.tools, platform.ManagementKubeconfig)
+	mgmt, err := connect.Cluster(r.tools, platform.ManagementKubeconfig)
 	if err != nil {
 		return flow.Unknown(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -29,7 +30,7 @@ type Seed struct {
 // seedSecrets writes it, and besides it what of the backup's Secrets and ConfigMaps nobody makes again. A bundle that is there with
 // other contents belongs to another cluster of the name: servers may have been made of it, and it is not overwritten.
 func (r *restorer) seedSecrets(ctx context.Context, say flow.Say, m Management) (Seed, error) {
-	mgmt, err := platform.Connect(r.tools, m.Kubeconfig)
+	mgmt, err := connect.Cluster(r.tools, m.Kubeconfig)
 	if err != nil {
 		return Seed{}, err
 	}
@@ -80,7 +81,7 @@ func (r *restorer) refuseOther(ctx context.Context, mgmt *kube.Cluster, name str
 }
 
 func (r *restorer) seedStands(ctx context.Context, was Seed) flow.Verdict {
-	mgmt, err := platform.Connect(r.tools, platform.ManagementKubeconfig)
+	mgmt, err := connect.Cluster(r.tools, platform.ManagementKubeconfig)
 	if err != nil {
 		return flow.Unknown(err)
 	}

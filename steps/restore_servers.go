@@ -15,6 +15,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/etcdview"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/management"
@@ -44,7 +45,7 @@ func (n etcdNode) silent() bool { return n.err != nil && !errors.Is(n.err, errNo
 var errNotMounted = errors.New("its disk may not be mounted yet")
 
 // lookForEtcd asks every control plane server whether it holds data of etcd, all at once.
-func lookForEtcd(ctx context.Context, tools platform.Tools, mgmt *kube.Cluster, c Cluster) (platform.TalosClient, []etcdNode, error) {
+func lookForEtcd(ctx context.Context, tools platform.Tools, mgmt *kube.Cluster, c Cluster) (talos.Client, []etcdNode, error) {
 	config, err := management.SecretValue(ctx, mgmt, c.Name+"-talosconfig", "talosconfig")
 	if err != nil {
 		return nil, nil, err
@@ -70,7 +71,7 @@ func lookForEtcd(ctx context.Context, tools platform.Tools, mgmt *kube.Cluster, 
 
 // askForEtcd asks one server, by the first of its ways that leads to it: its own addresses, and through the load balancer,
 // which is the only one where a firewall closes the public addresses.
-func askForEtcd(ctx context.Context, t platform.TalosClient, machine *unstructured.Unstructured, balancer string) etcdNode {
+func askForEtcd(ctx context.Context, t talos.Client, machine *unstructured.Unstructured, balancer string) etcdNode {
 	n := etcdNode{machine: machine.GetName(), server: capi.Text(machine, "spec", "infrastructureRef", "name"), err: errors.New("it has no address yet")}
 	var failed []error
 	for _, route := range routesTo(capi.Addresses(machine, capi.AddressExternal), capi.Addresses(machine, capi.AddressInternal), balancer) {
@@ -91,7 +92,7 @@ func askForEtcd(ctx context.Context, t platform.TalosClient, machine *unstructur
 
 // etcdData tells whether a server holds data of etcd. That it shows none counts only where its etcd has come as far as to look for them:
 // before its disk is mounted a server shows none either. So its etcd is asked for its state first.
-func etcdData(ctx context.Context, t platform.TalosClient, route talos.Route) (bool, error) {
+func etcdData(ctx context.Context, t talos.Client, route talos.Route) (bool, error) {
 	is, silent := t.AskBy(ctx, route)
 	data, err := t.HasEtcdData(ctx, route)
 	switch {
@@ -146,7 +147,7 @@ func unanswered(nodes []etcdNode, want int) string {
 // chooseTarget waits until every server answers, and chooses the one that gets the snapshot: that has it already, where an
 // earlier run came so far, else the first by name. A server that does not answer may hold an etcd, so all have to.
 func (r *restorer) chooseTarget(ctx context.Context, say flow.Say, m Management, c Cluster) (RecoveryTarget, error) {
-	mgmt, err := platform.Connect(r.tools, m.Kubeconfig)
+	mgmt, err := connect.Cluster(r.tools, m.Kubeconfig)
 	if err != nil {
 		return RecoveryTarget{}, err
 	}
@@ -182,7 +183,7 @@ func (r *restorer) chooseTarget(ctx context.Context, say flow.Say, m Management,
 
 // targetStands: the chosen server is still one of the cluster's. One that was replaced meanwhile does not have the snapshot.
 func (r *restorer) targetStands(ctx context.Context, was RecoveryTarget) flow.Verdict {
-	mgmt, err := platform.Connect(r.tools, platform.ManagementKubeconfig)
+	mgmt, err := connect.Cluster(r.tools, platform.ManagementKubeconfig)
 	if err != nil {
 		return flow.Unknown(err)
 	}

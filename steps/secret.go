@@ -14,6 +14,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
@@ -47,7 +48,7 @@ func newTokenSecretStep(s *Set) tokenSecretStep {
 // run writes the token where manifests/cluster.yaml tells CAPH to look. The label makes it go along when
 // the cluster is moved into itself, also before CAPH has put its own mark on it.
 func (t tokenSecretStep) run(ctx context.Context, say flow.Say, m Management) (TokenSecret, error) {
-	mgmt, err := platform.Connect(t.tools, m.Kubeconfig)
+	mgmt, err := connect.Cluster(t.tools, m.Kubeconfig)
 	if err != nil {
 		return TokenSecret{}, err
 	}
@@ -65,7 +66,7 @@ func (t tokenSecretStep) run(ctx context.Context, say flow.Say, m Management) (T
 
 // verify compares the token itself, so that a new one reaches the cluster at the next run.
 func (t tokenSecretStep) verify(ctx context.Context, was TokenSecret) flow.Verdict {
-	mgmt, err := platform.Connect(t.tools, platform.ManagementKubeconfig)
+	mgmt, err := connect.Cluster(t.tools, platform.ManagementKubeconfig)
 	if err != nil {
 		return flow.Unknown(err)
 	}

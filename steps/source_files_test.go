@@ -108,7 +108,7 @@ func TestAddedManifestsAreApplied(t *testing.T) {
 	if want := []string{"k8s-control-plane", "k8s-workers", "k8s-b"}; !slices.Equal(names[len(names)-2:], want[1:]) {
 		t.Errorf("applied in the order %q, want %q", names, want)
 	}
-	mgmt, err := platform.Connect(plan.b.tools, platform.ManagementKubeconfig)
+	mgmt, err := connect.Cluster(plan.b.tools, platform.ManagementKubeconfig)
 	if err != nil {
 		t.Fatal(err)
 	}

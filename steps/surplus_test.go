@@ -66,7 +66,7 @@ func newSurplus(t *testing.T) surplusWorld {
 	t.Helper()
 	w, b, mgmt, c := stuck(t)
 	etcd := &emptyTalos{}
-	b.tools.Talos = func([]byte) (platform.TalosClient, error) { return etcd, nil }
+	b.tools.Talos = func([]byte) (talos.Client, error) { return etcd, nil }
 	b.observer.Tools = b.tools
 	w.Management.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s", clustertest.Map{}))
 	w.Management.Remove(clustertest.CAPH, "HetznerCluster", config.Namespace, "k8s")

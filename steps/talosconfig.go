@@ -14,6 +14,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/management"
 	"github.com/slipway-k8s/slipway/internal/situation"
@@ -56,7 +57,7 @@ func newTalosconfigStep(s *Set) talosconfigStep {
 // all control plane servers behind it. The provider's own list names the servers' public addresses, which a firewall
 // will close, and grows while they come up.
 func (t talosconfigStep) run(ctx context.Context, say flow.Say, m Management, c Cluster) (Talosconfig, error) {
-	mgmt, err := platform.Connect(t.tools, m.Kubeconfig)
+	mgmt, err := connect.Cluster(t.tools, m.Kubeconfig)
 	if err != nil {
 		return Talosconfig{}, err
 	}
@@ -132,7 +133,7 @@ func talosNodes(ctx context.Context, mgmt *kube.Cluster, cluster, controlPlane s
 // verify compares what matters in the file with the cluster. Not the bytes: the provider writes its own with a
 // new certificate whenever it looks at a machine.
 func (t talosconfigStep) verify(ctx context.Context, was Talosconfig) flow.Verdict {
-	mgmt, err := platform.Connect(t.tools, platform.ManagementKubeconfig)
+	mgmt, err := connect.Cluster(t.tools, platform.ManagementKubeconfig)
 	if err != nil {
 		return flow.Unknown(err)
 	}

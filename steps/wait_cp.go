@@ -11,6 +11,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/management"
 	"github.com/slipway-k8s/slipway/internal/situation"
@@ -52,7 +53,7 @@ func newControlPlaneStep(s *Set) controlPlaneStep {
 // ready: those are Nodes, and none is Ready before Cilium, which needs the API. Machines that keep etcd from being started it takes
 // away; see surplus.
 func (step controlPlaneStep) run(ctx context.Context, say flow.Say, m Management, c Cluster) (ControlPlane, error) {
-	mgmt, err := platform.Connect(step.tools, m.Kubeconfig)
+	mgmt, err := connect.Cluster(step.tools, m.Kubeconfig)
 	if err != nil {
 		return ControlPlane{}, err
 	}
@@ -92,7 +93,7 @@ func (c Cluster) watched() situation.Watched {
 
 // verify asks the workload cluster itself. Silence is no answer: servers restart, lines break.
 func (step controlPlaneStep) verify(ctx context.Context, was ControlPlane) flow.Verdict {
-	mgmt, err := platform.Connect(step.tools, platform.ManagementKubeconfig)
+	mgmt, err := connect.Cluster(step.tools, platform.ManagementKubeconfig)
 	if err != nil {
 		return flow.Unknown(err)
 	}

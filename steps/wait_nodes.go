@@ -14,6 +14,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/situation"
@@ -57,11 +58,11 @@ func newNodesStep(s *Set) nodesStep {
 
 // run waits until every node is what it should be.
 func (n nodesStep) run(ctx context.Context, say flow.Say, m Management, c Cluster, kc Kubeconfig) (Nodes, error) {
-	mgmt, err := platform.Connect(n.tools, m.Kubeconfig)
+	mgmt, err := connect.Cluster(n.tools, m.Kubeconfig)
 	if err != nil {
 		return Nodes{}, err
 	}
-	workload, err := platform.Connect(n.tools, kc.File)
+	workload, err := connect.Cluster(n.tools, kc.File)
 	if err != nil {
 		return Nodes{}, err
 	}
@@ -211,8 +212,8 @@ func (r roll) output() Nodes {
 }
 
 func (n nodesStep) verify(ctx context.Context, was Nodes) flow.Verdict {
-	mgmt, mgmtErr := platform.Connect(n.tools, platform.ManagementKubeconfig)
-	workload, err := platform.Connect(n.tools, platform.Kubeconfig)
+	mgmt, mgmtErr := connect.Cluster(n.tools, platform.ManagementKubeconfig)
+	workload, err := connect.Cluster(n.tools, platform.Kubeconfig)
 	if err := errors.Join(mgmtErr, err); err != nil {
 		return flow.Unknown(err)
 	}

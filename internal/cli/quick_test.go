@@ -86,14 +86,14 @@ func quickPlan() quickworld.Plan {
 }
 
 func equipQuickly(t *platform.Tools) {
-	t.Talos = func([]byte) (platform.TalosClient, error) { return quickTalos{}, nil }
+	t.Talos = func([]byte) (talos.Client, error) { return quickTalos{}, nil }
 	t.Clusterctl = func(context.Context, clusterctlconfig.Client) (platform.Clusterctl, error) {
 		return quickClusterctl{t}, nil
 	}
 }
 
 // quickTalos answers on every address as a healthy node of the cluster. What it does not answer no bootstrap asks.
-type quickTalos struct{ platform.TalosClient }
+type quickTalos struct{ talos.Client }
 
 func (quickTalos) Ask(context.Context, string) (talos.Node, error) {
 	return talos.Node{Version: config.Defaults().TalosVersion, Etcd: "Running", Healthy: true}, nil

@@ -231,7 +231,8 @@ func beginRun(ctx context.Context, c *console, a arguments, cfg settings.Configu
 	r.keepSetup()
 	r.trace()
 	r.effects = r.recorder()
-	r.tools.Effects, r.tools.Files = r.effects, r.tools.Files.Through(r.effects)
+	r.tools.Effects = r.effects
+	r.tools.Files = r.tools.RecordedFiles()
 	return r, nil
 }
 

@@ -130,7 +130,7 @@ func Ask(ctx context.Context, cfg config.Config, tools platform.Tools, manager *
 }
 
 // askMember asks one machine, at the first of its addresses that answers.
-func askMember(ctx context.Context, t platform.TalosClient, machine *unstructured.Unstructured) ([]talos.EtcdMember, error) {
+func askMember(ctx context.Context, t talos.Client, machine *unstructured.Unstructured) ([]talos.EtcdMember, error) {
 	err := errors.New("it has no address yet")
 	for _, address := range append(capi.Addresses(machine, capi.AddressExternal), capi.Addresses(machine, capi.AddressInternal)...) {
 		var node talos.Node

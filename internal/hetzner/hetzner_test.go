@@ -76,7 +76,7 @@ func TestFindImage(t *testing.T) {
 		t.Run(tt.what, func(t *testing.T) {
 			s := start(t)
 			s.SetImages(tt.images...)
-			got, err := hetzner.FindImage(t.Context(), s.Client(hetznertest.Token), name, "amd64")
+			got, err := hetzner.FindImage(t.Context(), s.Client(hetznertest.Token), name, "amd64", "")
 			if tt.want == "" {
 				if err != nil || got.ID != tt.id || !got.Available() {
 					t.Errorf("got %+v, %v", got, err)

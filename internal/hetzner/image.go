@@ -90,14 +90,15 @@ func FindImages(ctx context.Context, c *hcloud.Client, name, architecture string
 	return found, nil
 }
 
-// FindImage finds the one image that CAPH would find. None or several are an *ImageError.
-func FindImage(ctx context.Context, c *hcloud.Client, name, architecture string) (Image, error) {
+// FindImage finds the one image that CAPH would find. None or several are an *ImageError, which names prune, the command
+// that deletes all but one.
+func FindImage(ctx context.Context, c *hcloud.Client, name, architecture, prune string) (Image, error) {
 	found, err := FindImages(ctx, c, name, architecture)
 	if err != nil {
 		return Image{}, err
 	}
 	if len(found) != 1 {
-		return Image{}, &ImageError{Name: name, Architecture: architecture, Found: found}
+		return Image{}, &ImageError{Name: name, Architecture: architecture, Found: found, Prune: prune}
 	}
 	return found[0], nil
 }

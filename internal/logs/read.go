@@ -16,6 +16,7 @@ import (
 	"github.com/slipway-k8s/slipway/bootstrap"
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -90,7 +91,7 @@ var errNoSuchCluster = errors.New("there is no such cluster")
 
 // openLogSide connects to a side that answers. The management cluster that is the cluster itself is none of its own.
 func openLogSide(ctx context.Context, cfg config.Config, tools platform.Tools, s logSide, w Wish) (*kube.Cluster, error) {
-	cluster, err := platform.Connect(tools, s.file)
+	cluster, err := connect.Cluster(tools, s.file)
 	if err != nil {
 		if kubeconfigMissing(err) {
 			return nil, fmt.Errorf("%w yet: the state folder has no %s", errNoSuchCluster, s.file)
@@ -107,7 +108,7 @@ func openLogSide(ctx context.Context, cfg config.Config, tools platform.Tools, s
 		return nil, err
 	}
 	if s.name == logsManagement {
-		if other, err := platform.Connect(tools, platform.Kubeconfig); err == nil {
+		if other, err := connect.Cluster(tools, platform.Kubeconfig); err == nil {
 			if same, err := other.UID(ctx); err == nil && same == uid {
 				return nil, fmt.Errorf("%w: the cluster manages itself", errNoSuchCluster)
 			}

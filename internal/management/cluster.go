@@ -16,6 +16,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/clusterapi"
+	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -90,7 +91,7 @@ func Unsettled(inv clusterapi.Inventory) []string {
 // Open connects to the management cluster; nil where its provider says that there is none, or one that is half made.
 func Open(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say) (*kube.Cluster, string, error) {
 	p, name := tools.Management, cfg.ManagementName()
-	source, err := platform.Connect(tools, platform.ManagementKubeconfig)
+	source, err := connect.Cluster(tools, platform.ManagementKubeconfig)
 	if err == nil {
 		var uid string
 		if uid, err = source.UID(ctx); err == nil {

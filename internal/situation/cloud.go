@@ -13,6 +13,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/management"
+	"github.com/slipway-k8s/slipway/internal/talos"
 	"github.com/slipway-k8s/slipway/internal/why"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -76,7 +77,7 @@ func (o *Observer) readTalos(ctx context.Context, mgmt *kube.Cluster, c Watched,
 	if kube.Absent(err) {
 		err = errors.New("there is no talosconfig yet")
 	}
-	var t platform.TalosClient
+	var t talos.Client
 	if err == nil {
 		t, err = o.Tools.Talos(config)
 	}
@@ -99,7 +100,7 @@ func (o *Observer) readTalos(ctx context.Context, mgmt *kube.Cluster, c Watched,
 	return answers
 }
 
-func askOneTalos(ctx context.Context, t platform.TalosClient, err error, address []string) why.Talos {
+func askOneTalos(ctx context.Context, t talos.Client, err error, address []string) why.Talos {
 	switch {
 	case err != nil:
 		return why.Talos{Trouble: err.Error()}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/management"
@@ -124,7 +125,7 @@ func Manager(ctx context.Context, cfg config.Config, tools platform.Tools) (*kub
 	ctx, cancel := context.WithTimeout(ctx, situationWithin)
 	defer cancel()
 	self, err := Within(ctx, func() (*kube.Cluster, error) {
-		self, err := platform.Connect(tools, platform.Kubeconfig)
+		self, err := connect.Cluster(tools, platform.Kubeconfig)
 		if err != nil {
 			return nil, err
 		}
@@ -133,7 +134,7 @@ func Manager(ctx context.Context, cfg config.Config, tools platform.Tools) (*kub
 	if err == nil {
 		return self, nil
 	}
-	mgmt, none := platform.Connect(tools, platform.ManagementKubeconfig)
+	mgmt, none := connect.Cluster(tools, platform.ManagementKubeconfig)
 	if errors.Is(none, fs.ErrNotExist) && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err // there is a cluster and no other that could manage it
 	}
