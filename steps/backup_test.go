@@ -248,7 +248,7 @@ func TestSnapshotDoors(t *testing.T) {
 		},
 	}
 	tools := w.Tools()
-	tools.Talos = func([]byte) (platform.TalosClient, error) { return fake, nil }
+	tools.Talos = func([]byte) (talos.Client, error) { return fake, nil }
 	s, err := NewCollector(w.Config(), tools).Look(t.Context(), silent, "")
 	if err != nil {
 		t.Fatal(err)

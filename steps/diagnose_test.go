@@ -61,7 +61,7 @@ func TestWhichDisasterItIs(t *testing.T) {
 		"no way to Talos": {etcd: &brokenEtcd{old: map[string]uint64{cp1: 5}}, broken: func(_ *clustertest.Environment, o *Set) { _ = o.tools.Files.Remove(platform.Talosconfig) },
 			disaster: Unclear, says: []string{"put the cluster's talosconfig"}},
 		"Talos silent": {etcd: &brokenEtcd{old: map[string]uint64{cp1: 5}}, broken: func(_ *clustertest.Environment, o *Set) {
-			o.tools.Talos = func([]byte) (platform.TalosClient, error) { return deafTalos{}, nil }
+			o.tools.Talos = func([]byte) (talos.Client, error) { return deafTalos{}, nil }
 		}, disaster: Unclear, says: []string{"powered on"}},
 		"a restore is under way": {etcd: &brokenEtcd{members: all}, broken: func(_ *clustertest.Environment, o *Set) {
 			_ = RestoreRecord{Began: time.Now()}.write(o.tools.Files)

@@ -16,8 +16,15 @@ import (
 
 // Firewall is the cluster's firewall at Hetzner.
 type Firewall struct {
-	ID    int64                  `json:"id"`
-	Rules []hetzner.FirewallRule `json:"rules"`
+	ID    int64          `json:"id"`
+	Rules []FirewallRule `json:"rules"`
+}
+
+// FirewallRule lets a TCP port in from some sources.
+type FirewallRule struct {
+	Port        int            `json:"port"`
+	Sources     []netip.Prefix `json:"sources"`
+	Description string         `json:"description"`
 }
 
 // privateRanges may reach the Kubernetes and the Talos API: the guide's, for a VPN into the private network.
@@ -94,7 +101,11 @@ func (step firewallStep) run(ctx context.Context, say flow.Say) (Firewall, error
 	if changed {
 		say("firewall %s lets %s in on 6443 and 50000, and nothing else", f.Name, ranges(rules[0].Sources))
 	}
-	return Firewall{ID: f.ID, Rules: rules}, nil
+	out := Firewall{ID: f.ID}
+	for _, r := range rules {
+		out.Rules = append(out.Rules, FirewallRule(r))
+	}
+	return out, nil
 }
 
 func ranges(all []netip.Prefix) string {

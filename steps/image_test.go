@@ -25,6 +25,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
+	"github.com/slipway-k8s/slipway/internal/prune"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -49,9 +50,9 @@ func newStudio(t *testing.T) *studio {
 
 // run runs the step image through a transport; nil: the usual one. It returns the last lines that it said.
 func (s *studio) run(ctx context.Context, transport http.RoundTripper) (Image, []string, error) {
-	plan, err := New(s.cfg, platform.Tools{
-		Hetzner: s.Client(transport), Management: &clustertest.Provider{}, Files: platform.FilesIn(s.state), Upload: s.upload,
-	})
+	tools := platform.Tools{Hetzner: s.Client(transport), Management: &clustertest.Provider{}, Files: platform.FilesIn(s.state)}
+	tools.Upload = s.upload
+	plan, err := New(s.cfg, tools)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -509,7 +510,7 @@ func pruned(t *testing.T, s *studio, gone, keep int64) {
 		t.Fatal("the fake updates images: prune must not")
 	}
 	before := len(s.Writes())
-	plan, err := PlanPruning(t.Context(), s.cfg, platform.Tools{Hetzner: c})
+	plan, err := prune.Plan(t.Context(), s.cfg, platform.Tools{Hetzner: c})
 	if err != nil || len(plan) != 1 || plan[0].Keep.ID != keep || len(plan[0].Delete) != 1 || plan[0].Delete[0].ID != gone {
 		t.Fatalf("plan %+v, %v", plan, err)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/prune"
 	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -35,7 +36,7 @@ func operatorNotes(ctx context.Context, cfg config.Config, tools platform.Tools)
 	if err != nil {
 		return nil, err
 	}
-	surplus, err := PlanPruning(ctx, cfg, tools)
+	surplus, err := prune.Plan(ctx, cfg, tools)
 	if err != nil {
 		return uncovered, err
 	}

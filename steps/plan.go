@@ -3,15 +3,11 @@
 package steps
 
 import (
-	"context"
 	"time"
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/kube"
-	"github.com/slipway-k8s/slipway/internal/render"
-	"github.com/slipway-k8s/slipway/internal/situation"
-	"github.com/slipway-k8s/slipway/internal/why"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -107,16 +103,3 @@ func Looking() []string {
 
 // WaitForServers names the steps that wait while the control plane's servers are replaced.
 func WaitForServers() []string { return []string{"talosconfig", "wait-nodes"} }
-
-// Files lists the files that the plan is made from.
-func (p *Plan) Files() []render.SourceFile { return p.b.sources.List() }
-
-// Situation looks at the cluster by whichever cluster manages it now. It is what a wait looks at; see why.Explain.
-func (p *Plan) Situation(ctx context.Context) (why.Situation, error) {
-	mgmt, err := situation.Manager(ctx, p.b.cfg, p.b.tools)
-	if err != nil {
-		return why.Situation{}, err
-	}
-	s, _ := p.b.observer.Observe(ctx, mgmt, situation.WatchedOf(p.b.cfg))
-	return s, nil
-}

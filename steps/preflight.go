@@ -10,8 +10,14 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// Offer is what Hetzner has of the configured names: what the others of the plan need to know of it.
-type Offer = hetzner.Offer
+// Offer is what Hetzner has of the configured names.
+type Offer struct {
+	Location         string `json:"location"`
+	NetworkZone      string `json:"networkZone"`
+	ServerType       string `json:"serverType"`
+	Architecture     string `json:"architecture"` // "amd64" or "arm64"
+	LoadBalancerType string `json:"loadBalancerType"`
+}
 
 // Preflight adds the step preflight to a graph: Hetzner offers what the configuration asks for.
 func (s *Set) Preflight(g *flow.Graph) *flow.Step[Offer] {
@@ -34,7 +40,8 @@ func newPreflightStep(s *Set) preflightStep {
 // run asks Hetzner what only Hetzner can know, before anything is made.
 func (p preflightStep) run(ctx context.Context, say flow.Say) (Offer, error) {
 	say("asking Hetzner for location %s, server type %s and load balancer type %s", p.cfg.Location, p.cfg.ServerType, p.cfg.LoadBalancerType)
-	return hetzner.FindOffer(ctx, p.tools.Hetzner, p.cfg.Location, p.cfg.ServerType, p.cfg.LoadBalancerType)
+	is, err := hetzner.FindOffer(ctx, p.tools.Hetzner, p.cfg.Location, p.cfg.ServerType, p.cfg.LoadBalancerType)
+	return Offer(is), err
 }
 
 func (p preflightStep) verify(ctx context.Context, was Offer) flow.Verdict {
@@ -45,7 +52,7 @@ func (p preflightStep) verify(ctx context.Context, was Offer) flow.Verdict {
 		return flow.Gone("%v", err) // the step will say so as its own failure
 	case err != nil:
 		return flow.Unknown(err)
-	case is != was:
+	case Offer(is) != was:
 		return flow.Gone("Hetzner now says %+v", is)
 	}
 	return flow.Holds()

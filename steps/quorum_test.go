@@ -207,7 +207,7 @@ func quorumWorld(t *testing.T, e *brokenEtcd) (*clustertest.Environment, *quorum
 		"metadata": clustertest.Map{"labels": clustertest.Map{capi.ProviderLabel: "control-plane-talos"}}, "spec": clustertest.Map{"replicas": 2}, "status": clustertest.Map{"availableReplicas": 2},
 	}))
 	tools := w.Tools()
-	tools.Talos = func([]byte) (platform.TalosClient, error) { return e, nil }
+	tools.Talos = func([]byte) (talos.Client, error) { return e, nil }
 	tools.Connect = func(kubeconfig []byte) (*kube.Cluster, error) {
 		e.mu.Lock()
 		defer e.mu.Unlock()

@@ -27,7 +27,7 @@ func TestOneOfTwoReadoptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	var recovering *RecoveringError
-	if _, err := second.claimReadopt(t.Context(), w.say); !errors.As(err, &recovering) || recovering.By != mine.By {
+	if _, err := second.claimReadopt(t.Context(), w.say); !errors.As(err, &recovering) || recovering.claim.By != mine.By {
 		t.Errorf("the second is told %v", err)
 	}
 	// The first one's folder is lost, and what it has put back is found.

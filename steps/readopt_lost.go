@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/backup"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/management"
 	"github.com/slipway-k8s/slipway/platform"
@@ -51,7 +50,7 @@ func (r ReadoptRecord) write(files platform.Files) error {
 
 // PrepareReadopt makes room for a readoption in a state folder: an earlier one that came to its end is set aside. It refuses
 // where RoomForReadopt does.
-func PrepareReadopt(files platform.Files, source *backup.Contents) error {
+func PrepareReadopt(files platform.Files, source Backup) error {
 	r, err := roomForReadopt(files, source)
 	if err != nil || r == nil || r.Ended.IsZero() {
 		return err
@@ -61,13 +60,13 @@ func PrepareReadopt(files platform.Files, source *backup.Contents) error {
 
 // RoomForReadopt refuses where the readoption of another backup, or another recovery, is under way in a state folder. It changes
 // nothing.
-func RoomForReadopt(files platform.Files, source *backup.Contents) error {
+func RoomForReadopt(files platform.Files, source Backup) error {
 	_, err := roomForReadopt(files, source)
 	return err
 }
 
 // roomForReadopt gives the record of the readoption that is there, if one is.
-func roomForReadopt(files platform.Files, source *backup.Contents) (*ReadoptRecord, error) {
+func roomForReadopt(files platform.Files, source Backup) (*ReadoptRecord, error) {
 	restoring, err := ReadRestoreRecord(files)
 	if err != nil {
 		return nil, err
@@ -87,7 +86,7 @@ func roomForReadopt(files platform.Files, source *backup.Contents) (*ReadoptReco
 	if err != nil || r == nil || !r.Ended.IsZero() {
 		return r, err
 	}
-	if mine := (Backup{Contents: source}).identity(); r.BackupIdentity != mine {
+	if mine := source.identity(); r.BackupIdentity != mine {
 		return nil, fmt.Errorf("the readoption of cluster %s from another backup (snapshot %.12s…, begun %s) is under way in this folder: "+
 			"run that to its end", r.Cluster, r.Snapshot, r.Began.Format(time.RFC3339))
 	}

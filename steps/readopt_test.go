@@ -107,7 +107,7 @@ func (w *readoptWorld) serve(names ...string) {
 func (w *readoptWorld) plan(t *testing.T, accept ...string) *ReadoptPlan {
 	t.Helper()
 	tools := w.Tools()
-	tools.Talos = func([]byte) (platform.TalosClient, error) { return membersOf{w: w}, nil }
+	tools.Talos = func([]byte) (talos.Client, error) { return membersOf{w: w}, nil }
 	p, err := NewReadopt(config.Defaults(), tools, w.source, accept)
 	if err != nil {
 		t.Fatal(err)
@@ -207,7 +207,7 @@ func TestOneRecoveryAtATime(t *testing.T) {
 			if err := write(files, record); err != nil {
 				t.Fatal(err)
 			}
-			if err := PrepareReadopt(files, managedBackup().Contents); (err == nil) != allowed || err != nil && !strings.Contains(err.Error(), what) {
+			if err := PrepareReadopt(files, managedBackup()); (err == nil) != allowed || err != nil && !strings.Contains(err.Error(), what) {
 				t.Errorf("%s, over: %v: %v", what, allowed, err)
 			}
 		}
@@ -223,7 +223,7 @@ func TestAReadoptionThatIsOver(t *testing.T) {
 		if err := (ReadoptRecord{BackupIdentity: w.source.identity(), Ended: ended}).write(files); err != nil {
 			t.Fatal(err)
 		}
-		if err := RoomForReadopt(files, w.source.Contents); err != nil {
+		if err := RoomForReadopt(files, w.source); err != nil {
 			t.Errorf("over %v: %v", over, err)
 		}
 		if found, err := p.Look(t.Context(), w.say); err != nil || found.Underway == over {

@@ -14,6 +14,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/charts"
+	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/wait"
@@ -22,12 +23,28 @@ import (
 
 // Release is a Helm release in the workload cluster.
 type Release struct {
-	Name      string          `json:"name"`
-	Namespace string          `json:"namespace"`
-	Chart     string          `json:"chart"`
-	Version   string          `json:"version"` // of the chart
-	Revision  int             `json:"revision"`
-	Workloads []kube.Workload `json:"workloads"`
+	Name      string     `json:"name"`
+	Namespace string     `json:"namespace"`
+	Chart     string     `json:"chart"`
+	Version   string     `json:"version"` // of the chart
+	Revision  int        `json:"revision"`
+	Workloads []Workload `json:"workloads"`
+}
+
+// Workload is what runs Pods of a release.
+type Workload struct {
+	Kind      string `json:"kind"` // Deployment, DaemonSet, StatefulSet or Job
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+}
+
+// unready tells which workload of a release is not ready, and why; empty: all are.
+func (r Release) unready(ctx context.Context, in *kube.Cluster) (string, error) {
+	workloads := make([]kube.Workload, len(r.Workloads))
+	for i, w := range r.Workloads {
+		workloads[i] = kube.Workload(w)
+	}
+	return in.Unready(ctx, workloads...)
 }
 
 func releaseSpec(sources render.Sources, in charts.Installation) (any, error) {
@@ -69,8 +86,12 @@ func install(ctx context.Context, cfg config.Config, tools platform.Tools, sourc
 		return Release{}, err
 	}
 	out := Release{Name: in.Release, Namespace: in.Namespace, Chart: in.Name, Version: in.Version, Revision: done.Revision}
-	if out.Workloads, err = kube.Workloads(done.Manifest, in.Namespace); err != nil {
+	workloads, err := kube.Workloads(done.Manifest, in.Namespace)
+	if err != nil {
 		return Release{}, err
+	}
+	for _, w := range workloads {
+		out.Workloads = append(out.Workloads, Workload(w))
 	}
 	return out, waitWorkloads(ctx, cfg, say, workload, out)
 }
@@ -145,7 +166,7 @@ func waitWorkloads(ctx context.Context, cfg config.Config, say flow.Say, workloa
 		kube.Selection{List: &corev1.PodList{}, Options: in},
 	)
 	return wait.Wait{What: r.Name, Within: cfg.ReleaseTimeout.D(), Changes: changes}.Until(ctx, say, func(ctx context.Context) (string, error) {
-		return workload.Unready(ctx, r.Workloads...)
+		return r.unready(ctx, workload)
 	})
 }
 
@@ -164,7 +185,7 @@ func (r releaseStep) verify(ctx context.Context, was Release) flow.Verdict {
 	case revision != was.Revision:
 		return flow.Gone("Helm release %s is at revision %d instead of %d", was.Name, revision, was.Revision)
 	}
-	unready, err := workload.Unready(ctx, was.Workloads...)
+	unready, err := was.unready(ctx, workload)
 	switch {
 	case err != nil:
 		return unless(err)

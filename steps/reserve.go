@@ -118,7 +118,7 @@ func (step reserveStep) reserved(ctx context.Context, say flow.Say, by string) (
 			return nil, wait.Final(fmt.Errorf("cluster %s exists, and whether it is this state folder's cannot be found out: %w", cluster, err))
 		}
 		if !managed {
-			return nil, wait.Final(&ReservedError{Cluster: cluster, Reservation: found, Traces: traces})
+			return nil, wait.Final(&ReservedError{Cluster: cluster, Traces: traces, reservation: found})
 		}
 	}
 	if found == nil {
@@ -259,14 +259,14 @@ func outlived(ctx context.Context, cfg config.Config, tools platform.Tools) (str
 // ReservedError says that the cluster is not this state folder's to make.
 type ReservedError struct {
 	Cluster     string
-	Reservation *hetzner.Reservation // nil: nobody reserved it, but it is there
-	Traces      []string             // what there is of it
+	Traces      []string             // what exists of it in the project
+	reservation *hetzner.Reservation // nil: there is none
 }
 
 // Error implements error.
 func (e *ReservedError) Error() string {
 	var s strings.Builder
-	if r := e.Reservation; r != nil {
+	if r := e.reservation; r != nil {
 		fmt.Fprintf(&s, "cluster %s belongs to another state folder: %s reserved the name in this project%s", e.Cluster, r.By, since(r))
 	} else {
 		fmt.Fprintf(&s, "a cluster %s exists in this project, and was not made from this state folder", e.Cluster)
@@ -291,12 +291,12 @@ func since(r *hetzner.Reservation) string {
 }
 
 // RecoveringError says that another state folder restores or readopts the cluster, or recovers its quorum.
-type RecoveringError struct{ *hetzner.Reservation }
+type RecoveringError struct{ claim *hetzner.Reservation }
 
 // Error implements error.
 func (e *RecoveringError) Error() string {
 	return fmt.Sprintf("the cluster is being recovered from another state folder: %s began that%s. Nothing was made, because two that restore one "+
 		"cluster would make two of one name and one set of keys, two that readopt it two managers, and two that recover its quorum two etcds. Let that "+
 		"come to its end, or go on with it there; where that folder and the management cluster that it made, if it made one, are lost, delete the "+
-		"placement group %s, and run this again", e.By, since(e.Reservation), e.Name())
+		"placement group %s, and run this again", e.claim.By, since(e.claim), e.claim.Name())
 }

@@ -29,7 +29,7 @@ func TestOneOfTwoRestores(t *testing.T) {
 	others := &restorer{Set: other, source: w.source}
 
 	var restoring *RecoveringError
-	if _, err := others.claimRestore(t.Context(), w.say, Lost{}); !errors.As(err, &restoring) || restoring.By != mine.By || !strings.Contains(err.Error(), "delete the placement group slipway-k8s.restore") {
+	if _, err := others.claimRestore(t.Context(), w.say, Lost{}); !errors.As(err, &restoring) || restoring.claim.By != mine.By || !strings.Contains(err.Error(), "delete the placement group slipway-k8s.restore") {
 		t.Errorf("the second is told %v", err)
 	}
 	if err := other.tools.Files.Write(platform.Kubeconfig, []byte("of the lost cluster")); err != nil {

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/backup"
 	"github.com/slipway-k8s/slipway/internal/etcdview"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
@@ -96,13 +95,13 @@ func writeRecord(files platform.Files, name string, record any) error {
 
 // PrepareRestore makes room for a restore in a state folder: an earlier one that came to its end is set aside. It refuses
 // where the restore of another backup is under way.
-func PrepareRestore(files platform.Files, source *backup.Contents) error {
+func PrepareRestore(files platform.Files, source Backup) error {
 	r, err := ReadRestoreRecord(files)
 	if err != nil || r == nil {
 		return err
 	}
 	if r.Ended.IsZero() {
-		if mine := (Backup{Contents: source}).identity(); r.BackupIdentity != mine {
+		if mine := source.identity(); r.BackupIdentity != mine {
 			return fmt.Errorf("the restore of another backup of cluster %s (snapshot %.12s…, begun %s) is under way in this folder: "+
 				"run that to its end, or destroy what it made", r.Cluster, r.Snapshot, r.Began.Format(time.RFC3339))
 		}

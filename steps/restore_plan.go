@@ -3,7 +3,6 @@ package steps
 import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -173,6 +172,3 @@ func (r *restorer) pivotUnderway() (bool, error) {
 	}
 	return r.PivotUnderway()
 }
-
-// Files lists the files that the plan is made from.
-func (p *RestorePlan) Files() []render.SourceFile { return p.b.sources.List() }

@@ -16,7 +16,6 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/backup"
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/charts"
 	"github.com/slipway-k8s/slipway/internal/clusterapi"
@@ -44,11 +43,11 @@ type Quiet struct {
 // SilenceSnapshot takes the Cluster API of the time of a snapshot out of it, where the cluster managed itself: its objects describe
 // servers that are gone, and its CAPH would make every one of them anew as soon as a node takes its Pod, whoever looks at that
 // time. The names of its Deployments are returned.
-func SilenceSnapshot(h backup.Header, file string) ([]string, error) {
-	if !h.SelfManaged {
+func (s Backup) SilenceSnapshot() ([]string, error) {
+	if !s.Contents.Header.SelfManaged {
 		return nil, nil
 	}
-	return etcd.Silence(file, capi.ProviderLabel)
+	return etcd.Silence(s.Snapshot, capi.ProviderLabel)
 }
 
 // quietStale stops what of the Cluster API of the time of the snapshot SilenceSnapshot could not take out of it, and removes its

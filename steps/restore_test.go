@@ -200,7 +200,7 @@ func newRestoreWorld(t *testing.T) *restoreWorld {
 		*timeout = config.Duration(5 * time.Second)
 	}
 	tools := w.Tools()
-	tools.Talos = func([]byte) (platform.TalosClient, error) { return w.etcd, nil }
+	tools.Talos = func([]byte) (talos.Client, error) { return w.etcd, nil }
 	w.r = &restorer{Set: newSet(cfg, tools, render.Sources{Vars: render.VariablesOf(cfg)}), source: w.source}
 	return w
 }
@@ -309,9 +309,9 @@ func TestOnlyALostClusterIsRestored(t *testing.T) {
 		t.Fatal(err)
 	}
 	goesOn("with a pivot under way", true)
-	other := *w.source.Contents
-	other.Snapshot.SHA256 = "another"
-	if err := PrepareRestore(files, &other); err == nil {
+	contents := *w.source.Contents
+	contents.Snapshot.SHA256 = "another"
+	if err := PrepareRestore(files, Backup{Contents: &contents}); err == nil {
 		t.Error("the restore of another backup begins in the middle of this one")
 	}
 }

@@ -20,9 +20,10 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/internal/why"
 	"github.com/slipway-k8s/slipway/platform"
-	"github.com/slipway-k8s/slipway/steps"
 )
 
 // recordVariable names the folder into which TestRecordSituations writes: internal/why/testdata, made absolute.
@@ -40,11 +41,11 @@ var (
 type recorder struct {
 	*command
 	project
-	t    *testing.T
-	dir  string
-	mgmt *kube.Cluster
-	plan *steps.Plan
-	left int // looks at a changed annotation
+	t        *testing.T
+	dir      string
+	mgmt     *kube.Cluster
+	observer *situation.Observer
+	left     int // looks at a changed annotation
 }
 
 // TestRecordSituations records what the sentences of docs/waiting.md are made from. It is no part of the tests: what it
@@ -60,30 +61,32 @@ func TestRecordSituations(t *testing.T) {
 	}
 	config := must(os.ReadFile(filepath.Join(c.state, "management.kubeconfig")))(t)
 	r := &recorder{command: c, project: c.project(), t: t, dir: dir, mgmt: must(kube.Connect(config))(t)}
-	r.plan = r.makePlan()
+	r.observer = r.makeObserver()
 	r.beforeServers(r.beforeLoadBalancer())
 	r.beforeAPI()
 	r.beforeNodes()
 	r.withNodes()
 }
 
-func (r *recorder) makePlan() *steps.Plan {
+func (r *recorder) makeObserver() *situation.Observer {
 	var info struct{ NetworkCIDR string }
 	r.labGet("/v1/info", &info)
 	cfg := config.Defaults()
 	cfg.NetworkCIDR = info.NetworkCIDR
-	p, err := steps.New(cfg, platform.Tools{Files: platform.FilesIn(r.state), Hetzner: r.Client, Management: nobody{}})
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return p
+	tools := platform.Tools{Files: platform.FilesIn(r.state), Hetzner: r.Client}.WithDefaults()
+	sources := must(render.Read(render.VariablesOf(cfg), ""))(r.t)
+	return &situation.Observer{Cfg: cfg, Tools: tools, Sources: sources, Began: time.Now()}
 }
 
-// nobody makes no management cluster.
-type nobody struct{ platform.ManagementProvider }
-
-// Name implements steps.ManagementProvider.
-func (nobody) Name() string { return "nobody" }
+// look is the situation that a wait would see.
+func (r *recorder) look(ctx context.Context) (why.Situation, error) {
+	mgmt, err := situation.Manager(ctx, r.observer.Cfg, r.observer.Tools)
+	if err != nil {
+		return why.Situation{}, err
+	}
+	s, _ := r.observer.Observe(ctx, mgmt, situation.WatchedOf(r.observer.Cfg))
+	return s, nil
+}
 
 // shot has CAPH look until a situation, or its sentence, shows what it is about, and writes it down.
 func (r *recorder) shot(name string, shows ...string) {
@@ -102,7 +105,7 @@ func (r *recorder) take(name string, nudge func(), shows []string) {
 	began := time.Now()
 	for {
 		nudge()
-		s, err := r.plan.Situation(r.t.Context())
+		s, err := r.look(r.t.Context())
 		if err != nil {
 			r.t.Fatalf("%s: %v", name, err)
 		}
@@ -259,7 +262,7 @@ func (r *recorder) settle() {
 	r.t.Helper()
 	eventually(r.t, "a cluster that is whole", time.Minute, func(ctx context.Context) string {
 		r.nudge()
-		s, err := r.plan.Situation(ctx)
+		s, err := r.look(ctx)
 		if err != nil {
 			return err.Error()
 		}

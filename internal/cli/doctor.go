@@ -13,6 +13,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/forecast"
+	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/internal/text"
 	"github.com/slipway-k8s/slipway/internal/usage"
@@ -59,12 +60,16 @@ func runDoctor(ctx context.Context, c *console, a arguments) error {
 	if err != nil {
 		return err
 	}
+	files, err := render.SourceFiles(cfg.Overrides)
+	if err != nil {
+		return &usage.Error{Err: err}
+	}
 	found := hidden(c, doctor.Examine(ctx))
 	unwell := count(found, steps.Failed)
 	if a.Options.Output == "json" {
-		err = ui.PrintJSON(c.stdout, map[string]any{"kind": "doctor", "checks": found, "failed": unwell, "files": plan.Files()})
+		err = ui.PrintJSON(c.stdout, map[string]any{"kind": "doctor", "checks": found, "failed": unwell, "files": files})
 	} else {
-		if line := forecast.UsedFiles(plan.Files()); line != "" {
+		if line := forecast.UsedFiles(files); line != "" {
 			fmt.Fprintln(c.stdout, strings.Join(text.Within(text.Printable(line), c.width()-1), "\n"))
 		}
 		err = printFindings(c.stdout, found, c.width())

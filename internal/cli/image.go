@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
+	"github.com/slipway-k8s/slipway/internal/prune"
 	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/steps"
 )
@@ -35,7 +36,7 @@ func runPacker(c *console, a arguments) error {
 // pruneImages deletes the snapshots that keep Cluster API from finding exactly
 // one, after it has listed and asked for them.
 func pruneImages(ctx context.Context, r *running) error {
-	plan, err := steps.PlanPruning(ctx, r.cfg.Config, r.tools)
+	plan, err := prune.Plan(ctx, r.cfg.Config, r.tools)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/drift"
 	"github.com/slipway-k8s/slipway/internal/forecast"
+	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/runs"
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/statedir"
@@ -77,7 +78,9 @@ func foreseeRun(ctx context.Context, f *forecast.Forecast, cfg settings.Configur
 	if err != nil {
 		return err
 	}
-	f.Files = plan.Files()
+	if f.Files, err = render.SourceFiles(cfg.Overrides); err != nil {
+		return &usage.Error{Err: err}
+	}
 	if f.Offline == "" {
 		f.Comparison = drift.Compare(ctx, plan, state.Journal(), cfg, append([]string{}, words...))
 	}

@@ -67,7 +67,7 @@ func foreseeReadopt(ctx context.Context, c *console, a arguments, cfg settings.C
 	if err != nil {
 		return err
 	}
-	if err := steps.RoomForReadopt(state.Files(), source.Contents); err != nil {
+	if err := steps.RoomForReadopt(state.Files(), source); err != nil {
 		return err
 	}
 	cfg, tools, offline, err := foreseeingTools(ctx, c, a.Options, cfg, state)
@@ -113,7 +113,7 @@ func accepted(list string) (ids []string) {
 }
 
 func readopt(ctx context.Context, r *running, source steps.Backup, accept []string) error {
-	if err := steps.PrepareReadopt(r.tools.Files, source.Contents); err != nil {
+	if err := steps.PrepareReadopt(r.tools.Files, source); err != nil {
 		return err
 	}
 	plan, err := steps.NewReadopt(r.cfg.Config, r.tools, source, accept)

@@ -19,6 +19,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/etcd"
 	"github.com/slipway-k8s/slipway/internal/forecast"
 	"github.com/slipway-k8s/slipway/internal/kind"
+	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/runs"
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/statedir"
@@ -83,7 +84,9 @@ func foreseeRestore(ctx context.Context, c *console, a arguments, cfg settings.C
 		return &usage.Error{Err: err}
 	}
 	f := forecast.Forecast{Kind: "plan", Cluster: cfg.ClusterName, World: worldOf(a.Options), State: string(state), Offline: offline}
-	f.Files = plan.Files()
+	if f.Files, err = render.SourceFiles(cfg.Overrides); err != nil {
+		return &usage.Error{Err: err}
+	}
 	if err := foreseeRestoration(ctx, &f, plan, state); err != nil {
 		return err
 	}
@@ -239,7 +242,7 @@ func restore(ctx context.Context, r *running, file backupReader, source steps.Ba
 	if err := examineFor(ctx, r, steps.ForRestore); err != nil {
 		return err
 	}
-	if err := steps.PrepareRestore(r.tools.Files, source.Contents); err != nil {
+	if err := steps.PrepareRestore(r.tools.Files, source); err != nil {
 		return err
 	}
 	if r.options.Lab {
@@ -311,7 +314,7 @@ func extractSnapshot(ctx context.Context, r *running, file backupReader, folder 
 	if err != nil {
 		return err
 	}
-	silenced, err := steps.SilenceSnapshot(contents.Header, temporary)
+	silenced, err := steps.Backup{Contents: contents, Snapshot: temporary}.SilenceSnapshot()
 	switch {
 	case err != nil: // what the file is now nobody knows
 		r.hub.Note("the Cluster API in the snapshot wakes up with it, and is stopped then: %v", err)

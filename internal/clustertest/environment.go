@@ -114,14 +114,15 @@ func (w *Environment) Config() config.Config {
 }
 
 func (w *Environment) Tools() platform.Tools {
-	return platform.Tools{
+	tools := platform.Tools{
 		Hetzner: w.Hetzner.Client(hetznertest.Token), Token: platform.NewSecret(hetznertest.Token), Management: w.Provider,
 		Files: platform.FilesIn(filepath.Join(w.State, "state")), Log: w.Log, Overrides: filepath.Join(w.State, "own"),
-		Clusterctl: func(_ context.Context, c clusterctlconfig.Client) (platform.Clusterctl, error) {
-			return &Clusterctl{w, c}, nil
-		},
-		Talos: func([]byte) (platform.TalosClient, error) { return HealthyTalos{}, nil },
 	}
+	tools.Clusterctl = func(_ context.Context, c clusterctlconfig.Client) (platform.Clusterctl, error) {
+		return &Clusterctl{w, c}, nil
+	}
+	tools.Talos = func([]byte) (talos.Client, error) { return HealthyTalos{}, nil }
+	return tools
 }
 
 // Run runs steps of a graph, with what they say in the test's log. Nothing in the environment takes longer than milliseconds, but for a kind

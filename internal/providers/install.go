@@ -14,6 +14,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/wait"
@@ -22,7 +23,7 @@ import (
 
 // Install installs the providers, and what they need, in the cluster of a kubeconfig in the state folder, and returns when they serve.
 func Install(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, say flow.Say, kubeconfig string) error {
-	mgmt, err := platform.Connect(tools, kubeconfig)
+	mgmt, err := connect.Cluster(tools, kubeconfig)
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,5 @@
-package steps
+// Package prune leaves one snapshot of each image name: Cluster API needs exactly one.
+package prune
 
 import (
 	"context"
@@ -9,24 +10,24 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// Pruning is what has to happen to several snapshots of one name for one of them to remain.
-type Pruning struct {
+// Image is what has to happen to several snapshots of one name for one of them to remain.
+type Image struct {
 	Name         string // label caph-image-name
 	Architecture string
 	Keep         hetzner.Image
 	Delete       []hetzner.Image // empty: there is one image already
 }
 
-// PlanPruning finds out which snapshots of the configured image are in the way of the newest available one, for the servers'
+// Plan finds out which snapshots of the configured image are in the way of the newest available one, for the servers'
 // architecture and those of IMAGE_ARCHITECTURES. It deletes nothing. Names that no image has are left out.
-func PlanPruning(ctx context.Context, cfg config.Config, tools platform.Tools) ([]Pruning, error) {
+func Plan(ctx context.Context, cfg config.Config, tools platform.Tools) ([]Image, error) {
 	offer, err := hetzner.FindOffer(ctx, tools.Hetzner, cfg.Location, cfg.ServerType, cfg.LoadBalancerType)
 	if err != nil {
 		return nil, err
 	}
-	var plan []Pruning
+	var plan []Image
 	for _, architecture := range cfg.Architectures(offer.Architecture) {
-		p := Pruning{Name: cfg.Image(architecture), Architecture: architecture}
+		p := Image{Name: cfg.Image(architecture), Architecture: architecture}
 		found, err := hetzner.FindImages(ctx, tools.Hetzner, p.Name, architecture)
 		if err != nil {
 			return nil, err
@@ -35,15 +36,18 @@ func PlanPruning(ctx context.Context, cfg config.Config, tools platform.Tools) (
 			continue
 		}
 		if p.Keep, p.Delete, err = hetzner.Surplus(found); err != nil {
-			return nil, fmt.Errorf("%w: %w", &hetzner.ImageError{Name: p.Name, Architecture: architecture, Found: found, Prune: tools.Command("image", "--prune")}, err)
+			several := &hetzner.ImageError{
+				Name: p.Name, Architecture: architecture, Found: found, Prune: tools.Command("image", "--prune"),
+			}
+			return nil, fmt.Errorf("%w: %w", several, err)
 		}
 		plan = append(plan, p)
 	}
 	return plan, nil
 }
 
-// Prune deletes what it says, and makes sure that one image is left.
-func (p Pruning) Prune(ctx context.Context, tools platform.Tools) error {
+// Prune deletes the surplus snapshots, and makes sure that one image is left.
+func (p Image) Prune(ctx context.Context, tools platform.Tools) error {
 	for _, one := range p.Delete {
 		if err := hetzner.DeleteImage(ctx, tools.Hetzner, one.ID); err != nil {
 			return err
