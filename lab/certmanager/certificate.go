@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// certificateReconciler keeps the Secrets of Certificates.
+// certificateReconciler maintains the Secrets of Certificates.
 type certificateReconciler struct {
 	client.Client
 	issuers  issuers
@@ -66,7 +66,7 @@ func (r *certificateReconciler) issuedBy(kind string) handler.MapFunc {
 	}
 }
 
-// Reconcile issues a Certificate's Secret where it is missing or does not fit, and comes back when it is to be renewed.
+// Reconcile issues a Certificate's Secret if it is missing or does not match, and schedules its renewal.
 func (r *certificateReconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	c := &Certificate{}
 	if err := r.Get(ctx, request.NamespacedName, c); err != nil {
@@ -99,12 +99,12 @@ func (r *certificateReconciler) Reconcile(ctx context.Context, request reconcile
 	if wrong != nil {
 		by, err := r.issuers.authority(ctx, c)
 		if err != nil {
-			// The issuer's next change brings this Certificate back.
+			// The issuer's next change triggers this Certificate again.
 			return reconcile.Result{}, notReady(wrong.reason, fmt.Sprintf("%s; the issuer cannot sign: %s", wrong.message, err))
 		}
 		have, err = r.issue(ctx, c, secret, have, by, now)
 		if apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) {
-			return reconcile.Result{Requeue: true}, nil // the cache is behind: look again
+			return reconcile.Result{Requeue: true}, nil // the cache is behind: try again
 		}
 		if err != nil {
 			return reconcile.Result{}, fmt.Errorf("issuing Certificate %s: %w", request, err)
@@ -124,7 +124,7 @@ func (r *certificateReconciler) Reconcile(ctx context.Context, request reconcile
 	return reconcile.Result{RequeueAfter: time.Until(renewal)}, patchStatus(ctx, r.Client, c, before)
 }
 
-// patchStatus writes what changed in an object's status, if anything.
+// patchStatus patches an object's status if it changed.
 func patchStatus(ctx context.Context, c client.Client, object, before client.Object) error {
 	patch := client.MergeFrom(before)
 	if data, err := patch.Data(object); err != nil || string(data) == "{}" {

@@ -10,7 +10,7 @@ package certmanager
 
 import rbacv1 "k8s.io/api/rbac/v1"
 
-// Rules are what its service account must be allowed.
+// Rules are the permissions that its service account needs.
 func Rules() []rbacv1.PolicyRule {
 	write := []string{"get", "list", "watch", "create", "update", "patch"}
 	inject := []string{"get", "list", "watch", "update", "patch"}

@@ -17,14 +17,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// annotationInject asks for a Certificate's authority: its value is namespace/name of the Certificate.
+// annotationInject requests a Certificate's authority: its value is namespace/name of the Certificate.
 const annotationInject = group + "/inject-ca-from"
 
 // injectable is a kind of object with a place for an authority.
 type injectable struct {
 	name string // of the controller
 	kind schema.GroupVersionKind
-	// set puts the authority, base64 as the API has it, into its places in an object.
+	// set writes the authority, base64 as the API encodes it, into its fields of an object.
 	set func(object map[string]any, ca string) error
 }
 
@@ -68,7 +68,7 @@ func setInAPIService(object map[string]any, ca string) error {
 	return unstructured.SetNestedField(object, ca, "spec", "caBundle")
 }
 
-// injectReconciler injects into one kind. It watches metadata only: CRDs are large, and few ask.
+// injectReconciler injects into one kind. It watches metadata only: CRDs are large, and few have the annotation.
 type injectReconciler struct {
 	client.Client
 	reader client.Reader // past the cache
@@ -89,7 +89,7 @@ func (r *injectReconciler) metadata() *metav1.PartialObjectMetadata {
 	return object
 }
 
-// askingFor names the objects that ask for the authority in a Certificate's Secret.
+// askingFor returns the objects that request the authority in a Certificate's Secret.
 func (r *injectReconciler) askingFor(ctx context.Context, secret client.Object) (requests []reconcile.Request) {
 	name := secret.GetAnnotations()[annotationCertificate]
 	if name == "" {
@@ -109,8 +109,8 @@ func (r *injectReconciler) askingFor(ctx context.Context, secret client.Object) 
 	return requests
 }
 
-// Reconcile injects into one object. While the Certificate or its Secret does not exist there is nothing to do: the
-// Secret's arrival brings the object back.
+// Reconcile injects into one object. While the Certificate or its Secret does not exist it does nothing: the creation
+// of the Secret triggers it again.
 func (r *injectReconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	metadata := r.metadata()
 	if err := r.Get(ctx, request.NamespacedName, metadata); err != nil {
@@ -141,7 +141,7 @@ func (r *injectReconciler) Reconcile(ctx context.Context, request reconcile.Requ
 		return reconcile.Result{}, reconcile.TerminalError(fmt.Errorf("injecting into %s %s: %w", r.what.kind.Kind,
 			request.Name, err))
 	}
-	// With the resource version: a list that somebody else changed meanwhile must not be overwritten.
+	// With the resource version: a list that another client changed in the meantime must not be overwritten.
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	if data, err := client.MergeFrom(before).Data(object); err != nil || string(data) == "{}" {
 		return reconcile.Result{}, err

@@ -13,14 +13,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// issuers finds what signs.
+// issuers finds the signing authority.
 type issuers struct {
 	client.Reader
 	// clusterNamespace holds the Secrets of ClusterIssuers (--cluster-resource-namespace).
 	clusterNamespace string
 }
 
-// authority returns what signs a Certificate, nil where it signs itself, or why nothing does.
+// authority returns the authority that signs a Certificate, nil if it is self-signed, or why there is none.
 func (i issuers) authority(ctx context.Context, c *Certificate) (*authority, error) {
 	ref := c.Spec.IssuerRef
 	if ref.Group != "" && ref.Group != group {
@@ -53,7 +53,7 @@ func (i issuers) authority(ctx context.Context, c *Certificate) (*authority, err
 // errNotSimulated says that an issuer is of another kind than the two.
 var errNotSimulated = errors.New("only selfSigned and ca issuers are simulated by this stand-in for cert-manager")
 
-// read returns what an issuer's spec signs with.
+// read returns the authority of an issuer's spec.
 func (i issuers) read(ctx context.Context, spec IssuerSpec, namespace string) (*authority, error) {
 	switch {
 	case spec.SelfSigned != nil:
@@ -92,7 +92,7 @@ func (i issuers) ready(ctx context.Context, spec IssuerSpec, namespace string, g
 	}
 }
 
-// issuerReconciler keeps the Ready condition of Issuers.
+// issuerReconciler maintains the Ready condition of Issuers.
 type issuerReconciler struct {
 	client.Client
 	issuers issuers
@@ -129,7 +129,7 @@ func (r *issuerReconciler) Reconcile(ctx context.Context, request reconcile.Requ
 	return reconcile.Result{}, patchStatus(ctx, r.Client, issuer, before)
 }
 
-// clusterIssuerReconciler keeps the Ready condition of ClusterIssuers.
+// clusterIssuerReconciler maintains the Ready condition of ClusterIssuers.
 type clusterIssuerReconciler struct {
 	client.Client
 	issuers issuers

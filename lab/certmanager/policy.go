@@ -26,7 +26,7 @@ const (
 	labelControlled = "controller.cert-manager.io/fao"
 )
 
-// violation is why a Secret does not hold what its Certificate asks for, in cert-manager's words.
+// violation is why a Secret does not match its Certificate, in cert-manager's words.
 type violation struct {
 	reason, message string
 }
@@ -37,7 +37,7 @@ type held struct {
 	key         crypto.Signer
 }
 
-// inspect compares a Certificate with its Secret, nil if there is none. Where nothing is wrong, violation is nil.
+// inspect compares a Certificate with its Secret, nil if there is none. violation is nil if they match.
 func inspect(c *Certificate, secret *corev1.Secret, now time.Time) (*held, *violation) {
 	if secret == nil {
 		return nil, &violation{"DoesNotExist", "Issuing certificate as Secret does not exist"}
@@ -101,7 +101,7 @@ func issuerAnnotations(c *Certificate) map[string]string {
 func differs(spec *CertificateSpec, have *x509.Certificate) string {
 	want, err := template(spec, have.NotBefore)
 	if err != nil {
-		return "spec" // signing it again will say what is wrong
+		return "spec" // signing it again returns the error
 	}
 	text := func(ips []net.IP) (out []string) {
 		for _, ip := range ips {

@@ -33,7 +33,7 @@ type options struct {
 	ownerRef         bool
 }
 
-// inert are flags of the original's controller that the stand-in takes without effect.
+// inert are flags of the original's controller that have no effect in the stand-in.
 var inert = []string{
 	"acme-http01-solver-image", "acme-http01-solver-nameservers", "acme-http01-solver-resource-limits-cpu",
 	"acme-http01-solver-resource-limits-memory", "acme-http01-solver-resource-request-cpu",
@@ -57,7 +57,7 @@ func parse(args []string) (*options, error) {
 	f.BoolVar(&o.leaderElect, "leader-elect", true, "Elect a leader among several controllers.")
 	f.StringVar(&o.leaderNamespace, "leader-election-namespace", "kube-system", "Namespace of the election's Lease.")
 	f.DurationVar(&o.leaseDuration, "leader-election-lease-duration", 60*time.Second,
-		"How long a leader that is silent stays one.")
+		"How long a leader that does not renew its lease stays the leader.")
 	f.DurationVar(&o.renewDeadline, "leader-election-renew-deadline", 40*time.Second,
 		"How long a leader tries to stay one.")
 	f.DurationVar(&o.retryPeriod, "leader-election-retry-period", 15*time.Second,

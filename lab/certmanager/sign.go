@@ -52,7 +52,7 @@ func readAuthority(certificates, key []byte) (*authority, error) {
 	return &authority{chain: chain, key: signer}, nil
 }
 
-// issued is what goes into a Certificate's Secret, in PEM.
+// issued is the content of a Certificate's Secret, in PEM.
 type issued struct {
 	certificate, key, ca []byte
 }
@@ -154,7 +154,7 @@ func renewalTime(spec *CertificateSpec, notBefore, notAfter time.Time) time.Time
 	return notAfter.Add(-before)
 }
 
-// keyUsages and extendedUsages are the API's words for them.
+// keyUsages and extendedUsages map the API's names.
 var (
 	keyUsages = map[string]x509.KeyUsage{
 		"signing":            x509.KeyUsageDigitalSignature,
@@ -203,7 +203,7 @@ func usages(spec *CertificateSpec) (usage x509.KeyUsage, extended []x509.ExtKeyU
 	return usage, extended, nil
 }
 
-// newKey makes the key that spec asks for.
+// newKey creates the key that spec requests.
 func newKey(spec *CertificateSpec) (crypto.Signer, error) {
 	want := ptr.Deref(spec.PrivateKey, PrivateKey{})
 	switch want.Algorithm {
@@ -240,7 +240,7 @@ func curveOf(size int) (elliptic.Curve, error) {
 	}
 }
 
-// keyFits tells whether a key is what spec asks for.
+// keyFits says whether a key matches spec.
 func keyFits(spec *CertificateSpec, key crypto.Signer) bool {
 	want := ptr.Deref(spec.PrivateKey, PrivateKey{})
 	switch key := key.(type) {

@@ -23,7 +23,7 @@ func addToScheme(s *runtime.Scheme) error {
 	return nil
 }
 
-// Certificate asks for a certificate in a Secret.
+// Certificate requests a certificate in a Secret.
 type Certificate struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -39,7 +39,7 @@ type CertificateList struct {
 	Items           []Certificate `json:"items"`
 }
 
-// CertificateSpec is what the certificate shall say, and who signs it.
+// CertificateSpec is the content of the certificate, and its issuer.
 type CertificateSpec struct {
 	SecretName     string           `json:"secretName"`
 	SecretTemplate *SecretTemplate  `json:"secretTemplate,omitempty"`
@@ -56,7 +56,7 @@ type CertificateSpec struct {
 	RenewBefore    *metav1.Duration `json:"renewBefore,omitempty"`
 	PrivateKey     *PrivateKey      `json:"privateKey,omitempty"`
 
-	// Asked for, but not simulated.
+	// Fields that are not simulated.
 	LiteralSubject          string          `json:"literalSubject,omitempty"`
 	Keystores               json.RawMessage `json:"keystores,omitempty"`
 	AdditionalOutputFormats json.RawMessage `json:"additionalOutputFormats,omitempty"`
@@ -75,7 +75,7 @@ type IssuerRef struct {
 	Group string `json:"group,omitempty"`
 }
 
-// Subject is the certificate's, besides the common name.
+// Subject is the certificate's subject, besides the common name.
 type Subject struct {
 	Organizations       []string `json:"organizations,omitempty"`
 	OrganizationalUnits []string `json:"organizationalUnits,omitempty"`
@@ -84,7 +84,7 @@ type Subject struct {
 	Provinces           []string `json:"provinces,omitempty"`
 }
 
-// PrivateKey says what key is made: RSA of 2048 bits by default, a new one each time.
+// PrivateKey is the kind of key: RSA of 2048 bits by default, a new one each time.
 type PrivateKey struct {
 	Algorithm      string `json:"algorithm,omitempty"`
 	Encoding       string `json:"encoding,omitempty"`
@@ -143,7 +143,7 @@ type ClusterIssuerList struct {
 	Items           []ClusterIssuer `json:"items"`
 }
 
-// IssuerSpec says how it signs: one of the two, others are not simulated.
+// IssuerSpec is the kind of issuer: one of these two, others are not simulated.
 type IssuerSpec struct {
 	SelfSigned *struct{} `json:"selfSigned,omitempty"`
 	CA         *CAIssuer `json:"ca,omitempty"`
@@ -154,7 +154,7 @@ type CAIssuer struct {
 	SecretName string `json:"secretName"`
 }
 
-// IssuerStatus says whether it can sign.
+// IssuerStatus has the Ready condition.
 type IssuerStatus struct {
 	Conditions []Condition `json:"conditions,omitempty"`
 }
@@ -215,7 +215,7 @@ func setReady(list []Condition, now metav1.Time, ready Condition) []Condition {
 	return list
 }
 
-// isReady tells whether the Ready condition of list is true.
+// isReady says whether the Ready condition of list is true.
 func isReady(list []Condition) bool {
 	return slices.ContainsFunc(list,
 		func(c Condition) bool { return c.Type == "Ready" && c.Status == corev1.ConditionTrue })

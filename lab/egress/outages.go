@@ -60,7 +60,7 @@ func (o *Outages) admit(cluster, service string) (cut <-chan struct{}, err error
 	for _, begun := range o.begun {
 		if begun.matches(t) {
 			begun.hit()
-			return nil, fmt.Errorf("Service %s does not answer: a fault that was asked for", service)
+			return nil, fmt.Errorf("Service %s does not answer: an injected fault", service)
 		}
 	}
 	if o.cuts[t] == nil {

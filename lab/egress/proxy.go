@@ -25,7 +25,7 @@ const (
 	// maxSocketPath is what a Unix socket's path may measure on every system, in
 	// bytes (104 on macOS, with the final zero).
 	maxSocketPath = 103
-	// requestTime is what a client gets to send its request, and a Pod's process to accept the connection.
+	// requestTime is how long a client may take to send its request, and a Pod's process to accept the connection.
 	requestTime = 10 * time.Second
 	// maxRefusals is how many targets the proxy remembers the refusals of.
 	maxRefusals = 100
@@ -33,12 +33,12 @@ const (
 	repeatAfter = 30 * time.Second
 )
 
-// Resolver finds what is behind the address of a Service. Its error says plainly why there is nothing.
+// Resolver finds the backend of a Service's address. Its error explains why there is none.
 type Resolver interface {
 	Resolve(ctx context.Context, host string, port int32) (Backend, error)
 }
 
-// Backend is what is behind a Service.
+// Backend is the backend of a Service.
 type Backend struct {
 	Addresses []string        // local ones, the one to try first at the front
 	Cut       <-chan struct{} // closed when connections to it are to break; nil: never
@@ -55,15 +55,15 @@ type Proxy struct {
 	refusals map[string]Refusal
 }
 
-// Refusal says why connections to a target were refused.
+// Refusal is a refused target and the reason.
 type Refusal struct {
-	Target string    `json:"target"` // host:port as the apiserver asked for it
+	Target string    `json:"target"` // host:port as the kube-apiserver requested it
 	Reason string    `json:"reason"` // of the last time
 	Count  int64     `json:"count"`
 	Last   time.Time `json:"last"`
 }
 
-// Stats says what a proxy has done so far.
+// Stats counts the connections of a proxy.
 type Stats struct {
 	Tunnels  int64     `json:"tunnels"` // ever opened
 	Open     int       `json:"open"`
@@ -85,7 +85,7 @@ func Listen(path string) (net.Listener, error) {
 			path, len(path), maxSocketPath)
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, fmt.Errorf("egress socket: make its folder: %w", err)
+		return nil, fmt.Errorf("egress socket: create its folder: %w", err)
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("egress socket: remove the one of a process before: %w", err)
@@ -131,11 +131,11 @@ func (p *Proxy) handle(ctx context.Context, client net.Conn) {
 	reader := bufio.NewReader(client)
 	request, err := http.ReadRequest(reader)
 	if err != nil {
-		return // nobody to answer
+		return // the client has closed the connection
 	}
 	target := request.Host
 	if request.Method != http.MethodConnect {
-		p.refuse(client, target, http.StatusMethodNotAllowed, fmt.Errorf("method %s: this proxy only knows CONNECT",
+		p.refuse(client, target, http.StatusMethodNotAllowed, fmt.Errorf("method %s: this proxy supports CONNECT only",
 			request.Method))
 		return
 	}
@@ -200,7 +200,7 @@ func (p *Proxy) refuse(client net.Conn, target string, code int, reason error) {
 	body := text + "\n"
 	_, _ = fmt.Fprintf(client,
 		"HTTP/1.1 %d %s: %s\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s",
-		code, http.StatusText(code), text, len(body), body) // a client that is gone needs no answer
+		code, http.StatusText(code), text, len(body), body) // fails only if the client has closed the connection
 }
 
 // record counts a refusal, and logs it unless it is a repetition.
@@ -232,7 +232,7 @@ func (p *Proxy) count(change int) {
 	}
 }
 
-// Stats says what the proxy has done so far.
+// Stats returns the current counts.
 func (p *Proxy) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -244,8 +244,8 @@ func (p *Proxy) Stats() Stats {
 	return s
 }
 
-// join carries bytes both ways until both directions have ended. The end of one is passed on as such (a half-closed
-// connection), so that what the other side still has to say arrives.
+// join copies in both directions until both have ended. It passes the end of one on as a half-close, so that the peer
+// can still send.
 func join(client net.Conn, fromClient io.Reader, backend net.Conn) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -257,7 +257,7 @@ func join(client net.Conn, fromClient io.Reader, backend net.Conn) {
 	wg.Wait()
 }
 
-// end passes the end of a direction on: an orderly one as a half-close, a broken one by breaking the rest.
+// end passes the end of a direction on: an orderly one as a half-close, a broken one by closing the connection.
 func end(to, from net.Conn, err error) {
 	half, ok := to.(interface{ CloseWrite() error })
 	if err != nil || !ok {
@@ -265,5 +265,5 @@ func end(to, from net.Conn, err error) {
 		from.Close()
 		return
 	}
-	_ = half.CloseWrite() // gone already where both sides ended
+	_ = half.CloseWrite() // closed already if both ends closed it
 }

@@ -19,20 +19,19 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// catchUp is how long a call waits for a ready Pod to be seen: whoever saw it in the API a
-// moment ago may be ahead of the watch here.
+// catchUp is how long a call waits for a ready Pod: a client that saw it in the API may be ahead of this watch.
 const catchUp = 500 * time.Millisecond
 
-// Addresses says where on this machine a port of a Pod, and a Node's kubelet, is; *kubelet.Registry does.
+// Addresses returns the local address of a port of a Pod and of a Node's kubelet; *kubelet.Registry implements it.
 type Addresses interface {
 	Address(cluster, namespace, pod string, containerPort int32) (addr string, ok bool)
 	Kubelet(cluster, host string) (addr string, ok bool)
 }
 
-// kubeletPort is where apiservers look for kubelets. No Service is asked for at a Node's address.
+// kubeletPort is the port of kubelets. An address of a Node is not looked up as a Service.
 const kubeletPort = 10250
 
-// Services resolves the Services of one cluster. It knows none before Watch.
+// Services resolves the Services of one cluster. It has none before Watch.
 type Services struct {
 	cluster   string
 	addresses Addresses

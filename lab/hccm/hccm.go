@@ -44,11 +44,11 @@ func Run(ctx context.Context, args []string) error {
 	controllers[names.ServiceLBController] = ccm.NotSimulated(names.ServiceLBController,
 		"Services of type LoadBalancer stay without an address")
 	controllers[names.NodeRouteController] = ccm.NotSimulated(names.NodeRouteController,
-		"no routes to Pods are made in the Hetzner network")
+		"no routes to Pods are created in the Hetzner network")
 	return ccm.Run(ctx, args, provider.ProviderName(), provider, controllers)
 }
 
-// newProvider reads the environment, and asks the API whether it takes the token and knows the network.
+// newProvider reads the environment, and verifies that the API accepts the token and has the network.
 func newProvider(ctx context.Context) (*provider, error) {
 	token := os.Getenv("HCLOUD_TOKEN")
 	if token == "" {
@@ -105,7 +105,7 @@ func newProvider(ctx context.Context) (*provider, error) {
 	return p, nil
 }
 
-// Rules are what its service account must be allowed.
+// Rules are the permissions that its service account needs.
 func Rules() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list", "watch"}},

@@ -18,7 +18,7 @@ const (
 	providedByLabel  = "instance.hetzner.cloud/provided-by"
 )
 
-// errServerNotFound says that a Node has no server.
+// errServerNotFound is returned for a Node without a server.
 var errServerNotFound = errors.New("server not found")
 
 // provider is Hetzner Cloud, as the node controllers see it.
@@ -56,7 +56,7 @@ func (p *provider) ProviderName() string { return "hcloud" }
 // InstancesV2 implements cloudprovider.Interface.
 func (p *provider) InstancesV2() (cloudprovider.InstancesV2, bool) { return p, true }
 
-// server finds a Node's server: by provider ID where it has one, else by name. It is nil if there is none.
+// server finds a Node's server: by provider ID if the Node has one, else by name. It is nil if there is none.
 func (p *provider) server(ctx context.Context, node *corev1.Node) (*hcloud.Server, error) {
 	if node.Spec.ProviderID == "" {
 		server, _, err := p.client.Server.GetByName(ctx, node.Name)

@@ -11,17 +11,17 @@ import (
 	"syscall"
 )
 
-// request asks the host's side for a listening socket; the reply carries it, or says why not.
+// request asks the broker on the host for a listening socket; the reply has the socket or an error.
 type request struct {
 	Listen string `json:"listen"`
 }
 
 type reply struct {
 	Error string `json:"error,omitempty"`
-	InUse bool   `json:"inUse,omitempty"` // the address is taken: an error that callers tell from others
+	InUse bool   `json:"inUse,omitempty"` // the address is in use: an error that callers recognize
 }
 
-// serveBroker answers requests until the process inside hangs up.
+// serveBroker answers requests until the process inside closes the socket.
 func serveBroker(conn *net.UnixConn) {
 	for {
 		var q request
@@ -42,7 +42,7 @@ func serveBroker(conn *net.UnixConn) {
 }
 
 func hostListen(addr string) (*os.File, error) {
-	if err := checkAddr(addr); err != nil { // once more: this side is the one that counts
+	if err := checkAddr(addr); err != nil { // checked here too: this process enforces it
 		return nil, err
 	}
 	l, err := net.Listen("tcp4", addr)
@@ -88,14 +88,14 @@ func (b *broker) listen(addr string) (net.Listener, error) {
 	return l, nil
 }
 
-// ownNetwork is a network namespace of the lab's own with a broker on the host's side.
+// ownNetwork is the lab's network namespace, with a broker on the host.
 type ownNetwork struct {
 	registry
 	broker *broker
 	pid    int
 }
 
-// portTries bounds the search for a port that is free on both sides when the system chooses it.
+// portTries bounds the search for a port that is free inside and outside when the system chooses it.
 const portTries = 20
 
 func (n *ownNetwork) Listen(ctx context.Context, addr string) (net.Listener, error) {

@@ -16,19 +16,19 @@ import (
 )
 
 const (
-	// brokerFD is the socket to the host's side: the first one after stdin, stdout and stderr.
+	// brokerFD is the socket to the broker on the host: the first one after stdin, stdout and stderr.
 	brokerFD = 3
-	// helloDeadline is how long the process inside may take to bring its network up.
+	// helloDeadline is how long the process inside may take to configure its network.
 	helloDeadline = 20 * time.Second
-	// stopGrace is how long the process inside may take to end when asked to. It bounds its own stop more tightly.
+	// stopGrace is how long the process inside may take to end after SIGTERM. Its own deadline is shorter.
 	stopGrace = 30 * time.Second
 )
 
-// Enter runs main in a network of the lab's own, in a process of its own that runs the same program with the same
-// arguments up to this call. It returns when main has returned: its error inside, an *ExitError on the host's side.
+// Enter runs main in a network namespace of the lab, in another process that runs the same program with the same
+// arguments up to this call. It returns when main has returned: its error inside, an *ExitError outside.
 //
-// When ctx is done on the host's side, the process inside is asked to end by SIGTERM. Each of the two ends
-// when the other one dies, however it dies.
+// When ctx is done outside, the process inside gets SIGTERM. Each of the two processes ends when the other one ends,
+// for whatever reason.
 func Enter(ctx context.Context, main func(context.Context, Network) error) error {
 	if outer := os.Getenv(insideVar); outer != "" {
 		return inside(ctx, outer, main)
@@ -45,7 +45,7 @@ func Enter(ctx context.Context, main func(context.Context, Network) error) error
 	})
 }
 
-// refusedError says that the system does not let us have namespaces.
+// refusedError means that the system does not permit namespaces.
 type refusedError struct{ err error }
 
 func (e *refusedError) Error() string { return "namespaces are refused: " + e.err.Error() }
@@ -83,7 +83,7 @@ func outside(ctx context.Context) error {
 	if err := cmd.Start(); err != nil {
 		return &refusedError{explain(err)}
 	}
-	theirs.Close() // so that the end of the process inside is the end of the conversation
+	theirs.Close() // so that the socket closes when the process inside ends
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 
@@ -110,7 +110,7 @@ func outside(ctx context.Context) error {
 	}
 }
 
-// explain says what the system's word for a refused namespace means.
+// explain explains the system's error for a refused namespace.
 func explain(err error) error {
 	switch {
 	case errors.Is(err, syscall.ENOSPC):
@@ -130,7 +130,7 @@ func exitError(err error) error {
 	return err
 }
 
-// inside brings the loopback interface up and runs main.
+// inside configures the loopback interface and runs main.
 func inside(ctx context.Context, outer string, main func(context.Context, Network) error) error {
 	unix.CloseOnExec(brokerFD)
 	conn, err := unixConn(os.NewFile(brokerFD, "broker"))
@@ -155,7 +155,7 @@ func inside(ctx context.Context, outer string, main func(context.Context, Networ
 	return main(ctx, &ownNetwork{broker: &broker{conn: conn}, pid: pid})
 }
 
-// hello is the first message, from inside: whether the network is up.
+// hello is the first message, from inside: whether the network is configured.
 type hello struct {
 	Error string `json:"error,omitempty"`
 }
@@ -166,7 +166,7 @@ func awaitHello(conn *net.UnixConn) error {
 	}
 	var h hello
 	if _, err := receive(conn, &h); err != nil {
-		return fmt.Errorf("the process inside said nothing: %w", err)
+		return fmt.Errorf("the process inside the namespace did not report its start: %w", err)
 	}
 	if h.Error != "" {
 		return errors.New(h.Error)
@@ -174,7 +174,7 @@ func awaitHello(conn *net.UnixConn) error {
 	return conn.SetReadDeadline(time.Time{})
 }
 
-// loopbackUp brings lo up; the kernel then gives it 127.0.0.1/8, and with it every address in 127.0.0.0/8.
+// loopbackUp sets lo up; the kernel then assigns 127.0.0.1/8, and with it every address in 127.0.0.0/8.
 func loopbackUp() error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -199,12 +199,12 @@ func unixConn(f *os.File) (*net.UnixConn, error) {
 	defer f.Close() // FileConn has a copy
 	c, err := net.FileConn(f)
 	if err != nil {
-		return nil, fmt.Errorf("socket to the other side: %w", err)
+		return nil, fmt.Errorf("socket to the host's process: %w", err)
 	}
 	u, ok := c.(*net.UnixConn)
 	if !ok {
 		c.Close()
-		return nil, fmt.Errorf("socket to the other side: it is a %T", c)
+		return nil, fmt.Errorf("socket to the host's process: it is a %T", c)
 	}
 	return u, nil
 }

@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// merged accepts from two listeners of one address, one on each side.
+// merged accepts from two listeners of one address, one inside and one on the host.
 type merged struct {
 	inside, host net.Listener
 	conns        chan net.Conn
@@ -62,7 +62,7 @@ func (m *merged) Close() error {
 
 func (m *merged) Addr() net.Addr { return m.inside.Addr() }
 
-// relay passes connections of the host to the same address inside, until the listener is closed.
+// relay forwards connections of the host to the same address inside, until the listener is closed.
 func relay(host net.Listener, addr string) {
 	for {
 		c, err := host.Accept()
@@ -76,7 +76,7 @@ func relay(host net.Listener, addr string) {
 			defer c.Close()
 			to, err := net.Dial("tcp4", addr)
 			if err != nil {
-				return // nobody listens inside: the caller sees its connection closed
+				return // no process listens inside: the connection is closed
 			}
 			defer to.Close()
 			pipe(c.(*net.TCPConn), to.(*net.TCPConn))
@@ -84,7 +84,7 @@ func relay(host net.Listener, addr string) {
 	}
 }
 
-// pipe copies both ways and passes on that one side has finished sending.
+// pipe copies in both directions and passes a half-close on.
 func pipe(a, b *net.TCPConn) {
 	var wg sync.WaitGroup
 	wg.Go(func() { half(a, b) })
@@ -94,7 +94,7 @@ func pipe(a, b *net.TCPConn) {
 
 func half(to, from *net.TCPConn) {
 	if _, err := io.Copy(to, from); err != nil {
-		// A broken side ends both, or the other would wait for ever.
+		// An error of either connection closes both; otherwise the other one would never end.
 		to.Close()
 		from.Close()
 		return

@@ -22,17 +22,17 @@ import (
 	"sync"
 )
 
-// insideVar marks the process inside; its value is the id of the one on the host's side.
+// insideVar marks the process inside; its value is the process id of the one on the host.
 const insideVar = "SLIPWAY_LAB_OUTER_PID"
 
 // Network is where the lab listens. Only addresses in 127.0.0.0/8 are accepted.
 type Network interface {
-	// Listen listens on a TCP address, "127.65.0.1:8080", for the host and for the lab's programs alike.
+	// Listen listens on a TCP address, "127.65.0.1:8080", for the host and for the lab's programs.
 	Listen(ctx context.Context, addr string) (net.Listener, error)
 	// Expose offers the host an address on which one of the lab's programs listens. Until it does, connections are closed
 	// as soon as they are made. Close ends the offer; connections that exist go on.
 	Expose(ctx context.Context, addr string) (io.Closer, error)
-	// Isolation says in words how the lab's network is kept apart from the host's.
+	// Isolation describes how the lab's network is isolated from the host's.
 	Isolation() string
 	// Listeners returns the addresses that the host sees, sorted.
 	Listeners() []string
@@ -43,7 +43,7 @@ type Network interface {
 // Inside says whether this process is the one inside, or is to become it by Enter.
 func Inside() bool { return os.Getenv(insideVar) != "" }
 
-// ExitError is what Enter returns on the host's side when the process inside has failed. That one has said why.
+// ExitError is what Enter returns on the host when the process inside has failed. That process has printed the reason.
 type ExitError struct {
 	Code   int // exit code; -1 when a signal ended it
 	Reason string
@@ -83,7 +83,7 @@ func (n *hostNetwork) Listen(ctx context.Context, addr string) (net.Listener, er
 	return &registered{Listener: l, registry: &n.registry}, nil
 }
 
-// Expose has nothing to do: inside and outside are one.
+// Expose does nothing: there is no separate network.
 func (n *hostNetwork) Expose(_ context.Context, addr string) (io.Closer, error) {
 	if err := checkAddr(addr); err != nil {
 		return nil, err
@@ -96,7 +96,7 @@ func (n *hostNetwork) Isolation() string { return n.isolation }
 
 func (n *hostNetwork) PID() int { return n.pid }
 
-// registry remembers what is offered to the host.
+// registry records what is exposed to the host.
 type registry struct {
 	mu    sync.Mutex
 	addrs []string

@@ -19,7 +19,7 @@ func WriteFile(path string, b []byte) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(tmp.Name()) // gone already where the rename succeeded
+	defer os.Remove(tmp.Name()) // does not exist after the rename
 	if _, err := tmp.Write(b); err != nil {
 		tmp.Close()
 		return err
@@ -33,14 +33,14 @@ func WriteFile(path string, b []byte) error {
 // Write writes the pair to dir/name.crt and dir/name.key and returns both paths.
 func (p Pair) Write(dir, name string) (certFile, keyFile string, err error) {
 	certFile, keyFile = filepath.Join(dir, name+".crt"), filepath.Join(dir, name+".key")
-	// The key first: whoever finds a certificate finds its key.
+	// The key first: a certificate never exists without its key.
 	if err := WriteFile(keyFile, p.Key); err != nil {
 		return "", "", err
 	}
 	return certFile, keyFile, WriteFile(certFile, p.Cert)
 }
 
-// EnsureCA reads the authority dir/name.{crt,key}, and makes it where it does not exist.
+// EnsureCA reads the authority dir/name.{crt,key}, and creates it if it does not exist.
 func EnsureCA(dir, name, commonName string) (*CA, error) {
 	cert, err := os.ReadFile(filepath.Join(dir, name+".crt"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -63,7 +63,7 @@ func EnsureCA(dir, name, commonName string) (*CA, error) {
 	return ParseCA(Pair{Cert: cert, Key: key})
 }
 
-// EnsureServiceAccountKey reads the key in the file path, and makes it where it does not exist.
+// EnsureServiceAccountKey reads the key in the file path, and creates it if it does not exist.
 func EnsureServiceAccountKey(path string) ([]byte, error) {
 	b, err := os.ReadFile(path)
 	if !errors.Is(err, fs.ErrNotExist) {

@@ -21,11 +21,11 @@ import (
 )
 
 const (
-	// caLife outlives any lab: an authority is kept as long as the lab's folder.
+	// caLife exceeds the life of any lab: an authority is kept as long as the lab's folder.
 	caLife = 10 * 365 * 24 * time.Hour
 	// certLife is long enough that nothing in a lab ever needs to be renewed.
 	certLife = 365 * 24 * time.Hour
-	// clockSkew is how far a certificate reaches into the past, for clients whose clock is behind.
+	// clockSkew is how far in the past a certificate begins, for clients whose clock is behind.
 	clockSkew = time.Hour
 )
 
@@ -50,7 +50,7 @@ type CA struct {
 	key  crypto.Signer
 }
 
-// NewCA makes a self-signed authority.
+// NewCA creates a self-signed authority.
 func NewCA(commonName string) (*CA, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -115,7 +115,7 @@ func (c *CA) Pool() *x509.CertPool {
 	return pool
 }
 
-// Request says what a certificate is for. It is good for servers and clients alike: etcd peers are both.
+// Request describes a certificate. It is valid for servers and clients: etcd peers are both.
 type Request struct {
 	// CommonName is the user name where Kubernetes reads the certificate.
 	CommonName string
@@ -125,7 +125,7 @@ type Request struct {
 	Hosts []string
 }
 
-// Issue signs a new certificate with a key of its own.
+// Issue signs a new certificate with a new key.
 func (c *CA) Issue(r Request) (Pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

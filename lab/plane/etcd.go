@@ -26,7 +26,7 @@ const (
 // ProgramEtcd is the file name of etcd in the folder of programs: its main package is go.etcd.io/etcd/server/v3.
 const ProgramEtcd = "server"
 
-// EtcdConfig says how one etcd member runs. Clients and peers speak TLS and show certificates of the same authority.
+// EtcdConfig configures one etcd member. Clients and peers use TLS with certificates of the same authority.
 type EtcdConfig struct {
 	Name    string // member name; Talos uses the host name
 	Bin     string // folder of the programs
@@ -63,7 +63,7 @@ func (c EtcdConfig) ClientURL() string {
 	return "https://" + net.JoinHostPort(c.Address, EtcdClientPort)
 }
 
-// StartEtcd starts the member and keeps it running. It does not wait: a learner is ready only once it was promoted.
+// StartEtcd starts the member and keeps it running. It does not wait: a learner is ready only after its promotion.
 func StartEtcd(super *proc.Supervisor, cfg EtcdConfig) (*Etcd, error) {
 	if cfg.DataDir == "" {
 		cfg.DataDir = filepath.Join(cfg.Dir, "data")
@@ -96,7 +96,7 @@ func StartEtcd(super *proc.Supervisor, cfg EtcdConfig) (*Etcd, error) {
 		Args: append([]string{
 			"--name=" + cfg.Name,
 			"--data-dir=" + cfg.DataDir,
-			// What a machine's crash would lose is a rehearsal; a process that is killed loses nothing.
+			// Without fsync a crash of the machine loses a rehearsal; a killed process loses nothing.
 			"--unsafe-no-fsync",
 			"--log-level=warn",
 			"--listen-client-urls=" + cfg.ClientURL(), "--advertise-client-urls=" + cfg.ClientURL(),
@@ -131,7 +131,7 @@ func (e *Etcd) Ready(ctx context.Context) error {
 	})
 }
 
-// Config returns how the member was started, for clients that need its address and certificates.
+// Config returns the member's configuration, for clients that need its address and certificates.
 func (e *Etcd) Config() EtcdConfig { return e.cfg }
 
 // Service returns the member's process.

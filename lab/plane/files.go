@@ -13,7 +13,7 @@ import (
 	"github.com/slipway-k8s/slipway/lab/pki"
 )
 
-// files are the paths of what the programs read.
+// files are the paths of the files that the programs read.
 type files struct {
 	ca, caKey                             string
 	serverCert, serverKey                 string
@@ -21,16 +21,16 @@ type files struct {
 	aggregatorCA, aggregatorCert, aggrKey string
 	kubeletCert, kubeletKey               string
 	serviceAccountKey                     string
-	audit, egress, encryption             string // empty: not wanted
+	audit, egress, encryption             string // empty: not used
 	controllerManager, scheduler          component
 }
 
-// component is the identity of a program that speaks to the apiserver, with which it also serves its own health.
+// component is the client identity of a program at the kube-apiserver, and its serving certificate.
 type component struct {
 	kubeconfig, cert, key string
 }
 
-// write makes every file. Certificates are new at each start, of authorities that stay.
+// write writes every file. Certificates are new at each start, signed by the same authorities.
 func (c Config) write() (f files, err error) {
 	path := func(name string) string { return filepath.Join(c.Dir, name) }
 	w := &writer{}
@@ -91,7 +91,7 @@ func (w *writer) component(c Config, name string) (f component) {
 	return f
 }
 
-// Kubeconfig makes a kubeconfig for the apiserver's own address with a new certificate for user in groups.
+// Kubeconfig returns a kubeconfig for the kube-apiserver's own address with a new certificate for user in groups.
 func (p *Plane) Kubeconfig(user string, groups ...string) ([]byte, error) {
 	pair, err := p.cfg.CA.Issue(pki.Request{CommonName: user, Organizations: groups})
 	if err != nil {
@@ -100,8 +100,8 @@ func (p *Plane) Kubeconfig(user string, groups ...string) ([]byte, error) {
 	return kubeconfig(p.cfg.Cluster, p.Endpoint(), user, p.cfg.CA.Cert(), pair)
 }
 
-// AdminKubeconfig returns the administrator's kubeconfig. It is made once and kept in Dir, so
-// that whoever asks again gets the same one.
+// AdminKubeconfig returns the administrator's kubeconfig. It is created once and kept in Dir, so that every call
+// returns the same one.
 func (p *Plane) AdminKubeconfig() ([]byte, error) {
 	path := filepath.Join(p.cfg.Dir, "admin.kubeconfig")
 	b, err := os.ReadFile(path)

@@ -86,7 +86,7 @@ func (p *Plane) apiArgs() []string {
 	}
 	if f.audit != "" {
 		args = append(args, "--audit-policy-file="+f.audit, "--audit-log-path="+c.AuditLog,
-			"--audit-log-maxsize=64", "--audit-log-maxbackup=2") // megabytes; files beside the present one
+			"--audit-log-maxsize=64", "--audit-log-maxbackup=2") // megabytes; files beside the current one
 	}
 	return append(args, c.APIArgs...)
 }
@@ -98,7 +98,7 @@ func (p *Plane) controllerManagerArgs() []string {
 		"--service-account-private-key-file="+f.serviceAccountKey,
 		"--root-ca-file="+f.ca,
 		"--cluster-signing-cert-file="+f.ca, "--cluster-signing-key-file="+f.caKey,
-		// Its own limit of 20 requests a second is made for large clusters, and is what a small one waits for.
+		// The default limit of 20 requests a second is meant for large clusters, and delays a small one.
 		"--kube-api-qps=200", "--kube-api-burst=400",
 	)
 	if c.PodCIDR != "" {

@@ -36,7 +36,7 @@ type Config struct {
 	// EgressSocket is the Unix socket of the HTTP CONNECT proxy that the apiserver reaches Services, Pods and nodes
 	// through; empty: none, it dials them itself. At most 107 bytes.
 	EgressSocket string
-	// EncryptionConfig is an EncryptionConfiguration in YAML; empty: Secrets lie in etcd as they are.
+	// EncryptionConfig is an EncryptionConfiguration in YAML; empty: Secrets are not encrypted in etcd.
 	EncryptionConfig []byte
 	AuditLog         string // file of the audit log, every write at level Metadata; empty: none
 	LeaderElect      bool   // needed where several planes serve one cluster
@@ -49,7 +49,7 @@ type Config struct {
 	ControllerManagerArgs, SchedulerArgs []string
 }
 
-// EtcdClient says how the apiserver reaches etcd.
+// EtcdClient is how the kube-apiserver reaches etcd.
 type EtcdClient struct {
 	Endpoints []string // https URLs
 	CA        []byte   // PEM
@@ -135,7 +135,7 @@ func Endpoint(address string) string { return "https://" + net.JoinHostPort(addr
 // CA is the cluster's authority.
 func (p *Plane) CA() *pki.CA { return p.cfg.CA }
 
-// Endpoint returns the apiserver's own URL.
+// Endpoint returns the URL of the kube-apiserver itself.
 func (p *Plane) Endpoint() string { return Endpoint(p.cfg.Address) }
 
 func (p *Plane) awaitAPI(ctx context.Context) error {
@@ -164,7 +164,7 @@ func (p *Plane) Ready(ctx context.Context) error {
 // would. It does not wait until it is ready.
 func (p *Plane) RestartAPI(ctx context.Context) error { return p.api.Restart(ctx, apiGrace) }
 
-// HoldAPI kills the apiserver and keeps it from being started again until release is called.
+// HoldAPI kills the kube-apiserver and does not start it again until release is called.
 func (p *Plane) HoldAPI(ctx context.Context) (release func(), err error) { return p.api.Hold(ctx, 0) }
 
 // FreezeAPI has the apiserver accept connections and not answer, until thaw is called.
@@ -182,7 +182,7 @@ func (p *Plane) AwaitAPI(ctx context.Context) error {
 	}
 }
 
-// apiGrace is short: what an apiserver would still finish in a minute of its own, its clients retry.
+// apiGrace is short: clients retry the requests that a kube-apiserver would finish in a minute.
 const apiGrace = 2 * time.Second
 
 // Stop ends all three, the apiserver last.

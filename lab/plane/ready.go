@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// readyPoll is how often readiness is asked for: short, because everything else waits for it.
+	// readyPoll is the interval of readiness checks: short, because every start waits for it.
 	readyPoll = 50 * time.Millisecond
 	// readyDeadline is generous: on two busy cores a kube-apiserver that is ready in 3 s alone may take 20.
 	readyDeadline = 2 * time.Minute
@@ -32,13 +32,13 @@ func await(ctx context.Context, service *proc.Service, ask func(context.Context)
 	before, _ := service.Ends()
 	ticker := time.NewTicker(readyPoll)
 	defer ticker.Stop()
-	last := errors.New("not asked yet")
+	last := errors.New("not checked yet")
 	for {
 		err := ask(ctx)
 		if err == nil {
 			return nil
 		}
-		if ctx.Err() == nil { // else it speaks of the time-out alone
+		if ctx.Err() == nil { // otherwise the error is that of the time-out alone
 			last = err
 		}
 		if n, exit := service.Ends(); n > before {
@@ -60,7 +60,7 @@ func unready(service *proc.Service, reason error) error {
 	return fmt.Errorf("%s: %w; the end of its log %s:\n%s", service.Name(), reason, service.Log(), tail)
 }
 
-// probe asks a health endpoint; anything but 200 is an error that quotes the answer's failed checks.
+// probe requests a health endpoint; a status other than 200 is an error with the failed checks.
 func probe(ctx context.Context, client *http.Client, url string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -90,7 +90,7 @@ func probe(ctx context.Context, client *http.Client, url string) error {
 	return fmt.Errorf("%s: %s: %s", url, res.Status, strings.Join(failed, ", "))
 }
 
-// probeClient speaks to servers whose certificates ca signed, and shows pair.
+// probeClient is a client for servers whose certificates ca signed, with the client certificate pair.
 func probeClient(ca []byte, pair pki.Pair) (*http.Client, error) {
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(ca) {

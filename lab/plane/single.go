@@ -11,7 +11,7 @@ import (
 	"github.com/slipway-k8s/slipway/lab/proc"
 )
 
-// SingleConfig says how a control plane with one etcd member and authorities of its own runs.
+// SingleConfig configures a control plane with one etcd member and its own authorities.
 type SingleConfig struct {
 	Cluster      string
 	Bin          string
@@ -83,7 +83,7 @@ func (s *Single) Stop(ctx context.Context) error {
 	return errors.Join(s.Plane.Stop(ctx), s.etcd.Stop(ctx))
 }
 
-// keys are what makes a cluster the same one after a restart.
+// keys are the keys that must survive a restart of the cluster.
 type keys struct {
 	cluster, etcd, aggregator *pki.CA
 	serviceAccount            []byte

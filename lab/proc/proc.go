@@ -18,7 +18,7 @@ import (
 // Labels that the lab's status reads.
 const (
 	LabelCluster = "cluster" // name of the cluster that the process belongs to
-	LabelPod     = "pod"     // namespace/name of the Pod that the process plays
+	LabelPod     = "pod"     // namespace/name of the Pod that the process runs for
 	LabelServer  = "server"  // name of the server that the process runs on
 )
 
@@ -28,19 +28,19 @@ const maxLog = 16 << 20
 // ErrStopped is returned by Start once the supervisor has been stopped.
 var ErrStopped = errors.New("the lab is stopping: no process is started any more")
 
-// Spec says what to run.
+// Spec describes a process.
 type Spec struct {
 	Name    string            // name in the status; several processes may share one
 	Path    string            // absolute path of the program
 	Args    []string          // arguments without the program's name
 	Env     []string          // the whole environment, KEY=VALUE; the daemon's own is never inherited
 	Dir     string            // working folder; empty: the folder of LogFile
-	LogFile string            // output and errors are appended to it; made 0600
+	LogFile string            // output and errors are appended to it; created with mode 0600
 	Labels  map[string]string // for the status
 	OnExit  func(Exit)        // called once, after Done is closed
 }
 
-// Exit says how a process ended.
+// Exit is how a process ended.
 type Exit struct {
 	PID     int
 	Code    int // exit code; -1 when a signal ended it
@@ -54,7 +54,7 @@ type Info struct {
 	PID       int // as the host's ps shows it
 	Labels    map[string]string
 	StartedAt time.Time
-	RSSBytes  int64 // resident memory; 0 where the system does not tell
+	RSSBytes  int64 // resident memory; 0 if the system does not report it
 }
 
 // Supervisor starts processes and ends all of them together.
@@ -79,10 +79,10 @@ type Process struct {
 	done    chan struct{}
 	exit    Exit // valid once done is closed
 
-	still    sync.Mutex // held to stop it or to let it go on
-	freezers int        // those who want it to stand still
+	still    sync.Mutex // held to freeze or unfreeze it
+	freezers int        // number of callers that keep it frozen
 
-	mu     sync.Mutex // held to signal and to reap: an id that was reaped may belong to others
+	mu     sync.Mutex // held to signal and to reap: a reaped id may belong to another process
 	reaped bool
 }
 
@@ -92,7 +92,7 @@ func (s *Supervisor) Start(spec Spec) (*Process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", spec.Name, err)
 	}
-	defer logFile.Close() // the child has a copy of its own
+	defer logFile.Close() // the child has its own copy
 
 	cmd := exec.Command(spec.Path, spec.Args...)
 	cmd.Stdout, cmd.Stderr = logFile, logFile
@@ -132,7 +132,7 @@ func (s *Supervisor) reap(p *Process) {
 	}
 }
 
-// wait reaps the process and ends what it left behind in its group.
+// wait reaps the process and kills the remaining processes of its group.
 func (p *Process) wait() error {
 	if !awaitExit(p.PID()) {
 		err := p.cmd.Wait()
@@ -143,14 +143,14 @@ func (p *Process) wait() error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	_ = syscall.Kill(-p.PID(), syscall.SIGKILL) // mostly nobody is left
+	_ = syscall.Kill(-p.PID(), syscall.SIGKILL) // usually the group is empty
 	p.reaped = true
 	err := p.cmd.Wait() // at once: the process has ended
 	reapGroup(p.PID())
 	return err
 }
 
-// signal sends to the whole group; a group that is gone is no error.
+// signal signals the whole group; a group that has ended is no error.
 func (p *Process) signal(sig syscall.Signal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -205,7 +205,7 @@ func (p *Process) PID() int { return p.cmd.Process.Pid }
 // Done is closed when the process has ended and nothing of its group is left.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Exit says how the process ended; ok is false while it runs.
+// Exit returns how the process ended; ok is false while it runs.
 func (p *Process) Exit() (exit Exit, ok bool) {
 	select {
 	case <-p.done:
@@ -215,8 +215,8 @@ func (p *Process) Exit() (exit Exit, ok bool) {
 	}
 }
 
-// Stop asks the process's group to end (SIGTERM), ends it (SIGKILL) when grace has passed or ctx is done, and returns
-// once it is gone. To stop a process that has ended is no error.
+// Stop sends SIGTERM to the process's group, and SIGKILL when grace has passed or ctx is done, and returns when it has
+// ended. It succeeds if the process has already ended.
 func (p *Process) Stop(ctx context.Context, grace time.Duration) error {
 	if grace > 0 {
 		p.signal(syscall.SIGTERM)

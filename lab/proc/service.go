@@ -30,7 +30,7 @@ type Service struct {
 	holds   []chan struct{} // each closed when its holder lets the program go
 }
 
-// Keep starts a program and keeps it running.
+// Keep starts a program and restarts it when it ends.
 func (s *Supervisor) Keep(spec Spec) (*Service, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	service := &Service{super: s, spec: spec, cancel: cancel, done: make(chan struct{}), again: make(chan struct{})}
@@ -78,7 +78,7 @@ func (v *Service) keep(ctx context.Context, p *Process) {
 		}
 		next, err := v.super.Start(v.spec)
 		if err != nil {
-			return // the supervisor is stopping, or the program is gone: the log of the last run stays
+			return // the supervisor is stopping, or the program does not exist: the log of the last run is kept
 		}
 		p = next
 		v.mu.Lock()
@@ -89,7 +89,7 @@ func (v *Service) keep(ctx context.Context, p *Process) {
 	}
 }
 
-// Ends says how often the program has ended, and how the last time.
+// Ends returns how often the program has ended, and how it ended last.
 func (v *Service) Ends() (int, Exit) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -57,7 +57,7 @@ var chartFiles embed.FS
 // a fixed one, so that the same sources give the same bytes.
 var chartTime = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 
-// writeCharts makes the chart repository in dir.
+// writeCharts writes the chart repository in dir.
 func (c *Contents) writeCharts(dir string) error {
 	entries := map[string][]map[string]any{}
 	for _, source := range chartSources {
@@ -94,7 +94,7 @@ func (c *Contents) writeCharts(dir string) error {
 	}
 	index, err := yaml.Marshal(map[string]any{"apiVersion": "v1", "generated": chartTime, "entries": entries})
 	if err != nil {
-		return fmt.Errorf("make the index of the charts: %w", err)
+		return fmt.Errorf("create the index of the charts: %w", err)
 	}
 	if err := writeFile(filepath.Join(dir, "index.yaml"), index); err != nil {
 		return fmt.Errorf("write the index of the charts: %w", err)
@@ -115,7 +115,7 @@ func (s chartSource) metadata() (map[string]any, error) {
 	return metadata, nil
 }
 
-// pack makes the chart's archive.
+// pack creates the chart's archive.
 func (s chartSource) pack() ([]byte, error) {
 	var archive bytes.Buffer
 	compressed := gzip.NewWriter(&archive)

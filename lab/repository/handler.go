@@ -27,7 +27,7 @@ func Handler(dir string) http.Handler {
 		}
 		serve(w, r, contentType(r.PathValue("file")), content)
 	})
-	// A client asks this to learn whether it talks to a registry.
+	// Clients request this to find out whether the server is a registry.
 	mux.HandleFunc("GET /v2/{$}", func(w http.ResponseWriter, r *http.Request) {
 		serve(w, r, "application/json", []byte("{}"))
 	})
@@ -73,7 +73,7 @@ func contentType(name string) string {
 // blobs/<digest> or tags/list.
 func ociKind(name string) string { return path.Base(path.Dir(name)) }
 
-// serveOCIError answers as a registry does that lacks what was asked for.
+// serveOCIError answers as a registry does that does not have the object.
 func serveOCIError(w http.ResponseWriter, name string) {
 	code := "NAME_UNKNOWN"
 	switch ociKind(name) {
@@ -84,7 +84,7 @@ func serveOCIError(w http.ResponseWriter, name string) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusNotFound)
-	// Nobody is left to tell when the reply cannot be written.
+	// An error of the connection cannot be reported to the client.
 	_ = json.NewEncoder(w).Encode(map[string]any{
 		"errors": []map[string]string{{"code": code, "message": "not in the lab's registry: " + name}},
 	})

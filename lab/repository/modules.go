@@ -51,7 +51,7 @@ func Modules(ctx context.Context, bin string) ([]Module, error) {
 				return nil, err
 			}
 		} else if err != nil {
-			return nil, fmt.Errorf("look for the manifests of %s: %w", m.Path, err)
+			return nil, fmt.Errorf("find the manifests of %s: %w", m.Path, err)
 		}
 		found = append(found, m)
 	}

@@ -37,7 +37,7 @@ func writeOCI(dir string, chart Chart, metadata map[string]any, archive []byte) 
 	}
 	config, err := json.Marshal(metadata)
 	if err != nil {
-		return fmt.Errorf("make its configuration: %w", err)
+		return fmt.Errorf("create its configuration: %w", err)
 	}
 	manifest, err := json.Marshal(ociManifest{
 		SchemaVersion: 2,
@@ -46,11 +46,11 @@ func writeOCI(dir string, chart Chart, metadata map[string]any, archive []byte) 
 		Layers:        []descriptor{{MediaType: chartType, Digest: ociDigest(archive), Size: len(archive)}},
 	})
 	if err != nil {
-		return fmt.Errorf("make its manifest: %w", err)
+		return fmt.Errorf("create its manifest: %w", err)
 	}
 	tags, err := json.Marshal(map[string]any{"name": chart.OCI, "tags": []string{chart.Version}})
 	if err != nil {
-		return fmt.Errorf("make its list of tags: %w", err)
+		return fmt.Errorf("create its list of tags: %w", err)
 	}
 	root := filepath.Join(dir, "v2", filepath.FromSlash(chart.OCI))
 	for name, content := range map[string][]byte{

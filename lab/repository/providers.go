@@ -112,7 +112,7 @@ images: [{name: %q, newName: %q, newTag: %q}]
 func (p provider) moduleFor(modules []Module) (Module, error) {
 	i := slices.IndexFunc(modules, func(m Module) bool { return m.Path == p.module })
 	if i < 0 {
-		return Module{}, fmt.Errorf("no module %s to make the manifests of %s from", p.module, p.label)
+		return Module{}, fmt.Errorf("module %s, the source of the manifests of %s, does not exist", p.module, p.label)
 	}
 	return modules[i], nil
 }

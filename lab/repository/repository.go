@@ -25,7 +25,7 @@ const (
 // unless told otherwise (CertManagerDefaultVersion in its config package).
 const DefaultCertManagerVersion = "v1.19.1"
 
-// Options say what Write makes the repository from.
+// Options are the sources of the repository.
 type Options struct {
 	// Bin is the folder of the upstream programs. They decide the versions of
 	// the providers, see Modules.
@@ -37,7 +37,7 @@ type Options struct {
 	CertManagerVersion string
 }
 
-// Contents says what Write wrote.
+// Contents describes what Write wrote.
 type Contents struct {
 	// Providers is the absolute folder that holds <label>/<version>/<file>, as
 	// clusterctl expects of a local repository.
@@ -53,14 +53,13 @@ type Contents struct {
 	// Versions of what is on offer: CAPI, CAPH, CABPT, CACPPT, CILIUM,
 	// HCLOUD_CCM and TALOS_CCM.
 	Versions map[string]string
-	// Charts that Handler serves.
+	// Charts are the charts that Handler serves.
 	Charts []Chart
-	// Notes say where the repository is not what it stands for.
+	// Notes are the differences from the original repositories.
 	Notes []string
 }
 
-// Write makes the repository in dir, replacing what an earlier call left
-// there. The same modules give the same bytes.
+// Write writes the repository to dir, replacing the result of an earlier call. The same modules give the same bytes.
 func Write(ctx context.Context, dir string, opt Options) (Contents, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -75,7 +74,7 @@ func Write(ctx context.Context, dir string, opt Options) (Contents, error) {
 		opt.CertManagerVersion = DefaultCertManagerVersion
 	}
 	for _, folder := range []string{providersFolder, chartsFolder} {
-		// A version that is no longer made must no longer be offered.
+		// A version that is not written any more must not be offered.
 		if err := os.RemoveAll(filepath.Join(dir, folder)); err != nil {
 			return Contents{}, fmt.Errorf("replace the lab's repository: %w", err)
 		}
@@ -108,7 +107,7 @@ var notes = []string{
 	"the charts are stand-ins with the originals' names, versions and values; Cilium's pods are simulated",
 }
 
-// writeProviders makes the provider repository.
+// writeProviders writes the provider repository.
 func (c *Contents) writeProviders(ctx context.Context, modules []Module) error {
 	for _, p := range providers {
 		if err := ctx.Err(); err != nil {

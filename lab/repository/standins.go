@@ -8,10 +8,10 @@ import (
 	"path"
 )
 
-// caphVersion is the version of CAPH that the lab stands in for.
+// caphVersion is the version of CAPH that the stand-in replaces.
 const caphVersion = "v1.0.7"
 
-// versionMark stands for the version in the stand-ins' image tags.
+// versionMark is the placeholder of the version in the stand-ins' image tags.
 const versionMark = "VERSION"
 
 //go:embed caph/*.yaml certmanager/*.yaml

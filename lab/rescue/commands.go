@@ -37,15 +37,16 @@ func (s *system) execute(ctx context.Context, command string, stderr io.Writer) 
 	case write != nil:
 		return s.write(ctx, write[1], stderr)
 	default:
-		fmt.Fprintf(stderr, "the lab's rescue system knows the commands of hcloudimages v1.3.0 only, not %q\n", command)
+		fmt.Fprintf(stderr, "the lab's rescue system supports the commands of hcloudimages v1.3.0 only, not %q\n", command)
 		return exitUnknown
 	}
 }
 
-// write plays the download of an image onto the disk.
+// write simulates the download of an image to the disk.
 func (s *system) write(ctx context.Context, url string, stderr io.Writer) uint32 {
 	if !factoryImage.MatchString(url) {
-		fmt.Fprintf(stderr, "wget: %s: the lab has no internet, it plays the Image Factory's images for Hetzner only\n", url)
+		fmt.Fprintf(stderr, "wget: %s: the lab has no internet, it simulates the Image Factory's images for Hetzner only\n",
+			url)
 		return exitFailed
 	}
 	s.does("writes " + url)

@@ -12,19 +12,19 @@ import (
 	"github.com/slipway-k8s/slipway/lab/cloud"
 )
 
-// Config is what all rescue systems of a lab have in common.
+// Config configures all rescue systems of a lab.
 type Config struct {
 	// Listen opens a listening socket on "address:port"; servers have no other way to listen.
 	Listen func(ctx context.Context, addr string) (net.Listener, error)
-	// Latency of what is played; the zero value waits for nothing.
+	// Latency of simulated operations; the zero value means no delay.
 	Latency Latency
-	// PoweredOff is told when a system was asked to shut its server down. Default: nobody is.
+	// PoweredOff is called when a system was asked to shut its server down. Optional.
 	PoweredOff func(serverID int64)
 	// Log, by default none.
 	Log *slog.Logger
 }
 
-// Latency is how long things take.
+// Latency is how long operations take.
 type Latency struct {
 	Boot  time.Duration // from power on until SSH answers
 	Write time.Duration // to download an image and write it to the disk
@@ -66,7 +66,7 @@ func New(config Config) *Rescue {
 	return &Rescue{config: config, systems: map[int64]*system{}}
 }
 
-// Start boots a server into the rescue system, in the background. Starting what runs changes nothing.
+// Start boots a server into the rescue system, in the background. It does nothing if the system runs.
 func (r *Rescue) Start(_ context.Context, hardware cloud.Server) error {
 	if !hardware.PublicIPv4.IsValid() {
 		return fmt.Errorf("boot server %s into the rescue system: it has no public IPv4 address to answer on", hardware.Name)
@@ -117,7 +117,7 @@ func (r *Rescue) Delete(ctx context.Context, serverID int64) error {
 // AddressesChanged has nothing to do: the system answers on the public address, which stays.
 func (r *Rescue) AddressesChanged(context.Context, cloud.Server) error { return nil }
 
-// Activity says what the rescue system of a server does; empty when it runs none.
+// Activity is what the rescue system of a server does; empty if it does not run.
 func (r *Rescue) Activity(serverID int64) string {
 	if s := r.system(serverID); s != nil {
 		return s.activity()

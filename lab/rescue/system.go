@@ -117,11 +117,11 @@ func (s *system) listen(ctx context.Context, addr string) net.Listener {
 	}
 }
 
-// serve speaks SSH on one connection.
+// serve serves SSH on one connection.
 func (s *system) serve(ctx context.Context, conn net.Conn) {
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	_ = conn.SetDeadline(time.Now().Add(loginWithin)) // fails on a closed connection, which the handshake will tell
+	_ = conn.SetDeadline(time.Now().Add(loginWithin)) // fails on a closed connection, as the handshake then does
 	login, channels, requests, err := ssh.NewServerConn(conn, s.ssh)
 	if err != nil {
 		s.config.Log.Info("a login to a rescue system failed", "server", s.hardware.Name, "reason", err)
@@ -156,7 +156,7 @@ func (s *system) session(ctx context.Context, channel ssh.Channel, requests <-ch
 		}
 		_ = r.Reply(true, nil)
 		status := s.execute(ctx, asked.Command, channel.Stderr())
-		// Whoever asked may be gone; the command is over either way.
+		// The client may have closed the connection; the command has ended either way.
 		_, _ = channel.SendRequest("exit-status", false, ssh.Marshal(struct{ Status uint32 }{status}))
 		if asked.Command == shutdownCommand {
 			_ = channel.Close() // the client reads its end before the server goes

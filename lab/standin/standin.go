@@ -1,5 +1,5 @@
-// Package standin is what the stand-ins for programs that cannot be built here have in common: how they take a
-// kubeconfig, where they may listen and how long their polls are. It knows nothing of the lab.
+// Package standin has the common parts of the stand-ins for programs that cannot be built here: how they read a
+// kubeconfig, where they may listen and how their polls are scaled. It does not depend on the lab.
 package standin
 
 import (
@@ -21,8 +21,8 @@ const TimeScaleVariable = "LAB_TIME_SCALE"
 // minWait bounds how far a scale shortens a poll, so that a tiny scale does not turn waiting into a busy loop.
 const minWait = 50 * time.Millisecond
 
-// TimeScale shortens or lengthens polls: 1 keeps the original program's intervals, 0.01 makes 10 s out of 1000 s. It
-// applies to intervals at which something is asked again, never to deadlines after which something is given up.
+// TimeScale scales polls: 1 keeps the original program's intervals, 0.01 makes 10 s out of 1000 s. It applies to
+// intervals of retries, never to deadlines.
 type TimeScale float64
 
 // TimeScaleFromEnv reads LAB_TIME_SCALE; unset means 1, the original's intervals.
@@ -87,7 +87,7 @@ func Loopback(address string) (string, error) {
 	return net.JoinHostPort(host, port), nil
 }
 
-// Stopped turns the error of a program that was told to stop into success.
+// Stopped turns the error of a program that was asked to stop into success.
 func Stopped(ctx context.Context, err error) error {
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return nil

@@ -14,7 +14,7 @@ import (
 	"github.com/slipway-k8s/slipway/lab/pki"
 )
 
-// deniedAPIFlags are those that Talos sets itself and lets nobody change: the cluster's identity.
+// deniedAPIFlags are the flags that Talos sets and does not let users change: the cluster's identity.
 var deniedAPIFlags = []string{
 	"etcd-servers", "etcd-cafile", "etcd-certfile", "etcd-keyfile", "client-ca-file", "requestheader-client-ca-file",
 	"proxy-client-cert-file", "proxy-client-key-file", "encryption-provider-config", "kubelet-client-certificate",
@@ -22,8 +22,8 @@ var deniedAPIFlags = []string{
 	"tls-cert-file", "tls-private-key-file",
 }
 
-// labAPIFlags are those of the machine configuration that a lab has its own way with: one address
-// a server, and an audit log of its own.
+// labAPIFlags are flags of the machine configuration that the lab replaces: one address for each server, and its own
+// audit log.
 var labAPIFlags = []string{
 	"bind-address", "advertise-address", "endpoint-reconciler-type", "egress-selector-config-file",
 	"audit-log-path", "audit-policy-file", "audit-log-maxage", "audit-log-maxbackup", "audit-log-maxsize",
@@ -57,7 +57,7 @@ func (c machineConfig) apiServerArgs(dir string) (args []string, dropped string,
 		u, err := url.Parse(issuer)
 		if err != nil || !isLoopback(u.Hostname()) {
 			dropped = fmt.Sprintf(
-				"the oidc flags are left out: kube-apiserver would look for the issuer %s outside of the lab's network", issuer)
+				"the oidc flags are dropped: kube-apiserver would connect to the issuer %s outside of the lab's network", issuer)
 			for flag := range api.ExtraArgs() {
 				if strings.HasPrefix(flag, "oidc-") {
 					skip = append(skip, flag)
@@ -90,8 +90,8 @@ func (c machineConfig) admissionConfig(dir string) ([]string, error) {
 	return []string{"--admission-control-config-file=" + path}, nil
 }
 
-// encryptionConfig is how Secrets lie in etcd: under the cluster's own keys, so that a snapshot without the machine
-// configuration is unreadable. The keys' names are part of what is stored, and Talos's.
+// encryptionConfig is how Secrets are encrypted in etcd: with the cluster's keys, so that a snapshot is unreadable
+// without the machine configuration. The names of the keys are part of what is stored, and those of Talos.
 func (c machineConfig) encryptionConfig() []byte {
 	key := func(name, secret string) map[string]any {
 		return map[string]any{"keys": []any{map[string]any{"name": name, "secret": secret}}}

@@ -29,8 +29,8 @@ import (
 // localBuffer is the size in bytes of the pipe between apid and machined.
 const localBuffer = 256 << 10
 
-// apid is the machine API's door: it serves TLS on the server's addresses, knows who the caller is, and sends each call
-// to where its metadata says: "node" to one node, "nodes" to many, none of both to this one.
+// apid serves the machine API with TLS on the server's addresses, authenticates the caller, and forwards each call to
+// the nodes that its metadata names: "node" one, "nodes" many, this one without either.
 type apid struct {
 	system  *system
 	trusted *x509.CertPool // of clients and of other nodes
@@ -47,8 +47,8 @@ type apid struct {
 	certSANs []string
 }
 
-// newAPID makes the door to a system's machined. ca signs its certificates: the server's,
-// and the one that other nodes know it by.
+// newAPID makes the apid of a system's machined. ca signs its certificates: the server's, and the client certificate
+// for other nodes.
 func newAPID(y *system, ca *pki.CA) (*apid, error) {
 	a := &apid{system: y, ca: ca, trusted: x509.NewCertPool()}
 	if !a.trusted.AppendCertsFromPEM(y.config.trustedMachineCAs()) {
@@ -93,7 +93,7 @@ func newAPID(y *system, ca *pki.CA) (*apid, error) {
 // serve serves on the server's addresses, also on those that it gets later, until ctx is done.
 func (a *apid) serve(ctx context.Context) {
 	y := a.system
-	go a.inner.Serve(a.pipe) // it returns when it is stopped, and has nothing else to say
+	go a.inner.Serve(a.pipe) // it returns when it is stopped, with no other error
 	defer func() {
 		a.outer.Stop()
 		a.inner.Stop()
@@ -112,7 +112,7 @@ func (a *apid) serve(ctx context.Context) {
 	})
 }
 
-// sans is what the server's certificate is for at present.
+// sans are the current names and addresses of the server's certificate.
 func (a *apid) sans() []string {
 	addrs, _ := a.system.server.addresses.get()
 	return a.system.config.apidSANs(a.system.hostname, addrs)
@@ -156,7 +156,7 @@ func (a *apid) direct(_ any, caller grpc.ServerStream) error {
 	case len(targets) == 0:
 		return pass(ctx, caller, method, a.machined())
 	case !forward && len(targets) == 1 && slices.Contains(a.sans(), targets[0]):
-		return pass(ctx, caller, method, a.machined()) // a worker knows itself by name
+		return pass(ctx, caller, method, a.machined()) // a worker knows only itself
 	case !forward:
 		return status.Error(codes.PermissionDenied, "no request forwarding")
 	case len(nodes) > 0:

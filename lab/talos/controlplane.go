@@ -99,7 +99,7 @@ func (t *Talos) awaitTurn(ctx context.Context) (done func()) {
 	select {
 	case t.starts <- struct{}{}:
 		return func() { <-t.starts }
-	case <-timer.C: // what is before it may never come up
+	case <-timer.C: // the one before it may never become ready
 	case <-ctx.Done():
 	}
 	return func() {}

@@ -17,13 +17,13 @@ type discovery struct {
 	changed  chan struct{}                  // closed and replaced with every change
 }
 
-// affiliate is what a server tells the others of its cluster. Only what runs is told.
+// affiliate is what a server announces to the others of its cluster. Only services that run are announced.
 type affiliate struct {
 	hostname  string
 	addresses []netip.Addr
 	etcd      string // etcd's client URL; empty while it does not serve
 	apiServer string // kube-apiserver's address and port; empty while it is not ready
-	// The authorities that sign for those who have only their certificates; nil on a worker.
+	// The authorities that sign certificates; nil on a worker.
 	machineCA, clusterCA *pki.CA
 }
 
@@ -31,7 +31,7 @@ func newDiscovery() *discovery {
 	return &discovery{clusters: map[string]map[int64]affiliate{}, changed: make(chan struct{})}
 }
 
-// announce replaces what a server tells.
+// announce replaces the affiliate of a server.
 func (d *discovery) announce(cluster string, id int64, a affiliate) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package talos runs what a simulated Hetzner server runs: Talos Linux, as far as Cluster API, Slipway and a cluster's
-// users can see it from outside.
+// Package talos runs a simulated Hetzner server with Talos Linux, as far as Cluster API, Slipway and a cluster's users
+// observe it from outside.
 //
 // A server boots from its user data, the machine configuration that the bootstrap provider made. It serves the machine
 // API on port 50000 with mutual TLS from the configuration's own authority. On a control plane server, Bootstrap starts
@@ -7,11 +7,11 @@
 // certificates; the other control plane servers of the cluster find that member through discovery, join it as learners
 // and are promoted. Every server runs a kubelet of the lab.
 //
-// What is real: etcd, its membership, its snapshots and their restoration, the Kubernetes programs, the certificates,
-// the authorization of the machine API, its fan-out to other nodes. What is played: the operating system below, the
-// container runtime, and every setting that nobody outside of the server can see.
+// Real are etcd, its membership, its snapshots and their restoration, the Kubernetes programs, the certificates, the
+// authorization of the machine API and its fan-out to other nodes. Simulated are the operating system, the container
+// runtime, and every setting that is not visible from outside of the server.
 //
-// The path of a server's boot reads from top to bottom in system.go; each service that it starts has a file of its own.
+// system.go has the sequence of a server's boot; each service that it starts has its own file.
 //
 // Where this differs from a real server: etcd, kube-apiserver and KubePrism bind the one address that the configuration
 // chooses, for servers share 127.0.0.1; a talosconfig for Pods names the server's address instead of the Service

@@ -17,7 +17,7 @@ type egressProxy struct {
 	services *egress.Services
 }
 
-// serveEgress opens the proxy's socket and serves it until ctx is done. It knows no Service before follow.
+// serveEgress opens the proxy's socket and serves it until ctx is done. It resolves no Service before follow.
 func (y *system) serveEgress(ctx context.Context) (*egressProxy, error) {
 	p := &egressProxy{
 		socket:   filepath.Join(y.talos.config.SocketDir, fmt.Sprintf("egress-%d.sock", y.id)),
@@ -35,7 +35,7 @@ func (y *system) serveEgress(ctx context.Context) (*egressProxy, error) {
 	return p, nil
 }
 
-// follow has the proxy know the cluster's Services, until ctx is done.
+// follow watches the cluster's Services for the proxy, until ctx is done.
 func (p *egressProxy) follow(ctx context.Context, y *system, config *rest.Config) {
 	client, err := kubernetes.NewForConfig(config)
 	if err == nil {

@@ -82,7 +82,7 @@ func (e *etcdService) snapshotFile() string {
 
 func (s *server) etcdDir() string { return s.path("var", "lib", "etcd") }
 
-// hasEtcdData says whether the server holds an etcd member's data.
+// hasEtcdData says whether the server has an etcd member's data.
 func (s *server) hasEtcdData() bool {
 	entries, _ := os.ReadDir(s.etcdDir()) // no folder, no data
 	return len(entries) > 0
@@ -100,7 +100,7 @@ func (e *etcdService) run(ctx context.Context) {
 	e.mu.Unlock()
 
 	services := e.system.services
-	// What a server was that died while it made its data is for etcd to judge.
+	// Data that is incomplete because the server ended while it was written is left to etcd to judge.
 	e.decide(e.hasData())
 	for ctx.Err() == nil {
 		err := e.runMember(ctx)
@@ -118,7 +118,7 @@ func (e *etcdService) run(ctx context.Context) {
 	services.set(serviceEtcd, stateFinished, "Service finished: "+context.Cause(ctx).Error())
 }
 
-// runMember brings the member up and keeps it until ctx is done.
+// runMember starts the member and keeps it running until ctx is done.
 func (e *etcdService) runMember(ctx context.Context) error {
 	y := e.system
 	address, err := y.await(ctx, y.config.etcdIP, func(reason error) {
@@ -213,7 +213,7 @@ func (e *etcdService) serveFirst(ctx context.Context, url string) error {
 	})
 }
 
-// quorum asks the member for what it can answer only with a majority of members behind it.
+// quorum runs a request that needs a majority of members.
 func (e *etcdService) quorum(ctx context.Context, url string) error {
 	ctx, cancel := context.WithTimeout(ctx, etcdTimeout)
 	defer cancel()
@@ -235,7 +235,7 @@ func (e *etcdService) with(ctx context.Context, urls []string, ask func(*clientv
 		})},
 	})
 	if err != nil {
-		return fmt.Errorf("make a client for etcd: %w", err)
+		return fmt.Errorf("create a client for etcd: %w", err)
 	}
 	defer c.Close()
 	return ask(c)
@@ -278,7 +278,7 @@ func (e *etcdService) requestBootstrap(r *machine.BootstrapRequest) error {
 	return nil
 }
 
-// leave ends the service for good and removes its data: the member is no member any more.
+// leave ends the service permanently and removes its data: the member has been removed.
 func (e *etcdService) leave() error {
 	e.mu.Lock()
 	stop := e.stop

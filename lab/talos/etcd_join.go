@@ -19,15 +19,15 @@ import (
 // seconds after each promotion ("unhealthy cluster"), so tries are many.
 const joinPause = 500 * time.Millisecond
 
-// errHalfRestored is why etcd is not started on what a failed restoration has left. A real server is as stuck.
+// errHalfRestored is why etcd is not started on the data of a failed restoration. A real server cannot continue either.
 var errHalfRestored = errors.New(
-	"the data folder holds half of a restoration: reset the server's EPHEMERAL partition, then recover again")
+	"the data folder holds an incomplete restoration: reset the server's EPHEMERAL partition, then recover again")
 
 // prepare decides how the member starts: on the data that are there; as the only member of a new cluster, or of one
 // restored from a snapshot, on request; or, once another member is found, as a learner of that one's cluster.
 func (e *etcdService) prepare(ctx context.Context, config *plane.EtcdConfig) error {
 	if e.hasData() {
-		return nil // the flags of a first start count for nothing now
+		return nil // the flags of a first start have no effect now
 	}
 	for {
 		request, requested := e.bootstrap.get()
@@ -64,7 +64,7 @@ func (e *etcdService) prepare(ctx context.Context, config *plane.EtcdConfig) err
 	}
 }
 
-// decideToJoin rules a Bootstrap out from here on: it would make a second cluster.
+// decideToJoin excludes a Bootstrap from here on: it would create a second cluster.
 func (e *etcdService) decideToJoin() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -120,13 +120,13 @@ func (e *etcdService) join(ctx context.Context, urls []string, config *plane.Etc
 	})
 }
 
-// formerSelf says whether a member is what this server was: one of its name, or one that was added for its address and
-// never started, as when the server dies between the two.
+// formerSelf says whether a member was this server: a member of its name, or one that was added for its address and
+// never started, as when the server ends between the two.
 func formerSelf(m *etcdserverpb.Member, config *plane.EtcdConfig) bool {
 	return m.Name == config.Name || m.Name == "" && slices.Contains(m.PeerURLs, config.PeerURL())
 }
 
-// promote has another member make the learner id a full member. Until it has caught up, that is refused.
+// promote has another member promote the learner id. Until it has caught up, etcd refuses.
 func (e *etcdService) promote(ctx context.Context, id uint64) error {
 	urls := e.otherMembers()
 	if len(urls) == 0 {

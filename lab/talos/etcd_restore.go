@@ -14,7 +14,7 @@ import (
 // snapshot. skipHashCheck is for a database file that was copied instead of snapshotted.
 func (e *etcdService) restore(config *plane.EtcdConfig, skipHashCheck bool) (err error) {
 	defer func() {
-		if p := recover(); p != nil { // how etcd's library says that a database is damaged
+		if p := recover(); p != nil { // the error of etcd's library for a damaged database
 			err = fmt.Errorf("restore the uploaded snapshot: %v", p)
 		}
 	}()
@@ -31,7 +31,7 @@ func (e *etcdService) restore(config *plane.EtcdConfig, skipHashCheck bool) (err
 		OutputDataDir:       e.dataDir(),
 		PeerURLs:            []string{config.PeerURL()},
 		InitialCluster:      config.Name + "=" + config.PeerURL(),
-		InitialClusterToken: "etcd-cluster", // etcd's own default, which the member starts with
+		InitialClusterToken: "etcd-cluster", // etcd's default, which the member starts with
 		SkipHashCheck:       skipHashCheck,
 	})
 	if err != nil && e.hasData() {

@@ -13,7 +13,7 @@ import (
 // keptEvents is how many events a server remembers, as Talos does.
 const keptEvents = 1000
 
-// eventTypePrefix stands before the message's name in an event's type URL; machinery's client reads no other.
+// eventTypePrefix precedes the message's name in an event's type URL; machinery's client reads no other.
 const eventTypePrefix = "talos/runtime/"
 
 // eventLog is a server's log of machine events since its boot. The zero value is ready to use.

@@ -25,7 +25,7 @@ func dial(ctx context.Context, addr string) (net.Conn, error) {
 // hostPort is the address and port of a kube-apiserver.
 func hostPort(p *plane.Plane) string { return strings.TrimPrefix(p.Endpoint(), "https://") }
 
-// forward passes every connection that l accepts on to what connect connects to, until l is closed or ctx is done.
+// forward connects every connection that l accepts to the one that connect returns, until l is closed or ctx is done.
 func forward(ctx context.Context, l net.Listener, connect func(context.Context) (net.Conn, error)) {
 	var open sync.WaitGroup
 	defer open.Wait()
@@ -38,7 +38,7 @@ func forward(ctx context.Context, l net.Listener, connect func(context.Context) 
 			defer from.Close()
 			to, err := connect(ctx)
 			if err != nil {
-				return // closing the connection is all that a port without a server behind can say
+				return // a closed connection is how a port without a server behind it answers
 			}
 			defer to.Close()
 			stop := context.AfterFunc(ctx, func() {
@@ -54,9 +54,9 @@ func forward(ctx context.Context, l net.Listener, connect func(context.Context) 
 	}
 }
 
-// pipe copies until src ends, and tells dst.
+// pipe copies until src ends, and half-closes dst.
 func pipe(dst, src net.Conn) {
-	_, _ = io.Copy(dst, src) // whatever ends a connection ends it for both sides
+	_, _ = io.Copy(dst, src) // either end of a connection ends both
 	if c, ok := dst.(interface{ CloseWrite() error }); ok {
 		_ = c.CloseWrite()
 		return
@@ -64,14 +64,14 @@ func pipe(dst, src net.Conn) {
 	dst.Close()
 }
 
-// closedListener stands for a socket that somebody else listens on.
+// closedListener takes the place of a socket that another listener already has.
 type closedListener struct{}
 
 func (closedListener) Accept() (net.Conn, error) { return nil, net.ErrClosed }
 func (closedListener) Close() error              { return nil }
 func (closedListener) Addr() net.Addr            { return &net.TCPAddr{} }
 
-// serveKubePrism serves the Kubernetes API on this server, by whichever kube-apiserver answers: this server's own,
+// serveKubePrism serves the Kubernetes API on this server, through any kube-apiserver that answers: this server's own,
 // another of the cluster, or the endpoint. A real one listens on 127.0.0.1, which servers of a lab share; here it is
 // the node's address. It serves until ctx is done, and has closed its port when stop returns.
 func (y *system) serveKubePrism(ctx context.Context, node netip.Addr, port int) (stop func(), err error) {

@@ -21,7 +21,7 @@ import (
 	"github.com/slipway-k8s/slipway/lab/pki"
 )
 
-// machineConfig answers what the rest of the package asks of a machine configuration.
+// machineConfig answers the questions of this package about a machine configuration.
 type machineConfig struct {
 	config.Provider
 }
@@ -65,7 +65,7 @@ func (c machineConfig) hostname(serverName string) string {
 	return strings.ToLower(host)
 }
 
-// clusterKey tells clusters apart in discovery: by id and shared secret, or by the authority where a configuration has
+// clusterKey identifies a cluster in discovery: by id and shared secret, or by the authority where a configuration has
 // neither.
 func (c machineConfig) clusterKey() string {
 	h := sha256.New()
@@ -191,7 +191,7 @@ func (c machineConfig) nodeLabels() map[string]string {
 	return labels
 }
 
-// taint is one of machine.nodeTaints, or the one that keeps work off a control plane.
+// taint is one of machine.nodeTaints, or the taint of control plane nodes.
 type taint struct{ Key, Value, Effect string }
 
 // nodeTaints returns the taints that Talos itself puts on the Node, sorted by key.
@@ -211,12 +211,12 @@ func (c machineConfig) nodeTaints() []taint {
 	return taints
 }
 
-// kubeletVersion is the tag of the kubelet's image: the version that Cluster API asked for.
+// kubeletVersion is the tag of the kubelet's image: the version that Cluster API requested.
 func (c machineConfig) kubeletVersion() (string, error) {
 	return imageTag(c.Machine().Kubelet().Image())
 }
 
-// cloudProviderExternal says whether the kubelet registers its Node as uninitialized, for a cloud controller to finish.
+// cloudProviderExternal says whether the kubelet registers its Node as uninitialized, for a cloud controller manager.
 func (c machineConfig) cloudProviderExternal() bool {
 	if args := c.Machine().Kubelet().ExtraArgs()["cloud-provider"]; len(args) > 0 {
 		return args[len(args)-1] == "external"
@@ -224,8 +224,8 @@ func (c machineConfig) cloudProviderExternal() bool {
 	return c.Cluster().ExternalCloudProvider().Enabled()
 }
 
-// rotateServerCertificates says whether the kubelet asks the cluster for its serving
-// certificate instead of signing its own.
+// rotateServerCertificates says whether the kubelet requests its serving certificate from the cluster instead of
+// signing it.
 func (c machineConfig) rotateServerCertificates() bool {
 	if args := c.Machine().Kubelet().ExtraArgs()["rotate-server-certificates"]; len(args) > 0 {
 		return args[len(args)-1] == "true"
@@ -246,7 +246,7 @@ func imageTag(image string) (string, error) {
 
 var talosVersion = regexp.MustCompile(`v\d+\.\d+\.\d+(-[0-9A-Za-z.]+)?`)
 
-// versionOf finds the Talos version in the name of the image that a server was made from, such as talos-amd64-v1.12.2.
+// versionOf finds the Talos version in the name of a server's image, such as talos-amd64-v1.12.2.
 func versionOf(image, otherwise string) string {
 	return cmp.Or(talosVersion.FindString(image), otherwise)
 }

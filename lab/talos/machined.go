@@ -22,7 +22,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
-// machined answers the machine API's calls for its own server. A call that is not here is answered as unimplemented.
+// machined serves the machine API of its server. Other calls are answered as unimplemented.
 type machined struct {
 	machine.UnimplementedMachineServiceServer
 	system *system
@@ -36,7 +36,7 @@ func (m *machined) controlPlane(api string) error {
 	return nil
 }
 
-// Version tells the versions of Talos and the platform.
+// Version returns the versions of Talos and the platform.
 func (m *machined) Version(context.Context, *emptypb.Empty) (*machine.VersionResponse, error) {
 	return &machine.VersionResponse{Messages: []*machine.Version{{
 		Version:  &machine.VersionInfo{Tag: m.system.version, Sha: "slipway-lab", Os: "linux", Arch: runtime.GOARCH},
@@ -45,18 +45,18 @@ func (m *machined) Version(context.Context, *emptypb.Empty) (*machine.VersionRes
 	}}}, nil
 }
 
-// Hostname tells the server's hostname.
+// Hostname returns the server's hostname.
 func (m *machined) Hostname(context.Context, *emptypb.Empty) (*machine.HostnameResponse, error) {
 	return &machine.HostnameResponse{Messages: []*machine.Hostname{{Hostname: m.system.hostname}}}, nil
 }
 
-// ServiceList tells of all services.
+// ServiceList returns all services.
 func (m *machined) ServiceList(context.Context, *emptypb.Empty) (*machine.ServiceListResponse, error) {
 	return &machine.ServiceListResponse{Messages: []*machine.ServiceList{{Services: m.system.services.list()}}}, nil
 }
 
-// Events sends an empty event at once, which tells the client that the stream has begun, then the past events that were
-// asked for, then what happens, until the client hangs up.
+// Events first sends an empty event, which tells the client that the stream has begun, then the requested past events,
+// then new events, until the client closes the stream.
 func (m *machined) Events(request *machine.EventsRequest, stream grpc.ServerStreamingServer[machine.Event]) error {
 	if err := stream.Send(&machine.Event{}); err != nil {
 		return err
@@ -78,12 +78,12 @@ func (m *machined) Events(request *machine.EventsRequest, stream grpc.ServerStre
 	}
 }
 
-// List lists files below /var, which is what the server's disk holds.
+// List lists files below /var, the server's disk.
 func (m *machined) List(request *machine.ListRequest, stream grpc.ServerStreamingServer[machine.FileInfo]) error {
 	root := path.Clean("/" + request.Root)
 	dir := m.system.server.path(filepath.FromSlash(root))
 	if root != "/var" && !strings.HasPrefix(root, "/var/") {
-		return fmt.Errorf("lstat %s: no such file or directory (of a simulated server there is only /var)", root)
+		return fmt.Errorf("lstat %s: no such file or directory (a simulated server has only /var)", root)
 	}
 	return filepath.WalkDir(dir, func(file string, entry fs.DirEntry, err error) error {
 		below, _ := filepath.Rel(dir, file) // file is below dir
@@ -115,7 +115,7 @@ func (m *machined) List(request *machine.ListRequest, stream grpc.ServerStreamin
 func (m *machined) Read(request *machine.ReadRequest, stream grpc.ServerStreamingServer[common.Data]) error {
 	name := path.Clean("/" + request.Path)
 	if !strings.HasPrefix(name, "/var/") {
-		return status.Errorf(codes.NotFound, "stat %s: no such file or directory (of a simulated server there is only /var)",
+		return status.Errorf(codes.NotFound, "stat %s: no such file or directory (a simulated server has only /var)",
 			name)
 	}
 	file, err := os.Open(m.system.server.path(filepath.FromSlash(name)))
@@ -160,13 +160,13 @@ func listDepth(r *machine.ListRequest) int {
 
 func fileInfo(root, below string, info fs.FileInfo) *machine.FileInfo {
 	return &machine.FileInfo{
-		Metadata: &common.Metadata{}, // clients read it without a look
+		Metadata: &common.Metadata{}, // clients read it without a check
 		Name:     path.Join(root, filepath.ToSlash(below)), RelativeName: filepath.ToSlash(below),
 		Size: info.Size(), Mode: uint32(info.Mode()), Modified: info.ModTime().Unix(), IsDir: info.IsDir(),
 	}
 }
 
-// unwrapPath leaves the lab's own path out of an error.
+// unwrapPath removes the lab's path from an error.
 func unwrapPath(err error) error {
 	if p := (*fs.PathError)(nil); errors.As(err, &p) {
 		return p.Err
@@ -186,7 +186,7 @@ func (m *machined) Shutdown(context.Context, *machine.ShutdownRequest) (*machine
 	return &machine.ShutdownResponse{Messages: []*machine.Shutdown{{}}}, nil
 }
 
-// Reset wipes the EPHEMERAL partition, that is all of /var, after the server has left etcd where graceful is asked for.
+// Reset wipes the EPHEMERAL partition, which is all of /var, after the server has left etcd if graceful is set.
 // The configuration stays: it is the server's user data.
 func (m *machined) Reset(ctx context.Context, request *machine.ResetRequest) (*machine.ResetResponse, error) {
 	for _, p := range request.SystemPartitionsToWipe {
@@ -209,15 +209,15 @@ func (m *machined) Reset(ctx context.Context, request *machine.ResetRequest) (*m
 	return &machine.ResetResponse{Messages: []*machine.Reset{{}}}, nil
 }
 
-// replyTime is what a system that ends by request leaves its reply to reach the caller.
+// replyTime is how long a system that ends by request waits so that its reply reaches the client.
 const replyTime = 200 * time.Millisecond
 
-// endSoon ends the system after the reply to the call that asked for it is on its way.
+// endSoon ends the system after the reply has been sent.
 func (y *system) endSoon(cause error) {
 	time.AfterFunc(replyTime, func() { y.end(cause) })
 }
 
-// wipeIfAsked removes what the system kept on its EPHEMERAL partition, if a reset asked for it.
+// wipeIfAsked wipes the EPHEMERAL partition if a reset requested it.
 func (y *system) wipeIfAsked() {
 	if !y.wipe.Load() {
 		return

@@ -41,7 +41,7 @@ func (m *machined) Bootstrap(_ context.Context, request *machine.BootstrapReques
 	return &machine.BootstrapResponse{Messages: []*machine.Bootstrap{{}}}, nil
 }
 
-// ask runs a question to the members at urls, this server's own included or not.
+// ask runs a request with the members at urls, this server's own included or not.
 func (m *machined) ask(ctx context.Context, urls []string, question func(
 	context.Context, *clientv3.Client,
 ) error) error {
@@ -61,7 +61,7 @@ func (m *machined) askAnyway(ctx context.Context, urls []string, question func(
 	return m.system.etcd.with(ctx, urls, func(c *clientv3.Client) error { return question(ctx, c) })
 }
 
-// local is the list of this server's own member, empty while it does not serve.
+// local is the URL of this server's member, empty while it does not serve.
 func (m *machined) local() []string {
 	if own, _ := m.system.etcd.url.get(); own != "" {
 		return []string{own}
@@ -69,7 +69,7 @@ func (m *machined) local() []string {
 	return nil
 }
 
-// memberID asks this server's member for its id.
+// memberID returns the id of this server's member.
 func (m *machined) memberID(ctx context.Context) (id uint64, err error) {
 	err = m.ask(ctx, m.local(), func(ctx context.Context, c *clientv3.Client) error {
 		st, err := c.Status(ctx, m.local()[0])
@@ -112,7 +112,7 @@ func (m *machined) EtcdMemberList(
 	return &machine.EtcdMemberListResponse{Messages: []*machine.EtcdMembers{members}}, nil
 }
 
-// EtcdStatus tells of this server's member, also of one that has no leader.
+// EtcdStatus returns the status of this server's member, also of one without a leader.
 func (m *machined) EtcdStatus(ctx context.Context, _ *emptypb.Empty) (*machine.EtcdStatusResponse, error) {
 	if err := m.controlPlane("etcd status"); err != nil {
 		return nil, err
@@ -149,7 +149,7 @@ func storageVersion(etcd string) string {
 	return fmt.Sprintf("%d.%d.0", major, minor)
 }
 
-// EtcdForfeitLeadership moves the leadership to another member if this server's member has it.
+// EtcdForfeitLeadership moves the leadership to another member if this server's member is the leader.
 func (m *machined) EtcdForfeitLeadership(
 	ctx context.Context, _ *machine.EtcdForfeitLeadershipRequest,
 ) (*machine.EtcdForfeitLeadershipResponse, error) {
@@ -244,7 +244,7 @@ func (m *machined) EtcdRemoveMemberByID(
 	return &machine.EtcdRemoveMemberByIDResponse{Messages: []*machine.EtcdRemoveMemberByID{{}}}, nil
 }
 
-// EtcdSnapshot sends a snapshot of this server's member as etcd makes it: the database, and after it its SHA-256.
+// EtcdSnapshot sends a snapshot of this server's member as etcd writes it: the database, then its SHA-256.
 func (m *machined) EtcdSnapshot(_ *machine.EtcdSnapshotRequest, stream grpc.ServerStreamingServer[common.Data]) error {
 	if err := m.controlPlane("etcd snapshot"); err != nil {
 		return err
@@ -289,12 +289,12 @@ func (m *machined) EtcdRecover(stream grpc.ClientStreamingServer[common.Data, ma
 	if err := os.MkdirAll(filepath.Dir(target), 0o700); err != nil {
 		return fmt.Errorf("error creating etcd recovery snapshot: %w", err)
 	}
-	// Beside it first, so that a Bootstrap never finds half of one.
+	// Into another file first, so that a Bootstrap never finds a part of one.
 	upload, err := os.CreateTemp(filepath.Dir(target), ".etcd.snapshot-*")
 	if err != nil {
 		return fmt.Errorf("error creating etcd recovery snapshot: %w", err)
 	}
-	defer os.Remove(upload.Name()) // gone already where the rename succeeded
+	defer os.Remove(upload.Name()) // does not exist after the rename
 	defer upload.Close()
 	for {
 		data, err := stream.Recv()

@@ -15,11 +15,11 @@ import (
 	"github.com/slipway-k8s/slipway/lab/pki"
 )
 
-// oneLine makes one line of an error of many.
+// oneLine joins the lines of an error.
 func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
 
-// maintain serves the machine API of a server without a usable configuration, until ctx is done: anybody may call, with
-// a certificate that nobody trusts, and is told why the server waits for a configuration.
+// maintain serves the machine API of a server without a usable configuration, until ctx is done: with a self-signed
+// certificate, to every client, and with the reason as the answer to every call.
 func (y *system) maintain(ctx context.Context, reason error) {
 	if ctx.Err() != nil {
 		return

@@ -25,7 +25,7 @@ var manifestFiles embed.FS
 // manifestPause is the time before a manifest that was not applied is tried again.
 const manifestPause = time.Second
 
-// manifestResources maps the kinds in the manifests to what the API calls them.
+// manifestResources maps the kinds in the manifests to resources of the API.
 var manifestResources = map[string]schema.GroupVersionResource{
 	"ServiceAccount":           {Version: "v1", Resource: "serviceaccounts"},
 	"ConfigMap":                {Version: "v1", Resource: "configmaps"},
@@ -96,7 +96,7 @@ func render(file string, values map[string]string) ([]*unstructured.Unstructured
 	}
 }
 
-// applyManifests creates those objects that do not exist, each until it is there or ctx is done. Objects that exist
+// applyManifests creates those objects that do not exist, each until it exists or ctx is done. Objects that exist
 // belong to the cluster's administrator.
 func (y *system) applyManifests(ctx context.Context, config *rest.Config) {
 	client, err := dynamic.NewForConfig(config)

@@ -15,7 +15,7 @@ import (
 	"github.com/slipway-k8s/slipway/lab/plane"
 )
 
-// apiPause is the time between two looks for a kube-apiserver.
+// apiPause is the pause between two attempts to reach a kube-apiserver.
 const apiPause = 250 * time.Millisecond
 
 // kubeletPause is the time before a kubelet that failed is started again.

@@ -17,10 +17,10 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// frame is a message that is passed on as it came: apid knows no call, only where to send it.
+// frame is a message that is forwarded unchanged: apid knows only where to send a call.
 type frame struct{ bytes []byte }
 
-// frameCodec marshals frames. It goes by the name of the codec it stands in for, so that both ends see plain protobuf.
+// frameCodec marshals frames. It has the name of the protobuf codec, so that both ends see plain protobuf.
 type frameCodec struct{}
 
 func (frameCodec) Name() string { return "proto" }
@@ -38,7 +38,7 @@ func (frameCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	if !ok {
 		return fmt.Errorf("apid passes frames on, not %T", v)
 	}
-	f.bytes = data.Materialize() // a copy: gRPC takes its buffers back
+	f.bytes = data.Materialize() // a copy: gRPC reuses its buffers
 	return nil
 }
 
@@ -49,7 +49,7 @@ type backend struct {
 	hangUp bool // the connection is this call's alone
 }
 
-// pass sends a call to one backend and everything that comes back to the caller, unchanged.
+// pass sends a call to one backend, and its replies to the caller, unchanged.
 func pass(ctx context.Context, caller grpc.ServerStream, method string, b backend) error {
 	stream, done, err := open(ctx, method, b)
 	if err != nil {
@@ -74,7 +74,7 @@ func pass(ctx context.Context, caller grpc.ServerStream, method string, b backen
 // of messages into one, each message with the name of its backend. A backend that fails answers with a message that
 // carries the error; the call itself succeeds.
 func fanOut(ctx context.Context, caller grpc.ServerStream, method string, backends []backend) error {
-	ctx, cancel := context.WithCancel(ctx) // ends the streams when the caller is gone
+	ctx, cancel := context.WithCancel(ctx) // ends the streams when the caller has closed its own
 	defer cancel()
 	streamed := isStreamed(method)
 	streams := make([]grpc.ClientStream, len(backends))
@@ -117,7 +117,7 @@ func fanOut(ctx context.Context, caller grpc.ServerStream, method string, backen
 			}
 			if !errors.Is(err, io.EOF) {
 				if streamed {
-					_ = send(failure(b.target, err)) // a caller that is gone needs no error
+					_ = send(failure(b.target, err)) // the caller has closed its stream
 					return
 				}
 				reply = listOf(failure(b.target, err))
@@ -160,8 +160,8 @@ func open(ctx context.Context, method string, b backend) (stream grpc.ClientStre
 	return stream, done, nil
 }
 
-// pump sends what the caller says to every stream (nil: a backend that could not be reached). A
-// stream that fails tells its reader why.
+// pump sends the caller's messages to every stream (nil: a backend that cannot be reached). The reader of a stream gets
+// its error.
 func pump(caller grpc.ServerStream, streams []grpc.ClientStream) {
 	for {
 		f := &frame{}
@@ -195,7 +195,7 @@ func isStreamed(method string) bool {
 // has a message of a stream. common.Empty and common.EmptyResponse are the least of both.
 const listField = 1
 
-// tag appends metadata with the backend's name to a message. A field that is there already is merged, not doubled.
+// tag appends metadata with the backend's name to a message. Protobuf merges it with a field that exists.
 func tag(message []byte, target string) []byte {
 	return append(message, mustMarshal(&common.Empty{Metadata: &common.Metadata{Hostname: target}})...)
 }

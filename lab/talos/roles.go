@@ -13,10 +13,10 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// roleKey is the metadata in which apid tells machined, and the apid of another node, what the caller may do.
+// roleKey is the metadata by which apid passes the caller's roles to machined and to the apid of another node.
 const roleKey = "talos-role"
 
-// allowedRoles says which roles may make a call; a call that is not here is for os:admin.
+// allowedRoles are the roles that may make a call; other calls need os:admin.
 func allowedRoles(method string) role.Set {
 	switch method {
 	case machine.MachineService_Version_FullMethodName,
@@ -38,8 +38,8 @@ func allowedRoles(method string) role.Set {
 	}
 }
 
-// peerRoles returns what the client's certificate entitles it to: its organizations. A client that may impersonate, as
-// another node's apid may, says itself for whom it speaks.
+// peerRoles returns the roles of the client's certificate: its organizations. A client with the impersonator role, as
+// the apid of another node, passes the roles of its caller.
 func peerRoles(ctx context.Context, md metadata.MD) role.Set {
 	p, ok := peer.FromContext(ctx)
 	if !ok {

@@ -50,7 +50,7 @@ func addressesOf(hardware cloud.Server) []netip.Addr {
 	return addrs
 }
 
-// runsTalos says whether an image is one of Talos, going by its labels and its description.
+// runsTalos says whether an image is one of Talos, by its labels and its description.
 func runsTalos(image cloud.Image) bool {
 	words := []string{image.Name, image.Description, image.OSFlavor}
 	for key, value := range image.Labels {
@@ -88,7 +88,7 @@ func (s *server) powerOn() {
 	go s.run(s.boot())
 }
 
-// isOn says whether the server is on. s.mu is held.
+// isOn says whether the server is on. The caller holds s.mu.
 func (s *server) isOn() bool {
 	if s.off == nil {
 		return false
@@ -101,7 +101,7 @@ func (s *server) isOn() bool {
 	}
 }
 
-// boot prepares a run. s.mu is held.
+// boot prepares a run. The caller holds s.mu.
 func (s *server) boot() context.Context {
 	ctx, end := context.WithCancelCause(context.Background())
 	s.end = end

@@ -33,7 +33,7 @@ const (
 	// how long before its end it is replaced.
 	serviceAccountLife    = 6 * time.Hour
 	serviceAccountRenewal = time.Hour
-	// serviceAccountResync is how often all are looked at, whether they change or not.
+	// serviceAccountResync is how often all are reconciled, whether they change or not.
 	serviceAccountResync = 10 * time.Minute
 	// serviceAccountPause is the time before the watch is begun again after it failed.
 	serviceAccountPause = time.Second
@@ -56,7 +56,7 @@ type serviceAccounts struct {
 	secrets    kubernetes.Interface
 }
 
-// serveServiceAccounts runs until ctx is done, where the configuration wants it.
+// serveServiceAccounts runs until ctx is done, if the configuration enables it.
 func (y *system) serveServiceAccounts(ctx context.Context, config *rest.Config) {
 	access := y.config.Machine().Features().KubernetesTalosAPIAccess()
 	if !access.Enabled() {
@@ -75,7 +75,7 @@ func (y *system) serveServiceAccounts(ctx context.Context, config *rest.Config) 
 	s := &serviceAccounts{
 		ca:    y.config.Machine().Security().IssuingCA(),
 		roles: access.AllowedRoles(), namespaces: access.AllowedKubernetesNamespaces(),
-		// A real one names the Service "talos", which has no endpoints in a lab: here the Pods are told the server itself.
+		// A real one names the Service "talos", which has no endpoints in a lab: here it names the server.
 		endpoints: func() []string {
 			addrs, _ := y.server.addresses.get()
 			return []string{addrs[0].String()}
@@ -94,7 +94,7 @@ func (y *system) serveServiceAccounts(ctx context.Context, config *rest.Config) 
 	}
 }
 
-// follow brings every Secret up to date, and then those of what changes, until it is time to look at all of them again.
+// follow reconciles every Secret, and then those of changed accounts, until the next resync.
 func (s *serviceAccounts) follow(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, serviceAccountResync)
 	defer cancel()
@@ -127,7 +127,7 @@ func (s *serviceAccounts) follow(ctx context.Context) error {
 	return nil
 }
 
-// ensure brings one ServiceAccount's Secret up to date, or says in its status why it has none.
+// ensure reconciles the Secret of one ServiceAccount, or writes to its status why it has none.
 func (s *serviceAccounts) ensure(ctx context.Context, account *unstructured.Unstructured) error {
 	roles, refusal := s.judge(account)
 	if refusal == "" {
@@ -153,7 +153,7 @@ func (s *serviceAccounts) ensure(ctx context.Context, account *unstructured.Unst
 	return err
 }
 
-// judge returns the roles that an account asks for, or why it gets none.
+// judge returns the roles that an account requests, or why it gets none.
 func (s *serviceAccounts) judge(account *unstructured.Unstructured) (roles []string, refusal string) {
 	roles, found, err := unstructured.NestedStringSlice(account.Object, "spec", "roles")
 	if err != nil || !found {
@@ -213,7 +213,8 @@ func (s *serviceAccounts) talosconfig(roles []string) (map[string][]byte, error)
 	return map[string][]byte{constants.TalosconfigFilename: b}, err
 }
 
-// upToDate says whether a Secret's certificate is of the present authority, for these roles, and not near its end.
+// upToDate says whether a Secret's certificate is signed by the current authority, for these roles, and does not expire
+// soon.
 func (s *serviceAccounts) upToDate(secret *corev1.Secret, roles []string) bool {
 	ca, cert, err := readTalosconfig(secret.Data[constants.TalosconfigFilename])
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// The services of a server that others look at.
+// The services of a server that others depend on.
 const (
 	serviceEtcd    = "etcd"
 	serviceKubelet = "kubelet"
@@ -21,7 +21,7 @@ const (
 // playedServices exist on every server and need nothing that the lab has: they run from the boot on.
 var playedServices = []string{"auditd", "containerd", "cri", "machined", "syslogd", "udevd"}
 
-// States of a service, in Talos's words.
+// States of a service, as Talos names them.
 const (
 	stateInitialized = "Initialized"
 	statePreparing   = "Preparing"
@@ -165,7 +165,7 @@ func (v *service) healthInfo() *machine.ServiceHealth {
 	}
 }
 
-// actions maps a service's state to the action of its event, where that has a name of its own.
+// actions maps a service's state to the action of its event, if they differ.
 var actions = map[string]machine.ServiceStateEvent_Action{
 	stateInitialized: machine.ServiceStateEvent_INITIALIZED,
 	statePreparing:   machine.ServiceStateEvent_PREPARING,

@@ -9,7 +9,7 @@ import (
 	"github.com/slipway-k8s/slipway/lab/kubelet"
 )
 
-// Status is what a server tells of itself.
+// Status is the status of a server.
 type Status struct {
 	ID       int64  `json:"id"`
 	Name     string `json:"name"`
@@ -19,21 +19,21 @@ type Status struct {
 	ControlPlane bool         `json:"controlPlane"`
 	Version      string       `json:"version"` // of Talos
 	Addresses    []netip.Addr `json:"addresses"`
-	// Phase is off, booting, maintenance, running or "not Talos"; Reason says why, where that is not plain.
+	// Phase is off, booting, maintenance, running or "not Talos"; Reason explains it if necessary.
 	Phase  string `json:"phase"`
 	Reason string `json:"reason,omitempty"`
 	// EtcdData is true where the disk holds an etcd member's data, so that a kube-apiserver is to come up with the server.
 	EtcdData bool `json:"etcdData"`
-	// Each of these is "state: message", empty where the server has no such thing.
+	// Each of these is "state: message", empty if the server does not run it.
 	APID      string `json:"apid,omitempty"`
 	Etcd      string `json:"etcd,omitempty"`
 	APIServer string `json:"apiserver,omitempty"`
 	Kubelet   string `json:"kubelet,omitempty"`
 	// Endpoint is the kube-apiserver's own URL; empty while it is not ready.
 	Endpoint string `json:"endpoint,omitempty"`
-	// Node is the kubelet's own status; nil while it does not run.
+	// Node is the status of the kubelet; nil while it does not run.
 	Node *kubelet.Status `json:"node,omitempty"`
-	// Notes say what is not as the machine configuration asks.
+	// Notes are differences from the machine configuration.
 	Notes []string `json:"notes"`
 }
 

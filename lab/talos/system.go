@@ -42,7 +42,7 @@ type system struct {
 	id       int64
 	name     string // the server's
 	version  string
-	foreign  string // why what boots is not Talos; empty: it is
+	foreign  string // why the image is not Talos; empty: it is
 	userData string
 	end      context.CancelCauseFunc
 	log      *slog.Logger
@@ -64,8 +64,8 @@ type system struct {
 	mu        sync.Mutex
 	phase     string
 	reason    string
-	apiServer string            // what the control plane does
-	notes     map[string]string // what is not as the configuration asks, by topic
+	apiServer string            // state of the control plane
+	notes     map[string]string // differences from the configuration, by topic
 }
 
 func newSystem(s *server, hardware cloud.Server, end context.CancelCauseFunc) *system {
@@ -134,7 +134,7 @@ func (y *system) start(ctx context.Context) (*apid, error) {
 		y.server.path("var", "lib"), y.server.path("log"), filepath.Join(y.talos.config.ClustersDir, config.Cluster().Name()),
 	} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return nil, fmt.Errorf("make a folder of the server: %w", err)
+			return nil, fmt.Errorf("create a folder of the server: %w", err)
 		}
 	}
 	y.config, y.hostname, y.cluster = config, config.hostname(y.name), config.clusterKey()
@@ -282,7 +282,7 @@ func ending(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 }
 
-// processLabels are those of every process of the server, for the lab's status.
+// processLabels are the labels of every process of the server, for the lab's status.
 func (y *system) processLabels() map[string]string {
 	return map[string]string{proc.LabelCluster: y.config.Cluster().Name(), proc.LabelServer: y.name}
 }
@@ -295,7 +295,7 @@ func (y *system) resolve(name string) (netip.Addr, bool) {
 	return y.talos.discovery.resolve(y.cluster, name)
 }
 
-// setAPIServer records what the control plane does; a change is worth a line in the log.
+// setAPIServer records the state of the control plane and logs a change.
 func (y *system) setAPIServer(state string) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
@@ -311,7 +311,7 @@ func (y *system) setPhase(phase, reason string) {
 	y.phase, y.reason = phase, reason
 }
 
-// note records what is not as the configuration asks; an empty text takes it back.
+// note records a difference from the configuration; an empty text removes it.
 func (y *system) note(topic, text string) {
 	y.mu.Lock()
 	defer y.mu.Unlock()

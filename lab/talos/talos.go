@@ -22,17 +22,17 @@ import (
 	"github.com/slipway-k8s/slipway/lab/proc"
 )
 
-// Config is what all servers of a lab have in common. Fields without a default named here are required.
+// Config configures all servers of a lab. Fields without a default named here are required.
 type Config struct {
-	// Dir holds one folder a server: its disk. It holds keys and is made 0700.
+	// Dir has one folder for each server: its disk. It contains keys and is created with mode 0700.
 	Dir string
 	// ClustersDir holds one folder a workload cluster, with the audit logs of its kube-apiservers.
 	ClustersDir string
-	// SocketDir is the folder of Unix sockets. Its path is short, for a socket's may have 103 bytes.
+	// SocketDir is the folder of Unix sockets. It must be short: the path of a socket may have 103 bytes.
 	SocketDir string
 	// Bin is the folder of the upstream programs.
 	Bin string
-	// Lab is the lab's own binary, for Pods that it plays.
+	// Lab is the lab's own binary, for stand-ins in Pods.
 	Lab string
 	// Processes starts etcd, the control planes and the Pods.
 	Processes *proc.Supervisor
@@ -46,15 +46,15 @@ type Config struct {
 	Programs []kubelet.Program
 	// PodEnv is the environment that every Pod's process gets.
 	PodEnv map[string]string
-	// Latency of what is played; the zero value waits for nothing.
+	// Latency of simulated operations; the zero value means no delay.
 	Latency Latency
-	// PoweredOff is told when a server has shut itself down. Default: nobody is.
+	// PoweredOff is called when a server has shut itself down. Optional.
 	PoweredOff func(serverID int64)
 	// Log, by default none.
 	Log *slog.Logger
 }
 
-// Latency is how long a server takes to boot, besides what really runs.
+// Latency is how long a server takes to boot, besides the real programs.
 type Latency struct {
 	Boot    time.Duration // from power on until the machine API answers
 	Runtime time.Duration // from then until the container runtime is up, before which Bootstrap is refused
@@ -81,10 +81,10 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	require(filepath.IsAbs(c.Dir), "Dir", "give an absolute path")
 	require(filepath.IsAbs(c.ClustersDir), "ClustersDir", "give an absolute path")
-	require(filepath.IsAbs(c.SocketDir), "SocketDir", "give the absolute path of a folder with a short path")
+	require(filepath.IsAbs(c.SocketDir), "SocketDir", "give the short absolute path of a folder")
 	require(filepath.IsAbs(c.Bin), "Bin", "give the absolute path of the folder of programs")
 	require(c.Processes != nil, "Processes", "give a supervisor")
-	require(c.Listen != nil, "Listen", "give a way to listen")
+	require(c.Listen != nil, "Listen", "give a function that listens")
 	require(c.Registry != nil, "Registry", "give the lab's registry")
 	if err := errors.Join(missing...); err != nil {
 		return c, fmt.Errorf("simulated Talos servers: %w", err)
@@ -117,7 +117,7 @@ func New(config Config) (*Talos, error) {
 		return nil, err
 	}
 	if err := os.MkdirAll(config.Dir, 0o700); err != nil {
-		return nil, fmt.Errorf("make the folder of the servers: %w", err)
+		return nil, fmt.Errorf("create the folder of the servers: %w", err)
 	}
 	return &Talos{
 		config: config, discovery: newDiscovery(), servers: map[int64]*server{},
@@ -143,7 +143,7 @@ func (t *Talos) Start(_ context.Context, hardware cloud.Server) error {
 		dir = filepath.Join(t.config.Dir, strconv.FormatInt(hardware.ID, 10)+"-"+hardware.Name)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("make the disk of server %s: %w", hardware.Name, err)
+		return fmt.Errorf("create the disk of server %s: %w", hardware.Name, err)
 	}
 	s := newServer(t, hardware, dir)
 	t.servers[hardware.ID] = s
@@ -180,7 +180,7 @@ func (t *Talos) Delete(ctx context.Context, serverID int64) error {
 	return nil
 }
 
-// AddressesChanged tells a running server of its addresses.
+// AddressesChanged applies changed addresses to a running server.
 func (t *Talos) AddressesChanged(_ context.Context, hardware cloud.Server) error {
 	if s := t.server(hardware.ID); s != nil {
 		s.setHardware(hardware)
@@ -234,7 +234,7 @@ func (t *Talos) server(id int64) *server {
 func (t *Talos) disk(id int64) (string, error) {
 	found, err := filepath.Glob(filepath.Join(t.config.Dir, strconv.FormatInt(id, 10)+"-*"))
 	if err != nil {
-		return "", fmt.Errorf("look for the disk of server %d: %w", id, err)
+		return "", fmt.Errorf("find the disk of server %d: %w", id, err)
 	}
 	if len(found) == 0 {
 		return "", nil

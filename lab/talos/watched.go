@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// watched is a value that changes while others wait for it to.
+// watched is a value with a notification of its changes.
 type watched[T any] struct {
 	mu      sync.Mutex
 	value   T

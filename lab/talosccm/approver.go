@@ -26,7 +26,7 @@ import (
 
 const nodeUserPrefix = "system:node:"
 
-// retryLimit is the longest wait before a request that could not be answered is looked at again.
+// retryLimit is the longest pause before an unanswered request is tried again.
 const retryLimit = 30 * time.Second
 
 // approver answers the requests of kubelets for serving certificates. It denies what no kubelet may ask for,
@@ -135,7 +135,7 @@ func (a *approver) answer(ctx context.Context, name string) error {
 // checkNode holds a request against the Node that it names: every address in it must be the Node's.
 func (a *approver) checkNode(ctx context.Context, request *x509.CertificateRequest) error {
 	if len(request.DNSNames) == 0 {
-		return errors.New("the request has no DNS name that would say which Node it is for")
+		return errors.New("the request has no DNS name that identifies its Node")
 	}
 	node, err := a.client.CoreV1().Nodes().Get(ctx, request.DNSNames[0], metav1.GetOptions{})
 	if err != nil {
@@ -183,7 +183,7 @@ func validateRequest(request *x509.CertificateRequest, usages []certificatesv1.K
 	case !strings.HasPrefix(request.Subject.CommonName, nodeUserPrefix):
 		return errors.New("subject common name does not begin with system:node: ")
 	}
-	// A key that is not RSA asks without key encipherment.
+	// Requests for keys other than RSA do not include key encipherment.
 	wanted := []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageServerAuth}
 	for _, usage := range usages {
 		if usage != certificatesv1.UsageKeyEncipherment && !slices.Contains(wanted, usage) {

@@ -45,7 +45,7 @@ func Run(ctx context.Context, args []string) error {
 	})
 }
 
-// lookAtTalosConfig says where the Talos credentials are missing.
+// lookAtTalosConfig logs where the Talos credentials are missing.
 func lookAtTalosConfig() error {
 	path := talosCredentials
 	if given := os.Getenv("TALOSCONFIG"); given != "" {
@@ -62,7 +62,7 @@ func lookAtTalosConfig() error {
 	return nil
 }
 
-// readCloudConfig reads --cloud-config, as the chart's ConfigMap holds it, and says what of it is not simulated.
+// readCloudConfig reads --cloud-config, as the chart's ConfigMap has it, and logs what is not simulated.
 func readCloudConfig(path string) error {
 	if path == "" {
 		return nil
@@ -96,7 +96,7 @@ func startApproval(ctx context.Context, config *cloudcontrollerconfig.CompletedC
 	return true, nil
 }
 
-// noCloud is a cloud provider with nothing in it: none of the simulated controllers asks one.
+// noCloud is an empty cloud provider: no simulated controller uses it.
 type noCloud struct{}
 
 func (noCloud) Initialize(cloudprovider.ControllerClientBuilder, <-chan struct{}) {}
@@ -109,7 +109,7 @@ func (noCloud) Routes() (cloudprovider.Routes, bool)                            
 func (noCloud) ProviderName() string                                              { return "talos" }
 func (noCloud) HasClusterID() bool                                                { return false }
 
-// Rules are what its service account must be allowed.
+// Rules are the permissions that its service account needs.
 func Rules() []rbacv1.PolicyRule {
 	certificates := []string{"certificates.k8s.io"}
 	return []rbacv1.PolicyRule{

@@ -1,4 +1,4 @@
-// Package planetest gives tests real control planes.
+// Package planetest starts real control planes for tests.
 package planetest
 
 import (

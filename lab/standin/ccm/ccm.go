@@ -24,7 +24,8 @@ import (
 	"github.com/slipway-k8s/slipway/lab/standin"
 )
 
-// newerGates are feature gates that the originals' charts set and that this k8s.io/cloud-provider does not know yet.
+// newerGates are feature gates that the originals' charts set and that this version of k8s.io/cloud-provider does not
+// have.
 var newerGates = map[featuregate.Feature]featuregate.FeatureSpec{
 	"CloudControllerManagerWatchBasedRoutesReconciliation": {Default: false, PreRelease: featuregate.Alpha},
 }
@@ -32,7 +33,7 @@ var newerGates = map[featuregate.Feature]featuregate.FeatureSpec{
 // Controllers are those that a manager offers, by name.
 type Controllers map[string]app.ControllerInitFuncConstructor
 
-// NodeControllers are the upstream controllers that initialise Nodes and remove those whose instance is gone.
+// NodeControllers are the upstream controllers that initialise Nodes and delete those whose instance does not exist.
 func NodeControllers() Controllers {
 	return Controllers{
 		names.CloudNodeController:          app.DefaultInitFuncConstructors[names.CloudNodeController],
@@ -57,7 +58,7 @@ func Start(start func(
 	}
 }
 
-// NotSimulated is a controller that only says that it does nothing, and what follows.
+// NotSimulated is a controller that only logs that it does nothing, and the consequence.
 func NotSimulated(name, consequence string) app.ControllerInitFuncConstructor {
 	return Start(func(context.Context, *cloudcontrollerconfig.CompletedConfig) (bool, error) {
 		klog.Infof("Controller %s is not simulated: %s", name, consequence)
@@ -84,7 +85,7 @@ func Run(
 	}
 	o.KubeCloudShared.CloudProvider.Name = provider
 	o.SecureServing.BindAddress = net.IPv4(127, 0, 0, 1)
-	o.WebhookServing.BindPort = 0 // there are no webhooks, and a certificate for them takes a second to make
+	o.WebhookServing.BindPort = 0 // there are no webhooks, and a certificate for them takes a second to create
 	initialize := func(*cloudcontrollerconfig.CompletedConfig) cloudprovider.Interface { return cloud }
 	command := app.NewCloudControllerManagerCommand(o, initialize, controllers, names.CCMControllerAliases(),
 		cliflag.NamedFlagSets{}, ctx.Done())

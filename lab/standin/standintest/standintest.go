@@ -1,5 +1,5 @@
-// Package standintest tests stand-ins as what they are: programs of their own, with nothing but arguments, an
-// environment and the permissions that they say they need.
+// Package standintest tests stand-ins as separate programs, with only arguments, an environment and the permissions
+// that they declare.
 package standintest
 
 import (
@@ -26,7 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// patience bounds every wait. What is waited for takes seconds; a machine that builds something else takes longer.
+// patience bounds every wait. A wait takes seconds; longer on a busy machine.
 const patience = time.Minute
 
 // asProgram, in the environment, turns a test's executable into the program.
@@ -49,11 +49,11 @@ func Main(m *testing.M, run func(context.Context, []string) error) {
 type Program struct {
 	Args []string
 	Env  []string // all of it
-	// Secrets must not turn up in what it prints.
+	// Its output must not contain secrets.
 	Secrets []string
 }
 
-// Start runs the program until the test ends, and then checks that it ends well when told to.
+// Start runs the program until the test ends, and then checks that it ends successfully when asked to.
 func Start(t *testing.T, p Program) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "program.log")
@@ -65,7 +65,7 @@ func Start(t *testing.T, p Program) {
 	program.Stdout, program.Stderr = log, log
 	Must(t, program.Start())
 	t.Cleanup(func() {
-		_ = program.Process.Signal(syscall.SIGTERM) // fails where it has ended, which Wait tells
+		_ = program.Process.Signal(syscall.SIGTERM) // fails if it has ended, which Wait reports
 		if err := program.Wait(); err != nil {
 			t.Errorf("the program ended with: %v", err)
 		}
@@ -84,7 +84,7 @@ func Start(t *testing.T, p Program) {
 	})
 }
 
-// Run runs the program until it ends by itself and returns what it printed and how it ended.
+// Run runs the program until it ends, and returns its output and how it ended.
 func Run(t *testing.T, p Program) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -95,7 +95,7 @@ func Run(t *testing.T, p Program) (string, error) {
 	return string(output), err
 }
 
-// Allow gives a user these rules in the whole cluster.
+// Allow grants a user these rules in the whole cluster.
 func Allow(t *testing.T, c client.Client, user string, rules []rbacv1.PolicyRule) {
 	t.Helper()
 	Must(t, c.Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: user}, Rules: rules}))
@@ -106,7 +106,7 @@ func Allow(t *testing.T, c client.Client, user string, rules []rbacv1.PolicyRule
 	}))
 }
 
-// Eventually polls until try succeeds, and fails the test with what it last said.
+// Eventually polls until try succeeds, and fails the test with its last error.
 func Eventually(t *testing.T, what string, try func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -144,14 +144,14 @@ func Healthy(t *testing.T, c *http.Client, url string) {
 		}
 		defer response.Body.Close()
 		if response.StatusCode != http.StatusOK {
-			text, _ := io.ReadAll(response.Body) // the status says enough
+			text, _ := io.ReadAll(response.Body) // the status is enough
 			return fmt.Errorf("%s: %s", response.Status, text)
 		}
 		return nil
 	})
 }
 
-// FreePort returns a port of 127.0.0.1 on which nobody listens.
+// FreePort returns a port of 127.0.0.1 on which no process listens.
 func FreePort(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -200,7 +200,7 @@ func Granted(t *testing.T, path, kind string) (rules []rbacv1.PolicyRule) {
 	}
 }
 
-// Covers checks that what is granted is enough for what is wanted.
+// Covers checks that the granted rules cover the requested ones.
 func Covers(t *testing.T, granted, wanted []rbacv1.PolicyRule) {
 	t.Helper()
 	if covered, missing := validation.Covers(granted, wanted); !covered {
