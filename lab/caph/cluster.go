@@ -24,7 +24,7 @@ import (
 	"github.com/slipway-k8s/slipway/lab/caph/api"
 )
 
-// clusterReconciler looks after HetznerClusters.
+// clusterReconciler reconciles HetznerClusters.
 type clusterReconciler struct {
 	reconciler
 	targets *targetClusters
@@ -103,7 +103,7 @@ func (r *clusterReconciler) Reconcile(ctx context.Context, request reconcile.Req
 		return s.delete(ctx)
 	}
 	if controllerutil.AddFinalizer(infra, api.ClusterFinalizer) {
-		// Before anything is made: what is made must be found again by a deletion.
+		// Before anything is created: a deletion must be able to find it.
 		if err := helper.Patch(ctx, infra); err != nil {
 			return reconcile.Result{}, fmt.Errorf("adding the finalizer to HetznerCluster %s: %w", request, err)
 		}
@@ -160,7 +160,7 @@ func (s *clusterScope) setEndpoint() {
 	s.infra.Status.Ready = true
 }
 
-// delete removes what the cluster made, once its machines are gone: load balancer, network, placement groups.
+// delete removes what the cluster created, after its machines: load balancer, network, placement groups.
 func (s *clusterScope) delete(ctx context.Context) (reconcile.Result, error) {
 	machines := &api.HCloudMachineList{}
 	if err := s.List(ctx, machines, client.InNamespace(s.infra.Namespace),

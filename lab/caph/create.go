@@ -14,14 +14,15 @@ import (
 	"github.com/slipway-k8s/slipway/lab/caph/api"
 )
 
-// impossibleError says that a server cannot be made until somebody changes something; the reason is the condition's.
+// impossibleError means that a server cannot be created until the operator changes something; the reason is the
+// condition's.
 type impossibleError struct {
 	Reason, Message string
 }
 
 func (e *impossibleError) Error() string { return e.Message }
 
-// impossible notes on the HCloudMachine why its server cannot be made.
+// impossible records on the HCloudMachine why its server cannot be created.
 func (s *machineScope) impossible(reason, format string, args ...any) error {
 	err := &impossibleError{Reason: reason, Message: fmt.Sprintf(format, args...)}
 	conditions.MarkFalse(s.hcloudMachine, api.ServerCreateSucceeded, reason, clusterv1.ConditionSeverityError, "%s",
@@ -30,7 +31,7 @@ func (s *machineScope) impossible(reason, format string, args ...any) error {
 	return err
 }
 
-// create makes the server. What speaks against it comes back as an *impossibleError.
+// create creates the server. It returns an *impossibleError if a requirement is missing.
 func (s *machineScope) create(ctx context.Context) (*hcloud.Server, error) {
 	userData, err := s.userData(ctx)
 	if err != nil {
@@ -91,7 +92,7 @@ func (s *machineScope) create(ctx context.Context) (*hcloud.Server, error) {
 	return result.Server, nil
 }
 
-// userData is the bootstrap secret's value as it is: Talos reads it itself, no cloud-init is wrapped around it.
+// userData is the unchanged value of the bootstrap secret: Talos reads it without cloud-init.
 func (s *machineScope) userData(ctx context.Context) ([]byte, error) {
 	key := client.ObjectKey{Namespace: s.machine.Namespace, Name: *s.machine.Spec.Bootstrap.DataSecretName}
 	secret, err := s.acquire(ctx, key, s.hcloudMachine, false)
@@ -105,7 +106,7 @@ func (s *machineScope) userData(ctx context.Context) ([]byte, error) {
 	return value, nil
 }
 
-// image finds the one image that imageName means: by label, and by name. Its status is not looked at.
+// image finds the image of imageName: by label, and by name. Its status is not checked.
 func (s *machineScope) image(ctx context.Context, architecture hcloud.Architecture) (*hcloud.Image, error) {
 	name := s.hcloudMachine.Spec.ImageName
 	byLabel, err := s.cloud.Image.AllWithOpts(ctx, hcloud.ImageListOpts{

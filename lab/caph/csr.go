@@ -26,7 +26,7 @@ import (
 
 const (
 	nodeUserPrefix = "system:node:"
-	// requestMaxAge: the original denies what it meets later than this.
+	// requestMaxAge: the original denies older requests.
 	requestMaxAge = time.Hour
 )
 
@@ -98,7 +98,7 @@ func (r *requestReconciler) Reconcile(ctx context.Context, request reconcile.Req
 	return reconcile.Result{}, nil
 }
 
-// validateRequest says what speaks against a node's certificate request.
+// validateRequest returns why a node's certificate request is denied.
 func validateRequest(csr *certificatesv1.CertificateSigningRequest, machine *api.HCloudMachine, now time.Time) error {
 	if age := now.Sub(csr.CreationTimestamp.Time); age > requestMaxAge {
 		return fmt.Errorf("the request is %s old, more than %s", age.Round(time.Second), requestMaxAge)

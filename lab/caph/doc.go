@@ -23,14 +23,14 @@ import (
 	"github.com/slipway-k8s/slipway/lab/standin"
 )
 
-// The original's intervals between looks (v1.0.7), before scaling.
+// The original's poll intervals (v1.0.7), before scaling.
 const (
 	ownerPoll        = 2 * time.Second  // HetznerCluster without its Cluster's ownerRef
 	secretPoll       = 10 * time.Second // the Hetzner secret is missing
 	rateLimitPoll    = 30 * time.Second // after a 429, until --rate-limit has passed
 	adoptPoll        = 60 * time.Second // the load balancer to adopt does not exist
 	bootstrapPoll    = 10 * time.Second // Machine without bootstrap data
-	impossiblePoll   = 5 * time.Minute  // image, key, type or placement group missing: somebody must act
+	impossiblePoll   = 5 * time.Minute  // image, key, type or placement group missing: needs the operator
 	serverOffPoll    = 30 * time.Second // after poweron
 	startingPoll     = 60 * time.Second // status starting
 	transitionalPoll = 10 * time.Second // any other status: initializing, migrating, …
@@ -38,7 +38,7 @@ const (
 	machinesPoll     = 10 * time.Second // a deleted HetznerCluster still has machines
 )
 
-// Hetzner makes an API client for a token.
+// Hetzner returns an API client for a token.
 type Hetzner func(token string) *hcloud.Client
 
 // apiClient is the client of the original: the default HTTP client, its name in

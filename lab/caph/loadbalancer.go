@@ -18,21 +18,21 @@ import (
 	"github.com/slipway-k8s/slipway/lab/caph/api"
 )
 
-// noAddress is how a missing address prints, and what ends up in status: the original stores the string.
+// noAddress is how a missing address prints: the original stores that string in the status.
 var noAddress = net.IP(nil).String()
 
 // errNothingToAdopt says that spec.controlPlaneLoadBalancer.name names no load balancer.
 var errNothingToAdopt = errors.New("no load balancer of that name")
 
-// ensureLoadBalancer finds the cluster's load balancer by its label, else adopts the one that the spec
-// names, else makes one; then it sees to its type, algorithm, name, network and services. The status
-// is what was read before those changes.
+// ensureLoadBalancer finds the cluster's load balancer by its label, else adopts the one that the spec names, else
+// creates one; then it updates its type, algorithm, name, network and services. The status is what was read before
+// those changes.
 func (s *clusterScope) ensureLoadBalancer(ctx context.Context) (reconcile.Result, error) {
 	if !s.infra.Spec.ControlPlaneLoadBalancer.Enabled {
 		return reconcile.Result{}, nil
 	}
 	if s.infra.Spec.ControlPlaneEndpoint == nil {
-		// Nothing to wait for: the next pass comes with the changed spec.
+		// Nothing to wait for: a changed spec triggers the next pass.
 		return reconcile.Result{}, reconcile.TerminalError(s.loadBalancerFailed(api.LoadBalancerCreateFailed, errors.New(
 			"spec.controlPlaneEndpoint is missing, on which CAPH v1.0.7 crashes (nil pointer); set it to {host: "+
 				"\"\", port: 6443}")))
@@ -61,7 +61,7 @@ func (s *clusterScope) loadBalancerFailed(reason string, err error) error {
 	return fmt.Errorf("load balancer of HetznerCluster %s/%s: %w", s.infra.Namespace, s.infra.Name, err)
 }
 
-// findOrMakeLoadBalancer returns the load balancer, or an error and the reason that the condition shall give.
+// findOrMakeLoadBalancer returns the load balancer, or an error and the reason for the condition.
 func (s *clusterScope) findOrMakeLoadBalancer(ctx context.Context) (_ *hcloud.LoadBalancer, reason string, _ error) {
 	owned, err := s.cloud.LoadBalancer.AllWithOpts(ctx, hcloud.LoadBalancerListOpts{ListOpts: s.selector()})
 	if err != nil {
@@ -95,7 +95,8 @@ func (s *clusterScope) adoptLoadBalancer(ctx context.Context, name string) (*hcl
 	for key, value := range found[0].Labels {
 		if strings.HasPrefix(key, api.TagPrefix) {
 			return nil, fmt.Errorf(
-				"adopting %q: it carries the label %s, another cluster's; remove the label if that cluster is gone", name, key)
+				"adopting %q: it carries the label %s, another cluster's; remove the label if that cluster does not exist any more",
+				name, key)
 		}
 		labels[key] = value
 	}
@@ -133,7 +134,7 @@ func (s *clusterScope) createLoadBalancer(ctx context.Context) (*hcloud.LoadBala
 	return result.LoadBalancer, nil
 }
 
-// updateLoadBalancer changes what of the spec may change, and attaches the load balancer to the network.
+// updateLoadBalancer updates the mutable fields, and attaches the load balancer to the network.
 func (s *clusterScope) updateLoadBalancer(ctx context.Context, lb *hcloud.LoadBalancer) error {
 	spec := s.infra.Spec.ControlPlaneLoadBalancer
 	if lb.LoadBalancerType != nil && lb.LoadBalancerType.Name != spec.Type {

@@ -22,7 +22,7 @@ import (
 	"github.com/slipway-k8s/slipway/lab/caph/api"
 )
 
-// machineReconciler looks after HCloudMachines.
+// machineReconciler reconciles HCloudMachines.
 type machineReconciler struct {
 	reconciler
 }
@@ -52,7 +52,7 @@ func (r *machineReconciler) setup(ctx context.Context, mgr ctrl.Manager, watchFi
 		Watches(&clusterv1.Machine{},
 			handler.EnqueueRequestsFromMapFunc(util.MachineToInfrastructureMapFunc(api.GroupVersion.WithKind("HCloudMachine"))),
 			builder.WithPredicates(notPaused, significant())).
-		// Its status counts: network, load balancer and placement groups are named there.
+		// Its status matters: it names network, load balancer and placement groups.
 		Watches(&api.HetznerCluster{}, handler.EnqueueRequestsFromMapFunc(r.machinesOf), builder.WithPredicates(notPaused)).
 		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(clusterToMachines),
 			builder.WithPredicates(notPaused, predicates.ClusterPausedTransitionsOrInfrastructureReady(mgr.GetScheme(), log))).
@@ -146,7 +146,7 @@ func (r *machineReconciler) Reconcile(ctx context.Context, request reconcile.Req
 		return result, err
 	}
 	if controllerutil.AddFinalizer(hcloudMachine, api.MachineFinalizer) {
-		// Before a server is made: it must be found again by a deletion.
+		// Before a server is created: a deletion must be able to find it.
 		if err := helper.Patch(ctx, hcloudMachine); err != nil {
 			return reconcile.Result{}, fmt.Errorf("adding the finalizer to HCloudMachine %s: %w", request, err)
 		}

@@ -12,12 +12,12 @@ import (
 	"github.com/slipway-k8s/slipway/lab/caph/api"
 )
 
-// selector is the label selector for what belongs to the cluster, in the original's spelling.
+// selector is the label selector for the cluster's resources, in the original's spelling.
 func (s *clusterScope) selector() hcloud.ListOpts {
 	return hcloud.ListOpts{LabelSelector: s.infra.TagKey() + "==" + api.TagOwned}
 }
 
-// ensureNetwork finds the cluster's network by its label, else makes it.
+// ensureNetwork finds the cluster's network by its label, else creates it.
 func (s *clusterScope) ensureNetwork(ctx context.Context) error {
 	if !s.infra.Spec.HCloudNetwork.Enabled {
 		return nil

@@ -13,7 +13,7 @@ import (
 	"github.com/slipway-k8s/slipway/lab/caph/api"
 )
 
-// ensurePlacementGroups makes the groups of the spec and deletes others that carry the cluster's label.
+// ensurePlacementGroups creates the groups of the spec and deletes others with the cluster's label.
 func (s *clusterScope) ensurePlacementGroups(ctx context.Context) error {
 	groups, err := s.syncPlacementGroups(ctx)
 	if err != nil {

@@ -21,22 +21,22 @@ import (
 	"github.com/slipway-k8s/slipway/lab/standin"
 )
 
-// reconciler is what the three controllers have in common.
+// reconciler has the common parts of the three controllers.
 type reconciler struct {
 	client.Client
 	reader    client.Reader // past the cache
 	hetzner   Hetzner
 	events    record.EventRecorder
 	pace      standin.TimeScale
-	rateLimit time.Duration // how long nothing is asked after a 429, before scaling (--rate-limit)
+	rateLimit time.Duration // pause after a 429, before scaling (--rate-limit)
 }
 
-// after looks again after a scaled interval.
+// after triggers another pass after a scaled interval.
 func (r *reconciler) after(d time.Duration) reconcile.Result {
 	return reconcile.Result{RequeueAfter: r.pace.Of(d)}
 }
 
-// held tells whether object waits out a rate limit. Once the wait is over the condition is true again.
+// held says whether object waits for the end of a rate limit. After the wait the condition is true again.
 func (r *reconciler) held(object conditions.Setter) bool {
 	reachable := conditions.Get(object, api.HetznerAPIReachable)
 	if reachable == nil || reachable.Status != corev1.ConditionFalse {
@@ -49,7 +49,7 @@ func (r *reconciler) held(object conditions.Setter) bool {
 	return false
 }
 
-// noteError sets the conditions that tell of the API itself: a rate limit, a token that is refused. It returns err.
+// noteError sets the conditions for errors of the API itself: a rate limit, a refused token. It returns err.
 func noteError(object conditions.Setter, call string, err error) error {
 	switch {
 	case hcloud.IsError(err, hcloud.ErrorCodeRateLimitExceeded):

@@ -34,7 +34,7 @@ func Rules() []rbacv1.PolicyRule {
 	}
 }
 
-// LeaderElectionRules are what the manager must be allowed in its own namespace, for --leader-elect.
+// LeaderElectionRules are the permissions that the manager needs in its own namespace, for --leader-elect.
 func LeaderElectionRules() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
 		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"},

@@ -46,13 +46,13 @@ type options struct {
 	rateLimit            time.Duration
 	disableCSRApproval   bool
 
-	// The stand-in's own; the original serves on :9443 with the certificate in webhookCertDir's default.
+	// Flags of the stand-in; the original serves on :9443 with the certificate in webhookCertDir's default.
 	webhookHost    string
 	webhookPort    int
 	webhookCertDir string
 }
 
-// inert are the original's flags that the stand-in takes without effect: they are about bare metal, and debugging.
+// inert are the original's flags without effect in the stand-in: they concern bare metal and debugging.
 var inert = []string{
 	"debug-hcloud-api-calls", "pre-provision-command", "hetznerbaremetalmachine-concurrency",
 	"hetznerbaremetalhost-concurrency",
@@ -75,8 +75,8 @@ func parse(args []string) (*options, error) {
 	f.IntVar(&o.clusterWorkers, "hetznercluster-concurrency", 1, "HetznerClusters worked on at once.")
 	f.IntVar(&o.machineWorkers, "hcloudmachine-concurrency", 1, "HCloudMachines worked on at once.")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info or error.")
-	f.DurationVar(&o.syncPeriod, "sync-period", 3*time.Minute, "At least this often every object is looked at.")
-	f.DurationVar(&o.rateLimit, "rate-limit", 5*time.Minute, "How long nothing is asked after a rate limit was met.")
+	f.DurationVar(&o.syncPeriod, "sync-period", 3*time.Minute, "Longest interval between two passes over an object.")
+	f.DurationVar(&o.rateLimit, "rate-limit", 5*time.Minute, "Pause after the API has reported a rate limit.")
 	f.BoolVar(&o.disableCSRApproval, "disable-csr-approval", false,
 		"Leave kubelets' certificate requests in workload clusters alone.")
 	f.StringVar(&o.webhookHost, "webhook-host", "127.0.0.1",

@@ -19,7 +19,7 @@ const (
 	// secretLabel marks the secrets that are in use here; only these are cached.
 	secretLabel      = "caph.environment"
 	secretLabelValue = "owned"
-	// secretFinalizer keeps the Hetzner secret while a HetznerCluster needs it to delete what it made.
+	// secretFinalizer keeps the Hetzner secret while a HetznerCluster needs it for its deletion.
 	secretFinalizer = "infrastructure.cluster.x-k8s.io/caph-secret"
 )
 
@@ -62,7 +62,7 @@ func (r *reconciler) acquire(
 	return secret, nil
 }
 
-// release takes back what acquire did for owner, so that the secret can be deleted.
+// release reverts acquire for owner, so that the secret can be deleted.
 func (r *reconciler) release(ctx context.Context, secret *corev1.Secret, owner client.Object) error {
 	secret = secret.DeepCopy()
 	before := secret.DeepCopy()
@@ -97,7 +97,7 @@ func (r *reconciler) credentials(
 		unavailable(api.HetznerSecretUnreachable, "could not find HetznerSecret")
 		return "", nil, r.after(secretPoll), nil
 	case apierrors.IsConflict(err):
-		return "", nil, r.after(ownerPoll), nil // somebody else marked it: look again
+		return "", nil, r.after(ownerPoll), nil // another controller marked it: try again
 	case err != nil:
 		unavailable(api.HCloudCredentialsInvalid, "%s", err)
 		return "", nil, reconcile.Result{}, fmt.Errorf("reading the Hetzner secret %s: %w", key, err)

@@ -24,13 +24,13 @@ import (
 
 const (
 	providerIDPrefix = "hcloud://"
-	// serverOffDeadline: a server that stays off this long is given up.
+	// serverOffDeadline: a server that stays off this long fails.
 	serverOffDeadline = 10 * time.Minute
 	// shutdownDeadline: a server that does not shut down within this time is deleted running.
 	shutdownDeadline = 2 * time.Minute
 )
 
-// ensure brings the server to what the HCloudMachine says: made, running, in the network, behind the load balancer.
+// ensure creates the server of an HCloudMachine, powers it on, and attaches it to the network and the load balancer.
 func (s *machineScope) ensure(ctx context.Context) (reconcile.Result, error) {
 	region, err := s.region()
 	if err != nil {
@@ -49,7 +49,7 @@ func (s *machineScope) ensure(ctx context.Context) (reconcile.Result, error) {
 		return reconcile.Result{}, err
 	}
 	if server == nil {
-		// Never made, or vanished: the original does not tell the two apart and makes it (again).
+		// Never created, or vanished: the original does not distinguish them and creates it (again).
 		server, err = s.create(ctx)
 		var impossible *impossibleError
 		if errors.As(err, &impossible) {
@@ -118,7 +118,7 @@ func (s *machineScope) labels() map[string]string {
 	return labels
 }
 
-// find looks for the server by provider ID, else by labels; nil if there is none.
+// find finds the server by provider ID, else by labels; nil if there is none.
 func (s *machineScope) find(ctx context.Context) (*hcloud.Server, error) {
 	if s.hcloudMachine.Spec.ProviderID != nil {
 		id, err := strconv.ParseInt(strings.TrimPrefix(*s.hcloudMachine.Spec.ProviderID, providerIDPrefix), 10, 64)
@@ -153,7 +153,7 @@ func (s *machineScope) find(ctx context.Context) (*hcloud.Server, error) {
 	return servers[0], nil
 }
 
-// powerOn turns a server on that is off, and gives it up after ten minutes.
+// powerOn powers on a server that is off, and fails it after ten minutes.
 func (s *machineScope) powerOn(ctx context.Context, server *hcloud.Server) (reconcile.Result, error) {
 	s.hcloudMachine.Status.Ready = false
 	available := conditions.Get(s.hcloudMachine, api.ServerAvailable)
@@ -166,7 +166,7 @@ func (s *machineScope) powerOn(ctx context.Context, server *hcloud.Server) (reco
 		return reconcile.Result{}, nil
 	}
 	_, _, err := s.cloud.Server.Poweron(ctx, server)
-	if err != nil && !hcloud.IsError(err, hcloud.ErrorCodeLocked) { // locked: something is under way, look again
+	if err != nil && !hcloud.IsError(err, hcloud.ErrorCodeLocked) { // locked: an action is running, try again
 		return reconcile.Result{}, fmt.Errorf("powering on server %d: %w", server.ID,
 			noteError(s.hcloudMachine, "PowerOnServer", err))
 	}
@@ -213,7 +213,7 @@ func (s *machineScope) behindLoadBalancer() bool {
 		s.infra.Status.ControlPlaneLoadBalancer != nil
 }
 
-// delete takes the server out of the load balancer, shuts it down, and deletes it once it is off or does not go off.
+// delete removes the server from the load balancer, shuts it down, and deletes it when it is off or does not shut down.
 func (s *machineScope) delete(ctx context.Context) (reconcile.Result, error) {
 	server, err := s.find(ctx)
 	if err != nil || server == nil {
@@ -223,7 +223,7 @@ func (s *machineScope) delete(ctx context.Context) (reconcile.Result, error) {
 	if s.behindLoadBalancer() {
 		id := s.infra.Status.ControlPlaneLoadBalancer.ID
 		_, _, err := s.cloud.LoadBalancer.RemoveServerTarget(ctx, &hcloud.LoadBalancer{ID: id}, server)
-		// invalid_input: it is no target (any more); not_found: the load balancer is gone.
+		// invalid_input: it is no target any more; not_found: the load balancer does not exist.
 		if err != nil && !hcloud.IsError(err, hcloud.ErrorCodeInvalidInput, hcloud.ErrorCodeNotFound) {
 			return reconcile.Result{}, fmt.Errorf("removing server %d from load balancer %d: %w", server.ID, id,
 				noteError(s.hcloudMachine, "DeleteTargetServerOfLoadBalancer", err))

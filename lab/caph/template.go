@@ -20,7 +20,8 @@ import (
 	"github.com/slipway-k8s/slipway/lab/caph/api"
 )
 
-// templateReconciler fills the status of HCloudMachineTemplates: what a machine brings, and what owns the template.
+// templateReconciler maintains the status of HCloudMachineTemplates: the capacity of a machine, and the template's
+// owner.
 type templateReconciler struct {
 	reconciler
 }

@@ -58,7 +58,7 @@ func (d defaulter) Default(_ context.Context, object runtime.Object) error {
 	return nil
 }
 
-// defaultMachine gives a machine both public addresses unless it says otherwise.
+// defaultMachine enables both public addresses of a machine unless its spec sets them.
 func defaultMachine(object runtime.Object) {
 	if machine, ok := object.(*api.HCloudMachine); ok && machine.Spec.PublicNetwork == nil {
 		machine.Spec.PublicNetwork = &api.PublicNetworkSpec{EnableIPv4: ptr.To(true), EnableIPv6: ptr.To(true)}

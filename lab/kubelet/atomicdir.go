@@ -61,7 +61,7 @@ func writeFiles(dir string, files map[string][]byte) error {
 	return nil
 }
 
-// turnLink makes a link point elsewhere, in one step.
+// turnLink replaces a link's target atomically.
 func turnLink(link, target string) error {
 	next := link + "_tmp"
 	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) { // of a run that was killed

@@ -15,7 +15,7 @@ import (
 	"github.com/slipway-k8s/slipway/lab/proc"
 )
 
-// Config says which Node a kubelet is and how it runs Pods. Fields without a default named here are required.
+// Config configures a kubelet. Fields without a default named here are required.
 type Config struct {
 	// Cluster names the cluster in the Registry, the status and the processes' labels.
 	Cluster string
@@ -53,7 +53,7 @@ type Config struct {
 	// PodServer is the API server's URL in the kubeconfigs of Pods. Default: that of Client.
 	PodServer string
 
-	// Dir is the kubelet's folder: volumes, logs, keys. It holds secrets and is made 0700.
+	// Dir is the kubelet's folder: volumes, logs, keys. It contains secrets and is created with mode 0700.
 	Dir string
 	// Processes starts the Pods' processes.
 	Processes *proc.Supervisor
@@ -69,18 +69,18 @@ type Config struct {
 	// {proxy}, and SSL_CERT_FILE, also {ca}.
 	PodEnv map[string]string
 
-	// Network says when the Node has its Pod network.
+	// Network is when the Node has its Pod network.
 	Network NetworkRule
 	// ServingCSR has the kubelet ask for a serving certificate by a CertificateSigningRequest, as with
 	// rotate-server-certificates.
 	ServingCSR bool
-	// Latency of what is simulated. The zero value waits for nothing, and restarts after 100 ms.
+	// Latency of simulated operations. The zero value means no delay, and restarts after 100 ms.
 	Latency Latency
 	// Log, by default none.
 	Log *slog.Logger
 }
 
-// NetworkRule says when a Node has its Pod network.
+// NetworkRule is when a Node has its Pod network.
 type NetworkRule int
 
 const (
@@ -92,7 +92,7 @@ const (
 	NetworkFromAgent
 )
 
-// Latency scales what takes its time on a real node.
+// Latency is how long operations of a real node take.
 type Latency struct {
 	// PullImage is added to the start of the first container of an image on this Node.
 	PullImage time.Duration
@@ -132,7 +132,7 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	require(c.Cluster != "", "Cluster", "name the cluster")
 	require(c.Node != "", "Node", "name the Node")
-	require(c.InternalIP != "", "InternalIP", "give the Node's address")
+	require(c.InternalIP != "", "InternalIP", "set the Node's address")
 	require(c.KubeletVersion != "", "KubeletVersion", "give the version to report")
 	require(c.Client != nil, "Client", "give a configuration with the Node's identity")
 	require(filepath.IsAbs(c.Dir), "Dir", "give an absolute path")

@@ -17,7 +17,7 @@ import (
 	"github.com/slipway-k8s/slipway/lab/proc"
 )
 
-// container runs one container of a Pod: a process where a Program has its image, a simulation otherwise.
+// container runs one container of a Pod: as a process if a Program has its image, else as a simulation.
 type container struct {
 	p       *pod
 	spec    corev1.Container
@@ -50,12 +50,12 @@ func waiting(reason, message string) corev1.ContainerState {
 	return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}
 }
 
-// sidecar says whether this is an init container that stays.
+// sidecar says whether this is an init container that keeps running.
 func (c *container) sidecar() bool {
 	return c.init && c.spec.RestartPolicy != nil && *c.spec.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
 
-// again says whether a container that ended with this code is started again.
+// again says whether a container that ended with this code is restarted.
 func (c *container) again(code int32) bool {
 	policy := c.p.seen().Spec.RestartPolicy
 	switch {
@@ -68,7 +68,7 @@ func (c *container) again(code int32) bool {
 	}
 }
 
-// completes says whether a simulated container ends by itself.
+// completes says whether a simulated container ends without being stopped.
 func (c *container) completes() bool {
 	api := c.p.seen()
 	owner := metav1.GetControllerOf(api)
@@ -76,8 +76,8 @@ func (c *container) completes() bool {
 		owner != nil && owner.Kind == "Job"
 }
 
-// run starts the container, again and again as the Pod's restart policy says. It returns true once it has ended for
-// good with exit code 0, false when it failed for good or ctx is done; in any case nothing runs any more.
+// run starts the container, and restarts it according to the Pod's restart policy. It returns true if it ended with
+// exit code 0 and is not restarted, false if it failed or ctx is done; in any case nothing runs any more.
 func (c *container) run(ctx context.Context) bool {
 	if code, over := c.overBefore(); over {
 		return code == 0
@@ -116,7 +116,7 @@ func (c *container) overBefore() (code int32, over bool) {
 	return code, c.over
 }
 
-// update changes the container under the Pod's lock and tells whoever waits for the Pod.
+// update changes the container under the Pod's lock and notifies the waiters.
 func (c *container) update(change func()) {
 	c.p.mu.Lock()
 	change()
@@ -188,7 +188,7 @@ func (c *container) awaitEnvironment(ctx context.Context) (map[string]string, bo
 	}
 }
 
-// simulate plays the container: it is ready after a moment and stays, or completes after it.
+// simulate reports the container Ready after a moment, and completes it if it is one that completes.
 func (c *container) simulate(ctx context.Context) int32 {
 	c.running(nil, nil)
 	c.p.event(corev1.EventTypeNormal, "Started", "Started container %s (simulated: the lab has no program for image %s)",
@@ -202,7 +202,7 @@ func (c *container) simulate(ctx context.Context) int32 {
 	return 0
 }
 
-// execute runs the container's process to its end: its own, one that a liveness probe made, or that of ctx.
+// execute runs the container's process until it ends, its liveness probe fails, or ctx is done.
 func (c *container) execute(ctx context.Context, l *launch) (int32, error) {
 	written := fileSize(l.spec.LogFile)
 	process, err := c.p.k.cfg.Processes.Start(l.spec)
@@ -280,8 +280,8 @@ func (c *container) terminated(began time.Time, code int32, message string) {
 	})
 }
 
-// lastWords returns what a failed container says of its end: the last of its log where the container asks for that, as
-// much as a kubelet takes (2048 bytes, 80 lines).
+// lastWords returns the termination message of a failed container: the end of its log if the container requests that,
+// as much as a kubelet takes (2048 bytes, 80 lines).
 func (c *container) lastWords(code int32, log string) string {
 	if code == 0 || c.spec.TerminationMessagePolicy != corev1.TerminationMessageFallbackToLogsOnError {
 		return ""

@@ -94,8 +94,8 @@ func newKubelet(cfg Config, client, admin kubernetes.Interface) *Kubelet {
 	return k
 }
 
-// Run plays the node until ctx is done: from then on it stops the Pods' processes, as a server that is switched off
-// does, and leaves the API alone. It returns nil then, and an error only where it could not begin.
+// Run runs the node until ctx is done. Then it stops the Pods' processes, as a server that is switched off does,
+// without a request to the API, and returns nil. It returns an error only if it could not start.
 func (k *Kubelet) Run(ctx context.Context) error {
 	if err := k.prepareDir(); err != nil {
 		return fmt.Errorf("kubelet of node %s: %w", k.cfg.Node, err)
@@ -105,7 +105,8 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: k.client.CoreV1().Events("")})
 	k.events = broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "kubelet", Host: k.cfg.Node})
 
-	// The informer waits for the registration, for that is retried at once where an informer's back-off grows to 30 s.
+	// The informer starts after the registration: the registration is retried immediately, the back-off of an informer
+	// grows to 30 s.
 	if err := k.register(ctx); err != nil {
 		return nil
 	}
@@ -126,13 +127,13 @@ func (k *Kubelet) Run(ctx context.Context) error {
 }
 
 func (k *Kubelet) prepareDir() error {
-	// Of a kubelet before this one: its processes are gone, and its Pods are mounted anew.
+	// Remains of an earlier kubelet: its processes have ended, and its Pods are mounted again.
 	if err := os.RemoveAll(filepath.Join(k.cfg.Dir, "pods")); err != nil {
 		return fmt.Errorf("remove the folders of Pods that ran before: %w", err)
 	}
 	for _, dir := range []string{k.cfg.Dir, k.podsDir(), k.logsDir()} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return fmt.Errorf("make its folder: %w", err)
+			return fmt.Errorf("create its folder: %w", err)
 		}
 	}
 	if err := os.Chmod(k.cfg.Dir, 0o700); err != nil {
@@ -181,7 +182,7 @@ func (k *Kubelet) watchPods(ctx context.Context) {
 	informer.Run(ctx.Done())
 }
 
-// observe hands what the API says of a Pod to its worker, which it starts for a new one.
+// observe passes a Pod's new state to its worker, which it starts for a new Pod.
 func (k *Kubelet) observe(ctx context.Context, object any) {
 	api, ok := object.(*corev1.Pod)
 	if !ok || api.Spec.NodeName != k.cfg.Node {
@@ -206,7 +207,7 @@ func (k *Kubelet) observe(ctx context.Context, object any) {
 	})
 }
 
-// vanish tells a Pod's worker that the API knows the Pod no more.
+// vanish notifies a Pod's worker that the API has deleted the Pod.
 func (k *Kubelet) vanish(uid types.UID) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -229,18 +230,18 @@ func (k *Kubelet) pull(ctx context.Context, image string) bool {
 	return true
 }
 
-// Status is what a kubelet says of itself.
+// Status is the status of a kubelet.
 type Status struct {
 	Cluster string `json:"cluster"`
 	Node    string `json:"node"`
 	Ready   bool   `json:"ready"`
 	Reason  string `json:"reason"` // why the Node is ready or not
-	// Serving says what became of the serving certificate; empty where none is wanted.
+	// Serving is the state of the serving certificate; empty if none is requested.
 	Serving string      `json:"serving,omitempty"`
 	Pods    []PodStatus `json:"pods"`
 }
 
-// PodStatus is what a kubelet says of a Pod.
+// PodStatus is the status of a Pod.
 type PodStatus struct {
 	Namespace  string            `json:"namespace"`
 	Name       string            `json:"name"`
@@ -250,7 +251,7 @@ type PodStatus struct {
 	Containers []ContainerStatus `json:"containers"`
 }
 
-// ContainerStatus says what plays a container and how it fares.
+// ContainerStatus is what runs for a container, and its state.
 type ContainerStatus struct {
 	Name     string `json:"name"`
 	Image    string `json:"image"`
@@ -262,7 +263,7 @@ type ContainerStatus struct {
 	PID      int    `json:"pid,omitempty"` // 0: no process
 }
 
-// Status says how the Node and its Pods are.
+// Status returns the status of the Node and its Pods.
 func (k *Kubelet) Status() Status {
 	ready := k.readyCondition()
 	s := Status{

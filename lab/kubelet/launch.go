@@ -19,7 +19,7 @@ type launch struct {
 	pod      portKey // port left out
 }
 
-// release gives the ports back.
+// release frees the ports.
 func (l *launch) release() {
 	for port, local := range l.ports {
 		key := l.pod
@@ -28,7 +28,7 @@ func (l *launch) release() {
 	}
 }
 
-// prepare says what process plays the container, and allots its ports. The caller releases them.
+// prepare returns the process for the container, and allots its ports. The caller releases them.
 func (c *container) prepare(env map[string]string) (_ *launch, err error) {
 	p, cfg := c.p, c.p.k.cfg
 	executable, err := c.executable()
@@ -37,7 +37,7 @@ func (c *container) prepare(env map[string]string) (_ *launch, err error) {
 	}
 	home := filepath.Join(p.dir, "containers", c.spec.Name)
 	if err := os.MkdirAll(home, 0o700); err != nil {
-		return nil, fmt.Errorf("make the container's folder: %w", err)
+		return nil, fmt.Errorf("create the container's folder: %w", err)
 	}
 	l := &launch{ports: map[int32]int{}, registry: cfg.Registry, pod: portKey{cfg.Cluster, p.namespace, p.name, 0}}
 	defer func() {
@@ -57,7 +57,7 @@ func (c *container) prepare(env map[string]string) (_ *launch, err error) {
 	// No KUBERNETES_SERVICE_HOST: with it, client libraries look for a token in the file system of a container.
 	all := map[string]string{
 		"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": home, "TMPDIR": home, "HOSTNAME": p.hostname(),
-		"NO_PROXY": "127.0.0.0/8,localhost", // Go's own clients leave loopback out by themselves
+		"NO_PROXY": "127.0.0.0/8,localhost", // Go's clients exclude loopback by default
 	}
 	if p.hasIdentity() {
 		all["KUBECONFIG"] = p.kubeconfig()

@@ -16,7 +16,7 @@ const (
 	renewEvery   = 10 * time.Second
 )
 
-// keepLease renews the Node's Lease until ctx is done: it is what the node life cycle controller takes for a heartbeat.
+// keepLease renews the Node's Lease until ctx is done: the heartbeat for the node lifecycle controller.
 func (k *Kubelet) keepLease(ctx context.Context) {
 	retry := toAPI()
 	for {

@@ -13,17 +13,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// errAgain marks a failure that ends by itself in the first moments of a Pod: what it refers to has not been read yet,
-// or the node authorizer learns of the Pod a little after the kubelet.
+// errAgain marks a failure that is temporary in the first moments of a Pod: an object that it refers to has not been
+// read yet, or the node authorizer sees the Pod a little after the kubelet.
 var errAgain = errors.New("not yet")
 
-// firstMoments is for how long such a failure is not worth a word.
+// firstMoments is how long such a failure is not reported.
 const firstMoments = 3 * time.Second
 
-// mount makes the volumes, and waits for what they need.
+// mount writes the volumes, and waits for the objects that they need.
 func (p *pod) mount(ctx context.Context) bool {
 	began, said := time.Now(), ""
-	retry := backOff{least: 100 * time.Millisecond, most: 2 * time.Second} // of what no watch tells: tokens
+	retry := backOff{least: 100 * time.Millisecond, most: 2 * time.Second} // for tokens, which no watch reports
 	again := time.NewTimer(retry.next())
 	defer again.Stop()
 	for {
@@ -55,12 +55,12 @@ func (p *pod) mount(ctx context.Context) bool {
 	}
 }
 
-// refreshVolumes keeps the volumes like their sources and the tokens fresh.
+// refreshVolumes keeps the volumes and tokens up to date.
 func (p *pod) refreshVolumes(ctx context.Context) {
 	for {
 		changed := p.changed.next()
 		due, err := p.syncVolumes(ctx)
-		if err != nil && ctx.Err() == nil { // what was mounted stays, as on a real node
+		if err != nil && ctx.Err() == nil { // the mounted files stay, as on a real node
 			p.log.Warn("the Pod's volumes were not brought up to date", "reason", err)
 		}
 		timer := time.NewTimer(due)
@@ -76,8 +76,8 @@ func (p *pod) refreshVolumes(ctx context.Context) {
 	}
 }
 
-// syncVolumes makes the volumes like their sources now, and says after what time to look again. A Pod without processes
-// needs only what its volumes name to be there.
+// syncVolumes updates the volumes, and returns when to call it again. For a Pod without processes it only checks that
+// the named objects exist.
 func (p *pod) syncVolumes(ctx context.Context) (due time.Duration, err error) {
 	due = syncEvery
 	api := p.seen()
@@ -94,7 +94,7 @@ func (p *pod) syncVolumes(ctx context.Context) (due time.Duration, err error) {
 		}
 		if v.EmptyDir != nil {
 			if err := os.MkdirAll(p.volumeDir(v.Name), 0o700); err != nil {
-				return due, fmt.Errorf("make the folder of volume %q: %w", v.Name, err)
+				return due, fmt.Errorf("create the folder of volume %q: %w", v.Name, err)
 			}
 		}
 		if files != nil {

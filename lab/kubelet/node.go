@@ -25,14 +25,14 @@ const (
 	statusEvery = 10 * time.Second
 	// reportEvery is how often an unchanged status is written all the same, as kubelets do (nodeStatusReportFrequency).
 	reportEvery = 5 * time.Minute
-	// registerEvery is the pause between attempts to register: whoever boots the node waits for nothing else.
+	// registerEvery is the pause between attempts to register: short, because the boot of the node waits for it.
 	registerEvery = 250 * time.Millisecond
 
 	providedNodeIP = "alpha.kubernetes.io/provided-node-ip"
 	uninitialized  = "node.cloudprovider.kubernetes.io/uninitialized"
 )
 
-// register makes the Node, or brings the one that exists up to date, and waits until the API server accepts that.
+// register creates the Node, or updates the existing one, and waits until the API server accepts that.
 func (k *Kubelet) register(ctx context.Context) error {
 	var last error
 	for {
@@ -58,8 +58,8 @@ func (k *Kubelet) tryRegister(ctx context.Context) error {
 		}
 		k.log.Info("the Node is registered")
 	case err != nil:
-		return fmt.Errorf("look for it: %w", err)
-	default: // of a kubelet before this one: a Node that exists keeps its taints
+		return fmt.Errorf("find it: %w", err)
+	default: // of an earlier kubelet: a Node that exists keeps its taints
 		changed := node.DeepCopy()
 		changed.Labels = merge(changed.Labels, want.Labels)
 		changed.Annotations = merge(changed.Annotations, want.Annotations)
@@ -73,7 +73,7 @@ func (k *Kubelet) tryRegister(ctx context.Context) error {
 	return k.labelAsAdmin(ctx)
 }
 
-// labelAsAdmin gives the Node the labels that a kubelet may not give itself.
+// labelAsAdmin sets the labels of the Node that a kubelet may not set itself.
 func (k *Kubelet) labelAsAdmin(ctx context.Context) error {
 	labels := maps.Clone(k.cfg.Labels)
 	maps.DeleteFunc(labels, func(key, _ string) bool { return ownLabel(key) })
@@ -175,7 +175,7 @@ func withoutHeartbeats(s corev1.NodeStatus) corev1.NodeStatus {
 	return s
 }
 
-// setNodeStatus makes the status what it should be now. What others put there stays.
+// setNodeStatus updates the status. It does not change what others set.
 func (k *Kubelet) setNodeStatus(node *corev1.Node) {
 	s := &node.Status
 	s.Capacity, s.Allocatable = k.cfg.Capacity, k.cfg.Capacity
@@ -186,7 +186,7 @@ func (k *Kubelet) setNodeStatus(node *corev1.Node) {
 		KubeletVersion: k.cfg.KubeletVersion, KubeProxyVersion: k.cfg.KubeletVersion,
 		OperatingSystem: "linux", Architecture: k.cfg.Architecture,
 	}
-	// Once a cloud provider has reported the addresses they are its own.
+	// After a cloud provider has reported the addresses, they belong to it.
 	if !k.cfg.ExternalCloudProvider || node.Spec.ProviderID == "" {
 		s.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: k.cfg.InternalIP}}
 		if k.cfg.ExternalIP != "" && !k.cfg.ExternalCloudProvider {
@@ -217,7 +217,7 @@ func (k *Kubelet) setNodeStatus(node *corev1.Node) {
 	}
 }
 
-// runtimeVersion is what nobody takes for a container runtime.
+// runtimeVersion is not the version of any real container runtime.
 const runtimeVersion = "slipway-lab://1.0.0"
 
 func (k *Kubelet) readyCondition() corev1.NodeCondition {
@@ -233,7 +233,7 @@ func (k *Kubelet) readyCondition() corev1.NodeCondition {
 	}
 }
 
-// networkNotReady is what a kubelet says before its CNI plugin is configured.
+// networkNotReady is the message of a kubelet before its CNI plugin is configured.
 const networkNotReady = "NetworkReady=false reason:NetworkPluginNotReady message:Network plugin returns error: cni " +
 	"plugin not initialized"
 
@@ -242,7 +242,7 @@ func (k *Kubelet) networkReady() bool {
 	return k.cfg.Network == NetworkFromStart || k.network.Load()
 }
 
-// networkFile stands for the configuration file that a CNI agent leaves on the host.
+// networkFile takes the place of the configuration file that a CNI agent writes on the host.
 func (k *Kubelet) networkFile() string { return filepath.Join(k.cfg.Dir, "cni-configured") }
 
 // agentReady records that a CNI agent on this Node is ready.
@@ -258,7 +258,7 @@ func (k *Kubelet) agentReady(pod string) {
 	k.changed.raise()
 }
 
-// ownLabel says whether a kubelet may give its Node a label: admission plugin NodeRestriction refuses the others.
+// ownLabel says whether a kubelet may set a label of its Node: the admission plugin NodeRestriction refuses the others.
 func ownLabel(key string) bool {
 	switch key {
 	case corev1.LabelHostname, corev1.LabelOSStable, corev1.LabelArchStable, corev1.LabelInstanceTypeStable,

@@ -2,8 +2,8 @@ package kubelet
 
 import "sync"
 
-// notifier tells any number of goroutines that something changed. Take the channel, look at the state, then wait on the
-// channel: a change between the look and the wait is not lost.
+// notifier notifies any number of goroutines of a change. Take the channel, read the state, then wait on the channel: a
+// change in between is not lost.
 type notifier struct {
 	mu sync.Mutex
 	ch chan struct{}

@@ -98,7 +98,7 @@ func (o *objects) get(r ref) entry {
 	return entry{err: fmt.Errorf("%s %q is not followed", r.kind, r.name)}
 }
 
-// set records what an object is now and tells its users.
+// set records the current state of an object and notifies its users.
 func (o *objects) set(r ref, e *entry, object runtime.Object, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -123,7 +123,7 @@ func (o *objects) watch(ctx context.Context, r ref, e *entry) {
 			o.mu.Lock()
 			unread := e.secret == nil && e.configMap == nil
 			o.mu.Unlock()
-			if unread { // Forbidden too: the authorizer learns of a Pod a moment after the kubelet
+			if unread { // Forbidden too: the authorizer sees a Pod a moment after the kubelet
 				o.set(r, e, nil, fmt.Errorf("%s %q could not be read: %w", r.kind, r.name, err))
 			}
 		}
@@ -133,7 +133,7 @@ func (o *objects) watch(ctx context.Context, r ref, e *entry) {
 	}
 }
 
-// watchOnce reads an object and follows it until the watch ends; read says whether it got as far as reading it.
+// watchOnce reads an object and watches it until the watch ends; read says whether it could be read.
 func (o *objects) watchOnce(ctx context.Context, r ref, e *entry) (read bool, err error) {
 	options := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", r.name).String()}
 	object, version, err := o.list(ctx, r, options)

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// placeholder finds {word} and {word:argument}. Other text in braces, such as JSON, is left alone.
+// placeholder matches {word} and {word:argument}. Other text in braces, such as JSON, is not changed.
 var placeholder = regexp.MustCompile(`\{(kubeconfig|namespace|pod|node|ca|proxy|port|dir)(?::([^{}]*))?\}`)
 
-// checkPlaceholders says which placeholder of a text is malformed.
+// checkPlaceholders returns an error for a malformed placeholder of a text.
 func checkPlaceholders(text string) error {
 	for _, m := range placeholder.FindAllStringSubmatch(text, -1) {
 		hasArgument := strings.Contains(m[0], ":")

@@ -18,13 +18,13 @@ import (
 )
 
 const (
-	// switchOffGrace is what processes get to end when the node is switched off.
+	// switchOffGrace is how long processes may take to end when the node is switched off.
 	switchOffGrace = 2 * time.Second
-	// cniFolder of the host is where a CNI agent leaves its configuration.
+	// cniFolder is the folder of the host to which a CNI agent writes its configuration.
 	cniFolder = "/etc/cni/net.d"
 )
 
-// pod runs one Pod from the moment it is bound to the Node until the API has forgotten it.
+// pod runs one Pod from its binding to the Node until its deletion from the API.
 type pod struct {
 	k               *Kubelet
 	namespace, name string
@@ -33,7 +33,7 @@ type pod struct {
 	log             *slog.Logger
 	changed         notifier // anything below, or an object that the Pod refers to
 
-	// kill is done when nothing is to be waited for any more: the Pod was deleted by force.
+	// kill is done when there is nothing to wait for: the Pod was deleted by force.
 	kill   context.Context
 	killed context.CancelFunc
 
@@ -43,8 +43,8 @@ type pod struct {
 	api         *corev1.Pod // as last seen
 	vanished    bool
 	startedAt   metav1.Time
-	mounted     bool   // volumes are there: the sandbox of a real Pod
-	initialized bool   // the init containers have done their part
+	mounted     bool   // volumes exist: the sandbox of a real Pod
+	initialized bool   // the init containers have completed
 	waiting     string // why no container has been started yet
 	tokens      map[tokenKey]token
 	volumes     map[string]map[string][]byte // files of each as last written
@@ -69,7 +69,7 @@ func newPod(k *Kubelet, api *corev1.Pod) *pod {
 	return p
 }
 
-// observe takes over what the API says now.
+// observe records the Pod's new state in the API.
 func (p *pod) observe(api *corev1.Pod) {
 	p.mu.Lock()
 	p.api = api
@@ -85,14 +85,14 @@ func (p *pod) vanish() {
 	p.changed.raise()
 }
 
-// seen returns the Pod as the API last said it. Nobody changes it.
+// seen returns the last known state of the Pod in the API. It must not be changed.
 func (p *pod) seen() *corev1.Pod {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.api
 }
 
-// run plays the Pod until the API has forgotten it or ctx is done.
+// run runs the Pod until the API has deleted it or ctx is done.
 func (p *pod) run(ctx context.Context) {
 	defer p.killed()
 	for _, r := range p.references() {
@@ -124,7 +124,7 @@ func (p *pod) run(ctx context.Context) {
 	}
 }
 
-// await waits until the condition, which is asked under the lock, holds or ctx is done.
+// await waits until the condition holds, which is evaluated under the lock, or ctx is done.
 func (p *pod) await(ctx context.Context, holds func() bool) bool {
 	for {
 		changed := p.changed.next()
@@ -142,12 +142,13 @@ func (p *pod) await(ctx context.Context, holds func() bool) bool {
 	}
 }
 
-// finished says whether a Pod has come to its end before this kubelet saw it.
+// finished says whether a Pod ended before this kubelet saw it.
 func finished(api *corev1.Pod) bool {
 	return api.Status.Phase == corev1.PodSucceeded || api.Status.Phase == corev1.PodFailed
 }
 
-// play brings the containers up, and returns when all have ended for good or ctx is done and they are stopped.
+// play starts the containers, and returns when none of them is restarted any more, or when ctx is done and they are
+// stopped.
 func (p *pod) play(ctx context.Context) {
 	if p.over() { // before this kubelet saw it
 		p.setInitialized()
@@ -162,7 +163,7 @@ func (p *pod) play(ctx context.Context) {
 	defer refreshing.Wait()
 	defer stopRefresh()
 
-	// Sidecars outlive the containers: they are stopped last, in the reverse of their order.
+	// Sidecars end last, in the reverse of their order.
 	var stopSidecars []func()
 	defer func() {
 		for i := len(stopSidecars) - 1; i >= 0; i-- {
@@ -202,14 +203,14 @@ func (p *pod) setInitialized() {
 	p.changed.raise()
 }
 
-// over says whether no container is to be started any more.
+// over says whether no container may be started any more.
 func (p *pod) over() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return !slices.ContainsFunc(p.containers, func(c *container) bool { return !c.over })
 }
 
-// awaitNetwork holds a Pod back until the Node has its Pod network, unless the Pod does without.
+// awaitNetwork delays a Pod until the Node has its Pod network, unless the Pod uses the host's.
 func (p *pod) awaitNetwork(ctx context.Context) bool {
 	if p.seen().Spec.HostNetwork {
 		return true
@@ -245,7 +246,7 @@ func (p *pod) event(kind, reason, format string, args ...any) {
 	p.k.events.Eventf(p.seen(), kind, reason, format, args...)
 }
 
-// grace is what the Pod's processes get to end.
+// grace is how long the Pod's processes may take to end.
 func (p *pod) grace(ctx context.Context) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -261,7 +262,7 @@ func (p *pod) grace(ctx context.Context) time.Duration {
 	return grace
 }
 
-// remove writes the last status and lets the API forget the Pod.
+// remove writes the last status and deletes the Pod from the API.
 func (p *pod) remove(ctx context.Context) {
 	for retry := toAPI(); !p.isGone(); {
 		err := p.writeStatus(ctx)
@@ -280,7 +281,7 @@ func (p *pod) remove(ctx context.Context) {
 			return
 		}
 	}
-	// A finalizer may still hold it: then whoever put it there says when.
+	// A finalizer may still keep it in the API; its owner removes it.
 	p.await(ctx, func() bool { return p.vanished })
 }
 
@@ -296,7 +297,7 @@ func (p *pod) isGone() bool {
 	return p.vanished
 }
 
-// mapped says whether a process plays any of the Pod's containers: only then there is something to mount for.
+// mapped says whether any container of the Pod runs as a process: only then volumes are mounted.
 func (p *pod) mapped() bool {
 	for _, c := range p.all() {
 		if c.program != nil {
@@ -306,7 +307,7 @@ func (p *pod) mapped() bool {
 	return false
 }
 
-// isNetworkAgent says whether the Pod is what configures the Node's network.
+// isNetworkAgent says whether the Pod configures the Node's network.
 func (p *pod) isNetworkAgent() bool {
 	for _, v := range p.seen().Spec.Volumes {
 		if v.HostPath != nil && path.Clean(v.HostPath.Path) == cniFolder {
@@ -316,7 +317,7 @@ func (p *pod) isNetworkAgent() bool {
 	return false
 }
 
-// hostname is what the Pod's processes take for their host's.
+// hostname is the name of the host for the Pod's processes.
 func (p *pod) hostname() string {
 	if p.seen().Spec.HostNetwork {
 		return p.k.cfg.Node

@@ -7,8 +7,7 @@ import (
 	"sync"
 )
 
-// Registry knows where the ports of the Pods' processes are on this machine, and the
-// kubelets' own. All kubelets of a lab share one.
+// Registry has the local ports of the Pods' processes and of the kubelets. All kubelets of a lab share one.
 type Registry struct {
 	mu       sync.Mutex
 	addrs    map[portKey]string
@@ -36,8 +35,8 @@ func NewRegistry() *Registry {
 	return &Registry{addrs: map[portKey]string{}, ports: map[int]bool{}, next: firstPort, kubelets: map[hostKey]string{}}
 }
 
-// Address returns the local address ("127.0.0.1:20007") of a port of a Pod's containers; ok is false where no process
-// that runs now was allotted one for it.
+// Address returns the local address ("127.0.0.1:20007") of a port of a Pod's containers; ok is false if no running
+// process has it.
 func (r *Registry) Address(cluster, namespace, pod string, containerPort int32) (addr string, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -63,7 +62,7 @@ func (r *Registry) setKubelet(cluster string, hosts []string, addr string) {
 	}
 }
 
-// unsetKubelet forgets a kubelet, but none that has taken its place.
+// unsetKubelet removes a kubelet, unless another one has taken its place.
 func (r *Registry) unsetKubelet(cluster string, hosts []string, addr string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -94,12 +93,12 @@ func (r *Registry) allot(key portKey) (int, error) {
 		firstPort, lastPort)
 }
 
-// release takes a port back from a Pod.
+// release frees a port of a Pod.
 func (r *Registry) release(key portKey, port int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.ports, port)
-	if r.addrs[key] == loopback(port) { // a process that followed may have one of its own
+	if r.addrs[key] == loopback(port) { // a later process may have the port
 		delete(r.addrs, key)
 	}
 }

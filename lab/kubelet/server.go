@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// Port is where a kube-apiserver asks for a Node's kubelet. In a lab it gets there
-	// through its egress proxy: see Registry.
+	// Port is the port on which a kube-apiserver expects a Node's kubelet. In a lab it connects through its egress proxy:
+	// see Registry.
 	Port = 10250
 	// serverHeaders bounds how long a request may take to arrive.
 	serverHeaders = 10 * time.Second
@@ -29,10 +29,10 @@ const (
 	mastersGroup = "system:masters"
 )
 
-// serveAPI serves what a kube-apiserver asks a kubelet for, of which the lab has the logs, until ctx is done.
+// serveAPI serves the kubelet API until ctx is done. The lab implements the logs only.
 func (k *Kubelet) serveAPI(ctx context.Context) {
 	if err := k.tryServeAPI(ctx); err != nil && ctx.Err() == nil {
-		k.log.Error("the kubelet's API is not served: nobody can read its Pods' logs", "reason", err)
+		k.log.Error("the kubelet's API is not served: the logs of its Pods cannot be read", "reason", err)
 	}
 }
 
@@ -70,8 +70,8 @@ func (k *Kubelet) tryServeAPI(ctx context.Context) error {
 	return nil
 }
 
-// onlyMasters refuses all clients but those of a group that may do everything: the
-// lab's kubelet asks nobody about others.
+// onlyMasters refuses all clients but those of a group that may do everything: the lab's kubelet does not use
+// SubjectAccessReviews.
 func onlyMasters(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if who := r.TLS.PeerCertificates[0].Subject; !slices.Contains(who.Organization, mastersGroup) {
@@ -82,8 +82,8 @@ func onlyMasters(next http.Handler) http.Handler {
 	})
 }
 
-// servingCertificate is the kubelet's own, or with ServingCSR the one that was issued: before that a
-// connection fails, as a real kubelet's does.
+// servingCertificate is the kubelet's own, or, with ServingCSR, the issued one. Before that is issued, connections
+// fail, as with a real kubelet.
 func (k *Kubelet) servingCertificate() (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
 	if k.cfg.ServingCSR {
 		files := filepath.Join(k.pkiDir(), servingName)
@@ -125,14 +125,14 @@ func (k *Kubelet) serveLog(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "text/plain")
 	if f, ok := w.(http.Flusher); ok && options.follow {
-		f.Flush() // whoever follows hears that there is a log before its first line
+		f.Flush() // clients receive the headers before the first line
 	}
 	if err := log.send(r.Context(), w, options); err != nil && r.Context().Err() == nil {
 		k.log.Warn("a log was not sent to its end", "pod", c.p.String(), "container", c.spec.Name, "reason", err)
 	}
 }
 
-// findContainer finds a container of a Pod; of several Pods of the name, one of which is on its way out, the newest.
+// findContainer finds a container of a Pod; if several Pods have the name, of the newest.
 func (k *Kubelet) findContainer(namespace, name, containerName string) (*container, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

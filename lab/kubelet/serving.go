@@ -29,7 +29,7 @@ const (
 	servingRetry = 5 * time.Second
 )
 
-// keepServingCertificate has a serving certificate issued, unless one that is still valid lies in the folder.
+// keepServingCertificate requests a serving certificate, unless the folder has one that is valid.
 func (k *Kubelet) keepServingCertificate(ctx context.Context) {
 	files := filepath.Join(k.pkiDir(), servingName)
 	if pair, err := tls.LoadX509KeyPair(files+".crt", files+".key"); err == nil && time.Now().Before(pair.Leaf.NotAfter) {
@@ -49,11 +49,11 @@ func (k *Kubelet) keepServingCertificate(ctx context.Context) {
 	}
 }
 
-// requestServingCertificate asks for one and waits for whoever approves it.
+// requestServingCertificate requests one and waits for its approval.
 func (k *Kubelet) requestServingCertificate(ctx context.Context) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return fmt.Errorf("make its key: %w", err)
+		return fmt.Errorf("create its key: %w", err)
 	}
 	var ips []net.IP // those that the Node reports: approvers compare
 	for _, a := range k.node.Load().Status.Addresses {
@@ -67,14 +67,14 @@ func (k *Kubelet) requestServingCertificate(ctx context.Context) error {
 		IPAddresses: ips,
 	}, key)
 	if err != nil {
-		return fmt.Errorf("make the request: %w", err)
+		return fmt.Errorf("create the request: %w", err)
 	}
 	name, uid, err := csr.RequestCertificate(k.client,
 		pem.EncodeToMemory(&pem.Block{Type: certutil.CertificateRequestBlockType, Bytes: request}), "",
 		certificatesv1.KubeletServingSignerName, nil,
 		[]certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageServerAuth}, key)
 	if err != nil {
-		return fmt.Errorf("ask for it: %w", err)
+		return fmt.Errorf("send the request: %w", err)
 	}
 	k.serving.Store("waits for the approval of CertificateSigningRequest " + name)
 	cert, err := csr.WaitForCertificate(ctx, k.client, name, uid)

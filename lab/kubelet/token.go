@@ -14,14 +14,14 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// tokenSeconds is the life of a token for a kubeconfig: that of the tokens which the API server's ServiceAccount
-// admission plugin has projected into Pods, so that one serves both.
+// tokenSeconds is the validity of a token for a kubeconfig. It is that of the tokens which the ServiceAccount admission
+// plugin projects into Pods, so that one token serves both.
 const tokenSeconds = int64(3607)
 
-// projectedSeconds is what the API means where a projected token says nothing.
+// projectedSeconds is the API's default for a projected token.
 const projectedSeconds = int64(3600)
 
-// tokenKey tells the tokens of a Pod apart.
+// tokenKey identifies a token of a Pod.
 type tokenKey struct {
 	audience string // empty: the API server
 	seconds  int64
@@ -48,14 +48,14 @@ func serviceAccount(api *corev1.Pod) string {
 	return api.Spec.ServiceAccountName
 }
 
-// hasIdentity says whether the Pod's processes get a kubeconfig: not those of a Pod that wants no token.
+// hasIdentity says whether the Pod's processes get a kubeconfig: not if the Pod disables the token.
 func (p *pod) hasIdentity() bool {
 	automount := p.seen().Spec.AutomountServiceAccountToken
 	return automount == nil || *automount
 }
 
-// token returns a token of the Pod's service account that is bound to the Pod, a
-// new one from four fifths of its life on.
+// token returns a token of the Pod's service account that is bound to the Pod. It is renewed after four fifths of its
+// validity.
 func (p *pod) token(ctx context.Context, key tokenKey) (token, error) {
 	p.mu.Lock()
 	t, ok := p.tokens[key]
@@ -86,10 +86,10 @@ func (p *pod) token(ctx context.Context, key tokenKey) (token, error) {
 	return t, nil
 }
 
-// identity returns the files of the folder with which the Pod's processes reach the API server. The kubeconfig
-// refers to the token as a file, which client libraries read again every now and then, and to the authority as
-// one, as the configuration of a real Pod does: Cluster API, when it manages the cluster that it runs in, takes
-// the file's name over and nothing else.
+// identity returns the files of the folder with which the Pod's processes reach the API server. The kubeconfig refers
+// to the token as a file, which client libraries read again from time to time, and to the authority as a file, as the
+// configuration of a real Pod does: Cluster API, when it manages the cluster that it runs in, copies only the file's
+// name.
 func (p *pod) identity(ctx context.Context) (map[string][]byte, time.Duration, error) {
 	t, err := p.token(ctx, tokenKey{seconds: tokenSeconds})
 	if err != nil {

@@ -73,7 +73,7 @@ func (p *pod) references() []ref {
 	return slices.Collect(maps.Keys(set))
 }
 
-// filesOf returns a volume's files; nil for a kind that has none or that the lab only remembers (hostPath, persistent
+// filesOf returns a volume's files; nil for a kind that has none or that the lab only records (hostPath, persistent
 // ones). Next is when a token among them is to be renewed; 0: never.
 func (p *pod) filesOf(ctx context.Context, v corev1.Volume) (files map[string][]byte, next time.Duration, err error) {
 	switch {
@@ -142,7 +142,7 @@ func (p *pod) configMapFiles(name string, items []corev1.KeyToPath, optional *bo
 	return pick("ConfigMap", name, data, items, optional)
 }
 
-// absent says what it means that an object could not be had: nothing for an optional one that does not exist.
+// absent returns the error for an object that could not be read: none for an optional one that does not exist.
 func absent(kind, name string, optional *bool, err error) (map[string][]byte, error) {
 	switch {
 	case !apierrors.IsNotFound(err):

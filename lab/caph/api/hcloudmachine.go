@@ -6,7 +6,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/v1beta1"
 )
 
-// MachineFinalizer keeps an HCloudMachine until its server is gone.
+// MachineFinalizer keeps an HCloudMachine until its server is deleted.
 const MachineFinalizer = "infrastructure.cluster.x-k8s.io/hcloudmachine"
 
 // Labels in Hetzner's API.
@@ -34,7 +34,7 @@ type HCloudMachineList struct {
 	Items           []HCloudMachine `json:"items"`
 }
 
-// HCloudMachineSpec is what a server is made of.
+// HCloudMachineSpec describes the server.
 type HCloudMachineSpec struct {
 	ProviderID         *string            `json:"providerID,omitempty"`
 	Type               string             `json:"type"`
@@ -98,7 +98,7 @@ type HCloudMachineTemplateResource struct {
 	Spec       HCloudMachineSpec    `json:"spec"`
 }
 
-// HCloudMachineTemplateStatus says what machines of this template bring, for an autoscaler that scales from zero.
+// HCloudMachineTemplateStatus is the capacity of machines of this template, for an autoscaler that scales from zero.
 type HCloudMachineTemplateStatus struct {
 	Capacity   corev1.ResourceList  `json:"capacity,omitempty"`
 	Conditions clusterv1.Conditions `json:"conditions,omitempty"`

@@ -5,7 +5,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/v1beta1"
 )
 
-// ClusterFinalizer keeps a HetznerCluster until its load balancer, network and placement groups are gone.
+// ClusterFinalizer keeps a HetznerCluster until its load balancer, network and placement groups are deleted.
 const ClusterFinalizer = "infrastructure.cluster.x-k8s.io/hetznercluster"
 
 // HetznerCluster is a cluster's share of a Hetzner Cloud project: network, load balancer, placement groups.
@@ -24,7 +24,7 @@ type HetznerClusterList struct {
 	Items           []HetznerCluster `json:"items"`
 }
 
-// HetznerClusterSpec is what a HetznerCluster shall be.
+// HetznerClusterSpec is the desired state of a HetznerCluster.
 type HetznerClusterSpec struct {
 	HCloudNetwork            HCloudNetworkSpec          `json:"hcloudNetwork,omitempty"`
 	ControlPlaneRegions      []string                   `json:"controlPlaneRegions"`
@@ -38,7 +38,7 @@ type HetznerClusterSpec struct {
 	SkipCreatingHetznerSecretInWorkloadCluster bool `json:"skipCreatingHetznerSecretInWorkloadCluster,omitempty"`
 }
 
-// HCloudNetworkSpec is the private network; immutable once made.
+// HCloudNetworkSpec is the private network; immutable after its creation.
 type HCloudNetworkSpec struct {
 	Enabled         bool   `json:"enabled"`
 	CIDRBlock       string `json:"cidrBlock,omitempty"`
@@ -96,7 +96,7 @@ type HCloudPlacementGroupSpec struct {
 	Type string `json:"type,omitempty"`
 }
 
-// HetznerSecretRef says where the API token lies.
+// HetznerSecretRef names the Secret with the API token.
 type HetznerSecretRef struct {
 	Name string              `json:"name"`
 	Key  HetznerSecretKeyRef `json:"key"`
@@ -110,7 +110,7 @@ type HetznerSecretKeyRef struct {
 	SSHKey               string `json:"sshKey,omitempty"`
 }
 
-// HetznerClusterStatus is what was found or made.
+// HetznerClusterStatus is the observed state.
 type HetznerClusterStatus struct {
 	Ready                    bool                         `json:"ready"`
 	Network                  *NetworkStatus               `json:"networkStatus,omitempty"`
@@ -162,5 +162,5 @@ func (c *HetznerCluster) SetConditions(conditions clusterv1.Conditions) {
 // TagKey is the label that everything of this cluster carries in Hetzner's API, with the value "owned".
 func (c *HetznerCluster) TagKey() string { return TagPrefix + c.Name }
 
-// Tags are the labels of what belongs to this cluster.
+// Tags are the labels of the cluster's resources.
 func (c *HetznerCluster) Tags() map[string]string { return map[string]string{c.TagKey(): TagOwned} }
