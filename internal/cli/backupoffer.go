@@ -19,7 +19,7 @@ func offerBackup(ctx context.Context, r *running, a arguments, danger string) er
 		return nil // there is no cluster yet
 	}
 	_, unsealed := backupSeal(ctx, r.console, r.cfg.Config, false)
-	if unsealed != nil || r.width() == 0 || !answerable(r.console) || r.options.Output != "text" {
+	if unsealed != nil || r.console.width() == 0 || !answerable(r.console) || r.options.Output != "text" {
 		r.hub.Note("%s: the target backup makes a backup first (docs/backup.md)", danger)
 		return nil
 	}

@@ -17,7 +17,7 @@ func compareWithCluster(ctx context.Context, r *running, plan *steps.Plan) error
 		words = []string{}
 	}
 	found := drift.Compare(ctx, plan, r.journal(), r.cfg, words)
-	found.WithoutSecrets(r.hide)
+	found.WithoutSecrets(r.console.hide)
 	if !found.Refused {
 		if found.Uncompared != "" {
 			r.hub.Note("%s", drift.UncomparedHead+found.Uncompared)

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
-	"github.com/slipway-k8s/slipway/internal/kind"
 	"github.com/slipway-k8s/slipway/internal/runs"
 	"github.com/slipway-k8s/slipway/internal/text"
 	"github.com/slipway-k8s/slipway/internal/usage"
@@ -36,20 +35,26 @@ type diagnosis struct {
 // runDiagnose finds out which disaster has befallen a cluster, and says what to
 // type. It changes nothing.
 func runDiagnose(ctx context.Context, c *console, a arguments) error {
-	a, source, file, err := diagnosedFile(ctx, c, withIdentity(a))
-	if err != nil {
-		return err
-	}
+	a = withIdentity(a)
 	cfg, err := loadConfig(a, c.environment)
 	if err != nil {
 		return err
+	}
+	var source *steps.Backup
+	file := ""
+	if len(a.Targets) > 1 {
+		file = a.Targets[1]
+		b, err := openBackup(ctx, c, a, file, true)
+		if err != nil {
+			return err
+		}
+		a, cfg, source = b.arguments, b.cfg, &b.source
 	}
 	if err := sameWorld(ctx, c, a, cfg); err != nil {
 		return err
 	}
 	if source != nil {
-		onPaper := platform.Tools{Management: kind.NewProvider(cfg.Config, platform.Files{}, false, io.Discard, nil), Overrides: cfg.Overrides}
-		if _, err := steps.NewRestore(cfg.Config, onPaper, *source); err != nil {
+		if _, err := steps.NewRestore(cfg.Config, paperTools(cfg), *source); err != nil {
 			return &usage.Error{Err: err}
 		}
 	}
@@ -82,23 +87,6 @@ func runDiagnose(ctx context.Context, c *console, a arguments) error {
 		return ui.PrintJSON(c.stdout, d)
 	}
 	return d.print(c.stdout)
-}
-
-// diagnosedFile reads the backup that was named, if one was.
-func diagnosedFile(ctx context.Context, c *console, a arguments) (arguments, *steps.Backup, string, error) {
-	if len(a.Targets) < 2 {
-		return a, nil, "", nil
-	}
-	cfg, err := loadConfig(a, c.environment)
-	if err != nil {
-		return a, nil, "", err
-	}
-	contents, _, err := backupReader{console: c, cfg: cfg.Config, name: a.Targets[1]}.verified(ctx)
-	if err != nil {
-		return a, nil, "", refusal(ctx, err)
-	}
-	a.base = contents.Config
-	return a, &steps.Backup{Contents: contents}, a.Targets[1], nil
 }
 
 // forecastDuration adds steps up that come one after the other; nil for none.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -153,22 +152,18 @@ func (d *drill) run(ctx context.Context) error {
 // runOnBackup restores one's own backup, with nothing before it.
 func (d *drill) runOnBackup(ctx context.Context) error {
 	file := d.options.Backup
-	cfg, err := loadConfig(withIdentity(d.given), d.environment)
+	b, err := openBackup(ctx, d.console, withIdentity(d.given), file, false)
 	if err != nil {
 		return err
 	}
-	contents, err := backupReader{console: d.console, cfg: cfg.Config, name: file}.read(ctx, io.Discard)
-	if err != nil {
-		return refusal(ctx, err)
-	}
-	d.given.base, d.report.Cluster = contents.Config, contents.Header.Cluster
+	d.given.base, d.report.Cluster = b.arguments.base, b.source.Contents.Header.Cluster
 	if err := d.part(ctx, partRestore, "your backup, in an empty lab", func(ctx context.Context) error {
 		d.lost = time.Now()
 		return d.restore(ctx, file)
 	}); err != nil {
 		return err
 	}
-	return d.part(ctx, "compare", "with what the backup says", func(ctx context.Context) error { return d.compareBackup(ctx, steps.Backup{Contents: contents}) })
+	return d.part(ctx, "compare", "with what the backup says", func(ctx context.Context) error { return d.compareBackup(ctx, b.source) })
 }
 
 // part runs one part, under a heading, and keeps how long it took.

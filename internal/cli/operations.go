@@ -12,6 +12,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/effect"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/ownership"
 	"github.com/slipway-k8s/slipway/internal/settings"
@@ -21,8 +22,7 @@ import (
 	"github.com/slipway-k8s/slipway/steps"
 )
 
-// operate equips an operation for the world of the state folder, holds the
-// journal's lock while it runs, and says how to go on where it ends early.
+// operate runs an operation that has no graph of its own, with the journal locked.
 func operate(ctx context.Context, c *console, a arguments, do func(*running) error) error {
 	cfg, err := loadConfig(a, c.environment)
 	if err != nil {
@@ -31,35 +31,17 @@ func operate(ctx context.Context, c *console, a arguments, do func(*running) err
 	if err := sameWorld(ctx, c, a, cfg); err != nil {
 		return err
 	}
-	var token platform.Secret
-	if !a.Options.Lab {
-		if token, err = cfg.Token(ctx, c.environment); err != nil {
+	return withRun(ctx, c, a, cfg, func(r *running) error {
+		unlock, err := r.journal().Lock(ctx)
+		if err != nil {
 			return err
 		}
-		c.hide.Learn(token.Reveal())
-	}
-	r, err := beginRun(ctx, c, a, cfg)
-	if err != nil {
-		return err
-	}
-	defer r.end()
-	unlock, err := r.journal().Lock(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = unlock() }()
-	if a.Options.Lab {
-		err = r.inLab(ctx)
-	} else {
-		r.atHetzner(token)
-	}
-	if err == nil {
-		err = do(r)
-	}
-	if err != nil && errors.Is(errors.Join(err, context.Cause(ctx)), flow.ErrInterrupted) {
-		return r.interrupted(err)
-	}
-	return err
+		defer func() { _ = unlock() }()
+		if err := connect(ctx, r); err != nil {
+			return err
+		}
+		return do(r)
+	})
 }
 
 // sameWorld refuses to take the state of a rehearsal for that of a real cluster.
@@ -125,6 +107,15 @@ func runDestroy(ctx context.Context, c *console, a arguments, o destroyOptions) 
 		r.hub.Note("cluster %s is gone%s", plan.Cluster, record)
 		return nil
 	})
+}
+
+// retire moves the journal of a destroyed cluster away, and records that.
+func retire(r *running) (record string, err error) {
+	err = r.effects.Do(context.Background(), effect.File, statedir.VerbRetire, statedir.JournalFile, func() error {
+		record, err = r.state.Retire(r.began)
+		return err
+	})
+	return record, err
 }
 
 // answerable tells whether a person can be asked. Only a file that is no

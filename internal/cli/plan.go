@@ -128,7 +128,7 @@ func agree(ctx context.Context, r *running) error {
 
 // agreeTo makes a forecast and asks, where there is somebody to ask.
 func agreeTo(ctx context.Context, r *running, f *forecast.Forecast, foresee func() error) error {
-	if r.options.Lab || r.options.Yes || r.options.Output != "text" || r.width() == 0 || !answerable(r.console) {
+	if r.options.Lab || r.options.Yes || r.options.Output != "text" || r.console.width() == 0 || !answerable(r.console) {
 		return nil
 	}
 	if err := r.hub.Task("plan", "what is to be done", func(flow.Say) error { return foresee() }); err != nil {
@@ -138,10 +138,10 @@ func agreeTo(ctx context.Context, r *running, f *forecast.Forecast, foresee func
 		return nil
 	}
 	var text strings.Builder
-	if err := f.Print(&text, r.width()); err != nil {
+	if err := f.Print(&text, r.console.width()); err != nil {
 		return err
 	}
-	fmt.Fprintf(r.stdout, "%s\n", r.hide.Text(text.String()))
+	fmt.Fprintf(r.console.stdout, "%s\n", r.console.hide.Text(text.String()))
 	if err := confirm(ctx, r.console, "Go ahead? [yes/no] ", "yes"); err != nil {
 		return err
 	}

@@ -13,7 +13,6 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
-	"github.com/slipway-k8s/slipway/internal/kind"
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/platform"
@@ -28,32 +27,21 @@ type readoptPlan struct {
 
 // runReadopt gives a cluster whose servers live the management back that it lost.
 func runReadopt(ctx context.Context, c *console, a arguments, o readoptOptions) error {
-	a = withIdentity(a)
-	cfg, err := loadConfig(a, c.environment)
+	b, err := openBackup(ctx, c, withIdentity(a), a.Targets[1], false)
 	if err != nil {
 		return err
 	}
-	file := backupReader{console: c, cfg: cfg.Config, name: a.Targets[1]}
-	contents, err := file.read(ctx, io.Discard) // to its end, so that every sum is checked
-	if err != nil {
-		return refusal(ctx, err)
-	}
-	a.base = contents.Config
-	if cfg, err = loadConfig(a, c.environment); err != nil {
-		return err
-	}
-	source, accept := steps.Backup{Contents: contents}, accepted(o.Accept)
-	onPaper := platform.Tools{Management: kind.NewProvider(cfg.Config, platform.Files{}, false, io.Discard, nil), Overrides: cfg.Overrides}
-	if _, err := steps.NewReadopt(cfg.Config, onPaper, source, accept); err != nil {
+	accept := accepted(o.Accept)
+	if _, err := steps.NewReadopt(b.cfg.Config, paperTools(b.cfg), b.source, accept); err != nil {
 		return &usage.Error{Err: err}
 	}
 	if a.Options.DryRun {
-		return foreseeReadopt(ctx, c, a, cfg, source, accept)
+		return foreseeReadopt(ctx, c, b.arguments, b.cfg, b.source, accept)
 	}
 	if !a.Options.Yes && !answerable(c) {
 		return usage.Errorf("readopt asks before it changes anything, and nobody is there to answer: --yes answers beforehand, --dry-run only compares")
 	}
-	return operate(ctx, c, a, func(r *running) error { return readopt(ctx, r, source, accept) })
+	return operate(ctx, c, b.arguments, func(r *running) error { return readopt(ctx, r, b.source, accept) })
 }
 
 // foreseeReadopt compares, and prints what a readoption would do. It changes
@@ -127,15 +115,13 @@ func readopt(ctx context.Context, r *running, source steps.Backup, accept []stri
 	if err := agreeToReadopt(ctx, r, found, accept); err != nil {
 		return err
 	}
-	journal, report, err := runRecovery(ctx, r, plan.Graph, plan.All, steps.ReadoptFiles(r.tools.Files), steps.EndReadopt)
-	if err != nil {
-		return err
+	made := outputs{
+		cluster: plan.Cluster, kubeconfig: plan.Kubeconfig, talosconfig: plan.Talosconfig, nodes: plan.Nodes, access: plan.Access,
 	}
-	s, err := summariseReadopt(ctx, r, plan, journal, report)
-	if err != nil {
-		return fmt.Errorf("everything is done, but the summary cannot be made: %w", err)
+	if plan.Access == nil { // else the cluster manages itself
+		made.management = plan.Management
 	}
-	return r.tell(s)
+	return runRecovery(ctx, r, plan.Graph, plan.All, steps.ReadoptFiles(r.tools.Files), steps.EndReadopt, made)
 }
 
 // agreeToReadopt shows what was found, and asks a person once, unless an earlier
@@ -192,37 +178,6 @@ func printReadoption(w io.Writer, found steps.Readoption) {
 		fmt.Fprintf(w, "note: %s\n", note)
 	}
 	fmt.Fprintln(w)
-}
-
-// summariseReadopt is what a person needs afterwards.
-func summariseReadopt(ctx context.Context, r *running, plan *steps.ReadoptPlan, j flow.Journal, report *flow.Report) (summary, error) {
-	s := r.summaryOf(report)
-	cluster, _, err := flow.Restore(ctx, j, plan.Cluster)
-	if err != nil {
-		return s, err
-	}
-	s.Endpoint = "https://" + cluster.Endpoint
-	if plan.Access != nil {
-		access, _, err := flow.Restore(ctx, j, plan.Access)
-		s.Nodes, s.Kubeconfig, s.Talosconfig = access.Nodes, r.state.Path(access.Kubeconfig), r.state.Path(access.Talosconfig.File)
-		return s, err
-	}
-	management, _, err := flow.Restore(ctx, j, plan.Management)
-	if err != nil {
-		return s, err
-	}
-	nodes, _, err := flow.Restore(ctx, j, plan.Nodes)
-	if err != nil {
-		return s, err
-	}
-	kubeconfig, _, err := flow.Restore(ctx, j, plan.Kubeconfig)
-	if err != nil {
-		return s, err
-	}
-	talosconfig, _, err := flow.Restore(ctx, j, plan.Talosconfig)
-	s.Management, s.Nodes = r.state.Path(management.Kubeconfig), nodes.Nodes
-	s.Kubeconfig, s.Talosconfig = r.state.Path(kubeconfig.File), r.state.Path(talosconfig.File)
-	return s, err
 }
 
 // readoptOptions are the flags of readopt.

@@ -137,7 +137,7 @@ func quorumIsBack(ctx context.Context, r *running, plan *steps.QuorumPlan, folde
 // runGraphOfRecovery runs a graph that has a journal of its own, in a folder of the state
 // folder.
 func runGraphOfRecovery(ctx context.Context, r *running, graph *flow.Graph, folder platform.Files, targets []string) (flow.Journal, *flow.Report, error) {
-	journal := redact.Journal{Journal: statedir.NewFolderJournal(folder.String(), r.effects), Hide: r.hide}
+	journal := redact.Journal{Journal: statedir.NewFolderJournal(folder.String(), r.effects), Hide: r.console.hide}
 	report, err := graph.Run(ctx, flow.Options{
 		Journal: journal, Run: r.id, Targets: targets, Parallel: r.options.Parallel, Observe: r.hub.Observe,
 	})

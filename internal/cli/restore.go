@@ -18,7 +18,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/backup"
 	"github.com/slipway-k8s/slipway/internal/etcd"
 	"github.com/slipway-k8s/slipway/internal/forecast"
-	"github.com/slipway-k8s/slipway/internal/kind"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/runs"
 	"github.com/slipway-k8s/slipway/internal/settings"
@@ -36,30 +35,17 @@ func runRestore(ctx context.Context, c *console, a arguments, o restoreOptions) 
 	if len(a.Targets) < 2 {
 		return usage.Errorf("restore needs FILE: write %s; or %s, which only looks", commandLine(c, "restore", "FILE"), commandLine(c, "restore", "--diagnose"))
 	}
-	a = withIdentity(a)
-	cfg, err := loadConfig(a, c.environment)
+	b, err := openBackup(ctx, c, withIdentity(a), a.Targets[1], true)
 	if err != nil {
 		return err
 	}
-	file := backupReader{console: c, cfg: cfg.Config, name: a.Targets[1]}
-	// Once to the end, so that nothing is begun with a file that is damaged.
-	contents, _, err := file.verified(ctx)
-	if err != nil {
-		return refusal(ctx, err)
-	}
-	a.base = contents.Config
-	if cfg, err = loadConfig(a, c.environment); err != nil {
-		return err
-	}
-	source := steps.Backup{Contents: contents}
-	onPaper := platform.Tools{Management: kind.NewProvider(cfg.Config, platform.Files{}, false, io.Discard, nil), Overrides: cfg.Overrides}
-	if _, err := steps.NewRestore(cfg.Config, onPaper, source); err != nil {
+	if _, err := steps.NewRestore(b.cfg.Config, paperTools(b.cfg), b.source); err != nil {
 		return &usage.Error{Err: err}
 	}
 	if a.Options.DryRun {
-		return foreseeRestore(ctx, c, a, cfg, source)
+		return foreseeRestore(ctx, c, b.arguments, b.cfg, b.source)
 	}
-	return operate(ctx, c, a, func(r *running) error { return restore(ctx, r, file, source) })
+	return operate(ctx, c, b.arguments, func(r *running) error { return restore(ctx, r, b.file, b.source) })
 }
 
 // foreseeRestore prints what a restore would do. It changes nothing.
@@ -137,11 +123,40 @@ func (f scratchFile) Write(p []byte) (int, error) {
 	return n, err
 }
 
+// openedBackup is a backup that was read to its end, with the arguments and the configuration that it leads to.
+type openedBackup struct {
+	file      backupReader
+	source    steps.Backup
+	arguments arguments
+	cfg       settings.Configuration
+}
+
+// openBackup reads a backup to its end, so that a damaged file is found before anything is changed; with etcd, it restores
+// the etcd snapshot in a scratch folder, too.
+func openBackup(ctx context.Context, c *console, a arguments, name string, etcd bool) (b openedBackup, err error) {
+	if b.cfg, err = loadConfig(a, c.environment); err != nil {
+		return b, err
+	}
+	b.file = backupReader{console: c, cfg: b.cfg.Config, name: name}
+	if etcd {
+		b.source.Contents, _, err = b.file.verified(ctx)
+	} else {
+		b.source.Contents, err = b.file.read(ctx, io.Discard)
+	}
+	if err != nil {
+		return b, refusal(ctx, err)
+	}
+	b.arguments = a
+	b.arguments.base = b.source.Contents.Config
+	b.cfg, err = loadConfig(b.arguments, c.environment)
+	return b, err
+}
+
 // backupReader reads one backup, as often as it is asked to.
 type backupReader struct {
-	*console
-	cfg  config.Config
-	name string
+	console *console
+	cfg     config.Config
+	name    string
 }
 
 // read reads all of it and checks every sum; the etcd snapshot goes to a writer.
@@ -267,15 +282,9 @@ func restore(ctx context.Context, r *running, file backupReader, source steps.Ba
 	}); err != nil {
 		return refusal(ctx, err)
 	}
-	journal, report, err := runRecovery(ctx, r, plan.Graph, plan.All, folder, steps.EndRestore)
-	if err != nil {
-		return err
-	}
-	s, err := summariseRestore(ctx, r, plan, journal, report)
-	if err != nil {
-		return fmt.Errorf("everything is done, but the summary cannot be made: %w", err)
-	}
-	return r.tell(s)
+	return runRecovery(ctx, r, plan.Graph, plan.All, folder, steps.EndRestore, outputs{
+		cluster: plan.Cluster, kubeconfig: plan.Kubeconfig, talosconfig: plan.Talos, nodes: plan.Nodes,
+	})
 }
 
 // refuseToBegin refuses a restore that would be refused by its first step, before the snapshot, which holds every secret of the cluster,
@@ -289,18 +298,21 @@ func refuseToBegin(ctx context.Context, r *running, plan *steps.RestorePlan) err
 	return err
 }
 
-// runRecovery runs the graph of a recovery, which has a journal of its own in a
-// folder of its own, and closes its record at the end.
-func runRecovery(ctx context.Context, r *running, graph *flow.Graph, targets []string, folder platform.Files, end func(platform.Files) error) (flow.Journal, *flow.Report, error) {
+// runRecovery runs the graph of a recovery, which has a journal of its own in a folder of its own, ends its record and
+// prints the summary.
+func runRecovery(
+	ctx context.Context, r *running, graph *flow.Graph, targets []string, folder platform.Files,
+	end func(platform.Files) error, of outputs,
+) error {
 	journal, report, err := runGraphOfRecovery(ctx, r, graph, folder, targets)
 	r.hub.Close()
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
 	if err := end(r.tools.Files); err != nil {
-		return nil, nil, fmt.Errorf("everything is done, but its record cannot be closed: %w", err)
+		return fmt.Errorf("everything is done, but its record cannot be closed: %w", err)
 	}
-	return journal, report, nil
+	return conclude(ctx, r, journal, report, of)
 }
 
 // extractSnapshot takes the etcd snapshot out of a backup, in one piece: what an earlier
@@ -338,27 +350,6 @@ func (b backupReader) extract(ctx context.Context, path string) (*backup.Content
 		return nil, errors.Join(err, os.Remove(path))
 	}
 	return contents, nil
-}
-
-// summariseRestore is what a person needs after a restore.
-func summariseRestore(ctx context.Context, r *running, plan *steps.RestorePlan, j flow.Journal, report *flow.Report) (summary, error) {
-	s := r.summaryOf(report)
-	cluster, _, err := flow.Restore(ctx, j, plan.Cluster)
-	if err != nil {
-		return s, err
-	}
-	s.Endpoint = "https://" + cluster.Endpoint
-	nodes, _, err := flow.Restore(ctx, j, plan.Nodes)
-	if err != nil {
-		return s, err
-	}
-	kubeconfig, _, err := flow.Restore(ctx, j, plan.Kubeconfig)
-	if err != nil {
-		return s, err
-	}
-	talosconfig, _, err := flow.Restore(ctx, j, plan.Talos)
-	s.Nodes, s.Kubeconfig, s.Talosconfig = nodes.Nodes, r.state.Path(kubeconfig.File), r.state.Path(talosconfig.File)
-	return s, err
 }
 
 // restoreOptions are the flags of restore.

@@ -34,72 +34,66 @@ type summary struct {
 	Elapsed     time.Duration     `json:"elapsedNs"` // of the whole command, with what comes before the graph
 }
 
-// summaryOf is what the summary of every run has.
-func (r *running) summaryOf(report *flow.Report) summary {
-	return summary{
-		Kind: "summary", Time: time.Now(), Run: report.Run, Cluster: r.cfg.ClusterName,
-		State: string(r.state), Report: commandLine(r.console, targetReport), Steps: slices.Concat(r.before, report.Steps), Elapsed: time.Since(r.began),
-	}
+// outputs are the steps of a plan whose outputs a summary shows; nil where the plan has no such step.
+type outputs struct {
+	management  *flow.Step[steps.Management] // not shown once clean is done
+	clean       *flow.Step[steps.Clean]
+	cluster     *flow.Step[steps.Cluster]
+	kubeconfig  *flow.Step[steps.Kubeconfig]
+	talosconfig *flow.Step[steps.Talosconfig]
+	nodes       *flow.Step[steps.Nodes]
+	access      *flow.Step[steps.Access] // replaces the four above it once it is done
 }
 
-// summarise reads what the steps made out of the journal. What is not there yet
-// stays empty.
-func summarise(ctx context.Context, r *running, plan *steps.Plan, j flow.Journal, report *flow.Report) (summary, error) {
-	s := r.summaryOf(report)
-	management, ok, err := flow.Restore(ctx, j, plan.Management)
-	if err != nil {
-		return s, err
+// output reads what a step made out of the journal, if it is done and no error came before.
+func output[T any](ctx context.Context, j flow.Journal, step *flow.Step[T], err *error) (made T, ok bool) {
+	if step != nil && *err == nil {
+		made, ok, *err = flow.Restore(ctx, j, step)
 	}
-	_, cleaned, err := flow.Restore(ctx, j, plan.Clean)
-	if err != nil {
-		return s, err
+	return made, ok
+}
+
+// summarise reads what the steps made out of the journal. The outputs of steps that are not done stay empty.
+func summarise(ctx context.Context, r *running, j flow.Journal, report *flow.Report, of outputs) (s summary, err error) {
+	s = summary{
+		Kind: "summary", Time: time.Now(), Run: report.Run, Cluster: r.cfg.ClusterName, State: string(r.state),
+		Report: commandLine(r.console, targetReport), Steps: slices.Concat(r.before, report.Steps), Elapsed: time.Since(r.began),
 	}
-	if ok && !cleaned {
+	management, managed := output(ctx, j, of.management, &err)
+	if _, cleaned := output(ctx, j, of.clean, &err); managed && !cleaned {
 		s.Management = r.state.Path(management.Kubeconfig)
 	}
-	cluster, _, err := flow.Restore(ctx, j, plan.Cluster)
-	if err != nil {
-		return s, err
-	}
-	if cluster.Endpoint != "" {
+	if cluster, _ := output(ctx, j, of.cluster, &err); cluster.Endpoint != "" {
 		s.Endpoint = "https://" + cluster.Endpoint
 	}
-	kubeconfig, ok, err := flow.Restore(ctx, j, plan.Kubeconfig)
-	if err != nil {
-		return s, err
+	if made, ok := output(ctx, j, of.kubeconfig, &err); ok {
+		s.Kubeconfig = r.state.Path(made.File)
 	}
-	if ok {
-		s.Kubeconfig = r.state.Path(kubeconfig.File)
+	if made, ok := output(ctx, j, of.talosconfig, &err); ok {
+		s.Talosconfig = r.state.Path(made.File)
 	}
-	talosconfig, ok, err := flow.Restore(ctx, j, plan.Talosconfig)
-	if err != nil {
-		return s, err
+	if made, ok := output(ctx, j, of.access, &err); ok {
+		s.Endpoint, s.Nodes = "https://"+made.Endpoint, made.Nodes
+		s.Kubeconfig, s.Talosconfig = r.state.Path(made.Kubeconfig), r.state.Path(made.Talosconfig.File)
+	} else {
+		nodes, _ := output(ctx, j, of.nodes, &err)
+		s.Nodes = nodes.Nodes
 	}
-	if ok {
-		s.Talosconfig = r.state.Path(talosconfig.File)
-	}
-	access, ok, err := flow.Restore(ctx, j, plan.Access)
-	if err != nil {
-		return s, err
-	}
-	if ok { // after a pivot it is what is looked at
-		s.Endpoint = "https://" + access.Endpoint
-		s.Kubeconfig, s.Talosconfig, s.Nodes = r.state.Path(access.Kubeconfig), r.state.Path(access.Talosconfig.File), access.Nodes
-		return s, nil
-	}
-	nodes, _, err := flow.Restore(ctx, j, plan.Nodes)
-	s.Nodes = nodes.Nodes
 	return s, err
 }
 
-// tell prints the summary, or hands it to who watches the run.
-func (r *running) tell(s summary) error {
-	if r.watch != nil {
-		r.watch.summary = s
+// conclude prints the summary of a run whose steps are done, or hands it to who watches the run.
+func conclude(ctx context.Context, r *running, j flow.Journal, report *flow.Report, of outputs) error {
+	s, err := summarise(ctx, r, j, report, of)
+	if err != nil {
+		return fmt.Errorf("everything is done, but the summary cannot be made: %w", err)
+	}
+	if r.console.watch != nil {
+		r.console.watch.summary = s
 		return nil
 	}
-	err := s.print(r.stdout, r.options.Output, r.width())
-	if errors.Is(err, syscall.EPIPE) { // nobody reads it any more; what it says is done all the same
+	err = s.print(r.console.stdout, r.options.Output, r.console.width())
+	if errors.Is(err, syscall.EPIPE) { // the reader has closed the pipe; what the summary says is done all the same
 		return nil
 	}
 	return err

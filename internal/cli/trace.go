@@ -14,23 +14,22 @@ import (
 	"github.com/slipway-k8s/slipway/internal/text"
 )
 
-// trace begins to send spans, where the environment names a collector.
-func (r *running) trace() {
+// startTracer begins to send spans, where the environment names a collector; else it returns nil.
+func startTracer(r *running) *telemetry.Tracer {
 	targets := r.asked
 	if len(targets) == 0 {
 		targets = []string{targetBootstrap}
 	}
-	tracer, err := telemetry.Start(r.environment, telemetry.Run{
+	tracer, err := telemetry.Start(r.console.environment, telemetry.Run{
 		ID: r.id, Name: "run " + strings.Join(targets, " "), Cluster: r.cfg.ClusterName, World: r.world(), Version: version(),
 	})
 	if err != nil {
 		r.hub.Note("no spans are sent: %v", err)
 	}
-	if tracer == nil {
-		return
+	if tracer != nil {
+		r.hub.Displays = append(r.hub.Displays, traceDisplay{tracer, r.console.stderr, r.console.hide})
 	}
-	r.tracer = tracer
-	r.hub.Displays = append(r.hub.Displays, traceDisplay{tracer, r.stderr, r.hide})
+	return tracer
 }
 
 // traceDisplay makes spans of a run's events.
@@ -53,25 +52,23 @@ func (d traceDisplay) Event(e flow.Event) {
 	}
 }
 
-// close sends what is left. It takes seconds at most, and is no failure of the run's.
+// Close sends the remaining spans, for some seconds at most. That it cannot is no failure of the run.
 func (d traceDisplay) Close() {
 	if err := d.tracer.End(); err != nil {
 		fmt.Fprintln(d.stderr, "note:", text.Printable(d.hide.Text(err.Error())))
 	}
 }
 
-// watchCalls is the recorder's Watch; nil where no spans are sent.
-func (r *running) watchCalls() func(context.Context, effect.Seen) func(int, error) {
-	if r.tracer == nil {
-		return nil
-	}
+// watchCalls sends a span of each call.
+func watchCalls(tracer *telemetry.Tracer, hide *redact.Redactor) func(context.Context, effect.Seen) func(int, error) {
 	return func(_ context.Context, s effect.Seen) func(int, error) {
-		ended := r.tracer.Call(telemetry.Call{
-			Step: s.Step, World: string(s.World), Verb: s.Verb, Object: s.Object, Method: s.Method, RPC: s.RPC, Scheme: s.Scheme, Host: s.Host, Path: s.Path,
+		ended := tracer.Call(telemetry.Call{
+			Step: s.Step, World: string(s.World), Verb: s.Verb, Object: s.Object,
+			Method: s.Method, RPC: s.RPC, Scheme: s.Scheme, Host: s.Host, Path: s.Path,
 		})
 		return func(status int, err error) {
 			if err != nil { // it may repeat what was sent
-				err = errors.New(r.hide.Text(err.Error()))
+				err = errors.New(hide.Text(err.Error()))
 			}
 			ended(status, err)
 		}

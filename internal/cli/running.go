@@ -1,0 +1,275 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/cli/ui"
+	"github.com/slipway-k8s/slipway/internal/effect"
+	"github.com/slipway-k8s/slipway/internal/factory"
+	"github.com/slipway-k8s/slipway/internal/kind"
+	"github.com/slipway-k8s/slipway/internal/lab"
+	"github.com/slipway-k8s/slipway/internal/runs"
+	"github.com/slipway-k8s/slipway/internal/settings"
+	"github.com/slipway-k8s/slipway/internal/statedir"
+	"github.com/slipway-k8s/slipway/internal/telemetry"
+	"github.com/slipway-k8s/slipway/platform"
+)
+
+// running is what the parts of one run share, from its folder to its summary.
+type running struct {
+	console *console
+	options options
+	cfg     settings.Configuration
+	token   platform.Secret // of Hetzner; empty in the lab
+	state   statedir.Dir
+	id      string
+	asked   []string // the targets, as the operator wrote them
+	files   *statedir.RunFiles
+	effects *effect.Recorder
+	hub     *ui.Hub
+	log     io.Writer
+	tools   platform.Tools
+	began   time.Time
+	before  []flow.StepReport // work before the graph's
+}
+
+// withRun opens a run, has it done and closes it. The error of an interrupted run says how to resume it.
+func withRun(
+	ctx context.Context, c *console, a arguments, cfg settings.Configuration, do func(*running) error,
+) (err error) {
+	var token platform.Secret
+	if !a.Options.Lab {
+		if token, err = cfg.Token(ctx, c.environment); err != nil {
+			return err
+		}
+		c.hide.Learn(token.Reveal())
+	}
+	r, err := openRun(ctx, c, a, cfg)
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	r.token = token
+	err = do(r)
+	if err != nil && errors.Is(errors.Join(err, context.Cause(ctx)), flow.ErrInterrupted) {
+		return interrupted(r, err)
+	}
+	return err
+}
+
+// openRun claims the state folder and opens what the run writes to.
+func openRun(ctx context.Context, c *console, a arguments, cfg settings.Configuration) (*running, error) {
+	state, err := stateOf(ctx, c, a, cfg)
+	if err != nil {
+		return nil, err
+	}
+	r := &running{
+		console: c, options: a.Options, cfg: cfg, state: state, began: time.Now(), asked: a.Targets,
+		id: fmt.Sprintf("%s-%d", time.Now().UTC().Format("20060102T150405.000Z"), os.Getpid()),
+	}
+	if err := findLabImages(c, a.Options); err != nil {
+		return nil, err
+	}
+	if a.Options.Lab { // before anything is created
+		if err := newLab(c, a.Options, state).Possible(ctx); err != nil {
+			return nil, err
+		}
+	}
+	outliveReaders()
+	c.hide.Learn(cfg.Passwords()...)
+	var notes []string
+	note := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
+	if err := state.Claim(ctx, cfg.ClusterName, r.world(), note); err != nil {
+		return nil, err
+	}
+	if r.files, err = state.OpenRun(r.id); err != nil {
+		return nil, err
+	}
+	displays := []ui.Display{newDisplay(c, a.Options), ui.NewJSONDisplay(r.files.Events)}
+	if c.watch != nil {
+		displays = append(displays, c.watch)
+	}
+	r.hub = &ui.Hub{Run: r.id, Hide: c.hide, Displays: displays}
+	r.log = c.hide.Writer(r.files.Log)
+	platform.RedirectLibraryLogs(r.log)
+	if line := filesOf(cfg.Overrides); line != "" {
+		note("%s", line)
+	}
+	for _, line := range notes {
+		r.hub.Note("%s", line)
+	}
+	keepSetup(r)
+	r.effects = newRecorder(c, r.files.Effects, r.hub, startTracer(r))
+	r.tools = commonTools(state, cfg, c.environment, r.log)
+	r.tools.CommandLine = func(target ...string) string { return commandLine(c, target...) }
+	r.tools.Consent = a.Options.Yes
+	r.tools.ServerTakes = runs.ReadDurations(state, r.world()).Server()
+	r.tools.Effects = r.effects
+	r.tools.Files = r.tools.RecordedFiles()
+	return r, nil
+}
+
+// close ends the recording, the displays and the files of the run.
+func (r *running) close() {
+	r.effects.Close()
+	r.hub.Close()
+	if err := r.files.Close(); err != nil {
+		fmt.Fprintln(r.console.stderr, "warning: the run's files may be incomplete:", err)
+	}
+}
+
+func (r *running) world() string { return worldOf(r.options) }
+
+func worldOf(o options) string {
+	if o.Lab {
+		return statedir.WorldLab
+	}
+	return statedir.WorldHetzner
+}
+
+// journal is that of the state folder, for as long as the folder belongs to the run's cluster and environment.
+func (r *running) journal() flow.Journal {
+	return statedir.NewRecordedJournal(r.state, r.cfg.ClusterName, r.world(), r.effects)
+}
+
+// connect equips a run for Hetzner, or for the lab, which it starts.
+func connect(ctx context.Context, r *running) error {
+	if r.options.Lab {
+		return connectToLab(ctx, r)
+	}
+	r.tools.Token = r.token
+	r.tools.Factory = factory.Address
+	r.tools.Hetzner = hetznerClient(r.console.environment[settings.EndpointVariable], r.token, r.effects)
+	r.tools.Management = kind.NewProvider(r.cfg.Config, r.tools.Files, r.options.Yes, r.log, r.effects)
+	if r.console.equip != nil {
+		r.console.equip(&r.tools)
+	}
+	return nil
+}
+
+func connectToLab(ctx context.Context, r *running) error {
+	l := newLab(r.console, r.options, r.state)
+	l.Client.Record(r.effects)
+	_, err := l.Answering(ctx)
+	wasUp, outcome := err == nil, flow.Ran
+	if wasUp {
+		outcome = flow.Reused
+	}
+	if wasUp && (r.options.LabLatency != "fast" || r.options.LabImages != "") {
+		r.hub.Note("the lab is up already: --lab-latency and --lab-images count when it starts")
+	}
+	var info lab.Info
+	err = r.hub.Task("lab", "the world to rehearse in", func(say flow.Say) (err error) {
+		if info, err = l.Up(ctx, say); err != nil {
+			return err
+		}
+		r.console.hide.Learn(info.Token)
+		if info.ImageBuild.Possible {
+			return nil
+		}
+		say("no image can be built in this lab: %s", info.ImageBuild.Reason)
+		return prepareImages(ctx, l.Client, r.cfg.Config, say)
+	})
+	if err != nil {
+		return err
+	}
+	r.before = append(r.before, flow.StepReport{Name: "lab", Outcome: outcome, Elapsed: time.Since(r.began)})
+	cfg, tools, notes, err := enterLab(r.cfg, r.tools, l.Client, info, r.console.environment)
+	if err != nil {
+		return err
+	}
+	if !wasUp { // they do not change while it is up
+		notes = append(notes, info.Notes...)
+	}
+	for _, note := range notes {
+		r.hub.Note("%s", note)
+	}
+	r.cfg, r.tools = cfg, tools
+	keepSetup(r)
+	return nil
+}
+
+// keepSetup writes down for a report what the run begins with. It is written again once the lab, which decides a part of
+// the configuration, is up. The run does not need it.
+func keepSetup(r *running) {
+	s := runs.Setup{
+		Version: version(), Go: runtime.Version(), System: runtime.GOOS + "/" + runtime.GOARCH,
+		World: r.world(), Cluster: r.cfg.ClusterName, Targets: r.asked, Settings: settings.List(r.cfg),
+	}
+	data, err := json.MarshalIndent(s, "", "  ")
+	if err == nil {
+		file := r.state.Path(filepath.Join(statedir.RunsFolder, r.id, runs.SetupFile))
+		err = os.WriteFile(file, []byte(r.console.hide.Text(string(data))), 0o600)
+	}
+	if err != nil {
+		r.hub.Note("a report of this run will not tell its configuration: %v", err)
+	}
+}
+
+// newRecorder makes the recorder of a run's effects; tracer may be nil.
+func newRecorder(c *console, lines io.Writer, hub *ui.Hub, tracer *telemetry.Tracer) *effect.Recorder {
+	o := effect.Options{
+		Lines: c.hide.Writer(lines),
+		Warn: func(err error) {
+			hub.Note("what this run changes is not written down any more (%v); "+
+				"the run goes on, and what it knows of the cluster is in the journal", err)
+		},
+		// Not every library passes the context of the step on; while one step alone runs, the call is that one's.
+		Step: func(ctx context.Context) string {
+			if name := flow.StepName(ctx); name != "" {
+				return name
+			}
+			return hub.Alone()
+		},
+	}
+	if tracer != nil {
+		o.Watch = watchCalls(tracer, c.hide)
+	}
+	if c.faults != nil {
+		o.Faults = c.faults()
+	}
+	return effect.New(o)
+}
+
+// newDisplay shows a run as stdout is able to and the options say.
+func newDisplay(c *console, o options) ui.Display {
+	switch {
+	case o.Output == "json":
+		return ui.NewJSONDisplay(c.stdout)
+	case c.width() > 0:
+		return ui.NewTerminalDisplay(c.stdout, c.size, c.environment["NO_COLOR"] == "")
+	default:
+		return ui.PlainDisplay{Out: c.stdout}
+	}
+}
+
+// interrupted says what is kept and how to resume, and what failed besides.
+func interrupted(r *running, err error) error {
+	var lines []string
+	if failed, ok := errors.AsType[*flow.StepError](err); ok {
+		lines = append(lines, failed.Error())
+	}
+	lines = append(lines, "interrupted: what is done is kept in "+string(r.state)+"; run the same command again to go on")
+	if r.options.Lab {
+		lines = append(lines, "the lab stays up; to end it: "+commandLine(r.console, "lab", "down"))
+	}
+	return &interruptedError{text: strings.Join(lines, "\n"), err: err}
+}
+
+type interruptedError struct {
+	text string
+	err  error
+}
+
+func (e *interruptedError) Error() string { return e.text }
+func (e *interruptedError) Unwrap() error { return e.err }
