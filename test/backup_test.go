@@ -23,7 +23,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/kube"
 )
 
-// maxBackupMemory is what a backup may have resident, in bytes.
+// maxBackupMemory is the limit of a backup's resident memory, in bytes.
 const maxBackupMemory = 250 << 20
 
 // backsUp backs a cluster up that is in use, to a folder and to an S3 store, verifies both, and wants not one write by
@@ -60,7 +60,7 @@ func backsUp(t *testing.T, c *command, selfManaged bool) {
 			t.Fatalf("backup to %s: exit %d\n%s", place, o.exit, o.output)
 		}
 		if strings.Contains(o.output, "plantedSecretKey") {
-			t.Errorf("the store's key stands in the output:\n%s", o.output)
+			t.Errorf("the store's key is in the output:\n%s", o.output)
 		}
 		t.Logf("backup to %s in %.1fs, command %d MiB at most", place, o.elapsed.Seconds(), o.maxRSS>>20)
 		if o.maxRSS > maxBackupMemory {
@@ -102,7 +102,7 @@ func cronJobIsTaken(t *testing.T, user *command) {
 	}
 }
 
-// verifies finds the one backup in a place and has it verified.
+// verifies finds the one backup in a place and verifies it.
 func verifies(t *testing.T, c *command, place, identity string, selfManaged bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
@@ -147,7 +147,7 @@ func verifies(t *testing.T, c *command, place, identity string, selfManaged bool
 		n.Resources < 6 {
 		t.Errorf("%s holds %+v", file, v)
 	}
-	// Without the key nobody opens it.
+	// Without the key it cannot be opened.
 	if out, err := c.exec(ctx, "backup", "verify", file); err == nil || !strings.Contains(out, "cannot be opened") {
 		t.Errorf("verify %s without a key: %v\n%s", file, err, out)
 	}

@@ -34,7 +34,7 @@ func TestChangedBeforeEtcd(t *testing.T) {
 		}
 		return ""
 	})
-	// The same change in the plan, in the refusal and in the plan after the refusal: nothing of it is hidden.
+	// The same change in the plan, in the refusal and in the plan after the refusal: none hides a part of it.
 	told := "replaces the only server of TalosControlPlane k8s-control-plane one after another: server type " +
 		"cx33 → cx43 (" + old[0].Name + "; new: k8s-control-plane-"
 	change := append([]string{"SERVER_TYPE=cx43"}, with...)

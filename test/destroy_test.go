@@ -22,7 +22,7 @@ type killing struct {
 	step  string
 	line  string // regular expression of a progress line; empty: the step begins
 	after time.Duration
-	lost  bool // the management cluster is lost, too
+	lost  bool // the management cluster is deleted, too
 	short bool // one of the few that every run tries
 }
 
@@ -43,8 +43,8 @@ func killings() []killing {
 	}
 }
 
-// TestDestroy takes clusters away whose bootstrap was killed, and looks at what the simulated project holds then: what
-// somebody else has there, and nothing else.
+// TestDestroy destroys clusters whose bootstrap was killed. Afterwards the simulated project has the resources of
+// others, and nothing else.
 func TestDestroy(t *testing.T) {
 	t.Parallel()
 	c := newCommand(t)
@@ -89,7 +89,7 @@ func TestDestroy(t *testing.T) {
 	}
 }
 
-// killBootstrap starts a bootstrap and kills it, as nothing in it can notice.
+// killBootstrap starts a bootstrap and kills it with SIGKILL.
 func (c *command) killBootstrap(k killing) {
 	c.t.Helper()
 	reached, line := false, regexp.MustCompile(k.line)
@@ -110,7 +110,7 @@ func (c *command) killBootstrap(k killing) {
 	}
 }
 
-// loseManagement has the management cluster vanish.
+// loseManagement removes the management cluster.
 func (c *command) loseManagement() {
 	c.t.Helper()
 	if err := c.labCall(http.MethodDelete, "/v1/management/k8s-mgmt", nil); err != nil {
@@ -132,7 +132,7 @@ func (c *command) project() project {
 		hcloud.WithPollOpts(hcloud.PollOpts{BackoffFunc: hcloud.ConstantBackoff(100 * time.Millisecond)}))}
 }
 
-// everything lists what can be had there, with its labels.
+// everything lists the project's resources of all kinds, with their labels.
 func (p project) everything(t *testing.T) []string {
 	t.Helper()
 	var all []string
@@ -182,8 +182,8 @@ func must[T any](v T, err error) func(*testing.T) T {
 	}
 }
 
-// plantForeign plants what somebody else has in the same project: names of the
-// cluster's, labels that are nearly its own.
+// plantForeign creates resources that do not belong to the cluster: with its names, and with labels that are almost its
+// own.
 func (p project) plantForeign(t *testing.T) {
 	t.Helper()
 	ctx, nbg1 := t.Context(), &hcloud.Location{Name: "nbg1"}
@@ -221,8 +221,8 @@ func (p project) plantForeign(t *testing.T) {
 	fail("snapshot", p.Action.WaitFor(ctx, snapshot.Action))
 }
 
-// plantControllers plays hcloud-ccm and the CSI driver in the cluster: their load balancer blocks its network, and
-// neither names the cluster.
+// plantControllers creates what hcloud-ccm and the CSI driver would create in the cluster: a load balancer that blocks
+// its network; neither resource names the cluster.
 func (p project) plantControllers(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()

@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// diagnosis is what restore --diagnose says, as far as the tests read it.
+// diagnosis is the part of the output of restore --diagnose that the tests read.
 type diagnosis struct {
 	Disaster string // "none", "servers-lost", "quorum-lost", "management-lost" or "unclear"
 	Sentence string
-	Seen     []string // what it was concluded from
-	First    []string // to be done before
-	Command  string   // to be typed
+	Seen     []string // the observations that it follows from
+	First    []string // preparations
+	Command  string   // the command
 	Lost     []string
 	Backup   struct{ Taken time.Time }
 	Takes    struct {

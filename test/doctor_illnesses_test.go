@@ -110,7 +110,7 @@ func (c *clinic) edit(t *testing.T, file, old, now string) {
 	}
 }
 
-// suffer arms a fault of the lab until the test ends.
+// suffer injects a fault of the lab until the test ends.
 func (c *clinic) suffer(t *testing.T, words ...string) {
 	t.Helper()
 	out := c.inLab(t, append([]string{"lab", "fault", "add"}, words...)...)
@@ -121,19 +121,19 @@ func (c *clinic) suffer(t *testing.T, words ...string) {
 	t.Cleanup(func() { c.inLab(t, "lab", "fault", "remove", fmt.Sprint(id)) })
 }
 
-// inLab speaks to the lab, whose state folder is another than the clinic's.
+// inLab runs the command on the lab, whose state folder differs from the clinic's.
 func (c *clinic) inLab(t *testing.T, args ...string) string {
 	t.Helper()
 	lab := *c.command
 	lab.state = c.labState
-	out, err := lab.exec(context.WithoutCancel(t.Context()), args...) // also at the test's end
+	out, err := lab.exec(context.WithoutCancel(t.Context()), args...) // also at the end of the test
 	if err != nil {
 		t.Fatalf("%v: %v\n%s", args, err, out)
 	}
 	return out
 }
 
-// group makes a placement group, until the test ends.
+// group creates a placement group, until the test ends.
 func (c *clinic) group(t *testing.T, name string, labels map[string]string) {
 	t.Helper()
 	made, _, err := c.PlacementGroup.Create(t.Context(),
@@ -147,7 +147,7 @@ func (c *clinic) group(t *testing.T, name string, labels map[string]string) {
 	})
 }
 
-// atEnd undoes something.
+// atEnd runs a command at the end of the test.
 func atEnd(t *testing.T, undo func(context.Context) error) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
@@ -158,7 +158,7 @@ func atEnd(t *testing.T, undo func(context.Context) error) {
 	})
 }
 
-// network makes a network, until the test ends.
+// network creates a network, until the test ends.
 func (c *clinic) network(t *testing.T, name, prefix string) {
 	t.Helper()
 	_, ipRange, err := net.ParseCIDR(prefix)
@@ -172,7 +172,7 @@ func (c *clinic) network(t *testing.T, name, prefix string) {
 	atEnd(t, func(ctx context.Context) error { _, err := c.Network.Delete(ctx, made); return err })
 }
 
-// twoImages puts two snapshots that both say that they are the servers' into the project.
+// twoImages creates two snapshots with the label of the servers' image.
 func twoImages(t *testing.T, c *clinic) {
 	lab := *c.command
 	lab.state = c.labState
@@ -194,8 +194,8 @@ func twoImages(t *testing.T, c *clinic) {
 	}
 }
 
-// otherProject has the state folder reserve the name in the project, and then takes the reservation out of it: it
-// is as if the token were of another one.
+// otherProject reserves the name in the project, and then deletes the reservation: the same happens when the token is
+// that of another project.
 func otherProject(t *testing.T, c *clinic) {
 	if out, err := c.withVars(t.Context(), "reserve").CombinedOutput(); err != nil {
 		t.Fatalf("reserve: %v\n%s", err, out)
@@ -212,7 +212,7 @@ func otherProject(t *testing.T, c *clinic) {
 	}
 }
 
-// managedFrom names an API server of that Kubernetes as the management cluster.
+// managedFrom configures the API server of that Kubernetes as the management cluster.
 func managedFrom(version string) func(*testing.T, *clinic) {
 	return func(t *testing.T, c *clinic) {
 		api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -236,7 +236,7 @@ func managedFrom(version string) func(*testing.T, *clinic) {
 	}
 }
 
-// routed puts the network where this machine has a network of its own.
+// routed sets the network to a range of which this machine has a route.
 func routed(t *testing.T, c *clinic) {
 	addresses, err := net.InterfaceAddrs()
 	if err != nil {
@@ -254,8 +254,8 @@ func routed(t *testing.T, c *clinic) {
 	t.Skip("this machine has no network but its own loopback, so no range can be in the way of one")
 }
 
-// githubLeft has GitHub answer, in a place where no request leaves the machine: the proxy of the environment is the
-// test's, and so is the certificate authority.
+// githubLeft simulates GitHub's answer without a request that leaves the machine: proxy and certificate authority of
+// the environment are the test's.
 func githubLeft(left int) func(*testing.T, *clinic) {
 	return func(t *testing.T, c *clinic) {
 		if runtime.GOOS == "darwin" {
@@ -284,7 +284,7 @@ func githubLeft(left int) func(*testing.T, *clinic) {
 	}
 }
 
-// tunnel is a proxy that leads every CONNECT to one address.
+// tunnel is a proxy that connects every CONNECT to one address.
 func tunnel(t *testing.T, to string) string {
 	t.Helper()
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -309,7 +309,7 @@ func tunnel(t *testing.T, to string) string {
 	return proxy.URL
 }
 
-// certificateOf makes a certificate for a host, and a file with itself as the authority to trust.
+// certificateOf creates a certificate for a host, and a file with it as the trusted authority.
 func certificateOf(t *testing.T, host string) (tls.Certificate, string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -332,7 +332,7 @@ func certificateOf(t *testing.T, host string) (tls.Certificate, string) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, path
 }
 
-// fewRequests spends what the project may ask in an hour. It comes last: only time brings it back.
+// fewRequests uses up the project's rate limit. It comes last: the limit is restored only by time.
 func fewRequests(lab *command) func(*testing.T) {
 	return func(t *testing.T) {
 		c := newClinic(t, lab)

@@ -13,32 +13,32 @@ import (
 	"time"
 )
 
-// clinic is where the doctor looks at the lab's project as at a real one: without --lab, so that
-// every check asks what it asks at Hetzner. Providers and charts are the lab's, the container engine
-// is a script, GitHub a server of the test.
+// clinic is the environment in which the doctor examines the lab's project as a real one: without --lab, so that every
+// check sends the requests that it sends to Hetzner. Providers and charts are the lab's, the container engine is a
+// script, GitHub a server of the test.
 type clinic struct {
 	*command
 	project
-	labState string // state folder of the lab; the clinic has one of its own
-	folder   string // working directory, whose manifests/ and bootstrap/ win
+	labState string // state folder of the lab; the clinic has another
+	folder   string // working directory, whose manifests/ and bootstrap/ take precedence
 	vars     map[string]string
-	engine   string // what the engine says of itself
+	engine   string // the engine's answer to info
 
-	took   time.Duration // the last look
+	took   time.Duration // the last result
 	failed bool          // its exit code was 1
 }
 
-// illness is something that is wrong, which one check finds.
+// illness is a defect that one check finds.
 type illness struct {
 	name, check string
 	says        string
-	arrange     func(*testing.T, *clinic) // undone with the test's end
+	arrange     func(*testing.T, *clinic) // reverted at the end of the test
 }
 
 const wellEngine = `{"host":{"cgroupVersion":"v2","cgroupControllers":["cpu","memory","pids"],"memTotal":17179869184,"security":{"rootless":true}},` +
 	`"store":{"graphRoot":"/data","graphRootAllocated":107374182400,"graphRootUsed":10737418240},"version":{"Version":"5.4.0"}}`
 
-// enginePodman plays podman as far as kind and the doctor ask it.
+// enginePodman simulates the commands of podman that kind and the doctor use.
 const enginePodman = `#!/bin/sh
 case "$1" in
 -v) echo "podman version 5.4.0" ;;
@@ -47,7 +47,7 @@ info) cat "$ENGINE_INFO" ;;
 esac
 `
 
-// neverPasses are checks of what nobody tells: they are unknown in the best of worlds, and cannot fail.
+// neverPasses are checks of what cannot be observed: their verdict is always unknown.
 var neverPasses = []string{"limits"}
 
 // TestDoctor makes each check of the doctor fail against the lab, and pass. A check without an illness fails the test.
@@ -88,7 +88,7 @@ func TestDoctor(t *testing.T) {
 			t.Errorf("nothing here makes the check %s fail", check)
 		}
 	}
-	t.Run("a person is asked", aPersonIsAsked(lab))
+	t.Run("a person is asked", operatorIsAsked(lab))
 	t.Run("all is well again", func(t *testing.T) {
 		again := newClinic(t, lab).examine(t)
 		for check, f := range again {
@@ -143,7 +143,7 @@ func newClinic(t *testing.T, lab *command) *clinic {
 	return c
 }
 
-// withVars is the command in the clinic's environment.
+// withVars returns the command in the clinic's environment.
 func (c *clinic) withVars(ctx context.Context, args ...string) *exec.Cmd {
 	if err := os.WriteFile(c.vars["ENGINE_INFO"], []byte(c.engine), 0o600); err != nil {
 		c.t.Fatal(err)
@@ -165,7 +165,7 @@ func within(first string) map[string]string {
 
 type finding struct{ Check, Verdict, Reason, WayOut string }
 
-// examine is what the doctor finds.
+// examine runs the doctor and returns its findings.
 func (c *clinic) examine(t *testing.T) map[string]finding {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

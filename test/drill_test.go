@@ -78,7 +78,7 @@ func TestDrill(t *testing.T) {
 		o.maxRSS>>20)
 	for _, name := range []string{"AGE-SECRET-KEY", "PRIVATE KEY"} {
 		if strings.Contains(o.output, name) {
-			t.Errorf("%s stands in the output", name)
+			t.Errorf("%s is in the output", name)
 		}
 	}
 	if _, err := os.Stat(c.state); err == nil {
@@ -86,7 +86,7 @@ func TestDrill(t *testing.T) {
 	}
 }
 
-// TestDrillInterrupted ends a drill while it makes its cluster: nothing of it is left, neither its lab nor its folder.
+// TestDrillInterrupted ends a drill while it creates its cluster: neither its lab nor its folder remains.
 func TestDrillInterrupted(t *testing.T) {
 	t.Parallel()
 	c := newCommand(t)

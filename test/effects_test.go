@@ -13,17 +13,17 @@ import (
 	"github.com/slipway-k8s/slipway/internal/effect"
 )
 
-// everyEffectIsWritten compares what the runs so far wrote down with what the others say that was asked of them: the
-// audit logs of both clusters' API servers and the Hetzner API's log of requests. Nothing may be missing, nothing be
-// made up, and nobody may have gone by another way.
-func everyEffectIsWritten(t *testing.T, c *command) {
+// everyEffectIsRecorded compares the effects that the runs so far recorded with the records of the receivers: the audit
+// logs of both clusters' API servers and the request log of the Hetzner API. Every request must have an effect, and
+// every effect a request.
+func everyEffectIsRecorded(t *testing.T, c *command) {
 	told := map[string]int{}
 	for _, l := range effects(t, c) {
 		switch l.World {
 		case effect.Hetzner, effect.Management, effect.Workload:
 			name := strings.Replace(l.Name(), " apply ", " patch ", 1)
 			if l.World == effect.Hetzner && l.Verb == "create" {
-				name, _, _ = strings.Cut(name, "/") // the log knows no bodies, in which the names are
+				name, _, _ = strings.Cut(name, "/") // the log has no bodies, and they have the names
 			}
 			told[name]++
 		}
@@ -62,7 +62,7 @@ func everyEffectIsWritten(t *testing.T, c *command) {
 	}
 }
 
-// effects are the calls of every run so far, each once.
+// effects are the recorded effects of every run so far, each once.
 func effects(t *testing.T, c *command) []effect.Line {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(c.state, "runs", "*", "effects.jsonl"))

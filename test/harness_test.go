@@ -1,7 +1,7 @@
-// Package test runs the built command from outside, as a person does, and looks at what it left: the end to end
+// Package test runs the built command from outside, as an operator does, and checks the results: the end to end
 // rehearsal in the lab. It needs the lab's programs (`go run ./cmd/bootstrap lab build`, about seven minutes the first
-// time), so a bare `go test ./...` on a machine that has not built them leaves it out with a line that says so, and
-// never meets Go's own limit of ten minutes. The README's test command builds them first.
+// time), so a bare `go test ./...` on a machine without them skips these tests with a line that says so, and does not
+// reach Go's limit of ten minutes. The README's test command builds them first.
 package test
 
 import (
@@ -20,11 +20,11 @@ import (
 	"time"
 )
 
-// plantedToken stands for the token of a real project in the environment: no run may let it out, and a rehearsal may
-// not even use it.
+// plantedToken replaces the token of a real project in the environment: no run may reveal it, and a rehearsal may not
+// even use it.
 const plantedToken = "plantedPlantedPlantedPlantedPlantedPlantedPlantedPlanted64chars"
 
-// command is the built command, as one person uses it in one folder.
+// command is the built command, as one operator uses it in one folder.
 type command struct {
 	t     *testing.T
 	bin   string
@@ -33,10 +33,10 @@ type command struct {
 	env   []string
 
 	mu   *sync.Mutex
-	args map[string]bool // every argument list that a process of this machine had while a run was at work
+	args map[string]bool // every argument list of a process of this machine during the runs
 }
 
-// newCommand builds the command and gives it a folder of its own. The lab that it starts ends with the test.
+// newCommand builds the command and creates a folder for it. The lab that it starts ends with the test.
 func newCommand(t *testing.T) *command {
 	t.Helper()
 	root := repositoryRoot(t)
@@ -53,14 +53,14 @@ func newCommand(t *testing.T) *command {
 	return c
 }
 
-// leftOut are the tests that need the lab's programs, which are not built.
+// leftOut are the tests that were skipped because the lab's programs are not built.
 var leftOut struct {
 	sync.Mutex
 	tests []string
 }
 
-// needPrograms leaves the test out where the lab's programs are not built. TestMain
-// fails for it, once, unless -short is given.
+// needPrograms skips the test if the lab's programs are not built. TestMain fails once for all of them, unless -short
+// is given.
 func needPrograms(t *testing.T, bin, root string) {
 	t.Helper()
 	check := exec.Command(bin, "lab", "build", "--check")
@@ -99,7 +99,7 @@ func (c *command) cmd(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// exec runs the command to its end and returns everything that it printed.
+// exec runs the command and returns its output.
 func (c *command) exec(ctx context.Context, args ...string) (string, error) {
 	out, err := c.cmd(ctx, args...).CombinedOutput()
 	return string(out), err
@@ -115,17 +115,17 @@ type event struct {
 	Err     string        `json:"error"`
 }
 
-// outcome is what one run of the command came to.
+// outcome is the result of one run of the command.
 type outcome struct {
 	exit    int
 	elapsed time.Duration
 	maxRSS  int64 // bytes
 	events  []event
-	output  string // standard output and error, as they came
+	output  string // standard output and error, in their order
 }
 
-// run runs the command with --output json. Each event is handed to watch as it comes, with the process, so that a test
-// can interrupt it.
+// run runs the command with --output json. It calls watch with each event and the process, so that a test can interrupt
+// it.
 func (c *command) run(watch func(event, *os.Process), args ...string) outcome {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 8*time.Minute)
@@ -167,12 +167,12 @@ func (c *command) run(watch func(event, *os.Process), args ...string) outcome {
 		c.t.Fatal(err)
 	}
 	if strings.Contains(o.output, plantedToken) {
-		c.t.Errorf("the token stands in the output of %v", args)
+		c.t.Errorf("the token is in the output of %v", args)
 	}
 	return o
 }
 
-// lookAtArguments keeps what `ps` would show now.
+// lookAtArguments records what `ps` shows now.
 func (c *command) lookAtArguments() {
 	lists, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
@@ -181,7 +181,7 @@ func (c *command) lookAtArguments() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, path := range lists {
-		if data, err := os.ReadFile(path); err == nil { // else it has ended meanwhile
+		if data, err := os.ReadFile(path); err == nil { // otherwise it has ended
 			c.args[string(data)] = true
 		}
 	}
@@ -203,8 +203,8 @@ func peakRSS(pid int) int64 {
 	return 0
 }
 
-// steps are the steps with an event of a kind, in the order of the events. Making sure of the lab is told like a step,
-// and is none of the graph's.
+// steps are the steps with an event of a kind, in the order of the events, without the event of the lab's start, which
+// is not a step of the graph.
 func (o outcome) steps(kind string) []string {
 	var names []string
 	for _, e := range o.events {
@@ -215,7 +215,7 @@ func (o outcome) steps(kind string) []string {
 	return names
 }
 
-// span is when a step began and ended; ok only if it did both.
+// span is when a step began and ended; ok only if both are known.
 func (o outcome) span(step string) (began, ended time.Time, ok bool) {
 	for _, e := range o.events {
 		switch {

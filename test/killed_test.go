@@ -23,8 +23,8 @@ import (
 	"github.com/slipway-k8s/slipway/steps"
 )
 
-// everyMoment tells whether recoveries are killed at the beginning and at the end of each of their steps, which takes
-// half an hour, or only at the calls that matter most.
+// everyMoment says whether recoveries are killed at the beginning and at the end of each of their steps, which takes
+// half an hour, or only at the most important calls.
 func everyMoment() bool { return os.Getenv(crashVariable) != "" }
 
 // momentsOf are the beginning and the end of every step of a graph: begun and
@@ -81,7 +81,7 @@ func (c *command) killedAt(t *testing.T, moments []string, after func(moment str
 	}
 }
 
-// killedLast is where the last run ended itself, as it wrote down. One that was ended by the test did not.
+// killedLast is where the last run was killed, as it recorded. A run that the test ended recorded nothing.
 func (c *command) killedLast() (moment string, err error) {
 	paths, err := filepath.Glob(filepath.Join(c.state, "runs", "*", "effects.jsonl"))
 	if err != nil || len(paths) == 0 {
@@ -100,7 +100,7 @@ func (c *command) killedLast() (moment string, err error) {
 	return lines[len(lines)-1].Error, nil
 }
 
-// onPaper is what a recovery is planned with, to learn its steps.
+// onPaper returns what a plan of a recovery needs, to list its steps.
 func onPaper() (config.Config, platform.Tools) {
 	return config.Defaults(), platform.Tools{Management: noManagement{}}
 }
@@ -121,7 +121,7 @@ func (l *lostCluster) source(t *testing.T) steps.Backup {
 	return steps.Backup{Contents: must(archive.Read(io.Discard))(t)}
 }
 
-// noManagement has a name, which a plan needs.
+// noManagement has only a name, which a plan needs.
 type noManagement struct{}
 
 var errOnPaper = errors.New("this plan is only read")

@@ -20,7 +20,7 @@ func (c *command) labGet(path string, into any) {
 	}
 }
 
-// labCall asks the lab's control API to do something, and reads its answer into a value; nil: into none.
+// labCall sends a request to the lab's control API, and decodes the response; nil: discards it.
 func (c *command) labCall(method, path string, into any) error {
 	socket := filepath.Join(c.state, "lab", "lab.sock")
 	if elsewhere, err := os.ReadFile(socket + ".path"); err == nil {

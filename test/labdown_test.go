@@ -86,7 +86,7 @@ func downLeavesNothing(t *testing.T, c *command) {
 	}
 }
 
-// alive tells whether a process runs and has not only left its entry behind.
+// alive says whether a process runs and is no zombie.
 func alive(pid int) bool {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// lab runs `bootstrap lab …` and wants it to succeed.
+// lab runs `bootstrap lab …` and requires its success.
 func (c *command) lab(args ...string) string {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
@@ -30,9 +30,9 @@ func (c *command) lab(args ...string) string {
 	return out
 }
 
-// faultsOfTheWorld has webhooks refuse and a server's kube-apiserver be killed; what the cloud and a management
-// cluster can suffer, the lab's own tests show.
-func faultsOfTheWorld(t *testing.T, c *command) {
+// labFaults makes webhooks refuse connections and kills a server's kube-apiserver; the lab's tests cover the
+// faults of the cloud and of management clusters.
+func labFaults(t *testing.T, c *command) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	management := clientOf(t, filepath.Join(c.state, "management.kubeconfig"))
@@ -95,7 +95,7 @@ func clientOf(t *testing.T, kubeconfig string) *kubernetes.Clientset {
 	return client
 }
 
-// savedAndLoaded saves the lab, changes its world, ends it, and starts it elsewhere as it was saved.
+// savedAndLoaded saves the lab, changes its state, ends it, and loads the saved state elsewhere.
 func savedAndLoaded(t *testing.T, c *command) {
 	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 	defer cancel()

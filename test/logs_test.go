@@ -60,6 +60,6 @@ func (d *firstDay) report(t *testing.T) {
 		}
 	}
 	if strings.Contains(string(page), plantedToken) {
-		t.Error("the token stands in the report")
+		t.Error("the token is in the report")
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// doctorLooks has the doctor examine the lab's world: nothing is wrong, nothing is passed that cannot be known, soon;
-// and a token that Hetzner does not take is found.
+// doctorLooks runs the doctor on the lab: it finds no defect, passes no check that it cannot decide, and is fast; and
+// it finds a token that Hetzner refuses.
 func doctorLooks(t *testing.T, c *command) {
 	type report struct {
 		Checks []struct{ Check, Verdict, Reason string }
@@ -43,7 +43,7 @@ func doctorLooks(t *testing.T, c *command) {
 		}
 	}
 	t.Logf("doctor in %s", took)
-	if took > 15*time.Second { // 5 on a machine that does nothing else
+	if took > 15*time.Second { // 5 on an idle machine
 		t.Errorf("the doctor took %s", took)
 	}
 	wrong := *c
@@ -112,8 +112,8 @@ func planTellsTheChange(t *testing.T, c *command) {
 	}
 }
 
-// helpAtOnce holds how long the command takes to start: the quickest of several, as the machine is busy with a cluster.
-func helpAtOnce(t *testing.T, c *command) {
+// helpIsFast measures how long the command takes to start: the fastest of several, because the machine is busy.
+func helpIsFast(t *testing.T, c *command) {
 	quickest := time.Hour
 	for range 10 {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -126,7 +126,7 @@ func helpAtOnce(t *testing.T, c *command) {
 		}
 	}
 	t.Logf("help in %s", quickest)
-	if quickest > 1500*time.Millisecond { // a tenth of it on a machine that does nothing else
+	if quickest > 1500*time.Millisecond { // a tenth of it on an idle machine
 		t.Errorf("help takes %s", quickest)
 	}
 }

@@ -28,7 +28,7 @@ type moment struct {
 	phase string
 	line  string // part of the line
 	after time.Duration
-	abort bool // go on with pivot --abort before the next pivot
+	abort bool // run pivot --abort before the next pivot
 	short bool // one of the few
 }
 
@@ -84,7 +84,7 @@ func TestPivot(t *testing.T) {
 	t.Run("destroy", p.destroyed)
 }
 
-// destroyed takes a cluster away that manages itself, with the temporary management cluster lost.
+// destroyed destroys a cluster that manages itself, after its temporary management cluster was deleted.
 func (p *pivoted) destroyed(t *testing.T) {
 	c := *p.command
 	c.t = t
@@ -103,7 +103,7 @@ func (p *pivoted) destroyed(t *testing.T) {
 	}
 }
 
-// pivoted is the cluster under test and what an undisturbed pivot makes of it.
+// pivoted is the cluster under test and the result of an undisturbed pivot.
 type pivoted struct {
 	*command
 	base      string
@@ -119,7 +119,7 @@ func (c *command) down() {
 	}
 }
 
-// restore puts the bootstrapped cluster back.
+// restore loads the bootstrapped cluster again.
 func (p *pivoted) restore(t *testing.T) *command {
 	t.Helper()
 	c := *p.command
@@ -140,7 +140,7 @@ func copyFolder(t *testing.T, from, to string) {
 	}
 }
 
-// side reads what a kubeconfig's cluster holds of Cluster API.
+// side reads the Cluster API objects of a kubeconfig's cluster.
 func side(t *testing.T, c *command, kubeconfig string) clusterapi.Inventory {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(c.state, kubeconfig))
@@ -160,7 +160,7 @@ func side(t *testing.T, c *command, kubeconfig string) clusterapi.Inventory {
 	return inv
 }
 
-// standing says of a side whether it holds the Cluster object, and whether that is paused.
+// standing says whether a cluster has the Cluster object, and whether that is paused.
 func standing(inv clusterapi.Inventory) string {
 	for _, o := range inv.Moved {
 		if o.GetKind() == "Cluster" {
@@ -173,11 +173,11 @@ func standing(inv clusterapi.Inventory) string {
 	return fmt.Sprintf("none, %d", len(inv.All()))
 }
 
-// hetznerRequest is a line of the lab's record of what was asked of the simulated Hetzner.
+// hetznerRequest is a line of the simulated Hetzner API's request log.
 type hetznerRequest struct {
 	Method, Path, Actor string
 	Status              int
-	Write               bool // could have changed something
+	Write               bool // may have changed something
 }
 
 func hetznerRequests(t *testing.T, c *command) []hetznerRequest {
@@ -199,7 +199,7 @@ func hetznerRequests(t *testing.T, c *command) []hetznerRequest {
 	return all
 }
 
-// serverWrites are the requests of anybody that made, changed or deleted servers.
+// serverWrites are the requests, of any client, that created, changed or deleted servers.
 func serverWrites(t *testing.T, c *command) []string {
 	t.Helper()
 	var found []string
@@ -230,7 +230,7 @@ func (p *pivoted) undisturbed(t *testing.T) {
 	}
 }
 
-// killed pivots once to a moment, and then to the end.
+// killed pivots once with a kill at a moment, and then to the end.
 func (p *pivoted) killed(t *testing.T, m moment, table *strings.Builder) {
 	c := p.restore(t)
 	before := serverWrites(t, c)
@@ -240,7 +240,7 @@ func (p *pivoted) killed(t *testing.T, m moment, table *strings.Builder) {
 			return
 		}
 		hit = true
-		time.AfterFunc(m.after, func() { _ = process.Kill() }) // it may have ended; the exit code tells
+		time.AfterFunc(m.after, func() { _ = process.Kill() }) // it may have ended; the exit code decides
 	}, "pivot", "--lab")
 	if !hit || o.exit != -1 {
 		t.Fatalf("not killed: it never said %q, or ended first (exit %d)\n%s", m.line, o.exit, o.output)
@@ -250,7 +250,7 @@ func (p *pivoted) killed(t *testing.T, m moment, table *strings.Builder) {
 	if strings.HasPrefix(standing(source), "active") && strings.HasPrefix(standing(target), "active") {
 		t.Errorf("both sides are unpaused")
 	}
-	statusTellsThePivot(t, c)
+	statusReportsThePivot(t, c)
 	next := "pivot"
 	if m.abort {
 		next = "pivot --abort, pivot"
@@ -272,8 +272,8 @@ func (p *pivoted) killed(t *testing.T, m moment, table *strings.Builder) {
 	}
 }
 
-// statusTellsThePivot asserts that status says of a pivot that was killed where the objects are, and what resumes it.
-func statusTellsThePivot(t *testing.T, c *command) {
+// statusReportsThePivot asserts that status reports of a killed pivot where the objects are, and how to resume it.
+func statusReportsThePivot(t *testing.T, c *command) {
 	t.Helper()
 	out, err := c.cmd(t.Context(), "status", "--lab", "--output", "json").Output()
 	if err != nil {
@@ -295,7 +295,7 @@ func statusTellsThePivot(t *testing.T, c *command) {
 	}
 }
 
-// abort puts the pivot back and looks whether the management cluster is as it was.
+// abort aborts the pivot and checks that the management cluster is as before.
 func (p *pivoted) abort(t *testing.T, c *command, was clusterapi.Inventory) {
 	t.Helper()
 	o := c.run(nil, "pivot", "--abort", "--lab")
@@ -319,8 +319,8 @@ func keys(objects []unstructured.Unstructured) map[string]bool {
 	return all
 }
 
-// sameAs asserts that a pivot that was killed came to the same as the undisturbed one. Only the talosconfig may differ:
-// its provider writes a new certificate into it whenever it looks at a machine.
+// sameAs asserts that a killed pivot has the same result as the undisturbed one. Only the talosconfig may differ: its
+// provider writes a new certificate into it whenever it reconciles a machine.
 func sameAs(t *testing.T, want, is clusterapi.Inventory) {
 	t.Helper()
 	if s := standing(is); !strings.HasPrefix(s, "active") {

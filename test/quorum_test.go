@@ -92,7 +92,7 @@ func (l *lostCluster) talos(t *testing.T) *talos.Credentials {
 	return must(talos.Parse(data))(t)
 }
 
-// loseQuorum wipes the disks of two servers, as nobody should, and waits until the third knows of no leader any more.
+// loseQuorum wipes the disks of two servers and waits until the third has no leader any more.
 func (l *lostCluster) loseQuorum(t *testing.T) {
 	t.Helper()
 	credentials := l.talos(t)
@@ -131,7 +131,7 @@ func recoverMoments(t *testing.T) (moments []string) {
 	return moments
 }
 
-// recoverKilled runs recoveries that end themselves at one moment after the other, and then one to the end.
+// recoverKilled runs recoveries, one killed at each moment, and then one to the end.
 func (l *lostCluster) recoverKilled(t *testing.T) {
 	t.Helper()
 	o := l.killedAt(t, recoverMoments(t), func(moment string) {
@@ -143,11 +143,11 @@ func (l *lostCluster) recoverKilled(t *testing.T) {
 		}
 	}, "recover-quorum", "--yes", "--lab")
 	if strings.Contains(o.output, "plantedSecretOfTheLostCluster") {
-		t.Error("a Secret of the cluster stands in the output")
+		t.Error("a Secret of the cluster is in the output")
 	}
 }
 
-// isRecovered looks at whether it is the same cluster, whole, with everything that it had.
+// isRecovered checks that it is the same cluster, complete, with its data.
 func (l *lostCluster) isRecovered(t *testing.T) {
 	t.Helper()
 	c, ctx := l.cluster(t), t.Context()

@@ -172,7 +172,7 @@ func TestReadoptMakesWhatIsMissing(t *testing.T) {
 	}
 }
 
-// loseServer deletes one server, as nobody's controller does, and gives its name.
+// loseServer deletes one server, which no controller would do, and returns its name.
 func (l *lostCluster) loseServer(t *testing.T) string {
 	t.Helper()
 	p, ctx := l.project(), t.Context()
@@ -196,7 +196,7 @@ func (l *lostCluster) loseServer(t *testing.T) string {
 	}
 }
 
-// saveBackup backs the cluster up by the command.
+// saveBackup backs the cluster up with the command.
 func (l *lostCluster) saveBackup(t *testing.T) {
 	t.Helper()
 	folder := t.TempDir()
@@ -210,7 +210,7 @@ func (l *lostCluster) saveBackup(t *testing.T) {
 	l.file = files[0]
 }
 
-// readoptKilled runs a readoption that ends itself at one moment after the other, and then one to the end.
+// readoptKilled runs readoptions, one killed at each moment, and then one to the end.
 func (l *lostCluster) readoptKilled(t *testing.T) {
 	t.Helper()
 	o := l.killedAt(t, l.readoptMoments(t, readoptCalls), func(moment string) {
@@ -225,11 +225,11 @@ func (l *lostCluster) readoptKilled(t *testing.T) {
 		o.logSteps(t, "reconcile", "wait-nodes")
 	}
 	if strings.Contains(o.output, "plantedSecretOfTheLostCluster") {
-		t.Error("a Secret of the cluster stands in the output")
+		t.Error("a Secret of the cluster is in the output")
 	}
 }
 
-// logSteps wants steps to have come to their end, and says how long each took.
+// logSteps requires that steps ended, and logs how long each took.
 func (o outcome) logSteps(t *testing.T, names ...string) {
 	t.Helper()
 	for _, name := range names {
@@ -258,7 +258,7 @@ func (o outcome) differences(t *testing.T) (ids []string) {
 	return ids
 }
 
-// sameServers wants no server to have been made, deleted or changed since.
+// sameServers requires that no server was created, deleted or changed since.
 func (l *lostCluster) sameServers(t *testing.T, before []string) {
 	t.Helper()
 	if len(before) == 0 {
@@ -269,7 +269,7 @@ func (l *lostCluster) sameServers(t *testing.T, before []string) {
 	}
 }
 
-// sameCluster wants the cluster's identity, data and keys to be what they were.
+// sameCluster requires that the cluster's identity, data and keys have not changed.
 func (l *lostCluster) sameCluster(t *testing.T) {
 	t.Helper()
 	c := l.cluster(t)
@@ -286,8 +286,7 @@ func (l *lostCluster) sameCluster(t *testing.T) {
 	}
 }
 
-// loseObjects removes every object by which the cluster manages itself, so that nobody of
-// its controllers does anything about it.
+// loseObjects removes every object by which the cluster manages itself, without a reaction of its controllers.
 func (l *lostCluster) loseObjects(t *testing.T) {
 	t.Helper()
 	c, ctx := l.cluster(t), t.Context()
@@ -305,7 +304,7 @@ func (l *lostCluster) loseObjects(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatalf("the cluster still holds %s, %v", standing(inv), err)
 		}
-		// The Cluster last: its pause keeps the controllers still.
+		// The Cluster last: its pause stops the controllers.
 		all := inv.Of("k8s")
 		others := slices.DeleteFunc(slices.Clone(all), func(o unstructured.Unstructured) bool {
 			return o.GetKind() == "Cluster"

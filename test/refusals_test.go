@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestRefusals gives the built command what it must not take: each time a clear error, exit code 2, nothing made.
+// TestRefusals runs the command with invalid input: each time a clear error, exit code 2, nothing created.
 func TestRefusals(t *testing.T) {
 	bin := buildCommand(t)
 	for _, tc := range []struct {

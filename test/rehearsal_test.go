@@ -16,13 +16,12 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// bootstrapSteps are what the target bootstrap runs.
+// bootstrapSteps are the steps of the target bootstrap.
 var bootstrapSteps = []string{"image", "kind-create", "capi-init", "secret", "apply", "wait-cp", "kubeconfig",
 	"talosconfig", "cilium", "hcloud-ccm", "talos-ccm", "wait-nodes"}
 
-// TestRehearsal is the product's first promise: from nothing to three Ready nodes, against real etcd, kube-apiserver,
-// CAPI, CABPT and CACPPT; and then everything that a person does to it next. One lab serves all parts, which follow on
-// each other.
+// TestRehearsal covers the first promise: from nothing to three Ready nodes, with real etcd, kube-apiserver, CAPI,
+// CABPT and CACPPT; and then what operators do next. All parts use one lab, in this order.
 func TestRehearsal(t *testing.T) {
 	c := newCommand(t)
 	part := func(name string, f func(*testing.T, *command)) {
@@ -32,28 +31,28 @@ func TestRehearsal(t *testing.T) {
 			f(t, &inner)
 		})
 		if !ok {
-			t.FailNow() // what follows builds on it
+			t.FailNow() // later parts depend on it
 		}
 	}
 	part("from nothing", fromNothing)
-	part("every change is written down", everyEffectIsWritten)
+	part("every change is recorded", everyEffectIsRecorded)
 	part("three nodes of the configured version", nodesAreReady)
 	part("three etcd members through the load balancer", etcdMembers)
 	part("run again, nothing changes", runAgain)
 	part("a backup while it is in use", func(t *testing.T, c *command) { backsUp(t, c, false) })
 	part("two at once", twoAtOnce)
 	part("the same cluster from another state folder", anotherStateFolder)
-	part("what only the cloud knows", onlyTheCloudKnows)
+	part("what only the API can refuse", refusedByTheAPI)
 	part("the doctor", doctorLooks)
 	part("a changed value runs its step again", changedValues)
 	part("a deleted release is noticed", deletedRelease)
 	part("an unreachable management cluster is not recreated", unreachableManagement)
 	part("a second snapshot of the name", secondSnapshot)
-	part("status", statusTells)
-	part("help comes at once", helpAtOnce)
-	part("faults of the world", faultsOfTheWorld)
+	part("status", statusReports)
+	part("help is fast", helpIsFast)
+	part("faults of the lab", labFaults)
 	part("saved and loaded", savedAndLoaded)
-	part("a lost lab is noticed, and an interrupted run goes on", lostLabAndInterrupt)
+	part("a lost lab is noticed, and an interrupted run continues", lostLabAndInterrupt)
 	part("no secret anywhere", noSecrets)
 	part("lab down leaves nothing", downLeavesNothing)
 }
@@ -95,7 +94,7 @@ func fromNothing(t *testing.T, c *command) {
 	}
 }
 
-// overlap asserts that all of the steps were at work at one moment.
+// overlap asserts that all of the steps ran at the same time.
 func overlap(t *testing.T, o outcome, steps ...string) {
 	t.Helper()
 	var lastBegin, firstEnd time.Time
@@ -142,12 +141,12 @@ func runAgain(t *testing.T, c *command) {
 	}
 }
 
-// twoAtOnce holds a run in its middle and starts another.
+// twoAtOnce stops a run in its middle and starts another.
 func twoAtOnce(t *testing.T, c *command) {
 	held := false
 	var second outcome
 	first := c.run(func(e event, p *os.Process) {
-		if held || e.Kind != "step-verifying" { // before that it need not hold the journal's lock yet
+		if held || e.Kind != "step-verifying" { // before that it may not have the journal's lock
 			return
 		}
 		held = true
@@ -170,14 +169,14 @@ func twoAtOnce(t *testing.T, c *command) {
 	}
 }
 
-// onlyTheCloudKnows asks for what no file can tell: each time exit code 1, the reason, and nothing made.
-func onlyTheCloudKnows(t *testing.T, c *command) {
+// refusedByTheAPI configures what only the API can refuse: each time exit code 1, the reason, and nothing created.
+func refusedByTheAPI(t *testing.T, c *command) {
 	before := writes(t, c)
 	o := c.run(nil, "--lab", "SERVER_TYPE=cx99")
 	if o.exit != 1 || !strings.Contains(o.output, "cx99") || !strings.Contains(o.output, "cx33") {
 		t.Errorf("an unknown server type: exit %d\n%s", o.exit, o.output)
 	}
-	// The way that runs for real, with a token that this Hetzner does not take.
+	// The code path of a real run, with a token that this Hetzner refuses.
 	var info struct {
 		HetznerEndpoint string `json:"hetznerEndpoint"`
 	}
@@ -195,7 +194,7 @@ func onlyTheCloudKnows(t *testing.T, c *command) {
 	}
 	for path, data := range files {
 		if bytes.Contains(data, []byte(plantedToken)) {
-			t.Errorf("the token stands in %s", path)
+			t.Errorf("the token is in %s", path)
 		}
 	}
 	if wrote := newly(before, writes(t, c)); len(wrote) > 0 {
@@ -227,7 +226,7 @@ func changedValues(t *testing.T, c *command) {
 		t.Errorf("after a change of Cilium's values %v ran, not cilium and wait-nodes", ran)
 	}
 	keepsBuiltInValues(t, c)
-	showsTheLabsValues(t, &elsewhere)
+	showsValuesOfTheLab(t, &elsewhere)
 	// Back to the project's own values, for what follows.
 	if o := c.run(nil, "--lab"); o.exit != 0 {
 		t.Fatalf("exit %d\n%s", o.exit, o.output)
@@ -252,10 +251,10 @@ func deletedRelease(t *testing.T, c *command) {
 	if !slices.Contains(ran, "talos-ccm") || len(others) > 0 {
 		t.Errorf("after the loss of talos-ccm's release %v ran", ran)
 	}
-	releaseOf(t, client, "talos") // it is back
+	releaseOf(t, client, "talos") // it is installed again
 }
 
-// releaseOf finds the name of the deployed release whose name begins so.
+// releaseOf finds the name of the deployed release with a prefix.
 func releaseOf(t *testing.T, client *kubernetes.Clientset, prefix string) string {
 	t.Helper()
 	secrets, err := client.CoreV1().Secrets("kube-system").List(context.Background(),
@@ -306,7 +305,7 @@ func unreachableManagement(t *testing.T, c *command) {
 	}
 }
 
-// secondSnapshot has somebody else make a snapshot that Cluster API would find, too.
+// secondSnapshot creates a second snapshot that Cluster API would find, too.
 func secondSnapshot(t *testing.T, c *command) {
 	p := c.project()
 	p.plantSnapshot(t)

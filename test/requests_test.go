@@ -51,12 +51,13 @@ func writes(t *testing.T, c *command) []string {
 	return found
 }
 
-// isDoctors tells the doctor's question whether the token may write: it deletes what cannot exist.
+// isDoctors recognizes the doctor's check of the token's permission to write: it deletes a resource that cannot exist.
 func isDoctors(method, path string) bool {
 	return method == http.MethodDelete && strings.TrimPrefix(path, "/v1") == "/placement_groups/0"
 }
 
-// newly is what stands in a later list and not in an earlier one of the same logs, which are listed one after another.
+// newly returns the lines of a later list that are not in an earlier one of the same
+// logs, which are listed one after another.
 func newly(before, after []string) []string {
 	for _, w := range before {
 		if i := slices.Index(after, w); i >= 0 {

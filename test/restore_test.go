@@ -60,7 +60,7 @@ func TestRestore(t *testing.T) {
 	l.restoreKilled(t)
 	l.isBack(t)
 
-	// From here on it is a cluster like any other.
+	// From here on it is an ordinary cluster.
 	before := serverWrites(t, c)
 	if o := c.run(nil, "all", "--lab"); o.exit != 0 {
 		t.Errorf("all, after the restore: exit %d\n%s", o.exit, o.output)
@@ -74,12 +74,12 @@ func TestRestore(t *testing.T) {
 type lostCluster struct {
 	*command
 	file     string // the backup
-	identity string // file with the key to it
+	identity string // file with its key
 	uid, ca  string
 	endpoint string
 	token    string   // of a service account, issued before the backup
-	servers  []int64  // before
-	made     []string // how an etcd was made, before
+	servers  []int64  // before the loss
+	made     []string // how an etcd was created, before the loss
 }
 
 const markedNamespace = "marked"
@@ -124,7 +124,7 @@ func (l *lostCluster) write(t *testing.T, name, kind string, texts map[string]st
 	}
 }
 
-// mark writes what has to be there again, and remembers who the cluster is.
+// mark writes the data that the restore must bring back, and records the cluster's identity.
 func (l *lostCluster) mark(t *testing.T) {
 	t.Helper()
 	c, ctx := l.cluster(t), t.Context()
@@ -155,7 +155,7 @@ func (l *lostCluster) mark(t *testing.T) {
 	}
 }
 
-// backUp backs the cluster up as a user does, encrypted to a key that the restore is given.
+// backUp backs the cluster up as an operator does, encrypted to a key that the restore gets.
 func (l *lostCluster) backUp(t *testing.T) {
 	t.Helper()
 	key, err := age.GenerateX25519Identity()
@@ -185,7 +185,7 @@ func (l *lostCluster) backUp(t *testing.T) {
 	l.file = files[0]
 }
 
-// authority is what signs the API server's certificate, and where that is, as the kubeconfig has them.
+// authority is the certificate authority of the API server, and its address, from the kubeconfig.
 func (l *lostCluster) authority(t *testing.T) (ca, endpoint string) {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(l.state, "kubeconfig"))
@@ -199,7 +199,7 @@ func (l *lostCluster) authority(t *testing.T) (ca, endpoint string) {
 	return string(config.CAData), config.Host
 }
 
-// loseServers deletes every server of the project, as nobody's controller does.
+// loseServers deletes every server of the project, which no controller would do.
 func (l *lostCluster) loseServers(t *testing.T) {
 	t.Helper()
 	p, ctx := l.project(), t.Context()
@@ -255,7 +255,7 @@ func (l *lostCluster) sleeps(t *testing.T) {
 	}
 }
 
-// restoreKilled runs a restore that ends itself at one moment after the other, and then one to the end.
+// restoreKilled runs restores, one killed at each moment, and then one to the end.
 func (l *lostCluster) restoreKilled(t *testing.T) {
 	t.Helper()
 	refused := false
@@ -263,7 +263,7 @@ func (l *lostCluster) restoreKilled(t *testing.T) {
 		if strings.HasPrefix(moment, "applied talos Bootstrap") {
 			l.sleeps(t)
 		}
-		if refused || strings.Contains(moment, " lost/") { // the folder is not the restore's yet
+		if refused || strings.Contains(moment, " lost/") { // the folder does not belong to the restore yet
 			return
 		}
 		refused = true
@@ -272,10 +272,10 @@ func (l *lostCluster) restoreKilled(t *testing.T) {
 			t.Errorf("a bootstrap in the middle of a restore: exit %d\n%s", began.exit, began.output)
 		}
 	}, "restore", l.file, "--identity", l.identity, "--lab")
-	if !everyMoment() { // else the runs before have done it
+	if !everyMoment() { // otherwise an earlier run has done it
 		o.logSteps(t, "etcd-bootstrap", "quiet", "sweep", "etcd-members", "release", "wait-nodes", "pivot")
 	}
 	if strings.Contains(o.output, "plantedSecretOfTheLostCluster") {
-		t.Error("a Secret of the cluster stands in the output")
+		t.Error("a Secret of the cluster is in the output")
 	}
 }

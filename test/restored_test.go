@@ -21,8 +21,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/talos"
 )
 
-// isBack looks at whether it is the same cluster, whole, with what it had at the
-// backup and nothing of the lost servers.
+// isBack checks that it is the same cluster, complete, with the data of the backup and nothing of the lost servers.
 func (l *lostCluster) isBack(t *testing.T) {
 	t.Helper()
 	c, ctx := l.cluster(t), t.Context()
@@ -74,7 +73,7 @@ func (l *lostCluster) dataIsBack(t *testing.T, c *kube.Cluster) {
 	}
 }
 
-// tokenWorks asks the cluster who the bearer of the old token is.
+// tokenWorks asks the cluster for the identity of the old token.
 func (l *lostCluster) tokenWorks(t *testing.T) {
 	t.Helper()
 	ca, endpoint := l.authority(t)

@@ -43,12 +43,12 @@ func noSecrets(t *testing.T, c *command) {
 	for _, secret := range []string{plantedToken, info.Token} {
 		for path, data := range files {
 			if bytes.Contains(data, []byte(secret)) {
-				t.Errorf("a token stands in %s", path)
+				t.Errorf("a token is in %s", path)
 			}
 		}
 		for path, data := range logs {
 			if bytes.Contains(data, []byte(secret)) {
-				t.Errorf("a token stands in the lab's log %s", path)
+				t.Errorf("a token is in the lab's log %s", path)
 			}
 		}
 		for list := range c.args {

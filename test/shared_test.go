@@ -31,7 +31,7 @@ var theCommand struct {
 	err  error
 }
 
-// built is the command's path. It is built with fault injection, which a released one does not have.
+// built is the command's path. It is built with fault injection, which no released binary has.
 func built(source string) (string, error) {
 	c := &theCommand
 	c.once.Do(func() {
@@ -55,7 +55,7 @@ func TestMain(m *testing.M) {
 			"and run the tests again, or leave these out with go test -short.\n", strings.Join(leftOut.tests, ", "))
 		code = max(code, 1)
 	}
-	_ = os.RemoveAll(theCommand.dir) // "" where nothing was built: that removes nothing
+	_ = os.RemoveAll(theCommand.dir) // "" if nothing was built: that removes nothing
 	for _, s := range shared {
 		s.letGo()
 		_ = os.RemoveAll(filepath.Dir(s.dir))
@@ -63,8 +63,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// bootstrapped is a command with a cluster of its own that a target made: "bootstrap", with the temporary management
-// cluster, or "all", managing itself. The first test to ask makes it; to the others it is loaded.
+// bootstrapped returns a command with its own cluster that a target created: "bootstrap", with the temporary management
+// cluster, or "all", managing itself. The first test that needs it creates it; the others load it.
 func bootstrapped(t *testing.T, target string) *command {
 	t.Helper()
 	c := newSharing(t, target)
@@ -88,8 +88,8 @@ func newSharing(t *testing.T, target string) *command {
 	return newCommand(t)
 }
 
-// share saves the cluster that the target has just made, for the tests that
-// follow, unless it is there. The lab stays up.
+// share saves the cluster that the target has just created for later tests, unless it is saved already. The lab keeps
+// running.
 func (c *command) share(target string) {
 	c.t.Helper()
 	if shared[target] != nil {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-func statusTells(t *testing.T, c *command) {
+func statusReports(t *testing.T, c *command) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	table, err := c.exec(ctx, "status", "--lab")
@@ -30,7 +30,7 @@ func statusTells(t *testing.T, c *command) {
 		quickest = min(quickest, time.Since(began))
 	}
 	t.Logf("status in %s", quickest)
-	if quickest > 8*time.Second { // below one on a machine that does nothing else
+	if quickest > 8*time.Second { // below one on an idle machine
 		t.Errorf("status takes %s", quickest)
 	}
 	var status struct {
@@ -61,7 +61,7 @@ func statusTells(t *testing.T, c *command) {
 	}
 }
 
-// clusterNow is what status says of the cluster itself.
+// clusterNow is the status of the cluster itself.
 type clusterNow struct {
 	Sentence            string
 	Servers             []struct{ Name, State, Talos, Node string }
@@ -73,7 +73,7 @@ type clusterNow struct {
 	Unknown             []struct{ What, Why string }
 }
 
-// whole asserts that nothing is missing of three servers, and that all of it is known.
+// whole asserts that all of three servers is there, and known.
 func (n clusterNow) whole(t *testing.T) {
 	t.Helper()
 	if n.Sentence != "" || len(n.Unknown) > 0 {

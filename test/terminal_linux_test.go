@@ -63,7 +63,7 @@ func (c *clinic) at(t *testing.T, columns int, args ...string) *screen {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	_ = side.Close() // the program has it
+	_ = side.Close() // the program has its own
 	s := &screen{t: t, main: main, ended: make(chan struct{}), exit: func() int { return cmd.ProcessState.ExitCode() }}
 	read := make(chan struct{})
 	go func() { defer close(read); s.read() }()
@@ -94,7 +94,7 @@ func (s *screen) text() string {
 	return moves.ReplaceAllString(strings.ReplaceAll(colours.ReplaceAllString(s.shown.String(), ""), "\r\n", "\n"), "\n")
 }
 
-// until waits for words on the screen.
+// until waits for a text on the screen.
 func (s *screen) until(words string) {
 	s.t.Helper()
 	eventually(s.t, fmt.Sprintf("%q on the screen", words), time.Minute, func(context.Context) string {
@@ -112,7 +112,7 @@ func (s *screen) types(answer string) {
 	}
 }
 
-// end waits for the program's end.
+// end waits until the program has ended.
 func (s *screen) end() int {
 	s.t.Helper()
 	select {
@@ -123,9 +123,9 @@ func (s *screen) end() int {
 	return s.exit()
 }
 
-// aPersonIsAsked runs the command at a terminal of 80 columns: a run that would change something shows what it would
-// make and what that costs, within the width, and asks once. In a pipe, or with --yes, nobody is asked.
-func aPersonIsAsked(lab *command) func(*testing.T) {
+// operatorIsAsked runs the command at a terminal of 80 columns: a run that would change something shows what it would
+// create and its cost, within the width, and asks once. In a pipe, or with --yes, it does not ask.
+func operatorIsAsked(lab *command) func(*testing.T) {
 	return func(t *testing.T) {
 		const question = "Go ahead? [yes/no]"
 		c := newClinic(t, lab)
@@ -168,7 +168,7 @@ func aPersonIsAsked(lab *command) func(*testing.T) {
 		if err != nil || strings.Contains(string(out), question) || strings.Contains(string(out), "\x1b") {
 			t.Errorf("in a pipe: %v\n%s", err, out)
 		}
-		// The last look wants a project in which nothing is.
+		// The last check needs an empty project.
 		if out, err := c.withVars(t.Context(), "destroy", "--yes").CombinedOutput(); err != nil {
 			t.Errorf("destroy: %v\n%s", err, out)
 		}

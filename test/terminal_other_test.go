@@ -4,6 +4,6 @@ package test
 
 import "testing"
 
-func aPersonIsAsked(*command) func(*testing.T) {
+func operatorIsAsked(*command) func(*testing.T) {
 	return func(t *testing.T) { t.Skip("how a terminal is made is known for Linux alone") }
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 )
 
-// installation is a state folder on a machine of its own: with another management cluster than the others'.
+// installation is a state folder as on another machine: with another management cluster than the others'.
 type installation struct {
 	t     *testing.T
 	bin   string
@@ -68,7 +68,7 @@ func (i *installation) run(args ...string) (exit int, output string) {
 	return cmd.ProcessState.ExitCode(), string(out)
 }
 
-// identity is the state folder's.
+// identity is the identity of the state folder.
 func (i *installation) identity() string {
 	i.t.Helper()
 	data, err := os.ReadFile(filepath.Join(i.state, "identity"))
@@ -94,8 +94,8 @@ func TestTwoAtOnce(t *testing.T) {
 	t.Run("one state folder", func(t *testing.T) { oneStateFolder(t, bin) })
 }
 
-// twoStateFolders lets two state folders begin the same cluster at the same moment. One gets the name; the other
-// ends before it makes anything, and says by whom it was taken; also later, and until the first gives it free.
+// twoStateFolders bootstraps the same cluster from two state folders at the same time. One gets the name; the other
+// ends before it creates anything, and names the owner, also later, until the first releases it.
 func twoStateFolders(t *testing.T, bin string) {
 	for range 5 {
 		cloud := hetznertest.New()
@@ -141,8 +141,8 @@ func twoStateFolders(t *testing.T, bin string) {
 	}
 }
 
-// oneStateFolder holds a run in the middle of a step. A second one on the same state refuses at once and names the
-// first; when the first is killed, the next goes on.
+// oneStateFolder stops a run in the middle of a step. A second one on the same state fails immediately and names the
+// first; when the first is killed, the next continues.
 func oneStateFolder(t *testing.T, bin string) {
 	cloud := hetznertest.New()
 	defer cloud.Close()
@@ -155,7 +155,7 @@ func oneStateFolder(t *testing.T, bin string) {
 		if r.Method == http.MethodPost {
 			select {
 			case held <- struct{}{}:
-				_, _ = io.Copy(io.Discard, r.Body) // only then the end of the connection is seen
+				_, _ = io.Copy(io.Discard, r.Body) // only then the end of the connection is noticed
 				<-r.Context().Done()               // until the run is killed
 				return
 			default:
@@ -210,7 +210,7 @@ func oneStateFolder(t *testing.T, bin string) {
 }
 
 // anotherStateFolder bootstraps the same cluster in the same simulated project from another state folder, with another
-// management cluster: nothing is made, and nothing of the first is touched.
+// management cluster: nothing is created, and nothing of the first is changed.
 func anotherStateFolder(t *testing.T, c *command) {
 	var info struct{ HetznerEndpoint, Token string }
 	c.labGet("/v1/info", &info)

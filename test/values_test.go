@@ -46,8 +46,8 @@ func keepsBuiltInValues(t *testing.T, c *command) {
 	}
 }
 
-// showsTheLabsValues asserts that config show tells what a run in the lab uses.
-func showsTheLabsValues(t *testing.T, c *command) {
+// showsValuesOfTheLab asserts that config show prints the values of a run in the lab.
+func showsValuesOfTheLab(t *testing.T, c *command) {
 	t.Helper()
 	out, err := c.exec(context.Background(), "config", "show", "--lab", "--output", "json")
 	if err != nil {

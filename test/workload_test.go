@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// workload is a client of the cluster that the run made, by the file that it left.
+// workload is a client of the cluster that the run created, with the kubeconfig that it left.
 func workload(t *testing.T, c *command) *kubernetes.Clientset {
 	t.Helper()
 	return clientOf(t, filepath.Join(c.state, "kubeconfig"))
@@ -32,7 +32,7 @@ func nodesReady(t *testing.T, c *command, want int) {
 	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
 	defer cancel()
 	var nodes *corev1.NodeList
-	// The controller manager takes the taint of a node that was not Ready away a moment after it is.
+	// The controller manager removes the taint of a node that was not Ready a moment after it becomes Ready.
 	eventually(t, "nodes without the taint not-ready", time.Minute, func(ctx context.Context) string {
 		var err error
 		nodes, err = workload(t, c).CoreV1().Nodes().List(ctx,
@@ -88,7 +88,7 @@ func nodesReady(t *testing.T, c *command, want int) {
 
 func etcdMembers(t *testing.T, c *command) { votingMembers(t, c, 3) }
 
-// votingMembers asserts how many voting members etcd has, as Talos tells through the load balancer.
+// votingMembers asserts how many voting members etcd has, as Talos reports through the load balancer.
 func votingMembers(t *testing.T, c *command, want int) {
 	t.Helper()
 	client, err := talosclient.New(t.Context(), talosclient.WithConfigFromFile(filepath.Join(c.state, "talosconfig")))

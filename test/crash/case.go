@@ -17,11 +17,11 @@ const (
 	Chain  Kind = "chain"  // a kill at every effect of a stage, one after the other, each resumed up to the next
 	Pair   Kind = "pair"   // a kill, and another while that is being recovered from
 	Random Kind = "random" // two to five kills by key or by time, from a stage to the end of `all`
-	Fault  Kind = "fault"  // the world's
+	Fault  Kind = "fault"  // of the lab
 	Disk   Kind = "disk"   // the machine's: the disk, the journal's file, the clock
 )
 
-// Kinds are all kinds in the order in which they are run: what covers most in least time comes first.
+// Kinds are all kinds in the order in which they run: those that cover most in the least time come first.
 func Kinds() []Kind { return []Kind{Chain, Disk, Fault, Single, Pair, Random} }
 
 // Points are the moments of an effect at which the command can be killed, in their order.
@@ -44,10 +44,10 @@ func kill(point, key string) string { return point + " " + key }
 // Amounts are how many sampled cases a full suite has.
 type Amounts struct{ Pairs, Random int }
 
-// Full is what the whole suite runs. Of ten random schedules about two come to fewer than two kills, and do not count.
+// Full is the size of the whole suite. Of ten random schedules about two hit fewer than two kills, and do not count.
 func Full() Amounts { return Amounts{Pairs: 60, Random: 65} }
 
-// Enumerate makes all cases of the effects of all stages. The same effects give the same cases.
+// Enumerate returns all cases of the effects of all stages. The same effects give the same cases.
 func Enumerate(effects []Effect, amounts Amounts) []Case {
 	var cases []Case
 	byStage := map[string][]Effect{}
@@ -160,7 +160,7 @@ func schedules(byStage map[string][]Effect, number int) []Case {
 	for i := range number {
 		seed := uint64(i + 1)
 		r := rand.New(rand.NewPCG(seed, 2))
-		begins := r.IntN(len(Stages()) - 1) // destroy takes away what is compared
+		begins := r.IntN(len(Stages()) - 1) // destroy removes what is compared
 		c := Case{ID: fmt.Sprintf("random %d from %s", seed, Stages()[begins].Name), Kind: Random,
 			Stage: Stages()[begins].Name}
 		var keys []string
@@ -169,7 +169,7 @@ func schedules(byStage map[string][]Effect, number int) []Case {
 				keys = append(keys, e.Key)
 			}
 		}
-		// Each kill at an effect lies behind the one before: what a run has done no later one does.
+		// Each kill at an effect comes after the previous one: a later run does not repeat what a run has done.
 		number := 2 + r.IntN(4)
 		at := make([]int, 0, number)
 		for len(keys) > 0 && len(at) < number {

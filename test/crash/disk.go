@@ -49,7 +49,7 @@ func Disks() []MachineFault {
 	return all
 }
 
-// withoutSum is a journal as it is before somebody means to edit it.
+// withoutSum is a journal without its digest, as before the operator edits it.
 func withoutSum(journal []byte) []byte {
 	return regexp.MustCompile(`,\s*"sum": "[^"]*"`).ReplaceAll(journal, nil)
 }
@@ -102,7 +102,7 @@ func (t *trial) changedJournal(ctx context.Context, change func([]byte) []byte, 
 	return t.finish(ctx)
 }
 
-// lostJournal is a journal that is gone: everything is found again.
+// lostJournal deletes the journal: the next run finds everything again.
 func (t *trial) lostJournal(ctx context.Context) error {
 	if err := os.Remove(t.journalPath()); err != nil {
 		return err
@@ -112,7 +112,7 @@ func (t *trial) lostJournal(ctx context.Context) error {
 	return t.finish(ctx)
 }
 
-// upTo are the arguments that ask for everything that the stages to one ask for.
+// upTo are the arguments for the targets of the stages up to one.
 func upTo(stage string) []string {
 	var args []string
 	for _, s := range Stages() {
@@ -125,7 +125,7 @@ func upTo(stage string) []string {
 	return append(args, "--lab")
 }
 
-// namespace is how a program gets a mount namespace of its own here; an error says why it cannot.
+// namespace is the command that starts a program in a mount namespace; an error says why that is not possible.
 func namespace(ctx context.Context) ([]string, error) {
 	var last error
 	for _, how := range [][]string{{"unshare", "--mount"}, {"unshare", "--map-root-user", "--mount"}} {
@@ -190,7 +190,7 @@ func (t *trial) fullDisk(ctx context.Context) error {
 	}
 	switch {
 	case o.Exit == 90:
-		return errors.New("the small disk cannot be made: " + lastLine(o.Output))
+		return errors.New("the small disk cannot be created: " + lastLine(o.Output))
 	case o.Exit == 0 && o.Elapsed > time.Second:
 		t.skipped = "the run needed less than the disk had left"
 		return nil

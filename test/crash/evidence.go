@@ -9,14 +9,14 @@ import (
 	"slices"
 )
 
-// evidence is the folder in which a failed case's logs are kept: the next case loads its lab over them.
+// evidence is the folder in which a failed case's logs are kept: the next case overwrites those of the lab.
 const evidence = "bad"
 
-// notInFileNames is what a case's name has and the name of a folder better has not.
+// notInFileNames are the characters of a case's name that a folder's name should not contain.
 var notInFileNames = regexp.MustCompile(`[^A-Za-z0-9._#-]+`)
 
-// keepLogs copies the logs, the events and the audit records below the state folder, for whoever looks why a case
-// failed. It gives the folder that they are in.
+// keepLogs copies the logs, the events and the audit records below the state folder, for the diagnosis of a failed
+// case. It returns the folder.
 func (s *Suite) keepLogs(c Case) (string, error) {
 	name := notInFileNames.ReplaceAllString(c.ID, "-")
 	into := filepath.Join(s.Dir, evidence, name[:min(len(name), 150)])

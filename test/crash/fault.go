@@ -13,13 +13,13 @@ import (
 	"github.com/slipway-k8s/slipway/test/judge"
 )
 
-// WorldFault is something that goes wrong in the world during a stage.
+// WorldFault is a fault of the lab during a stage.
 type WorldFault struct {
 	Name  string
 	Stage string
 	Words []string       // of `lab fault add`
 	After time.Duration  // since the run began; 0: before it
-	Again map[string]int // how often a request may come once more, as judge.MadeOnce has it
+	Again map[string]int // how often a request may be repeated, as in judge.MadeOnce
 }
 
 const (
@@ -91,7 +91,7 @@ func Faults() []WorldFault {
 	}
 }
 
-// fault runs the stage with something going wrong. The run may fail, saying why; the next one may not.
+// fault runs the stage with a fault. The run may fail with a reason; the next one may not.
 func (t *trial) fault(ctx context.Context) error {
 	all := Faults()
 	f := all[slices.IndexFunc(all, func(f WorldFault) bool { return f.Name == t.c.What })]
@@ -128,7 +128,7 @@ func (t *trial) fault(ctx context.Context) error {
 	if left, err := judge.Records(t.Place()); err != nil {
 		return err
 	} else if o.Exit != 0 && left.Journal["image"] == "failed" {
-		t.uploads++ // the next run begins it anew
+		t.uploads++ // the next run begins it again
 	}
 	if err := t.removeFaults(ctx); err != nil {
 		return err
@@ -158,10 +158,10 @@ func (t *trial) removeFaults(ctx context.Context) error {
 	return err
 }
 
-// endedFault is what the lab's log says of a fault that is over, however it ended.
+// endedFault matches the line of the lab's log about a fault that has ended, for any reason.
 var endedFault = regexp.MustCompile(`(?m)^\S+ level=INFO msg="a fault has ended" fault=\d+ is=.* hits=(\d+)$`)
 
-// hitsOf is how often the faults hit that a log says are over; known is false where it tells of none.
+// hitsOf is how often the faults that ended according to a log have hit; known is false if none ended.
 func hitsOf(log []byte) (hits int, known bool) {
 	for _, line := range endedFault.FindAllSubmatch(log, -1) {
 		var n int
@@ -171,7 +171,7 @@ func hitsOf(log []byte) (hits int, known bool) {
 	return hits, known
 }
 
-// awaitHits waits for the line of a fault that has ended by itself a moment ago.
+// awaitHits waits for the line of a fault that has just ended.
 func awaitHits(ctx context.Context, path string) (int, error) {
 	const lookEvery, within = 100 * time.Millisecond, 20 * time.Second
 	for deadline := time.Now().Add(within); ; {
@@ -184,7 +184,7 @@ func awaitHits(ctx context.Context, path string) (int, error) {
 		case known:
 			return hits, nil
 		case time.Now().After(deadline):
-			return 0, fmt.Errorf("%s does not say within %s how often the fault has hit", path, within)
+			return 0, fmt.Errorf("%s has no line within %s about how often the fault has hit", path, within)
 		}
 		select {
 		case <-ctx.Done():

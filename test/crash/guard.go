@@ -17,7 +17,7 @@ while read -r line; do group=$line; done
 if [ -n "$group" ] && [ "$group" -gt 1 ]; then kill -s KILL -- "-$group" 2>/dev/null; fi
 `
 
-// labScript ends the lab, too: one that cannot be asked yet ends by itself, as it is told at its start.
+// labScript ends the lab, too: a lab that does not answer yet ends through its --until-gone.
 const labScript = groupScript + `
 tries=0
 while [ $tries -lt 60 ]; do
@@ -47,12 +47,12 @@ func startGuard(dir, script string, args ...string) (*guard, error) {
 		return nil, err
 	}
 	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start what cleans up behind the suite: %w", err)
+		return nil, fmt.Errorf("start the cleanup process of the suite: %w", err)
 	}
 	return &guard{cmd, pipe}, nil
 }
 
-// grouped makes a command the leader of a process group, which is killed as one where the command's context ends.
+// grouped makes a command the leader of a process group, which is killed as a whole when the command's context ends.
 func grouped(cmd *exec.Cmd) *exec.Cmd {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
@@ -60,22 +60,22 @@ func grouped(cmd *exec.Cmd) *exec.Cmd {
 	return cmd
 }
 
-// watch tells it of the process group at work; 0: none.
+// watch sets the running process group; 0: none.
 func (g *guard) watch(pid int) {
 	line := "\n"
 	if pid > 0 {
 		line = fmt.Sprintf("%d\n", pid)
 	}
-	_, _ = io.WriteString(g.pipe, line) // where it is gone, end says so
+	_, _ = io.WriteString(g.pipe, line) // if it has ended, end reports it
 }
 
-// end has it clean up, and waits for that.
+// end makes it clean up, and waits for that.
 func (g *guard) end() error {
 	if err := g.pipe.Close(); err != nil {
 		return err
 	}
 	if err := g.cmd.Wait(); err != nil {
-		return fmt.Errorf("what the suite started is not all gone: %w", err)
+		return fmt.Errorf("not all processes of the suite have ended: %w", err)
 	}
 	return nil
 }

@@ -43,7 +43,7 @@ type Ledger struct {
 	Entries []Entry
 }
 
-// OpenLedger reads what there is. A last line without an end, of a suite that was killed, is cut off.
+// OpenLedger reads an existing ledger. It removes an incomplete last line, which a killed suite leaves.
 func OpenLedger(path string) (*Ledger, error) {
 	l := &Ledger{path: path}
 	data, err := os.ReadFile(path)
@@ -69,7 +69,7 @@ func OpenLedger(path string) (*Ledger, error) {
 	return l, os.Truncate(path, int64(whole))
 }
 
-// Add keeps an entry.
+// Add appends an entry.
 func (l *Ledger) Add(e Entry) error {
 	data, err := json.Marshal(e)
 	if err != nil {
@@ -84,7 +84,7 @@ func (l *Ledger) Add(e Entry) error {
 	return errors.Join(err, file.Close())
 }
 
-// Last is the last entry of a case; of several the later counts.
+// Last is the last entry of a case.
 func (l *Ledger) Last(id string) (Entry, bool) {
 	for i := len(l.Entries) - 1; i >= 0; i-- {
 		if l.Entries[i].Case == id {

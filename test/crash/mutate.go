@@ -25,7 +25,7 @@ type Mutation struct {
 	Run      string // -run of them; empty: all of the package
 }
 
-// MutationResult is what the tests said of a mutation.
+// MutationResult is the result of the tests of a mutation.
 type MutationResult string
 
 // The results. Only Caught is good.
@@ -44,7 +44,7 @@ type workshop struct {
 	guard *guard
 }
 
-// apply changes the copy of the code, and returns how to change it back.
+// apply changes the copy of the code, and returns a function that reverts it.
 func (m Mutation) apply(w workshop) (undo func() error, err error) {
 	path := filepath.Join(w.root, m.File)
 	was, err := os.ReadFile(path)
@@ -122,7 +122,7 @@ func TryMutations(ctx context.Context, source, only string, out io.Writer) (err 
 	return nil
 }
 
-// try applies a mutation, runs the tests and takes it back.
+// try applies a mutation, runs the tests and reverts it.
 func (w workshop) try(ctx context.Context, m Mutation) (result MutationResult, why string) {
 	undo, err := m.apply(w)
 	if err != nil {
@@ -130,7 +130,7 @@ func (w workshop) try(ctx context.Context, m Mutation) (result MutationResult, w
 	}
 	defer func() {
 		if err := undo(); err != nil {
-			result, why = Stale, "it cannot be taken back: "+err.Error()
+			result, why = Stale, "it cannot be reverted: "+err.Error()
 		}
 	}()
 	says, err := w.test(ctx, m)
@@ -159,7 +159,7 @@ func (w workshop) test(ctx context.Context, m Mutation) (says string, err error)
 	if out, err := w.run(ctx, w.root, "go", "test", "-c", "-o", binary, "./"+m.Package); err != nil {
 		return "", &buildError{lastLine(out)}
 	}
-	// the tests end themselves first, and say where they hang
+	// before that the tests time out themselves, and print where they hang
 	ctx, cancel := context.WithTimeout(ctx, testsWithin+30*time.Second)
 	defer cancel()
 	out, err := w.run(ctx, filepath.Join(w.root, m.Package), binary, "-test.timeout", testsWithin.String(), "-test.run",
@@ -176,7 +176,7 @@ func (w workshop) test(ctx context.Context, m Mutation) (says string, err error)
 	return lastLine(out), err
 }
 
-// run runs a command in a process group of its own, which is dead when it returns.
+// run runs a command in a process group of its own, which has ended when it returns.
 func (w workshop) run(ctx context.Context, dir, name string, args ...string) (output string, err error) {
 	cmd := grouped(exec.CommandContext(ctx, name, args...))
 	cmd.Dir = dir
@@ -187,12 +187,12 @@ func (w workshop) run(ctx context.Context, dir, name string, args ...string) (ou
 	}
 	w.guard.watch(cmd.Process.Pid)
 	err = cmd.Wait()
-	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what it left behind, if anything
+	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // remaining processes of the group
 	w.guard.watch(0)
 	return out.String(), err
 }
 
-// copyCode copies the main module without what is not its source.
+// copyCode copies the main module, except for files that are not its source.
 func copyCode(ctx context.Context, source, to string) error {
 	if err := os.MkdirAll(to, 0o700); err != nil {
 		return err

@@ -9,7 +9,7 @@ import (
 	"text/tabwriter"
 )
 
-// Figures are what the ledger amounts to.
+// Figures summarize the ledger.
 type Figures struct {
 	Effects int          // that an undisturbed run has
 	Points  int          // different kills, each a point of an effect, that a good case went through
@@ -20,11 +20,11 @@ type Figures struct {
 	Failed  []Entry      // bad ones
 	Missed  int          // whose effect never came, or whose fault never hit
 	Skipped []Entry      // that this machine cannot show
-	Touched int          // effects of which some point was gone through
-	Slower  float64      // seconds that resumed runs took above the undisturbed rest, the median
+	Touched int          // effects with at least one point tried
+	Slower  float64      // seconds that resumed runs took longer than the undisturbed rest, the median
 }
 
-// Count makes the figures of a ledger.
+// Count summarizes a ledger.
 func Count(effects []Effect, cases []Case, l *Ledger) Figures {
 	f := Figures{Effects: len(effects), Cases: map[Kind]int{}, Of: map[Kind]int{}}
 	points, singly, touched := map[string]bool{}, map[string]bool{}, map[string]bool{}
@@ -92,7 +92,7 @@ func (f Figures) Print(out io.Writer) error {
 func describe(k Kind) string {
 	return map[Kind]string{
 		Single: "single kills", Chain: "chains of kills", Pair: "pairs (a kill while a kill is recovered from)",
-		Random: "random schedules of two to five kills", Fault: "faults of the world", Disk: "faults of the machine",
+		Random: "random schedules of two to five kills", Fault: "faults of the lab", Disk: "faults of the machine",
 	}[k]
 }
 
@@ -110,7 +110,7 @@ func PrintFailures(out io.Writer, entries []Entry) {
 	}
 }
 
-// PrintCases lists cases with what each came to.
+// PrintCases lists cases with their results.
 func PrintCases(out io.Writer, cases []Case, l *Ledger) {
 	for _, c := range cases {
 		result := "-"

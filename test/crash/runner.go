@@ -69,7 +69,7 @@ func (s *Suite) Try(ctx context.Context, c Case) (Entry, error) {
 	e.Result = trial.result()
 	if e.Result == Bad {
 		if kept, err := s.keepLogs(c); err != nil {
-			s.Say("the logs of %q could not be kept: %v", c.ID, err)
+			s.Say("the logs of %q could not be saved: %v", c.ID, err)
 		} else {
 			s.Say("the logs of %q are in %s", c.ID, kept)
 		}
@@ -80,7 +80,7 @@ func (s *Suite) Try(ctx context.Context, c Case) (Entry, error) {
 	return e, nil
 }
 
-// leastKills is how many kills a case needs to show what it is there for.
+// leastKills is how many kills a case must hit to count.
 func leastKills(kind Kind) int {
 	switch kind {
 	case Fault, Disk:
@@ -92,7 +92,7 @@ func leastKills(kind Kind) int {
 	}
 }
 
-// result is what a trial came to.
+// result is the result of a trial.
 func (t *trial) result() Result {
 	switch {
 	case len(t.findings) > 0:
@@ -111,7 +111,7 @@ func (t *trial) asReferred() bool {
 	return slices.Contains([]Kind{Single, Pair, Chain}, t.c.Kind) && t.uploads == 0 && len(t.again) == 0
 }
 
-// ready has the lab stand before a stage.
+// ready prepares the lab for a stage.
 func (s *Suite) ready(ctx context.Context, stage string) error {
 	was := before(stage)
 	if was != "" && s.loaded == was {
@@ -129,14 +129,14 @@ type trial struct {
 	reference  Reference
 	wanted     judge.World // at the end of it
 	first      judge.World // before anything
-	since      time.Time   // the undisturbed run was in the same lab, until then; zero: in one of its own
+	since      time.Time   // the undisturbed run was in the same lab, until then; zero: in another lab
 	attributed judge.Attribution
 
 	covered, findings []string
 	kills             int
-	uploads           int            // runs that died while the image was made
-	again             map[string]int // requests that a fault makes necessary once more
-	forgotten         bool           // the journal was lost on the way: what is done is not known
+	uploads           int            // runs that ended while the image was created
+	again             map[string]int // requests that a fault requires again
+	forgotten         bool           // the journal was deleted: what is done is not known
 	resumed, rest     time.Duration
 	skipped           string // why the machine cannot show it
 	missed            string // why it proves nothing
@@ -172,7 +172,7 @@ func (s *Suite) newTrial(ctx context.Context, c Case) (*trial, error) {
 	return t, err
 }
 
-// find keeps what is wrong. What every run of a chain does wrong is said once.
+// find records a finding. A finding of every run of a chain is recorded once.
 func (t *trial) find(verdict string, findings ...string) {
 	for _, f := range findings {
 		if line := verdict + ": " + f; !slices.Contains(t.findings, line) {
@@ -210,7 +210,7 @@ func (t *trial) run(ctx context.Context, r Run) (Outcome, error) {
 	return o, err
 }
 
-// done are the steps that the journal says are done.
+// done are the steps that the journal records as done.
 func (t *trial) done() ([]string, error) {
 	if t.forgotten {
 		return nil, nil
@@ -256,12 +256,12 @@ func (t *trial) killed(ctx context.Context, r Run, left judge.World) error {
 	if left.Journal["kubeconfig"] != "done" || t.first.Clusters[judge.Workload].Known() {
 		return nil
 	}
-	// From here on there is a cluster to be the same.
+	// From here on the cluster must stay the same.
 	seen, err := judge.Look(ctx, t.Place())
 	if err == nil && seen.Clusters[judge.Workload].Known() {
 		t.first = seen
 	}
-	return nil // one that does not answer just now is looked at after the next kill
+	return nil // one that does not answer now is examined after the next kill
 }
 
 // finish runs to the end, and checks that this waits for nothing.
@@ -383,7 +383,7 @@ func armed(left []string) (r Run, err error) {
 	return r, nil
 }
 
-// judge looks at the end.
+// judge judges the end of the case.
 func (t *trial) judge(ctx context.Context) error {
 	is, err := t.settle(ctx)
 	if err != nil {

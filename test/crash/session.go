@@ -1,4 +1,4 @@
-// Package crash kills the built command at every effect of its runs and looks at what comes of it.
+// Package crash kills the built command at every effect of its runs and judges the result.
 //
 // A case begins with the lab as it stood before a stage of the bootstrap, runs the real command with SLIPWAY_CRASH
 // (or with a fault of the world or of the machine), then again until it ends, and has package judge look at the end.
@@ -26,13 +26,13 @@ import (
 )
 
 const (
-	// planted stands for the token of a real project: no run may let it out.
+	// planted replaces the token of a real project: no run may reveal it.
 	planted = "plantedPlantedPlantedPlantedPlantedPlantedPlantedPlanted64chars"
 	// ClusterName is the cluster's in every case: the default.
 	ClusterName = "k8s"
 	// runWithin bounds one run of the command.
 	runWithin = 8 * time.Minute
-	// argumentsEvery is how often the argument lists of all processes are looked at while a run is at work.
+	// argumentsEvery is how often the argument lists of all processes are read during a run.
 	argumentsEvery = 200 * time.Millisecond
 )
 
@@ -50,7 +50,7 @@ type Session struct {
 	output    bytes.Buffer    // of all runs since the last Begin
 }
 
-// Open makes a session in a folder. Close ends its lab; so does the death of this process.
+// Open opens a session in a folder. Its lab ends with Close, or with this process.
 func Open(command, source, state string, log io.Writer) (*Session, error) {
 	s := &Session{Command: command, Source: source, State: state, Log: log, arguments: map[string]bool{}}
 	var err error
@@ -58,13 +58,13 @@ func Open(command, source, state string, log io.Writer) (*Session, error) {
 	return s, err
 }
 
-// Close ends everything that the session started, and returns when it is gone.
+// Close ends everything that the session started, and returns when it has ended.
 func (s *Session) Close() error { return s.guard.end() }
 
-// Place is where the judge looks.
+// Place is the place of the session for package judge.
 func (s *Session) Place() judge.Place { return judge.Place{State: s.State, Cluster: ClusterName} }
 
-// Begin forgets what earlier runs printed.
+// Begin discards the output of earlier runs.
 func (s *Session) Begin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,11 +95,11 @@ type Run struct {
 	Args    []string
 	Crash   []string      // values of SLIPWAY_CRASH: whichever comes first ends the run; none: it runs to its end
 	KillAt  time.Duration // the process group is killed then; 0: never
-	Wrap    []string      // words before the command's own
+	Wrap    []string      // words before those of the command
 	Timeout time.Duration // 0: runWithin
 }
 
-// Outcome is what a run came to.
+// Outcome is the result of a run.
 type Outcome struct {
 	Exit    int  // -1: killed
 	Killed  bool // by SIGKILL
@@ -176,7 +176,7 @@ func (s *Session) environment() []string {
 	return append(list, "HCLOUD_TOKEN="+planted, "NO_COLOR=1")
 }
 
-// lookAtArguments keeps what `ps` would show until it is stopped.
+// lookAtArguments collects the argument lists of processes until it is stopped.
 func (s *Session) lookAtArguments() (stop func()) {
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {

@@ -54,10 +54,10 @@ type Reference struct {
 	Spans   []judge.Span  `json:"spans"`
 }
 
-// Rest is how long the undisturbed run went on after a time in it.
+// Rest is how long the undisturbed run continued after a time in it.
 func (r Reference) Rest(at time.Time) time.Duration { return r.Began.Add(r.Elapsed).Sub(at) }
 
-// then is what both did, as one run: the next as if it had begun when this one ended.
+// then joins two references: the next as if it had begun when this one ended.
 func (r Reference) then(next Reference) Reference {
 	if r.Stage == "" {
 		return next
@@ -188,14 +188,13 @@ type Suite struct {
 	Ledger *Ledger
 	Say    func(format string, args ...any)
 
-	// the stage at whose end the world is: its saved lab was loaded, or a case ended
-	// well there, and nothing was touched since
+	// the stage at whose end the lab is: its saved lab was loaded, or a case ended well, and nothing has changed since
 	loaded string
 }
 
 func (s *Suite) stageDir(stage string) string { return filepath.Join(s.Dir, "stages", stage) }
 
-// Prepare makes sure of every stage's saved lab and reference, in their order.
+// Prepare creates or reads every stage's saved lab and reference, in their order.
 func (s *Suite) Prepare(ctx context.Context) error {
 	before := ""
 	for _, stage := range Stages() {
@@ -209,7 +208,7 @@ func (s *Suite) Prepare(ctx context.Context) error {
 	return nil
 }
 
-// makeStage runs a stage undisturbed and keeps what it left.
+// makeStage runs a stage undisturbed and saves the result.
 func (s *Suite) makeStage(ctx context.Context, before string, stage Stage) error {
 	if s.loaded != before || before == "" {
 		if err := s.Load(ctx, before); err != nil {
@@ -250,7 +249,7 @@ func (s *Suite) makeStage(ctx context.Context, before string, stage Stage) error
 	return keep(filepath.Join(dir, "reference.json"), func(f *os.File) error { return json.NewEncoder(f).Encode(ref) })
 }
 
-// recorded adds what the last run wrote down.
+// recorded adds the records of the last run.
 func (s *Suite) recorded(ref Reference) (Reference, error) {
 	run, err := newestRun(s.State)
 	if err != nil {
@@ -286,7 +285,7 @@ func (s *Suite) settled(ctx context.Context) (judge.World, error) {
 		}
 		last = next
 	}
-	return judge.World{}, errors.New("what the run left does not come to rest")
+	return judge.World{}, errors.New("the state after the run keeps changing")
 }
 
 func keep(path string, write func(*os.File) error) error {
@@ -297,7 +296,7 @@ func keep(path string, write func(*os.File) error) error {
 	return errors.Join(write(file), file.Close())
 }
 
-// reference reads what was kept of a stage.
+// reference reads the reference of a stage.
 func (s *Suite) reference(stage string) (ref Reference, world judge.World, err error) {
 	data, err := os.ReadFile(filepath.Join(s.stageDir(stage), "reference.json"))
 	if err != nil {
@@ -315,7 +314,7 @@ func (s *Suite) reference(stage string) (ref Reference, world judge.World, err e
 	return ref, world, err
 }
 
-// before is the stage before one; empty for the first, before which there is a lab with nothing in it.
+// before is the previous stage; empty for the first, before which the lab is empty.
 func before(stage string) string {
 	at := slices.IndexFunc(Stages(), func(s Stage) bool { return s.Name == stage })
 	if at <= 0 {
@@ -329,7 +328,7 @@ func stageNamed(name string) Stage {
 	return stages[slices.IndexFunc(stages, func(s Stage) bool { return s.Name == name })]
 }
 
-// Load puts the world back to the end of a stage; of the empty stage there is a lab with nothing in it.
+// Load restores the lab at the end of a stage; after the empty stage it is empty.
 func (s *Suite) Load(ctx context.Context, stage string) error {
 	s.loaded = ""
 	if err := s.lab(ctx, "down"); err != nil {
@@ -350,7 +349,7 @@ func (s *Suite) Load(ctx context.Context, stage string) error {
 	return nil
 }
 
-// save keeps the state folder with its lab, which is up before and afterwards.
+// save saves the state folder with its lab, which runs before and afterwards.
 func (s *Suite) save(ctx context.Context, to string) error {
 	if err := s.lab(ctx, "down"); err != nil {
 		return err

@@ -33,7 +33,7 @@ func partsOfCode() []string {
 		"test/judge"}
 }
 
-// Key names a state of the code: what was saved with another one does not count.
+// Key identifies a state of the code: results of another one do not count.
 func Key(source string) (string, error) {
 	hash := sha256.New()
 	for _, part := range partsOfCode() {
@@ -95,7 +95,7 @@ func Claim(ctx context.Context, work, key string) (release func() error, err err
 	return release, nil
 }
 
-// Tidy removes what other states of the code left in the work folder, but their ledgers.
+// Tidy removes the data of other states of the code from the work folder, except for their ledgers.
 func Tidy(work, key string) error {
 	entries, err := os.ReadDir(work)
 	if err != nil {

@@ -19,10 +19,10 @@ type allowance struct {
 	files  []string       // patterns of names in the state folder that are not compared
 }
 
-// allowances is the one place that says what two good runs need not have in common.
+// allowances are all permitted differences between two good runs.
 func allowances() []allowance {
 	return []allowance{
-		{why: "each API server gives them out itself, and counts what it stores",
+		{why: "each API server assigns them, and counts what it stores",
 			fields: []string{"metadata.uid", "metadata.resourceVersion", "metadata.generation", "metadata.creationTimestamp",
 				"metadata.managedFields",
 				"metadata.generateName", "metadata.ownerReferences.*.uid", "spec.infrastructureRef.uid",
@@ -77,7 +77,7 @@ func allowances() []allowance {
 	}
 }
 
-// skippedKind tells whether a kind is not compared.
+// skippedKind says whether a kind is not compared.
 func skippedKind(kind string) bool {
 	return slices.ContainsFunc(allowances(), func(a allowance) bool { return slices.Contains(a.kinds, kind) })
 }

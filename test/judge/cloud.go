@@ -71,7 +71,7 @@ func readPage(ctx context.Context, url, token, resource string) (objects []Objec
 	if meta.Pagination.Next != nil {
 		next = *meta.Pagination.Next
 	}
-	// Numbers stay as they are written: ids are told by their digits.
+	// Numbers are not converted: ids are recognized by their digits.
 	decoder := json.NewDecoder(strings.NewReader(string(body[resource])))
 	decoder.UseNumber()
 	return objects, next, decoder.Decode(&objects)

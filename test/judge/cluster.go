@@ -75,7 +75,7 @@ func comparedKinds(d *discovery.DiscoveryClient) ([]schema.GroupVersionResource,
 	return kinds, nil
 }
 
-// identify reads a cluster's identity out of its objects and what its kubeconfig trusts.
+// identify reads a cluster's identity from its objects and from the authority in its kubeconfig.
 func identify(objects []Object, name string, authority []byte) (Identity, error) {
 	id := Identity{Authority: digest(authority)}
 	for _, o := range objects {
@@ -121,7 +121,7 @@ func digest(data []byte) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// text is the string at a path of an object; empty where there is none.
+// text is the string at a path of an object; empty if there is none.
 func text(o Object, path ...string) string {
 	var at any = o
 	for _, key := range path {

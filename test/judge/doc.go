@@ -10,26 +10,26 @@ import (
 	"time"
 )
 
-// World is what was seen at one time.
+// World is the observed state of a lab.
 type World struct {
 	Cloud    map[string][]Object // resources by their name in the API: servers, load_balancers …
 	Clusters map[Side]Cluster    // those that exist
 	Requests []Request           // to the cloud, the changing ones, in order
 	Writes   []Write             // to either cluster, in order
 	Files    map[string]File     // below the state folder, without the lab's; links are left out
-	Journal  map[string]string   // step → state, as the journal's file has it; nil: there is none
+	Journal  map[string]string   // step → state, as in the journal's file; nil: there is no journal
 }
 
 // Object is a resource of the cloud or an object of a cluster, as JSON.
 type Object = map[string]any
 
-// Side is one of the two clusters of a bootstrap.
+// Side is one of the two management clusters of a bootstrap.
 type Side string
 
-// The sides of a pivot.
+// The two management clusters.
 const (
 	Management Side = "management" // the temporary one
-	Workload   Side = "workload"   // the cluster that is made
+	Workload   Side = "workload"   // the workload cluster
 )
 
 // Cluster is a cluster with everything in it that is compared.
@@ -38,15 +38,15 @@ type Cluster struct {
 	Objects  []Object
 }
 
-// Known tells whether the cluster was there to be looked at.
+// Known says whether the cluster could be read.
 func (c Cluster) Known() bool { return c.Identity.System != "" }
 
-// Identity is what makes a cluster this one. Secrets stand in it as digests; empty
-// means that the cluster does not hold it.
+// Identity is what makes a cluster this one. Secrets are in it as digests; empty means that the cluster does not have
+// it.
 type Identity struct {
 	System         string // UID of the namespace kube-system
 	Authority      string // of the certificate that signs its API servers' certificates
-	Bundle         string // of Talos's bundle: everything that new machines of the cluster are made from
+	Bundle         string // of Talos's bundle: all that new machines of the cluster are created from
 	ServiceAccount string // of the key that signs service accounts' tokens
 	Talos          string // of the certificate that signs those of Talos's API
 }

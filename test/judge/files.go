@@ -19,7 +19,7 @@ import (
 // talosconfig is the name of the file for talosctl in a state folder.
 const talosconfig = "talosconfig"
 
-// labFolder is the lab's own folder in a state folder: not the command's.
+// labFolder is the lab's folder in a state folder: it does not belong to the command.
 const labFolder = "lab"
 
 // readFiles reads every regular file of a state folder.
@@ -53,7 +53,7 @@ func readFiles(state string) (map[string]File, error) {
 	return files, err
 }
 
-// Steps reads from the journal's file how far each step is; nil: there is none.
+// Steps reads the state of each step from the journal's file; nil: there is no journal.
 func Steps(p Place) (map[string]string, error) {
 	data, err := os.ReadFile(filepath.Join(p.State, journalFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -68,7 +68,7 @@ func Steps(p Place) (map[string]string, error) {
 // journalFile is the journal's name in a state folder.
 const journalFile = "journal.json"
 
-// journalStates reads how far each step is, by a reader of its own.
+// journalStates decodes the state of each step without the command's code.
 func journalStates(data []byte) (map[string]string, error) {
 	var journal struct {
 		Steps map[string]struct {
@@ -139,7 +139,7 @@ func isPEM(encoded string) bool {
 	return err == nil && block != nil
 }
 
-// talosAuthority is whom a talosconfig trusts; empty where it does not say.
+// talosAuthority is the authority of a talosconfig; empty if it has none.
 func talosAuthority(data []byte) string {
 	var parsed struct {
 		Context  string

@@ -292,7 +292,7 @@ func TestSecretInOutput(t *testing.T) {
 	w := one()
 	found := NoSecret(w, map[string]string{"the planted token": "plantedToken123"},
 		map[string][]byte{"a process's arguments": []byte("curl\x00plantedToken123")})
-	if len(found) != 1 || !strings.Contains(found[0], "the planted token stands in a process's arguments") {
+	if len(found) != 1 || !strings.Contains(found[0], "the planted token is in a process's arguments") {
 		t.Errorf("it finds %q", found)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// Place is where a bootstrap in the lab has its things.
+// Place is where a bootstrap in the lab has its files.
 type Place struct {
 	State   string // the command's state folder; the lab of it is up
 	Cluster string // the cluster's name
@@ -22,7 +22,7 @@ type Place struct {
 // Lab is the folder of the lab.
 func (p Place) Lab() string { return filepath.Join(p.State, labFolder) }
 
-// Look sees everything. It changes nothing.
+// Look reads the whole state. It changes nothing.
 func Look(ctx context.Context, p Place) (World, error) {
 	var info struct{ HetznerEndpoint, Token string }
 	if err := p.ask(ctx, "/v1/info", &info); err != nil {
@@ -51,17 +51,17 @@ func (w World) copied() (World, error) {
 	return Read(&kept)
 }
 
-// Keep writes a world as JSON. It holds secrets: the files of the state folder and the clusters' Secrets.
+// Keep writes a World as JSON. It contains secrets: the files of the state folder and the clusters' Secrets.
 func (w World) Keep(out io.Writer) error { return json.NewEncoder(out).Encode(w) }
 
-// Read reads what Keep wrote.
+// Read reads a file that Keep wrote.
 func Read(in io.Reader) (w World, err error) {
 	decoder := json.NewDecoder(in)
 	decoder.UseNumber()
 	return w, decoder.Decode(&w)
 }
 
-// Records sees what can be read while the lab is down, too: the logs and the files.
+// Records reads what can be read while the lab does not run, too: the logs and the files.
 func Records(p Place) (w World, err error) {
 	if w.Requests, err = readRequests(filepath.Join(p.Lab(), "hetzner-requests.jsonl")); err != nil {
 		return w, err
@@ -78,7 +78,7 @@ func Records(p Place) (w World, err error) {
 	return w, err
 }
 
-// clusters reads those that the lab says stand, each by the file that a person would use.
+// clusters reads the clusters that the lab lists, each with the kubeconfig that an operator would use.
 func (p Place) clusters(ctx context.Context) (map[Side]Cluster, error) {
 	var status struct {
 		Clusters []struct {
@@ -97,7 +97,7 @@ func (p Place) clusters(ctx context.Context) (map[Side]Cluster, error) {
 		}
 		kubeconfig, err := os.ReadFile(filepath.Join(p.State, file))
 		if os.IsNotExist(err) || !k.Ready && side == Workload {
-			continue // nobody can use it yet
+			continue // it cannot be used yet
 		}
 		if err != nil {
 			return nil, err

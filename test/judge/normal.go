@@ -10,10 +10,10 @@ import (
 	"strings"
 )
 
-// normalizer takes out of one world what no two have in common.
+// normalizer removes from one World what no two Worlds have in common.
 type normalizer struct {
 	allowances []allowance
-	names      *strings.Replacer // random names of this world
+	names      *strings.Replacer // random names of this World
 }
 
 // randomKinds are the kinds whose names carry a random suffix; what is called after them has it too.
@@ -46,8 +46,8 @@ func newNormalizer(w World) normalizer {
 	return normalizer{allowances: allowances(), names: strings.NewReplacer(pairs...)}
 }
 
-// state is a world in normal form: kind and name → every such object as JSON,
-// sorted. Random names make several alike.
+// state is a World in normal form: kind and name → every such object as JSON, sorted. Objects with random names are
+// grouped.
 type state map[string][]string
 
 func normalize(w World) state {
@@ -89,7 +89,7 @@ func normalize(w World) state {
 	return s
 }
 
-// ended tells whether an object is the record of a release that another has taken the place of.
+// ended says whether an object is the record of a superseded release.
 func ended(o Object) bool {
 	return text(o, "type") == "helm.sh/release.v1" && slices.Contains([]string{"superseded", "uninstalled"},
 		text(o, "metadata", "labels", "status"))
@@ -153,7 +153,7 @@ func (n normalizer) resource(o Object) any {
 	return n.value(kept, "", func(a allowance) []string { return a.cloud })
 }
 
-// value normalizes whatever stands at a path.
+// value normalizes the value at a path.
 func (n normalizer) value(v any, at string, allowed func(allowance) []string) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -201,7 +201,7 @@ func (n normalizer) allowed(at string, fields func(allowance) []string) bool {
 	return false
 }
 
-// matches compares paths of keys; "*" stands for one.
+// matches compares paths of keys; "*" matches any.
 func matches(pattern, at string) bool {
 	ok, err := path.Match(strings.ReplaceAll(pattern, ".", "/"), strings.ReplaceAll(at, ".", "/"))
 	return err == nil && ok
@@ -253,7 +253,7 @@ func differences(want, is state) []string {
 	return found
 }
 
-// differ names the fields in which two objects are not the same, with what stands there.
+// differ names the fields in which two objects differ, with their values.
 func differ(want, is string) []string {
 	var a, b any
 	if json.Unmarshal([]byte(want), &a) != nil || json.Unmarshal([]byte(is), &b) != nil {

@@ -38,7 +38,7 @@ var billed = regexp.MustCompile(`^/v1/(servers|networks|load_balancers|placement
 // idSegment is an id in a request's path.
 var idSegment = regexp.MustCompile(`/\d+`)
 
-// created counts what came into being, by program and request.
+// created counts creations by program and request.
 func created(requests []Request) map[string]int {
 	made := map[string]int{}
 	for _, r := range requests {
@@ -123,14 +123,14 @@ func OneManager(writes []Write) []string {
 		// The answer to a deletion tells of the object as it was: it may wait for its finalizers, and goes on meanwhile.
 		active[here] = !*w.Paused
 		if active[here] && active[there] && !was {
-			found = append(found, fmt.Sprintf("from %s on Cluster %s is unpaused on both sides: %s by %s in the %s cluster",
+			found = append(found, fmt.Sprintf("from %s on Cluster %s is unpaused in both clusters: %s by %s in the %s cluster",
 				w.Time.Format(time.TimeOnly), w.Name, w.Verb, program(w.Agent), w.Side))
 		}
 	}
 	return found
 }
 
-// ours tells whether a request or write was the command's, by its own name or those of the libraries in it.
+// ours says whether a request or write was the command's, by its name or those of its libraries.
 func ours(agent string) bool {
 	agent = strings.ToLower(agent)
 	return !strings.Contains(agent, "slipway-lab") &&
@@ -150,10 +150,10 @@ type Span struct {
 	Begin, End time.Time
 }
 
-// Attribution tells which steps a write of the command may belong to, by what it wrote.
+// Attribution says to which steps a write of the command may belong.
 type Attribution map[string][]string
 
-// Attribute learns from an undisturbed run which steps write what: those that were at work at the time.
+// Attribute learns from an undisturbed run which steps write what: those that ran at the time.
 func Attribute(undisturbed World, spans []Span) Attribution {
 	known := Attribution{}
 	for _, w := range undisturbed.wrote(time.Time{}) {
@@ -207,7 +207,7 @@ func NotRepeated(is World, crash time.Time, done []string, known Attribution) []
 	return found
 }
 
-// secretFiles are the files of a state folder that hold secrets because that is what they are for.
+// secretFiles are the files of a state folder that hold secrets by design.
 func secretFiles() []string {
 	return []string{"kubeconfig", "talosconfig", "management.kubeconfig", "pivot/*", "backups/*"}
 }
@@ -219,7 +219,7 @@ func NoSecret(is World, secrets map[string]string, also map[string][]byte) []str
 	look := func(place string, data []byte) {
 		for what, secret := range secrets {
 			if len(secret) >= shortestSecret && bytes.Contains(data, []byte(secret)) {
-				found = append(found, fmt.Sprintf("%s stands in %s", what, place))
+				found = append(found, fmt.Sprintf("%s is in %s", what, place))
 			}
 		}
 	}
@@ -240,10 +240,10 @@ func NoSecret(is World, secrets map[string]string, also map[string][]byte) []str
 	return found
 }
 
-// shortestSecret keeps words that stand anywhere from being taken for secrets.
+// shortestSecret is the length below which words are not regarded as secrets.
 const shortestSecret = 12
 
-// Secrets are those that a world holds: of the Talos bundle and of the administrator's files.
+// Secrets are the secrets of a World: of the Talos bundle and of the administrator's files.
 func (w World) Secrets() map[string]string {
 	found := map[string]string{}
 	for _, name := range []string{"kubeconfig", "talosconfig", "management.kubeconfig"} {

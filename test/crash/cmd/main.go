@@ -44,11 +44,11 @@ func run(ctx context.Context) error {
 	flag.StringVar(&o.work, "work", filepath.Join(cache, "slipway", "crash"),
 		"folder for the ledger and the saved labs, a folder for each state of the code")
 	flag.StringVar(&o.only, "only", "", "regular expression of the cases to run: '^chain', 'single pivot: torn', 'fault'")
-	flag.BoolVar(&o.list, "list", false, "list the cases with what each came to, and run none")
+	flag.BoolVar(&o.list, "list", false, "list the cases with their results, and run none")
 	flag.BoolVar(&o.again, "again", false, "run cases again that failed or whose effect never came")
 	flag.BoolVar(&o.mutations, "mutations", false,
 		"break a copy of the code in one place after the other, and see whether the tests notice")
-	flag.DurationVar(&o.most, "for", 0, "begin no case after this long; the next call goes on")
+	flag.DurationVar(&o.most, "for", 0, "begin no case after this long; the next call continues")
 	flag.Parse()
 	here, err := os.Getwd()
 	if err != nil {
@@ -123,7 +123,7 @@ func suite(ctx context.Context, source string, o options) (err error) {
 		return err
 	}
 	if len(figures.Failed) > 0 {
-		return fmt.Errorf("%d cases failed; what each run said is in %s", len(figures.Failed), log.Name())
+		return fmt.Errorf("%d cases failed; the output of each run is in %s", len(figures.Failed), log.Name())
 	}
 	return nil
 }
