@@ -246,11 +246,11 @@ func TestDoctoredWorlds(t *testing.T) {
 			"bundle"},
 
 		"the target unpaused too early": {func(w *World) { w.Writes[2] = cluster(10, Workload, "create", false) }, manager,
-			"both sides"},
+			"both clusters"},
 		"the source never paused": {func(w *World) {
 			w.Writes[2] = cluster(10, Management, "patch", false)
 			w.Writes[4] = cluster(12, Management, "delete", false)
-		}, manager, "both sides"},
+		}, manager, "both clusters"},
 		"the source unpaused again": {func(w *World) {
 			w.Writes = append(w.Writes, cluster(14, Management, "update", false))
 		}, manager, "12:00:14"},
