@@ -69,8 +69,8 @@ func settingsInLab(ctx context.Context, c *console, o options, cfg settings.Conf
 	info, err := newLab(c, o, statedir.New(o.StateDir, cfg.ClusterName, c.workDir)).Answering(ctx)
 	if errors.Is(err, lab.ErrDown) {
 		all := settings.List(cfg)
-		for _, d := range decidedInLab(cfg, lab.Info{}) {
-			i := slices.IndexFunc(all, func(s settings.Setting) bool { return s.Variable == d.variable })
+		for _, d := range lab.Decides(cfg, lab.Info{}) {
+			i := slices.IndexFunc(all, func(s settings.Setting) bool { return s.Variable == d.Variable })
 			all[i].Value, all[i].Unknown = "", true
 			all[i].Source = "the lab, which is down"
 		}
@@ -79,7 +79,7 @@ func settingsInLab(ctx context.Context, c *console, o options, cfg settings.Conf
 	if err != nil {
 		return nil, err
 	}
-	in, _, err := configInLab(cfg, info)
+	in, _, err := lab.Configure(cfg, info)
 	if err != nil {
 		return nil, err
 	}

@@ -178,7 +178,7 @@ func connectToLab(ctx context.Context, r *running) error {
 			return nil
 		}
 		say("no image can be built in this lab: %s", info.ImageBuild.Reason)
-		return prepareImages(ctx, l.Client, r.cfg.Config, say)
+		return l.Client.PrepareImages(ctx, r.cfg.Config, say)
 	})
 	if err != nil {
 		return err

@@ -19,7 +19,7 @@ func TestInLab(t *testing.T) {
 		t.Fatal(err)
 	}
 	was := cfg.Config
-	got, notes, err := configInLab(cfg, f.Info)
+	got, notes, err := lab.Configure(cfg, f.Info)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func TestInLabWithOwnRepositories(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, notes, err := configInLab(cfg, f.Info)
+	got, notes, err := lab.Configure(cfg, f.Info)
 	if err != nil || len(notes) != 0 {
 		t.Fatalf("notes %q, %v", notes, err)
 	}
@@ -86,11 +86,11 @@ func TestTheLabGetsItsOwnToken(t *testing.T) {
 func TestPrepareImages(t *testing.T) {
 	f := labtest.NewFakeLab(t)
 	cfg := config.Defaults()
-	if err := prepareImages(t.Context(), lab.NewClient(f.Dir), cfg, quiet); err != nil {
+	if err := lab.NewClient(f.Dir).PrepareImages(t.Context(), cfg, quiet); err != nil {
 		t.Fatal(err)
 	}
 	cfg.ImageName = "mine"
-	if err := prepareImages(t.Context(), lab.NewClient(f.Dir), cfg, quiet); err != nil {
+	if err := lab.NewClient(f.Dir).PrepareImages(t.Context(), cfg, quiet); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"PUT /v1/images/talos-amd64-v1.12.2", "PUT /v1/images/talos-arm64-v1.12.2", "PUT /v1/images/mine"}

@@ -18,7 +18,7 @@ func Origin(c settings.Configuration, field string) (place string, written bool)
 	if !given {
 		return c.Place(field), false
 	}
-	return place, place != LabPlace
+	return place, place != settings.LabPlace
 }
 
 // Comparison is the configuration held against a cluster that manages itself.
@@ -101,6 +101,3 @@ func (c Comparison) Print(text func(string, ...any)) {
 		text("%s", line)
 	}
 }
-
-// LabPlace is where the values come from that the lab decides.
-const LabPlace = "the lab"

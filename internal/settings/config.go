@@ -23,6 +23,9 @@ const noPassword = "x-oauth-basic"
 
 const DefaultConfigFile = "bootstrap.yaml"
 
+// LabPlace is where the values come from that a lab decides.
+const LabPlace = "the lab"
+
 // Configuration is a steps.Config and where each of its values comes from.
 type Configuration struct {
 	config.Config

@@ -1,0 +1,108 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/settings"
+	"github.com/slipway-k8s/slipway/platform"
+)
+
+// Configure is the configuration with what the lab decides: the lab's addresses
+// always, its repositories and their versions unless others are configured. The
+// notes name what was replaced.
+func Configure(c settings.Configuration, info Info) (settings.Configuration, []string, error) {
+	var notes []string
+	places, decided := c.Places, Decides(c, info)
+	c.Places = map[string]string{}
+	for field, place := range places {
+		c.Places[field] = place
+	}
+	set := func(name, value string) error {
+		v := settings.Variable(name)
+		was := v.Get(c.Config)
+		if value == "" || value == was {
+			return nil
+		}
+		if place, ok := places[v.Field]; ok || strings.HasSuffix(name, "_VERSION") && was != "" {
+			if !ok {
+				place = "default"
+			}
+			notes = append(notes, fmt.Sprintf("%s is %s in the lab, in place of %s (%s)", name, value, was, place))
+		}
+		c.Places[v.Field] = settings.LabPlace
+		return v.Set(&c.Config, value)
+	}
+	for _, p := range decided {
+		if err := set(p.Variable, p.Value); err != nil {
+			return c, nil, fmt.Errorf("the lab says: %w", err)
+		}
+	}
+	slices.Sort(notes)
+	return c, notes, c.Check()
+}
+
+// Decision is a variable with the value that a lab gives it.
+type Decision struct{ Variable, Value string }
+
+// Decides lists the variables that a lab decides, in place of this
+// configuration.
+func Decides(c settings.Configuration, info Info) []Decision {
+	own := func(name string) bool {
+		v := settings.Variable(name)
+		_, placed := c.Places[v.Field] // a program that uses Slipway as a library records no places
+		return placed || v.Get(c.Config) != v.Get(config.Defaults())
+	}
+	all := []Decision{
+		{"NETWORK_CIDR", info.NetworkCIDR}, {"CONTROL_PLANE_CIDR", info.ControlPlaneCIDR},
+		{"POD_CIDR", info.PodCIDR}, {"SERVICE_CIDR", info.ServiceCIDR},
+	}
+	if !own("PROVIDER_REPOSITORY") {
+		all = append(all, Decision{"PROVIDER_REPOSITORY", info.ProviderRepository})
+		for _, name := range []string{"CAPI", "CAPH", "CABPT", "CACPPT"} {
+			all = append(all, Decision{name + "_VERSION", info.Versions[name]})
+		}
+	}
+	if !own("CERT_MANAGER_URL") {
+		all = append(all, Decision{"CERT_MANAGER_URL", info.CertManagerURL}, Decision{"CERT_MANAGER_VERSION", info.CertManagerVersion})
+	}
+	for name, chart := range map[string]string{
+		"CILIUM": "cilium", "HCLOUD_CCM": "hcloud-cloud-controller-manager", "TALOS_CCM": "talos-cloud-controller-manager",
+	} {
+		if !own(name + "_REPOSITORY") {
+			all = append(all, Decision{name + "_REPOSITORY", info.ChartRepositories[chart]}, Decision{name + "_VERSION", info.Versions[name]})
+		}
+	}
+	return all
+}
+
+// PrepareImages puts the configured image into the lab's project, under the name that it has for each architecture. It
+// replaces the step image in a lab that can build none.
+func (c *Client) PrepareImages(ctx context.Context, cfg config.Config, say flow.Say) error {
+	var names []string
+	for _, architecture := range []string{"amd64", "arm64"} {
+		if name := cfg.Image(architecture); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	for _, name := range names {
+		if err := c.EnsureImage(ctx, name); err != nil {
+			return err
+		}
+	}
+	say("image %s is in the simulated project", strings.Join(names, ", "))
+	return nil
+}
+
+// Equip gives tools the management cluster of the lab, and this machine's address in it.
+func (c *Client) Equip(tools platform.Tools) platform.Tools {
+	tools.Management = Management{Client: c}
+	// Everything in the lab sees this machine by its loopback.
+	tools.OwnAddress = func(context.Context) (netip.Addr, error) { return netip.MustParseAddr("127.0.0.1"), nil }
+	return tools
+}

@@ -1,0 +1,36 @@
+// Package lab has plans run in the lab, for programs that use Slipway as a library.
+package lab
+
+import (
+	"context"
+
+	"github.com/hetznercloud/hcloud-go/v2/hcloud"
+
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/lab"
+	"github.com/slipway-k8s/slipway/internal/settings"
+	"github.com/slipway-k8s/slipway/internal/statedir"
+	"github.com/slipway-k8s/slipway/platform"
+)
+
+// Use gives a configuration and tools for the lab that is up in the state folder, which is Files of the tools. The lab
+// decides the address ranges, and the repositories that are not configured, with their versions. Of the tools it sets
+// Hetzner, Token, Management and OwnAddress. It puts the configured image into the simulated Hetzner project. Where no
+// lab is up it fails: the target "lab up" starts one.
+func Use(
+	ctx context.Context, cfg config.Config, tools platform.Tools,
+) (config.Config, platform.Tools, error) {
+	client := lab.NewClient(statedir.Dir(tools.Files.String()).Lab())
+	info, err := client.Info(ctx)
+	if err != nil {
+		return cfg, tools, err
+	}
+	in, _, err := lab.Configure(settings.Configuration{Config: cfg}, info)
+	if err != nil {
+		return cfg, tools, err
+	}
+	tools = client.Equip(tools)
+	tools.Token = platform.NewSecret(info.Token)
+	tools.Hetzner = hcloud.NewClient(hcloud.WithEndpoint(info.HetznerEndpoint), hcloud.WithToken(info.Token))
+	return in.Config, tools, client.PrepareImages(ctx, in.Config, func(string, ...any) {})
+}
