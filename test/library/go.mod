@@ -30,8 +30,8 @@ require (
 	helm.sh/helm/v3 v3.17.4 // indirect
 	k8s.io/api v0.32.3 // indirect
 	k8s.io/apiextensions-apiserver v0.32.3 // indirect
-	k8s.io/apimachinery v0.32.3 // indirect
-	k8s.io/client-go v0.32.3 // indirect
+	k8s.io/apimachinery v0.32.3
+	k8s.io/client-go v0.32.3
 	k8s.io/klog/v2 v2.130.1 // indirect
 	sigs.k8s.io/cluster-api v1.10.10 // indirect
 	sigs.k8s.io/controller-runtime v0.20.4 // indirect

@@ -1,4 +1,4 @@
-// Command library bootstraps a cluster with Slipway's steps and two of its own: it replaces cilium and adds argo-cd.
+// Command library bootstraps a cluster in the lab of a state folder. It adds the step argo-cd and replaces clean.
 package main
 
 import (
@@ -6,54 +6,53 @@ import (
 	"fmt"
 	"log"
 	"os"
-	"os/exec"
 
-	"github.com/hetznercloud/hcloud-go/v2/hcloud"
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/platform"
-	"github.com/slipway-k8s/slipway/platform/kind"
+	"github.com/slipway-k8s/slipway/platform/lab"
 	"github.com/slipway-k8s/slipway/steps"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apply "k8s.io/client-go/applyconfigurations/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
 )
 
 func main() {
-	cfg, token, files := config.Defaults(), os.Getenv("HCLOUD_TOKEN"), platform.FilesIn("state")
-	cfg.ClusterName = "shop"
-	if wrong := cfg.Validate(); len(wrong) > 0 {
-		log.Fatal(wrong)
-	}
-	tools := platform.Tools{Files: files, Token: platform.NewSecret(token)}
-	tools.Hetzner = hcloud.NewClient(hcloud.WithToken(token))
-	tools.Management = kind.New(cfg, tools)
-	p, err := plan(cfg, tools)
+	ctx, state, cfg := context.Background(), os.Args[1], config.Defaults()
+	cfg.ClusterName, cfg.ControlPlaneReplicas = "shop", 1
+	cfg, tools, err := lab.Use(ctx, cfg, platform.Tools{Files: platform.FilesIn(state)})
 	if err != nil {
 		log.Fatal(err)
 	}
-	journal, show := flow.Folder(files.String()), func(e flow.Event) { fmt.Println(e.Kind, e.Step, e.Message, e.Err) }
-	options := flow.Options{Journal: journal, Targets: p.All, Observe: show}
-	if _, err := p.Graph.Run(context.Background(), options); err != nil {
+	p, show := plan(cfg, tools), func(e flow.Event) { fmt.Println(e.Kind, e.Step, e.Message, e.Err) }
+	if _, err := p.Graph.Run(ctx, flow.Options{Journal: flow.Folder(state), Targets: p.All, Observe: show}); err != nil {
 		log.Fatal(err)
 	}
-	access, _, err := flow.Restore(context.Background(), journal, p.Access)
-	fmt.Println(access.Endpoint, access.Kubeconfig, err)
+	access, _, err := flow.Restore(ctx, flow.Folder(state), p.Access)
+	fmt.Println("output", access.Endpoint, access.Kubeconfig, err)
 }
 
-// plan is Slipway's plan with argo-cd between wait-nodes and pivot, and with Cilium from a chart of our own.
-func plan(cfg config.Config, tools platform.Tools) (*steps.Plan, error) {
+// plan is Slipway's plan with argo-cd between wait-nodes and pivot, and with a step clean that deletes nothing.
+func plan(cfg config.Config, tools platform.Tools) *steps.Plan {
 	p, err := steps.New(cfg, tools)
 	if err != nil {
-		return nil, err
+		log.Fatal(err)
 	}
-	helm := func(name, namespace string) func(context.Context, flow.Say) (steps.Release, error) {
-		return func(ctx context.Context, say flow.Say) (steps.Release, error) {
-			say("installing charts/%s", name)
-			out, err := exec.CommandContext(ctx, "helm", "upgrade", "--install", "--create-namespace", "-n", namespace,
-				"--kubeconfig", tools.Files.Path(platform.Kubeconfig), name, "charts/"+name).CombinedOutput()
-			say("helm: %s", out)
-			return steps.Release{Name: name, Namespace: namespace}, err
+	p.Clean.Replace(func(_ context.Context, say flow.Say) (steps.Clean, error) {
+		say("keeping management cluster %s", cfg.ManagementName())
+		return steps.Clean{Name: cfg.ManagementName(), Left: true}, nil
+	}).Doc("the management cluster is kept")
+	install := func(ctx context.Context, say flow.Say, k steps.Kubeconfig) (string, error) {
+		access, err := clientcmd.BuildConfigFromFlags("", tools.Files.Path(k.File))
+		if err != nil {
+			return "", err
 		}
+		say("applying namespace argocd")
+		namespaces := kubernetes.NewForConfigOrDie(access).CoreV1().Namespaces()
+		made, err := namespaces.Apply(ctx, apply.Namespace("argocd"), meta.ApplyOptions{FieldManager: "argo-cd"})
+		return string(made.GetUID()), err
 	}
-	p.Cilium.Replace(helm("cilium", "kube-system")).Doc("Cilium, from our own chart").Spec("charts/cilium")
-	p.Pivot.After(flow.Add(p.Graph, "argo-cd", helm("argo-cd", "argocd")).Doc("Argo CD").After(p.Nodes))
-	return p, p.Graph.Validate()
+	p.Pivot.After(flow.Add1(p.Graph, "argo-cd", install, p.Kubeconfig).Doc("Argo CD").After(p.Nodes))
+	return p
 }

@@ -41,25 +41,23 @@ func offline(t *testing.T) (*steps.Plan, *hetzner) {
 	client := hcloud.NewClient(hcloud.WithToken("none"), hcloud.WithHTTPClient(&http.Client{Transport: h}))
 	tools := platform.Tools{Files: platform.FilesIn(t.TempDir()), Hetzner: client}
 	tools.Management = kind.New(cfg, tools)
-	p, err := plan(cfg, tools)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p, h
+	return plan(cfg, tools), h
 }
 
-// TestOrder: argo-cd lies between wait-nodes and pivot, and the step in cilium's place has cilium's edges.
+// TestOrder: argo-cd lies between wait-nodes and pivot, and the step in clean's place has clean's edges.
 func TestOrder(t *testing.T) {
 	p, _ := offline(t)
 	needs := map[string][]string{}
 	for _, s := range p.Graph.Steps() {
 		needs[s.Name] = s.Needs
-		// Slipway's cilium declares waits.
-		if s.Name == "cilium" && (s.Doc != "Cilium, from our own chart" || len(s.Waits) > 0) {
-			t.Errorf("cilium is %q and waits for %v; want our own, which declares no waits", s.Doc, s.Waits)
+		if s.Name == "clean" && s.Doc != "the management cluster is kept" {
+			t.Errorf("clean is %q; want our own", s.Doc)
 		}
 	}
-	after := map[string]string{"argo-cd": "wait-nodes", "pivot": "argo-cd", "cilium": "wait-cp", "wait-nodes": "cilium"}
+	if err := p.Graph.Validate(); err != nil {
+		t.Error(err)
+	}
+	after := map[string]string{"argo-cd": "wait-nodes", "pivot": "argo-cd", "clean": "pivot", "wait-nodes": "kubeconfig"}
 	for step, need := range after {
 		if !slices.Contains(needs[step], need) {
 			t.Errorf("%s needs %v; want %s among them", step, needs[step], need)

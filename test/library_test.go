@@ -1,0 +1,57 @@
+package test
+
+import (
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// TestLibrary builds the program of docs/library.md, in its own module, and has it bootstrap a cluster in a lab.
+func TestLibrary(t *testing.T) {
+	c := newCommand(t)
+	program := filepath.Join(t.TempDir(), "library")
+	build := exec.Command("go", "build", "-o", program, ".")
+	build.Dir = filepath.Join(c.dir, "test", "library")
+	build.Env = append(os.Environ(), "GOFLAGS=-mod=readonly", "GOWORK=off")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build test/library: %v\n%s", err, out)
+	}
+	if out, err := c.exec(t.Context(), "lab", "up"); err != nil {
+		t.Fatalf("lab up: %v\n%s", err, out)
+	}
+	output, err := exec.CommandContext(t.Context(), program, c.state).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, output)
+	}
+
+	// The program prints a line for each event: its kind, its step, and what the step says.
+	events := string(output)
+	at := func(event string) int {
+		i := strings.Index(events, "\n"+event+" ")
+		if i < 0 {
+			t.Fatalf("there is no event %q\n%s", event, events)
+		}
+		return i
+	}
+	if at("step-done wait-nodes") > at("step-started argo-cd") || at("step-done argo-cd") > at("step-started pivot") {
+		t.Errorf("argo-cd did not run between wait-nodes and pivot\n%s", events)
+	}
+	if i := at("step-done clean"); !strings.HasPrefix(events[i:], "\nstep-done clean keeping management cluster shop-mgmt ") {
+		t.Errorf("clean is not the program's\n%s", events[i:])
+	}
+	if err := c.labCall(http.MethodGet, "/v1/management/shop-mgmt", nil); err != nil {
+		t.Errorf("the management cluster that the program keeps: %v", err)
+	}
+	if _, err := workload(t, c).CoreV1().Namespaces().Get(t.Context(), "argocd", metav1.GetOptions{}); err != nil {
+		t.Errorf("what argo-cd creates: %v", err)
+	}
+	// The program prints what it has read of the output of access.
+	if i := at("output"); !strings.HasSuffix(events[i:], ":6443 kubeconfig <nil>\n") {
+		t.Errorf("the output of access: %s", events[i:])
+	}
+}
