@@ -15,6 +15,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/backup"
+	"github.com/slipway-k8s/slipway/internal/cli/backupfile"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/etcd"
 	"github.com/slipway-k8s/slipway/internal/settings"
@@ -23,6 +24,11 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
 )
+
+// accessTo is the access to the backups of a configuration.
+func accessTo(c *console, cfg settings.Configuration) backupfile.Access {
+	return backupfile.Access{Config: cfg.Config, Environment: c.environment, WorkDir: c.workDir, Hide: c.hide}
+}
 
 // withIdentity puts --identity in the place of its variable.
 func withIdentity(a arguments) arguments {
@@ -55,11 +61,12 @@ func runBackup(ctx context.Context, c *console, a arguments, o backupOptions) er
 	if _, err := stateOf(ctx, c, a, cfg); err != nil {
 		return err
 	}
-	seal, err := backupSeal(ctx, c, cfg.Config, o.Plain)
+	access := accessTo(c, cfg)
+	seal, err := access.Seal(ctx, o.Plain)
 	if err != nil {
 		return err
 	}
-	store, err := backupStore(c, cfg.Config, cfg.BackupTo)
+	store, err := access.Store(cfg.BackupTo)
 	if err != nil {
 		return err
 	}
@@ -130,7 +137,7 @@ func runBackupList(ctx context.Context, c *console, a arguments, o backupOptions
 	if err != nil {
 		return err
 	}
-	store, err := backupStore(c, cfg.Config, cfg.BackupTo)
+	store, err := accessTo(c, cfg).Store(cfg.BackupTo)
 	if err != nil {
 		return err
 	}
@@ -176,8 +183,7 @@ func runBackupVerify(ctx context.Context, c *console, a arguments) (err error) {
 	if err != nil {
 		return err
 	}
-	file := a.Targets[2]
-	contents, is, err := backupReader{console: c, cfg: cfg.Config, name: file}.verified(ctx)
+	contents, is, err := accessTo(c, cfg).File(a.Targets[2]).Verify(ctx)
 	if err != nil {
 		return err
 	}
@@ -196,18 +202,6 @@ func newVerified(c *backup.Contents, is etcd.Content) verified {
 	return v
 }
 
-// sameEtcd refuses an etcd that is not the one of which its backup's header
-// speaks.
-func sameEtcd(h backup.Header, is etcd.Content) error {
-	switch {
-	case is.UID != h.UID:
-		return fmt.Errorf("the etcd in it is of another cluster: its namespace kube-system has UID %q, the backup says %q", is.UID, h.UID)
-	case is.Revision < h.Etcd.Revision:
-		return fmt.Errorf("the etcd in it is older than the backup: revision %d, and it was at %d when the backup began", is.Revision, h.Etcd.Revision)
-	}
-	return nil
-}
-
 func (v verified) print(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	h := v.Header
@@ -223,21 +217,6 @@ func (v verified) print(out io.Writer) error {
 		v.Counts.Objects, v.Counts.Secrets, v.Counts.Files, v.Counts.Releases, v.Counts.Resources)
 	fmt.Fprintln(w, "verified\tevery sum is right, and etcd restores from it")
 	return w.Flush()
-}
-
-// reader ends with its context, which a file does not know.
-func reader(ctx context.Context, r io.Reader) io.Reader { return contextReader{ctx, r} }
-
-type contextReader struct {
-	ctx context.Context
-	io.Reader
-}
-
-func (r contextReader) Read(p []byte) (int, error) {
-	if err := context.Cause(r.ctx); err != nil {
-		return 0, err
-	}
-	return r.Reader.Read(p)
 }
 
 // backupOptions are the flags of backup.

@@ -18,7 +18,7 @@ func offerBackup(ctx context.Context, r *running, a arguments, danger string) er
 	if _, err := r.tools.Files.Read("kubeconfig"); errors.Is(err, fs.ErrNotExist) {
 		return nil // there is no cluster yet
 	}
-	_, unsealed := backupSeal(ctx, r.console, r.cfg.Config, false)
+	_, unsealed := accessTo(r.console, r.cfg).Seal(ctx, false)
 	if unsealed != nil || r.console.width() == 0 || !answerable(r.console) || r.options.Output != "text" {
 		r.hub.Note("%s: the target backup makes a backup first (docs/backup.md)", danger)
 		return nil

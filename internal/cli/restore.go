@@ -6,17 +6,13 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/backup"
-	"github.com/slipway-k8s/slipway/internal/etcd"
+	"github.com/slipway-k8s/slipway/internal/cli/backupfile"
 	"github.com/slipway-k8s/slipway/internal/forecast"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/runs"
@@ -90,42 +86,9 @@ func foreseeRestoration(ctx context.Context, f *forecast.Forecast, plan *steps.R
 	return f.Ask(ctx, plan, plan.Graph, journal, plan.All, runs.ReadDurations(state, f.World))
 }
 
-// refusal tells a file that is wrong, which is for the person who named it to
-// change, from what only kept it from being read: then the same may succeed later.
-func refusal(ctx context.Context, err error) error {
-	_, unread := errors.AsType[*backup.UnreadError](err)
-	_, machine := errors.AsType[*scratchError](err)
-	machine = machine || errors.Is(err, syscall.ENOSPC) // as etcd's library says it
-	switch {
-	case context.Cause(ctx) != nil:
-		return errors.Join(context.Cause(ctx), err)
-	case unread:
-		return fmt.Errorf("%w\nnothing was changed: run the same command again when the place where the backup lies answers", err)
-	case machine:
-		return fmt.Errorf("%w\nnothing was changed: it needs as much room as the backup's etcd has, three times over", err)
-	}
-	return &usage.Error{Err: err}
-}
-
-// scratchError tells that this machine did not take what was read.
-type scratchError struct{ error }
-
-func (e *scratchError) Unwrap() error { return e.error }
-
-// scratchFile is a file whose refusals can be told from those of the backup.
-type scratchFile struct{ *os.File }
-
-func (f scratchFile) Write(p []byte) (int, error) {
-	n, err := f.File.Write(p)
-	if err != nil {
-		err = &scratchError{err}
-	}
-	return n, err
-}
-
 // openedBackup is a backup that was read to its end, with the arguments and the configuration that it leads to.
 type openedBackup struct {
-	file      backupReader
+	file      backupfile.File
 	source    steps.Backup
 	arguments arguments
 	cfg       settings.Configuration
@@ -137,79 +100,19 @@ func openBackup(ctx context.Context, c *console, a arguments, name string, etcd 
 	if b.cfg, err = loadConfig(a, c.environment); err != nil {
 		return b, err
 	}
-	b.file = backupReader{console: c, cfg: b.cfg.Config, name: name}
+	b.file = accessTo(c, b.cfg).File(name)
 	if etcd {
-		b.source.Contents, _, err = b.file.verified(ctx)
+		b.source.Contents, _, err = b.file.Verify(ctx)
 	} else {
-		b.source.Contents, err = b.file.read(ctx, io.Discard)
+		b.source.Contents, err = b.file.Read(ctx, io.Discard)
 	}
 	if err != nil {
-		return b, refusal(ctx, err)
+		return b, backupfile.Refusal(ctx, err)
 	}
 	b.arguments = a
 	b.arguments.base = b.source.Contents.Config
 	b.cfg, err = loadConfig(b.arguments, c.environment)
 	return b, err
-}
-
-// backupReader reads one backup, as often as it is asked to.
-type backupReader struct {
-	console *console
-	cfg     config.Config
-	name    string
-}
-
-// read reads all of it and checks every sum; the etcd snapshot goes to a writer.
-func (b backupReader) read(ctx context.Context, snapshot io.Writer) (*backup.Contents, error) {
-	store, name, err := backupFile(b.console, b.cfg, b.name)
-	if err != nil {
-		return nil, err
-	}
-	identities, err := backupIdentities(ctx, b.console, b.cfg)
-	if err != nil {
-		return nil, err
-	}
-	body, err := store.Open(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	defer body.Close()
-	archive, err := backup.Open(reader(ctx, body), identities...)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", b.name, err)
-	}
-	contents, err := archive.Read(snapshot)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", b.name, err)
-	}
-	return contents, nil
-}
-
-// verified reads it and restores its etcd in a scratch folder: a snapshot of
-// another cluster, or one that etcd cannot read, is found before anything is made.
-func (b backupReader) verified(ctx context.Context) (contents *backup.Contents, is etcd.Content, err error) {
-	scratch, remove, err := newScratch(ctx)
-	if err != nil {
-		return nil, is, &scratchError{err}
-	}
-	defer func() { err = errors.Join(err, remove()) }()
-	path := filepath.Join(scratch, "snapshot.db")
-	snapshot, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return nil, is, err
-	}
-	contents, err = b.read(ctx, scratchFile{snapshot})
-	if err := errors.Join(err, snapshot.Close()); err != nil {
-		return nil, is, err
-	}
-	is, err = etcd.Inspect(path, filepath.Join(scratch, "member"))
-	if err == nil {
-		err = sameEtcd(contents.Header, is)
-	}
-	if err != nil {
-		return nil, is, fmt.Errorf("%s: %w", b.name, err)
-	}
-	return contents, is, nil
 }
 
 // refuseDuringRestore keeps other runs out of a folder whose cluster is being
@@ -253,7 +156,7 @@ func (j lockedJournal) Lock(ctx context.Context) (func() error, error) {
 	return unlock, nil
 }
 
-func restore(ctx context.Context, r *running, file backupReader, source steps.Backup) error {
+func restore(ctx context.Context, r *running, file backupfile.File, source steps.Backup) error {
 	if err := examineFor(ctx, r, steps.ForRestore); err != nil {
 		return err
 	}
@@ -280,7 +183,7 @@ func restore(ctx context.Context, r *running, file backupReader, source steps.Ba
 		say("of %s, cluster %s", source.Contents.Header.Taken.Format(time.RFC3339), source.Contents.Header.Cluster)
 		return extractSnapshot(ctx, r, file, folder)
 	}); err != nil {
-		return refusal(ctx, err)
+		return backupfile.Refusal(ctx, err)
 	}
 	return runRecovery(ctx, r, plan.Graph, plan.All, folder, steps.EndRestore, outputs{
 		cluster: plan.Cluster, kubeconfig: plan.Kubeconfig, talosconfig: plan.Talos, nodes: plan.Nodes,
@@ -317,12 +220,12 @@ func runRecovery(
 
 // extractSnapshot takes the etcd snapshot out of a backup, in one piece: what an earlier
 // run left may be half of it.
-func extractSnapshot(ctx context.Context, r *running, file backupReader, folder platform.Files) error {
+func extractSnapshot(ctx context.Context, r *running, file backupfile.File, folder platform.Files) error {
 	if err := os.MkdirAll(folder.String(), 0o700); err != nil {
 		return fmt.Errorf("make the folder of the restore: %w", err)
 	}
 	temporary := folder.Path(steps.SnapshotFile + ".new")
-	contents, err := file.extract(ctx, temporary)
+	contents, err := file.Extract(ctx, temporary)
 	if err != nil {
 		return err
 	}
@@ -330,26 +233,13 @@ func extractSnapshot(ctx context.Context, r *running, file backupReader, folder 
 	switch {
 	case err != nil: // what the file is now nobody knows
 		r.hub.Note("the Cluster API in the snapshot wakes up with it, and is stopped then: %v", err)
-		if _, err := file.extract(ctx, temporary); err != nil {
+		if _, err := file.Extract(ctx, temporary); err != nil {
 			return err
 		}
 	case len(silenced) > 0:
 		r.hub.Note("taken out of the snapshot's copy, for they would make the lost servers anew: Deployments %s", strings.Join(silenced, ", "))
 	}
 	return os.Rename(temporary, folder.Path(steps.SnapshotFile))
-}
-
-// extract writes the etcd snapshot into a file; where that fails there is none.
-func (b backupReader) extract(ctx context.Context, path string) (*backup.Contents, error) {
-	out, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return nil, &scratchError{fmt.Errorf("take the etcd snapshot out of the backup: %w", err)}
-	}
-	contents, err := b.read(ctx, scratchFile{out})
-	if err := errors.Join(err, out.Sync(), out.Close()); err != nil {
-		return nil, errors.Join(err, os.Remove(path))
-	}
-	return contents, nil
 }
 
 // restoreOptions are the flags of restore.

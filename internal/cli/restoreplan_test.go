@@ -208,7 +208,7 @@ func TestEveryStepOfARestoreHasABuiltInDuration(t *testing.T) {
 func restorePlan(t *testing.T, dir string) *steps.RestorePlan {
 	t.Helper()
 	c := &console{environment: map[string]string{}, workDir: dir, hide: &redact.Redactor{}}
-	contents, _, err := backupReader{console: c, cfg: config.Defaults(), name: "lost"}.verified(t.Context())
+	contents, _, err := accessTo(c, settings.Configuration{Config: config.Defaults()}).File("lost").Verify(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

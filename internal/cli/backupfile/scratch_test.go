@@ -1,4 +1,4 @@
-package cli
+package backupfile
 
 import (
 	"os"
@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// TestScratchOfADeadRunIsRemoved: a run that was killed leaves every secret of a
-// cluster behind, unencrypted, which no later one may leave lying there.
-func TestScratchOfADeadRunIsRemoved(t *testing.T) {
+// A process that was killed leaves every secret of a cluster behind, unencrypted: the next one deletes them.
+func TestScratchOfAKilledProcessIsRemoved(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	made := func() (string, func() error) {
 		t.Helper()
@@ -29,7 +28,7 @@ func TestScratchOfADeadRunIsRemoved(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// The kernel takes the lock off a dead run's folder; that is all that is left of it.
+	// The kernel releases the lock of a process that ended; its folder stays.
 	dead := filepath.Join(os.TempDir(), scratchPrefix+"dead")
 	young := filepath.Join(os.TempDir(), scratchPrefix+"young")
 	for _, dir := range []string{dead, young} {

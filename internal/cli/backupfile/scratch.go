@@ -1,4 +1,4 @@
-package cli
+package backupfile
 
 import (
 	"context"
@@ -15,14 +15,12 @@ const (
 	// scratchPrefix begins the names of scratch folders.
 	scratchPrefix = "slipway-backup-"
 	scratchLock   = "lock"
-	// scratchYoung is how old a folder is at least whose maker has certainly locked
-	// it, if he lives.
+	// scratchYoung is the age up to which the process that made a folder may not have locked it yet.
 	scratchYoung = time.Minute
 )
 
-// newScratch makes a folder for a backup's etcd, with every secret of a cluster
-// in it. remove takes it away; where a run was killed before that, the next one
-// does: whoever lives has the lock of his folder.
+// newScratch makes a folder for a backup's etcd, which contains every secret of a cluster. remove deletes it. The folder of a
+// process that was killed is deleted by the next one: a running process has the lock of its folder.
 func newScratch(ctx context.Context) (dir string, remove func() error, err error) {
 	removeAbandonedScratch(ctx)
 	if dir, err = os.MkdirTemp("", scratchPrefix); err != nil {
@@ -35,7 +33,7 @@ func newScratch(ctx context.Context) (dir string, remove func() error, err error
 	return dir, func() error { return errors.Join(os.RemoveAll(dir), unlock()) }, nil
 }
 
-// removeAbandonedScratch removes what it may: another user's folders stay.
+// removeAbandonedScratch deletes what it is permitted to: folders of other users stay.
 func removeAbandonedScratch(ctx context.Context) {
 	left, err := filepath.Glob(filepath.Join(os.TempDir(), scratchPrefix+"*"))
 	if err != nil {
