@@ -1,4 +1,4 @@
-// Package lab has plans run in the lab, for programs that use Slipway as a library.
+// Package lab gives a plan configuration and tools for the lab, for programs that use Slipway as a library.
 package lab
 
 import (
