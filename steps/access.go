@@ -11,6 +11,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/connect"
+	"github.com/slipway-k8s/slipway/internal/deviations"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/situation"
@@ -80,10 +81,10 @@ func (a accessStep) run(ctx context.Context, say flow.Say) (Access, error) {
 		return Access{}, err
 	}
 	out.Nodes = r.output().Nodes
-	soon, cancel := context.WithTimeout(ctx, comparedWithin)
+	soon, cancel := context.WithTimeout(ctx, deviations.ComparedWithin)
 	defer cancel()
-	if o, err := observeCluster(soon, a.cfg, a.sources, self); err == nil { // they only tell a later run what was changed since
-		out.Values = o.values
+	if o, err := deviations.Observe(soon, a.cfg, a.sources, self); err == nil { // they only tell a later run what was changed since
+		out.Values = o.Values
 	}
 	return out, nil
 }
@@ -129,7 +130,7 @@ func (p pivotStep) verify(ctx context.Context, was Pivot) flow.Verdict {
 		return flow.Gone("cluster %s does not hold its Cluster object any more", p.cfg.ClusterName)
 	case err != nil:
 		return flow.Unknown(fmt.Errorf("ask cluster %s: %w", p.cfg.ClusterName, situation.ExplainSilence(ctx, p.cfg, p.tools, p.sources, self, err)))
-	case string(is.GetUID()) != was.Cluster && is.GetAnnotations()[readoptedAnnotation] == "": // else a readoption has put it back
+	case string(is.GetUID()) != was.Cluster && is.GetAnnotations()[capi.ReadoptedAnnotation] == "": // else a readoption has put it back
 		return flow.Gone("the Cluster object is another one than the recorded")
 	}
 	return flow.Holds()

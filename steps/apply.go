@@ -17,6 +17,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/connect"
+	"github.com/slipway-k8s/slipway/internal/consequences"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/render"
@@ -27,22 +28,15 @@ import (
 
 // Cluster is the workload cluster as the management cluster knows it.
 type Cluster struct {
-	Name           string   `json:"name"`
-	UID            string   `json:"uid"` // of the Cluster object: a cluster made anew is another one
-	LoadBalancerIP string   `json:"loadBalancerIp"`
-	Endpoint       string   `json:"endpoint"` // host:port of the Kubernetes API
-	ControlPlane   string   `json:"controlPlane"`
-	Template       string   `json:"template"` // HCloudMachineTemplate of the control plane
-	Replicas       int      `json:"replicas"`
-	Version        string   `json:"version"` // of Kubernetes
-	Objects        []Object `json:"objects"` // everything that was applied
-}
-
-// Object names an object of the management cluster.
-type Object struct {
-	APIVersion string `json:"apiVersion"`
-	Kind       string `json:"kind"`
-	Name       string `json:"name"`
+	Name           string            `json:"name"`
+	UID            string            `json:"uid"` // of the Cluster object: a cluster made anew is another one
+	LoadBalancerIP string            `json:"loadBalancerIp"`
+	Endpoint       string            `json:"endpoint"` // host:port of the Kubernetes API
+	ControlPlane   string            `json:"controlPlane"`
+	Template       string            `json:"template"` // HCloudMachineTemplate of the control plane
+	Replicas       int               `json:"replicas"`
+	Version        string            `json:"version"` // of Kubernetes
+	Objects        []platform.Object `json:"objects"` // everything that was applied
 }
 
 func clusterSpec(cfg config.Config, sources render.Sources) (any, error) {
@@ -69,7 +63,7 @@ func clusterSpec(cfg config.Config, sources render.Sources) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return spec, missingObjects(r.Now, cfg.ClusterName, cfg.ControlPlaneName(), sources.Cluster.Name)
+	return spec, consequences.MissingObjects(r.Now, cfg.ClusterName, cfg.ControlPlaneName(), sources.Cluster.Name)
 }
 
 // Apply adds the step apply to a graph: the manifests are applied to the management cluster.
@@ -165,7 +159,7 @@ func apply(ctx context.Context, cfg config.Config, say flow.Say, mgmt *kube.Clus
 	began, had := time.Now(), *patience
 	for _, o := range objects {
 		say("applying %s", kube.Describe(o))
-		markOwned(o, cfg.ClusterName)
+		consequences.MarkOwned(o, cfg.ClusterName)
 		err := wait.Wait{What: "the API server and its webhooks to take " + kube.Describe(o), Within: *patience}.Until(ctx, say, func(ctx context.Context) (string, error) {
 			err := mgmt.Apply(ctx, o)
 			if err != nil && !kube.Unwell(err) {
@@ -193,7 +187,7 @@ func (a applyStep) applied(ctx context.Context, say flow.Say, mgmt *kube.Cluster
 	}
 	var others, clusters []*unstructured.Unstructured
 	for _, o := range r.Now {
-		out.Objects = append(out.Objects, Object{APIVersion: o.GetAPIVersion(), Kind: o.GetKind(), Name: o.GetName()})
+		out.Objects = append(out.Objects, platform.Object{APIVersion: o.GetAPIVersion(), Kind: o.GetKind(), Name: o.GetName()})
 		if o.GroupVersionKind() == capi.ClusterKind {
 			clusters = append(clusters, o)
 		} else {
@@ -203,7 +197,7 @@ func (a applyStep) applied(ctx context.Context, say flow.Say, mgmt *kube.Cluster
 	if err := apply(ctx, a.cfg, say, mgmt, append(others, clusters...), patience); err != nil {
 		return Cluster{}, err
 	}
-	if err := deleteLeftOut(ctx, say, mgmt, todo); err != nil {
+	if err := consequences.DeleteLeftOut(ctx, say, mgmt, todo); err != nil {
 		return Cluster{}, err
 	}
 	for _, o := range r.Now {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/checks"
 	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -47,7 +48,7 @@ func TestCheckFiles(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			found, err := plan.CheckFiles(t.Context(), []string{"wait-nodes"})
+			found, err := checks.Manifests(plan.b.cfg, plan.b.sources)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -70,10 +71,6 @@ func TestCheckFiles(t *testing.T) {
 			}
 			if f := plan.Doctor().checkNamed(t, found[0].Check); f.Verdict != Failed || !strings.Contains(f.Reason, strings.TrimSuffix(tc.says, ":")) {
 				t.Errorf("the doctor says %+v", f)
-			}
-			// Steps that are not made from it are not refused for it.
-			if found, err := plan.CheckFiles(t.Context(), []string{"firewall"}); len(found) > 0 || err != nil {
-				t.Errorf("for the firewall it finds %v, %v", found, err)
 			}
 		})
 	}
@@ -120,7 +117,7 @@ func TestCheckFilesNamesTheOIDCPatch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found, err := plan.CheckFiles(t.Context(), nil)
+	found, err := checks.Manifests(plan.b.cfg, plan.b.sources)
 	if err != nil || len(found) != 1 || !strings.Contains(found[0].Error(), "manifests/oidc-patch.yaml:") || !strings.Contains(found[0].Error(), "cluster.apiServer.extraArg") {
 		t.Errorf("it finds %v, %v", found, err)
 	}
@@ -139,7 +136,7 @@ func TestCheckFilesBySchemas(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		found, err := plan.CheckFiles(t.Context(), nil)
+		found, err := checks.Manifests(plan.b.cfg, plan.b.sources)
 		if err != nil {
 			t.Fatal(err)
 		}

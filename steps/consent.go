@@ -11,37 +11,11 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
-	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/consequences"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/platform"
 )
-
-// consequencesIn tells what applying rendered objects does to the cluster, in the cluster that manages it: the
-// management cluster, or after the pivot the cluster itself. It changes nothing.
-func consequencesIn(ctx context.Context, cfg config.Config, tools platform.Tools, manager *kube.Cluster, r *render.Rendered) ([]Consequence, error) {
-	live, err := readLiveObjects(ctx, manager, cfg.ClusterName, r.Now)
-	if err != nil {
-		return nil, err
-	}
-	all := consequences(live, r.Now, tools.ServerTakes)
-	price(ctx, tools, all)
-	return all, nil
-}
-
-// price fills in what consequences change in the cluster's monthly costs. A price list that cannot be had leaves them
-// unknown.
-func price(ctx context.Context, tools platform.Tools, all []Consequence) {
-	for i := range all {
-		c := &all[i]
-		if len(c.before)+len(c.after) == 0 {
-			continue
-		}
-		change := hetzner.Change(ctx, tools.Hetzner, c.before, c.after)
-		c.Monthly = &change
-		c.Text = c.String()
-	}
-}
 
 // consent refuses to apply what would take away servers or objects of a cluster that exists, unless the operator
 // agreed beforehand. A run that merely lacks an argument of the last one, or does not know what was changed with
@@ -49,8 +23,8 @@ func price(ctx context.Context, tools platform.Tools, all []Consequence) {
 // objects does.
 func consent(
 	ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say, mgmt *kube.Cluster, r *render.Rendered,
-) ([]Consequence, error) {
-	all, err := consequencesIn(ctx, cfg, tools, mgmt, r)
+) ([]consequences.Consequence, error) {
+	all, err := consequences.InCluster(ctx, cfg, tools, mgmt, r)
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +36,7 @@ func consent(
 	for _, c := range all {
 		if c.Destructive() && !tools.Consent && !slices.Contains(tools.Agreed, c.Summary()) {
 			open = append(open, c.String())
-			if c.Effect == EffectDeletes {
+			if c.Effect == consequences.EffectDeletes {
 				putBack = ", and put back what left the manifests"
 			}
 		}
@@ -88,10 +62,10 @@ func consent(
 }
 
 // refuseImmutable refuses to change fields that the API server does not let change.
-func refuseImmutable(all []Consequence) error {
+func refuseImmutable(all []consequences.Consequence) error {
 	var fields []string
 	for _, c := range all {
-		if c.Effect == EffectImmutable {
+		if c.Effect == consequences.EffectImmutable {
 			fields = append(fields, c.String())
 		}
 	}

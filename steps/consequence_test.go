@@ -15,6 +15,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/clustertest"
+	"github.com/slipway-k8s/slipway/internal/consequences"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/orders"
@@ -78,23 +79,23 @@ func renderedOf(t *testing.T, overrides string, kvs ...string) *render.Rendered 
 }
 
 // liveOf is a cluster that the rendered objects were applied to.
-func liveOf(r *render.Rendered) liveObjects {
-	live := liveObjects{cluster: "k8s"}
+func liveOf(r *render.Rendered) consequences.LiveObjects {
+	live := consequences.LiveObjects{Cluster: "k8s"}
 	for i, o := range r.Now {
 		o = o.DeepCopy()
 		o.SetUID(types.UID(fmt.Sprintf("uid-%d", i)))
-		markOwned(o, "k8s")
-		live.wanted, live.others = append(live.wanted, *o), append(live.others, *o)
+		consequences.MarkOwned(o, "k8s")
+		live.Wanted, live.Others = append(live.Wanted, *o), append(live.Others, *o)
 		if orders.Template(o) == "" {
 			continue
 		}
-		labels := clustertest.Map{capi.ClusterNameLabel: "k8s", deploymentLabel: o.GetName()}
+		labels := clustertest.Map{capi.ClusterNameLabel: "k8s", consequences.DeploymentLabel: o.GetName()}
 		if o.GetKind() == "TalosControlPlane" {
 			labels = clustertest.Map{capi.ClusterNameLabel: "k8s", capi.ControlPlaneLabel: ""}
 		}
 		for n := range capi.Number(o, "spec", "replicas") {
 			name := o.GetName() + "-" + string(rune('a'+n))
-			live.machines = append(live.machines, *kubetest.Object(clustertest.CAPI, "Machine", config.Namespace, name, clustertest.Map{
+			live.Machines = append(live.Machines, *kubetest.Object(clustertest.CAPI, "Machine", config.Namespace, name, clustertest.Map{
 				"metadata": clustertest.Map{"labels": labels}, "spec": clustertest.Map{"infrastructureRef": clustertest.Map{"name": name}}}))
 		}
 	}
@@ -103,11 +104,11 @@ func liveOf(r *render.Rendered) liveObjects {
 
 func TestConsequences(t *testing.T) {
 	noPool := func(string) string { return "" }
-	never := func(*liveObjects) {}
-	change := func(kind, name string, fields clustertest.Map) func(*liveObjects) {
-		return func(l *liveObjects) {
-			for i := range l.wanted {
-				if o := &l.wanted[i]; o.GetKind() == kind && o.GetName() == name {
+	never := func(*consequences.LiveObjects) {}
+	change := func(kind, name string, fields clustertest.Map) func(*consequences.LiveObjects) {
+		return func(l *consequences.LiveObjects) {
+			for i := range l.Wanted {
+				if o := &l.Wanted[i]; o.GetKind() == kind && o.GetName() == name {
 					o.Object = kubetest.Object(o.GetAPIVersion(), kind, config.Namespace, name, merged(o.Object, fields)).Object
 				}
 			}
@@ -116,14 +117,14 @@ func TestConsequences(t *testing.T) {
 	for name, tt := range map[string]struct {
 		before []string // configuration of the live cluster
 		pool   func(string) string
-		live   func(*liveObjects) // what was done to it since
+		live   func(*consequences.LiveObjects) // what was done to it since
 		now    []string
 		after  func(string) string
 		want   []string
 	}{
 		"nothing": {nil, asIs, never, nil, asIs, nil},
-		"what webhooks fill in": {nil, asIs, func(l *liveObjects) {
-			change("MachineDeployment", "k8s-workers", clustertest.Map{"spec": clustertest.Map{"selector": clustertest.Map{"matchLabels": clustertest.Map{deploymentLabel: "k8s-workers"}}, "strategy": clustertest.Map{"type": "RollingUpdate"}}})(l)
+		"what webhooks fill in": {nil, asIs, func(l *consequences.LiveObjects) {
+			change("MachineDeployment", "k8s-workers", clustertest.Map{"spec": clustertest.Map{"selector": clustertest.Map{"matchLabels": clustertest.Map{consequences.DeploymentLabel: "k8s-workers"}}, "strategy": clustertest.Map{"type": "RollingUpdate"}}})(l)
 			change("MachineHealthCheck", "k8s-control-plane", clustertest.Map{"spec": clustertest.Map{"nodeStartupTimeout": "20m0s"}})(l)
 			change("Cluster", "k8s", clustertest.Map{"spec": clustertest.Map{"infrastructureRef": clustertest.Map{"apiVersion": "infrastructure.cluster.x-k8s.io/v1beta2", "namespace": "default"}}})(l)
 			change("HetznerCluster", "k8s", clustertest.Map{"spec": clustertest.Map{"sshKeys": clustertest.Map{"robotRescueSecretRef": clustertest.Map{"name": ""}}}})(l)
@@ -175,7 +176,7 @@ func TestConsequences(t *testing.T) {
 			withPool(is, tt.after)
 			live := liveOf(renderedOf(t, was, tt.before...))
 			tt.live(&live)
-			found := consequences(live, renderedOf(t, is, tt.now...).Now, 4*time.Minute)
+			found := consequences.Of(live, renderedOf(t, is, tt.now...).Now, 4*time.Minute)
 			var lines []string
 			for _, c := range found {
 				lines = append(lines, c.Text)
@@ -195,37 +196,37 @@ func TestOnlyWhatWasAppliedIsLeftOut(t *testing.T) {
 		o.Object["metadata"].(clustertest.Map)["managedFields"] = []any{clustertest.Map{"manager": manager, "operation": operation}}
 	}
 	for name, tt := range map[string]struct {
-		change func(o *unstructured.Unstructured, l *liveObjects)
+		change func(o *unstructured.Unstructured, l *consequences.LiveObjects)
 		want   bool
 	}{
-		"made with kubectl":  {func(o *unstructured.Unstructured, _ *liveObjects) { managed(o, "kubectl", "Apply") }, false},
-		"applied":            {func(o *unstructured.Unstructured, _ *liveObjects) { markOwned(o, "k8s") }, true},
-		"of another cluster": {func(o *unstructured.Unstructured, _ *liveObjects) { markOwned(o, "other") }, false},
-		"a copy of what was applied": {func(o *unstructured.Unstructured, _ *liveObjects) {
-			markOwned(o, "k8s")
+		"made with kubectl":  {func(o *unstructured.Unstructured, _ *consequences.LiveObjects) { managed(o, "kubectl", "Apply") }, false},
+		"applied":            {func(o *unstructured.Unstructured, _ *consequences.LiveObjects) { consequences.MarkOwned(o, "k8s") }, true},
+		"of another cluster": {func(o *unstructured.Unstructured, _ *consequences.LiveObjects) { consequences.MarkOwned(o, "other") }, false},
+		"a copy of what was applied": {func(o *unstructured.Unstructured, _ *consequences.LiveObjects) {
+			consequences.MarkOwned(o, "k8s")
 			o.SetName("copied")
 		}, false},
-		"being deleted": {func(o *unstructured.Unstructured, _ *liveObjects) {
-			markOwned(o, "k8s")
+		"being deleted": {func(o *unstructured.Unstructured, _ *consequences.LiveObjects) {
+			consequences.MarkOwned(o, "k8s")
 			o.Object["metadata"].(clustertest.Map)["deletionTimestamp"] = "2026-01-01T00:00:00Z"
 		}, false},
-		"applied before there were marks": {func(o *unstructured.Unstructured, _ *liveObjects) { managed(o, "slipway", "Apply") }, true},
-		"made by a controller": {func(o *unstructured.Unstructured, _ *liveObjects) {
+		"applied before there were marks": {func(o *unstructured.Unstructured, _ *consequences.LiveObjects) { managed(o, "slipway", "Apply") }, true},
+		"made by a controller": {func(o *unstructured.Unstructured, _ *consequences.LiveObjects) {
 			managed(o, "slipway", "Apply")
 			o.Object["metadata"].(clustertest.Map)["ownerReferences"] = []any{clustertest.Map{"apiVersion": "a/v1", "kind": "K", "name": "n", "uid": "u", "controller": true}}
 		}, false},
-		"put back by a restore": {func(o *unstructured.Unstructured, l *liveObjects) {
+		"put back by a restore": {func(o *unstructured.Unstructured, l *consequences.LiveObjects) {
 			managed(o, "slipway", "Apply")
-			l.find(capi.ClusterKind.GroupKind(), "k8s").SetAnnotations(map[string]string{restoredAnnotation: "5a5a"})
+			l.Find(capi.ClusterKind.GroupKind(), "k8s").SetAnnotations(map[string]string{capi.RestoredAnnotation: "5a5a"})
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := renderedOf(t, "")
 			live, one := liveOf(r), pool.DeepCopy()
 			tt.change(one, &live)
-			live.others = append(live.others, *one)
-			found := consequences(live, r.Now, 0)
-			if deletes := len(found) == 1 && found[0].Effect == EffectDeletes && found[0].Object.Name == one.GetName(); deletes != tt.want || len(found) > 1 {
+			live.Others = append(live.Others, *one)
+			found := consequences.Of(live, r.Now, 0)
+			if deletes := len(found) == 1 && found[0].Effect == consequences.EffectDeletes && found[0].Object.Name == one.GetName(); deletes != tt.want || len(found) > 1 {
 				t.Errorf("%+v", found)
 			}
 		})
@@ -254,12 +255,12 @@ func TestAPoolThatLeavesTheManifests(t *testing.T) {
 	pool := func() *unstructured.Unstructured {
 		return w.Management.Get(clustertest.CAPI, "MachineDeployment", config.Namespace, "k8s-workers")
 	}
-	if o := pool(); o == nil || o.GetLabels()[ownerLabel] != "k8s" || o.GetAnnotations()[appliedAsAnnotation] != "MachineDeployment/k8s-workers" {
+	if o := pool(); o == nil || o.GetLabels()[consequences.OwnerLabel] != "k8s" || o.GetAnnotations()[consequences.AppliedAsAnnotation] != "MachineDeployment/k8s-workers" {
 		t.Fatalf("the pool: %v", o)
 	}
 	for _, name := range []string{"k8s-workers-x", "k8s-workers-y"} {
 		w.Management.Put(kubetest.Object(clustertest.CAPI, "Machine", config.Namespace, name, clustertest.Map{
-			"metadata": clustertest.Map{"labels": clustertest.Map{capi.ClusterNameLabel: "k8s", deploymentLabel: "k8s-workers"}}, "spec": clustertest.Map{"infrastructureRef": clustertest.Map{"name": name}}}))
+			"metadata": clustertest.Map{"labels": clustertest.Map{capi.ClusterNameLabel: "k8s", consequences.DeploymentLabel: "k8s-workers"}}, "spec": clustertest.Map{"infrastructureRef": clustertest.Map{"name": name}}}))
 	}
 	edit(t, w.Tools().Overrides, "manifests/cluster.yaml", func(s string) string { return s + "\n" }) // without the pool
 	const summary = "deletes MachineDeployment k8s-workers and its 2 servers: it is no longer in the manifests"

@@ -8,6 +8,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/clustertest"
+	"github.com/slipway-k8s/slipway/internal/deviations"
 	"github.com/slipway-k8s/slipway/manifests"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -35,14 +36,18 @@ func selfManaged(t *testing.T) (*clustertest.Environment, flow.Journal) {
 }
 
 // deviations are those of a configuration in which the operator wrote what is not the default.
-func deviationsFrom(t *testing.T, w *clustertest.Environment, cfg config.Config, j flow.Journal) []Deviation {
+func deviationsFrom(t *testing.T, w *clustertest.Environment, cfg config.Config, j flow.Journal) []deviations.Deviation {
 	t.Helper()
 	plan, err := New(cfg, w.Tools())
 	if err != nil {
 		t.Fatal(err)
 	}
+	snapshot, err := j.Load(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
 	writes := w.Writes()
-	found, err := plan.Deviations(t.Context(), j, func(field string) (string, bool) {
+	found, err := deviations.Find(t.Context(), cfg, plan.b.tools, plan.b.sources, snapshot, func(field string) (string, bool) {
 		for _, v := range config.Variables() {
 			if v.Field == field && v.Get(cfg) != v.Default {
 				return "argument " + v.Name + "=" + v.Get(cfg), true
@@ -60,7 +65,7 @@ func deviationsFrom(t *testing.T, w *clustertest.Environment, cfg config.Config,
 }
 
 // summaries are what the deviations say, with a mark on those that are requests.
-func summaries(all []Deviation) (lines []string) {
+func summaries(all []deviations.Deviation) (lines []string) {
 	for _, d := range all {
 		mark := "drift: "
 		if d.Requested {
@@ -199,33 +204,7 @@ func TestDeviationsSayWhatToDo(t *testing.T) {
 			}
 		}
 	}
-	if got := Requested(all); len(got) != 3 || got[0].Variable != "LOCATION" {
+	if got := deviations.Requested(all); len(got) != 3 || got[0].Variable != "LOCATION" {
 		t.Errorf("requested: %v", summaries(got))
-	}
-}
-
-// Before the pivot a run applies the manifests: apply tells what that does.
-func TestNoDeviationsBeforeThePivot(t *testing.T) {
-	w := clustertest.New(t)
-	journal := flow.Memory()
-	if _, err := runPlan(t, w, w.Config(), journal, nil); err != nil {
-		t.Fatal(err)
-	}
-	cfg := w.Config()
-	clustertest.Configure(t, &cfg, "KUBERNETES_VERSION=v1.33.5")
-	if all := deviationsFrom(t, w, cfg, journal); len(all) > 0 {
-		t.Errorf("got %v", summaries(all))
-	}
-}
-
-// An API server writes a duration in its own way; that is no difference.
-func TestDurationsAreCompared(t *testing.T) {
-	for _, c := range []struct {
-		live, wanted string
-		same         bool
-	}{{"20m0s", "20m", true}, {"1h0m0s", "60m", true}, {"20m0s", "21m", false}, {"a", "b", false}} {
-		if got := like(c.live, c.wanted) == c.wanted; got != c.same {
-			t.Errorf("%s and %s: the same is %v", c.live, c.wanted, got)
-		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/clustertest"
+	"github.com/slipway-k8s/slipway/internal/differences"
 )
 
 // edit puts a changed copy of a file of the command into an overrides folder.
@@ -48,7 +49,7 @@ func explained(t *testing.T, editing func(overrides string)) map[string][]string
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := before.KeepSources(t.Context(), journal); err != nil {
+	if err := differences.KeepSources(t.Context(), before.b.tools, before.b.sources, journal); err != nil {
 		t.Fatal(err)
 	}
 	tools.Overrides = t.TempDir()
@@ -68,7 +69,7 @@ func explained(t *testing.T, editing func(overrides string)) map[string][]string
 			continue
 		}
 		for _, c := range f.Changes {
-			for _, d := range plan.Explain(c) {
+			for _, d := range differences.Explain(plan.b.tools, plan.b.sources, c) {
 				told[f.Name] = append(told[f.Name], strings.TrimPrefix(d.String(), tools.Overrides+"/"))
 			}
 		}
@@ -149,10 +150,10 @@ func TestDiffer(t *testing.T) {
 		"an object becomes a value": {`{"p":{"x":1}}`, `{"p":4}`, []string{`p: {1 fields} → 4`}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var d differ
-			d.compare("", read(tc.was), read(tc.is), false)
+			var d differences.Differ
+			d.Compare("", read(tc.was), read(tc.is), false)
 			var got []string
-			for _, one := range d.found {
+			for _, one := range d.Found {
 				got = append(got, one.String())
 			}
 			if !slices.Equal(got, tc.want) {
@@ -170,12 +171,12 @@ func TestOldCopiesAreDropped(t *testing.T) {
 		tools.Overrides = overrides
 		plan, err := New(w.Config(), tools)
 		if err == nil {
-			err = plan.KeepSources(t.Context(), journal)
+			err = differences.KeepSources(t.Context(), plan.b.tools, plan.b.sources, journal)
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		return keptSource(plan.b.tools)
+		return differences.Kept(plan.b.tools)
 	}
 	first := keep("")
 	for range 3 {
@@ -187,7 +188,7 @@ func TestOldCopiesAreDropped(t *testing.T) {
 			t.Errorf("%d copies are kept, %d are of use", len(got), len(first))
 		}
 	}
-	info, err := os.Stat(tools.Files.Path(keptFile))
+	info, err := os.Stat(tools.Files.Path(differences.KeptFile))
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the copies are open to others: %v, %v", info.Mode(), err)
 	}

@@ -15,6 +15,8 @@ import (
 	"strings"
 
 	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/charts"
+	"github.com/slipway-k8s/slipway/internal/checks"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 )
 
@@ -108,12 +110,25 @@ func parseRoutes(table string) []netip.Prefix {
 
 // manifests renders them and reports what checkManifests finds.
 func (d *Doctor) manifests(context.Context) Finding {
-	objects, err := renderedForChecks(d.b.cfg, d.b.sources)
+	objects, err := checks.Rendered(d.b.cfg, d.b.sources)
 	if err != nil {
 		return failed("correct the file", "%v", err)
 	}
-	if wrong := checkManifests(d.b.cfg, d.b.sources, objects); len(wrong) > 0 {
-		return wrong[0].finding()
+	if wrong := checks.Objects(d.b.cfg, d.b.sources, objects); len(wrong) > 0 {
+		return mistake(wrong[0])
 	}
 	return ok("%d objects are rendered, and have what the providers cannot do without", len(objects))
 }
+
+// helmValues looks for what the charts allow and what does not work in a cluster of Talos servers at Hetzner.
+func (d *Doctor) helmValues(context.Context) Finding {
+	for _, in := range charts.All(d.b.cfg, d.b.sources) {
+		if f := checks.ChartValues(d.b.cfg, d.b.sources, in); f != nil {
+			return failed(f.Hint, "%s", f.Reason)
+		}
+	}
+	return ok("Cilium fits Talos (capabilities, cgroups, KubePrism), the Hetzner CCM knows the network, the Talos CCM approves certificates only")
+}
+
+// mistake makes a mistake in a file a finding.
+func mistake(e checks.FileError) Finding { return failed(e.Hint, "%s", e.Reason()) }

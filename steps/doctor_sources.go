@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/slipway-k8s/slipway/internal/charts"
+	"github.com/slipway-k8s/slipway/internal/checks"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/providers"
 )
@@ -71,7 +72,7 @@ func (d *Doctor) manager() string {
 func (d *Doctor) providersReachable(ctx context.Context) Finding {
 	for _, p := range providers.Of(d.b.cfg) {
 		metadata, where, err := d.metadata(ctx, p)
-		var missing *missingError
+		var missing *checks.MissingError
 		switch {
 		case errors.As(err, &missing):
 			return failed("correct the version, or the repository", "%s %s: %v", p.Label, p.Version, err)
@@ -89,17 +90,12 @@ func (d *Doctor) providersReachable(ctx context.Context) Finding {
 	return ok("the releases of all four providers are there and keep the contract %s", contract)
 }
 
-// missingError means that who was asked does not have it.
-type missingError struct{ what string }
-
-func (e *missingError) Error() string { return e.what + " is not there" }
-
 // metadata is a provider's metadata.yaml. A local repository must have its manifest beside it.
 func (d *Doctor) metadata(ctx context.Context, p providers.Provider) (data []byte, where string, err error) {
 	if local := d.b.cfg.ProviderRepository; local != "" {
 		manifest := filepath.Join(local, p.Label, p.Version, p.File)
 		if _, err := os.Stat(manifest); err != nil {
-			return nil, manifest, &missingError{manifest}
+			return nil, manifest, &checks.MissingError{What: manifest}
 		}
 	}
 	return d.file(ctx, p, "metadata.yaml", 1<<20)
@@ -107,7 +103,7 @@ func (d *Doctor) metadata(ctx context.Context, p providers.Provider) (data []byt
 
 // file is a file of a provider's release, from the local repository or the releases.
 func (d *Doctor) file(ctx context.Context, p providers.Provider, name string, most int64) (data []byte, where string, err error) {
-	if data, where, err = localProviderFile(d.b.cfg, p, name); !errors.Is(err, errNoRepository) {
+	if data, where, err = checks.LocalProviderFile(d.b.cfg, p, name); !errors.Is(err, checks.ErrNoRepository) {
 		return data, where, err
 	}
 	entries, err := d.b.sources.Clusterctl.Values(d.b.sources.Vars)
@@ -126,7 +122,7 @@ func (d *Doctor) file(ctx context.Context, p providers.Provider, name string, mo
 		data, err = d.fetch(ctx, where, most)
 		return data, where, err
 	}
-	return nil, "", &missingError{"its address in " + d.b.sources.Clusterctl.Name}
+	return nil, "", &checks.MissingError{What: "its address in " + d.b.sources.Clusterctl.Name}
 }
 
 // contractOf reads which contract a provider's version keeps.
@@ -229,7 +225,7 @@ func (d *Doctor) fetch(ctx context.Context, url string, most int64) ([]byte, err
 	defer response.Body.Close()
 	switch {
 	case response.StatusCode == http.StatusNotFound:
-		return nil, &missingError{kube.WithoutCredentials(url)}
+		return nil, &checks.MissingError{What: kube.WithoutCredentials(url)}
 	case response.StatusCode != http.StatusOK:
 		return nil, fmt.Errorf("%s answers %s", kube.WithoutCredentials(url), response.Status)
 	}

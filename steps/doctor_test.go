@@ -42,7 +42,7 @@ type clinic struct {
 
 func newClinic(t *testing.T) *clinic {
 	t.Helper()
-	c := &clinic{store: newMarket(t), cfg: config.Defaults(), overrides: t.TempDir(), provider: &clustertest.Provider{}, files: platform.FilesIn(t.TempDir()),
+	c := &clinic{store: clustertest.NewMarket(t), cfg: config.Defaults(), overrides: t.TempDir(), provider: &clustertest.Provider{}, files: platform.FilesIn(t.TempDir()),
 		engine: &Engine{Name: "docker", Version: "28.0.1", CgroupV2: true, CanLimit: true, MemoryBytes: 8 * gib, DataRoot: "/data", FreeBytes: 40 * gib}}
 	c.store.Budget(3600, 3000)
 	c.store.Put("server_types", 1, schema.ServerType{Name: "cx33", Architecture: "x86",

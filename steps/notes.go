@@ -10,6 +10,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/prune"
 	"github.com/slipway-k8s/slipway/internal/situation"
+	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -19,7 +20,7 @@ func (p *Plan) Notes(ctx context.Context) ([]string, error) {
 	if p.b.tools.Hetzner == nil {
 		return nil, nil
 	}
-	return Promptly(ctx, func(ctx context.Context) ([]string, error) { return operatorNotes(ctx, p.b.cfg, p.b.tools) })
+	return wait.Promptly(ctx, func(ctx context.Context) ([]string, error) { return operatorNotes(ctx, p.b.cfg, p.b.tools) })
 }
 
 // Notes are the plan's, as long as Hetzner answers the look.

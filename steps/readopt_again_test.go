@@ -32,7 +32,7 @@ func TestOneOfTwoReadoptions(t *testing.T) {
 	}
 	// The first one's folder is lost, and what it has put back is found.
 	w.Provider.There = true
-	w.Management.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s", clustertest.Map{"metadata": clustertest.Map{"annotations": clustertest.Map{readoptedAnnotation: "5a5a"}}, "spec": clustertest.Map{"paused": true}}))
+	w.Management.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s", clustertest.Map{"metadata": clustertest.Map{"annotations": clustertest.Map{capi.ReadoptedAnnotation: "5a5a"}}, "spec": clustertest.Map{"paused": true}}))
 	if taken, err := second.claimReadopt(t.Context(), w.say); err != nil || taken.By == mine.By {
 		t.Errorf("it is not taken over: %+v, %v", taken, err)
 	}

@@ -15,12 +15,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 )
 
-// Annotations of what Cluster API makes from a template: its name and its kind.
-const (
-	clonedFromAnnotation     = "cluster.x-k8s.io/cloned-from-name"
-	clonedFromKindAnnotation = "cluster.x-k8s.io/cloned-from-groupkind"
-)
-
 // backedMachine is a Machine of a backup, with its server.
 type backedMachine struct {
 	machine, server string // names; the server's is the HCloudMachine's, the node's and the etcd member's
@@ -67,7 +61,7 @@ func outdated(tcp, machine, infrastructure *unstructured.Unstructured) string {
 	if infrastructure == nil {
 		return ""
 	}
-	if is := infrastructure.GetAnnotations()[clonedFromAnnotation]; is != "" && is != want {
+	if is := infrastructure.GetAnnotations()[capi.ClonedFromAnnotation]; is != "" && is != want {
 		return fmt.Sprintf("it was made from template %s, and %s is wanted", is, want)
 	}
 	return ""

@@ -51,7 +51,7 @@ func managedBackup() Backup {
 		server, machine := fmt.Sprintf("k8s-control-plane-%d", i), fmt.Sprintf("k8s-control-plane-m%d", i)
 		provider := fmt.Sprintf("hcloud://%d", 100+i)
 		add(objects, clustertest.CAPH, "HCloudMachine", server, "Machine/"+machine, clustertest.Map{
-			"metadata": clustertest.Map{"labels": of, "annotations": clustertest.Map{clonedFromAnnotation: "template"}}, "spec": clustertest.Map{"providerID": provider, "type": "cx33"}, "status": clustertest.Map{"ready": true}})
+			"metadata": clustertest.Map{"labels": of, "annotations": clustertest.Map{capi.ClonedFromAnnotation: "template"}}, "spec": clustertest.Map{"providerID": provider, "type": "cx33"}, "status": clustertest.Map{"ready": true}})
 		add(objects, cabpt, "TalosConfig", machine, "Machine/"+machine, clustertest.Map{"metadata": clustertest.Map{"labels": of}})
 		add(objects, clustertest.CAPI, "Machine", machine, "TalosControlPlane/k8s-control-plane", clustertest.Map{
 			"metadata": clustertest.Map{"labels": of},
@@ -184,7 +184,7 @@ func TestEveryDifferenceIsFound(t *testing.T) {
 		{what: "a rollout of a version", backup: change("TalosControlPlane", "k8s-control-plane", "v1.33.1", "spec", "version"), says: "deletes this one", then: Comparison{Rolling: true},
 			want: []string{"rollout/k8s-control-plane-0", "rollout/k8s-control-plane-1", "rollout/" + last}},
 		{what: "a rollout of a template", backup: func(b *Backup) {
-			b.object("HCloudMachine", last).SetAnnotations(map[string]string{clonedFromAnnotation: "older"})
+			b.object("HCloudMachine", last).SetAnnotations(map[string]string{capi.ClonedFromAnnotation: "older"})
 		}, want: []string{"rollout/" + last}, says: "template older", then: Comparison{Rolling: true}},
 		{what: "a member of nobody", Environment: func(l *living) { l.members = append(l.members, talos.EtcdMember{ID: 7, Name: "stray"}) }, want: []string{"member-unknown/stray"}, says: "would evict it"},
 		{what: "a Machine without a member", Environment: func(l *living) { l.forget(last) }, want: []string{"member-missing/" + last}, says: "no member"},

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/management"
 	"github.com/slipway-k8s/slipway/platform"
@@ -18,8 +19,6 @@ const (
 	// readoptFolder holds what a readoption knows, in the state folder: its record and its journal.
 	readoptFolder = "readopt"
 	readoptRecord = "readopt.json"
-	// readoptedAnnotation is on the Cluster object that a readoption has put back: the SHA-256 of the backup's etcd snapshot.
-	readoptedAnnotation = "slipway.dev/readopted-from"
 )
 
 // ErrManaged is wrapped by the refusal to readopt a cluster whose management is not lost.
@@ -228,7 +227,7 @@ func (r *readopter) standingAt(ctx context.Context, c *kube.Cluster, where strin
 		return Orphan{}, err
 	}
 	underway := record != nil && record.Ended.IsZero()
-	mine := target && cluster.GetAnnotations()[readoptedAnnotation] == r.source.identity().Snapshot
+	mine := target && cluster.GetAnnotations()[capi.ReadoptedAnnotation] == r.source.identity().Snapshot
 	switch {
 	case cluster.GetDeletionTimestamp() != nil:
 		return Orphan{}, fmt.Errorf("%w: %s holds %s, and it is being deleted, with every server of it. To stop that, scale the Deployments of Cluster API and its providers "+

@@ -51,7 +51,7 @@ func (r *readopter) returned(o *unstructured.Unstructured, d Comparison) *unstru
 	switch o.GroupVersionKind().GroupKind() {
 	case capi.ClusterKind.GroupKind():
 		set(true, "spec", "paused")
-		mark(o, readoptedAnnotation, r.source.identity().Snapshot)
+		mark(o, capi.ReadoptedAnnotation, r.source.identity().Snapshot)
 	case capi.HetznerClusterKind.GroupKind():
 		if d.Balancer != "" {
 			set(d.Balancer, "spec", "controlPlaneLoadBalancer", "name")

@@ -120,7 +120,7 @@ func TestOnlyWhatNobodyManagesIsReadopted(t *testing.T) {
 	cluster := func(fields clustertest.Map) *unstructured.Unstructured {
 		return kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s", fields)
 	}
-	mine := clustertest.Map{"annotations": clustertest.Map{readoptedAnnotation: "5a5a"}}
+	mine := clustertest.Map{"annotations": clustertest.Map{capi.ReadoptedAnnotation: "5a5a"}}
 	for _, c := range []struct {
 		what   string
 		spoil  func(*readoptWorld)
@@ -356,7 +356,7 @@ func (w *readoptWorld) order(t *testing.T) {
 		t.Fatalf("made first: %v", w.written)
 	}
 	cluster := w.Management.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s")
-	if !capi.Truth(cluster, "spec", "paused") || cluster.GetAnnotations()[readoptedAnnotation] != "5a5a" {
+	if !capi.Truth(cluster, "spec", "paused") || cluster.GetAnnotations()[capi.ReadoptedAnnotation] != "5a5a" {
 		t.Errorf("the Cluster is %v", cluster.Object)
 	}
 	all := w.Management.All()
@@ -393,7 +393,7 @@ func (w *readoptWorld) adopted(t *testing.T) {
 		capi.Text(machine, "spec", "bootstrap", "dataSecretName") != name+"-bootstrap-data" || capi.Text(machine, "spec", "bootstrap", "configRef", "name") != name {
 		t.Errorf("its Machine is %v", machine.Object)
 	}
-	if capi.Text(infrastructure, "spec", "providerID") != "hcloud://102" || infrastructure.GetAnnotations()[clonedFromAnnotation] != "template" || infrastructure.GetOwnerReferences()[0].UID != machine.GetUID() {
+	if capi.Text(infrastructure, "spec", "providerID") != "hcloud://102" || infrastructure.GetAnnotations()[capi.ClonedFromAnnotation] != "template" || infrastructure.GetOwnerReferences()[0].UID != machine.GetUID() {
 		t.Errorf("its HCloudMachine is %v", infrastructure.Object)
 	}
 }

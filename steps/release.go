@@ -14,6 +14,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/charts"
+	"github.com/slipway-k8s/slipway/internal/checks"
 	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/render"
@@ -60,7 +61,7 @@ func releaseSpec(sources render.Sources, in charts.Installation) (any, error) {
 
 // install brings a release to its chart and values, and waits until its workloads are ready.
 func install(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, say flow.Say, in charts.Installation) (Release, error) {
-	if err := refuseValues(cfg, sources, in); err != nil {
+	if err := checks.RefuseValues(cfg, sources, in); err != nil {
 		return Release{}, err
 	}
 	workload, err := connect.Cluster(tools, platform.Kubeconfig)

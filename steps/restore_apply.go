@@ -158,7 +158,7 @@ func (r *restorer) describe(ctx context.Context, mgmt *kube.Cluster, objects []*
 		Replicas: int(capi.Number(tcp, "spec", "replicas")), Version: capi.Text(tcp, "spec", "version"),
 	}
 	for _, o := range objects {
-		out.Objects = append(out.Objects, Object{APIVersion: o.GetAPIVersion(), Kind: o.GetKind(), Name: o.GetName()})
+		out.Objects = append(out.Objects, platform.Object{APIVersion: o.GetAPIVersion(), Kind: o.GetKind(), Name: o.GetName()})
 	}
 	return out, nil
 }

@@ -7,11 +7,15 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/consequences"
+	"github.com/slipway-k8s/slipway/internal/differences"
 	"github.com/slipway-k8s/slipway/internal/orders"
 )
 
 // Explain says what a change of what a step is made from is.
-func (p *RestorePlan) Explain(c flow.Change) []Difference { return explain(p.b.tools, p.b.sources, c) }
+func (p *RestorePlan) Explain(c flow.Change) []differences.Difference {
+	return differences.Explain(p.b.tools, p.b.sources, c)
+}
 
 // Losses says what a restore cannot bring back, and what becomes of the cluster's address. It changes nothing. Where the
 // cluster is not lost its error wraps ErrAlive, and where somebody else recovers it, it is a *RecoveringError, as the restore's would be.
@@ -39,19 +43,19 @@ func (p *RestorePlan) Losses(ctx context.Context, now time.Time) ([]string, erro
 
 // Bill tells what a restore that would do this makes at Hetzner, and what that costs a month: what the backup's objects ask for
 // and has not survived.
-func (p *RestorePlan) Bill(ctx context.Context, foreseen []flow.Prediction, _ []Consequence) (Bill, error) {
+func (p *RestorePlan) Bill(ctx context.Context, foreseen []flow.Prediction, _ []consequences.Consequence) (orders.Bill, error) {
 	would := map[string]bool{}
 	for _, f := range foreseen {
 		would[f.Name] = f.Action == flow.ActionRun || f.Action == flow.ActionMayRun
 	}
 	if !would[p.Cluster.Name()] && !would[p.Target.Name()] && !would[p.Image.Name()] {
-		return Bill{}, nil
+		return orders.Bill{}, nil
 	}
-	more := besides{image: would[p.Image.Name()], firewall: p.Firewall != nil && would[p.Firewall.Name()]}
-	return bill(ctx, p.b.cfg, p.b.tools, orders.Of(p.r.source.wanted(), p.b.cfg.Location), more)
+	more := orders.Extra{Image: would[p.Image.Name()], Firewall: p.Firewall != nil && would[p.Firewall.Name()]}
+	return orders.Missing(ctx, p.b.cfg, p.b.tools, orders.Of(p.r.source.wanted(), p.b.cfg.Location), more)
 }
 
 // Consequences are none: what a restore does to a cluster is that it is there again.
-func (p *RestorePlan) Consequences(context.Context, []flow.Prediction) ([]Consequence, error) {
+func (p *RestorePlan) Consequences(context.Context, []flow.Prediction) ([]consequences.Consequence, error) {
 	return nil, nil
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/etcdview"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
@@ -31,8 +32,6 @@ const (
 	lostFolder = "lost"
 	// bootstrapJournal is the file of the bootstrap's own journal, which flow writes.
 	bootstrapJournal = "journal.json"
-	// restoredAnnotation is on the Cluster object of a cluster that was restored: the SHA-256 of its etcd snapshot.
-	restoredAnnotation = "slipway.dev/restored-from"
 )
 
 // ErrAlive is wrapped by the refusal to restore a cluster that is not lost.
@@ -233,7 +232,7 @@ func (r *restorer) heldBeside(ctx context.Context) (*unstructured.Unstructured, 
 
 // isRestored tells whether a Cluster object is one that a restore of this backup has made.
 func (r *restorer) isRestored(cluster *unstructured.Unstructured) bool {
-	return cluster.GetAnnotations()[restoredAnnotation] == r.source.identity().Snapshot
+	return cluster.GetAnnotations()[capi.RestoredAnnotation] == r.source.identity().Snapshot
 }
 
 // refuseLiving asks Hetzner for the cluster's servers, and the cluster itself.

@@ -112,7 +112,7 @@ func (r *restorer) restored(lost Lost, ip string) []*unstructured.Unstructured {
 			if ip == "" {
 				unstructured.RemoveNestedField(o.Object, "spec", "controlPlaneRef")
 			}
-			mark(o, restoredAnnotation, r.source.identity().Snapshot)
+			mark(o, capi.RestoredAnnotation, r.source.identity().Snapshot)
 		case capi.HetznerClusterKind.Kind:
 			if net.ParseIP(host) != nil || host == "" { // a name stays a name
 				_ = unstructured.SetNestedField(o.Object, ip, "spec", "controlPlaneEndpoint", "host")

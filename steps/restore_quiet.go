@@ -83,7 +83,7 @@ func (r *restorer) heldStale(ctx context.Context, workload *kube.Cluster) (bool,
 	if cluster == nil {
 		return r.source.Contents.Header.SelfManaged, nil
 	}
-	return cluster.GetAnnotations()[restoredAnnotation] != r.source.identity().Snapshot, nil
+	return cluster.GetAnnotations()[capi.RestoredAnnotation] != r.source.identity().Snapshot, nil
 }
 
 // stopDeployments scales the providers down. No webhook guards a Deployment; one guards the objects that could be paused.

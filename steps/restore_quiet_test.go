@@ -99,7 +99,7 @@ func TestStaleControllersAreStoppedAndSwept(t *testing.T) {
 
 func TestWhatWasMovedIntoTheClusterIsNotStale(t *testing.T) {
 	w := newRestoreWorld(t)
-	kc := w.restored(t, map[string]any{restoredAnnotation: "5a5a"})
+	kc := w.restored(t, map[string]any{capi.RestoredAnnotation: "5a5a"})
 	if _, err := w.r.quietStale(t.Context(), w.say, kc, RecoveredEtcd{}); err != nil {
 		t.Fatal(err)
 	}

@@ -340,7 +340,7 @@ func TestAClusterThatWasRestoredIsNotRestoredAgain(t *testing.T) {
 // restoredCluster is the Cluster object that a restore of the world's backup makes.
 func restoredCluster(w *restoreWorld) *unstructured.Unstructured {
 	c := kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s", nil)
-	c.SetAnnotations(map[string]string{restoredAnnotation: w.source.identity().Snapshot})
+	c.SetAnnotations(map[string]string{capi.RestoredAnnotation: w.source.identity().Snapshot})
 	return c
 }
 
@@ -508,7 +508,7 @@ func TestTheControlPlaneProviderIsToldBeforeItIsLetGo(t *testing.T) {
 		t.Error("a Machine of the backup was applied: its server would be made")
 	}
 	cluster := w.Management.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s")
-	if capi.Truth(cluster, "spec", "paused") || len(cluster.GetFinalizers()) > 0 || capi.Text(cluster, "spec", "controlPlaneRef", "name") == "" || cluster.GetAnnotations()[restoredAnnotation] != "5a5a" {
+	if capi.Truth(cluster, "spec", "paused") || len(cluster.GetFinalizers()) > 0 || capi.Text(cluster, "spec", "controlPlaneRef", "name") == "" || cluster.GetAnnotations()[capi.RestoredAnnotation] != "5a5a" {
 		t.Errorf("the Cluster is %v", cluster.Object)
 	}
 	// The server tells of what was written after the client has its answer, so the last of it may still be on its way.

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/checks"
 	"github.com/slipway-k8s/slipway/internal/render"
 )
 
@@ -56,16 +57,16 @@ func TestManifestsFollowTheSchemas(t *testing.T) {
 // hold validates an object by its kind's CRD, among the given ones.
 func hold(t *testing.T, o *unstructured.Unstructured, crds []byte) {
 	t.Helper()
-	known := kinds{}
-	if err := known.learn(crds); err != nil {
+	known := checks.Kinds{}
+	if err := known.Learn(crds); err != nil {
 		t.Fatal(err)
 	}
-	wrong, held := known.check(o)
+	wrong, held := known.Check(o)
 	if !held {
 		t.Fatalf("no CRD is of the group of %s %s", o.GetAPIVersion(), o.GetKind())
 	}
 	for _, w := range wrong {
-		t.Error(w.text)
+		t.Error(w.Text)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/connect"
+	"github.com/slipway-k8s/slipway/internal/differences"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -135,7 +136,7 @@ func TestAddedManifestsAreApplied(t *testing.T) {
 	for _, f := range foreseen {
 		if f.Name == "apply" {
 			for _, c := range f.Changes {
-				for _, d := range plan.Explain(c) {
+				for _, d := range differences.Explain(plan.b.tools, plan.b.sources, c) {
 					told = append(told, d.String())
 				}
 			}

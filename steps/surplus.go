@@ -143,7 +143,7 @@ func toReplace(tcp *unstructured.Unstructured, machines, servers, configs []unst
 	wanted := situation.TalosConfigSpec(tcp, "spec", "controlPlaneConfig", "controlplane")
 	return slices.DeleteFunc(slices.Clone(machines), func(m unstructured.Unstructured) bool {
 		server := situation.Named(servers, capi.Text(&m, "spec", "infrastructureRef", "name"))
-		template := server.GetAnnotations()[clonedFromAnnotation]
+		template := server.GetAnnotations()[capi.ClonedFromAnnotation]
 		config := situation.TalosConfigSpec(situation.Named(configs, capi.Text(&m, "spec", "bootstrap", "configRef", "name")), "spec")
 		return capi.Text(&m, "spec", "version") == capi.Text(tcp, "spec", "version") &&
 			(template == "" || template == capi.Text(tcp, "spec", "infrastructureTemplate", "name")) &&

@@ -90,7 +90,7 @@ func newSurplus(t *testing.T) surplusWorld {
 // machine makes the Machine of a number, and its server.
 func (w surplusWorld) machine(i int) {
 	name, address := fmt.Sprintf("m%d", i), fmt.Sprintf("127.0.1.%d", i)
-	meta := clustertest.Map{"labels": clustertest.Map{capi.ClusterNameLabel: "k8s", capi.ControlPlaneLabel: ""}, "annotations": clustertest.Map{clonedFromAnnotation: "template"},
+	meta := clustertest.Map{"labels": clustertest.Map{capi.ClusterNameLabel: "k8s", capi.ControlPlaneLabel: ""}, "annotations": clustertest.Map{capi.ClonedFromAnnotation: "template"},
 		"creationTimestamp": time.Date(2026, 5, 4, 12, 0, i, 0, time.UTC).Format(time.RFC3339)}
 	w.Environment.Management.Put(kubetest.Object(clustertest.CAPI, "Machine", config.Namespace, name, clustertest.Map{"metadata": meta,
 		"spec":   clustertest.Map{"infrastructureRef": clustertest.Map{"name": name}, "bootstrap": clustertest.Map{"configRef": clustertest.Map{"name": name}}, "providerID": fmt.Sprintf("hcloud://%d", i), "version": "v1.32.2"},
@@ -172,7 +172,7 @@ func TestSurplusIsTakenAway(t *testing.T) {
 		"the oldest of those that are replaced":     {surplusWorld.replacing, "m2 m3 m4"},
 		"of those that are replaced the serverless": {func(w surplusWorld) { w.replacing(); w.serverless("m2") }, "m1 m3 m4"},
 		"of an older version":                       {change("Machine", clustertest.CAPI, "m3", clustertest.Map{"spec": clustertest.Map{"version": "v1.31.0"}}), "m1 m2 m4"},
-		"with another server":                       {change("HCloudMachine", clustertest.CAPH, "m3", clustertest.Map{"metadata": clustertest.Map{"annotations": clustertest.Map{clonedFromAnnotation: "other"}}}), "m1 m2 m4"},
+		"with another server":                       {change("HCloudMachine", clustertest.CAPH, "m3", clustertest.Map{"metadata": clustertest.Map{"annotations": clustertest.Map{capi.ClonedFromAnnotation: "other"}}}), "m1 m2 m4"},
 		"with another configuration": {change("TalosConfig", "bootstrap.cluster.x-k8s.io/v1alpha3", "m3",
 			clustertest.Map{"spec": clustertest.Map{"strategicPatches": []any{"machine: {}"}}}), "m1 m2 m4"},
 	} {

@@ -13,7 +13,9 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/charts"
+	"github.com/slipway-k8s/slipway/internal/checks"
 	"github.com/slipway-k8s/slipway/internal/clustertest"
+	"github.com/slipway-k8s/slipway/internal/differences"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -70,7 +72,7 @@ func TestPartialValuesKeepTheBuiltInSettings(t *testing.T) {
 			t.Errorf("%s is %v, built-in: %v", key, values[key], value)
 		}
 	}
-	if found := unfitValues(b.cfg, b.sources, charts.Cilium(b.cfg, b.sources)); found != nil {
+	if found := checks.ChartValues(b.cfg, b.sources, charts.Cilium(b.cfg, b.sources)); found != nil {
 		t.Errorf("refused: %+v", found)
 	}
 }
@@ -90,7 +92,7 @@ func TestUnfitValuesAreRefused(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := plan.CheckValues(); err == nil || !strings.Contains(err.Error(), tc.file+": "+tc.says) {
+			if err := checks.Values(plan.b.cfg, plan.b.sources); err == nil || !strings.Contains(err.Error(), tc.file+": "+tc.says) {
 				t.Errorf("the files alone: %v", err)
 			}
 			_, err = runPlan(t, w, w.Config(), flow.Memory(), nil)
@@ -100,8 +102,8 @@ func TestUnfitValuesAreRefused(t *testing.T) {
 		})
 	}
 	plan, err := New(config.Defaults(), platform.Tools{Management: &clustertest.Provider{}})
-	if err != nil || plan.CheckValues() != nil {
-		t.Errorf("the built-in values: %v, %v", err, plan.CheckValues())
+	if err != nil || checks.Values(plan.b.cfg, plan.b.sources) != nil {
+		t.Errorf("the built-in values: %v, %v", err, checks.Values(plan.b.cfg, plan.b.sources))
 	}
 }
 
@@ -194,13 +196,13 @@ func TestThePlanTellsWhatAPartialFileLacked(t *testing.T) {
 	alone := render.Source{Data: []byte(partial)}
 	kept, err := json.Marshal(map[string]string{mustEffective(t, alone).Sum(): partial})
 	if err == nil {
-		err = w.Tools().Files.Write(keptFile, kept)
+		err = w.Tools().Files.Write(differences.KeptFile, kept)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	is := mustEffective(t, plan.b.sources.Cilium)
-	found := plan.Explain(flow.Change{Path: "values.sha256", Was: quotedJSON(mustEffective(t, alone).Sum()), Is: quotedJSON(is.Sum())})
+	found := differences.Explain(plan.b.tools, plan.b.sources, flow.Change{Path: "values.sha256", Was: quotedJSON(mustEffective(t, alone).Sum()), Is: quotedJSON(is.Sum())})
 	var told []string
 	for _, d := range found {
 		told = append(told, d.Field+": "+d.Was+" → "+d.Is)
@@ -215,10 +217,10 @@ func TestThePlanTellsWhatAPartialFileLacked(t *testing.T) {
 	}) {
 		t.Errorf("what did not change is told: %q", told)
 	}
-	if err := plan.KeepSources(t.Context(), journal); err != nil {
+	if err := differences.KeepSources(t.Context(), plan.b.tools, plan.b.sources, journal); err != nil {
 		t.Fatal(err)
 	}
-	if keptSource(plan.b.tools)[is.Sum()] != string(is.Data) {
+	if differences.Kept(plan.b.tools)[is.Sum()] != string(is.Data) {
 		t.Error("no copy of the merged values is kept")
 	}
 }

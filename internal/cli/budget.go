@@ -11,11 +11,11 @@ func checkBudget(c *console, cfg settings.Configuration, targets []string, paral
 	if cfg.BootstrapTimeout == 0 {
 		return nil
 	}
-	plan, err := planOnPaper(c, cfg)
+	b, err := planOnPaper(c, cfg)
 	if err != nil {
 		return err
 	}
-	if err := plan.Graph.Fits(cfg.BootstrapTimeout.D(), parallel, targets...); err != nil {
+	if err := b.Plan.Graph.Fits(cfg.BootstrapTimeout.D(), parallel, targets...); err != nil {
 		return usage.Errorf("BOOTSTRAP_TIMEOUT: %w", err)
 	}
 	return nil

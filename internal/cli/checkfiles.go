@@ -3,16 +3,29 @@ package cli
 import (
 	"context"
 	"errors"
+	"slices"
 
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/checks"
+	"github.com/slipway-k8s/slipway/internal/planning"
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/usage"
-	"github.com/slipway-k8s/slipway/steps"
 )
 
 // checkFiles refuses files that can be known to be wrong without asking anybody,
 // as far as the targets are made from them.
-func checkFiles(ctx context.Context, plan *steps.Plan, targets []string) error {
-	found, err := plan.CheckFiles(ctx, targets)
+func checkFiles(ctx context.Context, b planning.Bootstrap, targets []string) error {
+	foreseen, err := b.Plan.Graph.Predict(ctx, flow.Memory(), targets, false)
+	if _, sealed := errors.AsType[*flow.SealedError](err); sealed {
+		return nil // the run itself explains it better
+	}
+	if err != nil {
+		return &usage.Error{Err: err}
+	}
+	if !slices.ContainsFunc(foreseen, func(f flow.Prediction) bool { return f.Name == b.Plan.Cluster.Name() }) {
+		return nil
+	}
+	found, err := checks.Manifests(b.Cfg, b.Sources)
 	if err != nil {
 		return &usage.Error{Err: err}
 	}
@@ -32,9 +45,9 @@ func checkFilesAgain(ctx context.Context, r *running, before settings.Configurat
 	if r.cfg.ProviderRepository == before.ProviderRepository {
 		return nil
 	}
-	plan, err := steps.New(r.cfg.Config, r.tools)
+	b, err := planning.New(r.cfg.Config, r.tools)
 	if err != nil {
 		return &usage.Error{Err: err}
 	}
-	return checkFiles(ctx, plan, targets)
+	return checkFiles(ctx, b, targets)
 }

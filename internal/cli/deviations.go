@@ -6,17 +6,17 @@ import (
 	"strings"
 
 	"github.com/slipway-k8s/slipway/internal/drift"
-	"github.com/slipway-k8s/slipway/steps"
+	"github.com/slipway-k8s/slipway/internal/planning"
 )
 
 // compareWithCluster tells in what the configuration is not the cluster's, and refuses a
 // run that asks for a change which it would not make. Nothing was changed then.
-func compareWithCluster(ctx context.Context, r *running, plan *steps.Plan) error {
+func compareWithCluster(ctx context.Context, r *running, b planning.Bootstrap) error {
 	words := r.asked
 	if words == nil {
 		words = []string{}
 	}
-	found := drift.Compare(ctx, plan, r.journal(), r.cfg, words)
+	found := drift.Compare(ctx, b, r.journal(), r.cfg, words)
 	found.WithoutSecrets(r.console.hide)
 	if !found.Refused {
 		if found.Uncompared != "" {

@@ -18,6 +18,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
 )
@@ -67,7 +68,7 @@ func runDestroy(ctx context.Context, c *console, a arguments, o destroyOptions) 
 	if a.Options.DryRun {
 		return look(ctx, c, a, func(cfg config.Config, tools platform.Tools) error {
 			destroyer := steps.NewDestroyer(cfg, tools)
-			plan, err := steps.Promptly(ctx, func(ctx context.Context) (steps.Demolition, error) { return destroyer.Plan(ctx, opts) })
+			plan, err := wait.Promptly(ctx, func(ctx context.Context) (steps.Demolition, error) { return destroyer.Plan(ctx, opts) })
 			if err != nil {
 				return err
 			}
@@ -134,7 +135,7 @@ func isTerminal(stream any) bool {
 // runLeftovers lists what any cluster has, or left, in the project.
 func runLeftovers(ctx context.Context, c *console, a arguments) error {
 	return look(ctx, c, a, func(_ config.Config, tools platform.Tools) error {
-		resources, err := steps.Promptly(ctx, func(ctx context.Context) ([]hetzner.Resource, error) { return steps.Leftovers(ctx, tools) })
+		resources, err := wait.Promptly(ctx, func(ctx context.Context) ([]hetzner.Resource, error) { return steps.Leftovers(ctx, tools) })
 		if err != nil {
 			return err
 		}

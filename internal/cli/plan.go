@@ -12,13 +12,12 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/drift"
 	"github.com/slipway-k8s/slipway/internal/forecast"
-	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/internal/planning"
 	"github.com/slipway-k8s/slipway/internal/runs"
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/platform"
-	"github.com/slipway-k8s/slipway/steps"
 )
 
 // runPlan prints what a run with these targets would do. It changes nothing.
@@ -70,21 +69,19 @@ func tellForecast(c *console, f forecast.Forecast, output string) error {
 func foreseeRun(ctx context.Context, f *forecast.Forecast, cfg settings.Configuration, tools platform.Tools, state statedir.Dir, words []string) error {
 	took := runs.ReadDurations(state, f.World)
 	tools.ServerTakes = took.Server()
-	plan, err := steps.New(cfg.Config, tools)
+	b, err := planning.New(cfg.Config, tools)
 	if err != nil {
 		return &usage.Error{Err: err}
 	}
-	targets, err := targetsNow(ctx, plan, state.Journal(), words)
+	targets, err := targetsNow(ctx, b.Plan, state.Journal(), words)
 	if err != nil {
 		return err
 	}
-	if f.Files, err = render.SourceFiles(cfg.Overrides); err != nil {
-		return &usage.Error{Err: err}
-	}
+	f.Files = b.Sources.List()
 	if f.Offline == "" {
-		f.Comparison = drift.Compare(ctx, plan, state.Journal(), cfg, append([]string{}, words...))
+		f.Comparison = drift.Compare(ctx, b, state.Journal(), cfg, append([]string{}, words...))
 	}
-	return f.Ask(ctx, plan, plan.Graph, state.Journal(), targets, took)
+	return f.Ask(ctx, b, b.Plan.Graph, state.Journal(), targets, took)
 }
 
 // notReal refuses to compare the state of a real cluster with the lab.

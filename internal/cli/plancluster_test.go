@@ -15,6 +15,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/consequences"
 	"github.com/slipway-k8s/slipway/internal/forecast"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/redact"
@@ -69,7 +70,7 @@ func TestADestructiveChangeIsPlannedRefusedAndAgreedTo(t *testing.T) {
 		if err := json.Unmarshal([]byte(r.stdout), &f); err != nil {
 			t.Fatalf("%v: %+v", err, r)
 		}
-		if !f.NeedsConsent || f.Refused || len(f.Consequences) != 1 || f.Consequences[0].Text != summary+details || f.Consequences[0].Effect != steps.EffectReplaces ||
+		if !f.NeedsConsent || f.Refused || len(f.Consequences) != 1 || f.Consequences[0].Text != summary+details || f.Consequences[0].Effect != consequences.EffectReplaces ||
 			f.Consequences[0].Count != 3 || f.Consequences[0].Monthly.Monthly != 12 {
 			t.Errorf("as JSON: %+v", f.Consequences)
 		}

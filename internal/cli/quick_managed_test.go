@@ -13,9 +13,9 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/deviations"
 	"github.com/slipway-k8s/slipway/internal/drift"
 	"github.com/slipway-k8s/slipway/internal/settings"
-	"github.com/slipway-k8s/slipway/steps"
 )
 
 // manageItself makes the cluster of the quick world manage itself, as a pivot leaves it: the journal says so, and the kubeconfig in
@@ -107,7 +107,7 @@ func TestChangedConfigurationAfterThePivot(t *testing.T) {
 	_, said = q.command(t, "plan", "--output", "json")
 	var plan struct {
 		Refused    bool
-		Deviations []steps.Deviation
+		Deviations []deviations.Deviation
 		Steps      []struct{ Step string }
 	}
 	if err := json.Unmarshal([]byte(said), &plan); err != nil {

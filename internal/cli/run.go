@@ -8,9 +8,12 @@ import (
 	"slices"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/checks"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
+	"github.com/slipway-k8s/slipway/internal/differences"
 	"github.com/slipway-k8s/slipway/internal/kind"
 	"github.com/slipway-k8s/slipway/internal/lab"
+	"github.com/slipway-k8s/slipway/internal/planning"
 	"github.com/slipway-k8s/slipway/internal/redact"
 	"github.com/slipway-k8s/slipway/internal/runs"
 	"github.com/slipway-k8s/slipway/internal/settings"
@@ -60,11 +63,11 @@ func runConnected(ctx context.Context, r *running, a arguments, cfg settings.Con
 	if a.Options.Abort {
 		return abortPivot(ctx, r)
 	}
-	plan, err := steps.New(r.cfg.Config, r.tools)
+	b, err := planning.New(r.cfg.Config, r.tools)
 	if err != nil {
 		return &usage.Error{Err: err}
 	}
-	targets, err := targetsNow(ctx, plan, r.journal(), r.asked)
+	targets, err := targetsNow(ctx, b.Plan, r.journal(), r.asked)
 	if err != nil {
 		return err
 	}
@@ -74,7 +77,7 @@ func runConnected(ctx context.Context, r *running, a arguments, cfg settings.Con
 	if err := refuseSecondRun(ctx, r.journal()); err != nil {
 		return err
 	}
-	if err := compareWithCluster(ctx, r, plan); err != nil {
+	if err := compareWithCluster(ctx, r, b); err != nil {
 		return err
 	}
 	if err := examine(ctx, r, targets); err != nil {
@@ -122,15 +125,15 @@ func abortPivot(ctx context.Context, r *running) (err error) {
 // configuration and its files, and unknown targets, are found before anything
 // is made.
 func rehearseOnPaper(ctx context.Context, c *console, a arguments, cfg settings.Configuration) ([]string, error) {
-	plan, err := planOnPaper(c, cfg)
+	b, err := planOnPaper(c, cfg)
 	if err != nil {
 		return nil, err
 	}
-	targets, err := resolveTargets(a.Targets, plan, false)
+	targets, err := resolveTargets(a.Targets, b.Plan, false)
 	if err != nil || a.Options.Prune || a.Options.Abort { // these two apply no file
 		return targets, err
 	}
-	return targets, checkFiles(ctx, plan, targets)
+	return targets, checkFiles(ctx, b, targets)
 }
 
 // paperTools are tools with nothing behind them.
@@ -141,15 +144,15 @@ func paperTools(cfg settings.Configuration) platform.Tools {
 }
 
 // planOnPaper is the plan with nothing behind it.
-func planOnPaper(c *console, cfg settings.Configuration) (*steps.Plan, error) {
-	plan, err := steps.New(cfg.Config, paperTools(cfg))
+func planOnPaper(c *console, cfg settings.Configuration) (planning.Bootstrap, error) {
+	b, err := planning.New(cfg.Config, paperTools(cfg))
 	if err == nil {
-		err = plan.CheckValues()
+		err = checks.Values(b.Cfg, b.Sources)
 	}
 	if err != nil {
-		return nil, &usage.Error{Err: err}
+		return b, &usage.Error{Err: err}
 	}
-	return plan, nil
+	return b, nil
 }
 
 func newLab(c *console, o options, state statedir.Dir) *lab.Lab {
@@ -162,11 +165,11 @@ func newLab(c *console, o options, state statedir.Dir) *lab.Lab {
 
 // runSteps runs the graph and sums up.
 func runSteps(ctx context.Context, r *running, targets []string) error {
-	plan, err := steps.New(r.cfg.Config, r.tools)
+	b, err := planning.New(r.cfg.Config, r.tools)
 	if err != nil {
 		return &usage.Error{Err: err}
 	}
-	recorded := r.journal()
+	plan, recorded := b.Plan, r.journal()
 	journal := redact.Journal{Hide: r.console.hide, Journal: lockedJournal{recorded, func(ctx context.Context) error {
 		if err := refuseDuringRecovery(r.console, r.state); err != nil {
 			return err
@@ -174,7 +177,7 @@ func runSteps(ctx context.Context, r *running, targets []string) error {
 		if err := plan.RemovePivotSecrets(); err != nil {
 			return err
 		}
-		return plan.KeepSources(ctx, recorded)
+		return differences.KeepSources(ctx, b.Tools, b.Sources, recorded)
 	}}}
 	expect(ctx, r, plan, targets)
 	report, err := plan.Graph.Run(ctx, flow.Options{

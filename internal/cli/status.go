@@ -14,12 +14,12 @@ import (
 	"github.com/slipway-k8s/slipway/internal/drift"
 	"github.com/slipway-k8s/slipway/internal/kind"
 	"github.com/slipway-k8s/slipway/internal/lab"
+	"github.com/slipway-k8s/slipway/internal/planning"
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/internal/status"
 	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/platform"
-	"github.com/slipway-k8s/slipway/steps"
 )
 
 // statusComparedWithin bounds the comparison of the configuration with the
@@ -56,18 +56,18 @@ func lookAtAll(ctx context.Context, c *console, a arguments) (status.Report, err
 	if err != nil {
 		return status.Report{}, err
 	}
-	plan, err := steps.New(cfg.Config, tools)
+	b, err := planning.New(cfg.Config, tools)
 	if err != nil {
 		return status.Report{}, &usage.Error{Err: err}
 	}
 	r := status.Report{State: string(state), Offline: offline, Notes: []string{}}
-	recorded, err := plan.Graph.Recorded(ctx, state.Journal())
+	recorded, err := b.Plan.Graph.Recorded(ctx, state.Journal())
 	if offline != "" || err != nil {
 		r.Add(recorded)
 		r.WithoutSecrets(c.hide)
 		return r, err
 	}
-	look := plan.Look(ctx, recorded)
+	look := b.Plan.Look(ctx, recorded)
 	defer look.Close()
 	var asking sync.WaitGroup
 	asking.Go(func() {
@@ -77,11 +77,11 @@ func lookAtAll(ctx context.Context, c *console, a arguments) (status.Report, err
 	asking.Go(func() {
 		soon, cancel := context.WithTimeoutCause(ctx, statusComparedWithin, fmt.Errorf("no answer within %s", statusComparedWithin))
 		defer cancel()
-		r.Comparison = drift.Compare(soon, plan, state.Journal(), cfg, nil)
+		r.Comparison = drift.Compare(soon, b, state.Journal(), cfg, nil)
 	})
 	var notesErr error
 	asking.Go(func() { r.Notes, notesErr = look.Notes() })
-	all, err := plan.Graph.CheckUntil(ctx, look.Context(), state.Journal())
+	all, err := b.Plan.Graph.CheckUntil(ctx, look.Context(), state.Journal())
 	asking.Wait()
 	r.Add(all)
 	r.TellRun(statedir.AtWork(state))

@@ -6,10 +6,11 @@ import (
 	"slices"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/deviations"
+	"github.com/slipway-k8s/slipway/internal/planning"
 	"github.com/slipway-k8s/slipway/internal/redact"
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/text"
-	"github.com/slipway-k8s/slipway/steps"
 )
 
 // Origin tells where a value comes from, and whether the operator wrote it.
@@ -23,7 +24,7 @@ func Origin(c settings.Configuration, field string) (place string, written bool)
 
 // Comparison is the configuration held against a cluster that manages itself.
 type Comparison struct {
-	Deviations []steps.Deviation `json:"deviations,omitempty"`
+	Deviations []deviations.Deviation `json:"deviations,omitempty"`
 	// Refused tells that a run of these targets would be refused, because of those that are requests.
 	Refused bool `json:"refused,omitempty"`
 	// Uncompared is why they are not known.
@@ -33,13 +34,27 @@ type Comparison struct {
 // Compare holds a configuration against the cluster, for a run of targets; nil:
 // none is about to begin. A cluster that does not answer is no error: the run
 // says better what that means.
-func Compare(ctx context.Context, plan *steps.Plan, j flow.Journal, cfg settings.Configuration, words []string) (out Comparison) {
+func Compare(ctx context.Context, b planning.Bootstrap, j flow.Journal, cfg settings.Configuration, words []string) (out Comparison) {
 	var err error
-	if out.Deviations, err = plan.Deviations(ctx, j, func(field string) (place string, written bool) { return Origin(cfg, field) }); err != nil {
+	if out.Deviations, err = compare(ctx, b, j, cfg); err != nil {
 		out.Uncompared = err.Error()
 	}
-	out.Refused = words != nil && wholeCluster(words) && len(steps.Requested(out.Deviations)) > 0
+	out.Refused = words != nil && wholeCluster(words) && len(deviations.Requested(out.Deviations)) > 0
 	return out
+}
+
+// compare asks the cluster; there are none before the pivot, when a run applies the manifests.
+func compare(ctx context.Context, b planning.Bootstrap, j flow.Journal, cfg settings.Configuration) ([]deviations.Deviation, error) {
+	passed, err := b.Plan.PivotPassed(ctx, j)
+	if err != nil || !passed {
+		return nil, err
+	}
+	recorded, err := j.Load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	origin := func(field string) (place string, written bool) { return Origin(cfg, field) }
+	return deviations.Find(ctx, b.Cfg, b.Tools, b.Sources, recorded, origin)
 }
 
 // wholeCluster tells whether targets ask for the cluster as it is configured.

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/consequences"
 	"github.com/slipway-k8s/slipway/internal/text"
-	"github.com/slipway-k8s/slipway/steps"
 )
 
 // foreseeConsequences asks what a run does to the cluster that exists.
@@ -20,8 +20,8 @@ func (f *Forecast) foreseeConsequences(ctx context.Context, plan foreseeable, fo
 		return
 	}
 	f.Consequences = all
-	f.NeedsConsent = slices.ContainsFunc(all, steps.Consequence.Destructive)
-	f.Refused = slices.ContainsFunc(all, func(c steps.Consequence) bool { return c.Effect == steps.EffectImmutable })
+	f.NeedsConsent = slices.ContainsFunc(all, consequences.Consequence.Destructive)
+	f.Refused = slices.ContainsFunc(all, func(c consequences.Consequence) bool { return c.Effect == consequences.EffectImmutable })
 }
 
 // Agreed are the consequences that a person who has read the forecast agrees to.
@@ -55,7 +55,7 @@ func (f *Forecast) printConsequences(w io.Writer, words func(string, ...any)) {
 	words("what the run does to the cluster that exists:")
 	for _, c := range f.Consequences {
 		mark := " "
-		if c.Destructive() || c.Effect == steps.EffectImmutable {
+		if c.Destructive() || c.Effect == consequences.EffectImmutable {
 			mark = "!"
 		}
 		words("%s %s", mark, text.Printable(c.Text))
@@ -92,8 +92,8 @@ func (f *Forecast) priceChange() string {
 }
 
 func (f *Forecast) printNothingNew(text func(string, ...any)) {
-	replaced := slices.ContainsFunc(f.Consequences, func(c steps.Consequence) bool {
-		return c.Effect == steps.EffectReplaces
+	replaced := slices.ContainsFunc(f.Consequences, func(c consequences.Consequence) bool {
+		return c.Effect == consequences.EffectReplaces
 	})
 	switch change := f.priceChange(); {
 	case change != "":

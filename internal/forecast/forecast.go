@@ -11,8 +11,11 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/consequences"
+	"github.com/slipway-k8s/slipway/internal/differences"
 	"github.com/slipway-k8s/slipway/internal/drift"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/orders"
 	"github.com/slipway-k8s/slipway/internal/redact"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/runs"
@@ -32,14 +35,14 @@ type Forecast struct {
 	Losses  []string            `json:"losses,omitempty"`  // of a restore
 	Steps   []Step              `json:"steps"`
 	drift.Comparison
-	Bill     *steps.Bill `json:"bill,omitempty"`   // nil: Hetzner could not be asked
-	Unpriced string      `json:"noBill,omitempty"` // why
+	Bill     *orders.Bill `json:"bill,omitempty"`   // nil: Hetzner could not be asked
+	Unpriced string       `json:"noBill,omitempty"` // why
 
 	// Consequences are what becomes of the cluster that exists.
-	Consequences []steps.Consequence `json:"consequences,omitempty"`
-	NeedsConsent bool                `json:"needsConsent,omitempty"`   // some of them are done with consent only
-	Refused      bool                `json:"refused,omitempty"`        // some of them cannot be done, so the run fails
-	Unforeseen   string              `json:"noConsequences,omitempty"` // why they are not known
+	Consequences []consequences.Consequence `json:"consequences,omitempty"`
+	NeedsConsent bool                       `json:"needsConsent,omitempty"`   // some of them are done with consent only
+	Refused      bool                       `json:"refused,omitempty"`        // some of them cannot be done, so the run fails
+	Unforeseen   string                     `json:"noConsequences,omitempty"` // why they are not known
 
 	Expected     time.Duration `json:"expectedNs"` // of the whole run, if nothing holds it up
 	CriticalPath []string      `json:"criticalPath"`
@@ -48,14 +51,14 @@ type Forecast struct {
 
 // Step is one step of a forecast.
 type Step struct {
-	Step     string             `json:"step"`
-	Doc      string             `json:"doc,omitempty"`
-	Would    flow.Action        `json:"would"`
-	Why      string             `json:"why,omitempty"`
-	Changes  []steps.Difference `json:"changes,omitempty"`
-	Expected time.Duration      `json:"expectedNs,omitempty"`
-	BuiltIn  bool               `json:"builtIn,omitempty"` // Expected is no record
-	Critical bool               `json:"critical,omitempty"`
+	Step     string                   `json:"step"`
+	Doc      string                   `json:"doc,omitempty"`
+	Would    flow.Action              `json:"would"`
+	Why      string                   `json:"why,omitempty"`
+	Changes  []differences.Difference `json:"changes,omitempty"`
+	Expected time.Duration            `json:"expectedNs,omitempty"`
+	BuiltIn  bool                     `json:"builtIn,omitempty"` // Expected is no record
+	Critical bool                     `json:"critical,omitempty"`
 }
 
 func (f *Forecast) WithoutSecrets(hide *redact.Redactor) {
@@ -87,9 +90,9 @@ func (f *Forecast) WithoutSecrets(hide *redact.Redactor) {
 
 // foreseeable is a plan of which a forecast is made.
 type foreseeable interface {
-	Explain(flow.Change) []steps.Difference
-	Consequences(context.Context, []flow.Prediction) ([]steps.Consequence, error)
-	Bill(context.Context, []flow.Prediction, []steps.Consequence) (steps.Bill, error)
+	Explain(flow.Change) []differences.Difference
+	Consequences(context.Context, []flow.Prediction) ([]consequences.Consequence, error)
+	Bill(context.Context, []flow.Prediction, []consequences.Consequence) (orders.Bill, error)
 }
 
 // Ask asks what a run of a graph would do, and make.

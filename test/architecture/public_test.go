@@ -16,7 +16,7 @@ import (
 // exceptions are the identifiers of package steps that mention an internal type, because they leave the package: nothing
 // in the plan of a library user has them.
 var exceptions = map[string]bool{
-	"steps.Bill.New": true, "steps.Bill.Monthly": true, "steps.Consequence.Monthly": true, // the forecast of a plan
+	"steps.RestorePlan.Explain": true, "steps.RestorePlan.Bill": true, "steps.RestorePlan.Consequences": true, // recovery
 	"steps.Backup.Contents": true, "steps.BackupSource.Contents": true, // backups, and the recovery from them
 	"steps.Demolition.Take": true, "steps.Kept.Resource": true, "steps.Leftovers": true, // destroy
 	"steps.Overview.Waiting": true, "steps.Overview.Releases": true, // status

@@ -1,4 +1,4 @@
-package steps
+package checks
 
 import (
 	"errors"
@@ -15,8 +15,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/render"
 )
 
-// checkManifests looks for what the providers' schemas allow and the providers do not bear.
-func checkManifests(cfg config.Config, sources render.Sources, objects []*unstructured.Unstructured) (found []FileError) {
+// Objects looks for what the providers' schemas allow and the providers do not bear.
+func Objects(cfg config.Config, sources render.Sources, objects []*unstructured.Unstructured) (found []FileError) {
 	add := func(e FileError, hint, format string, args ...any) {
 		e.Check, e.Hint, e.Problem = "manifests", hint, fmt.Sprintf(format, args...)
 		found = append(found, e)
@@ -41,18 +41,18 @@ func checkManifests(cfg config.Config, sources render.Sources, objects []*unstru
 	return found
 }
 
-// errNoRepository means that the providers' releases are not on this machine.
-var errNoRepository = errors.New("PROVIDER_REPOSITORY is not set")
+// ErrNoRepository means that the providers' releases are not on this machine.
+var ErrNoRepository = errors.New("PROVIDER_REPOSITORY is not set")
 
-// localProviderFile is a file of a provider's release in the local repository.
-func localProviderFile(cfg config.Config, p providers.Provider, name string) (data []byte, where string, err error) {
+// LocalProviderFile is a file of a provider's release in the local repository.
+func LocalProviderFile(cfg config.Config, p providers.Provider, name string) (data []byte, where string, err error) {
 	local := cfg.ProviderRepository
 	if local == "" {
-		return nil, "", errNoRepository
+		return nil, "", ErrNoRepository
 	}
 	where = filepath.Join(local, p.Label, p.Version, name)
 	if data, err = os.ReadFile(where); err != nil {
-		return nil, where, &missingError{where}
+		return nil, where, &MissingError{where}
 	}
 	return data, where, nil
 }
@@ -71,24 +71,24 @@ func (e *unreadSchemasError) Error() string {
 }
 func (e *unreadSchemasError) Unwrap() error { return e.err }
 
-// checkSchemas holds the objects against the schemas that capi-init will install, of exactly these versions. held is how many are of a
+// Schemas holds the objects against the schemas that capi-init will install, of exactly these versions. held is how many are of a
 // kind that a provider brings. Its error is an *unreadSchemasError.
-func checkSchemas(cfg config.Config, sources render.Sources, objects []*unstructured.Unstructured, read schemaReader) (found []FileError, held int, err error) {
-	known := kinds{}
+func Schemas(cfg config.Config, sources render.Sources, objects []*unstructured.Unstructured, read schemaReader) (found []FileError, held int, err error) {
+	known := Kinds{}
 	for _, p := range providers.Of(cfg) {
 		data, _, err := read(p, p.File)
 		if err == nil {
-			err = known.learn(data)
+			err = known.Learn(data)
 		}
 		if err != nil {
 			return nil, 0, &unreadSchemasError{p, err}
 		}
 	}
 	for _, o := range objects {
-		wrong, of := known.check(o)
+		wrong, of := known.Check(o)
 		for _, w := range wrong {
 			e := where(sources, o, fieldPath(w.field)...)
-			e.Check, e.Problem, e.Hint = "schemas", "it does not fit its schema: "+w.text, "correct the file"
+			e.Check, e.Problem, e.Hint = "schemas", "it does not fit its schema: "+w.Text, "correct the file"
 			found = append(found, e)
 		}
 		if of {

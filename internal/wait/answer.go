@@ -1,4 +1,4 @@
-package steps
+package wait
 
 import (
 	"context"
@@ -13,11 +13,11 @@ const answerWithin = 10 * time.Second
 
 // Promptly asks Hetzner for something that a person waits for. Its error tells a silence from a refusal.
 func Promptly[T any](ctx context.Context, ask func(context.Context) (T, error)) (T, error) {
-	return promptly(ctx, "Hetzner has not answered", ask)
+	return PromptlyFrom(ctx, "Hetzner has not answered", ask)
 }
 
-// promptly bounds a question; silent says who did not answer it.
-func promptly[T any](ctx context.Context, silent string, ask func(context.Context) (T, error)) (T, error) {
+// PromptlyFrom bounds a question; silent says who did not answer it.
+func PromptlyFrom[T any](ctx context.Context, silent string, ask func(context.Context) (T, error)) (T, error) {
 	silence := fmt.Errorf("%s within %s; try again once its API does", silent, answerWithin)
 	ctx, cancel := context.WithTimeoutCause(ctx, answerWithin, silence)
 	defer cancel()

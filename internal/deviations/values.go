@@ -1,4 +1,4 @@
-package steps
+package deviations
 
 import (
 	"fmt"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/consequences"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/orders"
 	"github.com/slipway-k8s/slipway/internal/render"
@@ -150,12 +151,12 @@ func follow(value any, path []any) (string, bool) {
 }
 
 // liveValues are the values that the variables have in the live objects, as far as the manifests say where each is.
-func liveValues(cfg config.Config, sources render.Sources, live liveObjects, v render.Variables) (map[string]string, error) {
+func liveValues(cfg config.Config, sources render.Sources, live consequences.LiveObjects, v render.Variables) (map[string]string, error) {
 	uses, err := uses(cfg, sources, v)
 	if err != nil {
 		return nil, err
 	}
-	controlPlane := live.find(capi.TalosControlPlaneKind.GroupKind(), cfg.ControlPlaneName())
+	controlPlane := live.Find(capi.TalosControlPlaneKind.GroupKind(), cfg.ControlPlaneName())
 	if controlPlane == nil {
 		return nil, fmt.Errorf("cluster %s has no TalosControlPlane %s", cfg.ClusterName, cfg.ControlPlaneName())
 	}
@@ -172,11 +173,11 @@ func liveValues(cfg config.Config, sources render.Sources, live liveObjects, v r
 		case u.object == nil:
 			in, path = patches, append([]any{0}, path...)
 		case u.object.GroupVersionKind().GroupKind() == capi.MachineTemplateKind.GroupKind() && u.object.GetName() == cfg.ControlPlaneName():
-			if o := live.find(capi.MachineTemplateKind.GroupKind(), orders.Template(controlPlane)); o != nil {
+			if o := live.Find(capi.MachineTemplateKind.GroupKind(), orders.Template(controlPlane)); o != nil {
 				in = o.Object
 			}
 		default:
-			if o := live.find(u.object.GroupVersionKind().GroupKind(), u.object.GetName()); o != nil {
+			if o := live.Find(u.object.GroupVersionKind().GroupKind(), u.object.GetName()); o != nil {
 				in = o.Object
 			}
 		}

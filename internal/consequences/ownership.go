@@ -1,4 +1,4 @@
-package steps
+package consequences
 
 import (
 	"maps"
@@ -12,15 +12,15 @@ import (
 
 const (
 	// ownerLabel names, on every object that apply applies, the cluster whose manifests it is part of.
-	ownerLabel = "slipway.dev/cluster"
+	OwnerLabel = "slipway.dev/cluster"
 	// appliedAsAnnotation names the object itself. A copy that is made with kubectl has the label too, and says that
 	// it is another object: it is not Slipway's.
-	appliedAsAnnotation = "slipway.dev/applied-as"
+	AppliedAsAnnotation = "slipway.dev/applied-as"
 )
 
-// markOwned puts the marks of ownership on an object of the manifests. They are metadata of the object alone: no
+// MarkOwned puts the marks of ownership on an object of the manifests. They are metadata of the object alone: no
 // provider compares them, or hands them down to servers.
-func markOwned(o *unstructured.Unstructured, cluster string) {
+func MarkOwned(o *unstructured.Unstructured, cluster string) {
 	labels, annotations := maps.Clone(o.GetLabels()), maps.Clone(o.GetAnnotations())
 	if labels == nil {
 		labels = map[string]string{}
@@ -28,7 +28,7 @@ func markOwned(o *unstructured.Unstructured, cluster string) {
 	if annotations == nil {
 		annotations = map[string]string{}
 	}
-	labels[ownerLabel], annotations[appliedAsAnnotation] = cluster, appliedAs(o)
+	labels[OwnerLabel], annotations[AppliedAsAnnotation] = cluster, appliedAs(o)
 	o.SetLabels(labels)
 	o.SetAnnotations(annotations)
 }
@@ -38,8 +38,8 @@ func appliedAs(o *unstructured.Unstructured) string { return o.GetKind() + "/" +
 // owned tells whether Slipway applied a live object as part of the cluster's manifests. Releases before the marks left
 // only the field manager; that counts where byManager is set, and never for what a controller has made.
 func owned(o *unstructured.Unstructured, cluster string, byManager bool) bool {
-	if label, marked := o.GetLabels()[ownerLabel]; marked {
-		return label == cluster && o.GetAnnotations()[appliedAsAnnotation] == appliedAs(o)
+	if label, marked := o.GetLabels()[OwnerLabel]; marked {
+		return label == cluster && o.GetAnnotations()[AppliedAsAnnotation] == appliedAs(o)
 	}
 	return byManager && metav1.GetControllerOf(o) == nil &&
 		slices.ContainsFunc(o.GetManagedFields(), func(m metav1.ManagedFieldsEntry) bool {

@@ -1,4 +1,5 @@
-package steps
+// Package differences tells what changed in what a step is made from, down to the field of a file.
+package differences
 
 import (
 	"bytes"
@@ -42,9 +43,7 @@ func (d Difference) String() string {
 
 // Explain says what a change of what a step is made from is, down to the field of the file that was edited. Values that
 // look like secrets are not repeated.
-func (p *Plan) Explain(c flow.Change) []Difference { return explain(p.b.tools, p.b.sources, c) }
-
-func explain(tools platform.Tools, sources render.Sources, c flow.Change) []Difference {
+func Explain(tools platform.Tools, sources render.Sources, c flow.Change) []Difference {
 	if c.Output != "" {
 		return []Difference{{Field: c.String(), Note: "another one than it was made with"}}
 	}
@@ -54,9 +53,9 @@ func explain(tools platform.Tools, sources render.Sources, c flow.Change) []Diff
 	if note, whole := addedOrRemoved(c); whole {
 		return []Difference{{File: c.Path, Note: note}}
 	}
-	var d differ
-	d.compare(c.Path, decoded(c.Was), decoded(c.Is), secretName.MatchString(c.Path))
-	return d.found
+	var d Differ
+	d.Compare(c.Path, decoded(c.Was), decoded(c.Is), secretName.MatchString(c.Path))
+	return d.Found
 }
 
 // addedOrRemoved tells whether a change is a file that a step was not made from before, or is not any more.
@@ -67,9 +66,9 @@ func addedOrRemoved(c flow.Change) (note string, whole bool) {
 		return found
 	}
 	switch was, is := decoded(c.Was), decoded(c.Is); {
-	case has(is) && was == absent{}:
+	case has(is) && was == Absent{}:
 		return "added", true
-	case has(was) && is == absent{}:
+	case has(was) && is == Absent{}:
 		return "removed", true
 	}
 	return "", false
@@ -93,34 +92,34 @@ func edited(sources render.Sources, c flow.Change) (render.Source, bool) {
 // inFile compares a file with the copy of what it was.
 func inFile(tools platform.Tools, sources render.Sources, is render.Source, c flow.Change) []Difference {
 	sum, _ := decoded(c.Was).(string)
-	copied, found := keptSource(tools)[sum]
+	copied, found := Kept(tools)[sum]
 	if !found {
 		return []Difference{{File: is.Name, Note: "edited; what it was is not in the state folder"}}
 	}
 	was := render.Source{Name: is.Name, Data: []byte(copied)}
-	before, err := documents(sources, was)
+	before, err := Documents(sources, was)
 	if err != nil {
 		return []Difference{{File: is.Name, Note: "edited; what it was cannot be read any more"}}
 	}
-	after, err := documents(sources, is)
+	after, err := Documents(sources, is)
 	if err != nil {
 		return []Difference{{File: is.Name, Note: fmt.Sprintf("edited; it cannot be read: %v", err)}}
 	}
-	d := differ{file: is.Name}
+	d := Differ{file: is.Name}
 	names := maps.Clone(before)
 	maps.Copy(names, after)
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		d.compare(name, before[name], after[name], false)
+		d.Compare(name, before[name], after[name], false)
 	}
-	if len(d.found) == 0 {
+	if len(d.Found) == 0 {
 		return []Difference{{File: is.Name, Note: "only its comments, its layout or the defaults of its variables changed"}}
 	}
-	return d.found
+	return d.Found
 }
 
-// documents are the YAML documents of a file with its variables filled in, by kind and name; "" for one that is no object.
+// Documents are the YAML documents of a file with its variables filled in, by kind and name; "" for one that is no object.
 // Variables that only a run knows stay as they are written.
-func documents(sources render.Sources, s render.Source) (map[string]any, error) {
+func Documents(sources render.Sources, s render.Source) (map[string]any, error) {
 	v := maps.Clone(sources.Vars)
 	for _, name := range []string{render.NetworkZoneVariable, render.LoadBalancerIPVariable} {
 		v[name] = "${" + name + "}"
@@ -166,13 +165,13 @@ func looksSecret(value string) bool {
 	return secretShape.MatchString(value) && strings.ContainsAny(value, "0123456789") && strings.ToLower(value) != value || len(value) >= 32 && secretShape.MatchString(value)
 }
 
-// differ compares two trees of values.
-type differ struct {
+// Differ compares two trees of values.
+type Differ struct {
 	file  string
-	found []Difference
+	Found []Difference
 }
 
-func (d *differ) compare(path string, was, is any, secret bool) {
+func (d *Differ) Compare(path string, was, is any, secret bool) {
 	if equal(was, is) {
 		return
 	}
@@ -192,7 +191,7 @@ func (d *differ) compare(path string, was, is any, secret bool) {
 		maps.Copy(names, mapB)
 		for _, name := range slices.Sorted(maps.Keys(names)) {
 			a, b := value(mapA, name), value(mapB, name)
-			d.compare(under(path, name), a, b, secret || secretName.MatchString(name))
+			d.Compare(under(path, name), a, b, secret || secretName.MatchString(name))
 		}
 		return
 	}
@@ -200,7 +199,7 @@ func (d *differ) compare(path string, was, is any, secret bool) {
 	listB, okB := is.([]any)
 	if okA && okB && len(listA) == len(listB) {
 		for i := range listA {
-			d.compare(fmt.Sprintf("%s[%d]", path, i), listA[i], listB[i], secret)
+			d.Compare(fmt.Sprintf("%s[%d]", path, i), listA[i], listB[i], secret)
 		}
 		return
 	}
@@ -209,35 +208,35 @@ func (d *differ) compare(path string, was, is any, secret bool) {
 	if okA && okB && strings.Contains(textA, "\n") && strings.Contains(textB, "\n") && d.inText(path, textA, textB, secret) {
 		return
 	}
-	d.found = append(d.found, Difference{File: d.file, Field: path, Was: written(was, secret), Is: written(is, secret)})
+	d.Found = append(d.Found, Difference{File: d.file, Field: path, Was: written(was, secret), Is: written(is, secret)})
 }
 
 // few tells whether an object that comes or goes as a whole is told field by field.
 func few(m map[string]any, other any) bool {
 	const most = 3
-	_, none := other.(absent)
+	_, none := other.(Absent)
 	return none && len(m) > 0 && len(m) <= most
 }
 
 // inText compares YAML in YAML, as strategic patches are.
-func (d *differ) inText(path, was, is string, secret bool) bool {
+func (d *Differ) inText(path, was, is string, secret bool) bool {
 	var a, b map[string]any
 	if yaml.Unmarshal([]byte(was), &a) != nil || yaml.Unmarshal([]byte(is), &b) != nil || a == nil || b == nil {
 		return false
 	}
-	before := len(d.found)
-	d.compare(path, a, b, secret)
-	return len(d.found) > before
+	before := len(d.Found)
+	d.Compare(path, a, b, secret)
+	return len(d.Found) > before
 }
 
-// absent is a field that is not there, which null is.
-type absent struct{}
+// Absent is a field that is not there, which null is.
+type Absent struct{}
 
 func value(m map[string]any, name string) any {
 	if v, ok := m[name]; ok {
 		return v
 	}
-	return absent{}
+	return Absent{}
 }
 
 func under(path, name string) string {
@@ -253,8 +252,8 @@ func under(path, name string) string {
 func equal(a, b any) bool {
 	rawA, errA := json.Marshal(a)
 	rawB, errB := json.Marshal(b)
-	_, noA := a.(absent)
-	_, noB := b.(absent)
+	_, noA := a.(Absent)
+	_, noB := b.(Absent)
 	return errA == nil && errB == nil && noA == noB && bytes.Equal(rawA, rawB)
 }
 
@@ -262,7 +261,7 @@ func equal(a, b any) bool {
 func written(v any, secret bool) string {
 	const longest = 60
 	switch v := v.(type) {
-	case absent, nil:
+	case Absent, nil:
 		return "(none)"
 	case map[string]any:
 		return fmt.Sprintf("{%d fields}", len(v))
@@ -316,11 +315,11 @@ func anySecret(v any) bool {
 // decoded is a value of a spec; absent for none.
 func decoded(raw json.RawMessage) any {
 	if raw == nil {
-		return absent{}
+		return Absent{}
 	}
 	var v any
 	if err := json.Unmarshal(raw, &v); err != nil {
-		return absent{}
+		return Absent{}
 	}
 	return v
 }

@@ -1,4 +1,4 @@
-package steps
+package consequences
 
 import (
 	"context"
@@ -30,9 +30,9 @@ func (c *comparison) leftOut() {
 	if !c.exists() {
 		return
 	}
-	for i := range c.live.others {
-		o := &c.live.others[i]
-		if o.GetDeletionTimestamp() != nil || !owned(o, c.live.cluster, c.byManager(o)) ||
+	for i := range c.live.Others {
+		o := &c.live.Others[i]
+		if o.GetDeletionTimestamp() != nil || !owned(o, c.live.Cluster, c.byManager(o)) ||
 			c.inManifests(o) || c.superseded(o) {
 			continue
 		}
@@ -59,12 +59,12 @@ func (c *comparison) leftOut() {
 // byManager tells whether the field manager is evidence of who applied an object. A restore and a readoption write
 // objects of a backup, whoever made them, and a Secret is never taken for the manifests' by that alone.
 func (c *comparison) byManager(o *unstructured.Unstructured) bool {
-	cluster := c.live.find(capi.ClusterKind.GroupKind(), c.live.cluster)
+	cluster := c.live.Find(capi.ClusterKind.GroupKind(), c.live.Cluster)
 	if cluster == nil || o.GroupVersionKind().GroupKind() == secretKind.GroupKind() {
 		return false
 	}
 	annotations := cluster.GetAnnotations()
-	return annotations[restoredAnnotation] == "" && annotations[readoptedAnnotation] == ""
+	return annotations[capi.RestoredAnnotation] == "" && annotations[capi.ReadoptedAnnotation] == ""
 }
 
 func (c *comparison) inManifests(o *unstructured.Unstructured) bool {
@@ -81,12 +81,12 @@ func (c *comparison) superseded(o *unstructured.Unstructured) bool {
 	}
 	return slices.ContainsFunc(c.rendered, func(r *unstructured.Unstructured) bool {
 		return r.GroupVersionKind().GroupKind() == capi.MachineTemplateKind.GroupKind() &&
-			withoutHash(r.GetName()) == withoutHash(o.GetName())
+			WithoutHash(r.GetName()) == WithoutHash(o.GetName())
 	})
 }
 
-// withoutHash is the name of a server template as the manifests write it.
-func withoutHash(name string) string {
+// WithoutHash is the name of a server template as the manifests write it.
+func WithoutHash(name string) string {
 	if i := strings.LastIndex(name, "-"); i > 0 && len(name)-i-1 == render.TemplateHashLength {
 		return name[:i]
 	}
@@ -94,22 +94,22 @@ func withoutHash(name string) string {
 }
 
 func (c *comparison) template(name string) *unstructured.Unstructured {
-	if o := c.live.find(capi.MachineTemplateKind.GroupKind(), name); o != nil {
+	if o := c.live.Find(capi.MachineTemplateKind.GroupKind(), name); o != nil {
 		return o
 	}
-	return findObject(c.live.others, capi.MachineTemplateKind.GroupKind(), name)
+	return findObject(c.live.Others, capi.MachineTemplateKind.GroupKind(), name)
 }
 
 // userOf names a live object that refers to another, or was made from it, so that it cannot be deleted yet; empty:
 // there is none. An object that is deleted in the same run is no user, but its Machines are until they are gone.
 func (c *comparison) userOf(o *unstructured.Unstructured) string {
-	for i := range c.live.others {
-		user := &c.live.others[i]
+	for i := range c.live.Others {
+		user := &c.live.Others[i]
 		if user.GetUID() == o.GetUID() {
 			continue
 		}
-		madeFrom := user.GetAnnotations()[clonedFromAnnotation] == o.GetName() &&
-			user.GetAnnotations()[clonedFromKindAnnotation] == o.GroupVersionKind().GroupKind().String()
+		madeFrom := user.GetAnnotations()[capi.ClonedFromAnnotation] == o.GetName() &&
+			user.GetAnnotations()[capi.ClonedFromKindAnnotation] == o.GroupVersionKind().GroupKind().String()
 		if madeFrom || refers(user.Object["spec"], o.GetKind(), o.GetName()) {
 			return user.GetKind() + " " + user.GetName()
 		}
@@ -139,7 +139,7 @@ func refers(v any, kind, name string) bool {
 }
 
 // serversFrom are the live names of the servers that are deleted with an object.
-func (l liveObjects) serversFrom(o *unstructured.Unstructured) []string {
+func (l LiveObjects) serversFrom(o *unstructured.Unstructured) []string {
 	switch o.GroupVersionKind().GroupKind() {
 	case capi.MachineDeploymentKind.GroupKind():
 		return l.serversOf(o)
@@ -151,9 +151,9 @@ func (l liveObjects) serversFrom(o *unstructured.Unstructured) []string {
 	return nil
 }
 
-// deleteLeftOut deletes the objects that are no longer in the manifests, after everything else is applied: no object
+// DeleteLeftOut deletes the objects that are no longer in the manifests, after everything else is applied: no object
 // refers to them then. Cluster API drains and deletes the servers of a MachineDeployment; that is not waited for.
-func deleteLeftOut(ctx context.Context, say flow.Say, mgmt *kube.Cluster, todo []Consequence) error {
+func DeleteLeftOut(ctx context.Context, say flow.Say, mgmt *kube.Cluster, todo []Consequence) error {
 	for _, c := range todo {
 		if c.Effect != EffectDeletes {
 			continue
@@ -172,9 +172,9 @@ func deleteLeftOut(ctx context.Context, say flow.Say, mgmt *kube.Cluster, todo [
 	return nil
 }
 
-// missingObjects is why the objects of the manifests cannot be the cluster's, as far as the files alone tell; nil:
+// MissingObjects is why the objects of the manifests cannot be the cluster's, as far as the files alone tell; nil:
 // they can.
-func missingObjects(objects []*unstructured.Unstructured, cluster, controlPlane, file string) error {
+func MissingObjects(objects []*unstructured.Unstructured, cluster, controlPlane, file string) error {
 	for _, want := range []struct {
 		kind schema.GroupVersionKind
 		name string

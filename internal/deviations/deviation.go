@@ -1,10 +1,12 @@
-package steps
+// Package deviations compares the configuration with a cluster that manages itself.
+package deviations
 
 import (
 	"fmt"
 	"strings"
 
 	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/consequences"
 	"github.com/slipway-k8s/slipway/internal/shell"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -35,7 +37,7 @@ func (d Deviation) Summary() string {
 	if d.Variable == "" {
 		return fmt.Sprintf("the manifests (%s) differ from the cluster: applying them %s", d.Place, d.What)
 	}
-	return fmt.Sprintf("%s is %s (%s), and the cluster has %s", d.Variable, orNone(d.Wanted), d.Place, orNone(d.Live))
+	return fmt.Sprintf("%s is %s (%s), and the cluster has %s", d.Variable, consequences.OrNone(d.Wanted), d.Place, consequences.OrNone(d.Live))
 }
 
 // Requested are the deviations that ask for a change of the cluster.

@@ -1,7 +1,6 @@
-package steps
+package checks
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -16,43 +15,28 @@ import (
 // talosForbids are capabilities that no workload has on Talos.
 var talosForbids = []string{"SYS_MODULE"}
 
-// CheckValues refuses Helm values that the charts allow and a cluster of Talos servers at Hetzner does not bear. It needs
-// nothing but the files.
-func (p *Plan) CheckValues() error {
+// Values refuses Helm values that the charts allow and that do not work in a cluster of Talos servers at Hetzner. It makes no request.
+func Values(cfg config.Config, sources render.Sources) error {
 	var problems []error
-	for _, in := range installations(p.b.cfg, p.b.sources) {
-		problems = append(problems, refuseValues(p.b.cfg, p.b.sources, in))
+	for _, in := range charts.All(cfg, sources) {
+		problems = append(problems, RefuseValues(cfg, sources, in))
 	}
 	return errors.Join(problems...)
 }
 
-func installations(cfg config.Config, sources render.Sources) []charts.Installation {
-	return []charts.Installation{charts.Cilium(cfg, sources), charts.HCloudCCM(cfg, sources), charts.TalosCCM(cfg, sources)}
-}
-
-// refuseValues is CheckValues for one chart.
-func refuseValues(cfg config.Config, sources render.Sources, in charts.Installation) error {
-	if f := unfitValues(cfg, sources, in); f != nil {
-		return fmt.Errorf("%s; %s", f.Reason, f.WayOut)
+// RefuseValues is CheckValues for one chart.
+func RefuseValues(cfg config.Config, sources render.Sources, in charts.Installation) error {
+	if f := ChartValues(cfg, sources, in); f != nil {
+		return fmt.Errorf("%s; %s", f.Reason, f.Hint)
 	}
 	return nil
 }
 
-// helmValues looks for what the charts allow and a cluster of Talos servers at Hetzner does not bear.
-func (d *Doctor) helmValues(context.Context) Finding {
-	for _, in := range installations(d.b.cfg, d.b.sources) {
-		if f := unfitValues(d.b.cfg, d.b.sources, in); f != nil {
-			return *f
-		}
-	}
-	return ok("Cilium fits Talos (capabilities, cgroups, KubePrism), the Hetzner CCM knows the network, the Talos CCM approves certificates only")
-}
-
-// unfitValues is what is wrong with a chart's values; nil: nothing.
-func unfitValues(cfg config.Config, sources render.Sources, in charts.Installation) *Finding {
+// ChartValues is what is wrong with a chart's values; nil: nothing.
+func ChartValues(cfg config.Config, sources render.Sources, in charts.Installation) *ValueProblem {
 	values, err := in.Values.Values(sources.Vars)
 	if err != nil {
-		f := failed("correct the file", "%v", err)
+		f := problemf("correct the file", "%v", err)
 		return &f
 	}
 	switch in.Values.Path {
@@ -70,7 +54,7 @@ func unfitValues(cfg config.Config, sources render.Sources, in charts.Installati
 	}
 }
 
-func unfitCilium(file string, values map[string]any) *Finding {
+func unfitCilium(file string, values map[string]any) *ValueProblem {
 	f := unmet(file, values, []want{
 		{[]string{"ipam", "mode"}, "kubernetes", "nodes take their Pod range from Kubernetes"},
 		{[]string{"kubeProxyReplacement"}, "true", "Talos runs no kube-proxy here"},
@@ -85,13 +69,13 @@ func unfitCilium(file string, values map[string]any) *Finding {
 	for _, who := range []string{"ciliumAgent", "cleanCiliumState"} {
 		listed, found, err := unstructured.NestedStringSlice(values, "securityContext", "capabilities", who)
 		if err != nil || !found {
-			f := failed("list them without SYS_MODULE",
+			f := problemf("list them without SYS_MODULE",
 				"%s: securityContext.capabilities.%s is missing: the chart's own list has SYS_MODULE, which Talos forbids", file, who)
 			return &f
 		}
 		for _, c := range listed {
 			if slices.Contains(talosForbids, c) {
-				f := failed("take it out", "%s: securityContext.capabilities.%s has %s, which Talos forbids", file, who, c)
+				f := problemf("take it out", "%s: securityContext.capabilities.%s has %s, which Talos forbids", file, who, c)
 				return &f
 			}
 		}
@@ -99,12 +83,32 @@ func unfitCilium(file string, values map[string]any) *Finding {
 	return nil
 }
 
-func unfitTalosCCM(file string, values map[string]any) *Finding {
+func unfitTalosCCM(file string, values map[string]any) *ValueProblem {
 	listed, _, err := unstructured.NestedStringSlice(values, "enabledControllers")
 	if err != nil || !slices.Equal(listed, []string{"node-csr-approval"}) {
-		f := failed("write enabledControllers: [node-csr-approval]",
+		f := problemf("write enabledControllers: [node-csr-approval]",
 			"%s: enabledControllers is %v: with others the two controllers fight over the nodes", file, listed)
 		return &f
 	}
 	return nil
+}
+
+// ValueProblem is a value that does not work in a cluster of Talos servers at Hetzner.
+type ValueProblem struct {
+	Reason string
+	Hint   string // what to do next
+}
+
+func problemf(hint, format string, args ...any) ValueProblem {
+	return ValueProblem{Reason: fmt.Sprintf(format, args...), Hint: hint}
+}
+
+// unmet is the first value that is not as it is wanted; nil: all are.
+func unmet(where string, values map[string]any, wants []want) *ValueProblem {
+	u := unmetOf(values, wants)
+	if u == nil {
+		return nil
+	}
+	f := problemf("write "+u.want.dotted()+": "+u.want.is, "%s: %s", where, u.problem())
+	return &f
 }

@@ -1,7 +1,7 @@
-package steps
+// Package checks finds mistakes in the files that operators edit, without a request.
+package checks
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/slipway-k8s/slipway/config"
-	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/providers"
 	"github.com/slipway-k8s/slipway/internal/render"
 )
@@ -25,9 +24,10 @@ type FileError struct {
 }
 
 // Error implements error: "manifests/cluster.yaml:140: TalosControlPlane k8s-control-plane: …".
-func (e FileError) Error() string { return e.reason() + ": " + e.Hint }
+func (e FileError) Error() string { return e.Reason() + ": " + e.Hint }
 
-func (e FileError) reason() string {
+// Reason is the mistake without the hint.
+func (e FileError) Reason() string {
 	text := e.File
 	if e.Line > 0 {
 		text = fmt.Sprintf("%s:%d", text, e.Line)
@@ -38,31 +38,16 @@ func (e FileError) reason() string {
 	return text + ": " + e.Problem
 }
 
-// finding makes the mistake a finding of the doctor.
-func (e FileError) finding() Finding { return failed(e.Hint, "%s", e.reason()) }
-
-// CheckFiles finds every mistake in the files that the steps of these targets are made from, none meaning all steps, as far as it can be
-// known without asking anybody. The doctor reports the same.
-func (p *Plan) CheckFiles(ctx context.Context, targets []string) ([]FileError, error) {
-	foreseen, err := p.Graph.Predict(ctx, flow.Memory(), targets, false)
-	var sealed *flow.SealedError
-	if errors.As(err, &sealed) {
-		return nil, nil // the run itself says it better
-	}
+// Manifests finds every mistake in the manifests, as far as it can be known without a request. The doctor reports the same.
+func Manifests(cfg config.Config, sources render.Sources) ([]FileError, error) {
+	objects, err := Rendered(cfg, sources)
 	if err != nil {
 		return nil, err
 	}
-	if !slices.ContainsFunc(foreseen, func(f flow.Prediction) bool { return f.Name == p.Cluster.Name() }) {
-		return nil, nil
-	}
-	objects, err := renderedForChecks(p.b.cfg, p.b.sources)
-	if err != nil {
-		return nil, err
-	}
-	found := slices.Concat(checkManifests(p.b.cfg, p.b.sources, objects), checkPatches(p.b.cfg, p.b.sources, objects))
+	found := slices.Concat(Objects(cfg, sources, objects), Patches(cfg, sources, objects))
 	// Where the schemas are not on this machine, the doctor fetches them.
-	wrong, _, err := checkSchemas(p.b.cfg, p.b.sources, objects, func(of providers.Provider, name string) ([]byte, string, error) {
-		return localProviderFile(p.b.cfg, of, name)
+	wrong, _, err := Schemas(cfg, sources, objects, func(of providers.Provider, name string) ([]byte, string, error) {
+		return LocalProviderFile(cfg, of, name)
 	})
 	if unread := (*unreadSchemasError)(nil); err != nil && !errors.As(err, &unread) {
 		return nil, err
@@ -70,8 +55,8 @@ func (p *Plan) CheckFiles(ctx context.Context, targets []string) ([]FileError, e
 	return append(found, wrong...), nil
 }
 
-// renderedForChecks are the objects of the manifests with made-up values of what only a run knows.
-func renderedForChecks(cfg config.Config, sources render.Sources) ([]*unstructured.Unstructured, error) {
+// Rendered are the objects of the manifests with made-up values of what only a run knows.
+func Rendered(cfg config.Config, sources render.Sources) ([]*unstructured.Unstructured, error) {
 	r, err := render.Manifests(cfg, sources, render.ManifestVariables(sources, "image", "eu-central", "192.0.2.1"))
 	if err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-package steps
+package consequences
 
 import (
 	"fmt"
@@ -12,15 +12,16 @@ import (
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/orders"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
-// consequences compares the objects of the manifests with the live ones: what applying them does. It asks nobody;
+// Of compares the objects of the manifests with the live ones: what applying them does. It asks nobody;
 // prices are not in it. perServer is about how long it takes to replace one server; 0: not known. Where the cluster
 // does not exist yet everything is new, and there are no consequences.
-func consequences(live liveObjects, rendered []*unstructured.Unstructured, perServer time.Duration) []Consequence {
+func Of(live LiveObjects, rendered []*unstructured.Unstructured, perServer time.Duration) []Consequence {
 	c := &comparison{live: live, rendered: rendered, perServer: perServer, location: live.location()}
 	for _, o := range rendered {
-		was := live.find(o.GroupVersionKind().GroupKind(), o.GetName())
+		was := live.Find(o.GroupVersionKind().GroupKind(), o.GetName())
 		if was == nil {
 			c.create(o)
 			continue
@@ -51,7 +52,7 @@ func consequences(live liveObjects, rendered []*unstructured.Unstructured, perSe
 
 // comparison is one comparison with what it has found.
 type comparison struct {
-	live      liveObjects
+	live      LiveObjects
 	rendered  []*unstructured.Unstructured
 	perServer time.Duration
 	location  string // of the live servers
@@ -60,13 +61,13 @@ type comparison struct {
 
 func (c *comparison) add(one Consequence) { c.found = append(c.found, one) }
 
-func objectOf(o *unstructured.Unstructured) Object {
-	return Object{APIVersion: o.GetAPIVersion(), Kind: o.GetKind(), Name: o.GetName()}
+func objectOf(o *unstructured.Unstructured) platform.Object {
+	return platform.Object{APIVersion: o.GetAPIVersion(), Kind: o.GetKind(), Name: o.GetName()}
 }
 
 // exists tells whether there is a cluster that can be changed.
 func (c *comparison) exists() bool {
-	return slices.ContainsFunc(c.live.wanted, func(o unstructured.Unstructured) bool {
+	return slices.ContainsFunc(c.live.Wanted, func(o unstructured.Unstructured) bool {
 		return o.GroupVersionKind().GroupKind() == capi.TalosControlPlaneKind.GroupKind()
 	})
 }
@@ -150,14 +151,14 @@ type templatePair struct {
 // same.
 func (c *comparison) templates(was, is string) templatePair {
 	kind := capi.MachineTemplateKind.GroupKind()
-	p := templatePair{was: c.live.find(kind, was)}
+	p := templatePair{was: c.live.Find(kind, was)}
 	for _, o := range c.rendered {
 		if o.GroupVersionKind().GroupKind() == kind && o.GetName() == is {
 			p.is = o
 		}
 	}
 	if p.is == nil {
-		p.is = c.live.find(kind, is)
+		p.is = c.live.Find(kind, is)
 	}
 	if was == is {
 		return p
@@ -167,7 +168,7 @@ func (c *comparison) templates(was, is string) templatePair {
 			m, _, _ := unstructured.NestedMap(o.Object, "spec", "template", "spec")
 			return m
 		}
-		p.why = differences("server ", server(p.was), server(p.is))
+		p.why = changedFields("server ", server(p.was), server(p.is))
 	}
 	if len(p.why) == 0 {
 		p.why = []string{fmt.Sprintf("HCloudMachineTemplate %s → %s", was, is)}
@@ -197,8 +198,8 @@ func ordersOfTemplate(template *unstructured.Unstructured, n int, location strin
 }
 
 // location is where the live cluster's servers are.
-func (l liveObjects) location() string {
-	if o := l.find(capi.HetznerClusterKind.GroupKind(), l.cluster); o != nil {
+func (l LiveObjects) location() string {
+	if o := l.Find(capi.HetznerClusterKind.GroupKind(), l.Cluster); o != nil {
 		if regions, _, _ := unstructured.NestedStringSlice(o.Object, "spec", "controlPlaneRegions"); len(regions) > 0 {
 			return regions[0]
 		}
@@ -241,13 +242,13 @@ func machineChanges(was, is *unstructured.Unstructured) []string {
 	for _, field := range []string{"bootstrap.configRef.name", "failureDomain", "bootstrap.dataSecretName"} {
 		path := append([]string{"spec", "template", "spec"}, strings.Split(field, ".")...)
 		if before, after := capi.Text(was, path...), capi.Text(is, path...); before != after {
-			found = append(found, fmt.Sprintf("%s %s → %s", field, orNone(before), orNone(after)))
+			found = append(found, fmt.Sprintf("%s %s → %s", field, OrNone(before), OrNone(after)))
 		}
 	}
 	return found
 }
 
-func orNone(s string) string {
+func OrNone(s string) string {
 	if s == "" {
 		return "(none)"
 	}

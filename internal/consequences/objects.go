@@ -1,4 +1,4 @@
-package steps
+package consequences
 
 import (
 	"context"
@@ -21,28 +21,28 @@ var (
 	secretKind    = schema.GroupVersionKind{Version: "v1", Kind: "Secret"}
 )
 
-// deploymentLabel names, on a Machine, its MachineDeployment.
-const deploymentLabel = "cluster.x-k8s.io/deployment-name"
+// DeploymentLabel names, on a Machine, its MachineDeployment.
+const DeploymentLabel = "cluster.x-k8s.io/deployment-name"
 
-// liveObjects are the objects of a cluster in the cluster that manages it, as far as applying the manifests may change
+// LiveObjects are the objects of a cluster in the cluster that manages it, as far as applying the manifests may change
 // them.
-type liveObjects struct {
-	cluster string
+type LiveObjects struct {
+	Cluster string
 	// wanted are those that the manifests have too, and the server templates that these refer to.
-	wanted []unstructured.Unstructured
+	Wanted []unstructured.Unstructured
 	// machines are the cluster's Machines.
-	machines []unstructured.Unstructured
+	Machines []unstructured.Unstructured
 	// others are all objects of Cluster API's kinds in the namespace, and the ConfigMaps and Secrets that carry the
 	// mark of the cluster's manifests.
-	others []unstructured.Unstructured
+	Others []unstructured.Unstructured
 }
 
-// readLiveObjects reads what applying the rendered objects may change. It asks for objects that are named, and lists
+// ReadLiveObjects reads what applying the rendered objects may change. It asks for objects that are named, and lists
 // those of the namespace; it changes nothing.
-func readLiveObjects(
+func ReadLiveObjects(
 	ctx context.Context, manager *kube.Cluster, cluster string, rendered []*unstructured.Unstructured,
-) (liveObjects, error) {
-	live := liveObjects{cluster: cluster}
+) (LiveObjects, error) {
+	live := LiveObjects{Cluster: cluster}
 	read := func(kind schema.GroupVersionKind, namespace, name string) error {
 		o := &unstructured.Unstructured{}
 		o.SetGroupVersionKind(kind)
@@ -53,28 +53,28 @@ func readLiveObjects(
 		case err != nil:
 			return fmt.Errorf("get %s %s: %w", kind.Kind, name, err)
 		}
-		if live.find(kind.GroupKind(), name) == nil {
-			live.wanted = append(live.wanted, *o)
+		if live.Find(kind.GroupKind(), name) == nil {
+			live.Wanted = append(live.Wanted, *o)
 		}
 		return nil
 	}
 	for _, o := range rendered {
 		if err := read(o.GroupVersionKind(), o.GetNamespace(), o.GetName()); err != nil {
-			return liveObjects{}, err
+			return LiveObjects{}, err
 		}
 	}
-	for _, o := range slices.Clone(live.wanted) {
+	for _, o := range slices.Clone(live.Wanted) {
 		if name := orders.Template(&o); name != "" {
 			if err := read(capi.MachineTemplateKind, o.GetNamespace(), name); err != nil {
-				return liveObjects{}, err
+				return LiveObjects{}, err
 			}
 		}
 	}
 	var err error
-	if live.machines, err = capi.List(ctx, manager, capi.MachineKind, cluster); err != nil && !kube.Absent(err) {
-		return liveObjects{}, err
+	if live.Machines, err = capi.List(ctx, manager, capi.MachineKind, cluster); err != nil && !kube.Absent(err) {
+		return LiveObjects{}, err
 	}
-	live.others, err = listOthers(ctx, manager, cluster)
+	live.Others, err = listOthers(ctx, manager, cluster)
 	return live, err
 }
 
@@ -102,16 +102,16 @@ func listOthers(ctx context.Context, manager *kube.Cluster, cluster string) ([]u
 		}
 	}
 	for _, kind := range []schema.GroupVersionKind{configMapKind, secretKind} {
-		if err := add(kind, client.MatchingLabels{ownerLabel: cluster}); err != nil {
+		if err := add(kind, client.MatchingLabels{OwnerLabel: cluster}); err != nil {
 			return nil, err
 		}
 	}
 	return others, nil
 }
 
-// find is a live object that the manifests have, or refer to; nil where it is not there.
-func (l liveObjects) find(kind schema.GroupKind, name string) *unstructured.Unstructured {
-	return findObject(l.wanted, kind, name)
+// Find is a live object that the manifests have, or refer to; nil where it is not there.
+func (l LiveObjects) Find(kind schema.GroupKind, name string) *unstructured.Unstructured {
+	return findObject(l.Wanted, kind, name)
 }
 
 func findObject(all []unstructured.Unstructured, kind schema.GroupKind, name string) *unstructured.Unstructured {
@@ -124,14 +124,14 @@ func findObject(all []unstructured.Unstructured, kind schema.GroupKind, name str
 }
 
 // serversOf are the live names of the servers of a control plane or a MachineDeployment.
-func (l liveObjects) serversOf(o *unstructured.Unstructured) []string {
+func (l LiveObjects) serversOf(o *unstructured.Unstructured) []string {
 	var names []string
-	for i := range l.machines {
-		m := &l.machines[i]
+	for i := range l.Machines {
+		m := &l.Machines[i]
 		_, ofControlPlane := m.GetLabels()[capi.ControlPlaneLabel]
 		mine := ofControlPlane
 		if o.GroupVersionKind().GroupKind() != capi.TalosControlPlaneKind.GroupKind() {
-			mine = m.GetLabels()[deploymentLabel] == o.GetName()
+			mine = m.GetLabels()[DeploymentLabel] == o.GetName()
 		}
 		if name := capi.Text(m, "spec", "infrastructureRef", "name"); mine && name != "" {
 			names = append(names, name)

@@ -1,4 +1,4 @@
-package steps
+package planning
 
 import (
 	"fmt"
@@ -13,35 +13,25 @@ import (
 	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
+	"github.com/slipway-k8s/slipway/internal/orders"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// newMarket is an empty project at a Hetzner that has what the defaults ask for.
-func newMarket(t *testing.T) *hetznertest.Store {
-	t.Helper()
-	s := hetznertest.NewStore()
-	t.Cleanup(s.Close)
-	s.Put("locations", 1, schema.Location{Name: "nbg1", NetworkZone: "eu-central"})
-	s.Put("server_types", 1, schema.ServerType{Name: "cx33", Architecture: "x86", Prices: []schema.PricingServerTypePrice{{Location: "nbg1"}}})
-	s.Put("load_balancer_types", 1, schema.LoadBalancerType{Name: "lb11", MaxTargets: 25, MaxServices: 5})
-	return s
-}
-
-func billOf(t *testing.T, s *hetznertest.Store, journal flow.Journal, kvs ...string) (Bill, []string) {
+func billOf(t *testing.T, s *hetznertest.Store, journal flow.Journal, kvs ...string) (orders.Bill, []string) {
 	t.Helper()
 	cfg := config.Defaults()
 	for _, kv := range kvs {
 		clustertest.Configure(t, &cfg, kv)
 	}
-	plan, err := New(cfg, platform.Tools{Hetzner: s.Client(nil), Management: &clustertest.Provider{}, Files: platform.FilesIn(t.TempDir())})
+	b, err := New(cfg, platform.Tools{Hetzner: s.Client(nil), Management: &clustertest.Provider{}, Files: platform.FilesIn(t.TempDir())})
 	if err != nil {
 		t.Fatal(err)
 	}
-	foreseen, err := plan.Graph.Predict(t.Context(), journal, plan.All, false)
+	foreseen, err := b.Plan.Graph.Predict(t.Context(), journal, b.Plan.All, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	bill, err := plan.Bill(t.Context(), foreseen, nil)
+	bill, err := b.Bill(t.Context(), foreseen, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +46,7 @@ func billOf(t *testing.T, s *hetznertest.Store, journal flow.Journal, kvs ...str
 }
 
 func TestBillOfEverything(t *testing.T) {
-	bill, lines := billOf(t, newMarket(t), flow.Memory())
+	bill, lines := billOf(t, clustertest.NewMarket(t), flow.Memory())
 	want := []string{
 		"1 load balancer lb11 6.00 EUR", "1 network  -", "1 placement group  -", "1 placement group  -", "3 server cx33 15.00 EUR", "3 primary IP ipv4 3.00 EUR",
 		"1 firewall  -", "1 snapshot amd64 ?",
@@ -73,7 +63,7 @@ func TestBillOfEverything(t *testing.T) {
 
 // What the cluster has is not made again, and what is another's does not count.
 func TestBillLeavesOutWhatIsThere(t *testing.T) {
-	s := newMarket(t)
+	s := clustertest.NewMarket(t)
 	ours := map[string]string{"caph-cluster-k8s": "owned"}
 	s.Put("servers", 11, schema.Server{Name: "k8s-control-plane-a", Labels: ours, ServerType: schema.ServerType{Name: "cx33"}})
 	s.Put("servers", 12, schema.Server{Name: "k8s-control-plane-b", Labels: ours, ServerType: schema.ServerType{Name: "cx33"}})
@@ -99,7 +89,7 @@ func TestBillLeavesOutWhatIsThere(t *testing.T) {
 // A claim on restoring the cluster is not the reservation of its name.
 func TestBillTellsReservationFromRestoreClaim(t *testing.T) {
 	for name, listed := range map[string]bool{"slipway-k8s": false, "slipway-k8s.restore": true} {
-		s := newMarket(t)
+		s := clustertest.NewMarket(t)
 		s.Put("placement_groups", 21, schema.PlacementGroup{Name: name, Type: "spread", Labels: map[string]string{"slipway-cluster": "k8s", "slipway-reserved-by": "somebody"}})
 		bill, _ := billOf(t, s, flow.Memory())
 		if is := slices.ContainsFunc(bill.New, func(o hetzner.Order) bool { return o.Name == "slipway-k8s" }); is != listed {

@@ -1,4 +1,4 @@
-package steps
+package checks
 
 import (
 	"errors"
@@ -23,32 +23,32 @@ import (
 
 const (
 	checkPatchesName = "patches"
-	strategicPatches = "strategicPatches"
+	StrategicPatches = "strategicPatches"
 )
 
 // patched is an object with a TalosConfigSpec, and what that has to be.
 type patched struct {
-	object *unstructured.Unstructured
-	path   []string // of the TalosConfigSpec
+	Object *unstructured.Unstructured
+	Path   []string // of the TalosConfigSpec
 	kind   machine.Type
 }
 
-// patchedOf are the objects whose patches the bootstrap provider makes machine configurations from.
-func patchedOf(objects []*unstructured.Unstructured) (found []patched) {
+// Patched are the objects whose patches the bootstrap provider makes machine configurations from.
+func Patched(objects []*unstructured.Unstructured) (found []patched) {
 	for _, o := range objects {
 		switch o.GroupVersionKind() {
 		case capi.TalosControlPlaneKind:
-			found = append(found, patched{object: o, path: []string{"spec", "controlPlaneConfig", "controlplane"}, kind: machine.TypeControlPlane})
+			found = append(found, patched{Object: o, Path: []string{"spec", "controlPlaneConfig", "controlplane"}, kind: machine.TypeControlPlane})
 		case capi.TalosConfigTemplateKind:
-			found = append(found, patched{object: o, path: []string{"spec", "template", "spec"}, kind: machine.TypeWorker})
+			found = append(found, patched{Object: o, Path: []string{"spec", "template", "spec"}, kind: machine.TypeWorker})
 		}
 	}
 	return found
 }
 
-// checkPatches reads the patches of the control plane and of the workers as strictly as Talos does, and looks for the traps of its versions.
-func checkPatches(cfg config.Config, sources render.Sources, objects []*unstructured.Unstructured) (found []FileError) {
-	for _, p := range patchedOf(objects) {
+// Patches reads the patches of the control plane and of the workers as strictly as Talos does, and looks for the traps of its versions.
+func Patches(cfg config.Config, sources render.Sources, objects []*unstructured.Unstructured) (found []FileError) {
+	for _, p := range Patched(objects) {
 		found = append(found, checkPatched(cfg, sources, p)...)
 	}
 	return found
@@ -56,20 +56,20 @@ func checkPatches(cfg config.Config, sources render.Sources, objects []*unstruct
 
 func checkPatched(cfg config.Config, sources render.Sources, p patched) []FileError {
 	at := func(hint, problem string, fields ...any) FileError {
-		path := make([]any, 0, len(p.path)+len(fields))
-		for _, field := range p.path {
+		path := make([]any, 0, len(p.Path)+len(fields))
+		for _, field := range p.Path {
 			path = append(path, field)
 		}
-		e := where(sources, p.object, append(path, fields...)...)
+		e := where(sources, p.Object, append(path, fields...)...)
 		e.Check, e.Problem, e.Hint = checkPatchesName, problem, hint
 		return e
 	}
-	spec := func(fields ...string) []string { return append(append([]string{}, p.path...), fields...) }
-	if jsonPatches, _, _ := unstructured.NestedSlice(p.object.Object, spec("configPatches")...); len(jsonPatches) > 0 {
+	spec := func(fields ...string) []string { return append(append([]string{}, p.Path...), fields...) }
+	if jsonPatches, _, _ := unstructured.NestedSlice(p.Object.Object, spec("configPatches")...); len(jsonPatches) > 0 {
 		return []FileError{at("write them as strategicPatches",
 			"configPatches: JSON patches do not work on a configuration of several documents, as Talos 1.12's is", "configPatches")}
 	}
-	switch is := capi.Text(p.object, spec("generateType")...); {
+	switch is := capi.Text(p.Object, spec("generateType")...); {
 	case p.kind == machine.TypeControlPlane && is != "controlplane":
 		return []FileError{at("write generateType: controlplane",
 			fmt.Sprintf("generateType is %q: with another the provider makes no control plane of it, or bootstraps etcd by itself", is), "generateType")}
@@ -79,13 +79,13 @@ func checkPatched(cfg config.Config, sources render.Sources, p patched) []FileEr
 		return []FileError{at("write generateType: worker",
 			fmt.Sprintf("generateType is %q: servers of the control plane are made by the TalosControlPlane alone", is), "generateType")}
 	}
-	if is := capi.Text(p.object, spec("hostname", "source")...); is != "" {
+	if is := capi.Text(p.Object, spec("hostname", "source")...); is != "" {
 		return []FileError{at("leave hostname away",
 			fmt.Sprintf("hostname.source is %s: the node must be called like its server, which Talos learns from Hetzner", is), "hostname", "source")}
 	}
-	patches, _, err := unstructured.NestedStringSlice(p.object.Object, spec(strategicPatches)...)
+	patches, _, err := unstructured.NestedStringSlice(p.Object.Object, spec(StrategicPatches)...)
 	if err != nil {
-		return []FileError{at("write each patch as a text", err.Error(), strategicPatches)}
+		return []FileError{at("write each patch as a text", err.Error(), StrategicPatches)}
 	}
 	return checkTexts(cfg, sources, p, patches, at)
 }
@@ -96,9 +96,9 @@ func checkTexts(cfg config.Config, sources render.Sources, p patched, patches []
 	for i, patch := range patches {
 		one, err := strict(patch)
 		if err != nil {
-			e := at("correct the patch", describePatchError(patch, err), strategicPatches, i)
-			e.Object += fmt.Sprintf(": %s[%d]", strategicPatches, i)
-			if node := nodeIn(sources.Cluster, sources.Vars, p.object, pathOf(append(p.path, strategicPatches), i)...); node != nil {
+			e := at("correct the patch", describePatchError(patch, err), StrategicPatches, i)
+			e.Object += fmt.Sprintf(": %s[%d]", StrategicPatches, i)
+			if node := nodeIn(sources.Cluster, sources.Vars, p.Object, pathOf(append(p.Path, StrategicPatches), i)...); node != nil {
 				e.Line = node.Line + lineOfPatchError(patch, err)
 			} else { // it is not in the file: the one for an OpenID Connect issuer
 				e.File, e.Line = sources.OidcPatch.Name, lineOfPatchError(patch, err)
@@ -117,11 +117,11 @@ func checkTexts(cfg config.Config, sources render.Sources, p patched, patches []
 	}
 	if p.kind == machine.TypeControlPlane {
 		if w := unmetOf(merged, controlPlaneWants()); w != nil {
-			return []FileError{at("write "+w.want.dotted()+": "+w.want.is, w.problem(), strategicPatches)}
+			return []FileError{at("write "+w.want.dotted()+": "+w.want.is, w.problem(), StrategicPatches)}
 		}
 	}
 	if err := p.whole(cfg, loaded); err != nil {
-		return []FileError{at("correct the patches", "Talos would refuse the configuration that they make: "+err.Error(), strategicPatches)}
+		return []FileError{at("correct the patches", "Talos would refuse the configuration that they make: "+err.Error(), StrategicPatches)}
 	}
 	return nil
 }
@@ -137,7 +137,7 @@ func pathOf(fields []string, last any) []any {
 // whole makes the configuration of a server as the provider would, without any secret, patches it and has Talos judge it.
 func (p patched) whole(cfg config.Config, patches []configpatcher.Patch) error {
 	version := cfg.TalosVersion
-	if own := capi.Text(p.object, append(append([]string{}, p.path...), "talosVersion")...); own != "" {
+	if own := capi.Text(p.Object, append(append([]string{}, p.Path...), "talosVersion")...); own != "" {
 		version = own
 	}
 	contract, err := machineconfig.ParseContractFromVersion(version)

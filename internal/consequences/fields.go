@@ -1,4 +1,4 @@
-package steps
+package consequences
 
 import (
 	"encoding/json"
@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/slipway-k8s/slipway/internal/differences"
 )
 
 // frozen are the fields that cannot be changed in an object that exists, by kind: the providers' webhooks refuse it,
@@ -122,22 +124,22 @@ func sameDuration(a, b string) bool {
 func told(path string, was, is any, secret bool) []string {
 	orAbsent := func(v any) any {
 		if v == nil {
-			return absent{}
+			return differences.Absent{}
 		}
 		return v
 	}
-	var d differ
-	d.compare(path, orAbsent(was), orAbsent(is), secret)
+	var d differences.Differ
+	d.Compare(path, orAbsent(was), orAbsent(is), secret)
 	var lines []string
-	for _, one := range d.found {
+	for _, one := range d.Found {
 		lines = append(lines, one.Field+" "+one.Was+" → "+one.Is)
 	}
 	return lines
 }
 
-// differences names the fields of two objects that differ, with their values where they fit into a sentence. An empty
+// changedFields names the fields of two objects that differ, with their values where they fit into a sentence. An empty
 // value is none: API servers and webhooks write such where people write nothing.
-func differences(prefix string, was, is map[string]any) []string {
+func changedFields(prefix string, was, is map[string]any) []string {
 	var found []string
 	keys := maps.Clone(was)
 	if keys == nil {

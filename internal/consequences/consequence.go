@@ -1,4 +1,5 @@
-package steps
+// Package consequences tells what applying the manifests does to a cluster that exists.
+package consequences
 
 import (
 	"fmt"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // Effect is what applying the manifests does to an object of a cluster that exists, in the words of the plan.
@@ -29,11 +31,11 @@ const (
 // Consequence is one thing that applying the manifests does to a cluster that exists. The plan, the question before a
 // run, the refusal of a run and the run itself all tell the same consequences, in the same words.
 type Consequence struct {
-	Effect Effect   `json:"effect"`
-	Object Object   `json:"object"`
-	Why    []string `json:"why,omitempty"`   // what differs: "server type cx33 → cx43"
-	Count  int      `json:"count,omitempty"` // of the servers that are added, replaced or removed
-	Of     int      `json:"of,omitempty"`    // servers that the object has now
+	Effect Effect          `json:"effect"`
+	Object platform.Object `json:"object"`
+	Why    []string        `json:"why,omitempty"`   // what differs: "server type cx33 → cx43"
+	Count  int             `json:"count,omitempty"` // of the servers that are added, replaced or removed
+	Of     int             `json:"of,omitempty"`    // servers that the object has now
 	// Servers are the live names of those that are replaced, or of those among which the provider chooses those that
 	// it removes.
 	Servers []string `json:"servers,omitempty"`

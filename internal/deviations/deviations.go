@@ -1,4 +1,4 @@
-package steps
+package deviations
 
 import (
 	"context"
@@ -12,6 +12,8 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/connect"
+	"github.com/slipway-k8s/slipway/internal/consequences"
+	"github.com/slipway-k8s/slipway/internal/differences"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/orders"
 	"github.com/slipway-k8s/slipway/internal/providers"
@@ -19,22 +21,16 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// Deviations lists what the configuration asks for and the cluster that manages itself is not; nothing before the pivot, when a run
-// applies the manifests. It reads the journal and asks the cluster.
-func (p *Plan) Deviations(ctx context.Context, j flow.Journal, origin Origin) ([]Deviation, error) {
-	passed, err := p.PivotPassed(ctx, j)
-	if err != nil || !passed {
-		return nil, err
-	}
-	snapshot, err := j.Load(ctx)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, comparedWithin, fmt.Errorf("no answer within %s", comparedWithin))
+// Find lists what the configuration asks for and the cluster that manages itself is not. It asks the cluster, and reads what the
+// journal has of the configuration that was last applied.
+func Find(
+	ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, recorded flow.Snapshot, origin Origin,
+) ([]Deviation, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, ComparedWithin, fmt.Errorf("no answer within %s", ComparedWithin))
 	defer cancel()
-	self, err := connect.Cluster(p.b.tools, platform.Kubeconfig)
+	self, err := connect.Cluster(tools, platform.Kubeconfig)
 	if err == nil {
-		d := deviations{b: p.b, self: self, applied: appliedLast(snapshot), origin: origin}
+		d := deviations{cfg: cfg, tools: tools, sources: sources, self: self, applied: appliedLast(recorded), origin: origin}
 		if err = d.find(ctx); err == nil {
 			return d.found, nil
 		}
@@ -42,11 +38,11 @@ func (p *Plan) Deviations(ctx context.Context, j flow.Journal, origin Origin) ([
 	if cause := context.Cause(ctx); cause != nil {
 		err = fmt.Errorf("%w: %w", cause, err)
 	}
-	return nil, fmt.Errorf("compare the configuration with cluster %s: %w", p.b.cfg.ClusterName, err)
+	return nil, fmt.Errorf("compare the configuration with cluster %s: %w", cfg.ClusterName, err)
 }
 
-// comparedWithin bounds the comparison as one Verify is bounded: a cluster that takes longer could not be asked.
-const comparedWithin = flow.VerifyWithin
+// ComparedWithin bounds the comparison as one Verify is bounded: a cluster that takes longer could not be asked.
+const ComparedWithin = flow.VerifyWithin
 
 // Origin tells where the value of a field of the configuration comes from ("bootstrap.yaml:3:12"), and whether the operator wrote it
 // there: nobody wrote a default.
@@ -54,7 +50,9 @@ type Origin func(field string) (place string, written bool)
 
 // deviations is one comparison of the configuration with the cluster.
 type deviations struct {
-	b       *Set
+	cfg     config.Config
+	tools   platform.Tools
+	sources render.Sources
 	self    *kube.Cluster
 	applied lastApplied
 	origin  Origin
@@ -62,12 +60,12 @@ type deviations struct {
 }
 
 func (d *deviations) find(ctx context.Context) error {
-	o, err := observeCluster(ctx, d.b.cfg, d.b.sources, d.self)
+	o, err := Observe(ctx, d.cfg, d.sources, d.self)
 	if err != nil {
 		return err
 	}
-	d.compare(o.values)
-	rest, err := renderLike(d.b.cfg, d.b.tools, d.b.sources, o)
+	d.compare(o.Values)
+	rest, err := renderLike(d.cfg, d.sources, o)
 	if err != nil {
 		return err
 	}
@@ -77,13 +75,13 @@ func (d *deviations) find(ctx context.Context) error {
 
 // observed is what a cluster that manages itself tells of the variables of the manifests.
 type observed struct {
-	live            liveObjects
-	values          map[string]string // variable → value
+	live            consequences.LiveObjects
+	Values          map[string]string // variable → value
 	image, zone, ip string            // what the manifests need besides
 }
 
-// observeCluster asks the cluster for its objects, and for the variables' values in them.
-func observeCluster(ctx context.Context, cfg config.Config, sources render.Sources, self *kube.Cluster) (observed, error) {
+// Observe asks the cluster for its objects, and for the variables' values in them.
+func Observe(ctx context.Context, cfg config.Config, sources render.Sources, self *kube.Cluster) (observed, error) {
 	infrastructure, err := capi.Get(ctx, self, capi.HetznerClusterKind, cfg.ClusterName)
 	if err != nil {
 		return observed{}, err
@@ -94,16 +92,16 @@ func observeCluster(ctx context.Context, cfg config.Config, sources render.Sourc
 	if err != nil {
 		return observed{}, err
 	}
-	if o.live, err = readLiveObjects(ctx, self, cfg.ClusterName, r.Now); err != nil {
+	if o.live, err = consequences.ReadLiveObjects(ctx, self, cfg.ClusterName, r.Now); err != nil {
 		return observed{}, err
 	}
-	if o.values, err = liveValues(cfg, sources, o.live, v); err != nil {
+	if o.Values, err = liveValues(cfg, sources, o.live, v); err != nil {
 		return observed{}, err
 	}
 	if o.image = imageOf(o.live, cfg); o.image != "" {
-		o.values["IMAGE_NAME"] = o.image
-		if o.image != cfg.ImageName && byDefault(o.image, o.values["TALOS_VERSION"]) {
-			o.values["IMAGE_NAME"] = ""
+		o.Values["IMAGE_NAME"] = o.image
+		if o.image != cfg.ImageName && byDefault(o.image, o.Values["TALOS_VERSION"]) {
+			o.Values["IMAGE_NAME"] = ""
 		}
 	}
 	installed, err := providers.Installed(ctx, self)
@@ -112,7 +110,7 @@ func observeCluster(ctx context.Context, cfg config.Config, sources render.Sourc
 	}
 	for _, p := range providers.Of(cfg) {
 		if has := installed[p.Label]; has != "" {
-			o.values[p.Variable] = has
+			o.Values[p.Variable] = has
 		}
 	}
 	return o, nil
@@ -122,36 +120,35 @@ func observeCluster(ctx context.Context, cfg config.Config, sources render.Sourc
 func (d *deviations) compare(live map[string]string) {
 	for _, variable := range config.Variables() {
 		has, known := live[variable.Name]
-		wanted := variable.Get(d.b.cfg)
+		wanted := variable.Get(d.cfg)
 		if !known || has == wanted {
 			continue
 		}
 		place, written := d.origin(variable.Field)
 		one := Deviation{Variable: variable.Name, Field: variable.Field, Place: place, Wanted: wanted, Live: has}
 		one.Requested = d.applied.asked(variable.Name, wanted, written)
-		one.Change, one.Keep = change(d.b.cfg, d.b.tools, variable.Name, wanted), one.keep()
+		one.Change, one.Keep = change(d.cfg, d.tools, variable.Name, wanted), one.keep()
 		d.found = append(d.found, one)
 	}
 }
 
 // renderLike renders the manifests with the variables' values that a cluster has.
-func renderLike(cfg config.Config, tools platform.Tools, sources render.Sources, o observed) (*render.Rendered, error) {
-	like := &Set{cfg: cfg, tools: tools, sources: sources}
+func renderLike(cfg config.Config, sources render.Sources, o observed) (*render.Rendered, error) {
 	for _, variable := range config.Variables() {
-		if value, known := o.values[variable.Name]; known {
-			if err := variable.Set(&like.cfg, value); err != nil {
+		if value, known := o.Values[variable.Name]; known {
+			if err := variable.Set(&cfg, value); err != nil {
 				return nil, fmt.Errorf("the cluster has %w", err)
 			}
 		}
 	}
-	like.sources.Vars = render.VariablesOf(like.cfg)
-	return render.Manifests(like.cfg, like.sources, render.ManifestVariables(like.sources, o.image, o.zone, o.ip))
+	sources.Vars = render.VariablesOf(cfg)
+	return render.Manifests(cfg, sources, render.ManifestVariables(sources, o.image, o.zone, o.ip))
 }
 
 // manifests tells what applying the manifests would still do.
-func (d *deviations) manifests(live liveObjects, r *render.Rendered) {
-	for _, c := range consequences(live, r.Now, 0) {
-		if c.Effect == EffectKeeps || onlyTheTemplatesName(live, c) {
+func (d *deviations) manifests(live consequences.LiveObjects, r *render.Rendered) {
+	for _, c := range consequences.Of(live, r.Now, 0) {
+		if c.Effect == consequences.EffectKeeps || onlyTheTemplatesName(live, c) {
 			continue
 		}
 		file := d.fileOf(c.Object)
@@ -163,14 +160,14 @@ func (d *deviations) manifests(live liveObjects, r *render.Rendered) {
 }
 
 // fileOf is the file of the manifests that an object is in, or one that it may have been taken out of.
-func (d *deviations) fileOf(o Object) render.Source {
-	files := d.b.sources.Objects()
+func (d *deviations) fileOf(o platform.Object) render.Source {
+	files := d.sources.Objects()
 	for _, s := range files {
-		docs, err := documents(d.b.sources, s)
+		docs, err := differences.Documents(d.sources, s)
 		if err != nil {
 			continue
 		}
-		for _, name := range []string{o.Name, withoutHash(o.Name)} {
+		for _, name := range []string{o.Name, consequences.WithoutHash(o.Name)} {
 			if _, there := docs[o.Kind+" "+name]; there {
 				return s
 			}
@@ -183,28 +180,28 @@ func (d *deviations) fileOf(o Object) render.Source {
 }
 
 // patchEdited tells whether an object's part in another file was edited: the patch for OpenID Connect, where it is used.
-func (d *deviations) patchEdited(o Object) bool {
-	return o.Kind == capi.TalosControlPlaneKind.Kind && d.applied.values["OIDC_ISSUER_URL"] != "" && d.applied.edited(d.b.sources.OidcPatch)
+func (d *deviations) patchEdited(o platform.Object) bool {
+	return o.Kind == capi.TalosControlPlaneKind.Kind && d.applied.values["OIDC_ISSUER_URL"] != "" && d.applied.edited(d.sources.OidcPatch)
 }
 
 // onlyTheTemplatesName tells of servers that would be replaced because a template of the same content has another name, as one has
 // that was made with kubectl. It asks for nothing.
-func onlyTheTemplatesName(live liveObjects, c Consequence) bool {
+func onlyTheTemplatesName(live consequences.LiveObjects, c consequences.Consequence) bool {
 	const template = "HCloudMachineTemplate "
-	if c.Effect != EffectReplaces || len(c.Why) != 1 || !strings.HasPrefix(c.Why[0], template) {
+	if c.Effect != consequences.EffectReplaces || len(c.Why) != 1 || !strings.HasPrefix(c.Why[0], template) {
 		return false
 	}
 	was, _, _ := strings.Cut(strings.TrimPrefix(c.Why[0], template), " ")
-	return live.find(capi.MachineTemplateKind.GroupKind(), was) != nil
+	return live.Find(capi.MachineTemplateKind.GroupKind(), was) != nil
 }
 
 // imageOf is the name of the image that the live control plane's servers are made from.
-func imageOf(live liveObjects, cfg config.Config) string {
-	controlPlane := live.find(capi.TalosControlPlaneKind.GroupKind(), cfg.ControlPlaneName())
+func imageOf(live consequences.LiveObjects, cfg config.Config) string {
+	controlPlane := live.Find(capi.TalosControlPlaneKind.GroupKind(), cfg.ControlPlaneName())
 	if controlPlane == nil {
 		return ""
 	}
-	template := live.find(capi.MachineTemplateKind.GroupKind(), orders.Template(controlPlane))
+	template := live.Find(capi.MachineTemplateKind.GroupKind(), orders.Template(controlPlane))
 	if template == nil {
 		return ""
 	}
@@ -239,7 +236,7 @@ func appliedLast(s flow.Snapshot) lastApplied {
 			out.sums = append(out.sums, file.SHA256)
 		}
 	}
-	var access Access
+	var access struct{ Values map[string]string }
 	if json.Unmarshal(s.Steps["access"].Output, &access) == nil {
 		out.seen = access.Values
 	}

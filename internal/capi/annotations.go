@@ -1,0 +1,17 @@
+package capi
+
+// Annotations of what Cluster API makes from a template: its name and its kind.
+const (
+	ClonedFromAnnotation     = "cluster.x-k8s.io/cloned-from-name"
+	ClonedFromKindAnnotation = "cluster.x-k8s.io/cloned-from-groupkind"
+)
+
+const (
+	// readoptedAnnotation is on the Cluster object that a readoption has put back: the SHA-256 of the backup's etcd snapshot.
+	ReadoptedAnnotation = "slipway.dev/readopted-from"
+)
+
+const (
+	// restoredAnnotation is on the Cluster object of a cluster that was restored: the SHA-256 of its etcd snapshot.
+	RestoredAnnotation = "slipway.dev/restored-from"
+)

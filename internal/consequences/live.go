@@ -1,0 +1,57 @@
+package consequences
+
+import (
+	"context"
+
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/orders"
+	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/platform"
+)
+
+// InCluster tells what applying rendered objects does to the cluster, in the cluster that manages it: the
+// management cluster, or after the pivot the cluster itself. It changes nothing.
+func InCluster(ctx context.Context, cfg config.Config, tools platform.Tools, manager *kube.Cluster, r *render.Rendered) ([]Consequence, error) {
+	live, err := ReadLiveObjects(ctx, manager, cfg.ClusterName, r.Now)
+	if err != nil {
+		return nil, err
+	}
+	all := Of(live, r.Now, tools.ServerTakes)
+	price(ctx, tools, all)
+	return all, nil
+}
+
+// price fills in what consequences change in the cluster's monthly costs. A price list that cannot be had leaves them
+// unknown.
+func price(ctx context.Context, tools platform.Tools, all []Consequence) {
+	for i := range all {
+		c := &all[i]
+		if len(c.before)+len(c.after) == 0 {
+			continue
+		}
+		change := hetzner.Change(ctx, tools.Hetzner, c.before, c.after)
+		c.Monthly = &change
+		c.Text = c.String()
+	}
+}
+
+// Render renders the manifests with the values that a run would use: the image and the network zone that
+// belong to the configured names, and the address in the live HetznerCluster. So templates and servers are called as
+// the run will call them.
+func Render(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, manager *kube.Cluster) (*render.Rendered, error) {
+	v, err := orders.AppliedVariables(ctx, cfg, tools, sources)
+	if err != nil {
+		return nil, err
+	}
+	live, err := capi.Get(ctx, manager, capi.HetznerClusterKind, cfg.ClusterName)
+	switch {
+	case err == nil:
+		v[render.LoadBalancerIPVariable] = capi.Text(live, "spec", "controlPlaneEndpoint", "host")
+	case !kube.Absent(err):
+		return nil, err
+	}
+	return render.Manifests(cfg, sources, v)
+}

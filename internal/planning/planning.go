@@ -1,0 +1,110 @@
+// Package planning knows what a run of the bootstrap would do to a cluster that exists, and what it would cost.
+package planning
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"slices"
+
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/consequences"
+	"github.com/slipway-k8s/slipway/internal/differences"
+	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/orders"
+	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/platform"
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+// Bootstrap is the bootstrap of a cluster, with the files that it is made from.
+type Bootstrap struct {
+	Plan    *steps.Plan
+	Cfg     config.Config
+	Tools   platform.Tools
+	Sources render.Sources
+}
+
+// New plans the bootstrap of a valid configuration. Its error is about the operator's files.
+func New(cfg config.Config, tools platform.Tools) (Bootstrap, error) {
+	plan, err := steps.New(cfg, tools)
+	if err != nil {
+		return Bootstrap{}, err
+	}
+	sources, err := render.Read(render.VariablesOf(cfg), tools.Overrides)
+	return Bootstrap{Plan: plan, Cfg: cfg, Tools: tools.WithDefaults(), Sources: sources}, err
+}
+
+// Explain says what a change of what a step is made from is, down to the field of the file that was edited.
+func (b Bootstrap) Explain(c flow.Change) []differences.Difference {
+	return differences.Explain(b.Tools, b.Sources, c)
+}
+
+// Consequences tells what a run that would do this does to the cluster that exists, as the step apply will report it. There are none
+// where the run does not apply the manifests, and where there is no cluster yet. It changes nothing.
+func (b Bootstrap) Consequences(ctx context.Context, foreseen []flow.Prediction) ([]consequences.Consequence, error) {
+	if !wouldRun(foreseen)[b.Plan.Cluster.Name()] {
+		return nil, nil
+	}
+	kubeconfig, err := b.Tools.Files.Read(platform.ManagementKubeconfig)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil // there is no management cluster yet
+	}
+	if err != nil {
+		return nil, err
+	}
+	manager, err := b.Tools.Connect(kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	const silent = "the management cluster or Hetzner has not answered"
+	return wait.PromptlyFrom(ctx, silent, func(ctx context.Context) ([]consequences.Consequence, error) {
+		r, err := consequences.Render(ctx, b.Cfg, b.Tools, b.Sources, manager)
+		if err != nil {
+			return nil, err
+		}
+		return consequences.InCluster(ctx, b.Cfg, b.Tools, manager, r)
+	})
+}
+
+// Bill tells what a run that would do this, with these consequences, makes at Hetzner, and what that costs a month. It counts what
+// the manifests ask for and leaves out what the cluster has, and keeps; it changes nothing. Servers that take the place of others
+// are not in it: see Consequence.
+func (b Bootstrap) Bill(ctx context.Context, foreseen []flow.Prediction, expected []consequences.Consequence) (orders.Bill, error) {
+	would, p := wouldRun(foreseen), b.Plan
+	servers := would[p.Cluster.Name()] || would[p.ControlPlane.Name()]
+	more := orders.Extra{Firewall: would[p.Firewall.Name()], Image: would[p.Image.Name()], Reservation: would[p.Reservation.Name()], Leave: leaving(expected)}
+	if !servers && !more.Image && !more.Firewall {
+		return orders.Bill{New: []hetzner.Order{}, Notes: []string{}}, nil
+	}
+	return wait.Promptly(ctx, func(ctx context.Context) (bill orders.Bill, err error) {
+		var wanted []hetzner.Order
+		if servers {
+			if wanted, err = orders.Wanted(ctx, b.Cfg, b.Tools, b.Sources); err != nil {
+				return bill, err
+			}
+		}
+		return orders.Compute(ctx, b.Cfg, b.Tools, wanted, more)
+	})
+}
+
+// wouldRun names the steps that would run, or may.
+func wouldRun(foreseen []flow.Prediction) map[string]bool {
+	would := map[string]bool{}
+	for _, f := range foreseen {
+		would[f.Name] = f.Action == flow.ActionRun || f.Action == flow.ActionMayRun
+	}
+	return would
+}
+
+// leaving is how many servers are taken away without another in their place.
+func leaving(all []consequences.Consequence) (n int) {
+	for _, c := range all {
+		if slices.Contains([]consequences.Effect{consequences.EffectRemoves, consequences.EffectDeletes}, c.Effect) {
+			n += c.Count
+		}
+	}
+	return n
+}
