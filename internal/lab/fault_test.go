@@ -84,7 +84,7 @@ func TestFaultKindsAreTheLabs(t *testing.T) {
 		return all
 	}
 	var table *ast.CompositeLit
-	for _, path := range []string{"../../lab/cloud/faults.go", "../../lab/world/faults.go"} {
+	for _, path := range []string{"../../lab/cloud/faults.go", "../../lab/environment/faults.go"} {
 		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
 		if err != nil {
 			t.Fatal(err)

@@ -23,7 +23,7 @@ import (
 // TestStandIn runs the stand-in over a real Kubernetes API and the simulated Hetzner Cloud;
 // each subtest has a cluster of its own.
 func TestStandIn(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	w.start(t)
 	t.Run("life of a cluster", w.testLife)
 	t.Run("images", w.testImages)
@@ -37,7 +37,7 @@ func TestStandIn(t *testing.T) {
 	t.Run("rate limit", w.testRateLimit) // last: it hits every cluster that is left
 }
 
-func (w *world) testLife(t *testing.T) {
+func (w *harness) testLife(t *testing.T) {
 	ctx := t.Context()
 	f := w.fixture(t, "life", nil)
 
@@ -146,7 +146,7 @@ func (w *world) testLife(t *testing.T) {
 	}
 }
 
-func targets(t *testing.T, w *world, lb *hcloud.LoadBalancer) (ids []int64) {
+func targets(t *testing.T, w *harness, lb *hcloud.LoadBalancer) (ids []int64) {
 	t.Helper()
 	lb, _, err := w.hetzner.LoadBalancer.GetByID(t.Context(), lb.ID)
 	must(t, err)
@@ -156,7 +156,7 @@ func targets(t *testing.T, w *world, lb *hcloud.LoadBalancer) (ids []int64) {
 	return ids
 }
 
-func (w *world) testImages(t *testing.T) {
+func (w *harness) testImages(t *testing.T) {
 	f := w.fixture(t, "images", nil)
 	f.waitCluster(t, "the cluster to be ready", ready)
 	absent := f.machine(t, "images-absent", func(m *api.HCloudMachine) { m.Spec.ImageName = "late" })
@@ -184,7 +184,7 @@ func (w *world) testImages(t *testing.T) {
 }
 
 // snapshotOf makes one more snapshot, of a server.
-func (w *world) snapshotOf(t *testing.T, name string) *hcloud.Image {
+func (w *harness) snapshotOf(t *testing.T, name string) *hcloud.Image {
 	t.Helper()
 	server, _, err := w.hetzner.Server.GetByName(t.Context(), name)
 	must(t, err)
@@ -195,7 +195,7 @@ func (w *world) snapshotOf(t *testing.T, name string) *hcloud.Image {
 	return result.Image
 }
 
-func (w *world) testRepair(t *testing.T) {
+func (w *harness) testRepair(t *testing.T) {
 	ctx := t.Context()
 	f := w.fixture(t, "repair", nil)
 	f.waitCluster(t, "the cluster to be ready", ready)
@@ -237,7 +237,7 @@ func (f *fixture) touch(t *testing.T, machine *api.HCloudMachine) {
 	must(t, f.Patch(t.Context(), machine, client.MergeFrom(before)))
 }
 
-func (w *world) testMissingEndpoint(t *testing.T) {
+func (w *harness) testMissingEndpoint(t *testing.T) {
 	f := w.fixture(t, "endpoint", func(f *fixture) { f.infra.Spec.ControlPlaneEndpoint = nil })
 	infra := f.waitCluster(t, "the missing endpoint to be told", func(infra *api.HetznerCluster) error {
 		return falseFor(infra, api.LoadBalancerReady, api.LoadBalancerCreateFailed)
@@ -251,7 +251,7 @@ func (w *world) testMissingEndpoint(t *testing.T) {
 	f.waitCluster(t, "the cluster to be ready once the endpoint is there", ready)
 }
 
-func (w *world) testPaused(t *testing.T) {
+func (w *harness) testPaused(t *testing.T) {
 	paused := w.fixture(t, "paused", func(f *fixture) {
 		f.infra.Annotations = map[string]string{clusterv1.PausedAnnotation: "true"}
 	})
@@ -267,7 +267,7 @@ func (w *world) testPaused(t *testing.T) {
 	paused.waitCluster(t, "the cluster that is paused no longer", ready)
 }
 
-func (w *world) testAdoption(t *testing.T) {
+func (w *harness) testAdoption(t *testing.T) {
 	ctx := t.Context()
 	f := w.fixture(t, "adoption", func(f *fixture) { f.infra.Spec.ControlPlaneLoadBalancer.Name = ptr.To("survivor") })
 	f.waitCluster(t, "the missing load balancer to be told", func(infra *api.HetznerCluster) error {
@@ -287,7 +287,7 @@ func (w *world) testAdoption(t *testing.T) {
 	}
 }
 
-func (w *world) testToken(t *testing.T) {
+func (w *harness) testToken(t *testing.T) {
 	ctx := t.Context()
 	f := w.fixture(t, "token", func(f *fixture) { f.infra.Spec.HetznerSecret.Key.HCloudToken = "other" })
 	f.waitCluster(t, "the missing token to be told", func(infra *api.HetznerCluster) error {
@@ -306,7 +306,7 @@ func (w *world) testToken(t *testing.T) {
 	})
 }
 
-func (w *world) testTemplate(t *testing.T) {
+func (w *harness) testTemplate(t *testing.T) {
 	f := w.fixture(t, "template", nil)
 	template := &api.HCloudMachineTemplate{
 		ObjectMeta: metav1.ObjectMeta{
@@ -331,7 +331,7 @@ func (w *world) testTemplate(t *testing.T) {
 	})
 }
 
-func (w *world) testRateLimit(t *testing.T) {
+func (w *harness) testRateLimit(t *testing.T) {
 	id, err := w.cloud.InjectFault(cloud.Fault{Kind: cloud.FaultRateLimit, Method: "POST", Path: "/networks"})
 	must(t, err)
 	f := w.fixture(t, "limited", nil)

@@ -16,7 +16,7 @@ import (
 )
 
 // testWebhooks puts the webhooks before the API and asks for what the original refuses.
-func (w *world) testWebhooks(t *testing.T) {
+func (w *harness) testWebhooks(t *testing.T) {
 	ctx := t.Context()
 	w.registerWebhooks(t)
 	must(t, w.Create(ctx, namespace("webhooks")))
@@ -89,7 +89,7 @@ func refused(t *testing.T, what string, err error) {
 }
 
 // registerWebhooks makes the API call the stand-in's webhooks, for as long as the test runs.
-func (w *world) registerWebhooks(t *testing.T) {
+func (w *harness) registerWebhooks(t *testing.T) {
 	t.Helper()
 	clientConfig := func(verb, kind string) admissionregistrationv1.WebhookClientConfig {
 		return admissionregistrationv1.WebhookClientConfig{

@@ -30,8 +30,8 @@ import (
 
 func TestMain(m *testing.M) { standintest.Main(m, Run) }
 
-// world is a real Kubernetes API with cert-manager's kinds and the stand-in at work.
-type world struct {
+// harness is a real Kubernetes API with cert-manager's kinds and the stand-in at work.
+type harness struct {
 	client.Client
 }
 
@@ -40,7 +40,7 @@ func must(t *testing.T, err error) {
 	standintest.Must(t, err)
 }
 
-func newWorld(t *testing.T) *world {
+func newHarness(t *testing.T) *harness {
 	t.Helper()
 	control, config := planetest.Start(t, nil)
 	scheme := runtime.NewScheme()
@@ -48,7 +48,7 @@ func newWorld(t *testing.T) *world {
 	must(t, addToScheme(scheme))
 	k, err := client.New(config, client.Options{Scheme: scheme})
 	must(t, err)
-	w := &world{Client: k}
+	w := &harness{Client: k}
 
 	data, err := os.ReadFile(filepath.Join("..", "repository", "certmanager", "cert-manager.yaml"))
 	must(t, err)
@@ -83,7 +83,7 @@ func newWorld(t *testing.T) *world {
 }
 
 func TestStandIn(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	t.Run("clusterctl's test resources", w.testSelfSigned)
 	t.Run("authority", w.testAuthority)
 	t.Run("renewal", w.testRenewal)
@@ -91,7 +91,7 @@ func TestStandIn(t *testing.T) {
 	t.Run("injection", w.testInjection)
 }
 
-func (w *world) apply(t *testing.T, text string) *unstructured.Unstructured {
+func (w *harness) apply(t *testing.T, text string) *unstructured.Unstructured {
 	t.Helper()
 	object := &unstructured.Unstructured{}
 	must(t, utilyaml.Unmarshal([]byte(text), &object.Object))
@@ -99,13 +99,13 @@ func (w *world) apply(t *testing.T, text string) *unstructured.Unstructured {
 	return object
 }
 
-func (w *world) namespace(t *testing.T, name string) {
+func (w *harness) namespace(t *testing.T, name string) {
 	t.Helper()
 	must(t, w.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}))
 }
 
 // issued waits until a Certificate is ready at a revision, and returns it with its Secret and what is in that.
-func (w *world) issued(
+func (w *harness) issued(
 	t *testing.T, namespace, name string, revision int,
 ) (*Certificate, *corev1.Secret, *x509.Certificate) {
 	t.Helper()
@@ -143,7 +143,7 @@ func verify(t *testing.T, leaf *x509.Certificate, ca []byte, name string) {
 }
 
 // testSelfSigned applies what clusterctl applies to find out whether cert-manager works.
-func (w *world) testSelfSigned(t *testing.T) {
+func (w *harness) testSelfSigned(t *testing.T) {
 	w.namespace(t, "cert-manager-test")
 	w.apply(t, `
 apiVersion: cert-manager.io/v1
@@ -194,7 +194,7 @@ spec: {selfSigned: {}}
 	w.issued(t, "cert-manager-test", "selfsigned-cert", 3)
 }
 
-func (w *world) testAuthority(t *testing.T) {
+func (w *harness) testAuthority(t *testing.T) {
 	w.namespace(t, "cert-manager") // the namespace of ClusterIssuers' Secrets
 	w.namespace(t, "user")
 	for _, text := range []string{`
@@ -256,7 +256,7 @@ spec:
 	}
 }
 
-func (w *world) testRenewal(t *testing.T) {
+func (w *harness) testRenewal(t *testing.T) {
 	w.namespace(t, "renewal")
 	w.apply(t, `
 apiVersion: cert-manager.io/v1
@@ -283,7 +283,7 @@ spec:
 	}
 }
 
-func (w *world) testNotSimulated(t *testing.T) {
+func (w *harness) testNotSimulated(t *testing.T) {
 	w.namespace(t, "other")
 	w.apply(t, `
 apiVersion: cert-manager.io/v1
@@ -303,7 +303,7 @@ spec: {acme: {server: "https://example.com"}}
 	})
 }
 
-func (w *world) testInjection(t *testing.T) {
+func (w *harness) testInjection(t *testing.T) {
 	w.namespace(t, "inject")
 	objects := map[*unstructured.Unstructured][]string{
 		w.apply(t, `

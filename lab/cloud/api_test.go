@@ -18,7 +18,7 @@ import (
 )
 
 // raw sends a request as it is, with the token, and holds the reply against the API's description.
-func (w *world) raw(method, path, body string) (int, string) {
+func (w *harness) raw(method, path, body string) (int, string) {
 	w.t.Helper()
 	request, err := http.NewRequestWithContext(w.t.Context(), method, w.endpoint+path, strings.NewReader(body))
 	if err != nil {
@@ -37,7 +37,7 @@ func (w *world) raw(method, path, body string) (int, string) {
 }
 
 func TestWrongTokenIsUnauthorized(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	_, err := w.client("another-token").Location.All(t.Context())
 	wants(t, "unauthorized", err)
 	if !strings.Contains(err.Error(), "(unauthorized)") { // what CAPH looks for
@@ -46,7 +46,7 @@ func TestWrongTokenIsUnauthorized(t *testing.T) {
 }
 
 func TestWhatTheFakeDoesNotHave(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	for _, path := range []string{"/servers/999", "/servers/nonsense", "/servers/999/actions", "/actions/999",
 		"/networks/999/actions/1"} {
 		if status, body := w.raw(http.MethodGet, path, ""); status != http.StatusNotFound ||
@@ -78,7 +78,7 @@ func TestWhatTheFakeDoesNotHave(t *testing.T) {
 }
 
 func TestBadInput(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	for _, test := range []struct{ method, path, body, code string }{
 		{http.MethodPost, "/networks", `{"name":`, "json_error"},
 		{http.MethodPost, "/networks", `{"name":7}`, "invalid_input"},
@@ -107,7 +107,7 @@ func TestBadInput(t *testing.T) {
 }
 
 func TestPagesAndOrder(t *testing.T) {
-	w := newWorld(t, func(c *Config) { c.RateLimit = RateLimit{Limit: 10_000, Per: time.Hour} })
+	w := newHarness(t, func(c *Config) { c.RateLimit = RateLimit{Limit: 10_000, Per: time.Hour} })
 	ctx := t.Context()
 	const count = 120
 	for i := range count {
@@ -177,7 +177,7 @@ func mustOpts(text string) hcloud.PlacementGroupListOpts {
 }
 
 func TestRateLimit(t *testing.T) {
-	w := newWorld(t, func(c *Config) { c.RateLimit = RateLimit{Limit: 3, Per: time.Hour} })
+	w := newHarness(t, func(c *Config) { c.RateLimit = RateLimit{Limit: 3, Per: time.Hour} })
 	ctx := t.Context()
 	var last *hcloud.Response
 	for range 3 {
@@ -209,7 +209,7 @@ func TestRateLimitRefills(t *testing.T) {
 }
 
 func TestRequestLogHoldsNoSecret(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	w.server("one", func(o *hcloud.ServerCreateOpts) { o.UserData = "planted-user-data" })
 	data, err := os.ReadFile(w.config.RequestLog)
 	if err != nil {
@@ -244,7 +244,7 @@ func TestRequestLogHoldsNoSecret(t *testing.T) {
 }
 
 func TestActionsOfAResource(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	ctx := t.Context()
 	one := w.server("one", nil)
 	w.server("two", nil)
@@ -296,7 +296,7 @@ func TestActionsOfAResource(t *testing.T) {
 }
 
 func TestOldActionsAreForgotten(t *testing.T) {
-	w := newWorld(t, func(c *Config) { c.RateLimit = RateLimit{Limit: 10_000, Per: time.Hour} })
+	w := newHarness(t, func(c *Config) { c.RateLimit = RateLimit{Limit: 10_000, Per: time.Hour} })
 	network := w.network()
 	w.cloud.mu.Lock()
 	first := w.cloud.begin("change_protection", on(kindNetwork, network.ID))

@@ -11,7 +11,7 @@ import (
 // and with its habits: it never waits for an action.
 func TestCAPHsCalls(t *testing.T) {
 	needsLoopback(t)
-	w := newWorld(t)
+	w := newHarness(t)
 	ctx := t.Context()
 	w.machines.serve = apiPort
 	if err := w.cloud.EnsureSnapshot("talos", "amd64"); err != nil {
@@ -124,7 +124,7 @@ func TestCAPHsCalls(t *testing.T) {
 // TestCloudControllerManagersCalls plays the calls of the cloud controller manager: its token check,
 // nodes by provider id and by name, routes, and a load balancer for a Service.
 func TestCloudControllerManagersCalls(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	ctx := t.Context()
 	network := w.network()
 	node := w.server("node", func(o *hcloud.ServerCreateOpts) { o.Networks = []*hcloud.Network{network} })

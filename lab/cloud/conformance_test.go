@@ -40,7 +40,7 @@ func TestConformanceIsChecked(t *testing.T) {
 
 // TestListsConform looks at every list and every action list with something in it.
 func TestListsConform(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	ctx := t.Context()
 	network := w.network()
 	server := w.server("one", func(o *hcloud.ServerCreateOpts) { o.Networks = []*hcloud.Network{network} })

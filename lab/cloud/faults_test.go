@@ -15,7 +15,7 @@ import (
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
 )
 
-func (w *world) fault(fault Fault) int64 {
+func (w *harness) fault(fault Fault) int64 {
 	w.t.Helper()
 	id, err := w.cloud.InjectFault(fault)
 	if err != nil {
@@ -25,7 +25,7 @@ func (w *world) fault(fault Fault) int64 {
 }
 
 func TestFaultsOfRequests(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	ctx := t.Context()
 	list := func() error { _, _, err := w.Location.List(ctx, hcloud.LocationListOpts{}); return err }
 
@@ -65,7 +65,7 @@ func TestFaultsOfRequests(t *testing.T) {
 }
 
 func TestLostReplyTakesEffect(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	ctx := t.Context()
 	create := func() error {
 		_, _, err := w.PlacementGroup.Create(ctx,
@@ -85,7 +85,7 @@ func TestLostReplyTakesEffect(t *testing.T) {
 }
 
 func TestResetHasNoEffect(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	ctx := t.Context()
 	w.fault(Fault{Kind: FaultReset, Method: http.MethodPost, Times: 1})
 	_, _, err := w.PlacementGroup.Create(ctx,
@@ -99,7 +99,7 @@ func TestResetHasNoEffect(t *testing.T) {
 }
 
 func TestTimeoutIsSilent(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	w.fault(Fault{Kind: FaultTimeout, Times: 1})
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
@@ -110,7 +110,7 @@ func TestTimeoutIsSilent(t *testing.T) {
 }
 
 func TestOutOfStock(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	ctx := t.Context()
 	id := w.fault(Fault{Kind: FaultOutOfStock, ServerType: "cx33", Location: "nbg1"})
 	opts := hcloud.ServerCreateOpts{Name: "one", ServerType: &hcloud.ServerType{Name: "cx33"},
@@ -131,7 +131,7 @@ func TestOutOfStock(t *testing.T) {
 }
 
 func TestActionThatEndsInError(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	ctx := t.Context()
 	w.fault(Fault{Kind: FaultActionError, Command: "create_server", Code: "some_code", Message: "some message", Times: 1})
 	opts := hcloud.ServerCreateOpts{Name: "one", ServerType: &hcloud.ServerType{Name: "cx33"},
@@ -152,7 +152,7 @@ func TestActionThatEndsInError(t *testing.T) {
 }
 
 func TestAttachingThatFails(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	ctx := t.Context()
 	network := w.network()
 	one := w.server("one", nil)
@@ -170,7 +170,7 @@ func TestAttachingThatFails(t *testing.T) {
 }
 
 func TestSlowBoot(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	w.fault(Fault{Kind: FaultSlowBoot, Server: "slow-*", Delay: Duration(50 * time.Millisecond)})
 	begun := time.Now()
 	w.server("slow-1", nil) // the cloud says that it runs
@@ -185,7 +185,7 @@ func TestSlowBoot(t *testing.T) {
 }
 
 func TestServerVanishes(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	one := w.server("one", nil)
 	if err := w.cloud.VanishServer(t.Context(), "one"); err != nil {
 		t.Fatal(err)
@@ -200,7 +200,7 @@ func TestServerVanishes(t *testing.T) {
 }
 
 func TestFaultsAreChecked(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	for _, wrong := range []Fault{
 		{}, {Kind: "gremlins"}, {Kind: FaultError, Path: "["}, {Kind: FaultError, Status: 200},
 		{Kind: FaultError, Probability: 2},
@@ -229,7 +229,7 @@ func TestFaultsAreChecked(t *testing.T) {
 
 func TestProbabilityIsSeeded(t *testing.T) {
 	hits := func(seed uint64) (pattern string) {
-		w := newWorld(t, func(c *Config) { c.Seed = seed })
+		w := newHarness(t, func(c *Config) { c.Seed = seed })
 		w.fault(Fault{Kind: FaultError, Probability: 0.5})
 		for range 20 {
 			if _, _, err := w.Location.List(t.Context(), hcloud.LocationListOpts{}); err != nil {

@@ -27,9 +27,9 @@ import (
 
 const testToken = "planted-api-token-8d1f"
 
-// world is a Cloud behind HTTP, a client of it whose every exchange is held against the API's
+// harness is a Cloud behind HTTP, a client of it whose every exchange is held against the API's
 // description, and the machines that its servers are made of.
-type world struct {
+type harness struct {
 	*hcloud.Client
 	t        *testing.T
 	cloud    *Cloud
@@ -38,8 +38,8 @@ type world struct {
 	config   Config
 }
 
-// newWorld starts a Cloud of its own for a test. A change may adapt its Config.
-func newWorld(t *testing.T, changes ...func(*Config)) *world {
+// newHarness starts a Cloud of its own for a test. A change may adapt its Config.
+func newHarness(t *testing.T, changes ...func(*Config)) *harness {
 	t.Helper()
 	dir := t.TempDir()
 	config := Config{
@@ -58,9 +58,9 @@ func newWorld(t *testing.T, changes ...func(*Config)) *world {
 	return startWorld(t, config)
 }
 
-func startWorld(t *testing.T, config Config) *world {
+func startWorld(t *testing.T, config Config) *harness {
 	t.Helper()
-	w := &world{t: t, machines: &machines{running: map[int64]Server{}, ports: map[int64][]net.Listener{}}}
+	w := &harness{t: t, machines: &machines{running: map[int64]Server{}, ports: map[int64][]net.Listener{}}}
 	config.Machine = w.machines
 	w.config = config
 	var err error
@@ -85,7 +85,7 @@ func startWorld(t *testing.T, config Config) *world {
 
 // restart ends the Cloud as a crash of its process would, but for what it does at once, and starts
 // another one on the same folder.
-func (w *world) restart() *world {
+func (w *harness) restart() *harness {
 	w.t.Helper()
 	if err := w.cloud.Close(); err != nil {
 		w.t.Fatal(err)
@@ -93,7 +93,7 @@ func (w *world) restart() *world {
 	return startWorld(w.t, w.config)
 }
 
-func (w *world) client(token string) *hcloud.Client {
+func (w *harness) client(token string) *hcloud.Client {
 	return hcloud.NewClient(
 		hcloud.WithEndpoint(w.endpoint),
 		hcloud.WithToken(token),
@@ -116,7 +116,7 @@ func must[T any](t *testing.T) func(value T, _ *hcloud.Response, err error) T {
 }
 
 // done waits for actions to end well.
-func (w *world) done(actions ...*hcloud.Action) {
+func (w *harness) done(actions ...*hcloud.Action) {
 	w.t.Helper()
 	if err := w.Action.WaitFor(w.t.Context(), actions...); err != nil {
 		w.t.Fatal(err)
@@ -357,7 +357,7 @@ func (m *machines) history() string {
 
 // Helpers that make what most tests need.
 
-func (w *world) network() *hcloud.Network {
+func (w *harness) network() *hcloud.Network {
 	w.t.Helper()
 	_, whole, _ := net.ParseCIDR("127.40.0.0/16")
 	_, part, _ := net.ParseCIDR("127.40.64.0/25")
@@ -369,7 +369,7 @@ func (w *world) network() *hcloud.Network {
 }
 
 // server makes a running server of a Talos snapshot.
-func (w *world) server(name string, change func(*hcloud.ServerCreateOpts)) *hcloud.Server {
+func (w *harness) server(name string, change func(*hcloud.ServerCreateOpts)) *hcloud.Server {
 	w.t.Helper()
 	if err := w.cloud.EnsureSnapshot("talos", "amd64"); err != nil {
 		w.t.Fatal(err)

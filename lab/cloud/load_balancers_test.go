@@ -41,7 +41,7 @@ func refused(addr string) bool {
 const apiPort = 36443 // of the machines that the load balancers forward to
 
 // balanced makes a load balancer in the network that forwards 6443 to the machines.
-func (w *world) balanced(network *hcloud.Network) *hcloud.LoadBalancer {
+func (w *harness) balanced(network *hcloud.Network) *hcloud.LoadBalancer {
 	w.t.Helper()
 	made := must[hcloud.LoadBalancerCreateResult](w.t)(w.LoadBalancer.Create(w.t.Context(), hcloud.LoadBalancerCreateOpts{
 		Name: "lb", LoadBalancerType: &hcloud.LoadBalancerType{Name: "lb11"}, Location: &hcloud.Location{Name: "nbg1"},
@@ -55,14 +55,14 @@ func (w *world) balanced(network *hcloud.Network) *hcloud.LoadBalancer {
 	return made.LoadBalancer
 }
 
-func (w *world) aim(lb *hcloud.LoadBalancer, to *hcloud.Server, private bool) {
+func (w *harness) aim(lb *hcloud.LoadBalancer, to *hcloud.Server, private bool) {
 	w.t.Helper()
 	w.done(must[*hcloud.Action](w.t)(w.LoadBalancer.AddServerTarget(w.t.Context(), lb,
 		hcloud.LoadBalancerAddServerTargetOpts{Server: to, UsePrivateIP: &private})))
 }
 
 // health is the health of the first target for the first service.
-func (w *world) health(lb *hcloud.LoadBalancer) string {
+func (w *harness) health(lb *hcloud.LoadBalancer) string {
 	w.t.Helper()
 	lb = must[*hcloud.LoadBalancer](w.t)(w.LoadBalancer.GetByID(w.t.Context(), lb.ID))
 	if len(lb.Targets) == 0 || len(lb.Targets[0].HealthStatus) == 0 {
@@ -73,7 +73,7 @@ func (w *world) health(lb *hcloud.LoadBalancer) string {
 
 func TestLoadBalancerForwardsToHealthyTargetsOnly(t *testing.T) {
 	needsLoopback(t)
-	w := newWorld(t)
+	w := newHarness(t)
 	ctx := t.Context()
 	w.machines.serve = apiPort
 	network := w.network()
@@ -136,7 +136,7 @@ func TestLoadBalancerForwardsToHealthyTargetsOnly(t *testing.T) {
 
 func TestLoadBalancerEndsConnectionsOfRemovedTargets(t *testing.T) {
 	needsLoopback(t)
-	w := newWorld(t)
+	w := newHarness(t)
 	w.machines.serve = apiPort
 	lb := w.balanced(nil)
 	one := w.server("one", nil)
@@ -161,7 +161,7 @@ func TestLoadBalancerEndsConnectionsOfRemovedTargets(t *testing.T) {
 
 func TestLoadBalancerSelectorAndIPTargets(t *testing.T) {
 	needsLoopback(t)
-	w := newWorld(t)
+	w := newHarness(t)
 	ctx := t.Context()
 	w.machines.serve = apiPort
 	lb := w.balanced(nil)
@@ -199,7 +199,7 @@ func TestLoadBalancerSelectorAndIPTargets(t *testing.T) {
 
 func TestLoadBalancerHTTPHealthCheck(t *testing.T) {
 	needsLoopback(t)
-	w := newWorld(t)
+	w := newHarness(t)
 	ctx := t.Context()
 	ready := make(chan struct{})
 	listener, err := listen(ctx, "127.42.0.9:0")
@@ -235,7 +235,7 @@ func TestLoadBalancerHTTPHealthCheck(t *testing.T) {
 }
 
 func TestLoadBalancerRequestsThatAreRefused(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	ctx := t.Context()
 	network := w.network()
 	lb := w.balanced(network)
@@ -315,7 +315,7 @@ func TestLoadBalancerRequestsThatAreRefused(t *testing.T) {
 }
 
 func TestLoadBalancerActions(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	ctx := t.Context()
 	network := w.network()
 	lb := w.balanced(nil)

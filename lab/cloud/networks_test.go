@@ -17,7 +17,7 @@ func cidr(text string) *net.IPNet {
 }
 
 func TestNetworkSubnetsAndRoutes(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	ctx := t.Context()
 	one := w.network()
 	if got := one.Subnets[0].Gateway.String(); got != "127.40.0.1" {
@@ -72,7 +72,7 @@ func TestNetworkSubnetsAndRoutes(t *testing.T) {
 }
 
 func TestNetworkInUse(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	ctx := t.Context()
 	one := w.network()
 	member := w.server("one", func(o *hcloud.ServerCreateOpts) { o.Networks = []*hcloud.Network{one} })
@@ -108,7 +108,7 @@ func TestNetworkInUse(t *testing.T) {
 }
 
 func TestAddressesInNetworks(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	ctx := t.Context()
 	tiny := must[*hcloud.Network](t)(w.Network.Create(ctx, hcloud.NetworkCreateOpts{
 		Name: "tiny", IPRange: cidr("127.40.0.0/24"),

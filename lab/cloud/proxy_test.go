@@ -15,7 +15,7 @@ import (
 )
 
 func TestProxyPlaysTheRealHost(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	ca, err := pki.NewCA("lab")
 	if err != nil {
 		t.Fatal(err)
@@ -74,7 +74,7 @@ func TestProxyPlaysTheRealHost(t *testing.T) {
 }
 
 func TestProxyNeedsTrust(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	ca, err := pki.NewCA("lab")
 	if err != nil {
 		t.Fatal(err)

@@ -10,7 +10,7 @@ const builderKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ7xZ7G4gYQ2s6rP0bq4Xr1Y
 
 // TestRescueIsForOneBoot plays what an image upload does to its server.
 func TestRescueIsForOneBoot(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	ctx := t.Context()
 	key := must[*hcloud.SSHKey](t)(w.SSHKey.Create(ctx, hcloud.SSHKeyCreateOpts{Name: "builder", PublicKey: builderKey}))
 	made := must[hcloud.ServerCreateResult](t)(w.Server.Create(ctx, hcloud.ServerCreateOpts{

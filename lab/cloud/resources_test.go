@@ -16,7 +16,7 @@ import (
 )
 
 func TestSnapshots(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	ctx := t.Context()
 	for range 2 { // the second time there is nothing to do
 		for _, architecture := range []string{"amd64", "arm"} {
@@ -101,7 +101,7 @@ func TestSnapshots(t *testing.T) {
 }
 
 func TestFirewalls(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	ctx := t.Context()
 	early := w.server("early", func(o *hcloud.ServerCreateOpts) { o.Labels = map[string]string{"k8s": "owned"} })
 	rule := hcloud.FirewallRule{
@@ -200,7 +200,7 @@ func TestFirewalls(t *testing.T) {
 }
 
 func TestSSHKeys(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	ctx := t.Context()
 	const public = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGJ5dGVzLW9mLWEta2V5LXRoYXQtbm9ib2R5LWhhcy0x slipway"
 	key := must[*hcloud.SSHKey](t)(w.SSHKey.Create(ctx, hcloud.SSHKeyCreateOpts{Name: "mine", PublicKey: public}))
@@ -230,7 +230,7 @@ func TestSSHKeys(t *testing.T) {
 }
 
 func TestPlacementGroupsAreListedByTypeAndRenamed(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	ctx := t.Context()
 	made := must[hcloud.PlacementGroupCreateResult](t)(w.PlacementGroup.Create(ctx,
 		hcloud.PlacementGroupCreateOpts{Name: "a", Type: hcloud.PlacementGroupTypeSpread})).PlacementGroup
@@ -248,7 +248,7 @@ func TestPlacementGroupsAreListedByTypeAndRenamed(t *testing.T) {
 }
 
 func TestPrimaryIPs(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	ctx := t.Context()
 	one := w.server("one", nil)
 	made := must[*hcloud.PrimaryIPCreateResult](t)(w.PrimaryIP.Create(ctx,
@@ -300,7 +300,7 @@ func TestPrimaryIPs(t *testing.T) {
 }
 
 func TestVolumes(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	ctx := t.Context()
 	one := w.server("one", nil)
 	_, _, err := w.Volume.Create(ctx, hcloud.VolumeCreateOpts{Name: "small", Size: 1, Location: one.Location})
@@ -339,7 +339,7 @@ func TestVolumes(t *testing.T) {
 }
 
 func TestCatalog(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	ctx := t.Context()
 	locations, err := w.Location.All(ctx)
 	if err != nil {
@@ -390,7 +390,7 @@ func TestCatalog(t *testing.T) {
 }
 
 func TestMetadata(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	network := w.network()
 	one := w.server("one", func(o *hcloud.ServerCreateOpts) {
 		o.Networks = []*hcloud.Network{network}

@@ -13,7 +13,7 @@ import (
 
 func TestRestart(t *testing.T) {
 	needsLoopback(t)
-	w := newWorld(t)
+	w := newHarness(t)
 	ctx := t.Context()
 	w.machines.serve = apiPort
 	network := w.network()
@@ -63,7 +63,7 @@ func TestRestart(t *testing.T) {
 func TestRestartTakesUpUnfinishedActions(t *testing.T) {
 	slow := InstantLatency()
 	slow.Actions["create_server"] = Span{Min: 200 * time.Millisecond, Max: 200 * time.Millisecond}
-	w := newWorld(t, func(c *Config) { c.Latency = slow })
+	w := newHarness(t, func(c *Config) { c.Latency = slow })
 	made := must[hcloud.ServerCreateResult](t)(w.Server.Create(t.Context(), hcloud.ServerCreateOpts{
 		Name: "one", ServerType: &hcloud.ServerType{Name: "cx33"}, Image: &hcloud.Image{Name: "debian-12"},
 	}))
@@ -75,7 +75,7 @@ func TestRestartTakesUpUnfinishedActions(t *testing.T) {
 }
 
 func TestStateIsPrivateAndWhole(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	w.server("one", nil)
 	path := filepath.Join(w.config.Dir, "state.json")
 	info, err := os.Stat(path)

@@ -13,7 +13,7 @@ import (
 )
 
 func TestServerIsBornCompleteAndRuns(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	ctx := t.Context()
 	net := w.network()
 	group := must[hcloud.PlacementGroupCreateResult](t)(w.PlacementGroup.Create(ctx,
@@ -54,7 +54,7 @@ func TestServerIsBornCompleteAndRuns(t *testing.T) {
 }
 
 func TestServerPower(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	ctx := t.Context()
 	one := w.server("one", func(o *hcloud.ServerCreateOpts) { o.StartAfterCreate = new(bool) })
 	status := func() hcloud.ServerStatus {
@@ -87,7 +87,7 @@ func TestServerPower(t *testing.T) {
 }
 
 func TestServerRequestsThatAreRefused(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	ctx := t.Context()
 	w.server("taken", nil)
 	fine := func() hcloud.ServerCreateOpts {
@@ -143,7 +143,7 @@ func TestServerRequestsThatAreRefused(t *testing.T) {
 func TestServerIsLockedWhileItIsMade(t *testing.T) {
 	slow := InstantLatency()
 	slow.Actions["create_server"] = Span{Min: 1 << 40, Max: 1 << 40} // 18 minutes: until the test ends
-	w := newWorld(t, func(c *Config) { c.Latency = slow })
+	w := newHarness(t, func(c *Config) { c.Latency = slow })
 	made := must[hcloud.ServerCreateResult](t)(w.Server.Create(t.Context(), hcloud.ServerCreateOpts{
 		Name: "one", ServerType: &hcloud.ServerType{Name: "cax11"}, Image: &hcloud.Image{Name: "debian-12"},
 	}))
@@ -165,7 +165,7 @@ func TestServerIsLockedWhileItIsMade(t *testing.T) {
 }
 
 func TestServerActions(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	ctx := t.Context()
 	net1 := w.network()
 	one := w.server("one", nil)
@@ -231,7 +231,7 @@ func TestServerActions(t *testing.T) {
 }
 
 func TestServerProtectionAndDeletion(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	ctx := t.Context()
 	one := w.server("one", nil)
 	kept := must[*hcloud.PrimaryIPCreateResult](t)(w.PrimaryIP.Create(ctx,
@@ -269,7 +269,7 @@ func TestServerProtectionAndDeletion(t *testing.T) {
 }
 
 func TestPlacementGroupIsFullAtTen(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	ctx := t.Context()
 	group := must[hcloud.PlacementGroupCreateResult](t)(w.PlacementGroup.Create(ctx,
 		hcloud.PlacementGroupCreateOpts{Name: "g", Type: hcloud.PlacementGroupTypeSpread})).PlacementGroup
@@ -296,7 +296,7 @@ func TestPlacementGroupIsFullAtTen(t *testing.T) {
 }
 
 func TestOldClientsFindAndNameTheDatacenter(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	body := `{"name":"one","server_type":"cx23","image":"debian-12","datacenter":"hel1-dc2"}`
 	status, reply := w.raw(http.MethodPost, "/servers", body)
 	if status != http.StatusCreated || !strings.Contains(reply, `"datacenter":{"id":3,"name":"hel1-dc2"`) {
@@ -305,7 +305,7 @@ func TestOldClientsFindAndNameTheDatacenter(t *testing.T) {
 }
 
 func TestMachineThatCannotStart(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	w.machines.refuse = errors.New("no such boot disk")
 	made := must[hcloud.ServerCreateResult](t)(w.Server.Create(t.Context(), hcloud.ServerCreateOpts{
 		Name: "one", ServerType: &hcloud.ServerType{Name: "cx23"}, Image: &hcloud.Image{Name: "debian-12"},

@@ -15,7 +15,7 @@ import (
 // Lists of all shapes lag behind what was written, a record asked for by its id does not, and what a name may not be
 // used for twice is judged by what is there.
 func TestListsLagBehind(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	ctx := t.Context()
 	labelled := func(opts *hcloud.ServerCreateOpts) { opts.Labels = map[string]string{"of": "k8s"} }
 	w.server("before", labelled)
@@ -103,7 +103,7 @@ func TestPastIsKeptAsLongAsItIsShown(t *testing.T) {
 }
 
 func TestFaultsOfOneActor(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	w.fault(Fault{Kind: FaultError, Actor: "somebody-else"})
 	if _, _, err := w.Location.List(t.Context(), hcloud.LocationListOpts{}); err != nil {
 		t.Errorf("a fault for another actor hits: %v", err)
@@ -116,7 +116,7 @@ func TestFaultsOfOneActor(t *testing.T) {
 // A fault with a seed of its own has the same chances whatever else happens.
 func TestFaultWithItsOwnSeed(t *testing.T) {
 	hits := func(seed uint64, before int) (pattern string) {
-		s := newWorld(t, func(c *Config) { c.Seed = uint64(before) })
+		s := newHarness(t, func(c *Config) { c.Seed = uint64(before) })
 		s.fault(Fault{Kind: FaultError, Probability: 0.5, Seed: seed})
 		for range 20 {
 			if _, _, err := s.Location.List(t.Context(), hcloud.LocationListOpts{}); err != nil {
@@ -137,7 +137,7 @@ func TestFaultWithItsOwnSeed(t *testing.T) {
 
 // What an exhausted rate limit says of its end is what the fault says.
 func TestRateLimitSaysUntilWhen(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	w.fault(Fault{Kind: FaultRateLimit, Delay: Duration(time.Minute), Times: 1})
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.endpoint+"/locations", nil)
 	if err != nil {
@@ -158,7 +158,7 @@ func TestRateLimitSaysUntilWhen(t *testing.T) {
 
 // Every fault that hits a request is noted with it, also where it is the call's own business.
 func TestHitsAreLogged(t *testing.T) {
-	w := newWorld(t)
+	w := newHarness(t)
 	ctx := t.Context()
 	opts := hcloud.ServerCreateOpts{Name: "one", ServerType: &hcloud.ServerType{Name: "cx33"},
 		Image: &hcloud.Image{Name: "debian-12"}}

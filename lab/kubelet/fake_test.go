@@ -22,8 +22,8 @@ import (
 	"github.com/slipway-k8s/slipway/lab/proc"
 )
 
-// world is a kubelet over a fake API, with real processes.
-type world struct {
+// harness is a kubelet over a fake API, with real processes.
+type harness struct {
 	*Kubelet
 	t    *testing.T
 	api  *fake.Clientset
@@ -33,12 +33,12 @@ type world struct {
 }
 
 // start runs a kubelet until the test's end. Objects are what the API has before; edit changes the configuration.
-func start(t *testing.T, edit func(*Config), objects ...runtime.Object) *world {
+func start(t *testing.T, edit func(*Config), objects ...runtime.Object) *harness {
 	t.Helper()
 	return startOn(t, fake.NewClientset(objects...), edit)
 }
 
-func startOn(t *testing.T, api *fake.Clientset, edit func(*Config)) *world {
+func startOn(t *testing.T, api *fake.Clientset, edit func(*Config)) *harness {
 	t.Helper()
 	supervisor := proc.New()
 	t.Cleanup(func() {
@@ -62,7 +62,7 @@ func startOn(t *testing.T, api *fake.Clientset, edit func(*Config)) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, api: api, tokens: &atomic.Int32{}}
+	w := &harness{t: t, api: api, tokens: &atomic.Int32{}}
 	api.PrependReactor("create", "serviceaccounts", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		request := action.(clienttesting.CreateAction).GetObject().(*authenticationv1.TokenRequest).DeepCopy()
 		life := time.Duration(*request.Spec.ExpirationSeconds) * time.Second
@@ -109,7 +109,7 @@ func newTestPod(name, image string) *corev1.Pod {
 	}
 }
 
-func (w *world) create(pod *corev1.Pod) {
+func (w *harness) create(pod *corev1.Pod) {
 	w.t.Helper()
 	if _, err := w.api.CoreV1().Pods(pod.Namespace).Create(w.t.Context(), pod, metav1.CreateOptions{}); err != nil {
 		w.t.Fatal(err)
@@ -117,7 +117,7 @@ func (w *world) create(pod *corev1.Pod) {
 }
 
 // awaitPod waits for a state of a Pod and returns it.
-func (w *world) awaitPod(name, what string, holds func(*corev1.Pod) bool) *corev1.Pod {
+func (w *harness) awaitPod(name, what string, holds func(*corev1.Pod) bool) *corev1.Pod {
 	w.t.Helper()
 	var pod *corev1.Pod
 	eventually(w.t, what, func() (string, bool) {
@@ -131,13 +131,13 @@ func (w *world) awaitPod(name, what string, holds func(*corev1.Pod) bool) *corev
 	return pod
 }
 
-func (w *world) awaitReady(name string) *corev1.Pod {
+func (w *harness) awaitReady(name string) *corev1.Pod {
 	w.t.Helper()
 	return w.awaitPod(name, "Pod "+name+" is Ready", func(p *corev1.Pod) bool { return isReady(p.Status) })
 }
 
 // markDeleted is what an API server does with a deletion that has a grace period.
-func (w *world) markDeleted(name string, grace int64) {
+func (w *harness) markDeleted(name string, grace int64) {
 	w.t.Helper()
 	pod, err := w.api.CoreV1().Pods("default").Get(w.t.Context(), name, metav1.GetOptions{})
 	if err != nil {
@@ -151,7 +151,7 @@ func (w *world) markDeleted(name string, grace int64) {
 }
 
 // processes returns the ids of the processes that run.
-func (w *world) processes() []int {
+func (w *harness) processes() []int {
 	var ids []int
 	for _, p := range w.cfg.Processes.List() {
 		ids = append(ids, p.PID)

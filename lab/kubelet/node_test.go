@@ -13,7 +13,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-func (w *world) node() *corev1.Node {
+func (w *harness) node() *corev1.Node {
 	w.t.Helper()
 	node, err := w.api.CoreV1().Nodes().Get(w.t.Context(), "node-1", metav1.GetOptions{})
 	if err != nil {

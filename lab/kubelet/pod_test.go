@@ -37,7 +37,7 @@ func servedPod(name string) *corev1.Pod {
 }
 
 // self asks a Pod's process what it was given.
-func self(t *testing.T, w *world, pod string) given {
+func self(t *testing.T, w *harness, pod string) given {
 	t.Helper()
 	addr, ok := w.cfg.Registry.Address("test", "default", pod, 8080)
 	if !ok {

@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/slipway-k8s/slipway/lab/cloud"
-	"github.com/slipway-k8s/slipway/lab/world"
+	"github.com/slipway-k8s/slipway/lab/environment"
 )
 
 // TestFaults has a management cluster and the simulated cloud suffer, and recover.
@@ -37,19 +37,19 @@ func TestFaults(t *testing.T) {
 }
 
 func testNoFaults(t *testing.T, d *daemon) {
-	for want, f := range map[string]world.Fault{
+	for want, f := range map[string]environment.Fault{
 		"there is no fault": {Fault: cloud.Fault{Kind: "gremlins"}},
-		"apiserver-restart has no method": {Fault: cloud.Fault{Kind: world.FaultAPIServerRestart,
+		"apiserver-restart has no method": {Fault: cloud.Fault{Kind: environment.FaultAPIServerRestart,
 			Method: "GET"}},
-		"webhook-unready needs service": {Fault: cloud.Fault{Kind: world.FaultWebhookUnready}},
-		`cluster "other", server "": no kube-apiserver`: {Fault: cloud.Fault{Kind: world.FaultAPIServerRestart},
+		"webhook-unready needs service": {Fault: cloud.Fault{Kind: environment.FaultWebhookUnready}},
+		`cluster "other", server "": no kube-apiserver`: {Fault: cloud.Fault{Kind: environment.FaultAPIServerRestart},
 			Cluster: "other"},
-		`management cluster "other" does not exist`: {Fault: cloud.Fault{Kind: world.FaultManagementAway},
+		`management cluster "other" does not exist`: {Fault: cloud.Fault{Kind: environment.FaultManagementAway},
 			Cluster: "other"},
-		`no server is named "x*"`: {Fault: cloud.Fault{Kind: world.FaultVanishServer, Server: "x*"}},
-		"give an absolute path": {Fault: cloud.Fault{Kind: world.FaultExpiredKubeconfig}, Cluster: "m",
+		`no server is named "x*"`: {Fault: cloud.Fault{Kind: environment.FaultVanishServer, Server: "x*"}},
+		"give an absolute path": {Fault: cloud.Fault{Kind: environment.FaultExpiredKubeconfig}, Cluster: "m",
 			File: "kubeconfig"},
-		"a time cannot be negative": {Fault: cloud.Fault{Kind: world.FaultManagementAway}, For: -1},
+		"a time cannot be negative": {Fault: cloud.Fault{Kind: environment.FaultManagementAway}, For: -1},
 		"status 200 is no error":    {Fault: cloud.Fault{Kind: cloud.FaultError, Status: 200}},
 	} {
 		if begun, err := d.AddFault(t.Context(), f); err == nil || !strings.Contains(err.Error(), want) {
@@ -63,7 +63,7 @@ func testNoFaults(t *testing.T, d *daemon) {
 }
 
 // add brings a fault into force, which is then listed.
-func add(t *testing.T, d *daemon, f world.Fault) world.InForce {
+func add(t *testing.T, d *daemon, f environment.Fault) environment.InForce {
 	t.Helper()
 	begun, err := d.AddFault(t.Context(), f)
 	if err != nil {
@@ -98,10 +98,10 @@ func apiServerOf(t *testing.T, d *daemon) int {
 	return 0
 }
 
-func testAPIServerRestart(t *testing.T, d *daemon, m world.Management) {
+func testAPIServerRestart(t *testing.T, d *daemon, m environment.Management) {
 	before := apiServerOf(t, d)
 	cs := client(t, m)
-	f := add(t, d, world.Fault{Fault: cloud.Fault{Kind: world.FaultAPIServerRestart}, Cluster: "m",
+	f := add(t, d, environment.Fault{Fault: cloud.Fault{Kind: environment.FaultAPIServerRestart}, Cluster: "m",
 		For: cloud.Duration(time.Second)})
 	if pid := apiServerOf(t, d); pid != 0 {
 		t.Errorf("it runs as process %d, was %d", pid, before)
@@ -123,7 +123,7 @@ func testAPIServerRestart(t *testing.T, d *daemon, m world.Management) {
 	}
 }
 
-func testManagementAway(t *testing.T, d *daemon, m world.Management) {
+func testManagementAway(t *testing.T, d *daemon, m environment.Management) {
 	cs, pid := client(t, m), apiServerOf(t, d)
 	get := func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
@@ -134,7 +134,8 @@ func testManagementAway(t *testing.T, d *daemon, m world.Management) {
 	if err := get(); err != nil {
 		t.Fatal(err)
 	}
-	f := add(t, d, world.Fault{Fault: cloud.Fault{Kind: world.FaultManagementAway}, For: cloud.Duration(time.Hour)})
+	f := add(t, d, environment.Fault{Fault: cloud.Fault{Kind: environment.FaultManagementAway},
+		For: cloud.Duration(time.Hour)})
 	if f.Cluster != "m" || f.Until.Before(time.Now().Add(59*time.Minute)) {
 		t.Errorf("the only cluster is away as %+v", f)
 	}
@@ -145,7 +146,7 @@ func testManagementAway(t *testing.T, d *daemon, m world.Management) {
 		t.Fatal(err)
 	}
 	await(t, "answer", get)
-	add(t, d, world.Fault{Fault: cloud.Fault{Kind: world.FaultManagementAway},
+	add(t, d, environment.Fault{Fault: cloud.Fault{Kind: environment.FaultManagementAway},
 		For: cloud.Duration(700 * time.Millisecond)})
 	if err := get(); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("away once more, it answers %v", err)
@@ -164,8 +165,8 @@ func testCloudFaults(t *testing.T, d *daemon) {
 	}
 	hc := hcloud.NewClient(hcloud.WithToken(info.Token), hcloud.WithEndpoint(info.HetznerEndpoint))
 	// Out of stock for the second of three, and in stock again.
-	once := add(t, d, world.Fault{Fault: cloud.Fault{Kind: cloud.FaultOutOfStock, Skip: 1, Times: 1}})
-	add(t, d, world.Fault{Fault: cloud.Fault{Kind: cloud.FaultError, Path: "/volumes"},
+	once := add(t, d, environment.Fault{Fault: cloud.Fault{Kind: cloud.FaultOutOfStock, Skip: 1, Times: 1}})
+	add(t, d, environment.Fault{Fault: cloud.Fault{Kind: cloud.FaultError, Path: "/volumes"},
 		For: cloud.Duration(300 * time.Millisecond)})
 	var made []string
 	for _, name := range []string{"cp-1", "cp-2", "cp-3"} {
@@ -187,7 +188,8 @@ func testCloudFaults(t *testing.T, d *daemon) {
 	if once.Hits != 0 {
 		t.Errorf("a new fault has %d hits", once.Hits)
 	}
-	vanished := add(t, d, world.Fault{Fault: cloud.Fault{Kind: world.FaultVanishServer, Server: "cp-*", Seed: 7}})
+	vanished := add(t, d, environment.Fault{Fault: cloud.Fault{Kind: environment.FaultVanishServer, Server: "cp-*",
+		Seed: 7}})
 	left, err := hc.Server.All(t.Context())
 	if err != nil || len(left) != 1 || left[0].Name == vanished.Server || !slices.Contains(made, vanished.Server) {
 		t.Errorf("of %v %s vanished, %v are left (%v)", made, vanished.Server, left, err)
@@ -196,7 +198,7 @@ func testCloudFaults(t *testing.T, d *daemon) {
 }
 
 // testExpiredKubeconfig ends the lab.
-func testExpiredKubeconfig(t *testing.T, d *daemon, m world.Management) {
+func testExpiredKubeconfig(t *testing.T, d *daemon, m environment.Management) {
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	if err := os.WriteFile(file, []byte(m.Kubeconfig), 0o600); err != nil {
 		t.Fatal(err)
@@ -207,9 +209,9 @@ func testExpiredKubeconfig(t *testing.T, d *daemon, m world.Management) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return client(t, world.Management{Kubeconfig: string(b)})
+		return client(t, environment.Management{Kubeconfig: string(b)})
 	}
-	expire := world.Fault{Fault: cloud.Fault{Kind: world.FaultExpiredKubeconfig}, Cluster: "m", File: file}
+	expire := environment.Fault{Fault: cloud.Fault{Kind: environment.FaultExpiredKubeconfig}, Cluster: "m", File: file}
 	f := add(t, d, expire)
 	if _, err := read().CoreV1().Namespaces().Get(t.Context(), "default", metav1.GetOptions{}); !apierrors.IsUnauthorized(
 		err) {
@@ -237,7 +239,7 @@ func testExpiredKubeconfig(t *testing.T, d *daemon, m world.Management) {
 		t.Fatal(err)
 	}
 	add(t, d, expire)
-	add(t, d, world.Fault{Fault: cloud.Fault{Kind: world.FaultManagementAway}})
+	add(t, d, environment.Fault{Fault: cloud.Fault{Kind: environment.FaultManagementAway}})
 	began := time.Now()
 	if err := d.Down(t.Context()); err != nil {
 		t.Fatal(err)

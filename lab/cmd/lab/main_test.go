@@ -28,8 +28,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/slipway-k8s/slipway/lab/environment"
 	"github.com/slipway-k8s/slipway/lab/plane/planetest"
-	"github.com/slipway-k8s/slipway/lab/world"
 )
 
 // asCommand makes the test binary the command.
@@ -55,7 +55,7 @@ func command(t *testing.T, args ...string) *exec.Cmd {
 
 // daemon is a lab that was started in the background.
 type daemon struct {
-	*world.Client
+	*environment.Client
 	cmd *exec.Cmd
 	dir string
 }
@@ -63,7 +63,7 @@ type daemon struct {
 func serveLab(t *testing.T, dir string, flags ...string) *daemon {
 	t.Helper()
 	args := append([]string{"serve", "--dir", dir, "--bin", planetest.Bin(t)}, flags...)
-	d := &daemon{Client: world.NewClient(dir), dir: dir, cmd: command(t, args...)}
+	d := &daemon{Client: environment.NewClient(dir), dir: dir, cmd: command(t, args...)}
 	var log bytes.Buffer
 	d.cmd.Stdout, d.cmd.Stderr = &log, &log
 	if err := d.cmd.Start(); err != nil {
@@ -230,7 +230,7 @@ func TestEndsWithAProcess(t *testing.T) {
 	}
 }
 
-func statusOf(t *testing.T, d *daemon) world.Status {
+func statusOf(t *testing.T, d *daemon) environment.Status {
 	t.Helper()
 	s, err := d.Status(t.Context())
 	if err != nil {
@@ -239,7 +239,7 @@ func statusOf(t *testing.T, d *daemon) world.Status {
 	return s
 }
 
-func client(t *testing.T, m world.Management) *kubernetes.Clientset {
+func client(t *testing.T, m environment.Management) *kubernetes.Clientset {
 	t.Helper()
 	config, err := clientcmd.RESTConfigFromKubeConfig([]byte(m.Kubeconfig))
 	if err != nil {
@@ -254,7 +254,7 @@ func client(t *testing.T, m world.Management) *kubernetes.Clientset {
 
 // createServer makes a server of the simulated cloud from the host, through the lab's HTTPS proxy as the real API's
 // host, and waits until its Talos has seen that its user data is no machine configuration.
-func createServer(t *testing.T, d *daemon) world.Server {
+func createServer(t *testing.T, d *daemon) environment.Server {
 	t.Helper()
 	if err := d.EnsureImage(t.Context(), "talos-test"); err != nil {
 		t.Fatal(err)
@@ -280,7 +280,7 @@ func createServer(t *testing.T, d *daemon) world.Server {
 	return awaitServer(t, d)
 }
 
-func awaitServer(t *testing.T, d *daemon) (server world.Server) {
+func awaitServer(t *testing.T, d *daemon) (server environment.Server) {
 	t.Helper()
 	await(t, "server in maintenance mode", func() error {
 		s := statusOf(t, d)
@@ -294,7 +294,7 @@ func awaitServer(t *testing.T, d *daemon) (server world.Server) {
 }
 
 // checkServer wants the server that was there before to be there again.
-func checkServer(t *testing.T, d *daemon, before world.Server) {
+func checkServer(t *testing.T, d *daemon, before environment.Server) {
 	t.Helper()
 	if after := awaitServer(t, d); after.ID != before.ID || after.PublicIPv4 != before.PublicIPv4 {
 		t.Errorf("after a restart the server is %v, was %v", after, before)
@@ -309,7 +309,7 @@ func checkServer(t *testing.T, d *daemon, before world.Server) {
 }
 
 // throughProxy goes the way of an unmodified program: HTTPS_PROXY and SSL_CERT_FILE.
-func throughProxy(t *testing.T, info world.Info) *http.Transport {
+func throughProxy(t *testing.T, info environment.Info) *http.Transport {
 	t.Helper()
 	proxy, err := url.Parse(info.Proxy)
 	if err != nil {
@@ -367,7 +367,7 @@ func checkSecrets(t *testing.T, d *daemon) {
 }
 
 // checkGone wants none of a status's processes and listeners to be left.
-func checkGone(t *testing.T, s world.Status) {
+func checkGone(t *testing.T, s environment.Status) {
 	t.Helper()
 	if len(s.Processes) < 4 || len(s.Listeners) < 3 {
 		t.Errorf("the status before the end: processes %v, listeners %v", s.Processes, s.Listeners)

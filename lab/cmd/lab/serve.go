@@ -12,10 +12,10 @@ import (
 
 	"google.golang.org/grpc/grpclog"
 
+	"github.com/slipway-k8s/slipway/lab/environment"
 	"github.com/slipway-k8s/slipway/lab/kubelet"
 	"github.com/slipway-k8s/slipway/lab/netns"
 	"github.com/slipway-k8s/slipway/lab/proc"
-	"github.com/slipway-k8s/slipway/lab/world"
 )
 
 // serve runs the lab in the foreground.
@@ -42,15 +42,15 @@ func serve(ctx context.Context, args []string) error {
 	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, os.Stderr))
 	return netns.Enter(ctx, func(ctx context.Context, n netns.Network) error {
 		cfg.Network = n
-		return world.Run(ctx, cfg)
+		return environment.Run(ctx, cfg)
 	})
 }
 
-func parseServe(args []string) (cfg world.Config, untilGone int, err error) {
+func parseServe(args []string) (cfg environment.Config, untilGone int, err error) {
 	flags := newFlags("serve")
 	dir := flags.String("dir", "", "folder of the lab (required)")
 	bin := flags.String("bin", "", "folder of the upstream programs (required)")
-	latency := flags.String("latency", string(world.FastLatency), "how long simulated things take: fast or real")
+	latency := flags.String("latency", string(environment.FastLatency), "how long simulated things take: fast or real")
 	images := flags.String("images", "", "YAML file: programs that run for images")
 	flags.IntVar(&untilGone, "until-gone", 0, "end when the process with this id has ended")
 	if err := parse(flags, args); err != nil {
@@ -72,7 +72,7 @@ func parseServe(args []string) (cfg world.Config, untilGone int, err error) {
 	if cfg.Lab, err = os.Executable(); err != nil {
 		return cfg, 0, err
 	}
-	if cfg.Latency, err = world.ParseLatency(*latency); err != nil {
+	if cfg.Latency, err = environment.ParseLatency(*latency); err != nil {
 		return cfg, 0, fmt.Errorf("serve: %w", err)
 	}
 	if *images != "" {

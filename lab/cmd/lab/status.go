@@ -13,7 +13,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/slipway-k8s/slipway/lab/world"
+	"github.com/slipway-k8s/slipway/lab/environment"
 )
 
 // status prints the parts of the lab that run.
@@ -27,7 +27,7 @@ func status(ctx context.Context, args []string) error {
 	if *dir == "" || *output != "text" && *output != "json" {
 		return usageError{errors.New("status: want --dir D and --output text or json")}
 	}
-	s, err := world.NewClient(*dir).Status(ctx)
+	s, err := environment.NewClient(*dir).Status(ctx)
 	if err != nil {
 		return err
 	}
@@ -39,7 +39,7 @@ func status(ctx context.Context, args []string) error {
 	return printStatus(os.Stdout, s)
 }
 
-func printStatus(out io.Writer, s world.Status) error {
+func printStatus(out io.Writer, s environment.Status) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "PART\tFIDELITY\tDETAIL")
 	for _, p := range s.Parts {
@@ -107,8 +107,8 @@ func down(ctx context.Context, args []string) error {
 	if *dir == "" {
 		return usageError{errors.New("down: --dir is required")}
 	}
-	err := world.NewClient(*dir).Down(ctx)
-	if errors.Is(err, world.ErrNotUp) {
+	err := environment.NewClient(*dir).Down(ctx)
+	if errors.Is(err, environment.ErrNotUp) {
 		fmt.Println(err)
 		return nil
 	}

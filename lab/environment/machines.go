@@ -1,4 +1,4 @@
-package world
+package environment
 
 import (
 	"context"
@@ -47,8 +47,8 @@ type ImageBuild struct {
 }
 
 // tryImageBuild finds out whether servers can listen on port 22, on an address that no other process uses.
-func (w *World) tryImageBuild(ctx context.Context) ImageBuild {
-	l, err := w.cfg.Network.Listen(ctx, w.state.slot().sshProbe())
+func (lab *Lab) tryImageBuild(ctx context.Context) ImageBuild {
+	l, err := lab.cfg.Network.Listen(ctx, lab.state.slot().sshProbe())
 	if err != nil {
 		return ImageBuild{Reason: "rescue systems cannot answer SSH: " + err.Error()}
 	}

@@ -1,4 +1,4 @@
-package world
+package environment
 
 import (
 	"context"
@@ -12,8 +12,8 @@ import (
 
 // managements are the lab's management clusters.
 type managements struct {
-	life  context.Context // until the lab ends
-	world *World
+	life context.Context // until the lab ends
+	lab  *Lab
 
 	changing sync.Mutex // held while a cluster is created or removed; guards stopped
 	stopped  bool
@@ -30,31 +30,31 @@ var (
 // requestError is an error that the client caused.
 type requestError struct{ error }
 
-func newManagements(life context.Context, w *World) *managements {
-	return &managements{life: life, world: w, clusters: map[string]*management{}}
+func newManagements(life context.Context, lab *Lab) *managements {
+	return &managements{life: life, lab: lab, clusters: map[string]*management{}}
 }
 
 // resume starts, in the background, every recorded cluster.
 func (s *managements) resume() {
-	for _, spec := range s.world.state.management() {
-		s.begin(spec, s.world.awaitServed)
+	for _, spec := range s.lab.state.management() {
+		s.begin(spec, s.lab.awaitServed)
 	}
 }
 
 // begin starts a cluster in the background; its Pods only after beforePods.
 func (s *managements) begin(spec managementSpec, beforePods func(context.Context)) *management {
 	ctx, end := context.WithCancel(s.life)
-	m := &management{world: s.world, spec: spec, beforePods: beforePods, started: make(chan struct{}), end: end}
+	m := &management{lab: s.lab, spec: spec, beforePods: beforePods, started: make(chan struct{}), end: end}
 	s.mu.Lock()
 	s.clusters[spec.Name] = m
 	s.mu.Unlock()
 	go func() {
 		defer close(m.started)
 		if m.err = m.start(ctx); m.err != nil {
-			s.world.cfg.Log.Error("a management cluster did not start", "cluster", spec.Name, "reason", m.err)
+			s.lab.cfg.Log.Error("a management cluster did not start", "cluster", spec.Name, "reason", m.err)
 			return
 		}
-		s.world.cfg.Log.Info("a management cluster is ready", "cluster", spec.Name, "endpoint", m.plane.Endpoint())
+		s.lab.cfg.Log.Info("a management cluster is ready", "cluster", spec.Name, "endpoint", m.plane.Endpoint())
 	}()
 	return m
 }
@@ -119,7 +119,7 @@ func (s *managements) ensureBegun(ctx context.Context, name string) (*management
 		return s.begin(m.spec, atOnce), nil
 	}
 	spec := managementSpec{Name: name}
-	err := s.world.state.update(func(d *stateData) error {
+	err := s.lab.state.update(func(d *stateData) error {
 		for i := 1; i <= maxManagement; i++ {
 			if !slices.ContainsFunc(d.Management, func(o managementSpec) bool { return o.Index == i }) {
 				spec.Index = i
@@ -133,7 +133,7 @@ func (s *managements) ensureBegun(ctx context.Context, name string) (*management
 		return nil, err
 	}
 	// A lab that ended while it removed a cluster of this name may have left a part of it.
-	if err := s.world.removeManagement(name); err != nil {
+	if err := s.lab.removeManagement(name); err != nil {
 		return nil, err
 	}
 	return s.begin(spec, atOnce), nil
@@ -158,14 +158,14 @@ func (s *managements) remove(ctx context.Context, name string) error {
 		return nil
 	}
 	// First, so that a partially removed cluster is never started.
-	err := s.world.state.update(func(d *stateData) error {
+	err := s.lab.state.update(func(d *stateData) error {
 		d.Management = slices.DeleteFunc(d.Management, func(o managementSpec) bool { return o.Name == name })
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(m.stop(ctx), s.world.removeManagement(name)); err != nil {
+	if err := errors.Join(m.stop(ctx), s.lab.removeManagement(name)); err != nil {
 		return fmt.Errorf("delete management cluster %s: %w", name, err)
 	}
 	s.mu.Lock()

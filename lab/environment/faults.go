@@ -1,4 +1,4 @@
-package world
+package environment
 
 import (
 	"cmp"
@@ -145,7 +145,7 @@ func (e effect) ended() bool {
 
 // faults are the faults in force. All changes go through its methods.
 type faults struct {
-	world *World
+	lab *Lab
 
 	mu      sync.Mutex
 	last    int64
@@ -161,7 +161,7 @@ type inForce struct {
 	once   sync.Once
 }
 
-func newFaults(w *World) *faults { return &faults{world: w, all: map[int64]*inForce{}} }
+func newFaults(lab *Lab) *faults { return &faults{lab: lab, all: map[int64]*inForce{}} }
 
 // errNoFault is returned for a number that no fault in force has.
 var errNoFault = errors.New("there is no such fault in force")
@@ -176,7 +176,7 @@ func (s *faults) add(ctx context.Context, f Fault) (InForce, error) {
 	if s.stopped {
 		return InForce{}, errStopping
 	}
-	begun, err := s.world.begin(ctx, &f)
+	begun, err := s.lab.begin(ctx, &f)
 	if err != nil {
 		return InForce{}, fmt.Errorf("fault %s: %w", f.Kind, err)
 	}
@@ -187,7 +187,7 @@ func (s *faults) add(ctx context.Context, f Fault) (InForce, error) {
 		one.Until = one.Since.Add(time.Duration(f.For))
 	}
 	s.all[one.ID] = one
-	s.world.cfg.Log.Info("a fault is in force", one.attributes()...)
+	s.lab.cfg.Log.Info("a fault is in force", one.attributes()...)
 	go s.keep(one)
 	return one.seen(), nil
 }
@@ -224,7 +224,7 @@ func (s *faults) keep(f *inForce) {
 		f.effect.undo()
 	}
 	seen := f.seen()
-	s.world.cfg.Log.Info("a fault has ended", append(f.attributes(), "hits", seen.Hits)...)
+	s.lab.cfg.Log.Info("a fault has ended", append(f.attributes(), "hits", seen.Hits)...)
 	s.mu.Lock()
 	delete(s.all, f.ID)
 	s.mu.Unlock()

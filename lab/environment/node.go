@@ -1,4 +1,4 @@
-package world
+package environment
 
 import (
 	"context"
@@ -24,7 +24,7 @@ const (
 
 // startKubelet starts the cluster's one Node.
 func (m *management) startKubelet(ctx context.Context, admin *rest.Config) error {
-	w := m.world
+	lab := m.lab
 	client, err := m.access("system:node:"+m.nodeName(), "system:nodes")
 	if err != nil {
 		return err
@@ -46,18 +46,18 @@ func (m *management) startKubelet(ctx context.Context, admin *rest.Config) error
 		KubeletVersion: version.GitVersion,
 		Client:         client, Admin: admin,
 		Dir:       filepath.Join(m.dir(), "kubelet"),
-		Processes: w.processes, Programs: w.programs, Bin: w.cfg.Bin, Lab: w.cfg.Lab, Registry: w.registry,
-		PodEnv:  w.podEnv(),
+		Processes: lab.processes, Programs: lab.programs, Bin: lab.cfg.Bin, Lab: lab.cfg.Lab, Registry: lab.registry,
+		PodEnv:  lab.podEnv(),
 		Network: kubelet.NetworkFromStart,
-		Latency: w.cfg.Latency.kubelet(),
-		Log:     w.cfg.Log,
+		Latency: lab.cfg.Latency.kubelet(),
+		Log:     lab.cfg.Log,
 	})
 	if err != nil {
 		return err
 	}
 	m.ended.Go(func() {
 		if err := k.Run(ctx); err != nil {
-			w.cfg.Log.Error("a kubelet ended", "cluster", m.name(), "reason", err)
+			lab.cfg.Log.Error("a kubelet ended", "cluster", m.name(), "reason", err)
 		}
 	})
 	return nil

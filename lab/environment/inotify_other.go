@@ -1,6 +1,6 @@
 //go:build unix && !linux
 
-package world
+package environment
 
 // shortage is implemented for Linux only.
 func shortage(int) string { return "" }

@@ -41,9 +41,9 @@ const (
 	testImage = "talos-amd64-test"
 )
 
-// world is a real Kubernetes API and a simulated Hetzner Cloud, with the stand-in between them. The Kubernetes API
+// harness is a real Kubernetes API and a simulated Hetzner Cloud, with the stand-in between them. The Kubernetes API
 // plays both the management and the workload cluster, as after a pivot.
-type world struct {
+type harness struct {
 	client.Client
 	control    *plane.Single
 	admin      []byte // kubeconfig
@@ -58,7 +58,7 @@ type world struct {
 	webhookPort string
 }
 
-func newWorld(t *testing.T) *world {
+func newHarness(t *testing.T) *harness {
 	t.Helper()
 	control, config := planetest.Start(t, nil)
 	scheme := runtime.NewScheme()
@@ -88,7 +88,7 @@ func newWorld(t *testing.T) *world {
 	server := httptest.NewServer(c.Handler())
 	t.Cleanup(server.Close)
 
-	w := &world{
+	w := &harness{
 		Client: k, control: control, dir: dir, cloud: c,
 		hetzner:    hcloud.NewClient(hcloud.WithToken(testToken), hcloud.WithEndpoint(server.URL+"/v1")),
 		networkTop: fmt.Sprintf("127.%d", 252+rand.IntN(2)),
@@ -111,7 +111,7 @@ func newWorld(t *testing.T) *world {
 }
 
 // installCRDs makes the kinds: CAPH's with their real schemas, Cluster API's open ones.
-func (w *world) installCRDs(t *testing.T) {
+func (w *harness) installCRDs(t *testing.T) {
 	t.Helper()
 	for _, kind := range []string{"hetznerclusters", "hcloudmachines", "hcloudmachinetemplates"} {
 		data, err := os.ReadFile(filepath.Join("..", "repository", "caph", kind+".yaml"))
@@ -147,7 +147,7 @@ spec:
 	})
 }
 
-func (w *world) create(t *testing.T, document []byte) {
+func (w *harness) create(t *testing.T, document []byte) {
 	t.Helper()
 	object := &unstructured.Unstructured{}
 	must(t, yaml.Unmarshal(document, &object.Object))
@@ -158,7 +158,7 @@ func TestMain(m *testing.M) { standintest.Main(m, Run) }
 
 // start runs the stand-in as a program of its own until the test ends. Like the original it knows only the API's real
 // name, and finds its way by HTTPS_PROXY and SSL_CERT_FILE.
-func (w *world) start(t *testing.T) {
+func (w *harness) start(t *testing.T) {
 	t.Helper()
 	proxy, err := w.cloud.Proxy(w.ca)
 	must(t, err)
@@ -182,7 +182,7 @@ func (w *world) start(t *testing.T) {
 
 // fixture is one cluster in a namespace of its own, named like the namespace.
 type fixture struct {
-	*world
+	*harness
 	name    string
 	cluster *clusterv1.Cluster
 	infra   *api.HetznerCluster
@@ -190,11 +190,11 @@ type fixture struct {
 
 // fixture makes namespace, Hetzner secret, Cluster and HetznerCluster; edit may
 // change the latter two before they are made.
-func (w *world) fixture(t *testing.T, name string, edit func(*fixture)) *fixture {
+func (w *harness) fixture(t *testing.T, name string, edit func(*fixture)) *fixture {
 	t.Helper()
 	must(t, w.Create(t.Context(), namespace(name)))
 	third := rand.IntN(250)
-	f := &fixture{world: w, name: name,
+	f := &fixture{harness: w, name: name,
 		cluster: &clusterv1.Cluster{
 			ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: name},
 			Spec: clusterv1.ClusterSpec{InfrastructureRef: &corev1.ObjectReference{
@@ -367,7 +367,7 @@ func (noMachine) Delete(context.Context, int64) error                  { return 
 func (noMachine) AddressesChanged(context.Context, cloud.Server) error { return nil }
 
 // asNode is a client with a kubelet's identity.
-func (w *world) asNode(t *testing.T, name string) client.Client {
+func (w *harness) asNode(t *testing.T, name string) client.Client {
 	t.Helper()
 	kubeconfig, err := w.control.Kubeconfig("system:node:"+name, "system:nodes")
 	must(t, err)

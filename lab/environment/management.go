@@ -1,4 +1,4 @@
-package world
+package environment
 
 import (
 	"context"
@@ -22,8 +22,8 @@ import (
 // management is a management cluster: a real control plane with one Node, on which Pods run as processes. It takes the
 // place of the kind cluster.
 type management struct {
-	world *World
-	spec  managementSpec
+	lab  *Lab
+	spec managementSpec
 	// beforePods returns when the cluster's Pods may start.
 	beforePods func(context.Context)
 
@@ -40,7 +40,7 @@ type management struct {
 func (m *management) name() string     { return m.spec.Name }
 func (m *management) nodeName() string { return m.spec.Name + "-control-plane" }
 func (m *management) address() string {
-	return m.world.state.slot().managementAddress(m.spec.Index).String()
+	return m.lab.state.slot().managementAddress(m.spec.Index).String()
 }
 
 // ready says whether the cluster has started.
@@ -53,30 +53,30 @@ func (m *management) ready() bool {
 	}
 }
 
-func (m *management) dir() string { return m.world.path("management", m.spec.Name) }
+func (m *management) dir() string { return m.lab.path("management", m.spec.Name) }
 
 // start creates the cluster's processes, on the data of an earlier start if there are any. After an error, stop ends
 // what was started.
 func (m *management) start(ctx context.Context) error {
-	w := m.world
-	if err := os.MkdirAll(w.path("clusters", m.name()), 0o700); err != nil {
+	lab := m.lab
+	if err := os.MkdirAll(lab.path("clusters", m.name()), 0o700); err != nil {
 		return err
 	}
 	var err error
-	if m.expose, err = w.cfg.Network.Expose(ctx, net.JoinHostPort(m.address(), plane.APIPort)); err != nil {
+	if m.expose, err = lab.cfg.Network.Expose(ctx, net.JoinHostPort(m.address(), plane.APIPort)); err != nil {
 		return err
 	}
-	services := egress.NewServices(m.name(), w.registry, w.outages)
+	services := egress.NewServices(m.name(), lab.registry, lab.outages)
 	socket, err := m.startEgress(ctx, services)
 	if err != nil {
 		return err
 	}
-	m.plane, err = plane.StartSingle(ctx, w.processes, plane.SingleConfig{
-		Cluster: m.name(), Bin: w.cfg.Bin, Dir: m.dir(), LogDir: w.path("logs", m.name()),
+	m.plane, err = plane.StartSingle(ctx, lab.processes, plane.SingleConfig{
+		Cluster: m.name(), Bin: lab.cfg.Bin, Dir: m.dir(), LogDir: lab.path("logs", m.name()),
 		Address:      m.address(),
-		ServiceCIDR:  w.state.slot().managementServiceCIDR().String(),
+		ServiceCIDR:  lab.state.slot().managementServiceCIDR().String(),
 		EgressSocket: socket,
-		AuditLog:     w.path("clusters", m.name(), "audit.jsonl"),
+		AuditLog:     lab.path("clusters", m.name(), "audit.jsonl"),
 		Labels:       map[string]string{proc.LabelCluster: m.name()},
 	})
 	if err != nil {
@@ -101,15 +101,15 @@ func (m *management) start(ctx context.Context) error {
 
 // startEgress serves the proxy through which the kube-apiserver reaches Services.
 func (m *management) startEgress(ctx context.Context, services *egress.Services) (socket string, err error) {
-	socket = filepath.Join(m.world.sockets, fmt.Sprintf("egress-%d.sock", m.spec.Index))
+	socket = filepath.Join(m.lab.sockets, fmt.Sprintf("egress-%d.sock", m.spec.Index))
 	l, err := egress.Listen(socket)
 	if err != nil {
 		return "", err
 	}
-	proxy := egress.New(services, m.world.cfg.Log.With("cluster", m.name()))
+	proxy := egress.New(services, m.lab.cfg.Log.With("cluster", m.name()))
 	m.ended.Go(func() {
 		if err := proxy.Serve(ctx, l); err != nil {
-			m.world.cfg.Log.Error("an egress proxy ended", "cluster", m.name(), "reason", err)
+			m.lab.cfg.Log.Error("an egress proxy ended", "cluster", m.name(), "reason", err)
 		}
 	})
 	return socket, nil
@@ -122,7 +122,7 @@ func (m *management) watchServices(ctx context.Context, services *egress.Service
 	}
 	m.ended.Go(func() {
 		if err := services.Watch(ctx, cs); err != nil && ctx.Err() == nil {
-			m.world.cfg.Log.Error("Services are not watched", "cluster", m.name(), "reason", err)
+			m.lab.cfg.Log.Error("Services are not watched", "cluster", m.name(), "reason", err)
 		}
 	})
 	return nil
@@ -171,4 +171,6 @@ func waitFor(ctx context.Context, group *sync.WaitGroup) error {
 
 // removeManagement deletes the data of a stopped cluster. Its audit logs and the logs of its programs are kept for
 // diagnosis.
-func (w *World) removeManagement(name string) error { return os.RemoveAll(w.path("management", name)) }
+func (lab *Lab) removeManagement(name string) error {
+	return os.RemoveAll(lab.path("management", name))
+}

@@ -1,4 +1,4 @@
-package world
+package environment
 
 import (
 	"debug/buildinfo"
@@ -43,10 +43,10 @@ func readPrograms(bin string) ([]programInfo, error) {
 }
 
 // parts are the parts of the lab.
-func (w *World) parts() []Part {
+func (lab *Lab) parts() []Part {
 	var parts []Part
 	versions := map[string]string{}
-	for _, p := range w.programInfo {
+	for _, p := range lab.programInfo {
 		versions[p.file] = p.module + " " + p.version
 	}
 	for _, p := range []struct{ name, file string }{
@@ -55,20 +55,20 @@ func (w *World) parts() []Part {
 	} {
 		parts = append(parts, Part{p.name, kubelet.Real, versions[p.file] + ", unmodified"})
 	}
-	for i, p := range w.programs {
-		if _, shadowed := kubelet.Match(w.programs[:i], p.Image); shadowed {
+	for i, p := range lab.programs {
+		if _, shadowed := kubelet.Match(lab.programs[:i], p.Image); shadowed {
 			continue
 		}
 		parts = append(parts, imagePart(p, versions[p.Exec]))
 	}
 	time := "simulated delays are one or two seconds, the stand-ins poll 20 times as often, the rate limit's " +
 		"hour has 3 minutes"
-	if w.cfg.Latency == RealLatency {
+	if lab.cfg.Latency == RealLatency {
 		time = "simulated delays are estimates of the real cloud's"
 	}
 	rescueSystem := "SSH on port 22, accepts only the commands of hcloudimages; downloads nothing, has no disk"
-	if !w.imageBuild.Possible {
-		rescueSystem = "the step image cannot build an image, the lab creates its snapshot: " + w.imageBuild.Reason
+	if !lab.imageBuild.Possible {
+		rescueSystem = "the step image cannot build an image, the lab creates its snapshot: " + lab.imageBuild.Reason
 	}
 	return append(parts,
 		Part{"kubelet", kubelet.StandIn,

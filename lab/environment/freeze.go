@@ -1,4 +1,4 @@
-package world
+package environment
 
 import (
 	"encoding/json"
@@ -14,27 +14,27 @@ const stillFor = 2 * time.Minute
 // standStill freezes the lab until goOn is called: no process runs, the simulated cloud answers no request, and no
 // cluster is created or removed. The files on disk are then in the state that a lab which is killed leaves, and starts
 // again from.
-func (w *World) standStill() (goOn func()) {
-	w.managements.changing.Lock()
+func (lab *Lab) standStill() (goOn func()) {
+	lab.managements.changing.Lock()
 	// The processes first: the cloud answers their pending requests before it stops, or not at all.
-	thaw := w.processes.Freeze()
-	release := w.cloud.Still()
+	thaw := lab.processes.Freeze()
+	release := lab.cloud.Still()
 	return func() {
 		release()
 		thaw()
-		w.managements.changing.Unlock()
+		lab.managements.changing.Unlock()
 	}
 }
 
 // serveStill freezes the lab, sends the first part of the response, and unfreezes it at the end of the request's body,
 // which the client keeps open. The second part says whether the lab was frozen until then: {"stood": true}.
-func (w *World) serveStill(rw http.ResponseWriter, r *http.Request) {
+func (lab *Lab) serveStill(rw http.ResponseWriter, r *http.Request) {
 	control := http.NewResponseController(rw)
 	if err := control.EnableFullDuplex(); err != nil {
 		reply(rw, nil, err)
 		return
 	}
-	goOn := sync.OnceFunc(w.standStill())
+	goOn := sync.OnceFunc(lab.standStill())
 	defer goOn()
 	began := time.Now()
 	rw.Header().Set("Content-Type", "application/json")
@@ -53,11 +53,11 @@ func (w *World) serveStill(rw http.ResponseWriter, r *http.Request) {
 	select {
 	case err := <-told:
 		stood = err == nil
-	case <-w.stopping:
+	case <-lab.stopping:
 	case <-timer.C:
 	}
 	goOn()
-	w.cfg.Log.Info("the lab was frozen and continues", "time", time.Since(began).Round(time.Millisecond), "as asked",
+	lab.cfg.Log.Info("the lab was frozen and continues", "time", time.Since(began).Round(time.Millisecond), "as asked",
 		stood)
 	_ = json.NewEncoder(rw).Encode(map[string]bool{"stood": stood}) // fails only if the client has closed the connection
 }

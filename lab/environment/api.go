@@ -1,4 +1,4 @@
-package world
+package environment
 
 import (
 	"context"
@@ -45,7 +45,7 @@ type Info struct {
 }
 
 // handler is the control API. It has no authorization: the socket is in a folder that only the user can open.
-func (w *World) handler() http.Handler {
+func (lab *Lab) handler() http.Handler {
 	mux := http.NewServeMux()
 	handle := func(pattern string, do func(*http.Request) (any, error)) {
 		mux.HandleFunc(pattern, func(rw http.ResponseWriter, r *http.Request) {
@@ -53,26 +53,26 @@ func (w *World) handler() http.Handler {
 			reply(rw, answer, err)
 		})
 	}
-	handle("GET /v1/info", func(r *http.Request) (any, error) { return w.info(), nil })
-	handle("GET /v1/status", func(r *http.Request) (any, error) { return w.status(), nil })
+	handle("GET /v1/info", func(r *http.Request) (any, error) { return lab.info(), nil })
+	handle("GET /v1/status", func(r *http.Request) (any, error) { return lab.status(), nil })
 	handle("GET /v1/management/{name}", func(r *http.Request) (any, error) {
-		return describe(w.managements.get(r.Context(), r.PathValue("name")))
+		return describe(lab.managements.get(r.Context(), r.PathValue("name")))
 	})
 	handle("PUT /v1/management/{name}", func(r *http.Request) (any, error) {
-		return describe(w.managements.ensure(r.Context(), r.PathValue("name")))
+		return describe(lab.managements.ensure(r.Context(), r.PathValue("name")))
 	})
 	handle("DELETE /v1/management/{name}", func(r *http.Request) (any, error) {
 		// A removal is finished even if the client closes the connection.
-		return struct{}{}, w.managements.remove(context.WithoutCancel(r.Context()), r.PathValue("name"))
+		return struct{}{}, lab.managements.remove(context.WithoutCancel(r.Context()), r.PathValue("name"))
 	})
 	handle("PUT /v1/images/{name}", func(r *http.Request) (any, error) {
-		return struct{}{}, w.ensureImage(r.PathValue("name"))
+		return struct{}{}, lab.ensureImage(r.PathValue("name"))
 	})
-	w.faults.serve(handle)
-	mux.HandleFunc("POST /v1/freeze", w.serveStill)
+	lab.faults.serve(handle)
+	mux.HandleFunc("POST /v1/freeze", lab.serveStill)
 	handle("POST /v1/down", func(r *http.Request) (any, error) {
-		defer w.endOnce.Do(func() { close(w.down) })
-		return struct{}{}, w.stop()
+		defer lab.endOnce.Do(func() { close(lab.down) })
+		return struct{}{}, lab.stop()
 	})
 	return mux
 }
@@ -111,11 +111,11 @@ func reply(rw http.ResponseWriter, answer any, err error) {
 
 // hetznerHandler serves the simulated Hetzner API and the identity of this lab, for another lab that needs its
 // addresses.
-func (w *World) hetznerHandler() http.Handler {
+func (lab *Lab) hetznerHandler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("/", w.cloud.Handler())
+	mux.Handle("/", lab.cloud.Handler())
 	mux.HandleFunc("GET /lab", func(rw http.ResponseWriter, _ *http.Request) {
-		reply(rw, Holder{Dir: w.cfg.Dir, PID: w.cfg.Network.PID()}, nil)
+		reply(rw, Holder{Dir: lab.cfg.Dir, PID: lab.cfg.Network.PID()}, nil)
 	})
 	return mux
 }
@@ -126,38 +126,38 @@ type Holder struct {
 	PID int    `json:"pid"` // the process to signal
 }
 
-func (w *World) info() Info {
-	s := w.state.slot()
+func (lab *Lab) info() Info {
+	s := lab.state.slot()
 	return Info{
-		PID: w.cfg.Network.PID(), StartedAt: w.started,
-		HetznerEndpoint: "http://" + s.hetznerAPI() + "/v1", Proxy: w.proxyURL(), CAFile: w.caFile(), Token: w.token,
+		PID: lab.cfg.Network.PID(), StartedAt: lab.started,
+		HetznerEndpoint: "http://" + s.hetznerAPI() + "/v1", Proxy: lab.proxyURL(), CAFile: lab.caFile(), Token: lab.token,
 		NetworkCIDR: s.networkCIDR().String(), ControlPlaneCIDR: s.controlPlaneCIDR().String(),
 		PodCIDR: s.podCIDR().String(), ServiceCIDR: s.serviceCIDR().String(),
-		ProviderRepository: w.offer.Providers,
-		CertManagerURL:     w.offer.CertManager, CertManagerVersion: w.offer.CertManagerVersion,
-		ChartRepositories: w.chartRepositories(),
-		Versions:          w.offer.Versions,
-		ImageBuild:        w.imageBuild,
-		Notes:             w.notes(),
+		ProviderRepository: lab.offer.Providers,
+		CertManagerURL:     lab.offer.CertManager, CertManagerVersion: lab.offer.CertManagerVersion,
+		ChartRepositories: lab.chartRepositories(),
+		Versions:          lab.offer.Versions,
+		ImageBuild:        lab.imageBuild,
+		Notes:             lab.notes(),
 	}
 }
 
 // notes are the current limitations of the lab that its user should know.
-func (w *World) notes() []string {
-	if short := shortage(len(w.processes.List())); short != "" {
-		return append(slices.Clone(w.offer.Notes), short)
+func (lab *Lab) notes() []string {
+	if short := shortage(len(lab.processes.List())); short != "" {
+		return append(slices.Clone(lab.offer.Notes), short)
 	}
-	return w.offer.Notes
+	return lab.offer.Notes
 }
 
-func (w *World) proxyURL() string { return "http://" + w.state.slot().hetznerProxy() }
-func (w *World) caFile() string   { return w.path("pki", "ca.crt") }
+func (lab *Lab) proxyURL() string { return "http://" + lab.state.slot().hetznerProxy() }
+func (lab *Lab) caFile() string   { return lab.path("pki", "ca.crt") }
 
 // podEnv is the environment of the process of every Pod: it sends requests for api.hetzner.cloud to the simulated
 // cloud.
-func (w *World) podEnv() map[string]string {
-	env := map[string]string{"HTTPS_PROXY": w.proxyURL(), "SSL_CERT_FILE": w.caFile()}
-	if w.cfg.Latency == FastLatency {
+func (lab *Lab) podEnv() map[string]string {
+	env := map[string]string{"HTTPS_PROXY": lab.proxyURL(), "SSL_CERT_FILE": lab.caFile()}
+	if lab.cfg.Latency == FastLatency {
 		env[standin.TimeScaleVariable] = fmt.Sprint(fastScale)
 	}
 	return env

@@ -1,4 +1,4 @@
-package world
+package environment
 
 import (
 	"context"
@@ -16,19 +16,19 @@ const (
 
 // settle waits until the clusters of an earlier start serve again, so that a client that reaches the lab also reaches
 // them. After settleDeadline the lab continues and logs which cluster is missing.
-func (w *World) settle(ctx context.Context) {
+func (lab *Lab) settle(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, settleDeadline)
 	defer cancel()
 	ticker := time.NewTicker(settlePoll)
 	defer ticker.Stop()
 	for {
-		missing := w.unsettled()
+		missing := lab.unsettled()
 		if missing == "" {
 			return
 		}
 		select {
 		case <-ctx.Done():
-			w.cfg.Log.Warn("a cluster of an earlier start is not ready", "missing", missing)
+			lab.cfg.Log.Warn("a cluster of an earlier start is not ready", "missing", missing)
 			return
 		case <-ticker.C:
 		}
@@ -40,12 +40,12 @@ const servedDeadline = 20 * time.Second
 
 // awaitServed waits until the workload clusters are served again. Cluster API connects to a cluster at its start, and
 // after a failure tries again only after 30 seconds.
-func (w *World) awaitServed(ctx context.Context) {
+func (lab *Lab) awaitServed(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, servedDeadline)
 	defer cancel()
 	ticker := time.NewTicker(settlePoll)
 	defer ticker.Stop()
-	for unsettledServer(w.talos.Status()) != "" {
+	for unsettledServer(lab.talos.Status()) != "" {
 		select {
 		case <-ctx.Done():
 			return
@@ -55,15 +55,15 @@ func (w *World) awaitServed(ctx context.Context) {
 }
 
 // unsettled names a part that is not ready again; empty: none.
-func (w *World) unsettled() string {
-	for _, m := range w.managements.list() {
+func (lab *Lab) unsettled() string {
+	for _, m := range lab.managements.list() {
 		select {
 		case <-m.started:
 		default:
 			return "management cluster " + m.name()
 		}
 	}
-	return unsettledServer(w.talos.Status())
+	return unsettledServer(lab.talos.Status())
 }
 
 // unsettledServer names a server that still boots, or a server of a cluster without a kube-apiserver. One

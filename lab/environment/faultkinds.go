@@ -1,4 +1,4 @@
-package world
+package environment
 
 import (
 	"context"
@@ -13,31 +13,31 @@ import (
 )
 
 // begin starts the effect of a fault. It writes random choices into f.
-func (w *World) begin(ctx context.Context, f *Fault) (effect, error) {
+func (lab *Lab) begin(ctx context.Context, f *Fault) (effect, error) {
 	switch f.Kind {
 	case FaultAPIServerRestart:
-		return w.restartAPIServers(ctx, f)
+		return lab.restartAPIServers(ctx, f)
 	case FaultManagementAway:
-		return w.managementAway(f)
+		return lab.managementAway(f)
 	case FaultWebhookUnready:
-		return w.webhookUnready(f)
+		return lab.webhookUnready(f)
 	case FaultVanishServer:
-		return w.vanishServer(ctx, f)
+		return lab.vanishServer(ctx, f)
 	case FaultExpiredKubeconfig:
-		return w.expireKubeconfig(f)
+		return lab.expireKubeconfig(f)
 	default:
-		return w.spoilCloud(f)
+		return lab.spoilCloud(f)
 	}
 }
 
 // spoilCloud injects a fault of the simulated cloud.
-func (w *World) spoilCloud(f *Fault) (effect, error) {
-	id, err := w.cloud.InjectFault(f.Fault)
+func (lab *Lab) spoilCloud(f *Fault) (effect, error) {
+	id, err := lab.cloud.InjectFault(f.Fault)
 	if err != nil {
 		return effect{}, requestError{err}
 	}
-	hits, over := w.cloud.FollowFault(id)
-	return effect{undo: func() { w.cloud.RemoveFault(id) }, over: over, hits: hits}, nil
+	hits, over := lab.cloud.FollowFault(id)
+	return effect{undo: func() { lab.cloud.RemoveFault(id) }, over: over, hits: hits}, nil
 }
 
 // apiServer is a kube-apiserver that a fault can affect.
@@ -48,20 +48,20 @@ type apiServer struct {
 
 // apiServers returns the ready kube-apiservers: of a cluster by its name, of servers by a pattern, or of the servers of
 // a cluster that match.
-func (w *World) apiServers(cluster, server string) ([]apiServer, error) {
+func (lab *Lab) apiServers(cluster, server string) ([]apiServer, error) {
 	if _, err := path.Match(server, ""); err != nil {
 		return nil, requestError{fmt.Errorf("pattern %q: %w", server, err)}
 	}
 	var found []apiServer
-	if m := w.managements.find(cluster); m != nil && server == "" && m.ready() {
+	if m := lab.managements.find(cluster); m != nil && server == "" && m.ready() {
 		found = append(found, apiServer{m.name(), m.plane.Plane})
 	}
-	for _, t := range w.talos.Status() {
+	for _, t := range lab.talos.Status() {
 		matches, _ := path.Match(server, t.Name)
 		if cluster != "" && t.Cluster != cluster || server != "" && !matches {
 			continue
 		}
-		if p := w.talos.Plane(t.ID); p != nil && (cluster != "" || server != "") {
+		if p := lab.talos.Plane(t.ID); p != nil && (cluster != "" || server != "") {
 			found = append(found, apiServer{t.Name, p})
 		}
 	}
@@ -75,8 +75,8 @@ func (w *World) apiServers(cluster, server string) ([]apiServer, error) {
 // chosen picks one of several by a seed.
 func chosen[T any](of []T, seed uint64) T { return of[rand.New(rand.NewPCG(seed, 1)).IntN(len(of))] }
 
-func (w *World) restartAPIServers(ctx context.Context, f *Fault) (effect, error) {
-	hit, err := w.apiServers(f.Cluster, f.Server)
+func (lab *Lab) restartAPIServers(ctx context.Context, f *Fault) (effect, error) {
+	hit, err := lab.apiServers(f.Cluster, f.Server)
 	if err != nil {
 		return effect{}, err
 	}
@@ -98,7 +98,7 @@ func (w *World) restartAPIServers(ctx context.Context, f *Fault) (effect, error)
 			return effect{}, err
 		}
 		releases = append(releases, free)
-		w.cfg.Log.Info("a kube-apiserver was killed", "of", one.name)
+		lab.cfg.Log.Info("a kube-apiserver was killed", "of", one.name)
 	}
 	// The fault ends when all of them are ready again.
 	life, end := context.WithCancel(context.Background())
@@ -114,22 +114,22 @@ func (w *World) restartAPIServers(ctx context.Context, f *Fault) (effect, error)
 		release()
 		for _, one := range hit {
 			if err := one.plane.AwaitAPI(life); err != nil && life.Err() == nil {
-				w.cfg.Log.Error("a kube-apiserver that was killed is not ready again", "of", one.name, "reason", err)
+				lab.cfg.Log.Error("a kube-apiserver that was killed is not ready again", "of", one.name, "reason", err)
 			}
 		}
 	}()
 	return effect{undo: func() { end(); <-over }, over: over, hits: func() int { return len(hit) }, ownTime: true}, nil
 }
 
-func (w *World) managementAway(f *Fault) (effect, error) {
+func (lab *Lab) managementAway(f *Fault) (effect, error) {
 	if f.Cluster == "" {
-		all := w.managements.list()
+		all := lab.managements.list()
 		if len(all) != 1 {
 			return effect{}, requestError{fmt.Errorf("there are %d management clusters: name one with cluster", len(all))}
 		}
 		f.Cluster = all[0].name()
 	}
-	m := w.managements.find(f.Cluster)
+	m := lab.managements.find(f.Cluster)
 	if m == nil || !m.ready() {
 		return effect{}, requestError{fmt.Errorf("management cluster %q does not exist or is not ready: see lab status",
 			f.Cluster)}
@@ -137,23 +137,23 @@ func (w *World) managementAway(f *Fault) (effect, error) {
 	return effect{undo: m.plane.FreezeAPI()}, nil
 }
 
-func (w *World) webhookUnready(f *Fault) (effect, error) {
+func (lab *Lab) webhookUnready(f *Fault) (effect, error) {
 	for _, pattern := range []string{f.Cluster, f.Service} {
 		if _, err := path.Match(pattern, ""); err != nil {
 			return effect{}, requestError{fmt.Errorf("pattern %q: %w", pattern, err)}
 		}
 	}
 	var hits atomic.Int64
-	end := w.outages.Begin(f.Cluster, f.Service, func() { hits.Add(1) })
+	end := lab.outages.Begin(f.Cluster, f.Service, func() { hits.Add(1) })
 	return effect{undo: end, hits: func() int { return int(hits.Load()) }}, nil
 }
 
-func (w *World) vanishServer(ctx context.Context, f *Fault) (effect, error) {
+func (lab *Lab) vanishServer(ctx context.Context, f *Fault) (effect, error) {
 	if _, err := path.Match(f.Server, ""); err != nil {
 		return effect{}, requestError{fmt.Errorf("pattern %q: %w", f.Server, err)}
 	}
 	var names []string
-	for _, s := range w.cloud.Servers() {
+	for _, s := range lab.cloud.Servers() {
 		if ok, _ := path.Match(f.Server, s.Name); ok {
 			names = append(names, s.Name)
 		}
@@ -166,5 +166,5 @@ func (w *World) vanishServer(ctx context.Context, f *Fault) (effect, error) {
 	over := make(chan struct{})
 	close(over)
 	// A server that vanished cannot be restored, so the fault has no end.
-	return effect{over: over}, w.cloud.VanishServer(context.WithoutCancel(ctx), f.Server)
+	return effect{over: over}, lab.cloud.VanishServer(context.WithoutCancel(ctx), f.Server)
 }

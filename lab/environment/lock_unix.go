@@ -1,6 +1,6 @@
 //go:build unix
 
-package world
+package environment
 
 import (
 	"context"

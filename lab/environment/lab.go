@@ -1,4 +1,4 @@
-package world
+package environment
 
 import (
 	"context"
@@ -44,8 +44,8 @@ const (
 	headerDeadline = 10 * time.Second
 )
 
-// World is a running lab.
-type World struct {
+// Lab is a running lab.
+type Lab struct {
 	cfg       Config
 	started   time.Time
 	state     *state
@@ -100,72 +100,72 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	if err != nil {
 		return err
 	}
-	w := &World{cfg: cfg, started: time.Now(), processes: proc.New(), registry: kubelet.NewRegistry(),
+	lab := &Lab{cfg: cfg, started: time.Now(), processes: proc.New(), registry: kubelet.NewRegistry(),
 		outages: egress.NewOutages(), programInfo: programs, stopping: make(chan struct{}), down: make(chan struct{})}
-	w.faults = newFaults(w)
-	w.programs = append(append(w.programs, cfg.Images...), kubelet.DefaultPrograms()...)
+	lab.faults = newFaults(lab)
+	lab.programs = append(append(lab.programs, cfg.Images...), kubelet.DefaultPrograms()...)
 	// After an error, too, no process survives the lab.
-	defer func() { err = errors.Join(err, w.processes.StopAll(context.WithoutCancel(ctx), 0)) }()
-	return w.run(ctx)
+	defer func() { err = errors.Join(err, lab.processes.StopAll(context.WithoutCancel(ctx), 0)) }()
+	return lab.run(ctx)
 }
 
-func (w *World) run(ctx context.Context) (err error) {
-	if w.sockets, err = socketDir(w.cfg.Dir); err != nil {
+func (lab *Lab) run(ctx context.Context) (err error) {
+	if lab.sockets, err = socketDir(lab.cfg.Dir); err != nil {
 		return err
 	}
-	if w.state, err = loadState(w.path("state.json")); err != nil {
+	if lab.state, err = loadState(lab.path("state.json")); err != nil {
 		return err
 	}
-	if w.token, err = ensureToken(w.path("token")); err != nil {
+	if lab.token, err = ensureToken(lab.path("token")); err != nil {
 		return fmt.Errorf("the simulated project's token: %w", err)
 	}
-	if w.ca, err = pki.EnsureCA(w.path("pki"), "ca", "Slipway lab"); err != nil {
+	if lab.ca, err = pki.EnsureCA(lab.path("pki"), "ca", "Slipway lab"); err != nil {
 		return fmt.Errorf("the lab's certificate authority: %w", err)
 	}
-	taken, api, err := claimSlot(ctx, w.cfg.Network, w.state.slot(), w.cfg.Dir)
+	taken, api, err := claimSlot(ctx, lab.cfg.Network, lab.state.slot(), lab.cfg.Dir)
 	if err != nil {
 		return err
 	}
 	defer api.Close()
-	if err := w.state.update(func(d *stateData) error { d.Slot = taken; return nil }); err != nil {
+	if err := lab.state.update(func(d *stateData) error { d.Slot = taken; return nil }); err != nil {
 		return err
 	}
 
 	// The parts outlive ctx: stop ends them in order.
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
-	w.managements = newManagements(life, w)
+	lab.managements = newManagements(life, lab)
 	// After an error, too: servers and Pods end in order.
-	defer func() { err = errors.Join(err, w.stop()) }()
-	if err := w.startCloud(life, api); err != nil {
+	defer func() { err = errors.Join(err, lab.stop()) }()
+	if err := lab.startCloud(life, api); err != nil {
 		return err
 	}
-	w.managements.resume()
-	if err := w.offerRepository(life); err != nil {
+	lab.managements.resume()
+	if err := lab.offerRepository(life); err != nil {
 		return err
 	}
 
-	w.settle(ctx)
+	lab.settle(ctx)
 
 	// Last, so that the lab is complete when it answers.
-	control, err := listenControl(w.sockets)
+	control, err := listenControl(lab.sockets)
 	if err != nil {
 		return err
 	}
-	server := &http.Server{Handler: w.handler(), ReadHeaderTimeout: headerDeadline}
+	server := &http.Server{Handler: lab.handler(), ReadHeaderTimeout: headerDeadline}
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = server.Serve(control) }) // ended by Close
 	defer serving.Wait()
 	defer server.Close()
-	if short := shortage(len(w.processes.List())); short != "" {
-		w.cfg.Log.Warn(short)
+	if short := shortage(len(lab.processes.List())); short != "" {
+		lab.cfg.Log.Warn(short)
 	}
-	w.cfg.Log.Info("the lab is up", "dir", w.cfg.Dir, "slot", int(taken), "isolation", w.cfg.Network.Isolation())
+	lab.cfg.Log.Info("the lab is up", "dir", lab.cfg.Dir, "slot", int(taken), "isolation", lab.cfg.Network.Isolation())
 
 	select {
 	case <-ctx.Done():
 		return nil
-	case <-w.down: // the response has been sent
+	case <-lab.down: // the response has been sent
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), replyDeadline)
 		defer cancel()
 		return server.Shutdown(ctx)
@@ -173,41 +173,42 @@ func (w *World) run(ctx context.Context) (err error) {
 }
 
 // stop ends everything that the lab runs, once, in order as far as stopDeadline allows.
-func (w *World) stop() error {
-	w.stopOnce.Do(func() {
-		close(w.stopping)
-		w.stopErr = w.stopParts()
+func (lab *Lab) stop() error {
+	lab.stopOnce.Do(func() {
+		close(lab.stopping)
+		lab.stopErr = lab.stopParts()
 	})
-	return w.stopErr
+	return lab.stopErr
 }
 
-func (w *World) stopParts() error {
-	w.cfg.Log.Info("the lab ends")
-	w.faults.stop()
+func (lab *Lab) stopParts() error {
+	lab.cfg.Log.Info("the lab ends")
+	lab.faults.stop()
 	ctx, cancel := context.WithTimeout(context.Background(), stopDeadline)
 	defer cancel()
 	var (
 		parts           sync.WaitGroup
 		cloud, clusters error
 	)
-	parts.Go(func() { cloud = w.stopCloud(ctx) })
-	parts.Go(func() { clusters = w.managements.stop(ctx) })
+	parts.Go(func() { cloud = lab.stopCloud(ctx) })
+	parts.Go(func() { clusters = lab.managements.stop(ctx) })
 	parts.Wait()
-	return errors.Join(cloud, clusters, w.processes.StopAll(ctx, time.Second), removeSocketDir(w.cfg.Dir, w.sockets))
+	return errors.Join(cloud, clusters, lab.processes.StopAll(ctx, time.Second), removeSocketDir(lab.cfg.Dir, lab.sockets))
 }
 
 // serve answers requests until ctx is done.
-func (w *World) serve(ctx context.Context, l net.Listener, h http.Handler) {
-	server := &http.Server{Handler: h, ReadHeaderTimeout: headerDeadline, ErrorLog: slog.NewLogLogger(w.cfg.Log.Handler(),
-		slog.LevelWarn)}
+func (lab *Lab) serve(ctx context.Context, l net.Listener, h http.Handler) {
+	server := &http.Server{Handler: h, ReadHeaderTimeout: headerDeadline,
+		ErrorLog: slog.NewLogLogger(lab.cfg.Log.Handler(),
+			slog.LevelWarn)}
 	context.AfterFunc(ctx, func() { server.Close() })
 	go func() {
 		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			w.cfg.Log.Error("a server ended", "address", l.Addr().String(), "reason", err)
+			lab.cfg.Log.Error("a server ended", "address", l.Addr().String(), "reason", err)
 		}
 	}()
 }
 
-func (w *World) path(parts ...string) string {
-	return filepath.Join(append([]string{w.cfg.Dir}, parts...)...)
+func (lab *Lab) path(parts ...string) string {
+	return filepath.Join(append([]string{lab.cfg.Dir}, parts...)...)
 }

@@ -1,4 +1,4 @@
-package world
+package environment
 
 import (
 	"cmp"
@@ -59,24 +59,24 @@ type Server struct {
 	Notes       []string   `json:"notes,omitempty"`
 }
 
-func (w *World) status() Status {
-	systems := w.talos.Status()
+func (lab *Lab) status() Status {
+	systems := lab.talos.Status()
 	s := Status{
-		Parts:         w.parts(),
+		Parts:         lab.parts(),
 		Clusters:      []Cluster{},
 		Processes:     []Process{},
-		Servers:       w.servers(systems),
-		LoadBalancers: w.cloud.LoadBalancers(),
-		Listeners:     w.cfg.Network.Listeners(),
-		Isolation:     w.cfg.Network.Isolation(),
-		Faults:        w.faults.list(),
-		Notes:         w.notes(),
+		Servers:       lab.servers(systems),
+		LoadBalancers: lab.cloud.LoadBalancers(),
+		Listeners:     lab.cfg.Network.Listeners(),
+		Isolation:     lab.cfg.Network.Isolation(),
+		Faults:        lab.faults.list(),
+		Notes:         lab.notes(),
 	}
-	for _, m := range w.managements.list() {
+	for _, m := range lab.managements.list() {
 		s.Clusters = append(s.Clusters, m.status())
 	}
 	s.Clusters = append(s.Clusters, workloads(systems, s.LoadBalancers)...)
-	for _, p := range w.processes.List() {
+	for _, p := range lab.processes.List() {
 		s.Processes = append(s.Processes, Process{
 			Name: p.Name, PID: p.PID, Cluster: p.Labels[proc.LabelCluster], Pod: p.Labels[proc.LabelPod],
 			Server:    p.Labels[proc.LabelServer],
@@ -100,14 +100,14 @@ func (m *management) status() Cluster {
 }
 
 // servers joins the records of the cloud with what runs on its servers.
-func (w *World) servers(systems []talos.Status) []Server {
+func (lab *Lab) servers(systems []talos.Status) []Server {
 	servers := []Server{}
-	for _, hardware := range w.cloud.Servers() {
+	for _, hardware := range lab.cloud.Servers() {
 		s := Server{
 			ID: hardware.ID, Name: hardware.Name, Status: hardware.Status,
 			PublicIPv4: hardware.PublicIPv4, PrivateIPv4: hardware.PrivateIP(), Talos: "off",
 		}
-		if activity := w.rescue.Activity(hardware.ID); activity != "" {
+		if activity := lab.rescue.Activity(hardware.ID); activity != "" {
 			s.Talos = "rescue system: " + activity
 		}
 		i := slices.IndexFunc(systems, func(t talos.Status) bool { return t.ID == hardware.ID })

@@ -1,4 +1,4 @@
-package world
+package environment
 
 import (
 	"bytes"
@@ -19,11 +19,11 @@ const expiredFor = time.Hour
 
 // expireKubeconfig replaces a kubeconfig's client certificate with an expired one. The cluster's kube-apiserver refuses
 // it.
-func (w *World) expireKubeconfig(f *Fault) (effect, error) {
+func (lab *Lab) expireKubeconfig(f *Fault) (effect, error) {
 	if !filepath.IsAbs(f.File) {
 		return effect{}, requestError{fmt.Errorf("file %q: give an absolute path", f.File)}
 	}
-	ca, err := w.authority(f.Cluster)
+	ca, err := lab.authority(f.Cluster)
 	if err != nil {
 		return effect{}, err
 	}
@@ -44,19 +44,19 @@ func (w *World) expireKubeconfig(f *Fault) (effect, error) {
 			err = pki.WriteFile(f.File, valid)
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			w.cfg.Log.Error("a kubeconfig was not restored", "file", f.File, "reason", err)
+			lab.cfg.Log.Error("a kubeconfig was not restored", "file", f.File, "reason", err)
 		}
 	}
 	return effect{undo: undo}, nil
 }
 
 // authority returns the certificate authority that signs client certificates of a cluster.
-func (w *World) authority(cluster string) (*pki.CA, error) {
-	if m := w.managements.find(cluster); m != nil && m.ready() {
+func (lab *Lab) authority(cluster string) (*pki.CA, error) {
+	if m := lab.managements.find(cluster); m != nil && m.ready() {
 		return m.plane.CA(), nil
 	}
-	for _, t := range w.talos.Status() {
-		if p := w.talos.Plane(t.ID); p != nil && t.Cluster == cluster {
+	for _, t := range lab.talos.Status() {
+		if p := lab.talos.Plane(t.ID); p != nil && t.Cluster == cluster {
 			return p.CA(), nil
 		}
 	}

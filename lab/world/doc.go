@@ -1,4 +1,0 @@
-// Package world composes the lab: the simulated Hetzner Cloud, its Talos servers, the management clusters, the
-// repository of providers and charts, and the control API that the command uses. The state of a World is in one folder;
-// a World that is started on that folder again resumes it.
-package world
