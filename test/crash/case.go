@@ -222,15 +222,15 @@ func (e Effect) sort() string {
 	if len(words) < 3 {
 		return e.Key
 	}
-	world, verb, object := words[0], words[1], words[2]
-	switch world {
+	system, verb, object := words[0], words[1], words[2]
+	switch system {
 	case "management", "workload":
-		return strings.Join([]string{e.Step, world, verb}, " ")
+		return strings.Join([]string{e.Step, system, verb}, " ")
 	case "journal":
 		_, state, _ := strings.Cut(object, "/")
 		state, _, _ = strings.Cut(state, "#")
-		return strings.Join([]string{world, verb, state}, " ")
+		return strings.Join([]string{system, verb, state}, " ")
 	}
 	object, _, _ = strings.Cut(object, "#")
-	return strings.Join([]string{e.Step, world, verb, object}, " ")
+	return strings.Join([]string{e.Step, system, verb, object}, " ")
 }

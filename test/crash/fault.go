@@ -13,8 +13,8 @@ import (
 	"github.com/slipway-k8s/slipway/test/judge"
 )
 
-// WorldFault is a fault of the lab during a stage.
-type WorldFault struct {
+// LabFault is a fault of the lab during a stage.
+type LabFault struct {
 	Name  string
 	Stage string
 	Words []string       // of `lab fault add`
@@ -28,23 +28,23 @@ const (
 	caphServer = "cluster-api-provider-hetzner POST /v1/servers"
 )
 
-// Faults are the world's, each where it hurts. What an action that fails had made is taken back by the
-// cloud, so that it has to be made once more.
-func Faults() []WorldFault {
-	fault := func(stage, words string) WorldFault {
-		return WorldFault{Name: stage + ": " + words, Stage: stage, Words: strings.Fields(words)}
+// Faults are the faults of the lab, each during the stage that it disturbs most. The cloud removes what a failed action
+// created, so that it has to be created again.
+func Faults() []LabFault {
+	fault := func(stage, words string) LabFault {
+		return LabFault{Name: stage + ": " + words, Stage: stage, Words: strings.Fields(words)}
 	}
-	later := func(after time.Duration, stage, words string) WorldFault {
+	later := func(after time.Duration, stage, words string) LabFault {
 		f := fault(stage, words)
 		f.After, f.Name = after, fmt.Sprintf("%s after %s", f.Name, after)
 		return f
 	}
-	again := func(n int, request string, f WorldFault) WorldFault {
+	again := func(n int, request string, f LabFault) LabFault {
 		f.Again = map[string]int{request: n}
 		return f
 	}
 	const s = time.Second
-	return []WorldFault{
+	return []LabFault{
 		fault("image", "rate-limit method=POST path=/ssh_keys delay=2s times=2 "+own),
 		fault("image", "rate-limit path=/images delay=3s times=3 "+own),
 		fault("image", "error status=500 method=POST path=/servers times=1 "+own),
@@ -94,7 +94,7 @@ func Faults() []WorldFault {
 // fault runs the stage with a fault. The run may fail with a reason; the next one may not.
 func (t *trial) fault(ctx context.Context) error {
 	all := Faults()
-	f := all[slices.IndexFunc(all, func(f WorldFault) bool { return f.Name == t.c.What })]
+	f := all[slices.IndexFunc(all, func(f LabFault) bool { return f.Name == t.c.What })]
 	t.again = f.Again
 	words := slices.Clone(f.Words)
 	for i, word := range words {

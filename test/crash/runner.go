@@ -19,11 +19,10 @@ import (
 const (
 	// mostRuns bounds the runs that a chain may need above its kills.
 	mostRuns = 4
-	// noise is how many times as long a resumed run may take as the rest of an undisturbed one did, before it counts as
-	// waiting for something that is not there: the machine works for others, too.
+	// noise is how many times as long as the rest of an undisturbed run a resumed one may take before it counts as stuck
+	// in a wait: the machine may be busy.
 	noise = 2.0
-	// settleWithin is how long controllers may need after the command's end until the
-	// world is what it is in the reference.
+	// settleWithin is how long controllers may need after the command's end to reach the state of the reference.
 	settleWithin = 60 * time.Second
 )
 
@@ -105,8 +104,8 @@ func (t *trial) result() Result {
 	return Good
 }
 
-// asReferred says of a good trial whether the world is in all what the undisturbed run of the stage left, with nothing
-// forgiven, so that the next stage's case can begin with it.
+// asReferred says whether a good trial left exactly the state of the stage's undisturbed run, without repeated
+// requests, so that the next stage's case can begin with it.
 func (t *trial) asReferred() bool {
 	return slices.Contains([]Kind{Single, Pair, Chain}, t.c.Kind) && t.uploads == 0 && len(t.again) == 0
 }
@@ -127,9 +126,9 @@ type trial struct {
 	args       []string
 	end        string // the stage whose reference is the end
 	reference  Reference
-	wanted     judge.World // at the end of it
-	first      judge.World // before anything
-	since      time.Time   // the undisturbed run was in the same lab, until then; zero: in another lab
+	wanted     judge.Observation // at the end of it
+	first      judge.Observation // before anything
+	since      time.Time         // the undisturbed run was in the same lab, until then; zero: in another lab
 	attributed judge.Attribution
 
 	covered, findings []string
@@ -154,15 +153,15 @@ func (s *Suite) newTrial(ctx context.Context, c Case) (*trial, error) {
 		if !running {
 			continue
 		}
-		ref, world, err := s.reference(stage.Name)
+		ref, observed, err := s.reference(stage.Name)
 		if err != nil {
 			return nil, err
 		}
-		for what, steps := range judge.Attribute(world, ref.Spans) {
+		for what, steps := range judge.Attribute(observed, ref.Spans) {
 			t.attributed[what] = append(t.attributed[what], steps...)
 		}
 		t.reference = t.reference.then(ref)
-		t.wanted = world
+		t.wanted = observed
 		if stage.Name == t.end {
 			break
 		}
@@ -226,7 +225,7 @@ func (t *trial) done() ([]string, error) {
 }
 
 // killed notes which of the kills hit. left is what the killed run left.
-func (t *trial) killed(ctx context.Context, r Run, left judge.World) error {
+func (t *trial) killed(ctx context.Context, r Run, left judge.Observation) error {
 	t.kills++
 	run, err := newestRun(t.State)
 	if err != nil {
@@ -415,9 +414,9 @@ func (t *trial) judge(ctx context.Context) error {
 	return nil
 }
 
-// settle looks until the world is as it should be, or for as long as controllers may need; then it returns what it saw
-// last. A look that fails is none: the machine may be busy.
-func (t *trial) settle(ctx context.Context) (judge.World, error) {
+// settle observes until there is no finding, or for as long as controllers may need, and returns the last observation.
+// It retries an observation that fails: the machine may be busy.
+func (t *trial) settle(ctx context.Context) (judge.Observation, error) {
 	const (
 		lookEvery   = time.Second
 		failedLooks = 5

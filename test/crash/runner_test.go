@@ -75,8 +75,8 @@ kill -KILL $$
 	}
 }
 
-// What a resumed run may take is what an undisturbed one takes for the steps that
-// are not done, and its look at the world.
+// A resumed run may take as long as an undisturbed one takes for the steps that are not done and for its verification
+// of the others.
 func TestRestWithout(t *testing.T) {
 	noon := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 	span := func(step string, began time.Time, from, to int) judge.Span {

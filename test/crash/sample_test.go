@@ -50,10 +50,10 @@ func TestSample(t *testing.T) {
 	day := today(t)
 	t.Logf("the sample of day %d (%s chooses another)", day, dayVariable)
 	var references []Reference
-	var worlds []judge.World
+	var observations []judge.Observation
 	for _, name := range []string{"all", "destroy"} {
-		ref, world := s.undisturbed(t, name)
-		references, worlds = append(references, ref), append(worlds, world)
+		ref, observed := s.undisturbed(t, name)
+		references, observations = append(references, ref), append(observations, observed)
 	}
 	again, uploads := time.Now(), 0
 	for i, ref := range references {
@@ -61,7 +61,7 @@ func TestSample(t *testing.T) {
 		kills, sorts := sample(ref.Effects, day)
 		tr := &trial{
 			Suite: s, c: Case{Kind: Chain, Stage: ref.Stage, Kills: kills}, args: stageNamed(ref.Stage).Args, reference: ref,
-			wanted: worlds[i], attributed: judge.Attribute(worlds[i], ref.Spans), since: again,
+			wanted: observations[i], attributed: judge.Attribute(observations[i], ref.Spans), since: again,
 			uploads: uploads, // the requests of both are counted together
 		}
 		began := time.Now()
@@ -138,7 +138,7 @@ func newSample(t *testing.T) *Suite {
 }
 
 // undisturbed runs a stage and tells what it did and left.
-func (s *Suite) undisturbed(t *testing.T, stage string) (Reference, judge.World) {
+func (s *Suite) undisturbed(t *testing.T, stage string) (Reference, judge.Observation) {
 	t.Helper()
 	o, err := s.Do(t.Context(), Run{Args: stageNamed(stage).Args})
 	if err != nil || o.Exit != 0 {
@@ -148,10 +148,10 @@ func (s *Suite) undisturbed(t *testing.T, stage string) (Reference, judge.World)
 	if err != nil {
 		t.Fatal(err)
 	}
-	world, err := s.settled(t.Context())
+	observed, err := s.settled(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("%s, undisturbed: %d effects in %.0fs", stage, len(ref.Effects), o.Elapsed.Seconds())
-	return ref, world
+	return ref, observed
 }

@@ -1,9 +1,9 @@
 // Package crash kills the built command at every effect of its runs and judges the result.
 //
-// A case begins with the lab as it stood before a stage of the bootstrap, runs the real command with SLIPWAY_CRASH
-// (or with a fault of the world or of the machine), then again until it ends, and has package judge look at the end.
-// Cases are enumerated from the effects that an undisturbed run recorded. The ledger keeps what each came to, so that
-// a suite that was itself killed goes on.
+// A case loads the lab as it was before a stage of the bootstrap, runs the real command with SLIPWAY_CRASH (or with a
+// fault of the lab or of the machine), then again until it ends, and has package judge judge the result. Cases are
+// enumerated from the effects that an undisturbed run recorded. The ledger records the result of each, so that a suite
+// that was itself killed continues.
 package crash
 
 import (

@@ -16,15 +16,15 @@ import (
 	"github.com/slipway-k8s/slipway/test/judge"
 )
 
-// Stage is a part of the way from nothing to a cluster that manages itself, and back. The lab is saved between stages,
+// Stage is a part of a cluster's life from nothing to self-management and destruction. The lab is saved between stages,
 // so that a case begins a few seconds before its effect.
 type Stage struct {
 	Name string
 	Args []string // of the command
 }
 
-// Stages are all stages in their order. Each ends where nothing is on its way: no
-// server boots, nobody is about to write.
+// Stages are all stages in their order. Each ends while nothing is in progress: no server boots, no controller is about
+// to write.
 func Stages() []Stage {
 	return []Stage{
 		{"image", []string{"image", "kind-create", "--lab"}},
@@ -74,8 +74,8 @@ func (r Reference) then(next Reference) Reference {
 // unrecorded is the step that every run begins with: the journal has no record of it.
 const unrecorded = "lab"
 
-// RestWithout is how long an undisturbed run takes where some steps are done: it looks at the world as the reference
-// did before its first step, and goes on with the first of the others. A step that died is run again whole.
+// RestWithout is how long an undisturbed run takes when some steps are done: the verification before the first step of
+// the reference, and the steps that are not done. A step that was killed runs again as a whole.
 func (r Reference) RestWithout(done []string) time.Duration {
 	var all, left time.Duration
 	for _, s := range r.Spans {
@@ -227,7 +227,7 @@ func (s *Suite) makeStage(ctx context.Context, before string, stage Stage) error
 	if err != nil {
 		return err
 	}
-	world, err := s.settled(ctx)
+	observed, err := s.settled(ctx)
 	if err != nil {
 		return err
 	}
@@ -241,7 +241,7 @@ func (s *Suite) makeStage(ctx context.Context, before string, stage Stage) error
 	if err := s.save(ctx, filepath.Join(dir, "state")); err != nil {
 		return err
 	}
-	if err := keep(filepath.Join(dir, "world.json"), func(f *os.File) error { return world.Keep(f) }); err != nil {
+	if err := keep(filepath.Join(dir, "world.json"), func(f *os.File) error { return observed.Keep(f) }); err != nil {
 		return err
 	}
 	s.loaded = stage.Name
@@ -262,30 +262,30 @@ func (s *Suite) recorded(ref Reference) (Reference, error) {
 	return ref, err
 }
 
-// settled looks until two looks in a row see the same and the provider is content, so that what
-// controllers still do is in the reference.
-func (s *Suite) settled(ctx context.Context) (judge.World, error) {
+// settled observes until two observations in a row are equal and the provider is Ready, so that the reference includes
+// what controllers still do after the run.
+func (s *Suite) settled(ctx context.Context) (judge.Observation, error) {
 	const lookEvery, most = 2 * time.Second, 15
 	last, err := judge.Look(ctx, s.Place())
 	for range most {
 		if err != nil {
-			return judge.World{}, err
+			return judge.Observation{}, err
 		}
 		select {
 		case <-ctx.Done():
-			return judge.World{}, ctx.Err()
+			return judge.Observation{}, ctx.Err()
 		case <-time.After(lookEvery):
 		}
 		next, err := judge.Look(ctx, s.Place())
 		if err != nil {
-			return judge.World{}, err
+			return judge.Observation{}, err
 		}
 		if len(judge.SameEnd(last, next)) == 0 && judge.Settled(next) {
 			return next, nil
 		}
 		last = next
 	}
-	return judge.World{}, errors.New("the state after the run keeps changing")
+	return judge.Observation{}, errors.New("the state after the run keeps changing")
 }
 
 func keep(path string, write func(*os.File) error) error {
@@ -297,21 +297,21 @@ func keep(path string, write func(*os.File) error) error {
 }
 
 // reference reads the reference of a stage.
-func (s *Suite) reference(stage string) (ref Reference, world judge.World, err error) {
+func (s *Suite) reference(stage string) (ref Reference, observed judge.Observation, err error) {
 	data, err := os.ReadFile(filepath.Join(s.stageDir(stage), "reference.json"))
 	if err != nil {
-		return ref, world, err
+		return ref, observed, err
 	}
 	if err := json.Unmarshal(data, &ref); err != nil {
-		return ref, world, err
+		return ref, observed, err
 	}
 	file, err := os.Open(filepath.Join(s.stageDir(stage), "world.json"))
 	if err != nil {
-		return ref, world, err
+		return ref, observed, err
 	}
 	defer file.Close()
-	world, err = judge.Read(file)
-	return ref, world, err
+	observed, err = judge.Read(file)
+	return ref, observed, err
 }
 
 // before is the previous stage; empty for the first, before which the lab is empty.

@@ -34,8 +34,8 @@ func readCloud(ctx context.Context, endpoint, token string) (map[string][]Object
 	return found, nil
 }
 
-// answerWithin is how long a world may take to answer one question: the judge looks right after a run, on a
-// machine that may still be busy with it.
+// answerWithin is how long the lab may take to answer one request: the judge observes right after a run, on a machine
+// that may still be busy with it.
 const answerWithin = time.Minute
 
 // readPage reads one page; next is 0 after the last.

@@ -1,17 +1,18 @@
-// Package judge looks at what a run of the command, or several that were killed, came to, and says what is wrong with
-// it. It looks from outside only: at the simulated cloud over its API and at the log of its requests, at the objects of
-// both clusters and at the audit logs of their API servers, at the files of the state folder. It believes nothing that
-// the command says of itself, and shares no code with it: a mistake there cannot excuse itself here.
+// Package judge judges the result of a run of the command, or of several that were killed. It observes from outside
+// only: the simulated cloud through its API and the log of its requests, the objects of both clusters and the audit
+// logs of their API servers, and the files of the state folder. It does not rely on the command's own reports, and
+// shares no code with it, so that a mistake there cannot hide itself here.
 //
-// A World is what was seen. Verdicts are functions of Worlds that return findings, each a sentence; none is good.
+// An Observation is the state at one time. Verdicts are functions of Observations that return findings, each a
+// sentence; none is good.
 package judge
 
 import (
 	"time"
 )
 
-// World is the observed state of a lab.
-type World struct {
+// Observation is the observed state of a lab.
+type Observation struct {
 	Cloud    map[string][]Object // resources by their name in the API: servers, load_balancers …
 	Clusters map[Side]Cluster    // those that exist
 	Requests []Request           // to the cloud, the changing ones, in order

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// noon is when the worlds of the tests stand still.
+// noon is the time of the tests' observations.
 var noon = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 
 // pemOf is what kubeconfigs and talosconfigs have for a certificate or key.
@@ -41,8 +41,8 @@ func at(seconds int) time.Time { return noon.Add(time.Duration(seconds) * time.S
 var key = base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY",
 	Bytes: []byte("notForAnybodysEyesEither")}))
 
-// good is a small world after a pivot, as a run with these random parts leaves it.
-func good(suffix, uid, address string, id int) World {
+// good is a small observation after a pivot, as a run with these random parts leaves it.
+func good(suffix, uid, address string, id int) Observation {
 	no := strconv.Itoa(id)
 	bundle := base64.StdEncoding.EncodeToString(
 		[]byte("cluster:\n  secret: notForAnybodysEyes\ncerts:\n  k8sserviceaccount:\n    key: " + key + "\n"))
@@ -61,7 +61,7 @@ func good(suffix, uid, address string, id int) World {
 	if id%16 == 0 { // moved by one whose CAPH was started again since
 		template["status"] = map[string]any{"conditions": []any{map[string]any{"type": "Ready", "status": "True"}}}
 	}
-	w := World{
+	w := Observation{
 		Cloud: map[string][]Object{
 			"servers": {{"id": no, "name": "k8s-cp-" + suffix, "status": "running",
 				"labels":     map[string]any{"caph-cluster-k8s": "owned"},
@@ -122,8 +122,8 @@ func cluster(second int, side Side, verb string, paused bool) Write {
 	return w
 }
 
-func one() World   { return good("x7k2p", "11111111", "127.0.4.1", 1000016) }
-func other() World { return good("jbk4n", "22222222", "127.0.4.3", 1000024) }
+func one() Observation   { return good("x7k2p", "11111111", "127.0.4.1", 1000016) }
+func other() Observation { return good("jbk4n", "22222222", "127.0.4.3", 1000024) }
 
 // Two good runs have nothing against each other, whatever ids, addresses, names and keys they got.
 func TestGoodWorlds(t *testing.T) {
@@ -147,125 +147,133 @@ func TestGoodWorlds(t *testing.T) {
 	}
 }
 
-// Every doctored world must be found out, each by the verdict that is there for it.
-func TestDoctoredWorlds(t *testing.T) {
-	object := func(w World, i int) Object { return w.Clusters[Workload].Objects[i] }
-	end := func(w World) []string { return SameEnd(one(), w) }
-	identity := func(w World) []string { return SameIdentity(one(), w) }
-	manager := func(w World) []string { return OneManager(w.Writes) }
-	made := func(w World) []string { return MadeOnce(one().Requests, w.Requests, Upload(1)) }
-	secret := func(w World) []string { return NoSecret(w, w.Secrets(), nil) }
+// Every altered observation must be found, each by its verdict.
+func TestAlteredObservations(t *testing.T) {
+	object := func(seen Observation, i int) Object { return seen.Clusters[Workload].Objects[i] }
+	end := func(seen Observation) []string { return SameEnd(one(), seen) }
+	identity := func(seen Observation) []string { return SameIdentity(one(), seen) }
+	manager := func(seen Observation) []string { return OneManager(seen.Writes) }
+	made := func(seen Observation) []string { return MadeOnce(one().Requests, seen.Requests, Upload(1)) }
+	secret := func(seen Observation) []string { return NoSecret(seen, seen.Secrets(), nil) }
 	for name, tc := range map[string]struct {
-		doctor  func(*World)
-		verdict func(World) []string
+		doctor  func(*Observation)
+		verdict func(Observation) []string
 		says    string
 	}{
-		"a server too many": {func(w *World) {
-			w.Cloud["servers"] = append(w.Cloud["servers"], Object{"id": "7", "name": "k8s-cp-aaaaa"})
+		"a server too many": {func(seen *Observation) {
+			seen.Cloud["servers"] = append(seen.Cloud["servers"], Object{"id": "7", "name": "k8s-cp-aaaaa"})
 		}, end, "2 there, not 1"},
-		"an upload's key": {func(w *World) {
-			w.Cloud["ssh_keys"] = []Object{{"id": "7", "name": "hcloud-upload-image-1"}}
+		"an upload's key": {func(seen *Observation) {
+			seen.Cloud["ssh_keys"] = []Object{{"id": "7", "name": "hcloud-upload-image-1"}}
 		}, end, "ssh_keys"},
-		"a server switched off": {func(w *World) { w.Cloud["servers"][0]["status"] = "off" }, end, `status is "off"`},
-		"a lost label":          {func(w *World) { w.Cloud["servers"][0]["labels"] = map[string]any{} }, end, "labels"},
-		"an open firewall":      {func(w *World) { w.Cloud["firewalls"][0]["rules"] = []any{} }, end, "rules"},
-		"a lost object": {func(w *World) {
-			c := w.Clusters[Workload]
+		"a server switched off": {func(seen *Observation) { seen.Cloud["servers"][0]["status"] = "off" }, end,
+			`status is "off"`},
+		"a lost label": {func(seen *Observation) { seen.Cloud["servers"][0]["labels"] = map[string]any{} }, end,
+			"labels"},
+		"an open firewall": {func(seen *Observation) { seen.Cloud["firewalls"][0]["rules"] = []any{} }, end, "rules"},
+		"a lost object": {func(seen *Observation) {
+			c := seen.Clusters[Workload]
 			c.Objects = c.Objects[:3]
-			w.Clusters[Workload] = c
+			seen.Clusters[Workload] = c
 		}, end, "Secret default/k8s-talos"},
-		"another spec": {func(w *World) { object(*w, 2)["spec"] = map[string]any{"replicas": "1"} }, end,
+		"another spec": {func(seen *Observation) { object(*seen, 2)["spec"] = map[string]any{"replicas": "1"} }, end,
 			"spec.replicas"},
-		"a lost label of an object": {func(w *World) {
-			object(*w, 2)["metadata"].(map[string]any)["labels"] = map[string]any{"clusterctl.cluster.x-k8s.io/move": ""}
+		"a lost label of an object": {func(seen *Observation) {
+			object(*seen, 2)["metadata"].(map[string]any)["labels"] = map[string]any{"clusterctl.cluster.x-k8s.io/move": ""}
 		}, end, "metadata.labels"},
-		"a taint that nobody took off": {func(w *World) {
-			spec := object(*w, 1)["spec"].(map[string]any)
+		"a taint that nobody took off": {func(seen *Observation) {
+			spec := object(*seen, 1)["spec"].(map[string]any)
 			spec["taints"] = append(spec["taints"].([]any), map[string]any{"key": "somebody's"})
 		}, end, "spec.taints"},
-		"a condition that does not hold": {func(w *World) {
-			object(*w, 1)["status"] = map[string]any{"conditions": []any{map[string]any{"type": "Ready", "status": "False"}}}
+		"a condition that does not hold": {func(seen *Observation) {
+			object(*seen, 1)["status"] = map[string]any{"conditions": []any{map[string]any{"type": "Ready", "status": "False"}}}
 		}, end, "conditions"},
-		"a pending release": {func(w *World) {
-			c := w.Clusters[Workload]
+		"a pending release": {func(seen *Observation) {
+			c := seen.Clusters[Workload]
 			c.Objects = append(c.Objects, Object{"kind": "Secret", "type": "helm.sh/release.v1", "metadata": map[string]any{
 				"name": "sh.helm.release.v1.cilium.v2", "namespace": "kube-system",
 				"labels": map[string]any{"status": "pending-install"}}})
-			w.Clusters[Workload] = c
+			seen.Clusters[Workload] = c
 		}, end, "cilium.v<n>"},
-		"a management cluster that is left": {func(w *World) {
-			w.Clusters[Management] = Cluster{
+		"a management cluster that is left": {func(seen *Observation) {
+			seen.Clusters[Management] = Cluster{
 				Objects: []Object{{"kind": "Namespace", "metadata": map[string]any{"name": "default"}}},
 			}
 		}, end, "management Namespace"},
-		"a secret's entry that is lost": {func(w *World) { object(*w, 3)["data"] = map[string]any{} }, end, "data"},
-		"a step that is not done":       {func(w *World) { w.Journal["pivot"] = "started" }, end, "step pivot"},
-		"a file that is left": {func(w *World) { w.Files[".kubeconfig.new"] = File{Mode: 0o600} }, end,
+		"a secret's entry that is lost": {func(seen *Observation) { object(*seen, 3)["data"] = map[string]any{} }, end,
+			"data"},
+		"a step that is not done": {func(seen *Observation) { seen.Journal["pivot"] = "started" }, end, "step pivot"},
+		"a file that is left": {func(seen *Observation) { seen.Files[".kubeconfig.new"] = File{Mode: 0o600} }, end,
 			".kubeconfig.new"},
-		"a torn kubeconfig": {func(w *World) {
-			data := w.Files["kubeconfig"].Data
-			w.Files["kubeconfig"] = File{Mode: 0o600, Data: data[:len(data)/2]}
+		"a torn kubeconfig": {func(seen *Observation) {
+			data := seen.Files["kubeconfig"].Data
+			seen.Files["kubeconfig"] = File{Mode: 0o600, Data: data[:len(data)/2]}
 		}, end, "file kubeconfig"},
-		"a kubeconfig without its key": {func(w *World) {
-			w.Files["kubeconfig"] = File{Mode: 0o600, Data: bytes.ReplaceAll(w.Files["kubeconfig"].Data, []byte(key),
+		"a kubeconfig without its key": {func(seen *Observation) {
+			seen.Files["kubeconfig"] = File{Mode: 0o600, Data: bytes.ReplaceAll(seen.Files["kubeconfig"].Data, []byte(key),
 				[]byte("none"))}
 		}, end, "neither a certificate nor a key"},
-		"an empty talosconfig": {func(w *World) { w.Files["talosconfig"] = File{Mode: 0o600} }, end, "no YAML"},
-		"a talosconfig without endpoints": {func(w *World) {
-			w.Files["talosconfig"] = File{Mode: 0o600, Data: bytes.Replace(w.Files["talosconfig"].Data,
+		"an empty talosconfig": {func(seen *Observation) { seen.Files["talosconfig"] = File{Mode: 0o600} }, end, "no YAML"},
+		"a talosconfig without endpoints": {func(seen *Observation) {
+			seen.Files["talosconfig"] = File{Mode: 0o600, Data: bytes.Replace(seen.Files["talosconfig"].Data,
 				[]byte("endpoints: [127.0.4.1]"), []byte("endpoints: []"), 1)}
 		}, end, "endpoints"},
-		"a copy of another object": {func(w *World) {
-			w.Files["pivot/node_k8s-cp-x7k2p.json"] = File{Mode: 0o600,
+		"a copy of another object": {func(seen *Observation) {
+			seen.Files["pivot/node_k8s-cp-x7k2p.json"] = File{Mode: 0o600,
 				Data: []byte(`{"kind":"Node","metadata":{"name":"k8s-w"}}`)}
 		}, end, "Node k8s-w"},
-		"a torn copy": {func(w *World) {
-			w.Files["pivot/node_k8s-cp-x7k2p.json"] = File{Mode: 0o600, Data: []byte(`{"kind":"No`)}
+		"a torn copy": {func(seen *Observation) {
+			seen.Files["pivot/node_k8s-cp-x7k2p.json"] = File{Mode: 0o600, Data: []byte(`{"kind":"No`)}
 		}, end, "no JSON"},
-		"a file that is lost": {func(w *World) { delete(w.Files, "kubeconfig") }, end, "kubeconfig"},
+		"a file that is lost": {func(seen *Observation) { delete(seen.Files, "kubeconfig") }, end, "kubeconfig"},
 
-		"a server made twice": {func(w *World) { w.Requests = append(w.Requests, w.Requests[3]) }, made,
+		"a server made twice": {func(seen *Observation) { seen.Requests = append(seen.Requests, seen.Requests[3]) }, made,
 			"2 times over all runs, not 1"},
-		"an image made twice": {func(w *World) { w.Requests = append(w.Requests, w.Requests[1]) }, made,
+		"an image made twice": {func(seen *Observation) { seen.Requests = append(seen.Requests, seen.Requests[1]) }, made,
 			"create_image"},
-		"a firewall made twice": {func(w *World) { w.Requests = append(w.Requests, w.Requests[5]) }, made,
+		"a firewall made twice": {func(seen *Observation) { seen.Requests = append(seen.Requests, seen.Requests[5]) }, made,
 			"firewalls"},
-		"an upload's server made three times": {func(w *World) {
-			w.Requests = append(w.Requests, w.Requests[0], w.Requests[0])
+		"an upload's server made three times": {func(seen *Observation) {
+			seen.Requests = append(seen.Requests, seen.Requests[0], seen.Requests[0])
 		}, made, "slipway POST /v1/servers"},
-		"a server never made": {func(w *World) { w.Requests = w.Requests[:3] }, made, "0 times"},
+		"a server never made": {func(seen *Observation) { seen.Requests = seen.Requests[:3] }, made, "0 times"},
 
 		"another cluster":     {changeIdentity(func(i *Identity) { i.System = "3" }), identity, "kube-system"},
 		"another authority":   {changeIdentity(func(i *Identity) { i.Authority = "3" }), identity, "authority"},
 		"another bundle":      {changeIdentity(func(i *Identity) { i.Bundle = "3" }), identity, "bundle"},
 		"another account key": {changeIdentity(func(i *Identity) { i.ServiceAccount = "3" }), identity, "service accounts"},
-		"a talosconfig of another cluster": {func(w *World) {
-			w.Files["talosconfig"] = File{Mode: 0o600, Data: talosconfigOf("3", "127.0.4.1")}
+		"a talosconfig of another cluster": {func(seen *Observation) {
+			seen.Files["talosconfig"] = File{Mode: 0o600, Data: talosconfigOf("3", "127.0.4.1")}
 		}, identity, "talosconfig"},
-		"two bundles": {func(w *World) { w.Clusters[Management] = Cluster{Identity: Identity{Bundle: "4"}} }, identity,
+		"two bundles": {func(seen *Observation) { seen.Clusters[Management] = Cluster{Identity: Identity{Bundle: "4"}} },
+			identity,
 			"bundle"},
 
-		"the target unpaused too early": {func(w *World) { w.Writes[2] = cluster(10, Workload, "create", false) }, manager,
+		"the target unpaused too early": {func(seen *Observation) { seen.Writes[2] = cluster(10, Workload, "create", false) },
+			manager,
 			"both clusters"},
-		"the source never paused": {func(w *World) {
-			w.Writes[2] = cluster(10, Management, "patch", false)
-			w.Writes[4] = cluster(12, Management, "delete", false)
+		"the source never paused": {func(seen *Observation) {
+			seen.Writes[2] = cluster(10, Management, "patch", false)
+			seen.Writes[4] = cluster(12, Management, "delete", false)
 		}, manager, "both clusters"},
-		"the source unpaused again": {func(w *World) {
-			w.Writes = append(w.Writes, cluster(14, Management, "update", false))
+		"the source unpaused again": {func(seen *Observation) {
+			seen.Writes = append(seen.Writes, cluster(14, Management, "update", false))
 		}, manager, "12:00:14"},
 
-		"a key in the journal": {func(w *World) { w.Files["journal.json"] = File{Mode: 0o600, Data: []byte(key)} }, secret,
+		"a key in the journal": {func(seen *Observation) {
+			seen.Files["journal.json"] = File{Mode: 0o600, Data: []byte(key)}
+		}, secret,
 			"journal.json"},
-		"the bundle in a log": {func(w *World) {
-			w.Files["runs/1/run.log"] = File{Mode: 0o600, Data: []byte("secret: notForAnybodysEyes")}
+		"the bundle in a log": {func(seen *Observation) {
+			seen.Files["runs/1/run.log"] = File{Mode: 0o600, Data: []byte("secret: notForAnybodysEyes")}
 		}, secret, "secret 1 of k8s-talos"},
-		"a file open to others": {func(w *World) { w.Files["identity"] = File{Mode: 0o644} }, secret, "open to others"},
+		"a file open to others": {func(seen *Observation) { seen.Files["identity"] = File{Mode: 0o644} }, secret,
+			"open to others"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := one()
 			if was := tc.verdict(w); len(was) > 0 {
-				t.Fatalf("of the good world it finds %q", was)
+				t.Fatalf("of the good observation it finds %q", was)
 			}
 			tc.doctor(&w)
 			found := tc.verdict(w)
@@ -280,11 +288,11 @@ func TestDoctoredWorlds(t *testing.T) {
 	}
 }
 
-func changeIdentity(change func(*Identity)) func(*World) {
-	return func(w *World) {
-		c := w.Clusters[Workload]
+func changeIdentity(change func(*Identity)) func(*Observation) {
+	return func(seen *Observation) {
+		c := seen.Clusters[Workload]
 		change(&c.Identity)
-		w.Clusters[Workload] = c
+		seen.Clusters[Workload] = c
 	}
 }
 
@@ -302,8 +310,8 @@ func TestNotRepeated(t *testing.T) {
 	spans := []Span{{"image", at(-1), at(2)}, {"capi-init", at(2), at(4)}, {"firewall", at(19), at(21)}}
 	known := Attribute(w, spans)
 	crash := at(100)
-	again := func(w *World, seconds int) {
-		w.Writes = append(w.Writes, write(seconds, Management, "create", "deployments.apps", "capi-system", "capi",
+	again := func(seen *Observation, seconds int) {
+		seen.Writes = append(seen.Writes, write(seconds, Management, "create", "deployments.apps", "capi-system", "capi",
 			"clusterctl/v1"))
 	}
 	again(&w, 99)
@@ -339,7 +347,7 @@ func TestInTime(t *testing.T) {
 	}
 }
 
-// A world that was kept is the one that was seen.
+// A saved observation equals the original.
 func TestKeep(t *testing.T) {
 	var kept bytes.Buffer
 	if err := one().Keep(&kept); err != nil {
@@ -392,6 +400,6 @@ func TestSettled(t *testing.T) {
 		}
 	}
 	if !Settled(good("aaaaa", "1", "127.0.0.1", 1)) {
-		t.Error("a world without a HetznerCluster never settles")
+		t.Error("an observation without a HetznerCluster never settles")
 	}
 }

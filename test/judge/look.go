@@ -23,59 +23,58 @@ type Place struct {
 func (p Place) Lab() string { return filepath.Join(p.State, labFolder) }
 
 // Look reads the whole state. It changes nothing.
-func Look(ctx context.Context, p Place) (World, error) {
+func Look(ctx context.Context, p Place) (Observation, error) {
 	var info struct{ HetznerEndpoint, Token string }
 	if err := p.ask(ctx, "/v1/info", &info); err != nil {
-		return World{}, err
+		return Observation{}, err
 	}
 	w, err := Records(p)
 	if err != nil {
-		return World{}, err
+		return Observation{}, err
 	}
 	if w.Cloud, err = readCloud(ctx, info.HetznerEndpoint, info.Token); err != nil {
-		return World{}, err
+		return Observation{}, err
 	}
 	if w.Clusters, err = p.clusters(ctx); err != nil {
-		return World{}, err
+		return Observation{}, err
 	}
 	return w.copied()
 }
 
-// copied is the world as Read gives it back, so that one that was kept and one
-// that was just seen are of the same types.
-func (w World) copied() (World, error) {
+// copied is the observation as Read returns it, so that a saved one and a new one have the same types.
+func (seen Observation) copied() (Observation, error) {
 	var kept bytes.Buffer
-	if err := w.Keep(&kept); err != nil {
-		return World{}, err
+	if err := seen.Keep(&kept); err != nil {
+		return Observation{}, err
 	}
 	return Read(&kept)
 }
 
-// Keep writes a World as JSON. It contains secrets: the files of the state folder and the clusters' Secrets.
-func (w World) Keep(out io.Writer) error { return json.NewEncoder(out).Encode(w) }
+// Keep writes a Observation as JSON. It contains secrets: the files of the state folder and the clusters' Secrets.
+func (seen Observation) Keep(out io.Writer) error { return json.NewEncoder(out).Encode(seen) }
 
 // Read reads a file that Keep wrote.
-func Read(in io.Reader) (w World, err error) {
+func Read(in io.Reader) (seen Observation, err error) {
 	decoder := json.NewDecoder(in)
 	decoder.UseNumber()
-	return w, decoder.Decode(&w)
+	return seen, decoder.Decode(&seen)
 }
 
 // Records reads what can be read while the lab does not run, too: the logs and the files.
-func Records(p Place) (w World, err error) {
-	if w.Requests, err = readRequests(filepath.Join(p.Lab(), "hetzner-requests.jsonl")); err != nil {
-		return w, err
+func Records(p Place) (seen Observation, err error) {
+	if seen.Requests, err = readRequests(filepath.Join(p.Lab(), "hetzner-requests.jsonl")); err != nil {
+		return seen, err
 	}
-	if w.Writes, err = readWrites(p.Lab(), p.Cluster); err != nil {
-		return w, err
+	if seen.Writes, err = readWrites(p.Lab(), p.Cluster); err != nil {
+		return seen, err
 	}
-	if w.Files, err = readFiles(p.State); err != nil {
-		return w, err
+	if seen.Files, err = readFiles(p.State); err != nil {
+		return seen, err
 	}
-	if journal, ok := w.Files[journalFile]; ok {
-		w.Journal, err = journalStates(journal.Data)
+	if journal, ok := seen.Files[journalFile]; ok {
+		seen.Journal, err = journalStates(journal.Data)
 	}
-	return w, err
+	return seen, err
 }
 
 // clusters reads the clusters that the lab lists, each with the kubeconfig that an operator would use.

@@ -10,10 +10,10 @@ import (
 	"strings"
 )
 
-// normalizer removes from one World what no two Worlds have in common.
+// normalizer removes from one Observation what no two Observations have in common.
 type normalizer struct {
 	allowances []allowance
-	names      *strings.Replacer // random names of this World
+	names      *strings.Replacer // random names of this Observation
 }
 
 // randomKinds are the kinds whose names carry a random suffix; what is called after them has it too.
@@ -21,14 +21,14 @@ func randomKinds() []string {
 	return []string{"Machine", "HCloudMachine", "TalosConfig", "Node"}
 }
 
-func newNormalizer(w World) normalizer {
+func newNormalizer(seen Observation) normalizer {
 	random := map[string]bool{}
 	for _, resource := range []string{"servers", "load_balancers"} {
-		for _, o := range w.Cloud[resource] {
+		for _, o := range seen.Cloud[resource] {
 			random[text(o, "name")] = true
 		}
 	}
-	for _, c := range w.Clusters {
+	for _, c := range seen.Clusters {
 		for _, o := range c.Objects {
 			if slices.Contains(randomKinds(), text(o, "kind")) {
 				random[text(o, "metadata", "name")] = true
@@ -46,12 +46,12 @@ func newNormalizer(w World) normalizer {
 	return normalizer{allowances: allowances(), names: strings.NewReplacer(pairs...)}
 }
 
-// state is a World in normal form: kind and name → every such object as JSON, sorted. Objects with random names are
-// grouped.
+// state is a Observation in normal form: kind and name → every such object as JSON, sorted.
+// Objects with random names are grouped.
 type state map[string][]string
 
-func normalize(w World) state {
-	n := newNormalizer(w)
+func normalize(seen Observation) state {
+	n := newNormalizer(seen)
 	s := state{}
 	add := func(key string, value any) {
 		data, err := json.Marshal(value) // sorts keys
@@ -61,12 +61,12 @@ func normalize(w World) state {
 		key = n.text(key)
 		s[key] = append(s[key], string(data))
 	}
-	for resource, all := range w.Cloud {
+	for resource, all := range seen.Cloud {
 		for _, o := range all {
 			add("cloud "+resource+" "+cmp.Or(text(o, "name"), text(o, "description")), n.resource(o))
 		}
 	}
-	for side, c := range w.Clusters {
+	for side, c := range seen.Clusters {
 		for _, o := range c.Objects {
 			if ended(o) {
 				continue
@@ -75,12 +75,12 @@ func normalize(w World) state {
 			add(fmt.Sprintf("%s %s %s", side, text(o, "kind"), name), n.object(o))
 		}
 	}
-	for name, f := range w.Files {
+	for name, f := range seen.Files {
 		if !n.fileAllowed(name) {
 			add("file "+name, map[string]any{"mode": fmt.Sprintf("%04o", f.Mode), "content": n.content(name, f.Data)})
 		}
 	}
-	for step, is := range w.Journal {
+	for step, is := range seen.Journal {
 		add("step "+step, is)
 	}
 	for _, list := range s {

@@ -13,15 +13,15 @@ import (
 	"time"
 )
 
-// SameEnd finds where a world is not what an undisturbed run leaves. It says nothing of what may differ (allowances).
-func SameEnd(undisturbed, is World) []string {
+// SameEnd finds where an observation differs from an undisturbed run's. It ignores the allowances.
+func SameEnd(undisturbed, is Observation) []string {
 	return differences(normalize(undisturbed), normalize(is))
 }
 
 // Settled tells whether an end can be compared with: the controllers of its
 // clusters have come to terms with the provider.
-func Settled(w World) bool {
-	for _, cluster := range w.Clusters {
+func Settled(seen Observation) bool {
+	for _, cluster := range seen.Clusters {
 		for _, o := range cluster.Objects {
 			if text(o, "kind") == "HetznerCluster" && conditionsOf(o)["Ready"] != "True" {
 				return false
@@ -73,7 +73,7 @@ func MadeOnce(undisturbed, is []Request, more map[string]int) []string {
 
 // SameIdentity finds what makes the cluster another one than it was. What was not there before, or is not any
 // more, is no difference: SameEnd sees that.
-func SameIdentity(was, is World) []string {
+func SameIdentity(was, is Observation) []string {
 	var found []string
 	compare := func(what, a, b string) {
 		if a != "" && b != "" && a != b {
@@ -94,8 +94,8 @@ func SameIdentity(was, is World) []string {
 }
 
 // keys is the identity with the keys, on whichever side they lie; on both they must be the same.
-func (w World) keys() Identity {
-	a, b := w.Clusters[Management].Identity, w.Clusters[Workload].Identity
+func (seen Observation) keys() Identity {
+	a, b := seen.Clusters[Management].Identity, seen.Clusters[Workload].Identity
 	if a.Bundle != "" && b.Bundle != "" && a.Bundle != b.Bundle {
 		return Identity{Bundle: a.Bundle + " and " + b.Bundle}
 	}
@@ -154,7 +154,7 @@ type Span struct {
 type Attribution map[string][]string
 
 // Attribute learns from an undisturbed run which steps write what: those that ran at the time.
-func Attribute(undisturbed World, spans []Span) Attribution {
+func Attribute(undisturbed Observation, spans []Span) Attribution {
 	known := Attribution{}
 	for _, w := range undisturbed.wrote(time.Time{}) {
 		for _, s := range spans {
@@ -166,22 +166,22 @@ func Attribute(undisturbed World, spans []Span) Attribution {
 	return known
 }
 
-// written is a write of the command to any part of the world, in normal form.
+// written is a write of the command to any system, in normal form.
 type written struct {
 	at   time.Time
 	what string
 }
 
 // wrote are the command's successful writes since a time.
-func (w World) wrote(since time.Time) []written {
-	n := newNormalizer(w)
+func (seen Observation) wrote(since time.Time) []written {
+	n := newNormalizer(seen)
 	var all []written
-	for _, r := range w.Requests {
+	for _, r := range seen.Requests {
 		if ours(r.Actor) && r.Status/100 == 2 && r.Time.After(since) {
 			all = append(all, written{r.Time, fmt.Sprintf("cloud %s %s", r.Method, idSegment.ReplaceAllString(r.Path, "/*"))})
 		}
 	}
-	for _, x := range w.Writes {
+	for _, x := range seen.Writes {
 		if ours(x.Agent) && x.Code/100 == 2 && !x.DryRun && x.Time.After(since) {
 			name := path.Join(x.Namespace, x.Name, x.Subresource)
 			all = append(all, written{x.Time, n.text(fmt.Sprintf("%s %s %s %s", x.Side, x.Verb, x.Resource, name))})
@@ -191,7 +191,7 @@ func (w World) wrote(since time.Time) []written {
 }
 
 // NotRepeated finds writes after a crash that only steps make which were done before it.
-func NotRepeated(is World, crash time.Time, done []string, known Attribution) []string {
+func NotRepeated(is Observation, crash time.Time, done []string, known Attribution) []string {
 	var found []string
 	for _, w := range is.wrote(crash) {
 		steps := known[w.what]
@@ -214,7 +214,7 @@ func secretFiles() []string {
 
 // NoSecret finds secrets where they must not be. They are named by what they are, and never printed. Besides the files
 // it looks through what is given: output, argument lists, logs.
-func NoSecret(is World, secrets map[string]string, also map[string][]byte) []string {
+func NoSecret(is Observation, secrets map[string]string, also map[string][]byte) []string {
 	var found []string
 	look := func(place string, data []byte) {
 		for what, secret := range secrets {
@@ -243,15 +243,15 @@ func NoSecret(is World, secrets map[string]string, also map[string][]byte) []str
 // shortestSecret is the length below which words are not regarded as secrets.
 const shortestSecret = 12
 
-// Secrets are the secrets of a World: of the Talos bundle and of the administrator's files.
-func (w World) Secrets() map[string]string {
+// Secrets are the secrets of a Observation: of the Talos bundle and of the administrator's files.
+func (seen Observation) Secrets() map[string]string {
 	found := map[string]string{}
 	for _, name := range []string{"kubeconfig", "talosconfig", "management.kubeconfig"} {
-		for i, secret := range keyLine.FindAllSubmatch(w.Files[name].Data, -1) {
+		for i, secret := range keyLine.FindAllSubmatch(seen.Files[name].Data, -1) {
 			found[fmt.Sprintf("key %d of %s", i+1, name)] = string(secret[1])
 		}
 	}
-	for _, c := range w.Clusters {
+	for _, c := range seen.Clusters {
 		for _, o := range c.Objects {
 			bundle, err := base64.StdEncoding.DecodeString(text(o, "data", "bundle"))
 			if text(o, "kind") != "Secret" || err != nil {
