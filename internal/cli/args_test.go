@@ -14,7 +14,8 @@ import (
 )
 
 func TestParseArguments(t *testing.T) {
-	a, err := parseArguments(strings.Fields("image --lab TALOS_VERSION=v1.12.3 --parallel=2 cilium CLUSTER_NAME=a CLUSTER_NAME=b --output json --state-dir x"))
+	a, err := parseArguments(strings.Fields("image --lab TALOS_VERSION=v1.12.3 --parallel=2 cilium CLUSTER_NAME=a " +
+		"CLUSTER_NAME=b --output json --state-dir x"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +104,8 @@ func TestResolveTargets(t *testing.T) {
 	if got, err := resolveTargets([]string{"all"}, plan, false); err != nil || !slices.Equal(got, plan.All) {
 		t.Errorf("all: %v, %v", got, err)
 	}
-	if got, err := resolveTargets([]string{"image", "cilium"}, plan, false); err != nil || !slices.Equal(got, []string{"image", "cilium"}) {
+	if got, err := resolveTargets([]string{"image", "cilium"}, plan, false); err != nil ||
+		!slices.Equal(got, []string{"image", "cilium"}) {
 		t.Errorf("got %v, %v", got, err)
 	}
 	for target, says := range map[string]string{
@@ -124,7 +126,8 @@ func TestResolveTargets(t *testing.T) {
 
 func TestUsageNamesEverything(t *testing.T) {
 	out := execute(t, t.Context(), t.TempDir(), "", "--help").stdout
-	want := []string{"--lab", "--state-dir", "status", "lab ", "up, status, down, build", "HCLOUD_TOKEN", "130 interrupted"}
+	want := []string{"--lab", "--state-dir", "status", "lab ", "up, status, down, build", "HCLOUD_TOKEN",
+		"130 interrupted"}
 	for _, s := range paperPlan(t).Graph.Steps() {
 		want = append(want, s.Name+" ", s.Doc)
 	}

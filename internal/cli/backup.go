@@ -106,7 +106,8 @@ func (b *backupRun) once(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		b.hub.Note("%s is verified and lies in %s: %s, etcd at revision %d or later", saved.Name, b.store, text.Size(saved.Size), revision)
+		b.hub.Note("%s is verified and lies in %s: %s, etcd at revision %d or later",
+			saved.Name, b.store, text.Size(saved.Size), revision)
 		if b.keep == 0 {
 			return nil
 		}
@@ -158,7 +159,8 @@ func runBackupList(ctx context.Context, c *console, a arguments, o backupOptions
 	w := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "CLUSTER\tTAKEN\tAGE\tSIZE\tNAME")
 	for _, s := range all {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", text.Printable(s.Cluster), s.Taken.Format(time.RFC3339), time.Since(s.Taken).Truncate(time.Second), text.Size(s.Size), text.Printable(s.Name))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", text.Printable(s.Cluster), s.Taken.Format(time.RFC3339),
+			time.Since(s.Taken).Truncate(time.Second), text.Size(s.Size), text.Printable(s.Name))
 	}
 	return w.Flush()
 }
@@ -209,10 +211,13 @@ func (v verified) print(out io.Writer) error {
 	if h.SelfManaged {
 		manager = "the cluster itself"
 	}
-	fmt.Fprintf(w, "cluster\t%s, kube-system %s, managed by %s\n", text.Printable(h.Cluster), text.Printable(h.UID), manager)
+	fmt.Fprintf(w, "cluster\t%s, kube-system %s, managed by %s\n", text.Printable(h.Cluster), text.Printable(h.UID),
+		manager)
 	fmt.Fprintf(w, "taken\t%s, by Slipway %s\n", h.Taken.Format(time.RFC3339), text.Printable(h.Slipway))
-	fmt.Fprintf(w, "versions\tTalos %s, Kubernetes %s\n", text.Printable(h.Versions["TALOS_VERSION"]), text.Printable(h.Versions["KUBERNETES_VERSION"]))
-	fmt.Fprintf(w, "etcd\trevision %d, %d keys, hash %08x, %s\n", v.Etcd.Revision, v.Etcd.Keys, v.Etcd.Hash, text.Size(v.Etcd.Size))
+	fmt.Fprintf(w, "versions\tTalos %s, Kubernetes %s\n", text.Printable(h.Versions["TALOS_VERSION"]),
+		text.Printable(h.Versions["KUBERNETES_VERSION"]))
+	fmt.Fprintf(w, "etcd\trevision %d, %d keys, hash %08x, %s\n", v.Etcd.Revision, v.Etcd.Keys, v.Etcd.Hash,
+		text.Size(v.Etcd.Size))
 	fmt.Fprintf(w, "besides\t%d objects, %d secrets, %d files, %d releases, %d resources at Hetzner\n",
 		v.Counts.Objects, v.Counts.Secrets, v.Counts.Files, v.Counts.Releases, v.Counts.Resources)
 	fmt.Fprintln(w, "verified\tevery sum is right, and etcd restores from it")
@@ -229,9 +234,11 @@ type backupOptions struct {
 
 func newBackupCommand(in *invocation) *cobra.Command {
 	var own backupOptions
-	cmd := in.command("backup", groupRecovery, "everything that restores the cluster, in one encrypted file, in a folder or an S3 store", func(ctx context.Context, c *console, a arguments) error {
-		return runBackup(ctx, c, a, own)
-	})
+	cmd := in.command("backup", groupRecovery,
+		"everything that restores the cluster, in one encrypted file, in a folder or an S3 store",
+		func(ctx context.Context, c *console, a arguments) error {
+			return runBackup(ctx, c, a, own)
+		})
 	addToFlag(cmd, &own.To)
 	addEveryFlag(cmd, &own.Every, "go on, with a backup every `6h`")
 	cmd.Flags().IntVar(&own.Keep, "keep", 0, "keep the newest `N` of this cluster there, in place of BACKUP_KEEP")
@@ -250,7 +257,8 @@ func newBackupListCommand(in *invocation) *cobra.Command {
 }
 
 func newBackupVerifyCommand(in *invocation) *cobra.Command {
-	cmd := in.command("verify FILE", "", "open a backup, check every sum, restore its etcd into a scratch folder and count", runBackupVerify)
+	cmd := in.command("verify FILE", "",
+		"open a backup, check every sum, restore its etcd into a scratch folder and count", runBackupVerify)
 	o := &in.arguments.Options
 	addIdentityFlag(cmd, o)
 	return cmd

@@ -53,7 +53,8 @@ func TestBackupMistakes(t *testing.T) {
 		{"", []string{"backup", public, "BACKUP_PASSPHRASE_FILE=x"}, "keep one of"},
 		{"", []string{"backup", public, "--to", "s3://bucket"}, "backupS3Endpoint"},
 		{"", []string{"backup", public, "--to", "ftp://bucket"}, "neither a folder nor an S3 store"},
-		{"", []string{"backup", public, "--to", "s3://bucket", "BACKUP_S3_ENDPOINT=x.example"}, "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"},
+		{"", []string{"backup", public, "--to", "s3://bucket", "BACKUP_S3_ENDPOINT=x.example"},
+			"AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"},
 		{"", []string{"backup", public, "--keep", "-1"}, "negative"},
 		{"", []string{"backup", public, "--every", "5s"}, "too often"},
 		{"", []string{"backup", "--identity", "x", public}, "--identity goes with"},
@@ -78,7 +79,8 @@ func TestBackupOfNothing(t *testing.T) {
 	t.Cleanup(s.Close)
 	dir := t.TempDir()
 	t.Chdir(dir)
-	r := execute(t, t.Context(), dir, "HCLOUD_ENDPOINT="+s.URL+" HCLOUD_TOKEN="+hetznertest.Token+" BACKUP_PASSPHRASE=correct-horse", "backup")
+	r := execute(t, t.Context(), dir, "HCLOUD_ENDPOINT="+s.URL+" HCLOUD_TOKEN="+hetznertest.Token+
+		" BACKUP_PASSPHRASE=correct-horse", "backup")
 	if r.code != ExitFailed || !strings.Contains(r.stderr, "there is no cluster k8s to back up") {
 		t.Errorf("%+v", r)
 	}
@@ -144,7 +146,8 @@ func TestBackupVerifyRefuses(t *testing.T) {
 func TestBackupList(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
-	if r := execute(t, t.Context(), dir, "", "backup", "list"); r.code != ExitDone || !strings.Contains(r.stdout, "there is no backup in "+filepath.Join(dir, "backups")) {
+	if r := execute(t, t.Context(), dir, "", "backup", "list"); r.code != ExitDone ||
+		!strings.Contains(r.stdout, "there is no backup in "+filepath.Join(dir, "backups")) {
 		t.Errorf("nothing there: %+v", r)
 	}
 	at := time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)
@@ -152,7 +155,8 @@ func TestBackupList(t *testing.T) {
 	savedBackup(t, filepath.Join(dir, "here"), backup.Seal{Unencrypted: true}, at)
 	r := execute(t, t.Context(), dir, "", "backup", "list", "--to", "here", "--output", "json")
 	var list struct{ Backups []backup.Stored }
-	if err := json.Unmarshal([]byte(r.stdout), &list); err != nil || len(list.Backups) != 2 || !list.Backups[0].Taken.Equal(at) || list.Backups[0].Cluster != "k8s" {
+	if err := json.Unmarshal([]byte(r.stdout), &list); err != nil || len(list.Backups) != 2 ||
+		!list.Backups[0].Taken.Equal(at) || list.Backups[0].Cluster != "k8s" {
 		t.Errorf("%v: %+v", err, r)
 	}
 }
@@ -186,7 +190,8 @@ func TestRepeat(t *testing.T) {
 		if err != nil {
 			t.Errorf("the end is %v", err)
 		}
-		want := []time.Duration{4 * time.Hour, 10 * time.Hour, 10*time.Hour + 5*time.Minute, 16*time.Hour + 5*time.Minute, 22*time.Hour + 5*time.Minute}
+		want := []time.Duration{4 * time.Hour, 10 * time.Hour, 10*time.Hour + 5*time.Minute, 16*time.Hour + 5*time.Minute,
+			22*time.Hour + 5*time.Minute}
 		if len(at) != len(want) {
 			t.Fatalf("backups at %v, want %v", at, want)
 		}
@@ -205,12 +210,14 @@ func TestRepeatEnds(t *testing.T) {
 		never := func(context.Context) (time.Time, error) { return time.Time{}, nil }
 		quiet := func(string, ...any) {}
 		mistake := usage.Errorf("no such key")
-		if err := repeat(t.Context(), time.Hour, never, func(context.Context) error { return mistake }, quiet); !errors.Is(err, mistake) {
+		if err := repeat(t.Context(), time.Hour, never, func(context.Context) error { return mistake },
+			quiet); !errors.Is(err, mistake) {
 			t.Errorf("a mistake: %v", err)
 		}
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cause := flow.ErrInterrupted
-		err := repeat(ctx, time.Hour, never, func(ctx context.Context) error { cancel(cause); return context.Cause(ctx) }, quiet)
+		err := repeat(ctx, time.Hour, never, func(ctx context.Context) error { cancel(cause); return context.Cause(ctx) },
+			quiet)
 		if !errors.Is(err, cause) {
 			t.Errorf("interrupted at work: %v", err)
 		}
@@ -238,7 +245,8 @@ func TestBackupCronJob(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := execute(t, t.Context(), dir, "", "backup", "cronjob", "--to", "s3://bucket/of/k8s", "--every", "30m",
-		"BACKUP_RECIPIENTS="+key.Recipient().String(), "BACKUP_S3_ENDPOINT=nbg1.your-objectstorage.com", "BACKUP_S3_REGION=nbg1")
+		"BACKUP_RECIPIENTS="+key.Recipient().String(), "BACKUP_S3_ENDPOINT=nbg1.your-objectstorage.com",
+		"BACKUP_S3_REGION=nbg1")
 	if r.code != ExitDone {
 		t.Fatalf("%+v", r)
 	}
@@ -254,15 +262,19 @@ func TestBackupCronJob(t *testing.T) {
 	for _, e := range job.Spec.JobTemplate.Spec.Template.Spec.Containers[0].Env {
 		environment[e.Name] = e.Value
 	}
-	if job.Spec.Schedule != "*/30 * * * *" || environment["BUCKET"] != "bucket" || environment["S3_PREFIX"] != "of/k8s/etcd/k8s" ||
-		environment["CUSTOM_S3_ENDPOINT"] != "https://nbg1.your-objectstorage.com" || environment["AGE_X25519_PUBLIC_KEY"] != key.Recipient().String() {
+	if job.Spec.Schedule != "*/30 * * * *" || environment["BUCKET"] != "bucket" ||
+		environment["S3_PREFIX"] != "of/k8s/etcd/k8s" ||
+		environment["CUSTOM_S3_ENDPOINT"] != "https://nbg1.your-objectstorage.com" ||
+		environment["AGE_X25519_PUBLIC_KEY"] != key.Recipient().String() {
 		t.Errorf("schedule %q, environment %v", job.Spec.Schedule, environment)
 	}
 	account, err := kube.Parse(docs[0])
-	if err != nil || account.GetKind() != "ServiceAccount" || job.Spec.JobTemplate.Spec.Template.Spec.Volumes[1].Secret.SecretName != account.GetName() {
+	if err != nil || account.GetKind() != "ServiceAccount" ||
+		job.Spec.JobTemplate.Spec.Template.Spec.Volumes[1].Secret.SecretName != account.GetName() {
 		t.Errorf("the account is %v, %v", account, err)
 	}
-	for every, want := range map[time.Duration]string{0: "0 */6 * * *", 24 * time.Hour: "0 0 * * *", time.Hour: "0 */1 * * *", 8 * time.Hour: "0 */8 * * *"} {
+	for every, want := range map[time.Duration]string{0: "0 */6 * * *", 24 * time.Hour: "0 0 * * *",
+		time.Hour: "0 */1 * * *", 8 * time.Hour: "0 */8 * * *"} {
 		if got, err := cronSchedule(every); err != nil || got != want {
 			t.Errorf("%s: %q, %v", every, got, err)
 		}
@@ -279,8 +291,10 @@ func TestOfferBackup(t *testing.T) {
 	dir := t.TempDir()
 	files := platform.FilesIn(dir)
 	var shown bytes.Buffer
-	c := &console{stdout: &shown, stderr: &shown, size: func() (int, int) { return 0, 0 }, hide: &redact.Redactor{}, environment: map[string]string{}}
-	r := &running{console: c, hub: &ui.Hub{Hide: c.hide, Displays: []ui.Display{ui.PlainDisplay{Out: &shown}}}, tools: platform.Tools{Files: files}}
+	c := &console{stdout: &shown, stderr: &shown, size: func() (int, int) { return 0, 0 }, hide: &redact.Redactor{},
+		environment: map[string]string{}}
+	r := &running{console: c, hub: &ui.Hub{Hide: c.hide, Displays: []ui.Display{ui.PlainDisplay{Out: &shown}}},
+		tools: platform.Tools{Files: files}}
 	r.options.Output = "text"
 	r.cfg.Config = config.Defaults()
 	if err := offerBackup(t.Context(), r, arguments{}, "danger"); err != nil || shown.Len() > 0 {
@@ -289,13 +303,16 @@ func TestOfferBackup(t *testing.T) {
 	if err := files.Write("kubeconfig", []byte("x")); err != nil {
 		t.Fatal(err)
 	}
-	if err := offerBackup(t.Context(), r, arguments{}, "danger"); err != nil || !strings.Contains(shown.String(), "docs/backup.md") {
+	if err := offerBackup(t.Context(), r, arguments{}, "danger"); err != nil ||
+		!strings.Contains(shown.String(), "docs/backup.md") {
 		t.Errorf("in a pipe: %v, %q", err, shown.String())
 	}
 	// On a terminal a person is asked, and may say no.
 	shown.Reset()
-	c.size, c.stdin, c.environment = func() (int, int) { return 80, 24 }, strings.NewReader("no\n"), map[string]string{settings.PassphraseVariable: "correct-horse"}
-	if err := offerBackup(t.Context(), r, arguments{}, "danger"); err != nil || !strings.Contains(shown.String(), "Back cluster k8s up to backups first?") {
+	c.size, c.stdin, c.environment = func() (int, int) { return 80, 24 }, strings.NewReader("no\n"),
+		map[string]string{settings.PassphraseVariable: "correct-horse"}
+	if err := offerBackup(t.Context(), r, arguments{}, "danger"); err != nil ||
+		!strings.Contains(shown.String(), "Back cluster k8s up to backups first?") {
 		t.Errorf("no: %v, %q", err, shown.String())
 	}
 	// A yes is meant: where the backup fails, nothing dangerous follows.

@@ -29,7 +29,8 @@ func runBackupCronJob(_ context.Context, c *console, a arguments, o backupOption
 		return usage.Errorf("a CronJob can only reach a store: set BACKUP_TO=s3://bucket/prefix and BACKUP_S3_ENDPOINT")
 	}
 	if cfg.BackupS3Region == "" {
-		return usage.Errorf("BACKUP_S3_REGION is not set: the program in the CronJob signs its requests for a region (Hetzner's is the location, nbg1)")
+		return usage.Errorf("BACKUP_S3_REGION is not set: the program in the CronJob signs its requests for a region " +
+			"(Hetzner's is the location, nbg1)")
 	}
 	recipient, err := cronJobRecipient(cfg.BackupRecipients)
 	if err != nil {
@@ -45,7 +46,8 @@ func runBackupCronJob(_ context.Context, c *console, a arguments, o backupOption
 		endpoint = "https://" + endpoint
 	}
 	return template.Must(template.New("cronjob").Parse(cronJobTemplate)).Execute(c.stdout, map[string]string{
-		"Cluster": cfg.ClusterName, "Schedule": schedule, "Recipient": recipient, "Endpoint": endpoint, "Region": cfg.BackupS3Region,
+		"Cluster": cfg.ClusterName, "Schedule": schedule, "Recipient": recipient, "Endpoint": endpoint,
+		"Region": cfg.BackupS3Region,
 		"Bucket": bucket, "Prefix": strings.Trim(strings.Trim(prefix, "/")+"/etcd/"+cfg.ClusterName, "/"),
 	})
 }
@@ -61,7 +63,8 @@ func cronJobRecipient(text string) (string, error) {
 			return x.String(), nil
 		}
 	}
-	return "", usage.Errorf("BACKUP_RECIPIENTS has no key that begins with age1 and is not post-quantum: the program in the CronJob encrypts for one such")
+	return "", usage.Errorf("BACKUP_RECIPIENTS has no key that begins with age1 and is not post-quantum: the program in " +
+		"the CronJob encrypts for one such")
 }
 
 // cronSchedule is a period as cron has it, which knows only those that divide
@@ -78,14 +81,16 @@ func cronSchedule(every time.Duration) (string, error) {
 	case minutes%60 == 0 && 24%(minutes/60) == 0:
 		return "0 */" + strconv.Itoa(minutes/60) + " * * *", nil
 	}
-	return "", usage.Errorf("--every %s is no period for a CronJob: take one that divides an hour or a day, 30m or 6h say", every)
+	return "", usage.Errorf("--every %s is no period for a CronJob: take one that divides an hour or a day, 30m or 6h say",
+		every)
 }
 
 func newBackupCronJobCommand(in *invocation) *cobra.Command {
 	var own backupOptions
-	cmd := in.command("cronjob", "", "a CronJob for the cluster itself, which snapshots etcd into the S3 store", func(ctx context.Context, c *console, a arguments) error {
-		return runBackupCronJob(ctx, c, a, own)
-	})
+	cmd := in.command("cronjob", "", "a CronJob for the cluster itself, which snapshots etcd into the S3 store",
+		func(ctx context.Context, c *console, a arguments) error {
+			return runBackupCronJob(ctx, c, a, own)
+		})
 	addToFlag(cmd, &own.To)
 	addEveryFlag(cmd, &own.Every, "a snapshot every `6h`")
 	return cmd

@@ -39,12 +39,14 @@ func lastBackup(ctx context.Context, store backup.Store, cluster string) (last t
 // once a period. What fails is said and tried again; only a mistake in the
 // configuration ends it. Each time has one period. When ctx ends while it waits
 // that is a good end, too.
-func repeat(ctx context.Context, every time.Duration, last func(context.Context) (time.Time, error), do func(context.Context) error, note func(string, ...any)) error {
+func repeat(ctx context.Context, every time.Duration, last func(context.Context) (time.Time, error),
+	do func(context.Context) error, note func(string, ...any)) error {
 	var failed time.Time
 	for {
 		due, err := last(ctx)
 		if due = due.Add(every); err == nil && !due.After(time.Now()) {
-			limited, cancel := context.WithTimeoutCause(ctx, every, fmt.Errorf("it was not done after %s, when the next is due", every))
+			limited, cancel := context.WithTimeoutCause(ctx, every, fmt.Errorf("it was not done after %s, when the next is due",
+				every))
 			err = do(limited)
 			cancel()
 			if err == nil {

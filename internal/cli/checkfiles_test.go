@@ -10,7 +10,8 @@ import (
 	"github.com/slipway-k8s/slipway/manifests"
 )
 
-// Files that are known to be wrong are a mistake of the configuration: exit code 2 with their place, and nothing is made, in the lab neither.
+// Files that are known to be wrong are a mistake of the configuration: exit code 2 with their place, and nothing is
+// made, in the lab neither.
 func TestFilesAreCheckedBeforeARun(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
@@ -26,10 +27,12 @@ func TestFilesAreCheckedBeforeARun(t *testing.T) {
 		t.Fatal(err)
 	}
 	line := strings.Count(wrong[:strings.Index(wrong, "kubePrismm:")], "\n") + 1
-	want := fmt.Sprintf("manifests/cluster.yaml:%d: TalosControlPlane k8s-control-plane: strategicPatches[4]: unknown key machine.features.kubePrismm", line)
+	want := fmt.Sprintf("manifests/cluster.yaml:%d: TalosControlPlane k8s-control-plane: strategicPatches[4]: unknown "+
+		"key machine.features.kubePrismm", line)
 	market := newMarket(t)
 	for _, args := range []string{"all --lab --yes", "all --yes", "plan", "apply -n", "pivot --yes"} {
-		r := execute(t, t.Context(), dir, inProject(market), append(strings.Fields(args), "--state-dir", filepath.Join(dir, "state"))...)
+		r := execute(t, t.Context(), dir, inProject(market),
+			append(strings.Fields(args), "--state-dir", filepath.Join(dir, "state"))...)
 		if r.code != ExitUsage || !strings.Contains(r.stderr, want) {
 			t.Errorf("%s: exit %d, %s", args, r.code, r.stderr)
 		}

@@ -23,8 +23,8 @@ func commandLineFor(c *console, cluster string, target ...string) string {
 	return composeCommandLine(other, c.environment, target)
 }
 
-// composeCommandLine adds to a target, with its arguments and flags, what was given to this command and leads that one to
-// the same cluster.
+// composeCommandLine adds to a target, with its arguments and flags, what was given to this command and leads that one
+// to the same cluster.
 func composeCommandLine(given arguments, environment map[string]string, target []string) string {
 	words := append([]string{platform.Program}, target...)
 	words = append(words, sharedFlags(given.Options, target)...)
@@ -61,7 +61,8 @@ func takesFlag(target []string, name string) bool {
 }
 
 // sharedValues are the KEY=VALUE that a command needs again: all that were given, where its target reads the whole
-// configuration, and the cluster's name for every target. That is also repeated from the environment, which another shell does not have.
+// configuration, and the cluster's name for every target. That is also repeated from the environment, which another
+// shell does not have.
 func sharedValues(values []settings.Assignment, environment map[string]string, target []string) []string {
 	last := map[string]string{}
 	var names []string

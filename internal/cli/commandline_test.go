@@ -90,11 +90,14 @@ func TestCommandsAreComposedInOnePlace(t *testing.T) {
 	own := regexp.MustCompile(`\bbootstrap (--|lab|all|pivot|restore|readopt|recover-quorum|destroy|replace-machine|report|status|backup|image|access|clean)\b` +
 		`|--(state-dir|identity) %s|\((pivot --abort|image --(prune|packer)|lab up|lab down)\)`)
 	allowed := map[string]string{
-		"args.go": "flags about each other", "assignment.go": "where variables are listed", "token.go": "of a checkout, before anything was given",
+		"args.go": "flags about each other", "assignment.go": "where variables are listed",
+		"token.go": "of a checkout, before anything was given",
 	}
-	for _, folder := range []string{".", "../../steps", "../../internal/hetzner", "../../internal/cli/ui", "../../internal/drift",
+	for _, folder := range []string{".", "../../steps", "../../internal/hetzner", "../../internal/cli/ui",
+		"../../internal/drift",
 		"../../internal/forecast", "../../internal/status",
-		"../../internal/kind", "../../internal/lab", "../../internal/report/story", "../../internal/runs", "../../internal/settings",
+		"../../internal/kind", "../../internal/lab", "../../internal/report/story",
+		"../../internal/runs", "../../internal/settings",
 		"../../internal/statedir", "../../internal/text", "../../internal/usage"} {
 		files, err := filepath.Glob(filepath.Join(folder, "*.go"))
 		if err != nil || len(files) == 0 {

@@ -11,7 +11,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/lab"
 )
 
-// addCompletion adds cobra's command that prints scripts for shells. Without a shell, or with an unknown one, it is bad usage.
+// addCompletion adds cobra's command that prints scripts for shells. Without a shell, or with an unknown one, it is bad
+// usage.
 func addCompletion(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {

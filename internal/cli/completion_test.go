@@ -84,7 +84,8 @@ func TestCompletionKnowsEveryWord(t *testing.T) {
 	for _, target := range targets(t) {
 		words := strings.Fields(pathOf(target))
 		last := len(words) - 1
-		if offered := strings.Fields(completed(t, strings.Join(append(slices.Clone(words[:last]), ""), " "))); !slices.Contains(offered, words[last]) {
+		if offered := strings.Fields(completed(t, strings.Join(append(slices.Clone(words[:last]), ""),
+			" "))); !slices.Contains(offered, words[last]) {
 			t.Errorf("%s is not offered: %q", pathOf(target), offered)
 		}
 		target.LocalFlags().VisitAll(func(f *pflag.Flag) {
@@ -127,9 +128,10 @@ func TestCompletionKnowsEveryWord(t *testing.T) {
 
 func TestHelpOnATarget(t *testing.T) {
 	for args, says := range map[string][]string{
-		"help":           {"Targets", "KEY=VALUE"},
-		"help version":   {"the version"},
-		"help apply":     {"brings and comes after: kind-create, image, preflight", "is brought by: wait-cp, kubeconfig, talosconfig, wait-nodes", "is part of: all, bootstrap", "fails after: 23m"},
+		"help":         {"Targets", "KEY=VALUE"},
+		"help version": {"the version"},
+		"help apply": {"brings and comes after: kind-create, image, preflight",
+			"is brought by: wait-cp, kubeconfig, talosconfig, wait-nodes", "is part of: all, bootstrap", "fails after: 23m"},
 		"help pivot":     {"point of no return", "--abort", "is part of: all\n"},
 		"help clean":     {"comes after, where they are asked for too: access, firewall-apply"},
 		"help destroy":   {"--dry-run", "--volumes", "delete the cluster"},
@@ -152,7 +154,8 @@ func TestHelpOnATarget(t *testing.T) {
 		}
 	}
 	for _, s := range paperPlan(t).Graph.Steps() {
-		if r := execute(t, t.Context(), t.TempDir(), "", "help", s.Name); r.code != ExitDone || !strings.Contains(r.stdout, s.Doc) {
+		if r := execute(t, t.Context(), t.TempDir(), "", "help", s.Name); r.code != ExitDone ||
+			!strings.Contains(r.stdout, s.Doc) {
 			t.Errorf("help %s: %+v", s.Name, r)
 		}
 	}

@@ -40,7 +40,8 @@ func TestPrecedence(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Location != "fsn1" || c.ServerType != "cx53" || c.LoadBalancerType != "lb11" || c.NodesTimeout.String() != "7m" || c.ClusterName != "k8s" {
+	if c.Location != "fsn1" || c.ServerType != "cx53" || c.LoadBalancerType != "lb11" || c.NodesTimeout.String() != "7m" ||
+		c.ClusterName != "k8s" {
 		t.Errorf("got %+v", c.Config)
 	}
 	for field, want := range map[string]string{
@@ -56,7 +57,8 @@ func TestPrecedence(t *testing.T) {
 func TestFileForms(t *testing.T) {
 	for name, file := range map[string]string{
 		"empty": "", "comment": "# nothing\n", "null": "~\n", "empty value": "location:\n", "quotes": `location: "nbg1"`,
-		"anchors": "location: &here nbg1\nclusterName: k8s\n", "marker": "---\nlocation: nbg1\n", "json": `{"location": "nbg1"}`,
+		"anchors": "location: &here nbg1\nclusterName: k8s\n", "marker": "---\nlocation: nbg1\n",
+		"json": `{"location": "nbg1"}`,
 	} {
 		c, err := load(t, file, "", "")
 		if err != nil || c.Config != config.Defaults() {
@@ -86,27 +88,37 @@ func TestEveryVariableIsReadFromEverywhere(t *testing.T) {
 
 func TestBadConfigurationNamesItsPlace(t *testing.T) {
 	for name, tc := range map[string]struct{ file, env, args, says string }{
-		"unknown key":         {file: "location: nbg1\nserverTyp: cx33\n", says: `bootstrap.yaml:2:1: there is no key "serverTyp"; did you mean serverType?`},
-		"key in capitals":     {file: "LOCATION: nbg1\n", says: `bootstrap.yaml:1:1: there is no key "LOCATION"; did you mean location?`},
-		"a variable's name":   {file: "SERVER_TYPE: cx33\n", says: `bootstrap.yaml:1:1: there is no key "SERVER_TYPE"; did you mean serverType?`},
-		"words with dashes":   {file: "control-plane-cidr: 10.10.64.0/25\n", says: "did you mean controlPlaneCidr?"},
-		"two fields":          {file: "podCidr: 10.10.64.0/18\n", says: "bootstrap.yaml:1:10: serviceCidr: \"10.10.96.0/20\" overlaps podCidr 10.10.64.0/18"},
+		"unknown key": {file: "location: nbg1\nserverTyp: cx33\n",
+			says: `bootstrap.yaml:2:1: there is no key "serverTyp"; did you mean serverType?`},
+		"key in capitals": {file: "LOCATION: nbg1\n",
+			says: `bootstrap.yaml:1:1: there is no key "LOCATION"; did you mean location?`},
+		"a variable's name": {file: "SERVER_TYPE: cx33\n",
+			says: `bootstrap.yaml:1:1: there is no key "SERVER_TYPE"; did you mean serverType?`},
+		"words with dashes": {file: "control-plane-cidr: 10.10.64.0/25\n", says: "did you mean controlPlaneCidr?"},
+		"two fields": {file: "podCidr: 10.10.64.0/18\n",
+			says: "bootstrap.yaml:1:10: serviceCidr: \"10.10.96.0/20\" overlaps podCidr 10.10.64.0/18"},
 		"the other's default": {file: "podCidr: 10.10.64.0/18\n", says: "ranges of their own (serviceCidr has its default)"},
-		"two written fields":  {file: "podCidr: 10.10.128.0/17\nserviceCidr: 10.10.128.0/20\n", says: "bootstrap.yaml:1:10: serviceCidr"},
-		"versions":            {args: "TALOS_VERSION=v1.5.0", says: "argument TALOS_VERSION=v1.5.0: kubernetesVersion"},
-		"indented key":        {file: "location:\n  name: nbg1\n", says: "bootstrap.yaml:2:3: location takes one plain value"},
-		"list":                {file: "location: [nbg1]\n", says: "bootstrap.yaml:1:11: location takes one plain value"},
-		"wrong type":          {file: "controlPlaneReplicas: three\n", says: `bootstrap.yaml:1:23: CONTROL_PLANE_REPLICAS: "three"`},
-		"invalid value":       {file: "\n\ncontrolPlaneReplicas: 2\n", says: "bootstrap.yaml:3:23: controlPlaneReplicas"},
-		"twice":               {file: "location: fsn1\nlocation: nbg1\n", says: "bootstrap.yaml:2:1: location is given a second time (first in line 1)"},
-		"second document":     {file: "location: fsn1\n---\nlocation: nbg1\n", says: "bootstrap.yaml:2:1: a second document"},
-		"no mapping":          {file: "- location\n", says: "bootstrap.yaml:1:1: the configuration is a mapping"},
-		"broken":              {file: "location: nbg1\nserverType: [\n", says: "bootstrap.yaml: yaml: line 2"},
-		"two tokens":          {file: "hcloudTokenFile: a\nhcloudTokenCommand: b\n", says: "bootstrap.yaml:2:1: hcloudTokenFile and hcloudTokenCommand are both given"},
-		"environment":         {env: "LOCATION=mars", says: "environment variable LOCATION: location"},
-		"environment's type":  {env: "NODES_TIMEOUT=soon", says: "environment variable NODES_TIMEOUT: NODES_TIMEOUT"},
-		"argument":            {args: "POD_CIDR=10.11.0.0/17", says: "argument POD_CIDR=10.11.0.0/17: podCidr"},
-		"default made bad":    {file: "networkCidr: 10.20.0.0/16\n", says: "bootstrap.yaml:1:14: podCidr: \"10.10.128.0/17\" is not inside networkCidr 10.20.0.0/16"},
+		"two written fields": {file: "podCidr: 10.10.128.0/17\nserviceCidr: 10.10.128.0/20\n",
+			says: "bootstrap.yaml:1:10: serviceCidr"},
+		"versions": {args: "TALOS_VERSION=v1.5.0", says: "argument TALOS_VERSION=v1.5.0: kubernetesVersion"},
+		"indented key": {file: "location:\n  name: nbg1\n",
+			says: "bootstrap.yaml:2:3: location takes one plain value"},
+		"list": {file: "location: [nbg1]\n", says: "bootstrap.yaml:1:11: location takes one plain value"},
+		"wrong type": {file: "controlPlaneReplicas: three\n",
+			says: `bootstrap.yaml:1:23: CONTROL_PLANE_REPLICAS: "three"`},
+		"invalid value": {file: "\n\ncontrolPlaneReplicas: 2\n", says: "bootstrap.yaml:3:23: controlPlaneReplicas"},
+		"twice": {file: "location: fsn1\nlocation: nbg1\n",
+			says: "bootstrap.yaml:2:1: location is given a second time (first in line 1)"},
+		"second document": {file: "location: fsn1\n---\nlocation: nbg1\n", says: "bootstrap.yaml:2:1: a second document"},
+		"no mapping":      {file: "- location\n", says: "bootstrap.yaml:1:1: the configuration is a mapping"},
+		"broken":          {file: "location: nbg1\nserverType: [\n", says: "bootstrap.yaml: yaml: line 2"},
+		"two tokens": {file: "hcloudTokenFile: a\nhcloudTokenCommand: b\n",
+			says: "bootstrap.yaml:2:1: hcloudTokenFile and hcloudTokenCommand are both given"},
+		"environment":        {env: "LOCATION=mars", says: "environment variable LOCATION: location"},
+		"environment's type": {env: "NODES_TIMEOUT=soon", says: "environment variable NODES_TIMEOUT: NODES_TIMEOUT"},
+		"argument":           {args: "POD_CIDR=10.11.0.0/17", says: "argument POD_CIDR=10.11.0.0/17: podCidr"},
+		"default made bad": {file: "networkCidr: 10.20.0.0/16\n",
+			says: "bootstrap.yaml:1:14: podCidr: \"10.10.128.0/17\" is not inside networkCidr 10.20.0.0/16"},
 		"even from two sides": {env: "LOCATION=mars", args: "SERVER_TYPE=", says: "argument SERVER_TYPE=: serverType"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -169,16 +181,18 @@ func TestToken(t *testing.T) {
 		environment string
 		want, says  string
 	}{
-		"environment":     {environment: "HCLOUD_TOKEN=from-the-environment", want: "from-the-environment"},
-		"file":            {config: settings.Configuration{TokenFile: file}, want: "from-a-file"},
-		"file at home":    {config: settings.Configuration{TokenFile: "~/" + filepath.Base(file)}, environment: "HOME=" + filepath.Dir(file), want: "from-a-file"},
+		"environment": {environment: "HCLOUD_TOKEN=from-the-environment", want: "from-the-environment"},
+		"file":        {config: settings.Configuration{TokenFile: file}, want: "from-a-file"},
+		"file at home": {config: settings.Configuration{TokenFile: "~/" + filepath.Base(file)}, environment: "HOME=" +
+			filepath.Dir(file), want: "from-a-file"},
 		"command":         {config: settings.Configuration{TokenCommand: "echo from-a-command"}, want: "from-a-command"},
 		"environment won": {config: settings.Configuration{TokenFile: file}, environment: "HCLOUD_TOKEN=env", want: "env"},
 		"none":            {says: "HCLOUD_TOKEN is not set"},
 		"no file":         {config: settings.Configuration{TokenFile: file + "x"}, says: "no such file"},
-		"command failed":  {config: settings.Configuration{TokenCommand: "echo hidden; echo locked >&2; exit 3"}, says: "exit status 3: locked"},
-		"command silent":  {config: settings.Configuration{TokenCommand: "true"}, says: "it is empty"},
-		"several words":   {config: settings.Configuration{TokenFile: many}, says: "2 words instead of one"},
+		"command failed": {config: settings.Configuration{TokenCommand: "echo hidden; echo locked >&2; exit 3"},
+			says: "exit status 3: locked"},
+		"command silent": {config: settings.Configuration{TokenCommand: "true"}, says: "it is empty"},
+		"several words":  {config: settings.Configuration{TokenFile: many}, says: "2 words instead of one"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := tc.config.Token(t.Context(), settings.Environ(strings.Fields(tc.environment)))
@@ -212,7 +226,8 @@ func TestATokenAsAUserNameIsHidden(t *testing.T) {
 		dir := t.TempDir()
 		t.Chdir(dir)
 		repository := "CILIUM_REPOSITORY=https://" + user + "charts.example.com"
-		for _, args := range [][]string{{"config", "show"}, {"config", "show", "LOCATION=nowhere"}, {"restore", "missing"}, {"all", "LOCATION=nowhere"}} {
+		for _, args := range [][]string{{"config", "show"}, {"config", "show", "LOCATION=nowhere"}, {"restore", "missing"},
+			{"all", "LOCATION=nowhere"}} {
 			r := execute(t, t.Context(), dir, "", append(args, repository)...)
 			if strings.Contains(r.stdout+r.stderr, "planted") {
 				t.Errorf("%v: %+v", args, r)

@@ -58,7 +58,8 @@ func runConfigShow(ctx context.Context, c *console, a arguments) error {
 	text.Table(c.stdout, c.width(), head, rows...)
 	if unknown {
 		state := statedir.New(a.Options.StateDir, cfg.ClusterName, c.workDir)
-		_, err = fmt.Fprintf(c.stdout, "\nno lab is up in %s: what it decides is known once it is (%s)\n", state.Lab(), commandLine(c, "lab", "up", "--state-dir", string(state)))
+		_, err = fmt.Fprintf(c.stdout, "\nno lab is up in %s: what it decides is known once it is (%s)\n",
+			state.Lab(), commandLine(c, "lab", "up", "--state-dir", string(state)))
 	}
 	return err
 }
@@ -111,11 +112,13 @@ func secretSettings(c *console, cfg settings.Configuration) []settings.Setting {
 	case cfg.TokenCommand != "":
 		token.Value, token.Source = hidden, settings.TokenCommandKey
 	}
-	github := settings.Setting{Variable: settings.GithubVariable, Value: hide(c.environment[settings.GithubVariable]), Source: "none"}
+	github := settings.Setting{Variable: settings.GithubVariable, Value: hide(c.environment[settings.GithubVariable]),
+		Source: "none"}
 	if github.Value != "" {
 		github.Source = "environment variable " + settings.GithubVariable
 	}
-	endpoint := settings.Setting{Variable: settings.EndpointVariable, Value: kube.WithoutCredentials(c.environment[settings.EndpointVariable]), Source: "none"}
+	endpoint := settings.Setting{Variable: settings.EndpointVariable,
+		Value: kube.WithoutCredentials(c.environment[settings.EndpointVariable]), Source: "none"}
 	if endpoint.Value != "" {
 		endpoint.Source = "environment variable " + settings.EndpointVariable
 	}
@@ -139,7 +142,8 @@ func newConfigCommand(in *invocation) *cobra.Command {
 }
 
 func newConfigShowCommand(in *invocation) *cobra.Command {
-	return in.command("show", "", "every value of the configuration, and where it comes from; secrets hidden", runConfigShow)
+	return in.command("show", "", "every value of the configuration, and where it comes from; secrets hidden",
+		runConfigShow)
 }
 
 func newConfigSchemaCommand(in *invocation) *cobra.Command {

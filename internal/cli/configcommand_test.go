@@ -24,7 +24,8 @@ func TestConfigShowNamesEverySource(t *testing.T) {
 	if err := os.WriteFile("bootstrap.yaml", []byte(file), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	environment := "SERVER_TYPE=cx53 GITHUB_TOKEN=github-planted-secret CILIUM_REPOSITORY=https://me:planted-secret@charts.example.com"
+	environment := "SERVER_TYPE=cx53 GITHUB_TOKEN=github-planted-secret " +
+		"CILIUM_REPOSITORY=https://me:planted-secret@charts.example.com"
 	r := execute(t, t.Context(), dir, environment, "config", "show", "--output", "json", "CONTROL_PLANE_REPLICAS=5")
 	var answer struct{ Settings []settings.Setting }
 	if err := json.Unmarshal([]byte(r.stdout), &answer); err != nil || r.code != ExitDone {
@@ -65,7 +66,8 @@ func TestConfigShowNamesEverySource(t *testing.T) {
 			t.Errorf("a secret stands in %s", r.stdout)
 		}
 	}
-	if r := execute(t, t.Context(), dir, "", "config", "show", "LOCATION=mars"); r.code != ExitUsage || !strings.Contains(r.stderr, "argument LOCATION=mars") {
+	if r := execute(t, t.Context(), dir, "", "config", "show", "LOCATION=mars"); r.code != ExitUsage ||
+		!strings.Contains(r.stderr, "argument LOCATION=mars") {
 		t.Errorf("what is wrong: %+v", r)
 	}
 }
@@ -89,7 +91,8 @@ func configured(t *testing.T, dir string, args ...string) map[string]settings.Se
 func TestConfigShowTellsWhatARunInTheLabUses(t *testing.T) {
 	f, dir := labtest.NewFakeLab(t), t.TempDir()
 	state := filepath.Dir(f.Dir)
-	got := configured(t, dir, "--lab", "--state-dir", state, "SERVICE_CIDR=10.10.112.0/20", "CILIUM_REPOSITORY=https://charts.example.com", "LOCATION=fsn1")
+	got := configured(t, dir, "--lab", "--state-dir", state, "SERVICE_CIDR=10.10.112.0/20",
+		"CILIUM_REPOSITORY=https://charts.example.com", "LOCATION=fsn1")
 	for name, want := range map[string][2]string{
 		"NETWORK_CIDR":         {"127.64.0.0/16", "the lab"},
 		"SERVICE_CIDR":         {"127.64.96.0/20", "the lab, in place of 10.10.112.0/20 from argument SERVICE_CIDR"},
@@ -107,13 +110,15 @@ func TestConfigShowTellsWhatARunInTheLabUses(t *testing.T) {
 	}
 
 	down := configured(t, dir, "--lab", "CILIUM_REPOSITORY=https://charts.example.com")
-	for name, unknown := range map[string]bool{"NETWORK_CIDR": true, "CAPI_VERSION": true, "CILIUM_REPOSITORY": false, "CILIUM_VERSION": false, "LOCATION": false} {
+	for name, unknown := range map[string]bool{"NETWORK_CIDR": true, "CAPI_VERSION": true, "CILIUM_REPOSITORY": false,
+		"CILIUM_VERSION": false, "LOCATION": false} {
 		if s := down[name]; s.Unknown != unknown || unknown && (s.Value != "" || s.Source != "the lab, which is down") {
 			t.Errorf("while it is down %s is %+v", name, s)
 		}
 	}
 	text := execute(t, t.Context(), dir, "", "config", "show", "--lab")
-	if says := "bootstrap lab up --state-dir " + filepath.Join(dir, ".slipway/k8s"); text.code != ExitDone || !strings.Contains(text.stdout, says) || strings.Contains(text.stdout, "10.10.") {
+	if says := "bootstrap lab up --state-dir " + filepath.Join(dir, ".slipway/k8s"); text.code != ExitDone ||
+		!strings.Contains(text.stdout, says) || strings.Contains(text.stdout, "10.10.") {
 		t.Errorf("while it is down: %+v", text)
 	}
 }

@@ -31,10 +31,12 @@ type console struct {
 	size           func() (columns, rows int) // of the terminal behind stdout; 0: it is none
 	hide           *redact.Redactor
 	given          arguments // what the command was called with; printed commands repeat what leads to the same cluster
-	// readFaults reads where a run is to end itself, for the crash suite; nil: this command is built without fault injection.
+	// readFaults reads where a run is to end itself, for the crash suite; nil: this command is built without fault
+	// injection.
 	readFaults func(text string) (func() effect.Faults, error)
 	faults     func() effect.Faults // makes the faults of a run; nil: there are none
-	// equip changes what a run at Hetzner works with; nil: nothing. Tests put their own in the place of what no fake stands for.
+	// equip changes what a run at Hetzner works with; nil: nothing. Tests put their own in the place of what no fake
+	// stands for.
 	equip func(*platform.Tools)
 	watch *watcher     // receives the events of runs; nil: they are not watched
 	held  *tokenAnswer // of hcloudTokenCommand, to a look; nil: it has not been run

@@ -27,6 +27,7 @@ func compareWithCluster(ctx context.Context, r *running, b planning.Bootstrap) e
 		}
 		return nil
 	}
-	lines := append(found.Lines(), "nothing was changed; a single step (access, cilium, image and others) can still be run")
+	lines := append(found.Lines(),
+		"nothing was changed; a single step (access, cilium, image and others) can still be run")
 	return errors.New(strings.Join(lines, "\n"))
 }

@@ -107,7 +107,8 @@ func forecastDuration(d runs.Durations, names []string) *forecastOfSteps {
 
 // String is "about 1m20s (built-in figures: there is no record of it yet)".
 func (f forecastOfSteps) String() string {
-	from := fmt.Sprintf("%d of its %d steps by the record of earlier runs, the others by built-in figures", f.Recorded, f.Steps)
+	from := fmt.Sprintf("%d of its %d steps by the record of earlier runs, the others by built-in figures",
+		f.Recorded, f.Steps)
 	switch f.Recorded {
 	case 0:
 		from = "built-in figures: there is no record of it yet"
@@ -131,7 +132,8 @@ func (d diagnosis) print(out io.Writer) error {
 	}
 	list("seen:", d.Seen)
 	if d.Backup != nil {
-		fmt.Fprintf(&text, "\nbackup: %s, taken %s, etcd's revision %d or later\n", d.Backup.File, d.Backup.Taken.Format(time.RFC3339), d.Backup.Revision)
+		fmt.Fprintf(&text, "\nbackup: %s, taken %s, etcd's revision %d or later\n",
+			d.Backup.File, d.Backup.Taken.Format(time.RFC3339), d.Backup.Revision)
 	}
 	list("first:", d.First)
 	if d.Command != "" {

@@ -22,12 +22,14 @@ func TestDiagnoseSaysWhatToType(t *testing.T) {
 	if err := json.Unmarshal([]byte(r.stdout), &d); err != nil || r.code != ExitDone {
 		t.Fatalf("exit %d, %v: %s%s", r.code, err, r.stdout, r.stderr)
 	}
-	if d.Kind != "diagnosis" || d.Disaster != steps.ServersLost || d.Command != "bootstrap restore FILE --state-dir elsewhere" ||
+	if d.Kind != "diagnosis" || d.Disaster != steps.ServersLost ||
+		d.Command != "bootstrap restore FILE --state-dir elsewhere" ||
 		d.Takes == nil || d.Takes.Recorded != 0 || d.Takes.Seconds < 60 {
 		t.Errorf("%+v, %+v", d, d.Takes)
 	}
 	r = execute(t, t.Context(), dir, environment, "restore", "--diagnose")
-	for _, want := range []string{"all control plane servers are gone", "type:\n  bootstrap restore FILE\n", "built-in figures", "name the FILE"} {
+	for _, want := range []string{"all control plane servers are gone", "type:\n  bootstrap restore FILE\n",
+		"built-in figures", "name the FILE"} {
 		if r.code != ExitDone || !strings.Contains(r.stdout, want) {
 			t.Errorf("exit %d, and it does not say %q:\n%s%s", r.code, want, r.stdout, r.stderr)
 		}
@@ -38,7 +40,8 @@ func TestDiagnoseSaysWhatToType(t *testing.T) {
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 		t.Errorf("it left %v, %v", left, err)
 	}
-	if r := execute(t, t.Context(), dir, environment, "restore"); r.code != ExitUsage || !strings.Contains(r.stderr, "restore needs FILE") {
+	if r := execute(t, t.Context(), dir, environment, "restore"); r.code != ExitUsage ||
+		!strings.Contains(r.stderr, "restore needs FILE") {
 		t.Errorf("restore of nothing: exit %d, %s", r.code, r.stderr)
 	}
 	if r := execute(t, t.Context(), dir, environment, "restore", "--diagnose", "missing"); r.code != ExitUsage {
@@ -47,7 +50,8 @@ func TestDiagnoseSaysWhatToType(t *testing.T) {
 }
 
 func TestAForecastTellsRecordsFromBuiltInFigures(t *testing.T) {
-	d := runs.Durations{Recorded: map[string]time.Duration{"survey": 20 * time.Second}, BuiltIn: map[string]time.Duration{"survey": time.Hour, "let-go": 40 * time.Second}}
+	d := runs.Durations{Recorded: map[string]time.Duration{"survey": 20 * time.Second},
+		BuiltIn: map[string]time.Duration{"survey": time.Hour, "let-go": 40 * time.Second}}
 	for want, names := range map[string][]string{
 		"about 1m00s (1 of its 2 steps by the record of earlier runs, the others by built-in figures)": {"survey", "let-go"},
 		"about 20.0s (by the record of earlier runs)":                                                  {"survey"},

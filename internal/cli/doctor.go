@@ -125,7 +125,8 @@ func printFindings(out io.Writer, found []steps.Finding, width int) error {
 			}
 		}
 	}
-	fmt.Fprintf(w, "\n%d checks: %d ok, %d failed, %d unknown\n", len(found), count(found, steps.OK), count(found, steps.Failed), count(found, steps.Unknown))
+	fmt.Fprintf(w, "\n%d checks: %d ok, %d failed, %d unknown\n", len(found), count(found, steps.OK),
+		count(found, steps.Failed), count(found, steps.Unknown))
 	return w.Flush()
 }
 
@@ -207,5 +208,6 @@ func examined(ctx context.Context, r *running, doctor *steps.Doctor) error {
 }
 
 func newDoctorCommand(in *invocation) *cobra.Command {
-	return in.command("doctor", groupLook, "whether a bootstrap would go well: the token, the project, names, ranges, versions, files, sources", runDoctor)
+	return in.command("doctor", groupLook,
+		"whether a bootstrap would go well: the token, the project, names, ranges, versions, files, sources", runDoctor)
 }

@@ -24,9 +24,11 @@ import (
 func wellWorld(t *testing.T) (*hetznertest.Store, string) {
 	t.Helper()
 	market := newMarket(t)
-	market.Put("server_types", 1, schema.ServerType{Name: "cx33", Architecture: "x86", Prices: []schema.PricingServerTypePrice{{Location: "nbg1"}},
+	market.Put("server_types", 1, schema.ServerType{Name: "cx33", Architecture: "x86",
+		Prices:    []schema.PricingServerTypePrice{{Location: "nbg1"}},
 		Locations: []schema.ServerTypeLocation{{Name: "nbg1", Available: true}}})
-	market.Put("images", 99, schema.Image{Name: hcloud.Ptr("ubuntu-24.04"), Type: "system", Architecture: "x86", Status: "available"})
+	market.Put("images", 99, schema.Image{Name: hcloud.Ptr("ubuntu-24.04"), Type: "system", Architecture: "x86",
+		Status: "available"})
 	market.Budget(3600, 3000)
 	d := config.Defaults()
 	charts := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -39,7 +41,8 @@ func wellWorld(t *testing.T) (*hetznertest.Store, string) {
 			return
 		}
 		fmt.Fprint(w, "apiVersion: v1\nentries:\n")
-		for name, version := range map[string]string{"cilium": d.CiliumVersion, "hcloud-cloud-controller-manager": d.HCloudCCMVersion, "talos-cloud-controller-manager": d.TalosCCMVersion} {
+		for name, version := range map[string]string{"cilium": d.CiliumVersion,
+			"hcloud-cloud-controller-manager": d.HCloudCCMVersion, "talos-cloud-controller-manager": d.TalosCCMVersion} {
 			fmt.Fprintf(w, "  %s:\n  - {name: %s, version: %s}\n", name, name, version)
 		}
 	}))
@@ -47,7 +50,8 @@ func wellWorld(t *testing.T) (*hetznertest.Store, string) {
 	repository := t.TempDir()
 	for label, version := range map[string]string{
 		"cluster-api/core-components.yaml": d.CAPIVersion, "bootstrap-talos/bootstrap-components.yaml": d.CABPTVersion,
-		"control-plane-talos/control-plane-components.yaml": d.CACPPTVersion, "infrastructure-hetzner/infrastructure-components.yaml": d.CAPHVersion,
+		"control-plane-talos/control-plane-components.yaml":     d.CACPPTVersion,
+		"infrastructure-hetzner/infrastructure-components.yaml": d.CAPHVersion,
 	} {
 		name, file, _ := strings.Cut(label, "/")
 		dir := filepath.Join(repository, name, version)
@@ -63,7 +67,8 @@ func wellWorld(t *testing.T) (*hetznertest.Store, string) {
 		}
 	}
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	text := fmt.Sprintf("apiVersion: v1\nkind: Config\nclusters: [{name: x, cluster: {server: %q}}]\ncontexts: [{name: x, context: {cluster: x, user: x}}]\ncurrent-context: x\nusers: [{name: x, user: {}}]\n", charts.URL)
+	text := fmt.Sprintf("apiVersion: v1\nkind: Config\nclusters: [{name: x, cluster: {server: %q}}]\ncontexts: [{name: "+
+		"x, context: {cluster: x, user: x}}]\ncurrent-context: x\nusers: [{name: x, user: {}}]\n", charts.URL)
 	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -81,10 +86,12 @@ func TestDoctorByCommand(t *testing.T) {
 		Checks []steps.Finding
 		Failed int
 	}
-	if err := json.Unmarshal([]byte(r.stdout), &report); err != nil || r.code != ExitDone || report.Failed != 0 || len(report.Checks) < 15 {
+	if err := json.Unmarshal([]byte(r.stdout), &report); err != nil || r.code != ExitDone || report.Failed != 0 ||
+		len(report.Checks) < 15 {
 		t.Fatalf("%v, %+v", err, r)
 	}
-	if r := execute(t, t.Context(), dir, environment, "doctor"); r.code != ExitDone || !strings.Contains(r.stdout, "hetzner-budget") || !strings.Contains(r.stdout, "→ compare with the project's Limits") ||
+	if r := execute(t, t.Context(), dir, environment, "doctor"); r.code != ExitDone ||
+		!strings.Contains(r.stdout, "hetzner-budget") || !strings.Contains(r.stdout, "→ compare with the project's Limits") ||
 		!strings.Contains(r.stdout, "21 checks: 19 ok, 0 failed, 2 unknown") {
 		t.Errorf("%+v", r)
 	}
@@ -94,7 +101,8 @@ func TestDoctorByCommand(t *testing.T) {
 	market.ReadOnly()
 	market.Budget(3600, 5)
 	r = execute(t, t.Context(), dir, environment, "doctor")
-	if r.code != ExitFailed || !strings.Contains(r.stderr, "2 checks of the doctor failed") || !strings.Contains(r.stdout, "reading only") {
+	if r.code != ExitFailed || !strings.Contains(r.stderr, "2 checks of the doctor failed") ||
+		!strings.Contains(r.stdout, "reading only") {
 		t.Errorf("with two failures: %+v", r)
 	}
 	for line := range strings.Lines(at(t, dir, environment, "", "doctor").stdout) {
@@ -121,16 +129,19 @@ func TestTheDoctorComesBeforeASpendingRun(t *testing.T) {
 		return n
 	}
 	r := execute(t, t.Context(), dir, environment, "image")
-	if r.code != ExitFailed || !strings.Contains(r.stderr, "1 check of the doctor failed: nothing was made; --skip-doctor") || !strings.Contains(r.stdout, "5 of 3600") {
+	if r.code != ExitFailed || !strings.Contains(r.stderr,
+		"1 check of the doctor failed: nothing was made; --skip-doctor") || !strings.Contains(r.stdout, "5 of 3600") {
 		t.Errorf("%+v", r)
 	}
 	if writes() > 0 || strings.Contains(r.stdout, "preflight") {
 		t.Errorf("it wrote %v: %+v", market.Writes(), r)
 	}
-	if r := execute(t, t.Context(), dir, environment, "image", "--skip-doctor", "IMAGE_TIMEOUT=1s"); !strings.Contains(r.stdout, "image: begins") || strings.Contains(r.stdout, "doctor") {
+	if r := execute(t, t.Context(), dir, environment, "image", "--skip-doctor",
+		"IMAGE_TIMEOUT=1s"); !strings.Contains(r.stdout, "image: begins") || strings.Contains(r.stdout, "doctor") {
 		t.Errorf("without the doctor: %+v", r)
 	}
-	if r := execute(t, t.Context(), dir, environment, "preflight"); r.code != ExitDone || strings.Contains(r.stdout, "doctor") {
+	if r := execute(t, t.Context(), dir, environment, "preflight"); r.code != ExitDone ||
+		strings.Contains(r.stdout, "doctor") {
 		t.Errorf("preflight spends nothing: %+v", r)
 	}
 	if r := execute(t, t.Context(), dir, environment, "status", "--skip-doctor"); r.code != ExitUsage {

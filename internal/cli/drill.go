@@ -78,17 +78,20 @@ func newDrill(c *console, a arguments, o drillOptions) (*drill, error) {
 		return nil, err
 	}
 	if a.Options.StateDir == "" {
-		a.Options.StateDir = filepath.Join(statedir.StateFolderIn, cfg.ClusterName+".drill-"+time.Now().UTC().Format("20060102T150405Z"))
+		a.Options.StateDir = filepath.Join(statedir.StateFolderIn, cfg.ClusterName+".drill-"+
+			time.Now().UTC().Format("20060102T150405Z"))
 	}
 	state := statedir.New(a.Options.StateDir, cfg.ClusterName, c.workDir)
 	if entries, err := os.ReadDir(string(state)); err == nil && len(entries) > 0 {
-		return nil, usage.Errorf("%s is not empty: a drill has a state folder of its own; name one that does not exist, or none", state)
+		return nil, usage.Errorf("%s is not empty: a drill has a state folder of its own; name one that does not exist, or "+
+			"none", state)
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, usage.Errorf("look at the drill's state folder: %w", err)
 	}
 	own := *c
 	own.environment = maps.Clone(c.environment)
-	d := &drill{console: &own, given: a, options: o, state: state, parts: 6, report: drillReport{Kind: "drill", Cluster: cfg.ClusterName, Began: time.Now().UTC(), Seed: o.Faults}}
+	d := &drill{console: &own, given: a, options: o, state: state, parts: 6,
+		report: drillReport{Kind: "drill", Cluster: cfg.ClusterName, Began: time.Now().UTC(), Seed: o.Faults}}
 	if o.Backup != "" {
 		d.parts = 2
 	}
@@ -110,7 +113,8 @@ func (d *drill) end(ctx context.Context, err error) error {
 		return errors.Join(err, fmt.Errorf("take the drill's lab down: %w; it is in %s", downErr, d.state))
 	}
 	if interrupted := errors.Is(errors.Join(err, context.Cause(ctx)), flow.ErrInterrupted); interrupted {
-		err = &interruptedError{text: "interrupted: the drill's lab is down, and nothing of the drill is left", err: errors.Join(err, context.Cause(ctx))}
+		err = &interruptedError{text: "interrupted: the drill's lab is down, and nothing of the drill is left",
+			err: errors.Join(err, context.Cause(ctx))}
 	} else if err != nil {
 		if _, statErr := os.Stat(string(d.state)); statErr != nil {
 			return err
@@ -134,9 +138,12 @@ func (d *drill) run(ctx context.Context) error {
 		name, why string
 		do        func(context.Context) error
 	}{
-		{partBootstrap, "the whole first day, with your configuration", func(ctx context.Context) error { return d.bootstrap(ctx) }},
-		{"mark", "data, a Secret and a service account's token, to be found again", func(ctx context.Context) (err error) { marks, err = d.mark(ctx); return err }},
-		{"back up", "while somebody writes", func(ctx context.Context) (err error) { file, err = d.backUp(ctx, marks); return err }},
+		{partBootstrap, "the whole first day, with your configuration",
+			func(ctx context.Context) error { return d.bootstrap(ctx) }},
+		{"mark", "data, a Secret and a service account's token, to be found again",
+			func(ctx context.Context) (err error) { marks, err = d.mark(ctx); return err }},
+		{"back up", "while somebody writes",
+			func(ctx context.Context) (err error) { file, err = d.backUp(ctx, marks); return err }},
 		{"lose", "every server at once", func(ctx context.Context) error { return d.lose(ctx) }},
 		{partRestore, "out of the backup alone", func(ctx context.Context) error { return d.restore(ctx, file) }},
 		{"compare", "with what was there before", func(ctx context.Context) error { return d.compare(ctx, marks) }},
@@ -163,7 +170,8 @@ func (d *drill) runOnBackup(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	return d.part(ctx, "compare", "with what the backup says", func(ctx context.Context) error { return d.compareBackup(ctx, b.source) })
+	return d.part(ctx, "compare", "with what the backup says",
+		func(ctx context.Context) error { return d.compareBackup(ctx, b.source) })
 }
 
 // part runs one part, under a heading, and keeps how long it took.
@@ -193,8 +201,9 @@ func (d *drill) arguments(words ...string) arguments {
 	return arguments{
 		Targets: words, Values: d.given.Values, base: d.given.base, workDir: d.given.workDir,
 		Options: options{
-			Config: g.Config, Dir: g.Dir, Lab: true, LabLatency: g.LabLatency, LabImages: g.LabImages, LabUntil: until, StateDir: string(d.state),
-			Yes: true, Output: g.Output, Parallel: g.Parallel, SkipDoctor: g.SkipDoctor, Identity: g.Identity,
+			Config: g.Config, Dir: g.Dir, Lab: true, LabLatency: g.LabLatency, LabImages: g.LabImages, LabUntil: until,
+			StateDir: string(d.state),
+			Yes:      true, Output: g.Output, Parallel: g.Parallel, SkipDoctor: g.SkipDoctor, Identity: g.Identity,
 		},
 	}
 }
@@ -293,7 +302,8 @@ func (d *drill) backUp(ctx context.Context, marks *steps.Marks) (file string, er
 
 func (d *drill) lose(ctx context.Context) error {
 	d.lost = time.Now()
-	return d.looking(ctx, "lose", "all servers of the cluster are deleted", func(o steps.Drill, say flow.Say) error { return o.LoseServers(ctx, say) })
+	return d.looking(ctx, "lose", "all servers of the cluster are deleted",
+		func(o steps.Drill, say flow.Say) error { return o.LoseServers(ctx, say) })
 }
 
 // restore runs the target, and again where faults made it fail.
@@ -309,10 +319,12 @@ func (d *drill) restore(ctx context.Context, file string) error {
 		if err == nil {
 			break
 		}
-		if d.report.Seed == 0 || d.report.Attempts == restoreAttempts || errors.Is(err, flow.ErrInterrupted) || exitCode(err) == ExitUsage {
+		if d.report.Seed == 0 || d.report.Attempts == restoreAttempts || errors.Is(err, flow.ErrInterrupted) ||
+			exitCode(err) == ExitUsage {
 			return err
 		}
-		fmt.Fprintf(d.stderr, "the faults made the restore fail; it is run again, as a person would: %s\n", d.hide.Text(text.Printable(err.Error())))
+		fmt.Fprintf(d.stderr, "the faults made the restore fail; it is run again, as a person would: %s\n",
+			d.hide.Text(text.Printable(err.Error())))
 	}
 	d.report.recover(d.lost, w.events, time.Now())
 	return d.countFaults(ctx)
@@ -352,13 +364,17 @@ type drillOptions struct {
 
 func newDrillCommand(in *invocation) *cobra.Command {
 	var own drillOptions
-	cmd := in.command("drill", groupRecovery, "lose everything in a lab of its own and get it back: what came back, how long it took, how much was lost", func(ctx context.Context, c *console, a arguments) error {
-		return runDrill(ctx, c, a, own)
-	})
+	cmd := in.command("drill", groupRecovery,
+		"lose everything in a lab of its own and get it back: what came back, how long it took, how much was lost",
+		func(ctx context.Context, c *console, a arguments) error {
+			return runDrill(ctx, c, a, own)
+		})
 	o := &in.arguments.Options
 	addIdentityFlag(cmd, o)
-	cmd.Flags().StringVar(&own.Backup, "backup", "", "restore the backup `FILE`, in place of one of a cluster that is made for the drill")
-	cmd.Flags().Uint64Var(&own.Faults, "faults", 0, "have things go wrong during the restore; the same `SEED` chooses the same")
+	cmd.Flags().StringVar(&own.Backup, "backup", "",
+		"restore the backup `FILE`, in place of one of a cluster that is made for the drill")
+	cmd.Flags().Uint64Var(&own.Faults, "faults", 0,
+		"have things go wrong during the restore; the same `SEED` chooses the same")
 	cmd.Flags().BoolVar(&own.KeepLab, "keep-lab", false, "leave its lab up, to look around")
 	return cmd
 }

@@ -24,11 +24,13 @@ func TestADrillKeepsOutOfOtherFolders(t *testing.T) {
 	if err := os.MkdirAll(state, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(state, statedir.WorldFile), []byte(statedir.WorldHetzner+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(state, statedir.WorldFile), []byte(statedir.WorldHetzner+"\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	before := folderContents(t, dir)
-	for _, args := range []string{"drill --state-dir mine", "drill --state-dir mine --lab", "drill --backup missing", "drill --backup mine/world", "drill --faults x"} {
+	for _, args := range []string{"drill --state-dir mine", "drill --state-dir mine --lab", "drill --backup missing",
+		"drill --backup mine/world", "drill --faults x"} {
 		if r := execute(t, t.Context(), dir, "", strings.Fields(args)...); r.code != ExitUsage {
 			t.Errorf("%s: %+v", args, r)
 		}
@@ -49,7 +51,8 @@ func TestFaultsOfADrill(t *testing.T) {
 		t.Helper()
 		f := labtest.NewFakeLab(t)
 		state := statedir.Dir(filepath.Dir(f.Dir))
-		d := &drill{console: &console{environment: map[string]string{}, hide: &redact.Redactor{}}, state: state, report: drillReport{Seed: seed}}
+		d := &drill{console: &console{environment: map[string]string{}, hide: &redact.Redactor{}}, state: state,
+			report: drillReport{Seed: seed}}
 		if err := d.addFaults(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -102,17 +105,20 @@ func TestWhatADrillFindsOut(t *testing.T) {
 		"another cluster":            {writes[:10], []steps.Likeness{{What: "the same data"}}, 12 * time.Second, false},
 	} {
 		r := drillReport{Comparisons: append([]steps.Likeness{same}, c.more...), Bootstrap: 100 * time.Second}
-		r.recover(at(21), []flow.Event{{Kind: flow.StepDone, Step: "etcd-bootstrap", Time: at(51), Elapsed: time.Second}}, at(171))
+		r.recover(at(21), []flow.Event{{Kind: flow.StepDone, Step: "etcd-bootstrap", Time: at(51), Elapsed: time.Second}},
+			at(171))
 		r.lose(at(21), writes, c.surviving)
 		r.conclude()
-		if r.RPO.Time != c.rpo || r.RPO.Gone != 20-len(c.surviving) || r.Passed != c.passed || r.RTO != 150*time.Second || r.Ratio != 1.5 || r.Steps[0].After != 30*time.Second {
+		if r.RPO.Time != c.rpo || r.RPO.Gone != 20-len(c.surviving) || r.Passed != c.passed || r.RTO != 150*time.Second ||
+			r.Ratio != 1.5 || r.Steps[0].After != 30*time.Second {
 			t.Errorf("%s: %+v", name, r)
 		}
 		var out bytes.Buffer
 		if err := r.print(&out, "text"); err != nil {
 			t.Fatal(err)
 		}
-		for _, want := range []string{map[bool]string{true: "has passed", false: "has FAILED"}[c.passed], "RTO  2m30s", "30.0s", "1.50", "RPO"} {
+		for _, want := range []string{map[bool]string{true: "has passed", false: "has FAILED"}[c.passed], "RTO  2m30s",
+			"30.0s", "1.50", "RPO"} {
 			if !strings.Contains(out.String(), want) {
 				t.Errorf("%s: it does not say %q:\n%s", name, want, out.String())
 			}

@@ -110,20 +110,23 @@ func (r *drillReport) lose(lost time.Time, written, surviving []steps.Write) {
 		last = surviving[len(surviving)-1].At
 	}
 	r.RPO.Time = lost.Sub(last)
-	hole := steps.Likeness{What: "what was written up to the snapshot is there, and nothing since", Same: slices.Equal(surviving, written[:len(surviving)]),
+	hole := steps.Likeness{What: "what was written up to the snapshot is there, and nothing since",
+		Same: slices.Equal(surviving, written[:len(surviving)]),
 		Seen: fmt.Sprintf("the first %d of a user's %d writes", len(surviving), len(written))}
 	switch {
 	case !hole.Same:
 		hole.Seen = fmt.Sprintf("of a user's %d writes %d are there, and not the first", len(written), len(surviving))
 	case r.RPO.Gone < writesAfterBackup:
-		hole.Same, hole.Seen = false, fmt.Sprintf("only %d of a user's writes are gone, and %d came after the backup: this is not what was restored", r.RPO.Gone, writesAfterBackup)
+		hole.Same, hole.Seen = false, fmt.Sprintf("only %d of a user's writes are gone, and %d came after the backup: this "+
+			"is not what was restored", r.RPO.Gone, writesAfterBackup)
 	}
 	r.Comparisons = append(r.Comparisons, hole)
 }
 
 // conclude decides whether the drill has passed.
 func (r *drillReport) conclude() {
-	r.Passed = len(r.Comparisons) > 0 && !slices.ContainsFunc(r.Comparisons, func(c steps.Likeness) bool { return !c.Same })
+	r.Passed = len(r.Comparisons) > 0 &&
+		!slices.ContainsFunc(r.Comparisons, func(c steps.Likeness) bool { return !c.Same })
 }
 
 func (r *drillReport) print(out io.Writer, format string) error {
@@ -174,10 +177,12 @@ func (r *drillReport) printFigures(w io.Writer) {
 		fmt.Fprintf(w, "\t%.2f\ttimes the bootstrap in the same lab (%s)\n", r.Ratio, text.Elapsed(r.Bootstrap))
 	}
 	if r.RPO.Written > 0 {
-		fmt.Fprintf(w, "RPO\t%s\tbetween the last write in the snapshot and the loss: %d of a user's %d writes are gone\n", text.Elapsed(r.RPO.Time), r.RPO.Gone, r.RPO.Written)
+		fmt.Fprintf(w, "RPO\t%s\tbetween the last write in the snapshot and the loss: %d of a user's %d writes are gone\n",
+			text.Elapsed(r.RPO.Time), r.RPO.Gone, r.RPO.Written)
 		fmt.Fprintln(w, "\t\tfor real it is up to the time between two backups (backup --every)")
 	} else {
-		fmt.Fprintf(w, "RPO\t%s\tsince the backup: what was written to the real cluster meanwhile would be lost\n", text.Elapsed(r.RPO.Time))
+		fmt.Fprintf(w, "RPO\t%s\tsince the backup: what was written to the real cluster meanwhile would be lost\n",
+			text.Elapsed(r.RPO.Time))
 	}
 	for _, f := range r.Faults {
 		fmt.Fprintf(w, "fault\t\t%s: %s\n", text.Printable(f.Fault), f)

@@ -98,7 +98,8 @@ func crashAt(t *testing.T, point string) crashed {
 	defer server.Close()
 	state := statedir.Dir(t.TempDir())
 	child := exec.Command(os.Args[0], "-test.run=^TestCrashChild$", "-test.v")
-	child.Env = append(os.Environ(), crashChild+"="+server.URL+"/v1", "SLIPWAY_TEST_STATE="+string(state), effect.CrashVariable+"="+point)
+	child.Env = append(os.Environ(), crashChild+"="+server.URL+"/v1", "SLIPWAY_TEST_STATE="+string(state),
+		effect.CrashVariable+"="+point)
 	out, err := child.CombinedOutput()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
@@ -140,10 +141,11 @@ func TestCrashPoints(t *testing.T) {
 		"torn" + key:    {killed: true, served: 1, seen: true, recorded: flow.StateStarted, torn: -1},
 		"saved" + key:   {killed: true, served: 1, seen: true, recorded: flow.StateDone},
 
-		"before journal save firewall/done#1":   {killed: true, served: 1, seen: true, recorded: flow.StateStarted},
-		"torn journal save firewall/done#1":     {killed: true, served: 1, seen: true, recorded: flow.StateStarted, torn: -1},
-		"applied journal save firewall/done#1":  {killed: true, served: 1, seen: true, recorded: flow.StateDone},
-		"replied journal save firewall/done#1":  {killed: true, served: 1, seen: true, recorded: flow.StateDone}, // as the run ends
+		"before journal save firewall/done#1":  {killed: true, served: 1, seen: true, recorded: flow.StateStarted},
+		"torn journal save firewall/done#1":    {killed: true, served: 1, seen: true, recorded: flow.StateStarted, torn: -1},
+		"applied journal save firewall/done#1": {killed: true, served: 1, seen: true, recorded: flow.StateDone},
+		// as the run ends
+		"replied journal save firewall/done#1":  {killed: true, served: 1, seen: true, recorded: flow.StateDone},
 		"saved journal save firewall/started#1": {killed: true, recorded: flow.StateStarted},
 
 		"before hetzner create firewalls/k8s#2": {served: 1, seen: true, recorded: flow.StateDone}, // never comes
@@ -159,7 +161,8 @@ func TestCrashPoints(t *testing.T) {
 			for _, l := range left.lines {
 				answers[l.Phase]++
 			}
-			if unanswered := answers[effect.Leaves] > answers[effect.Applied]; unanswered != (strings.HasPrefix(point, "before") && want.killed || strings.HasPrefix(point, "applied") || want.torn != 0) {
+			if unanswered := answers[effect.Leaves] > answers[effect.Applied]; unanswered != (strings.HasPrefix(point,
+				"before") && want.killed || strings.HasPrefix(point, "applied") || want.torn != 0) {
 				t.Errorf("a call has no answer: %v; lines %+v", unanswered, left.lines)
 			}
 			lines := left.lines
@@ -181,7 +184,8 @@ func TestCrashTakesItsOwnGroupAlong(t *testing.T) {
 		state := t.TempDir()
 		beside := exec.Command("sleep", "60")
 		child := exec.Command(os.Args[0], "-test.run=^TestCrashChild$")
-		child.Env = append(os.Environ(), crashChild+"="+server.URL, "SLIPWAY_TEST_STATE="+state, effect.CrashVariable+"=before hetzner create firewalls/k8s#1")
+		child.Env = append(os.Environ(), crashChild+"="+server.URL, "SLIPWAY_TEST_STATE="+state, effect.CrashVariable+
+			"=before hetzner create firewalls/k8s#1")
 		// The child and its neighbour are in one group, of the child or of the neighbour.
 		first, second := child, beside
 		if !leads {

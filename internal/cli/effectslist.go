@@ -53,13 +53,16 @@ func printEffects(out io.Writer, width int, path string, lines []effect.Line, ro
 		if r.Unanswered > 0 {
 			note += fmt.Sprintf(" (%d without an answer)", r.Unanswered)
 		}
-		cells = append(cells, []string{text.Elapsed(r.First.Sub(lines[0].Time)), text.Dash(r.Step), strconv.Itoa(r.Times), text.Printable(r.Effect) + note})
+		cells = append(cells, []string{text.Elapsed(r.First.Sub(lines[0].Time)), text.Dash(r.Step), strconv.Itoa(r.Times),
+			text.Printable(r.Effect) + note})
 	}
 	text.Table(out, width, []string{"AT", "STEP", "TIMES", "EFFECT"}, cells...)
-	_, err := fmt.Fprintf(out, "\n%s", text.Fold(fmt.Sprintf("%d changes of %d kinds; each call, with its failures: %s\n", calls, len(rows), path), width))
+	_, err := fmt.Fprintf(out, "\n%s", text.Fold(fmt.Sprintf("%d changes of %d kinds; each call, with its failures: %s\n",
+		calls, len(rows), path), width))
 	return err
 }
 
 func newEffectsCommand(in *invocation) *cobra.Command {
-	return in.command("effects [RUN]", groupLook, "what a run changed in the world, call by call; the last, where none is named", runEffects)
+	return in.command("effects [RUN]", groupLook,
+		"what a run changed in the world, call by call; the last, where none is named", runEffects)
 }

@@ -16,7 +16,8 @@ func TestListEffects(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	state := statedir.Dir(filepath.Join(dir, "state"))
-	if r := execute(t, t.Context(), dir, "", "effects", "--state-dir", "state"); r.code != ExitFailed || !strings.Contains(r.stderr, "changed anything yet") {
+	if r := execute(t, t.Context(), dir, "", "effects", "--state-dir", "state"); r.code != ExitFailed ||
+		!strings.Contains(r.stderr, "changed anything yet") {
 		t.Errorf("of nothing: %+v", r)
 	}
 	write := func(run string, lines ...effect.Line) {
@@ -27,12 +28,14 @@ func TestListEffects(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := state.Files().Folder(statedir.RunsFolder).Folder(run).Write(statedir.EffectsFile, []byte(text.String())); err != nil {
+		if err := state.Files().Folder(statedir.RunsFolder).Folder(run).Write(statedir.EffectsFile,
+			[]byte(text.String())); err != nil {
 			t.Fatal(err)
 		}
 	}
 	call := func(seq, nth int, phase effect.Phase, verb, object string) effect.Line {
-		return effect.Line{Seq: seq, World: effect.Hetzner, Verb: verb, Object: object, Nth: nth, Phase: phase, Step: "firewall"}
+		return effect.Line{Seq: seq, World: effect.Hetzner, Verb: verb, Object: object, Nth: nth, Phase: phase,
+			Step: "firewall"}
 	}
 	write("20260101-a",
 		call(1, 1, effect.Leaves, "create", "firewalls/k8s"), call(1, 1, effect.Failed, "create", "firewalls/k8s"),
@@ -43,12 +46,14 @@ func TestListEffects(t *testing.T) {
 	before := folderContents(t, dir)
 
 	r := execute(t, t.Context(), dir, "", "effects", "20260101", "--state-dir", "state")
-	for _, says := range []string{"hetzner create firewalls/k8s (1 failed)", "hetzner delete servers/* (1 without an answer)", "3 changes of 2 kinds", "20260101-a/effects.jsonl"} {
+	for _, says := range []string{"hetzner create firewalls/k8s (1 failed)",
+		"hetzner delete servers/* (1 without an answer)", "3 changes of 2 kinds", "20260101-a/effects.jsonl"} {
 		if r.code != ExitDone || !strings.Contains(r.stdout, says) {
 			t.Errorf("it does not say %q: %+v", says, r)
 		}
 	}
-	if r := execute(t, t.Context(), dir, "", "effects", "--state-dir", "state"); !strings.Contains(r.stdout, "hetzner update x") || strings.Contains(r.stdout, "firewalls") {
+	if r := execute(t, t.Context(), dir, "", "effects", "--state-dir", "state"); !strings.Contains(r.stdout,
+		"hetzner update x") || strings.Contains(r.stdout, "firewalls") {
 		t.Errorf("of the last that changed anything: %+v", r)
 	}
 	var told struct {
@@ -56,7 +61,8 @@ func TestListEffects(t *testing.T) {
 		Effects []runs.Effect
 	}
 	r = execute(t, t.Context(), dir, "", "effects", "20260101-a", "--output", "json", "--state-dir", "state")
-	if err := json.Unmarshal([]byte(r.stdout), &told); err != nil || told.Run != "20260101-a" || len(told.Effects) != 2 || told.Effects[0].Times != 2 || told.Effects[0].Failed != 1 {
+	if err := json.Unmarshal([]byte(r.stdout), &told); err != nil || told.Run != "20260101-a" || len(told.Effects) != 2 ||
+		told.Effects[0].Times != 2 || told.Effects[0].Failed != 1 {
 		t.Errorf("%+v, %v: %+v", told, err, r)
 	}
 	for _, run := range []string{"2026010", "1999"} {

@@ -38,7 +38,8 @@ func Main(ctx context.Context, streams Streams, environment []string, workDir st
 	c := &console{
 		stdin: streams.In, stdout: streams.Out, stderr: streams.Err,
 		environment: settings.Environ(environment), workDir: workDir,
-		size: func() (columns, rows int) { return terminalSize(streams.Out) }, hide: &redact.Redactor{}, readFaults: faultReader(),
+		size: func() (columns, rows int) { return terminalSize(streams.Out) }, hide: &redact.Redactor{},
+		readFaults: faultReader(),
 	}
 	keepFromChildren()
 	return c.execute(ctx, args)
@@ -64,7 +65,8 @@ func (c *console) execute(ctx context.Context, args []string) int {
 		err = in.execute(ctx, args)
 	}
 	// Not every library passes on why its context ended.
-	if cause := context.Cause(ctx); err != nil && errors.Is(cause, flow.ErrInterrupted) && !errors.Is(err, flow.ErrInterrupted) {
+	if cause := context.Cause(ctx); err != nil && errors.Is(cause, flow.ErrInterrupted) &&
+		!errors.Is(err, flow.ErrInterrupted) {
 		err = fmt.Errorf("%w: %w", cause, err)
 	}
 	if err != nil {
@@ -86,7 +88,8 @@ func (c *console) readFaultsWanted() (err error) {
 // wantedFaults refuses to run as if no fault had been asked for where this command cannot inject any.
 func (c *console) wantedFaults(text string) (func() effect.Faults, error) {
 	if c.readFaults == nil {
-		return nil, fmt.Errorf("%s is set, and this command is built without fault injection: unset it, or build with -tags crash",
+		return nil, fmt.Errorf("%s is set, and this command is built without fault injection: unset it, or build with "+
+			"-tags crash",
 			effect.CrashVariable)
 	}
 	return c.readFaults(text)
@@ -105,14 +108,16 @@ func exitCode(err error) int {
 		return ExitDone
 	case errors.Is(err, flow.ErrInterrupted):
 		return ExitInterrupted
-	case errors.As(err, &bad), errors.As(err, &invalid), errors.As(err, &unknown), errors.As(err, &sealed) && refused(sealed):
+	case errors.As(err, &bad), errors.As(err, &invalid), errors.As(err, &unknown), errors.As(err, &sealed) &&
+		refused(sealed):
 		return ExitUsage
 	default:
 		return ExitFailed
 	}
 }
 
-// refused tells whether a target was refused, and nothing run. Otherwise a run has found that what a sealed step made is gone.
+// refused tells whether a target was refused, and nothing run. Otherwise a run has found that what a sealed step made
+// is gone.
 func refused(e *flow.SealedError) bool { return e.Step != e.By }
 
 // complaint is what a person reads about an error: each of several on a line of

@@ -76,14 +76,16 @@ func TestASealedStepIsNotRunAgain(t *testing.T) {
 	}
 	defer log.Close()
 	given := options{Lab: true, StateDir: "there"}
-	r := &running{console: &console{given: arguments{Options: given}}, options: given, state: "there", files: &statedir.RunFiles{Log: log}}
+	r := &running{console: &console{given: arguments{Options: given}}, options: given, state: "there",
+		files: &statedir.RunFiles{Log: log}}
 	for by, says := range map[string]string{
 		"clean": "to continue from there: bootstrap all --lab --state-dir there\n",
 		"pivot": "the servers do not answer; it is not run a second time\nwhat is done is kept in there; log: " + log.Name() +
 			"\nwhich disaster it is, and what to type: bootstrap restore --diagnose --lab --state-dir there",
 	} {
 		e := &flow.SealedError{Step: "pivot", By: by, Reason: "the servers do not answer"}
-		if got := adviseOnSealed(r, e, e).Error(); !strings.Contains(got, says) || strings.Contains(got, "run the same command") {
+		if got := adviseOnSealed(r, e, e).Error(); !strings.Contains(got, says) ||
+			strings.Contains(got, "run the same command") {
 			t.Errorf("by %s: %s", by, got)
 		}
 	}
@@ -94,7 +96,8 @@ func TestBadUsageMakesNothing(t *testing.T) {
 	for _, args := range []string{
 		"--lab CONTROL_PLANE_REPLICAS=2", "--lab bootstrapp", "--lab WAIT=1", "--lab --config nowhere.yaml", "", "image",
 		"lab", "lab upp", "lab up down", "--lab NODES_TIMEOUT=0s", "status image",
-		"--lab --lab-images nowhere.yaml", "--lab --lab-images .", "lab up --lab-images nowhere.yaml", "destroy --yes --lab --lab-images nowhere.yaml",
+		"--lab --lab-images nowhere.yaml", "--lab --lab-images .", "lab up --lab-images nowhere.yaml",
+		"destroy --yes --lab --lab-images nowhere.yaml",
 	} {
 		dir := t.TempDir()
 		t.Chdir(dir)
@@ -157,7 +160,8 @@ func deaf(t *testing.T, seen *[]string) string {
 		mu.Unlock()
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusUnauthorized)
-		fmt.Fprintf(w, `{"error":{"code":"unauthorized","message":"unable to authenticate %s"}}`, r.Header.Get("Authorization"))
+		fmt.Fprintf(w, `{"error":{"code":"unauthorized","message":"unable to authenticate %s"}}`,
+			r.Header.Get("Authorization"))
 	}))
 	t.Cleanup(s.Close)
 	return s.URL + "/v1"
@@ -171,7 +175,8 @@ func stateWithFakeLab(t *testing.T) (statedir.Dir, *labtest.FakeLab) {
 	if err := os.MkdirAll(s.Lab(), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(s.Lab(), "lab.sock.path"), []byte(filepath.Join(f.Dir, "lab.sock")), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(s.Lab(), "lab.sock.path"), []byte(filepath.Join(f.Dir, "lab.sock")),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	return s, f
@@ -198,8 +203,10 @@ func TestWrongToken(t *testing.T) {
 				dir := t.TempDir()
 				t.Chdir(dir)
 				environment := "HCLOUD_TOKEN=a-real-looking-token LAB_HCLOUD_TOKEN=wrong-wrong-wrong HCLOUD_ENDPOINT=" + endpoint
-				r := execute(t, t.Context(), dir, environment, append(strings.Fields(tc.args), "--state-dir", string(tc.state), "--output", output, "--skip-doctor", "PREFLIGHT_TIMEOUT=20s")...)
-				if r.code != ExitFailed || !strings.Contains(r.stderr, "step preflight failed") || !strings.Contains(r.stderr, "unauthorized") {
+				r := execute(t, t.Context(), dir, environment, append(strings.Fields(tc.args), "--state-dir", string(tc.state),
+					"--output", output, "--skip-doctor", "PREFLIGHT_TIMEOUT=20s")...)
+				if r.code != ExitFailed || !strings.Contains(r.stderr, "step preflight failed") ||
+					!strings.Contains(r.stderr, "unauthorized") {
 					t.Fatalf("%+v", r)
 				}
 				if len(seen) == 0 {
@@ -264,7 +271,8 @@ func TestInterruptedRun(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	r := execute(t, ctx, dir, "", "--lab", "--state-dir", string(s))
-	if r.code != ExitInterrupted || !strings.Contains(r.stderr, "interrupted: what is done is kept in "+string(s)) || !strings.Contains(r.stderr, "lab down --state-dir "+string(s)) {
+	if r.code != ExitInterrupted || !strings.Contains(r.stderr, "interrupted: what is done is kept in "+string(s)) ||
+		!strings.Contains(r.stderr, "lab down --state-dir "+string(s)) {
 		t.Errorf("%+v", r)
 	}
 	snapshot, err := s.Journal().Load(t.Context())
@@ -309,7 +317,8 @@ func TestSecondRunAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	r := execute(t, t.Context(), dir, "", "--lab", "--state-dir", string(s))
-	if r.code != ExitFailed || !strings.Contains(r.stderr, "another run is at work since") || !strings.Contains(r.stderr, fmt.Sprint(os.Getpid())) {
+	if r.code != ExitFailed || !strings.Contains(r.stderr, "another run is at work since") ||
+		!strings.Contains(r.stderr, fmt.Sprint(os.Getpid())) {
 		t.Errorf("%+v", r)
 	}
 }
@@ -337,7 +346,8 @@ func TestStatus(t *testing.T) {
 	if rows, _ := status(); rows["apply"].State != "never" || len(rows) != len(paperPlan(t).Graph.Steps()) {
 		t.Errorf("of nothing: %+v", rows)
 	}
-	if lab.Exists(s.Path(statedir.WorldFile)) || lab.Exists(s.Path("journal.json")) || lab.Exists(s.Path(statedir.RunsFolder)) {
+	if lab.Exists(s.Path(statedir.WorldFile)) || lab.Exists(s.Path("journal.json")) ||
+		lab.Exists(s.Path(statedir.RunsFolder)) {
 		t.Error("status wrote something")
 	}
 
@@ -350,7 +360,8 @@ func TestStatus(t *testing.T) {
 	if row := rows["preflight"]; row.State != "failed" || !strings.Contains(row.Error, "unauthorized") || offline != "" {
 		t.Errorf("after a failure: %+v, %q", row, offline)
 	}
-	if r := execute(t, t.Context(), dir, "", "status", "--state-dir", string(s)); r.code != ExitDone || !strings.Contains(r.stdout, "preflight") || !strings.Contains(r.stdout, "failed") {
+	if r := execute(t, t.Context(), dir, "", "status", "--state-dir", string(s)); r.code != ExitDone ||
+		!strings.Contains(r.stdout, "preflight") || !strings.Contains(r.stdout, "failed") {
 		t.Errorf("the table: %+v", r)
 	}
 
@@ -367,13 +378,15 @@ func TestStatusOfTheRealWorld(t *testing.T) {
 	t.Chdir(dir)
 	s := statedir.Dir(filepath.Join(dir, ".slipway", "k8s"))
 	record(t, s, "image")
-	if r := execute(t, t.Context(), dir, "", "status"); r.code != ExitDone || !strings.Contains(r.stdout, "the world was not asked: HCLOUD_TOKEN is not set") {
+	if r := execute(t, t.Context(), dir, "", "status"); r.code != ExitDone ||
+		!strings.Contains(r.stdout, "the world was not asked: HCLOUD_TOKEN is not set") {
 		t.Errorf("without a token: %+v", r)
 	}
 	if err := os.WriteFile(s.Path("journal.json"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if r := execute(t, t.Context(), dir, "", "status"); r.code != ExitFailed || !strings.Contains(r.stderr, "move it away") {
+	if r := execute(t, t.Context(), dir, "", "status"); r.code != ExitFailed ||
+		!strings.Contains(r.stderr, "move it away") {
 		t.Errorf("of a damaged journal: %+v", r)
 	}
 }
@@ -388,7 +401,8 @@ func TestLabCommands(t *testing.T) {
 	if r := do("lab", "up"); r.code != ExitDone {
 		t.Errorf("up: %+v", r)
 	}
-	if r := do("lab", "status"); r.code != ExitDone || !strings.Contains(r.stdout, "network namespace") || !strings.Contains(r.stdout, "cp-1") || !strings.Contains(r.stdout, "64") {
+	if r := do("lab", "status"); r.code != ExitDone || !strings.Contains(r.stdout, "network namespace") ||
+		!strings.Contains(r.stdout, "cp-1") || !strings.Contains(r.stdout, "64") {
 		t.Errorf("status: %+v", r)
 	}
 	balancer := regexp.MustCompile(`k8s-kube-apiserver +127\.65\.2\.1 +127\.64\.0\.2 +6443 to 6443 +2 of 3\nk8s-kube-apiserver .* 50000 to 50001 +0 of 3: refuses`)
@@ -416,8 +430,9 @@ func TestLabCommands(t *testing.T) {
 
 func TestStatusSaysWhatWouldRunAgain(t *testing.T) {
 	for says, row := range map[string]status.Step{
-		"would run again, changed: spec location, spec serverType": {State: "done", Changed: []string{"spec location", "spec serverType"}},
-		"runs again if apply or image comes out differently":       {State: "done", After: []string{"apply", "image"}},
+		"would run again, changed: spec location, spec serverType": {State: "done",
+			Changed: []string{"spec location", "spec serverType"}},
+		"runs again if apply or image comes out differently": {State: "done", After: []string{"apply", "image"}},
 	} {
 		if got := row.Remarks(); got != says {
 			t.Errorf("%q, want %q", got, says)

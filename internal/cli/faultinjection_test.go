@@ -12,7 +12,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/effect"
 )
 
-// A command that cannot end itself does not run as if it had not been asked to: a test would take that for a run without a fault.
+// A command that cannot end itself does not run as if it had not been asked to: a test would take that for a run
+// without a fault.
 func TestCommandWithoutFaultInjectionRefusesIt(t *testing.T) {
 	for _, args := range []string{"--lab", "status", "config show", "destroy --yes"} {
 		dir := t.TempDir()
@@ -29,8 +30,8 @@ func TestCommandWithoutFaultInjectionRefusesIt(t *testing.T) {
 	}
 }
 
-// The command contains internal/crash only where it is built with -tags crash. The test is in this package, so that its result is not
-// cached when an import changes.
+// The command contains internal/crash only where it is built with -tags crash. The test is in this package, so that its
+// result is not cached when an import changes.
 func TestReleasedCommandHasNoFaultInjection(t *testing.T) {
 	for tags, want := range map[string]bool{"": false, "crash": true} {
 		list := exec.CommandContext(t.Context(), "go", "list", "-deps", "-tags", tags, "./cmd/bootstrap")

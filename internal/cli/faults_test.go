@@ -41,8 +41,9 @@ func TestFaultsOfTheStateFolder(t *testing.T) {
 		and     func() error
 		says    []string
 	}{
-		"truncated":       {journal: whole[:len(whole)/2], says: []string{"damaged", "move it away"}},
-		"a flipped bit":   {journal: bytes.Replace(whole, []byte(`"image"`), []byte(`"imagd"`), 1), says: []string{"does not match its sum", "move it away"}},
+		"truncated": {journal: whole[:len(whole)/2], says: []string{"damaged", "move it away"}},
+		"a flipped bit": {journal: bytes.Replace(whole, []byte(`"image"`), []byte(`"imagd"`), 1),
+			says: []string{"does not match its sum", "move it away"}},
 		"a newer version": {journal: []byte(`{"format": 7}`), says: []string{"format 7", "newer program"}},
 		"a full disk":     {journal: whole, and: full, says: []string{"no space left on device", "run again", "is kept"}},
 	} {
@@ -118,7 +119,9 @@ func TestAClockSetBackDoesNotPruneTheRunItself(t *testing.T) {
 func TestStatusUnderAClockSetBack(t *testing.T) {
 	var out bytes.Buffer
 	began := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	err := status.Report{State: "state", Steps: []status.Step{{Step: "image", State: string(flow.StateDone), Started: began, Ended: began.Add(-time.Hour)}}}.Print(&out, 0)
+	err := status.Report{State: "state",
+		Steps: []status.Step{{Step: "image", State: string(flow.StateDone), Started: began,
+			Ended: began.Add(-time.Hour)}}}.Print(&out, 0)
 	if err != nil || strings.Contains(out.String(), "-1h") || !strings.Contains(out.String(), "0s") {
 		t.Errorf("%v:\n%s", err, out.String())
 	}

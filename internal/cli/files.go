@@ -57,7 +57,8 @@ func runConfigFiles(_ context.Context, c *console, a arguments, o filesOptions) 
 		rows = append(rows, []string{f.File, use, text.Dash(text.Printable(f.Path))})
 	}
 	text.Table(c.stdout, c.width(), []string{"FILE", "USE", "YOUR FILE"}, rows...)
-	_, err = fmt.Fprintf(c.stdout, "\nyour files are looked for in manifests/ and bootstrap/ of %s\n", text.Printable(cfg.Overrides))
+	_, err = fmt.Fprintf(c.stdout, "\nyour files are looked for in manifests/ and bootstrap/ of %s\n",
+		text.Printable(cfg.Overrides))
 	return err
 }
 
@@ -86,8 +87,10 @@ func writeBuiltInFiles(c *console, dir, output string) error {
 	if output == "json" {
 		return ui.PrintJSON(c.stdout, map[string]any{"kind": "files", "dir": dir, "written": names})
 	}
-	_, err = fmt.Fprintf(c.stdout, "written to %s: %s\nDelete what you do not change: a file that is not there is the built-in one, of each later release too. "+
-		"In the values files keep only your own keys.\n", text.Printable(dir), strings.Join(names, ", "))
+	_, err = fmt.Fprintf(c.stdout,
+		"written to %s: %s\nDelete what you do not change: a file that is not there is the built-in one, of each later "+
+			"release too. "+
+			"In the values files keep only your own keys.\n", text.Printable(dir), strings.Join(names, ", "))
 	return err
 }
 
@@ -95,7 +98,8 @@ func writeBuiltInFiles(c *console, dir, output string) error {
 func refuseToReplace(dir, name string) error {
 	folder := filepath.Join(dir, filepath.Dir(name))
 	if info, err := os.Stat(folder); err == nil && !info.IsDir() {
-		return usage.Errorf("%s is a file, and the built-in files need a folder of this name: nothing is written; name another folder with --out", folder)
+		return usage.Errorf("%s is a file, and the built-in files need a folder of this name: nothing is written; name "+
+			"another folder with --out", folder)
 	}
 	path := filepath.Join(dir, name)
 	switch _, err := os.Lstat(path); {
@@ -124,9 +128,11 @@ type filesOptions struct {
 
 func newConfigFilesCommand(in *invocation) *cobra.Command {
 	var own filesOptions
-	cmd := in.command("files", "", "the files that the cluster is made from, and which are your own; --out DIR writes the built-in ones to start from", func(ctx context.Context, c *console, a arguments) error {
-		return runConfigFiles(ctx, c, a, own)
-	})
+	cmd := in.command("files", "",
+		"the files that the cluster is made from, and which are your own; --out DIR writes the built-in ones to start from",
+		func(ctx context.Context, c *console, a arguments) error {
+			return runConfigFiles(ctx, c, a, own)
+		})
 	cmd.Flags().StringVar(&own.Out, "out", "", "write the built-in files into the folder `DIR`")
 	return cmd
 }

@@ -58,10 +58,13 @@ func TestFilesLieBesideTheConfiguration(t *testing.T) {
 		want string
 	}{
 		"the working directory": {here, nil, filepath.Join(here, "manifests/clusterctl.yaml")},
-		"beside --config":       {here, []string{"--config", filepath.Join(there, "k8s.yaml")}, filepath.Join(there, "bootstrap/cilium-values.yaml")},
-		"--config, relative":    {filepath.Dir(there), []string{"--config", filepath.Base(there) + "/k8s.yaml"}, filepath.Join(there, "bootstrap/cilium-values.yaml")},
-		"--dir":                 {here, []string{"--dir", there}, filepath.Join(there, "bootstrap/cilium-values.yaml")},
-		"--dir before --config": {here, []string{"--dir", here, "--config", filepath.Join(there, "k8s.yaml")}, filepath.Join(here, "manifests/clusterctl.yaml")},
+		"beside --config": {here, []string{"--config", filepath.Join(there, "k8s.yaml")},
+			filepath.Join(there, "bootstrap/cilium-values.yaml")},
+		"--config, relative": {filepath.Dir(there), []string{"--config", filepath.Base(there) + "/k8s.yaml"},
+			filepath.Join(there, "bootstrap/cilium-values.yaml")},
+		"--dir": {here, []string{"--dir", there}, filepath.Join(there, "bootstrap/cilium-values.yaml")},
+		"--dir before --config": {here, []string{"--dir", here, "--config", filepath.Join(there, "k8s.yaml")},
+			filepath.Join(here, "manifests/clusterctl.yaml")},
 		"a folder with neither": {here, []string{"--dir", "manifests"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -75,11 +78,13 @@ func TestFilesLieBesideTheConfiguration(t *testing.T) {
 		})
 	}
 	// The default configuration file is the working directory's, and not the process's.
-	if r := execute(t, t.Context(), here, "", "config", "show"); !strings.Contains(r.stdout, "bootstrap.yaml:1:11 (default nbg1)") {
+	if r := execute(t, t.Context(), here, "", "config", "show"); !strings.Contains(r.stdout,
+		"bootstrap.yaml:1:11 (default nbg1)") {
 		t.Errorf("%+v", r)
 	}
 	for _, args := range [][]string{{"--dir", "nowhere"}, {"--dir", "bootstrap.yaml"}} {
-		if r := execute(t, t.Context(), here, "", append([]string{"config", "files"}, args...)...); r.code != ExitUsage || !strings.Contains(r.stderr, "--dir "+args[1]) {
+		if r := execute(t, t.Context(), here, "", append([]string{"config", "files"}, args...)...); r.code != ExitUsage ||
+			!strings.Contains(r.stderr, "--dir "+args[1]) {
 			t.Errorf("%v: %+v", args, r)
 		}
 	}
@@ -88,18 +93,21 @@ func TestFilesLieBesideTheConfiguration(t *testing.T) {
 func TestConfigFilesListsThem(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir, "bootstrap/cilium-values.yaml", ownValues)
-	put(t, dir, "manifests/pools.yaml", "apiVersion: cluster.x-k8s.io/v1beta1\nkind: MachineHealthCheck\nmetadata: {name: x, namespace: default}\n")
+	put(t, dir, "manifests/pools.yaml",
+		"apiVersion: cluster.x-k8s.io/v1beta1\nkind: MachineHealthCheck\nmetadata: {name: x, namespace: default}\n")
 	put(t, dir, "manifests/oidc-patch.yaml", "cluster: {}\n")
 	own := filesTold(t, dir)
 	for file, use := range map[string]render.FileUse{
-		"bootstrap/cilium-values.yaml": render.FileMerged, "manifests/pools.yaml": render.FileAdded, "manifests/oidc-patch.yaml": render.FileReplaces,
+		"bootstrap/cilium-values.yaml": render.FileMerged, "manifests/pools.yaml": render.FileAdded,
+		"manifests/oidc-patch.yaml": render.FileReplaces,
 	} {
 		if f := own[file]; f.Use != use || f.Path != filepath.Join(dir, file) || f.Same {
 			t.Errorf("%s: %+v", file, f)
 		}
 	}
 	text := execute(t, t.Context(), dir, "", "config", "files")
-	for _, says := range []string{"manifests/cluster.yaml", "built-in", "merged", "added", "replaces", filepath.Join(dir, "manifests/pools.yaml"), "of " + dir} {
+	for _, says := range []string{"manifests/cluster.yaml", "built-in", "merged", "added", "replaces",
+		filepath.Join(dir, "manifests/pools.yaml"), "of " + dir} {
 		if !strings.Contains(text.stdout, says) {
 			t.Errorf("%q is not in\n%s", says, text.stdout)
 		}
@@ -111,7 +119,8 @@ func TestConfigFilesListsThem(t *testing.T) {
 	if plan.code != ExitDone || !strings.Contains(plan.stdout, line) {
 		t.Errorf("the plan does not say %q: %+v", line, plan)
 	}
-	if r := execute(t, t.Context(), t.TempDir(), "", "plan", "--lab"); r.code != ExitDone || strings.Contains(r.stdout, "files:") {
+	if r := execute(t, t.Context(), t.TempDir(), "", "plan", "--lab"); r.code != ExitDone ||
+		strings.Contains(r.stdout, "files:") {
 		t.Errorf("without files of one's own: %+v", r)
 	}
 }
@@ -119,9 +128,11 @@ func TestConfigFilesListsThem(t *testing.T) {
 // What is known from the files alone ends a run before it makes anything.
 func TestBadFilesEndARunBeforeItBegins(t *testing.T) {
 	for name, tc := range map[string]struct{ file, text, says string }{
-		"unfit values":        {"bootstrap/cilium-values.yaml", "kubeProxyReplacement: false\n", "bootstrap/cilium-values.yaml: kubeProxyReplacement is false, not true"},
-		"a typo":              {"bootstrap/cilium-value.yaml", "x: 1\n", "did you mean cilium-values.yaml?"},
-		"another kind's file": {"manifests/app.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: x, namespace: default}\n", "app.yaml: Pod "},
+		"unfit values": {"bootstrap/cilium-values.yaml", "kubeProxyReplacement: false\n",
+			"bootstrap/cilium-values.yaml: kubeProxyReplacement is false, not true"},
+		"a typo": {"bootstrap/cilium-value.yaml", "x: 1\n", "did you mean cilium-values.yaml?"},
+		"another kind's file": {"manifests/app.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: x, namespace: default}\n",
+			"app.yaml: Pod "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, args := range [][]string{{"--lab"}, {"plan", "--lab"}} {
@@ -146,7 +157,8 @@ func TestBuiltInFilesAreWritten(t *testing.T) {
 		Dir     string
 		Written []string
 	}
-	if err := json.Unmarshal([]byte(r.stdout), &answer); err != nil || r.code != ExitDone || len(answer.Written) != 8 || answer.Dir != filepath.Join(dir, "mine") {
+	if err := json.Unmarshal([]byte(r.stdout), &answer); err != nil || r.code != ExitDone || len(answer.Written) != 8 ||
+		answer.Dir != filepath.Join(dir, "mine") {
 		t.Fatalf("%v, %+v", err, r)
 	}
 	for file, f := range filesTold(t, dir, "--dir", "mine") {
@@ -159,8 +171,10 @@ func TestBuiltInFilesAreWritten(t *testing.T) {
 	}
 
 	for name, tc := range map[string]struct{ file, says string }{
-		"one is there already":  {"manifests/oidc-patch.yaml", "manifests/oidc-patch.yaml is there already: nothing is written"},
-		"a file of that name":   {"bootstrap", "bootstrap is a file, and the built-in files need a folder of this name: nothing is written"},
+		"one is there already": {"manifests/oidc-patch.yaml",
+			"manifests/oidc-patch.yaml is there already: nothing is written"},
+		"a file of that name": {"bootstrap",
+			"bootstrap is a file, and the built-in files need a folder of this name: nothing is written"},
 		"a folder in its place": {"bootstrap/schematic.yaml/x", "bootstrap/schematic.yaml is there already"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -183,7 +197,8 @@ func TestBuiltInFilesAreWritten(t *testing.T) {
 		})
 	}
 	put(t, dir, "afile", "x")
-	if r := execute(t, t.Context(), dir, "", "config", "files", "--out", "afile"); r.code != ExitUsage || !strings.Contains(r.stderr, "afile") {
+	if r := execute(t, t.Context(), dir, "", "config", "files", "--out", "afile"); r.code != ExitUsage ||
+		!strings.Contains(r.stderr, "afile") {
 		t.Errorf("into a file: %+v", r)
 	}
 }

@@ -16,13 +16,18 @@ import (
 func addSharedFlags(root *cobra.Command, o *options) {
 	set := root.PersistentFlags()
 	set.StringVar(&o.Config, "config", "", "read the configuration from `FILE` (default bootstrap.yaml, where it exists)")
-	set.StringVar(&o.Dir, "dir", "", "use the folders manifests/ and bootstrap/ in `DIR` (default: those beside the configuration file)")
+	set.StringVar(&o.Dir, "dir", "",
+		"use the folders manifests/ and bootstrap/ in `DIR` (default: those beside the configuration file)")
 	set.BoolVar(&o.Lab, "lab", false, "rehearse in the lab: no account, no Docker, no internet")
 	set.StringVar(&o.LabLatency, "lab-latency", "fast", "how long things take in the lab: `fast or real`")
-	set.StringVar(&o.LabImages, "lab-images", "", "run other programs as the lab's pods: `FILE` with images and executables")
-	set.IntVar(&o.LabUntil, "lab-until-gone", 0, "have a lab that is started end when the process `PID` has ended, as a test that it serves")
-	set.StringVar(&o.StateDir, "state-dir", "", "keep the journal, kubeconfigs and logs in `DIR` (default .slipway/<cluster>)")
-	set.BoolVar(&o.Yes, "yes", false, "do not ask: neither before a run, nor before something is deleted or servers are replaced")
+	set.StringVar(&o.LabImages, "lab-images", "",
+		"run other programs as the lab's pods: `FILE` with images and executables")
+	set.IntVar(&o.LabUntil, "lab-until-gone", 0,
+		"have a lab that is started end when the process `PID` has ended, as a test that it serves")
+	set.StringVar(&o.StateDir, "state-dir", "",
+		"keep the journal, kubeconfigs and logs in `DIR` (default .slipway/<cluster>)")
+	set.BoolVar(&o.Yes, "yes", false,
+		"do not ask: neither before a run, nor before something is deleted or servers are replaced")
 	set.StringVar(&o.Output, "output", "text", "`text or json`: one event a line; graph has more forms")
 	set.IntVar(&o.Parallel, "parallel", 0, "run at most `N` steps at once (0: as many as can)")
 	for name, values := range map[string][]string{"lab-latency": {"fast", "real"}} {
@@ -45,11 +50,13 @@ func addDryRunFlag(cmd *cobra.Command, o *options, doc string) {
 }
 
 func addSkipDoctorFlag(cmd *cobra.Command, o *options) {
-	cmd.Flags().BoolVar(&o.SkipDoctor, "skip-doctor", false, "do not have the doctor look before a run that makes what costs money")
+	cmd.Flags().BoolVar(&o.SkipDoctor, "skip-doctor", false,
+		"do not have the doctor look before a run that makes what costs money")
 }
 
 func addIdentityFlag(cmd *cobra.Command, o *options) {
-	cmd.Flags().StringVar(&o.Identity, "identity", "", "open the backup with the keys in `FILE`, in place of BACKUP_IDENTITY_FILE")
+	cmd.Flags().StringVar(&o.Identity, "identity", "",
+		"open the backup with the keys in `FILE`, in place of BACKUP_IDENTITY_FILE")
 }
 
 func addToFlag(cmd *cobra.Command, to *string) {
@@ -63,7 +70,8 @@ func addEveryFlag(cmd *cobra.Command, every *time.Duration, doc string) {
 // flagOwners are the commands that a flag goes with, and whether it goes with every run of steps.
 func flagOwners(root *cobra.Command, name string) (owners []string, ofRuns bool) {
 	walk(root, func(cmd *cobra.Command) {
-		if cmd.LocalNonPersistentFlags().Lookup(name) == nil && cmd.LocalNonPersistentFlags().ShorthandLookup(short(name)) == nil {
+		if cmd.LocalNonPersistentFlags().Lookup(name) == nil &&
+			cmd.LocalNonPersistentFlags().ShorthandLookup(short(name)) == nil {
 			return
 		}
 		if cmd == root {

@@ -28,7 +28,8 @@ func runGraph(ctx context.Context, c *console, a arguments) error {
 	drawn := graphview.Drawing(plan.Graph, recorded)
 	switch a.Options.Output {
 	case "json":
-		return ui.PrintJSON(c.stdout, map[string]any{"graph": plan.Graph.Name(), "steps": graphview.WithStates(plan.Graph, drawn)})
+		return ui.PrintJSON(c.stdout, map[string]any{"graph": plan.Graph.Name(),
+			"steps": graphview.WithStates(plan.Graph, drawn)})
 	case "dot":
 		_, err = io.WriteString(c.stdout, drawn.DOT())
 	case "svg":
@@ -60,7 +61,8 @@ func onPaper(ctx context.Context, c *console, a arguments) (*steps.Plan, statedi
 }
 
 func newGraphCommand(in *invocation) *cobra.Command {
-	cmd := in.command("graph", groupLook, "the steps and what each depends on, as a picture, with the journal's states coloured in", runGraph)
+	cmd := in.command("graph", groupLook,
+		"the steps and what each depends on, as a picture, with the journal's states coloured in", runGraph)
 	cmd.Annotations = map[string]string{moreOutputs: "mermaid dot svg"}
 	return cmd
 }

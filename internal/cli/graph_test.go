@@ -49,15 +49,18 @@ func TestGraphShowsTheJournal(t *testing.T) {
 	record := func(state flow.State) flow.Record {
 		return flow.Record{State: state, Started: time.Now(), Output: json.RawMessage("{}")}
 	}
-	err := state.Journal().Save(t.Context(), flow.Snapshot{Format: flow.Format, Graph: "slipway", Steps: map[string]flow.Record{
-		"preflight": record(flow.StateDone), "kind-create": record(flow.StateFailed), "image": record(flow.StateInterrupted), "firewall": record(flow.StateStarted),
-	}})
+	err := state.Journal().Save(t.Context(), flow.Snapshot{Format: flow.Format, Graph: "slipway",
+		Steps: map[string]flow.Record{
+			"preflight": record(flow.StateDone), "kind-create": record(flow.StateFailed), "image": record(flow.StateInterrupted),
+			"firewall": record(flow.StateStarted),
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	before := folderContents(t, dir)
 	mermaid := execute(t, t.Context(), dir, "", "graph")
-	for _, want := range []string{"class step_preflight done\n", "class step_kind_create failed\n", "class step_image interrupted\n", "class step_firewall started\n"} {
+	for _, want := range []string{"class step_preflight done\n", "class step_kind_create failed\n",
+		"class step_image interrupted\n", "class step_firewall started\n"} {
 		if mermaid.code != ExitDone || !strings.Contains(mermaid.stdout, want) {
 			t.Errorf("graph does not say %q: %+v", want, mermaid)
 		}
@@ -87,7 +90,8 @@ func TestGraphShowsTheJournal(t *testing.T) {
 	r := execute(t, t.Context(), dir, "", "graph", "--output", "json")
 	if err := json.Unmarshal([]byte(r.stdout), &described); err != nil || len(described.Steps) < 15 {
 		t.Errorf("json: %+v, %v", r, err)
-	} else if s := described.Steps[2]; s.Name != "image" || s.State != "interrupted" || len(s.Behind) != 2 || s.Behind[0].Kind != flow.LinkArgument {
+	} else if s := described.Steps[2]; s.Name != "image" || s.State != "interrupted" || len(s.Behind) != 2 ||
+		s.Behind[0].Kind != flow.LinkArgument {
 		t.Errorf("json describes image as %+v", s)
 	}
 	if after := folderContents(t, dir); after != before {

@@ -40,7 +40,8 @@ func newHelpCommand(in *invocation) *cobra.Command {
 			about.HelpFunc()(about, nil)
 			return nil
 		},
-		ValidArgsFunction: func(cmd *cobra.Command, words []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		ValidArgsFunction: func(cmd *cobra.Command, words []string, begun string) ([]cobra.Completion,
+			cobra.ShellCompDirective) {
 			about, _, err := cmd.Root().Find(words)
 			if err != nil {
 				return nil, cobra.ShellCompDirectiveNoFileComp

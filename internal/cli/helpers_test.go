@@ -53,7 +53,8 @@ func quiet(string, ...any) {}
 // record writes a journal that knows of one step.
 func record(t *testing.T, s statedir.Dir, step string) {
 	t.Helper()
-	err := s.Journal().Save(t.Context(), flow.Snapshot{Format: flow.Format, Graph: "slipway", Steps: map[string]flow.Record{step: {State: flow.StateDone}}})
+	err := s.Journal().Save(t.Context(), flow.Snapshot{Format: flow.Format, Graph: "slipway",
+		Steps: map[string]flow.Record{step: {State: flow.StateDone}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +72,9 @@ func targets(t *testing.T) (all []*cobra.Command) {
 	t.Helper()
 	root := newRoot(&invocation{only: true}, nil)
 	walk(root, func(cmd *cobra.Command) {
-		if below := strings.HasPrefix(pathOf(cmd), targetFaultAdd+" "); cmd != root && !below && !strings.HasPrefix(pathOf(cmd), "completion") && (!cmd.HasSubCommands() || pathOf(cmd) == "backup" || pathOf(cmd) == targetFaultAdd) {
+		if below := strings.HasPrefix(pathOf(cmd), targetFaultAdd+" "); cmd != root && !below &&
+			!strings.HasPrefix(pathOf(cmd), "completion") && (!cmd.HasSubCommands() || pathOf(cmd) == "backup" ||
+			pathOf(cmd) == targetFaultAdd) {
 			all = append(all, cmd)
 		}
 	})

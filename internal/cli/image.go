@@ -53,7 +53,8 @@ func pruneImages(ctx context.Context, r *running) error {
 		return nil
 	}
 	if !r.options.Yes {
-		if err := confirm(ctx, r.console, "Delete these snapshots? Servers that were made from them are not touched. [yes/no] ", "yes"); err != nil {
+		if err := confirm(ctx, r.console,
+			"Delete these snapshots? Servers that were made from them are not touched. [yes/no] ", "yes"); err != nil {
 			return err
 		}
 	}

@@ -17,8 +17,10 @@ import (
 func TestPackerIsPrinted(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
-	r := execute(t, t.Context(), dir, "", "image", "--packer", "TALOS_VERSION=v1.12.3", "SERVER_TYPE=cax21") // no token, no network
-	for _, want := range []string{"packer init packer/", "-var talos_version=v1.12.3 ", "-var architecture=arm64 ", "-var image_name=talos-arm64-v1.12.3 "} {
+	// no token, no network
+	r := execute(t, t.Context(), dir, "", "image", "--packer", "TALOS_VERSION=v1.12.3", "SERVER_TYPE=cax21")
+	for _, want := range []string{"packer init packer/", "-var talos_version=v1.12.3 ", "-var architecture=arm64 ",
+		"-var image_name=talos-arm64-v1.12.3 "} {
 		if r.code != ExitDone || !strings.Contains(r.stdout, want) {
 			t.Errorf("%+v does not say %s", r, want)
 		}
@@ -29,7 +31,8 @@ func TestPackerIsPrinted(t *testing.T) {
 		Kind     string
 		Commands []string
 	}
-	if err := json.Unmarshal([]byte(r.stdout), &told); err != nil || r.code != ExitDone || told.Kind != "packer" || !slices.Equal(told.Commands, lines) {
+	if err := json.Unmarshal([]byte(r.stdout), &told); err != nil || r.code != ExitDone || told.Kind != "packer" ||
+		!slices.Equal(told.Commands, lines) {
 		t.Errorf("as JSON: %v, %+v; want the lines %q", err, r, lines)
 	}
 	for _, args := range []string{"--packer", "image apply --prune", "bootstrap --prune"} {
@@ -56,7 +59,8 @@ func TestPruneImages(t *testing.T) {
 	environment := "HCLOUD_ENDPOINT=" + p.URL + " HCLOUD_TOKEN=" + hetznertest.Token
 
 	r := execute(t, t.Context(), dir, environment, "image", "--prune")
-	if r.code != ExitFailed || !strings.Contains(r.stdout, "keeping snapshot 5") || !strings.Contains(r.stdout, "to be deleted: snapshot 7") || len(p.Images()) != 2 {
+	if r.code != ExitFailed || !strings.Contains(r.stdout, "keeping snapshot 5") ||
+		!strings.Contains(r.stdout, "to be deleted: snapshot 7") || len(p.Images()) != 2 {
 		t.Errorf("unconfirmed: %+v; left are %v", r, p.Images())
 	}
 	r = execute(t, t.Context(), dir, environment, "image", "--prune", "--yes")
@@ -70,7 +74,8 @@ func TestPruneImages(t *testing.T) {
 }
 
 func TestConfirm(t *testing.T) {
-	for answer, want := range map[string]bool{"yes\n": true, " yes \n": true, "yes": true, "": false, "y\n": false, "no\nyes\n": false} {
+	for answer, want := range map[string]bool{"yes\n": true, " yes \n": true, "yes": true, "": false, "y\n": false,
+		"no\nyes\n": false} {
 		var asked bytes.Buffer
 		c := &console{stdin: strings.NewReader(answer), stderr: &asked}
 		err := confirm(t.Context(), c, "Really? ", "yes")

@@ -17,7 +17,8 @@ import (
 func printDemolition(c *console, d steps.Demolition, output string) error {
 	monthly := hetzner.Total(d.Take)
 	if output == "json" {
-		return ui.PrintJSONLine(c.stdout, map[string]any{"kind": "destroy-plan", "cluster": d.Cluster, "take": d.Take, "keep": d.Keep, "monthly": monthly})
+		return ui.PrintJSONLine(c.stdout, map[string]any{"kind": "destroy-plan", "cluster": d.Cluster, "take": d.Take,
+			"keep": d.Keep, "monthly": monthly})
 	}
 	if len(d.Take) == 0 {
 		fmt.Fprintf(c.stdout, "nothing of cluster %s is at Hetzner\n", d.Cluster)
@@ -27,7 +28,8 @@ func printDemolition(c *console, d steps.Demolition, output string) error {
 		fmt.Fprintf(c.stdout, "\ntogether %s a month, VAT included\n", forecast.Total(monthly))
 	}
 	for _, k := range d.Keep {
-		fmt.Fprint(c.stdout, text.Fold(fmt.Sprintf("stays: %s, %s a month; it %s\n", text.Printable(k.String()), k.Price, text.Printable(k.Why)), c.width()))
+		fmt.Fprint(c.stdout, text.Fold(fmt.Sprintf("stays: %s, %s a month; it %s\n", text.Printable(k.String()), k.Price,
+			text.Printable(k.Why)), c.width()))
 	}
 	return nil
 }
@@ -46,7 +48,8 @@ func printLeftovers(c *console, resources []hetzner.Resource, output string) err
 		return err
 	}
 	printResources(c.stdout, c.width(), resources)
-	together := fmt.Sprintf("together %s a month, VAT included; destroy takes a cluster's away: %s\n", forecast.Total(monthly), commandLineFor(c, "NAME", targetDestroy))
+	together := fmt.Sprintf("together %s a month, VAT included; destroy takes a cluster's away: %s\n",
+		forecast.Total(monthly), commandLineFor(c, "NAME", targetDestroy))
 	_, err := fmt.Fprintf(c.stdout, "\n%s", text.Fold(together, c.width()))
 	return err
 }
@@ -59,7 +62,8 @@ func printResources(out io.Writer, width int, resources []hetzner.Resource) {
 			because += "; but " + r.Shared
 		}
 		rows = append(rows, []string{
-			text.Dash(r.Cluster), string(r.Kind), strconv.FormatInt(r.ID, 10), text.Printable(r.Name), text.Dash(r.Type), text.Dash(r.Location), r.Price.String(), text.Printable(because),
+			text.Dash(r.Cluster), string(r.Kind), strconv.FormatInt(r.ID, 10), text.Printable(r.Name), text.Dash(r.Type),
+			text.Dash(r.Location), r.Price.String(), text.Printable(because),
 		})
 	}
 	text.Table(out, width, []string{"CLUSTER", "WHAT", "ID", "NAME", "TYPE", "LOCATION", "A MONTH", "BECAUSE OF"}, rows...)

@@ -118,7 +118,8 @@ func runLabLoad(ctx context.Context, c *console, a arguments) error {
 		return err
 	}
 	if about.Cluster != cfg.ClusterName {
-		return usage.Errorf("%s holds the cluster %s, not %s: write %s", from, about.Cluster, cfg.ClusterName, commandLineFor(c, about.Cluster, "lab", "load", a.Targets[2]))
+		return usage.Errorf("%s holds the cluster %s, not %s: write %s", from, about.Cluster, cfg.ClusterName,
+			commandLineFor(c, about.Cluster, "lab", "load", a.Targets[2]))
 	}
 	l := newLab(c, a.Options, state)
 	if err := l.MakeRoom(ctx, state, a.Options.Yes); err != nil {

@@ -77,7 +77,8 @@ func printFaults(out io.Writer, faults []lab.Fault) error {
 		if !f.Until.IsZero() {
 			ends = text.Elapsed(time.Until(f.Until))
 		}
-		fmt.Fprintf(w, "%d\t%s\t%d\t%s\t%s\n", f.ID, text.Printable(f.Words()), f.Hits, text.Elapsed(time.Since(f.Since)), ends)
+		fmt.Fprintf(w, "%d\t%s\t%d\t%s\t%s\n", f.ID, text.Printable(f.Words()), f.Hits, text.Elapsed(time.Since(f.Since)),
+			ends)
 	}
 	return w.Flush()
 }
@@ -115,7 +116,8 @@ func newLabFaultCommand(in *invocation) *cobra.Command {
 
 // newLabFaultAddCommand has a command below it for each kind of fault.
 func newLabFaultAddCommand(in *invocation) *cobra.Command {
-	cmd := in.command("add KIND [key=value…]", "", "have something go wrong in the lab: see docs/rehearse.md", runLabFaultAdd)
+	cmd := in.command("add KIND [key=value…]", "", "have something go wrong in the lab: see docs/rehearse.md",
+		runLabFaultAdd)
 	for _, kind := range lab.FaultKinds() {
 		below := in.command(kind.Name+" [key=value…]", "", kind.Doc, runLabFaultAdd)
 		below.Long = aboutFault(kind)

@@ -22,10 +22,12 @@ func TestLabFault(t *testing.T) {
 	if r.code != ExitDone || !strings.Contains(r.stdout, "fault 1: error for=30s path=/servers/* times=2") {
 		t.Errorf("add: %+v", r)
 	}
-	if want := `{"for":"30s","kind":"error","path":"/servers/*","times":2}`; !slices.Contains(f.Asked, "POST /v1/faults") || string(f.Faults[1]) != want {
+	if want := `{"for":"30s","kind":"error","path":"/servers/*","times":2}`; !slices.Contains(f.Asked,
+		"POST /v1/faults") || string(f.Faults[1]) != want {
 		t.Errorf("the lab was told %s of %v", f.Faults[1], f.Asked)
 	}
-	if r := inLab(t, f, "lab", "fault", "list"); r.code != ExitDone || !strings.Contains(r.stdout, "error for=30s path=/servers/* times=2  3 ") {
+	if r := inLab(t, f, "lab", "fault", "list"); r.code != ExitDone ||
+		!strings.Contains(r.stdout, "error for=30s path=/servers/* times=2  3 ") {
 		t.Errorf("list: %+v", r)
 	}
 	r = inLab(t, f, "lab", "fault", "list", "--output", "json")
@@ -36,7 +38,8 @@ func TestLabFault(t *testing.T) {
 	if r := inLab(t, f, "lab", "fault", "remove", "1"); r.code != ExitDone || len(f.Faults) != 0 {
 		t.Errorf("remove: %+v", r)
 	}
-	if r := inLab(t, f, "lab", "fault", "list"); r.code != ExitDone || !strings.Contains(r.stdout, "no fault is in force") {
+	if r := inLab(t, f, "lab", "fault", "list"); r.code != ExitDone ||
+		!strings.Contains(r.stdout, "no fault is in force") {
 		t.Errorf("list of none: %+v", r)
 	}
 	for args, says := range map[string]string{
@@ -49,7 +52,8 @@ func TestLabFault(t *testing.T) {
 		"rm 7":                `lab fault cannot "rm"`,
 		"":                    "lab fault takes one of: add, list, remove",
 	} {
-		if r := inLab(t, f, append([]string{"lab", "fault"}, strings.Fields(args)...)...); r.code != ExitUsage || !strings.Contains(r.stderr, says) {
+		if r := inLab(t, f, append([]string{"lab", "fault"}, strings.Fields(args)...)...); r.code != ExitUsage ||
+			!strings.Contains(r.stderr, says) {
 			t.Errorf("lab fault %s: %+v, want %s", args, r, says)
 		}
 	}

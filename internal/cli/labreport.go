@@ -79,7 +79,8 @@ func (r labReport) clusters() (rows [][]string) {
 
 func (r labReport) servers() (rows [][]string) {
 	for _, s := range r.Servers {
-		rows = append(rows, []string{s.Name, strconv.FormatInt(s.ID, 10), s.Status, s.PublicIPv4, s.PrivateIPv4, s.Talos, s.Etcd, s.APIServer})
+		rows = append(rows, []string{s.Name, strconv.FormatInt(s.ID, 10), s.Status, s.PublicIPv4, s.PrivateIPv4, s.Talos,
+			s.Etcd, s.APIServer})
 	}
 	return rows
 }
@@ -94,19 +95,22 @@ func (r labReport) loadBalancers() (rows [][]string) {
 			if !s.Listening {
 				healthy += ": refuses connections"
 			}
-			rows = append(rows, []string{b.Name, b.PublicIPv4, b.PrivateIP, fmt.Sprintf("%d to %d", s.ListenPort, s.DestinationPort), healthy})
+			rows = append(rows, []string{b.Name, b.PublicIPv4, b.PrivateIP,
+				fmt.Sprintf("%d to %d", s.ListenPort, s.DestinationPort), healthy})
 		}
 	}
 	return rows
 }
 
-// processes have the short names of their programs: a process's own name begins with the Pod's or the server's, which stand beside it.
+// processes have the short names of their programs: a process's own name begins with the Pod's or the server's, which
+// stand beside it.
 func (r labReport) processes() (rows [][]string) {
 	const mib = 1 << 20
 	total := int64(0)
 	for _, p := range r.Processes {
 		of := strings.Join(strings.Fields(p.Cluster+" "+p.Server+" "+p.Pod), " ")
-		rows = append(rows, []string{path.Base(p.Name), strconv.Itoa(p.PID), text.Elapsed(time.Since(p.StartedAt)), strconv.FormatInt(p.RSSBytes/mib, 10), of})
+		rows = append(rows, []string{path.Base(p.Name), strconv.Itoa(p.PID), text.Elapsed(time.Since(p.StartedAt)),
+			strconv.FormatInt(p.RSSBytes/mib, 10), of})
 		total += p.RSSBytes
 	}
 	if len(rows) > 0 {

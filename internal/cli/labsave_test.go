@@ -59,7 +59,8 @@ func TestLabSave(t *testing.T) {
 		filepath.Join(to, statedir.JournalFile): "save the lab",
 		"":                                      "lab save needs FOLDER",
 	} {
-		if r := inLab(t, f, append([]string{"lab", "save"}, strings.Fields(args)...)...); r.code != ExitUsage || !strings.Contains(r.stderr, says) {
+		if r := inLab(t, f, append([]string{"lab", "save"}, strings.Fields(args)...)...); r.code != ExitUsage ||
+			!strings.Contains(r.stderr, says) {
 			t.Errorf("lab save %s: %+v, want %s", args, r, says)
 		}
 	}
@@ -75,7 +76,8 @@ func TestLabSave(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Impatient = true
-	if r := inLab(t, f, "lab", "save", other); r.code != ExitFailed || !strings.Contains(r.stdout+r.stderr, "did not stand still") {
+	if r := inLab(t, f, "lab", "save", other); r.code != ExitFailed ||
+		!strings.Contains(r.stdout+r.stderr, "did not stand still") {
 		t.Errorf("a lab that went on meanwhile: %+v", r)
 	}
 	if left, err := os.ReadDir(filepath.Dir(other)); err != nil || len(left) != 0 {
@@ -112,7 +114,8 @@ func TestLabLoadRefuses(t *testing.T) {
 		code                    int
 	}{
 		{none, t.TempDir(), "", "holds no lab that lab save has saved", ExitUsage},
-		{save(lab.Saved{Version: lab.SavedVersion + 1, Cluster: "k8s"}), t.TempDir(), "", "another version of this command", ExitUsage},
+		{save(lab.Saved{Version: lab.SavedVersion + 1, Cluster: "k8s"}), t.TempDir(), "", "another version of this command",
+			ExitUsage},
 		{save(lab.Saved{Version: lab.SavedVersion, Cluster: "other"}), t.TempDir(), "", " CLUSTER_NAME=other", ExitUsage},
 		{good, rehearsed, "", "--yes has the loaded lab take the place", ExitUsage},
 		{good, real, "--yes", "holds the state of a real cluster", ExitUsage},
@@ -122,7 +125,8 @@ func TestLabLoadRefuses(t *testing.T) {
 		{good, t.TempDir(), "", "where another program listens", ExitFailed},
 	} {
 		before := folderContents(t, tt.into)
-		r := execute(t, t.Context(), t.TempDir(), "", append(strings.Fields("lab load "+tt.from+" --state-dir "+tt.into), strings.Fields(tt.flags)...)...)
+		r := execute(t, t.Context(), t.TempDir(), "", append(strings.Fields("lab load "+tt.from+" --state-dir "+tt.into),
+			strings.Fields(tt.flags)...)...)
 		if r.code != tt.code || !strings.Contains(r.stderr, tt.says) {
 			t.Errorf("%s into %s: %+v, want %s", tt.from, tt.into, r, tt.says)
 		}

@@ -46,7 +46,8 @@ func wantedControllers(names []string) ([]logs.Controller, error) {
 	for _, name := range names {
 		i := slices.IndexFunc(all, func(c logs.Controller) bool { return c.Name == name })
 		if i < 0 {
-			return nil, usage.Errorf("there is no controller %q%s; there are %s", name, usage.DidYouMean("", name, controllerNames()), strings.Join(controllerNames(), ", "))
+			return nil, usage.Errorf("there is no controller %q%s; there are %s",
+				name, usage.DidYouMean("", name, controllerNames()), strings.Join(controllerNames(), ", "))
 		}
 		if !slices.ContainsFunc(wanted, func(c logs.Controller) bool { return c.Name == name }) {
 			wanted = append(wanted, all[i])
@@ -117,9 +118,11 @@ func newLogPrinter(c *console, o options) *logPrinter {
 	}
 }
 
-// logColours tell Pods apart: all but black and white, of which one is the background, and red, which looks like an error.
+// logColours tell Pods apart: all but black and white, of which one is the background, and red, which looks like an
+// error.
 func logColours() []string {
-	return []string{"\x1b[36m", "\x1b[33m", "\x1b[32m", "\x1b[35m", "\x1b[34m", "\x1b[96m", "\x1b[93m", "\x1b[92m", "\x1b[95m", "\x1b[94m"}
+	return []string{"\x1b[36m", "\x1b[33m", "\x1b[32m", "\x1b[35m", "\x1b[34m", "\x1b[96m", "\x1b[93m", "\x1b[92m",
+		"\x1b[95m", "\x1b[94m"}
 }
 
 // jsonLogLine is a line in `bootstrap logs --output json`.
@@ -147,8 +150,8 @@ func (p *logPrinter) line(l logs.Line) {
 	_, _ = fmt.Fprintf(p.out, "%s %s\n", p.prefix(l), text)
 }
 
-// prefix says whose line it is: the cluster, and the Pod, whose name begins with its controller's. The container is named
-// where it is not the one that every controller has.
+// prefix says whose line it is: the cluster, and the Pod, whose name begins with its controller's. The container is
+// named where it is not the one that every controller has.
 func (p *logPrinter) prefix(l logs.Line) string {
 	text := l.Cluster + "/" + l.Pod
 	if l.Container != "" && l.Container != "manager" && !strings.HasPrefix(l.Pod, l.Container+"-") {
@@ -202,12 +205,15 @@ type logsOptions struct {
 func newLogsCommand(in *invocation) *cobra.Command {
 	var own logsOptions
 	cmd := in.command("logs [CONTROLLER…]", groupLook,
-		"follow the logs of the controllers, in whichever cluster they run now: "+strings.Join(controllerNames(), ", "), func(ctx context.Context, c *console, a arguments) error {
+		"follow the logs of the controllers, in whichever cluster they run now: "+strings.Join(controllerNames(), ", "),
+		func(ctx context.Context, c *console, a arguments) error {
 			return runLogs(ctx, c, a, own)
 		})
 	cmd.Flags().DurationVar(&own.Since, "since", 0, "begin with what is not older than `10m`")
-	cmd.Flags().Int64Var(&own.Tail, "tail", -1, "begin with the last `N` lines of each container (default 10; all with --since or --no-follow)")
-	cmd.Flags().BoolVar(&own.NoFollow, "no-follow", false, "end behind what has been written so far, in the order of its times")
+	cmd.Flags().Int64Var(&own.Tail, "tail", -1,
+		"begin with the last `N` lines of each container (default 10; all with --since or --no-follow)")
+	cmd.Flags().BoolVar(&own.NoFollow, "no-follow", false,
+		"end behind what has been written so far, in the order of its times")
 	cmd.ValidArgs = controllerNames()
 	cmd.ValidArgsFunction = nil
 	return cmd

@@ -36,13 +36,15 @@ func logCluster(t *testing.T, name string, logs map[string][]string) *kubetest.S
 			<-r.Context().Done()
 		}
 	}
-	s.Put(kubetest.Object("v1", "Namespace", "", "kube-system", map[string]any{"metadata": map[string]any{"uid": "uid of " + name}}))
+	s.Put(kubetest.Object("v1", "Namespace", "", "kube-system",
+		map[string]any{"metadata": map[string]any{"uid": "uid of " + name}}))
 	for place := range logs {
 		namespace, pod, _ := strings.Cut(place, "/")
 		s.Put(kubetest.Object("v1", "Pod", namespace, pod, map[string]any{
 			"metadata": map[string]any{"uid": name + pod},
 			"status": map[string]any{"containerStatuses": []any{map[string]any{
-				"name": "manager", "containerID": "1", "state": map[string]any{"running": map[string]any{"startedAt": "2026-01-02T03:04:00Z"}},
+				"name": "manager", "containerID": "1",
+				"state": map[string]any{"running": map[string]any{"startedAt": "2026-01-02T03:04:00Z"}},
 			}}},
 		}))
 	}
@@ -55,11 +57,13 @@ func controllersInTwoClusters(t *testing.T) (dir string, planted string) {
 	t.Helper()
 	planted = "planted-token-of-the-cluster"
 	mgmt := logCluster(t, "mgmt", map[string][]string{
-		"capi-system/capi-controller-manager-a": {"01 first", "05 with " + planted + " in it", "09 \x1b[31mred\x1b[0m\tand\x07 more"},
+		"capi-system/capi-controller-manager-a": {"01 first", "05 with " + planted + " in it",
+			"09 \x1b[31mred\x1b[0m\tand\x07 more"},
 		"caph-system/caph-controller-manager-b": {"02 second"},
 		"default/somebody-else":                 {"03 nobody asked"},
 	})
-	mgmt.Put(kubetest.Object("v1", "Secret", "default", "hetzner", map[string]any{"data": map[string]any{"hcloud": []byte(planted)}}))
+	mgmt.Put(kubetest.Object("v1", "Secret", "default", "hetzner",
+		map[string]any{"data": map[string]any{"hcloud": []byte(planted)}}))
 	workload := logCluster(t, "workload", map[string][]string{
 		"kube-system/hcloud-cloud-controller-manager-c": {"03 third"},
 		"kube-system/cilium-d":                          {"04 fourth"},
@@ -89,7 +93,8 @@ management/capi-controller-manager-a | [31mred[0m	and more
 	if r.code != ExitDone || r.stdout != want || r.stderr != "" {
 		t.Errorf("%d\n%s%s\nwant\n%s", r.code, r.stdout, r.stderr, want)
 	}
-	r = execute(t, t.Context(), dir, "", "logs", "caph", "cilium", "--no-follow", "--output", "json", "--state-dir", "state")
+	r = execute(t, t.Context(), dir, "", "logs", "caph", "cilium", "--no-follow", "--output", "json", "--state-dir",
+		"state")
 	var controllers []string
 	for line := range strings.Lines(r.stdout) {
 		var l jsonLogLine
@@ -110,7 +115,8 @@ func TestLogsMistakes(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	r := execute(t, t.Context(), dir, "", "logs", "capx", "--state-dir", "state")
-	if r.code != ExitUsage || !strings.Contains(r.stderr, "did you mean capi?") || !strings.Contains(r.stderr, "capi, caph, cabpt, cacppt, hcloud-ccm, talos-ccm, cilium") {
+	if r.code != ExitUsage || !strings.Contains(r.stderr, "did you mean capi?") ||
+		!strings.Contains(r.stderr, "capi, caph, cabpt, cacppt, hcloud-ccm, talos-ccm, cilium") {
 		t.Errorf("an unknown controller: %+v", r)
 	}
 	r = execute(t, t.Context(), dir, "", "logs", "--no-follow", "--state-dir", "state")
@@ -156,7 +162,8 @@ func TestLogsFollow(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, stderr.String())
 	}
 	got := out.b.String()
-	if !strings.Contains(got, "management/capi-controller-manager-a"+ui.StyleReset+" | with [hidden] in it\n") || strings.Contains(got, planted) {
+	if !strings.Contains(got, "management/capi-controller-manager-a"+ui.StyleReset+" | with [hidden] in it\n") ||
+		strings.Contains(got, planted) {
 		t.Errorf("%q", got)
 	}
 	colours := map[string]bool{}

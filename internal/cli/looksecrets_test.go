@@ -37,13 +37,16 @@ func TestPasswordsOfTheConfigurationAreHidden(t *testing.T) {
 	t.Chdir(dir)
 	environment := "HCLOUD_TOKEN=a-real-looking-token HCLOUD_ENDPOINT=" + gossip.URL
 	const address = "CERT_MANAGER_URL=https://me:planted-secret@127.0.0.1:1/cert-manager.yaml"
-	r := execute(t, t.Context(), dir, environment, "preflight", "--skip-doctor", "PREFLIGHT_TIMEOUT=20s", address, "CERT_MANAGER_VERSION=v1.17.2")
+	r := execute(t, t.Context(), dir, environment, "preflight", "--skip-doctor", "PREFLIGHT_TIMEOUT=20s", address,
+		"CERT_MANAGER_VERSION=v1.17.2")
 	if r.code != ExitFailed || !strings.Contains(r.stderr, "[hidden] is no token") {
 		t.Errorf("%+v", r)
 	}
 	noSecrets(t, r, statedir.Dir(filepath.Join(dir, ".slipway", "k8s")), "planted-secret")
-	for _, wrong := range []string{address, "CILIUM_REPOSITORY=oci://me:planted-secret@127.0.0.1:1/charts", "CILIUM_REPOSITORY=https://me:planted-secret%@127.0.0.1:1"} {
-		if r := execute(t, t.Context(), dir, environment, "preflight", wrong); r.code != ExitUsage || strings.Contains(r.stderr, "planted-secret") {
+	for _, wrong := range []string{address, "CILIUM_REPOSITORY=oci://me:planted-secret@127.0.0.1:1/charts",
+		"CILIUM_REPOSITORY=https://me:planted-secret%@127.0.0.1:1"} {
+		if r := execute(t, t.Context(), dir, environment, "preflight", wrong); r.code != ExitUsage ||
+			strings.Contains(r.stderr, "planted-secret") {
 			t.Errorf("%s: %+v", wrong, r)
 		}
 	}
@@ -61,7 +64,8 @@ func TestLooksDoNotTellTheToken(t *testing.T) {
 		}
 		for _, output := range []string{"text", "json"} {
 			r := execute(t, t.Context(), dir, environment, target, "--output", output)
-			if r.code != ExitDone || strings.Contains(r.stdout+r.stderr, "a-real-looking-token") || !strings.Contains(r.stdout, "[hidden]") {
+			if r.code != ExitDone || strings.Contains(r.stdout+r.stderr, "a-real-looking-token") ||
+				!strings.Contains(r.stdout, "[hidden]") {
 				t.Errorf("%s in %s: %+v", target, output, r)
 			}
 		}
@@ -71,7 +75,8 @@ func TestLooksDoNotTellTheToken(t *testing.T) {
 	}
 }
 
-// Who looks again and again runs the command behind the token once; where it fails, there is the journal to be looked at.
+// Who looks again and again runs the command behind the token once; where it fails, there is the journal to be looked
+// at.
 func TestLooksRunTheTokenCommandOnce(t *testing.T) {
 	var seen []string
 	dir := t.TempDir()
@@ -80,7 +85,8 @@ func TestLooksRunTheTokenCommandOnce(t *testing.T) {
 	environment := "HCLOUD_ENDPOINT=" + deaf(t, &seen) + " PATH=" + os.Getenv("PATH")
 	write := func(command string) {
 		t.Helper()
-		if err := os.WriteFile(settings.DefaultConfigFile, []byte("hcloudTokenCommand: echo x >> count; "+command+"\n"), 0o600); err != nil {
+		if err := os.WriteFile(settings.DefaultConfigFile, []byte("hcloudTokenCommand: echo x >> count; "+command+"\n"),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 		if err := os.RemoveAll("count"); err != nil {
@@ -94,7 +100,8 @@ func TestLooksRunTheTokenCommandOnce(t *testing.T) {
 		}
 	}
 	write("echo a-real-looking-token")
-	c := &console{environment: settings.Environ(strings.Fields(environment)), workDir: dir, hide: &redact.Redactor{}, size: sized(0, 0)}
+	c := &console{environment: settings.Environ(strings.Fields(environment)), workDir: dir, hide: &redact.Redactor{},
+		size: sized(0, 0)}
 	a, err := parseArguments([]string{"status"})
 	a.workDir = c.workDir
 	if err != nil {
@@ -111,14 +118,18 @@ func TestLooksRunTheTokenCommandOnce(t *testing.T) {
 	}
 
 	write("exit 1")
-	if r := execute(t, t.Context(), dir, environment, "status"); r.code != ExitDone || !strings.Contains(r.stdout, "preflight") || !strings.Contains(r.stdout, "the world was not asked: run hcloudTokenCommand") {
+	if r := execute(t, t.Context(), dir, environment, "status"); r.code != ExitDone ||
+		!strings.Contains(r.stdout, "preflight") ||
+		!strings.Contains(r.stdout, "the world was not asked: run hcloudTokenCommand") {
 		t.Errorf("status without a token: %+v", r)
 	}
-	if r := execute(t, t.Context(), dir, environment, "logs", "--no-follow"); r.code == ExitUsage || strings.Contains(r.stderr, "hcloudTokenCommand") {
+	if r := execute(t, t.Context(), dir, environment, "logs", "--no-follow"); r.code == ExitUsage ||
+		strings.Contains(r.stderr, "hcloudTokenCommand") {
 		t.Errorf("logs without a token: %+v", r)
 	}
 	write("exit 1")
-	if r := execute(t, t.Context(), dir, environment, "plan"); r.code != ExitUsage || !strings.Contains(r.stderr, "hcloudTokenCommand") {
+	if r := execute(t, t.Context(), dir, environment, "plan"); r.code != ExitUsage ||
+		!strings.Contains(r.stderr, "hcloudTokenCommand") {
 		t.Errorf("plan without a token: %+v", r)
 	}
 	once("a plan")

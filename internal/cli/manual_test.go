@@ -97,7 +97,8 @@ func headingAnchor(heading string) string {
 
 func TestHelpOnTargetsOfSeveralWords(t *testing.T) {
 	for args, says := range map[string][]string{
-		"help lab fault":        {"have something go wrong in the lab", "what goes wrong in the lab at present", "undo a fault"},
+		"help lab fault": {"have something go wrong in the lab", "what goes wrong in the lab at present",
+			"undo a fault"},
 		"help lab fault remove": {"bootstrap lab fault remove ID"},
 		"help lab fault add": {"KIND", "out-of-stock", "expired-kubeconfig",
 			"docs/rehearse.md#faults-on-demand", "bootstrap lab fault add out-of-stock skip=1"},

@@ -57,7 +57,8 @@ func sameWorld(ctx context.Context, c *console, a arguments, cfg settings.Config
 		return err
 	}
 	if world == statedir.WorldLab && !a.Options.Lab {
-		return usage.Errorf("%s holds the state of a rehearsal: add --lab, or name another folder (--state-dir) for the real cluster", state)
+		return usage.Errorf("%s holds the state of a rehearsal: add --lab, or name another folder (--state-dir) for the "+
+			"real cluster", state)
 	}
 	return nil
 }
@@ -68,7 +69,8 @@ func runDestroy(ctx context.Context, c *console, a arguments, o destroyOptions) 
 	if a.Options.DryRun {
 		return look(ctx, c, a, func(cfg config.Config, tools platform.Tools) error {
 			destroyer := steps.NewDestroyer(cfg, tools)
-			plan, err := wait.Promptly(ctx, func(ctx context.Context) (steps.Demolition, error) { return destroyer.Plan(ctx, opts) })
+			plan, err := wait.Promptly(ctx,
+				func(ctx context.Context) (steps.Demolition, error) { return destroyer.Plan(ctx, opts) })
 			if err != nil {
 				return err
 			}
@@ -76,7 +78,8 @@ func runDestroy(ctx context.Context, c *console, a arguments, o destroyOptions) 
 		})
 	}
 	if !a.Options.Yes && !answerable(c) {
-		return usage.Errorf("destroy asks for the cluster's name, and nobody is there to answer: --yes answers beforehand, --dry-run only lists")
+		return usage.Errorf("destroy asks for the cluster's name, and nobody is there to answer: --yes answers beforehand, " +
+			"--dry-run only lists")
 	}
 	return operate(ctx, c, a, func(r *running) error {
 		destroyer := steps.NewDestroyer(r.cfg.Config, r.tools)
@@ -91,7 +94,8 @@ func runDestroy(ctx context.Context, c *console, a arguments, o destroyOptions) 
 			if err := offerBackup(ctx, r, a, "what destroy deletes is gone for good"); err != nil {
 				return err
 			}
-			if err := confirm(ctx, c, fmt.Sprintf("Type the cluster's name (%s) to delete all this for good: ", plan.Cluster), plan.Cluster); err != nil {
+			if err := confirm(ctx, c, fmt.Sprintf("Type the cluster's name (%s) to delete all this for good: ", plan.Cluster),
+				plan.Cluster); err != nil {
 				return err
 			}
 		}
@@ -135,7 +139,8 @@ func isTerminal(stream any) bool {
 // runLeftovers lists what any cluster has, or left, in the project.
 func runLeftovers(ctx context.Context, c *console, a arguments) error {
 	return look(ctx, c, a, func(_ config.Config, tools platform.Tools) error {
-		resources, err := wait.Promptly(ctx, func(ctx context.Context) ([]hetzner.Resource, error) { return steps.Leftovers(ctx, tools) })
+		ask := func(ctx context.Context) ([]hetzner.Resource, error) { return steps.Leftovers(ctx, tools) }
+		resources, err := wait.Promptly(ctx, ask)
 		if err != nil {
 			return err
 		}
@@ -190,10 +195,11 @@ func runReplaceMachine(ctx context.Context, c *console, a arguments) error {
 		}
 		replacer := steps.NewReplacer(r.cfg.Config, r.tools)
 		var done steps.Replacement
-		err := r.hub.Task("replace-machine", "a control plane machine in the place of "+a.Targets[1], func(say flow.Say) (err error) {
-			done, err = replacer.Replace(ctx, say, a.Targets[1])
-			return err
-		})
+		err := r.hub.Task("replace-machine", "a control plane machine in the place of "+a.Targets[1],
+			func(say flow.Say) (err error) {
+				done, err = replacer.Replace(ctx, say, a.Targets[1])
+				return err
+			})
 		if unknown, ok := errors.AsType[*steps.UnknownMachineError](err); ok {
 			return &usage.Error{Err: unknown}
 		}
@@ -212,22 +218,26 @@ type destroyOptions struct {
 
 func newDestroyCommand(in *invocation) *cobra.Command {
 	var own destroyOptions
-	cmd := in.command("destroy", groupCluster, "delete the cluster, after a list with prices and a question", func(ctx context.Context, c *console, a arguments) error {
-		return runDestroy(ctx, c, a, own)
-	})
+	cmd := in.command("destroy", groupCluster, "delete the cluster, after a list with prices and a question",
+		func(ctx context.Context, c *console, a arguments) error {
+			return runDestroy(ctx, c, a, own)
+		})
 	o := &in.arguments.Options
 	addDryRunFlag(cmd, o, "only say what would go and what it costs")
 	cmd.Flags().BoolVar(&own.Images, "images", false, "delete the snapshots that were made for the cluster, too")
-	cmd.Flags().BoolVar(&own.Volumes, "volumes", false, "delete the volumes that were made in the cluster, too, with their data")
+	cmd.Flags().BoolVar(&own.Volumes, "volumes", false,
+		"delete the volumes that were made in the cluster, too, with their data")
 	return cmd
 }
 
 func newLeftoversCommand(in *invocation) *cobra.Command {
-	return in.command("leftovers", groupCluster, "list what any cluster has in the project, and what it costs a month", runLeftovers)
+	return in.command("leftovers", groupCluster, "list what any cluster has in the project, and what it costs a month",
+		runLeftovers)
 }
 
 func newReplaceMachineCommand(in *invocation) *cobra.Command {
-	cmd := in.command("replace-machine NAME", groupCluster, "a new control plane machine in the place of one, if etcd can do without it meanwhile", runReplaceMachine)
+	cmd := in.command("replace-machine NAME", groupCluster,
+		"a new control plane machine in the place of one, if etcd can do without it meanwhile", runReplaceMachine)
 	o := &in.arguments.Options
 	addSkipDoctorFlag(cmd, o)
 	return cmd

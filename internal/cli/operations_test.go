@@ -18,9 +18,11 @@ func smallProject(t *testing.T) (s *hetznertest.Store, environment string) {
 	t.Helper()
 	s = hetznertest.NewStore()
 	t.Cleanup(s.Close)
-	for id, labels := range map[int64]map[string]string{1: {"caph-cluster-k8s": "owned"}, 2: {"caph-cluster-demo": "owned"}, 3: nil} {
+	for id, labels := range map[int64]map[string]string{1: {"caph-cluster-k8s": "owned"},
+		2: {"caph-cluster-demo": "owned"}, 3: nil} {
 		s.Put("load_balancers", id, schema.LoadBalancer{
-			Name: "lb", Labels: labels, Location: schema.Location{Name: "nbg1"}, LoadBalancerType: schema.LoadBalancerType{Name: "lb11"},
+			Name: "lb", Labels: labels, Location: schema.Location{Name: "nbg1"},
+			LoadBalancerType: schema.LoadBalancerType{Name: "lb11"},
 		})
 	}
 	return s, "HCLOUD_ENDPOINT=" + s.URL + " HCLOUD_TOKEN=" + hetznertest.Token
@@ -31,7 +33,8 @@ func TestLeftoversOfEveryCluster(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	r := execute(t, t.Context(), dir, environment, "leftovers")
-	for _, want := range []string{"caph-cluster-k8s=owned", "caph-cluster-demo=owned", "6.00 EUR", "together 12.00 EUR a month"} {
+	for _, want := range []string{"caph-cluster-k8s=owned", "caph-cluster-demo=owned", "6.00 EUR",
+		"together 12.00 EUR a month"} {
 		if r.code != ExitDone || !strings.Contains(r.stdout, want) {
 			t.Errorf("%+v does not say %s", r, want)
 		}
@@ -41,7 +44,8 @@ func TestLeftoversOfEveryCluster(t *testing.T) {
 		Monthly   struct{ Monthly float64 }
 	}
 	r = execute(t, t.Context(), dir, environment, "leftovers", "--output", "json")
-	if err := json.Unmarshal([]byte(r.stdout), &list); err != nil || len(list.Resources) != 2 || list.Monthly.Monthly != 12 {
+	if err := json.Unmarshal([]byte(r.stdout), &list); err != nil || len(list.Resources) != 2 ||
+		list.Monthly.Monthly != 12 {
 		t.Errorf("%v: %s", err, r.stdout)
 	}
 	if writes := s.Writes(); len(writes) > 0 {
@@ -96,7 +100,8 @@ func TestDestroyByCommand(t *testing.T) {
 func TestOperationsStandAlone(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
-	for _, args := range []string{"destroy apply", "leftovers status", "replace-machine", "replace-machine a b", "apply replace-machine", "leftovers --images"} {
+	for _, args := range []string{"destroy apply", "leftovers status", "replace-machine", "replace-machine a b",
+		"apply replace-machine", "leftovers --images"} {
 		if r := execute(t, t.Context(), dir, "HCLOUD_TOKEN=x", strings.Fields(args)...); r.code != ExitUsage {
 			t.Errorf("%s: %+v", args, r)
 		}

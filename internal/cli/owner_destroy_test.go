@@ -43,13 +43,14 @@ func newTwoClusters(t *testing.T) *twoClusters {
 	}
 	c.management = kubetest.New("management", kinds...)
 	for _, k := range kinds {
-		c.management.Put(kubetest.Object("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", k.Plural+"."+k.Group, map[string]any{
-			"metadata": map[string]any{"labels": map[string]any{"clusterctl.cluster.x-k8s.io": ""}},
-			"spec": map[string]any{
-				"group": k.Group, "scope": "Namespaced", "names": map[string]any{"kind": k.Kind, "plural": k.Plural},
-				"versions": []any{map[string]any{"name": k.Version, "served": true, "storage": true}},
-			},
-		}))
+		c.management.Put(kubetest.Object("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", k.Plural+"."+k.Group,
+			map[string]any{
+				"metadata": map[string]any{"labels": map[string]any{"clusterctl.cluster.x-k8s.io": ""}},
+				"spec": map[string]any{
+					"group": k.Group, "scope": "Namespaced", "names": map[string]any{"kind": k.Kind, "plural": k.Plural},
+					"versions": []any{map[string]any{"name": k.Version, "served": true, "storage": true}},
+				},
+			}))
 	}
 	workload := kubetest.New("workload")
 	for _, s := range []*kubetest.Server{c.management, workload} {
@@ -59,19 +60,24 @@ func newTwoClusters(t *testing.T) *twoClusters {
 	for i, name := range []string{"k8s", "other"} {
 		id := 100 * int64(i)
 		labels := map[string]string{"caph-cluster-" + name: "owned"}
-		c.project.Put("servers", id+1, schema.Server{Name: name + "-a", Labels: labels, Location: nbg1, ServerType: schema.ServerType{Name: "cx33"}})
+		c.project.Put("servers", id+1, schema.Server{Name: name + "-a", Labels: labels, Location: nbg1,
+			ServerType: schema.ServerType{Name: "cx33"}})
 		c.project.Put("networks", id+2, schema.Network{Name: name, Labels: labels, IPRange: "10.10.0.0/16"})
 		c.project.Put("load_balancers", id+3, schema.LoadBalancer{
-			Name: name + "-kube-apiserver", Labels: labels, Location: nbg1, LoadBalancerType: schema.LoadBalancerType{Name: "lb11"},
+			Name: name + "-kube-apiserver", Labels: labels, Location: nbg1,
+			LoadBalancerType: schema.LoadBalancerType{Name: "lb11"},
 		})
 		c.project.Put("placement_groups", id+4, schema.PlacementGroup{
-			Name: "slipway-" + name, Labels: map[string]string{"slipway-cluster": name, "slipway-reserved-by": "0123456789abcdef"},
+			Name: "slipway-" + name, Labels: map[string]string{"slipway-cluster": name,
+				"slipway-reserved-by": "0123456789abcdef"},
 		})
 		c.management.Put(kubetest.Object("cluster.x-k8s.io/v1beta1", "Cluster", config.Namespace, name, nil))
 	}
 	for name, data := range map[string][]byte{
-		statedir.WorldFile: []byte(statedir.WorldHetzner + "\n"), "identity": []byte("0123456789abcdef\n"), "talosconfig": []byte("k8s's"),
-		"management.kubeconfig": c.management.Kubeconfig(), "kubeconfig": workload.Kubeconfig(), "given": c.management.Kubeconfig(),
+		statedir.WorldFile: []byte(statedir.WorldHetzner + "\n"), "identity": []byte("0123456789abcdef\n"),
+		"talosconfig":           []byte("k8s's"),
+		"management.kubeconfig": c.management.Kubeconfig(), "kubeconfig": workload.Kubeconfig(),
+		"given": c.management.Kubeconfig(),
 	} {
 		if err := c.state.Files().Write(name, data); err != nil {
 			t.Fatal(err)
@@ -81,9 +87,10 @@ func newTwoClusters(t *testing.T) *twoClusters {
 	if err := (ownership.Record{Cluster: "k8s", Reservation: 4, Management: &made}).Write(c.state.Files()); err != nil {
 		t.Fatal(err)
 	}
-	err := c.state.Journal().Save(t.Context(), flow.Snapshot{Format: flow.Format, Graph: "slipway", Steps: map[string]flow.Record{
-		"apply": {State: flow.StateDone, Output: json.RawMessage(`{"name":"k8s"}`)},
-	}})
+	err := c.state.Journal().Save(t.Context(), flow.Snapshot{Format: flow.Format, Graph: "slipway",
+		Steps: map[string]flow.Record{
+			"apply": {State: flow.StateDone, Output: json.RawMessage(`{"name":"k8s"}`)},
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,11 +121,13 @@ func (c *twoClusters) otherIsWhole(t *testing.T) {
 	}
 }
 
-// TestDestroyKilledInASharedProject kills a destroy of cluster k8s before, in and after every call that changes something.
-// However far it came, the folder cannot be used to destroy cluster other, nothing of cluster other goes, and the next run finishes.
+// TestDestroyKilledInASharedProject kills a destroy of cluster k8s before, in and after every call that changes
+// something. However far it came, the folder cannot be used to destroy cluster other, nothing of cluster other goes,
+// and the next run finishes.
 func TestDestroyKilledInASharedProject(t *testing.T) {
 	calm := newTwoClusters(t)
-	if code, stderr := calm.destroy(t, "other", death{}); code != ExitUsage || !strings.Contains(stderr, "this folder belongs to cluster k8s") {
+	if code, stderr := calm.destroy(t, "other", death{}); code != ExitUsage ||
+		!strings.Contains(stderr, "this folder belongs to cluster k8s") {
 		t.Fatalf("destroy of the other cluster: %d: %s", code, stderr)
 	}
 	if code, stderr := calm.destroy(t, "k8s", death{}); code != ExitDone {
@@ -156,7 +165,8 @@ func TestDestroyKilledInASharedProject(t *testing.T) {
 // ofTheJournal are the points in a write of the journal, of which a destroy has none.
 func ofTheJournal(p effect.Point) bool { return p == effect.PointTorn || p == effect.PointSaved }
 
-// killAndFinish kills a destroy of k8s at a place, tries to destroy other with k8s's folder, and lets the next destroy of k8s finish.
+// killAndFinish kills a destroy of k8s at a place, tries to destroy other with k8s's folder, and lets the next destroy
+// of k8s finish.
 func killAndFinish(t *testing.T, place string) (died bool) {
 	t.Helper()
 	c := newTwoClusters(t)

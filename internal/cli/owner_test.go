@@ -53,7 +53,8 @@ func treeDigest(t *testing.T, dir string) string {
 func ownedFolder(t *testing.T, world string, recorded bool) statedir.Dir {
 	t.Helper()
 	s := statedir.Dir(filepath.Join(t.TempDir(), "state"))
-	for name, text := range map[string]string{statedir.WorldFile: world + "\n", "kubeconfig": "k8s's", "management.kubeconfig": "k8s-mgmt's"} {
+	for name, text := range map[string]string{statedir.WorldFile: world + "\n", "kubeconfig": "k8s's",
+		"management.kubeconfig": "k8s-mgmt's"} {
 		if err := s.Files().Write(name, []byte(text)); err != nil {
 			t.Fatal(err)
 		}
@@ -64,9 +65,10 @@ func ownedFolder(t *testing.T, world string, recorded bool) statedir.Dir {
 		}
 		return s
 	}
-	err := s.Journal().Save(t.Context(), flow.Snapshot{Format: flow.Format, Graph: "slipway", Steps: map[string]flow.Record{
-		"apply": {State: flow.StateDone, Output: json.RawMessage(`{"name":"k8s"}`)},
-	}})
+	err := s.Journal().Save(t.Context(), flow.Snapshot{Format: flow.Format, Graph: "slipway",
+		Steps: map[string]flow.Record{
+			"apply": {State: flow.StateDone, Output: json.RawMessage(`{"name":"k8s"}`)},
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,9 +82,11 @@ func TestFolderOfAnotherClusterIsRefused(t *testing.T) {
 	}))
 	defer hetzner.Close()
 	// These do not use the state folder.
-	without := []string{"backup list", "backup verify", "backup cronjob", "config", "completion", "help", "drill", "version"}
+	without := []string{"backup list", "backup verify", "backup cronjob", "config", "completion", "help", "drill",
+		"version"}
 	more := map[string][]string{
-		"replace-machine": {"some"}, "lab save": {"to"}, "lab load": {"from"}, "lab fault add": {"api-slow"}, "lab fault remove": {"1"},
+		"replace-machine": {"some"}, "lab save": {"to"}, "lab load": {"from"}, "lab fault add": {"api-slow"},
+		"lab fault remove": {"1"},
 	}
 	var all [][]string
 	for _, target := range targets(t) {
@@ -109,7 +113,8 @@ func TestFolderOfAnotherClusterIsRefused(t *testing.T) {
 	for _, s := range plan.Graph.Steps() {
 		all = append(all, []string{s.Name})
 	}
-	all = append(all, []string{"pivot", "--abort"}, []string{"image", "--prune"}, []string{"destroy", "--dry-run"}, []string{"all", "-n"})
+	all = append(all, []string{"pivot", "--abort"}, []string{"image", "--prune"}, []string{"destroy", "--dry-run"},
+		[]string{"all", "-n"})
 	labOnly := []string{"config", "show"} // without --lab it does not look at the folder
 	// Where the folder is not refused some targets would go on for ever.
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -193,10 +198,11 @@ func TestClaimRecordsTheCluster(t *testing.T) {
 // An earlier release let two clusters into one folder. Neither is chosen for the operator.
 func TestFolderOfTwoClusters(t *testing.T) {
 	s := statedir.Dir(filepath.Join(t.TempDir(), "state"))
-	err := s.Journal().Save(t.Context(), flow.Snapshot{Format: flow.Format, Graph: "slipway", Steps: map[string]flow.Record{
-		"apply":       {State: flow.StateDone, Output: json.RawMessage(`{"name":"k8s"}`)},
-		"kind-create": {State: flow.StateDone, Output: json.RawMessage(`{"provider":"kind","name":"other-mgmt","uid":"u"}`)},
-	}})
+	err := s.Journal().Save(t.Context(), flow.Snapshot{Format: flow.Format, Graph: "slipway",
+		Steps: map[string]flow.Record{
+			"apply":       {State: flow.StateDone, Output: json.RawMessage(`{"name":"k8s"}`)},
+			"kind-create": {State: flow.StateDone, Output: json.RawMessage(`{"provider":"kind","name":"other-mgmt","uid":"u"}`)},
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +217,8 @@ func TestFolderOfTwoClusters(t *testing.T) {
 	}
 }
 
-// A folder of an earlier release whose journal is lost, or cannot be read, is still that of the cluster whose kubeconfig is in it.
+// A folder of an earlier release whose journal is lost, or cannot be read, is still that of the cluster whose
+// kubeconfig is in it.
 func TestFolderWithoutAJournalBelongsToTheClusterOfItsKubeconfig(t *testing.T) {
 	for name, journal := range map[string]string{"lost": "", "damaged": "{"} {
 		s := statedir.Dir(filepath.Join(t.TempDir(), "state"))

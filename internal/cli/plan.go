@@ -47,7 +47,8 @@ func runPlan(ctx context.Context, c *console, a arguments) error {
 	if err != nil {
 		return err
 	}
-	f := forecast.Forecast{Kind: "plan", Cluster: cfg.ClusterName, World: worldOf(a.Options), State: string(state), Offline: offline}
+	f := forecast.Forecast{Kind: "plan", Cluster: cfg.ClusterName, World: worldOf(a.Options), State: string(state),
+		Offline: offline}
 	if err := foreseeRun(ctx, &f, cfg, tools, state, a.Targets); err != nil {
 		return err
 	}
@@ -66,7 +67,8 @@ func tellForecast(c *console, f forecast.Forecast, output string) error {
 
 // foreseeRun asks the journal and the world what a run of targets, as they were
 // written, would do.
-func foreseeRun(ctx context.Context, f *forecast.Forecast, cfg settings.Configuration, tools platform.Tools, state statedir.Dir, words []string) error {
+func foreseeRun(ctx context.Context, f *forecast.Forecast, cfg settings.Configuration, tools platform.Tools,
+	state statedir.Dir, words []string) error {
 	took := runs.ReadDurations(state, f.World)
 	tools.ServerTakes = took.Server()
 	b, err := planning.New(cfg.Config, tools)
@@ -92,14 +94,16 @@ func notReal(ctx context.Context, c *console, a arguments, cfg settings.Configur
 	}
 	world, err := state.World()
 	if err == nil && world == statedir.WorldHetzner && a.Options.Lab {
-		return usage.Errorf("%s holds the state of a real cluster: leave --lab away, or name another folder (--state-dir)", state)
+		return usage.Errorf("%s holds the state of a real cluster: leave --lab away, or name another folder (--state-dir)",
+			state)
 	}
 	return err
 }
 
 // foreseeingTools are tools to look at the world that a run would work in, also
 // before the first one. Where it cannot be asked, offline says why.
-func foreseeingTools(ctx context.Context, c *console, o options, cfg settings.Configuration, state statedir.Dir) (settings.Configuration, platform.Tools, string, error) {
+func foreseeingTools(ctx context.Context, c *console, o options, cfg settings.Configuration,
+	state statedir.Dir) (settings.Configuration, platform.Tools, string, error) {
 	cfg, tools, offline, err := lookingTools(ctx, c, o, cfg, state)
 	if err != nil || tools.Hetzner != nil {
 		return cfg, tools, offline, err
@@ -107,7 +111,8 @@ func foreseeingTools(ctx context.Context, c *console, o options, cfg settings.Co
 	if o.Lab {
 		snapshot, err := state.Journal().Load(ctx)
 		if err == nil && len(snapshot.Steps) > 0 {
-			err = fmt.Errorf("%s: without it the plan would compare what was made in the lab with what is configured for Hetzner", offline)
+			err = fmt.Errorf("%s: without it the plan would compare what was made in the lab "+
+				"with what is configured for Hetzner", offline)
 		}
 		return cfg, tools, offline, err
 	}

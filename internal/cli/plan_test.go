@@ -28,7 +28,8 @@ func newMarket(t *testing.T) *hetznertest.Store {
 	s := hetznertest.NewStore()
 	t.Cleanup(s.Close)
 	s.Put("locations", 1, schema.Location{Name: "nbg1", NetworkZone: "eu-central"})
-	s.Put("server_types", 1, schema.ServerType{Name: "cx33", Architecture: "x86", Prices: []schema.PricingServerTypePrice{{Location: "nbg1"}}})
+	s.Put("server_types", 1, schema.ServerType{Name: "cx33", Architecture: "x86",
+		Prices: []schema.PricingServerTypePrice{{Location: "nbg1"}}})
 	s.Put("load_balancer_types", 1, schema.LoadBalancerType{Name: "lb11", MaxTargets: 25, MaxServices: 5})
 	return s
 }
@@ -47,8 +48,10 @@ func TestPlanOfAFirstRun(t *testing.T) {
 			t.Fatalf("%s: %+v", args, r)
 		}
 		for _, want := range []string{
-			"plan for cluster k8s at Hetzner Cloud", "it has not run yet", "3 server", "15.00 EUR", "1 load balancer", "6.00 EUR", "3 primary IP",
-			"together 24.00 EUR a month more", "a built-in figure", "along preflight, reserve, image, apply, wait-cp, cilium, wait-nodes, pivot",
+			"plan for cluster k8s at Hetzner Cloud", "it has not run yet", "3 server", "15.00 EUR", "1 load balancer",
+			"6.00 EUR", "3 primary IP",
+			"together 24.00 EUR a month more",
+			"a built-in figure", "along preflight, reserve, image, apply, wait-cp, cilium, wait-nodes, pivot",
 		} {
 			if !strings.Contains(r.stdout, want) {
 				t.Errorf("%s does not say %q:\n%s", args, want, r.stdout)
@@ -61,7 +64,8 @@ func TestPlanOfAFirstRun(t *testing.T) {
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {
 		t.Errorf("planning made %v, %v", entries, err)
 	}
-	if r := execute(t, t.Context(), dir, "", "plan"); r.code != ExitDone || !strings.Contains(r.stdout, "the world was not asked: HCLOUD_TOKEN is not set") {
+	if r := execute(t, t.Context(), dir, "", "plan"); r.code != ExitDone ||
+		!strings.Contains(r.stdout, "the world was not asked: HCLOUD_TOKEN is not set") {
 		t.Errorf("without a token: %+v", r)
 	}
 	for _, args := range []string{"plan nonsense", "plan status", "plan --lab POD_CIDR=x"} {
@@ -92,16 +96,19 @@ func TestPlanAfterAChange(t *testing.T) {
 		t.Fatalf("%v, %+v", err, r)
 	}
 	s := f.Steps[0]
-	if s.Would != flow.ActionRun || s.BuiltIn || len(s.Changes) != 1 || s.Changes[0].Field != "location" || s.Changes[0].Was != "fsn1" || s.Changes[0].Is != "nbg1" {
+	if s.Would != flow.ActionRun || s.BuiltIn || len(s.Changes) != 1 || s.Changes[0].Field != "location" ||
+		s.Changes[0].Was != "fsn1" || s.Changes[0].Is != "nbg1" {
 		t.Errorf("preflight: %+v", s)
 	}
-	if r := execute(t, t.Context(), dir, inProject(market), "plan", "preflight"); !strings.Contains(r.stdout, "changed: location: fsn1 → nbg1") {
+	if r := execute(t, t.Context(), dir, inProject(market), "plan", "preflight"); !strings.Contains(r.stdout,
+		"changed: location: fsn1 → nbg1") {
 		t.Errorf("%+v", r)
 	}
 	if after := folderContents(t, dir); after != before {
 		t.Errorf("planning changed the state folder: before\n%s\nafter\n%s", before, after)
 	}
-	if r := execute(t, t.Context(), dir, inProject(market), "plan", "preflight", "--lab"); r.code != ExitUsage || !strings.Contains(r.stderr, "state of a real cluster") {
+	if r := execute(t, t.Context(), dir, inProject(market), "plan", "preflight", "--lab"); r.code != ExitUsage ||
+		!strings.Contains(r.stderr, "state of a real cluster") {
 		t.Errorf("in the lab: %+v", r)
 	}
 }
@@ -111,7 +118,8 @@ func at(t *testing.T, dir, environment, answer string, args ...string) ran {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	c := &console{
-		stdin: strings.NewReader(answer), stdout: &stdout, stderr: &stderr, environment: settings.Environ(strings.Fields(environment)), workDir: dir,
+		stdin: strings.NewReader(answer), stdout: &stdout, stderr: &stderr,
+		environment: settings.Environ(strings.Fields(environment)), workDir: dir,
 		size: func() (int, int) { return 100, 30 }, hide: &redact.Redactor{},
 	}
 	code := c.execute(t.Context(), args)
@@ -125,14 +133,16 @@ func TestARealRunAtATerminalAsksOnce(t *testing.T) {
 	const question = "Go ahead? [yes/no]"
 	for _, answer := range []string{"no\n", "", "y\n"} {
 		r := at(t, dir, inProject(market), answer, "firewall")
-		if r.code != ExitFailed || strings.Count(r.stderr, question) != 1 || !strings.Contains(r.stderr, "not confirmed") || !strings.Contains(r.stdout, "1 firewall") {
+		if r.code != ExitFailed || strings.Count(r.stderr, question) != 1 || !strings.Contains(r.stderr, "not confirmed") ||
+			!strings.Contains(r.stdout, "1 firewall") {
 			t.Errorf("%q: %+v", answer, r)
 		}
 	}
 	if w := market.Writes(); len(w) > 0 {
 		t.Errorf("without a yes it wrote %v", w)
 	}
-	if r := at(t, dir, inProject(market), "yes\n", "firewall"); strings.Count(r.stderr, question) != 1 || len(market.Writes()) == 0 {
+	if r := at(t, dir, inProject(market), "yes\n", "firewall"); strings.Count(r.stderr, question) != 1 ||
+		len(market.Writes()) == 0 {
 		t.Errorf("after a yes it wrote %v: %+v", market.Writes(), r)
 	}
 	for name, r := range map[string]ran{
@@ -171,7 +181,8 @@ func TestDurationsAreRead(t *testing.T) {
 	}
 	write("2020", done("image", time.Hour)) // too long ago to count
 	for i := range runs.RunsRemembered {
-		write(fmt.Sprintf("3%03d", i), done("image", time.Duration(i+1)*time.Second), flow.Event{Kind: flow.StepFailed, Step: "apply", Elapsed: time.Hour})
+		write(fmt.Sprintf("3%03d", i), done("image", time.Duration(i+1)*time.Second),
+			flow.Event{Kind: flow.StepFailed, Step: "apply", Elapsed: time.Hour})
 	}
 	d := runs.ReadDurations(s, statedir.WorldHetzner)
 	if took, recorded := d.Of("image"); !recorded || took != 6*time.Second {
@@ -205,7 +216,8 @@ func TestCriticalPath(t *testing.T) {
 		}
 		return info
 	}
-	graph := []flow.Info{after("a"), after("b", "a"), after("c", "a"), after("d", "b", "c"), after("unwanted", "d"), after("e")}
+	graph := []flow.Info{after("a"), after("b", "a"), after("c", "a"), after("d", "b", "c"), after("unwanted", "d"),
+		after("e")}
 	takes := map[string]time.Duration{"a": 1, "b": 5, "c": 3, "d": 0, "e": 5}
 	if path, whole := runs.CriticalPath(graph, takes); !slices.Equal(path, []string{"a", "b"}) || whole != 6 {
 		t.Errorf("%v, %d", path, whole)

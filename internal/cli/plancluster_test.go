@@ -31,8 +31,10 @@ func inQuick(t *testing.T, q *quick, answer string, args ...string) ran {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	c := &console{
-		stdin: strings.NewReader(answer), stdout: &stdout, stderr: &stderr, workDir: q.dir, hide: &redact.Redactor{}, equip: equipQuickly,
-		environment: settings.Environ([]string{settings.TokenVariable + "=" + hetznertest.Token, settings.EndpointVariable + "=" + q.Hetzner.URL}),
+		stdin: strings.NewReader(answer), stdout: &stdout, stderr: &stderr, workDir: q.dir, hide: &redact.Redactor{},
+		equip: equipQuickly,
+		environment: settings.Environ([]string{settings.TokenVariable + "=" + hetznertest.Token, settings.EndpointVariable +
+			"=" + q.Hetzner.URL}),
 	}
 	c.size = func() (int, int) {
 		if answer == "" {
@@ -53,14 +55,17 @@ func TestADestructiveChangeIsPlannedRefusedAndAgreedTo(t *testing.T) {
 		t.Fatalf("exit %d: %s", code, q.stderr)
 	}
 	const change = "SERVER_TYPE=cx43"
-	const summary = "replaces all 3 servers of TalosControlPlane k8s-control-plane one after another: server type cx33 → cx43"
-	const details = " (k8s-control-plane-0, k8s-control-plane-1, k8s-control-plane-2; new: k8s-control-plane-15451-…; 12.00 EUR a month more; about 13m30s)"
+	const summary = "replaces all 3 servers of TalosControlPlane k8s-control-plane one after another: server type cx33 " +
+		"→ cx43"
+	const details = " (k8s-control-plane-0, k8s-control-plane-1, k8s-control-plane-2; new: k8s-control-plane-15451-…; " +
+		"12.00 EUR a month more; about 13m30s)"
 
 	planned := func() {
 		t.Helper()
 		writes := len(q.Management.Writes()) + len(q.Hetzner.Writes())
 		r := inQuick(t, q, "", "plan", "bootstrap", change)
-		for _, want := range []string{"! " + summary + details, "done with consent only", "the changes to the cluster: 12.00 EUR a month more", "cluster.variables.SERVER_TYPE: cx33 → cx43"} {
+		for _, want := range []string{"! " + summary + details, "done with consent only",
+			"the changes to the cluster: 12.00 EUR a month more", "cluster.variables.SERVER_TYPE: cx33 → cx43"} {
 			if r.code != ExitDone || !strings.Contains(r.stdout, want) {
 				t.Errorf("plan does not say %q: %+v", want, r)
 			}
@@ -70,11 +75,13 @@ func TestADestructiveChangeIsPlannedRefusedAndAgreedTo(t *testing.T) {
 		if err := json.Unmarshal([]byte(r.stdout), &f); err != nil {
 			t.Fatalf("%v: %+v", err, r)
 		}
-		if !f.NeedsConsent || f.Refused || len(f.Consequences) != 1 || f.Consequences[0].Text != summary+details || f.Consequences[0].Effect != consequences.EffectReplaces ||
+		if !f.NeedsConsent || f.Refused || len(f.Consequences) != 1 || f.Consequences[0].Text != summary+details ||
+			f.Consequences[0].Effect != consequences.EffectReplaces ||
 			f.Consequences[0].Count != 3 || f.Consequences[0].Monthly.Monthly != 12 {
 			t.Errorf("as JSON: %+v", f.Consequences)
 		}
-		if f.Expected < f.Consequences[0].Expected || !slices.ContainsFunc(f.CriticalPath, func(s string) bool { return slices.Contains(steps.WaitForServers(), s) }) {
+		if f.Expected < f.Consequences[0].Expected ||
+			!slices.ContainsFunc(f.CriticalPath, func(s string) bool { return slices.Contains(steps.WaitForServers(), s) }) {
 			t.Errorf("three servers are replaced within %s, along %v", f.Expected, f.CriticalPath)
 		}
 		if now := len(q.Management.Writes()) + len(q.Hetzner.Writes()); now != writes {
@@ -82,18 +89,21 @@ func TestADestructiveChangeIsPlannedRefusedAndAgreedTo(t *testing.T) {
 		}
 	}
 	template := func() string {
-		o := q.Management.Get("controlplane.cluster.x-k8s.io/v1alpha3", "TalosControlPlane", config.Namespace, "k8s-control-plane")
+		o := q.Management.Get("controlplane.cluster.x-k8s.io/v1alpha3", "TalosControlPlane", config.Namespace,
+			"k8s-control-plane")
 		return o.Object["spec"].(map[string]any)["infrastructureTemplate"].(map[string]any)["name"].(string)
 	}
 	was := template()
 	planned()
 	for range 2 {
-		if r := inQuick(t, q, "", "apply", change); r.code != ExitFailed || !strings.Contains(r.stderr, summary+details) || !strings.Contains(r.stderr, "--yes") || template() != was {
+		if r := inQuick(t, q, "", "apply", change); r.code != ExitFailed || !strings.Contains(r.stderr, summary+details) ||
+			!strings.Contains(r.stderr, "--yes") || template() != was {
 			t.Fatalf("without consent: %+v", r)
 		}
 		planned()
 	}
-	if r := inQuick(t, q, "no\n", "apply", change); r.code != ExitFailed || !strings.Contains(r.stdout, summary) || template() != was {
+	if r := inQuick(t, q, "no\n", "apply", change); r.code != ExitFailed || !strings.Contains(r.stdout, summary) ||
+		template() != was {
 		t.Fatalf("after a no: %+v", r)
 	}
 	if r := inQuick(t, q, "yes\n", "apply", change); r.code != ExitDone || template() != "k8s-control-plane-15451" {
@@ -104,7 +114,8 @@ func TestADestructiveChangeIsPlannedRefusedAndAgreedTo(t *testing.T) {
 	}
 	r := inQuick(t, q, "", "plan", "apply", change, "--output", "json")
 	var f forecast.Forecast
-	if err := json.Unmarshal([]byte(r.stdout), &f); err != nil || len(f.Consequences) > 0 || slices.ContainsFunc(f.Steps, func(s forecast.Step) bool { return s.Would == flow.ActionRun }) {
+	if err := json.Unmarshal([]byte(r.stdout), &f); err != nil || len(f.Consequences) > 0 ||
+		slices.ContainsFunc(f.Steps, func(s forecast.Step) bool { return s.Would == flow.ActionRun }) {
 		t.Errorf("once it is done: %+v", r)
 	}
 }
@@ -116,10 +127,12 @@ func TestAnImmutableChangeIsRefused(t *testing.T) {
 		t.Fatalf("exit %d: %s", code, q.stderr)
 	}
 	const told = "cannot change HetznerCluster k8s: spec.hcloudNetwork.subnetCidrBlock 10.10.64.0/25 → 10.10.65.0/25"
-	if r := inQuick(t, q, "", "plan", "CONTROL_PLANE_CIDR=10.10.65.0/25"); r.code != ExitDone || !strings.Contains(r.stdout, "! "+told) || !strings.Contains(r.stdout, "the run refuses") {
+	if r := inQuick(t, q, "", "plan", "CONTROL_PLANE_CIDR=10.10.65.0/25"); r.code != ExitDone ||
+		!strings.Contains(r.stdout, "! "+told) || !strings.Contains(r.stdout, "the run refuses") {
 		t.Errorf("%+v", r)
 	}
-	if r := inQuick(t, q, "", "apply", "--yes", "CONTROL_PLANE_CIDR=10.10.65.0/25"); r.code != ExitFailed || !strings.Contains(r.stderr, told+": the field is immutable") {
+	if r := inQuick(t, q, "", "apply", "--yes", "CONTROL_PLANE_CIDR=10.10.65.0/25"); r.code != ExitFailed ||
+		!strings.Contains(r.stderr, told+": the field is immutable") {
 		t.Errorf("%+v", r)
 	}
 }
@@ -131,13 +144,15 @@ func TestHowLongAServerTakes(t *testing.T) {
 		t.Helper()
 		dir := state.Path(filepath.Join(statedir.RunsFolder, run))
 		line, err := json.Marshal(flow.Event{Kind: flow.StepDone, Step: "wait-cp", Elapsed: took})
-		if err := errors.Join(err, os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, statedir.EventsFile), line, 0o600)); err != nil {
+		if err := errors.Join(err, os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, statedir.EventsFile), line,
+			0o600)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, tt := range []struct {
 		took, want time.Duration
-	}{{0, 270 * time.Second}, {100 * time.Millisecond, 270 * time.Second}, {100 * time.Second, 130 * time.Second}, {200 * time.Millisecond, 130 * time.Second}} {
+	}{{0, 270 * time.Second}, {100 * time.Millisecond, 270 * time.Second}, {100 * time.Second, 130 * time.Second},
+		{200 * time.Millisecond, 130 * time.Second}} {
 		if tt.took > 0 {
 			ran(tt.took.String(), tt.took)
 		}

@@ -14,13 +14,14 @@ import (
 func outOfStock(lasts time.Duration) quickworld.Refusal {
 	return quickworld.Refusal{
 		Kind: "HCloudMachine", Condition: "ServerCreateSucceeded", Severity: "Warning", Reason: "ServerCreateFailedReason",
-		Message: `creating server "k8s-control-plane-0" (cx33 in nbg1): error during placement (resource_unavailable)`, For: lasts,
+		Message: `creating server "k8s-control-plane-0" (cx33 in nbg1): error during placement (resource_unavailable)`,
+		For:     lasts,
 	}
 }
 
-// TestHopelessWaits makes clusters where something is refused that no waiting brings. The run ends at once, far before its time-outs,
-// with the reason and the way out; once it is mended the next run goes on from there. What may come by itself is waited for, and
-// a time-out tells what was last seen.
+// TestHopelessWaits makes clusters where something is refused that no waiting brings. The run ends at once, far before
+// its time-outs, with the reason and the way out; once it is mended the next run goes on from there. What may come by
+// itself is waited for, and a time-out tells what was last seen.
 func TestHopelessWaits(t *testing.T) {
 	charts := quickCharts(t)
 	const deadline = "CONTROL_PLANE_TIMEOUT=4s"
@@ -30,22 +31,27 @@ func TestHopelessWaits(t *testing.T) {
 		says     []string
 	}{
 		"the limit of servers": {
-			refused: quickworld.Refusal{Kind: "HCloudMachine", Condition: "ServerCreateSucceeded", Severity: "Warning", Reason: "ServerLimitExceeded",
+			refused: quickworld.Refusal{Kind: "HCloudMachine", Condition: "ServerCreateSucceeded", Severity: "Warning",
+				Reason:  "ServerLimitExceeded",
 				Message: "server limit exceeded (resource_limit_exceeded, 1a2b)"},
 			says: []string{"k8s-control-plane-0: the project's limit of servers is reached", "Console, Limits"},
 		},
 		"no image": {
-			refused: quickworld.Refusal{Kind: "HCloudMachine", Condition: "ServerCreateSucceeded", Severity: "Error", Reason: "ImageNotFound",
+			refused: quickworld.Refusal{Kind: "HCloudMachine", Condition: "ServerCreateSucceeded", Severity: "Error",
+				Reason:  "ImageNotFound",
 				Message: "no image found with name talos-amd64-v1.12.2", NoImage: true},
 			says: []string{"there is no image talos-amd64-v1.12.2", "the target image makes it: bootstrap image "},
 		},
 		"the token was revoked": {
-			refused: quickworld.Refusal{Kind: "HetznerCluster", Condition: "HCloudTokenAvailable", Severity: "Error", Reason: "HCloudCredentialsInvalid",
+			refused: quickworld.Refusal{Kind: "HetznerCluster", Condition: "HCloudTokenAvailable", Severity: "Error",
+				Reason:  "HCloudCredentialsInvalid",
 				Message: "credentials for hetzner cloud are invalid"},
-			says: []string{"Hetzner does not accept the token that Cluster API has", "the target secret takes it to Cluster API: bootstrap secret "},
+			says: []string{"Hetzner does not accept the token that Cluster API has",
+				"the target secret takes it to Cluster API: bootstrap secret "},
 		},
 		"the limit of load balancers": {
-			refused: quickworld.Refusal{Kind: "HetznerCluster", Condition: "LoadBalancerReady", Severity: "Error", Reason: "LoadBalancerCreateFailed",
+			refused: quickworld.Refusal{Kind: "HetznerCluster", Condition: "LoadBalancerReady", Severity: "Error",
+				Reason:  "LoadBalancerCreateFailed",
 				Message: "creating: load balancer limit exceeded (resource_limit_exceeded, 1a2b)"},
 			says: []string{"the project's limit is reached (load balancer)", "Console, Limits"},
 		},

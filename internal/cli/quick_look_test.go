@@ -18,8 +18,8 @@ type counter struct{ n atomic.Int64 }
 
 func (c *counter) add() { c.n.Add(1) }
 
-// look is all that there is in the world, in a form that is the same for two worlds of the same state: without times, versions,
-// addresses of this test's servers and keys.
+// look is all that there is in the world, in a form that is the same for two worlds of the same state: without times,
+// versions, addresses of this test's servers and keys.
 func (q *quick) look() string {
 	var lines []string
 	for name, api := range map[string]*kubetest.Server{"management": q.Management, "workload": q.Workload} {
@@ -44,7 +44,8 @@ func (q *quick) look() string {
 	lines = append(lines, fmt.Sprintf("made firewalls %d times", creates))
 	slices.Sort(lines)
 	all := strings.Join(lines, "\n")
-	for of, url := range map[string]string{"management": q.Management.URL, "workload": q.Workload.URL, "hetzner": q.Hetzner.URL} {
+	for of, url := range map[string]string{"management": q.Management.URL, "workload": q.Workload.URL,
+		"hetzner": q.Hetzner.URL} {
 		all = strings.ReplaceAll(all, url, of)
 	}
 	return all

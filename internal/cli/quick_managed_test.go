@@ -18,8 +18,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/settings"
 )
 
-// manageItself makes the cluster of the quick world manage itself, as a pivot leaves it: the journal says so, and the kubeconfig in
-// the state folder opens an API server that holds the cluster's objects.
+// manageItself makes the cluster of the quick world manage itself, as a pivot leaves it: the journal says so, and the
+// kubeconfig in the state folder opens an API server that holds the cluster's objects.
 func (q *quick) manageItself(t *testing.T) {
 	t.Helper()
 	journal := q.state().Journal()
@@ -67,15 +67,16 @@ func wantSaid(t *testing.T, what, said string, words ...string) {
 	}
 }
 
-// After the pivot a changed value is named, with what can be done, by plan, run and status alike; a run that asks for it is refused
-// before it changes anything. A value that was changed with kubectl is a note.
+// After the pivot a changed value is named, with what can be done, by plan, run and status alike; a run that asks for
+// it is refused before it changes anything. A value that was changed with kubectl is a note.
 func TestChangedConfigurationAfterThePivot(t *testing.T) {
 	q := newQuick(t, quickCharts(t))
 	if code := q.run(t, death{}); code != ExitDone {
 		t.Fatalf("exit %d: %s", code, q.stderr)
 	}
 	q.manageItself(t)
-	const is = "KUBERNETES_VERSION is v1.33.5 (argument KUBERNETES_VERSION=v1.33.5), and the cluster has v1.32.2; to change the cluster: kubectl --kubeconfig "
+	const is = "KUBERNETES_VERSION is v1.33.5 (argument KUBERNETES_VERSION=v1.33.5), and the cluster has v1.32.2; to " +
+		"change the cluster: kubectl --kubeconfig "
 	before := q.look()
 	for _, target := range []string{"all", "bootstrap"} {
 		code, said := q.command(t, target, "KUBERNETES_VERSION=v1.33.5")
@@ -95,7 +96,8 @@ func TestChangedConfigurationAfterThePivot(t *testing.T) {
 		t.Errorf("a refused run changed something:\n%s", difference(before, after))
 	}
 
-	q.Management.Change("controlplane.cluster.x-k8s.io/v1alpha3", "TalosControlPlane", config.Namespace, "k8s-control-plane",
+	q.Management.Change("controlplane.cluster.x-k8s.io/v1alpha3", "TalosControlPlane", config.Namespace,
+		"k8s-control-plane",
 		map[string]any{"spec": map[string]any{"replicas": int64(5)}})
 	before = q.look()
 	const found = "CONTROL_PLANE_REPLICAS is 3 (default), and the cluster has 5"
@@ -128,7 +130,8 @@ func TestChangedConfigurationAfterThePivot(t *testing.T) {
 	if code != ExitUsage {
 		t.Errorf("wait-nodes: exit %d", code)
 	}
-	wantSaid(t, "a step before the pivot", said, "lies before pivot, a point of no return that was passed\n", "to continue from there: bootstrap all ")
+	wantSaid(t, "a step before the pivot", said, "lies before pivot, a point of no return that was passed\n",
+		"to continue from there: bootstrap all ")
 	if after := q.look(); after != before {
 		t.Errorf("something was changed:\n%s", difference(before, after))
 	}

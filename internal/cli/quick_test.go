@@ -67,7 +67,8 @@ func beTheCommand() int {
 	}
 	c := &console{
 		stdout: os.Stdout, stderr: os.Stderr, environment: settings.Environ(os.Environ()), workDir: workDir,
-		size: func() (int, int) { return terminalSize(os.Stdout) }, hide: &redact.Redactor{}, equip: equipQuickly, readFaults: crash.Reader,
+		size: func() (int, int) { return terminalSize(os.Stdout) }, hide: &redact.Redactor{}, equip: equipQuickly,
+		readFaults: crash.Reader,
 	}
 	go func() { // nobody writes there; it ends with whoever started this
 		_, _ = io.Copy(io.Discard, os.Stdin)
@@ -81,7 +82,8 @@ func beTheCommand() int {
 func quickPlan() quickworld.Plan {
 	d := config.Defaults()
 	return quickworld.Plan{
-		Cluster: d.ClusterName, Namespace: config.Namespace, ControlPlane: d.ControlPlaneName(), Image: d.Image("amd64"), Replicas: d.ControlPlaneReplicas,
+		Cluster: d.ClusterName, Namespace: config.Namespace, ControlPlane: d.ControlPlaneName(), Image: d.Image("amd64"),
+		Replicas: d.ControlPlaneReplicas,
 	}
 }
 
@@ -189,7 +191,8 @@ func (q *quick) run(t *testing.T, d death) (code int) {
 	t.Helper()
 	c := quickRun{
 		dir: q.dir, death: d, stdout: q.stdout,
-		args: []string{"bootstrap", "firewall", "firewall-apply", "--state-dir", string(q.state()), "FIREWALL_ALLOW=203.0.113.0/24",
+		args: []string{"bootstrap", "firewall", "firewall-apply", "--state-dir", string(q.state()),
+			"FIREWALL_ALLOW=203.0.113.0/24",
 			"CILIUM_REPOSITORY=" + q.charts, "HCLOUD_CCM_REPOSITORY=" + q.charts, "TALOS_CCM_REPOSITORY=" + q.charts,
 			"MANAGEMENT_KUBECONFIG=" + filepath.Join(q.dir, "kubeconfig")},
 		environment: append([]string{settings.EndpointVariable + "=" + q.Hetzner.URL}, q.environment...),
@@ -269,7 +272,8 @@ func effectKeys(t *testing.T, state statedir.Dir) []string {
 	for _, file := range runFilesOf(t, state, statedir.EffectsFile) {
 		for line := range bytes.Lines(file) {
 			var l effect.Line
-			if json.Unmarshal(line, &l) == nil && l.Phase == effect.Leaves && !slices.Contains(keys, l.Key()) { // the last may be torn
+			// the last may be torn
+			if json.Unmarshal(line, &l) == nil && l.Phase == effect.Leaves && !slices.Contains(keys, l.Key()) {
 				keys = append(keys, l.Key())
 			}
 		}
@@ -336,8 +340,8 @@ type death struct {
 	after  time.Duration // 0: never
 }
 
-// nextDeath draws a death. Most are around a call: one that an undisturbed run would still make, or one of the last, which the
-// recovery from them may make again. Some are at any time.
+// nextDeath draws a death. Most are around a call: one that an undisturbed run would still make, or one of the last,
+// which the recovery from them may make again. Some are at any time.
 func nextDeath(random *rand.Rand, keys, seen []string, whole time.Duration) death {
 	if random.IntN(4) == 0 {
 		return death{after: time.Duration(1 + random.Int64N(int64(whole)))}
@@ -382,7 +386,8 @@ func quickUndisturbed(t *testing.T, charts string) undisturbedQuick {
 		t.Fatalf("undisturbed it ends with %d: %s", code, calm.stderr)
 	}
 	u := undisturbedQuick{calm.keys(t), calm.took, calm.look()}
-	t.Logf("an undisturbed bootstrap takes %s and makes %d calls that change something", u.whole.Round(time.Millisecond), len(u.keys))
+	t.Logf("an undisturbed bootstrap takes %s and makes %d calls that change something", u.whole.Round(time.Millisecond),
+		len(u.keys))
 	return u
 }
 
@@ -415,8 +420,8 @@ func quickPoints(key string) []effect.Point {
 	return []effect.Point{points[(int(h.Sum32())+quickDay())%len(points)]}
 }
 
-// TestQuickEffects kills the command at every call of a bootstrap that changes something, once, at another point each day; with
-// a number of schedules, at all points.
+// TestQuickEffects kills the command at every call of a bootstrap that changes something, once, at another point each
+// day; with a number of schedules, at all points.
 func TestQuickEffects(t *testing.T) {
 	charts := quickCharts(t)
 	undisturbed := quickUndisturbed(t, charts)

@@ -39,14 +39,16 @@ func runReadopt(ctx context.Context, c *console, a arguments, o readoptOptions) 
 		return foreseeReadopt(ctx, c, b.arguments, b.cfg, b.source, accept)
 	}
 	if !a.Options.Yes && !answerable(c) {
-		return usage.Errorf("readopt asks before it changes anything, and nobody is there to answer: --yes answers beforehand, --dry-run only compares")
+		return usage.Errorf("readopt asks before it changes anything, and nobody is there to answer: --yes answers " +
+			"beforehand, --dry-run only compares")
 	}
 	return operate(ctx, c, b.arguments, func(r *running) error { return readopt(ctx, r, b.source, accept) })
 }
 
 // foreseeReadopt compares, and prints what a readoption would do. It changes
 // nothing.
-func foreseeReadopt(ctx context.Context, c *console, a arguments, cfg settings.Configuration, source steps.Backup, accept []string) error {
+func foreseeReadopt(ctx context.Context, c *console, a arguments, cfg settings.Configuration, source steps.Backup,
+	accept []string) error {
 	if err := errors.Join(sameWorld(ctx, c, a, cfg), notReal(ctx, c, a, cfg)); err != nil {
 		return err
 	}
@@ -83,10 +85,11 @@ func foreseeReadopt(ctx context.Context, c *console, a arguments, cfg settings.C
 
 // lookForReadopt compares the backup with what lives.
 func lookForReadopt(ctx context.Context, h *ui.Hub, plan *steps.ReadoptPlan) (found steps.Readoption, err error) {
-	err = h.Task("look", "the cluster lives, nobody manages it, and the backup is compared with it", func(say flow.Say) (err error) {
-		found, err = plan.Look(ctx, say)
-		return err
-	})
+	err = h.Task("look", "the cluster lives, nobody manages it, and the backup is compared with it",
+		func(say flow.Say) (err error) {
+			found, err = plan.Look(ctx, say)
+			return err
+		})
 	return found, err
 }
 
@@ -116,7 +119,8 @@ func readopt(ctx context.Context, r *running, source steps.Backup, accept []stri
 		return err
 	}
 	made := outputs{
-		cluster: plan.Cluster, kubeconfig: plan.Kubeconfig, talosconfig: plan.Talosconfig, nodes: plan.Nodes, access: plan.Access,
+		cluster: plan.Cluster, kubeconfig: plan.Kubeconfig, talosconfig: plan.Talosconfig, nodes: plan.Nodes,
+		access: plan.Access,
 	}
 	if plan.Access == nil { // else the cluster manages itself
 		made.management = plan.Management
@@ -127,10 +131,12 @@ func readopt(ctx context.Context, r *running, source steps.Backup, accept []stri
 // agreeToReadopt shows what was found, and asks a person once, unless an earlier
 // run was agreed to.
 func agreeToReadopt(ctx context.Context, r *running, found steps.Readoption, accept []string) error {
-	if err := showReadoption(r.console, r.options, found, accept); err != nil || found.Released || found.Underway || r.options.Yes {
+	if err := showReadoption(r.console, r.options, found, accept); err != nil || found.Released || found.Underway ||
+		r.options.Yes {
 		return err
 	}
-	return confirm(ctx, r.console, fmt.Sprintf("Type the cluster's name (%s) to have it managed again like this: ", found.Cluster), found.Cluster)
+	return confirm(ctx, r.console, fmt.Sprintf("Type the cluster's name (%s) to have it managed again like this: ",
+		found.Cluster), found.Cluster)
 }
 
 // showReadoption shows what was found, and refuses where a difference is not
@@ -166,7 +172,8 @@ func showReadoption(c *console, o options, found steps.Readoption, accept []stri
 func printReadoption(w io.Writer, found steps.Readoption) {
 	d := found.Comparison
 	fmt.Fprintf(w, "\nCluster %s lives and nobody manages it. %d objects of the backup of %s go back to %s, paused;\n"+
-		"then they are compared once more, and the controllers are let go. %d servers are managed again; none of them is touched.\n",
+		"then they are compared once more, and the controllers are let go. %d servers are managed again; none of them is "+
+		"touched.\n",
 		found.Cluster, found.PutBack, found.Taken.Format(time.RFC3339), found.Manager, len(d.Servers))
 	if d.Made > 0 {
 		fmt.Fprintf(w, "The control plane makes %d new to have its replicas.\n", d.Made)
@@ -187,12 +194,15 @@ type readoptOptions struct {
 
 func newReadoptCommand(in *invocation) *cobra.Command {
 	var own readoptOptions
-	cmd := in.command("readopt FILE", groupRecovery, "the management of a cluster whose servers live, out of a backup, after a comparison of the two", func(ctx context.Context, c *console, a arguments) error {
-		return runReadopt(ctx, c, a, own)
-	})
+	cmd := in.command("readopt FILE", groupRecovery,
+		"the management of a cluster whose servers live, out of a backup, after a comparison of the two",
+		func(ctx context.Context, c *console, a arguments) error {
+			return runReadopt(ctx, c, a, own)
+		})
 	o := &in.arguments.Options
 	addIdentityFlag(cmd, o)
 	addDryRunFlag(cmd, o, "only say what differs")
-	cmd.Flags().StringVar(&own.Accept, "accept", "", "accept the differences `ID[,ID…]` between backup and cluster, as the list of them names them")
+	cmd.Flags().StringVar(&own.Accept, "accept", "",
+		"accept the differences `ID[,ID…]` between backup and cluster, as the list of them names them")
 	return cmd
 }

@@ -47,7 +47,8 @@ func TestNothingElseRunsInTheMiddleOfAReadoption(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, target := range []string{"bootstrap", "pivot", "all"} {
-		r := execute(t, t.Context(), dir, "HCLOUD_TOKEN=x HCLOUD_ENDPOINT=http://127.0.0.1:1", target, "--state-dir", state.String())
+		r := execute(t, t.Context(), dir, "HCLOUD_TOKEN=x HCLOUD_ENDPOINT=http://127.0.0.1:1",
+			target, "--state-dir", state.String())
 		if r.code != ExitUsage || !strings.Contains(r.stderr, "is being readopted") {
 			t.Errorf("%s: exit %d, %s", target, r.code, r.stderr)
 		}
@@ -78,10 +79,13 @@ func TestReadoptDryRunLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	look("one that is over")
-	if r := execute(t, t.Context(), dir, "", "readopt", "lost", "--dry-run", "--state-dir", state.String()); r.code != ExitUsage || !strings.Contains(r.stderr, "HCLOUD_TOKEN is not set") {
+	if r := execute(t, t.Context(), dir, "", "readopt", "lost", "--dry-run", "--state-dir",
+		state.String()); r.code != ExitUsage || !strings.Contains(r.stderr, "HCLOUD_TOKEN is not set") {
 		t.Errorf("without a token: %+v", r)
 	}
-	if r := execute(t, t.Context(), dir, environment, "readopt", "lost", "--dry-run", "--lab", "--state-dir", filepath.Join(dir, "rehearsal")); r.code != ExitUsage || !strings.Contains(r.stderr, "the lab is down") || lab.Exists("rehearsal") {
+	if r := execute(t, t.Context(), dir, environment, "readopt", "lost", "--dry-run", "--lab", "--state-dir",
+		filepath.Join(dir, "rehearsal")); r.code != ExitUsage || !strings.Contains(r.stderr, "the lab is down") ||
+		lab.Exists("rehearsal") {
 		t.Errorf("in a lab that is down: %+v", r)
 	}
 }

@@ -24,7 +24,8 @@ func runRecoverQuorum(ctx context.Context, c *console, a arguments) error {
 		return foreseeRecovery(ctx, c, a)
 	}
 	if !a.Options.Yes && !answerable(c) {
-		return usage.Errorf("recover-quorum asks before it wipes servers, and the standard input is no terminal: --yes answers beforehand, --dry-run only looks")
+		return usage.Errorf("recover-quorum asks before it wipes servers, and the standard input is no terminal: --yes " +
+			"answers beforehand, --dry-run only looks")
 	}
 	return operate(ctx, c, a, func(r *running) error {
 		if err := errors.Join(refuseDuringRestore(r.console, r.state), refuseOtherProject(ctx, r)); err != nil {
@@ -90,7 +91,8 @@ func askToRecover(ctx context.Context, r *running, plan *steps.QuorumPlan, folde
 	if r.options.Yes {
 		return nil
 	}
-	return confirm(ctx, r.console, fmt.Sprintf("Type the cluster's name (%s) to wipe these servers and make etcd again: ", r.cfg.ClusterName), r.cfg.ClusterName)
+	return confirm(ctx, r.console, fmt.Sprintf("Type the cluster's name (%s) to wipe these servers and make etcd again: ",
+		r.cfg.ClusterName), r.cfg.ClusterName)
 }
 
 // recoveryLines say what is done and what is lost.
@@ -103,11 +105,13 @@ func recoveryLines(s steps.QuorumSurvey, snapshot steps.QuorumSnapshot) []string
 		lines = append(lines, "lost: "+loss)
 	}
 	for _, server := range s.Silent {
-		lines = append(lines, fmt.Sprintf("%s holds data of etcd too, which does not run and could not be compared: what it knows more is wiped. "+
+		lines = append(lines, fmt.Sprintf("%s holds data of etcd too, which does not run and could not be compared: what "+
+			"it knows more is wiped. "+
 			"talosctl service etcd says why", server))
 	}
 	if s.Target == s.Survivor {
-		lines = append(lines, "no other server is left: until etcd is made again its data are in the state folder and nowhere else")
+		lines = append(lines, "no other server is left: until etcd is made again its data are in the state folder and "+
+			"nowhere else")
 	}
 	return lines
 }
@@ -115,8 +119,10 @@ func recoveryLines(s steps.QuorumSurvey, snapshot steps.QuorumSnapshot) []string
 // recoveryLosses are what a recovery cannot bring back.
 func recoveryLosses(s steps.QuorumSurvey) []string {
 	return []string{
-		fmt.Sprintf("what the other members took in and %s has not heard of, which is at most what was written while the quorum broke", s.Survivor),
-		"what lies on the EPHEMERAL partition of each of these servers, which are reset one after the other: images, logs, and what Pods " +
+		fmt.Sprintf("what the other members took in and %s has not heard of, which is at most what was written while the "+
+			"quorum broke", s.Survivor),
+		"what lies on the EPHEMERAL partition of each of these servers, which are reset one after the other: images, logs, " +
+			"and what Pods " +
 			"keep in emptyDir and hostPath. Volumes at Hetzner stay",
 	}
 }
@@ -127,7 +133,8 @@ func quorumIsBack(ctx context.Context, r *running, plan *steps.QuorumPlan, folde
 	if !errors.Is(err, steps.ErrQuorum) {
 		return err
 	}
-	back := r.hub.Task("abandon", "what the recovery has changed is taken back", func(say flow.Say) error { return plan.Abandon(ctx, say) })
+	back := r.hub.Task("abandon", "what the recovery has changed is taken back",
+		func(say flow.Say) error { return plan.Abandon(ctx, say) })
 	if back == nil {
 		back = folder.RemoveFolder()
 	}
@@ -136,13 +143,15 @@ func quorumIsBack(ctx context.Context, r *running, plan *steps.QuorumPlan, folde
 
 // runGraphOfRecovery runs a graph that has a journal of its own, in a folder of the state
 // folder.
-func runGraphOfRecovery(ctx context.Context, r *running, graph *flow.Graph, folder platform.Files, targets []string) (flow.Journal, *flow.Report, error) {
+func runGraphOfRecovery(ctx context.Context, r *running, graph *flow.Graph, folder platform.Files,
+	targets []string) (flow.Journal, *flow.Report, error) {
 	journal := redact.Journal{Journal: statedir.NewFolderJournal(folder.String(), r.effects), Hide: r.console.hide}
 	report, err := graph.Run(ctx, flow.Options{
 		Journal: journal, Run: r.id, Targets: targets, Parallel: r.options.Parallel, Observe: r.hub.Observe,
 	})
 	if err != nil && !errors.Is(err, flow.ErrInterrupted) && !errors.Is(err, steps.ErrQuorum) {
-		err = fmt.Errorf("%w\nwhat is done is kept in %s; run the same command again to go on; log: %s", reasonsOnce(err), r.state, r.files.Log.Name())
+		err = fmt.Errorf("%w\nwhat is done is kept in %s; run the same command again to go on; log: %s",
+			reasonsOnce(err), r.state, r.files.Log.Name())
 	}
 	return journal, report, err
 }
@@ -157,12 +166,14 @@ func refuseDuringRecovery(c *console, state statedir.Dir) error {
 	if err != nil || record == nil {
 		return err
 	}
-	return usage.Errorf("the etcd of the cluster in %s is being recovered (begun %s): run recover-quorum to its end first: %s",
+	return usage.Errorf("the etcd of the cluster in %s is being recovered (begun %s): run recover-quorum to its end "+
+		"first: %s",
 		state, record.Began.Format(time.RFC3339), commandLine(c, "recover-quorum"))
 }
 
 func newRecoverQuorumCommand(in *invocation) *cobra.Command {
-	cmd := in.command("recover-quorum", groupRecovery, "etcd again, where it has lost its quorum and servers live, from the member that knows most", runRecoverQuorum)
+	cmd := in.command("recover-quorum", groupRecovery,
+		"etcd again, where it has lost its quorum and servers live, from the member that knows most", runRecoverQuorum)
 	o := &in.arguments.Options
 	addDryRunFlag(cmd, o, "only say which member is kept and what is wiped")
 	return cmd

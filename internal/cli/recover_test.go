@@ -85,7 +85,8 @@ func TestRecoverQuorumDryRunLeavesNothing(t *testing.T) {
 	}
 }
 
-const aTalosconfig = "context: k8s\ncontexts:\n  k8s:\n    endpoints: [127.0.0.1]\n    nodes: [127.0.0.1]\n    ca: \"\"\n    crt: \"\"\n    key: \"\"\n"
+const aTalosconfig = "context: k8s\ncontexts:\n  k8s:\n    endpoints: [127.0.0.1]\n    nodes: [127.0.0.1]\n    ca: " +
+	"\"\"\n    crt: \"\"\n    key: \"\"\n"
 
 // Of a recovery that is under way it says what that was agreed to, and asks no member: some have been reset.
 func TestRecoverQuorumDryRunOfOneUnderWay(t *testing.T) {
@@ -136,7 +137,8 @@ func TestTheForecastOfALastServer(t *testing.T) {
 	f := recoveryForecast{Cluster: "k8s"}
 	f.add(steps.QuorumSurvey{Servers: []string{"a"}, Survivor: "a", Wipe: []string{"a"}, Target: "a"})
 	text := f.text()
-	if !strings.Contains(text, "- reset: a, as no other server is left") || strings.Contains(text, "only when the new etcd") {
+	if !strings.Contains(text, "- reset: a, as no other server is left") ||
+		strings.Contains(text, "only when the new etcd") {
 		t.Error(text)
 	}
 }

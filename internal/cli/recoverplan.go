@@ -67,7 +67,8 @@ func foreseeRecovery(ctx context.Context, c *console, a arguments) error {
 	if err != nil {
 		return &usage.Error{Err: err}
 	}
-	f := recoveryForecast{Kind: "recover-quorum-plan", Cluster: cfg.ClusterName, Takes: forecastDuration(took, plan.Takes()),
+	f := recoveryForecast{Kind: "recover-quorum-plan", Cluster: cfg.ClusterName,
+		Takes:   forecastDuration(took, plan.Takes()),
 		Command: commandLine(c, "recover-quorum")}
 	record, err := steps.ReadQuorumRecord(tools.Files)
 	if err != nil {

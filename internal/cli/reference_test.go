@@ -55,7 +55,8 @@ func TestReference(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(written) != page.String() {
-		t.Error("docs/reference.md is not what the code generates; to update it: go test ./internal/cli -run TestReference -update")
+		t.Error("docs/reference.md is not what the code generates; to update it: go test ./internal/cli -run TestReference " +
+			"-update")
 	}
 }
 

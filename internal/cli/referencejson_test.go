@@ -40,7 +40,8 @@ type document struct {
 
 func writeJSON(t *testing.T, w *strings.Builder) {
 	t.Helper()
-	w.WriteString("## JSON output\n\nWith `--output json` a run of steps prints one event a line and a summary as the last line. " +
+	w.WriteString("## JSON output\n\nWith `--output json` a run of steps prints one event a line and a summary as the " +
+		"last line. " +
 		"Commands that print one document are listed behind it. A field marked `?` is left out where it is empty. " +
 		"Durations are in nanoseconds, times in RFC 3339.\n\n### Kinds of events\n\n")
 	var rows [][]string

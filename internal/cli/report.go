@@ -53,9 +53,11 @@ func runReport(ctx context.Context, c *console, a arguments, o reportOptions) er
 	last := past[len(past)-1]
 	page := story.New(past, plan.Graph.Steps()).Page()
 	if err := addOutcome(ctx, &page, plan, state.Journal()); err != nil {
-		page.Made = append(page.Made, report.Fact{Name: "the journal", Value: text.Printable(c.hide.Text("cannot be read: " + err.Error()))})
+		page.Made = append(page.Made, report.Fact{Name: "the journal",
+			Value: text.Printable(c.hide.Text("cannot be read: " + err.Error()))})
 	}
-	page.Foot = fmt.Sprintf("Made by Slipway %s on %s from the events of %s.", version(), time.Now().UTC().Format(time.RFC1123), text.Plural(len(past), "run", "runs"))
+	page.Foot = fmt.Sprintf("Made by Slipway %s on %s from the events of %s.",
+		version(), time.Now().UTC().Format(time.RFC1123), text.Plural(len(past), "run", "runs"))
 	var idle []string
 	if wanted == "" {
 		if idle, err = runs.IdleAfter(state, last.ID); err != nil {
@@ -82,11 +84,13 @@ func runReport(ctx context.Context, c *console, a arguments, o reportOptions) er
 		}
 		return ui.PrintJSON(c.stdout, told)
 	}
-	_, err = fmt.Fprintf(c.stdout, "%s tells %s, %s; open it in a browser\n%s", path, text.Plural(len(past), "run", "runs"), last.ID, aboutIdleRuns(c, state, last, idle))
+	_, err = fmt.Fprintf(c.stdout, "%s tells %s, %s; open it in a browser\n%s",
+		path, text.Plural(len(past), "run", "runs"), last.ID, aboutIdleRuns(c, state, last, idle))
 	return err
 }
 
-// aboutIdleRuns says which runs the report leaves out because they changed nothing, or that the one it tells is such a run.
+// aboutIdleRuns says which runs the report leaves out because they changed nothing, or that the one it tells is such a
+// run.
 func aboutIdleRuns(c *console, state statedir.Dir, last runs.Run, after []string) string {
 	var words string
 	if last.Idle() {
@@ -98,7 +102,8 @@ func aboutIdleRuns(c *console, state statedir.Dir, last runs.Run, after []string
 	}
 	if n := len(after); n > 0 {
 		newest := after[n-1]
-		words = fmt.Sprintf("%s after it changed nothing; to read of the last of them: %s\n", text.Plural(n, "run", "runs"), commandLine(c, targetReport, newest))
+		words = fmt.Sprintf("%s after it changed nothing; to read of the last of them: %s\n", text.Plural(n, "run", "runs"),
+			commandLine(c, targetReport, newest))
 	}
 	return words
 }
@@ -182,7 +187,8 @@ func addOutcome(ctx context.Context, page *report.Page, plan *steps.Plan, j flow
 	}
 	for _, n := range nodes.Nodes {
 		page.Nodes = append(page.Nodes, report.Node{
-			Name: text.Printable(n.Name), Version: text.Printable(n.Version), Private: text.Printable(n.InternalIP), Public: text.Printable(n.ExternalIP), ID: text.Printable(n.ProviderID),
+			Name: text.Printable(n.Name), Version: text.Printable(n.Version), Private: text.Printable(n.InternalIP),
+			Public: text.Printable(n.ExternalIP), ID: text.Printable(n.ProviderID),
 		})
 	}
 	return nil
@@ -196,10 +202,13 @@ type reportOptions struct {
 
 func newReportCommand(in *invocation) *cobra.Command {
 	var own reportOptions
-	cmd := in.command("report [RUN]", groupLook, "the story of a run, and of those that it went on from, as one HTML page; of the last that did something, where none is named; --list lists the runs", func(ctx context.Context, c *console, a arguments) error {
-		return runReport(ctx, c, a, own)
-	})
+	cmd := in.command("report [RUN]", groupLook,
+		"the story of a run, and of those that it went on from, as one HTML page; of the last that did something, where "+
+			"none is named; --list lists the runs", func(ctx context.Context, c *console, a arguments) error {
+			return runReport(ctx, c, a, own)
+		})
 	cmd.Flags().StringVar(&own.Out, "out", "", "write it to `FILE`, not into the folder of the run")
-	cmd.Flags().BoolVar(&own.List, "list", false, "list the runs: when, how long, what for, how they ended, how much they changed")
+	cmd.Flags().BoolVar(&own.List, "list", false,
+		"list the runs: when, how long, what for, how they ended, how much they changed")
 	return cmd
 }

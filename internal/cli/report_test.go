@@ -35,7 +35,8 @@ func leaveRun(t *testing.T, state statedir.Dir, id string, s runs.Setup, events 
 	t.Helper()
 	files := state.Files().Folder(statedir.RunsFolder).Folder(id)
 	for name, text := range map[string]string{
-		statedir.EventsFile: jsonLines(t, events...) + `{"time":"2026-01-`, statedir.EffectsFile: jsonLines(t, effects...), runs.SetupFile: jsonLines(t, s),
+		statedir.EventsFile: jsonLines(t, events...) + `{"time":"2026-01-`, statedir.EffectsFile: jsonLines(t, effects...),
+		runs.SetupFile: jsonLines(t, s),
 	} {
 		if err := files.Write(name, []byte(text)); err != nil {
 			t.Fatal(err)
@@ -57,24 +58,33 @@ func clockwork(minute int) func(second int, kind flow.EventKind, step, text stri
 // TestStory tells three runs, of which one was killed and one failed, on one clock.
 func TestStory(t *testing.T) {
 	state := statedir.Dir(t.TempDir())
-	leaveRun(t, state, "1", runs.Setup{Cluster: "k8s"}, []flow.Event{clockwork(0)(0, flow.RunStarted, "", ""), clockwork(0)(1, flow.RunFinished, "", "")})
+	leaveRun(t, state, "1", runs.Setup{Cluster: "k8s"}, []flow.Event{clockwork(0)(0, flow.RunStarted, "", ""),
+		clockwork(0)(1, flow.RunFinished, "", "")})
 	at := clockwork(10)
 	leaveRun(t, state, "2", runs.Setup{Cluster: "k8s"}, []flow.Event{
-		at(0, flow.RunStarted, "", ""), at(0, flow.StepStarted, "preflight", "it has not run yet"), at(2, flow.StepDone, "preflight", ""),
-		at(2, flow.StepStarted, "kind-create", "it has not run yet"), at(5, flow.StepProgress, "kind-create", "waiting for kind"),
+		at(0, flow.RunStarted, "", ""), at(0, flow.StepStarted, "preflight", "it has not run yet"),
+		at(2, flow.StepDone, "preflight", ""),
+		at(2, flow.StepStarted, "kind-create", "it has not run yet"),
+		at(5, flow.StepProgress, "kind-create", "waiting for kind"),
 	})
 	at = clockwork(20)
 	leaveRun(t, state, "3", runs.Setup{Cluster: "k8s"}, []flow.Event{
 		at(0, flow.RunStarted, "", ""), at(0, flow.StepVerifying, "preflight", ""), at(1, flow.StepReused, "preflight", ""),
-		at(1, flow.StepStarted, "kind-create", "its run died"), at(2, flow.StepProgress, "kind-create", "waiting: quota of 3 reached"),
-		at(8, flow.StepProgress, "kind-create", "waiting: quota of 4 reached"), at(9, flow.StepFailed, "kind-create", "no Docker"), at(9, flow.RunFinished, "", "no Docker"),
+		at(1, flow.StepStarted, "kind-create", "its run died"),
+		at(2, flow.StepProgress, "kind-create", "waiting: quota of 3 reached"),
+		at(8, flow.StepProgress, "kind-create", "waiting: quota of 4 reached"),
+		at(9, flow.StepFailed, "kind-create", "no Docker"), at(9, flow.RunFinished, "", "no Docker"),
 	})
-	leaveRun(t, state, "4", runs.Setup{Cluster: "k8s", Targets: []string{"leftovers"}}, []flow.Event{clockwork(25)(0, runs.NoteEvent, "", "looked")})
+	leaveRun(t, state, "4", runs.Setup{Cluster: "k8s", Targets: []string{"leftovers"}},
+		[]flow.Event{clockwork(25)(0, runs.NoteEvent, "", "looked")})
 	at = clockwork(30)
 	leaveRun(t, state, "5", runs.Setup{Cluster: "k8s"}, []flow.Event{
-		at(0, flow.RunStarted, "", ""), at(0, flow.StepStarted, "kind-create", "it failed"), at(4, flow.StepDone, "kind-create", ""),
-		at(4, flow.StepStarted, "capi-init", "it has not run yet"), at(10, flow.StepDone, "capi-init", ""), at(10, flow.RunFinished, "", ""),
-	}, effect.Line{Time: at(5, "", "", "").Time, World: effect.Hetzner, Verb: "create", Object: "servers/a", Phase: effect.Failed, Error: "conflict"})
+		at(0, flow.RunStarted, "", ""), at(0, flow.StepStarted, "kind-create", "it failed"),
+		at(4, flow.StepDone, "kind-create", ""),
+		at(4, flow.StepStarted, "capi-init", "it has not run yet"), at(10, flow.StepDone, "capi-init", ""),
+		at(10, flow.RunFinished, "", ""),
+	}, effect.Line{Time: at(5, "", "", "").Time, World: effect.Hetzner, Verb: "create", Object: "servers/a",
+		Phase: effect.Failed, Error: "conflict"})
 	runs, err := runs.Story(state, "", standsAlone)
 	if err != nil {
 		t.Fatal(err)
@@ -92,7 +102,8 @@ func TestStory(t *testing.T) {
 		}
 		return l
 	}
-	s := story.New(runs, []flow.Info{{Name: "preflight", Doc: "looks"}, {Name: "kind-create", Behind: link("preflight")}, {Name: "capi-init", Behind: link("kind-create")}, {Name: "never", Behind: link("capi-init")}})
+	s := story.New(runs, []flow.Info{{Name: "preflight", Doc: "looks"}, {Name: "kind-create", Behind: link("preflight")},
+		{Name: "capi-init", Behind: link("kind-create")}, {Name: "never", Behind: link("capi-init")}})
 	if s.Work != 24*time.Second || !slices.Equal(s.From, []time.Duration{0, 5 * time.Second, 14 * time.Second}) {
 		t.Errorf("at work for %s, from %v", s.Work, s.From)
 	}
@@ -100,11 +111,13 @@ func TestStory(t *testing.T) {
 		t.Errorf("critical path %v", got)
 	}
 	p := s.Page()
-	if p.State != report.Done || !strings.HasPrefix(p.Lead[0], "It took 3 runs. Run 1 was killed after 5.0s (at work: kind-create). Run 2 failed after 9.0s") {
+	if p.State != report.Done || !strings.HasPrefix(p.Lead[0],
+		"It took 3 runs. Run 1 was killed after 5.0s (at work: kind-create). Run 2 failed after 9.0s") {
 		t.Errorf("%s: %q", p.State, p.Lead)
 	}
 	kind := p.Rows[1]
-	if kind.Name != "kind-create" || kind.Attempts != 3 || kind.Took != "15.0s" || kind.State != report.Done || kind.Error != "no Docker" || !kind.Critical {
+	if kind.Name != "kind-create" || kind.Attempts != 3 || kind.Took != "15.0s" || kind.State != report.Done ||
+		kind.Error != "no Docker" || !kind.Critical {
 		t.Errorf("%+v", kind)
 	}
 	var states []report.State
@@ -158,21 +171,34 @@ func TestStoryOfRunsThatCameToNothing(t *testing.T) {
 		end     runs.End // of the last of them
 		why     string
 	}{
-		"declined":       {runs.Setup{Cluster: "k8s"}, []flow.Event{began, examined}, nil, []string{"1"}, runs.Failed, "no Docker"},
-		"pruned images":  {runs.Setup{Cluster: "k8s", Targets: []string{targetImage}}, []flow.Event{at(0, runs.NoteEvent, "", "nothing to delete")}, nil, []string{"1"}, runs.Failed, "no Docker"},
-		"killed":         {runs.Setup{Cluster: "k8s"}, []flow.Event{began}, nil, []string{"1", "2"}, runs.Killed, ""},
-		"failed":         {runs.Setup{Cluster: "k8s"}, []flow.Event{began, at(2, flow.StepFailed, "plan", "no token")}, nil, []string{"1", "2"}, runs.Failed, "plan: no token"},
-		"stopped":        {runs.Setup{Cluster: "k8s"}, []flow.Event{began, at(2, flow.StepInterrupted, "plan", "")}, nil, []string{"1", "2"}, runs.Interrupted, ""},
-		"late":           {runs.Setup{Cluster: "k8s"}, []flow.Event{at(0, flow.RunStarted, "", ""), began, at(2, flow.StepInterrupted, "plan", ""), at(2, flow.RunFinished, "", late)}, nil, []string{"1", "2"}, runs.Failed, late},
-		"interrupted":    {runs.Setup{Cluster: "k8s"}, []flow.Event{at(0, flow.RunStarted, "", ""), began, at(2, flow.StepInterrupted, "plan", ""), at(2, flow.RunFinished, "", flow.ErrInterrupted.Error()+": context canceled")}, nil, []string{"1", "2"}, runs.Interrupted, ""},
-		"destroy, no":    {runs.Setup{Cluster: "k8s", Targets: []string{targetDestroy}}, []flow.Event{began, examined}, nil, []string{"1"}, runs.Failed, "no Docker"},
-		"destroy, begun": {runs.Setup{Cluster: "k8s", Targets: []string{targetDestroy}}, []flow.Event{began}, []effect.Line{deleted(effect.Leaves), deleted(effect.Applied)}, nil, "", "since run 2 destroyed the cluster"},
-		"destroy, all gone before": {runs.Setup{Cluster: "k8s", Targets: []string{targetDestroy}}, []flow.Event{began, examined},
-			[]effect.Line{{Time: at(1, "", "", "").Time, World: effect.File, Verb: statedir.VerbRetire, Object: statedir.JournalFile, Phase: effect.Leaves}}, nil, "", "since run 2 destroyed the cluster"},
+		"declined": {runs.Setup{Cluster: "k8s"}, []flow.Event{began, examined}, nil, []string{"1"}, runs.Failed,
+			"no Docker"},
+		"pruned images": {runs.Setup{Cluster: "k8s", Targets: []string{targetImage}},
+			[]flow.Event{at(0, runs.NoteEvent, "", "nothing to delete")}, nil, []string{"1"}, runs.Failed, "no Docker"},
+		"killed": {runs.Setup{Cluster: "k8s"}, []flow.Event{began}, nil, []string{"1", "2"}, runs.Killed, ""},
+		"failed": {runs.Setup{Cluster: "k8s"}, []flow.Event{began, at(2, flow.StepFailed, "plan", "no token")}, nil,
+			[]string{"1", "2"}, runs.Failed, "plan: no token"},
+		"stopped": {runs.Setup{Cluster: "k8s"}, []flow.Event{began, at(2, flow.StepInterrupted, "plan", "")}, nil,
+			[]string{"1", "2"}, runs.Interrupted, ""},
+		"late": {runs.Setup{Cluster: "k8s"}, []flow.Event{at(0, flow.RunStarted, "", ""), began,
+			at(2, flow.StepInterrupted, "plan", ""), at(2, flow.RunFinished, "", late)}, nil, []string{"1", "2"}, runs.Failed,
+			late},
+		"interrupted": {runs.Setup{Cluster: "k8s"}, []flow.Event{at(0, flow.RunStarted, "", ""), began,
+			at(2, flow.StepInterrupted, "plan", ""), at(2, flow.RunFinished, "", flow.ErrInterrupted.Error()+
+				": context canceled")}, nil, []string{"1", "2"}, runs.Interrupted, ""},
+		"destroy, no": {runs.Setup{Cluster: "k8s", Targets: []string{targetDestroy}}, []flow.Event{began, examined}, nil,
+			[]string{"1"}, runs.Failed, "no Docker"},
+		"destroy, begun": {runs.Setup{Cluster: "k8s", Targets: []string{targetDestroy}}, []flow.Event{began},
+			[]effect.Line{deleted(effect.Leaves), deleted(effect.Applied)}, nil, "", "since run 2 destroyed the cluster"},
+		"destroy, all gone before": {runs.Setup{Cluster: "k8s", Targets: []string{targetDestroy}},
+			[]flow.Event{began, examined},
+			[]effect.Line{{Time: at(1, "", "", "").Time, World: effect.File, Verb: statedir.VerbRetire,
+				Object: statedir.JournalFile, Phase: effect.Leaves}}, nil, "", "since run 2 destroyed the cluster"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			state := statedir.Dir(t.TempDir())
-			leaveRun(t, state, "1", runs.Setup{Cluster: "k8s"}, []flow.Event{clockwork(0)(0, flow.RunStarted, "", ""), clockwork(0)(1, flow.RunFinished, "", "no Docker")})
+			leaveRun(t, state, "1", runs.Setup{Cluster: "k8s"}, []flow.Event{clockwork(0)(0, flow.RunStarted, "", ""),
+				clockwork(0)(1, flow.RunFinished, "", "no Docker")})
 			leaveRun(t, state, "2", c.setup, c.events, c.effects...)
 			past, err := runs.Story(state, "", standsAlone)
 			if c.story == nil {
@@ -191,14 +217,16 @@ func TestStoryOfRunsThatCameToNothing(t *testing.T) {
 			if end, why := past[len(past)-1].Outcome(); !slices.Equal(ids, c.story) || end != c.end || why != c.why {
 				t.Errorf("the story has the runs %v, of which the last %s: %q", ids, end, why)
 			}
-			if failures := story.New(past, nil).Troubles(); c.end == runs.Failed && !strings.Contains(fmt.Sprint(failures), strings.TrimPrefix(c.why, "plan: ")) {
+			if failures := story.New(past, nil).Troubles(); c.end == runs.Failed &&
+				!strings.Contains(fmt.Sprint(failures), strings.TrimPrefix(c.why, "plan: ")) {
 				t.Errorf("of what went wrong it says %v", failures)
 			}
 		})
 	}
 }
 
-// TestReportShowsNoSecretAndRunsNothing plants a token, which a run did not know to be one, and texts that would be markup.
+// TestReportShowsNoSecretAndRunsNothing plants a token, which a run did not know to be one, and texts that would be
+// markup.
 func TestReportShowsNoSecretAndRunsNothing(t *testing.T) {
 	const planted = "planted-token-0123456789"
 	const hostile = `</title><script>alert(1)</script><img src="https://evil.example/x" onerror=alert(1)>"'; background:url(https://evil.example)`
@@ -208,13 +236,19 @@ func TestReportShowsNoSecretAndRunsNothing(t *testing.T) {
 	at := clockwork(0)
 	leaveRun(t, state, "20260102-a", runs.Setup{
 		Cluster: hostile, Version: hostile, Targets: []string{hostile + planted}, World: planted,
-		Settings: []settings.Setting{{Variable: hostile, Value: planted + hostile, Source: hostile + planted}, {Variable: "X_VERSION", Value: planted}},
+		Settings: []settings.Setting{{Variable: hostile, Value: planted + hostile, Source: hostile + planted},
+			{Variable: "X_VERSION", Value: planted}},
 	}, []flow.Event{
-		at(0, flow.RunStarted, "", hostile), at(0, runs.NoteEvent, "", hostile+planted), at(1, flow.StepStarted, hostile, planted),
-		at(2, flow.StepProgress, hostile, "denied: "+planted+hostile+"\x1b[31m"), at(8, flow.StepFailed, hostile, planted+hostile), at(9, flow.RunFinished, "", planted+hostile),
-	}, effect.Line{Time: at(3, "", "", "").Time, World: effect.Hetzner, Verb: hostile, Object: planted, Phase: effect.Leaves},
-		effect.Line{Time: at(3, "", "", "").Time, World: effect.Hetzner, Verb: hostile, Object: planted, Phase: effect.Failed, Error: hostile + planted})
-	r := execute(t, t.Context(), dir, settings.TokenVariable+"="+planted, "report", "--state-dir", "state", "--output", "json")
+		at(0, flow.RunStarted, "", hostile), at(0, runs.NoteEvent, "", hostile+planted),
+		at(1, flow.StepStarted, hostile, planted),
+		at(2, flow.StepProgress, hostile, "denied: "+planted+hostile+"\x1b[31m"),
+		at(8, flow.StepFailed, hostile, planted+hostile), at(9, flow.RunFinished, "", planted+hostile),
+	}, effect.Line{Time: at(3, "", "", "").Time, World: effect.Hetzner, Verb: hostile, Object: planted,
+		Phase: effect.Leaves},
+		effect.Line{Time: at(3, "", "", "").Time, World: effect.Hetzner, Verb: hostile, Object: planted, Phase: effect.Failed,
+			Error: hostile + planted})
+	r := execute(t, t.Context(), dir, settings.TokenVariable+"="+planted, "report", "--state-dir", "state", "--output",
+		"json")
 	var told struct{ File, Run string }
 	if err := json.Unmarshal([]byte(r.stdout), &told); err != nil || told.Run != "20260102-a" {
 		t.Fatalf("%+v: %v", r, err)
@@ -242,27 +276,33 @@ func TestReportListsRunsOfEveryKind(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	state := statedir.Dir(filepath.Join(dir, "state"))
-	if r := execute(t, t.Context(), dir, "", "report", "--list", "--state-dir", "state"); r.code != ExitDone || !strings.HasPrefix(r.stdout, "RUN ") {
+	if r := execute(t, t.Context(), dir, "", "report", "--list", "--state-dir", "state"); r.code != ExitDone ||
+		!strings.HasPrefix(r.stdout, "RUN ") {
 		t.Errorf("of none: %+v", r)
 	}
 	at := clockwork(0)
 	leaveRun(t, state, "20260102T030000.000Z-1", runs.Setup{Cluster: "k8s", Targets: []string{targetDestroy}},
 		[]flow.Event{at(0, flow.StepStarted, "servers", ""), at(2, flow.StepDone, "servers", "")},
-		effect.Line{Time: at(1, "", "", "").Time, World: effect.Hetzner, Verb: "delete", Object: "servers/*", Phase: effect.Leaves})
+		effect.Line{Time: at(1, "", "", "").Time, World: effect.Hetzner, Verb: "delete", Object: "servers/*",
+			Phase: effect.Leaves})
 	leaveRun(t, state, "20260102T030100.000Z-2", runs.Setup{Cluster: "k8s", Targets: []string{"replace-machine", "m"}},
 		[]flow.Event{at(0, flow.StepStarted, "replace-machine", ""), at(2, flow.StepFailed, "replace-machine", "refused")})
 	leaveRun(t, state, "20260102T030200.000Z-3", runs.Setup{Cluster: "k8s"}, nil)
-	if err := state.Files().Folder(statedir.RunsFolder).Folder("20260102T030300.000Z-4").Write(runs.SetupFile, []byte("{")); err != nil {
+	if err := state.Files().Folder(statedir.RunsFolder).Folder("20260102T030300.000Z-4").Write(runs.SetupFile,
+		[]byte("{")); err != nil {
 		t.Fatal(err)
 	}
 	r := execute(t, t.Context(), dir, "", "report", "--list", "--state-dir", "state")
-	for i, want := range []string{"1        destroy            finished", "0        replace-machine m  failed: replace-machine: refused", "2026-01-02 03:02:00", "unreadable"} {
-		if lines := strings.Split(r.stdout, "\n"); r.code != ExitDone || len(lines) < 5 || !strings.Contains(lines[i+1], want) {
+	for i, want := range []string{"1        destroy            finished",
+		"0        replace-machine m  failed: replace-machine: refused", "2026-01-02 03:02:00", "unreadable"} {
+		if lines := strings.Split(r.stdout, "\n"); r.code != ExitDone || len(lines) < 5 ||
+			!strings.Contains(lines[i+1], want) {
 			t.Errorf("line %d does not have %q: %s%s", i+1, want, r.stdout, r.stderr)
 		}
 	}
 	for _, args := range []string{"report 2026 --list", "report --list --out x", "status --list"} {
-		if r := execute(t, t.Context(), dir, "", append(strings.Fields(args), "--state-dir", "state")...); r.code != ExitUsage {
+		if r := execute(t, t.Context(), dir, "",
+			append(strings.Fields(args), "--state-dir", "state")...); r.code != ExitUsage {
 			t.Errorf("%s: %+v", args, r)
 		}
 	}
@@ -271,14 +311,16 @@ func TestReportListsRunsOfEveryKind(t *testing.T) {
 func TestReportMistakes(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
-	if r := execute(t, t.Context(), dir, "", "report", "--state-dir", "state"); r.code != ExitFailed || !strings.Contains(r.stderr, "no run in") {
+	if r := execute(t, t.Context(), dir, "", "report", "--state-dir", "state"); r.code != ExitFailed ||
+		!strings.Contains(r.stderr, "no run in") {
 		t.Errorf("of nothing: %+v", r)
 	}
 	state := statedir.Dir(filepath.Join(dir, "state"))
 	for _, id := range []string{"20260102-a", "20260102-b"} {
 		leaveRun(t, state, id, runs.Setup{}, []flow.Event{clockwork(0)(0, flow.RunStarted, "", "")})
 	}
-	leaveRun(t, state, "20260103-c", runs.Setup{Targets: []string{targetDestroy}}, []flow.Event{clockwork(0)(0, runs.NoteEvent, "", "")})
+	leaveRun(t, state, "20260103-c", runs.Setup{Targets: []string{targetDestroy}},
+		[]flow.Event{clockwork(0)(0, runs.NoteEvent, "", "")})
 	for _, run := range []string{"2026", "1999", "20260103"} {
 		if r := execute(t, t.Context(), dir, "", "report", run, "--state-dir", "state"); r.code != ExitUsage {
 			t.Errorf("run %s: %+v", run, r)

@@ -15,8 +15,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/statedir"
 )
 
-// TestReportOfTwoCrashesAndAStockOut makes a cluster whose server is out of stock for a while, in three runs of which two
-// are killed, and reads the story in the report.
+// TestReportOfTwoCrashesAndAStockOut makes a cluster whose server is out of stock for a while, in three runs of which
+// two are killed, and reads the story in the report.
 func TestReportOfTwoCrashesAndAStockOut(t *testing.T) {
 	plan := quickPlan()
 	plan.Refused = outOfStock(3 * time.Second)
@@ -45,7 +45,8 @@ func TestReportOfTwoCrashesAndAStockOut(t *testing.T) {
 		"run killed it ended itself, as it was asked to for a test: saved journal save capi-init/done#1",
 		"run killed it ended itself, as it was asked to for a test: before journal save wait-cp/done#1; at work:",
 		"server type cx33 is out of stock in nbg1",
-		"wait-cp waited", "CILIUM_REPOSITORY", "FIREWALL_ALLOW 203.0.113.0/24 argument FIREWALL_ALLOW", "create firewalls/k8s",
+		"wait-cp waited", "CILIUM_REPOSITORY", "FIREWALL_ALLOW 203.0.113.0/24 argument FIREWALL_ALLOW",
+		"create firewalls/k8s",
 		"k8s-control-plane-0", "hcloud://100",
 	} {
 		if !strings.Contains(plain, says) {
@@ -78,18 +79,21 @@ func TestReportOfTwoCrashesAndAStockOut(t *testing.T) {
 	}
 	state := string(q.state())
 	r = execute(t, t.Context(), q.dir, "", "report", "--state-dir", state)
-	for _, want := range []string{"tells 3 runs, " + ids[2], "2 runs after it changed nothing", "bootstrap report " + all[4] + " --state-dir " + state} {
+	for _, want := range []string{"tells 3 runs, " + ids[2], "2 runs after it changed nothing",
+		"bootstrap report " + all[4] + " --state-dir " + state} {
 		if r.code != ExitDone || !strings.Contains(r.stdout, want) {
 			t.Errorf("after two runs that changed nothing it does not say %q: %+v", want, r)
 		}
 	}
 	r = execute(t, t.Context(), q.dir, "", "report", all[4], "--state-dir", state)
-	for _, want := range []string{"run " + all[4] + " changed nothing", "bootstrap report " + ids[2] + " --state-dir " + state} {
+	for _, want := range []string{"run " + all[4] + " changed nothing", "bootstrap report " + ids[2] + " --state-dir " +
+		state} {
 		if r.code != ExitDone || !strings.Contains(r.stdout, want) {
 			t.Errorf("of a run that changed nothing it does not say %q: %+v", want, r)
 		}
 	}
-	if data, err = os.ReadFile(q.state().Path(filepath.Join(statedir.RunsFolder, all[4], reportFile))); err != nil || !strings.Contains(string(data), "It changed nothing") {
+	if data, err = os.ReadFile(q.state().Path(filepath.Join(statedir.RunsFolder, all[4], reportFile))); err != nil ||
+		!strings.Contains(string(data), "It changed nothing") {
 		t.Errorf("its page does not say so: %v", err)
 	}
 	listsRuns(t, q, all)
@@ -105,13 +109,15 @@ func listsRuns(t *testing.T, q *quick, ids []string) {
 	}
 	for i, row := range list.Runs {
 		outcome := []runs.End{runs.Killed, runs.Killed, runs.Finished, runs.Finished, runs.Finished}[i]
-		if row.Run != ids[i] || row.Outcome != string(outcome) || row.Idle != (i > 2) || (row.Changes > 0) != (i < 3) || row.Began.IsZero() || row.Elapsed <= 0 || len(row.Targets) == 0 {
+		if row.Run != ids[i] || row.Outcome != string(outcome) || row.Idle != (i > 2) || (row.Changes > 0) != (i < 3) ||
+			row.Began.IsZero() || row.Elapsed <= 0 || len(row.Targets) == 0 {
 			t.Errorf("run %d is listed as %+v", i+1, row)
 		}
 	}
 	r = execute(t, t.Context(), q.dir, "", "report", "--list", "--state-dir", string(q.state()))
 	lines := strings.Split(strings.TrimSpace(r.stdout), "\n")
-	if len(lines) != len(ids)+1 || !strings.Contains(lines[1], "killed") || !strings.Contains(lines[5], "finished, nothing to do") || !strings.HasPrefix(lines[5], ids[4]) {
+	if len(lines) != len(ids)+1 || !strings.Contains(lines[1], "killed") ||
+		!strings.Contains(lines[5], "finished, nothing to do") || !strings.HasPrefix(lines[5], ids[4]) {
 		t.Errorf("%+v", r)
 	}
 }

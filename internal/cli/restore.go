@@ -29,7 +29,8 @@ func runRestore(ctx context.Context, c *console, a arguments, o restoreOptions) 
 		return runDiagnose(ctx, c, a)
 	}
 	if len(a.Targets) < 2 {
-		return usage.Errorf("restore needs FILE: write %s; or %s, which only looks", commandLine(c, "restore", "FILE"), commandLine(c, "restore", "--diagnose"))
+		return usage.Errorf("restore needs FILE: write %s; or %s, which only looks", commandLine(c, "restore", "FILE"),
+			commandLine(c, "restore", "--diagnose"))
 	}
 	b, err := openBackup(ctx, c, withIdentity(a), a.Targets[1], true)
 	if err != nil {
@@ -45,7 +46,8 @@ func runRestore(ctx context.Context, c *console, a arguments, o restoreOptions) 
 }
 
 // foreseeRestore prints what a restore would do. It changes nothing.
-func foreseeRestore(ctx context.Context, c *console, a arguments, cfg settings.Configuration, source steps.Backup) error {
+func foreseeRestore(ctx context.Context, c *console, a arguments, cfg settings.Configuration,
+	source steps.Backup) error {
 	if err := errors.Join(sameWorld(ctx, c, a, cfg), notReal(ctx, c, a, cfg)); err != nil {
 		return err
 	}
@@ -65,7 +67,8 @@ func foreseeRestore(ctx context.Context, c *console, a arguments, cfg settings.C
 	if err != nil {
 		return &usage.Error{Err: err}
 	}
-	f := forecast.Forecast{Kind: "plan", Cluster: cfg.ClusterName, World: worldOf(a.Options), State: string(state), Offline: offline}
+	f := forecast.Forecast{Kind: "plan", Cluster: cfg.ClusterName, World: worldOf(a.Options), State: string(state),
+		Offline: offline}
 	if f.Files, err = render.SourceFiles(cfg.Overrides); err != nil {
 		return &usage.Error{Err: err}
 	}
@@ -76,7 +79,8 @@ func foreseeRestore(ctx context.Context, c *console, a arguments, cfg settings.C
 }
 
 // foreseeRestoration asks the restore's own journal and the world.
-func foreseeRestoration(ctx context.Context, f *forecast.Forecast, plan *steps.RestorePlan, state statedir.Dir) (err error) {
+func foreseeRestoration(ctx context.Context, f *forecast.Forecast, plan *steps.RestorePlan,
+	state statedir.Dir) (err error) {
 	if f.Offline == "" {
 		if f.Losses, err = plan.Losses(ctx, time.Now()); err != nil {
 			return err
@@ -94,8 +98,8 @@ type openedBackup struct {
 	cfg       settings.Configuration
 }
 
-// openBackup reads a backup to its end, so that a damaged file is found before anything is changed; with etcd, it restores
-// the etcd snapshot in a scratch folder, too.
+// openBackup reads a backup to its end, so that a damaged file is found before anything is changed; with etcd, it
+// restores the etcd snapshot in a scratch folder, too.
 func openBackup(ctx context.Context, c *console, a arguments, name string, etcd bool) (b openedBackup, err error) {
 	if b.cfg, err = loadConfig(a, c.environment); err != nil {
 		return b, err
@@ -125,7 +129,8 @@ func refuseDuringRestore(c *console, state statedir.Dir) error {
 		return err
 	}
 	if record != nil && record.Ended.IsZero() {
-		return usage.Errorf("the cluster in %s is being restored (begun %s): run restore with the same file to its end (%s), or destroy what it made, and the load balancer with it, "+
+		return usage.Errorf("the cluster in %s is being restored (begun %s): run restore with the same file to its end "+
+			"(%s), or destroy what it made, and the load balancer with it, "+
 			"unless that is protected against deletion at Hetzner (%s)",
 			state, record.Began.Format(time.RFC3339), commandLine(c, "restore", "FILE"), commandLine(c, targetDestroy))
 	}
@@ -190,8 +195,8 @@ func restore(ctx context.Context, r *running, file backupfile.File, source steps
 	})
 }
 
-// refuseToBegin refuses a restore that would be refused by its first step, before the snapshot, which holds every secret of the cluster,
-// lies in the folder. One that is under way has it there, and its steps ask.
+// refuseToBegin refuses a restore that would be refused by its first step, before the snapshot, which holds every
+// secret of the cluster, lies in the folder. One that is under way has it there, and its steps ask.
 func refuseToBegin(ctx context.Context, r *running, plan *steps.RestorePlan) error {
 	record, err := steps.ReadRestoreRecord(r.tools.Files)
 	if err != nil || record != nil {
@@ -237,7 +242,8 @@ func extractSnapshot(ctx context.Context, r *running, file backupfile.File, fold
 			return err
 		}
 	case len(silenced) > 0:
-		r.hub.Note("taken out of the snapshot's copy, for they would make the lost servers anew: Deployments %s", strings.Join(silenced, ", "))
+		r.hub.Note("taken out of the snapshot's copy, for they would make the lost servers anew: Deployments %s",
+			strings.Join(silenced, ", "))
 	}
 	return os.Rename(temporary, folder.Path(steps.SnapshotFile))
 }
@@ -249,9 +255,11 @@ type restoreOptions struct {
 
 func newRestoreCommand(in *invocation) *cobra.Command {
 	var own restoreOptions
-	cmd := in.command("restore [FILE]", groupRecovery, "the cluster of a backup, after all its servers were lost: same data, same keys; --diagnose only tells what is lost", func(ctx context.Context, c *console, a arguments) error {
-		return runRestore(ctx, c, a, own)
-	})
+	cmd := in.command("restore [FILE]", groupRecovery,
+		"the cluster of a backup, after all its servers were lost: same data, same keys; --diagnose only tells what is lost",
+		func(ctx context.Context, c *console, a arguments) error {
+			return runRestore(ctx, c, a, own)
+		})
 	o := &in.arguments.Options
 	addIdentityFlag(cmd, o)
 	addSkipDoctorFlag(cmd, o)

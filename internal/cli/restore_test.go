@@ -27,7 +27,8 @@ func writeBackup(t *testing.T, path string, seal backup.Seal, h backup.Header) {
 	database := make([]byte, 512)
 	sum := sha256.Sum256(database)
 	var b bytes.Buffer
-	if _, err := backup.Write(&b, seal, backup.Contents{Header: h}, bytes.NewReader(append(database, sum[:]...))); err != nil {
+	if _, err := backup.Write(&b, seal, backup.Contents{Header: h},
+		bytes.NewReader(append(database, sum[:]...))); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(path, b.Bytes(), 0o600); err != nil {
@@ -92,12 +93,16 @@ func TestRestoreFromAStoreThatFails(t *testing.T) {
 			w.Header().Set("Last-Modified", time.Now().UTC().Format(http.TimeFormat))
 			_, _ = w.Write(whole[:len(whole)/2])
 		}, ExitFailed, "run the same command again"},
-		"it is out of order":  {func(w http.ResponseWriter) { w.WriteHeader(http.StatusServiceUnavailable) }, ExitFailed, "run the same command again"},
-		"it has no such file": {func(w http.ResponseWriter) { w.WriteHeader(http.StatusNotFound) }, ExitUsage, "s3://bucket/k8s.slipway"},
-		"it does not let one": {func(w http.ResponseWriter) { w.WriteHeader(http.StatusForbidden) }, ExitUsage, settings.AccessKeyVariable},
+		"it is out of order": {func(w http.ResponseWriter) { w.WriteHeader(http.StatusServiceUnavailable) }, ExitFailed,
+			"run the same command again"},
+		"it has no such file": {func(w http.ResponseWriter) { w.WriteHeader(http.StatusNotFound) }, ExitUsage,
+			"s3://bucket/k8s.slipway"},
+		"it does not let one": {func(w http.ResponseWriter) { w.WriteHeader(http.StatusForbidden) }, ExitUsage,
+			settings.AccessKeyVariable},
 	} {
 		store := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { c.serve(w) }))
-		environment := "BACKUP_S3_REGION=nbg1 AWS_ACCESS_KEY_ID=a AWS_SECRET_ACCESS_KEY=secret BACKUP_S3_ENDPOINT=" + store.URL
+		environment := "BACKUP_S3_REGION=nbg1 AWS_ACCESS_KEY_ID=a AWS_SECRET_ACCESS_KEY=secret BACKUP_S3_ENDPOINT=" +
+			store.URL
 		for _, target := range [][]string{{"restore"}, {"readopt"}, {"restore", "--diagnose"}} {
 			r := execute(t, t.Context(), dir, environment, append(target, "s3://bucket/k8s.slipway")...)
 			if r.code != c.code || !strings.Contains(r.stderr, c.want) {
@@ -125,7 +130,8 @@ func TestNothingElseRunsInTheMiddleOfARestore(t *testing.T) {
 	write("")
 	before := folderContents(t, state.String())
 	for _, target := range []string{"bootstrap", "pivot", "all"} {
-		r := execute(t, t.Context(), dir, "HCLOUD_TOKEN=x HCLOUD_ENDPOINT=http://127.0.0.1:1", target, "--state-dir", state.String())
+		r := execute(t, t.Context(), dir, "HCLOUD_TOKEN=x HCLOUD_ENDPOINT=http://127.0.0.1:1",
+			target, "--state-dir", state.String())
 		if r.code != ExitUsage || !strings.Contains(r.stderr, "is being restored") {
 			t.Errorf("%s: exit %d, %s", target, r.code, r.stderr)
 		}
@@ -134,7 +140,8 @@ func TestNothingElseRunsInTheMiddleOfARestore(t *testing.T) {
 		t.Errorf("the folder was changed:\n%s\n%s", before, after)
 	}
 	write(`, "ended": "2026-01-02T04:04:05Z"`)
-	if r := execute(t, t.Context(), dir, "HCLOUD_TOKEN=x HCLOUD_ENDPOINT=http://127.0.0.1:1", "preflight", "--state-dir", state.String()); strings.Contains(r.stderr, "is being restored") {
+	if r := execute(t, t.Context(), dir, "HCLOUD_TOKEN=x HCLOUD_ENDPOINT=http://127.0.0.1:1", "preflight", "--state-dir",
+		state.String()); strings.Contains(r.stderr, "is being restored") {
 		t.Errorf("after the restore: %s", r.stderr)
 	}
 }

@@ -64,11 +64,13 @@ func writeLostCluster(t *testing.T, path string, taken time.Time) {
 		c.Objects = append(c.Objects, unstructured.Unstructured{Object: o})
 	}
 	c.Secrets = []unstructured.Unstructured{{Object: map[string]any{
-		"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": "k8s-talos", "namespace": "default"}, "data": map[string]any{"bundle": "a2V5cw=="},
+		"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": "k8s-talos", "namespace": "default"},
+		"data": map[string]any{"bundle": "a2V5cw=="},
 	}}}
 	var database, file bytes.Buffer
 	etcdtest.Snapshot(t, &database, c.Header.UID, func(store mvcc.KV) {
-		etcdtest.PutDeployment(t, store, "caph-controller-manager", map[string]string{"cluster.x-k8s.io/provider": "infrastructure-hetzner"}, 1)
+		etcdtest.PutDeployment(t, store, "caph-controller-manager",
+			map[string]string{"cluster.x-k8s.io/provider": "infrastructure-hetzner"}, 1)
 		etcdtest.PutDeployment(t, store, "theirs", nil, 1)
 	})
 	if _, err := backup.Write(&file, backup.Seal{Unencrypted: true}, c, &database); err != nil {
@@ -94,12 +96,14 @@ func restoring(t *testing.T, dir, environment, answer string, args ...string) ra
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	c := &console{
-		stdin: strings.NewReader(answer), stdout: &stdout, stderr: &stderr, environment: settings.Environ(strings.Fields(environment)), workDir: dir,
+		stdin: strings.NewReader(answer), stdout: &stdout, stderr: &stderr,
+		environment: settings.Environ(strings.Fields(environment)), workDir: dir,
 		size: func() (int, int) { return 100, 30 }, hide: &redact.Redactor{},
 		equip: func(tools *platform.Tools) { tools.Management = noManagement{} },
 	}
 	code := c.execute(t.Context(), append([]string{"restore", "lost", "--skip-doctor"}, args...))
-	return ran{code, stdout.String(), strings.Join(strings.Fields(stderr.String()), " ")} // without the ends of the terminal's lines
+	// without the ends of the terminal's lines
+	return ran{code, stdout.String(), strings.Join(strings.Fields(stderr.String()), " ")}
 }
 
 func TestRestoreAsksOnceBeforeItSpends(t *testing.T) {
@@ -114,7 +118,8 @@ func TestRestoreAsksOnceBeforeItSpends(t *testing.T) {
 			t.Errorf("%q: %+v", answer, r)
 		}
 		for _, want := range []string{
-			"5 server", "together 36.00 EUR a month more", "since is lost", "3h20m", "another address than 192.0.2.7", "etcd-bootstrap run",
+			"5 server", "together 36.00 EUR a month more", "since is lost", "3h20m", "another address than 192.0.2.7",
+			"etcd-bootstrap run",
 		} {
 			if !strings.Contains(strings.Join(strings.Fields(r.stdout), " "), want) { // in lines of the terminal's width
 				t.Errorf("%q: it does not say %q:\n%s", answer, want, r.stdout)
@@ -124,7 +129,8 @@ func TestRestoreAsksOnceBeforeItSpends(t *testing.T) {
 	if w := market.Writes(); len(w) > 0 {
 		t.Errorf("without a yes it wrote %v", w)
 	}
-	if left, err := filepath.Glob(filepath.Join(dir, statedir.StateFolderIn, "*", "restore", "*")); err != nil || len(left) > 0 {
+	if left, err := filepath.Glob(filepath.Join(dir, statedir.StateFolderIn, "*", "restore", "*")); err != nil ||
+		len(left) > 0 {
 		t.Errorf("without a yes it left %v, %v", left, err)
 	}
 	for name, r := range map[string]ran{
@@ -132,7 +138,8 @@ func TestRestoreAsksOnceBeforeItSpends(t *testing.T) {
 		"--yes":         restoring(t, dir, inProject(market), "", "--yes"),
 		"--output json": restoring(t, dir, inProject(market), "", "--output", "json"),
 	} {
-		if asked := strings.Contains(r.stderr, question); asked != (name == "a yes") || r.code != ExitFailed || !strings.Contains(r.stderr, "no room for a management cluster") {
+		if asked := strings.Contains(r.stderr, question); asked != (name == "a yes") || r.code != ExitFailed ||
+			!strings.Contains(r.stderr, "no room for a management cluster") {
 			t.Errorf("%s: %+v", name, r)
 		}
 	}
@@ -148,7 +155,8 @@ func TestTheLostClusterAPIDoesNotWakeUp(t *testing.T) {
 	if r.code != ExitFailed || !strings.Contains(r.stderr, "no room for a management cluster") {
 		t.Fatalf("%+v", r)
 	}
-	is, err := etcd.Inspect(filepath.Join(dir, statedir.StateFolderIn, "k8s", "restore", steps.SnapshotFile), filepath.Join(dir, "member"))
+	is, err := etcd.Inspect(filepath.Join(dir, statedir.StateFolderIn, "k8s", "restore", steps.SnapshotFile),
+		filepath.Join(dir, "member"))
 	if err != nil || is.Keys != 4 || is.UID != "uid-of-the-lost" { // kube-system, and what is theirs
 		t.Errorf("the snapshot holds %+v, %v", is, err)
 	}
@@ -173,20 +181,25 @@ func TestRestoreOnPaper(t *testing.T) {
 		t.Fatalf("%v, %+v", err, r)
 	}
 	losses := strings.Join(f.Losses, "\n")
-	if !strings.Contains(losses, "k8s-kube-apiserver-x survived: the cluster keeps its address 192.0.2.7") || f.Bill == nil || f.Bill.Monthly.Monthly >= 36 || len(f.Steps) < 20 {
+	if !strings.Contains(losses, "k8s-kube-apiserver-x survived: the cluster keeps its address 192.0.2.7") ||
+		f.Bill == nil || f.Bill.Monthly.Monthly >= 36 || len(f.Steps) < 20 {
 		t.Errorf("%s; %+v", losses, f)
 	}
 	if after := folderContents(t, dir); after != before || len(market.Writes()) > 0 {
 		t.Errorf("planning changed something: %v\n%s\n%s", market.Writes(), before, after)
 	}
-	market.Put("servers", 5, schema.Server{Name: "k8s-control-plane-1", Labels: map[string]string{"caph-cluster-k8s": "owned"}, Status: "off"})
-	if r := restoring(t, dir, inProject(market), "", "-n"); r.code != ExitFailed || !strings.Contains(r.stderr, "is not lost") {
+	market.Put("servers", 5, schema.Server{Name: "k8s-control-plane-1",
+		Labels: map[string]string{"caph-cluster-k8s": "owned"}, Status: "off"})
+	if r := restoring(t, dir, inProject(market), "", "-n"); r.code != ExitFailed ||
+		!strings.Contains(r.stderr, "is not lost") {
 		t.Errorf("with a server: %+v", r)
 	}
-	if r := restoring(t, dir, inProject(market), "", "--yes"); r.code != ExitFailed || !strings.Contains(r.stderr, "is not lost") {
+	if r := restoring(t, dir, inProject(market), "", "--yes"); r.code != ExitFailed ||
+		!strings.Contains(r.stderr, "is not lost") {
 		t.Errorf("with a server, and agreed to: %+v", r)
 	}
-	if left, err := filepath.Glob(filepath.Join(dir, statedir.StateFolderIn, "*", "restore", "*")); err != nil || len(left) > 0 {
+	if left, err := filepath.Glob(filepath.Join(dir, statedir.StateFolderIn, "*", "restore", "*")); err != nil ||
+		len(left) > 0 {
 		t.Errorf("a refused restore leaves %v, %v", left, err)
 	}
 }
@@ -212,7 +225,8 @@ func restorePlan(t *testing.T, dir string) *steps.RestorePlan {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan, err := steps.NewRestore(config.Defaults(), platform.Tools{Management: noManagement{}}, steps.Backup{Contents: contents})
+	plan, err := steps.NewRestore(config.Defaults(), platform.Tools{Management: noManagement{}},
+		steps.Backup{Contents: contents})
 	if err != nil {
 		t.Fatal(err)
 	}

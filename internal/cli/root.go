@@ -53,8 +53,9 @@ var keepCommandOrder = sync.OnceFunc(func() { cobra.EnableCommandSorting = false
 func newRoot(in *invocation, plan *steps.Plan) *cobra.Command {
 	keepCommandOrder()
 	root := &cobra.Command{
-		Use: platform.Program + " [TARGET ...] [KEY=VALUE ...]", Short: "Make a Talos Linux Kubernetes cluster on Hetzner Cloud",
-		Long: rootLong, Args: cobra.ArbitraryArgs, RunE: in.run(runOrPlan), ValidArgsFunction: completeVariables,
+		Use:   platform.Program + " [TARGET ...] [KEY=VALUE ...]",
+		Short: "Make a Talos Linux Kubernetes cluster on Hetzner Cloud",
+		Long:  rootLong, Args: cobra.ArbitraryArgs, RunE: in.run(runOrPlan), ValidArgsFunction: completeVariables,
 		Annotations: map[string]string{ofSteps: ""}, SilenceErrors: true, SilenceUsage: true, DisableFlagsInUseLine: true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return in.check(cmd) },
 	}
@@ -81,7 +82,8 @@ func newRoot(in *invocation, plan *steps.Plan) *cobra.Command {
 		newBootstrapCommand(in, plan), newAllCommand(in, plan), newDestroyCommand(in), newLeftoversCommand(in),
 		newReplaceMachineCommand(in), newBackupCommand(in), newRestoreCommand(in), newReadoptCommand(in),
 		newRecoverQuorumCommand(in), newDrillCommand(in), newStatusCommand(in), newEffectsCommand(in), newReportCommand(in),
-		newLogsCommand(in), newDoctorCommand(in), newPlanCommand(in), newConfigCommand(in), newGraphCommand(in), newLabCommand(in),
+		newLogsCommand(in), newDoctorCommand(in), newPlanCommand(in), newConfigCommand(in), newGraphCommand(in),
+		newLabCommand(in),
 		newVersionCommand(in),
 	)
 	if plan != nil {
@@ -146,7 +148,8 @@ func (in *invocation) command(use, group, doc string, do action) *cobra.Command 
 func (in *invocation) parent(use, group, doc string, below ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: use, GroupID: group, Short: doc, Args: cobra.ArbitraryArgs, DisableFlagsInUseLine: true,
-		RunE: func(cmd *cobra.Command, words []string) error { return wrongVerb(cmd, words) }, ValidArgsFunction: completeVariables,
+		RunE:              func(cmd *cobra.Command, words []string) error { return wrongVerb(cmd, words) },
+		ValidArgsFunction: completeVariables,
 	}
 	cmd.AddCommand(below...)
 	return cmd
@@ -261,7 +264,8 @@ func wrongVerb(cmd *cobra.Command, words []string) error {
 	if len(words) == 0 {
 		return usage.Errorf("%s takes one of: %s", pathOf(cmd), strings.Join(verbs, ", "))
 	}
-	return usage.Errorf("%s cannot %q%s; it takes one of: %s", pathOf(cmd), words[0], usage.DidYouMean("", words[0], verbs),
+	return usage.Errorf("%s cannot %q%s; it takes one of: %s",
+		pathOf(cmd), words[0], usage.DidYouMean("", words[0], verbs),
 		strings.Join(verbs, ", "))
 }
 

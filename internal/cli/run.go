@@ -94,8 +94,8 @@ func runConnected(ctx context.Context, r *running, a arguments, cfg settings.Con
 	return runSteps(ctx, r, targets)
 }
 
-// refuseSecondRun refuses a run while another one has the lock, before anything is examined or asked. The graph takes the lock again,
-// and keeps it.
+// refuseSecondRun refuses a run while another one has the lock, before anything is examined or asked. The graph takes
+// the lock again, and keeps it.
 func refuseSecondRun(ctx context.Context, journal flow.Journal) error {
 	unlock, err := journal.Lock(ctx)
 	if err != nil {
@@ -159,7 +159,8 @@ func newLab(c *console, o options, state statedir.Dir) *lab.Lab {
 	dir := state.Lab()
 	return &lab.Lab{
 		Dir: dir, Latency: o.LabLatency, Images: labImages(c, o), Until: o.LabUntil, Client: lab.NewClient(dir),
-		WorkDir: c.workDir, Environment: c.environment, CommandLine: func(target ...string) string { return commandLine(c, target...) },
+		WorkDir: c.workDir, Environment: c.environment,
+		CommandLine: func(target ...string) string { return commandLine(c, target...) },
 	}
 }
 
@@ -192,7 +193,8 @@ func runSteps(ctx context.Context, r *running, targets []string) error {
 		return adviseOnSealed(r, err, sealed)
 	}
 	if err != nil {
-		return fmt.Errorf("%w\nwhat is done is kept in %s; run the same command again to go on; log: %s", reasonsOnce(err), r.state, r.files.Log.Name())
+		return fmt.Errorf("%w\nwhat is done is kept in %s; run the same command again to go on; log: %s",
+			reasonsOnce(err), r.state, r.files.Log.Name())
 	}
 	return conclude(ctx, r, journal, report, outputs{
 		management: plan.Management, clean: plan.Clean, cluster: plan.Cluster, kubeconfig: plan.Kubeconfig,

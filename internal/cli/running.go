@@ -199,8 +199,8 @@ func connectToLab(ctx context.Context, r *running) error {
 	return nil
 }
 
-// keepSetup writes down for a report what the run begins with. It is written again once the lab, which decides a part of
-// the configuration, is up. The run does not need it.
+// keepSetup writes down for a report what the run begins with. It is written again once the lab, which decides a part
+// of the configuration, is up. The run does not need it.
 func keepSetup(r *running) {
 	s := runs.Setup{
 		Version: version(), Go: runtime.Version(), System: runtime.GOOS + "/" + runtime.GOARCH,

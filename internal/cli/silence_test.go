@@ -30,7 +30,8 @@ func TestLookingAtASilentHetznerEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	record := flow.Record{State: flow.StateFailed, Attempt: 1, Error: "no token"}
-	if err := begun.Journal().Save(t.Context(), flow.Snapshot{Format: flow.Format, Graph: "slipway", Steps: map[string]flow.Record{"preflight": record}}); err != nil {
+	if err := begun.Journal().Save(t.Context(), flow.Snapshot{Format: flow.Format, Graph: "slipway",
+		Steps: map[string]flow.Record{"preflight": record}}); err != nil {
 		t.Fatal(err)
 	}
 	self, err := os.Executable()
@@ -58,7 +59,8 @@ func TestLookingAtASilentHetznerEnds(t *testing.T) {
 			// Processes of their own: the logs of libraries are a process's.
 			cmd := exec.CommandContext(ctx, self, append(strings.Fields(args), "--state-dir", string(state))...)
 			cmd.Dir = string(state)
-			cmd.Env = []string{"HOME=" + string(state), "PATH=" + os.Getenv("PATH"), quickCommand + "=1", settings.TokenVariable + "=x", settings.EndpointVariable + "=" + silent.URL}
+			cmd.Env = []string{"HOME=" + string(state), "PATH=" + os.Getenv("PATH"), quickCommand + "=1",
+				settings.TokenVariable + "=x", settings.EndpointVariable + "=" + silent.URL}
 			var stdout, stderr bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &stdout, &stderr
 			if _, err := cmd.StdinPipe(); err != nil {
@@ -67,7 +69,8 @@ func TestLookingAtASilentHetznerEnds(t *testing.T) {
 			}
 			_ = cmd.Run() // the code tells
 			r := ran{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
-			if r.code != want.code || !strings.Contains(r.stdout+r.stderr, says) || !strings.Contains(r.stdout, want.stdout) || !strings.Contains(r.stderr, want.stderr) || ctx.Err() != nil {
+			if r.code != want.code || !strings.Contains(r.stdout+r.stderr, says) || !strings.Contains(r.stdout, want.stdout) ||
+				!strings.Contains(r.stderr, want.stderr) || ctx.Err() != nil {
 				t.Errorf("%s: %+v", args, r)
 			}
 		})

@@ -12,14 +12,15 @@ import (
 	"github.com/slipway-k8s/slipway/steps"
 )
 
-// stateOf is the state folder that the arguments name. A folder that belongs to another cluster is a usageError: no target reads,
-// changes or deletes one cluster's state under the name of another.
+// stateOf is the state folder that the arguments name. A folder that belongs to another cluster is a usageError: no
+// target reads, changes or deletes one cluster's state under the name of another.
 func stateOf(ctx context.Context, c *console, a arguments, cfg settings.Configuration) (statedir.Dir, error) {
 	state := statedir.New(a.Options.StateDir, cfg.ClusterName, c.workDir)
 	return state, state.CheckOwner(ctx, cfg.ClusterName)
 }
 
-// labStateOf is stateOf for the targets of the lab alone. They need no cluster's name, so only one that was given is checked.
+// labStateOf is stateOf for the targets of the lab alone. They need no cluster's name, so only one that was given is
+// checked.
 func labStateOf(ctx context.Context, c *console, a arguments, cfg settings.Configuration) (statedir.Dir, error) {
 	if _, given := cfg.Places[settings.Variable("CLUSTER_NAME").Field]; given {
 		return stateOf(ctx, c, a, cfg)

@@ -75,7 +75,8 @@ func lookAtAll(ctx context.Context, c *console, a arguments) (status.Report, err
 		r.Now = &now
 	})
 	asking.Go(func() {
-		soon, cancel := context.WithTimeoutCause(ctx, statusComparedWithin, fmt.Errorf("no answer within %s", statusComparedWithin))
+		soon, cancel := context.WithTimeoutCause(ctx, statusComparedWithin,
+			fmt.Errorf("no answer within %s", statusComparedWithin))
 		defer cancel()
 		r.Comparison = drift.Compare(soon, b, state.Journal(), cfg, nil)
 	})
@@ -94,7 +95,8 @@ func lookAtAll(ctx context.Context, c *console, a arguments) (status.Report, err
 
 // lookingTools are the tools to look at the world that the state folder belongs
 // to. Where that cannot be asked, offline says why.
-func lookingTools(ctx context.Context, c *console, o options, cfg settings.Configuration, state statedir.Dir) (_ settings.Configuration, tools platform.Tools, offline string, err error) {
+func lookingTools(ctx context.Context, c *console, o options, cfg settings.Configuration,
+	state statedir.Dir) (_ settings.Configuration, tools platform.Tools, offline string, err error) {
 	c.hide.Learn(cfg.Passwords()...)
 	tools = commonTools(state, cfg, c.environment, io.Discard)
 	tools.CommandLine = func(target ...string) string { return commandLine(c, target...) }
@@ -129,7 +131,8 @@ func lookingTools(ctx context.Context, c *console, o options, cfg settings.Confi
 
 // hetznerTools are tools to look at Hetzner, without a recorder. Without a token
 // offline says so.
-func hetznerTools(ctx context.Context, c *console, cfg settings.Configuration, tools platform.Tools) (_ platform.Tools, offline string, err error) {
+func hetznerTools(ctx context.Context, c *console, cfg settings.Configuration, tools platform.Tools) (_ platform.Tools,
+	offline string, err error) {
 	token, err := tokenOnce(ctx, c, cfg)
 	if errors.Is(err, settings.ErrNoToken) {
 		return tools, settings.TokenVariable + " is not set", nil
@@ -150,9 +153,11 @@ type statusOptions struct {
 
 func newStatusCommand(in *invocation) *cobra.Command {
 	var own statusOptions
-	cmd := in.command("status", groupLook, "what the journal knows and what the world says to it; why it waits, servers, etcd, releases, certificates, cost", func(ctx context.Context, c *console, a arguments) error {
-		return runStatus(ctx, c, a, own)
-	})
+	cmd := in.command("status", groupLook,
+		"what the journal knows and what the world says to it; why it waits, servers, etcd, releases, certificates, cost",
+		func(ctx context.Context, c *console, a arguments) error {
+			return runStatus(ctx, c, a, own)
+		})
 	cmd.Flags().BoolVar(&own.Watch, "watch", false, "show it again whenever it has changed, until Ctrl-C")
 	return cmd
 }

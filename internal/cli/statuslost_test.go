@@ -15,25 +15,33 @@ import (
 
 // What is lost, or was interrupted, is said first, with a command in one line, and not that nothing is waited for.
 func TestStatusBeginsWithWhatIsLost(t *testing.T) {
-	command := "bootstrap restore --diagnose --lab --state-dir /a/folder CLUSTER_NAME=k8s --and so on, longer than the terminal is"
-	lost := status.Report{State: "/a/folder", Now: &steps.Overview{Lost: &steps.LostOverview{Sentence: "the API of cluster k8s does not answer", Command: command}}}
-	pivot := status.Report{State: "/a/folder", Now: &steps.Overview{Pivot: &steps.PivotOverview{Sentence: "the pivot of cluster k8s has not ended", Command: command}}}
+	command := "bootstrap restore --diagnose --lab --state-dir /a/folder CLUSTER_NAME=k8s --and so on, longer than the " +
+		"terminal is"
+	lost := status.Report{State: "/a/folder",
+		Now: &steps.Overview{Lost: &steps.LostOverview{Sentence: "the API of cluster k8s does not answer", Command: command}}}
+	pivot := status.Report{State: "/a/folder",
+		Now: &steps.Overview{Pivot: &steps.PivotOverview{Sentence: "the pivot of cluster k8s has not ended",
+			Command: command}}}
 	pivot.TellRun("")
-	for begins, r := range map[string]status.Report{"the API of cluster k8s does not": lost, "the pivot of cluster k8s has not ended; it was": pivot} {
+	for begins, r := range map[string]status.Report{"the API of cluster k8s does not": lost,
+		"the pivot of cluster k8s has not ended; it was": pivot} {
 		var text strings.Builder
 		if err := r.Print(&text, 60); err != nil {
 			t.Fatal(err)
 		}
-		if !strings.HasPrefix(text.String(), begins) || !strings.Contains(text.String(), ": "+command+"\n") || strings.Contains(text.String(), "nothing is waited for") {
+		if !strings.HasPrefix(text.String(), begins) || !strings.Contains(text.String(), ": "+command+"\n") ||
+			strings.Contains(text.String(), "nothing is waited for") {
 			t.Errorf("it says\n%s", text.String())
 		}
 	}
 	pivot = status.Report{Now: &steps.Overview{Pivot: &steps.PivotOverview{Sentence: "the pivot", Command: command}}}
-	if pivot.TellRun("process 1 on here"); pivot.Now.Pivot.Command != "" || !strings.Contains(pivot.Now.Pivot.Sentence, "a run is at work on it (process 1 on here)") {
+	if pivot.TellRun("process 1 on here"); pivot.Now.Pivot.Command != "" ||
+		!strings.Contains(pivot.Now.Pivot.Sentence, "a run is at work on it (process 1 on here)") {
 		t.Errorf("while a run is at work: %+v", pivot.Now.Pivot)
 	}
 	var none strings.Builder
-	if err := (status.Report{Now: &steps.Overview{}}).Print(&none, 0); err != nil || !strings.Contains(none.String(), "nothing is waited for") {
+	if err := (status.Report{Now: &steps.Overview{}}).Print(&none, 0); err != nil ||
+		!strings.Contains(none.String(), "nothing is waited for") {
 		t.Errorf("where nothing is lost it says %s", none.String())
 	}
 }

@@ -13,11 +13,12 @@ import (
 	"github.com/slipway-k8s/slipway/internal/text"
 )
 
-// watchEvery is the time between two looks of status --watch. A look asks Hetzner some ten times, whose limit is 3600 requests an hour.
+// watchEvery is the time between two looks of status --watch. A look asks Hetzner some ten times, whose limit is 3600
+// requests an hour.
 const watchEvery = 10 * time.Second
 
-// watchStatus shows the status again whenever it has changed, until it is interrupted. On a terminal the new one takes the place of the old;
-// in a pipe each is a block with its time.
+// watchStatus shows the status again whenever it has changed, until it is interrupted. On a terminal the new one takes
+// the place of the old; in a pipe each is a block with its time.
 func watchStatus(ctx context.Context, c *console, a arguments) error {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()

@@ -43,7 +43,8 @@ func (n *noted) Write(p []byte) (int, error) {
 // An interruption is how a watch ends: in good order, after one block of what has not changed.
 func TestWatchEndsWithAnInterruption(t *testing.T) {
 	out := &noted{wrote: make(chan struct{}, 1)}
-	c := &console{stdout: out, stderr: out, environment: map[string]string{}, workDir: t.TempDir(), hide: &redact.Redactor{}, size: sized(0, 0)}
+	c := &console{stdout: out, stderr: out, environment: map[string]string{}, workDir: t.TempDir(),
+		hide: &redact.Redactor{}, size: sized(0, 0)}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	ended := make(chan int, 1)
 	go func() { ended <- c.execute(ctx, []string{"status", "--watch", "--state-dir", t.TempDir()}) }()
@@ -90,7 +91,8 @@ func TestWatchRedraws(t *testing.T) {
 	if got, want := show("uno\ndue\n"), "uno\ndue"; got != want {
 		t.Errorf("on the screen is\n%s", got)
 	}
-	if got := show(strings.Repeat("line\n", 30)); strings.Count(got, "line\n") != 8 || !strings.HasSuffix(got, "\n… 22 more lines") {
+	if got := show(strings.Repeat("line\n", 30)); strings.Count(got, "line\n") != 8 ||
+		!strings.HasSuffix(got, "\n… 22 more lines") {
 		t.Errorf("of what is too long for the screen there is\n%s", got)
 	}
 	if got, want := show("three "+strings.Repeat("long ", 20)), "three "+strings.Repeat("long ", 6)+"lo…"; got != want {
@@ -100,7 +102,9 @@ func TestWatchRedraws(t *testing.T) {
 
 // small is a status of which a usual terminal cannot show all.
 func small() status.Report {
-	r := status.Report{State: "/a/folder", Notes: []string{}, Now: &steps.Overview{Sentence: "waiting for the control plane: 1 of 3 nodes is Ready; server-2: its Talos does not answer"}}
+	r := status.Report{State: "/a/folder", Notes: []string{},
+		Now: &steps.Overview{Sentence: "waiting for the control plane: 1 of 3 nodes is Ready; server-2: its Talos does not " +
+			"answer"}}
 	for i := range 19 {
 		s := status.Step{Step: fmt.Sprintf("step-%d.", i), State: "done", World: "holds"}
 		switch {
@@ -130,7 +134,8 @@ func TestWatchOnASmallTerminal(t *testing.T) {
 	showStatus(c, text.String(), false, 0)
 	_, _ = screen.Write([]byte(strings.ReplaceAll(raw.String(), "\n", "\r\n")))
 	seen := screen.String()
-	for _, want := range []string{"waiting for the control plane", "server-2: its Talos does", "14 of 19 steps done", "step-14.", "step-18.", "more lines"} {
+	for _, want := range []string{"waiting for the control plane", "server-2: its Talos does",
+		"14 of 19 steps done", "step-14.", "step-18.", "more lines"} {
 		if !strings.Contains(seen, want) {
 			t.Errorf("it does not show %q", want)
 		}
@@ -144,7 +149,8 @@ func TestWatchOnASmallTerminal(t *testing.T) {
 
 	// Where there is room, nothing is left out.
 	var all, roomy bytes.Buffer
-	if err := errors.Join(small().Print(&all, 80), small().PrintWatched(&roomy, 80, 100)); err != nil || all.String() != roomy.String() {
+	if err := errors.Join(small().Print(&all, 80), small().PrintWatched(&roomy, 80, 100)); err != nil ||
+		all.String() != roomy.String() {
 		t.Errorf("on a high terminal, %v:\n%s", err, roomy.String())
 	}
 }
@@ -169,7 +175,8 @@ func TestWatchBeginsWithWhatIsWaitedFor(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	record(t, statedir.Dir(filepath.Join(dir, ".slipway", "k8s")), "preflight")
-	c := &console{environment: settings.Environ(strings.Fields(inProject(newMarket(t)))), workDir: dir, hide: &redact.Redactor{}, size: sized(80, 24)}
+	c := &console{environment: settings.Environ(strings.Fields(inProject(newMarket(t)))), workDir: dir,
+		hide: &redact.Redactor{}, size: sized(80, 24)}
 	a, err := parseArguments([]string{"status", "--watch"})
 	a.workDir = c.workDir
 	if err != nil {
@@ -179,7 +186,8 @@ func TestWatchBeginsWithWhatIsWaitedFor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if lines := strings.Split(text, "\n"); len(lines) < 24 || !strings.Contains(strings.Join(lines[:22], "\n"), "waiting for the management cluster") {
+	if lines := strings.Split(text, "\n"); len(lines) < 24 ||
+		!strings.Contains(strings.Join(lines[:22], "\n"), "waiting for the management cluster") {
 		t.Errorf("it says\n%s", text)
 	}
 }

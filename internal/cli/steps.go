@@ -21,7 +21,8 @@ func newBootstrapCommand(in *invocation, plan *steps.Plan) *cobra.Command {
 
 // newAllCommand makes the target of the whole first day.
 func newAllCommand(in *invocation, plan *steps.Plan) *cobra.Command {
-	cmd := in.stepsCommand(targetAll, groupCluster, "the whole first day: bootstrap, pivot, firewall, firewall-apply, clean")
+	cmd := in.stepsCommand(targetAll, groupCluster,
+		"the whole first day: bootstrap, pivot, firewall, firewall-apply, clean")
 	if plan != nil {
 		cmd.Long = isSteps(plan.All)
 	}

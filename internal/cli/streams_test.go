@@ -54,7 +54,8 @@ func TestWorkOnTheLabOutlivesItsReader(t *testing.T) {
 		t.Fatal(err)
 	}
 	var exit *exec.ExitError
-	if err := cmd.Run(); !errors.As(err, &exit) || exit.ExitCode() != ExitFailed && exit.ExitCode() != ExitUsage || !strings.Contains(stderr.String(), "error: ") {
+	if err := cmd.Run(); !errors.As(err, &exit) || exit.ExitCode() != ExitFailed && exit.ExitCode() != ExitUsage ||
+		!strings.Contains(stderr.String(), "error: ") {
 		t.Errorf("it ends with %v: %s", err, stderr.String())
 	}
 }

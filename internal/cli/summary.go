@@ -54,10 +54,12 @@ func output[T any](ctx context.Context, j flow.Journal, step *flow.Step[T], err 
 }
 
 // summarise reads what the steps made out of the journal. The outputs of steps that are not done stay empty.
-func summarise(ctx context.Context, r *running, j flow.Journal, report *flow.Report, of outputs) (s summary, err error) {
+func summarise(ctx context.Context, r *running, j flow.Journal, report *flow.Report, of outputs) (s summary,
+	err error) {
 	s = summary{
 		Kind: "summary", Time: time.Now(), Run: report.Run, Cluster: r.cfg.ClusterName, State: string(r.state),
-		Report: commandLine(r.console, targetReport), Steps: slices.Concat(r.before, report.Steps), Elapsed: time.Since(r.began),
+		Report: commandLine(r.console, targetReport), Steps: slices.Concat(r.before, report.Steps),
+		Elapsed: time.Since(r.began),
 	}
 	management, managed := output(ctx, j, of.management, &err)
 	if _, cleaned := output(ctx, j, of.clean, &err); managed && !cleaned {

@@ -23,8 +23,10 @@ func fits(t *testing.T, text string, width int) {
 func TestSummaryAtATerminal(t *testing.T) {
 	name := "k8s-control-plane-3b431-582k6"
 	s := summary{Cluster: "k8s", Elapsed: 93 * time.Second, Steps: []flow.StepReport{{Name: "image"}},
-		Nodes: []steps.Node{{Name: name, Version: "v1.32.2", InternalIP: "10.10.64.10", ExternalIP: "203.0.113.120", ProviderID: "hcloud://100000028"}}}
-	for width, want := range map[int][]string{0: {"STEP", "hcloud://100000028", "1m33s"}, 80: {"203.0.113.120", "1m33s"}, 200: {"hcloud://100000028"}} {
+		Nodes: []steps.Node{{Name: name, Version: "v1.32.2", InternalIP: "10.10.64.10", ExternalIP: "203.0.113.120",
+			ProviderID: "hcloud://100000028"}}}
+	for width, want := range map[int][]string{0: {"STEP", "hcloud://100000028", "1m33s"}, 80: {"203.0.113.120", "1m33s"},
+		200: {"hcloud://100000028"}} {
 		var out strings.Builder
 		if err := s.print(&out, "text", width); err != nil {
 			t.Fatal(err)
@@ -45,10 +47,17 @@ func TestSummaryAtATerminal(t *testing.T) {
 
 func TestStatusAtATerminal(t *testing.T) {
 	name := "k8s-control-plane-3b431-582k6"
-	waits := "waiting for Secret k8s-kubeconfig: it does not exist yet; etcd: 0 of 3 servers run; " + name + ": its server is initializing"
-	r := status.Report{State: "state", Steps: []status.Step{{Step: "firewall-apply", State: "interrupted", Said: waits, Started: time.Unix(1, 0), Ended: time.Unix(90, 0), World: "holds"}}, Notes: []string{"firewall k8s covers the servers, but no firewall of Hetzner's covers a load balancer: it answers everybody on 6443 and 50000"},
-		Now: &steps.Overview{Sentence: "waiting for etcd: 2 of 3 servers run; " + name + ": server type cx33 is out of stock in nbg1 (CAPH tries again within 10 s)",
-			Servers: []steps.ServerOverview{{Name: name, State: "running", Machine: "k8s-control-plane-ddx96", Phase: "Running", Talos: "connection refused by 203.0.113.120:50000", Node: "Ready"}},
+	waits := "waiting for Secret k8s-kubeconfig: it does not exist yet; etcd: 0 of 3 servers run; " + name +
+		": its server is initializing"
+	r := status.Report{State: "state",
+		Steps: []status.Step{{Step: "firewall-apply", State: "interrupted", Said: waits, Started: time.Unix(1, 0),
+			Ended: time.Unix(90, 0), World: "holds"}},
+		Notes: []string{"firewall k8s covers the servers, but no firewall of Hetzner's covers a load balancer: it answers " +
+			"everybody on 6443 and 50000"},
+		Now: &steps.Overview{Sentence: "waiting for etcd: 2 of 3 servers run; " + name +
+			": server type cx33 is out of stock in nbg1 (CAPH tries again within 10 s)",
+			Servers: []steps.ServerOverview{{Name: name, State: "running", Machine: "k8s-control-plane-ddx96", Phase: "Running",
+				Talos: "connection refused by 203.0.113.120:50000", Node: "Ready"}},
 			Unknown: []steps.Unasked{{What: "the Helm releases", Why: waits}}}}
 	for _, width := range []int{0, 80, 200} {
 		var out strings.Builder

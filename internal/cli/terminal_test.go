@@ -39,7 +39,8 @@ func (q *quick) onTerminal(t *testing.T, columns, rows int) *onTerminal {
 		"MANAGEMENT_KUBECONFIG="+filepath.Join(q.dir, "kubeconfig"))
 	cmd.Dir = q.dir
 	cmd.Env = []string{
-		"HOME=" + q.dir, "PATH=" + os.Getenv("PATH"), "TERM=xterm-256color", quickCommand + "=1", settings.TokenVariable + "=" + hetznertest.Token,
+		"HOME=" + q.dir, "PATH=" + os.Getenv("PATH"), "TERM=xterm-256color", quickCommand + "=1", settings.TokenVariable +
+			"=" + hetznertest.Token,
 		settings.EndpointVariable + "=" + q.Hetzner.URL, effect.CrashVariable + "=",
 	}
 	master, err := pty.StartWithSize(cmd, &pty.Winsize{Cols: uint16(columns), Rows: uint16(rows)})
@@ -93,8 +94,8 @@ func once(lines []string, words string) bool {
 	return strings.Count(strings.Join(lines, "\n"), words) == 1
 }
 
-// TestTerminal runs the command on a terminal, in a world in which no load balancer is ever made: the tree shows what waits, follows the
-// terminal when it becomes narrow, and Ctrl-C ends the run with what is kept and how to go on.
+// TestTerminal runs the command on a terminal, in a world in which no load balancer is ever made: the tree shows what
+// waits, follows the terminal when it becomes narrow, and Ctrl-C ends the run with what is kept and how to go on.
 func TestTerminal(t *testing.T) {
 	q := newQuick(t, quickCharts(t))
 	all := q.Management.React
@@ -105,7 +106,8 @@ func TestTerminal(t *testing.T) {
 	})
 	o := q.onTerminal(t, 100, 30)
 	o.shows("the step that waits, and those to come", func(lines []string) bool {
-		return has(lines, "✓ secret") && has(lines, "    waiting for the load balancer: HetznerCluster k8s has no address yet") && has(lines, "· wait-nodes")
+		return has(lines, "✓ secret") &&
+			has(lines, "    waiting for the load balancer: HetznerCluster k8s has no address yet") && has(lines, "· wait-nodes")
 	})
 	if err := pty.Setsize(o.master, &pty.Winsize{Cols: 40, Rows: 30}); err != nil {
 		t.Fatal(err)
@@ -123,7 +125,8 @@ func TestTerminal(t *testing.T) {
 	}
 	o.shows("what is kept and how to go on", func(lines []string) bool {
 		text := strings.ReplaceAll(strings.Join(lines, ""), " ", "") // the terminal itself breaks long lines, anywhere
-		return has(lines, "! apply") && strings.Contains(text, "whatisdoneiskeptin") && strings.Contains(text, "runthesamecommandagaintogoon") &&
+		return has(lines, "! apply") && strings.Contains(text, "whatisdoneiskeptin") &&
+			strings.Contains(text, "runthesamecommandagaintogoon") &&
 			!has(lines, "· ") && once(lines, "✓ secret") && !has(lines, "✓ ✓")
 	})
 	if !o.screen.CursorVisible() {

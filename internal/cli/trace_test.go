@@ -126,14 +126,16 @@ func TestSpansOfARun(t *testing.T) {
 		}
 	}
 	// Helm hands no context on: of several steps at once the run stands for the one that it works for.
-	if !slices.ContainsFunc(slices.Collect(maps.Keys(chains)), func(chain string) bool { return strings.HasPrefix(chain, "workload create secrets < ") }) {
+	if !slices.ContainsFunc(slices.Collect(maps.Keys(chains)),
+		func(chain string) bool { return strings.HasPrefix(chain, "workload create secrets < ") }) {
 		t.Error("Helm's calls have no spans")
 	}
 	i := slices.IndexFunc(c.spans, func(s *tracepb.Span) bool { return s.Name == "hetzner create firewalls" })
 	if i < 0 {
 		t.Fatalf("chains %v", chains)
 	}
-	for key, want := range map[string]string{"http.request.method": "POST", "slipway.object": "firewalls/k8s", "slipway.step": "firewall", "server.address": "127.0.0.1"} {
+	for key, want := range map[string]string{"http.request.method": "POST", "slipway.object": "firewalls/k8s",
+		"slipway.step": "firewall", "server.address": "127.0.0.1"} {
 		if got := attributeOf(c.spans[i], key).GetStringValue(); got != want {
 			t.Errorf("%s is %q, want %q", key, got, want)
 		}
@@ -142,7 +144,8 @@ func TestSpansOfARun(t *testing.T) {
 		t.Errorf("its status is %d", got)
 	}
 	failed := slices.ContainsFunc(c.spans, func(s *tracepb.Span) bool {
-		return s.Status.GetCode() == tracepb.Status_STATUS_CODE_ERROR && attributeOf(s, "error.type").GetStringValue() == "404"
+		return s.Status.GetCode() == tracepb.Status_STATUS_CODE_ERROR &&
+			attributeOf(s, "error.type").GetStringValue() == "404"
 	})
 	if !failed {
 		t.Error("no call is marked as failed; a bootstrap looks for much that is not there")
@@ -156,7 +159,8 @@ func TestSpansOfARun(t *testing.T) {
 func TestNoSpansUnlessAskedFor(t *testing.T) {
 	c := newFakeCollector(t)
 	for _, environment := range []map[string]string{
-		{}, {"OTEL_SERVICE_NAME": "x", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, {telemetry.Endpoint: c.URL, "OTEL_SDK_DISABLED": "true"},
+		{}, {"OTEL_SERVICE_NAME": "x", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
+		{telemetry.Endpoint: c.URL, "OTEL_SDK_DISABLED": "true"},
 	} {
 		tracer, err := telemetry.Start(environment, telemetry.Run{})
 		if tracer != nil || err != nil {
@@ -171,12 +175,14 @@ func TestNoSpansUnlessAskedFor(t *testing.T) {
 	if c.requests > 0 {
 		t.Errorf("%d requests", c.requests)
 	}
-	if _, err := telemetry.Start(map[string]string{telemetry.Endpoint: c.URL, "OTEL_EXPORTER_OTLP_PROTOCOL": "smoke"}, telemetry.Run{}); err == nil {
+	if _, err := telemetry.Start(map[string]string{telemetry.Endpoint: c.URL, "OTEL_EXPORTER_OTLP_PROTOCOL": "smoke"},
+		telemetry.Run{}); err == nil {
 		t.Error("an unknown protocol is taken")
 	}
 }
 
-// TestCollectorThatIsSilent has a collector that takes connections and never answers: the run ends well, and a moment later.
+// TestCollectorThatIsSilent has a collector that takes connections and never answers: the run ends well, and a moment
+// later.
 func TestCollectorThatIsSilent(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

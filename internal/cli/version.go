@@ -19,7 +19,8 @@ import (
 
 // newVersionCommand makes the command that tells what it is made of.
 func newVersionCommand(in *invocation) *cobra.Command {
-	return in.command("version", groupOther, "the version, and those of the libraries, of what a cluster gets and of the lab", runVersion)
+	return in.command("version", groupOther,
+		"the version, and those of the libraries, of what a cluster gets and of the lab", runVersion)
 }
 
 // versionReport is what the command is made of, in `bootstrap version --output json`.
@@ -53,9 +54,11 @@ func runVersion(_ context.Context, c *console, a arguments) error {
 	return r.print(c.stdout)
 }
 
-// newVersionReport reads what is built into the command, where that is known, and the lab's source, where a folder lies in it.
+// newVersionReport reads what is built into the command, where that is known, and the lab's source, where a folder lies
+// in it.
 func newVersionReport(info *debug.BuildInfo, dir string) versionReport {
-	r := versionReport{Kind: "version", Version: version(), Go: runtime.Version(), System: runtime.GOOS + "/" + runtime.GOARCH,
+	r := versionReport{Kind: "version", Version: version(), Go: runtime.Version(), System: runtime.GOOS + "/" +
+		runtime.GOARCH,
 		Libraries: []lab.Version{}, Cluster: clusterVersions(), Lab: []lab.Version{}}
 	if found, err := lab.SourceVersions(dir); err == nil {
 		r.Lab = found

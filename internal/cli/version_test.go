@@ -21,7 +21,8 @@ func builtFrom(t *testing.T, path string) *debug.BuildInfo {
 	if err != nil {
 		t.Fatal(err)
 	}
-	info := &debug.BuildInfo{Settings: []debug.BuildSetting{{Key: "vcs.revision", Value: "0123abc"}, {Key: "vcs.modified", Value: "true"}}}
+	info := &debug.BuildInfo{Settings: []debug.BuildSetting{{Key: "vcs.revision", Value: "0123abc"},
+		{Key: "vcs.modified", Value: "true"}}}
 	for line := range strings.Lines(string(data)) {
 		if words := strings.Fields(line); len(words) >= 2 && strings.HasPrefix(words[1], "v") {
 			info.Deps = append(info.Deps, &debug.Module{Path: words[0], Version: words[1]})
@@ -69,7 +70,10 @@ func TestVersion(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"Kubernetes", "etcd", "Cluster API", "CABPT", "CACPPT"} {
-		if !slices.ContainsFunc(got.Lab, func(v lab.Version) bool { return v.Name == name && strings.HasPrefix(v.Version, "v") }) {
+		if !slices.ContainsFunc(got.Lab, func(v lab.Version) bool {
+			return v.Name == name &&
+				strings.HasPrefix(v.Version, "v")
+		}) {
 			t.Errorf("%s of the lab is missing in %+v", name, got.Lab)
 		}
 	}

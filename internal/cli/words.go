@@ -32,7 +32,8 @@ func takeApart(root *cobra.Command, args []string) (t typed, err error) {
 				i++
 				t.flags = append(t.flags, args[i])
 			}
-		case slices.Equal(t.words[:min(3, len(t.words))], []string{"lab", "fault", "add"}): // its own key=value, and no variable's
+		case slices.Equal(t.words[:min(3, len(t.words))], []string{"lab", "fault", "add"}):
+			// its own key=value, and no variable's
 			t.words = append(t.words, word)
 		case strings.Contains(word, "="):
 			value, err := settings.ParseAssignment(word)

@@ -14,7 +14,8 @@ import (
 )
 
 // commonTools are the tools that are the same in both worlds.
-func commonTools(state statedir.Dir, cfg settings.Configuration, environment map[string]string, log io.Writer) platform.Tools {
+func commonTools(state statedir.Dir, cfg settings.Configuration, environment map[string]string,
+	log io.Writer) platform.Tools {
 	return platform.Tools{
 		GitHubToken: platform.NewSecret(environment[settings.GithubVariable]),
 		Files:       state.Files(),
@@ -27,7 +28,8 @@ func commonTools(state statedir.Dir, cfg settings.Configuration, environment map
 // nil.
 func hetznerClient(endpoint string, token platform.Secret, effects *effect.Recorder) *hcloud.Client {
 	options := []hcloud.ClientOption{
-		hcloud.WithHTTPClient(&http.Client{Transport: effects.Transport(http.DefaultTransport, effect.Hetzner, effect.HetznerCall)}),
+		hcloud.WithHTTPClient(&http.Client{Transport: effects.Transport(http.DefaultTransport, effect.Hetzner,
+			effect.HetznerCall)}),
 		hcloud.WithToken(token.Reveal()),
 		hcloud.WithApplication("slipway", version()),
 	}
@@ -39,7 +41,8 @@ func hetznerClient(endpoint string, token platform.Secret, effects *effect.Recor
 
 // enterLab swaps the two things that are different in the lab, and configures
 // what anyone could: address ranges, repositories and the versions in them.
-func enterLab(cfg settings.Configuration, tools platform.Tools, client *lab.Client, info lab.Info, environment map[string]string) (settings.Configuration, platform.Tools, []string, error) {
+func enterLab(cfg settings.Configuration, tools platform.Tools, client *lab.Client, info lab.Info,
+	environment map[string]string) (settings.Configuration, platform.Tools, []string, error) {
 	cfg, notes, err := lab.Configure(cfg, info)
 	if err != nil {
 		return cfg, tools, nil, err

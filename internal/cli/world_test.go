@@ -24,9 +24,11 @@ func TestInLab(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{
-		"NETWORK_CIDR": "127.64.0.0/16", "CONTROL_PLANE_CIDR": "127.64.64.0/25", "POD_CIDR": "127.64.128.0/17", "SERVICE_CIDR": "127.64.96.0/20",
-		"PROVIDER_REPOSITORY": "/repository", "CERT_MANAGER_URL": "/repository/cert-manager.yaml", "CERT_MANAGER_VERSION": "v1.19.1",
-		"CILIUM_REPOSITORY": "http://127.65.0.2:8081", "TALOS_CCM_REPOSITORY": "http://127.65.0.2:8081",
+		"NETWORK_CIDR": "127.64.0.0/16", "CONTROL_PLANE_CIDR": "127.64.64.0/25", "POD_CIDR": "127.64.128.0/17",
+		"SERVICE_CIDR":        "127.64.96.0/20",
+		"PROVIDER_REPOSITORY": "/repository", "CERT_MANAGER_URL": "/repository/cert-manager.yaml",
+		"CERT_MANAGER_VERSION": "v1.19.1",
+		"CILIUM_REPOSITORY":    "http://127.65.0.2:8081", "TALOS_CCM_REPOSITORY": "http://127.65.0.2:8081",
 		"CAPI_VERSION": "v1.10.10", "CACPPT_VERSION": "v0.5.13", "CABPT_VERSION": was.CABPTVersion,
 		"CILIUM_VERSION": "1.18.9", // the lab names none, so it is for its repository to say
 		"CLUSTER_NAME":   was.ClusterName,
@@ -56,7 +58,8 @@ func TestInLab(t *testing.T) {
 // Who has repositories of his own keeps them, with their versions.
 func TestInLabWithOwnRepositories(t *testing.T) {
 	f := labtest.NewFakeLab(t)
-	cfg, err := load(t, "", "PROVIDER_REPOSITORY=/mine", "CILIUM_REPOSITORY=http://127.0.0.1:1 CERT_MANAGER_URL=/c.yaml CERT_MANAGER_VERSION=v1.0.0")
+	cfg, err := load(t, "", "PROVIDER_REPOSITORY=/mine",
+		"CILIUM_REPOSITORY=http://127.0.0.1:1 CERT_MANAGER_URL=/c.yaml CERT_MANAGER_VERSION=v1.0.0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +67,8 @@ func TestInLabWithOwnRepositories(t *testing.T) {
 	if err != nil || len(notes) != 0 {
 		t.Fatalf("notes %q, %v", notes, err)
 	}
-	if got.ProviderRepository != "/mine" || got.CACPPTVersion != cfg.CACPPTVersion || got.CiliumRepository != "http://127.0.0.1:1" || got.CertManagerURL != "/c.yaml" {
+	if got.ProviderRepository != "/mine" || got.CACPPTVersion != cfg.CACPPTVersion ||
+		got.CiliumRepository != "http://127.0.0.1:1" || got.CertManagerURL != "/c.yaml" {
 		t.Errorf("got %+v", got.Config)
 	}
 }
@@ -76,7 +80,8 @@ func TestTheLabGetsItsOwnToken(t *testing.T) {
 		"HCLOUD_TOKEN=a-real-token":                              f.Info.Token,
 		"HCLOUD_TOKEN=a-real-token LAB_HCLOUD_TOKEN=a-wrong-one": "a-wrong-one",
 	} {
-		_, tools, _, err := enterLab(cfg, platform.Tools{}, lab.NewClient(f.Dir), f.Info, settings.Environ(strings.Fields(environment)))
+		_, tools, _, err := enterLab(cfg, platform.Tools{}, lab.NewClient(f.Dir), f.Info,
+			settings.Environ(strings.Fields(environment)))
 		if err != nil || tools.Token.Reveal() != want || tools.Management.Name() != "lab" || tools.Hetzner == nil {
 			t.Errorf("%s: token %q, %v", environment, tools.Token.Reveal(), err)
 		}

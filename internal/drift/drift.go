@@ -34,7 +34,8 @@ type Comparison struct {
 // Compare holds a configuration against the cluster, for a run of targets; nil:
 // none is about to begin. A cluster that does not answer is no error: the run
 // says better what that means.
-func Compare(ctx context.Context, b planning.Bootstrap, j flow.Journal, cfg settings.Configuration, words []string) (out Comparison) {
+func Compare(ctx context.Context, b planning.Bootstrap, j flow.Journal, cfg settings.Configuration,
+	words []string) (out Comparison) {
 	var err error
 	if out.Deviations, err = compare(ctx, b, j, cfg); err != nil {
 		out.Uncompared = err.Error()
@@ -44,7 +45,8 @@ func Compare(ctx context.Context, b planning.Bootstrap, j flow.Journal, cfg sett
 }
 
 // compare asks the cluster; there are none before the pivot, when a run applies the manifests.
-func compare(ctx context.Context, b planning.Bootstrap, j flow.Journal, cfg settings.Configuration) ([]deviations.Deviation, error) {
+func compare(ctx context.Context, b planning.Bootstrap, j flow.Journal,
+	cfg settings.Configuration) ([]deviations.Deviation, error) {
 	passed, err := b.Plan.PivotPassed(ctx, j)
 	if err != nil || !passed {
 		return nil, err

@@ -21,7 +21,8 @@ func (f *Forecast) foreseeConsequences(ctx context.Context, plan foreseeable, fo
 	}
 	f.Consequences = all
 	f.NeedsConsent = slices.ContainsFunc(all, consequences.Consequence.Destructive)
-	f.Refused = slices.ContainsFunc(all, func(c consequences.Consequence) bool { return c.Effect == consequences.EffectImmutable })
+	f.Refused = slices.ContainsFunc(all,
+		func(c consequences.Consequence) bool { return c.Effect == consequences.EffectImmutable })
 }
 
 // Agreed are the consequences that a person who has read the forecast agrees to.

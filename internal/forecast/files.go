@@ -11,7 +11,8 @@ import (
 // where nothing differs from what is built in.
 func UsedFiles(files []render.SourceFile) string {
 	words := map[render.FileUse]string{
-		render.FileReplaces: "in place of the built-in one", render.FileMerged: "merged over the built-in values", render.FileAdded: "applied besides",
+		render.FileReplaces: "in place of the built-in one", render.FileMerged: "merged over the built-in values",
+		render.FileAdded: "applied besides",
 	}
 	var used []string
 	for _, f := range files {

@@ -40,9 +40,10 @@ type Forecast struct {
 
 	// Consequences are what becomes of the cluster that exists.
 	Consequences []consequences.Consequence `json:"consequences,omitempty"`
-	NeedsConsent bool                       `json:"needsConsent,omitempty"`   // some of them are done with consent only
-	Refused      bool                       `json:"refused,omitempty"`        // some of them cannot be done, so the run fails
-	Unforeseen   string                     `json:"noConsequences,omitempty"` // why they are not known
+	NeedsConsent bool                       `json:"needsConsent,omitempty"` // some of them are done with consent only
+	// some of them cannot be done, so the run fails
+	Refused    bool   `json:"refused,omitempty"`
+	Unforeseen string `json:"noConsequences,omitempty"` // why they are not known
 
 	Expected     time.Duration `json:"expectedNs"` // of the whole run, if nothing holds it up
 	CriticalPath []string      `json:"criticalPath"`
@@ -96,7 +97,8 @@ type foreseeable interface {
 }
 
 // Ask asks what a run of a graph would do, and make.
-func (f *Forecast) Ask(ctx context.Context, plan foreseeable, graph *flow.Graph, j flow.Journal, targets []string, took runs.Durations) error {
+func (f *Forecast) Ask(ctx context.Context, plan foreseeable, graph *flow.Graph, j flow.Journal, targets []string,
+	took runs.Durations) error {
 	foreseen, err := graph.Predict(ctx, j, targets, f.Offline == "")
 	if err != nil {
 		return err
@@ -255,7 +257,8 @@ func (f Forecast) printTime(w io.Writer, words func(string, ...any)) {
 		return
 	}
 	words("expected: %s along %s (*)", text.Elapsed(f.Expected), strings.Join(f.CriticalPath, ", "))
-	if rollout := f.rollout(); rollout > 0 && !slices.ContainsFunc(f.runs(), func(s string) bool { return slices.Contains(steps.WaitForServers(), s) }) {
+	if rollout := f.rollout(); rollout > 0 &&
+		!slices.ContainsFunc(f.runs(), func(s string) bool { return slices.Contains(steps.WaitForServers(), s) }) {
 		words("the run does not wait for the servers, which takes about %s more: wait-nodes does", config.Duration(rollout))
 	}
 	if f.BuiltIn {
@@ -279,7 +282,8 @@ func (f Forecast) printBill(w io.Writer, width int, words func(string, ...any)) 
 		if o.Each.Monthly > 0 {
 			price = fmt.Sprintf("%.4f %s a GB", o.Each.Monthly, o.Each.Currency)
 		}
-		rows = append(rows, []string{counted(o.Count, string(o.Kind)), text.Dash(o.Type), text.Dash(o.Location), text.Printable(o.Name), price})
+		rows = append(rows, []string{counted(o.Count, string(o.Kind)), text.Dash(o.Type), text.Dash(o.Location),
+			text.Printable(o.Name), price})
 	}
 	text.Table(w, width, []string{"NEW", "TYPE", "LOCATION", "NAME", "A MONTH"}, rows...)
 	fmt.Fprintln(w)

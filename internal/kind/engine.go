@@ -76,7 +76,8 @@ func (i dockerInfo) engine() steps.Engine {
 		Version: i.ServerVersion, CgroupV2: i.CgroupVersion == "2", MemoryBytes: i.MemTotal, DataRoot: i.DockerRootDir,
 		// Without a driver the limits that it tells mean nothing (moby issue 42151).
 		CanLimit: i.CgroupDriver != "none" && i.MemoryLimit && i.PidsLimit && i.CPUShares,
-		Rootless: slices.ContainsFunc(i.SecurityOptions, func(o string) bool { return slices.Contains(strings.Split(o, ","), "name=rootless") }),
+		Rootless: slices.ContainsFunc(i.SecurityOptions,
+			func(o string) bool { return slices.Contains(strings.Split(o, ","), "name=rootless") }),
 	}
 }
 
@@ -106,8 +107,10 @@ func podmanEngine(ctx context.Context) (steps.Engine, error) {
 		can = can && slices.Contains(info.Host.CgroupControllers, controller)
 	}
 	return steps.Engine{
-		Version: info.Version.Version, CgroupV2: info.Host.CgroupVersion == "v2", CanLimit: can, Rootless: info.Host.Security.Rootless,
-		MemoryBytes: info.Host.MemTotal, DataRoot: info.Store.GraphRoot, FreeBytes: info.Store.GraphRootAllocated - info.Store.GraphRootUsed,
+		Version: info.Version.Version, CgroupV2: info.Host.CgroupVersion == "v2", CanLimit: can,
+		Rootless:    info.Host.Security.Rootless,
+		MemoryBytes: info.Host.MemTotal, DataRoot: info.Store.GraphRoot,
+		FreeBytes: info.Store.GraphRootAllocated - info.Store.GraphRootUsed,
 	}, nil
 }
 

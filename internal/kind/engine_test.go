@@ -18,7 +18,8 @@ func TestEngineIsRead(t *testing.T) {
 	}
 	root := t.TempDir()
 	docker := func(more string) string {
-		return `{"Name":"` + host + `","ServerVersion":"28.0.1","DockerRootDir":"` + root + `","CgroupDriver":"systemd","CgroupVersion":"2",` +
+		return `{"Name":"` + host + `","ServerVersion":"28.0.1","DockerRootDir":"` + root +
+			`","CgroupDriver":"systemd","CgroupVersion":"2",` +
 			`"MemoryLimit":true,"PidsLimit":true,"CPUShares":true,"MemTotal":8000000000,"SecurityOptions":["name=seccomp,profile=builtin"]` + more + `}`
 	}
 	const podman = `{"host":{"cgroupVersion":"v2","cgroupControllers":["cpu","memory"],"memTotal":4000000000,"security":{"rootless":true}},` +
@@ -29,19 +30,29 @@ func TestEngineIsRead(t *testing.T) {
 		free     bool // some of the disk of this machine
 		err      string
 	}{
-		"docker": {programs: map[string][2]string{"docker": {"Docker version 28.0.1, build 1", docker("")}, "podman": {"podman version 5.4.0", podman}},
-			want: steps.Engine{Name: "docker", Version: "28.0.1", CgroupV2: true, CanLimit: true, MemoryBytes: 8000000000, DataRoot: root}, free: true},
-		"docker elsewhere": {programs: map[string][2]string{"docker": {"Docker version 28.0.1, build 1", strings.Replace(docker(""), host, "elsewhere", 1)}},
-			want: steps.Engine{Name: "docker", Version: "28.0.1", CgroupV2: true, CanLimit: true, MemoryBytes: 8000000000, DataRoot: root}},
+		"docker": {programs: map[string][2]string{"docker": {"Docker version 28.0.1, build 1", docker("")},
+			"podman": {"podman version 5.4.0", podman}},
+			want: steps.Engine{Name: "docker", Version: "28.0.1", CgroupV2: true, CanLimit: true, MemoryBytes: 8000000000,
+				DataRoot: root}, free: true},
+		"docker elsewhere": {programs: map[string][2]string{"docker": {"Docker version 28.0.1, build 1",
+			strings.Replace(docker(""), host, "elsewhere", 1)}},
+			want: steps.Engine{Name: "docker", Version: "28.0.1", CgroupV2: true, CanLimit: true, MemoryBytes: 8000000000,
+				DataRoot: root}},
 		"docker rootless without a driver": {programs: map[string][2]string{"docker": {"Docker version 28.0.1, build 1",
-			strings.NewReplacer(`"systemd"`, `"none"`, `builtin"`, `builtin","name=rootless"`, host, "elsewhere").Replace(docker(""))}},
-			want: steps.Engine{Name: "docker", Version: "28.0.1", CgroupV2: true, Rootless: true, MemoryBytes: 8000000000, DataRoot: root}},
-		"podman under docker's name": {programs: map[string][2]string{"docker": {"podman version 5.4.0", "{}"}, "podman": {"podman version 5.4.0", podman}},
-			want: steps.Engine{Name: "podman", Version: "5.4.0", CgroupV2: true, Rootless: true, MemoryBytes: 4000000000, DataRoot: "/x", FreeBytes: 60}},
-		"nerdctl": {programs: map[string][2]string{"nerdctl": {"nerdctl version 2.0.0", strings.Replace(docker(""), root, "", 1)}},
+			strings.NewReplacer(`"systemd"`, `"none"`, `builtin"`, `builtin","name=rootless"`,
+				host, "elsewhere").Replace(docker(""))}},
+			want: steps.Engine{Name: "docker", Version: "28.0.1", CgroupV2: true, Rootless: true, MemoryBytes: 8000000000,
+				DataRoot: root}},
+		"podman under docker's name": {programs: map[string][2]string{"docker": {"podman version 5.4.0", "{}"},
+			"podman": {"podman version 5.4.0", podman}},
+			want: steps.Engine{Name: "podman", Version: "5.4.0", CgroupV2: true, Rootless: true, MemoryBytes: 4000000000,
+				DataRoot: "/x", FreeBytes: 60}},
+		"nerdctl": {programs: map[string][2]string{"nerdctl": {"nerdctl version 2.0.0",
+			strings.Replace(docker(""), root, "", 1)}},
 			want: steps.Engine{Name: "nerdctl", Version: "28.0.1", CgroupV2: true, CanLimit: true, MemoryBytes: 8000000000}},
-		"docker without its server": {programs: map[string][2]string{"docker": {"Docker version 28.0.1, build 1", `{"ServerErrors":["no"]}`}}, err: "no server"},
-		"none":                      {err: "neither Docker"},
+		"docker without its server": {programs: map[string][2]string{"docker": {"Docker version 28.0.1, build 1",
+			`{"ServerErrors":["no"]}`}}, err: "no server"},
+		"none": {err: "neither Docker"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

@@ -109,7 +109,8 @@ func (k *Provider) adopt(ctx context.Context, name string, say flow.Say) (bool, 
 	switch {
 	case err != nil:
 		return false, fmt.Errorf("kind cluster %s exists but its node does not answer: %w; "+
-			"it may hold the only record of your servers, so it is left alone: start its container (%s-control-plane)", name, err, name)
+			"it may hold the only record of your servers, so it is left alone: start its container (%s-control-plane)",
+			name, err, name)
 	case whole && marked:
 		return k.adoptMarked(ctx, name, say)
 	case whole:
@@ -137,7 +138,8 @@ func (k *Provider) adoptMarked(ctx context.Context, name string, say flow.Say) (
 	}
 	switch {
 	case err != nil:
-		return false, fmt.Errorf("kind cluster %s may be half made by a run that died, or in use since, and cannot be asked: %w; "+
+		return false, fmt.Errorf("kind cluster %s may be half made by a run that died, or in use since, and cannot be "+
+			"asked: %w; "+
 			"it may hold the only record of your servers, so it is left alone: run again in a minute; "+
 			"if you know that it holds nothing: kind delete cluster --name %s", name, err, name)
 	case used:

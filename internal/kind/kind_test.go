@@ -69,21 +69,30 @@ func TestKind(t *testing.T) {
 		did    []string
 		says   string // error; empty: none
 	}{
-		"nothing there":                         {did: []string{"create " + name}},
-		"there":                                 {kind: fakeKind{there: map[string]bool{name: true}}},
-		"another is there":                      {kind: fakeKind{there: map[string]bool{"kind": true}}, did: []string{"create " + name}},
-		"left half made by a run of ours":       {kind: fakeKind{there: map[string]bool{name: false}}, marked: true, did: []string{"delete " + name, "create " + name}},
-		"whole, but the run died before it saw": {kind: fakeKind{there: map[string]bool{name: true}}, marked: true, did: []string{"delete " + name, "create " + name}},
-		"marked, in use by another run since":   {kind: fakeKind{there: map[string]bool{name: true}}, marked: true, used: true},
-		"marked, in use, yes":                   {kind: fakeKind{there: map[string]bool{name: true}}, marked: true, used: true, yes: true},
-		"marked, silent":                        {kind: fakeKind{there: map[string]bool{name: true}, deaf: silent}, marked: true, yes: true, says: "left alone: start its container"},
-		"marked, API server silent":             {kind: fakeKind{there: map[string]bool{name: true}}, marked: true, mute: silent, yes: true, says: "left alone: run again in a minute"},
-		"half made by somebody":                 {kind: fakeKind{there: map[string]bool{name: false}}, says: "run again with --yes"},
-		"half made by somebody, yes":            {kind: fakeKind{there: map[string]bool{name: false}}, yes: true, did: []string{"delete " + name, "create " + name}},
-		"silent":                                {kind: fakeKind{there: map[string]bool{name: true}, deaf: silent}, says: "left alone: start its container"},
-		"silent, yes":                           {kind: fakeKind{there: map[string]bool{name: true}, deaf: silent}, yes: true, says: "left alone"},
-		"no Docker":                             {kind: fakeKind{down: errNoDocker}, says: "rehearse without any of them (--lab)"},
-		"creation fails":                        {kind: fakeKind{dies: errors.New("no space left")}, did: []string{"create " + name}, says: "no space left"},
+		"nothing there": {did: []string{"create " + name}},
+		"there":         {kind: fakeKind{there: map[string]bool{name: true}}},
+		"another is there": {kind: fakeKind{there: map[string]bool{"kind": true}},
+			did: []string{"create " + name}},
+		"left half made by a run of ours": {kind: fakeKind{there: map[string]bool{name: false}}, marked: true,
+			did: []string{"delete " + name, "create " + name}},
+		"whole, but the run died before it saw": {kind: fakeKind{there: map[string]bool{name: true}}, marked: true,
+			did: []string{"delete " + name, "create " + name}},
+		"marked, in use by another run since": {kind: fakeKind{there: map[string]bool{name: true}}, marked: true, used: true},
+		"marked, in use, yes": {kind: fakeKind{there: map[string]bool{name: true}}, marked: true, used: true,
+			yes: true},
+		"marked, silent": {kind: fakeKind{there: map[string]bool{name: true}, deaf: silent}, marked: true,
+			yes: true, says: "left alone: start its container"},
+		"marked, API server silent": {kind: fakeKind{there: map[string]bool{name: true}}, marked: true, mute: silent,
+			yes: true, says: "left alone: run again in a minute"},
+		"half made by somebody": {kind: fakeKind{there: map[string]bool{name: false}}, says: "run again with --yes"},
+		"half made by somebody, yes": {kind: fakeKind{there: map[string]bool{name: false}}, yes: true,
+			did: []string{"delete " + name, "create " + name}},
+		"silent": {kind: fakeKind{there: map[string]bool{name: true}, deaf: silent},
+			says: "left alone: start its container"},
+		"silent, yes": {kind: fakeKind{there: map[string]bool{name: true}, deaf: silent}, yes: true, says: "left alone"},
+		"no Docker":   {kind: fakeKind{down: errNoDocker}, says: "rehearse without any of them (--lab)"},
+		"creation fails": {kind: fakeKind{dies: errors.New("no space left")}, did: []string{"create " + name},
+			says: "no space left"},
 	} {
 		t.Run(title, func(t *testing.T) {
 			if tc.kind.there == nil {
@@ -195,14 +204,16 @@ func TestKindLook(t *testing.T) {
 	} {
 		t.Run(title, func(t *testing.T) {
 			k := &fakeKind{there: map[string]bool{name: tc.whole}}
-			m := &Provider{kind: k, files: platform.FilesIn(t.TempDir()), used: func(context.Context, []byte) (bool, error) { return tc.used, nil }}
+			m := &Provider{kind: k, files: platform.FilesIn(t.TempDir()),
+				used: func(context.Context, []byte) (bool, error) { return tc.used, nil }}
 			if tc.marked {
 				if err := m.files.Write(making(name), []byte("then")); err != nil {
 					t.Fatal(err)
 				}
 			}
 			kubeconfig, err := m.Look(t.Context(), name)
-			if string(kubeconfig) != tc.want || (err != nil) != (tc.says != "") || err != nil && !strings.Contains(err.Error(), tc.says) {
+			if string(kubeconfig) != tc.want || (err != nil) != (tc.says != "") || err != nil &&
+				!strings.Contains(err.Error(), tc.says) {
 				t.Errorf("got %q, %v", kubeconfig, err)
 			}
 			if _, err := m.files.Read(making(name)); (err == nil) != tc.marked || len(k.did) > 0 {

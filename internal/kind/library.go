@@ -94,7 +94,8 @@ func (k dockerKind) initialised(name string) (bool, error) {
 		}
 		// The shell answers in words: the exit code of a stopped container and
 		// that of a missing file are the same.
-		lines, err := kindexec.OutputLines(node.Command("sh", "-c", "test -s /etc/kubernetes/admin.conf && echo yes || echo no"))
+		lines, err := kindexec.OutputLines(node.Command("sh", "-c",
+			"test -s /etc/kubernetes/admin.conf && echo yes || echo no"))
 		if err != nil {
 			return false, kindReason(err)
 		}

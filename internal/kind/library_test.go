@@ -12,7 +12,8 @@ import (
 func TestKindTellsWhatTheEngineSaid(t *testing.T) {
 	const said = "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?"
 	dir := t.TempDir()
-	script := "#!/bin/sh\nif [ \"$1\" = -v ]; then echo 'Docker version 28.0.1, build 1'; exit 0; fi\necho a warning >&2\necho '" + said + "' >&2\nexit 1\n"
+	script := "#!/bin/sh\nif [ \"$1\" = -v ]; then echo 'Docker version 28.0.1, build 1'; exit 0; fi\necho a warning " +
+		">&2\necho '" + said + "' >&2\nexit 1\n"
 	if err := os.WriteFile(filepath.Join(dir, "docker"), []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}

@@ -22,11 +22,13 @@ import (
 const usedAnswerWithin = 15 * time.Second
 
 // NewProvider is who makes the management cluster outside the lab.
-func NewProvider(cfg config.Config, files platform.Files, yes bool, log io.Writer, effects *effect.Recorder) platform.ManagementProvider {
+func NewProvider(cfg config.Config, files platform.Files, yes bool, log io.Writer,
+	effects *effect.Recorder) platform.ManagementProvider {
 	if cfg.ManagementKubeconfig != "" {
 		return Given{path: cfg.ManagementKubeconfig, ready: answers}
 	}
-	return &Provider{kind: recorded{dockerKind{log: log}, effects}, image: cfg.KindNodeImage, used: usedByClusterAPI, files: files, yes: yes}
+	return &Provider{kind: recorded{dockerKind{log: log}, effects}, image: cfg.KindNodeImage, used: usedByClusterAPI,
+		files: files, yes: yes}
 }
 
 // answers asks the API server behind a kubeconfig whether it is ready.
@@ -48,7 +50,8 @@ func usedByClusterAPI(ctx context.Context, kubeconfig []byte) (bool, error) {
 		return false, err
 	}
 	crd := &metav1.PartialObjectMetadata{}
-	crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
+	crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1",
+		Kind: "CustomResourceDefinition"})
 	switch err := cluster.Get(ctx, client.ObjectKey{Name: "clusters." + clusterapi.ClusterKind.Group}, crd); {
 	case apierrors.IsNotFound(err): // no other error is an answer of no
 		return false, nil

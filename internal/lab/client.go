@@ -188,7 +188,8 @@ func (m Management) Delete(ctx context.Context, name string) error {
 
 // Record makes the lab's client write down what it asks the lab to change.
 func (c *Client) Record(effects *effect.Recorder) {
-	c.http.Transport = effects.Transport(c.http.Transport, effect.Lab, func(request *http.Request) (verb, object string, ok bool) {
+	c.http.Transport = effects.Transport(c.http.Transport, effect.Lab, func(request *http.Request) (verb, object string,
+		ok bool) {
 		return strings.ToLower(request.Method), strings.TrimPrefix(request.URL.Path, "/v1/"), true
 	})
 }

@@ -33,14 +33,16 @@ func TestLabManagement(t *testing.T) {
 	if there, err := m.Exists(t.Context(), "k8s-mgmt"); there || err != nil {
 		t.Errorf("before: %v, %v", there, err)
 	}
-	if kubeconfig, err := m.Ensure(t.Context(), "k8s-mgmt", func(string, ...any) {}); err != nil || !strings.Contains(string(kubeconfig), "k8s-mgmt") {
+	if kubeconfig, err := m.Ensure(t.Context(), "k8s-mgmt", func(string, ...any) {}); err != nil ||
+		!strings.Contains(string(kubeconfig), "k8s-mgmt") {
 		t.Errorf("ensure: %s, %v", kubeconfig, err)
 	}
 	if there, err := m.Exists(t.Context(), "k8s-mgmt"); !there || err != nil {
 		t.Errorf("then: %v, %v", there, err)
 	}
 	// An error is not an answer.
-	if there, err := m.Exists(t.Context(), "broken"); there || err == nil || !strings.Contains(err.Error(), "etcd is on fire") {
+	if there, err := m.Exists(t.Context(), "broken"); there || err == nil ||
+		!strings.Contains(err.Error(), "etcd is on fire") {
 		t.Errorf("broken: %v, %v", there, err)
 	}
 	if err := m.Delete(t.Context(), "k8s-mgmt"); err != nil || f.Managements["k8s-mgmt"] {
@@ -73,7 +75,8 @@ func TestLabSocketElsewhere(t *testing.T) {
 	if err := os.MkdirAll(deep, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(deep, "lab.sock.path"), []byte(filepath.Join(f.Dir, "lab.sock")+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(deep, "lab.sock.path"), []byte(filepath.Join(f.Dir, "lab.sock")+"\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := lab.NewClient(deep).Info(t.Context()); err != nil {
@@ -89,8 +92,10 @@ func TestLabUpUsesWhatIsUp(t *testing.T) {
 		t.Errorf("got %+v, %v", info, err)
 	}
 	f.Server.Close()
-	if _, err := l.Up(t.Context(), func(string, ...any) {}); err == nil || !strings.Contains(err.Error(), "in no clone of Slipway") ||
-		!strings.Contains(err.Error(), "can be used from any folder: in the clone, run bootstrap lab up --state-dir "+filepath.Dir(f.Dir)) {
+	if _, err := l.Up(t.Context(), func(string, ...any) {}); err == nil ||
+		!strings.Contains(err.Error(), "in no clone of Slipway") ||
+		!strings.Contains(err.Error(), "can be used from any folder: in the clone, run bootstrap lab up --state-dir "+
+			filepath.Dir(f.Dir)) {
 		t.Errorf("without sources: %v", err)
 	}
 }

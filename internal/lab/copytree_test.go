@@ -24,8 +24,10 @@ func TestBeside(t *testing.T) {
 	}
 	dead := filepath.Join(parent, fmt.Sprintf("lab.unfinished-%d", ended.Process.Pid))
 	kept := []string{filepath.Join(parent, fmt.Sprintf("lab.unfinished-%d", os.Getppid())),
-		filepath.Join(parent, fmt.Sprintf("other.unfinished-%d", ended.Process.Pid)), filepath.Join(parent, "lab.unfinished-business")}
-	earlier := filepath.Join(parent, fmt.Sprintf("lab.unfinished-%d", os.Getpid())) // in a container the command may have the same number each time
+		filepath.Join(parent, fmt.Sprintf("other.unfinished-%d", ended.Process.Pid)),
+		filepath.Join(parent, "lab.unfinished-business")}
+	// in a container the command may have the same number each time
+	earlier := filepath.Join(parent, fmt.Sprintf("lab.unfinished-%d", os.Getpid()))
 	for _, dir := range append(kept, dead, earlier) {
 		writeFile(t, filepath.Join(dir, "file"), "half")
 	}
@@ -83,7 +85,8 @@ func TestCopyTree(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for path, want := range map[string]string{"a/plain": "text", "a/empty": "", "link": "text", "log": string(log), "nothing": string(make([]byte, 3*copyBlock+1))} {
+	for path, want := range map[string]string{"a/plain": "text", "a/empty": "", "link": "text", "log": string(log),
+		"nothing": string(make([]byte, 3*copyBlock+1))} {
 		if got, err := os.ReadFile(filepath.Join(to, path)); err != nil || string(got) != want {
 			t.Errorf("%s: %d bytes for %d, %v", path, len(got), len(want), err)
 		}
@@ -123,7 +126,8 @@ func TestCopyTree(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(flow.ErrInterrupted)
-	if _, err := copyTree(ctx, filepath.Join(t.TempDir(), "x"), from, func(string) treatment { return copyIt }); !errors.Is(err, flow.ErrInterrupted) {
+	if _, err := copyTree(ctx, filepath.Join(t.TempDir(), "x"), from,
+		func(string) treatment { return copyIt }); !errors.Is(err, flow.ErrInterrupted) {
 		t.Errorf("interrupted: %v", err)
 	}
 }

@@ -69,13 +69,15 @@ func Decides(c settings.Configuration, info Info) []Decision {
 		}
 	}
 	if !own("CERT_MANAGER_URL") {
-		all = append(all, Decision{"CERT_MANAGER_URL", info.CertManagerURL}, Decision{"CERT_MANAGER_VERSION", info.CertManagerVersion})
+		all = append(all, Decision{"CERT_MANAGER_URL", info.CertManagerURL},
+			Decision{"CERT_MANAGER_VERSION", info.CertManagerVersion})
 	}
 	for name, chart := range map[string]string{
 		"CILIUM": "cilium", "HCLOUD_CCM": "hcloud-cloud-controller-manager", "TALOS_CCM": "talos-cloud-controller-manager",
 	} {
 		if !own(name + "_REPOSITORY") {
-			all = append(all, Decision{name + "_REPOSITORY", info.ChartRepositories[chart]}, Decision{name + "_VERSION", info.Versions[name]})
+			all = append(all, Decision{name + "_REPOSITORY", info.ChartRepositories[chart]},
+				Decision{name + "_VERSION", info.Versions[name]})
 		}
 	}
 	return all

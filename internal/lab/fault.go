@@ -14,7 +14,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/usage"
 )
 
-// ParseFault reads KIND key=value …, where a relative path of a file is one in the state folder. Every error is a usageError.
+// ParseFault reads KIND key=value …, where a relative path of a file is one in the state folder. Every error is a
+// usageError.
 func ParseFault(words []string, state string) (map[string]any, error) {
 	kind, err := FaultKindOf(words[0])
 	if err != nil {

@@ -22,10 +22,12 @@ func TestParseFault(t *testing.T) {
 		t.Fatal(err)
 	}
 	for words, want := range map[string]string{
-		"apiserver-restart cluster=k8s for=2s seed=9007199254740993":   `{"cluster":"k8s","for":"2s","kind":"apiserver-restart","seed":9007199254740993}`,
-		"error probability=0.5 status=503":                             `{"kind":"error","probability":0.5,"status":503}`,
-		"expired-kubeconfig cluster=k8s file=kubeconfig":               `{"cluster":"k8s","file":"` + state + `/kubeconfig","kind":"expired-kubeconfig"}`,
-		"expired-kubeconfig cluster=k8s file=" + state + "/kubeconfig": `{"cluster":"k8s","file":"` + state + `/kubeconfig","kind":"expired-kubeconfig"}`,
+		"apiserver-restart cluster=k8s for=2s seed=9007199254740993": `{"cluster":"k8s","for":"2s","kind":"apiserver-restart","seed":9007199254740993}`,
+		"error probability=0.5 status=503":                           `{"kind":"error","probability":0.5,"status":503}`,
+		"expired-kubeconfig cluster=k8s file=kubeconfig": `{"cluster":"k8s","file":"` + state +
+			`/kubeconfig","kind":"expired-kubeconfig"}`,
+		"expired-kubeconfig cluster=k8s file=" + state + "/kubeconfig": `{"cluster":"k8s","file":"` + state +
+			`/kubeconfig","kind":"expired-kubeconfig"}`,
 	} {
 		got, err := ParseFault(strings.Fields(words), state)
 		if err != nil {
@@ -55,7 +57,8 @@ func TestParseFault(t *testing.T) {
 			t.Errorf("%s: %v, want %s", words, err, says)
 		}
 	}
-	if _, err := ParseFault([]string{"management-away", "path=/x"}, state); err == nil || strings.Contains(err.Error(), "serverType") {
+	if _, err := ParseFault([]string{"management-away", "path=/x"}, state); err == nil ||
+		strings.Contains(err.Error(), "serverType") {
 		t.Errorf("keys of other kinds are named: %v", err)
 	}
 }
@@ -132,7 +135,8 @@ func TestFaultKindsAreTheLabs(t *testing.T) {
 	}
 	for _, k := range FaultKinds() {
 		sorted := func(list []string) []string { return slices.Sorted(slices.Values(list)) }
-		if lab := fields[k.Name]; !slices.Equal(sorted(lab[0]), sorted(k.needs)) || !slices.Equal(sorted(lab[1]), sorted(k.takes)) {
+		if lab := fields[k.Name]; !slices.Equal(sorted(lab[0]), sorted(k.needs)) ||
+			!slices.Equal(sorted(lab[1]), sorted(k.takes)) {
 			t.Errorf("%s: the lab has %v, the command %v and %v", k.Name, lab, k.needs, k.takes)
 		}
 		for _, key := range k.Keys() {

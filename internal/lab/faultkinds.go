@@ -131,7 +131,8 @@ func (k FaultKind) check(key string) error {
 	if slices.Contains(k.Keys(), key) {
 		return nil
 	}
-	return usage.Errorf("the fault %s has no %q%s; it takes %s", k.Name, key, usage.DidYouMean("", key, k.Keys()), k.usage())
+	return usage.Errorf("the fault %s has no %q%s; it takes %s", k.Name, key, usage.DidYouMean("", key, k.Keys()),
+		k.usage())
 }
 
 // usage is "delay, for", with what is needed first, and marked.

@@ -179,7 +179,8 @@ func (l *Lab) failed(err error, logPath string, begin int64) error {
 // daemonEnvironment is what the daemon gets to see: where things are, and nothing
 // that a password might be in.
 func daemonEnvironment(environment map[string]string) []string {
-	names := []string{"PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "LANG", "LC_ALL", "TZ"}
+	names := []string{"PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "LANG", "LC_ALL",
+		"TZ"}
 	var list []string
 	for _, name := range names {
 		if value, ok := environment[name]; ok {

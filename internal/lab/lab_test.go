@@ -26,7 +26,8 @@ func program(t *testing.T, script string) string {
 }
 
 func TestLabThatDiesAtItsStart(t *testing.T) {
-	l := &Lab{Dir: t.TempDir(), Latency: "fast", Environment: map[string]string{"PATH": os.Getenv("PATH"), "HCLOUD_TOKEN": secret}}
+	l := &Lab{Dir: t.TempDir(), Latency: "fast", Environment: map[string]string{"PATH": os.Getenv("PATH"),
+		"HCLOUD_TOKEN": secret}}
 	l.Client = NewClient(l.Dir)
 	if err := os.WriteFile(filepath.Join(l.Dir, "lab.log"), []byte("of an earlier start\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -36,7 +37,8 @@ func TestLabThatDiesAtItsStart(t *testing.T) {
 	if err == nil || time.Since(began) > upWithin/2 {
 		t.Fatalf("error is %v after %s", err, time.Since(began))
 	}
-	for _, says := range []string{"exit status 3", "cannot bind", "lab.log", "args serve --dir " + l.Dir + " --latency fast --bin /programs"} {
+	for _, says := range []string{"exit status 3", "cannot bind", "lab.log", "args serve --dir " + l.Dir +
+		" --latency fast --bin /programs"} {
 		if !strings.Contains(err.Error(), says) {
 			t.Errorf("error %q does not say %q", err, says)
 		}
@@ -93,7 +95,8 @@ func TestFindLabModule(t *testing.T) {
 
 func TestCompilationProgress(t *testing.T) {
 	var said []string
-	c := &compilation{say: func(format string, args ...any) { said = append(said, format) }, said: time.Now().Add(-time.Hour)}
+	c := &compilation{say: func(format string, args ...any) { said = append(said, format) },
+		said: time.Now().Add(-time.Hour)}
 	for _, part := range []string{
 		"go: downloading k8s.io/api v0.32.3\n", "internal/abi\nk8s.io/ap", "i/core/v1\n",
 		"# k8s.io/broken\n", "x.go:3:1: undefined: y\n",
@@ -112,12 +115,14 @@ func TestCompilationProgress(t *testing.T) {
 
 // The lab and the compilers get no secret to see.
 func TestChildrenSeeNoSecrets(t *testing.T) {
-	environment := settings.Environ([]string{"PATH=/bin", "HOME=/home", "HCLOUD_TOKEN=" + secret, "LAB_HCLOUD_TOKEN=" + secret, "GITHUB_TOKEN=" + secret, "GOFLAGS=-mod=mod", "PASSWORD=" + secret})
+	environment := settings.Environ([]string{"PATH=/bin", "HOME=/home", "HCLOUD_TOKEN=" + secret, "LAB_HCLOUD_TOKEN=" +
+		secret, "GITHUB_TOKEN=" + secret, "GOFLAGS=-mod=mod", "PASSWORD=" + secret})
 	if got := daemonEnvironment(environment); !slices.Equal(got, []string{"HOME=/home", "PATH=/bin"}) {
 		t.Errorf("the lab sees %q", got)
 	}
 	got := withoutSecrets(environment)
-	if !slices.Contains(got, "GOFLAGS=-mod=mod") || slices.ContainsFunc(got, func(e string) bool { return strings.Contains(e, "TOKEN") }) {
+	if !slices.Contains(got, "GOFLAGS=-mod=mod") ||
+		slices.ContainsFunc(got, func(e string) bool { return strings.Contains(e, "TOKEN") }) {
 		t.Errorf("go sees %q", got)
 	}
 }
@@ -134,7 +139,8 @@ func TestProgramsHaveAKeyOfTheirOwn(t *testing.T) {
 	write("go.sum", "")
 	b := &builder{source: source, env: os.Environ()}
 	keys := map[string]bool{}
-	for _, change := range []func(){func() {}, func() { write("go.mod", "module example.com/lab2\n") }, func() { write("go.sum", "x\n") }} {
+	for _, change := range []func(){func() {}, func() { write("go.mod", "module example.com/lab2\n") },
+		func() { write("go.sum", "x\n") }} {
 		change()
 		key, err := b.key(t.Context(), "-s")
 		if err != nil {

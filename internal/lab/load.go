@@ -29,7 +29,8 @@ func ReadSaved(dir string) (Saved, error) {
 		return about, usage.Errorf("read %s: %w", filepath.Join(dir, SavedFile), err)
 	}
 	if about.Version != SavedVersion {
-		return about, usage.Errorf("%s was saved by another version of this command (form %d, this one reads %d)", dir, about.Version, SavedVersion)
+		return about, usage.Errorf("%s was saved by another version of this command (form %d, this one reads %d)",
+			dir, about.Version, SavedVersion)
 	}
 	return about, nil
 }
@@ -52,10 +53,12 @@ func (l *Lab) MakeRoom(ctx context.Context, state statedir.Dir, yes bool) error 
 	case world == statedir.WorldHetzner:
 		return usage.Errorf("%s holds the state of a real cluster: load the lab into another folder (--state-dir)", state)
 	case world != statedir.WorldLab && !Exists(filepath.Join(l.Dir, "state.json")):
-		return usage.Errorf("%s is not empty, and no rehearsal's state folder: load the lab into another folder (--state-dir)", state)
+		return usage.Errorf("%s is not empty, and no rehearsal's state folder: "+
+			"load the lab into another folder (--state-dir)", state)
 	}
 	if _, err := l.Answering(ctx); !errors.Is(err, ErrDown) {
-		return usage.Errorf("a lab is up in %s: end it (%s), or load into another folder (--state-dir)", state, l.CommandLine("lab", "down"))
+		return usage.Errorf("a lab is up in %s: end it (%s), or load into another folder (--state-dir)",
+			state, l.CommandLine("lab", "down"))
 	}
 	if !yes {
 		return usage.Errorf("%s is not empty: --yes has the loaded lab take the place of what is there", state)
@@ -89,7 +92,8 @@ func CheckAddress(ctx context.Context, endpoint string) error {
 	if err := json.NewDecoder(reply.Body).Decode(&holder); err != nil || holder.Dir == "" {
 		return fmt.Errorf("the saved lab needs the address %s, where another program listens", u.Host)
 	}
-	return fmt.Errorf("the saved lab needs the address %s, which the lab in %s has (process %d): one lab at a time can be up there; end that one first: %s",
+	return fmt.Errorf("the saved lab needs the address %s, which the lab in %s has (process %d): one lab at a time can "+
+		"be up there; end that one first: %s",
 		u.Host, holder.Dir, holder.PID, platform.ShellCommand("lab", "down", "--state-dir", filepath.Dir(holder.Dir)))
 }
 

@@ -19,7 +19,8 @@ func TestLabLoadNamesWhoHasTheAddress(t *testing.T) {
 		}
 	}))
 	err := CheckAddress(t.Context(), address.URL+"/v1")
-	if err == nil || !strings.Contains(err.Error(), "the lab in /elsewhere/lab has (process 42)") || !strings.Contains(err.Error(), "--state-dir /elsewhere") {
+	if err == nil || !strings.Contains(err.Error(), "the lab in /elsewhere/lab has (process 42)") ||
+		!strings.Contains(err.Error(), "--state-dir /elsewhere") {
 		t.Errorf("%v", err)
 	}
 	address.Close()

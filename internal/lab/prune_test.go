@@ -34,17 +34,20 @@ func TestPruneKeepsWhatIsInUse(t *testing.T) {
 
 	var said []string
 	b := &builder{cache: cache}
-	err = b.prune(t.Context(), filepath.Join(cache, "present", "bin"), func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) })
+	err = b.prune(t.Context(), filepath.Join(cache, "present", "bin"),
+		func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) })
 	if err != nil {
 		t.Fatal(err)
 	}
-	for set, stays := range map[string]bool{"present": true, "old": false, "run": true, "built": true, "half": false, "killed" + prunedSuffix: false} {
+	for set, stays := range map[string]bool{"present": true, "old": false, "run": true, "built": true, "half": false,
+		"killed" + prunedSuffix: false} {
 		if Exists(filepath.Join(cache, set)) != stays {
 			t.Errorf("%s is there: %v", set, !stays)
 		}
 	}
 	all := strings.Join(said, "\n")
-	for _, want := range []string{"run stays: a lab runs it", "built stays: process ", "removed " + filepath.Join(cache, "old")} {
+	for _, want := range []string{"run stays: a lab runs it", "built stays: process ", "removed " +
+		filepath.Join(cache, "old")} {
 		if !strings.Contains(all, want) {
 			t.Errorf("it does not say %q in\n%s", want, all)
 		}

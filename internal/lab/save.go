@@ -38,7 +38,8 @@ type Saved struct {
 func savedPart(path string) treatment {
 	inLab := func(name string) string { return filepath.Join(statedir.LabFolder, name) }
 	switch {
-	case slices.Contains([]string{statedir.JournalLock, inLab("lab.lock"), inLab("start.lock"), inLab("lab.sock.path"), SavedFile}, path):
+	case slices.Contains([]string{statedir.JournalLock, inLab("lab.lock"), inLab("start.lock"), inLab("lab.sock.path"),
+		SavedFile}, path):
 		return leaveIt
 	case path == inLab(daemonFile):
 		return linkIt
@@ -50,7 +51,8 @@ func savedPart(path string) treatment {
 // CheckSaveFolder refuses a folder that has something in it, or lies in what is
 // to be saved.
 func CheckSaveFolder(to string, state statedir.Dir) error {
-	if below, err := filepath.Rel(string(state), to); err == nil && below != ".." && !strings.HasPrefix(below, ".."+string(filepath.Separator)) {
+	if below, err := filepath.Rel(string(state), to); err == nil && below != ".." &&
+		!strings.HasPrefix(below, ".."+string(filepath.Separator)) {
 		return usage.Errorf("%s lies in the state folder %s, which is to be saved: name another folder", to, state)
 	}
 	entries, err := os.ReadDir(to)
@@ -93,7 +95,8 @@ func (l *Lab) Save(ctx context.Context, state statedir.Dir, cluster, to string, 
 		return fmt.Errorf("save the lab: %w", err)
 	}
 	stood := time.Since(still)
-	about, err := json.MarshalIndent(Saved{Version: SavedVersion, Cluster: cluster, Endpoint: info.HetznerEndpoint, Time: time.Now().UTC()}, "", "  ")
+	about, err := json.MarshalIndent(Saved{Version: SavedVersion, Cluster: cluster, Endpoint: info.HetznerEndpoint,
+		Time: time.Now().UTC()}, "", "  ")
 	if err != nil {
 		return err
 	}
@@ -103,7 +106,8 @@ func (l *Lab) Save(ctx context.Context, state statedir.Dir, cluster, to string, 
 	if err := os.Rename(unfinished, to); err != nil {
 		return fmt.Errorf("save the lab: %w", err)
 	}
-	say("saved in %s: %d files, %d MB; the lab stood still for %s and goes on", to, sum.Files, sum.Bytes>>20, stood.Round(time.Millisecond))
+	say("saved in %s: %d files, %d MB; the lab stood still for %s and goes on", to, sum.Files, sum.Bytes>>20,
+		stood.Round(time.Millisecond))
 	return nil
 }
 

@@ -16,17 +16,20 @@ import (
 	"strings"
 )
 
-// source is the folder of the lab module: the one of the clone that dir is in, or else a copy of what this command carries.
+// source is the folder of the lab module: the one of the clone that dir is in, or else a copy of what this command
+// carries.
 func source(dir string, carried []byte) (string, error) {
 	if _, err := exec.LookPath("go"); err != nil {
-		return "", fmt.Errorf("the lab's programs are built from source, which needs Go: install it (https://go.dev/dl): %w", err)
+		return "", fmt.Errorf("the lab's programs are built from source, which needs Go: install it (https://go.dev/dl): %w",
+			err)
 	}
 	clone, err := findModule(dir)
 	if err != nil || clone != "" {
 		return clone, err
 	}
 	if len(carried) == 0 {
-		return "", fmt.Errorf("the lab is built from its source, which a released command carries and this one does not, and %s is in "+
+		return "", fmt.Errorf("the lab is built from its source, which a released command carries and this one does not, "+
+			"and %s is in "+
 			"no clone of Slipway: run the command inside a clone, or use one that is installed by make install", dir)
 	}
 	cache, err := os.UserCacheDir()

@@ -64,7 +64,8 @@ func TestSourceThatTheCommandCarries(t *testing.T) {
 		if dir, err = source(t.TempDir(), archive); err != nil {
 			t.Fatal(err)
 		}
-		if data, err := os.ReadFile(filepath.Join(dir, "cmd", "lab", "main.go")); err != nil || string(data) != "package main\n" {
+		if data, err := os.ReadFile(filepath.Join(dir, "cmd", "lab", "main.go")); err != nil ||
+			string(data) != "package main\n" {
 			t.Fatalf("%q, %v", data, err)
 		}
 	}
@@ -107,7 +108,8 @@ func TestSourceThatIsCutOff(t *testing.T) {
 // What is missing is said before anything is created.
 func TestSourceThatIsMissing(t *testing.T) {
 	files := ownCache(t)
-	if _, err := source(t.TempDir(), nil); err == nil || !strings.Contains(err.Error(), "in no clone of Slipway") || !strings.Contains(err.Error(), "make install") {
+	if _, err := source(t.TempDir(), nil); err == nil || !strings.Contains(err.Error(), "in no clone of Slipway") ||
+		!strings.Contains(err.Error(), "make install") {
 		t.Errorf("a command that carries no source, outside of a clone: %v", err)
 	}
 	t.Setenv("PATH", t.TempDir())

@@ -49,7 +49,8 @@ func Effects(s statedir.Dir, wanted string) (run string, lines []effect.Line, er
 		}
 	}
 	if wanted != "" {
-		return "", nil, usage.Errorf("%s knows no run %s: its folder %s has the last %d", s, wanted, statedir.RunsFolder, statedir.RunsKept)
+		return "", nil, usage.Errorf("%s knows no run %s: its folder %s has the last %d", s, wanted, statedir.RunsFolder,
+			statedir.RunsKept)
 	}
 	return "", nil, fmt.Errorf("no run in %s has changed anything yet", s)
 }

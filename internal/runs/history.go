@@ -30,7 +30,8 @@ const RunsRemembered = 10
 // one of the times that it took when it came to its end; a record that cannot be
 // read is no record.
 func ReadDurations(s statedir.Dir, world string) Durations {
-	d := Durations{Recorded: map[string]time.Duration{}, BuiltIn: BuiltInDurations(world), longest: map[string]time.Duration{}}
+	d := Durations{Recorded: map[string]time.Duration{}, BuiltIn: BuiltInDurations(world),
+		longest: map[string]time.Duration{}}
 	maps.Copy(d.BuiltIn, builtInRestore(world))
 	entries, err := os.ReadDir(s.Path(statedir.RunsFolder))
 	if err != nil {
@@ -50,14 +51,15 @@ func ReadDurations(s statedir.Dir, world string) Durations {
 	return d
 }
 
-// waitsForServers is the step that waits for the first servers. In a later run it only looks: a time of less than a part of the
-// built-in figure, one of madeServers, is that of a run which made none.
+// waitsForServers is the step that waits for the first servers. In a later run it only looks: a time of less than a
+// part of the built-in figure, one of madeServers, is that of a run which made none.
 const (
 	waitsForServers = "wait-cp"
 	madeServers     = 4
 )
 
-// Server is about how long it takes to replace one server: a new one comes up, as the first ones did, and its node becomes Ready.
+// Server is about how long it takes to replace one server: a new one comes up, as the first ones did, and its node
+// becomes Ready.
 func (d Durations) Server() time.Duration {
 	comesUp := d.BuiltIn[waitsForServers]
 	if d.Measured {
@@ -100,15 +102,15 @@ func (d Durations) Of(step string) (expected time.Duration, recorded bool) {
 func BuiltInDurations(world string) map[string]time.Duration {
 	if world == statedir.WorldLab {
 		return seconds(map[string]float64{
-			"preflight": 0.1, "reserve": 0.1, "image": 6, "kind-create": 6, "capi-init": 11, "secret": 0.1, "apply": 1, "wait-cp": 15, "kubeconfig": 2.5,
-			"talosconfig": 6, "cilium": 7, "hcloud-ccm": 3, "talos-ccm": 4, "wait-nodes": 9, "pivot": 50, "access": 0.6, "firewall": 0.5,
-			"firewall-apply": 1, "clean": 3.5,
+			"preflight": 0.1, "reserve": 0.1, "image": 6, "kind-create": 6, "capi-init": 11, "secret": 0.1, "apply": 1,
+			"wait-cp": 15, "kubeconfig": 2.5, "talosconfig": 6, "cilium": 7, "hcloud-ccm": 3, "talos-ccm": 4, "wait-nodes": 9,
+			"pivot": 50, "access": 0.6, "firewall": 0.5, "firewall-apply": 1, "clean": 3.5,
 		})
 	}
 	return seconds(map[string]float64{
-		"preflight": 1, "reserve": 1, "image": 240, "kind-create": 60, "capi-init": 120, "secret": 1, "apply": 20, "wait-cp": 240, "kubeconfig": 60,
-		"talosconfig": 60, "cilium": 90, "hcloud-ccm": 30, "talos-ccm": 30, "wait-nodes": 30, "pivot": 150, "access": 5, "firewall": 2,
-		"firewall-apply": 15, "clean": 10,
+		"preflight": 1, "reserve": 1, "image": 240, "kind-create": 60, "capi-init": 120, "secret": 1, "apply": 20,
+		"wait-cp": 240, "kubeconfig": 60, "talosconfig": 60, "cilium": 90, "hcloud-ccm": 30, "talos-ccm": 30,
+		"wait-nodes": 30, "pivot": 150, "access": 5, "firewall": 2, "firewall-apply": 15, "clean": 10,
 	})
 }
 
@@ -119,15 +121,16 @@ func BuiltInDurations(world string) map[string]time.Duration {
 func builtInRestore(world string) map[string]time.Duration {
 	if world == statedir.WorldLab {
 		return seconds(map[string]float64{
-			"lost": 0.2, "claim": 0.1, "seed": 0.1, "firewall-lift": 0.2, "servers": 12, "etcd-recover": 0.5, "etcd-bootstrap": 10, "quiet": 1.5, "sweep": 3,
-			"etcd-members": 15, "release": 3, "firewall-return": 0.2,
-			"survey": 16, "snapshot": 0.5, "hold": 0.1, "clear": 3, "survivor": 15, "let-go": 15, "put-back": 2, "reconcile": 10,
+			"lost": 0.2, "claim": 0.1, "seed": 0.1, "firewall-lift": 0.2, "servers": 12, "etcd-recover": 0.5,
+			"etcd-bootstrap": 10, "quiet": 1.5, "sweep": 3, "etcd-members": 15, "release": 3, "firewall-return": 0.2,
+			"survey": 16, "snapshot": 0.5, "hold": 0.1, "clear": 3, "survivor": 15, "let-go": 15, "put-back": 2,
+			"reconcile": 10,
 		})
 	}
 	return seconds(map[string]float64{
-		"lost": 3, "claim": 1, "seed": 1, "firewall-lift": 2, "servers": 150, "etcd-recover": 60, "etcd-bootstrap": 90, "quiet": 5, "sweep": 15,
-		"etcd-members": 90, "release": 10, "firewall-return": 2,
-		"survey": 20, "snapshot": 15, "hold": 1, "clear": 120, "survivor": 180, "let-go": 90, "put-back": 10, "reconcile": 60,
+		"lost": 3, "claim": 1, "seed": 1, "firewall-lift": 2, "servers": 150, "etcd-recover": 60, "etcd-bootstrap": 90,
+		"quiet": 5, "sweep": 15, "etcd-members": 90, "release": 10, "firewall-return": 2, "survey": 20, "snapshot": 15,
+		"hold": 1, "clear": 120, "survivor": 180, "let-go": 90, "put-back": 10, "reconcile": 60,
 	})
 }
 

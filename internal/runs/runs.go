@@ -103,9 +103,9 @@ func readEvents(path string) ([]flow.Event, error) {
 	}
 }
 
-// Story is the run that is meant, and before it those that it went on from: back to the last that came to a good end. Without
-// a name the last that did something is meant. Runs that are not of steps, and such as ended before their first step, are no part of it. alone tells
-// whether targets are not of steps.
+// Story is the run that is meant, and before it those that it went on from: back to the last that came to a good end.
+// Without a name the last that did something is meant. Runs that are not of steps, and such as ended before their first
+// step, are no part of it. alone tells whether targets are not of steps.
 func Story(s statedir.Dir, wanted string, alone func(targets []string) bool) ([]Run, error) {
 	ids, err := IDs(s)
 	if err != nil {
@@ -118,7 +118,8 @@ func Story(s statedir.Dir, wanted string, alone func(targets []string) bool) ([]
 		})
 		switch len(matching) {
 		case 0:
-			return nil, usage.Errorf("%s knows no run %s: its folder %s has the last %d", s, wanted, statedir.RunsFolder, statedir.RunsKept)
+			return nil, usage.Errorf("%s knows no run %s: its folder %s has the last %d", s, wanted, statedir.RunsFolder,
+				statedir.RunsKept)
 		case 1:
 			last = slices.Index(ids, matching[0])
 		default:
@@ -152,7 +153,8 @@ func Story(s statedir.Dir, wanted string, alone func(targets []string) bool) ([]
 	}
 	switch {
 	case len(story) == 0 && gone != "":
-		return nil, fmt.Errorf("no run in %s has come to its steps since run %s destroyed the cluster; to read of that, name one of its runs in %s: report RUN",
+		return nil, fmt.Errorf("no run in %s has come to its steps since run %s destroyed the cluster; to read of that, "+
+			"name one of its runs in %s: report RUN",
 			s, gone, s.Path(statedir.RunsFolder))
 	case len(story) == 0:
 		return nil, fmt.Errorf("no run in %s has come to its steps yet", s)
@@ -168,8 +170,8 @@ func (r Run) tookAway() bool {
 	})
 }
 
-// ofSteps tells whether the run was one of steps, or ended badly before it came to them. One that ended in order before its
-// first step, as where a person said no, was none.
+// ofSteps tells whether the run was one of steps, or ended badly before it came to them. One that ended in order before
+// its first step, as where a person said no, was none.
 func (r Run) ofSteps(alone func(targets []string) bool) bool {
 	if alone(r.Setup.Targets) {
 		return false

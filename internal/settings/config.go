@@ -113,8 +113,8 @@ func (c Configuration) Check() error {
 	return nil
 }
 
-// Passwords are those in the configuration's addresses, as they are meant and as an address writes them. A user name without a password,
-// or with one that says that there is none, is a token.
+// Passwords are those in the configuration's addresses, as they are meant and as an address writes them. A user name
+// without a password, or with one that says that there is none, is a token.
 func (c Configuration) Passwords() (all []string) {
 	for _, v := range config.Variables() {
 		u, err := url.Parse(v.Get(c.Config))

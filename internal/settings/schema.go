@@ -22,8 +22,10 @@ const configSchemaVersion = "http://json-schema.org/draft-07/schema#"
 // leaves the default, so null is always allowed.
 func Schema() map[string]any {
 	properties := map[string]property{
-		TokenFileKey:    {Description: "File with the Hetzner Cloud API token, in place of " + TokenVariable + ".", Type: []string{"string", "null"}},
-		TokenCommandKey: {Description: "Command that prints the Hetzner Cloud API token, in place of " + TokenVariable + ".", Type: []string{"string", "null"}},
+		TokenFileKey: {Description: "File with the Hetzner Cloud API token, in place of " + TokenVariable + ".",
+			Type: []string{"string", "null"}},
+		TokenCommandKey: {Description: "Command that prints the Hetzner Cloud API token, in place of " + TokenVariable + ".",
+			Type: []string{"string", "null"}},
 	}
 	for _, v := range config.Variables() {
 		properties[v.Field] = propertyOf(v)

@@ -25,7 +25,8 @@ func List(cfg Configuration) []Setting {
 		if strings.HasPrefix(source, "argument ") { // the place repeats the value
 			source = "argument " + v.Name
 		}
-		all = append(all, Setting{Variable: v.Name, Field: v.Field, Value: kube.WithoutCredentials(v.Get(cfg.Config)), Default: v.Default, Source: source})
+		all = append(all, Setting{Variable: v.Name, Field: v.Field, Value: kube.WithoutCredentials(v.Get(cfg.Config)),
+			Default: v.Default, Source: source})
 	}
 	return all
 }

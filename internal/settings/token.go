@@ -27,7 +27,8 @@ const (
 const TokenWithin = 2 * time.Minute
 
 // ErrNoToken has two lines: what is missing, and how to do without.
-var ErrNoToken = errors.New("HCLOUD_TOKEN is not set: export a Hetzner Cloud API token (read and write), or name hcloudTokenFile or hcloudTokenCommand in bootstrap.yaml\n" +
+var ErrNoToken = errors.New("HCLOUD_TOKEN is not set: export a Hetzner Cloud API token (read and write), or name " +
+	"hcloudTokenFile or hcloudTokenCommand in bootstrap.yaml\n" +
 	"to rehearse without an account, on this machine only: go run ./cmd/bootstrap --lab")
 
 // Token reads the Hetzner token. It is held in memory only. Its errors never
@@ -51,7 +52,8 @@ func (c Configuration) Token(ctx context.Context, environment map[string]string)
 		command.WaitDelay = time.Second
 		out, err := command.Output()
 		if err != nil {
-			return platform.Secret{}, usage.Errorf("run %s for the Hetzner token: %w: %s", TokenCommandKey, err, text.LastLine(stderr.String()))
+			return platform.Secret{}, usage.Errorf("run %s for the Hetzner token: %w: %s",
+				TokenCommandKey, err, text.LastLine(stderr.String()))
 		}
 		return oneWord(string(out), "the command of "+TokenCommandKey)
 	default:
@@ -78,6 +80,7 @@ func oneWord(text, source string) (platform.Secret, error) {
 	case 1:
 		return platform.NewSecret(words[0]), nil
 	default:
-		return platform.Secret{}, usage.Errorf("%s gives no Hetzner token: it has %d words instead of one", source, len(words))
+		return platform.Secret{}, usage.Errorf("%s gives no Hetzner token: it has %d words instead of one",
+			source, len(words))
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/slipway-k8s/slipway/steps"
 )
 
-// owner is the record of the cluster that the folder belongs to; nil where it belongs to none. Folders of releases that wrote no
-// record are judged by their journal, and where that is lost or cannot be read by the kubeconfig in them.
+// owner is the record of the cluster that the folder belongs to; nil where it belongs to none. Folders of releases that
+// wrote no record are judged by their journal, and where that is lost or cannot be read by the kubeconfig in them.
 func (s Dir) owner(ctx context.Context) (*ownership.Record, error) {
 	record, err := ownership.Read(s.Files())
 	if err != nil || record != nil {
@@ -31,7 +31,8 @@ func (s Dir) CheckOwner(ctx context.Context, cluster string) error {
 	var mixed *ownership.MixedError
 	switch {
 	case errors.As(err, &mixed) && slices.Contains(mixed.Clusters, cluster):
-		return usage.Errorf("%s belongs to no single cluster: %w, because an earlier release allowed that. Work with each in a state folder of its own: "+
+		return usage.Errorf("%s belongs to no single cluster: %w, because an earlier release allowed that. Work with each "+
+			"in a state folder of its own: "+
 			"add --state-dir NEW, where destroy finds the management cluster and the servers by their names", s, mixed)
 	case err != nil:
 		return usage.Errorf("state folder %s: %w", s, err)
@@ -42,13 +43,15 @@ func (s Dir) CheckOwner(ctx context.Context, cluster string) error {
 	if err != nil || unused {
 		return err
 	}
-	return usage.Errorf("this folder belongs to cluster %s, not to %s: %s; add CLUSTER_NAME=%s, or name another folder for cluster %s (--state-dir). "+
+	return usage.Errorf("this folder belongs to cluster %s, not to %s: %s; add CLUSTER_NAME=%s, or name another folder "+
+		"for cluster %s (--state-dir). "+
 		"Nothing was changed", record.Cluster, cluster, s, record.Cluster, cluster)
 }
 
 // unused tells whether nothing was made for the cluster that the folder belongs to, so that it may belong to another.
 func (s Dir) unused(ctx context.Context, record ownership.Record) (bool, error) {
-	if record.Reservation != 0 || record.Management != nil || slices.ContainsFunc(steps.ClusterFiles(), func(name string) bool { return s.has(name) }) {
+	if record.Reservation != 0 || record.Management != nil ||
+		slices.ContainsFunc(steps.ClusterFiles(), func(name string) bool { return s.has(name) }) {
 		return false, nil
 	}
 	made, err := s.made(ctx)

@@ -99,7 +99,8 @@ func (s Dir) Claim(ctx context.Context, cluster, world string, note func(format 
 			return err
 		}
 		if made {
-			return usage.Errorf("%s holds the state of a real cluster: rehearse in another folder (--state-dir) or under another name (CLUSTER_NAME)", s)
+			return usage.Errorf("%s holds the state of a real cluster: rehearse in another folder (--state-dir) or under "+
+				"another name (CLUSTER_NAME)", s)
 		}
 	case was == WorldLab && world == WorldHetzner:
 		if err := s.setAside(); err != nil {
@@ -124,7 +125,8 @@ func (s Dir) claimedBy(cluster, world string) error {
 		return err
 	}
 	if now != world || record == nil || record.Cluster != cluster {
-		return usage.Errorf("another run has just taken %s for itself (world %q, not %q, or another cluster than %s): name another folder (--state-dir)",
+		return usage.Errorf("another run has just taken %s for itself (world %q, not %q, or another cluster than %s): name "+
+			"another folder (--state-dir)",
 			s, now, world, cluster)
 	}
 	return nil
@@ -178,7 +180,8 @@ func (s Dir) setAside() error {
 	}
 	entries = slices.DeleteFunc(entries, func(e fs.DirEntry) bool {
 		switch e.Name() {
-		case LabFolder, setAsideName, halfAsideName, JournalLock, WorldFile: // the last is overwritten: the folder belongs to somebody at any time
+		case LabFolder, setAsideName, halfAsideName, JournalLock, WorldFile:
+			// the last is overwritten: the folder belongs to somebody at any time
 			return true
 		}
 		return false

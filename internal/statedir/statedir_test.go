@@ -26,7 +26,8 @@ func TestStateFolder(t *testing.T) {
 // record writes a journal that knows of one step.
 func record(t *testing.T, s Dir, step string) {
 	t.Helper()
-	err := s.Journal().Save(t.Context(), flow.Snapshot{Format: flow.Format, Graph: "slipway", Steps: map[string]flow.Record{step: {State: flow.StateDone}}})
+	err := s.Journal().Save(t.Context(), flow.Snapshot{Format: flow.Format, Graph: "slipway",
+		Steps: map[string]flow.Record{step: {State: flow.StateDone}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,7 +171,8 @@ func TestClaimBetweenClaimAndRun(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := s.Claimed("k8s", WorldHetzner, s.Journal()).Lock(t.Context()); err == nil || !strings.Contains(err.Error(), "another run has just taken") {
+	if _, err := s.Claimed("k8s", WorldHetzner, s.Journal()).Lock(t.Context()); err == nil ||
+		!strings.Contains(err.Error(), "another run has just taken") {
 		t.Errorf("the real run goes on in the rehearsal's folder: %v", err)
 	}
 	unlock, err := s.Claimed("k8s", WorldLab, s.Journal()).Lock(t.Context())

@@ -26,8 +26,8 @@ func (r Report) Print(out io.Writer, width int) error {
 	return r.printRest(out, width)
 }
 
-// PrintWatched is print for a terminal of so many lines. Where they are too few, what is waited for comes first, and of the steps
-// that are done and stand there is the number alone.
+// PrintWatched is print for a terminal of so many lines. Where they are too few, what is waited for comes first, and of
+// the steps that are done and stand there is the number alone.
 func (r Report) PrintWatched(out io.Writer, width, lines int) error {
 	var all bytes.Buffer
 	if err := r.Print(&all, width); err != nil {
@@ -64,7 +64,8 @@ func (r Report) printHead(out io.Writer, width int) {
 	}
 }
 
-// printFirst writes what a person has to know before anything else, and what to type. A command stays in one line, to be copied.
+// printFirst writes what a person has to know before anything else, and what to type. A command stays in one line, to
+// be copied.
 func printFirst(out io.Writer, sentence, what, command string, width int) {
 	fmt.Fprint(out, text.Fold(text.Printable(sentence)+"\n", width))
 	if command != "" {
@@ -114,7 +115,8 @@ func printWaiting(out io.Writer, o steps.Overview, width int) {
 	}
 	for _, f := range o.Waiting.Findings {
 		if f.Do != "" {
-			fmt.Fprint(out, text.Fold(fmt.Sprintf("  to do about %q: %s\n", text.Printable(f.String()), text.Printable(f.Do)), width))
+			fmt.Fprint(out, text.Fold(fmt.Sprintf("  to do about %q: %s\n", text.Printable(f.String()), text.Printable(f.Do)),
+				width))
 		}
 	}
 }
@@ -155,7 +157,8 @@ func printNow(out io.Writer, o steps.Overview, width int) error {
 	return w.Flush()
 }
 
-// talosRoom is what a narrow terminal has for what a server's Talos answers. Why it does not is said in the sentence, too.
+// talosRoom is what a narrow terminal has for what a server's Talos answers. Why it does not is said in the sentence,
+// too.
 const talosRoom = 16
 
 func printServers(w io.Writer, o steps.Overview, width int) {

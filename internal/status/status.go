@@ -1,4 +1,5 @@
-// Package status is what the journal knows of a cluster and what the cluster says to it, as a report for people and programs.
+// Package status is what the journal knows of a cluster and what the cluster says to it, as a report for people and
+// programs.
 package status
 
 import (
@@ -120,7 +121,8 @@ func (r Step) world() string {
 
 // settled tells that there is nothing to say of a step but that it is done.
 func (r Step) settled() bool {
-	return r.State == string(flow.StateDone) && (r.Sealed != "" || (r.World == "" || r.World == string(flow.AnswerHolds)) && r.Remarks() == "")
+	return r.State == string(flow.StateDone) &&
+		(r.Sealed != "" || (r.World == "" || r.World == string(flow.AnswerHolds)) && r.Remarks() == "")
 }
 
 func (r Step) Remarks() string {

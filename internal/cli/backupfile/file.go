@@ -56,8 +56,8 @@ func (f File) Read(ctx context.Context, snapshot io.Writer) (*backup.Contents, e
 	return contents, nil
 }
 
-// Verify reads it and restores its etcd in a scratch folder, so that a snapshot of another cluster, or one that etcd cannot
-// read, is found before anything is changed.
+// Verify reads it and restores its etcd in a scratch folder, so that a snapshot of another cluster, or one that etcd
+// cannot read, is found before anything is changed.
 func (f File) Verify(ctx context.Context) (contents *backup.Contents, is etcd.Content, err error) {
 	scratch, remove, err := newScratch(ctx)
 	if err != nil {
@@ -109,8 +109,8 @@ func sameEtcd(h backup.Header, is etcd.Content) error {
 	return nil
 }
 
-// Refusal is the error of a backup that was not read: a mistake of the operator if the file is wrong, else one of the machine
-// or the store, after which the same command may succeed.
+// Refusal is the error of a backup that was not read: a mistake of the operator if the file is wrong, else one of the
+// machine or the store, after which the same command may succeed.
 func Refusal(ctx context.Context, err error) error {
 	_, unread := errors.AsType[*backup.UnreadError](err)
 	_, machine := errors.AsType[*scratchError](err)
@@ -119,7 +119,8 @@ func Refusal(ctx context.Context, err error) error {
 	case context.Cause(ctx) != nil:
 		return errors.Join(context.Cause(ctx), err)
 	case unread:
-		return fmt.Errorf("%w\nnothing was changed: run the same command again when the place where the backup lies answers", err)
+		return fmt.Errorf("%w\nnothing was changed: run the same command again when the place where the backup lies answers",
+			err)
 	case machine:
 		return fmt.Errorf("%w\nnothing was changed: it needs as much room as the backup's etcd has, three times over", err)
 	}

@@ -19,8 +19,8 @@ const (
 	scratchYoung = time.Minute
 )
 
-// newScratch makes a folder for a backup's etcd, which contains every secret of a cluster. remove deletes it. The folder of a
-// process that was killed is deleted by the next one: a running process has the lock of its folder.
+// newScratch makes a folder for a backup's etcd, which contains every secret of a cluster. remove deletes it. The
+// folder of a process that was killed is deleted by the next one: a running process has the lock of its folder.
 func newScratch(ctx context.Context) (dir string, remove func() error, err error) {
 	removeAbandonedScratch(ctx)
 	if dir, err = os.MkdirTemp("", scratchPrefix); err != nil {
