@@ -26,8 +26,8 @@ import (
 // maxBackupMemory is the limit of a backup's resident memory, in bytes.
 const maxBackupMemory = 250 << 20
 
-// backsUp backs a cluster up that is in use, to a folder and to an S3 store, verifies both, and wants not one write by
-// the command in any of the lab's records: nothing is paused, and nothing else.
+// backsUp backs up a cluster that is in use, to a folder and to an S3 store, verifies both, and requires that the lab's
+// records have no write by the command: it pauses nothing.
 func backsUp(t *testing.T, c *command, selfManaged bool) {
 	t.Helper()
 	folder := t.TempDir()
@@ -153,7 +153,7 @@ func verifies(t *testing.T, c *command, place, identity string, selfManaged bool
 	}
 }
 
-// use writes to a cluster, as somebody who is not the command, until it is stopped. It returns how often.
+// use writes to a cluster as another client than the command, until it is stopped. It returns how often.
 func use(t *testing.T, c *command) (stop func() int) {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(c.state, "kubeconfig"))

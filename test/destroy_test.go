@@ -79,7 +79,7 @@ func TestDestroy(t *testing.T) {
 			}
 			t.Logf("destroyed in %.1fs", o.elapsed.Seconds())
 			if left := p.everything(t); !slices.Equal(left, foreign) {
-				t.Errorf("left\n%s\nwant only what is somebody else's\n%s", strings.Join(left, "\n"), strings.Join(foreign, "\n"))
+				t.Errorf("left\n%s\nwant only the resources of others\n%s", strings.Join(left, "\n"), strings.Join(foreign, "\n"))
 			}
 			again := inner.run(nil, "destroy", "--yes", "--lab")
 			if again.exit != 0 || strings.Contains(again.output, "deleting ") {
@@ -103,7 +103,7 @@ func (c *command) killBootstrap(k killing) {
 		time.AfterFunc(k.after, func() { _ = p.Kill() })
 	}, "--lab")
 	if !reached {
-		c.t.Fatalf("the bootstrap never came to %+v: exit %d\n%s", k, o.exit, o.output)
+		c.t.Fatalf("the bootstrap never reached %+v: exit %d\n%s", k, o.exit, o.output)
 	}
 	if o.exit == 0 {
 		c.t.Fatal("the bootstrap ended before it was killed")

@@ -63,7 +63,7 @@ func illnesses() []illness {
 		{"a chart's version that the repository has not", "charts", "cilium 1.18.99", set("CILIUM_VERSION", "1.18.99")},
 		{"a token for reading alone", "token", "reading only", fault("error", "method=DELETE", "path=/placement_groups/0",
 			"status=403", "code=token_readonly")},
-		{"a token of nobody", "token", "does not accept", set("HCLOUD_TOKEN", "not-a-token-of-this-lab")},
+		{"an unknown token", "token", "does not accept", set("HCLOUD_TOKEN", "not-a-token-of-this-lab")},
 		{"a token of another project", "project", "another project", otherProject},
 		{"the name is another's", "reservation", "0123456789abcdef", func(t *testing.T, c *clinic) {
 			c.group(t, "slipway-k8s", map[string]string{"slipway-cluster": "k8s", "slipway-reserved-by": "0123456789abcdef"})
@@ -74,13 +74,13 @@ func illnesses() []illness {
 			edit(cluster, "replicas: ${CONTROL_PLANE_REPLICAS:=3}", "replicas: 10")},
 		{"two images", "image", "2 images", twoImages},
 		{"nothing to make the image with", "image", "cannot be made", fault("out-of-stock", "location=nbg1")},
-		{"somebody's placement group", "names", "placement group k8s-control-plane", func(t *testing.T, c *clinic) {
+		{"a foreign placement group", "names", "placement group k8s-control-plane", func(t *testing.T, c *clinic) {
 			c.group(t, "k8s-control-plane", nil)
 		}},
-		{"somebody's network of the name", "names", "network k8s", func(t *testing.T, c *clinic) {
+		{"a foreign network of the name", "names", "network k8s", func(t *testing.T, c *clinic) {
 			c.network(t, "k8s", "127.199.0.0/24")
 		}},
-		{"somebody's network over ours", "networks", "office (127.177.128.0/20)", func(t *testing.T, c *clinic) {
+		{"a foreign network over ours", "networks", "office (127.177.128.0/20)", func(t *testing.T, c *clinic) {
 			c.network(t, "office", "127.177.128.0/20")
 			for key, value := range within("127.177") {
 				c.vars[key] = value

@@ -63,7 +63,7 @@ func TestDoctor(t *testing.T) {
 			want = "unknown"
 		}
 		if f.Verdict != want {
-			t.Errorf("in a world where all is well %s is %s: %s", check, f.Verdict, f.Reason)
+			t.Errorf("in an environment without defects %s is %s: %s", check, f.Verdict, f.Reason)
 		}
 	}
 	covered := append(slices.Clone(neverPasses), "hetzner-budget") // by fewRequests

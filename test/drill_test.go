@@ -33,8 +33,8 @@ type drillEvent struct {
 // too. It was seen between 0.77 and 0.79.
 const maxDrillRatio = 2.5
 
-// TestDrill loses a cluster that manages itself and gets it back, undisturbed, as a team
-// rehearses it: the drill itself compares.
+// TestDrill loses a cluster that manages itself and restores it, undisturbed, as a team rehearses it: the drill itself
+// compares.
 func TestDrill(t *testing.T) {
 	t.Parallel()
 	c := newCommand(t)
@@ -63,8 +63,8 @@ func TestDrill(t *testing.T) {
 	if back <= 0 || d.RTO <= back || d.Bootstrap <= 0 || d.Ratio <= 0 {
 		t.Errorf("RTO %s, the API after %s, the bootstrap %s, ratio %.2f", d.RTO, back, d.Bootstrap, d.Ratio)
 	}
-	// What is promised is 1.5. Whatever else the machine does slows both down, though not
-	// alike: the bound is what no noise comes to.
+	// The documented bound is 1.5. Other load of the machine slows both down, but not equally: this bound exceeds that
+	// noise.
 	if d.Ratio > maxDrillRatio {
 		t.Errorf("the restore took %s, %.2f times the bootstrap of %s in the same lab: more than %.1f times", d.RTO, d.Ratio,
 			d.Bootstrap, maxDrillRatio)

@@ -23,7 +23,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/kube"
 )
 
-// eventually looks until nothing is missing.
+// eventually polls until nothing is missing.
 func eventually(t *testing.T, what string, within time.Duration, missing func(context.Context) string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), within)
@@ -50,8 +50,8 @@ func (p project) clusterServers(t *testing.T) []*hcloud.Server {
 	return servers
 }
 
-// lets tells whether the firewalls that a server is behind let an address in on a TCP port, as Hetzner's do: no
-// firewall lets everybody in; of several, one rule is enough; what no rule lets in is dropped.
+// lets says whether the firewalls of a server allow an address on a TCP port, as Hetzner's do: without a firewall
+// everything is allowed; of several, one rule is enough; what no rule allows is dropped.
 func (p project) lets(t *testing.T, server *hcloud.Server, from netip.Addr, port int) bool {
 	t.Helper()
 	if len(server.PublicNet.Firewalls) == 0 {
@@ -109,7 +109,7 @@ func (d *firstDay) closed(t *testing.T, want int) {
 	}
 }
 
-// openFirewall lets everybody in on 6443, as somebody does by hand.
+// openFirewall allows all addresses on 6443, as an operator may do by hand.
 func (d *firstDay) openFirewall(t *testing.T) (id int64) {
 	t.Helper()
 	ctx := t.Context()
@@ -145,8 +145,8 @@ func (d *firstDay) onWhich(t *testing.T) string {
 	return pods.Items[0].Spec.NodeName
 }
 
-// vanishedServer loses the server that Cluster API's controller runs on, and is to replace its machine: not another
-// one, not while a second image is in the way, and through a kill.
+// vanishedServer deletes the server that Cluster API's controller runs on. Its machine must be replaced: not another
+// one, not while a second image blocks it, and through a kill.
 func (d *firstDay) vanishedServer(t *testing.T) {
 	servers := d.clusterServers(t)
 	at := slices.IndexFunc(servers, func(s *hcloud.Server) bool { return s.Name == d.onWhich(t) })
@@ -203,7 +203,7 @@ func (d *firstDay) vanishedServer(t *testing.T) {
 	t.Logf("replaced in %.1fs after the kill", o.elapsed.Seconds())
 	// a minute as a rule; Kubernetes alone leaves the controllers five minutes on the dead node
 	if o.elapsed > 4*time.Minute {
-		t.Errorf("the replacement took %s: nobody started the dead server's Pods elsewhere", o.elapsed)
+		t.Errorf("the replacement took %s: the lost server's Pods were not started elsewhere", o.elapsed)
 	}
 	nodesReady(t, d.command, 3)
 	votingMembers(t, d.command, 3)
@@ -232,7 +232,7 @@ func (p project) talosSnapshots(t *testing.T) []*hcloud.Image {
 		hcloud.ImageListOpts{ListOpts: hcloud.ListOpts{LabelSelector: "caph-image-name==talos-amd64-v1.12.2"}}))(t)
 }
 
-// plantSnapshot makes a second snapshot that CAPH finds, as somebody with Packer does.
+// plantSnapshot creates a second snapshot that CAPH finds, as a user of Packer does.
 func (p project) plantSnapshot(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()
@@ -263,7 +263,7 @@ func patch(t *testing.T, cluster *kube.Cluster, kind schema.GroupVersionKind, na
 	}
 }
 
-// fiveServers scales as the command says that a cluster that manages itself is scaled.
+// fiveServers scales a cluster that manages itself as the command instructs.
 func (d *firstDay) fiveServers(t *testing.T) {
 	const change = `{"spec":{"replicas":5}}`
 	o := d.run(nil, "all", "--lab", "CONTROL_PLANE_REPLICAS=5")
@@ -299,7 +299,7 @@ func (d *firstDay) fiveServers(t *testing.T) {
 	d.closed(t, 5)
 }
 
-// readyNodes says what is missing to so many Ready nodes.
+// readyNodes returns what is missing for so many Ready nodes.
 func readyNodes(ctx context.Context, cluster *kube.Cluster, want int) string {
 	nodes := &corev1.NodeList{}
 	if err := cluster.List(ctx, nodes); err != nil {
@@ -320,7 +320,7 @@ func readyNodes(ctx context.Context, cluster *kube.Cluster, want int) string {
 	return ""
 }
 
-// loadBalancerDeleted takes the cluster's address away for good.
+// loadBalancerDeleted permanently removes the cluster's address.
 func (d *firstDay) loadBalancerDeleted(t *testing.T) {
 	ctx := t.Context()
 	config, err := os.ReadFile(filepath.Join(d.state, "kubeconfig"))

@@ -16,17 +16,17 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// publicAddress is somebody on the internet, privateAddress somebody in a private network.
+// publicAddress is a client on the internet, privateAddress a client in a private network.
 var publicAddress, privateAddress = netip.MustParseAddr("203.0.113.66"), netip.MustParseAddr("10.9.8.7")
 
-// firstDay is the cluster that TestFirstDay makes, and what happens to it.
+// firstDay is the cluster of TestFirstDay, and what happens to it.
 type firstDay struct {
 	*command
 	project
 }
 
-// TestFirstDay is the target all, from nothing to a cluster that manages itself behind its firewall, and what happens
-// to such a cluster next. One lab serves all parts, which follow on each other.
+// TestFirstDay runs the target all, from nothing to a cluster that manages itself behind its firewall, and then what
+// happens to such a cluster next. All parts use one lab, in this order.
 func TestFirstDay(t *testing.T) {
 	c := newSharing(t, "all")
 	d := &firstDay{command: c}
@@ -37,7 +37,7 @@ func TestFirstDay(t *testing.T) {
 			f(&firstDay{command: &inner, project: d.project}, t)
 		})
 		if !ok {
-			t.FailNow() // what follows builds on it
+			t.FailNow() // later parts depend on it
 		}
 	}
 	part("all, from nothing", (*firstDay).fromNothing)
@@ -72,8 +72,8 @@ func (d *firstDay) fromNothing(t *testing.T) {
 	}
 }
 
-// managesItself looks at what the run left: the objects of Cluster API, the lab's
-// clusters, and what was ever made at Hetzner.
+// managesItself checks the result: the objects of Cluster API, the lab's clusters, and all that was ever created at
+// Hetzner.
 func (d *firstDay) managesItself(t *testing.T) {
 	inv := side(t, d.command, "kubeconfig")
 	if is := standing(inv); !strings.HasPrefix(is, "active") || len(inv.All()) < 15 {
@@ -122,7 +122,7 @@ func isReady(o *unstructured.Unstructured) bool {
 	})
 }
 
-// again runs all over and over: with the journal, and then with everything but the kubeconfig lost. Nothing is made.
+// again repeats all: with the journal, and then with everything but the kubeconfig lost. Nothing is created.
 func (d *firstDay) again(t *testing.T) {
 	servers := serverWrites(t, d.command)
 	again := func(what string, want ...string) {
@@ -176,8 +176,8 @@ func (d *firstDay) again(t *testing.T) {
 	again("with the kubeconfig found again", "kind-create")
 }
 
-// configurationChanges asks for what no run does after the pivot, which is refused, and
-// for what it does: another chart's values.
+// configurationChanges requests a change that no run makes after the pivot, which is refused, and one that it makes:
+// another chart's values.
 func (d *firstDay) configurationChanges(t *testing.T) {
 	wrote := len(writes(t, d.command))
 	for _, c := range []struct{ value, says string }{
@@ -201,7 +201,7 @@ func (d *firstDay) configurationChanges(t *testing.T) {
 		[]byte("bpf: {preallocateMaps: false}\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{{"--dir", own}, nil} { // and back
+	for _, args := range [][]string{{"--dir", own}, nil} { // and reverted
 		o := d.run(nil, append([]string{"bootstrap", "--lab"}, args...)...)
 		if o.exit != 0 || !slices.Equal(o.steps("step-started"), []string{"cilium"}) ||
 			strings.Contains(o.output, "and the cluster has") {
@@ -210,13 +210,14 @@ func (d *firstDay) configurationChanges(t *testing.T) {
 	}
 }
 
-// firewall asks the simulated cloud's own rules whom they let in, before and after somebody opened one.
+// firewall evaluates the simulated cloud's rules, before and after the firewall was opened by hand.
 func (d *firstDay) firewall(t *testing.T) {
 	d.closed(t, 3)
 	wall := d.openFirewall(t)
 	for _, s := range d.clusterServers(t) {
 		if !d.lets(t, s, publicAddress, 6443) {
-			t.Fatalf("server %s refuses everybody on 6443 although its firewall was opened: the rules are not read right",
+			t.Fatalf("server %s refuses all clients on 6443 although its firewall was opened: the rules are not "+
+				"evaluated correctly",
 				s.Name)
 		}
 	}
@@ -261,7 +262,7 @@ func (d *firstDay) status(t *testing.T) (s statusReport) {
 	return s
 }
 
-// world is what status says of a step.
+// world is the status's verdict on a step.
 func (s statusReport) world(step string) (answer, reason string) {
 	for _, one := range s.Steps {
 		if one.Step == step {
@@ -271,7 +272,7 @@ func (s statusReport) world(step string) (answer, reason string) {
 	return "", ""
 }
 
-// created counts what was ever made at Hetzner, by whomever.
+// created counts what was ever created at Hetzner, by any client.
 func (d *firstDay) created(t *testing.T) map[string]int {
 	t.Helper()
 	made := map[string]int{}

@@ -37,12 +37,12 @@ func momentsOf(g *flow.Graph) (moments []string) {
 }
 
 // maxStops is how many runs of a target that is killed everywhere may stop because something was too slow to answer:
-// that stops a run, and the next goes on.
+// that stops a run, and the next continues.
 const maxStops = 10
 
-// killedAt runs a target, each run going on with what the one before left and ending itself at the first that
-// comes of the moments that are left, until one comes to its end. after is told of every kill. A moment that never
-// came is an error: nothing was tried there.
+// killedAt runs a target until it ends. Each run continues where the previous one stopped, and kills itself at the
+// first of the remaining moments that it reaches. after is called after every kill. A moment that is never reached is
+// an error: it was not tested.
 func (c *command) killedAt(t *testing.T, moments []string, after func(moment string), args ...string) outcome {
 	t.Helper()
 	left, began, stops := slices.Clone(moments), time.Now(), 0

@@ -104,7 +104,7 @@ func savedAndLoaded(t *testing.T, c *command) {
 
 	plant := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "after-the-save"}}
 	if _, err := workload(t, c).CoreV1().ConfigMaps("default").Create(ctx, plant, metav1.CreateOptions{}); err != nil {
-		t.Fatalf("a lab that was saved does not go on: %v", err)
+		t.Fatalf("a lab that was saved does not continue: %v", err)
 	}
 	loaded := *c
 	loaded.state = filepath.Join(t.TempDir(), "loaded")
@@ -149,7 +149,7 @@ func savedAndLoaded(t *testing.T, c *command) {
 	nodesAreReady(t, &loaded)
 	if _, err := workload(t, &loaded).CoreV1().ConfigMaps("default").Get(ctx, plant.Name,
 		metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("the loaded world holds what came after the save: %v", err)
+		t.Errorf("the loaded lab has changes made after the save: %v", err)
 	}
 	t.Logf("loaded, run again and looked at in %.1fs", time.Since(began).Seconds())
 }

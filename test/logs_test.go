@@ -35,7 +35,7 @@ func (d *firstDay) logs(t *testing.T) {
 		t.Errorf("there are logs of %v", controllers)
 	}
 	if !approved {
-		t.Error("talos-ccm does not speak of a certificate request")
+		t.Error("talos-ccm does not log a certificate request")
 	}
 	if !strings.Contains(o.output, "is simulated: the lab has no program for image quay.io/cilium/cilium") {
 		t.Error("nothing says why Cilium has no log")

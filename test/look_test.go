@@ -60,8 +60,8 @@ func doctorLooks(t *testing.T, c *command) {
 	}
 }
 
-// planTellsTheChange holds what plan says after Cilium's values were edited: the step, the field and both values, that
-// nothing is made, and a time from the record of the runs so far. Planning writes nothing.
+// planTellsTheChange checks the output of plan after Cilium's values were edited: the step, the field and both values,
+// that nothing is created, and an estimate from the recorded runs. Planning writes nothing.
 func planTellsTheChange(t *testing.T, c *command) {
 	before := writes(t, c)
 	journal, err := os.ReadFile(filepath.Join(c.state, "journal.json"))

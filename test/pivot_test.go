@@ -20,7 +20,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/kube"
 )
 
-// crashVariable asks for all moments of TestPivot; without it a few stand for them, so that a run stays short.
+// crashVariable selects all moments of TestPivot; without it only a few, so that a run stays short.
 const crashVariable = "ALL_MOMENTS"
 
 // moment is a point in a pivot at which the command is killed: a while after one of its progress lines.
@@ -59,9 +59,8 @@ func moments() []moment {
 	}
 }
 
-// TestPivot moves a cluster into itself: once undisturbed, and then killed at one moment after the other;
-// at last the cluster is taken away. Every time begins with the same bootstrapped cluster: the state of
-// the lab is kept as files and put back.
+// TestPivot moves a cluster into itself: once undisturbed, and then killed at one moment after the other; at last the
+// cluster is destroyed. Each time begins with the same bootstrapped cluster: the lab is saved and loaded as files.
 func TestPivot(t *testing.T) {
 	c := bootstrapped(t, "bootstrap")
 	base := filepath.Join(t.TempDir(), "bootstrapped")
@@ -99,7 +98,7 @@ func (p *pivoted) destroyed(t *testing.T) {
 	}
 	t.Logf("destroyed in %.1fs", o.elapsed.Seconds())
 	if left := project.everything(t); !slices.Equal(left, foreign) {
-		t.Errorf("left\n%s\nwant only what is somebody else's\n%s", strings.Join(left, "\n"), strings.Join(foreign, "\n"))
+		t.Errorf("left\n%s\nwant only the resources of others\n%s", strings.Join(left, "\n"), strings.Join(foreign, "\n"))
 	}
 }
 

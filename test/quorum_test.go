@@ -17,8 +17,8 @@ import (
 	"github.com/slipway-k8s/slipway/steps"
 )
 
-// TestRecoverQuorum wipes two of the three servers of a cluster that manages itself, and gets etcd back from the third,
-// with kills before and after each call that makes an etcd or wipes one.
+// TestRecoverQuorum wipes two of the three servers of a cluster that manages itself, and recovers etcd from the third,
+// with kills before and after each call that creates an etcd or wipes one.
 func TestRecoverQuorum(t *testing.T) {
 	l := &lostCluster{command: bootstrapped(t, "all")}
 	l.mark(t)
@@ -115,8 +115,8 @@ func (l *lostCluster) loseQuorum(t *testing.T) {
 	})
 }
 
-// recoverMoments are those at which a recovery is ended: before and after each call that makes an etcd or wipes one,
-// and on demand at the beginning and at the end of each step.
+// recoverMoments are the moments at which a recovery is killed: before and after each call that creates an etcd or
+// wipes one, and on demand at the beginning and at the end of each step.
 func recoverMoments(t *testing.T) (moments []string) {
 	t.Helper()
 	if everyMoment() {

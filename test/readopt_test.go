@@ -19,14 +19,14 @@ import (
 	"github.com/slipway-k8s/slipway/steps"
 )
 
-// readoptCalls are when half of the objects are there, and when the unpausing has been answered and nobody has seen it.
+// readoptCalls: half of the objects exist; the Cluster is unpaused, and the answer has not been read.
 var readoptCalls = []string{
 	"applied management create machines.cluster.x-k8s.io/default/k8s-control-plane-*#2",
 	"applied management patch clusters.cluster.x-k8s.io/default/k8s#1",
 }
 
-// readoptMoments are those at which a readoption is ended: at some calls, and on demand at the
-// beginning and at the end of each of its steps.
+// readoptMoments are the moments at which a readoption is killed: at some calls, and on demand at the beginning and at
+// the end of each of its steps.
 func (l *lostCluster) readoptMoments(t *testing.T, calls []string, accept ...string) []string {
 	t.Helper()
 	if !everyMoment() {
@@ -36,9 +36,9 @@ func (l *lostCluster) readoptMoments(t *testing.T, calls []string, accept ...str
 	return append(momentsOf(must(steps.NewReadopt(cfg, tools, l.source(t), accept))(t).Graph), calls...)
 }
 
-// TestReadopt loses the management of a cluster whose servers live: first the temporary management
-// cluster, before a pivot; then, when the cluster manages itself, its own objects, of which there is only
-// a backup from before a server was replaced.
+// TestReadopt loses the management of a cluster whose servers still run: first the temporary management cluster, before
+// a pivot; then, when the cluster manages itself, its own objects, of which there is only a backup from before a server
+// was replaced.
 func TestReadopt(t *testing.T) {
 	c := bootstrapped(t, "bootstrap")
 	l := &lostCluster{command: c}
@@ -123,9 +123,8 @@ func (l *lostCluster) readoptsItself(t *testing.T) {
 	l.sameServers(t, before)
 }
 
-// TestReadoptMakesWhatIsMissing loses the management and a server besides. The server is made anew only where a
-// person accepts that, as another one, by the control plane that scales back up. It is run on demand: what is decided
-// is held by the tests of the comparison.
+// TestReadoptMakesWhatIsMissing loses the management and one server. A new server is created only if the operator
+// accepts that, by the control plane that scales up again. It runs on demand: unit tests cover the comparison.
 func TestReadoptMakesWhatIsMissing(t *testing.T) {
 	if !everyMoment() {
 		t.Skipf("set %s=1 to lose a server besides the management", crashVariable)

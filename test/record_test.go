@@ -37,7 +37,7 @@ var (
 		Kind: "HCloudMachine"}
 )
 
-// recorder brings situations about in one lab, one after another, and writes down what a wait would see.
+// recorder creates situations in one lab, one after another, and records what a wait would observe.
 type recorder struct {
 	*command
 	project
@@ -48,8 +48,8 @@ type recorder struct {
 	left     int // looks at a changed annotation
 }
 
-// TestRecordSituations records what the sentences of docs/waiting.md are made from. It is no part of the tests: what it
-// writes is checked in, and tested from there.
+// TestRecordSituations records the situations behind the sentences of docs/waiting.md. It is not run by default: its
+// output is checked in, and other tests use that.
 func TestRecordSituations(t *testing.T) {
 	dir := os.Getenv(recordVariable)
 	if dir == "" {
@@ -78,7 +78,7 @@ func (r *recorder) makeObserver() *situation.Observer {
 	return &situation.Observer{Cfg: cfg, Tools: tools, Sources: sources, Began: time.Now()}
 }
 
-// look is the situation that a wait would see.
+// look is the situation that a wait would observe.
 func (r *recorder) look(ctx context.Context) (why.Situation, error) {
 	mgmt, err := situation.Manager(ctx, r.observer.Cfg, r.observer.Tools)
 	if err != nil {
@@ -88,13 +88,13 @@ func (r *recorder) look(ctx context.Context) (why.Situation, error) {
 	return s, nil
 }
 
-// shot has CAPH look until a situation, or its sentence, shows what it is about, and writes it down.
+// shot makes CAPH reconcile until a situation, or its sentence, shows its subject, and records it.
 func (r *recorder) shot(name string, shows ...string) {
 	r.t.Helper()
 	r.take(name, r.nudge, shows)
 }
 
-// quiet is shot without having CAPH look, which would mend it.
+// quiet is shot without making CAPH reconcile, which would repair the situation.
 func (r *recorder) quiet(name string, shows ...string) {
 	r.t.Helper()
 	r.take(name, func() {}, shows)
@@ -138,7 +138,7 @@ func all(text string, words []string) bool {
 	return true
 }
 
-// nudge has CAPH look at its objects now: its own pauses grow.
+// nudge makes CAPH reconcile its objects now: its own intervals grow.
 func (r *recorder) nudge() {
 	r.left++
 	for _, kind := range []schema.GroupVersionKind{hetznerCluster, hcloudMachine} {
@@ -155,14 +155,14 @@ func (r *recorder) nudge() {
 	}
 }
 
-// fault begins a fault; what it returns ends it.
+// fault injects a fault; the returned function ends it.
 func (r *recorder) fault(words ...string) (end func()) {
 	r.t.Helper()
 	id := strings.TrimSuffix(strings.Fields(r.lab(append([]string{"fault", "add"}, words...)...))[1], ":")
 	return func() { r.t.Helper(); r.lab("fault", "remove", id) }
 }
 
-// during records one situation that a fault brings about.
+// during records one situation during a fault.
 func (r *recorder) during(name, shows string, words ...string) {
 	r.t.Helper()
 	end := r.fault(words...)
@@ -170,7 +170,7 @@ func (r *recorder) during(name, shows string, words ...string) {
 	end()
 }
 
-// begin runs the command beside the recorder; what it returns interrupts it.
+// begin runs the command beside the recorder; the returned function interrupts it.
 func (r *recorder) begin(targets ...string) (end func()) {
 	cmd := r.cmd(context.Background(), append([]string{"--lab", "--yes"}, targets...)...)
 	if err := cmd.Start(); err != nil {
@@ -184,8 +184,8 @@ func (r *recorder) begin(targets ...string) (end func()) {
 
 const caphActor = "actor=cluster-api-provider-hetzner"
 
-// beforeLoadBalancer is about what keeps the cluster's network and load balancer. Servers are out of
-// stock until what it returns is called.
+// beforeLoadBalancer records what blocks the cluster's network and load balancer. Servers are out of stock until the
+// returned function is called.
 func (r *recorder) beforeLoadBalancer() (restock func()) {
 	refused := r.fault("error", "status=401", "code=unauthorized", "message=unable to authenticate", caphActor)
 	end := r.begin("apply")
@@ -218,7 +218,7 @@ func (r *recorder) beforeLoadBalancer() (restock func()) {
 	return restock
 }
 
-// beforeServers is about what keeps servers from being made.
+// beforeServers records what blocks the creation of servers.
 func (r *recorder) beforeServers(restock func()) {
 	blocked := r.fault("error", "status=409", "code=placement_error", "message=error during placement", "method=POST",
 		"path=/servers", caphActor)
@@ -257,7 +257,7 @@ func (r *recorder) beforeServers(restock func()) {
 	end()
 }
 
-// settle waits until nothing is waited for.
+// settle waits until no wait is left.
 func (r *recorder) settle() {
 	r.t.Helper()
 	eventually(r.t, "a cluster that is whole", time.Minute, func(ctx context.Context) string {
@@ -270,7 +270,7 @@ func (r *recorder) settle() {
 	})
 }
 
-// secondImage makes another image of the same name, from a server of nobody's.
+// secondImage creates another image of the same name, from a server that does not belong to the cluster.
 func (r *recorder) secondImage(name string) *hcloud.Image {
 	ctx := r.t.Context()
 	made := must(first(r.Server.Create(ctx, hcloud.ServerCreateOpts{
@@ -291,7 +291,7 @@ func (r *recorder) secondImage(name string) *hcloud.Image {
 	return image.Image
 }
 
-// beforeAPI is about servers that do not come up, and an API that does not answer.
+// beforeAPI records servers that do not start, and an API that does not answer.
 func (r *recorder) beforeAPI() {
 	for _, s := range r.clusterServers(r.t) {
 		must(first(r.Server.Poweroff(r.t.Context(), s)))(r.t)
@@ -305,7 +305,7 @@ func (r *recorder) beforeAPI() {
 		"path=/servers", "actor=hcloud-go")
 }
 
-// beforeNodes is about nodes on which something is missing yet.
+// beforeNodes records nodes that are not Ready yet.
 func (r *recorder) beforeNodes() {
 	r.ok("wait-cp", "kubeconfig")
 	r.ok("cilium")
@@ -321,7 +321,7 @@ func (r *recorder) ok(targets ...string) {
 	}
 }
 
-// withNodes is about a cluster that was whole.
+// withNodes records failures of a complete cluster.
 func (r *recorder) withNodes() {
 	deployment := &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "too-large"},

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// writes counts the requests of this project's command that change something, in the lab's own records: the Hetzner
-// request log and the audit logs of every kube-apiserver.
+// writes counts the command's changing requests in the lab's records: the Hetzner request log and the audit logs of
+// every kube-apiserver.
 func writes(t *testing.T, c *command) []string {
 	t.Helper()
 	var found []string
@@ -67,8 +67,8 @@ func newly(before, after []string) []string {
 	return after
 }
 
-// ours tells whether a request came from the command: by its own name, or by those of the libraries in it. The lab's
-// kubelets, whose name begins like it, write when they like.
+// ours says whether a request is the command's: by its name, or by those of its libraries. The lab's kubelets, whose
+// name has the same prefix, are excluded.
 func ours(agent string) bool {
 	agent = strings.ToLower(agent)
 	return !strings.HasPrefix(agent, "slipway-lab") &&

@@ -19,14 +19,14 @@ import (
 	"github.com/slipway-k8s/slipway/steps"
 )
 
-// restoreCalls are the two calls that make an etcd: before the server has heard of them, and when it has answered.
+// restoreCalls are the two calls that create an etcd: before the server has received them, and after it has answered.
 var restoreCalls = []string{
 	"before talos EtcdRecover machine.MachineService#1", "applied talos EtcdRecover machine.MachineService#1",
 	"before talos Bootstrap machine.MachineService#1", "applied talos Bootstrap machine.MachineService#1",
 }
 
-// restoreMoments are the moments at which a restore is ended: at those calls, and on demand at the beginning and at the
-// end of each step that the restore of this backup has.
+// restoreMoments are the moments at which a restore is killed: at those calls, and on demand at the beginning and at
+// the end of each of its steps.
 func (l *lostCluster) restoreMoments(t *testing.T) []string {
 	t.Helper()
 	if !everyMoment() {
@@ -36,8 +36,8 @@ func (l *lostCluster) restoreMoments(t *testing.T) []string {
 	return append(momentsOf(must(steps.NewRestore(cfg, tools, l.source(t)))(t).Graph), restoreCalls...)
 }
 
-// TestRestore loses all servers of a cluster that manages itself and gets it back out of a backup, with
-// kills at the two calls that make an etcd.
+// TestRestore loses all servers of a cluster that manages itself and restores it from a backup, with kills at the two
+// calls that create an etcd.
 func TestRestore(t *testing.T) {
 	c := bootstrapped(t, "all")
 	l := &lostCluster{command: c}
@@ -226,8 +226,7 @@ func (l *lostCluster) loseServers(t *testing.T) {
 	}
 }
 
-// sleeps looks at a cluster that has just been restored, with nobody at work on it: no controller of before
-// the loss is in it that could come alive.
+// sleeps checks that a cluster that has just been restored has no running controllers from before the loss.
 func (l *lostCluster) sleeps(t *testing.T) {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(l.state, "restore", "lost", "kubeconfig"))

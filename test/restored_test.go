@@ -33,7 +33,7 @@ func (l *lostCluster) isBack(t *testing.T) {
 	}
 	l.dataIsBack(t, c)
 	l.tokenWorks(t)
-	// Whoever looks twice may ask twice; what counts is that one server made one etcd, out of the snapshot.
+	// The call may be repeated after a kill; what counts is that one server created one etcd, from the snapshot.
 	made, restored := l.etcdsMade(t)
 	if made = newly(l.made, made); len(restored) != 1 || len(made) < 1 ||
 		slices.ContainsFunc(made, func(line string) bool { return !strings.Contains(line, "true") }) {

@@ -53,7 +53,7 @@ func noSecrets(t *testing.T, c *command) {
 		}
 		for list := range c.args {
 			if strings.Contains(list, secret) {
-				t.Error("a token stood in a process's arguments")
+				t.Error("a token was in a process's arguments")
 			}
 		}
 	}

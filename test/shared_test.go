@@ -13,11 +13,11 @@ import (
 	"testing"
 )
 
-// shared holds bootstrapped clusters, by the target that made them, for all tests of this run of the tests.
+// shared has bootstrapped clusters, by the target that created them, for all tests of this process.
 var shared = map[string]*sharedLab{}
 
-// sharedLab is a lab that was saved. While no test has a copy of it up, its addresses are
-// held, so that no other lab takes them.
+// sharedLab is a saved lab. While no test runs a copy of it, its addresses are reserved, so that no other lab takes
+// them.
 type sharedLab struct {
 	dir      string
 	endpoint string // host and port of the simulated Hetzner API, by which a lab has its place

@@ -9,8 +9,8 @@
 //   - A machine without spec.publicNetwork gets both addresses, also where the mutating webhook is not in place.
 //   - Bare metal, HCloudRemediation and the cluster and remediation templates are not
 //     simulated: their objects stay as they are.
-//   - Webhooks are served only with a certificate at hand: --webhook-cert-dir, --webhook-host
-//     and --webhook-port are its own flags.
+//   - Webhooks are served only if a certificate exists: --webhook-cert-dir, --webhook-host and --webhook-port are flags
+//     of the stand-in.
 //   - Polls are scaled by LAB_TIME_SCALE (package standin; 1, the original's intervals, if unset). Deadlines, the
 //     one-hour age of a certificate request and --sync-period are not.
 package caph

@@ -80,9 +80,9 @@ func (r *reconciler) release(ctx context.Context, secret *corev1.Secret, owner c
 	return client.IgnoreNotFound(r.Update(ctx, secret))
 }
 
-// credentials returns the API token of a HetznerCluster and the secret that it is in. Where there is none,
-// it sets the condition HCloudTokenAvailable of object and says how to go on: a missing secret is looked
-// for again, an empty token is an error.
+// credentials returns the API token of a HetznerCluster and its secret. If there is none, it sets the condition
+// HCloudTokenAvailable of object and returns how to continue: a missing secret is read again later, an empty token is
+// an error.
 func (r *reconciler) credentials(
 	ctx context.Context, cluster *api.HetznerCluster, object conditions.Setter,
 ) (string, *corev1.Secret, reconcile.Result, error) {

@@ -7,8 +7,8 @@ import (
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
 )
 
-// TestCAPHsCalls plays the calls of Cluster API's provider for a cluster's whole life, in its order
-// and with its habits: it never waits for an action.
+// TestCAPHsCalls sends the requests of Cluster API's provider for a cluster's whole life, in its order: it never waits
+// for an action.
 func TestCAPHsCalls(t *testing.T) {
 	needsLoopback(t)
 	w := newHarness(t)
@@ -121,8 +121,8 @@ func TestCAPHsCalls(t *testing.T) {
 	})
 }
 
-// TestCloudControllerManagersCalls plays the calls of the cloud controller manager: its token check,
-// nodes by provider id and by name, routes, and a load balancer for a Service.
+// TestCloudControllerManagersCalls sends the requests of the cloud controller manager: its token check, nodes by
+// provider id and by name, routes, and a load balancer for a Service.
 func TestCloudControllerManagersCalls(t *testing.T) {
 	w := newHarness(t)
 	ctx := t.Context()

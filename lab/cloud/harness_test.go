@@ -254,7 +254,7 @@ func findRoute(spec *openapi3.T, method, path string) (*routers.Route, map[strin
 	return best, bestParameters
 }
 
-// machines are servers that say their name to whoever connects to their private or public address.
+// machines are servers that send their name to every client of their private or public address.
 type machines struct {
 	mu      sync.Mutex
 	running map[int64]Server
@@ -303,7 +303,7 @@ func (m *machines) open(ctx context.Context, server Server) error {
 	return nil
 }
 
-// answer says the name once the other side has said all that it has to say.
+// answer sends the name after the client has finished sending.
 func answer(conn net.Conn, name string) {
 	defer conn.Close()
 	heard, _ := io.ReadAll(conn)

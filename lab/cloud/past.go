@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// past is what the project was, for lists that lag behind. It is kept only once somebody has asked for it, and
-// only as long as the slowest list lags.
+// past has earlier states of the project, for lists that are out of date. States are kept only while a fault needs
+// them, and only as long as the most outdated list.
 type past struct {
 	keep    time.Duration // 0: nothing is kept
 	moments []moment      // by time

@@ -1,6 +1,6 @@
 // Package egress lets a kube-apiserver reach Services without a cluster network. An EgressSelectorConfiguration makes
-// the apiserver send CONNECT <ClusterIP>:<port> to a Unix socket for every call of a webhook; the proxy there looks up
-// the Service, picks a ready Pod behind it, and connects to the local process that plays this Pod.
+// the kube-apiserver send CONNECT <ClusterIP>:<port> to a Unix socket for every call of a webhook. The proxy on that
+// socket looks up the Service, picks a ready Pod behind it, and connects to the Pod's local process.
 package egress
 
 import (

@@ -1,14 +1,13 @@
 // Package hccm stands in for hcloud-cloud-controller-manager v1.29.2, which cannot be built here. Like the original it
-// runs the node and node lifecycle controllers of k8s.io/cloud-provider, over the Hetzner Cloud API: a Node with the
+// runs the node and node lifecycle controllers of k8s.io/cloud-provider with the Hetzner Cloud API: a Node with the
 // taint "uninitialized" gets its provider ID, addresses and labels from its server and loses the taint; a Node whose
-// server is gone is deleted, one whose server is off is tainted. It takes the original's flags and environment:
+// server does not exist is deleted, one whose server is off is tainted. It takes the original's flags and environment:
 // HCLOUD_TOKEN, HCLOUD_ENDPOINT, HCLOUD_NETWORK, HCLOUD_INSTANCES_ADDRESS_FAMILY, HCLOUD_DEBUG, and HTTPS_PROXY and
 // SSL_CERT_FILE through Go's default HTTP client.
 //
-// Not simulated, and logged where asked for: load balancers for Services, routes (HCLOUD_NETWORK_ROUTES_ENABLED),
-// Robot, and the check against the metadata service that the network is attached
-// (HCLOUD_NETWORK_DISABLE_ATTACHED_CHECK). Its metrics are those of the library, on the secure port; the
-// original's own, on port 8233, are missing.
+// Not simulated, and logged if requested: load balancers for Services, routes (HCLOUD_NETWORK_ROUTES_ENABLED), Robot,
+// and the check against the metadata service that the network is attached (HCLOUD_NETWORK_DISABLE_ATTACHED_CHECK). It
+// has the metrics of the library on the secure port, and not those of the original on port 8233.
 package hccm
 
 import (

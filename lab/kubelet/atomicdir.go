@@ -14,9 +14,9 @@ import (
 // programs that watch their certificates look for.
 const dataLink = "..data"
 
-// replaceFiles makes a folder hold these files and no others, in one step for whoever reads them through the folder:
-// the files lie in a folder of their own, ..data is a link to it, and each name a link through ..data. Files are 0600,
-// folders 0700, whatever mode a volume asks for: other users of this machine are no part of the Pod.
+// replaceFiles gives a folder exactly these files, atomically for readers that open them through the folder: the files
+// are in a folder of their own, ..data is a link to it, and each name a link through ..data. Files have mode 0600,
+// folders 0700, whatever mode a volume requests: other users of this machine are not part of the Pod.
 func replaceFiles(dir string, files map[string][]byte) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err

@@ -126,7 +126,7 @@ func (c *container) executable() (string, error) {
 	return file, nil
 }
 
-// placeholder returns what stands for the placeholders in this container's launch.
+// placeholder returns the values of the placeholders in this container's launch.
 func (c *container) placeholder(l *launch) func(word, argument string) (string, error) {
 	p, cfg := c.p, c.p.k.cfg
 	needs := func(value, what string) (string, error) {

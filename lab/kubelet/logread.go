@@ -111,8 +111,8 @@ type logSender struct {
 	left    int64 // bytes that may still be sent; below 0: any number
 }
 
-// lines sends the whole lines of a part of the file, and of a log that has ended what stands behind
-// them, too. It returns where it has come to.
+// lines sends the whole lines of a part of the file, and, if the log has ended, the incomplete last one. It returns the
+// offset that it has reached.
 func (s *logSender) lines(file io.ReaderAt, from, to int64, ended bool) (int64, error) {
 	in := bufio.NewReader(io.NewSectionReader(file, from, to-from))
 	for at := from; ; {

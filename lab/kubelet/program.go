@@ -35,7 +35,7 @@ type Program struct {
 	NoContainerArgs bool
 	// Fidelity is "real" for an unmodified program and "stand-in" for one that behaves like it. The status shows it.
 	Fidelity string
-	// Note is what the status says about the program: where it differs from what it stands for, for example.
+	// Note is a note for the status: how the program differs from the original, for example.
 	Note string
 }
 

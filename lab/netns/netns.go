@@ -1,14 +1,13 @@
-// Package netns gives the lab a network of its own, so that whatever its programs listen on stays inside and can clash
-// with nothing, while chosen addresses are offered to the host.
+// Package netns runs the lab in its own network, so that its programs' addresses are isolated and conflict with
+// nothing, while chosen addresses are exposed to the host.
 //
-// On Linux, Enter starts the calling program once more in a user, network and PID namespace, which needs no
-// privileges. The process that was called stays on the host's side; it makes listening sockets on the host's loopback
-// and hands them to the one inside (SCM_RIGHTS): a socket keeps the network that it was made in, wherever its owner
-// lives. So one process accepts connections from both sides, and nothing is relayed. The PID namespace has the kernel
-// end everything inside with its first process.
+// On Linux, Enter starts the calling program again in a user, network and PID namespace, which needs no privileges. The
+// calling process stays in the host's network; it opens listening sockets on the host's loopback and passes them to the
+// process inside (SCM_RIGHTS): a socket stays in the network in which it was created, whichever process has it. So one
+// process accepts connections of both networks without a relay. When the first process of the PID namespace ends, the
+// kernel ends all others.
 //
-// Where the system refuses namespaces or has none, the lab runs on the host's
-// loopback; Network.Isolation says so and why.
+// If the system refuses namespaces or has none, the lab runs on the host's loopback, and Network.Isolation says so.
 package netns
 
 import (
@@ -29,8 +28,8 @@ const insideVar = "SLIPWAY_LAB_OUTER_PID"
 type Network interface {
 	// Listen listens on a TCP address, "127.65.0.1:8080", for the host and for the lab's programs.
 	Listen(ctx context.Context, addr string) (net.Listener, error)
-	// Expose offers the host an address on which one of the lab's programs listens. Until it does, connections are closed
-	// as soon as they are made. Close ends the offer; connections that exist go on.
+	// Expose exposes to the host an address on which one of the lab's programs listens. Before, connections of the host
+	// are closed immediately. Close ends that; open connections continue.
 	Expose(ctx context.Context, addr string) (io.Closer, error)
 	// Isolation describes how the lab's network is isolated from the host's.
 	Isolation() string

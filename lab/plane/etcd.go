@@ -1,6 +1,6 @@
 // Package plane runs the parts of a Kubernetes control plane as processes: etcd, kube-apiserver,
-// kube-controller-manager and kube-scheduler, all of them the real programs. A management cluster has one plane with an
-// etcd of its own (StartSingle); a simulated Talos server starts its etcd member and its control plane separately, with
+// kube-controller-manager and kube-scheduler, all of them the real programs. A management cluster has one plane with
+// its own etcd (StartSingle); a simulated Talos server starts its etcd member and its control plane separately, with
 // the certificates of its cluster (StartEtcd, Start).
 package plane
 
@@ -105,7 +105,7 @@ func StartEtcd(super *proc.Supervisor, cfg EtcdConfig) (*Etcd, error) {
 			"--cert-file=" + certFile, "--key-file=" + keyFile, "--trusted-ca-file=" + caFile, "--client-cert-auth",
 			"--peer-cert-file=" + certFile, "--peer-key-file=" + keyFile, "--peer-trusted-ca-file=" + caFile,
 			"--peer-client-cert-auth",
-			// Three members share two cores with everything else: a late heartbeat is no dead leader. Milliseconds.
+			// Three members share two cores with everything else: a late heartbeat does not mean a lost leader. Milliseconds.
 			"--heartbeat-interval=250", "--election-timeout=2500",
 		}, cfg.Args...),
 		Env:     append(environment(), cfg.Env...),

@@ -26,10 +26,9 @@ egressSelections:
         udsName: %q
 `
 
-// auditPolicy records every write with who made it and with what program, so that "nothing was written" can be read
-// off the log. Left out are reads, reviews, which are created but write nothing, and what a cluster's own parts
-// write all the time: leases and events. What is written to a Cluster object stands there whole, so that the log
-// tells when it was paused; it holds no secret.
+// auditPolicy records every write with its user and program, so that the log can prove that nothing was written. It
+// omits reads, reviews, which are created but write nothing, and the constant writes of a cluster's own parts: leases
+// and events. A Cluster object is recorded completely, so that the log shows when it was paused; it contains no secret.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]

@@ -15,8 +15,8 @@ import (
 	"github.com/slipway-k8s/slipway/lab/proc"
 )
 
-// Config says how a control plane's kube-apiserver, kube-controller-manager and
-// kube-scheduler run. All of them bind Address.
+// Config configures a control plane's kube-apiserver, kube-controller-manager and kube-scheduler. All of them bind
+// Address.
 type Config struct {
 	Cluster string // name of the cluster, of its kubeconfig's context
 	Bin     string // folder of the programs
@@ -65,8 +65,8 @@ type Plane struct {
 	api, controllers, scheduler *proc.Service
 }
 
-// Start starts the apiserver, waits until it is ready, and starts the controller-manager and the scheduler; Ready waits
-// for those. All three are kept running until Stop. When Start fails, nothing of it is left running.
+// Start starts the kube-apiserver, waits until it is ready, and starts the controller-manager and the scheduler; Ready
+// waits for those. All three are restarted when they end, until Stop. If Start fails, it ends what it started.
 func Start(ctx context.Context, super *proc.Supervisor, cfg Config) (_ *Plane, err error) {
 	if cfg.Issuer == "" {
 		cfg.Issuer = Endpoint(cfg.Address)

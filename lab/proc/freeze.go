@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Freeze has the system run the process and its group no more until thaw is called (SIGSTOP): its sockets stay, and
-// nobody answers on them. It returns once the process stands still, or has ended.
+// Freeze suspends the process and its group until thaw is called (SIGSTOP): its sockets stay open and do not answer. It
+// returns when the process is suspended or has ended.
 func (p *Process) Freeze() (thaw func()) {
 	p.still.Lock()
 	defer p.still.Unlock()
@@ -45,8 +45,7 @@ func (s *Supervisor) Freeze() (thaw func()) {
 // Freeze freezes the present run; one that was started meanwhile is not frozen.
 func (v *Service) Freeze() (thaw func()) { return v.Process().Freeze() }
 
-// Hold ends the present run as Process.Stop does and keeps the program from being
-// started again until release is called, once.
+// Hold ends the current run as Process.Stop does, and does not start the program again until release is called, once.
 func (v *Service) Hold(ctx context.Context, grace time.Duration) (release func(), err error) {
 	free := make(chan struct{})
 	v.mu.Lock()
@@ -66,7 +65,7 @@ func (v *Service) Hold(ctx context.Context, grace time.Duration) (release func()
 	return release, nil
 }
 
-// held is closed when one that holds the program lets it go; nil: nobody holds it.
+// held is closed when a caller of Hold releases the program; nil: it is not held.
 func (v *Service) held() <-chan struct{} {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -1,6 +1,6 @@
-// Package proc starts the lab's child processes and ends them: each in a process group of its own, its output in a log
-// file, its environment nothing but what it is given. When the daemon dies, by whatever signal, the kernel ends its
-// children (on Linux; elsewhere only an orderly stop does).
+// Package proc starts and ends the lab's child processes: each in its own process group, with its output in a log file
+// and only the given environment. When the daemon ends, by whatever signal, the kernel ends its children (on Linux;
+// elsewhere only an orderly stop does).
 package proc
 
 import (

@@ -14,8 +14,8 @@ const (
 	settled = 30 * time.Second
 )
 
-// Service is a program that is started again whenever it ends, after a pause that doubles, until it is stopped: what
-// a kubelet does for a static Pod and an init system for a daemon.
+// Service is a program that is restarted when it ends, after a pause that doubles, until it is stopped, as a kubelet
+// restarts a static Pod.
 type Service struct {
 	super  *Supervisor
 	spec   Spec

@@ -8,14 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attributes gives the child a process group, so that what it starts is ended with it, and has the kernel kill
-// it when the thread that started it ends.
+// attributes puts the child into a new process group, so that its descendants end with it, and makes the kernel kill it
+// when the thread that started it ends.
 func attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// starter starts every child from one operating system thread that lives as long as the daemon: Pdeathsig follows the
-// thread, not the process, and Go ends idle threads at will.
+// starter starts every child from one operating system thread that exists as long as the daemon: Pdeathsig depends on
+// the thread, not on the process, and Go ends idle threads at any time.
 type starter struct {
 	requests chan startRequest
 }
@@ -53,14 +53,14 @@ func awaitExit(pid int) bool {
 	}
 }
 
-// awaitStop returns once every thread of a process that was told to stop has, or it has ended.
+// awaitStop returns when every thread of a process that got SIGSTOP has stopped, or the process has ended.
 func awaitStop(pid int) {
 	for unix.Waitid(unix.P_PID, pid, nil, unix.WSTOPPED|unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
 	}
 }
 
-// reapGroup waits for what is left of a group that was killed. As the first process of a PID namespace the daemon is
-// the parent of every orphan in it; else this finds nobody.
+// reapGroup reaps the remaining processes of a killed group. As the first process of a PID namespace the daemon is the
+// parent of every orphan in it; otherwise there are none.
 func reapGroup(pgid int) {
 	for {
 		_, err := unix.Wait4(-pgid, nil, 0, nil)

@@ -24,5 +24,5 @@ func awaitExit(int) bool { return false }
 // reapGroup does nothing: orphans belong to the system's first process.
 func reapGroup(int) {}
 
-// awaitStop has nothing to wait on: a process stops soon after it was told to.
+// awaitStop returns immediately: a process stops soon after SIGSTOP.
 func awaitStop(int) {}

@@ -27,12 +27,10 @@ const keptFolder = "modules"
 
 // Modules finds the modules that the provider programs in bin were built from.
 //
-// The programs say themselves which module and version they are (Go's build
-// information), so manifest and program cannot drift apart. Whoever built the
-// programs had the modules in Go's module cache; the first call copies what it
-// needs from there to bin, so that a lab that is started later, elsewhere or
-// without Go still finds them. Modules never change under a version, so
-// neither does the copy.
+// The programs' build information names their modules and versions, so that manifest and program always match. The Go
+// module cache had the modules when the programs were built. The first call copies the needed files to bin, so that a
+// lab that is started later, elsewhere or without Go still finds them. A version of a module never changes, so the copy
+// stays valid.
 func Modules(ctx context.Context, bin string) ([]Module, error) {
 	bin, err := filepath.Abs(bin)
 	if err != nil {

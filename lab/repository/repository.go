@@ -1,11 +1,9 @@
-// Package repository makes what the lab's clusters are installed from: the
-// provider repository that clusterctl reads from a folder, and the charts that
-// Helm reads over HTTP.
+// Package repository creates what the lab's clusters are installed from: the provider repository that clusterctl reads
+// from a folder, and the charts that Helm reads over HTTP.
 //
-// The manifests of Cluster API's core, CABPT and CACPPT are built on the spot
-// from the modules that their programs were built from. CAPH, cert-manager and
-// the charts are stand-ins written for the lab: small, with the names, values,
-// images, arguments and API fields of the originals, and saying what they are.
+// The manifests of Cluster API's core, CABPT and CACPPT are built from the modules of the programs. CAPH, cert-manager
+// and the charts are stand-ins written for the lab: small, with the names, values, images, arguments and API fields of
+// the originals, and marked as stand-ins.
 package repository
 
 import (

@@ -52,7 +52,7 @@ var _ cloud.Machine = (*Rescue)(nil)
 // Why a system ends.
 var (
 	errStopped = errors.New("the server was stopped")
-	errHalt    = errors.New("it was told to shut down")
+	errHalt    = errors.New("it was asked to shut down")
 )
 
 // New returns a Rescue without systems.

@@ -90,9 +90,9 @@ func (y *system) servePlane(ctx context.Context, url string) error {
 // turnTime is how long a kube-apiserver waits for others that are starting: far longer than one takes.
 const turnTime = 20 * time.Second
 
-// awaitTurn waits until few enough kube-apiservers are starting; done ends the turn. Starting one keeps a core busy
-// for three seconds: on two cores three at once are all ready after eight, one after the other the first is after
-// three, and that is what everybody waits for.
+// awaitTurn waits until few enough kube-apiservers are starting; done ends the turn. A start keeps a core busy for
+// three seconds: on two cores, three at once are all ready after eight; one after the other, the first is ready after
+// three, and the bootstrap waits for the first.
 func (t *Talos) awaitTurn(ctx context.Context) (done func()) {
 	timer := time.NewTimer(turnTime)
 	defer timer.Stop()
@@ -164,9 +164,9 @@ func (y *system) planeConfig(etcdURL string) (plane.Config, error) {
 	}, nil
 }
 
-// leaderElection lets another server take over two seconds after the leader's lease has run out, 12 seconds after the
-// leader is gone: with the defaults (15 s) every rollout of a rehearsal waits longer. The leader itself has 10 s to
-// renew, as by default: on two busy cores it may need them.
+// leaderElection lets another server take over two seconds after the leader's lease has expired, 12 seconds after the
+// leader has ended: with the defaults (15 s) every rollout of a rehearsal takes longer. The leader has 10 s to renew,
+// as by default: on two busy cores it may need them.
 func leaderElection() []string {
 	return []string{"--leader-elect-lease-duration=12s", "--leader-elect-renew-deadline=10s",
 		"--leader-elect-retry-period=2s"}

@@ -227,7 +227,7 @@ func (e *etcdService) quorum(ctx context.Context, url string) error {
 func (e *etcdService) with(ctx context.Context, urls []string, ask func(*clientv3.Client) error) error {
 	c, err := clientv3.New(clientv3.Config{
 		Context: ctx, Endpoints: urls, TLS: e.tls, DialTimeout: etcdTimeout, Logger: zap.NewNop(),
-		MaxUnaryRetries: uint(len(urls)), // each member once: who asks again is told what the last one said
+		MaxUnaryRetries: uint(len(urls)), // each member once: the caller gets the error of the last one
 		// By default a member that is just starting would be tried again after a second only.
 		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: healthFirst, Multiplier: 1, MaxDelay: healthFirst},

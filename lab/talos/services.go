@@ -35,7 +35,7 @@ const (
 // keptServiceEvents is how many events of each service a server remembers, as Talos does.
 const keptServiceEvents = 64
 
-// services is what ServiceList tells: a server's services, their states and health. Every service has a health and at
+// services are a server's services with their states and health, for ServiceList. Every service has a health and at
 // least one event, because clients rely on both.
 type services struct {
 	events *eventLog
@@ -66,8 +66,8 @@ func newServices(events *eventLog, log *slog.Logger, controlPlane bool) *service
 	return s
 }
 
-// set records a service's state and why it is in it. Setting what is set already changes nothing. A service that has
-// just come up is of unknown health, and so is one that does not run. It says whether anything changed.
+// set records a service's state and its reason. Setting the current state changes nothing. The health of a service that
+// has just started or does not run is unknown. It returns whether anything changed.
 func (s *services) set(id, state, message string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

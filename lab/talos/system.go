@@ -256,8 +256,8 @@ func (y *system) announce() {
 	y.talos.discovery.announce(y.cluster, y.id, a)
 }
 
-// await returns the first address that pick accepts of those that the server has or
-// gets; waiting is told why there is none.
+// await returns the first address of the server that pick accepts, also one that the server gets later; it calls
+// waiting with the reason while there is none.
 func (y *system) await(ctx context.Context, pick func([]netip.Addr) (netip.Addr, error), waiting func(
 	error,
 )) (netip.Addr, error) {

@@ -29,10 +29,9 @@ const nodeUserPrefix = "system:node:"
 // retryLimit is the longest pause before an unanswered request is tried again.
 const retryLimit = 30 * time.Second
 
-// approver answers the requests of kubelets for serving certificates. It denies what no kubelet may ask for,
-// and approves what names a Node and its addresses; a request that does not fit its Node stays unanswered,
-// as with the original, and is looked at again, unlike there, since a Node's addresses change while its
-// cloud controller manager initialises it.
+// approver answers the requests of kubelets for serving certificates. It denies what no kubelet may request, and
+// approves a request for a Node and its addresses. A request that does not match its Node stays unanswered, as with the
+// original, but is tried again, because a Node's addresses change while its cloud controller manager initialises it.
 type approver struct {
 	client  kubernetes.Interface
 	factory informers.SharedInformerFactory

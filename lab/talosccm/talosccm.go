@@ -1,11 +1,11 @@
 // Package talosccm stands in for talos-cloud-controller-manager v1.12.0 (chart 0.5.4), which cannot be built here, with
-// one of its controllers: node-csr-approval, which answers kubelets' requests for serving certificates. Which
-// controllers run comes with --controllers, as the chart's value enabledControllers sets it; the others (cloud-node,
-// cloud-node-lifecycle, node-ipam) are not simulated and say so in the log.
+// one of its controllers: node-csr-approval, which approves or denies kubelets' requests for serving certificates. The
+// flag --controllers selects the controllers, as the chart's value enabledControllers does; the others (cloud-node,
+// cloud-node-lifecycle, node-ipam) are not simulated and log that.
 //
-// The original talks to Talos with the credentials that Talos mounts at /var/run/secrets/talos.dev and does not start
-// without; node-csr-approval alone needs nothing of Talos, so the stand-in only says where they are missing. A Pod
-// whose Secret volume does not exist is not started by its kubelet in the first place.
+// The original uses the credentials that Talos mounts at /var/run/secrets/talos.dev and does not start without them.
+// node-csr-approval does not need them, so the stand-in only logs if they are missing. A kubelet does not start a Pod
+// whose Secret volume does not exist.
 package talosccm
 
 import (

@@ -188,8 +188,8 @@ func schedules(byStage map[string][]Effect, number int) []Case {
 	return cases
 }
 
-// sample is a chain of one effect of each sort, for a run that has little time. Which of them stands for the others,
-// and which point it gets, changes by the day.
+// sample is a chain of one effect of each sort, for a short run. The selected effect of a sort and its point change
+// from day to day.
 func sample(effects []Effect, day int) (kills []string, sorts int) {
 	var order []string
 	bySort := map[string][]Effect{}
@@ -214,9 +214,8 @@ func sample(effects []Effect, day int) (kills []string, sorts int) {
 	return kills, len(order)
 }
 
-// sort is what an effect has in common with others that are made by the same lines of code: in one step the same
-// verb to the same cluster, whatever the object. Calls to Hetzner, files and commands are each a sort of their own,
-// and the journal's writes of one state.
+// sort is the group of effects that the same lines of code make: in one step the same verb to the same cluster, for any
+// object. Calls to Hetzner, files and commands are each a sort, and the journal's writes of one state.
 func (e Effect) sort() string {
 	words := strings.Fields(e.Key)
 	if len(words) < 3 {

@@ -294,7 +294,7 @@ func TestGuardChild(t *testing.T) {
 	}
 }
 
-// TestGuard kills a suite in the middle of a run, as nothing in it can notice: the run dies, and the lab is ended.
+// TestGuard kills a suite in the middle of a run with SIGKILL: the run is killed, and the lab ends.
 func TestGuard(t *testing.T) {
 	dir := t.TempDir()
 	lab := filepath.Join(dir, "state", "lab")

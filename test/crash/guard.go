@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Both scripts wait until their input ends, which it does with the suite, however that dies. They read the process
-// group of the command that is at work, and kill it.
+// Both scripts wait until their input ends, which it does when the suite ends for any reason. They read the process
+// group of the running command, and kill it.
 const groupScript = `
 group=
 while read -r line; do group=$line; done

@@ -61,7 +61,7 @@ func OpenLedger(path string) (*Ledger, error) {
 		}
 		var e Entry
 		if err := json.Unmarshal(line, &e); err != nil {
-			return nil, fmt.Errorf("read the ledger %s: %w; remove it to begin anew", path, err)
+			return nil, fmt.Errorf("read the ledger %s: %w; remove it to start again", path, err)
 		}
 		l.Entries = append(l.Entries, e)
 		whole += advance

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// Mutation breaks the code in one place, as somebody might by mistake, and names the quickest tests that must notice.
+// Mutation is a plausible mistake in one place of the code, with the fastest tests that must detect it.
 type Mutation struct {
 	Name     string
 	File     string

@@ -108,8 +108,8 @@ type Outcome struct {
 	Output  string
 }
 
-// Do runs the command as the leader of a process group of its own. A lab that it starts ends with this process, so that
-// one which is only just starting when the suite dies is not missed.
+// Do runs the command as the leader of a process group. A lab that it starts ends with this process, so that the
+// suite's end also ends a lab that is just starting.
 func (s *Session) Do(outer context.Context, r Run) (Outcome, error) {
 	within := r.Timeout
 	if within == 0 {

@@ -9,7 +9,7 @@ import (
 )
 
 // ErrTime means that the time for new cases is up.
-var ErrTime = errors.New("the time for new cases is up: run it again to go on")
+var ErrTime = errors.New("the time for new cases is up: run it again to continue")
 
 // Choice is which cases are run.
 type Choice struct {

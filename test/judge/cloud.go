@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// cloudResources are all resources of the API that somebody can have made, with the
-// query that leaves out what nobody did.
+// cloudResources are all resources of the API that clients can create, with the query that excludes Hetzner's own.
 func cloudResources() map[string]string {
 	return map[string]string{
 		"servers": "", "networks": "", "load_balancers": "", "placement_groups": "", "ssh_keys": "", "firewalls": "",

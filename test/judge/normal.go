@@ -95,7 +95,7 @@ func ended(o Object) bool {
 		text(o, "metadata", "labels", "status"))
 }
 
-// object is an object of a cluster in normal form: everything that somebody wrote, and which conditions hold.
+// object is an object of a cluster in normal form: all that was written by a client, and which conditions hold.
 func (n normalizer) object(o Object) any {
 	kept := maps.Clone(o)
 	delete(kept, "status")

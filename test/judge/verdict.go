@@ -50,14 +50,14 @@ func created(requests []Request) map[string]int {
 	return made
 }
 
-// Upload are the requests of an image's upload: what they make is deleted at its end,
-// and made again where a run died before.
+// Upload are the requests of an image's upload: their resources are deleted at its end, and created again if a run was
+// killed before.
 func Upload(times int) map[string]int {
 	return map[string]int{"slipway POST /v1/servers": times, "slipway POST /v1/ssh_keys": times}
 }
 
-// MadeOnce finds resources that were made more often than an undisturbed run makes them, or not as often. more is how
-// many times more a request may have been made, and why is for whoever says so to argue.
+// MadeOnce finds resources that were created more often than by an undisturbed run, or less often. more is how many
+// more requests are permitted; its callers have to justify it.
 func MadeOnce(undisturbed, is []Request, more map[string]int) []string {
 	want, got := created(undisturbed), created(is)
 	keys := maps.Clone(want)
@@ -71,8 +71,8 @@ func MadeOnce(undisturbed, is []Request, more map[string]int) []string {
 	return found
 }
 
-// SameIdentity finds what makes the cluster another one than it was. What was not there before, or is not any
-// more, is no difference: SameEnd sees that.
+// SameIdentity finds changes of the cluster's identity. It ignores what did not exist before or does not exist any
+// more: SameEnd finds that.
 func SameIdentity(was, is Observation) []string {
 	var found []string
 	compare := func(what, a, b string) {
