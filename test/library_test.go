@@ -1,12 +1,14 @@
 package test
 
 import (
+	"context"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -24,7 +26,9 @@ func TestLibrary(t *testing.T) {
 	if out, err := c.exec(t.Context(), "lab", "up"); err != nil {
 		t.Fatalf("lab up: %v\n%s", err, out)
 	}
-	output, err := exec.CommandContext(t.Context(), program, c.state).CombinedOutput()
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
+	defer cancel()
+	output, err := exec.CommandContext(ctx, program, c.state).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, output)
 	}
