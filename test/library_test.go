@@ -45,7 +45,8 @@ func TestLibrary(t *testing.T) {
 	if at("step-done wait-nodes") > at("step-started argo-cd") || at("step-done argo-cd") > at("step-started pivot") {
 		t.Errorf("argo-cd did not run between wait-nodes and pivot\n%s", events)
 	}
-	if i := at("step-done clean"); !strings.HasPrefix(events[i:], "\nstep-done clean keeping management cluster shop-mgmt ") {
+	i := at("step-done clean")
+	if !strings.HasPrefix(events[i:], "\nstep-done clean keeping management cluster shop-mgmt ") {
 		t.Errorf("clean is not the program's\n%s", events[i:])
 	}
 	if err := c.labCall(http.MethodGet, "/v1/management/shop-mgmt", nil); err != nil {

@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// exceptions are the identifiers of package steps that mention an internal type, because they leave the package: nothing
-// in the plan of a library user has them.
+// exceptions are the identifiers of package steps that mention an internal type, because they leave the package:
+// nothing in the plan of a library user has them.
 var exceptions = map[string]bool{
 	"steps.RestorePlan.Explain": true, "steps.RestorePlan.Bill": true, "steps.RestorePlan.Consequences": true, // recovery
 	"steps.Backup.Contents": true, "steps.BackupSource.Contents": true, // backups, and the recovery from them
@@ -24,8 +24,8 @@ var exceptions = map[string]bool{
 }
 
 // TestPublicTypesOnly holds that no exported identifier of a public package mentions a type of an internal one: a
-// user of the library could neither name it nor read its documentation. The fields of an unexported embedded struct (those of platform.Tools) do
-// not count: the documentation does not show them.
+// user of the library could neither name it nor read its documentation. The fields of an unexported embedded struct
+// (those of platform.Tools) do not count: the documentation does not show them.
 func TestPublicTypesOnly(t *testing.T) {
 	exports, public := exportData(t)
 	packages := importer.ForCompiler(token.NewFileSet(), "gc", func(path string) (io.ReadCloser, error) {
