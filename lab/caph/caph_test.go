@@ -20,8 +20,8 @@ import (
 	"github.com/slipway-k8s/slipway/lab/cloud"
 )
 
-// TestStandIn runs the stand-in over a real Kubernetes API and the simulated Hetzner Cloud;
-// each subtest has a cluster of its own.
+// TestStandIn runs the stand-in with a real Kubernetes API and the simulated Hetzner Cloud; each subtest has its own
+// cluster.
 func TestStandIn(t *testing.T) {
 	w := newHarness(t)
 	w.start(t)
@@ -183,7 +183,7 @@ func (w *harness) testImages(t *testing.T) {
 	})
 }
 
-// snapshotOf makes one more snapshot, of a server.
+// snapshotOf creates another snapshot of a server.
 func (w *harness) snapshotOf(t *testing.T, name string) *hcloud.Image {
 	t.Helper()
 	server, _, err := w.hetzner.Server.GetByName(t.Context(), name)
@@ -229,7 +229,7 @@ func (w *harness) testRepair(t *testing.T) {
 	f.waitMachine(t, "repair-cp-1", "the machine to be ready again", machineReady)
 }
 
-// touch makes the stand-in look at a machine now instead of at its next resync.
+// touch triggers a pass over a machine now instead of at its next resync.
 func (f *fixture) touch(t *testing.T, machine *api.HCloudMachine) {
 	t.Helper()
 	before := machine.DeepCopy()

@@ -42,7 +42,7 @@ const (
 )
 
 // harness is a real Kubernetes API and a simulated Hetzner Cloud, with the stand-in between them. The Kubernetes API
-// plays both the management and the workload cluster, as after a pivot.
+// serves as the management and as the workload cluster, as after a pivot.
 type harness struct {
 	client.Client
 	control    *plane.Single
@@ -110,7 +110,7 @@ func newHarness(t *testing.T) *harness {
 	return w
 }
 
-// installCRDs makes the kinds: CAPH's with their real schemas, Cluster API's open ones.
+// installCRDs installs the kinds: CAPH's with their real schemas, Cluster API's with open ones.
 func (w *harness) installCRDs(t *testing.T) {
 	t.Helper()
 	for _, kind := range []string{"hetznerclusters", "hcloudmachines", "hcloudmachinetemplates"} {
@@ -180,7 +180,7 @@ func (w *harness) start(t *testing.T) {
 	standintest.Healthy(t, http.DefaultClient, "http://"+w.health+"/readyz")
 }
 
-// fixture is one cluster in a namespace of its own, named like the namespace.
+// fixture is one cluster in its own namespace, with the same name.
 type fixture struct {
 	*harness
 	name    string
@@ -188,8 +188,7 @@ type fixture struct {
 	infra   *api.HetznerCluster
 }
 
-// fixture makes namespace, Hetzner secret, Cluster and HetznerCluster; edit may
-// change the latter two before they are made.
+// fixture creates namespace, Hetzner secret, Cluster and HetznerCluster; edit may change the latter two before.
 func (w *harness) fixture(t *testing.T, name string, edit func(*fixture)) *fixture {
 	t.Helper()
 	must(t, w.Create(t.Context(), namespace(name)))
@@ -239,7 +238,7 @@ func (w *harness) fixture(t *testing.T, name string, edit func(*fixture)) *fixtu
 	return f
 }
 
-// machine makes a control plane Machine and its HCloudMachine, as Cluster API would, without bootstrap data.
+// machine creates a control plane Machine and its HCloudMachine, as Cluster API would, without bootstrap data.
 func (f *fixture) machine(t *testing.T, name string, edit func(*api.HCloudMachine)) *clusterv1.Machine {
 	t.Helper()
 	labels := map[string]string{clusterv1.ClusterNameLabel: f.name, clusterv1.MachineControlPlaneLabel: ""}
@@ -267,7 +266,7 @@ func (f *fixture) machine(t *testing.T, name string, edit func(*api.HCloudMachin
 	return machine
 }
 
-// bootstrap gives a Machine its bootstrap data.
+// bootstrap creates the bootstrap data of a Machine.
 func (f *fixture) bootstrap(t *testing.T, machine *clusterv1.Machine) {
 	t.Helper()
 	name := machine.Name + "-bootstrap-data"
@@ -280,7 +279,7 @@ func (f *fixture) bootstrap(t *testing.T, machine *clusterv1.Machine) {
 	must(t, f.Patch(t.Context(), machine, client.MergeFrom(before)))
 }
 
-// waitCluster waits until the HetznerCluster is as check wants it, and returns it.
+// waitCluster waits until the HetznerCluster passes check, and returns it.
 func (f *fixture) waitCluster(t *testing.T, what string, check func(*api.HetznerCluster) error) *api.HetznerCluster {
 	t.Helper()
 	infra := &api.HetznerCluster{}
@@ -329,7 +328,7 @@ func machineReady(machine *api.HCloudMachine) error {
 	return nil
 }
 
-// falseFor says what is missing until a condition is false for a reason.
+// falseFor returns an error until a condition is false for a reason.
 func falseFor(object conditions.Getter, condition clusterv1.ConditionType, reason string) error {
 	if !conditions.IsFalse(object, condition) || conditions.GetReason(object, condition) != reason {
 		return fmt.Errorf("want %s false because of %s, conditions are %v", condition, reason, object.GetConditions())

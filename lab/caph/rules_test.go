@@ -7,7 +7,7 @@ import (
 	"github.com/slipway-k8s/slipway/lab/standin/standintest"
 )
 
-// TestManifestGrants holds the permissions in the lab's manifest against those that the stand-in needs.
+// TestManifestGrants compares the permissions in the lab's manifest with those that the stand-in needs.
 func TestManifestGrants(t *testing.T) {
 	manifest := filepath.Join("..", "repository", "caph", "manager.yaml")
 	standintest.Covers(t, standintest.Granted(t, manifest, "ClusterRole"), Rules())

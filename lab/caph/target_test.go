@@ -21,7 +21,7 @@ import (
 	"github.com/slipway-k8s/slipway/lab/caph/api"
 )
 
-// testTarget checks what the stand-in does in the workload cluster once there is a kubeconfig for it.
+// testTarget checks the stand-in's work in the workload cluster after its kubeconfig exists.
 func (f *fixture) testTarget(t *testing.T, infra *api.HetznerCluster, server *api.HCloudMachine) {
 	ctx := t.Context()
 	if !conditions.IsFalse(infra, api.TargetClusterReady) {

@@ -15,7 +15,7 @@ import (
 	"github.com/slipway-k8s/slipway/lab/caph/api"
 )
 
-// testWebhooks puts the webhooks before the API and asks for what the original refuses.
+// testWebhooks registers the webhooks and sends what the original refuses.
 func (w *harness) testWebhooks(t *testing.T) {
 	ctx := t.Context()
 	w.registerWebhooks(t)
@@ -88,7 +88,7 @@ func refused(t *testing.T, what string, err error) {
 	}
 }
 
-// registerWebhooks makes the API call the stand-in's webhooks, for as long as the test runs.
+// registerWebhooks registers the stand-in's webhooks until the test ends.
 func (w *harness) registerWebhooks(t *testing.T) {
 	t.Helper()
 	clientConfig := func(verb, kind string) admissionregistrationv1.WebhookClientConfig {

@@ -322,7 +322,7 @@ func TestConfigIsChecked(t *testing.T) {
 	for _, part := range []string{"Dir", "Token", "Machine", "Listen", "PublicServers 10.0.0.0/24", "PublicLoadBalancers",
 		"PublicIPv6"} {
 		if !strings.Contains(err.Error(), part) {
-			t.Errorf("the error does not speak of %s: %v", part, err)
+			t.Errorf("the error does not mention %s: %v", part, err)
 		}
 	}
 	if _, err := ParseLatency("slow"); err == nil {

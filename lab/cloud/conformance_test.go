@@ -8,7 +8,7 @@ import (
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
 )
 
-// TestConformanceIsChecked makes sure that the check behind all other tests can fail.
+// TestConformanceIsChecked verifies that the check behind all other tests can fail.
 func TestConformanceIsChecked(t *testing.T) {
 	request := func(method, path string) *http.Request {
 		return (&http.Request{Method: method, URL: &url.URL{Path: "/v1" + path}}).WithContext(t.Context())
@@ -38,7 +38,7 @@ func TestConformanceIsChecked(t *testing.T) {
 	}
 }
 
-// TestListsConform looks at every list and every action list with something in it.
+// TestListsConform requests every list and every action list with at least one item.
 func TestListsConform(t *testing.T) {
 	w := newHarness(t)
 	ctx := t.Context()

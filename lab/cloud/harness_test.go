@@ -27,8 +27,8 @@ import (
 
 const testToken = "planted-api-token-8d1f"
 
-// harness is a Cloud behind HTTP, a client of it whose every exchange is held against the API's
-// description, and the machines that its servers are made of.
+// harness is a Cloud behind HTTP, a client that compares every exchange with the API's description, and the machines of
+// its servers.
 type harness struct {
 	*hcloud.Client
 	t        *testing.T
@@ -38,7 +38,7 @@ type harness struct {
 	config   Config
 }
 
-// newHarness starts a Cloud of its own for a test. A change may adapt its Config.
+// newHarness starts a Cloud for a test. A change may adapt its Config.
 func newHarness(t *testing.T, changes ...func(*Config)) *harness {
 	t.Helper()
 	dir := t.TempDir()
@@ -123,7 +123,7 @@ func (w *harness) done(actions ...*hcloud.Action) {
 	}
 }
 
-// wants checks that an error carries the API's code.
+// wants checks that an error has the API's code.
 func wants(t *testing.T, code string, err error) {
 	t.Helper()
 	var known hcloud.Error
@@ -144,7 +144,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// listen refuses what the lab must never listen on.
+// listen refuses addresses on which the lab must never listen.
 func listen(ctx context.Context, addr string) (net.Listener, error) {
 	at, err := netip.ParseAddrPort(addr)
 	if err != nil || !loopback.Contains(at.Addr()) {
@@ -188,7 +188,7 @@ func (c *conforming) RoundTrip(request *http.Request) (*http.Response, error) {
 	return reply, nil
 }
 
-// description loads the API's description. testdata/README.md says where it comes from.
+// description loads the API's description. testdata/README.md has its source.
 var description = sync.OnceValues(func() (*openapi3.T, error) {
 	packed, err := os.Open("testdata/hetzner-openapi-2026-02.json.gz")
 	if err != nil {
@@ -203,7 +203,7 @@ var description = sync.OnceValues(func() (*openapi3.T, error) {
 	if err != nil {
 		return nil, err
 	}
-	// kin-openapi knows status ranges only in capitals.
+	// kin-openapi supports status ranges in capitals only.
 	data = bytes.ReplaceAll(bytes.ReplaceAll(data, []byte(`"4xx"`), []byte(`"4XX"`)), []byte(`"5xx"`), []byte(`"5XX"`))
 	return openapi3.NewLoader().LoadFromData(data)
 })
@@ -348,14 +348,14 @@ func (m *machines) stopAll() {
 	}
 }
 
-// history is what happened to machines so far.
+// history is the sequence of calls to the machines.
 func (m *machines) history() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return strings.Join(m.events, ", ")
 }
 
-// Helpers that make what most tests need.
+// Helpers that create what most tests need.
 
 func (w *harness) network() *hcloud.Network {
 	w.t.Helper()
@@ -368,7 +368,7 @@ func (w *harness) network() *hcloud.Network {
 	}))
 }
 
-// server makes a running server of a Talos snapshot.
+// server creates a running server of a Talos snapshot.
 func (w *harness) server(name string, change func(*hcloud.ServerCreateOpts)) *hcloud.Server {
 	w.t.Helper()
 	if err := w.cloud.EnsureSnapshot("talos", "amd64"); err != nil {

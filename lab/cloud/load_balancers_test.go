@@ -17,7 +17,7 @@ import (
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
 )
 
-// say sends a word and returns what comes back.
+// say sends a word and returns the answer.
 func say(addr, word string) (string, error) {
 	conn, err := net.DialTimeout("tcp", addr, 5*time.Second)
 	if err != nil {
@@ -40,7 +40,7 @@ func refused(addr string) bool {
 
 const apiPort = 36443 // of the machines that the load balancers forward to
 
-// balanced makes a load balancer in the network that forwards 6443 to the machines.
+// balanced creates a load balancer in the network that forwards 6443 to the machines.
 func (w *harness) balanced(network *hcloud.Network) *hcloud.LoadBalancer {
 	w.t.Helper()
 	made := must[hcloud.LoadBalancerCreateResult](w.t)(w.LoadBalancer.Create(w.t.Context(), hcloud.LoadBalancerCreateOpts{
@@ -155,7 +155,7 @@ func TestLoadBalancerEndsConnectionsOfRemovedTargets(t *testing.T) {
 	}
 	if _, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, syscall.ETIMEDOUT) ||
 		strings.Contains(err.Error(), "timeout") {
-		t.Errorf("the open connection goes on: %v", err)
+		t.Errorf("the open connection continues: %v", err)
 	}
 }
 

@@ -104,7 +104,7 @@ func TestNetworkInUse(t *testing.T) {
 	if len(member.PrivateNet) != 0 {
 		t.Errorf("after the network's end the server is attached to %+v", member.PrivateNet)
 	}
-	eventually(t, "the machine is told", func() bool { return w.machines.history() == "start one, addresses one 0" })
+	eventually(t, "the machine is notified", func() bool { return w.machines.history() == "start one, addresses one 0" })
 }
 
 func TestAddressesInNetworks(t *testing.T) {

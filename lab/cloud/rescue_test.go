@@ -8,7 +8,7 @@ import (
 
 const builderKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ7xZ7G4gYQ2s6rP0bq4Xr1Yc9mTn0l3nP8h5uVwXyZa"
 
-// TestRescueIsForOneBoot plays what an image upload does to its server.
+// TestRescueIsForOneBoot does what an image upload does to its server.
 func TestRescueIsForOneBoot(t *testing.T) {
 	w := newHarness(t)
 	ctx := t.Context()

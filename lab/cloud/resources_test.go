@@ -78,7 +78,7 @@ func TestSnapshots(t *testing.T) {
 	w.done(must[*hcloud.Action](t)(w.Image.ChangeProtection(ctx, made,
 		hcloud.ImageChangeProtectionOpts{Delete: hcloud.Ptr(false)})))
 
-	// A snapshot that a server was made from can be deleted; the server goes on showing it.
+	// A snapshot of which servers exist can be deleted; the servers still show it.
 	child := w.server("child", func(o *hcloud.ServerCreateOpts) { o.Image = made })
 	if _, err := w.Image.Delete(ctx, made); err != nil {
 		t.Fatal(err)

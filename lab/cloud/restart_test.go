@@ -47,7 +47,7 @@ func TestRestart(t *testing.T) {
 	if after.ID != off.ID || after.Status != hcloud.ServerStatusOff || !after.Created.Equal(off.Created) {
 		t.Errorf("after the restart the server is %+v", after)
 	}
-	// A machine that comes back is found by the health check, as before.
+	// The health check finds a machine that starts again, as before.
 	again.done(must[*hcloud.Action](t)(again.Server.Reset(ctx, on)))
 	eventually(t, "the load balancer forwards again", func() bool {
 		heard, _ := say(public, "")

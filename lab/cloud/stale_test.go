@@ -12,8 +12,7 @@ import (
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
 )
 
-// Lists of all shapes lag behind what was written, a record asked for by its id does not, and what a name may not be
-// used for twice is judged by what is there.
+// Lists of all kinds are out of date; a record requested by its id is not, and neither is the check for unique names.
 func TestListsLagBehind(t *testing.T) {
 	w := newHarness(t)
 	ctx := t.Context()
@@ -113,7 +112,7 @@ func TestFaultsOfOneActor(t *testing.T) {
 	wants(t, "server_error", err)
 }
 
-// A fault with a seed of its own has the same chances whatever else happens.
+// A fault with its own seed has the same chances whatever else happens.
 func TestFaultWithItsOwnSeed(t *testing.T) {
 	hits := func(seed uint64, before int) (pattern string) {
 		s := newHarness(t, func(c *Config) { c.Seed = uint64(before) })
@@ -135,7 +134,7 @@ func TestFaultWithItsOwnSeed(t *testing.T) {
 	}
 }
 
-// What an exhausted rate limit says of its end is what the fault says.
+// The end of an exhausted rate limit is that of the fault.
 func TestRateLimitSaysUntilWhen(t *testing.T) {
 	w := newHarness(t)
 	w.fault(Fault{Kind: FaultRateLimit, Delay: Duration(time.Minute), Times: 1})
@@ -156,7 +155,7 @@ func TestRateLimitSaysUntilWhen(t *testing.T) {
 	}
 }
 
-// Every fault that hits a request is noted with it, also where it is the call's own business.
+// The log notes every fault that hits a request, also one that the call itself evaluates.
 func TestHitsAreLogged(t *testing.T) {
 	w := newHarness(t)
 	ctx := t.Context()

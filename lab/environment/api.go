@@ -69,7 +69,7 @@ func (lab *Lab) handler() http.Handler {
 		return struct{}{}, lab.ensureImage(r.PathValue("name"))
 	})
 	lab.faults.serve(handle)
-	mux.HandleFunc("POST /v1/freeze", lab.serveStill)
+	mux.HandleFunc("POST /v1/freeze", lab.serveFreeze)
 	handle("POST /v1/down", func(r *http.Request) (any, error) {
 		defer lab.endOnce.Do(func() { close(lab.down) })
 		return struct{}{}, lab.stop()

@@ -26,12 +26,12 @@ func (lab *Lab) begin(ctx context.Context, f *Fault) (effect, error) {
 	case FaultExpiredKubeconfig:
 		return lab.expireKubeconfig(f)
 	default:
-		return lab.spoilCloud(f)
+		return lab.injectCloudFault(f)
 	}
 }
 
-// spoilCloud injects a fault of the simulated cloud.
-func (lab *Lab) spoilCloud(f *Fault) (effect, error) {
+// injectCloudFault injects a fault of the simulated cloud.
+func (lab *Lab) injectCloudFault(f *Fault) (effect, error) {
 	id, err := lab.cloud.InjectFault(f.Fault)
 	if err != nil {
 		return effect{}, requestError{err}

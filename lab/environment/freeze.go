@@ -8,55 +8,55 @@ import (
 	"time"
 )
 
-// stillFor bounds how long the lab stays frozen for one client: copying it takes a few seconds.
-const stillFor = 2 * time.Minute
+// freezeLimit bounds how long the lab stays frozen for one client: copying it takes a few seconds.
+const freezeLimit = 2 * time.Minute
 
-// standStill freezes the lab until goOn is called: no process runs, the simulated cloud answers no request, and no
+// freeze freezes the lab until thaw is called: no process runs, the simulated cloud answers no request, and no
 // cluster is created or removed. The files on disk are then in the state that a lab which is killed leaves, and starts
 // again from.
-func (lab *Lab) standStill() (goOn func()) {
+func (lab *Lab) freeze() (thaw func()) {
 	lab.managements.changing.Lock()
 	// The processes first: the cloud answers their pending requests before it stops, or not at all.
-	thaw := lab.processes.Freeze()
-	release := lab.cloud.Still()
+	resume := lab.processes.Freeze()
+	release := lab.cloud.Freeze()
 	return func() {
 		release()
-		thaw()
+		resume()
 		lab.managements.changing.Unlock()
 	}
 }
 
-// serveStill freezes the lab, sends the first part of the response, and unfreezes it at the end of the request's body,
+// serveFreeze freezes the lab, sends the first part of the response, and unfreezes it at the end of the request's body,
 // which the client keeps open. The second part says whether the lab was frozen until then: {"stood": true}.
-func (lab *Lab) serveStill(rw http.ResponseWriter, r *http.Request) {
+func (lab *Lab) serveFreeze(rw http.ResponseWriter, r *http.Request) {
 	control := http.NewResponseController(rw)
 	if err := control.EnableFullDuplex(); err != nil {
 		reply(rw, nil, err)
 		return
 	}
-	goOn := sync.OnceFunc(lab.standStill())
-	defer goOn()
+	thaw := sync.OnceFunc(lab.freeze())
+	defer thaw()
 	began := time.Now()
 	rw.Header().Set("Content-Type", "application/json")
 	rw.WriteHeader(http.StatusOK)
 	if err := control.Flush(); err != nil {
 		return // the client has closed the connection
 	}
-	told := make(chan error, 1)
+	closed := make(chan error, 1)
 	go func() {
 		_, err := io.Copy(io.Discard, r.Body)
-		told <- err
+		closed <- err
 	}()
-	timer := time.NewTimer(stillFor)
+	timer := time.NewTimer(freezeLimit)
 	defer timer.Stop()
 	stood := false
 	select {
-	case err := <-told:
+	case err := <-closed:
 		stood = err == nil
 	case <-lab.stopping:
 	case <-timer.C:
 	}
-	goOn()
+	thaw()
 	lab.cfg.Log.Info("the lab was frozen and continues", "time", time.Since(began).Round(time.Millisecond), "as asked",
 		stood)
 	_ = json.NewEncoder(rw).Encode(map[string]bool{"stood": stood}) // fails only if the client has closed the connection

@@ -15,7 +15,7 @@ import (
 	"github.com/slipway-k8s/slipway/lab/netns"
 )
 
-// takenNetwork is a network in which listening fails as told; it shows the order in which addresses are tried.
+// takenNetwork is a network in which listening fails as configured; it records the order in which addresses are tried.
 type takenNetwork struct {
 	netns.Network
 	fail  func(addr string) error
@@ -61,7 +61,7 @@ func TestSlotPlacesEverythingInItsAddresses(t *testing.T) {
 
 func TestClaimSlot(t *testing.T) {
 	impatient, cancel := context.WithCancel(t.Context())
-	cancel() // nobody is dying here
+	cancel() // no other lab is ending here
 	claim := func(n *takenNetwork, had slot, dir string) (slot, error) {
 		got, l, err := claimSlot(impatient, n, had, dir)
 		if l != nil {
@@ -179,7 +179,7 @@ func TestSocketsOfADeepFolder(t *testing.T) {
 	if again, err := socketDir(dir); err != nil || again != sockets {
 		t.Errorf("at the next start sockets go to %s, %v", again, err)
 	}
-	// A folder that others may enter is no place for sockets, even if an older lab made it.
+	// A folder that other users may enter is not used for sockets, even if an older lab created it.
 	if err := os.Chmod(sockets, 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ func lockFolder(ctx context.Context, path string, pid int) (unlock func() error,
 	if err != nil {
 		return nil, fmt.Errorf("lock the lab's folder: %w", err)
 	}
-	err = outlast(ctx, syscall.EWOULDBLOCK,
+	err = retryWhileEnding(ctx, syscall.EWOULDBLOCK,
 		func() error { return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) })
 	if err != nil {
 		defer f.Close()

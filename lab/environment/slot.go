@@ -59,7 +59,7 @@ func prefix(second int, third, last byte, bits int) netip.Prefix {
 func claimSlot(ctx context.Context, network netns.Network, had slot, dir string) (slot, net.Listener, error) {
 	if had != 0 {
 		var l net.Listener
-		err := outlast(ctx, syscall.EADDRINUSE, func() (err error) {
+		err := retryWhileEnding(ctx, syscall.EADDRINUSE, func() (err error) {
 			l, err = network.Listen(ctx, had.hetznerAPI())
 			return err
 		})

@@ -173,7 +173,7 @@ func TestCluster(t *testing.T) {
 		return fmt.Sprint(err), err == nil && pair.Leaf.Equal(want.Leaf)
 	})
 
-	// The process has its Pod's identity, and no other rights than its service account's.
+	// The process has its Pod's identity, and only the rights of its service account.
 	own, err := clientcmd.BuildConfigFromFlags("", filepath.Join(k.podsDir(), string(pod.UID), "volumes", identityVolume,
 		"kubeconfig"))
 	if err != nil {
@@ -229,7 +229,7 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// serving approves the kubelet's certificate request as talos-ccm does, and checks what is issued.
+// serving approves the kubelet's certificate request as talos-ccm does, and checks the certificate.
 func serving(t *testing.T, admin kubernetes.Interface, k *Kubelet) {
 	t.Helper()
 	requests := admin.CertificatesV1().CertificateSigningRequests()
@@ -268,7 +268,7 @@ func serving(t *testing.T, admin kubernetes.Interface, k *Kubelet) {
 	}
 }
 
-// waitingReason returns what the first waiting container of the first Pod says.
+// waitingReason returns the reason of the first waiting container of the first Pod.
 func waitingReason(t *testing.T, admin kubernetes.Interface, selector string) string {
 	t.Helper()
 	list, err := admin.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{LabelSelector: selector})
@@ -310,7 +310,7 @@ func create(t *testing.T, do func() error) {
 	}
 }
 
-// eventually asks until the answer is yes; the last answer is in the failure.
+// eventually polls until the answer is yes; a failure prints the last answer.
 func eventually(t testing.TB, what string, ask func() (seen string, ok bool)) {
 	t.Helper()
 	deadline := time.Now().Add(40 * time.Second)
@@ -326,7 +326,7 @@ func eventually(t testing.TB, what string, ask func() (seen string, ok bool)) {
 	}
 }
 
-// inBackground runs until the test's end, and makes an error one of the test.
+// inBackground runs until the test's end, and reports an error as one of the test.
 func inBackground(t testing.TB, cancel context.CancelFunc, run func() error) {
 	t.Helper()
 	ended := make(chan error, 1)

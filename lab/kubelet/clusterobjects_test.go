@@ -40,7 +40,7 @@ func hook() (*appsv1.Deployment, *corev1.Service) {
 	return d, s
 }
 
-// agent is what configures a node's network, as far as the lab knows.
+// agent is a stand-in for the network agent of a node.
 func agent() *appsv1.DaemonSet {
 	labels := map[string]string{"app": "agent"}
 	d := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: "agent"}}
@@ -81,7 +81,7 @@ func webhook(authority []byte) *admissionv1.ValidatingWebhookConfiguration {
 				CABundle: authority,
 				Service:  &admissionv1.ServiceReference{Namespace: "default", Name: "hook", Path: ptr.To("/validate")},
 			},
-			// Only what the test makes, not what the control plane makes for itself.
+			// Only what the test creates, not what the control plane creates.
 			MatchConditions: []admissionv1.MatchCondition{{Name: "probes",
 				Expression: "object.metadata.generateName == 'probe-'"}},
 			Rules: []admissionv1.RuleWithOperations{{

@@ -99,13 +99,13 @@ func TestNetworkComesWithItsAgent(t *testing.T) {
 	w.awaitReady("waits")
 	eventually(t, "the Node is Ready", func() (string, bool) { return ready(), ready() == "True KubeletReady" })
 
-	// The network outlives a restart, and the Pods' processes are started anew.
+	// The network outlives a restart, and the Pods' processes are started again.
 	w.stop()
 	if len(w.processes()) != 0 {
 		t.Errorf("processes %v outlive the kubelet", w.processes())
 	}
 	again := startOn(t, w.api, fromAgent)
-	restarted := again.awaitPod("waits", "the process is started anew", func(p *corev1.Pod) bool {
+	restarted := again.awaitPod("waits", "the process is started again", func(p *corev1.Pod) bool {
 		return isReady(p.Status) && p.Status.ContainerStatuses[0].RestartCount == 1
 	})
 	if s := restarted.Status.ContainerStatuses[0].LastTerminationState.Terminated; s == nil ||

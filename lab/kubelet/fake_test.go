@@ -28,11 +28,11 @@ type harness struct {
 	t    *testing.T
 	api  *fake.Clientset
 	stop func() // returns when Run has
-	// tokens counts the tokens that were asked for; life is how long they are good.
+	// tokens counts the requested tokens; life is their validity.
 	tokens *atomic.Int32
 }
 
-// start runs a kubelet until the test's end. Objects are what the API has before; edit changes the configuration.
+// start runs a kubelet until the test's end. Objects exist in the API before; edit changes the configuration.
 func start(t *testing.T, edit func(*Config), objects ...runtime.Object) *harness {
 	t.Helper()
 	return startOn(t, fake.NewClientset(objects...), edit)
@@ -91,7 +91,7 @@ func startOn(t *testing.T, api *fake.Clientset, edit func(*Config)) *harness {
 	return w
 }
 
-// watches says whether the fake has been asked to watch a resource: what changes before is not seen by that watch.
+// watches says whether the fake has a watch for a resource: that watch does not see earlier changes.
 func watches(api *fake.Clientset, resource string) bool {
 	return slices.ContainsFunc(api.Actions(), func(a clienttesting.Action) bool { return a.Matches("watch", resource) })
 }
@@ -136,7 +136,7 @@ func (w *harness) awaitReady(name string) *corev1.Pod {
 	return w.awaitPod(name, "Pod "+name+" is Ready", func(p *corev1.Pod) bool { return isReady(p.Status) })
 }
 
-// markDeleted is what an API server does with a deletion that has a grace period.
+// markDeleted does what an API server does with a deletion that has a grace period.
 func (w *harness) markDeleted(name string, grace int64) {
 	w.t.Helper()
 	pod, err := w.api.CoreV1().Pods("default").Get(w.t.Context(), name, metav1.GetOptions{})

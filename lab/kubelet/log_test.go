@@ -155,7 +155,7 @@ func TestLogIsFollowedToItsEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n, err := io.ReadAtLeast(out, lines, len(line)); err != nil || string(lines[:n]) != line {
-			t.Fatalf("%q, %v; want %q while the log goes on", lines[:n], err, line)
+			t.Fatalf("%q, %v; want %q while the log continues", lines[:n], err, line)
 		}
 	}
 	if _, err := io.WriteString(w.file, "last words"); err != nil {
@@ -239,7 +239,8 @@ func podLogs(t *testing.T, admin kubernetes.Interface, pod string, o *corev1.Pod
 	return string(b), err
 }
 
-// logs reads logs through the apiserver, once the kubelet has its serving certificate, and as somebody who may not.
+// logs reads logs through the kube-apiserver, after the kubelet has its serving certificate, and as a user without
+// permission.
 func logs(t *testing.T, admin kubernetes.Interface, k *Kubelet, pod string) {
 	t.Helper()
 	eventually(t, "the log is served", func() (string, bool) {

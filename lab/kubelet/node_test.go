@@ -57,7 +57,7 @@ func TestNodeOfAnExternalCloudProvider(t *testing.T) {
 		t.Errorf("allocatable %v", node.Status.Allocatable)
 	}
 
-	// What the cloud provider says of the addresses stays.
+	// The addresses that the cloud provider reported stay.
 	own := []corev1.NodeAddress{{Type: corev1.NodeExternalIP, Address: "127.9.9.9"}}
 	node.Spec.ProviderID, node.Spec.Taints, node.Status.Addresses = "hcloud://1", nil, own
 	if _, err := w.api.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{}); err != nil {

@@ -15,7 +15,7 @@ import (
 	"testing"
 )
 
-// playWord as the first argument makes the test binary a program that plays a Pod.
+// playWord as the first argument makes the test binary a program that runs for a Pod.
 const playWord = "play-a-pod"
 
 func TestMain(m *testing.M) {
@@ -39,12 +39,13 @@ func player(t testing.TB, image string, args ...string) Program {
 	return Program{Image: image, Exec: self, Prefix: []string{playWord}, Args: args}
 }
 
-// play is the program. It serves /readyz, /healthz, /sick (healthz fails from then on), /self (what it was given) and
-// /validate (a webhook that refuses ConfigMaps whose data has the key "forbidden") until it is asked to end.
+// play is the program. It serves /readyz, /healthz, /sick (healthz fails from then on), /self (its arguments and
+// environment) and /validate (a webhook that refuses ConfigMaps whose data has the key "forbidden") until it is asked
+// to end.
 func play(args []string) error {
 	f := flag.NewFlagSet("play", flag.ContinueOnError)
 	address := f.String("address", "", "where to serve")
-	certs := f.String("certs", "", "folder of tls.crt and tls.key, read anew for every connection")
+	certs := f.String("certs", "", "folder of tls.crt and tls.key, read again for every connection")
 	code := f.Int("exit", -1, "end at once with this code")
 	says := f.String("say", "", "say this before")
 	stubborn := f.Bool("stubborn", false, "take no SIGTERM for an answer")
@@ -90,7 +91,7 @@ func play(args []string) error {
 	return server.Close()
 }
 
-// given is what /self answers.
+// given is the answer of /self.
 type given struct {
 	Args []string `json:"args"`
 	Env  []string `json:"env"`

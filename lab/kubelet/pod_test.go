@@ -36,7 +36,7 @@ func servedPod(name string) *corev1.Pod {
 	return pod
 }
 
-// self asks a Pod's process what it was given.
+// self requests the arguments and environment of a Pod's process.
 func self(t *testing.T, w *harness, pod string) given {
 	t.Helper()
 	addr, ok := w.cfg.Registry.Address("test", "default", pod, 8080)
@@ -208,7 +208,7 @@ func TestMissingSecretKeepsThePodWaiting(t *testing.T) {
 	}
 	w.awaitReady("names")
 
-	// What changes in the Secret changes in the folder, and what goes, goes.
+	// Changes and deletions in the Secret appear in the folder.
 	dir := filepath.Join(w.podsDir(), "mounts-uid", "volumes", "v")
 	secret.Data = map[string][]byte{"c": []byte("2")}
 	if _, err := secrets.Update(t.Context(), secret, metav1.UpdateOptions{}); err != nil {

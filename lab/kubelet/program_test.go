@@ -136,7 +136,7 @@ func TestRegistry(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A process that is started again gets its port before the old one is given back.
+	// A process that is started again gets its port before the old one is freed.
 	second, err := r.allot(key)
 	if err != nil || second == first {
 		t.Fatalf("allotted %d, then %d: %v", first, second, err)

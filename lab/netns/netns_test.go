@@ -20,10 +20,10 @@ import (
 	"time"
 )
 
-// The test binary plays the lab: with this variable set it enters a network, listens, and reports what it has.
+// The test binary acts as the lab: with this variable set it enters a network, listens, and reports the result.
 const roleVar = "SLIPWAY_NETNS_TEST_ROLE"
 
-// report is what the played lab prints, one line of JSON.
+// report is the output of that lab, one line of JSON.
 type report struct {
 	Isolation string
 	PID       int // as Network tells it
@@ -108,7 +108,7 @@ func playLab(ctx context.Context, role string, n Network) error {
 	return nil
 }
 
-// answer writes a word to every connection and what it reads after it, until the other side has finished.
+// answer writes a word to every connection and what it reads after it, until the client has finished.
 func answer(l net.Listener, word string) {
 	for {
 		c, err := l.Accept()
@@ -194,7 +194,7 @@ func (l *lab) line(t *testing.T) string {
 	return strings.TrimSpace(s)
 }
 
-// check holds what a lab in a network of its own must be.
+// check checks the isolation of a lab in its own network.
 func (l *lab) check(t *testing.T) {
 	t.Helper()
 	if l.Isolation != "network namespace" {
@@ -222,7 +222,7 @@ func (l *lab) check(t *testing.T) {
 	}
 }
 
-// gone waits until nothing listens on the host's side and no process of the lab is left.
+// gone waits until nothing listens on the host and no process of the lab is left.
 func (l *lab) gone(t *testing.T, inner int) {
 	t.Helper()
 	deadline := time.Now().Add(10 * time.Second)
@@ -240,7 +240,7 @@ func (l *lab) gone(t *testing.T, inner int) {
 	}
 }
 
-// inner finds the process inside: the one that the outer process started.
+// inner finds the process inside, which the outer process started.
 func (l *lab) inner(t *testing.T) (pid int) {
 	t.Helper()
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", l.cmd.Process.Pid))
@@ -356,7 +356,7 @@ func TestEnterPassesTheExitCodeOn(t *testing.T) {
 	}
 }
 
-// Where namespaces are refused the lab runs all the same, on the host's loopback, and says why.
+// If namespaces are refused the lab runs on the host's loopback, and reports that.
 func TestEnterFallsBackToTheHost(t *testing.T) {
 	l := startLab(t, "refused", func(cmd *exec.Cmd) {
 		cmd.SysProcAttr = &syscall.SysProcAttr{
@@ -387,7 +387,7 @@ func TestEnterFallsBackToTheHost(t *testing.T) {
 	}
 }
 
-// A process inside that cannot set its network up is a refusal, which Enter answers with the fallback.
+// A process inside that cannot configure its network is a refusal, and Enter falls back.
 func TestHelloCarriesARefusal(t *testing.T) {
 	inner, outer := pair(t)
 	if err := send(inner, hello{Error: "lo stays down"}); err != nil {

@@ -37,7 +37,8 @@ func TestSingle(t *testing.T) {
 	admin.UserAgent = "plane-test/1"
 	cs := client(t, admin)
 
-	// The controller-manager works: it makes the namespace's service account, the apiserver signs tokens for it.
+	// The controller-manager works: it creates the namespace's service account, and the kube-apiserver signs tokens for
+	// it.
 	if _, err := cs.CoreV1().Namespaces().Create(t.Context(), namespace("one"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +54,7 @@ func TestSingle(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// An apiserver that ends comes back.
+	// A kube-apiserver that ends is restarted.
 	if err := p.RestartAPI(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +67,7 @@ func TestSingle(t *testing.T) {
 		t.Fatal(err)
 	}
 	if l, err := net.Listen("tcp", net.JoinHostPort(cfg.Address, plane.APIPort)); err != nil {
-		t.Errorf("after the stop somebody still listens: %v", err)
+		t.Errorf("after the stop a process still listens: %v", err)
 	} else {
 		l.Close()
 	}
@@ -85,7 +86,7 @@ func TestSingle(t *testing.T) {
 	}
 }
 
-// checkAudit wants every write of the test's own client in the log, and no read of anybody.
+// checkAudit requires every write of the test's client in the log, and no read of any client.
 func checkAudit(t *testing.T, path string) {
 	t.Helper()
 	await(t, "the write in the audit log", func() error {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// stateOf is the letter by which the system calls what a process does; empty where there is none, or where nobody says.
+// stateOf is the system's letter for a process's state; empty if the process or the letter does not exist.
 func stateOf(pid int) string {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -33,7 +33,7 @@ func TestFreeze(t *testing.T) {
 	thaw()
 	thaw()
 	if state := stateOf(p.PID()); state != "T" {
-		t.Errorf("one who froze it lets it go on, the other does not: state %s", state)
+		t.Errorf("one of two callers thawed it: state %s", state)
 	}
 	other()
 	await(t, "run", func() bool { return stateOf(p.PID()) != "T" })
@@ -73,7 +73,7 @@ func TestFreezeAll(t *testing.T) {
 	}
 	thaw()
 	if third := <-started; third != nil && stateOf(third.PID()) == "T" {
-		t.Error("a process that was started after the thaw stands still")
+		t.Error("a process that was started after the thaw is frozen")
 	}
 	if err := s.StopAll(t.Context(), 0); err != nil {
 		t.Error(err)

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// The test binary is its own subject: with this variable set it plays a child, or a daemon with children.
+// With this variable set the test binary acts as a child, or as a daemon with children.
 const roleVar = "SLIPWAY_PROC_TEST_ROLE"
 
 func TestMain(m *testing.M) {
@@ -233,7 +233,7 @@ func self(t *testing.T) string {
 	return path
 }
 
-// alive says whether the process exists and is more than an unreaped entry.
+// alive says whether the process exists and is no zombie.
 func alive(pid int) bool {
 	if syscall.Kill(pid, 0) != nil {
 		return false

@@ -57,7 +57,7 @@ func TestAnAPIServerTakesItAll(t *testing.T) {
 			established(t, c, object.GetName())
 		}
 	}
-	checkDefaults(t, c) // before the webhooks, for nobody serves them here
+	checkDefaults(t, c) // before the webhooks, which have no server here
 	for _, object := range slices.DeleteFunc(objects, isCRD) {
 		create(t, c, object)
 	}

@@ -120,7 +120,7 @@ func TestCiliumDefaults(t *testing.T) {
 	}
 	for _, key := range []string{"enable-host-legacy-routing", "bpf-lb-sock-hostns-only"} {
 		if value, ok := settings[key]; ok {
-			t.Errorf("%s is %q though nobody set it", key, value)
+			t.Errorf("%s is %q though it was not set", key, value)
 		}
 	}
 	replicas := typed[appsv1.Deployment](t, find(t, objects, "Deployment", "cilium-operator")).Spec.Replicas

@@ -214,7 +214,7 @@ func TestStopEndsACommand(t *testing.T) {
 	}
 	select {
 	case <-m.off:
-		t.Error("the cloud is told of a stop that it ordered")
+		t.Error("the cloud is notified of a stop that it requested")
 	default:
 	}
 }

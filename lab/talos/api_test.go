@@ -78,7 +78,7 @@ func TestMachineAPI(t *testing.T) {
 		if err != nil || name.Messages[0].Hostname != servers[0].Name {
 			t.Errorf("hostname %v, %v", name, err)
 		}
-		// What Cluster API's control plane provider relies on, or panics.
+		// What Cluster API's control plane provider needs; without it it panics.
 		list, err := one.ServiceList(ctx)
 		if err != nil {
 			t.Fatal(err)
@@ -228,7 +228,7 @@ func TestMachineAPI(t *testing.T) {
 				t.Errorf("server %d is off, in phase %q", id, st.Phase)
 			}
 		case <-time.After(10 * time.Second):
-			t.Error("nobody was told that the server is off")
+			t.Error("PoweredOff was not called")
 		}
 	})
 	t.Run("power", func(t *testing.T) {

@@ -28,10 +28,10 @@ import (
 	"github.com/slipway-k8s/slipway/lab/plane/planetest"
 )
 
-// patience is for what several real programs on a busy machine have to do first.
+// patience bounds waits for several real programs on a busy machine.
 const patience = 3 * time.Minute
 
-// members asks for the etcd members, "name=id", learners marked; what is asked may not be able to answer yet.
+// members returns the etcd members, "name=id", with learners marked, or an error while the member cannot answer.
 func members(ctx context.Context, c *client.Client) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -103,7 +103,7 @@ func clientOf(t testing.TB, config *rest.Config) kubernetes.Interface {
 	return c
 }
 
-// serveEndpoint plays the cluster's load balancer: it passes connections on to whichever kube-apiserver is ready.
+// serveEndpoint acts as the cluster's load balancer: it forwards connections to a kube-apiserver that is ready.
 func (f *fixture) serveEndpoint(t testing.TB, x *atomic.Pointer[Talos]) {
 	t.Helper()
 	l, err := net.Listen("tcp4", f.endpoint+":6443")
@@ -288,7 +288,7 @@ func testLeave(t *testing.T, f *fixture, x *Talos) {
 		}
 		return nil
 	})
-	// Its kubelet goes on by way of the others' kube-apiservers: the Node can be drained.
+	// Its kubelet uses the others' kube-apiservers: the Node can be drained.
 	kube := clientOf(t, awaitAPIServer(t, x, 1))
 	leases := kube.CoordinationV1().Leases("kube-node-lease")
 	before, err := leases.Get(t.Context(), clusterName+"-cp-3", metav1.GetOptions{})

@@ -20,7 +20,7 @@ func TestEventLog(t *testing.T) {
 	select {
 	case <-more:
 	default:
-		t.Error("nobody is told of new events")
+		t.Error("new events are not sent")
 	}
 	for name, c := range map[string]struct {
 		request *machine.EventsRequest
@@ -37,7 +37,7 @@ func TestEventLog(t *testing.T) {
 			t.Errorf("%s: %d, want %d", name, len(events), c.want)
 		}
 	}
-	// Who is too slow misses the oldest.
+	// A reader that is too slow misses the oldest.
 	if events, after, _ := l.after(next); len(events) != keptEvents || after != keptEvents+10 {
 		t.Errorf("%d events, then from %d on", len(events), after)
 	}
@@ -48,7 +48,7 @@ func TestServicesRememberAndTell(t *testing.T) {
 	s := newServices(events, slog.New(slog.DiscardHandler), true)
 	_, from, _ := events.after(0)
 	if !s.set(serviceEtcd, stateWaiting, "why") || s.set(serviceEtcd, stateWaiting, "why") {
-		t.Error("a change is told once")
+		t.Error("a change is sent once")
 	}
 	s.run(serviceEtcd, "Started")
 	for range 2 * keptServiceEvents {

@@ -42,7 +42,7 @@ type fixture struct {
 	input    *generate.Input
 }
 
-// newFixture generates a cluster's secrets. Its addresses lie where nobody listens.
+// newFixture generates a cluster's secrets. No process listens on its addresses.
 func newFixture(t testing.TB) *fixture {
 	t.Helper()
 	free, err := netip.ParseAddr(planetest.Address(t))

@@ -125,7 +125,7 @@ func TestRecover(t *testing.T) {
 	both := servers[1].Name + " " + servers[2].Name
 	before := awaitMembers(t, two, both)
 
-	// A server that is reset in order leaves, loses its data and, when it has booted again, joins as somebody new.
+	// A server that is reset gracefully leaves, loses its data and, after its boot, joins as a new member.
 	await(t, patience, "the third server's etcd", func() error {
 		if url, _ := x.server(3).running().etcd.url.get(); url == "" {
 			return errors.New(statusOf(t, x, 3).Etcd)

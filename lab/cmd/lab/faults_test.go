@@ -22,7 +22,7 @@ import (
 	"github.com/slipway-k8s/slipway/lab/environment"
 )
 
-// TestFaults has a management cluster and the simulated cloud suffer, and recover.
+// TestFaults injects faults into a management cluster and the simulated cloud, and checks the recovery.
 func TestFaults(t *testing.T) {
 	d := serveLab(t, filepath.Join(t.TempDir(), "lab"))
 	m, err := d.EnsureManagement(t.Context(), "m")
@@ -223,7 +223,7 @@ func testExpiredKubeconfig(t *testing.T, d *daemon, m environment.Management) {
 	if b, err := os.ReadFile(file); err != nil || string(b) != m.Kubeconfig {
 		t.Errorf("the file is not as it was: %v", err)
 	}
-	// What somebody has written since stays.
+	// What was written since stays.
 	f = add(t, d, expire)
 	if err := os.WriteFile(file, []byte("renewed"), 0o600); err != nil {
 		t.Fatal(err)

@@ -32,7 +32,7 @@ import (
 	"github.com/slipway-k8s/slipway/lab/plane/planetest"
 )
 
-// asCommand makes the test binary the command.
+// asCommand runs the test binary as the command.
 const asCommand = "SLIPWAY_LAB_TEST_COMMAND"
 
 func TestMain(m *testing.M) {
@@ -83,8 +83,8 @@ func serveLab(t *testing.T, dir string, flags ...string) *daemon {
 	return d
 }
 
-// TestLab goes a management cluster's whole way: it is made, used from the host, outlives the lab's
-// death and orderly end, and is removed.
+// TestLab creates a management cluster, uses it from the host, keeps it through the lab's kill and orderly end, and
+// deletes it.
 func TestLab(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "lab")
 	d := serveLab(t, dir)
@@ -144,7 +144,7 @@ func TestLab(t *testing.T) {
 	}
 	checkServer(t, d, server)
 
-	// Told to end, it ends within its bound.
+	// After SIGTERM it ends within its deadline.
 	s = statusOf(t, d)
 	if out, err := command(t, "down", "--dir", dir).CombinedOutput(); err != nil {
 		t.Fatalf("down: %v, %s", err, out)
@@ -293,7 +293,7 @@ func awaitServer(t *testing.T, d *daemon) (server environment.Server) {
 	return server
 }
 
-// checkServer wants the server that was there before to be there again.
+// checkServer checks that the earlier server exists again.
 func checkServer(t *testing.T, d *daemon, before environment.Server) {
 	t.Helper()
 	if after := awaitServer(t, d); after.ID != before.ID || after.PublicIPv4 != before.PublicIPv4 {
@@ -324,7 +324,7 @@ func throughProxy(t *testing.T, info environment.Info) *http.Transport {
 	return &http.Transport{Proxy: http.ProxyURL(proxy), TLSClientConfig: &tls.Config{RootCAs: pool}}
 }
 
-// checkModes wants everything that the lab wrote to be its user's alone.
+// checkModes checks that only the user can read what the lab wrote.
 func checkModes(t *testing.T, dir string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
@@ -345,7 +345,7 @@ func checkModes(t *testing.T, dir string) {
 	}
 }
 
-// checkSecrets wants the token in no process's arguments.
+// checkSecrets checks that no process's arguments contain the token.
 func checkSecrets(t *testing.T, d *daemon) {
 	t.Helper()
 	info, err := d.Info(t.Context())
@@ -366,14 +366,14 @@ func checkSecrets(t *testing.T, d *daemon) {
 	}
 }
 
-// checkGone wants none of a status's processes and listeners to be left.
+// checkGone checks that none of a status's processes and listeners is left.
 func checkGone(t *testing.T, s environment.Status) {
 	t.Helper()
 	if len(s.Processes) < 4 || len(s.Listeners) < 3 {
 		t.Errorf("the status before the end: processes %v, listeners %v", s.Processes, s.Listeners)
 	}
 	for _, p := range s.Processes {
-		// The kernel ends what a killed lab started, but not within the same moment.
+		// The kernel ends the processes of a killed lab, but not immediately.
 		await(t, "end of process "+p.Name, func() error {
 			if err := syscall.Kill(p.PID, 0); err != syscall.ESRCH {
 				return fmt.Errorf("process %d: %v", p.PID, err)

@@ -1,7 +1,7 @@
 package cloud
 
-// Still saves the state, and holds all requests and actions until release is called.
-func (c *Cloud) Still() (release func()) {
+// Freeze saves the state, and holds all requests and actions until release is called.
+func (c *Cloud) Freeze() (release func()) {
 	c.mu.Lock()
 	if err := c.save(); err != nil {
 		c.config.Log.Error("the simulated cloud's state was not saved", "error", err)
