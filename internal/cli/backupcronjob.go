@@ -19,7 +19,7 @@ import (
 var cronJobTemplate string
 
 // runBackupCronJob prints a CronJob that lets the cluster snapshot its own etcd,
-// with Talos's own program for that. It speaks to nobody.
+// with Talos's own program for that. It opens no connection.
 func runBackupCronJob(_ context.Context, c *console, a arguments, o backupOptions) error {
 	cfg, err := loadConfig(o.instead(a), c.environment)
 	if err != nil {

@@ -17,9 +17,8 @@ const (
 	afterFailure = 5 * time.Minute
 )
 
-// again makes backups until it is interrupted. The next is due one period after
-// the last that lies there, whoever made it: so it goes on after a restart as if
-// there had been none.
+// again makes backups until it is interrupted. The next is due one period after the last one in the store, also after a
+// restart.
 func (b *backupRun) again(ctx context.Context, cluster string, every time.Duration) error {
 	last := func(ctx context.Context) (time.Time, error) { return lastBackup(ctx, b.store, cluster) }
 	return repeat(ctx, every, last, b.once, b.hub.Note)

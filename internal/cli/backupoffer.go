@@ -7,10 +7,9 @@ import (
 	"io/fs"
 )
 
-// offerBackup asks a person whether to back the cluster up before something
-// that cannot be undone; where there is nobody to ask, or nothing to seal a
-// backup with, it says how. With --yes it is silent. A backup that fails ends
-// the run; a no does not.
+// offerBackup asks the operator whether to back the cluster up before something that cannot be undone. Where the
+// operator cannot be asked, or no key for a backup is configured, it says how to make one. With --yes it is silent. A
+// backup that fails ends the run; a no does not.
 func offerBackup(ctx context.Context, r *running, a arguments, danger string) error {
 	if r.options.Yes {
 		return nil

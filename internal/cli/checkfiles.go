@@ -12,8 +12,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/usage"
 )
 
-// checkFiles refuses files that can be known to be wrong without asking anybody,
-// as far as the targets are made from them.
+// checkFiles refuses files of the targets that can be known to be wrong without a connection.
 func checkFiles(ctx context.Context, b planning.Bootstrap, targets []string) error {
 	foreseen, err := b.Plan.Graph.Predict(ctx, flow.Memory(), targets, false)
 	if _, sealed := errors.AsType[*flow.SealedError](err); sealed {
@@ -39,8 +38,7 @@ func checkFiles(ctx context.Context, b planning.Bootstrap, targets []string) err
 	return &usage.Error{Err: errors.Join(errs...)}
 }
 
-// checkFilesAgain checks the files again where the world has told where the
-// providers' schemas lie, as the lab does.
+// checkFilesAgain checks the files again where the lab has decided where the providers' schemas are.
 func checkFilesAgain(ctx context.Context, r *running, before settings.Configuration, targets []string) error {
 	if r.cfg.ProviderRepository == before.ProviderRepository {
 		return nil

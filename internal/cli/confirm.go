@@ -45,7 +45,7 @@ func readAnswer(c *console, want string) error {
 		return nil
 	}
 	if err != nil && line == "" {
-		return fmt.Errorf("%w: nobody answered; --yes answers beforehand", errNotConfirmed)
+		return fmt.Errorf("%w: there was no answer; --yes answers beforehand", errNotConfirmed)
 	}
 	return errNotConfirmed
 }

@@ -138,10 +138,8 @@ func spending(plan *steps.Plan) []string {
 	return []string{plan.Image.Name(), plan.Cluster.Name(), plan.ControlPlane.Name()}
 }
 
-// examine has the doctor look before a real run that would make what costs
-// money, as far as its journal tells without asking anybody: a run that reuses
-// everything is not kept waiting. What is failed stops the run; what is unknown
-// is noted.
+// examine has the doctor look before a real run whose journal says that it makes what costs money. A failed check ends
+// the run; an unknown one is noted.
 func examine(ctx context.Context, r *running, targets []string) error {
 	if r.options.Lab || r.options.SkipDoctor {
 		return nil
@@ -202,7 +200,7 @@ func examined(ctx context.Context, r *running, doctor *steps.Doctor) error {
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("%w: nothing was made; --skip-doctor goes on all the same", err)
+		return fmt.Errorf("%w: nothing was made; --skip-doctor runs without these checks", err)
 	}
 	return nil
 }

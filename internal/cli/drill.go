@@ -142,7 +142,7 @@ func (d *drill) run(ctx context.Context) error {
 			func(ctx context.Context) error { return d.bootstrap(ctx) }},
 		{"mark", "data, a Secret and a service account's token, to be found again",
 			func(ctx context.Context) (err error) { marks, err = d.mark(ctx); return err }},
-		{"back up", "while somebody writes",
+		{"back up", "while a client writes",
 			func(ctx context.Context) (err error) { file, err = d.backUp(ctx, marks); return err }},
 		{"lose", "every server at once", func(ctx context.Context) error { return d.lose(ctx) }},
 		{partRestore, "out of the backup alone", func(ctx context.Context) error { return d.restore(ctx, file) }},

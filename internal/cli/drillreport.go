@@ -76,7 +76,7 @@ func (f drillFault) String() string {
 // watcher keeps what runs tell.
 type watcher struct {
 	events  []flow.Event // the ends of steps
-	summary summary      // of the last run that came to its end
+	summary summary      // of the last run that was done
 }
 
 func (w *watcher) Event(e flow.Event) {

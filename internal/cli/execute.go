@@ -127,7 +127,7 @@ func complaint(err error) string {
 		return told.Error()
 	}
 	if errors.Is(err, flow.ErrInterrupted) {
-		return "interrupted: run the same command again to go on"
+		return "interrupted: run the same command again to resume"
 	}
 	lines := strings.Split(err.Error(), "\n")
 	return "error: " + strings.Join(lines, "\n       ")

@@ -379,7 +379,7 @@ func TestStatusOfTheRealWorld(t *testing.T) {
 	s := statedir.Dir(filepath.Join(dir, ".slipway", "k8s"))
 	record(t, s, "image")
 	if r := execute(t, t.Context(), dir, "", "status"); r.code != ExitDone ||
-		!strings.Contains(r.stdout, "the world was not asked: HCLOUD_TOKEN is not set") {
+		!strings.Contains(r.stdout, "Hetzner and the clusters were not asked: HCLOUD_TOKEN is not set") {
 		t.Errorf("without a token: %+v", r)
 	}
 	if err := os.WriteFile(s.Path("journal.json"), []byte("{"), 0o600); err != nil {

@@ -14,8 +14,7 @@ import (
 	"github.com/slipway-k8s/slipway/steps"
 )
 
-// runGraph prints the steps and what each hangs on. It reads the journal, for the
-// colours, and asks nobody.
+// runGraph prints the steps and what each depends on. It reads the journal, for the colours, and opens no connection.
 func runGraph(ctx context.Context, c *console, a arguments) error {
 	plan, state, err := onPaper(ctx, c, a)
 	if err != nil {

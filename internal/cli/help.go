@@ -15,7 +15,7 @@ import (
 	"github.com/slipway-k8s/slipway/steps"
 )
 
-// newHelpCommand makes the command that is told what to explain.
+// newHelpCommand makes the command that explains others.
 func newHelpCommand(in *invocation) *cobra.Command {
 	return &cobra.Command{
 		Use: "help [TARGET…]", Short: "this, or more about one target", DisableFlagsInUseLine: true,

@@ -120,7 +120,7 @@ func TestLooksRunTheTokenCommandOnce(t *testing.T) {
 	write("exit 1")
 	if r := execute(t, t.Context(), dir, environment, "status"); r.code != ExitDone ||
 		!strings.Contains(r.stdout, "preflight") ||
-		!strings.Contains(r.stdout, "the world was not asked: run hcloudTokenCommand") {
+		!strings.Contains(r.stdout, "Hetzner and the clusters were not asked: run hcloudTokenCommand") {
 		t.Errorf("status without a token: %+v", r)
 	}
 	if r := execute(t, t.Context(), dir, environment, "logs", "--no-follow"); r.code == ExitUsage ||

@@ -78,7 +78,8 @@ func runDestroy(ctx context.Context, c *console, a arguments, o destroyOptions) 
 		})
 	}
 	if !a.Options.Yes && !answerable(c) {
-		return usage.Errorf("destroy asks for the cluster's name, and nobody is there to answer: --yes answers beforehand, " +
+		return usage.Errorf("destroy asks for the cluster's name, and the standard input is no terminal: --yes answers " +
+			"beforehand, " +
 			"--dry-run only lists")
 	}
 	return operate(ctx, c, a, func(r *running) error {
@@ -100,7 +101,7 @@ func runDestroy(ctx context.Context, c *console, a arguments, o destroyOptions) 
 			}
 		}
 		if err := destroyer.Destroy(ctx, plan, r.hub.Task); err != nil {
-			return fmt.Errorf("%w\nrun the same command again to go on; log: %s", err, r.files.Log.Name())
+			return fmt.Errorf("%w\nrun the same command again to resume; log: %s", err, r.files.Log.Name())
 		}
 		record, err := retire(r)
 		if err != nil {
@@ -123,8 +124,7 @@ func retire(r *running) (record string, err error) {
 	return record, err
 }
 
-// answerable tells whether a person can be asked. Only a file that is no
-// terminal certainly has nobody behind it.
+// answerable tells whether the operator can be asked. A file that is no terminal certainly gives no answer.
 func answerable(c *console) bool {
 	_, isFile := c.stdin.(*os.File)
 	return c.stdin != nil && (!isFile || isTerminal(c.stdin))
@@ -148,8 +148,7 @@ func runLeftovers(ctx context.Context, c *console, a arguments) error {
 	})
 }
 
-// look asks the world and changes nothing: it takes no lock, leaves no files and
-// wakes no lab.
+// look reads from Hetzner and the clusters and changes nothing: it takes no lock, leaves no files and starts no lab.
 func look(ctx context.Context, c *console, a arguments, do func(config.Config, platform.Tools) error) error {
 	cfg, err := loadConfig(a, c.environment)
 	if err != nil {

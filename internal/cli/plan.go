@@ -65,8 +65,7 @@ func tellForecast(c *console, f forecast.Forecast, output string) error {
 	return f.Print(c.stdout, c.width())
 }
 
-// foreseeRun asks the journal and the world what a run of targets, as they were
-// written, would do.
+// foreseeRun finds out what a run of targets, as they were written, would do.
 func foreseeRun(ctx context.Context, f *forecast.Forecast, cfg settings.Configuration, tools platform.Tools,
 	state statedir.Dir, words []string) error {
 	took := runs.ReadDurations(state, f.World)
@@ -100,8 +99,8 @@ func notReal(ctx context.Context, c *console, a arguments, cfg settings.Configur
 	return err
 }
 
-// foreseeingTools are tools to look at the world that a run would work in, also
-// before the first one. Where it cannot be asked, offline says why.
+// foreseeingTools are tools to read what a run would work with, also before the first one. Where that does not answer,
+// offline says why.
 func foreseeingTools(ctx context.Context, c *console, o options, cfg settings.Configuration,
 	state statedir.Dir) (settings.Configuration, platform.Tools, string, error) {
 	cfg, tools, offline, err := lookingTools(ctx, c, o, cfg, state)
@@ -120,15 +119,14 @@ func foreseeingTools(ctx context.Context, c *console, o options, cfg settings.Co
 	return cfg, tools, offline, err
 }
 
-// agree shows a person at a terminal what a real run would do, and asks once,
-// where it would change something. Nobody is asked in a pipe, with --yes, or in
-// the lab, where nothing costs anything.
+// agree shows the operator at a terminal what a real run would do, and asks once, where it would change something. It
+// does not ask in a pipe, with --yes, or in the lab, where nothing costs anything.
 func agree(ctx context.Context, r *running) error {
 	f := forecast.Forecast{Cluster: r.cfg.ClusterName, World: r.world(), State: string(r.state)}
 	return agreeTo(ctx, r, &f, func() error { return foreseeRun(ctx, &f, r.cfg, r.tools, r.state, r.asked) })
 }
 
-// agreeTo makes a forecast and asks, where there is somebody to ask.
+// agreeTo makes a forecast and asks, where the operator can be asked.
 func agreeTo(ctx context.Context, r *running, f *forecast.Forecast, foresee func() error) error {
 	if r.options.Lab || r.options.Yes || r.options.Output != "text" || r.console.width() == 0 || !answerable(r.console) {
 		return nil

@@ -65,7 +65,7 @@ func TestPlanOfAFirstRun(t *testing.T) {
 		t.Errorf("planning made %v, %v", entries, err)
 	}
 	if r := execute(t, t.Context(), dir, "", "plan"); r.code != ExitDone ||
-		!strings.Contains(r.stdout, "the world was not asked: HCLOUD_TOKEN is not set") {
+		!strings.Contains(r.stdout, "Hetzner and the clusters were not asked: HCLOUD_TOKEN is not set") {
 		t.Errorf("without a token: %+v", r)
 	}
 	for _, args := range []string{"plan nonsense", "plan status", "plan --lab POD_CIDR=x"} {

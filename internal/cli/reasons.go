@@ -8,7 +8,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/why"
 )
 
-// reasonsOnce is a run's error in which a reason that ended several steps at once is told once.
+// reasonsOnce is a run's error in which a reason that ended several steps at once is written once.
 func reasonsOnce(err error) error {
 	all, several := err.(interface{ Unwrap() []error })
 	if !several {

@@ -51,15 +51,14 @@ func runRecoverQuorum(ctx context.Context, c *console, a arguments) error {
 }
 
 // agreeToRecover looks at etcd, takes the snapshot and asks. A recovery that was
-// agreed to is gone on with; one that was only looked at is looked at anew, as
-// etcd may have its quorum again.
+// agreed to is resumed; one that was not is looked at again, as etcd may have its quorum again.
 func agreeToRecover(ctx context.Context, r *running, plan *steps.QuorumPlan, folder platform.Files) error {
 	record, err := steps.ReadQuorumRecord(r.tools.Files)
 	if err != nil {
 		return err
 	}
 	if record != nil {
-		r.hub.Note("going on with the recovery that was begun %s", record.Began.Format(time.RFC3339))
+		r.hub.Note("resuming the recovery that was begun %s", record.Began.Format(time.RFC3339))
 		return nil
 	}
 	if err := folder.RemoveFolder(); err != nil {
@@ -98,7 +97,8 @@ func askToRecover(ctx context.Context, r *running, plan *steps.QuorumPlan, folde
 // recoveryLines say what is done and what is lost.
 func recoveryLines(s steps.QuorumSurvey, snapshot steps.QuorumSnapshot) []string {
 	lines := []string{
-		fmt.Sprintf("of %s, %s knows most: %d keys at revision %d. The cluster goes on with these; %s gets them first",
+		fmt.Sprintf("of %s, %s has the newest data: %d keys at revision %d. The cluster continues with these; %s gets them "+
+			"first",
 			strings.Join(s.Servers, ", "), s.Survivor, snapshot.Keys, snapshot.Revision, s.Target),
 	}
 	for _, loss := range recoveryLosses(s) {
@@ -150,7 +150,7 @@ func runGraphOfRecovery(ctx context.Context, r *running, graph *flow.Graph, fold
 		Journal: journal, Run: r.id, Targets: targets, Parallel: r.options.Parallel, Observe: r.hub.Observe,
 	})
 	if err != nil && !errors.Is(err, flow.ErrInterrupted) && !errors.Is(err, steps.ErrQuorum) {
-		err = fmt.Errorf("%w\nwhat is done is kept in %s; run the same command again to go on; log: %s",
+		err = fmt.Errorf("%w\nwhat is done is kept in %s; run the same command again to resume; log: %s",
 			reasonsOnce(err), r.state, r.files.Log.Name())
 	}
 	return journal, report, err

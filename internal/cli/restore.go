@@ -78,7 +78,7 @@ func foreseeRestore(ctx context.Context, c *console, a arguments, cfg settings.C
 	return tellForecast(c, f, a.Options.Output)
 }
 
-// foreseeRestoration asks the restore's own journal and the world.
+// foreseeRestoration finds out what the rest of a restore would do, from its own journal.
 func foreseeRestoration(ctx context.Context, f *forecast.Forecast, plan *steps.RestorePlan,
 	state statedir.Dir) (err error) {
 	if f.Offline == "" {
@@ -142,8 +142,7 @@ func refuseDuringRestore(c *console, state statedir.Dir) error {
 		state, readopting.Began.Format(time.RFC3339), commandLine(c, "readopt", "FILE"))
 }
 
-// lockedJournal does something with the lock in its hands, before the run reads
-// or writes anything; where that fails the lock is refused.
+// lockedJournal calls first once the journal is locked, before the run reads or writes it. If that fails, so does Lock.
 type lockedJournal struct {
 	flow.Journal
 	first func(context.Context) error
@@ -223,8 +222,7 @@ func runRecovery(
 	return conclude(ctx, r, journal, report, of)
 }
 
-// extractSnapshot takes the etcd snapshot out of a backup, in one piece: what an earlier
-// run left may be half of it.
+// extractSnapshot takes the etcd snapshot out of a backup. The name is given to the complete file only.
 func extractSnapshot(ctx context.Context, r *running, file backupfile.File, folder platform.Files) error {
 	if err := os.MkdirAll(folder.String(), 0o700); err != nil {
 		return fmt.Errorf("make the folder of the restore: %w", err)
@@ -236,7 +234,7 @@ func extractSnapshot(ctx context.Context, r *running, file backupfile.File, fold
 	}
 	silenced, err := steps.Backup{Contents: contents, Snapshot: temporary}.SilenceSnapshot()
 	switch {
-	case err != nil: // what the file is now nobody knows
+	case err != nil: // the file may be damaged now
 		r.hub.Note("the Cluster API in the snapshot wakes up with it, and is stopped then: %v", err)
 		if _, err := file.Extract(ctx, temporary); err != nil {
 			return err

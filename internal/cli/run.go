@@ -116,9 +116,10 @@ func abortPivot(ctx context.Context, r *running) (err error) {
 		return fmt.Errorf("lock the journal: %w", err)
 	}
 	defer func() { err = errors.Join(err, unlock()) }()
-	return r.hub.Task("pivot --abort", "the management cluster goes on, as before the pivot", func(say flow.Say) error {
-		return plan.AbortPivot(ctx, say)
-	})
+	return r.hub.Task("pivot --abort", "the management cluster manages the cluster again, as before the pivot",
+		func(say flow.Say) error {
+			return plan.AbortPivot(ctx, say)
+		})
 }
 
 // rehearseOnPaper plans with nothing behind it, so that mistakes in the
@@ -193,7 +194,7 @@ func runSteps(ctx context.Context, r *running, targets []string) error {
 		return adviseOnSealed(r, err, sealed)
 	}
 	if err != nil {
-		return fmt.Errorf("%w\nwhat is done is kept in %s; run the same command again to go on; log: %s",
+		return fmt.Errorf("%w\nwhat is done is kept in %s; run the same command again to resume; log: %s",
 			reasonsOnce(err), r.state, r.files.Log.Name())
 	}
 	return conclude(ctx, r, journal, report, outputs{

@@ -222,7 +222,7 @@ func newRecorder(c *console, lines io.Writer, hub *ui.Hub, tracer *telemetry.Tra
 		Lines: c.hide.Writer(lines),
 		Warn: func(err error) {
 			hub.Note("what this run changes is not written down any more (%v); "+
-				"the run goes on, and what it knows of the cluster is in the journal", err)
+				"the run continues, and what it knows of the cluster is in the journal", err)
 		},
 		// Not every library passes the context of the step on; while one step alone runs, the call is that one's.
 		Step: func(ctx context.Context) string {
@@ -259,7 +259,7 @@ func interrupted(r *running, err error) error {
 	if failed, ok := errors.AsType[*flow.StepError](err); ok {
 		lines = append(lines, failed.Error())
 	}
-	lines = append(lines, "interrupted: what is done is kept in "+string(r.state)+"; run the same command again to go on")
+	lines = append(lines, "interrupted: what is done is kept in "+string(r.state)+"; run the same command again to resume")
 	if r.options.Lab {
 		lines = append(lines, "the lab stays up; to end it: "+commandLine(r.console, "lab", "down"))
 	}

@@ -31,14 +31,13 @@ func UntilSignal(stderr io.Writer) (context.Context, context.CancelFunc) {
 	go func() {
 		cancel(&interruption{<-signals})
 		<-signals
-		fmt.Fprintln(stderr, "killed by a second signal; the journal is whole, the next run goes on")
+		fmt.Fprintln(stderr, "killed by a second signal; the journal is complete, the next run resumes")
 		os.Exit(ExitInterrupted)
 	}()
 	return ctx, func() { signal.Stop(signals); cancel(nil) }
 }
 
-// outliveReaders has a run go on, and end as it should, where whoever reads its
-// output has gone: its events and its log are in files. Without it the next line
-// would end the process, as it does for a target that only prints. Signals that
-// are asked for are not ignored in children, and nobody waits for these.
+// outliveReaders has a run continue to its end after the reader of its output closed the pipe: its events and its log
+// are in files. Without it SIGPIPE would end the process, as it does for a target that only prints. signal.Ignore would
+// also ignore the signal in children.
 func outliveReaders() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }

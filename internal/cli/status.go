@@ -26,7 +26,7 @@ import (
 // cluster, for which a status is not kept waiting.
 const statusComparedWithin = 2 * time.Second
 
-// runStatus compares the journal with the world and changes neither.
+// runStatus compares the journal with Hetzner and the clusters, and changes nothing.
 func runStatus(ctx context.Context, c *console, a arguments, o statusOptions) error {
 	if o.Watch {
 		return watchStatus(ctx, c, a)
@@ -41,7 +41,7 @@ func runStatus(ctx context.Context, c *console, a arguments, o statusOptions) er
 	return r.Print(c.stdout, c.width())
 }
 
-// lookAtAll asks the journal and the world, everything at once.
+// lookAtAll reads the journal and asks Hetzner and the clusters, everything at once.
 func lookAtAll(ctx context.Context, c *console, a arguments) (status.Report, error) {
 	cfg, err := loadConfig(a, c.environment)
 	if err != nil {
@@ -93,8 +93,8 @@ func lookAtAll(ctx context.Context, c *console, a arguments) (status.Report, err
 	return r, err
 }
 
-// lookingTools are the tools to look at the world that the state folder belongs
-// to. Where that cannot be asked, offline says why.
+// lookingTools are the tools to read from the environment that the state folder belongs to. Where that does not answer,
+// offline says why.
 func lookingTools(ctx context.Context, c *console, o options, cfg settings.Configuration,
 	state statedir.Dir) (_ settings.Configuration, tools platform.Tools, offline string, err error) {
 	c.hide.Learn(cfg.Passwords()...)
@@ -154,7 +154,7 @@ type statusOptions struct {
 func newStatusCommand(in *invocation) *cobra.Command {
 	var own statusOptions
 	cmd := in.command("status", groupLook,
-		"what the journal knows and what the world says to it; why it waits, servers, etcd, releases, certificates, cost",
+		"what the journal has, and whether it still holds; why it waits, servers, etcd, releases, certificates, cost",
 		func(ctx context.Context, c *console, a arguments) error {
 			return runStatus(ctx, c, a, own)
 		})

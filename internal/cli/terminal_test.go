@@ -95,7 +95,7 @@ func once(lines []string, words string) bool {
 }
 
 // TestTerminal runs the command on a terminal, in a world in which no load balancer is ever made: the tree shows what
-// waits, follows the terminal when it becomes narrow, and Ctrl-C ends the run with what is kept and how to go on.
+// waits, follows the terminal when it becomes narrow, and Ctrl-C ends the run with what is kept and how to resume.
 func TestTerminal(t *testing.T) {
 	q := newQuick(t, quickCharts(t))
 	all := q.Management.React
@@ -123,10 +123,10 @@ func TestTerminal(t *testing.T) {
 	if code := o.cmd.ProcessState.ExitCode(); code != ExitInterrupted {
 		t.Fatalf("exit %d, %v", code, err)
 	}
-	o.shows("what is kept and how to go on", func(lines []string) bool {
+	o.shows("what is kept and how to resume", func(lines []string) bool {
 		text := strings.ReplaceAll(strings.Join(lines, ""), " ", "") // the terminal itself breaks long lines, anywhere
 		return has(lines, "! apply") && strings.Contains(text, "whatisdoneiskeptin") &&
-			strings.Contains(text, "runthesamecommandagaintogoon") &&
+			strings.Contains(text, "runthesamecommandagaintoresume") &&
 			!has(lines, "· ") && once(lines, "✓ secret") && !has(lines, "✓ ✓")
 	})
 	if !o.screen.CursorVisible() {

@@ -12,7 +12,7 @@ import (
 
 const rootLong = `Make a Talos Linux Kubernetes cluster on Hetzner Cloud through Cluster API, or rehearse it on this machine.
 
-What is done is kept in a journal: run the same command again to go on.
+What is done is kept in a journal: run the same command again to resume.
 Exit codes: 0 done, 1 failed, 2 bad usage or configuration, 130 interrupted.
 Targets that stand for steps can be asked for together, without one: bootstrap. KEY=VALUE and flags may stand anywhere.`
 

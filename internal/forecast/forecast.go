@@ -30,7 +30,7 @@ type Forecast struct {
 	Cluster string              `json:"cluster"`
 	World   string              `json:"world"`
 	State   string              `json:"state"`
-	Offline string              `json:"offline,omitempty"` // why the world was not asked
+	Offline string              `json:"offline,omitempty"` // why Hetzner and the clusters were not asked
 	Files   []render.SourceFile `json:"files"`             // that the cluster is made from
 	Losses  []string            `json:"losses,omitempty"`  // of a restore
 	Steps   []Step              `json:"steps"`
@@ -178,7 +178,7 @@ func (f Forecast) Print(out io.Writer, width int) error {
 	}
 	words("plan for cluster %s %s; state: %s", f.Cluster, where, f.State)
 	if f.Offline != "" {
-		words("the world was not asked: %s", text.Printable(f.Offline))
+		words("Hetzner and the clusters were not asked: %s", text.Printable(f.Offline))
 	}
 	if line := UsedFiles(f.Files); line != "" {
 		words("%s", text.Printable(line))

@@ -14,19 +14,18 @@ import (
 	"github.com/slipway-k8s/slipway/steps"
 )
 
-// Provider makes the management cluster with kind. A kind cluster that a
-// run left half made is made again; one that may hold the only record of which
-// servers belong to whom is never deleted, not even when it is silent.
+// Provider makes the management cluster with kind. A kind cluster that a run left partially created is created again.
+// One that may hold the only record of a cluster's servers is never deleted, not even when it does not answer.
 type Provider struct {
 	kind  kindLibrary
 	image string // of the node, pinned
 	// used tells whether Cluster API was ever installed behind a kubeconfig.
 	used  func(ctx context.Context, kubeconfig []byte) (bool, error)
 	files platform.Files
-	yes   bool // delete without asking what is half made but not by us
+	yes   bool // delete without a question what is partially created, and not by this state folder
 }
 
-// kindLibrary is what is used of kind. It knows no context.
+// kindLibrary is what is used of kind. Its calls cannot be cancelled.
 type kindLibrary interface {
 	clusters() ([]string, error)
 	create(name, image, kubeconfigPath string, say flow.Say) error
@@ -39,9 +38,8 @@ type kindLibrary interface {
 
 func (k *Provider) Name() string { return "kind" }
 
-// making is the file that is there while a cluster is made by us. A cluster
-// found together with it is most likely half made; but a run with another state
-// folder may have taken it, or one of its name, into use since.
+// making is the file that exists while this state folder's run creates a cluster. A cluster found together with it is
+// most likely partially created; but a run with another state folder may use it, or one of its name, since.
 func making(name string) string { return "kind-" + name + ".making" }
 
 // private is the kubeconfig that kind writes beside the one it is asked for, in
@@ -50,9 +48,8 @@ func (k *Provider) private(name string) string {
 	return k.files.Path("kind-" + name + ".kubeconfig")
 }
 
-// Ensure adopts the cluster, or makes it. kind's library cannot be cancelled;
-// when ctx ends during its work, flow leaves it behind and the next run finds
-// what it left.
+// Ensure adopts the cluster, or creates it. kind's library cannot be cancelled: when ctx ends during its work, the next
+// run finds what it created.
 func (k *Provider) Ensure(ctx context.Context, name string, say flow.Say) ([]byte, error) {
 	found, err := k.Exists(ctx, name)
 	if err != nil {
@@ -70,7 +67,7 @@ func (k *Provider) Ensure(ctx context.Context, name string, say flow.Say) ([]byt
 			return k.kind.kubeconfig(name)
 		}
 		if err := k.kind.remove(name, k.private(name)); err != nil {
-			return nil, fmt.Errorf("delete the half made kind cluster %s: %w", name, err)
+			return nil, fmt.Errorf("delete the partially created kind cluster %s: %w", name, err)
 		}
 	}
 	if err := ctx.Err(); err != nil {
@@ -90,8 +87,8 @@ func (k *Provider) Ensure(ctx context.Context, name string, say flow.Say) ([]byt
 	return kubeconfig, k.files.Remove(making(name))
 }
 
-// Look opens a cluster that is there. One that is half made holds nothing, so it
-// is not made anew, nor deleted: whoever wants to use it, or to be rid of it, does.
+// Look opens a cluster that exists. One that is partially created holds nothing: it is neither created again nor
+// deleted.
 func (k *Provider) Look(ctx context.Context, name string) ([]byte, error) {
 	usable, err := k.adopt(ctx, name, func(string, ...any) {})
 	if err != nil || !usable {
@@ -100,8 +97,7 @@ func (k *Provider) Look(ctx context.Context, name string) ([]byte, error) {
 	return k.kind.kubeconfig(name)
 }
 
-// adopt tells whether a cluster that is there can be used. False means that it
-// is half made and may be deleted.
+// adopt tells whether a cluster that exists can be used. False means that it is partially created and may be deleted.
 func (k *Provider) adopt(ctx context.Context, name string, say flow.Say) (bool, error) {
 	_, err := k.files.Read(making(name))
 	marked := err == nil
@@ -117,19 +113,19 @@ func (k *Provider) adopt(ctx context.Context, name string, say flow.Say) (bool, 
 		say("adopting kind cluster %s", name)
 		return true, nil
 	case marked:
-		say("kind cluster %s was left half made by a run that died: making it again", name)
+		say("kind cluster %s was left partially created by a run that was killed: creating it again", name)
 		return false, nil
 	case k.yes:
-		say("kind cluster %s is half made: making it again", name)
+		say("kind cluster %s is partially created: creating it again", name)
 		return false, nil
 	default:
-		return false, fmt.Errorf("kind cluster %s is half made, and not by a run that this state folder knows: "+
-			"if nobody is making it right now, run again with --yes to delete it and make it anew", name)
+		return false, fmt.Errorf("kind cluster %s is partially created, and not by a run of this state folder: "+
+			"if no other run is creating it now, run again with --yes to delete it and create it again", name)
 	}
 }
 
-// adoptMarked is for a cluster with a control plane and a mark of ours. Only one
-// that never had Cluster API in it is what our dead run left.
+// adoptMarked is for a cluster with a control plane that a run of this state folder began to create. Only one that
+// never had Cluster API in it was left by that run.
 func (k *Provider) adoptMarked(ctx context.Context, name string, say flow.Say) (bool, error) {
 	kubeconfig, err := k.kind.kubeconfig(name)
 	used := false
@@ -138,15 +134,14 @@ func (k *Provider) adoptMarked(ctx context.Context, name string, say flow.Say) (
 	}
 	switch {
 	case err != nil:
-		return false, fmt.Errorf("kind cluster %s may be half made by a run that died, or in use since, and cannot be "+
-			"asked: %w; "+
-			"it may hold the only record of your servers, so it is left alone: run again in a minute; "+
+		return false, fmt.Errorf("kind cluster %s may be partially created by a run that was killed, or in use since, "+
+			"and does not answer: %w; it may hold the only record of your servers, so it is left alone: run again in a minute; "+
 			"if you know that it holds nothing: kind delete cluster --name %s", name, err, name)
 	case used:
 		say("adopting kind cluster %s: Cluster API is in it already", name)
 		return true, nil
 	}
-	say("kind cluster %s was left by a run that died, before Cluster API was in it: making it again", name)
+	say("kind cluster %s was left by a run that was killed before Cluster API was in it: creating it again", name)
 	return false, nil
 }
 

@@ -24,7 +24,7 @@ type fakeKind struct {
 	there map[string]bool // cluster → kubeadm got through
 	down  error           // Docker does not answer
 	deaf  error           // nodes do not answer
-	dies  error           // creation ends with this, leaving a half made cluster
+	dies  error           // creation ends with this, leaving a partially created cluster
 	did   []string
 }
 
@@ -73,9 +73,9 @@ func TestKind(t *testing.T) {
 		"there":         {kind: fakeKind{there: map[string]bool{name: true}}},
 		"another is there": {kind: fakeKind{there: map[string]bool{"kind": true}},
 			did: []string{"create " + name}},
-		"left half made by a run of ours": {kind: fakeKind{there: map[string]bool{name: false}}, marked: true,
+		"partially created by a run of this folder": {kind: fakeKind{there: map[string]bool{name: false}}, marked: true,
 			did: []string{"delete " + name, "create " + name}},
-		"whole, but the run died before it saw": {kind: fakeKind{there: map[string]bool{name: true}}, marked: true,
+		"created, but the run was killed before": {kind: fakeKind{there: map[string]bool{name: true}}, marked: true,
 			did: []string{"delete " + name, "create " + name}},
 		"marked, in use by another run since": {kind: fakeKind{there: map[string]bool{name: true}}, marked: true, used: true},
 		"marked, in use, yes": {kind: fakeKind{there: map[string]bool{name: true}}, marked: true, used: true,
@@ -84,8 +84,9 @@ func TestKind(t *testing.T) {
 			yes: true, says: "left alone: start its container"},
 		"marked, API server silent": {kind: fakeKind{there: map[string]bool{name: true}}, marked: true, mute: silent,
 			yes: true, says: "left alone: run again in a minute"},
-		"half made by somebody": {kind: fakeKind{there: map[string]bool{name: false}}, says: "run again with --yes"},
-		"half made by somebody, yes": {kind: fakeKind{there: map[string]bool{name: false}}, yes: true,
+		"partially created by another run": {kind: fakeKind{there: map[string]bool{name: false}},
+			says: "run again with --yes"},
+		"partially created by another run, yes": {kind: fakeKind{there: map[string]bool{name: false}}, yes: true,
 			did: []string{"delete " + name, "create " + name}},
 		"silent": {kind: fakeKind{there: map[string]bool{name: true}, deaf: silent},
 			says: "left alone: start its container"},
@@ -196,11 +197,11 @@ func TestKindLook(t *testing.T) {
 		whole, marked, used bool
 		want, says          string
 	}{
-		"whole":                           {whole: true, want: "kubeconfig of " + name},
-		"marked, in use":                  {whole: true, marked: true, used: true, want: "kubeconfig of " + name},
-		"marked, never used":              {whole: true, marked: true},
-		"left half made by a run of ours": {marked: true},
-		"half made by somebody":           {says: "is half made, and not by a run that this state folder knows"},
+		"whole":              {whole: true, want: "kubeconfig of " + name},
+		"marked, in use":     {whole: true, marked: true, used: true, want: "kubeconfig of " + name},
+		"marked, never used": {whole: true, marked: true},
+		"partially created by a run of this folder": {marked: true},
+		"partially created by another run":          {says: "is partially created, and not by a run of this state folder"},
 	} {
 		t.Run(title, func(t *testing.T) {
 			k := &fakeKind{there: map[string]bool{name: tc.whole}}
@@ -223,7 +224,7 @@ func TestKindLook(t *testing.T) {
 	}
 }
 
-// A half made kind cluster is not made anew to be deleted.
+// A partially created kind cluster is not created again to be deleted.
 func TestDestroyMakesNoKindCluster(t *testing.T) {
 	s := hetznertest.NewStore()
 	defer s.Close()

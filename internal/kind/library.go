@@ -130,7 +130,7 @@ func (e *kindError) Unwrap() error { return e.err }
 type kindLogger struct {
 	mu  sync.Mutex
 	log io.Writer
-	say flow.Say // nil: nobody listens
+	say flow.Say // nil: its lines are dropped
 }
 
 func (l *kindLogger) write(level, message string, tell bool) {

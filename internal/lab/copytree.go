@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// copied is what copyTree came to.
+// copied counts what copyTree has copied.
 type copied struct {
 	Files int
 	Bytes int64 // that were written or shared; holes are not
@@ -28,10 +28,9 @@ const (
 	linkIt // by another name for the same file, where the file system can: it is never written, only replaced
 )
 
-// beside makes a folder next to another, in which that one is made until it is
-// whole. What processes that have died left of the kind is removed: it is as
-// large as a lab. So is what bears this process's own number: a dead one had it
-// before, as in a container, where the command may have the same each time.
+// beside makes a folder next to another, in which that one is made until it is complete. Such folders of processes that
+// ended are removed: they are as large as a lab. So are those with this process's own id: an earlier process had the
+// same one, as in a container.
 func beside(whole string) (string, error) {
 	mark := filepath.Base(whole) + ".unfinished-"
 	parent := filepath.Dir(whole)

@@ -35,8 +35,8 @@ func ReadSaved(dir string) (Saved, error) {
 	return about, nil
 }
 
-// MakeRoom refuses a state folder that is in use, or that nobody gave up: what
-// a rehearsal left makes room with --yes, anything else never.
+// MakeRoom refuses a state folder that is in use or not empty. With --yes it deletes what a rehearsal left, and nothing
+// else.
 func (l *Lab) MakeRoom(ctx context.Context, state statedir.Dir, yes bool) error {
 	entries, err := os.ReadDir(string(state))
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(entries) == 0 {
@@ -82,7 +82,7 @@ func CheckAddress(ctx context.Context, endpoint string) error {
 	}
 	reply, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
 	if err != nil {
-		return nil // nobody is there, or who is will be found when the lab wants to listen
+		return nil // no lab listens; another process is found when the lab begins to listen
 	}
 	defer reply.Body.Close()
 	var holder struct {

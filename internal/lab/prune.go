@@ -14,7 +14,7 @@ import (
 )
 
 // prune removes the sets of upstream programs other than the one in bin that no
-// lab runs and nobody builds.
+// lab runs and no process builds.
 func (b *builder) prune(ctx context.Context, bin string, say flow.Say) error {
 	entries, err := os.ReadDir(b.cache)
 	if err != nil {

@@ -106,7 +106,7 @@ func (l *Lab) Save(ctx context.Context, state statedir.Dir, cluster, to string, 
 	if err := os.Rename(unfinished, to); err != nil {
 		return fmt.Errorf("save the lab: %w", err)
 	}
-	say("saved in %s: %d files, %d MB; the lab stood still for %s and goes on", to, sum.Files, sum.Bytes>>20,
+	say("saved in %s: %d files, %d MB; the lab was frozen for %s and runs again", to, sum.Files, sum.Bytes>>20,
 		stood.Round(time.Millisecond))
 	return nil
 }
@@ -121,9 +121,8 @@ func (l *Lab) copyStill(ctx context.Context, to, from string) (sum copied, err e
 	return sum, errors.Join(err, thaw())
 }
 
-// freeze has everything in the lab stand still until thaw is called, or this
-// process has ended. Thaw returns when the lab goes on, with an error if it did
-// so earlier.
+// freeze stops every process of the lab until thaw is called, or this process ends. Thaw returns when they run again,
+// with an error if they did so earlier.
 func (c *Client) freeze(ctx context.Context) (thaw func() error, err error) {
 	const path = "/v1/freeze"
 	body, hold := io.Pipe() // its end is the thaw

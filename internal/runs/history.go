@@ -27,7 +27,7 @@ type Durations struct {
 const RunsRemembered = 10
 
 // ReadDurations reads the record of earlier runs. A step's expectation is the middle
-// one of the times that it took when it came to its end; a record that cannot be
+// one of the times that it took when it was done; a record that cannot be
 // read is no record.
 func ReadDurations(s statedir.Dir, world string) Durations {
 	d := Durations{Recorded: map[string]time.Duration{}, BuiltIn: BuiltInDurations(world),
@@ -68,7 +68,7 @@ func (d Durations) Server() time.Duration {
 	return (comesUp + d.BuiltIn["wait-nodes"]).Round(time.Second)
 }
 
-// durationsOfRun are those of the steps that came to their end in one run.
+// durationsOfRun are those of the steps that one run did.
 func durationsOfRun(path string) map[string]time.Duration {
 	file, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) || err != nil {

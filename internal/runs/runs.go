@@ -103,7 +103,7 @@ func readEvents(path string) ([]flow.Event, error) {
 	}
 }
 
-// Story is the run that is meant, and before it those that it went on from: back to the last that came to a good end.
+// Story is the run that is meant, and before it those that it resumed: back to the last that ended without an error.
 // Without a name the last that did something is meant. Runs that are not of steps, and such as ended before their first
 // step, are no part of it. alone tells whether targets are not of steps.
 func Story(s statedir.Dir, wanted string, alone func(targets []string) bool) ([]Run, error) {
@@ -153,11 +153,11 @@ func Story(s statedir.Dir, wanted string, alone func(targets []string) bool) ([]
 	}
 	switch {
 	case len(story) == 0 && gone != "":
-		return nil, fmt.Errorf("no run in %s has come to its steps since run %s destroyed the cluster; to read of that, "+
+		return nil, fmt.Errorf("no run in %s has reached its steps since run %s destroyed the cluster; to read of that, "+
 			"name one of its runs in %s: report RUN",
 			s, gone, s.Path(statedir.RunsFolder))
 	case len(story) == 0:
-		return nil, fmt.Errorf("no run in %s has come to its steps yet", s)
+		return nil, fmt.Errorf("no run in %s has reached its steps yet", s)
 	}
 	slices.Reverse(story)
 	return story, nil
@@ -170,7 +170,7 @@ func (r Run) tookAway() bool {
 	})
 }
 
-// ofSteps tells whether the run was one of steps, or ended badly before it came to them. One that ended in order before
+// ofSteps tells whether the run was one of steps, or failed before it reached them. One that ended in order before
 // its first step, as where a person said no, was none.
 func (r Run) ofSteps(alone func(targets []string) bool) bool {
 	if alone(r.Setup.Targets) {
@@ -190,7 +190,7 @@ func (r Run) ofSteps(alone func(targets []string) bool) bool {
 	return len(open) > 0
 }
 
-// finished tells whether the run came to a good end.
+// finished tells whether the run ended without an error.
 func (r Run) finished() bool {
 	e, ok := r.Last(flow.RunFinished)
 	return ok && e.Err == ""
@@ -253,7 +253,7 @@ func (r Run) Outcome() (end End, why string) {
 	return Killed, ""
 }
 
-// Idle tells whether the run came to its end and did nothing: every step's result was reused.
+// Idle tells whether the run ended without an error and did nothing: every step's result was reused.
 func (r Run) Idle() bool {
 	if !r.finished() || len(r.Effects) > 0 {
 		return false

@@ -171,7 +171,7 @@ const lookingStep = "preflight"
 
 // setAside moves everything but the lab, which may be up, into a folder of its
 // own, in place of what was there. Until that is whole it has another name: one
-// that was killed on the way is gone on with.
+// that was interrupted is resumed.
 func (s Dir) setAside() error {
 	half, aside := s.Path(halfAsideName), s.Path(setAsideName)
 	entries, err := os.ReadDir(string(s))
@@ -181,7 +181,7 @@ func (s Dir) setAside() error {
 	entries = slices.DeleteFunc(entries, func(e fs.DirEntry) bool {
 		switch e.Name() {
 		case LabFolder, setAsideName, halfAsideName, JournalLock, WorldFile:
-			// the last is overwritten: the folder belongs to somebody at any time
+			// the last is overwritten: the folder belongs to a cluster at any time
 			return true
 		}
 		return false

@@ -60,7 +60,7 @@ func (r Report) printHead(out io.Writer, width int) {
 	}
 	fmt.Fprintf(out, "state: %s\n", r.State)
 	if r.Offline != "" {
-		fmt.Fprintf(out, "the world was not asked: %s\n", r.Offline)
+		fmt.Fprintf(out, "Hetzner and the clusters were not asked: %s\n", r.Offline)
 	}
 }
 

@@ -32,8 +32,8 @@ type Step struct {
 // Report is `bootstrap status --output json`.
 type Report struct {
 	State   string          `json:"state"`
-	Offline string          `json:"offline,omitempty"` // why the world was not asked
-	Now     *steps.Overview `json:"now,omitempty"`     // nil: the world was not asked
+	Offline string          `json:"offline,omitempty"` // why Hetzner and the clusters were not asked
+	Now     *steps.Overview `json:"now,omitempty"`     // nil: Hetzner and the clusters were not asked
 	Steps   []Step          `json:"steps"`
 	Notes   []string        `json:"notes"`
 	drift.Comparison
