@@ -13,13 +13,13 @@ import (
 	"time"
 )
 
-// clinic is the environment in which the doctor examines the lab's project as a real one: without --lab, so that every
-// check sends the requests that it sends to Hetzner. Providers and charts are the lab's, the container engine is a
-// script, GitHub a server of the test.
-type clinic struct {
+// doctorLab is the environment in which the doctor examines the lab's project as a real one: without --lab, so that
+// every check sends the requests that it sends to Hetzner. Providers and charts are the lab's, the container engine is
+// a script, GitHub a server of the test.
+type doctorLab struct {
 	*command
 	project
-	labState string // state folder of the lab; the clinic has another
+	labState string // state folder of the lab; the doctorLab has another
 	folder   string // working directory, whose manifests/ and bootstrap/ take precedence
 	vars     map[string]string
 	engine   string // the engine's answer to info
@@ -28,11 +28,11 @@ type clinic struct {
 	failed bool          // its exit code was 1
 }
 
-// illness is a defect that one check finds.
-type illness struct {
+// defect is a configuration or an environment that one check must fail.
+type defect struct {
 	name, check string
 	says        string
-	arrange     func(*testing.T, *clinic) // reverted at the end of the test
+	arrange     func(*testing.T, *doctorLab) // reverted at the end of the test
 }
 
 const wellEngine = `{"host":{"cgroupVersion":"v2","cgroupControllers":["cpu","memory","pids"],"memTotal":17179869184,"security":{"rootless":true}},` +
@@ -50,12 +50,12 @@ esac
 // neverPasses are checks of what cannot be observed: their verdict is always unknown.
 var neverPasses = []string{"limits"}
 
-// TestDoctor makes each check of the doctor fail against the lab, and pass. A check without an illness fails the test.
+// TestDoctor makes each check of the doctor fail against the lab, and pass. A check without a defect fails the test.
 func TestDoctor(t *testing.T) {
 	t.Parallel()
 	lab := newCommand(t)
 	lab.lab("up")
-	c := newClinic(t, lab)
+	c := newDoctorLab(t, lab)
 	well := c.examine(t)
 	for check, f := range well {
 		want := "ok"
@@ -68,10 +68,10 @@ func TestDoctor(t *testing.T) {
 	}
 	covered := append(slices.Clone(neverPasses), "hetzner-budget") // by fewRequests
 	quickest := c.took
-	for _, ill := range illnesses() {
+	for _, ill := range defects() {
 		covered = append(covered, ill.check)
 		t.Run(ill.name, func(t *testing.T) {
-			sick := newClinic(t, lab)
+			sick := newDoctorLab(t, lab)
 			ill.arrange(t, sick)
 			f := sick.examine(t)[ill.check]
 			if f.Verdict != "failed" || !strings.Contains(f.Reason, ill.says) || f.WayOut == "" {
@@ -90,7 +90,7 @@ func TestDoctor(t *testing.T) {
 	}
 	t.Run("a person is asked", operatorIsAsked(lab))
 	t.Run("all is well again", func(t *testing.T) {
-		again := newClinic(t, lab).examine(t)
+		again := newDoctorLab(t, lab).examine(t)
 		for check, f := range again {
 			if f.Verdict != well[check].Verdict {
 				t.Errorf("%s is %+v, and was %+v", check, f, well[check])
@@ -104,7 +104,7 @@ func TestDoctor(t *testing.T) {
 	}
 }
 
-func newClinic(t *testing.T, lab *command) *clinic {
+func newDoctorLab(t *testing.T, lab *command) *doctorLab {
 	t.Helper()
 	inner := *lab
 	inner.t = t
@@ -114,7 +114,7 @@ func newClinic(t *testing.T, lab *command) *clinic {
 	}
 	inner.labGet("/v1/info", &info)
 	dir := t.TempDir()
-	c := &clinic{command: &inner, project: inner.project(), labState: lab.state, folder: filepath.Join(dir, "work"),
+	c := &doctorLab{command: &inner, project: inner.project(), labState: lab.state, folder: filepath.Join(dir, "work"),
 		engine: wellEngine}
 	charts := info.ChartRepositories["talos-cloud-controller-manager"]
 	c.vars = map[string]string{
@@ -143,8 +143,8 @@ func newClinic(t *testing.T, lab *command) *clinic {
 	return c
 }
 
-// withVars returns the command in the clinic's environment.
-func (c *clinic) withVars(ctx context.Context, args ...string) *exec.Cmd {
+// withVars returns the command in the doctorLab's environment.
+func (c *doctorLab) withVars(ctx context.Context, args ...string) *exec.Cmd {
 	if err := os.WriteFile(c.vars["ENGINE_INFO"], []byte(c.engine), 0o600); err != nil {
 		c.t.Fatal(err)
 	}
@@ -166,7 +166,7 @@ func within(first string) map[string]string {
 type finding struct{ Check, Verdict, Reason, WayOut string }
 
 // examine runs the doctor and returns its findings.
-func (c *clinic) examine(t *testing.T) map[string]finding {
+func (c *doctorLab) examine(t *testing.T) map[string]finding {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

@@ -50,9 +50,9 @@ func (p project) clusterServers(t *testing.T) []*hcloud.Server {
 	return servers
 }
 
-// lets says whether the firewalls of a server allow an address on a TCP port, as Hetzner's do: without a firewall
+// allows says whether the firewalls of a server allow an address on a TCP port, as Hetzner's do: without a firewall
 // everything is allowed; of several, one rule is enough; what no rule allows is dropped.
-func (p project) lets(t *testing.T, server *hcloud.Server, from netip.Addr, port int) bool {
+func (p project) allows(t *testing.T, server *hcloud.Server, from netip.Addr, port int) bool {
 	t.Helper()
 	if len(server.PublicNet.Firewalls) == 0 {
 		return true
@@ -99,10 +99,10 @@ func (d *firstDay) closed(t *testing.T, want int) {
 	}
 	for _, s := range servers {
 		for _, port := range []int{6443, 50000} {
-			if d.lets(t, s, publicAddress, port) {
+			if d.allows(t, s, publicAddress, port) {
 				t.Errorf("server %s lets %s in on %d", s.Name, publicAddress, port)
 			}
-			if !d.lets(t, s, privateAddress, port) {
+			if !d.allows(t, s, privateAddress, port) {
 				t.Errorf("server %s refuses %s on %d", s.Name, privateAddress, port)
 			}
 		}
@@ -130,8 +130,8 @@ func (d *firstDay) openFirewall(t *testing.T) (id int64) {
 	return walls[0].ID
 }
 
-// onWhich is the node that Cluster API's own controller runs on.
-func (d *firstDay) onWhich(t *testing.T) string {
+// controllerNode is the node that Cluster API's own controller runs on.
+func (d *firstDay) controllerNode(t *testing.T) string {
 	t.Helper()
 	config, err := os.ReadFile(filepath.Join(d.state, "kubeconfig"))
 	if err != nil {
@@ -149,12 +149,12 @@ func (d *firstDay) onWhich(t *testing.T) string {
 // one, not while a second image blocks it, and through a kill.
 func (d *firstDay) vanishedServer(t *testing.T) {
 	servers := d.clusterServers(t)
-	at := slices.IndexFunc(servers, func(s *hcloud.Server) bool { return s.Name == d.onWhich(t) })
+	at := slices.IndexFunc(servers, func(s *hcloud.Server) bool { return s.Name == d.controllerNode(t) })
 	if at < 0 {
-		t.Fatalf("Cluster API runs on %s, which is none of the servers", d.onWhich(t))
+		t.Fatalf("Cluster API runs on %s, which is none of the servers", d.controllerNode(t))
 	}
 	gone, other := servers[at], servers[(at+1)%len(servers)]
-	before := machineNames(side(t, d.command, "kubeconfig").Moved)
+	before := machineNames(objectsIn(t, d.command, "kubeconfig").Moved)
 	refused := func(name string, says ...string) {
 		t.Helper()
 		o := d.run(nil, "replace-machine", name, "--lab")
@@ -163,7 +163,7 @@ func (d *firstDay) vanishedServer(t *testing.T) {
 				t.Errorf("replace-machine %s: exit %d, and it should say %q\n%s", name, o.exit, words, o.output)
 			}
 		}
-		if now := machineNames(side(t, d.command, "kubeconfig").Moved); !slices.Equal(now, before) {
+		if now := machineNames(objectsIn(t, d.command, "kubeconfig").Moved); !slices.Equal(now, before) {
 			t.Fatalf("replace-machine %s was refused, and the Machines are %v instead of %v", name, now, before)
 		}
 	}
@@ -208,7 +208,7 @@ func (d *firstDay) vanishedServer(t *testing.T) {
 	nodesReady(t, d.command, 3)
 	votingMembers(t, d.command, 3)
 	d.closed(t, 3)
-	after := machineNames(side(t, d.command, "kubeconfig").Moved)
+	after := machineNames(objectsIn(t, d.command, "kubeconfig").Moved)
 	stayed := slices.DeleteFunc(slices.Clone(after), func(m string) bool { return !slices.Contains(before, m) })
 	if len(after) != 3 || len(stayed) != 2 {
 		t.Errorf("Machines %v before, %v after: one is to be another", before, after)

@@ -75,8 +75,8 @@ func (d *firstDay) fromNothing(t *testing.T) {
 // managesItself checks the result: the objects of Cluster API, the lab's clusters, and all that was ever created at
 // Hetzner.
 func (d *firstDay) managesItself(t *testing.T) {
-	inv := side(t, d.command, "kubeconfig")
-	if is := standing(inv); !strings.HasPrefix(is, "active") || len(inv.All()) < 15 {
+	inv := objectsIn(t, d.command, "kubeconfig")
+	if is := clusterState(inv); !strings.HasPrefix(is, "active") || len(inv.All()) < 15 {
 		t.Errorf("the cluster holds of itself: %s objects", is)
 	}
 	reconciled := map[string]int{}
@@ -215,7 +215,7 @@ func (d *firstDay) firewall(t *testing.T) {
 	d.closed(t, 3)
 	wall := d.openFirewall(t)
 	for _, s := range d.clusterServers(t) {
-		if !d.lets(t, s, publicAddress, 6443) {
+		if !d.allows(t, s, publicAddress, 6443) {
 			t.Fatalf("server %s refuses all clients on 6443 although its firewall was opened: the rules are not "+
 				"evaluated correctly",
 				s.Name)

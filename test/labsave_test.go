@@ -143,7 +143,7 @@ func savedAndLoaded(t *testing.T, c *command) {
 	if o.exit != 0 || len(o.steps("step-started")) > 0 {
 		t.Errorf("in the loaded lab: exit %d, ran %v\n%s", o.exit, o.steps("step-started"), o.output)
 	}
-	if wrote := newly(before, writes(t, &loaded)); len(wrote) > 0 {
+	if wrote := added(before, writes(t, &loaded)); len(wrote) > 0 {
 		t.Errorf("the run in the loaded lab wrote: %v", wrote)
 	}
 	nodesAreReady(t, &loaded)

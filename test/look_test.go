@@ -104,7 +104,7 @@ func planTellsTheChange(t *testing.T, c *command) {
 	if len(plan.Bill.New) > 0 {
 		t.Errorf("plan would make %v", plan.Bill.New)
 	}
-	if wrote := newly(before, writes(t, c)); len(wrote) > 0 {
+	if wrote := added(before, writes(t, c)); len(wrote) > 0 {
 		t.Errorf("planning wrote: %v", wrote)
 	}
 	if now, err := os.ReadFile(filepath.Join(c.state, "journal.json")); err != nil || !bytes.Equal(now, journal) {

@@ -139,8 +139,8 @@ func copyFolder(t *testing.T, from, to string) {
 	}
 }
 
-// side reads the Cluster API objects of a kubeconfig's cluster.
-func side(t *testing.T, c *command, kubeconfig string) clusterapi.Inventory {
+// objectsIn reads the Cluster API objects of a kubeconfig's cluster.
+func objectsIn(t *testing.T, c *command, kubeconfig string) clusterapi.Inventory {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(c.state, kubeconfig))
 	if err != nil {
@@ -159,8 +159,8 @@ func side(t *testing.T, c *command, kubeconfig string) clusterapi.Inventory {
 	return inv
 }
 
-// standing says whether a cluster has the Cluster object, and whether that is paused.
-func standing(inv clusterapi.Inventory) string {
+// clusterState says whether a cluster has the Cluster object, and whether that is paused.
+func clusterState(inv clusterapi.Inventory) string {
 	for _, o := range inv.Moved {
 		if o.GetKind() == "Cluster" {
 			if spec, _ := o.Object["spec"].(map[string]any); spec["paused"] == true {
@@ -220,8 +220,8 @@ func (p *pivoted) undisturbed(t *testing.T) {
 	if o := c.run(nil, "pivot", "--lab"); o.exit != 0 {
 		t.Fatalf("exit %d\n%s", o.exit, o.output)
 	}
-	p.reference = side(t, c, "kubeconfig")
-	if is := standing(p.reference); !strings.HasPrefix(is, "active") || len(p.reference.All()) < 15 {
+	p.reference = objectsIn(t, c, "kubeconfig")
+	if is := clusterState(p.reference); !strings.HasPrefix(is, "active") || len(p.reference.All()) < 15 {
 		t.Errorf("the cluster holds of itself: %s objects", is)
 	}
 	if after := serverWrites(t, c); len(after) != len(before) {
@@ -244,9 +244,9 @@ func (p *pivoted) killed(t *testing.T, m moment, table *strings.Builder) {
 	if !hit || o.exit != -1 {
 		t.Fatalf("not killed: it never said %q, or ended first (exit %d)\n%s", m.line, o.exit, o.output)
 	}
-	source, target := side(t, c, "management.kubeconfig"), side(t, c, "kubeconfig")
-	left := standing(source) + " / " + standing(target)
-	if strings.HasPrefix(standing(source), "active") && strings.HasPrefix(standing(target), "active") {
+	source, target := objectsIn(t, c, "management.kubeconfig"), objectsIn(t, c, "kubeconfig")
+	left := clusterState(source) + " / " + clusterState(target)
+	if strings.HasPrefix(clusterState(source), "active") && strings.HasPrefix(clusterState(target), "active") {
 		t.Errorf("both sides are unpaused")
 	}
 	statusReportsThePivot(t, c)
@@ -262,10 +262,10 @@ func (p *pivoted) killed(t *testing.T, m moment, table *strings.Builder) {
 	fmt.Fprintf(table, "%-8s  %-45s  %-28s  %s, done in %.1fs\n", m.phase, fmt.Sprintf("%q+%s", m.line, m.after), left,
 		next, o.elapsed.Seconds())
 
-	if left := side(t, c, "management.kubeconfig").All(); len(left) > 0 {
+	if left := objectsIn(t, c, "management.kubeconfig").All(); len(left) > 0 {
 		t.Errorf("left at the source: %v", keys(left))
 	}
-	sameAs(t, p.reference, side(t, c, "kubeconfig"))
+	sameAs(t, p.reference, objectsIn(t, c, "kubeconfig"))
 	if after := serverWrites(t, c); len(after) != len(before) {
 		t.Errorf("servers were touched: %v", after[len(before):])
 	}
@@ -301,11 +301,11 @@ func (p *pivoted) abort(t *testing.T, c *command, was clusterapi.Inventory) {
 	if o.exit != 0 {
 		t.Fatalf("pivot --abort: exit %d\n%s", o.exit, o.output)
 	}
-	is := side(t, c, "management.kubeconfig")
-	if s := standing(is); !strings.HasPrefix(s, "active") || !maps.Equal(keys(is.All()), keys(was.All())) {
+	is := objectsIn(t, c, "management.kubeconfig")
+	if s := clusterState(is); !strings.HasPrefix(s, "active") || !maps.Equal(keys(is.All()), keys(was.All())) {
 		t.Errorf("after pivot --abort the management cluster holds %s objects: %v", s, keys(is.All()))
 	}
-	if left := side(t, c, "kubeconfig").All(); len(left) > 0 {
+	if left := objectsIn(t, c, "kubeconfig").All(); len(left) > 0 {
 		t.Errorf("after pivot --abort the cluster still holds %v", keys(left))
 	}
 }
@@ -322,7 +322,7 @@ func keys(objects []unstructured.Unstructured) map[string]bool {
 // provider writes a new certificate into it whenever it reconciles a machine.
 func sameAs(t *testing.T, want, is clusterapi.Inventory) {
 	t.Helper()
-	if s := standing(is); !strings.HasPrefix(s, "active") {
+	if s := clusterState(is); !strings.HasPrefix(s, "active") {
 		t.Errorf("the cluster holds of itself: %s objects", s)
 	}
 	found := map[string]*unstructured.Unstructured{}

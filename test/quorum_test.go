@@ -56,7 +56,7 @@ func TestRecoverQuorum(t *testing.T) {
 	madeBefore, restoredBefore := l.etcdsMade(t)
 	l.recoverKilled(t)
 	made, restored := l.etcdsMade(t)
-	made, restored = newly(madeBefore, made), newly(restoredBefore, restored)
+	made, restored = added(madeBefore, made), added(restoredBefore, restored)
 	if len(restored) != 1 || len(made) < 1 ||
 		slices.ContainsFunc(made, func(line string) bool { return !strings.Contains(line, "true") }) {
 		t.Errorf("servers were asked to make an etcd:\n%sand restored one:\n%s", strings.Join(made, ""),

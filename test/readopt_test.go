@@ -57,7 +57,7 @@ func TestReadopt(t *testing.T) {
 	before := serverWrites(t, c)
 	l.readoptKilled(t)
 	l.sameServers(t, before)
-	if s := standing(side(t, c, "management.kubeconfig")); !strings.HasPrefix(s, "active") {
+	if s := clusterState(objectsIn(t, c, "management.kubeconfig")); !strings.HasPrefix(s, "active") {
 		t.Errorf("the management cluster holds: %s", s)
 	}
 	l.sameCluster(t)
@@ -76,7 +76,7 @@ func TestReadopt(t *testing.T) {
 func (l *lostCluster) readoptsItself(t *testing.T) {
 	t.Helper()
 	l.saveBackup(t)
-	inv := side(t, l.command, "kubeconfig")
+	inv := objectsIn(t, l.command, "kubeconfig")
 	replaced := ""
 	for _, o := range inv.All() {
 		if o.GetKind() == "HCloudMachine" {
@@ -297,11 +297,11 @@ func (l *lostCluster) loseObjects(t *testing.T) {
 	deadline := time.Now().Add(2 * time.Minute)
 	for {
 		inv, err := clusterapi.Read(ctx, c, "default", "hetzner")
-		if err == nil && strings.HasPrefix(standing(inv), "none") {
+		if err == nil && strings.HasPrefix(clusterState(inv), "none") {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("the cluster still holds %s, %v", standing(inv), err)
+			t.Fatalf("the cluster still holds %s, %v", clusterState(inv), err)
 		}
 		// The Cluster last: its pause stops the controllers.
 		all := inv.Of("k8s")

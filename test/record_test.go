@@ -88,23 +88,23 @@ func (r *recorder) look(ctx context.Context) (why.Situation, error) {
 	return s, nil
 }
 
-// shot makes CAPH reconcile until a situation, or its sentence, shows its subject, and records it.
-func (r *recorder) shot(name string, shows ...string) {
+// record makes CAPH reconcile until a situation, or its sentence, shows its subject, and records it.
+func (r *recorder) record(name string, shows ...string) {
 	r.t.Helper()
-	r.take(name, r.nudge, shows)
+	r.take(name, r.reconcileNow, shows)
 }
 
-// quiet is shot without making CAPH reconcile, which would repair the situation.
-func (r *recorder) quiet(name string, shows ...string) {
+// recordQuietly is record without making CAPH reconcile, which would repair the situation.
+func (r *recorder) recordQuietly(name string, shows ...string) {
 	r.t.Helper()
 	r.take(name, func() {}, shows)
 }
 
-func (r *recorder) take(name string, nudge func(), shows []string) {
+func (r *recorder) take(name string, reconcile func(), shows []string) {
 	r.t.Helper()
 	began := time.Now()
 	for {
-		nudge()
+		reconcile()
 		s, err := r.look(r.t.Context())
 		if err != nil {
 			r.t.Fatalf("%s: %v", name, err)
@@ -138,8 +138,8 @@ func all(text string, words []string) bool {
 	return true
 }
 
-// nudge makes CAPH reconcile its objects now: its own intervals grow.
-func (r *recorder) nudge() {
+// reconcileNow makes CAPH reconcile its objects now: its own intervals grow.
+func (r *recorder) reconcileNow() {
 	r.left++
 	for _, kind := range []schema.GroupVersionKind{hetznerCluster, hcloudMachine} {
 		l := &unstructured.UnstructuredList{}
@@ -166,7 +166,7 @@ func (r *recorder) fault(words ...string) (end func()) {
 func (r *recorder) during(name, shows string, words ...string) {
 	r.t.Helper()
 	end := r.fault(words...)
-	r.shot(name, shows)
+	r.record(name, shows)
 	end()
 }
 
@@ -189,24 +189,24 @@ const caphActor = "actor=cluster-api-provider-hetzner"
 func (r *recorder) beforeLoadBalancer() (restock func()) {
 	refused := r.fault("error", "status=401", "code=unauthorized", "message=unable to authenticate", caphActor)
 	end := r.begin("apply")
-	r.shot("token-refused", "HCloudCredentialsInvalid")
+	r.record("token-refused", "HCloudCredentialsInvalid")
 	away := r.fault("error", "status=503", "code=unavailable", "message=service unavailable", "method=POST",
 		"path=/networks", caphActor)
 	refused()
-	r.shot("network-unavailable", "NetworkReconcileFailed")
+	r.record("network-unavailable", "NetworkReconcileFailed")
 	limit := r.fault("error", "status=403", "code=resource_limit_exceeded", "message=load balancer limit exceeded",
 		"method=POST", "path=/load_balancers", caphActor)
 	away()
-	r.shot("load-balancer-limit", "LoadBalancerCreateFailed", "load balancer limit")
+	r.record("load-balancer-limit", "LoadBalancerCreateFailed", "load balancer limit")
 	stock := r.fault("error", "status=412", "code=resource_unavailable", "message=load balancer type unavailable",
 		"method=POST", "path=/load_balancers", caphActor)
 	limit()
-	r.shot("load-balancer-stock", "LoadBalancerCreateFailed", "load balancer type unavailable")
+	r.record("load-balancer-stock", "LoadBalancerCreateFailed", "load balancer type unavailable")
 	patch(r.t, r.mgmt, capiCluster, "k8s", `{"spec":{"paused":true}}`)
-	r.shot("paused", "paused: true")
+	r.record("paused", "paused: true")
 	patch(r.t, r.mgmt, capiCluster, "k8s", `{"spec":{"paused":false}}`)
 	patch(r.t, r.mgmt, hetznerCluster, "k8s", `{"spec":{"hetznerSecretRef":{"name":"elsewhere"}}}`)
-	r.shot("secret-missing", "HetznerSecretUnreachable")
+	r.record("secret-missing", "HetznerSecretUnreachable")
 	patch(r.t, r.mgmt, hetznerCluster, "k8s", `{"spec":{"hetznerSecretRef":{"name":"hetzner"}}}`)
 	end()
 	restock = r.fault("out-of-stock")
@@ -214,7 +214,7 @@ func (r *recorder) beforeLoadBalancer() (restock func()) {
 	if o := r.run(nil, "--lab", "--yes", "apply"); o.exit != 0 {
 		r.t.Fatalf("apply: exit %d\n%s", o.exit, o.output)
 	}
-	r.shot("out-of-stock", "resource_unavailable")
+	r.record("out-of-stock", "resource_unavailable")
 	return restock
 }
 
@@ -223,13 +223,13 @@ func (r *recorder) beforeServers(restock func()) {
 	blocked := r.fault("error", "status=409", "code=placement_error", "message=error during placement", "method=POST",
 		"path=/servers", caphActor)
 	restock()
-	r.shot("placement", "placement_error")
+	r.record("placement", "placement_error")
 	next := func(name string, shows string, words ...string) {
 		r.t.Helper()
 		end := r.fault(words...)
 		blocked()
 		blocked = end
-		r.shot(name, shows)
+		r.record(name, shows)
 	}
 	next("server-limit", "ServerLimitExceeded", "error", "status=403", "code=resource_limit_exceeded",
 		"message=server limit exceeded", "method=POST", "path=/servers", caphActor)
@@ -244,16 +244,16 @@ func (r *recorder) beforeServers(restock func()) {
 	}
 	name := image.Labels["caph-image-name"]
 	relabel("elsewhere")
-	r.shot("image-unknown", "ImageNotFound", "found: 0")
+	r.record("image-unknown", "ImageNotFound", "found: 0")
 	relabel(name)
-	r.quiet("image-found-again", "ImageNotFound", "found: 1")
+	r.recordQuietly("image-found-again", "ImageNotFound", "found: 1")
 	second := r.secondImage(name)
-	r.shot("image-ambiguous", "ImageAmbiguous")
+	r.record("image-ambiguous", "ImageAmbiguous")
 	must(r.Image.Delete(r.t.Context(), second))(r.t)
 	next("rate-limit", "RateLimitExceeded", "rate-limit", "path=/servers", caphActor)
 	end := r.fault("out-of-stock", "serverType=cx33", "location=nbg1", "skip=2")
 	blocked()
-	r.shot("one-out-of-stock", "status: running", "resource_unavailable")
+	r.record("one-out-of-stock", "status: running", "resource_unavailable")
 	end()
 }
 
@@ -261,7 +261,7 @@ func (r *recorder) beforeServers(restock func()) {
 func (r *recorder) settle() {
 	r.t.Helper()
 	eventually(r.t, "a cluster that is whole", time.Minute, func(ctx context.Context) string {
-		r.nudge()
+		r.reconcileNow()
 		s, err := r.look(ctx)
 		if err != nil {
 			return err.Error()
@@ -296,10 +296,10 @@ func (r *recorder) beforeAPI() {
 	for _, s := range r.clusterServers(r.t) {
 		must(first(r.Server.Poweroff(r.t.Context(), s)))(r.t)
 	}
-	r.quiet("server-off", `status: "off"`)
-	r.shot("all-run", "initialized: true", "not Ready")
+	r.recordQuietly("server-off", `status: "off"`)
+	r.record("all-run", "initialized: true", "not Ready")
 	r.fault("apiserver-restart", "cluster=k8s", "for=20s") // it ends by itself
-	r.shot("api-away", "\napi: ")
+	r.record("api-away", "\napi: ")
 	r.during("management-away", "management:", "management-away")
 	r.during("hetzner-away", "hetzner:", "error", "status=503", "code=unavailable", "message=service unavailable",
 		"path=/servers", "actor=hcloud-go")
@@ -309,9 +309,9 @@ func (r *recorder) beforeAPI() {
 func (r *recorder) beforeNodes() {
 	r.ok("wait-cp", "kubeconfig")
 	r.ok("cilium")
-	r.shot("uninitialized", "uninitialized")
+	r.record("uninitialized", "uninitialized")
 	r.ok("bootstrap")
-	r.shot("well", "ready: true")
+	r.record("well", "ready: true")
 }
 
 func (r *recorder) ok(targets ...string) {
@@ -338,24 +338,24 @@ func (r *recorder) withNodes() {
 	}
 	deployments := clientOf(r.t, filepath.Join(r.state, "kubeconfig")).AppsV1().Deployments("kube-system")
 	must(deployments.Create(r.t.Context(), deployment, metav1.CreateOptions{}))(r.t)
-	r.shot("pod-without-node", "is not scheduled")
+	r.record("pod-without-node", "is not scheduled")
 	if err := deployments.Delete(r.t.Context(), "too-large", metav1.DeleteOptions{}); err != nil {
 		r.t.Fatal(err)
 	}
 	away := r.fault("error", "status=503", "code=unavailable", "message=service unavailable", "method=POST",
 		"path=/load_balancers/*/actions/add_target", caphActor)
 	patch(r.t, r.mgmt, talosControlPlane, "k8s-control-plane", `{"spec":{"replicas":4}}`)
-	r.shot("balancer-refuses-target", "LoadBalancerAttachFailed")
+	r.record("balancer-refuses-target", "LoadBalancerAttachFailed")
 	away()
 	r.settle()
 	slow := r.fault("slow-boot", "delay=15s")
 	patch(r.t, r.mgmt, talosControlPlane, "k8s-control-plane", `{"spec":{"replicas":5}}`)
-	r.shot("slow-boot", "trouble: ")
+	r.record("slow-boot", "trouble: ")
 	slow()
 	r.settle()
 	r.lab("fault", "add", "vanish-server", "server=k8s-control-plane-*", "seed=3")
-	r.quiet("vanished", "gone from the Hetzner project")
+	r.recordQuietly("vanished", "gone from the Hetzner project")
 	patch(r.t, r.mgmt, talosControlPlane, "k8s-control-plane",
 		`{"spec":{"controlPlaneConfig":{"controlplane":{"strategicPatches":["machine: {nonsense: true}"]}}}}`)
-	r.shot("configuration-refused", "DataSecretGenerationFailed")
+	r.record("configuration-refused", "DataSecretGenerationFailed")
 }

@@ -197,7 +197,7 @@ func refusedByTheAPI(t *testing.T, c *command) {
 			t.Errorf("the token is in %s", path)
 		}
 	}
-	if wrote := newly(before, writes(t, c)); len(wrote) > 0 {
+	if wrote := added(before, writes(t, c)); len(wrote) > 0 {
 		t.Errorf("it wrote: %v", wrote)
 	}
 	if o := c.run(nil, "--lab"); o.exit != 0 {
@@ -297,7 +297,7 @@ func unreachableManagement(t *testing.T, c *command) {
 	if ran := o.steps("step-started"); len(ran) > 0 {
 		t.Errorf("steps %v were run", ran)
 	}
-	if wrote := newly(before, writes(t, c)); len(wrote) > 0 {
+	if wrote := added(before, writes(t, c)); len(wrote) > 0 {
 		t.Errorf("it wrote: %v", wrote)
 	}
 	if o := c.run(nil, "--lab"); o.exit != 0 || len(o.steps("step-started")) > 0 {

@@ -29,7 +29,7 @@ func writes(t *testing.T, c *command) []string {
 		}
 	}
 	for _, r := range hetznerRequests(t, c) {
-		if r.Write && ours(r.Actor) && !isDoctors(r.Method, r.Path) {
+		if r.Write && ours(r.Actor) && !isDoctorsProbe(r.Method, r.Path) {
 			found = append(found, "hetzner "+r.Method+" "+r.Path)
 		}
 	}
@@ -51,14 +51,15 @@ func writes(t *testing.T, c *command) []string {
 	return found
 }
 
-// isDoctors recognizes the doctor's check of the token's permission to write: it deletes a resource that cannot exist.
-func isDoctors(method, path string) bool {
+// isDoctorsProbe recognizes the doctor's check of the token's permission to write:
+// it deletes a resource that cannot exist.
+func isDoctorsProbe(method, path string) bool {
 	return method == http.MethodDelete && strings.TrimPrefix(path, "/v1") == "/placement_groups/0"
 }
 
-// newly returns the lines of a later list that are not in an earlier one of the same
+// added returns the lines of a later list that are not in an earlier one of the same
 // logs, which are listed one after another.
-func newly(before, after []string) []string {
+func added(before, after []string) []string {
 	for _, w := range before {
 		if i := slices.Index(after, w); i >= 0 {
 			after = slices.Delete(slices.Clone(after), i, i+1)

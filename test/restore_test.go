@@ -58,7 +58,7 @@ func TestRestore(t *testing.T) {
 		t.Errorf("of a cluster without servers: %+v", d)
 	}
 	l.restoreKilled(t)
-	l.isBack(t)
+	l.isRestored(t)
 
 	// From here on it is an ordinary cluster.
 	before := serverWrites(t, c)
@@ -174,7 +174,7 @@ func (l *lostCluster) backUp(t *testing.T) {
 	if stop() == 0 {
 		t.Error("the cluster was not in use meanwhile")
 	}
-	if wrote := newly(before, writes(t, l.command)); len(wrote) > 0 {
+	if wrote := added(before, writes(t, l.command)); len(wrote) > 0 {
 		t.Errorf("backup wrote to a cluster that manages itself: %v", wrote)
 	}
 	verifies(t, l.command, folder, l.identity, true)
@@ -226,8 +226,8 @@ func (l *lostCluster) loseServers(t *testing.T) {
 	}
 }
 
-// sleeps checks that a cluster that has just been restored has no running controllers from before the loss.
-func (l *lostCluster) sleeps(t *testing.T) {
+// hasNoControllers checks that a cluster that has just been restored has no running controllers from before the loss.
+func (l *lostCluster) hasNoControllers(t *testing.T) {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(l.state, "restore", "lost", "kubeconfig"))
 	if err != nil {
@@ -260,7 +260,7 @@ func (l *lostCluster) restoreKilled(t *testing.T) {
 	refused := false
 	o := l.killedAt(t, l.restoreMoments(t), func(moment string) {
 		if strings.HasPrefix(moment, "applied talos Bootstrap") {
-			l.sleeps(t)
+			l.hasNoControllers(t)
 		}
 		if refused || strings.Contains(moment, " lost/") { // the folder does not belong to the restore yet
 			return

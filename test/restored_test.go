@@ -21,8 +21,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/talos"
 )
 
-// isBack checks that it is the same cluster, complete, with the data of the backup and nothing of the lost servers.
-func (l *lostCluster) isBack(t *testing.T) {
+// isRestored checks that it is the same cluster, complete, with the data of the backup and nothing of the lost servers.
+func (l *lostCluster) isRestored(t *testing.T) {
 	t.Helper()
 	c, ctx := l.cluster(t), t.Context()
 	if uid, err := c.UID(ctx); err != nil || uid != l.uid {
@@ -35,7 +35,7 @@ func (l *lostCluster) isBack(t *testing.T) {
 	l.tokenWorks(t)
 	// The call may be repeated after a kill; what counts is that one server created one etcd, from the snapshot.
 	made, restored := l.etcdsMade(t)
-	if made = newly(l.made, made); len(restored) != 1 || len(made) < 1 ||
+	if made = added(l.made, made); len(restored) != 1 || len(made) < 1 ||
 		slices.ContainsFunc(made, func(line string) bool { return !strings.Contains(line, "true") }) {
 		t.Errorf("since the loss servers were asked to make an etcd:\n%sand restored one:\n%s", strings.Join(made, ""),
 			strings.Join(restored, ""))
@@ -152,8 +152,8 @@ func (l *lostCluster) nothingIsStale(t *testing.T, c *kube.Cluster) {
 		}
 	}
 	same("the nodes", names)
-	inv := side(t, l.command, "kubeconfig")
-	if s := standing(inv); !strings.HasPrefix(s, "active") {
+	inv := objectsIn(t, l.command, "kubeconfig")
+	if s := clusterState(inv); !strings.HasPrefix(s, "active") {
 		t.Errorf("the cluster holds of itself: %s", s)
 	}
 	names = nil

@@ -33,7 +33,7 @@ type screen struct {
 }
 
 // at runs the command at a terminal.
-func (c *clinic) at(t *testing.T, columns int, args ...string) *screen {
+func (c *doctorLab) at(t *testing.T, columns int, args ...string) *screen {
 	t.Helper()
 	main, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
 	if err != nil {
@@ -128,7 +128,7 @@ func (s *screen) end() int {
 func operatorIsAsked(lab *command) func(*testing.T) {
 	return func(t *testing.T) {
 		const question = "Go ahead? [yes/no]"
-		c := newClinic(t, lab)
+		c := newDoctorLab(t, lab)
 		before := c.everything(t)
 		s := c.at(t, 80, "all")
 		s.until(question)

@@ -131,7 +131,7 @@ func twoStateFolders(t *testing.T, bin string) {
 		}
 		groups, written := cloud.PlacementGroups(), slices.DeleteFunc(cloud.Writes(), func(w string) bool {
 			method, path, _ := strings.Cut(w, " ")
-			return isDoctors(method, path)
+			return isDoctorsProbe(method, path)
 		})
 		// Of two that begin at the same moment both may ask for the name; a third request is the other cluster's.
 		if len(groups) != 2 || groups[0].Name != "slipway-k8s" || len(written) < 2 || len(written) > 3 {
@@ -244,7 +244,7 @@ func anotherStateFolder(t *testing.T, c *command) {
 			t.Errorf("exit %d, and it does not say %q\n%s", o.exit, word, o.output)
 		}
 	}
-	if wrote := newly(before, writes(t, c)); len(wrote) > 0 {
+	if wrote := added(before, writes(t, c)); len(wrote) > 0 {
 		t.Errorf("it wrote: %v", wrote)
 	}
 	if again := c.run(nil, "--lab"); again.exit != 0 || len(again.steps("step-done")) > 0 {

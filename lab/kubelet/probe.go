@@ -156,7 +156,7 @@ func (c *container) ask(ctx context.Context, kind string, probe *corev1.Probe) e
 func (c *container) unprobed(kind, why string) error {
 	if _, said := c.unprobedKinds.LoadOrStore(kind, true); !said {
 		c.p.event(corev1.EventTypeWarning, "Unprobed",
-			"The %s probe of container %s is taken for passed while its process lives: %s", kind, c.spec.Name, why)
+			"The %s probe of container %s is counted as passed while its process runs: %s", kind, c.spec.Name, why)
 	}
 	return nil
 }

@@ -224,7 +224,7 @@ func (p *pod) localDir(spec corev1.Container, containerPath string) (string, err
 	local := filepath.Join(p.volumeDir(v.Name), filepath.FromSlash(path.Join("/", best.SubPath)), filepath.FromSlash(rest))
 	if v.EmptyDir != nil {
 		if err := os.MkdirAll(local, 0o700); err != nil {
-			return "", fmt.Errorf("make the folder of volume %q: %w", v.Name, err)
+			return "", fmt.Errorf("create the folder of volume %q: %w", v.Name, err)
 		}
 	}
 	return local, nil

@@ -143,7 +143,7 @@ func (y *system) start(ctx context.Context) (*apid, error) {
 			"certificate requests and the cloud controller does not find it", y.hostname))
 	}
 	if len(config.Cluster().InlineManifests())+len(config.Cluster().ExtraManifestURLs()) > 0 {
-		y.note("manifests of one's own", "cluster.inlineManifests and cluster.extraManifests are not applied in a lab")
+		y.note("user manifests", "cluster.inlineManifests and cluster.extraManifests are not applied in a lab")
 	}
 	if config.controlPlane() && len(config.Cluster().Etcd().ExtraArgs()) > 0 {
 		y.note("etcd flags", "cluster.etcd.extraArgs are not given to etcd in a lab")

@@ -26,19 +26,19 @@ import (
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
 )
 
-// illnesses has at least one for each check.
-func illnesses() []illness {
-	set := func(name, value string) func(*testing.T, *clinic) {
-		return func(_ *testing.T, c *clinic) { c.vars[name] = value }
+// defects has at least one for each check.
+func defects() []defect {
+	set := func(name, value string) func(*testing.T, *doctorLab) {
+		return func(_ *testing.T, c *doctorLab) { c.vars[name] = value }
 	}
-	edit := func(file, old, now string) func(*testing.T, *clinic) {
-		return func(t *testing.T, c *clinic) { c.edit(t, file, old, now) }
+	edit := func(file, old, now string) func(*testing.T, *doctorLab) {
+		return func(t *testing.T, c *doctorLab) { c.edit(t, file, old, now) }
 	}
-	fault := func(words ...string) func(*testing.T, *clinic) {
-		return func(t *testing.T, c *clinic) { c.suffer(t, words...) }
+	fault := func(words ...string) func(*testing.T, *doctorLab) {
+		return func(t *testing.T, c *doctorLab) { c.injectFault(t, words...) }
 	}
 	const cluster, cilium = "manifests/cluster.yaml", "bootstrap/cilium-values.yaml"
-	return []illness{
+	return []defect{
 		{"a management cluster too new", "versions", "Kubernetes v1.35.0", managedFrom("v1.35.0")},
 		{"a route into the network", "address-ranges", "overlaps this machine's own routes", routed},
 		{"no endpoint", "manifests", "controlPlaneEndpoint",
@@ -51,10 +51,10 @@ func illnesses() []illness {
 		{"a capability that Talos forbids", "helm-values", "SYS_MODULE",
 			edit(cilium, "      - CHOWN\n", "      - CHOWN\n      - SYS_MODULE\n")},
 		{"an engine that does not answer", "management", "does not answer", set("ENGINE_SILENT", "1")},
-		{"an engine with a full disk", "engine", "1.0 GiB free in /data", func(_ *testing.T, c *clinic) {
+		{"an engine with a full disk", "engine", "1.0 GiB free in /data", func(_ *testing.T, c *doctorLab) {
 			c.engine = strings.Replace(wellEngine, `"graphRootUsed":10737418240`, `"graphRootUsed":106300440576`, 1)
 		}},
-		{"an engine with cgroup v1", "engine", "cgroup v1", func(_ *testing.T, c *clinic) {
+		{"an engine with cgroup v1", "engine", "cgroup v1", func(_ *testing.T, c *doctorLab) {
 			c.engine = strings.Replace(wellEngine, `"v2"`, `"v1"`, 1)
 		}},
 		{"a provider's version that there is not", "providers", "v1.0.99", set("CAPH_VERSION", "v1.0.99")},
@@ -65,7 +65,7 @@ func illnesses() []illness {
 			"status=403", "code=token_readonly")},
 		{"an unknown token", "token", "does not accept", set("HCLOUD_TOKEN", "not-a-token-of-this-lab")},
 		{"a token of another project", "project", "another project", otherProject},
-		{"the name is another's", "reservation", "0123456789abcdef", func(t *testing.T, c *clinic) {
+		{"the name is another's", "reservation", "0123456789abcdef", func(t *testing.T, c *doctorLab) {
 			c.group(t, "slipway-k8s", map[string]string{"slipway-cluster": "k8s", "slipway-reserved-by": "0123456789abcdef"})
 		}},
 		{"out of stock", "server-type", "out of stock in nbg1", fault("out-of-stock", "serverType=cx33", "location=nbg1")},
@@ -74,13 +74,13 @@ func illnesses() []illness {
 			edit(cluster, "replicas: ${CONTROL_PLANE_REPLICAS:=3}", "replicas: 10")},
 		{"two images", "image", "2 images", twoImages},
 		{"nothing to make the image with", "image", "cannot be made", fault("out-of-stock", "location=nbg1")},
-		{"a foreign placement group", "names", "placement group k8s-control-plane", func(t *testing.T, c *clinic) {
+		{"a foreign placement group", "names", "placement group k8s-control-plane", func(t *testing.T, c *doctorLab) {
 			c.group(t, "k8s-control-plane", nil)
 		}},
-		{"a foreign network of the name", "names", "network k8s", func(t *testing.T, c *clinic) {
+		{"a foreign network of the name", "names", "network k8s", func(t *testing.T, c *doctorLab) {
 			c.network(t, "k8s", "127.199.0.0/24")
 		}},
-		{"a foreign network over ours", "networks", "office (127.177.128.0/20)", func(t *testing.T, c *clinic) {
+		{"a foreign network over ours", "networks", "office (127.177.128.0/20)", func(t *testing.T, c *doctorLab) {
 			c.network(t, "office", "127.177.128.0/20")
 			for key, value := range within("127.177") {
 				c.vars[key] = value
@@ -91,7 +91,7 @@ func illnesses() []illness {
 }
 
 // edit copies a file of the repository into the working directory, changed.
-func (c *clinic) edit(t *testing.T, file, old, now string) {
+func (c *doctorLab) edit(t *testing.T, file, old, now string) {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(repositoryRoot(t), file))
 	if err != nil {
@@ -110,8 +110,8 @@ func (c *clinic) edit(t *testing.T, file, old, now string) {
 	}
 }
 
-// suffer injects a fault of the lab until the test ends.
-func (c *clinic) suffer(t *testing.T, words ...string) {
+// injectFault injects a fault of the lab until the test ends.
+func (c *doctorLab) injectFault(t *testing.T, words ...string) {
 	t.Helper()
 	out := c.inLab(t, append([]string{"lab", "fault", "add"}, words...)...)
 	var id int
@@ -121,8 +121,8 @@ func (c *clinic) suffer(t *testing.T, words ...string) {
 	t.Cleanup(func() { c.inLab(t, "lab", "fault", "remove", fmt.Sprint(id)) })
 }
 
-// inLab runs the command on the lab, whose state folder differs from the clinic's.
-func (c *clinic) inLab(t *testing.T, args ...string) string {
+// inLab runs the command on the lab, whose state folder differs from the doctorLab's.
+func (c *doctorLab) inLab(t *testing.T, args ...string) string {
 	t.Helper()
 	lab := *c.command
 	lab.state = c.labState
@@ -134,7 +134,7 @@ func (c *clinic) inLab(t *testing.T, args ...string) string {
 }
 
 // group creates a placement group, until the test ends.
-func (c *clinic) group(t *testing.T, name string, labels map[string]string) {
+func (c *doctorLab) group(t *testing.T, name string, labels map[string]string) {
 	t.Helper()
 	made, _, err := c.PlacementGroup.Create(t.Context(),
 		hcloud.PlacementGroupCreateOpts{Name: name, Labels: labels, Type: hcloud.PlacementGroupTypeSpread})
@@ -159,7 +159,7 @@ func atEnd(t *testing.T, undo func(context.Context) error) {
 }
 
 // network creates a network, until the test ends.
-func (c *clinic) network(t *testing.T, name, prefix string) {
+func (c *doctorLab) network(t *testing.T, name, prefix string) {
 	t.Helper()
 	_, ipRange, err := net.ParseCIDR(prefix)
 	if err != nil {
@@ -173,7 +173,7 @@ func (c *clinic) network(t *testing.T, name, prefix string) {
 }
 
 // twoImages creates two snapshots with the label of the servers' image.
-func twoImages(t *testing.T, c *clinic) {
+func twoImages(t *testing.T, c *doctorLab) {
 	lab := *c.command
 	lab.state = c.labState
 	for _, name := range []string{"talos-amd64-v1.12.2", "another"} {
@@ -196,7 +196,7 @@ func twoImages(t *testing.T, c *clinic) {
 
 // otherProject reserves the name in the project, and then deletes the reservation: the same happens when the token is
 // that of another project.
-func otherProject(t *testing.T, c *clinic) {
+func otherProject(t *testing.T, c *doctorLab) {
 	if out, err := c.withVars(t.Context(), "reserve").CombinedOutput(); err != nil {
 		t.Fatalf("reserve: %v\n%s", err, out)
 	}
@@ -213,8 +213,8 @@ func otherProject(t *testing.T, c *clinic) {
 }
 
 // managedFrom configures the API server of that Kubernetes as the management cluster.
-func managedFrom(version string) func(*testing.T, *clinic) {
-	return func(t *testing.T, c *clinic) {
+func managedFrom(version string) func(*testing.T, *doctorLab) {
+	return func(t *testing.T, c *doctorLab) {
 		api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/version" {
 				w.Header().Set("Content-Type", "application/json")
@@ -237,7 +237,7 @@ func managedFrom(version string) func(*testing.T, *clinic) {
 }
 
 // routed sets the network to a range of which this machine has a route.
-func routed(t *testing.T, c *clinic) {
+func routed(t *testing.T, c *doctorLab) {
 	addresses, err := net.InterfaceAddrs()
 	if err != nil {
 		t.Fatal(err)
@@ -256,8 +256,8 @@ func routed(t *testing.T, c *clinic) {
 
 // githubLeft simulates GitHub's answer without a request that leaves the machine: proxy and certificate authority of
 // the environment are the test's.
-func githubLeft(left int) func(*testing.T, *clinic) {
-	return func(t *testing.T, c *clinic) {
+func githubLeft(left int) func(*testing.T, *doctorLab) {
+	return func(t *testing.T, c *doctorLab) {
 		if runtime.GOOS == "darwin" {
 			t.Skip("Go asks macOS itself which authorities to trust")
 		}
@@ -335,7 +335,7 @@ func certificateOf(t *testing.T, host string) (tls.Certificate, string) {
 // fewRequests uses up the project's rate limit. It comes last: the limit is restored only by time.
 func fewRequests(lab *command) func(*testing.T) {
 	return func(t *testing.T) {
-		c := newClinic(t, lab)
+		c := newDoctorLab(t, lab)
 		left := 3600
 		for left > 700 {
 			_, response, err := c.Location.List(t.Context(), hcloud.LocationListOpts{})
