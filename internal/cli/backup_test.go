@@ -45,7 +45,7 @@ func TestBackupMistakes(t *testing.T) {
 		args        []string
 		want        string
 	}{
-		{"", []string{"backup"}, "nobody could open the backup"},
+		{"", []string{"backup"}, "no key could open the backup"},
 		{"", []string{"backup", "BACKUP_RECIPIENTS=" + key.String()}, "it is a secret key"},
 		{"", []string{"backup", "BACKUP_PASSPHRASE_FILE=missing"}, "read the passphrase"},
 		{"", []string{"backup", "BACKUP_PASSPHRASE_COMMAND=exit 3"}, "BACKUP_PASSPHRASE_COMMAND: exit status 3"},

@@ -39,7 +39,7 @@ func runReadopt(ctx context.Context, c *console, a arguments, o readoptOptions) 
 		return foreseeReadopt(ctx, c, b.arguments, b.cfg, b.source, accept)
 	}
 	if !a.Options.Yes && !answerable(c) {
-		return usage.Errorf("readopt asks before it changes anything, and nobody is there to answer: --yes answers " +
+		return usage.Errorf("readopt asks before it changes anything, and the standard input is no terminal: --yes answers " +
 			"beforehand, --dry-run only compares")
 	}
 	return operate(ctx, c, b.arguments, func(r *running) error { return readopt(ctx, r, b.source, accept) })

@@ -264,7 +264,7 @@ func (c *compilation) line(line string) {
 	}
 }
 
-// waitForLock takes a lock file, and while somebody else has it says who.
+// waitForLock takes a lock file, and says which process has it.
 func waitForLock(ctx context.Context, path, what string, say flow.Say) (unlock func() error, err error) {
 	const lookEvery = 200 * time.Millisecond
 	ticker := time.NewTicker(lookEvery)

@@ -21,7 +21,7 @@ import (
 )
 
 // errNoRecipient has two lines: what is missing, and what to configure.
-var errNoRecipient = errors.New("nobody could open the backup: name public keys in BACKUP_RECIPIENTS " +
+var errNoRecipient = errors.New("no key could open the backup: name public keys in BACKUP_RECIPIENTS " +
 	"(age-keygen -o key.txt makes a pair), or a passphrase in " + settings.PassphraseVariable +
 	", BACKUP_PASSPHRASE_FILE or BACKUP_PASSPHRASE_COMMAND\n" +
 	"--unencrypted writes one that everybody can read, with every key of the cluster in it")
