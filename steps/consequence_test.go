@@ -55,7 +55,7 @@ spec:
 // withWorkers adds a pool to the manifests below an overrides folder.
 func withWorkers(t *testing.T, overrides string, change func(string) string) {
 	t.Helper()
-	edit(t, overrides, "manifests/cluster.yaml", func(s string) string { return s + change(workers) })
+	clustertest.Edit(t, overrides, "manifests/cluster.yaml", func(s string) string { return s + change(workers) })
 }
 
 func asIs(s string) string { return s }
@@ -262,7 +262,7 @@ func TestAPoolThatLeavesTheManifests(t *testing.T) {
 		w.Management.Put(kubetest.Object(clustertest.CAPI, "Machine", config.Namespace, name, clustertest.Map{
 			"metadata": clustertest.Map{"labels": clustertest.Map{capi.ClusterNameLabel: "k8s", consequences.DeploymentLabel: "k8s-workers"}}, "spec": clustertest.Map{"infrastructureRef": clustertest.Map{"name": name}}}))
 	}
-	edit(t, w.Tools().Overrides, "manifests/cluster.yaml", func(s string) string { return s + "\n" }) // without the pool
+	clustertest.Edit(t, w.Tools().Overrides, "manifests/cluster.yaml", func(s string) string { return s + "\n" }) // without the pool
 	const summary = "deletes MachineDeployment k8s-workers and its 2 servers: it is no longer in the manifests"
 	const details = " (k8s-workers-x, k8s-workers-y; 12.00 EUR a month less)"
 	_, err := run(false)
@@ -300,7 +300,7 @@ func TestAPoolThatLeavesTheManifests(t *testing.T) {
 func TestTheClusterCannotLeaveItsManifests(t *testing.T) {
 	for _, kind := range []string{"Cluster", "HetznerCluster", "TalosControlPlane"} {
 		overrides := t.TempDir()
-		edit(t, overrides, "manifests/cluster.yaml", func(s string) string {
+		clustertest.Edit(t, overrides, "manifests/cluster.yaml", func(s string) string {
 			return strings.Replace(s, "\nkind: "+kind+"\nmetadata:\n  name: ${CLUSTER_NAME:=k8s}", "\nkind: "+kind+"\nmetadata:\n  name: other", 1)
 		})
 		_, err := New(config.Defaults(), platform.Tools{Management: &clustertest.Provider{}, Overrides: overrides})

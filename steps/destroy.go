@@ -20,6 +20,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/management"
+	"github.com/slipway-k8s/slipway/internal/pivotcopy"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/platform"
@@ -384,5 +385,5 @@ func (d Destroyer) forget() error {
 			return err
 		}
 	}
-	return ForgetPivot(d.tools.Files)
+	return pivotcopy.Forget(d.tools.Files)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/management"
+	"github.com/slipway-k8s/slipway/internal/pivotcopy"
 	"github.com/slipway-k8s/slipway/internal/wait"
 )
 
@@ -39,7 +40,7 @@ func (d Destroyer) deleteThroughCAPI(ctx context.Context, say flow.Say, source *
 		say("the management cluster does not hold cluster %s", d.cfg.ClusterName)
 		return nil
 	}
-	if state, err := pivotCopyIn(d.tools).state(d.cfg.ClusterName); err == nil && state.Phase == pivotMoving {
+	if state, err := pivotcopy.In(d.tools).State(d.cfg.ClusterName); err == nil && state.Phase == pivotcopy.Moving {
 		say("a pivot was under way, neither side has everything: going on by the Hetzner API, with both paused")
 		if management.Paused(object) {
 			return nil

@@ -76,7 +76,7 @@ func TestDestroyNamesAProtectedServer(t *testing.T) {
 	s.Put("servers", 2, schema.Server{Name: "k8s-b", Labels: map[string]string{"caph-cluster-k8s": "owned"}, Protection: schema.ServerProtection{Delete: true}})
 	source := kubetest.New("management", clustertest.ClusterAPIKinds()...)
 	defer source.Close()
-	define(source, clustertest.ClusterAPIKinds())
+	clustertest.Define(source, clustertest.ClusterAPIKinds())
 	source.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s", clustertest.Map{"spec": clustertest.Map{}}))
 	machine := kubetest.Object("infrastructure.cluster.x-k8s.io/v1beta1", "HCloudMachine", config.Namespace, "k8s-b", clustertest.Map{"spec": clustertest.Map{"providerID": "hcloud://2"}})
 	machine.SetLabels(map[string]string{"cluster.x-k8s.io/cluster-name": "k8s"})

@@ -55,7 +55,7 @@ func TestDestroyRefusesTheTokenOfAnotherProject(t *testing.T) {
 				}
 				manager := kubetest.New("manager", clustertest.ClusterAPIKinds()...)
 				defer manager.Close()
-				define(manager, clustertest.ClusterAPIKinds())
+				clustertest.Define(manager, clustertest.ClusterAPIKinds())
 				manager.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s", clustertest.Map{"spec": clustertest.Map{}}))
 				manager.Put(kubetest.Object(clustertest.CAPH, "HCloudMachine", config.Namespace, "k8s-a", clustertest.Map{
 					"metadata": clustertest.Map{"labels": clustertest.Map{capi.ClusterNameLabel: "k8s"}}, "spec": clustertest.Map{"providerID": "hcloud://1"}}))

@@ -398,7 +398,7 @@ func TestDestroyPausesAClusterThatManagesItself(t *testing.T) {
 	kind := clustertest.Resource("Cluster", "clusters", "cluster.x-k8s.io", "v1beta1")
 	self := kubetest.New("workload", kind)
 	defer self.Close()
-	define(self, []kubetest.Resource{kind})
+	clustertest.Define(self, []kubetest.Resource{kind})
 	self.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s", clustertest.Map{"spec": clustertest.Map{}}))
 	o := demolisher(t, s, nil)
 	if err := o.tools.Files.Write(platform.Kubeconfig, self.Kubeconfig()); err != nil {
@@ -498,7 +498,7 @@ func TestDestroyGoesOnWhereTheWebhooksAreDown(t *testing.T) {
 			plantCluster(s)
 			source := kubetest.New("management", clustertest.ClusterAPIKinds()...)
 			defer source.Close()
-			define(source, clustertest.ClusterAPIKinds())
+			clustertest.Define(source, clustertest.ClusterAPIKinds())
 			cluster := kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s", clustertest.Map{"spec": clustertest.Map{"paused": tt.begun}})
 			if tt.begun {
 				cluster.SetDeletionTimestamp(&metav1.Time{Time: time.Now()})

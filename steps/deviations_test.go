@@ -9,6 +9,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/deviations"
+	"github.com/slipway-k8s/slipway/internal/pivotcopy"
 	"github.com/slipway-k8s/slipway/manifests"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -163,7 +164,7 @@ func TestDeviations(t *testing.T) {
 			}
 			if tt.forget {
 				journal = flow.Memory()
-				if err := w.Tools().Files.Folder(pivotFolder).Write(pivotRecord, []byte(`{"phase":"settled","cluster":"k8s"}`)); err != nil {
+				if err := w.Tools().Files.Folder(pivotcopy.Folder).Write(pivotcopy.Record, []byte(`{"phase":"settled","cluster":"k8s"}`)); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -13,30 +13,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/differences"
 )
 
-// edit puts a changed copy of a file of the command into an overrides folder.
-func edit(t *testing.T, overrides, file string, change func(string) string) {
-	t.Helper()
-	data, err := os.ReadFile(filepath.Join("..", file))
-	if err != nil {
-		t.Fatal(err)
-	}
-	changed := change(string(data))
-	if changed == string(data) {
-		t.Fatalf("nothing was changed in %s", file)
-	}
-	path := filepath.Join(overrides, file)
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(changed), 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func replacing(old, now string) func(string) string {
-	return func(s string) string { return strings.Replace(s, old, now, 1) }
-}
-
 // explained runs the bootstrap, lets the files be edited, and tells what a plan then says of each step that would run.
 func explained(t *testing.T, editing func(overrides string)) map[string][]string {
 	t.Helper()
@@ -82,7 +58,7 @@ func explained(t *testing.T, editing func(overrides string)) map[string][]string
 
 func TestAChangedHelmValueIsToldWithBothValues(t *testing.T) {
 	told := explained(t, func(overrides string) {
-		edit(t, overrides, "bootstrap/cilium-values.yaml", replacing("preallocateMaps: true", "preallocateMaps: false"))
+		clustertest.Edit(t, overrides, "bootstrap/cilium-values.yaml", clustertest.Replacing("preallocateMaps: true", "preallocateMaps: false"))
 	})
 	want := []string{"bootstrap/cilium-values.yaml: bpf.preallocateMaps: true → false"}
 	if len(told) != 1 || !slices.Equal(told["cilium"], want) {
@@ -92,7 +68,7 @@ func TestAChangedHelmValueIsToldWithBothValues(t *testing.T) {
 
 func TestChangedManifestsAreToldByObject(t *testing.T) {
 	told := explained(t, func(overrides string) {
-		edit(t, overrides, "manifests/cluster.yaml", func(s string) string {
+		clustertest.Edit(t, overrides, "manifests/cluster.yaml", func(s string) string {
 			return strings.NewReplacer("maxSurge: 1", "maxSurge: 0", "allowSchedulingOnControlPlanes: true", "allowSchedulingOnControlPlanes: false").Replace(s)
 		})
 	})
@@ -109,7 +85,7 @@ func TestChangedManifestsAreToldByObject(t *testing.T) {
 func TestSecretsInValuesAreNotTold(t *testing.T) {
 	const shaped = "q8Zr2vT6yB1nM4kX9sLd"
 	told := explained(t, func(overrides string) {
-		edit(t, overrides, "bootstrap/cilium-values.yaml", func(s string) string {
+		clustertest.Edit(t, overrides, "bootstrap/cilium-values.yaml", func(s string) string {
 			return s + "extraEnv:\n  - name: API_TOKEN\n    value: hunter2\n  - name: PLAIN\n    value: told\nclustermesh:\n  password: hunter2\nplain: " + shaped + "\nextraArgs: [\"" + shaped + "\"]\n"
 		})
 	})
@@ -181,7 +157,7 @@ func TestOldCopiesAreDropped(t *testing.T) {
 	first := keep("")
 	for range 3 {
 		overrides := t.TempDir()
-		edit(t, overrides, "bootstrap/cilium-values.yaml", func(s string) string {
+		clustertest.Edit(t, overrides, "bootstrap/cilium-values.yaml", func(s string) string {
 			return s + "x: " + filepath.Base(filepath.Dir(overrides)) + filepath.Base(overrides) + "\n"
 		})
 		if got := keep(overrides); len(got) != len(first) {

@@ -67,7 +67,7 @@ func (d Drill) CompareBackup(ctx context.Context, say flow.Say, source Backup) (
 		questions := []question{
 			{"the same cluster, by the UID of kube-system", c.sameUID(h.UID)},
 			{"etcd holds at least what it held", func(ctx context.Context) (string, string, error) {
-				is, err := revision(ctx, c.cluster)
+				is, err := etcdview.Revision(ctx, c.cluster)
 				seen := fmt.Sprintf("it is at revision %d, and was at %d or later", is, h.Etcd.Revision)
 				if err == nil && is < h.Etcd.Revision {
 					return "", seen, nil

@@ -15,8 +15,6 @@ import (
 	"github.com/slipway-k8s/slipway/manifests"
 )
 
-var ownedByCAPH = map[string]string{"caph-cluster-k8s": "owned"}
-
 // A load balancer that was deleted is noticed by the next run, with and without the journal, and nothing is made.
 func TestDeletedLoadBalancerIsExplained(t *testing.T) {
 	for name, tt := range map[string]struct {
@@ -34,7 +32,7 @@ func TestDeletedLoadBalancerIsExplained(t *testing.T) {
 			}
 			w.Hetzner.SetLoadBalancers(hetznertest.LoadBalancer(11, "of-others", clustertest.LoadBalancerIP, nil, 6443))
 			if tt.now != "" {
-				w.Hetzner.SetLoadBalancers(hetznertest.LoadBalancer(12, "k8s-kube-apiserver-d3e4f", tt.now, ownedByCAPH, 6443))
+				w.Hetzner.SetLoadBalancers(hetznertest.LoadBalancer(12, "k8s-kube-apiserver-d3e4f", tt.now, clustertest.OwnedByCAPH, 6443))
 			}
 			before := w.Writes()
 			again := func(what string, j flow.Journal) {
@@ -99,45 +97,8 @@ func TestSilenceIsExplainedAfterThePivot(t *testing.T) {
 	if v.Answer() != flow.AnswerUnknown || !situation.IsLost(v.Err()) {
 		t.Errorf("without a load balancer: %s, %v", v.Answer(), v.Err())
 	}
-	w.hetzner.SetLoadBalancers(hetznertest.LoadBalancer(9, "k8s-kube-apiserver-a1b2c", "127.0.0.1", ownedByCAPH, 6443))
+	w.hetzner.SetLoadBalancers(hetznertest.LoadBalancer(9, "k8s-kube-apiserver-a1b2c", "127.0.0.1", clustertest.OwnedByCAPH, 6443))
 	if v := newPivotStep(w.b).verify(t.Context(), Pivot{Cluster: "x"}); v.Answer() != flow.AnswerUnknown || situation.IsLost(v.Err()) {
 		t.Errorf("with it: %s, %v", v.Answer(), v.Err())
-	}
-}
-
-// status says what the firewall does not cover, once there is one over the servers.
-func TestNotesTellWhatTheFirewallDoesNotCover(t *testing.T) {
-	w, journal := clustertest.New(t), flow.Memory()
-	cfg := w.Config()
-	cfg.FirewallAllow = "203.0.113.0/24"
-	notes := func() []string {
-		t.Helper()
-		plan, err := New(cfg, w.Tools())
-		if err != nil {
-			t.Fatal(err)
-		}
-		notes, err := plan.Notes(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return notes
-	}
-	if _, err := runTargets(t, w, cfg, w.Tools(), journal, "wait-nodes", "firewall"); err != nil {
-		t.Fatal(err)
-	}
-	if n := notes(); len(n) > 0 {
-		t.Errorf("while it covers no server: %q", n)
-	}
-	if _, err := runTargets(t, w, cfg, w.Tools(), journal, "firewall-apply"); err != nil {
-		t.Fatal(err)
-	}
-	if n := notes(); len(n) != 1 || !strings.Contains(n[0], clustertest.LoadBalancerIP+" answers everybody on 6443 and 50000") {
-		t.Errorf("notes %q", n)
-	}
-	private := hetznertest.LoadBalancer(9, "k8s-kube-apiserver-a1b2c", clustertest.LoadBalancerIP, ownedByCAPH, 6443, 50000)
-	private.PublicNet.Enabled = false
-	w.Hetzner.SetLoadBalancers(private)
-	if n := notes(); len(n) > 0 {
-		t.Errorf("without a public interface: %q", n)
 	}
 }

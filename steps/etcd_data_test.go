@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/talos"
 )
@@ -69,15 +70,15 @@ func TestTheQuorumIsNotRecoveredWhileADiskMayNotBeMounted(t *testing.T) {
 	survey := QuorumSurvey{Servers: []string{cp0, cp1, cp2}, Survivor: cp1, Target: cp0}
 	e := &brokenEtcd{old: map[string]uint64{cp1: 5}, state: map[string]string{cp2: "Waiting"}}
 	_, q := quorumWorld(t, e)
-	snapshot, err := q.takeSnapshot(t.Context(), silent, survey)
+	snapshot, err := q.takeSnapshot(t.Context(), clustertest.Silent, survey)
 	if err != nil {
 		t.Fatal(err)
 	}
 	q.cfg.ControlPlaneTimeout = config.Duration(300 * time.Millisecond)
-	if _, err := q.clearOthers(t.Context(), silent, survey, snapshot); err == nil || !strings.Contains(err.Error(), cp2+": its disk may not be mounted yet") {
+	if _, err := q.clearOthers(t.Context(), clustertest.Silent, survey, snapshot); err == nil || !strings.Contains(err.Error(), cp2+": its disk may not be mounted yet") {
 		t.Errorf("the servers count as empty: %v", err)
 	}
-	if _, err := q.bootstrapRecovered(t.Context(), silent, survey, snapshot); err == nil || len(e.calls) != 1 {
+	if _, err := q.bootstrapRecovered(t.Context(), clustertest.Silent, survey, snapshot); err == nil || len(e.calls) != 1 {
 		t.Errorf("an etcd is made: %v, after %v", err, e.calls)
 	}
 }

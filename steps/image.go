@@ -10,6 +10,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/factory"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/ownership"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -45,7 +46,7 @@ func newImageStep(s *Set) imageStep {
 
 // run finds the image as CAPH will, which takes the first refusal as a reason to rest for five minutes, or makes it.
 func (i imageStep) run(ctx context.Context, say flow.Say, offer Offer) (Image, error) {
-	run, err := identity(i.tools)
+	run, err := ownership.Identity(i.tools)
 	if err != nil {
 		return Image{}, err
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
+	"github.com/slipway-k8s/slipway/internal/ownership"
 	"github.com/slipway-k8s/slipway/internal/prune"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -537,14 +538,14 @@ func TestImageOfAnotherSchematic(t *testing.T) {
 
 func TestIdentityStays(t *testing.T) {
 	b := &Set{tools: platform.Tools{Files: platform.FilesIn(t.TempDir())}}
-	first, err := identity(b.tools)
-	if err != nil || !identityForm.MatchString(first) {
+	first, err := ownership.Identity(b.tools)
+	if err != nil || !ownership.IdentityForm.MatchString(first) {
 		t.Fatalf("got %q, %v", first, err)
 	}
-	if again, err := identity(b.tools); err != nil || again != first {
+	if again, err := ownership.Identity(b.tools); err != nil || again != first {
 		t.Errorf("then %q, %v", again, err)
 	}
-	if other, err := identity(platform.Tools{Files: platform.FilesIn(t.TempDir())}); err != nil || other == first {
+	if other, err := ownership.Identity(platform.Tools{Files: platform.FilesIn(t.TempDir())}); err != nil || other == first {
 		t.Errorf("another folder has %q, %v", other, err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
+	"github.com/slipway-k8s/slipway/internal/pivotcopy"
 )
 
 // afterPivot is a world after its bootstrap with a journal that says that the pivot is done. The management cluster is gone.
@@ -101,7 +102,7 @@ func TestReleasesAreUpgradedAfterThePivot(t *testing.T) {
 // With the journal lost, but not the pivot's record, a release is found and no other step before the pivot is run.
 func TestReleasesWithoutAJournalAfterThePivot(t *testing.T) {
 	w, _ := afterPivot(t)
-	if err := w.Tools().Files.Folder(pivotFolder).Write(pivotRecord, []byte(`{"phase":"settled","cluster":"k8s"}`)); err != nil {
+	if err := w.Tools().Files.Folder(pivotcopy.Folder).Write(pivotcopy.Record, []byte(`{"phase":"settled","cluster":"k8s"}`)); err != nil {
 		t.Fatal(err)
 	}
 	before := w.Writes()

@@ -43,7 +43,7 @@ func TestBootstrapRecordsProjectAndManagementCluster(t *testing.T) {
 func TestDestroyAsksTheRecordedManagementCluster(t *testing.T) {
 	another := kubetest.New("another", clustertest.ClusterAPIKinds()...)
 	defer another.Close()
-	define(another, clustertest.ClusterAPIKinds())
+	clustertest.Define(another, clustertest.ClusterAPIKinds())
 	for name, tt := range map[string]struct {
 		recorded   ownership.Management
 		kubeconfig []byte
@@ -101,7 +101,7 @@ func TestDestroyIsNotOverWhileTheClusterObjectExists(t *testing.T) {
 	plantCluster(s)
 	mgmt := kubetest.New("management", clustertest.ClusterAPIKinds()...)
 	defer mgmt.Close()
-	define(mgmt, clustertest.ClusterAPIKinds())
+	clustertest.Define(mgmt, clustertest.ClusterAPIKinds())
 	mgmt.Put(kubetest.Object("cluster.x-k8s.io/v1beta1", "Cluster", config.Namespace, "other", nil))
 	mgmt.Put(kubetest.Object("cluster.x-k8s.io/v1beta1", "Cluster", config.Namespace, "k8s", nil))
 	mgmt.Fail = func(r *http.Request) (int, string) {

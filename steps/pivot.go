@@ -12,6 +12,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/clusterapi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/management"
+	"github.com/slipway-k8s/slipway/internal/pivotcopy"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/platform"
@@ -55,7 +56,7 @@ func (p pivotStep) run(ctx context.Context, say flow.Say) (Pivot, error) {
 	if err != nil {
 		return Pivot{}, err
 	}
-	was, err := pivotCopyIn(p.tools).state(p.cfg.ClusterName)
+	was, err := pivotcopy.In(p.tools).State(p.cfg.ClusterName)
 	if err != nil {
 		return Pivot{}, err
 	}
@@ -69,7 +70,7 @@ func (p pivotStep) run(ctx context.Context, say flow.Say) (Pivot, error) {
 			return Pivot{}, fmt.Errorf("%w%s", err, whereTheCopyIs(p.tools))
 		}
 		switch {
-		case was.Phase == pivotSettled && st.source == nil:
+		case was.Phase == pivotcopy.Settled && st.source == nil:
 			// Only the record of it was lost. Whoever paused the cluster since knows why.
 			return Pivot{Cluster: string(st.target.GetUID()), Servers: was.Servers}, nil
 		case s.self && next == resumeTarget:
@@ -89,11 +90,11 @@ func (p pivotStep) run(ctx context.Context, say flow.Say) (Pivot, error) {
 
 // whereTheCopyIs is the end of an error after which a person may need the copy.
 func whereTheCopyIs(tools platform.Tools) string {
-	c := pivotCopyIn(tools)
-	if objects, err := c.all(); err != nil || len(objects) == 0 {
+	c := pivotcopy.In(tools)
+	if objects, err := c.All(); err != nil || len(objects) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; a copy of every object lies in %s", c.files)
+	return fmt.Sprintf("; a copy of every object lies in %s", c.Files)
 }
 
 // resumeTarget compares what arrived with the copy, and then lets the cluster's own controllers begin.
@@ -123,36 +124,36 @@ func serverIDs(ctx context.Context, cfg config.Config, tools platform.Tools) ([]
 // ensureCopy makes the copy complete without changing either cluster. Before anything moved it is simply taken anew. A
 // move that a dead run left is another matter: what it has begun to delete has lost its annotations at the source, so
 // what the copy already has of it stays, and where there is no copy the target's version is the good one.
-func ensureCopy(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say, s sides, st standing) (pivotState, error) {
-	c := pivotCopyIn(tools)
-	state, err := c.state(cfg.ClusterName)
+func ensureCopy(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say, s sides, st standing) (pivotcopy.State, error) {
+	c := pivotcopy.In(tools)
+	state, err := c.State(cfg.ClusterName)
 	if err != nil {
-		return pivotState{}, err
+		return pivotcopy.State{}, err
 	}
 	inv, err := clusterapi.Read(ctx, s.source, config.Namespace, config.TokenSecretName)
 	if err != nil {
-		return pivotState{}, fmt.Errorf("management cluster: %w", err)
+		return pivotcopy.State{}, fmt.Errorf("management cluster: %w", err)
 	}
 	objects := inv.All()
 	if st.target != nil {
 		if objects, err = mergedCopy(ctx, cfg, s, c, inv); err != nil {
-			return pivotState{}, err
+			return pivotcopy.State{}, err
 		}
 	}
-	say("copying %d objects of the management cluster to %s", len(objects), c.files)
-	if state.UID != string(st.source.GetUID()) && state.Phase != pivotMoving {
-		state = pivotState{}
+	say("copying %d objects of the management cluster to %s", len(objects), c.Files)
+	if state.UID != string(st.source.GetUID()) && state.Phase != pivotcopy.Moving {
+		state = pivotcopy.State{}
 	}
-	if state.Phase == "" || state.Phase == pivotSettled {
-		state = pivotState{Phase: pivotCopied, Cluster: cfg.ClusterName, UID: string(st.source.GetUID()), Since: time.Now().UTC()}
+	if state.Phase == "" || state.Phase == pivotcopy.Settled {
+		state = pivotcopy.State{Phase: pivotcopy.Copied, Cluster: cfg.ClusterName, UID: string(st.source.GetUID()), Since: time.Now().UTC()}
 	}
-	if state.Servers == nil && state.Phase == pivotCopied || st.target == nil && !management.Paused(st.source) { // until then its controllers are at work
+	if state.Servers == nil && state.Phase == pivotcopy.Copied || st.target == nil && !management.Paused(st.source) { // until then its controllers are at work
 		if state.Servers, err = serverIDs(ctx, cfg, tools); err != nil {
-			return pivotState{}, err
+			return pivotcopy.State{}, err
 		}
 	}
-	if err := c.replace(objects); err != nil {
-		return pivotState{}, fmt.Errorf("copy the objects: %w", err)
+	if err := c.Replace(objects); err != nil {
+		return pivotcopy.State{}, fmt.Errorf("copy the objects: %w", err)
 	}
-	return state, c.setState(state)
+	return state, c.SetState(state)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/clusterapi"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/management"
+	"github.com/slipway-k8s/slipway/internal/pivotcopy"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -52,8 +53,8 @@ func abortPivot(ctx context.Context, cfg config.Config, tools platform.Tools, sa
 			return err
 		}
 	}
-	say("removing the copy in %s", pivotCopyIn(tools).files)
-	return pivotCopyIn(tools).forget()
+	say("removing the copy in %s", pivotcopy.In(tools).Files)
+	return pivotcopy.In(tools).Forget()
 }
 
 // abortable gives what the source holds, if all of it is still there.
@@ -75,7 +76,7 @@ func abortable(ctx context.Context, cfg config.Config, tools platform.Tools, s s
 	if err != nil {
 		return none, fmt.Errorf("management cluster: %w", err)
 	}
-	copied, err := pivotCopyIn(tools).all()
+	copied, err := pivotcopy.In(tools).All()
 	if err != nil {
 		return none, err
 	}

@@ -16,13 +16,14 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/clusterapi"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/pivotcopy"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
 // compareWithCopy holds every object on the target against the copy, while the target is paused. What can be mended
 // without doubt is: lost labels and annotations, a Secret that stayed behind. Everything else stops the pivot.
 func compareWithCopy(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say, s sides) error {
-	copied, err := pivotCopyIn(tools).all()
+	copied, err := pivotcopy.In(tools).All()
 	if err != nil {
 		return err
 	}

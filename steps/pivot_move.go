@@ -19,6 +19,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/clusterapi"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/management"
+	"github.com/slipway-k8s/slipway/internal/pivotcopy"
 	"github.com/slipway-k8s/slipway/internal/providers"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/situation"
@@ -39,8 +40,8 @@ func moveToTarget(ctx context.Context, cfg config.Config, tools platform.Tools, 
 	if err != nil {
 		return err
 	}
-	state.Phase = pivotMoving
-	if err := pivotCopyIn(tools).setState(state); err != nil {
+	state.Phase = pivotcopy.Moving
+	if err := pivotcopy.In(tools).SetState(state); err != nil {
 		return err
 	}
 	say("pausing the management cluster's controllers")
@@ -63,11 +64,11 @@ func awaitMovable(ctx context.Context, cfg config.Config, tools platform.Tools, 
 	if len(st.marked) > 0 {
 		return nil
 	}
-	state, err := pivotCopyIn(tools).state(cfg.ClusterName)
+	state, err := pivotcopy.In(tools).State(cfg.ClusterName)
 	if err != nil {
 		return err
 	}
-	if management.Paused(st.source) && state.Phase != pivotMoving && st.target == nil {
+	if management.Paused(st.source) && state.Phase != pivotcopy.Moving && st.target == nil {
 		return fmt.Errorf("the Cluster object in the management cluster is paused, and not by a pivot that this state folder knows: " +
 			"unpause it (spec.paused), or run pivot --abort, before it is moved")
 	}
@@ -139,8 +140,8 @@ func tieLoose(ctx context.Context, say flow.Say, source *kube.Cluster) error {
 }
 
 // mergedCopy is the copy of a move that a dead run left half done.
-func mergedCopy(ctx context.Context, cfg config.Config, s sides, c pivotCopy, source clusterapi.Inventory) ([]unstructured.Unstructured, error) {
-	has, err := c.all()
+func mergedCopy(ctx context.Context, cfg config.Config, s sides, c pivotcopy.Copy, source clusterapi.Inventory) ([]unstructured.Unstructured, error) {
+	has, err := c.All()
 	if err != nil {
 		return nil, err
 	}
@@ -177,13 +178,13 @@ func move(ctx context.Context, cfg config.Config, tools platform.Tools, sources 
 	if err != nil {
 		return err
 	}
-	copied, err := pivotCopyIn(tools).all()
+	copied, err := pivotcopy.In(tools).All()
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	m := &mover{copy: pivotCopyIn(tools), say: say, total: len(copied), stop: cancel}
+	m := &mover{copy: pivotcopy.In(tools), say: say, total: len(copied), stop: cancel}
 	say("moving %d objects to cluster %s", m.total, cfg.ClusterName)
 	err = c.Move(ctx, clusterctl.MoveOptions{
 		FromKubeconfig:               clusterctl.Kubeconfig{Path: tools.Files.Path(platform.ManagementKubeconfig)},
@@ -199,7 +200,7 @@ func move(ctx context.Context, cfg config.Config, tools platform.Tools, sources 
 
 // mover is told of every object that clusterctl is about to write to the target.
 type mover struct {
-	copy  pivotCopy
+	copy  pivotcopy.Copy
 	say   flow.Say
 	total int
 	moved map[clusterapi.Key]bool
@@ -225,7 +226,7 @@ func (m *mover) mutate(o *unstructured.Unstructured) error {
 		return errHeld
 	}
 	if clusterapi.IsMarked(o) {
-		was, err := m.copy.get(key)
+		was, err := m.copy.Get(key)
 		if err != nil {
 			return err
 		}
@@ -241,5 +242,5 @@ func (m *mover) mutate(o *unstructured.Unstructured) error {
 	}
 	m.moved[key] = true
 	m.say("creating %s in the cluster (%d of %d)", key, len(m.moved), m.total)
-	return m.copy.put(o)
+	return m.copy.Put(o)
 }

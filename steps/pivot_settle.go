@@ -15,6 +15,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/clusterapi"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/management"
+	"github.com/slipway-k8s/slipway/internal/pivotcopy"
 	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
@@ -28,7 +29,7 @@ func settle(ctx context.Context, cfg config.Config, tools platform.Tools, observ
 			return Pivot{}, err
 		}
 	}
-	state, err := pivotCopyIn(tools).state(cfg.ClusterName)
+	state, err := pivotcopy.In(tools).State(cfg.ClusterName)
 	if err != nil {
 		return Pivot{}, err
 	}
@@ -38,27 +39,27 @@ func settle(ctx context.Context, cfg config.Config, tools platform.Tools, observ
 	if err != nil {
 		return Pivot{}, err
 	}
-	if err := pivotCopyIn(tools).removeSecrets(); err != nil {
+	if err := pivotcopy.In(tools).RemoveSecrets(); err != nil {
 		return Pivot{}, fmt.Errorf("remove the Secrets from the copy of the pivot: %w", err)
 	}
-	state.Phase, state.Cluster, state.Servers, state.Changed = pivotSettled, cfg.ClusterName, out.Servers, nil
-	return out, pivotCopyIn(tools).setState(state)
+	state.Phase, state.Cluster, state.Servers, state.Changed = pivotcopy.Settled, cfg.ClusterName, out.Servers, nil
+	return out, pivotcopy.In(tools).SetState(state)
 }
 
 // sameServers is an error where the servers are not those from before the move. It is told once before anybody can agree to it:
 // who gives --yes with every run has not looked at these servers.
-func sameServers(cfg config.Config, tools platform.Tools, say flow.Say, state *pivotState, servers []int64) error {
+func sameServers(cfg config.Config, tools platform.Tools, say flow.Say, state *pivotcopy.State, servers []int64) error {
 	if state.Servers == nil || slices.Equal(servers, state.Servers) {
 		return nil
 	}
 	if tools.Consent && state.Changed != nil && slices.Equal(servers, state.Changed) {
 		say("as agreed, the servers are %v, and were %v before the pivot", servers, state.Servers)
 		state.Servers, state.Changed = servers, nil
-		return pivotCopyIn(tools).setState(*state)
+		return pivotcopy.In(tools).SetState(*state)
 	}
 	was := state.Servers
 	state.Changed = servers
-	if err := pivotCopyIn(tools).setState(*state); err != nil {
+	if err := pivotcopy.In(tools).SetState(*state); err != nil {
 		return err
 	}
 	return fmt.Errorf("the servers changed during the pivot: %v before, %v now: see which Machine they belong to "+
@@ -101,7 +102,7 @@ func awaitReconciled(ctx context.Context, cfg config.Config, tools platform.Tool
 // sweepSource removes Secrets that a move left at the source when it died with its last steps: those that nobody owns go
 // together with the Cluster object. Anything else that stayed is not expected, and left for a person.
 func sweepSource(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say, source *kube.Cluster) error {
-	copied, err := pivotCopyIn(tools).all()
+	copied, err := pivotcopy.In(tools).All()
 	if err != nil {
 		return err
 	}

@@ -28,6 +28,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/management"
+	"github.com/slipway-k8s/slipway/internal/pivotcopy"
 	"github.com/slipway-k8s/slipway/internal/providers"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/platform"
@@ -86,26 +87,11 @@ func newPivotWorld(t *testing.T) *pivotWorld {
 	tools := platform.Tools{Hetzner: w.hetzner.Client(hetznertest.Token), Management: w.provider, Files: w.files}
 	tools.Clusterctl = func(context.Context, clusterctlconfig.Client) (platform.Clusterctl, error) { return w, nil }
 	w.b = newSet(cfg, tools, s)
-	define(w.source, kinds)
-	define(w.target, kinds)
+	clustertest.Define(w.source, kinds)
+	clustertest.Define(w.target, kinds)
 	w.fill()
 	w.target.React = w.reconcile
 	return w
-}
-
-// define makes a server tell of its kinds as Cluster API's definitions do.
-func define(s *kubetest.Server, kinds []kubetest.Resource) {
-	for _, k := range kinds {
-		labels := clustertest.Map{"clusterctl.cluster.x-k8s.io": ""}
-		if k.Kind == "Provider" {
-			labels = clustertest.Map{} // clusterctl's own; not moved
-		}
-		s.Put(kubetest.Object("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", k.Plural+"."+k.Group, clustertest.Map{
-			"metadata": clustertest.Map{"labels": labels},
-			"spec": clustertest.Map{"group": k.Group, "scope": "Namespaced", "names": clustertest.Map{"kind": k.Kind},
-				"versions": []any{clustertest.Map{"name": k.Version, "storage": true}}},
-		}))
-	}
 }
 
 func owner(kind, apiVersion string, o *unstructured.Unstructured) []any {
@@ -308,10 +294,10 @@ func TestPivotMovesEverything(t *testing.T) {
 	if !slices.Equal(out.Servers, []int64{100}) || out.Cluster == "" {
 		t.Errorf("output %+v", out)
 	}
-	folder := w.files.Path(pivotFolder)
+	folder := w.files.Path(pivotcopy.Folder)
 	// A release that kept the Secrets has left them; the next run removes them.
 	old := kubetest.Object("v1", "Secret", config.Namespace, "k8s-ca", clustertest.Map{"data": clustertest.Map{"tls.key": "a2V5"}})
-	if err := pivotCopyIn(w.b.tools).put(old); err != nil {
+	if err := pivotcopy.In(w.b.tools).Put(old); err != nil {
 		t.Fatal(err)
 	}
 	if err := (&Plan{b: w.b}).RemovePivotSecrets(); err != nil {
@@ -388,7 +374,7 @@ func TestPivotSweepsTheSource(t *testing.T) {
 	secret := w.source.Get("v1", "Secret", config.Namespace, "k8s-talos")
 	mustPivot(t, w)
 	w.source.Put(secret)
-	if err := pivotCopyIn(w.b.tools).put(secret); err != nil { // until the pivot is over it is in the copy
+	if err := pivotcopy.In(w.b.tools).Put(secret); err != nil { // until the pivot is over it is in the copy
 		t.Fatal(err)
 	}
 	s, err := openSides(t.Context(), w.b.cfg, w.b.tools, w.say)
@@ -446,7 +432,7 @@ func TestAbortComesTooLate(t *testing.T) {
 			t.Fatal(err)
 		}
 		if lives == 11 { // one object is gone, and only the target still tells of it
-			if err := os.RemoveAll(w.files.Path(pivotFolder)); err != nil {
+			if err := os.RemoveAll(w.files.Path(pivotcopy.Folder)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -469,7 +455,7 @@ func TestPivotGoesOnWithoutItsCopy(t *testing.T) {
 		if _, err := w.pivot(t); !errors.Is(err, errKilled) {
 			t.Fatal(err)
 		}
-		if err := os.RemoveAll(w.files.Path(pivotFolder)); err != nil {
+		if err := os.RemoveAll(w.files.Path(pivotcopy.Folder)); err != nil {
 			t.Fatal(err)
 		}
 		w.lives = -1

@@ -327,7 +327,7 @@ func TestKindsThatAreNotOfferedAreNotGone(t *testing.T) {
 			if _, err := runPlan(t, w, w.Config(), journal, nil); err != nil {
 				t.Fatal(err)
 			}
-			define(w.Management, clustertest.ClusterAPIKinds())
+			clustertest.Define(w.Management, clustertest.ClusterAPIKinds())
 			starting.Store(true)
 			before := w.Writes()
 			_, err := runPlan(t, w, w.Config(), journal, nil)

@@ -8,6 +8,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/etcd"
+	"github.com/slipway-k8s/slipway/internal/ownership"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -137,7 +138,7 @@ const lookWithinQuorum = 2 * time.Minute
 
 // Look makes the survey of a recovery and changes nothing, in the state folder either.
 func (p *QuorumPlan) Look(ctx context.Context, say flow.Say) (QuorumSurvey, error) {
-	by, err := knownIdentity(p.q.tools)
+	by, err := ownership.KnownIdentity(p.q.tools)
 	if err != nil {
 		return QuorumSurvey{}, err
 	}

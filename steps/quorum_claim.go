@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/ownership"
 )
 
 // claimQuorum makes sure that no other state folder recovers the cluster. Two machines that recover the quorum at once would choose for
@@ -19,7 +20,7 @@ func (q *quorum) claimStands(ctx context.Context, was Reservation) flow.Verdict 
 
 // unclaim gives the claim up, unless another state folder has it.
 func (q *quorum) unclaim(ctx context.Context) error {
-	by, err := identity(q.tools)
+	by, err := ownership.Identity(q.tools)
 	if err != nil {
 		return err
 	}

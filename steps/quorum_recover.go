@@ -222,7 +222,7 @@ func (q *quorum) identify(ctx context.Context, t talos.Client, target etcdNode, 
 	if err != nil {
 		return RecoveredEtcd{}, err
 	}
-	at, err := revision(asking, workload)
+	at, err := etcdview.Revision(asking, workload)
 	if err != nil {
 		return RecoveredEtcd{}, err
 	}

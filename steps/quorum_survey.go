@@ -15,6 +15,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/etcdview"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/ownership"
 	"github.com/slipway-k8s/slipway/internal/talos"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
@@ -71,27 +72,10 @@ func askServers(ctx context.Context, tools platform.Tools, config []byte, server
 	nodes := make([]etcdNode, len(servers))
 	var asking sync.WaitGroup
 	for i, s := range servers {
-		asking.Go(func() { nodes[i] = askServer(ctx, t, s, serverRoutes(s, balancers)) })
+		asking.Go(func() { nodes[i] = askServer(ctx, t, s, etcdview.RoutesTo(s, balancers)) })
 	}
 	asking.Wait()
 	return t, nodes, nil
-}
-
-// serverRoutes are the ways to a server's Talos: through the load balancer, and straight to its own addresses, which a firewall or the
-// lack of a route may close.
-func serverRoutes(s hetzner.Server, balancers []string) (routes []talos.Route) {
-	for _, private := range s.Private {
-		for _, b := range balancers {
-			routes = append(routes, talos.Route{Endpoint: b, Node: private.String()})
-		}
-	}
-	if s.Public.IsValid() {
-		routes = append(routes, talos.Route{Endpoint: s.Public.String()})
-	}
-	for _, private := range s.Private {
-		routes = append(routes, talos.Route{Endpoint: private.String()})
-	}
-	return routes
 }
 
 // askServer asks one server, by the first way that leads to it.
@@ -114,7 +98,7 @@ func askServer(ctx context.Context, t talos.Client, s hetzner.Server, routes []t
 
 // survey makes certain that no member has a leader for a while, and finds the one that knows most.
 func (q *quorum) survey(ctx context.Context, say flow.Say) (QuorumSurvey, error) {
-	by, err := identity(q.tools)
+	by, err := ownership.Identity(q.tools)
 	if err != nil {
 		return QuorumSurvey{}, err
 	}

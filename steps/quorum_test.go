@@ -245,7 +245,7 @@ func TestAnEtcdThatWorksIsNotRecovered(t *testing.T) {
 		"the API answers":  {members: []string{cp0}},
 	} {
 		_, q := quorumWorld(t, e)
-		if _, err := q.survey(t.Context(), silent); !errors.Is(err, ErrQuorum) {
+		if _, err := q.survey(t.Context(), clustertest.Silent); !errors.Is(err, ErrQuorum) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -260,7 +260,7 @@ func TestALookAtABrokenEtcdChangesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	writes, before := w.Writes(), filesIn(t, q.tools.Files)
-	looked, err := plan.Look(t.Context(), silent)
+	looked, err := plan.Look(t.Context(), clustertest.Silent)
 	if err != nil || looked.Survivor != cp1 || looked.Target != cp0 || !slices.Equal(looked.Wipe, []string{cp0, cp2}) {
 		t.Errorf("%+v, %v", looked, err)
 	}
@@ -270,14 +270,14 @@ func TestALookAtABrokenEtcdChangesNothing(t *testing.T) {
 	if after := filesIn(t, q.tools.Files); !slices.Equal(before, after) {
 		t.Errorf("the state folder had %v, and has %v", before, after)
 	}
-	surveyed, err := q.survey(t.Context(), silent)
+	surveyed, err := q.survey(t.Context(), clustertest.Silent)
 	if err != nil || surveyed.Survivor != looked.Survivor || surveyed.Target != looked.Target {
 		t.Errorf("the recovery chooses %+v, %v", surveyed, err)
 	}
 	e.mu.Lock()
 	e.quorum = true
 	e.mu.Unlock()
-	if _, err := plan.Look(t.Context(), silent); !errors.Is(err, ErrQuorum) {
+	if _, err := plan.Look(t.Context(), clustertest.Silent); !errors.Is(err, ErrQuorum) {
 		t.Errorf("of an etcd that works: %v", err)
 	}
 }
@@ -300,7 +300,7 @@ func TestNoQuorumIsRecoveredBesideARestore(t *testing.T) {
 	w.Hetzner.SetPlacementGroups(schema.PlacementGroup{ID: 7, Name: "slipway-k8s.restore", Type: "spread", Labels: map[string]string{
 		"slipway-cluster": "k8s", reservedBy: "0123456789abcdef", "slipway-host": "laptop"}})
 	var recovering *RecoveringError
-	if _, err := q.survey(t.Context(), silent); !errors.As(err, &recovering) || !strings.Contains(err.Error(), "laptop") {
+	if _, err := q.survey(t.Context(), clustertest.Silent); !errors.As(err, &recovering) || !strings.Contains(err.Error(), "laptop") {
 		t.Errorf("%v", err)
 	}
 }
@@ -320,14 +320,14 @@ func TestTheMemberThatKnowsMostIsTheOneToKeep(t *testing.T) {
 		{[]string{cp2}, map[string]uint64{cp2: 6}, nil, QuorumSurvey{[]string{cp2}, cp2, 6, []string{cp2}, cp2, nil}},
 	} {
 		_, q := quorumWorld(t, &brokenEtcd{servers: c.servers, old: c.old, deaf: c.deaf})
-		s, err := q.survey(t.Context(), silent)
+		s, err := q.survey(t.Context(), clustertest.Silent)
 		if err != nil || fmt.Sprint(s) != fmt.Sprint(c.want) {
 			t.Errorf("%v: %+v, %v", c.old, s, err)
 		}
 	}
 	_, q := quorumWorld(t, &brokenEtcd{})
 	q.cfg.ControlPlaneTimeout = config.Duration(300 * time.Millisecond)
-	if _, err := q.survey(t.Context(), silent); err == nil || !strings.Contains(err.Error(), "restore a backup") {
+	if _, err := q.survey(t.Context(), clustertest.Silent); err == nil || !strings.Contains(err.Error(), "restore a backup") {
 		t.Errorf("without any survivor: %v", err)
 	}
 }
@@ -465,7 +465,7 @@ func TestAQuorumThatComesBackEndsTheRecovery(t *testing.T) {
 	if len(w.Hetzner.PlacementGroups()) != 1 {
 		t.Fatal("the recovery was not claimed: there is nothing to take back")
 	}
-	if err := plan.Abandon(t.Context(), silent); err != nil {
+	if err := plan.Abandon(t.Context(), clustertest.Silent); err != nil {
 		t.Fatal(err)
 	}
 	if groups := w.Hetzner.PlacementGroups(); len(groups) > 0 {
@@ -531,11 +531,11 @@ func TestAnEtcdThatHasWorkedSinceIsLookedAtAnew(t *testing.T) {
 func TestSomebodyElsesPauseStays(t *testing.T) {
 	w, q := quorumWorld(t, &brokenEtcd{})
 	w.Management.Change(clustertest.CAPI, "Cluster", config.Namespace, "k8s", map[string]any{"spec": map[string]any{"paused": true}})
-	h, err := q.hold(t.Context(), silent, QuorumSurvey{})
+	h, err := q.hold(t.Context(), clustertest.Silent, QuorumSurvey{})
 	if err != nil || h.Paused {
 		t.Fatalf("%+v, %v", h, err)
 	}
-	if err := q.unpause(t.Context(), silent); err != nil {
+	if err := q.unpause(t.Context(), clustertest.Silent); err != nil {
 		t.Fatal(err)
 	}
 	if !capi.Truth(w.Management.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s"), "spec", "paused") {
@@ -565,14 +565,14 @@ func TestADamagedSnapshotWipesNothing(t *testing.T) {
 	// And one that is changed in the folder, before the first wipe.
 	e := &brokenEtcd{old: map[string]uint64{cp1: 5, cp2: 4}}
 	_, q := quorumWorld(t, e)
-	s, err := q.takeSnapshot(t.Context(), silent, QuorumSurvey{Survivor: cp1})
+	s, err := q.takeSnapshot(t.Context(), clustertest.Silent, QuorumSurvey{Survivor: cp1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(QuorumFiles(q.tools.Files).Path(SnapshotFile), []byte("snapshot 0f "+cp0), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := q.clearOthers(t.Context(), silent, QuorumSurvey{Servers: e.servers, Survivor: cp1, Wipe: []string{cp2}, Target: cp0}, s); err == nil || len(e.calls) != 1 {
+	if _, err := q.clearOthers(t.Context(), clustertest.Silent, QuorumSurvey{Servers: e.servers, Survivor: cp1, Wipe: []string{cp2}, Target: cp0}, s); err == nil || len(e.calls) != 1 {
 		t.Errorf("changed: %v, after %v", err, e.calls)
 	}
 }
@@ -581,18 +581,18 @@ func TestNoEtcdIsMadeBesideAnother(t *testing.T) {
 	survey := QuorumSurvey{Servers: []string{cp0, cp1, cp2}, Survivor: cp1, Target: cp0}
 	e := &brokenEtcd{old: map[string]uint64{cp1: 5, cp2: 4}}
 	_, q := quorumWorld(t, e)
-	if _, err := q.bootstrapRecovered(t.Context(), silent, survey, QuorumSnapshot{}); err == nil || !strings.Contains(err.Error(), cp2) || len(e.calls) > 0 {
+	if _, err := q.bootstrapRecovered(t.Context(), clustertest.Silent, survey, QuorumSnapshot{}); err == nil || !strings.Contains(err.Error(), cp2) || len(e.calls) > 0 {
 		t.Errorf("beside data of the old one: %v, after %v", err, e.calls)
 	}
 	e = &brokenEtcd{members: []string{cp0}, old: map[string]uint64{cp1: 5}}
 	_, q = quorumWorld(t, e)
-	if _, err := q.bootstrapRecovered(t.Context(), silent, survey, QuorumSnapshot{UID: "another", Revision: 1}); err == nil || !strings.Contains(err.Error(), "another cluster answers") {
+	if _, err := q.bootstrapRecovered(t.Context(), clustertest.Silent, survey, QuorumSnapshot{UID: "another", Revision: 1}); err == nil || !strings.Contains(err.Error(), "another cluster answers") {
 		t.Errorf("an etcd of another cluster: %v", err)
 	}
-	if _, err := q.bootstrapRecovered(t.Context(), silent, survey, QuorumSnapshot{UID: "workload", Revision: 7}); err == nil || !strings.Contains(err.Error(), "another cluster answers") {
+	if _, err := q.bootstrapRecovered(t.Context(), clustertest.Silent, survey, QuorumSnapshot{UID: "workload", Revision: 7}); err == nil || !strings.Contains(err.Error(), "another cluster answers") {
 		t.Errorf("an etcd that knows less than the snapshot: %v", err)
 	}
-	if _, err := q.bootstrapRecovered(t.Context(), silent, survey, QuorumSnapshot{UID: "workload", Revision: 1}); err != nil || len(e.calls) > 0 {
+	if _, err := q.bootstrapRecovered(t.Context(), clustertest.Silent, survey, QuorumSnapshot{UID: "workload", Revision: 1}); err != nil || len(e.calls) > 0 {
 		t.Errorf("one that was restored already: %v, after %v", err, e.calls)
 	}
 }
@@ -602,12 +602,12 @@ func TestAResetTargetGetsTheSnapshotInGoodTime(t *testing.T) {
 	survey := QuorumSurvey{Servers: []string{cp0, cp1, cp2}, Survivor: cp1, Target: cp0}
 	e := &brokenEtcd{old: map[string]uint64{cp1: 5}}
 	_, q := quorumWorld(t, e)
-	snapshot, err := q.takeSnapshot(t.Context(), silent, survey)
+	snapshot, err := q.takeSnapshot(t.Context(), clustertest.Silent, survey)
 	if err != nil {
 		t.Fatal(err)
 	}
 	q.cfg.ControlPlaneTimeout = config.Duration(20 * time.Minute)
-	if _, err := q.bootstrapRecovered(t.Context(), silent, survey, snapshot); err != nil || !slices.Contains(e.calls, "upload to "+cp0) || e.patient < 10*time.Minute {
+	if _, err := q.bootstrapRecovered(t.Context(), clustertest.Silent, survey, snapshot); err != nil || !slices.Contains(e.calls, "upload to "+cp0) || e.patient < 10*time.Minute {
 		t.Errorf("%v: the upload was given %s: %v", err, e.patient, e.calls)
 	}
 }
@@ -621,7 +621,7 @@ func TestTheSurvivorIsNotWipedOnItsWayIn(t *testing.T) {
 		_, q := quorumWorld(t, e)
 		q.cfg.ControlPlaneTimeout = config.Duration(50 * time.Millisecond)
 		survey := QuorumSurvey{Servers: []string{cp0, cp1, cp2}, Survivor: cp1, Target: cp0}
-		if _, err := q.rejoinSurvivor(t.Context(), silent, survey, EtcdMembership{}); err == nil || len(e.calls) > 0 {
+		if _, err := q.rejoinSurvivor(t.Context(), clustertest.Silent, survey, EtcdMembership{}); err == nil || len(e.calls) > 0 {
 			t.Errorf("%s: %v, after %v", what, err, e.calls)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/checks"
 	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/ownership"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
@@ -104,7 +105,7 @@ func ensureRelease(ctx context.Context, cfg config.Config, tools platform.Tools,
 	log := func(format string, args ...any) {
 		fmt.Fprintf(tools.Log, "helm "+in.Release+": "+format+"\n", args...)
 	}
-	owner, err := identity(tools)
+	owner, err := ownership.Identity(tools)
 	if err != nil {
 		return nil, err
 	}

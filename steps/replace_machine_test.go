@@ -21,7 +21,7 @@ func TestOneMachineIsReplacedAtATime(t *testing.T) {
 	if _, err := runTargets(t, w, w.Config(), w.Tools(), flow.Memory(), "wait-nodes"); err != nil {
 		t.Fatal(err)
 	}
-	define(w.Management, clustertest.ClusterAPIKinds())
+	clustertest.Define(w.Management, clustertest.ClusterAPIKinds())
 	w.Management.Change(clustertest.CAPI, "Machine", config.Namespace, "k8s-control-plane-0", clustertest.Map{"metadata": clustertest.Map{
 		"deletionTimestamp": "2026-05-04T12:00:00Z", "finalizers": []any{"machine.cluster.x-k8s.io"},
 	}})
@@ -44,7 +44,7 @@ func TestASurplusMachineHasNoSuccessor(t *testing.T) {
 	if _, err := runTargets(t, w, w.Config(), w.Tools(), flow.Memory(), "wait-nodes"); err != nil {
 		t.Fatal(err)
 	}
-	define(w.Management, clustertest.ClusterAPIKinds())
+	clustertest.Define(w.Management, clustertest.ClusterAPIKinds())
 	w.Management.Put(kubetest.Object(clustertest.CAPI, "Machine", config.Namespace, "k8s-control-plane-3", clustertest.Map{
 		"metadata": clustertest.Map{"labels": clustertest.Map{capi.ClusterNameLabel: "k8s", capi.ControlPlaneLabel: ""}},
 		"spec":     clustertest.Map{"infrastructureRef": clustertest.Map{"name": "k8s-control-plane-3"}},
@@ -68,7 +68,7 @@ func TestTheSuccessorOfADeletedMachineIsNamed(t *testing.T) {
 	if _, err := runTargets(t, w, w.Config(), w.Tools(), flow.Memory(), "wait-nodes"); err != nil {
 		t.Fatal(err)
 	}
-	define(w.Management, clustertest.ClusterAPIKinds())
+	clustertest.Define(w.Management, clustertest.ClusterAPIKinds())
 	const deleted = "2026-05-04T12:00:00Z"
 	for name, created := range map[string]string{"older": "2026-05-04T11:00:00Z", "newer": deleted} {
 		w.Management.Put(kubetest.Object(clustertest.CAPI, "Machine", config.Namespace, name, clustertest.Map{

@@ -57,7 +57,7 @@ func newReserveStep(s *Set) reserveStep {
 // adopts by the cluster's name whatever it finds: two management clusters that both make the cluster would fight over one
 // network, one load balancer and each other's servers.
 func (step reserveStep) run(ctx context.Context, say flow.Say) (Reservation, error) {
-	by, err := identity(step.tools)
+	by, err := ownership.Identity(step.tools)
 	if err != nil {
 		return Reservation{}, err
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+	"github.com/slipway-k8s/slipway/internal/ownership"
 	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -57,7 +58,7 @@ func TestOneOfTwoReserves(t *testing.T) {
 			t.Fatalf("nobody won: %v", errs)
 		}
 		var reserved *ReservedError
-		winner, err := identity(both[won].tools)
+		winner, err := ownership.Identity(both[won].tools)
 		if lost := errs[1-won]; err != nil || !errors.As(lost, &reserved) || !strings.Contains(lost.Error(), winner) {
 			t.Fatalf("the other is told %v; the winner is %s, %v", lost, winner, err)
 		}
@@ -80,7 +81,7 @@ func TestReserve(t *testing.T) {
 	reserved := func(w *clustertest.Environment) { w.Hetzner.SetPlacementGroups(others) }
 	clusters := clustertest.Resource("Cluster", "clusters", "cluster.x-k8s.io", "v1beta1")
 	holds := func(s *kubetest.Server) {
-		define(s, []kubetest.Resource{clusters})
+		clustertest.Define(s, []kubetest.Resource{clusters})
 		s.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s", clustertest.Map{}))
 	}
 	for name, tt := range map[string]struct {
@@ -141,7 +142,7 @@ func TestReserve(t *testing.T) {
 				}
 				return
 			}
-			by, identityErr := identity(b.tools)
+			by, identityErr := ownership.Identity(b.tools)
 			if err != nil || identityErr != nil || out.By != by || w.Hetzner.PlacementGroups()[0].Labels[reservedBy] != by {
 				t.Fatalf("reserved %+v for %s, %v, %v; at Hetzner %+v", out, by, err, identityErr, w.Hetzner.PlacementGroups())
 			}
@@ -277,7 +278,7 @@ func TestTheTokenOfAnotherProjectMakesNothing(t *testing.T) {
 	if v := newReserveStep(early).verify(t.Context(), Reservation{ID: reserved, By: "x"}); v.Answer() != flow.AnswerGone {
 		t.Errorf("early it is said to be %v: %s", v.Answer(), v.Reason())
 	}
-	w.Hetzner.SetNetworks(schema.Network{ID: 77, Name: "k8s", Labels: ownedByCAPH, IPRange: "10.10.0.0/16"})
+	w.Hetzner.SetNetworks(schema.Network{ID: 77, Name: "k8s", Labels: clustertest.OwnedByCAPH, IPRange: "10.10.0.0/16"})
 	if v := newReserveStep(plan.b).verify(t.Context(), Reservation{ID: reserved, By: "x"}); v.Answer() != flow.AnswerGone {
 		t.Errorf("with a network of the cluster it is said to be %v: %s", v.Answer(), v.Reason())
 	}

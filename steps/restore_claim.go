@@ -7,6 +7,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/ownership"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -28,7 +29,7 @@ func (r *restorer) madeBefore(ctx context.Context) (bool, error) {
 // claimRecovery finds, makes or takes over the claim on recovering the cluster. mine tells whether what another state folder has begun is
 // this very recovery.
 func claimRecovery(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say, mine func(context.Context) (bool, error)) (Reservation, error) {
-	by, err := identity(tools)
+	by, err := ownership.Identity(tools)
 	if err != nil {
 		return Reservation{}, err
 	}

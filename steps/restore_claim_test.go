@@ -57,7 +57,7 @@ func TestOneOfTwoRestores(t *testing.T) {
 
 	// The second has another folder and the same management cluster: the first one's folder was lost.
 	w.Provider.There = true
-	define(w.Management, []kubetest.Resource{clustertest.Resource("Cluster", "clusters", "cluster.x-k8s.io", "v1beta1")})
+	clustertest.Define(w.Management, []kubetest.Resource{clustertest.Resource("Cluster", "clusters", "cluster.x-k8s.io", "v1beta1")})
 	w.Management.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s", nil))
 	if _, err := others.claimRestore(t.Context(), w.say, Lost{}); !errors.As(err, &restoring) {
 		t.Errorf("with a cluster in management that no restore made: %v", err)

@@ -190,7 +190,7 @@ func (r *restorer) identifyAt(ctx context.Context, workload *kube.Cluster) (Reco
 	if err != nil {
 		return RecoveredEtcd{}, err
 	}
-	revision, err := revision(ctx, workload)
+	revision, err := etcdview.Revision(ctx, workload)
 	if err != nil {
 		return RecoveredEtcd{}, err
 	}

@@ -104,7 +104,7 @@ func TestAlreadyThereIsLookedInto(t *testing.T) {
 	for _, c := range []struct {
 		what     string
 		uid      string
-		revision int64
+		Revision int64
 		want     string
 	}{
 		{"the snapshot's cluster", "workload", 1, ""},
@@ -113,7 +113,7 @@ func TestAlreadyThereIsLookedInto(t *testing.T) {
 	} {
 		w := newRestoreWorld(t)
 		m, cluster := w.prepare(t)
-		w.source.Contents.Header.UID, w.source.Contents.Header.Etcd.Revision = c.uid, c.revision
+		w.source.Contents.Header.UID, w.source.Contents.Header.Etcd.Revision = c.uid, c.Revision
 		w.etcd.data["127.0.1.0"] = true
 		_, err := w.r.bootstrapRecovered(t.Context(), w.say, m, cluster, RecoveryTarget{Server: "k8s-control-plane-0"})
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) || len(w.etcd.calls) > 0 {

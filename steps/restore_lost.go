@@ -19,6 +19,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/management"
+	"github.com/slipway-k8s/slipway/internal/ownership"
+	"github.com/slipway-k8s/slipway/internal/pivotcopy"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -210,7 +212,7 @@ func (r *restorer) refuseAlive(ctx context.Context, say flow.Say) error {
 			"destroy takes the load balancer as well, and with it the address, unless that is protected against deletion at Hetzner", ErrAlive, r.cfg.ManagementName(), r.cfg.ManagementName())
 	}
 	if claim != nil {
-		if by, err := knownIdentity(r.tools); err != nil || claim.By != by {
+		if by, err := ownership.KnownIdentity(r.tools); err != nil || claim.By != by {
 			return cmp.Or[error](err, &RecoveringError{claim})
 		}
 	}
@@ -301,7 +303,7 @@ func (r *restorer) managementOf(ctx context.Context) (*kube.Cluster, error) {
 // setLostAside moves what the state folder has of the lost cluster out of the way: its journal says of every step that it is
 // done, its pivot that there is no way back, another recovery that it is to be gone on with.
 func (r *restorer) setLostAside() error {
-	for _, name := range []string{bootstrapJournal, pivotFolder, platform.Kubeconfig, platform.Talosconfig, platform.ManagementKubeconfig, cleaningFile, replacementFile, quorumFolder, readoptFolder} {
+	for _, name := range []string{bootstrapJournal, pivotcopy.Folder, platform.Kubeconfig, platform.Talosconfig, platform.ManagementKubeconfig, cleaningFile, replacementFile, quorumFolder, readoptFolder} {
 		if err := r.tools.Files.Move(name, filepath.Join(restoreFolder, lostFolder, name)); err != nil {
 			return err
 		}

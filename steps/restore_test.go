@@ -25,6 +25,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+	"github.com/slipway-k8s/slipway/internal/pivotcopy"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/internal/talos"
@@ -305,7 +306,7 @@ func TestOnlyALostClusterIsRestored(t *testing.T) {
 		t.Errorf("the restore's own kubeconfig was set aside: %q, %v", data, err)
 	}
 	w.Provider.There = false // and when its pivot has moved that, and the management cluster is gone
-	if err := pivotCopyIn(w.r.tools).setState(pivotState{Cluster: "k8s", Phase: pivotMoving}); err != nil {
+	if err := pivotcopy.In(w.r.tools).SetState(pivotcopy.State{Cluster: "k8s", Phase: pivotcopy.Moving}); err != nil {
 		t.Fatal(err)
 	}
 	goesOn("with a pivot under way", true)

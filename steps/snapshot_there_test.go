@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/slipway-k8s/slipway/internal/clustertest"
 )
 
 // Another snapshot may lie on the server, as large as the right one: an etcd that is restored twice has snapshots of one size.
@@ -27,13 +29,13 @@ func TestARecoveryOfTheQuorumUploadsOverAnotherSnapshotOfTheSameSize(t *testing.
 	survey := QuorumSurvey{Servers: []string{cp0, cp1, cp2}, Survivor: cp1, Target: cp0}
 	e := &brokenEtcd{old: map[string]uint64{cp1: 5}}
 	_, q := quorumWorld(t, e)
-	snapshot, err := q.takeSnapshot(t.Context(), silent, survey)
+	snapshot, err := q.takeSnapshot(t.Context(), clustertest.Silent, survey)
 	if err != nil {
 		t.Fatal(err)
 	}
 	e.uploaded[cp0] = "snapshot of " + cp2
 	for range 2 {
-		if _, err := q.uploadSnapshot(t.Context(), silent, survey, snapshot); err != nil {
+		if _, err := q.uploadSnapshot(t.Context(), clustertest.Silent, survey, snapshot); err != nil {
 			t.Fatal(err)
 		}
 	}

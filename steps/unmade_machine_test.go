@@ -139,7 +139,7 @@ func TestReplaceUnmadeMachine(t *testing.T) {
 	w.tcp(clustertest.Map{"status": clustertest.Map{"bootstrapped": false, "initialized": false}})
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	define(w.Environment.Management, clustertest.ClusterAPIKinds())
+	clustertest.Define(w.Environment.Management, clustertest.ClusterAPIKinds())
 	o := NewReplacer(w.b.cfg, w.b.tools)
 	if r, err := o.Replace(ctx, t.Logf, "m4"); err != nil || r.Machine != "m4" || w.left() != "m1 m2 m3" {
 		t.Errorf("%+v, %v; %s are left", r, err, w.left())

@@ -96,3 +96,45 @@ func TestWaitEndsWhereNoWaitingHelps(t *testing.T) {
 		})
 	}
 }
+
+// A wait tells why what it waits for is not there, after a moment, and ends where that is hopeless since the run began.
+func TestWaitBecause(t *testing.T) {
+	w, b, mgmt, c := stuck(t)
+	because := b.observer.Progress(mgmt, c.watched())
+	if said, err := because(t.Context()); said != "" || err != nil {
+		t.Errorf("at once it says %q, %v", said, err)
+	}
+	var said string
+	for deadline := time.Now().Add(10 * time.Second); said == "" && time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+		var err error
+		if said, err = because(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !strings.HasPrefix(said, "the load balancer: it has no address yet; HetznerCluster: Hetzner refuses more requests") {
+		t.Errorf("then it says %q", said)
+	}
+	refuse := func(at time.Time) {
+		w.Management.Change(clustertest.CAPH, "HetznerCluster", config.Namespace, "k8s", clustertest.Map{"status": clustertest.Map{"conditions": []any{clustertest.Map{
+			"type": "HCloudTokenAvailable", "status": "False", "severity": "Error", "reason": "HCloudCredentialsInvalid", "lastTransitionTime": at.UTC().Format(time.RFC3339)}}}})
+	}
+	b.observer.Began = time.Now()
+	ends := func() error {
+		t.Helper()
+		because := b.observer.Progress(mgmt, c.watched())
+		for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+			if said, err := because(t.Context()); said != "" || err != nil {
+				return err
+			}
+		}
+		return errors.New("it says nothing")
+	}
+	refuse(b.observer.Began.Add(-time.Hour)) // it may have been mended since
+	if err := ends(); err != nil {
+		t.Errorf("what was found an hour before ends it: %v", err)
+	}
+	refuse(time.Now())
+	if err := ends(); err == nil || !strings.Contains(err.Error(), "does not accept the token") || !strings.Contains(err.Error(), "the target secret takes it") {
+		t.Errorf("a token that is refused now: %v", err)
+	}
+}

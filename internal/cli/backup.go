@@ -17,12 +17,12 @@ import (
 	"github.com/slipway-k8s/slipway/internal/backup"
 	"github.com/slipway-k8s/slipway/internal/cli/backupfile"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
+	"github.com/slipway-k8s/slipway/internal/collector"
 	"github.com/slipway-k8s/slipway/internal/etcd"
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/text"
 	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/platform"
-	"github.com/slipway-k8s/slipway/steps"
 )
 
 // accessTo is the access to the backups of a configuration.
@@ -100,7 +100,7 @@ func (b *backupRun) once(ctx context.Context) error {
 		var saved backup.Stored
 		var revision int64
 		err := b.hub.Task("backup", "everything that restores the cluster, in one file", func(say flow.Say) (err error) {
-			saved, revision, err = b.save(ctx, say, steps.NewCollector(cfg, tools))
+			saved, revision, err = b.save(ctx, say, collector.New(cfg, tools))
 			return err
 		})
 		if err != nil {
@@ -119,7 +119,7 @@ func (b *backupRun) once(ctx context.Context) error {
 	})
 }
 
-func (b *backupRun) save(ctx context.Context, say flow.Say, collector steps.Collector) (backup.Stored, int64, error) {
+func (b *backupRun) save(ctx context.Context, say flow.Say, collector collector.Collector) (backup.Stored, int64, error) {
 	source, err := collector.Look(ctx, say, version())
 	if err != nil {
 		return backup.Stored{}, 0, err

@@ -12,7 +12,9 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
+	"github.com/slipway-k8s/slipway/internal/doctor"
 	"github.com/slipway-k8s/slipway/internal/forecast"
+	"github.com/slipway-k8s/slipway/internal/planning"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/internal/text"
@@ -52,11 +54,11 @@ func runDoctor(ctx context.Context, c *console, a arguments) error {
 	if a.Options.Lab && offline != "" {
 		return usage.Errorf("%s: start it first", offline)
 	}
-	plan, err := steps.New(cfg.Config, tools)
+	b, err := planning.New(cfg.Config, tools)
 	if err != nil {
 		return &usage.Error{Err: err}
 	}
-	doctor, err := doctorOf(ctx, plan, state)
+	examiner, err := doctorOf(ctx, b, state)
 	if err != nil {
 		return err
 	}
@@ -64,8 +66,8 @@ func runDoctor(ctx context.Context, c *console, a arguments) error {
 	if err != nil {
 		return &usage.Error{Err: err}
 	}
-	found := hidden(c, doctor.Examine(ctx))
-	unwell := count(found, steps.Failed)
+	found := hidden(c, examiner.Examine(ctx))
+	unwell := count(found, doctor.Failed)
 	if a.Options.Output == "json" {
 		err = ui.PrintJSON(c.stdout, map[string]any{"kind": "doctor", "checks": found, "failed": unwell, "files": files})
 	} else {
@@ -81,23 +83,27 @@ func runDoctor(ctx context.Context, c *console, a arguments) error {
 }
 
 // doctorOf is the plan's doctor, who knows what the state folder's journal does.
-func doctorOf(ctx context.Context, plan *steps.Plan, state statedir.Dir) (*steps.Doctor, error) {
-	reservation, _, err := flow.Restore(ctx, state.Journal(), plan.Reservation)
+func doctorOf(ctx context.Context, b planning.Bootstrap, state statedir.Dir) (*doctor.Doctor, error) {
+	reservation, _, err := flow.Restore(ctx, state.Journal(), b.Plan.Reservation)
 	if err != nil {
 		return nil, err
 	}
-	return plan.Doctor().Recorded(reservation), nil
+	return newDoctor(b).Recorded(reservation.ID), nil
+}
+
+func newDoctor(b planning.Bootstrap) *doctor.Doctor {
+	return doctor.New(b.Cfg, b.Tools, b.Sources)
 }
 
 // hidden takes secrets out of what servers said.
-func hidden(c *console, found []steps.Finding) []steps.Finding {
+func hidden(c *console, found []doctor.Finding) []doctor.Finding {
 	for i, f := range found {
 		found[i].Reason = text.Printable(c.hide.Text(f.Reason))
 	}
 	return found
 }
 
-func count(found []steps.Finding, verdict steps.Verdict) int {
+func count(found []doctor.Finding, verdict doctor.Verdict) int {
 	n := 0
 	for _, f := range found {
 		if f.Verdict == verdict {
@@ -108,13 +114,13 @@ func count(found []steps.Finding, verdict steps.Verdict) int {
 }
 
 // printFindings prints them, in lines of the terminal's width where there is one.
-func printFindings(out io.Writer, found []steps.Finding, width int) error {
+func printFindings(out io.Writer, found []doctor.Finding, width int) error {
 	const taken = len("address-ranges") + len("unknown") + 4 // by the columns before the text
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "CHECK\tVERDICT\tWHY")
 	for _, f := range found {
 		lines := text.Within(text.Printable(f.Reason), width-1-taken)
-		if f.Verdict != steps.OK && f.WayOut != "" {
+		if f.Verdict != doctor.OK && f.WayOut != "" {
 			lines = append(lines, text.Within("→ "+f.WayOut, width-1-taken)...)
 		}
 		for i, line := range lines {
@@ -125,8 +131,8 @@ func printFindings(out io.Writer, found []steps.Finding, width int) error {
 			}
 		}
 	}
-	fmt.Fprintf(w, "\n%d checks: %d ok, %d failed, %d unknown\n", len(found), count(found, steps.OK),
-		count(found, steps.Failed), count(found, steps.Unknown))
+	fmt.Fprintf(w, "\n%d checks: %d ok, %d failed, %d unknown\n", len(found), count(found, doctor.OK),
+		count(found, doctor.Failed), count(found, doctor.Unknown))
 	return w.Flush()
 }
 
@@ -144,11 +150,11 @@ func examine(ctx context.Context, r *running, targets []string) error {
 	if r.options.Lab || r.options.SkipDoctor {
 		return nil
 	}
-	plan, err := steps.New(r.cfg.Config, r.tools)
+	b, err := planning.New(r.cfg.Config, r.tools)
 	if err != nil {
 		return &usage.Error{Err: err}
 	}
-	foreseen, err := plan.Graph.Predict(ctx, r.journal(), targets, false)
+	foreseen, err := b.Plan.Graph.Predict(ctx, r.journal(), targets, false)
 	if err != nil {
 		return nil // the run itself says it better
 	}
@@ -158,14 +164,14 @@ func examine(ctx context.Context, r *running, targets []string) error {
 			would = append(would, f.Name)
 		}
 	}
-	if !slices.ContainsFunc(would, func(step string) bool { return slices.Contains(spending(plan), step) }) {
+	if !slices.ContainsFunc(would, func(step string) bool { return slices.Contains(spending(b.Plan), step) }) {
 		return nil
 	}
-	doctor, err := doctorOf(ctx, plan, r.state)
+	examiner, err := doctorOf(ctx, b, r.state)
 	if err != nil {
 		return err
 	}
-	return examined(ctx, r, doctor.For(would))
+	return examined(ctx, r, examiner.For(would))
 }
 
 // examineFor has the doctor look before an operation that makes servers outside
@@ -174,27 +180,27 @@ func examineFor(ctx context.Context, r *running, what string) error {
 	if r.options.Lab || r.options.SkipDoctor {
 		return nil
 	}
-	plan, err := steps.New(r.cfg.Config, r.tools)
+	b, err := planning.New(r.cfg.Config, r.tools)
 	if err != nil {
 		return &usage.Error{Err: err}
 	}
-	return examined(ctx, r, plan.Doctor().For([]string{what}))
+	return examined(ctx, r, newDoctor(b).For([]string{what}))
 }
 
 // examined has a doctor look, notes what is not known, and fails with what is
 // not well.
-func examined(ctx context.Context, r *running, doctor *steps.Doctor) error {
+func examined(ctx context.Context, r *running, examiner *doctor.Doctor) error {
 	err := r.hub.Task(doctorTask, "before anything is made", func(flow.Say) error {
-		found := hidden(r.console, doctor.Examine(ctx))
+		found := hidden(r.console, examiner.Examine(ctx))
 		for _, f := range found {
 			switch f.Verdict {
-			case steps.Failed:
+			case doctor.Failed:
 				r.hub.Note("doctor: %s failed: %s; %s", f.Check, f.Reason, f.WayOut)
-			case steps.Unknown:
+			case doctor.Unknown:
 				r.hub.Note("doctor: %s is not known: %s", f.Check, f.Reason)
 			}
 		}
-		if unwell := count(found, steps.Failed); unwell > 0 {
+		if unwell := count(found, doctor.Failed); unwell > 0 {
 			return &unwellError{unwell}
 		}
 		return nil

@@ -14,8 +14,8 @@ import (
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 
 	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/doctor"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
-	"github.com/slipway-k8s/slipway/steps"
 )
 
 // wellWorld is a project and an environment in which the doctor asks nobody
@@ -83,7 +83,7 @@ func TestDoctorByCommand(t *testing.T) {
 	t.Chdir(dir)
 	r := execute(t, t.Context(), dir, environment, "doctor", "--output", "json")
 	var report struct {
-		Checks []steps.Finding
+		Checks []doctor.Finding
 		Failed int
 	}
 	if err := json.Unmarshal([]byte(r.stdout), &report); err != nil || r.code != ExitDone || report.Failed != 0 ||

@@ -12,6 +12,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/doctor"
 	"github.com/slipway-k8s/slipway/internal/effect"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/ownership"
@@ -189,7 +190,7 @@ func runReplaceMachine(ctx context.Context, c *console, a arguments) error {
 		if err := errors.Join(refuseDuringRecovery(r.console, r.state), refuseOtherProject(ctx, r)); err != nil {
 			return err
 		}
-		if err := examineFor(ctx, r, steps.ForServer); err != nil {
+		if err := examineFor(ctx, r, doctor.ForServer); err != nil {
 			return err
 		}
 		replacer := steps.NewReplacer(r.cfg.Config, r.tools)

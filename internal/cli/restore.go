@@ -13,6 +13,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/cli/backupfile"
+	"github.com/slipway-k8s/slipway/internal/doctor"
 	"github.com/slipway-k8s/slipway/internal/forecast"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/runs"
@@ -161,7 +162,7 @@ func (j lockedJournal) Lock(ctx context.Context) (func() error, error) {
 }
 
 func restore(ctx context.Context, r *running, file backupfile.File, source steps.Backup) error {
-	if err := examineFor(ctx, r, steps.ForRestore); err != nil {
+	if err := examineFor(ctx, r, doctor.ForRestore); err != nil {
 		return err
 	}
 	if err := steps.PrepareRestore(r.tools.Files, source); err != nil {

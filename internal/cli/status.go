@@ -10,16 +10,19 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/drift"
 	"github.com/slipway-k8s/slipway/internal/kind"
 	"github.com/slipway-k8s/slipway/internal/lab"
+	"github.com/slipway-k8s/slipway/internal/overview"
 	"github.com/slipway-k8s/slipway/internal/planning"
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/internal/status"
 	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/platform"
+	"github.com/slipway-k8s/slipway/steps"
 )
 
 // statusComparedWithin bounds the comparison of the configuration with the
@@ -67,7 +70,7 @@ func lookAtAll(ctx context.Context, c *console, a arguments) (status.Report, err
 		r.WithoutSecrets(c.hide)
 		return r, err
 	}
-	look := b.Plan.Look(ctx, recorded)
+	look := overview.Begin(ctx, b.Cfg, b.Tools, b.Sources, lookedFrom(b.Plan, recorded))
 	defer look.Close()
 	var asking sync.WaitGroup
 	asking.Go(func() {
@@ -160,4 +163,17 @@ func newStatusCommand(in *invocation) *cobra.Command {
 		})
 	cmd.Flags().BoolVar(&own.Watch, "watch", false, "show it again whenever it has changed, until Ctrl-C")
 	return cmd
+}
+
+// lookedFrom is what the journal has of the steps that a look needs to know of.
+func lookedFrom(plan *steps.Plan, recorded []flow.Status) (out overview.Recorded) {
+	for _, s := range recorded {
+		switch s.Name {
+		case plan.ControlPlane.Name():
+			out.APIAnswered = s.State == flow.StateDone || s.Sealed != ""
+		case plan.Pivot.Name():
+			out.Pivot = s.State
+		}
+	}
+	return out
 }

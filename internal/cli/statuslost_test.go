@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/slipway-k8s/slipway/internal/overview"
 	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/internal/status"
-	"github.com/slipway-k8s/slipway/steps"
 )
 
 // What is lost, or was interrupted, is said first, with a command in one line, and not that nothing is waited for.
@@ -18,9 +18,9 @@ func TestStatusBeginsWithWhatIsLost(t *testing.T) {
 	command := "bootstrap restore --diagnose --lab --state-dir /a/folder CLUSTER_NAME=k8s --and so on, longer than the " +
 		"terminal is"
 	lost := status.Report{State: "/a/folder",
-		Now: &steps.Overview{Lost: &steps.LostOverview{Sentence: "the API of cluster k8s does not answer", Command: command}}}
+		Now: &overview.Overview{Lost: &overview.Lost{Sentence: "the API of cluster k8s does not answer", Command: command}}}
 	pivot := status.Report{State: "/a/folder",
-		Now: &steps.Overview{Pivot: &steps.PivotOverview{Sentence: "the pivot of cluster k8s has not ended",
+		Now: &overview.Overview{Pivot: &overview.Pivot{Sentence: "the pivot of cluster k8s has not ended",
 			Command: command}}}
 	pivot.TellRun("")
 	for begins, r := range map[string]status.Report{"the API of cluster k8s does not": lost,
@@ -34,13 +34,13 @@ func TestStatusBeginsWithWhatIsLost(t *testing.T) {
 			t.Errorf("it says\n%s", text.String())
 		}
 	}
-	pivot = status.Report{Now: &steps.Overview{Pivot: &steps.PivotOverview{Sentence: "the pivot", Command: command}}}
+	pivot = status.Report{Now: &overview.Overview{Pivot: &overview.Pivot{Sentence: "the pivot", Command: command}}}
 	if pivot.TellRun("process 1 on here"); pivot.Now.Pivot.Command != "" ||
 		!strings.Contains(pivot.Now.Pivot.Sentence, "a run is at work on it (process 1 on here)") {
 		t.Errorf("while a run is at work: %+v", pivot.Now.Pivot)
 	}
 	var none strings.Builder
-	if err := (status.Report{Now: &steps.Overview{}}).Print(&none, 0); err != nil ||
+	if err := (status.Report{Now: &overview.Overview{}}).Print(&none, 0); err != nil ||
 		!strings.Contains(none.String(), "nothing is waited for") {
 		t.Errorf("where nothing is lost it says %s", none.String())
 	}

@@ -14,11 +14,11 @@ import (
 	"github.com/hinshun/vt10x"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/overview"
 	"github.com/slipway-k8s/slipway/internal/redact"
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/internal/status"
-	"github.com/slipway-k8s/slipway/steps"
 )
 
 func sized(columns, rows int) func() (int, int) { return func() (int, int) { return columns, rows } }
@@ -103,7 +103,7 @@ func TestWatchRedraws(t *testing.T) {
 // small is a status of which a usual terminal cannot show all.
 func small() status.Report {
 	r := status.Report{State: "/a/folder", Notes: []string{},
-		Now: &steps.Overview{Sentence: "waiting for the control plane: 1 of 3 nodes is Ready; server-2: its Talos does not " +
+		Now: &overview.Overview{Sentence: "waiting for the control plane: 1 of 3 nodes is Ready; server-2: its Talos does not " +
 			"answer"}}
 	for i := range 19 {
 		s := status.Step{Step: fmt.Sprintf("step-%d.", i), State: "done", World: "holds"}
@@ -118,7 +118,7 @@ func small() status.Report {
 		r.Steps = append(r.Steps, s)
 	}
 	for i := range 9 {
-		r.Now.Servers = append(r.Now.Servers, steps.ServerOverview{Name: fmt.Sprintf("server-%d", i), State: "running"})
+		r.Now.Servers = append(r.Now.Servers, overview.Server{Name: fmt.Sprintf("server-%d", i), State: "running"})
 	}
 	return r
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/overview"
 	"github.com/slipway-k8s/slipway/internal/status"
 	"github.com/slipway-k8s/slipway/steps"
 )
@@ -54,11 +55,11 @@ func TestStatusAtATerminal(t *testing.T) {
 			Ended: time.Unix(90, 0), World: "holds"}},
 		Notes: []string{"firewall k8s covers the servers, but no firewall of Hetzner's covers a load balancer: it answers " +
 			"everybody on 6443 and 50000"},
-		Now: &steps.Overview{Sentence: "waiting for etcd: 2 of 3 servers run; " + name +
+		Now: &overview.Overview{Sentence: "waiting for etcd: 2 of 3 servers run; " + name +
 			": server type cx33 is out of stock in nbg1 (CAPH tries again within 10 s)",
-			Servers: []steps.ServerOverview{{Name: name, State: "running", Machine: "k8s-control-plane-ddx96", Phase: "Running",
+			Servers: []overview.Server{{Name: name, State: "running", Machine: "k8s-control-plane-ddx96", Phase: "Running",
 				Talos: "connection refused by 203.0.113.120:50000", Node: "Ready"}},
-			Unknown: []steps.Unasked{{What: "the Helm releases", Why: waits}}}}
+			Unknown: []overview.Unasked{{What: "the Helm releases", Why: waits}}}}
 	for _, width := range []int{0, 80, 200} {
 		var out strings.Builder
 		if err := r.Print(&out, width); err != nil {

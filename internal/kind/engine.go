@@ -11,15 +11,15 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/slipway-k8s/slipway/steps"
+	"github.com/slipway-k8s/slipway/internal/doctor"
 )
 
 // Engine implements steps.EngineUser: it asks the engine that kind finds, in the
 // order in which kind looks for one.
-func (k *Provider) Engine(ctx context.Context) (steps.Engine, error) {
+func (k *Provider) Engine(ctx context.Context) (doctor.Engine, error) {
 	for _, e := range []struct {
 		name, greeting string
-		ask            func(context.Context) (steps.Engine, error)
+		ask            func(context.Context) (doctor.Engine, error)
 	}{
 		{"docker", "Docker version", dockerEngine},
 		{"nerdctl", "nerdctl version", nerdctlEngine},
@@ -33,7 +33,7 @@ func (k *Provider) Engine(ctx context.Context) (steps.Engine, error) {
 		engine.Name = e.name
 		return engine, err
 	}
-	return steps.Engine{}, errNoDocker
+	return doctor.Engine{}, errNoDocker
 }
 
 // dockerInfo is the part of `docker info` that is read.
@@ -45,7 +45,7 @@ type dockerInfo struct {
 	SecurityOptions                                     []string // "name=rootless", "name=seccomp,profile=default"
 }
 
-func dockerEngine(ctx context.Context) (steps.Engine, error) {
+func dockerEngine(ctx context.Context) (doctor.Engine, error) {
 	info, err := askDocker(ctx, "docker")
 	e := info.engine()
 	if host, _ := os.Hostname(); err == nil && info.Name == host {
@@ -55,7 +55,7 @@ func dockerEngine(ctx context.Context) (steps.Engine, error) {
 }
 
 // nerdctlEngine does not tell where containerd keeps its data.
-func nerdctlEngine(ctx context.Context) (steps.Engine, error) {
+func nerdctlEngine(ctx context.Context) (doctor.Engine, error) {
 	info, err := askDocker(ctx, "nerdctl")
 	return info.engine(), err
 }
@@ -71,8 +71,8 @@ func askDocker(ctx context.Context, program string) (info dockerInfo, err error)
 	return info, err
 }
 
-func (i dockerInfo) engine() steps.Engine {
-	return steps.Engine{
+func (i dockerInfo) engine() doctor.Engine {
+	return doctor.Engine{
 		Version: i.ServerVersion, CgroupV2: i.CgroupVersion == "2", MemoryBytes: i.MemTotal, DataRoot: i.DockerRootDir,
 		// Without a driver the limits that it tells mean nothing (moby issue 42151).
 		CanLimit: i.CgroupDriver != "none" && i.MemoryLimit && i.PidsLimit && i.CPUShares,
@@ -81,10 +81,10 @@ func (i dockerInfo) engine() steps.Engine {
 	}
 }
 
-func podmanEngine(ctx context.Context) (steps.Engine, error) {
+func podmanEngine(ctx context.Context) (doctor.Engine, error) {
 	data, err := output(ctx, "podman", "info", "--format", "json")
 	if err != nil {
-		return steps.Engine{}, err
+		return doctor.Engine{}, err
 	}
 	var info struct {
 		Host struct {
@@ -100,13 +100,13 @@ func podmanEngine(ctx context.Context) (steps.Engine, error) {
 		Version struct{ Version string }
 	}
 	if err := json.Unmarshal(data, &info); err != nil {
-		return steps.Engine{}, fmt.Errorf("read podman info: %w", err)
+		return doctor.Engine{}, fmt.Errorf("read podman info: %w", err)
 	}
 	can := true
 	for _, controller := range []string{"memory", "pids", "cpu"} {
 		can = can && slices.Contains(info.Host.CgroupControllers, controller)
 	}
-	return steps.Engine{
+	return doctor.Engine{
 		Version: info.Version.Version, CgroupV2: info.Host.CgroupVersion == "v2", CanLimit: can,
 		Rootless:    info.Host.Security.Rootless,
 		MemoryBytes: info.Host.MemTotal, DataRoot: info.Store.GraphRoot,

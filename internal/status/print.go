@@ -10,8 +10,8 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/slipway-k8s/slipway/internal/overview"
 	"github.com/slipway-k8s/slipway/internal/text"
-	"github.com/slipway-k8s/slipway/steps"
 )
 
 // Print writes the report for a person. width is the terminal's; 0: it is none.
@@ -106,7 +106,7 @@ func (r Report) printRest(out io.Writer, width int) error {
 }
 
 // printWaiting writes what is waited for, and why.
-func printWaiting(out io.Writer, o steps.Overview, width int) {
+func printWaiting(out io.Writer, o overview.Overview, width int) {
 	switch {
 	case o.Sentence != "":
 		fmt.Fprintf(out, "\n%s", text.Fold(text.Printable(o.Sentence)+"\n", width))
@@ -122,7 +122,7 @@ func printWaiting(out io.Writer, o steps.Overview, width int) {
 }
 
 // printNow writes what the world says of the cluster.
-func printNow(out io.Writer, o steps.Overview, width int) error {
+func printNow(out io.Writer, o overview.Overview, width int) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	printServers(w, o, width)
 	if len(o.Releases) > 0 {
@@ -161,7 +161,7 @@ func printNow(out io.Writer, o steps.Overview, width int) error {
 // too.
 const talosRoom = 16
 
-func printServers(w io.Writer, o steps.Overview, width int) {
+func printServers(w io.Writer, o overview.Overview, width int) {
 	if len(o.Servers) == 0 {
 		return
 	}
@@ -191,7 +191,7 @@ func printServers(w io.Writer, o steps.Overview, width int) {
 }
 
 // memberOf is what etcd says of a server; empty: it has no such member, or did not tell.
-func memberOf(o steps.Overview, server string) string {
+func memberOf(o overview.Overview, server string) string {
 	for _, m := range o.Etcd {
 		switch {
 		case m.Name != server:
@@ -205,7 +205,7 @@ func memberOf(o steps.Overview, server string) string {
 }
 
 // serverName is a server's name where it is known, else its number.
-func serverName(o steps.Overview, id int64) string {
+func serverName(o overview.Overview, id int64) string {
 	for _, s := range o.Servers {
 		if s.ID == id {
 			return s.Name

@@ -8,8 +8,8 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/drift"
+	"github.com/slipway-k8s/slipway/internal/overview"
 	"github.com/slipway-k8s/slipway/internal/redact"
-	"github.com/slipway-k8s/slipway/steps"
 )
 
 // Step is a step in `bootstrap status --output json`.
@@ -31,11 +31,11 @@ type Step struct {
 
 // Report is `bootstrap status --output json`.
 type Report struct {
-	State   string          `json:"state"`
-	Offline string          `json:"offline,omitempty"` // why Hetzner and the clusters were not asked
-	Now     *steps.Overview `json:"now,omitempty"`     // nil: Hetzner and the clusters were not asked
-	Steps   []Step          `json:"steps"`
-	Notes   []string        `json:"notes"`
+	State   string             `json:"state"`
+	Offline string             `json:"offline,omitempty"` // why Hetzner and the clusters were not asked
+	Now     *overview.Overview `json:"now,omitempty"`     // nil: Hetzner and the clusters were not asked
+	Steps   []Step             `json:"steps"`
+	Notes   []string           `json:"notes"`
 	drift.Comparison
 }
 

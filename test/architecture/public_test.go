@@ -17,10 +17,8 @@ import (
 // nothing in the plan of a library user has them.
 var exceptions = map[string]bool{
 	"steps.RestorePlan.Explain": true, "steps.RestorePlan.Bill": true, "steps.RestorePlan.Consequences": true, // recovery
-	"steps.Backup.Contents": true, "steps.BackupSource.Contents": true, // backups, and the recovery from them
+	"steps.Backup.Contents": true, // backups, and the recovery from them
 	"steps.Demolition.Take": true, "steps.Kept.Resource": true, "steps.Leftovers": true, // destroy
-	"steps.Overview.Waiting": true, "steps.Overview.Releases": true, // status
-	"steps.Overview.Targets": true, "steps.Overview.Cost": true,
 }
 
 // TestPublicTypesOnly holds that no exported identifier of a public package mentions a type of an internal one: a

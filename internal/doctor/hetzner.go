@@ -1,0 +1,255 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/orders"
+	"github.com/slipway-k8s/slipway/internal/render"
+)
+
+const (
+	askAgain = "try again; go on with --skip-doctor if it is known to be well"
+	// budgetNeeded is what Slipway and CAPH together may ask in the minutes of a bootstrap: an estimate, on the safe side.
+	budgetNeeded = 800
+	// groupHolds is how many servers a spread placement group of Hetzner holds.
+	groupHolds = 10
+)
+
+// unheard is the finding of a check whose question got no answer.
+func unheard(err error) Finding {
+	if errors.Is(err, hetzner.ErrToken) {
+		return unknown("see the check token", "Hetzner does not accept the token")
+	}
+	return unknown(askAgain, "could not ask: %v", err)
+}
+
+func (d *Doctor) token(ctx context.Context) Finding {
+	writes, err := hetzner.CanWrite(ctx, d.tools.Hetzner)
+	const another = "make a token with read and write permission in the project's Security settings"
+	switch {
+	case errors.Is(err, hetzner.ErrToken):
+		return failed(another, "Hetzner does not accept the token")
+	case err != nil:
+		return unheard(err)
+	case !writes:
+		return failed(another, "Hetzner takes the token for reading only")
+	}
+	return ok("Hetzner takes the token, for reading and writing")
+}
+
+func (d *Doctor) serverType(ctx context.Context) Finding {
+	c := d.cfg
+	if _, err := hetzner.FindOffer(ctx, d.tools.Hetzner, c.Location, c.ServerType, c.LoadBalancerType); err != nil {
+		var wrong *hetzner.Unknown
+		if errors.As(err, &wrong) {
+			return failed("choose another LOCATION, SERVER_TYPE or LOAD_BALANCER_TYPE", "%v", err)
+		}
+		return unheard(err)
+	}
+	balancing, _, err := hetzner.AskBalancing(ctx, d.tools.Hetzner, c.LoadBalancerType)
+	if err != nil {
+		return unheard(err)
+	}
+	sale, err := hetzner.AskSale(ctx, d.tools.Hetzner, c.ServerType, c.Location)
+	switch {
+	case err != nil:
+		return unheard(err)
+	case !balancing.Withdrawn.IsZero():
+		return failed("choose another LOAD_BALANCER_TYPE", "load balancer type %s is withdrawn on %s", c.LoadBalancerType, balancing.Withdrawn.Format(time.DateOnly))
+	case !sale.Withdrawn.IsZero():
+		return failed("choose another SERVER_TYPE: a server that is lost could not be made again",
+			"server type %s is withdrawn in %s on %s", c.ServerType, c.Location, sale.Withdrawn.Format(time.DateOnly))
+	case sale.Told && !sale.InStock:
+		return failed("choose another SERVER_TYPE or LOCATION, or wait", "server type %s is out of stock in %s", c.ServerType, c.Location)
+	case !sale.Told:
+		return unknown("the servers are ordered and waited for", "location, server type and load balancer type exist; whether %s is in stock in %s is not told", c.ServerType, c.Location)
+	}
+	return ok("%s is sold and in stock in %s; load balancer type %s exists", c.ServerType, c.Location, c.LoadBalancerType)
+}
+
+// planned is what the manifests ask Hetzner for.
+type planned struct {
+	servers, surge, balancers, services int
+	group                               int // the most in one placement group, a rolling update counted
+}
+
+func (d *Doctor) planned() (planned, error) {
+	r, err := render.Manifests(d.cfg, d.sources, render.ManifestVariables(d.sources, "image", "eu-central", "192.0.2.1"))
+	if err != nil {
+		return planned{}, err
+	}
+	var p planned
+	for _, o := range orders.Of(r.Now, d.cfg.Location) {
+		switch o.Kind {
+		case hetzner.KindServer:
+			p.servers += o.Count
+		case hetzner.KindLoadBalancer:
+			p.balancers += o.Count
+		}
+	}
+	for _, o := range r.Now {
+		switch o.GroupVersionKind() {
+		case capi.TalosControlPlaneKind:
+			surge := 1 // the provider's default
+			if is, found, _ := unstructured.NestedInt64(o.Object, "spec", "rolloutStrategy", "rollingUpdate", "maxSurge"); found {
+				surge = int(is)
+			}
+			p.surge += surge
+			p.group = max(p.group, int(capi.Number(o, "spec", "replicas"))+surge)
+		case capi.HetznerClusterKind:
+			extra, _, _ := unstructured.NestedSlice(o.Object, "spec", "controlPlaneLoadBalancer", "extraServices")
+			p.services = max(p.services, len(extra)+1) // and the API server's
+		}
+	}
+	return p, nil
+}
+
+// capacity holds what is planned against what one placement group and one load balancer hold.
+func (d *Doctor) capacity(ctx context.Context) Finding {
+	p, err := d.planned()
+	if err != nil {
+		return failed("see the check manifests", "%v", err)
+	}
+	if p.group > groupHolds {
+		return failed("choose fewer CONTROL_PLANE_REPLICAS", "%d servers and %d more in a rolling update do not fit into a placement group, which holds %d", p.group-p.surge, p.surge, groupHolds)
+	}
+	name := d.cfg.LoadBalancerType
+	b, found, err := hetzner.AskBalancing(ctx, d.tools.Hetzner, name)
+	switch {
+	case err != nil:
+		return unheard(err)
+	case !found:
+		return unknown("see the check server-type", "load balancer type %s does not exist", name)
+	case p.group > b.Targets:
+		return failed("choose a larger LOAD_BALANCER_TYPE", "%d servers, a rolling update's counted, do not fit behind a load balancer %s, which has %d targets", p.group, name, b.Targets)
+	case p.services > b.Services:
+		return failed("choose a larger LOAD_BALANCER_TYPE, or fewer extraServices", "%d services do not fit onto a load balancer %s, which has %d", p.services, name, b.Services)
+	}
+	return ok("%d servers with the one more of a rolling update, of %d that a placement group holds and %d that %s has targets for; %d of its %d services",
+		p.group, groupHolds, b.Targets, name, p.services, b.Services)
+}
+
+// limits says what the project's limits have to allow. They are in no answer of the API.
+func (d *Doctor) limits(context.Context) Finding {
+	p, err := d.planned()
+	if err != nil {
+		return unknown("see the check manifests", "%v", err)
+	}
+	plural := "s"
+	if p.balancers == 1 {
+		plural = ""
+	}
+	return unknown("compare with the project's Limits in Hetzner's console",
+		"%d servers (%d in a rolling update) with a primary IP each and %d load balancer%s are to be made; the API does not tell the project's limits", p.servers, p.servers+p.surge, p.balancers, plural)
+}
+
+func (d *Doctor) image(ctx context.Context) Finding {
+	c := d.cfg
+	offer, err := hetzner.FindOffer(ctx, d.tools.Hetzner, c.Location, c.ServerType, c.LoadBalancerType)
+	if err != nil {
+		return unknown("see the check server-type", "which architecture the servers have is not known: %v", err)
+	}
+	var told []string
+	for _, architecture := range c.Architectures(offer.Architecture) {
+		name := c.Image(architecture)
+		found, err := hetzner.FindImages(ctx, d.tools.Hetzner, name, architecture)
+		switch {
+		case err != nil:
+			return unheard(err)
+		case len(found) > 1:
+			return failed("run "+d.tools.Command("image", "--prune"), "%v", &hetzner.ImageError{Name: name, Architecture: architecture, Found: found, Prune: d.tools.Command("image", "--prune")})
+		case len(found) == 0:
+			why, err := hetzner.AskUpload(ctx, d.tools.Hetzner, c.Location, architecture, c.ServerType)
+			if err != nil {
+				return unheard(err)
+			}
+			if why != "" {
+				return failed("choose another LOCATION, wait, or make it elsewhere ("+d.tools.Command("image", "--packer")+")", "image %s for %s cannot be made: %s", name, architecture, why)
+			}
+			told = append(told, fmt.Sprintf("image %s for %s is to be made", name, architecture))
+		case !found[0].Available() && !found[0].Creating():
+			return failed("delete it, or take its label away", "image %s for %s is %s", name, architecture, found[0].Status)
+		default:
+			told = append(told, fmt.Sprintf("image %s for %s is %s", name, architecture, found[0]))
+		}
+	}
+	return ok("%s", strings.Join(told, "; "))
+}
+
+func (d *Doctor) names(ctx context.Context) Finding {
+	cluster := d.cfg.ClusterName
+	r, err := render.Manifests(d.cfg, d.sources, render.ManifestVariables(d.sources, "image", "eu-central", "192.0.2.1"))
+	if err != nil {
+		return failed("see the check manifests", "%v", err)
+	}
+	var groups []string
+	for _, o := range r.Now {
+		if o.GroupVersionKind() != capi.HetznerClusterKind {
+			continue
+		}
+		listed, _, _ := unstructured.NestedSlice(o.Object, "spec", "hcloudPlacementGroups")
+		for _, g := range listed {
+			if m, isMap := g.(map[string]any); isMap {
+				groups = append(groups, fmt.Sprintf("%s-%v", cluster, m["name"]))
+			}
+		}
+	}
+	names := hetzner.Names{
+		Networks: []string{cluster}, PlacementGroups: groups, Firewalls: []string{cluster},
+		// As CACPPT and CAPH make them up: <template>-<hash>-<random>, <cluster>-kube-apiserver-<random>.
+		Servers:       regexp.MustCompile(fmt.Sprintf(`^%s-[0-9a-z]{%d}-[0-9a-z]{5}$`, regexp.QuoteMeta(d.cfg.ControlPlaneName()), render.TemplateHashLength)),
+		LoadBalancers: regexp.MustCompile(fmt.Sprintf(`^%s-kube-apiserver-[0-9a-z]{5}$`, regexp.QuoteMeta(cluster))),
+	}
+	taken, err := hetzner.Taken(ctx, d.tools.Hetzner, cluster, names)
+	switch {
+	case err != nil:
+		return unheard(err)
+	case len(taken) > 0:
+		return failed("choose another CLUSTER_NAME, or rename what has it", "these are not the cluster's and have names that it needs: %s", strings.Join(taken, ", "))
+	}
+	return ok("the names of network, placement groups, firewall, servers and load balancer are free, or the cluster's own")
+}
+
+func (d *Doctor) networks(ctx context.Context) Finding {
+	own, err := netip.ParsePrefix(d.cfg.NetworkCIDR)
+	if err != nil {
+		return failed("see the check address-ranges", "%v", err)
+	}
+	ranges, err := hetzner.Ranges(ctx, d.tools.Hetzner, d.cfg.ClusterName)
+	if err != nil {
+		return unheard(err)
+	}
+	var overlaps []string
+	for _, r := range ranges {
+		if !r.Ours && r.Prefix.Overlaps(own) {
+			overlaps = append(overlaps, fmt.Sprintf("%s (%s)", r.Name, r.Prefix))
+		}
+	}
+	if len(overlaps) > 0 {
+		return failed("choose another NETWORK_CIDR; or --skip-doctor, if nothing will ever be in both", "%s overlaps networks of the project: %s", own, strings.Join(overlaps, ", "))
+	}
+	return ok("%s overlaps none of the project's other networks", own)
+}
+
+func (d *Doctor) hetznerBudget(ctx context.Context) Finding {
+	budget, err := hetzner.AskBudget(ctx, d.tools.Hetzner)
+	switch {
+	case err != nil:
+		return unheard(err)
+	case budget.Limit == 0:
+		return unknown(askAgain, "Hetzner's answer does not tell how many requests are left")
+	case budget.Remaining < min(budgetNeeded, budget.Limit):
+		return failed("wait: one comes back each second", "%d of %d requests an hour are left, a bootstrap may need %d", budget.Remaining, budget.Limit, budgetNeeded)
+	}
+	return ok("%d of %d requests an hour are left", budget.Remaining, budget.Limit)
+}
