@@ -76,7 +76,7 @@ func (a accessStep) run(ctx context.Context, say flow.Say) (Access, error) {
 	if out.Talosconfig, err = writeTalosconfig(ctx, a.cfg, a.tools, a.observer, say, self, c); err != nil {
 		return Access{}, err
 	}
-	r, err := readRoll(ctx, a.cfg, a.tools, self, self)
+	r, err := readNodeRollout(ctx, a.cfg, a.tools, self, self)
 	if err != nil {
 		return Access{}, err
 	}
@@ -98,7 +98,7 @@ func (a accessStep) verify(ctx context.Context, was Access) flow.Verdict {
 	if err != nil {
 		return flow.Unknown(err)
 	}
-	if v := situation.EndpointStands(ctx, a.cfg, a.tools, a.sources, host); v.Answer() != flow.AnswerHolds {
+	if v := situation.VerifyEndpoint(ctx, a.cfg, a.tools, a.sources, host); v.Answer() != flow.AnswerHolds {
 		return v
 	}
 	if v := kubeconfigHolds(ctx, a.cfg, a.tools, self); v.Answer() != flow.AnswerHolds {
@@ -107,7 +107,7 @@ func (a accessStep) verify(ctx context.Context, was Access) flow.Verdict {
 	if v := talosconfigHolds(ctx, a.cfg, a.tools, self, was.Talosconfig); v.Answer() != flow.AnswerHolds {
 		return v
 	}
-	r, err := readRoll(ctx, a.cfg, a.tools, self, self)
+	r, err := readNodeRollout(ctx, a.cfg, a.tools, self, self)
 	if err != nil {
 		return flow.Unknown(err)
 	}

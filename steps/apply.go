@@ -216,7 +216,7 @@ func (a applyStep) waitLoadBalancer(ctx context.Context, say flow.Say, mgmt *kub
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	changes := mgmt.Changes(watching, kube.Selection{List: capi.ListOf(capi.HetznerClusterKind), Options: []client.ListOption{client.InNamespace(config.Namespace)}})
-	w := wait.Wait{What: "the load balancer", Within: a.cfg.LoadBalancerTimeout.D(), Changes: changes, Because: a.observer.Obstacles(mgmt, situation.WatchedOf(a.cfg))}
+	w := wait.Wait{What: "the load balancer", Within: a.cfg.LoadBalancerTimeout.D(), Changes: changes, Explain: a.observer.Obstacles(mgmt, situation.WatchedOf(a.cfg))}
 	err = w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		live, err := capi.Get(ctx, mgmt, capi.HetznerClusterKind, a.cfg.ClusterName)
 		if err != nil {
@@ -241,7 +241,7 @@ func (a applyStep) verify(ctx context.Context, was Cluster) flow.Verdict {
 		o := &metav1.PartialObjectMetadata{}
 		o.SetGroupVersionKind(schema.FromAPIVersionAndKind(name.APIVersion, name.Kind))
 		if err := mgmt.Get(ctx, client.ObjectKey{Namespace: config.Namespace, Name: name.Name}, o); err != nil {
-			return unless(fmt.Errorf("get %s %s: %w", name.Kind, name.Name, err))
+			return verdictFromError(fmt.Errorf("get %s %s: %w", name.Kind, name.Name, err))
 		}
 		if o.GetDeletionTimestamp() != nil {
 			return flow.Unknown(fmt.Errorf("%s %s is being deleted: wait until it is gone", name.Kind, name.Name))
@@ -250,5 +250,5 @@ func (a applyStep) verify(ctx context.Context, was Cluster) flow.Verdict {
 			return flow.Gone("Cluster %s is another one than the recorded", was.Name)
 		}
 	}
-	return situation.EndpointStands(ctx, a.cfg, a.tools, a.sources, was.LoadBalancerIP)
+	return situation.VerifyEndpoint(ctx, a.cfg, a.tools, a.sources, was.LoadBalancerIP)
 }

@@ -72,7 +72,7 @@ func (step providersStep) verify(ctx context.Context, was Providers) flow.Verdic
 	}
 	installed, err := providers.Installed(ctx, mgmt)
 	if err != nil {
-		return unless(err)
+		return verdictFromError(err)
 	}
 	for label, version := range was.Versions {
 		if installed[label] != version {
@@ -82,7 +82,7 @@ func (step providersStep) verify(ctx context.Context, was Providers) flow.Verdic
 	missing, err := providers.Unready(ctx, mgmt)
 	switch {
 	case err != nil:
-		return unless(err)
+		return verdictFromError(err)
 	case missing != "":
 		return flow.Gone("%s", missing)
 	}

@@ -226,7 +226,7 @@ func (c comparer) whole(lost []string) []question {
 }
 
 func (c comparer) nodes(ctx context.Context, lost []string) (seen, differs string, err error) {
-	r, err := readRoll(ctx, c.cfg, c.tools, c.cluster, c.cluster)
+	r, err := readNodeRollout(ctx, c.cfg, c.tools, c.cluster, c.cluster)
 	if err != nil {
 		return "", "", err
 	}
@@ -242,7 +242,7 @@ func (c comparer) nodes(ctx context.Context, lost []string) (seen, differs strin
 }
 
 func (c comparer) members(ctx context.Context) (seen, differs string, err error) {
-	r, err := readRoll(ctx, c.cfg, c.tools, c.cluster, c.cluster)
+	r, err := readNodeRollout(ctx, c.cfg, c.tools, c.cluster, c.cluster)
 	if err != nil {
 		return "", "", err
 	}

@@ -20,18 +20,18 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// Cover is the firewall over the cluster's servers.
-type Cover struct {
+// FirewallAttachment is the firewall over the cluster's servers.
+type FirewallAttachment struct {
 	Firewall int64 `json:"firewall"`
 }
 
-// ErrCutsOff is the refusal to close the door on the manager of the cluster.
+// ErrCutsOff is the refusal to cut off the cluster that manages this one.
 var ErrCutsOff = errors.New("the cluster is managed from outside: the control plane provider reaches Talos on the servers' public " +
 	"addresses, and this firewall would cut it off. Run pivot first, or let your own address in with FIREWALL_ALLOW=auto " +
 	"(or the ranges that the management cluster is seen from)")
 
 // FirewallApply adds the step firewall-apply to a graph: the firewall is applied to the cluster's servers, by label.
-func (s *Set) FirewallApply(g *flow.Graph, firewall *flow.Step[Firewall]) *flow.Step[Cover] {
+func (s *Set) FirewallApply(g *flow.Graph, firewall *flow.Step[Firewall]) *flow.Step[FirewallAttachment] {
 	step := newFirewallApplyStep(s)
 	return flow.Add1(g, "firewall-apply", step.run, firewall).
 		Doc("every server, also one made later, is behind the firewall (the load balancer's public ports cannot be)").
@@ -51,20 +51,20 @@ func newFirewallApplyStep(s *Set) firewallApplyStep {
 }
 
 // run puts the servers behind the firewall, those of today and those to come.
-func (step firewallApplyStep) run(ctx context.Context, say flow.Say, f Firewall) (Cover, error) {
+func (step firewallApplyStep) run(ctx context.Context, say flow.Say, f Firewall) (FirewallAttachment, error) {
 	if err := staysReachable(ctx, step.cfg, step.tools, step.sources); err != nil {
-		return Cover{}, err
+		return FirewallAttachment{}, err
 	}
 	firewall, err := hetzner.FindFirewall(ctx, step.tools.Hetzner, step.cfg.ClusterName)
 	if err != nil {
-		return Cover{}, err
+		return FirewallAttachment{}, err
 	}
 	if firewall == nil || firewall.ID != f.ID {
-		return Cover{}, fmt.Errorf("firewall %d vanished since it was made: run again", f.ID)
+		return FirewallAttachment{}, fmt.Errorf("firewall %d vanished since it was made: run again", f.ID)
 	}
 	say("applying firewall %s to the servers of cluster %s", firewall.Name, step.cfg.ClusterName)
 	if err := hetzner.CoverServers(ctx, step.tools.Hetzner, firewall, step.cfg.ClusterName); err != nil {
-		return Cover{}, err
+		return FirewallAttachment{}, err
 	}
 	err = wait.Wait{What: "the firewall", Within: step.cfg.FirewallTimeout.D()}.Until(ctx, say, func(ctx context.Context) (string, error) {
 		firewall, err := hetzner.FindFirewall(ctx, step.tools.Hetzner, step.cfg.ClusterName)
@@ -80,7 +80,7 @@ func (step firewallApplyStep) run(ctx context.Context, say flow.Say, f Firewall)
 		}
 		return "", err
 	})
-	return Cover{Firewall: f.ID}, err
+	return FirewallAttachment{Firewall: f.ID}, err
 }
 
 // staysReachable refuses what would lock the cluster's manager out: it reaches the servers over the private network only
@@ -114,7 +114,7 @@ func beyondPrivate(p netip.Prefix) bool {
 	})
 }
 
-func (step firewallApplyStep) verify(ctx context.Context, was Cover) flow.Verdict {
+func (step firewallApplyStep) verify(ctx context.Context, was FirewallAttachment) flow.Verdict {
 	firewall, err := hetzner.FindFirewall(ctx, step.tools.Hetzner, step.cfg.ClusterName)
 	if err != nil {
 		return flow.Unknown(err)

@@ -76,7 +76,7 @@ func (r releaseStep) verifyHCloudCCM(ctx context.Context, was CloudController) f
 	if err != nil {
 		return flow.Unknown(err)
 	}
-	if v := secretStands(ctx, workload, was.Secret, ccmSecret(r.tools, network)); v.Answer() != flow.AnswerHolds {
+	if v := verifySecret(ctx, workload, was.Secret, ccmSecret(r.tools, network)); v.Answer() != flow.AnswerHolds {
 		return v
 	}
 	return r.verify(ctx, was.Release)

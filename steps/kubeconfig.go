@@ -69,7 +69,7 @@ func waitSecret(ctx context.Context, cfg config.Config, observer *situation.Obse
 	changes := mgmt.Changes(watching, kube.Selection{List: &corev1.SecretList{}, Options: []client.ListOption{
 		client.InNamespace(config.Namespace), client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("metadata.name", name)},
 	}})
-	err = wait.Wait{What: "Secret " + name, Within: cfg.ControlPlaneTimeout.D(), Changes: changes, Because: observer.Progress(mgmt, situation.WatchedOf(cfg))}.Until(ctx, say, func(ctx context.Context) (string, error) {
+	err = wait.Wait{What: "Secret " + name, Within: cfg.ControlPlaneTimeout.D(), Changes: changes, Explain: observer.Progress(mgmt, situation.WatchedOf(cfg))}.Until(ctx, say, func(ctx context.Context) (string, error) {
 		value, err = management.SecretValue(ctx, mgmt, name, key)
 		if kube.Absent(err) {
 			return "it does not exist yet", nil
@@ -98,7 +98,7 @@ func kubeconfigHolds(ctx context.Context, cfg config.Config, tools platform.Tool
 	}
 	live, err := management.SecretValue(ctx, mgmt, cfg.ClusterName+"-kubeconfig", "value")
 	if err != nil {
-		return unless(err)
+		return verdictFromError(err)
 	}
 	if !bytes.Equal(file, live) {
 		return flow.Gone("there is a newer kubeconfig")

@@ -52,7 +52,7 @@ func newPivotStep(s *Set) pivotStep {
 // controllers have reconciled it. It takes no arguments of other steps because it must be able to go on where their
 // records are lost or, half moved, cannot be verified any more: it finds both clusters by the files that they left.
 func (p pivotStep) run(ctx context.Context, say flow.Say) (Pivot, error) {
-	s, err := openSides(ctx, p.cfg, p.tools, say)
+	s, err := connectClusters(ctx, p.cfg, p.tools, say)
 	if err != nil {
 		return Pivot{}, err
 	}
@@ -98,7 +98,7 @@ func whereTheCopyIs(tools platform.Tools) string {
 }
 
 // resumeTarget compares what arrived with the copy, and then lets the cluster's own controllers begin.
-func (p pivotStep) resumeTarget(ctx context.Context, say flow.Say, s sides) error {
+func (p pivotStep) resumeTarget(ctx context.Context, say flow.Say, s pivotClusters) error {
 	say("comparing every object in cluster %s with the copy", p.cfg.ClusterName)
 	if err := compareWithCopy(ctx, p.cfg, p.tools, say, s); err != nil {
 		return err
@@ -124,7 +124,7 @@ func serverIDs(ctx context.Context, cfg config.Config, tools platform.Tools) ([]
 // ensureCopy makes the copy complete without changing either cluster. Before anything moved it is simply taken anew. A
 // move that a dead run left is another matter: what it has begun to delete has lost its annotations at the source, so
 // what the copy already has of it stays, and where there is no copy the target's version is the good one.
-func ensureCopy(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say, s sides, st standing) (pivotcopy.State, error) {
+func ensureCopy(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say, s pivotClusters, st clusterLocation) (pivotcopy.State, error) {
 	c := pivotcopy.In(tools)
 	state, err := c.State(cfg.ClusterName)
 	if err != nil {

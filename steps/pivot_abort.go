@@ -31,7 +31,7 @@ func (p *Plan) AbortPivot(ctx context.Context, say flow.Say) error {
 }
 
 func abortPivot(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say) error {
-	s, err := openSides(ctx, cfg, tools, say)
+	s, err := connectClusters(ctx, cfg, tools, say)
 	if err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ func abortPivot(ctx context.Context, cfg config.Config, tools platform.Tools, sa
 }
 
 // abortable gives what the source holds, if all of it is still there.
-func abortable(ctx context.Context, cfg config.Config, tools platform.Tools, s sides, st standing) (clusterapi.Inventory, error) {
+func abortable(ctx context.Context, cfg config.Config, tools platform.Tools, s pivotClusters, st clusterLocation) (clusterapi.Inventory, error) {
 	none := clusterapi.Inventory{}
 	tooLate := func(why string) error {
 		return fmt.Errorf("too late to abort: %s; run pivot to bring it to its end", why)

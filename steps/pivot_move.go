@@ -29,7 +29,7 @@ import (
 
 // moveToTarget brings every object to the target and takes it from the source, from whatever an earlier run left. The
 // target's Cluster is paused afterwards.
-func moveToTarget(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, observer *situation.Observer, say flow.Say, s sides, st standing) error {
+func moveToTarget(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, observer *situation.Observer, say flow.Say, s pivotClusters, st clusterLocation) error {
 	if err := awaitMovable(ctx, cfg, tools, observer, say, s, st); err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func moveToTarget(ctx context.Context, cfg config.Config, tools platform.Tools, 
 
 // awaitMovable waits until a move can succeed: clusterctl refuses a cluster that is still being built, in words that do
 // not name the object. A move that has begun to delete is not held up by anything.
-func awaitMovable(ctx context.Context, cfg config.Config, tools platform.Tools, observer *situation.Observer, say flow.Say, s sides, st standing) error {
+func awaitMovable(ctx context.Context, cfg config.Config, tools platform.Tools, observer *situation.Observer, say flow.Say, s pivotClusters, st clusterLocation) error {
 	if len(st.marked) > 0 {
 		return nil
 	}
@@ -72,7 +72,7 @@ func awaitMovable(ctx context.Context, cfg config.Config, tools platform.Tools, 
 		return fmt.Errorf("the Cluster object in the management cluster is paused, and not by a pivot that this state folder knows: " +
 			"unpause it (spec.paused), or run pivot --abort, before it is moved")
 	}
-	return wait.Wait{What: "the cluster to be movable", Within: cfg.NodesTimeout.D(), Because: observer.Obstacles(s.source, situation.WatchedOf(cfg))}.Until(ctx, say, func(ctx context.Context) (string, error) {
+	return wait.Wait{What: "the cluster to be movable", Within: cfg.NodesTimeout.D(), Explain: observer.Obstacles(s.source, situation.WatchedOf(cfg))}.Until(ctx, say, func(ctx context.Context) (string, error) {
 		inv, err := clusterapi.Read(ctx, s.source, config.Namespace, config.TokenSecretName)
 		if err != nil {
 			return "", err
@@ -140,7 +140,7 @@ func tieLoose(ctx context.Context, say flow.Say, source *kube.Cluster) error {
 }
 
 // mergedCopy is the copy of a move that a dead run left half done.
-func mergedCopy(ctx context.Context, cfg config.Config, s sides, c pivotcopy.Copy, source clusterapi.Inventory) ([]unstructured.Unstructured, error) {
+func mergedCopy(ctx context.Context, cfg config.Config, s pivotClusters, c pivotcopy.Copy, source clusterapi.Inventory) ([]unstructured.Unstructured, error) {
 	has, err := c.All()
 	if err != nil {
 		return nil, err

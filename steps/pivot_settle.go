@@ -23,7 +23,7 @@ import (
 
 // settle removes what a dead move left at the source, and waits until the cluster's own controllers have looked at every
 // object once and found it well, with the servers that it had.
-func settle(ctx context.Context, cfg config.Config, tools platform.Tools, observer *situation.Observer, say flow.Say, s sides) (Pivot, error) {
+func settle(ctx context.Context, cfg config.Config, tools platform.Tools, observer *situation.Observer, say flow.Say, s pivotClusters) (Pivot, error) {
 	if s.source != nil {
 		if err := sweepSource(ctx, cfg, tools, say, s.source); err != nil {
 			return Pivot{}, err
@@ -77,7 +77,7 @@ func awaitReconciled(ctx context.Context, cfg config.Config, tools platform.Tool
 		kube.Selection{List: capi.ListOf(capi.ClusterKind), Options: inNamespace}, kube.Selection{List: capi.ListOf(capi.MachineKind), Options: inNamespace},
 		kube.Selection{List: capi.ListOf(capi.HCloudMachineKind), Options: inNamespace}, kube.Selection{List: capi.ListOf(capi.TalosControlPlaneKind), Options: inNamespace},
 	)
-	err = wait.Wait{What: "the cluster's own controllers", Within: within, Changes: changes, Because: observer.Obstacles(target, situation.WatchedOf(cfg))}.Until(ctx, say, func(ctx context.Context) (string, error) {
+	err = wait.Wait{What: "the cluster's own controllers", Within: within, Changes: changes, Explain: observer.Obstacles(target, situation.WatchedOf(cfg))}.Until(ctx, say, func(ctx context.Context) (string, error) {
 		inv, err := clusterapi.Read(ctx, target, config.Namespace, config.TokenSecretName)
 		if err != nil {
 			return "", err

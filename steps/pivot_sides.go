@@ -20,42 +20,42 @@ import (
 // lookingWithin is how long an API server that answers may take to serve every kind that it knows.
 const lookingWithin = time.Minute
 
-// sides are the two clusters of a pivot: the objects go from the management cluster to the cluster that they describe.
-type sides struct {
+// pivotClusters are the two clusters of a pivot: the objects go from the management cluster to the cluster that they describe.
+type pivotClusters struct {
 	source *kube.Cluster // nil: there is none (any more)
 	target *kube.Cluster
 	self   bool // the management cluster is the cluster itself: there is no source
 }
 
-// openSides connects to both. A source that is silent is an error; only its provider's word that it does not exist
+// connectClusters connects to both. A source that is silent is an error; only its provider's word that it does not exist
 // counts as gone.
-func openSides(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say) (sides, error) {
+func connectClusters(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say) (pivotClusters, error) {
 	target, err := connect.Cluster(tools, platform.Kubeconfig)
 	if err != nil {
-		return sides{}, fmt.Errorf("cluster %s: %w", cfg.ClusterName, err)
+		return pivotClusters{}, fmt.Errorf("cluster %s: %w", cfg.ClusterName, err)
 	}
 	targetUID, err := target.UID(ctx)
 	if err != nil {
-		return sides{}, fmt.Errorf("cluster %s does not answer, so nothing can be moved to it: %w", cfg.ClusterName, err)
+		return pivotClusters{}, fmt.Errorf("cluster %s does not answer, so nothing can be moved to it: %w", cfg.ClusterName, err)
 	}
 	source, sourceUID, err := management.Open(ctx, cfg, tools, say)
 	if err != nil {
-		return sides{}, err
+		return pivotClusters{}, err
 	}
 	if source != nil && sourceUID == targetUID {
-		return sides{target: target, self: true}, nil
+		return pivotClusters{target: target, self: true}, nil
 	}
-	return sides{source: source, target: target}, nil
+	return pivotClusters{source: source, target: target}, nil
 }
 
-// standing is where the Cluster object is. All that a pivot does next follows from it.
-type standing struct {
+// clusterLocation is where the Cluster object is. All that a pivot does next follows from it.
+type clusterLocation struct {
 	source, target *unstructured.Unstructured // nil: it is not there
 	marked         []clusterapi.Key           // objects at the source that a move has begun to delete
 }
 
 // readBothClusters asks both sides, again where one of them has just started.
-func readBothClusters(ctx context.Context, cfg config.Config, say flow.Say, s sides) (st standing, err error) {
+func readBothClusters(ctx context.Context, cfg config.Config, say flow.Say, s pivotClusters) (st clusterLocation, err error) {
 	err = wait.Wait{What: "both clusters to tell what they hold", Within: lookingWithin}.Until(ctx, say, func(ctx context.Context) (string, error) {
 		st, err = readBothClustersOnce(ctx, cfg, s)
 		return "", err
@@ -63,19 +63,19 @@ func readBothClusters(ctx context.Context, cfg config.Config, say flow.Say, s si
 	return st, err
 }
 
-func readBothClustersOnce(ctx context.Context, cfg config.Config, s sides) (st standing, err error) {
+func readBothClustersOnce(ctx context.Context, cfg config.Config, s pivotClusters) (st clusterLocation, err error) {
 	if st.target, err = management.FindCluster(ctx, cfg, s.target); err != nil {
-		return standing{}, fmt.Errorf("cluster %s: %w", cfg.ClusterName, err)
+		return clusterLocation{}, fmt.Errorf("cluster %s: %w", cfg.ClusterName, err)
 	}
 	if s.source == nil {
 		return st, nil
 	}
 	if st.source, err = management.FindCluster(ctx, cfg, s.source); err != nil {
-		return standing{}, fmt.Errorf("management cluster: %w", err)
+		return clusterLocation{}, fmt.Errorf("management cluster: %w", err)
 	}
 	inv, err := clusterapi.Read(ctx, s.source, config.Namespace, config.TokenSecretName)
 	if err != nil {
-		return standing{}, fmt.Errorf("management cluster: %w", err)
+		return clusterLocation{}, fmt.Errorf("management cluster: %w", err)
 	}
 	st.marked = inv.Marked()
 	return st, nil
@@ -91,7 +91,7 @@ const (
 )
 
 // next says what to do, or why nothing may be done.
-func (st standing) next(name string) (pivotMove, error) {
+func (st clusterLocation) next(name string) (pivotMove, error) {
 	switch {
 	case st.source == nil && st.target == nil:
 		return "", fmt.Errorf("neither the management cluster nor cluster %s holds the Cluster object %s", name, name)

@@ -377,7 +377,7 @@ func TestPivotSweepsTheSource(t *testing.T) {
 	if err := pivotcopy.In(w.b.tools).Put(secret); err != nil { // until the pivot is over it is in the copy
 		t.Fatal(err)
 	}
-	s, err := openSides(t.Context(), w.b.cfg, w.b.tools, w.say)
+	s, err := connectClusters(t.Context(), w.b.cfg, w.b.tools, w.say)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -568,7 +568,7 @@ func TestPivotHoldsWhileServersChange(t *testing.T) {
 // TestPivotTakesTheServersOfItsBeginning has one replaced after the copy was taken, while the management cluster is at work still.
 func TestPivotTakesTheServersOfItsBeginning(t *testing.T) {
 	w := newPivotWorld(t)
-	s, err := openSides(t.Context(), w.b.cfg, w.b.tools, w.say)
+	s, err := connectClusters(t.Context(), w.b.cfg, w.b.tools, w.say)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,25 +18,25 @@ type Plan struct {
 	// once the cluster manages itself.
 	Bootstrap, All, Managed []string
 
-	Preflight    *flow.Step[Offer]
-	Reservation  *flow.Step[Reservation]
-	Image        *flow.Step[Image]
-	Management   *flow.Step[Management]
-	Providers    *flow.Step[Providers]
-	Secret       *flow.Step[TokenSecret]
-	Cluster      *flow.Step[Cluster]
-	ControlPlane *flow.Step[ControlPlane]
-	Kubeconfig   *flow.Step[Kubeconfig]
-	Talosconfig  *flow.Step[Talosconfig]
-	Cilium       *flow.Step[Release]
-	HCloudCCM    *flow.Step[CloudController]
-	TalosCCM     *flow.Step[Release]
-	Nodes        *flow.Step[Nodes]
-	Pivot        *flow.Step[Pivot]
-	Access       *flow.Step[Access]
-	Clean        *flow.Step[Clean]
-	Firewall     *flow.Step[Firewall]
-	Cover        *flow.Step[Cover]
+	Preflight     *flow.Step[Offer]
+	Reservation   *flow.Step[Reservation]
+	Image         *flow.Step[Image]
+	Management    *flow.Step[Management]
+	Providers     *flow.Step[Providers]
+	Secret        *flow.Step[TokenSecret]
+	Cluster       *flow.Step[Cluster]
+	ControlPlane  *flow.Step[ControlPlane]
+	Kubeconfig    *flow.Step[Kubeconfig]
+	Talosconfig   *flow.Step[Talosconfig]
+	Cilium        *flow.Step[Release]
+	HCloudCCM     *flow.Step[CloudController]
+	TalosCCM      *flow.Step[Release]
+	Nodes         *flow.Step[Nodes]
+	Pivot         *flow.Step[Pivot]
+	Access        *flow.Step[Access]
+	Clean         *flow.Step[Clean]
+	Firewall      *flow.Step[Firewall]
+	FirewallApply *flow.Step[FirewallAttachment]
 
 	b *Set
 }
@@ -73,13 +73,13 @@ func New(cfg config.Config, tools platform.Tools) (*Plan, error) {
 	p.Pivot = s.Pivot(g).After(p.Nodes, p.Talosconfig)
 	p.Access = s.Access(g).After(p.Pivot)
 	p.Firewall = s.Firewall(g).OrderAfter(p.Reservation)
-	p.Cover = s.FirewallApply(g, p.Firewall).After(p.Kubeconfig).OrderAfter(p.Pivot)
-	p.Clean = s.Clean(g).After(p.Pivot).OrderAfter(p.Access, p.Cover)
+	p.FirewallApply = s.FirewallApply(g, p.Firewall).After(p.Kubeconfig).OrderAfter(p.Pivot)
+	p.Clean = s.Clean(g).After(p.Pivot).OrderAfter(p.Access, p.FirewallApply)
 
 	p.Bootstrap = []string{p.Talosconfig.Name(), p.Nodes.Name()}
 	// After the pivot nothing brings the releases, which are exempt from its seal.
 	releases := []string{p.Cilium.Name(), p.HCloudCCM.Name(), p.TalosCCM.Name()}
-	p.All = append([]string{p.Access.Name(), p.Cover.Name(), p.Clean.Name()}, releases...)
+	p.All = append([]string{p.Access.Name(), p.FirewallApply.Name(), p.Clean.Name()}, releases...)
 	p.Managed = append([]string{p.Access.Name()}, releases...)
 	return p, g.Validate()
 }
@@ -87,17 +87,17 @@ func New(cfg config.Config, tools platform.Tools) (*Plan, error) {
 // Files of the state folder.
 const ()
 
-// unless turns an error of asking into a verdict: the answer that something does not exist is an answer, everything else
+// verdictFromError turns an error of asking into a verdict: the answer that something does not exist is an answer, everything else
 // is none.
-func unless(err error) flow.Verdict {
+func verdictFromError(err error) flow.Verdict {
 	if kube.Absent(err) {
 		return flow.Gone("%v", err)
 	}
 	return flow.Unknown(err)
 }
 
-// Looking names the steps that change nothing but files of the state folder.
-func Looking() []string {
+// ReadOnlySteps names the steps that change nothing but files of the state folder.
+func ReadOnlySteps() []string {
 	return []string{"preflight", "wait-cp", "kubeconfig", "talosconfig", "wait-nodes", "access"}
 }
 

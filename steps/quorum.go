@@ -59,14 +59,14 @@ type QuorumPlan struct {
 	Survey   *flow.Step[QuorumSurvey]
 	Snapshot *flow.Step[QuorumSnapshot]
 	Claim    *flow.Step[Reservation]
-	Hold     *flow.Step[Hold]
+	Hold     *flow.Step[Pause]
 	Cleared  *flow.Step[QuorumSurvey]
 	Upload   *flow.Step[QuorumSurvey]
 	Etcd     *flow.Step[RecoveredEtcd]
 	Quiet    *flow.Step[Quiet]
 	Members  *flow.Step[EtcdMembership]
 	Survivor *flow.Step[EtcdMembership]
-	LetGo    *flow.Step[Hold]
+	LetGo    *flow.Step[Pause]
 
 	q *quorum
 }
@@ -90,14 +90,14 @@ func newRecoverQuorum(q *quorum) (*QuorumPlan, error) {
 
 	p.Snapshot = flow.Add1(g, "snapshot", q.takeSnapshot, p.Survey).
 		Doc("a snapshot of that member lies in the state folder; etcd's own library has restored it into a scratch folder").
-		Verify(q.snapshotStands).Deadline(deadline+inspectWithin).
+		Verify(q.verifySnapshot).Deadline(deadline+inspectWithin).
 		Waits(wait, flow.Wait{For: "etcd's library to restore it", Within: inspectWithin})
 
 	p.Claim = flow.Add1(g, "claim", q.claimQuorum, p.Survey).After(p.Snapshot).
 		Doc("nobody else recovers this cluster").
-		Verify(q.claimStands).Deadline(reservedWithin + overhead).Waits(flow.Wait{For: "the claim", Within: reservedWithin})
+		Verify(q.verifyClaim).Deadline(reservedWithin + overhead).Waits(flow.Wait{For: "the claim", Within: reservedWithin})
 
-	p.Hold = flow.Add1(g, "hold", q.hold, p.Survey).After(p.Claim).
+	p.Hold = flow.Add1(g, "hold", q.pause, p.Survey).After(p.Claim).
 		Doc("a management cluster beside the cluster is paused meanwhile").
 		Deadline(overhead)
 
@@ -125,7 +125,7 @@ func newRecoverQuorum(q *quorum) (*QuorumPlan, error) {
 		Doc("the survivor gives its old data up and is a voting member, too").
 		Deadline(deadline).Waits(wait)
 
-	p.LetGo = flow.Add2(g, "let-go", q.letGo, p.Hold, p.Survivor).
+	p.LetGo = flow.Add2(g, "let-go", q.resume, p.Hold, p.Survivor).
 		Doc("every server's node is Ready, Cluster API goes on, and the claim on the recovery is given up").
 		Deadline(2*cfg.NodesTimeout.D()+overhead).Waits(waitNodes(cfg), flow.Wait{For: "Cluster API's controllers (NODES_TIMEOUT)", Within: cfg.NodesTimeout.D()})
 

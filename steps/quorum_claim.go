@@ -14,8 +14,8 @@ func (q *quorum) claimQuorum(ctx context.Context, say flow.Say, _ QuorumSurvey) 
 	return claimRecovery(ctx, q.cfg, q.tools, say, func(context.Context) (bool, error) { return false, nil })
 }
 
-func (q *quorum) claimStands(ctx context.Context, was Reservation) flow.Verdict {
-	return claimStands(ctx, q.cfg, q.tools, was)
+func (q *quorum) verifyClaim(ctx context.Context, was Reservation) flow.Verdict {
+	return verifyClaim(ctx, q.cfg, q.tools, was)
 }
 
 // unclaim gives the claim up, unless another state folder has it.

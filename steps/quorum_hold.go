@@ -26,32 +26,32 @@ import (
 
 const (
 	// heldAnnotation tells a pause of a recovery, also of one that died, from somebody else's.
-	heldAnnotation = "slipway.dev/held-for-recovery"
+	pausedAnnotation = "slipway.dev/held-for-recovery"
 	// replicasAnnotation is on a Deployment that a recovery has stopped: how many replicas it had.
 	replicasAnnotation = "slipway.dev/replicas-before-recovery"
 )
 
-// Hold tells whether a management cluster beside the cluster was paused by the recovery.
-type Hold struct {
+// Pause tells whether a management cluster beside the cluster was paused by the recovery.
+type Pause struct {
 	Paused bool `json:"paused"`
 }
 
-// hold pauses the cluster in a management cluster that is not the cluster itself: what it sees of a control plane that is taken
+// pause pauses the cluster in a management cluster that is not the cluster itself: what it sees of a control plane that is taken
 // apart is nothing for it to act on. Where the cluster manages itself, its controllers are as dead as its API: see quiet.
-func (q *quorum) hold(ctx context.Context, say flow.Say, _ QuorumSurvey) (Hold, error) {
+func (q *quorum) pause(ctx context.Context, say flow.Say, _ QuorumSurvey) (Pause, error) {
 	mgmt, cluster, err := q.beside(ctx, say)
 	if err != nil || cluster == nil {
-		return Hold{}, err
+		return Pause{}, err
 	}
 	if management.Paused(cluster) {
 		say("the cluster is paused in the management cluster already")
-		return Hold{Paused: cluster.GetAnnotations()[heldAnnotation] != ""}, nil
+		return Pause{Paused: cluster.GetAnnotations()[pausedAnnotation] != ""}, nil
 	}
 	say("pausing the cluster in the management cluster")
-	if err := annotate(ctx, mgmt, cluster, heldAnnotation, `"true"`); err != nil {
-		return Hold{}, err
+	if err := annotate(ctx, mgmt, cluster, pausedAnnotation, `"true"`); err != nil {
+		return Pause{}, err
 	}
-	return Hold{Paused: true}, capi.SetPaused(ctx, q.cfg, mgmt, true)
+	return Pause{Paused: true}, capi.SetPaused(ctx, q.cfg, mgmt, true)
 }
 
 // beside finds the cluster's object in a management cluster beside it; nil: there is none. One that exists and does not answer is
@@ -80,14 +80,14 @@ func (q *quorum) unpause(ctx context.Context, say flow.Say) error {
 	if err != nil {
 		return err
 	}
-	if cluster == nil || cluster.GetAnnotations()[heldAnnotation] == "" {
+	if cluster == nil || cluster.GetAnnotations()[pausedAnnotation] == "" {
 		return nil
 	}
 	say("unpausing the cluster in the management cluster")
 	if err := capi.SetPaused(ctx, q.cfg, mgmt, false); err != nil {
 		return err
 	}
-	return annotate(ctx, mgmt, cluster, heldAnnotation, "null")
+	return annotate(ctx, mgmt, cluster, pausedAnnotation, "null")
 }
 
 // quiet stops the providers' Deployments in a cluster that manages itself, first of all the control plane provider: with one
@@ -149,8 +149,8 @@ func isControlPlaneProvider(d *appsv1.Deployment) bool {
 	return strings.HasPrefix(d.Labels[capi.ProviderLabel], "control-plane-")
 }
 
-// letGo waits until every server's node is Ready, and lets Cluster API go on, wherever it is.
-func (q *quorum) letGo(ctx context.Context, say flow.Say, h Hold, members EtcdMembership) (Hold, error) {
+// resume waits until every server's node is Ready, and lets Cluster API go on, wherever it is.
+func (q *quorum) resume(ctx context.Context, say flow.Say, h Pause, members EtcdMembership) (Pause, error) {
 	var workload *kube.Cluster
 	nodes := wait.Wait{What: "the servers' nodes", Within: q.cfg.NodesTimeout.D(), Every: q.every}
 	err := nodes.Until(ctx, say, func(ctx context.Context) (missing string, err error) {

@@ -84,7 +84,7 @@ func (q *quorum) inspectSnapshot(folder platform.Files, name string, out *Quorum
 	return nil
 }
 
-func (q *quorum) snapshotStands(_ context.Context, was QuorumSnapshot) flow.Verdict {
+func (q *quorum) verifySnapshot(_ context.Context, was QuorumSnapshot) flow.Verdict {
 	switch err := q.snapshotWhole(was); {
 	case errors.Is(err, fs.ErrNotExist):
 		return flow.Gone("the snapshot is not in the state folder")

@@ -531,7 +531,7 @@ func TestAnEtcdThatHasWorkedSinceIsLookedAtAnew(t *testing.T) {
 func TestSomebodyElsesPauseStays(t *testing.T) {
 	w, q := quorumWorld(t, &brokenEtcd{})
 	w.Management.Change(clustertest.CAPI, "Cluster", config.Namespace, "k8s", map[string]any{"spec": map[string]any{"paused": true}})
-	h, err := q.hold(t.Context(), clustertest.Silent, QuorumSurvey{})
+	h, err := q.pause(t.Context(), clustertest.Silent, QuorumSurvey{})
 	if err != nil || h.Paused {
 		t.Fatalf("%+v, %v", h, err)
 	}

@@ -36,7 +36,7 @@ func TestOneOfTwoReadoptions(t *testing.T) {
 	if taken, err := second.claimReadopt(t.Context(), w.say); err != nil || taken.By == mine.By {
 		t.Errorf("it is not taken over: %+v, %v", taken, err)
 	}
-	if v := first.claimStands(t.Context(), mine); v.Answer() != flow.AnswerGone {
+	if v := first.verifyClaim(t.Context(), mine); v.Answer() != flow.AnswerGone {
 		t.Error("the claim that was taken over is said to stand")
 	}
 }

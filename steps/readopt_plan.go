@@ -100,7 +100,7 @@ func (p *ReadoptPlan) reopen(cfg config.Config) {
 
 	p.Claim = flow.Add(g, "claim", r.claimReadopt).After(p.Comparison).
 		Doc("nobody else readopts or restores this cluster").
-		Spec(id).Verify(r.claimStands).Deadline(reservedWithin + overhead).Waits(flow.Wait{For: "the claim", Within: reservedWithin})
+		Spec(id).Verify(r.verifyClaim).Deadline(reservedWithin + overhead).Waits(flow.Wait{For: "the claim", Within: reservedWithin})
 
 	p.Sweep = flow.Add1(g, "sweep", r.removeGone, p.Comparison).After(p.Claim).
 		Doc("nodes of servers that are gone, where that was accepted, are removed, and their Pods start elsewhere").
@@ -112,7 +112,7 @@ func (p *ReadoptPlan) reopen(cfg config.Config) {
 	}
 	p.Management = flow.Add(g, name, r.manageAgain).After(p.Comparison, p.Sweep).
 		Doc(doc).
-		Spec(r.made.management).Verify(r.managerStands).Deadline(cfg.ManagementTimeout.D() + overhead).Waits(waitManagement)
+		Spec(r.made.management).Verify(r.verifyManager).Deadline(cfg.ManagementTimeout.D() + overhead).Waits(waitManagement)
 
 	p.Providers = flow.Add1(g, "capi-init", r.installAgain, p.Management).
 		Doc("Cluster API and its providers for Hetzner and Talos are installed and serve").

@@ -38,8 +38,8 @@ func (r *readopter) manageAgain(ctx context.Context, say flow.Say) (Management, 
 	return Management{Provider: "itself", Name: r.cfg.ClusterName, Kubeconfig: platform.Kubeconfig, UID: uid}, err
 }
 
-// managerStands asks who answers there.
-func (r *readopter) managerStands(ctx context.Context, m Management) flow.Verdict {
+// verifyManager asks who answers there.
+func (r *readopter) verifyManager(ctx context.Context, m Management) flow.Verdict {
 	if !r.itself() {
 		return newManagementStep(r.restorer.Set).verify(ctx, m)
 	}

@@ -181,7 +181,7 @@ func (r releaseStep) verify(ctx context.Context, was Release) flow.Verdict {
 	revision, err := workload.DeployedRevision(ctx, was.Namespace, was.Name)
 	switch {
 	case err != nil:
-		return unless(err)
+		return verdictFromError(err)
 	case revision == 0:
 		return flow.Gone("Helm release %s is not deployed any more", was.Name)
 	case revision != was.Revision:
@@ -190,7 +190,7 @@ func (r releaseStep) verify(ctx context.Context, was Release) flow.Verdict {
 	unready, err := was.unready(ctx, workload)
 	switch {
 	case err != nil:
-		return unless(err)
+		return verdictFromError(err)
 	case unready != "":
 		return flow.Gone("%s", unready)
 	}

@@ -289,7 +289,7 @@ func (replacer Replacer) awaitReplacement(ctx context.Context, say flow.Say, man
 	)
 	freed := false
 	within := replacer.cfg.ControlPlaneTimeout.D() + replacer.cfg.NodesTimeout.D()
-	w := wait.Wait{What: "the replacement of " + r.Machine, Within: within, Changes: changes, Because: replacer.observer.Obstacles(manager, situation.WatchedOf(replacer.cfg))}
+	w := wait.Wait{What: "the replacement of " + r.Machine, Within: within, Changes: changes, Explain: replacer.observer.Obstacles(manager, situation.WatchedOf(replacer.cfg))}
 	err = w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		if !freed {
 			if err := freePods(ctx, replacer.tools, say, workload, r.Server); err != nil {
@@ -297,7 +297,7 @@ func (replacer Replacer) awaitReplacement(ctx context.Context, say flow.Say, man
 			}
 			freed = true
 		}
-		roll, err := readRoll(ctx, replacer.cfg, replacer.tools, manager, workload)
+		roll, err := readNodeRollout(ctx, replacer.cfg, replacer.tools, manager, workload)
 		if err != nil {
 			return "", err
 		}

@@ -61,7 +61,7 @@ func (r *restorer) awaitBalancer(ctx context.Context, say flow.Say, mgmt *kube.C
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	changes := mgmt.Changes(watching, kube.Selection{List: capi.ListOf(capi.HetznerClusterKind), Options: []client.ListOption{client.InNamespace(config.Namespace)}})
-	err = wait.Wait{What: "the load balancer", Within: r.cfg.LoadBalancerTimeout.D(), Changes: changes, Because: r.observer.Obstacles(mgmt, situation.WatchedOf(r.cfg))}.Until(ctx, say, func(ctx context.Context) (string, error) {
+	err = wait.Wait{What: "the load balancer", Within: r.cfg.LoadBalancerTimeout.D(), Changes: changes, Explain: r.observer.Obstacles(mgmt, situation.WatchedOf(r.cfg))}.Until(ctx, say, func(ctx context.Context) (string, error) {
 		live, err := capi.Get(ctx, mgmt, capi.HetznerClusterKind, r.cfg.ClusterName)
 		if err != nil {
 			return "", err
@@ -163,7 +163,7 @@ func (r *restorer) describe(ctx context.Context, mgmt *kube.Cluster, objects []*
 	return out, nil
 }
 
-func (r *restorer) clusterStands(ctx context.Context, was Cluster) flow.Verdict {
+func (r *restorer) verifyCluster(ctx context.Context, was Cluster) flow.Verdict {
 	if v := newApplyStep(r.Set).verify(ctx, was); v.Answer() != flow.AnswerHolds {
 		return v
 	}
@@ -173,7 +173,7 @@ func (r *restorer) clusterStands(ctx context.Context, was Cluster) flow.Verdict 
 	}
 	tcp, err := capi.Get(ctx, mgmt, capi.TalosControlPlaneKind, was.ControlPlane)
 	if err != nil {
-		return unless(err)
+		return verdictFromError(err)
 	}
 	if _, held := tcp.GetAnnotations()[situation.PausedAnnotation]; held {
 		return flow.Gone("%s is paused", kube.Describe(tcp))

@@ -53,12 +53,12 @@ func claimRecovery(ctx context.Context, cfg config.Config, tools platform.Tools,
 	})
 }
 
-// claimStands holds also where nobody has the claim: the recovery gives it up shortly before its end.
-func (r *restorer) claimStands(ctx context.Context, was Reservation) flow.Verdict {
-	return claimStands(ctx, r.cfg, r.tools, was)
+// verifyClaim holds also where nobody has the claim: the recovery gives it up shortly before its end.
+func (r *restorer) verifyClaim(ctx context.Context, was Reservation) flow.Verdict {
+	return verifyClaim(ctx, r.cfg, r.tools, was)
 }
 
-func claimStands(ctx context.Context, cfg config.Config, tools platform.Tools, was Reservation) flow.Verdict {
+func verifyClaim(ctx context.Context, cfg config.Config, tools platform.Tools, was Reservation) flow.Verdict {
 	found, err := hetzner.RestoreClaim(cfg.ClusterName).Find(ctx, tools.Hetzner)
 	switch {
 	case err != nil:

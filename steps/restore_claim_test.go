@@ -67,7 +67,7 @@ func TestOneOfTwoRestores(t *testing.T) {
 	if err != nil || taken.By == mine.By {
 		t.Fatalf("the restore is not taken over: %+v, %v", taken, err)
 	}
-	if v := w.r.claimStands(t.Context(), mine); v.Answer() != flow.AnswerGone {
+	if v := w.r.verifyClaim(t.Context(), mine); v.Answer() != flow.AnswerGone {
 		t.Error("the claim that was taken over is said to stand")
 	}
 
@@ -83,7 +83,7 @@ func TestOneOfTwoRestores(t *testing.T) {
 	if again, err := others.handOver(t.Context(), w.say); err != nil || again != out {
 		t.Errorf("again: %+v, %v", again, err)
 	}
-	if v := others.claimStands(t.Context(), taken); v.Answer() != flow.AnswerHolds {
+	if v := others.verifyClaim(t.Context(), taken); v.Answer() != flow.AnswerHolds {
 		t.Errorf("a claim that was given up ends the restore: %s", v.Reason())
 	}
 }

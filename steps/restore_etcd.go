@@ -205,8 +205,8 @@ func (r *restorer) identifyAt(ctx context.Context, workload *kube.Cluster) (Reco
 	return RecoveredEtcd{UID: uid, Revision: revision}, nil
 }
 
-// etcdStands asks the restored cluster who it is. Silence is no answer.
-func (r *restorer) etcdStands(ctx context.Context, was RecoveredEtcd) flow.Verdict {
+// verifyEtcd asks the restored cluster who it is. Silence is no answer.
+func (r *restorer) verifyEtcd(ctx context.Context, was RecoveredEtcd) flow.Verdict {
 	mgmt, err := connect.Cluster(r.tools, platform.ManagementKubeconfig)
 	if err != nil {
 		return flow.Unknown(err)

@@ -7,52 +7,52 @@ import (
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 )
 
-// Lifted is the firewall that the servers were behind and are not while they are made; 0: there is none.
-type Lifted struct {
+// DetachedFirewall is the firewall that the servers were behind and are not while they are made; 0: there is none.
+type DetachedFirewall struct {
 	Firewall int64 `json:"firewall,omitempty"`
 }
 
-// liftFirewall takes a surviving firewall off the servers to come. The temporary management cluster reaches Talos on their
+// detachFirewall takes a surviving firewall off the servers to come. The temporary management cluster reaches Talos on their
 // public addresses, as in a bootstrap, and they come behind it as there: at the end. What is taken off is written down first.
-func (r *restorer) liftFirewall(ctx context.Context, say flow.Say) (Lifted, error) {
+func (r *restorer) detachFirewall(ctx context.Context, say flow.Say) (DetachedFirewall, error) {
 	record, err := ReadRestoreRecord(r.tools.Files)
 	if err != nil || record == nil {
-		return Lifted{}, err
+		return DetachedFirewall{}, err
 	}
 	f, err := hetzner.FindFirewall(ctx, r.tools.Hetzner, r.cfg.ClusterName)
 	if err != nil {
-		return Lifted{}, err
+		return DetachedFirewall{}, err
 	}
 	if f != nil && f.Selects(r.cfg.ClusterName) {
 		record.Firewall = f.ID
 		if err := record.write(r.tools.Files); err != nil {
-			return Lifted{}, err
+			return DetachedFirewall{}, err
 		}
 		say("taking firewall %s off servers that are made now", f.Name)
 		if err := hetzner.UncoverServers(ctx, r.tools.Hetzner, f, r.cfg.ClusterName); err != nil {
-			return Lifted{}, err
+			return DetachedFirewall{}, err
 		}
 	}
-	return Lifted{Firewall: record.Firewall}, nil
+	return DetachedFirewall{Firewall: record.Firewall}, nil
 }
 
-// returnFirewall puts the servers behind the firewall that they were behind, as the record of the restore has it: it comes after the
+// attachFirewall puts the servers behind the firewall that they were behind, as the record of the restore has it: it comes after the
 // pivot, where no step takes anything from before.
-func (r *restorer) returnFirewall(ctx context.Context, say flow.Say) (Lifted, error) {
+func (r *restorer) attachFirewall(ctx context.Context, say flow.Say) (DetachedFirewall, error) {
 	was, err := ReadRestoreRecord(r.tools.Files)
 	if err != nil || was == nil || was.Firewall == 0 {
-		return Lifted{}, err
+		return DetachedFirewall{}, err
 	}
 	f, err := hetzner.FindFirewall(ctx, r.tools.Hetzner, r.cfg.ClusterName)
 	if err != nil {
-		return Lifted{}, err
+		return DetachedFirewall{}, err
 	}
 	if f == nil {
 		say("note: firewall %d, which the servers were behind, is gone: firewall-apply makes another", was.Firewall)
-		return Lifted{}, nil
+		return DetachedFirewall{}, nil
 	}
 	say("applying firewall %s to the servers", f.Name)
-	return Lifted{Firewall: f.ID}, hetzner.CoverServers(ctx, r.tools.Hetzner, f, r.cfg.ClusterName)
+	return DetachedFirewall{Firewall: f.ID}, hetzner.CoverServers(ctx, r.tools.Hetzner, f, r.cfg.ClusterName)
 }
 
 // hadFirewall tells whether the cluster was behind a firewall when the backup was made.

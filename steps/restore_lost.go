@@ -147,9 +147,9 @@ func (r *restorer) ensureLost(ctx context.Context, say flow.Say) (Lost, error) {
 	return r.findSurvivors(ctx, say)
 }
 
-// lostStands asks again: between the look and the claim somebody else may have restored the cluster, also in the days in which this
+// verifyLost asks again: between the look and the claim somebody else may have restored the cluster, also in the days in which this
 // restore lay there. What it has made itself does not count.
-func (r *restorer) lostStands(ctx context.Context, _ Lost) flow.Verdict {
+func (r *restorer) verifyLost(ctx context.Context, _ Lost) flow.Verdict {
 	if err := r.refuseOthers(ctx); err != nil {
 		return flow.Unknown(err)
 	}

@@ -13,32 +13,32 @@ type RestorePlan struct {
 	// All names the steps that a restore wants; the others hang below them.
 	All []string
 
-	Lost       *flow.Step[Lost]
-	Claim      *flow.Step[Reservation]
-	Preflight  *flow.Step[Offer]
-	Image      *flow.Step[Image]
-	Management *flow.Step[Management]
-	Providers  *flow.Step[Providers]
-	Secret     *flow.Step[TokenSecret]
-	Seed       *flow.Step[Seed]
-	Lifted     *flow.Step[Lifted]
-	Cluster    *flow.Step[Cluster]
-	Target     *flow.Step[RecoveryTarget]
-	Upload     *flow.Step[RecoveryTarget]
-	Etcd       *flow.Step[RecoveredEtcd]
-	Kubeconfig *flow.Step[Kubeconfig]
-	Quiet      *flow.Step[Quiet]
-	Sweep      *flow.Step[Sweep]
-	Members    *flow.Step[EtcdMembership]
-	Release    *flow.Step[Cluster]
-	Talos      *flow.Step[Talosconfig]
-	Nodes      *flow.Step[Nodes]
-	HandOver   *flow.Step[Reservation]
-	Pivot      *flow.Step[Pivot] // nil: the cluster did not manage itself
-	Access     *flow.Step[Access]
-	Firewall   *flow.Step[Firewall] // nil: it had none
-	Cover      *flow.Step[Cover]
-	Clean      *flow.Step[Clean]
+	Lost          *flow.Step[Lost]
+	Claim         *flow.Step[Reservation]
+	Preflight     *flow.Step[Offer]
+	Image         *flow.Step[Image]
+	Management    *flow.Step[Management]
+	Providers     *flow.Step[Providers]
+	Secret        *flow.Step[TokenSecret]
+	Seed          *flow.Step[Seed]
+	Lifted        *flow.Step[DetachedFirewall]
+	Cluster       *flow.Step[Cluster]
+	Target        *flow.Step[RecoveryTarget]
+	Upload        *flow.Step[RecoveryTarget]
+	Etcd          *flow.Step[RecoveredEtcd]
+	Kubeconfig    *flow.Step[Kubeconfig]
+	Quiet         *flow.Step[Quiet]
+	Sweep         *flow.Step[Sweep]
+	Members       *flow.Step[EtcdMembership]
+	Release       *flow.Step[Cluster]
+	Talos         *flow.Step[Talosconfig]
+	Nodes         *flow.Step[Nodes]
+	HandOver      *flow.Step[Reservation]
+	Pivot         *flow.Step[Pivot] // nil: the cluster did not manage itself
+	Access        *flow.Step[Access]
+	Firewall      *flow.Step[Firewall] // nil: it had none
+	FirewallApply *flow.Step[FirewallAttachment]
+	Clean         *flow.Step[Clean]
 
 	b *Set
 	r *restorer
@@ -63,11 +63,11 @@ func NewRestore(cfg config.Config, tools platform.Tools, source Backup) (*Restor
 
 	p.Lost = flow.Add(g, "lost", r.ensureLost).
 		Doc("the cluster is gone for certain: no server, no API, nobody who manages it; and what of it survived").
-		Spec(id).Verify(r.lostStands).Deadline(overhead)
+		Spec(id).Verify(r.verifyLost).Deadline(overhead)
 
 	p.Claim = flow.Add1(g, "claim", r.claimRestore, p.Lost).
 		Doc("nobody else restores this cluster").
-		Spec(id).Verify(r.claimStands).Deadline(reservedWithin + overhead).Waits(flow.Wait{For: "the claim", Within: reservedWithin})
+		Spec(id).Verify(r.verifyClaim).Deadline(reservedWithin + overhead).Waits(flow.Wait{For: "the claim", Within: reservedWithin})
 
 	p.Preflight = b.Preflight(g).After(p.Claim)
 	p.Image = b.Image(g, p.Preflight)
@@ -77,20 +77,20 @@ func NewRestore(cfg config.Config, tools platform.Tools, source Backup) (*Restor
 
 	p.Seed = flow.Add1(g, "seed", r.seedSecrets, p.Management).
 		Doc("the lost cluster's authorities, keys and tokens, in the management cluster before anything asks for new ones").
-		Spec(id).Verify(r.seedStands).Deadline(overhead).Waits(waitTaken)
+		Spec(id).Verify(r.verifySecrets).Deadline(overhead).Waits(waitTaken)
 
-	p.Lifted = flow.Add(g, "firewall-lift", r.liftFirewall).After(p.Claim).
+	p.Lifted = flow.Add(g, "firewall-lift", r.detachFirewall).After(p.Claim).
 		Doc("no surviving firewall keeps the temporary management cluster from the new servers").
 		Spec(id).Deadline(overhead)
 
 	p.Cluster = flow.Add3(g, "apply", r.applyHeld, p.Management, p.Lost, p.Image).After(p.Providers, p.Secret, p.Seed, p.Lifted).
 		Doc("the cluster's objects as they were; the control plane provider is held off, so that it founds no empty etcd").
-		Spec(id).Verify(r.clusterStands).Deadline(2*cfg.LoadBalancerTimeout.D()+overhead).
+		Spec(id).Verify(r.verifyCluster).Deadline(2*cfg.LoadBalancerTimeout.D()+overhead).
 		Waits(waitWebhooks(cfg), waitLoadBalancer(cfg))
 
 	p.Target = flow.Add2(g, "servers", r.chooseTarget, p.Management, p.Cluster).
 		Doc("the servers are made, Talos answers on each, and none has an etcd; one is chosen to get the snapshot").
-		Spec(id).Verify(r.targetStands).Deadline(cfg.ControlPlaneTimeout.D() + overhead).Waits(controlPlane)
+		Spec(id).Verify(r.verifyTarget).Deadline(cfg.ControlPlaneTimeout.D() + overhead).Waits(controlPlane)
 
 	p.Upload = flow.Add3(g, "etcd-recover", r.uploadSnapshot, p.Management, p.Cluster, p.Target).
 		Doc("the etcd snapshot lies on the chosen server").
@@ -98,7 +98,7 @@ func NewRestore(cfg config.Config, tools platform.Tools, source Backup) (*Restor
 
 	p.Etcd = flow.Add3(g, "etcd-bootstrap", r.bootstrapRecovered, p.Management, p.Cluster, p.Upload).
 		Doc("etcd runs on that one server, on the snapshot's data: the same cluster answers, by its UID and revision").
-		Spec(id).Verify(r.etcdStands).Deadline(cfg.ControlPlaneTimeout.D() + overhead).Waits(controlPlane)
+		Spec(id).Verify(r.verifyEtcd).Deadline(cfg.ControlPlaneTimeout.D() + overhead).Waits(controlPlane)
 
 	p.Kubeconfig = b.Kubeconfig(g, p.Management, p.Cluster)
 
@@ -116,7 +116,7 @@ func NewRestore(cfg config.Config, tools platform.Tools, source Backup) (*Restor
 
 	p.Release = flow.Add2(g, "release", r.releaseControlPlane, p.Management, p.Cluster).After(p.Members, p.Sweep).
 		Doc("the control plane provider is let go, and has seen that etcd is there").
-		Spec(id).Verify(r.releaseStands).Deadline(cfg.ControlPlaneTimeout.D() + overhead).Waits(controlPlane)
+		Spec(id).Verify(r.verifyRelease).Deadline(cfg.ControlPlaneTimeout.D() + overhead).Waits(controlPlane)
 
 	p.Talos = b.Talosconfig(g, p.Management, p.Release)
 	p.Nodes = b.Nodes(g, p.Management, p.Release, p.Kubeconfig)
@@ -132,10 +132,10 @@ func NewRestore(cfg config.Config, tools platform.Tools, source Backup) (*Restor
 		Deadline(reservedWithin + overhead).Waits(waitReserved)
 	p.All = append(p.All, p.HandOver.Name())
 	if source.Contents.Header.SelfManaged && source.hadFirewall() {
-		p.wall()
+		p.addFirewall()
 		return p, g.Validate()
 	}
-	back := flow.Add(g, "firewall-return", r.returnFirewall).After(last).
+	back := flow.Add(g, "firewall-return", r.attachFirewall).After(last).
 		Doc("the servers are behind the firewall that the lost ones were behind").
 		Deadline(overhead)
 	p.All = append(p.All, back.Name())
@@ -150,11 +150,11 @@ func (p *RestorePlan) pivot(underway func() (bool, error)) {
 	p.All = []string{p.Access.Name(), p.Clean.Name()}
 }
 
-// wall puts the cluster behind its firewall again.
-func (p *RestorePlan) wall() {
+// addFirewall puts the cluster behind its firewall again.
+func (p *RestorePlan) addFirewall() {
 	p.Firewall = p.b.Firewall(p.Graph).After(p.Pivot)
-	p.Cover = p.b.FirewallApply(p.Graph, p.Firewall).After(p.Access)
-	p.All = append(p.All, p.Cover.Name())
+	p.FirewallApply = p.b.FirewallApply(p.Graph, p.Firewall).After(p.Access)
+	p.All = append(p.All, p.FirewallApply.Name())
 }
 
 // restorer is a Set that has a backup.

@@ -75,14 +75,14 @@ func (r *restorer) release(ctx context.Context, say flow.Say, mgmt *kube.Cluster
 	return nil
 }
 
-func (r *restorer) releaseStands(ctx context.Context, was Cluster) flow.Verdict {
+func (r *restorer) verifyRelease(ctx context.Context, was Cluster) flow.Verdict {
 	mgmt, err := connect.Cluster(r.tools, platform.ManagementKubeconfig)
 	if err != nil {
 		return flow.Unknown(err)
 	}
 	tcp, err := capi.Get(ctx, mgmt, capi.TalosControlPlaneKind, was.ControlPlane)
 	if err != nil {
-		return unless(err)
+		return verdictFromError(err)
 	}
 	if !capi.ConditionTrue(tcp, bootstrappedCondition) {
 		return flow.Gone("the control plane provider does not call %s bootstrapped", was.ControlPlane)

@@ -80,14 +80,14 @@ func (r *restorer) refuseOther(ctx context.Context, mgmt *kube.Cluster, name str
 	return nil
 }
 
-func (r *restorer) seedStands(ctx context.Context, was Seed) flow.Verdict {
+func (r *restorer) verifySecrets(ctx context.Context, was Seed) flow.Verdict {
 	mgmt, err := connect.Cluster(r.tools, platform.ManagementKubeconfig)
 	if err != nil {
 		return flow.Unknown(err)
 	}
 	is := &corev1.Secret{}
 	if err := mgmt.Get(ctx, client.ObjectKey{Namespace: was.Secret.Namespace, Name: was.Secret.Name}, is); err != nil {
-		return unless(fmt.Errorf("get Secret %s: %w", was.Secret.Name, err))
+		return verdictFromError(fmt.Errorf("get Secret %s: %w", was.Secret.Name, err))
 	}
 	if string(is.UID) != was.Secret.UID {
 		return flow.Gone("Secret %s is another one than the recorded", was.Secret.Name)

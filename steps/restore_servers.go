@@ -159,7 +159,7 @@ func (r *restorer) chooseTarget(ctx context.Context, say flow.Say, m Management,
 		kube.Selection{List: capi.ListOf(capi.TalosControlPlaneKind), Options: []client.ListOption{client.InNamespace(config.Namespace)}},
 	)
 	var out RecoveryTarget
-	w := wait.Wait{What: "the servers", Within: r.cfg.ControlPlaneTimeout.D(), Every: controlPlaneEvery, Changes: changes, Because: r.observer.Progress(mgmt, c.watched())}
+	w := wait.Wait{What: "the servers", Within: r.cfg.ControlPlaneTimeout.D(), Every: controlPlaneEvery, Changes: changes, Explain: r.observer.Progress(mgmt, c.watched())}
 	err = w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		_, nodes, err := lookForEtcd(ctx, r.tools, mgmt, c)
 		if kube.Absent(err) {
@@ -182,14 +182,14 @@ func (r *restorer) chooseTarget(ctx context.Context, say flow.Say, m Management,
 }
 
 // targetStands: the chosen server is still one of the cluster's. One that was replaced meanwhile does not have the snapshot.
-func (r *restorer) targetStands(ctx context.Context, was RecoveryTarget) flow.Verdict {
+func (r *restorer) verifyTarget(ctx context.Context, was RecoveryTarget) flow.Verdict {
 	mgmt, err := connect.Cluster(r.tools, platform.ManagementKubeconfig)
 	if err != nil {
 		return flow.Unknown(err)
 	}
 	machine, err := capi.Get(ctx, mgmt, capi.MachineKind, was.Machine)
 	if err != nil {
-		return unless(err)
+		return verdictFromError(err)
 	}
 	if machine.GetDeletionTimestamp() != nil {
 		return flow.Gone("Machine %s is being deleted", was.Machine)

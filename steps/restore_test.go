@@ -284,7 +284,7 @@ func TestOnlyALostClusterIsRestored(t *testing.T) {
 	w.Hetzner.SetServers(schema.Server{ID: 2, Name: "k8s-control-plane-1", Labels: map[string]string{"caph-cluster-k8s": "owned"}})
 	goesOn := func(what string, want bool) {
 		t.Helper()
-		v := w.r.lostStands(t.Context(), Lost{})
+		v := w.r.verifyLost(t.Context(), Lost{})
 		_, err := w.r.ensureLost(t.Context(), w.say)
 		if (v.Answer() == flow.AnswerHolds) != want || errors.Is(v.Err(), ErrAlive) == want || (err == nil) != want || errors.Is(err, ErrAlive) == want {
 			t.Errorf("%s: %v, %v", what, v, err)
@@ -548,7 +548,7 @@ func TestTheFirewallComesBack(t *testing.T) {
 		}
 		return false
 	}
-	if lifted, err := w.r.liftFirewall(t.Context(), w.say); err != nil || lifted.Firewall != 0 {
+	if lifted, err := w.r.detachFirewall(t.Context(), w.say); err != nil || lifted.Firewall != 0 {
 		t.Fatalf("without a firewall: %+v, %v", lifted, err)
 	}
 	if _, _, err := hetzner.EnsureFirewall(t.Context(), w.r.tools.Hetzner, "k8s", nil); err != nil {
@@ -561,13 +561,13 @@ func TestTheFirewallComesBack(t *testing.T) {
 	if err := hetzner.CoverServers(t.Context(), w.r.tools.Hetzner, f, "k8s"); err != nil || !covers() {
 		t.Fatalf("the firewall covers nothing: %v", err)
 	}
-	var lifted Lifted
+	var lifted DetachedFirewall
 	for range 2 { // the second time as after a kill: it knows what it took off
-		if lifted, err = w.r.liftFirewall(t.Context(), w.say); err != nil || lifted.Firewall != f.ID || covers() {
+		if lifted, err = w.r.detachFirewall(t.Context(), w.say); err != nil || lifted.Firewall != f.ID || covers() {
 			t.Fatalf("%+v, %v; it covers servers that are made: %v", lifted, err, covers())
 		}
 	}
-	if _, err := w.r.returnFirewall(t.Context(), w.say); err != nil || !covers() {
+	if _, err := w.r.attachFirewall(t.Context(), w.say); err != nil || !covers() {
 		t.Errorf("the servers stay in the open: %v", err)
 	}
 }

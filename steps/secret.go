@@ -70,14 +70,14 @@ func (t tokenSecretStep) verify(ctx context.Context, was TokenSecret) flow.Verdi
 	if err != nil {
 		return flow.Unknown(err)
 	}
-	return secretStands(ctx, mgmt, was, map[string]string{config.TokenSecretKey: t.tools.Token.Reveal()})
+	return verifySecret(ctx, mgmt, was, map[string]string{config.TokenSecretKey: t.tools.Token.Reveal()})
 }
 
-// secretStands compares a Secret with what it was made of. No value is ever part of the answer.
-func secretStands(ctx context.Context, c *kube.Cluster, was TokenSecret, want map[string]string) flow.Verdict {
+// verifySecret compares a Secret with what it was made of. No value is ever part of the answer.
+func verifySecret(ctx context.Context, c *kube.Cluster, was TokenSecret, want map[string]string) flow.Verdict {
 	is := &corev1.Secret{}
 	if err := c.Get(ctx, client.ObjectKey{Namespace: was.Namespace, Name: was.Name}, is); err != nil {
-		return unless(fmt.Errorf("get Secret %s/%s: %w", was.Namespace, was.Name, err))
+		return verdictFromError(fmt.Errorf("get Secret %s/%s: %w", was.Namespace, was.Name, err))
 	}
 	if string(is.UID) != was.UID {
 		return flow.Gone("Secret %s/%s is another one than the recorded", was.Namespace, was.Name)

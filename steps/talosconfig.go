@@ -74,7 +74,7 @@ func writeTalosconfig(ctx context.Context, cfg config.Config, tools platform.Too
 	)
 	var config []byte
 	var nodes []string
-	err := wait.Wait{What: "the talosconfig", Within: cfg.ControlPlaneTimeout.D(), Changes: changes, Because: observer.Progress(mgmt, c.watched())}.Until(ctx, say, func(ctx context.Context) (_ string, err error) {
+	err := wait.Wait{What: "the talosconfig", Within: cfg.ControlPlaneTimeout.D(), Changes: changes, Explain: observer.Progress(mgmt, c.watched())}.Until(ctx, say, func(ctx context.Context) (_ string, err error) {
 		var missing string
 		if nodes, missing, err = talosNodes(ctx, mgmt, c.Name, c.ControlPlane); missing != "" || err != nil {
 			return missing, err
@@ -154,7 +154,7 @@ func talosconfigHolds(ctx context.Context, cfg config.Config, tools platform.Too
 	}
 	config, err := management.SecretValue(ctx, mgmt, cfg.ClusterName+"-talosconfig", "talosconfig")
 	if err != nil {
-		return unless(err)
+		return verdictFromError(err)
 	}
 	live, err := describeTalosconfig(config)
 	if err != nil {
@@ -163,7 +163,7 @@ func talosconfigHolds(ctx context.Context, cfg config.Config, tools platform.Too
 	nodes, missing, err := talosNodes(ctx, mgmt, cfg.ClusterName, cfg.ControlPlaneName())
 	switch {
 	case err != nil:
-		return unless(err)
+		return verdictFromError(err)
 	case missing != "":
 		return flow.Gone("%s", missing)
 	case mine.fingerprint != live.fingerprint:

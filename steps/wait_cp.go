@@ -99,7 +99,7 @@ func (step controlPlaneStep) verify(ctx context.Context, was ControlPlane) flow.
 	}
 	config, err := management.SecretValue(ctx, mgmt, step.cfg.ClusterName+"-kubeconfig", "value")
 	if err != nil {
-		return unless(err)
+		return verdictFromError(err)
 	}
 	workload, err := step.tools.Connect(config)
 	if err != nil {

@@ -74,8 +74,8 @@ func (n nodesStep) run(ctx context.Context, say flow.Say, m Management, c Cluste
 	)
 	var out Nodes
 	var placeless string
-	err = wait.Wait{What: "the nodes", Within: n.cfg.NodesTimeout.D(), Changes: changes, Because: n.observer.Obstacles(mgmt, c.watched())}.Until(ctx, say, func(ctx context.Context) (string, error) {
-		r, err := readRoll(ctx, n.cfg, n.tools, mgmt, workload)
+	err = wait.Wait{What: "the nodes", Within: n.cfg.NodesTimeout.D(), Changes: changes, Explain: n.observer.Obstacles(mgmt, c.watched())}.Until(ctx, say, func(ctx context.Context) (string, error) {
+		r, err := readNodeRollout(ctx, n.cfg, n.tools, mgmt, workload)
 		if err != nil {
 			return "", err
 		}
@@ -90,7 +90,7 @@ func (n nodesStep) run(ctx context.Context, say flow.Say, m Management, c Cluste
 
 // placeless is a note about nodes that do not say where they stand. The cluster works without: only what spreads Pods over
 // regions or zones does not see any.
-func (r roll) placeless() string {
+func (r nodeRollout) placeless() string {
 	var names []string
 	for i := range r.nodes {
 		if l := r.nodes[i].Labels; l[corev1.LabelTopologyRegion] == "" || l[corev1.LabelTopologyZone] == "" {
@@ -124,9 +124,9 @@ func merge(ctx context.Context, a, b <-chan struct{}) <-chan struct{} {
 	return both
 }
 
-// roll is everything that has to agree about the nodes. How many there should be, and at which version, is asked of the
+// nodeRollout is everything that has to agree about the nodes. How many there should be, and at which version, is asked of the
 // control plane itself: the guide scales and upgrades it with kubectl.
-type roll struct {
+type nodeRollout struct {
 	replicas int    // of the control plane
 	version  string // of Kubernetes
 	rolling  string // what its servers do not have yet
@@ -135,27 +135,27 @@ type roll struct {
 	servers  []hetzner.Server
 }
 
-func readRoll(ctx context.Context, cfg config.Config, tools platform.Tools, mgmt, workload *kube.Cluster) (r roll, err error) {
+func readNodeRollout(ctx context.Context, cfg config.Config, tools platform.Tools, mgmt, workload *kube.Cluster) (r nodeRollout, err error) {
 	tcp, err := capi.Get(ctx, mgmt, capi.TalosControlPlaneKind, cfg.ControlPlaneName())
 	if err != nil {
-		return roll{}, err
+		return nodeRollout{}, err
 	}
 	r.replicas, r.version, r.rolling = int(capi.Number(tcp, "spec", "replicas")), capi.Text(tcp, "spec", "version"), capi.Rolling(tcp)
 	nodes := &corev1.NodeList{}
 	if err := workload.List(ctx, nodes); err != nil {
-		return roll{}, fmt.Errorf("list the nodes: %w", err)
+		return nodeRollout{}, fmt.Errorf("list the nodes: %w", err)
 	}
 	r.nodes = nodes.Items
 	slices.SortFunc(r.nodes, func(a, b corev1.Node) int { return strings.Compare(a.Name, b.Name) })
 	if r.machines, err = capi.List(ctx, mgmt, capi.MachineKind, cfg.ClusterName); err != nil {
-		return roll{}, err
+		return nodeRollout{}, err
 	}
 	r.servers, err = hetzner.Servers(ctx, tools.Hetzner, cfg.ClusterName)
 	return r, err
 }
 
 // missing lists what does not agree yet.
-func (r roll) missing(networkCIDR string) []string {
+func (r nodeRollout) missing(networkCIDR string) []string {
 	var missing []string
 	add := func(format string, args ...any) { missing = append(missing, fmt.Sprintf(format, args...)) }
 
@@ -198,7 +198,7 @@ func (r roll) missing(networkCIDR string) []string {
 	return missing
 }
 
-func (r roll) output() Nodes {
+func (r nodeRollout) output() Nodes {
 	var out Nodes
 	for i := range r.nodes {
 		n := &r.nodes[i]
@@ -217,9 +217,9 @@ func (n nodesStep) verify(ctx context.Context, was Nodes) flow.Verdict {
 	if err := errors.Join(mgmtErr, err); err != nil {
 		return flow.Unknown(err)
 	}
-	r, err := readRoll(ctx, n.cfg, n.tools, mgmt, workload)
+	r, err := readNodeRollout(ctx, n.cfg, n.tools, mgmt, workload)
 	if err != nil {
-		return unless(err)
+		return verdictFromError(err)
 	}
 	if missing := r.missing(n.cfg.NetworkCIDR); len(missing) > 0 {
 		return flow.Gone("%s", strings.Join(missing, "; "))

@@ -68,12 +68,12 @@ func TestNodeProblems(t *testing.T) {
 func TestNodesWithoutAPlace(t *testing.T) {
 	placed := goodNode()
 	placed.Labels[corev1.LabelTopologyRegion], placed.Labels[corev1.LabelTopologyZone] = "nbg1", "nbg1-dc3"
-	if note := (roll{nodes: []corev1.Node{*placed}}).placeless(); note != "" {
+	if note := (nodeRollout{nodes: []corev1.Node{*placed}}).placeless(); note != "" {
 		t.Errorf("a note on a node that says where it stands: %s", note)
 	}
 	empty := placed.DeepCopy()
 	empty.Name, empty.Labels[corev1.LabelTopologyZone] = "b", ""
-	note := roll{nodes: []corev1.Node{*placed, *empty}}.placeless()
+	note := nodeRollout{nodes: []corev1.Node{*placed, *empty}}.placeless()
 	if !strings.HasPrefix(note, "note: b without") || !strings.Contains(note, "1.29.2") {
 		t.Errorf("the note %q", note)
 	}
@@ -96,7 +96,7 @@ func TestRollHasToAgree(t *testing.T) {
 			"metadata": clustertest.Map{"labels": clustertest.Map{capi.ControlPlaneLabel: ""}}, "status": clustertest.Map{"nodeRef": clustertest.Map{"name": node}},
 		})
 	}
-	good := roll{
+	good := nodeRollout{
 		replicas: 1, version: "v1.32.2", nodes: []corev1.Node{*goodNode()},
 		machines: []unstructured.Unstructured{machine("m", "a")}, servers: []hetzner.Server{{ID: 1, Name: "a"}},
 	}
@@ -104,13 +104,13 @@ func TestRollHasToAgree(t *testing.T) {
 		t.Fatalf("missing %v", missing)
 	}
 	for name, tt := range map[string]struct {
-		change func(*roll)
+		change func(*nodeRollout)
 		want   string
 	}{
-		"scaled up":                   {func(r *roll) { r.replicas = 3 }, "1 control plane Machines instead of 3"},
-		"node not there":              {func(r *roll) { r.nodes = nil }, "0 nodes for 1 Machines"},
-		"server without a Machine":    {func(r *roll) { r.servers = append(r.servers, hetzner.Server{ID: 5, Name: "x"}) }, "2 servers for 1 Machines"},
-		"Cluster API has not seen it": {func(r *roll) { r.machines[0] = machine("m", "") }, "has not seen the nodes of Machines m"},
+		"scaled up":                   {func(r *nodeRollout) { r.replicas = 3 }, "1 control plane Machines instead of 3"},
+		"node not there":              {func(r *nodeRollout) { r.nodes = nil }, "0 nodes for 1 Machines"},
+		"server without a Machine":    {func(r *nodeRollout) { r.servers = append(r.servers, hetzner.Server{ID: 5, Name: "x"}) }, "2 servers for 1 Machines"},
+		"Cluster API has not seen it": {func(r *nodeRollout) { r.machines[0] = machine("m", "") }, "has not seen the nodes of Machines m"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := good

@@ -64,7 +64,7 @@ func runDiagnose(ctx context.Context, c *console, a arguments) error {
 		return err
 	}
 	took := runs.ReadDurations(state, worldOf(a.Options))
-	cfg, tools, offline, err := foreseeingTools(ctx, c, a.Options, cfg, state)
+	cfg, tools, offline, err := predictionTools(ctx, c, a.Options, cfg, state)
 	if err != nil {
 		return err
 	}

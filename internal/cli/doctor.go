@@ -47,7 +47,7 @@ func runDoctor(ctx context.Context, c *console, a arguments) error {
 	if err != nil {
 		return err
 	}
-	cfg, tools, offline, err := foreseeingTools(ctx, c, a.Options, cfg, state)
+	cfg, tools, offline, err := predictionTools(ctx, c, a.Options, cfg, state)
 	if err != nil {
 		return err
 	}

@@ -43,13 +43,13 @@ func runPlan(ctx context.Context, c *console, a arguments) error {
 	if err != nil {
 		return err
 	}
-	cfg, tools, offline, err := foreseeingTools(ctx, c, a.Options, cfg, state)
+	cfg, tools, offline, err := predictionTools(ctx, c, a.Options, cfg, state)
 	if err != nil {
 		return err
 	}
 	f := forecast.Forecast{Kind: "plan", Cluster: cfg.ClusterName, World: worldOf(a.Options), State: string(state),
 		Offline: offline}
-	if err := foreseeRun(ctx, &f, cfg, tools, state, a.Targets); err != nil {
+	if err := predictRun(ctx, &f, cfg, tools, state, a.Targets); err != nil {
 		return err
 	}
 	return tellForecast(c, f, a.Options.Output)
@@ -65,8 +65,8 @@ func tellForecast(c *console, f forecast.Forecast, output string) error {
 	return f.Print(c.stdout, c.width())
 }
 
-// foreseeRun finds out what a run of targets, as they were written, would do.
-func foreseeRun(ctx context.Context, f *forecast.Forecast, cfg settings.Configuration, tools platform.Tools,
+// predictRun finds out what a run of targets, as they were written, would do.
+func predictRun(ctx context.Context, f *forecast.Forecast, cfg settings.Configuration, tools platform.Tools,
 	state statedir.Dir, words []string) error {
 	took := runs.ReadDurations(state, f.World)
 	tools.ServerTakes = took.Server()
@@ -99,9 +99,9 @@ func notReal(ctx context.Context, c *console, a arguments, cfg settings.Configur
 	return err
 }
 
-// foreseeingTools are tools to read what a run would work with, also before the first one. Where that does not answer,
+// predictionTools are tools to read what a run would work with, also before the first one. Where that does not answer,
 // offline says why.
-func foreseeingTools(ctx context.Context, c *console, o options, cfg settings.Configuration,
+func predictionTools(ctx context.Context, c *console, o options, cfg settings.Configuration,
 	state statedir.Dir) (settings.Configuration, platform.Tools, string, error) {
 	cfg, tools, offline, err := lookingTools(ctx, c, o, cfg, state)
 	if err != nil || tools.Hetzner != nil {
@@ -123,7 +123,7 @@ func foreseeingTools(ctx context.Context, c *console, o options, cfg settings.Co
 // does not ask in a pipe, with --yes, or in the lab, where nothing costs anything.
 func agree(ctx context.Context, r *running) error {
 	f := forecast.Forecast{Cluster: r.cfg.ClusterName, World: r.world(), State: string(r.state)}
-	return agreeTo(ctx, r, &f, func() error { return foreseeRun(ctx, &f, r.cfg, r.tools, r.state, r.asked) })
+	return agreeTo(ctx, r, &f, func() error { return predictRun(ctx, &f, r.cfg, r.tools, r.state, r.asked) })
 }
 
 // agreeTo makes a forecast and asks, where the operator can be asked.

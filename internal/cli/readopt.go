@@ -36,7 +36,7 @@ func runReadopt(ctx context.Context, c *console, a arguments, o readoptOptions) 
 		return &usage.Error{Err: err}
 	}
 	if a.Options.DryRun {
-		return foreseeReadopt(ctx, c, b.arguments, b.cfg, b.source, accept)
+		return predictReadopt(ctx, c, b.arguments, b.cfg, b.source, accept)
 	}
 	if !a.Options.Yes && !answerable(c) {
 		return usage.Errorf("readopt asks before it changes anything, and the standard input is no terminal: --yes answers " +
@@ -45,9 +45,9 @@ func runReadopt(ctx context.Context, c *console, a arguments, o readoptOptions) 
 	return operate(ctx, c, b.arguments, func(r *running) error { return readopt(ctx, r, b.source, accept) })
 }
 
-// foreseeReadopt compares, and prints what a readoption would do. It changes
+// predictReadopt compares, and prints what a readoption would do. It changes
 // nothing.
-func foreseeReadopt(ctx context.Context, c *console, a arguments, cfg settings.Configuration, source steps.Backup,
+func predictReadopt(ctx context.Context, c *console, a arguments, cfg settings.Configuration, source steps.Backup,
 	accept []string) error {
 	if err := errors.Join(sameWorld(ctx, c, a, cfg), notReal(ctx, c, a, cfg)); err != nil {
 		return err
@@ -60,7 +60,7 @@ func foreseeReadopt(ctx context.Context, c *console, a arguments, cfg settings.C
 	if err := steps.RoomForReadopt(state.Files(), source); err != nil {
 		return err
 	}
-	cfg, tools, offline, err := foreseeingTools(ctx, c, a.Options, cfg, state)
+	cfg, tools, offline, err := predictionTools(ctx, c, a.Options, cfg, state)
 	if err != nil {
 		return err
 	}

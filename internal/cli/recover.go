@@ -21,7 +21,7 @@ import (
 // live. It says what it found, and asks, before it wipes anything.
 func runRecoverQuorum(ctx context.Context, c *console, a arguments) error {
 	if a.Options.DryRun {
-		return foreseeRecovery(ctx, c, a)
+		return predictRecovery(ctx, c, a)
 	}
 	if !a.Options.Yes && !answerable(c) {
 		return usage.Errorf("recover-quorum asks before it wipes servers, and the standard input is no terminal: --yes " +

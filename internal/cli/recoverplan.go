@@ -33,10 +33,10 @@ type recoveryForecast struct {
 	Command string           `json:"command"`
 }
 
-// foreseeRecovery surveys etcd and prints what a recovery would do. It changes nothing: it takes no lock, claims no
+// predictRecovery surveys etcd and prints what a recovery would do. It changes nothing: it takes no lock, claims no
 // folder and leaves
 // no files.
-func foreseeRecovery(ctx context.Context, c *console, a arguments) error {
+func predictRecovery(ctx context.Context, c *console, a arguments) error {
 	cfg, err := loadConfig(a, c.environment)
 	if err != nil {
 		return err
@@ -53,7 +53,7 @@ func foreseeRecovery(ctx context.Context, c *console, a arguments) error {
 	}
 	platform.RedirectLibraryLogs(io.Discard)
 	took := runs.ReadDurations(state, worldOf(a.Options))
-	cfg, tools, offline, err := foreseeingTools(ctx, c, a.Options, cfg, state)
+	cfg, tools, offline, err := predictionTools(ctx, c, a.Options, cfg, state)
 	if err != nil {
 		return err
 	}

@@ -41,13 +41,13 @@ func runRestore(ctx context.Context, c *console, a arguments, o restoreOptions) 
 		return &usage.Error{Err: err}
 	}
 	if a.Options.DryRun {
-		return foreseeRestore(ctx, c, b.arguments, b.cfg, b.source)
+		return predictRestore(ctx, c, b.arguments, b.cfg, b.source)
 	}
 	return operate(ctx, c, b.arguments, func(r *running) error { return restore(ctx, r, b.file, b.source) })
 }
 
-// foreseeRestore prints what a restore would do. It changes nothing.
-func foreseeRestore(ctx context.Context, c *console, a arguments, cfg settings.Configuration,
+// predictRestore prints what a restore would do. It changes nothing.
+func predictRestore(ctx context.Context, c *console, a arguments, cfg settings.Configuration,
 	source steps.Backup) error {
 	if err := errors.Join(sameWorld(ctx, c, a, cfg), notReal(ctx, c, a, cfg)); err != nil {
 		return err
@@ -57,7 +57,7 @@ func foreseeRestore(ctx context.Context, c *console, a arguments, cfg settings.C
 	if err != nil {
 		return err
 	}
-	cfg, tools, offline, err := foreseeingTools(ctx, c, a.Options, cfg, state)
+	cfg, tools, offline, err := predictionTools(ctx, c, a.Options, cfg, state)
 	if err != nil {
 		return err
 	}
@@ -73,14 +73,14 @@ func foreseeRestore(ctx context.Context, c *console, a arguments, cfg settings.C
 	if f.Files, err = render.SourceFiles(cfg.Overrides); err != nil {
 		return &usage.Error{Err: err}
 	}
-	if err := foreseeRestoration(ctx, &f, plan, state); err != nil {
+	if err := predictRestoration(ctx, &f, plan, state); err != nil {
 		return err
 	}
 	return tellForecast(c, f, a.Options.Output)
 }
 
-// foreseeRestoration finds out what the rest of a restore would do, from its own journal.
-func foreseeRestoration(ctx context.Context, f *forecast.Forecast, plan *steps.RestorePlan,
+// predictRestoration finds out what the rest of a restore would do, from its own journal.
+func predictRestoration(ctx context.Context, f *forecast.Forecast, plan *steps.RestorePlan,
 	state statedir.Dir) (err error) {
 	if f.Offline == "" {
 		if f.Losses, err = plan.Losses(ctx, time.Now()); err != nil {
@@ -178,7 +178,7 @@ func restore(ctx context.Context, r *running, file backupfile.File, source steps
 		return &usage.Error{Err: err}
 	}
 	f := forecast.Forecast{Cluster: r.cfg.ClusterName, World: r.world(), State: string(r.state)}
-	if err := agreeTo(ctx, r, &f, func() error { return foreseeRestoration(ctx, &f, plan, r.state) }); err != nil {
+	if err := agreeTo(ctx, r, &f, func() error { return predictRestoration(ctx, &f, plan, r.state) }); err != nil {
 		return err
 	}
 	if err := refuseToBegin(ctx, r, plan); err != nil {

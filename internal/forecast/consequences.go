@@ -12,8 +12,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/text"
 )
 
-// foreseeConsequences asks what a run does to the cluster that exists.
-func (f *Forecast) foreseeConsequences(ctx context.Context, plan foreseeable, foreseen []flow.Prediction) {
+// addConsequences asks what a run does to the cluster that exists.
+func (f *Forecast) addConsequences(ctx context.Context, plan source, foreseen []flow.Prediction) {
 	all, err := plan.Consequences(ctx, foreseen)
 	if err != nil {
 		f.Unforeseen = err.Error()

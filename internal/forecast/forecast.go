@@ -89,22 +89,22 @@ func (f *Forecast) WithoutSecrets(hide *redact.Redactor) {
 	}
 }
 
-// foreseeable is a plan of which a forecast is made.
-type foreseeable interface {
+// source is a plan of which a forecast is made.
+type source interface {
 	Explain(flow.Change) []differences.Difference
 	Consequences(context.Context, []flow.Prediction) ([]consequences.Consequence, error)
 	Bill(context.Context, []flow.Prediction, []consequences.Consequence) (orders.Bill, error)
 }
 
 // Ask asks what a run of a graph would do, and make.
-func (f *Forecast) Ask(ctx context.Context, plan foreseeable, graph *flow.Graph, j flow.Journal, targets []string,
+func (f *Forecast) Ask(ctx context.Context, plan source, graph *flow.Graph, j flow.Journal, targets []string,
 	took runs.Durations) error {
 	foreseen, err := graph.Predict(ctx, j, targets, f.Offline == "")
 	if err != nil {
 		return err
 	}
 	if f.Offline == "" {
-		f.foreseeConsequences(ctx, plan, foreseen)
+		f.addConsequences(ctx, plan, foreseen)
 	}
 	f.add(plan, graph, foreseen, took)
 	f.Unpriced = f.Offline
@@ -121,7 +121,7 @@ func (f *Forecast) Ask(ctx context.Context, plan foreseeable, graph *flow.Graph,
 }
 
 // add fills in the steps and what they are expected to take.
-func (f *Forecast) add(plan foreseeable, graph *flow.Graph, foreseen []flow.Prediction, took runs.Durations) {
+func (f *Forecast) add(plan source, graph *flow.Graph, foreseen []flow.Prediction, took runs.Durations) {
 	takes := map[string]time.Duration{}
 	rollout := f.rollout()
 	for _, s := range foreseen {
@@ -310,7 +310,7 @@ func counted(n int, what string) string {
 
 // Changes tells whether the run would do more than look.
 func (f Forecast) Changes() bool {
-	return slices.ContainsFunc(f.runs(), func(step string) bool { return !slices.Contains(steps.Looking(), step) })
+	return slices.ContainsFunc(f.runs(), func(step string) bool { return !slices.Contains(steps.ReadOnlySteps(), step) })
 }
 
 // Total says that the sum is not all where a price is unknown.

@@ -88,8 +88,8 @@ func CheckEndpoint(ctx context.Context, cfg config.Config, tools platform.Tools,
 	return lost
 }
 
-// EndpointStands is checkEndpoint as the last word of a Verify: the step that runs again says what cannot be mended.
-func EndpointStands(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, host string) flow.Verdict {
+// VerifyEndpoint is checkEndpoint as the last word of a Verify: the step that runs again says what cannot be mended.
+func VerifyEndpoint(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, host string) flow.Verdict {
 	switch err := CheckEndpoint(ctx, cfg, tools, sources, host); {
 	case IsLost(err):
 		return flow.Gone("%v", err)

@@ -32,7 +32,7 @@ type Wait struct {
 	Each    time.Duration   // longest time of one look, which ends with the wait in any case; 0: lookWithin
 	Pace    *Pace           // in place of every: how long the time between two looks becomes; nil: it stays
 	Changes <-chan struct{} // a signal leads to a look at once; nil: none come
-	Because Reason          // tells why what is missing is; nil: nobody does
+	Explain Reason          // tells why what is missing is; nil: nobody does
 	Whole   bool            // a look's words say what is waited for, too
 }
 
@@ -93,8 +93,8 @@ func (w Wait) Until(ctx context.Context, say flow.Say, see look) error {
 		case missing == "":
 			return nil
 		}
-		if w.Because != nil {
-			beside, err := w.Because(ctx)
+		if w.Explain != nil {
+			beside, err := w.Explain(ctx)
 			if err != nil {
 				return fmt.Errorf("waiting for %s: %w; last seen: %s", w.What, err, missing)
 			}
