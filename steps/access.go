@@ -14,6 +14,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/deviations"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/internal/rollout"
 	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -76,11 +77,11 @@ func (a accessStep) run(ctx context.Context, say flow.Say) (Access, error) {
 	if out.Talosconfig, err = writeTalosconfig(ctx, a.cfg, a.tools, a.observer, say, self, c); err != nil {
 		return Access{}, err
 	}
-	r, err := readNodeRollout(ctx, a.cfg, a.tools, self, self)
+	r, err := rollout.Read(ctx, a.cfg, a.tools, self, self)
 	if err != nil {
 		return Access{}, err
 	}
-	out.Nodes = r.output().Nodes
+	out.Nodes = nodesOf(r).Nodes
 	soon, cancel := context.WithTimeout(ctx, deviations.ComparedWithin)
 	defer cancel()
 	if o, err := deviations.Observe(soon, a.cfg, a.sources, self); err == nil { // they only tell a later run what was changed since
@@ -107,11 +108,11 @@ func (a accessStep) verify(ctx context.Context, was Access) flow.Verdict {
 	if v := talosconfigHolds(ctx, a.cfg, a.tools, self, was.Talosconfig); v.Answer() != flow.AnswerHolds {
 		return v
 	}
-	r, err := readNodeRollout(ctx, a.cfg, a.tools, self, self)
+	r, err := rollout.Read(ctx, a.cfg, a.tools, self, self)
 	if err != nil {
 		return flow.Unknown(err)
 	}
-	if !slices.Equal(r.output().Nodes, was.Nodes) {
+	if !slices.Equal(nodesOf(r).Nodes, was.Nodes) {
 		return flow.Gone("the nodes are others than the recorded")
 	}
 	return flow.Holds()

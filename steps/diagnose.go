@@ -13,6 +13,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/management"
+	"github.com/slipway-k8s/slipway/internal/recovery/source"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -60,7 +61,7 @@ type facts struct {
 	now        time.Time
 	servers    []hetzner.Server // of the control plane
 	balancer   *hetzner.Survivor
-	source     *Backup // nil: no file was given
+	source     *source.Backup // nil: no file was given
 	file       string
 	restoring  *RestoreRecord
 	recovering *QuorumRecord
@@ -92,7 +93,7 @@ const (
 
 // Diagnose finds out which disaster has befallen the cluster. It changes nothing. source is the backup to restore from, which file
 // names; nil: none was given.
-func Diagnose(ctx context.Context, cfg config.Config, tools platform.Tools, source *Backup, file string) (Diagnosis, error) {
+func Diagnose(ctx context.Context, cfg config.Config, tools platform.Tools, source *source.Backup, file string) (Diagnosis, error) {
 	tools = tools.WithDefaults()
 	f := &facts{cluster: cfg.ClusterName, tools: tools, now: time.Now(), source: source, file: file}
 	var err error
@@ -110,7 +111,7 @@ func Diagnose(ctx context.Context, cfg config.Config, tools platform.Tools, sour
 	}
 	was := ""
 	if source != nil {
-		was, _ = source.endpoint()
+		was, _ = source.Endpoint()
 	}
 	if f.balancer, err = hetzner.SurvivingBalancer(ctx, tools.Hetzner, f.cluster, was); err != nil {
 		return Diagnosis{}, err
@@ -214,8 +215,8 @@ func fileOrSecret(tools platform.Tools, name string, f *facts, suffix, key strin
 	if !errors.Is(err, fs.ErrNotExist) || f.source == nil {
 		return data, err
 	}
-	if s := f.source.secret(f.cluster + suffix); s != nil {
-		return secretData(s, key)
+	if s := f.source.Secret(f.cluster + suffix); s != nil {
+		return source.SecretData(s, key)
 	}
 	return nil, fmt.Errorf("neither the state folder nor the backup has a %s", name)
 }

@@ -15,12 +15,13 @@ import (
 	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+	"github.com/slipway-k8s/slipway/internal/recovery/source"
 	"github.com/slipway-k8s/slipway/internal/talos"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-func backupOf(uid string, taken time.Time) *Backup {
-	return &Backup{Contents: &backup.Contents{
+func backupOf(uid string, taken time.Time) *source.Backup {
+	return &source.Backup{Contents: &backup.Contents{
 		Header:  backup.Header{Cluster: "k8s", UID: uid, Taken: taken, Etcd: backup.Etcd{Revision: 7}},
 		Objects: []unstructured.Unstructured{*kubetest.Object(clustertest.CAPH, "HetznerCluster", config.Namespace, "k8s", nil)},
 	}}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/recovery/source"
 )
 
 // Mismatch is a way in which a backup and the living cluster disagree, so that Cluster API would change the cluster after it.
@@ -52,16 +53,16 @@ type Adopted struct {
 
 // comparing is a comparison in the making.
 type comparing struct {
-	source Backup
+	source source.Backup
 	living
-	machines  []backedMachine
+	machines  []source.Machine
 	found     []Mismatch
 	explained map[string]bool // names of servers that a difference speaks of
 }
 
 // mismatches compares. It asks nobody.
-func (s Backup) mismatches(l living) []Mismatch {
-	c := &comparing{source: s, living: l, machines: s.machines(), explained: map[string]bool{}}
+func mismatches(s source.Backup, l living) []Mismatch {
+	c := &comparing{source: s, living: l, machines: s.Machines(), explained: map[string]bool{}}
 	c.match()
 	c.compareMachines()
 	c.compareServers()
@@ -90,8 +91,8 @@ func (c *comparing) match() {
 		m := &c.machines[i]
 		for j := range c.servers {
 			s := &c.servers[j]
-			if s.ID == m.id || m.now == nil && s.Machine == m.server {
-				m.now = s
+			if s.ID == m.ServerID || m.Now == nil && s.Machine == m.Server {
+				m.Now = s
 			}
 		}
 	}
@@ -100,7 +101,7 @@ func (c *comparing) match() {
 // living Machines, and servers that no Machine has.
 func (c *comparing) unknown() (servers []hetzner.Server) {
 	for _, s := range c.servers {
-		if !slices.ContainsFunc(c.machines, func(m backedMachine) bool { return m.now != nil && m.now.ID == s.ID }) {
+		if !slices.ContainsFunc(c.machines, func(m source.Machine) bool { return m.Now != nil && m.Now.ID == s.ID }) {
 			servers = append(servers, s)
 		}
 	}
@@ -110,7 +111,7 @@ func (c *comparing) unknown() (servers []hetzner.Server) {
 // controlPlane counts the control plane's Machines, once every difference about servers is accepted.
 func (c *comparing) controlPlane() (n int64) {
 	for _, m := range c.machines {
-		if m.controlPlane && m.now != nil {
+		if m.ControlPlane && m.Now != nil {
 			n++
 		}
 	}
@@ -124,39 +125,39 @@ func (c *comparing) controlPlane() (n int64) {
 
 func (c *comparing) compareMachines() {
 	for _, m := range c.machines {
-		c.explained[m.server] = true
+		c.explained[m.Server] = true
 		switch {
-		case m.now == nil && c.unlabelled[m.id]:
+		case m.Now == nil && c.unlabelled[m.ServerID]:
 			c.withoutLabel(m)
-		case m.now == nil:
+		case m.Now == nil:
 			c.missing(m)
-		case m.now.ID != m.id && m.id != 0:
-			id := m.now.ID
+		case m.Now.ID != m.ServerID && m.ServerID != 0:
+			id := m.Now.ID
 			c.add(Mismatch{
-				ID:     "server-replaced/" + m.server,
-				What:   fmt.Sprintf("HCloudMachine %s has the server %d in the backup; today the server of that name is %d", m.server, m.id, id),
+				ID:     "server-replaced/" + m.Server,
+				What:   fmt.Sprintf("HCloudMachine %s has the server %d in the backup; today the server of that name is %d", m.Server, m.ServerID, id),
 				Would:  "Cluster API would look for a node of the old server for ever, and the control plane would not become Ready",
 				Accept: fmt.Sprintf("its objects name server %d", id),
 				accepted: func(d *Comparison) {
 					if d.Replaced == nil {
 						d.Replaced = map[string]int64{}
 					}
-					d.Replaced[m.server] = id
+					d.Replaced[m.Server] = id
 				},
 			})
-		case m.deleting:
+		case m.Deleting:
 			c.add(Mismatch{
-				ID:       "machine-deleting/" + m.server,
-				What:     fmt.Sprintf("Machine %s was being deleted when the backup was taken, and its server lives", m.machine),
+				ID:       "machine-deleting/" + m.Server,
+				What:     fmt.Sprintf("Machine %s was being deleted when the backup was taken, and its server lives", m.Name),
 				Would:    "it comes back as one that stays: a deletion is not put back",
 				Accept:   "it stays; replace-machine, or kubectl delete, deletes it when the readoption is over",
 				accepted: func(*Comparison) {},
 			})
 		}
-		if m.now != nil && m.outdated != "" {
+		if m.Now != nil && m.Outdated != "" {
 			c.add(Mismatch{
-				ID:       "rollout/" + m.server,
-				What:     fmt.Sprintf("Machine %s was outdated when the backup was taken (%s)", m.machine, m.outdated),
+				ID:       "rollout/" + m.Server,
+				What:     fmt.Sprintf("Machine %s was outdated when the backup was taken (%s)", m.Name, m.Outdated),
 				Would:    "the control plane provider goes on with the rollout at once: it makes a new server and deletes this one",
 				Accept:   "it does that",
 				accepted: func(d *Comparison) { d.Rolling = true },
@@ -166,34 +167,34 @@ func (c *comparing) compareMachines() {
 }
 
 // missing is about a Machine without a server.
-func (c *comparing) missing(m backedMachine) {
-	seen := fmt.Sprintf("server %d", m.id)
-	if m.id == 0 {
+func (c *comparing) missing(m source.Machine) {
+	seen := fmt.Sprintf("server %d", m.ServerID)
+	if m.ServerID == 0 {
 		seen = "a server, which was not made yet when the backup was taken,"
 	}
 	stale := "its Machine and what hangs on it are left out, and its node is removed"
-	if c.isMember(m.server) {
+	if c.isMember(m.Server) {
 		stale += "; the control plane provider then takes its member out of etcd"
 	}
-	if m.controlPlane {
+	if m.ControlPlane {
 		stale += "; " + c.scaling()
 	} else {
 		stale += "; the MachineSet that it was of makes another server"
 	}
 	c.add(Mismatch{
-		ID:     "server-missing/" + m.server,
-		What:   fmt.Sprintf("Machine %s of the backup has %s, and there is none", m.machine, seen),
-		Would:  "CAPH would make a server " + m.server + " anew, with an empty disk, which does not get into etcd while that counts the lost one",
+		ID:     "server-missing/" + m.Server,
+		What:   fmt.Sprintf("Machine %s of the backup has %s, and there is none", m.Name, seen),
+		Would:  "CAPH would make a server " + m.Server + " anew, with an empty disk, which does not get into etcd while that counts the lost one",
 		Accept: stale,
 		accepted: func(d *Comparison) {
-			d.LeftOut, d.Gone = append(d.LeftOut, m.machine), append(d.Gone, m.server)
+			d.LeftOut, d.Gone = append(d.LeftOut, m.Name), append(d.Gone, m.Server)
 		},
 	})
 }
 
 // scaling says what the control plane does for its replicas.
 func (c *comparing) scaling() string {
-	switch want, has := c.source.replicas(), c.controlPlane(); {
+	switch want, has := c.source.Replicas(), c.controlPlane(); {
 	case has < want:
 		return fmt.Sprintf("the control plane, which has %d of its %d servers, makes %d new: a cost, and nothing that was there is touched", has, want, want-has)
 	default:
@@ -241,12 +242,12 @@ func (c *comparing) compareMembers() {
 		})
 	}
 	for _, m := range c.machines {
-		if m.now == nil || !m.controlPlane || c.isMember(m.server) {
+		if m.Now == nil || !m.ControlPlane || c.isMember(m.Server) {
 			continue
 		}
 		c.add(Mismatch{
-			ID:       "member-missing/" + m.server,
-			What:     fmt.Sprintf("Machine %s of the control plane is no member of etcd", m.machine),
+			ID:       "member-missing/" + m.Server,
+			What:     fmt.Sprintf("Machine %s of the control plane is no member of etcd", m.Name),
 			Would:    "the control plane would be counted as whole, with an etcd of fewer members",
 			Accept:   "it is put back as it is; replace-machine replaces it when the readoption is over",
 			accepted: func(*Comparison) {},
@@ -256,12 +257,12 @@ func (c *comparing) compareMembers() {
 
 func (c *comparing) compareNodes() {
 	for _, m := range c.machines {
-		if m.now == nil || c.nodes[m.server] != nil {
+		if m.Now == nil || c.nodes[m.Server] != nil {
 			continue
 		}
 		c.add(Mismatch{
-			ID:       "node-missing/" + m.server,
-			What:     fmt.Sprintf("server %s of Machine %s is no node", m.server, m.machine),
+			ID:       "node-missing/" + m.Server,
+			What:     fmt.Sprintf("server %s of Machine %s is no node", m.Server, m.Name),
 			Would:    "the Machine would wait for its node, and the control plane provider with it",
 			Accept:   "it is put back as it is; it is waited for, and where it does not come, replace-machine replaces it",
 			accepted: func(*Comparison) {},
@@ -282,12 +283,12 @@ func (c *comparing) compareNodes() {
 }
 
 func (c *comparing) compareReplicas() {
-	want, has := c.source.replicas(), c.controlPlane()
+	want, has := c.source.Replicas(), c.controlPlane()
 	if has <= want {
 		return
 	}
 	c.add(Mismatch{
-		ID:       "replicas/" + c.source.controlPlane().GetName(),
+		ID:       "replicas/" + c.source.ControlPlane().GetName(),
 		What:     fmt.Sprintf("the control plane has %d servers, and spec.replicas %d in the backup", has, want),
 		Would:    "the control plane provider would delete servers until there are so many",
 		Accept:   fmt.Sprintf("spec.replicas becomes %d", has),
@@ -296,7 +297,7 @@ func (c *comparing) compareReplicas() {
 }
 
 func (c *comparing) compareVersions() {
-	tcp := c.source.controlPlane()
+	tcp := c.source.ControlPlane()
 	was := capi.Text(tcp, "spec", "version")
 	var differ []string
 	oldest := ""
@@ -314,8 +315,8 @@ func (c *comparing) compareVersions() {
 		}
 	}
 	for _, m := range c.machines {
-		if m.now != nil && m.controlPlane {
-			runs(m.server, m.version)
+		if m.Now != nil && m.ControlPlane {
+			runs(m.Server, m.Version)
 		}
 	}
 	for _, s := range c.unknown() { // an upgrade replaces every server
@@ -348,7 +349,7 @@ func olderVersion(a, b string) bool {
 // compareSurroundings is about what the servers hang on.
 func (c *comparing) compareSurroundings() {
 	name := c.source.Contents.Header.Cluster
-	was, _ := c.source.endpoint()
+	was, _ := c.source.Endpoint()
 	const lost = "its servers keep working as they are; a cluster with another %s is one to restore (restore FILE, once its servers are deleted)"
 	switch lb := c.balancer; {
 	case lb == nil:
@@ -373,7 +374,7 @@ func (c *comparing) compareSurroundings() {
 }
 
 func (c *comparing) compareGroups(cluster string) {
-	wanted := c.source.placementGroups()
+	wanted := c.source.PlacementGroups()
 	for _, group := range wanted {
 		if !slices.Contains(c.groups, group) {
 			c.add(Mismatch{ID: "placement-group-missing/" + group, What: "placement group " + group + " does not exist",

@@ -21,6 +21,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+	"github.com/slipway-k8s/slipway/internal/recovery/source"
 	"github.com/slipway-k8s/slipway/internal/talos"
 )
 
@@ -28,7 +29,7 @@ const cabpt = "bootstrap.cluster.x-k8s.io/v1alpha3"
 
 // managedBackup is a backup of a cluster with three control plane Machines. Machine k8s-control-plane-m0 has the HCloudMachine, server,
 // node and etcd member k8s-control-plane-0, and so on.
-func managedBackup() Backup {
+func managedBackup() source.Backup {
 	c := &backup.Contents{
 		Header:   backup.Header{Cluster: "k8s", UID: "workload", Taken: time.Now(), Etcd: backup.Etcd{Revision: 1}},
 		Snapshot: backup.Snapshot{Size: 1, SHA256: "5a5a"},
@@ -76,7 +77,7 @@ func managedBackup() Backup {
 	secret("k8s-talosconfig", "talosconfig", "credentials", "Cluster/k8s")
 	secret("k8s-kubeconfig", "value", "set by the test", "TalosControlPlane/k8s-control-plane")
 	secret(config.TokenSecretName, config.TokenSecretKey, "yesterday's token", "HetznerCluster/k8s")
-	return Backup{Contents: c}
+	return source.Backup{Contents: c}
 }
 
 // lively is the world of managedBackup.
@@ -111,14 +112,14 @@ func (l *living) forget(name string) {
 
 // TestEveryDifferenceIsFound has a case for each: what of the world or the backup is changed, what is found, what follows when it is accepted.
 func TestEveryDifferenceIsFound(t *testing.T) {
-	change := func(kind, name string, value any, fields ...string) func(*Backup) {
-		return func(b *Backup) { _ = unstructured.SetNestedField(b.object(kind, name).Object, value, fields...) }
+	change := func(kind, name string, value any, fields ...string) func(*source.Backup) {
+		return func(b *source.Backup) { _ = unstructured.SetNestedField(b.Object(kind, name).Object, value, fields...) }
 	}
 	const last = "k8s-control-plane-2"
 	for _, c := range []struct {
 		what        string
 		Environment func(*living)
-		backup      func(*Backup)
+		backup      func(*source.Backup)
 		want        []string // IDs
 		says        string
 		then        Comparison
@@ -175,16 +176,16 @@ func TestEveryDifferenceIsFound(t *testing.T) {
 		{what: "a server was made anew under its name", Environment: func(l *living) { l.servers[2].ID = 202 }, want: []string{"server-replaced/" + last}, says: "202",
 			then: Comparison{Replaced: map[string]int64{last: 202}}},
 		{what: "a server was renamed", Environment: func(l *living) { l.servers[2].Machine = "" }},
-		{what: "a server had no ID yet", backup: func(b *Backup) {
-			unstructured.RemoveNestedField(b.object("HCloudMachine", last).Object, "spec", "providerID")
-			unstructured.RemoveNestedField(b.object("Machine", "k8s-control-plane-m2").Object, "spec", "providerID")
+		{what: "a server had no ID yet", backup: func(b *source.Backup) {
+			unstructured.RemoveNestedField(b.Object("HCloudMachine", last).Object, "spec", "providerID")
+			unstructured.RemoveNestedField(b.Object("Machine", "k8s-control-plane-m2").Object, "spec", "providerID")
 		}},
 		{what: "a Machine was being deleted", backup: change("Machine", "k8s-control-plane-m2", "2026-01-02T03:04:05Z", "metadata", "deletionTimestamp"),
 			want: []string{"machine-deleting/" + last}, says: "a deletion is not put back"},
 		{what: "a rollout of a version", backup: change("TalosControlPlane", "k8s-control-plane", "v1.33.1", "spec", "version"), says: "deletes this one", then: Comparison{Rolling: true},
 			want: []string{"rollout/k8s-control-plane-0", "rollout/k8s-control-plane-1", "rollout/" + last}},
-		{what: "a rollout of a template", backup: func(b *Backup) {
-			b.object("HCloudMachine", last).SetAnnotations(map[string]string{capi.ClonedFromAnnotation: "older"})
+		{what: "a rollout of a template", backup: func(b *source.Backup) {
+			b.Object("HCloudMachine", last).SetAnnotations(map[string]string{capi.ClonedFromAnnotation: "older"})
 		}, want: []string{"rollout/" + last}, says: "template older", then: Comparison{Rolling: true}},
 		{what: "a member of nobody", Environment: func(l *living) { l.members = append(l.members, talos.EtcdMember{ID: 7, Name: "stray"}) }, want: []string{"member-unknown/stray"}, says: "would evict it"},
 		{what: "a Machine without a member", Environment: func(l *living) { l.forget(last) }, want: []string{"member-missing/" + last}, says: "no member"},
@@ -216,7 +217,7 @@ func TestEveryDifferenceIsFound(t *testing.T) {
 			}
 			var ids, words []string
 			var then Comparison
-			for _, m := range source.mismatches(l) {
+			for _, m := range mismatches(source, l) {
 				ids, words = append(ids, m.ID), append(words, m.String())
 				if c.final != (m.accepted == nil) || c.final != (m.Accept == "") || m.Would == "" {
 					t.Errorf("can be accepted: %v: %s", m.accepted != nil, m)

@@ -15,6 +15,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/etcdview"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/recovery/source"
 	"github.com/slipway-k8s/slipway/internal/talos"
 )
 
@@ -47,7 +48,7 @@ func (r *readopter) lookAround(ctx context.Context, workload *kube.Cluster, o Or
 	if l.unlabelled, err = r.unlabelled(ctx, l.servers); err != nil {
 		return living{}, err
 	}
-	was, _ := r.source.endpoint()
+	was, _ := r.source.Endpoint()
 	if l.balancer, err = hetzner.SurvivingBalancer(ctx, c, name, was); err != nil {
 		return living{}, err
 	}
@@ -77,16 +78,16 @@ func (r *readopter) lookAround(ctx context.Context, workload *kube.Cluster, o Or
 // unlabelled asks for every server of the backup that is not listed by itself: the list is of those with the cluster's label.
 func (r *readopter) unlabelled(ctx context.Context, listed []hetzner.Server) (map[int64]bool, error) {
 	found := map[int64]bool{}
-	for _, m := range r.source.machines() {
-		if m.id == 0 || slices.ContainsFunc(listed, func(s hetzner.Server) bool { return s.ID == m.id }) {
+	for _, m := range r.source.Machines() {
+		if m.ServerID == 0 || slices.ContainsFunc(listed, func(s hetzner.Server) bool { return s.ID == m.ServerID }) {
 			continue
 		}
-		gone, err := hetzner.ServerGone(ctx, r.tools.Hetzner, hetzner.Server{ID: m.id}.ProviderID())
+		gone, err := hetzner.ServerGone(ctx, r.tools.Hetzner, hetzner.Server{ID: m.ServerID}.ProviderID())
 		if err != nil {
 			return nil, err
 		}
 		if !gone {
-			found[m.id] = true
+			found[m.ServerID] = true
 		}
 	}
 	return found, nil
@@ -94,28 +95,28 @@ func (r *readopter) unlabelled(ctx context.Context, listed []hetzner.Server) (ma
 
 // withoutLabel is about a Machine whose server lives, and is not found by the cluster's label. To leave it out would take its node, its Pods
 // and its member of etcd away.
-func (c *comparing) withoutLabel(m backedMachine) {
+func (c *comparing) withoutLabel(m source.Machine) {
 	role := "worker"
-	if m.controlPlane {
+	if m.ControlPlane {
 		role = "control_plane"
 	}
 	c.add(Mismatch{
-		ID:    "server-unlabelled/" + m.server,
-		What:  fmt.Sprintf("server %d of Machine %s lives, and has lost the label of cluster %s at Hetzner", m.id, m.machine, c.source.Contents.Header.Cluster),
+		ID:    "server-unlabelled/" + m.Server,
+		What:  fmt.Sprintf("server %d of Machine %s lives, and has lost the label of cluster %s at Hetzner", m.ServerID, m.Name, c.source.Contents.Header.Cluster),
 		Would: "whoever looks for the cluster's servers by that label, the firewall, status and destroy, would pass it by",
 		Advice: fmt.Sprintf("label it again at Hetzner (caph-cluster-%s=owned, machine.caph-name=%s, machine_type=%s), or delete it where it is to go, and run again",
-			c.source.Contents.Header.Cluster, m.server, role),
+			c.source.Contents.Header.Cluster, m.Server, role),
 	})
 }
 
 // etcdOf asks the servers' own members of etcd for all of them, with the backup's credentials, one after the other until one answers.
 // A member answers only while it has a leader, and so a quorum.
 func (r *readopter) etcdOf(ctx context.Context, l living) ([]talos.EtcdMember, error) {
-	secret := r.source.secret(r.cfg.ClusterName + "-talosconfig")
+	secret := r.source.Secret(r.cfg.ClusterName + "-talosconfig")
 	if secret == nil {
 		return nil, fmt.Errorf("ask etcd for its members: the backup has no Secret %s-talosconfig", r.cfg.ClusterName)
 	}
-	config, err := secretData(secret, "talosconfig")
+	config, err := source.SecretData(secret, "talosconfig")
 	if err != nil {
 		return nil, err
 	}
@@ -163,7 +164,7 @@ func (r *readopter) leftAt(ctx context.Context, workload *kube.Cluster) (left []
 			return nil, err
 		}
 	}
-	for _, o := range r.source.all() {
+	for _, o := range r.source.All() {
 		if o.GetKind() == "Secret" && o.GetName() == config.TokenSecretName {
 			continue // of every cluster that is managed from there
 		}

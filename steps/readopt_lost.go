@@ -12,6 +12,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/management"
+	"github.com/slipway-k8s/slipway/internal/recovery/source"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -29,7 +30,7 @@ var ErrNotLiving = errors.New("the cluster does not answer")
 
 // ReadoptRecord is the file that says whose readoption a state folder is in the middle of.
 type ReadoptRecord struct {
-	BackupIdentity
+	source.Identity
 	Began    time.Time `json:"began"`
 	Ended    time.Time `json:"ended,omitzero"`     // zero: it is under way
 	Accepted []string  `json:"accepted,omitempty"` // differences
@@ -49,7 +50,7 @@ func (r ReadoptRecord) write(files platform.Files) error {
 
 // PrepareReadopt makes room for a readoption in a state folder: an earlier one that came to its end is set aside. It refuses
 // where RoomForReadopt does.
-func PrepareReadopt(files platform.Files, source Backup) error {
+func PrepareReadopt(files platform.Files, source source.Backup) error {
 	r, err := roomForReadopt(files, source)
 	if err != nil || r == nil || r.Ended.IsZero() {
 		return err
@@ -59,13 +60,13 @@ func PrepareReadopt(files platform.Files, source Backup) error {
 
 // RoomForReadopt refuses where the readoption of another backup, or another recovery, is under way in a state folder. It changes
 // nothing.
-func RoomForReadopt(files platform.Files, source Backup) error {
+func RoomForReadopt(files platform.Files, source source.Backup) error {
 	_, err := roomForReadopt(files, source)
 	return err
 }
 
 // roomForReadopt gives the record of the readoption that is there, if one is.
-func roomForReadopt(files platform.Files, source Backup) (*ReadoptRecord, error) {
+func roomForReadopt(files platform.Files, source source.Backup) (*ReadoptRecord, error) {
 	restoring, err := ReadRestoreRecord(files)
 	if err != nil {
 		return nil, err
@@ -85,7 +86,7 @@ func roomForReadopt(files platform.Files, source Backup) (*ReadoptRecord, error)
 	if err != nil || r == nil || !r.Ended.IsZero() {
 		return r, err
 	}
-	if mine := source.identity(); r.BackupIdentity != mine {
+	if mine := source.Identity(); r.Identity != mine {
 		return nil, fmt.Errorf("the readoption of cluster %s from another backup (snapshot %.12s…, begun %s) is under way in this folder: "+
 			"run that to its end", r.Cluster, r.Snapshot, r.Began.Format(time.RFC3339))
 	}
@@ -121,7 +122,7 @@ func (r *readopter) ensureOrphaned(ctx context.Context, say flow.Say) (Orphan, e
 		return Orphan{}, err
 	}
 	if record == nil {
-		record = &ReadoptRecord{BackupIdentity: r.source.identity(), Began: time.Now().UTC()}
+		record = &ReadoptRecord{Identity: r.source.Identity(), Began: time.Now().UTC()}
 	}
 	record.Accepted = r.accept
 	if err := record.write(r.tools.Files); err != nil {
@@ -135,7 +136,7 @@ func (r *readopter) lookForManager(ctx context.Context, say flow.Say) (o Orphan,
 	if workload, kubeconfig, err = r.openWorkload(ctx); err != nil {
 		return Orphan{}, nil, nil, err
 	}
-	o.UID = r.source.identity().UID
+	o.UID = r.source.Identity().UID
 	own, err := r.standingAt(ctx, workload, "cluster "+r.cfg.ClusterName+" itself", r.itself())
 	if err != nil {
 		return Orphan{}, nil, nil, err
@@ -182,14 +183,14 @@ func (r *readopter) openWorkload(ctx context.Context) (*kube.Cluster, []byte, er
 	case !errors.Is(err, fs.ErrNotExist):
 		return nil, nil, err
 	}
-	if s := r.source.secret(r.cfg.ClusterName + "-kubeconfig"); s != nil {
-		value, err := secretData(s, "value")
+	if s := r.source.Secret(r.cfg.ClusterName + "-kubeconfig"); s != nil {
+		value, err := source.SecretData(s, "value")
 		if err != nil {
 			return nil, nil, err
 		}
 		kubeconfigs = append(kubeconfigs, value)
 	}
-	want, failed := r.source.identity().UID, []error{}
+	want, failed := r.source.Identity().UID, []error{}
 	for _, k := range kubeconfigs {
 		c, err := r.tools.Connect(k)
 		if err != nil {
@@ -227,7 +228,7 @@ func (r *readopter) standingAt(ctx context.Context, c *kube.Cluster, where strin
 		return Orphan{}, err
 	}
 	underway := record != nil && record.Ended.IsZero()
-	mine := target && cluster.GetAnnotations()[capi.ReadoptedAnnotation] == r.source.identity().Snapshot
+	mine := target && cluster.GetAnnotations()[capi.ReadoptedAnnotation] == r.source.Identity().Snapshot
 	switch {
 	case cluster.GetDeletionTimestamp() != nil:
 		return Orphan{}, fmt.Errorf("%w: %s holds %s, and it is being deleted, with every server of it. To stop that, scale the Deployments of Cluster API and its providers "+

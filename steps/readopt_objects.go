@@ -10,6 +10,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/clusterapi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/recovery/source"
 )
 
 // returning are the objects of the backup as they are put back: the Cluster paused, without what was accepted to be left out, with
@@ -17,14 +18,14 @@ import (
 func (r *readopter) returning(d Comparison) ([]*unstructured.Unstructured, error) {
 	out := map[clusterapi.Key]bool{}
 	for _, name := range d.LeftOut {
-		if machine := r.source.object(capi.MachineKind.Kind, name); machine != nil {
-			for _, o := range r.source.hangingOn(machine) {
+		if machine := r.source.Object(capi.MachineKind.Kind, name); machine != nil {
+			for _, o := range r.source.OwnedBy(machine) {
 				out[clusterapi.KeyOf(o)] = true
 			}
 		}
 	}
 	var objects []*unstructured.Unstructured
-	for _, was := range r.source.all() {
+	for _, was := range r.source.All() {
 		if !out[clusterapi.KeyOf(was)] {
 			objects = append(objects, r.returned(was.DeepCopy(), d))
 		}
@@ -51,7 +52,7 @@ func (r *readopter) returned(o *unstructured.Unstructured, d Comparison) *unstru
 	switch o.GroupVersionKind().GroupKind() {
 	case capi.ClusterKind.GroupKind():
 		set(true, "spec", "paused")
-		mark(o, capi.ReadoptedAnnotation, r.source.identity().Snapshot)
+		source.Annotate(o, capi.ReadoptedAnnotation, r.source.Identity().Snapshot)
 	case capi.HetznerClusterKind.GroupKind():
 		if d.Balancer != "" {
 			set(d.Balancer, "spec", "controlPlaneLoadBalancer", "name")
@@ -80,19 +81,19 @@ func (r *readopter) returned(o *unstructured.Unstructured, d Comparison) *unstru
 // machineFor makes the objects of a server that the backup does not know, out of those of another control plane Machine: they differ
 // in nothing but their names, the server and its place.
 func (r *readopter) machineFor(a Adopted, d Comparison) (made []*unstructured.Unstructured, err error) {
-	machines := slices.DeleteFunc(r.source.machines(), func(m backedMachine) bool { return !m.controlPlane })
+	machines := slices.DeleteFunc(r.source.Machines(), func(m source.Machine) bool { return !m.ControlPlane })
 	if len(machines) == 0 {
 		return nil, fmt.Errorf("make a Machine for server %s: the backup has none of the control plane that it could be like", a.Server)
 	}
 	// One that is not outdated, or it would be replaced.
-	slices.SortStableFunc(machines, func(a, b backedMachine) int { return boolOrder(a.outdated != "") - boolOrder(b.outdated != "") })
+	slices.SortStableFunc(machines, func(a, b source.Machine) int { return boolOrder(a.Outdated != "") - boolOrder(b.Outdated != "") })
 	like := machines[0]
-	machine := r.source.object(capi.MachineKind.Kind, like.machine)
+	machine := r.source.Object(capi.MachineKind.Kind, like.Name)
 	names := map[string]string{
 		capi.MachineKind.Kind: a.Machine, capi.HCloudMachineKind.Kind: a.Server, "Secret": a.Machine + "-bootstrap-data",
 		capi.Text(machine, "spec", "bootstrap", "configRef", "kind"): a.Machine,
 	}
-	for _, was := range r.source.hangingOn(machine) {
+	for _, was := range r.source.OwnedBy(machine) {
 		name, known := names[was.GetKind()]
 		if !known {
 			continue

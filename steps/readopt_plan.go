@@ -12,6 +12,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/recovery/source"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -54,8 +55,8 @@ var mismatchKinds = []string{
 }
 
 // NewReadopt plans the readoption of a cluster out of a backup of it. accept are the IDs of differences that a person accepts.
-func NewReadopt(cfg config.Config, tools platform.Tools, source Backup, accept []string) (*ReadoptPlan, error) {
-	cfg, err := source.configure(cfg)
+func NewReadopt(cfg config.Config, tools platform.Tools, source source.Backup, accept []string) (*ReadoptPlan, error) {
+	cfg, err := source.Configure(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +89,7 @@ func NewReadopt(cfg config.Config, tools platform.Tools, source Backup, accept [
 // reopen are the steps until the controllers are at work again.
 func (p *ReadoptPlan) reopen(cfg config.Config) {
 	g, r := p.Graph, p.r
-	id := map[string]any{"backup": r.source.identity(), "accept": r.accept}
+	id := map[string]any{"backup": r.source.Identity(), "accept": r.accept}
 
 	p.Orphan = flow.Add(g, "orphaned", r.ensureOrphaned).
 		Doc("the cluster lives and is the backup's, and nobody manages it").
@@ -198,7 +199,7 @@ func (p *ReadoptPlan) Look(ctx context.Context, say flow.Say) (Readoption, error
 	}
 	objects, err := r.returning(out.Comparison)
 	out.PutBack = len(objects)
-	if capi.Truth(r.source.object(capi.ClusterKind.Kind, r.cfg.ClusterName), "spec", "paused") {
+	if capi.Truth(r.source.Object(capi.ClusterKind.Kind, r.cfg.ClusterName), "spec", "paused") {
 		out.Notes = append(out.Notes, "the cluster was paused when the backup was taken; it is unpaused at the end")
 	}
 	return out, err
@@ -238,7 +239,7 @@ func (r *readopter) compareWith(ctx context.Context, workload *kube.Cluster, o O
 	if err != nil {
 		return nil, err
 	}
-	return r.source.mismatches(l), nil
+	return mismatches(r.source, l), nil
 }
 
 // decide says what follows from what was accepted, and what was not.
@@ -253,7 +254,7 @@ func (r *readopter) decide(ctx context.Context, found []Mismatch) (d Comparison,
 	}
 	ids, err := serverIDs(ctx, r.cfg, r.tools)
 	d.Servers = slices.DeleteFunc(ids, func(id int64) bool { return slices.Contains(d.Others, id) })
-	if want := max(r.source.replicas(), d.Replicas); err == nil {
+	if want := max(r.source.Replicas(), d.Replicas); err == nil {
 		d.Made = max(0, int(want)-r.managed(d))
 	}
 	return d, open, err
@@ -262,8 +263,8 @@ func (r *readopter) decide(ctx context.Context, found []Mismatch) (d Comparison,
 // managed counts the control plane's Machines that are put back.
 func (r *readopter) managed(d Comparison) int {
 	n := len(d.Adopted)
-	for _, m := range r.source.machines() {
-		if m.controlPlane && !slices.Contains(d.LeftOut, m.machine) {
+	for _, m := range r.source.Machines() {
+		if m.ControlPlane && !slices.Contains(d.LeftOut, m.Name) {
 			n++
 		}
 	}

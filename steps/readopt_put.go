@@ -84,9 +84,9 @@ func (r *readopter) removeGone(ctx context.Context, say flow.Say, d Comparison) 
 // refuseNodeOfLiving asks Hetzner for the server itself, in case that it only lost its labels: a node that works is not removed.
 func (r *readopter) refuseNodeOfLiving(ctx context.Context, node *corev1.Node) error {
 	id := node.Spec.ProviderID
-	for _, m := range r.source.machines() {
-		if id == "" && m.server == node.Name && m.id != 0 {
-			id = hetzner.Server{ID: m.id}.ProviderID()
+	for _, m := range r.source.Machines() {
+		if id == "" && m.Server == node.Name && m.ServerID != 0 {
+			id = hetzner.Server{ID: m.ServerID}.ProviderID()
 		}
 	}
 	if id == "" {
@@ -110,7 +110,7 @@ func (r *readopter) installAgain(ctx context.Context, say flow.Say, m Management
 		return Providers{}, err
 	}
 	if len(installed) > 0 {
-		for _, o := range r.source.all() {
+		for _, o := range r.source.All() {
 			if err := target.List(ctx, capi.ListOf(o.GroupVersionKind()), client.Limit(1)); kube.Absent(err) {
 				say("%ss are not known any more, though the providers are installed: they are installed anew", o.GetKind())
 				if err := r.sweepProviders(ctx, say, target); err != nil {
@@ -154,7 +154,7 @@ func (r *readopter) putBack(ctx context.Context, say flow.Say, m Management, d C
 			return Cluster{}, err
 		}
 	}
-	ip, _ := r.source.endpoint()
+	ip, _ := r.source.Endpoint()
 	return r.describe(ctx, target, objects, ip)
 }
 
@@ -181,7 +181,7 @@ func (r *readopter) makeRoom(ctx context.Context, say flow.Say, target *kube.Clu
 			}
 		}
 	}
-	for _, o := range r.source.all() {
+	for _, o := range r.source.All() {
 		i := slices.IndexFunc(d.Left, func(l Leftover) bool { return l.matches(clusterapi.KeyOf(o)) })
 		if i < 0 {
 			continue
@@ -201,7 +201,7 @@ func (r *readopter) makeRoom(ctx context.Context, say flow.Say, target *kube.Clu
 
 // isBacked tells whether the backup has an object.
 func (r *readopter) isBacked(key clusterapi.Key) bool {
-	return slices.ContainsFunc(r.source.all(), func(o *unstructured.Unstructured) bool { return clusterapi.KeyOf(o) == key })
+	return slices.ContainsFunc(r.source.All(), func(o *unstructured.Unstructured) bool { return clusterapi.KeyOf(o) == key })
 }
 
 // put makes an object where it is not there yet, waiting while the webhooks do not answer.
@@ -226,7 +226,7 @@ func (r *readopter) put(ctx context.Context, say flow.Say, target *kube.Cluster,
 // tellControlPlane gives the TalosControlPlane what it must know before it is looked at: that its etcd was founded, also as the
 // condition that the provider sets only when it founds one.
 func (r *readopter) tellControlPlane(ctx context.Context, say flow.Say, target *kube.Cluster) error {
-	was := r.source.controlPlane()
+	was := r.source.ControlPlane()
 	tcp, err := capi.Get(ctx, target, capi.TalosControlPlaneKind, was.GetName())
 	if err != nil {
 		return err

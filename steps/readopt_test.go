@@ -22,6 +22,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+	"github.com/slipway-k8s/slipway/internal/recovery/source"
 	"github.com/slipway-k8s/slipway/internal/talos"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -29,7 +30,7 @@ import (
 // readoptWorld is a world in which managedBackup's cluster lives and nobody manages it.
 type readoptWorld struct {
 	*clustertest.Environment
-	source Backup
+	source source.Backup
 	etcd   []talos.EtcdMember
 	said   []string
 
@@ -81,7 +82,7 @@ func newReadoptWorld(t *testing.T) *readoptWorld {
 		return 0, ""
 	}
 	w.Provider.Kubeconfig, w.Provider.There = w.Management.Kubeconfig(), false
-	w.source.secret("k8s-kubeconfig").Object["data"] = clustertest.Map{"value": base64.StdEncoding.EncodeToString(w.Workload.Kubeconfig())}
+	w.source.Secret("k8s-kubeconfig").Object["data"] = clustertest.Map{"value": base64.StdEncoding.EncodeToString(w.Workload.Kubeconfig())}
 	owned := map[string]string{"caph-cluster-k8s": "owned"}
 	w.Hetzner.SetNetworks(schema.Network{ID: 77, Labels: owned, IPRange: "10.10.0.0/16"})
 	w.Hetzner.SetLoadBalancers(hetznertest.LoadBalancer(9, "lb", "127.0.0.7", owned, 6443))
@@ -176,11 +177,11 @@ func TestOnlyWhatNobodyManagesIsReadopted(t *testing.T) {
 }
 
 func TestReadoptRefusesOnPaper(t *testing.T) {
-	for says, change := range map[string]func(*Backup) []string{
-		"CLUSTER_NAME=other": func(b *Backup) []string { b.Contents.Header.Cluster = "other"; return nil },
-		"server-gone/x":      func(*Backup) []string { return []string{"server-gone/x"} },
-		"server-missing":     func(*Backup) []string { return []string{"server-missing"} },
-		"k8s-talos":          func(b *Backup) []string { b.Contents.Secrets = nil; return nil },
+	for says, change := range map[string]func(*source.Backup) []string{
+		"CLUSTER_NAME=other": func(b *source.Backup) []string { b.Contents.Header.Cluster = "other"; return nil },
+		"server-gone/x":      func(*source.Backup) []string { return []string{"server-gone/x"} },
+		"server-missing":     func(*source.Backup) []string { return []string{"server-missing"} },
+		"k8s-talos":          func(b *source.Backup) []string { b.Contents.Secrets = nil; return nil },
 	} {
 		source := managedBackup()
 		accept := change(&source)
@@ -220,7 +221,7 @@ func TestAReadoptionThatIsOver(t *testing.T) {
 		w := newReadoptWorld(t)
 		p := w.plan(t)
 		files := p.r.tools.Files
-		if err := (ReadoptRecord{BackupIdentity: w.source.identity(), Ended: ended}).write(files); err != nil {
+		if err := (ReadoptRecord{Identity: w.source.Identity(), Ended: ended}).write(files); err != nil {
 			t.Fatal(err)
 		}
 		if err := RoomForReadopt(files, w.source); err != nil {
@@ -305,7 +306,7 @@ func TestObjectsComeBackPaused(t *testing.T) {
 		t.Errorf("the cluster's kubeconfig is not in the folder: %v", err)
 	}
 	// ID 102 is the new server's in this world.
-	w.source.object("HCloudMachine", "k8s-control-plane-2").Object["spec"] = clustertest.Map{"providerID": "hcloud://999"}
+	w.source.Object("HCloudMachine", "k8s-control-plane-2").Object["spec"] = clustertest.Map{"providerID": "hcloud://999"}
 	d, err := r.compareAll(t.Context(), w.say, o)
 	if err != nil || len(d.Adopted) != 1 || d.Made != 0 {
 		t.Fatalf("%+v, %v", d, err)

@@ -22,6 +22,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/management"
 	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/internal/rollout"
 	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
@@ -283,7 +284,7 @@ func (replacer Replacer) successorCanBeMade(ctx context.Context, manager *kube.C
 func (replacer Replacer) awaitReplacement(ctx context.Context, say flow.Say, manager, workload *kube.Cluster, r Replacement) (made, now []string, err error) {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
-	changes := merge(watching,
+	changes := rollout.Merge(watching,
 		manager.Changes(watching, kube.Selection{List: capi.ListOf(capi.MachineKind), Options: capi.OfCluster(replacer.cfg.ClusterName)}),
 		workload.Changes(watching, kube.Selection{List: &corev1.NodeList{}}),
 	)
@@ -297,14 +298,14 @@ func (replacer Replacer) awaitReplacement(ctx context.Context, say flow.Say, man
 			}
 			freed = true
 		}
-		roll, err := readNodeRollout(ctx, replacer.cfg, replacer.tools, manager, workload)
+		roll, err := rollout.Read(ctx, replacer.cfg, replacer.tools, manager, workload)
 		if err != nil {
 			return "", err
 		}
 		made, now = nil, nil
 		var missing []string
 		servers := []string{}
-		for _, m := range capi.ControlPlaneMachines(roll.machines) {
+		for _, m := range capi.ControlPlaneMachines(roll.Machines) {
 			servers = append(servers, capi.Text(&m, "spec", "infrastructureRef", "name"))
 			switch {
 			case m.GetUID() == r.UID:
@@ -314,7 +315,7 @@ func (replacer Replacer) awaitReplacement(ctx context.Context, say flow.Say, man
 			}
 			now = append(now, m.GetName())
 		}
-		missing = append(missing, roll.missing(replacer.cfg.NetworkCIDR)...)
+		missing = append(missing, roll.Missing(replacer.cfg.NetworkCIDR)...)
 		if len(missing) > 0 {
 			return strings.Join(missing, "; "), nil
 		}

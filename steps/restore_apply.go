@@ -16,6 +16,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/recovery/source"
 	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
@@ -179,4 +180,45 @@ func (r *restorer) verifyCluster(ctx context.Context, was Cluster) flow.Verdict 
 		return flow.Gone("%s is paused", kube.Describe(tcp))
 	}
 	return flow.Holds()
+}
+
+// restored are the objects for a load balancer at ip; without an address (ip is empty) those that can do without: the
+// Cluster then does not name its control plane yet.
+func (r *restorer) restored(lost Lost, ip string) []*unstructured.Unstructured {
+	was, host := r.source.Endpoint()
+	var objects []*unstructured.Unstructured
+	for _, o := range r.source.Wanted() {
+		switch o.GetKind() {
+		case capi.ClusterKind.Kind:
+			unstructured.RemoveNestedField(o.Object, "spec", "paused")
+			unstructured.RemoveNestedField(o.Object, "spec", "controlPlaneEndpoint") // Cluster API copies it from the HetznerCluster
+			if ip == "" {
+				unstructured.RemoveNestedField(o.Object, "spec", "controlPlaneRef")
+			}
+			source.Annotate(o, capi.RestoredAnnotation, r.source.Identity().Snapshot)
+		case capi.HetznerClusterKind.Kind:
+			if net.ParseIP(host) != nil || host == "" { // a name stays a name
+				_ = unstructured.SetNestedField(o.Object, ip, "spec", "controlPlaneEndpoint", "host")
+			}
+			switch {
+			case lost.Balancer != "":
+				_ = unstructured.SetNestedField(o.Object, lost.Balancer, "spec", "controlPlaneLoadBalancer", "name")
+			case lost.IP == "": // CAPH makes none where it is told a name: it waits for one of that name
+				unstructured.RemoveNestedField(o.Object, "spec", "controlPlaneLoadBalancer", "name")
+			}
+		case capi.TalosControlPlaneKind.Kind:
+			if ip == "" {
+				continue
+			}
+			source.Annotate(o, situation.PausedAnnotation, "true")
+		}
+		if ip == "" && source.Mentions(o.Object, was) {
+			continue
+		}
+		if ip != "" && was != "" && was != ip {
+			o.Object = source.ReplaceText(o.Object, was, ip).(map[string]any)
+		}
+		objects = append(objects, o)
+	}
+	return objects
 }

@@ -66,14 +66,14 @@ func (r *restorer) upload(ctx context.Context, say flow.Say, mgmt *kube.Cluster,
 	if err != nil {
 		return err
 	}
-	switch there, err := hasSnapshot(ctx, t, chosen.route, r.source.open); {
+	switch there, err := hasSnapshot(ctx, t, chosen.route, r.source.Open); {
 	case err != nil:
 		return err
 	case there:
 		say("the etcd snapshot lies on %s", target.Server)
 		return nil
 	}
-	snapshot, size, err := r.source.open()
+	snapshot, size, err := r.source.Open()
 	if err != nil {
 		return wait.Final(fmt.Errorf("open the etcd snapshot: %w", err))
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/recovery/source"
 )
 
 // DetachedFirewall is the firewall that the servers were behind and are not while they are made; 0: there is none.
@@ -56,7 +57,7 @@ func (r *restorer) attachFirewall(ctx context.Context, say flow.Say) (DetachedFi
 }
 
 // hadFirewall tells whether the cluster was behind a firewall when the backup was made.
-func (s Backup) hadFirewall() bool {
+func hadFirewall(s source.Backup) bool {
 	for _, resource := range s.Contents.Inventory.Resources {
 		if resource.Kind == string(hetzner.KindFirewall) {
 			return true

@@ -52,7 +52,7 @@ func (p *RestorePlan) Bill(ctx context.Context, foreseen []flow.Prediction, _ []
 		return orders.Bill{}, nil
 	}
 	more := orders.Extra{Image: would[p.Image.Name()], Firewall: p.Firewall != nil && would[p.Firewall.Name()]}
-	return orders.Missing(ctx, p.b.cfg, p.b.tools, orders.Of(p.r.source.wanted(), p.b.cfg.Location), more)
+	return orders.Missing(ctx, p.b.cfg, p.b.tools, orders.Of(p.r.source.Wanted(), p.b.cfg.Location), more)
 }
 
 // Consequences are none: what a restore does to a cluster is that it is there again.

@@ -21,6 +21,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/management"
 	"github.com/slipway-k8s/slipway/internal/ownership"
 	"github.com/slipway-k8s/slipway/internal/pivotcopy"
+	"github.com/slipway-k8s/slipway/internal/recovery/source"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -51,7 +52,7 @@ type Lost struct {
 
 // RestoreRecord is the file that says whose restore a state folder is in the middle of.
 type RestoreRecord struct {
-	BackupIdentity
+	source.Identity
 	Began time.Time `json:"began"`
 	Ended time.Time `json:"ended,omitzero"` // zero: it is under way
 	// Firewall is the one that was taken off the servers; 0: none was.
@@ -96,13 +97,13 @@ func writeRecord(files platform.Files, name string, record any) error {
 
 // PrepareRestore makes room for a restore in a state folder: an earlier one that came to its end is set aside. It refuses
 // where the restore of another backup is under way.
-func PrepareRestore(files platform.Files, source Backup) error {
+func PrepareRestore(files platform.Files, source source.Backup) error {
 	r, err := ReadRestoreRecord(files)
 	if err != nil || r == nil {
 		return err
 	}
 	if r.Ended.IsZero() {
-		if mine := source.identity(); r.BackupIdentity != mine {
+		if mine := source.Identity(); r.Identity != mine {
 			return fmt.Errorf("the restore of another backup of cluster %s (snapshot %.12s…, begun %s) is under way in this folder: "+
 				"run that to its end, or destroy what it made", r.Cluster, r.Snapshot, r.Began.Format(time.RFC3339))
 		}
@@ -139,7 +140,7 @@ func (r *restorer) ensureLost(ctx context.Context, say flow.Say) (Lost, error) {
 			return Lost{}, fmt.Errorf("set the files of the lost cluster aside: %w", err)
 		}
 		// From here on the folder is the restore's, and what is in it is its own.
-		began := RestoreRecord{BackupIdentity: r.source.identity(), Began: time.Now().UTC()}
+		began := RestoreRecord{Identity: r.source.Identity(), Began: time.Now().UTC()}
 		if err := began.write(r.tools.Files); err != nil {
 			return Lost{}, err
 		}
@@ -188,7 +189,7 @@ func (r *restorer) refuseOthers(ctx context.Context) error {
 // underway tells whether the folder is in the middle of the restore of this very backup.
 func (r *restorer) underway() (bool, error) {
 	record, err := ReadRestoreRecord(r.tools.Files)
-	return record != nil && record.BackupIdentity == r.source.identity() && record.Ended.IsZero(), err
+	return record != nil && record.Identity == r.source.Identity() && record.Ended.IsZero(), err
 }
 
 // refuseAlive says why the cluster is not lost, or not this state folder's to restore. A restore that has lost its own folder is
@@ -234,7 +235,7 @@ func (r *restorer) heldBeside(ctx context.Context) (*unstructured.Unstructured, 
 
 // isRestored tells whether a Cluster object is one that a restore of this backup has made.
 func (r *restorer) isRestored(cluster *unstructured.Unstructured) bool {
-	return cluster.GetAnnotations()[capi.RestoredAnnotation] == r.source.identity().Snapshot
+	return cluster.GetAnnotations()[capi.RestoredAnnotation] == r.source.Identity().Snapshot
 }
 
 // refuseLiving asks Hetzner for the cluster's servers, and the cluster itself.
@@ -257,8 +258,8 @@ func (r *restorer) refuseAnswer(ctx context.Context) error {
 	if mine, err := r.tools.Files.Read(platform.Kubeconfig); err == nil {
 		kubeconfigs = append(kubeconfigs, mine)
 	}
-	if s := r.source.secret(r.cfg.ClusterName + "-kubeconfig"); s != nil {
-		if value, err := secretData(s, "value"); err == nil {
+	if s := r.source.Secret(r.cfg.ClusterName + "-kubeconfig"); s != nil {
+		if value, err := source.SecretData(s, "value"); err == nil {
 			kubeconfigs = append(kubeconfigs, value)
 		}
 	}
@@ -270,7 +271,7 @@ func (r *restorer) refuseAnswer(ctx context.Context) error {
 		asking, cancel := context.WithTimeout(ctx, etcdview.AskWithin)
 		uid, err := c.UID(asking)
 		cancel()
-		if err == nil && uid == r.source.identity().UID {
+		if err == nil && uid == r.source.Identity().UID {
 			return fmt.Errorf("%w: it answers at %s", ErrAlive, c.Host())
 		}
 		if status := (apierrors.APIStatus)(nil); errors.As(err, &status) { // its certificate was taken: it is signed by the cluster's authority
@@ -324,7 +325,7 @@ func (r *restorer) findSurvivors(ctx context.Context, say flow.Say) (Lost, error
 func (r *restorer) survivors(ctx context.Context) (out Lost, notes []string, err error) {
 	note := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
 	var host string
-	out.Was, host = r.source.endpoint()
+	out.Was, host = r.source.Endpoint()
 	lb, err := hetzner.SurvivingBalancer(ctx, r.tools.Hetzner, r.cfg.ClusterName, out.Was)
 	if err != nil {
 		return Lost{}, nil, err

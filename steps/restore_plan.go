@@ -3,6 +3,7 @@ package steps
 import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/recovery/source"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -46,8 +47,8 @@ type RestorePlan struct {
 
 // NewRestore plans the restore of a backup. cfg is a valid configuration; what the backup knows better of its cluster (the
 // server type, the image, the versions, the number of servers) is taken from there.
-func NewRestore(cfg config.Config, tools platform.Tools, source Backup) (*RestorePlan, error) {
-	cfg, err := source.configure(cfg)
+func NewRestore(cfg config.Config, tools platform.Tools, source source.Backup) (*RestorePlan, error) {
+	cfg, err := source.Configure(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +59,7 @@ func NewRestore(cfg config.Config, tools platform.Tools, source Backup) (*Restor
 	r := &restorer{Set: b, source: source}
 	g := flow.New("slipway-restore")
 	p := &RestorePlan{Graph: g, b: b, r: r}
-	id := source.identity()
+	id := source.Identity()
 	controlPlane := waitControlPlane(cfg)
 
 	p.Lost = flow.Add(g, "lost", r.ensureLost).
@@ -131,7 +132,7 @@ func NewRestore(cfg config.Config, tools platform.Tools, source Backup) (*Restor
 		Doc("the cluster's name is this state folder's, as after a bootstrap, and the claim on restoring it is given up").
 		Deadline(reservedWithin + overhead).Waits(waitReserved)
 	p.All = append(p.All, p.HandOver.Name())
-	if source.Contents.Header.SelfManaged && source.hadFirewall() {
+	if source.Contents.Header.SelfManaged && hadFirewall(source) {
 		p.addFirewall()
 		return p, g.Validate()
 	}
@@ -160,14 +161,14 @@ func (p *RestorePlan) addFirewall() {
 // restorer is a Set that has a backup.
 type restorer struct {
 	*Set
-	source Backup
+	source source.Backup
 }
 
 // pivotUnderway tells whether this restore's own pivot has begun: until the restore has set it aside, the record in the folder is
 // the lost cluster's.
 func (r *restorer) pivotUnderway() (bool, error) {
 	record, err := ReadRestoreRecord(r.tools.Files)
-	if err != nil || record == nil || record.BackupIdentity != r.source.identity() {
+	if err != nil || record == nil || record.Identity != r.source.Identity() {
 		return false, err
 	}
 	return r.PivotUnderway()

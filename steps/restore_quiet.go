@@ -24,6 +24,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/management"
+	"github.com/slipway-k8s/slipway/internal/recovery/source"
 	"github.com/slipway-k8s/slipway/internal/wait"
 )
 
@@ -43,7 +44,7 @@ type Quiet struct {
 // SilenceSnapshot takes the Cluster API of the time of a snapshot out of it, where the cluster managed itself: its objects describe
 // servers that are gone, and its CAPH would make every one of them anew as soon as a node takes its Pod, whoever looks at that
 // time. The names of its Deployments are returned.
-func (s Backup) SilenceSnapshot() ([]string, error) {
+func SilenceSnapshot(s source.Backup) ([]string, error) {
 	if !s.Contents.Header.SelfManaged {
 		return nil, nil
 	}
@@ -83,7 +84,7 @@ func (r *restorer) heldStale(ctx context.Context, workload *kube.Cluster) (bool,
 	if cluster == nil {
 		return r.source.Contents.Header.SelfManaged, nil
 	}
-	return cluster.GetAnnotations()[capi.RestoredAnnotation] != r.source.identity().Snapshot, nil
+	return cluster.GetAnnotations()[capi.RestoredAnnotation] != r.source.Identity().Snapshot, nil
 }
 
 // stopDeployments scales the providers down. No webhook guards a Deployment; one guards the objects that could be paused.

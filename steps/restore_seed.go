@@ -2,12 +2,9 @@ package steps
 
 import (
 	"context"
-	"encoding/base64"
 	"fmt"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/slipway-k8s/slipway/config"
@@ -15,12 +12,9 @@ import (
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/recovery/source"
 	"github.com/slipway-k8s/slipway/platform"
 )
-
-// talosBundleSuffix ends the name of the Secret with every authority, token and key of a cluster. CABPT takes it where it is
-// there, and makes all other Secrets of it again.
-const talosBundleSuffix = "-talos"
 
 // Seed is the Secret that was there before anything asked for a new one.
 type Seed struct {
@@ -34,9 +28,9 @@ func (r *restorer) seedSecrets(ctx context.Context, say flow.Say, m Management) 
 	if err != nil {
 		return Seed{}, err
 	}
-	name := r.cfg.ClusterName + talosBundleSuffix
-	was := r.source.secret(name)
-	data, err := secretDataOf(was)
+	name := r.cfg.ClusterName + source.TalosSecretSuffix
+	was := r.source.Secret(name)
+	data, err := source.SecretDataOf(was)
 	if err != nil {
 		return Seed{}, err
 	}
@@ -52,7 +46,7 @@ func (r *restorer) seedSecrets(ctx context.Context, say flow.Say, m Management) 
 	if err != nil {
 		return Seed{}, err
 	}
-	for _, o := range r.source.kept() {
+	for _, o := range r.source.KeptSecrets() {
 		say("writing %s", kube.Describe(o))
 		if err := applyTaken(ctx, say, mgmt, o); err != nil {
 			return Seed{}, err
@@ -93,31 +87,4 @@ func (r *restorer) verifySecrets(ctx context.Context, was Seed) flow.Verdict {
 		return flow.Gone("Secret %s is another one than the recorded", was.Secret.Name)
 	}
 	return flow.Holds()
-}
-
-// secretDataOf decodes all keys of a Secret that is an unstructured object.
-func secretDataOf(o *unstructured.Unstructured) (map[string][]byte, error) {
-	encoded, _, err := unstructured.NestedStringMap(o.Object, "data")
-	if err != nil {
-		return nil, fmt.Errorf("read Secret %s of the backup: its data are no texts", o.GetName())
-	}
-	data := map[string][]byte{}
-	for key, value := range encoded {
-		if data[key], err = base64.StdEncoding.DecodeString(strings.TrimSpace(value)); err != nil {
-			return nil, fmt.Errorf("read Secret %s of the backup: its key %s is not in base64", o.GetName(), key)
-		}
-	}
-	return data, nil
-}
-
-// secretData decodes one key.
-func secretData(o *unstructured.Unstructured, key string) ([]byte, error) {
-	data, err := secretDataOf(o)
-	if err != nil {
-		return nil, err
-	}
-	if len(data[key]) == 0 {
-		return nil, fmt.Errorf("Secret %s of the backup has no key %s", o.GetName(), key)
-	}
-	return data[key], nil
 }

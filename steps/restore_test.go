@@ -26,6 +26,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/pivotcopy"
+	"github.com/slipway-k8s/slipway/internal/recovery/source"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/internal/talos"
@@ -125,7 +126,7 @@ func (f *fakeEtcd) BootstrapRecovered(_ context.Context, r talos.Route) error {
 type restoreWorld struct {
 	*clustertest.Environment
 	etcd   *fakeEtcd
-	source Backup
+	source source.Backup
 	r      *restorer
 	said   []string
 }
@@ -137,7 +138,7 @@ func (w *restoreWorld) say(format string, args ...any) {
 const theSnapshot = "a snapshot of etcd"
 
 // lostBackup is a backup of a cluster that managed itself.
-func lostBackup(t *testing.T) Backup {
+func lostBackup(t *testing.T) source.Backup {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "snapshot")
 	if err := os.WriteFile(file, []byte(theSnapshot), 0o600); err != nil {
@@ -177,7 +178,7 @@ func lostBackup(t *testing.T) Backup {
 		Secrets: []unstructured.Unstructured{object("v1", "Secret", "k8s-talos", map[string]any{"data": map[string]any{
 			"bundle": base64.StdEncoding.EncodeToString([]byte("every key"))}})},
 	}
-	return Backup{Contents: c, Snapshot: file}
+	return source.Backup{Contents: c, Snapshot: file}
 }
 
 func newRestoreWorld(t *testing.T) *restoreWorld {
@@ -193,7 +194,7 @@ func newRestoreWorld(t *testing.T) *restoreWorld {
 		w.Workload.CloseClientConnections()
 		w.Workload.Close()
 	})
-	cfg, err := w.source.configure(config.Defaults())
+	cfg, err := w.source.Configure(config.Defaults())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,18 +208,18 @@ func newRestoreWorld(t *testing.T) *restoreWorld {
 }
 
 func TestABackupSaysWhatItsClusterIsMadeOf(t *testing.T) {
-	cfg, err := lostBackup(t).configure(config.Defaults())
+	cfg, err := lostBackup(t).Configure(config.Defaults())
 	if err != nil || cfg.ServerType != "cax21" || cfg.ImageName != "talos-arm64-v9" || cfg.ControlPlaneReplicas != 3 {
 		t.Errorf("%+v, %v", cfg, err)
 	}
-	for name, spoil := range map[string]func(*Backup){
-		"CLUSTER_NAME=other": func(b *Backup) { b.Contents.Header.Cluster = "other" },
-		"Secret k8s-talos":   func(b *Backup) { b.Contents.Secrets = nil },
-		"TalosControlPlane":  func(b *Backup) { b.Contents.Objects = b.Contents.Objects[:2] },
+	for name, spoil := range map[string]func(*source.Backup){
+		"CLUSTER_NAME=other": func(b *source.Backup) { b.Contents.Header.Cluster = "other" },
+		"Secret k8s-talos":   func(b *source.Backup) { b.Contents.Secrets = nil },
+		"TalosControlPlane":  func(b *source.Backup) { b.Contents.Objects = b.Contents.Objects[:2] },
 	} {
 		b := lostBackup(t)
 		spoil(&b)
-		if _, err := b.configure(config.Defaults()); err == nil || !strings.Contains(err.Error(), name) {
+		if _, err := b.Configure(config.Defaults()); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -312,7 +313,7 @@ func TestOnlyALostClusterIsRestored(t *testing.T) {
 	goesOn("with a pivot under way", true)
 	contents := *w.source.Contents
 	contents.Snapshot.SHA256 = "another"
-	if err := PrepareRestore(files, Backup{Contents: &contents}); err == nil {
+	if err := PrepareRestore(files, source.Backup{Contents: &contents}); err == nil {
 		t.Error("the restore of another backup begins in the middle of this one")
 	}
 }
@@ -341,7 +342,7 @@ func TestAClusterThatWasRestoredIsNotRestoredAgain(t *testing.T) {
 // restoredCluster is the Cluster object that a restore of the world's backup makes.
 func restoredCluster(w *restoreWorld) *unstructured.Unstructured {
 	c := kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s", nil)
-	c.SetAnnotations(map[string]string{capi.RestoredAnnotation: w.source.identity().Snapshot})
+	c.SetAnnotations(map[string]string{capi.RestoredAnnotation: w.source.Identity().Snapshot})
 	return c
 }
 
@@ -383,7 +384,7 @@ func TestASurvivingLoadBalancerKeepsTheAddress(t *testing.T) {
 // of the name, where there is none.
 func TestAGoneLoadBalancerIsNotAskedForByName(t *testing.T) {
 	w := newRestoreWorld(t)
-	if err := unstructured.SetNestedField(w.source.object("HetznerCluster", "k8s").Object, "adopted", "spec", "controlPlaneLoadBalancer", "name"); err != nil {
+	if err := unstructured.SetNestedField(w.source.Object("HetznerCluster", "k8s").Object, "adopted", "spec", "controlPlaneLoadBalancer", "name"); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -606,7 +607,7 @@ func TestAnAddressIsReplacedAsAWhole(t *testing.T) {
 	for was, want := range map[string]string{
 		"10.0.0.1": "9.9.9.9", "https://10.0.0.1:6443": "https://9.9.9.9:6443", "110.0.0.1": "110.0.0.1", "10.0.0.12 10.0.0.1": "10.0.0.12 9.9.9.9", "10.0.0.1.5": "10.0.0.1.5",
 	} {
-		if is := replaceAddress(was, "10.0.0.1", "9.9.9.9"); is != want {
+		if is := source.ReplaceAddress(was, "10.0.0.1", "9.9.9.9"); is != want {
 			t.Errorf("%q becomes %q", was, is)
 		}
 	}

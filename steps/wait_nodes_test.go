@@ -16,6 +16,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+	"github.com/slipway-k8s/slipway/internal/rollout"
 	"github.com/slipway-k8s/slipway/internal/situation"
 )
 
@@ -68,12 +69,12 @@ func TestNodeProblems(t *testing.T) {
 func TestNodesWithoutAPlace(t *testing.T) {
 	placed := goodNode()
 	placed.Labels[corev1.LabelTopologyRegion], placed.Labels[corev1.LabelTopologyZone] = "nbg1", "nbg1-dc3"
-	if note := (nodeRollout{nodes: []corev1.Node{*placed}}).placeless(); note != "" {
+	if note := (rollout.State{Nodes: []corev1.Node{*placed}}).Placeless(); note != "" {
 		t.Errorf("a note on a node that says where it stands: %s", note)
 	}
 	empty := placed.DeepCopy()
 	empty.Name, empty.Labels[corev1.LabelTopologyZone] = "b", ""
-	note := nodeRollout{nodes: []corev1.Node{*placed, *empty}}.placeless()
+	note := rollout.State{Nodes: []corev1.Node{*placed, *empty}}.Placeless()
 	if !strings.HasPrefix(note, "note: b without") || !strings.Contains(note, "1.29.2") {
 		t.Errorf("the note %q", note)
 	}
@@ -96,27 +97,27 @@ func TestRollHasToAgree(t *testing.T) {
 			"metadata": clustertest.Map{"labels": clustertest.Map{capi.ControlPlaneLabel: ""}}, "status": clustertest.Map{"nodeRef": clustertest.Map{"name": node}},
 		})
 	}
-	good := nodeRollout{
-		replicas: 1, version: "v1.32.2", nodes: []corev1.Node{*goodNode()},
-		machines: []unstructured.Unstructured{machine("m", "a")}, servers: []hetzner.Server{{ID: 1, Name: "a"}},
+	good := rollout.State{
+		Replicas: 1, Version: "v1.32.2", Nodes: []corev1.Node{*goodNode()},
+		Machines: []unstructured.Unstructured{machine("m", "a")}, Servers: []hetzner.Server{{ID: 1, Name: "a"}},
 	}
-	if missing := good.missing("10.10.0.0/16"); len(missing) > 0 {
+	if missing := good.Missing("10.10.0.0/16"); len(missing) > 0 {
 		t.Fatalf("missing %v", missing)
 	}
 	for name, tt := range map[string]struct {
-		change func(*nodeRollout)
+		change func(*rollout.State)
 		want   string
 	}{
-		"scaled up":                   {func(r *nodeRollout) { r.replicas = 3 }, "1 control plane Machines instead of 3"},
-		"node not there":              {func(r *nodeRollout) { r.nodes = nil }, "0 nodes for 1 Machines"},
-		"server without a Machine":    {func(r *nodeRollout) { r.servers = append(r.servers, hetzner.Server{ID: 5, Name: "x"}) }, "2 servers for 1 Machines"},
-		"Cluster API has not seen it": {func(r *nodeRollout) { r.machines[0] = machine("m", "") }, "has not seen the nodes of Machines m"},
+		"scaled up":                   {func(r *rollout.State) { r.Replicas = 3 }, "1 control plane Machines instead of 3"},
+		"node not there":              {func(r *rollout.State) { r.Nodes = nil }, "0 nodes for 1 Machines"},
+		"server without a Machine":    {func(r *rollout.State) { r.Servers = append(r.Servers, hetzner.Server{ID: 5, Name: "x"}) }, "2 servers for 1 Machines"},
+		"Cluster API has not seen it": {func(r *rollout.State) { r.Machines[0] = machine("m", "") }, "has not seen the nodes of Machines m"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := good
-			r.machines = slices.Clone(good.machines)
+			r.Machines = slices.Clone(good.Machines)
 			tt.change(&r)
-			if got := strings.Join(r.missing("10.10.0.0/16"), "; "); !strings.Contains(got, tt.want) {
+			if got := strings.Join(r.Missing("10.10.0.0/16"), "; "); !strings.Contains(got, tt.want) {
 				t.Errorf("missing %q, want %q", got, tt.want)
 			}
 		})

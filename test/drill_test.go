@@ -8,14 +8,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/slipway-k8s/slipway/steps"
+	"github.com/slipway-k8s/slipway/internal/drill"
 )
 
 // drillEvent is the last line of a drill.
 type drillEvent struct {
 	Kind        string
 	Passed      bool
-	Comparisons []steps.Likeness
+	Comparisons []drill.Likeness
 	RTO         time.Duration `json:"rtoNs"`
 	Bootstrap   time.Duration `json:"bootstrapNs"`
 	Ratio       float64

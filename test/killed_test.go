@@ -19,8 +19,8 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/backup"
 	"github.com/slipway-k8s/slipway/internal/effect"
+	"github.com/slipway-k8s/slipway/internal/recovery/source"
 	"github.com/slipway-k8s/slipway/platform"
-	"github.com/slipway-k8s/slipway/steps"
 )
 
 // everyMoment says whether recoveries are killed at the beginning and at the end of each of their steps, which takes
@@ -106,7 +106,7 @@ func onPaper() (config.Config, platform.Tools) {
 }
 
 // source reads the backup.
-func (l *lostCluster) source(t *testing.T) steps.Backup {
+func (l *lostCluster) source(t *testing.T) source.Backup {
 	t.Helper()
 	file, err := os.Open(l.file)
 	if err != nil {
@@ -118,7 +118,7 @@ func (l *lostCluster) source(t *testing.T) steps.Backup {
 		identities = must(backup.ParseIdentities(must(os.ReadFile(l.identity))(t)))(t)
 	}
 	archive := must(backup.Open(file, identities...))(t)
-	return steps.Backup{Contents: must(archive.Read(io.Discard))(t)}
+	return source.Backup{Contents: must(archive.Read(io.Discard))(t)}
 }
 
 // noManagement has only a name, which a plan needs.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
+	"github.com/slipway-k8s/slipway/internal/recovery/source"
 	"github.com/slipway-k8s/slipway/internal/runs"
 	"github.com/slipway-k8s/slipway/internal/text"
 	"github.com/slipway-k8s/slipway/internal/usage"
@@ -40,7 +41,7 @@ func runDiagnose(ctx context.Context, c *console, a arguments) error {
 	if err != nil {
 		return err
 	}
-	var source *steps.Backup
+	var source *source.Backup
 	file := ""
 	if len(a.Targets) > 1 {
 		file = a.Targets[1]

@@ -18,12 +18,13 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/backup"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
+	"github.com/slipway-k8s/slipway/internal/drill"
+	"github.com/slipway-k8s/slipway/internal/recovery/source"
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/internal/text"
 	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/platform"
-	"github.com/slipway-k8s/slipway/steps"
 )
 
 const (
@@ -58,21 +59,21 @@ func runDrill(ctx context.Context, c *console, a arguments, o drillOptions) (err
 	return nil
 }
 
-// drill is one drill.
-type drill struct {
+// drillRun is one drill.
+type drillRun struct {
 	*console           // with nothing in its environment that opens or seals other backups
 	given    arguments // of the drill
 	options  drillOptions
 	state    statedir.Dir
 	parts    int // of them
 	report   drillReport
-	writes   []steps.Write
+	writes   []drill.Write
 	lost     time.Time // when
 }
 
 // newDrill makes room for a drill. It never works in a folder where anything
 // lies.
-func newDrill(c *console, a arguments, o drillOptions) (*drill, error) {
+func newDrill(c *console, a arguments, o drillOptions) (*drillRun, error) {
 	cfg, err := loadConfig(a, c.environment)
 	if err != nil {
 		return nil, err
@@ -90,7 +91,7 @@ func newDrill(c *console, a arguments, o drillOptions) (*drill, error) {
 	}
 	own := *c
 	own.environment = maps.Clone(c.environment)
-	d := &drill{console: &own, given: a, options: o, state: state, parts: 6,
+	d := &drillRun{console: &own, given: a, options: o, state: state, parts: 6,
 		report: drillReport{Kind: "drill", Cluster: cfg.ClusterName, Began: time.Now().UTC(), Seed: o.Faults}}
 	if o.Backup != "" {
 		d.parts = 2
@@ -101,7 +102,7 @@ func newDrill(c *console, a arguments, o drillOptions) (*drill, error) {
 
 // end takes the drill's lab down, whatever became of the drill, and with a
 // drill that passed everything that it left.
-func (d *drill) end(ctx context.Context, err error) error {
+func (d *drillRun) end(ctx context.Context, err error) error {
 	o := d.given.Options
 	if d.options.KeepLab {
 		fmt.Fprintf(d.stderr, "the drill's lab is kept: to look at it: %s; to end it: %s\n",
@@ -128,11 +129,11 @@ func (d *drill) end(ctx context.Context, err error) error {
 }
 
 // run loses a cluster of one's own configuration.
-func (d *drill) run(ctx context.Context) error {
+func (d *drillRun) run(ctx context.Context) error {
 	if err := d.takeOwnKey(); err != nil {
 		return err
 	}
-	var marks *steps.Marks
+	var marks *drill.Marks
 	var file string
 	for _, p := range []struct {
 		name, why string
@@ -157,7 +158,7 @@ func (d *drill) run(ctx context.Context) error {
 }
 
 // runOnBackup restores one's own backup, with nothing before it.
-func (d *drill) runOnBackup(ctx context.Context) error {
+func (d *drillRun) runOnBackup(ctx context.Context) error {
 	file := d.options.Backup
 	b, err := openBackup(ctx, d.console, withIdentity(d.given), file, false)
 	if err != nil {
@@ -175,7 +176,7 @@ func (d *drill) runOnBackup(ctx context.Context) error {
 }
 
 // part runs one part, under a heading, and keeps how long it took.
-func (d *drill) part(ctx context.Context, name, why string, do func(context.Context) error) error {
+func (d *drillRun) part(ctx context.Context, name, why string, do func(context.Context) error) error {
 	if context.Cause(ctx) != nil {
 		return context.Cause(ctx)
 	}
@@ -192,7 +193,7 @@ func (d *drill) part(ctx context.Context, name, why string, do func(context.Cont
 }
 
 // arguments are those of a target that runs in the drill's lab.
-func (d *drill) arguments(words ...string) arguments {
+func (d *drillRun) arguments(words ...string) arguments {
 	g := d.given.Options
 	until := g.LabUntil
 	if until == 0 && !d.options.KeepLab {
@@ -210,13 +211,13 @@ func (d *drill) arguments(words ...string) arguments {
 
 // watched is the command with what a part's runs tell kept, in place of their
 // summaries.
-func (d *drill) watched(w *watcher) *console {
+func (d *drillRun) watched(w *watcher) *console {
 	c := *d.console
 	c.watch = w
 	return &c
 }
 
-func (d *drill) bootstrap(ctx context.Context) error {
+func (d *drillRun) bootstrap(ctx context.Context) error {
 	var w watcher
 	if err := runTargets(ctx, d.watched(&w), d.arguments(targetAll)); err != nil {
 		return err
@@ -232,18 +233,18 @@ func (d *drill) bootstrap(ctx context.Context) error {
 }
 
 // looking has the operations on the drill's cluster.
-func (d *drill) looking(ctx context.Context, name, why string, do func(steps.Drill, flow.Say) error) error {
+func (d *drillRun) looking(ctx context.Context, name, why string, do func(drill.Drill, flow.Say) error) error {
 	a := d.arguments()
 	h := &ui.Hub{Run: "drill", Hide: d.hide, Displays: []ui.Display{newDisplay(d.console, a.Options)}}
 	defer h.Close()
 	return look(ctx, d.console, a, func(cfg config.Config, tools platform.Tools) error {
-		o := steps.NewDrill(cfg, tools)
+		o := drill.NewDrill(cfg, tools)
 		return h.Task(name, why, func(say flow.Say) error { return do(o, say) })
 	})
 }
 
-func (d *drill) mark(ctx context.Context) (marks *steps.Marks, err error) {
-	err = d.looking(ctx, "mark", "what is to be found again", func(o steps.Drill, say flow.Say) error {
+func (d *drillRun) mark(ctx context.Context) (marks *drill.Marks, err error) {
+	err = d.looking(ctx, "mark", "what is to be found again", func(o drill.Drill, say flow.Say) error {
 		marks, err = o.Mark(ctx, say)
 		return err
 	})
@@ -252,7 +253,7 @@ func (d *drill) mark(ctx context.Context) (marks *steps.Marks, err error) {
 
 // takeOwnKey makes a key for the drill's backup and has its commands know of no
 // other, so that nothing is asked of a password manager.
-func (d *drill) takeOwnKey() error {
+func (d *drillRun) takeOwnKey() error {
 	key, err := age.GenerateX25519Identity()
 	if err != nil {
 		return err
@@ -276,9 +277,9 @@ func (d *drill) takeOwnKey() error {
 }
 
 // backUp makes a backup of the cluster in use.
-func (d *drill) backUp(ctx context.Context, marks *steps.Marks) (file string, err error) {
+func (d *drillRun) backUp(ctx context.Context, marks *drill.Marks) (file string, err error) {
 	err = look(ctx, d.console, d.arguments(), func(cfg config.Config, tools platform.Tools) error {
-		stop, err := steps.NewDrill(cfg, tools).Use(ctx, marks)
+		stop, err := drill.NewDrill(cfg, tools).Use(ctx, marks)
 		if err != nil {
 			return err
 		}
@@ -300,14 +301,14 @@ func (d *drill) backUp(ctx context.Context, marks *steps.Marks) (file string, er
 	return filepath.Join(string(folder), all[0].Name), nil
 }
 
-func (d *drill) lose(ctx context.Context) error {
+func (d *drillRun) lose(ctx context.Context) error {
 	d.lost = time.Now()
 	return d.looking(ctx, "lose", "all servers of the cluster are deleted",
-		func(o steps.Drill, say flow.Say) error { return o.LoseServers(ctx, say) })
+		func(o drill.Drill, say flow.Say) error { return o.LoseServers(ctx, say) })
 }
 
 // restore runs the target, and again where faults made it fail.
-func (d *drill) restore(ctx context.Context, file string) error {
+func (d *drillRun) restore(ctx context.Context, file string) error {
 	var w watcher
 	if err := d.addFaults(ctx); err != nil {
 		return err
@@ -330,8 +331,8 @@ func (d *drill) restore(ctx context.Context, file string) error {
 	return d.countFaults(ctx)
 }
 
-func (d *drill) compare(ctx context.Context, marks *steps.Marks) error {
-	return d.looking(ctx, "compare", "what is there with what was", func(o steps.Drill, say flow.Say) (err error) {
+func (d *drillRun) compare(ctx context.Context, marks *drill.Marks) error {
+	return d.looking(ctx, "compare", "what is there with what was", func(o drill.Drill, say flow.Say) (err error) {
 		if d.report.Comparisons, err = o.Compare(ctx, say, marks); err != nil {
 			return err
 		}
@@ -344,8 +345,8 @@ func (d *drill) compare(ctx context.Context, marks *steps.Marks) error {
 }
 
 // compareBackup compares with the backup itself.
-func (d *drill) compareBackup(ctx context.Context, source steps.Backup) error {
-	return d.looking(ctx, "compare", "what is there with the backup", func(o steps.Drill, say flow.Say) (err error) {
+func (d *drillRun) compareBackup(ctx context.Context, source source.Backup) error {
+	return d.looking(ctx, "compare", "what is there with the backup", func(o drill.Drill, say flow.Say) (err error) {
 		if d.report.Comparisons, err = o.CompareBackup(ctx, say, source); err != nil {
 			return err
 		}

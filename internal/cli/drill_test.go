@@ -10,11 +10,11 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/drill"
 	"github.com/slipway-k8s/slipway/internal/lab"
 	"github.com/slipway-k8s/slipway/internal/lab/labtest"
 	"github.com/slipway-k8s/slipway/internal/redact"
 	"github.com/slipway-k8s/slipway/internal/statedir"
-	"github.com/slipway-k8s/slipway/steps"
 )
 
 func TestADrillKeepsOutOfOtherFolders(t *testing.T) {
@@ -51,7 +51,7 @@ func TestFaultsOfADrill(t *testing.T) {
 		t.Helper()
 		f := labtest.NewFakeLab(t)
 		state := statedir.Dir(filepath.Dir(f.Dir))
-		d := &drill{console: &console{environment: map[string]string{}, hide: &redact.Redactor{}}, state: state,
+		d := &drillRun{console: &console{environment: map[string]string{}, hide: &redact.Redactor{}}, state: state,
 			report: drillReport{Seed: seed}}
 		if err := d.addFaults(t.Context()); err != nil {
 			t.Fatal(err)
@@ -87,14 +87,14 @@ func TestFaultsOfADrill(t *testing.T) {
 func TestWhatADrillFindsOut(t *testing.T) {
 	began := time.Now()
 	at := func(s int) time.Time { return began.Add(time.Duration(s) * time.Second) }
-	var writes []steps.Write
+	var writes []drill.Write
 	for i := range 20 {
-		writes = append(writes, steps.Write{Name: fmt.Sprint(i), At: at(i)})
+		writes = append(writes, drill.Write{Name: fmt.Sprint(i), At: at(i)})
 	}
-	same := steps.Likeness{What: "the same cluster", Same: true}
+	same := drill.Likeness{What: "the same cluster", Same: true}
 	for name, c := range map[string]struct {
-		surviving []steps.Write
-		more      []steps.Likeness
+		surviving []drill.Write
+		more      []drill.Likeness
 		rpo       time.Duration
 		passed    bool
 	}{
@@ -102,9 +102,9 @@ func TestWhatADrillFindsOut(t *testing.T) {
 		"a hole":                     {append(writes[:5:5], writes[6:10]...), nil, 12 * time.Second, false},
 		"more than the backup holds": {writes[:15], nil, 7 * time.Second, false},
 		"nothing":                    {nil, nil, 21 * time.Second, true},
-		"another cluster":            {writes[:10], []steps.Likeness{{What: "the same data"}}, 12 * time.Second, false},
+		"another cluster":            {writes[:10], []drill.Likeness{{What: "the same data"}}, 12 * time.Second, false},
 	} {
-		r := drillReport{Comparisons: append([]steps.Likeness{same}, c.more...), Bootstrap: 100 * time.Second}
+		r := drillReport{Comparisons: append([]drill.Likeness{same}, c.more...), Bootstrap: 100 * time.Second}
 		r.recover(at(21), []flow.Event{{Kind: flow.StepDone, Step: "etcd-bootstrap", Time: at(51), Elapsed: time.Second}},
 			at(171))
 		r.lose(at(21), writes, c.surviving)

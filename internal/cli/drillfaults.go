@@ -33,7 +33,7 @@ func drillFaults() []string {
 }
 
 // addFaults has some of the faults go wrong from now on.
-func (d *drill) addFaults(ctx context.Context) error {
+func (d *drillRun) addFaults(ctx context.Context) error {
 	if d.report.Seed == 0 {
 		return nil
 	}
@@ -63,7 +63,7 @@ func (d *drill) addFaults(ctx context.Context) error {
 
 // countFaults tells how often each fault has hit that is still in force, and
 // ends it: the comparison is made in peace.
-func (d *drill) countFaults(ctx context.Context) error {
+func (d *drillRun) countFaults(ctx context.Context) error {
 	if d.report.Seed == 0 {
 		return nil
 	}

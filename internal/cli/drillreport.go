@@ -9,8 +9,8 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
+	"github.com/slipway-k8s/slipway/internal/drill"
 	"github.com/slipway-k8s/slipway/internal/text"
-	"github.com/slipway-k8s/slipway/steps"
 )
 
 // Parts of a drill whose names the report needs.
@@ -26,7 +26,7 @@ type drillReport struct {
 	Began       time.Time        `json:"began"`
 	Passed      bool             `json:"passed"`
 	Parts       []drillPart      `json:"parts"`
-	Comparisons []steps.Likeness `json:"comparisons"`
+	Comparisons []drill.Likeness `json:"comparisons"`
 
 	RTO       time.Duration `json:"rtoNs"` // from the loss to the whole cluster
 	Steps     []drillStep   `json:"steps"` // of the restore, in the order of their ends
@@ -100,7 +100,7 @@ func (r *drillReport) recover(lost time.Time, ends []flow.Event, end time.Time) 
 
 // lose takes up what the user lost. Nothing that was written before a write that
 // is there may be gone.
-func (r *drillReport) lose(lost time.Time, written, surviving []steps.Write) {
+func (r *drillReport) lose(lost time.Time, written, surviving []drill.Write) {
 	r.RPO = drillLoss{Written: len(written), Gone: len(written) - len(surviving)}
 	if len(written) == 0 {
 		return
@@ -110,7 +110,7 @@ func (r *drillReport) lose(lost time.Time, written, surviving []steps.Write) {
 		last = surviving[len(surviving)-1].At
 	}
 	r.RPO.Time = lost.Sub(last)
-	hole := steps.Likeness{What: "what was written up to the snapshot is there, and nothing since",
+	hole := drill.Likeness{What: "what was written up to the snapshot is there, and nothing since",
 		Same: slices.Equal(surviving, written[:len(surviving)]),
 		Seen: fmt.Sprintf("the first %d of a user's %d writes", len(surviving), len(written))}
 	switch {
@@ -126,7 +126,7 @@ func (r *drillReport) lose(lost time.Time, written, surviving []steps.Write) {
 // conclude decides whether the drill has passed.
 func (r *drillReport) conclude() {
 	r.Passed = len(r.Comparisons) > 0 &&
-		!slices.ContainsFunc(r.Comparisons, func(c steps.Likeness) bool { return !c.Same })
+		!slices.ContainsFunc(r.Comparisons, func(c drill.Likeness) bool { return !c.Same })
 }
 
 func (r *drillReport) print(out io.Writer, format string) error {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
+	"github.com/slipway-k8s/slipway/internal/recovery/source"
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/platform"
@@ -47,7 +48,7 @@ func runReadopt(ctx context.Context, c *console, a arguments, o readoptOptions) 
 
 // predictReadopt compares, and prints what a readoption would do. It changes
 // nothing.
-func predictReadopt(ctx context.Context, c *console, a arguments, cfg settings.Configuration, source steps.Backup,
+func predictReadopt(ctx context.Context, c *console, a arguments, cfg settings.Configuration, source source.Backup,
 	accept []string) error {
 	if err := errors.Join(sameWorld(ctx, c, a, cfg), notReal(ctx, c, a, cfg)); err != nil {
 		return err
@@ -103,7 +104,7 @@ func accepted(list string) (ids []string) {
 	return ids
 }
 
-func readopt(ctx context.Context, r *running, source steps.Backup, accept []string) error {
+func readopt(ctx context.Context, r *running, source source.Backup, accept []string) error {
 	if err := steps.PrepareReadopt(r.tools.Files, source); err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cli/backupfile"
 	"github.com/slipway-k8s/slipway/internal/doctor"
 	"github.com/slipway-k8s/slipway/internal/forecast"
+	"github.com/slipway-k8s/slipway/internal/recovery/source"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/runs"
 	"github.com/slipway-k8s/slipway/internal/settings"
@@ -48,7 +49,7 @@ func runRestore(ctx context.Context, c *console, a arguments, o restoreOptions) 
 
 // predictRestore prints what a restore would do. It changes nothing.
 func predictRestore(ctx context.Context, c *console, a arguments, cfg settings.Configuration,
-	source steps.Backup) error {
+	source source.Backup) error {
 	if err := errors.Join(sameWorld(ctx, c, a, cfg), notReal(ctx, c, a, cfg)); err != nil {
 		return err
 	}
@@ -94,7 +95,7 @@ func predictRestoration(ctx context.Context, f *forecast.Forecast, plan *steps.R
 // openedBackup is a backup that was read to its end, with the arguments and the configuration that it leads to.
 type openedBackup struct {
 	file      backupfile.File
-	source    steps.Backup
+	source    source.Backup
 	arguments arguments
 	cfg       settings.Configuration
 }
@@ -161,7 +162,7 @@ func (j lockedJournal) Lock(ctx context.Context) (func() error, error) {
 	return unlock, nil
 }
 
-func restore(ctx context.Context, r *running, file backupfile.File, source steps.Backup) error {
+func restore(ctx context.Context, r *running, file backupfile.File, source source.Backup) error {
 	if err := examineFor(ctx, r, doctor.ForRestore); err != nil {
 		return err
 	}
@@ -233,7 +234,7 @@ func extractSnapshot(ctx context.Context, r *running, file backupfile.File, fold
 	if err != nil {
 		return err
 	}
-	silenced, err := steps.Backup{Contents: contents, Snapshot: temporary}.SilenceSnapshot()
+	silenced, err := steps.SilenceSnapshot(source.Backup{Contents: contents, Snapshot: temporary})
 	switch {
 	case err != nil: // the file may be damaged now
 		r.hub.Note("the Cluster API in the snapshot wakes up with it, and is stopped then: %v", err)

@@ -22,6 +22,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/etcd"
 	"github.com/slipway-k8s/slipway/internal/etcd/etcdtest"
 	"github.com/slipway-k8s/slipway/internal/forecast"
+	"github.com/slipway-k8s/slipway/internal/recovery/source"
 	"github.com/slipway-k8s/slipway/internal/redact"
 	"github.com/slipway-k8s/slipway/internal/runs"
 	"github.com/slipway-k8s/slipway/internal/settings"
@@ -226,7 +227,7 @@ func restorePlan(t *testing.T, dir string) *steps.RestorePlan {
 		t.Fatal(err)
 	}
 	plan, err := steps.NewRestore(config.Defaults(), platform.Tools{Management: noManagement{}},
-		steps.Backup{Contents: contents})
+		source.Backup{Contents: contents})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,6 @@ import (
 // nothing in the plan of a library user has them.
 var exceptions = map[string]bool{
 	"steps.RestorePlan.Explain": true, "steps.RestorePlan.Bill": true, "steps.RestorePlan.Consequences": true, // recovery
-	"steps.Backup.Contents": true, // backups, and the recovery from them
 	"steps.Demolition.Take": true, "steps.Kept.Resource": true, "steps.Leftovers": true, // destroy
 }
 

@@ -1,7 +1,8 @@
-package steps
+package source
 
 import (
-	"net"
+	"encoding/base64"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -20,14 +21,14 @@ var madeByControllers = []string{
 	"HetznerBareMetalRemediation", "ClusterResourceSetBinding", "ConfigMap",
 }
 
-// wanted are the objects of the backup that are applied again, those that others refer to first and the Cluster last: when
+// Wanted are the objects of the backup that are applied again, those that others refer to first and the Cluster last: when
 // Cluster API looks at it, what it names is there.
-func (s Backup) wanted() []*unstructured.Unstructured {
+func (s Backup) Wanted() []*unstructured.Unstructured {
 	var objects []*unstructured.Unstructured
 	for i := range s.Contents.Objects {
 		o := &s.Contents.Objects[i]
 		if o.GetNamespace() == config.Namespace && !slices.Contains(madeByControllers, o.GetKind()) {
-			objects = append(objects, bare(o))
+			objects = append(objects, Bare(o))
 		}
 	}
 	order := func(o *unstructured.Unstructured) int {
@@ -43,20 +44,20 @@ func (s Backup) wanted() []*unstructured.Unstructured {
 	return objects
 }
 
-// kept are the Secrets and ConfigMaps of the backup that nobody makes again: the manifests that a ClusterResourceSet names, say, and what
+// KeptSecrets are the Secrets and ConfigMaps of the backup that nobody makes again: the manifests that a ClusterResourceSet names, say, and what
 // a person has marked to go along with the cluster. The bundle of keys and today's token have their own ways in, the rest comes of these.
-func (s Backup) kept() []*unstructured.Unstructured {
+func (s Backup) KeptSecrets() []*unstructured.Unstructured {
 	name := s.Contents.Header.Cluster
-	remade := []string{config.TokenSecretName, name + talosBundleSuffix, name + "-ca", name + "-kubeconfig", name + "-talosconfig"}
+	remade := []string{config.TokenSecretName, name + TalosSecretSuffix, name + "-ca", name + "-kubeconfig", name + "-talosconfig"}
 	makers := append([]string{capi.ClusterKind.Kind, capi.TalosControlPlaneKind.Kind}, madeByControllers...)
 	var objects []*unstructured.Unstructured
-	for _, was := range s.all() {
+	for _, was := range s.All() {
 		secret := was.GetKind() == "Secret"
 		made := slices.ContainsFunc(was.GetOwnerReferences(), func(owner metav1.OwnerReference) bool { return slices.Contains(makers, owner.Kind) })
 		if made || secret && slices.Contains(remade, was.GetName()) || !secret && was.GetKind() != "ConfigMap" {
 			continue
 		}
-		o := bare(was)
+		o := Bare(was)
 		labels := o.GetLabels()
 		if labels == nil {
 			labels = map[string]string{}
@@ -68,8 +69,8 @@ func (s Backup) kept() []*unstructured.Unstructured {
 	return objects
 }
 
-// bare is an object as its author wrote it: without what an API server or a controller added.
-func bare(o *unstructured.Unstructured) *unstructured.Unstructured {
+// Bare is an object as its author wrote it: without what an API server or a controller added.
+func Bare(o *unstructured.Unstructured) *unstructured.Unstructured {
 	o = o.DeepCopy()
 	annotations := o.GetAnnotations()
 	for _, name := range []string{situation.PausedAnnotation, "kubectl.kubernetes.io/last-applied-configuration"} {
@@ -89,8 +90,8 @@ func bare(o *unstructured.Unstructured) *unstructured.Unstructured {
 	return o
 }
 
-// mark puts an annotation on an object.
-func mark(o *unstructured.Unstructured, name, value string) {
+// Annotate puts an annotation on an object.
+func Annotate(o *unstructured.Unstructured, name, value string) {
 	annotations := o.GetAnnotations()
 	if annotations == nil {
 		annotations = map[string]string{}
@@ -99,83 +100,42 @@ func mark(o *unstructured.Unstructured, name, value string) {
 	o.SetAnnotations(annotations)
 }
 
-// restored are the objects for a load balancer at ip; without an address (ip is empty) those that can do without: the
-// Cluster then does not name its control plane yet.
-func (r *restorer) restored(lost Lost, ip string) []*unstructured.Unstructured {
-	was, host := r.source.endpoint()
-	var objects []*unstructured.Unstructured
-	for _, o := range r.source.wanted() {
-		switch o.GetKind() {
-		case capi.ClusterKind.Kind:
-			unstructured.RemoveNestedField(o.Object, "spec", "paused")
-			unstructured.RemoveNestedField(o.Object, "spec", "controlPlaneEndpoint") // Cluster API copies it from the HetznerCluster
-			if ip == "" {
-				unstructured.RemoveNestedField(o.Object, "spec", "controlPlaneRef")
-			}
-			mark(o, capi.RestoredAnnotation, r.source.identity().Snapshot)
-		case capi.HetznerClusterKind.Kind:
-			if net.ParseIP(host) != nil || host == "" { // a name stays a name
-				_ = unstructured.SetNestedField(o.Object, ip, "spec", "controlPlaneEndpoint", "host")
-			}
-			switch {
-			case lost.Balancer != "":
-				_ = unstructured.SetNestedField(o.Object, lost.Balancer, "spec", "controlPlaneLoadBalancer", "name")
-			case lost.IP == "": // CAPH makes none where it is told a name: it waits for one of that name
-				unstructured.RemoveNestedField(o.Object, "spec", "controlPlaneLoadBalancer", "name")
-			}
-		case capi.TalosControlPlaneKind.Kind:
-			if ip == "" {
-				continue
-			}
-			mark(o, situation.PausedAnnotation, "true")
-		}
-		if ip == "" && mentions(o.Object, was) {
-			continue
-		}
-		if ip != "" && was != "" && was != ip {
-			o.Object = replaceText(o.Object, was, ip).(map[string]any)
-		}
-		objects = append(objects, o)
-	}
-	return objects
-}
-
-// mentions tells whether an address stands anywhere in a tree of values.
-func mentions(v any, address string) bool {
+// Mentions tells whether an address stands anywhere in a tree of values.
+func Mentions(v any, address string) bool {
 	switch v := v.(type) {
 	case map[string]any:
 		for _, child := range v {
-			if mentions(child, address) {
+			if Mentions(child, address) {
 				return true
 			}
 		}
 	case []any:
-		return slices.ContainsFunc(v, func(child any) bool { return mentions(child, address) })
+		return slices.ContainsFunc(v, func(child any) bool { return Mentions(child, address) })
 	case string:
-		return address != "" && replaceAddress(v, address, "") != v
+		return address != "" && ReplaceAddress(v, address, "") != v
 	}
 	return false
 }
 
-// replaceText replaces an address wherever it stands in a tree of values.
-func replaceText(v any, old, new string) any {
+// ReplaceText replaces an address wherever it stands in a tree of values.
+func ReplaceText(v any, old, new string) any {
 	switch v := v.(type) {
 	case map[string]any:
 		for k, child := range v {
-			v[k] = replaceText(child, old, new)
+			v[k] = ReplaceText(child, old, new)
 		}
 	case []any:
 		for i, child := range v {
-			v[i] = replaceText(child, old, new)
+			v[i] = ReplaceText(child, old, new)
 		}
 	case string:
-		return replaceAddress(v, old, new)
+		return ReplaceAddress(v, old, new)
 	}
 	return v
 }
 
-// replaceAddress replaces an IPv4 address in a text, and not the same digits within a longer one.
-func replaceAddress(text, old, new string) string {
+// ReplaceAddress replaces an IPv4 address in a text, and not the same digits within a longer one.
+func ReplaceAddress(text, old, new string) string {
 	part := func(c byte) bool { return c == '.' || c >= '0' && c <= '9' }
 	var b strings.Builder
 	for {
@@ -194,4 +154,31 @@ func replaceAddress(text, old, new string) string {
 		text = text[end:]
 	}
 	return b.String() + text
+}
+
+// SecretDataOf decodes all keys of a Secret that is an unstructured object.
+func SecretDataOf(o *unstructured.Unstructured) (map[string][]byte, error) {
+	encoded, _, err := unstructured.NestedStringMap(o.Object, "data")
+	if err != nil {
+		return nil, fmt.Errorf("read Secret %s of the backup: its data are no texts", o.GetName())
+	}
+	data := map[string][]byte{}
+	for key, value := range encoded {
+		if data[key], err = base64.StdEncoding.DecodeString(strings.TrimSpace(value)); err != nil {
+			return nil, fmt.Errorf("read Secret %s of the backup: its key %s is not in base64", o.GetName(), key)
+		}
+	}
+	return data, nil
+}
+
+// SecretData decodes one key.
+func SecretData(o *unstructured.Unstructured, key string) ([]byte, error) {
+	data, err := SecretDataOf(o)
+	if err != nil {
+		return nil, err
+	}
+	if len(data[key]) == 0 {
+		return nil, fmt.Errorf("Secret %s of the backup has no key %s", o.GetName(), key)
+	}
+	return data[key], nil
 }

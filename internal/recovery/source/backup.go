@@ -1,4 +1,5 @@
-package steps
+// Package source reads, out of a backup, the cluster that it is restored or readopted from.
+package source
 
 import (
 	"errors"
@@ -23,20 +24,20 @@ type Backup struct {
 	Snapshot string
 }
 
-// BackupIdentity tells one backup from all others, without any of its secrets.
-type BackupIdentity struct {
+// Identity tells one backup from all others, without any of its secrets.
+type Identity struct {
 	Cluster  string `json:"cluster"`
 	UID      string `json:"uid"`      // of its namespace kube-system
 	Snapshot string `json:"snapshot"` // SHA-256 of the etcd snapshot
 }
 
-func (s Backup) identity() BackupIdentity {
+func (s Backup) Identity() Identity {
 	h := s.Contents.Header
-	return BackupIdentity{Cluster: h.Cluster, UID: h.UID, Snapshot: s.Contents.Snapshot.SHA256}
+	return Identity{Cluster: h.Cluster, UID: h.UID, Snapshot: s.Contents.Snapshot.SHA256}
 }
 
-// open opens the snapshot.
-func (s Backup) open() (io.ReadCloser, int64, error) {
+// Open opens the snapshot.
+func (s Backup) Open() (io.ReadCloser, int64, error) {
 	file, err := os.Open(s.Snapshot)
 	if err != nil {
 		return nil, 0, err
@@ -48,8 +49,8 @@ func (s Backup) open() (io.ReadCloser, int64, error) {
 	return file, info.Size(), nil
 }
 
-// object finds an object of the backup by kind and name; nil: it has none.
-func (s Backup) object(kind, name string) *unstructured.Unstructured {
+// Object finds an object of the backup by kind and name; nil: it has none.
+func (s Backup) Object(kind, name string) *unstructured.Unstructured {
 	i := slices.IndexFunc(s.Contents.Objects, func(o unstructured.Unstructured) bool {
 		return o.GetKind() == kind && o.GetName() == name && o.GetNamespace() == config.Namespace
 	})
@@ -59,8 +60,8 @@ func (s Backup) object(kind, name string) *unstructured.Unstructured {
 	return &s.Contents.Objects[i]
 }
 
-// secret finds a Secret of the backup; nil: it has none.
-func (s Backup) secret(name string) *unstructured.Unstructured {
+// Secret finds a Secret of the backup; nil: it has none.
+func (s Backup) Secret(name string) *unstructured.Unstructured {
 	i := slices.IndexFunc(s.Contents.Secrets, func(o unstructured.Unstructured) bool {
 		return o.GetName() == name && o.GetNamespace() == config.Namespace
 	})
@@ -70,16 +71,16 @@ func (s Backup) secret(name string) *unstructured.Unstructured {
 	return &s.Contents.Secrets[i]
 }
 
-// configure takes over what the backup knows better than a configuration, and refuses a backup that cannot be restored with
+// Configure takes over what the backup knows better than a configuration, and refuses a backup that cannot be restored with
 // it. It speaks to nobody.
-func (s Backup) configure(cfg config.Config) (config.Config, error) {
+func (s Backup) Configure(cfg config.Config) (config.Config, error) {
 	h := s.Contents.Header
 	if h.Cluster != cfg.ClusterName {
 		return cfg, fmt.Errorf("the backup is of cluster %s, not of %s: CLUSTER_NAME=%s, or another file", h.Cluster, cfg.ClusterName, h.Cluster)
 	}
 	var missing []string
 	need := func(kind, name string) *unstructured.Unstructured {
-		o := s.object(kind, name)
+		o := s.Object(kind, name)
 		if o == nil {
 			missing = append(missing, kind+" "+name)
 			return &unstructured.Unstructured{Object: map[string]any{}}
@@ -90,8 +91,8 @@ func (s Backup) configure(cfg config.Config) (config.Config, error) {
 	infrastructure := need(capi.HetznerClusterKind.Kind, cfg.ClusterName)
 	tcp := need(capi.TalosControlPlaneKind.Kind, cfg.ControlPlaneName())
 	template := need(capi.MachineTemplateKind.Kind, capi.Text(tcp, "spec", "infrastructureTemplate", "name"))
-	if s.secret(cfg.ClusterName+talosBundleSuffix) == nil {
-		missing = append(missing, "Secret "+cfg.ClusterName+talosBundleSuffix+", without which nothing in etcd can be read")
+	if s.Secret(cfg.ClusterName+TalosSecretSuffix) == nil {
+		missing = append(missing, "Secret "+cfg.ClusterName+TalosSecretSuffix+", without which nothing in etcd can be read")
 	}
 	if h.UID == "" || s.Contents.Snapshot.SHA256 == "" {
 		missing = append(missing, "the identity of its etcd snapshot")
@@ -123,9 +124,9 @@ func (s Backup) configure(cfg config.Config) (config.Config, error) {
 	return cfg, nil
 }
 
-// endpoint is the address that the cluster had, and the host that its own objects name, which may be a name in DNS.
-func (s Backup) endpoint() (ip, host string) {
-	o := s.object(capi.HetznerClusterKind.Kind, s.Contents.Header.Cluster)
+// Endpoint is the address that the cluster had, and the host that its own objects name, which may be a name in DNS.
+func (s Backup) Endpoint() (ip, host string) {
+	o := s.Object(capi.HetznerClusterKind.Kind, s.Contents.Header.Cluster)
 	return capi.Text(o, "status", "controlPlaneLoadBalancer", "ipv4"), capi.Text(o, "spec", "controlPlaneEndpoint", "host")
 }
 
@@ -133,7 +134,7 @@ func (s Backup) endpoint() (ip, host string) {
 // the configuration stand in the place of its own in every object. What etcd holds keeps the old ones.
 func (s Backup) Elsewhere(cfg config.Config) Backup {
 	name := s.Contents.Header.Cluster
-	infrastructure, cluster := s.object(capi.HetznerClusterKind.Kind, name), s.object(capi.ClusterKind.Kind, name)
+	infrastructure, cluster := s.Object(capi.HetznerClusterKind.Kind, name), s.Object(capi.ClusterKind.Kind, name)
 	if infrastructure == nil || cluster == nil {
 		return s // configure says so
 	}
@@ -153,7 +154,7 @@ func (s Backup) Elsewhere(cfg config.Config) Backup {
 		o := s.Contents.Objects[i].DeepCopy()
 		for _, r := range ranges {
 			if r.was != "" && r.was != r.is {
-				o.Object = replaceText(o.Object, r.was, r.is).(map[string]any)
+				o.Object = ReplaceText(o.Object, r.was, r.is).(map[string]any)
 			}
 		}
 		there.Objects = append(there.Objects, *o)
@@ -161,3 +162,7 @@ func (s Backup) Elsewhere(cfg config.Config) Backup {
 	s.Contents = &there
 	return s
 }
+
+// TalosSecretSuffix ends the name of the Secret with every authority, token and key of a cluster. CABPT takes it where it is
+// there, and makes all other Secrets of it again.
+const TalosSecretSuffix = "-talos"

@@ -1,4 +1,5 @@
-package steps
+// Package drill marks a cluster before its loss in a rehearsal, and compares the restored one with the marks.
+package drill
 
 import (
 	"context"

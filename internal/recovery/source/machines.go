@@ -1,4 +1,4 @@
-package steps
+package source
 
 import (
 	"cmp"
@@ -15,40 +15,40 @@ import (
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 )
 
-// backedMachine is a Machine of a backup, with its server.
-type backedMachine struct {
-	machine, server string // names; the server's is the HCloudMachine's, the node's and the etcd member's
-	id              int64  // of the server, as the backup has it; 0: there was none yet
-	controlPlane    bool
-	version         string // of Kubernetes
-	deleting        bool
-	outdated        string // why the control plane provider would replace it; empty: it would not
+// Machine is a Machine of a backup, with its server.
+type Machine struct {
+	Name, Server string // names; the server's is the HCloudMachine's, the node's and the etcd member's
+	ServerID     int64  // of the server, as the backup has it; 0: there was none yet
+	ControlPlane bool
+	Version      string // of Kubernetes
+	Deleting     bool
+	Outdated     string // why the control plane provider would replace it; empty: it would not
 
-	now *hetzner.Server // today's; nil: there is none
+	Now *hetzner.Server // today's; nil: there is none
 }
 
-// machines are the backup's, by name.
-func (s Backup) machines() (all []backedMachine) {
-	tcp := s.controlPlane()
+// Machines are the backup's, by name.
+func (s Backup) Machines() (all []Machine) {
+	tcp := s.ControlPlane()
 	for i := range s.Contents.Objects {
 		o := &s.Contents.Objects[i]
 		if o.GroupVersionKind().GroupKind() != capi.MachineKind.GroupKind() || o.GetNamespace() != config.Namespace {
 			continue
 		}
-		m := backedMachine{machine: o.GetName(), server: capi.Text(o, "spec", "infrastructureRef", "name"), version: capi.Text(o, "spec", "version"), deleting: o.GetDeletionTimestamp() != nil}
-		_, m.controlPlane = o.GetLabels()[capi.ControlPlaneLabel]
-		infrastructure := s.object(capi.HCloudMachineKind.Kind, m.server)
+		m := Machine{Name: o.GetName(), Server: capi.Text(o, "spec", "infrastructureRef", "name"), Version: capi.Text(o, "spec", "version"), Deleting: o.GetDeletionTimestamp() != nil}
+		_, m.ControlPlane = o.GetLabels()[capi.ControlPlaneLabel]
+		infrastructure := s.Object(capi.HCloudMachineKind.Kind, m.Server)
 		provider := capi.Text(o, "spec", "providerID")
 		if infrastructure != nil {
 			provider = cmp.Or(capi.Text(infrastructure, "spec", "providerID"), provider)
 		}
-		m.id, _ = strconv.ParseInt(strings.TrimPrefix(provider, "hcloud://"), 10, 64)
-		if m.controlPlane {
-			m.outdated = outdated(tcp, o, infrastructure)
+		m.ServerID, _ = strconv.ParseInt(strings.TrimPrefix(provider, "hcloud://"), 10, 64)
+		if m.ControlPlane {
+			m.Outdated = outdated(tcp, o, infrastructure)
 		}
 		all = append(all, m)
 	}
-	slices.SortFunc(all, func(a, b backedMachine) int { return cmp.Compare(a.machine, b.machine) })
+	slices.SortFunc(all, func(a, b Machine) int { return cmp.Compare(a.Name, b.Name) })
 	return all
 }
 
@@ -67,9 +67,9 @@ func outdated(tcp, machine, infrastructure *unstructured.Unstructured) string {
 	return ""
 }
 
-// controlPlane is the TalosControlPlane. A backup without one is refused before.
-func (s Backup) controlPlane() *unstructured.Unstructured {
-	cluster := s.object(capi.ClusterKind.Kind, s.Contents.Header.Cluster)
+// ControlPlane is the TalosControlPlane. A backup without one is refused before.
+func (s Backup) ControlPlane() *unstructured.Unstructured {
+	cluster := s.Object(capi.ClusterKind.Kind, s.Contents.Header.Cluster)
 	name := capi.Text(cluster, "spec", "controlPlaneRef", "name")
 	for i := range s.Contents.Objects {
 		if o := &s.Contents.Objects[i]; o.GetKind() == capi.TalosControlPlaneKind.Kind && (name == "" || o.GetName() == name) {
@@ -79,12 +79,12 @@ func (s Backup) controlPlane() *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{}}
 }
 
-func (s Backup) replicas() int64 { return capi.Number(s.controlPlane(), "spec", "replicas") }
+func (s Backup) Replicas() int64 { return capi.Number(s.ControlPlane(), "spec", "replicas") }
 
-// placementGroups are the names that CAPH gives to those that the HetznerCluster wants.
-func (s Backup) placementGroups() (names []string) {
+// PlacementGroups are the names that CAPH gives to those that the HetznerCluster wants.
+func (s Backup) PlacementGroups() (names []string) {
 	name := s.Contents.Header.Cluster
-	groups, _, _ := unstructured.NestedSlice(s.object(capi.HetznerClusterKind.Kind, name).Object, "spec", "hcloudPlacementGroups")
+	groups, _, _ := unstructured.NestedSlice(s.Object(capi.HetznerClusterKind.Kind, name).Object, "spec", "hcloudPlacementGroups")
 	for _, g := range groups {
 		m, _ := g.(map[string]any)
 		names = append(names, fmt.Sprintf("%s-%v", name, m["name"]))
@@ -92,8 +92,8 @@ func (s Backup) placementGroups() (names []string) {
 	return names
 }
 
-// all are the backup's objects and Secrets, of the cluster's namespace.
-func (s Backup) all() (all []*unstructured.Unstructured) {
+// All are the backup's objects and Secrets, of the cluster's namespace.
+func (s Backup) All() (all []*unstructured.Unstructured) {
 	for _, objects := range [][]unstructured.Unstructured{s.Contents.Objects, s.Contents.Secrets} {
 		for i := range objects {
 			if o := &objects[i]; o.GetNamespace() == config.Namespace {
@@ -104,9 +104,9 @@ func (s Backup) all() (all []*unstructured.Unstructured) {
 	return all
 }
 
-// hangingOn are an object and everything that it owns, through any number of others.
-func (s Backup) hangingOn(root *unstructured.Unstructured) []*unstructured.Unstructured {
-	all, mine := s.all(), map[types.UID]bool{root.GetUID(): true}
+// OwnedBy are an object and everything that it owns, through any number of others.
+func (s Backup) OwnedBy(root *unstructured.Unstructured) []*unstructured.Unstructured {
+	all, mine := s.All(), map[types.UID]bool{root.GetUID(): true}
 	found := []*unstructured.Unstructured{root}
 	for grown := true; grown; {
 		grown = false

@@ -1,4 +1,4 @@
-package steps
+package drill
 
 import (
 	"context"
@@ -20,6 +20,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/etcdview"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/management"
+	"github.com/slipway-k8s/slipway/internal/recovery/source"
+	"github.com/slipway-k8s/slipway/internal/rollout"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -61,7 +63,7 @@ func (d Drill) Compare(ctx context.Context, say flow.Say, m *Marks) ([]Likeness,
 }
 
 // CompareBackup holds a restored cluster against its backup, which knows less of it than marks do.
-func (d Drill) CompareBackup(ctx context.Context, say flow.Say, source Backup) ([]Likeness, error) {
+func (d Drill) CompareBackup(ctx context.Context, say flow.Say, source source.Backup) ([]Likeness, error) {
 	return d.compareWith(ctx, say, func(c comparer) []question {
 		h := source.Contents.Header
 		questions := []question{
@@ -144,12 +146,12 @@ func (c comparer) sameAuthority(ca, endpoint string) (seen, differs string, err 
 }
 
 // authorityOf compares with the Secret of the authority in a backup. A lab has other addresses than whatever it was taken of.
-func (c comparer) authorityOf(source Backup) (seen, differs string, err error) {
-	secret := source.secret(c.cfg.ClusterName + "-ca")
+func (c comparer) authorityOf(from source.Backup) (seen, differs string, err error) {
+	secret := from.Secret(c.cfg.ClusterName + "-ca")
 	if secret == nil {
 		return "the backup has no record of it besides the keys", "", nil
 	}
-	want, err := secretData(secret, "tls.crt")
+	want, err := source.SecretData(secret, "tls.crt")
 	if err != nil {
 		return "", "", err
 	}
@@ -226,13 +228,13 @@ func (c comparer) whole(lost []string) []question {
 }
 
 func (c comparer) nodes(ctx context.Context, lost []string) (seen, differs string, err error) {
-	r, err := readNodeRollout(ctx, c.cfg, c.tools, c.cluster, c.cluster)
+	r, err := rollout.Read(ctx, c.cfg, c.tools, c.cluster, c.cluster)
 	if err != nil {
 		return "", "", err
 	}
-	wrong := r.missing(c.cfg.NetworkCIDR)
+	wrong := r.Missing(c.cfg.NetworkCIDR)
 	var names []string
-	for _, s := range r.servers {
+	for _, s := range r.Servers {
 		names = append(names, s.Name)
 		if slices.Contains(lost, s.Name) {
 			wrong = append(wrong, "server "+s.Name+" was lost and is there")
@@ -242,7 +244,7 @@ func (c comparer) nodes(ctx context.Context, lost []string) (seen, differs strin
 }
 
 func (c comparer) members(ctx context.Context) (seen, differs string, err error) {
-	r, err := readNodeRollout(ctx, c.cfg, c.tools, c.cluster, c.cluster)
+	r, err := rollout.Read(ctx, c.cfg, c.tools, c.cluster, c.cluster)
 	if err != nil {
 		return "", "", err
 	}
@@ -251,7 +253,7 @@ func (c comparer) members(ctx context.Context) (seen, differs string, err error)
 		return "", "", err
 	}
 	var names []string
-	for _, m := range capi.ControlPlaneMachines(r.machines) {
+	for _, m := range capi.ControlPlaneMachines(r.Machines) {
 		names = append(names, capi.Text(&m, "spec", "infrastructureRef", "name"))
 	}
 	return strings.Join(view.Voters(), ", "), view.Differs(names), nil
