@@ -94,7 +94,14 @@ func (w Wait) Until(ctx context.Context, say flow.Say, see look) error {
 			return nil
 		}
 		if w.Explain != nil {
-			beside, err := w.Explain(ctx)
+			// The wait's time bounds this look as well. What was cut off proves nothing.
+			explaining, cancel := context.WithTimeout(ctx, min(each, time.Until(ends)))
+			beside, err := w.Explain(explaining)
+			late := explaining.Err() != nil
+			cancel()
+			if late {
+				beside, err = "", nil
+			}
 			if err != nil {
 				return fmt.Errorf("waiting for %s: %w; last seen: %s", w.What, err, missing)
 			}

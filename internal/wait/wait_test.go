@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -109,4 +110,23 @@ type lineRecorder struct{ lines []string }
 
 func (l *lineRecorder) say(format string, args ...any) {
 	l.lines = append(l.lines, fmt.Sprintf(format, args...))
+}
+
+// The question why something is missing ends with the wait, and what it answers when it is cut off ends no wait.
+func TestTheExplanationEndsWithTheWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		w := Wait{What: "the servers", Within: 10 * time.Second, Each: time.Minute, Explain: func(ctx context.Context) (string, error) {
+			<-ctx.Done()
+			return "", ctx.Err()
+		}}
+		err := w.Until(t.Context(), t.Logf, func(context.Context) (string, error) { return "2 of 3 servers exist", nil })
+		var late *TimeoutError
+		if !errors.As(err, &late) || !strings.Contains(err.Error(), "2 of 3 servers exist") {
+			t.Errorf("got %v", err)
+		}
+		if took := time.Since(began); took != w.Within {
+			t.Errorf("it took %s", took)
+		}
+	})
 }
