@@ -1,7 +1,6 @@
 package steps
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,277 +10,18 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	clusterctl "sigs.k8s.io/cluster-api/cmd/clusterctl/client"
-	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/cluster"
-	clusterctlconfig "sigs.k8s.io/cluster-api/cmd/clusterctl/client/config"
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
-	"github.com/slipway-k8s/slipway/internal/clusterapi"
 	"github.com/slipway-k8s/slipway/internal/clustertest"
-	"github.com/slipway-k8s/slipway/internal/connect"
-	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/management"
 	"github.com/slipway-k8s/slipway/internal/pivotcopy"
-	"github.com/slipway-k8s/slipway/internal/providers"
-	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/platform"
 )
-
-// errKilled is how a fake ends where a killed process would.
-var errKilled = errors.New("killed")
-
-// pivotWorld is a management cluster with a finished cluster in it, that cluster, and a mover that goes about it as
-// clusterctl does and can be made to die after any number of writes.
-type pivotWorld struct {
-	source, target *kubetest.Server
-	hetzner        *hetznertest.Server
-	provider       *clustertest.Provider
-	files          platform.Files
-	b              *Set
-	said           []string
-	lives          int // writes that the mover has left; negative: no end
-}
-
-func (w *pivotWorld) say(format string, args ...any) {
-	w.said = append(w.said, fmt.Sprintf(format, args...))
-}
-
-func newPivotWorld(t *testing.T) *pivotWorld {
-	t.Helper()
-	const infrastructure = "infrastructure.cluster.x-k8s.io"
-	kinds := []kubetest.Resource{
-		clustertest.Resource("Cluster", "clusters", "cluster.x-k8s.io", "v1beta1"),
-		clustertest.Resource("Machine", "machines", "cluster.x-k8s.io", "v1beta1"),
-		clustertest.Resource("HetznerCluster", "hetznerclusters", infrastructure, "v1beta1"),
-		clustertest.Resource("HCloudMachine", "hcloudmachines", infrastructure, "v1beta1"),
-		clustertest.Resource("TalosControlPlane", "taloscontrolplanes", "controlplane.cluster.x-k8s.io", "v1alpha3"),
-		clustertest.Resource("Provider", "providers", "clusterctl.cluster.x-k8s.io", "v1alpha3"),
-	}
-	w := &pivotWorld{source: kubetest.New("source", kinds...), target: kubetest.New("target", kinds...), hetzner: hetznertest.New(), lives: -1, files: platform.FilesIn(t.TempDir())}
-	t.Cleanup(func() {
-		w.hetzner.Close()
-		for _, s := range []*kubetest.Server{w.source, w.target} {
-			s.CloseClientConnections()
-			s.Close()
-		}
-	})
-	w.provider = &clustertest.Provider{Kubeconfig: w.source.Kubeconfig(), There: true}
-	for file, s := range map[string]*kubetest.Server{platform.ManagementKubeconfig: w.source, platform.Kubeconfig: w.target} {
-		if err := w.files.Write(file, s.Kubeconfig()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	cfg := config.Defaults()
-	cfg.NodesTimeout = config.Duration(2 * time.Second)
-	s, err := render.Read(render.VariablesOf(cfg), "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	tools := platform.Tools{Hetzner: w.hetzner.Client(hetznertest.Token), Management: w.provider, Files: w.files}
-	tools.Clusterctl = func(context.Context, clusterctlconfig.Client) (platform.Clusterctl, error) { return w, nil }
-	w.b = newSet(cfg, tools, s)
-	clustertest.Define(w.source, kinds)
-	clustertest.Define(w.target, kinds)
-	w.fill()
-	w.target.React = w.reconcile
-	return w
-}
-
-func owner(kind, apiVersion string, o *unstructured.Unstructured) []any {
-	return []any{clustertest.Map{"apiVersion": apiVersion, "kind": kind, "name": o.GetName(), "uid": string(o.GetUID()), "controller": true}}
-}
-
-// fill puts the cluster into the source: one machine, and Secrets of every sort.
-func (w *pivotWorld) fill() {
-	put := func(apiVersion, kind, name string, owners []any, fields clustertest.Map) *unstructured.Unstructured {
-		o := kubetest.Object(apiVersion, kind, config.Namespace, name, fields)
-		o.SetFinalizers([]string{"example.com/" + strings.ToLower(kind)})
-		o.SetAnnotations(map[string]string{"cloned-from": name})
-		if owners != nil {
-			_ = unstructured.SetNestedSlice(o.Object, owners, "metadata", "ownerReferences")
-		}
-		w.source.Put(o)
-		return w.source.Get(apiVersion, kind, config.Namespace, name)
-	}
-	labels := clustertest.Map{"labels": clustertest.Map{capi.ClusterNameLabel: "k8s"}}
-	cluster := put(clustertest.CAPI, "Cluster", "k8s", nil, clustertest.Map{"spec": clustertest.Map{"clusterNetwork": clustertest.Map{"serviceDomain": "x"}}})
-	ofCluster := owner("Cluster", clustertest.CAPI, cluster)
-	hc := put(clustertest.CAPH, "HetznerCluster", "k8s", ofCluster, clustertest.Map{"spec": clustertest.Map{"region": "nbg1"}})
-	tcp := put(clustertest.CACPPT, "TalosControlPlane", "k8s-control-plane", ofCluster, clustertest.Map{"spec": clustertest.Map{"replicas": 1}})
-	m := put(clustertest.CAPI, "Machine", "m1", owner("TalosControlPlane", clustertest.CACPPT, tcp), clustertest.Map{"spec": clustertest.Map{"version": "v1.32.2"}})
-	put(clustertest.CAPH, "HCloudMachine", "m1", owner("Machine", clustertest.CAPI, m), clustertest.Map{"spec": clustertest.Map{"providerID": "hcloud://100"}})
-	put("v1", "Secret", "k8s-ca", ofCluster, clustertest.Map{"data": clustertest.Map{"tls.key": "a2V5"}})
-	put("v1", "Secret", "k8s-kubeconfig", nil, clustertest.Map{"metadata": labels, "data": clustertest.Map{"value": "a2V5"}}) // known by name
-	put("v1", "Secret", "k8s-talos", nil, clustertest.Map{"metadata": labels, "data": clustertest.Map{"bundle": "a2V5"}})     // owned by nobody
-	put("v1", "Secret", config.TokenSecretName, owner("HetznerCluster", clustertest.CAPH, hc), clustertest.Map{"data": clustertest.Map{"hcloud": "a2V5"}})
-	put("v1", "Secret", "somebody-elses", nil, clustertest.Map{"data": clustertest.Map{"x": "a2V5"}})
-	wellIn(w.source)
-	w.hetzner.SetServers(schema.Server{ID: 100, Name: "m1", Status: "running", Labels: map[string]string{"caph-cluster-k8s": "owned"}})
-}
-
-// wellIn gives everything in a cluster the status that controllers would.
-func wellIn(s *kubetest.Server) {
-	ready := []any{clustertest.Map{"type": "Ready", "status": "True"}, clustertest.Map{"type": "ControlPlaneInitialized", "status": "True"}}
-	for _, o := range []struct {
-		apiVersion, kind, name string
-		status                 clustertest.Map
-	}{
-		{clustertest.CAPI, "Cluster", "k8s", clustertest.Map{"infrastructureReady": true, "controlPlaneReady": true, "conditions": ready}},
-		{clustertest.CAPH, "HetznerCluster", "k8s", clustertest.Map{"ready": true, "conditions": ready}},
-		{clustertest.CACPPT, "TalosControlPlane", "k8s-control-plane", clustertest.Map{"initialized": true, "replicas": 1, "readyReplicas": 1}},
-		{clustertest.CAPI, "Machine", "m1", clustertest.Map{"phase": "Running", "nodeRef": clustertest.Map{"name": "m1"}}},
-		{clustertest.CAPH, "HCloudMachine", "m1", clustertest.Map{"ready": true, "conditions": ready}},
-	} {
-		s.Change(o.apiVersion, o.kind, config.Namespace, o.name, clustertest.Map{"status": o.status})
-	}
-}
-
-// reconcile plays the target's controllers: they do nothing while the cluster is paused. It runs with the server locked.
-func (w *pivotWorld) reconcile(o *unstructured.Unstructured) {
-	if o.GetKind() == "Cluster" && !management.Paused(o) {
-		go wellIn(w.target)
-	}
-}
-
-// Init installs the providers.
-func (w *pivotWorld) Init(context.Context, clusterctl.InitOptions) ([]clusterctl.Components, error) {
-	for _, p := range providers.Of(w.b.cfg) {
-		labels := clustertest.Map{capi.ProviderLabel: p.Label}
-		w.target.Put(kubetest.Object("clusterctl.cluster.x-k8s.io/v1alpha3", "Provider", p.Label, p.Label, clustertest.Map{"metadata": clustertest.Map{"labels": labels}, "version": p.Version}))
-		w.target.Put(kubetest.Object("apps/v1", "Deployment", p.Label, "manager", clustertest.Map{
-			"metadata": clustertest.Map{"labels": labels}, "spec": clustertest.Map{"replicas": 1}, "status": clustertest.Map{"replicas": 1, "updatedReplicas": 1, "availableReplicas": 1},
-		}))
-	}
-	return nil, nil
-}
-
-// Move does what clusterctl does, write by write: pause, create owners first, mark and delete leaves first, unpause.
-func (w *pivotWorld) CertManager(string) (cluster.CertManagerClient, error) {
-	return nil, errors.New("no cert-manager was cut off here")
-}
-
-func (w *pivotWorld) Move(ctx context.Context, o clusterctl.MoveOptions) error {
-	live := func() error {
-		if w.lives == 0 {
-			return errKilled
-		}
-		w.lives--
-		return ctx.Err()
-	}
-	c, err := connect.Cluster(w.b.tools, platform.ManagementKubeconfig)
-	if err != nil {
-		return err
-	}
-	inv, err := clusterapi.Read(ctx, c, config.Namespace)
-	if err != nil {
-		return err
-	}
-	order := []string{"Cluster", "HetznerCluster", "TalosControlPlane", "Machine", "HCloudMachine", "Secret"}
-	objects := slices.Clone(inv.Moved)
-	slices.SortStableFunc(objects, func(a, b unstructured.Unstructured) int {
-		return slices.Index(order, a.GetKind()) - slices.Index(order, b.GetKind())
-	})
-	for _, source := range objects {
-		copied := source.DeepCopy()
-		unstructured.RemoveNestedField(copied.Object, "status")
-		for _, mutate := range o.ExperimentalResourceMutators {
-			if err := mutate(copied); err != nil {
-				return err
-			}
-		}
-		if copied.GetDeletionTimestamp() != nil {
-			return errors.New("metadata.deletionTimestamp: field is immutable")
-		}
-		if err := live(); err != nil {
-			return err
-		}
-		w.target.Put(copied)
-	}
-	slices.Reverse(objects)
-	for _, source := range objects {
-		if err := live(); err != nil {
-			return err
-		}
-		source.SetAnnotations(map[string]string{clusterapi.DeleteForMove: ""})
-		w.source.Put(&source)
-		if err := live(); err != nil {
-			return err
-		}
-		w.source.Remove(source.GetAPIVersion(), source.GetKind(), config.Namespace, source.GetName())
-	}
-	cluster := kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s", nil)
-	for _, mutate := range o.ExperimentalResourceMutators {
-		if err := mutate(cluster); err != nil {
-			return err
-		}
-	}
-	w.target.Change(clustertest.CAPI, "Cluster", config.Namespace, "k8s", clustertest.Map{"spec": clustertest.Map{"paused": nil}})
-	return nil
-}
-
-func (w *pivotWorld) pivot(t *testing.T) (Pivot, error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	return newPivotStep(w.b).run(ctx, w.say)
-}
-
-func inventoryOf(t *testing.T, w *pivotWorld, file string) map[string]*unstructured.Unstructured {
-	t.Helper()
-	c, err := connect.Cluster(w.b.tools, file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	inv, err := clusterapi.Read(t.Context(), c, config.Namespace, config.TokenSecretName)
-	if err != nil {
-		t.Fatal(err)
-	}
-	all := map[string]*unstructured.Unstructured{}
-	for _, o := range inv.All() {
-		all[clusterapi.KeyOf(&o).String()] = &o
-	}
-	return all
-}
-
-// pivoted asserts that everything is in the target as it was in the source, unpaused, and nothing in the source.
-func (w *pivotWorld) pivoted(t *testing.T, was map[string]*unstructured.Unstructured) {
-	t.Helper()
-	if left := inventoryOf(t, w, platform.ManagementKubeconfig); len(left) > 0 {
-		t.Errorf("left at the source: %v", slices.Collect(maps.Keys(left)))
-	}
-	is := inventoryOf(t, w, platform.Kubeconfig)
-	for key, o := range was {
-		// Without the Cluster object nothing tells any more that it belongs to the cluster, so it is asked for by name.
-		if w.source.Get(o.GetAPIVersion(), o.GetKind(), config.Namespace, o.GetName()) != nil {
-			t.Errorf("%s is left at the source", key)
-		}
-		if is[key] == nil {
-			t.Errorf("%s did not arrive", key)
-			continue
-		}
-		for _, d := range clusterapi.Differences(o, is[key]) {
-			if d != "metadata.labels["+clusterapi.MoveLabel+"]" {
-				t.Errorf("%s: %s", key, d)
-			}
-		}
-	}
-	if len(is) != len(was) {
-		t.Errorf("%d objects arrived, %d were there", len(is), len(was))
-	}
-	if c := is["Cluster k8s"]; c == nil || management.Paused(c) {
-		t.Error("the cluster is paused or not there")
-	}
-	if w.source.Get("v1", "Secret", config.Namespace, "somebody-elses") == nil {
-		t.Error("a foreign Secret was taken away")
-	}
-}
 
 func TestPivotMovesEverything(t *testing.T) {
 	w := newPivotWorld(t)
@@ -585,10 +325,6 @@ func TestPivotTakesTheServersOfItsBeginning(t *testing.T) {
 	}
 }
 
-func (w *pivotWorld) replaceServer(id int64) {
-	w.hetzner.SetServers(schema.Server{ID: id, Name: "m1", Status: "running", Labels: map[string]string{"caph-cluster-k8s": "owned"}})
-}
-
 func TestClean(t *testing.T) {
 	for name, tt := range map[string]struct {
 		make    func(*testing.T, *pivotWorld)
@@ -696,37 +432,4 @@ func TestNoSecondClusterBesideASelfManagedOne(t *testing.T) {
 			}
 		})
 	}
-}
-
-func (w *pivotWorld) forget(t *testing.T, file string) {
-	t.Helper()
-	if err := os.Remove(w.files.Path(file)); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func mustPivot(t *testing.T, w *pivotWorld) {
-	t.Helper()
-	if _, err := w.pivot(t); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// deletingProvider tells whether it was asked to delete.
-type deletingProvider struct {
-	*clustertest.Provider
-	deleted bool
-	err     error
-}
-
-func (p *deletingProvider) Delete(context.Context, string) error { p.deleted = true; return p.err }
-
-// without counts the objects of an inventory that are not of a kind.
-func without(inventory map[string]*unstructured.Unstructured, kind string) (n int) {
-	for _, o := range inventory {
-		if o.GetKind() != kind {
-			n++
-		}
-	}
-	return n
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -57,26 +56,6 @@ func TestPlanIsValid(t *testing.T) {
 	}
 	if w.Writes() > 0 || w.Provider.Ensured > 0 {
 		t.Error("planning did something")
-	}
-}
-
-// How long clusterctl waits for cert-manager counts like every other wait.
-func TestCertManagersTimeoutIsAddedUp(t *testing.T) {
-	for timeout, says := range map[string]string{
-		"{timeout: 16m}":  "",
-		"{version: v1.2}": "",
-		"":                "",
-		"{timeout: 40m}":  "step capi-init waits up to 1m0s for a download that fails to succeed + 40m0s for cert-manager",
-		"{timeout: 600}":  `manifests/clusterctl.yaml: cert-manager.timeout: "600" is not a time to wait`,
-		"{timeout: -1s}":  `"-1s" is not a time to wait`,
-		"ten minutes":     "manifests/clusterctl.yaml: cert-manager: it is no map",
-	} {
-		dir := t.TempDir()
-		write(t, dir, "manifests/clusterctl.yaml", "cert-manager: "+timeout+"\n")
-		_, err := New(config.Defaults(), platform.Tools{Management: &clustertest.Provider{}, Files: platform.FilesIn(t.TempDir()), Overrides: dir})
-		if says == "" && err != nil || says != "" && (err == nil || !strings.Contains(err.Error(), says)) {
-			t.Errorf("cert-manager: %s: %v does not say %q", timeout, err, says)
-		}
 	}
 }
 
@@ -434,45 +413,6 @@ func TestReleaseWaitsForItsKinds(t *testing.T) {
 	}
 	if !strings.Contains(strings.Join(lines, "\n"), "waiting for release talos-cloud-controller-manager: the cluster does not know all kinds of its chart yet") {
 		t.Errorf("it did not say what it waits for:\n%s", strings.Join(lines, "\n"))
-	}
-}
-
-func TestProvidersAreNotReplaced(t *testing.T) {
-	w := clustertest.New(t)
-	old := config.Defaults()
-	old.CABPTVersion = "v0.6.0"
-	w.Install(old)
-	_, err := runPlan(t, w, w.Config(), flow.Memory(), nil)
-	if err == nil || !strings.Contains(err.Error(), "bootstrap-talos is installed at v0.6.0, not v0.6.11") {
-		t.Errorf("got %v", err)
-	}
-	if len(w.Inits) > 0 {
-		t.Error("clusterctl was called")
-	}
-}
-
-func TestClusterctlIsToldEverything(t *testing.T) {
-	w := clustertest.New(t)
-	cfg := w.Config()
-	cfg.ProviderRepository = filepath.Join(w.State, "repository")
-	if _, err := runPlan(t, w, cfg, flow.Memory(), nil); err != nil {
-		t.Fatal(err)
-	}
-	if len(w.Inits) != 1 {
-		t.Fatalf("%d calls", len(w.Inits))
-	}
-	o := w.Inits[0]
-	got := strings.Join(slices.Concat([]string{o.CoreProvider}, o.BootstrapProviders, o.ControlPlaneProviders, o.InfrastructureProviders), " ")
-	if got != "cluster-api:v1.10.10 talos:v0.6.11 talos:v0.5.12 hetzner:v1.0.7" {
-		t.Errorf("asked for %s", got)
-	}
-	for _, want := range []string{
-		"cluster-api/v1.10.10/core-components.yaml", "bootstrap-talos/v0.6.11/bootstrap-components.yaml",
-		"control-plane-talos/v0.5.12/control-plane-components.yaml", "infrastructure-hetzner/v1.0.7/infrastructure-components.yaml",
-	} {
-		if !slices.Contains(w.ProviderURLs, cfg.ProviderRepository+"/"+want) {
-			t.Errorf("no provider comes from %s: %v", want, w.ProviderURLs)
-		}
 	}
 }
 

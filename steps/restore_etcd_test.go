@@ -19,29 +19,6 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// prepare makes the management cluster of three servers that are up.
-func (w *restoreWorld) prepare(t *testing.T) (Management, Cluster) {
-	t.Helper()
-	if err := w.r.tools.Files.Write(platform.ManagementKubeconfig, w.Management.Kubeconfig()); err != nil {
-		t.Fatal(err)
-	}
-	w.Management.React = nil
-	for i := range 3 {
-		name := fmt.Sprintf("k8s-control-plane-%d", i)
-		w.Management.Put(kubetest.Object(clustertest.CAPI, "Machine", config.Namespace, name, map[string]any{
-			"metadata": map[string]any{"labels": map[string]any{capi.ClusterNameLabel: "k8s", capi.ControlPlaneLabel: ""}},
-			"spec":     map[string]any{"infrastructureRef": map[string]any{"name": name}},
-			"status":   map[string]any{"addresses": []any{map[string]any{"type": "InternalIP", "address": fmt.Sprintf("127.0.1.%d", i)}}},
-		}))
-	}
-	secret := func(name, key string, value []byte) {
-		w.Management.Put(kubetest.Object("v1", "Secret", config.Namespace, name, map[string]any{"data": map[string]any{key: value}}))
-	}
-	secret("k8s-kubeconfig", "value", w.Workload.Kubeconfig())
-	secret("k8s-talosconfig", "talosconfig", w.Talosconfig)
-	return Management{Kubeconfig: platform.ManagementKubeconfig}, Cluster{Name: "k8s", ControlPlane: "k8s-control-plane", Replicas: 3}
-}
-
 func TestTheSnapshotGoesToOneServer(t *testing.T) {
 	w := newRestoreWorld(t)
 	m, c := w.prepare(t)

@@ -7,46 +7,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/charts"
 	"github.com/slipway-k8s/slipway/internal/clustertest"
-	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/management"
-	"github.com/slipway-k8s/slipway/platform"
 )
-
-// restored puts what a restored etcd knows into the workload cluster.
-func (w *restoreWorld) restored(t *testing.T, annotations map[string]any) Kubeconfig {
-	t.Helper()
-	if err := w.r.tools.Files.Write(platform.Kubeconfig, w.Workload.Kubeconfig()); err != nil {
-		t.Fatal(err)
-	}
-	w.Workload.Put(crd("clusters", "cluster.x-k8s.io", "v1beta1", "Cluster"))
-	labels := map[string]any{capi.ProviderLabel: "infrastructure-hetzner"}
-	w.Workload.Put(kubetest.Object("apps/v1", "Deployment", "caph-system", "caph", map[string]any{"metadata": map[string]any{"labels": labels}, "spec": map[string]any{"replicas": 1}}))
-	w.Workload.Put(kubetest.Object("apps/v1", "Deployment", "shop", "web", map[string]any{"spec": map[string]any{"replicas": 2}}))
-	w.Workload.Put(kubetest.Object("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "", "caph", map[string]any{"metadata": map[string]any{"labels": labels}}))
-	w.Workload.Put(kubetest.Object("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "", "shop", nil))
-	w.Workload.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s", map[string]any{"metadata": map[string]any{"finalizers": []any{"hold"}, "annotations": annotations}}))
-	w.Workload.Put(kubetest.Object("clusterctl.cluster.x-k8s.io/v1alpha3", "Provider", "caph-system", "infrastructure-hetzner", nil))
-	for name, node := range map[string]string{"k8s-control-plane-0": "k8s-control-plane-0", "lost": "lost", "waits": "", "dedicated": "dedicated"} {
-		w.Workload.Put(kubetest.Object("v1", "Pod", "shop", name, map[string]any{"spec": map[string]any{"nodeName": node}}))
-	}
-	for name, id := range map[string]string{"k8s-control-plane-0": "", "lost": "hcloud://99", "dedicated": "hrobot://7"} {
-		w.Workload.Put(kubetest.Object("v1", "Node", "", name, map[string]any{"spec": map[string]any{"providerID": id}}))
-	}
-	for _, key := range []string{config.Namespace, "team"} { // clusters that this one manages besides itself
-		w.Workload.Put(kubetest.Object(clustertest.CAPI, "Cluster", key, "shop", map[string]any{"metadata": map[string]any{"uid": key + "-shop"}}))
-	}
-	w.Hetzner.SetServers(schema.Server{ID: 1, Name: "k8s-control-plane-0", Labels: map[string]string{"caph-cluster-k8s": "owned"}})
-	w.Hetzner.SetNetworks(schema.Network{ID: 78, Labels: map[string]string{"caph-cluster-k8s": "owned"}, IPRange: "10.10.0.0/16"})
-	w.Workload.Put(kubetest.Object("v1", "Secret", "kube-system", config.CCMSecretName, map[string]any{"data": map[string]any{charts.HCloudNetworkKey: "Nzc="}}))
-	return Kubeconfig{File: platform.Kubeconfig}
-}
 
 func TestStaleControllersAreStoppedAndSwept(t *testing.T) {
 	w := newRestoreWorld(t)

@@ -1,13 +1,10 @@
 package steps
 
 import (
-	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -20,192 +17,15 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/backup"
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/pivotcopy"
 	"github.com/slipway-k8s/slipway/internal/recovery/source"
-	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/situation"
-	"github.com/slipway-k8s/slipway/internal/talos"
 	"github.com/slipway-k8s/slipway/platform"
 )
-
-// fakeEtcd are three Talos servers, by their private addresses.
-type fakeEtcd struct {
-	clustertest.HealthyTalos
-	mu       sync.Mutex
-	data     map[string]bool
-	uploaded map[string]string
-	silent   map[string]bool
-	booting  int                                        // refusals of a snapshot that are to come
-	refuse   error                                      // of Bootstrap
-	members  func(talos.Route) []talos.EtcdMember       // nil: three, the same for everybody
-	state    func(talos.Route) (etcd string, err error) // nil: it runs
-	calls    []string                                   // that change something
-	patient  time.Duration                              // least time that an upload was given
-}
-
-func (f *fakeEtcd) EtcdMembersOf(ctx context.Context, r talos.Route) ([]talos.EtcdMember, error) {
-	if f.members == nil {
-		return f.HealthyTalos.EtcdMembersOf(ctx, r)
-	}
-	return f.members(r), f.answer(r)
-}
-
-func (f *fakeEtcd) AskBy(ctx context.Context, r talos.Route) (talos.Node, error) {
-	if f.state == nil {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		if !f.data[r.Endpoint] {
-			return talos.Node{Etcd: etcdWaits}, f.answer(r)
-		}
-		return f.HealthyTalos.AskBy(ctx, r)
-	}
-	etcd, err := f.state(r)
-	return talos.Node{Etcd: etcd}, err
-}
-
-func (f *fakeEtcd) answer(r talos.Route) error {
-	if f.silent[r.Endpoint] {
-		return errors.New("connection refused")
-	}
-	return nil
-}
-
-func (f *fakeEtcd) HasEtcdData(_ context.Context, r talos.Route) (bool, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.data[r.Endpoint], f.answer(r)
-}
-
-func (f *fakeEtcd) HasSnapshot(_ context.Context, r talos.Route, snapshot io.Reader, size int64) (bool, error) {
-	data, err := io.ReadAll(snapshot)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if int64(len(data)) != size {
-		err = fmt.Errorf("a snapshot of %d bytes is said to have %d", len(data), size)
-	}
-	there, has := f.uploaded[r.Endpoint]
-	return has && there == string(data), errors.Join(err, f.answer(r))
-}
-
-func (f *fakeEtcd) UploadSnapshot(ctx context.Context, r talos.Route, snapshot io.Reader) error {
-	data, err := io.ReadAll(snapshot)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if until, bounded := ctx.Deadline(); bounded && (f.patient == 0 || time.Until(until) < f.patient) {
-		f.patient = time.Until(until)
-	}
-	if f.booting > 0 {
-		f.booting--
-		return errors.New("etcd service is not ready for recovery yet")
-	}
-	f.uploaded[r.Endpoint] = string(data)
-	f.calls = append(f.calls, "upload "+r.Endpoint)
-	return err
-}
-
-func (f *fakeEtcd) BootstrapRecovered(_ context.Context, r talos.Route) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.calls = append(f.calls, "bootstrap "+r.Endpoint)
-	if f.refuse != nil {
-		return f.refuse
-	}
-	if f.uploaded[r.Endpoint] == "" {
-		return errors.New("no snapshot")
-	}
-	f.data[r.Endpoint] = true
-	return nil
-}
-
-// restoreWorld is a world in which a cluster was lost.
-type restoreWorld struct {
-	*clustertest.Environment
-	etcd   *fakeEtcd
-	source source.Backup
-	r      *restorer
-	said   []string
-}
-
-func (w *restoreWorld) say(format string, args ...any) {
-	w.said = append(w.said, fmt.Sprintf(format, args...))
-}
-
-const theSnapshot = "a snapshot of etcd"
-
-// lostBackup is a backup of a cluster that managed itself.
-func lostBackup(t *testing.T) source.Backup {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "snapshot")
-	if err := os.WriteFile(file, []byte(theSnapshot), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	object := func(apiVersion, kind, name string, fields clustertest.Map) unstructured.Unstructured {
-		o := kubetest.Object(apiVersion, kind, config.Namespace, name, fields)
-		o.SetUID("old")
-		o.SetResourceVersion("7")
-		o.SetFinalizers([]string{"hold"})
-		return *o
-	}
-	c := &backup.Contents{
-		Header:   backup.Header{Cluster: "k8s", UID: "workload", SelfManaged: true, Taken: time.Now(), Etcd: backup.Etcd{Revision: 1}},
-		Snapshot: backup.Snapshot{Size: int64(len(theSnapshot)), SHA256: "5a5a"},
-		Objects: []unstructured.Unstructured{
-			object(clustertest.CAPI, "Cluster", "k8s", map[string]any{"spec": map[string]any{
-				"paused": true, "controlPlaneEndpoint": map[string]any{"host": "127.0.0.7", "port": 6443},
-				"controlPlaneRef": map[string]any{"name": "k8s-control-plane"},
-			}}),
-			object(clustertest.CAPH, "HetznerCluster", "k8s", map[string]any{
-				"spec": map[string]any{
-					"controlPlaneEndpoint":     map[string]any{"host": "127.0.0.7", "port": 6443},
-					"controlPlaneLoadBalancer": map[string]any{"type": "lb11", "region": "nbg1"}, "controlPlaneRegions": []any{"nbg1"},
-				},
-				"status": map[string]any{"controlPlaneLoadBalancer": map[string]any{"ipv4": "127.0.0.7"}},
-			}),
-			object(clustertest.CACPPT, "TalosControlPlane", "k8s-control-plane", map[string]any{
-				"spec": map[string]any{"replicas": 3, "version": "v1.32.2", "infrastructureTemplate": map[string]any{"name": "k8s-control-plane-1a2b3"},
-					"controlPlaneConfig": map[string]any{"controlplane": map[string]any{"strategicPatches": []any{"certSANs: [127.0.0.7, 127.0.0.70]"}}}},
-				"status": map[string]any{"bootstrapped": true},
-			}),
-			object(clustertest.CAPH, "HCloudMachineTemplate", "k8s-control-plane-1a2b3", map[string]any{"spec": map[string]any{"template": map[string]any{
-				"spec": map[string]any{"type": "cax21", "imageName": "talos-arm64-v9"}}}}),
-			object(clustertest.CAPI, "Machine", "k8s-control-plane-old", nil), object(clustertest.CAPH, "HCloudMachine", "k8s-control-plane-old", nil),
-		},
-		Secrets: []unstructured.Unstructured{object("v1", "Secret", "k8s-talos", map[string]any{"data": map[string]any{
-			"bundle": base64.StdEncoding.EncodeToString([]byte("every key"))}})},
-	}
-	return source.Backup{Contents: c, Snapshot: file}
-}
-
-func newRestoreWorld(t *testing.T) *restoreWorld {
-	t.Helper()
-	w := &restoreWorld{Environment: clustertest.New(t), source: lostBackup(t)}
-	w.etcd = &fakeEtcd{data: map[string]bool{}, uploaded: map[string]string{}, silent: map[string]bool{}}
-	w.Provider.There = false
-	w.Workload = kubetest.New("workload",
-		clustertest.Resource("Cluster", "clusters", "cluster.x-k8s.io", "v1beta1"),
-		clustertest.Resource("Provider", "providers", "clusterctl.cluster.x-k8s.io", "v1alpha3"),
-	)
-	t.Cleanup(func() {
-		w.Workload.CloseClientConnections()
-		w.Workload.Close()
-	})
-	cfg, err := w.source.Configure(config.Defaults())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, timeout := range []*config.Duration{&cfg.ControlPlaneTimeout, &cfg.LoadBalancerTimeout} {
-		*timeout = config.Duration(5 * time.Second)
-	}
-	tools := w.Tools()
-	tools.Talos = func([]byte) (talos.Client, error) { return w.etcd, nil }
-	w.r = &restorer{Set: newSet(cfg, tools, render.Sources{Vars: render.VariablesOf(cfg)}), source: w.source}
-	return w
-}
 
 func TestABackupSaysWhatItsClusterIsMadeOf(t *testing.T) {
 	cfg, err := lostBackup(t).Configure(config.Defaults())
@@ -337,21 +157,6 @@ func TestAClusterThatWasRestoredIsNotRestoredAgain(t *testing.T) {
 	if _, err := w.r.ensureLost(t.Context(), w.say); err != nil {
 		t.Errorf("before its end, without its folder: %v", err)
 	}
-}
-
-// restoredCluster is the Cluster object that a restore of the world's backup makes.
-func restoredCluster(w *restoreWorld) *unstructured.Unstructured {
-	c := kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s", nil)
-	c.SetAnnotations(map[string]string{capi.RestoredAnnotation: w.source.Identity().Snapshot})
-	return c
-}
-
-func crd(plural, group, version, kind string) *unstructured.Unstructured {
-	return kubetest.Object("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", plural+"."+group, map[string]any{
-		"metadata": map[string]any{"labels": map[string]any{"clusterctl.cluster.x-k8s.io": ""}},
-		"spec": map[string]any{"group": group, "scope": "Namespaced", "names": map[string]any{"kind": kind},
-			"versions": []any{map[string]any{"name": version, "storage": true}}},
-	})
 }
 
 func TestASurvivingLoadBalancerKeepsTheAddress(t *testing.T) {
