@@ -83,6 +83,7 @@ func (c Config) Validate() []FieldError {
 	return v.Errs
 }
 
+// Findings collects what is wrong with the values of a configuration.
 type Findings struct{ Errs []FieldError }
 
 func (v *Findings) add(field string, value any, problem, hint string) {
@@ -173,6 +174,7 @@ func (v *Findings) oidc(c Config) {
 	}
 }
 
+// Networks checks that the address ranges fit into each other and do not overlap.
 func (v *Findings) Networks(c Config) {
 	network, ok := v.prefix("networkCidr", c.NetworkCIDR)
 	children := []struct {
@@ -223,6 +225,7 @@ func (v *Findings) prefix(field, value string) (netip.Prefix, bool) {
 	return netip.Prefix{}, false
 }
 
+// Versions checks the form of the versions, and that they go together.
 func (v *Findings) Versions(c Config) {
 	talos, talosOK := v.version("talosVersion", c.TalosVersion, "v")
 	kubernetes, kubernetesOK := v.version("kubernetesVersion", c.KubernetesVersion, "v")

@@ -163,6 +163,7 @@ func NewSecret(text string) Secret { return Secret{text} }
 // Reveal gives the text.
 func (s Secret) Reveal() string { return s.text }
 
+// Hidden is printed in place of a secret.
 const Hidden = "[hidden]"
 
 // Format implements fmt.Formatter, for every verb.

@@ -49,6 +49,7 @@ func ConditionTrue(o *unstructured.Unstructured, kind string) bool {
 	})
 }
 
+// Unobserved says that the controller of an object has not observed its last change; empty: it has.
 func Unobserved(o *unstructured.Unstructured) string {
 	if Number(o, "status", "observedGeneration") != o.GetGeneration() {
 		return "not looked at yet"

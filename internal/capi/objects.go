@@ -64,26 +64,31 @@ func List(ctx context.Context, c *kube.Cluster, kind schema.GroupVersionKind, cl
 	return l.Items, nil
 }
 
+// OfCluster selects the objects of a cluster, by namespace and label.
 func OfCluster(cluster string) []client.ListOption {
 	return []client.ListOption{client.InNamespace(config.Namespace), client.MatchingLabels{ClusterNameLabel: cluster}}
 }
 
+// ListOf is an empty list of a kind.
 func ListOf(kind schema.GroupVersionKind) *unstructured.UnstructuredList {
 	l := &unstructured.UnstructuredList{}
 	l.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
 	return l
 }
 
+// Text is a string field of an object; empty where it has none.
 func Text(o *unstructured.Unstructured, fields ...string) string {
 	s, _, _ := unstructured.NestedString(o.Object, fields...)
 	return s
 }
 
+// Number is an integer field of an object; 0 where it has none.
 func Number(o *unstructured.Unstructured, fields ...string) int64 {
 	n, _, _ := unstructured.NestedInt64(o.Object, fields...)
 	return n
 }
 
+// Truth is a boolean field of an object; false where it has none.
 func Truth(o *unstructured.Unstructured, fields ...string) bool {
 	b, _, _ := unstructured.NestedBool(o.Object, fields...)
 	return b

@@ -44,6 +44,7 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
+// Map is an object of a manifest, or a part of one.
 type Map = map[string]any
 
 // LoadBalancerIP is the address that the world gives the cluster; nothing listens there.
@@ -65,6 +66,7 @@ type Environment struct {
 	ProviderURLs []string // of the providers, as clusterctl was configured at the last init
 }
 
+// Resource is a kind that a fake API server serves.
 func Resource(kind, plural, group, version string) kubetest.Resource {
 	return kubetest.Resource{Group: group, Version: version, Kind: kind, Plural: plural}
 }
@@ -87,6 +89,7 @@ func ClusterAPIKinds() []kubetest.Resource {
 	}
 }
 
+// New starts an environment, which ends with the test.
 func New(t *testing.T) *Environment {
 	t.Helper()
 	w := &Environment{
@@ -107,12 +110,14 @@ func New(t *testing.T) *Environment {
 	return w
 }
 
+// Config is the default configuration with the charts of the environment.
 func (w *Environment) Config() config.Config {
 	c := config.Defaults()
 	c.CiliumRepository, c.HCloudCCMRepository, c.TalosCCMRepository = w.Charts, w.Charts, w.Charts
 	return c
 }
 
+// Tools work with the environment's clusters, Hetzner and state folder.
 func (w *Environment) Tools() platform.Tools {
 	tools := platform.Tools{
 		Hetzner: w.Hetzner.Client(hetznertest.Token), Token: platform.NewSecret(hetznertest.Token), Management: w.Provider,
@@ -218,6 +223,7 @@ type Clusterctl struct {
 	config clusterctlconfig.Client
 }
 
+// Init records its options and installs the providers.
 func (f *Clusterctl) Init(_ context.Context, o clusterctl.InitOptions) ([]clusterctl.Components, error) {
 	f.w.Mu.Lock()
 	defer f.w.Mu.Unlock()
@@ -234,10 +240,12 @@ func (f *Clusterctl) Init(_ context.Context, o clusterctl.InitOptions) ([]cluste
 	return nil, nil
 }
 
+// Move calls the function that the test has set.
 func (f *Clusterctl) Move(ctx context.Context, o clusterctl.MoveOptions) error {
 	return f.w.move(ctx, o)
 }
 
+// CertManager is the fake installer of cert-manager.
 func (f *Clusterctl) CertManager(string) (cluster.CertManagerClient, error) {
 	return &fakeCertManager{w: f.w}, nil
 }
@@ -251,6 +259,7 @@ type fakeCertManager struct {
 // CertManagerVersion is the version that clusterctl wants.
 const CertManagerVersion = "v1.16.1"
 
+// CertManagerDeployments are the names of cert-manager's Deployments.
 var CertManagerDeployments = []string{"cert-manager", "cert-manager-cainjector", "cert-manager-webhook"}
 
 func (f *fakeCertManager) PlanUpgrade(context.Context) (cluster.CertManagerUpgradePlan, error) {
@@ -275,12 +284,14 @@ func (f *fakeCertManager) EnsureLatestVersion(context.Context) error {
 	return nil
 }
 
+// CertManagerTestBeingDeleted is the namespace of clusterctl's test of cert-manager while it is being deleted.
 func CertManagerTestBeingDeleted() *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: Map{"apiVersion": "v1", "kind": "Namespace", "metadata": Map{
 		"name": providers.CertManagerTestNamespace, "deletionTimestamp": "2026-05-04T12:00:00Z", "finalizers": []any{"test"},
 	}}}
 }
 
+// CertManagerDeployment is one of them, available, at a version.
 func CertManagerDeployment(name, version string) *unstructured.Unstructured {
 	return kubetest.Object("apps/v1", "Deployment", providers.CertManagerNamespace, name, Map{
 		"metadata": Map{"labels": Map{capi.CoreLabel: capi.CertManagerCore}, "annotations": Map{"version": version}},
@@ -288,6 +299,7 @@ func CertManagerDeployment(name, version string) *unstructured.Unstructured {
 	})
 }
 
+// Install puts the providers of a configuration into the management cluster.
 func (w *Environment) Install(c config.Config) {
 	for _, p := range providers.Of(c) {
 		labels := Map{capi.ProviderLabel: p.Label}
@@ -353,6 +365,7 @@ type Provider struct {
 
 func (p *Provider) Name() string { return "fake" }
 
+// Ensure counts its calls and returns the kubeconfig.
 func (p *Provider) Ensure(context.Context, string, flow.Say) ([]byte, error) {
 	p.Ensured++
 	return p.Kubeconfig, nil
@@ -452,6 +465,7 @@ func Configure(t *testing.T, c *config.Config, kv string) {
 // Messages collects what a wait says.
 type Messages struct{ lines []string }
 
+// Add is a flow.Say.
 func (l *Messages) Add(format string, args ...any) {
 	l.lines = append(l.lines, fmt.Sprintf(format, args...))
 }

@@ -248,6 +248,7 @@ func machineChanges(was, is *unstructured.Unstructured) []string {
 	return found
 }
 
+// OrNone is a value, or "(none)" where it is empty.
 func OrNone(s string) string {
 	if s == "" {
 		return "(none)"

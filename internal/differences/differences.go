@@ -171,6 +171,7 @@ type Differ struct {
 	Found []Difference
 }
 
+// Compare adds the differences of two values at a path. Values of a secret are not repeated.
 func (d *Differ) Compare(path string, was, is any, secret bool) {
 	if equal(was, is) {
 		return

@@ -97,6 +97,7 @@ func (c Comparison) Lines() (lines []string) {
 	return lines
 }
 
+// WithoutSecrets hides secrets in everything that is printed.
 func (c *Comparison) WithoutSecrets(hide *redact.Redactor) {
 	hide.Each(&c.Uncompared)
 	for i := range c.Deviations {

@@ -41,6 +41,7 @@ func sentenceOf(names []string) string {
 	return strings.Join(names, ", ") + " are"
 }
 
+// Voters are the names of the members that are no learners.
 func (e View) Voters() []string {
 	var names []string
 	for _, m := range e.Members {

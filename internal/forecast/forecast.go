@@ -62,6 +62,7 @@ type Step struct {
 	Critical bool                     `json:"critical,omitempty"`
 }
 
+// WithoutSecrets hides secrets in everything that is printed.
 func (f *Forecast) WithoutSecrets(hide *redact.Redactor) {
 	f.Comparison.WithoutSecrets(hide)
 	hide.Each(&f.Offline, &f.Unpriced, &f.Unforeseen)

@@ -170,6 +170,7 @@ type Given struct {
 
 func (g Given) Name() string { return "kubeconfig" }
 
+// Ensure returns the kubeconfig of the cluster that the operator named.
 func (g Given) Ensure(ctx context.Context, _ string, say flow.Say) ([]byte, error) {
 	say("using the management cluster of %s", g.path)
 	kubeconfig, err := os.ReadFile(g.path)

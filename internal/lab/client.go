@@ -53,6 +53,7 @@ type Info struct {
 	} `json:"imageBuild"`
 }
 
+// NewClient makes no request.
 func NewClient(dir string) *Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		path, err := socketIn(dir)
@@ -77,6 +78,7 @@ func socketIn(dir string) (string, error) {
 	return strings.TrimSpace(string(named)), err
 }
 
+// Info asks the lab what it offers.
 func (c *Client) Info(ctx context.Context) (Info, error) {
 	var info Info
 	err := c.Do(ctx, http.MethodGet, "/v1/info", &info)

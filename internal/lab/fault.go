@@ -74,6 +74,7 @@ type Fault struct {
 	fields map[string]any // all of them, by their names
 }
 
+// UnmarshalJSON reads the fields that all faults have, and keeps the others as they are.
 func (f *Fault) UnmarshalJSON(data []byte) error {
 	type known Fault
 	if err := json.Unmarshal(data, (*known)(f)); err != nil {

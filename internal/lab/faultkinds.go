@@ -60,6 +60,7 @@ func FaultKinds() []FaultKind {
 	}
 }
 
+// FaultKindNames lists the kinds of faults, in the order of the help.
 func FaultKindNames() (names []string) {
 	for _, k := range FaultKinds() {
 		names = append(names, k.Name)

@@ -16,6 +16,7 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
+// ReadSaved reads the description of a saved lab.
 func ReadSaved(dir string) (Saved, error) {
 	var about Saved
 	data, err := os.ReadFile(filepath.Join(dir, SavedFile))

@@ -67,6 +67,7 @@ func CheckSaveFolder(to string, state statedir.Dir) error {
 	return nil
 }
 
+// Save freezes the lab and copies it, with its state folder, into a file.
 func (l *Lab) Save(ctx context.Context, state statedir.Dir, cluster, to string, say flow.Say) (err error) {
 	info, err := l.Answering(ctx)
 	if err != nil {

@@ -152,6 +152,7 @@ func FindCluster(ctx context.Context, cfg config.Config, c *kube.Cluster) (*unst
 	return nil, err
 }
 
+// Paused tells whether a Cluster object is paused.
 func Paused(cluster *unstructured.Unstructured) bool { return capi.Truth(cluster, "spec", "paused") }
 
 // SecretValue reads one key of one of the cluster's Secrets in the management cluster.

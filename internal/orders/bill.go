@@ -41,6 +41,7 @@ func Missing(ctx context.Context, cfg config.Config, tools platform.Tools, wante
 	return wait.Promptly(ctx, func(ctx context.Context) (Bill, error) { return Compute(ctx, cfg, tools, wanted, more) })
 }
 
+// Compute leaves out of the wanted orders what the cluster has, and asks for the prices.
 func Compute(ctx context.Context, cfg config.Config, tools platform.Tools, wanted []hetzner.Order, more Extra) (Bill, error) {
 	out := Bill{New: []hetzner.Order{}, Notes: []string{}}
 	inventory, err := hetzner.TakeInventory(ctx, tools.Hetzner)

@@ -12,6 +12,7 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
+// IdentityFile is the file of the state folder that has its identity.
 const IdentityFile = "identity"
 
 var IdentityForm = regexp.MustCompile(`^[0-9a-f]{16}$`)

@@ -46,6 +46,7 @@ type State struct {
 // Copy is the folder. It holds secrets: 0700, its files 0600.
 type Copy struct{ Files platform.Files }
 
+// In is the copy in a state folder.
 func In(tools platform.Tools) Copy {
 	return Copy{tools.Files.Folder(Folder)}
 }
@@ -69,6 +70,7 @@ func (c Copy) State(cluster string) (State, error) {
 	return s, nil
 }
 
+// SetState records how far the pivot has come.
 func (c Copy) SetState(s State) error {
 	data, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {

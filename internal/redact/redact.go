@@ -67,6 +67,7 @@ func writtenForms(secret string) []string {
 	return forms
 }
 
+// Text is a text without the secrets.
 func (r *Redactor) Text(s string) string {
 	if replace := r.replace.Load(); replace != nil {
 		return replace.Replace(s)
@@ -81,6 +82,7 @@ func (r *Redactor) Each(texts ...*string) {
 	}
 }
 
+// Event is an event without the secrets.
 func (r *Redactor) Event(e flow.Event) flow.Event {
 	e.Message, e.Err = r.Text(e.Message), r.Text(e.Err)
 	return e
@@ -108,6 +110,7 @@ type Journal struct {
 	Hide *Redactor
 }
 
+// Save saves the snapshot without the secrets.
 func (j Journal) Save(ctx context.Context, s flow.Snapshot) error {
 	s.Steps = maps.Clone(s.Steps)
 	for name, rec := range s.Steps {

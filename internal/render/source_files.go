@@ -164,6 +164,7 @@ func SourceFiles(overrides string) ([]SourceFile, error) {
 	return s.List(), nil
 }
 
+// List describes the files for people and programs.
 func (s Sources) List() []SourceFile {
 	var all []SourceFile
 	for _, f := range s.All() {

@@ -107,6 +107,7 @@ type Digest struct {
 	Variables map[string]string `json:"variables,omitempty"`
 }
 
+// Digest identifies the content of a file and the variables that it uses.
 func (s Source) Digest(v Variables) (Digest, error) {
 	text, err := s.Effective(v)
 	if err != nil {

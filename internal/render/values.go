@@ -65,6 +65,7 @@ type EffectiveText struct {
 	written []byte // with the variables that are in it
 }
 
+// Sum is the SHA-256 of the text, in hexadecimal.
 func (t EffectiveText) Sum() string {
 	sum := sha256.Sum256(t.Data)
 	return hex.EncodeToString(sum[:])

@@ -67,6 +67,7 @@ type State struct {
 	Servers  []hetzner.Server
 }
 
+// Read asks Cluster API, the cluster itself and Hetzner.
 func Read(ctx context.Context, cfg config.Config, tools platform.Tools, mgmt, workload *kube.Cluster) (r State, err error) {
 	tcp, err := capi.Get(ctx, mgmt, capi.TalosControlPlaneKind, cfg.ControlPlaneName())
 	if err != nil {

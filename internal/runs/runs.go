@@ -209,6 +209,7 @@ func (r Run) Last(kind flow.EventKind) (flow.Event, bool) {
 // Began and ended are when it was first and last heard of.
 func (r Run) Began() time.Time { return r.Events[0].Time }
 
+// Ended is the time of the last event or effect.
 func (r Run) Ended() time.Time {
 	end := r.Events[len(r.Events)-1].Time
 	if n := len(r.Effects); n > 0 && r.Effects[n-1].Time.After(end) {

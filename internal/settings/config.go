@@ -21,6 +21,7 @@ import (
 // noPassword is what GitHub wants as the password where the user name is a token.
 const noPassword = "x-oauth-basic"
 
+// DefaultConfigFile is read where no other file is named.
 const DefaultConfigFile = "bootstrap.yaml"
 
 // LabPlace is where the values come from that a lab decides.
@@ -156,6 +157,7 @@ func (c Configuration) besides(e config.FieldError) string {
 	return fmt.Sprintf(" (%s has its default)", e.Field)
 }
 
+// Place is where the value of a field comes from: "bootstrap.yaml:3:12", "default".
 func (c Configuration) Place(field string) string {
 	if place, ok := c.Places[field]; ok {
 		return place

@@ -126,6 +126,7 @@ func ExplainSilence(ctx context.Context, cfg config.Config, tools platform.Tools
 	return err
 }
 
+// IsLost tells whether an error says that the cluster's address is lost.
 func IsLost(err error) bool {
 	return errors.As(err, new(*LostEndpointError))
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 )
 
+// UninitializedTaint is on a node until the cloud controller manager has initialized it.
 const UninitializedTaint = "node.cloudprovider.kubernetes.io/uninitialized"
 
 const ExcludeFromBalancer = "node.kubernetes.io/exclude-from-external-load-balancers"
@@ -49,6 +50,7 @@ func NodeProblems(n *corev1.Node, servers map[string]hetzner.Server, network net
 	return problems
 }
 
+// NodeReady tells whether a node is Ready, and if not, why.
 func NodeReady(n *corev1.Node) (ready bool, why string) {
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeReady {

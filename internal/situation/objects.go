@@ -12,6 +12,7 @@ import (
 // PausedAnnotation holds the controllers of one object off. CACPPT heeds it on a TalosControlPlane.
 const PausedAnnotation = "cluster.x-k8s.io/paused"
 
+// OrEmpty is an object without fields in place of nil.
 func OrEmpty(o *unstructured.Unstructured) *unstructured.Unstructured {
 	if o == nil {
 		return &unstructured.Unstructured{Object: map[string]any{}}

@@ -56,6 +56,7 @@ type Observer struct {
 	cloud   cloudSight
 }
 
+// WatchedOf names the objects of the configured cluster.
 func WatchedOf(cfg config.Config) Watched {
 	return Watched{Name: cfg.ClusterName, ControlPlane: cfg.ControlPlaneName()}
 }

@@ -248,6 +248,7 @@ func (s Dir) OpenRun(id string) (*RunFiles, error) {
 	return files, errors.Join(s.link(filepath.Join(dir, EventsFile), EventsFile, id), s.prune(id))
 }
 
+// Close closes the files of the run.
 func (f *RunFiles) Close() error {
 	return errors.Join(f.Events.Close(), f.Effects.Close(), f.Log.Close())
 }

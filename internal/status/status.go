@@ -82,6 +82,7 @@ func (r *Report) WithoutSecrets(hide *redact.Redactor) {
 	}
 }
 
+// Add adds the steps.
 func (r *Report) Add(all []flow.Status) {
 	r.Steps = []Step{}
 	for _, s := range all {
@@ -89,6 +90,7 @@ func (r *Report) Add(all []flow.Status) {
 	}
 }
 
+// NewStep describes a step for people and programs.
 func NewStep(s flow.Status) Step {
 	row := Step{
 		Step: s.Name, Doc: s.Doc, State: string(s.State), Attempt: s.Attempt, Started: s.Started, Ended: s.Ended,
@@ -125,6 +127,7 @@ func (r Step) settled() bool {
 		(r.Sealed != "" || (r.World == "" || r.World == string(flow.AnswerHolds)) && r.Remarks() == "")
 }
 
+// Remarks is what there is to say about a step besides its state.
 func (r Step) Remarks() string {
 	switch {
 	case r.Sealed != "":

@@ -36,6 +36,7 @@ func Elapsed(d time.Duration) string {
 	}
 }
 
+// Plural is "1 node" or "3 nodes".
 func Plural(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
@@ -51,6 +52,7 @@ func Size(n int64) string {
 	return fmt.Sprintf("%.1f MB", float64(n)/(1<<20))
 }
 
+// Dash is a printable text, or "-" where it is empty.
 func Dash(s string) string {
 	if s == "" {
 		return "-"
@@ -58,6 +60,7 @@ func Dash(s string) string {
 	return Printable(s)
 }
 
+// LastLine is the last line of a text that is not empty.
 func LastLine(text string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	return Printable(lines[len(lines)-1])

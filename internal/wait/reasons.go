@@ -10,6 +10,7 @@ type Reasons struct {
 	who   map[string][]string
 }
 
+// Add adds the reason of one object.
 func (r *Reasons) Add(who, why string) {
 	if r.who == nil {
 		r.who = map[string][]string{}

@@ -43,6 +43,7 @@ type look func(ctx context.Context) (missing string, err error)
 // Final marks an error that waiting will not mend.
 func Final(err error) error { return &FinalError{err} }
 
+// FinalError is an error that no waiting mends.
 type FinalError struct{ err error }
 
 func (e *FinalError) Error() string { return e.err.Error() }
@@ -161,11 +162,13 @@ type Pace struct {
 	current        time.Duration
 }
 
+// Next is the time until the next look.
 func (p *Pace) Next() time.Duration {
 	p.current = min(max(p.First, p.current*3/2), p.Longest)
 	return p.current
 }
 
+// Reset begins again with the shortest time.
 func (p *Pace) Reset() { p.current = 0 }
 
 // Reason says what keeps what a wait hangs on. Its error is what no waiting mends.

@@ -128,6 +128,7 @@ func (h *Hub) Task(name, why string, work func(say flow.Say) error) error {
 // jsonDisplay writes one event a line.
 type jsonDisplay struct{ encoder *json.Encoder }
 
+// NewJSONDisplay writes each event as one line of JSON.
 func NewJSONDisplay(w io.Writer) Display { return jsonDisplay{json.NewEncoder(w)} }
 
 func (d jsonDisplay) Event(e flow.Event) { _ = d.encoder.Encode(e) } // a reader that went away is no reason to stop
@@ -136,12 +137,14 @@ func (d jsonDisplay) Close()             {}
 // PlainDisplay writes one line a change, for pipes and logs.
 type PlainDisplay struct{ Out io.Writer }
 
+// Event prints an event as one line.
 func (d PlainDisplay) Event(e flow.Event) {
 	if line := sentence(e); line != "" {
 		fmt.Fprintf(d.Out, "%s %s\n", e.Time.Format(time.RFC3339), line)
 	}
 }
 
+// Close does nothing: every line is written at once.
 func (d PlainDisplay) Close() {}
 
 // sentence says an event in one line; "" for one that a person does not need.

@@ -5,6 +5,7 @@ import (
 	"io"
 )
 
+// PrintJSON writes a document as indented JSON.
 func PrintJSON(out io.Writer, v any) error {
 	encoder := json.NewEncoder(out)
 	encoder.SetIndent("", "  ")

@@ -31,6 +31,7 @@ type Identity struct {
 	Snapshot string `json:"snapshot"` // SHA-256 of the etcd snapshot
 }
 
+// Identity tells the backup from all others.
 func (s Backup) Identity() Identity {
 	h := s.Contents.Header
 	return Identity{Cluster: h.Cluster, UID: h.UID, Snapshot: s.Contents.Snapshot.SHA256}

@@ -79,6 +79,7 @@ func (s Backup) ControlPlane() *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{}}
 }
 
+// Replicas is how many control plane Machines the backup's cluster wants.
 func (s Backup) Replicas() int64 { return capi.Number(s.ControlPlane(), "spec", "replicas") }
 
 // PlacementGroups are the names that CAPH gives to those that the HetznerCluster wants.
