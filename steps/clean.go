@@ -18,10 +18,6 @@ import (
 // ErrNotOurs is wrapped by a ManagementProvider that is asked to delete a cluster which it did not make.
 var ErrNotOurs = errors.New("it was not made by Slipway and is not deleted by it")
 
-// cleaningFile tells, by the management cluster's name, that its deletion was begun: it held no cluster then, and need not answer any
-// more for the deletion to go on.
-const cleaningFile = "clean.deleting"
-
 // Clean is what became of the temporary management cluster.
 type Clean struct {
 	Name string `json:"name"`
@@ -63,7 +59,7 @@ func (c cleanStep) run(ctx context.Context, say flow.Say) (Clean, error) {
 			say("%s is the cluster itself: there is no other management cluster", name)
 			return Clean{Name: name, Left: true}, nil
 		}
-		if err := c.tools.Files.Write(cleaningFile, []byte(name+"\n")); err != nil {
+		if err := c.tools.Files.Write(management.CleaningFile, []byte(name+"\n")); err != nil {
 			return Clean{}, err
 		}
 		say("deleting management cluster %s (%s)", name, p.Name())
@@ -82,14 +78,14 @@ func (c cleanStep) run(ctx context.Context, say flow.Say) (Clean, error) {
 	if err := management.Forget(c.tools); err != nil {
 		return Clean{}, err
 	}
-	return out, c.tools.Files.Remove(cleaningFile)
+	return out, c.tools.Files.Remove(management.CleaningFile)
 }
 
 // emptied tells, as nil, that a management cluster which does not answer holds nothing: a run has seen that and begun to delete it,
 // or the person agrees.
 func (c cleanStep) emptied() error {
 	name := c.cfg.ManagementName()
-	begun, err := c.tools.Files.Read(cleaningFile)
+	begun, err := c.tools.Files.Read(management.CleaningFile)
 	switch {
 	case err == nil && string(begun) == name+"\n" || c.tools.Consent:
 		return nil

@@ -65,15 +65,15 @@ func TestWhichDisasterItIs(t *testing.T) {
 			o.tools.Talos = func([]byte) (talos.Client, error) { return deafTalos{}, nil }
 		}, disaster: Unclear, says: []string{"powered on"}},
 		"a restore is under way": {etcd: &brokenEtcd{members: all}, broken: func(_ *clustertest.Environment, o *Set) {
-			_ = RestoreRecord{Began: time.Now()}.write(o.tools.Files)
+			_ = RestoreRecord{Began: time.Now()}.Write(o.tools.Files)
 		}, disaster: ServersLost, target: "restore b.slipway", says: []string{"goes on with it"}},
 		"a readoption is under way": {etcd: &brokenEtcd{members: all}, broken: func(_ *clustertest.Environment, o *Set) {
-			_ = ReadoptRecord{Began: time.Now()}.write(o.tools.Files)
+			_ = ReadoptRecord{Began: time.Now()}.Write(o.tools.Files)
 		}, disaster: ManagementLost, target: "readopt b.slipway", says: []string{"goes on with it"}},
 		"servers lost in the middle of a recovery": {broken: func(w *clustertest.Environment, o *Set) {
 			w.Hetzner.SetServers()
 			_ = QuorumRecord{Began: time.Now()}.Begin(o.tools.Files)
-			_ = ReadoptRecord{Began: time.Now()}.write(o.tools.Files)
+			_ = ReadoptRecord{Began: time.Now()}.Write(o.tools.Files)
 		}, disaster: ServersLost, target: "restore b.slipway", says: []string{"are gone"}},
 		"a recovery is under way": {etcd: &brokenEtcd{members: []string{cp0}}, broken: func(_ *clustertest.Environment, o *Set) {
 			_ = QuorumRecord{Began: time.Now()}.Begin(o.tools.Files)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"strings"
 	"time"
 
 	"github.com/slipway-k8s/slipway/config"
@@ -105,7 +104,7 @@ func (step managementStep) adoptSelfManaged(ctx context.Context, say flow.Say) (
 		return fmt.Errorf("%d servers of a cluster %s exist at Hetzner (%s), but %s has no management cluster %s, and %s: nothing is made, because a new "+
 			"management cluster would make a second cluster into the network and load balancer of this one. Where the cluster manages itself, name its "+
 			"kubeconfig in MANAGEMENT_KUBECONFIG; where it is lost, destroy it; or choose another CLUSTER_NAME",
-			len(servers), step.cfg.ClusterName, serverNames(servers), p.Name(), name, why)
+			len(servers), step.cfg.ClusterName, hetzner.ServerNames(servers), p.Name(), name, why)
 	}
 	kubeconfig, err := step.tools.Files.Read(platform.Kubeconfig)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -134,14 +133,6 @@ func (step managementStep) adoptSelfManaged(ctx context.Context, say flow.Say) (
 	}
 	m := &Management{Provider: p.Name(), Name: name, Kubeconfig: platform.ManagementKubeconfig, UID: uid}
 	return m, management.Record(step.tools, ownership.Management{Provider: m.Provider, Name: name, UID: uid})
-}
-
-func serverNames(servers []hetzner.Server) string {
-	var names []string
-	for _, s := range servers {
-		names = append(names, s.Name)
-	}
-	return strings.Join(names, ", ")
 }
 
 // verify distinguishes a cluster that is gone from one that is silent: it may hold the only record of which

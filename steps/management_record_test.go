@@ -2,18 +2,14 @@ package steps
 
 import (
 	"errors"
-	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 
-	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
-	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/management"
 	"github.com/slipway-k8s/slipway/internal/ownership"
 	"github.com/slipway-k8s/slipway/platform"
@@ -38,93 +34,6 @@ func TestBootstrapRecordsProjectAndManagementCluster(t *testing.T) {
 	}
 }
 
-// The kubeconfig of another management cluster, or another provider than the recorded one, is no evidence that the cluster's own
-// management cluster is gone.
-func TestDestroyAsksTheRecordedManagementCluster(t *testing.T) {
-	another := kubetest.New("another", clustertest.ClusterAPIKinds()...)
-	defer another.Close()
-	clustertest.Define(another, clustertest.ClusterAPIKinds())
-	for name, tt := range map[string]struct {
-		recorded   ownership.Management
-		kubeconfig []byte
-		says       string
-		before     bool // refused before anything is deleted
-	}{
-		"another cluster answers": {
-			ownership.Management{Provider: "fake", Name: "k8s-mgmt", UID: "its-own"}, another.Kubeconfig(), "is not the management cluster k8s-mgmt", true,
-		},
-		"another provider": {
-			ownership.Management{Provider: "kubeconfig", Name: "k8s-mgmt", UID: "its-own"}, nil, "set MANAGEMENT_KUBECONFIG", true,
-		},
-		"the recorded one": {ownership.Management{Provider: "fake", Name: "k8s-mgmt", UID: "another"}, another.Kubeconfig(), "", false},
-		"none is recorded": {ownership.Management{}, nil, "", false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := hetznertest.NewStore()
-			defer s.Close()
-			plantCluster(s)
-			o := demolisher(t, s, nil)
-			record := ownership.Record{Cluster: "k8s"}
-			if tt.recorded.Name != "" {
-				record.Management = &tt.recorded
-			}
-			if err := record.Write(o.tools.Files); err != nil {
-				t.Fatal(err)
-			}
-			if tt.kubeconfig != nil {
-				if err := o.tools.Files.Write(platform.ManagementKubeconfig, tt.kubeconfig); err != nil {
-					t.Fatal(err)
-				}
-			}
-			err := listAndDestroy(t.Context(), o, DestroyOptions{}, quietly)
-			if tt.says == "" {
-				if err != nil {
-					t.Error(err)
-				}
-				return
-			}
-			var wrong *management.WrongManagementError
-			if !errors.As(err, &wrong) || !strings.Contains(err.Error(), tt.says) {
-				t.Errorf("got %v, want %q", err, tt.says)
-			}
-			if writes := s.Writes(); tt.before && len(writes) > 0 {
-				t.Errorf("it deleted %v", writes)
-			}
-		})
-	}
-}
-
-// A management cluster that stays, because it manages others, and still holds the Cluster object would make the servers anew.
-func TestDestroyIsNotOverWhileTheClusterObjectExists(t *testing.T) {
-	s := hetznertest.NewStore()
-	defer s.Close()
-	plantCluster(s)
-	mgmt := kubetest.New("management", clustertest.ClusterAPIKinds()...)
-	defer mgmt.Close()
-	clustertest.Define(mgmt, clustertest.ClusterAPIKinds())
-	mgmt.Put(kubetest.Object("cluster.x-k8s.io/v1beta1", "Cluster", config.Namespace, "other", nil))
-	mgmt.Put(kubetest.Object("cluster.x-k8s.io/v1beta1", "Cluster", config.Namespace, "k8s", nil))
-	mgmt.Fail = func(r *http.Request) (int, string) {
-		if r.Method == http.MethodDelete {
-			return http.StatusInternalServerError, `failed calling webhook "validation.cluster.cluster.x-k8s.io": connect: connection refused`
-		}
-		return 0, ""
-	}
-	o := demolisher(t, s, nil)
-	o.webhooksWithin = time.Second
-	o.tools.Management = &clustertest.Provider{Kubeconfig: mgmt.Kubeconfig(), There: true}
-	if err := o.tools.Files.Write(platform.ManagementKubeconfig, mgmt.Kubeconfig()); err != nil {
-		t.Fatal(err)
-	}
-	err := listAndDestroy(t.Context(), o, DestroyOptions{}, quietly)
-	if err == nil || !strings.Contains(err.Error(), "still holds its Cluster object") {
-		t.Errorf("got %v", err)
-	}
-	if _, err := o.tools.Files.Read(platform.ManagementKubeconfig); err != nil {
-		t.Error("the kubeconfig of the management cluster was removed")
-	}
-}
-
 // A token of another project is found before a target that does not go through the reservation.
 func TestCheckProject(t *testing.T) {
 	w := clustertest.New(t)
@@ -132,8 +41,8 @@ func TestCheckProject(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := NewDestroyer(w.Config(), w.Tools())
-	check := func() error { return CheckProject(t.Context(), o.cfg, o.tools) }
+	tools := w.Tools().WithDefaults()
+	check := func() error { return CheckProject(t.Context(), w.Config(), tools) }
 	if err := check(); err != nil {
 		t.Errorf("before the first run: %v", err)
 	}
@@ -141,7 +50,7 @@ func TestCheckProject(t *testing.T) {
 	if err := record.Write(plan.b.tools.Files); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := newReserveStep(plan.b).run(t.Context(), hush); err != nil {
+	if _, err := newReserveStep(plan.b).run(t.Context(), clustertest.Silent); err != nil {
 		t.Fatal(err)
 	}
 	if err := check(); err != nil {
@@ -149,7 +58,7 @@ func TestCheckProject(t *testing.T) {
 	}
 	empty := hetznertest.NewStore()
 	defer empty.Close()
-	o.tools.Hetzner = empty.Client(nil)
+	tools.Hetzner = empty.Client(nil)
 	if err := check(); err != nil {
 		t.Errorf("with nothing of the cluster alive: %v", err)
 	}

@@ -8,12 +8,13 @@ import (
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/clustertest"
 )
 
 // claimedBy is the claim of another state folder.
 func claimedBy(identity string) schema.PlacementGroup {
 	return schema.PlacementGroup{ID: 7, Name: "slipway-k8s.restore", Type: "spread", Labels: map[string]string{
-		"slipway-cluster": "k8s", reservedBy: identity, "slipway-host": "laptop"}}
+		"slipway-cluster": "k8s", clustertest.ReservedBy: identity, "slipway-host": "laptop"}}
 }
 
 // Two machines that survey one cluster at once both may have gone by the claim when they did. One of them goes on.

@@ -80,7 +80,7 @@ func filesIn(t *testing.T, files platform.Files) (names []string) {
 func TestNoQuorumIsRecoveredBesideARestore(t *testing.T) {
 	w, q := quorumWorld(t, &brokenEtcd{old: map[string]uint64{cp1: 5}})
 	w.Hetzner.SetPlacementGroups(schema.PlacementGroup{ID: 7, Name: "slipway-k8s.restore", Type: "spread", Labels: map[string]string{
-		"slipway-cluster": "k8s", reservedBy: "0123456789abcdef", "slipway-host": "laptop"}})
+		"slipway-cluster": "k8s", clustertest.ReservedBy: "0123456789abcdef", "slipway-host": "laptop"}})
 	var recovering *RecoveringError
 	if _, err := q.survey(t.Context(), clustertest.Silent); !errors.As(err, &recovering) || !strings.Contains(err.Error(), "laptop") {
 		t.Errorf("%v", err)

@@ -44,7 +44,7 @@ func ReadReadoptRecord(files platform.Files) (*ReadoptRecord, error) {
 	return readRecord[ReadoptRecord](ReadoptFiles(files), readoptRecord)
 }
 
-func (r ReadoptRecord) write(files platform.Files) error {
+func (r ReadoptRecord) Write(files platform.Files) error {
 	return writeRecord(ReadoptFiles(files), readoptRecord, r)
 }
 
@@ -100,7 +100,7 @@ func EndReadopt(files platform.Files) error {
 		return err
 	}
 	r.Ended = time.Now().UTC()
-	return r.write(files)
+	return r.Write(files)
 }
 
 // Orphan is a cluster that lives and that nobody manages.
@@ -125,7 +125,7 @@ func (r *readopter) ensureOrphaned(ctx context.Context, say flow.Say) (Orphan, e
 		record = &ReadoptRecord{Identity: r.source.Identity(), Began: time.Now().UTC()}
 	}
 	record.Accepted = r.accept
-	if err := record.write(r.tools.Files); err != nil {
+	if err := record.Write(r.tools.Files); err != nil {
 		return Orphan{}, err
 	}
 	return o, r.tools.Files.Write(platform.Kubeconfig, kubeconfig)

@@ -195,7 +195,7 @@ func TestOneRecoveryAtATime(t *testing.T) {
 	const began = `{"cluster": "k8s", "uid": "workload", "snapshot": "another", "began": "2026-01-02T03:04:05Z"`
 	for what, write := range map[string]func(platform.Files, string) error{
 		"a restore": func(f platform.Files, record string) error {
-			return RestoreFiles(f).Write(restoreRecord, []byte(record))
+			return RestoreFiles(f).Write(RestoreRecordFile, []byte(record))
 		},
 		"recover-quorum": func(f platform.Files, record string) error { return QuorumFiles(f).Write(quorumRecord, []byte(record)) },
 		"another backup": func(f platform.Files, record string) error {
@@ -221,7 +221,7 @@ func TestAReadoptionThatIsOver(t *testing.T) {
 		w := newReadoptWorld(t)
 		p := w.plan(t)
 		files := p.r.tools.Files
-		if err := (ReadoptRecord{Identity: w.source.Identity(), Ended: ended}).write(files); err != nil {
+		if err := (ReadoptRecord{Identity: w.source.Identity(), Ended: ended}).Write(files); err != nil {
 			t.Fatal(err)
 		}
 		if err := RoomForReadopt(files, w.source); err != nil {

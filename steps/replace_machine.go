@@ -28,10 +28,6 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// replacementFile remembers the replacement that is under way, for a run after a killed one: the Machine that was asked
-// for does not exist any more then.
-const replacementFile = "replace-machine.json"
-
 // Replacement is a machine that was replaced.
 type Replacement struct {
 	Asked   string    `json:"asked"` // as the caller named it
@@ -84,7 +80,7 @@ type Replacer struct {
 
 // NewReplacer makes no request.
 func NewReplacer(cfg config.Config, tools platform.Tools) Replacer {
-	s := newSet(cfg, tools, readableSources(cfg, tools))
+	s := newSet(cfg, tools, render.ReadOrEmpty(cfg, tools.Overrides))
 	return Replacer{cfg: s.cfg, tools: s.tools, sources: s.sources, observer: s.observer}
 }
 
@@ -121,7 +117,7 @@ func (replacer Replacer) Replace(ctx context.Context, say flow.Say, name string)
 	if r.New, r.Now, err = replacer.awaitReplacement(ctx, say, manager, workload, r); err != nil {
 		return Replacement{}, err
 	}
-	if err := replacer.tools.Files.Remove(replacementFile); err != nil {
+	if err := replacer.tools.Files.Remove(management.ReplacementFile); err != nil {
 		return Replacement{}, err
 	}
 	return r, replacer.refreshTalosconfig(ctx, say, manager)
@@ -131,7 +127,7 @@ func (replacer Replacer) Replace(ctx context.Context, say flow.Say, name string)
 // one.
 func (replacer Replacer) managingCluster(ctx context.Context, say flow.Say) (_ *kube.Cluster, where string, err error) {
 	name := replacer.cfg.ClusterName
-	self, selfErr := selfManagedCluster(ctx, replacer.cfg, replacer.tools, replacer.sources)
+	self, selfErr := situation.SelfManaged(ctx, replacer.cfg, replacer.tools, replacer.sources)
 	source, _, sourceErr := management.Open(ctx, replacer.cfg, replacer.tools, say)
 	for _, c := range []struct {
 		cluster *kube.Cluster
@@ -199,7 +195,7 @@ func namesOf(objects []unstructured.Unstructured) (names []string) {
 }
 
 func (replacer Replacer) underway() (r Replacement, ok bool) {
-	data, err := replacer.tools.Files.Read(replacementFile)
+	data, err := replacer.tools.Files.Read(management.ReplacementFile)
 	return r, err == nil && json.Unmarshal(data, &r) == nil
 }
 
@@ -220,7 +216,7 @@ func (replacer Replacer) removeMachine(ctx context.Context, say flow.Say, manage
 	if err != nil {
 		return err
 	}
-	if err := replacer.tools.Files.Write(replacementFile, append(record, '\n')); err != nil {
+	if err := replacer.tools.Files.Write(management.ReplacementFile, append(record, '\n')); err != nil {
 		return err
 	}
 	say("deleting %s", kube.Describe(machine))

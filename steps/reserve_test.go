@@ -35,8 +35,6 @@ func reserver(t *testing.T, w *clustertest.Environment, provider *clustertest.Pr
 	return plan.b
 }
 
-func hush(string, ...any) {}
-
 // Of two state folders that begin at the same moment one gets the name, and the other is told by whom it was taken.
 func TestOneOfTwoReserves(t *testing.T) {
 	for range 12 {
@@ -48,7 +46,7 @@ func TestOneOfTwoReserves(t *testing.T) {
 		for i, b := range both {
 			group.Go(func() {
 				<-began
-				_, errs[i] = newReserveStep(b).run(t.Context(), hush)
+				_, errs[i] = newReserveStep(b).run(t.Context(), clustertest.Silent)
 			})
 		}
 		close(began)
@@ -62,18 +60,16 @@ func TestOneOfTwoReserves(t *testing.T) {
 		if lost := errs[1-won]; err != nil || !errors.As(lost, &reserved) || !strings.Contains(lost.Error(), winner) {
 			t.Fatalf("the other is told %v; the winner is %s, %v", lost, winner, err)
 		}
-		if groups := w.Hetzner.PlacementGroups(); len(groups) != 1 || groups[0].Name != "slipway-k8s" || groups[0].Labels[reservedBy] != winner {
+		if groups := w.Hetzner.PlacementGroups(); len(groups) != 1 || groups[0].Name != "slipway-k8s" || groups[0].Labels[clustertest.ReservedBy] != winner {
 			t.Fatalf("the reservations are %+v", groups)
 		}
 	}
 }
 
-const reservedBy = "slipway-reserved-by"
-
 func TestReserve(t *testing.T) {
 	owned := map[string]string{"caph-cluster-k8s": "owned"}
 	others := schema.PlacementGroup{ID: 7, Name: "slipway-k8s", Type: "spread", Labels: map[string]string{
-		"slipway-cluster": "k8s", reservedBy: "0123456789abcdef", "slipway-host": "laptop",
+		"slipway-cluster": "k8s", clustertest.ReservedBy: "0123456789abcdef", "slipway-host": "laptop",
 	}}
 	traces := func(w *clustertest.Environment) {
 		w.Hetzner.SetNetworks(schema.Network{ID: 77, Name: "k8s", Labels: owned, IPRange: "10.10.0.0/16"})
@@ -132,7 +128,7 @@ func TestReserve(t *testing.T) {
 			if tt.folder != nil {
 				tt.folder(t, w, b)
 			}
-			out, err := newReserveStep(b).run(t.Context(), hush)
+			out, err := newReserveStep(b).run(t.Context(), clustertest.Silent)
 			if n := len(w.Hetzner.Writes()); n != tt.writes {
 				t.Errorf("wrote %v", w.Hetzner.Writes())
 			}
@@ -143,11 +139,11 @@ func TestReserve(t *testing.T) {
 				return
 			}
 			by, identityErr := ownership.Identity(b.tools)
-			if err != nil || identityErr != nil || out.By != by || w.Hetzner.PlacementGroups()[0].Labels[reservedBy] != by {
+			if err != nil || identityErr != nil || out.By != by || w.Hetzner.PlacementGroups()[0].Labels[clustertest.ReservedBy] != by {
 				t.Fatalf("reserved %+v for %s, %v, %v; at Hetzner %+v", out, by, err, identityErr, w.Hetzner.PlacementGroups())
 			}
 			// Once more, without a journal: it is found.
-			if again, err := newReserveStep(b).run(t.Context(), hush); err != nil || again != out || len(w.Hetzner.Writes()) != tt.writes {
+			if again, err := newReserveStep(b).run(t.Context(), clustertest.Silent); err != nil || again != out || len(w.Hetzner.Writes()) != tt.writes {
 				t.Errorf("again %+v, %v; wrote %v", again, err, w.Hetzner.Writes())
 			}
 			if v := newReserveStep(b).verify(t.Context(), out); v.Answer() != flow.AnswerHolds {
@@ -181,7 +177,7 @@ func TestReserveFindsWhatItMade(t *testing.T) {
 	})
 	b.tools.Hetzner = hcloud.NewClient(hcloud.WithEndpoint(w.Hetzner.URL), hcloud.WithToken(hetznertest.Token),
 		hcloud.WithHTTPClient(&http.Client{Transport: through}), hcloud.WithRetryOpts(hcloud.RetryOpts{MaxRetries: 0}))
-	out, err := newReserveStep(b).run(t.Context(), hush)
+	out, err := newReserveStep(b).run(t.Context(), clustertest.Silent)
 	if err != nil || !lost || len(w.Hetzner.PlacementGroups()) != 1 || out.ID != w.Hetzner.PlacementGroups()[0].ID {
 		t.Errorf("reserved %+v, %v; at Hetzner %+v", out, err, w.Hetzner.PlacementGroups())
 	}
@@ -211,26 +207,6 @@ func TestASecondStateFolderMakesNothing(t *testing.T) {
 		if want := map[string]flow.Outcome{"preflight": flow.Ran, "reserve": flow.Failed}[step]; outcome != cmp.Or(want, flow.Skipped) {
 			t.Errorf("step %s: %s", step, outcome)
 		}
-	}
-}
-
-// The name is given free when everything else is gone, and not before.
-func TestDestroyReleasesTheNameLast(t *testing.T) {
-	s := hetznertest.NewStore()
-	defer s.Close()
-	foreign := plantCluster(s)
-	s.Put("placement_groups", 31, schema.PlacementGroup{Name: "slipway-k8s", Labels: map[string]string{"slipway-cluster": "k8s", reservedBy: "0123456789abcdef"}})
-	s.Put("placement_groups", 131, schema.PlacementGroup{Name: "slipway-k8s2", Labels: map[string]string{"slipway-cluster": "k8s2", reservedBy: "0123456789abcdef"}})
-	o := demolisher(t, s, nil)
-	if err := listAndDestroy(t.Context(), o, DestroyOptions{Images: true, Volumes: true}, quietly); err != nil {
-		t.Fatal(err)
-	}
-	if want := sorted(append(foreign, "placement_groups/131")); !slices.Equal(s.Left(), want) {
-		t.Errorf("left %v, want %v", s.Left(), want)
-	}
-	writes := s.Writes()
-	if last := writes[len(writes)-1]; last != "DELETE /placement_groups/31" {
-		t.Errorf("the last that was done is %s", last)
 	}
 }
 

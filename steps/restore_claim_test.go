@@ -19,7 +19,7 @@ import (
 func TestOneOfTwoRestores(t *testing.T) {
 	w := newRestoreWorld(t)
 	w.Hetzner.SetPlacementGroups(schema.PlacementGroup{ID: 7, Name: "slipway-k8s", Type: "spread", Labels: map[string]string{
-		"slipway-cluster": "k8s", reservedBy: "0123456789abcdef", "slipway-host": "laptop"}})
+		"slipway-cluster": "k8s", clustertest.ReservedBy: "0123456789abcdef", "slipway-host": "laptop"}})
 	mine, err := w.r.claimRestore(t.Context(), w.say, Lost{})
 	if err != nil {
 		t.Fatal(err)
@@ -77,7 +77,7 @@ func TestOneOfTwoRestores(t *testing.T) {
 		t.Fatalf("handed over to %+v, %v", out, err)
 	}
 	groups := w.Hetzner.PlacementGroups()
-	if len(groups) != 1 || groups[0].Name != "slipway-k8s" || groups[0].Labels[reservedBy] != taken.By {
+	if len(groups) != 1 || groups[0].Name != "slipway-k8s" || groups[0].Labels[clustertest.ReservedBy] != taken.By {
 		t.Errorf("left: %+v", groups)
 	}
 	if again, err := others.handOver(t.Context(), w.say); err != nil || again != out {

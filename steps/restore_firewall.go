@@ -26,7 +26,7 @@ func (r *restorer) detachFirewall(ctx context.Context, say flow.Say) (DetachedFi
 	}
 	if f != nil && f.Selects(r.cfg.ClusterName) {
 		record.Firewall = f.ID
-		if err := record.write(r.tools.Files); err != nil {
+		if err := record.Write(r.tools.Files); err != nil {
 			return DetachedFirewall{}, err
 		}
 		say("taking firewall %s off servers that are made now", f.Name)

@@ -27,8 +27,8 @@ import (
 
 const (
 	// restoreFolder holds what a restore needs and knows, in the state folder: its record, its journal and the snapshot.
-	restoreFolder = "restore"
-	restoreRecord = "restore.json"
+	restoreFolder     = "restore"
+	RestoreRecordFile = "restore.json"
 	// SnapshotFile is where the etcd snapshot lies in it while a restore is under way.
 	SnapshotFile = "etcd.snapshot"
 	// lostFolder is where the lost cluster's own files go: they open nothing any more, and some would mislead.
@@ -64,11 +64,11 @@ func RestoreFiles(files platform.Files) platform.Files { return files.Folder(res
 
 // ReadRestoreRecord reads it; nil where there is none.
 func ReadRestoreRecord(files platform.Files) (*RestoreRecord, error) {
-	return readRecord[RestoreRecord](RestoreFiles(files), restoreRecord)
+	return readRecord[RestoreRecord](RestoreFiles(files), RestoreRecordFile)
 }
 
-func (r RestoreRecord) write(files platform.Files) error {
-	return writeRecord(RestoreFiles(files), restoreRecord, r)
+func (r RestoreRecord) Write(files platform.Files) error {
+	return writeRecord(RestoreFiles(files), RestoreRecordFile, r)
 }
 
 // readRecord reads what an operation on a state folder remembers of itself; nil where there is none.
@@ -122,7 +122,7 @@ func EndRestore(files platform.Files) error {
 		return err
 	}
 	r.Ended = time.Now().UTC()
-	return r.write(files)
+	return r.Write(files)
 }
 
 // ensureLost makes certain that nothing lives that a restored cluster would meet: two clusters of one name and one set of keys
@@ -141,7 +141,7 @@ func (r *restorer) ensureLost(ctx context.Context, say flow.Say) (Lost, error) {
 		}
 		// From here on the folder is the restore's, and what is in it is its own.
 		began := RestoreRecord{Identity: r.source.Identity(), Began: time.Now().UTC()}
-		if err := began.write(r.tools.Files); err != nil {
+		if err := began.Write(r.tools.Files); err != nil {
 			return Lost{}, err
 		}
 	}
@@ -246,7 +246,7 @@ func (r *restorer) refuseLiving(ctx context.Context) error {
 	}
 	if len(servers) > 0 {
 		return fmt.Errorf("%w: its servers %s exist. A restore makes new ones beside them, with the same keys and the same load balancer; "+
-			"it is for a cluster whose servers are all gone. If they are beyond repair, delete them first", ErrAlive, serverNames(servers))
+			"it is for a cluster whose servers are all gone. If they are beyond repair, delete them first", ErrAlive, hetzner.ServerNames(servers))
 	}
 	return r.refuseAnswer(ctx)
 }
@@ -304,7 +304,7 @@ func (r *restorer) managementOf(ctx context.Context) (*kube.Cluster, error) {
 // setLostAside moves what the state folder has of the lost cluster out of the way: its journal says of every step that it is
 // done, its pivot that there is no way back, another recovery that it is to be gone on with.
 func (r *restorer) setLostAside() error {
-	for _, name := range []string{bootstrapJournal, pivotcopy.Folder, platform.Kubeconfig, platform.Talosconfig, platform.ManagementKubeconfig, cleaningFile, replacementFile, quorumFolder, readoptFolder} {
+	for _, name := range []string{bootstrapJournal, pivotcopy.Folder, platform.Kubeconfig, platform.Talosconfig, platform.ManagementKubeconfig, management.CleaningFile, management.ReplacementFile, quorumFolder, readoptFolder} {
 		if err := r.tools.Files.Move(name, filepath.Join(restoreFolder, lostFolder, name)); err != nil {
 			return err
 		}

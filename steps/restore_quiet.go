@@ -32,8 +32,6 @@ const (
 	// quietWithin is how long the API server of a restored cluster, on one member of etcd, may take for some ten writes.
 	quietWithin = 5 * time.Minute
 	sweepWithin = 10 * time.Minute
-	// hcloudProvider begins the provider ID of a server of the Hetzner Cloud. That of a dedicated server begins otherwise.
-	hcloudProvider = "hcloud://"
 )
 
 // Quiet is what was stopped.
@@ -305,7 +303,7 @@ func (r *restorer) sweepNodes(ctx context.Context, say flow.Say, workload *kube.
 		if alive[n.Name] {
 			continue
 		}
-		if id := n.Spec.ProviderID; id != "" && !strings.HasPrefix(id, hcloudProvider) {
+		if id := n.Spec.ProviderID; id != "" && !strings.HasPrefix(id, capi.HCloudProviderPrefix) {
 			say("note: node %s (%s) is no server of the Hetzner Cloud: it is left as it is, with its Pods", n.Name, id)
 			alive[n.Name] = true
 			continue

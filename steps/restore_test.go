@@ -81,7 +81,7 @@ func TestOnlyALostClusterIsRestored(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Of a recovery that the loss of the servers has overtaken nothing is to be gone on with.
-	if err := errors.Join(QuorumRecord{Cluster: "k8s"}.Begin(files), ReadoptRecord{}.write(files)); err != nil {
+	if err := errors.Join(QuorumRecord{Cluster: "k8s"}.Begin(files), ReadoptRecord{}.Write(files)); err != nil {
 		t.Fatal(err)
 	}
 
@@ -153,7 +153,7 @@ func TestAClusterThatWasRestoredIsNotRestoredAgain(t *testing.T) {
 	}
 	w.Hetzner.SetServers(server)
 	w.Hetzner.SetPlacementGroups(schema.PlacementGroup{ID: 7, Name: "slipway-k8s.restore", Type: "spread", Labels: map[string]string{
-		"slipway-cluster": "k8s", reservedBy: "0123456789abcdef"}})
+		"slipway-cluster": "k8s", clustertest.ReservedBy: "0123456789abcdef"}})
 	if _, err := w.r.ensureLost(t.Context(), w.say); err != nil {
 		t.Errorf("before its end, without its folder: %v", err)
 	}

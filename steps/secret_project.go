@@ -29,7 +29,7 @@ func refuseTokenOfOtherProject(ctx context.Context, cfg config.Config, tools pla
 		return fmt.Errorf("read Secret %s/%s: %w", config.Namespace, config.TokenSecretName, err)
 	}
 	machines, err := capi.List(ctx, mgmt, capi.HCloudMachineKind, cfg.ClusterName)
-	if kube.Absent(err) || err == nil && !slices.ContainsFunc(machines, madeAtHetzner) {
+	if kube.Absent(err) || err == nil && !slices.ContainsFunc(machines, capi.HasHCloudServer) {
 		return nil
 	}
 	if err != nil {
@@ -43,7 +43,7 @@ func refuseTokenOfOtherProject(ctx context.Context, cfg config.Config, tools pla
 	if err != nil {
 		return err
 	}
-	if slices.ContainsFunc(servers, func(s hetzner.Server) bool { return isOneOf(s, machines) }) {
+	if slices.ContainsFunc(servers, func(s hetzner.Server) bool { return capi.HasServer(s, machines) }) {
 		return nil
 	}
 	var names []string

@@ -51,7 +51,7 @@ func TestTokenOfOtherProjectIsNotGivenToTheManagementCluster(t *testing.T) {
 			if err := plan.b.tools.Files.Write(platform.ManagementKubeconfig, w.Management.Kubeconfig()); err != nil {
 				t.Fatal(err)
 			}
-			_, err = newTokenSecretStep(plan.b).run(t.Context(), hush, Management{Kubeconfig: platform.ManagementKubeconfig})
+			_, err = newTokenSecretStep(plan.b).run(t.Context(), clustertest.Silent, Management{Kubeconfig: platform.ManagementKubeconfig})
 			if tt.refused != (err != nil && strings.Contains(err.Error(), "a second time")) || !tt.refused && err != nil {
 				t.Fatalf("got %v", err)
 			}

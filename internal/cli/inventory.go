@@ -6,15 +6,15 @@ import (
 	"strconv"
 
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
+	"github.com/slipway-k8s/slipway/internal/destroy"
 	"github.com/slipway-k8s/slipway/internal/forecast"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/text"
-	"github.com/slipway-k8s/slipway/steps"
 )
 
 // printDemolition lists what goes and what stays; as JSON in one line, like the
 // events that follow it.
-func printDemolition(c *console, d steps.Demolition, output string) error {
+func printDemolition(c *console, d destroy.Deletion, output string) error {
 	monthly := hetzner.Total(d.Take)
 	if output == "json" {
 		return ui.PrintJSONLine(c.stdout, map[string]any{"kind": "destroy-plan", "cluster": d.Cluster, "take": d.Take,

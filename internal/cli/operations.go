@@ -12,6 +12,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/destroy"
 	"github.com/slipway-k8s/slipway/internal/doctor"
 	"github.com/slipway-k8s/slipway/internal/effect"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
@@ -66,12 +67,12 @@ func sameWorld(ctx context.Context, c *console, a arguments, cfg settings.Config
 
 // runDestroy takes a cluster away, after it has listed everything and asked.
 func runDestroy(ctx context.Context, c *console, a arguments, o destroyOptions) error {
-	opts := steps.DestroyOptions{Images: o.Images, Volumes: o.Volumes}
+	opts := destroy.Options{Images: o.Images, Volumes: o.Volumes}
 	if a.Options.DryRun {
 		return look(ctx, c, a, func(cfg config.Config, tools platform.Tools) error {
-			destroyer := steps.NewDestroyer(cfg, tools)
+			destroyer := destroy.New(cfg, tools)
 			plan, err := wait.Promptly(ctx,
-				func(ctx context.Context) (steps.Demolition, error) { return destroyer.Plan(ctx, opts) })
+				func(ctx context.Context) (destroy.Deletion, error) { return destroyer.Plan(ctx, opts) })
 			if err != nil {
 				return err
 			}
@@ -84,7 +85,7 @@ func runDestroy(ctx context.Context, c *console, a arguments, o destroyOptions) 
 			"--dry-run only lists")
 	}
 	return operate(ctx, c, a, func(r *running) error {
-		destroyer := steps.NewDestroyer(r.cfg.Config, r.tools)
+		destroyer := destroy.New(r.cfg.Config, r.tools)
 		plan, err := destroyer.Plan(ctx, opts)
 		if err != nil {
 			return err
@@ -140,7 +141,7 @@ func isTerminal(stream any) bool {
 // runLeftovers lists what any cluster has, or left, in the project.
 func runLeftovers(ctx context.Context, c *console, a arguments) error {
 	return look(ctx, c, a, func(_ config.Config, tools platform.Tools) error {
-		ask := func(ctx context.Context) ([]hetzner.Resource, error) { return steps.Leftovers(ctx, tools) }
+		ask := func(ctx context.Context) ([]hetzner.Resource, error) { return destroy.Leftovers(ctx, tools) }
 		resources, err := wait.Promptly(ctx, ask)
 		if err != nil {
 			return err

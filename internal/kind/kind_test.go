@@ -14,9 +14,9 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/destroy"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/platform"
-	"github.com/slipway-k8s/slipway/steps"
 )
 
 // fakeKind is a Docker with kind clusters in it.
@@ -235,8 +235,8 @@ func TestDestroyMakesNoKindCluster(t *testing.T) {
 	if err := m.files.Write(making(name), []byte("then")); err != nil {
 		t.Fatal(err)
 	}
-	destroyer := steps.NewDestroyer(cfg, platform.Tools{Hetzner: s.Client(nil), Management: m, Files: m.files})
-	listed, err := destroyer.Plan(t.Context(), steps.DestroyOptions{})
+	destroyer := destroy.New(cfg, platform.Tools{Hetzner: s.Client(nil), Management: m, Files: m.files})
+	listed, err := destroyer.Plan(t.Context(), destroy.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

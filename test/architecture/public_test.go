@@ -21,7 +21,6 @@ var exceptions = map[string]bool{
 	"steps.Diagnose": true, "steps.NewReadopt": true, "steps.NewRestore": true, "steps.PrepareReadopt": true,
 	"steps.PrepareRestore": true, "steps.ReadoptRecord.Identity": true, "steps.RestoreRecord.Identity": true,
 	"steps.RoomForReadopt": true, "steps.SilenceSnapshot": true,
-	"steps.Demolition.Take": true, "steps.Kept.Resource": true, "steps.Leftovers": true, // destroy
 }
 
 // TestPublicTypesOnly holds that no exported identifier of a public package mentions a type of an internal one: a

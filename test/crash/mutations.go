@@ -68,7 +68,7 @@ func Mutations() []Mutation {
 			Old: "		o.SetAnnotations(was.GetAnnotations())\n", New: ""},
 		{Name: "what a dead move left at the source stays", File: "steps/pivot_settle.go", Package: "steps", Run: "Pivot",
 			Old: "	if s.source != nil {\n		if err := sweepSource", New: "	if s.source == nil {\n		if err := sweepSource"},
-		{Name: "a cluster that manages itself is destroyed unpaused", File: "steps/destroy.go", Package: "steps",
+		{Name: "a cluster that manages itself is destroyed unpaused", File: "internal/destroy/destroy.go", Package: "internal/destroy",
 			Run: "Destroy",
 			Old: "		if err := capi.SetPaused(ctx, d.cfg, self, true); err != nil {",
 			New: "		_ = capi.SetPaused\n		if err := error(nil); err != nil {"},

@@ -1,7 +1,8 @@
-package steps
+package destroy
 
 import (
 	"encoding/base64"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 	"github.com/slipway-k8s/slipway/platform"
+	"github.com/slipway-k8s/slipway/steps"
 )
 
 // A token of another project finds nothing of the cluster there. That is not taken for gone, whoever manages it.
@@ -39,7 +41,7 @@ func TestDestroyRefusesTheTokenOfAnotherProject(t *testing.T) {
 		"its server is there":                         {project: server(1, "k8s-a")},
 		"its server was made anew":                    {project: server(11, "k8s-a")},
 		"a destroy was killed before its end": {project: func(s *hetznertest.Store) {
-			s.Put("placement_groups", 31, schema.PlacementGroup{Name: "slipway-k8s", Labels: map[string]string{"slipway-cluster": "k8s", reservedBy: "0123456789abcdef"}})
+			s.Put("placement_groups", 31, schema.PlacementGroup{Name: "slipway-k8s", Labels: map[string]string{"slipway-cluster": "k8s", clustertest.ReservedBy: "0123456789abcdef"}})
 		}},
 		"all was deleted by hand":                {token: hetznertest.Token},
 		"all was made anew under other names":    {project: server(11, "k8s-x"), token: hetznertest.Token},
@@ -70,11 +72,11 @@ func TestDestroyRefusesTheTokenOfAnotherProject(t *testing.T) {
 					t.Fatal(err)
 				}
 				if tt.restore != "" {
-					if err := RestoreFiles(o.tools.Files).Write(restoreRecord, []byte(tt.restore)); err != nil {
+					if err := steps.RestoreFiles(o.tools.Files).Write(steps.RestoreRecordFile, []byte(tt.restore)); err != nil {
 						t.Fatal(err)
 					}
 				}
-				err := listAndDestroy(t.Context(), o, DestroyOptions{}, quietly)
+				err := listAndDestroy(t.Context(), o, Options{}, quietly)
 				if tt.says == "" {
 					if err != nil {
 						t.Error(err)
@@ -92,5 +94,25 @@ func TestDestroyRefusesTheTokenOfAnotherProject(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// The name is given free when everything else is gone, and not before.
+func TestDestroyReleasesTheNameLast(t *testing.T) {
+	s := hetznertest.NewStore()
+	defer s.Close()
+	foreign := plantCluster(s)
+	s.Put("placement_groups", 31, schema.PlacementGroup{Name: "slipway-k8s", Labels: map[string]string{"slipway-cluster": "k8s", clustertest.ReservedBy: "0123456789abcdef"}})
+	s.Put("placement_groups", 131, schema.PlacementGroup{Name: "slipway-k8s2", Labels: map[string]string{"slipway-cluster": "k8s2", clustertest.ReservedBy: "0123456789abcdef"}})
+	o := demolisher(t, s, nil)
+	if err := listAndDestroy(t.Context(), o, Options{Images: true, Volumes: true}, quietly); err != nil {
+		t.Fatal(err)
+	}
+	if want := sorted(append(foreign, "placement_groups/131")); !slices.Equal(s.Left(), want) {
+		t.Errorf("left %v, want %v", s.Left(), want)
+	}
+	writes := s.Writes()
+	if last := writes[len(writes)-1]; last != "DELETE /placement_groups/31" {
+		t.Errorf("the last that was done is %s", last)
 	}
 }

@@ -1,4 +1,4 @@
-package steps
+package destroy
 
 import (
 	"context"
@@ -26,6 +26,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/management"
 	"github.com/slipway-k8s/slipway/platform"
+	"github.com/slipway-k8s/slipway/steps"
 )
 
 func TestDestroyTakesWhatIsLabelledAndNothingElse(t *testing.T) {
@@ -38,7 +39,7 @@ func TestDestroyTakesWhatIsLabelledAndNothingElse(t *testing.T) {
 	}
 	o := demolisher(t, s, nil)
 
-	plan, err := o.Plan(t.Context(), DestroyOptions{})
+	plan, err := o.Plan(t.Context(), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,14 +57,14 @@ func TestDestroyTakesWhatIsLabelledAndNothingElse(t *testing.T) {
 
 	s.Lock(2, 2)
 	s.Lock(10, 1)
-	if err := listAndDestroy(t.Context(), o, DestroyOptions{}, quietly); err != nil {
+	if err := listAndDestroy(t.Context(), o, Options{}, quietly); err != nil {
 		t.Fatal(err)
 	}
 	if want := sorted(foreign, "volumes/50", "images/70"); !slices.Equal(s.Left(), want) {
 		t.Errorf("left %v, want %v", s.Left(), want)
 	}
 	// The volume outlived its server, and is still known to be the cluster's.
-	if err := listAndDestroy(t.Context(), o, DestroyOptions{Images: true, Volumes: true}, quietly); err != nil {
+	if err := listAndDestroy(t.Context(), o, Options{Images: true, Volumes: true}, quietly); err != nil {
 		t.Fatal(err)
 	}
 	if want := sorted(foreign); !slices.Equal(s.Left(), want) {
@@ -75,14 +76,14 @@ func TestDestroyTakesWhatIsLabelledAndNothingElse(t *testing.T) {
 		}
 	}
 	writes := len(s.Writes())
-	if err := listAndDestroy(t.Context(), o, DestroyOptions{}, quietly); err != nil || len(s.Writes()) != writes {
+	if err := listAndDestroy(t.Context(), o, Options{}, quietly); err != nil || len(s.Writes()) != writes {
 		t.Errorf("with nothing left: %v, it wrote %v", err, s.Writes()[writes:])
 	}
 }
 
 // A process that dies at any request, and is run again, leaves nothing and has touched nothing of others.
 func TestDestroyKilledAtEveryRequest(t *testing.T) {
-	opts := DestroyOptions{Images: true, Volumes: true}
+	opts := Options{Images: true, Volumes: true}
 	whole := hetznertest.NewStore()
 	defer whole.Close()
 	plantCluster(whole)
@@ -127,7 +128,7 @@ func TestDestroyDeletesTheVolumesThatItListed(t *testing.T) {
 	if err := o.tools.Files.Write(platform.Kubeconfig, self.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
-	listed, err := o.Plan(t.Context(), DestroyOptions{Images: true, Volumes: true})
+	listed, err := o.Plan(t.Context(), Options{Images: true, Volumes: true})
 	if err != nil || len(s.Writes())+len(self.Writes()) > 0 {
 		t.Fatalf("%v; it wrote %v, %v", err, s.Writes(), self.Writes())
 	}
@@ -156,7 +157,7 @@ func TestDestroyDeletesTheVolumesThatItListed(t *testing.T) {
 		t.Errorf("it said %q", text)
 	}
 	// They are still known to be the cluster's.
-	if err := listAndDestroy(t.Context(), o, DestroyOptions{Volumes: true}, quietly); err != nil || !slices.Equal(s.Left(), foreign) {
+	if err := listAndDestroy(t.Context(), o, Options{Volumes: true}, quietly); err != nil || !slices.Equal(s.Left(), foreign) {
 		t.Errorf("asked again: %v, left %v, want %v", err, s.Left(), foreign)
 	}
 }
@@ -177,13 +178,13 @@ func TestDestroyGoesOnWhereTheClusterIsSilent(t *testing.T) {
 	stage := func(_, _ string, do func(flow.Say) error) error {
 		return do(func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) })
 	}
-	if err := listAndDestroy(t.Context(), o, DestroyOptions{}, stage); err != nil {
+	if err := listAndDestroy(t.Context(), o, Options{}, stage); err != nil {
 		t.Fatal(err)
 	}
 	if text := strings.Join(said, "\n"); !strings.Contains(text, "cluster k8s does not answer") {
 		t.Errorf("it said %q", text)
 	}
-	if plan, err := o.Plan(t.Context(), DestroyOptions{}); err != nil || len(plan.Take) > 0 {
+	if plan, err := o.Plan(t.Context(), Options{}); err != nil || len(plan.Take) > 0 {
 		t.Errorf("left: %+v, %v", plan.Take, err)
 	}
 }
@@ -210,7 +211,7 @@ func TestDestroyAsksASilentClusterOnce(t *testing.T) {
 	if err := o.tools.Files.Write(platform.Kubeconfig, cluster.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
-	if err := o.Destroy(t.Context(), Demolition{}, quietly); err != nil {
+	if err := o.Destroy(t.Context(), Deletion{}, quietly); err != nil {
 		t.Fatal(err)
 	}
 	if len(asked) == 0 || slices.ContainsFunc(asked, func(path string) bool { return strings.Contains(path, "persistentvolumes") }) {
@@ -247,7 +248,7 @@ func TestDestroyStopsAtWhatIsShared(t *testing.T) {
 			defer s.Close()
 			foreign := plantCluster(s)
 			tt.plant(s)
-			err := listAndDestroy(t.Context(), demolisher(t, s, nil), DestroyOptions{}, quietly)
+			err := listAndDestroy(t.Context(), demolisher(t, s, nil), Options{}, quietly)
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got %v, want %s", err, tt.want)
 			}
@@ -267,15 +268,15 @@ func TestDestroyEndsARecovery(t *testing.T) {
 	plantCluster(s)
 	o := demolisher(t, s, nil)
 	files := o.tools.Files
-	err := errors.Join(QuorumRecord{Cluster: "k8s"}.Begin(files), ReadoptRecord{}.write(files), RestoreRecord{}.write(files),
-		QuorumFiles(files).Write(SnapshotFile, []byte("every Secret")))
+	err := errors.Join(steps.QuorumRecord{Cluster: "k8s"}.Begin(files), steps.ReadoptRecord{}.Write(files), steps.RestoreRecord{}.Write(files),
+		steps.QuorumFiles(files).Write(steps.SnapshotFile, []byte("every Secret")))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := listAndDestroy(t.Context(), o, DestroyOptions{}, quietly); err != nil {
+	if err := listAndDestroy(t.Context(), o, Options{}, quietly); err != nil {
 		t.Fatal(err)
 	}
-	for _, folder := range []platform.Files{QuorumFiles(files), ReadoptFiles(files), RestoreFiles(files)} {
+	for _, folder := range []platform.Files{steps.QuorumFiles(files), steps.ReadoptFiles(files), steps.RestoreFiles(files)} {
 		if _, err := os.Lstat(folder.Path("")); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s is left: %v", folder, err)
 		}
@@ -297,7 +298,7 @@ func TestDestroyPausesAClusterThatManagesItself(t *testing.T) {
 		t.Fatal(err)
 	}
 	pausedFirst := false
-	err := listAndDestroy(t.Context(), o, DestroyOptions{}, func(name, _ string, do func(flow.Say) error) error {
+	err := listAndDestroy(t.Context(), o, Options{}, func(name, _ string, do func(flow.Say) error) error {
 		if name == "sweep" {
 			pausedFirst = management.Paused(self.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s"))
 			if len(s.Writes()) != 2 { // the labels of a load balancer and a volume
@@ -333,7 +334,7 @@ func TestDestroyLeavesNoManagementClusterUnasked(t *testing.T) {
 			s := hetznertest.NewStore()
 			defer s.Close()
 			plantCluster(s)
-			s.Put("placement_groups", 31, schema.PlacementGroup{Name: "slipway-k8s", Labels: map[string]string{"slipway-cluster": "k8s", reservedBy: "0123456789abcdef"}})
+			s.Put("placement_groups", 31, schema.PlacementGroup{Name: "slipway-k8s", Labels: map[string]string{"slipway-cluster": "k8s", clustertest.ReservedBy: "0123456789abcdef"}})
 			o := demolisher(t, s, nil)
 			o.tools.Management = &clustertest.Provider{ExistsError: errors.New("no Docker")}
 			for file, content := range tt.files {
@@ -341,7 +342,7 @@ func TestDestroyLeavesNoManagementClusterUnasked(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			err := listAndDestroy(t.Context(), o, DestroyOptions{}, quietly)
+			err := listAndDestroy(t.Context(), o, Options{}, quietly)
 			if tt.says == "" {
 				if err != nil {
 					t.Error(err)
@@ -361,7 +362,7 @@ func TestDestroyLeavesNoManagementClusterUnasked(t *testing.T) {
 			if err := o.tools.Files.Remove(platform.ManagementKubeconfig); err != nil {
 				t.Fatal(err)
 			}
-			if err := listAndDestroy(t.Context(), o, DestroyOptions{}, quietly); err != nil || slices.Contains(s.Left(), "placement_groups/31") {
+			if err := listAndDestroy(t.Context(), o, Options{}, quietly); err != nil || slices.Contains(s.Left(), "placement_groups/31") {
 				t.Errorf("without its kubeconfig: %v, left %v", err, s.Left())
 			}
 		})
@@ -416,7 +417,7 @@ func TestDestroyGoesOnWhereTheWebhooksAreDown(t *testing.T) {
 				}
 				return err
 			}
-			err := listAndDestroy(t.Context(), o, DestroyOptions{}, stage)
+			err := listAndDestroy(t.Context(), o, Options{}, stage)
 			if tt.says != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.says) || !slices.Contains(s.Left(), "servers/1") {
 					t.Errorf("got %v, want %q; left %v", err, tt.says, s.Left())

@@ -1,4 +1,4 @@
-package steps
+package destroy
 
 import (
 	"context"
@@ -68,12 +68,12 @@ func TestAnHourOfSweepingStaysInItsBudget(t *testing.T) {
 			plant(s)
 			synctest.Test(t, func(t *testing.T) {
 				cloud := &inProcess{s.Config.Handler, map[string]int{}}
-				o := NewDestroyer(hour, platform.Tools{Hetzner: s.Client(cloud), Management: &clustertest.Provider{}, Files: platform.FilesIn(t.TempDir())})
+				o := New(hour, platform.Tools{Hetzner: s.Client(cloud), Management: &clustertest.Provider{}, Files: platform.FilesIn(t.TempDir())})
 				removal := hetzner.NewRemoval(o.tools.Hetzner)
-				if err := o.claim(t.Context(), t.Logf, removal, Demolition{}, true); err != nil {
+				if err := o.claim(t.Context(), t.Logf, removal, Deletion{}, true); err != nil {
 					t.Fatal(err)
 				}
-				err := o.sweep(t.Context(), func(string, ...any) {}, removal, Demolition{})
+				err := o.sweep(t.Context(), func(string, ...any) {}, removal, Deletion{})
 				if !errors.Is(err, context.DeadlineExceeded) {
 					t.Fatalf("it ended with %v", err)
 				}
@@ -99,7 +99,7 @@ func TestAnHourOfWaitingForClusterAPIStaysInItsBudget(t *testing.T) {
 	s.Lock(21, 1e6)
 	synctest.Test(t, func(t *testing.T) {
 		cloud := &inProcess{s.Config.Handler, map[string]int{}}
-		o := NewDestroyer(config.Defaults(), platform.Tools{Hetzner: s.Client(cloud), Management: &clustertest.Provider{}, Files: platform.FilesIn(t.TempDir())})
+		o := New(config.Defaults(), platform.Tools{Hetzner: s.Client(cloud), Management: &clustertest.Provider{}, Files: platform.FilesIn(t.TempDir())})
 		look := o.cloudLook(hetzner.NewRemoval(o.tools.Hetzner))
 		var seen []string
 		for began := time.Now(); time.Since(began) < time.Hour; time.Sleep(wait.LookEvery) {

@@ -1,4 +1,4 @@
-package steps
+package destroy
 
 import (
 	"context"
@@ -77,14 +77,14 @@ func plantCluster(s *hetznertest.Store) (foreign []string) {
 // demolisher is a destroyer of cluster k8s without any management cluster.
 func demolisher(t *testing.T, s *hetznertest.Store, transport http.RoundTripper) *Destroyer {
 	t.Helper()
-	d := NewDestroyer(config.Defaults(), platform.Tools{Hetzner: s.Client(transport), Management: &clustertest.Provider{}, Files: platform.FilesIn(t.TempDir())})
+	d := New(config.Defaults(), platform.Tools{Hetzner: s.Client(transport), Management: &clustertest.Provider{}, Files: platform.FilesIn(t.TempDir())})
 	o := &d
 	o.sweepEvery, o.sweepSlowest = time.Millisecond, time.Millisecond
 	return o
 }
 
 // listAndDestroy does what the command does.
-func listAndDestroy(ctx context.Context, o *Destroyer, opts DestroyOptions, stage Stage) error {
+func listAndDestroy(ctx context.Context, o *Destroyer, opts Options, stage Stage) error {
 	listed, err := o.Plan(ctx, opts)
 	if err != nil {
 		return err

@@ -1,4 +1,5 @@
-package steps
+// Package destroy deletes a cluster, and everything that was created for it.
+package destroy
 
 import (
 	"context"
@@ -24,21 +25,22 @@ import (
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/platform"
+	"github.com/slipway-k8s/slipway/steps"
 )
 
-// DestroyOptions are what is deleted only on request, because it can outlive its cluster.
-type DestroyOptions struct {
+// Options are what is deleted only on request, because it can outlive its cluster.
+type Options struct {
 	Images  bool // the snapshots that Slipway made for the cluster
 	Volumes bool // the volumes that the CSI driver made in it
 }
 
-// Demolition is what destroy takes away, and what it leaves of the cluster's own.
-type Demolition struct {
+// Deletion is what destroy takes away, and what it leaves of the cluster's own.
+type Deletion struct {
 	Cluster string             `json:"cluster"`
 	Take    []hetzner.Resource `json:"take"`
 	Keep    []Kept             `json:"keep"`
 
-	opts DestroyOptions // that it was listed for
+	opts Options // that it was listed for
 }
 
 // Kept is a resource of the cluster that stays.
@@ -78,34 +80,24 @@ type Destroyer struct {
 	webhooksWithin time.Duration
 }
 
-// NewDestroyer makes no request. A cluster can be destroyed also where a file that it was made from is broken: then the files are left out.
-func NewDestroyer(cfg config.Config, tools platform.Tools) Destroyer {
-	s := newSet(cfg, tools, readableSources(cfg, tools))
-	return Destroyer{cfg: s.cfg, tools: s.tools, sources: s.sources, sweepEvery: sweepEvery, sweepSlowest: sweepSlowest, webhooksWithin: webhooksWithin}
-}
-
-// readableSources are the operator's files where they can be read, and none where one is broken.
-func readableSources(cfg config.Config, tools platform.Tools) render.Sources {
-	s, err := render.Read(render.VariablesOf(cfg), tools.Overrides)
-	if err != nil {
-		return render.Sources{Vars: render.VariablesOf(cfg)}
-	}
-	return s
+// New makes no request. A cluster can be destroyed also where a file that it was made from is broken: then the files are left out.
+func New(cfg config.Config, tools platform.Tools) Destroyer {
+	return Destroyer{cfg: cfg, tools: tools.WithDefaults(), sources: render.ReadOrEmpty(cfg, tools.Overrides), sweepEvery: sweepEvery, sweepSlowest: sweepSlowest, webhooksWithin: webhooksWithin}
 }
 
 // Plan looks at what Destroy would take away. It changes nothing.
-func (d Destroyer) Plan(ctx context.Context, opts DestroyOptions) (Demolition, error) {
+func (d Destroyer) Plan(ctx context.Context, opts Options) (Deletion, error) {
 	inventory, err := hetzner.TakeInventory(ctx, d.tools.Hetzner)
 	if err != nil {
-		return Demolition{}, err
+		return Deletion{}, err
 	}
 	d.attribute(ctx, inventory)
 	return d.divide(inventory, opts), nil
 }
 
 // divide divides the cluster's resources into those that go and those that stay.
-func (d Destroyer) divide(inventory hetzner.Inventory, opts DestroyOptions) Demolition {
-	plan := Demolition{Cluster: d.cfg.ClusterName, Take: []hetzner.Resource{}, Keep: []Kept{}, opts: opts}
+func (d Destroyer) divide(inventory hetzner.Inventory, opts Options) Deletion {
+	plan := Deletion{Cluster: d.cfg.ClusterName, Take: []hetzner.Resource{}, Keep: []Kept{}, opts: opts}
 	for _, r := range inventory.Of(plan.Cluster) {
 		switch user := inventory.UsedElsewhere(r); {
 		case r.Kind == hetzner.KindVolume && !opts.Volumes:
@@ -123,7 +115,7 @@ func (d Destroyer) divide(inventory hetzner.Inventory, opts DestroyOptions) Demo
 
 // Destroy takes the cluster away that PlanDestroy listed, and no volume that is not in the list. It can be killed anywhere and run
 // again: everything is found by label, what has none of its own gets one first, and the management cluster goes last.
-func (d Destroyer) Destroy(ctx context.Context, listed Demolition, stage Stage) error {
+func (d Destroyer) Destroy(ctx context.Context, listed Deletion, stage Stage) error {
 	removal := hetzner.NewRemoval(d.tools.Hetzner)
 	var source *kube.Cluster
 	for _, s := range []struct {
@@ -171,7 +163,7 @@ func (d Destroyer) Destroy(ctx context.Context, listed Demolition, stage Stage) 
 // manages itself is paused: deleting it through itself would end with the servers on which its providers run and leave the
 // rest, and unpaused they make each server anew that is deleted before their own.
 func (d Destroyer) standDown(ctx context.Context, say flow.Say) (source *kube.Cluster, silent bool, err error) {
-	self, err := selfManagedCluster(ctx, d.cfg, d.tools, d.sources)
+	self, err := situation.SelfManaged(ctx, d.cfg, d.tools, d.sources)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil, false, context.Cause(ctx)
@@ -221,31 +213,9 @@ func (d Destroyer) standDown(ctx context.Context, say flow.Say) (source *kube.Cl
 	return source, silent, err
 }
 
-// selfManaged is the cluster itself where it holds its own Cluster object; nil where it does not, or where there is no
-// kubeconfig to ask with.
-func selfManagedCluster(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources) (*kube.Cluster, error) {
-	self, err := connect.Cluster(tools, platform.Kubeconfig)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	asking, cancel := context.WithTimeout(ctx, management.AliveWithin)
-	defer cancel()
-	object, err := management.FindCluster(asking, cfg, self)
-	switch {
-	case err != nil:
-		return nil, situation.ExplainSilence(ctx, cfg, tools, sources, self, err)
-	case object == nil:
-		return nil, nil
-	}
-	return self, nil
-}
-
 // claim labels what only its surroundings tell to be the cluster's, as long as they stand. A cluster that has just been silent is
 // not asked once more.
-func (d Destroyer) claim(ctx context.Context, say flow.Say, removal *hetzner.Removal, listed Demolition, silent bool) error {
+func (d Destroyer) claim(ctx context.Context, say flow.Say, removal *hetzner.Removal, listed Deletion, silent bool) error {
 	inventory, err := hetzner.ListResources(ctx, d.tools.Hetzner)
 	if err != nil {
 		return err
@@ -336,7 +306,7 @@ func (d Destroyer) deleteManagement(ctx context.Context, say flow.Say) error {
 	}
 	say("deleting management cluster %s (%s)", name, p.Name())
 	err = p.Delete(ctx, name)
-	if errors.Is(err, ErrNotOurs) {
+	if errors.Is(err, steps.ErrNotOurs) {
 		if source != nil {
 			if err := management.AbsentFrom(ctx, d.cfg, source); err != nil {
 				return err
@@ -374,13 +344,13 @@ func otherClusters(ctx context.Context, c *kube.Cluster, but string) ([]string, 
 
 // forget removes what opened the cluster: it is gone, and its name may come again. What tells that it is goes last.
 func (d Destroyer) forget() error {
-	for _, name := range []string{platform.Kubeconfig, platform.Talosconfig, platform.ManagementKubeconfig, cleaningFile, replacementFile, destroyedFile} {
+	for _, name := range []string{platform.Kubeconfig, platform.Talosconfig, platform.ManagementKubeconfig, management.CleaningFile, management.ReplacementFile, destroyedFile} {
 		if err := d.tools.Files.Remove(name); err != nil {
 			return err
 		}
 	}
 	// A recovery that was under way is over, too: its record would keep everything out of the folder, and its snapshot holds every Secret.
-	for _, folder := range []platform.Files{RestoreFiles(d.tools.Files), QuorumFiles(d.tools.Files), ReadoptFiles(d.tools.Files)} {
+	for _, folder := range []platform.Files{steps.RestoreFiles(d.tools.Files), steps.QuorumFiles(d.tools.Files), steps.ReadoptFiles(d.tools.Files)} {
 		if err := folder.RemoveFolder(); err != nil {
 			return err
 		}

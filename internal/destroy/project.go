@@ -1,4 +1,4 @@
-package steps
+package destroy
 
 import (
 	"context"
@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/slipway-k8s/slipway/config"
@@ -18,7 +17,9 @@ import (
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/management"
+	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/platform"
+	"github.com/slipway-k8s/slipway/steps"
 )
 
 // refuseOtherProject refuses where the token's project is not the one in which the cluster whose objects a manager holds has its
@@ -31,25 +32,25 @@ func (d Destroyer) refuseOtherProject(ctx context.Context, manager *kube.Cluster
 	asking, cancel := context.WithTimeout(ctx, management.AliveWithin)
 	defer cancel()
 	machines, unseen := capi.List(asking, manager, capi.HCloudMachineKind, d.cfg.ClusterName)
-	if kube.Absent(unseen) || unseen == nil && !slices.ContainsFunc(machines, madeAtHetzner) {
+	if kube.Absent(unseen) || unseen == nil && !slices.ContainsFunc(machines, capi.HasHCloudServer) {
 		return nil
 	}
 	servers, err := hetzner.Servers(ctx, d.tools.Hetzner, d.cfg.ClusterName)
 	if err != nil {
 		return err
 	}
-	found := "others of that name, " + serverNames(servers)
+	found := "others of that name, " + hetzner.ServerNames(servers)
 	switch {
 	case len(servers) == 0:
 		if there, err := d.hasAnything(ctx); err != nil || there {
 			return err
 		}
 		found = "nothing of it"
-	case unseen != nil, slices.ContainsFunc(servers, func(s hetzner.Server) bool { return isOneOf(s, machines) }):
+	case unseen != nil, slices.ContainsFunc(servers, func(s hetzner.Server) bool { return capi.HasServer(s, machines) }):
 		return nil
 	default:
 		// A restored cluster holds the objects of its backup, of servers that are gone, until the restore has replaced them.
-		if restoring, err := ReadRestoreRecord(d.tools.Files); err != nil || restoring != nil && restoring.Ended.IsZero() {
+		if restoring, err := steps.ReadRestoreRecord(d.tools.Files); err != nil || restoring != nil && restoring.Ended.IsZero() {
 			return err
 		}
 	}
@@ -108,7 +109,7 @@ func (d Destroyer) refuseUnseen(ctx context.Context) error {
 	if there || d.swept(kubeconfig) {
 		return nil
 	}
-	if self, err := selfManagedCluster(ctx, d.cfg, d.tools, d.sources); err == nil && self != nil {
+	if self, err := situation.SelfManaged(ctx, d.cfg, d.tools, d.sources); err == nil && self != nil {
 		return nil // it has confirmed the project
 	}
 	return fmt.Errorf("it is not certain that cluster %s is gone: the token's project has nothing of it, and neither the cluster nor a management "+
@@ -126,18 +127,6 @@ func (d Destroyer) hasAnything(ctx context.Context) (bool, error) {
 	return slices.ContainsFunc(inventory.Of(d.cfg.ClusterName), func(r hetzner.Resource) bool {
 		return r.Kind != hetzner.KindSnapshot && r.Kind != hetzner.KindVolume
 	}), nil
-}
-
-// madeAtHetzner tells whether the server of an HCloudMachine was made.
-func madeAtHetzner(machine unstructured.Unstructured) bool {
-	return strings.HasPrefix(capi.Text(&machine, "spec", "providerID"), hcloudProvider)
-}
-
-// isOneOf tells whether a server is a machine's: by its ID, or, where CAPH has made a vanished one anew, by the name.
-func isOneOf(s hetzner.Server, machines []unstructured.Unstructured) bool {
-	return slices.ContainsFunc(machines, func(m unstructured.Unstructured) bool {
-		return capi.Text(&m, "spec", "providerID") == s.ProviderID() || m.GetName() == s.Name
-	})
 }
 
 // worksWithToken tells whether a manager was given the same token. No token is of two projects.

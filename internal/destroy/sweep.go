@@ -1,4 +1,4 @@
-package steps
+package destroy
 
 import (
 	"context"
@@ -14,17 +14,17 @@ import (
 
 // sweep deletes by the Hetzner API whatever is left, in the order of dependencies, until nothing is but the reservation of
 // the cluster's name.
-func (d Destroyer) sweep(ctx context.Context, say flow.Say, removal *hetzner.Removal, listed Demolition) error {
+func (d Destroyer) sweep(ctx context.Context, say flow.Say, removal *hetzner.Removal, listed Deletion) error {
 	return d.sweepThose(ctx, say, removal, listed, func(r hetzner.Resource) bool { return !r.IsReservation() })
 }
 
 // release gives the cluster's name free. It is the last that is done: whoever reserves it next may make servers of the
 // same name, which a sweep would take for what was left of the old ones.
-func (d Destroyer) release(ctx context.Context, say flow.Say, removal *hetzner.Removal, listed Demolition) error {
+func (d Destroyer) release(ctx context.Context, say flow.Say, removal *hetzner.Removal, listed Deletion) error {
 	return d.sweepThose(ctx, say, removal, listed, hetzner.Resource.IsReservation)
 }
 
-func (d Destroyer) sweepThose(ctx context.Context, say flow.Say, removal *hetzner.Removal, listed Demolition, those func(hetzner.Resource) bool) error {
+func (d Destroyer) sweepThose(ctx context.Context, say flow.Say, removal *hetzner.Removal, listed Deletion, those func(hetzner.Resource) bool) error {
 	deleted, known := map[string]bool{}, ""
 	var kinds []hetzner.Kind // that are listed; none: all
 	pace := &wait.Pace{First: d.sweepEvery, Longest: d.sweepSlowest}
@@ -64,7 +64,7 @@ func (d Destroyer) sweepThose(ctx context.Context, say flow.Say, removal *hetzne
 
 // leftOf lists what is to be deleted of some kinds; none given: of all.
 func (d Destroyer) leftOf(
-	ctx context.Context, listed Demolition, those func(hetzner.Resource) bool, kinds []hetzner.Kind,
+	ctx context.Context, listed Deletion, those func(hetzner.Resource) bool, kinds []hetzner.Kind,
 ) ([]hetzner.Resource, error) {
 	inventory, err := hetzner.ListResources(ctx, d.tools.Hetzner, kinds...)
 	if err != nil {
@@ -90,7 +90,7 @@ func waitedFor(take []hetzner.Resource) []hetzner.Kind {
 
 // allows tells whether a resource may be deleted though nobody saw it in the list: a volume may not, it holds data. It carries the
 // label by then, so that the next list has it.
-func (d Demolition) allows(r hetzner.Resource) bool {
+func (d Deletion) allows(r hetzner.Resource) bool {
 	return r.Kind != hetzner.KindVolume || slices.ContainsFunc(d.Take, func(l hetzner.Resource) bool { return l.Kind == r.Kind && l.ID == r.ID })
 }
 
