@@ -170,7 +170,12 @@ func (r *run) attempt(ctx context.Context, n *node, rec Record, why string) (Out
 func (r *run) inputs(n *node) ([]any, error) {
 	inputs := make([]any, len(n.inputs))
 	for i, in := range n.inputs {
-		v, err := ofAnyRelease(in.decode(r.output(in)))
+		output := r.output(in)
+		if len(output) == 0 { // no step that has run is without: null is an output
+			return nil, fmt.Errorf("it needs the output of %s, of which the journal has no record; %s lies before a point of "+
+				"no return that was passed, and does not run again", in.name, in.name)
+		}
+		v, err := ofAnyRelease(in.decode(output))
 		if err != nil {
 			return nil, fmt.Errorf("it needs the output of %s, which does not restore: %w", in.name, err)
 		}

@@ -1,5 +1,5 @@
-// Package steps is the bootstrap itself: what it is configured with (Config), what it works with (Tools), the graph of
-// its steps (Plan) and one file for each of them.
+// Package steps is the bootstrap itself: the graph of its steps (Plan), a constructor of each step (Set), and one file for
+// each of them.
 package steps
 
 import (
@@ -83,9 +83,6 @@ func New(cfg config.Config, tools platform.Tools) (*Plan, error) {
 	p.Managed = append([]string{p.Access.Name()}, releases...)
 	return p, g.Validate()
 }
-
-// Files of the state folder.
-const ()
 
 // verdictFromError turns an error of asking into a verdict: the answer that something does not exist is an answer, everything else
 // is none.
